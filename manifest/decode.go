@@ -1,0 +1,208 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/appc/spec/schema"
+)
+
+// document is the manifest's JSON, its parts still undecoded.
+type document struct {
+	KurmaVersion  string                     `json:"kurmaVersion"`
+	Name          string                     `json:"name,omitempty"`
+	Pod           json.RawMessage            `json:"pod"`
+	Images        map[string]json.RawMessage `json:"images"`
+	AppImageOrder map[string][]string        `json:"appImageOrder"`
+	StagerConfig  json.RawMessage            `json:"stagerConfig"`
+}
+
+// DecodePod decodes a pod manifest. An error is one line that names the field,
+// beginning with "pod", and its value.
+func DecodePod(data []byte) (*Pod, error) { return decodePod("pod", data) }
+
+// DecodeImage decodes an image manifest. An error is one line that names the
+// field, beginning with "image", and its value.
+func DecodeImage(data []byte) (*Image, error) { return decodeImage("image", data) }
+
+func decode(data []byte) (*Manifest, error) {
+	var doc document
+	if err := unmarshal("", data, &doc); err != nil {
+		return nil, err
+	}
+	if isNull(doc.Pod) {
+		return nil, errors.New("pod: missing")
+	}
+	m := &Manifest{
+		KurmaVersion:  doc.KurmaVersion,
+		Name:          doc.Name,
+		AppImageOrder: doc.AppImageOrder,
+	}
+	if !isNull(doc.StagerConfig) {
+		m.StagerConfig = doc.StagerConfig
+	}
+	var err error
+	if m.Pod, err = decodePod("pod", doc.Pod); err != nil {
+		return nil, err
+	}
+	if doc.Images != nil {
+		m.Images = make(map[string]*Image, len(doc.Images))
+	}
+	for _, id := range sortedKeys(doc.Images) {
+		if m.Images[id], err = decodeImage(imagePath(id), doc.Images[id]); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func decodePod(path string, data []byte) (*Pod, error) {
+	var fields, runtime map[string]json.RawMessage
+	if err := unmarshal(path, data, &fields); err != nil {
+		return nil, err
+	}
+	pod := &Pod{PodManifest: new(schema.PodManifest), AppIsolators: map[string][]Isolator{}, JSON: slices.Clone(data)}
+	var apps []json.RawMessage
+	var perApp [][]Isolator
+	err := edit(path, fields, "apps", &apps, func(path string) error {
+		for i := range apps {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			runtime = nil
+			if err := unmarshal(at, apps[i], &runtime); err != nil {
+				return err
+			}
+			isolators, err := takeAppIsolators(at, runtime)
+			if err != nil {
+				return err
+			}
+			perApp = append(perApp, isolators)
+			apps[i] = mustMarshal(runtime)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if pod.Isolators, err = takeIsolators(path, fields); err != nil {
+		return nil, err
+	}
+	if err := unmarshal(path, mustMarshal(fields), pod.PodManifest); err != nil {
+		return nil, err
+	}
+	for i, app := range pod.Apps {
+		if app.App != nil {
+			pod.AppIsolators[app.Name.String()] = perApp[i]
+		}
+	}
+	return pod, nil
+}
+
+func decodeImage(path string, data []byte) (*Image, error) {
+	var fields map[string]json.RawMessage
+	if err := unmarshal(path, data, &fields); err != nil {
+		return nil, err
+	}
+	image := &Image{ImageManifest: new(schema.ImageManifest), JSON: slices.Clone(data)}
+	var err error
+	if image.Isolators, err = takeAppIsolators(path, fields); err != nil {
+		return nil, err
+	}
+	if err := unmarshal(path, mustMarshal(fields), image.ImageManifest); err != nil {
+		return nil, err
+	}
+	return image, nil
+}
+
+// takeAppIsolators takes the isolators out of the field "app" of owner.
+func takeAppIsolators(path string, owner map[string]json.RawMessage) ([]Isolator, error) {
+	var app map[string]json.RawMessage
+	var isolators []Isolator
+	err := edit(path, owner, "app", &app, func(path string) (err error) {
+		isolators, err = takeIsolators(path, app)
+		return err
+	})
+	return isolators, err
+}
+
+// takeIsolators takes the field "isolators" out of owner.
+func takeIsolators(path string, owner map[string]json.RawMessage) ([]Isolator, error) {
+	key, err := lookup(path, owner, "isolators")
+	if key == "" || err != nil {
+		return nil, err
+	}
+	raw := owner[key]
+	delete(owner, key)
+	var isolators []Isolator
+	if err := unmarshal(join(path, key), raw, &isolators); err != nil {
+		return nil, err
+	}
+	for i, isolator := range isolators {
+		at := fmt.Sprintf("%s[%d]", join(path, key), i)
+		if isolator.Name == "" {
+			return nil, fmt.Errorf("%s.name: missing", at)
+		}
+		if isNull(isolator.Value) {
+			return nil, fmt.Errorf("%s.value: missing, for %q", at, isolator.Name)
+		}
+	}
+	return isolators, nil
+}
+
+// edit decodes owner's field name into part, lets f change part, and puts it
+// back. A field that is absent or null is left alone.
+func edit(path string, owner map[string]json.RawMessage, name string, part any, f func(path string) error) error {
+	key, err := lookup(path, owner, name)
+	if err != nil || key == "" || isNull(owner[key]) {
+		return err
+	}
+	if err := unmarshal(join(path, key), owner[key], part); err != nil {
+		return err
+	}
+	if err := f(join(path, key)); err != nil {
+		return err
+	}
+	owner[key] = mustMarshal(part)
+	return nil
+}
+
+// lookup gives the key under which fields has name, in whatever case, as
+// encoding/json matches it, or "". It is an error to have it twice.
+func lookup(path string, fields map[string]json.RawMessage, name string) (string, error) {
+	found := ""
+	for _, key := range sortedKeys(fields) {
+		if !strings.EqualFold(key, name) {
+			continue
+		}
+		if found != "" {
+			return "", fmt.Errorf("%s: given twice, as %q and %q", join(path, name), found, key)
+		}
+		found = key
+	}
+	return found, nil
+}
+
+func isNull(raw json.RawMessage) bool {
+	return len(raw) == 0 || bytes.Equal(bytes.TrimSpace(raw), []byte("null"))
+}
+
+// mustMarshal encodes what has just been decoded, which cannot fail.
+func mustMarshal(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,166 @@
+// Package manifest reads, checks and writes the Stager Manifest: the JSON
+// document in which a Kurma daemon tells a stager what to run (Kurma Stager
+// Specification, "Stager Manifest").
+package manifest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
+)
+
+// MaxSize is the largest document that Read accepts, in bytes.
+const MaxSize = 64 << 20
+
+// Manifest is a Stager Manifest. Its fields are the document's, and so are the
+// names in its errors.
+type Manifest struct {
+	KurmaVersion string
+	Name         string // "" where the daemon gave none
+	Pod          *Pod
+	Images       map[string]*Image // by image ID
+
+	// AppImageOrder gives, by app name, the image IDs of the layers of the
+	// app's root, the topmost first.
+	AppImageOrder map[string][]string
+
+	// StagerConfig is the administrator's configuration as it came: nil where
+	// it was absent or null, else a JSON object.
+	StagerConfig json.RawMessage
+}
+
+// Pod is a pod manifest (appc, pods.md).
+type Pod struct {
+	// PodManifest has no isolators, neither its own nor its apps': appc's
+	// package refuses those it does not know, which the specification allows.
+	*schema.PodManifest
+
+	Isolators    []Isolator            // the pod's
+	AppIsolators map[string][]Isolator // by app name, those of the pod's own app sections
+
+	// JSON is the document as it was read, isolators included.
+	JSON json.RawMessage
+}
+
+// Image is an image manifest (appc, aci.md).
+type Image struct {
+	*schema.ImageManifest // without isolators, see Pod
+
+	Isolators []Isolator // of the image's app section
+
+	// JSON is the document as it was read, isolators included.
+	JSON json.RawMessage
+}
+
+// Isolator is an isolator as it was written, known to anyone or not.
+type Isolator struct {
+	Name  string          `json:"name"`
+	Value json.RawMessage `json:"value"` // nil where it was absent
+}
+
+// App is what the manifest says of one app of the pod, gathered.
+type App struct {
+	Name    string
+	Runtime schema.RuntimeApp // the pod's entry for the app
+	ImageID string
+	Image   *Image
+
+	// App is the app section that counts: the pod's own, as a whole, where it
+	// has one, else the image's (pods.md, apps).
+	App       *types.App
+	Isolators []Isolator // that section's
+
+	// Layers are the image IDs of the app's root, the topmost first, in the
+	// given order. An ID that comes again further down is left out there:
+	// whatever it holds is hidden by its first occurrence.
+	Layers []string
+}
+
+// Read reads a manifest to the end of r and validates it. An error is one
+// line that names the field and its value.
+func Read(r io.Reader) (*Manifest, error) {
+	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("read manifest: %w", err)
+	}
+	if len(data) > MaxSize {
+		return nil, fmt.Errorf("read manifest: it is larger than %d bytes", MaxSize)
+	}
+	m, err := decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Write writes m as one JSON document. Pods and images are written as they
+// were read where they have their JSON.
+func (m *Manifest) Write(w io.Writer) error {
+	config := m.StagerConfig
+	if config == nil {
+		config = json.RawMessage("{}")
+	}
+	data, err := json.Marshal(document{
+		KurmaVersion:  m.KurmaVersion,
+		Name:          m.Name,
+		Pod:           m.Pod.JSON,
+		Images:        imageDocuments(m.Images),
+		AppImageOrder: m.AppImageOrder,
+		StagerConfig:  config,
+	})
+	if err != nil {
+		return fmt.Errorf("encode manifest: %w", err)
+	}
+	if _, err := w.Write(data); err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	return nil
+}
+
+// Apps gathers the pod's apps, in the pod's order. The manifest must be valid.
+func (m *Manifest) Apps() []App {
+	apps := make([]App, 0, len(m.Pod.Apps))
+	for _, runtime := range m.Pod.Apps {
+		name, id := runtime.Name.String(), runtime.Image.ID.String()
+		app := App{
+			Name:      name,
+			Runtime:   runtime,
+			ImageID:   id,
+			Image:     m.Images[id],
+			App:       runtime.App,
+			Isolators: m.Pod.AppIsolators[name],
+			Layers:    distinct(m.AppImageOrder[name]),
+		}
+		if app.App == nil {
+			app.App, app.Isolators = app.Image.App, app.Image.Isolators
+		}
+		apps = append(apps, app)
+	}
+	return apps
+}
+
+func distinct(ids []string) []string {
+	seen := make(map[string]bool, len(ids))
+	var out []string
+	for _, id := range ids {
+		if !seen[id] {
+			out = append(out, id)
+		}
+		seen[id] = true
+	}
+	return out
+}
+
+func imageDocuments(images map[string]*Image) map[string]json.RawMessage {
+	docs := make(map[string]json.RawMessage, len(images))
+	for id, image := range images {
+		docs[id] = image.JSON
+	}
+	return docs
+}

@@ -1,0 +1,235 @@
+package manifest
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
+)
+
+// maxName bounds an app's name, in bytes. Names become file names, of which
+// Linux allows 255 bytes, and get suffixes.
+const maxName = 200
+
+// Validate checks what the parts of a manifest say of each other, and what
+// appc's types leave open. An error is one line that names the field and its
+// value.
+func (m *Manifest) Validate() error {
+	if err := m.validate(); err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	return nil
+}
+
+func (m *Manifest) validate() error {
+	if m.KurmaVersion == "" {
+		return fmt.Errorf("kurmaVersion: missing")
+	}
+	if m.Images == nil {
+		return fmt.Errorf("images: missing")
+	}
+	if m.AppImageOrder == nil {
+		return fmt.Errorf("appImageOrder: missing")
+	}
+	if m.Pod == nil {
+		return fmt.Errorf("pod: missing")
+	}
+	if c := m.StagerConfig; c != nil && !bytes.HasPrefix(c, []byte("{")) {
+		return fmt.Errorf("stagerConfig: %s: must be an object", abridge(c))
+	}
+	for _, id := range sortedKeys(m.Images) {
+		if err := validateImage(id, m.Images[id]); err != nil {
+			return err
+		}
+	}
+	if err := validateVersion("pod", m.Pod.ACVersion); err != nil {
+		return err
+	}
+	return m.validateApps()
+}
+
+func (m *Manifest) validateApps() error {
+	if len(m.Pod.Apps) == 0 {
+		return fmt.Errorf("pod.apps: missing or empty: a pod has one app at least")
+	}
+	for i, app := range m.Pod.Apps {
+		if err := m.validateApp(fmt.Sprintf("pod.apps[%d]", i), app); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Manifest) validateApp(path string, runtime schema.RuntimeApp) error {
+	name := runtime.Name.String()
+	switch {
+	case name == "":
+		return fmt.Errorf("%s.name: missing", path)
+	case len(name) > maxName:
+		return fmt.Errorf("%s.name: %s: longer than %d characters", path, quote(name), maxName)
+	case runtime.Image.ID.Empty():
+		return fmt.Errorf("%s.image.id: missing", path)
+	}
+	id := runtime.Image.ID.String()
+	if err := validateID(path+".image.id", id); err != nil {
+		return err
+	}
+	image, ok := m.Images[id]
+	if !ok {
+		return fmt.Errorf("%s.image.id: %q: not in images", path, id)
+	}
+	switch {
+	case runtime.App != nil:
+		if err := validateSection(path+".app", runtime.App); err != nil {
+			return err
+		}
+	case image.App == nil:
+		return fmt.Errorf("%s.app: missing, and image %q has none either", path, id)
+	default:
+		if err := validateSection(imagePath(id)+".app", image.App); err != nil {
+			return err
+		}
+	}
+	return m.validateOrder(name, id)
+}
+
+// validateOrder checks the layers of one app. The image itself overrides its
+// dependencies (ace.md, Filesystem Setup), so it comes first.
+func (m *Manifest) validateOrder(app, image string) error {
+	path := join("appImageOrder", app)
+	order := m.AppImageOrder[app]
+	if len(order) == 0 {
+		return fmt.Errorf("%s: missing or empty", path)
+	}
+	for i, id := range order {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if err := validateID(at, id); err != nil {
+			return err
+		}
+		layer, ok := m.Images[id]
+		if !ok {
+			return fmt.Errorf("%s: %q: not in images", at, id)
+		}
+		if err := validatePlatform(imagePath(id), layer.Labels, runtime.GOARCH); err != nil {
+			return err
+		}
+	}
+	if order[0] != image {
+		return fmt.Errorf("%s[0]: %q: must be the app's own image, %q", path, order[0], image)
+	}
+	return nil
+}
+
+func validateImage(id string, image *Image) error {
+	if err := validateID("images", id); err != nil {
+		return err
+	}
+	return validateVersion(imagePath(id), image.ACVersion)
+}
+
+// validateID wants an image ID in full: a short one names no layer.
+func validateID(path, id string) error {
+	digits, ok := strings.CutPrefix(id, "sha512-")
+	if !ok || len(digits) != 128 || strings.Trim(digits, "0123456789abcdef") != "" {
+		return fmt.Errorf("%s: %s: an image ID is sha512- and 128 hexadecimal digits in lower case", path, quote(id))
+	}
+	return nil
+}
+
+// validateVersion checks an acVersion: within a major version nothing is
+// taken away (types.md, AC Version).
+func validateVersion(path string, version types.SemVer) error {
+	if version.Empty() {
+		return fmt.Errorf("%s.acVersion: missing", path)
+	}
+	if version.Major != schema.AppContainerVersion.Major {
+		return fmt.Errorf("%s.acVersion: %s: this stager knows %s", path, quote(version.String()), schema.AppContainerVersion)
+	}
+	return nil
+}
+
+// validateSection checks an app section that is going to run.
+func validateSection(path string, app *types.App) error {
+	if len(app.Exec) == 0 {
+		return fmt.Errorf("%s.exec: missing or empty: there is nothing to run", path)
+	}
+	if app.Exec[0] == "" {
+		return fmt.Errorf("%s.exec[0]: \"\": names no program", path)
+	}
+	for i, arg := range app.Exec {
+		if err := noNUL(fmt.Sprintf("%s.exec[%d]", path, i), arg); err != nil {
+			return err
+		}
+	}
+	for i, handler := range app.EventHandlers {
+		for j, arg := range handler.Exec {
+			if err := noNUL(fmt.Sprintf("%s.eventHandlers[%d].exec[%d]", path, i, j), arg); err != nil {
+				return err
+			}
+		}
+	}
+	for i, variable := range app.Environment {
+		if err := noNUL(fmt.Sprintf("%s.environment[%d].value", path, i), variable.Value); err != nil {
+			return err
+		}
+	}
+	for i, gid := range app.SupplementaryGIDs {
+		if gid < 0 || int64(gid) > maxID {
+			return fmt.Errorf("%s.supplementaryGIDs[%d]: %d: must be from 0 to %d", path, i, gid, maxID)
+		}
+	}
+	return noNUL(path+".workingDirectory", app.WorkingDirectory)
+}
+
+// maxID is the largest user or group number; the next one, -1 in 32 bits,
+// means "no change" to chown(2) and setresuid(2).
+const maxID int64 = 1<<32 - 2
+
+// noNUL refuses what execve(2) and mount(2) would cut short.
+func noNUL(path, s string) error {
+	if strings.ContainsRune(s, 0) {
+		return fmt.Errorf("%s: %s: has a NUL character", path, quote(s))
+	}
+	return nil
+}
+
+// validatePlatform refuses an image for another operating system or machine.
+// Labels that are absent mean that it does not matter (aci.md, labels).
+func validatePlatform(path string, labels types.Labels, goarch string) error {
+	os, ok := labels.Get("os")
+	if !ok {
+		return nil
+	}
+	if os != "linux" {
+		return fmt.Errorf("%s.labels: os %s: this stager runs linux images", path, quote(os))
+	}
+	arch, ok := labels.Get("arch")
+	if !ok {
+		return nil
+	}
+	runnable := architectures(goarch)
+	for _, a := range runnable {
+		if a == arch {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s.labels: arch %s: this machine runs %s", path, quote(arch), strings.Join(runnable, ", "))
+}
+
+// architectures gives the arch labels whose programs a machine executes.
+func architectures(goarch string) []string {
+	switch goarch {
+	case "amd64":
+		return []string{"amd64", "i386"}
+	case "arm64":
+		return []string{"aarch64", "armv7l", "armv6l"}
+	case "386":
+		return []string{"i386"}
+	case "arm":
+		return []string{"armv7l", "armv6l"}
+	}
+	return []string{goarch} // ppc64, ppc64le and s390x have one name
+}
