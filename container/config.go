@@ -1,0 +1,151 @@
+package container
+
+import (
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/specconv"
+	"golang.org/x/sys/unix"
+)
+
+// Paths that leak the machine's secrets or let a process change it, although
+// it is root in a container: hidden behind an empty file or directory, or read-only.
+// The lists are those of Docker and containerd.
+var (
+	maskedPaths = []string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys",
+		"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
+		"/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
+	}
+	readOnlyPaths = []string{
+		"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
+	}
+)
+
+const noSuidExecDev = unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV
+
+// config turns the spec into libcontainer's configuration. It decides and
+// touches nothing. shm is the pod's directory for POSIX shared memory.
+//
+// The namespaces that are not named here are the caller's own: the supervisor
+// runs in the pod's PID, IPC, UTS and network namespaces, and so do its children.
+func (s *Spec) config(shm string) *configs.Config {
+	oom := s.OOMScoreAdj
+	c := &configs.Config{
+		Rootfs:          s.Root,
+		Readonlyfs:      s.ReadOnlyRoot,
+		RootPropagation: unix.MS_SLAVE | unix.MS_REC,
+		Namespaces:      configs.Namespaces{{Type: configs.NEWNS}},
+		Cgroups:         &cgroups.Cgroup{Path: s.Cgroup, Resources: s.Resources.cgroup()},
+		Capabilities:    shimCapabilities(s.Process.Capabilities),
+		OomScoreAdj:     &oom,
+		AppArmorProfile: s.AppArmorProfile,
+		ProcessLabel:    s.SELinuxLabel,
+		Version:         "1.0.0",
+	}
+	c.Mounts = append(systemMounts(shm, s.Privileged), s.mounts()...)
+	for _, d := range specconv.AllowedDevices {
+		if d.Path != "" {
+			c.Devices = append(c.Devices, d)
+		}
+	}
+	c.Devices = append(c.Devices, &devices.Device{
+		Path: "/dev/console", FileMode: 0o620, Rule: devices.Rule{Type: devices.CharDevice, Major: 5, Minor: 1},
+	})
+	c.Cgroups.Resources.Devices = s.deviceRules()
+	if !s.Privileged {
+		c.MaskPaths, c.ReadonlyPaths = maskedPaths, readOnlyPaths
+	}
+	return c
+}
+
+// shimCapabilities is the bounding set of the shim, which needs a few beyond
+// the app's to make itself the app.
+func shimCapabilities(app []string) *configs.Capabilities {
+	need := []string{"CAP_SYS_ADMIN", "CAP_SETPCAP", "CAP_SETUID", "CAP_SETGID", "CAP_CHOWN", "CAP_DAC_OVERRIDE"}
+	set := append(need, app...)
+	return &configs.Capabilities{Bounding: set, Permitted: set, Effective: set}
+}
+
+// systemMounts are the file systems that appc's Linux environment has
+// (OS-SPEC.md), before the app's own mounts.
+func systemMounts(shm string, privileged bool) []*configs.Mount {
+	sysFlags := noSuidExecDev | unix.MS_RDONLY
+	if privileged {
+		sysFlags = noSuidExecDev
+	}
+	return []*configs.Mount{
+		{Source: "proc", Destination: "/proc", Device: "proc", Flags: noSuidExecDev},
+		{Source: "tmpfs", Destination: "/dev", Device: "tmpfs", Flags: unix.MS_NOSUID | unix.MS_STRICTATIME, Data: "mode=755,size=64k"},
+		{Source: "devpts", Destination: "/dev/pts", Device: "devpts", Flags: unix.MS_NOSUID | unix.MS_NOEXEC, Data: "newinstance,ptmxmode=0666,mode=0620,gid=5"},
+		{Source: shm, Destination: "/dev/shm", Device: "bind", Flags: unix.MS_BIND | noSuidExecDev},
+		{Source: "mqueue", Destination: "/dev/mqueue", Device: "mqueue", Flags: noSuidExecDev},
+		{Source: "sysfs", Destination: "/sys", Device: "sysfs", Flags: sysFlags},
+	}
+}
+
+func (s *Spec) mounts() []*configs.Mount {
+	var out []*configs.Mount
+	for _, m := range s.Mounts {
+		out = append(out, m.config())
+	}
+	return out
+}
+
+// config of a mount: binds take part in the source's propagation one way, in,
+// so that what the daemon mounts into a volume later shows up.
+func (m Mount) config() *configs.Mount {
+	c := &configs.Mount{Source: m.Source, Destination: m.Target, Device: m.Type, Data: m.Options}
+	if m.Type == "bind" {
+		c.Flags = unix.MS_BIND
+		c.PropagationFlags = []int{unix.MS_SLAVE}
+		if m.Recursive {
+			c.Flags |= unix.MS_REC
+			c.PropagationFlags = []int{unix.MS_SLAVE | unix.MS_REC}
+		}
+	}
+	if m.ReadOnly {
+		c.Flags |= unix.MS_RDONLY
+		if m.Recursive {
+			c.RecAttr = &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+		}
+	}
+	return c
+}
+
+// deviceRules allow the default devices and the spec's own, and nothing else;
+// a privileged container may use any.
+func (s *Spec) deviceRules() []*devices.Rule {
+	everything := devices.Rule{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm"}
+	if s.Privileged {
+		everything.Allow = true
+		return []*devices.Rule{&everything}
+	}
+	rules := []*devices.Rule{&everything}
+	for _, d := range specconv.AllowedDevices {
+		rules = append(rules, &d.Rule)
+	}
+	for _, d := range s.Devices {
+		rules = append(rules, &devices.Rule{
+			Type: devices.Type(d.Type), Major: d.Major, Minor: d.Minor,
+			Permissions: devices.Permissions(strings.ToLower(d.Access)), Allow: true,
+		})
+	}
+	return rules
+}
+
+func (r Resources) cgroup() *cgroups.Resources {
+	out := &cgroups.Resources{
+		Memory: r.MemoryLimit, MemoryReservation: r.MemoryRequest,
+		CpuQuota: r.CPUQuota, CpuPeriod: r.CPUPeriod, CpuShares: r.CPUShares,
+	}
+	if r.PIDs > 0 {
+		out.PidsLimit = &r.PIDs
+	}
+	if cgroups.IsCgroup2UnifiedMode() && r.CPUShares != 0 {
+		out.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CPUShares)
+	}
+	return out
+}

@@ -1,0 +1,173 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/utils"
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/supervisor"
+)
+
+// Flags of a plan, as in shim.h.
+const (
+	shimNoNewPrivs = 1
+	shimLandlock   = 2
+	shimOwnStdio   = 4
+)
+
+// launch is a process on its way into a container.
+type launch struct {
+	process  libcontainer.Process
+	pipes    *shimPipes
+	stdio    supervisor.Stdio
+	console  *os.File // our end of the socket that the terminal's master comes through
+	consoles *os.File // libcontainer's end
+}
+
+// newLaunch prepares everything that a process needs from outside. The caller
+// closes it, whatever becomes of the process.
+func (r *Runtime) newLaunch(stdio supervisor.Stdio) (*launch, error) {
+	pipes, err := newShimPipes()
+	if err != nil {
+		return nil, err
+	}
+	l := &launch{pipes: pipes, stdio: stdio}
+	l.process = libcontainer.Process{
+		Args:       []string{fdPath(3)},
+		Env:        []string{"_STAGER_SHIM=4,5"},
+		Cwd:        "/",
+		ExtraFiles: []*os.File{r.exe, pipes.plan, pipes.reportChild},
+	}
+	if stdio.Terminal {
+		return l, l.openConsole()
+	}
+	// A typed nil would be an io.Reader that is not nil.
+	if stdio.Stdin != nil {
+		l.process.Stdin = stdio.Stdin
+	}
+	if stdio.Stdout != nil {
+		l.process.Stdout = stdio.Stdout
+	}
+	if stdio.Stderr != nil {
+		l.process.Stderr = stdio.Stderr
+	}
+	return l, nil
+}
+
+func (l *launch) openConsole() (err error) {
+	l.console, l.consoles, err = utils.NewSockPair("console")
+	if err != nil {
+		l.close()
+		return fmt.Errorf("make console socket: %w", err)
+	}
+	l.process.ConsoleSocket = l.consoles
+	l.process.ConsoleWidth, l.process.ConsoleHeight = l.stdio.Width, l.stdio.Height
+	return nil
+}
+
+func (l *launch) close() {
+	l.pipes.close()
+	for _, f := range []*os.File{l.console, l.consoles} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// send decides what the shim is to do for p in the container whose first
+// process is initPID, and tells it.
+func (l *launch) send(initPID int, p *Process, flags uint32, restrict bool) error {
+	root, err := openRoot(initPID)
+	if err != nil {
+		return fmt.Errorf("open container's root: %w", err)
+	}
+	defer root.Close()
+	plan, err := p.plan(root, flags, restrict)
+	if err != nil {
+		return err
+	}
+	return l.pipes.send(plan)
+}
+
+// plan is what the shim does to become p.
+func (p *Process) plan(root *os.Root, flags uint32, restrict bool) (*shimPlan, error) {
+	if len(p.Args) == 0 || p.Args[0] == "" {
+		return nil, errors.New("no program to execute")
+	}
+	id, err := resolveIdentity(root, p.User, p.Group)
+	if err != nil {
+		return nil, err
+	}
+	bounding, err := boundingSet(p.Capabilities)
+	if err != nil {
+		return nil, err
+	}
+	plan := &shimPlan{
+		flags: flags, bounding: bounding, uid: id.uid, gid: id.gid, filter: p.Seccomp,
+		dir: p.Dir, candidates: candidates(p.Args[0], p.Env), args: p.Args, env: p.Env,
+	}
+	if plan.dir == "" {
+		plan.dir = "/"
+	}
+	if p.NoNewPrivileges {
+		plan.flags |= shimNoNewPrivs
+	}
+	if restrict {
+		plan.flags |= shimLandlock
+	}
+	for _, g := range p.SupplementaryGID {
+		if g < 0 || g > maxID {
+			return nil, fmt.Errorf("supplementary group %d is not a number from 0 to %d", g, uint32(maxID))
+		}
+		plan.groups = append(plan.groups, uint32(g))
+	}
+	return plan, nil
+}
+
+// kill ends a process that could not become the app, and waits for it.
+func (l *launch) kill() {
+	if pid, err := l.process.Pid(); err == nil {
+		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended by itself
+	}
+	_, _ = l.process.Wait()
+}
+
+// started hands the running process over, and its terminal's master.
+func (l *launch) started() (supervisor.Process, error) {
+	pid, err := l.process.Pid()
+	if err != nil {
+		return nil, err
+	}
+	if l.stdio.Terminal {
+		master, err := receiveFile(l.console)
+		if err != nil {
+			l.kill()
+			return nil, fmt.Errorf("receive terminal: %w", err)
+		}
+		l.stdio.Console <- master
+	}
+	return &process{pid: pid, handle: l.process}, nil
+}
+
+// receiveFile takes one descriptor from a socket (unix(7), SCM_RIGHTS).
+func receiveFile(socket *os.File) (*os.File, error) {
+	name, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+	n, oobn, _, _, err := unix.Recvmsg(int(socket.Fd()), name, oob, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("recvmsg", err)
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil || len(messages) != 1 {
+		return nil, errors.New("no descriptor came (" + strconv.Itoa(len(messages)) + " messages)")
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.New("no descriptor came")
+	}
+	return os.NewFile(uintptr(fds[0]), string(name[:n])), nil
+}

@@ -1,0 +1,223 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	_ "github.com/opencontainers/cgroups/devices" // sets device rules; without it the cgroup manager refuses any
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/exeseal"
+	_ "github.com/opencontainers/runc/libcontainer/nsenter" // joins and makes namespaces before the Go runtime starts
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/supervisor"
+)
+
+// Init turns the process into a container's first process if that is what it
+// was started for, and does not return then. A program that uses this package
+// calls it before anything else: libcontainer executes the program again for
+// every start.
+func Init() {
+	if os.Getenv("_LIBCONTAINER_INITPIPE") != "" {
+		libcontainer.Init()
+	}
+}
+
+// Runtime makes containers. Its methods may be called by several goroutines at
+// once.
+type Runtime struct {
+	state    string   // libcontainer's folder for each container
+	shm      string   // the pod's /dev/shm
+	exe      *os.File // this program, read-only whatever a container does to it
+	landlock bool
+}
+
+// NewRuntime prepares the folder dir, which must be empty and on a tmpfs of
+// the caller's own mount namespace: it vanishes with it. The caller must be
+// root. Where the kernel cannot keep apps from reading each other through
+// /proc, that is logged.
+func NewRuntime(dir string, log *slog.Logger) (*Runtime, error) {
+	r := &Runtime{state: filepath.Join(dir, "containers"), shm: filepath.Join(dir, "shm")}
+	for path, mode := range map[string]os.FileMode{r.state: 0o700, r.shm: 0o777 | os.ModeSticky} {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			return nil, fmt.Errorf("prepare container runtime: %w", err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			return nil, fmt.Errorf("prepare container runtime: %w", err)
+		}
+	}
+	exe, err := exeseal.CloneSelfExe(r.state)
+	if err != nil {
+		return nil, fmt.Errorf("prepare container runtime: %w", err)
+	}
+	r.exe = exe
+	if r.landlock = landlockABI() >= 2; !r.landlock {
+		log.Warn("the kernel has no Landlock with REFER (Linux 5.19): root apps with equal capabilities can read each other through /proc")
+	}
+	return r, nil
+}
+
+// Close releases what NewRuntime took, after every container has been destroyed.
+func (r *Runtime) Close() error { return r.exe.Close() }
+
+// landlockABI is the version of Landlock in the kernel, 0 for none.
+func landlockABI() int {
+	const version = 1 // LANDLOCK_CREATE_RULESET_VERSION
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, version)
+	if errno != 0 {
+		return 0
+	}
+	return int(abi)
+}
+
+// Container makes a container of the spec. Nothing is touched before Start.
+func (r *Runtime) Container(spec Spec) supervisor.Container {
+	return &container{runtime: r, spec: spec}
+}
+
+// container implements supervisor.Container.
+type container struct {
+	runtime *Runtime
+	spec    Spec
+	handle  *libcontainer.Container
+	initPID int
+}
+
+// Start implements supervisor.Container.
+func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
+	p, err := c.start(stdio)
+	if err != nil {
+		var missing *supervisor.ExecError
+		if errors.As(err, &missing) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("start container %q: %w", c.spec.Name, err)
+	}
+	return p, nil
+}
+
+func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err error) {
+	c.handle, err = libcontainer.Create(c.runtime.state, c.spec.Name, c.spec.config(c.runtime.shm))
+	if err != nil {
+		return nil, err
+	}
+	l, err := c.runtime.newLaunch(stdio)
+	if err != nil {
+		return nil, err
+	}
+	defer l.close()
+	l.process.Init = true
+	if err := c.handle.Start(&l.process); err != nil {
+		return nil, err
+	}
+	if c.initPID, err = l.process.Pid(); err != nil {
+		return nil, err
+	}
+	if err := c.run(l); err != nil {
+		l.kill()
+		return nil, err
+	}
+	return l.started()
+}
+
+// run lets the created container go: its root is assembled now, so the user
+// can be looked up in it.
+func (c *container) run(l *launch) error {
+	p := &c.spec.Process
+	if err := l.send(c.initPID, p, shimOwnStdio, c.runtime.restrict(p)); err != nil {
+		return err
+	}
+	if err := c.handle.Exec(); err != nil {
+		return err
+	}
+	return l.pipes.result(p.Args[0])
+}
+
+// Exec implements supervisor.Container.
+func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
+	l, err := c.runtime.newLaunch(stdio)
+	if err != nil {
+		return nil, err
+	}
+	defer l.close()
+	p := c.spec.Process
+	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
+	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
+	var flags uint32
+	if stdio.Terminal {
+		flags = shimOwnStdio
+	}
+	if err := l.send(c.initPID, &p, flags, c.runtime.restrict(&p)); err != nil {
+		return nil, err
+	}
+	if err := c.handle.Start(&l.process); err != nil {
+		return nil, err
+	}
+	if err := l.pipes.result(p.Args[0]); err != nil {
+		l.kill()
+		return nil, err
+	}
+	return l.started()
+}
+
+// restrict tells whether a process gets a Landlock domain. A domain denies
+// mount(2), so one that was given CAP_SYS_ADMIN does without: it is trusted
+// with the whole pod anyway.
+func (r *Runtime) restrict(p *Process) bool {
+	for _, c := range p.Capabilities {
+		if c == "CAP_SYS_ADMIN" {
+			return false
+		}
+	}
+	return r.landlock
+}
+
+// PIDs implements supervisor.Container.
+func (c *container) PIDs() ([]int, error) {
+	if c.handle == nil {
+		return nil, nil
+	}
+	return c.handle.Processes()
+}
+
+// Kill implements supervisor.Container.
+func (c *container) Kill() error {
+	if c.handle == nil {
+		return nil
+	}
+	err := c.handle.Signal(unix.SIGKILL)
+	if errors.Is(err, libcontainer.ErrNotRunning) {
+		return nil
+	}
+	return err
+}
+
+// Destroy implements supervisor.Container.
+func (c *container) Destroy() error {
+	if c.handle == nil {
+		return nil
+	}
+	if err := c.handle.Destroy(); err != nil {
+		return fmt.Errorf("destroy container %q: %w", c.spec.Name, err)
+	}
+	return nil
+}
+
+// process implements supervisor.Process.
+type process struct {
+	pid    int
+	handle libcontainer.Process
+}
+
+// PID implements supervisor.Process.
+func (p *process) PID() int { return p.pid }
+
+// Release implements supervisor.Process. The reaper has the exit status by
+// then: what Wait is for is to free the rest, and that it finds no child is as it should be.
+func (p *process) Release() { _, _ = p.handle.Wait() }
+
+func fdPath(n int) string { return "/proc/self/fd/" + strconv.Itoa(n) }

@@ -1,0 +1,268 @@
+#define _GNU_SOURCE
+#include "shim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+/* From linux/landlock.h (5.13, REFER 5.19), which Debian 12's headers have in part. */
+#ifndef __NR_landlock_create_ruleset
+#define __NR_landlock_create_ruleset 444
+#define __NR_landlock_add_rule 445
+#define __NR_landlock_restrict_self 446
+#endif
+#ifndef __NR_close_range
+#define __NR_close_range 436
+#endif
+#define LANDLOCK_REFER (1ULL << 13)
+#define LANDLOCK_PATH_BENEATH 1
+#define CLOSE_RANGE_SET_CLOEXEC 4
+
+struct landlock_ruleset { uint64_t handled_access_fs; };
+struct landlock_path_beneath {
+	uint64_t allowed_access;
+	int32_t parent_fd;
+} __attribute__((packed));
+
+static int report_fd = -1;
+
+/* Ends the shim: the report first, then exec's customary exit codes. */
+static void __attribute__((noreturn)) fail(uint32_t step, int error)
+{
+	struct shim_report r = { step, (uint32_t)error };
+
+	while (write(report_fd, &r, sizeof(r)) < 0 && errno == EINTR)
+		;
+	_exit(error == ENOENT || error == ENOTDIR ? 127 : 126);
+}
+
+/* Maps the plan; a plan that is not one ends the shim. */
+static const struct shim_plan *map_plan(int fd)
+{
+	struct stat st;
+	const struct shim_plan *p;
+
+	if (fstat(fd, &st) < 0)
+		fail(SHIM_READ_PLAN, errno);
+	if ((size_t)st.st_size < sizeof(*p))
+		fail(SHIM_READ_PLAN, EINVAL);
+	p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (p == MAP_FAILED)
+		fail(SHIM_READ_PLAN, errno);
+	if (p->magic != SHIM_MAGIC || p->size != (uint64_t)st.st_size)
+		fail(SHIM_READ_PLAN, EINVAL);
+	return p;
+}
+
+/* Cuts n strings off *s into a NULL-terminated vector with room for one more. */
+static char **take_strings(const char **s, uint32_t n)
+{
+	char **v = calloc((size_t)n + 2, sizeof(*v));
+	uint32_t i;
+
+	if (v == NULL)
+		fail(SHIM_READ_PLAN, ENOMEM);
+	for (i = 0; i < n; i++) {
+		v[i] = (char *)*s;
+		*s += strlen(*s) + 1;
+	}
+	return v;
+}
+
+/* Drops every capability that the bounding set does not name. EINVAL is the
+ * first number that the kernel does not know. */
+static void drop_bounding(uint64_t keep)
+{
+	int c;
+
+	for (c = 0; c < 64; c++) {
+		if (keep >> c & 1)
+			continue;
+		if (prctl(PR_CAPBSET_DROP, c, 0, 0, 0) < 0) {
+			if (errno == EINVAL)
+				return;
+			fail(SHIM_BOUNDING, errno);
+		}
+	}
+}
+
+/*
+ * Enters a Landlock domain of its own, so that this process and its
+ * descendants can neither ptrace processes outside it nor follow their
+ * /proc/PID/{root,cwd,fd,mem,environ}. The domain handles one right, REFER, and
+ * allows it everywhere, because any domain without it denies renames and links
+ * between directories (landlock(7)). It denies mount(2), too.
+ */
+static void restrict_self(void)
+{
+	struct landlock_ruleset rs = { LANDLOCK_REFER };
+	struct landlock_path_beneath pb = { LANDLOCK_REFER, -1 };
+	int fd = (int)syscall(__NR_landlock_create_ruleset, &rs, sizeof(rs), 0);
+
+	if (fd < 0)
+		fail(SHIM_RESTRICT, errno);
+	pb.parent_fd = open("/", O_PATH | O_CLOEXEC);
+	if (pb.parent_fd < 0 ||
+	    syscall(__NR_landlock_add_rule, fd, LANDLOCK_PATH_BENEATH, &pb, 0) < 0 ||
+	    syscall(__NR_landlock_restrict_self, fd, 0) < 0)
+		fail(SHIM_RESTRICT, errno);
+	close(pb.parent_fd);
+	close(fd);
+}
+
+/* Gives the pipes and terminals at 0 to 2 to the user, so that a program can
+ * open /dev/stdout again. Files and devices of others are left alone. */
+static void own_stdio(uid_t uid)
+{
+	struct stat st;
+	int fd;
+
+	for (fd = 0; fd <= 2; fd++) {
+		if (fstat(fd, &st) < 0 || st.st_uid == uid)
+			continue;
+		if (S_ISFIFO(st.st_mode) || isatty(fd)) {
+			if (fchown(fd, uid, (gid_t)-1) < 0)
+				continue; /* a terminal of someone else's: theirs */
+		}
+	}
+}
+
+/*
+ * Becomes the user, with what loading a filter takes and no more: the filter
+ * comes last, so CAP_SYS_ADMIN must outlive setuid(2). The exec drops it: a
+ * program without file capabilities gets none when run by a non-root user, and
+ * the bounding set when run by root (capabilities(7)).
+ */
+static void become_user(const struct shim_plan *p, const uint32_t *groups)
+{
+	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct d[2];
+	uint64_t caps = 1ULL << CAP_SYS_ADMIN;
+
+	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0)
+		fail(SHIM_CAPABILITIES, errno);
+	if (setgroups(p->ngroups, groups) < 0 || setresgid(p->gid, p->gid, p->gid) < 0)
+		fail(SHIM_GROUPS, errno);
+	if (setresuid(p->uid, p->uid, p->uid) < 0)
+		fail(SHIM_USER, errno);
+	if (p->uid == 0)
+		caps |= p->bounding;
+	d[0].permitted = d[0].effective = (uint32_t)caps;
+	d[1].permitted = d[1].effective = (uint32_t)(caps >> 32);
+	d[0].inheritable = d[1].inheritable = 0;
+	if (syscall(SYS_capset, &h, d) < 0)
+		fail(SHIM_CAPABILITIES, errno);
+}
+
+/* Marks every descriptor from first on close-on-exec; one by one where the
+ * kernel has no close_range(2) with that flag (before 5.11). */
+static void close_on_exec_from(uint32_t first)
+{
+	long fd, max = sysconf(_SC_OPEN_MAX);
+
+	if (syscall(__NR_close_range, first, ~0U, CLOSE_RANGE_SET_CLOEXEC) == 0)
+		return;
+	for (fd = first; fd < max; fd++)
+		fcntl((int)fd, F_SETFD, FD_CLOEXEC);
+}
+
+/* Undoes what the supervisor's Go runtime leaves behind in a child. */
+static void reset_signals(void)
+{
+	sigset_t none;
+	int s;
+
+	for (s = 1; s < 65; s++)
+		signal(s, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* The first candidate that is a file which may be executed; decided before the
+ * filter is loaded, because afterwards a report may not come through. */
+static const char *find_program(char **candidates)
+{
+	int error = ENOENT;
+	struct stat st;
+
+	for (; *candidates; candidates++) {
+		if (stat(*candidates, &st) < 0) {
+			if (errno != ENOENT && errno != ENOTDIR)
+				error = errno;
+			continue;
+		}
+		if (S_ISREG(st.st_mode) && faccessat(AT_FDCWD, *candidates, X_OK, AT_EACCESS) == 0)
+			return *candidates;
+		error = EACCES;
+	}
+	fail(SHIM_EXEC, error);
+}
+
+static void load_filter(const struct sock_filter *filter, uint32_t n)
+{
+	struct sock_fprog prog = { (unsigned short)n, (struct sock_filter *)filter };
+
+	if (n && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0)
+		fail(SHIM_FILTER, errno);
+}
+
+static void __attribute__((noreturn)) become_app(const struct shim_plan *p)
+{
+	const uint32_t *groups = (const uint32_t *)(p + 1);
+	const struct sock_filter *filter = (const struct sock_filter *)(groups + p->ngroups);
+	const char *s = (const char *)(filter + p->nfilter);
+	char **dir = take_strings(&s, 1), **candidates = take_strings(&s, p->ncandidates);
+	char **args = take_strings(&s, p->nargs), **env = take_strings(&s, p->nenv);
+	static char listen_pid[32];
+	const char *program;
+	int there;
+
+	if (p->flags & SHIM_LISTEN_PID) {
+		snprintf(listen_pid, sizeof(listen_pid), "LISTEN_PID=%d", getpid());
+		env[p->nenv] = listen_pid;
+	}
+	reset_signals();
+	umask(022);
+	close_on_exec_from(3 + p->nfds);
+	if (p->flags & SHIM_OWN_STDIO)
+		own_stdio(p->uid);
+	/* As root first, then as the user: a directory may be closed to either. */
+	there = chdir(dir[0]) == 0;
+	drop_bounding(p->bounding);
+	if (p->flags & SHIM_LANDLOCK)
+		restrict_self();
+	become_user(p, groups);
+	if (!there && chdir(dir[0]) < 0)
+		fail(SHIM_CHDIR, errno);
+	if (p->flags & SHIM_NO_NEW_PRIVS && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		fail(SHIM_NNP, errno);
+	program = find_program(candidates);
+	load_filter(filter, p->nfilter);
+	execve(program, args, env);
+	fail(SHIM_EXEC, errno);
+}
+
+static void __attribute__((constructor)) shim(void)
+{
+	const char *fds = getenv(SHIM_ENV);
+	int plan_fd;
+
+	if (fds == NULL || sscanf(fds, "%d,%d", &plan_fd, &report_fd) != 2)
+		return;
+	/* Not readable by an app's other processes while it is more than they are. */
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	become_app(map_plan(plan_fd));
+}

@@ -1,0 +1,183 @@
+package container
+
+// #cgo CFLAGS: -Wall -Wextra -O2
+// #cgo LDFLAGS: -static
+// #include "shim.h"
+import "C"
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/supervisor"
+)
+
+// A program with this package in it is linked statically, because it is
+// executed inside containers, where no loader can be counted on.
+//
+// The program that libcontainer executes in a container is not the app but
+// this program again, from a read-only descriptor: shim.c, as a constructor,
+// takes over before the Go runtime starts. It does what libcontainer cannot:
+//
+//   - it enters a Landlock domain;
+//   - it loads a filter that was compiled once for the pod, and loads it after
+//     setuid, setgroups and capset, so that a filter without those calls can
+//     start, without switching on no_new_privs;
+//   - it looks the program up as appc says.
+//
+// Plan and report are described in shim.h.
+
+// shimPlan is what the shim is told, as plain data.
+type shimPlan struct {
+	flags      uint32
+	bounding   uint64
+	uid, gid   uint32
+	groups     []uint32
+	filter     *Filter
+	dir        string
+	candidates []string
+	args, env  []string
+	nfds       uint32
+}
+
+// encode lays the plan out as shim.h says. A string with a NUL in it cannot
+// be said to execve(2), and is an error that names it.
+func (p *shimPlan) encode() ([]byte, error) {
+	var filter []byte
+	if p.filter != nil {
+		filter = p.filter.program
+	}
+	var text []byte
+	for _, list := range [][]string{{p.dir}, p.candidates, p.args, p.env} {
+		for _, s := range list {
+			if strings.IndexByte(s, 0) >= 0 {
+				return nil, fmt.Errorf("%q contains a NUL byte", s)
+			}
+			text = append(append(text, s...), 0)
+		}
+	}
+	header := C.struct_shim_plan{
+		magic: C.SHIM_MAGIC, flags: C.uint32_t(p.flags), bounding: C.uint64_t(p.bounding),
+		uid: C.uint32_t(p.uid), gid: C.uint32_t(p.gid),
+		ngroups: C.uint32_t(len(p.groups)), nfilter: C.uint32_t(len(filter) / unix.SizeofSockFilter),
+		ncandidates: C.uint32_t(len(p.candidates)), nargs: C.uint32_t(len(p.args)),
+		nenv: C.uint32_t(len(p.env)), nfds: C.uint32_t(p.nfds),
+	}
+	header.size = C.uint64_t(int(unsafe.Sizeof(header)) + 4*len(p.groups) + len(filter) + len(text))
+	b := C.GoBytes(unsafe.Pointer(&header), C.int(unsafe.Sizeof(header)))
+	for _, g := range p.groups {
+		b = binary.NativeEndian.AppendUint32(b, g)
+	}
+	return append(append(b, filter...), text...), nil
+}
+
+// shimPipes are a shim's two descriptors: the plan, a memfd that is filled
+// once the container's root can be looked into, and the report.
+type shimPipes struct {
+	plan                *os.File
+	report, reportChild *os.File
+}
+
+func newShimPipes() (*shimPipes, error) {
+	fd, err := unix.MemfdCreate("stager-plan", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	plan := os.NewFile(uintptr(fd), "plan")
+	r, w, err := os.Pipe()
+	if err != nil {
+		plan.Close()
+		return nil, err
+	}
+	return &shimPipes{plan: plan, report: r, reportChild: w}, nil
+}
+
+func (p *shimPipes) close() {
+	p.plan.Close()
+	p.report.Close()
+	p.reportChild.Close()
+}
+
+// send writes the plan. The shim must not have been executed yet.
+func (p *shimPipes) send(plan *shimPlan) error {
+	b, err := plan.encode()
+	if err != nil {
+		return err
+	}
+	_, err = p.plan.WriteAt(b, 0)
+	return err
+}
+
+// result waits until the shim has become the app, which is nil, or has ended.
+func (p *shimPipes) result(program string) error {
+	p.reportChild.Close()
+	var r C.struct_shim_report
+	b := make([]byte, unsafe.Sizeof(r))
+	switch _, err := io.ReadFull(p.report, b); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read shim's report: %w", err)
+	}
+	step, errno := binary.NativeEndian.Uint32(b), syscall.Errno(binary.NativeEndian.Uint32(b[4:]))
+	if step == C.SHIM_EXEC {
+		return &supervisor.ExecError{Path: program, Errno: errno}
+	}
+	return fmt.Errorf("%s: %w", shimStep(step), errno)
+}
+
+// shimStep names what the shim was doing, as the verb phrase of an error.
+func shimStep(step uint32) string {
+	switch step {
+	case C.SHIM_READ_PLAN:
+		return "read plan"
+	case C.SHIM_BOUNDING:
+		return "drop capabilities"
+	case C.SHIM_RESTRICT:
+		return "enter Landlock domain"
+	case C.SHIM_CHDIR:
+		return "change to working directory"
+	case C.SHIM_GROUPS:
+		return "set groups"
+	case C.SHIM_USER:
+		return "set user"
+	case C.SHIM_CAPABILITIES:
+		return "set capabilities"
+	case C.SHIM_NNP:
+		return "set no_new_privs"
+	case C.SHIM_FILTER:
+		return "load seccomp filter"
+	}
+	return fmt.Sprintf("step %d", step)
+}
+
+// candidates are the paths to try for a program, in order. The name with a
+// slash is a path; without one it is looked up in PATH, and where the
+// environment has none, in the current directory and confstr(_CS_PATH) (appc, aci.md, exec).
+func candidates(name string, env []string) []string {
+	if strings.Contains(name, "/") {
+		return []string{name}
+	}
+	path := ":/bin:/usr/bin"
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = v
+		}
+	}
+	var out []string
+	for dir := range strings.SplitSeq(path, ":") {
+		if dir == "" {
+			dir = "."
+		}
+		out = append(out, dir+"/"+name)
+	}
+	return out
+}

@@ -1,0 +1,69 @@
+/*
+ * The exec shim: the first program in every container. libcontainer has built
+ * the container around it; the shim applies what must come last and becomes
+ * the app. See shim.go for who starts it and why it exists.
+ *
+ * It runs as a constructor, before the Go runtime, because starting one costs
+ * ten times as much as all that the shim does.
+ *
+ * The plan is read from a descriptor, once, from its start to its end:
+ *
+ *	struct shim_plan
+ *	uint32_t           groups[ngroups]
+ *	struct sock_filter filter[nfilter]
+ *	char               strings[], each ended by NUL, in this order:
+ *	                   directory, candidates, arguments, environment
+ *
+ * All numbers are in the machine's byte order: both ends are one program.
+ */
+#ifndef STAGER_SHIM_H
+#define STAGER_SHIM_H
+
+#include <stdint.h>
+
+/* Names the plan's and the report's descriptor: "PLAN,REPORT" in decimal. */
+#define SHIM_ENV "_STAGER_SHIM"
+
+#define SHIM_MAGIC 0x53484d32u
+
+enum shim_flags {
+	SHIM_NO_NEW_PRIVS = 1, /* prctl(PR_SET_NO_NEW_PRIVS) */
+	SHIM_LANDLOCK = 2,     /* a Landlock domain of its own */
+	SHIM_OWN_STDIO = 4,    /* pipes and terminals at 0 to 2 go to the user */
+	SHIM_LISTEN_PID = 8,   /* add LISTEN_PID=<own pid> to the environment */
+};
+
+struct shim_plan {
+	uint32_t magic;
+	uint32_t flags;
+	uint64_t bounding; /* capability bounding set, bit N is capability N */
+	uint32_t uid, gid;
+	uint32_t ngroups;
+	uint32_t nfilter;
+	uint32_t ncandidates; /* paths to try in turn */
+	uint32_t nargs, nenv;
+	uint32_t nfds; /* descriptors from 3 on that the app keeps */
+	uint64_t size; /* of the whole plan in bytes */
+};
+
+/* What the shim was doing when it failed; shim.go has the words. */
+enum shim_step {
+	SHIM_READ_PLAN = 1,
+	SHIM_BOUNDING,
+	SHIM_RESTRICT,
+	SHIM_CHDIR,
+	SHIM_GROUPS,
+	SHIM_USER,
+	SHIM_CAPABILITIES,
+	SHIM_NNP,
+	SHIM_FILTER,
+	SHIM_EXEC,
+};
+
+/* Written to the report's descriptor on failure; end of file is success. */
+struct shim_report {
+	uint32_t step;
+	uint32_t error;
+};
+
+#endif
