@@ -1,0 +1,129 @@
+package crilog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	lockName   = "lock"
+	fileSuffix = ".log"
+)
+
+func fileName(dir string, number uint64) string {
+	return filepath.Join(dir, fmt.Sprintf("%010d%s", number, fileSuffix))
+}
+
+// fileNumbers lists the log files in dir, oldest first. What is not named like
+// one is left alone.
+func fileNumbers(dir string) ([]uint64, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list log files: %w", err)
+	}
+	var numbers []uint64
+	for _, e := range entries {
+		if n, ok := parseFileName(e.Name()); ok && e.Type().IsRegular() {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
+func parseFileName(name string) (uint64, bool) {
+	digits, ok := strings.CutSuffix(name, fileSuffix)
+	if !ok || len(digits) < 10 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	return n, err == nil && filepath.Base(fileName("", n)) == name
+}
+
+// lockFolder takes the writer's lock of dir; closing the file gives it back.
+func lockFolder(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("open lock of log: %w", err)
+	}
+	lock := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock log %s: has it another writer? %w", dir, err), f.Close())
+	}
+	return f, nil
+}
+
+// ended reports whether dir had a writer and has none now. It only
+// asks and never takes the lock, so that no reader is in a writer's way.
+func ended(dir string) (bool, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("open lock of log: %w", err)
+	}
+	defer f.Close()
+	lock := unix.Flock_t{Type: unix.F_RDLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
+		return false, fmt.Errorf("ask for lock of log %s: %w", dir, err)
+	}
+	return lock.Type == unix.F_UNLCK, nil
+}
+
+// repair makes a file end with a whole record and returns its size. A record that a
+// crash cut off becomes a partial one when its header is whole, so that none of the app's
+// bytes that reached the disk is dropped; else it is removed.
+func repair(f *os.File) (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("repair log: %w", err)
+	}
+	size := info.Size()
+	from := max(0, size-maxRecord)
+	tail := make([]byte, size-from)
+	if _, err := f.ReadAt(tail, from); err != nil {
+		return 0, fmt.Errorf("repair log: %w", err)
+	}
+	start := bytes.LastIndexByte(tail, '\n') + 1
+	torn := tail[start:]
+	if len(torn) == 0 {
+		return size, nil
+	}
+	at := from + int64(start)
+	if !tornRecord(torn) {
+		return at, truncate(f, at)
+	}
+	if _, err := f.WriteAt([]byte{'P'}, at+int64(tagAt)); err != nil {
+		return 0, errors.Join(fmt.Errorf("repair log: %w", err), truncate(f, at))
+	}
+	if _, err := f.WriteAt([]byte{'\n'}, size); err != nil {
+		return at, truncate(f, at) // a full disk: the rest of the log matters more
+	}
+	return size + 1, nil
+}
+
+// tornRecord reports whether b starts with a whole header of the writer's own form.
+func tornRecord(b []byte) bool {
+	if len(b) < headerLen || b[headerLen-1] != ' ' || b[tagAt-1] != ' ' {
+		return false
+	}
+	e, ok := new(parser).parse(b[:headerLen], true)
+	return ok && len(e.Text) == 0
+}
+
+func truncate(f *os.File, size int64) error {
+	if err := f.Truncate(size); err != nil {
+		return fmt.Errorf("cut torn record off log: %w", err)
+	}
+	return nil
+}

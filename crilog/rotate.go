@@ -1,0 +1,78 @@
+package crilog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// openNewest opens the newest file of the folder to go on with it, or the
+// first one.
+func (w *Writer) openNewest() error {
+	numbers, err := fileNumbers(w.dir)
+	if err != nil {
+		return err
+	}
+	if len(numbers) == 0 {
+		return w.rotate()
+	}
+	w.number = numbers[len(numbers)-1]
+	f, err := os.OpenFile(fileName(w.dir, w.number), os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	size, err := repair(f)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	w.file, w.size = f, size
+	return w.removeOld(numbers, w.opts.MaxFiles)
+}
+
+// rotate goes on with a new file. The oldest is removed first, so that the limit
+// holds at every moment and a full disk gets room. The old file stays the
+// writer's until there is a new one.
+func (w *Writer) rotate() error {
+	numbers, err := fileNumbers(w.dir)
+	if err != nil {
+		return err
+	}
+	if err := w.removeOld(numbers, w.opts.MaxFiles-1); err != nil {
+		return err
+	}
+	next := w.number + 1
+	if len(numbers) > 0 {
+		next = max(next, numbers[len(numbers)-1]+1)
+	}
+	f, err := os.OpenFile(fileName(w.dir, next), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		return fmt.Errorf("rotate log: %w", err)
+	}
+	err = w.closeFile()
+	w.file, w.number, w.size, w.spent = f, next, 0, false
+	return err
+}
+
+// removeOld removes the oldest of the files until keep are left.
+func (w *Writer) removeOld(numbers []uint64, keep int) error {
+	for ; len(numbers) > keep; numbers = numbers[1:] {
+		err := os.Remove(fileName(w.dir, numbers[0]))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove old log: %w", err)
+		}
+	}
+	return nil
+}
+
+func (w *Writer) closeFile() error {
+	if w.file == nil {
+		return nil
+	}
+	err := w.file.Close()
+	w.file = nil
+	if err != nil {
+		return fmt.Errorf("close log: %w", err)
+	}
+	return nil
+}

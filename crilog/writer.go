@@ -1,0 +1,215 @@
+package crilog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxSize  = 10 << 20
+	DefaultMaxFiles = 5
+	// minMaxSize holds a record that is worth its header.
+	minMaxSize = 1024
+)
+
+// Options are the limits of a log. The folder never takes more than MaxSize
+// times MaxFiles bytes.
+type Options struct {
+	// MaxSize is the size in bytes that no file of the log exceeds; 0 means
+	// DefaultMaxSize, and less than 1024 means 1024.
+	MaxSize int64
+	// MaxFiles is the number of files kept, the one written to included; 0 means
+	// DefaultMaxFiles.
+	MaxFiles int
+	// Logger hears of a log that cannot be written; nil means slog.Default.
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.MaxSize == 0 {
+		o.MaxSize = DefaultMaxSize
+	}
+	o.MaxSize = max(o.MaxSize, minMaxSize)
+	if o.MaxFiles <= 0 {
+		o.MaxFiles = DefaultMaxFiles
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+// Writer writes one app's log. It holds two descriptors and a few hundred
+// bytes while idle. Its methods may be called by several goroutines at once.
+type Writer struct {
+	dir  string
+	opts Options
+	now  func() time.Time
+
+	mu     sync.Mutex // guards all below
+	lock   *os.File   // holds the writer's lock; nil when closed
+	file   *os.File   // the file written to; nil when it could not be opened
+	number uint64     // of the newest file
+	size   int64      // of file
+	spent  bool       // file must not be written to again
+	stamp  stamp
+	trouble
+}
+
+// buffers holds *[]byte of bufferSize, in use only while a chunk is written.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); return &b }}
+
+// bufferSize takes a read of 64 KiB in lines of 41 bytes or more, as records.
+const bufferSize = 128 << 10
+
+// Open makes dir where it is missing, takes its writer's lock, and goes on
+// with the newest file, whose size counts towards the limit and whose end is repaired
+// if a crash tore it. A second writer of the same folder is an error. A full disk is
+// not: the Writer keeps trying.
+func Open(dir string, opts Options) (*Writer, error) {
+	w := &Writer{dir: dir, opts: opts.withDefaults(), now: time.Now}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("make log folder: %w", err)
+	}
+	lock, err := lockFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	w.lock = lock
+	if err := w.openNewest(); err != nil {
+		if !diskTrouble(err) {
+			return nil, errors.Join(err, w.Close())
+		}
+		w.failed(w.now(), err)
+	}
+	return w, nil
+}
+
+// Append writes what the app wrote to a stream, in as many bytes as one
+// read gave: one time for all of it and, as a rule, one write(2). It does not keep
+// chunk. It has no error to return, since nothing must stop the app: a log that
+// cannot be written is said once through the Logger, and again, with the
+// bytes lost, once it can be.
+func (w *Writer) Append(s Stream, chunk []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(chunk) == 0 || w.lock == nil {
+		return
+	}
+	now := w.now()
+	if !w.ready(now) {
+		w.lose(s, len(chunk))
+		return
+	}
+	kept, err := w.write(now, s, chunk)
+	if err != nil {
+		w.failed(now, err)
+		w.lose(s, len(chunk)-kept)
+		return
+	}
+	w.recovered()
+}
+
+// Close ends the log for good: those who follow it reach its end. It may be called
+// more than once.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lock == nil {
+		return nil
+	}
+	err := w.closeFile()
+	// Last, so that a follower that finds the lock free finds every byte too.
+	err = errors.Join(err, w.lock.Close())
+	w.lock = nil
+	return err
+}
+
+// write formats chunk and writes it, and returns how many bytes of it are in the log.
+func (w *Writer) write(now time.Time, s Stream, chunk []byte) (kept int, err error) {
+	pooled := buffers.Get().(*[]byte)
+	defer buffers.Put(pooled)
+	b := batch{stream: s, header: w.stamp.header(now, s), buf: (*pooled)[:0]}
+	if err := w.endCutLine(&b); err != nil {
+		return 0, err
+	}
+	limit := int(min(maxText, w.opts.MaxSize-int64(headerLen)-1))
+	for len(chunk) > 0 {
+		n, whole := piece(chunk, limit)
+		if err := w.makeRoom(&b, recordLen(n, whole)); err != nil {
+			return b.kept, err
+		}
+		b.add(chunk[:n], whole)
+		chunk = chunk[n:]
+	}
+	err = w.flush(&b)
+	return b.kept, err
+}
+
+// endCutLine ends the line whose rest was lost, so that it does not take in the next one.
+func (w *Writer) endCutLine(b *batch) error {
+	if !w.cut[b.stream] {
+		return nil
+	}
+	if err := w.makeRoom(b, headerLen+1); err != nil {
+		return err
+	}
+	b.add([]byte{'\n'}, true)
+	if err := w.flush(b); err != nil {
+		return err
+	}
+	b.kept = 0 // that newline was not the app's
+	w.cut[b.stream] = false
+	return nil
+}
+
+// makeRoom flushes b where n more bytes do not fit, and rotates where they do not fit the
+// file. An empty file takes any record.
+func (w *Writer) makeRoom(b *batch, n int) error {
+	full := w.size+int64(len(b.buf)+n) > w.opts.MaxSize
+	if !full && len(b.buf)+n <= cap(b.buf) {
+		return nil
+	}
+	if err := w.flush(b); err != nil {
+		return err
+	}
+	if full {
+		return w.rotate()
+	}
+	return nil
+}
+
+// flush writes the records of b. Of a write that ended early the whole records
+// stay in the file and the rest is cut off.
+func (w *Writer) flush(b *batch) error {
+	if len(b.buf) == 0 {
+		return nil
+	}
+	n, err := w.file.WriteAt(b.buf, w.size)
+	if err == nil {
+		w.size += int64(n)
+		w.open[b.stream] = b.open
+		b.written()
+		return nil
+	}
+	whole := bytes.LastIndexByte(b.buf[:n], '\n') + 1
+	w.size += int64(whole)
+	if n > whole {
+		if terr := truncate(w.file, w.size); terr != nil {
+			w.spent = true
+			err = errors.Join(err, terr)
+		}
+	}
+	if whole > 0 {
+		kept, open := payload(b.buf[:whole])
+		b.kept += kept
+		w.open[b.stream] = open
+	}
+	return fmt.Errorf("write log: %w", err)
+}
