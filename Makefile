@@ -1,0 +1,105 @@
+# `make demo` shows a pod from nothing to its end; `make test` runs all tests.
+# Both run as root, and on Debian they install what they need.
+
+VERSION ?= 0.1.0
+ARCH    := amd64
+# KEY is an armored OpenPGP secret key that signs the stager image; without it
+# a throwaway one is made for the purpose.
+KEY     ?=
+
+GO      := go
+TAGS    := seccomp netgo osusergo
+GOBUILD := $(GO) build -trimpath -buildvcs=false
+STATIC  := CGO_ENABLED=1 $(GOBUILD) -tags '$(TAGS)' -ldflags "-s -w -linkmode external -extldflags '-static'"
+HOST    := CGO_ENABLED=0 $(GOBUILD) -tags '$(TAGS)' -ldflags "-s -w"
+
+OUT    := build/out
+ACI    := $(OUT)/stager-$(VERSION)-linux-$(ARCH).aci
+LINT   := bin/tools/golangci-lint
+VULN   := bin/tools/govulncheck
+IMAGES := $(OUT)/images
+
+# RACEFREE are the packages whose tests start threads of their own in C or
+# other namespaces, where the race detector's run time cannot follow.
+RACEFREE := ./container/... ./unionfs/... ./tests/...
+
+export GOFLAGS += -buildvcs=false
+
+.PHONY: all build aci images test test-unit test-e2e lint vuln bench demo fuzz clean deps-build deps-test deps-bench root FORCE
+
+all: build
+
+build: bin/stager bin/launcher bin/aci
+
+# Go knows best what is out of date.
+bin/stager: deps-build FORCE
+	$(STATIC) -o $@ ./stager
+bin/launcher: FORCE
+	$(HOST) -o $@ ./launcher
+bin/aci: FORCE
+	$(HOST) -o $@ ./build/aci
+
+aci: build
+	tools/aci.sh '$(ACI)' '$(VERSION)' '$(KEY)'
+
+images: build
+	tests/images/build.sh $(IMAGES)
+
+test: root deps-build deps-test aci images test-unit test-e2e
+
+# The packages, without the end-to-end tests.
+test-unit: root deps-build deps-test
+	$(GO) vet -tags '$(TAGS)' ./...
+	$(GO) test -tags '$(TAGS)' -race $$($(GO) list -tags '$(TAGS)' ./... | grep -v -E '$(call packages,$(RACEFREE))')
+	$(GO) test -tags '$(TAGS)' ./container/... ./unionfs/...
+
+# The built binaries and images, as a user has them.
+test-e2e: root
+	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
+		$(GO) test -tags '$(TAGS)' -count=1 ./tests/...
+
+packages = $(shell echo '$(1)' | sed 's,\./\([a-z]*\)/\.\.\.,/\1(/|$$),g; s, ,|,g')
+
+lint: deps-build $(LINT)
+	$(LINT) run ./...
+
+# Needs https://vuln.go.dev, so it is not part of continuous integration.
+vuln: deps-build $(VULN)
+	$(VULN) -tags '$(TAGS)' ./...
+
+bench: root deps-build deps-bench build
+	$(GO) run -tags '$(TAGS)' ./tests/bench
+
+demo: root deps-build deps-test aci images
+	tests/demo.sh '$(CURDIR)/bin' '$(CURDIR)/$(ACI)' '$(CURDIR)/$(IMAGES)'
+
+# Every fuzz target for FUZZTIME each.
+FUZZTIME ?= 30s
+fuzz: deps-build
+	@for package in $$($(GO) list -tags '$(TAGS)' ./...); do \
+		for target in $$($(GO) test -tags '$(TAGS)' -list '^Fuzz' $$package | grep '^Fuzz'); do \
+			$(GO) test -tags '$(TAGS)' -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+		done; \
+	done
+
+clean:
+	rm -rf bin $(OUT)
+
+# Tools are built from versions pinned in tools/go.mod, apart from the
+# program's own modules.
+$(LINT): tools/go.mod
+	$(GO) build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+$(VULN): tools/go.mod
+	$(GO) build -C tools -o ../$@ golang.org/x/vuln/cmd/govulncheck
+
+deps-build:
+	@tools/deps.sh build
+deps-test:
+	@tools/deps.sh build test
+deps-bench:
+	@tools/deps.sh build bench
+
+root:
+	@[ "$$(id -u)" = 0 ] || { echo 'namespaces, mounts and cgroups need root: sudo make $(MAKECMDGOALS)' >&2; exit 1; }
+
+FORCE:

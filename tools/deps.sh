@@ -1,0 +1,66 @@
+#!/bin/sh
+# Usage: tools/deps.sh GROUP...
+# Makes sure that what the groups "build", "test" and "bench" need is there.
+# On Debian and its relatives it installs what is missing, and only that; on
+# other systems it says in one line what is missing, and exits 1.
+set -eu
+
+# One line for each need: the group, the Debian package, and a shell test that
+# holds where the need is met by other means.
+needs() {
+	cat <<-'END'
+		build gcc            command -v gcc
+		build libc6-dev      test -e "$(gcc -print-file-name=libc.a)"
+		build pkg-config     command -v pkg-config
+		build libseccomp-dev pkg-config --exists libseccomp && test -e "$(gcc -print-file-name=libseccomp.a)"
+		test  gnupg          command -v gpg
+		test  xz-utils       command -v xz
+		test  bzip2          command -v bzip2
+		test  iproute2       command -v ip
+		test  util-linux     command -v nsenter
+		test  ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
+		bench runc           command -v runc
+		bench crun           command -v crun
+		bench conmon         command -v conmon
+	END
+}
+
+# missing prints the packages of the groups that are not there, on one line.
+missing() {
+	for group in "$@"; do
+		needs | while read -r of package check; do
+			[ "$of" = "$group" ] || continue
+			sh -c "$check" >/dev/null 2>&1 || printf '%s ' "$package"
+		done
+	done
+}
+
+as_root() {
+	if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+if ! command -v go >/dev/null 2>&1; then
+	echo "deps: go is missing: install Go 1.26 or newer from https://go.dev/dl/ and put it in PATH" >&2
+	exit 1
+fi
+lack=$(missing "$@")
+[ -n "$lack" ] || exit 0
+if ! command -v apt-get >/dev/null 2>&1; then
+	echo "deps: missing here (names of Debian's packages): $lack" >&2
+	exit 1
+fi
+if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null 2>&1; then
+	echo "deps: missing, and only root can install them: $lack" >&2
+	exit 1
+fi
+echo "deps: installing $lack" >&2
+# shellcheck disable=SC2086 # a list of package names
+install_all() {
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $lack </dev/null
+}
+install_all >/dev/null 2>&1 || { as_root apt-get update -q && install_all; } >&2
+lack=$(missing "$@")
+if [ -n "$lack" ]; then
+	echo "deps: installed, and still missing: $lack" >&2
+	exit 1
+fi
