@@ -1,0 +1,108 @@
+package unionfs
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Attributes of overlay in a layer (Documentation/filesystems/overlayfs.rst).
+const (
+	overlayPrefix   = "trusted.overlay."
+	overlayOpaque   = "trusted.overlay.opaque"
+	overlayRedirect = "trusted.overlay.redirect"
+	overlayMetacopy = "trusted.overlay.metacopy"
+)
+
+// attributes gives the copy of e in out the owner, mode, extended attributes and times of e.
+func (c *copier) attributes(e *entry, out int) error {
+	// The owner first: chown(2) clears set-user-ID bits and security.capability.
+	if err := unix.Fchownat(out, e.name, int(e.stat.Uid), int(e.stat.Gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("set owner: %w", err)
+	}
+	if e.stat.Mode&unix.S_IFMT != unix.S_IFLNK {
+		if err := unix.Fchmodat(out, e.name, e.stat.Mode&0o7777, 0); err != nil {
+			return fmt.Errorf("set mode: %w", err)
+		}
+	}
+	if err := c.xattrs(e, out); err != nil {
+		return err
+	}
+	times := []unix.Timespec{e.stat.Atim, e.stat.Mtim}
+	if err := unix.UtimesNanoAt(out, e.name, times, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("set times: %w", err)
+	}
+	return nil
+}
+
+func (c *copier) xattrs(e *entry, out int) error {
+	from, to := procPath(int(e.dir.Fd()), e.name), procPath(out, e.name)
+	names, err := listXattrs(from)
+	if err != nil {
+		return fmt.Errorf("list extended attributes: %w", err)
+	}
+	for _, name := range names {
+		if name == overlayRedirect || name == overlayMetacopy {
+			return fmt.Errorf("extended attribute %s refers to other files, which only overlay can follow", name)
+		}
+		if c.markers == merged && strings.HasPrefix(name, overlayPrefix) {
+			continue
+		}
+		value, err := getXattr(from, name)
+		if err == nil {
+			err = unix.Lsetxattr(to, name, value, 0)
+		}
+		if err != nil {
+			return fmt.Errorf("set extended attribute %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// procPath names a file of a directory, for calls that have no at-form: the
+// last component is the only one that could be a symbolic link, and the l-calls do not
+// follow it.
+func procPath(dir int, name string) string {
+	return "/proc/self/fd/" + strconv.Itoa(dir) + "/" + name
+}
+
+func listXattrs(path string) ([]string, error) {
+	buf := make([]byte, 256)
+	n, err := unix.Llistxattr(path, buf)
+	if errors.Is(err, unix.ERANGE) {
+		buf = make([]byte, 64<<10) // XATTR_LIST_MAX
+		n, err = unix.Llistxattr(path, buf)
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil
+	}
+	if err != nil || n == 0 {
+		return nil, err
+	}
+	return strings.Split(strings.TrimSuffix(string(buf[:n]), "\x00"), "\x00"), nil
+}
+
+func getXattr(path, name string) ([]byte, error) {
+	buf := make([]byte, 256)
+	n, err := unix.Lgetxattr(path, name, buf)
+	if errors.Is(err, unix.ERANGE) {
+		buf = make([]byte, 64<<10) // XATTR_SIZE_MAX
+		n, err = unix.Lgetxattr(path, name, buf)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return buf[:n], nil
+}
+
+// opaque tells whether e is a directory that hides those below it.
+func (c *copier) opaque(e *entry) bool {
+	if !e.isDir() {
+		return false
+	}
+	value, err := getXattr(procPath(int(e.dir.Fd()), e.name), overlayOpaque)
+	return err == nil && string(value) == "y"
+}

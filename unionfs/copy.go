@@ -1,0 +1,88 @@
+package unionfs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Copy copies all layers into the scratch directory and binds the result to the
+// target: slow, but it works on every kernel and file system. It takes any number
+// of layers. Data is shared with the layers where the file system can (FICLONE),
+// and holes stay holes. Modes, owners, times (of modification and access),
+// extended attributes, hard links, devices, fifos and sockets are kept.
+//
+// A layer's directory or file with an overlay attribute that refers to other
+// paths (trusted.overlay.redirect, trusted.overlay.metacopy) is an error.
+type Copy struct{}
+
+// Name returns "copy".
+func (Copy) Name() string { return "copy" }
+
+// Probe implements Driver: it needs a directory that it can write to.
+func (Copy) Probe(scratch string, _ []string) error {
+	dir, err := os.MkdirTemp(scratch, "probe-copy-")
+	if err != nil {
+		return fmt.Errorf("copy: %w", err)
+	}
+	return os.Remove(dir)
+}
+
+// Mount implements Driver.
+func (c Copy) Mount(ctx context.Context, r Root) error {
+	r, err := prepare(r, 0)
+	if err != nil {
+		return mountError(r, c.Name(), err)
+	}
+	dir := filepath.Join(r.Scratch, "root")
+	if err := makeDir(dir, 0o755); err != nil {
+		return mountError(r, c.Name(), err)
+	}
+	if err := copyLayers(ctx, dir, r.Layers, merged); err != nil {
+		return mountError(r, c.Name(), err)
+	}
+	if err := bindRoot(dir, r.Target); err != nil {
+		return mountError(r, c.Name(), err)
+	}
+	return nil
+}
+
+// bindRoot binds dir to target. Set-user-ID files and device nodes work
+// there even where dir's file system is mounted nosuid or nodev.
+func bindRoot(dir, target string) error {
+	if err := unix.Mount(dir, target, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s to %s: %w", dir, target, err)
+	}
+	err := unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RELATIME, "")
+	if err == nil {
+		return nil
+	}
+	if undo := unix.Unmount(target, unix.MNT_DETACH); undo != nil {
+		return fmt.Errorf("allow devices on %s: %w (and unmount it again: %w)", target, err, undo)
+	}
+	return fmt.Errorf("allow devices on %s: %w", target, err)
+}
+
+// filteredDirs returns the directories of r's layers, where a filtered layer is
+// replaced by a copy of what its filter keeps. Layers without a filter cost
+// nothing. The copies go to r.Scratch.
+func filteredDirs(ctx context.Context, r Root) ([]string, error) {
+	dirs := make([]string, len(r.Layers))
+	for i, l := range r.Layers {
+		if dirs[i] = l.Dir; l.Filter == nil {
+			continue
+		}
+		dirs[i] = filepath.Join(r.Scratch, "filtered-"+strconv.Itoa(i))
+		if err := makeDir(dirs[i], 0o755); err != nil {
+			return nil, err
+		}
+		if err := copyLayers(ctx, dirs[i], []Layer{l}, verbatim); err != nil {
+			return nil, fmt.Errorf("filter layer %s: %w", l.Dir, err)
+		}
+	}
+	return dirs, nil
+}

@@ -1,0 +1,86 @@
+package unionfs
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// regular copies a file's content.
+func (c *copier) regular(e *entry, out int) (err error) {
+	// O_NONBLOCK: were it swapped for a fifo, opening it would not hang.
+	in, err := openFileAt(int(e.dir.Fd()), e.name, unix.O_RDONLY|unix.O_NOATIME|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	dst, err := openFileAt(out, e.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dst.Close()) }()
+	if e.stat.Size == 0 || c.clone(dst, in) {
+		return nil
+	}
+	if e.stat.Blocks*512 >= e.stat.Size {
+		_, err = io.Copy(dst, in) // copy_file_range(2) where it works
+		return err
+	}
+	return copySparse(dst, in, e.stat.Size)
+}
+
+func openFileAt(dir int, name string, flags int, mode uint32) (*os.File, error) {
+	fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// clone lets dst share in's data, where both are on one file system that can.
+func (c *copier) clone(dst, in *os.File) bool {
+	if c.noClone {
+		return false
+	}
+	err := unix.IoctlFileClone(int(dst.Fd()), int(in.Fd()))
+	c.noClone = err != nil
+	return err == nil
+}
+
+// copySparse copies the parts of in that hold data, and leaves holes between them.
+func copySparse(dst, in *os.File, size int64) error {
+	if err := dst.Truncate(size); err != nil {
+		return err
+	}
+	for at := int64(0); at < size; {
+		data, err := in.Seek(at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return nil // a hole up to the end
+		}
+		if err != nil {
+			return err
+		}
+		hole, err := in.Seek(data, unix.SEEK_HOLE)
+		if err != nil {
+			return err
+		}
+		if err := copyRange(dst, in, data, hole); err != nil {
+			return err
+		}
+		at = hole
+	}
+	return nil
+}
+
+func copyRange(dst, in *os.File, from, to int64) error {
+	if _, err := in.Seek(from, io.SeekStart); err != nil {
+		return err
+	}
+	if _, err := dst.Seek(from, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := io.CopyN(dst, in, to-from)
+	return err
+}

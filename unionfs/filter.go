@@ -1,0 +1,126 @@
+package unionfs
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"strings"
+)
+
+// Image is what decides about the paths of one position in an app's list of
+// images: a path whitelist and its place in the tree of dependencies.
+type Image struct {
+	// Whitelist is the image's pathWhitelist; empty means all paths. Entries are
+	// absolute and exact: the entry of a directory does not include its content.
+	Whitelist []string
+
+	// Dependents are the positions of the images that depend on this one
+	// directly, all above it in the list. The app's own image has none.
+	Dependents []int
+}
+
+// Filter says which paths of a layer are part of a root; a nil Filter keeps
+// all. It is immutable, and made by Filters.
+type Filter struct {
+	files pathSet // what is not a directory
+	dirs  pathSet
+}
+
+// pathSet is a set of slash-separated paths without a leading slash; nil
+// holds every path.
+type pathSet map[string]bool
+
+func (s pathSet) has(p string) bool { return s == nil || s[p] }
+
+// Filters returns, for each position of an app's list of images (the topmost
+// first), the filter of its layer; nil where no whitelist matters. It is an
+// error, naming the position, when a Dependents entry is not above it.
+//
+// The rule is appc's (ace.md, Filesystem Setup, and pkg/acirenderer): a file
+// stays if its own image's whitelist has it and the whitelist of every image
+// on the way from there to the app's image has it; where several ways lead to
+// an image, one that lets it through is enough. A directory is never filtered by its own
+// image's whitelist, only by those of images that depend on it. A directory
+// that holds a path that stays, stays, with its mode and owner.
+func Filters(images []Image) ([]*Filter, error) {
+	filters := make([]*Filter, len(images))
+	passed := make([]pathSet, len(images)) // by the image and all above it
+	for i, img := range images {
+		above, err := passedAbove(images, passed, i)
+		if err != nil {
+			return nil, err
+		}
+		passed[i] = intersect(listed(img.Whitelist), above)
+		if passed[i] != nil {
+			filters[i] = &Filter{files: passed[i], dirs: above}
+		}
+	}
+	return filters, nil
+}
+
+// passedAbove is what the images that depend on position i let through.
+func passedAbove(images []Image, passed []pathSet, i int) (pathSet, error) {
+	union, all := pathSet{}, len(images[i].Dependents) == 0
+	for _, d := range images[i].Dependents {
+		if d < 0 || d >= i {
+			return nil, fmt.Errorf("filter images: image %d is listed as a dependency of image %d, which is not above it", i, d)
+		}
+		all = all || passed[d] == nil
+		maps.Copy(union, passed[d])
+	}
+	if all {
+		return nil, nil
+	}
+	return union, nil
+}
+
+// listed turns a whitelist into a set. An empty list is the same as none.
+func listed(whitelist []string) pathSet {
+	if len(whitelist) == 0 {
+		return nil
+	}
+	set := make(pathSet, len(whitelist))
+	for _, p := range whitelist {
+		set[strings.TrimPrefix(path.Clean("/"+p), "/")] = true
+	}
+	return set
+}
+
+func intersect(a, b pathSet) pathSet {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	both := pathSet{}
+	for p := range a {
+		if b[p] {
+			both[p] = true
+		}
+	}
+	return both
+}
+
+// keeps tells whether the path, relative to the layer's top, stays.
+func (f *Filter) keeps(p string, dir bool) bool {
+	if f == nil {
+		return true
+	}
+	if dir {
+		return f.dirs.has(p)
+	}
+	return f.files.has(p)
+}
+
+// equal tells whether f and g keep the same paths of any layer.
+func (f *Filter) equal(g *Filter) bool {
+	if f == nil || g == nil {
+		return f == g
+	}
+	return f.files.equal(g.files) && f.dirs.equal(g.dirs)
+}
+
+func (s pathSet) equal(t pathSet) bool {
+	return (s == nil) == (t == nil) && maps.Equal(s, t)
+}

@@ -1,0 +1,102 @@
+package unionfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxOverlayLayers is the kernel's OVL_MAX_STACK.
+const maxOverlayLayers = 500
+
+// Overlay stacks up to 500 layers with the kernel's overlay file system (4.19 or
+// newer). Its zero value is ready to use.
+//
+// Scratch must be on a file system that can hold an upper directory: not on
+// overlay itself, and with extended attributes; Probe tells. The layers may lie
+// on an overlay that does not lie on another.
+type Overlay struct {
+	// mount2 leaves fsopen(2) alone, as on a kernel without lowerdir+.
+	mount2 bool
+}
+
+// overlayOptions is the same for every root:
+//   - redirect_dir=on: rename(2) of a directory from a layer works instead of
+//     giving EXDEV;
+//   - index=on: hard links of a layer stay links when one is written to, and
+//     a second root on the same upper directory is refused;
+//   - metacopy=off: a layer cannot point at other files' data;
+//   - volatile: nothing is synced. A root is gone when its app is, so syncing
+//     it at unmount (all of the upper file system, a whole disk) and at every fsync
+//     buys nothing. Kernel 5.10; left out before.
+//
+// (Documentation/filesystems/overlayfs.rst.)
+func overlayOptions() [][2]string {
+	return [][2]string{{"redirect_dir", "on"}, {"index", "on"}, {"metacopy", "off"}}
+}
+
+// overlayPlan is one overlay mount as plain data.
+type overlayPlan struct {
+	lower       []string // topmost first
+	upper, work string
+	links       string // a directory to be made for short names
+}
+
+// Name returns "overlay".
+func (Overlay) Name() string { return "overlay" }
+
+// Mount implements Driver.
+func (o Overlay) Mount(ctx context.Context, r Root) error {
+	r, err := prepare(r, maxOverlayLayers)
+	if err != nil {
+		return mountError(r, o.Name(), err)
+	}
+	plan, err := planOverlay(ctx, r)
+	if err != nil {
+		return mountError(r, o.Name(), err)
+	}
+	if err := o.mount(plan, r.Target); err != nil {
+		return mountError(r, o.Name(), err)
+	}
+	return nil
+}
+
+// planOverlay makes the directories that the mount needs in r.Scratch.
+func planOverlay(ctx context.Context, r Root) (overlayPlan, error) {
+	plan := overlayPlan{
+		upper: filepath.Join(r.Scratch, "upper"),
+		work:  filepath.Join(r.Scratch, "work"),
+		links: filepath.Join(r.Scratch, "l"),
+	}
+	if err := makeDir(plan.upper, 0o755); err != nil {
+		return plan, err
+	}
+	if err := makeDir(plan.work, 0o700); err != nil {
+		return plan, err
+	}
+	var err error
+	plan.lower, err = filteredDirs(ctx, r)
+	return plan, err
+}
+
+// mount tries fsopen(2) and, where the kernel cannot say it that way, mount(2).
+func (o Overlay) mount(plan overlayPlan, target string) error {
+	if o.mount2 {
+		return plan.mountLegacy(target)
+	}
+	tree, err := plan.open()
+	if errors.Is(err, errNoLowerdirPlus) {
+		return plan.mountLegacy(target)
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("attach to %s: %w", target, err)
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package unionfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Probe implements Driver. It mounts an overlay in scratch on a layer of each file
+// system among layers, and tries what an app would do that not every
+// file system can hold: delete a file, and rename a directory of a layer.
+func (o Overlay) Probe(scratch string, layers []string) error {
+	dir, err := os.MkdirTemp(scratch, "probe-overlay-")
+	if err != nil {
+		return fmt.Errorf("overlay: %w", err)
+	}
+	err = o.try(dir, layers)
+	if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
+		return fmt.Errorf("overlay in %s: %w", scratch, err)
+	}
+	return nil
+}
+
+// try mounts an overlay in dir and uses it.
+func (o Overlay) try(dir string, layers []string) (err error) {
+	plan, target, err := planTrial(dir, layers)
+	if err != nil {
+		return err
+	}
+	if err := o.mount(plan, target); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unix.Unmount(target, unix.MNT_DETACH)) }()
+	if err := os.Remove(filepath.Join(target, "file")); err != nil {
+		return fmt.Errorf("hold a deleted file: %w", err)
+	}
+	if err := os.Rename(filepath.Join(target, "dir"), filepath.Join(target, "renamed")); err != nil {
+		return fmt.Errorf("hold a renamed directory: %w", err)
+	}
+	return nil
+}
+
+// planTrial fills dir with a small layer, on top of one layer per file system.
+func planTrial(dir string, layers []string) (plan overlayPlan, target string, err error) {
+	sub := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"layer", "layer/dir", "upper", "work", "target"} {
+		if err := makeDir(sub(name), 0o755); err != nil {
+			return plan, "", err
+		}
+	}
+	if err := os.WriteFile(sub("layer/file"), nil, 0o644); err != nil {
+		return plan, "", err
+	}
+	plan = overlayPlan{lower: []string{sub("layer")}, upper: sub("upper"), work: sub("work"), links: sub("l")}
+	samples, err := onePerDevice(layers)
+	plan.lower = append(plan.lower, samples...)
+	return plan, sub("target"), err
+}
+
+// onePerDevice returns the first of dirs on each file system.
+func onePerDevice(dirs []string) ([]string, error) {
+	var first []string
+	seen := map[uint64]bool{}
+	for _, dir := range dirs {
+		var stat unix.Stat_t
+		if err := unix.Stat(dir, &stat); err != nil {
+			return nil, &os.PathError{Op: "stat", Path: dir, Err: err}
+		}
+		if !seen[stat.Dev] {
+			seen[stat.Dev] = true
+			first = append(first, dir)
+		}
+	}
+	return first, nil
+}

@@ -1,0 +1,45 @@
+package unionfs
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Choice is the driver that Select took.
+type Choice struct {
+	Driver Driver
+
+	// Rejected says, for each driver that was tried before, why it was not taken.
+	Rejected []error
+}
+
+// drivers is in the order of the automatic choice. A new driver is a row here.
+func drivers() []Driver {
+	return []Driver{Overlay{}, AUFS{}, Copy{}}
+}
+
+// Select returns the driver called name, or, for the empty name, the first of
+// overlay, aufs and copy whose Probe succeeds. scratch is an existing directory
+// below which roots' scratch directories will lie, layers are the absolute paths of
+// layers that roots will be made of, as many as are known.
+//
+// An unknown name is an error that has it; a named driver that does not work here
+// is one that says what was tried, and so is no driver that works.
+func Select(name, scratch string, layers []string) (Choice, error) {
+	var choice Choice
+	for _, d := range drivers() {
+		if name != "" && d.Name() != name {
+			continue
+		}
+		err := d.Probe(scratch, layers)
+		if err == nil {
+			choice.Driver = d
+			return choice, nil
+		}
+		choice.Rejected = append(choice.Rejected, err)
+	}
+	if name != "" && len(choice.Rejected) == 0 {
+		return choice, fmt.Errorf("select file system %q: there is overlay, aufs and copy", name)
+	}
+	return choice, fmt.Errorf("select file system %q: %w", name, errors.Join(choice.Rejected...))
+}

@@ -1,0 +1,161 @@
+// Package unionfs makes the root file system of an app out of image layers:
+// layers go in, one mounted, writable root comes out, and the layers stay as
+// they were. Overlay, AUFS and Copy are the drivers; the conformance suite for
+// all of them, and for a new one, is the package unionfstest.
+//
+// A root looks the same whatever driver made it:
+//   - its top directory has mode 0755 and belongs to 0:0, whatever the layers
+//     say, because an app of any user has to reach its files;
+//   - a path shows what the topmost layer that has it holds; directories of
+//     several layers merge, anything else replaces what lies below, symbolic
+//     links to directories included (appc, ace.md, Filesystem Setup);
+//   - appc has no whiteouts. Names that begin with ".wh." are ordinary names
+//     (aufs, which reserves them, hides them). A character device 0:0 and the
+//     attribute trusted.overlay.opaque=y of a directory cannot be shown by
+//     overlay: they hide what lies below, and Copy does the same;
+//   - what an app deletes stays deleted, hard links stay links, and rename
+//     works on files and directories.
+//
+// Mounts are made in the mount namespace of the process, not in one that only the
+// calling thread has. All drivers need CAP_SYS_ADMIN and the usual capabilities of root over files.
+package unionfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Driver makes roots. Its methods may be called by several goroutines at
+// once, for different roots.
+type Driver interface {
+	// Name is the driver's name in configuration and messages.
+	Name() string
+
+	// Probe tells whether the driver works here: nil, or the reason why not,
+	// with the path or the kernel feature it is about. It tries the real thing in a
+	// directory of its own below scratch, on top of some of layers, and leaves nothing.
+	Probe(scratch string, layers []string) error
+
+	// Mount makes the root at r.Target. Before an error returns, r.Target is
+	// no mount point again; what r.Scratch then holds is for Unmount to remove.
+	// A cancelled ctx ends a long copy; its error is then wrapped.
+	Mount(ctx context.Context, r Root) error
+}
+
+// Layer is one layer of a root.
+type Layer struct {
+	// Dir is the layer's top directory, an absolute path. It is only read. The
+	// directory's own mode, owner and attributes are not used.
+	Dir string
+
+	// Filter says which of its paths are part of the root; nil means all.
+	Filter *Filter
+}
+
+// Root describes one root to make. Only the driver that mounts it may use
+// Scratch; two roots never share one.
+type Root struct {
+	App string // the app's name, for messages
+
+	// Layers begins with the topmost. A layer that occurs again further down is
+	// used once, at its topmost place: it hides all of its other occurrences.
+	Layers []Layer
+
+	// Scratch is an existing, empty directory, where the app's writes go. It
+	// must not be inside Target or a layer. Unmount empties it.
+	Scratch string
+
+	// Target is an existing directory that becomes a mount point, with set-user-ID
+	// files and device nodes in effect.
+	Target string
+}
+
+// Unmount detaches the root at r.Target with everything mounted inside, and
+// empties r.Scratch. It must be called after a failed Mount too, and is no error
+// when nothing is mounted. A process that still uses the root keeps it
+// alive, unseen. A caller whose mount namespace is about to end needs not call it
+// where r.Scratch vanishes with that namespace.
+func Unmount(r Root) error {
+	err := unix.Unmount(r.Target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount root of app %q: %s: %w", r.App, r.Target, err)
+	}
+	if err := emptyDir(r.Scratch); err != nil {
+		return fmt.Errorf("empty scratch directory of app %q: %w", r.App, err)
+	}
+	return nil
+}
+
+func emptyDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepare checks r without touching the file system and returns it with every
+// layer left once. limit is the most layers the driver takes, 0 for any number.
+func prepare(r Root, limit int) (Root, error) {
+	r.Layers = distinct(r.Layers)
+	if len(r.Layers) == 0 {
+		return r, errors.New("there is no layer")
+	}
+	if limit > 0 && len(r.Layers) > limit {
+		return r, fmt.Errorf("%d layers are more than the %d that can be stacked", len(r.Layers), limit)
+	}
+	for _, path := range []string{r.Scratch, r.Target} {
+		if !filepath.IsAbs(path) {
+			return r, fmt.Errorf("path %q is not absolute", path)
+		}
+	}
+	for i, l := range r.Layers {
+		if !filepath.IsAbs(l.Dir) {
+			return r, fmt.Errorf("layer %d: path %q is not absolute", i, l.Dir)
+		}
+	}
+	return r, nil
+}
+
+// distinct keeps the topmost of equal layers. What a lower occurrence holds
+// is hidden by the upper one, so the root is the same; overlay refuses a
+// directory that is given twice (ELOOP).
+func distinct(layers []Layer) []Layer {
+	seen := make(map[string][]*Filter, len(layers))
+	kept := make([]Layer, 0, len(layers))
+next:
+	for _, l := range layers {
+		dir := filepath.Clean(l.Dir)
+		for _, f := range seen[dir] {
+			if f.equal(l.Filter) {
+				continue next
+			}
+		}
+		seen[dir] = append(seen[dir], l.Filter)
+		kept = append(kept, l)
+	}
+	return kept
+}
+
+// mountError gives a driver's error its one line.
+func mountError(r Root, driver string, err error) error {
+	return fmt.Errorf("mount root of app %q: %s: %w", r.App, driver, err)
+}
+
+// makeDir makes a directory with exactly mode, whatever the umask.
+func makeDir(path string, mode os.FileMode) error {
+	if err := os.Mkdir(path, mode); err != nil {
+		return err
+	}
+	return os.Chmod(path, mode)
+}

@@ -1,0 +1,41 @@
+// Package unionfstest is the conformance suite of unionfs.Driver. A driver's
+// test calls Main from its TestMain, so that nothing it mounts outlives it, and Run
+// with the driver:
+//
+//	func TestMain(m *testing.M) { unionfstest.Main(m) }
+//	func TestOverlay(t *testing.T) { unionfstest.Run(t, unionfs.Overlay{}) }
+package unionfstest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+const inNamespace = "UNIONFSTEST_NAMESPACE"
+
+// Main runs m's tests in a child process with a private mount namespace of its
+// own and exits with their result. It needs root: without, it says so and exits 1.
+//
+// A thread's own namespace would not do: the threads that Go starts later are
+// not in it.
+func Main(m *testing.M) {
+	if os.Getenv(inNamespace) != "" {
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), inNamespace+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		fmt.Fprintln(os.Stderr, "unionfstest: run tests in a mount namespace (are we root?):", err)
+		os.Exit(1)
+	}
+	os.Exit(cmd.ProcessState.ExitCode())
+}
