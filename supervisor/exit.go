@@ -1,0 +1,30 @@
+package supervisor
+
+import "syscall"
+
+// reasonOOM is the reason of a main process that the kernel killed because
+// its cgroup had reached its memory limit.
+const reasonOOM = "oom-killed"
+
+// Exit is how a process ended.
+type Exit struct {
+	// Code is the process's own exit code, or 128+N when signal N ended it.
+	Code int
+	// Reason is the signal's name in lower case ("killed", "terminated",
+	// "segmentation fault"), "oom-killed", or "" for a plain exit. For an
+	// app that could not be started it says which step failed.
+	Reason string
+}
+
+// exitOf translates a wait status (wait(2)).
+func exitOf(status syscall.WaitStatus) Exit {
+	if status.Signaled() {
+		return Exit{Code: 128 + int(status.Signal()), Reason: status.Signal().String()}
+	}
+	return Exit{Code: status.ExitStatus()}
+}
+
+// killed says whether SIGKILL ended the process.
+func (e Exit) killed() bool {
+	return e.Code == 128+int(syscall.SIGKILL) && e.Reason == syscall.SIGKILL.String()
+}
