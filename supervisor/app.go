@@ -1,0 +1,170 @@
+package supervisor
+
+import (
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// App is the definition of one app of a pod. It is not changed after NewPod.
+type App struct {
+	Name string
+
+	// Main makes the container of the app's main process. It is called once
+	// for each run of the app, so again after a restart, and every container that it
+	// returns is destroyed. The root and what else belongs to the app beyond
+	// one run is its caller's to clean up after Pod.Run.
+	Main func() (Container, error)
+
+	// PreStart and PostStop make the containers of the event handlers (appc,
+	// aci.md, eventHandlers), with the contract of Main; nil for none. Main
+	// starts after PreStart's process has exited 0. PostStop runs, for at most
+	// 10 s, after every run that got as far as PreStart, however it ended.
+	PreStart, PostStop func() (Container, error)
+
+	// Stdout and Stderr are the app's log; a terminal's output and the
+	// handlers' go there too. Each Write gets the bytes of one read, and must not
+	// keep them. Writes to the two, and to one while a handler's
+	// descendant still writes, may be concurrent. Pod closes neither.
+	Stdout, Stderr io.Writer
+
+	// Terminal gives each run a terminal instead of the three streams below.
+	Terminal bool
+
+	// OpenStdin gives each run a pipe as stdin that stays open and that
+	// attachments write to, instead of end of file.
+	OpenStdin bool
+
+	// Stdin, OutFile and ErrFile, where not nil, take the place of the pipe
+	// or /dev/null that stdin, stdout or stderr would be; what goes there is not
+	// logged. The Pod closes none of them.
+	Stdin, OutFile, ErrFile *os.File
+}
+
+// State is where an app is in its life:
+//
+//	waiting ──► starting ──► running ──► ending ──► exited
+//	   │         │    ▲                  ▲    │        ▲
+//	   │         │    └─ restarting ◄────┼────┘        │
+//	   │         └──────────┼────────────┤             │
+//	   └────────────────────┼────────────┘             │
+//	                        └──────────────────────────┘
+//
+// What leaves waiting for ending, and restarting for exited, is the pod's stop.
+// ending is the time from the main process's end, or the failure to start
+// it, until what it left has been killed and the post-stop handler is over.
+type State string
+
+const (
+	StateWaiting    State = "waiting"    // for its turn to start
+	StateStarting   State = "starting"   // pre-start handler, main process's preparation
+	StateRunning    State = "running"    // the main process has been executed and has not ended
+	StateEnding     State = "ending"     // see above
+	StateRestarting State = "restarting" // for the back-off to pass
+	StateExited     State = "exited"     // for good
+)
+
+// AppStatus is one app's state at one moment.
+type AppStatus struct {
+	Name  string
+	State State
+	// PID is the main process's number in the supervisor's PID namespace, 0
+	// unless State is StateRunning.
+	PID int
+	// Exit is how the latest run ended, nil before the end of the first
+	// and while another one starts or runs.
+	Exit *Exit
+	// Error says what could not be started, "" when everything could.
+	Error string
+	// Restarts counts the runs after the first.
+	Restarts int
+}
+
+// app is an App and its life in a Pod. One goroutine, live, moves it on.
+type app struct {
+	App
+	pod *Pod
+
+	mu     sync.Mutex
+	status AppStatus // guarded by mu
+	run    *run      // guarded by mu; nil when nothing can be attached to
+}
+
+// transition moves the app to a state. fill, which may be nil, sets what
+// changes with it.
+func (a *app) transition(to State, fill func(*AppStatus)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status.State = to
+	a.status.PID = 0
+	if to == StateStarting || to == StateRunning {
+		a.status.Exit = nil
+		a.status.Error = ""
+	}
+	if fill != nil {
+		fill(&a.status)
+	}
+}
+
+func (a *app) snapshot() AppStatus {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	status := a.status
+	if status.Exit != nil {
+		exit := *status.Exit
+		status.Exit = &exit
+	}
+	return status
+}
+
+// live takes the app through all of its runs. It sends the pod exactly one
+// started and one ended event.
+func (a *app) live() {
+	var wait backoff
+	for first := true; ; first = false {
+		begun := time.Now()
+		exit, err := a.once(first)
+		failed := first && err != nil
+		if failed || !a.pod.config.Restart.again(exit) || !a.pause(wait.next(time.Since(begun))) {
+			a.transition(StateExited, nil)
+			a.pod.events <- event{app: a, kind: appEnded, exit: exit}
+			return
+		}
+	}
+}
+
+// pause waits before a restart. It says false when the pod stops instead.
+func (a *app) pause(d time.Duration) bool {
+	if a.pod.stopping() {
+		return false
+	}
+	a.transition(StateRestarting, func(s *AppStatus) { s.Restarts++ })
+	a.pod.log.Info("app restarts", "app", a.Name, "in", d)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-a.pod.stop:
+		return false
+	}
+}
+
+// once is one run. The error says why the main process could not be started.
+func (a *app) once(first bool) (Exit, error) {
+	r := &run{app: a}
+	err := r.start()
+	if first {
+		a.pod.events <- event{app: a, kind: appStarted, err: err}
+	}
+	var exit Exit
+	if err == nil {
+		exit = r.wait()
+	} else {
+		exit = failedExit(err)
+		a.pod.log.Error("app not started", "app", a.Name, "error", err)
+	}
+	r.end(exit, err)
+	return exit, err
+}

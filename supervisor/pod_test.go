@@ -1,0 +1,316 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestPodRunsUntilStopped(t *testing.T) {
+	b := newBoxes(t)
+	out := newLog()
+	pod := start(t, Config{Grace: time.Minute, Apps: []App{
+		{Name: "one", Main: b.sh("echo up; exec sleep 1000"), Stdout: out},
+		{Name: "two", Main: b.sh("exit 7")},
+	}}).up()
+	out.await("up")
+	if got := pod.Status()[0]; got.State != StateRunning || got.PID == 0 || got.Exit != nil {
+		t.Errorf("status of a running app: %+v", got)
+	}
+	code, err := pod.stopped()
+	if code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+	want := []AppStatus{
+		{Name: "one", State: StateExited, Exit: &Exit{Code: 143, Reason: "terminated"}},
+		{Name: "two", State: StateExited, Exit: &Exit{Code: 7}},
+	}
+	if diff := cmp.Diff(want, pod.Status()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFailedStartNamesTheAppAndStopsTheOthers(t *testing.T) {
+	b := newBoxes(t)
+	for _, test := range []struct {
+		name string
+		bad  App
+		want string
+		exit Exit
+	}{
+		{"not found", App{Main: b.run("/no/such/program")},
+			`start app "bad": exec /no/such/program: no such file or directory`, Exit{127, "not executed"}},
+		{"not executable", App{Main: b.run("/etc/passwd")},
+			`start app "bad": exec /etc/passwd: permission denied`, Exit{126, "not executed"}},
+		{"no container", App{Main: func() (Container, error) { return nil, errors.New("no room") }},
+			`start app "bad": no room`, Exit{125, "not started"}},
+		{"pre-start fails", App{Main: b.sh("exit 0"), PreStart: b.sh("exit 3")},
+			`start app "bad": pre-start handler exited 3`, Exit{3, "pre-start failed"}},
+		{"pre-start not found", App{Main: b.sh("exit 0"), PreStart: b.run("/nowhere")},
+			`start app "bad": pre-start handler: exec /nowhere: no such file or directory`, Exit{127, "not executed"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.bad.Name = "bad"
+			pod := start(t, Config{Grace: time.Minute, Apps: []App{
+				{Name: "good", Main: b.sh("exec sleep 1000")}, test.bad,
+			}})
+			code, err := pod.over()
+			if code != 1 || err == nil || err.Error() != test.want {
+				t.Errorf("Run() = %d, %v; want 1, %s", code, err, test.want)
+			}
+			if got := pod.Status()[1]; got.State != StateExited || *got.Exit != test.exit || got.Error == "" {
+				t.Errorf("status: %+v, %+v", got, got.Exit)
+			}
+			select {
+			case <-pod.ready:
+				t.Error("ready was told")
+			default:
+			}
+		})
+	}
+}
+
+func TestOneGracePeriodForAll(t *testing.T) {
+	b := newBoxes(t)
+	var apps []App
+	out := newLog()
+	for i := range 5 {
+		apps = append(apps, App{Name: fmt.Sprint("app", i), Stdout: out,
+			Main: b.sh("trap '' TERM; echo set; while :; do sleep 1000; done")})
+	}
+	pod := start(t, Config{Grace: 50 * time.Millisecond, Apps: apps}).up()
+	out.await(strings.Repeat("set\n", 5))
+	if code, err := pod.stopped(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+	for _, s := range pod.Status() {
+		if *s.Exit != (Exit{137, "killed"}) {
+			t.Errorf("%s: %+v", s.Name, *s.Exit)
+		}
+	}
+}
+
+func TestTermRightAfterReadyIsHandled(t *testing.T) {
+	b := newBoxes(t)
+	// The app tells that its handler is set before it is told to go on.
+	out := newLog()
+	pod := start(t, Config{Grace: time.Minute, Apps: []App{{
+		Name: "app", Stdout: out, Main: b.sh("trap 'echo bye; exit 5' TERM; echo set; sleep 1000 & wait")}}})
+	out.await("set")
+	if _, err := pod.stopped(); err != nil {
+		t.Fatal(err)
+	}
+	if got := *pod.Status()[0].Exit; got != (Exit{Code: 5}) || !strings.HasSuffix(out.String(), "bye\n") {
+		t.Errorf("exit %+v, output %q", got, out)
+	}
+}
+
+func TestStopDuringPreStart(t *testing.T) {
+	b := newBoxes(t)
+	out := newLog()
+	pod := start(t, Config{Grace: time.Minute, Apps: []App{{
+		Name: "app", Stdout: out,
+		PreStart: b.sh("echo preparing; exec sleep 1000"),
+		Main:     b.sh("echo main"),
+		PostStop: b.sh("echo cleaned"),
+	}}})
+	out.await("preparing")
+	if got := pod.Status()[0]; got.State != StateStarting || got.PID != 0 {
+		t.Errorf("status: %+v", got)
+	}
+	if code, err := pod.stopped(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+	if got := out.String(); got != "preparing\ncleaned\n" {
+		t.Errorf("output %q", got)
+	}
+}
+
+func TestStopDuringStart(t *testing.T) {
+	b := newBoxes(t)
+	gate := make(chan struct{})
+	begun := make(chan struct{})
+	out := newLog()
+	pod := start(t, Config{Grace: time.Minute, Apps: []App{{Name: "app", Stdout: out,
+		Main: func() (Container, error) {
+			c, err := b.make("/bin/sleep", "1000")
+			c.starting = gate
+			close(begun)
+			return c, err
+		},
+		PostStop: b.sh("echo cleaned"),
+	}}})
+	<-begun
+	if got := pod.Status()[0].State; got != StateStarting {
+		t.Errorf("status does not wait for the start: %s", got)
+	}
+	pod.end()
+	<-pod.stop
+	close(gate)
+	if code, err := pod.over(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+	if got := *pod.Status()[0].Exit; got != (Exit{143, "terminated"}) || out.String() != "cleaned\n" {
+		t.Errorf("exit %+v, output %q", got, out)
+	}
+}
+
+func TestHandlersRunAroundMain(t *testing.T) {
+	for _, test := range []struct{ name, main string }{
+		{"exit 0", "echo main; exit 0"},
+		{"exit 7", "echo main; exit 7"},
+		{"killed", "echo main; kill -9 $$"},
+		{"leaves a child", "echo main; trap '' TERM; sleep 1000 &"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBoxes(t)
+			out := newLog()
+			pod := start(t, Config{Exit: ExitAll, Apps: []App{{Name: "app", Stdout: out,
+				PreStart: b.sh("echo pre"), Main: b.sh(test.main), PostStop: b.sh("echo post")}}})
+			if _, err := pod.over(); err != nil {
+				t.Fatal(err)
+			}
+			if got := out.String(); got != "pre\nmain\npost\n" {
+				t.Errorf("output %q", got)
+			}
+		})
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	b := newBoxes(t)
+	reaper := newReaper(t)
+	for base := 0; base < 256; base += 32 {
+		var apps []App
+		for n := base; n < base+32; n++ {
+			apps = append(apps, App{Name: fmt.Sprint("app", n), Main: b.sh(fmt.Sprint("exit ", n))})
+		}
+		pod := start(t, Config{Reaper: reaper, Exit: ExitAll, Apps: apps})
+		if _, err := pod.over(); err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range pod.Status() {
+			if *s.Exit != (Exit{Code: base + i}) {
+				t.Errorf("%d: %+v", base+i, *s.Exit)
+			}
+		}
+
+	}
+}
+
+func TestSignalReasons(t *testing.T) {
+	b := newBoxes(t)
+	for _, test := range []struct {
+		sig  syscall.Signal
+		want Exit
+	}{
+		{syscall.SIGHUP, Exit{129, "hangup"}},
+		{syscall.SIGINT, Exit{130, "interrupt"}},
+		{syscall.SIGABRT, Exit{134, "aborted"}},
+		{syscall.SIGKILL, Exit{137, "killed"}},
+		{syscall.SIGSEGV, Exit{139, "segmentation fault"}},
+		{syscall.SIGTERM, Exit{143, "terminated"}},
+	} {
+		t.Run(test.want.Reason, func(t *testing.T) {
+			pod := start(t, Config{Exit: ExitAll, Apps: []App{
+				{Name: "app", Main: b.sh(fmt.Sprintf("ulimit -c 0; kill -%d $$", test.sig))}}})
+			code, err := pod.over()
+			if got := *pod.Status()[0].Exit; got != test.want || code != test.want.Code || err != nil {
+				t.Errorf("%+v, Run() = %d, %v", got, code, err)
+			}
+		})
+	}
+}
+
+func TestOOMKilled(t *testing.T) {
+	for _, test := range []struct {
+		name, script string
+		oom          bool
+		want         Exit
+	}{
+		{"killed for memory", "kill -9 $$", true, Exit{137, "oom-killed"}},
+		{"killed otherwise", "kill -9 $$", false, Exit{137, "killed"}},
+		{"only a child was", "exit 0", true, Exit{}},
+		{"only a child was, then terminated", "kill $$", true, Exit{143, "terminated"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBoxes(t)
+			pod := start(t, Config{Exit: ExitAll, Apps: []App{{Name: "app", Main: func() (Container, error) {
+				c, err := b.make("/bin/sh", "-c", test.script)
+				c.oom = test.oom
+				return c, err
+			}}}})
+			if _, err := pod.over(); err != nil {
+				t.Fatal(err)
+			}
+			if got := *pod.Status()[0].Exit; got != test.want {
+				t.Errorf("%+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestRestart(t *testing.T) {
+	b := newBoxes(t)
+	count := filepath.Join(t.TempDir(), "count")
+	pod := start(t, Config{Exit: ExitAll, Restart: RestartOnFailure, Apps: []App{{Name: "app",
+		Main: b.sh(fmt.Sprintf("echo run >>%s; test $(wc -l <%s) = 3", count, count))}}})
+	if code, err := pod.over(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+	if got := pod.Status()[0]; got.Restarts != 2 || *got.Exit != (Exit{}) {
+		t.Errorf("%+v, %+v", got, got.Exit)
+	}
+	text, err := os.ReadFile(count)
+	if string(text) != "run\nrun\nrun\n" {
+		t.Errorf("runs: %q, %v", text, err)
+	}
+}
+
+func TestStopDuringBackOff(t *testing.T) {
+	b := newBoxes(t)
+	out := newLog()
+	pod := start(t, Config{Restart: RestartAlways, Apps: []App{{Name: "app", Stdout: out, Main: b.sh("echo run; exit 4")}}})
+	out.await(strings.Repeat("run\n", 4))
+	if code, err := pod.stopped(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+	if got := pod.Status()[0]; got.State != StateExited || got.Exit == nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestFailurePolicyEndsThePod(t *testing.T) {
+	b := newBoxes(t)
+	pod := start(t, Config{Exit: ExitFailure, Grace: time.Minute, Apps: []App{
+		{Name: "stays", Main: b.sh("exec sleep 1000")},
+		{Name: "fine", Main: b.sh("exit 0")},
+		{Name: "fails", Main: b.sh("exit 9")},
+	}})
+	if code, err := pod.over(); code != 9 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+}
+
+func TestNoApps(t *testing.T) {
+	pod := start(t, Config{}).up()
+	if code, err := pod.stopped(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+}
+
+func TestReadyFailure(t *testing.T) {
+	b := newBoxes(t)
+	pod := NewPod(Config{Reaper: newReaper(t), Apps: []App{{Name: "app", Main: b.sh("exec sleep 1000")}}})
+	code, err := pod.Run(t.Context(), func() error { return errors.New("no reader") })
+	if code != 1 || err == nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+}

@@ -1,0 +1,268 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// postStopLimit bounds the post-stop handler, within the pod's stop.
+	postStopLimit = 10 * time.Second
+	// killLimit bounds the wait for processes that have been sent SIGKILL:
+	// one in uninterruptible sleep must not keep the pod from ending.
+	killLimit = 5 * time.Second
+	// killAgain is how often SIGKILL goes to what is still starting.
+	killAgain = 50 * time.Millisecond
+)
+
+var errStopping = errors.New("the pod stops")
+
+// run is one run of an app: handlers, main process, and what is started
+// beside it.
+type run struct {
+	app     *app
+	begun   bool // the pre-start handler, or the main process, was tried
+	main    Container
+	child   *Child
+	streams *streams
+
+	users  sync.WaitGroup // sessions, and starts of such
+	closed bool           // guarded by app.mu: no further users
+}
+
+// handlerError is a handler that did not exit 0.
+type handlerError struct {
+	name string
+	exit Exit
+}
+
+func (e *handlerError) Error() string {
+	if e.exit.Reason != "" {
+		return e.name + " handler " + e.exit.Reason
+	}
+	return fmt.Sprintf("%s handler exited %d", e.name, e.exit.Code)
+}
+
+// failedExit is the Exit of an app whose main process was not started.
+func failedExit(err error) Exit {
+	var handler *handlerError
+	if errors.As(err, &handler) {
+		return Exit{Code: handler.exit.Code, Reason: handler.name + " failed"}
+	}
+	var execErr *ExecError
+	if errors.As(err, &execErr) {
+		return Exit{Code: execErr.ExitCode(), Reason: "not executed"}
+	}
+	if errors.Is(err, errStopping) {
+		return Exit{Code: 128 + int(syscall.SIGTERM), Reason: "stopped before its start"}
+	}
+	return Exit{Code: 125, Reason: "not started"}
+}
+
+// start runs the pre-start handler and starts the main process.
+func (r *run) start() error {
+	a := r.app
+	if a.pod.stopping() {
+		return errStopping
+	}
+	r.begun = true
+	streams, err := openStreams(&a.App, a.pod.buffers, a.pod.log)
+	if err != nil {
+		return fmt.Errorf("open output of app %q: %w", a.Name, err)
+	}
+	r.streams = streams
+	a.transition(StateStarting, nil)
+	a.mu.Lock()
+	a.run = r
+	a.mu.Unlock()
+	if err := r.handle("pre-start", a.PreStart); err != nil {
+		return err
+	}
+	return r.startMain()
+}
+
+func (r *run) startMain() error {
+	a := r.app
+	child, err := a.pod.spawn(a.pod.stop, func() (Process, error) {
+		box, err := a.Main()
+		if err != nil {
+			return nil, err
+		}
+		r.main = box
+		return box.Start(r.streams.stdio)
+	})
+	if err != nil {
+		return err
+	}
+	r.child = child
+	r.streams.started()
+	a.transition(StateRunning, func(s *AppStatus) { s.PID = child.PID() })
+	a.pod.log.Info("app started", "app", a.Name, "pid", child.PID())
+	return nil
+}
+
+// handle runs an event handler to its end; with the pod's stop it is ended.
+func (r *run) handle(name string, box func() (Container, error)) error {
+	if box == nil {
+		return nil
+	}
+	pod := r.app.pod
+	stop, force := pod.stop, pod.graceOver
+	if name == "post-stop" {
+		limit := make(chan struct{})
+		timer := time.AfterFunc(postStopLimit, func() { close(limit) })
+		defer timer.Stop()
+		stop, force = nil, limit
+	}
+	exit, err := r.runHandler(box, stop, force)
+	if err != nil {
+		return fmt.Errorf("%s handler: %w", name, err)
+	}
+	if exit.Code != 0 {
+		return &handlerError{name: name, exit: exit}
+	}
+	return nil
+}
+
+// runHandler sends the handler SIGTERM at stop and kills it at force.
+func (r *run) runHandler(make func() (Container, error), stop, force <-chan struct{}) (exit Exit, err error) {
+	a := r.app
+	output := App{Stdout: a.Stdout, Stderr: a.Stderr}
+	streams, err := openStreams(&output, a.pod.buffers, a.pod.log)
+	if err != nil {
+		return Exit{}, fmt.Errorf("open output: %w", err)
+	}
+	defer func() { streams.finish(exit) }()
+	var box Container
+	child, err := a.pod.spawn(stop, func() (Process, error) {
+		var err error
+		if box, err = make(); err != nil {
+			return nil, err
+		}
+		return box.Start(streams.stdio)
+	})
+	if box != nil {
+		defer func() { a.destroy(box) }()
+	}
+	if err != nil {
+		return Exit{}, err
+	}
+	streams.started()
+	err = waitChild(child, box, stop, force)
+	if killErr := box.Kill(); err == nil && killErr != nil {
+		err = fmt.Errorf("kill what it left: %w", killErr)
+	}
+	if err != nil {
+		return Exit{}, err
+	}
+	return child.Exit(), nil
+}
+
+// waitChild waits for the end of a process: by itself; after SIGTERM, sent
+// when stop closes; or after SIGKILL to its whole cgroup, when force closes.
+// The error says that even that did not end it.
+func waitChild(child *Child, box Container, stop, force <-chan struct{}) error {
+	for {
+		select {
+		case <-child.Done():
+			return nil
+		case <-stop:
+			stop = nil
+			// It may have ended just now.
+			_ = child.Signal(syscall.SIGTERM)
+		case <-force:
+			if err := box.Kill(); err != nil {
+				return err
+			}
+			select {
+			case <-child.Done():
+				return nil
+			case <-time.After(killLimit):
+				return fmt.Errorf("process %d survives SIGKILL", child.PID())
+			}
+		}
+	}
+}
+
+// wait waits for the end of the main process.
+func (r *run) wait() Exit {
+	pod := r.app.pod
+	if err := waitChild(r.child, r.main, pod.stop, pod.graceOver); err != nil {
+		pod.log.Error("app does not end", "app", r.app.Name, "error", err)
+		return Exit{Code: 128 + int(syscall.SIGKILL), Reason: syscall.SIGKILL.String()}
+	}
+	exit := r.child.Exit()
+	if box, ok := r.main.(interface{ OOMKilled() bool }); ok && exit.killed() && box.OOMKilled() {
+		exit.Reason = reasonOOM
+	}
+	return exit
+}
+
+// end kills what the main process left, sessions included, hands on the last
+// output, and runs the post-stop handler. cause is why the main process
+// was not started, if it was not.
+func (r *run) end(exit Exit, cause error) {
+	a := r.app
+	if cause == nil {
+		a.pod.log.Info("app ended", "app", a.Name, "code", exit.Code, "reason", exit.Reason)
+	}
+	a.transition(StateEnding, func(s *AppStatus) {
+		s.Exit = &exit
+		if cause != nil {
+			s.Error = cause.Error()
+		}
+		r.closed = true
+	})
+	if r.child != nil {
+		r.killAll()
+	}
+	if r.streams != nil {
+		r.streams.finish(exit)
+	}
+	a.mu.Lock()
+	a.run = nil
+	a.mu.Unlock()
+	if r.main != nil {
+		a.destroy(r.main)
+	}
+	if r.begun {
+		if err := r.handle("post-stop", a.PostStop); err != nil {
+			a.pod.log.Error("post-stop failed", "app", a.Name, "error", err)
+		}
+	}
+}
+
+// killAll kills the processes in the app's cgroup until the sessions, and the
+// starts of such that were under way, are over.
+func (r *run) killAll() {
+	idle := make(chan struct{})
+	go func() {
+		r.users.Wait()
+		close(idle)
+	}()
+	again := time.NewTicker(killAgain)
+	defer again.Stop()
+	limit := time.After(killLimit)
+	for {
+		if err := r.main.Kill(); err != nil {
+			r.app.pod.log.Error("kill processes of app", "app", r.app.Name, "error", err)
+		}
+		select {
+		case <-idle:
+			return
+		case <-again.C:
+		case <-limit:
+			r.app.pod.log.Error("sessions survive SIGKILL", "app", r.app.Name)
+			return
+		}
+	}
+}
+
+func (a *app) destroy(box Container) {
+	if err := box.Destroy(); err != nil {
+		a.pod.log.Error("destroy container of app", "app", a.Name, "error", err)
+	}
+}
