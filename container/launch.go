@@ -95,7 +95,7 @@ func (l *launch) send(initPID int, p *Process, flags uint32, restrict bool) erro
 }
 
 // plan is what the shim does to become p.
-func (p *Process) plan(root *os.Root, flags uint32, restrict bool) (*shimPlan, error) {
+func (p *Process) plan(root *os.File, flags uint32, restrict bool) (*shimPlan, error) {
 	if len(p.Args) == 0 || p.Args[0] == "" {
 		return nil, errors.New("no program to execute")
 	}

@@ -76,7 +76,7 @@ func landlockABI() int {
 
 // Container makes a container of the spec. Nothing is touched before Start.
 func (r *Runtime) Container(spec Spec) supervisor.Container {
-	return &container{runtime: r, spec: spec}
+	return &container{runtime: r, spec: spec, idle: make(chan *libcontainer.Container, maxIdleHandles)}
 }
 
 // container implements supervisor.Container.
@@ -85,7 +85,14 @@ type container struct {
 	spec    Spec
 	handle  *libcontainer.Container
 	initPID int
+
+	// idle are further handles on the running container, for Exec: a handle
+	// starts one process at a time, and several callers shall not wait for each other.
+	idle chan *libcontainer.Container
 }
+
+// maxIdleHandles is how many handles are kept between Execs.
+const maxIdleHandles = 4
 
 // Start implements supervisor.Container.
 func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
@@ -139,6 +146,18 @@ func (c *container) run(l *launch) error {
 
 // Exec implements supervisor.Container.
 func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
+	p, err := c.exec(cmd, stdio)
+	if err != nil {
+		var missing *supervisor.ExecError
+		if errors.As(err, &missing) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("enter container %q: %w", c.spec.Name, err)
+	}
+	return p, nil
+}
+
+func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
 	l, err := c.runtime.newLaunch(stdio)
 	if err != nil {
 		return nil, err
@@ -154,7 +173,7 @@ func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 	if err := l.send(c.initPID, &p, flags, c.runtime.restrict(&p)); err != nil {
 		return nil, err
 	}
-	if err := c.handle.Start(&l.process); err != nil {
+	if err := c.enter(&l.process); err != nil {
 		return nil, err
 	}
 	if err := l.pipes.result(p.Args[0]); err != nil {
@@ -162,6 +181,25 @@ func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 		return nil, err
 	}
 	return l.started()
+}
+
+// enter starts a process in the running container.
+func (c *container) enter(p *libcontainer.Process) error {
+	var handle *libcontainer.Container
+	select {
+	case handle = <-c.idle:
+	default:
+		var err error
+		if handle, err = libcontainer.Load(c.runtime.state, c.spec.Name); err != nil {
+			return err
+		}
+	}
+	err := handle.Start(p)
+	select {
+	case c.idle <- handle:
+	default:
+	}
+	return err
 }
 
 // restrict tells whether a process gets a Landlock domain. A domain denies

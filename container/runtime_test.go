@@ -135,3 +135,73 @@ func BenchmarkStart(b *testing.B) {
 		output(b, r, spec)
 	}
 }
+
+// startSleeper starts a container that stays, and gives the function that ends it.
+func startSleeper(t testing.TB, r *Runtime, spec Spec) (supervisor.Container, int) {
+	t.Helper()
+	c := r.Container(spec)
+	p, err := c.Start(supervisor.Stdio{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Kill(); err != nil {
+			t.Error(err)
+		}
+		var status unix.WaitStatus
+		_, _ = unix.Wait4(p.PID(), &status, 0, nil)
+		p.Release()
+		if err := c.Destroy(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, p.PID()
+}
+
+// execOutput runs a command in a running container.
+func execOutput(t testing.TB, c supervisor.Container, cmd supervisor.Command) (string, unix.WaitStatus) {
+	t.Helper()
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	p, err := c.Exec(cmd, supervisor.Stdio{Stdout: in, Stderr: in})
+	in.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status unix.WaitStatus
+	if _, err := unix.Wait4(p.PID(), &status, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	p.Release()
+	return string(text), status
+}
+
+func rootCommand(args ...string) supervisor.Command {
+	return supervisor.Command{Args: args, Env: []string{"PATH=/bin"}, User: "0", Group: "0"}
+}
+
+func TestExec(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+	cmd := rootCommand("sh", "-c", "id; grep -E 'Cap|Secc|NoNew|Groups' /proc/self/status; ls /proc/self/fd; exit 7")
+	cmd.User, cmd.Group, cmd.SupplementaryGID = "1000", "2000", []int{20, 21}
+	text, status := execOutput(t, c, cmd)
+	if status.ExitStatus() != 7 || !strings.Contains(text, "uid=1000 gid=2000 groups=20,21") || !strings.Contains(text, "CapEff:\t0000000000000000") {
+		t.Errorf("exit status %d, output\n%s", status.ExitStatus(), text)
+	}
+}
+
+func BenchmarkExec(b *testing.B) {
+	r, root := newRuntime(b), busyboxRoot(b)
+	c, _ := startSleeper(b, r, testSpec(root, "sleep", "1000"))
+	for b.Loop() {
+		execOutput(b, c, rootCommand("true"))
+	}
+}

@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
+	"golang.org/x/sys/unix"
 )
 
 // maxID is the largest user or group number; the one above means "no change"
@@ -25,9 +28,9 @@ type identity struct {
 // resolveIdentity applies appc's rules (aci.md, user and group) within root,
 // the container's assembled file system: the name is looked up in /etc/passwd or
 // /etc/group first, then taken as a decimal number; a value that begins with
-// "/" stands for the owner or group of that file. Symbolic links cannot lead
-// out of root. "root" is 0 even where the image has no passwd file.
-func resolveIdentity(root *os.Root, user, group string) (identity, error) {
+// "/" stands for the owner or group of that file. Symbolic links are followed
+// as a process in the container would, and cannot lead out of root. "root" is 0 even where the image has no passwd file.
+func resolveIdentity(root *os.File, user, group string) (identity, error) {
 	uid, err := resolve(root, "user", user, "etc/passwd", func(st *syscall.Stat_t) uint32 { return st.Uid })
 	if err != nil {
 		return identity{}, err
@@ -39,7 +42,7 @@ func resolveIdentity(root *os.Root, user, group string) (identity, error) {
 	return identity{uid: uid, gid: gid}, nil
 }
 
-func resolve(root *os.Root, kind, value, database string, owner func(*syscall.Stat_t) uint32) (uint32, error) {
+func resolve(root *os.File, kind, value, database string, owner func(*syscall.Stat_t) uint32) (uint32, error) {
 	if value == "" {
 		return 0, fmt.Errorf("%s is empty", kind)
 	}
@@ -58,12 +61,13 @@ func resolve(root *os.Root, kind, value, database string, owner func(*syscall.St
 	return 0, fmt.Errorf("%s %q is neither in /%s nor a number from 0 to %d", kind, value, database, uint32(maxID))
 }
 
-func resolveFile(root *os.Root, kind, value string, owner func(*syscall.Stat_t) uint32) (uint32, error) {
-	name := strings.Trim(value, "/")
-	if name == "" {
-		name = "."
+func resolveFile(root *os.File, kind, value string, owner func(*syscall.Stat_t) uint32) (uint32, error) {
+	f, err := pathrs.OpenatInRoot(root, value)
+	if err != nil {
+		return 0, fmt.Errorf("%s %q: %w", kind, value, err)
 	}
-	info, err := root.Stat(name)
+	defer f.Close()
+	info, err := f.Stat()
 	if err != nil {
 		return 0, fmt.Errorf("%s %q: %w", kind, value, err)
 	}
@@ -77,16 +81,20 @@ func resolveFile(root *os.Root, kind, value string, owner func(*syscall.Stat_t) 
 // lookUp finds name in a passwd or group file: the first line whose first
 // field is the name and whose third is a number. Any other line is skipped. A file that
 // is not there, or is no regular file, has no entries.
-func lookUp(root *os.Root, database, name string) (id uint32, found bool, err error) {
-	// Without O_NONBLOCK a FIFO of that name would hang us.
-	f, err := root.OpenFile(database, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+func lookUp(root *os.File, database, name string) (id uint32, found bool, err error) {
+	path, err := pathrs.OpenatInRoot(root, database)
 	if err != nil {
 		return 0, false, nil //nolint:nilerr // an image without the file has no names
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+	defer path.Close()
+	if info, err := path.Stat(); err != nil || !info.Mode().IsRegular() {
 		return 0, false, err
 	}
+	f, err := pathrs.Reopen(path, os.O_RDONLY)
+	if err != nil {
+		return 0, false, fmt.Errorf("read /%s: %w", database, err)
+	}
+	defer f.Close()
 	for lines := bufio.NewReader(io.LimitReader(f, maxDatabase)); ; {
 		line, readErr := lines.ReadString('\n')
 		fields := strings.Split(strings.TrimRight(line, "\r\n"), ":")
@@ -112,6 +120,6 @@ func parseID(s string) (uint32, bool) {
 
 // openRoot opens the root directory of a running process, with everything
 // that is mounted in it. The caller closes it.
-func openRoot(pid int) (*os.Root, error) {
-	return os.OpenRoot("/proc/" + strconv.Itoa(pid) + "/root")
+func openRoot(pid int) (*os.File, error) {
+	return os.OpenFile("/proc/"+strconv.Itoa(pid)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
