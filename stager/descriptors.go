@@ -1,0 +1,111 @@
+package main
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// inherited are the descriptors that the daemon passed. All of them are
+// close-on-exec from here on: no app may hold the ready pipe open.
+type inherited struct {
+	ready *os.File               // nil when there is none
+	stdio map[string][3]*os.File // by app name; nil for each that is not given or of no use
+}
+
+// takeDescriptors finds out what the daemon passed. It is called before
+// anything else opens descriptors.
+//
+// A Go program may have opened 3 and 4 for itself by now, so a descriptor counts
+// for what it is: inherited ones are not close-on-exec, and the ready pipe is
+// a pipe's write end that no stdio variable names.
+func takeDescriptors(environ []string) inherited {
+	in := inherited{stdio: make(map[string][3]*os.File)}
+	named := make(map[int]bool)
+	for _, entry := range environ {
+		app, i, fd, ok := parseStdioVariable(entry)
+		if !ok || !usable(fd, i) {
+			continue
+		}
+		files := in.stdio[app]
+		files[i] = copyDescriptor(fd, entry)
+		in.stdio[app] = files
+		named[fd] = true
+	}
+	for _, fd := range []int{readyDescriptor, oldReadyDescriptor} {
+		if !named[fd] && isPipe(fd) && usable(fd, 1) {
+			unix.CloseOnExec(fd)
+			in.ready = os.NewFile(uintptr(fd), "ready")
+			break
+		}
+	}
+	for fd := range named {
+		unix.Close(fd)
+	}
+	return in
+}
+
+// close closes the caller's copies.
+func (in *inherited) close() {
+	if in.ready != nil {
+		in.ready.Close()
+	}
+	for _, files := range in.stdio {
+		for _, f := range files {
+			if f != nil {
+				f.Close()
+			}
+		}
+	}
+}
+
+// parseStdioVariable splits NAME=FD into the app's name, the stream and the
+// descriptor.
+func parseStdioVariable(entry string) (app string, stream, fd int, ok bool) {
+	name, value, _ := strings.Cut(entry, "=")
+	name, found := strings.CutPrefix(name, stdioPrefix)
+	fd, err := strconv.Atoi(value)
+	if !found || err != nil || fd < 3 {
+		return "", 0, 0, false
+	}
+	for i, suffix := range stdioSuffixes {
+		if app, found := strings.CutSuffix(name, suffix); found && app != "" {
+			return app, i, fd, true
+		}
+	}
+	return "", 0, 0, false
+}
+
+// usable tells whether fd was inherited and can be read, for stream 0, or
+// written: some versions of Kurma name the read end of a pipe for all three.
+func usable(fd, stream int) bool {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	if err != nil || flags&unix.FD_CLOEXEC != 0 {
+		return false
+	}
+	mode, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		return false
+	}
+	if stream == 0 {
+		return mode&unix.O_ACCMODE != unix.O_WRONLY
+	}
+	return mode&unix.O_ACCMODE != unix.O_RDONLY
+}
+
+func isPipe(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
+}
+
+// copyDescriptor makes a file of a copy of fd: two variables may name one
+// descriptor. nil when there are no descriptors left.
+func copyDescriptor(fd int, name string) *os.File {
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 10)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(dup), name)
+}

@@ -1,0 +1,79 @@
+// Command stager is the reference stager: it is launched by a Kurma daemon in
+// a container of its own, and builds, runs and supervises the apps of a pod in
+// there (Kurma Stager Specification). The same program is every executable
+// that the specification asks for; the name it is called by says which.
+//
+// boot.go is the way of a pod from its manifest to its running apps, and the
+// first file to read.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/callins"
+	"kurma.io/stager/container"
+)
+
+func main() {
+	container.Init()
+	os.Exit(exitCode(dispatch(os.Args)))
+}
+
+// commands are by the base name of argv[0], or by the first argument of
+// "stager COMMAND".
+var commands = map[string]func(context.Context, []string) error{
+	"status": func(ctx context.Context, args []string) error { return callins.Status(ctx, streams(), args) },
+	"logs": func(ctx context.Context, args []string) error {
+		return callins.Logs(ctx, logDir, args, os.Stdout, os.Stderr)
+	},
+	"run":    func(ctx context.Context, args []string) error { return callins.Run(ctx, streams(), args) },
+	"attach": func(ctx context.Context, args []string) error { return callins.Attach(ctx, streams(), args) },
+}
+
+func dispatch(args []string) error {
+	ctx := context.Background()
+	if os.Getenv(inheritanceVariable) != "" {
+		return supervise(ctx)
+	}
+	if len(args) == 0 {
+		return errors.New("stager: no argv[0]")
+	}
+	if command, ok := commands[filepath.Base(args[0])]; ok {
+		return command(ctx, args[1:])
+	}
+	if len(args) == 1 {
+		return stage(ctx)
+	}
+	if command, ok := commands[args[1]]; ok {
+		return command(ctx, args[2:])
+	}
+	return fmt.Errorf("stager: unknown command %q; there is status, logs, run and attach", args[1])
+}
+
+func streams() callins.Streams {
+	return callins.Streams{
+		Socket: callins.ControlSocket,
+		Stdin:  os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Settings: callins.SettingsDescriptor,
+	}
+}
+
+// exitCode says what went wrong, if anything, and how to end.
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	code := 1
+	var exit *callins.ExitError
+	if errors.As(err, &exit) {
+		code, err = exit.Code, exit.Err
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	return code
+}

@@ -1,0 +1,42 @@
+package main
+
+// Every path, descriptor and variable that the stager shares with somebody,
+// once: who makes it, and who may rely on it.
+
+// Made by the daemon before the stager starts (Kurma Stager Specification,
+// "Filesystem Configuration").
+const (
+	manifestPath = "/manifest"
+	layersDir    = "/layers"  // layersDir/sha512-… are the layers, read-only
+	volumesDir   = "/volumes" // volumesDir/NAME are the pod's volumes
+)
+
+// Made by the stager in its own root. Call-ins that enter the stager's mount
+// namespace see them; nobody else may rely on them.
+const (
+	runDir     = "/run/stager"          // 0700; the socket is in it, see callins.ControlSocket
+	privateDir = "/run/stager/private"  // a tmpfs that only the supervisor's mount namespace has
+	logDir     = "/var/log/stager"      // logDir/APP are the logs in CRI's format, kept until the daemon removes the pod
+	scratchDir = "/run/stager-scratch"  // upper and work directories
+	resolvConf = "/etc/resolv.conf"     // the daemon's or the stager image's; copied into apps
+)
+
+// Descriptors that the daemon passes.
+const (
+	readyDescriptor    = 4 // as documented
+	oldReadyDescriptor = 3 // as some versions of Kurma have it
+)
+
+// Variables of the stager's environment.
+const (
+	// stdioPrefix APP stdioSuffixes: descriptors that take the place of an
+	// app's stdin, stdout and stderr, in decimal; made by some versions of Kurma.
+	stdioPrefix = "STAGER_CONTAINER_"
+
+	// inheritanceVariable tells the supervisor which descriptors it got, see
+	// inheritance. Only the stager makes it, only the supervisor reads it.
+	inheritanceVariable = "_STAGER_SUPERVISOR"
+)
+
+// stdioSuffixes are in the order of the descriptors 0, 1 and 2.
+var stdioSuffixes = [3]string{"_STDIN", "_STDOUT", "_STDERR"}
