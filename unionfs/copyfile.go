@@ -20,7 +20,11 @@ func (c *copier) regular(e *entry, out int) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, dst.Close()) }()
+	defer func() {
+		if closeErr := dst.Close(); err == nil {
+			err = closeErr
+		}
+	}()
 	if e.stat.Size == 0 || c.clone(dst, in) {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoLowerdirPlus says that this kernel, or the length of a path, asks for mount(2).
+// errNoLowerdirPlus says that this kernel, or one of the paths, asks for mount(2).
 var errNoLowerdirPlus = errors.New("fsconfig lowerdir+ is not available")
 
 // open returns a descriptor of the overlay, mounted but not attached anywhere: it
@@ -57,9 +57,10 @@ func (p overlayPlan) configure(fs int) error {
 const maxOption = 255
 
 // setOption sets one option. mayBeNew says that this kernel may not know its
-// name; that, or a value too long, is errNoLowerdirPlus.
+// name; that, or a value that cannot be given so, is errNoLowerdirPlus.
 func setOption(fs int, name, value string, mayBeNew bool) error {
-	if len(value) > maxOption {
+	// Whether a backslash quotes depends on the option and the kernel.
+	if len(value) > maxOption || strings.Contains(value, `\`) {
 		return errNoLowerdirPlus
 	}
 	err := unix.FsconfigSetString(fs, name, value)

@@ -1,7 +1,6 @@
 package unionfs
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,7 +17,10 @@ func (o Overlay) Probe(scratch string, layers []string) error {
 		return fmt.Errorf("overlay: %w", err)
 	}
 	err = o.try(dir, layers)
-	if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
+	if removeErr := os.RemoveAll(dir); err == nil {
+		err = removeErr
+	}
+	if err != nil {
 		return fmt.Errorf("overlay in %s: %w", scratch, err)
 	}
 	return nil
@@ -33,7 +35,11 @@ func (o Overlay) try(dir string, layers []string) (err error) {
 	if err := o.mount(plan, target); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unix.Unmount(target, unix.MNT_DETACH)) }()
+	defer func() {
+		if undo := unix.Unmount(target, unix.MNT_DETACH); err == nil {
+			err = undo
+		}
+	}()
 	if err := os.Remove(filepath.Join(target, "file")); err != nil {
 		return fmt.Errorf("hold a deleted file: %w", err)
 	}

@@ -1,9 +1,6 @@
 package unionfs
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
 // Choice is the driver that Select took.
 type Choice struct {
@@ -41,5 +38,14 @@ func Select(name, scratch string, layers []string) (Choice, error) {
 	if name != "" && len(choice.Rejected) == 0 {
 		return choice, fmt.Errorf("select file system %q: there is overlay, aufs and copy", name)
 	}
-	return choice, fmt.Errorf("select file system %q: %w", name, errors.Join(choice.Rejected...))
+	return choice, fmt.Errorf("select file system %q: %w", name, oneLine(choice.Rejected))
+}
+
+// oneLine joins errors with semicolons; errors.Join would use lines.
+func oneLine(errs []error) error {
+	joined := errs[0]
+	for _, err := range errs[1:] {
+		joined = fmt.Errorf("%w; %w", joined, err)
+	}
+	return joined
 }

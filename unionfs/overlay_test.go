@@ -1,0 +1,139 @@
+package unionfs_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/unionfs"
+)
+
+func TestOverlayTooManyLayers(t *testing.T) {
+	r := unionfs.Root{App: "db", Scratch: t.TempDir(), Target: t.TempDir()}
+	for i := range 501 {
+		r.Layers = append(r.Layers, unionfs.Layer{Dir: fmt.Sprintf("/layers/%d", i)})
+	}
+	err := unionfs.Overlay{}.Mount(t.Context(), r)
+	want := `mount root of app "db": overlay: 501 layers are more than the 500 that can be stacked`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if entries, err := os.ReadDir(r.Scratch); err != nil || len(entries) > 0 {
+		t.Errorf("scratch directory holds %v, %v", entries, err)
+	}
+}
+
+// overlayAt mounts a plain overlay with lower directory lower and returns its path.
+func overlayAt(t *testing.T, lower string) string {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
+	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	for _, name := range []string{"scratch", "root"} {
+		must(t, os.Mkdir(filepath.Join(dir, name), 0o755))
+	}
+	r := unionfs.Root{App: "outer", Layers: []unionfs.Layer{{Dir: lower}}, Scratch: dir + "/scratch", Target: dir + "/root"}
+	must(t, unionfs.Overlay{}.Mount(t.Context(), r))
+	t.Cleanup(func() { must(t, unionfs.Unmount(r)) })
+	return r.Target
+}
+
+// U-09: the stager's own root is on overlay.
+func TestSelectOnOverlay(t *testing.T) {
+	root := overlayAt(t, t.TempDir())
+	choice, err := unionfs.Select("", root, nil)
+	must(t, err)
+	if choice.Driver.Name() != "copy" || len(choice.Rejected) != 2 {
+		t.Errorf("with scratch on overlay: %s after %v", choice.Driver.Name(), choice.Rejected)
+	}
+	_, err = unionfs.Select("overlay", root, nil)
+	if err == nil || !strings.Contains(err.Error(), `"overlay"`) || !strings.Contains(err.Error(), root) {
+		t.Errorf("overlay forced on a scratch directory on overlay: %v", err)
+	}
+}
+
+// U-09: layers may lie on an overlay, but not on an overlay on an overlay.
+func TestSelectLayersOnOverlay(t *testing.T) {
+	once := overlayAt(t, t.TempDir())
+	twice := overlayAt(t, once)
+	for layer, want := range map[string]string{once: "overlay", twice: "copy"} {
+		choice, err := unionfs.Select("", t.TempDir(), []string{t.TempDir(), layer})
+		must(t, err)
+		if choice.Driver.Name() != want {
+			t.Errorf("layer %s: %s after %v, want %s", layer, choice.Driver.Name(), choice.Rejected, want)
+		}
+	}
+}
+
+func TestSelect(t *testing.T) {
+	for name, want := range map[string]string{"": "overlay", "overlay": "overlay", "copy": "copy"} {
+		choice, err := unionfs.Select(name, t.TempDir(), []string{t.TempDir()})
+		must(t, err)
+		if choice.Driver.Name() != want || len(choice.Rejected) != 0 {
+			t.Errorf("Select(%q) is %s after %v", name, choice.Driver.Name(), choice.Rejected)
+		}
+	}
+}
+
+func TestSelectErrors(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	tests := []struct{ name, driver, scratch, says string }{
+		{"unknown", "btrfs", t.TempDir(), `"btrfs"`},
+		{"upper case", "Overlay", t.TempDir(), `"Overlay"`},
+		{"no scratch", "overlay", missing, missing},
+		{"nothing works", "", missing, missing},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			choice, err := unionfs.Select(tt.driver, tt.scratch, nil)
+			if err == nil || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %v, %v; want an error of one line that says %s", choice, err, tt.says)
+			}
+		})
+	}
+}
+
+func BenchmarkOverlayFiveLayers(b *testing.B) {
+	drivers := map[string]unionfs.Driver{"fsopen": unionfs.Overlay{}, "mount2": unionfs.LegacyOverlay()}
+	for name, d := range drivers {
+		b.Run(name, func(b *testing.B) { benchmarkMount(b, d, 5) })
+	}
+}
+
+func BenchmarkProbe(b *testing.B) {
+	scratch, layer := b.TempDir(), b.TempDir()
+	for b.Loop() {
+		if err := (unionfs.Overlay{}).Probe(scratch, []string{layer}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// benchmarkMount measures Mount alone, in new scratch directories on the disk.
+func benchmarkMount(b *testing.B, d unionfs.Driver, layers int) {
+	r := unionfs.Root{App: "bench", Scratch: b.TempDir(), Target: b.TempDir()}
+	for range layers {
+		r.Layers = append(r.Layers, unionfs.Layer{Dir: b.TempDir()})
+	}
+	for b.Loop() {
+		if err := d.Mount(b.Context(), r); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if err := unionfs.Unmount(r); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
