@@ -16,11 +16,6 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-var defaultCapabilities = []string{
-	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_KILL", "CAP_MKNOD", "CAP_NET_RAW",
-	"CAP_NET_BIND_SERVICE", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETFCAP", "CAP_SYS_CHROOT",
-}
-
 // newRuntime gives a runtime on a tmpfs of its own.
 func newRuntime(t testing.TB) *Runtime {
 	t.Helper()
@@ -67,7 +62,7 @@ func testSpec(root string, args ...string) Spec {
 	return Spec{
 		Name: fmt.Sprintf("app%d", n), Root: root, Cgroup: fmt.Sprintf("/stager-test-%d-%d", os.Getppid(), n),
 		Process: Process{
-			Args: args, Env: []string{"PATH=/bin"}, User: "0", Group: "0", Capabilities: defaultCapabilities,
+			Args: args, Env: []string{"PATH=/bin"}, User: "0", Group: "0", Capabilities: DefaultCapabilities(),
 		},
 	}
 }
@@ -105,7 +100,7 @@ func output(t testing.TB, r *Runtime, spec Spec) (string, unix.WaitStatus) {
 
 func TestStart(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
-	f, err := DefaultFilter(defaultCapabilities)
+	f, err := DefaultFilter(DefaultCapabilities())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +120,7 @@ func TestStart(t *testing.T) {
 
 func BenchmarkStart(b *testing.B) {
 	r, root := newRuntime(b), busyboxRoot(b)
-	f, err := DefaultFilter(defaultCapabilities)
+	f, err := DefaultFilter(DefaultCapabilities())
 	if err != nil {
 		b.Fatal(err)
 	}

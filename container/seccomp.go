@@ -33,10 +33,8 @@ func LoadFilter(program []byte) (*Filter, error) {
 	return &Filter{program: program}, nil
 }
 
-// DefaultFilter compiles the profile that Docker and its kin use for a process
-// with the given bounding set, for every ABI of the machine. It takes some ten
-// milliseconds, nearly all in libseccomp.
-func DefaultFilter(capabilities []string) (*Filter, error) {
+// compileDefault compiles the maintained profile for the bounding set.
+func compileDefault(capabilities []string) (*Filter, error) {
 	profile, err := seccomp.GetDefaultProfile(&specs.Spec{
 		Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: capabilities}},
 	})

@@ -1,13 +1,104 @@
 package container
 
-import "testing"
+import (
+	"encoding/binary"
+	"flag"
+	"os"
+	"testing"
 
-func BenchmarkDefaultFilter(b *testing.B) {
+	"golang.org/x/sys/unix"
+)
+
+var update = flag.Bool("update", false, "write the files that tests compare with")
+
+// verdicts runs a filter for every system call number of the machine's ABIs,
+// with arguments that are zero, and gives what it returns for each.
+func verdicts(t *testing.T, f *Filter) map[[2]uint32]uint32 {
+	t.Helper()
+	var raw []unix.SockFilter
+	for i := 0; i < len(f.program); i += 8 {
+		b := f.program[i:]
+		raw = append(raw, unix.SockFilter{
+			Code: binary.NativeEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.NativeEndian.Uint32(b[4:]),
+		})
+	}
+	out := make(map[[2]uint32]uint32)
+	for _, abi := range []uint32{unix.AUDIT_ARCH_X86_64, unix.AUDIT_ARCH_I386, unix.AUDIT_ARCH_AARCH64, unix.AUDIT_ARCH_ARM} {
+		for _, base := range []uint32{0, 0x40000000} {
+			for n := range uint32(600) {
+				out[[2]uint32{abi, base + n}] = evaluate(t, raw, base+n, abi)
+			}
+		}
+	}
+	return out
+}
+
+// evaluate is the part of seccomp's BPF machine that libseccomp uses.
+func evaluate(t *testing.T, program []unix.SockFilter, nr, arch uint32) uint32 {
+	t.Helper()
+	var a uint32
+	for pc := 0; pc < len(program); pc++ {
+		i := program[pc]
+		jump := func(taken bool) {
+			if taken {
+				pc += int(i.Jt)
+			} else {
+				pc += int(i.Jf)
+			}
+		}
+		switch i.Code {
+		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
+			a = map[uint32]uint32{0: nr, 4: arch}[i.K]
+		case unix.BPF_ALU | unix.BPF_AND | unix.BPF_K:
+			a &= i.K
+		case unix.BPF_JMP | unix.BPF_JA:
+			pc += int(i.K)
+		case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
+			jump(a == i.K)
+		case unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K:
+			jump(a >= i.K)
+		case unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K:
+			jump(a > i.K)
+		case unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K:
+			jump(a&i.K != 0)
+		case unix.BPF_RET | unix.BPF_K:
+			return i.K
+		default:
+			t.Fatalf("instruction %d: unknown operation %#x", pc, i.Code)
+		}
+	}
+	t.Fatal("filter ends without a verdict")
+	return 0
+}
+
+func TestDefaultFilterIsCurrent(t *testing.T) {
+	fresh, err := compileDefault(DefaultCapabilities())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(filterFile(), fresh.program, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	embedded, err := filters.ReadFile(filterFile())
+	if err != nil {
+		t.Fatalf("%v; make it with: go generate ./container", err)
+	}
+	have, want := verdicts(t, &Filter{program: embedded}), verdicts(t, fresh)
+	for call, verdict := range want {
+		if have[call] != verdict {
+			t.Errorf("ABI %#x call %#x: embedded filter says %#x, a fresh one %#x; make it anew with: go generate ./container",
+				call[0], call[1], have[call], verdict)
+		}
+	}
+}
+
+func BenchmarkCompileDefault(b *testing.B) {
 	for b.Loop() {
-		f, err := DefaultFilter([]string{"CAP_CHOWN"})
-		if err != nil {
+		if _, err := compileDefault(DefaultCapabilities()); err != nil {
 			b.Fatal(err)
 		}
-		b.ReportMetric(float64(len(f.program)/8), "insns")
 	}
 }

@@ -1,0 +1,96 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	"golang.org/x/sys/unix"
+)
+
+const cgroupMount = "/sys/fs/cgroup"
+
+// EnterLeaf moves the calling process, before it has children, into the leaf
+// cgroup "stager" below the mounted one where only cgroup v2 is mounted: a cgroup
+// with processes of its own cannot hand controllers to its children
+// (cgroups(7), "no internal processes"). Elsewhere it does nothing.
+func EnterLeaf() error {
+	if !cgroups.IsCgroup2UnifiedMode() {
+		return nil
+	}
+	leaf := filepath.Join(cgroupMount, "stager")
+	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make stager's cgroup: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte("0"), 0); err != nil {
+		return fmt.Errorf("enter stager's cgroup: %w", err)
+	}
+	return nil
+}
+
+// PodCgroup is the cgroup that holds those of all apps of the pod, in every
+// mounted hierarchy. Its limits bound the apps' sum.
+type PodCgroup struct {
+	manager cgroups.Manager
+}
+
+// NewPodCgroup makes the cgroup, an absolute path below every mounted
+// hierarchy, with limits. One of that name that is left over is taken over, its
+// processes killed.
+func NewPodCgroup(path string, limits Resources) (*PodCgroup, error) {
+	resources := limits.cgroup()
+	// The device policy is each app's; here it would be a second, wrong one.
+	resources.SkipDevices = true
+	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: resources})
+	if err != nil {
+		return nil, fmt.Errorf("make pod's cgroup %s: %w", path, err)
+	}
+	g := &PodCgroup{manager: m}
+	if m.Exists() {
+		if err := g.Kill(); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.Apply(-1); err != nil {
+		return nil, fmt.Errorf("make pod's cgroup %s: %w", path, err)
+	}
+	if err := m.Set(resources); err != nil {
+		return nil, errors.Join(fmt.Errorf("limit pod's cgroup %s: %w", path, err), m.Destroy())
+	}
+	return g, nil
+}
+
+// killRounds bounds how often Kill looks for processes that were forked while
+// it sent signals: a frozen or cgroup.kill'ed group needs one.
+const killRounds = 100
+
+// Kill sends SIGKILL to every process in the cgroup and below, until none is
+// left that it can see. It is for a pod without a PID namespace of its own, whose
+// end would do the same.
+func (g *PodCgroup) Kill() error {
+	for range killRounds {
+		pids, err := g.manager.GetAllPids()
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("kill pod's processes: %w", err)
+		}
+		if len(pids) == 0 {
+			return nil
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
+		}
+	}
+	return nil
+}
+
+// Remove removes the cgroup, and what is below it, with retries while
+// processes that have been killed are still on their way out.
+func (g *PodCgroup) Remove() error {
+	if err := g.manager.Destroy(); err != nil {
+		return fmt.Errorf("remove pod's cgroup: %w", err)
+	}
+	return nil
+}
