@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Defaults of Options.
@@ -191,7 +193,7 @@ func (w *Writer) flush(b *batch) error {
 	if len(b.buf) == 0 {
 		return nil
 	}
-	n, err := w.file.WriteAt(b.buf, w.size)
+	n, err := writeAt(w.file, b.buf, w.size)
 	if err == nil {
 		w.size += int64(n)
 		w.open[b.stream] = b.open
@@ -212,4 +214,16 @@ func (w *Writer) flush(b *batch) error {
 		w.open[b.stream] = open
 	}
 	return fmt.Errorf("write log: %w", err)
+}
+
+// writeAt is File.WriteAt, which after an error does not tell how much it had written before it.
+func writeAt(f *os.File, b []byte, at int64) (n int, err error) {
+	for n < len(b) {
+		m, err := unix.Pwrite(int(f.Fd()), b[n:], at+int64(n))
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+		n += max(m, 0)
+	}
+	return n, nil
 }

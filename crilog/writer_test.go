@@ -22,7 +22,7 @@ func onDisk(t *testing.T, dir string) map[Stream]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := map[Stream]string{}
+	text := map[Stream][]byte{}
 	var p parser
 	for _, n := range numbers {
 		data, err := os.ReadFile(fileName(dir, n))
@@ -34,11 +34,15 @@ func onDisk(t *testing.T, dir string) map[Stream]string {
 			if !ok || !bytes.HasSuffix(line, []byte("\n")) {
 				t.Fatalf("file %d: no record: %.100q", n, line)
 			}
-			got[e.Stream] += string(e.Text)
+			text[e.Stream] = append(text[e.Stream], e.Text...)
 			if !e.Partial {
-				got[e.Stream] += "\n"
+				text[e.Stream] = append(text[e.Stream], '\n')
 			}
 		}
+	}
+	got := map[Stream]string{}
+	for s, b := range text {
+		got[s] = string(b)
 	}
 	return got
 }

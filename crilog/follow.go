@@ -1,0 +1,130 @@
+package crilog
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// A follower polls: inotify instances are few (128 per user), and polling needs nothing
+// that a file system could lack. An idle one costs a dozen system calls each maxPause.
+const (
+	minPause = time.Millisecond
+	maxPause = 50 * time.Millisecond
+)
+
+// pause waits longer each time, until reset.
+type pause struct{ next time.Duration }
+
+func (p *pause) reset() { p.next = 0 }
+
+func (p *pause) wait(ctx context.Context) error {
+	p.next = min(max(2*p.next, minPause), maxPause)
+	timer := time.NewTimer(p.next)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// waitForFiles lists the log's files, and when following waits for the first.
+func (r *reader) waitForFiles(ctx context.Context) ([]uint64, error) {
+	var p pause
+	for {
+		over, err := ended(r.dir)
+		if err != nil {
+			return nil, err
+		}
+		numbers, err := fileNumbers(r.dir)
+		if err != nil && !(r.opts.Follow && errors.Is(err, fs.ErrNotExist)) {
+			return nil, err
+		}
+		if len(numbers) > 0 || over || !r.opts.Follow {
+			return numbers, nil
+		}
+		if err := p.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// follow gives the records of src until the writer is done with that file, and
+// returns the next one, 0 when the log has ended.
+func (r *reader) follow(ctx context.Context, src *source) (next uint64, err error) {
+	var p pause
+	for done := false; ; {
+		progress, err := r.drain(ctx, src)
+		if err != nil || done {
+			return next, err
+		}
+		if progress {
+			p.reset()
+		}
+		// In this order: a log that has ended gets no further file, and a file that has a
+		// successor gets no further record. What came before is found by the next drain.
+		if done, err = ended(r.dir); err != nil {
+			return 0, err
+		}
+		if next, err = r.successor(src.number); err != nil {
+			return 0, err
+		}
+		if done = done || next != 0; done {
+			continue
+		}
+		if err := r.flush(); err != nil {
+			return 0, err
+		}
+		if err := p.wait(ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// successor returns the file to read after the one of that number, 0 for none.
+func (r *reader) successor(number uint64) (uint64, error) {
+	if !r.opts.Follow && number >= r.last {
+		return 0, nil
+	}
+	if found, err := r.exists(number + 1); err != nil || found {
+		return number + 1, err
+	}
+	numbers, err := fileNumbers(r.dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range numbers {
+		if n > number && (r.opts.Follow || n <= r.last) {
+			return r.earliest(number, n)
+		}
+	}
+	return 0, nil
+}
+
+// earliest looks for files between two numbers that were made while the folder
+// was being listed.
+func (r *reader) earliest(after, n uint64) (uint64, error) {
+	for n-1 > after {
+		found, err := r.exists(n - 1)
+		if err != nil {
+			return 0, err
+		}
+		if !found {
+			break
+		}
+		n--
+	}
+	return n, nil
+}
+
+func (r *reader) exists(number uint64) (bool, error) {
+	_, err := os.Stat(fileName(r.dir, number))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
