@@ -1,0 +1,178 @@
+package callins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// enders are the signals that end an attach.
+var enders = []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT}
+
+// errDropped is the message for a caller whose output was not read.
+var errDropped = errors.New("dropped, because the output was not read in time")
+
+// Attach is the call-in attach: it shows the output of the app that args names from
+// now on and types the caller's stdin into it where it has an open one (CONTRACT,
+// attach). It ends with the app, as an *ExitError without Err where the app ended with
+// another status than 0; Code 124 says that it was dropped, 125 that it could not be done,
+// 128+N that signal N ended it. The app goes on whatever ends it.
+func Attach(ctx context.Context, s Streams, args []string) error {
+	code, err := attach(ctx, s, args)
+	switch {
+	case errors.Is(err, errDropped):
+		code = exitDropped
+	case err != nil:
+		code = codeOf(err)
+	}
+	return exit("attach", code, err)
+}
+
+func attach(ctx context.Context, s Streams, args []string) (int, error) {
+	app, err := oneApp(args)
+	if err != nil {
+		return 0, err
+	}
+	c, err := dial(ctx, s.Socket)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	if err := c.send(request{Version: protocolVersion, Call: callAttach, App: app}, nil); err != nil {
+		return 0, err
+	}
+	r, p, err := c.next()
+	if err != nil {
+		return 0, err
+	}
+	theirs, err := takeStreams(r, p)
+	if err != nil {
+		return 0, err
+	}
+	defer theirs.close()
+	signals := make(chan os.Signal, 64)
+	defer signal.Stop(signals)
+	notifyUnlessIgnored(signals)
+	if r.Terminal {
+		restore, err := rawMode(s.Stdin)
+		if err != nil {
+			return 0, err
+		}
+		defer restore()
+		signal.Notify(signals, unix.SIGWINCH)
+		signals <- unix.SIGWINCH // for the size at the start
+	}
+	return follow(c, s, theirs, signals)
+}
+
+// notifyUnlessIgnored leaves alone what the caller's parent had it ignore.
+func notifyUnlessIgnored(signals chan<- os.Signal) {
+	for _, sig := range enders {
+		if !signal.Ignored(sig) {
+			signal.Notify(signals, sig)
+		}
+	}
+}
+
+// appStreams are the app's ends; stderr and stdin may be nil.
+type appStreams struct{ stdout, stderr, stdin *os.File }
+
+func takeStreams(r reply, p packet) (appStreams, error) {
+	var a appStreams
+	ends := []**os.File{&a.stdout}
+	if r.Stderr {
+		ends = append(ends, &a.stderr)
+	}
+	outputs := len(ends)
+	if r.Stdin {
+		ends = append(ends, &a.stdin)
+	}
+	if len(p.files) != len(ends) {
+		p.close()
+		return a, fmt.Errorf("the supervisor sent %d streams, want %d", len(p.files), len(ends))
+	}
+	for i, f := range p.files {
+		if i < outputs {
+			var err error
+			if f, err = pollable(f); err != nil {
+				p.close()
+				return a, err
+			}
+		}
+		*ends[i] = f
+	}
+	return a, nil
+}
+
+func (a appStreams) close() {
+	for _, f := range []*os.File{a.stdout, a.stderr, a.stdin} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// follow copies until the app ends, the caller is dropped, or a signal comes.
+func follow(c conn, s Streams, theirs appStreams, signals <-chan os.Signal) (int, error) {
+	failed := func() { c.Close() }
+	outputs := []*output{startOutput(s.Stdout, theirs.stdout, failed)}
+	if theirs.stderr != nil {
+		outputs = append(outputs, startOutput(s.Stderr, theirs.stderr, failed))
+	}
+	if theirs.stdin != nil {
+		// The caller's end of file ends its own input, neither the app's nor
+		// the attachment; so does an app that closed its stdin.
+		go func() { _, _ = io.Copy(theirs.stdin, s.Stdin) }()
+	}
+	last := make(chan ending, 1)
+	go func() { last <- awaitEnding(c) }()
+	for {
+		select {
+		case end := <-last:
+			if errors.Is(end.err, errDropped) {
+				return 0, end.err // the output is stuck
+			}
+			for _, o := range outputs {
+				if err := o.finish(); err != nil {
+					end.err = err
+				}
+			}
+			return end.code, end.err
+		case sig := <-signals:
+			if sig != unix.SIGWINCH {
+				return 128 + int(sig.(syscall.Signal)), nil
+			}
+			tellSize(c, s)
+		}
+	}
+}
+
+type ending struct {
+	code int
+	err  error
+}
+
+func awaitEnding(c conn) ending {
+	r, p, err := c.next()
+	p.close()
+	if err == nil && r.Kind == kindDropped {
+		err = errDropped
+	}
+	return ending{r.Code, err}
+}
+
+// tellSize gives the app's terminal the size of the caller's, if it has one. An
+// error shows at the next receive.
+func tellSize(c conn, s Streams) {
+	if terminalOf(s) == nil {
+		return
+	}
+	width, height := callerSize(s)
+	_ = c.send(note{Width: width, Height: height}, nil)
+}

@@ -1,0 +1,117 @@
+package callins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exit codes of the call-ins that are not those of a command or app.
+const (
+	exitFailed  = 125 // the call-in could not do it; 1 for status
+	exitDropped = 124 // attach: the caller did not read
+	exitStatus  = 1   // status could not be had
+)
+
+// answerTime bounds what the supervisor does at once, on both sides: taking a
+// connection, reading a request, sending a reply.
+const answerTime = 10 * time.Second
+
+// Streams is what a call-in works on. Nothing of it is closed, but Settings is.
+type Streams struct {
+	Socket                string // the supervisor's socket, ControlSocket unless a test has its own
+	Stdin, Stdout, Stderr *os.File
+	Settings              int // the number of run's settings descriptor, SettingsDescriptor
+}
+
+// ExitError tells the program how to end: with Code, after Err's text on stderr
+// where Err is not nil. The text begins with the call-in's name.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+// Error implements error.
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit status %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+// Unwrap gives Err.
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// exit makes a call-in's result: nil for success, else an *ExitError.
+func exit(name string, code int, err error) error {
+	if err != nil {
+		return &ExitError{Code: code, Err: fmt.Errorf("%s: %w", name, err)}
+	}
+	if code != 0 {
+		return &ExitError{Code: code}
+	}
+	return nil
+}
+
+// oneApp is the argument of run and attach.
+func oneApp(args []string) (string, error) {
+	if len(args) != 1 || args[0] == "" {
+		return "", fmt.Errorf("want one argument, the app's name, have %d", len(args))
+	}
+	return args[0], nil
+}
+
+// dial connects to the supervisor. The connection is closed when ctx ends.
+func dial(ctx context.Context, socket string) (conn, error) {
+	dialer := net.Dialer{Timeout: answerTime}
+	c, err := dialer.DialContext(ctx, "unixpacket", socket)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
+		return conn{}, fmt.Errorf("the pod is not running: %w", err)
+	case err != nil:
+		return conn{}, fmt.Errorf("reach the pod's supervisor: %w", err)
+	}
+	packets := conn{c.(*net.UnixConn)}
+	context.AfterFunc(ctx, func() { packets.Close() })
+	return packets, nil
+}
+
+// next receives a reply; one of kind error comes back as a *remoteError, and the end
+// of the connection is an error.
+func (c conn) next() (reply, packet, error) {
+	var r reply
+	p, err := c.receive(&r)
+	switch {
+	case errors.Is(err, io.EOF):
+		return r, p, errors.New("the pod's supervisor has gone")
+	case err != nil:
+		return r, p, err
+	case r.Kind == kindError:
+		p.close()
+		return r, packet{}, &remoteError{code: r.Code, message: r.Message}
+	}
+	return r, p, nil
+}
+
+// remoteError is what the supervisor answers when it could not do it.
+type remoteError struct {
+	code    int
+	message string
+}
+
+func (e *remoteError) Error() string { return e.message }
+
+// codeOf is the exit code that belongs to an error of run or attach.
+func codeOf(err error) int {
+	var remote *remoteError
+	if errors.As(err, &remote) && remote.code > 0 && remote.code <= 255 {
+		return remote.code
+	}
+	return exitFailed
+}

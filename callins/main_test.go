@@ -1,0 +1,148 @@
+package callins
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"os/signal"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/supervisor"
+)
+
+// The test program is also the pod, PID 1 of its own PID namespace with real
+// processes, and the callers: roleVariable says which.
+const (
+	roleVariable   = "CALLINS_TEST_ROLE"
+	socketVariable = "CALLINS_TEST_SOCKET"
+	podVariable    = "CALLINS_TEST_POD"
+)
+
+func TestMain(m *testing.M) {
+	ctx := context.Background()
+	s := Streams{
+		Socket: os.Getenv(socketVariable),
+		Stdin:  os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Settings: SettingsDescriptor,
+	}
+	switch role := os.Getenv(roleVariable); role {
+	case "":
+		os.Exit(m.Run())
+	case "pod":
+		if err := servePod(ctx, s.Socket); err != nil {
+			fmt.Fprintln(os.Stderr, "pod:", err)
+			os.Exit(1)
+		}
+	case "status":
+		end(Status(ctx, s, os.Args[1:]))
+	case "run":
+		end(Run(ctx, s, os.Args[1:]))
+	case "attach":
+		end(Attach(ctx, s, os.Args[1:]))
+	}
+}
+
+// end is what the stager's main does with a call-in's error.
+func end(err error) {
+	var exit *ExitError
+	if !errors.As(err, &exit) {
+		os.Exit(0)
+	}
+	if exit.Err != nil {
+		fmt.Fprintln(os.Stderr, exit.Err)
+	}
+	os.Exit(exit.Code)
+}
+
+// testApp describes one app of a test's pod.
+type testApp struct {
+	Name, Before        string
+	Args                []string
+	Terminal, OpenStdin bool
+}
+
+// servePod runs a pod until SIGTERM or the end of its stdin. It writes a byte to
+// stdout once the socket listens, another once the pod is ready.
+func servePod(ctx context.Context, socket string) error {
+	if err := ownProc(); err != nil {
+		return err
+	}
+	// What a shell left open is not the apps'.
+	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return err
+	}
+	ctx, cancel := signal.NotifyContext(ctx, unix.SIGTERM)
+	defer cancel()
+	go func() {
+		os.Stdin.Read(make([]byte, 1))
+		os.Exit(3)
+	}()
+	var apps []testApp
+	if err := json.Unmarshal([]byte(os.Getenv(podVariable)), &apps); err != nil {
+		return err
+	}
+	reaper, err := supervisor.NewReaper()
+	if err != nil {
+		return err
+	}
+	pod := supervisor.NewPod(supervisor.Config{Apps: definitions(apps), Reaper: reaper})
+	listener, err := Listen(socket)
+	if err != nil {
+		return err
+	}
+	server := &Server{
+		Pod: pod,
+		Env: func(app string) []string {
+			return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "AC_APP_NAME=" + app, "AC_METADATA_URL=http://x/", "container=test"}
+		},
+		Isolators: func(app string) (any, bool) {
+			return map[string]string{"resource/memory": "enforced"}, app == apps[0].Name
+		},
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}
+	os.Stdout.WriteString("l")
+	served := make(chan error, 1)
+	serving, stop := context.WithCancel(context.Background())
+	go func() { served <- server.Serve(serving, listener) }()
+	_, err = pod.Run(ctx, func() error { _, err := os.Stdout.WriteString("r"); return err })
+	stop() // the callers have been told how the apps ended
+	return errors.Join(err, <-served)
+}
+
+// ownProc shows the pod's processes in /proc, as the stager's supervisor has it.
+func ownProc() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	return nil
+}
+
+func definitions(apps []testApp) []supervisor.App {
+	var all []supervisor.App
+	for _, app := range apps {
+		definition := supervisor.App{
+			Name: app.Name, Terminal: app.Terminal, OpenStdin: app.OpenStdin,
+			Stdout: discard{}, Stderr: discard{},
+			Main: func() (supervisor.Container, error) { return newBox(app.Args), nil },
+		}
+		if app.Before != "" {
+			before := []string{"/bin/sh", "-c", app.Before}
+			definition.PreStart = func() (supervisor.Container, error) { return newBox(before), nil }
+		}
+		all = append(all, definition)
+	}
+	return all
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }

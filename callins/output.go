@@ -1,0 +1,122 @@
+package callins
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLeft is the most that is read from a pipe or terminal once its writer has ended:
+// more than the kernel keeps in either (pipe(7), /proc/sys/fs/pipe-max-size), so that nothing
+// is lost, and a bound, so that a background process that writes on is not waited for.
+const maxLeft = 2 << 20
+
+// output copies a pipe or a terminal's master to one of the caller's streams.
+type output struct {
+	dst, src *os.File
+	done     chan error
+}
+
+// startOutput begins to copy src, which must be pollable. After an error of dst
+// it calls failed, once.
+func startOutput(dst, src *os.File, failed func()) *output {
+	o := &output{dst: dst, src: src, done: make(chan error, 1)}
+	go func() {
+		err := o.copy()
+		if err != nil {
+			failed()
+		}
+		o.done <- err
+	}()
+	return o
+}
+
+// finish is called after the writer has ended: it returns once everything that was written
+// before has been copied, without waiting for an end of file.
+func (o *output) finish() error {
+	// It fails for a closed file only, which wakes the copy as well.
+	_ = o.src.SetReadDeadline(time.Unix(1, 0))
+	return <-o.done
+}
+
+func (o *output) copy() error {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := o.src.Read(buf)
+		if n > 0 {
+			if _, err := o.dst.Write(buf[:n]); err != nil {
+				return fmt.Errorf("write output: %w", err)
+			}
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return o.drain(buf)
+		case isEnd(err):
+			return nil
+		default:
+			return fmt.Errorf("read output: %w", err)
+		}
+	}
+}
+
+// isEnd tells the end of the output: a terminal's master answers EIO once nobody
+// holds the terminal any more (and has given all bytes before).
+func isEnd(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, unix.EIO) || errors.Is(err, os.ErrClosed)
+}
+
+// drain copies what is there. Reading a terminal's master brings in what the kernel
+// still has in flight before it answers EAGAIN (n_tty_read), so EAGAIN means
+// that there is no more.
+func (o *output) drain(buf []byte) error {
+	if err := o.src.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("read output: %w", err)
+	}
+	raw, err := o.src.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("read output: %w", err)
+	}
+	var werr error
+	err = raw.Read(func(fd uintptr) bool {
+		werr = o.drainDescriptor(int(fd), buf)
+		return true
+	})
+	return errors.Join(err, werr)
+}
+
+func (o *output) drainDescriptor(fd int, buf []byte) error {
+	for left := maxLeft; left > 0; {
+		n, err := unix.Read(fd, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 {
+			return nil // EAGAIN, EIO and end of file say the same here
+		}
+		if _, err := o.dst.Write(buf[:n]); err != nil {
+			return fmt.Errorf("write output: %w", err)
+		}
+		left -= n
+	}
+	return nil
+}
+
+// pollable replaces f by a file on the same open file description, in
+// non-blocking mode, on which deadlines work. f is closed.
+func pollable(f *os.File) (*os.File, error) {
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate descriptor: %w", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("make descriptor non-blocking: %w", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}

@@ -1,0 +1,138 @@
+package callins
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// forwarded are the signals that run passes on to its command.
+var forwarded = []os.Signal{
+	unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH,
+}
+
+// Run is the call-in run: it starts the command that the settings describe in
+// the app that args names, and ends as it does (CONTRACT, run). A command that ended
+// with another status than 0 gives an *ExitError without Err; one that could not be
+// run one with Code 125, 126 or 127. The command is killed when ctx ends.
+func Run(ctx context.Context, s Streams, args []string) error {
+	code, err := run(ctx, s, args)
+	if err != nil {
+		code = codeOf(err)
+	}
+	return exit("run", code, err)
+}
+
+func run(ctx context.Context, s Streams, args []string) (int, error) {
+	app, err := oneApp(args)
+	if err != nil {
+		return 0, err
+	}
+	text, err := readSettings(s.Settings, settingsTime)
+	if err != nil {
+		return 0, err
+	}
+	set, err := parseSettings(text)
+	if err != nil {
+		return 0, err
+	}
+	c, err := dial(ctx, s.Socket)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	signals := make(chan os.Signal, 64) // a burst must not lose one
+	signal.Notify(signals, forwarded...)
+	defer signal.Stop(signals)
+	if err := requestRun(c, s, app, text, set.TTY); err != nil {
+		return 0, err
+	}
+	if set.TTY {
+		return runTerminal(ctx, c, s, signals)
+	}
+	go forward(ctx, signals, func(sig os.Signal) error { return sendSignal(c, sig) })
+	r, p, err := c.next()
+	p.close()
+	return r.Code, err
+}
+
+func requestRun(c conn, s Streams, app string, text []byte, tty bool) error {
+	memory, err := sealed("settings", text)
+	if err != nil {
+		return err
+	}
+	defer memory.Close()
+	req := request{Version: protocolVersion, Call: callRun, App: app}
+	if tty {
+		req.Width, req.Height = callerSize(s)
+		req.Term = os.Getenv("TERM")
+	}
+	return c.send(req, []*os.File{memory, s.Stdin, s.Stdout, s.Stderr})
+}
+
+// forward gives pass each signal until ctx ends or pass fails.
+func forward(ctx context.Context, signals <-chan os.Signal, pass func(os.Signal) error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case sig := <-signals:
+			if pass(sig) != nil {
+				return
+			}
+		}
+	}
+}
+
+func sendSignal(c conn, sig os.Signal) error {
+	return c.send(note{Signal: int(sig.(syscall.Signal))}, nil)
+}
+
+// runTerminal carries the caller's stdio to the command's terminal and back.
+func runTerminal(ctx context.Context, c conn, s Streams, signals <-chan os.Signal) (int, error) {
+	_, p, err := c.next()
+	if err != nil {
+		return 0, err
+	}
+	if len(p.files) != 1 {
+		p.close()
+		return 0, fmt.Errorf("the supervisor sent %d terminals, want 1", len(p.files))
+	}
+	master, err := pollable(p.files[0])
+	if err != nil {
+		return 0, fmt.Errorf("take over terminal: %w", err)
+	}
+	defer master.Close()
+	restore, err := rawMode(s.Stdin)
+	if err != nil {
+		return 0, err
+	}
+	defer restore()
+	go forward(ctx, signals, func(sig os.Signal) error {
+		// The kernel tells the command of a new size of its terminal.
+		if sig == unix.SIGWINCH && resize(s, master) {
+			return nil
+		}
+		return sendSignal(c, sig)
+	})
+	go typeInto(master, s.Stdin)
+	output := startOutput(s.Stdout, master, func() { c.Close() })
+	r, p, err := c.next()
+	p.close()
+	if outErr := output.finish(); outErr != nil {
+		err = outErr
+	}
+	return r.Code, err
+}
+
+// mayForward tells whether a note's signal is one that a caller may send.
+func mayForward(number int) bool {
+	return slices.Contains(forwarded, os.Signal(syscall.Signal(number)))
+}

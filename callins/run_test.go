@@ -1,0 +1,292 @@
+package callins
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+func TestRun(t *testing.T) {
+	p := newPod(t, sleeper)
+	notExecutable := t.TempDir() + "/file"
+	if err := os.WriteFile(notExecutable, []byte("text"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	program := func(path string) string {
+		return shell(t, "", func(set map[string]any) { set["exec"] = []string{path} })
+	}
+	with := func(key string, value any) func(map[string]any) {
+		return func(set map[string]any) { set[key] = value }
+	}
+	variables := func(pairs ...string) []map[string]string {
+		var list []map[string]string
+		for i := 0; i < len(pairs); i += 2 {
+			list = append(list, map[string]string{"name": pairs[i], "value": pairs[i+1]})
+		}
+		return list
+	}
+	const show = `echo "$PATH|$AC_APP_NAME|$AC_METADATA_URL|$container|$A"`
+	tests := []struct {
+		name, settings string
+		args           []string
+		want           result
+	}{
+		{"streams apart", shell(t, "echo out; echo err >&2; exit 42"), []string{"app"}, result{"out\n", "err\n", 42}},
+		{"nothing of its own", shell(t, "true"), []string{"app"}, result{}},
+		{"ended by a signal", shell(t, "kill -USR1 $$"), []string{"app"}, result{Code: 138}},
+		{"environment", shell(t, show), []string{"app"},
+			result{Stdout: "/usr/sbin:/usr/bin:/sbin:/bin|app|http://x/|test|\n"}},
+		{"listed environment wins", shell(t, show, with("environment", variables("PATH", "/bin", "A", "$HOME `id`\n", "container", ""))),
+			[]string{"app"}, result{Stdout: "/bin|app|http://x/||$HOME `id`\n\n"}},
+		{"working directory", shell(t, "pwd", with("workingDirectory", "/usr")), []string{"app"}, result{Stdout: "/usr\n"}},
+		{"empty working directory", shell(t, "pwd", with("workingDirectory", "")), []string{"app"}, result{Stdout: "/\n"}},
+		{"nothing inherited", shell(t, "exec ls /proc/self/fd", with("tty", false)), []string{"app"}, result{Stdout: "0\n1\n2\n3\n"}},
+		{"not found", program("/no/such"), []string{"app"}, result{Code: 127,
+			Stderr: "run: start command in app \"app\": exec /no/such: no such file or directory\n"}},
+		{"not executable", program(notExecutable), []string{"app"}, result{Code: 126,
+			Stderr: "run: start command in app \"app\": exec " + notExecutable + ": permission denied\n"}},
+		{"no such app", shell(t, "true"), []string{"x"}, result{Code: 125, Stderr: "run: app \"x\": no such app\n"}},
+		{"no argument", shell(t, "true"), nil, result{Code: 125, Stderr: "run: want one argument, the app's name, have 0\n"}},
+		{"two arguments", shell(t, "true"), []string{"app", "b"}, result{Code: 125, Stderr: "run: want one argument, the app's name, have 2\n"}},
+		{"no settings", "", []string{"app"}, result{Code: 125, Stderr: "run: read settings: descriptor 3 was not passed\n"}},
+		{"bad settings", "{}", []string{"app"}, result{Code: 125, Stderr: "run: settings: \"exec\" is required\n"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, finish(t, p.caller("run", test.settings, test.args...))); diff != "" {
+				t.Errorf("run (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRunInEndedApp(t *testing.T) {
+	p := newPod(t, testApp{Name: "app", Args: []string{"/bin/true"}})
+	for !strings.Contains(finish(t, p.caller("status", "")).Stdout, `"exited": true`) {
+	}
+	want := result{Code: 125, Stderr: "run: app \"app\": app is not running\n"}
+	if diff := cmp.Diff(want, finish(t, p.caller("run", shell(t, "true"), "app"))); diff != "" {
+		t.Errorf("run (-want +got):\n%s", diff)
+	}
+}
+
+func TestRunExitCodes(t *testing.T) {
+	p := newPod(t, sleeper)
+	for want := range 256 {
+		if got := p.call(shell(t, fmt.Sprint("exit ", want)), null(t), null(t), null(t)); got != want {
+			t.Errorf("exit code %d came back as %d", want, got)
+		}
+	}
+}
+
+// ready is a script that says so once its traps are set, then waits.
+func ready(traps string) string { return traps + "; echo ready; sleep infinity & wait; wait" }
+
+func TestRunForwardsSignals(t *testing.T) {
+	p := newPod(t, sleeper)
+	for _, sig := range forwarded {
+		t.Run(sig.String(), func(t *testing.T) {
+			cmd := p.caller("run", shell(t, ready(fmt.Sprintf("trap 'kill $!; exit 42' %d", sig))), "app")
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			readUntil(t, stdout, "ready\n")
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			if got := exitCode(t, cmd.Wait()); got != 42 {
+				t.Errorf("exit code %d, want the trap's 42", got)
+			}
+		})
+	}
+}
+
+func TestRunForwardsIgnoredSignal(t *testing.T) {
+	p := newPod(t, sleeper)
+	cmd := p.caller("run", shell(t, "echo ready; exec sleep infinity"), "app")
+	// As a shell does for what it runs in the background.
+	cmd.Args = []string{"sh", "-c", `trap "" INT; exec "$0" app`, cmd.Path}
+	cmd.Path = "/bin/sh"
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	readUntil(t, stdout, "ready\n")
+	cmd.Process.Signal(unix.SIGINT)
+	if got := exitCode(t, cmd.Wait()); got != 130 {
+		t.Errorf("exit code %d, want 130", got)
+	}
+}
+
+// TestRunKilled: the fifo ends when the last process of the session has.
+func TestRunKilled(t *testing.T) {
+	p := newPod(t, sleeper)
+	fifo := t.TempDir() + "/fifo"
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	script := "trap '' HUP TERM; exec >" + fifo + "; sleep infinity & (sleep infinity & wait) & echo ready; wait"
+	for name, settings := range map[string]string{"pipes": shell(t, script), "terminal": shell(t, script, onTerminal)} {
+		t.Run(name, func(t *testing.T) {
+			cmd := p.caller("run", settings, "app")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			end, err := os.Open(fifo)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer end.Close()
+			readUntil(t, end, "ready\n")
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadAll(end); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Wait()
+		})
+	}
+}
+
+func TestRunEndsWithPod(t *testing.T) {
+	p := newPod(t, sleeper)
+	cmd := p.caller("run", shell(t, "echo ready; exec sleep infinity"), "app")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	readUntil(t, stdout, "ready\n")
+	if err := p.cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got := exitCode(t, cmd.Wait()); got != 137 {
+		t.Errorf("exit code %d, want 137", got)
+	}
+}
+
+func TestRunBackgroundChild(t *testing.T) {
+	p := newPod(t, sleeper)
+	cmd := p.caller("run", shell(t, "sleep infinity & echo ok"), "app")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd.Stdout = w
+	err = cmd.Run() // returns although the pipe stays open
+	w.Close()
+	if got := exitCode(t, err); got != 0 {
+		t.Errorf("exit code %d, want 0", got)
+	}
+	readUntil(t, r, "ok\n")
+}
+
+func TestRunCarriesInputAndOutput(t *testing.T) {
+	const size = 100 << 20
+	p := newPod(t, sleeper)
+	cmd := p.caller("run", shell(t, "exec cat"), "app")
+	cmd.Stdin = io.LimitReader(pattern{}, size)
+	count := &compare{}
+	cmd.Stdout = count
+	if got := exitCode(t, cmd.Run()); got != 0 {
+		t.Errorf("exit code %d, want 0", got)
+	}
+	if count.n != size || count.bad {
+		t.Errorf("%d bytes came back, altered: %v, want %d", count.n, count.bad, size)
+	}
+}
+
+var block = bytes.Repeat([]byte("0123456789abcde\n"), 4096)
+
+type pattern struct{}
+
+func (pattern) Read(p []byte) (int, error) { return copy(p, block) &^ 15, nil }
+
+// compare checks that what is written is the pattern's.
+type compare struct {
+	n   int
+	bad bool
+}
+
+func (c *compare) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		want := block[c.n%16:]
+		n := min(len(want), len(rest))
+		c.bad = c.bad || !bytes.Equal(rest[:n], want[:n])
+		rest, c.n = rest[n:], c.n+n
+	}
+	return len(p), nil
+}
+
+func TestRunEndOfInput(t *testing.T) {
+	p := newPod(t, sleeper)
+	cmd := p.caller("run", shell(t, "cat; echo end"), "app")
+	cmd.Stdin = strings.NewReader("hi")
+	if diff := cmp.Diff(result{Stdout: "hiend\n"}, finish(t, cmd)); diff != "" {
+		t.Errorf("run (-want +got):\n%s", diff)
+	}
+}
+
+func TestFiftyAtOnce(t *testing.T) {
+	p := newPod(t, sleeper, testApp{Name: "short", Args: []string{"/bin/true"}})
+	var calls sync.WaitGroup
+	none := null(t)
+	for i := range 50 {
+		settings := shell(t, fmt.Sprint("exit ", i))
+		calls.Go(func() {
+			if got := p.call(settings, none, none, none); got != i {
+				t.Errorf("exit code %d came back as %d", i, got)
+			}
+		})
+		calls.Go(func() {
+			if _, err := status(t.Context(), Streams{Socket: p.socket}, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
+}
+
+// TestRunSettingsInPieces: settings are taken to their end of file, however they come.
+func TestRunSettingsInPieces(t *testing.T) {
+	p := newPod(t, sleeper)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := p.caller("run", "", "app")
+	cmd.ExtraFiles = []*os.File{r}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []byte(shell(t, "exit 7")) {
+		w.Write([]byte{b})
+		for drained := false; !drained; { // each byte is a piece of its own
+			left, err := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
+			drained = left == 0 || err != nil
+		}
+	}
+	w.Close()
+	if got := exitCode(t, cmd.Wait()); got != 7 {
+		t.Errorf("exit code %d, want 7", got)
+	}
+}

@@ -1,0 +1,108 @@
+package callins
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+)
+
+// The size of a terminal whose caller has none.
+const (
+	defaultWidth  = 80
+	defaultHeight = 24
+)
+
+// terminalOf returns the first of the caller's stdio that is a terminal, or nil.
+func terminalOf(s Streams) *os.File {
+	for _, f := range []*os.File{s.Stdin, s.Stdout, s.Stderr} {
+		if term.IsTerminal(int(f.Fd())) {
+			return f
+		}
+	}
+	return nil
+}
+
+// callerSize is the size of the caller's terminal in characters.
+func callerSize(s Streams) (width, height uint16) {
+	f := terminalOf(s)
+	if f == nil {
+		return defaultWidth, defaultHeight
+	}
+	w, h, err := term.GetSize(int(f.Fd()))
+	if err != nil || w == 0 || h == 0 {
+		return defaultWidth, defaultHeight
+	}
+	return uint16(w), uint16(h)
+}
+
+// resize gives the terminal the size of the caller's. It returns false where the
+// caller has none or it does not work.
+func resize(s Streams, master *os.File) bool {
+	if terminalOf(s) == nil {
+		return false
+	}
+	width, height := callerSize(s)
+	size := unix.Winsize{Col: width, Row: height}
+	return unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &size) == nil
+}
+
+// rawMode makes the caller's stdin, where it is a terminal, pass every byte on as
+// it is typed, until restore is called. A write to a closed stdout must then be an
+// error and not a deadly SIGPIPE, which would leave the terminal raw.
+func rawMode(stdin *os.File) (restore func(), err error) {
+	fd := int(stdin.Fd())
+	if !term.IsTerminal(fd) {
+		return func() {}, nil
+	}
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, unix.SIGPIPE)
+	state, err := term.MakeRaw(fd)
+	if err != nil {
+		signal.Stop(pipe)
+		return nil, err
+	}
+	return func() {
+		// Nothing is left to do about a terminal that went away.
+		_ = term.Restore(fd, state)
+		signal.Stop(pipe)
+	}, nil
+}
+
+// typeInto copies the caller's stdin to the terminal. A terminal knows no end of
+// file but its end-of-file character: typed at the start of a line it ends the
+// input, elsewhere it only flushes the line, so there it is typed twice.
+func typeInto(master, stdin *os.File) {
+	buf := make([]byte, 32<<10)
+	last := byte('\n')
+	for {
+		n, err := stdin.Read(buf)
+		if n > 0 {
+			last = buf[n-1]
+			if _, werr := master.Write(buf[:n]); werr != nil {
+				return
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			typeEnd(master, last)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func typeEnd(master *os.File, last byte) {
+	end := []byte{0x04} // ^D
+	if mode, err := unix.IoctlGetTermios(int(master.Fd()), unix.TCGETS); err == nil {
+		end[0] = mode.Cc[unix.VEOF]
+	}
+	if last != '\n' && last != '\r' {
+		end = append(end, end[0])
+	}
+	// The command may have ended meanwhile; its exit is on its way.
+	_, _ = master.Write(end)
+}
