@@ -15,6 +15,7 @@ const (
 	overlayOpaque   = "trusted.overlay.opaque"
 	overlayRedirect = "trusted.overlay.redirect"
 	overlayMetacopy = "trusted.overlay.metacopy"
+	overlayWhiteout = "trusted.overlay.whiteout"
 )
 
 // attributes gives the copy of e in out the owner, mode, extended attributes and times of e.
@@ -45,8 +46,8 @@ func (c *copier) xattrs(e *entry, out int) error {
 		return fmt.Errorf("list extended attributes: %w", err)
 	}
 	for _, name := range names {
-		if name == overlayRedirect || name == overlayMetacopy {
-			return fmt.Errorf("extended attribute %s refers to other files, which only overlay can follow", name)
+		if name == overlayRedirect || name == overlayMetacopy || name == overlayWhiteout {
+			return fmt.Errorf("extended attribute %s has a meaning that only overlay knows", name)
 		}
 		if c.markers == merged && strings.HasPrefix(name, overlayPrefix) {
 			continue

@@ -16,8 +16,8 @@ import (
 // and holes stay holes. Modes, owners, times (of modification and access),
 // extended attributes, hard links, devices, fifos and sockets are kept.
 //
-// A layer's directory or file with an overlay attribute that refers to other
-// paths (trusted.overlay.redirect, trusted.overlay.metacopy) is an error.
+// A layer's directory or file with trusted.overlay.redirect, .metacopy or
+// .whiteout is an error.
 type Copy struct{}
 
 // Name returns "copy".
@@ -68,12 +68,17 @@ func bindRoot(dir, target string) error {
 }
 
 // filteredDirs returns the directories of r's layers, where a filtered layer is
-// replaced by a copy of what its filter keeps. Layers without a filter cost
-// nothing. The copies go to r.Scratch.
+// replaced by a copy of what its filter keeps, unless that is all of it (in images
+// converted from Docker, whose whitelists take the place of whiteouts, that is the
+// rule). Layers without a filter cost nothing. The copies go to r.Scratch.
 func filteredDirs(ctx context.Context, r Root) ([]string, error) {
 	dirs := make([]string, len(r.Layers))
 	for i, l := range r.Layers {
-		if dirs[i] = l.Dir; l.Filter == nil {
+		whole, err := keepsWhole(l)
+		if err != nil {
+			return nil, err
+		}
+		if dirs[i] = l.Dir; whole {
 			continue
 		}
 		dirs[i] = filepath.Join(r.Scratch, "filtered-"+strconv.Itoa(i))

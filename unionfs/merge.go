@@ -169,34 +169,7 @@ func (c *copier) look(e *entry) (bool, error) {
 		return false, err
 	}
 	defer dir.Close()
-	return keepsWithin(dir, e.path, filter)
-}
-
-// keepsWithin tells whether the filter keeps any path inside dir, whose path is rel.
-func keepsWithin(dir *os.File, rel string, filter *Filter) (bool, error) {
-	entries, err := dir.ReadDir(-1)
-	if err != nil {
-		return false, err
-	}
-	for _, e := range entries {
-		p := path.Join(rel, e.Name())
-		if filter.keeps(p, e.IsDir()) {
-			return true, nil
-		}
-		if !e.IsDir() {
-			continue
-		}
-		sub, err := openDirAt(dir, e.Name())
-		if err != nil {
-			return false, err
-		}
-		within, err := keepsWithin(sub, p, filter)
-		sub.Close()
-		if within || err != nil {
-			return within, err
-		}
-	}
-	return false, nil
+	return anyPath(dir, e.path, filter.keeps)
 }
 
 // entry copies one name into the directory out.
@@ -233,17 +206,6 @@ func (c *copier) descend(e *entry, out int) error {
 		sources = append(sources, source{parent.layer, dir})
 	}
 	return c.directory(e.path, fd, sources)
-}
-
-// openDirAt opens the directory name in dir for reading, not through a
-// symbolic link, and without changing its time of access.
-func openDirAt(dir *os.File, name string) (*os.File, error) {
-	fd, err := unix.Openat(int(dir.Fd()), name,
-		unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NOATIME|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: name, Err: err}
-	}
-	return os.NewFile(uintptr(fd), name), nil
 }
 
 // file copies what is not a directory, or links to its first copy.

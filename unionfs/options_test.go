@@ -11,7 +11,7 @@ import (
 )
 
 func TestLegacyOptions(t *testing.T) {
-	want := "lowerdir=0:1:2,upperdir=../upper,workdir=../work,redirect_dir=on,index=on,metacopy=off,volatile"
+	want := "lowerdir=0:1:2,upperdir=../upper,workdir=../work,redirect_dir=on,index=on,metacopy=off,xino=auto,volatile"
 	if diff := cmp.Diff(want, unionfs.LegacyOptions(3)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

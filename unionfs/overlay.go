@@ -29,13 +29,15 @@ type Overlay struct {
 //   - index=on: hard links of a layer stay links when one is written to, and
 //     a second root on the same upper directory is refused;
 //   - metacopy=off: a layer cannot point at other files' data;
+//   - xino=auto: all files have one device number, as find -xdev expects,
+//     where layers and scratch lie on different file systems;
 //   - volatile: nothing is synced. A root is gone when its app is, so syncing
 //     it at unmount (all of the upper file system, a whole disk) and at every fsync
 //     buys nothing. Kernel 5.10; left out before.
 //
 // (Documentation/filesystems/overlayfs.rst.)
 func overlayOptions() [][2]string {
-	return [][2]string{{"redirect_dir", "on"}, {"index", "on"}, {"metacopy", "off"}}
+	return [][2]string{{"redirect_dir", "on"}, {"index", "on"}, {"metacopy", "off"}, {"xino", "auto"}}
 }
 
 // overlayPlan is one overlay mount as plain data.
@@ -82,14 +84,17 @@ func planOverlay(ctx context.Context, r Root) (overlayPlan, error) {
 	return plan, err
 }
 
-// mount tries fsopen(2) and, where the kernel cannot say it that way, mount(2).
+// mount tries fsopen(2) and, where this kernel cannot say it that way, mount(2).
 func (o Overlay) mount(plan overlayPlan, target string) error {
 	if o.mount2 {
 		return plan.mountLegacy(target)
 	}
 	tree, err := plan.open()
-	if errors.Is(err, errNoLowerdirPlus) {
-		return plan.mountLegacy(target)
+	if errors.Is(err, errAskMount2) {
+		if legacyErr := plan.mountLegacy(target); legacyErr != nil {
+			return fmt.Errorf("%w; before that, %w", legacyErr, err)
+		}
+		return nil
 	}
 	if err != nil {
 		return err

@@ -8,21 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoLowerdirPlus says that this kernel, or one of the paths, asks for mount(2).
-var errNoLowerdirPlus = errors.New("fsconfig lowerdir+ is not available")
+// errAskMount2 marks an error of fsopen's way that mount(2) may not have: this
+// kernel lacks fsopen(2) (before 5.2) or the option lowerdir+, which it refuses at once
+// (6.5 to 6.7) or only when it makes the mount (before 6.5), always with EINVAL; or a path
+// cannot be given so.
+var errAskMount2 = errors.New("not possible with fsopen")
 
 // open returns a descriptor of the overlay, mounted but not attached anywhere: it
 // vanishes when it is closed unless move_mount(2) attached it. The caller closes it.
 func (p overlayPlan) open() (int, error) {
 	fs, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		return -1, errNoLowerdirPlus
+		return -1, fmt.Errorf("%w: %w", errAskMount2, err)
 	}
 	if err != nil {
 		return -1, fmt.Errorf("open overlay file system: %w", err)
 	}
 	defer unix.Close(fs)
-	if err := p.configure(fs); err != nil {
+	if err := p.configure(fs); errors.Is(err, unix.EINVAL) {
+		return -1, fmt.Errorf("%w: %w", errAskMount2, err)
+	} else if err != nil {
 		return -1, err
 	}
 	tree, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
@@ -33,14 +38,14 @@ func (p overlayPlan) open() (int, error) {
 }
 
 func (p overlayPlan) configure(fs int) error {
-	for i, dir := range p.lower {
-		if err := setOption(fs, "lowerdir+", dir, i == 0); err != nil {
+	for _, dir := range p.lower {
+		if err := setOption(fs, "lowerdir+", dir); err != nil {
 			return err
 		}
 	}
 	options := append(overlayOptions(), [2]string{"upperdir", p.upper}, [2]string{"workdir", p.work})
 	for _, o := range options {
-		if err := setOption(fs, o[0], o[1], false); err != nil {
+		if err := setOption(fs, o[0], o[1]); err != nil {
 			return err
 		}
 	}
@@ -56,21 +61,17 @@ func (p overlayPlan) configure(fs int) error {
 // maxOption is the longest value that fsconfig(2) takes.
 const maxOption = 255
 
-// setOption sets one option. mayBeNew says that this kernel may not know its
-// name; that, or a value that cannot be given so, is errNoLowerdirPlus.
-func setOption(fs int, name, value string, mayBeNew bool) error {
-	// Whether a backslash quotes depends on the option and the kernel.
-	if len(value) > maxOption || strings.Contains(value, `\`) {
-		return errNoLowerdirPlus
+// setOption sets one option. Whether a backslash in a path quotes depends on
+// the option and the kernel, so that it is not left to them.
+func setOption(fs int, name, value string) error {
+	err := error(unix.EINVAL)
+	if len(value) <= maxOption && !strings.Contains(value, `\`) {
+		err = unix.FsconfigSetString(fs, name, value)
 	}
-	err := unix.FsconfigSetString(fs, name, value)
-	if err == nil {
-		return nil
+	if err != nil {
+		return fmt.Errorf("set %s=%s: %w", name, value, kernelSays(fs, err))
 	}
-	if mayBeNew && errors.Is(err, unix.EINVAL) {
-		return errNoLowerdirPlus
-	}
-	return fmt.Errorf("set %s=%s: %w", name, value, kernelSays(fs, err))
+	return nil
 }
 
 // kernelSays adds the messages that the kernel keeps for a descriptor of

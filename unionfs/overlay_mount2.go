@@ -46,7 +46,7 @@ func (p overlayPlan) legacyOptions(volatile bool) string {
 }
 
 // inShortNames makes the directory links with a link "0", "1", … to each of
-// dirs, runs do in a thread that works there, and removes it again.
+// dirs, and runs do in a thread that works there. The links stay.
 func inShortNames(links string, dirs []string, do func() error) error {
 	if err := makeDir(links, 0o700); err != nil {
 		return err
@@ -56,10 +56,7 @@ func inShortNames(links string, dirs []string, do func() error) error {
 			return err
 		}
 	}
-	if err := inDir(links, do); err != nil {
-		return err
-	}
-	return os.RemoveAll(links)
+	return inDir(links, do)
 }
 
 // inDir runs do in a thread that has its own working directory.

@@ -97,40 +97,6 @@ func TestSelectErrors(t *testing.T) {
 	}
 }
 
-func BenchmarkOverlayFiveLayers(b *testing.B) {
-	drivers := map[string]unionfs.Driver{"fsopen": unionfs.Overlay{}, "mount2": unionfs.LegacyOverlay()}
-	for name, d := range drivers {
-		b.Run(name, func(b *testing.B) { benchmarkMount(b, d, 5) })
-	}
-}
-
-func BenchmarkProbe(b *testing.B) {
-	scratch, layer := b.TempDir(), b.TempDir()
-	for b.Loop() {
-		if err := (unionfs.Overlay{}).Probe(scratch, []string{layer}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// benchmarkMount measures Mount alone, in new scratch directories on the disk.
-func benchmarkMount(b *testing.B, d unionfs.Driver, layers int) {
-	r := unionfs.Root{App: "bench", Scratch: b.TempDir(), Target: b.TempDir()}
-	for range layers {
-		r.Layers = append(r.Layers, unionfs.Layer{Dir: b.TempDir()})
-	}
-	for b.Loop() {
-		if err := d.Mount(b.Context(), r); err != nil {
-			b.Fatal(err)
-		}
-		b.StopTimer()
-		if err := unionfs.Unmount(r); err != nil {
-			b.Fatal(err)
-		}
-		b.StartTimer()
-	}
-}
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

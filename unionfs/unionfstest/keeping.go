@@ -91,6 +91,9 @@ func nodevScratch(b *bench) {
 	b.t.Cleanup(func() { must(b.t, unix.Unmount(r.Scratch, unix.MNT_DETACH)) })
 	root := b.mount(r)
 	must(b.t, os.WriteFile(root+"/null", []byte("x"), 0))
+	if top, inside := statOf(b.t, root).Dev, statOf(b.t, root+"/setuid").Dev; top != inside {
+		b.t.Errorf("the root is device %d, a file in it %d", top, inside)
+	}
 	var fs unix.Statfs_t
 	must(b.t, unix.Statfs(root, &fs))
 	if bad := fs.Flags & (unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC); bad != 0 {

@@ -150,6 +150,15 @@ func pathWhitelist(b *bench) {
 	}
 }
 
+// wholeWhitelist lists all that the layer holds.
+func wholeWhitelist(b *bench) {
+	layer := b.layer(file("bin/app", "a"), dir("etc"), symlink("link", "etc"))
+	filters, err := unionfs.Filters([]unionfs.Image{{Whitelist: []string{"/bin", "/bin/app", "/etc", "/link"}}, {Dependents: []int{0}}})
+	must(b.t, err)
+	layer.Filter = filters[1]
+	wantShape(b.t, b.mount(b.root(layer)), shape(b.t, layer.Dir))
+}
+
 // manyLayers has a file per layer, and one that all have. The layers' paths
 // are as long as those of a pod's.
 func manyLayers(b *bench, n int) {

@@ -31,7 +31,8 @@ func cases() []testCase {
 		{"marks of overlay in layers", overlayMarks},
 		{"wh names are ordinary", whNames},
 		{"a layer given twice", layerTwice},
-		{"path whitelist", pathWhitelist},
+		{"C-FS-05 path whitelist", pathWhitelist},
+		{"C-FS-04 path whitelist of all paths", wholeWhitelist},
 
 		{"C-FS-08 attributes", attributes},
 		{"hard links", hardLinks},

@@ -1,0 +1,119 @@
+package unionfs_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/unionfs"
+)
+
+// copyRoot describes a root of one layer, which it makes empty.
+func copyRoot(t *testing.T) unionfs.Root {
+	t.Helper()
+	dir := t.TempDir()
+	r := unionfs.Root{App: "db", Scratch: filepath.Join(dir, "scratch"), Target: filepath.Join(dir, "root")}
+	r.Layers = []unionfs.Layer{{Dir: filepath.Join(dir, "layer")}}
+	for _, d := range []string{r.Scratch, r.Target, r.Layers[0].Dir} {
+		must(t, os.Mkdir(d, 0o755))
+	}
+	t.Cleanup(func() { must(t, unionfs.Unmount(r)) })
+	return r
+}
+
+func TestCopyCancelled(t *testing.T) {
+	r := copyRoot(t)
+	must(t, os.WriteFile(filepath.Join(r.Layers[0].Dir, "a"), nil, 0o644))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := (unionfs.Copy{}).Mount(ctx, r); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCopyKeepsHoles(t *testing.T) {
+	const size = 64 << 20
+	r := copyRoot(t)
+	path := filepath.Join(r.Layers[0].Dir, "sparse")
+	f, err := os.Create(path)
+	must(t, err)
+	for _, at := range []int64{1 << 20, 40 << 20} {
+		_, err = f.WriteAt([]byte("data"), at)
+		must(t, err)
+	}
+	must(t, f.Truncate(size))
+	must(t, f.Close())
+	must(t, unionfs.Copy{}.Mount(t.Context(), r))
+	var st unix.Stat_t
+	must(t, unix.Stat(filepath.Join(r.Target, "sparse"), &st))
+	if st.Size != size || st.Blocks*512 > 1<<20 {
+		t.Errorf("the copy has %d bytes in %d blocks", st.Size, st.Blocks)
+	}
+	want, err := os.ReadFile(path)
+	must(t, err)
+	got, err := os.ReadFile(filepath.Join(r.Target, "sparse"))
+	must(t, err)
+	if string(want) != string(got) {
+		t.Error("the copy's content differs")
+	}
+}
+
+// What only overlay can look up must not be copied as if it meant nothing.
+func TestCopyRefusesReferences(t *testing.T) {
+	for _, attr := range []string{"trusted.overlay.redirect", "trusted.overlay.metacopy", "trusted.overlay.whiteout"} {
+		t.Run(attr, func(t *testing.T) {
+			r := copyRoot(t)
+			path := filepath.Join(r.Layers[0].Dir, "odd")
+			must(t, os.Mkdir(path, 0o755))
+			must(t, unix.Lsetxattr(path, attr, []byte("/x"), 0))
+			err := unionfs.Copy{}.Mount(t.Context(), r)
+			if err == nil || !strings.Contains(err.Error(), "/odd") || !strings.Contains(err.Error(), attr) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// A layer may be deeper than PATH_MAX.
+func TestCopyDeepLayer(t *testing.T) {
+	const depth = 300
+	r := copyRoot(t)
+	name := strings.Repeat("d", 100)
+	fd, err := unix.Open(r.Layers[0].Dir, unix.O_DIRECTORY, 0)
+	must(t, err)
+	for range depth {
+		must(t, unix.Mkdirat(fd, name, 0o755))
+		next, err := unix.Openat(fd, name, unix.O_DIRECTORY, 0)
+		must(t, err)
+		must(t, unix.Close(fd))
+		fd = next
+	}
+	must(t, unix.Close(fd))
+	must(t, unionfs.Copy{}.Mount(t.Context(), r))
+	root, err := os.Open(r.Target)
+	must(t, err)
+	defer root.Close()
+	got := 0
+	for at := root; at != nil; got++ {
+		at, err = openBelow(at, name)
+		must(t, err)
+	}
+	if got-1 != depth {
+		t.Errorf("the copy is %d deep, the layer %d", got-1, depth)
+	}
+}
+
+// openBelow opens a directory, or returns nil where there is none, and closes its parent.
+func openBelow(parent *os.File, name string) (*os.File, error) {
+	defer parent.Close()
+	fd, err := unix.Openat(int(parent.Fd()), name, unix.O_DIRECTORY, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	return os.NewFile(uintptr(fd), name), err
+}

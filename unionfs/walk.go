@@ -1,0 +1,67 @@
+package unionfs
+
+import (
+	"fmt"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// keepsWhole tells whether l's filter keeps every path of the layer.
+func keepsWhole(l Layer) (bool, error) {
+	if l.Filter == nil {
+		return true, nil
+	}
+	top, err := os.OpenFile(l.Dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME, 0)
+	if err != nil {
+		return false, err
+	}
+	defer top.Close()
+	drops, err := anyPath(top, "", func(p string, dir bool) bool { return !l.Filter.keeps(p, dir) })
+	if err != nil {
+		return false, fmt.Errorf("compare layer %s with its whitelist: %w", l.Dir, err)
+	}
+	return !drops, nil
+}
+
+// anyPath tells whether match is true for any path inside dir, whose own path is rel.
+func anyPath(dir *os.File, rel string, match func(p string, dir bool) bool) (bool, error) {
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range entries {
+		p := path.Join(rel, e.Name())
+		if match(p, e.IsDir()) {
+			return true, nil
+		}
+		if !e.IsDir() {
+			continue
+		}
+		if found, err := anyPathIn(dir, e.Name(), p, match); found || err != nil {
+			return found, err
+		}
+	}
+	return false, nil
+}
+
+func anyPathIn(dir *os.File, name, rel string, match func(p string, dir bool) bool) (bool, error) {
+	sub, err := openDirAt(dir, name)
+	if err != nil {
+		return false, err
+	}
+	defer sub.Close()
+	return anyPath(sub, rel, match)
+}
+
+// openDirAt opens the directory name in dir for reading, not through a
+// symbolic link, and without changing its time of access.
+func openDirAt(dir *os.File, name string) (*os.File, error) {
+	fd, err := unix.Openat(int(dir.Fd()), name,
+		unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NOATIME|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
