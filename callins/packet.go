@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,11 +53,11 @@ func (c conn) send(msg any, files []*os.File, control ...byte) error {
 func descriptors(files []*os.File) ([]int, error) {
 	fds := make([]int, 0, len(files))
 	for _, f := range files {
-		raw, err := f.SyscallConn()
+		err := withDescriptor(f, func(fd int) error {
+			fds = append(fds, fd)
+			return nil
+		})
 		if err != nil {
-			return nil, fmt.Errorf("pass descriptor %s: %w", f.Name(), err)
-		}
-		if err := raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) }); err != nil {
 			return nil, fmt.Errorf("pass descriptor %s: %w", f.Name(), err)
 		}
 	}
@@ -128,8 +129,9 @@ func parseControl(control []byte) (packet, error) {
 	return p, nil
 }
 
-// control calls f with the connection's descriptor.
-func (c conn) control(f func(fd int) error) error {
+// withDescriptor calls f with the descriptor's number, which stays open and in
+// its mode meanwhile, also when another goroutine closes it.
+func withDescriptor(c syscall.Conn, f func(fd int) error) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err

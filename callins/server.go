@@ -143,7 +143,7 @@ func (s *Server) answer(ctx context.Context, c conn) error {
 
 // checkPeer lets root in only: a socket may have been passed on to somebody else.
 func checkPeer(c conn) error {
-	return c.control(func(fd int) error {
+	return withDescriptor(c, func(fd int) error {
 		peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err != nil {
 			return fmt.Errorf("identify caller: %w", err)

@@ -44,7 +44,7 @@ func status(ctx context.Context, s Streams, args []string) ([]byte, error) {
 	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return nil, err
 	}
-	err = c.control(func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1) })
+	err = withDescriptor(c, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1) })
 	if err != nil {
 		return nil, fmt.Errorf("ask for credentials: %w", err)
 	}

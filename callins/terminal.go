@@ -47,7 +47,8 @@ func resize(s Streams, master *os.File) bool {
 	}
 	width, height := callerSize(s)
 	size := unix.Winsize{Col: width, Row: height}
-	return unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &size) == nil
+	err := withDescriptor(master, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size) })
+	return err == nil
 }
 
 // rawMode makes the caller's stdin, where it is a terminal, pass every byte on as
@@ -97,9 +98,14 @@ func typeInto(master, stdin *os.File) {
 
 func typeEnd(master *os.File, last byte) {
 	end := []byte{0x04} // ^D
-	if mode, err := unix.IoctlGetTermios(int(master.Fd()), unix.TCGETS); err == nil {
-		end[0] = mode.Cc[unix.VEOF]
-	}
+	// Where the mode cannot be had the command has just ended.
+	_ = withDescriptor(master, func(fd int) error {
+		mode, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		if err == nil {
+			end[0] = mode.Cc[unix.VEOF]
+		}
+		return err
+	})
 	if last != '\n' && last != '\r' {
 		end = append(end, end[0])
 	}
