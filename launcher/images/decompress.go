@@ -1,0 +1,43 @@
+package images
+
+import (
+	"bufio"
+	"bytes"
+	"compress/bzip2"
+	"compress/gzip"
+	"fmt"
+	"io"
+
+	"github.com/ulikunitz/xz"
+)
+
+// compressions tells the formats an image file may have by how they begin.
+// Anything else is taken for a plain tar.
+var compressions = [...]struct {
+	magic []byte
+	open  func(io.Reader) (io.Reader, error)
+}{
+	{[]byte{0x1f, 0x8b}, func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }},
+	{[]byte("BZh"), func(r io.Reader) (io.Reader, error) { return bzip2.NewReader(r), nil }},
+	{[]byte("\xfd7zXZ\x00"), func(r io.Reader) (io.Reader, error) { return xz.NewReader(r) }},
+}
+
+// decompress returns the tar inside an image file.
+func decompress(file io.Reader) (io.Reader, error) {
+	in := bufio.NewReaderSize(file, 256<<10)
+	start, err := in.Peek(6)
+	if err != nil && err != io.EOF {
+		return nil, fmt.Errorf("read image: %w", err)
+	}
+	for _, c := range compressions {
+		if !bytes.HasPrefix(start, c.magic) {
+			continue
+		}
+		out, err := c.open(in)
+		if err != nil {
+			return nil, fmt.Errorf("decompress image: %w", err)
+		}
+		return out, nil
+	}
+	return in, nil
+}

@@ -1,0 +1,229 @@
+package images
+
+import (
+	"crypto/sha512"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"kurma.io/stager/signing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Import reads an image file, plain or compressed with gzip, bzip2 or xz, and
+// puts it into the store under its ID, the SHA-512 of the uncompressed tar.
+// An image that is there already stays as it is, but for a signature that it
+// had not. A detached signature is taken from path + ".asc" where that file
+// exists: a wrong one is an error, one by a key that the ring has not
+// leaves the image untrusted. Progress is told the bytes read of the file's
+// size, from time to time; it may be nil.
+//
+// Whatever goes wrong, the store is as it was before, and nothing outside of
+// it is ever touched, whatever the file holds.
+func (s *Store) Import(path string, ring signing.KeyRing, progress func(done, size int64)) (*Image, error) {
+	image, err := s.importFile(path, ring, progress)
+	if err != nil {
+		return nil, fmt.Errorf("import %s: %w", path, err)
+	}
+	return image, nil
+}
+
+func (s *Store) importFile(path string, ring signing.KeyRing, progress func(done, size int64)) (*Image, error) {
+	file, size, err := openImage(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	temp, err := s.newTemp()
+	if err != nil {
+		return nil, err
+	}
+	defer temp.discard()
+	dir := filepath.Join(temp.dir, "image")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	id, record, err := unpack(dir, &meter{in: file, size: size, report: progress})
+	if err != nil {
+		return nil, err
+	}
+	if err := vouch(dir, path, ring, &record); err != nil {
+		return nil, err
+	}
+	if err := writeRecord(dir, record); err != nil {
+		return nil, err
+	}
+	return s.adopt(dir, id)
+}
+
+func openImage(path string) (*os.File, int64, error) {
+	// Not to hang on a FIFO; a regular file does not mind.
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a regular file")
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, 0, err
+	}
+	return file, info.Size(), nil
+}
+
+// unpack extracts an image file into dir and returns its ID.
+func unpack(dir string, in io.Reader) (string, Record, error) {
+	archive, err := decompress(in)
+	if err != nil {
+		return "", Record{}, err
+	}
+	hash := sha512.New()
+	hashed := io.TeeReader(archive, hash)
+	size, err := extract(dir, hashed)
+	if err != nil {
+		return "", Record{}, err
+	}
+	// The ID covers the whole tar, its padding included.
+	if _, err := io.Copy(io.Discard, hashed); err != nil {
+		return "", Record{}, fmt.Errorf("read image: %w", err)
+	}
+	id := idPrefix + hex.EncodeToString(hash.Sum(nil))
+	return id, Record{Imported: time.Now().UTC(), Size: size}, nil
+}
+
+// fileID is the ID of an image file.
+func fileID(file io.Reader) (string, error) {
+	archive, err := decompress(file)
+	if err != nil {
+		return "", err
+	}
+	hash := sha512.New()
+	if _, err := io.Copy(hash, archive); err != nil {
+		return "", fmt.Errorf("read image: %w", err)
+	}
+	return idPrefix + hex.EncodeToString(hash.Sum(nil)), nil
+}
+
+// vouch keeps a signed image's file and signature, seals its files and
+// verifies the signature.
+func vouch(dir, path string, ring signing.KeyRing, record *Record) error {
+	err := copyFile(filepath.Join(dir, sigFile), path+".asc")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("keep signature: %w", err)
+	}
+	if err := copyFile(filepath.Join(dir, aciFile), path); err != nil {
+		return fmt.Errorf("keep signed file: %w", err)
+	}
+	if record.Seal, err = seal(filepath.Join(dir, rootfsDir)); err != nil {
+		return err
+	}
+	record.SignedBy, err = verifyFile(dir, ring)
+	if errors.Is(err, signing.ErrUnknownKey) {
+		return nil
+	}
+	return err
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+func writeRecord(dir string, record Record) error {
+	data, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(dir, recordFile+".new")
+	if err := os.WriteFile(temp, data, 0o600); err != nil {
+		return fmt.Errorf("write image record: %w", err)
+	}
+	return os.Rename(temp, filepath.Join(dir, recordFile))
+}
+
+// adopt moves a complete image to its place. An image that is there already
+// wins, so that pods that use it keep it, unless it has no signature and the new one has.
+func (s *Store) adopt(dir, id string) (*Image, error) {
+	place := filepath.Join(s.dir, id)
+	err := os.Rename(dir, place)
+	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
+		err = s.adoptSignature(dir, place)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("put image in its place: %w", err)
+	}
+	return s.Get(id)
+}
+
+// adoptSignature gives an unsigned image the signature, file and seal of the
+// same image imported again. The record goes last: until then the image is unsigned.
+func (s *Store) adoptSignature(from, place string) error {
+	old, err := s.Get(filepath.Base(place))
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(from, sigFile)); err != nil {
+		return nil
+	}
+	var fresh Record
+	data, err := os.ReadFile(filepath.Join(from, recordFile))
+	if err == nil {
+		err = json.Unmarshal(data, &fresh)
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{aciFile, sigFile} {
+		if err := os.Rename(filepath.Join(from, name), filepath.Join(place, name)); err != nil {
+			return err
+		}
+	}
+	record := old.Record
+	record.SignedBy = fresh.SignedBy
+	if record.Seal == "" {
+		if record.Seal, err = seal(old.Rootfs()); err != nil {
+			return err
+		}
+	}
+	return writeRecord(place, record)
+}
+
+// meter counts what is read and reports it now and then.
+type meter struct {
+	in         io.Reader
+	done, size int64
+	told       time.Time
+	report     func(done, size int64)
+}
+
+// Read implements io.Reader.
+func (m *meter) Read(p []byte) (int, error) {
+	n, err := m.in.Read(p)
+	m.done += int64(n)
+	if m.report != nil && (err != nil || time.Since(m.told) > 100*time.Millisecond) {
+		m.told = time.Now()
+		m.report(m.done, m.size)
+	}
+	return n, err
+}

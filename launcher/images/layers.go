@@ -1,0 +1,81 @@
+package images
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// maxDepth bounds a chain of dependencies; a longer one is a mistake.
+const maxDepth = 1000
+
+// Layers returns an image and all it depends on in the order of
+// appImageOrder: the top one first. The App Container specification lays down
+// dependencies in list order, depth first, then the image itself, later ones
+// over earlier ones (C-FS-03); this is that order turned round, with each image
+// at its topmost place only, as what lies below a second copy of itself is hidden.
+func (s *Store) Layers(top *Image) ([]*Image, error) {
+	all, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	return layers(all, top)
+}
+
+func layers(all []*Image, top *Image) ([]*Image, error) {
+	r := resolver{all: all, placed: make(map[string]bool)}
+	if err := r.add(top); err != nil {
+		return nil, err
+	}
+	return r.order, nil
+}
+
+// resolver walks dependencies top-first: an image, then its dependencies,
+// the last of the list first.
+type resolver struct {
+	all    []*Image
+	chain  []string // the images being resolved, to name a cycle
+	placed map[string]bool
+	order  []*Image
+}
+
+func (r *resolver) add(image *Image) error {
+	if slices.Contains(r.chain, image.ID) {
+		return fmt.Errorf("image %s (%s) depends on itself", image.Manifest.Name, image.ID)
+	}
+	if len(r.chain) >= maxDepth {
+		return fmt.Errorf("image %s: more than %d dependencies deep", image.Manifest.Name, maxDepth)
+	}
+	if r.placed[image.ID] {
+		return nil // with all below it
+	}
+	r.chain = append(r.chain, image.ID)
+	r.placed[image.ID] = true
+	r.order = append(r.order, image)
+	for _, dep := range slices.Backward(image.Manifest.Dependencies) {
+		found, err := r.find(dep)
+		if err != nil {
+			return fmt.Errorf("resolve dependency of image %s: %w", image.Manifest.Name, err)
+		}
+		if err := r.add(found); err != nil {
+			return err
+		}
+	}
+	r.chain = r.chain[:len(r.chain)-1]
+	return nil
+}
+
+func (r *resolver) find(dep Dependency) (*Image, error) {
+	if dep.ID == "" {
+		return pick(r.all, dep.Name, dep.Labels)
+	}
+	i := slices.IndexFunc(r.all, func(i *Image) bool { return i.ID == dep.ID })
+	if i < 0 {
+		return nil, fmt.Errorf("%w: %s with ID %s", ErrNotFound, dep.Name, dep.ID)
+	}
+	found := r.all[i]
+	if found.Manifest.Name != dep.Name || !found.Manifest.HasLabels(dep.Labels) {
+		return nil, errors.New("image " + dep.ID + " is not " + describe(dep.Name, dep.Labels))
+	}
+	return found, nil
+}

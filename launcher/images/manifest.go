@@ -1,0 +1,113 @@
+package images
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/appc/spec/schema/types"
+)
+
+// Manifest is the part of an image manifest that the launcher needs. It is
+// read leniently, because the whole schema refuses an image with an isolator
+// that it does not know, which the specification allows; the stager
+// checks the rest.
+type Manifest struct {
+	Raw          json.RawMessage // as it stands in the image
+	Name         string
+	Labels       []Label
+	Dependencies []Dependency
+	App          *App // nil for an image that is only a layer
+}
+
+// Label is a name and a value that tell images of one name apart.
+type Label struct{ Name, Value string }
+
+// Dependency is an image that another one is built on.
+type Dependency struct {
+	Name   string
+	ID     string // "" for any image that has the name and the labels
+	Labels []Label
+}
+
+// App is how an image's app is run, as far as the launcher needs it. A pod
+// manifest's app has the same fields.
+type App struct {
+	Exec             []string      `json:"exec"`
+	User             string        `json:"user"`
+	Group            string        `json:"group"`
+	SupplementaryGID []int         `json:"supplementaryGIDs,omitempty"`
+	WorkingDirectory string        `json:"workingDirectory,omitempty"`
+	Environment      []Environment `json:"environment,omitempty"`
+}
+
+// Environment is one environment variable.
+type Environment struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// wireManifest has the manifest's form and leans on appc's types where these
+// check what must hold: names, labels, operating system and architecture.
+type wireManifest struct {
+	ACKind       types.ACKind       `json:"acKind"`
+	ACVersion    types.SemVer       `json:"acVersion"`
+	Name         types.ACIdentifier `json:"name"`
+	Labels       types.Labels       `json:"labels"`
+	Dependencies types.Dependencies `json:"dependencies"`
+	App          *App               `json:"app"`
+}
+
+// ParseManifest reads an image manifest.
+func ParseManifest(data []byte) (*Manifest, error) {
+	var wire wireManifest
+	if err := json.Unmarshal(data, &wire); err != nil {
+		return nil, fmt.Errorf("parse image manifest: %w", err)
+	}
+	if wire.ACKind != "ImageManifest" {
+		return nil, fmt.Errorf("parse image manifest: acKind is %q, not \"ImageManifest\"", wire.ACKind)
+	}
+	if wire.Name.Empty() {
+		return nil, errors.New("parse image manifest: it has no name")
+	}
+	m := &Manifest{Raw: data, Name: wire.Name.String(), Labels: labels(wire.Labels), App: wire.App}
+	for _, d := range wire.Dependencies {
+		dep := Dependency{Name: d.ImageName.String(), Labels: labels(d.Labels)}
+		if d.ImageID != nil {
+			dep.ID = d.ImageID.String()
+		}
+		m.Dependencies = append(m.Dependencies, dep)
+	}
+	return m, nil
+}
+
+func labels(in types.Labels) []Label {
+	out := make([]Label, 0, len(in))
+	for _, l := range in {
+		out = append(out, Label{Name: l.Name.String(), Value: l.Value})
+	}
+	return out
+}
+
+// Label returns a label's value, "" when there is none.
+func (m *Manifest) Label(name string) string {
+	for _, l := range m.Labels {
+		if l.Name == name {
+			return l.Value
+		}
+	}
+	return ""
+}
+
+// Version is the version label.
+func (m *Manifest) Version() string { return m.Label("version") }
+
+// HasLabels reports whether the image has all of these labels.
+func (m *Manifest) HasLabels(want []Label) bool {
+	for _, l := range want {
+		if m.Label(l.Name) != l.Value {
+			return false
+		}
+	}
+	return true
+}

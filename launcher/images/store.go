@@ -1,0 +1,219 @@
+// Package images keeps App Container images on disk, extracted, and decides
+// which layers an app is made of and which stager image may be trusted.
+//
+// On disk, below the store's folder (mode 0700, root's):
+//
+//	sha512-HEX/        one image, named by its ID
+//	    manifest       the image manifest, byte for byte
+//	    rootfs/        its files
+//	    record.json    when it was imported and what vouches for it (Record)
+//	    image.aci      of a signed image only: the file as it was imported
+//	    image.aci.asc  its signature
+//	.tmp-…/            an import or removal under way, or one that was killed
+//	.lock              taken for moments, see lockStore
+//
+// An image appears under its ID by one rename, complete, and disappears by
+// one; nothing that is killed in between is ever seen as an image. Several
+// processes may use a store at once.
+package images
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ErrNotFound says that no image of the store is meant.
+var ErrNotFound = errors.New("no such image")
+
+const (
+	idPrefix     = "sha512-"
+	idLength     = len(idPrefix) + 128
+	tempPrefix   = ".tmp-"
+	manifestFile = "manifest"
+	rootfsDir    = "rootfs"
+	recordFile   = "record.json"
+	aciFile      = "image.aci"
+	sigFile      = "image.aci.asc"
+)
+
+// Store is a folder of images.
+type Store struct {
+	dir string
+}
+
+// Image is one image of a store.
+type Image struct {
+	ID       string // sha512- and 128 hexadecimal digits
+	Dir      string // the image's folder
+	Manifest *Manifest
+	Record   Record
+}
+
+// Rootfs is the folder with the image's files.
+func (i *Image) Rootfs() string { return filepath.Join(i.Dir, rootfsDir) }
+
+// Record is what an import writes down beside an image.
+type Record struct {
+	Imported time.Time `json:"imported"`
+	Size     int64     `json:"size"` // bytes of the files' content
+
+	// Seal is the state of a signed image's files when they were extracted, see seal.
+	Seal string `json:"seal,omitempty"`
+	// SignedBy is the fingerprint of the primary key whose signature of the
+	// file has been verified; "" for an unsigned image or an unknown key.
+	SignedBy string `json:"signedBy,omitempty"`
+}
+
+// Open opens a store, whose folder is made when it is missing.
+func Open(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open image store: %w", err)
+	}
+	return &Store{dir: dir}, nil
+}
+
+// List returns all images, the latest import first.
+func (s *Store) List() ([]*Image, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	var all []*Image
+	for _, e := range entries {
+		if !isID(e.Name()) {
+			continue
+		}
+		image, err := s.Get(e.Name())
+		if errors.Is(err, ErrNotFound) {
+			continue // removed since
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, image)
+	}
+	slices.SortFunc(all, func(a, b *Image) int { return b.Record.Imported.Compare(a.Record.Imported) })
+	return all, nil
+}
+
+// Get returns the image with that whole ID, or ErrNotFound.
+func (s *Store) Get(id string) (*Image, error) {
+	if !isID(id) {
+		return nil, fmt.Errorf("%q is not an image ID (sha512- and 128 hexadecimal digits)", id)
+	}
+	dir := filepath.Join(s.dir, id)
+	data, err := os.ReadFile(filepath.Join(dir, manifestFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read image: %w", err)
+	}
+	image := &Image{ID: id, Dir: dir}
+	if image.Manifest, err = ParseManifest(data); err != nil {
+		return nil, fmt.Errorf("read image %s: %w", id, err)
+	}
+	record, err := os.ReadFile(filepath.Join(dir, recordFile))
+	if err == nil {
+		err = json.Unmarshal(record, &image.Record)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read image %s: %w", id, err)
+	}
+	return image, nil
+}
+
+// Find returns the image that a person means: a whole ID, the unique start of
+// one, or NAME[:VERSION], of which the latest import is taken.
+func (s *Store) Find(ref string) (*Image, error) {
+	if isID(ref) {
+		return s.Get(ref)
+	}
+	all, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(ref, idPrefix) && len(ref) > len(idPrefix) {
+		return findPrefix(all, ref)
+	}
+	name, version, _ := strings.Cut(ref, ":")
+	for _, image := range all {
+		if image.Manifest.Name == name && (version == "" || image.Manifest.Version() == version) {
+			return image, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %q", ErrNotFound, ref)
+}
+
+func findPrefix(all []*Image, prefix string) (*Image, error) {
+	var found []*Image
+	for _, image := range all {
+		if strings.HasPrefix(image.ID, prefix) {
+			found = append(found, image)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, fmt.Errorf("%w: %q", ErrNotFound, prefix)
+	case 1:
+		return found[0], nil
+	}
+	return nil, fmt.Errorf("%q is the start of %d image IDs", prefix, len(found))
+}
+
+// FindLabelled returns the latest import with the name and all of the labels,
+// or ErrNotFound.
+func (s *Store) FindLabelled(name string, labels []Label) (*Image, error) {
+	all, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	return pick(all, name, labels)
+}
+
+func pick(all []*Image, name string, labels []Label) (*Image, error) {
+	for _, image := range all {
+		if image.Manifest.Name == name && image.Manifest.HasLabels(labels) {
+			return image, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %s", ErrNotFound, describe(name, labels))
+}
+
+func describe(name string, labels []Label) string {
+	for _, l := range labels {
+		name += fmt.Sprintf(",%s=%s", l.Name, l.Value)
+	}
+	return name
+}
+
+// Remove takes an image out of the store. The caller makes sure that no pod uses it.
+func (s *Store) Remove(id string) error {
+	temp, err := s.newTemp()
+	if err != nil {
+		return fmt.Errorf("remove image: %w", err)
+	}
+	defer temp.discard()
+	err = os.Rename(filepath.Join(s.dir, id), filepath.Join(temp.dir, "removed"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", ErrNotFound, id)
+	}
+	if err != nil {
+		return fmt.Errorf("remove image: %w", err)
+	}
+	return nil
+}
+
+// isID reports whether a name has an image ID's form. It keeps paths out of
+// the store's folder names.
+func isID(name string) bool {
+	hex, ok := strings.CutPrefix(name, idPrefix)
+	return ok && len(name) == idLength && strings.Trim(hex, "0123456789abcdef") == ""
+}

@@ -1,0 +1,103 @@
+package images
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// tempDir is a folder for work under way. The lock on it is held for as long
+// as its maker lives, so that Collect can tell work from what a kill left.
+type tempDir struct {
+	dir  string
+	lock *os.File
+}
+
+// lockStore takes the store's lock, shared to make a temporary folder and its
+// lock in one step, exclusively to look for folders nobody holds.
+func (s *Store) lockStore(how int) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(s.dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), how); err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("lock image store: %w", err)
+	}
+	return file, nil
+}
+
+func (s *Store) newTemp() (*tempDir, error) {
+	store, err := s.lockStore(unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	dir, err := os.MkdirTemp(s.dir, tempPrefix)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = lock.Close()
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return &tempDir{dir: dir, lock: lock}, nil
+}
+
+// discard removes the folder with whatever is left in it.
+func (t *tempDir) discard() {
+	_ = os.RemoveAll(t.dir)
+	_ = t.lock.Close()
+}
+
+// Collect removes what killed imports and removals have left. It may run
+// beside imports and beside itself. It returns the number of folders removed.
+func (s *Store) Collect() (int, error) {
+	dead, err := s.deadTemps()
+	for _, temp := range dead {
+		temp.discard()
+	}
+	return len(dead), err
+}
+
+// deadTemps takes over the temporary folders that nobody holds.
+func (s *Store) deadTemps() ([]*tempDir, error) {
+	store, err := s.lockStore(unix.LOCK_EX)
+	if err != nil {
+		return nil, fmt.Errorf("collect images: %w", err)
+	}
+	defer store.Close()
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("collect images: %w", err)
+	}
+	var dead []*tempDir
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), tempPrefix) {
+			continue
+		}
+		dir := filepath.Join(s.dir, e.Name())
+		lock, err := os.Open(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return dead, fmt.Errorf("collect images: %w", err)
+		}
+		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+			_ = lock.Close()
+			continue
+		}
+		dead = append(dead, &tempDir{dir: dir, lock: lock})
+	}
+	return dead, nil
+}

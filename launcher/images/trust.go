@@ -1,0 +1,131 @@
+package images
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"kurma.io/stager/signing"
+)
+
+// TrustStager reports why an image must not be run as a stager, or nil: it
+// must have an exec and no dependencies, carry a signature by a key of the ring,
+// and be unaltered since.
+//
+// What is signed is the file that was imported, not the files that came out of
+// it. Checking all that at every launch would cost more than the launch, so
+// it is done once: a verified signature is written down with the key's
+// fingerprint, and the extracted files are sealed (see seal). A launch then
+// looks whether that key is still in the ring, neither revoked nor
+// expired, and whether the seal still holds; both take well below a
+// millisecond. Where no verified key is written down, or it is in the ring no more, the
+// kept file is verified again, ID and signature, against the ring as it is now.
+func (s *Store) TrustStager(image *Image, ring signing.KeyRing) error {
+	if err := s.trustStager(image, ring); err != nil {
+		return fmt.Errorf("stager image %s (%s): %w", image.Manifest.Name, image.ID[:len(idPrefix)+12], err)
+	}
+	return nil
+}
+
+func (s *Store) trustStager(image *Image, ring signing.KeyRing) error {
+	if len(image.Manifest.Dependencies) > 0 {
+		return errors.New("it has dependencies, which a stager cannot have")
+	}
+	if image.Manifest.App == nil || len(image.Manifest.App.Exec) == 0 {
+		return errors.New("it has no app to execute")
+	}
+	if image.Record.Seal == "" {
+		return errors.New("it is not signed")
+	}
+	now, err := seal(image.Rootfs())
+	if err != nil {
+		return err
+	}
+	if now != image.Record.Seal {
+		return errors.New("its files have been altered since it was imported")
+	}
+	if image.Record.SignedBy != "" && ring.Trusts(image.Record.SignedBy) {
+		return nil
+	}
+	return s.verifyAgain(image, ring)
+}
+
+// verifyAgain checks the kept file in full and writes down who signed it.
+func (s *Store) verifyAgain(image *Image, ring signing.KeyRing) error {
+	signer, err := verifyFile(image.Dir, ring)
+	if err != nil {
+		return err
+	}
+	if !ring.Trusts(signer) {
+		return signing.ErrUnknownKey
+	}
+	if err := s.checkID(image); err != nil {
+		return err
+	}
+	image.Record.SignedBy = signer
+	return writeRecord(image.Dir, image.Record)
+}
+
+// checkID makes sure that the kept file is the one that the image's files
+// came from.
+func (s *Store) checkID(image *Image) error {
+	file, err := os.Open(filepath.Join(image.Dir, aciFile))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	id, err := fileID(file)
+	if err != nil {
+		return err
+	}
+	if id != image.ID {
+		return errors.New("its signed file is another image's")
+	}
+	return nil
+}
+
+// verifyFile checks the signature of the file kept in an image's folder.
+func verifyFile(dir string, ring signing.KeyRing) (string, error) {
+	file, err := os.Open(filepath.Join(dir, aciFile))
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	sig, err := os.Open(filepath.Join(dir, sigFile))
+	if err != nil {
+		return "", err
+	}
+	defer sig.Close()
+	return signing.Verify(ring, file, sig)
+}
+
+// seal sums up the state of a folder's files without reading them: names,
+// inode numbers, sizes, modes, owners and change times. The kernel sets a
+// file's change time at every change of content or metadata and nothing sets
+// it back, so a file that was written to, replaced or touched breaks the seal.
+// A store that is copied elsewhere breaks it too; its images are imported again.
+func seal(root string) (string, error) {
+	sum := sha256.New()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		_, err = fmt.Fprintf(sum, "%q %d %d %o %d %d %d %d.%d\n",
+			path[len(root):], st.Ino, st.Size, st.Mode, st.Uid, st.Gid, st.Rdev, st.Ctim.Sec, st.Ctim.Nsec)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("seal image: %w", err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
