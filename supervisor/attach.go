@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// ErrDropped means that an attachment fell too far behind the app's output.
+// ErrDropped means that an attachment did not take the app's output, or too
+// slowly: an app waits for none.
 var ErrDropped = errors.New("dropped: output was not read in time")
 
 // Attachment is a connection to an app's streams, for one run of the app: it
@@ -81,7 +82,7 @@ func (a *Attachment) open(buffers *bufferPool) error {
 			return err
 		}
 		*theirs = r
-		a.outlets[i] = &outlet{w: w, fail: a.fail, done: a.outletDone}
+		a.outlets[i] = newOutlet(w, a.fail, a.outletDone)
 		a.left++
 	}
 	if a.Terminal {

@@ -81,7 +81,7 @@ func (f *fan) list() []*Attachment {
 	return all
 }
 
-// emit never waits for an attachment.
+// emit does not wait for an attachment, but for moments as outlet.write says.
 func (f *fan) emit(from stream, chunk []byte) {
 	for _, a := range f.list() {
 		if out := a.outlets[from]; out != nil {

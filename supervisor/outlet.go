@@ -10,8 +10,13 @@ import (
 
 const (
 	// outletLimit is how far a reader may fall behind, in bytes beyond what
-	// its pipe holds, before its attachment is dropped.
-	outletLimit = 8 << 20
+	// its pipe holds, before the app's output waits for it.
+	outletLimit = 4 << 20
+	// stallLimit is how long it waits for a reader that takes nothing, and
+	// slowLimit how long in all for one that takes too little, until the queue
+	// is empty again. Then the attachment is dropped.
+	stallLimit = 250 * time.Millisecond
+	slowLimit  = 4 * time.Second
 	// lastLimit bounds the wait for a reader to take the rest after the end.
 	lastLimit = 10 * time.Second
 )
@@ -20,26 +25,63 @@ const (
 // the pipe is queued, and written by a goroutine that lives until the queue
 // is empty.
 type outlet struct {
-	w    *os.File // non-blocking
-	fail func(error)
-	done func() // called once the last byte has been written after end
+	w     *os.File // non-blocking
+	fail  func(error)
+	done  func()        // called once the last byte has been written after end
+	taken chan struct{} // of capacity 1: the pump has written something
 
 	mu      sync.Mutex
-	queue   [][]byte // guarded by mu
-	queued  int      // bytes in queue, guarded by mu
-	pumping bool     // guarded by mu
-	ending  bool     // guarded by mu
-	closed  bool     // guarded by mu
+	queue   [][]byte      // guarded by mu
+	queued  int           // bytes in queue, guarded by mu
+	waited  time.Duration // since the queue was empty last, guarded by mu
+	pumping bool          // guarded by mu
+	ending  bool          // guarded by mu
+	closed  bool          // guarded by mu
 }
 
-// write never blocks. It drops the attachment of a reader that is too slow.
+func newOutlet(w *os.File, fail func(error), done func()) *outlet {
+	return &outlet{w: w, fail: fail, done: done, taken: make(chan struct{}, 1)}
+}
+
+// write hands chunk on. It is called by one goroutine, and waits for the
+// reader only within the limits above: a reader as fast as the app
+// gets everything, and one that does not read is dropped.
 func (o *outlet) write(chunk []byte) {
+	for o.full() {
+		if !o.awaitRoom() {
+			o.fail(ErrDropped)
+			return
+		}
+	}
 	o.mu.Lock()
 	err := o.add(chunk)
 	o.mu.Unlock()
 	if err != nil {
 		o.fail(err)
 	}
+}
+
+func (o *outlet) full() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.queued >= outletLimit && !o.closed
+}
+
+// awaitRoom waits for the pump to write something. It says false when the
+// reader has used its time up.
+func (o *outlet) awaitRoom() bool {
+	begun := time.Now()
+	timer := time.NewTimer(stallLimit)
+	defer timer.Stop()
+	select {
+	case <-o.taken:
+	case <-timer.C:
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.waited += time.Since(begun)
+	return o.waited < slowLimit
 }
 
 // add writes what can be written now and queues the rest. The caller holds mu.
@@ -56,9 +98,6 @@ func (o *outlet) add(chunk []byte) error {
 	}
 	if len(chunk) == 0 {
 		return nil
-	}
-	if o.queued+len(chunk) > outletLimit {
-		return ErrDropped
 	}
 	o.queue = append(o.queue, append([]byte(nil), chunk...))
 	o.queued += len(chunk)
@@ -110,6 +149,14 @@ func (o *outlet) pump() {
 			o.fail(err)
 			return
 		}
+		o.tellTaken()
+	}
+}
+
+func (o *outlet) tellTaken() {
+	select {
+	case o.taken <- struct{}{}:
+	default:
 	}
 }
 
@@ -122,6 +169,7 @@ func (o *outlet) next() []byte {
 	}
 	if len(o.queue) == 0 {
 		o.pumping = false
+		o.waited = 0
 		if o.ending {
 			o.finish()
 		}
@@ -161,7 +209,8 @@ func (o *outlet) abort() {
 	defer o.mu.Unlock()
 	if !o.closed {
 		o.closed = true
-		o.queue = nil
+		o.queue, o.queued = nil, 0
 		_ = o.w.Close()
+		o.tellTaken()
 	}
 }

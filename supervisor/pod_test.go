@@ -16,10 +16,15 @@ import (
 func TestPodRunsUntilStopped(t *testing.T) {
 	b := newBoxes(t)
 	out := newLog()
+	ended := make(chan struct{})
 	pod := start(t, Config{Grace: time.Minute, Apps: []App{
 		{Name: "one", Main: b.sh("echo up; exec sleep 1000"), Stdout: out},
-		{Name: "two", Main: b.sh("exit 7")},
+		{Name: "two", Main: b.sh("exit 7"), PostStop: func() (Container, error) {
+			close(ended)
+			return b.sh("exit 0")()
+		}},
 	}}).up()
+	<-ended
 	out.await("up")
 	if got := pod.Status()[0]; got.State != StateRunning || got.PID == 0 || got.Exit != nil {
 		t.Errorf("status of a running app: %+v", got)

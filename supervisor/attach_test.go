@@ -1,0 +1,220 @@
+package supervisor
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func attach(t *testing.T, pod *running) *Attachment {
+	t.Helper()
+	a, err := pod.Attach("app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	return a
+}
+
+// gated is an app that waits for the pipe's end and then runs script.
+func gated(t *testing.T, b *boxes, script string) (app App, open func()) {
+	t.Helper()
+	gate, hold, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = gate.Close() })
+	return App{Stdin: gate, Main: b.sh("read gate; " + script)}, func() { _ = hold.Close() }
+}
+
+func readAll(t *testing.T, f *os.File) string {
+	t.Helper()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(text)
+}
+
+func TestSeveralAttached(t *testing.T) {
+	b := newBoxes(t)
+	app, open := gated(t, b, "echo out; echo err >&2; printf last; exit 4")
+	pod := podOf(t, app)
+	all := []*Attachment{attach(t, pod), attach(t, pod), attach(t, pod)}
+	if all[0].Stdin != nil || all[0].Terminal {
+		t.Error("an app without open stdin got one")
+	}
+	if err := all[2].Close(); err != nil {
+		t.Error(err)
+	}
+	<-all[2].Done()
+	if err := all[2].Err(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	open()
+	for _, a := range all[:2] {
+		<-a.Done()
+		// The last byte came before.
+		if out, errs := readAll(t, a.Stdout), readAll(t, a.Stderr); out != "out\nlast" || errs != "err\n" {
+			t.Errorf("%q, %q", out, errs)
+		}
+		if a.Err() != nil || a.Exit() != (Exit{Code: 4}) {
+			t.Errorf("%v, %+v", a.Err(), a.Exit())
+		}
+	}
+}
+
+func TestOneThatDoesNotReadIsDropped(t *testing.T) {
+	const size = 50_000_000
+	b := newBoxes(t)
+	var logged counter
+	app, open := gated(t, b, "head -c 50000000 /dev/zero; exit 2")
+	app.Stdout = &logged
+	pod := podOf(t, app)
+	stuck, reader := attach(t, pod), attach(t, pod)
+	var got int64
+	var reading sync.WaitGroup
+	reading.Go(func() { got, _ = io.Copy(io.Discard, reader.Stdout) })
+	open()
+	<-stuck.Done()
+	if !errors.Is(stuck.Err(), ErrDropped) {
+		t.Errorf("%v", stuck.Err())
+	}
+	<-reader.Done()
+	reading.Wait()
+	if reader.Err() != nil || got != size || reader.Exit() != (Exit{Code: 2}) {
+		t.Errorf("the other got %d bytes, %v, %+v", got, reader.Err(), reader.Exit())
+	}
+	if _, err := pod.stopped(); err != nil || logged.bytes != size {
+		t.Errorf("the log got %d bytes, %v", logged.bytes, err)
+	}
+}
+
+func TestAReaderThatGoesAwayIsDetached(t *testing.T) {
+	b := newBoxes(t)
+	app, open := gated(t, b, "echo one; exec sleep 1000")
+	pod := podOf(t, app)
+	a := attach(t, pod)
+	if err := errors.Join(a.Stdout.Close(), a.Stderr.Close()); err != nil {
+		t.Fatal(err)
+	}
+	open()
+	<-a.Done()
+	if !errors.Is(a.Err(), os.ErrClosed) || pod.Status()[0].State != StateRunning {
+		t.Errorf("%v, app %s", a.Err(), pod.Status()[0].State)
+	}
+}
+
+func TestStdinSurvivesItsWriters(t *testing.T) {
+	b := newBoxes(t)
+	out := newLog()
+	pod := podOf(t, App{OpenStdin: true, Stdout: out, Main: b.sh("while read line; do echo got $line; done")})
+	for _, word := range []string{"one", "two"} {
+		a := attach(t, pod)
+		if _, err := io.WriteString(a.Stdin, word+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	out.await("got one\ngot two\n")
+	if got := pod.Status()[0].State; got != StateRunning {
+		t.Errorf("app %s", got)
+	}
+}
+
+func TestWritingToAnAppThatClosedItsStdin(t *testing.T) {
+	b := newBoxes(t)
+	out := newLog()
+	pod := podOf(t, App{OpenStdin: true, Stdout: out, Main: b.sh("exec <&-; echo closed; exec sleep 1000")})
+	out.await("closed")
+	if _, err := io.WriteString(attach(t, pod).Stdin, "x"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	b := newBoxes(t)
+	out := newLog()
+	pod := podOf(t, App{Terminal: true, Stdout: out,
+		Main: b.sh("stty -echo; echo ready; read line; stty size; echo got $line; exit 3")})
+	out.await("ready")
+	a := attach(t, pod)
+	if !a.Terminal || a.Stderr != nil {
+		t.Errorf("not a terminal: %+v", a)
+	}
+	if err := a.Resize(120, 40); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(a.Stdin, "hello\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-a.Done()
+	text := readAll(t, a.Stdout)
+	if !strings.HasSuffix(text, "40 120\r\ngot hello\r\n") || a.Exit() != (Exit{Code: 3}) || a.Err() != nil {
+		t.Errorf("%q, %+v, %v", text, a.Exit(), a.Err())
+	}
+}
+
+func TestTerminalInterrupt(t *testing.T) {
+	b := newBoxes(t)
+	out := newLog()
+	pod := podOf(t, App{Terminal: true, Stdout: out, Main: b.sh("echo ready; exec sleep 1000")})
+	out.await("ready")
+	a := attach(t, pod)
+	if _, err := a.Stdin.Write([]byte{3}); err != nil {
+		t.Fatal(err)
+	}
+	<-a.Done()
+	if a.Exit() != (Exit{130, "interrupt"}) {
+		t.Errorf("%+v", a.Exit())
+	}
+}
+
+func TestAttachBeforeTheStart(t *testing.T) {
+	b := newBoxes(t)
+	reaper := newReaper(t)
+	for _, terminal := range []bool{false, true} {
+		gate, begun := make(chan struct{}), make(chan struct{})
+		pod := start(t, Config{Reaper: reaper, Grace: time.Minute, Apps: []App{{Name: "app", Terminal: terminal,
+			Main: func() (Container, error) {
+				close(begun)
+				<-gate
+				return b.sh("echo first; stty size; exit 1")()
+			}}}})
+		<-begun
+		a := attach(t, pod)
+		if err := a.Resize(90, 30); err != nil {
+			t.Error(err)
+		}
+		close(gate)
+		line, err := bufio.NewReader(a.Stdout).ReadString('\n')
+		if err != nil || strings.TrimSpace(line) != "first" {
+			t.Errorf("%q, %v", line, err)
+		}
+		<-a.Done()
+		if a.Err() != nil || a.Exit() != (Exit{Code: 1}) {
+			t.Errorf("%v, %+v", a.Err(), a.Exit())
+		}
+		_, _ = pod.stopped()
+	}
+}
+
+func TestAttachmentEndsWithItsRun(t *testing.T) {
+	b := newBoxes(t)
+	app, open := gated(t, b, "exit 1")
+	app.Name = "app"
+	pod := start(t, Config{Restart: RestartAlways, Apps: []App{app}}).up()
+	a := attach(t, pod)
+	open()
+	<-a.Done()
+	if a.Err() != nil || a.Exit() != (Exit{Code: 1}) {
+		t.Errorf("%v, %+v", a.Err(), a.Exit())
+	}
+}

@@ -1,0 +1,164 @@
+package supervisor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+)
+
+// counter counts bytes and reads.
+type counter struct{ bytes, writes int }
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.bytes += len(p)
+	c.writes++
+	return len(p), nil
+}
+
+// badDisk is a log that cannot be written.
+type badDisk struct{}
+
+func (badDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestShortLivedAppsLoseNoOutput(t *testing.T) {
+	b := newBoxes(t)
+	var apps []App
+	var logs []*log
+	for i := range 500 {
+		out := newLog()
+		logs = append(logs, out)
+		apps = append(apps, App{Name: fmt.Sprint("app", i), Main: b.sh(fmt.Sprint("echo line ", i)), Stdout: out})
+	}
+	pod := start(t, Config{Exit: ExitAll, Apps: apps})
+	if code, err := pod.over(); code != 0 || err != nil {
+		t.Fatalf("Run() = %d, %v", code, err)
+	}
+	for i, out := range logs {
+		if got, want := out.String(), fmt.Sprintf("line %d\n", i); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestOutputIsComplete(t *testing.T) {
+	b := newBoxes(t)
+	for _, test := range []struct {
+		name, script string
+		terminal     bool
+		out, errs    int
+	}{
+		{"1 MB without newline", "head -c 1048576 /dev/zero", false, 1 << 20, 0},
+		{"50 MB on both", "head -c 50000000 /dev/zero >&2 & head -c 50000000 /dev/zero; wait", false, 50000000, 50000000},
+		{"terminal", "head -c 100000 /dev/zero", true, 100000, 0},
+		{"terminal, both", "echo a; echo b >&2", true, 6, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var out, errs counter
+			pod := start(t, Config{Exit: ExitAll, Apps: []App{{Name: "app", Terminal: test.terminal,
+				Main: b.sh(test.script), Stdout: &out, Stderr: &errs}}})
+			if _, err := pod.over(); err != nil {
+				t.Fatal(err)
+			}
+			if out.bytes != test.out || errs.bytes != test.errs {
+				t.Errorf("%d and %d bytes, want %d and %d", out.bytes, errs.bytes, test.out, test.errs)
+			}
+		})
+	}
+}
+
+func TestAFullDiskDoesNotStopTheApp(t *testing.T) {
+	b := newBoxes(t)
+	pod := start(t, Config{Exit: ExitAll, Apps: []App{{Name: "app",
+		Main: b.sh("head -c 1000000 /dev/zero; exit 3"), Stdout: badDisk{}}}})
+	if code, err := pod.over(); code != 3 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+}
+
+// TestForeignWriterDoesNotKeepARunOpen has a process outside the app's cgroup hold
+// the pipe.
+func TestForeignWriterDoesNotKeepARunOpen(t *testing.T) {
+	b := newBoxes(t)
+	out := newLog()
+	var foreign int
+	pod := start(t, Config{Exit: ExitAll, Apps: []App{{Name: "app", Stdout: out, Main: func() (Container, error) {
+		return b.sh("sleep 1000 & echo $! > " + b.dir + "/cgroup.procs; echo $!")()
+	}}}})
+	if _, err := pod.over(); err != nil {
+		t.Error(err)
+	}
+	if _, err := fmt.Sscan(out.String(), &foreign); err != nil {
+		t.Fatalf("%q: %v", out, err)
+	}
+	process, err := os.FindProcess(foreign)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Kill(); err != nil {
+		t.Error(err)
+	}
+	awaitNoChildren(t)
+}
+
+func TestGivenFilesTakeTheStreamsPlaces(t *testing.T) {
+	b := newBoxes(t)
+	in, input, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	read, write := output(t)
+	out, errs := newLog(), newLog()
+	pod := start(t, Config{Exit: ExitAll, Apps: []App{{Name: "app", Stdin: in, OutFile: write,
+		Stdout: out, Stderr: errs, Main: b.sh("cat; echo logged >&2")}}})
+	if _, err := io.WriteString(input, "through"); err != nil {
+		t.Fatal(err)
+	}
+	if err := input.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pod.over(); err != nil {
+		t.Error(err)
+	}
+	if err := write.Close(); err != nil { // it was left open
+		t.Error(err)
+	}
+	got, err := io.ReadAll(read)
+	if string(got) != "through" || err != nil || out.String() != "" || errs.String() != "logged\n" {
+		t.Errorf("%q, %v, log %q and %q", got, err, out, errs)
+	}
+}
+
+func TestStdinIsEmptyUnlessOpen(t *testing.T) {
+	b := newBoxes(t)
+	out := newLog()
+	pod := start(t, Config{Exit: ExitAll, Apps: []App{{Name: "app", Stdout: out, Main: b.sh("cat; echo end")}}})
+	if _, err := pod.over(); err != nil || out.String() != "end\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+func TestAnIdleStreamHoldsNoBuffer(t *testing.T) {
+	var chunks [][]byte
+	ours, theirs, err := pipe(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buffers := newBufferPool()
+	c := startCapture(ours, buffers, func(p []byte) { chunks = append(chunks, bytes.Clone(p)) })
+	if _, err := theirs.WriteString(strings.Repeat("x", readSize)); err != nil {
+		t.Fatal(err)
+	}
+	if err := theirs.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-c.done
+	c.finish()
+	if len(chunks) != 1 || len(chunks[0]) != readSize {
+		t.Errorf("%d reads for what one can take", len(chunks))
+	}
+}
