@@ -1,0 +1,202 @@
+package callins
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"kurma.io/stager/crilog"
+)
+
+const logsUsage = "usage: logs [--follow] [--tail N] [--since TIME|DURATION] [--timestamps] [--stream stdout|stderr] APP"
+
+// logWait is how long a log that is to be followed may take to come into being.
+const logWait = 2 * time.Second
+
+// Logs is the call-in `logs [--follow] [--tail N] [--since TIME|DURATION]
+// [--timestamps] [--stream stdout|stderr] APP`: it writes what the app wrote to
+// stdout and stderr, byte for byte. root is the folder with one log folder for each app, which
+// it reads by itself, so it needs no supervisor.
+//
+// TIME is RFC 3339, DURATION Go's ("90s", "1h30m"), back from now. --tail counts the
+// lines of both streams together. --timestamps puts the time before each line. --follow goes on
+// until the app has ended for good, the pod is gone, or ctx is done, which is no error;
+// neither is a reader of the output that has gone (EPIPE). An app
+// without a log is an error that names it.
+func Logs(ctx context.Context, root string, args []string, stdout, stderr io.Writer) error {
+	opts, err := parseLogs(args, time.Now())
+	if err != nil {
+		return err
+	}
+	dir, err := logFolder(ctx, root, opts)
+	if err != nil {
+		return err
+	}
+	out := newLogOutput(stdout, stderr, opts.timestamps)
+	opts.read.Flush = out.flush
+	err = crilog.Read(ctx, dir, opts.read, out.entry)
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		return nil
+	case opts.read.Follow && ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		err = out.flush()
+	}
+	if err != nil && !errors.Is(err, syscall.EPIPE) {
+		return fmt.Errorf("read log of app %q: %w", opts.app, err)
+	}
+	return nil
+}
+
+type logsOptions struct {
+	app        string
+	timestamps bool
+	read       crilog.ReadOptions
+}
+
+func parseLogs(args []string, now time.Time) (logsOptions, error) {
+	o := logsOptions{read: crilog.ReadOptions{Tail: -1}}
+	flags := flag.NewFlagSet("logs", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.BoolVar(&o.read.Follow, "follow", false, "")
+	flags.BoolVar(&o.timestamps, "timestamps", false, "")
+	flags.Func("tail", "", func(v string) (err error) {
+		o.read.Tail, err = parseTail(v)
+		return err
+	})
+	flags.Func("since", "", func(v string) (err error) {
+		o.read.Since, err = parseSince(v, now)
+		return err
+	})
+	flags.Func("stream", "", func(v string) (err error) {
+		o.read.Stream, err = parseStream(v)
+		return err
+	})
+	if err := flags.Parse(args); err != nil {
+		return o, fmt.Errorf("%w; %s", err, logsUsage)
+	}
+	if flags.NArg() != 1 {
+		return o, fmt.Errorf("%d app names, want 1; %s", flags.NArg(), logsUsage)
+	}
+	o.app = flags.Arg(0)
+	return o, nil
+}
+
+func parseTail(v string) (int, error) {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 0 {
+		return 0, errors.New("want a number of lines")
+	}
+	return n, nil
+}
+
+func parseSince(v string, now time.Time) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339Nano, v); err == nil {
+		return t, nil
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil || d < 0 {
+		return time.Time{}, errors.New(`want an RFC 3339 time or a duration such as "1h30m"`)
+	}
+	return now.Add(-d), nil
+}
+
+func parseStream(v string) (crilog.Stream, error) {
+	for _, s := range []crilog.Stream{crilog.Stdout, crilog.Stderr} {
+		if v == s.String() {
+			return s, nil
+		}
+	}
+	return 0, errors.New("want stdout or stderr")
+}
+
+// logFolder finds the app's log folder. One that is to be followed may come a
+// little later than the question.
+func logFolder(ctx context.Context, root string, o logsOptions) (string, error) {
+	unknown := fmt.Errorf("no log of app %q", o.app)
+	if o.app == "." || !filepath.IsLocal(o.app) || filepath.Base(o.app) != o.app {
+		return "", unknown
+	}
+	dir := filepath.Join(root, o.app)
+	if o.read.Follow {
+		wait, cancel := context.WithTimeout(ctx, logWait)
+		defer cancel()
+		ctx = wait
+	}
+	for {
+		info, err := os.Stat(dir)
+		if err == nil && info.IsDir() {
+			return dir, nil
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			return "", fmt.Errorf("find log of app %q: %w", o.app, err)
+		}
+		if err == nil || !o.read.Follow || !pauseFor(ctx, 20*time.Millisecond) {
+			return "", unknown
+		}
+	}
+}
+
+// pauseFor waits and reports whether ctx still holds.
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// logOutput writes entries to the stream they came from.
+type logOutput struct {
+	streams    map[crilog.Stream]*logStream
+	last       *logStream // the one that may have unwritten bytes
+	timestamps bool
+}
+
+type logStream struct {
+	*bufio.Writer
+	inside bool // in the middle of a line
+}
+
+func newLogOutput(stdout, stderr io.Writer, timestamps bool) *logOutput {
+	out := &logStream{Writer: bufio.NewWriterSize(stdout, 64<<10)}
+	err := &logStream{Writer: bufio.NewWriterSize(stderr, 64<<10)}
+	return &logOutput{
+		streams:    map[crilog.Stream]*logStream{crilog.Stdout: out, crilog.Stderr: err},
+		last:       out,
+		timestamps: timestamps,
+	}
+}
+
+// entry is crilog.Read's callback. Errors of the buffers stay in them until the flush.
+func (o *logOutput) entry(e crilog.Entry) error {
+	s := o.streams[e.Stream]
+	if s != o.last {
+		// On a terminal both streams show in the order they were written.
+		if err := o.flush(); err != nil {
+			return err
+		}
+		o.last = s
+	}
+	if o.timestamps && !s.inside {
+		s.Write(e.Time.AppendFormat(s.AvailableBuffer(), "2006-01-02T15:04:05.000000000Z07:00 "))
+	}
+	_, err := s.Write(e.Text)
+	if !e.Partial {
+		err = s.WriteByte('\n')
+	}
+	s.inside = e.Partial
+	return err
+}
+
+func (o *logOutput) flush() error { return o.last.Flush() }
