@@ -35,6 +35,8 @@ func (c *copier) regular(e *entry, out int) (err error) {
 	return copySparse(dst, in, e.stat.Size)
 }
 
+// openFileAt opens name in the directory dir, never through a symbolic link. The
+// caller closes the file.
 func openFileAt(dir int, name string, flags int, mode uint32) (*os.File, error) {
 	fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 	if err != nil {

@@ -21,26 +21,46 @@ func TestFilters(t *testing.T) {
 		{"an empty one is none", []unionfs.Image{{Whitelist: list()}}, list("all")},
 		{"own, directories stay", []unionfs.Image{{Whitelist: list("/a")}}, list("a d")},
 		{"own, unclean", []unionfs.Image{{Whitelist: list("//a/", "/x/../b", "c")}}, list("a b c d")},
-		{"of the image above, directories too",
-			[]unionfs.Image{{Whitelist: list("/a")}, {Dependents: []int{0}}}, list("a d", "a")},
-		{"directory listed above",
-			[]unionfs.Image{{Whitelist: list("/d")}, {Dependents: []int{0}}}, list("d", "d")},
-		{"own and above",
-			[]unionfs.Image{{Whitelist: list("/a", "/b")}, {Whitelist: list("/b", "/c"), Dependents: []int{0}}}, list("a b d", "b")},
-		{"two levels above, all of them",
+		{
+			"of the image above, directories too",
+			[]unionfs.Image{{Whitelist: list("/a")}, {Dependents: []int{0}}},
+			list("a d", "a"),
+		},
+		{
+			"directory listed above",
+			[]unionfs.Image{{Whitelist: list("/d")}, {Dependents: []int{0}}},
+			list("d", "d"),
+		},
+		{
+			"own and above",
+			[]unionfs.Image{{Whitelist: list("/a", "/b")}, {Whitelist: list("/b", "/c"), Dependents: []int{0}}},
+			list("a b d", "b"),
+		},
+		{
+			"two levels above, all of them",
 			[]unionfs.Image{{Whitelist: list("/a", "/b")}, {Whitelist: list("/b", "/d"), Dependents: []int{0}}, {Dependents: []int{1}}},
-			list("a b d", "b", "b")},
-		{"nothing in common",
+			list("a b d", "b", "b"),
+		},
+		{
+			"nothing in common",
 			[]unionfs.Image{{Whitelist: list("/a")}, {Whitelist: list("/b"), Dependents: []int{0}}, {Dependents: []int{1}}},
-			list("a d", "", "")},
-		{"a sibling's does not matter",
-			[]unionfs.Image{{}, {Whitelist: list("/a"), Dependents: []int{0}}, {Dependents: []int{0}}}, list("all", "a d", "all")},
-		{"two ways, one open",
+			list("a d", "", ""),
+		},
+		{
+			"a sibling's does not matter",
+			[]unionfs.Image{{}, {Whitelist: list("/a"), Dependents: []int{0}}, {Dependents: []int{0}}},
+			list("all", "a d", "all"),
+		},
+		{
+			"two ways, one open",
 			[]unionfs.Image{{}, {Whitelist: list("/a"), Dependents: []int{0}}, {Dependents: []int{0}}, {Dependents: []int{1, 2}}},
-			list("all", "a d", "all", "all")},
-		{"two ways, both filtered",
+			list("all", "a d", "all", "all"),
+		},
+		{
+			"two ways, both filtered",
 			[]unionfs.Image{{}, {Whitelist: list("/a"), Dependents: []int{0}}, {Whitelist: list("/b", "/d"), Dependents: []int{0}}, {Dependents: []int{1, 2}}},
-			list("all", "a d", "b d", "a b d")},
+			list("all", "a d", "b d", "a b d"),
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

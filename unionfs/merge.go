@@ -191,11 +191,11 @@ func (c *copier) entry(e *entry, out int) error {
 
 // descend copies the content of the directory e.
 func (c *copier) descend(e *entry, out int) error {
-	fd, err := unix.Openat(out, e.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	made, err := openFileAt(out, e.name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	defer made.Close()
 	var sources []source
 	defer func() { closeAll(sources) }()
 	for _, parent := range append([]source{{e.layer, e.dir}}, e.below...) {
@@ -205,7 +205,7 @@ func (c *copier) descend(e *entry, out int) error {
 		}
 		sources = append(sources, source{parent.layer, dir})
 	}
-	return c.directory(e.path, fd, sources)
+	return c.directory(e.path, int(made.Fd()), sources)
 }
 
 // file copies what is not a directory, or links to its first copy.

@@ -24,7 +24,7 @@ func (p overlayPlan) open() (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("open overlay file system: %w", err)
 	}
-	defer unix.Close(fs)
+	defer unix.Close(fs) //nolint:errcheck // nothing was written to it
 	if err := p.configure(fs); errors.Is(err, unix.EINVAL) {
 		return -1, fmt.Errorf("%w: %w", errAskMount2, err)
 	} else if err != nil {

@@ -12,7 +12,8 @@
 //   - appc has no whiteouts. Names that begin with ".wh." are ordinary names
 //     (aufs, which reserves them, hides them). A character device 0:0 and the
 //     attribute trusted.overlay.opaque=y of a directory cannot be shown by
-//     overlay: they hide what lies below, and Copy does the same;
+//     overlay: they hide what lies below, and Copy does the same (overlay still
+//     lists the name of such a device where no other layer has the directory);
 //   - what an app deletes stays deleted, hard links stay links, and rename
 //     works on files and directories.
 //
@@ -93,6 +94,9 @@ func Unmount(r Root) error {
 
 func emptyDir(dir string) error {
 	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ func TestCopy(t *testing.T) { unionfstest.Run(t, unionfs.Copy{}) }
 
 func TestAUFS(t *testing.T) {
 	if err := (unionfs.AUFS{}).Probe("", nil); err != nil {
-		t.Skip(err)
+		t.Skip(err) //nolint:forbidigo // few kernels have aufs, and the line says so
 	}
 	unionfstest.Run(t, unionfs.AUFS{})
 }

@@ -58,10 +58,5 @@ func anyPathIn(dir *os.File, name, rel string, match func(p string, dir bool) bo
 // openDirAt opens the directory name in dir for reading, not through a
 // symbolic link, and without changing its time of access.
 func openDirAt(dir *os.File, name string) (*os.File, error) {
-	fd, err := unix.Openat(int(dir.Fd()), name,
-		unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NOATIME|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: name, Err: err}
-	}
-	return os.NewFile(uintptr(fd), name), nil
+	return openFileAt(int(dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME, 0)
 }

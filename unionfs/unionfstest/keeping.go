@@ -1,6 +1,7 @@
 package unionfstest
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,7 +81,7 @@ func mountPoint(b *bench) {
 	root := b.stack([]item{file("a", "a")})
 	must(b.t, unix.Mount("", root, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
 	err := os.WriteFile(root+"/new", nil, 0o644)
-	if pathErr, ok := err.(*os.PathError); !ok || pathErr.Err != unix.EROFS {
+	if !errors.Is(err, unix.EROFS) {
 		b.t.Errorf("write to a root remounted read-only: %v", err)
 	}
 }

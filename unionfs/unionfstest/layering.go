@@ -89,11 +89,13 @@ func fileBetween(b *bench) {
 
 func overlayMarks(b *bench) {
 	if !b.literal() {
-		b.t.Skip("overlay's marks mean nothing to " + b.driver.Name())
+		b.t.Skip("overlay's marks mean nothing to " + b.driver.Name()) //nolint:forbidigo // documented difference
 	}
 	root := b.stack(
-		[]item{char("gone", 0, 0), char("gonedir", 0, 0), dir("opaque").with("trusted.overlay.opaque", "y"),
-			file("opaque/0", "0"), file("plain/0", "0")},
+		[]item{
+			char("gone", 0, 0), char("gonedir", 0, 0), dir("opaque").with("trusted.overlay.opaque", "y"),
+			file("opaque/0", "0"), file("plain/0", "0"),
+		},
 		[]item{file("gone", "1"), file("gonedir/1", "1"), file("opaque/1", "1"), file("plain/1", "1"), char("only/0:0", 0, 0)},
 		[]item{file("gone", "2"), file("opaque/2", "2"), file("only/x", "x"), char("nothing-below", 0, 0)},
 	)
@@ -108,7 +110,7 @@ func overlayMarks(b *bench) {
 
 func whNames(b *bench) {
 	if !b.literal() {
-		b.t.Skip(b.driver.Name() + " keeps these names for itself")
+		b.t.Skip(b.driver.Name() + " keeps these names for itself") //nolint:forbidigo // documented difference
 	}
 	root := b.stack(
 		[]item{file(".wh.a", ""), file("d/.wh..wh..opq", "")},

@@ -18,7 +18,7 @@ type record struct {
 	Mode     uint32
 	UID, GID uint32
 	Rdev     uint64
-	Nlink    uint64
+	Nlink    int
 	Size     int64
 	Mtime    int64
 	Ctime    int64
@@ -50,7 +50,7 @@ func recordOf(path string) (record, error) {
 		return record{}, fmt.Errorf("stat %s: %w", path, err)
 	}
 	r := record{
-		Mode: st.Mode, UID: st.Uid, GID: st.Gid, Rdev: st.Rdev, Nlink: uint64(st.Nlink),
+		Mode: st.Mode, UID: st.Uid, GID: st.Gid, Rdev: st.Rdev, Nlink: int(st.Nlink),
 		Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano(),
 	}
 	var err error
