@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"kurma.io/stager/crilog"
+	"kurma.io/stager/supervisor"
+)
+
+// config is the manifest's stagerConfig. CONFIG.md documents every key.
+type config struct {
+	GraphStorage       string   // "overlay", "aufs", "copy", or "" for the first that works
+	RequiredNamespaces []string // that no pod may leave to the host
+	DefaultNamespaces  []string // that a pod has of its own unless it says otherwise
+	GracePeriod        time.Duration
+	ExitPolicy         supervisor.ExitPolicy
+	Restart            supervisor.RestartPolicy
+	StrictIsolators    bool
+	Log                logConfig
+}
+
+// logConfig is the key "log".
+type logConfig struct {
+	Driver   string // "file", or "journald" for both
+	MaxSize  int64  // bytes of one file
+	MaxFiles int    // kept for each app
+}
+
+const (
+	logToFiles   = "file"
+	logToJournal = "journald"
+)
+
+// setting is one key of stagerConfig, or of an object in it.
+type setting struct {
+	key string
+	set func(*config, json.RawMessage) error // with an error that says what the value must be
+}
+
+var settings = []setting{
+	{"graphStorage", func(c *config, v json.RawMessage) error {
+		return oneOf(v, &c.GraphStorage, "", "overlay", "aufs", "copy")
+	}},
+	{"requiredNamespaces", func(c *config, v json.RawMessage) error { return namespaceList(v, &c.RequiredNamespaces) }},
+	{"defaultNamespaces", func(c *config, v json.RawMessage) error { return namespaceList(v, &c.DefaultNamespaces) }},
+	{"gracePeriod", func(c *config, v json.RawMessage) error { return duration(v, &c.GracePeriod) }},
+	{"exitPolicy", func(c *config, v json.RawMessage) error {
+		return oneOf(v, &c.ExitPolicy, supervisor.ExitNever, supervisor.ExitAll, supervisor.ExitFailure)
+	}},
+	{"restart", func(c *config, v json.RawMessage) error {
+		return oneOf(v, &c.Restart, supervisor.RestartNever, supervisor.RestartOnFailure, supervisor.RestartAlways)
+	}},
+	{"strictIsolators", func(c *config, v json.RawMessage) error { return boolean(v, &c.StrictIsolators) }},
+	{"log.driver", func(c *config, v json.RawMessage) error { return oneOf(v, &c.Log.Driver, logToFiles, logToJournal) }},
+	{"log.maxSize", func(c *config, v json.RawMessage) error { return size(v, &c.Log.MaxSize) }},
+	{"log.maxFiles", func(c *config, v json.RawMessage) error { return count(v, &c.Log.MaxFiles) }},
+}
+
+func defaultConfig() config {
+	return config{
+		DefaultNamespaces: []string{"ipc", "net", "pid", "uts"},
+		GracePeriod:       10 * time.Second,
+		ExitPolicy:        supervisor.ExitNever,
+		Restart:           supervisor.RestartNever,
+		Log:               logConfig{Driver: logToFiles, MaxSize: crilog.DefaultMaxSize, MaxFiles: crilog.DefaultMaxFiles},
+	}
+}
+
+// parseConfig reads stagerConfig, nil where the manifest has none. A null
+// value is the default. unknown are the keys that nobody reads, sorted, for a warning.
+func parseConfig(raw json.RawMessage) (c config, unknown []string, err error) {
+	c = defaultConfig()
+	values := map[string]json.RawMessage{}
+	if err := flatten("", raw, values); err != nil {
+		return c, nil, err
+	}
+	for _, s := range settings {
+		v, ok := take(values, s.key)
+		if !ok {
+			continue
+		}
+		if err := s.set(&c, v); err != nil {
+			return c, nil, fmt.Errorf("stagerConfig.%s: %s: %w", s.key, shown(v), err)
+		}
+	}
+	for key := range values {
+		unknown = append(unknown, key)
+	}
+	slices.Sort(unknown)
+	return c, unknown, nil
+}
+
+// flatten adds an object's values that are not null by their dotted keys.
+func flatten(prefix string, raw json.RawMessage, values map[string]json.RawMessage) error {
+	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+		return nil
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return fmt.Errorf("%s: %s: must be an object", strings.TrimSuffix("stagerConfig."+prefix, "."), shown(raw))
+	}
+	for key, v := range object {
+		if prefix == "" && strings.EqualFold(key, "log") {
+			if err := flatten("log.", v, values); err != nil {
+				return err
+			}
+		} else if !bytes.Equal(v, []byte("null")) {
+			values[prefix+key] = v
+		}
+	}
+	return nil
+}
+
+// take takes the key's value out, in whatever case, as encoding/json matches
+// keys and so Kurma's own stager does.
+func take(values map[string]json.RawMessage, key string) (json.RawMessage, bool) {
+	for k, v := range values {
+		if strings.EqualFold(k, key) {
+			delete(values, k)
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+func oneOf[T ~string](raw json.RawMessage, to *T, allowed ...T) error {
+	var v T
+	if json.Unmarshal(raw, &v) == nil && slices.Contains(allowed, v) {
+		*to = v
+		return nil
+	}
+	quoted := make([]string, len(allowed))
+	for i, a := range allowed {
+		quoted[i] = fmt.Sprintf("%q", a)
+	}
+	return fmt.Errorf("must be one of %s", strings.Join(quoted, ", "))
+}
+
+func namespaceList(raw json.RawMessage, to *[]string) error {
+	var v []string
+	err := json.Unmarshal(raw, &v)
+	for _, name := range v {
+		if !slices.Contains(namespaceNames, name) {
+			err = errors.New("unknown namespace")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("must be a list of %s", strings.Join(namespaceNames, ", "))
+	}
+	*to = v
+	return nil
+}
+
+func duration(raw json.RawMessage, to *time.Duration) error {
+	var v string
+	if json.Unmarshal(raw, &v) == nil {
+		if d, err := time.ParseDuration(v); err == nil && d >= 0 {
+			*to = d
+			return nil
+		}
+	}
+	return errors.New(`must be a duration that is not negative, such as "10s" or "1m30s"`)
+}
+
+func boolean(raw json.RawMessage, to *bool) error {
+	if json.Unmarshal(raw, to) != nil {
+		return errors.New("must be true or false")
+	}
+	return nil
+}
+
+func count(raw json.RawMessage, to *int) error {
+	var v int
+	if json.Unmarshal(raw, &v) != nil || v < 1 || v > 1000 {
+		return errors.New("must be a whole number from 1 to 1000")
+	}
+	*to = v
+	return nil
+}
+
+// size reads bytes: a number, or a string with one of appc's suffixes.
+func size(raw json.RawMessage, to *int64) error {
+	q, err := parseQuantity(raw)
+	if err != nil || q.units() < 1024 {
+		return errors.New(`must be a size of at least 1024 bytes, such as 65536 or "10Mi"`)
+	}
+	*to = q.units()
+	return nil
+}
+
+// shown is a JSON value as an error shows it: on one line, and not for pages.
+func shown(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		b.Reset()
+		b.Write(raw)
+	}
+	const limit = 160
+	if b.Len() > limit {
+		return strings.ToValidUTF8(b.String()[:limit], "") + "…"
+	}
+	return b.String()
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/manifest"
+)
+
+// namespaceNames are the namespaces that the isolator os/linux/namespaces and
+// the configuration know. A stager has no user namespace to give, so "user" is
+// always the host's.
+var namespaceNames = []string{"ipc", "net", "pid", "user", "uts"}
+
+// namespaces says which namespaces the pod shares with the stager, by the
+// wish of the pod or of the administrator. The zero value shares none.
+type namespaces struct {
+	hostIPC, hostNet, hostPID, hostUTS bool
+}
+
+// decideNamespaces settles the pod's namespaces by the isolator's value, nil
+// for none: {"pid": "host"} and so on, "" or absent for the configured default.
+func decideNamespaces(c config, value json.RawMessage) (namespaces, error) {
+	var asked map[string]string
+	if value != nil && json.Unmarshal(value, &asked) != nil {
+		return namespaces{}, fmt.Errorf(`must be an object such as {"net": "host"}`)
+	}
+	for _, name := range sortedKeys(asked) {
+		switch {
+		case !slices.Contains(namespaceNames, name):
+			return namespaces{}, fmt.Errorf("unknown namespace %q", name)
+		case asked[name] != "" && asked[name] != "host":
+			return namespaces{}, fmt.Errorf(`%s must be "host", is %q`, name, asked[name])
+		case asked[name] == "host" && slices.Contains(c.RequiredNamespaces, name):
+			return namespaces{}, fmt.Errorf("%s must not be the host's: stagerConfig.requiredNamespaces forbids it", name)
+		}
+	}
+	host := func(name string) bool {
+		if asked[name] == "host" {
+			return true
+		}
+		return !slices.Contains(c.RequiredNamespaces, name) && !slices.Contains(c.DefaultNamespaces, name)
+	}
+	return namespaces{hostIPC: host("ipc"), hostNet: host("net"), hostPID: host("pid"), hostUTS: host("uts")}, nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// podNamespaces finds the pod's namespaces in its manifest, before anything
+// else of it is looked at: the supervisor is started in them.
+func podNamespaces(m *manifest.Manifest) (namespaces, error) {
+	c, _, err := parseConfig(m.StagerConfig)
+	if err != nil {
+		return namespaces{}, err
+	}
+	return namespacesOf(c, m.Pod.Isolators)
+}
+
+// cloneFlags are those of clone(2) for a supervisor in the pod's namespaces.
+// Its network namespace is the stager's, made by the daemon.
+func (n namespaces) cloneFlags() uintptr {
+	flags := uintptr(unix.CLONE_NEWNS)
+	if !n.hostPID {
+		flags |= unix.CLONE_NEWPID
+	}
+	if !n.hostIPC {
+		flags |= unix.CLONE_NEWIPC
+	}
+	if !n.hostUTS {
+		flags |= unix.CLONE_NEWUTS
+	}
+	return flags
+}
