@@ -1,0 +1,255 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"kurma.io/stager/container"
+	"kurma.io/stager/manifest"
+)
+
+// isolatorFate tells what became of one isolator (appc, ace.md, Isolators: an
+// executor must make that available). It is logged, and shown by
+// "status --isolators".
+type isolatorFate struct {
+	Name string `json:"name"`
+	Fate fate   `json:"fate"`
+	Why  string `json:"why,omitempty"` // "" only where it is enforced as written
+}
+
+type fate string
+
+const (
+	enforced fate = "enforced"
+	modified fate = "modified" // enforced, but not as written
+	ignored  fate = "ignored"
+)
+
+// machine is what the isolators need to know of where the pod runs.
+type machine struct {
+	AppArmor, SELinux bool // that the kernel has them, switched on
+
+	// Capabilities are the names, CAP_…, of those that the stager has and so
+	// can give.
+	Capabilities []string
+
+	// MinOOMScoreAdj is the lowest oom_score_adj that the stager may set:
+	// without CAP_SYS_RESOURCE that is its own (proc_pid_oom_score_adj(5)).
+	MinOOMScoreAdj int
+}
+
+// podIsolators is what the pod's isolators come to.
+type podIsolators struct {
+	Namespaces      namespaces
+	Resources       container.Resources // of the pod's cgroup, the parent of its apps'
+	Sysctl          map[string]string   // to set in the pod's namespaces, by dotted name
+	SELinuxLabel    string
+	AppArmorProfile string
+	Fates           []isolatorFate
+}
+
+// appIsolators is what an app's isolators come to, beyond its container.Spec.
+type appIsolators struct {
+	Capabilities    []string // names, sorted
+	NoNewPrivileges bool
+	Privileged      bool
+	Seccomp         seccompPlan
+	OOMScoreAdj     int
+	AppArmorProfile string
+	SELinuxLabel    string
+	Resources       container.Resources
+	Fates           []isolatorFate
+}
+
+// isolation is what the isolators of one pod or app work on.
+type isolation struct {
+	config  config
+	machine machine
+	pod     podIsolators // what the pod's have come to; while they do, the result
+	app     appIsolators // the result for an app
+
+	retain   *[]string // the capabilities to keep, nil for the default set
+	remove   []string  // the capabilities to take from it
+	shares   uint64    // os/linux/cpu-shares, which goes before a request's
+	filtered bool      // a seccomp isolator has been applied
+	forPod   bool
+}
+
+// resources are those that a resource isolator is about.
+func (i *isolation) resources() *container.Resources {
+	if i.forPod {
+		return &i.pod.Resources
+	}
+	return &i.app.Resources
+}
+
+// isolator is a row of the table: what an isolator does.
+type isolator struct {
+	name     string
+	pod, app bool // where it may stand; elsewhere it is ignored
+	repeat   repetition
+
+	// apply reads the value and changes the isolation. An error says what the
+	// value must be, and refuses the pod.
+	apply func(*isolation, json.RawMessage) (verdict, error)
+}
+
+type repetition int
+
+const (
+	onlyOnce repetition = iota // a second one is an error
+	lastWins                   // the specification allows several and says no more
+	addUp
+)
+
+// verdict is a fate with its reason; the zero value means enforced as written.
+type verdict struct {
+	fate fate
+	why  string
+}
+
+func change(format string, args ...any) (verdict, error) {
+	return verdict{modified, fmt.Sprintf(format, args...)}, nil
+}
+
+func ignore(format string, args ...any) (verdict, error) {
+	return verdict{ignored, fmt.Sprintf(format, args...)}, nil
+}
+
+// isolators is the table. To add an isolator, add a row.
+var isolators = []isolator{
+	{name: "os/linux/capabilities-retain-set", app: true, repeat: addUp, apply: (*isolation).retainCapabilities},
+	{name: "os/linux/capabilities-remove-set", app: true, repeat: addUp, apply: (*isolation).removeCapabilities},
+	{name: "os/linux/no-new-privileges", app: true, repeat: addUp, apply: (*isolation).noNewPrivileges},
+	{name: "os/linux/seccomp-retain-set", app: true, apply: (*isolation).seccompRetain},
+	{name: "os/linux/seccomp-remove-set", app: true, apply: (*isolation).seccompRemove},
+	{name: "os/linux/oom-score-adj", app: true, apply: (*isolation).oomScoreAdj},
+	{name: "os/linux/cpu-shares", app: true, apply: (*isolation).cpuShares},
+	{name: "os/linux/apparmor-profile", app: true, pod: true, apply: (*isolation).appArmor},
+	{name: "os/linux/selinux-context", app: true, pod: true, apply: (*isolation).seLinux},
+	{name: "os/linux/privileged", app: true, apply: (*isolation).privileged},
+	{name: "os/linux/namespaces", pod: true, apply: (*isolation).namespaces},
+	{name: "os/unix/sysctl", pod: true, apply: (*isolation).sysctl},
+	{name: "resource/cpu", app: true, pod: true, repeat: lastWins, apply: (*isolation).cpu},
+	{name: "resource/memory", app: true, pod: true, repeat: lastWins, apply: (*isolation).memory},
+	{name: "resource/block-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*isolation).blockBandwidth},
+	{name: "resource/block-iops", app: true, pod: true, repeat: lastWins, apply: (*isolation).blockIOPS},
+	{name: "resource/network-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*isolation).networkBandwidth},
+	{name: "host/privileged", app: true, pod: true, apply: (*isolation).daemons},
+	{name: "host/api-access", app: true, pod: true, apply: (*isolation).daemons},
+}
+
+// isolatePod settles the pod's isolators. An error names the isolator and its
+// value.
+func isolatePod(c config, m machine, list []manifest.Isolator) (podIsolators, error) {
+	i := isolation{config: c, machine: m, forPod: true}
+	var err error
+	if i.pod.Namespaces, err = namespacesOf(c, list); err != nil {
+		return podIsolators{}, err
+	}
+	fates, err := i.applyAll(list)
+	if err != nil {
+		return podIsolators{}, err
+	}
+	i.pod.Fates = fates
+	return i.pod, nil
+}
+
+// isolateApp settles an app's isolators within what the pod's allow.
+func isolateApp(c config, m machine, pod podIsolators, list []manifest.Isolator) (appIsolators, error) {
+	i := isolation{config: c, machine: m, pod: pod}
+	i.app.AppArmorProfile, i.app.SELinuxLabel = pod.AppArmorProfile, pod.SELinuxLabel
+	fates, err := i.applyAll(list)
+	if err != nil {
+		return appIsolators{}, err
+	}
+	if i.shares != 0 {
+		i.app.Resources.CPUShares = i.shares
+	}
+	i.app.Fates = fates
+	i.settleCapabilities()
+	if i.app.Privileged && i.app.Seccomp.Kind == seccompDefault {
+		i.app.Seccomp.Kind = seccompOff
+	}
+	return i.app, nil
+}
+
+// applyAll applies the isolators in their order.
+func (i *isolation) applyAll(list []manifest.Isolator) ([]isolatorFate, error) {
+	var fates []isolatorFate
+	for n, written := range list {
+		v, err := i.applyOne(written, list[:n], list[n+1:])
+		if err != nil {
+			return nil, fmt.Errorf("isolator %s: %s: %w", written.Name, shown(written.Value), err)
+		}
+		if v.fate == "" {
+			v.fate = enforced
+		}
+		if v.fate == ignored && i.config.StrictIsolators {
+			return nil, fmt.Errorf("isolator %s would be ignored, which stagerConfig.strictIsolators forbids: %s", written.Name, v.why)
+		}
+		fates = append(fates, isolatorFate{Name: written.Name, Fate: v.fate, Why: v.why})
+	}
+	return fates, nil
+}
+
+func (i *isolation) applyOne(written manifest.Isolator, before, after []manifest.Isolator) (verdict, error) {
+	n := slices.IndexFunc(isolators, func(row isolator) bool { return row.name == written.Name })
+	if n < 0 {
+		return ignore("this stager does not know it")
+	}
+	row := isolators[n]
+	switch {
+	case i.forPod && !row.pod:
+		return ignore("it applies to apps, not to the pod")
+	case !i.forPod && !row.app:
+		return ignore("it applies to the pod, not to apps")
+	}
+	same := func(other manifest.Isolator) bool { return other.Name == row.name }
+	if row.repeat == onlyOnce && slices.ContainsFunc(before, same) {
+		return verdict{}, errors.New("given twice")
+	}
+	v, err := row.apply(i, written.Value)
+	if err == nil && row.repeat == lastWins && slices.ContainsFunc(after, same) {
+		return ignore("a later one of the same name replaces it")
+	}
+	return v, err
+}
+
+// namespacesOf finds the namespaces before the other isolators are applied:
+// what a sysctl may do depends on them.
+func namespacesOf(c config, list []manifest.Isolator) (namespaces, error) {
+	var value json.RawMessage
+	for _, written := range list {
+		if written.Name == "os/linux/namespaces" {
+			value = written.Value
+		}
+	}
+	ns, err := decideNamespaces(c, value)
+	if err != nil {
+		return ns, fmt.Errorf("isolator os/linux/namespaces: %s: %w", shown(value), err)
+	}
+	return ns, nil
+}
+
+func (i *isolation) namespaces(value json.RawMessage) (v verdict, err error) {
+	i.pod.Namespaces, err = decideNamespaces(i.config, value)
+	return verdict{}, err
+}
+
+// daemons are the isolators that the daemon has seen to before the stager ran.
+func (i *isolation) daemons(value json.RawMessage) (verdict, error) {
+	if _, err := parseBool(value); err != nil {
+		return verdict{}, err
+	}
+	return verdict{enforced, "by the daemon, before the stager was started"}, nil
+}
+
+func parseBool(value json.RawMessage) (v bool, err error) {
+	if json.Unmarshal(value, &v) != nil {
+		return false, errors.New("must be true or false")
+	}
+	return v, nil
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"kurma.io/stager/container"
+)
+
+// The isolators that are limits of a cgroup (appc, ace.md, Resource Isolators).
+
+// resource is the value of a resource isolator.
+type resource struct {
+	Default bool
+	Request *quantity
+	Limit   *quantity
+}
+
+var errResource = errors.New(`must be an object such as {"request": "250m", "limit": "500m"}`)
+
+func parseResource(value json.RawMessage) (resource, error) {
+	var fields struct {
+		Default        bool
+		Request, Limit json.RawMessage
+	}
+	if json.Unmarshal(value, &fields) != nil {
+		return resource{}, errResource
+	}
+	r := resource{Default: fields.Default}
+	for _, part := range []struct {
+		name string
+		raw  json.RawMessage
+		to   **quantity
+	}{{"request", fields.Request, &r.Request}, {"limit", fields.Limit, &r.Limit}} {
+		if len(part.raw) == 0 || string(part.raw) == "null" {
+			continue
+		}
+		q, err := parseQuantity(part.raw)
+		if err != nil {
+			return r, fmt.Errorf("%s %w", part.name, err)
+		}
+		if q.milli.Sign() <= 0 {
+			return r, fmt.Errorf("%s must be above 0", part.name)
+		}
+		*part.to = &q
+	}
+	return r, nil
+}
+
+// parseShare reads a resource that is requested and limited. A request that is
+// omitted is the limit.
+func parseShare(value json.RawMessage) (resource, error) {
+	r, err := parseResource(value)
+	switch {
+	case err != nil:
+		return r, err
+	case r.Default:
+		return r, errors.New("default must be false")
+	case r.Request == nil && r.Limit == nil:
+		return r, errors.New("must have a request, a limit or both")
+	case r.Request == nil:
+		r.Request = r.Limit
+	case r.Limit != nil && r.Request.milli.Cmp(r.Limit.milli) > 0:
+		return r, errors.New("request must not be above limit")
+	}
+	return r, nil
+}
+
+// parseRate reads a resource that is limited on every device.
+func parseRate(value json.RawMessage) (uint64, error) {
+	r, err := parseResource(value)
+	switch {
+	case err != nil:
+		return 0, err
+	case !r.Default:
+		return 0, errors.New("default must be true")
+	case r.Request != nil:
+		return 0, errors.New("request must be absent")
+	case r.Limit == nil:
+		return 0, errors.New("limit must be present")
+	}
+	return uint64(r.Limit.units()), nil
+}
+
+const (
+	cpuPeriod     = 100_000   // microseconds, the kernel's default
+	longCPUPeriod = 1_000_000 // the longest that the kernel takes
+	minCPUQuota   = 1_000     // the least that the kernel takes
+	maxCPUMillis  = 1_000_000_000
+	minShares     = 2 // of cgroup v1's cpu.shares
+	maxShares     = 262_144
+)
+
+func (i *isolation) cpu(value json.RawMessage) (verdict, error) {
+	r, err := parseShare(value)
+	if err != nil {
+		return verdict{}, err
+	}
+	out := i.resources()
+	out.CPUShares = sharesOf(r.Request.millis())
+	if r.Limit == nil {
+		return verdict{}, nil
+	}
+	millis := r.Limit.millis()
+	if millis > maxCPUMillis {
+		return verdict{}, errors.New("limit must be at most a million cores")
+	}
+	out.CPUQuota, out.CPUPeriod = quotaOf(millis)
+	if pod := i.pod.Resources; !i.forPod && pod.CPUQuota != 0 && faster(*out, pod) {
+		out.CPUQuota, out.CPUPeriod = pod.CPUQuota, pod.CPUPeriod
+		return change("the pod's limit is lower and bounds it")
+	}
+	return verdict{}, nil
+}
+
+// faster says whether a's quota lets it run more than b's.
+func faster(a, b container.Resources) bool {
+	return float64(a.CPUQuota)/float64(a.CPUPeriod) > float64(b.CPUQuota)/float64(b.CPUPeriod)
+}
+
+// quotaOf turns thousandths of a core into a quota in a period, both in
+// microseconds.
+func quotaOf(millis int64) (quota int64, period uint64) {
+	if millis*cpuPeriod/1000 >= minCPUQuota {
+		return millis * cpuPeriod / 1000, cpuPeriod
+	}
+	return millis * longCPUPeriod / 1000, longCPUPeriod
+}
+
+// sharesOf gives a whole core 1024 shares, which is what a cgroup has that
+// nobody has given any.
+func sharesOf(millis int64) uint64 {
+	const most = maxShares * 1000 / 1024
+	return uint64(max(minShares, min(millis, most)*1024/1000))
+}
+
+func (i *isolation) cpuShares(value json.RawMessage) (verdict, error) {
+	var shares int64
+	if json.Unmarshal(value, &shares) != nil || shares < minShares || shares > maxShares {
+		return verdict{}, fmt.Errorf("must be a whole number from %d to %d", minShares, maxShares)
+	}
+	i.shares = uint64(shares)
+	return verdict{}, nil
+}
+
+func (i *isolation) memory(value json.RawMessage) (verdict, error) {
+	r, err := parseShare(value)
+	if err != nil {
+		return verdict{}, err
+	}
+	out := i.resources()
+	out.MemoryRequest = r.Request.units()
+	out.MemoryLimit = 0
+	if r.Limit != nil {
+		out.MemoryLimit = r.Limit.units()
+	}
+	if pod := i.pod.Resources.MemoryLimit; !i.forPod && pod != 0 && out.MemoryLimit > pod {
+		out.MemoryLimit, out.MemoryRequest = pod, min(out.MemoryRequest, pod)
+		return change("the pod's limit of %d bytes is lower and bounds it", pod)
+	}
+	return verdict{}, nil
+}
+
+func (i *isolation) blockBandwidth(value json.RawMessage) (verdict, error) {
+	rate, err := parseRate(value)
+	if err != nil {
+		return verdict{}, err
+	}
+	i.resources().BlockBandwidth = rate
+	if pod := i.pod.Resources.BlockBandwidth; !i.forPod && pod != 0 && rate > pod {
+		i.app.Resources.BlockBandwidth = pod
+		return change("the pod's limit of %d bytes a second is lower and bounds it", pod)
+	}
+	return verdict{}, nil
+}
+
+func (i *isolation) blockIOPS(value json.RawMessage) (verdict, error) {
+	rate, err := parseRate(value)
+	if err != nil {
+		return verdict{}, err
+	}
+	i.resources().BlockIOPS = rate
+	if pod := i.pod.Resources.BlockIOPS; !i.forPod && pod != 0 && rate > pod {
+		i.app.Resources.BlockIOPS = pod
+		return change("the pod's limit of %d operations a second is lower and bounds it", pod)
+	}
+	return verdict{}, nil
+}
+
+func (i *isolation) networkBandwidth(value json.RawMessage) (verdict, error) {
+	if _, err := parseRate(value); err != nil {
+		return verdict{}, err
+	}
+	return ignore("this stager does not shape network traffic")
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/container"
+)
+
+// seccompPlan says which filter an app's processes get. It can be compared, by
+// its key, so that apps of the same plan share a compiled filter.
+type seccompPlan struct {
+	Kind seccompKind
+	Set  container.SyscallSet // of seccompSet
+}
+
+type seccompKind int
+
+const (
+	seccompDefault seccompKind = iota // container.DefaultFilter of the app's capabilities
+	seccompSet                        // Set.Compile
+	seccompOff
+)
+
+// Wildcards of appc's seccomp sets. Others belong to other executors.
+const (
+	wildcardAll   = "@appc.io/all"
+	wildcardEmpty = "@appc.io/empty"
+)
+
+var errBothSeccomp = errors.New("seccomp-retain-set and seccomp-remove-set must not be used together")
+
+func (i *isolation) seccompRetain(value json.RawMessage) (verdict, error) {
+	return i.seccomp(value, true, wildcardAll, seccompOff)
+}
+
+func (i *isolation) seccompRemove(value json.RawMessage) (verdict, error) {
+	return i.seccomp(value, false, wildcardEmpty, seccompDefault)
+}
+
+// seccomp reads a set. The wildcard mask hides what else is in it, and means
+// the given kind.
+func (i *isolation) seccomp(value json.RawMessage, retain bool, mask string, masked seccompKind) (verdict, error) {
+	var v struct {
+		Set   []string
+		Errno string
+	}
+	if json.Unmarshal(value, &v) != nil || len(v.Set) == 0 {
+		return verdict{}, errors.New(`must be an object with a set that is not empty, such as {"set": ["reboot"], "errno": "EPERM"}`)
+	}
+	if !errnoName.MatchString(v.Errno) {
+		return verdict{}, errors.New("errno must be an error's name in upper case, such as EPERM")
+	}
+	if i.filtered {
+		return verdict{}, errBothSeccomp
+	}
+	i.filtered = true
+	if slices.Contains(v.Set, mask) {
+		i.app.Seccomp = seccompPlan{Kind: masked}
+		return verdict{}, nil
+	}
+	calls, unknown := systemCalls(v.Set)
+	if len(calls) == 0 {
+		i.app.Seccomp = seccompPlan{Kind: seccompDefault}
+		return change("the default filter is used: this stager does not know %s", strings.Join(unknown, ", "))
+	}
+	errno, known := errnoOf(v.Errno)
+	i.app.Seccomp = seccompPlan{Kind: seccompSet, Set: container.SyscallSet{Retain: retain, Syscalls: calls, Errno: errno}}
+	switch {
+	case !known:
+		return change("blocked calls end the app: this machine does not know the errno %s", v.Errno)
+	case unknown != nil:
+		return change("this stager does not know %s", strings.Join(unknown, ", "))
+	}
+	return verdict{}, nil
+}
+
+var errnoName = regexp.MustCompile(`^(E[A-Z0-9]+)?$`)
+
+// systemCalls parts the names of system calls from wildcards, which none of
+// them looks like.
+func systemCalls(set []string) (calls, wildcards []string) {
+	for _, name := range set {
+		if strings.HasPrefix(name, "@") {
+			wildcards = append(wildcards, name)
+		} else {
+			calls = append(calls, name)
+		}
+	}
+	slices.Sort(calls)
+	return slices.Compact(calls), wildcards
+}
+
+// errnoOf finds an error number by its name. "" is 0, which stands for ending
+// the app.
+func errnoOf(name string) (errno syscall.Errno, known bool) {
+	switch name {
+	case "":
+		return 0, true
+	case "EWOULDBLOCK": // second names, of which ErrnoName gives one each
+		return syscall.EWOULDBLOCK, true
+	case "EDEADLOCK", "EDEADLK":
+		return syscall.EDEADLK, true
+	case "ENOTSUP", "EOPNOTSUPP":
+		return syscall.ENOTSUP, true
+	}
+	const last = 133 // EHWPOISON; the largest on every machine that Go runs on but MIPS and SPARC
+	for errno = 1; errno <= last; errno++ {
+		if unix.ErrnoName(errno) == name {
+			return errno, true
+		}
+	}
+	return 0, false
+}

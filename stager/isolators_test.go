@@ -1,0 +1,389 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/container"
+	"kurma.io/stager/manifest"
+)
+
+// able is a machine that has everything.
+var able = machine{
+	AppArmor: true, SELinux: true, MinOOMScoreAdj: -1000,
+	Capabilities: append([]string{"CAP_NET_ADMIN", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"}, defaultCapabilities...),
+}
+
+// listed reads isolators as NAME VALUE pairs.
+func listed(pairs ...string) []manifest.Isolator {
+	var list []manifest.Isolator
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, manifest.Isolator{Name: pairs[i], Value: json.RawMessage(pairs[i+1])})
+	}
+	return list
+}
+
+// app settles isolators as an app's, which must be possible.
+func settled(t *testing.T, m machine, pod podIsolators, list []manifest.Isolator) appIsolators {
+	t.Helper()
+	got, err := isolateApp(defaultConfig(), m, pod, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func without(names []string, taken ...string) []string {
+	_, rest := split(names, taken)
+	return rest
+}
+
+const (
+	retainSet = "os/linux/capabilities-retain-set"
+	removeSet = "os/linux/capabilities-remove-set"
+)
+
+func TestCapabilities(t *testing.T) {
+	all := without(able.Capabilities)
+	limited := machine{Capabilities: without(able.Capabilities, "CAP_MKNOD", "CAP_SYS_ADMIN")}
+	tests := []struct {
+		name    string
+		machine machine
+		list    []manifest.Isolator
+		want    []string
+		fates   []fate
+	}{
+		{"C-CAP-01 default", able, nil, defaultCapabilities, nil},
+		{"C-CAP-02 remove", able, listed(removeSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`), without(defaultCapabilities, "CAP_CHOWN", "CAP_KILL"), []fate{enforced}},
+		{"C-CAP-02 remove outside the default", able, listed(removeSet, `{"set": ["CAP_SYS_ADMIN"]}`), defaultCapabilities, []fate{enforced}},
+		{"C-CAP-02 retain", able, listed(retainSet, `{"set": ["CAP_NET_ADMIN", "CAP_CHOWN", "CAP_CHOWN"]}`), []string{"CAP_CHOWN", "CAP_NET_ADMIN"}, []fate{enforced}},
+		{"C-CAP-03 unknown name retained", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_FLY"]}`), []string{"CAP_CHOWN"}, []fate{modified}},
+		{"C-CAP-03 unknown name removed", able, listed(removeSet, `{"set": ["CAP_CHOWM"]}`), defaultCapabilities, []fate{modified}},
+		{"two remove-sets add up", able, listed(removeSet, `{"set": ["CAP_CHOWN"]}`, removeSet, `{"set": ["CAP_KILL"]}`), without(defaultCapabilities, "CAP_CHOWN", "CAP_KILL"), []fate{enforced, enforced}},
+		{"two retain-sets narrow", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`, retainSet, `{"set": ["CAP_KILL", "CAP_MKNOD"]}`), []string{"CAP_KILL"}, []fate{enforced, enforced}},
+		{"default less what the stager lacks", limited, nil, without(defaultCapabilities, "CAP_MKNOD"), nil},
+		{"retained but not the stager's", limited, listed(retainSet, `{"set": ["CAP_SYS_ADMIN", "CAP_KILL"]}`), []string{"CAP_KILL"}, []fate{modified}},
+		{"privileged", able, listed("os/linux/privileged", `true`), all, []fate{enforced}},
+		{"privileged false", able, listed("os/linux/privileged", `false`), defaultCapabilities, []fate{enforced}},
+		{"privileged less some", able, listed(removeSet, `{"set": ["CAP_SYS_ADMIN"]}`, "os/linux/privileged", `true`), without(all, "CAP_SYS_ADMIN"), []fate{enforced, enforced}},
+		{"privileged with few", able, listed("os/linux/privileged", `true`, retainSet, `{"set": ["CAP_KILL"]}`), []string{"CAP_KILL"}, []fate{enforced, enforced}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := settled(t, test.machine, podIsolators{}, test.list)
+			want, have := map[string]bool{}, map[string]bool{}
+			for _, c := range test.want {
+				want[c] = true
+			}
+			for _, c := range got.Capabilities {
+				have[c] = true
+			}
+			if diff := cmp.Diff(want, have); diff != "" {
+				t.Error(diff)
+			}
+			checkFates(t, test.fates, got.Fates)
+		})
+	}
+}
+
+func checkFates(t *testing.T, want []fate, got []isolatorFate) {
+	t.Helper()
+	var fates []fate
+	for _, f := range got {
+		fates = append(fates, f.Fate)
+		if f.Fate != enforced && f.Why == "" {
+			t.Errorf("%s is %s without a reason", f.Name, f.Fate)
+		}
+	}
+	if diff := cmp.Diff(want, fates); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAppIsolators(t *testing.T) {
+	selinux := "os/linux/selinux-context"
+	context := `{"user": "system_u", "role": "system_r", "type": "dhcpc_t", "level": "s0:c1"}`
+	tests := []struct {
+		name  string
+		list  []manifest.Isolator
+		fates []fate
+		check func(appIsolators) bool
+	}{
+		{"C-NNP-01 default", nil, nil, func(a appIsolators) bool { return !a.NoNewPrivileges }},
+		{"C-NNP-01 true", listed("os/linux/no-new-privileges", "true"), []fate{enforced}, func(a appIsolators) bool { return a.NoNewPrivileges }},
+		{"C-NNP-01 false then true", listed("os/linux/no-new-privileges", "false", "os/linux/no-new-privileges", "true"), []fate{enforced, enforced}, func(a appIsolators) bool { return a.NoNewPrivileges }},
+		{"C-NNP-01 true then false", listed("os/linux/no-new-privileges", "true", "os/linux/no-new-privileges", "false"), []fate{enforced, modified}, func(a appIsolators) bool { return a.NoNewPrivileges }},
+		{"C-OOM-01 default", nil, nil, func(a appIsolators) bool { return a.OOMScoreAdj == 0 }},
+		{"C-OOM-01", listed("os/linux/oom-score-adj", "-999"), []fate{enforced}, func(a appIsolators) bool { return a.OOMScoreAdj == -999 }},
+		{"C-CPU-02", listed("os/linux/cpu-shares", "262144"), []fate{enforced}, func(a appIsolators) bool { return a.Resources.CPUShares == 262144 }},
+		{"C-CPU-02 before a request", listed("os/linux/cpu-shares", "3", "resource/cpu", `{"request": "1"}`), []fate{enforced, enforced}, func(a appIsolators) bool { return a.Resources.CPUShares == 3 }},
+		{"C-CPU-01", listed("resource/cpu", `{"request": "250m", "limit": "500m"}`), []fate{enforced}, func(a appIsolators) bool {
+			return a.Resources == container.Resources{CPUQuota: 50000, CPUPeriod: 100000, CPUShares: 256}
+		}},
+		{"C-RES-02 request is the limit", listed("resource/cpu", `{"limit": "2"}`), []fate{enforced}, func(a appIsolators) bool {
+			return a.Resources == container.Resources{CPUQuota: 200000, CPUPeriod: 100000, CPUShares: 2048}
+		}},
+		{"C-CPU-01 very little", listed("resource/cpu", `{"limit": "1m"}`), []fate{enforced}, func(a appIsolators) bool {
+			return a.Resources == container.Resources{CPUQuota: 1000, CPUPeriod: 1000000, CPUShares: 2}
+		}},
+		{"C-CPU-01 very much requested", listed("resource/cpu", `{"request": "1e300"}`), []fate{enforced}, func(a appIsolators) bool {
+			return a.Resources == container.Resources{CPUShares: 262144}
+		}},
+		{"C-MEM-01", listed("resource/memory", `{"request": "1G", "limit": "2Gi"}`), []fate{enforced}, func(a appIsolators) bool {
+			return a.Resources == container.Resources{MemoryRequest: 1000000000, MemoryLimit: 2 << 30}
+		}},
+		{"C-MEM-01 request only", listed("resource/memory", `{"request": "1K"}`), []fate{enforced}, func(a appIsolators) bool {
+			return a.Resources == container.Resources{MemoryRequest: 1000}
+		}},
+		{"C-MEM-01 last of several", listed("resource/memory", `{"limit": "1Mi"}`, "resource/memory", `{"limit": "2Mi"}`), []fate{ignored, enforced}, func(a appIsolators) bool {
+			return a.Resources.MemoryLimit == 2<<20
+		}},
+		{"C-BLK-01", listed("resource/block-bandwidth", `{"default": true, "limit": "2M"}`, "resource/block-iops", `{"default": true, "limit": "1000"}`), []fate{enforced, enforced}, func(a appIsolators) bool {
+			return a.Resources == container.Resources{BlockBandwidth: 2000000, BlockIOPS: 1000}
+		}},
+		{"C-NBW-01", listed("resource/network-bandwidth", `{"default": true, "limit": "1G"}`), []fate{ignored}, func(a appIsolators) bool { return true }},
+		{"C-AAP-01", listed("os/linux/apparmor-profile", `{"name": "p"}`), []fate{enforced}, func(a appIsolators) bool { return a.AppArmorProfile == "p" }},
+		{"C-AAP-01 as a string", listed("os/linux/apparmor-profile", `"p"`), []fate{enforced}, func(a appIsolators) bool { return a.AppArmorProfile == "p" }},
+		{"C-SEL-01", listed(selinux, context), []fate{enforced}, func(a appIsolators) bool { return a.SELinuxLabel == "system_u:system_r:dhcpc_t:s0:c1" }},
+		{"K-29 privileged", listed("os/linux/privileged", "true"), []fate{enforced}, func(a appIsolators) bool { return a.Privileged && a.Seccomp.Kind == seccompOff }},
+		{"K-29 the daemon's", listed("host/privileged", "true", "host/api-access", "true"), []fate{enforced, enforced}, func(a appIsolators) bool { return !a.Privileged }},
+		{"C-ISO-02 unknown", listed("example.com/x", `{"a": 1}`), []fate{ignored}, func(a appIsolators) bool { return true }},
+		{"C-ISO-02 the pod's", listed("os/linux/namespaces", `{"pid": "host"}`), []fate{ignored}, func(a appIsolators) bool { return true }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := settled(t, able, podIsolators{}, test.list)
+			checkFates(t, test.fates, got.Fates)
+			if !test.check(got) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+func TestIsolatorsTheMachineCannotMeet(t *testing.T) {
+	poor := machine{MinOOMScoreAdj: -5, Capabilities: defaultCapabilities}
+	got := settled(t, poor, podIsolators{}, listed(
+		"os/linux/apparmor-profile", `"p"`,
+		"os/linux/selinux-context", `{"user": "u", "role": "r", "type": "t", "level": "l"}`,
+		"os/linux/oom-score-adj", "-6"))
+	checkFates(t, []fate{ignored, ignored, modified}, got.Fates)
+	if got.AppArmorProfile != "" || got.SELinuxLabel != "" || got.OOMScoreAdj != -5 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+const (
+	seccompRetainSet = "os/linux/seccomp-retain-set"
+	seccompRemoveSet = "os/linux/seccomp-remove-set"
+)
+
+func TestSeccomp(t *testing.T) {
+	set := func(retain bool, errno syscall.Errno, calls ...string) seccompPlan {
+		return seccompPlan{seccompSet, container.SyscallSet{Retain: retain, Syscalls: calls, Errno: errno}}
+	}
+	tests := []struct {
+		name string
+		list []manifest.Isolator
+		want seccompPlan
+		fate []fate
+	}{
+		{"C-SEC-06 none", nil, seccompPlan{}, nil},
+		{"C-SEC-01 remove, errno", listed(seccompRemoveSet, `{"errno": "ENOTSUP", "set": ["reboot", "clock_settime", "reboot"]}`), set(false, syscall.ENOTSUP, "clock_settime", "reboot"), []fate{enforced}},
+		{"C-SEC-01 remove, end the app", listed(seccompRemoveSet, `{"errno": "", "set": ["reboot"]}`), set(false, 0, "reboot"), []fate{enforced}},
+		{"C-SEC-02 retain", listed(seccompRetainSet, `{"errno": "EPERM", "set": ["read"]}`), set(true, syscall.EPERM, "read"), []fate{enforced}},
+		{"C-SEC-03 all", listed(seccompRetainSet, `{"set": ["read", "@appc.io/all"]}`), seccompPlan{Kind: seccompOff}, []fate{enforced}},
+		{"C-SEC-03 empty", listed(seccompRemoveSet, `{"set": ["@appc.io/empty", "read"]}`), seccompPlan{Kind: seccompDefault}, []fate{enforced}},
+		{"C-SEC-03 unknown wildcard beside others", listed(seccompRetainSet, `{"set": ["@x/y", "read"]}`), set(true, 0, "read"), []fate{modified}},
+		{"C-SEC-03 unknown wildcard alone", listed(seccompRetainSet, `{"set": ["@docker/default-whitelist"]}`), seccompPlan{Kind: seccompDefault}, []fate{modified}},
+		{"C-SEC-04 unknown errno", listed(seccompRemoveSet, `{"errno": "EFOO", "set": ["read"]}`), set(false, 0, "read"), []fate{modified}},
+		{"asked for by a privileged app", listed("os/linux/privileged", "true", seccompRemoveSet, `{"set": ["reboot"]}`), set(false, 0, "reboot"), []fate{enforced, enforced}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := settled(t, able, podIsolators{}, test.list)
+			if diff := cmp.Diff(test.want, got.Seccomp); diff != "" {
+				t.Error(diff)
+			}
+			checkFates(t, test.fate, got.Fates)
+		})
+	}
+}
+
+// C-SEC-04: all of POSIX.1-2001 and C99, and Linux's own.
+func TestErrnos(t *testing.T) {
+	posix := `E2BIG EACCES EADDRINUSE EADDRNOTAVAIL EAFNOSUPPORT EAGAIN EALREADY EBADF EBADMSG EBUSY ECANCELED ECHILD
+		ECONNABORTED ECONNREFUSED ECONNRESET EDEADLK EDESTADDRREQ EDOM EDQUOT EEXIST EFAULT EFBIG EHOSTUNREACH EIDRM EILSEQ
+		EINPROGRESS EINTR EINVAL EIO EISCONN EISDIR ELOOP EMFILE EMLINK EMSGSIZE EMULTIHOP ENAMETOOLONG ENETDOWN ENETRESET
+		ENETUNREACH ENFILE ENOBUFS ENODATA ENODEV ENOENT ENOEXEC ENOLCK ENOLINK ENOMEM ENOMSG ENOPROTOOPT ENOSPC ENOSR ENOSTR
+		ENOSYS ENOTCONN ENOTDIR ENOTEMPTY ENOTSOCK ENOTSUP ENOTTY ENXIO EOPNOTSUPP EOVERFLOW EPERM EPIPE EPROTO EPROTONOSUPPORT
+		EPROTOTYPE ERANGE EROFS ESPIPE ESRCH ESTALE ETIME ETIMEDOUT ETXTBSY EWOULDBLOCK EXDEV EXFULL EDEADLOCK EOWNERDEAD EHWPOISON`
+	for _, name := range strings.Fields(posix) {
+		if errno, known := errnoOf(name); !known || errno == 0 {
+			t.Errorf("%s is not known", name)
+		}
+	}
+	for name, want := range map[string]syscall.Errno{"EAGAIN": 11, "EWOULDBLOCK": 11, "EDEADLK": 35, "ENOTSUP": 95, "EOPNOTSUPP": 95, "EXFULL": 54, "EMULTIHOP": 72} {
+		if errno, _ := errnoOf(name); errno != want {
+			t.Errorf("%s is %d, want %d", name, errno, want)
+		}
+	}
+}
+
+func TestIsolatorsRefused(t *testing.T) {
+	tests := []struct {
+		name string
+		list []manifest.Isolator
+		want string
+	}{
+		{"C-CAP-02 both sets", listed(retainSet, `{"set": ["CAP_CHOWN"]}`, removeSet, `{"set": ["CAP_KILL"]}`), "must not be used together"},
+		{"C-CAP-02 both sets, other order", listed(removeSet, `{"set": ["CAP_KILL"]}`, retainSet, `{"set": ["CAP_CHOWN"]}`), "must not be used together"},
+		{"C-CAP-03 empty set", listed(retainSet, `{"set": []}`), `isolator os/linux/capabilities-retain-set: {"set":[]}: must be an object with a set`},
+		{"C-CAP-03 no set", listed(removeSet, `{}`), "set that is not empty"},
+		{"C-CAP-03 a list", listed(removeSet, `["CAP_CHOWN"]`), "set that is not empty"},
+		{"C-SEC-05 both sets", listed(seccompRetainSet, `{"set": ["read"]}`, seccompRemoveSet, `{"set": ["reboot"]}`), "must not be used together"},
+		{"C-SEC-05 both sets, masked", listed(seccompRetainSet, `{"set": ["@appc.io/all"]}`, seccompRemoveSet, `{"set": ["reboot"]}`), "must not be used together"},
+		{"C-SEC-05 twice", listed(seccompRetainSet, `{"set": ["read"]}`, seccompRetainSet, `{"set": ["write"]}`), "given twice"},
+		{"C-SEC-05 empty set", listed(seccompRetainSet, `{"set": []}`), "set that is not empty"},
+		{"C-SEC-04 lower case", listed(seccompRemoveSet, `{"errno": "eperm", "set": ["read"]}`), "errno"},
+		{"C-OOM-01 out of range", listed("os/linux/oom-score-adj", "1001"), "from -1000 to 1000"},
+		{"C-OOM-01 a string", listed("os/linux/oom-score-adj", `"1"`), "from -1000 to 1000"},
+		{"C-OOM-01 twice", listed("os/linux/oom-score-adj", `1`, "os/linux/oom-score-adj", `2`), "given twice"},
+		{"C-CPU-02 too few", listed("os/linux/cpu-shares", "1"), "from 2 to 262144"},
+		{"C-CPU-02 too many", listed("os/linux/cpu-shares", "262145"), "from 2 to 262144"},
+		{"C-NNP-01 a string", listed("os/linux/no-new-privileges", `"true"`), "true or false"},
+		{"privileged an object", listed("os/linux/privileged", `{}`), "true or false"},
+		{"C-CPU-01 default", listed("resource/cpu", `{"default": true, "limit": "1"}`), "default must be false"},
+		{"C-CPU-01 nothing", listed("resource/cpu", `{}`), "a request, a limit or both"},
+		{"C-CPU-01 zero", listed("resource/cpu", `{"limit": 0}`), "limit must be above 0"},
+		{"C-CPU-01 too much", listed("resource/cpu", `{"limit": "1e12"}`), "a million cores"},
+		{"C-RES-02 request above limit", listed("resource/memory", `{"request": "2", "limit": "1"}`), "request must not be above limit"},
+		{"C-RES-01 bad quantity", listed("resource/memory", `{"limit": "1 GB"}`), `isolator resource/memory: {"limit":"1 GB"}: limit must be a quantity`},
+		{"C-MEM-01 negative", listed("resource/memory", `{"limit": "-1"}`), "limit must be above 0"},
+		{"C-BLK-01 not default", listed("resource/block-iops", `{"limit": "1"}`), "default must be true"},
+		{"C-BLK-01 request", listed("resource/block-bandwidth", `{"default": true, "request": "1", "limit": "1"}`), "request must be absent"},
+		{"C-NBW-01 no limit", listed("resource/network-bandwidth", `{"default": true}`), "limit must be present"},
+		{"C-SEL-01 colon", listed("os/linux/selinux-context", `{"user": "a:b", "role": "r", "type": "t", "level": "l"}`), "colons"},
+		{"C-AAP-01 nothing", listed("os/linux/apparmor-profile", `{}`), "profile's name"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := isolateApp(defaultConfig(), able, podIsolators{}, test.list)
+			wantError(t, err, "isolator ", test.want)
+		})
+	}
+}
+
+// C-ISO-03.
+func TestStrictIsolators(t *testing.T) {
+	strict := defaultConfig()
+	strict.StrictIsolators = true
+	_, err := isolateApp(strict, able, podIsolators{}, listed("example.com/x", "1"))
+	wantError(t, err, "example.com/x would be ignored", "strictIsolators")
+	_, err = isolatePod(strict, able, listed("example.com/x", "1"))
+	wantError(t, err, "example.com/x would be ignored", "strictIsolators")
+	if _, err := isolateApp(strict, able, podIsolators{}, listed("os/linux/cpu-shares", "5")); err != nil {
+		t.Error(err)
+	}
+}
+
+// C-ISO-01.
+func TestPodBoundsApps(t *testing.T) {
+	pod, err := isolatePod(defaultConfig(), able, listed(
+		"resource/memory", `{"limit": "64Mi"}`,
+		"resource/cpu", `{"limit": "500m"}`,
+		"resource/block-bandwidth", `{"default": true, "limit": "1M"}`,
+		"resource/block-iops", `{"default": true, "limit": "100"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := container.Resources{MemoryLimit: 64 << 20, MemoryRequest: 64 << 20, CPUQuota: 50000, CPUPeriod: 100000, CPUShares: 512, BlockBandwidth: 1000000, BlockIOPS: 100}
+	if pod.Resources != want {
+		t.Errorf("got %+v, want %+v", pod.Resources, want)
+	}
+	app := settled(t, able, pod, listed(
+		"resource/memory", `{"limit": "256Mi"}`,
+		"resource/cpu", `{"limit": "1"}`,
+		"resource/block-bandwidth", `{"default": true, "limit": "2M"}`,
+		"resource/block-iops", `{"default": true, "limit": "200"}`))
+	checkFates(t, []fate{modified, modified, modified, modified}, app.Fates)
+	want.CPUShares = 1024
+	if app.Resources != want {
+		t.Errorf("got %+v, want %+v", app.Resources, want)
+	}
+	app = settled(t, able, pod, listed("resource/memory", `{"limit": "1Mi"}`, "resource/cpu", `{"limit": "5m"}`))
+	checkFates(t, []fate{enforced, enforced}, app.Fates)
+	if app := settled(t, able, pod, nil); app.Resources != (container.Resources{}) {
+		t.Errorf("an app without isolators got %+v", app.Resources)
+	}
+}
+
+func TestPodIsolators(t *testing.T) {
+	tests := []struct {
+		name  string
+		list  []manifest.Isolator
+		want  podIsolators
+		fates []fate
+	}{
+		{"none", nil, podIsolators{}, nil},
+		{"namespaces", listed("os/linux/namespaces", `{"net": "host"}`), podIsolators{Namespaces: namespaces{hostNet: true}}, []fate{enforced}},
+		{"an app's", listed("os/linux/cpu-shares", `3`), podIsolators{}, []fate{ignored}},
+		{"unknown", listed("x", `3`), podIsolators{}, []fate{ignored}},
+		{"C-SEL-01", listed("os/linux/selinux-context", `{"user": "u", "role": "r", "type": "t", "level": "l"}`), podIsolators{SELinuxLabel: "u:r:t:l"}, []fate{enforced}},
+		{"C-SYS-01", listed("os/unix/sysctl", `{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shmmax": "1"}`),
+			podIsolators{Sysctl: map[string]string{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shmmax": "1"}}, []fate{enforced}},
+		{"C-SYS-01 forbidden", listed("os/unix/sysctl", `{"kernel.panic": "1", "vm.swappiness": "1", "net/../kernel/panic": "1", "net..kernel.panic": "1", "net.": "1", "fs.mqueue.msg_max": "1"}`),
+			podIsolators{Sysctl: map[string]string{"fs.mqueue.msg_max": "1"}}, []fate{modified}},
+		{"C-SYS-01 all forbidden", listed("os/unix/sysctl", `{"kernel.panic": "1"}`), podIsolators{Sysctl: map[string]string{}}, []fate{ignored}},
+		{"C-SYS-01 of the host's network", listed("os/unix/sysctl", `{"net.core.somaxconn": "1"}`, "os/linux/namespaces", `{"net": "host"}`),
+			podIsolators{Sysctl: map[string]string{}, Namespaces: namespaces{hostNet: true}}, []fate{ignored, enforced}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := isolatePod(defaultConfig(), able, test.list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkFates(t, test.fates, got.Fates)
+			got.Fates = nil
+			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(namespaces{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestPodIsolatorsRefused(t *testing.T) {
+	tests := []struct {
+		name string
+		list []manifest.Isolator
+		want []string
+	}{
+		{"K-29 unknown namespace", listed("os/linux/namespaces", `{"cgroup": "host"}`), []string{"os/linux/namespaces", `"cgroup"`}},
+		{"namespaces twice", listed("os/linux/namespaces", `{}`, "os/linux/namespaces", `{}`), []string{"os/linux/namespaces", "given twice"}},
+		{"C-SYS-01 a number", listed("os/unix/sysctl", `{"kernel.shmmax": 1}`), []string{"os/unix/sysctl", "object of strings"}},
+		{"C-SYS-01 twice", listed("os/unix/sysctl", `{}`, "os/unix/sysctl", `{}`), []string{"given twice"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := isolatePod(defaultConfig(), able, test.list)
+			wantError(t, err, test.want...)
+		})
+	}
+}
+
+// C-SEL-01: an app's context goes before the pod's.
+func TestAppContextGoesBeforeThePods(t *testing.T) {
+	pod := podIsolators{SELinuxLabel: "pod", AppArmorProfile: "pod"}
+	if got := settled(t, able, pod, nil); got.SELinuxLabel != "pod" || got.AppArmorProfile != "pod" {
+		t.Errorf("got %+v", got)
+	}
+	got := settled(t, able, pod, listed("os/linux/selinux-context", `{"user": "u", "role": "r", "type": "t", "level": "l"}`, "os/linux/apparmor-profile", `"app"`))
+	if got.SELinuxLabel != "u:r:t:l" || got.AppArmorProfile != "app" {
+		t.Errorf("got %+v", got)
+	}
+}
