@@ -16,7 +16,8 @@ type ReadOptions struct {
 	// need not exist yet.
 	Follow bool
 	// Tail is the number of lines given from the end, those of both streams
-	// counted together, a line without a newline counted too; negative means all.
+	// counted together, a line without a newline counted too; 0 gives none of what is there,
+	// negative all.
 	Tail int
 	// Since leaves out lines that began before it; the zero time leaves out none.
 	Since time.Time
