@@ -1,19 +1,18 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// isolate makes the supervisor's own view: mounts that vanish with it, and a
-// /proc of the pod's PID namespace. What the daemon mounts later still comes in,
-// nothing goes out.
+// isolate makes the supervisor's own view, in mounts that vanish with it: a
+// /proc of the pod's PID namespace, and folders that nobody else sees.
 func isolate(ns namespaces, hostname string) error {
-	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("make mounts slaves of the stager's: %w", err)
-	}
 	if !ns.hostPID {
 		if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 			return fmt.Errorf("mount /proc of the pod: %w", err)
@@ -41,4 +40,73 @@ func privateFolders() error {
 		return fmt.Errorf("mount tmpfs on %s: %w", privateDir, err)
 	}
 	return nil
+}
+
+// prepareScratch empties the folder for upper and work directories and gives
+// it. Where the stager's root cannot hold an upper directory, because it is an
+// overlay itself, a tmpfs of the supervisor's takes its place; the driver's
+// probe has the last word.
+func prepareScratch() (string, error) {
+	if err := os.RemoveAll(scratchDir); err != nil {
+		return "", fmt.Errorf("empty scratch folder: %w", err)
+	}
+	if err := os.MkdirAll(scratchDir, 0o711); err != nil {
+		return "", fmt.Errorf("make scratch folder: %w", err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(scratchDir, &fs); err != nil {
+		return "", fmt.Errorf("look at scratch folder: %w", err)
+	}
+	if fs.Type == unix.OVERLAYFS_SUPER_MAGIC {
+		if err := unix.Mount("tmpfs", scratchDir, "tmpfs", 0, "mode=711"); err != nil {
+			return "", fmt.Errorf("mount tmpfs for scratch folder: %w", err)
+		}
+	}
+	return scratchDir, nil
+}
+
+// makeEmptyVolumes makes the folders of empty volumes that are not there yet,
+// with mode and owner as asked for whatever the umask.
+func makeEmptyVolumes(volumes []emptyVolume) error {
+	for _, v := range volumes {
+		if err := os.MkdirAll(filepath.Dir(v.Path), 0o711); err != nil {
+			return fmt.Errorf("make empty volume: %w", err)
+		}
+		err := os.Mkdir(v.Path, 0o700)
+		if errors.Is(err, os.ErrExist) {
+			continue
+		}
+		if err == nil {
+			err = errors.Join(os.Chown(v.Path, v.UID, v.GID), unix.Chmod(v.Path, v.Mode))
+		}
+		if err != nil {
+			return fmt.Errorf("make empty volume: %w", err)
+		}
+	}
+	return nil
+}
+
+// writeSysctls sets kernel parameters of the pod's namespaces, by dotted name.
+func writeSysctls(settings map[string]string) error {
+	for _, name := range sortedKeys(settings) {
+		path := "/proc/sys/" + strings.ReplaceAll(name, ".", "/")
+		if err := os.WriteFile(path, []byte(settings[name]), 0); err != nil {
+			return fmt.Errorf("set sysctl %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// cleanUp removes what would outlast the supervisor: the pod's cgroup. The
+// mounts go with its namespace, the files with the stager's root. It is called
+// with no process of the pod left.
+func (b *boot) cleanUp() error {
+	err := b.logs.close()
+	if b.cgroup != nil {
+		err = errors.Join(err, b.cgroup.Remove())
+	}
+	if b.runtime != nil {
+		err = errors.Join(err, b.runtime.Close())
+	}
+	return err
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/callins"
+	"kurma.io/stager/container"
 	"kurma.io/stager/manifest"
 )
 
@@ -31,13 +32,14 @@ func stage(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stager: %w", err)
 	}
-	shared, err := podNamespaces(m)
+	namespaces, err := podNamespaces(m)
 	if err != nil {
 		return fmt.Errorf("stager: %w", err)
 	}
-	// The parent-death signal follows the thread that forked, not the process (prctl(2)).
-	runtime.LockOSThread()
-	supervisor, err := startSupervisor(&in, shared)
+	if err := container.EnterLeaf(); err != nil {
+		return fmt.Errorf("stager: %w", err)
+	}
+	supervisor, err := startSupervisor(&in, namespaces)
 	if err != nil {
 		return fmt.Errorf("stager: start supervisor: %w", err)
 	}
@@ -68,8 +70,11 @@ type inheritance struct {
 // startSupervisor runs this program again as the pod's PID 1, or in the host's
 // PID namespace as a child subreaper.
 func startSupervisor(in *inherited, namespaces namespaces) (*exec.Cmd, error) {
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args[0] = os.Args[0]
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self)
 	pass := func(f *os.File) int {
 		if f == nil {
 			return 0
@@ -96,7 +101,22 @@ func startSupervisor(in *inherited, namespaces namespaces) (*exec.Cmd, error) {
 	cmd.Env = []string{inheritanceVariable + "=" + string(text)}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces.cloneFlags(), Pdeathsig: unix.SIGKILL}
-	return cmd, cmd.Start()
+	if namespaces.hostPID {
+		cmd.SysProcAttr.Pdeathsig = 0 // the lifeline lets it take its apps along
+	}
+	started := make(chan error)
+	go func() {
+		// This thread is never given back: it is in another mount namespace,
+		// and the parent-death signal follows it, not the process (prctl(2)).
+		runtime.LockOSThread()
+		err := enterMountNamespace()
+		if err == nil {
+			err = cmd.Start()
+		}
+		started <- err
+		select {}
+	}()
+	return cmd, <-started
 }
 
 // wait passes signals on until the supervisor has ended, and ends as it did.

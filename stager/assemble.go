@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"kurma.io/stager/container"
+	"kurma.io/stager/crilog"
+	"kurma.io/stager/supervisor"
+	"kurma.io/stager/unionfs"
+)
+
+// mountRoots makes every app's root file system, side by side.
+func (b *boot) mountRoots(ctx context.Context) error {
+	scratch, err := prepareScratch()
+	if err != nil {
+		return err
+	}
+	driver, err := b.selectDriver(scratch)
+	if err != nil {
+		return err
+	}
+	resolver, err := os.ReadFile(resolvConf)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("read resolver configuration: %w", err)
+	}
+	hostname := hostnameOf(b.manifest.Name)
+	b.roots = make([]string, len(b.plans))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelMounts)
+	for i, plan := range b.plans {
+		b.roots[i] = filepath.Join(privateDir, "roots", plan.Name)
+		group.Go(func() error {
+			if err := b.mountRoot(ctx, driver, plan, scratch, b.roots[i]); err != nil {
+				return fmt.Errorf("mount root of app %q: %w", plan.Name, err)
+			}
+			if err := etcFiles(b.roots[i], resolver, hostname); err != nil {
+				b.log.Warn("the app does without files in /etc", "app", plan.Name, "error", err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// parallelMounts bounds the roots that are made at once: copying is bound by
+// the disk, mounting by nothing.
+const parallelMounts = 4
+
+func (b *boot) selectDriver(scratch string) (unionfs.Driver, error) {
+	var layers []string
+	for _, plan := range b.plans {
+		for _, id := range plan.Layers {
+			layers = append(layers, filepath.Join(layersDir, id))
+		}
+	}
+	choice, err := unionfs.Select(b.config.GraphStorage, scratch, layers)
+	if err != nil {
+		return nil, err
+	}
+	for _, reason := range choice.Rejected {
+		b.log.Warn("file system not used", "reason", reason)
+	}
+	b.log.Info("root file systems", "driver", choice.Driver.Name())
+	return choice.Driver, nil
+}
+
+func (b *boot) mountRoot(ctx context.Context, driver unionfs.Driver, plan appPlan, scratch, target string) error {
+	upper := filepath.Join(scratch, plan.Name)
+	for _, dir := range []string{upper, target} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	layers, err := b.layersOf(plan)
+	if err != nil {
+		return err
+	}
+	return driver.Mount(ctx, unionfs.Root{App: plan.Name, Layers: layers, Scratch: upper, Target: target})
+}
+
+// layersOf names the app's layers, with what their images' path whitelists
+// leave of them.
+func (b *boot) layersOf(plan appPlan) ([]unionfs.Layer, error) {
+	filters, err := b.filtersOf(plan)
+	if err != nil {
+		return nil, err
+	}
+	layers := make([]unionfs.Layer, len(plan.Layers))
+	for i, id := range plan.Layers {
+		layers[i] = unionfs.Layer{Dir: filepath.Join(layersDir, id), Filter: filters[i]}
+	}
+	return layers, nil
+}
+
+// filtersOf takes the tree of dependencies from the images' own manifests.
+func (b *boot) filtersOf(plan appPlan) ([]*unionfs.Filter, error) {
+	images := make([]unionfs.Image, len(plan.Layers))
+	for i, id := range plan.Layers {
+		m := b.manifest.Images[id]
+		if m == nil {
+			continue
+		}
+		images[i].Whitelist = m.PathWhitelist
+		for j := range i {
+			if above := b.manifest.Images[plan.Layers[j]]; above != nil && dependsOn(above, id, m) {
+				images[i].Dependents = append(images[i].Dependents, j)
+			}
+		}
+	}
+	return unionfs.Filters(images)
+}
+
+// assembleApp says how the app's containers are made.
+func (b *boot) assembleApp(plan appPlan, root string, filters filterCache) (supervisor.App, error) {
+	filter, err := filters.of(plan)
+	if err != nil {
+		return supervisor.App{}, err
+	}
+	writer, err := crilog.Open(filepath.Join(logDir, plan.Name), crilog.Options{
+		MaxSize: b.config.Log.MaxSize, MaxFiles: b.config.Log.MaxFiles, Logger: b.log.With("app", plan.Name),
+	})
+	if err != nil {
+		return supervisor.App{}, fmt.Errorf("open log: %w", err)
+	}
+	b.logs = append(b.logs, writer)
+	stdio := b.inherited.stdio[plan.Name]
+	app := supervisor.App{
+		Name: plan.Name, Terminal: plan.Terminal, OpenStdin: plan.Stdin,
+		Stdin: stdio[0], OutFile: stdio[1], ErrFile: stdio[2],
+		Stdout: logStream{writer, crilog.Stdout}, Stderr: logStream{writer, crilog.Stderr},
+	}
+	spec := plan.Spec
+	spec.Root, spec.Cgroup, spec.Process.Seccomp = root, appsCgroup+"/"+plan.Name, filter
+	app.Main = b.maker(spec)
+	app.PreStart = b.handlerMaker(spec, "pre-start", plan.PreStart)
+	app.PostStop = b.handlerMaker(spec, "post-stop", plan.PostStop)
+	return app, nil
+}
+
+func (b *boot) maker(spec container.Spec) func() (supervisor.Container, error) {
+	return func() (supervisor.Container, error) { return b.runtime.Container(spec), nil }
+}
+
+// handlerMaker makes an event handler's containers: as the app's, but with a
+// name and a cgroup of its own; nil where the app has no such handler.
+func (b *boot) handlerMaker(spec container.Spec, event string, args []string) func() (supervisor.Container, error) {
+	if args == nil {
+		return nil
+	}
+	// App names have no ".", so no app is called that.
+	spec.Name += "." + event
+	spec.Cgroup += "." + event
+	spec.Process = handlerOf(spec.Process, args)
+	return b.maker(spec)
+}
+
+// filterCache keeps compiled filters by what they were made of.
+type filterCache map[string]*container.Filter
+
+func (c filterCache) of(plan appPlan) (*container.Filter, error) {
+	capabilities := plan.Spec.Process.Capabilities
+	key := fmt.Sprint(plan.Seccomp, strings.Join(capabilities, " "))
+	if f, ok := c[key]; ok {
+		return f, nil
+	}
+	var f *container.Filter
+	var err error
+	switch plan.Seccomp.Kind {
+	case seccompDefault:
+		f, err = container.DefaultFilter(capabilities)
+	case seccompSet:
+		f, err = plan.Seccomp.Set.Compile()
+	case seccompOff:
+	}
+	c[key] = f
+	return f, err
+}
+
+// logStream is one stream of an app's log as an io.Writer.
+type logStream struct {
+	log    *crilog.Writer
+	stream crilog.Stream
+}
+
+// Write implements io.Writer. It has no error: nothing stops the app.
+func (l logStream) Write(chunk []byte) (int, error) {
+	l.log.Append(l.stream, chunk)
+	return len(chunk), nil
+}
+
+// appLogs are the logs of all apps.
+type appLogs []*crilog.Writer
+
+func (l appLogs) close() error {
+	var errs []error
+	for _, w := range l {
+		errs = append(errs, w.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/appc/spec/schema/types"
+
+	"kurma.io/stager/callins"
+	"kurma.io/stager/container"
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/supervisor"
+)
+
+// boot is a pod on its way from its manifest to its running apps. A field is
+// filled by the phase that is named with it and only read afterwards.
+type boot struct {
+	log       *slog.Logger
+	inherited inherited
+
+	manifest *manifest.Manifest // decide
+	config   config             // decide
+	pod      podIsolators       // decide
+	plans    []appPlan          // decide, in the pod's order
+
+	cgroup  *container.PodCgroup // prepare
+	runtime *container.Runtime   // prepare
+	roots   []string             // assemble, by app
+	apps    []supervisor.App     // assemble
+	logs    appLogs              // assemble
+}
+
+// phases are the way of a pod, in order. Whoever forks the stager begins here.
+func (b *boot) phases() []func(context.Context) error {
+	return []func(context.Context) error{b.decide, b.isolate, b.prepare, b.assemble}
+}
+
+// supervise is the pod's PID 1. It returns when the pod is over.
+func supervise(ctx context.Context) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	in, lifeline, err := takeInheritance()
+	if err != nil {
+		return fmt.Errorf("stager: %w", err)
+	}
+	ctx, release := supervisor.CatchSignals(ctx)
+	defer release()
+	b := &boot{log: log, inherited: in}
+	go b.dieWith(lifeline)
+	code, err := b.run(ctx)
+	if err != nil {
+		return fmt.Errorf("stager: %w", err)
+	}
+	if code != 0 {
+		return &callins.ExitError{Code: code}
+	}
+	return nil
+}
+
+// run takes the pod through its life and leaves nothing behind.
+func (b *boot) run(ctx context.Context) (code int, err error) {
+	defer func() { err = errors.Join(err, b.cleanUp()) }()
+	for _, phase := range b.phases() {
+		if ctx.Err() != nil {
+			return 0, nil
+		}
+		if err := phase(ctx); err != nil {
+			if ctx.Err() != nil {
+				return 0, nil
+			}
+			return 1, err
+		}
+	}
+	return b.serve(ctx)
+}
+
+// decide reads the manifest and settles all that can be settled without
+// touching anything.
+func (b *boot) decide(context.Context) error {
+	var err error
+	if b.manifest, err = readManifest(manifestPath); err != nil {
+		return err
+	}
+	var unknown []string
+	if b.config, unknown, err = parseConfig(b.manifest.StagerConfig); err != nil {
+		return err
+	}
+	for _, key := range unknown {
+		b.log.Warn("nobody reads this key", "key", "stagerConfig."+key)
+	}
+	here := thisMachine()
+	if b.pod, err = isolatePod(b.config, here, b.manifest.Pod.Isolators); err != nil {
+		return fmt.Errorf("pod: %w", err)
+	}
+	b.logFates("", b.pod.Fates)
+	for _, app := range b.manifest.Apps() {
+		plan, err := planApp(app, b.config, here, b.pod, []types.Volume(b.manifest.Pod.Volumes), "")
+		if err != nil {
+			return err
+		}
+		b.plans = append(b.plans, plan)
+		b.logFates(app.Name, plan.Fates)
+		for _, warning := range plan.Warnings {
+			b.log.Warn(warning, "app", app.Name)
+		}
+	}
+	return nil
+}
+
+func (b *boot) logFates(app string, fates []isolatorFate) {
+	for _, f := range fates {
+		level := slog.LevelInfo
+		if f.Fate != enforced {
+			level = slog.LevelWarn
+		}
+		b.log.Log(context.Background(), level, "isolator", "app", app, "name", f.Name, "fate", f.Fate, "why", f.Why)
+	}
+}
+
+// isolate makes the supervisor's mounts, and the pod's hostname and kernel
+// settings.
+func (b *boot) isolate(context.Context) error {
+	if err := isolate(b.pod.Namespaces, hostnameOf(b.manifest.Name)); err != nil {
+		return err
+	}
+	return writeSysctls(b.pod.Sysctl)
+}
+
+// prepare makes what the apps share: the container runtime, the pod's cgroup,
+// empty volumes.
+func (b *boot) prepare(context.Context) error {
+	var err error
+	if b.runtime, err = container.NewRuntime(privateDir, b.log); err != nil {
+		return err
+	}
+	if b.cgroup, err = container.NewPodCgroup(appsCgroup, b.pod.Resources); err != nil {
+		return err
+	}
+	for i := range b.plans {
+		plan := &b.plans[i]
+		if plan.Spec.Devices, err = checkSources(plan.Sources, os.Lstat); err != nil {
+			return fmt.Errorf("app %q: %w", plan.Name, err)
+		}
+		if err := makeEmptyVolumes(plan.Volumes); err != nil {
+			return fmt.Errorf("app %q: %w", plan.Name, err)
+		}
+	}
+	return nil
+}
+
+// assemble mounts the apps' roots and says how their containers are made.
+func (b *boot) assemble(ctx context.Context) error {
+	if err := b.mountRoots(ctx); err != nil {
+		return err
+	}
+	filters := filterCache{}
+	for i, plan := range b.plans {
+		app, err := b.assembleApp(plan, b.roots[i], filters)
+		if err != nil {
+			return fmt.Errorf("app %q: %w", plan.Name, err)
+		}
+		b.apps = append(b.apps, app)
+	}
+	return nil
+}
+
+// serve runs the apps and answers call-ins until the pod is over.
+func (b *boot) serve(ctx context.Context) (int, error) {
+	reaper, err := supervisor.NewReaper()
+	if err != nil {
+		return 1, err
+	}
+	defer reaper.Close()
+	pod := supervisor.NewPod(supervisor.Config{
+		Apps: b.apps, Reaper: reaper, Log: b.log,
+		Restart: b.config.Restart, Exit: b.config.ExitPolicy, Grace: b.config.GracePeriod,
+	})
+	listener, err := callins.Listen(callins.ControlSocket)
+	if err != nil {
+		return 1, err
+	}
+	server := &callins.Server{Pod: pod, Env: b.callInEnv, Isolators: b.isolatorsOf, Log: b.log}
+	serving, stopServing := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(serving, listener) }()
+	code, err := pod.Run(ctx, b.ready)
+	stopServing()
+	return code, errors.Join(err, <-served)
+}
+
+// ready tells the daemon that the pod is up: it sees end of file.
+func (b *boot) ready() error {
+	b.log.Info("pod is running", "apps", len(b.apps))
+	if b.inherited.ready == nil {
+		return nil
+	}
+	return b.inherited.ready.Close()
+}
+
+// callInEnv is what a command of run has in its environment by default.
+func (b *boot) callInEnv(app string) []string {
+	env := []string{"PATH=" + defaultPath, "AC_APP_NAME=" + app, "container=" + executorName}
+	return env
+}
+
+// isolatorsOf is what became of an app's isolators and the pod's.
+func (b *boot) isolatorsOf(app string) (any, bool) {
+	for _, plan := range b.plans {
+		if plan.Name == app {
+			return map[string][]isolatorFate{"pod": nonNil(b.pod.Fates), "app": nonNil(plan.Fates)}, true
+		}
+	}
+	return nil, false
+}
+
+func nonNil(fates []isolatorFate) []isolatorFate {
+	if fates == nil {
+		return []isolatorFate{}
+	}
+	return fates
+}
