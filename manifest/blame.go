@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strings"
 )
 
@@ -123,14 +124,10 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-func plain(key string) bool {
-	for _, c := range key {
-		if !(c == '-' || c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z') {
-			return false
-		}
-	}
-	return key != "" && len(key) <= maxShown
-}
+// plain says whether a path can show the key without quotes.
+func plain(key string) bool { return plainKey.MatchString(key) && len(key) <= maxShown }
+
+var plainKey = regexp.MustCompile(`^[0-9A-Za-z_-]+$`)
 
 func imagePath(id string) string { return join("images", id) }
 

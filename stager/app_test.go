@@ -68,7 +68,7 @@ func TestPlanApp(t *testing.T) {
 		Process: container.Process{
 			Args: []string{"db", "", "$PATH", "a "}, Dir: "/d", User: "postgres", Group: "/f", SupplementaryGID: []int{20, 21},
 			Env:          []string{"AC_APP_NAME=db", "container=kurma-stager", "PATH=" + defaultPath, "TERM=xterm"},
-			Capabilities: without(defaultCapabilities, "CAP_CHOWN"), NoNewPrivileges: true,
+			Capabilities: without(defaultCapabilities(), "CAP_CHOWN"), NoNewPrivileges: true,
 		},
 		Mounts:      []container.Mount{bound("/volumes/v", "/d"), bound(emptyVolumesDir+"/app/db/other-0", "/o")},
 		OOMScoreAdj: 7, SELinuxLabel: "l",

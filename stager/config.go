@@ -43,23 +43,26 @@ type setting struct {
 	set func(*config, json.RawMessage) error // with an error that says what the value must be
 }
 
-var settings = []setting{
-	{"graphStorage", func(c *config, v json.RawMessage) error {
-		return oneOf(v, &c.GraphStorage, "", "overlay", "aufs", "copy")
-	}},
-	{"requiredNamespaces", func(c *config, v json.RawMessage) error { return namespaceList(v, &c.RequiredNamespaces) }},
-	{"defaultNamespaces", func(c *config, v json.RawMessage) error { return namespaceList(v, &c.DefaultNamespaces) }},
-	{"gracePeriod", func(c *config, v json.RawMessage) error { return duration(v, &c.GracePeriod) }},
-	{"exitPolicy", func(c *config, v json.RawMessage) error {
-		return oneOf(v, &c.ExitPolicy, supervisor.ExitNever, supervisor.ExitAll, supervisor.ExitFailure)
-	}},
-	{"restart", func(c *config, v json.RawMessage) error {
-		return oneOf(v, &c.Restart, supervisor.RestartNever, supervisor.RestartOnFailure, supervisor.RestartAlways)
-	}},
-	{"strictIsolators", func(c *config, v json.RawMessage) error { return boolean(v, &c.StrictIsolators) }},
-	{"log.driver", func(c *config, v json.RawMessage) error { return oneOf(v, &c.Log.Driver, logToFiles, logToJournal) }},
-	{"log.maxSize", func(c *config, v json.RawMessage) error { return size(v, &c.Log.MaxSize) }},
-	{"log.maxFiles", func(c *config, v json.RawMessage) error { return count(v, &c.Log.MaxFiles) }},
+// settings is the table of keys. To add a key, add a row here and in CONFIG.md.
+func settings() []setting {
+	return []setting{
+		{"graphStorage", func(c *config, v json.RawMessage) error {
+			return oneOf(v, &c.GraphStorage, "", "overlay", "aufs", "copy")
+		}},
+		{"requiredNamespaces", func(c *config, v json.RawMessage) error { return namespaceList(v, &c.RequiredNamespaces) }},
+		{"defaultNamespaces", func(c *config, v json.RawMessage) error { return namespaceList(v, &c.DefaultNamespaces) }},
+		{"gracePeriod", func(c *config, v json.RawMessage) error { return duration(v, &c.GracePeriod) }},
+		{"exitPolicy", func(c *config, v json.RawMessage) error {
+			return oneOf(v, &c.ExitPolicy, supervisor.ExitNever, supervisor.ExitAll, supervisor.ExitFailure)
+		}},
+		{"restart", func(c *config, v json.RawMessage) error {
+			return oneOf(v, &c.Restart, supervisor.RestartNever, supervisor.RestartOnFailure, supervisor.RestartAlways)
+		}},
+		{"strictIsolators", func(c *config, v json.RawMessage) error { return boolean(v, &c.StrictIsolators) }},
+		{"log.driver", func(c *config, v json.RawMessage) error { return oneOf(v, &c.Log.Driver, logToFiles, logToJournal) }},
+		{"log.maxSize", func(c *config, v json.RawMessage) error { return size(v, &c.Log.MaxSize) }},
+		{"log.maxFiles", func(c *config, v json.RawMessage) error { return count(v, &c.Log.MaxFiles) }},
+	}
 }
 
 func defaultConfig() config {
@@ -80,7 +83,7 @@ func parseConfig(raw json.RawMessage) (c config, unknown []string, err error) {
 	if err := flatten("", raw, values); err != nil {
 		return c, nil, err
 	}
-	for _, s := range settings {
+	for _, s := range settings() {
 		v, ok := take(values, s.key)
 		if !ok {
 			continue
@@ -146,12 +149,12 @@ func namespaceList(raw json.RawMessage, to *[]string) error {
 	var v []string
 	err := json.Unmarshal(raw, &v)
 	for _, name := range v {
-		if !slices.Contains(namespaceNames, name) {
+		if !slices.Contains(namespaceNames(), name) {
 			err = errors.New("unknown namespace")
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("must be a list of %s", strings.Join(namespaceNames, ", "))
+		return fmt.Errorf("must be a list of %s", strings.Join(namespaceNames(), ", "))
 	}
 	*to = v
 	return nil

@@ -30,15 +30,21 @@ func TestConfig(t *testing.T) {
 		{"graph storage", `{"graphStorage": "aufs"}`, with(func(c *config) { c.GraphStorage = "aufs" }), nil},
 		{"graph storage empty", `{"graphStorage": ""}`, defaultConfig(), nil},
 		{"other case", `{"GraphStorage": "copy", "LOG": {"maxfiles": 2}}`, with(func(c *config) { c.GraphStorage, c.Log.MaxFiles = "copy", 2 }), nil},
-		{"Kurma's own defaults", `{"requiredNamespaces": ["ipc", "pid", "uts"], "defaultNamespaces": ["ipc", "net", "pid", "uts"], "graphStorage": "overlay"}`,
-			with(func(c *config) { c.RequiredNamespaces, c.GraphStorage = []string{"ipc", "pid", "uts"}, "overlay" }), nil},
+		{
+			"Kurma's own defaults", `{"requiredNamespaces": ["ipc", "pid", "uts"], "defaultNamespaces": ["ipc", "net", "pid", "uts"], "graphStorage": "overlay"}`,
+			with(func(c *config) { c.RequiredNamespaces, c.GraphStorage = []string{"ipc", "pid", "uts"}, "overlay" }), nil,
+		},
 		{"durations", `{"gracePeriod": "1m30s"}`, with(func(c *config) { c.GracePeriod = 90 * time.Second }), nil},
 		{"no grace", `{"gracePeriod": "0s"}`, with(func(c *config) { c.GracePeriod = 0 }), nil},
-		{"policies", `{"exitPolicy": "failure", "restart": "on-failure"}`,
-			with(func(c *config) { c.ExitPolicy, c.Restart = supervisor.ExitFailure, supervisor.RestartOnFailure }), nil},
+		{
+			"policies", `{"exitPolicy": "failure", "restart": "on-failure"}`,
+			with(func(c *config) { c.ExitPolicy, c.Restart = supervisor.ExitFailure, supervisor.RestartOnFailure }), nil,
+		},
 		{"strict isolators", `{"strictIsolators": true}`, with(func(c *config) { c.StrictIsolators = true }), nil},
-		{"log", `{"log": {"driver": "journald", "maxSize": "1Mi", "maxFiles": 2}}`,
-			with(func(c *config) { c.Log = logConfig{"journald", 1 << 20, 2} }), nil},
+		{
+			"log", `{"log": {"driver": "journald", "maxSize": "1Mi", "maxFiles": 2}}`,
+			with(func(c *config) { c.Log = logConfig{"journald", 1 << 20, 2} }), nil,
+		},
 		{"log size a number", `{"log": {"maxSize": 4096}}`, with(func(c *config) { c.Log.MaxSize = 4096 }), nil},
 		{"unknown keys", `{"b": 1, "a": {"c": 2}, "log": {"z": 0}}`, defaultConfig(), []string{"a", "b", "log.z"}},
 	}
@@ -105,13 +111,13 @@ func TestConfigIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range settings {
+	for _, s := range settings() {
 		if n := strings.Count(string(text), "\n| `"+s.key+"` |"); n != 1 {
 			t.Errorf("CONFIG.md has %d rows for %s", n, s.key)
 		}
 	}
-	if rows := strings.Count(string(text), "\n| `"); rows != len(settings) {
-		t.Errorf("CONFIG.md has %d rows for %d settings", rows, len(settings))
+	if rows := strings.Count(string(text), "\n| `"); rows != len(settings()) {
+		t.Errorf("CONFIG.md has %d rows for %d settings", rows, len(settings()))
 	}
 }
 

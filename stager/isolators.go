@@ -119,26 +119,28 @@ func ignore(format string, args ...any) (verdict, error) {
 }
 
 // isolators is the table. To add an isolator, add a row.
-var isolators = []isolator{
-	{name: "os/linux/capabilities-retain-set", app: true, repeat: addUp, apply: (*isolation).retainCapabilities},
-	{name: "os/linux/capabilities-remove-set", app: true, repeat: addUp, apply: (*isolation).removeCapabilities},
-	{name: "os/linux/no-new-privileges", app: true, repeat: addUp, apply: (*isolation).noNewPrivileges},
-	{name: "os/linux/seccomp-retain-set", app: true, apply: (*isolation).seccompRetain},
-	{name: "os/linux/seccomp-remove-set", app: true, apply: (*isolation).seccompRemove},
-	{name: "os/linux/oom-score-adj", app: true, apply: (*isolation).oomScoreAdj},
-	{name: "os/linux/cpu-shares", app: true, apply: (*isolation).cpuShares},
-	{name: "os/linux/apparmor-profile", app: true, pod: true, apply: (*isolation).appArmor},
-	{name: "os/linux/selinux-context", app: true, pod: true, apply: (*isolation).seLinux},
-	{name: "os/linux/privileged", app: true, apply: (*isolation).privileged},
-	{name: "os/linux/namespaces", pod: true, apply: (*isolation).namespaces},
-	{name: "os/unix/sysctl", pod: true, apply: (*isolation).sysctl},
-	{name: "resource/cpu", app: true, pod: true, repeat: lastWins, apply: (*isolation).cpu},
-	{name: "resource/memory", app: true, pod: true, repeat: lastWins, apply: (*isolation).memory},
-	{name: "resource/block-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*isolation).blockBandwidth},
-	{name: "resource/block-iops", app: true, pod: true, repeat: lastWins, apply: (*isolation).blockIOPS},
-	{name: "resource/network-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*isolation).networkBandwidth},
-	{name: "host/privileged", app: true, pod: true, apply: (*isolation).daemons},
-	{name: "host/api-access", app: true, pod: true, apply: (*isolation).daemons},
+func isolators() []isolator {
+	return []isolator{
+		{name: "os/linux/capabilities-retain-set", app: true, repeat: addUp, apply: (*isolation).retainCapabilities},
+		{name: "os/linux/capabilities-remove-set", app: true, repeat: addUp, apply: (*isolation).removeCapabilities},
+		{name: "os/linux/no-new-privileges", app: true, repeat: addUp, apply: (*isolation).noNewPrivileges},
+		{name: "os/linux/seccomp-retain-set", app: true, apply: (*isolation).seccompRetain},
+		{name: "os/linux/seccomp-remove-set", app: true, apply: (*isolation).seccompRemove},
+		{name: "os/linux/oom-score-adj", app: true, apply: (*isolation).oomScoreAdj},
+		{name: "os/linux/cpu-shares", app: true, apply: (*isolation).cpuShares},
+		{name: "os/linux/apparmor-profile", app: true, pod: true, apply: (*isolation).appArmor},
+		{name: "os/linux/selinux-context", app: true, pod: true, apply: (*isolation).seLinux},
+		{name: "os/linux/privileged", app: true, apply: (*isolation).privileged},
+		{name: "os/linux/namespaces", pod: true, apply: (*isolation).namespaces},
+		{name: "os/unix/sysctl", pod: true, apply: (*isolation).sysctl},
+		{name: "resource/cpu", app: true, pod: true, repeat: lastWins, apply: (*isolation).cpu},
+		{name: "resource/memory", app: true, pod: true, repeat: lastWins, apply: (*isolation).memory},
+		{name: "resource/block-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*isolation).blockBandwidth},
+		{name: "resource/block-iops", app: true, pod: true, repeat: lastWins, apply: (*isolation).blockIOPS},
+		{name: "resource/network-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*isolation).networkBandwidth},
+		{name: "host/privileged", app: true, pod: true, apply: (*isolation).daemons},
+		{name: "host/api-access", app: true, pod: true, apply: (*isolation).daemons},
+	}
 }
 
 // isolatePod settles the pod's isolators. An error names the isolator and its
@@ -196,11 +198,12 @@ func (i *isolation) applyAll(list []manifest.Isolator) ([]isolatorFate, error) {
 }
 
 func (i *isolation) applyOne(written manifest.Isolator, before, after []manifest.Isolator) (verdict, error) {
-	n := slices.IndexFunc(isolators, func(row isolator) bool { return row.name == written.Name })
+	table := isolators()
+	n := slices.IndexFunc(table, func(row isolator) bool { return row.name == written.Name })
 	if n < 0 {
 		return ignore("this stager does not know it")
 	}
-	row := isolators[n]
+	row := table[n]
 	switch {
 	case i.forPod && !row.pod:
 		return ignore("it applies to apps, not to the pod")

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -12,9 +13,11 @@ import (
 // Isolators), but for seccomp.
 
 // defaultCapabilities are appc's (capabilities-remove-set).
-var defaultCapabilities = []string{
-	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
-	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+func defaultCapabilities() []string {
+	return []string{
+		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
+		"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+	}
 }
 
 var errSet = errors.New(`must be an object with a set that is not empty, such as {"set": ["CAP_CHOWN"]}`)
@@ -59,7 +62,7 @@ func (i *isolation) removeCapabilities(value json.RawMessage) (verdict, error) {
 	// a name that looks like none is more likely misspelt.
 	var odd []string
 	for _, name := range set {
-		if !slices.Contains(defaultCapabilities, name) && !slices.Contains(i.machine.Capabilities, name) {
+		if !slices.Contains(defaultCapabilities(), name) && !slices.Contains(i.machine.Capabilities, name) {
 			odd = append(odd, name)
 		}
 	}
@@ -98,7 +101,7 @@ func (i *isolation) settleCapabilities() {
 	case i.app.Privileged:
 		set = slices.Clone(i.machine.Capabilities)
 	default:
-		set, _ = split(defaultCapabilities, i.machine.Capabilities)
+		set, _ = split(defaultCapabilities(), i.machine.Capabilities)
 	}
 	_, set = split(set, i.remove)
 	slices.Sort(set)
@@ -209,20 +212,13 @@ func (i *isolation) sysctl(value json.RawMessage) (verdict, error) {
 // ownsSysctl says whether the parameter belongs to a namespace that the pod
 // has of its own. A key that could name another file than it says is refused.
 func (n namespaces) ownsSysctl(key string) bool {
-	for _, c := range key {
-		if !(c == '.' || c == '-' || c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z') {
-			return false
-		}
-	}
-	for _, part := range strings.Split(key, ".") {
-		if part == "" {
-			return false
-		}
+	if !sysctlKey.MatchString(key) {
+		return false
 	}
 	switch {
 	case strings.HasPrefix(key, "net."):
 		return !n.hostNet
-	case slices.Contains(ipcSysctls, key) || strings.HasPrefix(key, "fs.mqueue."):
+	case slices.Contains(ipcSysctls(), key) || strings.HasPrefix(key, "fs.mqueue."):
 		return !n.hostIPC
 	case key == "kernel.hostname" || key == "kernel.domainname":
 		return !n.hostUTS
@@ -230,8 +226,12 @@ func (n namespaces) ownsSysctl(key string) bool {
 	return false
 }
 
+var sysctlKey = regexp.MustCompile(`^[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*$`)
+
 // ipcSysctls are those of an IPC namespace (ipc_namespaces(7)).
-var ipcSysctls = []string{
-	"kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.sem",
-	"kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
+func ipcSysctls() []string {
+	return []string{
+		"kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.sem",
+		"kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
+	}
 }

@@ -15,7 +15,7 @@ import (
 // able is a machine that has everything.
 var able = machine{
 	AppArmor: true, SELinux: true, MinOOMScoreAdj: -1000,
-	Capabilities: append([]string{"CAP_NET_ADMIN", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"}, defaultCapabilities...),
+	Capabilities: append([]string{"CAP_NET_ADMIN", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"}, defaultCapabilities()...),
 }
 
 // listed reads isolators as NAME VALUE pairs.
@@ -57,18 +57,18 @@ func TestCapabilities(t *testing.T) {
 		want    []string
 		fates   []fate
 	}{
-		{"C-CAP-01 default", able, nil, defaultCapabilities, nil},
-		{"C-CAP-02 remove", able, listed(removeSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`), without(defaultCapabilities, "CAP_CHOWN", "CAP_KILL"), []fate{enforced}},
-		{"C-CAP-02 remove outside the default", able, listed(removeSet, `{"set": ["CAP_SYS_ADMIN"]}`), defaultCapabilities, []fate{enforced}},
+		{"C-CAP-01 default", able, nil, defaultCapabilities(), nil},
+		{"C-CAP-02 remove", able, listed(removeSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`), without(defaultCapabilities(), "CAP_CHOWN", "CAP_KILL"), []fate{enforced}},
+		{"C-CAP-02 remove outside the default", able, listed(removeSet, `{"set": ["CAP_SYS_ADMIN"]}`), defaultCapabilities(), []fate{enforced}},
 		{"C-CAP-02 retain", able, listed(retainSet, `{"set": ["CAP_NET_ADMIN", "CAP_CHOWN", "CAP_CHOWN"]}`), []string{"CAP_CHOWN", "CAP_NET_ADMIN"}, []fate{enforced}},
 		{"C-CAP-03 unknown name retained", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_FLY"]}`), []string{"CAP_CHOWN"}, []fate{modified}},
-		{"C-CAP-03 unknown name removed", able, listed(removeSet, `{"set": ["CAP_CHOWM"]}`), defaultCapabilities, []fate{modified}},
-		{"two remove-sets add up", able, listed(removeSet, `{"set": ["CAP_CHOWN"]}`, removeSet, `{"set": ["CAP_KILL"]}`), without(defaultCapabilities, "CAP_CHOWN", "CAP_KILL"), []fate{enforced, enforced}},
+		{"C-CAP-03 unknown name removed", able, listed(removeSet, `{"set": ["CAP_CHOWM"]}`), defaultCapabilities(), []fate{modified}},
+		{"two remove-sets add up", able, listed(removeSet, `{"set": ["CAP_CHOWN"]}`, removeSet, `{"set": ["CAP_KILL"]}`), without(defaultCapabilities(), "CAP_CHOWN", "CAP_KILL"), []fate{enforced, enforced}},
 		{"two retain-sets narrow", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`, retainSet, `{"set": ["CAP_KILL", "CAP_MKNOD"]}`), []string{"CAP_KILL"}, []fate{enforced, enforced}},
-		{"default less what the stager lacks", limited, nil, without(defaultCapabilities, "CAP_MKNOD"), nil},
+		{"default less what the stager lacks", limited, nil, without(defaultCapabilities(), "CAP_MKNOD"), nil},
 		{"retained but not the stager's", limited, listed(retainSet, `{"set": ["CAP_SYS_ADMIN", "CAP_KILL"]}`), []string{"CAP_KILL"}, []fate{modified}},
 		{"privileged", able, listed("os/linux/privileged", `true`), all, []fate{enforced}},
-		{"privileged false", able, listed("os/linux/privileged", `false`), defaultCapabilities, []fate{enforced}},
+		{"privileged false", able, listed("os/linux/privileged", `false`), defaultCapabilities(), []fate{enforced}},
 		{"privileged less some", able, listed(removeSet, `{"set": ["CAP_SYS_ADMIN"]}`, "os/linux/privileged", `true`), without(all, "CAP_SYS_ADMIN"), []fate{enforced, enforced}},
 		{"privileged with few", able, listed("os/linux/privileged", `true`, retainSet, `{"set": ["CAP_KILL"]}`), []string{"CAP_KILL"}, []fate{enforced, enforced}},
 	}
@@ -166,7 +166,7 @@ func TestAppIsolators(t *testing.T) {
 }
 
 func TestIsolatorsTheMachineCannotMeet(t *testing.T) {
-	poor := machine{MinOOMScoreAdj: -5, Capabilities: defaultCapabilities}
+	poor := machine{MinOOMScoreAdj: -5, Capabilities: defaultCapabilities()}
 	got := settled(t, poor, podIsolators{}, listed(
 		"os/linux/apparmor-profile", `"p"`,
 		"os/linux/selinux-context", `{"user": "u", "role": "r", "type": "t", "level": "l"}`,
@@ -334,13 +334,22 @@ func TestPodIsolators(t *testing.T) {
 		{"an app's", listed("os/linux/cpu-shares", `3`), podIsolators{}, []fate{ignored}},
 		{"unknown", listed("x", `3`), podIsolators{}, []fate{ignored}},
 		{"C-SEL-01", listed("os/linux/selinux-context", `{"user": "u", "role": "r", "type": "t", "level": "l"}`), podIsolators{SELinuxLabel: "u:r:t:l"}, []fate{enforced}},
-		{"C-SYS-01", listed("os/unix/sysctl", `{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shmmax": "1"}`),
-			podIsolators{Sysctl: map[string]string{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shmmax": "1"}}, []fate{enforced}},
-		{"C-SYS-01 forbidden", listed("os/unix/sysctl", `{"kernel.panic": "1", "vm.swappiness": "1", "net/../kernel/panic": "1", "net..kernel.panic": "1", "net.": "1", "fs.mqueue.msg_max": "1"}`),
-			podIsolators{Sysctl: map[string]string{"fs.mqueue.msg_max": "1"}}, []fate{modified}},
+		{
+			"C-SYS-01", listed("os/unix/sysctl", `{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shmmax": "1"}`),
+			podIsolators{Sysctl: map[string]string{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shmmax": "1"}},
+			[]fate{enforced},
+		},
+		{
+			"C-SYS-01 forbidden", listed("os/unix/sysctl", `{"kernel.panic": "1", "vm.swappiness": "1", "net/../kernel/panic": "1", "net..kernel.panic": "1", "net.": "1", "fs.mqueue.msg_max": "1"}`),
+			podIsolators{Sysctl: map[string]string{"fs.mqueue.msg_max": "1"}},
+			[]fate{modified},
+		},
 		{"C-SYS-01 all forbidden", listed("os/unix/sysctl", `{"kernel.panic": "1"}`), podIsolators{Sysctl: map[string]string{}}, []fate{ignored}},
-		{"C-SYS-01 of the host's network", listed("os/unix/sysctl", `{"net.core.somaxconn": "1"}`, "os/linux/namespaces", `{"net": "host"}`),
-			podIsolators{Sysctl: map[string]string{}, Namespaces: namespaces{hostNet: true}}, []fate{ignored, enforced}},
+		{
+			"C-SYS-01 of the host's network", listed("os/unix/sysctl", `{"net.core.somaxconn": "1"}`, "os/linux/namespaces", `{"net": "host"}`),
+			podIsolators{Sysctl: map[string]string{}, Namespaces: namespaces{hostNet: true}},
+			[]fate{ignored, enforced},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

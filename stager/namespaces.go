@@ -13,7 +13,7 @@ import (
 // namespaceNames are the namespaces that the isolator os/linux/namespaces and
 // the configuration know. A stager has no user namespace to give, so "user" is
 // always the host's.
-var namespaceNames = []string{"ipc", "net", "pid", "user", "uts"}
+func namespaceNames() []string { return []string{"ipc", "net", "pid", "user", "uts"} }
 
 // namespaces says which namespaces the pod shares with the stager, by the
 // wish of the pod or of the administrator. The zero value shares none.
@@ -30,7 +30,7 @@ func decideNamespaces(c config, value json.RawMessage) (namespaces, error) {
 	}
 	for _, name := range sortedKeys(asked) {
 		switch {
-		case !slices.Contains(namespaceNames, name):
+		case !slices.Contains(namespaceNames(), name):
 			return namespaces{}, fmt.Errorf("unknown namespace %q", name)
 		case asked[name] != "" && asked[name] != "host":
 			return namespaces{}, fmt.Errorf(`%s must be "host", is %q`, name, asked[name])
@@ -67,9 +67,10 @@ func podNamespaces(m *manifest.Manifest) (namespaces, error) {
 }
 
 // cloneFlags are those of clone(2) for a supervisor in the pod's namespaces.
-// Its network namespace is the stager's, made by the daemon.
+// Its network namespace is the stager's, made by the daemon; for its mount
+// namespace see enterMountNamespace.
 func (n namespaces) cloneFlags() uintptr {
-	flags := uintptr(unix.CLONE_NEWNS)
+	var flags uintptr
 	if !n.hostPID {
 		flags |= unix.CLONE_NEWPID
 	}

@@ -135,13 +135,21 @@ func indexVolume(volumes []types.Volume, name types.ACName) int {
 	return slices.IndexFunc(volumes, func(v types.Volume) bool { return v.Name == name })
 }
 
-// reservedTargets must stay what an app's surroundings have there: a mount over
-// /proc makes the runtime's own protections act on files of somebody else's
-// choice (CVE-2019-16884). With below, so must everything below them.
-var reservedTargets = []struct {
-	path  string
-	below bool
-}{{"/", false}, {"/proc", true}, {"/dev", false}, {"/dev/pts", true}}
+// reserved gives the path over or in which the target is, where that must stay
+// what an app's surroundings have there, or "": a mount over /proc makes the
+// runtime's own protections act on files of somebody else's choice (CVE-2019-16884).
+func reserved(target string) string {
+	switch target {
+	case "/", "/dev":
+		return target
+	}
+	for _, folder := range []string{"/proc", "/dev/pts"} {
+		if target == folder || inside(target, folder) {
+			return folder
+		}
+	}
+	return ""
+}
 
 // cleanTarget makes a target absolute and without "..".
 func cleanTarget(target string) (string, error) {
@@ -152,10 +160,8 @@ func cleanTarget(target string) (string, error) {
 		return "", errors.New("has a NUL character")
 	}
 	clean := path.Clean("/" + target)
-	for _, r := range reservedTargets {
-		if clean == r.path || r.below && inside(clean, r.path) {
-			return "", fmt.Errorf("nothing can be mounted over %s", r.path)
-		}
+	if r := reserved(clean); r != "" {
+		return "", fmt.Errorf("nothing can be mounted over %s", r)
 	}
 	return clean, nil
 }
