@@ -9,8 +9,7 @@ import (
 )
 
 // errAskMount2 marks an error of fsopen's way that mount(2) may not have: this
-// kernel lacks fsopen(2) (before 5.2) or the option lowerdir+, which it refuses at once
-// (6.5 to 6.7) or only when it makes the mount (before 6.5), always with EINVAL; or a path
+// kernel lacks fsopen(2) (before 5.2) or the option lowerdir+ (before 6.8), or a path
 // cannot be given so.
 var errAskMount2 = errors.New("not possible with fsopen")
 
@@ -25,6 +24,9 @@ func (p overlayPlan) open() (int, error) {
 		return -1, fmt.Errorf("open overlay file system: %w", err)
 	}
 	defer unix.Close(fs) //nolint:errcheck // nothing was written to it
+	if !checksNames(fs) {
+		return -1, fmt.Errorf("%w: before kernel 6.5", errAskMount2)
+	}
 	if err := p.configure(fs); errors.Is(err, unix.EINVAL) {
 		return -1, fmt.Errorf("%w: %w", errAskMount2, err)
 	} else if err != nil {
@@ -35,6 +37,18 @@ func (p overlayPlan) open() (int, error) {
 		return -1, fmt.Errorf("mount overlay: %w", err)
 	}
 	return tree, nil
+}
+
+// checksNames tells whether options are checked when they are set. Before 6.5
+// any name was taken, lowerdir+ too, only for the mount to fail with a line in the
+// kernel's log.
+func checksNames(fs int) bool {
+	if err := unix.FsconfigSetFlag(fs, "no-such-option"); err == nil {
+		return false
+	}
+	// The error that was meant to happen is not for kernelSays. (No message is no harm.)
+	_, _ = unix.Read(fs, make([]byte, 1024))
+	return true
 }
 
 func (p overlayPlan) configure(fs int) error {

@@ -108,7 +108,7 @@ func emptyDir(dir string) error {
 	return nil
 }
 
-// prepare checks r without touching the file system and returns it with every
+// prepare checks r without changing the file system and returns it with every
 // layer left once. limit is the most layers the driver takes, 0 for any number.
 func prepare(r Root, limit int) (Root, error) {
 	r.Layers = distinct(r.Layers)
@@ -123,12 +123,27 @@ func prepare(r Root, limit int) (Root, error) {
 			return r, fmt.Errorf("path %q is not absolute", path)
 		}
 	}
-	for i, l := range r.Layers {
-		if !filepath.IsAbs(l.Dir) {
-			return r, fmt.Errorf("layer %d: path %q is not absolute", i, l.Dir)
+	for _, l := range r.Layers {
+		if err := checkLayer(l.Dir); err != nil {
+			return r, err
 		}
 	}
 	return r, nil
+}
+
+// checkLayer names the layer that is wrong, which mount(2) would not.
+func checkLayer(dir string) error {
+	if !filepath.IsAbs(dir) {
+		return fmt.Errorf("path %q of a layer is not absolute", dir)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("look up layer: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("layer %s is not a directory", dir)
+	}
+	return nil
 }
 
 // distinct keeps the topmost of equal layers. What a lower occurrence holds

@@ -187,8 +187,8 @@ func badRoots(b *bench) {
 	}{
 		{"no layers", func(r *unionfs.Root) { r.Layers = nil }, "no layer"},
 		{"relative layer", func(r *unionfs.Root) { r.Layers = []unionfs.Layer{{Dir: "layers/x"}} }, `"layers/x"`},
-		{"missing layer", func(r *unionfs.Root) { r.Layers = []unionfs.Layer{good, missing} }, ""},
-		{"layer is a file", func(r *unionfs.Root) { r.Layers = []unionfs.Layer{{Dir: good.Dir + "/a"}} }, ""},
+		{"missing layer", func(r *unionfs.Root) { r.Layers = []unionfs.Layer{good, missing} }, missing.Dir},
+		{"layer is a file", func(r *unionfs.Root) { r.Layers = []unionfs.Layer{{Dir: good.Dir + "/a"}} }, good.Dir + "/a is not a directory"},
 		{"relative target", func(r *unionfs.Root) { r.Target = "t" }, `"t"`},
 		{"relative scratch", func(r *unionfs.Root) { r.Scratch = "s" }, `"s"`},
 		{"missing target", func(r *unionfs.Root) { r.Target += "-missing" }, "-missing"},
