@@ -47,7 +47,7 @@ func attach(ctx context.Context, s Streams, args []string) (int, error) {
 	if err := c.send(request{Version: protocolVersion, Call: callAttach, App: app}, nil); err != nil {
 		return 0, err
 	}
-	r, p, err := c.next()
+	r, p, err := c.next(kindStreams)
 	if err != nil {
 		return 0, err
 	}
@@ -159,7 +159,7 @@ type ending struct {
 }
 
 func awaitEnding(c conn) ending {
-	r, p, err := c.next()
+	r, p, err := c.next(kindExit, kindDropped)
 	p.close()
 	if err == nil && r.Kind == kindDropped {
 		err = errDropped

@@ -67,10 +67,11 @@ func (b *box) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.P
 	if err != nil {
 		return nil, err
 	}
+	pid := plain(p.Pid)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sessions[p.Pid] = true
-	return plain(p.Pid), nil
+	return pid, p.Release()
 }
 
 func or(f, instead *os.File) *os.File {

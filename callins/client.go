@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -82,9 +83,9 @@ func dial(ctx context.Context, socket string) (conn, error) {
 	return packets, nil
 }
 
-// next receives a reply; one of kind error comes back as a *remoteError, and the end
-// of the connection is an error.
-func (c conn) next() (reply, packet, error) {
+// next receives a reply of one of the kinds; one of kind error comes back as a
+// *remoteError, and the end of the connection is an error.
+func (c conn) next(kinds ...kind) (reply, packet, error) {
 	var r reply
 	p, err := c.receive(&r)
 	switch {
@@ -95,6 +96,9 @@ func (c conn) next() (reply, packet, error) {
 	case r.Kind == kindError:
 		p.close()
 		return r, packet{}, &remoteError{code: r.Code, message: r.Message}
+	case !slices.Contains(kinds, r.Kind):
+		p.close()
+		return r, packet{}, fmt.Errorf("the supervisor sent %q, want %q", r.Kind, kinds)
 	}
 	return r, p, nil
 }

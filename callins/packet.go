@@ -70,6 +70,11 @@ func (c conn) receive(msg any) (packet, error) {
 	text := make([]byte, maxPacket)
 	control := make([]byte, unix.CmsgSpace(4*maxFiles)+unix.CmsgSpace(unix.SizeofUcred))
 	n, cn, flags, _, err := c.ReadMsgUnix(text, control)
+	if errors.Is(err, unix.ECONNRESET) {
+		// The other end was closed before it had read all. What it sent comes
+		// after this error (unix_release_sock, __skb_try_recv_datagram).
+		n, cn, flags, _, err = c.ReadMsgUnix(text, control)
+	}
 	p, perr := parseControl(control[:cn]) // also after an error: what came must be closed
 	if err := receiveError(n, flags, err, perr); err != nil {
 		p.close()
@@ -84,7 +89,7 @@ func (c conn) receive(msg any) (packet, error) {
 
 func receiveError(n, flags int, err, controlErr error) error {
 	switch {
-	case errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET):
+	case errors.Is(err, io.EOF):
 		return io.EOF
 	case err != nil:
 		return fmt.Errorf("receive message: %w", err)

@@ -58,7 +58,7 @@ func run(ctx context.Context, s Streams, args []string) (int, error) {
 		return runTerminal(ctx, c, s, signals)
 	}
 	go forward(ctx, signals, func(sig os.Signal) error { return sendSignal(c, sig) })
-	r, p, err := c.next()
+	r, p, err := c.next(kindExit)
 	p.close()
 	return r.Code, err
 }
@@ -97,7 +97,7 @@ func sendSignal(c conn, sig os.Signal) error {
 
 // runTerminal carries the caller's stdio to the command's terminal and back.
 func runTerminal(ctx context.Context, c conn, s Streams, signals <-chan os.Signal) (int, error) {
-	_, p, err := c.next()
+	_, p, err := c.next(kindTerminal)
 	if err != nil {
 		return 0, err
 	}
@@ -124,7 +124,7 @@ func runTerminal(ctx context.Context, c conn, s Streams, signals <-chan os.Signa
 	})
 	go typeInto(master, s.Stdin)
 	output := startOutput(s.Stdout, master, func() { c.Close() })
-	r, p, err := c.next()
+	r, p, err := c.next(kindExit)
 	p.close()
 	if outErr := output.finish(); outErr != nil {
 		err = outErr

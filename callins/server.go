@@ -62,7 +62,8 @@ func Listen(path string) (*net.UnixListener, error) {
 
 // Serve answers calls until ctx ends; then it closes the listener, kills the
 // commands that run, tells their callers, and returns when no call is left.
-// It returns an error only when the listener fails otherwise.
+// It returns an error only when the listener fails otherwise. For callers of attach to see
+// how their apps end, ctx is to end after the apps have.
 func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) error {
 	stop := context.AfterFunc(ctx, func() { listener.Close() })
 	defer stop()
@@ -114,13 +115,15 @@ func (s *Server) serve(ctx context.Context, c conn) {
 // answer returns an error when the caller did not get its answer.
 func (s *Server) answer(ctx context.Context, c conn) error {
 	if err := checkPeer(c); err != nil {
-		return err
+		return errors.Join(err, sendError(c, exitFailed, err))
 	}
 	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return fmt.Errorf("limit request: %w", err)
 	}
+	hurry := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
 	var req request
 	p, err := c.receive(&req)
+	hurry()
 	if err != nil {
 		return errors.Join(err, sendError(c, exitFailed, err))
 	}

@@ -58,7 +58,7 @@ func status(ctx context.Context, s Streams, args []string) ([]byte, error) {
 }
 
 func receiveDocument(c conn) ([]byte, error) {
-	_, p, err := c.next()
+	_, p, err := c.next(kindDocument)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ type appState struct {
 func receiveStatus(c conn) ([]byte, error) {
 	object := bytes.NewBufferString("{")
 	for n := 0; ; n++ {
-		r, p, err := c.next()
+		r, p, err := c.next(kindApp, kindEnd)
 		if err != nil {
 			return nil, err
 		}
