@@ -146,13 +146,13 @@ func (b *box) Destroy() error { return os.Remove(b.cgroup) }
 
 // boxes makes the containers of one test, in a cgroup of its own.
 type boxes struct {
-	t   *testing.T
+	t   testing.TB
 	dir string
 	mu  sync.Mutex
 	n   int // guarded by mu
 }
 
-func newBoxes(t *testing.T) *boxes {
+func newBoxes(t testing.TB) *boxes {
 	t.Helper()
 	dir, err := os.MkdirTemp(cgroup2(t), "supervisor-test-")
 	if err != nil {
@@ -167,7 +167,7 @@ func newBoxes(t *testing.T) *boxes {
 	return b
 }
 
-func cgroup2(t *testing.T) string {
+func cgroup2(t testing.TB) string {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -295,7 +295,7 @@ func (r *running) over() (int, error) {
 	return r.code, r.err
 }
 
-func newReaper(t *testing.T) *Reaper {
+func newReaper(t testing.TB) *Reaper {
 	t.Helper()
 	r, err := NewReaper()
 	if err != nil {

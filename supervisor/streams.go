@@ -3,6 +3,8 @@ package supervisor
 import (
 	"log/slog"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // streams are a run's stdin, stdout and stderr, or its terminal: the ends
@@ -49,6 +51,8 @@ func (s *streams) openPipes(a *App) error {
 		if err != nil {
 			return err
 		}
+		// Beyond the user's limit (pipe(7)) it stays as it is, and slower.
+		_, _ = unix.FcntlInt(theirs.Fd(), unix.F_SETPIPE_SZ, outputPipe)
 		*given = theirs
 		s.theirs = append(s.theirs, theirs)
 		s.captures = append(s.captures, startCapture(ours, s.buffers, s.emit[i]))
