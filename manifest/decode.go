@@ -61,29 +61,12 @@ func decode(data []byte) (*Manifest, error) {
 }
 
 func decodePod(path string, data []byte) (*Pod, error) {
-	var fields, runtime map[string]json.RawMessage
+	var fields map[string]json.RawMessage
 	if err := unmarshal(path, data, &fields); err != nil {
 		return nil, err
 	}
 	pod := &Pod{PodManifest: new(schema.PodManifest), AppIsolators: map[string][]Isolator{}, JSON: slices.Clone(data)}
-	var apps []json.RawMessage
-	var perApp [][]Isolator
-	err := edit(path, fields, "apps", &apps, func(path string) error {
-		for i := range apps {
-			at := fmt.Sprintf("%s[%d]", path, i)
-			runtime = nil
-			if err := unmarshal(at, apps[i], &runtime); err != nil {
-				return err
-			}
-			isolators, err := takeAppIsolators(at, runtime)
-			if err != nil {
-				return err
-			}
-			perApp = append(perApp, isolators)
-			apps[i] = mustMarshal(runtime)
-		}
-		return nil
-	})
+	perApp, err := takeAppsIsolators(path, fields)
 	if err != nil {
 		return nil, err
 	}
@@ -115,6 +98,24 @@ func decodeImage(path string, data []byte) (*Image, error) {
 		return nil, err
 	}
 	return image, nil
+}
+
+// takeAppsIsolators takes the isolators out of every app of a pod, and gives
+// them in the order of the apps.
+func takeAppsIsolators(path string, pod map[string]json.RawMessage) ([][]Isolator, error) {
+	var apps []map[string]json.RawMessage
+	var isolators [][]Isolator
+	err := edit(path, pod, "apps", &apps, func(path string) error {
+		for i, app := range apps {
+			taken, err := takeAppIsolators(fmt.Sprintf("%s[%d]", path, i), app)
+			if err != nil {
+				return err
+			}
+			isolators = append(isolators, taken)
+		}
+		return nil
+	})
+	return isolators, err
 }
 
 // takeAppIsolators takes the isolators out of the field "app" of owner.

@@ -5,6 +5,7 @@ package manifest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -99,9 +100,17 @@ func Read(r io.Reader) (*Manifest, error) {
 	return m, nil
 }
 
-// Write writes m as one JSON document. Pods and images are written as they
-// were read where they have their JSON.
+// Write writes m as one JSON document, its pod and images by their JSON, which
+// DecodePod and DecodeImage keep.
 func (m *Manifest) Write(w io.Writer) error {
+	if m.Pod == nil || m.Pod.JSON == nil {
+		return errors.New("encode manifest: pod: it has no JSON")
+	}
+	for _, id := range sortedKeys(m.Images) {
+		if m.Images[id].JSON == nil {
+			return fmt.Errorf("encode manifest: %s: it has no JSON", imagePath(id))
+		}
+	}
 	config := m.StagerConfig
 	if config == nil {
 		config = json.RawMessage("{}")

@@ -331,6 +331,24 @@ func TestArchitectures(t *testing.T) {
 	}
 }
 
+func TestWriteWantsDocuments(t *testing.T) {
+	pod, err := DecodePod([]byte(`{"acKind": "PodManifest", "acVersion": "0.8.11"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, m := range map[string]Manifest{
+		"no pod":          {},
+		"no pod's JSON":   {Pod: &Pod{}},
+		"no image's JSON": {Pod: pod, Images: map[string]*Image{natsID: {}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := m.Write(new(bytes.Buffer)); err == nil {
+				t.Error("written")
+			}
+		})
+	}
+}
+
 // FuzzRead looks for input that makes Read panic, or complain on several
 // lines, and for accepted manifests that cannot be used.
 func FuzzRead(f *testing.F) {
@@ -338,6 +356,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(text))
 	f.Add([]byte(edited(f, podApp, podApp+`"app": {"exec": ["/x"], "user": "1", "group": "2", "isolators": [{"name": "b", "value": 2}]}, "mounts": [{"volume": "v", "path": "/a"}],`)))
 	f.Add([]byte(edited(f, pod, pod+`"volumes": [{"name": "v", "kind": "empty"}], "isolators": [{"name": "x/y", "value": 1}],`)))
+	f.Add([]byte(`{"kurmaVersion": "1", "pod": {"acKind": "PodManifest", "acVersion": "0.8.11", "apps": [{"name": "a", "image": {"id": "sha512-0"}, "app": {"exec": ["a"]}}]}, "images": {}, "appImageOrder": {"a": []}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := Read(bytes.NewReader(data))
 		if err != nil {
