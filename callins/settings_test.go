@@ -133,6 +133,26 @@ func TestReadSettingsWithoutEnd(t *testing.T) {
 	}
 }
 
+// TestReadSettingsEndless: a writer that goes on for ever does not move the limit.
+func TestReadSettingsEndless(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			if _, err := w.WriteString(" "); err != nil {
+				w.Close()
+				return
+			}
+		}
+	}()
+	if _, err := readSettings(passed(t, r), 5*time.Millisecond); err == nil {
+		t.Error("settings without end were read")
+	}
+	r.Close() // ends the writer
+}
+
 // TestReadSettingsNotPassed: a descriptor of the program's own is not taken for one that
 // was passed.
 func TestReadSettingsNotPassed(t *testing.T) {
