@@ -1,6 +1,8 @@
 package supervisor
 
 import (
+	"context"
+	"errors"
 	"io"
 	"os"
 	"sync"
@@ -22,6 +24,11 @@ type App struct {
 	// starts after PreStart's process has exited 0. PostStop runs, for at most
 	// 10 s, after every run that got as far as PreStart, however it ended.
 	PreStart, PostStop func() (Container, error)
+
+	// Ready, where not nil, returns once the app is ready, or why it never
+	// will be; without it an app is ready when its main process has been
+	// executed. It is called once, in the first run; ctx ends with the main process.
+	Ready func(ctx context.Context) error
 
 	// Stdout and Stderr are the app's log; a terminal's output and the
 	// handlers' go there too. Each Write gets the bytes of one read, and must not
@@ -56,6 +63,7 @@ type App struct {
 // it, until what it left has been killed and the post-stop handler is over.
 type State string
 
+// The states of an app.
 const (
 	StateWaiting    State = "waiting"    // for its turn to start
 	StateStarting   State = "starting"   // pre-start handler, main process's preparation
@@ -155,16 +163,35 @@ func (a *app) pause(d time.Duration) bool {
 func (a *app) once(first bool) (Exit, error) {
 	r := &run{app: a}
 	err := r.start()
+	mainEnded := func() {}
 	if first {
-		a.pod.events <- event{app: a, kind: appStarted, err: err}
+		mainEnded = a.tellStarted(err)
 	}
 	var exit Exit
 	if err == nil {
 		exit = r.wait()
+		mainEnded()
 	} else {
 		exit = failedExit(err)
 		a.pod.log.Error("app not started", "app", a.Name, "error", err)
 	}
 	r.end(exit, err)
 	return exit, err
+}
+
+// tellStarted sends the started event: at once, or when the app is ready.
+func (a *app) tellStarted(err error) (mainEnded func()) {
+	if err != nil || a.Ready == nil {
+		a.pod.events <- event{app: a, kind: appStarted, err: err}
+		return func() {}
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go func() {
+		err := a.Ready(ctx)
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		a.pod.events <- event{app: a, kind: appStarted, err: err}
+	}()
+	return func() { cancel(errors.New("ended before it was ready")) }
 }

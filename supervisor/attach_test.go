@@ -3,8 +3,10 @@ package supervisor
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -142,8 +144,10 @@ func TestWritingToAnAppThatClosedItsStdin(t *testing.T) {
 func TestTerminal(t *testing.T) {
 	b := newBoxes(t)
 	out := newLog()
-	pod := podOf(t, App{Terminal: true, Stdout: out,
-		Main: b.sh("stty -echo; echo ready; read line; stty size; echo got $line; exit 3")})
+	pod := podOf(t, App{
+		Terminal: true, Stdout: out,
+		Main: b.sh("stty -echo; echo ready; read line; stty size; echo got $line; exit 3"),
+	})
 	out.await("ready")
 	a := attach(t, pod)
 	if !a.Terminal || a.Stderr != nil {
@@ -182,12 +186,14 @@ func TestAttachBeforeTheStart(t *testing.T) {
 	reaper := newReaper(t)
 	for _, terminal := range []bool{false, true} {
 		gate, begun := make(chan struct{}), make(chan struct{})
-		pod := start(t, Config{Reaper: reaper, Grace: time.Minute, Apps: []App{{Name: "app", Terminal: terminal,
+		pod := start(t, Config{Reaper: reaper, Grace: time.Minute, Apps: []App{{
+			Name: "app", Terminal: terminal,
 			Main: func() (Container, error) {
 				close(begun)
 				<-gate
 				return b.sh("echo first; stty size; exit 1")()
-			}}}})
+			},
+		}}})
 		<-begun
 		a := attach(t, pod)
 		if err := a.Resize(90, 30); err != nil {
@@ -217,4 +223,53 @@ func TestAttachmentEndsWithItsRun(t *testing.T) {
 	if a.Err() != nil || a.Exit() != (Exit{Code: 1}) {
 		t.Errorf("%v, %+v", a.Err(), a.Exit())
 	}
+}
+
+func TestAttachAndDetachAllTheTime(t *testing.T) {
+	b := newBoxes(t)
+	for _, terminal := range []bool{false, true} {
+		t.Run(fmt.Sprint("terminal ", terminal), func(t *testing.T) {
+			before := descriptors(t)
+			pod := start(t, Config{Exit: ExitAll, Apps: []App{{
+				Name: "app", Terminal: terminal, OpenStdin: true,
+				Main: b.sh("i=0; while [ $i -lt 3000 ]; do echo $i; i=$((i+1)); done"),
+			}}}).up()
+			var callers sync.WaitGroup
+			for range 4 {
+				callers.Go(func() {
+					for {
+						a, err := pod.Attach("app")
+						if err != nil {
+							if !errors.Is(err, ErrNotRunning) {
+								t.Error(err)
+							}
+							return
+						}
+						_, _ = bufio.NewReader(a.Stdout).ReadString('\n')
+						_ = a.Resize(80, 25)
+						if err := a.Close(); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			callers.Wait()
+			if _, err := pod.over(); err != nil {
+				t.Error(err)
+			}
+			// A descriptor in use by a read is closed after it.
+			for descriptors(t) != before {
+				runtime.Gosched()
+			}
+		})
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
 }

@@ -35,7 +35,8 @@ func BenchmarkOutput(b *testing.B) {
 			before := cpu(b)
 			for b.Loop() {
 				pod := NewPod(Config{Reaper: reaper, Exit: ExitAll, Apps: []App{{
-					Name: "app", Stdout: crilogStream{writer}, Main: boxes.run("/proc/self/exe")}}})
+					Name: "app", Stdout: crilogStream{writer}, Main: boxes.run("/proc/self/exe"),
+				}}})
 				if code, err := pod.Run(b.Context(), func() error { return nil }); code != 0 || err != nil {
 					b.Fatal(code, err)
 				}

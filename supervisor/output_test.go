@@ -58,8 +58,10 @@ func TestOutputIsComplete(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out, errs counter
-			pod := start(t, Config{Exit: ExitAll, Apps: []App{{Name: "app", Terminal: test.terminal,
-				Main: b.sh(test.script), Stdout: &out, Stderr: &errs}}})
+			pod := start(t, Config{Exit: ExitAll, Apps: []App{{
+				Name: "app", Terminal: test.terminal,
+				Main: b.sh(test.script), Stdout: &out, Stderr: &errs,
+			}}})
 			if _, err := pod.over(); err != nil {
 				t.Fatal(err)
 			}
@@ -72,8 +74,10 @@ func TestOutputIsComplete(t *testing.T) {
 
 func TestAFullDiskDoesNotStopTheApp(t *testing.T) {
 	b := newBoxes(t)
-	pod := start(t, Config{Exit: ExitAll, Apps: []App{{Name: "app",
-		Main: b.sh("head -c 1000000 /dev/zero; exit 3"), Stdout: badDisk{}}}})
+	pod := start(t, Config{Exit: ExitAll, Apps: []App{{
+		Name: "app",
+		Main: b.sh("head -c 1000000 /dev/zero; exit 3"), Stdout: badDisk{},
+	}}})
 	if code, err := pod.over(); code != 3 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)
 	}
@@ -113,8 +117,10 @@ func TestGivenFilesTakeTheStreamsPlaces(t *testing.T) {
 	defer in.Close()
 	read, write := output(t)
 	out, errs := newLog(), newLog()
-	pod := start(t, Config{Exit: ExitAll, Apps: []App{{Name: "app", Stdin: in, OutFile: write,
-		Stdout: out, Stderr: errs, Main: b.sh("cat; echo logged >&2")}}})
+	pod := start(t, Config{Exit: ExitAll, Apps: []App{{
+		Name: "app", Stdin: in, OutFile: write,
+		Stdout: out, Stderr: errs, Main: b.sh("cat; echo logged >&2"),
+	}}})
 	if _, err := io.WriteString(input, "through"); err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,7 @@
+// Package supervisor keeps a pod's apps running as PID 1, or as a child
+// subreaper: it starts them, reaps, takes their output to the logs and to
+// attachments, restarts and stops them. It knows nothing of images, file systems
+// and namespaces: those are a Container's.
 package supervisor
 
 import (
@@ -81,11 +85,12 @@ func NewPod(config Config) *Pod {
 	return p
 }
 
-// Run starts all apps at once, calls ready when every main process has been
-// executed, and keeps the pod until ctx ends or the exit policy ends it. Then,
-// and after a failed start or ready, it stops the apps: SIGTERM to all main
-// processes at once, SIGKILL to all that is left after one grace period for
-// all, post-stop handlers. No process of the pod is left when it returns.
+// Run starts all apps at once, calls ready when every app is (App.Ready, or
+// else its main process executed), and keeps the pod until ctx ends or the
+// exit policy ends it. Then, and after a failed start or ready, it stops the
+// apps: SIGTERM to all main processes at once, SIGKILL to all that is left after
+// one grace period for all, post-stop handlers. No process of the pod is left
+// when it returns.
 //
 // The exit code is the exit policy's, or 0 when ctx ended the pod; the error
 // names the app that could not be started. Run is called once.
@@ -96,7 +101,7 @@ func (p *Pod) Run(ctx context.Context, ready func() error) (int, error) {
 	}
 	l.started()
 	stop := ctx.Done()
-	for !(p.stopping() && l.living == 0) {
+	for l.living > 0 || !p.stopping() {
 		select {
 		case <-stop:
 			stop = nil

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -50,16 +51,36 @@ func TestFailedStartNamesTheAppAndStopsTheOthers(t *testing.T) {
 		want string
 		exit Exit
 	}{
-		{"not found", App{Main: b.run("/no/such/program")},
-			`start app "bad": exec /no/such/program: no such file or directory`, Exit{127, "not executed"}},
-		{"not executable", App{Main: b.run("/etc/passwd")},
-			`start app "bad": exec /etc/passwd: permission denied`, Exit{126, "not executed"}},
-		{"no container", App{Main: func() (Container, error) { return nil, errors.New("no room") }},
-			`start app "bad": no room`, Exit{125, "not started"}},
-		{"pre-start fails", App{Main: b.sh("exit 0"), PreStart: b.sh("exit 3")},
-			`start app "bad": pre-start handler exited 3`, Exit{3, "pre-start failed"}},
-		{"pre-start not found", App{Main: b.sh("exit 0"), PreStart: b.run("/nowhere")},
-			`start app "bad": pre-start handler: exec /nowhere: no such file or directory`, Exit{127, "not executed"}},
+		{
+			"not found",
+			App{Main: b.run("/no/such/program")},
+			`start app "bad": exec /no/such/program: no such file or directory`,
+			Exit{127, "not executed"},
+		},
+		{
+			"not executable",
+			App{Main: b.run("/etc/passwd")},
+			`start app "bad": exec /etc/passwd: permission denied`,
+			Exit{126, "not executed"},
+		},
+		{
+			"no container",
+			App{Main: func() (Container, error) { return nil, errors.New("no room") }},
+			`start app "bad": no room`,
+			Exit{125, "not started"},
+		},
+		{
+			"pre-start fails",
+			App{Main: b.sh("exit 0"), PreStart: b.sh("exit 3")},
+			`start app "bad": pre-start handler exited 3`,
+			Exit{3, "pre-start failed"},
+		},
+		{
+			"pre-start not found",
+			App{Main: b.sh("exit 0"), PreStart: b.run("/nowhere")},
+			`start app "bad": pre-start handler: exec /nowhere: no such file or directory`,
+			Exit{127, "not executed"},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.bad.Name = "bad"
@@ -87,8 +108,10 @@ func TestOneGracePeriodForAll(t *testing.T) {
 	var apps []App
 	out := newLog()
 	for i := range 5 {
-		apps = append(apps, App{Name: fmt.Sprint("app", i), Stdout: out,
-			Main: b.sh("trap '' TERM; echo set; while :; do sleep 1000; done")})
+		apps = append(apps, App{
+			Name: fmt.Sprint("app", i), Stdout: out,
+			Main: b.sh("trap '' TERM; echo set; while :; do sleep 1000; done"),
+		})
 	}
 	pod := start(t, Config{Grace: 50 * time.Millisecond, Apps: apps}).up()
 	out.await(strings.Repeat("set\n", 5))
@@ -107,7 +130,8 @@ func TestTermRightAfterReadyIsHandled(t *testing.T) {
 	// The app tells that its handler is set before it is told to go on.
 	out := newLog()
 	pod := start(t, Config{Grace: time.Minute, Apps: []App{{
-		Name: "app", Stdout: out, Main: b.sh("trap 'echo bye; exit 5' TERM; echo set; sleep 1000 & wait")}}})
+		Name: "app", Stdout: out, Main: b.sh("trap 'echo bye; exit 5' TERM; echo set; sleep 1000 & wait"),
+	}}})
 	out.await("set")
 	if _, err := pod.stopped(); err != nil {
 		t.Fatal(err)
@@ -143,7 +167,8 @@ func TestStopDuringStart(t *testing.T) {
 	gate := make(chan struct{})
 	begun := make(chan struct{})
 	out := newLog()
-	pod := start(t, Config{Grace: time.Minute, Apps: []App{{Name: "app", Stdout: out,
+	pod := start(t, Config{Grace: time.Minute, Apps: []App{{
+		Name: "app", Stdout: out,
 		Main: func() (Container, error) {
 			c, err := b.make("/bin/sleep", "1000")
 			c.starting = gate
@@ -177,8 +202,10 @@ func TestHandlersRunAroundMain(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBoxes(t)
 			out := newLog()
-			pod := start(t, Config{Exit: ExitAll, Apps: []App{{Name: "app", Stdout: out,
-				PreStart: b.sh("echo pre"), Main: b.sh(test.main), PostStop: b.sh("echo post")}}})
+			pod := start(t, Config{Exit: ExitAll, Apps: []App{{
+				Name: "app", Stdout: out,
+				PreStart: b.sh("echo pre"), Main: b.sh(test.main), PostStop: b.sh("echo post"),
+			}}})
 			if _, err := pod.over(); err != nil {
 				t.Fatal(err)
 			}
@@ -225,7 +252,8 @@ func TestSignalReasons(t *testing.T) {
 	} {
 		t.Run(test.want.Reason, func(t *testing.T) {
 			pod := start(t, Config{Exit: ExitAll, Apps: []App{
-				{Name: "app", Main: b.sh(fmt.Sprintf("ulimit -c 0; kill -%d $$", test.sig))}}})
+				{Name: "app", Main: b.sh(fmt.Sprintf("ulimit -c 0; kill -%d $$", test.sig))},
+			}})
 			code, err := pod.over()
 			if got := *pod.Status()[0].Exit; got != test.want || code != test.want.Code || err != nil {
 				t.Errorf("%+v, Run() = %d, %v", got, code, err)
@@ -265,8 +293,10 @@ func TestOOMKilled(t *testing.T) {
 func TestRestart(t *testing.T) {
 	b := newBoxes(t)
 	count := filepath.Join(t.TempDir(), "count")
-	pod := start(t, Config{Exit: ExitAll, Restart: RestartOnFailure, Apps: []App{{Name: "app",
-		Main: b.sh(fmt.Sprintf("echo run >>%s; test $(wc -l <%s) = 3", count, count))}}})
+	pod := start(t, Config{Exit: ExitAll, Restart: RestartOnFailure, Apps: []App{{
+		Name: "app",
+		Main: b.sh(fmt.Sprintf("echo run >>%s; test $(wc -l <%s) = 3", count, count)),
+	}}})
 	if code, err := pod.over(); code != 0 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)
 	}
@@ -317,5 +347,62 @@ func TestReadyFailure(t *testing.T) {
 	code, err := pod.Run(t.Context(), func() error { return errors.New("no reader") })
 	if code != 1 || err == nil {
 		t.Errorf("Run() = %d, %v", code, err)
+	}
+}
+
+func TestStopKillsAPreStartThatStays(t *testing.T) {
+	b := newBoxes(t)
+	out := newLog()
+	pod := start(t, Config{Grace: 50 * time.Millisecond, Apps: []App{{
+		Name: "app", Stdout: out, Main: b.sh("echo main"),
+		PreStart: b.sh("trap '' TERM; echo stays; while :; do sleep 1000; done"),
+		PostStop: b.sh("echo cleaned; exit 1"),
+	}}})
+	out.await("stays")
+	if code, err := pod.stopped(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+	if got := out.String(); got != "stays\ncleaned\n" {
+		t.Errorf("output %q", got)
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	b := newBoxes(t)
+	for _, test := range []struct {
+		name, script string
+		answer       error
+		want         string
+	}{
+		{"ready", "exec sleep 1000", nil, ""},
+		{"never", "exec sleep 1000", errors.New("no READY=1"), `start app "app": no READY=1`},
+		{"ended before", "exit 0", context.Canceled, `start app "app": ended before it was ready`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			gate := make(chan struct{})
+			pod := start(t, Config{Grace: time.Minute, Apps: []App{{
+				Name: "app", Main: b.sh(test.script),
+				Ready: func(ctx context.Context) error {
+					if errors.Is(test.answer, context.Canceled) {
+						<-ctx.Done()
+					}
+					<-gate
+					return test.answer
+				},
+			}}})
+			select {
+			case <-pod.ready:
+				t.Error("ready before the app was")
+			default:
+			}
+			close(gate)
+			if test.want == "" {
+				pod.up()
+				return
+			}
+			if code, err := pod.over(); code != 1 || err == nil || err.Error() != test.want {
+				t.Errorf("Run() = %d, %v", code, err)
+			}
+		})
 	}
 }

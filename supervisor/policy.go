@@ -6,6 +6,7 @@ import "time"
 // The zero value is RestartNever.
 type RestartPolicy string
 
+// The restart policies.
 const (
 	RestartNever     RestartPolicy = "never"
 	RestartOnFailure RestartPolicy = "on-failure" // after any exit but a plain 0
@@ -15,6 +16,7 @@ const (
 // ExitPolicy says when the pod ends by itself. The zero value is ExitNever.
 type ExitPolicy string
 
+// The exit policies.
 const (
 	ExitNever   ExitPolicy = "never"   // stay until stopped
 	ExitAll     ExitPolicy = "all"     // when every app has ended, with the first non-zero exit code

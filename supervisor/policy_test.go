@@ -13,9 +13,14 @@ func TestRestartPolicy(t *testing.T) {
 		code   int
 		want   bool
 	}{
-		{"", 1, false}, {RestartNever, 1, false}, {RestartNever, 0, false},
-		{RestartOnFailure, 0, false}, {RestartOnFailure, 1, true}, {RestartOnFailure, 137, true},
-		{RestartAlways, 0, true}, {RestartAlways, 1, true},
+		{"", 1, false},
+		{RestartNever, 1, false},
+		{RestartNever, 0, false},
+		{RestartOnFailure, 0, false},
+		{RestartOnFailure, 1, true},
+		{RestartOnFailure, 137, true},
+		{RestartAlways, 0, true},
+		{RestartAlways, 1, true},
 	} {
 		if got := test.policy.again(Exit{Code: test.code}); got != test.want {
 			t.Errorf("%q after %d: %t", test.policy, test.code, got)
@@ -60,8 +65,10 @@ func TestBackoff(t *testing.T) {
 	}
 	got = append(got, b.next(stableRun), b.next(0))
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	want := []time.Duration{ms(100), ms(200), ms(400), ms(800), ms(1600), ms(3200), ms(6400), ms(12800),
-		ms(25600), maxBackoff, maxBackoff, ms(100), ms(200)}
+	want := []time.Duration{
+		ms(100), ms(200), ms(400), ms(800), ms(1600), ms(3200), ms(6400), ms(12800),
+		ms(25600), maxBackoff, maxBackoff, ms(100), ms(200),
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

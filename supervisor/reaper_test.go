@@ -193,8 +193,10 @@ func TestTenAppsEndAtOnce(t *testing.T) {
 	defer gate.Close()
 	var apps []App
 	for i := range 10 {
-		apps = append(apps, App{Name: fmt.Sprint("app", i), Stdin: gate,
-			Main: b.sh(fmt.Sprintf("read gate; (exit 99 &); exit %d", i))})
+		apps = append(apps, App{
+			Name: fmt.Sprint("app", i), Stdin: gate,
+			Main: b.sh(fmt.Sprintf("read gate; (exit 99 &); exit %d", i)),
+		})
 	}
 	pod := start(t, Config{Exit: ExitAll, Apps: apps}).up()
 	if err := open.Close(); err != nil {

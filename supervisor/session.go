@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -126,7 +127,7 @@ func (s *Session) members() []int {
 	return fds
 }
 
-func (s *Session) ended() bool { return s.child.Signal(0) == os.ErrProcessDone }
+func (s *Session) ended() bool { return errors.Is(s.child.Signal(0), os.ErrProcessDone) }
 
 // sessionOf returns a living process's session, 0 for a zombie or none
 // (proc_pid_stat(5), fields 3, 6 and 20).

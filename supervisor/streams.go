@@ -88,7 +88,7 @@ func (s *streams) takeConsole() {
 	case master := <-s.console:
 		master, err := nonBlocking(master)
 		if err != nil {
-			return
+			return // out of descriptors: the app sees its terminal hang up
 		}
 		s.fan.setMaster(master)
 		s.captures = append(s.captures, startCapture(master, s.buffers, s.emit[stdout]))
