@@ -56,8 +56,8 @@ func TestRun(t *testing.T) {
 		{"no argument", shell(t, "true"), nil, result{Code: 125, Stderr: "run: want one argument, the app's name, have 0\n"}},
 		{"two arguments", shell(t, "true"), []string{"app", "b"}, result{Code: 125, Stderr: "run: want one argument, the app's name, have 2\n"}},
 		{"no settings", "", []string{"app"}, result{Code: 125, Stderr: "run: read settings: descriptor 3 was not passed\n"}},
-		{"settings of 1 MiB", fmt.Sprintf("%-*s", maxSettings, shell(t, "exit 8")), []string{"app"}, result{Code: 8}},
-		{"settings of more than 1 MiB", fmt.Sprintf("%-*s", maxSettings+1, shell(t, "exit 8")), []string{"app"},
+		{"settings of 1 MiB", padded(shell(t, "exit 8"), maxSettings), []string{"app"}, result{Code: 8}},
+		{"settings of more than 1 MiB", padded(shell(t, "exit 8"), maxSettings+1), []string{"app"},
 			result{Code: 125, Stderr: "run: settings are larger than 1048576 bytes\n"}},
 		{"bad settings", "{}", []string{"app"}, result{Code: 125, Stderr: "run: settings: \"exec\" is required\n"}},
 	}
@@ -69,6 +69,8 @@ func TestRun(t *testing.T) {
 		})
 	}
 }
+
+func padded(text string, size int) string { return text + strings.Repeat(" ", size-len(text)) }
 
 func TestRunInEndedApp(t *testing.T) {
 	p := newPod(t, testApp{Name: "app", Args: []string{"/bin/true"}})
