@@ -138,11 +138,16 @@ func oneOf[T ~string](raw json.RawMessage, to *T, allowed ...T) error {
 		*to = v
 		return nil
 	}
-	quoted := make([]string, len(allowed))
-	for i, a := range allowed {
-		quoted[i] = fmt.Sprintf("%q", a)
+	return fmt.Errorf("must be one of %s", quoted(allowed))
+}
+
+// quoted lists words so that they stay on one line, whatever is in them.
+func quoted[T ~string](words []T) string {
+	list := make([]string, len(words))
+	for i, w := range words {
+		list[i] = fmt.Sprintf("%q", w)
 	}
-	return fmt.Errorf("must be one of %s", strings.Join(quoted, ", "))
+	return strings.Join(list, ", ")
 }
 
 func namespaceList(raw json.RawMessage, to *[]string) error {

@@ -163,6 +163,7 @@ func isolatePod(c config, m machine, list []manifest.Isolator) (podIsolators, er
 func isolateApp(c config, m machine, pod podIsolators, list []manifest.Isolator) (appIsolators, error) {
 	i := isolation{config: c, machine: m, pod: pod}
 	i.app.AppArmorProfile, i.app.SELinuxLabel = pod.AppArmorProfile, pod.SELinuxLabel
+	i.app.OOMScoreAdj = max(0, m.MinOOMScoreAdj) // not the stager's own, as far as it may
 	fates, err := i.applyAll(list)
 	if err != nil {
 		return appIsolators{}, err
@@ -190,7 +191,7 @@ func (i *isolation) applyAll(list []manifest.Isolator) ([]isolatorFate, error) {
 			v.fate = enforced
 		}
 		if v.fate == ignored && i.config.StrictIsolators {
-			return nil, fmt.Errorf("isolator %s would be ignored, which stagerConfig.strictIsolators forbids: %s", written.Name, v.why)
+			return nil, fmt.Errorf("isolator %q would be ignored, which stagerConfig.strictIsolators forbids: %s", written.Name, v.why)
 		}
 		fates = append(fates, isolatorFate{Name: written.Name, Fate: v.fate, Why: v.why})
 	}

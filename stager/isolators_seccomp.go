@@ -68,7 +68,7 @@ func (i *isolation) seccomp(value json.RawMessage, retain bool, mask string, mas
 	calls, unknown := systemCalls(v.Set)
 	if len(calls) == 0 {
 		i.app.Seccomp = seccompPlan{Kind: seccompDefault}
-		return change("the default filter is used: this stager does not know %s", strings.Join(unknown, ", "))
+		return change("the default filter is used: this stager does not know %s", quoted(unknown))
 	}
 	errno, known := errnoOf(v.Errno)
 	i.app.Seccomp = seccompPlan{Kind: seccompSet, Set: container.SyscallSet{Retain: retain, Syscalls: calls, Errno: errno}}
@@ -76,7 +76,7 @@ func (i *isolation) seccomp(value json.RawMessage, retain bool, mask string, mas
 	case !known:
 		return change("blocked calls end the app: this machine does not know the errno %s", v.Errno)
 	case unknown != nil:
-		return change("this stager does not know %s", strings.Join(unknown, ", "))
+		return change("this stager does not know %s", quoted(unknown))
 	}
 	return verdict{}, nil
 }

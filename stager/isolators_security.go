@@ -67,7 +67,7 @@ func (i *isolation) removeCapabilities(value json.RawMessage) (verdict, error) {
 		}
 	}
 	if odd != nil {
-		return change("not known here, so not removed: %s", strings.Join(odd, ", "))
+		return change("not known here, so not removed: %s", quoted(odd))
 	}
 	return verdict{}, nil
 }
@@ -76,7 +76,7 @@ func withoutUngivable(lost []string) (verdict, error) {
 	if len(lost) == 0 {
 		return verdict{}, nil
 	}
-	return change("not known here or not the stager's to give: %s", strings.Join(lost, ", "))
+	return change("not known here or not the stager's to give: %s", quoted(lost))
 }
 
 // split parts names into those that are in set and those that are not.
@@ -196,16 +196,16 @@ func (i *isolation) sysctl(value json.RawMessage) (verdict, error) {
 		if i.pod.Namespaces.ownsSysctl(key) {
 			i.pod.Sysctl[key] = all[key]
 		} else {
-			refused = append(refused, fmt.Sprintf("%q", key))
+			refused = append(refused, key)
 		}
 	}
 	switch {
 	case refused == nil:
 		return verdict{}, nil
 	case len(i.pod.Sysctl) == 0:
-		return ignore("not of a namespace of the pod's own: %s", strings.Join(refused, ", "))
+		return ignore("not of a namespace of the pod's own: %s", quoted(refused))
 	default:
-		return change("not of a namespace of the pod's own, so left out: %s", strings.Join(refused, ", "))
+		return change("not of a namespace of the pod's own, so left out: %s", quoted(refused))
 	}
 }
 

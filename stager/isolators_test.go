@@ -166,6 +166,9 @@ func TestAppIsolators(t *testing.T) {
 }
 
 func TestIsolatorsTheMachineCannotMeet(t *testing.T) {
+	if got := settled(t, machine{MinOOMScoreAdj: 300}, podIsolators{}, nil); got.OOMScoreAdj != 300 {
+		t.Errorf("got oom_score_adj %d, where 300 is the lowest that may be set", got.OOMScoreAdj)
+	}
 	poor := machine{MinOOMScoreAdj: -5, Capabilities: defaultCapabilities()}
 	got := settled(t, poor, podIsolators{}, listed(
 		"os/linux/apparmor-profile", `"p"`,
@@ -283,9 +286,9 @@ func TestStrictIsolators(t *testing.T) {
 	strict := defaultConfig()
 	strict.StrictIsolators = true
 	_, err := isolateApp(strict, able, podIsolators{}, listed("example.com/x", "1"))
-	wantError(t, err, "example.com/x would be ignored", "strictIsolators")
+	wantError(t, err, `"example.com/x" would be ignored`, "strictIsolators")
 	_, err = isolatePod(strict, able, listed("example.com/x", "1"))
-	wantError(t, err, "example.com/x would be ignored", "strictIsolators")
+	wantError(t, err, `"example.com/x" would be ignored`, "strictIsolators")
 	if _, err := isolateApp(strict, able, podIsolators{}, listed("os/linux/cpu-shares", "5")); err != nil {
 		t.Error(err)
 	}

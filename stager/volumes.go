@@ -124,7 +124,7 @@ func unfilled(app manifest.App, volumes []types.Volume, filled []request) ([]req
 			r.volume = volumes[n]
 		} else {
 			r.volume, r.own = types.Volume{Name: point.Name, Kind: "empty"}, true
-			r.why = fmt.Sprintf("no volume for mount point %q at %s: it gets an empty one of its own", point.Name, target)
+			r.why = fmt.Sprintf("no volume for mount point %q at %q: it gets an empty one of its own", point.Name, target)
 		}
 		out = append(out, r)
 	}
@@ -176,10 +176,10 @@ func checkTargets(requests []request) error {
 	for i, a := range requests {
 		for _, b := range requests[:i] {
 			if a.target == b.target {
-				return fmt.Errorf("volumes %q and %q are both mounted at %s", b.volume.Name, a.volume.Name, a.target)
+				return fmt.Errorf("volumes %q and %q are both mounted at %q", b.volume.Name, a.volume.Name, a.target)
 			}
 			if inside(a.target, b.target) || inside(b.target, a.target) {
-				return fmt.Errorf("mount targets %s (volume %q) and %s (volume %q) are one inside the other",
+				return fmt.Errorf("mount targets %q (volume %q) and %q (volume %q) are one inside the other",
 					b.target, b.volume.Name, a.target, a.volume.Name)
 			}
 		}
