@@ -168,11 +168,7 @@ func (i *isolation) blockBandwidth(value json.RawMessage) (verdict, error) {
 		return verdict{}, err
 	}
 	i.resources().BlockBandwidth = rate
-	if pod := i.pod.Resources.BlockBandwidth; !i.forPod && pod != 0 && rate > pod {
-		i.app.Resources.BlockBandwidth = pod
-		return change("the pod's limit of %d bytes a second is lower and bounds it", pod)
-	}
-	return verdict{}, nil
+	return ignore("the container runtime does not limit block devices")
 }
 
 func (i *isolation) blockIOPS(value json.RawMessage) (verdict, error) {
@@ -181,11 +177,7 @@ func (i *isolation) blockIOPS(value json.RawMessage) (verdict, error) {
 		return verdict{}, err
 	}
 	i.resources().BlockIOPS = rate
-	if pod := i.pod.Resources.BlockIOPS; !i.forPod && pod != 0 && rate > pod {
-		i.app.Resources.BlockIOPS = pod
-		return change("the pod's limit of %d operations a second is lower and bounds it", pod)
-	}
-	return verdict{}, nil
+	return ignore("the container runtime does not limit block devices")
 }
 
 func (i *isolation) networkBandwidth(value json.RawMessage) (verdict, error) {

@@ -142,7 +142,7 @@ func TestAppIsolators(t *testing.T) {
 		{"C-MEM-01 last of several", listed("resource/memory", `{"limit": "1Mi"}`, "resource/memory", `{"limit": "2Mi"}`), []fate{ignored, enforced}, func(a appIsolators) bool {
 			return a.Resources.MemoryLimit == 2<<20
 		}},
-		{"C-BLK-01", listed("resource/block-bandwidth", `{"default": true, "limit": "2M"}`, "resource/block-iops", `{"default": true, "limit": "1000"}`), []fate{enforced, enforced}, func(a appIsolators) bool {
+		{"C-BLK-01", listed("resource/block-bandwidth", `{"default": true, "limit": "2M"}`, "resource/block-iops", `{"default": true, "limit": "1000"}`), []fate{ignored, ignored}, func(a appIsolators) bool {
 			return a.Resources == container.Resources{BlockBandwidth: 2000000, BlockIOPS: 1000}
 		}},
 		{"C-NBW-01", listed("resource/network-bandwidth", `{"default": true, "limit": "1G"}`), []fate{ignored}, func(a appIsolators) bool { return true }},
@@ -298,22 +298,18 @@ func TestStrictIsolators(t *testing.T) {
 func TestPodBoundsApps(t *testing.T) {
 	pod, err := isolatePod(defaultConfig(), able, listed(
 		"resource/memory", `{"limit": "64Mi"}`,
-		"resource/cpu", `{"limit": "500m"}`,
-		"resource/block-bandwidth", `{"default": true, "limit": "1M"}`,
-		"resource/block-iops", `{"default": true, "limit": "100"}`))
+		"resource/cpu", `{"limit": "500m"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := container.Resources{MemoryLimit: 64 << 20, MemoryRequest: 64 << 20, CPUQuota: 50000, CPUPeriod: 100000, CPUShares: 512, BlockBandwidth: 1000000, BlockIOPS: 100}
+	want := container.Resources{MemoryLimit: 64 << 20, MemoryRequest: 64 << 20, CPUQuota: 50000, CPUPeriod: 100000, CPUShares: 512}
 	if pod.Resources != want {
 		t.Errorf("got %+v, want %+v", pod.Resources, want)
 	}
 	app := settled(t, able, pod, listed(
 		"resource/memory", `{"limit": "256Mi"}`,
-		"resource/cpu", `{"limit": "1"}`,
-		"resource/block-bandwidth", `{"default": true, "limit": "2M"}`,
-		"resource/block-iops", `{"default": true, "limit": "200"}`))
-	checkFates(t, []fate{modified, modified, modified, modified}, app.Fates)
+		"resource/cpu", `{"limit": "1"}`))
+	checkFates(t, []fate{modified, modified}, app.Fates)
 	want.CPUShares = 1024
 	if app.Resources != want {
 		t.Errorf("got %+v, want %+v", app.Resources, want)
