@@ -1,0 +1,2 @@
+// A command that ends at once.
+int main(void) { return 0; }

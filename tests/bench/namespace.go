@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// insideVariable marks the bench process that runs in its own namespace.
+const insideVariable = "STAGER_BENCH_INSIDE"
+
+func insideOwnNamespace() bool { return os.Getenv(insideVariable) != "" }
+
+// reexecInOwnNamespace runs the bench again in a mount namespace of its own, so
+// that the host has back its mounts whatever ends the bench.
+func reexecInOwnNamespace() error {
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), insideVariable+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+	runtime.LockOSThread() // Pdeathsig is about the thread that forked
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("run in a mount namespace: %w", err)
+	}
+	return nil
+}
+
+// A thread runs functions in a mount namespace other than the bench's. What
+// they start inherits it.
+type thread struct {
+	work chan func()
+}
+
+// startThread makes a thread with a private copy of the mount namespace, and
+// runs setup in it.
+func startThread(setup func() error) (*thread, error) {
+	t := &thread{work: make(chan func())}
+	go t.serve()
+	return t, t.do(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("unshare the mount namespace: %w", err)
+		}
+		return setup()
+	})
+}
+
+// serve never unlocks the thread, so that it ends with its goroutine.
+func (t *thread) serve() {
+	runtime.LockOSThread()
+	for f := range t.work {
+		f()
+	}
+}
+
+// do runs f on the thread and waits for it.
+func (t *thread) do(f func() error) error {
+	done := make(chan error, 1)
+	t.work <- func() { done <- f() }
+	return <-done
+}
+
+// mountPlainCgroup2 replaces the cgroup hierarchies by one of version 2.
+func mountPlainCgroup2() error {
+	if err := unix.Unmount("/sys/fs/cgroup", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount /sys/fs/cgroup: %w", err)
+	}
+	if err := unix.Mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, ""); err != nil {
+		return fmt.Errorf("mount cgroup2: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// median of a list that is not empty; of two in the middle their mean.
+func median[T time.Duration | float64](values []T) T {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	if n%2 == 1 {
+		return sorted[n/2]
+	}
+	return (sorted[n/2-1] + sorted[n/2]) / 2
+}
+
+// collect takes n samples of each contestant in turn, so that a change of the
+// machine's mood meets them all.
+func collect[T any](n int, contestants []func() (T, error)) ([][]T, error) {
+	samples := make([][]T, len(contestants))
+	for range n {
+		for i, sample := range contestants {
+			value, err := sample()
+			if err != nil {
+				return nil, err
+			}
+			samples[i] = append(samples[i], value)
+		}
+	}
+	return samples, nil
+}
+
+// A table is printed with its columns aligned.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(title string, columns ...any) *table {
+	fmt.Printf("\n%s\n", title)
+	t := &table{w: tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)}
+	t.row(columns...)
+	return t
+}
+
+// row prints durations in milliseconds and other numbers with two decimals.
+func (t *table) row(cells ...any) {
+	for _, cell := range cells {
+		switch c := cell.(type) {
+		case time.Duration:
+			fmt.Fprintf(t.w, "%.1f ms\t", float64(c)/float64(time.Millisecond))
+		case float64:
+			fmt.Fprintf(t.w, "%.2f\t", c)
+		default:
+			fmt.Fprintf(t.w, "%v\t", c)
+		}
+	}
+	fmt.Fprintln(t.w)
+}
+
+func (t *table) end() error { return t.w.Flush() }
+
+// ratio of ours to theirs.
+func ratio[T time.Duration | float64](ours, theirs T) float64 { return float64(ours) / float64(theirs) }
