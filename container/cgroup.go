@@ -63,6 +63,15 @@ func NewPodCgroup(path string, limits Resources) (*PodCgroup, error) {
 	return g, nil
 }
 
+// KillPod kills what is in the pod's cgroup of that path, see PodCgroup.Kill.
+func KillPod(path string) error {
+	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{SkipDevices: true}})
+	if err != nil {
+		return fmt.Errorf("find pod's cgroup %s: %w", path, err)
+	}
+	return (&PodCgroup{manager: m}).Kill()
+}
+
 // killRounds bounds how often Kill looks for processes that were forked while
 // it sent signals: a frozen or cgroup.kill'ed group needs one.
 const killRounds = 100

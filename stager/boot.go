@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 
 	"github.com/appc/spec/schema/types"
+	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
@@ -45,6 +47,8 @@ func supervise(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stager: %w", err)
 	}
+	// A log that meets a file size limit is trouble to report, not to die of.
+	signal.Ignore(unix.SIGXFSZ)
 	ctx, release := supervisor.CatchSignals(ctx)
 	defer release()
 	b := &boot{log: log, inherited: in}
@@ -193,6 +197,7 @@ func (b *boot) serve(ctx context.Context) (int, error) {
 // ready tells the daemon that the pod is up: it sees end of file.
 func (b *boot) ready() error {
 	b.log.Info("pod is running", "apps", len(b.apps))
+	defer func() { go releaseStartMemory() }()
 	if b.inherited.ready == nil {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -54,7 +55,7 @@ func (i *isolation) seccomp(value json.RawMessage, retain bool, mask string, mas
 	if json.Unmarshal(value, &v) != nil || len(v.Set) == 0 {
 		return verdict{}, errors.New(`must be an object with a set that is not empty, such as {"set": ["reboot"], "errno": "EPERM"}`)
 	}
-	if !errnoName.MatchString(v.Errno) {
+	if !errnoName().MatchString(v.Errno) {
 		return verdict{}, errors.New("errno must be an error's name in upper case, such as EPERM")
 	}
 	if i.filtered {
@@ -81,7 +82,10 @@ func (i *isolation) seccomp(value json.RawMessage, retain bool, mask string, mas
 	return verdict{}, nil
 }
 
-var errnoName = regexp.MustCompile(`^(E[A-Z0-9]+)?$`)
+// errnoName is compiled late, see number.
+var errnoName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(E[A-Z0-9]+)?$`)
+})
 
 // systemCalls parts the names of system calls from wildcards, which none of
 // them looks like.

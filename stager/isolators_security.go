@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // The isolators that say what an app's processes may do (appc, ace.md, Linux
@@ -212,7 +213,7 @@ func (i *isolation) sysctl(value json.RawMessage) (verdict, error) {
 // ownsSysctl says whether the parameter belongs to a namespace that the pod
 // has of its own. A key that could name another file than it says is refused.
 func (n namespaces) ownsSysctl(key string) bool {
-	if !sysctlKey.MatchString(key) {
+	if !sysctlKey().MatchString(key) {
 		return false
 	}
 	switch {
@@ -226,7 +227,10 @@ func (n namespaces) ownsSysctl(key string) bool {
 	return false
 }
 
-var sysctlKey = regexp.MustCompile(`^[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*$`)
+// sysctlKey is compiled late, see number.
+var sysctlKey = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*$`)
+})
 
 // ipcSysctls are those of an IPC namespace (ipc_namespaces(7)).
 func ipcSysctls() []string {

@@ -7,6 +7,7 @@ import (
 	"math/big"
 	"regexp"
 	"strconv"
+	"sync"
 )
 
 // quantity is an amount of a resource, in thousandths (appc, ace.md, Resource
@@ -16,7 +17,11 @@ type quantity struct{ milli *big.Int }
 
 // number is <sign><digits>.<digits><suffix or exponent>. The bounds keep
 // hostile input from costing more than a moment.
-var number = regexp.MustCompile(`^([+-]?)([0-9]{0,64}(?:\.[0-9]{0,64})?)(m|[kKMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?$`)
+// number is compiled when it is first used: every container start executes
+// this program again, and would pay for it.
+var number = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([+-]?)([0-9]{0,64}(?:\.[0-9]{0,64})?)(m|[kKMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?$`)
+})
 
 var errQuantity = errors.New(`must be a quantity such as 1000, "500m", "1.5G" or "64Mi"`)
 
@@ -29,7 +34,7 @@ func parseQuantity(raw json.RawMessage) (quantity, error) {
 			return quantity{}, errQuantity
 		}
 	}
-	m := number.FindStringSubmatch(text)
+	m := number().FindStringSubmatch(text)
 	if m == nil || m[2] == "" || m[2] == "." {
 		return quantity{}, errQuantity
 	}

@@ -1,5 +1,8 @@
 package main
 
+// #include "waiter.h"
+import "C"
+
 import (
 	"context"
 	"encoding/json"
@@ -7,9 +10,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"runtime"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -18,16 +21,12 @@ import (
 	"kurma.io/stager/manifest"
 )
 
-// stage is the process that the daemon launches. It reads the manifest, starts
-// the supervisor in the pod's namespaces, passes the daemon's signals on and
-// waits; it does nothing else, so nothing in it can go wrong while the pod runs.
-// The supervisor dies with it, whatever kills it.
-func stage(ctx context.Context) error {
+// stage is the process between the one that the daemon launches, waiter.c, and
+// the supervisor. It reads the manifest, starts the supervisor in the pod's
+// namespaces as the waiter's child, tells the waiter, and is done.
+func stage(context.Context) error {
 	in := takeDescriptors(os.Environ())
 	defer in.close()
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT)
-
 	m, err := readManifest(manifestPath)
 	if err != nil {
 		return fmt.Errorf("stager: %w", err)
@@ -44,7 +43,35 @@ func stage(ctx context.Context) error {
 		return fmt.Errorf("stager: start supervisor: %w", err)
 	}
 	in.close()
-	return wait(supervisor, signals)
+	if namespaces.hostPID {
+		return guard(supervisor)
+	}
+	return report(supervisor.Process.Pid, supervisor.Process.Pid)
+}
+
+// report tells the waiter whom to signal and whom to wait for.
+func report(signalled, awaited int) error {
+	pids := C.struct_waiter_pids{signalled: C.int32_t(signalled), awaited: C.int32_t(awaited)}
+	f := os.NewFile(uintptr(C.waiter_report), "report")
+	_, err := f.Write(C.GoBytes(unsafe.Pointer(&pids), C.int(unsafe.Sizeof(pids))))
+	return errors.Join(err, f.Close())
+}
+
+// guard stays with a supervisor that is no PID 1: what it leaves when it is
+// killed does not die with a PID namespace.
+func guard(supervisor *exec.Cmd) error {
+	if err := report(supervisor.Process.Pid, os.Getpid()); err != nil {
+		return fmt.Errorf("stager: %w", err)
+	}
+	err := supervisor.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	if code := exit.ExitCode(); code > 0 {
+		return &callins.ExitError{Code: code}
+	}
+	return errors.Join(fmt.Errorf("stager: supervisor: %w", err), container.KillPod(appsCgroup))
 }
 
 // readManifest reads and checks the manifest; nothing has been touched when it
@@ -60,15 +87,15 @@ func readManifest(path string) (*manifest.Manifest, error) {
 
 // inheritance tells the supervisor which of its descriptors is what. 0 stands for none.
 type inheritance struct {
-	// Lifeline is the read end of a pipe whose other end only the stager's
-	// first process has: end of file means that it is gone.
+	// Lifeline is the read end of a pipe whose other end only the waiter has:
+	// end of file means that it is gone.
 	Lifeline int
 	Ready    int
 	Stdio    map[string][3]int // by app name
 }
 
-// startSupervisor runs this program again as the pod's PID 1, or in the host's
-// PID namespace as a child subreaper.
+// startSupervisor runs this program again as the pod's PID 1 and the waiter's
+// child, or, in the host's PID namespace, as this process's.
 func startSupervisor(in *inherited, namespaces namespaces) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -82,14 +109,7 @@ func startSupervisor(in *inherited, namespaces namespaces) (*exec.Cmd, error) {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 		return 2 + len(cmd.ExtraFiles)
 	}
-	// The write end is left open, as a bare number that nothing closes, until
-	// this process ends.
-	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
-		return nil, os.NewSyscallError("pipe2", err)
-	}
-	lifeline := os.NewFile(uintptr(ends[0]), "lifeline")
-	defer lifeline.Close()
+	lifeline := os.NewFile(uintptr(C.waiter_lifeline), "lifeline")
 	list := inheritance{Lifeline: pass(lifeline), Ready: pass(in.ready), Stdio: make(map[string][3]int)}
 	for app, files := range in.stdio {
 		list.Stdio[app] = [3]int{pass(files[0]), pass(files[1]), pass(files[2])}
@@ -100,14 +120,20 @@ func startSupervisor(in *inherited, namespaces namespaces) (*exec.Cmd, error) {
 	}
 	cmd.Env = []string{inheritanceVariable + "=" + string(text)}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces.cloneFlags(), Pdeathsig: unix.SIGKILL}
-	if namespaces.hostPID {
-		cmd.SysProcAttr.Pdeathsig = 0 // the lifeline lets it take its apps along
+	// What is in the host's PID namespace takes its apps along by the lifeline.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces.cloneFlags()}
+	if !namespaces.hostPID {
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_PARENT
+		cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
 	}
+	return cmd, startInMountNamespace(cmd)
+}
+
+// startInMountNamespace starts cmd from a thread in a mount namespace of its
+// own, which is never given back.
+func startInMountNamespace(cmd *exec.Cmd) error {
 	started := make(chan error)
 	go func() {
-		// This thread is never given back: it is in another mount namespace,
-		// and the parent-death signal follows it, not the process (prctl(2)).
 		runtime.LockOSThread()
 		err := enterMountNamespace()
 		if err == nil {
@@ -116,31 +142,5 @@ func startSupervisor(in *inherited, namespaces namespaces) (*exec.Cmd, error) {
 		started <- err
 		select {}
 	}()
-	return cmd, <-started
-}
-
-// wait passes signals on until the supervisor has ended, and ends as it did.
-func wait(supervisor *exec.Cmd, signals <-chan os.Signal) error {
-	ended := make(chan error, 1)
-	go func() { ended <- supervisor.Wait() }()
-	for {
-		select {
-		case s := <-signals:
-			_ = supervisor.Process.Signal(s) // it may have ended already
-		case err := <-ended:
-			return supervisorExit(err)
-		}
-	}
-}
-
-// supervisorExit hands the supervisor's exit code on; it has said itself why.
-func supervisorExit(err error) error {
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
-		return err
-	}
-	if code := exit.ExitCode(); code > 0 {
-		return &callins.ExitError{Code: code}
-	}
-	return fmt.Errorf("stager: supervisor: %w", err)
+	return <-started
 }

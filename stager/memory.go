@@ -1,0 +1,43 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// releaseStartMemory gives back what only the start of a pod needed: the heap,
+// and the pages of the program itself, most of which will never be used again.
+// Those that are come back from the page cache when they are. It is advice only,
+// so nothing that goes wrong matters.
+func releaseStartMemory() {
+	// Pools give up in the second collection what they kept in the first.
+	runtime.GC()
+	debug.FreeOSMemory()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return
+	}
+	self, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(maps)); lines.Scan(); {
+		fields := bytes.Fields(lines.Bytes())
+		// Writable pages would lose what was written to them (madvise(2)).
+		if len(fields) < 6 || string(fields[5]) != self || bytes.ContainsRune(fields[1], 'w') {
+			continue
+		}
+		from, to, _ := bytes.Cut(fields[0], []byte("-"))
+		start, err1 := strconv.ParseUint(string(from), 16, 64)
+		end, err2 := strconv.ParseUint(string(to), 16, 64)
+		if err1 == nil && err2 == nil {
+			_, _, _ = unix.Syscall(unix.SYS_MADVISE, uintptr(start), uintptr(end-start), unix.MADV_DONTNEED)
+		}
+	}
+}
