@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"kurma.io/stager/manifest"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -124,7 +126,7 @@ func (x *extractor) writeManifest(header *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	if _, err := ParseManifest(data); err != nil {
+	if _, err := manifest.DecodeImage(data); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(x.dir, manifestFile), data, 0o600)

@@ -8,10 +8,8 @@ import (
 	"github.com/appc/spec/schema/types"
 )
 
-// Manifest is the part of an image manifest that the launcher needs. It is
-// read leniently, because the whole schema refuses an image with an isolator
-// that it does not know, which the specification allows; the stager
-// checks the rest.
+// Manifest is the part of an image manifest that the store needs. An import
+// checks the whole document once; looking through the store reads only this.
 type Manifest struct {
 	Raw          json.RawMessage // as it stands in the image
 	Name         string
@@ -30,15 +28,10 @@ type Dependency struct {
 	Labels []Label
 }
 
-// App is how an image's app is run, as far as the launcher needs it. A pod
-// manifest's app has the same fields.
+// App is how an image is executed, as far as a stager is concerned.
 type App struct {
-	Exec             []string      `json:"exec"`
-	User             string        `json:"user"`
-	Group            string        `json:"group"`
-	SupplementaryGID []int         `json:"supplementaryGIDs,omitempty"`
-	WorkingDirectory string        `json:"workingDirectory,omitempty"`
-	Environment      []Environment `json:"environment,omitempty"`
+	Exec        []string      `json:"exec"`
+	Environment []Environment `json:"environment"`
 }
 
 // Environment is one environment variable.
@@ -58,8 +51,8 @@ type wireManifest struct {
 	App          *App               `json:"app"`
 }
 
-// ParseManifest reads an image manifest.
-func ParseManifest(data []byte) (*Manifest, error) {
+// parseManifest reads an image manifest.
+func parseManifest(data []byte) (*Manifest, error) {
 	var wire wireManifest
 	if err := json.Unmarshal(data, &wire); err != nil {
 		return nil, fmt.Errorf("parse image manifest: %w", err)

@@ -76,6 +76,10 @@ func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open image store: %w", err)
 	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open image store: %w", err)
+	}
 	return &Store{dir: dir}, nil
 }
 
@@ -117,7 +121,7 @@ func (s *Store) Get(id string) (*Image, error) {
 		return nil, fmt.Errorf("read image: %w", err)
 	}
 	image := &Image{ID: id, Dir: dir}
-	if image.Manifest, err = ParseManifest(data); err != nil {
+	if image.Manifest, err = parseManifest(data); err != nil {
 		return nil, fmt.Errorf("read image %s: %w", id, err)
 	}
 	record, err := os.ReadFile(filepath.Join(dir, recordFile))

@@ -1,0 +1,148 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long killed processes get to disappear. The kernel
+// ends them at once but for those stuck in uninterruptible sleep.
+const patience = 10 * time.Second
+
+// Kill ends every process of the group and of the groups below it: SIGKILL,
+// freeze, SIGKILL to what was forked meanwhile, thaw. It is no error when the
+// group is empty or not there.
+func (g *Group) Kill() error {
+	if err := g.signalAll(); err != nil {
+		return fmt.Errorf("kill cgroup %s: %w", g.Path, err)
+	}
+	g.freeze(true)
+	defer g.freeze(false)
+	if err := g.signalAll(); err != nil {
+		return fmt.Errorf("kill cgroup %s: %w", g.Path, err)
+	}
+	return nil
+}
+
+func (g *Group) signalAll() error {
+	pids, err := g.PIDs()
+	for _, pid := range pids {
+		if e := unix.Kill(pid, unix.SIGKILL); e != nil && e != unix.ESRCH {
+			err = errors.Join(err, fmt.Errorf("process %d: %w", pid, e))
+		}
+	}
+	return err
+}
+
+// freeze stops or continues the whole group, where it exists.
+func (g *Group) freeze(on bool) {
+	state, bit := "THAWED", "0"
+	if on {
+		state, bit = "FROZEN", "1"
+	}
+	for _, h := range g.Hierarchies {
+		// Only one of the two files is there, and neither in most v1
+		// hierarchies or once the group is gone.
+		_ = writeExisting(filepath.Join(g.Dir(h), "freezer.state"), state)
+		_ = writeExisting(filepath.Join(g.Dir(h), "cgroup.freeze"), bit)
+	}
+}
+
+func writeExisting(path, text string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	return errors.Join(err, file.Close())
+}
+
+// PIDs lists the processes of the group and below, in all hierarchies,
+// sorted, each once.
+func (g *Group) PIDs() ([]int, error) {
+	var pids []int
+	for _, h := range g.Hierarchies {
+		err := g.walk(h, func(dir string) error {
+			data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			for line := range strings.FieldsSeq(string(data)) {
+				if pid, err := strconv.Atoi(line); err == nil && pid > 0 {
+					pids = append(pids, pid)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids), nil
+}
+
+// walk visits the group's folders in a hierarchy, parents first. Those that
+// vanish meanwhile are passed over.
+func (g *Group) walk(h Hierarchy, visit func(dir string) error) error {
+	return filepath.WalkDir(g.Dir(h), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			err = visit(path)
+		}
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			return nil
+		}
+		return err
+	})
+}
+
+// Remove removes the group in every hierarchy, children first, and its parent
+// when that is empty then. Processes that have been killed and are not gone yet
+// are waited for; removing what is not there is no error.
+func (g *Group) Remove() error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := g.removeOnce()
+		if err == nil {
+			g.removeParent()
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("remove cgroup %s: %w", g.Path, err)
+		}
+		time.Sleep(2 * time.Millisecond) // rmdir(2) of a cgroup has no way to wait
+	}
+}
+
+func (g *Group) removeOnce() error {
+	var errs []error
+	for _, h := range g.Hierarchies {
+		var dirs []string
+		err := g.walk(h, func(dir string) error { dirs = append(dirs, dir); return nil })
+		errs = append(errs, err)
+		for _, dir := range slices.Backward(dirs) {
+			if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT {
+				errs = append(errs, fmt.Errorf("%s: %w", dir, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeParent removes the folder that all pods share when this was the last;
+// it fails with EBUSY otherwise, and that is well.
+func (g *Group) removeParent() {
+	parent := filepath.Dir(g.Path)
+	if parent == "." {
+		return
+	}
+	for _, h := range g.Hierarchies {
+		_ = unix.Rmdir(filepath.Join(h.Mount, parent))
+	}
+}

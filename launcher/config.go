@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/signing"
+)
+
+// Where things are when no configuration says otherwise.
+const (
+	defaultConfigFile = "/etc/kurma/kurmad.json"
+	defaultKeyring    = "/etc/kurma/trusted-keys.asc"
+	defaultState      = "/var/lib/kurma"
+)
+
+// config is the configuration file: a JSON object (and so a YAML document
+// too) with the keys of Kurma's own kurmad.yml. Every key may be left out.
+// Relative paths start at the file's folder.
+type config struct {
+	// ParentCgroupName is the control group that the pods' groups are made in.
+	ParentCgroupName string `json:"parentCgroupName"`
+	PodsDirectory    string `json:"podsDirectory"`
+	ImagesDirectory  string `json:"imagesDirectory"`
+	// DefaultStagerImage names the stager, as `image list` shows it.
+	DefaultStagerImage string `json:"defaultStagerImage"`
+	// DefaultStagerConfig is handed to the stager as stagerConfig.
+	DefaultStagerConfig json.RawMessage `json:"defaultStagerConfig"`
+	// TrustedKeys lists the keyring files, armored or binary, of the keys
+	// that may sign a stager image.
+	TrustedKeys []string `json:"trustedKeys"`
+}
+
+// readConfig reads the file, or the default one where path is "" and it
+// exists. State, unless "", is where pods and images are kept for a configuration
+// that does not say.
+func readConfig(path, state string) (config, error) {
+	optional := path == ""
+	if optional {
+		path = defaultConfigFile
+	}
+	var c config
+	data, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		if err := c.parse(data, filepath.Dir(path)); err != nil {
+			return config{}, fmt.Errorf("read configuration %s: %w", path, err)
+		}
+	case !optional || !errors.Is(err, fs.ErrNotExist):
+		return config{}, fmt.Errorf("read configuration: %w", err)
+	}
+	c.fill(state)
+	return c, nil
+}
+
+func (c *config) parse(data []byte, dir string) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(c); err != nil {
+		return err
+	}
+	if decoder.More() {
+		return errors.New("there is more than one JSON object in it")
+	}
+	paths := []*string{&c.PodsDirectory, &c.ImagesDirectory}
+	for i := range c.TrustedKeys {
+		paths = append(paths, &c.TrustedKeys[i])
+	}
+	for _, p := range paths {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
+	}
+	return nil
+}
+
+// fill puts the defaults where nothing is set.
+func (c *config) fill(state string) {
+	if state == "" {
+		state = defaultState
+	}
+	setDefault(&c.ParentCgroupName, "kurma")
+	setDefault(&c.PodsDirectory, filepath.Join(state, "pods"))
+	setDefault(&c.ImagesDirectory, filepath.Join(state, "images"))
+	setDefault(&c.DefaultStagerImage, "kurma.io/stager/reference")
+	if _, err := os.Stat(defaultKeyring); err == nil && c.TrustedKeys == nil {
+		c.TrustedKeys = []string{defaultKeyring}
+	}
+}
+
+func setDefault(value *string, text string) {
+	if *value == "" {
+		*value = text
+	}
+}
+
+// keyring reads the keys that may sign a stager.
+func (c *config) keyring() (signing.KeyRing, error) {
+	return signing.ReadKeyRing(c.TrustedKeys...)
+}

@@ -1,0 +1,145 @@
+// Command launcher is a Kurma daemon for one machine: it keeps App Container
+// images, starts pods with a stager image and calls into them.
+//
+//	launcher [--config FILE] [--state DIR] COMMAND [ARGUMENTS]
+//
+// Exit status: 0, or 1 and one line on stderr, or 2 for a command line that
+// makes no sense. A call-in's (status, logs, exec, attach) and a stager's in
+// the foreground (run) are handed on; 125 says that exec itself could not be done.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+)
+
+// command is one of the program's commands.
+type command struct {
+	name, usage, summary string
+	run                  func(ctx context.Context, c *cli, args []string) error
+}
+
+func commands() []command {
+	return []command{
+		{"image", "import FILE… | list | rm IMAGE…", "keep images", runImage},
+		{"run", "[--detach] [--name N] [--volume NAME=PATH]… [--net host] POD.json | IMAGE [-- ARGS…]", "start a pod", runRun},
+		{"ps", "", "list pods", runPS},
+		{"status", "POD", "show the apps of a pod", runStatus},
+		{"logs", "[--follow] [--tail N] [--since T] [--timestamps] [--stream S] POD [APP]", "show what an app wrote", runLogs},
+		{"exec", "[--tty] POD [APP] -- CMD…", "run a command in an app", runExec},
+		{"attach", "POD [APP]", "connect to an app's input and output", runAttach},
+		{"stop", "POD…", "stop pods and take them down", runStop},
+		{"gc", "", "clear away what killed pods and imports left", runGC},
+		{"monitor", "", "", runMonitor}, // for run --detach only
+	}
+}
+
+// cli is what a command works with.
+type cli struct {
+	config         config
+	stdin          *os.File
+	stdout, stderr io.Writer
+	json           bool // --json, where a command has it
+}
+
+// usageError is a command line that makes no sense: exit status 2.
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+// exitError ends the program with a status of somebody else's; there is
+// nothing more to say.
+type exitError struct{ code int }
+
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	os.Exit(exitStatus(dispatch(ctx, os.Args[1:])))
+}
+
+// exitStatus is the one place where an error becomes text and a number.
+func exitStatus(err error) int {
+	var usage usageError
+	var exit exitError
+	switch {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.As(err, &usage):
+		fmt.Fprintln(os.Stderr, "launcher:", err)
+		return 2
+	}
+	fmt.Fprintln(os.Stderr, "launcher:", err)
+	return 1
+}
+
+func dispatch(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("launcher", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	configFile := flags.String("config", "", "")
+	state := flags.String("state", "", "")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		help(os.Stdout)
+		return nil
+	case err != nil:
+		return usageError{err.Error()}
+	case flags.NArg() == 0:
+		help(os.Stderr)
+		return usageError{"no command"}
+	}
+	for _, cmd := range commands() {
+		if cmd.name == flags.Arg(0) {
+			return start(ctx, cmd, *configFile, *state, flags.Args()[1:])
+		}
+	}
+	return usageError{fmt.Sprintf("unknown command %q; launcher --help lists them", flags.Arg(0))}
+}
+
+func start(ctx context.Context, cmd command, configFile, state string, args []string) error {
+	config, err := readConfig(configFile, state)
+	if err != nil {
+		return err
+	}
+	return cmd.run(ctx, &cli{config: config, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}, args)
+}
+
+func help(w io.Writer) {
+	fmt.Fprintln(w, "usage: launcher [--config FILE] [--state DIR] COMMAND")
+	for _, cmd := range commands() {
+		if cmd.summary != "" {
+			fmt.Fprintf(w, "\n  %s %s\n      %s\n", cmd.name, cmd.usage, cmd.summary)
+		}
+	}
+}
+
+// parse reads a command's flags; declare adds those beside --json, which every
+// command has that prints. It returns the arguments after them.
+func (c *cli) parse(name string, args []string, declare func(*flag.FlagSet)) ([]string, error) {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.BoolVar(&c.json, "json", c.json, "print JSON")
+	if declare != nil {
+		declare(flags)
+	}
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		flags.SetOutput(c.stdout)
+		flags.PrintDefaults()
+		return nil, err
+	}
+	if err != nil {
+		return nil, usageError{name + ": " + err.Error()}
+	}
+	return flags.Args(), nil
+}

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/manifest"
+
+	"github.com/google/uuid"
+)
+
+const (
+	// kurmaVersion is the version of Kurma whose daemon the launcher stands in for.
+	kurmaVersion = "0.4.1"
+
+	// stopTimeout is how long Kurma waits for a stager to stop.
+	stopTimeout = 60 * time.Second
+)
+
+// plan decides all about a pod before anything is touched.
+func (c *cli) plan(o runOptions) (pods.Plan, error) {
+	store, err := images.Open(c.config.ImagesDirectory)
+	if err != nil {
+		return pods.Plan{}, err
+	}
+	stager, err := c.stagerImage(store)
+	if err != nil {
+		return pods.Plan{}, err
+	}
+	document, name, err := podDocument(store, o)
+	if err != nil {
+		return pods.Plan{}, err
+	}
+	if o.name != "" {
+		name = o.name
+	}
+	m, layers, err := stagerManifest(store, document, name, c.config.DefaultStagerConfig)
+	if err != nil {
+		return pods.Plan{}, fmt.Errorf("pod %q: %w", name, err)
+	}
+	plan := pods.Plan{
+		UUID:        uuid.NewString(),
+		Name:        name,
+		StagerImage: stager.ID,
+		StagerRoot:  stager.Rootfs(),
+		Exec:        stager.Manifest.App.Exec,
+		Env:         stagerEnv(stager.Manifest.App),
+		Layers:      layers,
+		HostNetwork: o.net == "host" || wantsHostNetwork(m.Pod),
+		StopTimeout: stopTimeout,
+	}
+	if !filepath.IsAbs(plan.Exec[0]) {
+		return pods.Plan{}, fmt.Errorf("stager image %s: exec %q is not an absolute path", stager.Manifest.Name, plan.Exec[0])
+	}
+	var buf bytes.Buffer
+	if err := m.Write(&buf); err != nil {
+		return pods.Plan{}, err
+	}
+	plan.Manifest = buf.Bytes()
+	if plan.Volumes, err = planVolumes(m.Pod); err != nil {
+		return pods.Plan{}, fmt.Errorf("pod %q: %w", name, err)
+	}
+	plan.Apps = planApps(m)
+	return plan, nil
+}
+
+// stagerManifest resolves the images of a pod's apps and gives the manifest
+// for its stager, with the layers it names, each once.
+func stagerManifest(store *images.Store, document []byte, name string, config json.RawMessage) (*manifest.Manifest, []pods.Layer, error) {
+	pod, err := manifest.DecodePod(document)
+	if err != nil {
+		return nil, nil, err
+	}
+	m := &manifest.Manifest{
+		KurmaVersion:  kurmaVersion,
+		Name:          name,
+		Pod:           pod,
+		Images:        make(map[string]*manifest.Image),
+		AppImageOrder: make(map[string][]string),
+		StagerConfig:  config,
+	}
+	var layers []pods.Layer
+	for _, app := range pod.Apps {
+		top, err := store.Get(app.Image.ID.String())
+		if err != nil {
+			return nil, nil, fmt.Errorf("app %q: %w", app.Name, err)
+		}
+		order, err := store.Layers(top)
+		if err != nil {
+			return nil, nil, fmt.Errorf("app %q: %w", app.Name, err)
+		}
+		for _, image := range order {
+			m.AppImageOrder[app.Name.String()] = append(m.AppImageOrder[app.Name.String()], image.ID)
+			if m.Images[image.ID] != nil {
+				continue
+			}
+			if m.Images[image.ID], err = manifest.DecodeImage(image.Manifest.Raw); err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", image.ID, err)
+			}
+			layers = append(layers, pods.Layer{ID: image.ID, Dir: image.Rootfs()})
+		}
+	}
+	return m, layers, m.Validate()
+}
+
+// stagerEnv is the stager's whole environment: its image's and HOME.
+func stagerEnv(app *images.App) []string {
+	env := []string{"HOME=/root"}
+	for _, e := range app.Environment {
+		if e.Name != "HOME" {
+			env = append(env, e.Name+"="+e.Value)
+		}
+	}
+	return env
+}
+
+// wantsHostNetwork reads Kurma's isolator of the pod.
+func wantsHostNetwork(pod *manifest.Pod) bool {
+	for _, isolator := range pod.Isolators {
+		var namespaces map[string]string
+		if isolator.Name == "os/linux/namespaces" && json.Unmarshal(isolator.Value, &namespaces) == nil {
+			return namespaces["net"] == "host"
+		}
+	}
+	return false
+}
+
+func planVolumes(pod *manifest.Pod) ([]pods.Volume, error) {
+	var all []pods.Volume
+	for _, v := range pod.Volumes {
+		volume := pods.Volume{
+			Name:        v.Name.String(),
+			Source:      v.Source,
+			ReadOnly:    v.ReadOnly != nil && *v.ReadOnly,
+			SingleMount: v.Recursive != nil && !*v.Recursive,
+		}
+		if v.Kind == "empty" {
+			if err := planEmpty(&volume, v.Mode, v.UID, v.GID); err != nil {
+				return nil, fmt.Errorf("volume %q: %w", v.Name, err)
+			}
+		} else if _, err := os.Stat(v.Source); err != nil {
+			return nil, fmt.Errorf("volume %q: %w", v.Name, err)
+		}
+		all = append(all, volume)
+	}
+	return all, nil
+}
+
+// planEmpty takes appc's defaults, 0755 and 0:0, where the pod says nothing.
+func planEmpty(volume *pods.Volume, mode *string, uid, gid *int) error {
+	volume.Source, volume.Mode = "", 0o755
+	if mode != nil {
+		bits, err := strconv.ParseUint(*mode, 8, 12)
+		if err != nil {
+			return fmt.Errorf("mode %q is not an octal number of at most 7777", *mode)
+		}
+		volume.Mode = uint32(bits)
+	}
+	if uid != nil {
+		volume.UID = *uid
+	}
+	if gid != nil {
+		volume.GID = *gid
+	}
+	return nil
+}
+
+// planApps takes down what `exec` wants to know of each app.
+func planApps(m *manifest.Manifest) []pods.App {
+	var all []pods.App
+	for _, a := range m.Apps() {
+		app := pods.App{
+			Name:             a.Name,
+			User:             a.App.User,
+			Group:            a.App.Group,
+			SupplementaryGID: a.App.SupplementaryGIDs,
+			WorkingDirectory: a.App.WorkingDirectory,
+		}
+		for _, e := range a.App.Environment {
+			app.Environment = append(app.Environment, pods.Environment{Name: e.Name, Value: e.Value})
+		}
+		all = append(all, app)
+	}
+	return all
+}
+
+// podDocument gives the pod manifest, every image named by its ID, and a name
+// for the pod.
+func podDocument(store *images.Store, o runOptions) (document []byte, name string, err error) {
+	info, err := os.Stat(o.source)
+	if strings.HasSuffix(o.source, ".json") || (err == nil && info.Mode().IsRegular()) {
+		if len(o.args) > 0 {
+			return nil, "", usageError{"run: arguments after -- are for an image's app, not for a pod manifest"}
+		}
+		document, err = readPod(store, o)
+		return document, strings.TrimSuffix(filepath.Base(o.source), ".json"), err
+	}
+	image, err := store.Find(o.source)
+	if err != nil {
+		return nil, "", err
+	}
+	name = appName(image.Manifest.Name)
+	document, err = imagePod(image, name, o)
+	return document, name, err
+}
+
+func readPod(store *images.Store, o runOptions) ([]byte, error) {
+	data, err := os.ReadFile(o.source)
+	if err != nil {
+		return nil, fmt.Errorf("read pod manifest: %w", err)
+	}
+	pod, err := manifest.DecodePod(data)
+	if err != nil {
+		return nil, fmt.Errorf("read pod manifest %s: %w", o.source, err)
+	}
+	ids := make([]string, len(pod.Apps))
+	for i, app := range pod.Apps {
+		image, err := findRuntimeImage(store, app.Image)
+		if err != nil {
+			return nil, fmt.Errorf("pod manifest %s: app %q: %w", o.source, app.Name, err)
+		}
+		ids[i] = image.ID
+	}
+	return editPod(data, ids, o.volumes)
+}
+
+// appName makes an app's name of an image's: its last part, with what an app's
+// name may not hold turned to dashes.
+func appName(image string) string {
+	base := strings.ToLower(image[strings.LastIndexByte(image, '/')+1:])
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		if (r >= 'a' && r <= 'z') || (r >= '0' && r <= '9') {
+			return r
+		}
+		return '-'
+	}, base), "-")
+	if name == "" {
+		return "app"
+	}
+	return name
+}
+
+// imagePod makes a pod of one app. Arguments are added to the image's exec.
+func imagePod(image *images.Image, name string, o runOptions) ([]byte, error) {
+	app := map[string]any{"name": name, "image": map[string]string{"id": image.ID}}
+	if len(o.args) > 0 {
+		section, err := withArguments(image, o.args)
+		if err != nil {
+			return nil, err
+		}
+		app["app"] = section
+	}
+	pod, err := json.Marshal(map[string]any{
+		"acKind":    "PodManifest",
+		"acVersion": "0.8.11",
+		"apps":      []any{app},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return editPod(pod, []string{image.ID}, o.volumes)
+}
+
+// withArguments is the image's app section with more arguments. What else it
+// says stays as it is written there.
+func withArguments(image *images.Image, args []string) (map[string]json.RawMessage, error) {
+	var document struct {
+		App map[string]json.RawMessage `json:"app"`
+	}
+	if err := json.Unmarshal(image.Manifest.Raw, &document); err != nil {
+		return nil, err
+	}
+	if document.App == nil {
+		return nil, errors.New("image " + image.Manifest.Name + " has no app to give arguments to")
+	}
+	exec, err := json.Marshal(slices.Concat(image.Manifest.App.Exec, args))
+	document.App["exec"] = exec
+	return document.App, err
+}

@@ -1,0 +1,179 @@
+package pods
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	callInDir = "/opt/stager/"
+
+	// settingsPatience is how long `run` gets to read its settings to the end.
+	settingsPatience = 10 * time.Second
+)
+
+// callInEnv is a call-in's whole environment.
+var callInEnv = [...]string{"HOME=/root"}
+
+// enter moves the calling thread into the stager's mount and network
+// namespace, and no other. The thread must be locked and not be used for anything else afterwards.
+func (p *Pod) enter() error {
+	if p.State.Phase == Exited || p.State.Phase == Dead {
+		return fmt.Errorf("pod %q is %s", p.Plan.Name, p.State.Phase)
+	}
+	fd, err := p.State.Stager.open()
+	if err != nil {
+		return fmt.Errorf("pod %q has no stager: %w", p.Plan.Name, err)
+	}
+	defer unix.Close(fd)
+	// A thread that shares root and working directory with others may not
+	// change its mount namespace, see setns(2).
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("enter pod %q: %w", p.Plan.Name, err)
+	}
+	if err := unix.Setns(fd, unix.CLONE_NEWNS|unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter pod %q: %w", p.Plan.Name, err)
+	}
+	return nil
+}
+
+// Become turns this process into a call-in of the stager: same process,
+// descriptors and signals, so nothing stands between it and the caller. It returns
+// only with an error.
+func (p *Pod) Become(name string, args ...string) error {
+	runtime.LockOSThread()
+	if err := p.enter(); err != nil {
+		return err
+	}
+	path := callInDir + name
+	err := syscall.Exec(path, append([]string{path}, args...), callInEnv[:])
+	return fmt.Errorf("execute %s in pod %q: %w", path, p.Plan.Name, err)
+}
+
+// Call runs a call-in as a child with the given descriptors 0, 1 and 2, hands
+// on the signals that are sent to this process, and returns its exit status, 128+N for
+// a signal. When settings is not nil the child reads it from descriptor 3 to
+// its end, within 10 seconds of its start, or is killed and an error returned.
+func (p *Pod) Call(stdio [3]*os.File, settings []byte, name string, args ...string) (int, error) {
+	var feed *settingsFeed
+	if settings != nil {
+		var err error
+		if feed, err = newFeed(settings); err != nil {
+			return 0, err
+		}
+		defer feed.close()
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH)
+	defer signal.Stop(signals)
+	child, ended, err := p.startCall(stdio, feed, name, args)
+	if err != nil {
+		return 0, err
+	}
+	late := time.NewTimer(settingsPatience)
+	defer late.Stop()
+	unread := false
+	for {
+		select {
+		case status := <-ended:
+			if unread {
+				return 0, fmt.Errorf("%s has not read its settings within %s and was killed", name, settingsPatience)
+			}
+			return status.Code, nil
+		case sig := <-signals:
+			if handOn(sig, stdio[0]) {
+				_ = child.Signal(sig) // one that has ended says so on its channel
+			}
+		case <-late.C:
+			if unread = feed != nil && !feed.isRead(); unread {
+				_ = child.Kill()
+			}
+		}
+	}
+}
+
+// startCall forks the call-in on a thread inside the pod. The thread waits for
+// it, as PR_SET_PDEATHSIG, which has the call-in die with us, watches the thread.
+func (p *Pod) startCall(stdio [3]*os.File, feed *settingsFeed, name string, args []string) (*os.Process, <-chan Exit, error) {
+	files := stdio[:]
+	if feed != nil {
+		files = append(files, feed.read)
+	}
+	path := callInDir + name
+	start, ended := make(chan started), make(chan Exit, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err := p.enter(); err != nil {
+			start <- started{err: err}
+			return
+		}
+		process, err := os.StartProcess(path, append([]string{path}, args...), &os.ProcAttr{
+			Env:   callInEnv[:],
+			Files: files,
+			Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+		})
+		start <- started{process, err}
+		if err == nil {
+			ended <- wait(process)
+		}
+	}()
+	s := <-start
+	if s.err != nil {
+		return nil, nil, fmt.Errorf("call %s in pod %q: %w", name, p.Plan.Name, s.err)
+	}
+	return s.process, ended, nil
+}
+
+// handOn reports whether a signal is the child's to hear from us. What a
+// terminal sends goes to its whole foreground process group, the child
+// included, and would come twice.
+func handOn(sig os.Signal, stdin *os.File) bool {
+	switch sig {
+	case unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH:
+		group, err := unix.IoctlGetInt(int(stdin.Fd()), unix.TIOCGPGRP)
+		return err != nil || group != unix.Getpgrp()
+	}
+	return true
+}
+
+// settingsFeed is a pipe with the settings of a `run` in it.
+type settingsFeed struct {
+	read    *os.File
+	written chan error
+}
+
+func newFeed(settings []byte) (*settingsFeed, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make settings pipe: %w", err)
+	}
+	f := &settingsFeed{read: read, written: make(chan error, 1)}
+	go func() {
+		_, err := io.Copy(write, bytes.NewReader(settings))
+		f.written <- errors.Join(err, write.Close())
+	}()
+	return f, nil
+}
+
+// isRead reports whether nothing is left to be written to the pipe or to be
+// read from it; our copy of the read end is for this question.
+func (f *settingsFeed) isRead() bool {
+	select {
+	case <-f.written:
+	default:
+		return false
+	}
+	left, err := unix.IoctlGetInt(int(f.read.Fd()), unix.TIOCINQ)
+	return err == nil && left == 0
+}
+
+func (f *settingsFeed) close() { _ = f.read.Close() }

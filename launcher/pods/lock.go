@@ -1,0 +1,45 @@
+package pods
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// The lock of a pod is an open file description lock (fcntl_locking(2)): it
+// belongs to the open file, so a monitor inherits it from who made the
+// pod, it goes away with the last copy however its holder ends, and others may
+// ask whether it is held without taking it.
+
+func wholeFile(kind int16) *unix.Flock_t {
+	return &unix.Flock_t{Type: kind, Whence: io.SeekStart}
+}
+
+func tryLock(file *os.File) bool {
+	return unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, wholeFile(unix.F_WRLCK)) == nil
+}
+
+// waitLock takes the lock when its holder is gone.
+func waitLock(file *os.File) error {
+	for {
+		err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLKW, wholeFile(unix.F_WRLCK))
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+func isHeld(path string) (bool, error) {
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	lock := wholeFile(unix.F_WRLCK)
+	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, lock); err != nil {
+		return false, fmt.Errorf("look at lock %s: %w", path, err)
+	}
+	return lock.Type != unix.F_UNLCK, nil
+}

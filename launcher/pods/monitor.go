@@ -1,0 +1,179 @@
+package pods
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"kurma.io/stager/launcher/cgroups"
+)
+
+// Run launches the pod that Create has made and stays with it, as its monitor,
+// until its stager has ended and everything is taken down: processes,
+// mounts, cgroups, namespaces, the root. Ready is called once, when the stager has
+// closed its descriptor. When ctx ends the stager is asked to stop (SIGTERM) and killed
+// when it does not in time.
+//
+// A stager that ends before it is ready is an error that carries its own last
+// words; nothing is left of the pod then. Afterwards the pod's folder is gone
+// too, unless keep is set and the stager ended unasked: then plan, state and log stay.
+func (p *Pod) Run(ctx context.Context, keep bool, ready func()) (Exit, error) {
+	group, err := cgroups.Open(p.Plan.Cgroup)
+	if err != nil {
+		return Exit{}, errors.Join(fmt.Errorf("launch pod %q: %w", p.Plan.Name, err), p.removeDir())
+	}
+	exit, err := p.run(ctx, group, ready)
+	if err != nil {
+		err = fmt.Errorf("launch pod %q: %w", p.Plan.Name, err)
+	}
+	unasked := err == nil && ctx.Err() == nil
+	return exit, errors.Join(err, p.takeDown(group, exit, keep && unasked))
+}
+
+func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func()) (Exit, error) {
+	self, err := identify(os.Getpid())
+	if err != nil {
+		return Exit{}, err
+	}
+	p.State.Monitor = self
+	if err := errors.Join(p.save(), p.makeRoot(), group.Make()); err != nil {
+		return Exit{}, err
+	}
+	s, err := p.launch(group)
+	if err != nil {
+		return Exit{}, err
+	}
+	p.State.Stager = s.Process
+	if err := p.save(); err != nil {
+		return p.stop(s, group), err
+	}
+	select {
+	case <-ctx.Done():
+		return p.stop(s, group), context.Cause(ctx)
+	case exit := <-s.exited:
+		return exit, p.notReady(exit)
+	case err := <-s.ready:
+		if err != nil {
+			return p.stop(s, group), fmt.Errorf("wait for the stager to be ready: %w", err)
+		}
+	}
+	// The end closes the descriptor too.
+	if s.ended() {
+		exit := <-s.exited
+		return exit, p.notReady(exit)
+	}
+	return p.stay(ctx, s, group, ready)
+}
+
+// stay waits for the end of a pod that is up.
+func (p *Pod) stay(ctx context.Context, s *stager, group *cgroups.Group, ready func()) (Exit, error) {
+	p.State.Phase = Running
+	if err := p.save(); err != nil {
+		return p.stop(s, group), err
+	}
+	ready()
+	select {
+	case exit := <-s.exited:
+		return exit, nil
+	case <-ctx.Done():
+		return p.stop(s, group), nil
+	}
+}
+
+// stop is what Kurma does to stop a pod: SIGTERM for the stager, and SIGKILL
+// for all the pod when that has not ended it in time.
+func (p *Pod) stop(s *stager, group *cgroups.Group) Exit {
+	p.State.Phase = Stopping
+	_ = p.save() // for ps only
+	_ = s.signal(syscall.SIGTERM)
+	late := time.NewTimer(p.Plan.StopTimeout)
+	defer late.Stop()
+	select {
+	case exit := <-s.exited:
+		return exit
+	case <-late.C:
+	}
+	_ = s.signal(syscall.SIGKILL)
+	_ = group.Kill() // takeDown does so again and reports
+	return <-s.exited
+}
+
+// notReady tells why a stager ended before its pod was up, in its own words.
+func (p *Pod) notReady(exit Exit) error {
+	how := fmt.Sprintf("exit status %d", exit.Code)
+	if exit.Signal != "" {
+		how = exit.Signal
+	}
+	words := lastLine(p.LogPath())
+	if words == "" {
+		words = "it said nothing"
+	}
+	return fmt.Errorf("the stager ended before the pod was up (%s): %s", how, words)
+}
+
+// lastLine reads the last line with text in it of the file's last 8 KiB.
+func lastLine(path string) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	buf := make([]byte, 8<<10)
+	info, err := file.Stat()
+	if err != nil {
+		return ""
+	}
+	n, _ := file.ReadAt(buf, max(0, info.Size()-int64(len(buf))))
+	text := bytes.TrimSpace(buf[:n])
+	return string(bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:]))
+}
+
+// takeDown removes what a pod has left behind. It may be repeated at will and
+// needs nothing but the pod's folder.
+func (p *Pod) takeDown(group *cgroups.Group, exit Exit, keep bool) error {
+	if err := errors.Join(group.Kill(), group.Remove()); err != nil {
+		return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
+	}
+	if !keep {
+		return p.removeDir()
+	}
+	for _, name := range []string{rootDir, volumesDir} {
+		if err := os.RemoveAll(filepath.Join(p.Dir, name)); err != nil {
+			return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
+		}
+	}
+	p.State.Phase, p.State.Exit = Exited, &exit
+	if err := p.save(); err != nil {
+		return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
+	}
+	return p.lock.Close()
+}
+
+// removeDir removes the pod's folder, its lock last: until then it is plain
+// that somebody is at it.
+func (p *Pod) removeDir() error {
+	entries, err := os.ReadDir(p.Dir)
+	if err != nil {
+		return fmt.Errorf("remove pod %s: %w", p.Plan.UUID, err)
+	}
+	for _, e := range entries {
+		if e.Name() == lockFile {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(p.Dir, e.Name())); err != nil {
+			return fmt.Errorf("remove pod %s: %w", p.Plan.UUID, err)
+		}
+	}
+	if err := os.RemoveAll(p.Dir); err != nil {
+		return fmt.Errorf("remove pod %s: %w", p.Plan.UUID, err)
+	}
+	if p.lock != nil {
+		return p.lock.Close()
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package pods
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/launcher/cgroups"
+
+	"golang.org/x/sys/unix"
+)
+
+// noExec are the flags of the kernel's own file systems.
+const noExec = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+
+// isolate puts the calling thread, which must be locked and not be used for
+// anything else afterwards, into the pod's mount and network namespace with
+// the stager's root as /. Linux 5.12 is needed, for mount_setattr(2).
+func (p *Pod) isolate(group *cgroups.Group) error {
+	namespaces := unix.CLONE_NEWNS
+	if !p.Plan.HostNetwork {
+		namespaces |= unix.CLONE_NEWNET
+	}
+	if err := unix.Unshare(namespaces); err != nil {
+		return fmt.Errorf("make namespaces: %w", err)
+	}
+	if !p.Plan.HostNetwork {
+		if err := loopbackUp(); err != nil {
+			return fmt.Errorf("bring up loopback: %w", err)
+		}
+	}
+	root := filepath.Join(p.Dir, rootDir)
+	if err := p.mountAll(root, group); err != nil {
+		return err
+	}
+	return pivot(root)
+}
+
+func (p *Pod) mountAll(root string, group *cgroups.Group) error {
+	// Nothing goes out to the host from here on; what the host mounts later
+	// still comes in, until the mounts that it has no part in are made private.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("cut mounts off from the host: %w", err)
+	}
+	if err := unix.Mount(root, root, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount stager root: %w", err)
+	}
+	for _, layer := range p.Plan.Layers {
+		target := filepath.Join(root, layersName, layer.ID)
+		if err := bind(layer.Dir, target, bindOptions{readOnly: true, recursive: true}); err != nil {
+			return fmt.Errorf("mount layer %s: %w", layer.ID, err)
+		}
+	}
+	if err := mountSystem(root, group); err != nil {
+		return err
+	}
+	if err := unix.Mount("", root, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	// Volumes last: they stay slaves of the host's mounts, so that what the
+	// host mounts below a shared one shows in the pod.
+	for _, volume := range p.Plan.Volumes {
+		options := bindOptions{readOnly: volume.ReadOnly, recursive: !volume.SingleMount}
+		if err := bind(p.volumeSource(volume), filepath.Join(root, volumesName, volume.Name), options); err != nil {
+			return fmt.Errorf("mount volume %q: %w", volume.Name, err)
+		}
+	}
+	return nil
+}
+
+func mountSystem(root string, group *cgroups.Group) error {
+	if err := bind("/dev", filepath.Join(root, "dev"), bindOptions{recursive: true}); err != nil {
+		return fmt.Errorf("mount /dev: %w", err)
+	}
+	if err := unix.Mount("proc", filepath.Join(root, "proc"), "proc", noExec, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	if err := unix.Mount("sysfs", filepath.Join(root, "sys"), "sysfs", noExec|unix.MS_RDONLY, ""); err != nil {
+		return fmt.Errorf("mount /sys: %w", err)
+	}
+	if err := mountCgroups(filepath.Join(root, "sys/fs/cgroup"), group); err != nil {
+		return fmt.Errorf("mount /sys/fs/cgroup: %w", err)
+	}
+	return nil
+}
+
+// mountCgroups shows the pod its own group, writable, where the host has the
+// hierarchy: the unified one alone is /sys/fs/cgroup itself, else each is
+// a folder in it, with the host's links for controllers mounted together.
+func mountCgroups(target string, group *cgroups.Group) error {
+	for _, h := range group.Hierarchies {
+		if h.Mount == cgroups.MountRoot {
+			return bind(group.Dir(h), target, bindOptions{})
+		}
+	}
+	if err := unix.Mount("tmpfs", target, "tmpfs", noExec, "mode=755"); err != nil {
+		return err
+	}
+	for _, h := range group.Hierarchies {
+		dir := filepath.Join(target, filepath.Base(h.Mount))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+		if err := bind(group.Dir(h), dir, bindOptions{}); err != nil {
+			return err
+		}
+	}
+	return copyLinks(cgroups.MountRoot, target)
+}
+
+func copyLinks(from, to string) error {
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Type() != os.ModeSymlink {
+			continue
+		}
+		text, err := os.Readlink(filepath.Join(from, e.Name()))
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(text, filepath.Join(to, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type bindOptions struct{ readOnly, recursive bool }
+
+// bind mounts source at target. It is read-only before it can be seen, and all
+// that is mounted below it with it.
+func bind(source, target string, options bindOptions) error {
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
+	if options.recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	tree, err := unix.OpenTree(unix.AT_FDCWD, source, flags)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", source, err)
+	}
+	defer unix.Close(tree)
+	if options.readOnly {
+		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
+			return fmt.Errorf("make %s read-only: %w", source, err)
+		}
+	}
+	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("attach %s: %w", source, err)
+	}
+	return nil
+}
+
+// pivot makes root the namespace's root and lets go of the host's mounts, see
+// pivot_root(2) on pivot_root(".", ".").
+func pivot(root string) error {
+	if err := unix.Chdir(root); err != nil {
+		return fmt.Errorf("enter stager root: %w", err)
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("change root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("let go of the host's mounts: %w", err)
+	}
+	return unix.Chdir("/")
+}
+
+// loopbackUp brings up lo in the calling thread's network namespace.
+func loopbackUp() error {
+	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(sock)
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(sock, unix.SIOCSIFFLAGS, request)
+}

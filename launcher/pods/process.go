@@ -1,0 +1,97 @@
+package pods
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// errGone says that a process has ended, or that its number is another's now.
+var errGone = errors.New("the process is gone")
+
+// Process names a process for as long as the machine is up: numbers are used
+// again, start times of one number are not.
+type Process struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // clock ticks after boot
+}
+
+// procStat is what we need of /proc/PID/stat, see proc_pid_stat(5).
+type procStat struct {
+	state   byte
+	exiting bool
+	start   uint64
+}
+
+// exitingFlag is PF_EXITING of the kernel's include/linux/sched.h, set before
+// an ending process's descriptors are closed.
+const exitingFlag = 0x4
+
+func readStat(pid int) (procStat, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return procStat{}, errGone
+	}
+	// The second field, the name in parentheses, may hold anything.
+	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+	if len(fields) < 20 {
+		return procStat{}, fmt.Errorf("read /proc/%d/stat: it has %d fields", pid, len(fields))
+	}
+	flags, err := strconv.ParseUint(string(fields[6]), 10, 64)
+	if err != nil {
+		return procStat{}, fmt.Errorf("read /proc/%d/stat: %w", pid, err)
+	}
+	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
+	if err != nil {
+		return procStat{}, fmt.Errorf("read /proc/%d/stat: %w", pid, err)
+	}
+	return procStat{state: fields[0][0], exiting: flags&exitingFlag != 0, start: start}, nil
+}
+
+// identify makes a Process of a live process's number.
+func identify(pid int) (Process, error) {
+	stat, err := readStat(pid)
+	return Process{PID: pid, Start: stat.start}, err
+}
+
+// ended reports whether the process is ending or has ended: a descriptor of
+// it that was seen closed says nothing then.
+func (p Process) ended() bool {
+	stat, err := readStat(p.PID)
+	return err != nil || stat.start != p.Start || stat.exiting || stat.state == 'Z'
+}
+
+// open returns a pidfd of the process, which the caller closes, or errGone.
+func (p Process) open() (int, error) {
+	if p.PID <= 0 {
+		return -1, errGone
+	}
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		return -1, errGone
+	}
+	// The descriptor is held first, then the identity is looked at.
+	if stat, err := readStat(p.PID); err != nil || stat.start != p.Start {
+		_ = unix.Close(fd)
+		return -1, errGone
+	}
+	return fd, nil
+}
+
+// signal sends a signal, or returns errGone.
+func (p Process) signal(sig syscall.Signal) error {
+	fd, err := p.open()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
+		return errGone
+	}
+	return nil
+}

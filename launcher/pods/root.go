@@ -1,0 +1,193 @@
+package pods
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/build"
+
+	"golang.org/x/sys/unix"
+)
+
+// Files and folders of a stager's root that are the launcher's to make.
+const (
+	manifestName = "manifest"
+	layersName   = "layers"
+	volumesName  = "volumes"
+)
+
+// makeRoot makes what of the stager's root is on disk: a writable copy of the
+// image, the manifest, the name service's files, the mount points and the
+// empty volumes. The names are looked up inside the root only.
+func (p *Pod) makeRoot() error {
+	path := filepath.Join(p.Dir, rootDir)
+	if err := os.Mkdir(path, 0o755); err != nil {
+		return fmt.Errorf("make stager root: %w", err)
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return fmt.Errorf("make stager root: %w", err)
+	}
+	defer root.Close()
+	if err := copyImage(root, p.Plan.StagerRoot); err != nil {
+		return fmt.Errorf("copy stager image: %w", err)
+	}
+	if err := p.fillRoot(root); err != nil {
+		return fmt.Errorf("fill stager root: %w", err)
+	}
+	return p.makeEmptyVolumes()
+}
+
+func (p *Pod) fillRoot(root *os.Root) error {
+	for _, name := range []string{"dev", "proc", "sys", "etc", layersName, volumesName} {
+		if err := makeDir(root, name); err != nil {
+			return err
+		}
+	}
+	for _, layer := range p.Plan.Layers {
+		if err := makeDir(root, filepath.Join(layersName, layer.ID)); err != nil {
+			return err
+		}
+	}
+	for _, volume := range p.Plan.Volumes {
+		if err := p.makeVolumePoint(root, volume); err != nil {
+			return err
+		}
+	}
+	if err := writeNew(root, manifestName, p.Plan.Manifest); err != nil {
+		return err
+	}
+	return writeNames(root)
+}
+
+// makeDir makes a folder, or takes one that the image has; anything else of
+// that name in the image would have the mounts go astray.
+func makeDir(root *os.Root, name string) error {
+	err := root.Mkdir(name, 0o755)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := root.Lstat(name)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("the stager image has a /%s that is not a folder", name)
+	}
+	return err
+}
+
+// writeNew writes a file in place of whatever the image has under that name.
+func writeNew(root *os.Root, name string, data []byte) error {
+	if err := root.RemoveAll(name); err != nil {
+		return err
+	}
+	return root.WriteFile(name, data, 0o644)
+}
+
+// writeNames gives the stager the host's resolv.conf and a hosts file of its
+// own, from which its apps get theirs.
+func writeNames(root *os.Root) error {
+	resolv, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := writeNew(root, "etc/resolv.conf", resolv); err != nil {
+		return err
+	}
+	return writeNew(root, "etc/hosts", []byte("127.0.0.1\tlocalhost\n::1\tlocalhost\n"))
+}
+
+// makeVolumePoint makes the mount point of a volume, a file for a file.
+func (p *Pod) makeVolumePoint(root *os.Root, volume Volume) error {
+	name := filepath.Join(volumesName, volume.Name)
+	if volume.Source == "" {
+		return makeDir(root, name)
+	}
+	info, err := os.Stat(volume.Source)
+	if err != nil {
+		return fmt.Errorf("volume %q: %w", volume.Name, err)
+	}
+	if info.IsDir() {
+		return makeDir(root, name)
+	}
+	return writeNew(root, name, nil)
+}
+
+func (p *Pod) makeEmptyVolumes() error {
+	for _, volume := range p.Plan.Volumes {
+		if volume.Source != "" {
+			continue
+		}
+		dir := p.volumeSource(volume)
+		// chmod(2) takes no notice of the umask, mkdir(2) would.
+		err := errors.Join(os.MkdirAll(dir, 0o700), os.Chown(dir, volume.UID, volume.GID), unix.Chmod(dir, volume.Mode))
+		if err != nil {
+			return fmt.Errorf("make volume %q: %w", volume.Name, err)
+		}
+	}
+	return nil
+}
+
+// volumeSource is the host's path of a volume.
+func (p *Pod) volumeSource(volume Volume) string {
+	if volume.Source != "" {
+		return volume.Source
+	}
+	return filepath.Join(p.Dir, volumesDir, volume.Name)
+}
+
+// copyImage copies an image's files. A stager image is small, one binary as a
+// rule; on a file system that can share content (Btrfs, XFS) the copy
+// does, as copy_file_range(2) asks for it.
+func copyImage(root *os.Root, from string) error {
+	entries, err := build.Tree(from, true)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := copyEntry(root, e); err != nil {
+			return fmt.Errorf("/%s: %w", e.Name, err)
+		}
+	}
+	return nil
+}
+
+func copyEntry(root *os.Root, e build.Entry) error {
+	if e.Name == "" {
+		return errors.Join(root.Lchown(".", e.UID, e.GID), root.Chmod(".", e.Mode))
+	}
+	var err error
+	switch e.Type {
+	case tar.TypeDir:
+		err = root.Mkdir(e.Name, 0o700)
+	case tar.TypeReg:
+		err = copyContent(root, e)
+	case tar.TypeSymlink:
+		return errors.Join(root.Symlink(e.Link, e.Name), root.Lchown(e.Name, e.UID, e.GID))
+	case tar.TypeLink:
+		return root.Link(e.Link, e.Name)
+	default:
+		return errors.New("a device or FIFO: a stager image has none, /dev is the host's")
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(root.Lchown(e.Name, e.UID, e.GID), root.Chmod(e.Name, e.Mode))
+}
+
+func copyContent(root *os.Root, e build.Entry) error {
+	in, err := os.Open(e.Source)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := root.OpenFile(e.Name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

@@ -1,0 +1,250 @@
+// Package pods prepares a stager's root and namespaces, keeps watch over the
+// stager and takes everything down when it has ended.
+//
+// On disk, below the store's folder (mode 0700, root's):
+//
+//	UUID/              one pod
+//	    lock           locked for as long as the pod's monitor lives
+//	    plan.json      what was to be launched (Plan)
+//	    state.json     what has become of it (State), replaced in one step
+//	    stager.log     the stager's stdout and stderr
+//	    root/          the stager's root
+//	    volumes/NAME   the pod's empty volumes
+//	.lock              taken for moments, while a pod is made or dead ones are looked for
+//
+// A pod's monitor is the process that is its stager's parent. The stager is
+// killed with it (PR_SET_PDEATHSIG), so a pod is never without one: where
+// the lock is free, the pod is dead and Collect may clear it away.
+// All mounts are made in the stager's own mount namespace and vanish with it.
+package pods
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotFound says that no pod of the store is meant.
+var ErrNotFound = errors.New("no such pod")
+
+const (
+	lockFile   = "lock"
+	planFile   = "plan.json"
+	stateFile  = "state.json"
+	logFile    = "stager.log"
+	rootDir    = "root"
+	volumesDir = "volumes"
+)
+
+// Store is a folder of pods. Cgroup is the control group, a path below each
+// hierarchy's root, in which the pods' groups are made.
+type Store struct {
+	dir, cgroup string
+}
+
+// Open opens a store, whose folder is made when it is missing.
+func Open(dir, cgroup string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open pod store: %w", err)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open pod store: %w", err)
+	}
+	return &Store{dir: dir, cgroup: cgroup}, nil
+}
+
+// Pod is one pod of a store.
+type Pod struct {
+	Dir   string
+	Plan  Plan
+	State State
+
+	lock *os.File // the monitor's; nil for everyone else
+}
+
+// LogPath is the file that the stager's own output goes to.
+func (p *Pod) LogPath() string { return filepath.Join(p.Dir, logFile) }
+
+// Create makes a pod's folder and takes its lock. No other live pod may have
+// its name. The caller goes on with Run, Detach or Remove.
+func (s *Store) Create(plan Plan) (*Pod, error) {
+	pod, err := s.create(plan)
+	if err != nil {
+		return nil, fmt.Errorf("create pod %q: %w", plan.Name, err)
+	}
+	return pod, nil
+}
+
+func (s *Store) create(plan Plan) (*Pod, error) {
+	store, err := s.lockStore()
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	if other, err := s.Find(plan.Name); err == nil && other.Plan.Name == plan.Name && other.State.Phase != Exited {
+		return nil, fmt.Errorf("pod %s has that name", other.Plan.UUID)
+	}
+	plan.Cgroup = filepath.Join(s.cgroup, plan.UUID)
+	pod := &Pod{Dir: filepath.Join(s.dir, plan.UUID), Plan: plan, State: State{Phase: Starting, Created: time.Now().UTC()}}
+	if err := os.Mkdir(pod.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := pod.begin(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(pod.Dir))
+	}
+	return pod, nil
+}
+
+func (p *Pod) begin() error {
+	lock, err := os.OpenFile(filepath.Join(p.Dir, lockFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	p.lock = lock
+	if !tryLock(lock) {
+		return errors.New("its lock is held")
+	}
+	if err := writeJSON(filepath.Join(p.Dir, planFile), p.Plan); err != nil {
+		return err
+	}
+	return p.save()
+}
+
+// lockStore takes the store's lock, which is held for moments only.
+func (s *Store) lockStore() (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(s.dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("lock pod store: %w", err)
+	}
+	return file, nil
+}
+
+// List returns all pods, the oldest first.
+func (s *Store) List() ([]*Pod, error) {
+	uuids, err := s.uuids()
+	if err != nil {
+		return nil, err
+	}
+	var all []*Pod
+	for _, uuid := range uuids {
+		pod, err := s.read(uuid)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed since, or killed while it was made
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, pod)
+	}
+	slices.SortFunc(all, func(a, b *Pod) int { return a.State.Created.Compare(b.State.Created) })
+	return all, nil
+}
+
+func (s *Store) uuids() ([]string, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	var uuids []string
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			uuids = append(uuids, e.Name())
+		}
+	}
+	return uuids, nil
+}
+
+// read reads a pod as it stands on disk. A monitor that died without a word
+// shows as Phase Dead.
+func (s *Store) read(uuid string) (*Pod, error) {
+	pod := &Pod{Dir: filepath.Join(s.dir, uuid)}
+	if err := readJSON(filepath.Join(pod.Dir, planFile), &pod.Plan); err != nil {
+		return nil, fmt.Errorf("read pod %s: %w", uuid, err)
+	}
+	if err := pod.refresh(); err != nil {
+		return nil, fmt.Errorf("read pod %s: %w", uuid, err)
+	}
+	return pod, nil
+}
+
+// refresh reads the state after the lock, so that a monitor that ends in
+// between has written its last word.
+func (p *Pod) refresh() error {
+	held, err := isHeld(filepath.Join(p.Dir, lockFile))
+	if err != nil {
+		return err
+	}
+	if err := readJSON(filepath.Join(p.Dir, stateFile), &p.State); err != nil {
+		return err
+	}
+	if !held && p.State.Phase != Exited {
+		p.State.Phase = Dead
+	}
+	return nil
+}
+
+// Find returns the pod that a person means: a name, else a UUID or the unique
+// start of one. A live pod goes before one of the same name that has exited.
+func (s *Store) Find(ref string) (*Pod, error) {
+	all, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	var named, started []*Pod
+	for _, pod := range all {
+		if pod.Plan.Name == ref {
+			named = append(named, pod)
+		}
+		if ref != "" && strings.HasPrefix(pod.Plan.UUID, ref) {
+			started = append(started, pod)
+		}
+	}
+	for _, pod := range named {
+		if pod.State.Phase != Exited {
+			return pod, nil
+		}
+	}
+	switch found := append(named, started...); {
+	case len(found) == 0:
+		return nil, fmt.Errorf("%w: %q", ErrNotFound, ref)
+	case len(named) == 0 && len(found) > 1:
+		return nil, fmt.Errorf("%q is the start of %d pods' UUIDs", ref, len(found))
+	default:
+		return found[0], nil
+	}
+}
+
+func (p *Pod) save() error { return writeJSON(filepath.Join(p.Dir, stateFile), p.State) }
+
+func readJSON(path string, into any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
+}
+
+// writeJSON replaces a file in one step.
+func writeJSON(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/pods"
+)
+
+// runOptions is the command line of `run`.
+type runOptions struct {
+	detach  bool
+	name    string
+	volumes volumeFlags
+	net     string
+	source  string   // a pod manifest's file or an image
+	args    []string // for an image's app
+}
+
+// volumeFlags collects --volume NAME=PATH.
+type volumeFlags map[string]string
+
+// String implements flag.Value.
+func (v volumeFlags) String() string { return "" }
+
+// Set implements flag.Value.
+func (v volumeFlags) Set(text string) error {
+	name, path, ok := strings.Cut(text, "=")
+	if !ok || name == "" || !strings.HasPrefix(path, "/") {
+		return errors.New("want NAME=/PATH")
+	}
+	v[name] = path
+	return nil
+}
+
+func parseRun(c *cli, args []string) (runOptions, error) {
+	o := runOptions{volumes: volumeFlags{}}
+	rest, err := c.parse("run", args, func(f *flag.FlagSet) {
+		f.BoolVar(&o.detach, "detach", false, "return when the pod is up")
+		f.StringVar(&o.name, "name", "", "the pod's `name`")
+		f.Var(o.volumes, "volume", "fill the volume NAME from the host, `NAME=PATH`")
+		f.StringVar(&o.net, "net", "", "\"host\" for the host's network")
+	})
+	if err != nil {
+		return o, err
+	}
+	if len(rest) == 0 || (o.net != "" && o.net != "host") {
+		return o, usageError{"run: want POD.json or IMAGE [-- ARGS…], and --net host or none"}
+	}
+	o.source, rest = rest[0], rest[1:]
+	if len(rest) > 0 && rest[0] != "--" {
+		return o, usageError{fmt.Sprintf("run: unexpected %q; arguments for the app come after --", rest[0])}
+	}
+	if len(rest) > 0 {
+		o.args = rest[1:]
+	}
+	return o, nil
+}
+
+// runRun is `run`: it starts a pod and, unless detached, stays until the pod ends, with
+// the stager's exit status. The pod's UUID is printed when it is up.
+func runRun(ctx context.Context, c *cli, args []string) error {
+	o, err := parseRun(c, args)
+	if err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("run: only root can start a pod")
+	}
+	plan, err := c.plan(o)
+	if err != nil {
+		return err
+	}
+	store, err := c.pods()
+	if err != nil {
+		return err
+	}
+	pod, err := store.Create(plan)
+	if err != nil {
+		return err
+	}
+	if o.detach {
+		if err := pod.Detach([]string{os.Args[0], "monitor", pod.Dir}); err != nil {
+			return err
+		}
+		return c.printStarted(pod)
+	}
+	var told error
+	exit, err := pod.Run(ctx, false, func() { told = c.printStarted(pod) })
+	if err := errors.Join(err, told); err != nil {
+		return err
+	}
+	if exit.Code != 0 {
+		return exitError{exit.Code}
+	}
+	return nil
+}
+
+// podStarted is what `run --json` prints.
+type podStarted struct {
+	UUID string `json:"uuid"`
+	Name string `json:"name"`
+	PID  int    `json:"pid"` // the stager's
+}
+
+func (c *cli) printStarted(pod *pods.Pod) error {
+	if c.json {
+		return c.printJSON(podStarted{pod.Plan.UUID, pod.Plan.Name, pod.State.Stager.PID})
+	}
+	_, err := fmt.Fprintln(c.stdout, pod.Plan.UUID)
+	return err
+}
+
+// runMonitor is what `run --detach` leaves behind, see pods.RunDetached.
+func runMonitor(ctx context.Context, _ *cli, args []string) error {
+	if len(args) != 1 {
+		return usageError{"monitor: run --detach starts this"}
+	}
+	return pods.RunDetached(ctx, args[0])
+}
+
+// stagerImage finds the stager and makes sure that it may be trusted.
+func (c *cli) stagerImage(store *images.Store) (*images.Image, error) {
+	image, err := store.Find(c.config.DefaultStagerImage)
+	if err != nil {
+		return nil, fmt.Errorf("find stager image: %w", err)
+	}
+	ring, err := c.config.keyring()
+	if err != nil {
+		return nil, err
+	}
+	return image, store.TrustStager(image, ring)
+}

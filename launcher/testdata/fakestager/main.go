@@ -1,0 +1,126 @@
+// Command fakestager is a stager as small as can be, for the launcher's tests:
+// it tells what it was given and behaves as the pod's name says.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	switch name := filepath.Base(os.Args[0]); name {
+	case "status":
+		fmt.Println(`{"one":{"pid":1,"exited":false}}`)
+	case "logs", "attach":
+		fmt.Println(name, strings.Join(os.Args[1:], " "))
+		_, _ = io.Copy(os.Stdout, os.Stdin)
+	case "run":
+		run()
+	default:
+		stager()
+	}
+}
+
+func stager() {
+	data, err := os.ReadFile("/manifest")
+	if err != nil {
+		fail(err)
+	}
+	var manifest struct{ Name string }
+	if err := json.Unmarshal(data, &manifest); err != nil {
+		fail(err)
+	}
+	switch manifest.Name {
+	case "fails":
+		fail("manifest: this pod fails")
+	case "dies":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	report()
+	_ = syscall.Close(4)
+	switch manifest.Name {
+	case "ends":
+		os.Exit(3)
+	case "stubborn":
+		for {
+			<-stop
+		}
+	case "leaves-a-child":
+		child := exec.Command("/stager")
+		child.Env = []string{"CHILD=1"}
+		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := child.Start(); err != nil {
+			fail(err)
+		}
+		os.Exit(0)
+	}
+	<-stop
+}
+
+// report writes down what a test wants to see of the stager's surroundings.
+func report() {
+	if os.Getenv("CHILD") != "" {
+		time.Sleep(time.Hour)
+	}
+	fds := map[string]string{}
+	for _, fd := range []string{"0", "1", "2", "3", "4"} {
+		fds[fd], _ = os.Readlink("/proc/self/fd/" + fd)
+	}
+	cwd, _ := os.Getwd()
+	mask := syscall.Umask(0)
+	syscall.Umask(mask)
+	session, _, _ := syscall.RawSyscall(syscall.SYS_GETSID, 0, 0, 0)
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	cgroup, _ := os.ReadFile("/proc/self/cgroup")
+	links, _ := os.ReadFile("/proc/net/dev")
+	data, _ := json.Marshal(map[string]any{
+		"args": os.Args, "env": os.Environ(), "fds": fds, "cwd": cwd, "umask": mask,
+		"leader": int(session) == os.Getpid(), "mounts": string(mounts), "cgroup": string(cgroup), "net": string(links),
+	})
+	_ = os.WriteFile("/report", data, 0o644)
+}
+
+func run() {
+	if os.Args[1] == "deaf" {
+		time.Sleep(time.Hour)
+	}
+	data, err := io.ReadAll(os.NewFile(3, "settings"))
+	if err != nil {
+		fail(err)
+	}
+	var settings struct{ Exec []string }
+	if err := json.Unmarshal(data, &settings); err != nil {
+		fail(err)
+	}
+	switch settings.Exec[0] {
+	case "settings":
+		fmt.Println(string(data))
+		fmt.Println(os.Environ())
+	case "cat":
+		_, _ = io.Copy(os.Stdout, os.Stdin)
+	case "exit":
+		var code int
+		fmt.Sscan(settings.Exec[1], &code)
+		os.Exit(code)
+	case "signal":
+		got := make(chan os.Signal, 1)
+		signal.Notify(got)
+		fmt.Println("ready")
+		fmt.Println(<-got)
+	}
+}
+
+func fail(what any) {
+	fmt.Fprintln(os.Stderr, "stager:", what)
+	os.Exit(1)
+}
