@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // sets device rules; without it the cgroup manager refuses any
+	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/exeseal"
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // joins and makes namespaces before the Go runtime starts
@@ -243,6 +245,20 @@ func (c *container) Destroy() error {
 		return fmt.Errorf("destroy container %q: %w", c.spec.Name, err)
 	}
 	return nil
+}
+
+// OOMKilled tells whether the kernel has killed a process of the container for
+// want of memory. The supervisor asks when the main process has died of SIGKILL.
+func (c *container) OOMKilled() bool {
+	if c.handle == nil {
+		return false
+	}
+	m, err := manager.New(&cgroups.Cgroup{Path: c.spec.Cgroup, Resources: &cgroups.Resources{SkipDevices: true}})
+	if err != nil {
+		return false
+	}
+	kills, err := m.OOMKillCount()
+	return err == nil && kills > 0
 }
 
 // process implements supervisor.Process.
