@@ -14,8 +14,8 @@ const (
 	// killLimit bounds the wait for processes that have been sent SIGKILL:
 	// one in uninterruptible sleep must not keep the pod from ending.
 	killLimit = 5 * time.Second
-	// killAgain is how often SIGKILL goes to what is still starting.
-	killAgain = 50 * time.Millisecond
+	// killAgain is how often SIGKILL goes to what is left.
+	killAgain = 5 * time.Millisecond
 )
 
 var errStopping = errors.New("the pod stops")
@@ -152,7 +152,7 @@ func (r *run) runHandler(make func() (Container, error), stop, force <-chan stru
 	}
 	streams.started()
 	err = waitChild(child, box, stop, force)
-	if killErr := box.Kill(); err == nil && killErr != nil {
+	if killErr := empty(box, nobody()); err == nil && killErr != nil {
 		err = fmt.Errorf("kill what it left: %w", killErr)
 	}
 	if err != nil {
@@ -235,30 +235,53 @@ func (r *run) end(exit Exit, cause error) {
 	}
 }
 
-// killAll kills the processes in the app's cgroup until the sessions, and the
-// starts of such that were under way, are over.
+// killAll kills the processes in the app's cgroup until none is left and the
+// sessions, and the starts of such that were under way, are over.
 func (r *run) killAll() {
 	idle := make(chan struct{})
 	go func() {
 		r.users.Wait()
 		close(idle)
 	}()
+	if err := empty(r.main, idle); err != nil {
+		r.app.pod.log.Error("kill processes of app", "app", r.app.Name, "error", err)
+	}
+}
+
+// empty kills the processes in a container's cgroup until idle is closed and
+// none is left: what is just being started may escape a single Kill.
+func empty(box Container, idle <-chan struct{}) error {
 	again := time.NewTicker(killAgain)
 	defer again.Stop()
 	limit := time.After(killLimit)
+	tooLong := errors.New("some survive SIGKILL")
 	for {
-		if err := r.main.Kill(); err != nil {
-			r.app.pod.log.Error("kill processes of app", "app", r.app.Name, "error", err)
+		if err := box.Kill(); err != nil {
+			return err
 		}
 		select {
 		case <-idle:
-			return
+		case <-again.C:
+			continue
+		case <-limit:
+			return tooLong
+		}
+		if pids, err := box.PIDs(); err != nil || len(pids) == 0 {
+			return err
+		}
+		select {
 		case <-again.C:
 		case <-limit:
-			r.app.pod.log.Error("sessions survive SIGKILL", "app", r.app.Name)
-			return
+			return tooLong
 		}
 	}
+}
+
+// nobody is an idle for empty where there are no sessions.
+func nobody() <-chan struct{} {
+	idle := make(chan struct{})
+	close(idle)
+	return idle
 }
 
 func (a *app) destroy(box Container) {
