@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 
 	"github.com/opencontainers/runc/libcontainer"
@@ -18,6 +19,7 @@ const (
 	shimNoNewPrivs = 1
 	shimLandlock   = 2
 	shimOwnStdio   = 4
+	shimListenPID  = 8
 )
 
 // launch is a process on its way into a container.
@@ -25,23 +27,25 @@ type launch struct {
 	process  libcontainer.Process
 	pipes    *shimPipes
 	stdio    supervisor.Stdio
+	files    uint32   // that the process keeps, from 3 on
 	console  *os.File // our end of the socket that the terminal's master comes through
 	consoles *os.File // libcontainer's end
 }
 
 // newLaunch prepares everything that a process needs from outside. The caller
-// closes it, whatever becomes of the process.
-func (r *Runtime) newLaunch(stdio supervisor.Stdio) (*launch, error) {
+// closes it, whatever becomes of the process. files are the process's from 3 on.
+func (r *Runtime) newLaunch(stdio supervisor.Stdio, files []*os.File) (*launch, error) {
 	pipes, err := newShimPipes()
 	if err != nil {
 		return nil, err
 	}
-	l := &launch{pipes: pipes, stdio: stdio}
+	l := &launch{pipes: pipes, stdio: stdio, files: uint32(len(files))}
+	first := 3 + len(files)
 	l.process = libcontainer.Process{
-		Args:       []string{fdPath(3)},
-		Env:        []string{"_STAGER_SHIM=4,5"},
+		Args:       []string{fdPath(first)},
+		Env:        []string{fmt.Sprintf("_STAGER_SHIM=%d,%d", first+1, first+2)},
 		Cwd:        "/",
-		ExtraFiles: []*os.File{r.exe, pipes.plan, pipes.reportChild},
+		ExtraFiles: slices.Concat(files, []*os.File{r.exe, pipes.plan, pipes.reportChild}),
 	}
 	if stdio.Terminal {
 		return l, l.openConsole()
@@ -90,6 +94,9 @@ func (l *launch) send(initPID int, p *Process, flags uint32, restrict bool) erro
 	plan, err := p.plan(root, flags, restrict)
 	if err != nil {
 		return err
+	}
+	if plan.nfds = l.files; plan.nfds > 0 {
+		plan.flags |= shimListenPID
 	}
 	return l.pipes.send(plan)
 }

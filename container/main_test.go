@@ -20,6 +20,10 @@ func TestMain(m *testing.M) {
 		probe(os.Args[2])
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == "listen-probe" {
+		listenProbe(func(words ...any) { fmt.Println(words...) })
+		return
+	}
 	if os.Getenv(insideVariable) == "" {
 		os.Exit(outside())
 	}

@@ -114,7 +114,7 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 	if err != nil {
 		return nil, err
 	}
-	l, err := c.runtime.newLaunch(stdio)
+	l, err := c.runtime.newLaunch(stdio, c.spec.Files)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 }
 
 func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
-	l, err := c.runtime.newLaunch(stdio)
+	l, err := c.runtime.newLaunch(stdio, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,8 @@
 // supervisor.Container comes out.
 package container
 
+import "os"
+
 // Spec describes one app's container. It is plain data, decided elsewhere;
 // nothing in it refers to appc.
 type Spec struct {
@@ -17,6 +19,12 @@ type Spec struct {
 
 	Process Process
 	Mounts  []Mount
+
+	// Files are the main process's descriptors from 3 on, in this order. With
+	// any, LISTEN_PID, its own number, is added to its environment; the rest of
+	// sd_listen_fds(3) is Process.Env's. Whoever made them closes them, once no
+	// container of the spec will be started any more.
+	Files []*os.File
 
 	// Devices are device nodes beyond the default ones that the container's
 	// processes may use; they are bound in by Mounts.
