@@ -1,0 +1,135 @@
+#!/bin/sh
+# Usage: tests/images/build.sh OUT [NAME...]
+# Makes App Container images of real programs, OUT/NAME.aci each with its image
+# ID in OUT/NAME.id, from the recipes NAME/recipe.sh beside this file; all of
+# them without names. Then it fills the IDs into the pods in pods/, and puts those
+# whose images are all there into OUT/pods. It needs root, for the owners of files,
+# and bin/aci.
+#
+# A recipe is read by this shell with $root, an empty folder that becomes the
+# image's root, and the functions below; NAME/manifest.json is the image's manifest.
+set -eu
+umask 022
+
+here=$(cd "$(dirname "$0")" && pwd)
+aci=$here/../../bin/aci
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+shift
+[ $# -gt 0 ] || set -- nats busybox redis nginx postgres
+debs=$out/debs
+work=$(mktemp -d "$out/work-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+die() {
+	echo "images: $*" >&2
+	exit 1
+}
+
+# debian PACKAGE... extracts Debian packages and all libraries they depend on
+# into $tree, and makes it the place that take and take_program take from.
+debian() {
+	tree=$work/tree-$1
+	[ -e "$tree/complete" ] && return
+	command -v apt-get >/dev/null || die "$1 is taken from Debian's packages, and there is no apt-get here"
+	apt-cache show "$@" >/dev/null 2>&1 || apt-get update -q >&2
+	rm -rf "$tree"
+	mkdir -p "$tree" "$debs"
+	packages=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks \
+		--no-replaces --no-enhances "$@" | grep -e '^lib' -e '^zlib' | grep -v -e '^libllvm' -e '^libperl' | sort -u)
+	for package in "$@" $packages; do
+		set -- "$debs/${package}"_*.deb
+		[ -e "$1" ] || download "$package"
+		for file in "$debs/${package}"_*.deb; do
+			dpkg-deb -x "$file" "$tree"
+		done
+	done
+	touch "$tree/complete"
+}
+
+download() {
+	(cd "$debs" && apt-get download -q -q -o APT::Sandbox::User=root "$1") ||
+		{ apt-get update -q >&2 && (cd "$debs" && apt-get download -q -q -o APT::Sandbox::User=root "$1"); } ||
+		die "cannot download Debian's package $1"
+}
+
+# take PATH... copies files or folders of the packages to the same place in the image.
+take() {
+	for path in "$@"; do
+		mkdir -p "$root/$(dirname "$path")"
+		cp -a "$tree/$path" "$root/$path"
+	done
+}
+
+# take_program PATH... takes programs, and the loader and libraries they need.
+take_program() {
+	take "$@"
+	loader=$tree/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2
+	paths=$tree/lib/x86_64-linux-gnu:$tree/usr/lib/x86_64-linux-gnu
+	mkdir -p "$root/lib64"
+	cp "$loader" "$root/lib64/"
+	for path in "$@"; do
+		libraries=$("$loader" --inhibit-cache --library-path "$paths" --list "$tree/$path") ||
+			die "libraries of $path are missing"
+		for library in $(echo "$libraries" | sed -n 's,.* => \(/.*\) (0x.*,\1,p'); do
+			within=${library#"$tree"/}
+			[ "$within" != "$library" ] || die "$path would take $library from this machine"
+			mkdir -p "$root/$(dirname "$within")"
+			cp -L "$library" "$root/$within"
+		done
+	done
+}
+
+# busybox puts the static busybox, and its commands as links, into /bin.
+busybox() {
+	debian busybox-static
+	mkdir -p "$root/bin"
+	cp "$tree/bin/busybox" "$root/bin/busybox"
+	for command in $("$tree/bin/busybox" --list); do
+		[ -e "$root/bin/$command" ] || ln -s busybox "$root/bin/$command"
+	done
+}
+
+# users NAME:ID... makes /etc/passwd and /etc/group with root, nobody and these.
+users() {
+	mkdir -p "$root/etc"
+	for user in root:0 "$@" nobody:65534; do
+		echo "${user%:*}:x:${user#*:}:${user#*:}::/:/bin/sh" >>"$root/etc/passwd"
+		echo "${user%:*}:x:${user#*:}:" >>"$root/etc/group"
+	done
+}
+
+# folder MODE OWNER PATH makes a folder.
+folder() {
+	mkdir -p "$root/$3"
+	chmod "$1" "$root/$3"
+	chown "$2:$2" "$root/$3"
+}
+
+[ "$(id -u)" = 0 ] || die "files in images have owners, and only root can set them"
+for name in "$@"; do
+	recipe=$here/$name
+	[ -e "$recipe/recipe.sh" ] || die "there is no recipe $name"
+	image=$out/$name.aci
+	if [ -e "$image" ] && [ -z "$(find "$here/build.sh" "$recipe" -newer "$image")" ]; then
+		continue
+	fi
+	echo "images: $name" >&2
+	root=$work/root-$name
+	mkdir "$root"
+	# shellcheck source=/dev/null
+	(. "$recipe/recipe.sh")
+	"$aci" --manifest "$recipe/manifest.json" --root "$root" --keep-owners -o "$image.new"
+	echo "sha512-$(gzip -dc "$image.new" | sha512sum | cut -d ' ' -f 1)" >"$out/$name.id"
+	mv "$image.new" "$image"
+done
+
+mkdir -p "$out/pods"
+: >"$work/ids.sed"
+for id in "$out"/*.id; do
+	echo "s/@$(basename "$id" .id)@/$(cat "$id")/" >>"$work/ids.sed"
+done
+for pod in "$here"/pods/*.json; do
+	sed -f "$work/ids.sed" "$pod" >"$work/pod"
+	grep -q '@[a-z]*@' "$work/pod" || cp "$work/pod" "$out/pods/$(basename "$pod")"
+done
