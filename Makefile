@@ -3,8 +3,8 @@
 
 VERSION ?= 0.1.0
 ARCH    := amd64
-# KEY is an armored OpenPGP secret key that signs the stager image; without it
-# a throwaway one is made for the purpose.
+# KEY is an OpenPGP private key file that signs the stager image; without it a
+# throwaway one is made for the purpose, its public half beside the image.
 KEY     ?=
 
 GO      := go
@@ -40,7 +40,8 @@ bin/aci: FORCE
 	$(HOST) -o $@ ./build/aci
 
 aci: build
-	tools/aci.sh '$(ACI)' '$(VERSION)' '$(KEY)'
+	mkdir -p $(OUT)
+	bin/aci --manifest aci-manifest.json --stager bin/stager --version '$(VERSION)' $(if $(KEY),--key '$(KEY)') -o '$(ACI)'
 
 images: build
 	tests/images/build.sh $(IMAGES)
