@@ -158,7 +158,7 @@ func (c *cli) exec(target, command []string, tty bool) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer c.terminal(tty)()
+	defer c.keepTerminal()()
 	return pod.Call(c.stdio(), settings, "run", a.Name)
 }
 
@@ -171,16 +171,14 @@ func execEnvironment(env []pods.Environment, tty bool) []pods.Environment {
 	return env
 }
 
-// terminal keeps the state of the caller's terminal, makes it raw if it is
-// to be, and returns what brings the state back whatever the call-in did to it.
-func (c *cli) terminal(raw bool) (restore func()) {
+// keepTerminal notes the state of the caller's terminal, which a call-in makes
+// raw where it needs to, and returns what brings the state back even when the
+// call-in was killed.
+func (c *cli) keepTerminal() (restore func()) {
 	fd := int(c.stdin.Fd())
 	state, err := term.GetState(fd)
 	if err != nil {
 		return func() {} // no terminal
-	}
-	if raw {
-		_, _ = term.MakeRaw(fd) // the terminal is there, as it has a state
 	}
 	return func() { _ = term.Restore(fd, state) }
 }
@@ -206,7 +204,7 @@ func runAttach(_ context.Context, c *cli, args []string) error {
 	if !term.IsTerminal(int(c.stdin.Fd())) {
 		return pod.Become("attach", a.Name)
 	}
-	defer c.terminal(false)()
+	defer c.keepTerminal()()
 	code, err := pod.Call(c.stdio(), nil, "attach", a.Name)
 	if err == nil && code != 0 {
 		err = exitError{code}

@@ -18,7 +18,7 @@ import (
 )
 
 // runImage is `image import FILE…`, `image list` and `image rm IMAGE…`.
-func runImage(_ context.Context, c *cli, args []string) error {
+func runImage(ctx context.Context, c *cli, args []string) error {
 	if len(args) == 0 {
 		return usageError{"image: want import, list or rm"}
 	}
@@ -32,7 +32,7 @@ func runImage(_ context.Context, c *cli, args []string) error {
 	}
 	switch {
 	case args[0] == "import" && len(rest) > 0:
-		return c.importImages(store, rest)
+		return c.importImages(ctx, store, rest)
 	case args[0] == "list" && len(rest) == 0:
 		return c.listImages(store)
 	case args[0] == "rm" && len(rest) > 0:
@@ -42,13 +42,13 @@ func runImage(_ context.Context, c *cli, args []string) error {
 }
 
 // importImages prints the ID of each image that it imports.
-func (c *cli) importImages(store *images.Store, files []string) error {
+func (c *cli) importImages(ctx context.Context, store *images.Store, files []string) error {
 	ring, err := c.config.keyring()
 	if err != nil {
 		return err
 	}
 	for _, file := range files {
-		image, err := store.Import(file, ring, c.progress(filepath.Base(file)))
+		image, err := store.Import(ctx, file, ring, c.progress(filepath.Base(file)))
 		if err != nil {
 			return err
 		}

@@ -145,24 +145,19 @@ func runLogs(_ context.Context, c *cli, args []string) error {
 	if err != nil {
 		return err
 	}
-	options := callInOptions(map[string]bool{"--follow": follow, "--timestamps": timestamps},
-		[][2]string{{"--tail", tail}, {"--since", since}, {"--stream", stream}})
-	return pod.Become("logs", append(options, a.Name)...)
-}
-
-func callInOptions(switches map[string]bool, values [][2]string) []string {
 	var options []string
-	for name, on := range switches {
-		if on {
-			options = append(options, name)
+	if follow {
+		options = append(options, "--follow")
+	}
+	if timestamps {
+		options = append(options, "--timestamps")
+	}
+	for _, o := range [][2]string{{"--tail", tail}, {"--since", since}, {"--stream", stream}} {
+		if o[1] != "" {
+			options = append(options, o[0], o[1])
 		}
 	}
-	for _, v := range values {
-		if v[1] != "" {
-			options = append(options, v[0], v[1])
-		}
-	}
-	return options
+	return pod.Become("logs", append(options, a.Name)...)
 }
 
 // runStop is `stop`: it returns when the pods and all they had are gone.

@@ -85,7 +85,7 @@ func runRun(ctx context.Context, c *cli, args []string) error {
 		return err
 	}
 	if o.detach {
-		if err := pod.Detach([]string{os.Args[0], "monitor", pod.Dir}); err != nil {
+		if err := pod.Detach(ctx, []string{os.Args[0], "monitor", pod.Dir}); err != nil {
 			return err
 		}
 		return c.printStarted(pod)

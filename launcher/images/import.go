@@ -1,6 +1,7 @@
 package images
 
 import (
+	"context"
 	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
@@ -25,17 +26,17 @@ import (
 // leaves the image untrusted. Progress is told the bytes read of the file's
 // size, from time to time; it may be nil.
 //
-// Whatever goes wrong, the store is as it was before, and nothing outside of
+// Whatever goes wrong, and when ctx ends, the store is as it was before, and nothing outside of
 // it is ever touched, whatever the file holds.
-func (s *Store) Import(path string, ring signing.KeyRing, progress func(done, size int64)) (*Image, error) {
-	image, err := s.importFile(path, ring, progress)
+func (s *Store) Import(ctx context.Context, path string, ring signing.KeyRing, progress func(done, size int64)) (*Image, error) {
+	image, err := s.importFile(ctx, path, ring, progress)
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", path, err)
 	}
 	return image, nil
 }
 
-func (s *Store) importFile(path string, ring signing.KeyRing, progress func(done, size int64)) (*Image, error) {
+func (s *Store) importFile(ctx context.Context, path string, ring signing.KeyRing, progress func(done, size int64)) (*Image, error) {
 	file, size, err := openImage(path)
 	if err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func (s *Store) importFile(path string, ring signing.KeyRing, progress func(done
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	id, record, err := unpack(dir, &meter{in: file, size: size, report: progress})
+	id, record, err := unpack(dir, &meter{ctx: ctx, in: file, size: size, report: progress})
 	if err != nil {
 		return nil, err
 	}
@@ -211,6 +212,7 @@ func (s *Store) adoptSignature(from, place string) error {
 
 // meter counts what is read and reports it now and then.
 type meter struct {
+	ctx        context.Context // reading ends with it
 	in         io.Reader
 	done, size int64
 	told       time.Time
@@ -219,6 +221,9 @@ type meter struct {
 
 // Read implements io.Reader.
 func (m *meter) Read(p []byte) (int, error) {
+	if m.ctx.Err() != nil {
+		return 0, context.Cause(m.ctx)
+	}
 	n, err := m.in.Read(p)
 	m.done += int64(n)
 	if m.report != nil && (err != nil || time.Since(m.told) > 100*time.Millisecond) {

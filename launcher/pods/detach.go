@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
+
+	"kurma.io/stager/launcher/cgroups"
 )
 
 // Descriptors of a detached monitor, which Detach starts and RunDetached is.
@@ -25,9 +27,9 @@ type report struct {
 }
 
 // Detach starts a monitor that outlives the caller, waits until the pod is up
-// and lets go of it. Argv is this program's command line for
-// RunDetached. When the pod does not come up nothing is left of it.
-func (p *Pod) Detach(argv []string) error {
+// and lets go of it. Argv is this program's command line for RunDetached.
+// When the pod does not come up, or ctx ends before, nothing is left of it.
+func (p *Pod) Detach(ctx context.Context, argv []string) error {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return errors.Join(err, p.removeDir())
@@ -44,12 +46,14 @@ func (p *Pod) Detach(argv []string) error {
 		return errors.Join(fmt.Errorf("start monitor: %w", err), p.removeDir())
 	}
 	defer p.lock.Close()
+	unhook := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
+	defer unhook()
 	data, err := io.ReadAll(read)
 	if err != nil {
 		return fmt.Errorf("hear from monitor: %w", err)
 	}
 	if len(data) == 0 {
-		return fmt.Errorf("launch pod %q: its monitor was killed; gc clears away what it left", p.Plan.Name)
+		return errors.Join(fmt.Errorf("launch pod %q: its monitor was killed", p.Plan.Name), p.succeed())
 	}
 	var message report
 	if err := json.Unmarshal(data, &message); err != nil {
@@ -59,6 +63,16 @@ func (p *Pod) Detach(argv []string) error {
 		return errors.New(message.Error)
 	}
 	return p.refresh()
+}
+
+// succeed clears away after a monitor that was killed. The lock is ours as
+// much as it was the monitor's.
+func (p *Pod) succeed() error {
+	group, err := cgroups.Open(p.Plan.Cgroup)
+	if err != nil {
+		return err
+	}
+	return p.takeDown(group, Exit{}, false)
 }
 
 // RunDetached is the life of a detached monitor: it runs the pod in that folder, whose lock it

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"kurma.io/stager/build"
+	"kurma.io/stager/signing"
+)
+
+// asLauncher has the test binary be the launcher, re-executed monitors included.
+const asLauncher = "LAUNCHER_UNDER_TEST"
+
+// fakeStager is the program in testdata/fakestager, built once.
+var fakeStager string
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asLauncher) != "" {
+		main()
+	}
+	os.Exit(withStager(m))
+}
+
+func withStager(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "fakestager")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	fakeStager = filepath.Join(dir, "stager")
+	cmd := exec.Command("go", "build", "-o", fakeStager, "./testdata/fakestager")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("%v\n%s", err, out))
+	}
+	return m.Run()
+}
+
+const (
+	stagerName   = "kurma.io/stager/reference"
+	appManifest  = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/one","app":{"exec":["/x"],"user":"7","group":"8","workingDirectory":"/w","environment":[{"name":"A","value":"b"}]}}`
+	baseManifest = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/base"}`
+	stagerFormat = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"` + stagerName + `","app":{"exec":["/stager"],"user":"0","group":"0","environment":[{"name":"FROM","value":"image"}]}%s}`
+)
+
+// host is a machine of a test's own: configuration, stores, keys and cgroups.
+type host struct {
+	t      *testing.T
+	dir    string
+	cgroup string
+	key    *signing.Key
+}
+
+var hosts atomic.Int32
+
+// newHost makes a host with a trusted stager image and an image of one app.
+// When the test ends nothing may be left of it.
+func newHost(t *testing.T) *host {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test must run as root")
+	}
+	h := bareHost(t)
+	h.run("image", "import", h.stagerImage("stager.aci", "", h.key), h.image("one.aci", appManifest))
+	return h
+}
+
+func bareHost(t *testing.T) *host {
+	h := &host{t: t, dir: t.TempDir(), cgroup: fmt.Sprintf("kurma-test-%d-%d", os.Getpid(), hosts.Add(1))}
+	h.key = newKey(t)
+	h.trust(h.key)
+	t.Cleanup(h.checkClean)
+	return h
+}
+
+func newKey(t *testing.T) *signing.Key {
+	t.Helper()
+	key, err := signing.NewKey("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// trust makes the key the only one that is trusted.
+func (h *host) trust(key *signing.Key) {
+	h.t.Helper()
+	h.write("keys.asc", func(b *bytes.Buffer) error { return key.WritePublic(b) })
+	config := fmt.Sprintf(`{"parentCgroupName":%q,"podsDirectory":"pods","imagesDirectory":"images","trustedKeys":["keys.asc"]}`, h.cgroup)
+	h.write("config.json", func(b *bytes.Buffer) error { _, err := b.WriteString(config); return err })
+}
+
+func (h *host) write(name string, content func(*bytes.Buffer) error) string {
+	h.t.Helper()
+	var buf bytes.Buffer
+	if err := content(&buf); err != nil {
+		h.t.Fatal(err)
+	}
+	path := filepath.Join(h.dir, name)
+	if err := os.WriteFile(path, buf.Bytes(), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	return path
+}
+
+func (h *host) text(name, content string) string {
+	return h.write(name, func(b *bytes.Buffer) error { _, err := b.WriteString(content); return err })
+}
+
+// image builds an unsigned image with one file.
+func (h *host) image(name, manifest string) string {
+	h.t.Helper()
+	root := h.t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "x"), []byte(name), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	entries, err := build.Tree(root, false)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return h.write(name, func(b *bytes.Buffer) error { return build.Write(b, []byte(manifest), entries) })
+}
+
+// stagerImage builds a stager image, signed unless key is nil; more is added to its manifest.
+func (h *host) stagerImage(name, more string, key *signing.Key) string {
+	h.t.Helper()
+	entries, err := build.StagerTree(fakeStager)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	manifest := fmt.Appendf(nil, stagerFormat, more)
+	path := h.write(name, func(b *bytes.Buffer) error { return build.Write(b, manifest, entries) })
+	if key != nil {
+		h.sign(path, key)
+	}
+	return path
+}
+
+func (h *host) sign(path string, key *signing.Key) {
+	h.t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer file.Close()
+	h.write(filepath.Base(path)+".asc", func(b *bytes.Buffer) error { return signing.Sign(b, file, key) })
+}
+
+// result is what a run of the launcher gave.
+type result struct {
+	stdout, stderr string
+	code           int
+}
+
+func (h *host) command(args ...string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	cmd := exec.Command(self, append([]string{"--config", filepath.Join(h.dir, "config.json")}, args...)...)
+	cmd.Env = append(os.Environ(), asLauncher+"=1")
+	return cmd
+}
+
+// try runs the launcher to its end.
+func (h *host) try(args ...string) result { return h.finish(h.command(args...)) }
+
+func (h *host) finish(cmd *exec.Cmd) result {
+	h.t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if err != nil && cmd.ProcessState == nil {
+		h.t.Fatal(err)
+	}
+	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// run runs the launcher, which must succeed, and returns its stdout.
+func (h *host) run(args ...string) string {
+	h.t.Helper()
+	r := h.try(args...)
+	if r.code != 0 {
+		h.t.Fatalf("launcher %s: exit status %d\n%s%s", strings.Join(args, " "), r.code, r.stdout, r.stderr)
+	}
+	return r.stdout
+}
+
+// refuse runs the launcher, which must fail with that status and one line
+// that holds the words, and leave no pod.
+func (h *host) refuse(code int, words string, args ...string) {
+	h.t.Helper()
+	r := h.try(args...)
+	if r.code != code || !strings.Contains(r.stderr, words) || strings.Count(r.stderr, "\n") != 1 {
+		h.t.Errorf("launcher %s: exit status %d, want %d; stderr %q, want one line with %q",
+			strings.Join(args, " "), r.code, code, r.stderr, words)
+	}
+	h.checkNoPods()
+}
+
+// ps lists the pods.
+func (h *host) ps() []podInfo {
+	h.t.Helper()
+	var all []podInfo
+	if err := json.Unmarshal([]byte(h.run("ps", "--json")), &all); err != nil {
+		h.t.Fatal(err)
+	}
+	return all
+}
+
+// checkNoPods makes sure that no folder, cgroup or mount of a pod is there.
+func (h *host) checkNoPods() {
+	h.t.Helper()
+	entries, _ := os.ReadDir(filepath.Join(h.dir, "pods"))
+	for _, e := range entries {
+		if e.Name() != ".lock" {
+			h.t.Errorf("left in pods: %s", e.Name())
+		}
+	}
+	left, _ := filepath.Glob("/sys/fs/cgroup/*/" + h.cgroup)
+	more, _ := filepath.Glob("/sys/fs/cgroup/" + h.cgroup)
+	for _, group := range append(left, more...) {
+		h.t.Errorf("left: %s", group)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || bytes.Contains(mounts, []byte(h.dir)) {
+		h.t.Errorf("left mounted on the host: %v\n%s", err, mounts)
+	}
+}
+
+// checkClean is checkNoPods and no temporary folder among the images.
+func (h *host) checkClean() {
+	h.checkNoPods()
+	left, _ := filepath.Glob(filepath.Join(h.dir, "images", ".tmp-*"))
+	for _, dir := range left {
+		h.t.Errorf("left: %s", dir)
+	}
+}

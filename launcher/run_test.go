@@ -1,0 +1,381 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// stagerReport is what the fake stager writes of its surroundings.
+type stagerReport struct {
+	Args, Env           []string
+	FDs                 map[string]string
+	CWD                 string
+	Umask               int
+	Leader              bool
+	Mounts, Cgroup, Net string
+}
+
+func (h *host) report(uuid string) stagerReport {
+	h.t.Helper()
+	data, err := os.ReadFile(filepath.Join(h.dir, "pods", uuid, "root/report"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var r stagerReport
+	if err := json.Unmarshal(data, &r); err != nil {
+		h.t.Fatal(err)
+	}
+	return r
+}
+
+// mount returns the fields of mountinfo for a mount point, the last one there.
+func (r stagerReport) mount(point string) []string {
+	var found []string
+	for line := range strings.SplitSeq(r.Mounts, "\n") {
+		if fields := strings.Fields(line); len(fields) > 6 && fields[4] == point {
+			found = fields
+		}
+	}
+	return found
+}
+
+func TestStagerGetsWhatTheSpecificationSays(t *testing.T) {
+	h := newHost(t)
+	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "p", "example.com/one"))
+	defer h.run("stop", "p")
+	r := h.report(uuid)
+	if fmt.Sprint(r.Args) != "[/stager]" || fmt.Sprint(r.Env) != "[HOME=/root FROM=image]" {
+		t.Errorf("argv %q, environment %q", r.Args, r.Env)
+	}
+	if r.CWD != "/" || r.Umask != 0o22 || !r.Leader {
+		t.Errorf("cwd %q, umask %o, session leader %v", r.CWD, r.Umask, r.Leader)
+	}
+	if r.FDs["0"] != "/dev/null" || !strings.HasSuffix(r.FDs["1"], "stager.log") || r.FDs["1"] != r.FDs["2"] {
+		t.Errorf("descriptors %v", r.FDs)
+	}
+	if !strings.HasPrefix(r.FDs["4"], "pipe:") || strings.HasPrefix(r.FDs["3"], "pipe:") {
+		t.Errorf("descriptor 3 is %q, 4 is %q", r.FDs["3"], r.FDs["4"])
+	}
+	for line := range strings.SplitSeq(strings.TrimSpace(r.Cgroup), "\n") {
+		if !strings.HasSuffix(line, ":/"+h.cgroup+"/"+uuid) {
+			t.Errorf("cgroup %s", line)
+		}
+	}
+	if links := strings.Count(r.Net, ":"); links != 1 || !strings.Contains(r.Net, "lo:") {
+		t.Errorf("network devices:\n%s", r.Net)
+	}
+}
+
+func TestStagerRootMounts(t *testing.T) {
+	h := newHost(t)
+	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "p", "example.com/one"))
+	defer h.run("stop", "p")
+	r := h.report(uuid)
+	layers, err := filepath.Glob(filepath.Join(h.dir, "pods", uuid, "root/layers/sha512-*"))
+	if err != nil || len(layers) != 1 {
+		t.Fatalf("layers %q, %v", layers, err)
+	}
+	tests := []struct{ point, access string }{
+		{"/", "rw"},
+		{"/dev", "rw"},
+		{"/proc", "rw"},
+		{"/sys", "ro"},
+		{"/layers/" + filepath.Base(layers[0]), "ro"},
+	}
+	for _, tt := range tests {
+		fields := r.mount(tt.point)
+		if fields == nil || !strings.HasPrefix(fields[5], tt.access) {
+			t.Errorf("%s: %q, want %s", tt.point, fields, tt.access)
+		}
+	}
+	cgroups := 0
+	for line := range strings.SplitSeq(r.Mounts, "\n") {
+		fields := strings.Fields(line)
+		if !strings.Contains(line, " - cgroup") {
+			continue
+		}
+		cgroups++
+		if !strings.HasSuffix(fields[3], "/"+h.cgroup+"/"+uuid) || !strings.HasPrefix(fields[5], "rw") {
+			t.Errorf("cgroup mount %s", line)
+		}
+	}
+	if cgroups == 0 {
+		t.Error("no cgroup is mounted")
+	}
+	if strings.Contains(r.Mounts, "shared:") {
+		t.Errorf("a mount propagates:\n%s", r.Mounts)
+	}
+}
+
+func TestVolumes(t *testing.T) {
+	h := newHost(t)
+	dir, file := t.TempDir(), h.text("file", "content")
+	pod := h.text("pod.json", `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"one","image":{"name":"example.com/one","id":""}}],
+		"volumes":[{"name":"ro","kind":"host","source":"/nowhere","readOnly":true},{"name":"empty","kind":"empty","mode":"1777","uid":5,"gid":6}]}`)
+	pod = h.text("pod.json", strings.Replace(string(must(os.ReadFile(pod))), `,"id":""`, "", 1))
+	uuid := strings.TrimSpace(h.run("run", "--detach", "--volume", "ro="+dir, "--volume", "file="+file, pod))
+	defer h.run("stop", "pod")
+	r := h.report(uuid)
+	for point, access := range map[string]string{"/volumes/ro": "ro", "/volumes/file": "rw", "/volumes/empty": "rw"} {
+		if fields := r.mount(point); fields == nil || !strings.HasPrefix(fields[5], access) {
+			t.Errorf("%s: %q, want %s", point, fields, access)
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(h.dir, "pods", uuid, "volumes/empty"), &st); err != nil {
+		t.Fatal(err)
+	}
+	if st.Mode&0o7777 != 0o1777 || st.Uid != 5 || st.Gid != 6 {
+		t.Errorf("empty volume: mode %o, owner %d:%d", st.Mode, st.Uid, st.Gid)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func TestStagerThatFails(t *testing.T) {
+	h := newHost(t)
+	for _, detach := range []string{"--detach=true", "--detach=false"} {
+		h.refuse(1, "(exit status 1): stager: manifest: this pod fails", "run", detach, "--name", "fails", "example.com/one")
+		h.refuse(1, "(SIGKILL): it said nothing", "run", detach, "--name", "dies", "example.com/one")
+	}
+}
+
+func TestForegroundHandsOnTheExitStatus(t *testing.T) {
+	h := newHost(t)
+	if r := h.try("run", "--name", "ends", "example.com/one"); r.code != 3 || len(r.stdout) != 37 || r.stderr != "" {
+		t.Errorf("%+v", r)
+	}
+	h.checkNoPods()
+}
+
+func TestForegroundStopsOnSignals(t *testing.T) {
+	h := newHost(t)
+	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			cmd := h.command("run", "--name", "p", "example.com/one")
+			out := must(cmd.StdoutPipe())
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := out.Read(make([]byte, 64)); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(cmd.Process.Signal(sig), cmd.Wait()); err != nil {
+				t.Error(err)
+			}
+			h.checkNoPods()
+		})
+	}
+}
+
+func TestDetachedPodThatEndsIsKeptForGC(t *testing.T) {
+	h := newHost(t)
+	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "ends", "example.com/one"))
+	lock := must(os.OpenFile(filepath.Join(h.dir, "pods", uuid, "lock"), os.O_RDWR, 0))
+	defer lock.Close()
+	whole := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(lock.Fd(), unix.F_OFD_SETLKW, &whole); err != nil {
+		t.Fatal(err)
+	}
+	_ = lock.Close()
+	all := h.ps()
+	if len(all) != 1 || all[0].State != "exited" || all[0].Exit.Code != 3 {
+		t.Errorf("ps: %+v", all)
+	}
+	h.run("gc")
+	h.checkNoPods()
+}
+
+func TestPodThatLeavesAProcess(t *testing.T) {
+	h := newHost(t)
+	if r := h.try("run", "--name", "leaves-a-child", "example.com/one"); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	h.checkNoPods()
+}
+
+// waitGone waits until the process has ended.
+func waitGone(t *testing.T, pid int) {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err == unix.ESRCH {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// killMonitor does what a crash would, and returns when monitor and stager are gone.
+func (h *host) killMonitor(uuid string) {
+	h.t.Helper()
+	var state struct{ Monitor, Stager struct{ PID int } }
+	if err := json.Unmarshal(must(os.ReadFile(filepath.Join(h.dir, "pods", uuid, "state.json"))), &state); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := unix.Kill(state.Monitor.PID, unix.SIGKILL); err != nil {
+		h.t.Fatal(err)
+	}
+	waitGone(h.t, state.Monitor.PID)
+	waitGone(h.t, state.Stager.PID)
+}
+
+func TestGCAfterAKilledMonitor(t *testing.T) {
+	h := newHost(t)
+	dead := strings.TrimSpace(h.run("run", "--detach", "--name", "dead", "example.com/one"))
+	h.run("run", "--detach", "--name", "alive", "example.com/one")
+	h.killMonitor(dead)
+	if all := h.ps(); len(all) != 2 || all[0].State != "dead" || all[1].State != "running" {
+		t.Errorf("ps: %+v", all)
+	}
+	if r := h.try("status", "dead"); r.code != 1 || !strings.Contains(r.stderr, `pod "dead" is dead`) {
+		t.Errorf("status: %+v", r)
+	}
+	var running []*exec.Cmd
+	for range 4 {
+		cmd := h.command("gc")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		running = append(running, cmd)
+	}
+	for _, cmd := range running {
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("one of several gc: %v", err)
+		}
+	}
+	if all := h.ps(); len(all) != 1 || all[0].Name != "alive" {
+		t.Errorf("ps after gc: %+v", all)
+	}
+	h.run("stop", "alive")
+}
+
+func TestStopClearsADeadPod(t *testing.T) {
+	h := newHost(t)
+	h.killMonitor(strings.TrimSpace(h.run("run", "--detach", "--name", "p", "example.com/one")))
+	h.run("stop", "p")
+	h.checkNoPods()
+}
+
+func TestGCOfHalfMadePods(t *testing.T) {
+	h := newHost(t)
+	h.run("ps")
+	for _, name := range []string{"empty", "locked-never"} {
+		if err := os.Mkdir(filepath.Join(h.dir, "pods", name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(h.dir, "pods/locked-never/plan.json.new"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.run("gc")
+	h.run("gc")
+	h.checkNoPods()
+}
+
+func TestRunRefuses(t *testing.T) {
+	h := newHost(t)
+	tests := []struct {
+		name, words string
+		code        int
+		args        []string
+	}{
+		{"no arguments", "want POD.json or IMAGE", 2, []string{"run"}},
+		{"no such image", `no such image: "x"`, 1, []string{"run", "x"}},
+		{"no such file", "pod.json: no such file", 1, []string{"run", "pod.json"}},
+		{"not JSON", "pod", 1, []string{"run", h.text("bad.json", "{")}},
+		{"image missing", `app "a": no such image: example.com/none,version=9`, 1, []string{"run", h.text("none.json",
+			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/none","labels":[{"name":"version","value":"9"}]}}]}`)}},
+		{"volume without a path", "want NAME=/PATH", 2, []string{"run", "--volume", "x", "example.com/one"}},
+		{"volume source missing", `volume "v": stat /nowhere`, 1, []string{"run", "--volume", "v=/nowhere", "example.com/one"}},
+		{"arguments without dashes", `unexpected "sh"`, 2, []string{"run", "example.com/one", "sh"}},
+		{"unknown flag", "flag provided but not defined", 2, []string{"run", "--bogus", "example.com/one"}},
+		{"unknown network", "--net host", 2, []string{"run", "--net", "none", "example.com/one"}},
+		{"unknown command", `unknown command "nonsense"`, 2, []string{"nonsense"}},
+		{"unknown pod", `no such pod: "p"`, 1, []string{"stop", "p"}},
+		{"image rm unknown", `no such image: "x"`, 1, []string{"image", "rm", "x"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { h.refuse(tt.code, tt.words, tt.args...) })
+	}
+}
+
+func TestRunWithoutPrivileges(t *testing.T) {
+	h := newHost(t)
+	cmd := h.command("run", "example.com/one")
+	cmd.Env = append(cmd.Env, "HOME=/")
+	// The test binary itself must be within reach of another user.
+	copied := filepath.Join(os.TempDir(), filepath.Base(t.TempDir())+h.cgroup)
+	data := must(os.ReadFile(cmd.Path))
+	if err := os.WriteFile(copied, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(copied)
+	cmd.Path, cmd.Args = copied, []string{copied, "--state", "/nonexistent", "run", "example.com/one"}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if r := h.finish(cmd); r.code != 1 || r.stderr != "launcher: run: only root can start a pod\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestNamesAreUnique(t *testing.T) {
+	h := newHost(t)
+	h.run("run", "--detach", "--name", "p", "example.com/one")
+	defer h.run("stop", "p")
+	if r := h.try("run", "--name", "p", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, "has that name") {
+		t.Errorf("%+v", r)
+	}
+	if r := h.try("image", "rm", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, `pod "p" uses it`) {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestHostNetwork(t *testing.T) {
+	h := newHost(t)
+	id := must(json.Marshal(h.listed()["example.com/one"].ID))
+	isolated := h.text("isolated.json", fmt.Sprintf(`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":%s}}],
+		"isolators":[{"name":"os/linux/namespaces","value":{"net":"host"}}]}`, id))
+	for name, args := range map[string][]string{"option": {"--net", "host", "example.com/one"}, "isolator": {isolated}} {
+		t.Run(name, func(t *testing.T) {
+			h.run(append([]string{"run", "--detach", "--name", "p"}, args...)...)
+			defer h.run("stop", "p")
+			theirs := must(os.Readlink(fmt.Sprintf("/proc/%d/ns/net", h.ps()[0].PID)))
+			if ours := must(os.Readlink("/proc/self/ns/net")); ours != theirs {
+				t.Errorf("network namespace %s, the host's is %s", theirs, ours)
+			}
+		})
+	}
+}
+
+// listed is `image list` by name.
+func (h *host) listed() map[string]imageInfo {
+	h.t.Helper()
+	var all []imageInfo
+	if err := json.Unmarshal([]byte(h.run("image", "list", "--json")), &all); err != nil {
+		h.t.Fatal(err)
+	}
+	byName := make(map[string]imageInfo)
+	for _, info := range all {
+		byName[info.Name] = info
+	}
+	return byName
+}
