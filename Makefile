@@ -71,7 +71,8 @@ vuln: deps-build $(VULN)
 bench: root deps-build deps-bench build
 	$(GO) run -tags '$(TAGS)' ./tests/bench
 
-demo: root deps-build deps-test aci images
+demo: root deps-build deps-test aci
+	tests/images/build.sh $(IMAGES) nats
 	tests/demo.sh '$(CURDIR)/bin' '$(CURDIR)/$(ACI)' '$(CURDIR)/$(IMAGES)'
 
 # Every fuzz target for FUZZTIME each.
