@@ -156,8 +156,20 @@ func TestStagerThatFails(t *testing.T) {
 
 func TestForegroundHandsOnTheExitStatus(t *testing.T) {
 	h := newHost(t)
-	if r := h.try("run", "--name", "ends", "example.com/one"); r.code != 3 || len(r.stdout) != 37 || r.stderr != "" {
-		t.Errorf("%+v", r)
+	cmd := h.command("run", "--json", "--name", "ends", "example.com/one")
+	out := must(cmd.StdoutPipe())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pod podStarted
+	if err := json.NewDecoder(out).Decode(&pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(pod.PID, unix.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
+		t.Error(err)
 	}
 	h.checkNoPods()
 }
@@ -185,6 +197,9 @@ func TestForegroundStopsOnSignals(t *testing.T) {
 func TestDetachedPodThatEndsIsKeptForGC(t *testing.T) {
 	h := newHost(t)
 	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "ends", "example.com/one"))
+	if err := unix.Kill(h.ps()[0].PID, unix.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
 	lock := must(os.OpenFile(filepath.Join(h.dir, "pods", uuid, "lock"), os.O_RDWR, 0))
 	defer lock.Close()
 	whole := unix.Flock_t{Type: unix.F_WRLCK}

@@ -56,7 +56,7 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func()) (Exit
 	case <-ctx.Done():
 		return p.stop(s, group), context.Cause(ctx)
 	case exit := <-s.exited:
-		return exit, p.notReady(exit)
+		return exit, p.endedEarly(exit, ready)
 	case err := <-s.ready:
 		if err != nil {
 			return p.stop(s, group), fmt.Errorf("wait for the stager to be ready: %w", err)
@@ -65,7 +65,7 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func()) (Exit
 	// The end closes the descriptor too.
 	if s.ended() {
 		exit := <-s.exited
-		return exit, p.notReady(exit)
+		return exit, p.endedEarly(exit, ready)
 	}
 	return p.stay(ctx, s, group, ready)
 }
@@ -103,8 +103,14 @@ func (p *Pod) stop(s *stager, group *cgroups.Group) Exit {
 	return <-s.exited
 }
 
-// notReady tells why a stager ended before its pod was up, in its own words.
-func (p *Pod) notReady(exit Exit) error {
+// endedEarly tells why a stager ended before its pod was seen to be up, in its own
+// words. A start that fails is never exit status 0, so one that ends
+// with that was up, for a moment.
+func (p *Pod) endedEarly(exit Exit, ready func()) error {
+	if exit.Code == 0 {
+		ready()
+		return nil
+	}
 	how := fmt.Sprintf("exit status %d", exit.Code)
 	if exit.Signal != "" {
 		how = exit.Signal

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 )
 
 func main() {
@@ -50,6 +51,8 @@ func stager() {
 	_ = syscall.Close(4)
 	switch manifest.Name {
 	case "ends":
+		signal.Notify(stop, syscall.SIGUSR1)
+		<-stop
 		os.Exit(3)
 	case "stubborn":
 		for {
@@ -112,12 +115,24 @@ func run() {
 		var code int
 		fmt.Sscan(settings.Exec[1], &code)
 		os.Exit(code)
+	case "raw":
+		setRaw()
+		fmt.Println("raw")
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case "signal":
 		got := make(chan os.Signal, 1)
 		signal.Notify(got)
 		fmt.Println("ready")
 		fmt.Println(<-got)
 	}
+}
+
+// setRaw turns echo and line editing of the caller's terminal off.
+func setRaw() {
+	var termios syscall.Termios
+	_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, 0, syscall.TCGETS, uintptr(unsafe.Pointer(&termios)))
+	termios.Lflag &^= syscall.ECHO | syscall.ICANON
+	_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, 0, syscall.TCSETS, uintptr(unsafe.Pointer(&termios)))
 }
 
 func fail(what any) {

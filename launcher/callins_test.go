@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// newPod makes a host with one running pod, p.
+func newPod(t *testing.T) *host {
+	t.Helper()
+	h := newHost(t)
+	h.run("run", "--detach", "--name", "p", "example.com/one")
+	t.Cleanup(func() { h.run("stop", "p") })
+	return h
+}
+
+func TestStatus(t *testing.T) {
+	h := newPod(t)
+	if out := h.run("status", "--json", "p"); out != "{\"one\":{\"pid\":1,\"exited\":false}}\n" {
+		t.Errorf("status --json: %q", out)
+	}
+	if out := h.run("status", "p"); !strings.Contains(out, "one  running  1") {
+		t.Errorf("status: %q", out)
+	}
+	if out := h.run("status", h.ps()[0].UUID[:8]); !strings.Contains(out, "running") {
+		t.Errorf("status by UUID: %q", out)
+	}
+}
+
+func TestCallInArguments(t *testing.T) {
+	h := newPod(t)
+	tests := []struct{ name, want string }{
+		{"logs p", "logs one\n"},
+		{"logs p one", "logs one\n"},
+		{"logs --follow --timestamps --tail 5 --since 1h --stream stderr p", "logs --follow --timestamps --tail 5 --since 1h --stream stderr one\n"},
+		{"attach p", "attach one\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if out := h.run(strings.Fields(tt.name)...); out != tt.want {
+				t.Errorf("%q, want %q", out, tt.want)
+			}
+		})
+	}
+}
+
+func TestExecSettings(t *testing.T) {
+	h := newPod(t)
+	want := `{"exec":["settings","-- x"],"user":"7","group":"8","workingDirectory":"/w","environment":[{"name":"A","value":"b"}]}
+[HOME=/root]
+`
+	if out := h.run("exec", "p", "--", "settings", "-- x"); out != want {
+		t.Errorf("%s, want %s", out, want)
+	}
+	t.Setenv("TERM", "dumb")
+	want = `"environment":[{"name":"A","value":"b"},{"name":"TERM","value":"dumb"}],"tty":true}`
+	if out := h.run("exec", "--tty", "p", "one", "--", "settings"); !strings.Contains(out, want) {
+		t.Errorf("%s, want %s", out, want)
+	}
+}
+
+func TestExecSettingsLargerThanAPipe(t *testing.T) {
+	h := newPod(t)
+	long := strings.Repeat("x", 120<<10)
+	if out := h.run("exec", "p", "--", "settings", long); !strings.Contains(out, long) {
+		t.Errorf("%d bytes came back", len(out))
+	}
+}
+
+func TestExecHandsOnExitStatus(t *testing.T) {
+	h := newPod(t)
+	for _, code := range []int{0, 1, 42, 125, 126, 127, 255} {
+		if r := h.try("exec", "p", "--", "exit", fmt.Sprint(code)); r.code != code || r.stderr != "" {
+			t.Errorf("exit %d: %+v", code, r)
+		}
+	}
+}
+
+func TestExecPassesStdio(t *testing.T) {
+	h := newPod(t)
+	cmd := h.command("exec", "p", "--", "cat")
+	text := strings.Repeat("0123456789abcde\n", 1<<16)
+	cmd.Stdin = strings.NewReader(text)
+	if r := h.finish(cmd); r.code != 0 || r.stdout != text {
+		t.Errorf("exit status %d, %d of %d bytes", r.code, len(r.stdout), len(text))
+	}
+}
+
+func TestExecForwardsSignals(t *testing.T) {
+	h := newPod(t)
+	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH} {
+		t.Run(unix.SignalName(sig), func(t *testing.T) {
+			cmd := h.command("exec", "p", "--", "signal")
+			out := bufio.NewReader(must(cmd.StdoutPipe()))
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if line, err := out.ReadString('\n'); line != "ready\n" {
+				t.Fatalf("%q, %v", line, err)
+			}
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			rest, _ := io.ReadAll(out)
+			if err := cmd.Wait(); err != nil || string(rest) != sig.String()+"\n" {
+				t.Errorf("%q, %v", rest, err)
+			}
+		})
+	}
+}
+
+func TestExecDiesWithItsCaller(t *testing.T) {
+	h := newPod(t)
+	cmd := h.command("exec", "p", "--", "signal")
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	cmd.Stdout = write
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = write.Close()
+	if _, err := read.Read(make([]byte, 6)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	// The command holds the pipe open for as long as it lives.
+	if _, err := io.Copy(io.Discard, read); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExecThatDoesNotReadItsSettingsIsKilled(t *testing.T) {
+	h := newHost(t)
+	pod := h.text("pod.json", `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"deaf","image":{"name":"example.com/one","id":"`+h.listed()["example.com/one"].ID+`"}}]}`)
+	h.run("run", "--detach", "--name", "p", pod)
+	t.Cleanup(func() { h.run("stop", "p") })
+	for _, size := range []int{1, 100 << 10} {
+		t.Run(fmt.Sprint(size, " bytes"), func(t *testing.T) {
+			t.Parallel()
+			r := h.try("exec", "p", "--", strings.Repeat("x", size))
+			if r.code != 125 || r.stderr != "launcher: exec: run has not read its settings within 10s and was killed\n" {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+func TestCallInsRefuse(t *testing.T) {
+	h := newPod(t)
+	tests := []struct {
+		args string
+		code int
+		want string
+	}{
+		{"exec p one", 2, "want POD [APP] -- CMD"},
+		{"exec p --", 2, "want POD [APP] -- CMD"},
+		{"exec -- true", 2, "want POD [APP] -- CMD"},
+		{"exec p two -- true", 125, `has no app "two"; it has one`},
+		{"exec q -- true", 125, `no such pod: "q"`},
+		{"logs p two", 1, `has no app "two"`},
+		{"logs", 2, "want a POD"},
+		{"status p one", 2, "want one POD"},
+		{"attach q", 1, "no such pod"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args, func(t *testing.T) {
+			r := h.try(strings.Fields(tt.args)...)
+			if r.code != tt.code || !strings.Contains(r.stderr, tt.want) || strings.Count(r.stderr, "\n") != 1 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// TestTerminalIsRestored runs a call-in that is killed after it made the
+// terminal raw, with util-linux's script(1) for a terminal.
+func TestTerminalIsRestored(t *testing.T) {
+	h := newPod(t)
+	launcher := strings.Join(h.command("exec", "--tty", "p", "--", "raw").Args, " ")
+	script := exec.Command("script", "--quiet", "--return", "--command",
+		"stty -g; "+launcher+"; stty -g", "/dev/null")
+	script.Env = append(os.Environ(), asLauncher+"=1")
+	script.Stdin = must(os.Open(os.DevNull))
+	out, err := script.Output()
+	lines := strings.Fields(string(out))
+	if err != nil || len(lines) < 2 || lines[0] != lines[len(lines)-1] || !strings.Contains(string(out), "raw") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
