@@ -45,6 +45,7 @@ func (r *Runtime) newLaunch(stdio supervisor.Stdio, files []*os.File) (*launch, 
 		Args:       []string{fdPath(first)},
 		Env:        []string{fmt.Sprintf("_STAGER_SHIM=%d,%d", first+1, first+2)},
 		Cwd:        "/",
+		LogLevel:   "3", // warnings; libcontainer's default sends every step through a pipe, as JSON
 		ExtraFiles: slices.Concat(files, []*os.File{r.exe, pipes.plan, pipes.reportChild}),
 	}
 	if stdio.Terminal {
