@@ -38,6 +38,7 @@ type appPlan struct {
 	// See handlerOf.
 	PreStart, PostStop []string
 
+	Sockets  []socket      // that the main process finds open
 	Volumes  []emptyVolume // folders to make, which Spec.Mounts binds
 	Sources  []source      // of Spec.Mounts, to be checked
 	Terminal bool          // the app gets a terminal of its own

@@ -117,8 +117,9 @@ func (b *boot) filtersOf(plan appPlan) ([]*unionfs.Filter, error) {
 	return unionfs.Filters(images)
 }
 
-// assembleApp says how the app's containers are made.
-func (b *boot) assembleApp(plan appPlan, root string, filters filterCache) (supervisor.App, error) {
+// assembleApp says how the containers of the pod's nth app are made.
+func (b *boot) assembleApp(n int, filters filterCache) (supervisor.App, error) {
+	plan := b.plans[n]
 	filter, err := filters.of(plan)
 	if err != nil {
 		return supervisor.App{}, err
@@ -137,10 +138,11 @@ func (b *boot) assembleApp(plan appPlan, root string, filters filterCache) (supe
 		Stdout: logStream{writer, crilog.Stdout}, Stderr: logStream{writer, crilog.Stderr},
 	}
 	spec := plan.Spec
-	spec.Root, spec.Cgroup, spec.Process.Seccomp = root, appsCgroup+"/"+plan.Name, filter
-	app.Main = b.maker(spec)
+	spec.Root, spec.Cgroup, spec.Process.Seccomp = b.roots[n], appsCgroup+"/"+plan.Name, filter
 	app.PreStart = b.handlerMaker(spec, "pre-start", plan.PreStart)
 	app.PostStop = b.handlerMaker(spec, "post-stop", plan.PostStop)
+	spec.Files, spec.Process.Env = b.sockets[n], listenEnv(spec.Process.Env, plan.Sockets)
+	app.Main = b.maker(spec)
 	return app, nil
 }
 

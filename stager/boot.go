@@ -30,6 +30,7 @@ type boot struct {
 
 	cgroup  *container.PodCgroup // prepare
 	runtime *container.Runtime   // prepare
+	sockets [][]*os.File         // prepare, by app
 	roots   []string             // assemble, by app
 	apps    []supervisor.App     // assemble
 	logs    appLogs              // assemble
@@ -104,6 +105,9 @@ func (b *boot) decide(context.Context) error {
 		if err != nil {
 			return err
 		}
+		if plan.Sockets, err = socketsOf(app, b.manifest.Pod.Ports); err != nil {
+			return fmt.Errorf("app %q: %w", app.Name, err)
+		}
 		b.plans = append(b.plans, plan)
 		b.logFates(app.Name, plan.Fates)
 		for _, warning := range plan.Warnings {
@@ -147,6 +151,11 @@ func (b *boot) prepare(context.Context) error {
 		if plan.Spec.Devices, err = checkSources(plan.Sources, os.Lstat); err != nil {
 			return fmt.Errorf("app %q: %w", plan.Name, err)
 		}
+		files, err := openSockets(plan.Sockets)
+		b.sockets = append(b.sockets, files)
+		if err != nil {
+			return fmt.Errorf("app %q: %w", plan.Name, err)
+		}
 		if err := makeEmptyVolumes(plan.Volumes); err != nil {
 			return fmt.Errorf("app %q: %w", plan.Name, err)
 		}
@@ -160,10 +169,10 @@ func (b *boot) assemble(ctx context.Context) error {
 		return err
 	}
 	filters := filterCache{}
-	for i, plan := range b.plans {
-		app, err := b.assembleApp(plan, b.roots[i], filters)
+	for i := range b.plans {
+		app, err := b.assembleApp(i, filters)
 		if err != nil {
-			return fmt.Errorf("app %q: %w", plan.Name, err)
+			return fmt.Errorf("app %q: %w", b.plans[i].Name, err)
 		}
 		b.apps = append(b.apps, app)
 	}

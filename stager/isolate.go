@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -102,6 +103,9 @@ func writeSysctls(settings map[string]string) error {
 // with no process of the pod left.
 func (b *boot) cleanUp() error {
 	err := b.logs.close()
+	for _, f := range slices.Concat(b.sockets...) {
+		_ = f.Close() // nothing is written to it
+	}
 	if b.cgroup != nil {
 		err = errors.Join(err, b.cgroup.Remove())
 	}

@@ -1,0 +1,367 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/container"
+)
+
+// This file plays the daemon: it launches this test program as the stager, in
+// a mount and a network namespace of its own. Those tests need root.
+
+// TestMain is the stager too, where it is called as a daemon calls that: without
+// arguments, or by a call-in's name.
+func TestMain(m *testing.M) {
+	container.Init()
+	if len(os.Args) == 1 || commands[filepath.Base(os.Args[0])] != nil {
+		main()
+	}
+	switch os.Args[1] {
+	case "daemon":
+		fmt.Fprintln(os.Stderr, "daemon:", daemon(os.Args[2]))
+		os.Exit(1)
+	case "probe":
+		os.Exit(probe(os.Args[2], os.Args[3:]))
+	}
+	os.Exit(m.Run())
+}
+
+// testApp is an app of a test's pod and its image, whose root has busybox and,
+// as /probe, this program.
+type testApp struct {
+	Name        string
+	App         map[string]any // the app section but for user and group
+	Annotations []map[string]string
+}
+
+// testPod is a pod that has been launched.
+type testPod struct {
+	t      *testing.T
+	root   string // the stager's root
+	cgroup string // below every hierarchy
+	cmd    *exec.Cmd
+	ready  *os.File
+	output map[string]*bufio.Reader // stdout of each app
+	stderr *os.File
+}
+
+var podCount atomic.Int64
+
+// podOption changes a pod before it is launched: its manifest, or what is in
+// its root.
+type podOption func(p *testPod, document map[string]any)
+
+func withPod(key string, value any) podOption {
+	return func(_ *testPod, document map[string]any) { document["pod"].(map[string]any)[key] = value }
+}
+
+func withConfig(key string, value any) podOption {
+	return func(_ *testPod, document map[string]any) { document["stagerConfig"].(map[string]any)[key] = value }
+}
+
+// logged takes the pipe away that an app has as stdout otherwise.
+func logged(p *testPod, _ map[string]any) { p.output = nil }
+
+// launch starts a pod and cleans up after it.
+func launch(t *testing.T, apps []testApp, options ...podOption) *testPod {
+	t.Helper()
+	p := &testPod{t: t, root: filepath.Join(t.TempDir(), "root"), output: map[string]*bufio.Reader{}}
+	p.cgroup = fmt.Sprintf("stager-test-%d-%d", os.Getpid(), podCount.Add(1))
+	document := documentOf(apps)
+	p.makeRoot(document)
+	for _, option := range options {
+		option(p, document)
+	}
+	p.write("manifest", document)
+	p.makeCgroups()
+	p.cmd = exec.Command("/proc/self/exe", "daemon", p.root)
+	p.cmd.Env = []string{"HOME=/", "CGROUP=" + p.cgroup}
+	p.cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL}
+	p.stderr = p.create("stderr")
+	p.cmd.Stderr = p.stderr
+	p.passPipes(apps)
+	p.must(p.start())
+	t.Cleanup(func() { p.stop() })
+	for _, f := range p.cmd.ExtraFiles {
+		f.Close()
+	}
+	return p
+}
+
+// start starts the daemon from a thread that stays: the daemon's death signal
+// is about the thread.
+func (p *testPod) start() error {
+	started, over := make(chan error), make(chan struct{})
+	p.t.Cleanup(func() { close(over) })
+	go func() {
+		runtime.LockOSThread()
+		started <- p.cmd.Start()
+		<-over
+	}()
+	return <-started
+}
+
+// passPipes gives the ready pipe as descriptor 3, and the apps' stdout.
+func (p *testPod) passPipes(apps []testApp) {
+	pipe := func() *os.File {
+		r, w, err := os.Pipe()
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.t.Cleanup(func() { r.Close() })
+		p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, w)
+		return r
+	}
+	p.ready = pipe()
+	for _, app := range apps {
+		if p.output == nil {
+			break
+		}
+		p.output[app.Name] = bufio.NewReader(pipe())
+		p.cmd.Env = append(p.cmd.Env, fmt.Sprintf("STAGER_CONTAINER_%s_STDOUT=%d", app.Name, 2+len(p.cmd.ExtraFiles)))
+	}
+}
+
+func documentOf(apps []testApp) map[string]any {
+	images, order, list := map[string]any{}, map[string]any{}, []any{}
+	for i, app := range apps {
+		id := fmt.Sprintf("sha512-%0128x", i+1)
+		section := map[string]any{"user": "0", "group": "0"}
+		for key, value := range app.App {
+			section[key] = value
+		}
+		images[id] = map[string]any{
+			"acKind": "ImageManifest", "acVersion": "0.8.11", "name": "example.com/" + app.Name,
+			"app": section, "annotations": app.Annotations,
+		}
+		order[app.Name] = []string{id}
+		list = append(list, map[string]any{"name": app.Name, "image": map[string]any{"id": id}})
+	}
+	return map[string]any{
+		"kurmaVersion": "0.4.1", "name": "demo", "images": images, "appImageOrder": order,
+		"pod":          map[string]any{"acVersion": "0.8.11", "acKind": "PodManifest", "apps": list},
+		"stagerConfig": map[string]any{},
+	}
+}
+
+// makeRoot makes the stager's root with the image's layer once for each image.
+func (p *testPod) makeRoot(document map[string]any) {
+	p.t.Helper()
+	layer := filepath.Join(filepath.Dir(p.root), "layer")
+	for _, dir := range []string{"layers", "volumes", "dev", "proc", "sys", "tmp", "etc", "run", "opt/stager"} {
+		p.mkdir(filepath.Join(p.root, dir))
+	}
+	for _, dir := range []string{"bin", "tmp"} {
+		p.mkdir(filepath.Join(layer, dir))
+	}
+	for id := range document["images"].(map[string]any) {
+		p.mkdir(filepath.Join(p.root, "layers", id))
+	}
+	self, err := os.Executable()
+	p.must(err)
+	p.command("cp", "/bin/busybox", layer+"/bin/busybox") // Debian's busybox-static
+	p.command("cp", self, layer+"/probe")
+	p.command("cp", self, p.root+"/stager")
+	for _, name := range []string{"sh", "sleep", "cat", "echo", "dd", "ls", "env", "id", "nc", "kill"} {
+		p.must(os.Symlink("busybox", filepath.Join(layer, "bin", name)))
+	}
+	for _, name := range []string{"status", "logs", "run", "attach"} {
+		p.must(os.Symlink("/stager", filepath.Join(p.root, "opt/stager", name)))
+	}
+}
+
+func (p *testPod) mkdir(path string) { p.t.Helper(); p.must(os.MkdirAll(path, 0o755)) }
+
+func (p *testPod) must(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *testPod) command(args ...string) {
+	p.t.Helper()
+	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+		p.t.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+func (p *testPod) write(name string, document any) {
+	p.t.Helper()
+	text, err := json.Marshal(document)
+	p.must(err)
+	p.must(os.WriteFile(filepath.Join(p.root, name), text, 0o644))
+}
+
+func (p *testPod) create(name string) *os.File {
+	p.t.Helper()
+	f, err := os.Create(filepath.Join(filepath.Dir(p.root), name))
+	p.must(err)
+	p.t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// hierarchies are the mounted cgroup file systems: one for each controller of
+// version 1, or the one of version 2.
+func hierarchies() []string {
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		return []string{"/sys/fs/cgroup"}
+	}
+	files, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
+	for i, f := range files {
+		files[i] = filepath.Dir(f)
+	}
+	return files
+}
+
+// makeCgroups makes the stager's cgroup in every hierarchy.
+func (p *testPod) makeCgroups() {
+	p.t.Helper()
+	for _, h := range hierarchies() {
+		dir := filepath.Join(h, p.cgroup)
+		if controllers, err := os.ReadFile(filepath.Join(h, "cgroup.controllers")); err == nil {
+			for _, c := range strings.Fields(string(controllers)) {
+				_ = os.WriteFile(filepath.Join(h, "cgroup.subtree_control"), []byte("+"+c), 0) // some cannot be handed on
+			}
+		}
+		p.must(os.Mkdir(dir, 0o755))
+		p.t.Cleanup(func() {
+			if err := os.Remove(dir); err != nil {
+				p.t.Error("cgroup left behind:", err)
+			}
+		})
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			if text, err := os.ReadFile(filepath.Join(h, file)); err == nil && len(hierarchies()) > 1 {
+				p.must(os.WriteFile(filepath.Join(dir, file), text, 0))
+			}
+		}
+	}
+}
+
+// stop ends the pod and gives the stager's exit code.
+func (p *testPod) stop() int {
+	if p.cmd.ProcessState == nil {
+		p.must(p.cmd.Process.Signal(unix.SIGTERM))
+		_ = p.cmd.Wait() // the state says it all
+	}
+	if p.t.Failed() {
+		p.t.Log(p.cmd.ProcessState, "\n"+p.messages())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// exits waits for the end of the stager by itself.
+func (p *testPod) exits() int {
+	var failed *exec.ExitError
+	if err := p.cmd.Wait(); err != nil && !errors.As(err, &failed) {
+		p.t.Fatal(err)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// isReady waits until the ready pipe is closed.
+func (p *testPod) isReady() {
+	p.t.Helper()
+	if _, err := io.ReadAll(p.ready); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// messages is what the stager has said on stderr so far.
+func (p *testPod) messages() string {
+	text, err := os.ReadFile(p.stderr.Name())
+	p.must(err)
+	return string(text)
+}
+
+// line is the next line of an app's output.
+func (p *testPod) line(app string) string {
+	p.t.Helper()
+	text, err := p.output[app].ReadString('\n')
+	if err != nil {
+		p.t.Fatalf("output of %s ends after %q: %v\n%s", app, text, err, p.messages())
+	}
+	return strings.TrimSuffix(text, "\n")
+}
+
+// callIn runs a call-in as the daemon does and gives its output.
+func (p *testPod) callIn(args ...string) string {
+	p.t.Helper()
+	cmd := exec.Command("nsenter", append([]string{"-t", fmt.Sprint(p.cmd.Process.Pid), "-m", "-n", "-r", "/opt/stager/" + args[0]}, args[1:]...)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		p.t.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// daemon makes the stager's surroundings and becomes the stager.
+func daemon(root string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	layers, _ := filepath.Glob(root + "/layers/*")
+	type mount struct {
+		from, to, kind string
+		flags          uintptr
+	}
+	mounts := []mount{{root, root, "", unix.MS_BIND}}
+	for _, layer := range layers {
+		mounts = append(mounts, mount{filepath.Join(filepath.Dir(root), "layer"), layer, "", unix.MS_BIND})
+	}
+	mounts = append(mounts, mount{"/dev", root + "/dev", "", unix.MS_BIND | unix.MS_REC}, mount{"proc", root + "/proc", "proc", 0}, mount{"sysfs", root + "/sys", "sysfs", unix.MS_RDONLY})
+	for _, m := range mounts {
+		if err := unix.Mount(m.from, m.to, m.kind, m.flags, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", m.to, err)
+		}
+	}
+	if err := mountCgroups(root); err != nil {
+		return err
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(netlink.LinkSetUp(lo), unix.Chroot(root), unix.Chdir("/")); err != nil {
+		return err
+	}
+	return unix.Exec("/stager", []string{"/stager"}, os.Environ())
+}
+
+func mountCgroups(root string) error {
+	all, cgroup := hierarchies(), os.Getenv("CGROUP")
+	if err := os.Unsetenv("CGROUP"); err != nil {
+		return err
+	}
+	if len(all) > 1 {
+		if err := unix.Mount("tmpfs", root+"/sys/fs/cgroup", "tmpfs", 0, ""); err != nil {
+			return err
+		}
+	}
+	for _, h := range all {
+		if err := os.WriteFile(filepath.Join(h, cgroup, "cgroup.procs"), []byte("0"), 0); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(root+h, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(filepath.Join(h, cgroup), root+h, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
