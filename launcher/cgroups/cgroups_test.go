@@ -1,0 +1,182 @@
+package cgroups
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseMount(t *testing.T) {
+	tests := []struct {
+		name, line string
+		want       Hierarchy
+		ok         bool
+	}{
+		{"v1", "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct", Hierarchy{Mount: "/sys/fs/cgroup/cpu,cpuacct"}, true},
+		{"cpuset", "34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset", Hierarchy{Mount: "/sys/fs/cgroup/cpuset", cpuset: true}, true},
+		{"named", "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd", Hierarchy{Mount: "/sys/fs/cgroup/systemd"}, true},
+		{"v2 alone", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate", Hierarchy{Mount: "/sys/fs/cgroup", V2: true}, true},
+		{"v2 beside v1", "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw", Hierarchy{Mount: "/sys/fs/cgroup/unified", V2: true}, true},
+		{"tmpfs", "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755", Hierarchy{Mount: "/sys/fs/cgroup"}, false},
+		{"elsewhere", "41 31 0:38 / /mnt/cgroup rw - cgroup2 cgroup2 rw", Hierarchy{}, false},
+		{"garbage", "x", Hierarchy{}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got, ok := parseMount(tt.line); got != tt.want || ok != tt.ok {
+				t.Errorf("%+v, %v; want %+v, %v", got, ok, tt.want, tt.ok)
+			}
+		})
+	}
+}
+
+func TestControllers(t *testing.T) {
+	for options, want := range map[string]string{
+		"rw,cpu,cpuacct": "cpu,cpuacct",
+		"rw,xattr,release_agent=/lib/x,name=systemd": "name=systemd",
+		"rw,cpuset,noprefix,clone_children":          "cpuset",
+	} {
+		if got := controllers(options); got != want {
+			t.Errorf("controllers(%q) = %q, want %q", options, got, want)
+		}
+	}
+}
+
+func TestOpenRefusesPathsOutside(t *testing.T) {
+	for _, path := range []string{"", "/a", "../a", "a/../../b"} {
+		if g, err := Open(path); err == nil {
+			t.Errorf("Open(%q) = %v", path, g)
+		}
+	}
+}
+
+// newGroup makes a group in a parent of the test's own.
+func newGroup(t *testing.T) *Group {
+	t.Helper()
+	g, err := Open(fmt.Sprintf("kurma-cgroups-test-%d/pod", os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Remove(); err != nil {
+			t.Error(err)
+		}
+		for _, h := range g.Hierarchies {
+			if _, err := os.Stat(filepath.Dir(g.Dir(h))); err == nil {
+				t.Errorf("%s is left", filepath.Dir(g.Dir(h)))
+			}
+		}
+	})
+	if err := g.Make(); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestMakeAndRemoveMayBeRepeated(t *testing.T) {
+	g := newGroup(t)
+	for _, step := range []func() error{g.Make, g.Kill, g.Remove, g.Remove, g.Kill, g.Make} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestChildStartsInGroup(t *testing.T) {
+	g := newGroup(t)
+	lines := make(chan string, 1)
+	go func() {
+		runtime.LockOSThread()
+		leave, err := g.EnterThread()
+		if err != nil {
+			lines <- err.Error()
+			return
+		}
+		out, err := exec.Command("cat", "/proc/self/cgroup").Output()
+		if leaveErr := leave(); err != nil || leaveErr != nil {
+			lines <- fmt.Sprint(err, leaveErr)
+			return
+		}
+		own, _ := os.ReadFile("/proc/thread-self/cgroup")
+		if strings.Contains(string(own), g.Path) {
+			out = append(out, "the thread has not left"...)
+		}
+		lines <- strings.TrimSpace(string(out))
+	}()
+	for line := range strings.SplitSeq(<-lines, "\n") {
+		if !strings.HasPrefix(line, "0::") && !strings.HasSuffix(line, ":/"+g.Path) {
+			t.Errorf("child's cgroup %s", line)
+		}
+	}
+}
+
+// start starts a process that writes a line when it is up, in a group below g.
+func start(t *testing.T, g *Group, script string) *exec.Cmd {
+	t.Helper()
+	below := *g
+	below.Path += "/below"
+	if err := below.Make(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", script)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range g.Hierarchies {
+		if err := os.WriteFile(filepath.Join(below.Dir(h), "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _ = in.Write([]byte("go\n"))
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "up\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	return cmd
+}
+
+func TestKillEndsTheWholeTree(t *testing.T) {
+	g := newGroup(t)
+	cmd := start(t, g, `read x; trap "" TERM INT; sleep 1000 & setsid sleep 1000 & echo up; wait`)
+	pids, err := g.PIDs()
+	if err != nil || len(pids) < 3 || !slices.Contains(pids, cmd.Process.Pid) {
+		t.Errorf("PIDs = %v, %v", pids, err)
+	}
+	if err := g.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if err := g.Remove(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestKillEndsWhatIsFrozen(t *testing.T) {
+	g := newGroup(t)
+	cmd := start(t, g, `read x; echo up; sleep 1000`)
+	g.freeze(true)
+	if err := g.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("a frozen process survived")
+	}
+}

@@ -1,0 +1,390 @@
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kurma.io/stager/signing"
+
+	"golang.org/x/sys/unix"
+)
+
+const testManifest = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/a","labels":[{"name":"version","value":"1"}]}`
+
+// file is an entry of a test's archive.
+type file struct {
+	tar.Header
+	content string
+}
+
+func dir(name string) file {
+	return file{Header: tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o755}}
+}
+
+func regular(name, content string) file {
+	return file{Header: tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, content: content}
+}
+
+func link(kind byte, name, target string) file {
+	return file{Header: tar.Header{Typeflag: kind, Name: name, Linkname: target, Mode: 0o777}}
+}
+
+// archive writes a tar, with the manifest first unless it is "".
+func archive(t *testing.T, manifest string, files ...file) []byte {
+	t.Helper()
+	if manifest != "" {
+		files = append([]file{regular("manifest", manifest)}, files...)
+	}
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, f := range files {
+		f.Size = int64(len(f.content))
+		if err := w.WriteHeader(&f.Header); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(f.content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func newStore(t *testing.T) *Store {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test must run as root")
+	}
+	s, err := Open(filepath.Join(t.TempDir(), "images"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func writeFile(t *testing.T, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func (s *Store) importData(t *testing.T, data []byte) (*Image, error) {
+	t.Helper()
+	return s.Import(t.Context(), writeFile(t, "image.aci", data), signing.KeyRing{}, nil)
+}
+
+// checkOnly makes sure that the store holds these images and nothing else.
+func (s *Store) checkOnly(t *testing.T, ids ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := 0
+	for _, e := range entries {
+		if e.Name() != ".lock" {
+			left++
+		}
+	}
+	if left != len(ids) {
+		t.Errorf("the store holds %v, want %v", entries, ids)
+	}
+	for _, id := range ids {
+		if _, err := s.Get(id); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestImportFormats(t *testing.T) {
+	plain := archive(t, testManifest, dir("rootfs"), regular("rootfs/f", "content"))
+	sum := sha512.Sum512(plain)
+	want := "sha512-" + hex.EncodeToString(sum[:])
+	for _, program := range []string{"cat", "gzip", "bzip2", "xz"} {
+		t.Run(program, func(t *testing.T) {
+			s := newStore(t)
+			cmd := exec.Command(program)
+			cmd.Stdin = bytes.NewReader(plain)
+			packed, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // the second time it is there
+				image, err := s.importData(t, packed)
+				if err != nil || image.ID != want {
+					t.Fatalf("%v, %v; want %s", image, err, want)
+				}
+				if data, err := os.ReadFile(filepath.Join(image.Rootfs(), "f")); string(data) != "content" {
+					t.Errorf("%q, %v", data, err)
+				}
+			}
+			s.checkOnly(t, want)
+			if _, err := s.importData(t, packed[:len(packed)-20]); err == nil && program != "cat" {
+				t.Error("a file that is cut off is taken")
+			}
+			s.checkOnly(t, want)
+		})
+	}
+}
+
+func TestImportRefuses(t *testing.T) {
+	root := dir("rootfs")
+	tests := []struct {
+		name, words string
+		data        []byte
+	}{
+		{"empty", "no manifest", nil},
+		{"garbage", "archive", bytes.Repeat([]byte("garbage "), 1000)},
+		{"broken gzip", "decompress", []byte{0x1f, 0x8b, 0, 0, 0, 0, 0}},
+		{"no manifest", "no manifest", archive(t, "", root)},
+		{"no rootfs", "no rootfs", archive(t, testManifest)},
+		{"two manifests", "second manifest", archive(t, testManifest, regular("./manifest", testManifest), root)},
+		{"manifest is a link", "want a file", archive(t, "", link(tar.TypeSymlink, "manifest", "/etc/passwd"), root)},
+		{"bad manifest", "image", archive(t, `{"acKind":"PodManifest"}`, root)},
+		{"manifest is no JSON", "image", archive(t, `{`, root)},
+		{"rootfs is a link", "not a folder", archive(t, testManifest, link(tar.TypeSymlink, "rootfs", "/etc"))},
+		{"something else", "nothing else", archive(t, testManifest, root, regular("other", "x"))},
+		{"dots", `".."`, archive(t, testManifest, root, regular("rootfs/../../x", "x"))},
+		{"dots at the end", `".."`, archive(t, testManifest, root, dir("rootfs/a/.."))},
+		{"absolute", "absolute", archive(t, testManifest, root, regular("/rootfs/x", "x"))},
+		{"through a symlink", "escapes", archive(t, testManifest, root, link(tar.TypeSymlink, "rootfs/l", "/etc"), regular("rootfs/l/x", "x"))},
+		{"through a relative symlink", "escapes", archive(t, testManifest, root, link(tar.TypeSymlink, "rootfs/l", "../.."), regular("rootfs/l/x", "x"))},
+		{"folder through a symlink", "escapes", archive(t, testManifest, root, link(tar.TypeSymlink, "rootfs/l", "/"), dir("rootfs/l/x"))},
+		{"device through a symlink", "escapes", archive(t, testManifest, root, link(tar.TypeSymlink, "rootfs/l", "/tmp"),
+			file{Header: tar.Header{Typeflag: tar.TypeFifo, Name: "rootfs/l/x"}})},
+		{"hard link to the manifest", "not in rootfs", archive(t, testManifest, root, link(tar.TypeLink, "rootfs/l", "manifest"))},
+		{"hard link outside", `".."`, archive(t, testManifest, root, link(tar.TypeLink, "rootfs/l", "rootfs/../../../etc/passwd"))},
+		{"absolute hard link", "absolute", archive(t, testManifest, root, link(tar.TypeLink, "rootfs/l", "/etc/passwd"))},
+		{"hard link through a symlink", "escapes", archive(t, testManifest, root,
+			link(tar.TypeSymlink, "rootfs/s", "/etc"), link(tar.TypeLink, "rootfs/l", "rootfs/s/passwd"))},
+		{"hard link to nothing", "no such file", archive(t, testManifest, root, link(tar.TypeLink, "rootfs/l", "rootfs/none"))},
+		{"name too long", "too long", archive(t, testManifest, root, regular("rootfs/"+strings.Repeat("n", 300), "x"))},
+		{"unknown type", "unknown type", archive(t, testManifest, root, file{Header: tar.Header{Typeflag: '7', Name: "rootfs/c"}})},
+		{"cut off", "unexpected EOF", archive(t, testManifest, root, regular("rootfs/f", strings.Repeat("x", 4096)))[:3000]},
+		{"huge sparse file", "do not fit", sparse(t)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStore(t)
+			image, err := s.importData(t, tt.data)
+			if err == nil || !strings.Contains(err.Error(), tt.words) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("Import = %v, %v; want one line with %q", image, err, tt.words)
+			}
+			s.checkOnly(t)
+		})
+	}
+}
+
+// sparse is an archive of a few KiB with a file of 2^60 bytes, as GNU tar
+// stores sparse files in PAX records.
+func sparse(t *testing.T) []byte {
+	t.Helper()
+	data := archive(t, testManifest, dir("rootfs"), file{Header: tar.Header{
+		Typeflag: tar.TypeReg,
+		Name:     "rootfs/GNUSparseFile.0/f",
+		Format:   tar.FormatPAX,
+		// The writer takes no GNU.sparse records, so they go in under a name of the same length.
+		PAXRecords: map[string]string{"GNX.sparse.major": "1", "GNX.sparse.minor": "0", "GNX.sparse.name": "rootfs/f", "GNX.sparse.realsize": "1152921504606846976"},
+	}, content: "0\n" + strings.Repeat("\x00", 510)})
+	return bytes.ReplaceAll(data, []byte("GNX.sparse"), []byte("GNU.sparse"))
+}
+
+func TestImportNeedsARegularFile(t *testing.T) {
+	s := newStore(t)
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, t.TempDir(), "/dev/zero", "/nonexistent"} {
+		if _, err := s.Import(t.Context(), path, signing.KeyRing{}, nil); err == nil {
+			t.Errorf("%s is imported", path)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	path := writeFile(t, "a", archive(t, testManifest, dir("rootfs")))
+	if _, err := s.Import(ended, path, signing.KeyRing{}, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the context's end: %v", err)
+	}
+	s.checkOnly(t)
+}
+
+func TestImportKeepsFilesAsTheyAre(t *testing.T) {
+	old := time.Unix(1, 5000)
+	head := func(kind byte, name string, mode int64, uid, gid int) file {
+		return file{Header: tar.Header{Typeflag: kind, Name: name, Mode: mode, Uid: uid, Gid: gid, ModTime: old, Format: tar.FormatPAX}}
+	}
+	setuid := head(tar.TypeReg, "rootfs/d/setuid", 0o4755, 5, 6)
+	setuid.content = "x"
+	setuid.PAXRecords = map[string]string{
+		"SCHILY.xattr.user.note":           "a=b\nc",
+		"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
+	}
+	char := head(tar.TypeChar, "rootfs/null", 0o666, 0, 0)
+	char.Devmajor, char.Devminor = 1, 3
+	symlink := head(tar.TypeSymlink, "rootfs/symlink", 0o777, 7, 8)
+	symlink.Linkname = "/somewhere else"
+	s := newStore(t)
+	image, err := s.importData(t, archive(t, testManifest,
+		head(tar.TypeDir, "rootfs/", 0o1750, 1, 2), head(tar.TypeDir, "rootfs/d", 0o2711, 3, 4), setuid, char, symlink,
+		head(tar.TypeFifo, "rootfs/fifo", 0o600, 9, 9), link(tar.TypeLink, "rootfs/hard", "rootfs/d/setuid"),
+		regular("rootfs/odd:, \\\n", "odd"), dir("rootfs/was"), regular("rootfs/was/gone", "x"), regular("rootfs/was", "now a file")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name     string
+		mode     uint32
+		uid, gid uint32
+	}{
+		{"", unix.S_IFDIR | 0o1750, 1, 2},
+		{"d", unix.S_IFDIR | 0o2711, 3, 4},
+		{"d/setuid", unix.S_IFREG | 0o4755, 5, 6},
+		{"null", unix.S_IFCHR | 0o666, 0, 0},
+		{"symlink", unix.S_IFLNK | 0o777, 7, 8},
+		{"fifo", unix.S_IFIFO | 0o600, 9, 9},
+		{"hard", unix.S_IFREG | 0o4755, 5, 6},
+	}
+	for _, tt := range tests {
+		var st unix.Stat_t
+		if err := unix.Lstat(filepath.Join(image.Rootfs(), tt.name), &st); err != nil {
+			t.Fatal(err)
+		}
+		if st.Mode != tt.mode || st.Uid != tt.uid || st.Gid != tt.gid {
+			t.Errorf("/%s: mode %o, owner %d:%d; want %o, %d:%d", tt.name, st.Mode, st.Uid, st.Gid, tt.mode, tt.uid, tt.gid)
+		}
+		if st.Mtim.Sec != 1 || st.Mtim.Nsec != 5000 {
+			t.Errorf("/%s: time %d.%09d", tt.name, st.Mtim.Sec, st.Mtim.Nsec)
+		}
+		if tt.name == "hard" && st.Nlink != 2 || tt.name == "null" && st.Rdev != unix.Mkdev(1, 3) {
+			t.Errorf("/%s: %d links, device %d", tt.name, st.Nlink, st.Rdev)
+		}
+	}
+	for name, want := range setuid.PAXRecords {
+		value := make([]byte, 100)
+		n, err := unix.Lgetxattr(filepath.Join(image.Rootfs(), "d/setuid"), strings.TrimPrefix(name, "SCHILY.xattr."), value)
+		if err != nil || string(value[:n]) != want {
+			t.Errorf("%s: %q, %v", name, value[:max(n, 0)], err)
+		}
+	}
+	for name, want := range map[string]string{"odd:, \\\n": "odd", "was": "now a file"} {
+		if data, err := os.ReadFile(filepath.Join(image.Rootfs(), name)); string(data) != want {
+			t.Errorf("%q: %q, %v", name, data, err)
+		}
+	}
+}
+
+func TestASymlinkInPlaceOfAFolderIsReplaced(t *testing.T) {
+	s := newStore(t)
+	image, err := s.importData(t, archive(t, testManifest, dir("rootfs"), dir("rootfs/usr"), dir("rootfs/usr/lib"),
+		link(tar.TypeSymlink, "rootfs/lib", "usr/lib"), regular("rootfs/lib/through", "x"), dir("rootfs/lib"), regular("rootfs/lib/after", "x")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"usr/lib/through", "lib/after"} {
+		if _, err := os.Lstat(filepath.Join(image.Rootfs(), name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(image.Rootfs(), "usr/lib/after")); err == nil {
+		t.Error("the symlink was followed")
+	}
+}
+
+func TestCollectLeavesLiveImportsAlone(t *testing.T) {
+	s := newStore(t)
+	live, err := s.newTemp()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead, err := s.newTemp()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.lock.Close(); err != nil { // what a kill does
+		t.Fatal(err)
+	}
+	for want := 1; want >= 0; want-- {
+		if n, err := s.Collect(); n != want || err != nil {
+			t.Errorf("Collect = %d, %v; want %d", n, err, want)
+		}
+	}
+	if _, err := os.Stat(live.dir); err != nil {
+		t.Error(err)
+	}
+	live.discard()
+	s.checkOnly(t)
+}
+
+func TestFindAndRemove(t *testing.T) {
+	s := newStore(t)
+	ids := map[string]string{}
+	for _, version := range []string{"1", "2"} {
+		image, err := s.importData(t, archive(t, strings.Replace(testManifest, `"value":"1"`, `"value":"`+version+`"`, 1), dir("rootfs")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[version] = image.ID
+	}
+	tests := []struct{ ref, want string }{
+		{"example.com/a", ids["2"]},
+		{"example.com/a:1", ids["1"]},
+		{ids["1"], ids["1"]},
+		{ids["2"][:20], ids["2"]},
+		{"example.com/a:3", ""},
+		{"example.com/b", ""},
+		{"sha512-", ""},
+		{"../../etc", ""},
+	}
+	for _, tt := range tests {
+		image, err := s.Find(tt.ref)
+		if tt.want == "" && !errors.Is(err, ErrNotFound) || tt.want != "" && (err != nil || image.ID != tt.want) {
+			t.Errorf("Find(%q) = %v, %v", tt.ref, image, err)
+		}
+	}
+	if err := s.Remove(ids["1"]); err != nil {
+		t.Error(err)
+	}
+	if err := s.Remove(ids["1"]); !errors.Is(err, ErrNotFound) {
+		t.Errorf("removed twice: %v", err)
+	}
+	s.checkOnly(t, ids["2"])
+}
+
+func FuzzImport(f *testing.F) {
+	t := &testing.T{}
+	plain := archive(t, testManifest, dir("rootfs"), regular("rootfs/f", "content"))
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	_, _ = w.Write(plain)
+	_ = w.Close()
+	f.Add(plain)
+	f.Add(zipped.Bytes())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Open(filepath.Join(t.TempDir(), "images"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if image, err := s.importData(t, data); err == nil {
+			s.checkOnly(t, image.ID)
+		} else {
+			s.checkOnly(t)
+		}
+	})
+}

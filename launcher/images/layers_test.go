@@ -1,0 +1,86 @@
+package images
+
+import (
+	"strings"
+	"testing"
+)
+
+// tree makes images of "A: B C" lines: A depends on B and C.
+func tree(text string) map[string]*Image {
+	all := make(map[string]*Image)
+	image := func(name string) *Image {
+		if all[name] == nil {
+			all[name] = &Image{ID: name, Manifest: &Manifest{Name: name}}
+		}
+		return all[name]
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		name, deps, _ := strings.Cut(line, ":")
+		top := image(name)
+		for dep := range strings.FieldsSeq(deps) {
+			image(dep)
+			top.Manifest.Dependencies = append(top.Manifest.Dependencies, Dependency{Name: dep})
+		}
+	}
+	return all
+}
+
+func TestLayersOrder(t *testing.T) {
+	tests := []struct{ name, tree, want, err string }{
+		{"one", "A:", "A", ""},
+		{"chain", "A: B\nB: C", "A B C", ""},
+		{"C-FS-03 first example", "A: B C\nC: D", "A C D B", ""},
+		{"C-FS-03 second example", "A: B C\nB: D\nC: D", "A C D B", ""},
+		{"the topmost place counts", "A: D B\nB: D", "A B D", ""},
+		{"itself", "A: A", "", "depends on itself"},
+		{"a circle", "A: B\nB: C\nC: B", "", "depends on itself"},
+		{"two ways up are no circle", "A: B C\nB: D\nC: D\nD: E", "A C D E B", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var all []*Image
+			named := tree(tt.tree)
+			for _, image := range named {
+				all = append(all, image)
+			}
+			order, err := layers(all, named["A"])
+			var got []string
+			for _, image := range order {
+				got = append(got, image.ID)
+			}
+			if tt.err == "" && (err != nil || strings.Join(got, " ") != tt.want) {
+				t.Errorf("%v, %v; want %s", got, err, tt.want)
+			}
+			if tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+				t.Errorf("%v, want %q", err, tt.err)
+			}
+		})
+	}
+}
+
+func TestDependencyMustMatch(t *testing.T) {
+	base := &Image{ID: "sha512-b", Manifest: &Manifest{Name: "base", Labels: []Label{{"version", "2"}, {"arch", "amd64"}}}}
+	tests := []struct {
+		name string
+		dep  Dependency
+		ok   bool
+	}{
+		{"name", Dependency{Name: "base"}, true},
+		{"name and label", Dependency{Name: "base", Labels: []Label{{"version", "2"}}}, true},
+		{"ID", Dependency{Name: "base", ID: "sha512-b"}, true},
+		{"other name", Dependency{Name: "bass"}, false},
+		{"other label", Dependency{Name: "base", Labels: []Label{{"version", "1"}}}, false},
+		{"label it has not", Dependency{Name: "base", Labels: []Label{{"os", "linux"}}}, false},
+		{"other ID", Dependency{Name: "base", ID: "sha512-c"}, false},
+		{"ID of another name", Dependency{Name: "bass", ID: "sha512-b"}, false},
+		{"ID and other label", Dependency{Name: "base", ID: "sha512-b", Labels: []Label{{"version", "1"}}}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			top := &Image{ID: "top", Manifest: &Manifest{Name: "top", Dependencies: []Dependency{tt.dep}}}
+			if _, err := layers([]*Image{base, top}, top); (err == nil) != tt.ok {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
