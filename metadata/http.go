@@ -1,0 +1,213 @@
+package metadata
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/textproto"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The part of HTTP/1.1 (RFC 9112) that the service speaks: one request for each
+// connection, which every answer closes; bodies by Content-Length.
+
+// Bounds of a request in bytes.
+const (
+	maxHead = 8 << 10
+	maxForm = 256 << 10
+)
+
+// Status codes of RFC 9110 and RFC 6585.
+const (
+	statusOK             = 200
+	statusBadRequest     = 400
+	statusForbidden      = 403
+	statusNotFound       = 404
+	statusNoMethod       = 405
+	statusLengthRequired = 411
+	statusTooLarge       = 413
+	statusMediaType      = 415
+	statusHeadTooLarge   = 431
+	statusUnavailable    = 503
+	statusVersion        = 505
+)
+
+func reason(status int) string {
+	switch status {
+	case statusOK:
+		return "OK"
+	case statusBadRequest:
+		return "Bad Request"
+	case statusForbidden:
+		return "Forbidden"
+	case statusNotFound:
+		return "Not Found"
+	case statusNoMethod:
+		return "Method Not Allowed"
+	case statusLengthRequired:
+		return "Length Required"
+	case statusTooLarge:
+		return "Content Too Large"
+	case statusMediaType:
+		return "Unsupported Media Type"
+	case statusHeadTooLarge:
+		return "Request Header Fields Too Large"
+	case statusUnavailable:
+		return "Service Unavailable"
+	case statusVersion:
+		return "HTTP Version Not Supported"
+	}
+	return ""
+}
+
+// refusal is an answer that says why there is no other.
+type refusal struct {
+	status int
+	allow  string // methods, with statusNoMethod
+	text   string
+}
+
+// Error is the text of the answer.
+func (r refusal) Error() string { return r.text }
+
+func (r refusal) answer() answer {
+	return answer{status: r.status, allow: r.allow, contentType: textType, body: []byte(r.text + "\n")}
+}
+
+// request is a request whose body has not been read yet.
+type request struct {
+	method, path string
+	header       textproto.MIMEHeader
+
+	bounded *io.LimitedReader // the connection, as far as it may be read
+	in      *bufio.Reader     // of bounded
+	whole   bool              // the head has been read
+	read    bool              // so has the body
+}
+
+// unread tells whether there is more of the request, which may be asked at any
+// time.
+func (r *request) unread() bool {
+	length := r.header.Get("Content-Length")
+	body := r.header["Transfer-Encoding"] != nil || length != "" && length != "0"
+	return !r.whole || body && !r.read || r.in.Buffered() > 0
+}
+
+// readRequest reads a request's head. There is a request with an error, too,
+// which is a refusal, or the reader's when it ended early.
+func readRequest(connection io.Reader) (*request, error) {
+	r := &request{bounded: &io.LimitedReader{R: connection, N: maxHead}}
+	r.in = bufio.NewReaderSize(r.bounded, 1<<10)
+	text := textproto.NewReader(r.in)
+	line, err := text.ReadLine()
+	if err == nil {
+		r.header, err = text.ReadMIMEHeader()
+	}
+	if err != nil {
+		return r, r.headError(err)
+	}
+	r.whole = true
+	return r, r.parse(line)
+}
+
+func (r *request) headError(err error) error {
+	var malformed textproto.ProtocolError
+	switch {
+	case errors.As(err, &malformed):
+		return refusal{status: statusBadRequest, text: "malformed header"}
+	case r.bounded.N == 0:
+		return refusal{status: statusHeadTooLarge, text: fmt.Sprintf("the header is larger than %d bytes", maxHead)}
+	}
+	return err
+}
+
+// parse takes the request line apart.
+func (r *request) parse(line string) error {
+	method, rest, _ := strings.Cut(line, " ")
+	target, version, ok := strings.Cut(rest, " ")
+	if !ok || method == "" || !strings.HasPrefix(version, "HTTP/") {
+		return refusal{status: statusBadRequest, text: "malformed request line"}
+	}
+	if version != "HTTP/1.1" && version != "HTTP/1.0" {
+		return refusal{status: statusVersion, text: "only HTTP/1.1 is spoken here"}
+	}
+	if version == "HTTP/1.1" && len(r.header["Host"]) != 1 {
+		return refusal{status: statusBadRequest, text: "there must be one header field Host"}
+	}
+	where, err := url.ParseRequestURI(target)
+	if err != nil {
+		return refusal{status: statusBadRequest, text: "malformed request target"}
+	}
+	r.method, r.path = method, where.Path
+	return nil
+}
+
+// formLength is the length of the form that follows the head, in bytes.
+func (r *request) formLength() (int64, error) {
+	kind, _, _ := strings.Cut(r.header.Get("Content-Type"), ";")
+	if !strings.EqualFold(strings.TrimSpace(kind), "application/x-www-form-urlencoded") {
+		return 0, refusal{status: statusMediaType, text: "want a form, application/x-www-form-urlencoded"}
+	}
+	lengths := r.header["Content-Length"]
+	if len(lengths) == 0 || r.header["Transfer-Encoding"] != nil {
+		return 0, refusal{status: statusLengthRequired, text: "there must be a header field Content-Length"}
+	}
+	length, err := strconv.ParseUint(lengths[0], 10, 63)
+	if err != nil && !errors.Is(err, strconv.ErrRange) || len(lengths) > 1 {
+		return 0, refusal{status: statusBadRequest, text: "malformed Content-Length"}
+	}
+	if err != nil || length > maxForm {
+		return 0, refusal{status: statusTooLarge, text: fmt.Sprintf("the form is larger than %d bytes", maxForm)}
+	}
+	return int64(length), nil
+}
+
+// readForm reads a form of length bytes, and asks for it on w where the client
+// waits for that.
+func (r *request) readForm(length int64, w io.Writer) (form, error) {
+	if strings.EqualFold(r.header.Get("Expect"), "100-continue") {
+		if _, err := io.WriteString(w, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+			return nil, err
+		}
+	}
+	r.bounded.N = max(0, length-int64(r.in.Buffered()))
+	body := make([]byte, length)
+	if _, err := io.ReadFull(r.in, body); err != nil {
+		return nil, err
+	}
+	r.read = true
+	values, err := url.ParseQuery(string(body))
+	if err != nil {
+		return nil, refusal{status: statusBadRequest, text: "malformed form"}
+	}
+	return form(values), nil
+}
+
+// answer is a response.
+type answer struct {
+	status      int
+	allow       string
+	contentType string
+	body        []byte
+	bodiless    bool // to HEAD: the length is told and the body kept back
+}
+
+// write sends the answer in one call of the system, without copying its body.
+func (a answer) write(w io.Writer, now time.Time) error {
+	head := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nDate: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n",
+		a.status, reason(a.status), now.UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT"), a.contentType, len(a.body))
+	if a.allow != "" {
+		head = fmt.Appendf(head, "Allow: %s\r\n", a.allow)
+	}
+	parts := net.Buffers{append(head, "\r\n"...)}
+	if !a.bodiless {
+		parts = append(parts, a.body)
+	}
+	_, err := parts.WriteTo(w)
+	return err
+}

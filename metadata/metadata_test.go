@@ -1,0 +1,349 @@
+package metadata
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	testUUID     = "6733c088-a507-4694-aabf-edbe4fc5266f"
+	testImageID  = "sha512-8f4fd4d6d9d4a2a2f0c9ab3c9e5a5dfd7f1c1a8a6f3c1b2c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4"
+	testPod      = `{"acVersion": "0.8.11", "acKind": "PodManifest", "apps": [], "isolators": [{"name": "unknown", "value": 1}]}`
+	testManifest = `{"acKind": "ImageManifest", "acVersion": "0.8.11", "name": "example.com/db", "extra": {"kept": true}}`
+)
+
+func testService() Pod {
+	return Pod{
+		UUID:        testUUID,
+		Manifest:    []byte(testPod),
+		Annotations: []Annotation{{"ip-address", "10.1.2.3"}},
+		Apps: []App{
+			{
+				Name: "db", ImageID: testImageID, ImageManifest: []byte(testManifest),
+				ImageAnnotations: []Annotation{{"created", "2014"}, {"lorem", "ipsum"}, {"homepage", "https://a"}},
+				Annotations:      []Annotation{{"new", "<1>"}, {"lorem", "dolor"}},
+			},
+			{Name: "none", ImageID: testImageID, ImageManifest: []byte(testManifest)},
+			{Name: "empty", ImageID: testImageID, ImageManifest: []byte(testManifest), Annotations: []Annotation{}},
+		},
+	}
+}
+
+func start(t *testing.T, pod Pod) *Server {
+	t.Helper()
+	s, err := Start(pod, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// reply is what a client got.
+type reply struct {
+	Status int
+	Type   string
+	Body   string
+}
+
+func ask(t *testing.T, method, url, contentType, body string) (reply, http.Header) {
+	t.Helper()
+	request, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header["Metadata-Flavor"] = []string{"AppContainer"}
+	if contentType != "" {
+		request.Header.Set("Content-Type", contentType)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply{response.StatusCode, response.Header.Get("Content-Type"), string(content)}, response.Header
+}
+
+func post(t *testing.T, url string, fields url.Values) reply {
+	t.Helper()
+	r, _ := ask(t, "POST", url, "application/x-www-form-urlencoded", fields.Encode())
+	return r
+}
+
+func TestDocuments(t *testing.T) {
+	s := start(t, testService())
+	text, js := "text/plain; charset=us-ascii", "application/json"
+	for _, tc := range []struct {
+		name, path, contentType, body string
+	}{
+		{"C-MDS-02 annotations of the pod", "/pod/annotations", js, `[{"name":"ip-address","value":"10.1.2.3"}]`},
+		{"C-MDS-03 pod manifest", "/pod/manifest", js, testPod},
+		{"C-MDS-04 UUID", "/pod/uuid", text, testUUID},
+		{
+			"C-MDS-05 annotations of an app", "/apps/db/annotations", js,
+			`[{"name":"created","value":"2014"},{"name":"lorem","value":"dolor"},{"name":"homepage","value":"https://a"},{"name":"new","value":"\u003c1\u003e"}]`,
+		},
+		{"C-MDS-05 no annotations", "/apps/none/annotations", js, `null`},
+		{"C-MDS-05 empty annotations", "/apps/empty/annotations", js, `[]`},
+		{"C-MDS-06 image manifest", "/apps/db/image/manifest", js, testManifest},
+		{"C-MDS-07 image ID", "/apps/db/image/id", text, testImageID},
+		{"query", "/pod/uuid?a=b", text, testUUID},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, header := ask(t, "GET", s.URL()+"/acMetadata/v1"+tc.path, "", "")
+			if diff := cmp.Diff(reply{200, tc.contentType, tc.body}, got); diff != "" {
+				t.Error(diff)
+			}
+			if header.Get("Date") == "" {
+				t.Error("no date")
+			}
+			head, header := ask(t, "HEAD", s.URL()+"/acMetadata/v1"+tc.path, "", "")
+			if diff := cmp.Diff(reply{200, tc.contentType, ""}, head); diff != "" || header.Get("Content-Length") == "0" {
+				t.Error("HEAD: ", diff, header)
+			}
+		})
+	}
+}
+
+func TestPodAnnotationsOfNone(t *testing.T) {
+	for want, annotations := range map[string][]Annotation{"null": nil, "[]": {}} {
+		s := start(t, Pod{Annotations: annotations})
+		if got, _ := ask(t, "GET", s.URL()+"/acMetadata/v1/pod/annotations", "", ""); got.Body != want {
+			t.Errorf("%#v: %s", annotations, got.Body)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	s := start(t, testService())
+	base := s.URL() + "/acMetadata/v1"
+	wrong := strings.Replace(s.URL(), s.service.token, strings.Repeat("0", len(s.service.token)), 1)
+	for _, tc := range []struct {
+		name, method, url, contentType, body string
+		status                               int
+		allow                                string
+	}{
+		{"C-MDS-01 wrong token", "GET", wrong + "/acMetadata/v1/pod/uuid", "", "", 404, ""},
+		{"C-MDS-01 wrong token and method", "DELETE", wrong + "/acMetadata/v1/pod/uuid", "", "", 404, ""},
+		{"C-MDS-01 wrong token, form", "POST", wrong + "/acMetadata/v1/pod/hmac/sign", "application/x-www-form-urlencoded", "content=a", 404, ""},
+		{"C-MDS-01 part of the token", "GET", s.URL()[:len(s.URL())-1] + "/acMetadata/v1/pod/uuid", "", "", 404, ""},
+		{"C-MDS-01 no token", "GET", strings.TrimSuffix(s.URL(), s.service.token) + "acMetadata/v1/pod/uuid", "", "", 404, ""},
+		{"C-MDS-11 unknown app", "GET", base + "/apps/nobody/image/id", "", "", 404, ""},
+		{"C-MDS-11 unknown entry", "GET", base + "/apps/db/image", "", "", 404, ""},
+		{"C-MDS-11 no list of apps", "GET", base + "/apps/", "", "", 404, ""},
+		{"C-MDS-11 key", "GET", base + "/pod/hmac", "", "", 404, ""},
+		{"C-MDS-11 way back up", "GET", base + "/apps/nobody/../db/image/id", "", "", 404, ""},
+		{"C-MDS-11 POST to a document", "POST", base + "/pod/uuid", "", "a=b", 405, "GET, HEAD"},
+		{"C-MDS-11 DELETE of a document", "DELETE", base + "/apps/db/annotations", "", "", 405, "GET, HEAD"},
+		{"C-MDS-11 PUT of a document", "PUT", base + "/apps/db/image/manifest", "application/json", "{}", 405, "GET, HEAD"},
+		{"C-MDS-11 GET of sign", "GET", base + "/pod/hmac/sign", "", "", 405, "POST"},
+		{"C-MDS-11 PUT of verify", "PUT", base + "/pod/hmac/verify", "", "", 405, "POST"},
+		{"no form", "POST", base + "/pod/hmac/sign", "text/plain", "content=a", 415, ""},
+		{"no content", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "contents=a", 400, ""},
+		{"two contents", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "content=a&content=b", 400, ""},
+		{"malformed form", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "content=%zz", 400, ""},
+		{"large form", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "content=" + strings.Repeat("a", maxForm), 413, ""},
+		{"no signature", "POST", base + "/pod/hmac/verify", "application/x-www-form-urlencoded", "content=a&uuid=" + testUUID, 400, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, header := ask(t, tc.method, tc.url, tc.contentType, tc.body)
+			if got.Status != tc.status || header.Get("Allow") != tc.allow || got.Type != "text/plain; charset=us-ascii" {
+				t.Errorf("%+v %v", got, header)
+			}
+		})
+	}
+}
+
+// C-MDS-01.
+func TestTokens(t *testing.T) {
+	shape := regexp.MustCompile(`^http://127\.0\.0\.1:[0-9]+/[0-9a-f]{64}$`)
+	seen := map[string]bool{}
+	for range 20 {
+		s := start(t, testService())
+		if !shape.MatchString(s.URL()) || seen[s.service.token] {
+			t.Errorf("URL %s", s.URL())
+		}
+		seen[s.service.token] = true
+	}
+}
+
+// C-MDS-08.
+func TestSign(t *testing.T) {
+	s := start(t, testService())
+	for _, content := range []string{"Old MacDonald Had A Farm", "", "a=b&c\x00\xff\n", strings.Repeat("x", maxForm/2)} {
+		key := hmac.New(sha512.New, identityOf(s).key[:])
+		key.Write([]byte(content))
+		want := reply{200, "text/plain; charset=us-ascii", base64.StdEncoding.EncodeToString(key.Sum(nil))}
+		got := post(t, s.URL()+"/acMetadata/v1/pod/hmac/sign", url.Values{"content": {content}})
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// identityOf finds the key where tests may.
+func identityOf(s *Server) *identity { return s.service.identity }
+
+// C-MDS-09.
+func TestVerify(t *testing.T) {
+	s, other := start(t, testService()), start(t, testService())
+	sign := func(s *Server, content string) string {
+		return post(t, s.URL()+"/acMetadata/v1/pod/hmac/sign", url.Values{"content": {content}}).Body
+	}
+	good := sign(s, "farm")
+	altered := "A" + good[1:]
+	if good[0] == 'A' {
+		altered = "B" + good[1:]
+	}
+	for _, tc := range []struct {
+		name, content, uuid, signature string
+		status                         int
+	}{
+		{"its own", "farm", testUUID, good, 200},
+		{"its own with a line end", "farm", testUUID, good + "\n", 200},
+		{"its own, upper case UUID", "farm", strings.ToUpper(testUUID), good, 200},
+		{"its own, plus signs unescaped", "farm", testUUID, strings.ReplaceAll(good, "+", " "), 200},
+		{"C-MDS-09 other content", "Farm", testUUID, good, 403},
+		{"C-MDS-09 other UUID", "farm", "0" + testUUID[1:], good, 403},
+		{"C-MDS-09 another pod's signature", "farm", testUUID, sign(other, "farm"), 403},
+		{"altered signature", "farm", testUUID, altered, 403},
+		{"short signature", "farm", testUUID, base64.StdEncoding.EncodeToString(make([]byte, 63)), 403},
+		{"empty signature", "farm", testUUID, "", 403},
+		{"no base64", "farm", testUUID, "!!", 403},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := post(t, s.URL()+"/acMetadata/v1/pod/hmac/verify",
+				url.Values{"content": {tc.content}, "uuid": {tc.uuid}, "signature": {tc.signature}})
+			if got.Status != tc.status || got.Type != "text/plain; charset=us-ascii" {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// duplex is a connection of which one side is written already.
+type duplex struct {
+	io.Reader
+	bytes.Buffer
+}
+
+func (d *duplex) Read(p []byte) (int, error) { return d.Reader.Read(p) }
+
+func TestRequests(t *testing.T) {
+	s, err := newService(testService())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.token = "token"
+	uuid, sign := "/token/acMetadata/v1/pod/uuid", "/token/acMetadata/v1/pod/hmac/sign"
+	formHead := "Host: a\r\nContent-Type: application/x-www-form-urlencoded; charset=utf-8\r\n"
+	for _, tc := range []struct {
+		name, request string
+		status        int // 0 for none
+		unread        bool
+	}{
+		{"plain", "GET " + uuid + " HTTP/1.1\r\nHost: a\r\n\r\n", 200, false},
+		{"bare line feeds", "GET " + uuid + " HTTP/1.1\nHost: a\n\n", 200, false},
+		{"HTTP/1.0 has no Host", "GET " + uuid + " HTTP/1.0\r\n\r\n", 200, false},
+		{"absolute target", "GET http://a:1" + uuid + " HTTP/1.1\r\nHost: a\r\n\r\n", 200, false},
+		{"escaped target", "GET /%74oken/acMetadata/v1/pod/uuid HTTP/1.1\r\nHost: a\r\n\r\n", 200, false},
+		{"another request after it", "GET " + uuid + " HTTP/1.1\r\nHost: a\r\n\r\nGET", 200, true},
+		{"no Host", "GET " + uuid + " HTTP/1.1\r\n\r\n", 400, false},
+		{"two Hosts", "GET " + uuid + " HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, false},
+		{"no version", "GET " + uuid + "\r\n\r\n", 400, false},
+		{"two spaces", "GET  " + uuid + " HTTP/1.1\r\nHost: a\r\n\r\n", 400, false},
+		{"HTTP/2", "PRI * HTTP/2.0\r\n\r\n", 505, false},
+		{"asterisk", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", 404, false},
+		{"authority", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 404, false},
+		{"bad escape", "GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", 400, false},
+		{"bad header", "GET " + uuid + " HTTP/1.1\r\nHost\r\n\r\n", 400, true},
+		{"large header", "GET " + uuid + " HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", maxHead) + "\r\n\r\n", 431, true},
+		{"large target", "GET /" + strings.Repeat("x", maxHead) + " HTTP/1.1\r\nHost: a\r\n\r\n", 431, true},
+		{"early end", "GET " + uuid + " HTTP/1.1\r\nHost: a\r\n", 0, true},
+		{"nothing", "", 0, true},
+		{"form", "POST " + sign + " HTTP/1.1\r\n" + formHead + "Content-Length: 9\r\n\r\ncontent=a", 200, false},
+		{"form that is awaited", "POST " + sign + " HTTP/1.1\r\n" + formHead + "Expect: 100-continue\r\nContent-Length: 9\r\n\r\ncontent=a", 200, false},
+		{"chunked form", "POST " + sign + " HTTP/1.1\r\n" + formHead + "Transfer-Encoding: chunked\r\n\r\n9\r\ncontent=a\r\n0\r\n\r\n", 411, true},
+		{"form of no length", "POST " + sign + " HTTP/1.1\r\n" + formHead + "\r\n", 411, false},
+		{"two lengths", "POST " + sign + " HTTP/1.1\r\n" + formHead + "Content-Length: 9\r\nContent-Length: 8\r\n\r\ncontent=a", 400, true},
+		{"negative length", "POST " + sign + " HTTP/1.1\r\n" + formHead + "Content-Length: -9\r\n\r\ncontent=a", 400, true},
+		{"length beyond numbers", "POST " + sign + " HTTP/1.1\r\n" + formHead + "Content-Length: 99999999999999999999999\r\n\r\n", 413, true},
+		{"short form", "POST " + sign + " HTTP/1.1\r\n" + formHead + "Content-Length: 10\r\n\r\ncontent=a", 0, true},
+		{"unwanted form", "GET " + uuid + " HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\ncontent=a", 200, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			status, unread := roundTrip(t, s, tc.request)
+			if status != tc.status || unread != tc.unread {
+				t.Errorf("status %d, unread %t", status, unread)
+			}
+			if n := s.forms.Load(); n != 0 {
+				t.Errorf("%d bytes of forms left", n)
+			}
+		})
+	}
+}
+
+// roundTrip gives the status of the answer, 0 for none, which must be one
+// well-formed answer and not have the key in it.
+func roundTrip(t *testing.T, s *service, request string) (status int, unread bool) {
+	c := &duplex{Reader: strings.NewReader(request)}
+	a, unread, err := s.exchange(c)
+	if err != nil {
+		return 0, unread
+	}
+	if err := a.write(&c.Buffer, testTime); err != nil {
+		t.Fatal(err)
+	}
+	sent := strings.TrimPrefix(c.String(), "HTTP/1.1 100 Continue\r\n\r\n")
+	method := &http.Request{Method: "GET"}
+	if a.bodiless {
+		method.Method = "HEAD"
+	}
+	in := bufio.NewReader(strings.NewReader(sent))
+	response, err := http.ReadResponse(in, method)
+	if err != nil {
+		t.Fatalf("%q: %v", sent, err)
+	}
+	if _, err := io.Copy(io.Discard, response.Body); err != nil || in.Buffered() > 0 {
+		t.Errorf("%q: %v", sent, err)
+	}
+	if strings.Contains(sent, string(s.identity.key[:])) {
+		t.Errorf("%q has the key", sent)
+	}
+	return response.StatusCode, unread
+}
+
+// C-MDS-11: no document has the key, whichever way it might be written.
+func TestKeyIsKept(t *testing.T) {
+	s := start(t, testService())
+	key, err := json.Marshal(identityOf(s).key[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, r := range s.service.resources {
+		if bytes.Contains(r.document, identityOf(s).key[:]) || bytes.Contains(r.document, bytes.Trim(key, `"`)) {
+			t.Errorf("%s has the key", path)
+		}
+	}
+}

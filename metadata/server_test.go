@@ -1,0 +1,219 @@
+package metadata
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// fetch asks for a document on a connection of its own, from the calling thread.
+func fetch(serverURL, path string) (string, error) {
+	where, token, _ := strings.Cut(strings.TrimPrefix(serverURL, "http://"), "/")
+	c, err := net.Dial("tcp4", where)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if _, err := fmt.Fprintf(c, "GET /%s%s%s HTTP/1.1\r\nHost: a\r\n\r\n", token, root, path); err != nil {
+		return "", err
+	}
+	response, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return "", err
+	}
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != 200 {
+		err = errors.New(response.Status)
+	}
+	return string(body), err
+}
+
+// C-MDS-10: a thousand at once are all answered.
+func TestManyAtOnce(t *testing.T) {
+	s := start(t, testService())
+	errs := make([]error, 1000)
+	var clients sync.WaitGroup
+	for i := range errs {
+		clients.Go(func() {
+			body, err := fetch(s.URL(), "/pod/manifest")
+			if err == nil && body != testPod {
+				err = fmt.Errorf("answer %q", body)
+			}
+			errs[i] = err
+		})
+	}
+	clients.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+}
+
+// Those who connect and say nothing, or half of it, keep nobody out.
+func TestSilentClients(t *testing.T) {
+	s := start(t, testService())
+	for i := range maxConnections + 100 {
+		c, err := net.Dial("tcp4", s.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if i%2 == 0 {
+			if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost:"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if body, err := fetch(s.URL(), "/pod/uuid"); err != nil || body != testUUID {
+		t.Errorf("%q, %v", body, err)
+	}
+}
+
+// One who asks for much and does not read does not keep the service from ending.
+func TestCloseWithClients(t *testing.T) {
+	pod := testService()
+	pod.Manifest = make([]byte, 32<<20)
+	s, err := Start(pod, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		c, err := net.Dial("tcp4", s.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := fmt.Fprintf(c, "GET /%s%s/pod/manifest HTTP/1.1\r\nHost: a\r\n\r\n", s.service.token, root); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := fetch(s.URL(), "/pod/uuid"); err == nil {
+		t.Error("there is an answer after the end")
+	}
+}
+
+// A client that sends much and is refused sees why.
+func TestRefusalOfMuch(t *testing.T) {
+	s := start(t, testService())
+	for range 20 {
+		got, _ := ask(t, "PUT", s.URL()+root+"/pod/uuid", "", strings.Repeat("x", maxLinger-maxHead))
+		if got.Status != statusNoMethod {
+			t.Fatalf("%+v", got)
+		}
+	}
+}
+
+// Pods with the host's network are told apart by their tokens.
+func TestTwoPodsInOneNetwork(t *testing.T) {
+	first, second := testService(), testService()
+	second.UUID, second.Apps = "0"+testUUID[1:], nil
+	a, b := start(t, first), start(t, second)
+	for s, want := range map[*Server]string{a: first.UUID, b: second.UUID} {
+		if got, err := fetch(s.URL(), "/pod/uuid"); err != nil || got != want {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	crossed := strings.Replace(a.URL(), a.service.token, b.service.token, 1)
+	if got, err := fetch(crossed, "/pod/uuid"); err == nil {
+		t.Errorf("one pod's token opens the other: %q", got)
+	}
+}
+
+// inNetwork runs f on a thread that has a network namespace of its own.
+func inNetwork(t *testing.T, f func() error) error {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with its namespace
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+func setLoopback(up bool) error {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(socket)
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	if up {
+		request.SetUint16(unix.IFF_UP)
+	}
+	return unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, request)
+}
+
+func TestNetworkOfItsOwn(t *testing.T) {
+	err := inNetwork(t, func() error {
+		if err := setLoopback(true); err != nil {
+			return err
+		}
+		s := start(t, testService())
+		got, err := fetch(s.URL(), "/pod/uuid")
+		if err == nil && got != testUUID {
+			err = fmt.Errorf("answer %q", got)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLoopbackDown(t *testing.T) {
+	for _, wasUp := range []bool{false, true} {
+		err := inNetwork(t, func() error {
+			if wasUp {
+				if err := errors.Join(setLoopback(true), setLoopback(false)); err != nil {
+					return err
+				}
+			}
+			s, err := Start(testService(), slog.New(slog.DiscardHandler))
+			if err == nil {
+				err = errors.Join(errors.New("it starts"), s.Close())
+			}
+			return err
+		})
+		if !errors.Is(err, ErrNoLoopback) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// Ports that apps want are theirs.
+func TestPortsOfApps(t *testing.T) {
+	pod := testService()
+	pod.Ports = []PortRange{{0, 40000}, {40100, 100}}
+	for range 5 {
+		s := start(t, pod)
+		if port := uint(s.listener.Addr().(*net.TCPAddr).Port); pod.Ports[0].has(port) || pod.Ports[1].has(port) {
+			t.Errorf("port %d", port)
+		}
+	}
+	pod.Ports = []PortRange{{1, 65535}}
+	if _, err := Start(pod, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("it takes a port that an app wants")
+	}
+}

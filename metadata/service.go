@@ -1,0 +1,86 @@
+package metadata
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"io"
+	"strings"
+	"sync/atomic"
+)
+
+// maxForms bounds the forms of all requests under way together, in bytes.
+const maxForms = 64 * maxForm
+
+// service answers requests, wherever they come from. Any number of goroutines
+// may use it at once.
+type service struct {
+	token     string
+	identity  *identity
+	resources map[string]resource // by path below the token
+	forms     atomic.Int64        // bytes of forms under way
+}
+
+func newService(pod Pod) (*service, error) {
+	id := newIdentity(pod.UUID)
+	resources, err := resourcesOf(pod, id)
+	if err != nil {
+		return nil, err
+	}
+	var token [32]byte
+	_, _ = rand.Read(token[:]) // never fails (crypto/rand)
+	return &service{token: hex.EncodeToString(token[:]), identity: id, resources: resources}, nil
+}
+
+// exchange reads a request from c and gives its answer, which is for the caller
+// to send. unread says that some of the request has not been read. An error
+// means that no request came.
+func (s *service) exchange(c io.ReadWriter) (a answer, unread bool, err error) {
+	r, err := readRequest(c)
+	if err == nil {
+		a, err = s.answer(r, c)
+	}
+	var no refusal
+	if errors.As(err, &no) {
+		a, err = no.answer(), nil
+	}
+	a.bodiless = r.method == "HEAD"
+	return a, r.unread(), err
+}
+
+// answer is the answer to r. What comes without the token is turned away before
+// anything else is looked at.
+func (s *service) answer(r *request, w io.Writer) (answer, error) {
+	token, path, _ := strings.Cut(strings.TrimPrefix(r.path, "/"), "/")
+	known := subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
+	found, ok := s.resources["/"+path]
+	switch {
+	case !known || !ok:
+		return answer{}, refusal{status: statusNotFound, text: "not found"}
+	case found.submit != nil && r.method == "POST":
+		return s.submit(r, w, found.submit)
+	case found.submit != nil:
+		return answer{}, refusal{status: statusNoMethod, allow: "POST", text: "this takes forms, by POST"}
+	case r.method == "GET" || r.method == "HEAD":
+		return answer{status: statusOK, contentType: found.contentType, body: found.document}, nil
+	}
+	return answer{}, refusal{status: statusNoMethod, allow: "GET, HEAD", text: "this can only be read, by GET"}
+}
+
+// submit reads r's form and gives it to f.
+func (s *service) submit(r *request, w io.Writer, f func(form) (answer, error)) (answer, error) {
+	length, err := r.formLength()
+	if err != nil {
+		return answer{}, err
+	}
+	defer s.forms.Add(-length)
+	if s.forms.Add(length) > maxForms {
+		return answer{}, refusal{status: statusUnavailable, text: "too many forms at once"}
+	}
+	values, err := r.readForm(length, w)
+	if err != nil {
+		return answer{}, err
+	}
+	return f(values)
+}
