@@ -1,10 +1,12 @@
 package container
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
@@ -70,6 +72,26 @@ func KillPod(path string) error {
 		return fmt.Errorf("find pod's cgroup %s: %w", path, err)
 	}
 	return (&PodCgroup{manager: m}).Kill()
+}
+
+// Elsewhere tells whether a process is known to be outside a cgroup, a path as
+// in Spec, and what is below it. Of one that has ended nothing is known.
+func Elsewhere(pid int, cgroup string) bool {
+	paths, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return false
+	}
+	for controller, path := range paths {
+		if controller == "" && !cgroups.IsCgroup2UnifiedMode() {
+			continue
+		}
+		if strings.Contains(path+"/", cgroup+"/") {
+			return false
+		}
+	}
+	// One that has ended and is not reaped yet is in "/" (cgroups(7), version 1).
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " Z ")
 }
 
 // killRounds bounds how often Kill looks for processes that were forked while

@@ -41,6 +41,7 @@ type appPlan struct {
 	Sockets  []socket      // that the main process finds open
 	Volumes  []emptyVolume // folders to make, which Spec.Mounts binds
 	Sources  []source      // of Spec.Mounts, to be checked
+	Notifies bool          // the app says itself when it is ready
 	Terminal bool          // the app gets a terminal of its own
 	Stdin    bool          // the app's stdin stays open
 	Fates    []isolatorFate
@@ -68,6 +69,9 @@ func planApp(app manifest.App, c config, m machine, pod podIsolators, volumes []
 		Warnings: mounts.Warnings,
 	}
 	if plan.Stdin, plan.Terminal, err = streamsOf(app.Runtime.Annotations); err != nil {
+		return appPlan{}, fmt.Errorf("app %q: %w", app.Name, err)
+	}
+	if plan.Notifies, err = notifies(app); err != nil {
 		return appPlan{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
 	plan.PreStart, plan.PostStop = eventHandlers(app.App)

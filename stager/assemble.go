@@ -142,6 +142,15 @@ func (b *boot) assembleApp(n int, filters filterCache) (supervisor.App, error) {
 	app.PreStart = b.handlerMaker(spec, "pre-start", plan.PreStart)
 	app.PostStop = b.handlerMaker(spec, "post-stop", plan.PostStop)
 	spec.Files, spec.Process.Env = b.sockets[n], listenEnv(spec.Process.Env, plan.Sockets)
+	if plan.Notifies {
+		socket, err := openNotify(notifyDir, n, spec.Cgroup, b.log.With("app", plan.Name))
+		if err != nil {
+			return supervisor.App{}, err
+		}
+		b.notify = append(b.notify, socket)
+		spec = socket.add(spec)
+		app.Ready = socket.wait
+	}
 	app.Main = b.maker(spec)
 	return app, nil
 }

@@ -14,6 +14,7 @@ import (
 	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/metadata"
 	"kurma.io/stager/supervisor"
 )
 
@@ -26,6 +27,7 @@ type boot struct {
 	manifest *manifest.Manifest // decide
 	config   config             // decide
 	pod      podIsolators       // decide
+	metadata *metadata.Server   // decide; nil for none
 	plans    []appPlan          // decide, in the pod's order
 
 	cgroup  *container.PodCgroup // prepare
@@ -34,6 +36,7 @@ type boot struct {
 	roots   []string             // assemble, by app
 	apps    []supervisor.App     // assemble
 	logs    appLogs              // assemble
+	notify  []*notifySocket      // assemble
 }
 
 // phases are the way of a pod, in order. Whoever forks the stager begins here.
@@ -82,7 +85,7 @@ func (b *boot) run(ctx context.Context) (code int, err error) {
 }
 
 // decide reads the manifest and settles all that can be settled without
-// touching anything.
+// touching anything but a port, for the metadata service has its URL.
 func (b *boot) decide(context.Context) error {
 	var err error
 	if b.manifest, err = readManifest(manifestPath); err != nil {
@@ -100,8 +103,11 @@ func (b *boot) decide(context.Context) error {
 		return fmt.Errorf("pod: %w", err)
 	}
 	b.logFates("", b.pod.Fates)
+	if err := b.startMetadata(); err != nil {
+		return err
+	}
 	for _, app := range b.manifest.Apps() {
-		plan, err := planApp(app, b.config, here, b.pod, []types.Volume(b.manifest.Pod.Volumes), "")
+		plan, err := planApp(app, b.config, here, b.pod, []types.Volume(b.manifest.Pod.Volumes), b.metadataURL())
 		if err != nil {
 			return err
 		}
@@ -216,6 +222,9 @@ func (b *boot) ready() error {
 // callInEnv is what a command of run has in its environment by default.
 func (b *boot) callInEnv(app string) []string {
 	env := []string{"PATH=" + defaultPath, "AC_APP_NAME=" + app, "container=" + executorName}
+	if url := b.metadataURL(); url != "" {
+		env = append(env, "AC_METADATA_URL="+url)
+	}
 	return env
 }
 

@@ -103,6 +103,12 @@ func writeSysctls(settings map[string]string) error {
 // with no process of the pod left.
 func (b *boot) cleanUp() error {
 	err := b.logs.close()
+	if b.metadata != nil {
+		err = errors.Join(err, b.metadata.Close())
+	}
+	for _, s := range b.notify {
+		s.close()
+	}
 	for _, f := range slices.Concat(b.sockets...) {
 		_ = f.Close() // nothing is written to it
 	}

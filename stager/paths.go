@@ -14,13 +14,18 @@ const (
 // Made by the stager in its own root. Call-ins that enter the stager's mount
 // namespace see them; nobody else may rely on them.
 const (
-	runDir          = "/run/stager"         // 0700; the socket is in it, see callins.ControlSocket
-	privateDir      = "/run/stager/private" // a tmpfs that only the supervisor's mount namespace has
-	logDir          = "/var/log/stager"     // logDir/APP are the logs in CRI's format, kept until the daemon removes the pod
-	scratchDir      = "/run/stager-scratch" // upper and work directories
-	emptyVolumesDir = "/run/stager-volumes" // of volumes of kind "empty"
-	resolvConf      = "/etc/resolv.conf"    // the daemon's or the stager image's; copied into apps
+	runDir          = "/run/stager"          // 0700; the socket is in it, see callins.ControlSocket
+	privateDir      = "/run/stager/private"  // a tmpfs that only the supervisor's mount namespace has
+	logDir          = "/var/log/stager"      // logDir/APP are the logs in CRI's format, kept until the daemon removes the pod
+	scratchDir      = "/run/stager-scratch"  // upper and work directories
+	notifyDir       = privateDir + "/notify" // notifyDir/N is the nth app's notify socket
+	emptyVolumesDir = "/run/stager-volumes"  // of volumes of kind "empty"
+	resolvConf      = "/etc/resolv.conf"     // the daemon's or the stager image's; copied into apps
 )
+
+// notifyPath is where an app finds its notify socket, by NOTIFY_SOCKET: in its
+// /dev, which no volume covers.
+const notifyPath = "/dev/stager-notify"
 
 // appsCgroup is the parent of the apps' cgroups, below every mounted hierarchy.
 const appsCgroup = "/apps"

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	}
 	switch os.Args[1] {
 	case "daemon":
-		fmt.Fprintln(os.Stderr, "daemon:", daemon(os.Args[2]))
+		fmt.Fprintln(os.Stderr, "daemon:", beDaemon(os.Args[2]))
 		os.Exit(1)
 	case "probe":
 		os.Exit(probe(os.Args[2], os.Args[3:]))
@@ -309,8 +309,16 @@ func (p *testPod) callIn(args ...string) string {
 	return string(out)
 }
 
-// daemon makes the stager's surroundings and becomes the stager.
-func daemon(root string) error {
+// pidOf is the number of an app's main process, as the test sees it.
+func (p *testPod) pidOf(app string) int {
+	p.t.Helper()
+	var status map[string]struct{ PID int }
+	p.must(json.Unmarshal([]byte(p.callIn("status")), &status))
+	return status[app].PID
+}
+
+// beDaemon makes the stager's surroundings and becomes the stager.
+func beDaemon(root string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}

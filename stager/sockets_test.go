@@ -99,6 +99,8 @@ func probe(what string, args []string) int {
 	switch what {
 	case "serve":
 		return serveOne(args[0])
+	case "notify":
+		return notifyOnSignal()
 	}
 	fmt.Println("no probe", what)
 	return 1

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/container"
+	"kurma.io/stager/manifest"
+)
+
+// notifyAnnotation is an image's, or the app's in the pod: the app says itself
+// when it is ready (appc, aci.md, annotations).
+const notifyAnnotation = "appc.io/executor/supports-systemd-notify"
+
+// notifies tells whether the app speaks sd_notify(3). The pod goes before the
+// image.
+func notifies(app manifest.App) (bool, error) {
+	value, found := app.Runtime.Annotations.Get(notifyAnnotation)
+	if !found && app.Image != nil {
+		value, _ = app.Image.Annotations.Get(notifyAnnotation)
+	}
+	switch value {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	}
+	return false, fmt.Errorf(`annotation %s: %q: must be "true" or "false"`, notifyAnnotation, value)
+}
+
+// notifySocket is where one app says that it is ready. It is read for the life
+// of the pod: a full socket would make the app wait.
+type notifySocket struct {
+	path   string
+	cgroup string // the app's
+	log    *slog.Logger
+	conn   *net.UnixConn
+	ready  chan struct{} // closed when the app is
+	once   sync.Once
+
+	// Used by serve alone, whose messages come at the app's pace and are
+	// logged at ours.
+	logged time.Time
+}
+
+// openNotify makes the socket of the pod's nth app, whose name may be longer
+// than a socket's path. close ends what it starts.
+func openNotify(dir string, n int, cgroup string, log *slog.Logger) (*notifySocket, error) {
+	s := &notifySocket{path: filepath.Join(dir, strconv.Itoa(n)), cgroup: cgroup, log: log, ready: make(chan struct{})}
+	err := os.MkdirAll(dir, 0o711)
+	if err == nil {
+		s.conn, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: s.path, Net: "unixgram"})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make notify socket: %w", err)
+	}
+	if err := s.prepare(); err != nil {
+		_ = s.conn.Close()
+		return nil, fmt.Errorf("make notify socket: %w", err)
+	}
+	go s.serve()
+	return s, nil
+}
+
+// prepare asks for the senders' credentials and lets every user send.
+func (s *notifySocket) prepare() error {
+	raw, err := s.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var setErr error
+	err = raw.Control(func(fd uintptr) {
+		setErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
+	})
+	if err == nil {
+		err = setErr
+	}
+	if err == nil {
+		err = os.Chmod(s.path, 0o666)
+	}
+	return err
+}
+
+// add gives the socket to an app's main process.
+func (s *notifySocket) add(spec container.Spec) container.Spec {
+	spec.Mounts = append(slices.Clip(spec.Mounts), container.Mount{Source: s.path, Target: notifyPath, Type: "bind"})
+	spec.Process.Env = append(withoutVariables(spec.Process.Env, "NOTIFY_SOCKET"), "NOTIFY_SOCKET="+notifyPath)
+	return spec
+}
+
+func (s *notifySocket) close() { _ = s.conn.Close() }
+
+// wait returns when the app is ready, or with ctx's error.
+func (s *notifySocket) wait(ctx context.Context) error {
+	select {
+	case <-s.ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// serve reads messages until the socket is closed.
+func (s *notifySocket) serve() {
+	message, oob := make([]byte, 4096), make([]byte, 4096)
+	for {
+		n, oobn, _, _, err := s.conn.ReadMsgUnix(message, oob)
+		if err != nil {
+			return
+		}
+		pid, fds := readControl(oob[:oobn])
+		if pid == 0 || container.Elsewhere(pid, s.cgroup) {
+			s.say(slog.LevelWarn, "notification is not the app's", "pid", pid)
+		} else {
+			s.take(string(message[:n]))
+		}
+		// What a sender waits for who waits until its message has been read
+		// (sd_notify_barrier(3)).
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+// readControl gives the sender's process, 0 where it is not in this PID
+// namespace, and the descriptors it has sent.
+func readControl(oob []byte) (pid int, fds []int) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return 0, nil
+	}
+	for i := range messages {
+		if rights, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			fds = append(fds, rights...)
+		} else if credentials, err := unix.ParseUnixCredentials(&messages[i]); err == nil {
+			pid = int(credentials.Pid)
+		}
+	}
+	return pid, fds
+}
+
+// take acts on one message: assignments, one to a line. The main process is
+// the one that the stager started, whatever MAINPID says.
+func (s *notifySocket) take(message string) {
+	for line := range strings.SplitSeq(message, "\n") {
+		key, value, _ := strings.Cut(line, "=")
+		switch {
+		case key == "READY" && value == "1":
+			s.once.Do(func() { close(s.ready) })
+		case key == "STATUS":
+			s.say(slog.LevelInfo, "app's status", "status", value)
+		}
+	}
+}
+
+// say logs no more than a message each second.
+func (s *notifySocket) say(level slog.Level, message string, args ...any) {
+	if time.Since(s.logged) < time.Second {
+		return
+	}
+	s.logged = time.Now()
+	s.log.Log(context.Background(), level, message, args...)
+}
