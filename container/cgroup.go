@@ -44,6 +44,9 @@ type PodCgroup struct {
 // processes killed.
 func NewPodCgroup(path string, limits Resources) (*PodCgroup, error) {
 	resources := limits.cgroup()
+	if err := limits.limitBlockDevices(resources); err != nil {
+		return nil, fmt.Errorf("limit pod's cgroup %s: %w", path, err)
+	}
 	// The device policy is each app's; here it would be a second, wrong one.
 	resources.SkipDevices = true
 	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: resources})

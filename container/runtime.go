@@ -115,7 +115,11 @@ func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
 }
 
 func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err error) {
-	c.handle, err = libcontainer.Create(c.runtime.state, c.spec.Name, c.spec.config(c.runtime.shm))
+	config := c.spec.config(c.runtime.shm)
+	if err := c.spec.Resources.limitBlockDevices(config.Cgroups.Resources); err != nil {
+		return nil, err
+	}
+	c.handle, err = libcontainer.Create(c.runtime.state, c.spec.Name, config)
 	if err != nil {
 		return nil, err
 	}

@@ -104,8 +104,9 @@ type Resources struct {
 	CPUShares     uint64 // 2 to 262144, cgroup v1's scale
 	PIDs          int64  // number of tasks
 
-	// BlockBandwidth and BlockIOPS apply to every block device, reads and
-	// writes each.
+	// BlockBandwidth and BlockIOPS apply to every block device that there is
+	// when the cgroup is made, reads and writes each. Version 1 counts no
+	// buffered writes, and a limit there is of one cgroup, not of those below.
 	BlockBandwidth uint64 // bytes a second
 	BlockIOPS      uint64 // operations a second
 }

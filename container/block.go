@@ -1,0 +1,69 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/opencontainers/cgroups"
+)
+
+// blockDevices are the numbers of the machine's block devices, partitions not
+// counted: a limit is the whole device's.
+func blockDevices(sys string) ([][2]int64, error) {
+	entries, err := os.ReadDir(filepath.Join(sys, "block"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list block devices: %w", err)
+	}
+	var out [][2]int64
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(sys, "block", e.Name(), "dev"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // gone by now, or a path of a multipath device, which has no node
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list block devices: %w", err)
+		}
+		var d [2]int64
+		if _, err := fmt.Sscanf(string(text), "%d:%d", &d[0], &d[1]); err != nil {
+			return nil, fmt.Errorf("list block devices: %s: %q: %w", e.Name(), text, err)
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// throttle limits each of the devices, reads and writes each.
+func (r Resources) throttle(out *cgroups.Resources, devices [][2]int64) {
+	// Version 1 takes the lower half of a larger number of operations; this
+	// one means no limit.
+	iops := min(r.BlockIOPS, math.MaxUint32)
+	for _, d := range devices {
+		if r.BlockBandwidth > 0 {
+			rule := cgroups.NewThrottleDevice(d[0], d[1], r.BlockBandwidth)
+			out.BlkioThrottleReadBpsDevice = append(out.BlkioThrottleReadBpsDevice, rule)
+			out.BlkioThrottleWriteBpsDevice = append(out.BlkioThrottleWriteBpsDevice, rule)
+		}
+		if iops > 0 {
+			rule := cgroups.NewThrottleDevice(d[0], d[1], iops)
+			out.BlkioThrottleReadIOPSDevice = append(out.BlkioThrottleReadIOPSDevice, rule)
+			out.BlkioThrottleWriteIOPSDevice = append(out.BlkioThrottleWriteIOPSDevice, rule)
+		}
+	}
+}
+
+// limitBlockDevices adds the rules for the devices that the machine has now.
+func (r Resources) limitBlockDevices(out *cgroups.Resources) error {
+	if r.BlockBandwidth == 0 && r.BlockIOPS == 0 {
+		return nil
+	}
+	devices, err := blockDevices("/sys")
+	if err != nil {
+		return err
+	}
+	r.throttle(out, devices)
+	return nil
+}

@@ -1,0 +1,127 @@
+package container
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
+)
+
+func TestBlockDevices(t *testing.T) {
+	sys := t.TempDir()
+	if got, err := blockDevices(sys); got != nil || err != nil {
+		t.Errorf("without any: %v, %v", got, err)
+	}
+	for name, dev := range map[string]string{"sda": "8:0\n", "nvme0c0n1": "", "vda": "254:16\n"} {
+		dir := filepath.Join(sys, "block", name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if dev == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, "dev"), []byte(dev), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := blockDevices(sys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([][2]int64{{8, 0}, {254, 16}}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestThrottleCapsOperations(t *testing.T) {
+	var out cgroups.Resources
+	Resources{BlockIOPS: 1 << 40}.throttle(&out, [][2]int64{{8, 0}})
+	if got := out.BlkioThrottleReadIOPSDevice[0].String(); got != "8:0 4294967295" || out.BlkioThrottleReadBpsDevice != nil {
+		t.Errorf("rule %q, bandwidth %v", got, out.BlkioThrottleReadBpsDevice)
+	}
+}
+
+// onDisk is a file of n bytes on a block device, or "" where there is none to
+// write to.
+func onDisk(t *testing.T, n int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "data")
+	if err := os.WriteFile(path, make([]byte, n), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	unix.Sync()
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		t.Fatal(err)
+	}
+	if unix.Major(stat.Dev) == 0 {
+		return ""
+	}
+	return path
+}
+
+// rulesOf reads the limits back from the kernel.
+func rulesOf(t *testing.T, cgroup, v1 string) string {
+	t.Helper()
+	path := filepath.Join("/sys/fs/cgroup/blkio", cgroup, v1)
+	if cgroups.IsCgroup2UnifiedMode() {
+		path = filepath.Join("/sys/fs/cgroup", cgroup, "io.max")
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestClause_C_BLK_01_EveryDeviceIsLimited(t *testing.T) {
+	devices, err := blockDevices("/sys")
+	if err != nil || len(devices) == 0 {
+		t.Fatalf("the machine has %d block devices: %v", len(devices), err)
+	}
+	r, root := newRuntime(t), busyboxRoot(t)
+	spec := testSpec(root, "sleep", "1000")
+	spec.Resources = Resources{BlockBandwidth: 1 << 20, BlockIOPS: 1000}
+	startSleeper(t, r, spec)
+	bandwidth, operations := rulesOf(t, spec.Cgroup, "blkio.throttle.write_bps_device"), rulesOf(t, spec.Cgroup, "blkio.throttle.read_iops_device")
+	for _, d := range devices {
+		for want, have := range map[string]string{
+			fmt.Sprintf("%d:%d 1048576\n", d[0], d[1]):                                         bandwidth,
+			fmt.Sprintf("%d:%d 1000\n", d[0], d[1]):                                            operations,
+			fmt.Sprintf("%d:%d rbps=1048576 wbps=1048576 riops=1000 wiops=1000\n", d[0], d[1]): bandwidth,
+		} {
+			if strings.Contains(want, "rbps") == cgroups.IsCgroup2UnifiedMode() && !strings.Contains(have, want) {
+				t.Errorf("no %q in\n%s", want, have)
+			}
+		}
+	}
+}
+
+// Reading a quarter of a megabyte takes at least a quarter of a second at a
+// megabyte a second, and sixteen reads as long at 64 a second; the first
+// slice of some tens of milliseconds is given at once.
+func TestClause_C_BLK_01_DirectReadsAreSlowedDown(t *testing.T) {
+	path := onDisk(t, 1<<18)
+	if path == "" {
+		t.Skip("the temporary folder is on no block device of this machine")
+	}
+	r, root := newRuntime(t), busyboxRoot(t)
+	for name, limit := range map[string]Resources{"bandwidth": {BlockBandwidth: 1 << 20}, "operations": {BlockIOPS: 64}} {
+		t.Run(name, func(t *testing.T) {
+			spec := testSpec(root, "dd", "if=/data", "of=/dev/null", "bs=16k", "iflag=direct")
+			spec.Mounts = []Mount{{Source: path, Target: "/data", Type: "bind"}}
+			spec.Resources = limit
+			begun := time.Now()
+			text, status := output(t, r, spec)
+			if took := time.Since(begun); status.ExitStatus() != 0 || took < 125*time.Millisecond {
+				t.Errorf("exit status %d after %v:\n%s", status.ExitStatus(), took, text)
+			}
+		})
+	}
+}
