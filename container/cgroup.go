@@ -5,33 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
 	"golang.org/x/sys/unix"
 )
-
-const cgroupMount = "/sys/fs/cgroup"
-
-// EnterLeaf moves the calling process, before it has children, into the leaf
-// cgroup "stager" below the mounted one where only cgroup v2 is mounted: a cgroup
-// with processes of its own cannot hand controllers to its children
-// (cgroups(7), "no internal processes"). Elsewhere it does nothing.
-func EnterLeaf() error {
-	if !cgroups.IsCgroup2UnifiedMode() {
-		return nil
-	}
-	leaf := filepath.Join(cgroupMount, "stager")
-	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("make stager's cgroup: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte("0"), 0); err != nil {
-		return fmt.Errorf("enter stager's cgroup: %w", err)
-	}
-	return nil
-}
 
 // PodCgroup is the cgroup that holds those of all apps of the pod, in every
 // mounted hierarchy. Its limits bound the apps' sum.

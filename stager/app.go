@@ -46,6 +46,8 @@ type appPlan struct {
 	Stdin    bool          // the app's stdin stays open
 	Fates    []isolatorFate
 	Warnings []string // for the log
+
+	NetworkBandwidth uint64 // see podIsolators
 }
 
 // planApp decides how an app of the manifest runs. metadataURL may be "". An error
@@ -67,6 +69,8 @@ func planApp(app manifest.App, c config, m machine, pod podIsolators, volumes []
 		Sources:  mounts.Sources,
 		Fates:    isolators.Fates,
 		Warnings: mounts.Warnings,
+
+		NetworkBandwidth: isolators.NetworkBandwidth,
 	}
 	if plan.Stdin, plan.Terminal, err = streamsOf(app.Runtime.Annotations); err != nil {
 		return appPlan{}, fmt.Errorf("app %q: %w", app.Name, err)

@@ -6,10 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
-
-	"github.com/appc/spec/schema/types"
-	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
@@ -23,6 +19,7 @@ import (
 type boot struct {
 	log       *slog.Logger
 	inherited inherited
+	waiter    waiter
 
 	manifest *manifest.Manifest // decide
 	config   config             // decide
@@ -42,29 +39,6 @@ type boot struct {
 // phases are the way of a pod, in order. Whoever forks the stager begins here.
 func (b *boot) phases() []func(context.Context) error {
 	return []func(context.Context) error{b.decide, b.isolate, b.prepare, b.assemble}
-}
-
-// supervise is the pod's PID 1. It returns when the pod is over.
-func supervise(ctx context.Context) error {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	in, lifeline, err := takeInheritance()
-	if err != nil {
-		return fmt.Errorf("stager: %w", err)
-	}
-	// A log that meets a file size limit is trouble to report, not to die of.
-	signal.Ignore(unix.SIGXFSZ)
-	ctx, release := supervisor.CatchSignals(ctx)
-	defer release()
-	b := &boot{log: log, inherited: in}
-	go b.dieWith(lifeline)
-	code, err := b.run(ctx)
-	if err != nil {
-		return fmt.Errorf("stager: %w", err)
-	}
-	if code != 0 {
-		return &callins.ExitError{Code: code}
-	}
-	return nil
 }
 
 // run takes the pod through its life and leaves nothing behind.
@@ -102,12 +76,16 @@ func (b *boot) decide(context.Context) error {
 	if b.pod, err = isolatePod(b.config, here, b.manifest.Pod.Isolators); err != nil {
 		return fmt.Errorf("pod: %w", err)
 	}
+	if err := b.waiter.settle(b.pod.Namespaces.cloneFlags()); err != nil {
+		return err
+	}
+	b.pod.OneApp = len(b.manifest.Pod.Apps) == 1
 	b.logFates("", b.pod.Fates)
 	if err := b.startMetadata(); err != nil {
 		return err
 	}
 	for _, app := range b.manifest.Apps() {
-		plan, err := planApp(app, b.config, here, b.pod, []types.Volume(b.manifest.Pod.Volumes), b.metadataURL())
+		plan, err := planApp(app, b.config, here, b.pod, b.manifest.Pod.Volumes, b.metadataURL())
 		if err != nil {
 			return err
 		}
@@ -133,6 +111,16 @@ func (b *boot) logFates(app string, fates []isolatorFate) {
 	}
 }
 
+// readManifest reads and checks the manifest.
+func readManifest(path string) (*manifest.Manifest, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read manifest: %w", err)
+	}
+	defer f.Close()
+	return manifest.Read(f)
+}
+
 // isolate makes the supervisor's mounts, and the pod's hostname and kernel
 // settings.
 func (b *boot) isolate(context.Context) error {
@@ -150,6 +138,9 @@ func (b *boot) prepare(context.Context) error {
 		return err
 	}
 	if b.cgroup, err = container.NewPodCgroup(appsCgroup, b.pod.Resources); err != nil {
+		return err
+	}
+	if err := b.limitNetwork(); err != nil {
 		return err
 	}
 	for i := range b.plans {

@@ -38,6 +38,8 @@ type machine struct {
 	// MinOOMScoreAdj is the lowest oom_score_adj that the stager may set:
 	// without CAP_SYS_RESOURCE that is its own (proc_pid_oom_score_adj(5)).
 	MinOOMScoreAdj int
+
+	BlockLimits blockLimits
 }
 
 // podIsolators is what the pod's isolators come to.
@@ -48,6 +50,9 @@ type podIsolators struct {
 	SELinuxLabel    string
 	AppArmorProfile string
 	Fates           []isolatorFate
+
+	NetworkBandwidth uint64 // bytes a second, of each interface and direction; 0 for no limit
+	OneApp           bool   // the pod has one app, whose network is the pod's
 }
 
 // appIsolators is what an app's isolators come to, beyond its container.Spec.
@@ -61,6 +66,8 @@ type appIsolators struct {
 	SELinuxLabel    string
 	Resources       container.Resources
 	Fates           []isolatorFate
+
+	NetworkBandwidth uint64 // of the whole pod, see podIsolators
 }
 
 // isolation is what the isolators of one pod or app work on.
@@ -172,6 +179,7 @@ func isolateApp(c config, m machine, pod podIsolators, list []manifest.Isolator)
 		i.app.Resources.CPUShares = i.shares
 	}
 	i.app.Fates = fates
+	i.inheritBlockLimits()
 	i.settleCapabilities()
 	if i.app.Privileged && i.app.Seccomp.Kind == seccompDefault {
 		i.app.Seccomp.Kind = seccompOff

@@ -167,8 +167,9 @@ func (i *isolation) blockBandwidth(value json.RawMessage) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
-	i.resources().BlockBandwidth = rate
-	return ignore("the container runtime does not limit block devices")
+	out := i.resources()
+	out.BlockBandwidth = rate
+	return i.blockLimit(&out.BlockBandwidth, i.pod.Resources.BlockBandwidth)
 }
 
 func (i *isolation) blockIOPS(value json.RawMessage) (verdict, error) {
@@ -176,13 +177,64 @@ func (i *isolation) blockIOPS(value json.RawMessage) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
-	i.resources().BlockIOPS = rate
-	return ignore("the container runtime does not limit block devices")
+	out := i.resources()
+	out.BlockIOPS = rate
+	return i.blockLimit(&out.BlockIOPS, i.pod.Resources.BlockIOPS)
+}
+
+// blockLimit says what becomes of a limit of block devices, which an app's pod
+// may have, too.
+func (i *isolation) blockLimit(limit *uint64, pods uint64) (verdict, error) {
+	switch {
+	case i.machine.BlockLimits == noBlockLimits:
+		*limit = 0
+		return ignore("this machine's cgroups do not limit block devices")
+	case !i.forPod && pods != 0 && *limit > pods:
+		*limit = pods
+		return change("the pod's limit of %d is lower and bounds it", pods)
+	case i.machine.BlockLimits == directBlockLimits && i.forPod:
+		return change("cgroup v1 bounds each app by it, not their sum, and nothing that is written through the page cache")
+	case i.machine.BlockLimits == directBlockLimits:
+		return change("cgroup v1 does not count what is written through the page cache")
+	}
+	return verdict{}, nil
+}
+
+// blockLimits is what the kernel's cgroups can do about block devices.
+type blockLimits int
+
+const (
+	noBlockLimits     blockLimits = iota
+	directBlockLimits             // v1: of one cgroup, and without buffered writes
+	fullBlockLimits               // v2
+)
+
+// inheritBlockLimits gives an app the pod's limits where it has none of its
+// own: cgroup v1 does not bound by the parent's.
+func (i *isolation) inheritBlockLimits() {
+	r := &i.app.Resources
+	r.BlockBandwidth = least(r.BlockBandwidth, i.pod.Resources.BlockBandwidth)
+	r.BlockIOPS = least(r.BlockIOPS, i.pod.Resources.BlockIOPS)
 }
 
 func (i *isolation) networkBandwidth(value json.RawMessage) (verdict, error) {
-	if _, err := parseRate(value); err != nil {
+	rate, err := parseRate(value)
+	if err != nil {
 		return verdict{}, err
 	}
-	return ignore("this stager does not shape network traffic")
+	out := &i.app.NetworkBandwidth
+	switch {
+	case i.forPod && i.pod.Namespaces.hostNet:
+		return ignore("the pod shares the machine's network")
+	case i.forPod:
+		out = &i.pod.NetworkBandwidth
+	case i.pod.Namespaces.hostNet:
+		return ignore("the pod shares the machine's network")
+	case !i.pod.OneApp:
+		return ignore("the pod's apps share its network, where their traffic cannot be told apart; the pod can be limited")
+	}
+	if *out = max(rate, minNetworkRate); rate < minNetworkRate {
+		return change("%d bytes a second is the least that can be had", minNetworkRate)
+	}
+	return verdict{}, nil
 }

@@ -14,7 +14,7 @@ import (
 
 // able is a machine that has everything.
 var able = machine{
-	AppArmor: true, SELinux: true, MinOOMScoreAdj: -1000,
+	AppArmor: true, SELinux: true, MinOOMScoreAdj: -1000, BlockLimits: fullBlockLimits,
 	Capabilities: append([]string{"CAP_NET_ADMIN", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"}, defaultCapabilities()...),
 }
 
@@ -142,7 +142,7 @@ func TestAppIsolators(t *testing.T) {
 		{"C-MEM-01 last of several", listed("resource/memory", `{"limit": "1Mi"}`, "resource/memory", `{"limit": "2Mi"}`), []fate{ignored, enforced}, func(a appIsolators) bool {
 			return a.Resources.MemoryLimit == 2<<20
 		}},
-		{"C-BLK-01", listed("resource/block-bandwidth", `{"default": true, "limit": "2M"}`, "resource/block-iops", `{"default": true, "limit": "1000"}`), []fate{ignored, ignored}, func(a appIsolators) bool {
+		{"C-BLK-01", listed("resource/block-bandwidth", `{"default": true, "limit": "2M"}`, "resource/block-iops", `{"default": true, "limit": "1000"}`), []fate{enforced, enforced}, func(a appIsolators) bool {
 			return a.Resources == container.Resources{BlockBandwidth: 2000000, BlockIOPS: 1000}
 		}},
 		{"C-NBW-01", listed("resource/network-bandwidth", `{"default": true, "limit": "1G"}`), []fate{ignored}, func(a appIsolators) bool { return true }},

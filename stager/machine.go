@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,7 +16,10 @@ import (
 func thisMachine() machine {
 	enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled")
 	_, selinux := os.Stat("/sys/fs/selinux/enforce")
-	m := machine{AppArmor: bytes.HasPrefix(enabled, []byte("Y")), SELinux: selinux == nil, MinOOMScoreAdj: -1000}
+	m := machine{
+		AppArmor: bytes.HasPrefix(enabled, []byte("Y")), SELinux: selinux == nil, MinOOMScoreAdj: -1000,
+		BlockLimits: blockLimitsAt("/sys/fs/cgroup"),
+	}
 	own, err := capability.NewPid2(0)
 	if err != nil || own.Load() != nil {
 		return m
@@ -29,4 +34,16 @@ func thisMachine() machine {
 		m.MinOOMScoreAdj, _ = strconv.Atoi(strings.TrimSpace(string(text)))
 	}
 	return m
+}
+
+// blockLimitsAt looks at the mounted cgroup file systems.
+func blockLimitsAt(dir string) blockLimits {
+	if _, err := os.Stat(filepath.Join(dir, "blkio", "blkio.throttle.read_bps_device")); err == nil {
+		return directBlockLimits
+	}
+	controllers, _ := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if slices.Contains(strings.Fields(string(controllers)), "io") {
+		return fullBlockLimits
+	}
+	return noBlockLimits
 }

@@ -36,8 +36,8 @@ var commands = map[string]func(context.Context, []string) error{
 
 func dispatch(args []string) error {
 	ctx := context.Background()
-	if os.Getenv(inheritanceVariable) != "" {
-		return supervise(ctx)
+	if mark := os.Getenv(waiterVariable); mark != "" {
+		return supervise(ctx, mark)
 	}
 	if len(args) == 0 {
 		return errors.New("stager: no argv[0]")
@@ -46,7 +46,7 @@ func dispatch(args []string) error {
 		return command(ctx, args[1:])
 	}
 	if len(args) == 1 {
-		return stage(ctx)
+		return errors.New("stager: waiter.c did not run") // it takes this case before Go starts
 	}
 	if command, ok := commands[args[1]]; ok {
 		return command(ctx, args[2:])

@@ -6,8 +6,6 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
-
-	"kurma.io/stager/manifest"
 )
 
 // namespaceNames are the namespaces that the isolator os/linux/namespaces and
@@ -56,19 +54,9 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// podNamespaces finds the pod's namespaces in its manifest, before anything
-// else of it is looked at: the supervisor is started in them.
-func podNamespaces(m *manifest.Manifest) (namespaces, error) {
-	c, _, err := parseConfig(m.StagerConfig)
-	if err != nil {
-		return namespaces{}, err
-	}
-	return namespacesOf(c, m.Pod.Isolators)
-}
-
 // cloneFlags are those of clone(2) for a supervisor in the pod's namespaces.
 // Its network namespace is the stager's, made by the daemon; for its mount
-// namespace see enterMountNamespace.
+// namespace see waiter.c.
 func (n namespaces) cloneFlags() uintptr {
 	var flags uintptr
 	if !n.hostPID {

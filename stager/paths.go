@@ -42,9 +42,9 @@ const (
 	// app's stdin, stdout and stderr, in decimal; made by some versions of Kurma.
 	stdioPrefix = "STAGER_CONTAINER_"
 
-	// inheritanceVariable tells the supervisor which descriptors it got, see
-	// inheritance. Only the stager makes it, only the supervisor reads it.
-	inheritanceVariable = "_STAGER_SUPERVISOR"
+	// waiterVariable makes the program the supervisor, see waiter.c, which alone
+	// makes it.
+	waiterVariable = "_STAGER_SUPERVISOR"
 )
 
 // stdioSuffixes are in the order of the descriptors 0, 1 and 2.

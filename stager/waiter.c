@@ -4,36 +4,60 @@
  *	daemon
  *	 └─ waiter             this file; passes SIGTERM, SIGINT and SIGQUIT on, and
  *	     │                 ends as the supervisor ends
- *	     ├─ stage          stage.go; checks the manifest, starts the supervisor
- *	     │                 as the waiter's child, and is gone
  *	     └─ supervisor     boot.go, PID 1 of the pod
  *
- * It stays for the life of the pod, so it is forked off before the Go runtime
- * starts: a tenth of a megabyte instead of three, and nothing in it that could fail. The
- * supervisor dies with it: it holds the other end of the lifeline, and is the
- * parent that PR_SET_PDEATHSIG is about.
+ * It stays for the life of the pod, so no Go runtime starts in it: half a
+ * megabyte instead of five, and nothing that could fail. The supervisor dies with
+ * it: the waiter holds the other end of its lifeline, and is the parent that
+ * PR_SET_PDEATHSIG is about.
+ *
+ * The supervisor is started in the namespaces that a pod has by default, before
+ * anybody has read the manifest. Where the manifest wants others it says so on the
+ * report pipe and ends, and is started again in those; otherwise it closes the pipe.
  */
 #define _GNU_SOURCE
-#include "waiter.h"
-
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-int waiter_lifeline = -1, waiter_report = -1;
+/* "LIFELINE,REPORT,NAMESPACES" in decimal, for supervise() in boot.go. */
+#define SUPERVISOR_ENV "_STAGER_SUPERVISOR"
+
+/* A pod's own by default; the network's is the daemon's to make. */
+#define DEFAULT_NAMESPACES (CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
+
+/* Descriptors of ours are from here on: 3 and 4 may be the daemon's. */
+#define FIRST_DESCRIPTOR 10
+
+#define CGROUPS "/sys/fs/cgroup"
+
+static void __attribute__((noreturn)) give_up(const char *what)
+{
+	fprintf(stderr, "stager: %s: %s\n", what, strerror(errno));
+	_exit(1);
+}
 
 /* Only a stager waits: no call-in, no "stager COMMAND", none of the processes
  * that are this program again. */
 static int is_stager(int argc, char **argv)
 {
 	static const char *const others[] = { "status", "logs", "run", "attach" };
-	static const char *const marks[] = { "_STAGER_SUPERVISOR", "_STAGER_SHIM", "_LIBCONTAINER_INITPIPE" };
+	static const char *const marks[] = { SUPERVISOR_ENV, "_STAGER_SHIM", "_LIBCONTAINER_INITPIPE" };
 	const char *base;
 	size_t i;
 
@@ -50,69 +74,193 @@ static int is_stager(int argc, char **argv)
 	return 1;
 }
 
-static void __attribute__((noreturn)) give_up(const char *what)
+/* A pipe whose ends are out of the daemon's way. */
+static void make_pipe(int ends[2])
 {
-	fprintf(stderr, "stager: %s: %s\n", what, strerror(errno));
-	_exit(1);
+	int made[2], i;
+
+	if (pipe2(made, O_CLOEXEC) < 0)
+		give_up("make pipe");
+	for (i = 0; i < 2; i++) {
+		ends[i] = fcntl(made[i], F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
+		if (ends[i] < 0)
+			give_up("make pipe");
+		close(made[i]);
+	}
 }
 
-/* Keeps the lifeline and the report and lets go of everything else but stdio:
- * the ready pipe is for the supervisor to close. */
-static void keep_only(int *lifeline, int *report)
+/*
+ * Enters a leaf cgroup where only cgroup v2 is mounted: a cgroup with processes
+ * of its own cannot hand controllers to its children (cgroups(7), "no internal
+ * processes"), and the apps' will be beside the leaf.
+ */
+static void enter_leaf(void)
 {
-	int keep[2], fd;
-	long max = sysconf(_SC_OPEN_MAX);
+	struct statfs fs;
+	int fd;
 
-	/* Out of the way of 3 and 4 first. */
-	keep[0] = fcntl(*lifeline, F_DUPFD_CLOEXEC, 10);
-	keep[1] = fcntl(*report, F_DUPFD_CLOEXEC, 10);
-	if (keep[0] < 0 || keep[1] < 0)
-		give_up("keep descriptors");
-	*lifeline = dup2(keep[0], 3);
-	*report = dup2(keep[1], 4);
-	if (*lifeline < 0 || *report < 0)
-		give_up("keep descriptors");
-	if (close_range(5, ~0U, 0) == 0)
+	if (statfs(CGROUPS, &fs) < 0 || fs.f_type != CGROUP2_SUPER_MAGIC)
 		return;
-	for (fd = 5; fd < max; fd++)
+	if (mkdir(CGROUPS "/stager", 0755) < 0 && errno != EEXIST)
+		give_up("make cgroup " CGROUPS "/stager");
+	fd = open(CGROUPS "/stager/cgroup.procs", O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, "0", 1) != 1)
+		give_up("enter cgroup " CGROUPS "/stager");
+	close(fd);
+}
+
+/*
+ * Makes a mount namespace whose root is the stager's root. The daemon has put
+ * the stager into a chroot, and a chroot is not enough for what the supervisor
+ * starts: the namespace's own root would still be the host's, setns(2) would
+ * lead there, and so would an app's CAP_SYS_CHROOT. What the daemon mounts later
+ * still comes in; nothing goes out.
+ */
+static void enter_mount_namespace(void)
+{
+	char path[PATH_MAX];
+	int root, own;
+
+	if (unshare(CLONE_NEWNS) < 0)
+		give_up("make mount namespace");
+	/* Not before: an open directory stays in the namespace it was opened in. */
+	root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	/* Joining a mount namespace leads to its root, one's own included (setns(2)). */
+	if (root < 0 || own < 0 || setns(own, CLONE_NEWNS) < 0)
+		give_up("leave chroot");
+	if (mount("", "/", "", MS_SLAVE | MS_REC, NULL) < 0)
+		give_up("make mounts slaves of the stager's");
+	if (fchdir(root) < 0 || getcwd(path, sizeof(path)) == NULL)
+		give_up("find root");
+	close(root);
+	close(own);
+	if (strcmp(path, "/") == 0)
+		return; /* the daemon has done it already */
+	if (mount(path, path, "", MS_BIND | MS_REC, NULL) < 0 || chdir(path) < 0)
+		give_up("make root a mount point");
+	if (syscall(SYS_pivot_root, ".", ".") == 0) {
+		/* The old root lies on top of the new one now (pivot_root(2), NOTES). */
+		if (umount2(".", MNT_DETACH) < 0)
+			give_up("detach host's root");
+	} else if (errno == EINVAL) {
+		/* The host runs from its initial RAM disk, which cannot be moved
+		 * away; to be mounted over hides it as well. */
+		if (mount(path, "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0)
+			give_up("move root");
+	} else {
+		give_up("pivot root");
+	}
+	if (chdir("/") < 0)
+		give_up("change to root");
+}
+
+/* Becomes the supervisor: this program again, at its path in the new root. */
+static void __attribute__((noreturn)) become_supervisor(int namespaces, int lifeline, int report, const sigset_t *signals)
+{
+	char self[PATH_MAX], mark[64];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char *args[] = { self, NULL };
+
+	if (n < 0)
+		give_up("find own program");
+	self[n] = 0;
+	if (namespaces & CLONE_NEWPID && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+		give_up("set parent-death signal");
+	if (unshare(namespaces & ~CLONE_NEWPID) < 0)
+		give_up("make namespaces");
+	enter_mount_namespace();
+	fcntl(lifeline, F_SETFD, 0);
+	fcntl(report, F_SETFD, 0);
+	snprintf(mark, sizeof(mark), "%d,%d,%d", lifeline, report, namespaces);
+	setenv(SUPERVISOR_ENV, mark, 1);
+	sigprocmask(SIG_SETMASK, signals, NULL);
+	execv(self, args);
+	give_up("execute supervisor");
+}
+
+/* Makes the next child PID 1 of a new PID namespace, or one of our own. */
+static void choose_pid_namespace(int namespaces)
+{
+	int own;
+
+	if (namespaces & CLONE_NEWPID) {
+		if (unshare(CLONE_NEWPID) < 0)
+			give_up("make PID namespace");
+		return;
+	}
+	own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+	if (own < 0 || setns(own, CLONE_NEWPID) < 0)
+		give_up("stay in PID namespace");
+	close(own);
+	/* What the supervisor leaves behind comes to us, see end_as. */
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+		give_up("become child subreaper");
+}
+
+/* Starts a supervisor and gives the namespaces that it wants instead, or -1 when
+ * it is satisfied, or has ended. */
+static int start_supervisor(int namespaces, const int lifeline[2], const sigset_t *signals, pid_t *supervisor)
+{
+	int report[2], wanted;
+	ssize_t n;
+
+	choose_pid_namespace(namespaces);
+	make_pipe(report);
+	*supervisor = fork();
+	if (*supervisor < 0)
+		give_up("fork");
+	if (*supervisor == 0)
+		become_supervisor(namespaces, lifeline[0], report[1], signals);
+	close(report[1]);
+	do
+		n = read(report[0], &wanted, sizeof(wanted));
+	while (n < 0 && errno == EINTR);
+	close(report[0]);
+	return n == (ssize_t)sizeof(wanted) ? wanted : -1;
+}
+
+/* Lets go of everything but stdio and the lifeline: the ready pipe is for the
+ * supervisor to close. */
+static void keep_only(int lifeline)
+{
+	int fd, max = (int)sysconf(_SC_OPEN_MAX);
+
+	if (dup2(lifeline, 3) < 0)
+		give_up("keep lifeline");
+	if (close_range(4, ~0U, 0) == 0)
+		return;
+	for (fd = 4; fd < max; fd++)
 		close(fd);
 }
 
-/* Reads whom to wait for; end of file means that there is nobody but the
- * stage, which has said why. */
-static struct waiter_pids read_report(int fd, pid_t stage)
+/* Kills what a supervisor in the host's PID namespace has left: its orphans
+ * are our children, and theirs will be when they are dead. */
+static void kill_children(void)
 {
-	struct waiter_pids pids;
-	ssize_t n;
+	char path[64];
+	int child;
+	FILE *f;
 
-	do
-		n = read(fd, &pids, sizeof(pids));
-	while (n < 0 && errno == EINTR);
-	if (n != (ssize_t)sizeof(pids)) {
-		pids.signalled = 0;
-		pids.awaited = stage;
-	}
-	close(fd);
-	return pids;
+	snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
+	do {
+		f = fopen(path, "re");
+		if (f == NULL)
+			return;
+		while (fscanf(f, "%d", &child) == 1)
+			kill(child, SIGKILL);
+		fclose(f);
+	} while (waitpid(-1, NULL, 0) > 0);
 }
 
-/* Ends as the awaited process did. */
-static void end_as(int status)
+/* Ends as the supervisor did. */
+static void __attribute__((noreturn)) end_as(int status)
 {
+	kill_children();
 	if (WIFEXITED(status))
 		_exit(WEXITSTATUS(status));
 	fprintf(stderr, "stager: supervisor was ended by signal %d\n", WTERMSIG(status));
 	_exit(1);
-}
-
-static void reap(pid_t awaited)
-{
-	int status;
-	pid_t pid;
-
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-		if (pid == awaited)
-			end_as(status);
 }
 
 /* Gives back the pages of the program that only the start needed; the few that
@@ -126,24 +274,26 @@ static void release_start_memory(void)
 	madvise((void *)start, ((uintptr_t)etext - start) & ~(page - 1), MADV_DONTNEED);
 }
 
-static void __attribute__((noreturn)) wait_for_pod(const sigset_t *signals, struct waiter_pids pids)
+static void __attribute__((noreturn)) wait_for(pid_t supervisor, const sigset_t *signals)
 {
-	release_start_memory();
 	for (;;) {
-		int signal;
+		int signal, status;
+		pid_t pid;
 
-		reap(pids.awaited);
+		while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+			if (pid == supervisor)
+				end_as(status);
 		signal = sigwaitinfo(signals, NULL);
-		if (signal > 0 && signal != SIGCHLD && pids.signalled > 0)
-			kill(pids.signalled, signal);
+		if (signal > 0 && signal != SIGCHLD)
+			kill(supervisor, signal);
 	}
 }
 
 static void __attribute__((constructor)) waiter(int argc, char **argv)
 {
-	int lifeline[2], report[2];
+	int lifeline[2], namespaces = DEFAULT_NAMESPACES;
 	sigset_t signals, before;
-	pid_t stage;
+	pid_t supervisor;
 
 	if (!is_stager(argc, argv))
 		return;
@@ -154,19 +304,17 @@ static void __attribute__((constructor)) waiter(int argc, char **argv)
 	sigaddset(&signals, SIGQUIT);
 	sigaddset(&signals, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &signals, &before);
-	if (pipe2(lifeline, O_CLOEXEC) < 0 || pipe2(report, O_CLOEXEC) < 0)
-		give_up("make pipe");
-	stage = fork();
-	if (stage < 0)
-		give_up("fork");
-	if (stage == 0) {
-		close(lifeline[1]);
-		close(report[0]);
-		waiter_lifeline = lifeline[0];
-		waiter_report = report[1];
-		sigprocmask(SIG_SETMASK, &before, NULL);
-		return;
+	enter_leaf();
+	make_pipe(lifeline);
+	for (;;) {
+		int wanted = start_supervisor(namespaces, lifeline, &before, &supervisor);
+
+		if (wanted < 0)
+			break;
+		waitpid(supervisor, NULL, 0);
+		namespaces = wanted;
 	}
-	keep_only(&lifeline[1], &report[0]);
-	wait_for_pod(&signals, read_report(report[0], stage));
+	keep_only(lifeline[1]);
+	release_start_memory();
+	wait_for(supervisor, &signals);
 }

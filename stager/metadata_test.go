@@ -1,0 +1,98 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/appc/spec/schema"
+	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/metadata"
+)
+
+func TestMetadataOf(t *testing.T) {
+	id := "sha512-" + strings.Repeat("a", 128)
+	image := `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/db","annotations":[{"name":"lorem","value":"ipsum"}],
+		"app":{"exec":["/db"],"user":"0","group":"0","ports":[{"name":"db","protocol":"tcp","port":5432},{"name":"more","protocol":"tcp","port":6000,"count":10}],
+		"isolators":[{"name":"example.com/unknown","value":1}]}}`
+	pod := `{"acVersion":"0.8.11","acKind":"PodManifest","annotations":[],
+		"apps":[{"name":"db","image":{"id":"` + id + `"}},{"name":"db2","image":{"id":"` + id + `"},"annotations":[{"name":"lorem","value":"dolor"}]}],
+		"ports":[{"name":"db","hostPort":40000,"podPort":{"name":"db","protocol":"tcp","port":41000}}],
+		"isolators":[{"name":"example.com/unknown","value":1}],"userAnnotations":{"kurma.io/stager/tty":"true"}}`
+	m, err := manifest.Read(strings.NewReader(`{"kurmaVersion":"0.4.1","name":"n","pod":` + pod + `,"images":{"` + id + `":` + image + `},
+		"appImageOrder":{"db":["` + id + `"],"db2":["` + id + `"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lorem := func(value string) []metadata.Annotation {
+		return []metadata.Annotation{{Name: "lorem", Value: value}}
+	}
+	app := metadata.App{Name: "db", ImageID: id, ImageManifest: []byte(image), ImageAnnotations: lorem("ipsum")}
+	app2 := app
+	app2.Name, app2.Annotations = "db2", lorem("dolor")
+	want := metadata.Pod{
+		UUID: "uuid", Manifest: []byte(pod), Annotations: []metadata.Annotation{}, Apps: []metadata.App{app, app2},
+		Ports: []metadata.PortRange{
+			{First: 40000, Count: 1},
+			{First: 41000, Count: 1},
+			{First: 5432, Count: 1},
+			{First: 6000, Count: 10},
+			{First: 5432, Count: 1},
+			{First: 6000, Count: 10},
+		},
+	}
+	// Documents are the same by what they say.
+	document := cmp.Transformer("JSON", func(b []byte) (v any) {
+		if err := json.Unmarshal(b, &v); err != nil {
+			t.Error(err)
+		}
+		return v
+	})
+	if diff := cmp.Diff(want, metadataOf(m, "uuid"), document); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// C-ID-01, C-ID-02, C-MDS-01, C-ENV-03: every pod is told apart, and commands
+// of run know where to ask.
+func TestPodsIdentity(t *testing.T) {
+	canonical := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	seen := map[string]bool{}
+	for range 50 {
+		b := &boot{log: slog.New(slog.DiscardHandler), manifest: &manifest.Manifest{Pod: &manifest.Pod{PodManifest: new(schema.PodManifest)}}}
+		if err := b.startMetadata(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = b.metadata.Close() })
+		url := b.metadataURL()
+		if env := b.callInEnv("app"); !slices.Contains(env, "AC_METADATA_URL="+url) {
+			t.Errorf("environment of run %q", env)
+		}
+		id := body(t, url+"/acMetadata/v1/pod/uuid")
+		if !canonical.MatchString(id) || seen[id] || seen[url] || strings.Contains(url, id) {
+			t.Errorf("UUID %s, URL %s", id, url)
+		}
+		seen[id], seen[url] = true, true
+	}
+}
+
+func body(t *testing.T, url string) string {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

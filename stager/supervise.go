@@ -1,0 +1,92 @@
+package main
+
+import "C" // waiter.c is part of the program
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/callins"
+	"kurma.io/stager/container"
+	"kurma.io/stager/supervisor"
+)
+
+// waiter is what the stager's first process, waiter.c, gave the supervisor.
+type waiter struct {
+	lifeline   *os.File // end of file means that the waiter is gone
+	report     *os.File // where to ask for other namespaces; closed when these will do
+	namespaces uintptr  // those that were made, as in clone(2)
+}
+
+// takeWaiter reads the variable of the waiter's that mark holds.
+func takeWaiter(mark string) (waiter, error) {
+	var lifeline, report int
+	var w waiter
+	if _, err := fmt.Sscanf(mark, "%d,%d,%d", &lifeline, &report, &w.namespaces); err != nil {
+		return w, fmt.Errorf("%s: %w", waiterVariable, err)
+	}
+	unix.CloseOnExec(lifeline)
+	unix.CloseOnExec(report)
+	w.lifeline, w.report = os.NewFile(uintptr(lifeline), "lifeline"), os.NewFile(uintptr(report), "report")
+	return w, os.Unsetenv(waiterVariable)
+}
+
+// errOtherNamespaces means that the supervisor will be started again, in other
+// namespaces.
+var errOtherNamespaces = errors.New("started in other namespaces than the pod's")
+
+// settle tells the waiter whether the namespaces are the wanted ones.
+func (w waiter) settle(wanted uintptr) error {
+	if wanted == w.namespaces {
+		return w.report.Close()
+	}
+	_, err := w.report.Write(binary.NativeEndian.AppendUint32(nil, uint32(wanted)))
+	return errors.Join(errOtherNamespaces, err)
+}
+
+// supervise is the pod's PID 1, or in the host's PID namespace a child
+// subreaper. It returns when the pod is over.
+func supervise(ctx context.Context, mark string) error {
+	in := takeDescriptors(os.Environ())
+	w, err := takeWaiter(mark)
+	if err != nil {
+		return fmt.Errorf("stager: %w", err)
+	}
+	// Nobody may stop the pod by not reading our messages.
+	messages := supervisor.NewMessages(os.Stderr)
+	defer messages.Close()
+	// A log that meets a file size limit is trouble to report, not to die of.
+	signal.Ignore(unix.SIGXFSZ)
+	ctx, release := supervisor.CatchSignals(ctx)
+	defer release()
+	b := &boot{log: slog.New(slog.NewTextHandler(messages, nil)), inherited: in, waiter: w}
+	go b.dieWithWaiter()
+	code, err := b.run(ctx)
+	switch {
+	case errors.Is(err, errOtherNamespaces):
+		return nil
+	case err != nil:
+		return fmt.Errorf("stager: %w", err)
+	case code != 0:
+		return &callins.ExitError{Code: code}
+	}
+	return nil
+}
+
+// dieWithWaiter ends the supervisor, and the pod with it, when the stager's
+// first process is gone: PID 1 takes its PID namespace along, and in the host's, the
+// pod's processes are killed one by one. Nobody is left to be told anything.
+func (b *boot) dieWithWaiter() {
+	_, _ = b.waiter.lifeline.Read(make([]byte, 1)) // ends at end of file, or with an error that means the same
+	if b.waiter.namespaces&unix.CLONE_NEWPID == 0 {
+		_ = container.KillPod(appsCgroup)
+	}
+	os.Exit(1)
+}
