@@ -165,7 +165,8 @@ func (h *host) command(args ...string) *exec.Cmd {
 		h.t.Fatal(err)
 	}
 	cmd := exec.Command(self, append([]string{"--config", filepath.Join(h.dir, "config.json")}, args...)...)
-	cmd.Env = append(os.Environ(), asLauncher+"=1")
+	// With -race every process would sleep for a second when it ends.
+	cmd.Env = append(os.Environ(), asLauncher+"=1", "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 

@@ -110,8 +110,7 @@ func (p *Pod) startCall(stdio [3]*os.File, feed *settingsFeed, name string, args
 	}
 	path := callInDir + name
 	start, ended := make(chan started), make(chan Exit, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	onOwnThread(func() {
 		if err := p.enter(); err != nil {
 			start <- started{err: err}
 			return
@@ -125,7 +124,7 @@ func (p *Pod) startCall(stdio [3]*os.File, feed *settingsFeed, name string, args
 		if err == nil {
 			ended <- wait(process)
 		}
-	}()
+	})
 	s := <-start
 	if s.err != nil {
 		return nil, nil, fmt.Errorf("call %s in pod %q: %w", name, p.Plan.Name, s.err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"syscall"
 
 	"kurma.io/stager/launcher/cgroups"
@@ -35,15 +34,14 @@ func (p *Pod) launch(group *cgroups.Group) (*stager, error) {
 		return nil, fmt.Errorf("make ready pipe: %w", err)
 	}
 	start, exited := make(chan started), make(chan Exit, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	onOwnThread(func() {
 		process, err := p.fork(group, readyWrite)
 		_ = readyWrite.Close() // the stager's copy alone counts
 		start <- started{process, err}
 		if err == nil {
 			exited <- wait(process)
 		}
-	}()
+	})
 	s := <-start
 	if s.err != nil {
 		_ = readyRead.Close()

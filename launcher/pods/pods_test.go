@@ -1,0 +1,191 @@
+package pods
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// script is a stager for these tests: a shell script that the host's busybox
+// runs. It closes the ready descriptor, says so, and does the rest.
+const script = "#!/busybox sh\nexec 4>&-\n"
+
+var stores atomic.Int32
+
+// newStore makes a store with control groups of its own, none of which may be
+// left at the end.
+func newStore(t *testing.T) *Store {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test must run as root")
+	}
+	group := fmt.Sprintf("kurma-pods-test-%d-%d", os.Getpid(), stores.Add(1))
+	s, err := Open(filepath.Join(t.TempDir(), "pods"), group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		left, _ := filepath.Glob("/sys/fs/cgroup/*/" + group)
+		pods, _ := filepath.Glob(filepath.Join(s.dir, "*-*"))
+		if len(left)+len(pods) > 0 {
+			t.Errorf("left: %v %v", left, pods)
+		}
+	})
+	return s
+}
+
+// newPod creates a pod whose stager is a shell script.
+func (s *Store) newPod(t *testing.T, name, body string) *Pod {
+	t.Helper()
+	root := t.TempDir()
+	busybox, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		t.Fatalf("busybox-static is needed: %v", err)
+	}
+	for file, data := range map[string]string{"busybox": string(busybox), "stager": script + body} {
+		if err := os.WriteFile(filepath.Join(root, file), []byte(data), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod, err := s.Create(Plan{
+		UUID:        "00000000-" + name,
+		Name:        name,
+		StagerRoot:  root,
+		Exec:        []string{"/stager"},
+		Env:         []string{"HOME=/root"},
+		Manifest:    json.RawMessage("{}"),
+		StopTimeout: 100 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+func TestAStubbornStagerIsKilled(t *testing.T) {
+	s := newStore(t)
+	pod := s.newPod(t, "stubborn", "trap '' TERM\nwhile :; do /busybox sleep 1000; done\n")
+	ctx, stop := context.WithCancel(t.Context())
+	exit, err := pod.Run(ctx, false, stop)
+	if err != nil || exit.Code != 128+int(syscall.SIGKILL) || exit.Signal != "SIGKILL" {
+		t.Errorf("%+v, %v", exit, err)
+	}
+}
+
+func TestStopWhileStarting(t *testing.T) {
+	s := newStore(t)
+	// Starting again from the top, the descriptor is open still.
+	pod := s.newPod(t, "starting", "")
+	if err := os.WriteFile(filepath.Join(pod.Plan.StagerRoot, "stager"), []byte("#!/busybox sh\n/busybox sleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	stop(why)
+	if _, err := pod.Run(ctx, false, func() { t.Error("ready") }); !errors.Is(err, why) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestLaunchThatCannotBe(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Plan)
+		words  string
+	}{
+		{"no program", func(p *Plan) { p.Exec = []string{"/none"} }, "start stager: fork/exec /none: no such file"},
+		{"no image", func(p *Plan) { p.StagerRoot = "/nonexistent" }, "copy stager image"},
+		{"no layer", func(p *Plan) { p.Layers = []Layer{{"sha512-0", "/nonexistent"}} }, "mount layer sha512-0: open /nonexistent"},
+		{"no volume", func(p *Plan) { p.Volumes = []Volume{{Name: "v", Source: "/nonexistent"}} }, `volume "v"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			pod := newStore(t).newPod(t, "x", "")
+			tt.change(&pod.Plan)
+			_, err := pod.Run(t.Context(), false, func() { t.Error("ready") })
+			if err == nil || !strings.Contains(err.Error(), tt.words) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want one line with %q", err, tt.words)
+			}
+		})
+	}
+}
+
+func TestImageWithALinkForAMountPoint(t *testing.T) {
+	s := newStore(t)
+	for _, name := range []string{"dev", "layers", "volumes", "etc"} {
+		pod := s.newPod(t, name, "")
+		if err := os.Symlink("/tmp", filepath.Join(pod.Plan.StagerRoot, name)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pod.Run(t.Context(), false, func() {}); err == nil || !strings.Contains(err.Error(), "not a folder") {
+			t.Errorf("/%s: %v", name, err)
+		}
+	}
+}
+
+func TestFiveHundredLayers(t *testing.T) {
+	s := newStore(t)
+	pod := s.newPod(t, "layers", "/busybox grep -c ' /layers/.* ro,' /proc/self/mountinfo\nexit 0\n")
+	for i := range 500 {
+		pod.Plan.Layers = append(pod.Plan.Layers, Layer{ID: fmt.Sprintf("sha512-%0128d", i), Dir: pod.Plan.StagerRoot})
+	}
+	exit, err := pod.Run(t.Context(), true, func() {})
+	if err != nil || exit.Code != 0 {
+		t.Fatalf("%+v, %v", exit, err)
+	}
+	if data, err := os.ReadFile(pod.LogPath()); string(data) != "500\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if done, err := s.Collect(); len(done) != 1 || err != nil {
+		t.Errorf("Collect = %v, %v", done, err)
+	}
+}
+
+func TestProcessIdentity(t *testing.T) {
+	self, err := identify(os.Getpid())
+	if err != nil || self.Start == 0 || self.ended() {
+		t.Fatalf("%+v, %v", self, err)
+	}
+	if err := self.signal(0); err != nil {
+		t.Error(err)
+	}
+	for _, other := range []Process{{PID: self.PID, Start: self.Start + 1}, {PID: 0}, {PID: 1 << 30, Start: 1}} {
+		if err := other.signal(unix.SIGKILL); !errors.Is(err, errGone) || !other.ended() {
+			t.Errorf("%+v: %v", other, err)
+		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	s := newStore(t)
+	for _, name := range []string{"a", "ab"} {
+		pod := s.newPod(t, name, "")
+		defer func() {
+			if err := pod.removeDir(); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	tests := []struct{ ref, want string }{
+		{"a", "a"}, {"ab", "ab"}, {"00000000-ab", "ab"}, {"00000000", ""}, {"b", ""}, {"", ""},
+	}
+	for _, tt := range tests {
+		pod, err := s.Find(tt.ref)
+		if tt.want == "" && err == nil || tt.want != "" && (err != nil || pod.Plan.Name != tt.want) {
+			t.Errorf("Find(%q) = %v, %v", tt.ref, pod, err)
+		}
+	}
+	if _, err := s.Create(Plan{UUID: "00000000-other", Name: "a"}); err == nil {
+		t.Error("a name is given twice")
+	}
+}
