@@ -20,9 +20,10 @@ const (
 	shimLandlock   = 2
 	shimOwnStdio   = 4
 	shimListenPID  = 8
+	shimSetOOM     = 16
 )
 
-// launch is a process on its way into a container.
+// launch is a container's first process on its way.
 type launch struct {
 	process  libcontainer.Process
 	pipes    *shimPipes
@@ -159,7 +160,7 @@ func (l *launch) started() (supervisor.Process, error) {
 		}
 		l.stdio.Console <- master
 	}
-	return &process{pid: pid, handle: l.process}, nil
+	return &process{pid: pid, release: func() { _, _ = l.process.Wait() }}, nil
 }
 
 // receiveFile takes one descriptor from a socket (unix(7), SCM_RIGHTS).

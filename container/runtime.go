@@ -7,10 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // sets device rules; without it the cgroup manager refuses any
-	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/exeseal"
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // joins and makes namespaces before the Go runtime starts
@@ -83,7 +83,7 @@ func landlockABI() int {
 
 // Container makes a container of the spec. Nothing is touched before Start.
 func (r *Runtime) Container(spec Spec) supervisor.Container {
-	return &container{runtime: r, spec: spec, idle: make(chan *libcontainer.Container, maxIdleHandles)}
+	return &container{runtime: r, spec: spec}
 }
 
 // container implements supervisor.Container.
@@ -93,13 +93,10 @@ type container struct {
 	handle  *libcontainer.Container
 	initPID int
 
-	// idle are further handles on the running container, for Exec: a handle
-	// starts one process at a time, and several callers shall not wait for each other.
-	idle chan *libcontainer.Container
+	once       sync.Once // makes the next two
+	manager    cgroups.Manager
+	managerErr error
 }
-
-// maxIdleHandles is how many handles are kept between Execs.
-const maxIdleHandles = 4
 
 // Start implements supervisor.Container.
 func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
@@ -155,64 +152,6 @@ func (c *container) run(l *launch) error {
 	return l.pipes.result(p.Args[0])
 }
 
-// Exec implements supervisor.Container.
-func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
-	p, err := c.exec(cmd, stdio)
-	if err != nil {
-		var missing *supervisor.ExecError
-		if errors.As(err, &missing) {
-			return nil, err
-		}
-		return nil, fmt.Errorf("enter container %q: %w", c.spec.Name, err)
-	}
-	return p, nil
-}
-
-func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
-	l, err := c.runtime.newLaunch(stdio, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer l.close()
-	p := c.spec.Process
-	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
-	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
-	var flags uint32
-	if stdio.Terminal {
-		flags = shimOwnStdio
-	}
-	if err := l.send(c.initPID, &p, flags, c.runtime.restrict(&p)); err != nil {
-		return nil, err
-	}
-	if err := c.enter(&l.process); err != nil {
-		return nil, err
-	}
-	if err := l.pipes.result(p.Args[0]); err != nil {
-		l.kill()
-		return nil, err
-	}
-	return l.started()
-}
-
-// enter starts a process in the running container.
-func (c *container) enter(p *libcontainer.Process) error {
-	var handle *libcontainer.Container
-	select {
-	case handle = <-c.idle:
-	default:
-		var err error
-		if handle, err = libcontainer.Load(c.runtime.state, c.spec.Name); err != nil {
-			return err
-		}
-	}
-	err := handle.Start(p)
-	select {
-	case c.idle <- handle:
-	default:
-	}
-	return err
-}
-
 // restrict tells whether a process gets a Landlock domain. A domain denies
 // mount(2), so one that was given CAP_SYS_ADMIN does without: it is trusted
 // with the whole pod anyway.
@@ -262,7 +201,7 @@ func (c *container) OOMKilled() bool {
 	if c.handle == nil {
 		return false
 	}
-	m, err := manager.New(&cgroups.Cgroup{Path: c.spec.Cgroup, Resources: &cgroups.Resources{SkipDevices: true}})
+	m, err := c.cgroups()
 	if err != nil {
 		return false
 	}
@@ -272,15 +211,15 @@ func (c *container) OOMKilled() bool {
 
 // process implements supervisor.Process.
 type process struct {
-	pid    int
-	handle libcontainer.Process
+	pid     int
+	release func()
 }
 
 // PID implements supervisor.Process.
 func (p *process) PID() int { return p.pid }
 
 // Release implements supervisor.Process. The reaper has the exit status by
-// then: what Wait is for is to free the rest, and that it finds no child is as it should be.
-func (p *process) Release() { _, _ = p.handle.Wait() }
+// then, so that nothing finds a child to wait for is as it should be.
+func (p *process) Release() { p.release() }
 
 func fdPath(n int) string { return "/proc/self/fd/" + strconv.Itoa(n) }

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -47,7 +48,7 @@ func busyboxRoot(t testing.TB) string {
 	if out, err := exec.Command("cp", "/bin/busybox", filepath.Join(root, "bin/busybox")).CombinedOutput(); err != nil {
 		t.Fatalf("copy busybox (Debian's busybox-static): %s", out)
 	}
-	for _, name := range []string{"sh", "true", "cat", "id", "ls", "pwd", "sleep", "grep", "env", "kill", "head", "stat", "test", "dd", "mkdir", "mv", "ln"} {
+	for _, name := range []string{"sh", "true", "cat", "id", "ls", "pwd", "sleep", "grep", "env", "kill", "head", "stat", "readlink", "tty", "stty", "cut", "test", "dd", "mkdir", "mv", "ln"} {
 		if err := os.Symlink("busybox", filepath.Join(root, "bin", name)); err != nil {
 			t.Fatal(err)
 		}
@@ -194,9 +195,110 @@ func TestExec(t *testing.T) {
 }
 
 func BenchmarkExec(b *testing.B) {
-	r, root := newRuntime(b), busyboxRoot(b)
-	c, _ := startSleeper(b, r, testSpec(root, "sleep", "1000"))
-	for b.Loop() {
-		execOutput(b, c, rootCommand("true"))
+	f, err := DefaultFilter(DefaultCapabilities())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, filter := range map[string]*Filter{"no filter": nil, "default filter": f} {
+		b.Run(name, func(b *testing.B) {
+			r, spec := newRuntime(b), testSpec(busyboxRoot(b), "sleep", "1000")
+			spec.Process.Seccomp = filter
+			c, _ := startSleeper(b, r, spec)
+			for b.Loop() {
+				execOutput(b, c, rootCommand("true"))
+			}
+		})
+	}
+}
+
+// A command is where the app's own process is.
+func TestExecJoinsEverything(t *testing.T) {
+	r := newRuntime(t)
+	spec := testSpec(busyboxRoot(t), "sleep", "1000")
+	spec.OOMScoreAdj = 77
+	spec.Process.NoNewPrivileges = true
+	c, pid := startSleeper(t, r, spec)
+	text, _ := execOutput(t, c, rootCommand("sh", "-c", `
+		for n in mnt pid ipc uts net cgroup user; do echo $n $(readlink /proc/self/ns/$n); done
+		cat /proc/self/cgroup /proc/self/oom_score_adj
+		grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status
+		ls -l /proc/self/fd | grep -c -E ' [0-9]+ -> '
+		grep -E 'proc/sys|proc/keys|/sys ' /proc/self/mountinfo | cut -d' ' -f5,6`))
+	var want strings.Builder
+	for _, n := range []string{"mnt", "pid", "ipc", "uts", "net", "cgroup", "user"} {
+		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&want, n, link)
+	}
+	cgroup, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.Write(cgroup)
+	want.WriteString("77\n")
+	if !strings.HasPrefix(text, want.String()) || !strings.Contains(text, "NoNewPrivs:\t1") || !strings.Contains(text, "CapBnd:\t00000000a80425fb") {
+		t.Errorf("a command is in\n%s\nthe app is in\n%s", text, &want)
+	}
+}
+
+func TestExecTerminal(t *testing.T) {
+	r := newRuntime(t)
+	c, _ := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
+	console := make(chan *os.File, 1)
+	p, err := c.Exec(rootCommand("sh", "-c", "tty; stty size; echo $$; cut -d' ' -f6 /proc/self/stat"), supervisor.Stdio{
+		Terminal: true, Width: 123, Height: 45, Console: console,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	master := <-console
+	defer master.Close()
+	text, _ := io.ReadAll(master) // EIO is the end of a terminal
+	_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+	p.Release()
+	want := fmt.Sprintf("/dev/pts/0\r\n45 123\r\n%d\r\n%d\r\n", p.PID(), p.PID())
+	if string(text) != want {
+		t.Errorf("terminal says %q, want %q", text, want)
+	}
+}
+
+func TestExecErrors(t *testing.T) {
+	r := newRuntime(t)
+	c, _ := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
+	for name, test := range map[string]struct {
+		args []string
+		code int
+	}{
+		"not found":          {[]string{"nosuchprogram"}, 127},
+		"no such path":       {[]string{"/bin/nosuchprogram"}, 127},
+		"through a file":     {[]string{"/bin/busybox/x"}, 127},
+		"directory":          {[]string{"/etc"}, 126},
+		"not executable":     {[]string{"/proc/self/status"}, 126},
+		"missing in PATH":    {[]string{"sleepy"}, 127},
+		"found in PATH":      {[]string{"true"}, 0},
+		"found by full path": {[]string{"/bin/true"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := c.Exec(rootCommand(test.args...), supervisor.Stdio{})
+			var exec *supervisor.ExecError
+			switch {
+			case err == nil && test.code == 0:
+				_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+				p.Release()
+			case !errors.As(err, &exec) || exec.ExitCode() != test.code:
+				t.Errorf("error %v, want exit code %d", err, test.code)
+			}
+		})
+	}
+	for name, user := range map[string]string{"unknown user": "nobody-here", "negative": "-1", "too large": "4294967295", "hexadecimal": "0x10", "space": " 5", "no such file": "/nosuchfile"} {
+		t.Run(name, func(t *testing.T) {
+			cmd := rootCommand("true")
+			cmd.User = user
+			if _, err := c.Exec(cmd, supervisor.Stdio{}); err == nil || !strings.Contains(err.Error(), user) {
+				t.Errorf("error %v does not name %q", err, user)
+			}
+		})
 	}
 }

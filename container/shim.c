@@ -82,6 +82,26 @@ static char **take_strings(const char **s, uint32_t n)
 	return v;
 }
 
+/* Enters the cgroups, each through its open cgroup.procs: from inside the
+ * container their files cannot be seen. */
+static void enter_cgroups(uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 1; i <= n; i++)
+		if (write(report_fd + (int)i, "0", 1) != 1)
+			fail(SHIM_CGROUP, errno);
+}
+
+static void set_oom_score_adj(int32_t adj)
+{
+	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || dprintf(fd, "%d", adj) < 0)
+		fail(SHIM_OOM, errno);
+	close(fd);
+}
+
 /* Drops every capability that the bounding set does not name. EINVAL is the
  * first number that the kernel does not know. */
 static void drop_bounding(uint64_t keep)
@@ -234,6 +254,9 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p)
 		snprintf(listen_pid, sizeof(listen_pid), "LISTEN_PID=%d", getpid());
 		env[p->nenv] = listen_pid;
 	}
+	enter_cgroups(p->ncgroups);
+	if (p->flags & SHIM_SET_OOM)
+		set_oom_score_adj(p->oom_score_adj);
 	reset_signals();
 	umask(022);
 	close_on_exec_from(3 + p->nfds);

@@ -46,6 +46,8 @@ type shimPlan struct {
 	candidates []string
 	args, env  []string
 	nfds       uint32
+	ncgroups   uint32
+	oomScore   int32
 }
 
 // encode lays the plan out as shim.h says. A string with a NUL in it cannot
@@ -70,6 +72,7 @@ func (p *shimPlan) encode() ([]byte, error) {
 		ngroups: C.uint32_t(len(p.groups)), nfilter: C.uint32_t(len(filter) / unix.SizeofSockFilter),
 		ncandidates: C.uint32_t(len(p.candidates)), nargs: C.uint32_t(len(p.args)),
 		nenv: C.uint32_t(len(p.env)), nfds: C.uint32_t(p.nfds),
+		ncgroups: C.uint32_t(p.ncgroups), oom_score_adj: C.int32_t(p.oomScore),
 	}
 	header.size = C.uint64_t(int(unsafe.Sizeof(header)) + 4*len(p.groups) + len(filter) + len(text))
 	b := C.GoBytes(unsafe.Pointer(&header), C.int(unsafe.Sizeof(header)))
@@ -139,6 +142,10 @@ func shimStep(step uint32) string {
 	switch step {
 	case C.SHIM_READ_PLAN:
 		return "read plan"
+	case C.SHIM_CGROUP:
+		return "enter cgroup"
+	case C.SHIM_OOM:
+		return "set oom_score_adj"
 	case C.SHIM_BOUNDING:
 		return "drop capabilities"
 	case C.SHIM_RESTRICT:

@@ -31,6 +31,7 @@ enum shim_flags {
 	SHIM_LANDLOCK = 2,     /* a Landlock domain of its own */
 	SHIM_OWN_STDIO = 4,    /* pipes and terminals at 0 to 2 go to the user */
 	SHIM_LISTEN_PID = 8,   /* add LISTEN_PID=<own pid> to the environment */
+	SHIM_SET_OOM = 16,     /* write oom_score_adj; libcontainer has not */
 };
 
 struct shim_plan {
@@ -43,12 +44,16 @@ struct shim_plan {
 	uint32_t ncandidates; /* paths to try in turn */
 	uint32_t nargs, nenv;
 	uint32_t nfds; /* descriptors from 3 on that the app keeps */
+	uint32_t ncgroups; /* cgroup.procs files to enter, behind the report's descriptor */
+	int32_t oom_score_adj;
 	uint64_t size; /* of the whole plan in bytes */
 };
 
 /* What the shim was doing when it failed; shim.go has the words. */
 enum shim_step {
 	SHIM_READ_PLAN = 1,
+	SHIM_CGROUP,
+	SHIM_OOM,
 	SHIM_BOUNDING,
 	SHIM_RESTRICT,
 	SHIM_CHDIR,

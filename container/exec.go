@@ -1,0 +1,235 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/runc/libcontainer/apparmor"
+	"github.com/opencontainers/runc/libcontainer/keys"
+	"github.com/opencontainers/selinux/go-selinux"
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/supervisor"
+)
+
+// Exec implements supervisor.Container.
+//
+// The supervisor is in all of the container's namespaces but one already, so it
+// does without libcontainer, which would start this program twice to join them
+// all: a thread joins the mount namespace and the session keyring and executes the
+// shim there, which enters the cgroups and does the rest, as for the first process.
+func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
+	p, err := c.exec(cmd, stdio)
+	if err != nil {
+		var missing *supervisor.ExecError
+		if errors.As(err, &missing) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("enter container %q: %w", c.spec.Name, err)
+	}
+	return p, nil
+}
+
+func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
+	pipes, err := newShimPipes()
+	if err != nil {
+		return nil, err
+	}
+	defer pipes.close()
+	groups, err := c.openCgroups()
+	defer closeAll(groups)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.sendCommand(pipes, cmd, stdio.Terminal, len(groups)); err != nil {
+		return nil, err
+	}
+	e := entry{container: c, stdio: stdio, files: append([]*os.File{c.runtime.exe, pipes.plan, pipes.reportChild}, groups...)}
+	started, err := e.start()
+	if err != nil {
+		return nil, err
+	}
+	if err := pipes.result(cmd.Args[0]); err != nil {
+		_ = started.Kill() // it is on its way out
+		_, _ = started.Wait()
+		closeAll([]*os.File{e.master})
+		return nil, err
+	}
+	if e.master != nil {
+		stdio.Console <- e.master
+	}
+	return &process{pid: started.Pid, release: func() { _ = started.Release() }}, nil
+}
+
+// sendCommand decides what the shim is to do for the command, and tells it.
+func (c *container) sendCommand(pipes *shimPipes, cmd supervisor.Command, terminal bool, groups int) error {
+	root, err := openRoot(c.initPID)
+	if err != nil {
+		return fmt.Errorf("open container's root: %w", err)
+	}
+	defer root.Close()
+	p := c.spec.Process
+	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
+	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
+	flags := uint32(shimSetOOM)
+	if terminal {
+		flags |= shimOwnStdio
+	}
+	plan, err := p.plan(root, flags, c.runtime.restrict(&p))
+	if err != nil {
+		return err
+	}
+	plan.ncgroups, plan.oomScore = uint32(groups), int32(c.spec.OOMScoreAdj)
+	return pipes.send(plan)
+}
+
+// openCgroups opens the cgroup.procs file of the container in every mounted
+// hierarchy. The caller closes the files, after an error too.
+func (c *container) openCgroups() ([]*os.File, error) {
+	m, err := c.cgroups()
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for _, dir := range m.GetPaths() {
+		f, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
+		if err != nil {
+			return files, fmt.Errorf("open container's cgroup: %w", err)
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// cgroups gives the manager of the container's cgroup, one for its life.
+func (c *container) cgroups() (cgroups.Manager, error) {
+	c.once.Do(func() {
+		c.manager, c.managerErr = manager.New(&cgroups.Cgroup{Path: c.spec.Cgroup, Resources: &cgroups.Resources{SkipDevices: true}})
+	})
+	return c.manager, c.managerErr
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// entry is a process on its way into a running container.
+type entry struct {
+	container *container
+	stdio     supervisor.Stdio
+	files     []*os.File // of the shim, from 3 on: itself, plan, report, cgroups
+	master    *os.File   // of the terminal that start made
+}
+
+// start executes the shim inside, from a thread that is of no other use
+// afterwards: it ends with its goroutine.
+func (e *entry) start() (*os.Process, error) {
+	mounts, err := os.Open("/proc/" + strconv.Itoa(e.container.initPID) + "/ns/mnt")
+	if err != nil {
+		return nil, err
+	}
+	defer mounts.Close()
+	var started *os.Process
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := e.join(mounts)
+		if err == nil {
+			started, err = e.execute()
+		}
+		done <- err
+	}()
+	return started, <-done
+}
+
+// join takes the thread to where the container's processes are.
+func (e *entry) join(mounts *os.File) error {
+	// A mount namespace cannot be joined with the root that other threads have, too.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	if err := unix.Setns(int(mounts.Fd()), unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("join mount namespace: %w", err)
+	}
+	// The name is libcontainer's. A kernel may have no keyrings.
+	if _, err := keys.JoinSessionKeyring("_ses." + e.container.spec.Name); err != nil && !errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("join session keyring: %w", err)
+	}
+	if label := e.container.spec.SELinuxLabel; label != "" {
+		if err := selinux.SetExecLabel(label); err != nil {
+			return fmt.Errorf("set SELinux label: %w", err)
+		}
+	}
+	if err := apparmor.ApplyProfile(e.container.spec.AppArmorProfile); err != nil {
+		return fmt.Errorf("set AppArmor profile: %w", err)
+	}
+	return nil
+}
+
+// execute starts the shim as the leader of a session of its own.
+func (e *entry) execute() (*os.Process, error) {
+	attr := &os.ProcAttr{Dir: "/", Env: []string{"_STAGER_SHIM=4,5"}, Sys: &syscall.SysProcAttr{Setsid: true}}
+	if e.stdio.Terminal {
+		terminal, err := e.openTerminal()
+		if err != nil {
+			return nil, fmt.Errorf("make terminal: %w", err)
+		}
+		defer terminal.Close()
+		attr.Files = []*os.File{terminal, terminal, terminal}
+		attr.Sys.Setctty = true
+	} else {
+		null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer null.Close()
+		attr.Files = []*os.File{null, null, null}
+		for i, f := range []*os.File{e.stdio.Stdin, e.stdio.Stdout, e.stdio.Stderr} {
+			if f != nil {
+				attr.Files[i] = f
+			}
+		}
+	}
+	attr.Files = append(attr.Files, e.files...)
+	return os.StartProcess(fdPath(3), []string{"stager-shim"}, attr)
+}
+
+// openTerminal makes a terminal of the container's devpts, and gives the side
+// that a process has.
+func (e *entry) openTerminal() (*os.File, error) {
+	fd, err := unix.Open("/dev/pts/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: "/dev/pts/ptmx", Err: err}
+	}
+	e.master = os.NewFile(uintptr(fd), "/dev/pts/ptmx")
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.DEVPTS_SUPER_MAGIC {
+		return nil, errors.New("/dev/pts is no devpts")
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		return nil, os.NewSyscallError("ioctl TIOCSPTLCK", err)
+	}
+	if e.stdio.Width != 0 && e.stdio.Height != 0 {
+		size := &unix.Winsize{Col: e.stdio.Width, Row: e.stdio.Height}
+		if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size); err != nil {
+			return nil, os.NewSyscallError("ioctl TIOCSWINSZ", err)
+		}
+	}
+	// Not by its path, where the app may have put something else (ioctl_tty(2)).
+	peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if errno != 0 {
+		return nil, os.NewSyscallError("ioctl TIOCGPTPEER", errno)
+	}
+	return os.NewFile(peer, "terminal"), nil
+}
