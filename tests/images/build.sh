@@ -7,7 +7,8 @@
 # and bin/aci.
 #
 # A recipe is read by this shell with $root, an empty folder that becomes the
-# image's root, and the functions below; NAME/manifest.json is the image's manifest.
+# image's root, and the functions below; NAME/manifest.json is the image's manifest,
+# or what the recipe writes to $manifest.
 set -eu
 umask 022
 
@@ -16,7 +17,7 @@ aci=$here/../../bin/aci
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 shift
-[ $# -gt 0 ] || set -- nats busybox redis nginx postgres
+[ $# -gt 0 ] || set -- nats busybox redis nginx postgres ace-main ace-sidekick
 debs=$out/debs
 work=$(mktemp -d "$out/work-XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -99,6 +100,15 @@ users() {
 	done
 }
 
+# ace_validator NAME makes the image NAME of appc's acceptance program, as the
+# specification's own scripts/build-ace-validator-acis does.
+ace_validator() {
+	spec=$(cd "$here/../.." && go list -m -f '{{.Dir}}' github.com/appc/spec)
+	(cd "$here/../.." && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$root/ace-validator" github.com/appc/spec/ace)
+	folder 0755 0 opt/acvalidator
+	sed -e 's/@ACI_OS@/linux/' -e "s/@ACI_ARCH@/$(go env GOARCH)/" "$spec/ace/image_manifest_$1.json.in" >"$manifest"
+}
+
 # folder MODE OWNER PATH makes a folder.
 folder() {
 	mkdir -p "$root/$3"
@@ -116,10 +126,12 @@ for name in "$@"; do
 	fi
 	echo "images: $name" >&2
 	root=$work/root-$name
+	manifest=$work/$name.json
 	mkdir "$root"
+	[ ! -e "$recipe/manifest.json" ] || cp "$recipe/manifest.json" "$manifest"
 	# shellcheck source=/dev/null
 	(. "$recipe/recipe.sh")
-	"$aci" --manifest "$recipe/manifest.json" --root "$root" --keep-owners -o "$image.new"
+	"$aci" --manifest "$manifest" --root "$root" --keep-owners -o "$image.new"
 	echo "sha512-$(gzip -dc "$image.new" | sha512sum | cut -d ' ' -f 1)" >"$out/$name.id"
 	mv "$image.new" "$image"
 done
@@ -131,5 +143,5 @@ for id in "$out"/*.id; do
 done
 for pod in "$here"/pods/*.json; do
 	sed -f "$work/ids.sed" "$pod" >"$work/pod"
-	grep -q '@[a-z]*@' "$work/pod" || cp "$work/pod" "$out/pods/$(basename "$pod")"
+	grep -q '@[a-z-]*@' "$work/pod" || cp "$work/pod" "$out/pods/$(basename "$pod")"
 done

@@ -1,0 +1,321 @@
+package tests
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// daemonPlanVariable carries a daemonPlan, in JSON, to the process that becomes
+// a stager.
+const daemonPlanVariable = "STAGER_TESTS_DAEMON"
+
+// daemonPlan is what the launcher would decide, for tests of what the launcher
+// never does: descriptors of older daemons, a stager in a chroot, strange roots.
+type daemonPlan struct {
+	Root    string   // the stager's root
+	Layers  []string // folders of the host, bound read-only under their own names
+	Cgroup  string   // below every hierarchy's root, made already
+	Env     []string // of the stager, beside HOME
+	Close   []int    // descriptors that the stager does not get
+	Overlay bool     // have the stager's root be an overlay, as its upper and lower folders
+}
+
+// direct is a stager that was started without the launcher.
+type direct struct {
+	*box
+	plan  daemonPlan
+	cmd   *exec.Cmd
+	ready *os.File // the read end of the ready pipe
+	log   string   // of stdout and stderr
+	ended chan struct{}
+}
+
+// document is a Stager Manifest.
+type document map[string]any
+
+// documentOf is the manifest of a pod whose apps have the layers given, by
+// their folders, the top one first.
+func documentOf(doc podDoc, layers ...string) document {
+	images, order := map[string]any{}, map[string]any{}
+	var ids []string
+	for i, layer := range layers {
+		ids = append(ids, filepath.Base(layer))
+		images[ids[i]] = map[string]any{"acKind": "ImageManifest", "acVersion": "0.8.11", "name": fmt.Sprintf("tests/layer%d", i)}
+	}
+	for i := range doc.Apps {
+		order[doc.Apps[i].Name] = ids
+		doc.Apps[i].Image.ID = ids[0]
+	}
+	return document{
+		"kurmaVersion": "0.4.1", "name": "direct", "pod": doc, "images": images,
+		"appImageOrder": order, "stagerConfig": map[string]any{"gracePeriod": "1s"},
+	}
+}
+
+// busyboxLayer links the busybox image under a layer's name.
+func (b *box) busyboxLayer() string {
+	return filepath.Join(suite.store, suite.ids["busybox"], "rootfs")
+}
+
+// direct prepares a stager's root with a manifest, a document or text. Layers are
+// folders named by their image IDs.
+func (b *box) direct(manifest any, layers ...string) *direct {
+	b.t.Helper()
+	root := b.folder("stager-root", 0o755)
+	for _, dir := range []string{"opt/stager", "layers", "volumes", "dev", "proc", "sys", "etc"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	program := filepath.Join(filepath.Dir(suite.launcher), "stager")
+	if err := os.Link(program, filepath.Join(root, "stager")); errors.Is(err, unix.EXDEV) {
+		b.copyFile(program, filepath.Join(root, "stager"))
+	} else if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, name := range []string{"status", "logs", "run", "attach"} {
+		if err := os.Symlink("/stager", filepath.Join(root, "opt/stager", name)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	path := b.write("manifest", manifest)
+	if err := os.Rename(path, filepath.Join(root, "manifest")); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, layer := range layers {
+		if err := os.Mkdir(filepath.Join(root, "layers", layerID(layer)), 0o755); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return &direct{box: b, plan: daemonPlan{Root: root, Layers: layers, Cgroup: b.cgroup + "/direct"}}
+}
+
+func (b *box) copyFile(from, to string) {
+	b.t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o755)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// layerID is the image ID that a layer's folder is named by, or its parent's
+// where the folder is a root file system in an image store.
+func layerID(dir string) string {
+	if base := filepath.Base(dir); base != "rootfs" {
+		return base
+	}
+	return filepath.Base(filepath.Dir(dir))
+}
+
+// start executes the stager with the files as descriptors 3 and up; nil leaves
+// one closed. d.ready, where set, is the pipe whose write end is among them.
+func (d *direct) start(files ...*os.File) {
+	d.t.Helper()
+	makeGroups(d.box, d.plan.Cgroup)
+	for i, f := range files {
+		if f == nil {
+			d.plan.Close = append(d.plan.Close, i+3)
+			files[i] = os.Stdin
+		}
+	}
+	text, err := json.Marshal(d.plan)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.log = filepath.Join(d.dir, "direct.log")
+	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer log.Close()
+	d.cmd = exec.Command("/proc/self/exe")
+	d.cmd.Env = []string{daemonPlanVariable + "=" + string(text)}
+	d.cmd.Stdout, d.cmd.Stderr, d.cmd.ExtraFiles = log, log, files
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET, Setsid: true}
+	if err := d.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.ended = make(chan struct{})
+	go func() {
+		_ = d.cmd.Wait() // ProcessState tells
+		close(d.ended)
+	}()
+	d.t.Cleanup(d.remove)
+}
+
+// startReady starts the stager with a ready pipe as descriptor 4 and waits for
+// its end of file.
+func (d *direct) startReady() {
+	d.t.Helper()
+	read, write := d.pipe()
+	d.ready = read
+	d.start(nil, write)
+	write.Close()
+	d.waitReady()
+}
+
+// pipe makes a pipe whose ends are closed with the test.
+func (b *box) pipe() (read, write *os.File) {
+	b.t.Helper()
+	read, write, err := os.Pipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { read.Close(); write.Close() })
+	return read, write
+}
+
+// waitReady waits for end of file on the ready pipe, of which only the stager
+// may have the other end by now.
+func (d *direct) waitReady() {
+	d.t.Helper()
+	if err := d.ready.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		d.t.Fatal(err)
+	}
+	if _, err := io.ReadAll(d.ready); err != nil {
+		d.t.Fatalf("wait for end of file on the ready pipe: %v\n%s", err, d.said())
+	}
+	d.note()
+	if len(d.processes()) < 2 {
+		d.t.Fatalf("the stager is not up:\n%s", d.said())
+	}
+}
+
+// said is what the stager has written.
+func (d *direct) said() string {
+	data, err := os.ReadFile(d.log)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// wait waits for the stager's end and gives its exit status, -1 for a signal.
+func (d *direct) wait() int {
+	d.t.Helper()
+	select {
+	case <-d.ended:
+		return d.cmd.ProcessState.ExitCode()
+	case <-time.After(patience):
+		d.t.Fatalf("the stager does not end\n%s", d.said())
+		return -1
+	}
+}
+
+// stop is SIGTERM and the end that must follow.
+func (d *direct) stop() {
+	d.t.Helper()
+	d.note()
+	if err := d.cmd.Process.Signal(unix.SIGTERM); err != nil {
+		d.t.Fatal(err)
+	}
+	if code := d.wait(); code != 0 {
+		d.t.Errorf("the stager's exit status is %d\n%s", code, d.said())
+	}
+}
+
+// appLog is the raw log of an app, in CRI's format.
+func (d *direct) appLog(app string) string {
+	files, _ := filepath.Glob(filepath.Join(d.plan.Root, "var/log/stager", app, "*"))
+	var all strings.Builder
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		all.Write(data)
+	}
+	return all.String()
+}
+
+// sees waits until an app's log holds the text.
+func (d *direct) sees(app, text string) {
+	d.t.Helper()
+	eventually(d.t, fmt.Sprintf("%q in the log of %s", text, app), func() bool { return strings.Contains(d.appLog(app), text) })
+}
+
+// remove kills the stager where it still runs, checks that no process stays,
+// and removes what is the daemon's to remove.
+func (d *direct) remove() {
+	_ = d.cmd.Process.Kill()
+	d.wait()
+	d.checkProcesses()
+	removeGroups(d.box)
+	if err := os.RemoveAll(d.plan.Root); err != nil {
+		d.t.Errorf("remove the stager's root: %v", err)
+	}
+}
+
+// becomeStager makes the surroundings of a stager (Kurma Stager Specification,
+// "Filesystem Configuration") in the namespaces this process was started in,
+// and executes the stager in a chroot, as a Kurma daemon does.
+func becomeStager(text string) error {
+	var p daemonPlan
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	for _, step := range []func(daemonPlan) error{joinGroups, mountRoot, mountLayers, mountGroups} {
+		if err := step(p); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(unix.Chroot(p.Root), unix.Chdir("/")); err != nil {
+		return fmt.Errorf("enter root: %w", err)
+	}
+	for _, fd := range p.Close {
+		_ = unix.Close(fd) // the Go runtime may have used it for itself
+	}
+	unix.Umask(0o022)
+	return unix.Exec("/stager", []string{"/stager"}, append([]string{"HOME=/root"}, p.Env...))
+}
+
+func mountRoot(p daemonPlan) error {
+	if p.Overlay {
+		options := fmt.Sprintf("lowerdir=%s,upperdir=%s.upper,workdir=%[2]s.work", p.Root, p.Root)
+		if err := unix.Mount("overlay", p.Root, "overlay", 0, options); err != nil {
+			return fmt.Errorf("mount overlay: %w", err)
+		}
+	}
+	for _, m := range []struct {
+		source, target, kind string
+		flags                uintptr
+	}{
+		{"proc", "proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+		{"sysfs", "sys", "sysfs", unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+		{"/dev", "dev", "", unix.MS_BIND | unix.MS_REC},
+	} {
+		if err := unix.Mount(m.source, filepath.Join(p.Root, m.target), m.kind, m.flags, ""); err != nil {
+			return fmt.Errorf("mount /%s: %w", m.target, err)
+		}
+	}
+	return nil
+}
+
+func mountLayers(p daemonPlan) error {
+	for _, layer := range p.Layers {
+		target := filepath.Join(p.Root, "layers", layerID(layer))
+		if err := unix.Mount(layer, target, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", target, err)
+		}
+		if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+			return fmt.Errorf("make %s read-only: %w", target, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,269 @@
+package tests
+
+import (
+	"crypto/sha512"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// close stops what still runs in the box and looks for what is left of it.
+func (b *box) close() {
+	b.note()
+	for _, info := range b.ps() {
+		if r := b.launcher("stop", info.UUID); r.code != 0 {
+			b.t.Errorf("stop pod %s: %s", info.Name, r.stderr)
+		}
+	}
+	b.checkGone()
+	b.checkLayers()
+}
+
+// podInfo is what `launcher ps --json` says of a pod.
+type podInfo struct {
+	UUID, Name, State, Log string
+	PID                    int
+	Exit                   *struct {
+		Code   int
+		Signal string
+	}
+}
+
+func (b *box) ps() []podInfo {
+	b.t.Helper()
+	var all []podInfo
+	if err := json.Unmarshal([]byte(b.must("ps", "--json")), &all); err != nil {
+		b.t.Fatal(err)
+	}
+	return all
+}
+
+// namespaceKinds are the namespaces that a pod can have of its own.
+func namespaceKinds() []string { return []string{"mnt", "net", "pid", "ipc", "uts"} }
+
+// note remembers the namespaces of the box's processes, to look for them when
+// the pods are gone.
+func (b *box) note() {
+	for _, pid := range b.processes() {
+		for _, kind := range namespaceKinds() {
+			own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+			host, hostErr := os.Readlink("/proc/self/ns/" + kind)
+			if err == nil && hostErr == nil && own != host {
+				b.namespaces[own] = true
+			}
+		}
+	}
+}
+
+// allProcesses lists the numbers of all processes.
+func allProcesses() []int {
+	entries, _ := os.ReadDir("/proc") // what is not there is no process
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// processes lists the processes in the control groups of the box's pods.
+func (b *box) processes() []int {
+	var pids []int
+	for _, pid := range allProcesses() {
+		groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err == nil && strings.Contains(string(groups), "/"+b.cgroup+"/") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// checkGone makes sure that nothing is left of the pods but what apps wrote to
+// the host's volumes.
+func (b *box) checkGone() {
+	b.t.Helper()
+	b.checkProcesses()
+	b.checkFiles()
+	for _, group := range b.groups() {
+		b.t.Errorf("left: cgroup %s", group)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || strings.Contains(string(mounts), filepath.Join(b.dir, "pods")) {
+		b.t.Errorf("left mounted on the host: %v\n%s", err, mounts)
+	}
+}
+
+// checkProcesses looks for processes of the box by their control groups, by their
+// namespaces, and by what is mounted there. One that was reaped a moment ago may
+// still be on its way out for the kernel, so a second look decides.
+func (b *box) checkProcesses() {
+	b.t.Helper()
+	var left []string
+	for range 200 {
+		if left = b.strays(); left == nil {
+			return
+		}
+		time.Sleep(5 * time.Millisecond) // nothing tells of the end of somebody else's process
+	}
+	for _, stray := range left {
+		b.t.Errorf("left: %s", stray)
+	}
+}
+
+func (b *box) strays() []string {
+	var left []string
+	pods := filepath.Join(b.dir, "pods")
+	for _, pid := range allProcesses() {
+		why := ""
+		groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)) // a gone one has none
+		mounts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+		if strings.Contains(string(groups), "/"+b.cgroup+"/") {
+			why = "its cgroup"
+		} else if strings.Contains(string(mounts), pods) && pid != os.Getpid() {
+			why = "its mounts"
+		}
+		for _, kind := range namespaceKinds() {
+			if name, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind)); err == nil && b.namespaces[name] {
+				why = name
+			}
+		}
+		if why != "" {
+			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			left = append(left, fmt.Sprintf("process %d (%s): %q", pid, why, line))
+		}
+	}
+	return left
+}
+
+// groups lists the control groups that are left for pods of the box.
+func (b *box) groups() []string {
+	one, _ := filepath.Glob("/sys/fs/cgroup/" + b.cgroup)
+	each, _ := filepath.Glob("/sys/fs/cgroup/*/" + b.cgroup)
+	return append(one, each...)
+}
+
+func (b *box) checkFiles() {
+	b.t.Helper()
+	for _, pattern := range []string{"pods/*", "tmp/*"} {
+		left, err := filepath.Glob(filepath.Join(b.dir, pattern))
+		for _, path := range left {
+			if filepath.Base(path) != ".lock" { // the pod store's own
+				b.t.Errorf("left: %s %v", path, err)
+			}
+		}
+	}
+}
+
+// fileFacts are what must stay of a file in a layer. Nothing can change a file,
+// its attributes or its name without changing ctime, which nobody can set.
+type fileFacts struct {
+	mode         uint32
+	uid, gid     uint32
+	nlink, ino   uint64
+	size         int64
+	mtime, ctime syscall.Timespec
+	xattrs       string
+	content      string // with thorough only
+}
+
+// snapshot takes down all files of the images in a store, with content and
+// extended attributes when it is to be thorough.
+func snapshot(store string, thorough bool) (map[string]fileFacts, error) {
+	roots, err := filepath.Glob(filepath.Join(store, "*", "rootfs"))
+	all := make(map[string]fileFacts)
+	for _, root := range roots {
+		err = errors.Join(err, addFiles(all, root, thorough))
+	}
+	return all, err
+}
+
+func addFiles(all map[string]fileFacts, root string, thorough bool) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		facts := fileFacts{
+			mode: st.Mode, uid: st.Uid, gid: st.Gid, nlink: st.Nlink, ino: st.Ino,
+			size: st.Size, mtime: st.Mtim, ctime: st.Ctim,
+		}
+		if thorough {
+			err = facts.addContent(path, info)
+		}
+		all[path] = facts
+		return err
+	})
+}
+
+func (f *fileFacts) addContent(path string, info fs.FileInfo) error {
+	names := make([]byte, 1<<16)
+	n, err := unix.Llistxattr(path, names)
+	if err != nil && !errors.Is(err, unix.ENOTSUP) {
+		return fmt.Errorf("list attributes of %s: %w", path, err)
+	}
+	for name := range strings.SplitSeq(strings.Trim(string(names[:max(n, 0)]), "\x00"), "\x00") {
+		value := make([]byte, 1<<16)
+		n, _ := unix.Lgetxattr(path, name, value) // "" of none
+		f.xattrs += fmt.Sprintf("%s=%x ", name, value[:max(n, 0)])
+	}
+	if !info.Mode().IsRegular() {
+		return nil
+	}
+	data, err := os.ReadFile(path)
+	f.content = fmt.Sprintf("%x", sha512.Sum512(data))
+	return err
+}
+
+// compare lists the differences.
+func compare(before, after map[string]fileFacts) []string {
+	var changes []string
+	for path, was := range before {
+		if is, ok := after[path]; !ok {
+			changes = append(changes, "gone: "+path)
+		} else if is != was {
+			changes = append(changes, fmt.Sprintf("changed: %s\n  was %+v\n  is  %+v", path, was, is))
+		}
+	}
+	for path := range after {
+		if _, ok := before[path]; !ok {
+			changes = append(changes, "new: "+path)
+		}
+	}
+	slices.Sort(changes)
+	return changes
+}
+
+// snapshotLayers takes down the box's image store.
+func (b *box) snapshotLayers() map[string]fileFacts {
+	b.t.Helper()
+	all, err := snapshot(b.store, false)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return all
+}
+
+// layersAreNow accepts the box's image store as it is, after an import.
+func (b *box) layersAreNow() { b.layers = b.snapshotLayers() }
+
+func (b *box) checkLayers() {
+	b.t.Helper()
+	for _, change := range compare(b.layers, b.snapshotLayers()) {
+		b.t.Error(change)
+	}
+}

@@ -1,0 +1,277 @@
+// Package tests runs the built launcher and the signed stager image end to
+// end, as root: real pods of real programs.
+//
+// STAGER_BIN is the folder of the built programs, STAGER_ACI the stager image,
+// with its signature and key beside it, and STAGER_IMAGES the folder that
+// tests/images/build.sh has filled. Without them the repository's own are taken.
+package tests
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait: long past it something hangs.
+const patience = 60 * time.Second
+
+// suite is what all tests share. Nothing of it changes after TestMain, but for
+// boxes.
+var suite struct {
+	launcher  string            // the program
+	stagerACI string            // the signed stager image
+	images    string            // the folder of built images
+	store     string            // the image store, with the stager and all of the images imported
+	ids       map[string]string // image IDs by short name: "busybox", "nats", "redis", "nginx"
+	boxes     atomic.Int32
+}
+
+func TestMain(m *testing.M) {
+	if plan := os.Getenv(daemonPlanVariable); plan != "" {
+		fmt.Fprintln(os.Stderr, "become stager:", becomeStager(plan))
+		os.Exit(99)
+	}
+	if len(os.Args) > 1 && os.Args[1] == "enter-pod" {
+		fmt.Fprintln(os.Stderr, "enter pod:", enterPod(os.Args[2], os.Args[3:]))
+		os.Exit(99)
+	}
+	code, err := runSuite(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "end-to-end tests:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runSuite(m *testing.M) (code int, err error) {
+	if os.Geteuid() != 0 {
+		return 1, errors.New("they need root")
+	}
+	if err := findBuilt(); err != nil {
+		return 1, err
+	}
+	dir, err := os.MkdirTemp("", "kurma-e2e-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	suite.store = filepath.Join(dir, "images")
+	if err := importImages(dir); err != nil {
+		return 1, err
+	}
+	before, err := snapshot(suite.store, true)
+	if err != nil {
+		return 1, err
+	}
+	code = m.Run()
+	after, err := snapshot(suite.store, true)
+	if err != nil {
+		return 1, err
+	}
+	if changes := compare(before, after); len(changes) > 0 {
+		return 1, fmt.Errorf("image store changed:\n%s", strings.Join(changes, "\n"))
+	}
+	return code, nil
+}
+
+func findBuilt() error {
+	bin, aci, images := os.Getenv("STAGER_BIN"), os.Getenv("STAGER_ACI"), os.Getenv("STAGER_IMAGES")
+	if bin == "" {
+		bin = "../bin"
+	}
+	if aci == "" {
+		found, _ := filepath.Glob("../build/out/stager-*.aci")
+		aci = strings.Join(found, " ")
+	}
+	if images == "" {
+		images = "../build/out/images"
+	}
+	paths := []*string{&suite.launcher, &suite.stagerACI, &suite.images}
+	for i, path := range []string{filepath.Join(bin, "launcher"), aci, images} {
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(abs); err != nil {
+			return fmt.Errorf("make bin/launcher aci images first: %w", err)
+		}
+		*paths[i] = abs
+	}
+	return nil
+}
+
+// importImages fills the suite's store. What no test starts is left out.
+func importImages(dir string) error {
+	suite.ids = make(map[string]string)
+	files := []string{suite.stagerACI}
+	for _, name := range []string{"busybox", "nats", "redis", "nginx"} {
+		id, err := os.ReadFile(filepath.Join(suite.images, name+".id"))
+		if err != nil {
+			return err
+		}
+		suite.ids[name] = strings.TrimSpace(string(id))
+		files = append(files, filepath.Join(suite.images, name+".aci"))
+	}
+	config := filepath.Join(dir, "config.json")
+	text := fmt.Sprintf(`{"imagesDirectory": %q}`, suite.store)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return err
+	}
+	args := append([]string{"--config", config, "--state", dir, "image", "import"}, files...)
+	out, err := exec.Command(suite.launcher, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("import images: %w: %s", err, out)
+	}
+	return nil
+}
+
+// box is a machine of a test's own: its pods, control groups and configuration.
+// When the test ends its pods are stopped, and nothing may be left of them.
+type box struct {
+	t      *testing.T
+	dir    string // holds config.json, pods and tmp
+	cgroup string // the parent of all pods' groups
+	store  string // the image store
+	config map[string]any
+
+	namespaces map[string]bool // of all processes that were seen in the pods
+	layers     map[string]fileFacts
+}
+
+// option changes a box before it is used.
+type option func(*box)
+
+// stagerConfig is the stagerConfig of all pods in the box, as JSON.
+func stagerConfig(text string) option {
+	return func(b *box) { b.config["defaultStagerConfig"] = json.RawMessage(text) }
+}
+
+// ownStore gives the box an image store of its own that holds the stager alone.
+func ownStore() option {
+	return func(b *box) { b.store = filepath.Join(b.dir, "images") }
+}
+
+func newBox(t *testing.T, options ...option) *box {
+	t.Helper()
+	b := &box{t: t, dir: t.TempDir(), store: suite.store, namespaces: make(map[string]bool)}
+	b.cgroup = fmt.Sprintf("kurma-e2e-%d-%d", os.Getpid(), suite.boxes.Add(1))
+	b.config = map[string]any{
+		"parentCgroupName": b.cgroup,
+		"podsDirectory":    filepath.Join(b.dir, "pods"),
+		"trustedKeys":      []string{suite.stagerACI + ".pub"},
+	}
+	for _, o := range options {
+		o(b)
+	}
+	b.config["imagesDirectory"] = b.store
+	b.write("config.json", b.config)
+	if err := os.Mkdir(filepath.Join(b.dir, "tmp"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if b.store != suite.store {
+		b.must("image", "import", suite.stagerACI)
+	}
+	b.layers = b.snapshotLayers()
+	t.Cleanup(b.close)
+	return b
+}
+
+// write writes a value as JSON, or text as it is, and gives the file's path.
+func (b *box) write(name string, value any) string {
+	b.t.Helper()
+	text, ok := value.(string)
+	if !ok {
+		data, err := json.MarshalIndent(value, "", "  ")
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		text = string(data)
+	}
+	path := filepath.Join(b.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	return path
+}
+
+// folder makes a folder of the box and gives its path.
+func (b *box) folder(name string, mode os.FileMode) string {
+	b.t.Helper()
+	path := filepath.Join(b.dir, name)
+	if err := os.Mkdir(path, 0o700); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		b.t.Fatal(err)
+	}
+	return path
+}
+
+// result is what a program's run gave.
+type result struct {
+	stdout, stderr string
+	code           int // -1 when a signal ended it
+}
+
+// command is a run of the launcher that is still to be started.
+func (b *box) command(args ...string) *exec.Cmd {
+	args = append([]string{"--config", filepath.Join(b.dir, "config.json"), "--state", b.dir}, args...)
+	cmd := exec.Command(suite.launcher, args...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+filepath.Join(b.dir, "tmp"))
+	return cmd
+}
+
+// launcher runs the launcher to its end.
+func (b *box) launcher(args ...string) result {
+	b.t.Helper()
+	return finish(b.t, b.command(args...))
+}
+
+// must runs the launcher, which must succeed, and gives its stdout.
+func (b *box) must(args ...string) string {
+	b.t.Helper()
+	r := b.launcher(args...)
+	if r.code != 0 {
+		b.t.Fatalf("launcher %s: exit status %d\n%s%s", strings.Join(args, " "), r.code, r.stdout, r.stderr)
+	}
+	return r.stdout
+}
+
+// finish runs a command to its end, which must come in time.
+func finish(t *testing.T, cmd *exec.Cmd) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	err := cmd.Wait()
+	if !late.Stop() {
+		t.Fatalf("%s hangs\n%s%s", strings.Join(cmd.Args, " "), stdout.String(), stderr.String())
+	}
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// eventually waits for a condition that nothing tells of when it comes true.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !condition() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s", what, patience)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
