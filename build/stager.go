@@ -7,10 +7,6 @@ import (
 	"path"
 )
 
-// callIns are the stager specification's executables in /opt/stager, all of
-// them links to the one binary.
-var callIns = [...]string{"attach", "logs", "run", "status"}
-
 // StagerTree lists the files of a stager image: the static binary as /stager
 // and the links /opt/stager/{attach,logs,run,status} to it. Everything else
 // in a stager's root is made by the daemon.
@@ -24,7 +20,7 @@ func StagerTree(binary string) ([]Entry, error) {
 		{Name: "opt/stager", Type: tar.TypeDir, Mode: 0o755},
 		{Name: "stager", Type: tar.TypeReg, Mode: 0o755, Source: binary, Size: info.Size()},
 	}
-	for _, name := range callIns {
+	for _, name := range []string{"attach", "logs", "run", "status"} {
 		link := Entry{Name: path.Join("opt/stager", name), Type: tar.TypeSymlink, Mode: 0o777, Link: "/stager"}
 		entries = append(entries, link)
 	}

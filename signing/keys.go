@@ -138,7 +138,7 @@ func readArmoredBlocks(r *bufio.Reader) (openpgp.EntityList, error) {
 	var all openpgp.EntityList
 	for {
 		block, err := armor.Decode(r)
-		if err == io.EOF && len(all) > 0 {
+		if errors.Is(err, io.EOF) && len(all) > 0 {
 			return all, nil
 		}
 		if err != nil {

@@ -74,8 +74,13 @@ func TestStagerImageWithAGivenKey(t *testing.T) {
 	if err := key.WritePublic(&public); err != nil {
 		t.Fatal(err)
 	}
-	o := options{manifest: repositoryManifest, stager: write(t, dir, "stager", "program"), sign: true,
-		key: write(t, dir, "private.asc", private.String()), out: filepath.Join(dir, "x.aci")}
+	o := options{
+		manifest: repositoryManifest,
+		stager:   write(t, dir, "stager", "program"),
+		sign:     true,
+		key:      write(t, dir, "private.asc", private.String()),
+		out:      filepath.Join(dir, "x.aci"),
+	}
 	if err := run(o); err != nil {
 		t.Fatal(err)
 	}

@@ -5,31 +5,36 @@ import (
 	"bytes"
 	"compress/bzip2"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/ulikunitz/xz"
 )
 
-// compressions tells the formats an image file may have by how they begin.
-// Anything else is taken for a plain tar.
-var compressions = [...]struct {
+// compression is a format an image file may have, told by how it begins.
+type compression struct {
 	magic []byte
 	open  func(io.Reader) (io.Reader, error)
-}{
-	{[]byte{0x1f, 0x8b}, func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }},
-	{[]byte("BZh"), func(r io.Reader) (io.Reader, error) { return bzip2.NewReader(r), nil }},
-	{[]byte("\xfd7zXZ\x00"), func(r io.Reader) (io.Reader, error) { return xz.NewReader(r) }},
 }
 
-// decompress returns the tar inside an image file.
+func compressions() []compression {
+	return []compression{
+		{[]byte{0x1f, 0x8b}, func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }},
+		{[]byte("BZh"), func(r io.Reader) (io.Reader, error) { return bzip2.NewReader(r), nil }},
+		{[]byte("\xfd7zXZ\x00"), func(r io.Reader) (io.Reader, error) { return xz.NewReader(r) }},
+	}
+}
+
+// decompress returns the tar inside an image file; one that begins like none
+// of the compressions is taken for a plain tar.
 func decompress(file io.Reader) (io.Reader, error) {
 	in := bufio.NewReaderSize(file, 256<<10)
 	start, err := in.Peek(6)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read image: %w", err)
 	}
-	for _, c := range compressions {
+	for _, c := range compressions() {
 		if !bytes.HasPrefix(start, c.magic) {
 			continue
 		}

@@ -22,7 +22,7 @@ const (
 )
 
 // callInEnv is a call-in's whole environment.
-var callInEnv = [...]string{"HOME=/root"}
+func callInEnv() []string { return []string{"HOME=/root"} }
 
 // enter moves the calling thread into the stager's mount and network
 // namespace, and no other. The thread must be locked and not be used for anything else afterwards.
@@ -34,7 +34,7 @@ func (p *Pod) enter() error {
 	if err != nil {
 		return fmt.Errorf("pod %q has no stager: %w", p.Plan.Name, err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	// A thread that shares root and working directory with others may not
 	// change its mount namespace, see setns(2).
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
@@ -55,7 +55,7 @@ func (p *Pod) Become(name string, args ...string) error {
 		return err
 	}
 	path := callInDir + name
-	err := syscall.Exec(path, append([]string{path}, args...), callInEnv[:])
+	err := syscall.Exec(path, append([]string{path}, args...), callInEnv())
 	return fmt.Errorf("execute %s in pod %q: %w", path, p.Plan.Name, err)
 }
 
@@ -116,7 +116,7 @@ func (p *Pod) startCall(stdio [3]*os.File, feed *settingsFeed, name string, args
 			return
 		}
 		process, err := os.StartProcess(path, append([]string{path}, args...), &os.ProcAttr{
-			Env:   callInEnv[:],
+			Env:   callInEnv(),
 			Files: files,
 			Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 		})
@@ -167,7 +167,10 @@ func newFeed(settings []byte) (*settingsFeed, error) {
 // read from it; our copy of the read end is for this question.
 func (f *settingsFeed) isRead() bool {
 	select {
-	case <-f.written:
+	case err := <-f.written:
+		if err != nil {
+			return false
+		}
 	default:
 		return false
 	}

@@ -141,7 +141,7 @@ func bind(source, target string, options bindOptions) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", source, err)
 	}
-	defer unix.Close(tree)
+	defer func() { _ = unix.Close(tree) }()
 	if options.readOnly {
 		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
@@ -175,7 +175,7 @@ func loopbackUp() error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(sock)
+	defer func() { _ = unix.Close(sock) }()
 	request, err := unix.NewIfreq("lo")
 	if err != nil {
 		return err

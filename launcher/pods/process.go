@@ -89,7 +89,7 @@ func (p Process) signal(sig syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
 		return errGone
 	}
