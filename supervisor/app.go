@@ -36,6 +36,11 @@ type App struct {
 	// descendant still writes, may be concurrent. Pod closes neither.
 	Stdout, Stderr io.Writer
 
+	// Ended, where not nil, is called once, when the app has ended for good,
+	// its last output is in Stdout and Stderr and no handler will run any more;
+	// StateExited is seen only after it.
+	Ended func()
+
 	// Terminal gives each run a terminal instead of the three streams below.
 	Terminal bool
 
@@ -135,6 +140,9 @@ func (a *app) live() {
 		exit, err := a.once(first)
 		failed := first && err != nil
 		if failed || !a.pod.config.Restart.again(exit) || !a.pause(wait.next(time.Since(begun))) {
+			if a.Ended != nil {
+				a.Ended()
+			}
 			a.transition(StateExited, nil)
 			a.pod.events <- event{app: a, kind: appEnded, exit: exit}
 			return

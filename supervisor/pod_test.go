@@ -406,3 +406,30 @@ func TestReadiness(t *testing.T) {
 		})
 	}
 }
+
+// What follows a log sees its end when the app has ended for good, not at the pod's end.
+func TestEndedIsCalledOnceAfterTheLastRunAndItsHandlers(t *testing.T) {
+	b := newBoxes(t)
+	var seen []State
+	var text string
+	out := newLog()
+	ended := make(chan struct{})
+	var pod *running
+	up := make(chan struct{})
+	app := App{Name: "app", Main: b.sh("echo main; exit 1"), PostStop: b.sh("echo last"), Stdout: out}
+	app.Ended = func() {
+		<-up
+		seen = append(seen, pod.Status()[0].State)
+		text = out.String()
+		close(ended)
+	}
+	pod = start(t, Config{Grace: time.Minute, Apps: []App{app}})
+	close(up)
+	<-ended
+	if diff := cmp.Diff([]State{StateEnding}, seen); diff != "" || text != "main\nlast\n" {
+		t.Errorf("%s\noutput before it: %q", diff, text)
+	}
+	if code, err := pod.stopped(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+}
