@@ -134,6 +134,7 @@ func (b *boot) assembleApp(n int, filters filterCache) (supervisor.App, error) {
 	stdio := b.inherited.stdio[plan.Name]
 	app := supervisor.App{
 		Name: plan.Name, Terminal: plan.Terminal, OpenStdin: plan.Stdin,
+		Ended: func() { b.endLog(plan.Name, writer) },
 		Stdin: stdio[0], OutFile: stdio[1], ErrFile: stdio[2],
 		Stdout: logStream{writer, crilog.Stdout}, Stderr: logStream{writer, crilog.Stderr},
 	}
@@ -153,6 +154,13 @@ func (b *boot) assembleApp(n int, filters filterCache) (supervisor.App, error) {
 	}
 	app.Main = b.maker(spec)
 	return app, nil
+}
+
+// endLog ends the log of an app that has ended for good, for those who follow it.
+func (b *boot) endLog(app string, log *crilog.Writer) {
+	if err := log.Close(); err != nil {
+		b.log.Error("end log", "app", app, "error", err)
+	}
 }
 
 func (b *boot) maker(spec container.Spec) func() (supervisor.Container, error) {
