@@ -1,0 +1,153 @@
+package tests
+
+import (
+	"crypto/sha512"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/build"
+)
+
+// tinyLayers makes n folders named as image IDs, the top one first. Each has
+// /top with its own number, and a file that no other has. The last is a copy of
+// busybox by hard links.
+func (b *box) tinyLayers(n int) []string {
+	b.t.Helper()
+	dir := b.folder("layers", 0o755)
+	var layers []string
+	for i := range n {
+		layer := filepath.Join(dir, fmt.Sprintf("sha512-%x", sha512.Sum512(fmt.Append(nil, b.cgroup, i))))
+		if err := os.Mkdir(layer, 0o755); err != nil {
+			b.t.Fatal(err)
+		}
+		for name, text := range map[string]string{"top": fmt.Sprint(i), fmt.Sprintf("only-%d", i): ""} {
+			if err := os.WriteFile(filepath.Join(layer, name), []byte(text), 0o644); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+		layers = append(layers, layer)
+	}
+	bottom := layers[n-1]
+	if err := os.MkdirAll(filepath.Join(bottom, "bin"), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	b.copyFile(filepath.Join(b.busyboxLayer(), "bin/busybox"), filepath.Join(bottom, "bin/busybox"))
+	return layers
+}
+
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		n      int
+		driver string
+	}{
+		{1, "overlay"}, {29, "overlay"}, {128, "overlay"}, {500, "overlay"}, {1, "copy"}, {29, "copy"}, {128, "copy"},
+	} {
+		t.Run(fmt.Sprintf("%d %s", tt.n, tt.driver), func(t *testing.T) {
+			b := newBox(t)
+			layers := b.tinyLayers(tt.n)
+			before, err := listLayers(layers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			doc := documentOf(podOf(command("a", "/bin/busybox", "sh", "-c",
+				"echo top $(cat /top) of $(ls / | grep -c only-); echo changed >/top; exec sleep 1000")), layers...)
+			doc["stagerConfig"] = map[string]any{"graphStorage": tt.driver, "gracePeriod": "0s"}
+			d := b.direct(doc, layers...)
+			d.startReady()
+			d.sees("a", fmt.Sprintf("stdout F top 0 of %d\n", tt.n))
+			d.stop()
+			after, err := listLayers(layers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, change := range compare(before, after) {
+				t.Error(change)
+			}
+		})
+	}
+}
+
+func listLayers(layers []string) (map[string]fileFacts, error) {
+	all := make(map[string]fileFacts)
+	for _, layer := range layers {
+		if err := addFiles(all, layer, true); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func TestTooManyLayers(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	layers := b.tinyLayers(501)
+	doc := documentOf(podOf(command("a", "/bin/busybox", "true")), layers...)
+	doc["stagerConfig"] = map[string]any{"graphStorage": "overlay"}
+	d := b.direct(doc, layers...)
+	d.start(nil, nil)
+	if code := d.wait(); code != 1 {
+		t.Errorf("exit status %d, want 1", code)
+	}
+	said := strings.TrimSpace(d.said())
+	last := said[strings.LastIndexByte(said, '\n')+1:]
+	for _, word := range []string{`"a"`, "501", "500"} {
+		if !strings.Contains(last, word) {
+			t.Errorf("it says %q, want %q in it", last, word)
+		}
+	}
+}
+
+// TestDependencies has the launcher resolve a chain of images: the one on top
+// wins, and every layer is there.
+func TestDependencies(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, ownStore())
+	const n = 40
+	files := []string{filepath.Join(suite.images, "busybox.aci")}
+	for i := range n {
+		below := fmt.Sprintf("tests/layer%d", i-1)
+		if i == 0 {
+			below = "kurma.io/stager/tests/busybox"
+		}
+		files = append(files, b.image(fmt.Sprintf("layer%d", i), fmt.Sprintf(
+			`{"acKind":"ImageManifest","acVersion":"0.8.11","name":"tests/layer%d","dependencies":[{"imageName":%q}],
+			"app":{"exec":["/bin/sh","-c","cat /top; ls / | grep -c only-; exec sleep 1000"],"user":"0","group":"0"}}`, i, below),
+			func(root string) error {
+				return errors.Join(os.WriteFile(filepath.Join(root, "top"), fmt.Appendln(nil, i), 0o644),
+					os.WriteFile(filepath.Join(root, fmt.Sprintf("only-%d", i)), nil, 0o644))
+			}))
+	}
+	b.must(append([]string{"image", "import"}, files...)...)
+	b.layersAreNow()
+	p := b.adopt(b.must("run", "--json", "--detach", "--name", "deep", fmt.Sprintf("tests/layer%d", n-1)))
+	app := fmt.Sprintf("layer%d", n-1)
+	p.sees(app, fmt.Sprintf("%d\n%d\n", n-1, n))
+	p.stop()
+}
+
+// image builds an image whose root is filled by a function, owners kept.
+func (b *box) image(name, manifest string, fill func(root string) error) string {
+	b.t.Helper()
+	root := b.folder(name+".root", 0o755)
+	if err := fill(root); err != nil {
+		b.t.Fatal(err)
+	}
+	entries, err := build.Tree(root, true)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	path := filepath.Join(b.dir, name+".aci")
+	file, err := os.Create(path)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := errors.Join(build.Write(file, []byte(manifest), entries), file.Close(), os.RemoveAll(root)); err != nil {
+		b.t.Fatal(err)
+	}
+	return path
+}
