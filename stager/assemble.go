@@ -136,7 +136,8 @@ func (b *boot) assembleApp(n int, filters filterCache) (supervisor.App, error) {
 		Name: plan.Name, Terminal: plan.Terminal, OpenStdin: plan.Stdin,
 		Ended: func() { b.endLog(plan.Name, writer) },
 		Stdin: stdio[0], OutFile: stdio[1], ErrFile: stdio[2],
-		Stdout: logStream{writer, crilog.Stdout}, Stderr: logStream{writer, crilog.Stderr},
+		Stdout: b.journal.also(plan.Name, priorityInfo, logStream{writer, crilog.Stdout}),
+		Stderr: b.journal.also(plan.Name, priorityError, logStream{writer, crilog.Stderr}),
 	}
 	spec := plan.Spec
 	spec.Root, spec.Cgroup, spec.Process.Seccomp = b.roots[n], appsCgroup+"/"+plan.Name, filter

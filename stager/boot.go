@@ -34,6 +34,7 @@ type boot struct {
 	apps    []supervisor.App     // assemble
 	logs    appLogs              // assemble
 	notify  []*notifySocket      // assemble
+	journal appJournal           // prepare
 }
 
 // phases are the way of a pod, in order. Whoever forks the stager begins here.
@@ -139,6 +140,9 @@ func (b *boot) prepare(context.Context) error {
 	}
 	if b.cgroup, err = container.NewPodCgroup(appsCgroup, b.pod.Resources); err != nil {
 		return err
+	}
+	if b.config.Log.Driver == logToJournal {
+		b.journal.open(journalSocket, b.log)
 	}
 	if err := b.limitNetwork(); err != nil {
 		return err

@@ -102,7 +102,7 @@ func writeSysctls(settings map[string]string) error {
 // mounts go with its namespace, the files with the stager's root. It is called
 // with no process of the pod left.
 func (b *boot) cleanUp() error {
-	err := b.logs.close()
+	err := errors.Join(b.logs.close(), b.journal.close())
 	if b.metadata != nil {
 		err = errors.Join(err, b.metadata.Close())
 	}

@@ -9,6 +9,10 @@ const (
 	manifestPath = "/manifest"
 	layersDir    = "/layers"  // layersDir/sha512-… are the layers, read-only
 	volumesDir   = "/volumes" // volumesDir/NAME are the pod's volumes
+
+	// journalSocket is the host's journald's, where the daemon gives it to
+	// the stager, the folder rather than the socket alone: it survives journald's restart.
+	journalSocket = "/run/systemd/journal/socket"
 )
 
 // Made by the stager in its own root. Call-ins that enter the stager's mount
