@@ -25,7 +25,7 @@ RACEFREE := ./container/... ./unionfs/... ./tests/...
 
 export GOFLAGS += -buildvcs=false
 
-.PHONY: all build aci images test test-unit test-e2e lint vuln bench demo fuzz clean deps-build deps-test deps-bench root FORCE
+.PHONY: all build aci images test test-unit test-e2e test-ace lint vuln bench demo fuzz clean deps-build deps-test deps-bench root FORCE
 
 all: build
 
@@ -58,6 +58,12 @@ test-unit: root deps-build deps-test
 test-e2e: root
 	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
 		$(GO) test -tags '$(TAGS)' -count=1 ./tests/...
+
+# appc's own acceptance program, ACETIMES times in a row.
+ACETIMES ?= 20
+test-ace: root deps-build deps-test aci images
+	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
+		$(GO) test -tags '$(TAGS)' -count=$(ACETIMES) -v -run '^TestAcceptanceProgram$$' ./tests
 
 packages = $(shell echo '$(1)' | sed 's,\./\([a-z]*\)/\.\.\.,/\1(/|$$),g; s, ,|,g')
 
