@@ -145,6 +145,18 @@ func TestASignatureMayComeLater(t *testing.T) {
 	h.up()
 }
 
+func TestASignatureDoesNotCoverWhatWasAlteredBefore(t *testing.T) {
+	h := bareHost(t)
+	path := h.stagerImage("s.aci", "", nil)
+	h.run("image", "import", path, h.image("one.aci", appManifest))
+	if err := os.WriteFile(filepath.Join(h.listed()[stagerName].Rootfs, "stager"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.sign(path, h.key)
+	h.refuse(1, "has been altered", "image", "import", path)
+	h.refuse(1, "not signed", "run", "example.com/one")
+}
+
 func TestConfigurationRefuses(t *testing.T) {
 	h := bareHost(t)
 	tests := []struct{ name, config, words string }{

@@ -177,8 +177,9 @@ func (s *Store) adopt(dir, id string) (*Image, error) {
 	return s.Get(id)
 }
 
-// adoptSignature gives an unsigned image the signature, file and seal of the
-// same image imported again. The record goes last: until then the image is unsigned.
+// adoptSignature gives an image the signature and file of the same image
+// imported again. An unsigned one, whose files nothing has vouched for so far, must
+// have the same files still. The record goes last: until then it is unsigned.
 func (s *Store) adoptSignature(from, place string) error {
 	old, err := s.Get(filepath.Base(place))
 	if err != nil {
@@ -203,9 +204,10 @@ func (s *Store) adoptSignature(from, place string) error {
 	record := old.Record
 	record.SignedBy = fresh.SignedBy
 	if record.Seal == "" {
-		if record.Seal, err = seal(old.Rootfs()); err != nil {
-			return err
-		}
+		record.Seal, err = sealSame(old.Rootfs(), filepath.Join(from, rootfsDir))
+	}
+	if err != nil {
+		return err
 	}
 	return writeRecord(place, record)
 }

@@ -1,15 +1,18 @@
 package images
 
 import (
+	"archive/tar"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
 
+	"kurma.io/stager/build"
 	"kurma.io/stager/signing"
 )
 
@@ -47,7 +50,7 @@ func (s *Store) trustStager(image *Image, ring signing.KeyRing) error {
 		return err
 	}
 	if now != image.Record.Seal {
-		return errors.New("its files have been altered since it was imported")
+		return errors.New("its files have been altered since it was imported; remove it and import it again")
 	}
 	if image.Record.SignedBy != "" && ring.Trusts(image.Record.SignedBy) {
 		return nil
@@ -102,6 +105,60 @@ func verifyFile(dir string, ring signing.KeyRing) (string, error) {
 	}
 	defer sig.Close()
 	return signing.Verify(ring, file, sig)
+}
+
+// sealSame seals the files of root if they are the same as those of a fresh
+// extraction, and refuses if they are not.
+func sealSame(root, fresh string) (string, error) {
+	sealed, err := seal(root) // first: a change while we compare breaks it
+	if err != nil {
+		return "", err
+	}
+	have, err := content(root)
+	if err != nil {
+		return "", err
+	}
+	want, err := content(fresh)
+	if err != nil {
+		return "", err
+	}
+	if have != want {
+		return "", errors.New("the unsigned image of this ID has been altered since it was imported; remove it first")
+	}
+	return sealed, nil
+}
+
+// content sums up a folder's files by what they hold.
+func content(root string) (string, error) {
+	entries, err := build.Tree(root, true)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	for _, e := range entries {
+		source := e.Source
+		e.Source = ""
+		if _, err := fmt.Fprintf(sum, "%#v\n", e); err != nil {
+			return "", err
+		}
+		if e.Type != tar.TypeReg {
+			continue
+		}
+		if err := copyTo(sum, source); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+func copyTo(w io.Writer, path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = io.Copy(w, file)
+	return err
 }
 
 // seal sums up the state of a folder's files without reading them: names,
