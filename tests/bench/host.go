@@ -28,17 +28,20 @@ type host struct {
 	nextID int
 }
 
+// workDir is where a bench with that PID keeps its files.
+func workDir(pid int) string { return filepath.Join(os.TempDir(), fmt.Sprintf("stager-bench-%d", pid)) }
+
 // newHost mounts the tmpfs. The caller closes the host.
 func newHost() (*host, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make the mounts private: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "stager-bench-")
-	if err != nil {
+	dir := workDir(os.Getpid())
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
 	h := &host{dir: dir}
-	err = unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755")
+	err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755")
 	for _, step := range []func() error{h.makeLayers, h.makeNetwork} {
 		if err == nil {
 			err = step()

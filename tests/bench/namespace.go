@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
+	"path/filepath"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -15,18 +19,44 @@ const insideVariable = "STAGER_BENCH_INSIDE"
 func insideOwnNamespace() bool { return os.Getenv(insideVariable) != "" }
 
 // reexecInOwnNamespace runs the bench again in a mount namespace of its own, so
-// that the host has back its mounts whatever ends the bench.
+// that the host has back its mounts whatever ends the bench. Interrupted, it
+// clears away what was left running.
 func reexecInOwnNamespace() error {
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), insideVariable+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
 	runtime.LockOSThread() // Pdeathsig is about the thread that forked
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("run in a mount namespace: %w", err)
+	err := cmd.Run()
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("run in a mount namespace: %w", err)
+	if cmd.Process == nil {
+		return err
+	}
+	return errors.Join(err, clearAway(cmd.Process.Pid))
+}
+
+// clearAway kills what runs in the cgroups of a bench that was ended early, and
+// removes them and its folder, whose mounts went with the last of them.
+func clearAway(bench int) error {
+	mounts, err := cgroupMounts()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, mount := range mounts {
+		groups, err := filepath.Glob(fmt.Sprintf("%s/bench-%d-*", mount, bench))
+		errs = append(errs, err)
+		for _, group := range groups {
+			errs = append(errs, killTree(group), removeTree(group))
+		}
+	}
+	return errors.Join(append(errs, os.RemoveAll(workDir(bench)))...)
 }
 
 // A thread runs functions in a mount namespace other than the bench's. What
