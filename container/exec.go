@@ -163,7 +163,7 @@ func (e *entry) join(mounts *os.File) error {
 		return fmt.Errorf("join mount namespace: %w", err)
 	}
 	// The name is libcontainer's. A kernel may have no keyrings.
-	if _, err := keys.JoinSessionKeyring("_ses." + e.container.spec.Name); err != nil && !errors.Is(err, unix.ENOSYS) {
+	if _, err := keys.JoinSessionKeyring("_ses." + e.container.id); err != nil && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("join session keyring: %w", err)
 	}
 	if label := e.container.spec.SELinuxLabel; label != "" {

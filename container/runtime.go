@@ -1,6 +1,7 @@
 package container
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -83,13 +84,16 @@ func landlockABI() int {
 
 // Container makes a container of the spec. Nothing is touched before Start.
 func (r *Runtime) Container(spec Spec) supervisor.Container {
-	return &container{runtime: r, spec: spec}
+	return &container{runtime: r, spec: spec, id: rand.Text()}
 }
 
 // container implements supervisor.Container.
 type container struct {
 	runtime *Runtime
 	spec    Spec
+	// id is libcontainer's name of it, and its session keyring's. Keyrings are
+	// found by name on the whole machine, keyrings(7), so no other pod may have it.
+	id      string
 	handle  *libcontainer.Container
 	initPID int
 
@@ -116,7 +120,7 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 	if err := c.spec.Resources.limitBlockDevices(config.Cgroups.Resources); err != nil {
 		return nil, err
 	}
-	c.handle, err = libcontainer.Create(c.runtime.state, c.spec.Name, config)
+	c.handle, err = libcontainer.Create(c.runtime.state, c.id, config)
 	if err != nil {
 		return nil, err
 	}
