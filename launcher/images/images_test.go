@@ -388,3 +388,27 @@ func FuzzImport(f *testing.F) {
 		}
 	})
 }
+
+// Two launchers may check one stager image at the same time.
+func TestRecordIsWrittenBySeveralAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	errs := make(chan error)
+	const writers = 8
+	for range writers {
+		go func() {
+			var err error
+			for range 50 {
+				err = errors.Join(err, writeRecord(dir, Record{}))
+			}
+			errs <- err
+		}()
+	}
+	for range writers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left in the folder: %v, %v", left, err)
+	}
+}

@@ -151,16 +151,27 @@ func copyFile(to, from string) error {
 	return errors.Join(err, out.Close())
 }
 
+// writeRecord writes the record in one step. Several may do so at once, the
+// last wins.
 func writeRecord(dir string, record Record) error {
 	data, err := json.Marshal(record)
 	if err != nil {
 		return err
 	}
-	temp := filepath.Join(dir, recordFile+".new")
-	if err := os.WriteFile(temp, data, 0o600); err != nil {
+	temp, err := os.CreateTemp(dir, recordFile+".new-")
+	if err != nil {
 		return fmt.Errorf("write image record: %w", err)
 	}
-	return os.Rename(temp, filepath.Join(dir, recordFile))
+	_, err = temp.Write(data)
+	err = errors.Join(err, temp.Close())
+	if err == nil {
+		err = os.Rename(temp.Name(), filepath.Join(dir, recordFile))
+	}
+	if err != nil {
+		_ = os.Remove(temp.Name())
+		return fmt.Errorf("write image record: %w", err)
+	}
+	return nil
 }
 
 // adopt moves a complete image to its place. An image that is there already
