@@ -77,7 +77,7 @@ func (b *boot) decide(context.Context) error {
 	if b.pod, err = isolatePod(b.config, here, b.manifest.Pod.Isolators); err != nil {
 		return fmt.Errorf("pod: %w", err)
 	}
-	if err := b.waiter.settle(b.pod.Namespaces.cloneFlags()); err != nil {
+	if err := b.waiter.settle(b.pod.Namespaces.cloneFlags(), b.inherited.ready); err != nil {
 		return err
 	}
 	b.pod.OneApp = len(b.manifest.Pod.Apps) == 1
@@ -204,14 +204,15 @@ func (b *boot) serve(ctx context.Context) (int, error) {
 	return code, errors.Join(err, <-served)
 }
 
-// ready tells the daemon that the pod is up: it sees end of file.
+// ready tells the daemon that the pod is up: it sees end of file when the
+// waiter has closed its copy as well.
 func (b *boot) ready() error {
 	b.log.Info("pod is running", "apps", len(b.apps))
 	defer func() { go releaseStartMemory() }()
 	if b.inherited.ready == nil {
 		return nil
 	}
-	return b.inherited.ready.Close()
+	return errors.Join(b.inherited.ready.Close(), b.waiter.up())
 }
 
 // callInEnv is what a command of run has in its environment by default.

@@ -21,7 +21,7 @@ import (
 // waiter is what the stager's first process, waiter.c, gave the supervisor.
 type waiter struct {
 	lifeline   *os.File // end of file means that the waiter is gone
-	report     *os.File // where to ask for other namespaces; closed when these will do
+	report     *os.File // takes a settlement and, after it, readiness; see waiter.c
 	namespaces uintptr  // those that were made, as in clone(2)
 }
 
@@ -42,13 +42,29 @@ func takeWaiter(mark string) (waiter, error) {
 // namespaces.
 var errOtherNamespaces = errors.New("started in other namespaces than the pod's")
 
-// settle tells the waiter whether the namespaces are the wanted ones.
-func (w waiter) settle(wanted uintptr) error {
-	if wanted == w.namespaces {
-		return w.report.Close()
+// settle tells the waiter which namespaces are wanted and which descriptor is
+// the ready pipe, nil for none. Those that are not the supervisor's own
+// are errOtherNamespaces.
+func (w waiter) settle(wanted uintptr, ready *os.File) error {
+	descriptor := int32(-1)
+	if ready != nil {
+		descriptor = int32(ready.Fd())
 	}
-	_, err := w.report.Write(binary.NativeEndian.AppendUint32(nil, uint32(wanted)))
-	return errors.Join(errOtherNamespaces, err)
+	settlement := binary.NativeEndian.AppendUint32(nil, uint32(wanted))
+	settlement = binary.NativeEndian.AppendUint32(settlement, uint32(descriptor))
+	if _, err := w.report.Write(settlement); err != nil {
+		return fmt.Errorf("tell the waiter: %w", err)
+	}
+	if wanted != w.namespaces {
+		return errOtherNamespaces
+	}
+	return nil
+}
+
+// up has the waiter close its copy of the ready pipe.
+func (w waiter) up() error {
+	_, err := w.report.Write([]byte{1})
+	return errors.Join(err, w.report.Close())
 }
 
 // supervise is the pod's PID 1, or in the host's PID namespace a child

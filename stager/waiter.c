@@ -13,7 +13,11 @@
  *
  * The supervisor is started in the namespaces that a pod has by default, before
  * anybody has read the manifest. Where the manifest wants others it says so on the
- * report pipe and ends, and is started again in those; otherwise it closes the pipe.
+ * report pipe and ends, and is started again in those.
+ *
+ * The waiter has the ready pipe open, too, until the supervisor says that the pod
+ * is up: of a start that fails, the daemon must not see that pipe's end before
+ * it can see the stager's.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -44,7 +48,20 @@
 /* Descriptors of ours are from here on: 3 and 4 may be the daemon's. */
 #define FIRST_DESCRIPTOR 10
 
+/* What the waiter keeps, beside stdio, while it waits. */
+#define KEPT_LIFELINE 3
+#define KEPT_REPORT 4
+#define KEPT_READY 5
+
 #define CGROUPS "/sys/fs/cgroup"
+
+/* What the supervisor writes to the report pipe when it has read the manifest, see
+ * settle() in supervise.go. Where there is a ready pipe, one byte follows
+ * when the pod is up. */
+struct settlement {
+	int32_t namespaces; /* that it wants, as in clone(2) */
+	int32_t ready;      /* the ready pipe's descriptor, or -1 */
+};
 
 static void __attribute__((noreturn)) give_up(const char *what)
 {
@@ -198,40 +215,62 @@ static void choose_pid_namespace(int namespaces)
 		give_up("become child subreaper");
 }
 
-/* Starts a supervisor and gives the namespaces that it wants instead, or -1 when
- * it is satisfied, or has ended. */
-static int start_supervisor(int namespaces, const int lifeline[2], const sigset_t *signals, pid_t *supervisor)
+/* Starts a supervisor and reads what it settles; 0 when it has ended instead.
+ * *report is the read end of its report pipe. */
+static int start_supervisor(int namespaces, const int lifeline[2], const sigset_t *signals,
+			    pid_t *supervisor, int *report, struct settlement *settled)
 {
-	int report[2], wanted;
+	int ends[2];
 	ssize_t n;
 
 	choose_pid_namespace(namespaces);
-	make_pipe(report);
+	make_pipe(ends);
 	*supervisor = fork();
 	if (*supervisor < 0)
 		give_up("fork");
 	if (*supervisor == 0)
-		become_supervisor(namespaces, lifeline[0], report[1], signals);
-	close(report[1]);
+		become_supervisor(namespaces, lifeline[0], ends[1], signals);
+	close(ends[1]);
+	*report = ends[0];
 	do
-		n = read(report[0], &wanted, sizeof(wanted));
+		n = read(ends[0], settled, sizeof(*settled));
 	while (n < 0 && errno == EINTR);
-	close(report[0]);
-	return n == (ssize_t)sizeof(wanted) ? wanted : -1;
+	return n == (ssize_t)sizeof(*settled);
 }
 
-/* Lets go of everything but stdio and the lifeline: the ready pipe is for the
- * supervisor to close. */
-static void keep_only(int lifeline)
+/* Lets go of everything but stdio, the lifeline and, where there is a ready
+ * pipe, that and the report pipe. */
+static void keep_only(int lifeline, int report, int ready)
 {
-	int fd, max = (int)sysconf(_SC_OPEN_MAX);
+	int fd, first = KEPT_LIFELINE + 1, max = (int)sysconf(_SC_OPEN_MAX);
 
-	if (dup2(lifeline, 3) < 0)
+	if (ready >= 0) {
+		ready = fcntl(ready, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
+		if (ready < 0 || dup2(report, KEPT_REPORT) < 0 || dup2(ready, KEPT_READY) < 0)
+			give_up("keep ready pipe");
+		/* SIGIO when something comes. */
+		if (fcntl(KEPT_REPORT, F_SETOWN, getpid()) < 0 || fcntl(KEPT_REPORT, F_SETFL, O_ASYNC | O_NONBLOCK) < 0)
+			give_up("watch report pipe");
+		first = KEPT_READY + 1;
+	}
+	if (dup2(lifeline, KEPT_LIFELINE) < 0)
 		give_up("keep lifeline");
-	if (close_range(4, ~0U, 0) == 0)
+	if (close_range((unsigned)first, ~0U, 0) == 0)
 		return;
-	for (fd = 4; fd < max; fd++)
+	for (fd = first; fd < max; fd++)
 		close(fd);
+}
+
+/* Lets go of the ready pipe once the supervisor has said that the pod is up.
+ * Afterwards, and without a ready pipe, there is nothing to read from. */
+static void pass_ready_on(void)
+{
+	char up;
+
+	if (read(KEPT_REPORT, &up, 1) != 1)
+		return;
+	close(KEPT_READY);
+	close(KEPT_REPORT);
 }
 
 /* Kills what a supervisor in the host's PID namespace has left: its orphans
@@ -283,15 +322,17 @@ static void __attribute__((noreturn)) wait_for(pid_t supervisor, const sigset_t 
 		while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
 			if (pid == supervisor)
 				end_as(status);
+		pass_ready_on();
 		signal = sigwaitinfo(signals, NULL);
-		if (signal > 0 && signal != SIGCHLD)
+		if (signal > 0 && signal != SIGCHLD && signal != SIGIO)
 			kill(supervisor, signal);
 	}
 }
 
 static void __attribute__((constructor)) waiter(int argc, char **argv)
 {
-	int lifeline[2], namespaces = DEFAULT_NAMESPACES;
+	int lifeline[2], report, namespaces = DEFAULT_NAMESPACES;
+	struct settlement settled;
 	sigset_t signals, before;
 	pid_t supervisor;
 
@@ -303,18 +344,19 @@ static void __attribute__((constructor)) waiter(int argc, char **argv)
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGQUIT);
 	sigaddset(&signals, SIGCHLD);
+	sigaddset(&signals, SIGIO);
 	sigprocmask(SIG_BLOCK, &signals, &before);
 	enter_leaf();
 	make_pipe(lifeline);
-	for (;;) {
-		int wanted = start_supervisor(namespaces, lifeline, &before, &supervisor);
-
-		if (wanted < 0)
+	while (start_supervisor(namespaces, lifeline, &before, &supervisor, &report, &settled)) {
+		if (settled.namespaces == namespaces) {
+			keep_only(lifeline[1], report, settled.ready);
 			break;
+		}
+		close(report);
 		waitpid(supervisor, NULL, 0);
-		namespaces = wanted;
+		namespaces = settled.namespaces;
 	}
-	keep_only(lifeline[1]);
 	release_start_memory();
 	wait_for(supervisor, &signals);
 }
