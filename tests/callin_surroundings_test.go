@@ -1,0 +1,123 @@
+package tests
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// surroundings is a script that prints all that a process is in, and what must
+// be the same for a run and its app's main process.
+const surroundings = `
+cd /proc/self
+for n in cgroup ipc mnt net pid user uts; do readlink ns/$n; done
+cat cgroup limits oom_score_adj
+grep -E '^(Uid|Gid|Groups|Cap.*|NoNewPrivs|Seccomp):' status
+cut -d ' ' -f 1-6 mountinfo
+ls -di / /dev/shm
+/probe/probe session-keyring
+`
+
+// A run has all that its app has, in every way an app can be kept in bounds.
+func TestRunHasItsAppsSurroundings(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	dir := b.folder("sync", 0o777)
+	b.testProgram(dir)
+	plain := shell("plain", "")
+	bounded := shell("bounded", "")
+	bounded.App.SupplementaryGID = []int{7, 1234}
+	bounded.App.Isolators = []any{
+		isolator("os/linux/capabilities-retain-set", map[string]any{"set": []string{"CAP_CHOWN", "CAP_KILL"}}),
+		isolator("os/linux/no-new-privileges", true),
+		isolator("os/linux/seccomp-remove-set", map[string]any{"set": []string{"reboot"}, "errno": "ENOTSUP"}),
+		isolator("os/linux/oom-score-adj", 567),
+		isolator("resource/memory", map[string]any{"limit": "123Mi"}),
+		isolator("resource/cpu", map[string]any{"limit": "700m"}),
+	}
+	user := shell("user", "")
+	user.App.User, user.App.Group = "1000", "1000"
+	readOnly := shell("read-only", "")
+	readOnly.ReadOnly = true
+	apps := []appDoc{plain, bounded, user, readOnly}
+	up := b.signalPipe(filepath.Join(dir, "up"))
+	for i := range apps {
+		apps[i].App.Exec[2] = surroundings + "echo up >/probe/up; exec sleep 1000"
+	}
+	p := b.up("pod", podOf(apps...).hostVolume("sync", dir, "/probe"))
+	for range apps {
+		up.line()
+	}
+	rings := map[string]bool{}
+	for _, app := range apps {
+		want := p.logs(app.Name)
+		s := asRoot(surroundings)
+		s.User, s.Group, s.SupplementaryGID = app.App.User, app.App.Group, app.App.SupplementaryGID
+		have, code := p.run(app.Name, s)
+		if diff := cmp.Diff(want, have); diff != "" || code != 0 || !strings.Contains(want, "Seccomp:\t2\n") {
+			t.Errorf("%s: exit status %d, the app's (-) and the run's (+):\n%s\n%s", app.Name, code, diff, want)
+		}
+		lines := strings.Split(strings.TrimSpace(have), "\n")
+		ring := lines[len(lines)-1]
+		if !strings.HasSuffix(ring, "<nil>") {
+			continue // no keyrings for it
+		}
+		if rings[ring] {
+			t.Errorf("%s has another app's session keyring %s", app.Name, ring)
+		}
+		rings[ring] = true
+	}
+	checkBounds(t, p)
+}
+
+// checkBounds looks at a few of the facts by themselves: that both are equal is not enough.
+func checkBounds(t *testing.T, p *pod) {
+	t.Helper()
+	for _, tt := range []struct{ app, fact string }{
+		{"plain", "CapBnd:\t00000000a80425fb\n"},
+		{"bounded", "CapBnd:\t0000000000000021\n"},
+		{"bounded", "NoNewPrivs:\t1\n"},
+		{"bounded", "Groups:\t7 1234 \n"},
+		{"bounded", "\n567\n"},
+		{"user", "Uid:\t1000\t1000\t1000\t1000\n"},
+		{"user", "CapEff:\t0000000000000000\n"},
+		{"user", "NoNewPrivs:\t0\n"},
+	} {
+		if !strings.Contains(p.logs(tt.app), tt.fact) {
+			t.Errorf("app %s is without %q:\n%s", tt.app, tt.fact, p.logs(tt.app))
+		}
+	}
+	for _, script := range []string{
+		"! echo x 2>/dev/null >/proc/sys/kernel/hostname",
+		"! echo x 2>/dev/null >/proc/sysrq-trigger",
+		"[ -z \"$(cat /proc/keys /proc/kcore /proc/timer_list 2>/dev/null)\" ]",
+		"! mkdir /sys/x 2>/dev/null",
+	} {
+		p.succeeds("plain", script)
+	}
+	if out, code := p.run("read-only", asRoot("echo x >/file")); code == 0 || !strings.Contains(out, "Read-only file system") {
+		t.Errorf("a read-only root is written to: exit status %d, %s", code, out)
+	}
+}
+
+// Keyrings are found by name on the whole machine: apps of one name in two pods must not meet in one.
+func TestPodsDoNotShareSessionKeyrings(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	dir := b.folder("sync", 0o777)
+	b.testProgram(dir)
+	app := shell("app", "/probe/probe session-keyring; exec sleep 1000")
+	app.App.Isolators = []any{isolator("os/linux/seccomp-retain-set", map[string]any{"set": []string{"@appc.io/all"}})}
+	doc := podOf(app).hostVolume("sync", dir, "/probe")
+	first, second := b.up("first", doc), b.up("second", doc)
+	first.sees("app", "<nil>")
+	second.sees("app", "<nil>")
+	if one, other := first.logs("app"), second.logs("app"); one == other {
+		t.Errorf("two pods share the session keyring %s", one)
+	}
+	if own, run := first.logs("app"), first.succeeds("app", "/probe/probe session-keyring"); own != run {
+		t.Errorf("the run has the session keyring %s, its app %s", run, own)
+	}
+}
