@@ -301,12 +301,16 @@ func (p *testPod) line(app string) string {
 // callIn runs a call-in as the daemon does and gives its output.
 func (p *testPod) callIn(args ...string) string {
 	p.t.Helper()
-	cmd := exec.Command("nsenter", append([]string{"-t", fmt.Sprint(p.cmd.Process.Pid), "-m", "-n", "-r", "/opt/stager/" + args[0]}, args[1:]...)...)
-	out, err := cmd.CombinedOutput()
+	out, err := p.callInCommand(args...).CombinedOutput()
 	if err != nil {
 		p.t.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
+}
+
+func (p *testPod) callInCommand(args ...string) *exec.Cmd {
+	enter := []string{"-t", fmt.Sprint(p.cmd.Process.Pid), "-m", "-n", "-r", "/opt/stager/" + args[0]}
+	return exec.Command("nsenter", append(enter, args[1:]...)...)
 }
 
 // pidOf is the number of an app's main process, as the test sees it.
