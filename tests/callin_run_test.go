@@ -1,0 +1,248 @@
+package tests
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha512"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// sleeper is a pod of one app that does nothing.
+func sleeper(b *box) *pod { return b.up("pod", podOf(shell("app", "exec sleep 1000"))) }
+
+func TestRunAsTheDaemonCallsIt(t *testing.T) {
+	t.Parallel()
+	p := sleeper(newBox(t))
+	env := []nameValue{{"A", "$HOME `id` 'q' \"q\" \\n a=b\nnext "}, {"X.y-z", ""}}
+	for _, tt := range []struct {
+		name     string
+		settings settings
+		output   string
+		code     int
+	}{
+		{"nothing of our own on success", settings{Exec: []string{"/bin/echo", `{"json": true}`}, User: "0", Group: "0"}, "{\"json\": true}\n", 0},
+		{"literal arguments", settings{Exec: []string{"/bin/printf", "<%s>", "$PATH", "*", "", "a "}, User: "0", Group: "0"}, "<$PATH><*><><a >", 0},
+		{"looked up in the default PATH", settings{Exec: []string{"true"}, User: "0", Group: "0"}, "", 0},
+		{
+			"looked up in the given PATH",
+			settings{Exec: []string{"true"}, User: "0", Group: "0", Environment: []nameValue{{"PATH", "/tmp"}}},
+			"run: start command in app \"app\": exec true: no such file or directory\n", 127,
+		},
+		{"not found", settings{Exec: []string{"/no"}, User: "0", Group: "0"}, "run: start command in app \"app\": exec /no: no such file or directory\n", 127},
+		{"not executable", settings{Exec: []string{"/etc/passwd"}, User: "0", Group: "0"}, "run: start command in app \"app\": exec /etc/passwd: permission denied\n", 126},
+		{"a folder", settings{Exec: []string{"/etc"}, User: "0", Group: "0"}, "run: start command in app \"app\": exec /etc: permission denied\n", 126},
+		{"exit status", asRoot("exit 255"), "", 255},
+		{"signal", asRoot("kill -USR1 $$"), "", 128 + int(unix.SIGUSR1)},
+		{"user by name", settings{Exec: []string{"/bin/id"}, User: "user", Group: "nobody", SupplementaryGID: []int{5, 6}}, "uid=1000(user) gid=65534(nobody) groups=5,6\n", 0},
+		{"user and group of a file", settings{Exec: []string{"/bin/id"}, User: "/etc/passwd", Group: "/etc/passwd"}, "uid=0(root) gid=0(root)\n", 0},
+		{"working directory", settings{Exec: []string{"pwd"}, User: "0", Group: "0", WorkingDirectory: "/etc"}, "/etc\n", 0},
+		{"root is the default working directory", settings{Exec: []string{"pwd"}, User: "0", Group: "0"}, "/\n", 0},
+		{"environment is literal", settings{Exec: []string{"/bin/sh", "-c", `printf %s "$A"`}, User: "0", Group: "0", Environment: env}, env[0].Value, 0},
+		{"three descriptors", asRoot("exec ls /proc/self/fd"), "0\n1\n2\n3\n", 0}, // 3 is the folder
+		{"tty on pipes", settings{Exec: []string{"/bin/sh", "-c", "tty; stty size; exit 5"}, User: "0", Group: "0", TTY: true}, "/dev/pts/0\r\n24 80\r\n", 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			output, code := p.run("app", tt.settings)
+			if diff := cmp.Diff(tt.output, output); diff != "" || code != tt.code {
+				t.Errorf("exit status %d, want %d, output (-want +have):\n%s", code, tt.code, diff)
+			}
+		})
+	}
+	for _, app := range []string{"nobody", "", "../app"} {
+		output, code := p.run(app, asRoot("true"))
+		if code != 125 || !strings.HasPrefix(output, "run: ") || strings.Count(output, "\n") != 1 {
+			t.Errorf("run in app %q: exit status %d, %q", app, code, output)
+		}
+	}
+}
+
+// A run's environment is what it is given and what says where it is.
+func TestRunEnvironment(t *testing.T) {
+	t.Parallel()
+	p := sleeper(newBox(t))
+	out, code := p.run("app", settings{Exec: []string{"env"}, User: "0", Group: "0", Environment: []nameValue{{"GIVEN", "1"}}})
+	var names []string
+	for line := range strings.Lines(out) {
+		name, value, _ := strings.Cut(line, "=")
+		if name != "AC_METADATA_URL" {
+			name += "=" + value
+		}
+		names = append(names, strings.TrimSpace(name))
+	}
+	want := []string{
+		"GIVEN=1", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "AC_APP_NAME=app", "container=kurma-stager", "AC_METADATA_URL",
+	}
+	if diff := cmp.Diff(want, names); diff != "" || code != 0 {
+		t.Errorf("exit status %d:\n%s", code, diff)
+	}
+}
+
+// Settings that never come, or never end, are waited for no longer than 10 s.
+func TestRunWithoutSettings(t *testing.T) {
+	t.Parallel()
+	p := sleeper(newBox(t))
+	for name, text := range map[string]string{"none": "", "without end": `{"exec":["/bin/sh","-c","echo started"],"user":"0","group":"0"}`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd, write := p.settingsPipe("app")
+			if _, err := io.WriteString(write, text); err != nil {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			r := finish(t, cmd)
+			if took := time.Since(begin); took < 9*time.Second || took > 20*time.Second {
+				t.Errorf("it took %s, want 10 s", took)
+			}
+			if r.code != 125 || !strings.HasPrefix(r.stderr, "run: ") || r.stdout != "" {
+				t.Errorf("exit status %d, %q, %q", r.code, r.stdout, r.stderr)
+			}
+		})
+	}
+}
+
+// A caller that is killed takes its command and the command's session with it.
+func TestKilledCallerTakesItsCommand(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	dir := b.folder("sync", 0o777)
+	up := b.signalPipe(filepath.Join(dir, "up"))
+	p := b.up("pod", podOf(shell("app", "exec sleep 1000")).hostVolume("sync", dir, "/sync"))
+	before := p.processes()
+	for _, tty := range []bool{false, true} {
+		cmd, write := p.settingsPipe("app")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		s := asRoot("trap '' TERM HUP; (trap '' TERM HUP; sleep 1000) & (sleep 1000 | sleep 1000) & echo up >/sync/up; sleep 1000; sleep 1000")
+		s.TTY = tty
+		feed(t, write, s)
+		up.line()
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // killed
+		eventually(t, "the session is gone", func() bool { return len(p.processes()) == len(before) })
+	}
+}
+
+// A child that keeps the output does not keep the run.
+func TestRunDoesNotWaitForBackgroundChildren(t *testing.T) {
+	t.Parallel()
+	p := sleeper(newBox(t))
+	for _, tty := range []bool{false, true} {
+		cmd, write := p.settingsPipe("app")
+		out, theirs, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		cmd.Stdout, cmd.Stderr = theirs, theirs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		theirs.Close()
+		s := asRoot("setsid sleep 1000 & echo ok; exit 3")
+		s.TTY = tty
+		feed(t, write, s)
+		_ = cmd.Wait()
+		line, err := bufio.NewReader(out).ReadString('\n')
+		if code := cmd.ProcessState.ExitCode(); code != 3 || strings.TrimSpace(line) != "ok" || err != nil {
+			t.Errorf("tty %t: exit status %d, output %q, %v", tty, code, line, err)
+		}
+	}
+	p.succeeds("app", `[ -z "$(ps -o stat | grep Z)" ]`)
+}
+
+// pattern is a stream of a size whose content is not the same anywhere.
+func pattern(size int64) io.Reader {
+	r, w := io.Pipe()
+	go func() {
+		for i := 0; ; i++ {
+			if _, err := fmt.Fprintf(w, "%015d\n", i); err != nil {
+				return
+			}
+		}
+	}()
+	return io.LimitReader(r, size)
+}
+
+func TestMuchThroughExec(t *testing.T) {
+	t.Parallel()
+	p := sleeper(newBox(t))
+	const size = 100 << 20
+	sent, back := sha512.New(), sha512.New()
+	cmd := p.command("exec", p.name, "app", "--", "cat")
+	cmd.Stdin = io.TeeReader(pattern(size), sent)
+	cmd.Stdout = back
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	if !bytes.Equal(sent.Sum(nil), back.Sum(nil)) {
+		t.Error("what came back is not what was sent")
+	}
+}
+
+// Many at once, of every kind, while apps end.
+func TestFiftyAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	dir := b.folder("sync", 0o777)
+	apps := []appDoc{shell("stays", "echo up; exec sleep 1000")}
+	for i := range 5 {
+		apps = append(apps, shell(fmt.Sprintf("ends%d", i), "read line </sync/go"))
+	}
+	release := b.signalPipe(filepath.Join(dir, "go"))
+	p := b.up("pod", podOf(apps...).hostVolume("sync", dir, "/sync"))
+	p.sees("stays", "up")
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			if i == 25 {
+				if _, err := release.file.WriteString(strings.Repeat("go\n", 5)); err != nil {
+					t.Error(err)
+				}
+			}
+			fiftieth(t, p, i)
+		})
+	}
+	all.Wait()
+	for _, app := range apps[1:] {
+		// Its shell may have read another one's line, and waits.
+		if _, err := release.file.WriteString("go\n"); err != nil {
+			t.Error(err)
+		}
+		if code, _ := p.exited(app.Name); code != 0 {
+			t.Errorf("%s ended with %d", app.Name, code)
+		}
+	}
+}
+
+// fiftieth makes one call-in of each kind.
+func fiftieth(t *testing.T, p *pod, i int) {
+	out, code := p.run("stays", asRoot(fmt.Sprintf("echo %d; exit %d", i, i)))
+	if code != i || out != fmt.Sprintf("%d\n", i) {
+		t.Errorf("run %d: exit status %d, %q", i, code, out)
+	}
+	if s := p.status(); len(s) != 6 || s["stays"].Exited {
+		t.Errorf("status %+v", s)
+	}
+	if text := p.logs("stays"); text != "up\n" {
+		t.Errorf("logs %q", text)
+	}
+	out, code = p.run(fmt.Sprintf("ends%d", i%5), asRoot("true"))
+	if gone := code == 125 || code == 137; code != 0 && !gone {
+		t.Errorf("run in an app that ends: exit status %d, %q", code, out)
+	}
+}
