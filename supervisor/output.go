@@ -20,6 +20,15 @@ const readSize = 64 << 10
 // this gains nothing. The kernel takes the memory only when it is filled.
 const outputPipe = 256 << 10
 
+// A read of less than smallRead means that the app writes in small pieces. If it
+// goes on, a reader that comes back for each piece costs both of them a switch
+// of tasks a piece; one that comes back gatherTime later finds many. The pipe holds
+// what the fastest writer makes in several times that.
+const (
+	smallRead  = 16 << 10
+	gatherTime = 100 * time.Microsecond
+)
+
 // drainLimit bounds what is read after the processes of a run have ended, so
 // that a foreign process that got hold of the pipe cannot go on for ever. No pipe
 // or terminal holds more.
@@ -58,7 +67,14 @@ func (c *capture) loop() {
 		return
 	}
 	for err == nil && !c.ended {
-		err = raw.Read(func(fd uintptr) bool { return c.read(int(fd)) != 0 })
+		var n int
+		err = raw.Read(func(fd uintptr) bool {
+			n = c.read(int(fd))
+			return n != 0
+		})
+		if n > 0 && n < smallRead {
+			gather()
+		}
 	}
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return
@@ -73,6 +89,12 @@ func (c *capture) loop() {
 			total += n
 		}
 	})
+}
+
+// gather lets some output come together. It sleeps in the kernel: a timer of the
+// runtime's would wake more threads than it saves.
+func gather() {
+	_ = unix.Nanosleep(&unix.Timespec{Nsec: int64(gatherTime)}, nil) // a signal may cut it short
 }
 
 // read makes one read. It returns the number of bytes, 0 when there are none
