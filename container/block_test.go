@@ -109,7 +109,7 @@ func TestClause_C_BLK_01_EveryDeviceIsLimited(t *testing.T) {
 func TestClause_C_BLK_01_DirectReadsAreSlowedDown(t *testing.T) {
 	path := onDisk(t, 1<<18)
 	if path == "" {
-		t.Skip("the temporary folder is on no block device of this machine")
+		t.Skip("the temporary folder is on no block device of this machine") //nolint:forbidigo // nothing to slow down there
 	}
 	r, root := newRuntime(t), busyboxRoot(t)
 	for name, limit := range map[string]Resources{"bandwidth": {BlockBandwidth: 1 << 20}, "operations": {BlockIOPS: 64}} {

@@ -54,7 +54,7 @@ func (s *Spec) config(shm string) *configs.Config {
 	c.Devices = append(c.Devices, &devices.Device{
 		Path: "/dev/console", FileMode: 0o620, Rule: devices.Rule{Type: devices.CharDevice, Major: 5, Minor: 1},
 	})
-	c.Cgroups.Resources.Devices = s.deviceRules()
+	c.Cgroups.Devices = s.deviceRules()
 	if !s.Privileged {
 		c.MaskPaths, c.ReadonlyPaths = maskedPaths, readOnlyPaths
 	}

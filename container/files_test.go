@@ -10,14 +10,14 @@ import (
 )
 
 // listenProbe is this test program inside a container: it lists what it was given by sd_listen_fds(3), as go-systemd understands it, and what else is open.
-func listenProbe(print func(...any)) {
+func listenProbe(say func(...any)) {
 	for i, f := range activation.Files(false) {
 		l, err := net.FileListener(f)
 		if err != nil {
-			print("descriptor", 3+i, f.Name(), err)
+			say("descriptor", 3+i, f.Name(), err)
 			continue
 		}
-		print("descriptor", 3+i, f.Name(), l.Addr())
+		say("descriptor", 3+i, f.Name(), l.Addr())
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 func probe(target string) {
 	pid, err := strconv.Atoi(target)
 	if err != nil {
-		fmt.Println("probe:", err)
+		fmt.Fprintln(os.Stdout, "probe:", err)
 		return
 	}
 	runtime.LockOSThread()
@@ -30,10 +30,10 @@ func probe(target string) {
 		"fd": openProc("fd/0"), "exe": openProc("exe"), "maps": readProc("maps"), "ptrace": ptrace, "vm_readv": vmRead, "pidfd_getfd": getFD,
 	} {
 		if err := try(pid); err == nil {
-			fmt.Println("can", name)
+			fmt.Fprintln(os.Stdout, "can", name)
 		}
 	}
-	fmt.Println("signal:", unix.Kill(pid, 0))
+	fmt.Fprintln(os.Stdout, "signal:", unix.Kill(pid, 0))
 }
 
 func procPath(pid int, name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }

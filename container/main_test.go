@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if len(os.Args) > 1 && os.Args[1] == "listen-probe" {
-		listenProbe(func(words ...any) { fmt.Println(words...) })
+		listenProbe(func(words ...any) { fmt.Fprintln(os.Stdout, words...) })
 		return
 	}
 	if os.Getenv(insideVariable) == "" {

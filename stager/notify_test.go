@@ -51,20 +51,20 @@ func notifyOnSignal() int {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, unix.SIGUSR1)
 	if sent, err := daemon.SdNotify(false, "STATUS=loading\nMAINPID=1"); !sent || err != nil {
-		fmt.Println("not sent:", err)
+		fmt.Fprintln(os.Stdout, "not sent:", err)
 		return 1
 	}
-	fmt.Println("waiting")
+	fmt.Fprintln(os.Stdout, "waiting")
 	<-c
 	if sent, err := daemon.SdNotify(false, daemon.SdNotifyReady); !sent || err != nil {
-		fmt.Println("not sent:", err)
+		fmt.Fprintln(os.Stdout, "not sent:", err)
 	}
 	for i := range 1000 { // beyond what a socket holds
 		if _, err := daemon.SdNotify(false, fmt.Sprint("STATUS=step ", i)); err != nil {
-			fmt.Println("not sent:", err)
+			fmt.Fprintln(os.Stdout, "not sent:", err)
 		}
 	}
-	fmt.Println("sent")
+	fmt.Fprintln(os.Stdout, "sent")
 	select {}
 }
 

@@ -33,17 +33,36 @@ func TestClause_C_PRT_03_SocketsOfPorts(t *testing.T) {
 	}{
 		{"none", nil, nil, nil, ""},
 		{"C-PRT-06 not activated", []types.Port{port("web", "tcp", 80, 1, false)}, nil, nil, ""},
-		{"C-PRT-01 one of each", []types.Port{port("web", "tcp", 80, 1, true), port("dns", "UDP", 53, 1, true)}, nil,
-			[]socket{{"web", "tcp", 80}, {"dns", "udp", 53}}, ""},
-		{"C-PRT-03 range", []types.Port{port("web", "tcp", 80, 3, true)}, nil,
-			[]socket{{"web", "tcp", 80}, {"web", "tcp", 81}, {"web", "tcp", 82}}, ""},
+		{
+			"C-PRT-01 one of each",
+			[]types.Port{port("web", "tcp", 80, 1, true), port("dns", "UDP", 53, 1, true)},
+			nil,
+			[]socket{{"web", "tcp", 80}, {"dns", "udp", 53}},
+			"",
+		},
+		{
+			"C-PRT-03 range",
+			[]types.Port{port("web", "tcp", 80, 3, true)},
+			nil,
+			[]socket{{"web", "tcp", 80}, {"web", "tcp", 81}, {"web", "tcp", 82}},
+			"",
+		},
 		{"C-PRT-04 protocol", []types.Port{port("web", "sctp", 80, 1, true)}, nil, nil, `port "web": protocol "sctp"`},
 		{"C-PRT-04 protocol of no socket", []types.Port{port("web", "sctp", 80, 1, false)}, nil, nil, ""},
-		{"C-PRT-05 pod's port", []types.Port{port("web", "tcp", 80, 1, true)},
+		{
+			"C-PRT-05 pod's port",
+			[]types.Port{port("web", "tcp", 80, 1, true)},
 			[]types.ExposedPort{pod("web", port("web", "", 8080, 2, false)), pod("dns", port("dns", "udp", 53, 1, true))},
-			[]socket{{"web", "tcp", 8080}, {"web", "tcp", 8081}}, ""},
-		{"C-PRT-05 pod's wish", []types.Port{port("web", "tcp", 80, 1, false)},
-			[]types.ExposedPort{pod("web", port("x", "udp", 81, 1, true))}, []socket{{"web", "udp", 81}}, ""},
+			[]socket{{"web", "tcp", 8080}, {"web", "tcp", 8081}},
+			"",
+		},
+		{
+			"C-PRT-05 pod's wish",
+			[]types.Port{port("web", "tcp", 80, 1, false)},
+			[]types.ExposedPort{pod("web", port("x", "udp", 81, 1, true))},
+			[]socket{{"web", "udp", 81}},
+			"",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -77,15 +96,15 @@ func serveOne(answer string) int {
 	for _, f := range files {
 		if l, err := net.FileListener(f); err == nil {
 			listeners = append(listeners, l)
-			fmt.Println(f.Name(), "tcp", l.Addr())
+			fmt.Fprintln(os.Stdout, f.Name(), "tcp", l.Addr())
 		} else if c, err := net.FilePacketConn(f); err == nil {
-			fmt.Println(f.Name(), "udp", c.LocalAddr())
+			fmt.Fprintln(os.Stdout, f.Name(), "udp", c.LocalAddr())
 		}
 	}
 	for _, l := range listeners {
 		conn, err := l.Accept()
 		if err != nil {
-			fmt.Println(err)
+			fmt.Fprintln(os.Stdout, err)
 			return 1
 		}
 		fmt.Fprintln(conn, answer)
@@ -102,7 +121,7 @@ func probe(what string, args []string) int {
 	case "notify":
 		return notifyOnSignal()
 	}
-	fmt.Println("no probe", what)
+	fmt.Fprintln(os.Stdout, "no probe", what)
 	return 1
 }
 
