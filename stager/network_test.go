@@ -139,6 +139,26 @@ func TestClause_C_NBW_01_BothDirectionsButLoopback(t *testing.T) {
 	send(t, s.here, s.here, "127.0.0.1", 32<<20)
 }
 
+// In a launched pod, by the isolator of the pod or of its only app.
+func TestClause_C_NBW_01_LaunchedPod(t *testing.T) {
+	isolator := isolatorList("resource/network-bandwidth", rate(1<<20))
+	for name, isolators := range map[string][2]any{"pod": {isolator, nil}, "app": {nil, isolator}, "none": {}} {
+		t.Run(name, func(t *testing.T) {
+			app := testApp{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "isolators": isolators[1]}}
+			p := launch(t, []testApp{app}, withPod("isolators", isolators[0]), withConfig("strictIsolators", true))
+			p.isReady()
+			if err := p.inNetwork(func() error { return unlimited("lo") }); err != nil {
+				t.Error(err)
+			}
+			for _, link := range []string{"eth0", "eth1"} {
+				if err := p.inNetwork(func() error { return unlimited(link) }); (err == nil) != (name == "none") {
+					t.Errorf("%s: %v", link, err)
+				}
+			}
+		})
+	}
+}
+
 func unlimited(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {

@@ -240,6 +240,7 @@ func (p *testPod) makeCgroups() {
 		}
 		p.must(os.Mkdir(dir, 0o755))
 		p.t.Cleanup(func() {
+			_ = os.Remove(filepath.Join(dir, "stager")) // the daemon's to remove, on version 2
 			if err := os.Remove(dir); err != nil {
 				p.t.Error("cgroup left behind:", err)
 			}
@@ -348,7 +349,8 @@ func beDaemon(root string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(netlink.LinkSetUp(lo), unix.Chroot(root), unix.Chdir("/")); err != nil {
+	wire := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth1"}
+	if err := errors.Join(netlink.LinkSetUp(lo), netlink.LinkAdd(wire), unix.Chroot(root), unix.Chdir("/")); err != nil {
 		return err
 	}
 	return unix.Exec("/stager", []string{"/stager"}, os.Environ())

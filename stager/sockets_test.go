@@ -125,11 +125,9 @@ func probe(what string, args []string) int {
 	return 1
 }
 
-// dial connects from within the pod's network namespace and gives the line
-// that the other side says.
-func (p *testPod) dial(network, address string) string {
-	p.t.Helper()
-	line := make(chan string)
+// inNetwork runs f on a thread in the pod's network namespace.
+func (p *testPod) inNetwork(f func() error) error {
+	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // for good: the thread is of no other use now
 		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", p.cmd.Process.Pid))
@@ -137,22 +135,28 @@ func (p *testPod) dial(network, address string) string {
 			defer ns.Close()
 			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
 		}
-		var conn net.Conn
 		if err == nil {
-			conn, err = net.Dial(network, address)
+			err = f()
 		}
+		done <- err
+	}()
+	return <-done
+}
+
+// dial connects from within the pod's network namespace and gives the line
+// that the other side says.
+func (p *testPod) dial(network, address string) (line string) {
+	p.t.Helper()
+	p.must(p.inNetwork(func() error {
+		conn, err := net.Dial(network, address)
 		if err != nil {
-			line <- err.Error()
-			return
+			return err
 		}
 		defer conn.Close()
-		text, err := bufio.NewReader(conn).ReadString('\n')
-		if err != nil {
-			text = err.Error()
-		}
-		line <- strings.TrimSpace(text)
-	}()
-	return <-line
+		line, err = bufio.NewReader(conn).ReadString('\n')
+		return err
+	}))
+	return strings.TrimSpace(line)
 }
 
 func ports(list ...any) []map[string]any {
