@@ -75,7 +75,7 @@ type Pod struct {
 func (p *Pod) LogPath() string { return filepath.Join(p.Dir, logFile) }
 
 // Create makes a pod's folder and takes its lock. No other live pod may have
-// its name. The caller goes on with Run, Detach or Remove.
+// its name; one that has exited or is dead may. The caller goes on with Run, Detach or Remove.
 func (s *Store) Create(plan Plan) (*Pod, error) {
 	pod, err := s.create(plan)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Store) create(plan Plan) (*Pod, error) {
 		return nil, err
 	}
 	defer store.Close()
-	if other, err := s.Find(plan.Name); err == nil && other.Plan.Name == plan.Name && other.State.Phase != Exited {
+	if other, err := s.Find(plan.Name); err == nil && other.Plan.Name == plan.Name && other.alive() {
 		return nil, fmt.Errorf("pod %s has that name", other.Plan.UUID)
 	}
 	plan.Cgroup = filepath.Join(s.cgroup, plan.UUID)
@@ -197,7 +197,7 @@ func (p *Pod) refresh() error {
 }
 
 // Find returns the pod that a person means: a name, else a UUID or the unique
-// start of one. A live pod goes before one of the same name that has exited.
+// start of one. A live pod goes before one of the same name that is over.
 func (s *Store) Find(ref string) (*Pod, error) {
 	all, err := s.List()
 	if err != nil {
@@ -213,7 +213,7 @@ func (s *Store) Find(ref string) (*Pod, error) {
 		}
 	}
 	for _, pod := range named {
-		if pod.State.Phase != Exited {
+		if pod.alive() {
 			return pod, nil
 		}
 	}
@@ -226,6 +226,9 @@ func (s *Store) Find(ref string) (*Pod, error) {
 		return found[0], nil
 	}
 }
+
+// alive tells whether the pod has a monitor.
+func (p *Pod) alive() bool { return p.State.Phase != Exited && p.State.Phase != Dead }
 
 func (p *Pod) save() error { return writeJSON(filepath.Join(p.Dir, stateFile), p.State) }
 
