@@ -1,11 +1,13 @@
 package tests
 
 import (
+	"bytes"
 	"crypto/sha512"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,18 +53,44 @@ func (b *box) ps() []podInfo {
 // namespaceKinds are the namespaces that a pod can have of its own.
 func namespaceKinds() []string { return []string{"mnt", "net", "pid", "ipc", "uts"} }
 
-// note remembers the namespaces of the box's processes, to look for them when
-// the pods are gone.
+// note remembers the namespaces of the box's processes, and when they were seen,
+// to look for them when the pods are gone.
 func (b *box) note() {
 	for _, pid := range b.processes() {
 		for _, kind := range namespaceKinds() {
 			own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 			host, hostErr := os.Readlink("/proc/self/ns/" + kind)
 			if err == nil && hostErr == nil && own != host {
-				b.namespaces[own] = true
+				b.namespaces[own] = now()
 			}
 		}
 	}
+}
+
+// now is the time since boot in the unit of startOf.
+func now() uint64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // it exists since Linux 2.6.39
+	return uint64(t.Nano()) / uint64(clockTick)
+}
+
+// clockTick is the unit of times in /proc/PID/stat on every Linux that Go knows.
+const clockTick = 10 * time.Millisecond
+
+// startOf is when a process was started, in clock ticks since boot; of a gone
+// one it is never.
+func startOf(pid int) uint64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return math.MaxUint64
+	}
+	// The second field, the name in parentheses, may hold anything.
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	start, err := strconv.ParseUint(fields[19], 10, 64)
+	if err != nil {
+		return math.MaxUint64
+	}
+	return start
 }
 
 // allProcesses lists the numbers of all processes.
@@ -134,7 +162,10 @@ func (b *box) strays() []string {
 			why = "its mounts"
 		}
 		for _, kind := range namespaceKinds() {
-			if name, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind)); err == nil && b.namespaces[name] {
+			// The kernel uses a namespace's number again. A process that is younger
+			// than the last look at the namespace is in another one.
+			name, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+			if err == nil && startOf(pid) < b.namespaces[name] {
 				why = name
 			}
 		}

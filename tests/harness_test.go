@@ -148,7 +148,7 @@ type box struct {
 	store  string // the image store
 	config map[string]any
 
-	namespaces map[string]bool // of all processes that were seen in the pods
+	namespaces map[string]uint64 // of processes in the pods, and when they were last seen, see note
 	layers     map[string]fileFacts
 }
 
@@ -167,7 +167,7 @@ func ownStore() option {
 
 func newBox(t *testing.T, options ...option) *box {
 	t.Helper()
-	b := &box{t: t, dir: t.TempDir(), store: suite.store, namespaces: make(map[string]bool)}
+	b := &box{t: t, dir: t.TempDir(), store: suite.store, namespaces: make(map[string]uint64)}
 	b.cgroup = fmt.Sprintf("kurma-e2e-%d-%d", os.Getpid(), suite.boxes.Add(1))
 	b.config = map[string]any{
 		"parentCgroupName": b.cgroup,
@@ -274,10 +274,10 @@ func finish(t *testing.T, cmd *exec.Cmd) result {
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
-	for !condition() {
+	for pause := 2 * time.Millisecond; !condition(); pause = min(2*pause, 100*time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within %s", what, patience)
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }

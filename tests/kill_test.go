@@ -1,0 +1,213 @@
+package tests
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// victim is a process that a pod lives by.
+type victim struct {
+	name string
+	find func(b *box) int
+}
+
+func victims() []victim {
+	return []victim{
+		{"stager", func(b *box) int { return b.onlyPod().stager }},
+		{"supervisor", func(b *box) int { return b.onlyPod().supervisor() }},
+		{"monitor", func(b *box) int { return b.monitor() }},
+	}
+}
+
+// onlyPod is the box's one pod, in whatever phase.
+func (b *box) onlyPod() *pod {
+	b.t.Helper()
+	for _, info := range b.ps() {
+		return &pod{b, info.Name, info.UUID, filepath.Join(b.dir, "pods", info.UUID), info.PID}
+	}
+	b.t.Fatal("there is no pod")
+	return nil
+}
+
+// monitor is the launcher's process that is the stager's parent.
+func (b *box) monitor() int {
+	b.t.Helper()
+	stager := b.onlyPod().stager
+	for _, pid := range allProcesses() {
+		if children(pid, stager) {
+			return pid
+		}
+	}
+	b.t.Fatal("the stager has no parent")
+	return 0
+}
+
+// children tells whether a process is a child of the other one.
+func children(parent, child int) bool {
+	tasks, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(parent), "task/*/children"))
+	for _, task := range tasks {
+		list, _ := os.ReadFile(task) // a gone one has none
+		for pid := range strings.FieldsSeq(string(list)) {
+			if pid == strconv.Itoa(child) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// moment is when in a pod's life it is killed. reach starts the pod and returns
+// at that moment; pod is what the killed pod and the next one are.
+type moment struct {
+	name  string
+	doc   func(apps ...appDoc) podDoc
+	reach func(b *box, doc podDoc, up *signalPipe) *exec.Cmd
+}
+
+// hostPID has the pod use the host's PID namespace.
+func hostPID(apps ...appDoc) podDoc {
+	doc := podOf(apps...)
+	doc.Isolators = []any{isolator("os/linux/namespaces", map[string]string{"pid": "host"})}
+	return doc
+}
+
+func moments() []moment {
+	inHandler := func(b *box, doc podDoc, up *signalPipe) *exec.Cmd {
+		doc.Apps[0].App.EventHandlers = []handlerDoc{{"pre-start", []string{"/bin/sh", "-c", "[ -e /sync/again ] || { sleep 1000 & echo up >/sync/up; wait; }"}}}
+		cmd := b.startPod(doc)
+		up.line()
+		return cmd
+	}
+	running := func(b *box, doc podDoc, up *signalPipe) *exec.Cmd {
+		doc.Apps[0].App.Exec[2] = "(setsid sleep 1000 &) ; [ -e /sync/again ] || echo up >/sync/up; exec sleep 1000"
+		cmd := b.startPod(doc)
+		up.line()
+		return cmd
+	}
+	stopping := func(b *box, doc podDoc, up *signalPipe) *exec.Cmd {
+		doc.Apps[0].App.Exec[2] = `[ -e /sync/again ] && exec sleep 1000
+			trap 'echo asked >/sync/up' TERM; echo up >/sync/up; while :; do sleep 1000 & wait $!; done`
+		cmd := b.startPod(doc)
+		up.line()
+		eventually(b.t, "the pod is up", func() bool { return b.ps()[0].State == "running" })
+		if err := unix.Kill(b.onlyPod().stager, unix.SIGTERM); err != nil {
+			b.t.Fatal(err)
+		}
+		up.line()
+		return cmd
+	}
+	return []moment{
+		{"in a handler of the start", podOf, inHandler},
+		{"while it runs", podOf, running},
+		{"while it stops", podOf, stopping},
+		{"in a handler, host's PID namespace", hostPID, inHandler},
+		{"while it runs, host's PID namespace", hostPID, running},
+		{"while it stops, host's PID namespace", hostPID, stopping},
+	}
+}
+
+// startPod starts the pod "p" and does not wait.
+func (b *box) startPod(doc podDoc) *exec.Cmd {
+	b.t.Helper()
+	cmd := b.command("run", "--detach", "--name", "p", b.write("p.json", doc))
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	return cmd
+}
+
+// TestKill kills each process that a pod lives by, at each moment. No process of
+// the pod outlives it, gc brings the rest in order, and the same pod starts again.
+func TestKill(t *testing.T) {
+	t.Parallel()
+	for _, m := range moments() {
+		for _, v := range victims() {
+			t.Run(v.name+" "+m.name, func(t *testing.T) {
+				t.Parallel()
+				b := newBox(t)
+				dir := b.folder("sync", 0o777)
+				up := b.signalPipe(filepath.Join(dir, "up"))
+				doc := m.doc(shell("a", "exec sleep 1000"), shell("b", "exec sleep 1000")).hostVolume("sync", dir, "/sync")
+				cmd := m.reach(b, doc, up)
+				b.note()
+				if err := unix.Kill(v.find(b), unix.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				_ = cmd.Wait() // it may have failed with the pod, or have been done before
+				b.checkProcesses()
+				eventually(t, "the daemon knows", func() bool {
+					all := b.ps()
+					return len(all) == 0 || all[0].State == "exited" || all[0].State == "dead"
+				})
+				if err := os.WriteFile(filepath.Join(dir, "again"), nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				p := b.up("p", doc)
+				p.must("stop", "p")
+				b.must("gc")
+				b.checkGone()
+			})
+		}
+	}
+}
+
+// TestKillAtAnyTime kills the stager of a starting pod at moments that nobody
+// chose.
+func TestKillAtAnyTime(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	var apps []appDoc
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		apps = append(apps, shell(name, "sleep 1000 & exec sleep 1000"))
+	}
+	path := b.write("p.json", podOf(apps...))
+	for round := range 20 {
+		cmd := b.command("run", "--name", "p", path)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the stager", func() bool { all := b.ps(); return len(all) == 1 && all[0].PID > 0 })
+		// With each round the start has got further: as many of the box's
+		// processes are there.
+		eventually(t, "more processes", func() bool {
+			b.note()
+			return len(b.processes()) > round || b.ps()[0].State == "running"
+		})
+		if err := unix.Kill(b.ps()[0].PID, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err == nil {
+			t.Error("launcher run succeeds with a killed stager")
+		}
+		b.checkGone()
+	}
+}
+
+// TestKillLauncher kills a launcher that waits for its detached pod to be up: the
+// pod is the monitor's, and goes on.
+func TestKillLauncher(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	dir := b.folder("sync", 0o777)
+	up := b.signalPipe(filepath.Join(dir, "up"))
+	app := shell("a", "exec sleep 1000")
+	app.App.EventHandlers = []handlerDoc{{"pre-start", []string{"/bin/sh", "-c", "echo up >/sync/up; while ! [ -e /sync/go ]; do sleep 0.01; done"}}}
+	cmd := b.startPod(podOf(app).hostVolume("sync", dir, "/sync"))
+	up.line()
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pod is up", func() bool { return b.ps()[0].State == "running" })
+	b.must("stop", "p")
+	b.checkGone()
+}
