@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -104,3 +105,6 @@ func (b *box) testProgram(dir string) {
 		b.t.Fatal(err)
 	}
 }
+
+// pidOf is the number of a command that runs.
+func pidOf(cmd *exec.Cmd) string { return strconv.Itoa(cmd.Process.Pid) }

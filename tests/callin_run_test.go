@@ -167,8 +167,9 @@ func TestRunDoesNotWaitForBackgroundChildren(t *testing.T) {
 func pattern(size int64) io.Reader {
 	r, w := io.Pipe()
 	go func() {
+		lines := bufio.NewWriterSize(w, 1<<16)
 		for i := 0; ; i++ {
-			if _, err := fmt.Fprintf(w, "%015d\n", i); err != nil {
+			if _, err := fmt.Fprintf(lines, "%015d\n", i); err != nil {
 				return
 			}
 		}

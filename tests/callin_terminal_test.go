@@ -1,0 +1,178 @@
+package tests
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a program on a terminal of its own, of which a test plays the person.
+type terminal struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	master *os.File
+	slave  *os.File // keeps the terminal while nobody else has it, and shows its mode
+	shown  bytes.Buffer
+}
+
+// onTerminal starts a program on a terminal of 100 by 30.
+func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
+	t.Helper()
+	master, slave, err := pty.Open()
+	if err == nil {
+		err = pty.Setsize(master, &pty.Winsize{Cols: 100, Rows: 30})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close(); slave.Close() })
+	// Only a non-blocking one knows deadlines.
+	waits, err := unix.FcntlInt(master.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(waits, true); err != nil {
+		t.Fatal(err)
+	}
+	ours := os.NewFile(uintptr(waits), "terminal")
+	t.Cleanup(func() { ours.Close() })
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return &terminal{t: t, cmd: cmd, master: ours, slave: slave}
+}
+
+func (m *terminal) types(text string) {
+	m.t.Helper()
+	if _, err := m.master.WriteString(text); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// sees reads until the text is shown, and forgets all up to its end.
+func (m *terminal) sees(text string) {
+	m.t.Helper()
+	if err := m.master.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		m.t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	for {
+		if _, after, ok := bytes.Cut(m.shown.Bytes(), []byte(text)); ok {
+			rest := bytes.Clone(after)
+			m.shown.Reset()
+			m.shown.Write(rest)
+			return
+		}
+		n, err := m.master.Read(buf)
+		m.shown.Write(buf[:n])
+		if err != nil {
+			m.t.Fatalf("wait for %q: %v; shown is %q", text, err, m.shown.Bytes())
+		}
+	}
+}
+
+// mode is the terminal's local and input flags: echo, lines, ^C.
+func (m *terminal) mode() [4]uint32 {
+	m.t.Helper()
+	mode, err := unix.IoctlGetTermios(int(m.slave.Fd()), unix.TCGETS)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return [4]uint32{mode.Iflag, mode.Oflag, mode.Cflag, mode.Lflag}
+}
+
+// ends waits for the program's end and gives its exit status.
+func (m *terminal) ends() int {
+	m.t.Helper()
+	late := time.AfterFunc(patience, func() { _ = m.cmd.Process.Kill() })
+	_ = m.cmd.Wait() // its status is the answer
+	if !late.Stop() {
+		m.t.Fatalf("it hangs; shown is %q", m.shown.Bytes())
+	}
+	return m.cmd.ProcessState.ExitCode()
+}
+
+// A person's session: size, echo, ^C, job control, resize, exit status, and the terminal as before.
+func TestTerminalSession(t *testing.T) {
+	t.Parallel()
+	p := sleeper(newBox(t))
+	cmd := p.command("exec", "--tty", p.name, "app", "--", "/bin/sh", "-i")
+	cmd.Env = append(cmd.Env, "TERM=vt220")
+	m := onTerminal(t, cmd)
+	before := m.mode()
+	m.sees("# ")
+	for _, step := range []struct{ types, sees string }{
+		{"tty; stty size; echo $TERM\r", "/dev/pts/0\r\n30 100\r\nvt220\r\n"},
+		// What is typed is shown too, and must not look like the answer.
+		{"sh -c 'echo wa\"\"it; exec sleep 1000'\r", "wait\r\n"},
+		{"\x03", "^C"},
+		{"echo status $?\r", "status 130\r\n"},
+		{"sh -c 'echo wa\"\"it; exec sleep 1001'\r", "wait\r\n"},
+		{"\x1a", "Stopped"},
+		{"jobs\r", "Stopped"},
+		{"bg; kill %1; wait %1; echo killed $?\r", "killed 143\r\n"},
+		{"sh -c 'trap \"stty size; kill %1; exit\" WINCH; echo wa\"\"it; sleep 1000 & wait'\r", "wait\r\n"},
+	} {
+		m.types(step.types)
+		m.sees(step.sees)
+	}
+	if err := pty.Setsize(m.master, &pty.Winsize{Cols: 77, Rows: 11}); err != nil {
+		t.Fatal(err)
+	}
+	m.sees("11 77\r\n")
+	m.types("exit 42\r")
+	if code := m.ends(); code != 42 {
+		t.Errorf("exit status %d", code)
+	}
+	if after := m.mode(); after != before {
+		t.Errorf("the terminal's mode is %o, was %o", after, before)
+	}
+	p.succeeds("app", `[ -z "$(ps -o stat | grep Z)" ]`)
+}
+
+// The last byte is shown before the exit, however much there is.
+func TestTerminalShowsAll(t *testing.T) {
+	t.Parallel()
+	p := sleeper(newBox(t))
+	for range 20 {
+		m := onTerminal(t, p.command("exec", "--tty", p.name, "app", "--", "/bin/sh", "-c", "seq 20000; echo the last word; exit 3"))
+		m.sees("\r\n20000\r\nthe last word\r\n")
+		if code := m.ends(); code != 3 {
+			t.Errorf("exit status %d", code)
+		}
+	}
+}
+
+// A launcher that is killed leaves neither the command nor, told, a raw terminal.
+func TestTerminalOfKilledCaller(t *testing.T) {
+	t.Parallel()
+	p := sleeper(newBox(t))
+	before := len(p.processes())
+	m := onTerminal(t, p.command("exec", "--tty", p.name, "app", "--", "/bin/sh", "-c", "trap '' HUP; echo up; sleep 1000; sleep 1000"))
+	mode := m.mode()
+	m.sees("up")
+	children := exec.Command("pgrep", "-P", pidOf(m.cmd))
+	r := finish(t, children)
+	if r.code != 0 {
+		t.Fatalf("the launcher has no call-in: %s", r.stderr)
+	}
+	if out := finish(t, exec.Command("kill", "-KILL", strings.TrimSpace(r.stdout))); out.code != 0 {
+		t.Fatal(out.stderr)
+	}
+	if code := m.ends(); code != 128+int(unix.SIGKILL) {
+		t.Errorf("exit status %d", code)
+	}
+	if after := m.mode(); after != mode {
+		t.Errorf("the terminal's mode is %o, was %o", after, mode)
+	}
+	eventually(t, "the command is gone", func() bool { return len(p.processes()) == before })
+}
