@@ -78,7 +78,7 @@ func now() uint64 {
 const clockTick = 10 * time.Millisecond
 
 // startOf is when a process was started, in clock ticks since boot; of a gone
-// one it is never.
+// one, and of one that is dead and waits for whoever inherited it, it is never.
 func startOf(pid int) uint64 {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -87,7 +87,7 @@ func startOf(pid int) uint64 {
 	// The second field, the name in parentheses, may hold anything.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	start, err := strconv.ParseUint(fields[19], 10, 64)
-	if err != nil {
+	if err != nil || fields[0] == "Z" {
 		return math.MaxUint64
 	}
 	return start
