@@ -77,18 +77,20 @@ func now() uint64 {
 // clockTick is the unit of times in /proc/PID/stat on every Linux that Go knows.
 const clockTick = 10 * time.Millisecond
 
+const never = math.MaxUint64
+
 // startOf is when a process was started, in clock ticks since boot; of a gone
 // one, and of one that is dead and waits for whoever inherited it, it is never.
 func startOf(pid int) uint64 {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return math.MaxUint64
+		return never
 	}
 	// The second field, the name in parentheses, may hold anything.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	start, err := strconv.ParseUint(fields[19], 10, 64)
 	if err != nil || fields[0] == "Z" {
-		return math.MaxUint64
+		return never
 	}
 	return start
 }
@@ -153,7 +155,10 @@ func (b *box) strays() []string {
 	var left []string
 	pods := filepath.Join(b.dir, "pods")
 	for _, pid := range allProcesses() {
-		why := ""
+		start, why := startOf(pid), ""
+		if start == never {
+			continue
+		}
 		groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)) // a gone one has none
 		mounts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 		if strings.Contains(string(groups), "/"+b.cgroup+"/") {
@@ -165,7 +170,7 @@ func (b *box) strays() []string {
 			// The kernel uses a namespace's number again. A process that is younger
 			// than the last look at the namespace is in another one.
 			name, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
-			if err == nil && startOf(pid) < b.namespaces[name] {
+			if err == nil && start < b.namespaces[name] {
 				why = name
 			}
 		}
