@@ -51,14 +51,20 @@ func (s *Spec) config(shm string) *configs.Config {
 			c.Devices = append(c.Devices, d)
 		}
 	}
-	c.Devices = append(c.Devices, &devices.Device{
-		Path: "/dev/console", FileMode: 0o620, Rule: devices.Rule{Type: devices.CharDevice, Major: 5, Minor: 1},
-	})
 	c.Cgroups.Devices = s.deviceRules()
 	if !s.Privileged {
 		c.MaskPaths, c.ReadonlyPaths = maskedPaths, readOnlyPaths
 	}
 	return c
+}
+
+// console is /dev/console of a container without a terminal: the device is
+// there, and nobody may open it. libcontainer puts a terminal in its place, and
+// fails where the device is.
+func console() *devices.Device {
+	return &devices.Device{
+		Path: "/dev/console", FileMode: 0o620, Rule: devices.Rule{Type: devices.CharDevice, Major: 5, Minor: 1},
+	}
 }
 
 // shimCapabilities is the bounding set of the shim, which needs a few beyond

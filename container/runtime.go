@@ -117,6 +117,9 @@ func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
 
 func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err error) {
 	config := c.spec.config(c.runtime.shm)
+	if !stdio.Terminal {
+		config.Devices = append(config.Devices, console())
+	}
 	if err := c.spec.Resources.limitBlockDevices(config.Cgroups.Resources); err != nil {
 		return nil, err
 	}
