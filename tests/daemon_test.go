@@ -27,7 +27,9 @@ type daemonPlan struct {
 	Cgroup  string   // below every hierarchy's root, made already
 	Env     []string // of the stager, beside HOME
 	Close   []int    // descriptors that the stager does not get
-	Overlay bool     // have the stager's root be an overlay, as its upper and lower folders
+	Overlay bool     // have the stager's root be an overlay of itself, with Root.upper and Root.work
+
+	Volumes map[string]string // folders of the host by the volumes' names
 }
 
 // direct is a stager that was started without the launcher.
@@ -49,7 +51,7 @@ func documentOf(doc podDoc, layers ...string) document {
 	images, order := map[string]any{}, map[string]any{}
 	var ids []string
 	for i, layer := range layers {
-		ids = append(ids, filepath.Base(layer))
+		ids = append(ids, layerID(layer))
 		images[ids[i]] = map[string]any{"acKind": "ImageManifest", "acVersion": "0.8.11", "name": fmt.Sprintf("tests/layer%d", i)}
 	}
 	for i := range doc.Apps {
@@ -62,7 +64,7 @@ func documentOf(doc podDoc, layers ...string) document {
 	}
 }
 
-// busyboxLayer links the busybox image under a layer's name.
+// busyboxLayer is the root of the busybox image.
 func (b *box) busyboxLayer() string {
 	return filepath.Join(suite.store, suite.ids["busybox"], "rootfs")
 }
@@ -270,7 +272,7 @@ func becomeStager(text string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
-	for _, step := range []func(daemonPlan) error{joinGroups, mountRoot, mountLayers, mountGroups} {
+	for _, step := range []func(daemonPlan) error{joinGroups, mountRoot, mountLayers, mountVolumes, mountGroups} {
 		if err := step(p); err != nil {
 			return err
 		}
@@ -302,6 +304,19 @@ func mountRoot(p daemonPlan) error {
 	} {
 		if err := unix.Mount(m.source, filepath.Join(p.Root, m.target), m.kind, m.flags, ""); err != nil {
 			return fmt.Errorf("mount /%s: %w", m.target, err)
+		}
+	}
+	return nil
+}
+
+func mountVolumes(p daemonPlan) error {
+	for name, source := range p.Volumes {
+		target := filepath.Join(p.Root, "volumes", name)
+		if err := os.Mkdir(target, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("mount volume %s: %w", name, err)
 		}
 	}
 	return nil

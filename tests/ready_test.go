@@ -1,0 +1,205 @@
+package tests
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestReady has the ready pipe's end of file come when the pod is up and not
+// before, on whichever descriptor the pipe is.
+func TestReady(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		files func(ready *os.File) []*os.File
+	}{
+		{"descriptor 4", func(ready *os.File) []*os.File { return []*os.File{nil, ready} }},
+		{"descriptor 3", func(ready *os.File) []*os.File { return []*os.File{ready} }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			dir := b.folder("sync", 0o777)
+			up := b.signalPipe(filepath.Join(dir, "up"))
+			app := shell("a", "exec sleep 1000")
+			app.App.EventHandlers = []handlerDoc{{"pre-start", []string{"/bin/sh", "-c", "echo up >/sync/up; while ! [ -e /sync/go ]; do sleep 0.01; done"}}}
+			d := b.direct(documentOf(podOf(app, shell("b", "exec sleep 1000")).hostVolume("sync", dir, "/sync"), b.busyboxLayer()), b.busyboxLayer())
+			d.plan.Volumes = map[string]string{"sync": dir}
+			read, write := b.pipe()
+			d.start(tt.files(write)...)
+			write.Close()
+			up.line()
+			if err := read.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := read.Read(make([]byte, 1)); !os.IsTimeout(err) {
+				t.Fatalf("the ready pipe ends during the start: %v\n%s", err, d.said())
+			}
+			if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			d.ready = read
+			d.waitReady()
+			d.stop()
+		})
+	}
+}
+
+func TestNoReadyPipe(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	d := b.direct(documentOf(podOf(shell("a", "echo runs; exec sleep 1000")), b.busyboxLayer()), b.busyboxLayer())
+	d.start(nil, nil)
+	d.sees("a", "stdout F runs")
+	d.stop()
+}
+
+// TestStdioVariables gives apps descriptors as some versions of Kurma do: K-02
+// to K-06, the read end of a pipe named for all three included.
+func TestStdioVariables(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	talker := shell("my-app", "read line; echo out $line; echo err $line >&2; exec sleep 1000")
+	reader := shell("reader", "read line; echo got $line; exec sleep 1000")
+	plain := shell("plain", "echo plain; exec sleep 1000")
+	d := b.direct(documentOf(podOf(talker, reader, plain), b.busyboxLayer()), b.busyboxLayer())
+	inRead, inWrite := b.pipe()
+	configRead, configWrite := b.pipe()
+	outRead, outWrite := b.pipe()
+	readyRead, readyWrite := b.pipe()
+	d.plan.Env = []string{
+		"STAGER_CONTAINER_my-app_STDIN=4", "STAGER_CONTAINER_my-app_STDOUT=5", "STAGER_CONTAINER_my-app_STDERR=5",
+		"STAGER_CONTAINER_reader_STDIN=6", "STAGER_CONTAINER_reader_STDOUT=6", "STAGER_CONTAINER_reader_STDERR=6",
+		"STAGER_CONTAINER_plain_STDIN=77", "STAGER_CONTAINER_plain_STDOUT=-1", "STAGER_CONTAINER_plain_STDERR=x",
+		"STAGER_CONTAINER_nobody_STDOUT=1",
+	}
+	d.ready = readyRead
+	d.start(readyWrite, inRead, outWrite, configRead)
+	for _, f := range []*os.File{readyWrite, inRead, outWrite, configRead} {
+		f.Close()
+	}
+	d.waitReady()
+	fmt.Fprintln(inWrite, "one")
+	fmt.Fprintln(configWrite, "two")
+	if err := outRead.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len("out one\nerr one\n"))
+	if _, err := io.ReadFull(outRead, got); err != nil || string(got) != "out one\nerr one\n" {
+		t.Errorf("my-app wrote %q, %v", got, err)
+	}
+	d.sees("reader", "stdout F got two")
+	d.sees("plain", "stdout F plain")
+	d.stop()
+	// No copy of the app's end may be left anywhere.
+	if rest, err := io.ReadAll(outRead); len(rest) > 0 || err != nil {
+		t.Errorf("after the end %q, %v", rest, err)
+	}
+	if _, err := inWrite.Write([]byte("x")); err == nil {
+		t.Error("somebody still has the app's stdin open")
+	}
+}
+
+// TestAppDescriptors looks at what an app, its handler and a command of run have
+// open.
+func TestAppDescriptors(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	// What lists the shell's descriptors is a process beside it.
+	list := "for f in /proc/$$/fd/*; do echo ${f##*/}; done | xargs echo"
+	app := shell("a", list+"; exec sleep 1000")
+	app.App.EventHandlers = []handlerDoc{{"pre-start", []string{"/bin/sh", "-c", list}}}
+	d := b.direct(documentOf(podOf(app), b.busyboxLayer()), b.busyboxLayer())
+	read, write := b.pipe()
+	extra, extraWrite := b.pipe()
+	d.ready = read
+	d.start(nil, write, extra, extraWrite, extra)
+	write.Close()
+	d.waitReady()
+	eventually(t, "two lists", func() bool { return strings.Count(d.appLog("a"), "\n") >= 2 })
+	for line := range strings.Lines(d.appLog("a")) {
+		if !strings.HasSuffix(line, "stdout F 0 1 2\n") {
+			t.Errorf("descriptors: %s", line)
+		}
+	}
+	d.stop()
+}
+
+// TestEnvironmentAndIdentity looks at an app's environment and identity.
+func TestEnvironmentAndIdentity(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	app := command("a", "env")
+	app.App.Environment = []nameValue{{"A", "$HOME ${A} `id` \"q\" 'q' \\n a=b"}, {"PATH", "/nowhere:/bin"}, {"AC_APP_NAME", "liar"}}
+	ids := command("ids", "cat", "/proc/self/status")
+	ids.App.User, ids.App.Group, ids.App.SupplementaryGID = "user", "1234", []int{20, 21}
+	file := command("file", "cat", "/proc/self/status")
+	file.App.User, file.App.Group = "/tmp", "/tmp"
+	folder := command("folder", "pwd")
+	folder.App.WorkingDirectory = "/tmp"
+	p := b.up("env", podOf(app, ids, file, folder))
+	for name := range p.status() {
+		p.exited(name)
+	}
+	env := p.logs("a")
+	for _, want := range []string{
+		"A=$HOME ${A} `id` \"q\" 'q' \\n a=b\n", "PATH=/nowhere:/bin\n", "AC_APP_NAME=a\n", "container=", "AC_METADATA_URL=http",
+	} {
+		if !strings.Contains(env, want) {
+			t.Errorf("environment has no %q:\n%s", want, env)
+		}
+	}
+	for _, name := range []string{"STAGER", "_LIBCONTAINER", "LISTEN_", "GO", "liar", "HOME=/"} {
+		if strings.Contains(env, "\n"+name) {
+			t.Errorf("environment has %s:\n%s", name, env)
+		}
+	}
+	for app, wants := range map[string][]string{
+		"ids":    {"Uid:\t1000\t1000\t1000\t1000\n", "Gid:\t1234\t1234\t1234\t1234\n", "Groups:\t20 21", "CapEff:\t0000000000000000\n", "CapBnd:\t00000000a80425fb\n"},
+		"file":   {"Uid:\t0\t0\t0\t0\n", "CapEff:\t00000000a80425fb\n", "CapInh:\t0000000000000000\n", "NoNewPrivs:\t0\n", "Seccomp:\t2\n"},
+		"folder": {"/tmp\n"},
+	} {
+		for _, want := range wants {
+			if log := p.logs(app); !strings.Contains(log, want) {
+				t.Errorf("%s: no %q in\n%s", app, want, log)
+			}
+		}
+	}
+	p.stop()
+}
+
+// TestStagerOnOverlay has the stager's own root be an overlay, which cannot hold
+// an app's upper folder.
+func TestStagerOnOverlay(t *testing.T) {
+	t.Parallel()
+	for _, storage := range []string{"", "copy"} {
+		t.Run("graphStorage "+storage, func(t *testing.T) {
+			b := newBox(t)
+			doc := documentOf(podOf(shell("a", "echo changed >/etc/passwd && echo wrote; exec sleep 1000")), b.busyboxLayer())
+			doc["stagerConfig"] = map[string]any{"graphStorage": storage}
+			d := b.direct(doc, b.busyboxLayer())
+			d.plan.Overlay = true
+			for _, suffix := range []string{".upper", ".work"} {
+				if err := os.Mkdir(d.plan.Root+suffix, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// The upper folder is the daemon's; its log cannot be read from outside.
+			d.startReady()
+			d.plan.Root += ".upper"
+			d.sees("a", "stdout F wrote")
+			d.plan.Root = strings.TrimSuffix(d.plan.Root, ".upper")
+			d.stop()
+			for _, suffix := range []string{".upper", ".work"} {
+				if err := os.RemoveAll(d.plan.Root + suffix); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
