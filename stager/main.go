@@ -28,7 +28,10 @@ func main() {
 var commands = map[string]func(context.Context, []string) error{
 	"status": func(ctx context.Context, args []string) error { return callins.Status(ctx, streams(), args) },
 	"logs": func(ctx context.Context, args []string) error {
-		return callins.Logs(ctx, logDir, args, os.Stdout, os.Stderr)
+		if err := callins.Logs(ctx, logDir, args, os.Stdout, os.Stderr); err != nil {
+			return fmt.Errorf("logs: %w", err)
+		}
+		return nil
 	},
 	"run":    func(ctx context.Context, args []string) error { return callins.Run(ctx, streams(), args) },
 	"attach": func(ctx context.Context, args []string) error { return callins.Attach(ctx, streams(), args) },
