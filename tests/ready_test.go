@@ -110,10 +110,10 @@ func TestStdioVariables(t *testing.T) {
 func TestAppDescriptors(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	// What lists the shell's descriptors is a process beside it.
-	list := "for f in /proc/$$/fd/*; do echo ${f##*/}; done | xargs echo"
-	app := shell("a", list+"; exec sleep 1000")
-	app.App.EventHandlers = []handlerDoc{{"pre-start", []string{"/bin/sh", "-c", list}}}
+	// 3 is the folder that ls reads; were there another descriptor, it would be 4.
+	list := []string{"/bin/ls", "-x", "/proc/self/fd"}
+	app := command("a", list...)
+	app.App.EventHandlers = []handlerDoc{{"pre-start", list}, {"post-stop", list}}
 	d := b.direct(documentOf(podOf(app), b.busyboxLayer()), b.busyboxLayer())
 	read, write := b.pipe()
 	extra, extraWrite := b.pipe()
@@ -121,9 +121,10 @@ func TestAppDescriptors(t *testing.T) {
 	d.start(nil, write, extra, extraWrite, extra)
 	write.Close()
 	d.waitReady()
-	eventually(t, "two lists", func() bool { return strings.Count(d.appLog("a"), "\n") >= 2 })
+	eventually(t, "three lists", func() bool { return strings.Count(d.appLog("a"), "\n") >= 3 })
 	for line := range strings.Lines(d.appLog("a")) {
-		if !strings.HasSuffix(line, "stdout F 0 1 2\n") {
+		_, list, _ := strings.Cut(line, "stdout F ")
+		if strings.Join(strings.Fields(list), " ") != "0 1 2 3" {
 			t.Errorf("descriptors: %s", line)
 		}
 	}

@@ -1,0 +1,126 @@
+package tests
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// hostileLinks are an image's paths that are symbolic links instead of what the
+// stager mounts or writes there.
+func hostileLinks() map[string]string {
+	links := map[string]string{}
+	for _, path := range []string{"dev", "proc", "sys", "etc", "tmp", "run", "dev/shm", "dev/pts", "dev/mqueue", "etc/resolv.conf", "etc/hosts", "etc/hostname", "etc/mtab"} {
+		for kind, target := range map[string]string{
+			"absolute": "/outside", "upwards": strings.Repeat("../", 12) + "%s", "root": "/",
+			"dangling": "/no/such/place", "loop": "/" + path,
+		} {
+			links[path+" "+kind] = target
+		}
+	}
+	return links
+}
+
+// TestHostileImages starts pods of images whose paths are links: the pod runs or
+// is refused with one line, and nothing outside changes.
+func TestHostileImages(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, ownStore(), stagerConfig(`{"gracePeriod": "0s"}`))
+	outside := b.folder("outside", 0o755)
+	files := []string{filepath.Join(suite.images, "busybox.aci")}
+	names := map[string]string{}
+	for link, target := range hostileLinks() {
+		if strings.Contains(target, "%s") {
+			target = fmt.Sprintf(target, strings.TrimPrefix(outside, "/"))
+		}
+		path, _, _ := strings.Cut(link, " ")
+		name := strings.NewReplacer("/", "-", " ", "-", ".", "-").Replace(link)
+		names[name] = link
+		files = append(files, b.image(name, hostileManifest(name), func(root string) error {
+			return errors.Join(
+				os.MkdirAll(filepath.Join(root, filepath.Dir(path)), 0o755),
+				os.Mkdir(filepath.Join(root, "outside"), 0o755),
+				os.Symlink(target, filepath.Join(root, path)))
+		}))
+	}
+	b.must(append([]string{"image", "import"}, files...)...)
+	b.layersAreNow()
+	before := b.hostState(outside)
+	// Many apps to a pod would hide each other's failures.
+	for name, link := range names {
+		r := b.launcher("run", "--detach", "--name", name, "tests/"+name)
+		switch {
+		case r.code == 0:
+			b.must("stop", name)
+		case r.code != 1 || strings.Count(r.stderr, "\n") != 1 || strings.Contains(r.stderr, "panic"):
+			t.Errorf("%s: exit status %d: %s", link, r.code, r.stderr)
+		}
+		if after := b.hostState(outside); after != before {
+			t.Fatalf("%s changed the host:\n%s\nwas\n%s", link, after, before)
+		}
+	}
+}
+
+func hostileManifest(name string) string {
+	return fmt.Sprintf(`{"acKind":"ImageManifest","acVersion":"0.8.11","name":"tests/%s",
+		"dependencies":[{"imageName":"kurma.io/stager/tests/busybox"}],
+		"app":{"exec":["/bin/sh","-c","echo up; exec sleep 1000"],"user":"0","group":"0"}}`, name)
+}
+
+// hostState is what a hostile image could change: a folder of the host, and what
+// the host has where pods have mounts.
+func (b *box) hostState(outside string) string {
+	b.t.Helper()
+	var all strings.Builder
+	for _, dir := range []string{outside, "/dev/pts/..", "/etc/resolv.conf", "/etc/hosts", "/etc/hostname", "/etc/mtab"} {
+		info, err := os.Lstat(dir)
+		if err != nil {
+			fmt.Fprintln(&all, dir, "is not there")
+			continue
+		}
+		fmt.Fprintln(&all, dir, info.Mode(), info.ModTime(), info.Size())
+		entries, _ := os.ReadDir(dir) // of a file there are none
+		for _, e := range entries {
+			fmt.Fprint(&all, e.Name(), " ")
+		}
+	}
+	return all.String()
+}
+
+// TestChrootEscape has apps with CAP_SYS_CHROOT climb out of a chroot, and look
+// through /proc: they find their own root and nobody else's.
+func TestChrootEscape(t *testing.T) {
+	t.Parallel()
+	for _, direct := range []bool{false, true} {
+		t.Run(fmt.Sprint("stager in a chroot ", direct), func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			// chroot into a folder while the working directory stays outside, and climb.
+			up := strings.Repeat("../", 30)
+			script := `mkdir -p /jail/bin && cp /bin/busybox /jail/bin/sh 2>/dev/null; touch /mine
+				cd /; exec 9</; for p in /proc/1/root/ /proc/1/cwd/ /proc/[0-9]*/root/; do ls $p >/dev/null 2>&1 && [ -e $p/manifest -o -e $p/layers ] && echo ESCAPED $p; done
+				cat /proc/1/environ /proc/1/mem /proc/1/maps 2>/dev/null | grep . && echo READ
+				chroot /jail /bin/sh -c 'cd ` + up + `; cd /proc/self/fd/9/` + up + ` 2>/dev/null; [ -e manifest -o -e layers ] && echo ESCAPED; true'
+				ls ` + up + ` | grep -q -x -e manifest -e layers && echo ESCAPED root; [ -e ` + up + `mine ] && echo own root; echo done; exec sleep 1000`
+			seen := ""
+			if direct {
+				d := b.direct(documentOf(podOf(shell("a", script), shell("b", "exec sleep 1000")), b.busyboxLayer()), b.busyboxLayer())
+				d.startReady()
+				d.sees("a", "stdout F done")
+				seen = d.appLog("a")
+				d.stop()
+			} else {
+				p := b.up("p", podOf(shell("a", script), shell("b", "exec sleep 1000")))
+				p.sees("a", "done\n")
+				seen = p.logs("a")
+				p.stop()
+			}
+			if strings.Contains(seen, "ESCAPED") || strings.Contains(seen, "READ") || !strings.Contains(seen, "own root") {
+				t.Errorf("the app says:\n%s", seen)
+			}
+		})
+	}
+}
