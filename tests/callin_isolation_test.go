@@ -1,0 +1,101 @@
+package tests
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// readOthers is a script that says what it can read of the processes whose numbers it
+// is given, and whether a signal reaches them. That there are descriptors of a number
+// can be seen with the same user, by the kernel's rules, and what they are cannot.
+const readOthers = `
+for pid in $@; do
+	cd /proc/$pid 2>/dev/null || { echo "no $pid"; continue; }
+	for link in root cwd exe fd/0; do ls -d $link/ >/dev/null 2>&1 && echo "can $link of $pid"; readlink $link >/dev/null 2>&1 && echo "can link $link of $pid"; done
+	for file in environ maps auxv; do [ -n "$(cat $file 2>/dev/null)" ] && echo "can $file of $pid"; done
+	(exec 3<mem) 2>/dev/null && echo "can mem of $pid"
+	kill -0 $pid && echo "signal $pid"
+done
+cd /; echo end; cat /proc/self/environ >/dev/null && echo "can itself"`
+
+// A pod shares its PID namespace and not its data: nobody in it reads the supervisor,
+// another app, or a run in one; and signals pass.
+func TestAppsCannotReadEachOther(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	dir := b.folder("sync", 0o777)
+	up := b.signalPipe(filepath.Join(dir, "up"))
+	noCapabilities := shell("bare", "exec sleep 1000")
+	noCapabilities.App.Isolators = []any{isolator("os/linux/capabilities-retain-set", map[string]any{"set": []string{"CAP_KILL"}})}
+	tracer := shell("tracer", "exec sleep 1000")
+	tracer.App.Isolators = []any{
+		isolator("os/linux/capabilities-retain-set", map[string]any{"set": []string{"CAP_SYS_PTRACE", "CAP_KILL", "CAP_DAC_OVERRIDE"}}),
+		isolator("os/linux/seccomp-retain-set", map[string]any{"set": []string{"@appc.io/all"}}),
+	}
+	p := b.up("pod", podOf(shell("target", "echo $$ >/sync/up; exec sleep 1000"), shell("root", "exec sleep 1000"), noCapabilities, tracer).hostVolume("sync", dir, "/sync"))
+	target := up.line()
+	cmd, write := p.settingsPipe("target")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	feed(t, write, asRoot("echo $$ >/sync/up; exec sleep 1000"))
+	run := up.line()
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	for _, tt := range []struct {
+		app, user string
+		signals   bool
+	}{{"root", "0", true}, {"bare", "0", true}, {"tracer", "0", true}, {"root", "1000", false}} {
+		s := settings{Exec: []string{"/bin/sh", "-c", readOthers, "sh", "1", target, run}, User: tt.user, Group: tt.user}
+		out, code := p.run(tt.app, s)
+		if code != 0 || !strings.Contains(out, "end\ncan itself\n") || strings.Contains(strings.Split(out, "end\n")[0], "can ") || strings.Contains(out, "no ") {
+			t.Errorf("%s as %s: exit status %d:\n%s", tt.app, tt.user, code, out)
+		}
+		if tt.signals && strings.Count(out, "signal ") != 3 {
+			t.Errorf("%s as %s: signals do not pass:\n%s", tt.app, tt.user, out)
+		}
+	}
+}
+
+// The status call-in as the daemon calls it: the host's numbers, and all isolators' fates.
+func TestStatusAsTheDaemonCallsIt(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	app := shell("app", "exec sleep 1000")
+	app.App.Isolators = []any{
+		isolator("resource/memory", map[string]any{"limit": "64Mi"}),
+		isolator("example.com/unknown", map[string]any{"x": 1}),
+	}
+	p := b.up("pod", podOf(app, shell("ended", "exit 3"), shell("killed", "kill -KILL $$")))
+	p.exited("ended")
+	p.exited("killed")
+	r := finish(t, p.callIn("status"))
+	var all map[string]map[string]any
+	if err := json.Unmarshal([]byte(r.stdout), &all); err != nil || r.stderr != "" {
+		t.Fatalf("%v: %q %q", err, r.stdout, r.stderr)
+	}
+	pid, _ := all["app"]["pid"].(float64)
+	if pid == 0 || !strings.Contains(finish(t, p.inNetwork("cat", "/proc/"+strconv.Itoa(int(pid))+"/cmdline")).stdout, "sleep") {
+		t.Errorf("pid %v is no process of the app's on the host", all["app"]["pid"])
+	}
+	for name, want := range map[string][3]any{"ended": {true, 3.0, nil}, "killed": {true, 137.0, "killed"}} {
+		s := all[name]
+		if have := [3]any{s["exited"], s["exitCode"], s["exitReason"]}; have != want {
+			t.Errorf("%s: %v, want %v", name, have, want)
+		}
+	}
+	r = finish(t, p.callIn("status", "--isolators", "app"))
+	for _, word := range []string{"resource/memory", "enforced", "example.com/unknown", "ignored"} {
+		if !strings.Contains(r.stdout, word) {
+			t.Errorf("status --isolators is without %q: %s%s", word, r.stdout, r.stderr)
+		}
+	}
+	if r := finish(t, p.callIn("status", "--isolators", "nobody")); r.code == 0 || !strings.HasPrefix(r.stderr, "status: ") {
+		t.Errorf("status of an unknown app: exit status %d, %q", r.code, r.stderr)
+	}
+}
