@@ -199,17 +199,18 @@ static void __attribute__((noreturn)) become_supervisor(int namespaces, int life
 /* Makes the next child PID 1 of a new PID namespace, or one of our own. */
 static void choose_pid_namespace(int namespaces)
 {
-	int own;
+	/* A namespace that was made for an earlier child is in the way of both
+	 * (unshare(2), EINVAL). */
+	int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
 
+	if (own < 0 || setns(own, CLONE_NEWPID) < 0)
+		give_up("stay in PID namespace");
+	close(own);
 	if (namespaces & CLONE_NEWPID) {
 		if (unshare(CLONE_NEWPID) < 0)
 			give_up("make PID namespace");
 		return;
 	}
-	own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
-	if (own < 0 || setns(own, CLONE_NEWPID) < 0)
-		give_up("stay in PID namespace");
-	close(own);
 	/* What the supervisor leaves behind comes to us, see end_as. */
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
 		give_up("become child subreaper");
