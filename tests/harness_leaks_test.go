@@ -27,6 +27,11 @@ func (b *box) close() {
 			b.t.Errorf("stop pod %s: %s", info.Name, r.stderr)
 		}
 	}
+	for _, dir := range slices.Backward(b.unmount) {
+		if err := unix.Unmount(dir, 0); err != nil {
+			b.t.Errorf("something of a pod holds what the test has mounted on %s: %v", dir, err)
+		}
+	}
 	b.checkGone()
 	b.checkLayers()
 }

@@ -150,6 +150,7 @@ type box struct {
 
 	namespaces map[string]uint64 // of processes in the pods, and when they were last seen, see note
 	layers     map[string]fileFacts
+	unmount    []string // what the test itself has mounted, in that order
 }
 
 // option changes a box before it is used.

@@ -1,0 +1,218 @@
+package tests
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountTmpfs mounts a tmpfs that the test takes away again.
+func (b *box) mountTmpfs(dir, options string) {
+	b.t.Helper()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		b.t.Fatal(err)
+	}
+	// Before the box looks for mounts that are left, but after its pods are gone.
+	b.unmount = append(b.unmount, dir)
+}
+
+// TestReadOnlyVolume has a mount inside a read-only volume be read-only, too, and
+// one without recursion not be there.
+func TestReadOnlyVolume(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	dir := b.folder("volume", 0o755)
+	inner := b.folder("volume/inner", 0o755)
+	b.mountTmpfs(inner, "")
+	if err := os.WriteFile(filepath.Join(inner, "seen"), []byte("inside\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	no := false
+	script := `cat /v/inner/seen; touch /v/x 2>&1; touch /v/inner/x 2>&1; echo done; exec sleep 1000`
+	doc := podOf(shell("a", script))
+	doc.Volumes = []volumeDoc{{Name: "v", Kind: "host", Source: dir, ReadOnly: true}, {Name: "flat", Kind: "host", Source: dir, Recursive: &no}}
+	doc.Apps[0].Mounts = []mountDoc{{"v", "/v"}}
+	flat := shell("flat", `ls /flat/inner | grep -q . || echo nothing; touch /flat/written && echo written; echo done; exec sleep 1000`)
+	flat.Mounts = []mountDoc{{"flat", "/flat"}}
+	doc.Apps = append(doc.Apps, flat)
+	p := b.up("p", doc)
+	p.sees("a", "done\n")
+	if log := p.logs("a"); strings.Count(log, "Read-only file system") != 2 || !strings.Contains(log, "inside\n") {
+		t.Errorf("read-only volume:\n%s", log)
+	}
+	p.sees("flat", "done\n")
+	if log := p.logs("flat"); log != "nothing\nwritten\ndone\n" {
+		t.Errorf("volume that is not recursive:\n%s", log)
+	}
+	p.stop()
+}
+
+// TestMountPointReadOnly has the image's mount point say read-only, and targets
+// be made where the image has none: 0755, of root.
+func TestMountTargets(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	dir, file := b.folder("volume", 0o777), b.write("file", "from the host\n")
+	app := shell("a", `touch /ro/x 2>&1; stat -c '%a %u %g' /deep /deep/er; cat /etc/given /bin/sh/../x 2>/dev/null; ls -d /deep/er/target; echo done; exec sleep 1000`)
+	app.App.MountPoints = []any{
+		map[string]any{"name": "data", "path": "/ro", "readOnly": true},
+		map[string]any{"name": "unfilled", "path": "/unfilled"},
+	}
+	app.Mounts = []mountDoc{{"data", "/ro"}, {"file", "/etc/given"}, {"empty", "/deep/er/target"}}
+	other := shell("b", `echo shared >/e/shared; stat -c '%a' /e; echo done; exec sleep 1000`)
+	other.Mounts = []mountDoc{{"empty", "/e"}}
+	doc := podOf(app, other)
+	doc.Volumes = []volumeDoc{
+		{Name: "data", Kind: "host", Source: dir}, {Name: "file", Kind: "host", Source: file}, {Name: "empty", Kind: "empty", Mode: "1777"},
+	}
+	p := b.up("p", doc)
+	p.sees("a", "done\n")
+	for _, want := range []string{"Read-only file system", "755 0 0\n755 0 0\n", "from the host\n", "/deep/er/target\n"} {
+		if log := p.logs("a"); !strings.Contains(log, want) {
+			t.Errorf("no %q in\n%s", want, log)
+		}
+	}
+	p.sees("b", "1777\ndone\n")
+	if r := p.exec("a", "cat", "/deep/er/target/shared"); r.stdout != "shared\n" {
+		t.Errorf("the volume is not shared: %+v", r)
+	}
+	if log := p.stagerLog(); !strings.Contains(log, "unfilled") {
+		t.Errorf("no warning of the mount point that nothing fills:\n%s", log)
+	}
+	p.stop()
+}
+
+// TestLateMount has the daemon bind something into a shared volume of a running
+// pod: the app sees it.
+func TestLateMount(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	dir := b.folder("shared", 0o755)
+	b.mountTmpfs(dir, "")
+	if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "late"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := b.up("p", podOf(shell("a", "exec sleep 1000")).hostVolume("v", dir, "/v"))
+	b.mountTmpfs(filepath.Join(dir, "late"), "")
+	if err := os.WriteFile(filepath.Join(dir, "late/file"), []byte("came late\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.exec("a", "cat", "/v/late/file"); r.stdout != "came late\n" {
+		t.Errorf("the app sees %+v", r)
+	}
+	p.stop()
+}
+
+// TestEtcFiles looks at what an app knows of where it is.
+func TestEtcFiles(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	p := b.up("my-pod", podOf(shell("a", `hostname; cat /etc/hostname; grep -c localhost /etc/hosts; cat /etc/resolv.conf; echo end; exec sleep 1000`)))
+	p.sees("a", "end\n")
+	resolv, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	log := p.logs("a")
+	if !strings.HasPrefix(log, "my-pod\nmy-pod\n") || !strings.Contains(log, string(resolv)) {
+		t.Errorf("the app sees\n%s", log)
+	}
+	p.stop()
+}
+
+func TestVolumeSourceMissing(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	missing := filepath.Join(b.dir, "missing")
+	b.refuse("p", podOf(shell("a", "true")).hostVolume("gone", missing, "/v"), "gone", missing)
+	if _, err := os.Lstat(missing); err == nil {
+		t.Error("it was made")
+	}
+}
+
+// TestNamespaces compares the namespaces of apps to each other's and the host's.
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	for _, host := range []string{"", "pid", "ipc", "uts", "net"} {
+		t.Run("host "+host, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			doc := podOf(shell("a", "exec sleep 1000"), shell("b", "exec sleep 1000"))
+			if host != "" {
+				doc.Isolators = []any{isolator("os/linux/namespaces", map[string]string{host: "host"})}
+			}
+			before, err := os.Hostname()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := b.up("other-name", doc)
+			for _, kind := range namespaceKinds() {
+				ours, err := os.Readlink("/proc/self/ns/" + kind)
+				if err != nil {
+					t.Fatal(err)
+				}
+				one := strings.TrimSpace(p.exec("a", "readlink", "/proc/self/ns/"+kind).stdout)
+				two := strings.TrimSpace(p.exec("b", "readlink", "/proc/self/ns/"+kind).stdout)
+				if (one == two) != (kind != "mnt") || (one == ours) != (kind == host) || one == "" {
+					t.Errorf("%s: app a %s, app b %s, host %s", kind, one, two, ours)
+				}
+			}
+			if after, err := os.Hostname(); after != before {
+				t.Errorf("the host's name is now %q, %v", after, err)
+			}
+			p.stop()
+		})
+	}
+}
+
+// TestTwoPodsAtOnce has two pods use the same layers, each with a clean copy, and
+// a third see nothing of what they did.
+func TestTwoPodsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	script := `cat /mine 2>/dev/null; echo $0 >/mine; rm -r /tmp /etc/passwd; ls -d /tmp 2>&1; exec sleep 1000`
+	one, two := shell("a", script), shell("a", script)
+	p, q := b.up("one", podOf(one)), b.up("two", podOf(two))
+	for _, pod := range []*pod{p, q} {
+		pod.sees("a", "No such file")
+		if log := pod.logs("a"); strings.Count(log, "\n") != 1 {
+			t.Errorf("%s: not a clean copy:\n%s", pod.name, log)
+		}
+	}
+	p.stop()
+	r := b.up("three", podOf(shell("a", "ls -d /mine /etc/passwd /tmp; exec sleep 1000")))
+	r.sees("a", "/etc/passwd\n/tmp\n")
+	q.stop()
+	r.stop()
+}
+
+// TestTenStartsAtOnce starts ten pods side by side.
+func TestTenStartsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	path := b.write("p.json", podOf(shell("a", "exec sleep 1000"), shell("b", "exec sleep 1000")))
+	results := make(chan result, 10)
+	for i := range cap(results) {
+		cmd := b.command("run", "--detach", "--name", fmt.Sprint("p", i), path)
+		go func() { results <- finish(t, cmd) }()
+	}
+	for range cap(results) {
+		if r := <-results; r.code != 0 {
+			t.Errorf("exit status %d: %s", r.code, r.stderr)
+		}
+	}
+	b.note()
+	args := []string{"stop"}
+	for _, info := range b.ps() {
+		args = append(args, info.UUID)
+	}
+	b.must(args...)
+	b.checkGone()
+}
