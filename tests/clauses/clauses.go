@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// clause is one line of clauses.txt.
+type clause struct {
+	id, sentence string
+	unmet        string // why it cannot be met here
+}
+
+func readClauses(path string) ([]clause, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var all []clause
+	for line := range strings.Lines(string(data)) {
+		first, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch {
+		case first == "" || first == "#":
+		case first == "-" && len(all) > 0:
+			all[len(all)-1].unmet = rest
+		default:
+			all = append(all, clause{id: first, sentence: rest})
+		}
+	}
+	return all, nil
+}
+
+// findTests gives the tests of all clauses, by ID, sorted.
+func findTests(root string) (map[string][]string, error) {
+	tests := make(map[string][]string)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		for _, declaration := range file.Decls {
+			if f, ok := declaration.(*ast.FuncDecl); ok && strings.HasPrefix(f.Name.Name, "Test") {
+				addTest(tests, dir, f)
+			}
+		}
+		return nil
+	})
+	for id := range tests {
+		slices.Sort(tests[id])
+		tests[id] = slices.Compact(tests[id])
+	}
+	return tests, err
+}
+
+// addTest adds a test to the clauses that its name, or a subtest's, carries.
+func addTest(tests map[string][]string, dir string, f *ast.FuncDecl) {
+	inName := regexp.MustCompile(`^TestClause_C_([A-Z]+)_(\d\d)_`)
+	inText := regexp.MustCompile(`^(C-[A-Z]+-\d\d)[ ,:]*`)
+	name := dir + " " + f.Name.Name
+	if m := inName.FindStringSubmatch(f.Name.Name); m != nil {
+		id := "C-" + m[1] + "-" + m[2]
+		tests[id] = append(tests[id], name)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		literal, ok := n.(*ast.BasicLit)
+		if !ok || literal.Kind != token.STRING {
+			return true
+		}
+		text, err := strconv.Unquote(literal.Value)
+		if err != nil {
+			return true
+		}
+		for m := inText.FindStringSubmatch(text); m != nil; m = inText.FindStringSubmatch(text) {
+			tests[m[1]] = append(tests[m[1]], name)
+			text = text[len(m[0]):]
+		}
+		return true
+	})
+}
+
+// document is tests/CLAUSES.md. A clause without a test or a reason, and a test
+// of a clause that there is not, are errors.
+func document(root string) (string, error) {
+	clauses, err := readClauses(filepath.Join(root, "tests/clauses/clauses.txt"))
+	if err != nil {
+		return "", err
+	}
+	tests, err := findTests(root)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString("# Clauses of the App Container specification and their tests\n\nMade by `make clauses` from the names of the tests.\n\n")
+	b.WriteString("| clause | what must hold | tests |\n| --- | --- | --- |\n")
+	var errs []error
+	for _, c := range clauses {
+		shown := strings.Join(tests[c.id], "<br>")
+		if c.unmet != "" {
+			shown = strings.TrimPrefix(shown+"<br>not met: "+c.unmet, "<br>")
+		}
+		if shown == "" {
+			errs = append(errs, fmt.Errorf("no test carries %s, and no sentence says why it cannot be met", c.id))
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", c.id, c.sentence, shown)
+		delete(tests, c.id)
+	}
+	for id, names := range tests {
+		errs = append(errs, fmt.Errorf("%s carries %s, which is no clause", names, id))
+	}
+	return b.String(), errors.Join(errs...)
+}
