@@ -40,6 +40,8 @@ type direct struct {
 	ready *os.File // the read end of the ready pipe
 	log   string   // of stdout and stderr
 	ended chan struct{}
+
+	output *os.File // takes the place of the log, where set
 }
 
 // document is a Stager Manifest.
@@ -145,6 +147,9 @@ func (d *direct) start(files ...*os.File) {
 	defer log.Close()
 	d.cmd = exec.Command("/proc/self/exe")
 	d.cmd.Env = []string{daemonPlanVariable + "=" + string(text)}
+	if d.output != nil {
+		log = d.output
+	}
 	d.cmd.Stdout, d.cmd.Stderr, d.cmd.ExtraFiles = log, log, files
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET, Setsid: true}
 	if err := d.cmd.Start(); err != nil {

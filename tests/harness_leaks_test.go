@@ -134,7 +134,7 @@ func (b *box) checkGone() {
 		b.t.Errorf("left: cgroup %s", group)
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil || strings.Contains(string(mounts), filepath.Join(b.dir, "pods")) {
+	if err != nil || strings.Contains(string(mounts), b.pods) {
 		b.t.Errorf("left mounted on the host: %v\n%s", err, mounts)
 	}
 }
@@ -158,7 +158,6 @@ func (b *box) checkProcesses() {
 
 func (b *box) strays() []string {
 	var left []string
-	pods := filepath.Join(b.dir, "pods")
 	for _, pid := range allProcesses() {
 		start, why := startOf(pid), ""
 		if start == never {
@@ -168,7 +167,7 @@ func (b *box) strays() []string {
 		mounts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 		if strings.Contains(string(groups), "/"+b.cgroup+"/") {
 			why = "its cgroup"
-		} else if strings.Contains(string(mounts), pods) && pid != os.Getpid() {
+		} else if strings.Contains(string(mounts), b.pods) && pid != os.Getpid() {
 			why = "its mounts"
 		}
 		for _, kind := range namespaceKinds() {
@@ -196,8 +195,8 @@ func (b *box) groups() []string {
 
 func (b *box) checkFiles() {
 	b.t.Helper()
-	for _, pattern := range []string{"pods/*", "tmp/*"} {
-		left, err := filepath.Glob(filepath.Join(b.dir, pattern))
+	for _, dir := range []string{b.pods, filepath.Join(b.dir, "tmp")} {
+		left, err := filepath.Glob(filepath.Join(dir, "*"))
 		for _, path := range left {
 			if filepath.Base(path) != ".lock" { // the pod store's own
 				b.t.Errorf("left: %s %v", path, err)

@@ -134,7 +134,7 @@ func (b *box) adopt(started string) *pod {
 	if err := json.Unmarshal([]byte(started), &info); err != nil {
 		b.t.Fatalf("launcher run --json printed %q: %v", started, err)
 	}
-	p := &pod{b, info.Name, info.UUID, filepath.Join(b.dir, "pods", info.UUID), info.PID}
+	p := &pod{b, info.Name, info.UUID, filepath.Join(b.pods, info.UUID), info.PID}
 	b.note()
 	return p
 }

@@ -144,6 +144,7 @@ func importImages(dir string) error {
 type box struct {
 	t      *testing.T
 	dir    string // holds config.json, pods and tmp
+	pods   string // the launcher's folder of pods
 	cgroup string // the parent of all pods' groups
 	store  string // the image store
 	config map[string]any
@@ -169,16 +170,16 @@ func ownStore() option {
 func newBox(t *testing.T, options ...option) *box {
 	t.Helper()
 	b := &box{t: t, dir: t.TempDir(), store: suite.store, namespaces: make(map[string]uint64)}
+	b.pods = filepath.Join(b.dir, "pods")
 	b.cgroup = fmt.Sprintf("kurma-e2e-%d-%d", os.Getpid(), suite.boxes.Add(1))
 	b.config = map[string]any{
 		"parentCgroupName": b.cgroup,
-		"podsDirectory":    filepath.Join(b.dir, "pods"),
 		"trustedKeys":      []string{suite.stagerACI + ".pub"},
 	}
 	for _, o := range options {
 		o(b)
 	}
-	b.config["imagesDirectory"] = b.store
+	b.config["podsDirectory"], b.config["imagesDirectory"] = b.pods, b.store
 	b.write("config.json", b.config)
 	if err := os.Mkdir(filepath.Join(b.dir, "tmp"), 0o700); err != nil {
 		t.Fatal(err)

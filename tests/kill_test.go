@@ -29,7 +29,7 @@ func victims() []victim {
 func (b *box) onlyPod() *pod {
 	b.t.Helper()
 	for _, info := range b.ps() {
-		return &pod{b, info.Name, info.UUID, filepath.Join(b.dir, "pods", info.UUID), info.PID}
+		return &pod{b, info.Name, info.UUID, filepath.Join(b.pods, info.UUID), info.PID}
 	}
 	b.t.Fatal("there is no pod")
 	return nil

@@ -1,0 +1,108 @@
+package tests
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestLogOfAFastWriter has an app write as fast as it can far beyond what is
+// kept: it is never blocked for good, what is kept is bounded, whole and in order.
+func TestLogOfAFastWriter(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, stagerConfig(`{"log": {"maxSize": "256Ki", "maxFiles": 3}}`))
+	const lines = 200000
+	p := b.up("p", podOf(command("fast", "seq", "1", fmt.Sprint(lines)), shell("raw", "head -c 300000 /dev/zero | tr '\\0' x")))
+	if code, _ := p.exited("fast"); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	kept := strings.Fields(p.logs("fast"))
+	if len(kept) == 0 || kept[len(kept)-1] != fmt.Sprint(lines) {
+		t.Fatalf("the last of %d lines kept is not the last", len(kept))
+	}
+	// The oldest line may be cut where its file was dropped.
+	for i, line := range kept[1:] {
+		if want := fmt.Sprint(lines - len(kept) + i + 2); line != want {
+			t.Fatalf("line %q, want %s", line, want)
+		}
+	}
+	files, err := filepath.Glob(p.root("var/log/stager/fast/*"))
+	if err != nil || len(files) == 0 || len(files) > 4 {
+		t.Errorf("log files %q, %v", files, err)
+	}
+	for _, file := range files {
+		if info, err := os.Stat(file); err != nil || info.Size() > 512<<10 {
+			t.Errorf("%s: %v, %v", file, info, err)
+		}
+	}
+	p.exited("raw")
+	if log := p.logs("raw"); log != strings.Repeat("x", 300000) {
+		t.Errorf("of a line of 300000 bytes %d came back", len(log))
+	}
+	p.stop()
+}
+
+// TestFullDisk has the pods' folder be full: the app goes on, and the stager says
+// it once.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(b *box) { b.pods = filepath.Join(b.dir, "disk/pods") })
+	b.mountTmpfs(b.folder("disk", 0o700), "size=24m")
+	dir := b.folder("sync", 0o777)
+	up := b.signalPipe(filepath.Join(dir, "up"))
+	script := `seq 1 2000000; echo up >/sync/up; while ! [ -e /sync/go ]; do sleep 0.02; done; seq 1 1000; echo again >/sync/up; exec sleep 1000`
+	p := b.up("p", podOf(shell("a", script)).hostVolume("sync", dir, "/sync"))
+	fill, err := os.Create(filepath.Join(p.dir, "fill"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fill.Close()
+	for err = nil; err == nil; {
+		_, err = fill.Write(make([]byte, 64<<10))
+	}
+	up.line()
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	up.line()
+	if s := p.status()["a"]; s.Exited {
+		t.Errorf("the app has ended: %+v", s)
+	}
+	// Its own log is on the same disk.
+	if err := os.Remove(filepath.Join(p.dir, "fill")); err != nil {
+		t.Fatal(err)
+	}
+	fill.Close()
+	r := p.exec("a", "true")
+	if r.code != 0 {
+		t.Errorf("run: %+v", r)
+	}
+	if n := strings.Count(p.stagerLog(), "no space left"); n > 2 {
+		t.Errorf("the full disk is mentioned %d times", n)
+	}
+	p.stop()
+}
+
+// TestStagerLogUnread has nobody read the stager's own output.
+func TestStagerLogUnread(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	read, write := b.pipe()
+	if _, err := unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, 4096); err != nil {
+		t.Fatal(err)
+	}
+	_ = read // never read
+	var apps []appDoc
+	for i := range 40 {
+		apps = append(apps, shell(fmt.Sprint("app", i), "exec sleep 1000"))
+	}
+	d := b.direct(documentOf(podOf(apps...), b.busyboxLayer()), b.busyboxLayer())
+	d.output = write
+	d.startReady()
+	write.Close()
+	d.stop()
+}
