@@ -149,7 +149,7 @@ func (b *box) checkProcesses() {
 		if left = b.strays(); left == nil {
 			return
 		}
-		time.Sleep(5 * time.Millisecond) // nothing tells of the end of somebody else's process
+		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // nothing tells of the end of somebody else's process
 	}
 	for _, stray := range left {
 		b.t.Errorf("left: %s", stray)

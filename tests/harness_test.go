@@ -42,7 +42,8 @@ func TestMain(m *testing.M) {
 		os.Exit(99)
 	}
 	if len(os.Args) > 1 && os.Args[1] == "session-keyring" {
-		fmt.Println(unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false))
+		id, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
+		fmt.Fprintln(os.Stdout, id, err)
 		os.Exit(0)
 	}
 	if len(os.Args) > 1 && os.Args[1] == "enter-pod" {
@@ -280,6 +281,6 @@ func eventually(t *testing.T, what string, condition func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within %s", what, patience)
 		}
-		time.Sleep(pause)
+		time.Sleep(pause) //nolint:forbidigo // see above: there is nothing to wait on
 	}
 }
