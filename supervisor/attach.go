@@ -3,7 +3,6 @@ package supervisor
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"syscall"
@@ -53,16 +52,16 @@ func (p *Pod) Attach(name string) (*Attachment, error) {
 	if r == nil {
 		return nil, fmt.Errorf("app %q: %w", name, ErrNotRunning)
 	}
-	a, err := newAttachment(r.streams.fan, p.buffers)
+	a, err := newAttachment(r.streams.fan)
 	if err != nil {
 		return nil, fmt.Errorf("attach to app %q: %w", name, err)
 	}
 	return a, nil
 }
 
-func newAttachment(f *fan, buffers *bufferPool) (*Attachment, error) {
+func newAttachment(f *fan) (*Attachment, error) {
 	a := &Attachment{Terminal: f.terminal, fan: f, done: make(chan struct{})}
-	if err := a.open(buffers); err != nil {
+	if err := a.open(); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	if !f.add(a) {
@@ -71,7 +70,7 @@ func newAttachment(f *fan, buffers *bufferPool) (*Attachment, error) {
 	return a, nil
 }
 
-func (a *Attachment) open(buffers *bufferPool) error {
+func (a *Attachment) open() error {
 	outputs := []**os.File{&a.Stdout, &a.Stderr}
 	if a.Terminal {
 		outputs = outputs[:1]
@@ -86,7 +85,7 @@ func (a *Attachment) open(buffers *bufferPool) error {
 		a.left++
 	}
 	if a.Terminal {
-		return a.openKeyboard(buffers)
+		return a.openKeyboard()
 	}
 	return a.openStdin()
 }
@@ -116,18 +115,18 @@ func reopen(f *os.File, flag int) (again *os.File, err error) {
 
 // openKeyboard makes Stdin a pipe, since a terminal's master, once handed
 // out, could read the app's output.
-func (a *Attachment) openKeyboard(buffers *bufferPool) error {
+func (a *Attachment) openKeyboard() error {
 	ours, theirs, err := pipe(false)
 	if err != nil {
 		return err
 	}
 	a.Stdin, a.input = theirs, ours
-	go a.typeIn(buffers)
+	go a.typeIn()
 	return nil
 }
 
 // typeIn copies from the pipe to the terminal until either is closed.
-func (a *Attachment) typeIn(buffers *bufferPool) {
+func (a *Attachment) typeIn() {
 	select {
 	case <-a.fan.opened:
 	case <-a.done:
@@ -136,11 +135,14 @@ func (a *Attachment) typeIn(buffers *bufferPool) {
 	a.fan.mu.Lock()
 	master := a.fan.master
 	a.fan.mu.Unlock()
-	typed := startCapture(a.input, buffers, func(chunk []byte) {
+	for typed := make([]byte, 512); ; {
+		n, err := a.input.Read(typed)
+		if err != nil {
+			return
+		}
 		// An app that ends now does not want it any more.
-		_, _ = io.Writer(master).Write(chunk)
-	})
-	<-typed.done
+		_, _ = master.Write(typed[:n])
+	}
 }
 
 // Done is closed when the app's run has ended and its last byte is in the

@@ -20,13 +20,17 @@ const readSize = 64 << 10
 // this gains nothing. The kernel takes the memory only when it is filled.
 const outputPipe = 256 << 10
 
-// A read of less than smallRead means that the app writes in small pieces. If it
-// goes on, a reader that comes back for each piece costs both of them a switch
-// of tasks a piece; one that comes back gatherTime later finds many. The pipe holds
-// what the fastest writer makes in several times that.
+// A pipe that an epoll instance watches calls it back at every write, which
+// costs an app that writes single lines a third of its speed. So a reader that
+// has found something comes back by itself, after firstPause and, as long as nothing more
+// comes, after twice the pause; only after lastPause it waits in the
+// poller. The pause also lets small pieces come together: a reader that came back for
+// each would cost both sides a switch of tasks. The pipe holds what the fastest
+// writer makes in several firstPauses.
 const (
-	smallRead  = 16 << 10
-	gatherTime = 100 * time.Microsecond
+	firstPause = 100 * time.Microsecond
+	lastPause  = time.Millisecond
+	smallRead  = 16 << 10 // a larger one is followed by the next at once
 )
 
 // drainLimit bounds what is read after the processes of a run have ended, so
@@ -47,64 +51,71 @@ func (b *bufferPool) put(buf *[readSize]byte) { b.pool.Put(buf) }
 
 // capture reads one pipe or terminal of a run until its end.
 type capture struct {
-	src     *os.File // non-blocking
+	fd      int // non-blocking, in nobody's poller; the reading goroutine closes it
 	buffers *bufferPool
 	emit    func([]byte) // gets each read's bytes, and keeps none
 	done    chan struct{}
-	ended   bool // end of file or an error was read; the reading goroutine's
+
+	poller   *poller
+	finished chan struct{} // closed by finish
 }
 
-func startCapture(src *os.File, buffers *bufferPool, emit func([]byte)) *capture {
-	c := &capture{src: src, buffers: buffers, emit: emit, done: make(chan struct{})}
+// startCapture reads fd, which must be non-blocking, and takes it over.
+func startCapture(fd int, p *poller, buffers *bufferPool, emit func([]byte)) *capture {
+	c := &capture{fd: fd, poller: p, buffers: buffers, emit: emit, done: make(chan struct{}), finished: make(chan struct{})}
 	go c.loop()
 	return c
 }
 
+// loop reads until the end, or until the writers have ended and nothing is left.
 func (c *capture) loop() {
 	defer close(c.done)
-	raw, err := c.src.SyscallConn()
-	if err != nil {
-		return
-	}
-	for err == nil && !c.ended {
-		var n int
-		err = raw.Read(func(fd uintptr) bool {
-			n = c.read(int(fd))
-			return n != 0
-		})
-		if n > 0 && n < smallRead {
-			gather()
-		}
-	}
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		return
-	}
-	// The writers have ended, so what is there now is all there is.
-	_ = raw.Control(func(fd uintptr) {
-		for total := 0; total < drainLimit && !c.ended; {
-			n := c.read(int(fd))
-			if n <= 0 {
-				return
-			}
+	defer unix.Close(c.fd)
+	total, pause := 0, firstPause
+	for {
+		finished := c.isFinished()
+		n := c.read()
+		switch {
+		case n < 0, finished && (n == 0 || total > drainLimit):
+			return
+		case finished:
 			total += n
+		case n >= smallRead:
+			pause = firstPause
+		case n > 0:
+			pause = firstPause
+			sleep(pause)
+		case pause < lastPause:
+			sleep(pause)
+			pause *= 2
+		default:
+			c.poller.wait(c.fd, c.finished)
+			pause = firstPause
 		}
-	})
+	}
 }
 
-// gather lets some output come together. It sleeps in the kernel: a timer of the
-// runtime's would wake more threads than it saves.
-func gather() {
-	_ = unix.Nanosleep(&unix.Timespec{Nsec: int64(gatherTime)}, nil) // a signal may cut it short
+// sleep sleeps in the kernel: a timer of the runtime's would wake more threads
+// than the pause saves. A signal may cut it short.
+func sleep(d time.Duration) { _ = unix.Nanosleep(&unix.Timespec{Nsec: int64(d)}, nil) }
+
+func (c *capture) isFinished() bool {
+	select {
+	case <-c.finished:
+		return true
+	default:
+		return false
+	}
 }
 
 // read makes one read. It returns the number of bytes, 0 when there are none
 // now, and -1 at the end; a terminal whose other side is closed says EIO.
-func (c *capture) read(fd int) int {
+func (c *capture) read() int {
 	buf := c.buffers.get()
 	defer c.buffers.put(buf)
-	n, err := unix.Read(fd, buf[:])
+	n, err := unix.Read(c.fd, buf[:])
 	for err == unix.EINTR {
-		n, err = unix.Read(fd, buf[:])
+		n, err = unix.Read(c.fd, buf[:])
 	}
 	switch {
 	case n > 0:
@@ -113,7 +124,6 @@ func (c *capture) read(fd int) int {
 	case err == unix.EAGAIN:
 		return 0
 	default:
-		c.ended = true
 		return -1
 	}
 }
@@ -121,10 +131,24 @@ func (c *capture) read(fd int) int {
 // finish takes what is left in the pipe and ends the reading. It is called
 // when the processes that write have ended.
 func (c *capture) finish() {
-	// A file that knows no deadlines is not readable either: the loop is over.
-	_ = c.src.SetReadDeadline(time.Unix(1, 0))
+	close(c.finished)
 	<-c.done
-	_ = c.src.Close()
+}
+
+// openOutput makes a pipe: theirs is for a process, which expects its descriptors to
+// block, ours for a capture.
+func openOutput() (ours int, theirs *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return -1, nil, fmt.Errorf("make pipe: %w", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		closeAll(fds[:])
+		return -1, nil, fmt.Errorf("make pipe non-blocking: %w", err)
+	}
+	// Beyond the user's limit (pipe(7)) it stays as it is, and slower.
+	_, _ = unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, outputPipe)
+	return fds[0], os.NewFile(uintptr(fds[1]), "output"), nil
 }
 
 // pipe makes a pipe of which only our end is non-blocking; the other goes to
@@ -143,6 +167,16 @@ func pipe(ourWrite bool) (ours, theirs *os.File, err error) {
 		return nil, nil, fmt.Errorf("make pipe non-blocking: %w", err)
 	}
 	return os.NewFile(uintptr(our), "pipe"), os.NewFile(uintptr(their), "pipe"), nil
+}
+
+// duplicate gives another descriptor of f, for a capture to take over.
+func duplicate(f *os.File) (fd int, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	inner := raw.Control(func(from uintptr) { fd, err = unix.FcntlInt(from, unix.F_DUPFD_CLOEXEC, 3) })
+	return fd, errors.Join(inner, err)
 }
 
 // nonBlocking gives another descriptor of f that waits in the Go runtime

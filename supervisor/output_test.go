@@ -150,12 +150,17 @@ func TestStdinIsEmptyUnlessOpen(t *testing.T) {
 
 func TestAnIdleStreamHoldsNoBuffer(t *testing.T) {
 	var chunks [][]byte
-	ours, theirs, err := pipe(false)
+	ours, theirs, err := openOutput()
 	if err != nil {
 		t.Fatal(err)
 	}
 	buffers := newBufferPool()
-	c := startCapture(ours, buffers, func(p []byte) { chunks = append(chunks, bytes.Clone(p)) })
+	p, err := newPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	c := startCapture(ours, p, buffers, func(p []byte) { chunks = append(chunks, bytes.Clone(p)) })
 	if _, err := theirs.WriteString(strings.Repeat("x", readSize)); err != nil {
 		t.Fatal(err)
 	}

@@ -141,7 +141,7 @@ func TestTermRightAfterReadyIsHandled(t *testing.T) {
 	}
 }
 
-func TestStopDuringPreStart(t *testing.T) {
+func TestClause_C_EVT_06_StopDuringPreStart(t *testing.T) {
 	b := newBoxes(t)
 	out := newLog()
 	pod := start(t, Config{Grace: time.Minute, Apps: []App{{
@@ -192,7 +192,7 @@ func TestStopDuringStart(t *testing.T) {
 	}
 }
 
-func TestHandlersRunAroundMain(t *testing.T) {
+func TestClause_C_EVT_01_HandlersRunAroundMain(t *testing.T) {
 	for _, test := range []struct{ name, main string }{
 		{"exit 0", "echo main; exit 0"},
 		{"exit 7", "echo main; exit 7"},

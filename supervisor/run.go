@@ -69,7 +69,7 @@ func (r *run) start() error {
 		return errStopping
 	}
 	r.begun = true
-	streams, err := openStreams(&a.App, a.pod.buffers, a.pod.log)
+	streams, err := openStreams(&a.App, a.pod)
 	if err != nil {
 		return fmt.Errorf("open output of app %q: %w", a.Name, err)
 	}
@@ -131,7 +131,7 @@ func (r *run) handle(name string, box func() (Container, error)) error {
 func (r *run) runHandler(make func() (Container, error), stop, force <-chan struct{}) (exit Exit, err error) {
 	a := r.app
 	output := App{Stdout: a.Stdout, Stderr: a.Stderr}
-	streams, err := openStreams(&output, a.pod.buffers, a.pod.log)
+	streams, err := openStreams(&output, a.pod)
 	if err != nil {
 		return Exit{}, fmt.Errorf("open output: %w", err)
 	}

@@ -1,29 +1,27 @@
 package supervisor
 
 import (
-	"log/slog"
 	"os"
-
-	"golang.org/x/sys/unix"
 )
 
 // streams are a run's stdin, stdout and stderr, or its terminal: the ends
 // that the process gets, and ours.
 type streams struct {
-	stdio   Stdio // for Container.Start
-	fan     *fan
-	buffers *bufferPool
-	emit    [2]func([]byte)
+	stdio Stdio // for Container.Start
+	fan   *fan
+	pod   *Pod
+	emit  [2]func([]byte)
 
 	console  chan *os.File
 	captures []*capture
+	master   *os.File   // of a terminal, for what is typed and its size
 	theirs   []*os.File // closed once the process has its own
 }
 
 // openStreams makes what a run of the app needs. finish frees it.
-func openStreams(a *App, buffers *bufferPool, log *slog.Logger) (*streams, error) {
-	s := &streams{fan: newFan(a.Terminal), buffers: buffers}
-	report := func(err error) { log.Error("write log", "app", a.Name, "error", err) }
+func openStreams(a *App, p *Pod) (*streams, error) {
+	s := &streams{pod: p, fan: newFan(a.Terminal)}
+	report := func(err error) { p.log.Error("write log", "app", a.Name, "error", err) }
 	out, errs := logWriter(a.Stdout, report), logWriter(a.Stderr, report)
 	s.emit = [2]func([]byte){
 		func(chunk []byte) { out(chunk); s.fan.emit(stdout, chunk) },
@@ -47,15 +45,13 @@ func (s *streams) openPipes(a *App) error {
 		if *given != nil {
 			continue
 		}
-		ours, theirs, err := pipe(false)
+		ours, theirs, err := openOutput()
 		if err != nil {
 			return err
 		}
-		// Beyond the user's limit (pipe(7)) it stays as it is, and slower.
-		_, _ = unix.FcntlInt(theirs.Fd(), unix.F_SETPIPE_SZ, outputPipe)
 		*given = theirs
 		s.theirs = append(s.theirs, theirs)
-		s.captures = append(s.captures, startCapture(ours, s.buffers, s.emit[i]))
+		s.captures = append(s.captures, startCapture(ours, s.pod.poller, s.pod.buffers, s.emit[i]))
 	}
 	if !a.OpenStdin || a.Stdin != nil {
 		return nil
@@ -90,8 +86,14 @@ func (s *streams) takeConsole() {
 		if err != nil {
 			return // out of descriptors: the app sees its terminal hang up
 		}
+		fd, err := duplicate(master)
+		if err != nil {
+			_ = master.Close()
+			return
+		}
+		s.master = master
 		s.fan.setMaster(master)
-		s.captures = append(s.captures, startCapture(master, s.buffers, s.emit[stdout]))
+		s.captures = append(s.captures, startCapture(fd, s.pod.poller, s.pod.buffers, s.emit[stdout]))
 	default:
 	}
 }
@@ -103,6 +105,9 @@ func (s *streams) finish(exit Exit) {
 	s.takeConsole()
 	for _, c := range s.captures {
 		c.finish()
+	}
+	if s.master != nil {
+		_ = s.master.Close()
 	}
 	s.fan.end(exit)
 }
