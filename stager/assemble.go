@@ -140,6 +140,9 @@ func (b *boot) assembleApp(n int, filters filterCache) (supervisor.App, error) {
 		Stderr: b.journal.also(plan.Name, priorityError, logStream{writer, crilog.Stderr}),
 	}
 	spec := plan.Spec
+	if err := prepareTargets(b.roots[n], spec.Mounts, b.log.With("app", plan.Name)); err != nil {
+		return supervisor.App{}, err
+	}
 	spec.Root, spec.Cgroup, spec.Process.Seccomp = b.roots[n], appsCgroup+"/"+plan.Name, filter
 	app.PreStart = b.handlerMaker(spec, "pre-start", plan.PreStart)
 	app.PostStop = b.handlerMaker(spec, "post-stop", plan.PostStop)
