@@ -56,7 +56,7 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 	if err != nil {
 		return nil, err
 	}
-	if err := pipes.result(cmd.Args[0]); err != nil {
+	if err := pipes.result(cmd.Args[0], cmd.Dir); err != nil {
 		_ = started.Kill() // it is on its way out
 		_, _ = started.Wait()
 		closeAll([]*os.File{e.master})

@@ -156,7 +156,7 @@ func (c *container) run(l *launch) error {
 	if err := c.handle.Exec(); err != nil {
 		return err
 	}
-	return l.pipes.result(p.Args[0])
+	return l.pipes.result(p.Args[0], p.Dir)
 }
 
 // restrict tells whether a process gets a Landlock domain. A domain denies

@@ -120,7 +120,7 @@ func (p *shimPipes) send(plan *shimPlan) error {
 }
 
 // result waits until the shim has become the app, which is nil, or has ended.
-func (p *shimPipes) result(program string) error {
+func (p *shimPipes) result(program, dir string) error {
 	p.reportChild.Close()
 	var r C.struct_shim_report
 	b := make([]byte, unsafe.Sizeof(r))
@@ -133,6 +133,9 @@ func (p *shimPipes) result(program string) error {
 	step, errno := binary.NativeEndian.Uint32(b), syscall.Errno(binary.NativeEndian.Uint32(b[4:]))
 	if step == C.SHIM_EXEC {
 		return &supervisor.ExecError{Path: program, Errno: errno}
+	}
+	if step == C.SHIM_CHDIR {
+		return fmt.Errorf("change to working directory %q: %w", dir, errno)
 	}
 	return fmt.Errorf("%s: %w", shimStep(step), errno)
 }
@@ -150,8 +153,6 @@ func shimStep(step uint32) string {
 		return "drop capabilities"
 	case C.SHIM_RESTRICT:
 		return "enter Landlock domain"
-	case C.SHIM_CHDIR:
-		return "change to working directory"
 	case C.SHIM_GROUPS:
 		return "set groups"
 	case C.SHIM_USER:
