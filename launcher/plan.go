@@ -148,12 +148,28 @@ func planVolumes(pod *manifest.Pod) ([]pods.Volume, error) {
 			if err := planEmpty(&volume, v.Mode, v.UID, v.GID); err != nil {
 				return nil, fmt.Errorf("volume %q: %w", v.Name, err)
 			}
-		} else if _, err := os.Stat(v.Source); err != nil {
+		} else if err := checkSource(v.Source); err != nil {
 			return nil, fmt.Errorf("volume %q: %w", v.Name, err)
 		}
 		all = append(all, volume)
 	}
 	return all, nil
+}
+
+// checkSource makes sure that a volume's source is there, and is what it looks
+// like: appc wants no symbolic links in it (ace.md, Volume Setup).
+func checkSource(path string) error {
+	if _, err := os.Stat(path); err != nil {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	if real != filepath.Clean(path) {
+		return fmt.Errorf("%s leads through a symbolic link to %s; name that itself", path, real)
+	}
+	return nil
 }
 
 // planEmpty takes appc's defaults, 0755 and 0:0, where the pod says nothing.
