@@ -26,7 +26,7 @@ RACEFREE := ./container/... ./unionfs/... ./launcher ./tests/...
 
 export GOFLAGS += -buildvcs=false
 
-.PHONY: all build aci images test test-unit test-e2e test-ace lint vuln bench demo fuzz clean deps-build deps-test deps-bench root FORCE
+.PHONY: all build aci images test test-unit test-e2e test-ace clauses lint vuln bench demo fuzz clean deps-build deps-test deps-bench root FORCE
 
 all: build
 
@@ -68,6 +68,10 @@ ACETIMES ?= 20
 test-ace: root deps-build deps-test aci images
 	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
 		$(GO) test -tags '$(TAGS)' -count=$(ACETIMES) -v -run '^TestAcceptanceProgram$$' ./tests
+
+# Which test covers which clause of the App Container specification.
+clauses:
+	$(GO) run -tags '$(TAGS)' ./tests/clauses >tests/CLAUSES.md.new && mv tests/CLAUSES.md.new tests/CLAUSES.md
 
 lint: deps-build $(LINT)
 	$(LINT) run ./...

@@ -189,7 +189,7 @@ func TestTokens(t *testing.T) {
 }
 
 // C-MDS-08.
-func TestSign(t *testing.T) {
+func TestClause_C_MDS_08_Sign(t *testing.T) {
 	s := start(t, testService())
 	for _, content := range []string{"Old MacDonald Had A Farm", "", "a=b&c\x00\xff\n", strings.Repeat("x", maxForm/2)} {
 		key := hmac.New(sha512.New, identityOf(s).key[:])

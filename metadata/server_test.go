@@ -39,7 +39,7 @@ func fetch(serverURL, path string) (string, error) {
 }
 
 // C-MDS-10: a thousand at once are all answered.
-func TestManyAtOnce(t *testing.T) {
+func TestClause_C_MDS_10_ManyAtOnce(t *testing.T) {
 	s := start(t, testService())
 	errs := make([]error, 1000)
 	var clients sync.WaitGroup

@@ -22,7 +22,7 @@ func TestEnvironment(t *testing.T) {
 		terminal bool
 		want     []string
 	}{
-		{"C-ENV-01 to 04", nil, "http://x", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "AC_METADATA_URL=http://x", "PATH=" + defaultPath}},
+		{"C-ENV-01 C-ENV-02 C-ENV-03 C-ENV-04 what every app has", nil, "http://x", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "AC_METADATA_URL=http://x", "PATH=" + defaultPath}},
 		{"without metadata service", nil, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath}},
 		{"C-ENV-08 own PATH", variables{{Name: "PATH", Value: "/bin"}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=/bin"}},
 		{"C-ENV-08 executor's names", variables{{Name: "AC_APP_NAME", Value: "z"}, {Name: "container", Value: "z"}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath}},
@@ -109,7 +109,7 @@ func TestPlanAppNamesTheApp(t *testing.T) {
 }
 
 // C-EVT-07, D-06.
-func TestHandlersRunAsRoot(t *testing.T) {
+func TestClause_C_EVT_07_HandlersRunAsRoot(t *testing.T) {
 	main := container.Process{
 		Args: []string{"main"}, Env: []string{"A=1"}, Dir: "/d", User: "1", Group: "2", SupplementaryGID: []int{3},
 		Capabilities: []string{"CAP_KILL"}, NoNewPrivileges: true,

@@ -282,7 +282,7 @@ func TestIsolatorsRefused(t *testing.T) {
 }
 
 // C-ISO-03.
-func TestStrictIsolators(t *testing.T) {
+func TestClause_C_ISO_03_StrictIsolators(t *testing.T) {
 	strict := defaultConfig()
 	strict.StrictIsolators = true
 	_, err := isolateApp(strict, able, podIsolators{}, listed("example.com/x", "1"))

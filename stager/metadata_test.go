@@ -62,7 +62,7 @@ func TestMetadataOf(t *testing.T) {
 
 // C-ID-01, C-ID-02, C-MDS-01, C-ENV-03: every pod is told apart, and commands
 // of run know where to ask.
-func TestPodsIdentity(t *testing.T) {
+func TestClause_C_ID_01_C_ID_02_C_ENV_03_EveryPodIsToldApart(t *testing.T) {
 	canonical := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	seen := map[string]bool{}
 	for range 50 {

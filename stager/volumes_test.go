@@ -177,7 +177,7 @@ func TestMountsRefused(t *testing.T) {
 	}
 }
 
-func TestSources(t *testing.T) {
+func TestClause_C_VOL_09_Sources(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -51,8 +51,7 @@ func TestReadOnlyVolume(t *testing.T) {
 	p.stop()
 }
 
-// TestMountPointReadOnly has the image's mount point say read-only, and targets
-// be made where the image has none: 0755, of root.
+// TestMountTargets has the app's mount point say read-only, and targets be made where the image has none: 0755, of root.
 func TestMountTargets(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -111,7 +110,7 @@ func TestLateMount(t *testing.T) {
 }
 
 // TestEtcFiles looks at what an app knows of where it is.
-func TestEtcFiles(t *testing.T) {
+func TestClause_C_OS_02_EtcFiles(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	p := b.up("my-pod", podOf(shell("a", `hostname; cat /etc/hostname; grep -c localhost /etc/hosts; cat /etc/resolv.conf; echo end; exec sleep 1000`)))
@@ -127,7 +126,7 @@ func TestEtcFiles(t *testing.T) {
 	p.stop()
 }
 
-func TestVolumeSourceMissing(t *testing.T) {
+func TestClause_C_VOL_06_SourceMissing(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	missing := filepath.Join(b.dir, "missing")
@@ -138,7 +137,7 @@ func TestVolumeSourceMissing(t *testing.T) {
 }
 
 // TestNamespaces compares the namespaces of apps to each other's and the host's.
-func TestNamespaces(t *testing.T) {
+func TestClause_C_NET_02_Namespaces(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"", "pid", "ipc", "uts", "net"} {
 		t.Run("host "+host, func(t *testing.T) {

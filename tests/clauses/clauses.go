@@ -44,7 +44,9 @@ func readClauses(path string) ([]clause, error) {
 func findTests(root string) (map[string][]string, error) {
 	tests := make(map[string][]string)
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+		// The conformance suite of file systems is no _test.go file, for others to use.
+		isTest := strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "unionfstest/suite.go")
+		if err != nil || d.IsDir() || !isTest {
 			return err
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
@@ -56,7 +58,7 @@ func findTests(root string) (map[string][]string, error) {
 			return err
 		}
 		for _, declaration := range file.Decls {
-			if f, ok := declaration.(*ast.FuncDecl); ok && strings.HasPrefix(f.Name.Name, "Test") {
+			if f, ok := declaration.(*ast.FuncDecl); ok {
 				addTest(tests, dir, f)
 			}
 		}
@@ -71,12 +73,14 @@ func findTests(root string) (map[string][]string, error) {
 
 // addTest adds a test to the clauses that its name, or a subtest's, carries.
 func addTest(tests map[string][]string, dir string, f *ast.FuncDecl) {
-	inName := regexp.MustCompile(`^TestClause_C_([A-Z]+)_(\d\d)_`)
+	inName := regexp.MustCompile(`^TestClause_((C_[A-Z]+_\d\d_)+)`)
 	inText := regexp.MustCompile(`^(C-[A-Z]+-\d\d)[ ,:]*`)
 	name := dir + " " + f.Name.Name
 	if m := inName.FindStringSubmatch(f.Name.Name); m != nil {
-		id := "C-" + m[1] + "-" + m[2]
-		tests[id] = append(tests[id], name)
+		for _, id := range regexp.MustCompile(`C_[A-Z]+_\d\d`).FindAllString(m[1], -1) {
+			id = strings.ReplaceAll(id, "_", "-")
+			tests[id] = append(tests[id], name)
+		}
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
 		literal, ok := n.(*ast.BasicLit)

@@ -2,7 +2,7 @@
 // specification. Run in the repository's root it prints tests/CLAUSES.md, made of
 // tests/clauses/clauses.txt and the names of the tests.
 //
-// A test names its clauses in its own name, TestClause_C_CAP_02_…, or in those of
+// A test names its clauses in its own name, TestClause_C_CAP_02_…, with more IDs where it has, or in those of
 // its subtests: texts in it that begin with one or more IDs, "C-CAP-02 C-CAP-03 …".
 package main
 

@@ -22,7 +22,7 @@ type testCase struct {
 
 func cases() []testCase {
 	return []testCase{
-		{"topmost layer wins", topmostWins},
+		{"C-FS-03 topmost layer wins", topmostWins},
 		{"directories merge", directoriesMerge},
 		{"replacement", replacement},
 		{"C-FS-06 symlink to a directory is replaced", symlinkReplaced},
@@ -37,7 +37,7 @@ func cases() []testCase {
 		{"C-FS-08 attributes", attributes},
 		{"hard links", hardLinks},
 		{"top directory is 0755", topDirectory},
-		{"root is a mount point", mountPoint},
+		{"C-FS-10 root is a mount point", mountPoint},
 		{"devices and set-user-ID on a nosuid nodev scratch", nodevScratch},
 		{"C-FS-09 odd names", oddNames},
 
