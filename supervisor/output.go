@@ -28,7 +28,7 @@ const outputPipe = 256 << 10
 // each would cost both sides a switch of tasks. The pipe holds what the fastest
 // writer makes in several firstPauses.
 const (
-	firstPause = 100 * time.Microsecond
+	firstPause = 20 * time.Microsecond
 	lastPause  = time.Millisecond
 	smallRead  = 16 << 10 // a larger one is followed by the next at once
 )
