@@ -21,7 +21,7 @@ func prepareTargets(root string, mounts []container.Mount, log *slog.Logger) err
 	if err != nil {
 		return &os.PathError{Op: "open", Path: root, Err: err}
 	}
-	defer unix.Close(dir)
+	defer func() { _ = unix.Close(dir) }()
 	for _, m := range mounts {
 		if m.Type != "bind" {
 			continue
@@ -46,7 +46,7 @@ func prepareTarget(root int, m container.Mount) (hides string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer unix.Close(parent)
+	defer func() { _ = unix.Close(parent) }()
 	name := filepath.Base(m.Target)
 	var target unix.Stat_t
 	err = unix.Fstatat(parent, name, &target, unix.AT_SYMLINK_NOFOLLOW)
