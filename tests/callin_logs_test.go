@@ -107,7 +107,7 @@ func TestLogsWithoutSupervisor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer logs.Process.Kill() //nolint:errcheck // it has ended by then
+	defer logs.Process.Kill()
 	words := make([]byte, len("words\n"))
 	if _, err := io.ReadFull(shown, words); err != nil {
 		t.Fatal(err)

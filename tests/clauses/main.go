@@ -17,5 +17,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "clauses:", err)
 		os.Exit(1)
 	}
-	fmt.Print(text)
+	if _, err := os.Stdout.WriteString(text); err != nil {
+		os.Exit(1)
+	}
 }
