@@ -18,6 +18,7 @@ needs() {
 		test  bzip2          command -v bzip2
 		test  iproute2       command -v ip
 		test  util-linux     command -v nsenter
+		test  procps         command -v ps
 		test  systemd        test -x /lib/systemd/systemd-journald && command -v journalctl
 		test  ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
 		bench runc           command -v runc
