@@ -35,6 +35,11 @@ func (p *Pod) enter() error {
 		return fmt.Errorf("pod %q has no stager: %w", p.Plan.Name, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
+	root, err := p.State.Stager.root(fd)
+	if err != nil {
+		return fmt.Errorf("enter pod %q: %w", p.Plan.Name, err)
+	}
+	defer func() { _ = unix.Close(root) }()
 	// A thread that shares root and working directory with others may not
 	// change its mount namespace, see setns(2).
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
@@ -42,6 +47,11 @@ func (p *Pod) enter() error {
 	}
 	if err := unix.Setns(fd, unix.CLONE_NEWNS|unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("enter pod %q: %w", p.Plan.Name, err)
+	}
+	// Where the launcher runs in a chroot itself, the stager's root is not its
+	// mount namespace's.
+	if err := errors.Join(unix.Fchdir(root), unix.Chroot("."), unix.Chdir("/")); err != nil {
+		return fmt.Errorf("enter root of pod %q: %w", p.Plan.Name, err)
 	}
 	return nil
 }

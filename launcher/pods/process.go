@@ -83,6 +83,22 @@ func (p Process) open() (int, error) {
 	return fd, nil
 }
 
+// root opens the process's root directory; pidfd is what open returned. The caller
+// closes it.
+func (p Process) root(pidfd int) (int, error) {
+	path := "/proc/" + strconv.Itoa(p.PID) + "/root"
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	// It lives still, so the number was its own all the time.
+	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil {
+		_ = unix.Close(fd)
+		return -1, errGone
+	}
+	return fd, nil
+}
+
 // signal sends a signal, or returns errGone.
 func (p Process) signal(sig syscall.Signal) error {
 	fd, err := p.open()
