@@ -19,6 +19,7 @@ needs() {
 		test  iproute2       command -v ip
 		test  util-linux     command -v nsenter
 		test  procps         command -v ps
+		test  busybox-static test -x /bin/busybox && ! ldd /bin/busybox
 		test  systemd        test -x /lib/systemd/systemd-journald && command -v journalctl
 		test  ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
 		bench runc           command -v runc
