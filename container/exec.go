@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"syscall"
 
+	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer/apparmor"
@@ -23,8 +24,9 @@ import (
 //
 // The supervisor is in all of the container's namespaces but one already, so it
 // does without libcontainer, which would start this program twice to join them
-// all: a thread joins the mount namespace and the session keyring and executes the
-// shim there, which enters the cgroups and does the rest, as for the first process.
+// all: the shim is executed out here, where no process of the container can have a
+// hand in it, joins the mount namespace and the cgroups by open descriptors, and
+// does the rest as for the first process.
 func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
 	p, err := c.exec(cmd, stdio)
 	if err != nil {
@@ -43,15 +45,21 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 		return nil, err
 	}
 	defer pipes.close()
-	groups, err := c.openCgroups()
-	defer closeAll(groups)
+	root, err := openRoot(c.initPID)
+	if err != nil {
+		return nil, fmt.Errorf("open container's root: %w", err)
+	}
+	defer root.Close()
+	places, err := c.openPlaces()
+	defer closeAll(places)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.sendCommand(pipes, cmd, stdio.Terminal, len(groups)); err != nil {
+	if err := c.sendCommand(pipes, root, cmd, stdio.Terminal, len(places)-1); err != nil {
 		return nil, err
 	}
-	e := entry{container: c, stdio: stdio, files: append([]*os.File{c.runtime.exe, pipes.plan, pipes.reportChild}, groups...)}
+	e := entry{id: c.id, spec: &c.spec, stdio: stdio, root: root}
+	e.files = append([]*os.File{c.runtime.exe, pipes.plan, pipes.reportChild}, places...)
 	started, err := e.start()
 	if err != nil {
 		return nil, err
@@ -68,17 +76,13 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 	return &process{pid: started.Pid, release: func() { _ = started.Release() }}, nil
 }
 
-// sendCommand decides what the shim is to do for the command, and tells it.
-func (c *container) sendCommand(pipes *shimPipes, cmd supervisor.Command, terminal bool, groups int) error {
-	root, err := openRoot(c.initPID)
-	if err != nil {
-		return fmt.Errorf("open container's root: %w", err)
-	}
-	defer root.Close()
+// sendCommand decides what the shim is to do for the command in the container
+// with that root, and tells it.
+func (c *container) sendCommand(pipes *shimPipes, root *os.File, cmd supervisor.Command, terminal bool, groups int) error {
 	p := c.spec.Process
 	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
 	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
-	flags := uint32(shimSetOOM)
+	flags := uint32(shimJoin)
 	if terminal {
 		flags |= shimOwnStdio
 	}
@@ -90,9 +94,10 @@ func (c *container) sendCommand(pipes *shimPipes, cmd supervisor.Command, termin
 	return pipes.send(plan)
 }
 
-// openCgroups opens the cgroup.procs file of the container in every mounted
-// hierarchy. The caller closes the files, after an error too.
-func (c *container) openCgroups() ([]*os.File, error) {
+// openPlaces opens what the shim joins: the cgroup.procs file of the container in
+// every mounted hierarchy, and last its mount namespace. The caller closes the
+// files, after an error too.
+func (c *container) openPlaces() ([]*os.File, error) {
 	m, err := c.cgroups()
 	if err != nil {
 		return nil, err
@@ -105,7 +110,11 @@ func (c *container) openCgroups() ([]*os.File, error) {
 		}
 		files = append(files, f)
 	}
-	return files, nil
+	mounts, err := os.Open("/proc/" + strconv.Itoa(c.initPID) + "/ns/mnt")
+	if err != nil {
+		return files, fmt.Errorf("open container's mount namespace: %w", err)
+	}
+	return append(files, mounts), nil
 }
 
 // cgroups gives the manager of the container's cgroup, one for its life.
@@ -126,52 +135,42 @@ func closeAll(files []*os.File) {
 
 // entry is a process on its way into a running container.
 type entry struct {
-	container *container
-	stdio     supervisor.Stdio
-	files     []*os.File // of the shim, from 3 on: itself, plan, report, cgroups
-	master    *os.File   // of the terminal that start made
+	id     string // libcontainer's name of the container
+	spec   *Spec
+	stdio  supervisor.Stdio
+	root   *os.File   // the container's
+	files  []*os.File // of the shim, from 3 on: itself, plan, report, places
+	master *os.File   // of the terminal that start made
 }
 
-// start executes the shim inside, from a thread that is of no other use
-// afterwards: it ends with its goroutine.
-func (e *entry) start() (*os.Process, error) {
-	mounts, err := os.Open("/proc/" + strconv.Itoa(e.container.initPID) + "/ns/mnt")
-	if err != nil {
-		return nil, err
-	}
-	defer mounts.Close()
-	var started *os.Process
-	done := make(chan error)
+// start executes the shim from a thread with the container's keyring and
+// labels. The thread is of no other use afterwards: it ends with its goroutine.
+func (e *entry) start() (started *os.Process, err error) {
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		runtime.LockOSThread()
-		err := e.join(mounts)
-		if err == nil {
+		if err = e.label(); err == nil {
 			started, err = e.execute()
 		}
-		done <- err
 	}()
-	return started, <-done
+	<-done
+	return started, err
 }
 
-// join takes the thread to where the container's processes are.
-func (e *entry) join(mounts *os.File) error {
-	// A mount namespace cannot be joined with the root that other threads have, too.
-	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return os.NewSyscallError("unshare", err)
-	}
-	if err := unix.Setns(int(mounts.Fd()), unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("join mount namespace: %w", err)
-	}
+// label gives the thread what its children inherit: the container's session
+// keyring, and the labels that they have from their next exec on.
+func (e *entry) label() error {
 	// The name is libcontainer's. A kernel may have no keyrings.
-	if _, err := keys.JoinSessionKeyring("_ses." + e.container.id); err != nil && !errors.Is(err, unix.ENOSYS) {
+	if _, err := keys.JoinSessionKeyring("_ses." + e.id); err != nil && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("join session keyring: %w", err)
 	}
-	if label := e.container.spec.SELinuxLabel; label != "" {
-		if err := selinux.SetExecLabel(label); err != nil {
+	if e.spec.SELinuxLabel != "" {
+		if err := selinux.SetExecLabel(e.spec.SELinuxLabel); err != nil {
 			return fmt.Errorf("set SELinux label: %w", err)
 		}
 	}
-	if err := apparmor.ApplyProfile(e.container.spec.AppArmorProfile); err != nil {
+	if err := apparmor.ApplyProfile(e.spec.AppArmorProfile); err != nil {
 		return fmt.Errorf("set AppArmor profile: %w", err)
 	}
 	return nil
@@ -208,15 +207,19 @@ func (e *entry) execute() (*os.Process, error) {
 // openTerminal makes a terminal of the container's devpts, and gives the side
 // that a process has.
 func (e *entry) openTerminal() (*os.File, error) {
-	fd, err := unix.Open("/dev/pts/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	path, err := pathrs.OpenatInRoot(e.root, "dev/pts/ptmx")
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: "/dev/pts/ptmx", Err: err}
+		return nil, err
 	}
-	e.master = os.NewFile(uintptr(fd), "/dev/pts/ptmx")
+	defer path.Close()
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.DEVPTS_SUPER_MAGIC {
+	if err := unix.Fstatfs(int(path.Fd()), &fs); err != nil || fs.Type != unix.DEVPTS_SUPER_MAGIC {
 		return nil, errors.New("/dev/pts is no devpts")
 	}
+	if e.master, err = pathrs.Reopen(path, unix.O_RDWR|unix.O_NOCTTY); err != nil {
+		return nil, err
+	}
+	fd := int(e.master.Fd())
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		return nil, os.NewSyscallError("ioctl TIOCSPTLCK", err)
 	}

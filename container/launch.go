@@ -20,7 +20,7 @@ const (
 	shimLandlock   = 2
 	shimOwnStdio   = 4
 	shimListenPID  = 8
-	shimSetOOM     = 16
+	shimJoin       = 16
 )
 
 // launch is a container's first process on its way.

@@ -7,6 +7,7 @@
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,24 +83,24 @@ static char **take_strings(const char **s, uint32_t n)
 	return v;
 }
 
-/* Enters the cgroups, each through its open cgroup.procs: from inside the
- * container their files cannot be seen. */
-static void enter_cgroups(uint32_t n)
-{
-	uint32_t i;
-
-	for (i = 1; i <= n; i++)
-		if (write(report_fd + (int)i, "0", 1) != 1)
-			fail(SHIM_CGROUP, errno);
-}
-
-static void set_oom_score_adj(int32_t adj)
+/*
+ * Joins a running container. What it takes came open, behind the report's
+ * descriptor: the cgroup.procs files, then the mount namespace. Nothing is looked up
+ * by a path that the container's processes could have a hand in.
+ */
+static void join(const struct shim_plan *p)
 {
 	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	uint32_t i;
 
-	if (fd < 0 || dprintf(fd, "%d", adj) < 0)
+	if (fd < 0 || dprintf(fd, "%d", p->oom_score_adj) < 0)
 		fail(SHIM_OOM, errno);
 	close(fd);
+	for (i = 1; i <= p->ncgroups; i++)
+		if (write(report_fd + (int)i, "0", 1) != 1)
+			fail(SHIM_CGROUP, errno);
+	if (setns(report_fd + (int)i, CLONE_NEWNS) < 0)
+		fail(SHIM_MOUNTS, errno);
 }
 
 /* Drops every capability that the bounding set does not name. EINVAL is the
@@ -254,9 +255,8 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p)
 		snprintf(listen_pid, sizeof(listen_pid), "LISTEN_PID=%d", getpid());
 		env[p->nenv] = listen_pid;
 	}
-	enter_cgroups(p->ncgroups);
-	if (p->flags & SHIM_SET_OOM)
-		set_oom_score_adj(p->oom_score_adj);
+	if (p->flags & SHIM_JOIN)
+		join(p);
 	reset_signals();
 	umask(022);
 	close_on_exec_from(3 + p->nfds);

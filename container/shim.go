@@ -149,6 +149,8 @@ func shimStep(step uint32) string {
 		return "enter cgroup"
 	case C.SHIM_OOM:
 		return "set oom_score_adj"
+	case C.SHIM_MOUNTS:
+		return "join mount namespace"
 	case C.SHIM_BOUNDING:
 		return "drop capabilities"
 	case C.SHIM_RESTRICT:

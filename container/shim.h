@@ -31,7 +31,8 @@ enum shim_flags {
 	SHIM_LANDLOCK = 2,     /* a Landlock domain of its own */
 	SHIM_OWN_STDIO = 4,    /* pipes and terminals at 0 to 2 go to the user */
 	SHIM_LISTEN_PID = 8,   /* add LISTEN_PID=<own pid> to the environment */
-	SHIM_SET_OOM = 16,     /* write oom_score_adj; libcontainer has not */
+	SHIM_JOIN = 16,        /* join a running container: its cgroups, its mount
+	                        * namespace behind them, and set oom_score_adj */
 };
 
 struct shim_plan {
@@ -54,6 +55,7 @@ enum shim_step {
 	SHIM_READ_PLAN = 1,
 	SHIM_CGROUP,
 	SHIM_OOM,
+	SHIM_MOUNTS,
 	SHIM_BOUNDING,
 	SHIM_RESTRICT,
 	SHIM_CHDIR,
