@@ -104,10 +104,10 @@ func (p *Pod) stop(s *stager, group *cgroups.Group) Exit {
 }
 
 // endedEarly tells why a stager ended before its pod was seen to be up, in its own
-// words. A start that fails is never exit status 0, so one that ends
-// with that was up, for a moment.
+// words. A start that fails is exit status 1, so one that ends with another was
+// up, for a moment.
 func (p *Pod) endedEarly(exit Exit, ready func()) error {
-	if exit.Code == 0 {
+	if exit.Signal == "" && exit.Code != 1 {
 		ready()
 		return nil
 	}
