@@ -13,7 +13,7 @@ import (
 )
 
 // enders are the signals that end an attach.
-var enders = []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT}
+var enders = []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} //nolint:gochecknoglobals // a table that is only read
 
 // errDropped is the message for a caller whose output was not read.
 var errDropped = errors.New("dropped, because the output was not read in time")

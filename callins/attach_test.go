@@ -86,8 +86,10 @@ func (a *attached) end(t *testing.T) result {
 
 // answering is an app that answers lines until "end".
 func answering(last string) testApp {
-	return testApp{Name: "app", OpenStdin: true, Args: []string{"/bin/sh", "-c",
-		`while read line && [ "$line" != end ]; do echo "got $line"; done; ` + last}}
+	return testApp{Name: "app", OpenStdin: true, Args: []string{
+		"/bin/sh", "-c",
+		`while read line && [ "$line" != end ]; do echo "got $line"; done; ` + last,
+	}}
 }
 
 func TestAttach(t *testing.T) {

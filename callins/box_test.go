@@ -37,7 +37,7 @@ func (b *box) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
 func (b *box) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
 	path, err := exec.LookPath(cmd.Args[0])
 	if err != nil {
-		var errno syscall.Errno = syscall.ENOENT
+		errno := syscall.ENOENT
 		errors.As(err, &errno)
 		return nil, &supervisor.ExecError{Path: cmd.Args[0], Errno: errno}
 	}

@@ -189,7 +189,7 @@ func (o *logOutput) entry(e crilog.Entry) error {
 		o.last = s
 	}
 	if o.timestamps && !s.inside {
-		s.Write(e.Time.AppendFormat(s.AvailableBuffer(), "2006-01-02T15:04:05.000000000Z07:00 "))
+		_, _ = s.Write(e.Time.AppendFormat(s.AvailableBuffer(), "2006-01-02T15:04:05.000000000Z07:00 ")) // a bufio.Writer keeps its error for the next
 	}
 	_, err := s.Write(e.Text)
 	if !e.Partial {

@@ -56,8 +56,10 @@ func TestLogs(t *testing.T) {
 		{"stream stderr", "--stream stderr db", "", "oops\n"},
 		{"since a time", "--since 2026-11-21T05:00:02+02:00 db", "two", ""},
 		{"since a duration", "--since 1ns db", "", ""},
-		{"timestamps", "--timestamps db", "2026-11-21T03:00:01.000000000Z one\n2026-11-21T03:00:03.000000000Z two",
-			"2026-11-21T03:00:01.500000000Z oops\n"},
+		{
+			"timestamps", "--timestamps db", "2026-11-21T03:00:01.000000000Z one\n2026-11-21T03:00:03.000000000Z two",
+			"2026-11-21T03:00:01.500000000Z oops\n",
+		},
 		{"all at once", "--timestamps --tail 5 --since 2026-11-21T03:00:03Z --stream stdout db", "2026-11-21T03:00:03.000000000Z two", ""},
 		{"end of options", "-- db", "one\ntwo", "oops\n"},
 	} {

@@ -12,7 +12,7 @@ import (
 )
 
 // forwarded are the signals that run passes on to its command.
-var forwarded = []os.Signal{
+var forwarded = []os.Signal{ //nolint:gochecknoglobals // a table that is only read
 	unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH,
 }
 

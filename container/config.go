@@ -14,12 +14,12 @@ import (
 // it is root in a container: hidden behind an empty file or directory, or read-only.
 // The lists are those of Docker and containerd.
 var (
-	maskedPaths = []string{
+	maskedPaths = []string{ //nolint:gochecknoglobals // a table that is only read
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys",
 		"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
 		"/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
 	}
-	readOnlyPaths = []string{
+	readOnlyPaths = []string{ //nolint:gochecknoglobals // a table that is only read
 		"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
 	}
 )

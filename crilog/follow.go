@@ -41,7 +41,7 @@ func (r *reader) waitForFiles(ctx context.Context) ([]uint64, error) {
 			return nil, err
 		}
 		numbers, err := fileNumbers(r.dir)
-		if err != nil && !(r.opts.Follow && errors.Is(err, fs.ErrNotExist)) {
+		if err != nil && (!r.opts.Follow || !errors.Is(err, fs.ErrNotExist)) {
 			return nil, err
 		}
 		if len(numbers) > 0 || over || !r.opts.Follow {

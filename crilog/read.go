@@ -176,7 +176,7 @@ type source struct {
 func (r *reader) drain(ctx context.Context, src *source) (progress bool, err error) {
 	for {
 		n, err := src.ReadAt(r.buf, src.offset)
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return progress, err
 		}
 		if err := ctx.Err(); err != nil {
@@ -215,7 +215,7 @@ func (r *reader) records(src *source, data []byte) error {
 // torn gives what a crash left of the last record of src.
 func (r *reader) torn(src *source) error {
 	n, err := src.ReadAt(r.buf, src.offset)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	if src.skipping || n == 0 || bytes.IndexByte(r.buf[:n], '\n') >= 0 {

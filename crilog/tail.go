@@ -80,7 +80,7 @@ func (r *reader) tailOf(t *tail, number uint64, end position) (done bool, err er
 	}
 	for !done {
 		line, offset, err := b.previous()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return false, nil
 		}
 		if err != nil {

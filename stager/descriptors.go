@@ -47,20 +47,6 @@ func takeDescriptors(environ []string) inherited {
 	return in
 }
 
-// close closes the caller's copies.
-func (in *inherited) close() {
-	if in.ready != nil {
-		in.ready.Close()
-	}
-	for _, files := range in.stdio {
-		for _, f := range files {
-			if f != nil {
-				f.Close()
-			}
-		}
-	}
-}
-
 // parseStdioVariable splits NAME=FD into the app's name, the stream and the
 // descriptor.
 func parseStdioVariable(entry string) (app string, stream, fd int, ok bool) {

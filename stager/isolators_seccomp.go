@@ -83,7 +83,7 @@ func (i *isolation) seccomp(value json.RawMessage, retain bool, mask string, mas
 }
 
 // errnoName is compiled late, see number.
-var errnoName = sync.OnceValue(func() *regexp.Regexp {
+var errnoName = sync.OnceValue(func() *regexp.Regexp { //nolint:gochecknoglobals // a constant, made late
 	return regexp.MustCompile(`^(E[A-Z0-9]+)?$`)
 })
 

@@ -228,7 +228,7 @@ func (n namespaces) ownsSysctl(key string) bool {
 }
 
 // sysctlKey is compiled late, see number.
-var sysctlKey = sync.OnceValue(func() *regexp.Regexp {
+var sysctlKey = sync.OnceValue(func() *regexp.Regexp { //nolint:gochecknoglobals // a constant, made late
 	return regexp.MustCompile(`^[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*$`)
 })
 

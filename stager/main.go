@@ -25,7 +25,7 @@ func main() {
 
 // commands are by the base name of argv[0], or by the first argument of
 // "stager COMMAND".
-var commands = map[string]func(context.Context, []string) error{
+var commands = map[string]func(context.Context, []string) error{ //nolint:gochecknoglobals // a table that is only read
 	"status": func(ctx context.Context, args []string) error { return callins.Status(ctx, streams(), args) },
 	"logs": func(ctx context.Context, args []string) error {
 		if err := callins.Logs(ctx, logDir, args, os.Stdout, os.Stderr); err != nil {

@@ -52,4 +52,4 @@ const (
 )
 
 // stdioSuffixes are in the order of the descriptors 0, 1 and 2.
-var stdioSuffixes = [3]string{"_STDIN", "_STDOUT", "_STDERR"}
+var stdioSuffixes = [3]string{"_STDIN", "_STDOUT", "_STDERR"} //nolint:gochecknoglobals // a table that is only read

@@ -19,7 +19,7 @@ type quantity struct{ milli *big.Int }
 // hostile input from costing more than a moment.
 // number is compiled when it is first used: every container start executes
 // this program again, and would pay for it.
-var number = sync.OnceValue(func() *regexp.Regexp {
+var number = sync.OnceValue(func() *regexp.Regexp { //nolint:gochecknoglobals // a constant, made late
 	return regexp.MustCompile(`^([+-]?)([0-9]{0,64}(?:\.[0-9]{0,64})?)(m|[kKMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?$`)
 })
 

@@ -25,7 +25,7 @@ func newPoller() (*poller, error) {
 	}
 	// What makes os.File wait in the runtime's poller; epoll itself never blocks here.
 	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd) //nolint:errcheck // nothing was written to it
+		unix.Close(fd)
 		return nil, fmt.Errorf("make epoll instance non-blocking: %w", err)
 	}
 	p := &poller{file: os.NewFile(uintptr(fd), "epoll"), waiting: make(map[int32]chan struct{})}

@@ -99,7 +99,7 @@ func (o Overlay) mount(plan overlayPlan, target string) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(tree) //nolint:errcheck // nothing was written to it
+	defer unix.Close(tree)
 	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("attach to %s: %w", target, err)
 	}

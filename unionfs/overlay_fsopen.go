@@ -23,7 +23,7 @@ func (p overlayPlan) open() (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("open overlay file system: %w", err)
 	}
-	defer unix.Close(fs) //nolint:errcheck // nothing was written to it
+	defer unix.Close(fs)
 	if !checksNames(fs) {
 		return -1, fmt.Errorf("%w: before kernel 6.5", errAskMount2)
 	}

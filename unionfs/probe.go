@@ -55,7 +55,7 @@ func kernelHasOverlay() bool {
 	if err != nil {
 		return false
 	}
-	unix.Close(fd) //nolint:errcheck // nothing was written to it
+	unix.Close(fd)
 	return true
 }
 

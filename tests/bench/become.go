@@ -43,7 +43,7 @@ func loopbackUp(plan) error {
 	if err != nil {
 		return fmt.Errorf("open a socket: %w", err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // nothing was written to it
+	defer unix.Close(fd)
 	request, err := unix.NewIfreq("lo")
 	if err != nil {
 		return err
