@@ -10,6 +10,9 @@ import (
 // The package container implements it with libcontainer; another runtime is
 // another implementation.
 //
+// One that can tell a death for want of memory has a method OOMKilled() bool as
+// well, which is asked when the main process has ended by SIGKILL.
+//
 // Start is called once. Exec, Kill and PIDs may be called by several
 // goroutines at once, while the main process runs. Destroy is called last, once,
 // with no other call under way.
@@ -27,8 +30,9 @@ type Container interface {
 	// Exec's processes included, as numbers of the caller's PID namespace.
 	PIDs() ([]int, error)
 
-	// Kill sends SIGKILL to every process in the container's cgroup,
-	// until none is left or a second has passed. It is no error when there is none.
+	// Kill sends SIGKILL to every process in the container's cgroup. Those that
+	// are forked meanwhile may be missed, and none has ended yet: the
+	// supervisor calls it again until PIDs is empty. It is no error when there is none.
 	Kill() error
 
 	// Destroy removes the container's cgroup and runtime state. All of its
