@@ -130,6 +130,42 @@ func TestDependencies(t *testing.T) {
 	p.stop()
 }
 
+// Two images of a dependency tree leave paths out, as their own manifests say:
+// the app sees what every whitelist on the way lets through.
+func TestClause_C_FS_04_C_FS_05_PathWhitelist(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, ownStore())
+	fill := func(names ...string) func(string) error {
+		return func(root string) error {
+			var errs []error
+			for _, name := range names {
+				path := filepath.Join(root, name)
+				errs = append(errs, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644))
+			}
+			return errors.Join(errs...)
+		}
+	}
+	base := b.image("base", `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"tests/base",
+		"pathWhitelist":["/d","/d/kept","/d/dropped-above"]}`, fill("d/kept", "d/dropped-above", "d/dropped-here"))
+	busybox, err := os.ReadFile(filepath.Join(b.busyboxLayer(), "bin/busybox"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := b.image("top", `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"tests/top",
+		"dependencies":[{"imageName":"tests/base"}],
+		"pathWhitelist":["/bin","/bin/busybox","/d","/d/kept","/d/own"],
+		"app":{"exec":["/bin/busybox","sh","-c","cd /d; echo *; ls /d/unlisted /bin/unlisted; exec sleep 1000"],"user":"0","group":"0"}}`,
+		func(root string) error {
+			return errors.Join(fill("d/own", "d/unlisted", "bin/unlisted")(root),
+				os.WriteFile(filepath.Join(root, "bin/busybox"), busybox, 0o755))
+		})
+	b.must("image", "import", base, top)
+	b.layersAreNow()
+	p := b.adopt(b.must("run", "--json", "--detach", "--name", "white", "tests/top"))
+	p.sees("top", "kept own\n")
+	p.stop()
+}
+
 // image builds an image whose root is filled by a function, owners kept.
 func (b *box) image(name, manifest string, fill func(root string) error) string {
 	b.t.Helper()
