@@ -166,3 +166,50 @@ func TestDomainLeavesRenameAndLink(t *testing.T) {
 		t.Errorf("exit status %d:\n%s", status.ExitStatus(), text)
 	}
 }
+
+// A working directory is the app's word, or a link that it has made: neither the
+// first process nor a command gets out of the root by it, with a domain or without.
+func TestWorkingDirectoryStaysInRoot(t *testing.T) {
+	for name, landlock := range map[string]bool{"with a domain": true, "without": false} {
+		r, root := newRuntime(t), busyboxRoot(t)
+		r.landlock = r.landlock && landlock
+		other := testSpec(root, "sleep", "1000")
+		other.Process.Capabilities = append(DefaultCapabilities(), "CAP_SYS_PTRACE", "CAP_NET_ADMIN")
+		_, otherPID := startSleeper(t, r, other)
+		c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+		for link, target := range map[string]string{"root": "/proc/1/root", "cwd": "/proc/1/cwd", "other": procPath(otherPID, "root")} {
+			if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+				t.Fatal(err)
+			}
+			for _, dir := range []string{target, "/" + link} {
+				t.Run(name+" "+dir, func(t *testing.T) { checkDirectory(t, r, c, root, dir) })
+			}
+		}
+	}
+}
+
+func checkDirectory(t *testing.T, r *Runtime, c supervisor.Container, root, dir string) {
+	t.Helper()
+	cmd := rootCommand("true")
+	cmd.Dir = dir
+	if p, err := c.Exec(cmd, supervisor.Stdio{}); err == nil {
+		t.Error("a command starts there")
+		_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+		p.Release()
+	} else if !strings.Contains(err.Error(), "working directory "+strconv.Quote(dir)) {
+		t.Errorf("error of a command: %v", err)
+	}
+	spec := testSpec(root, "true")
+	spec.Process.Dir = dir
+	app := r.Container(spec)
+	if p, err := app.Start(supervisor.Stdio{}); err == nil {
+		t.Error("an app starts there")
+		_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+		p.Release()
+	} else if !strings.Contains(err.Error(), "working directory "+strconv.Quote(dir)) {
+		t.Errorf("error of an app: %v", err)
+	}
+	if err := app.Destroy(); err != nil {
+		t.Error(err)
+	}
+}

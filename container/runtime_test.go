@@ -302,3 +302,20 @@ func TestExecErrors(t *testing.T) {
 		})
 	}
 }
+
+// A link in the image must not make the supervisor read what it alone may read.
+func TestNamesAreNotReadFromProc(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	if err := unix.Sethostname([]byte("proc:x:7:")); err != nil { // the test's own UTS namespace
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/proc/sys/kernel/hostname", filepath.Join(root, "etc/passwd")); err != nil {
+		t.Fatal(err)
+	}
+	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+	cmd := rootCommand("true")
+	cmd.User = "proc"
+	if _, err := c.Exec(cmd, supervisor.Stdio{}); err == nil || !strings.Contains(err.Error(), `user "proc" is neither`) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -188,6 +189,43 @@ static void become_user(const struct shim_plan *p, const uint32_t *groups)
 		fail(SHIM_CAPABILITIES, errno);
 }
 
+/*
+ * Changes to the working directory, as the container's root. Following a link of
+ * /proc takes the effective capabilities of the process it leads to (ptrace(2)), and
+ * until here there may be all that the supervisor has: dir can be a link that the
+ * app has made, to /proc/1/root. Gives 0, or the error.
+ */
+static int change_directory(const char *dir, uint64_t effective)
+{
+	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct all[2], d[2];
+	int error;
+
+	if (syscall(SYS_capget, &h, all) < 0)
+		fail(SHIM_CAPABILITIES, errno);
+	memcpy(d, all, sizeof(d));
+	d[0].effective &= (uint32_t)effective;
+	d[1].effective &= (uint32_t)(effective >> 32);
+	if (syscall(SYS_capset, &h, d) < 0)
+		fail(SHIM_CAPABILITIES, errno);
+	error = chdir(dir) < 0 ? errno : 0;
+	if (syscall(SYS_capset, &h, all) < 0)
+		fail(SHIM_CAPABILITIES, errno);
+	return error;
+}
+
+/* Fails when the working directory, whatever led there, is not in the
+ * container's root: the kernel puts "(unreachable)" before its path (getcwd(2)). */
+static void check_directory(void)
+{
+	static char path[PATH_MAX];
+
+	if (syscall(SYS_getcwd, path, sizeof(path)) < 0)
+		fail(SHIM_CHDIR, errno);
+	if (path[0] != '/')
+		fail(SHIM_CHDIR, EXDEV);
+}
+
 /* Marks every descriptor from first on close-on-exec; one by one where the
  * kernel has no close_range(2) with that flag (before 5.11). */
 static void close_on_exec_from(uint32_t first)
@@ -262,14 +300,15 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p)
 	close_on_exec_from(3 + p->nfds);
 	if (p->flags & SHIM_OWN_STDIO)
 		own_stdio(p->uid);
-	/* As root first, then as the user: a directory may be closed to either. */
-	there = chdir(dir[0]) == 0;
 	drop_bounding(p->bounding);
 	if (p->flags & SHIM_LANDLOCK)
 		restrict_self();
+	/* As root first, then as the user: a directory may be closed to either. */
+	there = change_directory(dir[0], p->bounding) == 0;
 	become_user(p, groups);
 	if (!there && chdir(dir[0]) < 0)
 		fail(SHIM_CHDIR, errno);
+	check_directory();
 	if (p->flags & SHIM_NO_NEW_PRIVS && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		fail(SHIM_NNP, errno);
 	program = find_program(candidates);

@@ -80,13 +80,17 @@ func resolveFile(root *os.File, kind, value string, owner func(*syscall.Stat_t) 
 
 // lookUp finds name in a passwd or group file: the first line whose first
 // field is the name and whose third is a number. Any other line is skipped. A file that
-// is not there, or is no regular file, has no entries.
+// is not there, or is no regular file, or one of /proc, has no entries.
 func lookUp(root *os.File, database, name string) (id uint32, found bool, err error) {
 	path, err := pathrs.OpenatInRoot(root, database)
 	if err != nil {
 		return 0, false, nil //nolint:nilerr // an image without the file has no names
 	}
 	defer path.Close()
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(path.Fd()), &fs); err != nil || fs.Type == unix.PROC_SUPER_MAGIC {
+		return 0, false, err // files of /proc call themselves regular, and to read kmsg is to take from it
+	}
 	if info, err := path.Stat(); err != nil || !info.Mode().IsRegular() {
 		return 0, false, err
 	}
