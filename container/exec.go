@@ -91,6 +91,7 @@ func (c *container) sendCommand(pipes *shimPipes, root *os.File, cmd supervisor.
 		return err
 	}
 	plan.ncgroups, plan.oomScore = uint32(groups), int32(c.spec.OOMScoreAdj)
+	plan.memlock = c.runtime.memlock
 	return pipes.send(plan)
 }
 

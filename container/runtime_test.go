@@ -119,6 +119,33 @@ func TestStart(t *testing.T) {
 	}
 }
 
+// All have the caller's limit of locked memory, which device policies of cgroup
+// v2 take from the caller.
+func TestLockedMemoryIsTheCallers(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 64 << 10, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
+			t.Error(err)
+		}
+	})
+	r, root := newRuntime(t), busyboxRoot(t)
+	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+	limits := []string{"grep", "locked memory", "/proc/self/limits"}
+	app, _ := output(t, r, testSpec(root, limits...))
+	command, _ := execOutput(t, c, rootCommand(limits...))
+	for who, text := range map[string]string{"second app": app, "command": command} {
+		if got := strings.Join(strings.Fields(text), " "); !strings.HasPrefix(got, "Max locked memory 65536 ") {
+			t.Errorf("%s: %q", who, got)
+		}
+	}
+}
+
 func BenchmarkStart(b *testing.B) {
 	r, root := newRuntime(b), busyboxRoot(b)
 	f, err := DefaultFilter(DefaultCapabilities())
