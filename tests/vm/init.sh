@@ -29,12 +29,12 @@ service() {
 	echo $$ >system.slice/tests.service/cgroup.procs
 }
 
-# suite NAME PACKAGE SKIP runs a suite's tests. Those that skip themselves count as
+# suite NAME PACKAGE RUN SKIP runs a suite's tests. Those that skip themselves count as
 # failed: what cannot run here is known before.
 suite() {
 	cd "/src/$2" || return
 	{
-		./suite.test -test.v -test.timeout 10m -test.skip "$3" </dev/null 2>&1
+		./suite.test -test.v -test.timeout 10m -test.run "$3" -test.skip "$4" </dev/null 2>&1
 		echo $? >/run/status
 	} | tee /run/log | grep -v '^=== '
 	passed=$(grep -c '^--- PASS' /run/log)
@@ -49,10 +49,10 @@ ulimit -n 65536
 STAGER_BIN=/built STAGER_IMAGES=/built/images STAGER_ACI=$(ls /built/stager-*.aci)
 export STAGER_BIN STAGER_IMAGES STAGER_ACI
 echo "kernel $(uname -r), cgroup2 with $(cat /sys/fs/cgroup/cgroup.controllers); $(cat /sys/kernel/security/lsm)"
-while read -r name package skip <&9; do
+while read -r name package run skip <&9; do
 	read -r begun _ </proc/uptime
 	echo "== $name"
-	if suite "$name" "$package" "$skip" 9<&-; then result=failed; else result=passed; fi
+	if suite "$name" "$package" "$run" "$skip" 9<&-; then result=failed; else result=passed; fi
 	read -r ended _ </proc/uptime
 	echo "VM: $name $result: $passed tests in $((${ended%.*} - ${begun%.*})) s"
 done 9</suites
