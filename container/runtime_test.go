@@ -77,6 +77,12 @@ func output(t testing.TB, r *Runtime, spec Spec) (string, unix.WaitStatus) {
 			t.Error(err)
 		}
 	}()
+	return run(t, c)
+}
+
+// run starts a container and waits for its end.
+func run(t testing.TB, c supervisor.Container) (string, unix.WaitStatus) {
+	t.Helper()
 	out, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -159,11 +165,16 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// startSleeper starts a container that stays, and gives the function that ends it.
-func startSleeper(t testing.TB, r *Runtime, spec Spec) (supervisor.Container, int) {
+// startSleeper starts a container that stays until the test's end. A file is
+// its stdout and stderr.
+func startSleeper(t testing.TB, r *Runtime, spec Spec, out ...*os.File) (supervisor.Container, int) {
 	t.Helper()
 	c := r.Container(spec)
-	p, err := c.Start(supervisor.Stdio{})
+	var stdio supervisor.Stdio
+	for _, f := range out {
+		stdio.Stdout, stdio.Stderr = f, f
+	}
+	p, err := c.Start(stdio)
 	if err != nil {
 		t.Fatal(err)
 	}
