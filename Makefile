@@ -26,7 +26,7 @@ RACEFREE := ./container/... ./unionfs/... ./launcher ./tests/...
 
 export GOFLAGS += -buildvcs=false
 
-.PHONY: all build aci images test test-unit test-e2e test-ace clauses lint vuln bench demo fuzz clean deps-build deps-test deps-bench root FORCE
+.PHONY: all build aci images test test-unit test-e2e test-ace test-vm test-vm-ci clauses lint vuln bench demo fuzz clean deps-build deps-test deps-vm deps-bench root FORCE
 
 all: build
 
@@ -69,6 +69,13 @@ test-ace: root deps-build deps-test aci images
 	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
 		$(GO) test -tags '$(TAGS)' -count=$(ACETIMES) -v -run '^TestAcceptanceProgram$$' ./tests
 
+# Tests on a kernel of Debian's with cgroup v2 alone, in a virtual machine: those
+# of all that has to do with the kernel, or a part that takes three minutes.
+test-vm: root deps-vm aci images
+	tests/vm/run.sh $(OUT)
+test-vm-ci: root deps-vm aci images
+	tests/vm/run.sh $(OUT) cgroups pods container unionfs stager
+
 # Which test covers which clause of the App Container specification.
 clauses:
 	$(GO) run -tags '$(TAGS)' ./tests/clauses >tests/CLAUSES.md.new && mv tests/CLAUSES.md.new tests/CLAUSES.md
@@ -110,6 +117,8 @@ deps-build:
 	@tools/deps.sh build
 deps-test:
 	@tools/deps.sh build test
+deps-vm:
+	@tools/deps.sh build test vm
 deps-bench:
 	@tools/deps.sh build bench
 

@@ -103,20 +103,30 @@ func TestClause_C_BLK_01_EveryDeviceIsLimited(t *testing.T) {
 	}
 }
 
-// Reading a quarter of a megabyte takes at least a quarter of a second at a
-// megabyte a second, and sixteen reads as long at 64 a second; the first
-// slice of some tens of milliseconds is given at once.
-func TestClause_C_BLK_01_DirectReadsAreSlowedDown(t *testing.T) {
+// A quarter of a megabyte takes at least a quarter of a second at a megabyte a
+// second, and sixteen reads as long at 64 a second; the first slice of some tens
+// of milliseconds is given at once. Version 2 counts what goes through the page
+// cache, too.
+func TestClause_C_BLK_01_TransfersAreSlowedDown(t *testing.T) {
 	path := onDisk(t, 1<<18)
 	if path == "" {
 		t.Skip("the temporary folder is on no block device of this machine") //nolint:forbidigo // nothing to slow down there
 	}
 	r, root := newRuntime(t), busyboxRoot(t)
-	for name, limit := range map[string]Resources{"bandwidth": {BlockBandwidth: 1 << 20}, "operations": {BlockIOPS: 64}} {
+	type transfer struct {
+		args  []string
+		limit Resources
+	}
+	read, write := []string{"dd", "if=/data", "of=/dev/null", "bs=16k", "iflag=direct"}, []string{"dd", "if=/dev/zero", "of=/data", "bs=16k", "count=16", "conv=fsync"}
+	transfers := map[string]transfer{"bandwidth": {read, Resources{BlockBandwidth: 1 << 20}}, "operations": {read, Resources{BlockIOPS: 64}}}
+	if cgroups.IsCgroup2UnifiedMode() {
+		transfers["bandwidth through the page cache"] = transfer{write, Resources{BlockBandwidth: 1 << 20}}
+	}
+	for name, transfer := range transfers {
 		t.Run(name, func(t *testing.T) {
-			spec := testSpec(root, "dd", "if=/data", "of=/dev/null", "bs=16k", "iflag=direct")
+			spec := testSpec(root, transfer.args...)
 			spec.Mounts = []Mount{{Source: path, Target: "/data", Type: "bind"}}
-			spec.Resources = limit
+			spec.Resources = transfer.limit
 			begun := time.Now()
 			text, status := output(t, r, spec)
 			if took := time.Since(begun); status.ExitStatus() != 0 || took < 125*time.Millisecond {

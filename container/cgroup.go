@@ -76,6 +76,19 @@ func Elsewhere(pid int, cgroup string) bool {
 	return err == nil && !strings.Contains(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " Z ")
 }
 
+// below is where the container's first process is in the version 2 hierarchy,
+// from the container's cgroup on. An app that hands controllers on to cgroups of
+// its own, as systemd does, has left the container's cgroup for one below, and
+// nobody can enter the one above any more (cgroups(7), "no internal processes").
+func (c *container) below() string {
+	paths, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", c.initPID))
+	if err != nil {
+		return "" // it has ended, and so has the container
+	}
+	_, below, _ := strings.Cut(paths[""]+"/", c.spec.Cgroup+"/")
+	return below
+}
+
 // killRounds bounds how often Kill looks for processes that were forked while
 // it sent signals: a frozen or cgroup.kill'ed group needs one.
 const killRounds = 100

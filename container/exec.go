@@ -91,6 +91,7 @@ func (c *container) sendCommand(pipes *shimPipes, root *os.File, cmd supervisor.
 		return err
 	}
 	plan.ncgroups, plan.oomScore = uint32(groups), int32(c.spec.OOMScoreAdj)
+	plan.memlock = c.runtime.memlock
 	return pipes.send(plan)
 }
 
@@ -103,7 +104,10 @@ func (c *container) openPlaces() ([]*os.File, error) {
 		return nil, err
 	}
 	var files []*os.File
-	for _, dir := range m.GetPaths() {
+	for controller, dir := range m.GetPaths() {
+		if controller == "" {
+			dir = filepath.Join(dir, c.below())
+		}
 		f, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
 		if err != nil {
 			return files, fmt.Errorf("open container's cgroup: %w", err)

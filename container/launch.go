@@ -28,6 +28,7 @@ type launch struct {
 	process  libcontainer.Process
 	pipes    *shimPipes
 	stdio    supervisor.Stdio
+	memlock  unix.Rlimit
 	files    uint32   // that the process keeps, from 3 on
 	console  *os.File // our end of the socket that the terminal's master comes through
 	consoles *os.File // libcontainer's end
@@ -40,7 +41,7 @@ func (r *Runtime) newLaunch(stdio supervisor.Stdio, files []*os.File) (*launch, 
 	if err != nil {
 		return nil, err
 	}
-	l := &launch{pipes: pipes, stdio: stdio, files: uint32(len(files))}
+	l := &launch{pipes: pipes, stdio: stdio, memlock: r.memlock, files: uint32(len(files))}
 	first := 3 + len(files)
 	l.process = libcontainer.Process{
 		Args:       []string{fdPath(first)},
@@ -97,6 +98,7 @@ func (l *launch) send(initPID int, p *Process, flags uint32, restrict bool) erro
 	if err != nil {
 		return err
 	}
+	plan.memlock = l.memlock
 	if plan.nfds = l.files; plan.nfds > 0 {
 		plan.flags |= shimListenPID
 	}

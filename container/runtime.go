@@ -37,6 +37,11 @@ type Runtime struct {
 	shm      string   // the pod's /dev/shm
 	exe      *os.File // this program, read-only whatever a container does to it
 	landlock bool
+
+	// memlock is the caller's RLIMIT_MEMLOCK. Where libcontainer loads a device
+	// policy into the kernel, on cgroup v2, it takes the whole process's limit away
+	// for good, and what is started afterwards would have none either.
+	memlock unix.Rlimit
 }
 
 // NewRuntime prepares the folder dir, which must be empty and on a tmpfs of
@@ -52,6 +57,9 @@ func NewRuntime(dir string, log *slog.Logger) (*Runtime, error) {
 		if err := os.Chmod(path, mode); err != nil {
 			return nil, fmt.Errorf("prepare container runtime: %w", err)
 		}
+	}
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r.memlock); err != nil {
+		return nil, fmt.Errorf("prepare container runtime: %w", os.NewSyscallError("getrlimit", err))
 	}
 	// libcontainer hands this one variable on to a container's first process,
 	// which is single-threaded work: its Go runtime starts faster with one P.

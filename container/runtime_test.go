@@ -77,6 +77,12 @@ func output(t testing.TB, r *Runtime, spec Spec) (string, unix.WaitStatus) {
 			t.Error(err)
 		}
 	}()
+	return run(t, c)
+}
+
+// run starts a container and waits for its end.
+func run(t testing.TB, c supervisor.Container) (string, unix.WaitStatus) {
+	t.Helper()
 	out, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -119,6 +125,33 @@ func TestStart(t *testing.T) {
 	}
 }
 
+// All have the caller's limit of locked memory, which device policies of cgroup
+// v2 take from the caller.
+func TestLockedMemoryIsTheCallers(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 64 << 10, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
+			t.Error(err)
+		}
+	})
+	r, root := newRuntime(t), busyboxRoot(t)
+	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+	limits := []string{"grep", "locked memory", "/proc/self/limits"}
+	app, _ := output(t, r, testSpec(root, limits...))
+	command, _ := execOutput(t, c, rootCommand(limits...))
+	for who, text := range map[string]string{"second app": app, "command": command} {
+		if got := strings.Join(strings.Fields(text), " "); !strings.HasPrefix(got, "Max locked memory 65536 ") {
+			t.Errorf("%s: %q", who, got)
+		}
+	}
+}
+
 func BenchmarkStart(b *testing.B) {
 	r, root := newRuntime(b), busyboxRoot(b)
 	f, err := DefaultFilter(DefaultCapabilities())
@@ -132,11 +165,16 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// startSleeper starts a container that stays, and gives the function that ends it.
-func startSleeper(t testing.TB, r *Runtime, spec Spec) (supervisor.Container, int) {
+// startSleeper starts a container that stays until the test's end. A file is
+// its stdout and stderr.
+func startSleeper(t testing.TB, r *Runtime, spec Spec, out ...*os.File) (supervisor.Container, int) {
 	t.Helper()
 	c := r.Container(spec)
-	p, err := c.Start(supervisor.Stdio{})
+	var stdio supervisor.Stdio
+	for _, f := range out {
+		stdio.Stdout, stdio.Stderr = f, f
+	}
+	p, err := c.Start(stdio)
 	if err != nil {
 		t.Fatal(err)
 	}

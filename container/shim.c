@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -102,6 +103,16 @@ static void join(const struct shim_plan *p)
 			fail(SHIM_CGROUP, errno);
 	if (setns(report_fd + (int)i, CLONE_NEWNS) < 0)
 		fail(SHIM_MOUNTS, errno);
+}
+
+/* Undoes what loading a device policy does to the supervisor on cgroup v2, see
+ * Runtime.memlock. */
+static void limit_locked_memory(const struct shim_plan *p)
+{
+	struct rlimit limit = { p->memlock_soft, p->memlock_hard };
+
+	if (setrlimit(RLIMIT_MEMLOCK, &limit) < 0)
+		fail(SHIM_LIMIT, errno);
 }
 
 /* Drops every capability that the bounding set does not name. EINVAL is the
@@ -295,6 +306,7 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p)
 	}
 	if (p->flags & SHIM_JOIN)
 		join(p);
+	limit_locked_memory(p);
 	reset_signals();
 	umask(022);
 	close_on_exec_from(3 + p->nfds);

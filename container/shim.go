@@ -48,6 +48,7 @@ type shimPlan struct {
 	nfds       uint32
 	ncgroups   uint32
 	oomScore   int32
+	memlock    unix.Rlimit
 }
 
 // encode lays the plan out as shim.h says. A string with a NUL in it cannot
@@ -73,6 +74,7 @@ func (p *shimPlan) encode() ([]byte, error) {
 		ncandidates: C.uint32_t(len(p.candidates)), nargs: C.uint32_t(len(p.args)),
 		nenv: C.uint32_t(len(p.env)), nfds: C.uint32_t(p.nfds),
 		ncgroups: C.uint32_t(p.ncgroups), oom_score_adj: C.int32_t(p.oomScore),
+		memlock_soft: C.uint64_t(p.memlock.Cur), memlock_hard: C.uint64_t(p.memlock.Max),
 	}
 	header.size = C.uint64_t(int(unsafe.Sizeof(header)) + 4*len(p.groups) + len(filter) + len(text))
 	b := C.GoBytes(unsafe.Pointer(&header), C.int(unsafe.Sizeof(header)))
@@ -145,6 +147,8 @@ func shimStep(step uint32) string {
 	switch step {
 	case C.SHIM_READ_PLAN:
 		return "read plan"
+	case C.SHIM_LIMIT:
+		return "limit locked memory"
 	case C.SHIM_CGROUP:
 		return "enter cgroup"
 	case C.SHIM_OOM:

@@ -47,12 +47,14 @@ struct shim_plan {
 	uint32_t nfds; /* descriptors from 3 on that the app keeps */
 	uint32_t ncgroups; /* cgroup.procs files to enter, behind the report's descriptor */
 	int32_t oom_score_adj;
+	uint64_t memlock_soft, memlock_hard; /* RLIMIT_MEMLOCK */
 	uint64_t size; /* of the whole plan in bytes */
 };
 
 /* What the shim was doing when it failed; shim.go has the words. */
 enum shim_step {
 	SHIM_READ_PLAN = 1,
+	SHIM_LIMIT,
 	SHIM_CGROUP,
 	SHIM_OOM,
 	SHIM_MOUNTS,

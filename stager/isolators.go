@@ -39,7 +39,8 @@ type machine struct {
 	// without CAP_SYS_RESOURCE that is its own (proc_pid_oom_score_adj(5)).
 	MinOOMScoreAdj int
 
-	BlockLimits blockLimits
+	CPULimits, MemoryLimits bool // that the cgroups the stager got have them
+	BlockLimits             blockLimits
 }
 
 // podIsolators is what the pod's isolators come to.

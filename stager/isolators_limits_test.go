@@ -68,6 +68,24 @@ func TestBlockLimitsAt(t *testing.T) {
 	}
 }
 
+func TestControlledAt(t *testing.T) {
+	for path, want := range map[string]bool{
+		"cpu,cpuacct/cpu.shares": true, "memory/cpu.shares": true, "cpu.shares": false, "cpu/cpu.stat": false,
+		"cgroup.controllers": true, "unified/cgroup.controllers": false,
+	} {
+		dir := t.TempDir()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, path), []byte("cpuset cpu io\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := controlledAt(dir, "cpu.shares", "cpu"); got != want {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+}
+
 func TestClause_C_NBW_01_PodOrOnlyApp(t *testing.T) {
 	isolator := func(limit int) []manifest.Isolator { return listed("resource/network-bandwidth", rate(limit)) }
 	tests := []struct {
@@ -178,17 +196,55 @@ func TestClause_C_SYS_01_OfThePodAlone(t *testing.T) {
 	}
 }
 
+// withoutControllers has the daemon make the stager's cgroup below one that hands
+// it no controller, on version 2, where that can be.
+func withoutControllers(p *testPod, _ map[string]any) {
+	if len(hierarchies()) > 1 {
+		return
+	}
+	parent := filepath.Join(hierarchies()[0], p.cgroup)
+	p.must(os.Mkdir(parent, 0o755))
+	p.t.Cleanup(func() {
+		if err := os.Remove(parent); err != nil {
+			p.t.Error(err)
+		}
+	})
+	p.cgroup += "/below"
+}
+
+// A daemon that gives the stager no controllers gets a running pod, and is told.
+func TestClause_C_ISO_02_NoControllers(t *testing.T) {
+	app := testApp{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "isolators": isolatorList(
+		"resource/cpu", `{"limit": "1"}`, "resource/memory", `{"limit": "64Mi"}`, "resource/block-bandwidth", rate(1<<30))}}
+	p := launch(t, []testApp{app}, withoutControllers)
+	p.isReady()
+	var told struct{ App []isolatorFate }
+	if err := json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &told); err != nil {
+		t.Fatal(err)
+	}
+	want := []fate{enforced, enforced, modified}
+	if len(hierarchies()) == 1 {
+		want = []fate{ignored, ignored, ignored}
+	}
+	checkFates(t, want, told.App)
+}
+
 // The fate of each isolator is to be had, one by one; strict, the pod is refused.
 func TestClause_C_ISO_02_FatesAreTold(t *testing.T) {
 	app := testApp{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "isolators": isolatorList(
-		"example.com/unknown", `{"x": 1}`, "os/linux/oom-score-adj", "500", "resource/network-bandwidth", rate(1<<30))}}
+		"example.com/unknown", `{"x": 1}`, "os/linux/oom-score-adj", "500", "resource/network-bandwidth", rate(1<<30),
+		"os/linux/cpu-shares", "512", "resource/memory", `{"limit": "64Mi"}`, "resource/block-bandwidth", rate(1<<30))}}
+	ofBlocks := modified
+	if len(hierarchies()) == 1 {
+		ofBlocks = enforced // version 2
+	}
 	p := launch(t, []testApp{app})
 	p.isReady()
 	var told struct{ Pod, App []isolatorFate }
 	if err := json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &told); err != nil {
 		t.Fatal(err)
 	}
-	checkFates(t, []fate{ignored, enforced, enforced}, told.App)
+	checkFates(t, []fate{ignored, enforced, enforced, enforced, enforced, ofBlocks}, told.App)
 
 	p = launch(t, []testApp{app}, withConfig("strictIsolators", true))
 	if code := p.exits(); code != 1 || !strings.Contains(p.messages(), `isolator "example.com/unknown" would be ignored`) {

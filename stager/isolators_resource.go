@@ -90,6 +90,8 @@ const (
 	maxCPUMillis  = 1_000_000_000
 	minShares     = 2 // of cgroup v1's cpu.shares
 	maxShares     = 262_144
+
+	noCPULimits = "this machine's cgroups do not limit CPU time"
 )
 
 func (i *isolation) cpu(value json.RawMessage) (verdict, error) {
@@ -97,15 +99,18 @@ func (i *isolation) cpu(value json.RawMessage) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
+	if r.Limit != nil && r.Limit.millis() > maxCPUMillis {
+		return verdict{}, errors.New("limit must be at most a million cores")
+	}
+	if !i.machine.CPULimits {
+		return ignore(noCPULimits)
+	}
 	out := i.resources()
 	out.CPUShares = sharesOf(r.Request.millis())
 	if r.Limit == nil {
 		return verdict{}, nil
 	}
 	millis := r.Limit.millis()
-	if millis > maxCPUMillis {
-		return verdict{}, errors.New("limit must be at most a million cores")
-	}
 	out.CPUQuota, out.CPUPeriod = quotaOf(millis)
 	if pod := i.pod.Resources; !i.forPod && pod.CPUQuota != 0 && faster(*out, pod) {
 		out.CPUQuota, out.CPUPeriod = pod.CPUQuota, pod.CPUPeriod
@@ -140,6 +145,9 @@ func (i *isolation) cpuShares(value json.RawMessage) (verdict, error) {
 	if json.Unmarshal(value, &shares) != nil || shares < minShares || shares > maxShares {
 		return verdict{}, fmt.Errorf("must be a whole number from %d to %d", minShares, maxShares)
 	}
+	if !i.machine.CPULimits {
+		return ignore(noCPULimits)
+	}
 	i.shares = uint64(shares)
 	return verdict{}, nil
 }
@@ -148,6 +156,9 @@ func (i *isolation) memory(value json.RawMessage) (verdict, error) {
 	r, err := parseShare(value)
 	if err != nil {
 		return verdict{}, err
+	}
+	if !i.machine.MemoryLimits {
+		return ignore("this machine's cgroups do not limit memory")
 	}
 	out := i.resources()
 	out.MemoryRequest = r.Request.units()

@@ -14,7 +14,7 @@ import (
 
 // able is a machine that has everything.
 var able = machine{
-	AppArmor: true, SELinux: true, MinOOMScoreAdj: -1000, BlockLimits: fullBlockLimits,
+	AppArmor: true, SELinux: true, MinOOMScoreAdj: -1000, CPULimits: true, MemoryLimits: true, BlockLimits: fullBlockLimits,
 	Capabilities: append([]string{"CAP_NET_ADMIN", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"}, defaultCapabilities()...),
 }
 
@@ -173,9 +173,12 @@ func TestIsolatorsTheMachineCannotMeet(t *testing.T) {
 	got := settled(t, poor, podIsolators{}, listed(
 		"os/linux/apparmor-profile", `"p"`,
 		"os/linux/selinux-context", `{"user": "u", "role": "r", "type": "t", "level": "l"}`,
-		"os/linux/oom-score-adj", "-6"))
-	checkFates(t, []fate{ignored, ignored, modified}, got.Fates)
-	if got.AppArmorProfile != "" || got.SELinuxLabel != "" || got.OOMScoreAdj != -5 {
+		"os/linux/oom-score-adj", "-6",
+		"os/linux/cpu-shares", "512",
+		"resource/cpu", `{"limit": "1"}`,
+		"resource/memory", `{"limit": "64Mi"}`))
+	checkFates(t, []fate{ignored, ignored, modified, ignored, ignored, ignored}, got.Fates)
+	if got.AppArmorProfile != "" || got.SELinuxLabel != "" || got.OOMScoreAdj != -5 || got.Resources != (container.Resources{}) {
 		t.Errorf("got %+v", got)
 	}
 }

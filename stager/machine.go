@@ -18,7 +18,9 @@ func thisMachine() machine {
 	_, selinux := os.Stat("/sys/fs/selinux/enforce")
 	m := machine{
 		AppArmor: bytes.HasPrefix(enabled, []byte("Y")), SELinux: selinux == nil, MinOOMScoreAdj: -1000,
-		BlockLimits: blockLimitsAt("/sys/fs/cgroup"),
+		CPULimits:    controlledAt(cgroupDir, "cpu.shares", "cpu"),
+		MemoryLimits: controlledAt(cgroupDir, "memory.limit_in_bytes", "memory"),
+		BlockLimits:  blockLimitsAt(cgroupDir),
 	}
 	own, err := capability.NewPid2(0)
 	if err != nil || own.Load() != nil {
@@ -41,9 +43,19 @@ func blockLimitsAt(dir string) blockLimits {
 	if _, err := os.Stat(filepath.Join(dir, "blkio", "blkio.throttle.read_bps_device")); err == nil {
 		return directBlockLimits
 	}
-	controllers, _ := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
-	if slices.Contains(strings.Fields(string(controllers)), "io") {
+	if controlledAt(dir, "", "io") {
 		return fullBlockLimits
 	}
 	return noBlockLimits
+}
+
+// controlledAt says whether a controller is to be had from the mounted cgroup
+// file systems: one of version 1, where it may share its folder with others, has
+// a file in it, and version 2 lists it.
+func controlledAt(dir, file, controller string) bool {
+	if found, _ := filepath.Glob(filepath.Join(dir, "*", file)); file != "" && found != nil {
+		return true
+	}
+	controllers, _ := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	return slices.Contains(strings.Fields(string(controllers)), controller)
 }

@@ -9,6 +9,7 @@ const (
 	manifestPath = "/manifest"
 	layersDir    = "/layers"  // layersDir/sha512-… are the layers, read-only
 	volumesDir   = "/volumes" // volumesDir/NAME are the pod's volumes
+	cgroupDir    = "/sys/fs/cgroup"
 
 	// journalSocket is the host's journald's, where the daemon gives it to
 	// the stager, the folder rather than the socket alone: it survives journald's restart.

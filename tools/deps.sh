@@ -1,6 +1,6 @@
 #!/bin/sh
 # Usage: tools/deps.sh GROUP...
-# Makes sure that what the groups "build", "test" and "bench" need is there.
+# Makes sure that what the groups "build", "test", "vm" and "bench" need is there.
 # On Debian and its relatives it installs what is missing, and only that; on
 # other systems it says in one line what is missing, and exits 1.
 set -eu
@@ -22,6 +22,10 @@ needs() {
 		test  busybox-static test -x /bin/busybox && ! ldd /bin/busybox
 		test  systemd        test -x /lib/systemd/systemd-journald && command -v journalctl
 		test  ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
+		vm    qemu-system-x86 command -v qemu-system-x86_64
+		vm    e2fsprogs      command -v mke2fs
+		vm    bsdutils       command -v script
+		vm    dpkg           command -v dpkg-deb
 		bench runc           command -v runc
 		bench crun           command -v crun
 		bench conmon         command -v conmon

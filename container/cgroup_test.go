@@ -1,0 +1,116 @@
+package container
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// fuse is a device that every machine has and no container is given by default;
+// the kernel loads the module when it is opened.
+const fuse = "c 10 229"
+
+// A node is not enough: root in a container can make one of any device, and
+// open no other than those it was given.
+func TestDevicePolicy(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	if err := os.Symlink("busybox", filepath.Join(root, "bin/mknod")); err != nil {
+		t.Fatal(err)
+	}
+	given := func(access string) func(*Spec) {
+		return func(s *Spec) { s.Devices = []Device{{Type: 'c', Major: 10, Minor: 229, Access: access}} }
+	}
+	const script = "mknod /$0 " + fuse + ` && mknod /$0.zero c 1 5 && head -c 1 /$0.zero >/dev/null && echo zero
+		: 2>/dev/null </$0 && echo read
+		: 2>/dev/null >>/$0 && echo write`
+	for name, test := range map[string]struct {
+		change func(*Spec)
+		want   string
+	}{
+		"default":    {func(*Spec) {}, "zero\n"},
+		"reading":    {given("r"), "zero\nread\n"},
+		"both":       {given("rw"), "zero\nread\nwrite\n"},
+		"privileged": {func(s *Spec) { s.Privileged = true }, "zero\nread\nwrite\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := testSpec(root, "sh", "-c", script, "app-"+name)
+			test.change(&spec)
+			if text, _ := output(t, r, spec); text != test.want {
+				t.Errorf("the app's output is %q, want %q", text, test.want)
+			}
+			spec = testSpec(root, "sleep", "1000")
+			test.change(&spec)
+			c, _ := startSleeper(t, r, spec)
+			if text, _ := execOutput(t, c, rootCommand("sh", "-c", script, "command-"+name)); text != test.want {
+				t.Errorf("the command's output is %q, want %q", text, test.want)
+			}
+		})
+	}
+}
+
+// The limits of a pod's cgroup are its apps' sum, and it goes with what is left in it.
+func TestPodCgroupBoundsItsApps(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	spec := testSpec(root, "dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=1")
+	pod, err := NewPodCgroup(spec.Cgroup, Resources{MemoryLimit: 64 << 20, CPUQuota: 50_000, CPUPeriod: 100_000, CPUShares: 512})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Cgroup += "/app"
+	spec.Resources = Resources{MemoryLimit: 512 << 20}
+	c := r.Container(spec)
+	text, status := run(t, c)
+	if status.Signal() != unix.SIGKILL || !c.(*container).OOMKilled() {
+		t.Errorf("status %#x:\n%s", status, text)
+	}
+	if err := c.Destroy(); err != nil {
+		t.Error(err)
+	}
+	if err := pod.Remove(); err != nil {
+		t.Error(err)
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		if left, _ := filepath.Glob(pattern + strings.TrimSuffix(spec.Cgroup, "/app")); left != nil {
+			t.Errorf("left: %s", left)
+		}
+	}
+}
+
+// An app that divides its own cgroup of version 2, as systemd does, is still
+// entered, killed and removed.
+func TestExecWhereTheAppDividesItsCgroup(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	if err := os.Symlink("busybox", filepath.Join(root, "bin/mount")); err != nil {
+		t.Fatal(err)
+	}
+	up, told, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	spec := testSpec(root, "sh", "-ec", `mount -t cgroup2 cgroup2 /tmp
+		cd /tmp/$(grep ^0:: /proc/self/cgroup | cut -d: -f3)
+		mkdir init other
+		echo 0 >init/cgroup.procs
+		for c in $(cat cgroup.controllers); do echo +$c >cgroup.subtree_control; done
+		exec sleep 1000 >/dev/null 2>&1`)
+	spec.Privileged = true
+	spec.Process.Capabilities = append(DefaultCapabilities(), "CAP_SYS_ADMIN")
+	c, pid := startSleeper(t, r, spec, told)
+	told.Close()
+	if text, err := io.ReadAll(up); err != nil || len(text) > 0 {
+		t.Fatalf("%v: %s", err, text)
+	}
+	text, status := execOutput(t, c, rootCommand("cat", "/proc/self/cgroup"))
+	want, err := os.ReadFile(procPath(pid, "cgroup"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text != string(want) || status.ExitStatus() != 0 {
+		t.Errorf("a command is in\n%s\nthe app in\n%s", text, want)
+	}
+}

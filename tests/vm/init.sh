@@ -1,0 +1,59 @@
+#!/bin/sh
+# Init of the virtual machine: makes it as systemd makes one with cgroup v2
+# alone, runs the suites of /suites, says what came of each, and switches off.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+
+filesystems() {
+	mount -t proc proc /proc
+	mount -t sysfs sysfs /sys
+	mount -t devtmpfs dev /dev
+	mkdir -p /dev/pts /dev/shm /dev/mqueue
+	mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts
+	mount -t tmpfs shm /dev/shm
+	mount -t mqueue mqueue /dev/mqueue
+	mount -t tmpfs run /run
+	mount -t securityfs securityfs /sys/kernel/security
+	mount -t cgroup2 -o nsdelegate cgroup2 /sys/fs/cgroup
+	mount --make-rshared /
+}
+
+# The tests run as a service does: in a leaf of its own, with the controllers
+# that systemd hands to slices and services that ask for no others.
+service() {
+	cd /sys/fs/cgroup || return
+	mkdir -p init.scope system.slice/tests.service
+	echo 1 >init.scope/cgroup.procs
+	for dir in . system.slice; do
+		echo '+cpu +io +memory +pids' >$dir/cgroup.subtree_control
+	done
+	echo $$ >system.slice/tests.service/cgroup.procs
+}
+
+# suite NAME PACKAGE RUN SKIP runs a suite's tests. Those that skip themselves count as
+# failed: what cannot run here is known before.
+suite() {
+	cd "/src/$2" || return
+	{
+		./suite.test -test.v -test.timeout 10m -test.run "$3" -test.skip "$4" </dev/null 2>&1
+		echo $? >/run/status
+	} | tee /run/log | grep -v '^=== '
+	passed=$(grep -c '^--- PASS' /run/log)
+	grep -q '^ *--- SKIP' /run/log || [ "$passed" = 0 ] || [ "$(cat /run/status)" != 0 ]
+}
+
+filesystems
+service
+ip link set lo up
+hostname vm
+ulimit -n 65536
+STAGER_BIN=/built STAGER_IMAGES=/built/images STAGER_ACI=$(ls /built/stager-*.aci)
+export STAGER_BIN STAGER_IMAGES STAGER_ACI
+echo "kernel $(uname -r), cgroup2 with $(cat /sys/fs/cgroup/cgroup.controllers); $(cat /sys/kernel/security/lsm)"
+while read -r name package run skip <&9; do
+	read -r begun _ </proc/uptime
+	echo "== $name"
+	if suite "$name" "$package" "$run" "$skip" 9<&-; then result=failed; else result=passed; fi
+	read -r ended _ </proc/uptime
+	echo "VM: $name $result: $passed tests in $((${ended%.*} - ${begun%.*})) s"
+done 9</suites
+poweroff -f

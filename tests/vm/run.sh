@@ -1,0 +1,186 @@
+#!/bin/sh
+# Usage: tests/vm/run.sh OUT [SUITE[=REGEXP]...]
+# Boots Debian's cloud kernel in a virtual machine with cgroup v2 alone and runs
+# test suites in it, all of those below or those named, whole or the tests that
+# match. Exits 0 when every one of them passed. What it makes is in OUT/vm, the console's text in OUT/vm/console.
+#
+# The machine is emulated in software, without KVM, and has no network. It needs
+# root, for the owners of files on its disk, the programs in bin/, the stager image
+# in OUT and the images in OUT/images.
+set -eu
+umask 022
+
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+mkdir -p "$1/vm"
+out=$(cd "$1" && pwd)
+vm=$out/vm
+tree=$vm/tree # of the disk
+shift
+
+# How long the machine may take, in seconds.
+patience=${VMPATIENCE:-1200}
+
+# A suite is a package's tests.
+suites() {
+	cat <<-'END'
+		cgroups    launcher/cgroups
+		container  container
+		unionfs    unionfs
+		stager     stager
+		supervisor supervisor
+		pods       launcher/pods
+		launcher   launcher
+		e2e        tests
+	END
+}
+
+# What cannot run in the machine: the suite, the test, and why.
+exceptions() {
+	cat <<-'END'
+		unionfs TestAUFS no kernel of Debian's has aufs
+		e2e TestAcceptanceProgram appc's program waits 100 ms for an answer, too short where a processor is emulated
+	END
+}
+
+die() {
+	echo "vm: $*" >&2
+	exit 1
+}
+
+# kernel unpacks Debian's kernel into $vm/kernel and sets $release.
+kernel() {
+	package=$(kernel_package)
+	[ -n "$package" ] || { apt-get update -q >&2 && package=$(kernel_package); }
+	[ -n "$package" ] || die "there is no package linux-image-cloud-amd64 here: this needs Debian on amd64"
+	release=${package#linux-image-}
+	[ ! -e "$vm/kernel/$release" ] || return 0
+	rm -rf "$vm/kernel" "$vm/$package"_*.deb
+	download || { apt-get update -q >&2 && download; } || die "cannot download Debian's package $package"
+	dpkg-deb -x "$vm/$package"_*.deb "$vm/kernel"
+	rm "$vm/$package"_*.deb
+	/bin/busybox depmod -b "$vm/kernel" "$release"
+	touch "$vm/kernel/$release"
+}
+
+kernel_package() {
+	apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/^  Depends: \(linux-image-[^ ]*\)$/\1/p'
+}
+
+download() { (cd "$vm" && apt-get download -q -q -o APT::Sandbox::User=root "$package"); }
+
+# initrd makes the RAM disk that finds the real one.
+initrd() {
+	ram=$vm/initrd.d modules=lib/modules/$release
+	rm -rf "$ram"
+	mkdir -p "$ram/bin" "$ram/dev" "$ram/proc" "$ram/root" "$ram/$modules/kernel/drivers/block"
+	cp /bin/busybox "$ram/bin/"
+	cp "$here/initrd.sh" "$ram/init"
+	cp "$vm/kernel/$modules"/modules.* "$ram/$modules/"
+	cp -r "$vm/kernel/$modules/kernel/drivers/virtio" "$ram/$modules/kernel/drivers/"
+	cp "$vm/kernel/$modules/kernel/drivers/block"/virtio_blk.ko* "$ram/$modules/kernel/drivers/block/"
+	(cd "$ram" && find . | /bin/busybox cpio -o -H newc 2>/dev/null) >"$vm/initrd"
+	rm -rf "$ram"
+}
+
+# programs NAME... takes programs of this machine, and the loader and libraries
+# that they need.
+programs() {
+	for name in "$@"; do
+		path=$(command -v "$name") || die "$name is missing"
+		for file in "$path" $(ldd "$path" | grep -o '/[^ ]*'); do
+			mkdir -p "$tree$(dirname "$file")"
+			cp -L "$file" "$tree$file"
+		done
+	done
+}
+
+# build PROGRAM PACKAGE [COMMAND...] builds a static Go program for the machine.
+build() {
+	target=$1 package=$2
+	shift 2
+	[ $# -gt 0 ] || set -- build
+	(cd "$top" && CGO_ENABLED=1 go "$@" -trimpath -buildvcs=false -tags 'seccomp netgo osusergo' \
+		-ldflags "-s -w -linkmode external -extldflags '-static'" -o "$tree/$target" "$package")
+}
+
+# system fills the tree with what a small Debian has, and what tests call.
+system() {
+	rm -rf "$tree"
+	for dir in bin sbin usr/bin usr/lib/built etc proc sys dev run root tmp var/tmp lib src built/images; do
+		mkdir -p "$tree/$dir"
+	done
+	chmod 1777 "$tree/tmp" "$tree/var/tmp"
+	cp /bin/busybox "$tree/bin/"
+	programs ip tc nsenter ps pgrep script gpg xz bzip2 journalctl /lib/systemd/systemd-journald
+	/bin/busybox --list | while read -r name; do
+		[ -e "$tree/bin/$name" ] || [ -e "$tree/usr/bin/$name" ] || ln -s busybox "$tree/bin/$name"
+	done
+	ln -s ../bin/busybox "$tree/sbin/modprobe" # where the kernel looks for it
+	cp -r "$vm/kernel/lib/modules" "$tree/lib/"
+	echo 'root:x:0:0:root:/root:/bin/sh' >"$tree/etc/passwd"
+	echo 'root:x:0:' >"$tree/etc/group"
+	cp "$here/init.sh" "$tree/init"
+}
+
+# project puts the sources and what has been built of them into the tree.
+project() {
+	tar -C "$top" -c --exclude=./.git --exclude=./bin --exclude=./build/out . | tar -C "$tree/src" -x
+	cp "$top/bin/launcher" "$top/bin/stager" "$out"/stager-*.aci* "$tree/built/"
+	cp -r "$out/images/pods" "$out"/images/*.aci "$out"/images/*.id "$out/images/natstalk" "$tree/built/images/"
+	cp "$here/built.sh" "$tree/usr/bin/gcc"
+	cp "$here/built.sh" "$tree/usr/bin/go"
+	gcc -static -pthread -O1 -o "$tree/usr/lib/built/calls" "$top/container/testdata/calls.c"
+	build usr/lib/built/fakestager ./launcher/testdata/fakestager
+	build usr/lib/built/actool github.com/appc/spec/actool
+}
+
+# tests builds the chosen suites, and writes the list that the machine's init reads.
+tests() {
+	for chosen in "$@"; do
+		name=${chosen%%=*} pattern=.
+		[ "$name" = "$chosen" ] || pattern=${chosen#*=}
+		package=$(suites | sed -n "s/^$name  *//p")
+		[ -n "$package" ] || die "there is no suite $name"
+		build "src/$package/suite.test" "./$package" test -c
+		without=$(exceptions | sed -n "s/^$name \([^ ]*\) .*/\1/p" | tr '\n' '|')
+		echo "$name $package $pattern ^(${without%|})\$" >>"$tree/suites"
+	done
+}
+
+disk() {
+	rm -f "$vm/disk"
+	mke2fs -q -t ext4 -O ^has_journal -E root_owner=0:0 -d "$tree" "$vm/disk" 3G
+	rm -rf "$tree"
+}
+
+# boot runs the machine to its end. Its console comes out here, too.
+boot() {
+	timeout --foreground "$patience" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 2048 \
+		-nodefaults -no-reboot -display none -serial stdio \
+		-kernel "$vm/kernel/boot/vmlinuz-$release" -initrd "$vm/initrd" \
+		-drive "file=$vm/disk,format=raw,if=virtio,cache=unsafe" \
+		-append "console=ttyS0 quiet loglevel=3 oops=panic panic=-1" \
+		</dev/null | sed -u 's,\r,,g' | tee "$vm/console" | grep --line-buffered -v '^ *--- PASS'
+}
+
+# verdict fails unless every suite has passed.
+verdict() {
+	for chosen in "$@"; do
+		exceptions | sed -n "s/^${chosen%%=*} \([^ ]*\) /vm: ${chosen%%=*} is without \1: /p"
+	done
+	for chosen in "$@"; do
+		grep -q "^VM: ${chosen%%=*} passed: " "$vm/console" || die "$chosen has not passed within $patience s, see $vm/console"
+	done
+}
+
+# shellcheck disable=SC2046 # a list of names
+[ $# -gt 0 ] || set -- $(suites | sed 's/ .*//')
+kernel
+initrd
+system
+project
+tests "$@"
+disk
+boot
+verdict "$@"
