@@ -20,13 +20,13 @@ const readSize = 64 << 10
 // this gains nothing. The kernel takes the memory only when it is filled.
 const outputPipe = 256 << 10
 
-// A pipe that an epoll instance watches calls it back at every write, which
-// costs an app that writes single lines a third of its speed. So a reader that
-// has found something comes back by itself, after firstPause and, as long as nothing more
-// comes, after twice the pause; only after lastPause it waits in the
-// poller. The pause also lets small pieces come together: a reader that came back for
-// each would cost both sides a switch of tasks. The pipe holds what the fastest
-// writer makes in several firstPauses.
+// A pipe with a waiting reader wakes it at every write, which costs an app that
+// writes single lines a third of its speed. So a reader that has found something
+// comes back by itself, after firstPause and, as long as nothing more comes, after
+// twice the pause; only after lastPause it waits in the poller. The pause also lets
+// small pieces come together: a reader that came back for each would cost both sides
+// a switch of tasks. The pipe holds what the fastest writer makes in several
+// firstPauses.
 const (
 	firstPause = 20 * time.Microsecond
 	lastPause  = time.Millisecond
@@ -51,7 +51,7 @@ func (b *bufferPool) put(buf *[readSize]byte) { b.pool.Put(buf) }
 
 // capture reads one pipe or terminal of a run until its end.
 type capture struct {
-	fd      int // non-blocking, in nobody's poller; the reading goroutine closes it
+	fd      int // non-blocking; the reading goroutine closes it
 	buffers *bufferPool
 	emit    func([]byte) // gets each read's bytes, and keeps none
 	done    chan struct{}

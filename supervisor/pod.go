@@ -97,10 +97,7 @@ func NewPod(config Config) *Pod {
 // The exit code is the exit policy's, or 0 when ctx ended the pod; the error
 // names the app that could not be started. Run is called once.
 func (p *Pod) Run(ctx context.Context, ready func() error) (int, error) {
-	var err error
-	if p.poller, err = newPoller(); err != nil {
-		return 1, fmt.Errorf("watch output: %w", err)
-	}
+	p.poller = newPoller()
 	defer p.poller.close()
 	l := loop{pod: p, ready: ready, unstarted: len(p.apps), living: len(p.apps)}
 	for _, a := range p.apps {

@@ -82,6 +82,9 @@ func (b *benchmark) floodConmon(size int) (result logged, err error) {
 
 // flood lets the writer go and waits for its last line in the log.
 func flood(writer, logger int, logDir string) (logged, error) {
+	if err := awaitSigwait(writer); err != nil {
+		return logged{}, err
+	}
 	before, err := cpuTime(logger)
 	if err != nil {
 		return logged{}, err

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A process, as /proc tells.
@@ -69,6 +71,22 @@ func find(pid int, name string) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("find process %s below %d: there is none", name, pid)
+}
+
+// awaitSigwait waits until a process waits for a signal: before that it would die
+// of it (proc(5), syscall).
+func awaitSigwait(pid int) error {
+	wanted := strconv.Itoa(unix.SYS_RT_SIGTIMEDWAIT) + " "
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
+		if err != nil {
+			return err
+		}
+		if strings.HasPrefix(string(text), wanted) {
+			return nil
+		}
+	}
+	return fmt.Errorf("wait until process %d waits for a signal: it does not", pid)
 }
 
 func descendants(pid int) []process {
