@@ -41,7 +41,6 @@ func (s *Spec) config(shm string) *configs.Config {
 		Cgroups:         &cgroups.Cgroup{Path: s.Cgroup, Resources: s.Resources.cgroup()},
 		Capabilities:    shimCapabilities(s.Process.Capabilities),
 		OomScoreAdj:     &oom,
-		AppArmorProfile: s.AppArmorProfile,
 		ProcessLabel:    s.SELinuxLabel,
 		Version:         "1.0.0",
 	}

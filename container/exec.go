@@ -12,7 +12,6 @@ import (
 	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
-	"github.com/opencontainers/runc/libcontainer/apparmor"
 	"github.com/opencontainers/runc/libcontainer/keys"
 	"github.com/opencontainers/selinux/go-selinux"
 	"golang.org/x/sys/unix"
@@ -91,7 +90,7 @@ func (c *container) sendCommand(pipes *shimPipes, root *os.File, cmd supervisor.
 		return err
 	}
 	plan.ncgroups, plan.oomScore = uint32(groups), int32(c.spec.OOMScoreAdj)
-	plan.memlock = c.runtime.memlock
+	plan.memlock, plan.profile = c.runtime.memlock, c.spec.AppArmorProfile
 	return pipes.send(plan)
 }
 
@@ -173,9 +172,6 @@ func (e *entry) label() error {
 		if err := selinux.SetExecLabel(e.spec.SELinuxLabel); err != nil {
 			return fmt.Errorf("set SELinux label: %w", err)
 		}
-	}
-	if err := apparmor.ApplyProfile(e.spec.AppArmorProfile); err != nil {
-		return fmt.Errorf("set AppArmor profile: %w", err)
 	}
 	return nil
 }

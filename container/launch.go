@@ -29,6 +29,7 @@ type launch struct {
 	pipes    *shimPipes
 	stdio    supervisor.Stdio
 	memlock  unix.Rlimit
+	profile  string   // AppArmor
 	files    uint32   // that the process keeps, from 3 on
 	console  *os.File // our end of the socket that the terminal's master comes through
 	consoles *os.File // libcontainer's end
@@ -98,7 +99,7 @@ func (l *launch) send(initPID int, p *Process, flags uint32, restrict bool) erro
 	if err != nil {
 		return err
 	}
-	plan.memlock = l.memlock
+	plan.memlock, plan.profile = l.memlock, l.profile
 	if plan.nfds = l.files; plan.nfds > 0 {
 		plan.flags |= shimListenPID
 	}

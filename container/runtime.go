@@ -140,7 +140,7 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 		return nil, err
 	}
 	defer l.close()
-	l.process.Init = true
+	l.process.Init, l.profile = true, c.spec.AppArmorProfile
 	if err := c.handle.Start(&l.process); err != nil {
 		return nil, err
 	}

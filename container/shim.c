@@ -115,6 +115,20 @@ static void limit_locked_memory(const struct shim_plan *p)
 		fail(SHIM_LIMIT, errno);
 }
 
+/* Has the next exec, the app's, enter the AppArmor profile, and not the shim's
+ * own: a profile need not allow what the shim does. Before join(), while /proc is
+ * the supervisor's. */
+static void confine(const char *profile)
+{
+	int fd = open("/proc/self/attr/apparmor/exec", O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0) /* before 5.1 */
+		fd = open("/proc/self/attr/exec", O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || dprintf(fd, "exec %s", profile) < 0)
+		fail(SHIM_PROFILE, errno);
+	close(fd);
+}
+
 /* Drops every capability that the bounding set does not name. EINVAL is the
  * first number that the kernel does not know. */
 static void drop_bounding(uint64_t keep)
@@ -294,7 +308,8 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p)
 	const uint32_t *groups = (const uint32_t *)(p + 1);
 	const struct sock_filter *filter = (const struct sock_filter *)(groups + p->ngroups);
 	const char *s = (const char *)(filter + p->nfilter);
-	char **dir = take_strings(&s, 1), **candidates = take_strings(&s, p->ncandidates);
+	char **dir = take_strings(&s, 1), **profile = take_strings(&s, 1);
+	char **candidates = take_strings(&s, p->ncandidates);
 	char **args = take_strings(&s, p->nargs), **env = take_strings(&s, p->nenv);
 	static char listen_pid[32];
 	const char *program;
@@ -304,9 +319,11 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p)
 		snprintf(listen_pid, sizeof(listen_pid), "LISTEN_PID=%d", getpid());
 		env[p->nenv] = listen_pid;
 	}
+	limit_locked_memory(p);
+	if (*profile[0])
+		confine(profile[0]);
 	if (p->flags & SHIM_JOIN)
 		join(p);
-	limit_locked_memory(p);
 	reset_signals();
 	umask(022);
 	close_on_exec_from(3 + p->nfds);

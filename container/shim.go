@@ -43,6 +43,7 @@ type shimPlan struct {
 	groups     []uint32
 	filter     *Filter
 	dir        string
+	profile    string // AppArmor, "" for none
 	candidates []string
 	args, env  []string
 	nfds       uint32
@@ -59,7 +60,7 @@ func (p *shimPlan) encode() ([]byte, error) {
 		filter = p.filter.program
 	}
 	var text []byte
-	for _, list := range [][]string{{p.dir}, p.candidates, p.args, p.env} {
+	for _, list := range [][]string{{p.dir, p.profile}, p.candidates, p.args, p.env} {
 		for _, s := range list {
 			if strings.IndexByte(s, 0) >= 0 {
 				return nil, fmt.Errorf("%q contains a NUL byte", s)
@@ -149,6 +150,8 @@ func shimStep(step uint32) string {
 		return "read plan"
 	case C.SHIM_LIMIT:
 		return "limit locked memory"
+	case C.SHIM_PROFILE:
+		return "set AppArmor profile"
 	case C.SHIM_CGROUP:
 		return "enter cgroup"
 	case C.SHIM_OOM:

@@ -12,7 +12,7 @@
  *	uint32_t           groups[ngroups]
  *	struct sock_filter filter[nfilter]
  *	char               strings[], each ended by NUL, in this order:
- *	                   directory, candidates, arguments, environment
+ *	                   directory, AppArmor profile, candidates, arguments, environment
  *
  * All numbers are in the machine's byte order: both ends are one program.
  */
@@ -55,6 +55,7 @@ struct shim_plan {
 enum shim_step {
 	SHIM_READ_PLAN = 1,
 	SHIM_LIMIT,
+	SHIM_PROFILE,
 	SHIM_CGROUP,
 	SHIM_OOM,
 	SHIM_MOUNTS,

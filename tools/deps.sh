@@ -21,11 +21,13 @@ needs() {
 		test  procps         command -v ps
 		test  busybox-static test -x /bin/busybox && ! ldd /bin/busybox
 		test  systemd        test -x /lib/systemd/systemd-journald && command -v journalctl
+		test  apparmor       ! grep -q Y /sys/module/apparmor/parameters/enabled || command -v apparmor_parser
 		test  ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
 		vm    qemu-system-x86 command -v qemu-system-x86_64
 		vm    e2fsprogs      command -v mke2fs
 		vm    bsdutils       command -v script
 		vm    dpkg           command -v dpkg-deb
+		vm    apparmor       command -v apparmor_parser
 		bench runc           command -v runc
 		bench crun           command -v crun
 		bench conmon         command -v conmon

@@ -112,7 +112,7 @@ system() {
 	done
 	chmod 1777 "$tree/tmp" "$tree/var/tmp"
 	cp /bin/busybox "$tree/bin/"
-	programs ip tc nsenter ps pgrep script gpg xz bzip2 journalctl /lib/systemd/systemd-journald
+	programs ip tc nsenter ps pgrep script gpg xz bzip2 journalctl apparmor_parser /lib/systemd/systemd-journald
 	/bin/busybox --list | while read -r name; do
 		[ -e "$tree/bin/$name" ] || [ -e "$tree/usr/bin/$name" ] || ln -s busybox "$tree/bin/$name"
 	done

@@ -47,11 +47,13 @@ func stager() {
 	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
+	if manifest.Name == "ends" {
+		signal.Notify(stop, syscall.SIGUSR1) // which is lost otherwise
+	}
 	report()
 	_ = syscall.Close(4)
 	switch manifest.Name {
 	case "ends":
-		signal.Notify(stop, syscall.SIGUSR1)
 		<-stop
 		os.Exit(3)
 	case "stubborn":
