@@ -1,6 +1,7 @@
 package container
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/cgroups"
@@ -44,7 +45,7 @@ func (s *Spec) config(shm string) *configs.Config {
 		ProcessLabel:    s.SELinuxLabel,
 		Version:         "1.0.0",
 	}
-	c.Mounts = append(systemMounts(shm, s.Privileged), s.mounts()...)
+	c.Mounts = append(s.systemMounts(shm), s.mounts()...)
 	for _, d := range specconv.AllowedDevices {
 		if d.Path != "" {
 			c.Devices = append(c.Devices, d)
@@ -76,13 +77,20 @@ func shimCapabilities(app []string) *configs.Capabilities {
 
 // systemMounts are the file systems that appc's Linux environment has
 // (OS-SPEC.md), before the app's own mounts.
-func systemMounts(shm string, privileged bool) []*configs.Mount {
+func (s *Spec) systemMounts(shm string) []*configs.Mount {
 	sysFlags := noSuidExecDev | unix.MS_RDONLY
-	if privileged {
+	if s.Privileged {
 		sysFlags = noSuidExecDev
 	}
+	procOptions := ""
+	if slices.Contains(s.Process.Capabilities, "CAP_PERFMON") {
+		// It opens environ, maps and auxv of any process that is to be seen there,
+		// whatever a Landlock domain says (mm_access in kernel/fork.c). So others
+		// are not to be seen (proc(5), hidepid).
+		procOptions = "hidepid=ptraceable"
+	}
 	return []*configs.Mount{
-		{Source: "proc", Destination: "/proc", Device: "proc", Flags: noSuidExecDev},
+		{Source: "proc", Destination: "/proc", Device: "proc", Flags: noSuidExecDev, Data: procOptions},
 		{Source: "tmpfs", Destination: "/dev", Device: "tmpfs", Flags: unix.MS_NOSUID | unix.MS_STRICTATIME, Data: "mode=755,size=64k"},
 		{Source: "devpts", Destination: "/dev/pts", Device: "devpts", Flags: unix.MS_NOSUID | unix.MS_NOEXEC, Data: "newinstance,ptmxmode=0666,mode=0620,gid=5"},
 		{Source: shm, Destination: "/dev/shm", Device: "bind", Flags: unix.MS_BIND | noSuidExecDev},

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -44,21 +45,16 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 		return nil, err
 	}
 	defer pipes.close()
-	root, err := openRoot(c.initPID)
-	if err != nil {
-		return nil, fmt.Errorf("open container's root: %w", err)
-	}
-	defer root.Close()
-	places, err := c.openPlaces()
-	defer closeAll(places)
+	groups, err := c.openGroups()
+	defer closeAll(groups)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.sendCommand(pipes, root, cmd, stdio.Terminal, len(places)-1); err != nil {
+	if err := c.sendCommand(pipes, cmd, stdio.Terminal, len(groups)); err != nil {
 		return nil, err
 	}
-	e := entry{id: c.id, spec: &c.spec, stdio: stdio, root: root}
-	e.files = append([]*os.File{c.runtime.exe, pipes.plan, pipes.reportChild}, places...)
+	e := entry{id: c.id, spec: &c.spec, stdio: stdio, root: c.places.root}
+	e.files = slices.Concat([]*os.File{c.runtime.exe, pipes.plan, pipes.reportChild}, groups, []*os.File{c.places.mounts})
 	started, err := e.start()
 	if err != nil {
 		return nil, err
@@ -75,9 +71,9 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 	return &process{pid: started.Pid, release: func() { _ = started.Release() }}, nil
 }
 
-// sendCommand decides what the shim is to do for the command in the container
-// with that root, and tells it.
-func (c *container) sendCommand(pipes *shimPipes, root *os.File, cmd supervisor.Command, terminal bool, groups int) error {
+// sendCommand decides what the shim is to do for the command in the container, and
+// tells it.
+func (c *container) sendCommand(pipes *shimPipes, cmd supervisor.Command, terminal bool, groups int) error {
 	p := c.spec.Process
 	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
 	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
@@ -85,7 +81,7 @@ func (c *container) sendCommand(pipes *shimPipes, root *os.File, cmd supervisor.
 	if terminal {
 		flags |= shimOwnStdio
 	}
-	plan, err := p.plan(root, flags, c.runtime.restrict(&p))
+	plan, err := p.plan(c.places.root, flags, c.runtime.restrict(&p))
 	if err != nil {
 		return err
 	}
@@ -94,10 +90,31 @@ func (c *container) sendCommand(pipes *shimPipes, root *os.File, cmd supervisor.
 	return pipes.send(plan)
 }
 
-// openPlaces opens what the shim joins: the cgroup.procs file of the container in
-// every mounted hierarchy, and last its mount namespace. The caller closes the
-// files, after an error too.
-func (c *container) openPlaces() ([]*os.File, error) {
+// places are where a container's processes are. They are held open from its start
+// on: by the number of its first process another could be found one day.
+type places struct {
+	root   *os.File // O_PATH
+	mounts *os.File // the mount namespace
+}
+
+// openPlaces opens the places of a running process. The caller closes them.
+func openPlaces(pid int) (p places, err error) {
+	proc := "/proc/" + strconv.Itoa(pid)
+	if p.root, err = os.OpenFile(proc+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return places{}, fmt.Errorf("open container's root: %w", err)
+	}
+	if p.mounts, err = os.Open(proc + "/ns/mnt"); err != nil {
+		p.close()
+		return places{}, fmt.Errorf("open container's mount namespace: %w", err)
+	}
+	return p, nil
+}
+
+func (p places) close() { closeAll([]*os.File{p.root, p.mounts}) }
+
+// openGroups opens the cgroup.procs file of the container in every mounted
+// hierarchy. The caller closes the files, after an error too.
+func (c *container) openGroups() ([]*os.File, error) {
 	m, err := c.cgroups()
 	if err != nil {
 		return nil, err
@@ -113,11 +130,7 @@ func (c *container) openPlaces() ([]*os.File, error) {
 		}
 		files = append(files, f)
 	}
-	mounts, err := os.Open("/proc/" + strconv.Itoa(c.initPID) + "/ns/mnt")
-	if err != nil {
-		return files, fmt.Errorf("open container's mount namespace: %w", err)
-	}
-	return append(files, mounts), nil
+	return files, nil
 }
 
 // cgroups gives the manager of the container's cgroup, one for its life.

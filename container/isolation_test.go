@@ -124,6 +124,7 @@ func TestProcessesCannotReadEachOther(t *testing.T) {
 		"root without capabilities": func(p *Process) { p.Capabilities = nil },
 		"uid 1000":                  func(p *Process) { p.User, p.Group = "1000", "1000" },
 		"root with CAP_SYS_PTRACE":  func(p *Process) { p.Capabilities = append(DefaultCapabilities(), "CAP_SYS_PTRACE") },
+		"root with CAP_PERFMON":     func(p *Process) { p.Capabilities = append(DefaultCapabilities(), "CAP_PERFMON") },
 	} {
 		for target, pid := range targets {
 			t.Run(name+" reads "+target, func(t *testing.T) {

@@ -45,8 +45,10 @@ func (r *Runtime) newLaunch(stdio supervisor.Stdio, files []*os.File) (*launch, 
 	l := &launch{pipes: pipes, stdio: stdio, memlock: r.memlock, files: uint32(len(files))}
 	first := 3 + len(files)
 	l.process = libcontainer.Process{
-		Args:       []string{fdPath(first)},
-		Env:        []string{fmt.Sprintf("_STAGER_SHIM=%d,%d", first+1, first+2)},
+		Args: []string{fdPath(first)},
+		// With a HOME, libcontainer does not read the image's passwd file for one,
+		// which may be a FIFO that nobody writes to.
+		Env:        []string{fmt.Sprintf("_STAGER_SHIM=%d,%d", first+1, first+2), "HOME=/"},
 		Cwd:        "/",
 		LogLevel:   "3", // warnings; libcontainer's default sends every step through a pipe, as JSON
 		ExtraFiles: slices.Concat(files, []*os.File{r.exe, pipes.plan, pipes.reportChild}),
@@ -87,14 +89,9 @@ func (l *launch) close() {
 	}
 }
 
-// send decides what the shim is to do for p in the container whose first
-// process is initPID, and tells it.
-func (l *launch) send(initPID int, p *Process, flags uint32, restrict bool) error {
-	root, err := openRoot(initPID)
-	if err != nil {
-		return fmt.Errorf("open container's root: %w", err)
-	}
-	defer root.Close()
+// send decides what the shim is to do for p in the container with that root, and
+// tells it.
+func (l *launch) send(root *os.File, p *Process, flags uint32, restrict bool) error {
 	plan, err := p.plan(root, flags, restrict)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // sets device rules; without it the cgroup manager refuses any
@@ -104,6 +105,8 @@ type container struct {
 	id      string
 	handle  *libcontainer.Container
 	initPID int
+	places  places      // from Start to Destroy
+	started atomic.Bool // libcontainer's own lock is free
 
 	once       sync.Once // makes the next two
 	manager    cgroups.Manager
@@ -151,14 +154,19 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 		l.kill()
 		return nil, err
 	}
+	c.started.Store(true)
 	return l.started()
 }
 
 // run lets the created container go: its root is assembled now, so the user
 // can be looked up in it.
 func (c *container) run(l *launch) error {
+	var err error
+	if c.places, err = openPlaces(c.initPID); err != nil {
+		return err
+	}
 	p := &c.spec.Process
-	if err := l.send(c.initPID, p, shimOwnStdio, c.runtime.restrict(p)); err != nil {
+	if err := l.send(c.places.root, p, shimOwnStdio, c.runtime.restrict(p)); err != nil {
 		return err
 	}
 	if err := c.handle.Exec(); err != nil {
@@ -189,8 +197,12 @@ func (c *container) PIDs() ([]int, error) {
 
 // Kill implements supervisor.Container.
 func (c *container) Kill() error {
-	if c.handle == nil {
-		return nil
+	if !c.started.Load() {
+		m, err := c.cgroups()
+		if err != nil {
+			return err
+		}
+		return (&PodCgroup{manager: m}).Kill()
 	}
 	err := c.handle.Signal(unix.SIGKILL)
 	if errors.Is(err, libcontainer.ErrNotRunning) {
@@ -201,6 +213,7 @@ func (c *container) Kill() error {
 
 // Destroy implements supervisor.Container.
 func (c *container) Destroy() error {
+	c.places.close()
 	if c.handle == nil {
 		return nil
 	}

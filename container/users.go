@@ -121,9 +121,3 @@ func parseID(s string) (uint32, bool) {
 	n, err := strconv.ParseUint(s, 10, 64)
 	return uint32(n), err == nil && n <= maxID
 }
-
-// openRoot opens the root directory of a running process, with everything
-// that is mounted in it. The caller closes it.
-func openRoot(pid int) (*os.File, error) {
-	return os.OpenFile("/proc/"+strconv.Itoa(pid)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -431,5 +432,45 @@ func TestEndedIsCalledOnceAfterTheLastRunAndItsHandlers(t *testing.T) {
 	}
 	if code, err := pod.stopped(); code != 0 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)
+	}
+}
+
+// stuck is a container whose start goes on until it is killed.
+type stuck struct {
+	*box
+	killed chan struct{}
+	once   sync.Once
+}
+
+func (s *stuck) Start(Stdio) (Process, error) {
+	<-s.killed
+	return nil, errors.New("killed")
+}
+
+func (s *stuck) Kill() error {
+	s.once.Do(func() { close(s.killed) })
+	return nil
+}
+
+func TestGracePeriodEndsAStartThatHangs(t *testing.T) {
+	b := newBoxes(t)
+	for name, change := range map[string]func(*App, func() (Container, error)){
+		"main":      func(a *App, hangs func() (Container, error)) { a.Main = hangs },
+		"pre-start": func(a *App, hangs func() (Container, error)) { a.Main, a.PreStart = b.sh("true"), hangs },
+	} {
+		t.Run(name, func(t *testing.T) {
+			begun := make(chan struct{})
+			app := App{Name: "app"}
+			change(&app, func() (Container, error) {
+				c, err := b.make()
+				close(begun)
+				return &stuck{box: c, killed: make(chan struct{})}, err
+			})
+			pod := start(t, Config{Apps: []App{app}})
+			<-begun
+			if code, err := pod.stopped(); code != 0 || err != nil {
+				t.Errorf("Run() = %d, %v", code, err)
+			}
+		})
 	}
 }

@@ -92,7 +92,7 @@ func (r *run) startMain() error {
 			return nil, err
 		}
 		r.main = box
-		return box.Start(r.streams.stdio)
+		return startBox(box, r.streams.stdio, a.pod.graceOver)
 	})
 	if err != nil {
 		return err
@@ -102,6 +102,33 @@ func (r *run) startMain() error {
 	a.transition(StateRunning, func(s *AppStatus) { s.PID = child.PID() })
 	a.pod.log.Info("app started", "app", a.Name, "pid", child.PID())
 	return nil
+}
+
+// startBox starts a container. A start that is not over when force closes is ended
+// by the death of its processes.
+func startBox(box Container, stdio Stdio, force <-chan struct{}) (Process, error) {
+	started := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-started:
+			return
+		case <-force:
+		}
+		again := time.NewTicker(killAgain)
+		defer again.Stop()
+		for {
+			_ = box.Kill() // comes again
+			select {
+			case <-started:
+				return
+			case <-again.C:
+			}
+		}
+	})
+	defer watch.Wait()
+	defer close(started)
+	return box.Start(stdio)
 }
 
 // handle runs an event handler to its end; with the pod's stop it is ended.
@@ -142,7 +169,7 @@ func (r *run) runHandler(make func() (Container, error), stop, force <-chan stru
 		if box, err = make(); err != nil {
 			return nil, err
 		}
-		return box.Start(streams.stdio)
+		return startBox(box, streams.stdio, force)
 	})
 	if box != nil {
 		defer func() { a.destroy(box) }()

@@ -14,8 +14,8 @@ import (
 // well, which is asked when the main process has ended by SIGKILL.
 //
 // Start is called once. Exec, Kill and PIDs may be called by several
-// goroutines at once, while the main process runs. Destroy is called last, once,
-// with no other call under way.
+// goroutines at once, while the main process runs, Kill during the start as well.
+// Destroy is called last, once, with no other call under way.
 type Container interface {
 	// Start starts the app's main process and returns once it has executed
 	// the app's program. A program that cannot be found or executed is an

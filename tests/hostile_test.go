@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // hostileLinks are an image's paths that are symbolic links instead of what the
@@ -123,4 +125,17 @@ func TestChrootEscape(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPasswdIsAFIFO starts an image whose passwd file would keep a reader for ever.
+func TestPasswdIsAFIFO(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, ownStore())
+	b.must("image", "import", filepath.Join(suite.images, "busybox.aci"), b.image("fifo", hostileManifest("fifo"), func(root string) error {
+		return errors.Join(os.Mkdir(filepath.Join(root, "etc"), 0o755), unix.Mkfifo(filepath.Join(root, "etc/passwd"), 0o644))
+	}))
+	b.layersAreNow()
+	p := b.adopt(b.must("run", "--json", "--detach", "--name", "fifo", "tests/fifo"))
+	p.sees("fifo", "up\n")
+	p.stop()
 }
