@@ -43,6 +43,7 @@ suite() {
 
 filesystems
 service
+modprobe loop # block devices that hold nothing, as every machine has
 ip link set lo up
 hostname vm
 ulimit -n 65536
