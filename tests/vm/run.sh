@@ -51,7 +51,10 @@ die() {
 # kernel unpacks Debian's kernel into $vm/kernel and sets $release.
 kernel() {
 	package=$(kernel_package)
-	[ -n "$package" ] || { apt-get update -q >&2 && package=$(kernel_package); }
+	if [ -z "$package" ] && command -v apt-get >/dev/null; then
+		apt-get update -q >&2
+		package=$(kernel_package)
+	fi
 	[ -n "$package" ] || die "there is no package linux-image-cloud-amd64 here: this needs Debian on amd64"
 	release=${package#linux-image-}
 	[ ! -e "$vm/kernel/$release" ] || return 0
