@@ -31,23 +31,28 @@ func (b *boot) mountRoots(ctx context.Context) error {
 		return fmt.Errorf("read resolver configuration: %w", err)
 	}
 	hostname := hostnameOf(b.manifest.Name)
-	b.roots = make([]string, len(b.plans))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelMounts)
-	for i, plan := range b.plans {
-		b.roots[i] = filepath.Join(privateDir, "roots", plan.Name)
+	for _, plan := range b.plans {
 		group.Go(func() error {
-			if err := b.mountRoot(ctx, driver, plan, scratch, b.roots[i]); err != nil {
+			log, root := b.log.With("app", plan.Name), rootOf(plan.Name)
+			if err := b.mountRoot(ctx, driver, plan, scratch, root); err != nil {
 				return fmt.Errorf("mount root of app %q: %w", plan.Name, err)
 			}
-			if err := etcFiles(b.roots[i], resolver, hostname); err != nil {
-				b.log.Warn("the app does without files in /etc", "app", plan.Name, "error", err)
+			if err := etcFiles(root, resolver, hostname); err != nil {
+				log.Warn("the app does without files in /etc", "error", err)
+			}
+			if err := prepareTargets(root, plan.Spec.Mounts, log); err != nil {
+				return fmt.Errorf("app %q: %w", plan.Name, err)
 			}
 			return nil
 		})
 	}
 	return group.Wait()
 }
+
+// rootOf is where an app's root file system is mounted.
+func rootOf(app string) string { return filepath.Join(privateDir, "roots", app) }
 
 // parallelMounts bounds the roots that are made at once: copying is bound by
 // the disk, mounting by nothing.
@@ -140,10 +145,7 @@ func (b *boot) assembleApp(n int, filters filterCache) (supervisor.App, error) {
 		Stderr: b.journal.also(plan.Name, priorityError, logStream{writer, crilog.Stderr}),
 	}
 	spec := plan.Spec
-	if err := prepareTargets(b.roots[n], spec.Mounts, b.log.With("app", plan.Name)); err != nil {
-		return supervisor.App{}, err
-	}
-	spec.Root, spec.Cgroup, spec.Process.Seccomp = b.roots[n], appsCgroup+"/"+plan.Name, filter
+	spec.Root, spec.Cgroup, spec.Process.Seccomp = rootOf(plan.Name), appsCgroup+"/"+plan.Name, filter
 	app.PreStart = b.handlerMaker(spec, "pre-start", plan.PreStart)
 	app.PostStop = b.handlerMaker(spec, "post-stop", plan.PostStop)
 	spec.Files, spec.Process.Env = b.sockets[n], listenEnv(spec.Process.Env, plan.Sockets)
@@ -167,8 +169,18 @@ func (b *boot) endLog(app string, log *crilog.Writer) {
 	}
 }
 
+// maker makes the containers of a spec whose root is there by the time that the
+// first is made.
 func (b *boot) maker(spec container.Spec) func() (supervisor.Container, error) {
-	return func() (supervisor.Container, error) { return b.runtime.Container(spec), nil }
+	return func() (supervisor.Container, error) {
+		mounts, err := resolveTargets(spec.Root, spec.Mounts)
+		if err != nil {
+			return nil, err
+		}
+		resolved := spec
+		resolved.Mounts = mounts
+		return b.runtime.Container(resolved), nil
+	}
 }
 
 // handlerMaker makes an event handler's containers: as the app's, but with a

@@ -30,7 +30,6 @@ type boot struct {
 	cgroup  *container.PodCgroup // prepare
 	runtime *container.Runtime   // prepare
 	sockets [][]*os.File         // prepare, by app
-	roots   []string             // assemble, by app
 	apps    []supervisor.App     // assemble
 	logs    appLogs              // assemble
 	notify  []*notifySocket      // assemble
@@ -164,11 +163,8 @@ func (b *boot) prepare(context.Context) error {
 	return nil
 }
 
-// assemble mounts the apps' roots and says how their containers are made.
-func (b *boot) assemble(ctx context.Context) error {
-	if err := b.mountRoots(ctx); err != nil {
-		return err
-	}
+// assemble says how the apps' containers are made.
+func (b *boot) assemble(context.Context) error {
 	filters := filterCache{}
 	for i := range b.plans {
 		app, err := b.assembleApp(i, filters)
@@ -180,7 +176,8 @@ func (b *boot) assemble(ctx context.Context) error {
 	return nil
 }
 
-// serve runs the apps and answers call-ins until the pod is over.
+// serve answers call-ins, while it mounts the apps' roots and runs the apps, until
+// the pod is over.
 func (b *boot) serve(ctx context.Context) (int, error) {
 	reaper, err := supervisor.NewReaper()
 	if err != nil {
@@ -199,9 +196,19 @@ func (b *boot) serve(ctx context.Context) (int, error) {
 	serving, stopServing := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(serving, listener) }()
-	code, err := pod.Run(ctx, b.ready)
+	code, err := b.start(ctx, pod)
 	stopServing()
 	return code, errors.Join(err, <-served)
+}
+
+func (b *boot) start(ctx context.Context, pod *supervisor.Pod) (int, error) {
+	if err := b.mountRoots(ctx); err != nil {
+		if ctx.Err() != nil {
+			return 0, nil
+		}
+		return 1, err
+	}
+	return pod.Run(ctx, b.ready)
 }
 
 // ready tells the daemon that the pod is up: it sees end of file when the

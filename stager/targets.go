@@ -6,17 +6,51 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
+	securejoin "github.com/cyphar/filepath-securejoin"
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/container"
 )
+
+// resolveTargets gives the mounts with their targets as they are in the root, every
+// symbolic link on the way followed, as far as the way is there. What planMounts
+// refuses in a target it refuses where one leads to: a link to /dev would have the
+// container's devices made in the volume. Between two runs of an app its
+// links may be others, so each run wants this anew.
+func resolveTargets(root string, mounts []container.Mount) ([]container.Mount, error) {
+	resolved := slices.Clone(mounts)
+	for i := range resolved {
+		m := &resolved[i]
+		path, err := securejoin.SecureJoin(root, m.Target)
+		if err != nil {
+			return nil, fmt.Errorf("mount target %q: %w", m.Target, err)
+		}
+		m.Target = filepath.Clean("/" + strings.TrimPrefix(path, root))
+		if r := reserved(m.Target); r != "" {
+			return nil, fmt.Errorf("mount target %q leads to %q: nothing can be mounted over %s", mounts[i].Target, m.Target, r)
+		}
+		for j, other := range resolved[:i] {
+			if m.Target == other.Target || inside(m.Target, other.Target) || inside(other.Target, m.Target) {
+				return nil, fmt.Errorf("mount targets %q and %q lead to %q and %q, one at or inside the other",
+					mounts[j].Target, mounts[i].Target, other.Target, m.Target)
+			}
+		}
+	}
+	return resolved, nil
+}
 
 // prepareTargets looks at what a root has where volumes are going to be
 // mounted (appc, ace.md, Volume Setup): a file in the place of a folder is
 // replaced, and what a volume is going to hide is told. Nothing outside the root is
 // touched, whatever links are in it.
 func prepareTargets(root string, mounts []container.Mount, log *slog.Logger) error {
+	mounts, err := resolveTargets(root, mounts)
+	if err != nil {
+		return err
+	}
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: root, Err: err}

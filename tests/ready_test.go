@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -203,4 +205,40 @@ func TestStagerOnOverlay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStatusWhileRootsAreMade asks for the status while the stager copies a large
+// layer: the app is not started, and that is all.
+func TestStatusWhileRootsAreMade(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	large := b.folder("sha512-"+strings.Repeat("1", 128), 0o755)
+	for i := range 5000 {
+		if err := os.WriteFile(filepath.Join(large, fmt.Sprint(i)), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	doc := documentOf(podOf(shell("a", "exec sleep 1000")), b.busyboxLayer(), large)
+	doc["stagerConfig"] = map[string]any{"graphStorage": "copy", "gracePeriod": "1s"}
+	d := b.direct(doc, b.busyboxLayer(), large)
+	read, write := b.pipe()
+	d.ready = read
+	d.start(nil, write)
+	write.Close()
+	eventually(t, "the socket", func() bool {
+		_, err := os.Stat(filepath.Join(d.plan.Root, "run/stager/control.sock"))
+		return err == nil
+	})
+	out, err := exec.Command("nsenter", "--target", strconv.Itoa(d.cmd.Process.Pid), "--mount", "--net", "--root", "/opt/stager/status").CombinedOutput()
+	if text := strings.Join(strings.Fields(string(out)), ""); err != nil || text != `{"a":{"exited":false}}` {
+		t.Errorf("status: %v, %s", err, out)
+	}
+	if err := read.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read.Read(make([]byte, 1)); !os.IsTimeout(err) {
+		t.Errorf("the copy was over too early for this test: %v", err)
+	}
+	d.waitReady()
+	d.stop()
 }

@@ -1,0 +1,91 @@
+package tests
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// linkedImage imports an image of busybox with a symbolic link in it.
+func (b *box) linkedImage(name, link, target string) imageRef {
+	b.t.Helper()
+	id := strings.TrimSpace(b.must("image", "import", filepath.Join(suite.images, "busybox.aci"), b.image(name, hostileManifest(name), func(root string) error {
+		return errors.Join(os.MkdirAll(filepath.Join(root, filepath.Dir(link)), 0o755), os.Symlink(target, filepath.Join(root, link)))
+	})))
+	b.layersAreNow()
+	return imageRef{id[strings.LastIndexByte(id, '\n')+1:]}
+}
+
+// precious is a host's folder that is to stay as it is, and a look at it.
+func (b *box) precious() (dir string, check func(what string)) {
+	dir = b.folder("precious", 0o777)
+	b.write("precious/ptmx", "mine\n")
+	look := func() string {
+		entries, err := os.ReadDir(dir)
+		text, readErr := os.ReadFile(filepath.Join(dir, "ptmx"))
+		if err := errors.Join(err, readErr); err != nil {
+			b.t.Fatal(err)
+		}
+		return fmt.Sprint(entries, string(text))
+	}
+	before := look()
+	return dir, func(what string) {
+		b.t.Helper()
+		if after := look(); after != before {
+			b.t.Errorf("%s changed the volume: %s, was %s", what, after, before)
+		}
+	}
+}
+
+// TestVolumeByALinkOfTheImage mounts volumes where the image has links: nothing is
+// made in the volume, and what a target may not be it may not be by a link either.
+func TestVolumeByALinkOfTheImage(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ link, target, want string }{
+		{"data", "/dev", "nothing can be mounted over /dev"},
+		{"data", "../../dev/", "nothing can be mounted over /dev"},
+		{"data", "/dev/pts", "nothing can be mounted over /dev/pts"},
+		{"data", "/proc/sys", "nothing can be mounted over /proc"},
+		{"data", "/", "nothing can be mounted over /"},
+		{"data", "/elsewhere", ""},
+		{"data", "/dev/shm", ""},
+	} {
+		t.Run(strings.Trim(strings.ReplaceAll(tt.target, "/", "-"), "-"), func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t, ownStore())
+			dir, unchanged := b.precious()
+			app := shell("a", "cat /data/ptmx; echo done; exec sleep 1000")
+			app.Image = b.linkedImage("linked", tt.link, tt.target)
+			doc := podOf(app).hostVolume("v", dir, "/data")
+			if tt.want != "" {
+				b.refuse("p", doc, `mount target "/data"`, tt.want)
+			} else {
+				p := b.up("p", doc)
+				p.sees("a", "mine\ndone\n")
+				p.stop()
+			}
+			unchanged(tt.target)
+		})
+	}
+}
+
+// TestVolumeByALinkOfTheApp has an app make such a link where its volume was, for
+// its post-stop handler to be started with.
+func TestVolumeByALinkOfTheApp(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	dir, unchanged := b.precious()
+	app := shell("a", "mv /x /old && ln -s / /x && ln -s /dev /data && ls -d /x/data/null && echo linked")
+	app.App.EventHandlers = []handlerDoc{{"post-stop", []string{"/bin/sh", "-c", "echo handled"}}}
+	p := b.up("p", podOf(app).hostVolume("v", dir, "/x/data"))
+	p.sees("a", "linked\n")
+	p.exited("a")
+	if log := p.stagerLog(); !strings.Contains(log, "nothing can be mounted over /dev") {
+		t.Errorf("the stager says\n%s", log)
+	}
+	p.stop()
+	unchanged("post-stop")
+}
