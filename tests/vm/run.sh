@@ -19,7 +19,7 @@ tree=$vm/tree # of the disk
 shift
 
 # How long the machine may take, in seconds.
-patience=${VMPATIENCE:-1200}
+patience=${VMPATIENCE:-2400}
 
 # A suite is a package's tests.
 suites() {
