@@ -70,11 +70,12 @@ test-ace: root deps-build deps-test aci images
 		$(GO) test -tags '$(TAGS)' -count=$(ACETIMES) -v -run '^TestAcceptanceProgram$$' ./tests
 
 # Tests on a kernel of Debian's with cgroup v2 alone, in a virtual machine: those
-# of all that has to do with the kernel, or a part that takes three minutes.
+# of all that has to do with the kernel, or a part for continuous integration.
 test-vm: root deps-vm aci images
 	tests/vm/run.sh $(OUT)
 test-vm-ci: root deps-vm aci images
-	tests/vm/run.sh $(OUT) cgroups pods container unionfs stager
+	tests/vm/run.sh $(OUT) cgroups pods container unionfs stager \
+		e2e='^Test(Layers|RunHasItsAppsSurroundings|SpecificationExample|StagerOnOverlay|ThreeRealProgramsShareAVolume)$$'
 
 # Which test covers which clause of the App Container specification.
 clauses:

@@ -152,6 +152,21 @@ func TestLockedMemoryIsTheCallers(t *testing.T) {
 	}
 }
 
+// Nothing is ignored or blocked that the supervisor ignores or blocks.
+func TestSignalsAreAtTheirDefaults(t *testing.T) {
+	ctx, release := supervisor.CatchSignals(t.Context())
+	defer release()
+	r, root := newRuntime(t), busyboxRoot(t)
+	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+	args := []string{"grep", "-E", "Sig(Blk|Ign|Cgt)", "/proc/self/status"}
+	app, _ := output(t, r, testSpec(root, args...))
+	command, _ := execOutput(t, c, rootCommand(args...))
+	const want = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000000000\n"
+	if app != want || command != want || ctx.Err() != nil {
+		t.Errorf("%v; the app has\n%sa command\n%s", ctx.Err(), app, command)
+	}
+}
+
 func BenchmarkStart(b *testing.B) {
 	r, root := newRuntime(b), busyboxRoot(b)
 	f, err := DefaultFilter(DefaultCapabilities())

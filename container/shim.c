@@ -266,11 +266,13 @@ static void close_on_exec_from(uint32_t first)
 /* Undoes what the supervisor's Go runtime leaves behind in a child. */
 static void reset_signals(void)
 {
+	static const unsigned long action[5]; /* SIG_DFL, no flags, nothing blocked */
 	sigset_t none;
 	int s;
 
+	/* signal(3) refuses those that the C library uses itself. */
 	for (s = 1; s < 65; s++)
-		signal(s, SIG_DFL);
+		syscall(SYS_rt_sigaction, s, action, NULL, 8);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }

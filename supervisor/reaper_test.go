@@ -224,6 +224,40 @@ func TestAsPIDOne(t *testing.T) {
 	}
 }
 
+// checkNothingEndsUs looks for signals that are neither caught nor ignored.
+// Whether one of them ends PID 1 is a matter of chance.
+func checkNothingEndsUs(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var looked, caught, ignored uint64
+	for line := range strings.Lines(string(text)) {
+		for name, mask := range map[string]*uint64{"SigCgt:": &caught, "SigIgn:": &ignored} {
+			if value, found := strings.CutPrefix(line, name); found {
+				n, err := fmt.Sscanf(value, "%x", mask)
+				if err != nil {
+					t.Fatal(err)
+				}
+				looked += uint64(n)
+			}
+		}
+	}
+	if looked != 2 {
+		t.Fatalf("no masks of signals in\n%s", text)
+	}
+	for s := syscall.Signal(1); s <= 64; s++ {
+		switch s {
+		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCONT:
+			continue // nobody can catch the first two; the last ends nothing
+		}
+		if (caught|ignored)>>(s-1)&1 == 0 {
+			t.Errorf("%v has its default action", s)
+		}
+	}
+}
+
 func TestPIDOneChild(t *testing.T) {
 	if os.Getenv("SUPERVISOR_TEST_PID1") == "" {
 		return // TestAsPIDOne's child does the rest
@@ -236,6 +270,7 @@ func TestPIDOneChild(t *testing.T) {
 	}
 	ctx, release := CatchSignals(t.Context())
 	defer release()
+	checkNothingEndsUs(t)
 	b := newBoxes(t)
 	out := newLog()
 	pod := NewPod(Config{Reaper: newReaper(t), Grace: time.Minute, Apps: []App{{Name: "app", Stdout: out, Main: b.sh(`

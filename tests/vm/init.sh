@@ -34,7 +34,7 @@ service() {
 suite() {
 	cd "/src/$2" || return
 	{
-		./suite.test -test.v -test.timeout 10m -test.run "$3" -test.skip "$4" </dev/null 2>&1
+		./suite.test -test.v -test.timeout 20m -test.run "$3" -test.skip "$4" </dev/null 2>&1
 		echo $? >/run/status
 	} | tee /run/log | grep -v '^=== '
 	passed=$(grep -c '^--- PASS' /run/log)
@@ -43,6 +43,7 @@ suite() {
 
 filesystems
 service
+modprobe loop # block devices that hold nothing, as every machine has
 ip link set lo up
 hostname vm
 ulimit -n 65536
