@@ -205,6 +205,46 @@ func sparse(t *testing.T) []byte {
 	return bytes.ReplaceAll(data, []byte("GNX.sparse"), []byte("GNU.sparse"))
 }
 
+// A file that is replaced while it is read is not vouched for by the signature
+// of what took its place.
+func TestSignatureIsOfWhatWasExtracted(t *testing.T) {
+	key, err := signing.NewKey("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var public, sig bytes.Buffer
+	good := archive(t, testManifest, dir("rootfs"), regular("rootfs/f", "good"))
+	if err := errors.Join(key.WritePublic(&public), signing.Sign(&sig, bytes.NewReader(good), key)); err != nil {
+		t.Fatal(err)
+	}
+	ring, err := signing.ReadKeyRing(writeFile(t, "key.asc", public.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := writeFile(t, "image.aci", archive(t, testManifest, dir("rootfs"), regular("rootfs/f", "evil")))
+	if err := os.WriteFile(path+".asc", sig.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	swapped := false
+	swap := func(int64, int64) {
+		if !swapped {
+			swapped = true
+			if err := os.Rename(writeFile(t, "good.aci", good), path); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	s := newStore(t)
+	if image, err := s.Import(t.Context(), path, ring, swap); err == nil || !swapped {
+		t.Errorf("swapped %v; signed by %q", swapped, image.Record.SignedBy)
+	}
+	s.checkOnly(t)
+	image, err := s.Import(t.Context(), path, ring, nil)
+	if err != nil || image.Record.SignedBy != key.Fingerprint() {
+		t.Errorf("%+v, %v", image, err)
+	}
+}
+
 func TestImportNeedsARegularFile(t *testing.T) {
 	s := newStore(t)
 	fifo := filepath.Join(t.TempDir(), "fifo")
