@@ -177,6 +177,9 @@ func TestImportRefuses(t *testing.T) {
 		{"name too long", "too long", archive(t, testManifest, root, regular("rootfs/"+strings.Repeat("n", 300), "x"))},
 		{"unknown type", "unknown type", archive(t, testManifest, root, file{Header: tar.Header{Typeflag: '7', Name: "rootfs/c"}})},
 		{"cut off", "unexpected EOF", archive(t, testManifest, root, regular("rootfs/f", strings.Repeat("x", 4096)))[:3000]},
+		{"user ID of 33 bits", `extract "rootfs/f": its user ID 4294967301 is not within`, archive(t, testManifest, root, owned(1<<32+5, 0))},
+		{"user ID that is none", "its user ID 4294967295 is not within", archive(t, testManifest, root, owned(1<<32-1, 0))},
+		{"negative group ID", "its group ID -5 is not within", archive(t, testManifest, root, owned(0, -5))},
 		{"huge sparse file", "do not fit", sparse(t)},
 	}
 	for _, tt := range tests {
@@ -187,6 +190,54 @@ func TestImportRefuses(t *testing.T) {
 				t.Errorf("Import = %v, %v; want one line with %q", image, err, tt.words)
 			}
 			s.checkOnly(t)
+		})
+	}
+}
+
+func owned(uid, gid int) file {
+	f := regular("rootfs/f", "x")
+	f.Uid, f.Gid, f.Format = uid, gid, tar.FormatGNU
+	return f
+}
+
+func TestHighestOwner(t *testing.T) {
+	image, err := newStore(t).importData(t, archive(t, testManifest, dir("rootfs"), owned(maxID, maxID)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(image.Rootfs(), "f"), &st); err != nil || st.Uid != maxID || st.Gid != maxID {
+		t.Errorf("owner %d:%d, %v", st.Uid, st.Gid, err)
+	}
+}
+
+// What an import remembers does not grow with what the archive repeats.
+func TestImportIsBounded(t *testing.T) {
+	data := archive(t, testManifest, dir("rootfs"), dir("rootfs/a"), dir("rootfs/a"), dir("rootfs/a/"), dir("rootfs/b"))
+	tests := []struct {
+		name           string
+		entries, names int
+		words          string
+	}{
+		{"enough", 6, 3, ""},
+		{"too many entries", 5, 3, "more than 1048576 entries"},
+		{"names too long", 6, 2, "longer than 67108864 bytes"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			x, err := newExtractor(t.TempDir(), bytes.NewReader(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer x.root.Close()
+			x.entries, x.names = tt.entries, tt.names
+			err = x.all()
+			if tt.words == "" && (err != nil || len(x.folders) != 3) {
+				t.Errorf("%d folders, %v", len(x.folders), err)
+			}
+			if tt.words != "" && (err == nil || !strings.Contains(err.Error(), tt.words)) {
+				t.Errorf("%v, want %q", err, tt.words)
+			}
 		})
 	}
 }
