@@ -293,17 +293,40 @@ func TestStopClearsADeadPod(t *testing.T) {
 func TestGCOfHalfMadePods(t *testing.T) {
 	h := newHost(t)
 	h.run("ps")
-	for _, name := range []string{"empty", "locked-never"} {
+	const empty, unlocked = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
+	for _, name := range []string{empty, unlocked} {
 		if err := os.Mkdir(filepath.Join(h.dir, "pods", name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(h.dir, "pods/locked-never/plan.json.new"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(h.dir, "pods", unlocked, "plan.json.new"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h.run("gc")
 	h.run("gc")
 	h.checkNoPods()
+}
+
+func TestGCLeavesOthersFoldersAlone(t *testing.T) {
+	h := newHost(t)
+	h.run("ps")
+	others := []string{"backup", "00000000-0000-4000-8000-00000000000A", "{00000000-0000-4000-8000-000000000001}", "lost+found"}
+	for _, name := range others {
+		dir := filepath.Join(h.dir, "pods", name)
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "precious"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out := h.run("gc"); out != "" {
+		t.Errorf("gc: %s", out)
+	}
+	for _, name := range others {
+		dir := filepath.Join(h.dir, "pods", name)
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || left[0].Name() != "precious" {
+			t.Errorf("%s: %v, %v", name, left, err)
+		}
+		_ = os.RemoveAll(dir)
+	}
 }
 
 func TestRunRefuses(t *testing.T) {

@@ -44,6 +44,11 @@ func newStore(t *testing.T) *Store {
 	return s
 }
 
+// fakeUUID is a UUID that begins with zeros and ends in the name, in hexadecimal.
+func fakeUUID(name string) string {
+	return "00000000-0000-4000-8000-" + fmt.Sprintf("%012x", name[:min(len(name), 6)])
+}
+
 // newPod creates a pod whose stager is a shell script.
 func (s *Store) newPod(t *testing.T, name, body string) *Pod {
 	t.Helper()
@@ -58,7 +63,7 @@ func (s *Store) newPod(t *testing.T, name, body string) *Pod {
 		}
 	}
 	pod, err := s.Create(Plan{
-		UUID:        "00000000-" + name,
+		UUID:        fakeUUID(name),
 		Name:        name,
 		StagerRoot:  root,
 		Exec:        []string{"/stager"},
@@ -177,7 +182,7 @@ func TestFind(t *testing.T) {
 		}()
 	}
 	tests := []struct{ ref, want string }{
-		{"a", "a"}, {"ab", "ab"}, {"00000000-ab", "ab"}, {"00000000", ""}, {"b", ""}, {"", ""},
+		{"a", "a"}, {"ab", "ab"}, {fakeUUID("ab")[:36], "ab"}, {"00000000", ""}, {"b", ""}, {"", ""},
 	}
 	for _, tt := range tests {
 		pod, err := s.Find(tt.ref)
@@ -185,7 +190,10 @@ func TestFind(t *testing.T) {
 			t.Errorf("Find(%q) = %v, %v", tt.ref, pod, err)
 		}
 	}
-	if _, err := s.Create(Plan{UUID: "00000000-other", Name: "a"}); err == nil {
+	if _, err := s.Create(Plan{UUID: fakeUUID("other"), Name: "a"}); err == nil {
 		t.Error("a name is given twice")
+	}
+	if _, err := s.Create(Plan{UUID: "../x", Name: "x"}); err == nil {
+		t.Error("a UUID that is none is taken")
 	}
 }

@@ -12,6 +12,8 @@
 //	    volumes/NAME   the pod's empty volumes
 //	.lock              taken for moments, while a pod is made or dead ones are looked for
 //
+// A folder whose name is no UUID in the usual form is somebody else's, and left alone.
+//
 // A pod's monitor is the process that is its stager's parent. The stager is
 // killed with it (PR_SET_PDEATHSIG), so a pod is never without one: where
 // the lock is free, the pod is dead and Collect may clear it away.
@@ -29,6 +31,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 )
 
@@ -85,6 +88,9 @@ func (s *Store) Create(plan Plan) (*Pod, error) {
 }
 
 func (s *Store) create(plan Plan) (*Pod, error) {
+	if !isUUID(plan.UUID) {
+		return nil, fmt.Errorf("%q is not a UUID", plan.UUID)
+	}
 	store, err := s.lockStore()
 	if err != nil {
 		return nil, err
@@ -160,11 +166,18 @@ func (s *Store) uuids() ([]string, error) {
 	}
 	var uuids []string
 	for _, e := range entries {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+		if e.IsDir() && isUUID(e.Name()) {
 			uuids = append(uuids, e.Name())
 		}
 	}
 	return uuids, nil
+}
+
+// isUUID reports whether a name is a UUID as a pod's folder is named: lower
+// case, with dashes.
+func isUUID(name string) bool {
+	id, err := uuid.Parse(name)
+	return err == nil && id.String() == name
 }
 
 // read reads a pod as it stands on disk. A monitor that died without a word
