@@ -157,19 +157,14 @@ func planVolumes(pod *manifest.Pod) ([]pods.Volume, error) {
 }
 
 // checkSource makes sure that a volume's source is there, and is what it looks
-// like: appc wants no symbolic links in it (ace.md, Volume Setup).
+// like: appc wants no symbolic links in it (ace.md, Volume Setup). It is opened
+// in the same way again when it is mounted.
 func checkSource(path string) error {
-	if _, err := os.Stat(path); err != nil {
-		return err
-	}
-	real, err := filepath.EvalSymlinks(path)
+	source, err := pods.OpenSource(path)
 	if err != nil {
 		return err
 	}
-	if real != filepath.Clean(path) {
-		return fmt.Errorf("%s leads through a symbolic link to %s; name that itself", path, real)
-	}
-	return nil
+	return source.Close()
 }
 
 // planEmpty takes appc's defaults, 0755 and 0:0, where the pod says nothing.

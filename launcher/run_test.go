@@ -343,7 +343,7 @@ func TestRunRefuses(t *testing.T) {
 		{"image missing", `app "a": no such image: example.com/none,version=9`, 1, []string{"run", h.text("none.json",
 			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/none","labels":[{"name":"version","value":"9"}]}}]}`)}},
 		{"volume without a path", "want NAME=/PATH", 2, []string{"run", "--volume", "x", "example.com/one"}},
-		{"volume source missing", `volume "v": stat /nowhere`, 1, []string{"run", "--volume", "v=/nowhere", "example.com/one"}},
+		{"volume source missing", `volume "v": open /nowhere: no such file`, 1, []string{"run", "--volume", "v=/nowhere", "example.com/one"}},
 		{"arguments without dashes", `unexpected "sh"`, 2, []string{"run", "example.com/one", "sh"}},
 		{"unknown flag", "flag provided but not defined", 2, []string{"run", "--bogus", "example.com/one"}},
 		{"unknown network", "--net host", 2, []string{"run", "--net", "none", "example.com/one"}},

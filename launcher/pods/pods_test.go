@@ -138,6 +138,54 @@ func TestImageWithALinkForAMountPoint(t *testing.T) {
 	}
 }
 
+// What was checked when the pod was planned may be another thing when it is mounted.
+func TestVolumeSourceBecomesALink(t *testing.T) {
+	tests := []struct{ name, source, link string }{
+		{"itself", "a", "a"},
+		{"a folder above", "a/b", "a"},
+		{"a file", "f", "f"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a/b"), 0o755), os.MkdirAll(filepath.Join(dir, "secret/b"), 0o755),
+				os.WriteFile(filepath.Join(dir, "f"), nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			pod := newStore(t).newPod(t, "swap", "exec /busybox cat /volumes/v\n")
+			pod.Plan.Volumes = []Volume{{Name: "v", Source: filepath.Join(dir, tt.source)}}
+			file, err := OpenSource(pod.Plan.Volumes[0].Source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = file.Close()
+			if err := pod.makeRoot(); err != nil {
+				t.Fatal(err)
+			}
+			link := filepath.Join(dir, tt.link)
+			if err := errors.Join(os.Rename(link, link+".old"), os.Symlink("secret", link)); err != nil {
+				t.Fatal(err)
+			}
+			err = inOwnMounts(func() error { return pod.mountVolume(filepath.Join(pod.Dir, rootDir), pod.Plan.Volumes[0]) })
+			if err == nil || !strings.Contains(err.Error(), "symbolic link") {
+				t.Errorf("mounted: %v", err)
+			}
+			if err := pod.removeDir(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// inOwnMounts calls do in a mount namespace of its own.
+func inOwnMounts(do func() error) error {
+	result := make(chan error)
+	onOwnThread(func() {
+		result <- errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), do())
+	})
+	return <-result
+}
+
 func TestFiveHundredLayers(t *testing.T) {
 	s := newStore(t)
 	pod := s.newPod(t, "layers", "/busybox grep -c ' /layers/.* ro,' /proc/self/mountinfo\nexit 0\n")
