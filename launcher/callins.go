@@ -128,7 +128,7 @@ func runExec(_ context.Context, c *cli, args []string) error {
 	}
 	code, err := c.exec(rest[:dashes], rest[dashes+1:], tty)
 	if err != nil {
-		fmt.Fprintln(c.stderr, "launcher: exec:", err)
+		fmt.Fprintln(c.stderr, "launcher: exec:", oneLine(err))
 		code = exitImpossible
 	}
 	if code != 0 {

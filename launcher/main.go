@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,7 +62,7 @@ type exitError struct{ code int }
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	defer stop()
 	os.Exit(exitStatus(dispatch(ctx, os.Args[1:])))
 }
@@ -76,12 +77,15 @@ func exitStatus(err error) int {
 	case errors.As(err, &exit):
 		return exit.code
 	case errors.As(err, &usage):
-		fmt.Fprintln(os.Stderr, "launcher:", err)
+		fmt.Fprintln(os.Stderr, "launcher:", oneLine(err))
 		return 2
 	}
-	fmt.Fprintln(os.Stderr, "launcher:", err)
+	fmt.Fprintln(os.Stderr, "launcher:", oneLine(err))
 	return 1
 }
+
+// oneLine is an error's text; where several errors are joined, one after the other.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func dispatch(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("launcher", flag.ContinueOnError)

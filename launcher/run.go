@@ -6,10 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
+
+	"golang.org/x/sys/unix"
 )
 
 // runOptions is the command line of `run`.
@@ -90,9 +93,13 @@ func runRun(ctx context.Context, c *cli, args []string) error {
 		}
 		return c.printStarted(pod)
 	}
-	var told error
-	exit, err := pod.Run(ctx, false, func() { told = c.printStarted(pod) })
-	if err := errors.Join(err, told); err != nil {
+	// Writing to a pipe that nobody reads is to be an error, which stops the
+	// pod, and not the end of its monitor.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, unix.SIGPIPE)
+	defer signal.Stop(broken)
+	exit, err := pod.Run(ctx, false, func() error { return c.printStarted(pod) })
+	if err != nil {
 		return err
 	}
 	if exit.Code != 0 {

@@ -176,7 +176,7 @@ func TestForegroundHandsOnTheExitStatus(t *testing.T) {
 
 func TestForegroundStopsOnSignals(t *testing.T) {
 	h := newHost(t)
-	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
+	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			cmd := h.command("run", "--name", "p", "example.com/one")
 			out := must(cmd.StdoutPipe())
@@ -194,25 +194,105 @@ func TestForegroundStopsOnSignals(t *testing.T) {
 	}
 }
 
+func TestForegroundWithoutAReader(t *testing.T) {
+	h := newHost(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = read.Close()
+	defer write.Close()
+	cmd := h.command("run", "--name", "p", "example.com/one")
+	var stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = write, &stderr
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 1 || !strings.HasSuffix(stderr.String(), "broken pipe\n") {
+		t.Errorf("%v, stderr %q", err, stderr.String())
+	}
+	h.checkNoPods()
+}
+
 func TestDetachedPodThatEndsIsKeptForGC(t *testing.T) {
 	h := newHost(t)
 	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "ends", "example.com/one"))
 	if err := unix.Kill(h.ps()[0].PID, unix.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	lock := must(os.OpenFile(filepath.Join(h.dir, "pods", uuid, "lock"), os.O_RDWR, 0))
-	defer lock.Close()
-	whole := unix.Flock_t{Type: unix.F_WRLCK}
-	if err := unix.FcntlFlock(lock.Fd(), unix.F_OFD_SETLKW, &whole); err != nil {
-		t.Fatal(err)
-	}
-	_ = lock.Close()
+	h.waitMonitor(uuid)
 	all := h.ps()
 	if len(all) != 1 || all[0].State != "exited" || all[0].Exit.Code != 3 {
 		t.Errorf("ps: %+v", all)
 	}
 	h.run("gc")
 	h.checkNoPods()
+}
+
+// waitMonitor waits until the pod has no monitor.
+func (h *host) waitMonitor(uuid string) {
+	h.t.Helper()
+	lock, err := os.OpenFile(filepath.Join(h.dir, "pods", uuid, "lock"), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer lock.Close()
+	whole := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(lock.Fd(), unix.F_OFD_SETLKW, &whole); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// startSlow begins to start a pod whose stager, the process pid, is ready when it is sent SIGUSR1.
+func (h *host) startSlow(args ...string) (cmd *exec.Cmd, uuid string, pid int) {
+	h.t.Helper()
+	gate := h.t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(gate, "fifo"), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	cmd = h.command(append([]string{"run", "--name", "slow", "--volume", "gate=" + gate}, append(args, "example.com/one")...)...)
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	if _, err := fmt.Sscan(string(must(os.ReadFile(filepath.Join(gate, "fifo")))), &pid); err != nil {
+		h.t.Fatal(err)
+	}
+	return cmd, h.ps()[0].UUID, pid
+}
+
+func TestDetachKilledDuringTheStart(t *testing.T) {
+	h := newHost(t)
+	cmd, uuid, pid := h.startSlow("--detach")
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if err := unix.Kill(pid, unix.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	h.waitMonitor(uuid)
+	h.checkNoPods()
+}
+
+func TestCallInsDuringTheStart(t *testing.T) {
+	h := newHost(t)
+	cmd, uuid, _ := h.startSlow("--detach")
+	state := filepath.Join(h.dir, "pods", uuid, "state.json")
+	known := must(os.ReadFile(state))
+	// As it is before the stager has been forked.
+	if err := os.WriteFile(state, []byte(`{"phase":"starting"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for code, args := range map[int][]string{1: {"status", "slow"}, 125: {"exec", "slow", "--", "true"}} {
+		if r := h.try(args...); r.code != code || !strings.Contains(r.stderr, `pod "slow" is starting`) {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+	if err := os.WriteFile(state, known, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.run("stop", "slow")
+	_ = cmd.Wait()
 }
 
 func TestPodThatLeavesAProcess(t *testing.T) {

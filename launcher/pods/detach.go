@@ -76,7 +76,8 @@ func (p *Pod) succeed() error {
 }
 
 // RunDetached is the life of a detached monitor: it runs the pod in that folder, whose lock it
-// inherited, and reports once.
+// inherited, and reports once. When nobody is there to hear that the pod is up, because
+// who started it has been killed, the pod is stopped: nobody knows its UUID.
 func RunDetached(ctx context.Context, dir string) error {
 	pod := &Pod{Dir: dir, lock: os.NewFile(lockDescriptor, "lock")}
 	out := os.NewFile(reportDescriptor, "report")
@@ -88,16 +89,15 @@ func RunDetached(ctx context.Context, dir string) error {
 	if err := pod.reload(); err != nil {
 		return tell(report{Error: err.Error()})
 	}
-	var told error
 	ready := false
-	_, err := pod.Run(ctx, true, func() {
+	_, err := pod.Run(ctx, true, func() error {
 		ready = true
-		told = tell(report{})
+		return tell(report{})
 	})
 	if !ready && err != nil {
 		return tell(report{Error: err.Error()})
 	}
-	return errors.Join(told, err)
+	return err
 }
 
 func (p *Pod) reload() error {

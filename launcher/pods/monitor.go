@@ -16,13 +16,13 @@ import (
 // Run launches the pod that Create has made and stays with it, as its monitor,
 // until its stager has ended and everything is taken down: processes,
 // mounts, cgroups, namespaces, the root. Ready is called once, when the stager has
-// closed its descriptor. When ctx ends the stager is asked to stop (SIGTERM) and killed
+// closed its descriptor; its error stops the pod. When ctx ends the stager is asked to stop (SIGTERM) and killed
 // when it does not in time.
 //
 // A stager that ends before it is ready is an error that carries its own last
 // words; nothing is left of the pod then. Afterwards the pod's folder is gone
 // too, unless keep is set and the stager ended unasked: then plan, state and log stay.
-func (p *Pod) Run(ctx context.Context, keep bool, ready func()) (Exit, error) {
+func (p *Pod) Run(ctx context.Context, keep bool, ready func() error) (Exit, error) {
 	group, err := cgroups.Open(p.Plan.Cgroup)
 	if err != nil {
 		return Exit{}, errors.Join(fmt.Errorf("launch pod %q: %w", p.Plan.Name, err), p.removeDir())
@@ -35,7 +35,7 @@ func (p *Pod) Run(ctx context.Context, keep bool, ready func()) (Exit, error) {
 	return exit, errors.Join(err, p.takeDown(group, exit, keep && unasked))
 }
 
-func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func()) (Exit, error) {
+func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error) (Exit, error) {
 	self, err := identify(os.Getpid())
 	if err != nil {
 		return Exit{}, err
@@ -71,12 +71,14 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func()) (Exit
 }
 
 // stay waits for the end of a pod that is up.
-func (p *Pod) stay(ctx context.Context, s *stager, group *cgroups.Group, ready func()) (Exit, error) {
+func (p *Pod) stay(ctx context.Context, s *stager, group *cgroups.Group, ready func() error) (Exit, error) {
 	p.State.Phase = Running
 	if err := p.save(); err != nil {
 		return p.stop(s, group), err
 	}
-	ready()
+	if err := ready(); err != nil {
+		return p.stop(s, group), err
+	}
 	select {
 	case exit := <-s.exited:
 		return exit, nil
@@ -106,10 +108,9 @@ func (p *Pod) stop(s *stager, group *cgroups.Group) Exit {
 // endedEarly tells why a stager ended before its pod was seen to be up, in its own
 // words. A start that fails is exit status 1, so one that ends with another was
 // up, for a moment.
-func (p *Pod) endedEarly(exit Exit, ready func()) error {
+func (p *Pod) endedEarly(exit Exit, ready func() error) error {
 	if exit.Signal == "" && exit.Code != 1 {
-		ready()
-		return nil
+		return ready()
 	}
 	how := fmt.Sprintf("exit status %d", exit.Code)
 	if exit.Signal != "" {

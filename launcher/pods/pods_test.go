@@ -77,13 +77,28 @@ func (s *Store) newPod(t *testing.T, name, body string) *Pod {
 	return pod
 }
 
+// noted is the ready callback of a test that waits for nothing.
+func noted() error { return nil }
+
 func TestAStubbornStagerIsKilled(t *testing.T) {
 	s := newStore(t)
 	pod := s.newPod(t, "stubborn", "trap '' TERM\nwhile :; do /busybox sleep 1000; done\n")
 	ctx, stop := context.WithCancel(t.Context())
-	exit, err := pod.Run(ctx, false, stop)
+	exit, err := pod.Run(ctx, false, func() error { stop(); return nil })
 	if err != nil || exit.Code != 128+int(syscall.SIGKILL) || exit.Signal != "SIGKILL" {
 		t.Errorf("%+v, %v", exit, err)
+	}
+}
+
+func TestAPodThatNobodyHearsOfIsStopped(t *testing.T) {
+	pod := newStore(t).newPod(t, "unheard", "/busybox sleep 1000\n")
+	deaf := errors.New("nobody hears")
+	exit, err := pod.Run(t.Context(), true, func() error { return deaf })
+	if !errors.Is(err, deaf) || exit.Signal == "" {
+		t.Errorf("%+v, %v", exit, err)
+	}
+	if _, err := os.Stat(pod.Dir); err == nil {
+		t.Error("the pod is kept")
 	}
 }
 
@@ -97,7 +112,7 @@ func TestStopWhileStarting(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	stop(why)
-	if _, err := pod.Run(ctx, false, func() { t.Error("ready") }); !errors.Is(err, why) {
+	if _, err := pod.Run(ctx, false, func() error { return errors.New("ready") }); !errors.Is(err, why) {
 		t.Errorf("%v", err)
 	}
 }
@@ -117,7 +132,7 @@ func TestLaunchThatCannotBe(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := newStore(t).newPod(t, "x", "")
 			tt.change(&pod.Plan)
-			_, err := pod.Run(t.Context(), false, func() { t.Error("ready") })
+			_, err := pod.Run(t.Context(), false, func() error { return errors.New("ready") })
 			if err == nil || !strings.Contains(err.Error(), tt.words) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v, want one line with %q", err, tt.words)
 			}
@@ -132,7 +147,7 @@ func TestImageWithALinkForAMountPoint(t *testing.T) {
 		if err := os.Symlink("/tmp", filepath.Join(pod.Plan.StagerRoot, name)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := pod.Run(t.Context(), false, func() {}); err == nil || !strings.Contains(err.Error(), "not a folder") {
+		if _, err := pod.Run(t.Context(), false, noted); err == nil || !strings.Contains(err.Error(), "not a folder") {
 			t.Errorf("/%s: %v", name, err)
 		}
 	}
@@ -192,7 +207,7 @@ func TestFiveHundredLayers(t *testing.T) {
 	for i := range 500 {
 		pod.Plan.Layers = append(pod.Plan.Layers, Layer{ID: fmt.Sprintf("sha512-%0128d", i), Dir: pod.Plan.StagerRoot})
 	}
-	exit, err := pod.Run(t.Context(), true, func() {})
+	exit, err := pod.Run(t.Context(), true, noted)
 	if err != nil || exit.Code != 0 {
 		t.Fatalf("%+v, %v", exit, err)
 	}

@@ -48,6 +48,9 @@ func stager() {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
 	report()
+	if manifest.Name == "slow" {
+		waitForLeave()
+	}
 	_ = syscall.Close(4)
 	switch manifest.Name {
 	case "ends":
@@ -68,6 +71,18 @@ func stager() {
 		os.Exit(0)
 	}
 	<-stop
+}
+
+// waitForLeave tells a test who is starting and waits for SIGUSR1.
+func waitForLeave() {
+	leave := make(chan os.Signal, 1)
+	signal.Notify(leave, syscall.SIGUSR1, syscall.SIGTERM)
+	if err := os.WriteFile("/volumes/gate/fifo", fmt.Appendln(nil, os.Getpid()), 0); err != nil {
+		fail(err)
+	}
+	if <-leave == syscall.SIGTERM {
+		fail("stopped while it started")
+	}
 }
 
 // report writes down what a test wants to see of the stager's surroundings.
