@@ -52,6 +52,20 @@ func TestCallInArguments(t *testing.T) {
 	}
 }
 
+func TestLogsJSON(t *testing.T) {
+	h := newPod(t)
+	cmd := h.command("logs", "--json", "--tail", "9", "p")
+	cmd.Stdin = strings.NewReader("2026-11-21T03:00:01.5Z a \"line\"\n2026-11-21T03:00:02Z \n2026-11-21T03:00:03Z not \xff ended")
+	r := h.finish(cmd)
+	want := `{"time":"2026-11-21T03:00:01.5Z","stream":"stdout","app":"one","message":"a \"line\""}
+{"time":"2026-11-21T03:00:02Z","stream":"stdout","app":"one","message":""}
+{"time":"2026-11-21T03:00:03Z","stream":"stdout","app":"one","message":"not \ufffd ended"}
+`
+	if r.code != 0 || r.stdout != want || r.stderr != "logs --timestamps --tail 9 one\n" {
+		t.Errorf("%+v, want %s", r, want)
+	}
+}
+
 func TestExecSettings(t *testing.T) {
 	h := newPod(t)
 	want := `{"exec":["settings","-- x"],"user":"7","group":"8","workingDirectory":"/w","environment":[{"name":"A","value":"b"}]}

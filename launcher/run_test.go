@@ -222,6 +222,15 @@ func TestDetachedPodThatEndsIsKeptForGC(t *testing.T) {
 	if len(all) != 1 || all[0].State != "exited" || all[0].Exit.Code != 3 {
 		t.Errorf("ps: %+v", all)
 	}
+	for args, want := range map[string]string{
+		"logs ends":                   "last words\n",
+		"logs --follow --tail 1 ends": "last words\n",
+		"logs --json ends":            `{"time":"2026-11-21T03:00:01.000000000Z","stream":"stdout","app":"one","message":"last words"}` + "\n",
+	} {
+		if out := h.run(strings.Fields(args)...); out != want {
+			t.Errorf("%s: %q, want %q", args, out, want)
+		}
+	}
 	h.run("gc")
 	h.checkNoPods()
 }

@@ -219,6 +219,58 @@ func TestFiveHundredLayers(t *testing.T) {
 	}
 }
 
+func TestLastLine(t *testing.T) {
+	long := strings.Repeat("é", 100<<10)
+	tests := []struct{ name, text, want string }{
+		{"none", "", ""},
+		{"blank lines at the end", "one\ntwo \n\n  \n", "two"},
+		{"no newline", "one\ntwo", "two"},
+		{"a long one", "one\nuser \"" + long + "\": no such user\n", "user \"" + long[:1018] + "…"},
+		{"after a long one", long + "\ntwo\n", "two"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log")
+			if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := lastLine(path); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestLogsOfAnEndedPodAreKept(t *testing.T) {
+	tests := []struct {
+		name, script string
+		keep         bool
+		want         string // of the file; "" for no folder
+	}{
+		{"kept", "/busybox mkdir -p /var/log/stager/a; echo hello >/var/log/stager/a/1.log\n", true, "hello\n"},
+		{"none", "exit 0\n", true, ""},
+		{"a link", "/busybox mkdir -p /var/log /x/a; echo no >/x/a/1.log; /busybox ln -s ../../x /var/log/stager\n", true, ""},
+		{"out of the root", "/busybox ln -s /tmp /var\n", true, ""},
+		{"not wanted", "/busybox mkdir -p /var/log/stager/a; echo hello >/var/log/stager/a/1.log\n", false, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStore(t)
+			pod := s.newPod(t, "logs", tt.script)
+			if _, err := pod.Run(t.Context(), tt.keep, noted); err != nil {
+				t.Fatal(err)
+			}
+			data, err := os.ReadFile(filepath.Join(pod.AppLogs(), "a/1.log"))
+			if string(data) != tt.want || (err == nil) != (tt.want != "") {
+				t.Errorf("%q, %v", data, err)
+			}
+			if _, err := s.Collect(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestProcessIdentity(t *testing.T) {
 	self, err := identify(os.Getpid())
 	if err != nil || self.Start == 0 || self.ended() {

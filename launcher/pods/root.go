@@ -21,6 +21,9 @@ const (
 	volumesName  = "volumes"
 )
 
+// stagerLogs is where in its root the stager keeps the apps' logs.
+const stagerLogs = "var/log/stager"
+
 // makeRoot makes what of the stager's root is on disk: a writable copy of the
 // image, the manifest, the name service's files, the mount points and the
 // empty volumes. The names are looked up inside the root only.

@@ -8,6 +8,7 @@
 //	    plan.json      what was to be launched (Plan)
 //	    state.json     what has become of it (State), replaced in one step
 //	    stager.log     the stager's stdout and stderr
+//	    logs/APP       the apps' logs, of a pod that has exited
 //	    root/          the stager's root
 //	    volumes/NAME   the pod's empty volumes
 //	.lock              taken for moments, while a pod is made or dead ones are looked for
@@ -43,6 +44,7 @@ const (
 	planFile   = "plan.json"
 	stateFile  = "state.json"
 	logFile    = "stager.log"
+	appLogsDir = "logs"
 	rootDir    = "root"
 	volumesDir = "volumes"
 )
@@ -76,6 +78,10 @@ type Pod struct {
 
 // LogPath is the file that the stager's own output goes to.
 func (p *Pod) LogPath() string { return filepath.Join(p.Dir, logFile) }
+
+// AppLogs is the folder with the logs of the apps of a pod that has exited, a
+// folder for each in the stager's own format.
+func (p *Pod) AppLogs() string { return filepath.Join(p.Dir, appLogsDir) }
 
 // Create makes a pod's folder and takes its lock. No other live pod may have
 // its name; one that has exited or is dead may. The caller goes on with Run, Detach or Remove.
