@@ -28,11 +28,7 @@ const (
 )
 
 // plan decides all about a pod before anything is touched.
-func (c *cli) plan(o runOptions) (pods.Plan, error) {
-	store, err := images.Open(c.config.ImagesDirectory)
-	if err != nil {
-		return pods.Plan{}, err
-	}
+func (c *cli) plan(store *images.Store, o runOptions) (pods.Plan, error) {
 	stager, err := c.stagerImage(store)
 	if err != nil {
 		return pods.Plan{}, err
@@ -214,7 +210,7 @@ func podDocument(store *images.Store, o runOptions) (document []byte, name strin
 			return nil, "", usageError{"run: arguments after -- are for an image's app, not for a pod manifest"}
 		}
 		document, err = readPod(store, o)
-		return document, strings.TrimSuffix(filepath.Base(o.source), ".json"), err
+		return document, podName(strings.TrimSuffix(filepath.Base(o.source), ".json")), err
 	}
 	image, err := store.Find(o.source)
 	if err != nil {

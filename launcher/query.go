@@ -83,8 +83,8 @@ func (c *cli) printPods(all []*pods.Pod) error {
 		if exit := pod.State.Exit; exit != nil {
 			state = fmt.Sprintf("%s (%d)", state, exit.Code)
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\n", pod.Plan.UUID[:8], pod.Plan.Name, state, pod.State.Stager.PID,
-			strings.Join(appNames(pod), ","), pod.State.Created.Local().Format(time.DateTime))
+		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\n", pod.Plan.UUID[:8], shown(pod.Plan.Name), state, pod.State.Stager.PID,
+			shown(strings.Join(appNames(pod), ",")), pod.State.Created.Local().Format(time.DateTime))
 	}
 	return out.Flush()
 }

@@ -449,13 +449,51 @@ func TestFindAndRemove(t *testing.T) {
 			t.Errorf("Find(%q) = %v, %v", tt.ref, image, err)
 		}
 	}
-	if err := s.Remove(ids["1"]); err != nil {
+	if err := s.Remove(ids["1"], unused); err != nil {
 		t.Error(err)
 	}
-	if err := s.Remove(ids["1"]); !errors.Is(err, ErrNotFound) {
+	if err := s.Remove(ids["1"], unused); !errors.Is(err, ErrNotFound) {
 		t.Errorf("removed twice: %v", err)
 	}
 	s.checkOnly(t, ids["2"])
+}
+
+func unused() error { return nil }
+
+func TestRemoveAsksWhileNobodyHasPinned(t *testing.T) {
+	s := newStore(t)
+	image, err := s.importData(t, archive(t, testManifest, dir("rootfs")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	release, err := s.Pin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := make(chan string, 1) // made by who has pinned
+	used := errors.New("used")
+	removed := make(chan error)
+	go func() {
+		removed <- s.Remove(image.ID, func() error {
+			select {
+			case <-pod:
+				return used
+			default:
+				return nil
+			}
+		})
+	}()
+	again, err := s.Pin() // several may
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+	pod <- "p"
+	release()
+	if err := <-removed; !errors.Is(err, used) {
+		t.Errorf("%v", err)
+	}
+	s.checkOnly(t, image.ID)
 }
 
 func FuzzImport(f *testing.F) {
