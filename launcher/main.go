@@ -32,7 +32,7 @@ func commands() []command {
 		{"image", "import FILE… | list | rm IMAGE…", "keep images", runImage},
 		{"run", "[--detach] [--name N] [--volume NAME=PATH]… [--net host] POD.json | IMAGE [-- ARGS…]", "start a pod", runRun},
 		{"ps", "", "list pods", runPS},
-		{"status", "POD", "show the apps of a pod", runStatus},
+		{"status", "[--isolators] POD [APP]", "show the apps of a pod", runStatus},
 		{"logs", "[--follow] [--tail N] [--since T] [--timestamps] [--stream S] POD [APP]", "show what an app wrote", runLogs},
 		{"exec", "[--tty] POD [APP] -- CMD…", "run a command in an app", runExec},
 		{"attach", "POD [APP]", "connect to an app's input and output", runAttach},

@@ -280,9 +280,9 @@ func imagePod(image *images.Image, name string, o runOptions) ([]byte, error) {
 
 // withArguments is the image's app section with more arguments. What else it
 // says stays as it is written there.
-func withArguments(image *images.Image, args []string) (map[string]json.RawMessage, error) {
+func withArguments(image *images.Image, args []string) (object, error) {
 	var document struct {
-		App map[string]json.RawMessage `json:"app"`
+		App object `json:"app"`
 	}
 	if err := json.Unmarshal(image.Manifest.Raw, &document); err != nil {
 		return nil, err
@@ -290,7 +290,6 @@ func withArguments(image *images.Image, args []string) (map[string]json.RawMessa
 	if document.App == nil {
 		return nil, errors.New("image " + image.Manifest.Name + " has no app to give arguments to")
 	}
-	exec, err := json.Marshal(slices.Concat(image.Manifest.App.Exec, args))
-	document.App["exec"] = exec
+	err := document.App.set("exec", slices.Concat(image.Manifest.App.Exec, args))
 	return document.App, err
 }
