@@ -396,6 +396,21 @@ func TestGCOfHalfMadePods(t *testing.T) {
 	h.checkNoPods()
 }
 
+func TestGCOfAStoreThatMayOnlyBeRead(t *testing.T) {
+	h := newHost(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "pods"), 0o700), os.Mkdir(filepath.Join(dir, "images"), 0o700),
+		unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, "")); err != nil {
+		t.Fatal(err)
+	}
+	h.text("config.json", fmt.Sprintf(`{"podsDirectory":"%s/pods","imagesDirectory":"%s/images"}`, dir, dir))
+	h.refuse(1, "read-only file system", "gc")
+}
+
 func TestGCLeavesOthersFoldersAlone(t *testing.T) {
 	h := newHost(t)
 	h.run("ps")
