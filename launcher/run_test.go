@@ -252,40 +252,24 @@ func (h *host) waitMonitor(uuid string) {
 	}
 }
 
-// startSlow begins to start a pod whose stager, the process pid, is ready when it is sent SIGUSR1.
-func (h *host) startSlow(args ...string) (cmd *exec.Cmd, uuid string, pid int) {
+// startSlow begins to start the pod "slow", whose stager is not ready until it is sent SIGUSR1.
+func (h *host) startSlow() (cmd *exec.Cmd, uuid string) {
 	h.t.Helper()
 	gate := h.t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(gate, "fifo"), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
-	cmd = h.command(append([]string{"run", "--name", "slow", "--volume", "gate=" + gate}, append(args, "example.com/one")...)...)
+	cmd = h.command("run", "--detach", "--name", "slow", "--volume", "gate="+gate, "example.com/one")
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}
-	if _, err := fmt.Sscan(string(must(os.ReadFile(filepath.Join(gate, "fifo")))), &pid); err != nil {
-		h.t.Fatal(err)
-	}
-	return cmd, h.ps()[0].UUID, pid
-}
-
-func TestDetachKilledDuringTheStart(t *testing.T) {
-	h := newHost(t)
-	cmd, uuid, pid := h.startSlow("--detach")
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
-	if err := unix.Kill(pid, unix.SIGUSR1); err != nil {
-		t.Fatal(err)
-	}
-	h.waitMonitor(uuid)
-	h.checkNoPods()
+	must(os.ReadFile(filepath.Join(gate, "fifo")))
+	return cmd, h.ps()[0].UUID
 }
 
 func TestCallInsDuringTheStart(t *testing.T) {
 	h := newHost(t)
-	cmd, uuid, _ := h.startSlow("--detach")
+	cmd, uuid := h.startSlow()
 	state := filepath.Join(h.dir, "pods", uuid, "state.json")
 	known := must(os.ReadFile(state))
 	// As it is before the stager has been forked.

@@ -76,8 +76,8 @@ func (p *Pod) succeed() error {
 }
 
 // RunDetached is the life of a detached monitor: it runs the pod in that folder, whose lock it
-// inherited, and reports once. When nobody is there to hear that the pod is up, because
-// who started it has been killed, the pod is stopped: nobody knows its UUID.
+// inherited, and reports once. Where nobody is there to hear it, because who started it has
+// been killed, the pod goes on: `ps` shows it.
 func RunDetached(ctx context.Context, dir string) error {
 	pod := &Pod{Dir: dir, lock: os.NewFile(lockDescriptor, "lock")}
 	out := os.NewFile(reportDescriptor, "report")
@@ -89,15 +89,17 @@ func RunDetached(ctx context.Context, dir string) error {
 	if err := pod.reload(); err != nil {
 		return tell(report{Error: err.Error()})
 	}
+	var told error
 	ready := false
 	_, err := pod.Run(ctx, true, func() error {
 		ready = true
-		return tell(report{})
+		told = tell(report{})
+		return nil
 	})
 	if !ready && err != nil {
 		return tell(report{Error: err.Error()})
 	}
-	return err
+	return errors.Join(told, err)
 }
 
 func (p *Pod) reload() error {

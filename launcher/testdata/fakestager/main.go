@@ -79,11 +79,11 @@ func stager() {
 	<-stop
 }
 
-// waitForLeave tells a test who is starting and waits for SIGUSR1.
+// waitForLeave tells a test that the start has come this far and waits for SIGUSR1.
 func waitForLeave() {
 	leave := make(chan os.Signal, 1)
 	signal.Notify(leave, syscall.SIGUSR1, syscall.SIGTERM)
-	if err := os.WriteFile("/volumes/gate/fifo", fmt.Appendln(nil, os.Getpid()), 0); err != nil {
+	if err := os.WriteFile("/volumes/gate/fifo", []byte("up\n"), 0); err != nil {
 		fail(err)
 	}
 	if <-leave == syscall.SIGTERM {
