@@ -52,15 +52,17 @@ func stager() {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
 	report()
-	if manifest.Name == "slow" {
+	switch manifest.Name { // before a test hears that we are ready
+	case "slow":
 		waitForLeave()
-	}
-	_ = syscall.Close(4)
-	switch manifest.Name {
 	case "ends":
 		_ = os.MkdirAll("/var/log/stager/one", 0o755)
 		_ = os.WriteFile("/var/log/stager/one/0000000001.log", []byte("2026-11-21T03:00:01.000000000Z stdout F last words\n"), 0o644)
 		signal.Notify(stop, syscall.SIGUSR1)
+	}
+	_ = syscall.Close(4)
+	switch manifest.Name {
+	case "ends":
 		<-stop
 		os.Exit(3)
 	case "stubborn":
