@@ -3,6 +3,8 @@
 //
 //	launcher [--config FILE] [--state DIR] COMMAND [ARGUMENTS]
 //
+// README.md beside this file has the commands, their JSON and the configuration.
+//
 // Exit status: 0, or 1 and one line on stderr, or 2 for a command line that
 // makes no sense. A call-in's (status, logs, exec, attach) and a stager's in
 // the foreground (run) are handed on; 125 says that exec itself could not be done.
@@ -30,7 +32,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"image", "import FILE… | list | rm IMAGE…", "keep images", runImage},
-		{"run", "[--detach] [--name N] [--volume NAME=PATH]… [--net host] POD.json | IMAGE [-- ARGS…]", "start a pod", runRun},
+		{"run", "[--detach] [--name N] [--volume NAME=PATH]… [--net host] POD.json | IMAGE [-- ARGS…]", "start a pod; logs --follow shows what its apps write", runRun},
 		{"ps", "", "list pods", runPS},
 		{"status", "[--isolators] POD [APP]", "show the apps of a pod", runStatus},
 		{"logs", "[--follow] [--tail N] [--since T] [--timestamps] [--stream S] POD [APP]", "show what an app wrote", runLogs},
@@ -127,6 +129,17 @@ func help(w io.Writer) {
 	}
 }
 
+// helpCommand says what the command is for, whose name may be followed by that of a
+// part of it.
+func helpCommand(w io.Writer, name string) {
+	name, _, _ = strings.Cut(name, " ")
+	for _, cmd := range commands() {
+		if cmd.name == name {
+			fmt.Fprintf(w, "usage: launcher %s %s\n%s\n\n", name, cmd.usage, cmd.summary)
+		}
+	}
+}
+
 // parse reads a command's flags; declare adds those beside --json, which every
 // command has that prints. It returns the arguments after them.
 func (c *cli) parse(name string, args []string, declare func(*flag.FlagSet)) ([]string, error) {
@@ -138,6 +151,7 @@ func (c *cli) parse(name string, args []string, declare func(*flag.FlagSet)) ([]
 	}
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
+		helpCommand(c.stdout, name)
 		flags.SetOutput(c.stdout)
 		flags.PrintDefaults()
 		return nil, err
