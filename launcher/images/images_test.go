@@ -310,6 +310,15 @@ func TestImportNeedsARegularFile(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	path := writeFile(t, "a", archive(t, testManifest, dir("rootfs")))
+	if err := unix.Mkfifo(path+".asc", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Import(t.Context(), path, signing.KeyRing{}, nil); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a FIFO for a signature: %v", err)
+	}
+	if err := os.Remove(path + ".asc"); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := s.Import(ended, path, signing.KeyRing{}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the context's end: %v", err)
 	}

@@ -168,7 +168,7 @@ func vouch(dir string, ring signing.KeyRing, record *Record) (err error) {
 }
 
 func copyFile(to, from string) error {
-	in, err := os.Open(from)
+	in, _, err := openImage(from)
 	if err != nil {
 		return err
 	}

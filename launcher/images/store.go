@@ -224,7 +224,7 @@ func (s *Store) lockImages(how int) (*os.File, error) {
 		if err == nil {
 			return dir, nil
 		}
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			_ = dir.Close()
 			return nil, fmt.Errorf("lock images: %w", err)
 		}

@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -88,11 +89,11 @@ func (p *Pod) mountVolume(root string, volume Volume) error {
 func OpenSource(path string) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_NO_SYMLINKS}
 	fd, err := openat2(path, how)
-	if err == unix.ENOTDIR { // asked for a folder first, which has automount do its part
+	if errors.Is(err, unix.ENOTDIR) { // asked for a folder first, which has automount do its part
 		how.Flags &^= unix.O_DIRECTORY
 		fd, err = openat2(path, how)
 	}
-	if err == unix.ELOOP {
+	if errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("%s leads through a symbolic link", path)
 	}
 	if err != nil {
