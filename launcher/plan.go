@@ -23,6 +23,9 @@ const (
 	// kurmaVersion is the version of Kurma whose daemon the launcher stands in for.
 	kurmaVersion = "0.4.1"
 
+	// maxID is the highest user or group ID.
+	maxID = 1<<32 - 2
+
 	// stopTimeout is how long Kurma waits for a stager to stop.
 	stopTimeout = 60 * time.Second
 )
@@ -173,11 +176,15 @@ func planEmpty(volume *pods.Volume, mode *string, uid, gid *int) error {
 		}
 		volume.Mode = uint32(bits)
 	}
-	if uid != nil {
-		volume.UID = *uid
-	}
-	if gid != nil {
-		volume.GID = *gid
+	for what, id := range map[string]struct{ from, to *int }{"uid": {uid, &volume.UID}, "gid": {gid, &volume.GID}} {
+		if id.from == nil {
+			continue
+		}
+		// chown(2) would make another ID of one with more bits.
+		if *id.from < 0 || *id.from > maxID {
+			return fmt.Errorf("%s %d is not within 0 to %d", what, *id.from, maxID)
+		}
+		*id.to = *id.from
 	}
 	return nil
 }

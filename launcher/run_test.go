@@ -7,9 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -430,6 +432,8 @@ func TestRunRefuses(t *testing.T) {
 		{"not JSON", "pod", 1, []string{"run", h.text("bad.json", "{")}},
 		{"image missing", `app "a": no such image: example.com/none,version=9`, 1, []string{"run", h.text("none.json",
 			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/none","labels":[{"name":"version","value":"9"}]}}]}`)}},
+		{"owner of 33 bits", `volume "v": uid 4294967301 is not within 0 to 4294967294`, 1, []string{"run", h.text("owner.json",
+			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":"`+h.listed()["example.com/one"].ID+`"}}],"volumes":[{"name":"v","kind":"empty","uid":4294967301}]}`)}},
 		{"volume without a path", "want NAME=/PATH", 2, []string{"run", "--volume", "x", "example.com/one"}},
 		{"volume source missing", `volume "v": open /nowhere: no such file`, 1, []string{"run", "--volume", "v=/nowhere", "example.com/one"}},
 		{"arguments without dashes", `unexpected "sh"`, 2, []string{"run", "example.com/one", "sh"}},
@@ -476,6 +480,36 @@ func TestNamesAreUnique(t *testing.T) {
 	if r := h.try("image", "rm", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, `pod "p" uses it`) {
 		t.Errorf("%+v", r)
 	}
+}
+
+// Between the look at the images and the pod that uses them none is removed.
+func TestRunPinsItsImages(t *testing.T) {
+	h := newHost(t)
+	h.run("ps")
+	creating := must(os.OpenFile(filepath.Join(h.dir, "pods/.lock"), os.O_RDWR|os.O_CREATE, 0o600))
+	defer creating.Close()
+	images := must(os.Open(filepath.Join(h.dir, "images")))
+	defer images.Close()
+	if err := unix.Flock(int(creating.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	cmd := h.command("run", "--detach", "--name", "p", "example.com/one")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for unix.Flock(int(images.Fd()), unix.LOCK_EX|unix.LOCK_NB) != unix.EWOULDBLOCK {
+		if err := unix.Flock(int(images.Fd()), unix.LOCK_UN); err != nil || time.Now().After(deadline) {
+			t.Errorf("the images are not pinned while the pod is made: %v", err)
+			break
+		}
+		runtime.Gosched()
+	}
+	_ = creating.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	h.run("stop", "p")
 }
 
 func TestHostNetwork(t *testing.T) {

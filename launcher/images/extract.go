@@ -26,6 +26,10 @@ const (
 	// maxID is the highest user or group ID; the one above it means "no change"
 	// to chown(2).
 	maxID = 1<<32 - 2
+
+	// The highest device numbers of Linux.
+	maxMajor = 1<<12 - 1
+	maxMinor = 1<<20 - 1
 )
 
 // extract writes an image's manifest and files below dir, which is empty, and
@@ -288,6 +292,9 @@ func (x *extractor) regular(header *tar.Header, name string) error {
 }
 
 func (x *extractor) node(header *tar.Header, name string, kind uint32) error {
+	if header.Devmajor < 0 || header.Devmajor > maxMajor || header.Devminor < 0 || header.Devminor > maxMinor {
+		return fmt.Errorf("device %d:%d: want numbers up to %d:%d", header.Devmajor, header.Devminor, maxMajor, maxMinor)
+	}
 	return x.inParent(name, func(parent int, base string) error {
 		dev := unix.Mkdev(uint32(header.Devmajor), uint32(header.Devminor))
 		if err := unix.Mknodat(parent, base, kind|0o600, int(dev)); err != nil {

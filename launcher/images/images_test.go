@@ -180,6 +180,8 @@ func TestImportRefuses(t *testing.T) {
 		{"user ID of 33 bits", `extract "rootfs/f": its user ID 4294967301 is not within`, archive(t, testManifest, root, owned(1<<32+5, 0))},
 		{"user ID that is none", "its user ID 4294967295 is not within", archive(t, testManifest, root, owned(1<<32-1, 0))},
 		{"negative group ID", "its group ID -5 is not within", archive(t, testManifest, root, owned(0, -5))},
+		{"device number of 33 bits", "device 4294967297:3: want", archive(t, testManifest, root,
+			file{Header: tar.Header{Typeflag: tar.TypeChar, Name: "rootfs/d", Devmajor: 1<<32 + 1, Devminor: 3, Format: tar.FormatGNU}})},
 		{"huge sparse file", "do not fit", sparse(t)},
 	}
 	for _, tt := range tests {
