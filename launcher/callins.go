@@ -13,6 +13,7 @@ import (
 
 	"kurma.io/stager/launcher/pods"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -30,7 +31,10 @@ type appStatus struct {
 
 // runStatus is `status`: the call-in's own words with --json, else a table.
 func runStatus(_ context.Context, c *cli, args []string) error {
-	rest, err := c.parse("status", args, nil)
+	isolators := false
+	rest, err := c.parse("status", args, func(f *flag.FlagSet) {
+		f.BoolVar(&isolators, "isolators", false, "what became of the isolators of an app, as JSON")
+	})
 	if err != nil {
 		return err
 	}
@@ -38,8 +42,15 @@ func runStatus(_ context.Context, c *cli, args []string) error {
 	if err != nil {
 		return err
 	}
+	if isolators && len(rest) <= 1 {
+		a, err := app(pod, rest)
+		if err != nil {
+			return err
+		}
+		return pod.Become("status", "--isolators", a.Name)
+	}
 	if len(rest) > 0 {
-		return usageError{"status: want one POD"}
+		return usageError{"status: want one POD, or --isolators POD [APP]"}
 	}
 	if c.json {
 		return pod.Become("status")
@@ -128,7 +139,7 @@ func runExec(_ context.Context, c *cli, args []string) error {
 	}
 	code, err := c.exec(rest[:dashes], rest[dashes+1:], tty)
 	if err != nil {
-		fmt.Fprintln(c.stderr, "launcher: exec:", err)
+		fmt.Fprintln(c.stderr, "launcher: exec:", oneLine(err))
 		code = exitImpossible
 	}
 	if code != 0 {
@@ -159,6 +170,9 @@ func (c *cli) exec(target, command []string, tty bool) (int, error) {
 		return 0, err
 	}
 	defer c.keepTerminal()()
+	if tty {
+		defer c.rawOutput()()
+	}
 	return pod.Call(c.stdio(), settings, "run", a.Name)
 }
 
@@ -181,6 +195,29 @@ func (c *cli) keepTerminal() (restore func()) {
 		return func() {} // no terminal
 	}
 	return func() { _ = term.Restore(fd, state) }
+}
+
+// rawOutput keeps the caller's terminal from turning the line ends of another one,
+// which has made CR LF of them, into CR CR LF, until restore is called. Where stdin is
+// the terminal the call-in makes it raw, output included.
+func (c *cli) rawOutput() (restore func()) {
+	out := int(os.Stdout.Fd())
+	if term.IsTerminal(int(c.stdin.Fd())) {
+		return func() {}
+	}
+	if group, err := unix.IoctlGetInt(out, unix.TIOCGPGRP); err != nil || group != unix.Getpgrp() {
+		return func() {} // a change from the background would stop us
+	}
+	state, err := unix.IoctlGetTermios(out, unix.TCGETS)
+	if err != nil {
+		return func() {}
+	}
+	raw := *state
+	raw.Oflag &^= unix.OPOST
+	if unix.IoctlSetTermios(out, unix.TCSETSW, &raw) != nil {
+		return func() {}
+	}
+	return func() { _ = unix.IoctlSetTermios(out, unix.TCSETSW, state) }
 }
 
 // runAttach is `attach`: the app's output and, where it has an open stdin, its

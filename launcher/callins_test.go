@@ -42,6 +42,8 @@ func TestCallInArguments(t *testing.T) {
 		{"logs p one", "logs one\n"},
 		{"logs --follow --timestamps --tail 5 --since 1h --stream stderr p", "logs --follow --timestamps --tail 5 --since 1h --stream stderr one\n"},
 		{"attach p", "attach one\n"},
+		{"status --isolators p", "[--isolators one]\n"},
+		{"status --json --isolators p one", "[--isolators one]\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -49,6 +51,20 @@ func TestCallInArguments(t *testing.T) {
 				t.Errorf("%q, want %q", out, tt.want)
 			}
 		})
+	}
+}
+
+func TestLogsJSON(t *testing.T) {
+	h := newPod(t)
+	cmd := h.command("logs", "--json", "--tail", "9", "p")
+	cmd.Stdin = strings.NewReader("2026-11-21T03:00:01.5Z a \"line\"\n2026-11-21T03:00:02Z \n2026-11-21T03:00:03Z not \xff ended")
+	r := h.finish(cmd)
+	want := `{"time":"2026-11-21T03:00:01.5Z","stream":"stdout","app":"one","message":"a \"line\""}
+{"time":"2026-11-21T03:00:02Z","stream":"stdout","app":"one","message":""}
+{"time":"2026-11-21T03:00:03Z","stream":"stdout","app":"one","message":"not \ufffd ended"}
+`
+	if r.code != 0 || r.stdout != want || r.stderr != "logs --timestamps --tail 9 one\n" {
+		t.Errorf("%+v, want %s", r, want)
 	}
 }
 
@@ -174,6 +190,7 @@ func TestCallInsRefuse(t *testing.T) {
 		{"logs p two", 1, `has no app "two"`},
 		{"logs", 2, "want a POD"},
 		{"status p one", 2, "want one POD"},
+		{"status --isolators p two", 1, `has no app "two"`},
 		{"attach q", 1, "no such pod"},
 	}
 	for _, tt := range tests {
@@ -199,5 +216,26 @@ func TestTerminalIsRestored(t *testing.T) {
 	lines := strings.Fields(string(out))
 	if err != nil || len(lines) < 2 || lines[0] != lines[len(lines)-1] || !strings.Contains(string(out), "raw") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestTerminalOutputIsPassedOn has a terminal for the output only: what comes from the command's
+// terminal is shown as it comes, and the state is as before afterwards.
+func TestTerminalOutputIsPassedOn(t *testing.T) {
+	h := newPod(t)
+	launcher := strings.Join(h.command("exec", "--tty", "p", "--", "settings").Args, " ")
+	script := exec.Command("script", "--quiet", "--return", "--command",
+		"stty -g; "+launcher+" </dev/null; stty -g", "/dev/null")
+	script.Env = append(os.Environ(), asLauncher+"=1")
+	script.Stdin = must(os.Open(os.DevNull))
+	out, err := script.Output()
+	lines := strings.Split(string(out), "\n")
+	if err != nil || len(lines) != 5 || lines[0] != lines[3] || !strings.HasSuffix(lines[0], "\r") {
+		t.Fatalf("%v\n%q", err, out)
+	}
+	for _, line := range lines[1:3] { // the fake one has no terminal and writes LF alone
+		if strings.HasSuffix(line, "\r") {
+			t.Errorf("%q has a CR of this terminal", line)
+		}
 	}
 }

@@ -128,8 +128,8 @@ func (c *cli) listImages(store *images.Store) error {
 	fmt.Fprintln(out, "ID\tNAME\tVERSION\tARCH\tSIZE\tIMPORTED\tSIGNED")
 	for _, image := range all {
 		info := describeImage(image)
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.1f MB\t%s\t%s\n", info.ID[:len("sha512-")+12], info.Name,
-			dash(info.Labels["version"]), dash(info.Labels["arch"]), float64(info.Size)/1e6,
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.1f MB\t%s\t%s\n", info.ID[:len("sha512-")+12], shown(info.Name),
+			dash(shown(info.Labels["version"])), dash(shown(info.Labels["arch"])), float64(info.Size)/1e6,
 			info.Imported.Local().Format(time.DateTime), signedText(info))
 	}
 	return out.Flush()
@@ -153,23 +153,27 @@ func dash(text string) string {
 }
 
 func (c *cli) removeImages(store *images.Store, refs []string) error {
-	inUse, err := c.imagesInUse()
-	if err != nil {
-		return err
-	}
 	var errs []error
 	for _, ref := range refs {
 		image, err := store.Find(ref)
 		if err == nil {
-			if pod, used := inUse[image.ID]; used {
-				err = fmt.Errorf("image %s: pod %q uses it", ref, pod)
-			} else {
-				err = store.Remove(image.ID)
-			}
+			err = store.Remove(image.ID, func() error { return c.checkUnused(ref, image) })
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
+}
+
+// checkUnused makes sure that no pod uses an image.
+func (c *cli) checkUnused(ref string, image *images.Image) error {
+	inUse, err := c.imagesInUse()
+	if err != nil {
+		return err
+	}
+	if pod, used := inUse[image.ID]; used {
+		return fmt.Errorf("image %s: pod %q uses it", ref, pod)
+	}
+	return nil
 }
 
 // imagesInUse maps the images of live pods to a pod's name.

@@ -3,6 +3,8 @@
 //
 //	launcher [--config FILE] [--state DIR] COMMAND [ARGUMENTS]
 //
+// README.md beside this file has the commands, their JSON and the configuration.
+//
 // Exit status: 0, or 1 and one line on stderr, or 2 for a command line that
 // makes no sense. A call-in's (status, logs, exec, attach) and a stager's in
 // the foreground (run) are handed on; 125 says that exec itself could not be done.
@@ -16,6 +18,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,9 +32,9 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"image", "import FILE… | list | rm IMAGE…", "keep images", runImage},
-		{"run", "[--detach] [--name N] [--volume NAME=PATH]… [--net host] POD.json | IMAGE [-- ARGS…]", "start a pod", runRun},
+		{"run", "[--detach] [--name N] [--volume NAME=PATH]… [--net host] POD.json | IMAGE [-- ARGS…]", "start a pod; logs --follow shows what its apps write", runRun},
 		{"ps", "", "list pods", runPS},
-		{"status", "POD", "show the apps of a pod", runStatus},
+		{"status", "[--isolators] POD [APP]", "show the apps of a pod", runStatus},
 		{"logs", "[--follow] [--tail N] [--since T] [--timestamps] [--stream S] POD [APP]", "show what an app wrote", runLogs},
 		{"exec", "[--tty] POD [APP] -- CMD…", "run a command in an app", runExec},
 		{"attach", "POD [APP]", "connect to an app's input and output", runAttach},
@@ -61,7 +64,7 @@ type exitError struct{ code int }
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	defer stop()
 	os.Exit(exitStatus(dispatch(ctx, os.Args[1:])))
 }
@@ -76,12 +79,15 @@ func exitStatus(err error) int {
 	case errors.As(err, &exit):
 		return exit.code
 	case errors.As(err, &usage):
-		fmt.Fprintln(os.Stderr, "launcher:", err)
+		fmt.Fprintln(os.Stderr, "launcher:", oneLine(err))
 		return 2
 	}
-	fmt.Fprintln(os.Stderr, "launcher:", err)
+	fmt.Fprintln(os.Stderr, "launcher:", oneLine(err))
 	return 1
 }
+
+// oneLine is an error's text; where several errors are joined, one after the other.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func dispatch(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("launcher", flag.ContinueOnError)
@@ -123,6 +129,17 @@ func help(w io.Writer) {
 	}
 }
 
+// helpCommand says what the command is for, whose name may be followed by that of a
+// part of it.
+func helpCommand(w io.Writer, name string) {
+	name, _, _ = strings.Cut(name, " ")
+	for _, cmd := range commands() {
+		if cmd.name == name {
+			fmt.Fprintf(w, "usage: launcher %s %s\n%s\n\n", name, cmd.usage, cmd.summary)
+		}
+	}
+}
+
 // parse reads a command's flags; declare adds those beside --json, which every
 // command has that prints. It returns the arguments after them.
 func (c *cli) parse(name string, args []string, declare func(*flag.FlagSet)) ([]string, error) {
@@ -134,6 +151,7 @@ func (c *cli) parse(name string, args []string, declare func(*flag.FlagSet)) ([]
 	}
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
+		helpCommand(c.stdout, name)
 		flags.SetOutput(c.stdout)
 		flags.PrintDefaults()
 		return nil, err

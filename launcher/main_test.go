@@ -244,3 +244,16 @@ func (h *host) checkClean() {
 		h.t.Errorf("left: %s", dir)
 	}
 }
+
+func TestHelp(t *testing.T) {
+	h := bareHost(t)
+	for args, want := range map[string]string{
+		"--help":            "usage: launcher [--config FILE] [--state DIR] COMMAND",
+		"run --help":        "logs --follow shows what its apps write",
+		"image list --help": "usage: launcher image import FILE",
+	} {
+		if out := h.run(strings.Fields(args)...); !strings.Contains(out, want) {
+			t.Errorf("%s: %q", args, out)
+		}
+	}
+}

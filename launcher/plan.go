@@ -23,16 +23,15 @@ const (
 	// kurmaVersion is the version of Kurma whose daemon the launcher stands in for.
 	kurmaVersion = "0.4.1"
 
+	// maxID is the highest user or group ID.
+	maxID = 1<<32 - 2
+
 	// stopTimeout is how long Kurma waits for a stager to stop.
 	stopTimeout = 60 * time.Second
 )
 
 // plan decides all about a pod before anything is touched.
-func (c *cli) plan(o runOptions) (pods.Plan, error) {
-	store, err := images.Open(c.config.ImagesDirectory)
-	if err != nil {
-		return pods.Plan{}, err
-	}
+func (c *cli) plan(store *images.Store, o runOptions) (pods.Plan, error) {
 	stager, err := c.stagerImage(store)
 	if err != nil {
 		return pods.Plan{}, err
@@ -157,19 +156,14 @@ func planVolumes(pod *manifest.Pod) ([]pods.Volume, error) {
 }
 
 // checkSource makes sure that a volume's source is there, and is what it looks
-// like: appc wants no symbolic links in it (ace.md, Volume Setup).
+// like: appc wants no symbolic links in it (ace.md, Volume Setup). It is opened
+// in the same way again when it is mounted.
 func checkSource(path string) error {
-	if _, err := os.Stat(path); err != nil {
-		return err
-	}
-	real, err := filepath.EvalSymlinks(path)
+	source, err := pods.OpenSource(path)
 	if err != nil {
 		return err
 	}
-	if real != filepath.Clean(path) {
-		return fmt.Errorf("%s leads through a symbolic link to %s; name that itself", path, real)
-	}
-	return nil
+	return source.Close()
 }
 
 // planEmpty takes appc's defaults, 0755 and 0:0, where the pod says nothing.
@@ -182,11 +176,15 @@ func planEmpty(volume *pods.Volume, mode *string, uid, gid *int) error {
 		}
 		volume.Mode = uint32(bits)
 	}
-	if uid != nil {
-		volume.UID = *uid
-	}
-	if gid != nil {
-		volume.GID = *gid
+	for what, id := range map[string]struct{ from, to *int }{"uid": {uid, &volume.UID}, "gid": {gid, &volume.GID}} {
+		if id.from == nil {
+			continue
+		}
+		// chown(2) would make another ID of one with more bits.
+		if *id.from < 0 || *id.from > maxID {
+			return fmt.Errorf("%s %d is not within 0 to %d", what, *id.from, maxID)
+		}
+		*id.to = *id.from
 	}
 	return nil
 }
@@ -219,7 +217,7 @@ func podDocument(store *images.Store, o runOptions) (document []byte, name strin
 			return nil, "", usageError{"run: arguments after -- are for an image's app, not for a pod manifest"}
 		}
 		document, err = readPod(store, o)
-		return document, strings.TrimSuffix(filepath.Base(o.source), ".json"), err
+		return document, podName(strings.TrimSuffix(filepath.Base(o.source), ".json")), err
 	}
 	image, err := store.Find(o.source)
 	if err != nil {
@@ -289,9 +287,9 @@ func imagePod(image *images.Image, name string, o runOptions) ([]byte, error) {
 
 // withArguments is the image's app section with more arguments. What else it
 // says stays as it is written there.
-func withArguments(image *images.Image, args []string) (map[string]json.RawMessage, error) {
+func withArguments(image *images.Image, args []string) (object, error) {
 	var document struct {
-		App map[string]json.RawMessage `json:"app"`
+		App object `json:"app"`
 	}
 	if err := json.Unmarshal(image.Manifest.Raw, &document); err != nil {
 		return nil, err
@@ -299,7 +297,6 @@ func withArguments(image *images.Image, args []string) (map[string]json.RawMessa
 	if document.App == nil {
 		return nil, errors.New("image " + image.Manifest.Name + " has no app to give arguments to")
 	}
-	exec, err := json.Marshal(slices.Concat(image.Manifest.App.Exec, args))
-	document.App["exec"] = exec
+	err := document.App.set("exec", slices.Concat(image.Manifest.App.Exec, args))
 	return document.App, err
 }

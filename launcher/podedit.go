@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"kurma.io/stager/launcher/images"
 
@@ -27,9 +28,10 @@ func findRuntimeImage(store *images.Store, want schema.RuntimeImage) (*images.Im
 }
 
 // editPod puts image IDs and volumes into a pod manifest and leaves the rest,
-// unknown fields included, as it was written.
+// unknown fields included, as it was written. Field names are found in any case, as
+// manifest.DecodePod and the stager find them.
 func editPod(document []byte, ids []string, volumes map[string]string) ([]byte, error) {
-	var pod map[string]json.RawMessage
+	var pod object
 	if err := json.Unmarshal(document, &pod); err != nil {
 		return nil, fmt.Errorf("read pod manifest: %w", err)
 	}
@@ -42,70 +44,105 @@ func editPod(document []byte, ids []string, volumes map[string]string) ([]byte, 
 	return json.Marshal(pod)
 }
 
-func editApps(pod map[string]json.RawMessage, ids []string) error {
-	var apps []map[string]json.RawMessage
-	if err := json.Unmarshal(pod["apps"], &apps); err != nil {
+func editApps(pod object, ids []string) error {
+	var apps []object
+	if err := pod.read("apps", &apps); err != nil {
 		return err
 	}
 	for i, app := range apps {
-		image := make(map[string]json.RawMessage)
-		if err := json.Unmarshal(app["image"], &image); err != nil {
-			return err
+		image := make(object)
+		if err := app.read("image", &image); err != nil {
+			return fmt.Errorf("apps[%d]: %w", i, err)
 		}
-		if err := setField(image, "id", ids[i]); err != nil {
-			return err
+		if err := image.set("id", ids[i]); err != nil {
+			return fmt.Errorf("apps[%d].image: %w", i, err)
 		}
-		if err := setField(app, "image", image); err != nil {
-			return err
+		if err := app.set("image", image); err != nil {
+			return fmt.Errorf("apps[%d]: %w", i, err)
 		}
 	}
-	return setField(pod, "apps", apps)
+	return pod.set("apps", apps)
 }
 
 // editVolumes has each of the named volumes come from the host, whatever the
 // pod says of it; one that the pod makes read-only stays so.
-func editVolumes(pod map[string]json.RawMessage, volumes map[string]string) error {
-	var list []map[string]json.RawMessage
-	if raw, ok := pod["volumes"]; ok {
-		if err := json.Unmarshal(raw, &list); err != nil {
-			return err
-		}
+func editVolumes(pod object, volumes map[string]string) error {
+	if len(volumes) == 0 {
+		return nil
+	}
+	var list []object
+	if err := pod.read("volumes", &list); err != nil {
+		return err
 	}
 	for name, path := range volumes {
-		entry := make(map[string]json.RawMessage)
-		if err := setFields(entry, map[string]any{"name": name, "kind": "host", "source": path}); err != nil {
-			return err
+		entry := make(object)
+		for field, value := range map[string]string{"name": name, "kind": "host", "source": path} {
+			if err := entry.set(field, value); err != nil {
+				return err
+			}
 		}
-		i := slices.IndexFunc(list, func(v map[string]json.RawMessage) bool {
+		i := slices.IndexFunc(list, func(v object) bool {
 			var have string
-			return json.Unmarshal(v["name"], &have) == nil && have == name
+			return v.read("name", &have) == nil && have == name
 		})
 		if i < 0 {
 			list = append(list, entry)
 			continue
 		}
-		if readOnly, ok := list[i]["readOnly"]; ok {
-			entry["readOnly"] = readOnly
+		if key, err := list[i].key("readOnly"); err == nil && key != "" {
+			entry["readOnly"] = list[i][key]
 		}
 		list[i] = entry
 	}
-	if len(volumes) == 0 {
-		return nil
-	}
-	return setField(pod, "volumes", list)
+	return pod.set("volumes", list)
 }
 
-func setFields(object map[string]json.RawMessage, fields map[string]any) error {
-	for name, value := range fields {
-		if err := setField(object, name, value); err != nil {
-			return err
+// object is a JSON object whose fields are found in any case, as encoding/json
+// matches them.
+type object map[string]json.RawMessage
+
+// key is the name under which a field is in the object, "" for none. To have it twice
+// is an error: who reads it would take the one or the other.
+func (o object) key(name string) (string, error) {
+	var found []string
+	for key := range o {
+		if strings.EqualFold(key, name) {
+			found = append(found, key)
 		}
+	}
+	slices.Sort(found)
+	switch len(found) {
+	case 0:
+		return "", nil
+	case 1:
+		return found[0], nil
+	}
+	return "", fmt.Errorf("%s: given twice, as %q and %q", name, found[0], found[1])
+}
+
+// read decodes a field; one that is missing leaves the value as it was.
+func (o object) read(name string, into any) error {
+	key, err := o.key(name)
+	if err != nil || key == "" {
+		return err
+	}
+	if err := json.Unmarshal(o[key], into); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
 	}
 	return nil
 }
 
-func setField(object map[string]json.RawMessage, name string, value any) error {
+// set puts a field in place of the one of that name, in whatever case.
+func (o object) set(name string, value any) error {
+	key, err := o.key(name)
+	if err != nil {
+		return err
+	}
 	raw, err := json.Marshal(value)
-	object[name] = raw
-	return err
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	delete(o, key)
+	o[name] = raw
+	return nil
 }

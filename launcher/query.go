@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -84,8 +83,8 @@ func (c *cli) printPods(all []*pods.Pod) error {
 		if exit := pod.State.Exit; exit != nil {
 			state = fmt.Sprintf("%s (%d)", state, exit.Code)
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\n", pod.Plan.UUID[:8], pod.Plan.Name, state, pod.State.Stager.PID,
-			strings.Join(appNames(pod), ","), pod.State.Created.Local().Format(time.DateTime))
+		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\n", pod.Plan.UUID[:8], shown(pod.Plan.Name), state, pod.State.Stager.PID,
+			shown(strings.Join(appNames(pod), ",")), pod.State.Created.Local().Format(time.DateTime))
 	}
 	return out.Flush()
 }
@@ -118,46 +117,6 @@ func app(pod *pods.Pod, names []string) (pods.App, error) {
 		return pods.App{}, usageError{fmt.Sprintf("pod %q has several apps, name one: %s", pod.Plan.Name, have)}
 	}
 	return pods.App{}, fmt.Errorf("pod %q has no app %q; it has %s", pod.Plan.Name, names[0], have)
-}
-
-// runLogs is `logs`: the options are the call-in's own, and go to it.
-func runLogs(_ context.Context, c *cli, args []string) error {
-	var follow, timestamps bool
-	var tail, since, stream string
-	rest, err := c.parse("logs", args, func(f *flag.FlagSet) {
-		f.BoolVar(&follow, "follow", false, "go on as the app writes")
-		f.BoolVar(&timestamps, "timestamps", false, "begin each line with its time")
-		f.StringVar(&tail, "tail", "", "the last `N` lines only")
-		f.StringVar(&since, "since", "", "from a `TIME` or DURATION ago on")
-		f.StringVar(&stream, "stream", "", "stdout or stderr only")
-	})
-	if err != nil {
-		return err
-	}
-	pod, rest, err := c.findPod("logs", rest)
-	if err != nil {
-		return err
-	}
-	if len(rest) > 1 {
-		return usageError{"logs: want POD [APP]"}
-	}
-	a, err := app(pod, rest)
-	if err != nil {
-		return err
-	}
-	var options []string
-	if follow {
-		options = append(options, "--follow")
-	}
-	if timestamps {
-		options = append(options, "--timestamps")
-	}
-	for _, o := range [][2]string{{"--tail", tail}, {"--since", since}, {"--stream", stream}} {
-		if o[1] != "" {
-			options = append(options, o[0], o[1])
-		}
-	}
-	return pod.Become("logs", append(options, a.Name)...)
 }
 
 // runStop is `stop`: it returns when the pods and all they had are gone.

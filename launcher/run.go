@@ -6,10 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
+
+	"golang.org/x/sys/unix"
 )
 
 // runOptions is the command line of `run`.
@@ -49,6 +52,9 @@ func parseRun(c *cli, args []string) (runOptions, error) {
 	if err != nil {
 		return o, err
 	}
+	if o.name != "" && !isPodName(o.name) {
+		return o, usageError{fmt.Sprintf("run: --name %s: want letters, digits, '.', '_' and '-', %d at most, the first a letter or digit", shown(o.name), maxPodName)}
+	}
 	if len(rest) == 0 || (o.net != "" && o.net != "host") {
 		return o, usageError{"run: want POD.json or IMAGE [-- ARGS…], and --net host or none"}
 	}
@@ -72,15 +78,7 @@ func runRun(ctx context.Context, c *cli, args []string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("run: only root can start a pod")
 	}
-	plan, err := c.plan(o)
-	if err != nil {
-		return err
-	}
-	store, err := c.pods()
-	if err != nil {
-		return err
-	}
-	pod, err := store.Create(plan)
+	pod, err := c.createPod(o)
 	if err != nil {
 		return err
 	}
@@ -90,15 +88,42 @@ func runRun(ctx context.Context, c *cli, args []string) error {
 		}
 		return c.printStarted(pod)
 	}
-	var told error
-	exit, err := pod.Run(ctx, false, func() { told = c.printStarted(pod) })
-	if err := errors.Join(err, told); err != nil {
+	// Writing to a pipe that nobody reads is to be an error, which stops the
+	// pod, and not the end of its monitor.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, unix.SIGPIPE)
+	defer signal.Stop(broken)
+	exit, err := pod.Run(ctx, false, func() error { return c.printStarted(pod) })
+	if err != nil {
 		return err
 	}
 	if exit.Code != 0 {
 		return exitError{exit.Code}
 	}
 	return nil
+}
+
+// createPod plans a pod and puts it into the store. Its images cannot be removed
+// meanwhile; afterwards the pod's plan says that they are in use.
+func (c *cli) createPod(o runOptions) (*pods.Pod, error) {
+	images, err := images.Open(c.config.ImagesDirectory)
+	if err != nil {
+		return nil, err
+	}
+	release, err := images.Pin()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	plan, err := c.plan(images, o)
+	if err != nil {
+		return nil, err
+	}
+	store, err := c.pods()
+	if err != nil {
+		return nil, err
+	}
+	return store.Create(plan)
 }
 
 // podStarted is what `run --json` prints.

@@ -7,9 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -176,7 +178,7 @@ func TestForegroundHandsOnTheExitStatus(t *testing.T) {
 
 func TestForegroundStopsOnSignals(t *testing.T) {
 	h := newHost(t)
-	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
+	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			cmd := h.command("run", "--name", "p", "example.com/one")
 			out := must(cmd.StdoutPipe())
@@ -194,25 +196,98 @@ func TestForegroundStopsOnSignals(t *testing.T) {
 	}
 }
 
+func TestForegroundWithoutAReader(t *testing.T) {
+	h := newHost(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = read.Close()
+	defer write.Close()
+	cmd := h.command("run", "--name", "p", "example.com/one")
+	var stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = write, &stderr
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 1 || !strings.HasSuffix(stderr.String(), "broken pipe\n") {
+		t.Errorf("%v, stderr %q", err, stderr.String())
+	}
+	h.checkNoPods()
+}
+
 func TestDetachedPodThatEndsIsKeptForGC(t *testing.T) {
 	h := newHost(t)
 	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "ends", "example.com/one"))
 	if err := unix.Kill(h.ps()[0].PID, unix.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	lock := must(os.OpenFile(filepath.Join(h.dir, "pods", uuid, "lock"), os.O_RDWR, 0))
-	defer lock.Close()
-	whole := unix.Flock_t{Type: unix.F_WRLCK}
-	if err := unix.FcntlFlock(lock.Fd(), unix.F_OFD_SETLKW, &whole); err != nil {
-		t.Fatal(err)
-	}
-	_ = lock.Close()
+	h.waitMonitor(uuid)
 	all := h.ps()
 	if len(all) != 1 || all[0].State != "exited" || all[0].Exit.Code != 3 {
 		t.Errorf("ps: %+v", all)
 	}
+	for args, want := range map[string]string{
+		"logs ends":                   "last words\n",
+		"logs --follow --tail 1 ends": "last words\n",
+		"logs --json ends":            `{"time":"2026-11-21T03:00:01.000000000Z","stream":"stdout","app":"one","message":"last words"}` + "\n",
+	} {
+		if out := h.run(strings.Fields(args)...); out != want {
+			t.Errorf("%s: %q, want %q", args, out, want)
+		}
+	}
 	h.run("gc")
 	h.checkNoPods()
+}
+
+// waitMonitor waits until the pod has no monitor.
+func (h *host) waitMonitor(uuid string) {
+	h.t.Helper()
+	lock, err := os.OpenFile(filepath.Join(h.dir, "pods", uuid, "lock"), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer lock.Close()
+	whole := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(lock.Fd(), unix.F_OFD_SETLKW, &whole); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// startSlow begins to start the pod "slow", whose stager is not ready until it is sent SIGUSR1.
+func (h *host) startSlow() (cmd *exec.Cmd, uuid string) {
+	h.t.Helper()
+	gate := h.t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(gate, "fifo"), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	cmd = h.command("run", "--detach", "--name", "slow", "--volume", "gate="+gate, "example.com/one")
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	must(os.ReadFile(filepath.Join(gate, "fifo")))
+	return cmd, h.ps()[0].UUID
+}
+
+func TestCallInsDuringTheStart(t *testing.T) {
+	h := newHost(t)
+	cmd, uuid := h.startSlow()
+	state := filepath.Join(h.dir, "pods", uuid, "state.json")
+	known := must(os.ReadFile(state))
+	// As it is before the stager has been forked.
+	if err := os.WriteFile(state, []byte(`{"phase":"starting"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for code, args := range map[int][]string{1: {"status", "slow"}, 125: {"exec", "slow", "--", "true"}} {
+		if r := h.try(args...); r.code != code || !strings.Contains(r.stderr, `pod "slow" is starting`) {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+	if err := os.WriteFile(state, known, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.run("stop", "slow")
+	_ = cmd.Wait()
 }
 
 func TestPodThatLeavesAProcess(t *testing.T) {
@@ -294,17 +369,55 @@ func TestStopClearsADeadPod(t *testing.T) {
 func TestGCOfHalfMadePods(t *testing.T) {
 	h := newHost(t)
 	h.run("ps")
-	for _, name := range []string{"empty", "locked-never"} {
+	const empty, unlocked = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
+	for _, name := range []string{empty, unlocked} {
 		if err := os.Mkdir(filepath.Join(h.dir, "pods", name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(h.dir, "pods/locked-never/plan.json.new"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(h.dir, "pods", unlocked, "plan.json.new"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h.run("gc")
 	h.run("gc")
 	h.checkNoPods()
+}
+
+func TestGCOfAStoreThatMayOnlyBeRead(t *testing.T) {
+	h := newHost(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "pods"), 0o700), os.Mkdir(filepath.Join(dir, "images"), 0o700),
+		unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, "")); err != nil {
+		t.Fatal(err)
+	}
+	h.text("config.json", fmt.Sprintf(`{"podsDirectory":"%s/pods","imagesDirectory":"%s/images"}`, dir, dir))
+	h.refuse(1, "read-only file system", "gc")
+}
+
+func TestGCLeavesOthersFoldersAlone(t *testing.T) {
+	h := newHost(t)
+	h.run("ps")
+	others := []string{"backup", "00000000-0000-4000-8000-00000000000A", "{00000000-0000-4000-8000-000000000001}", "lost+found"}
+	for _, name := range others {
+		dir := filepath.Join(h.dir, "pods", name)
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "precious"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out := h.run("gc"); out != "" {
+		t.Errorf("gc: %s", out)
+	}
+	for _, name := range others {
+		dir := filepath.Join(h.dir, "pods", name)
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || left[0].Name() != "precious" {
+			t.Errorf("%s: %v, %v", name, left, err)
+		}
+		_ = os.RemoveAll(dir)
+	}
 }
 
 func TestRunRefuses(t *testing.T) {
@@ -320,11 +433,16 @@ func TestRunRefuses(t *testing.T) {
 		{"not JSON", "pod", 1, []string{"run", h.text("bad.json", "{")}},
 		{"image missing", `app "a": no such image: example.com/none,version=9`, 1, []string{"run", h.text("none.json",
 			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/none","labels":[{"name":"version","value":"9"}]}}]}`)}},
+		{"owner of 33 bits", `volume "v": uid 4294967301 is not within 0 to 4294967294`, 1, []string{"run", h.text("owner.json",
+			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":"`+h.listed()["example.com/one"].ID+`"}}],"volumes":[{"name":"v","kind":"empty","uid":4294967301}]}`)}},
 		{"volume without a path", "want NAME=/PATH", 2, []string{"run", "--volume", "x", "example.com/one"}},
-		{"volume source missing", `volume "v": stat /nowhere`, 1, []string{"run", "--volume", "v=/nowhere", "example.com/one"}},
+		{"volume source missing", `volume "v": open /nowhere: no such file`, 1, []string{"run", "--volume", "v=/nowhere", "example.com/one"}},
 		{"arguments without dashes", `unexpected "sh"`, 2, []string{"run", "example.com/one", "sh"}},
 		{"unknown flag", "flag provided but not defined", 2, []string{"run", "--bogus", "example.com/one"}},
 		{"unknown network", "--net host", 2, []string{"run", "--net", "none", "example.com/one"}},
+		{"name of two lines", `--name "p\nforged": want letters`, 2, []string{"run", "--name", "p\nforged", "example.com/one"}},
+		{"name too long", "xxx…: want letters", 2, []string{"run", "--name", strings.Repeat("x", 1<<16), "example.com/one"}},
+		{"name like a path", "--name ../p: want letters", 2, []string{"run", "--name", "../p", "example.com/one"}},
 		{"unknown command", `unknown command "nonsense"`, 2, []string{"nonsense"}},
 		{"unknown pod", `no such pod: "p"`, 1, []string{"stop", "p"}},
 		{"image rm unknown", `no such image: "x"`, 1, []string{"image", "rm", "x"}},
@@ -363,6 +481,36 @@ func TestNamesAreUnique(t *testing.T) {
 	if r := h.try("image", "rm", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, `pod "p" uses it`) {
 		t.Errorf("%+v", r)
 	}
+}
+
+// Between the look at the images and the pod that uses them none is removed.
+func TestRunPinsItsImages(t *testing.T) {
+	h := newHost(t)
+	h.run("ps")
+	creating := must(os.OpenFile(filepath.Join(h.dir, "pods/.lock"), os.O_RDWR|os.O_CREATE, 0o600))
+	defer creating.Close()
+	images := must(os.Open(filepath.Join(h.dir, "images")))
+	defer images.Close()
+	if err := unix.Flock(int(creating.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	cmd := h.command("run", "--detach", "--name", "p", "example.com/one")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for unix.Flock(int(images.Fd()), unix.LOCK_EX|unix.LOCK_NB) != unix.EWOULDBLOCK {
+		if err := unix.Flock(int(images.Fd()), unix.LOCK_UN); err != nil || time.Now().After(deadline) {
+			t.Errorf("the images are not pinned while the pod is made: %v", err)
+			break
+		}
+		runtime.Gosched()
+	}
+	_ = creating.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	h.run("stop", "p")
 }
 
 func TestHostNetwork(t *testing.T) {

@@ -106,3 +106,27 @@ func TestStagerLogUnread(t *testing.T) {
 	write.Close()
 	d.stop()
 }
+
+// TestLogsOutliveTheirPod has a detached pod end by itself: what its apps wrote
+// can be read until gc, and nothing is left then.
+func TestLogsOutliveTheirPod(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, stagerConfig(`{"exitPolicy": "all"}`))
+	dir := b.folder("sync", 0o777)
+	p := b.up("p", podOf(shell("a", "while ! [ -e /sync/go ]; do sleep 0.02; done; echo last; printf words >&2; exit 3")).hostVolume("sync", dir, "/sync"))
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pod has ended", func() bool { return b.ps()[0].State == "exited" })
+	if r := b.launcher("logs", "p"); r.code != 0 || r.stdout != "last\n" || r.stderr != "words" {
+		t.Errorf("logs: %+v", r)
+	}
+	if r := b.launcher("logs", "--follow", "--stream", "stderr", "p", "a"); r.code != 0 || r.stdout != "" || r.stderr != "words" {
+		t.Errorf("logs --follow: %+v", r)
+	}
+	if _, err := os.Stat(p.root("")); err == nil {
+		t.Error("the stager's root is left")
+	}
+	b.must("gc")
+	b.checkGone()
+}

@@ -121,7 +121,10 @@ func (g *Group) descend(h Hierarchy) error {
 		}
 		parent := dir
 		dir = filepath.Join(dir, name)
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		switch err := os.Mkdir(dir, 0o755); {
+		case err == nil:
+			mark(dir)
+		case !errors.Is(err, fs.ErrExist):
 			return err
 		}
 		if h.cpuset {
@@ -131,6 +134,19 @@ func (g *Group) descend(h Hierarchy) error {
 		}
 	}
 	return nil
+}
+
+// madeHere is the extended attribute of groups that were made here. It tells
+// them from groups of the administrator's, for whichever launcher removes the last pod.
+const madeHere = "trusted.kurma.launcher"
+
+// mark notes that a group was made here. Where that cannot be noted it is an
+// administrator's to remove.
+func mark(dir string) { _ = unix.Setxattr(dir, madeHere, []byte("1"), 0) }
+
+func isMarked(dir string) bool {
+	_, err := unix.Getxattr(dir, madeHere, nil)
+	return err == nil
 }
 
 // handDown enables each controller of a v2 group for its children. One that

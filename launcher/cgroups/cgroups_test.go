@@ -89,6 +89,51 @@ func TestMakeAndRemoveMayBeRepeated(t *testing.T) {
 	}
 }
 
+// The parents of several pods go with the last pod, up to a group that was
+// there before.
+func TestParentsAreRemovedUpwards(t *testing.T) {
+	top := fmt.Sprintf("kurma-cgroups-test-nested-%d", os.Getpid())
+	var pods []*Group
+	for _, path := range []string{"/given/a/b/one", "/given/a/b/two", "/given/c/three"} {
+		g, err := Open(top + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods = append(pods, g)
+	}
+	given := *pods[0]
+	given.Path = top + "/given"
+	for _, h := range given.Hierarchies {
+		dir := given.Dir(h)
+		t.Cleanup(func() {
+			for _, dir := range []string{dir + "/a/b", dir + "/a", dir + "/c", dir, filepath.Dir(dir)} {
+				_ = os.Remove(dir)
+			}
+		})
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, g := range pods {
+		if err := g.Make(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, left := range [][]string{{"a/b/two", "c/three"}, {"c/three"}, {""}} {
+		if err := pods[i].Remove(); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range given.Hierarchies {
+			for _, path := range []string{"", "a", "a/b/two", "c", "c/three"} {
+				want := path == "" || slices.ContainsFunc(left, func(l string) bool { return strings.HasPrefix(l, path) })
+				if _, err := os.Stat(filepath.Join(given.Dir(h), path)); (err == nil) != want {
+					t.Errorf("after %d pods, %s/%s: %v, want there: %v", i+1, given.Dir(h), path, err, want)
+				}
+			}
+		}
+	}
+}
+
 func TestChildStartsInGroup(t *testing.T) {
 	g := newGroup(t)
 	lines := make(chan string, 1)

@@ -102,15 +102,15 @@ func (g *Group) walk(h Hierarchy, visit func(dir string) error) error {
 	})
 }
 
-// Remove removes the group in every hierarchy, children first, and its parent
-// when that is empty then. Processes that have been killed and are not gone yet
-// are waited for; removing what is not there is no error.
+// Remove removes the group in every hierarchy, children first, and those of
+// its parents that Make has made and that are empty then. Processes that have been
+// killed and are not gone yet are waited for; removing what is not there is no error.
 func (g *Group) Remove() error {
 	deadline := time.Now().Add(patience)
 	for {
 		err := g.removeOnce()
 		if err == nil {
-			g.removeParent()
+			g.removeParents()
 			return nil
 		}
 		if time.Now().After(deadline) {
@@ -135,14 +135,15 @@ func (g *Group) removeOnce() error {
 	return errors.Join(errs...)
 }
 
-// removeParent removes the folder that all pods share when this was the last;
-// it fails with EBUSY otherwise, and that is well.
-func (g *Group) removeParent() {
-	parent := filepath.Dir(g.Path)
-	if parent == "." {
-		return
-	}
+// removeParents removes, upwards, what Make has made and no other pod is in:
+// rmdir(2) of a group that has groups or processes fails with EBUSY, and that is well.
+func (g *Group) removeParents() {
 	for _, h := range g.Hierarchies {
-		_ = unix.Rmdir(filepath.Join(h.Mount, parent))
+		for parent := filepath.Dir(g.Path); parent != "."; parent = filepath.Dir(parent) {
+			dir := filepath.Join(h.Mount, parent)
+			if !isMarked(dir) || unix.Rmdir(dir) != nil {
+				break
+			}
+		}
 	}
 }

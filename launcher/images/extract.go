@@ -8,7 +8,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,32 +16,60 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxManifest is the most an image manifest may hold, in bytes.
-const maxManifest = 4 << 20
+// What an archive may ask of the launcher. A few compressed bytes can stand for
+// any number of entries.
+const (
+	maxManifest    = 4 << 20  // bytes of the image manifest
+	maxEntries     = 1 << 20  // entries of any kind
+	maxFolderNames = 64 << 20 // bytes of the names of all folders, which are kept until the end
+
+	// maxID is the highest user or group ID; the one above it means "no change"
+	// to chown(2).
+	maxID = 1<<32 - 2
+
+	// The highest device numbers of Linux.
+	maxMajor = 1<<12 - 1
+	maxMinor = 1<<20 - 1
+)
 
 // extract writes an image's manifest and files below dir, which is empty, and
 // returns the bytes of its files. Modes, owners, times and extended attributes
 // are the archive's. Every name is looked up inside rootfs by os.Root, so neither
 // names nor symlinks nor hard links of the archive reach anything outside.
 func extract(dir string, archive io.Reader) (int64, error) {
-	rootfs := filepath.Join(dir, rootfsDir)
-	if err := os.Mkdir(rootfs, 0o755); err != nil {
-		return 0, err
-	}
-	root, err := os.OpenRoot(rootfs)
+	x, err := newExtractor(dir, archive)
 	if err != nil {
 		return 0, err
 	}
-	defer root.Close()
-	var disk unix.Statfs_t
-	if err := unix.Statfs(rootfs, &disk); err != nil {
-		return 0, fmt.Errorf("ask for free space: %w", err)
-	}
-	x := extractor{dir: dir, root: root, tar: tar.NewReader(archive), free: int64(disk.Bavail) * disk.Bsize}
+	defer x.root.Close()
 	if err := x.all(); err != nil {
 		return 0, err
 	}
 	return x.size, x.finish()
+}
+
+func newExtractor(dir string, archive io.Reader) (*extractor, error) {
+	rootfs := filepath.Join(dir, rootfsDir)
+	if err := os.Mkdir(rootfs, 0o755); err != nil {
+		return nil, err
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(rootfs, &disk); err != nil {
+		return nil, fmt.Errorf("ask for free space: %w", err)
+	}
+	root, err := os.OpenRoot(rootfs)
+	if err != nil {
+		return nil, err
+	}
+	return &extractor{
+		dir:     dir,
+		root:    root,
+		tar:     tar.NewReader(archive),
+		free:    int64(disk.Bavail) * disk.Bsize,
+		entries: maxEntries,
+		names:   maxFolderNames,
+		folders: make(map[string]fileTimes),
+	}, nil
 }
 
 type extractor struct {
@@ -52,9 +79,15 @@ type extractor struct {
 	free int64 // bytes the store's file system had at the start
 	size int64 // bytes of files so far
 
-	manifest, rootfs bool          // seen
-	dirs             []*tar.Header // whose times are set last, as their content changes them
+	entries, names int // how many more entries and bytes of folder names are taken
+
+	manifest, rootfs bool // seen
+
+	folders map[string]fileTimes // set last, as a folder's content changes them
 }
+
+// fileTimes are a file's times of access and modification.
+type fileTimes [2]unix.Timespec
 
 func (x *extractor) all() error {
 	for {
@@ -65,8 +98,11 @@ func (x *extractor) all() error {
 		if err != nil {
 			return fmt.Errorf("read archive: %w", err)
 		}
+		if x.entries--; x.entries < 0 {
+			return fmt.Errorf("the archive has more than %d entries", maxEntries)
+		}
 		if err := x.entry(header); err != nil {
-			return fmt.Errorf("extract %q: %w", header.Name, err)
+			return fmt.Errorf("extract %q: %w", abridge(header.Name), err)
 		}
 	}
 	if !x.manifest {
@@ -86,6 +122,9 @@ func (x *extractor) entry(header *tar.Header) error {
 	if err != nil {
 		return err
 	}
+	if err := checkOwner(header); err != nil {
+		return err
+	}
 	top, inside, nested := strings.Cut(name, "/")
 	switch {
 	case name == "." && header.Typeflag == tar.TypeDir:
@@ -99,6 +138,25 @@ func (x *extractor) entry(header *tar.Header) error {
 		return x.file(header, inside)
 	}
 	return errors.New("an image holds a manifest and rootfs, nothing else")
+}
+
+// checkOwner refuses IDs that the kernel's 32 bits would turn into others.
+func checkOwner(header *tar.Header) error {
+	for what, id := range map[string]int{"user": header.Uid, "group": header.Gid} {
+		if id < 0 || id > maxID {
+			return fmt.Errorf("its %s ID %d is not within 0 to %d", what, id, maxID)
+		}
+	}
+	return nil
+}
+
+// abridge shows the beginning of a name.
+func abridge(name string) string {
+	const enough = 256
+	if len(name) > enough {
+		return name[:enough] + "…"
+	}
+	return name
 }
 
 // cleanName refuses names that could mean anything outside of the archive.
@@ -156,7 +214,7 @@ func (x *extractor) file(header *tar.Header, name string) error {
 	if err := x.attributes(header, name); err != nil {
 		return err
 	}
-	return x.times(header, name)
+	return x.times(name, timesOf(header))
 }
 
 // folder makes a folder, or takes one that is there already; a file or a
@@ -171,10 +229,16 @@ func (x *extractor) folder(header *tar.Header, name string) error {
 			return err
 		}
 	}
-	dir := *header
-	dir.Name = name
-	x.dirs = append(x.dirs, &dir)
-	return x.attributes(header, name)
+	if err := x.attributes(header, name); err != nil {
+		return err
+	}
+	if _, again := x.folders[name]; !again {
+		if x.names -= len(name); x.names < 0 {
+			return fmt.Errorf("the names of the archive's folders are longer than %d bytes", maxFolderNames)
+		}
+	}
+	x.folders[name] = timesOf(header)
+	return nil
 }
 
 // clear makes way for an entry and makes the folders above it.
@@ -228,6 +292,9 @@ func (x *extractor) regular(header *tar.Header, name string) error {
 }
 
 func (x *extractor) node(header *tar.Header, name string, kind uint32) error {
+	if header.Devmajor < 0 || header.Devmajor > maxMajor || header.Devminor < 0 || header.Devminor > maxMinor {
+		return fmt.Errorf("device %d:%d: want numbers up to %d:%d", header.Devmajor, header.Devminor, maxMajor, maxMinor)
+	}
 	return x.inParent(name, func(parent int, base string) error {
 		dev := unix.Mkdev(uint32(header.Devmajor), uint32(header.Devminor))
 		if err := unix.Mknodat(parent, base, kind|0o600, int(dev)); err != nil {
@@ -278,34 +345,37 @@ func (x *extractor) setXattr(name, attr, value string) error {
 	})
 }
 
-func (x *extractor) times(header *tar.Header, name string) error {
-	access := header.AccessTime
-	if access.IsZero() {
-		access = header.ModTime
-	}
-	times := []unix.Timespec{timespec(access), timespec(header.ModTime)}
+func (x *extractor) times(name string, times fileTimes) error {
 	return x.inParent(name, func(parent int, base string) error {
-		if err := unix.UtimesNanoAt(parent, base, times, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		if err := unix.UtimesNanoAt(parent, base, times[:], unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return fmt.Errorf("set times: %w", err)
 		}
 		return nil
 	})
 }
 
+func timesOf(header *tar.Header) fileTimes {
+	access := header.AccessTime
+	if access.IsZero() {
+		access = header.ModTime
+	}
+	return fileTimes{timespec(access), timespec(header.ModTime)}
+}
+
 func timespec(t time.Time) unix.Timespec {
 	return unix.Timespec{Sec: t.Unix(), Nsec: int64(t.Nanosecond())}
 }
 
-// finish sets the folders' times, the innermost first. A folder that a later
-// entry has replaced is passed over.
+// finish sets the folders' times. A folder that a later entry has replaced is
+// passed over.
 func (x *extractor) finish() error {
-	for _, header := range slices.Backward(x.dirs) {
-		info, err := x.root.Lstat(header.Name)
+	for name, times := range x.folders {
+		info, err := x.root.Lstat(name)
 		if err != nil || !info.IsDir() {
 			continue
 		}
-		if err := x.times(header, header.Name); err != nil {
-			return fmt.Errorf("extract %q: %w", header.Name, err)
+		if err := x.times(name, times); err != nil {
+			return fmt.Errorf("extract %q: %w", abridge(name), err)
 		}
 	}
 	return nil

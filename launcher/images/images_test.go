@@ -177,6 +177,11 @@ func TestImportRefuses(t *testing.T) {
 		{"name too long", "too long", archive(t, testManifest, root, regular("rootfs/"+strings.Repeat("n", 300), "x"))},
 		{"unknown type", "unknown type", archive(t, testManifest, root, file{Header: tar.Header{Typeflag: '7', Name: "rootfs/c"}})},
 		{"cut off", "unexpected EOF", archive(t, testManifest, root, regular("rootfs/f", strings.Repeat("x", 4096)))[:3000]},
+		{"user ID of 33 bits", `extract "rootfs/f": its user ID 4294967301 is not within`, archive(t, testManifest, root, owned(1<<32+5, 0))},
+		{"user ID that is none", "its user ID 4294967295 is not within", archive(t, testManifest, root, owned(1<<32-1, 0))},
+		{"negative group ID", "its group ID -5 is not within", archive(t, testManifest, root, owned(0, -5))},
+		{"device number of 33 bits", "device 4294967297:3: want", archive(t, testManifest, root,
+			file{Header: tar.Header{Typeflag: tar.TypeChar, Name: "rootfs/d", Devmajor: 1<<32 + 1, Devminor: 3, Format: tar.FormatGNU}})},
 		{"huge sparse file", "do not fit", sparse(t)},
 	}
 	for _, tt := range tests {
@@ -187,6 +192,54 @@ func TestImportRefuses(t *testing.T) {
 				t.Errorf("Import = %v, %v; want one line with %q", image, err, tt.words)
 			}
 			s.checkOnly(t)
+		})
+	}
+}
+
+func owned(uid, gid int) file {
+	f := regular("rootfs/f", "x")
+	f.Uid, f.Gid, f.Format = uid, gid, tar.FormatGNU
+	return f
+}
+
+func TestHighestOwner(t *testing.T) {
+	image, err := newStore(t).importData(t, archive(t, testManifest, dir("rootfs"), owned(maxID, maxID)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(image.Rootfs(), "f"), &st); err != nil || st.Uid != maxID || st.Gid != maxID {
+		t.Errorf("owner %d:%d, %v", st.Uid, st.Gid, err)
+	}
+}
+
+// What an import remembers does not grow with what the archive repeats.
+func TestImportIsBounded(t *testing.T) {
+	data := archive(t, testManifest, dir("rootfs"), dir("rootfs/a"), dir("rootfs/a"), dir("rootfs/a/"), dir("rootfs/b"))
+	tests := []struct {
+		name           string
+		entries, names int
+		words          string
+	}{
+		{"enough", 6, 3, ""},
+		{"too many entries", 5, 3, "more than 1048576 entries"},
+		{"names too long", 6, 2, "longer than 67108864 bytes"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			x, err := newExtractor(t.TempDir(), bytes.NewReader(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer x.root.Close()
+			x.entries, x.names = tt.entries, tt.names
+			err = x.all()
+			if tt.words == "" && (err != nil || len(x.folders) != 3) {
+				t.Errorf("%d folders, %v", len(x.folders), err)
+			}
+			if tt.words != "" && (err == nil || !strings.Contains(err.Error(), tt.words)) {
+				t.Errorf("%v, want %q", err, tt.words)
+			}
 		})
 	}
 }
@@ -205,6 +258,46 @@ func sparse(t *testing.T) []byte {
 	return bytes.ReplaceAll(data, []byte("GNX.sparse"), []byte("GNU.sparse"))
 }
 
+// A file that is replaced while it is read is not vouched for by the signature
+// of what took its place.
+func TestSignatureIsOfWhatWasExtracted(t *testing.T) {
+	key, err := signing.NewKey("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var public, sig bytes.Buffer
+	good := archive(t, testManifest, dir("rootfs"), regular("rootfs/f", "good"))
+	if err := errors.Join(key.WritePublic(&public), signing.Sign(&sig, bytes.NewReader(good), key)); err != nil {
+		t.Fatal(err)
+	}
+	ring, err := signing.ReadKeyRing(writeFile(t, "key.asc", public.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := writeFile(t, "image.aci", archive(t, testManifest, dir("rootfs"), regular("rootfs/f", "evil")))
+	if err := os.WriteFile(path+".asc", sig.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	swapped := false
+	swap := func(int64, int64) {
+		if !swapped {
+			swapped = true
+			if err := os.Rename(writeFile(t, "good.aci", good), path); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	s := newStore(t)
+	if image, err := s.Import(t.Context(), path, ring, swap); err == nil || !swapped {
+		t.Errorf("swapped %v; signed by %q", swapped, image.Record.SignedBy)
+	}
+	s.checkOnly(t)
+	image, err := s.Import(t.Context(), path, ring, nil)
+	if err != nil || image.Record.SignedBy != key.Fingerprint() {
+		t.Errorf("%+v, %v", image, err)
+	}
+}
+
 func TestImportNeedsARegularFile(t *testing.T) {
 	s := newStore(t)
 	fifo := filepath.Join(t.TempDir(), "fifo")
@@ -219,6 +312,15 @@ func TestImportNeedsARegularFile(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	path := writeFile(t, "a", archive(t, testManifest, dir("rootfs")))
+	if err := unix.Mkfifo(path+".asc", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Import(t.Context(), path, signing.KeyRing{}, nil); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a FIFO for a signature: %v", err)
+	}
+	if err := os.Remove(path + ".asc"); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := s.Import(ended, path, signing.KeyRing{}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the context's end: %v", err)
 	}
@@ -358,13 +460,51 @@ func TestFindAndRemove(t *testing.T) {
 			t.Errorf("Find(%q) = %v, %v", tt.ref, image, err)
 		}
 	}
-	if err := s.Remove(ids["1"]); err != nil {
+	if err := s.Remove(ids["1"], unused); err != nil {
 		t.Error(err)
 	}
-	if err := s.Remove(ids["1"]); !errors.Is(err, ErrNotFound) {
+	if err := s.Remove(ids["1"], unused); !errors.Is(err, ErrNotFound) {
 		t.Errorf("removed twice: %v", err)
 	}
 	s.checkOnly(t, ids["2"])
+}
+
+func unused() error { return nil }
+
+func TestRemoveAsksWhileNobodyHasPinned(t *testing.T) {
+	s := newStore(t)
+	image, err := s.importData(t, archive(t, testManifest, dir("rootfs")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	release, err := s.Pin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := make(chan string, 1) // made by who has pinned
+	used := errors.New("used")
+	removed := make(chan error)
+	go func() {
+		removed <- s.Remove(image.ID, func() error {
+			select {
+			case <-pod:
+				return used
+			default:
+				return nil
+			}
+		})
+	}()
+	again, err := s.Pin() // several may
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+	pod <- "p"
+	release()
+	if err := <-removed; !errors.Is(err, used) {
+		t.Errorf("%v", err)
+	}
+	s.checkOnly(t, image.ID)
 }
 
 func FuzzImport(f *testing.F) {

@@ -51,11 +51,19 @@ func (s *Store) importFile(ctx context.Context, path string, ring signing.KeyRin
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	id, record, err := unpack(dir, &meter{ctx: ctx, in: file, size: size, report: progress})
+	signed, err := keepSignature(dir, path)
 	if err != nil {
 		return nil, err
 	}
-	if err := vouch(dir, path, ring, &record); err != nil {
+	in := &meter{ctx: ctx, in: file, size: size, report: progress}
+	id, record, err := unpackKept(dir, in, signed)
+	if err != nil {
+		return nil, err
+	}
+	if signed {
+		err = vouch(dir, ring, &record)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := writeRecord(dir, record); err != nil {
@@ -114,19 +122,41 @@ func fileID(file io.Reader) (string, error) {
 	return idPrefix + hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// vouch keeps a signed image's file and signature, seals its files and
-// verifies the signature.
-func vouch(dir, path string, ring signing.KeyRing, record *Record) error {
+// keepSignature copies an image file's signature into dir and reports whether
+// there is one.
+func keepSignature(dir, path string) (bool, error) {
 	err := copyFile(filepath.Join(dir, sigFile), path+".asc")
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("keep signature: %w", err)
+		return false, fmt.Errorf("keep signature: %w", err)
 	}
-	if err := copyFile(filepath.Join(dir, aciFile), path); err != nil {
-		return fmt.Errorf("keep signed file: %w", err)
+	return true, nil
+}
+
+// unpackKept is unpack, and keeps the file where that is wanted: byte for byte
+// what was read, so that a signature of what is kept is one of what was
+// extracted, whatever becomes of the file meanwhile.
+func unpackKept(dir string, in io.Reader, keep bool) (id string, record Record, err error) {
+	if !keep {
+		return unpack(dir, in)
 	}
+	kept, err := os.OpenFile(filepath.Join(dir, aciFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", Record{}, fmt.Errorf("keep signed file: %w", err)
+	}
+	all := io.TeeReader(in, kept)
+	id, record, err = unpack(dir, all)
+	if err == nil {
+		_, err = io.Copy(io.Discard, all) // what follows the compressed data is signed, too
+	}
+	return id, record, errors.Join(err, kept.Close())
+}
+
+// vouch seals the files of an image whose file and signature are kept, and
+// verifies the signature.
+func vouch(dir string, ring signing.KeyRing, record *Record) (err error) {
 	if record.Seal, err = seal(filepath.Join(dir, rootfsDir)); err != nil {
 		return err
 	}
@@ -138,7 +168,7 @@ func vouch(dir, path string, ring signing.KeyRing, record *Record) error {
 }
 
 func copyFile(to, from string) error {
-	in, err := os.Open(from)
+	in, _, err := openImage(from)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@
 //	.tmp-…/            an import or removal under way, or one that was killed
 //	.lock              taken for moments, see lockStore
 //
+// The folder itself is locked while somebody counts on the images in it, see Pin.
+//
 // An image appears under its ID by one rename, complete, and disappears by
 // one; nothing that is killed in between is ever seen as an image. Several
 // processes may use a store at once.
@@ -27,6 +29,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrNotFound says that no image of the store is meant.
@@ -198,8 +202,46 @@ func describe(name string, labels []Label) string {
 	return name
 }
 
-// Remove takes an image out of the store. The caller makes sure that no pod uses it.
-func (s *Store) Remove(id string) error {
+// Pin keeps every image in the store until release is called. Remove waits
+// for that long.
+func (s *Store) Pin() (release func(), err error) {
+	dir, err := s.lockImages(unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = dir.Close() }, nil
+}
+
+// lockImages takes the lock on the store's folder, which stands for the images being there. It
+// works in a store that may only be read.
+func (s *Store) lockImages(how int) (*os.File, error) {
+	dir, err := os.Open(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("open image store: %w", err)
+	}
+	for {
+		err = unix.Flock(int(dir.Fd()), how)
+		if err == nil {
+			return dir, nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			_ = dir.Close()
+			return nil, fmt.Errorf("lock images: %w", err)
+		}
+	}
+}
+
+// Remove takes an image out of the store unless check, which is called while nobody
+// has pinned the images, returns an error.
+func (s *Store) Remove(id string, check func() error) error {
+	lock, err := s.lockImages(unix.LOCK_EX)
+	if err != nil {
+		return fmt.Errorf("remove image: %w", err)
+	}
+	defer lock.Close()
+	if err := check(); err != nil {
+		return err
+	}
 	temp, err := s.newTemp()
 	if err != nil {
 		return fmt.Errorf("remove image: %w", err)

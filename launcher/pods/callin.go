@@ -31,6 +31,9 @@ func (p *Pod) enter() error {
 		return fmt.Errorf("pod %q is %s", p.Plan.Name, p.State.Phase)
 	}
 	fd, err := p.State.Stager.open()
+	if err != nil && p.State.Phase != Running {
+		return fmt.Errorf("pod %q is %s", p.Plan.Name, p.State.Phase) // no stager yet, or none any more
+	}
 	if err != nil {
 		return fmt.Errorf("pod %q has no stager: %w", p.Plan.Name, err)
 	}

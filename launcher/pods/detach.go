@@ -76,7 +76,8 @@ func (p *Pod) succeed() error {
 }
 
 // RunDetached is the life of a detached monitor: it runs the pod in that folder, whose lock it
-// inherited, and reports once.
+// inherited, and reports once. Where nobody is there to hear it, because who started it has
+// been killed, the pod goes on: `ps` shows it.
 func RunDetached(ctx context.Context, dir string) error {
 	pod := &Pod{Dir: dir, lock: os.NewFile(lockDescriptor, "lock")}
 	out := os.NewFile(reportDescriptor, "report")
@@ -90,9 +91,10 @@ func RunDetached(ctx context.Context, dir string) error {
 	}
 	var told error
 	ready := false
-	_, err := pod.Run(ctx, true, func() {
+	_, err := pod.Run(ctx, true, func() error {
 		ready = true
 		told = tell(report{})
+		return nil
 	})
 	if !ready && err != nil {
 		return tell(report{Error: err.Error()})

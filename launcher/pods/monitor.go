@@ -1,12 +1,14 @@
 package pods
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,13 +18,13 @@ import (
 // Run launches the pod that Create has made and stays with it, as its monitor,
 // until its stager has ended and everything is taken down: processes,
 // mounts, cgroups, namespaces, the root. Ready is called once, when the stager has
-// closed its descriptor. When ctx ends the stager is asked to stop (SIGTERM) and killed
+// closed its descriptor; its error stops the pod. When ctx ends the stager is asked to stop (SIGTERM) and killed
 // when it does not in time.
 //
 // A stager that ends before it is ready is an error that carries its own last
 // words; nothing is left of the pod then. Afterwards the pod's folder is gone
-// too, unless keep is set and the stager ended unasked: then plan, state and log stay.
-func (p *Pod) Run(ctx context.Context, keep bool, ready func()) (Exit, error) {
+// too, unless keep is set and the stager ended unasked: then plan, state and logs stay.
+func (p *Pod) Run(ctx context.Context, keep bool, ready func() error) (Exit, error) {
 	group, err := cgroups.Open(p.Plan.Cgroup)
 	if err != nil {
 		return Exit{}, errors.Join(fmt.Errorf("launch pod %q: %w", p.Plan.Name, err), p.removeDir())
@@ -35,7 +37,7 @@ func (p *Pod) Run(ctx context.Context, keep bool, ready func()) (Exit, error) {
 	return exit, errors.Join(err, p.takeDown(group, exit, keep && unasked))
 }
 
-func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func()) (Exit, error) {
+func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error) (Exit, error) {
 	self, err := identify(os.Getpid())
 	if err != nil {
 		return Exit{}, err
@@ -71,12 +73,14 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func()) (Exit
 }
 
 // stay waits for the end of a pod that is up.
-func (p *Pod) stay(ctx context.Context, s *stager, group *cgroups.Group, ready func()) (Exit, error) {
+func (p *Pod) stay(ctx context.Context, s *stager, group *cgroups.Group, ready func() error) (Exit, error) {
 	p.State.Phase = Running
 	if err := p.save(); err != nil {
 		return p.stop(s, group), err
 	}
-	ready()
+	if err := ready(); err != nil {
+		return p.stop(s, group), err
+	}
 	select {
 	case exit := <-s.exited:
 		return exit, nil
@@ -106,10 +110,9 @@ func (p *Pod) stop(s *stager, group *cgroups.Group) Exit {
 // endedEarly tells why a stager ended before its pod was seen to be up, in its own
 // words. A start that fails is exit status 1, so one that ends with another was
 // up, for a moment.
-func (p *Pod) endedEarly(exit Exit, ready func()) error {
+func (p *Pod) endedEarly(exit Exit, ready func() error) error {
 	if exit.Signal == "" && exit.Code != 1 {
-		ready()
-		return nil
+		return ready()
 	}
 	how := fmt.Sprintf("exit status %d", exit.Code)
 	if exit.Signal != "" {
@@ -122,21 +125,34 @@ func (p *Pod) endedEarly(exit Exit, ready func()) error {
 	return fmt.Errorf("the stager ended before the pod was up (%s): %s", how, words)
 }
 
-// lastLine reads the last line with text in it of the file's last 8 KiB.
+// maxWords is how much of a stager's last words is shown, in bytes.
+const maxWords = 1 << 10
+
+// lastLine reads the file's last line with text in it, of a long one the beginning.
 func lastLine(path string) string {
 	file, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer file.Close()
-	buf := make([]byte, 8<<10)
-	info, err := file.Stat()
-	if err != nil {
-		return ""
+	in := bufio.NewReaderSize(file, maxWords)
+	last := ""
+	for {
+		line, more, err := in.ReadLine()
+		if err != nil {
+			return last
+		}
+		text := string(bytes.TrimSpace(line))
+		if more {
+			text = strings.ToValidUTF8(text, "") + "…"
+		}
+		for more && err == nil {
+			_, more, err = in.ReadLine()
+		}
+		if text != "" {
+			last = text
+		}
 	}
-	n, _ := file.ReadAt(buf, max(0, info.Size()-int64(len(buf))))
-	text := bytes.TrimSpace(buf[:n])
-	return string(bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:]))
 }
 
 // takeDown removes what a pod has left behind. It may be repeated at will and
@@ -148,6 +164,7 @@ func (p *Pod) takeDown(group *cgroups.Group, exit Exit, keep bool) error {
 	if !keep {
 		return p.removeDir()
 	}
+	p.keepAppLogs()
 	for _, name := range []string{rootDir, volumesDir} {
 		if err := os.RemoveAll(filepath.Join(p.Dir, name)); err != nil {
 			return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
@@ -158,6 +175,21 @@ func (p *Pod) takeDown(group *cgroups.Group, exit Exit, keep bool) error {
 		return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
 	}
 	return p.lock.Close()
+}
+
+// keepAppLogs moves the apps' logs out of the stager's root, for a person to
+// read until gc. What is no folder inside the root is not kept, and the pod is taken down
+// all the same.
+func (p *Pod) keepAppLogs() {
+	dir, err := os.OpenRoot(p.Dir)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	logs := filepath.Join(rootDir, stagerLogs)
+	if info, err := dir.Lstat(logs); err == nil && info.IsDir() {
+		_ = dir.Rename(logs, appLogsDir)
+	}
 }
 
 // removeDir removes the pod's folder, its lock last: until then it is plain

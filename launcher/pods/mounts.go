@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,12 +61,54 @@ func (p *Pod) mountAll(root string, group *cgroups.Group) error {
 	// Volumes last: they stay slaves of the host's mounts, so that what the
 	// host mounts below a shared one shows in the pod.
 	for _, volume := range p.Plan.Volumes {
-		options := bindOptions{readOnly: volume.ReadOnly, recursive: !volume.SingleMount}
-		if err := bind(p.volumeSource(volume), filepath.Join(root, volumesName, volume.Name), options); err != nil {
+		if err := p.mountVolume(root, volume); err != nil {
 			return fmt.Errorf("mount volume %q: %w", volume.Name, err)
 		}
 	}
 	return nil
+}
+
+func (p *Pod) mountVolume(root string, volume Volume) error {
+	options := bindOptions{readOnly: volume.ReadOnly, recursive: !volume.SingleMount}
+	target := filepath.Join(root, volumesName, volume.Name)
+	if volume.Source == "" {
+		return bind(p.emptyVolume(volume), target, options)
+	}
+	source, err := OpenSource(volume.Source)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	return attach(int(source.Fd()), volume.Source, target, options)
+}
+
+// OpenSource opens the source of a host volume, a file or folder, to look at
+// it (O_PATH) or to mount it. A symbolic link in it is an error, as appc wants it
+// (ace.md, Volume Setup): what is mounted is what the path names and is where the path
+// says, even when somebody changes the way there meanwhile. The caller closes it.
+func OpenSource(path string) (*os.File, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_NO_SYMLINKS}
+	fd, err := openat2(path, how)
+	if errors.Is(err, unix.ENOTDIR) { // asked for a folder first, which has automount do its part
+		how.Flags &^= unix.O_DIRECTORY
+		fd, err = openat2(path, how)
+	}
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%s leads through a symbolic link", path)
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func openat2(path string, how unix.OpenHow) (int, error) {
+	for {
+		fd, err := unix.Openat2(unix.AT_FDCWD, path, &how)
+		if err != unix.EINTR && err != unix.EAGAIN {
+			return fd, err
+		}
+	}
 }
 
 func mountSystem(root string, group *cgroups.Group) error {
@@ -133,23 +176,33 @@ type bindOptions struct{ readOnly, recursive bool }
 // bind mounts source at target. It is read-only before it can be seen, and all
 // that is mounted below it with it.
 func bind(source, target string, options bindOptions) error {
-	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
+	fd, err := unix.Open(source, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: source, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return attach(fd, source, target, options)
+}
+
+// attach is bind for a source that is open; its name is for errors only.
+func attach(source int, name, target string, options bindOptions) error {
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
 	if options.recursive {
 		flags |= unix.AT_RECURSIVE
 	}
-	tree, err := unix.OpenTree(unix.AT_FDCWD, source, flags)
+	tree, err := unix.OpenTree(source, "", flags)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", source, err)
+		return fmt.Errorf("open %s: %w", name, err)
 	}
 	defer func() { _ = unix.Close(tree) }()
 	if options.readOnly {
 		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
-			return fmt.Errorf("make %s read-only: %w", source, err)
+			return fmt.Errorf("make %s read-only: %w", name, err)
 		}
 	}
 	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("attach %s: %w", source, err)
+		return fmt.Errorf("attach %s: %w", name, err)
 	}
 	return nil
 }

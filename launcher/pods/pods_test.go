@@ -44,6 +44,11 @@ func newStore(t *testing.T) *Store {
 	return s
 }
 
+// fakeUUID is a UUID that begins with zeros and ends in the name, in hexadecimal.
+func fakeUUID(name string) string {
+	return "00000000-0000-4000-8000-" + fmt.Sprintf("%012x", name[:min(len(name), 6)])
+}
+
 // newPod creates a pod whose stager is a shell script.
 func (s *Store) newPod(t *testing.T, name, body string) *Pod {
 	t.Helper()
@@ -58,7 +63,7 @@ func (s *Store) newPod(t *testing.T, name, body string) *Pod {
 		}
 	}
 	pod, err := s.Create(Plan{
-		UUID:        "00000000-" + name,
+		UUID:        fakeUUID(name),
 		Name:        name,
 		StagerRoot:  root,
 		Exec:        []string{"/stager"},
@@ -72,13 +77,28 @@ func (s *Store) newPod(t *testing.T, name, body string) *Pod {
 	return pod
 }
 
+// noted is the ready callback of a test that waits for nothing.
+func noted() error { return nil }
+
 func TestAStubbornStagerIsKilled(t *testing.T) {
 	s := newStore(t)
 	pod := s.newPod(t, "stubborn", "trap '' TERM\nwhile :; do /busybox sleep 1000; done\n")
 	ctx, stop := context.WithCancel(t.Context())
-	exit, err := pod.Run(ctx, false, stop)
+	exit, err := pod.Run(ctx, false, func() error { stop(); return nil })
 	if err != nil || exit.Code != 128+int(syscall.SIGKILL) || exit.Signal != "SIGKILL" {
 		t.Errorf("%+v, %v", exit, err)
+	}
+}
+
+func TestAPodThatNobodyHearsOfIsStopped(t *testing.T) {
+	pod := newStore(t).newPod(t, "unheard", "/busybox sleep 1000\n")
+	deaf := errors.New("nobody hears")
+	exit, err := pod.Run(t.Context(), true, func() error { return deaf })
+	if !errors.Is(err, deaf) || exit.Signal == "" {
+		t.Errorf("%+v, %v", exit, err)
+	}
+	if _, err := os.Stat(pod.Dir); err == nil {
+		t.Error("the pod is kept")
 	}
 }
 
@@ -92,7 +112,7 @@ func TestStopWhileStarting(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	stop(why)
-	if _, err := pod.Run(ctx, false, func() { t.Error("ready") }); !errors.Is(err, why) {
+	if _, err := pod.Run(ctx, false, func() error { return errors.New("ready") }); !errors.Is(err, why) {
 		t.Errorf("%v", err)
 	}
 }
@@ -112,7 +132,7 @@ func TestLaunchThatCannotBe(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := newStore(t).newPod(t, "x", "")
 			tt.change(&pod.Plan)
-			_, err := pod.Run(t.Context(), false, func() { t.Error("ready") })
+			_, err := pod.Run(t.Context(), false, func() error { return errors.New("ready") })
 			if err == nil || !strings.Contains(err.Error(), tt.words) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v, want one line with %q", err, tt.words)
 			}
@@ -127,10 +147,58 @@ func TestImageWithALinkForAMountPoint(t *testing.T) {
 		if err := os.Symlink("/tmp", filepath.Join(pod.Plan.StagerRoot, name)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := pod.Run(t.Context(), false, func() {}); err == nil || !strings.Contains(err.Error(), "not a folder") {
+		if _, err := pod.Run(t.Context(), false, noted); err == nil || !strings.Contains(err.Error(), "not a folder") {
 			t.Errorf("/%s: %v", name, err)
 		}
 	}
+}
+
+// What was checked when the pod was planned may be another thing when it is mounted.
+func TestVolumeSourceBecomesALink(t *testing.T) {
+	tests := []struct{ name, source, link string }{
+		{"itself", "a", "a"},
+		{"a folder above", "a/b", "a"},
+		{"a file", "f", "f"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a/b"), 0o755), os.MkdirAll(filepath.Join(dir, "secret/b"), 0o755),
+				os.WriteFile(filepath.Join(dir, "f"), nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			pod := newStore(t).newPod(t, "swap", "exec /busybox cat /volumes/v\n")
+			pod.Plan.Volumes = []Volume{{Name: "v", Source: filepath.Join(dir, tt.source)}}
+			file, err := OpenSource(pod.Plan.Volumes[0].Source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = file.Close()
+			if err := pod.makeRoot(); err != nil {
+				t.Fatal(err)
+			}
+			link := filepath.Join(dir, tt.link)
+			if err := errors.Join(os.Rename(link, link+".old"), os.Symlink("secret", link)); err != nil {
+				t.Fatal(err)
+			}
+			err = inOwnMounts(func() error { return pod.mountVolume(filepath.Join(pod.Dir, rootDir), pod.Plan.Volumes[0]) })
+			if err == nil || !strings.Contains(err.Error(), "symbolic link") {
+				t.Errorf("mounted: %v", err)
+			}
+			if err := pod.removeDir(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// inOwnMounts calls do in a mount namespace of its own.
+func inOwnMounts(do func() error) error {
+	result := make(chan error)
+	onOwnThread(func() {
+		result <- errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), do())
+	})
+	return <-result
 }
 
 func TestFiveHundredLayers(t *testing.T) {
@@ -139,7 +207,7 @@ func TestFiveHundredLayers(t *testing.T) {
 	for i := range 500 {
 		pod.Plan.Layers = append(pod.Plan.Layers, Layer{ID: fmt.Sprintf("sha512-%0128d", i), Dir: pod.Plan.StagerRoot})
 	}
-	exit, err := pod.Run(t.Context(), true, func() {})
+	exit, err := pod.Run(t.Context(), true, noted)
 	if err != nil || exit.Code != 0 {
 		t.Fatalf("%+v, %v", exit, err)
 	}
@@ -148,6 +216,58 @@ func TestFiveHundredLayers(t *testing.T) {
 	}
 	if done, err := s.Collect(); len(done) != 1 || err != nil {
 		t.Errorf("Collect = %v, %v", done, err)
+	}
+}
+
+func TestLastLine(t *testing.T) {
+	long := strings.Repeat("é", 100<<10)
+	tests := []struct{ name, text, want string }{
+		{"none", "", ""},
+		{"blank lines at the end", "one\ntwo \n\n  \n", "two"},
+		{"no newline", "one\ntwo", "two"},
+		{"a long one", "one\nuser \"" + long + "\": no such user\n", "user \"" + long[:1018] + "…"},
+		{"after a long one", long + "\ntwo\n", "two"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log")
+			if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := lastLine(path); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestLogsOfAnEndedPodAreKept(t *testing.T) {
+	tests := []struct {
+		name, script string
+		keep         bool
+		want         string // of the file; "" for no folder
+	}{
+		{"kept", "/busybox mkdir -p /var/log/stager/a; echo hello >/var/log/stager/a/1.log\n", true, "hello\n"},
+		{"none", "exit 0\n", true, ""},
+		{"a link", "/busybox mkdir -p /var/log /x/a; echo no >/x/a/1.log; /busybox ln -s ../../x /var/log/stager\n", true, ""},
+		{"out of the root", "/busybox ln -s /tmp /var\n", true, ""},
+		{"not wanted", "/busybox mkdir -p /var/log/stager/a; echo hello >/var/log/stager/a/1.log\n", false, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStore(t)
+			pod := s.newPod(t, "logs", tt.script)
+			if _, err := pod.Run(t.Context(), tt.keep, noted); err != nil {
+				t.Fatal(err)
+			}
+			data, err := os.ReadFile(filepath.Join(pod.AppLogs(), "a/1.log"))
+			if string(data) != tt.want || (err == nil) != (tt.want != "") {
+				t.Errorf("%q, %v", data, err)
+			}
+			if _, err := s.Collect(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -177,7 +297,7 @@ func TestFind(t *testing.T) {
 		}()
 	}
 	tests := []struct{ ref, want string }{
-		{"a", "a"}, {"ab", "ab"}, {"00000000-ab", "ab"}, {"00000000", ""}, {"b", ""}, {"", ""},
+		{"a", "a"}, {"ab", "ab"}, {fakeUUID("ab")[:36], "ab"}, {"00000000", ""}, {"b", ""}, {"", ""},
 	}
 	for _, tt := range tests {
 		pod, err := s.Find(tt.ref)
@@ -185,7 +305,10 @@ func TestFind(t *testing.T) {
 			t.Errorf("Find(%q) = %v, %v", tt.ref, pod, err)
 		}
 	}
-	if _, err := s.Create(Plan{UUID: "00000000-other", Name: "a"}); err == nil {
+	if _, err := s.Create(Plan{UUID: fakeUUID("other"), Name: "a"}); err == nil {
 		t.Error("a name is given twice")
+	}
+	if _, err := s.Create(Plan{UUID: "../x", Name: "x"}); err == nil {
+		t.Error("a UUID that is none is taken")
 	}
 }

@@ -21,6 +21,9 @@ const (
 	volumesName  = "volumes"
 )
 
+// stagerLogs is where in its root the stager keeps the apps' logs.
+const stagerLogs = "var/log/stager"
+
 // makeRoot makes what of the stager's root is on disk: a writable copy of the
 // image, the manifest, the name service's files, the mount points and the
 // empty volumes. The names are looked up inside the root only.
@@ -106,7 +109,12 @@ func (p *Pod) makeVolumePoint(root *os.Root, volume Volume) error {
 	if volume.Source == "" {
 		return makeDir(root, name)
 	}
-	info, err := os.Stat(volume.Source)
+	source, err := OpenSource(volume.Source)
+	if err != nil {
+		return fmt.Errorf("volume %q: %w", volume.Name, err)
+	}
+	defer source.Close()
+	info, err := source.Stat()
 	if err != nil {
 		return fmt.Errorf("volume %q: %w", volume.Name, err)
 	}
@@ -121,7 +129,7 @@ func (p *Pod) makeEmptyVolumes() error {
 		if volume.Source != "" {
 			continue
 		}
-		dir := p.volumeSource(volume)
+		dir := p.emptyVolume(volume)
 		// chmod(2) takes no notice of the umask, mkdir(2) would.
 		err := errors.Join(os.MkdirAll(dir, 0o700), os.Chown(dir, volume.UID, volume.GID), unix.Chmod(dir, volume.Mode))
 		if err != nil {
@@ -131,11 +139,8 @@ func (p *Pod) makeEmptyVolumes() error {
 	return nil
 }
 
-// volumeSource is the host's path of a volume.
-func (p *Pod) volumeSource(volume Volume) string {
-	if volume.Source != "" {
-		return volume.Source
-	}
+// emptyVolume is the host's path of an empty volume.
+func (p *Pod) emptyVolume(volume Volume) string {
 	return filepath.Join(p.Dir, volumesDir, volume.Name)
 }
 

@@ -8,9 +8,12 @@
 //	    plan.json      what was to be launched (Plan)
 //	    state.json     what has become of it (State), replaced in one step
 //	    stager.log     the stager's stdout and stderr
+//	    logs/APP       the apps' logs, of a pod that has exited
 //	    root/          the stager's root
 //	    volumes/NAME   the pod's empty volumes
 //	.lock              taken for moments, while a pod is made or dead ones are looked for
+//
+// A folder whose name is no UUID in the usual form is somebody else's, and left alone.
 //
 // A pod's monitor is the process that is its stager's parent. The stager is
 // killed with it (PR_SET_PDEATHSIG), so a pod is never without one: where
@@ -29,6 +32,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,6 +44,7 @@ const (
 	planFile   = "plan.json"
 	stateFile  = "state.json"
 	logFile    = "stager.log"
+	appLogsDir = "logs"
 	rootDir    = "root"
 	volumesDir = "volumes"
 )
@@ -74,6 +79,10 @@ type Pod struct {
 // LogPath is the file that the stager's own output goes to.
 func (p *Pod) LogPath() string { return filepath.Join(p.Dir, logFile) }
 
+// AppLogs is the folder with the logs of the apps of a pod that has exited, a
+// folder for each in the stager's own format.
+func (p *Pod) AppLogs() string { return filepath.Join(p.Dir, appLogsDir) }
+
 // Create makes a pod's folder and takes its lock. No other live pod may have
 // its name; one that has exited or is dead may. The caller goes on with Run, Detach or Remove.
 func (s *Store) Create(plan Plan) (*Pod, error) {
@@ -85,6 +94,9 @@ func (s *Store) Create(plan Plan) (*Pod, error) {
 }
 
 func (s *Store) create(plan Plan) (*Pod, error) {
+	if !isUUID(plan.UUID) {
+		return nil, fmt.Errorf("%q is not a UUID", plan.UUID)
+	}
 	store, err := s.lockStore()
 	if err != nil {
 		return nil, err
@@ -160,11 +172,18 @@ func (s *Store) uuids() ([]string, error) {
 	}
 	var uuids []string
 	for _, e := range entries {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+		if e.IsDir() && isUUID(e.Name()) {
 			uuids = append(uuids, e.Name())
 		}
 	}
 	return uuids, nil
+}
+
+// isUUID reports whether a name is a UUID as a pod's folder is named: lower
+// case, with dashes.
+func isUUID(name string) bool {
+	id, err := uuid.Parse(name)
+	return err == nil && id.String() == name
 }
 
 // read reads a pod as it stands on disk. A monitor that died without a word

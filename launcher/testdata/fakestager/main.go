@@ -19,6 +19,10 @@ import (
 func main() {
 	switch name := filepath.Base(os.Args[0]); name {
 	case "status":
+		if len(os.Args) > 1 {
+			fmt.Println(os.Args[1:])
+			return
+		}
 		fmt.Println(`{"one":{"pid":1,"exited":false}}`)
 	case "logs", "attach":
 		fmt.Println(name, strings.Join(os.Args[1:], " "))
@@ -51,6 +55,14 @@ func stager() {
 		signal.Notify(stop, syscall.SIGUSR1) // which is lost otherwise
 	}
 	report()
+	switch manifest.Name { // before a test hears that we are ready
+	case "slow":
+		waitForLeave()
+	case "ends":
+		_ = os.MkdirAll("/var/log/stager/one", 0o755)
+		_ = os.WriteFile("/var/log/stager/one/0000000001.log", []byte("2026-11-21T03:00:01.000000000Z stdout F last words\n"), 0o644)
+		signal.Notify(stop, syscall.SIGUSR1)
+	}
 	_ = syscall.Close(4)
 	switch manifest.Name {
 	case "ends":
@@ -70,6 +82,18 @@ func stager() {
 		os.Exit(0)
 	}
 	<-stop
+}
+
+// waitForLeave tells a test that the start has come this far and waits for SIGUSR1.
+func waitForLeave() {
+	leave := make(chan os.Signal, 1)
+	signal.Notify(leave, syscall.SIGUSR1, syscall.SIGTERM)
+	if err := os.WriteFile("/volumes/gate/fifo", []byte("up\n"), 0); err != nil {
+		fail(err)
+	}
+	if <-leave == syscall.SIGTERM {
+		fail("stopped while it started")
+	}
 }
 
 // report writes down what a test wants to see of the stager's surroundings.

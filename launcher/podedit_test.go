@@ -1,0 +1,50 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"kurma.io/stager/manifest"
+)
+
+func TestEditPodFindsFieldsInAnyCase(t *testing.T) {
+	document := `{"acKind":"PodManifest","acVersion":"0.8.11","other":1,
+		"Apps":[{"name":"a","IMAGE":{"name":"example.com/one","Id":""}}],
+		"VOLUMES":[{"Name":"v","kind":"empty","ReadOnly":true}]}`
+	id := "sha512-" + strings.Repeat("0123456789abcdef", 8)
+	edited, err := editPod([]byte(document), []string{id}, map[string]string{"v": "/srv"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, err := manifest.DecodePod(edited)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, edited)
+	}
+	if len(pod.Apps) != 1 || pod.Apps[0].Image.ID.String() != id {
+		t.Errorf("apps %+v", pod.Apps)
+	}
+	if len(pod.Volumes) != 1 || pod.Volumes[0].Source != "/srv" || pod.Volumes[0].ReadOnly == nil || !*pod.Volumes[0].ReadOnly {
+		t.Errorf("volumes %+v", pod.Volumes)
+	}
+	if !strings.Contains(string(edited), `"other":1`) {
+		t.Errorf("an unknown field is lost: %s", edited)
+	}
+}
+
+func TestEditPodRefuses(t *testing.T) {
+	tests := []struct{ name, document, words string }{
+		{"a field twice", `{"apps":[],"Apps":[]}`, `apps: given twice, as "Apps" and "apps"`},
+		{"an app's image twice", `{"apps":[{"image":{},"Image":{}}]}`, `apps[0]: image: given twice`},
+		{"an image's ID twice", `{"apps":[{"image":{"id":"","ID":""}}]}`, `apps[0].image: id: given twice`},
+		{"no list", `{"Apps":{}}`, "Apps: json:"},
+		{"volumes twice", `{"apps":[],"volumes":[],"Volumes":[]}`, "volumes: given twice"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := editPod([]byte(tt.document), []string{"x"}, map[string]string{"v": "/srv"})
+			if err == nil || !strings.Contains(err.Error(), tt.words) {
+				t.Errorf("%v, want %q", err, tt.words)
+			}
+		})
+	}
+}
