@@ -22,7 +22,7 @@ const ControlSocket = "/run/stager/control.sock"
 //	call       descriptors                     replies, in order
 //	status     none                            app (one for each app, in the pod's order), end
 //	isolators  none                            document
-//	run        settings, stdin, stdout, stderr [terminal], exit
+//	run        settings, stdin, stdout, stderr started or terminal, exit
 //	attach     none                            streams, exit or dropped
 //	any                                        error, in place of the next one, is the last one
 //
@@ -32,6 +32,7 @@ const ControlSocket = "/run/stager/control.sock"
 //	                                           into the caller's PID namespace (unix(7))
 //	end        none                            no more apps
 //	document   a sealed memfd                  JSON for the user
+//	started    none                            the command runs
 //	terminal   the terminal's master           the command runs, on this terminal; the caller owns the size
 //	streams    stdout[, stderr][, stdin]       attached; "stderr" and "stdin" say which follow
 //	exit       none                            the command or app ended, with "code"
@@ -40,7 +41,7 @@ const ControlSocket = "/run/stager/control.sock"
 //
 // After the first reply the caller of run and attach may send notes:
 //
-//	{"signal":N}                   run: send signal N, one of forwarded, to the command (also before the first reply)
+//	{"signal":N}                   run: send signal N, one of forwarded, to the command
 //	{"width":W,"height":H}         attach: the caller's terminal has a new size
 //
 // End of file from the caller of run kills the command with all of its session; from
@@ -85,6 +86,7 @@ const (
 	kindApp      kind = "app"
 	kindEnd      kind = "end"
 	kindDocument kind = "document"
+	kindStarted  kind = "started"
 	kindTerminal kind = "terminal"
 	kindStreams  kind = "streams"
 	kindExit     kind = "exit"

@@ -2,11 +2,13 @@ package callins
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,10 +59,59 @@ func run(ctx context.Context, s Streams, args []string) (int, error) {
 	if set.TTY {
 		return runTerminal(ctx, c, s, signals)
 	}
+	p, err := awaitStart(c, kindStarted, signals)
+	p.close()
+	if err != nil {
+		return 0, err
+	}
 	go forward(ctx, signals, func(sig os.Signal) error { return sendSignal(c, sig) })
 	r, p, err := c.next(kindExit)
 	p.close()
 	return r.Code, err
+}
+
+const (
+	// startTime is how long a command may take to start: starts wait for each other.
+	startTime = time.Minute
+	// signalTime is how long it may after a signal: it may run already, and the
+	// reply that says so be on its way.
+	signalTime = time.Second
+)
+
+// awaitStart receives the reply that the command runs. A signal that comes well before
+// ends the call, for there is nobody to send it to; but for a change of the window.
+func awaitStart(c conn, started kind, signals chan os.Signal) (packet, error) {
+	if err := c.SetReadDeadline(time.Now().Add(startTime)); err != nil {
+		return packet{}, fmt.Errorf("limit wait for the start: %w", err)
+	}
+	over, early := make(chan struct{}), make(chan os.Signal, 1)
+	go func() {
+		defer close(early)
+		for {
+			select {
+			case <-over:
+				return
+			case sig := <-signals:
+				if sig != unix.SIGWINCH {
+					early <- sig
+					_ = c.SetReadDeadline(time.Now().Add(signalTime))
+					return
+				}
+			}
+		}
+	}()
+	_, p, err := c.next(started)
+	close(over)
+	sig, came := <-early
+	switch {
+	case came && err != nil:
+		return p, &remoteError{code: 128 + int(sig.(syscall.Signal)), message: fmt.Sprintf("ended by signal %q before the command ran", sig)}
+	case came:
+		signals <- sig
+	case os.IsTimeout(err):
+		return p, fmt.Errorf("the pod's supervisor does not answer within %v", startTime)
+	}
+	return p, errors.Join(err, c.SetReadDeadline(time.Time{}))
 }
 
 func requestRun(c conn, s Streams, app string, text []byte, tty bool) error {
@@ -96,8 +147,8 @@ func sendSignal(c conn, sig os.Signal) error {
 }
 
 // runTerminal carries the caller's stdio to the command's terminal and back.
-func runTerminal(ctx context.Context, c conn, s Streams, signals <-chan os.Signal) (int, error) {
-	_, p, err := c.next(kindTerminal)
+func runTerminal(ctx context.Context, c conn, s Streams, signals chan os.Signal) (int, error) {
+	p, err := awaitStart(c, kindTerminal, signals)
 	if err != nil {
 		return 0, err
 	}

@@ -2,9 +2,11 @@ package callins
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -306,5 +308,42 @@ func TestRunSettingsInPieces(t *testing.T) {
 	w.Close()
 	if got := exitCode(t, cmd.Wait()); got != 7 {
 		t.Errorf("exit code %d, want 7", got)
+	}
+}
+
+// TestRunEndsBySignalBeforeTheStart has a supervisor that takes the call and never
+// answers, as one that is stopped.
+func TestRunEndsBySignalBeforeTheStart(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "control.sock")
+	listener, err := Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for _, tty := range []bool{false, true} {
+		cmd := program(t, "run", socket, "app")
+		cmd.ExtraFiles = []*os.File{memory(t, fmt.Sprintf(`{"exec":["/bin/true"],"user":"0","group":"0","tty":%v}`, tty))}
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		c, err := listener.AcceptUnix()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var req request
+		p, err := conn{c}.receive(&req)
+		p.close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(cmd.Process.Signal(unix.SIGWINCH), cmd.Process.Signal(unix.SIGTERM)); err != nil {
+			t.Fatal(err)
+		}
+		if got := exitCode(t, cmd.Wait()); got != 143 || stderr.String() != "run: ended by signal \"terminated\" before the command ran\n" {
+			t.Errorf("exit code %d, %q", got, stderr.String())
+		}
+		c.Close()
 	}
 }

@@ -29,17 +29,22 @@ func (s *Server) run(ctx context.Context, c conn, req request, p *packet) error 
 	}
 	stop := context.AfterFunc(ctx, session.Kill)
 	defer stop()
-	if terminal != nil {
-		err := sendReply(c, reply{Kind: kindTerminal}, []*os.File{terminal})
-		terminal.Close()
-		if err != nil {
-			session.Kill()
-			return err
-		}
+	if err := tellStarted(c, terminal); err != nil {
+		session.Kill()
+		return err
 	}
 	go obey(c, session)
 	<-session.Done()
 	return sendReply(c, reply{Kind: kindExit, Code: session.Exit().Code}, nil)
+}
+
+// tellStarted hands on the terminal of a command that has one, and closes it.
+func tellStarted(c conn, terminal *os.File) error {
+	if terminal == nil {
+		return sendReply(c, reply{Kind: kindStarted}, nil)
+	}
+	defer terminal.Close()
+	return sendReply(c, reply{Kind: kindTerminal}, []*os.File{terminal})
 }
 
 // start starts the command of a request; with tty it also returns the terminal's

@@ -130,6 +130,9 @@ func TestHostileNotes(t *testing.T) {
 			if _, _, err := c.WriteMsgUnix([]byte(text), fds, nil); err != nil {
 				t.Fatal(err)
 			}
+			if _, _, err := c.next(kindStarted); err != nil {
+				t.Fatal(err)
+			}
 			r, _, err := c.next(kindExit)
 			if err != nil || r.Code != 137 {
 				t.Errorf("exit code %d, %v, want 137", r.Code, err)
