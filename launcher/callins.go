@@ -137,6 +137,9 @@ func runExec(_ context.Context, c *cli, args []string) error {
 	if dashes < 1 || dashes > 2 || dashes == len(rest)-1 {
 		return usageError{"exec: want POD [APP] -- CMD…"}
 	}
+	if err := inUTF8("exec", rest[dashes+1:]); err != nil {
+		return err
+	}
 	code, err := c.exec(rest[:dashes], rest[dashes+1:], tty)
 	if err != nil {
 		fmt.Fprintln(c.stderr, "launcher: exec:", oneLine(err))

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"unicode/utf8"
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
@@ -65,7 +66,17 @@ func parseRun(c *cli, args []string) (runOptions, error) {
 	if len(rest) > 0 {
 		o.args = rest[1:]
 	}
-	return o, nil
+	return o, inUTF8("run", o.args)
+}
+
+// inUTF8 refuses words that JSON could not hand on as they are.
+func inUTF8(command string, words []string) error {
+	for _, word := range words {
+		if !utf8.ValidString(word) {
+			return usageError{fmt.Sprintf("%s: argument %q is not UTF-8", command, word)}
+		}
+	}
+	return nil
 }
 
 // runRun is `run`: it starts a pod and, unless detached, stays until the pod ends, with

@@ -438,6 +438,8 @@ func TestRunRefuses(t *testing.T) {
 		{"volume without a path", "want NAME=/PATH", 2, []string{"run", "--volume", "x", "example.com/one"}},
 		{"volume source missing", `volume "v": open /nowhere: no such file`, 1, []string{"run", "--volume", "v=/nowhere", "example.com/one"}},
 		{"arguments without dashes", `unexpected "sh"`, 2, []string{"run", "example.com/one", "sh"}},
+		{"arguments not in UTF-8", `run: argument "\xff" is not UTF-8`, 2, []string{"run", "example.com/one", "--", "\xff"}},
+		{"command not in UTF-8", `exec: argument "a\xff" is not UTF-8`, 2, []string{"exec", "p", "--", "echo", "a\xff"}},
 		{"unknown flag", "flag provided but not defined", 2, []string{"run", "--bogus", "example.com/one"}},
 		{"unknown network", "--net host", 2, []string{"run", "--net", "none", "example.com/one"}},
 		{"name of two lines", `--name "p\nforged": want letters`, 2, []string{"run", "--name", "p\nforged", "example.com/one"}},
