@@ -18,8 +18,9 @@ import (
 
 // Bounds of a request in bytes.
 const (
-	maxHead = 8 << 10
-	maxForm = 256 << 10
+	maxHead    = 8 << 10
+	maxForm    = 256 << 10
+	firstPiece = 4 << 10 // of a form that is taken at once
 )
 
 // Status codes of RFC 9110 and RFC 6585.
@@ -168,17 +169,25 @@ func (r *request) formLength() (int64, error) {
 }
 
 // readForm reads a form of length bytes, and asks for it on w where the client
-// waits for that.
-func (r *request) readForm(length int64, w io.Writer) (form, error) {
+// waits for that. Memory is taken as the form comes and not as its length
+// announces, and hold is asked about each further piece of it, in bytes.
+func (r *request) readForm(length int64, w io.Writer, hold func(int64) bool) (form, error) {
 	if strings.EqualFold(r.header.Get("Expect"), "100-continue") {
 		if _, err := io.WriteString(w, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
 			return nil, err
 		}
 	}
 	r.bounded.N = max(0, length-int64(r.in.Buffered()))
-	body := make([]byte, length)
-	if _, err := io.ReadFull(r.in, body); err != nil {
-		return nil, err
+	var body []byte
+	for have := int64(0); have < length; have = int64(len(body)) {
+		piece := min(length-have, max(have, firstPiece))
+		if !hold(piece) {
+			return nil, refusal{status: statusUnavailable, text: "too many forms at once"}
+		}
+		body = append(body, make([]byte, piece)...)
+		if _, err := io.ReadFull(r.in, body[have:]); err != nil {
+			return nil, err
+		}
 	}
 	r.read = true
 	values, err := url.ParseQuery(string(body))

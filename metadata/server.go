@@ -5,17 +5,22 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
-	// maxConnections are open at once; more wait to be accepted.
+	// maxConnections are open at once where the process may have that many
+	// descriptors, see connections; more wait to be accepted.
 	maxConnections = 1024
-	// patience is how long a connection may go without a request once others wait.
+	// patience is how long a connection may take for its request, for its answer
+	// or to linger once others wait.
 	patience = 100 * time.Millisecond
-	// requestTime is how long it may in any case, and answerTime how long its
-	// client may take to read the answer.
+	// requestTime is how long it may go without a request in any case, and
+	// answerTime how long its client may take to read the answer.
 	requestTime = 5 * time.Second
 	answerTime  = 5 * time.Second
 	// lingerTime and maxLinger bound what is read of a request that has its
@@ -37,7 +42,7 @@ type Server struct {
 	running sync.WaitGroup
 
 	mu    sync.Mutex
-	conns map[*net.TCPConn]time.Time // guarded by mu: the open ones; without a request since then, or zero
+	conns map[*net.TCPConn]time.Time // guarded by mu: the open ones that are not dropped, and since when they wait for their client
 }
 
 // Start serves pod on a loopback address of the calling thread's network
@@ -48,18 +53,32 @@ func Start(pod Pod, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	limit, err := connections()
+	if err != nil {
+		return nil, err
+	}
 	listener, err := listen(pod.Ports)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{
 		service: service, listener: listener, log: log,
-		slots:   make(chan struct{}, maxConnections),
+		slots:   make(chan struct{}, limit),
 		closing: make(chan struct{}),
 		conns:   map[*net.TCPConn]time.Time{},
 	}
 	s.running.Go(s.serve)
 	return s, nil
+}
+
+// connections is how many may be open at once: a quarter of the process's
+// descriptors at most, as the rest of it needs some for each app.
+func connections() (int, error) {
+	var descriptors unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &descriptors); err != nil {
+		return 0, os.NewSyscallError("getrlimit", err)
+	}
+	return int(max(1, min(maxConnections, descriptors.Cur/4))), nil
 }
 
 // URL is the value of AC_METADATA_URL. It is a secret of the pod.
@@ -74,7 +93,7 @@ func (s *Server) Close() error {
 	err := s.listener.Close()
 	s.mu.Lock()
 	for c := range s.conns {
-		_ = c.SetDeadline(time.Unix(1, 0))
+		s.drop(c)
 	}
 	s.mu.Unlock()
 	s.running.Wait()
@@ -105,7 +124,7 @@ func (s *Server) serve() {
 func (s *Server) converse(c *net.TCPConn) {
 	defer func() { <-s.slots }()
 	defer s.end(c)
-	if !s.extend(c, time.Now(), requestTime) {
+	if !s.begin(c) {
 		return
 	}
 	a, unread, err := s.service.exchange(c)
@@ -113,19 +132,18 @@ func (s *Server) converse(c *net.TCPConn) {
 		return
 	}
 	now := time.Now()
-	if !s.extend(c, time.Time{}, answerTime) || a.write(c, now) != nil || !unread {
+	if !s.extend(c, answerTime) || a.write(c, now) != nil || !unread {
 		return
 	}
 	// To close with something unread would reset the connection, and the client
 	// might never see its answer (RFC 9112, section 9.6).
-	if c.CloseWrite() == nil && s.extend(c, time.Time{}, lingerTime) {
+	if c.CloseWrite() == nil && s.extend(c, lingerTime) {
 		_, _ = io.CopyN(io.Discard, c, maxLinger)
 	}
 }
 
-// extend gives c time for what comes next, and notes since when it has been
-// without a request. It is false when the service ends.
-func (s *Server) extend(c *net.TCPConn, silent time.Time, limit time.Duration) bool {
+// begin gives c time for its request. It is false when the service ends.
+func (s *Server) begin(c *net.TCPConn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -133,8 +151,20 @@ func (s *Server) extend(c *net.TCPConn, silent time.Time, limit time.Duration) b
 		return false
 	default:
 	}
-	s.conns[c] = silent
-	return c.SetDeadline(time.Now().Add(limit)) == nil
+	s.conns[c] = time.Now()
+	return c.SetDeadline(time.Now().Add(requestTime)) == nil
+}
+
+// extend gives c time for what comes next. It is false when c has been dropped.
+func (s *Server) extend(c *net.TCPConn, limit time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.conns[c]; !ok {
+		return false
+	}
+	now := time.Now()
+	s.conns[c] = now
+	return c.SetDeadline(now.Add(limit)) == nil
 }
 
 func (s *Server) end(c *net.TCPConn) {
@@ -145,7 +175,7 @@ func (s *Server) end(c *net.TCPConn) {
 }
 
 // takeSlot waits until another connection may be there, and hurries those that
-// say nothing. It is false when the service ends.
+// wait for their client. It is false when the service ends.
 func (s *Server) takeSlot() bool {
 	for {
 		select {
@@ -153,7 +183,7 @@ func (s *Server) takeSlot() bool {
 			return true
 		default:
 		}
-		retry := time.NewTimer(s.dropSilent(time.Now()))
+		retry := time.NewTimer(s.dropSlowest(time.Now()))
 		select {
 		case s.slots <- struct{}{}:
 			retry.Stop()
@@ -166,23 +196,28 @@ func (s *Server) takeSlot() bool {
 	}
 }
 
-// dropSilent drops the connection that has been without a request for the
+// dropSlowest drops the connection that has waited for its client for the
 // longest time, if that was longer than patience. It gives the time after which
 // it is worth trying again.
-func (s *Server) dropSilent(now time.Time) time.Duration {
+func (s *Server) dropSlowest(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var oldest *net.TCPConn
+	var slowest *net.TCPConn
 	since := now
 	for c, t := range s.conns {
-		if !t.IsZero() && t.Before(since) {
-			oldest, since = c, t
+		if t.Before(since) {
+			slowest, since = c, t
 		}
 	}
 	if rest := patience - now.Sub(since); rest > 0 {
 		return rest
 	}
-	s.conns[oldest] = time.Time{}
-	_ = oldest.SetDeadline(now)
+	s.drop(slowest)
 	return patience
+}
+
+// drop ends all reading and writing of c, under mu.
+func (s *Server) drop(c *net.TCPConn) {
+	delete(s.conns, c)
+	_ = c.SetDeadline(time.Unix(1, 0))
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -215,5 +216,73 @@ func TestPortsOfApps(t *testing.T) {
 	pod.Ports = []PortRange{{1, 65535}}
 	if _, err := Start(pod, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("it takes a port that an app wants")
+	}
+}
+
+// Those who have their answer and more to say are the first to go when there is
+// no room.
+func TestLingeringClientIsDropped(t *testing.T) {
+	s := start(t, testService())
+	c, err := net.Dial("tcp4", s.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(c); err != nil { // the answer, and the end that the service gives it
+		t.Fatal(err)
+	}
+	s.dropSlowest(time.Now().Add(patience))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.conns) != 0 {
+		t.Error("it still has time")
+	}
+}
+
+// Those who announce large forms and do not send them leave room for others'.
+func TestFormsThatDoNotCome(t *testing.T) {
+	s := start(t, testService())
+	for range 2 * maxForms / maxForm {
+		c, err := net.Dial("tcp4", s.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, err = fmt.Fprintf(c, "POST /%s%s/pod/hmac/sign HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-www-form-urlencoded\r\n"+
+			"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n", s.service.token, root, maxForm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "100") {
+			t.Fatalf("%q, %v", line, err)
+		}
+	}
+	content := strings.Repeat("x", maxForm/2)
+	if got, _ := ask(t, "POST", s.URL()+root+"/pod/hmac/sign", "application/x-www-form-urlencoded", "content="+content); got.Status != statusOK {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The service leaves descriptors to the rest of the process.
+func TestFewDescriptors(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	few := unix.Rlimit{Cur: 200, Max: limit.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	}()
+	s := start(t, testService())
+	if got := cap(s.slots); got != 50 {
+		t.Errorf("%d connections at once", got)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// maxForms bounds the forms of all requests under way together, in bytes.
+// maxForms bounds what is held of the forms of all requests under way together, in bytes.
 const maxForms = 64 * maxForm
 
 // service answers requests, wherever they come from. Any number of goroutines
@@ -19,7 +19,7 @@ type service struct {
 	token     string
 	identity  *identity
 	resources map[string]resource // by path below the token
-	forms     atomic.Int64        // bytes of forms under way
+	forms     atomic.Int64        // bytes held for forms under way
 }
 
 func newService(pod Pod) (*service, error) {
@@ -74,11 +74,12 @@ func (s *service) submit(r *request, w io.Writer, f func(form) (answer, error)) 
 	if err != nil {
 		return answer{}, err
 	}
-	defer s.forms.Add(-length)
-	if s.forms.Add(length) > maxForms {
-		return answer{}, refusal{status: statusUnavailable, text: "too many forms at once"}
-	}
-	values, err := r.readForm(length, w)
+	var held int64
+	defer func() { s.forms.Add(-held) }()
+	values, err := r.readForm(length, w, func(n int64) bool {
+		held += n
+		return s.forms.Add(n) <= maxForms
+	})
 	if err != nil {
 		return answer{}, err
 	}
