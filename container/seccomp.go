@@ -161,7 +161,14 @@ func newBuilder(fallback libseccomp.ScmpAction, abis []libseccomp.ScmpArch) (*bu
 	return &builder{filter: filter}, nil
 }
 
-// add adds a rule, alternatives for conditions on the same argument. A name that libseccomp does not know on this machine is
+// IsSyscall tells whether a name is that of a system call on any machine that
+// libseccomp knows.
+func IsSyscall(name string) bool {
+	_, err := libseccomp.GetSyscallFromName(name)
+	return err == nil
+}
+
+// add adds a rule, alternatives for conditions on the same argument. A name that libseccomp does not know is
 // skipped: nobody can call it.
 func (b *builder) add(name string, act libseccomp.ScmpAction, args []specs.LinuxSeccompArg) error {
 	call, err := libseccomp.GetSyscallFromName(name)

@@ -81,7 +81,8 @@ type isolation struct {
 	retain   *[]string // the capabilities to keep, nil for the default set
 	remove   []string  // the capabilities to take from it
 	shares   uint64    // os/linux/cpu-shares, which goes before a request's
-	filtered bool      // a seccomp isolator has been applied
+	filtered bool      // there is a seccomp isolator
+	chosen   bool      // and it says which filter
 	forPod   bool
 }
 
@@ -182,7 +183,7 @@ func isolateApp(c config, m machine, pod podIsolators, list []manifest.Isolator)
 	i.app.Fates = fates
 	i.inheritBlockLimits()
 	i.settleCapabilities()
-	if i.app.Privileged && i.app.Seccomp.Kind == seccompDefault {
+	if i.app.Privileged && !i.chosen {
 		i.app.Seccomp.Kind = seccompOff
 	}
 	return i.app, nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -62,16 +61,16 @@ func (i *isolation) seccomp(value json.RawMessage, retain bool, mask string, mas
 		return verdict{}, errBothSeccomp
 	}
 	i.filtered = true
-	if slices.Contains(v.Set, mask) {
-		i.app.Seccomp = seccompPlan{Kind: masked}
-		return verdict{}, nil
-	}
 	calls, unknown := systemCalls(v.Set)
-	if len(calls) == 0 {
-		i.app.Seccomp = seccompPlan{Kind: seccompDefault}
-		return change("the default filter is used: this stager does not know %s", quoted(unknown))
+	switch {
+	case slices.Contains(v.Set, mask):
+		i.app.Seccomp, i.chosen = seccompPlan{Kind: masked}, true
+		return verdict{}, nil
+	case len(calls) == 0:
+		return ignore("the filter is the one without it: this stager does not know %s", quoted(unknown))
 	}
 	errno, known := errnoOf(v.Errno)
+	i.chosen = true
 	i.app.Seccomp = seccompPlan{Kind: seccompSet, Set: container.SyscallSet{Retain: retain, Syscalls: calls, Errno: errno}}
 	switch {
 	case !known:
@@ -87,18 +86,18 @@ var errnoName = sync.OnceValue(func() *regexp.Regexp { //nolint:gochecknoglobals
 	return regexp.MustCompile(`^(E[A-Z0-9]+)?$`)
 })
 
-// systemCalls parts the names of system calls from wildcards, which none of
-// them looks like.
-func systemCalls(set []string) (calls, wildcards []string) {
+// systemCalls parts the names of system calls, sorted, from what is none on any
+// machine: other executors' wildcards, and names that are misspelt or too new.
+func systemCalls(set []string) (calls, unknown []string) {
 	for _, name := range set {
-		if strings.HasPrefix(name, "@") {
-			wildcards = append(wildcards, name)
-		} else {
+		if container.IsSyscall(name) {
 			calls = append(calls, name)
+		} else {
+			unknown = append(unknown, name)
 		}
 	}
 	slices.Sort(calls)
-	return slices.Compact(calls), wildcards
+	return slices.Compact(calls), unknown
 }
 
 // errnoOf finds an error number by its name. "" is 0, which stands for ending

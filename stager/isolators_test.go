@@ -205,8 +205,13 @@ func TestSeccomp(t *testing.T) {
 		{"C-SEC-03 all", listed(seccompRetainSet, `{"set": ["read", "@appc.io/all"]}`), seccompPlan{Kind: seccompOff}, []fate{enforced}},
 		{"C-SEC-03 empty", listed(seccompRemoveSet, `{"set": ["@appc.io/empty", "read"]}`), seccompPlan{Kind: seccompDefault}, []fate{enforced}},
 		{"C-SEC-03 unknown wildcard beside others", listed(seccompRetainSet, `{"set": ["@x/y", "read"]}`), set(true, 0, "read"), []fate{modified}},
-		{"C-SEC-03 unknown wildcard alone", listed(seccompRetainSet, `{"set": ["@docker/default-whitelist"]}`), seccompPlan{Kind: seccompDefault}, []fate{modified}},
+		{"C-SEC-03 unknown wildcard alone", listed(seccompRetainSet, `{"set": ["@docker/default-whitelist"]}`), seccompPlan{Kind: seccompDefault}, []fate{ignored}},
+		{"C-SEC-03 misspelt beside others", listed(seccompRemoveSet, `{"set": ["rebot", "reboot"]}`), set(false, 0, "reboot"), []fate{modified}},
+		{"C-SEC-03 misspelt alone", listed(seccompRemoveSet, `{"set": ["rebot"]}`), seccompPlan{Kind: seccompDefault}, []fate{ignored}},
+		{"C-SEC-03 of another machine", listed(seccompRemoveSet, `{"set": ["arm_fadvise64_64"]}`), set(false, 0, "arm_fadvise64_64"), []fate{enforced}},
 		{"C-SEC-04 unknown errno", listed(seccompRemoveSet, `{"errno": "EFOO", "set": ["read"]}`), set(false, 0, "read"), []fate{modified}},
+		{"the default, for a privileged app", listed("os/linux/privileged", "true", seccompRemoveSet, `{"set": ["@appc.io/empty"]}`), seccompPlan{Kind: seccompDefault}, []fate{enforced, enforced}},
+		{"misspelt by a privileged app", listed("os/linux/privileged", "true", seccompRemoveSet, `{"set": ["rebot"]}`), seccompPlan{Kind: seccompOff}, []fate{enforced, ignored}},
 		{"asked for by a privileged app", listed("os/linux/privileged", "true", seccompRemoveSet, `{"set": ["reboot"]}`), set(false, 0, "reboot"), []fate{enforced, enforced}},
 	}
 	for _, test := range tests {
