@@ -146,6 +146,9 @@ func (b *boot) prepare(context.Context) error {
 	if err := b.limitNetwork(); err != nil {
 		return err
 	}
+	if err := clearEmptyVolumes(); err != nil {
+		return err
+	}
 	for i := range b.plans {
 		plan := &b.plans[i]
 		if plan.Spec.Devices, err = checkSources(plan.Sources, os.Lstat); err != nil {

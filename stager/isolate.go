@@ -66,6 +66,15 @@ func prepareScratch() (string, error) {
 	return scratchDir, nil
 }
 
+// clearEmptyVolumes takes away what a pod before this one in the same root has
+// left in its volumes.
+func clearEmptyVolumes() error {
+	if err := os.RemoveAll(emptyVolumesDir); err != nil {
+		return fmt.Errorf("clear empty volumes: %w", err)
+	}
+	return nil
+}
+
 // makeEmptyVolumes makes the folders of empty volumes that are not there yet,
 // with mode and owner as asked for whatever the umask.
 func makeEmptyVolumes(volumes []emptyVolume) error {

@@ -52,6 +52,7 @@ type notifySocket struct {
 	// Used by serve alone, whose messages come at the app's pace and are
 	// logged at ours.
 	logged time.Time
+	status string // the last one logged
 }
 
 // openNotify makes the socket of the pod's nth app, whose name may be longer
@@ -159,16 +160,30 @@ func (s *notifySocket) take(message string) {
 		case key == "READY" && value == "1":
 			s.once.Do(func() { close(s.ready) })
 		case key == "STATUS":
-			s.say(slog.LevelInfo, "app's status", "status", value)
+			s.takeStatus(value)
 		}
 	}
 }
 
-// say logs no more than a message each second.
-func (s *notifySocket) say(level slog.Level, message string, args ...any) {
+// maxStatus bounds the part of a status that is logged, in bytes.
+const maxStatus = 200
+
+// takeStatus logs a status that is not the one before.
+func (s *notifySocket) takeStatus(status string) {
+	if len(status) > maxStatus {
+		status = strings.ToValidUTF8(status[:maxStatus], "") + "…"
+	}
+	if status != s.status && s.say(slog.LevelInfo, "app's status", "status", status) {
+		s.status = status
+	}
+}
+
+// say logs no more than a message each second. It tells whether it did.
+func (s *notifySocket) say(level slog.Level, message string, args ...any) bool {
 	if time.Since(s.logged) < time.Second {
-		return
+		return false
 	}
 	s.logged = time.Now()
 	s.log.Log(context.Background(), level, message, args...)
+	return true
 }

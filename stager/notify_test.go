@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/appc/spec/schema"
 	"github.com/appc/spec/schema/types"
@@ -183,5 +184,19 @@ func TestNotifyMessages(t *testing.T) {
 		if got != ready {
 			t.Errorf("%q: ready %v", message, got)
 		}
+	}
+}
+
+// A status that does not change is logged once, and a long one in part.
+func TestNotifyStatus(t *testing.T) {
+	var out strings.Builder
+	s := &notifySocket{log: slog.New(slog.NewTextHandler(&out, nil))}
+	for _, status := range []string{"loading", "loading", strings.Repeat("é", maxStatus)} {
+		s.logged = time.Time{} // as if a second had passed
+		s.take("STATUS=" + status)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 2 || !strings.HasSuffix(lines[0], "status=loading") || !strings.HasSuffix(lines[1], "é…") || len(lines[1]) > maxStatus+100 {
+		t.Errorf("logged %q", lines)
 	}
 }
