@@ -81,7 +81,11 @@ func (b *boot) decide(context.Context) error {
 	}
 	b.pod.OneApp = len(b.manifest.Pod.Apps) == 1
 	b.logFates("", b.pod.Fates)
-	if err := b.startMetadata(); err != nil {
+	cgroups, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return fmt.Errorf("find UUID of pod: %w", err)
+	}
+	if err := b.startMetadata(podUUID(string(cgroups))); err != nil {
 		return err
 	}
 	for _, app := range b.manifest.Apps() {

@@ -2,7 +2,8 @@ package main
 
 import (
 	"errors"
-	"fmt"
+	"path"
+	"strings"
 
 	"github.com/appc/spec/schema/types"
 	"github.com/google/uuid"
@@ -11,15 +12,24 @@ import (
 	"kurma.io/stager/metadata"
 )
 
+// podUUID is the pod's UUID: the one that the daemon has named the pod's
+// cgroup by, so that people find the pod by it, else a new one. cgroups is as
+// /proc/self/cgroup has it before the supervisor moves.
+func podUUID(cgroups string) string {
+	for line := range strings.Lines(cgroups) {
+		name := path.Base(strings.TrimSpace(line))
+		if id, err := uuid.Parse(name); err == nil && id.Variant() == uuid.RFC4122 && id.String() == name {
+			return name
+		}
+	}
+	return uuid.NewString()
+}
+
 // startMetadata starts the pod's metadata service, so that its URL is known to
 // every process of the apps. Without a loopback interface the apps do without
 // it, which is said in the log.
-func (b *boot) startMetadata() error {
-	id, err := uuid.NewRandom()
-	if err != nil {
-		return fmt.Errorf("make UUID of pod: %w", err)
-	}
-	b.metadata, err = metadata.Start(metadataOf(b.manifest, id.String()), b.log)
+func (b *boot) startMetadata(id string) (err error) {
+	b.metadata, err = metadata.Start(metadataOf(b.manifest, id), b.log)
 	if errors.Is(err, metadata.ErrNoLoopback) {
 		b.log.Warn("apps have no metadata service and no AC_METADATA_URL", "why", err)
 		return nil

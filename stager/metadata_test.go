@@ -67,7 +67,7 @@ func TestClause_C_ID_01_C_ID_02_C_ENV_03_EveryPodIsToldApart(t *testing.T) {
 	seen := map[string]bool{}
 	for range 50 {
 		b := &boot{log: slog.New(slog.DiscardHandler), manifest: &manifest.Manifest{Pod: &manifest.Pod{PodManifest: new(schema.PodManifest)}}}
-		if err := b.startMetadata(); err != nil {
+		if err := b.startMetadata(podUUID("0::/user.slice\n")); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = b.metadata.Close() })
@@ -80,6 +80,25 @@ func TestClause_C_ID_01_C_ID_02_C_ENV_03_EveryPodIsToldApart(t *testing.T) {
 			t.Errorf("UUID %s, URL %s", id, url)
 		}
 		seen[id], seen[url] = true, true
+	}
+}
+
+// C-ID-01: a daemon's UUID is taken over where it is one.
+func TestClause_C_ID_01_TheDaemonsUUID(t *testing.T) {
+	const id = "5a79dc18-6c71-42c5-be9e-0b25408a2124"
+	for cgroups, taken := range map[string]bool{
+		"9:pids:/kurma/" + id + "\n0::/\n":        true,
+		"0::/kurma/" + id + "\n":                  true,
+		"0::/kurma/" + id + "/stager\n":           false,
+		"0::/kurma/" + id[1:] + "\n":              false,
+		"0::/" + strings.ToUpper(id) + "\n":       false,
+		"0::/{" + id + "}\n":                      false,
+		"0::/" + strings.ReplaceAll(id, "b", "z"): false,
+		"": false,
+	} {
+		if got := podUUID(cgroups); (got == id) != taken || len(got) != len(id) {
+			t.Errorf("%q: UUID %s", cgroups, got)
+		}
 	}
 }
 

@@ -242,3 +242,13 @@ func TestStatusWhileRootsAreMade(t *testing.T) {
 	d.waitReady()
 	d.stop()
 }
+
+// TestClause_C_ID_01_OneUUID: the pod's apps know it by the UUID that the
+// launcher knows it by.
+func TestClause_C_ID_01_OneUUID(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	p := b.up("uuid", podOf(shell("a", `wget -q -O - "$AC_METADATA_URL/acMetadata/v1/pod/uuid"; exec sleep 1000`)))
+	p.sees("a", p.uuid)
+	p.stop()
+}
