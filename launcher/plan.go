@@ -16,6 +16,7 @@ import (
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
 
+	"github.com/appc/spec/schema/types"
 	"github.com/google/uuid"
 )
 
@@ -134,25 +135,36 @@ func wantsHostNetwork(pod *manifest.Pod) bool {
 	return false
 }
 
+// planVolumes are those of the pod and those that apps have for themselves.
 func planVolumes(pod *manifest.Pod) ([]pods.Volume, error) {
 	var all []pods.Volume
 	for _, v := range pod.Volumes {
-		volume := pods.Volume{
-			Name:        v.Name.String(),
-			Source:      v.Source,
-			ReadOnly:    v.ReadOnly != nil && *v.ReadOnly,
-			SingleMount: v.Recursive != nil && !*v.Recursive,
-		}
-		if v.Kind == "empty" {
-			if err := planEmpty(&volume, v.Mode, v.UID, v.GID); err != nil {
-				return nil, fmt.Errorf("volume %q: %w", v.Name, err)
-			}
-		} else if err := checkSource(v.Source); err != nil {
-			return nil, fmt.Errorf("volume %q: %w", v.Name, err)
+		volume, err := planVolume(v)
+		if err != nil {
+			return nil, err
 		}
 		all = append(all, volume)
 	}
-	return all, nil
+	return planAppVolumes(pod, all)
+}
+
+func planVolume(v types.Volume) (pods.Volume, error) {
+	volume := pods.Volume{
+		Name:        v.Name.String(),
+		Source:      v.Source,
+		ReadOnly:    isSet(v.ReadOnly),
+		SingleMount: v.Recursive != nil && !*v.Recursive,
+	}
+	var err error
+	if v.Kind == "empty" {
+		err = planEmpty(&volume, v.Mode, v.UID, v.GID)
+	} else {
+		err = checkSource(v.Source)
+	}
+	if err != nil {
+		return volume, fmt.Errorf("volume %q: %w", v.Name, err)
+	}
+	return volume, nil
 }
 
 // checkSource makes sure that a volume's source is there, and is what it looks

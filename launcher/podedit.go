@@ -27,8 +27,8 @@ func findRuntimeImage(store *images.Store, want schema.RuntimeImage) (*images.Im
 	return store.FindLabelled(want.Name.String(), labels)
 }
 
-// editPod puts image IDs and volumes into a pod manifest and leaves the rest,
-// unknown fields included, as it was written. Field names are found in any case, as
+// editPod puts image IDs and volumes into a pod manifest, names the volumes of
+// apps, and leaves the rest, unknown fields included, as it was written. Field names are found in any case, as
 // manifest.DecodePod and the stager find them.
 func editPod(document []byte, ids []string, volumes map[string]string) ([]byte, error) {
 	var pod object
@@ -40,6 +40,9 @@ func editPod(document []byte, ids []string, volumes map[string]string) ([]byte, 
 	}
 	if err := editVolumes(pod, volumes); err != nil {
 		return nil, fmt.Errorf("set volumes of pod: %w", err)
+	}
+	if err := nameAppVolumes(pod); err != nil {
+		return nil, fmt.Errorf("name volumes of apps: %w", err)
 	}
 	return json.Marshal(pod)
 }

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"kurma.io/stager/manifest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// C-VOL-10: apps' own volumes are told apart from the pod's and each other's, and
+// those that are the same stay one.
+func TestClause_C_VOL_10_NamesOfAppVolumes(t *testing.T) {
+	document := `{"acKind":"PodManifest","acVersion":"0.8.11",
+		"volumes":[{"name":"v","kind":"host","source":"/pod"},{"name":"v-2","kind":"empty"}],
+		"apps":[
+			{"name":"a","image":{},"mounts":[{"volume":"v","path":"/a","appVolume":{"name":"v","kind":"host","source":"/own"}},
+				{"volume":"v","path":"/b","APPVolume":{"Name":"v","kind":"host","source":"/pod","recursive":true,"other":1}}]},
+			{"name":"b","image":{},"mounts":[{"volume":"v","path":"/a","appVolume":{"name":"v","kind":"host","source":"/own"}},
+				{"volume":"v","path":"/b","appVolume":{"name":"v","kind":"host","source":"/own","readOnly":true}},
+				{"volume":"v","path":"/c","appVolume":{"name":"v","kind":"empty"}},
+				{"volume":"v","path":"/d"},
+				{"volume":"w","path":"/e","appVolume":{"name":"w","kind":"host","source":"/w"}}]}]}`
+	id := "sha512-" + strings.Repeat("0123456789abcdef", 8)
+	edited, err := editPod([]byte(document), []string{id, id}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, err := manifest.DecodePod(edited)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, edited)
+	}
+	var have []string
+	for _, app := range pod.Apps {
+		for _, mount := range app.Mounts {
+			name := ""
+			if mount.AppVolume != nil {
+				name = mount.AppVolume.Name.String() + " " + mount.AppVolume.Source
+			}
+			have = append(have, mount.Volume.String()+": "+name)
+		}
+	}
+	if diff := cmp.Diff([]string{"v: v-3 /own", "v: v /pod", "v: v-3 /own", "v: v-4 /own", "v: v ", "v: ", "w: w /w"}, have); diff != "" {
+		t.Error(diff)
+	}
+}
