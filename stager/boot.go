@@ -88,6 +88,9 @@ func (b *boot) decide(context.Context) error {
 	if err := b.startMetadata(podUUID(string(cgroups))); err != nil {
 		return err
 	}
+	if err := checkVolumeNames(b.manifest.Pod); err != nil {
+		return err
+	}
 	for _, app := range b.manifest.Apps() {
 		plan, err := planApp(app, b.config, here, b.pod, b.manifest.Pod.Volumes, b.metadataURL())
 		if err != nil {

@@ -104,6 +104,29 @@ func explicit(app manifest.App, volumes []types.Volume) ([]request, error) {
 	return out, nil
 }
 
+// checkVolumeNames refuses host volumes of one name that come from different
+// places, which an app's own and the pod's may: the daemon gives one for a name, and
+// somebody would see what is another's.
+func checkVolumeNames(pod *manifest.Pod) error {
+	sources := make(map[types.ACName]string)
+	for _, v := range pod.Volumes {
+		sources[v.Name] = v.Source
+	}
+	for _, app := range pod.Apps {
+		for i, mount := range app.Mounts {
+			v := mount.AppVolume
+			if v == nil || v.Kind != "host" {
+				continue
+			}
+			if have, ok := sources[v.Name]; ok && have != v.Source {
+				return fmt.Errorf("app %q: mounts[%d].appVolume: the name %q is that of another volume, too", app.Name, i, v.Name)
+			}
+			sources[v.Name] = v.Source
+		}
+	}
+	return nil
+}
+
 // unfilled are the mount points that no mount names: they get the pod's volume
 // of their name, else an empty one of their own, as converted images expect.
 func unfilled(app manifest.App, volumes []types.Volume, filled []request) ([]request, error) {

@@ -199,3 +199,35 @@ func TestClause_C_VOL_09_Sources(t *testing.T) {
 	_, err = checkSources([]source{{"l", link, false}}, os.Lstat)
 	wantError(t, err, `"l"`, link, "symbolic link")
 }
+
+// An app's own volume is never taken for another of its name.
+func TestVolumeNames(t *testing.T) {
+	at := func(source string) *types.Volume { return &types.Volume{Name: "v", Kind: "host", Source: source} }
+	for _, test := range []struct {
+		name  string
+		pod   []types.Volume
+		mount []*types.Volume // one for each app
+		want  string
+	}{
+		{"C-VOL-10 the same as the pod's", []types.Volume{*at("/a")}, []*types.Volume{at("/a"), nil}, ""},
+		{"C-VOL-10 not the pod's", []types.Volume{*at("/a")}, []*types.Volume{nil, at("/b")}, `app "b": mounts[0].appVolume: the name "v"`},
+		{"C-VOL-10 the pod's is empty", []types.Volume{empty("v")}, []*types.Volume{at("/b")}, `app "a": mounts[0]`},
+		{"C-VOL-10 not another app's", nil, []*types.Volume{at("/a"), at("/b")}, `app "b": mounts[0]`},
+		{"C-VOL-10 empty ones of their own", []types.Volume{*at("/a")}, []*types.Volume{to(empty("v")), to(empty("v"))}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pod := &manifest.Pod{PodManifest: &schema.PodManifest{Volumes: test.pod}}
+			for i, volume := range test.mount {
+				pod.Apps = append(pod.Apps, schema.RuntimeApp{
+					Name: types.ACName([]string{"a", "b"}[i]), Mounts: []schema.Mount{{Volume: "v", Path: "/v", AppVolume: volume}},
+				})
+			}
+			err := checkVolumeNames(pod)
+			if test.want != "" {
+				wantError(t, err, test.want)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
