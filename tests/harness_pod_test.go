@@ -26,13 +26,16 @@ type podDoc struct {
 	Volumes     []volumeDoc `json:"volumes,omitempty"`
 	Isolators   []any       `json:"isolators,omitempty"`
 	Annotations []nameValue `json:"annotations,omitempty"`
+
+	UserAnnotations map[string]string `json:"userAnnotations,omitempty"`
+	UserLabels      map[string]string `json:"userLabels,omitempty"`
 }
 
 type appDoc struct {
 	Name     string      `json:"name"`
 	Image    imageRef    `json:"image"`
 	App      *sectionDoc `json:"app,omitempty"`
-	Mounts   []mountDoc  `json:"mounts,omitempty"`
+	Mounts   []any       `json:"mounts,omitempty"` // mountDoc, ownMountDoc
 	ReadOnly bool        `json:"readOnlyRootFS,omitempty"`
 
 	Annotations []nameValue `json:"annotations,omitempty"`
@@ -57,6 +60,9 @@ type sectionDoc struct {
 	EventHandlers    []handlerDoc `json:"eventHandlers,omitempty"`
 	MountPoints      []any        `json:"mountPoints,omitempty"`
 	Isolators        []any        `json:"isolators,omitempty"`
+
+	UserAnnotations map[string]string `json:"userAnnotations,omitempty"`
+	UserLabels      map[string]string `json:"userLabels,omitempty"`
 }
 
 type handlerDoc struct {
@@ -71,11 +77,19 @@ type volumeDoc struct {
 	ReadOnly  bool   `json:"readOnly,omitempty"`
 	Recursive *bool  `json:"recursive,omitempty"`
 	Mode      string `json:"mode,omitempty"`
+	UID       *int   `json:"uid,omitempty"`
+	GID       *int   `json:"gid,omitempty"`
 }
 
 type mountDoc struct {
 	Volume string `json:"volume"`
 	Path   string `json:"path"`
+}
+
+// ownMountDoc mounts a volume that is the app's own.
+type ownMountDoc struct {
+	mountDoc
+	Own volumeDoc `json:"appVolume"`
 }
 
 // isolator is an isolator with a value of any type.

@@ -40,10 +40,12 @@ func (b *box) precious() (dir string, check func(what string)) {
 	}
 }
 
-// TestVolumeByALinkOfTheImage mounts volumes where the image has links: nothing is
-// made in the volume, and what a target may not be it may not be by a link either.
-func TestVolumeByALinkOfTheImage(t *testing.T) {
+// Volumes are mounted where the image has links, which lead nowhere outside the
+// app's root: nothing is made in the volume or on the host, and what a target may
+// not be it may not be by a link either.
+func TestClause_C_VOL_17_VolumeByALinkOfTheImage(t *testing.T) {
 	t.Parallel()
+	outside := filepath.Join(t.TempDir(), "not-there")
 	for _, tt := range []struct{ link, target, want string }{
 		{"data", "/dev", "nothing can be mounted over /dev"},
 		{"data", "../../dev/", "nothing can be mounted over /dev"},
@@ -51,21 +53,27 @@ func TestVolumeByALinkOfTheImage(t *testing.T) {
 		{"data", "/proc/sys", "nothing can be mounted over /proc"},
 		{"data", "/", "nothing can be mounted over /"},
 		{"data", "/elsewhere", ""},
+		{"data", outside, ""},
+		{"data", "../../../../.." + outside, ""},
 		{"data", "/dev/shm", ""},
 	} {
 		t.Run(strings.Trim(strings.ReplaceAll(tt.target, "/", "-"), "-"), func(t *testing.T) {
 			t.Parallel()
 			b := newBox(t, ownStore())
 			dir, unchanged := b.precious()
-			app := shell("a", "cat /data/ptmx; echo done; exec sleep 1000")
+			target := filepath.Clean("/" + tt.target)
+			app := shell("a", fmt.Sprintf("cat /data/ptmx; grep -q ' %s ' /proc/self/mounts && echo there; exec sleep 1000", target))
 			app.Image = b.linkedImage("linked", tt.link, tt.target)
-			doc := podOf(app).hostVolume("v", dir, "/data")
+			doc := podOf(app).hostVolume("v", dir, "/../x/../../data/.")
 			if tt.want != "" {
 				b.refuse("p", doc, `mount target "/data"`, tt.want)
 			} else {
 				p := b.up("p", doc)
-				p.sees("a", "mine\ndone\n")
+				p.sees("a", "mine\nthere\n")
 				p.stop()
+			}
+			if _, err := os.Lstat(outside); err == nil {
+				t.Errorf("%s was made on the host", outside)
 			}
 			unchanged(tt.target)
 		})

@@ -20,39 +20,53 @@ func (b *box) mountTmpfs(dir, options string) {
 	b.unmount = append(b.unmount, dir)
 }
 
-// TestReadOnlyVolume has a mount inside a read-only volume be read-only, too, and
-// one without recursion not be there.
-func TestReadOnlyVolume(t *testing.T) {
+// What is mounted in a volume of the host comes with it, and can be written to;
+// in a read-only one, or one at a read-only mount point, all of it is read-only; in
+// one that is not recursive it is not there.
+func TestClause_C_VOL_11_C_VOL_13_C_VOL_15_C_VOL_16_MountsInVolumes(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	dir := b.folder("volume", 0o755)
-	inner := b.folder("volume/inner", 0o755)
-	b.mountTmpfs(inner, "")
-	if err := os.WriteFile(filepath.Join(inner, "seen"), []byte("inside\n"), 0o644); err != nil {
+	b.mountTmpfs(b.folder("volume/inner", 0o755), "")
+	b.mountTmpfs(b.folder("volume/inner/most", 0o755), "")
+	if err := os.WriteFile(filepath.Join(dir, "inner/most/seen"), []byte("inside\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	no := false
-	script := `cat /v/inner/seen; touch /v/x 2>&1; touch /v/inner/x 2>&1; echo done; exec sleep 1000`
-	doc := podOf(shell("a", script))
-	doc.Volumes = []volumeDoc{{Name: "v", Kind: "host", Source: dir, ReadOnly: true}, {Name: "flat", Kind: "host", Source: dir, Recursive: &no}}
-	doc.Apps[0].Mounts = []mountDoc{{"v", "/v"}}
-	flat := shell("flat", `ls /flat/inner | grep -q . || echo nothing; touch /flat/written && echo written; echo done; exec sleep 1000`)
-	flat.Mounts = []mountDoc{{"flat", "/flat"}}
-	doc.Apps = append(doc.Apps, flat)
-	p := b.up("p", doc)
-	p.sees("a", "done\n")
-	if log := p.logs("a"); strings.Count(log, "Read-only file system") != 2 || !strings.Contains(log, "inside\n") {
-		t.Errorf("read-only volume:\n%s", log)
+	script := `for f in /v/x /v/inner/x /v/inner/most/x; do echo $AC_APP_NAME 2>/dev/null >$f; echo $?; done; cat /v/inner/most/seen 2>/dev/null`
+	wants := map[string]string{
+		"writable": "0\n0\n0\ninside\n", "read-only": "1\n1\n1\ninside\n", "point": "1\n1\n1\ninside\n",
+		"flat": "0\n0\n1\n", "flat-read-only": "1\n1\n1\n",
 	}
-	p.sees("flat", "done\n")
-	if log := p.logs("flat"); log != "nothing\nwritten\ndone\n" {
-		t.Errorf("volume that is not recursive:\n%s", log)
+	doc := podOf()
+	for name := range wants {
+		app := shell(name, script)
+		app.Mounts = []any{mountDoc{name, "/v"}}
+		doc.Apps = append(doc.Apps, app)
+		doc.Volumes = append(doc.Volumes, volumeDoc{Name: name, Kind: "host", Source: dir, ReadOnly: strings.HasSuffix(name, "read-only")})
+		if i := len(doc.Apps) - 1; name == "point" {
+			doc.Apps[i].App.MountPoints = []any{map[string]any{"name": "other", "path": "/v/", "readOnly": true}}
+		} else if strings.HasPrefix(name, "flat") {
+			doc.Volumes[i].Recursive = &no
+		}
+	}
+	p := b.up("p", doc)
+	for name, want := range wants {
+		p.exited(name)
+		if have := p.logs(name); have != want {
+			t.Errorf("volume %s: %q, want %q", name, have, want)
+		}
+	}
+	for file, want := range map[string]string{"x": "flat\nwritable\n", "inner/most/x": "writable\n"} {
+		if have := b.content(dir, file); !strings.Contains(want, have) || have == "" {
+			t.Errorf("the host has %q in %s", have, file)
+		}
 	}
 	p.stop()
 }
 
-// TestMountTargets has the app's mount point say read-only, and targets be made where the image has none: 0755, of root.
-func TestMountTargets(t *testing.T) {
+// The app's mount point says read-only, and targets are made where the image has none: 0755, of root.
+func TestClause_C_VOL_02_C_VOL_12_C_VOL_15_MountTargets(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	dir, file := b.folder("volume", 0o777), b.write("file", "from the host\n")
@@ -61,9 +75,9 @@ func TestMountTargets(t *testing.T) {
 		map[string]any{"name": "data", "path": "/ro", "readOnly": true},
 		map[string]any{"name": "unfilled", "path": "/unfilled"},
 	}
-	app.Mounts = []mountDoc{{"data", "/ro"}, {"file", "/etc/given"}, {"empty", "/deep/er/target"}}
+	app.Mounts = []any{mountDoc{"data", "/ro"}, mountDoc{"file", "/etc/given"}, mountDoc{"empty", "/deep/er/target"}}
 	other := shell("b", `echo shared >/e/shared; stat -c '%a' /e; echo done; exec sleep 1000`)
-	other.Mounts = []mountDoc{{"empty", "/e"}}
+	other.Mounts = []any{mountDoc{"empty", "/e"}}
 	doc := podOf(app, other)
 	doc.Volumes = []volumeDoc{
 		{Name: "data", Kind: "host", Source: dir}, {Name: "file", Kind: "host", Source: file}, {Name: "empty", Kind: "empty", Mode: "1777"},
