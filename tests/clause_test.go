@@ -228,20 +228,3 @@ func TestClause_C_EVT_05_PreStartFails(t *testing.T) {
 		t.Errorf("the main process ran: %v, %v", left, err)
 	}
 }
-
-func TestClause_C_OS_01_FilesOfLinux(t *testing.T) {
-	t.Parallel()
-	app := shell("a", `set -e
-for d in null zero full random urandom tty console; do test -c /dev/$d || echo no $d; done
-! echo x 2>/dev/null >/dev/full; head -c 3 /dev/zero | wc -c; test -w /dev/null
-for m in '/proc proc' '/sys sysfs' '/dev/pts devpts' '/dev/shm tmpfs'; do grep -q " $m " /proc/self/mounts || echo no $m; done
-exec sleep 1000`)
-	app.App.User, app.App.Group = "1000", "1000"
-	p := newBox(t).up("pod", podOf(app))
-	p.sees("a", "3\n")
-	// The same as an app that makes a terminal for itself does, from outside.
-	out, code := p.run("a", settings{Exec: []string{"sh", "-c", "tty; echo >/dev/tty"}, User: "1000", Group: "1000", TTY: true})
-	if out != "/dev/pts/0\r\n\r\n" || code != 0 || p.logs("a") != "3\n" {
-		t.Errorf("exit status %d, %q; the app says %q", code, out, p.logs("a"))
-	}
-}

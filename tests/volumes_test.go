@@ -123,23 +123,6 @@ func TestLateMount(t *testing.T) {
 	p.stop()
 }
 
-// TestEtcFiles looks at what an app knows of where it is.
-func TestClause_C_OS_02_EtcFiles(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	p := b.up("my-pod", podOf(shell("a", `hostname; cat /etc/hostname; grep -c localhost /etc/hosts; cat /etc/resolv.conf; echo end; exec sleep 1000`)))
-	p.sees("a", "end\n")
-	resolv, err := os.ReadFile("/etc/resolv.conf")
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
-	log := p.logs("a")
-	if !strings.HasPrefix(log, "my-pod\nmy-pod\n") || !strings.Contains(log, string(resolv)) {
-		t.Errorf("the app sees\n%s", log)
-	}
-	p.stop()
-}
-
 func TestClause_C_VOL_06_SourceMissing(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

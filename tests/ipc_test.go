@@ -1,0 +1,202 @@
+package tests
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// Two apps signal each other, and talk by shared memory, semaphores and message
+// queues, those of System V and those of POSIX; the host sees nothing of it.
+func TestClause_C_NET_03_SignalsAndIPC(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	dir := b.folder("probe", 0o755)
+	b.testProgram(dir)
+	p := b.up("p", podOf(command("one", "/probe/probe", "ipc-one"), command("other", "/probe/probe", "ipc-other")).hostVolume("probe", dir, "/probe"))
+	for app, want := range map[string]string{
+		"one":   "there is a signal: user defined signal 1\n",
+		"other": "System V: memory, after its semaphore\nSystem V: message queue\nPOSIX: message queue\nPOSIX: memory, after its semaphore\n",
+	} {
+		code, reason := p.exited(app)
+		if diff := cmp.Diff(want, p.logs(app)); diff != "" || code != 0 {
+			t.Errorf("app %s: exit code %d %s (-want +have):\n%s", app, code, reason, diff)
+		}
+	}
+	if _, err := unix.SysvShmGet(ipcKey, 0, 0); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("the host has the memory, too: %v", err)
+	}
+	if _, err := os.Stat("/dev/shm" + ipcName); err == nil {
+		t.Error("the host has the file, too")
+	}
+	p.stop()
+}
+
+// What is shared, by its names.
+const (
+	ipcKey  = 0x6b75726d
+	ipcName = "/kurma-e2e"
+)
+
+// ipc is all that two processes can talk by. Whoever comes first makes it.
+type ipc struct {
+	memory, file             []byte // of System V and POSIX
+	semaphores, queue, words uintptr
+}
+
+func openIPC() (*ipc, error) {
+	id, err := unix.SysvShmGet(ipcKey, 4096, unix.IPC_CREAT|0o600)
+	if err != nil {
+		return nil, fmt.Errorf("shmget: %w", err)
+	}
+	all := new(ipc)
+	if all.memory, err = unix.SysvShmAttach(id, 0, 0); err != nil {
+		return nil, fmt.Errorf("shmat: %w", err)
+	}
+	if all.semaphores, err = call(unix.SYS_SEMGET, ipcKey, 1, unix.IPC_CREAT|0o600); err != nil {
+		return nil, fmt.Errorf("semget: %w", err)
+	}
+	if all.queue, err = call(unix.SYS_MSGGET, ipcKey, unix.IPC_CREAT|0o600, 0); err != nil {
+		return nil, fmt.Errorf("msgget: %w", err)
+	}
+	name, err := unix.BytePtrFromString(ipcName[1:])
+	if err != nil {
+		return nil, err
+	}
+	if all.words, err = call(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(name)), unix.O_CREAT|unix.O_RDWR, 0o600); err != nil {
+		return nil, fmt.Errorf("mq_open: %w", err)
+	}
+	all.file, err = mapFile("/dev/shm" + ipcName)
+	return all, err
+}
+
+// mapFile maps a file as shm_open(3) and mmap(2) do.
+func mapFile(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if err := file.Truncate(4096); err != nil {
+		return nil, err
+	}
+	return unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+// call is a system call that is made again when a signal interrupts it. The fourth
+// and further arguments are 0.
+func call(number, a, b, c uintptr) (uintptr, error) {
+	for {
+		r, _, errno := unix.Syscall6(number, a, b, c, 0, 0, 0)
+		if errno == 0 {
+			return r, nil
+		}
+		if errno != unix.EINTR {
+			return r, errno
+		}
+	}
+}
+
+// message is as msgsnd(2) has it.
+type message struct {
+	kind int64
+	text [16]byte
+}
+
+// raise adds to the semaphore, which waits to be above 0 before it is lowered.
+func (all *ipc) raise(by int16) error {
+	operation := struct {
+		number uint16
+		by     int16
+		flags  int16
+	}{0, by, 0}
+	if _, err := call(unix.SYS_SEMOP, all.semaphores, uintptr(unsafe.Pointer(&operation)), 1); err != nil {
+		return fmt.Errorf("semop: %w", err)
+	}
+	return nil
+}
+
+// put writes a text, and its length before it.
+func put(memory []byte, text string) { memory[8] = byte(copy(memory[9:], text)) }
+
+func get(memory []byte) string { return string(memory[9 : 9+memory[8]]) }
+
+// flag is the word of the mapped file that a POSIX semaphore is, see sem_init(3).
+func (all *ipc) flag() *uint32 { return (*uint32)(unsafe.Pointer(&all.file[0])) }
+
+// probeIPCOne sends by everything there is, and waits for a signal.
+func probeIPCOne() error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGUSR1)
+	all, err := openIPC()
+	if err != nil {
+		return err
+	}
+	*(*uint32)(unsafe.Pointer(&all.memory[0])) = uint32(os.Getpid())
+	put(all.memory, "memory, after its semaphore")
+	if err := all.raise(1); err != nil {
+		return err
+	}
+	text := message{1, [16]byte([]byte("message queue   "))}
+	if _, err := call(unix.SYS_MSGSND, all.queue, uintptr(unsafe.Pointer(&text)), 13); err != nil {
+		return fmt.Errorf("msgsnd: %w", err)
+	}
+	if _, err := call(unix.SYS_MQ_TIMEDSEND, all.words, uintptr(unsafe.Pointer(&text.text)), 13); err != nil {
+		return fmt.Errorf("mq_send: %w", err)
+	}
+	put(all.file, "memory, after its semaphore")
+	atomic.StoreUint32(all.flag(), 1)
+	if _, err := call(unix.SYS_FUTEX, uintptr(unsafe.Pointer(all.flag())), futexWake, 1); err != nil {
+		return fmt.Errorf("futex: %w", err)
+	}
+	fmt.Println("there is a signal:", <-signals)
+	return nil
+}
+
+// Of linux/futex.h, between processes.
+const (
+	futexWait = 0
+	futexWake = 1
+)
+
+// probeIPCOther waits for all that probeIPCOne sends, and signals it.
+func probeIPCOther() error {
+	all, err := openIPC()
+	if err != nil {
+		return err
+	}
+	if err := all.raise(-1); err != nil {
+		return err
+	}
+	fmt.Println("System V:", get(all.memory))
+	var text message
+	n, err := call(unix.SYS_MSGRCV, all.queue, uintptr(unsafe.Pointer(&text)), uintptr(len(text.text)))
+	if err != nil {
+		return fmt.Errorf("msgrcv: %w", err)
+	}
+	fmt.Printf("System V: %s\n", text.text[:n])
+	large := make([]byte, 8192) // the default of mq_msgsize
+	if n, err = call(unix.SYS_MQ_TIMEDRECEIVE, all.words, uintptr(unsafe.Pointer(&large[0])), uintptr(len(large))); err != nil {
+		return fmt.Errorf("mq_receive: %w", err)
+	}
+	fmt.Printf("POSIX: %s\n", large[:n])
+	for atomic.LoadUint32(all.flag()) == 0 {
+		_, err := call(unix.SYS_FUTEX, uintptr(unsafe.Pointer(all.flag())), futexWait, 0)
+		if err != nil && !errors.Is(err, unix.EAGAIN) {
+			return fmt.Errorf("futex: %w", err)
+		}
+	}
+	fmt.Println("POSIX:", get(all.file))
+	one := int(*(*uint32)(unsafe.Pointer(&all.memory[0])))
+	if err := unix.Kill(one, 0); err != nil {
+		return fmt.Errorf("look for process %d of the other app: %w", one, err)
+	}
+	return unix.Kill(one, unix.SIGUSR1)
+}

@@ -1,0 +1,168 @@
+package tests
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// Every app, whoever it runs as, has the file systems and devices of Linux, and
+// they work.
+func TestClause_C_OS_01_FileSystemsAndDevices(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	dir := b.folder("probe", 0o755)
+	b.testProgram(dir)
+	root, user := shell("root", linuxScript), shell("user", linuxScript)
+	user.App.User, user.App.Group = "1000", "1000"
+	p := b.up("p", podOf(root, user).hostVolume("probe", dir, "/probe"))
+	for _, app := range []string{"root", "user"} {
+		p.exited(app)
+		if diff := cmp.Diff(linuxFacts, p.logs(app)); diff != "" {
+			t.Errorf("app %s (-want +have):\n%s", app, diff)
+		}
+	}
+	p.stop()
+}
+
+// linuxScript tells of what the specification lists for Linux: device numbers are those of
+// null(4), full(4), random(4), tty(4) and console(4), in hexadecimal.
+const linuxScript = `exec 2>&1; cd /dev
+stat -c '%n %F %t:%T' null zero full random urandom tty console
+stat -L -c '%n %F %t:%T' ptmx
+for m in /proc /sys /dev/pts /dev/shm; do awk -v m=$m '$2 == m {t = $3} END {print m, t}' /proc/self/mounts; done
+echo lost >null; head -c 1 null | wc -c
+head -c 100000 zero | tr -d '\0' | wc -c; head -c 5 zero | wc -c
+echo more >full; echo lost >zero; head -c 2 full | od -A n -t x1
+head -c 16 urandom | wc -c; head -c 16 random | wc -c
+ls -d /proc/$$/fd /sys/class/net/lo /proc/self/fd/0 | wc -l
+echo own >shm/$AC_APP_NAME && cat shm/$AC_APP_NAME
+stat -c %a shm
+/probe/probe open-terminal
+`
+
+const linuxFacts = `null character special file 1:3
+zero character special file 1:5
+full character special file 1:7
+random character special file 1:8
+urandom character special file 1:9
+tty character special file 5:0
+console character special file 5:1
+ptmx character special file 5:2
+/proc proc
+/sys sysfs
+/dev/pts devpts
+/dev/shm tmpfs
+0
+0
+5
+sh: write error: No space left on device
+ 00 00
+16
+16
+3
+own
+1777
+a terminal of character device 136
+`
+
+// probeTerminal opens a terminal as openpty(3) does, and talks through it.
+func probeTerminal() error {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	defer master.Close()
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err := errors.Join(err, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)); err != nil {
+		return err
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	defer slave.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(slave.Fd()), &stat); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(slave, "a terminal of character device %d\n", unix.Major(stat.Rdev)); err != nil {
+		return err
+	}
+	buf := make([]byte, 100)
+	n, err := master.Read(buf)
+	fmt.Print(strings.ReplaceAll(string(buf[:n]), "\r\n", "\n"))
+	return err
+}
+
+// A command in an app has the terminal that it is given as its own.
+func TestClause_C_OS_01_TerminalOfACommand(t *testing.T) {
+	t.Parallel()
+	app := shell("a", "exec sleep 1000")
+	app.App.User, app.App.Group = "1000", "1000"
+	p := newBox(t).up("pod", podOf(app))
+	out, code := p.run("a", settings{Exec: []string{"sh", "-c", "tty; echo >/dev/tty"}, User: "1000", Group: "1000", TTY: true})
+	if out != "/dev/pts/0\r\n\r\n" || code != 0 || p.logs("a") != "" {
+		t.Errorf("exit status %d, %q; the app says %q", code, out, p.logs("a"))
+	}
+}
+
+// etcScript prints what is in /etc, with the modes that it has.
+const etcScript = `cd /etc; hostname; for f in hosts hostname resolv.conf; do stat -c '%n %F %a %u %g' $f; cat $f; done; readlink mtab; grep -c ' / ' mtab`
+
+// An app finds the pod's name, localhost, the host's resolvers and its mounts in
+// /etc; what the image or a volume has there is left alone, resolvers excepted.
+func TestClause_C_OS_02_FilesInEtc(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, ownStore())
+	bare, given, mounted := shell("bare", etcScript), shell("given", etcScript), shell("mounted", etcScript)
+	given.Image = b.etcImage()
+	file := b.write("hosts", "127.0.0.9 of-the-volume\n")
+	mounted.Mounts = []any{mountDoc{"hosts", "/etc/hosts"}, mountDoc{"hosts", "/etc/resolv.conf"}}
+	doc := podOf(bare, given, mounted)
+	doc.Volumes = []volumeDoc{{Name: "hosts", Kind: "host", Source: file}}
+	p := b.up("my-pod", doc)
+	resolv := b.content("/etc/resolv.conf")
+	const hostname, mtab = "hostname regular file 644 0 0\nmy-pod\n", "/proc/mounts\n1\n"
+	defaults := "hosts regular file 644 0 0\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+	resolvers := "resolv.conf regular file 644 0 0\n" + resolv
+	volume := " regular file 600 0 0\n127.0.0.9 of-the-volume\n"
+	for app, want := range map[string]string{
+		"bare":    "my-pod\n" + defaults + hostname + resolvers + mtab,
+		"given":   "my-pod\nhosts regular file 640 0 7\nimage's hosts\nhostname regular file 640 0 7\nimage's hostname\n" + resolvers + "/of/the/image\n",
+		"mounted": "my-pod\nhosts" + volume + hostname + "resolv.conf" + volume + mtab,
+	} {
+		p.exited(app)
+		have, _, _ := strings.Cut(p.logs(app), "grep: ") // what mtab of an image leads to
+		if diff := cmp.Diff(want, have); diff != "" {
+			t.Errorf("app %s (-want +have):\n%s", app, diff)
+		}
+	}
+	p.stop()
+	if b.content(file) != "127.0.0.9 of-the-volume\n" || b.content("/etc/resolv.conf") != resolv {
+		t.Error("files of the host have changed")
+	}
+}
+
+// etcImage is an image of busybox that has these files itself.
+func (b *box) etcImage() imageRef {
+	b.t.Helper()
+	path := b.image("etc", hostileManifest("etc"), func(root string) error {
+		dir := filepath.Join(root, "etc")
+		errs := []error{os.Mkdir(dir, 0o755), os.Symlink("/of/the/image", filepath.Join(dir, "mtab"))}
+		for _, name := range []string{"hosts", "hostname", "resolv.conf"} {
+			file := filepath.Join(dir, name)
+			errs = append(errs, os.WriteFile(file, []byte("image's "+name+"\n"), 0o600), os.Chown(file, 0, 7), os.Chmod(file, 0o640))
+		}
+		return errors.Join(errs...)
+	})
+	id := strings.TrimSpace(b.must("image", "import", filepath.Join(suite.images, "busybox.aci"), path))
+	b.layersAreNow()
+	return imageRef{id[strings.LastIndexByte(id, '\n')+1:]}
+}

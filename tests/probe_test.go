@@ -1,0 +1,41 @@
+package tests
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// probes are what this test program does as a program of an app, see testProgram.
+func probes() map[string]func() error {
+	return map[string]func() error{
+		"session-keyring": probeSessionKeyring,
+		"open-terminal":   probeTerminal,
+		"ipc-one":         probeIPCOne,
+		"ipc-other":       probeIPCOther,
+		"metadata-load":   probeMetadataLoad,
+	}
+}
+
+// beProbe has this process be a probe, if its arguments say so.
+func beProbe() {
+	if len(os.Args) != 2 {
+		return
+	}
+	probe, ok := probes()[os.Args[1]]
+	if !ok {
+		return
+	}
+	if err := probe(); err != nil {
+		fmt.Fprintln(os.Stderr, os.Args[1]+":", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func probeSessionKeyring() error {
+	id, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
+	fmt.Println(id, err)
+	return nil
+}
