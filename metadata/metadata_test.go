@@ -175,8 +175,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// C-MDS-01.
-func TestTokens(t *testing.T) {
+// Tokens are 256 random bits.
+func TestClause_C_MDS_01_Tokens(t *testing.T) {
 	shape := regexp.MustCompile(`^http://127\.0\.0\.1:[0-9]+/[0-9a-f]{64}$`)
 	seen := map[string]bool{}
 	for range 20 {

@@ -60,7 +60,7 @@ func TestClause_C_MDS_10_ManyAtOnce(t *testing.T) {
 }
 
 // Those who connect and say nothing, or half of it, keep nobody out.
-func TestSilentClients(t *testing.T) {
+func TestClause_C_MDS_10_SilentClients(t *testing.T) {
 	s := start(t, testService())
 	for i := range maxConnections + 100 {
 		c, err := net.Dial("tcp4", s.listener.Addr().String())
@@ -120,7 +120,7 @@ func TestRefusalOfMuch(t *testing.T) {
 }
 
 // Pods with the host's network are told apart by their tokens.
-func TestTwoPodsInOneNetwork(t *testing.T) {
+func TestClause_C_MDS_01_TwoPodsInOneNetwork(t *testing.T) {
 	first, second := testService(), testService()
 	second.UUID, second.Apps = "0"+testUUID[1:], nil
 	a, b := start(t, first), start(t, second)

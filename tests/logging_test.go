@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,9 +108,9 @@ func TestStagerLogUnread(t *testing.T) {
 	d.stop()
 }
 
-// TestLogsOutliveTheirPod has a detached pod end by itself: what its apps wrote
-// can be read until gc, and nothing is left then.
-func TestLogsOutliveTheirPod(t *testing.T) {
+// A detached pod ends by itself: what its apps wrote can be read until gc, and
+// nothing is left then.
+func TestClause_C_LOG_01_LogsOutliveTheirPod(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, stagerConfig(`{"exitPolicy": "all"}`))
 	dir := b.folder("sync", 0o777)
@@ -129,4 +130,39 @@ func TestLogsOutliveTheirPod(t *testing.T) {
 	}
 	b.must("gc")
 	b.checkGone()
+}
+
+// What apps and their handlers write to either stream is kept byte for byte, that
+// of an app that has ended like that of one that runs.
+func TestClause_C_LOG_01_BothStreamsAreKept(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	ended := shell("ended", `printf 'out \000\377\r\n'; echo err >&2; echo more; printf 'no end' >&2; exit 7`)
+	ended.App.EventHandlers = []handlerDoc{
+		{"pre-start", []string{"/bin/sh", "-c", "echo before; echo before err >&2"}},
+		{"post-stop", []string{"/bin/sh", "-c", "echo; echo after; echo after err >&2"}},
+	}
+	killed := shell("killed", "echo last words; echo last err >&2; kill -KILL $$")
+	p := b.up("p", podOf(ended, killed, shell("lives", "echo out; echo err >&2; exec sleep 1000"), shell("silent", "exec sleep 1000")))
+	p.sees("ended", "after err\n")
+	p.exited("ended")
+	p.exited("killed")
+	p.sees("lives", "err\n")
+	for app, want := range map[string]result{
+		"ended":  {stdout: "before\nout \x00\xff\r\nmore\n\nafter\n", stderr: "before err\nerr\nno endafter err\n"},
+		"killed": {stdout: "last words\n", stderr: "last err\n"},
+		"lives":  {stdout: "out\n", stderr: "err\n"},
+		"silent": {},
+	} {
+		for stream, part := range map[string]result{"": want, "stdout": {stdout: want.stdout}, "stderr": {stderr: want.stderr}} {
+			args := []string{"logs", "--stream", stream, "p", app}
+			if stream == "" {
+				args = slices.Delete(args, 1, 3)
+			}
+			if have := b.launcher(args...); have != part {
+				t.Errorf("logs of %s, stream %q: %+v, want %+v", app, stream, have, part)
+			}
+		}
+	}
+	p.stop()
 }

@@ -1,0 +1,114 @@
+package tests
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// userData has the names and values of what means something elsewhere.
+func userData() map[string]string {
+	return map[string]string{
+		"kurma.io/stager/tty": "true", "kurma.io/stager/stdin": "open", "kurma.io/stager/restart": "always",
+		"appc.io/executor/supports-systemd-notify": "true",
+		"os/linux/namespaces":                      `{"net": "host", "pid": "host"}`, "os/linux/privileged": "true",
+		"os/linux/capabilities-retain-set": `{"set": ["CAP_SYS_ADMIN"]}`, "resource/memory": `{"limit": "1"}`,
+		"os": "freebsd", "arch": "s390x", "PATH": "/nowhere", "readOnlyRootFS": "true", "exec": "/bin/false", "user": "1000",
+		"": "", " \n\"": "\x00\u2028", "Not An Identifier": "x",
+	}
+}
+
+// facts is what a program sees of how it runs, but for names and numbers that are each
+// pod's own.
+const facts = `exec 2>&1; env | grep -v AC_METADATA_URL= | sort; id; pwd; tty; hostname
+grep -E '^(Cap.*|NoNewPrivs|Seccomp|Groups):' /proc/self/status; cat /proc/self/limits /proc/self/oom_score_adj
+cut -d ' ' -f 3,4 /proc/self/mounts; ls /proc/self/fd /sys/class/net; ls -l /proc/self/ns | grep -c :
+touch /x && echo written; cat /proc/self/cgroup | wc -l
+`
+
+// User annotations and labels of the pod and its apps change nothing of how it
+// runs, and come back in its manifest.
+func TestClause_C_UAN_01_UserAnnotationsAndLabels(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	saved := `wget -q -O /out/$AC_APP_NAME $AC_METADATA_URL/acMetadata/v1/pod/manifest`
+	dir := b.folder("out", 0o777)
+	plain, annotated := podOf(shell("a", facts+saved)), podOf(shell("a", facts+saved))
+	annotated.UserAnnotations, annotated.UserLabels = userData(), userData()
+	annotated.Apps[0].App.UserAnnotations, annotated.Apps[0].App.UserLabels = userData(), userData()
+	var said []string
+	for _, doc := range []podDoc{plain, annotated} {
+		p := b.up("same-name", doc.hostVolume("out", dir, "/out"))
+		if code, reason := p.exited("a"); code != 0 || reason != "" {
+			t.Errorf("exit code %d %s", code, reason)
+		}
+		said = append(said, p.logs("a"))
+		p.stop()
+	}
+	if diff := cmp.Diff(said[0], said[1]); diff != "" || !strings.Contains(said[0], "written\n") {
+		t.Errorf("without (-) and with them (+):\n%s", diff)
+	}
+	var served podDoc
+	if err := json.Unmarshal([]byte(b.content(dir, "a")), &served); err != nil {
+		t.Fatal(err)
+	}
+	for _, have := range []map[string]string{served.UserAnnotations, served.UserLabels, served.Apps[0].App.UserAnnotations, served.Apps[0].App.UserLabels} {
+		if diff := cmp.Diff(userData(), have); diff != "" {
+			t.Errorf("in the pod's manifest (-want +have):\n%s", diff)
+		}
+	}
+}
+
+// An image runs without labels of the machine, or with such as this machine is; of another one nothing is
+// started, not even the pod's other apps.
+func TestClause_C_LAB_01_C_LAB_02_ImagesOfMachines(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, ownStore())
+	labels := map[string]string{
+		"none": ``, "os": `{"name": "os", "value": "linux"}`, "arch": `{"name": "arch", "value": "s390x"}`,
+		"both":  `{"name": "os", "value": "linux"}, {"name": "arch", "value": "amd64"}`,
+		"other": `{"name": "os", "value": "linux"}, {"name": "arch", "value": "s390x"}`,
+		"bsd":   `{"name": "os", "value": "freebsd"}, {"name": "arch", "value": "amd64"}`,
+	}
+	busybox, err := os.ReadFile(filepath.Join(b.busyboxLayer(), "bin/busybox"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := podOf()
+	others := map[string]imageRef{}
+	for name, list := range labels {
+		path := b.image(name, fmt.Sprintf(`{"acKind":"ImageManifest","acVersion":"0.8.11","name":"tests/%s","labels":[%s]}`, name, list), func(root string) error {
+			return errors.Join(os.Mkdir(filepath.Join(root, "bin"), 0o755), os.WriteFile(filepath.Join(root, "bin/sh"), busybox, 0o755))
+		})
+		app := shell(name, "echo runs; touch /v/$AC_APP_NAME")
+		app.Image = imageRef{strings.TrimSpace(b.must("image", "import", path))}
+		if name == "other" || name == "bsd" {
+			others[name] = app.Image
+			continue
+		}
+		doc.Apps = append(doc.Apps, app)
+	}
+	b.layersAreNow()
+	dir := b.folder("volume", 0o777)
+	for name, image := range others {
+		bad := doc.hostVolume("v", dir, "/v")
+		bad.Apps[len(bad.Apps)-1].Image = image
+		b.refuse(name, bad, map[string]string{"other": `arch "s390x"`, "bsd": `os "freebsd"`}[name])
+	}
+	if started, err := os.ReadDir(dir); err != nil || len(started) > 0 {
+		t.Errorf("apps were started: %v, %v", started, err)
+	}
+	p := b.up("p", doc)
+	for _, app := range doc.Apps {
+		if p.exited(app.Name); !strings.Contains(p.logs(app.Name), "runs\n") {
+			t.Errorf("image %s says %q", app.Name, p.logs(app.Name))
+		}
+	}
+	p.stop()
+}
