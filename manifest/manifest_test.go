@@ -319,9 +319,11 @@ func TestWriteKeepsWhatWasRead(t *testing.T) {
 	}
 }
 
-func TestArchitectures(t *testing.T) {
+func TestClause_C_LAB_01_Architectures(t *testing.T) {
 	tests := []struct{ goarch, label string }{
-		{"amd64", "amd64"}, {"amd64", "i386"}, {"arm64", "aarch64"}, {"386", "i386"}, {"s390x", "s390x"}, {"ppc64le", "ppc64le"},
+		{"amd64", "amd64"}, {"amd64", "i386"}, {"386", "i386"},
+		{"arm64", "aarch64"}, {"arm64", "armv7l"}, {"arm64", "armv6l"}, {"arm", "armv7l"}, {"arm", "armv6l"},
+		{"s390x", "s390x"}, {"ppc64le", "ppc64le"}, {"ppc64", "ppc64"},
 	}
 	for _, test := range tests {
 		t.Run(test.goarch+" runs "+test.label, func(t *testing.T) {
@@ -332,6 +334,24 @@ func TestArchitectures(t *testing.T) {
 			}
 			t.Errorf("got %v", architectures(test.goarch))
 		})
+	}
+}
+
+// Every value of the specification is understood: of its machines amd64 runs two.
+func TestClause_C_LAB_01_C_LAB_02_EveryArchitecture(t *testing.T) {
+	for _, arch := range []string{"amd64", "i386", "aarch64", "aarch64_be", "armv6l", "armv7l", "armv7b", "ppc64", "ppc64le", "s390x"} {
+		image, err := DecodeImage([]byte(`{"acKind":"ImageManifest","acVersion":"0.8.11","name":"x/y",
+			"labels":[{"name":"os","value":"linux"},{"name":"arch","value":"` + arch + `"}]}`))
+		if err != nil {
+			t.Errorf("%s: %v", arch, err)
+			continue
+		}
+		err = validatePlatform("image", image.Labels, "amd64")
+		if runs := arch == "amd64" || arch == "i386"; (err == nil) != runs {
+			t.Errorf("%s: %v", arch, err)
+		} else if !runs && !strings.Contains(err.Error(), `"`+arch+`"`) {
+			t.Errorf("%s: %v", arch, err)
+		}
 	}
 }
 

@@ -122,7 +122,7 @@ func TestConfigIsDocumented(t *testing.T) {
 }
 
 // C-RES-01, D-16.
-func TestQuantities(t *testing.T) {
+func TestClause_C_RES_01_Quantities(t *testing.T) {
 	tests := []struct {
 		text         string
 		units, milli int64

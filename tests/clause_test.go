@@ -118,12 +118,6 @@ func TestClause_C_EXE_03_RelativeProgram(t *testing.T) {
 	}), "found\n")
 }
 
-func TestClause_C_CWD_02_MissingWorkingDirectory(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	b.refuse("pod", podOf(changed(shell("a", "true"), func(s *sectionDoc) { s.WorkingDirectory = "/not/there" })), `"a"`, "/not/there")
-}
-
 // people is an image with odd users.
 func (b *box) people() imageRef {
 	b.t.Helper()
