@@ -165,7 +165,7 @@ func TestAppIsolators(t *testing.T) {
 	}
 }
 
-func TestIsolatorsTheMachineCannotMeet(t *testing.T) {
+func TestClause_C_SEL_01_C_AAP_01_WithoutSecurityModules(t *testing.T) {
 	if got := settled(t, machine{MinOOMScoreAdj: 300}, podIsolators{}, nil); got.OOMScoreAdj != 300 {
 		t.Errorf("got oom_score_adj %d, where 300 is the lowest that may be set", got.OOMScoreAdj)
 	}
@@ -392,8 +392,8 @@ func TestPodIsolatorsRefused(t *testing.T) {
 	}
 }
 
-// C-SEL-01: an app's context goes before the pod's.
-func TestAppContextGoesBeforeThePods(t *testing.T) {
+// An app's context goes before the pod's.
+func TestClause_C_SEL_01_C_AAP_01_AppGoesBeforeThePod(t *testing.T) {
 	pod := podIsolators{SELinuxLabel: "pod", AppArmorProfile: "pod"}
 	if got := settled(t, able, pod, nil); got.SELinuxLabel != "pod" || got.AppArmorProfile != "pod" {
 		t.Errorf("got %+v", got)

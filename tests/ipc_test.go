@@ -3,6 +3,7 @@ package tests
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -132,7 +133,7 @@ func get(memory []byte) string { return string(memory[9 : 9+memory[8]]) }
 func (all *ipc) flag() *uint32 { return (*uint32)(unsafe.Pointer(&all.file[0])) }
 
 // probeIPCOne sends by everything there is, and waits for a signal.
-func probeIPCOne() error {
+func probeIPCOne(out io.Writer) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGUSR1)
 	all, err := openIPC()
@@ -156,8 +157,8 @@ func probeIPCOne() error {
 	if _, err := call(unix.SYS_FUTEX, uintptr(unsafe.Pointer(all.flag())), futexWake, 1); err != nil {
 		return fmt.Errorf("futex: %w", err)
 	}
-	fmt.Println("there is a signal:", <-signals)
-	return nil
+	_, err = fmt.Fprintln(out, "there is a signal:", <-signals)
+	return err
 }
 
 // Of linux/futex.h, between processes.
@@ -167,7 +168,7 @@ const (
 )
 
 // probeIPCOther waits for all that probeIPCOne sends, and signals it.
-func probeIPCOther() error {
+func probeIPCOther(out io.Writer) error {
 	all, err := openIPC()
 	if err != nil {
 		return err
@@ -175,25 +176,26 @@ func probeIPCOther() error {
 	if err := all.raise(-1); err != nil {
 		return err
 	}
-	fmt.Println("System V:", get(all.memory))
+	memory := get(all.memory)
 	var text message
 	n, err := call(unix.SYS_MSGRCV, all.queue, uintptr(unsafe.Pointer(&text)), uintptr(len(text.text)))
 	if err != nil {
 		return fmt.Errorf("msgrcv: %w", err)
 	}
-	fmt.Printf("System V: %s\n", text.text[:n])
+	queue := text.text[:n]
 	large := make([]byte, 8192) // the default of mq_msgsize
 	if n, err = call(unix.SYS_MQ_TIMEDRECEIVE, all.words, uintptr(unsafe.Pointer(&large[0])), uintptr(len(large))); err != nil {
 		return fmt.Errorf("mq_receive: %w", err)
 	}
-	fmt.Printf("POSIX: %s\n", large[:n])
 	for atomic.LoadUint32(all.flag()) == 0 {
 		_, err := call(unix.SYS_FUTEX, uintptr(unsafe.Pointer(all.flag())), futexWait, 0)
 		if err != nil && !errors.Is(err, unix.EAGAIN) {
 			return fmt.Errorf("futex: %w", err)
 		}
 	}
-	fmt.Println("POSIX:", get(all.file))
+	if _, err := fmt.Fprintf(out, "System V: %s\nSystem V: %s\nPOSIX: %s\nPOSIX: %s\n", memory, queue, large[:n], get(all.file)); err != nil {
+		return err
+	}
 	one := int(*(*uint32)(unsafe.Pointer(&all.memory[0])))
 	if err := unix.Kill(one, 0); err != nil {
 		return fmt.Errorf("look for process %d of the other app: %w", one, err)

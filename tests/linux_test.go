@@ -1,8 +1,10 @@
 package tests
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,7 +75,7 @@ a terminal of character device 136
 `
 
 // probeTerminal opens a terminal as openpty(3) does, and talks through it.
-func probeTerminal() error {
+func probeTerminal(out io.Writer) error {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return err
@@ -95,9 +97,11 @@ func probeTerminal() error {
 	if _, err := fmt.Fprintf(slave, "a terminal of character device %d\n", unix.Major(stat.Rdev)); err != nil {
 		return err
 	}
-	buf := make([]byte, 100)
-	n, err := master.Read(buf)
-	fmt.Print(strings.ReplaceAll(string(buf[:n]), "\r\n", "\n"))
+	line, err := bufio.NewReader(master).ReadString('\n')
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(out, strings.ReplaceAll(line, "\r\n", "\n"))
 	return err
 }
 

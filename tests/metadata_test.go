@@ -27,33 +27,86 @@ func metadataPaths() map[string]string {
 	}
 }
 
-// Two pods in the host's network: each has a token of its own of 128 bits or more
-// without which, or with the other's, its service tells nothing.
-func TestClause_C_MDS_01_TokensOfTwoPods(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
+// service is the metadata service of a pod that is up in the host's network.
+type service struct {
+	*url.URL
+	pod *pod
+}
+
+// twoServices starts two pods whose services this process can ask.
+func twoServices(b *box) [2]service {
+	b.t.Helper()
 	doc := podOf(shell("a", `echo "$AC_METADATA_URL"; wget -q -O - "$AC_METADATA_URL/acMetadata/v1/pod/uuid"; echo; exec sleep 1000`))
 	doc.Isolators = []any{isolator("os/linux/namespaces", map[string]string{"net": "host"})}
-	var pods []*pod
-	var urls []*url.URL
-	for _, name := range []string{"one", "two"} {
+	var all [2]service
+	for i, name := range []string{"one", "two"} {
 		p := b.up(name, doc)
 		p.sees("a", "\n"+p.uuid+"\n")
 		base, _, _ := strings.Cut(p.logs("a"), "\n")
 		parsed, err := url.Parse(base)
 		if err != nil {
-			t.Fatal(err)
+			b.t.Fatal(err)
 		}
-		pods, urls = append(pods, p), append(urls, parsed)
+		all[i] = service{parsed, p}
 	}
-	for i, u := range urls {
-		token := strings.TrimPrefix(u.Path, "/")
+	return all
+}
+
+// Two pods in the host's network: each has a token of its own of 128 bits or more
+// without which, or with the other's, its service tells nothing.
+func TestClause_C_MDS_01_TokensOfTwoPods(t *testing.T) {
+	t.Parallel()
+	services := twoServices(newBox(t))
+	for i, s := range services {
+		token, other := strings.TrimPrefix(s.Path, "/"), services[1-i]
 		bits, err := hex.DecodeString(token)
-		if err != nil || len(bits)*8 < 128 || strings.Contains(token, pods[i].uuid) || u.Path == urls[1-i].Path {
-			t.Errorf("pods' URLs %s", urls)
+		if err != nil || len(bits)*8 < 128 || strings.Contains(token, s.pod.uuid) || s.Path == other.Path {
+			t.Errorf("pods' URLs %s and %s", s, other)
 		}
-		for _, wrong := range []string{urls[1-i].Path, "/" + pods[i].uuid, "/" + strings.Repeat("0", len(token)), u.Path[:len(u.Path)-1], u.Path + "0", ""} {
-			tellsNothing(t, "http://"+u.Host+wrong, pods[i].uuid)
+		for _, wrong := range []string{other.Path, "/" + s.pod.uuid, "/" + strings.Repeat("0", len(token)), s.Path[:len(s.Path)-1], s.Path + "0", ""} {
+			tellsNothing(t, "http://"+s.Host+wrong, s.pod.uuid)
+		}
+	}
+}
+
+// post sends a form to one of the service's paths for signatures.
+func (s service) post(path string, fields url.Values) (status int, body string) {
+	s.pod.t.Helper()
+	response, err := http.PostForm(s.String()+"/acMetadata/v1/pod/hmac/"+path, fields)
+	if err != nil {
+		s.pod.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.pod.t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// A pod's service verifies what it has signed, and nothing else: not under another pod's
+// UUID, nor what another pod has signed, under either UUID.
+func TestClause_C_MDS_08_C_MDS_09_SignaturesOfTwoPods(t *testing.T) {
+	t.Parallel()
+	services := twoServices(newBox(t))
+	for i, s := range services {
+		other := services[1-i]
+		_, own := s.post("sign", url.Values{"content": {"farm"}})
+		_, foreign := other.post("sign", url.Values{"content": {"farm"}})
+		for _, tt := range []struct {
+			content, uuid, signature string
+			want                     int
+		}{
+			{"farm", s.pod.uuid, own, http.StatusOK},
+			{"Farm", s.pod.uuid, own, http.StatusForbidden},
+			{"farm", other.pod.uuid, own, http.StatusForbidden},
+			{"farm", s.pod.uuid, foreign, http.StatusForbidden},
+			{"farm", other.pod.uuid, foreign, http.StatusForbidden},
+		} {
+			status, _ := s.post("verify", url.Values{"content": {tt.content}, "uuid": {tt.uuid}, "signature": {tt.signature}})
+			if status != tt.want || own == foreign {
+				t.Errorf("pod %s answers %d to %+v, want %d", s.pod.uuid, status, tt, tt.want)
+			}
 		}
 	}
 }
@@ -105,7 +158,7 @@ func TestClause_C_MDS_10_ThousandAtOnceInAPod(t *testing.T) {
 }
 
 // probeMetadataLoad asks the service of the pod it is in.
-func probeMetadataLoad() error {
+func probeMetadataLoad(out io.Writer) error {
 	base, err := url.Parse(os.Getenv("AC_METADATA_URL"))
 	if err != nil {
 		return err
@@ -136,8 +189,8 @@ func probeMetadataLoad() error {
 		}
 		first[path] = body
 	}
-	fmt.Printf("%d answers of %d kinds\n%s, %s\n", len(bodies), len(first), first["/acMetadata/v1/pod/uuid"], first["/acMetadata/v1/apps/a/image/id"])
-	return nil
+	_, err = fmt.Fprintf(out, "%d answers of %d kinds\n%s, %s\n", len(bodies), len(first), first["/acMetadata/v1/pod/uuid"], first["/acMetadata/v1/apps/a/image/id"])
+	return err
 }
 
 // askAtOnce has all clients connected before the first one asks, and all ask

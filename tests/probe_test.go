@@ -2,14 +2,15 @@ package tests
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
 
 // probes are what this test program does as a program of an app, see testProgram.
-func probes() map[string]func() error {
-	return map[string]func() error{
+func probes() map[string]func(out io.Writer) error {
+	return map[string]func(out io.Writer) error{
 		"session-keyring": probeSessionKeyring,
 		"open-terminal":   probeTerminal,
 		"ipc-one":         probeIPCOne,
@@ -27,15 +28,15 @@ func beProbe() {
 	if !ok {
 		return
 	}
-	if err := probe(); err != nil {
+	if err := probe(os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, os.Args[1]+":", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func probeSessionKeyring() error {
+func probeSessionKeyring(out io.Writer) error {
 	id, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
-	fmt.Println(id, err)
-	return nil
+	_, err = fmt.Fprintln(out, id, err)
+	return err
 }

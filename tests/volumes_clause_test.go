@@ -113,7 +113,8 @@ func TestClause_C_VOL_07_NothingIsMadeOnTheHost(t *testing.T) {
 	doc.Volumes = []volumeDoc{
 		{Name: "v", Kind: "host", Source: filepath.Join(dir, "volume")},
 		{Name: "sub", Kind: "host", Source: filepath.Join(dir, "volume/sub"), ReadOnly: true},
-		{Name: "f", Kind: "host", Source: file}, {Name: "e", Kind: "empty"},
+		{Name: "f", Kind: "host", Source: file},
+		{Name: "e", Kind: "empty"},
 	}
 	b.up("p", doc).stop()
 	app.App.WorkingDirectory = "/a/b/missing"

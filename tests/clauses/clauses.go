@@ -18,7 +18,8 @@ import (
 // clause is one line of clauses.txt.
 type clause struct {
 	id, sentence string
-	unmet        string // why it cannot be met here
+	unmet        string // what of it cannot be met here, and why
+	tried        string // on which machines its tests show it
 }
 
 func readClauses(path string) ([]clause, error) {
@@ -33,6 +34,8 @@ func readClauses(path string) ([]clause, error) {
 		case first == "" || first == "#":
 		case first == "-" && len(all) > 0:
 			all[len(all)-1].unmet = rest
+		case first == "@" && len(all) > 0:
+			all[len(all)-1].tried = rest
 		default:
 			all = append(all, clause{id: first, sentence: rest})
 		}
@@ -115,14 +118,17 @@ func document(root string) (string, error) {
 	b.WriteString("| clause | what must hold | tests |\n| --- | --- | --- |\n")
 	var errs []error
 	for _, c := range clauses {
-		shown := strings.Join(tests[c.id], "<br>")
+		lines := slices.Clone(tests[c.id])
 		if c.unmet != "" {
-			shown = strings.TrimPrefix(shown+"<br>not met: "+c.unmet, "<br>")
+			lines = append(lines, "not met: "+c.unmet)
 		}
-		if shown == "" {
+		if len(lines) == 0 {
 			errs = append(errs, fmt.Errorf("no test carries %s, and no sentence says why it cannot be met", c.id))
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", c.id, c.sentence, shown)
+		if c.tried != "" {
+			lines = append(lines, "tried: "+c.tried)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", c.id, c.sentence, strings.Join(lines, "<br>"))
 		delete(tests, c.id)
 	}
 	for id, names := range tests {

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// An app's SELinux context is ignored where the kernel does not use SELinux, and
+// that is told; where it does, the app has the context. The test's own is one that
+// every policy lets it have.
+func TestClause_C_SEL_01_ContextOfARunningApp(t *testing.T) {
+	label, want := "user:role:type:level", []fate{ignored}
+	enforces := thisMachine().SELinux
+	if enforces {
+		own, err := os.ReadFile("/proc/self/attr/current")
+		if err != nil {
+			t.Fatal(err)
+		}
+		label, want = strings.Trim(string(own), "\x00\n"), []fate{enforced}
+	}
+	parts := strings.SplitN(label, ":", 4)
+	p := launch(t, []testApp{{Name: "a", App: map[string]any{
+		"exec":      []string{"/bin/sh", "-c", "cat /proc/self/attr/current; echo; echo runs; exec sleep 1000"},
+		"isolators": isolatorList("os/linux/selinux-context", fmt.Sprintf(`{"user":%q,"role":%q,"type":%q,"level":%q}`, parts[0], parts[1], parts[2], parts[3])),
+	}}})
+	p.isReady()
+	var told struct{ App []isolatorFate }
+	p.must(json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &told))
+	checkFates(t, want, told.App)
+	var said string
+	for line := ""; line != "runs"; line = p.line("a") {
+		said += line
+	}
+	if enforces && !strings.Contains(said, label) {
+		t.Errorf("the app has the context %q, want %q", said, label)
+	}
+	if !enforces && !strings.Contains(p.messages(), "the kernel does not use SELinux") {
+		t.Errorf("it is not told:\n%s", p.messages())
+	}
+}
