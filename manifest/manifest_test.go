@@ -321,9 +321,17 @@ func TestWriteKeepsWhatWasRead(t *testing.T) {
 
 func TestClause_C_LAB_01_Architectures(t *testing.T) {
 	tests := []struct{ goarch, label string }{
-		{"amd64", "amd64"}, {"amd64", "i386"}, {"386", "i386"},
-		{"arm64", "aarch64"}, {"arm64", "armv7l"}, {"arm64", "armv6l"}, {"arm", "armv7l"}, {"arm", "armv6l"},
-		{"s390x", "s390x"}, {"ppc64le", "ppc64le"}, {"ppc64", "ppc64"},
+		{"amd64", "amd64"},
+		{"amd64", "i386"},
+		{"386", "i386"},
+		{"arm64", "aarch64"},
+		{"arm64", "armv7l"},
+		{"arm64", "armv6l"},
+		{"arm", "armv7l"},
+		{"arm", "armv6l"},
+		{"s390x", "s390x"},
+		{"ppc64le", "ppc64le"},
+		{"ppc64", "ppc64"},
 	}
 	for _, test := range tests {
 		t.Run(test.goarch+" runs "+test.label, func(t *testing.T) {
