@@ -14,10 +14,15 @@ import (
 
 // podUUID is the pod's UUID: the one that the daemon has named the pod's
 // cgroup by, so that people find the pod by it, else a new one. cgroups is as
-// /proc/self/cgroup has it before the supervisor moves.
+// /proc/self/cgroup has it: with cgroup v2 alone the stager's first process has gone
+// to a leaf of the pod's cgroup (waiter.c, enter_leaf).
 func podUUID(cgroups string) string {
 	for line := range strings.Lines(cgroups) {
-		name := path.Base(strings.TrimSpace(line))
+		group := strings.TrimSpace(line)
+		if strings.HasPrefix(group, "0::") {
+			group = strings.TrimSuffix(group, "/stager")
+		}
+		name := path.Base(group)
 		if id, err := uuid.Parse(name); err == nil && id.Variant() == uuid.RFC4122 && id.String() == name {
 			return name
 		}

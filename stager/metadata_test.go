@@ -89,7 +89,9 @@ func TestClause_C_ID_01_TheDaemonsUUID(t *testing.T) {
 	for cgroups, taken := range map[string]bool{
 		"9:pids:/kurma/" + id + "\n0::/\n":        true,
 		"0::/kurma/" + id + "\n":                  true,
-		"0::/kurma/" + id + "/stager\n":           false,
+		"0::/kurma/" + id + "/stager\n":           true,
+		"0::/kurma/" + id + "/stager/stager\n":    false,
+		"9:pids:/kurma/" + id + "/stager\n":       false,
 		"0::/kurma/" + id[1:] + "\n":              false,
 		"0::/" + strings.ToUpper(id) + "\n":       false,
 		"0::/{" + id + "}\n":                      false,
