@@ -86,7 +86,8 @@ type AppStatus struct {
 	// unless State is StateRunning.
 	PID int
 	// Exit is how the latest run ended, nil before the end of the first
-	// and while another one starts or runs.
+	// and while another one starts or runs. By then the main process's last output is
+	// in the log: who has seen it may read all.
 	Exit *Exit
 	// Error says what could not be started, "" when everything could.
 	Error string

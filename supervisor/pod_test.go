@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -429,6 +430,40 @@ func TestEndedIsCalledOnceAfterTheLastRunAndItsHandlers(t *testing.T) {
 	<-ended
 	if diff := cmp.Diff([]State{StateEnding}, seen); diff != "" || text != "main\nlast\n" {
 		t.Errorf("%s\noutput before it: %q", diff, text)
+	}
+	if code, err := pod.stopped(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+}
+
+// writerFunc is a log that is a function.
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(chunk []byte) (int, error) {
+	f(chunk)
+	return len(chunk), nil
+}
+
+// Who sees that an app has ended, and how, finds all that it wrote in its log.
+func TestExitIsToldAfterTheLastOutput(t *testing.T) {
+	b := newBoxes(t)
+	var pod *running
+	up := make(chan struct{})
+	var exit *Exit
+	log := func([]byte) {
+		<-up
+		for pod.Status()[0].State != StateEnding {
+			runtime.Gosched()
+		}
+		exit = pod.Status()[0].Exit
+	}
+	ended := make(chan struct{})
+	app := App{Name: "app", Main: b.sh("echo last; exit 1"), Stdout: writerFunc(log), Ended: func() { close(ended) }}
+	pod = start(t, Config{Grace: time.Minute, Apps: []App{app}})
+	close(up)
+	<-ended
+	if exit != nil {
+		t.Errorf("%+v is told while the last output is on its way", *exit)
 	}
 	if code, err := pod.stopped(); code != 0 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)

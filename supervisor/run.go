@@ -236,22 +236,20 @@ func (r *run) end(exit Exit, cause error) {
 	if cause == nil {
 		a.pod.log.Info("app ended", "app", a.Name, "code", exit.Code, "reason", exit.Reason)
 	}
-	a.transition(StateEnding, func(s *AppStatus) {
-		s.Exit = &exit
-		if cause != nil {
-			s.Error = cause.Error()
-		}
-		r.closed = true
-	})
+	a.transition(StateEnding, func(*AppStatus) { r.closed = true })
 	if r.child != nil {
 		r.killAll()
 	}
 	if r.streams != nil {
 		r.streams.finish(exit)
 	}
-	a.mu.Lock()
-	a.run = nil
-	a.mu.Unlock()
+	a.transition(StateEnding, func(s *AppStatus) {
+		s.Exit = &exit
+		if cause != nil {
+			s.Error = cause.Error()
+		}
+		a.run = nil
+	})
 	if r.main != nil {
 		a.destroy(r.main)
 	}
