@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/supervisor"
 )
 
 // fuse is a device that every machine has and no container is given by default;
@@ -112,5 +114,53 @@ func TestExecWhereTheAppDividesItsCgroup(t *testing.T) {
 	}
 	if text != string(want) || status.ExitStatus() != 0 {
 		t.Errorf("a command is in\n%s\nthe app in\n%s", text, want)
+	}
+}
+
+// Where the kernel cannot make a process in a cgroup, it moves there.
+func TestExecMovesIntoTheCgroup(t *testing.T) {
+	r := newRuntime(t)
+	running, pid := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
+	c := running.(*container)
+	pipes, err := newShimPipes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipes.close()
+	groups, err := c.openGroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer groups.close()
+	noCgroup, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer noCgroup.Close()
+	plan, err := c.planCommand(rootCommand("cat", "/proc/self/cgroup"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	e := entry{id: c.id, spec: &c.spec, stdio: supervisor.Stdio{Stdout: in}, root: c.places.root, group: noCgroup}
+	e.files = append([]*os.File{r.exe, pipes.plan, pipes.reportChild, c.places.mounts}, groups.files...)
+	started, err := e.enter(plan, pipes)
+	in.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := started.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if want, err := os.ReadFile(procPath(pid, "cgroup")); err != nil || string(text) != string(want) {
+		t.Errorf("a command is in\n%s\nthe app in\n%s (%v)", text, want, err)
 	}
 }

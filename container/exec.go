@@ -46,16 +46,17 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 	}
 	defer pipes.close()
 	groups, err := c.openGroups()
-	defer closeAll(groups)
+	defer groups.close()
 	if err != nil {
 		return nil, err
 	}
-	if err := c.sendCommand(pipes, cmd, stdio.Terminal, len(groups)); err != nil {
+	plan, err := c.planCommand(cmd, stdio.Terminal)
+	if err != nil {
 		return nil, err
 	}
-	e := entry{id: c.id, spec: &c.spec, stdio: stdio, root: c.places.root}
-	e.files = slices.Concat([]*os.File{c.runtime.exe, pipes.plan, pipes.reportChild}, groups, []*os.File{c.places.mounts})
-	started, err := e.start()
+	e := entry{id: c.id, spec: &c.spec, stdio: stdio, root: c.places.root, group: groups.unified}
+	e.files = slices.Concat([]*os.File{c.runtime.exe, pipes.plan, pipes.reportChild, c.places.mounts}, groups.files)
+	started, err := e.enter(plan, pipes)
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +72,8 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 	return &process{pid: started.Pid, release: func() { _ = started.Release() }}, nil
 }
 
-// sendCommand decides what the shim is to do for the command in the container, and
-// tells it.
-func (c *container) sendCommand(pipes *shimPipes, cmd supervisor.Command, terminal bool, groups int) error {
+// planCommand decides what the shim is to do for the command in the container.
+func (c *container) planCommand(cmd supervisor.Command, terminal bool) (*shimPlan, error) {
 	p := c.spec.Process
 	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
 	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
@@ -83,11 +83,11 @@ func (c *container) sendCommand(pipes *shimPipes, cmd supervisor.Command, termin
 	}
 	plan, err := p.plan(c.places.root, flags, c.runtime.restrict(&p))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	plan.ncgroups, plan.oomScore = uint32(groups), int32(c.spec.OOMScoreAdj)
+	plan.oomScore = int32(c.spec.OOMScoreAdj)
 	plan.memlock, plan.profile = c.runtime.memlock, c.spec.AppArmorProfile
-	return pipes.send(plan)
+	return plan, nil
 }
 
 // places are where a container's processes are. They are held open from its start
@@ -112,25 +112,45 @@ func openPlaces(pid int) (p places, err error) {
 
 func (p places) close() { closeAll([]*os.File{p.root, p.mounts}) }
 
-// openGroups opens the cgroup.procs file of the container in every mounted
-// hierarchy. The caller closes the files, after an error too.
-func (c *container) openGroups() ([]*os.File, error) {
+// groups are the ways into a container's cgroups. To move a whole process takes a
+// lock of the kernel's that is had after an RCU grace period, some milliseconds.
+// A process that is made in its cgroup, and a thread that moves itself, go without
+// (clone(2), CLONE_INTO_CGROUP, Linux 5.7; cgroup v1's file tasks, Linux 5.19).
+type groups struct {
+	files   []*os.File // to write 0 to: tasks of each v1 hierarchy, then cgroup.procs of the v2 one
+	unified *os.File   // the v2 one's folder, nil without
+}
+
+func (g groups) close() { closeAll(append(g.files, g.unified)) }
+
+// openGroups opens the container's cgroup in every mounted hierarchy. The caller
+// closes the groups, after an error too.
+func (c *container) openGroups() (g groups, err error) {
 	m, err := c.cgroups()
 	if err != nil {
-		return nil, err
+		return g, err
 	}
-	var files []*os.File
+	open := func(path string, flags int) *os.File {
+		fd, e := unix.Open(path, flags|unix.O_CLOEXEC, 0) // os.OpenFile would try to poll it
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("open container's cgroup: %w", &os.PathError{Op: "open", Path: path, Err: e}))
+			return nil
+		}
+		return os.NewFile(uintptr(fd), path)
+	}
+	unified := ""
 	for controller, dir := range m.GetPaths() {
 		if controller == "" {
-			dir = filepath.Join(dir, c.below())
+			unified = filepath.Join(dir, c.below())
+		} else {
+			g.files = append(g.files, open(filepath.Join(dir, "tasks"), unix.O_WRONLY))
 		}
-		f, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
-		if err != nil {
-			return files, fmt.Errorf("open container's cgroup: %w", err)
-		}
-		files = append(files, f)
 	}
-	return files, nil
+	if unified != "" {
+		g.files = append(g.files, open(filepath.Join(unified, "cgroup.procs"), unix.O_WRONLY))
+		g.unified = open(unified, unix.O_PATH|unix.O_DIRECTORY)
+	}
+	return g, err
 }
 
 // cgroups gives the manager of the container's cgroup, one for its life.
@@ -155,9 +175,32 @@ type entry struct {
 	spec   *Spec
 	stdio  supervisor.Stdio
 	root   *os.File   // the container's
-	files  []*os.File // of the shim, from 3 on: itself, plan, report, places
+	files  []*os.File // of the shim, from 3 on: itself, plan, report, mount namespace, groups.files
+	group  *os.File   // groups.unified
 	master *os.File   // of the terminal that start made
 }
+
+// enter starts the shim with its plan: in the container's v2 cgroup, or where
+// the kernel cannot do that, told to move there.
+func (e *entry) enter(plan *shimPlan, pipes *shimPipes) (*os.Process, error) {
+	plan.ncgroups = uint32(len(e.files) - shimFiles)
+	if e.group != nil {
+		plan.ncgroups--
+	}
+	if err := pipes.send(plan); err != nil {
+		return nil, err
+	}
+	started, err := e.start()
+	if err == nil || e.group == nil {
+		return started, err
+	}
+	closeAll([]*os.File{e.master})
+	e.group, e.master = nil, nil
+	return e.enter(plan, pipes)
+}
+
+// shimFiles is how many files there are before groups.files.
+const shimFiles = 4
 
 // start executes the shim from a thread with the container's keyring and
 // labels. The thread is of no other use afterwards: it ends with its goroutine.
@@ -192,6 +235,9 @@ func (e *entry) label() error {
 // execute starts the shim as the leader of a session of its own.
 func (e *entry) execute() (*os.Process, error) {
 	attr := &os.ProcAttr{Dir: "/", Env: []string{"_STAGER_SHIM=4,5"}, Sys: &syscall.SysProcAttr{Setsid: true}}
+	if e.group != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(e.group.Fd())
+	}
 	if e.stdio.Terminal {
 		terminal, err := e.openTerminal()
 		if err != nil {

@@ -87,8 +87,8 @@ static char **take_strings(const char **s, uint32_t n)
 
 /*
  * Joins a running container. What it takes came open, behind the report's
- * descriptor: the cgroup.procs files, then the mount namespace. Nothing is looked up
- * by a path that the container's processes could have a hand in.
+ * descriptor: the mount namespace, then the files to enter cgroups by. Nothing is
+ * looked up by a path that the container's processes could have a hand in.
  */
 static void join(const struct shim_plan *p)
 {
@@ -98,10 +98,10 @@ static void join(const struct shim_plan *p)
 	if (fd < 0 || dprintf(fd, "%d", p->oom_score_adj) < 0)
 		fail(SHIM_OOM, errno);
 	close(fd);
-	for (i = 1; i <= p->ncgroups; i++)
-		if (write(report_fd + (int)i, "0", 1) != 1)
+	for (i = 0; i < p->ncgroups; i++)
+		if (write(report_fd + 2 + (int)i, "0", 1) != 1)
 			fail(SHIM_CGROUP, errno);
-	if (setns(report_fd + (int)i, CLONE_NEWNS) < 0)
+	if (setns(report_fd + 1, CLONE_NEWNS) < 0)
 		fail(SHIM_MOUNTS, errno);
 }
 

@@ -31,8 +31,8 @@ enum shim_flags {
 	SHIM_LANDLOCK = 2,     /* a Landlock domain of its own */
 	SHIM_OWN_STDIO = 4,    /* pipes and terminals at 0 to 2 go to the user */
 	SHIM_LISTEN_PID = 8,   /* add LISTEN_PID=<own pid> to the environment */
-	SHIM_JOIN = 16,        /* join a running container: its cgroups, its mount
-	                        * namespace behind them, and set oom_score_adj */
+	SHIM_JOIN = 16,        /* join a running container: its mount namespace, its
+	                        * cgroups, and set oom_score_adj */
 };
 
 struct shim_plan {
@@ -45,7 +45,7 @@ struct shim_plan {
 	uint32_t ncandidates; /* paths to try in turn */
 	uint32_t nargs, nenv;
 	uint32_t nfds; /* descriptors from 3 on that the app keeps */
-	uint32_t ncgroups; /* cgroup.procs files to enter, behind the report's descriptor */
+	uint32_t ncgroups; /* files to enter cgroups by, behind the report's descriptor and the mount namespace's */
 	int32_t oom_score_adj;
 	uint64_t memlock_soft, memlock_hard; /* RLIMIT_MEMLOCK */
 	uint64_t size; /* of the whole plan in bytes */

@@ -53,8 +53,15 @@ func blockLimitsAt(dir string) blockLimits {
 // file systems: one of version 1, where it may share its folder with others, has
 // a file in it, and version 2 lists it.
 func controlledAt(dir, file, controller string) bool {
-	if found, _ := filepath.Glob(filepath.Join(dir, "*", file)); file != "" && found != nil {
-		return true
+	if file != "" {
+		folders, _ := os.ReadDir(dir)
+		// filepath.Glob would read each of them, half a millisecond of every start.
+		if slices.ContainsFunc(folders, func(f os.DirEntry) bool {
+			_, err := os.Lstat(filepath.Join(dir, f.Name(), file))
+			return err == nil
+		}) {
+			return true
+		}
 	}
 	controllers, _ := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	return slices.Contains(strings.Fields(string(controllers)), controller)
