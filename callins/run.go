@@ -80,38 +80,46 @@ const (
 
 // awaitStart receives the reply that the command runs. A signal that comes well before
 // ends the call, for there is nobody to send it to; but for a change of the window.
+// What comes while the reply is on its way is for the command, and left in signals.
 func awaitStart(c conn, started kind, signals chan os.Signal) (packet, error) {
 	if err := c.SetReadDeadline(time.Now().Add(startTime)); err != nil {
 		return packet{}, fmt.Errorf("limit wait for the start: %w", err)
 	}
-	over, early := make(chan struct{}), make(chan os.Signal, 1)
+	over, early := make(chan struct{}), make(chan []os.Signal, 1)
 	go func() {
-		defer close(early)
-		for {
-			select {
-			case <-over:
-				return
-			case sig := <-signals:
-				if sig != unix.SIGWINCH {
-					early <- sig
-					_ = c.SetReadDeadline(time.Now().Add(signalTime))
-					return
-				}
-			}
-		}
+		early <- collect(signals, over, func() { _ = c.SetReadDeadline(time.Now().Add(signalTime)) })
 	}()
 	_, p, err := c.next(started)
 	close(over)
-	sig, came := <-early
-	switch {
-	case came && err != nil:
-		return p, &remoteError{code: 128 + int(sig.(syscall.Signal)), message: fmt.Sprintf("ended by signal %q before the command ran", sig)}
-	case came:
+	came := <-early
+	for _, sig := range came {
+		if err != nil && sig != unix.SIGWINCH {
+			return p, &remoteError{code: 128 + int(sig.(syscall.Signal)), message: fmt.Sprintf("ended by signal %q before the command ran", sig)}
+		}
 		signals <- sig
-	case os.IsTimeout(err):
+	}
+	if os.IsTimeout(err) {
 		return p, fmt.Errorf("the pod's supervisor does not answer within %v", startTime)
 	}
 	return p, errors.Join(err, c.SetReadDeadline(time.Time{}))
+}
+
+// collect takes signals until over is closed, or until one comes that is no change of
+// the window: then it calls hurry and takes no more. Of several changes it gives one.
+func collect(signals <-chan os.Signal, over <-chan struct{}, hurry func()) []os.Signal {
+	var came []os.Signal
+	for {
+		select {
+		case <-over:
+			return came
+		case sig := <-signals:
+			if sig != unix.SIGWINCH {
+				hurry()
+				return append(came, sig)
+			}
+			came = []os.Signal{sig}
+		}
+	}
 }
 
 func requestRun(c conn, s Streams, app string, text []byte, tty bool) error {

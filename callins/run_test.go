@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -345,5 +347,49 @@ func TestRunEndsBySignalBeforeTheStart(t *testing.T) {
 			t.Errorf("exit code %d, %q", got, stderr.String())
 		}
 		c.Close()
+	}
+}
+
+// TestWindowChangesDuringTheStart: the command runs already while the reply that
+// says so is on its way, and is told of each change.
+func TestWindowChangesDuringTheStart(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "control.sock")
+	listener, err := Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	caller, err := dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer caller.Close()
+	server, err := listener.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	for _, want := range [][]os.Signal{nil, {unix.SIGWINCH}, {unix.SIGUSR1}, {unix.SIGWINCH, unix.SIGTERM}} {
+		signals := make(chan os.Signal, 64)
+		for _, sig := range want {
+			signals <- sig
+		}
+		go func() {
+			for len(signals) > 0 {
+				runtime.Gosched()
+			}
+			_ = sendReply(conn{server}, reply{Kind: kindStarted}, nil)
+		}()
+		if _, err := awaitStart(caller, kindStarted, signals); err != nil {
+			t.Fatal(err)
+		}
+		close(signals)
+		var got []os.Signal
+		for sig := range signals {
+			got = append(got, sig)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v are left of %v", got, want)
+		}
 	}
 }
