@@ -31,6 +31,12 @@ const (
 	acceptPause = 50 * time.Millisecond
 )
 
+// wait is what a connection is waiting for.
+type wait struct {
+	since   time.Time
+	request bool // and not for its client to take the answer
+}
+
 // Server is the metadata service of a pod at its address.
 type Server struct {
 	service  *service
@@ -42,7 +48,7 @@ type Server struct {
 	running sync.WaitGroup
 
 	mu    sync.Mutex
-	conns map[*net.TCPConn]time.Time // guarded by mu: the open ones that are not dropped, and since when they wait for their client
+	conns map[*net.TCPConn]wait // guarded by mu: the open ones that are not dropped
 }
 
 // Start serves pod on a loopback address of the calling thread's network
@@ -65,7 +71,7 @@ func Start(pod Pod, log *slog.Logger) (*Server, error) {
 		service: service, listener: listener, log: log,
 		slots:   make(chan struct{}, limit),
 		closing: make(chan struct{}),
-		conns:   map[*net.TCPConn]time.Time{},
+		conns:   map[*net.TCPConn]wait{},
 	}
 	s.running.Go(s.serve)
 	return s, nil
@@ -105,6 +111,7 @@ func (s *Server) serve() {
 	for s.takeSlot() {
 		c, err := s.listener.AcceptTCP()
 		if err == nil {
+			s.begin(c) // here, so that who came first has waited for the longest time
 			s.running.Go(func() { s.converse(c) })
 			continue
 		}
@@ -124,9 +131,6 @@ func (s *Server) serve() {
 func (s *Server) converse(c *net.TCPConn) {
 	defer func() { <-s.slots }()
 	defer s.end(c)
-	if !s.begin(c) {
-		return
-	}
 	a, unread, err := s.service.exchange(c)
 	if err != nil {
 		return
@@ -142,17 +146,18 @@ func (s *Server) converse(c *net.TCPConn) {
 	}
 }
 
-// begin gives c time for its request. It is false when the service ends.
-func (s *Server) begin(c *net.TCPConn) bool {
+// begin gives c time for its request, or none when the service ends.
+func (s *Server) begin(c *net.TCPConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
+	s.conns[c] = wait{now, true}
+	_ = c.SetDeadline(now.Add(requestTime))
 	select {
 	case <-s.closing:
-		return false
+		s.drop(c)
 	default:
 	}
-	s.conns[c] = time.Now()
-	return c.SetDeadline(time.Now().Add(requestTime)) == nil
 }
 
 // extend gives c time for what comes next. It is false when c has been dropped.
@@ -163,7 +168,7 @@ func (s *Server) extend(c *net.TCPConn, limit time.Duration) bool {
 		return false
 	}
 	now := time.Now()
-	s.conns[c] = now
+	s.conns[c] = wait{since: now}
 	return c.SetDeadline(now.Add(limit)) == nil
 }
 
@@ -202,18 +207,42 @@ func (s *Server) takeSlot() bool {
 func (s *Server) dropSlowest(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var slowest *net.TCPConn
-	since := now
-	for c, t := range s.conns {
-		if t.Before(since) {
-			slowest, since = c, t
+	for {
+		slowest, since := s.slowest(now)
+		if rest := patience - now.Sub(since); rest > 0 {
+			return rest
+		}
+		if s.conns[slowest].request && unread(slowest) {
+			// It is waiting for us, who have too much to do.
+			s.conns[slowest] = wait{now, true}
+			continue
+		}
+		s.drop(slowest)
+		return patience
+	}
+}
+
+// slowest is the connection that waits for the longest time, under mu. There is
+// none that waits since now.
+func (s *Server) slowest(now time.Time) (slowest *net.TCPConn, since time.Time) {
+	since = now
+	for c, w := range s.conns {
+		if w.since.Before(since) {
+			slowest, since = c, w.since
 		}
 	}
-	if rest := patience - now.Sub(since); rest > 0 {
-		return rest
+	return slowest, since
+}
+
+// unread tells whether something has come on c that nobody has read.
+func unread(c *net.TCPConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
 	}
-	s.drop(slowest)
-	return patience
+	n := 0
+	err = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	return err == nil && n > 0
 }
 
 // drop ends all reading and writing of c, under mu.

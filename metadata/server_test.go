@@ -286,3 +286,36 @@ func TestFewDescriptors(t *testing.T) {
 		t.Errorf("%d connections at once", got)
 	}
 }
+
+// A request that has come is no client's fault, however long the service leaves it.
+func TestUnreadRequestIsNotDropped(t *testing.T) {
+	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for _, test := range []struct {
+		sent string
+		left int
+	}{{"GET", 1}, {"", 0}} {
+		client, err := net.Dial("tcp4", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		if _, err := io.WriteString(client, test.sent); err != nil {
+			t.Fatal(err)
+		}
+		c, err := listener.AcceptTCP()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		alone := &Server{conns: map[*net.TCPConn]wait{}}
+		alone.begin(c)
+		alone.dropSlowest(time.Now().Add(patience))
+		if len(alone.conns) != test.left {
+			t.Errorf("%q sent: %d connections are left", test.sent, len(alone.conns))
+		}
+	}
+}
