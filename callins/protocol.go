@@ -104,6 +104,7 @@ type reply struct {
 	App     string `json:"app,omitempty"`     // app, from here on
 	Running bool   `json:"running,omitempty"` // the credentials carry its PID
 	Exited  bool   `json:"exited,omitempty"`  // Code and Reason say how
+	Ending  bool   `json:"ending,omitempty"`  // its process has ended, its last output is on the way
 	Reason  string `json:"reason,omitempty"`
 
 	Terminal bool `json:"terminal,omitempty"` // streams, from here on

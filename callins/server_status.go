@@ -46,6 +46,8 @@ func sendApp(c conn, app supervisor.AppStatus) error {
 	}
 	if app.Exit != nil {
 		r.Exited, r.Code, r.Reason = true, app.Exit.Code, app.Exit.Reason
+	} else {
+		r.Ending = app.State == supervisor.StateEnding
 	}
 	return sendReply(c, r, nil)
 }

@@ -73,6 +73,7 @@ func receiveDocument(c conn) ([]byte, error) {
 type appState struct {
 	PID        int    `json:"pid,omitempty"`
 	Exited     bool   `json:"exited"`
+	Ending     bool   `json:"ending,omitempty"` // between the two, for a moment
 	ExitCode   *int   `json:"exitCode,omitempty"`
 	ExitReason string `json:"exitReason,omitempty"`
 }
@@ -107,7 +108,7 @@ func receiveStatus(c conn) ([]byte, error) {
 // stateOf is an app as the user sees it. The PID is 0, and left out, where the
 // caller's PID namespace does not have the app.
 func stateOf(r reply, pid int) appState {
-	state := appState{Exited: r.Exited}
+	state := appState{Exited: r.Exited, Ending: r.Ending}
 	if r.Running {
 		state.PID = pid
 	}

@@ -25,6 +25,7 @@ const exitImpossible = 125
 type appStatus struct {
 	PID    int    `json:"pid"`
 	Exited bool   `json:"exited"`
+	Ending bool   `json:"ending"`
 	Code   int    `json:"exitCode"`
 	Reason string `json:"exitReason"`
 }
@@ -103,6 +104,8 @@ func (c *cli) printStatus(pod *pods.Pod, apps map[string]appStatus) error {
 		switch {
 		case a.Exited:
 			fmt.Fprintf(out, "%s\texited\t-\t%d\t%s\n", name, a.Code, dash(a.Reason))
+		case a.Ending:
+			fmt.Fprintf(out, "%s\tending\t-\t-\t-\n", name)
 		case a.PID == 0:
 			fmt.Fprintf(out, "%s\tstarting\t-\t-\t-\n", name)
 		default:

@@ -85,9 +85,9 @@ type AppStatus struct {
 	// PID is the main process's number in the supervisor's PID namespace, 0
 	// unless State is StateRunning.
 	PID int
-	// Exit is how the latest run ended, nil before the end of the first
-	// and while another one starts or runs. By then the main process's last output is
-	// in the log: who has seen it may read all.
+	// Exit is how the latest run ended, nil before the end of the first,
+	// while another one starts or runs, and in StateEnding until the main process's last
+	// output is in the log, for a second at most: who has seen it may read all.
 	Exit *Exit
 	// Error says what could not be started, "" when everything could.
 	Error string

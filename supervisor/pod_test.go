@@ -470,6 +470,24 @@ func TestExitIsToldAfterTheLastOutput(t *testing.T) {
 	}
 }
 
+// A log that is stuck does not hide that an app has ended, and how.
+func TestExitIsToldWhereTheLogIsStuck(t *testing.T) {
+	b := newBoxes(t)
+	stuck := make(chan struct{})
+	app := App{Name: "app", Main: b.sh("echo last; exit 1"), Stdout: writerFunc(func([]byte) { <-stuck })}
+	pod := start(t, Config{Grace: time.Minute, Apps: []App{app}})
+	for pod.Status()[0].Exit == nil {
+		runtime.Gosched()
+	}
+	if exit := pod.Status()[0].Exit; exit.Code != 1 {
+		t.Errorf("exit %+v", *exit)
+	}
+	close(stuck)
+	if code, err := pod.stopped(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+}
+
 // stuck is a container whose start goes on until it is killed.
 type stuck struct {
 	*box

@@ -14,6 +14,9 @@ const (
 	// killLimit bounds the wait for processes that have been sent SIGKILL:
 	// one in uninterruptible sleep must not keep the pod from ending.
 	killLimit = 5 * time.Second
+	// tellLimit bounds how long the end of a main process is kept back for its last
+	// output, which a log that is stuck keeps from ever getting there.
+	tellLimit = time.Second
 	// killAgain is how often SIGKILL goes to what is left.
 	killAgain = 5 * time.Millisecond
 )
@@ -237,19 +240,25 @@ func (r *run) end(exit Exit, cause error) {
 		a.pod.log.Info("app ended", "app", a.Name, "code", exit.Code, "reason", exit.Reason)
 	}
 	a.transition(StateEnding, func(*AppStatus) { r.closed = true })
-	if r.child != nil {
-		r.killAll()
-	}
-	if r.streams != nil {
-		r.streams.finish(exit)
+	last := make(chan struct{})
+	go func() {
+		defer close(last)
+		r.finish(exit)
+	}()
+	select {
+	case <-last:
+	case <-time.After(tellLimit):
 	}
 	a.transition(StateEnding, func(s *AppStatus) {
 		s.Exit = &exit
 		if cause != nil {
 			s.Error = cause.Error()
 		}
-		a.run = nil
 	})
+	<-last
+	a.mu.Lock()
+	a.run = nil
+	a.mu.Unlock()
 	if r.main != nil {
 		a.destroy(r.main)
 	}
@@ -257,6 +266,16 @@ func (r *run) end(exit Exit, cause error) {
 		if err := r.handle("post-stop", a.PostStop); err != nil {
 			a.pod.log.Error("post-stop failed", "app", a.Name, "error", err)
 		}
+	}
+}
+
+// finish kills what the main process left and hands on the last output.
+func (r *run) finish(exit Exit) {
+	if r.child != nil {
+		r.killAll()
+	}
+	if r.streams != nil {
+		r.streams.finish(exit)
 	}
 }
 
