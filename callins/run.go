@@ -2,7 +2,6 @@ package callins
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -59,12 +58,12 @@ func run(ctx context.Context, s Streams, args []string) (int, error) {
 	if set.TTY {
 		return runTerminal(ctx, c, s, signals)
 	}
-	p, err := awaitStart(c, kindStarted, signals)
+	p, early, err := awaitStart(c, kindStarted, signals)
 	p.close()
 	if err != nil {
 		return 0, err
 	}
-	go forward(ctx, signals, func(sig os.Signal) error { return sendSignal(c, sig) })
+	go forward(ctx, early, signals, func(sig os.Signal) error { return sendSignal(c, sig) })
 	r, p, err := c.next(kindExit)
 	p.close()
 	return r.Code, err
@@ -80,28 +79,30 @@ const (
 
 // awaitStart receives the reply that the command runs. A signal that comes well before
 // ends the call, for there is nobody to send it to; but for a change of the window.
-// What comes while the reply is on its way is for the command, and left in signals.
-func awaitStart(c conn, started kind, signals chan os.Signal) (packet, error) {
+// What comes while the reply is on its way is for the command: early.
+func awaitStart(c conn, started kind, signals <-chan os.Signal) (p packet, early []os.Signal, err error) {
 	if err := c.SetReadDeadline(time.Now().Add(startTime)); err != nil {
-		return packet{}, fmt.Errorf("limit wait for the start: %w", err)
+		return p, nil, fmt.Errorf("limit wait for the start: %w", err)
 	}
-	over, early := make(chan struct{}), make(chan []os.Signal, 1)
+	over, came := make(chan struct{}), make(chan []os.Signal, 1)
 	go func() {
-		early <- collect(signals, over, func() { _ = c.SetReadDeadline(time.Now().Add(signalTime)) })
+		came <- collect(signals, over, func() { _ = c.SetReadDeadline(time.Now().Add(signalTime)) })
 	}()
-	_, p, err := c.next(started)
+	_, p, err = c.next(started)
 	close(over)
-	came := <-early
-	for _, sig := range came {
-		if err != nil && sig != unix.SIGWINCH {
-			return p, &remoteError{code: 128 + int(sig.(syscall.Signal)), message: fmt.Sprintf("ended by signal %q before the command ran", sig)}
+	early = <-came
+	if err == nil {
+		return p, early, c.SetReadDeadline(time.Time{})
+	}
+	for _, sig := range early {
+		if sig != unix.SIGWINCH {
+			err = &remoteError{code: 128 + int(sig.(syscall.Signal)), message: fmt.Sprintf("ended by signal %q before the command ran", sig)}
 		}
-		signals <- sig
 	}
 	if os.IsTimeout(err) {
-		return p, fmt.Errorf("the pod's supervisor does not answer within %v", startTime)
+		err = fmt.Errorf("the pod's supervisor does not answer within %v", startTime)
 	}
-	return p, errors.Join(err, c.SetReadDeadline(time.Time{}))
+	return p, nil, err
 }
 
 // collect takes signals until over is closed, or until one comes that is no change of
@@ -136,8 +137,14 @@ func requestRun(c conn, s Streams, app string, text []byte, tty bool) error {
 	return c.send(req, []*os.File{memory, s.Stdin, s.Stdout, s.Stderr})
 }
 
-// forward gives pass each signal until ctx ends or pass fails.
-func forward(ctx context.Context, signals <-chan os.Signal, pass func(os.Signal) error) {
+// forward gives pass the early signals and then each that comes, until ctx ends or
+// pass fails.
+func forward(ctx context.Context, early []os.Signal, signals <-chan os.Signal, pass func(os.Signal) error) {
+	for _, sig := range early {
+		if pass(sig) != nil {
+			return
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -155,8 +162,8 @@ func sendSignal(c conn, sig os.Signal) error {
 }
 
 // runTerminal carries the caller's stdio to the command's terminal and back.
-func runTerminal(ctx context.Context, c conn, s Streams, signals chan os.Signal) (int, error) {
-	p, err := awaitStart(c, kindTerminal, signals)
+func runTerminal(ctx context.Context, c conn, s Streams, signals <-chan os.Signal) (int, error) {
+	p, early, err := awaitStart(c, kindTerminal, signals)
 	if err != nil {
 		return 0, err
 	}
@@ -174,7 +181,7 @@ func runTerminal(ctx context.Context, c conn, s Streams, signals chan os.Signal)
 		return 0, err
 	}
 	defer restore()
-	go forward(ctx, signals, func(sig os.Signal) error {
+	go forward(ctx, early, signals, func(sig os.Signal) error {
 		// The kernel tells the command of a new size of its terminal.
 		if sig == unix.SIGWINCH && resize(s, master) {
 			return nil

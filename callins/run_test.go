@@ -380,16 +380,10 @@ func TestWindowChangesDuringTheStart(t *testing.T) {
 			}
 			_ = sendReply(conn{server}, reply{Kind: kindStarted}, nil)
 		}()
-		if _, err := awaitStart(caller, kindStarted, signals); err != nil {
-			t.Fatal(err)
-		}
-		close(signals)
-		var got []os.Signal
-		for sig := range signals {
-			got = append(got, sig)
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%v are left of %v", got, want)
+		got, early, err := awaitStart(caller, kindStarted, signals)
+		got.close()
+		if err != nil || !slices.Equal(early, want) {
+			t.Errorf("%v of %v are for the command (%v)", early, want, err)
 		}
 	}
 }
