@@ -57,12 +57,13 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 	e := entry{id: c.id, spec: &c.spec, stdio: stdio, root: c.places.root, group: groups.unified}
 	e.files = slices.Concat([]*os.File{c.runtime.exe, pipes.plan, pipes.reportChild, c.places.mounts}, groups.files)
 	started, err := e.enter(plan, pipes)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		if err = pipes.result(cmd.Args[0], cmd.Dir); err != nil {
+			_ = started.Kill() // it is on its way out
+			_, _ = started.Wait()
+		}
 	}
-	if err := pipes.result(cmd.Args[0], cmd.Dir); err != nil {
-		_ = started.Kill() // it is on its way out
-		_, _ = started.Wait()
+	if err != nil {
 		closeAll([]*os.File{e.master})
 		return nil, err
 	}
@@ -115,7 +116,7 @@ func (p places) close() { closeAll([]*os.File{p.root, p.mounts}) }
 // groups are the ways into a container's cgroups. To move a whole process takes a
 // lock of the kernel's that is had after an RCU grace period, some milliseconds.
 // A process that is made in its cgroup, and a thread that moves itself, go without
-// (clone(2), CLONE_INTO_CGROUP, Linux 5.7; cgroup v1's file tasks, Linux 5.19).
+// (clone(2), CLONE_INTO_CGROUP, Linux 5.7; cgroup v1's file tasks).
 type groups struct {
 	files   []*os.File // to write 0 to: tasks of each v1 hierarchy, then cgroup.procs of the v2 one
 	unified *os.File   // the v2 one's folder, nil without
@@ -191,12 +192,19 @@ func (e *entry) enter(plan *shimPlan, pipes *shimPipes) (*os.Process, error) {
 		return nil, err
 	}
 	started, err := e.start()
-	if err == nil || e.group == nil {
+	if e.group == nil || !cannotClone(err) {
 		return started, err
 	}
 	closeAll([]*os.File{e.master})
 	e.group, e.master = nil, nil
 	return e.enter(plan, pipes)
+}
+
+// cannotClone tells whether an error may be that clone3(2) is not to be had, or
+// not with CLONE_INTO_CGROUP. That a cgroup may have no more processes is EAGAIN.
+func cannotClone(err error) bool {
+	return slices.ContainsFunc([]error{unix.ENOSYS, unix.EINVAL, unix.E2BIG, unix.EOPNOTSUPP, unix.EPERM, unix.EBADF},
+		func(errno error) bool { return errors.Is(err, errno) })
 }
 
 // shimFiles is how many files there are before groups.files.

@@ -168,8 +168,8 @@ func IsSyscall(name string) bool {
 	return err == nil
 }
 
-// add adds a rule, alternatives for conditions on the same argument. A name that libseccomp does not know is
-// skipped: nobody can call it.
+// add adds a rule, alternatives for conditions on the same argument. A name that
+// libseccomp does not know is skipped: nobody can call it.
 func (b *builder) add(name string, act libseccomp.ScmpAction, args []specs.LinuxSeccompArg) error {
 	call, err := libseccomp.GetSyscallFromName(name)
 	if err != nil {
