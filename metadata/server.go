@@ -33,8 +33,8 @@ const (
 
 // wait is what a connection is waiting for.
 type wait struct {
-	since   time.Time
-	request bool // and not for its client to take the answer
+	since   time.Time // zero when it is not its client
+	request bool      // and not for the client to take the answer
 }
 
 // Server is the metadata service of a pod at its address.
@@ -131,7 +131,7 @@ func (s *Server) serve() {
 func (s *Server) converse(c *net.TCPConn) {
 	defer func() { <-s.slots }()
 	defer s.end(c)
-	a, unread, err := s.service.exchange(c)
+	a, unread, err := s.service.exchange(&asking{TCPConn: c, server: s, since: time.Now()})
 	if err != nil {
 		return
 	}
@@ -157,6 +157,29 @@ func (s *Server) begin(c *net.TCPConn) {
 	case <-s.closing:
 		s.drop(c)
 	default:
+	}
+}
+
+// asking is a connection that waits for its client while it reads the request,
+// and otherwise for us.
+type asking struct {
+	*net.TCPConn
+	server *Server
+	since  time.Time
+}
+
+// Read implements io.Reader.
+func (a *asking) Read(b []byte) (int, error) {
+	a.server.note(a.TCPConn, wait{a.since, true})
+	defer a.server.note(a.TCPConn, wait{})
+	return a.TCPConn.Read(b)
+}
+
+func (s *Server) note(c *net.TCPConn, w wait) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.conns[c]; ok {
+		s.conns[c] = w
 	}
 }
 
@@ -222,12 +245,12 @@ func (s *Server) dropSlowest(now time.Time) time.Duration {
 	}
 }
 
-// slowest is the connection that waits for the longest time, under mu. There is
-// none that waits since now.
+// slowest is the connection that waits for its client for the longest time, under
+// mu. There is none that waits since now.
 func (s *Server) slowest(now time.Time) (slowest *net.TCPConn, since time.Time) {
 	since = now
 	for c, w := range s.conns {
-		if w.since.Before(since) {
+		if !w.since.IsZero() && w.since.Before(since) {
 			slowest, since = c, w.since
 		}
 	}

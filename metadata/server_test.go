@@ -317,5 +317,14 @@ func TestUnreadRequestIsNotDropped(t *testing.T) {
 		if len(alone.conns) != test.left {
 			t.Errorf("%q sent: %d connections are left", test.sent, len(alone.conns))
 		}
+		if test.left == 0 {
+			continue
+		}
+		if _, err := (&asking{TCPConn: c, server: alone, since: time.Now()}).Read(make([]byte, 9)); err != nil {
+			t.Fatal(err)
+		}
+		if alone.dropSlowest(time.Now().Add(time.Hour)); len(alone.conns) == 0 {
+			t.Error("one that is being answered is dropped")
+		}
 	}
 }
