@@ -188,13 +188,16 @@ func planEmpty(volume *pods.Volume, mode *string, uid, gid *int) error {
 		}
 		volume.Mode = uint32(bits)
 	}
-	for what, id := range map[string]struct{ from, to *int }{"uid": {uid, &volume.UID}, "gid": {gid, &volume.GID}} {
+	for _, id := range []struct {
+		name     string
+		from, to *int
+	}{{"uid", uid, &volume.UID}, {"gid", gid, &volume.GID}} {
 		if id.from == nil {
 			continue
 		}
 		// chown(2) would make another ID of one with more bits.
 		if *id.from < 0 || *id.from > maxID {
-			return fmt.Errorf("%s %d is not within 0 to %d", what, *id.from, maxID)
+			return fmt.Errorf("%s %d is not within 0 to %d", id.name, *id.from, maxID)
 		}
 		*id.to = *id.from
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,12 +29,15 @@ func findRuntimeImage(store *images.Store, want schema.RuntimeImage) (*images.Im
 }
 
 // editPod puts image IDs and volumes into a pod manifest, names the volumes of
-// apps, and leaves the rest, unknown fields included, as it was written. Field names are found in any case, as
-// manifest.DecodePod and the stager find them.
+// apps, and leaves the rest, unknown fields included, as it was written. Field
+// names are found in any case, as manifest.DecodePod and the stager find them.
 func editPod(document []byte, ids []string, volumes map[string]string) ([]byte, error) {
 	var pod object
 	if err := json.Unmarshal(document, &pod); err != nil {
 		return nil, fmt.Errorf("read pod manifest: %w", err)
+	}
+	if pod == nil {
+		return nil, errors.New("read pod manifest: it is no object")
 	}
 	if err := editApps(pod, ids); err != nil {
 		return nil, fmt.Errorf("set images of pod: %w", err)
@@ -56,6 +60,9 @@ func editApps(pod object, ids []string) error {
 		image := make(object)
 		if err := app.read("image", &image); err != nil {
 			return fmt.Errorf("apps[%d]: %w", i, err)
+		}
+		if app == nil || image == nil {
+			return fmt.Errorf("apps[%d]: no image", i)
 		}
 		if err := image.set("id", ids[i]); err != nil {
 			return fmt.Errorf("apps[%d].image: %w", i, err)

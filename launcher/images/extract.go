@@ -142,10 +142,11 @@ func (x *extractor) entry(header *tar.Header) error {
 
 // checkOwner refuses IDs that the kernel's 32 bits would turn into others.
 func checkOwner(header *tar.Header) error {
-	for what, id := range map[string]int{"user": header.Uid, "group": header.Gid} {
-		if id < 0 || id > maxID {
-			return fmt.Errorf("its %s ID %d is not within 0 to %d", what, id, maxID)
-		}
+	switch {
+	case header.Uid < 0 || header.Uid > maxID:
+		return fmt.Errorf("its user ID %d is not within 0 to %d", header.Uid, maxID)
+	case header.Gid < 0 || header.Gid > maxID:
+		return fmt.Errorf("its group ID %d is not within 0 to %d", header.Gid, maxID)
 	}
 	return nil
 }

@@ -212,8 +212,8 @@ func (s *Store) Pin() (release func(), err error) {
 	return func() { _ = dir.Close() }, nil
 }
 
-// lockImages takes the lock on the store's folder, which stands for the images being there. It
-// works in a store that may only be read.
+// lockImages takes the lock on the store's folder, which stands for the images
+// being there. It works in a store that may only be read.
 func (s *Store) lockImages(how int) (*os.File, error) {
 	dir, err := os.Open(s.dir)
 	if err != nil {

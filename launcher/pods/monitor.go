@@ -18,8 +18,8 @@ import (
 // Run launches the pod that Create has made and stays with it, as its monitor,
 // until its stager has ended and everything is taken down: processes,
 // mounts, cgroups, namespaces, the root. Ready is called once, when the stager has
-// closed its descriptor; its error stops the pod. When ctx ends the stager is asked to stop (SIGTERM) and killed
-// when it does not in time.
+// closed its descriptor; its error stops the pod. When ctx ends the stager is
+// asked to stop (SIGTERM) and killed when it does not in time.
 //
 // A stager that ends before it is ready is an error that carries its own last
 // words; nothing is left of the pod then. Afterwards the pod's folder is gone
