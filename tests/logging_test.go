@@ -2,10 +2,12 @@ package tests
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -127,6 +129,44 @@ func TestClause_C_LOG_01_LogsOutliveTheirPod(t *testing.T) {
 	}
 	if _, err := os.Stat(p.root("")); err == nil {
 		t.Error("the stager's root is left")
+	}
+	b.must("gc")
+	b.checkGone()
+}
+
+// Whoever asks for the logs of a pod that has ended and stops reading can end the
+// launcher by a signal.
+func TestLogsOfAnEndedPodUnread(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, stagerConfig(`{"exitPolicy": "all"}`))
+	dir := b.folder("sync", 0o777)
+	b.up("ended", podOf(shell("a", "while ! [ -e /sync/go ]; do sleep 0.02; done; seq 100000")).hostVolume("sync", dir, "/sync"))
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pod has ended", func() bool { return b.ps()[0].State == "exited" })
+	for _, args := range [][]string{{"logs", "ended"}, {"logs", "--json", "ended"}} {
+		cmd := b.command(args...)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		mustSignal(t, cmd.Process.Pid, unix.SIGTERM)
+		// Not Wait, which would close the pipe.
+		state, err := cmd.Process.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status := state.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != unix.SIGTERM {
+			t.Errorf("%q: %v", args, state)
+		}
+		out.Close()
 	}
 	b.must("gc")
 	b.checkGone()
