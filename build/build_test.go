@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // fill makes a root with one file of each kind.
@@ -75,6 +77,11 @@ func headers(t *testing.T, image []byte) map[string]*tar.Header {
 		}
 		found[h.Name] = h
 	}
+}
+
+func TestMain(m *testing.M) {
+	surroundings.Settle()
+	os.Exit(m.Run())
 }
 
 func TestWrite(t *testing.T) {

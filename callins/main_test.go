@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/supervisor"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // The test program is also the pod, PID 1 of its own PID namespace with real
@@ -33,6 +34,7 @@ func TestMain(m *testing.M) {
 	}
 	switch role := os.Getenv(roleVariable); role {
 	case "":
+		surroundings.Settle()
 		os.Exit(m.Run())
 	case "pod":
 		if err := servePod(ctx, s.Socket); err != nil {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 const insideVariable = "CONTAINER_TEST_INSIDE"
@@ -24,6 +26,7 @@ func TestMain(m *testing.M) {
 		listenProbe(func(words ...any) { fmt.Fprintln(os.Stdout, words...) })
 		return
 	}
+	surroundings.Settle()
 	if os.Getenv(insideVariable) == "" {
 		os.Exit(outside())
 	}

@@ -13,6 +13,7 @@ import (
 
 	"kurma.io/stager/build"
 	"kurma.io/stager/signing"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // asLauncher has the test binary be the launcher, re-executed monitors included.
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asLauncher) != "" {
 		main()
 	}
+	surroundings.Settle()
 	os.Exit(withStager(m))
 }
 

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/container"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // This file plays the daemon: it launches this test program as the stager, in
@@ -37,6 +38,7 @@ func TestMain(m *testing.M) {
 	case "probe":
 		os.Exit(probe(os.Args[2], os.Args[3:]))
 	}
+	surroundings.Settle()
 	os.Exit(m.Run())
 }
 

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"testing"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // TestMain lets the test binary be a program of an app: one that writes
@@ -13,6 +15,7 @@ import (
 func TestMain(m *testing.M) {
 	total, err := strconv.Atoi(os.Getenv("SUPERVISOR_TEST_WRITE"))
 	if err != nil {
+		surroundings.Settle()
 		os.Exit(m.Run())
 	}
 	size, err := strconv.Atoi(os.Getenv("SUPERVISOR_TEST_CHUNK"))

@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// surroundings is a script that prints all that a process is in, and what must
+// surroundingsScript is a script that prints all that a process is in, and what must
 // be the same for a run and its app's main process.
-const surroundings = `
+const surroundingsScript = `
 cd /proc/self
 for n in cgroup ipc mnt net pid user uts; do readlink ns/$n; done
 cat cgroup limits oom_score_adj
@@ -44,7 +44,7 @@ func TestRunHasItsAppsSurroundings(t *testing.T) {
 	apps := []appDoc{plain, bounded, user, readOnly}
 	up := b.signalPipe(filepath.Join(dir, "up"))
 	for i := range apps {
-		apps[i].App.Exec[2] = surroundings + "echo up >/probe/up; exec sleep 1000"
+		apps[i].App.Exec[2] = surroundingsScript + "echo up >/probe/up; exec sleep 1000"
 	}
 	p := b.up("pod", podOf(apps...).hostVolume("sync", dir, "/probe"))
 	for range apps {
@@ -53,7 +53,7 @@ func TestRunHasItsAppsSurroundings(t *testing.T) {
 	rings := map[string]bool{}
 	for _, app := range apps {
 		want := p.logs(app.Name)
-		s := asRoot(surroundings)
+		s := asRoot(surroundingsScript)
 		s.User, s.Group, s.SupplementaryGID = app.App.User, app.App.Group, app.App.SupplementaryGID
 		have, code := p.run(app.Name, s)
 		if diff := cmp.Diff(want, have); diff != "" || code != 0 || !strings.Contains(want, "Seccomp:\t2\n") {

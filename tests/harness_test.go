@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // patience bounds every wait: long past it something hangs.
@@ -44,6 +46,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "enter pod:", enterPod(os.Args[2], os.Args[3:]))
 		os.Exit(99)
 	}
+	surroundings.Settle()
 	code, err := runSuite(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "end-to-end tests:", err)
