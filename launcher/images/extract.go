@@ -160,8 +160,13 @@ func abridge(name string) string {
 	return name
 }
 
-// cleanName refuses names that could mean anything outside of the archive.
+// cleanName refuses names that could mean anything outside of the archive, and
+// those that no program could open: the folders on their way are counted in
+// descriptors when they are made and removed.
 func cleanName(name string) (string, error) {
+	if len(name) >= unix.PathMax {
+		return "", fmt.Errorf("a path of %d bytes, more than Linux takes", len(name))
+	}
 	if path.IsAbs(name) {
 		return "", errors.New("an absolute path")
 	}

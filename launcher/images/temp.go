@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/rmtree"
 )
 
 // tempDir is a folder for work under way. The lock on it is held for as long
@@ -55,7 +57,7 @@ func (s *Store) newTemp() (*tempDir, error) {
 
 // discard removes the folder with whatever is left in it.
 func (t *tempDir) discard() {
-	_ = os.RemoveAll(t.dir)
+	_ = rmtree.Remove(t.dir) // Collect tries again
 	_ = t.lock.Close()
 }
 

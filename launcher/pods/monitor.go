@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/rmtree"
 )
 
 // Run launches the pod that Create has made and stays with it, as its monitor,
@@ -166,7 +167,7 @@ func (p *Pod) takeDown(group *cgroups.Group, exit Exit, keep bool) error {
 	}
 	p.keepAppLogs()
 	for _, name := range []string{rootDir, volumesDir} {
-		if err := os.RemoveAll(filepath.Join(p.Dir, name)); err != nil {
+		if err := rmtree.Remove(filepath.Join(p.Dir, name)); err != nil {
 			return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
 		}
 	}
@@ -203,11 +204,11 @@ func (p *Pod) removeDir() error {
 		if e.Name() == lockFile {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(p.Dir, e.Name())); err != nil {
+		if err := rmtree.Remove(filepath.Join(p.Dir, e.Name())); err != nil {
 			return fmt.Errorf("remove pod %s: %w", p.Plan.UUID, err)
 		}
 	}
-	if err := os.RemoveAll(p.Dir); err != nil {
+	if err := rmtree.Remove(p.Dir); err != nil {
 		return fmt.Errorf("remove pod %s: %w", p.Plan.UUID, err)
 	}
 	if p.lock != nil {

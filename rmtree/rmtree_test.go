@@ -1,0 +1,131 @@
+package rmtree
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// deepen makes levels of folders, each in the last, and a file in the deepest.
+func deepen(t *testing.T, dir string, levels int) {
+	t.Helper()
+	at, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	for range levels {
+		if err != nil {
+			break
+		}
+		var next int
+		if err = unix.Mkdirat(at, "d", 0o700); err == nil {
+			next, err = unix.Openat(at, "d", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		}
+		unix.Close(at)
+		at = next
+	}
+	if err == nil {
+		err = unix.Mknodat(at, "file", unix.S_IFREG|0o600, 0)
+	}
+	unix.Close(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func gone(t *testing.T, path string) {
+	t.Helper()
+	if err := Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", path, err)
+	}
+}
+
+// TestRemoveDeep removes a tree deeper than the process may have descriptors.
+func TestRemoveDeep(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	few := limit
+	few.Cur = 64
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	dir := filepath.Join(t.TempDir(), "tree")
+	for _, branch := range []string{"a", "b", ".rmtree-2"} {
+		if err := os.MkdirAll(filepath.Join(dir, branch), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		deepen(t, filepath.Join(dir, branch), 3000)
+	}
+	gone(t, dir)
+}
+
+// TestRemoveWide has folders, files and links beside each other, many more than
+// are read at a time.
+func TestRemoveWide(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(outside, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "tree")
+	for n := range 1000 {
+		folder := filepath.Join(dir, strconv.Itoa(n), "x")
+		if err := errors.Join(
+			os.MkdirAll(folder, 0o000),
+			os.Symlink(filepath.Dir(outside), filepath.Join(dir, "link"+strconv.Itoa(n))),
+			os.Symlink(outside, filepath.Join(folder, "link")),
+			os.WriteFile(filepath.Join(folder, "file"), nil, 0o000),
+		); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone(t, dir)
+	if _, err := os.Stat(outside); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRemoveOther(t *testing.T) {
+	dir := t.TempDir()
+	target := filepath.Join(dir, "target")
+	link, file := filepath.Join(dir, "link"), filepath.Join(dir, "file")
+	if err := errors.Join(os.Mkdir(target, 0o700), os.Symlink(target, link), os.WriteFile(file, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{link, file, filepath.Join(dir, "nothing")} {
+		gone(t, path)
+	}
+	if _, err := os.Stat(target); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRemoveSaysWhatItCannot has a mount point in the way, in a mount namespace
+// of the test's thread.
+func TestRemoveSaysWhatItCannot(t *testing.T) {
+	runtime.LockOSThread() // which ends with the test
+	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "tree")
+	busy := filepath.Join(dir, "busy")
+	if err := os.MkdirAll(busy, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", busy, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(busy, unix.MNT_DETACH)
+	err := Remove(dir)
+	var at *os.PathError
+	if !errors.As(err, &at) || at.Path != "busy" || !errors.Is(err, unix.EBUSY) {
+		t.Errorf("Remove() = %v, want that busy is", err)
+	}
+}
