@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
@@ -89,27 +90,49 @@ func (c *container) below() string {
 	return below
 }
 
-// killRounds bounds how often Kill looks for processes that were forked while
-// it sent signals: a frozen or cgroup.kill'ed group needs one.
-const killRounds = 100
+const (
+	// killLimit bounds how long Kill waits for what it has killed: a process in
+	// uninterruptible sleep does not end.
+	killLimit = 5 * time.Second
+	// killAgain is how often Kill looks.
+	killAgain = time.Millisecond
+)
 
-// Kill sends SIGKILL to every process in the cgroup and below, until none is
-// left that it can see. It is for a pod without a PID namespace of its own, whose
-// end would do the same.
+// Kill sends SIGKILL to every process in the cgroup and below and returns when
+// none is left, or with an error when some are still there after a few seconds. It
+// is for a pod without a PID namespace of its own, whose end would do the same.
 func (g *PodCgroup) Kill() error {
-	for range killRounds {
-		pids, err := g.manager.GetAllPids()
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("kill pod's processes: %w", err)
+	left, err := signalAll(g.manager)
+	if left > 0 && err == nil {
+		// Frozen, none can fork: the second time nobody is missed. A hierarchy
+		// without a freezer has the rounds below.
+		_ = g.manager.Freeze(cgroups.Frozen)
+		left, err = signalAll(g.manager)
+		_ = g.manager.Freeze(cgroups.Thawed)
+	}
+	for deadline := time.Now().Add(killLimit); left > 0 && err == nil; left, err = signalAll(g.manager) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("kill pod's processes: %d survive SIGKILL", left)
 		}
-		if len(pids) == 0 {
-			return nil
-		}
-		for _, pid := range pids {
-			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
-		}
+		time.Sleep(killAgain) // cgroups v1 tells nobody when one is empty
+	}
+	if err != nil {
+		return fmt.Errorf("kill pod's processes: %w", err)
 	}
 	return nil
+}
+
+// signalAll sends SIGKILL to every process in a cgroup and below, and returns how
+// many there were. Those that are forked meanwhile it may miss.
+func signalAll(m cgroups.Manager) (int, error) {
+	pids, err := m.GetAllPids()
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, err
+	}
+	for _, pid := range pids {
+		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
+	}
+	return len(pids), nil
 }
 
 // Remove removes the cgroup, and what is below it, with retries while

@@ -202,7 +202,8 @@ func (c *container) Kill() error {
 		if err != nil {
 			return err
 		}
-		return (&PodCgroup{manager: m}).Kill()
+		_, err = signalAll(m)
+		return err
 	}
 	err := c.handle.Signal(unix.SIGKILL)
 	if errors.Is(err, libcontainer.ErrNotRunning) {
