@@ -27,6 +27,10 @@ const (
 	// maxID is the highest user or group ID.
 	maxID = 1<<32 - 2
 
+	// namespacesIsolator is the pod isolator that says which namespaces are the
+	// host's: {"net": "host"}.
+	namespacesIsolator = "os/linux/namespaces"
+
 	// stopTimeout is how long Kurma waits for a stager to stop.
 	stopTimeout = 60 * time.Second
 )
@@ -56,7 +60,7 @@ func (c *cli) plan(store *images.Store, o runOptions) (pods.Plan, error) {
 		Exec:        stager.Manifest.App.Exec,
 		Env:         stagerEnv(stager.Manifest.App),
 		Layers:      layers,
-		HostNetwork: o.net == "host" || wantsHostNetwork(m.Pod),
+		HostNetwork: wantsHostNetwork(m.Pod),
 		StopTimeout: stopTimeout,
 	}
 	if !filepath.IsAbs(plan.Exec[0]) {
@@ -124,15 +128,17 @@ func stagerEnv(app *images.App) []string {
 	return env
 }
 
-// wantsHostNetwork reads Kurma's isolator of the pod.
+// wantsHostNetwork reads Kurma's isolator of the pod, of several the last, as
+// the stager does.
 func wantsHostNetwork(pod *manifest.Pod) bool {
+	wants := false
 	for _, isolator := range pod.Isolators {
 		var namespaces map[string]string
-		if isolator.Name == "os/linux/namespaces" && json.Unmarshal(isolator.Value, &namespaces) == nil {
-			return namespaces["net"] == "host"
+		if isolator.Name == namespacesIsolator && json.Unmarshal(isolator.Value, &namespaces) == nil {
+			wants = namespaces["net"] == "host"
 		}
 	}
-	return false
+	return wants
 }
 
 // planVolumes are those of the pod and those that apps have for themselves.
@@ -260,7 +266,7 @@ func readPod(store *images.Store, o runOptions) ([]byte, error) {
 		}
 		ids[i] = image.ID
 	}
-	return editPod(data, ids, o.volumes)
+	return editPod(data, ids, o)
 }
 
 // appName makes an app's name of an image's: its last part, with what an app's
@@ -297,7 +303,7 @@ func imagePod(image *images.Image, name string, o runOptions) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return editPod(pod, []string{image.ID}, o.volumes)
+	return editPod(pod, []string{image.ID}, o)
 }
 
 // withArguments is the image's app section with more arguments. What else it

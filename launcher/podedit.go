@@ -28,10 +28,10 @@ func findRuntimeImage(store *images.Store, want schema.RuntimeImage) (*images.Im
 	return store.FindLabelled(want.Name.String(), labels)
 }
 
-// editPod puts image IDs and volumes into a pod manifest, names the volumes of
-// apps, and leaves the rest, unknown fields included, as it was written. Field
+// editPod puts image IDs and what options ask for into a pod manifest, names the
+// volumes of apps, and leaves the rest, unknown fields included, as it was written. Field
 // names are found in any case, as manifest.DecodePod and the stager find them.
-func editPod(document []byte, ids []string, volumes map[string]string) ([]byte, error) {
+func editPod(document []byte, ids []string, o runOptions) ([]byte, error) {
 	var pod object
 	if err := json.Unmarshal(document, &pod); err != nil {
 		return nil, fmt.Errorf("read pod manifest: %w", err)
@@ -42,8 +42,13 @@ func editPod(document []byte, ids []string, volumes map[string]string) ([]byte, 
 	if err := editApps(pod, ids); err != nil {
 		return nil, fmt.Errorf("set images of pod: %w", err)
 	}
-	if err := editVolumes(pod, volumes); err != nil {
+	if err := editVolumes(pod, o.volumes); err != nil {
 		return nil, fmt.Errorf("set volumes of pod: %w", err)
+	}
+	if o.net == "host" {
+		if err := shareNetwork(pod); err != nil {
+			return nil, fmt.Errorf("set network of pod: %w", err)
+		}
 	}
 	if err := nameAppVolumes(pod); err != nil {
 		return nil, fmt.Errorf("name volumes of apps: %w", err)
@@ -105,6 +110,38 @@ func editVolumes(pod object, volumes map[string]string) error {
 		list[i] = entry
 	}
 	return pod.set("volumes", list)
+}
+
+// shareNetwork has the pod's isolator of namespaces, of several the last, say
+// that the network is the host's: the stager must know, too.
+func shareNetwork(pod object) error {
+	var list []object
+	if err := pod.read("isolators", &list); err != nil {
+		return err
+	}
+	theirs := object{"name": json.RawMessage(`"` + namespacesIsolator + `"`)}
+	known := false
+	for i, isolator := range list {
+		var name string
+		if err := isolator.read("name", &name); err != nil {
+			return fmt.Errorf("isolators[%d]: %w", i, err)
+		}
+		if name == namespacesIsolator {
+			theirs, known = isolator, true
+		}
+	}
+	if !known {
+		list = append(list, theirs)
+	}
+	var value object
+	if err := theirs.read("value", &value); err != nil {
+		return fmt.Errorf("isolator %s: %w", namespacesIsolator, err)
+	}
+	if value == nil {
+		value = make(object)
+	}
+	value["net"] = json.RawMessage(`"host"`)
+	return errors.Join(theirs.set("value", value), pod.set("isolators", list))
 }
 
 // object is a JSON object whose fields are found in any case, as encoding/json

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -12,7 +13,7 @@ func TestEditPodFindsFieldsInAnyCase(t *testing.T) {
 		"Apps":[{"name":"a","IMAGE":{"name":"example.com/one","Id":""}}],
 		"VOLUMES":[{"Name":"v","kind":"empty","ReadOnly":true}]}`
 	id := "sha512-" + strings.Repeat("0123456789abcdef", 8)
-	edited, err := editPod([]byte(document), []string{id}, map[string]string{"v": "/srv"})
+	edited, err := editPod([]byte(document), []string{id}, runOptions{volumes: volumeFlags{"v": "/srv"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,10 +45,42 @@ func TestEditPodRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := editPod([]byte(tt.document), []string{"x"}, map[string]string{"v": "/srv"})
+			_, err := editPod([]byte(tt.document), []string{"x"}, runOptions{volumes: volumeFlags{"v": "/srv"}})
 			if err == nil || !strings.Contains(err.Error(), tt.words) {
 				t.Errorf("%v, want %q", err, tt.words)
 			}
 		})
+	}
+}
+
+func TestHostNetworkIsSaidToTheStager(t *testing.T) {
+	for name, tt := range map[string]struct{ isolators, want string }{
+		"none":    {`null`, `[{"name":"os/linux/namespaces","value":{"net":"host"}}]`},
+		"another": {`[{"name":"x","value":1}]`, `[{"name":"x","value":1},{"name":"os/linux/namespaces","value":{"net":"host"}}]`},
+		"there": {
+			`[{"Name":"os/linux/namespaces","Value":{"pid":"host"}}]`,
+			`[{"Name":"os/linux/namespaces","value":{"net":"host","pid":"host"}}]`,
+		},
+		"twice": {
+			`[{"name":"os/linux/namespaces","value":{"pid":"host"}},{"name":"os/linux/namespaces","value":{"net":""}}]`,
+			`[{"name":"os/linux/namespaces","value":{"pid":"host"}},{"name":"os/linux/namespaces","value":{"net":"host"}}]`,
+		},
+		"null": {`[{"name":"os/linux/namespaces","value":null}]`, `[{"name":"os/linux/namespaces","value":{"net":"host"}}]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			edited, err := editPod([]byte(`{"apps":[],"isolators":`+tt.isolators+`}`), nil, runOptions{net: "host"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var pod struct {
+				Isolators json.RawMessage `json:"isolators"`
+			}
+			if err := json.Unmarshal(edited, &pod); err != nil || string(pod.Isolators) != tt.want {
+				t.Errorf("isolators %s, %v; want %s", pod.Isolators, err, tt.want)
+			}
+		})
+	}
+	if _, err := editPod([]byte(`{"apps":[],"isolators":[{"name":"os/linux/namespaces","value":1}]}`), nil, runOptions{net: "host"}); err == nil {
+		t.Error("a value that is no object is taken")
 	}
 }

@@ -145,6 +145,20 @@ func TestASignatureMayComeLater(t *testing.T) {
 	h.up()
 }
 
+// TestASignatureOfNobodyReplacesNone imports a trusted stager again, signed by
+// somebody who is not trusted.
+func TestASignatureOfNobodyReplacesNone(t *testing.T) {
+	h := bareHost(t)
+	path := h.stagerImage("s.aci", "", h.key)
+	h.run("image", "import", path, h.image("one.aci", appManifest))
+	h.sign(path, newKey(t))
+	h.run("image", "import", path)
+	if signer := h.listed()[stagerName].SignedBy; signer != h.key.Fingerprint() {
+		t.Errorf("signed by %q", signer)
+	}
+	h.up()
+}
+
 func TestASignatureDoesNotCoverWhatWasAlteredBefore(t *testing.T) {
 	h := bareHost(t)
 	path := h.stagerImage("s.aci", "", nil)

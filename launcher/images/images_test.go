@@ -182,6 +182,7 @@ func TestImportRefuses(t *testing.T) {
 		{"negative group ID", "its group ID -5 is not within", archive(t, testManifest, root, owned(0, -5))},
 		{"device number of 33 bits", "device 4294967297:3: want", archive(t, testManifest, root,
 			file{Header: tar.Header{Typeflag: tar.TypeChar, Name: "rootfs/d", Devmajor: 1<<32 + 1, Devminor: 3, Format: tar.FormatGNU}})},
+		{"path too long", "more than Linux takes", archive(t, testManifest, root, regular("rootfs/"+strings.Repeat("d/", 3000)+"f", "x"))},
 		{"huge sparse file", "do not fit", sparse(t)},
 	}
 	for _, tt := range tests {

@@ -219,7 +219,7 @@ func (s *Store) adopt(dir, id string) (*Image, error) {
 }
 
 // adoptSignature gives an image the signature and file of the same image
-// imported again. An unsigned one, whose files nothing has vouched for so far, must
+// imported again, where that vouches for no less. An unsigned one, whose files nothing has vouched for so far, must
 // have the same files still. The record goes last: until then it is unsigned.
 func (s *Store) adoptSignature(from, place string) error {
 	old, err := s.Get(filepath.Base(place))
@@ -236,6 +236,9 @@ func (s *Store) adoptSignature(from, place string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if old.Record.Seal != "" && fresh.SignedBy == "" {
+		return nil // it has one, and this is by an unknown key
 	}
 	for _, name := range []string{aciFile, sigFile} {
 		if err := os.Rename(filepath.Join(from, name), filepath.Join(place, name)); err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/appc/spec/schema/types"
 )
@@ -98,7 +99,7 @@ func (m *Manifest) Version() string { return m.Label("version") }
 // HasLabels reports whether the image has all of these labels.
 func (m *Manifest) HasLabels(want []Label) bool {
 	for _, l := range want {
-		if m.Label(l.Name) != l.Value {
+		if !slices.Contains(m.Labels, l) {
 			return false
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -114,6 +115,32 @@ func TestStopWhileStarting(t *testing.T) {
 	stop(why)
 	if _, err := pod.Run(ctx, false, func() error { return errors.New("ready") }); !errors.Is(err, why) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestStopBeforeTheMonitor stops a pod that has been created, when its monitor
+// has not said yet who it is.
+func TestStopBeforeTheMonitor(t *testing.T) {
+	s := newStore(t)
+	pod := s.newPod(t, "early", "trap 'exit 0' TERM\nwhile :; do /busybox sleep 0.01; done\n")
+	found, err := s.Find("early")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.Stop(t.Context(), found) }()
+	select {
+	case err := <-stopped:
+		t.Fatalf("stopped with a monitor on its way: %v", err)
+	case <-time.After(10 * beforeMonitor):
+	}
+	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGTERM) // this process is the monitor
+	defer stop()
+	if _, err := pod.Run(ctx, false, noted); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"kurma.io/stager/launcher/cgroups"
 )
@@ -24,10 +25,8 @@ func (s *Store) Stop(ctx context.Context, p *Pod) error {
 		return fmt.Errorf("stop pod %q: %w", p.Plan.Name, err)
 	}
 	defer lock.Close()
-	if p.State.Phase != Exited && p.State.Phase != Dead {
-		if err := p.State.Monitor.signal(syscall.SIGTERM); err != nil && !errors.Is(err, errGone) {
-			return fmt.Errorf("stop pod %q: %w", p.Plan.Name, err)
-		}
+	if err := p.askMonitor(ctx); err != nil {
+		return fmt.Errorf("stop pod %q: %w", p.Plan.Name, err)
 	}
 	waited := make(chan error, 1)
 	go func() { waited <- waitLock(lock) }()
@@ -41,6 +40,35 @@ func (s *Store) Stop(ctx context.Context, p *Pod) error {
 	}
 	p.lock = lock
 	return s.clear(p)
+}
+
+// beforeMonitor is how often askMonitor looks for a monitor that is on its way.
+const beforeMonitor = 5 * time.Millisecond
+
+// askMonitor sends SIGTERM to the pod's monitor. Of a pod that has just been
+// created nobody knows it yet; it is waited for until it says who it is, or has died.
+func (p *Pod) askMonitor(ctx context.Context) error {
+	for p.alive() {
+		err := p.State.Monitor.signal(syscall.SIGTERM)
+		if err == nil || p.State.Monitor.PID != 0 && errors.Is(err, errGone) {
+			return nil
+		}
+		if !errors.Is(err, errGone) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(beforeMonitor):
+		}
+		if err := p.refresh(); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return err
+		}
+	}
+	return nil
 }
 
 // Collect clears away every pod that has no monitor: dead ones, and what is
