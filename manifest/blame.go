@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -60,7 +62,7 @@ func parts(path string, data []byte, t reflect.Type) []part {
 		if json.Unmarshal(data, &fields) != nil {
 			return nil
 		}
-		for _, key := range sortedKeys(fields) {
+		for _, key := range slices.Sorted(maps.Keys(fields)) {
 			if field, ok := fieldOf(t, key); ok {
 				out = append(out, part{join(path, key), fields[key], field.Type})
 			}
@@ -78,7 +80,7 @@ func parts(path string, data []byte, t reflect.Type) []part {
 		if json.Unmarshal(data, &entries) != nil {
 			return nil
 		}
-		for _, key := range sortedKeys(entries) {
+		for _, key := range slices.Sorted(maps.Keys(entries)) {
 			out = append(out, part{join(path, key), entries[key], t.Elem()})
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -52,7 +53,7 @@ func decode(data []byte) (*Manifest, error) {
 	if doc.Images != nil {
 		m.Images = make(map[string]*Image, len(doc.Images))
 	}
-	for _, id := range sortedKeys(doc.Images) {
+	for _, id := range slices.Sorted(maps.Keys(doc.Images)) {
 		if m.Images[id], err = decodeImage(imagePath(id), doc.Images[id]); err != nil {
 			return nil, err
 		}
@@ -174,7 +175,7 @@ func edit(path string, owner map[string]json.RawMessage, name string, part any, 
 // encoding/json matches it, or "". It is an error to have it twice.
 func lookup(path string, fields map[string]json.RawMessage, name string) (string, error) {
 	found := ""
-	for _, key := range sortedKeys(fields) {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if !strings.EqualFold(key, name) {
 			continue
 		}
@@ -197,13 +198,4 @@ func mustMarshal(v any) json.RawMessage {
 		panic(err)
 	}
 	return data
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }

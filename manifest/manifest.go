@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/appc/spec/schema"
 	"github.com/appc/spec/schema/types"
@@ -106,7 +108,7 @@ func (m *Manifest) Write(w io.Writer) error {
 	if m.Pod == nil || m.Pod.JSON == nil {
 		return errors.New("encode manifest: pod: it has no JSON")
 	}
-	for _, id := range sortedKeys(m.Images) {
+	for _, id := range slices.Sorted(maps.Keys(m.Images)) {
 		if m.Images[id].JSON == nil {
 			return fmt.Errorf("encode manifest: %s: it has no JSON", imagePath(id))
 		}

@@ -3,7 +3,9 @@ package manifest
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/appc/spec/schema"
@@ -40,7 +42,7 @@ func (m *Manifest) validate() error {
 	if c := m.StagerConfig; c != nil && !bytes.HasPrefix(c, []byte("{")) {
 		return fmt.Errorf("stagerConfig: %s: must be an object", abridge(c))
 	}
-	for _, id := range sortedKeys(m.Images) {
+	for _, id := range slices.Sorted(maps.Keys(m.Images)) {
 		if err := validateImage(id, m.Images[id]); err != nil {
 			return err
 		}

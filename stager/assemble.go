@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -30,7 +31,10 @@ func (b *boot) mountRoots(ctx context.Context) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("read resolver configuration: %w", err)
 	}
-	hostname := hostnameOf(b.manifest.Name)
+	hostname := ""
+	if !b.pod.Namespaces.hostUTS {
+		hostname = hostnameOf(b.manifest.Name)
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelMounts)
 	for _, plan := range b.plans {
@@ -117,6 +121,11 @@ func (b *boot) filtersOf(plan appPlan) ([]*unionfs.Filter, error) {
 			if above := b.manifest.Images[plan.Layers[j]]; above != nil && dependsOn(above, id, m) {
 				images[i].Dependents = append(images[i].Dependents, j)
 			}
+		}
+		above := func(image unionfs.Image) bool { return len(image.Whitelist) > 0 }
+		if len(images[i].Dependents) == 0 && slices.ContainsFunc(images[:i], above) {
+			b.log.Warn("no image above has this one as a dependency, so none of their path whitelists holds for its files",
+				"app", plan.Name, "image", id)
 		}
 	}
 	return unionfs.Filters(images)

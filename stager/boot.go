@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 
 	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
@@ -43,6 +44,9 @@ func (b *boot) phases() []func(context.Context) error {
 
 // run takes the pod through its life and leaves nothing behind.
 func (b *boot) run(ctx context.Context) (code int, err error) {
+	if err := claimRoot(); err != nil {
+		return 1, err
+	}
 	defer func() { err = errors.Join(err, b.cleanUp()) }()
 	for _, phase := range b.phases() {
 		if ctx.Err() != nil {
@@ -69,15 +73,18 @@ func (b *boot) decide(context.Context) error {
 	if b.config, unknown, err = parseConfig(b.manifest.StagerConfig); err != nil {
 		return err
 	}
-	for _, key := range unknown {
-		b.log.Warn("nobody reads this key", "key", "stagerConfig."+key)
-	}
 	here := thisMachine()
 	if b.pod, err = isolatePod(b.config, here, b.manifest.Pod.Isolators); err != nil {
 		return fmt.Errorf("pod: %w", err)
 	}
 	if err := b.waiter.settle(b.pod.Namespaces.cloneFlags(), b.inherited.ready); err != nil {
 		return err
+	}
+	for _, key := range unknown {
+		b.log.Warn("nobody reads this key", "key", "stagerConfig."+key)
+	}
+	if slices.Contains(b.config.RequiredNamespaces, "user") {
+		b.log.Warn("a pod's user namespace is the stager's: stagerConfig.requiredNamespaces cannot have it another")
 	}
 	b.pod.OneApp = len(b.manifest.Pod.Apps) == 1
 	b.logFates("", b.pod.Fates)

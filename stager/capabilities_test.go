@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,7 +66,7 @@ func TestClause_C_CAP_02_ElevenAppsElevenSets(t *testing.T) {
 	for _, user := range []string{"0", "1000"} {
 		t.Run("user "+user, func(t *testing.T) {
 			var apps []testApp
-			for _, name := range sortedKeys(rows) {
+			for _, name := range slices.Sorted(maps.Keys(rows)) {
 				app := map[string]any{"exec": []string{"/bin/busybox", "grep", "^Cap", "/proc/self/status"}, "user": user, "group": user}
 				app["isolators"] = isolatorList(rows[name].isolators...)
 				apps = append(apps, testApp{Name: name, App: app})

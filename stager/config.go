@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -108,12 +110,21 @@ func flatten(prefix string, raw json.RawMessage, values map[string]json.RawMessa
 	if err := json.Unmarshal(raw, &object); err != nil {
 		return fmt.Errorf("%s: %s: must be an object", strings.TrimSuffix("stagerConfig."+prefix, "."), shown(raw))
 	}
-	for key, v := range object {
-		if prefix == "" && strings.EqualFold(key, "log") {
+	keys := slices.Sorted(maps.Keys(object))
+	for i, key := range keys {
+		twice := func(other string) bool { return strings.EqualFold(other, key) }
+		if n := slices.IndexFunc(keys[:i], twice); n >= 0 {
+			return fmt.Errorf("stagerConfig.%s%s: given twice, as %q and %q", prefix, key, keys[n], key)
+		}
+		switch v := object[key]; {
+		case prefix == "" && strings.EqualFold(key, "log"):
 			if err := flatten("log.", v, values); err != nil {
 				return err
 			}
-		} else if !bytes.Equal(v, []byte("null")) {
+		case bytes.Equal(v, []byte("null")):
+		case strings.Contains(key, "."):
+			values[prefix+strconv.Quote(key)] = v // nobody's, see the dotted keys above
+		default:
 			values[prefix+key] = v
 		}
 	}
@@ -121,7 +132,7 @@ func flatten(prefix string, raw json.RawMessage, values map[string]json.RawMessa
 }
 
 // take takes the key's value out, in whatever case, as encoding/json matches
-// keys and so Kurma's own stager does.
+// keys and so Kurma's own stager does. flatten has left one of them.
 func take(values map[string]json.RawMessage, key string) (json.RawMessage, bool) {
 	for k, v := range values {
 		if strings.EqualFold(k, key) {

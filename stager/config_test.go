@@ -67,6 +67,9 @@ func TestConfig(t *testing.T) {
 func TestConfigRefuses(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"a list", `[1]`, `stagerConfig: [1]: must be an object`},
+		{"a key twice", `{"gracePeriod": "1s", "GracePeriod": "2h"}`, `stagerConfig.gracePeriod: given twice, as "GracePeriod" and "gracePeriod"`},
+		{"log twice", `{"log": {}, "LOG": {}}`, `stagerConfig.log: given twice, as "LOG" and "log"`},
+		{"a key of log twice", `{"log": {"maxFiles": 1, "MaxFiles": 2}}`, `stagerConfig.log.maxFiles: given twice`},
 		{"unknown storage", `{"graphStorage": "zfs"}`, `stagerConfig.graphStorage: "zfs": must be one of "", "overlay", "aufs", "copy"`},
 		{"storage a number", `{"graphStorage": 1}`, `stagerConfig.graphStorage: 1: must be one of`},
 		{"unknown namespace", `{"requiredNamespaces": ["pid", "time"]}`, `stagerConfig.requiredNamespaces: ["pid","time"]: must be a list of ipc, net`},

@@ -3,13 +3,30 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/rmtree"
 )
+
+// claimRoot makes sure that no other stager runs in this root: its cgroups and
+// volumes would be taken for what a dead one has left. The claim is a lock on the root
+// folder that ends with this process; a file system without locks lets anybody in.
+func claimRoot() error {
+	root, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("claim root: %w", err)
+	}
+	if errors.Is(unix.Flock(root, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+		return errors.New("a stager runs in this root already")
+	}
+	return nil
+}
 
 // isolate makes the supervisor's own view, in mounts that vanish with it: a
 // /proc of the pod's PID namespace, and folders that nobody else sees.
@@ -48,7 +65,7 @@ func privateFolders() error {
 // overlay itself, a tmpfs of the supervisor's takes its place; the driver's
 // probe has the last word.
 func prepareScratch() (string, error) {
-	if err := os.RemoveAll(scratchDir); err != nil {
+	if err := rmtree.Remove(scratchDir); err != nil {
 		return "", fmt.Errorf("empty scratch folder: %w", err)
 	}
 	if err := os.MkdirAll(scratchDir, 0o711); err != nil {
@@ -69,7 +86,7 @@ func prepareScratch() (string, error) {
 // clearEmptyVolumes takes away what a pod before this one in the same root has
 // left in its volumes.
 func clearEmptyVolumes() error {
-	if err := os.RemoveAll(emptyVolumesDir); err != nil {
+	if err := rmtree.Remove(emptyVolumesDir); err != nil {
 		return fmt.Errorf("clear empty volumes: %w", err)
 	}
 	return nil
@@ -98,7 +115,7 @@ func makeEmptyVolumes(volumes []emptyVolume) error {
 
 // writeSysctls sets kernel parameters of the pod's namespaces, by dotted name.
 func writeSysctls(settings map[string]string) error {
-	for _, name := range sortedKeys(settings) {
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		path := "/proc/sys/" + strings.ReplaceAll(name, ".", "/")
 		if err := os.WriteFile(path, []byte(settings[name]), 0); err != nil {
 			return fmt.Errorf("set sysctl %s: %w", name, err)

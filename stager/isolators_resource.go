@@ -106,7 +106,7 @@ func (i *isolation) cpu(value json.RawMessage) (verdict, error) {
 		return ignore(noCPULimits)
 	}
 	out := i.resources()
-	out.CPUShares = sharesOf(r.Request.millis())
+	out.CPUShares, out.CPUQuota, out.CPUPeriod = sharesOf(r.Request.millis()), 0, 0
 	if r.Limit == nil {
 		return verdict{}, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -190,7 +191,7 @@ func (i *isolation) sysctl(value json.RawMessage) (verdict, error) {
 	}
 	i.pod.Sysctl = map[string]string{}
 	var refused []string
-	for _, key := range sortedKeys(all) {
+	for _, key := range slices.Sorted(maps.Keys(all)) {
 		if strings.ContainsRune(all[key], 0) {
 			return verdict{}, fmt.Errorf("%q has a NUL character", key)
 		}

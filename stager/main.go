@@ -11,8 +11,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
@@ -49,12 +52,17 @@ func dispatch(args []string) error {
 		return command(ctx, args[1:])
 	}
 	if len(args) == 1 {
-		return errors.New("stager: waiter.c did not run") // it takes this case before Go starts
+		// A stager proper never comes here, see waiter.c.
+		return fmt.Errorf("stager: called as %q, which is neither stager nor a command of %s", args[0], commandNames())
 	}
 	if command, ok := commands[args[1]]; ok {
 		return command(ctx, args[2:])
 	}
-	return fmt.Errorf("stager: unknown command %q; there is status, logs, run and attach", args[1])
+	return fmt.Errorf("stager: unknown command %q; there is %s", args[1], commandNames())
+}
+
+func commandNames() string {
+	return strings.Join(slices.Sorted(maps.Keys(commands)), ", ")
 }
 
 func streams() callins.Streams {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +27,7 @@ func decideNamespaces(c config, value json.RawMessage) (namespaces, error) {
 	if value != nil && json.Unmarshal(value, &asked) != nil {
 		return namespaces{}, fmt.Errorf(`must be an object such as {"net": "host"}`)
 	}
-	for _, name := range sortedKeys(asked) {
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		switch {
 		case !slices.Contains(namespaceNames(), name):
 			return namespaces{}, fmt.Errorf("unknown namespace %q", name)
@@ -43,15 +44,6 @@ func decideNamespaces(c config, value json.RawMessage) (namespaces, error) {
 		return !slices.Contains(c.RequiredNamespaces, name) && !slices.Contains(c.DefaultNamespaces, name)
 	}
 	return namespaces{hostIPC: host("ipc"), hostNet: host("net"), hostPID: host("pid"), hostUTS: host("uts")}, nil
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // cloneFlags are those of clone(2) for a supervisor in the pod's namespaces.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 
 	"golang.org/x/sys/unix"
 
@@ -78,8 +77,6 @@ func supervise(ctx context.Context, mark string) error {
 	// Nobody may stop the pod by not reading our messages.
 	messages := supervisor.NewMessages(os.Stderr)
 	defer messages.Close()
-	// A log that meets a file size limit is trouble to report, not to die of.
-	signal.Ignore(unix.SIGXFSZ)
 	ctx, release := supervisor.CatchSignals(ctx)
 	defer release()
 	b := &boot{log: slog.New(slog.NewTextHandler(messages, nil)), inherited: in, waiter: w}

@@ -4,7 +4,7 @@
  *	daemon
  *	 └─ waiter             this file; passes SIGTERM, SIGINT and SIGQUIT on, and
  *	     │                 ends as the supervisor ends
- *	     └─ supervisor     boot.go, PID 1 of the pod
+ *	     └─ supervisor     supervise.go, boot.go, PID 1 of the pod
  *
  * It stays for the life of the pod, so no Go runtime starts in it: half a
  * megabyte instead of five, and nothing that could fail. The supervisor dies with
@@ -39,7 +39,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* "LIFELINE,REPORT,NAMESPACES" in decimal, for supervise() in boot.go. */
+/* What the program is called as a stager, the last element of the image's exec. */
+#define STAGER "stager"
+
+/* "LIFELINE,REPORT,NAMESPACES" in decimal, for supervise() in supervise.go. */
 #define SUPERVISOR_ENV "_STAGER_SUPERVISOR"
 
 /* A pod's own by default; the network's is the daemon's to make. */
@@ -73,7 +76,6 @@ static void __attribute__((noreturn)) give_up(const char *what)
  * that are this program again. */
 static int is_stager(int argc, char **argv)
 {
-	static const char *const others[] = { "status", "logs", "run", "attach" };
 	static const char *const marks[] = { SUPERVISOR_ENV, "_STAGER_SHIM", "_LIBCONTAINER_INITPIPE" };
 	const char *base;
 	size_t i;
@@ -82,9 +84,8 @@ static int is_stager(int argc, char **argv)
 		return 0;
 	base = strrchr(argv[0], '/');
 	base = base ? base + 1 : argv[0];
-	for (i = 0; i < sizeof(others) / sizeof(*others); i++)
-		if (strcmp(base, others[i]) == 0)
-			return 0;
+	if (strcmp(base, STAGER) != 0)
+		return 0;
 	for (i = 0; i < sizeof(marks) / sizeof(*marks); i++)
 		if (getenv(marks[i]))
 			return 0;
@@ -330,6 +331,24 @@ static void __attribute__((noreturn)) wait_for(pid_t supervisor, const sigset_t 
 	}
 }
 
+/*
+ * Blocks the signals that the waiter waits for until somebody is there to get
+ * them: none is lost. One that is ignored would be, blocked or not, and of a child
+ * there would be no status (signal(7), wait(2)): a daemon's ignoring ends here.
+ */
+static void take_signals(sigset_t *signals, sigset_t *before)
+{
+	static const int awaited[] = { SIGTERM, SIGINT, SIGQUIT, SIGCHLD, SIGIO };
+	size_t i;
+
+	sigemptyset(signals);
+	for (i = 0; i < sizeof(awaited) / sizeof(*awaited); i++)
+		sigaddset(signals, awaited[i]);
+	sigprocmask(SIG_BLOCK, signals, before);
+	for (i = 0; i < sizeof(awaited) / sizeof(*awaited); i++)
+		signal(awaited[i], SIG_DFL);
+}
+
 static void __attribute__((constructor)) waiter(int argc, char **argv)
 {
 	int lifeline[2], report, namespaces = DEFAULT_NAMESPACES;
@@ -339,14 +358,8 @@ static void __attribute__((constructor)) waiter(int argc, char **argv)
 
 	if (!is_stager(argc, argv))
 		return;
-	/* Blocked until somebody is there to get them: none is lost. */
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGQUIT);
-	sigaddset(&signals, SIGCHLD);
-	sigaddset(&signals, SIGIO);
-	sigprocmask(SIG_BLOCK, &signals, &before);
+	umask(022); /* whatever the daemon's, for what is made in the stager's root */
+	take_signals(&signals, &before);
 	enter_leaf();
 	make_pipe(lifeline);
 	while (start_supervisor(namespaces, lifeline, &before, &supervisor, &report, &settled)) {

@@ -14,7 +14,8 @@ import (
 // SIGQUIT. Later ones change nothing: a stop under way is bounded in time.
 //
 // It also takes every other signal that would end a Go program, since PID 1
-// of a pod must not die of what an app sends it; a caught signal, unlike an
+// of a pod must not die of what an app sends it, nor of a log that meets a file
+// size limit (SIGXFSZ); a caught signal, unlike an
 // ignored one, goes back to its default in a program that is executed
 // (signal(7)). SIGURG stays with the Go runtime, which preempts goroutines by
 // it, and SIGCHLD with the Reaper. Call it once, before the first child;

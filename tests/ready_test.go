@@ -252,3 +252,20 @@ func TestClause_C_ID_01_OneUUID(t *testing.T) {
 	p.sees("a", p.uuid)
 	p.stop()
 }
+
+// TestASecondStagerIsRefused starts the stager's program again in the root of a
+// running pod, as somebody does who only wants to see its usage.
+func TestASecondStagerIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	p := b.up("p", podOf(shell("a", "exec sleep 1000")))
+	r := finish(t, p.callIn("../../stager"))
+	if r.code != 1 || r.stderr != "stager: a stager runs in this root already\n" {
+		t.Errorf("a second stager: %+v", r)
+	}
+	if s := p.status()["a"]; s.Exited {
+		t.Errorf("the app is %+v", s)
+	}
+	p.succeeds("a", "true")
+	p.stop()
+}
