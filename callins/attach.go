@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,8 +20,7 @@ var enders = []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} /
 var errDropped = errors.New("dropped, because the output was not read in time")
 
 // Attach is the call-in attach: it shows the output of the app that args names from
-// now on and types the caller's stdin into it where it has an open one (CONTRACT,
-// attach). It ends with the app, as an *ExitError without Err where the app ended with
+// now on and types the caller's stdin into it where it has an open one. It ends with the app, as an *ExitError without Err where the app ended with
 // another status than 0; Code 124 says that it was dropped, 125 that it could not be done,
 // 128+N that signal N ended it. The app goes on whatever ends it.
 func Attach(ctx context.Context, s Streams, args []string) error {
@@ -44,11 +44,17 @@ func attach(ctx context.Context, s Streams, args []string) (int, error) {
 		return 0, err
 	}
 	defer c.Close()
-	if err := c.send(request{Version: protocolVersion, Call: callAttach, App: app}, nil); err != nil {
+	if err := c.ask(request{Version: protocolVersion, Call: callAttach, App: app}); err != nil {
+		return 0, err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(answerTime)); err != nil {
 		return 0, err
 	}
 	r, p, err := c.next(kindStreams)
 	if err != nil {
+		return 0, err
+	}
+	if err := c.SetReadDeadline(time.Time{}); err != nil { // the app may run for years
 		return 0, err
 	}
 	theirs, err := takeStreams(r, p)

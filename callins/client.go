@@ -83,6 +83,15 @@ func dial(ctx context.Context, socket string) (conn, error) {
 	return packets, nil
 }
 
+// ask sends a request. A supervisor that has closed the connection has said why,
+// which next gives.
+func (c conn) ask(req request, files ...*os.File) error {
+	if err := c.send(req, files); !errors.Is(err, unix.EPIPE) {
+		return err
+	}
+	return nil
+}
+
 // next receives a reply of one of the kinds; one of kind error comes back as a
 // *remoteError, and the end of the connection is an error.
 func (c conn) next(kinds ...kind) (reply, packet, error) {

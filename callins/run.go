@@ -18,7 +18,7 @@ var forwarded = []os.Signal{ //nolint:gochecknoglobals // a table that is only r
 }
 
 // Run is the call-in run: it starts the command that the settings describe in
-// the app that args names, and ends as it does (CONTRACT, run). A command that ended
+// the app that args names, and ends as it does. A command that ended
 // with another status than 0 gives an *ExitError without Err; one that could not be
 // run one with Code 125, 126 or 127. The command is killed when ctx ends.
 func Run(ctx context.Context, s Streams, args []string) error {
@@ -134,7 +134,7 @@ func requestRun(c conn, s Streams, app string, text []byte, tty bool) error {
 		req.Width, req.Height = callerSize(s)
 		req.Term = os.Getenv("TERM")
 	}
-	return c.send(req, []*os.File{memory, s.Stdin, s.Stdout, s.Stderr})
+	return c.ask(req, memory, s.Stdin, s.Stdout, s.Stderr)
 }
 
 // forward gives pass the early signals and then each that comes, until ctx ends or

@@ -16,6 +16,9 @@ import (
 // maxSettings is the size of run's settings in bytes that is still taken.
 const maxSettings = 1 << 20
 
+// maxFields is more than settings has fields.
+const maxFields = 16
+
 // settings is what run reads from descriptor 3 (stager specification, run).
 type settings struct {
 	Exec              []string   `json:"exec"`
@@ -39,6 +42,9 @@ func parseSettings(text []byte) (settings, error) {
 	if !utf8.Valid(text) {
 		return s, errors.New("settings are not valid UTF-8")
 	}
+	if err := checkOnce(text); err != nil {
+		return s, err
+	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&s); err != nil {
@@ -51,6 +57,35 @@ func parseSettings(text []byte) (settings, error) {
 		return s, errors.New("read settings: more follows after the JSON object")
 	}
 	return s, s.validate()
+}
+
+// checkOnce refuses a field that is given twice, in whatever case: encoding/json would
+// take the later "USER" for the "user" that somebody has checked. What is no
+// object is the decoder's to refuse.
+func checkOnce(text []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if begin, err := decoder.Token(); err != nil || begin != json.Delim('{') {
+		return nil //nolint:nilerr // see above
+	}
+	var seen []string
+	for decoder.More() {
+		token, err := decoder.Token()
+		key, isKey := token.(string)
+		var value json.RawMessage
+		if err != nil || !isKey || decoder.Decode(&value) != nil {
+			return nil //nolint:nilerr // see above
+		}
+		for _, other := range seen {
+			if strings.EqualFold(other, key) {
+				return fmt.Errorf("settings: %q and %q are the same field, given twice", other, key)
+			}
+		}
+		seen = append(seen, key)
+		if len(seen) > maxFields {
+			return nil // an unknown one is among them
+		}
+	}
+	return nil
 }
 
 func (s settings) validate() error {

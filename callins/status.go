@@ -48,7 +48,7 @@ func status(ctx context.Context, s Streams, args []string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask for credentials: %w", err)
 	}
-	if err := c.send(req, nil); err != nil {
+	if err := c.ask(req); err != nil {
 		return nil, err
 	}
 	if req.Call == callIsolators {
