@@ -8,9 +8,8 @@ import (
 )
 
 // boundingSet turns capability names into a bit mask, bit N for capability N.
-// A name that this kernel's headers do not know is an error; one that the
-// running kernel or the stager's own bounding set lacks is left out, as
-// nobody can be given it.
+// A name that nobody knows is an error; that the stager has them all to give
+// is the caller's to see to.
 func boundingSet(names []string) (uint64, error) {
 	numbers := make(map[string]uint)
 	for _, c := range capability.ListKnown() {

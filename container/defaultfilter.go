@@ -32,7 +32,7 @@ func DefaultCapabilities() []string {
 func DefaultFilter(capabilities []string) (*Filter, error) {
 	if slices.Equal(slices.Sorted(slices.Values(capabilities)), DefaultCapabilities()) {
 		if program, err := filters.ReadFile(filterFile()); err == nil {
-			return LoadFilter(program)
+			return loadFilter(program)
 		}
 	}
 	return compileDefault(capabilities)

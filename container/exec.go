@@ -61,6 +61,7 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 		if err = pipes.result(cmd.Args[0], cmd.Dir); err != nil {
 			_ = started.Kill() // it is on its way out
 			_, _ = started.Wait()
+			err = explain(err, c.places.root, cmd.Args[0], cmd.Dir, cmd.Env)
 		}
 	}
 	if err != nil {

@@ -14,15 +14,6 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// Flags of a plan, as in shim.h.
-const (
-	shimNoNewPrivs = 1
-	shimLandlock   = 2
-	shimOwnStdio   = 4
-	shimListenPID  = 8
-	shimJoin       = 16
-)
-
 // launch is a container's first process on its way.
 type launch struct {
 	process  libcontainer.Process
@@ -108,7 +99,7 @@ func (p *Process) plan(root *os.File, flags uint32, restrict bool) (*shimPlan, e
 	if len(p.Args) == 0 || p.Args[0] == "" {
 		return nil, errors.New("no program to execute")
 	}
-	id, err := resolveIdentity(root, p.User, p.Group)
+	id, err := p.identity(root)
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +127,13 @@ func (p *Process) plan(root *os.File, flags uint32, restrict bool) (*shimPlan, e
 		plan.groups = append(plan.groups, uint32(g))
 	}
 	return plan, nil
+}
+
+func (p *Process) identity(root *os.File) (identity, error) {
+	if p.Root {
+		return identity{}, nil
+	}
+	return resolveIdentity(root, p.User, p.Group)
 }
 
 // kill ends a process that could not become the app, and waits for it.

@@ -172,7 +172,7 @@ func (c *container) run(l *launch) error {
 	if err := c.handle.Exec(); err != nil {
 		return err
 	}
-	return l.pipes.result(p.Args[0], p.Dir)
+	return explain(l.pipes.result(p.Args[0], p.Dir), c.places.root, p.Args[0], p.Dir, p.Env)
 }
 
 // restrict tells whether a process gets a Landlock domain. A domain denies

@@ -21,11 +21,8 @@ type Filter struct {
 	program []byte
 }
 
-// Program returns a copy of the instructions, eight bytes each.
-func (f *Filter) Program() []byte { return append([]byte(nil), f.program...) }
-
-// LoadFilter takes instructions as Program returned them.
-func LoadFilter(program []byte) (*Filter, error) {
+// loadFilter takes instructions, eight bytes each, which nobody changes afterwards.
+func loadFilter(program []byte) (*Filter, error) {
 	n := len(program) / unix.SizeofSockFilter
 	if n == 0 || len(program)%unix.SizeofSockFilter != 0 || n > unix.BPF_MAXINSNS {
 		return nil, fmt.Errorf("%d bytes are no seccomp program", len(program))
@@ -255,5 +252,5 @@ func (b *builder) compile() (*Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return LoadFilter(program)
+	return loadFilter(program)
 }

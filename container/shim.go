@@ -35,6 +35,15 @@ import (
 //
 // Plan and report are described in shim.h.
 
+// Flags of a plan.
+const (
+	shimNoNewPrivs = C.SHIM_NO_NEW_PRIVS
+	shimLandlock   = C.SHIM_LANDLOCK
+	shimOwnStdio   = C.SHIM_OWN_STDIO
+	shimListenPID  = C.SHIM_LISTEN_PID
+	shimJoin       = C.SHIM_JOIN
+)
+
 // shimPlan is what the shim is told, as plain data.
 type shimPlan struct {
 	flags      uint32

@@ -63,6 +63,9 @@ type Process struct {
 	User, Group      string
 	SupplementaryGID []int
 
+	// Root has the process run as user and group 0, whatever User and Group say.
+	Root bool
+
 	// Capabilities is the bounding set, names such as "CAP_CHOWN". A process
 	// of uid 0 has exactly these, any other none until it executes a file
 	// that grants some.

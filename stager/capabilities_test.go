@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/moby/sys/capability"
+
+	"kurma.io/stager/container"
 )
 
 // mask is a capability set as /proc/PID/status shows it.
@@ -39,7 +41,7 @@ func capabilityRows() map[string]struct {
 	isolators []string
 	want      []string
 } {
-	all := defaultCapabilities()
+	all := container.DefaultCapabilities()
 	type row = struct{ isolators, want []string }
 	return map[string]row{
 		"default":       {nil, all},
@@ -59,7 +61,7 @@ func capabilityRows() map[string]struct {
 // Each app of a pod has exactly its own: as root all of its bounding set, as
 // any other user none of it.
 func TestClause_C_CAP_02_ElevenAppsElevenSets(t *testing.T) {
-	if got := mask(t, defaultCapabilities()); got != "00000000a80425fb" {
+	if got := mask(t, container.DefaultCapabilities()); got != "00000000a80425fb" {
 		t.Fatalf("C-CAP-01: the default set is %s", got)
 	}
 	rows := capabilityRows()

@@ -13,11 +13,12 @@ import (
 
 	"kurma.io/stager/crilog"
 	"kurma.io/stager/supervisor"
+	"kurma.io/stager/unionfs"
 )
 
 // config is the manifest's stagerConfig. CONFIG.md documents every key.
 type config struct {
-	GraphStorage       string   // "overlay", "aufs", "copy", or "" for the first that works
+	GraphStorage       string   // a unionfs.Driver's name, or "" for the first that works
 	RequiredNamespaces []string // that no pod may leave to the host
 	DefaultNamespaces  []string // that a pod has of its own unless it says otherwise
 	GracePeriod        time.Duration
@@ -49,7 +50,7 @@ type setting struct {
 func settings() []setting {
 	return []setting{
 		{"graphStorage", func(c *config, v json.RawMessage) error {
-			return oneOf(v, &c.GraphStorage, "", "overlay", "aufs", "copy")
+			return oneOf(v, &c.GraphStorage, append([]string{""}, unionfs.Names()...)...)
 		}},
 		{"requiredNamespaces", func(c *config, v json.RawMessage) error { return namespaceList(v, &c.RequiredNamespaces) }},
 		{"defaultNamespaces", func(c *config, v json.RawMessage) error { return namespaceList(v, &c.DefaultNamespaces) }},

@@ -9,18 +9,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"kurma.io/stager/container"
 )
 
 // The isolators that say what an app's processes may do (appc, ace.md, Linux
 // Isolators), but for seccomp.
-
-// defaultCapabilities are appc's (capabilities-remove-set).
-func defaultCapabilities() []string {
-	return []string{
-		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
-		"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
-	}
-}
 
 var errSet = errors.New(`must be an object with a set that is not empty, such as {"set": ["CAP_CHOWN"]}`)
 
@@ -64,7 +58,7 @@ func (i *isolation) removeCapabilities(value json.RawMessage) (verdict, error) {
 	// a name that looks like none is more likely misspelt.
 	var odd []string
 	for _, name := range set {
-		if !slices.Contains(defaultCapabilities(), name) && !slices.Contains(i.machine.Capabilities, name) {
+		if !slices.Contains(container.DefaultCapabilities(), name) && !slices.Contains(i.machine.Capabilities, name) {
 			odd = append(odd, name)
 		}
 	}
@@ -103,7 +97,7 @@ func (i *isolation) settleCapabilities() {
 	case i.app.Privileged:
 		set = slices.Clone(i.machine.Capabilities)
 	default:
-		set, _ = split(defaultCapabilities(), i.machine.Capabilities)
+		set, _ = split(container.DefaultCapabilities(), i.machine.Capabilities)
 	}
 	_, set = split(set, i.remove)
 	slices.Sort(set)

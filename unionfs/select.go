@@ -1,6 +1,9 @@
 package unionfs
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Choice is the driver that Select took.
 type Choice struct {
@@ -15,8 +18,17 @@ func drivers() []Driver {
 	return []Driver{Overlay{}, AUFS{}, Copy{}}
 }
 
+// Names are the drivers' names, in the order of the automatic choice.
+func Names() []string {
+	var names []string
+	for _, d := range drivers() {
+		names = append(names, d.Name())
+	}
+	return names
+}
+
 // Select returns the driver called name, or, for the empty name, the first of
-// overlay, aufs and copy whose Probe succeeds. scratch is an existing directory
+// Names whose Probe succeeds. scratch is an existing directory
 // below which roots' scratch directories will lie, layers are the absolute paths of
 // layers that roots will be made of, as many as are known.
 //
@@ -36,7 +48,7 @@ func Select(name, scratch string, layers []string) (Choice, error) {
 		choice.Rejected = append(choice.Rejected, err)
 	}
 	if name != "" && len(choice.Rejected) == 0 {
-		return choice, fmt.Errorf("select file system %q: there is overlay, aufs and copy", name)
+		return choice, fmt.Errorf("select file system %q: there is %s", name, strings.Join(Names(), ", "))
 	}
 	return choice, fmt.Errorf("select file system %q: %w", name, oneLine(choice.Rejected))
 }
