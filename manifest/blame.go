@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -127,9 +126,12 @@ func join(path, key string) string {
 }
 
 // plain says whether a path can show the key without quotes.
-func plain(key string) bool { return plainKey.MatchString(key) && len(key) <= maxShown }
-
-var plainKey = regexp.MustCompile(`^[0-9A-Za-z_-]+$`)
+func plain(key string) bool {
+	odd := func(r rune) bool {
+		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	}
+	return key != "" && len(key) <= maxShown && !strings.ContainsFunc(key, odd)
+}
 
 func imagePath(id string) string { return join("images", id) }
 

@@ -143,12 +143,8 @@ func takeIsolators(path string, owner map[string]json.RawMessage) ([]Isolator, e
 		return nil, err
 	}
 	for i, isolator := range isolators {
-		at := fmt.Sprintf("%s[%d]", join(path, key), i)
 		if isolator.Name == "" {
-			return nil, fmt.Errorf("%s.name: missing", at)
-		}
-		if isNull(isolator.Value) {
-			return nil, fmt.Errorf("%s.value: missing, for %q", at, isolator.Name)
+			return nil, fmt.Errorf("%s[%d].name: missing", join(path, key), i)
 		}
 	}
 	return isolators, nil

@@ -18,7 +18,8 @@ var ErrNoLoopback = errors.New("the loopback interface lo is not up")
 // ones. Only apps that want nearly all of them take so many.
 const maxTries = 64
 
-// listen takes a port of 127.0.0.1 that is in no range of avoid.
+// listen takes a port of 127.0.0.1 that is in no range of avoid, where such a one
+// can be found.
 func listen(avoid []PortRange) (*net.TCPListener, error) {
 	if err := checkLoopback(); err != nil {
 		return nil, fmt.Errorf("listen for the metadata service: %w", err)
@@ -46,7 +47,10 @@ func listen(avoid []PortRange) (*net.TCPListener, error) {
 		}
 		unwanted = append(unwanted, listener)
 	}
-	return nil, errors.New("listen for the metadata service: the apps want all ports")
+	// The apps want nearly all: one of them has to do without this port.
+	last := unwanted[len(unwanted)-1].(*net.TCPListener)
+	unwanted = unwanted[:len(unwanted)-1]
+	return last, nil
 }
 
 // checkLoopback looks at the flags of lo, for an address may be taken on an

@@ -53,7 +53,7 @@ type appPlan struct {
 // planApp decides how an app of the manifest runs. metadataURL may be "". An error
 // names the app.
 func planApp(app manifest.App, c config, m machine, pod podIsolators, volumes []types.Volume, metadataURL string) (appPlan, error) {
-	isolators, err := isolateApp(c, m, pod, app.Isolators)
+	isolators, err := isolateApp(c, m, pod, app.Isolators, targetsOf(app)...)
 	if err != nil {
 		return appPlan{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
@@ -75,8 +75,9 @@ func planApp(app manifest.App, c config, m machine, pod podIsolators, volumes []
 	if plan.Stdin, plan.Terminal, err = streamsOf(app.Runtime.Annotations); err != nil {
 		return appPlan{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
-	if plan.Notifies, err = notifies(app); err != nil {
-		return appPlan{}, fmt.Errorf("app %q: %w", app.Name, err)
+	var warning string
+	if plan.Notifies, warning = notifies(app); warning != "" {
+		plan.Warnings = append(plan.Warnings, warning)
 	}
 	plan.PreStart, plan.PostStop = eventHandlers(app.App)
 	plan.Spec = container.Spec{
@@ -102,11 +103,20 @@ func planApp(app manifest.App, c config, m machine, pod podIsolators, volumes []
 	return plan, nil
 }
 
+// targetsOf are where the pod manifest has mounts for an app.
+func targetsOf(app manifest.App) []string {
+	var targets []string
+	for _, mount := range app.Runtime.Mounts {
+		targets = append(targets, mount.Path)
+	}
+	return targets
+}
+
 // handlerOf is an event handler's process: as the app's, but as user and group
-// 0, within the app's capabilities.
+// 0, whoever the image's passwd file says "0" is, within the app's capabilities.
 func handlerOf(main container.Process, args []string) container.Process {
 	main.Args = slices.Clone(args)
-	main.User, main.Group, main.SupplementaryGID = "0", "0", nil
+	main.Root, main.User, main.Group, main.SupplementaryGID = true, "", "", nil
 	return main
 }
 

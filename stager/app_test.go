@@ -68,7 +68,7 @@ func TestPlanApp(t *testing.T) {
 		Process: container.Process{
 			Args: []string{"db", "", "$PATH", "a "}, Dir: "/d", User: "postgres", Group: "/f", SupplementaryGID: []int{20, 21},
 			Env:          []string{"AC_APP_NAME=db", "container=kurma-stager", "PATH=" + defaultPath, "TERM=xterm"},
-			Capabilities: without(defaultCapabilities(), "CAP_CHOWN"), NoNewPrivileges: true,
+			Capabilities: without(container.DefaultCapabilities(), "CAP_CHOWN"), NoNewPrivileges: true,
 		},
 		Mounts:      []container.Mount{bound("/volumes/v", "/d"), bound(emptyVolumesDir+"/app/db/other-0", "/o")},
 		OOMScoreAdj: 7, SELinuxLabel: "l",
@@ -115,7 +115,7 @@ func TestClause_C_EVT_07_HandlersRunAsRoot(t *testing.T) {
 		Capabilities: []string{"CAP_KILL"}, NoNewPrivileges: true,
 	}
 	want := main
-	want.Args, want.User, want.Group, want.SupplementaryGID = []string{"h"}, "0", "0", nil
+	want.Args, want.Root, want.User, want.Group, want.SupplementaryGID = []string{"h"}, true, "", "", nil
 	if diff := cmp.Diff(want, handlerOf(main, []string{"h"}), cmp.AllowUnexported(container.Filter{})); diff != "" {
 		t.Error(diff)
 	}

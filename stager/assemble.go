@@ -173,6 +173,7 @@ func (b *boot) assembleApp(n int, filters filterCache) (supervisor.App, error) {
 
 // endLog ends the log of an app that has ended for good, for those who follow it.
 func (b *boot) endLog(app string, log *crilog.Writer) {
+	b.journal.endLines(app)
 	if err := log.Close(); err != nil {
 		b.log.Error("end log", "app", app, "error", err)
 	}
@@ -181,7 +182,9 @@ func (b *boot) endLog(app string, log *crilog.Writer) {
 // maker makes the containers of a spec whose root is there by the time that the
 // first is made.
 func (b *boot) maker(spec container.Spec) func() (supervisor.Container, error) {
+	app, _, _ := strings.Cut(spec.Name, ".") // a handler's has more, see handlerMaker
 	return func() (supervisor.Container, error) {
+		b.journal.endLines(app)
 		mounts, err := resolveTargets(spec.Root, spec.Mounts)
 		if err != nil {
 			return nil, err

@@ -74,7 +74,11 @@ func (b *boot) decide(context.Context) error {
 		return err
 	}
 	here := thisMachine()
-	if b.pod, err = isolatePod(b.config, here, b.manifest.Pod.Isolators); err != nil {
+	var targets []string
+	for _, app := range b.manifest.Apps() {
+		targets = append(targets, targetsOf(app)...)
+	}
+	if b.pod, err = isolatePod(b.config, here, b.manifest.Pod.Isolators, targets...); err != nil {
 		return fmt.Errorf("pod: %w", err)
 	}
 	if err := b.waiter.settle(b.pod.Namespaces.cloneFlags(), b.inherited.ready); err != nil {
@@ -94,6 +98,13 @@ func (b *boot) decide(context.Context) error {
 	}
 	if err := checkVolumeNames(b.manifest.Pod); err != nil {
 		return err
+	}
+	warnings, err := checkPortNames(b.manifest.Apps(), b.manifest.Pod.Ports)
+	if err != nil {
+		return err
+	}
+	for _, warning := range warnings {
+		b.log.Warn(warning)
 	}
 	for _, app := range b.manifest.Apps() {
 		plan, err := planApp(app, b.config, here, b.pod, b.manifest.Pod.Volumes, b.metadataURL())

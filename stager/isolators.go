@@ -40,6 +40,7 @@ type machine struct {
 	MinOOMScoreAdj int
 
 	CPULimits, MemoryLimits bool // that the cgroups the stager got have them
+	MemoryRequests          bool // that an app's request is kept from the whole machine: cgroup v1
 	BlockLimits             blockLimits
 }
 
@@ -75,15 +76,17 @@ type appIsolators struct {
 type isolation struct {
 	config  config
 	machine machine
+	targets []string     // of the mounts that the daemon has listed for the app, or for all
 	pod     podIsolators // what the pod's have come to; while they do, the result
 	app     appIsolators // the result for an app
 
-	retain   *[]string // the capabilities to keep, nil for the default set
-	remove   []string  // the capabilities to take from it
-	shares   uint64    // os/linux/cpu-shares, which goes before a request's
-	filtered bool      // there is a seccomp isolator
-	chosen   bool      // and it says which filter
-	forPod   bool
+	retain       *[]string // the capabilities to keep, nil for the default set
+	remove       []string  // the capabilities to take from it
+	shares       uint64    // os/linux/cpu-shares, which goes before a request's
+	cpuRequested bool      // resource/cpu has a request of its own
+	filtered     bool      // there is a seccomp isolator
+	chosen       bool      // and it says which filter
+	forPod       bool
 }
 
 // resources are those that a resource isolator is about.
@@ -147,15 +150,15 @@ func isolators() []isolator {
 		{name: "resource/block-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*isolation).blockBandwidth},
 		{name: "resource/block-iops", app: true, pod: true, repeat: lastWins, apply: (*isolation).blockIOPS},
 		{name: "resource/network-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*isolation).networkBandwidth},
-		{name: "host/privileged", app: true, pod: true, apply: (*isolation).daemons},
-		{name: "host/api-access", app: true, pod: true, apply: (*isolation).daemons},
+		{name: "host/privileged", app: true, pod: true, apply: preparedAt("/host")},
+		{name: "host/api-access", app: true, pod: true, apply: preparedAt("/var/lib/kurma")},
 	}
 }
 
-// isolatePod settles the pod's isolators. An error names the isolator and its
-// value.
-func isolatePod(c config, m machine, list []manifest.Isolator) (podIsolators, error) {
-	i := isolation{config: c, machine: m, forPod: true}
+// isolatePod settles the pod's isolators. targets are where its apps have
+// mounts. An error names the isolator and its value.
+func isolatePod(c config, m machine, list []manifest.Isolator, targets ...string) (podIsolators, error) {
+	i := isolation{config: c, machine: m, targets: targets, forPod: true}
 	var err error
 	if i.pod.Namespaces, err = namespacesOf(c, list); err != nil {
 		return podIsolators{}, err
@@ -168,9 +171,10 @@ func isolatePod(c config, m machine, list []manifest.Isolator) (podIsolators, er
 	return i.pod, nil
 }
 
-// isolateApp settles an app's isolators within what the pod's allow.
-func isolateApp(c config, m machine, pod podIsolators, list []manifest.Isolator) (appIsolators, error) {
-	i := isolation{config: c, machine: m, pod: pod}
+// isolateApp settles an app's isolators within what the pod's allow. targets
+// are where the app has mounts.
+func isolateApp(c config, m machine, pod podIsolators, list []manifest.Isolator, targets ...string) (appIsolators, error) {
+	i := isolation{config: c, machine: m, pod: pod, targets: targets}
 	i.app.AppArmorProfile, i.app.SELinuxLabel = pod.AppArmorProfile, pod.SELinuxLabel
 	i.app.OOMScoreAdj = max(0, m.MinOOMScoreAdj) // not the stager's own, as far as it may
 	fates, err := i.applyAll(list)
@@ -178,6 +182,9 @@ func isolateApp(c config, m machine, pod podIsolators, list []manifest.Isolator)
 		return appIsolators{}, err
 	}
 	if i.shares != 0 {
+		if i.cpuRequested {
+			modify(fates, "resource/cpu", "os/linux/cpu-shares goes before its request")
+		}
 		i.app.Resources.CPUShares = i.shares
 	}
 	i.app.Fates = fates
@@ -208,6 +215,16 @@ func (i *isolation) applyAll(list []manifest.Isolator) ([]isolatorFate, error) {
 	return fates, nil
 }
 
+// modify says of an isolator that has been enforced as written that another
+// one has changed it.
+func modify(fates []isolatorFate, name, why string) {
+	for n := range fates {
+		if f := &fates[n]; f.Name == name && f.Fate == enforced {
+			f.Fate, f.Why = modified, why
+		}
+	}
+}
+
 func (i *isolation) applyOne(written manifest.Isolator, before, after []manifest.Isolator) (verdict, error) {
 	table := isolators()
 	n := slices.IndexFunc(table, func(row isolator) bool { return row.name == written.Name })
@@ -220,6 +237,9 @@ func (i *isolation) applyOne(written manifest.Isolator, before, after []manifest
 		return ignore("it applies to apps, not to the pod")
 	case !i.forPod && !row.app:
 		return ignore("it applies to the pod, not to apps")
+	}
+	if len(written.Value) == 0 || string(written.Value) == "null" {
+		return verdict{}, errors.New("its value is missing")
 	}
 	same := func(other manifest.Isolator) bool { return other.Name == row.name }
 	if row.repeat == onlyOnce && slices.ContainsFunc(before, same) {
@@ -253,12 +273,19 @@ func (i *isolation) namespaces(value json.RawMessage) (v verdict, err error) {
 	return verdict{}, err
 }
 
-// daemons are the isolators that the daemon has seen to before the stager ran.
-func (i *isolation) daemons(value json.RawMessage) (verdict, error) {
-	if _, err := parseBool(value); err != nil {
-		return verdict{}, err
+// preparedAt is for an isolator that the daemon has seen to before the stager
+// ran, by mounts at or below dir.
+func preparedAt(dir string) func(*isolation, json.RawMessage) (verdict, error) {
+	return func(i *isolation, value json.RawMessage) (verdict, error) {
+		wanted, err := parseBool(value)
+		if err != nil || !wanted {
+			return verdict{}, err
+		}
+		if !slices.ContainsFunc(i.targets, func(target string) bool { return target == dir || inside(target, dir) }) {
+			return ignore("the daemon has mounted nothing at %s", dir)
+		}
+		return verdict{enforced, "by the daemon's mounts at " + dir}, nil
 	}
-	return verdict{enforced, "by the daemon, before the stager was started"}, nil
 }
 
 func parseBool(value json.RawMessage) (v bool, err error) {

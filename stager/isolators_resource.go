@@ -107,7 +107,11 @@ func (i *isolation) cpu(value json.RawMessage) (verdict, error) {
 	}
 	out := i.resources()
 	out.CPUShares, out.CPUQuota, out.CPUPeriod = sharesOf(r.Request.millis()), 0, 0
+	i.cpuRequested = r.Request != r.Limit
 	if r.Limit == nil {
+		if out.CPUShares == maxShares {
+			return change("%d shares are the most that can be had", maxShares)
+		}
 		return verdict{}, nil
 	}
 	millis := r.Limit.millis()
@@ -166,9 +170,12 @@ func (i *isolation) memory(value json.RawMessage) (verdict, error) {
 	if r.Limit != nil {
 		out.MemoryLimit = r.Limit.units()
 	}
-	if pod := i.pod.Resources.MemoryLimit; !i.forPod && pod != 0 && out.MemoryLimit > pod {
-		out.MemoryLimit, out.MemoryRequest = pod, min(out.MemoryRequest, pod)
+	if pod := i.pod.Resources.MemoryLimit; !i.forPod && pod != 0 && max(out.MemoryLimit, out.MemoryRequest) > pod {
+		out.MemoryLimit, out.MemoryRequest = min(out.MemoryLimit, pod), min(out.MemoryRequest, pod)
 		return change("the pod's limit of %d bytes is lower and bounds it", pod)
+	}
+	if r.Request != r.Limit && !i.machine.MemoryRequests {
+		return change("with cgroup v2 the request protects from the pod's other apps where the pod has a limit, and from nobody else")
 	}
 	return verdict{}, nil
 }
@@ -246,6 +253,9 @@ func (i *isolation) networkBandwidth(value json.RawMessage) (verdict, error) {
 	}
 	if *out = max(rate, minNetworkRate); rate < minNetworkRate {
 		return change("%d bytes a second is the least that can be had", minNetworkRate)
+	}
+	if pod := i.pod.NetworkBandwidth; !i.forPod && pod != 0 && rate > pod {
+		return change("the pod's limit of %d is lower and bounds it", pod)
 	}
 	return verdict{}, nil
 }

@@ -14,8 +14,8 @@ import (
 
 // able is a machine that has everything.
 var able = machine{
-	AppArmor: true, SELinux: true, MinOOMScoreAdj: -1000, CPULimits: true, MemoryLimits: true, BlockLimits: fullBlockLimits,
-	Capabilities: append([]string{"CAP_NET_ADMIN", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"}, defaultCapabilities()...),
+	AppArmor: true, SELinux: true, MinOOMScoreAdj: -1000, CPULimits: true, MemoryLimits: true, MemoryRequests: true, BlockLimits: fullBlockLimits,
+	Capabilities: append([]string{"CAP_NET_ADMIN", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"}, container.DefaultCapabilities()...),
 }
 
 // listed reads isolators as NAME VALUE pairs.
@@ -57,18 +57,18 @@ func TestCapabilities(t *testing.T) {
 		want    []string
 		fates   []fate
 	}{
-		{"C-CAP-01 default", able, nil, defaultCapabilities(), nil},
-		{"C-CAP-02 remove", able, listed(removeSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`), without(defaultCapabilities(), "CAP_CHOWN", "CAP_KILL"), []fate{enforced}},
-		{"C-CAP-02 remove outside the default", able, listed(removeSet, `{"set": ["CAP_SYS_ADMIN"]}`), defaultCapabilities(), []fate{enforced}},
+		{"C-CAP-01 default", able, nil, container.DefaultCapabilities(), nil},
+		{"C-CAP-02 remove", able, listed(removeSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`), without(container.DefaultCapabilities(), "CAP_CHOWN", "CAP_KILL"), []fate{enforced}},
+		{"C-CAP-02 remove outside the default", able, listed(removeSet, `{"set": ["CAP_SYS_ADMIN"]}`), container.DefaultCapabilities(), []fate{enforced}},
 		{"C-CAP-02 retain", able, listed(retainSet, `{"set": ["CAP_NET_ADMIN", "CAP_CHOWN", "CAP_CHOWN"]}`), []string{"CAP_CHOWN", "CAP_NET_ADMIN"}, []fate{enforced}},
 		{"C-CAP-03 unknown name retained", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_FLY"]}`), []string{"CAP_CHOWN"}, []fate{modified}},
-		{"C-CAP-03 unknown name removed", able, listed(removeSet, `{"set": ["CAP_CHOWM"]}`), defaultCapabilities(), []fate{modified}},
-		{"two remove-sets add up", able, listed(removeSet, `{"set": ["CAP_CHOWN"]}`, removeSet, `{"set": ["CAP_KILL"]}`), without(defaultCapabilities(), "CAP_CHOWN", "CAP_KILL"), []fate{enforced, enforced}},
+		{"C-CAP-03 unknown name removed", able, listed(removeSet, `{"set": ["CAP_CHOWM"]}`), container.DefaultCapabilities(), []fate{modified}},
+		{"two remove-sets add up", able, listed(removeSet, `{"set": ["CAP_CHOWN"]}`, removeSet, `{"set": ["CAP_KILL"]}`), without(container.DefaultCapabilities(), "CAP_CHOWN", "CAP_KILL"), []fate{enforced, enforced}},
 		{"two retain-sets narrow", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`, retainSet, `{"set": ["CAP_KILL", "CAP_MKNOD"]}`), []string{"CAP_KILL"}, []fate{enforced, enforced}},
-		{"default less what the stager lacks", limited, nil, without(defaultCapabilities(), "CAP_MKNOD"), nil},
+		{"default less what the stager lacks", limited, nil, without(container.DefaultCapabilities(), "CAP_MKNOD"), nil},
 		{"retained but not the stager's", limited, listed(retainSet, `{"set": ["CAP_SYS_ADMIN", "CAP_KILL"]}`), []string{"CAP_KILL"}, []fate{modified}},
 		{"privileged", able, listed("os/linux/privileged", `true`), all, []fate{enforced}},
-		{"privileged false", able, listed("os/linux/privileged", `false`), defaultCapabilities(), []fate{enforced}},
+		{"privileged false", able, listed("os/linux/privileged", `false`), container.DefaultCapabilities(), []fate{enforced}},
 		{"privileged less some", able, listed(removeSet, `{"set": ["CAP_SYS_ADMIN"]}`, "os/linux/privileged", `true`), without(all, "CAP_SYS_ADMIN"), []fate{enforced, enforced}},
 		{"privileged with few", able, listed("os/linux/privileged", `true`, retainSet, `{"set": ["CAP_KILL"]}`), []string{"CAP_KILL"}, []fate{enforced, enforced}},
 	}
@@ -120,7 +120,7 @@ func TestAppIsolators(t *testing.T) {
 		{"C-OOM-01 default", nil, nil, func(a appIsolators) bool { return a.OOMScoreAdj == 0 }},
 		{"C-OOM-01", listed("os/linux/oom-score-adj", "-999"), []fate{enforced}, func(a appIsolators) bool { return a.OOMScoreAdj == -999 }},
 		{"C-CPU-02", listed("os/linux/cpu-shares", "262144"), []fate{enforced}, func(a appIsolators) bool { return a.Resources.CPUShares == 262144 }},
-		{"C-CPU-02 before a request", listed("os/linux/cpu-shares", "3", "resource/cpu", `{"request": "1"}`), []fate{enforced, enforced}, func(a appIsolators) bool { return a.Resources.CPUShares == 3 }},
+		{"C-CPU-02 before a request", listed("os/linux/cpu-shares", "3", "resource/cpu", `{"request": "1"}`), []fate{enforced, modified}, func(a appIsolators) bool { return a.Resources.CPUShares == 3 }},
 		{"C-CPU-01", listed("resource/cpu", `{"request": "250m", "limit": "500m"}`), []fate{enforced}, func(a appIsolators) bool {
 			return a.Resources == container.Resources{CPUQuota: 50000, CPUPeriod: 100000, CPUShares: 256}
 		}},
@@ -130,7 +130,11 @@ func TestAppIsolators(t *testing.T) {
 		{"C-CPU-01 very little", listed("resource/cpu", `{"limit": "1m"}`), []fate{enforced}, func(a appIsolators) bool {
 			return a.Resources == container.Resources{CPUQuota: 1000, CPUPeriod: 1000000, CPUShares: 2}
 		}},
-		{"C-CPU-01 very much requested", listed("resource/cpu", `{"request": "1e300"}`), []fate{enforced}, func(a appIsolators) bool {
+		{"C-CPU-01 limit of one that is replaced", listed("resource/cpu", `{"limit": "500m"}`, "resource/cpu", `{"request": "250m"}`), []fate{ignored, enforced}, func(a appIsolators) bool {
+			return a.Resources == container.Resources{CPUShares: 256}
+		}},
+		{"C-CPU-02 without a request of its own", listed("os/linux/cpu-shares", "3", "resource/cpu", `{"limit": "1"}`), []fate{enforced, enforced}, func(a appIsolators) bool { return a.Resources.CPUShares == 3 }},
+		{"C-CPU-01 very much requested", listed("resource/cpu", `{"request": "1e300"}`), []fate{modified}, func(a appIsolators) bool {
 			return a.Resources == container.Resources{CPUShares: 262144}
 		}},
 		{"C-MEM-01", listed("resource/memory", `{"request": "1G", "limit": "2Gi"}`), []fate{enforced}, func(a appIsolators) bool {
@@ -150,7 +154,9 @@ func TestAppIsolators(t *testing.T) {
 		{"C-AAP-01 as a string", listed("os/linux/apparmor-profile", `"p"`), []fate{enforced}, func(a appIsolators) bool { return a.AppArmorProfile == "p" }},
 		{"C-SEL-01", listed(selinux, context), []fate{enforced}, func(a appIsolators) bool { return a.SELinuxLabel == "system_u:system_r:dhcpc_t:s0:c1" }},
 		{"K-29 privileged", listed("os/linux/privileged", "true"), []fate{enforced}, func(a appIsolators) bool { return a.Privileged && a.Seccomp.Kind == seccompOff }},
-		{"K-29 the daemon's", listed("host/privileged", "true", "host/api-access", "true"), []fate{enforced, enforced}, func(a appIsolators) bool { return !a.Privileged }},
+		{"K-29 the daemon's, without its mounts", listed("host/privileged", "true", "host/api-access", "true"), []fate{ignored, ignored}, func(a appIsolators) bool { return !a.Privileged }},
+		{"K-29 the daemon's, not asked for", listed("host/privileged", "false"), []fate{enforced}, func(a appIsolators) bool { return !a.Privileged }},
+		{"C-ISO-04 unknown without a value", listed("example.com/x", "null"), []fate{ignored}, func(a appIsolators) bool { return true }},
 		{"C-ISO-02 unknown", listed("example.com/x", `{"a": 1}`), []fate{ignored}, func(a appIsolators) bool { return true }},
 		{"C-ISO-02 the pod's", listed("os/linux/namespaces", `{"pid": "host"}`), []fate{ignored}, func(a appIsolators) bool { return true }},
 	}
@@ -165,11 +171,35 @@ func TestAppIsolators(t *testing.T) {
 	}
 }
 
+// On cgroup v2 a request is one of the app's cgroup alone, and the kernel bounds
+// what it protects by those above.
+func TestClause_C_MEM_01_RequestWithCgroupV2(t *testing.T) {
+	v2 := able
+	v2.MemoryRequests = false
+	checkFates(t, []fate{modified}, settled(t, v2, podIsolators{}, listed("resource/memory", `{"request": "1Mi", "limit": "2Mi"}`)).Fates)
+	checkFates(t, []fate{enforced}, settled(t, v2, podIsolators{}, listed("resource/memory", `{"limit": "2Mi"}`)).Fates)
+}
+
+// K-29: the daemon mounts what an app gets by its own isolators before the stager runs.
+func TestTheDaemonsMounts(t *testing.T) {
+	list := listed("host/privileged", "true", "host/api-access", "true")
+	app, err := isolateApp(defaultConfig(), able, podIsolators{}, list, "/hostile", "/host/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkFates(t, []fate{enforced, ignored}, app.Fates)
+	pod, err := isolatePod(defaultConfig(), able, list, "/srv", "/var/lib/kurma")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkFates(t, []fate{ignored, enforced}, pod.Fates)
+}
+
 func TestClause_C_SEL_01_C_AAP_01_WithoutSecurityModules(t *testing.T) {
 	if got := settled(t, machine{MinOOMScoreAdj: 300}, podIsolators{}, nil); got.OOMScoreAdj != 300 {
 		t.Errorf("got oom_score_adj %d, where 300 is the lowest that may be set", got.OOMScoreAdj)
 	}
-	poor := machine{MinOOMScoreAdj: -5, Capabilities: defaultCapabilities()}
+	poor := machine{MinOOMScoreAdj: -5, Capabilities: container.DefaultCapabilities()}
 	got := settled(t, poor, podIsolators{}, listed(
 		"os/linux/apparmor-profile", `"p"`,
 		"os/linux/selinux-context", `{"user": "u", "role": "r", "type": "t", "level": "l"}`,

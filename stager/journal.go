@@ -240,6 +240,17 @@ func (a *appJournal) also(app string, priority int, w io.Writer) io.Writer {
 	return io.MultiWriter(w, s)
 }
 
+// endLines hands on what a process of the app has written without a newline at
+// its end, before another one writes or the app is over. It may be called by several goroutines
+// at once.
+func (a *appJournal) endLines(app string) {
+	for _, s := range a.streams {
+		if s.app == app {
+			s.end()
+		}
+	}
+}
+
 func (a *appJournal) close() error {
 	if a.journal == nil {
 		return nil

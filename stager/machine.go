@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -18,9 +19,10 @@ func thisMachine() machine {
 	_, selinux := os.Stat("/sys/fs/selinux/enforce")
 	m := machine{
 		AppArmor: bytes.HasPrefix(enabled, []byte("Y")), SELinux: selinux == nil, MinOOMScoreAdj: -1000,
-		CPULimits:    controlledAt(cgroupDir, "cpu.shares", "cpu"),
-		MemoryLimits: controlledAt(cgroupDir, "memory.limit_in_bytes", "memory"),
-		BlockLimits:  blockLimitsAt(cgroupDir),
+		CPULimits:      controlledAt(cgroupDir, "cpu.shares", "cpu"),
+		MemoryLimits:   controlledAt(cgroupDir, "memory.limit_in_bytes", "memory"),
+		MemoryRequests: controlledAt(cgroupDir, "memory.soft_limit_in_bytes", ""),
+		BlockLimits:    blockLimitsAt(cgroupDir),
 	}
 	own, err := capability.NewPid2(0)
 	if err != nil || own.Load() != nil {
@@ -32,10 +34,27 @@ func thisMachine() machine {
 		}
 	}
 	if !own.Get(capability.EFFECTIVE, capability.CAP_SYS_RESOURCE) {
-		text, _ := os.ReadFile("/proc/self/oom_score_adj")
-		m.MinOOMScoreAdj, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		m.MinOOMScoreAdj = lowestOOMScoreAdj()
 	}
 	return m
+}
+
+// lowestOOMScoreAdj is for a process without CAP_SYS_RESOURCE, which may go down to
+// the lowest that one with it has ever set: the kernel shows that to nobody
+// (oom_score_adj_min in fs/proc/base.c), so it is tried.
+func lowestOOMScoreAdj() int {
+	const path = "/proc/self/oom_score_adj"
+	text, _ := os.ReadFile(path)
+	own, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	const lowest = -1000
+	refused := sort.Search(own-lowest, func(below int) bool {
+		return os.WriteFile(path, []byte(strconv.Itoa(own-below-1)), 0) != nil
+	})
+	_ = os.WriteFile(path, text, 0) // up is always allowed
+	return own - refused
 }
 
 // blockLimitsAt looks at the mounted cgroup file systems.

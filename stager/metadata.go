@@ -65,6 +65,9 @@ func metadataOf(m *manifest.Manifest, id string) metadata.Pod {
 	}
 	for _, app := range m.Apps() {
 		for _, port := range app.App.Ports {
+			if !strings.EqualFold(port.Protocol, "tcp") {
+				continue // the service's port is TCP's
+			}
 			pod.Ports = append(pod.Ports, portRange(port))
 		}
 		pod.Apps = append(pod.Apps, metadata.App{

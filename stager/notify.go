@@ -24,19 +24,20 @@ import (
 const notifyAnnotation = "appc.io/executor/supports-systemd-notify"
 
 // notifies tells whether the app speaks sd_notify(3). The pod goes before the
-// image.
-func notifies(app manifest.App) (bool, error) {
+// image. A value that means nothing is a warning: the app must run without the
+// protocol as well.
+func notifies(app manifest.App) (speaks bool, warning string) {
 	value, found := app.Runtime.Annotations.Get(notifyAnnotation)
 	if !found && app.Image != nil {
 		value, _ = app.Image.Annotations.Get(notifyAnnotation)
 	}
 	switch value {
 	case "", "false":
-		return false, nil
+		return false, ""
 	case "true":
-		return true, nil
+		return true, ""
 	}
-	return false, fmt.Errorf(`annotation %s: %q: must be "true" or "false"`, notifyAnnotation, value)
+	return false, fmt.Sprintf(`annotation %s: %q is neither "true" nor "false": the app is ready when it runs`, notifyAnnotation, value)
 }
 
 // notifySocket is where one app says that it is ready. It is read for the life

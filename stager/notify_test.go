@@ -26,7 +26,7 @@ func TestNotifies(t *testing.T) {
 	tests := []struct {
 		name       string
 		image, pod types.Annotations
-		want, err  bool
+		want, warn bool
 	}{
 		{"absent", nil, nil, false, false},
 		{"image", annotated("true"), nil, true, false},
@@ -39,9 +39,9 @@ func TestNotifies(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			app := manifest.App{Runtime: schema.RuntimeApp{Annotations: test.pod}}
 			app.Image = &manifest.Image{ImageManifest: &schema.ImageManifest{Annotations: test.image}}
-			got, err := notifies(app)
-			if got != test.want || (err != nil) != test.err {
-				t.Errorf("got %v and error %v", got, err)
+			got, warning := notifies(app)
+			if got != test.want || (warning != "") != test.warn {
+				t.Errorf("got %v and warning %q", got, warning)
 			}
 		})
 	}

@@ -1,7 +1,7 @@
 package main
 
-// Every path, descriptor and variable that the stager shares with somebody,
-// once: who makes it, and who may rely on it.
+// Every path, descriptor and variable that the stager shares with the daemon or
+// the apps, once: who makes it, and who may rely on it.
 
 // Made by the daemon before the stager starts (Kurma Stager Specification,
 // "Filesystem Configuration").

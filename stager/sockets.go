@@ -49,6 +49,32 @@ func socketsOf(app manifest.App, exposed []types.ExposedPort) ([]socket, error) 
 	return out, nil
 }
 
+// checkPortNames looks for names that several ports have: they must be unique in a
+// pod (appc, pods.md, ports). Two in one image, or one that the pod's own ports name, are
+// an error, for nobody knows which is meant; else it is a warning.
+func checkPortNames(apps []manifest.App, exposed []types.ExposedPort) (warnings []string, err error) {
+	owners := map[types.ACName]string{}
+	for _, app := range apps {
+		for _, port := range app.App.Ports {
+			owner, taken := owners[port.Name]
+			named := slices.ContainsFunc(exposed, func(e types.ExposedPort) bool { return e.Name == port.Name })
+			switch {
+			case !taken:
+				owners[port.Name] = app.Name
+			case owner == app.Name:
+				return nil, fmt.Errorf("app %q: ports: %q: two ports have that name", app.Name, port.Name)
+			case named:
+				return nil, fmt.Errorf("app %q: ports: %q: app %q has a port of that name, and the pod's ports do not say which they mean",
+					app.Name, port.Name, owner)
+			default:
+				warnings = append(warnings, fmt.Sprintf("apps %q and %q both have a port named %q; the names must be unique in a pod",
+					owner, app.Name, port.Name))
+			}
+		}
+	}
+	return warnings, nil
+}
+
 func overridePort(image, pod types.Port) types.Port {
 	image.Port, image.Count = pod.Port, pod.Count
 	if pod.Protocol != "" {

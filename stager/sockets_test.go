@@ -77,6 +77,41 @@ func TestClause_C_PRT_03_SocketsOfPorts(t *testing.T) {
 	}
 }
 
+func TestClause_C_PRT_05_NamesAreUnique(t *testing.T) {
+	app := func(name string, ports ...types.ACName) manifest.App {
+		a := manifest.App{Name: name, App: &types.App{}}
+		for _, port := range ports {
+			a.App.Ports = append(a.App.Ports, types.Port{Name: port, Protocol: "tcp", Port: 80})
+		}
+		return a
+	}
+	exposed := []types.ExposedPort{{Name: "web", HostPort: 1}}
+	tests := []struct {
+		name    string
+		apps    []manifest.App
+		exposed []types.ExposedPort
+		warning string
+		err     string
+	}{
+		{"unique", []manifest.App{app("a", "web", "dns"), app("b", "db")}, exposed, "", ""},
+		{"in one app", []manifest.App{app("a", "web", "web")}, nil, "", `app "a": ports: "web": two ports`},
+		{"in two apps", []manifest.App{app("a", "web"), app("b", "web")}, nil, `apps "a" and "b" both have a port named "web"`, ""},
+		{"of another name exposed", []manifest.App{app("a", "db"), app("b", "db")}, exposed, `a port named "db"`, ""},
+		{"exposed", []manifest.App{app("a", "web"), app("b", "web")}, exposed, "", `app "b": ports: "web": app "a" has a port of that name`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			warnings, err := checkPortNames(test.apps, test.exposed)
+			if (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Errorf("error %v, want %q", err, test.err)
+			}
+			if text := strings.Join(warnings, "; "); !strings.Contains(text, test.warning) || (text == "") != (test.warning == "") {
+				t.Errorf("warnings %q, want %q", text, test.warning)
+			}
+		})
+	}
+}
+
 func TestListenEnv(t *testing.T) {
 	own := []string{"A=1", "LISTEN_FDS=9", "LISTEN_PID=9", "LISTEN_FDNAMES=x"}
 	got := listenEnv(own, []socket{{"web", "tcp", 80}, {"dns", "udp", 53}})

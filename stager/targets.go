@@ -94,10 +94,10 @@ func prepareTarget(root int, m container.Mount) (hides string, err error) {
 	if err != nil {
 		return "", err
 	}
-	switch isFile := target.Mode&unix.S_IFMT == unix.S_IFREG; {
-	case isFile && source.IsDir():
+	switch isFolder := target.Mode&unix.S_IFMT == unix.S_IFDIR; {
+	case !isFolder && source.IsDir():
 		return "a file", replaceByFolder(parent, name)
-	case target.Mode&unix.S_IFMT == unix.S_IFDIR && !isEmpty(parent, name):
+	case isFolder && !isEmpty(parent, name):
 		return "a folder that is not empty", nil
 	}
 	return "", nil
