@@ -99,3 +99,18 @@ func TestStatusAsTheDaemonCallsIt(t *testing.T) {
 		t.Errorf("status of an unknown app: exit status %d, %q", r.code, r.stderr)
 	}
 }
+
+// TestAppsCannotLimitTheSupervisor: what takes the supervisor's limits away takes
+// the logs of all apps, and the pod.
+func TestAppsCannotLimitTheSupervisor(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	dir := b.folder("probe", 0o755)
+	b.testProgram(dir)
+	p := b.up("pod", podOf(shell("a", "exec sleep 1000")).hostVolume("probe", dir, "/probe"))
+	denied := "operation not permitted\n"
+	if have := p.succeeds("a", "/probe/probe limit-pid-1"); have != denied+denied+denied {
+		t.Errorf("a command says %q", have)
+	}
+	p.stop()
+}

@@ -185,7 +185,7 @@ func TestClause_C_USR_03_C_USR_07_UnknownUsers(t *testing.T) {
 }
 
 // A handler has the app's variables, root and volumes; the post-stop one runs however the app ends.
-func TestClause_C_EVT_02_C_EVT_04_Handlers(t *testing.T) {
+func TestClause_C_EVT_02_C_EVT_04_C_ENV_01_C_ENV_03_C_ENV_04_Handlers(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]string{"exits 0": "exit 0", "exits 7": "exit 7", "is killed": "kill -KILL $$", "is stopped": "exec sleep 1000"} {
 		t.Run(name, func(t *testing.T) {
@@ -195,12 +195,12 @@ func TestClause_C_EVT_02_C_EVT_04_Handlers(t *testing.T) {
 			app := changed(shell("a", "cat /before; "+end), func(s *sectionDoc) {
 				s.User, s.Group, s.Environment = "1000", "1000", []nameValue{{"OWN", "variable"}}
 				s.EventHandlers = []handlerDoc{
-					{"pre-start", []string{"/bin/sh", "-c", `echo "$OWN $AC_APP_NAME $PATH" >/before`}},
+					{"pre-start", []string{"/bin/sh", "-c", `echo "$OWN $AC_APP_NAME $container ${AC_METADATA_URL%%:*} $PATH" >/before`}},
 					{"post-stop", []string{"/bin/sh", "-c", "cp /before /shared/after"}},
 				}
 			})
 			p := b.up("pod", podOf(app).hostVolume("v", dir, "/shared"))
-			const want = "variable a /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+			const want = "variable a kurma-stager http /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
 			p.sees("a", want)
 			p.stop()
 			if have, err := os.ReadFile(filepath.Join(dir, "after")); err != nil || string(have) != want {
@@ -208,6 +208,58 @@ func TestClause_C_EVT_02_C_EVT_04_Handlers(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestClause_C_EVT_01_MainWaitsForPreStart(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	app := changed(shell("a", "ls /prepared"), func(s *sectionDoc) {
+		s.EventHandlers = []handlerDoc{{"pre-start", []string{"/bin/sh", "-c", "sleep 1; touch /prepared"}}}
+	})
+	p := b.up("pod", podOf(app))
+	if code, _ := p.exited("a"); code != 0 || p.logs("a") != "/prepared\n" {
+		t.Errorf("exit status %d, %q", code, p.logs("a"))
+	}
+	p.stop()
+}
+
+// A post-stop handler that does not end is ended, and its app is over.
+func TestClause_C_EVT_06_PostStopIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	app := changed(shell("a", "true"), func(s *sectionDoc) {
+		s.EventHandlers = []handlerDoc{{"post-stop", []string{"/bin/sh", "-c", "trap '' TERM; while :; do sleep 1000; done"}}}
+	})
+	p := b.up("pod", podOf(app))
+	if code, _ := p.exited("a"); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	eventually(t, "the handler's end", func() bool { return strings.Contains(p.stagerLog(), "post-stop failed") })
+	p.stop()
+}
+
+// Handlers are root, whoever the image says "0" is.
+func TestClause_C_EVT_07_HandlersAreRoot(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	etc := b.folder("etc", 0o755)
+	passwd, group := filepath.Join(etc, "passwd"), filepath.Join(etc, "group")
+	if err := errors.Join(os.WriteFile(passwd, []byte("0:x:5:5::/:\n"), 0o644), os.WriteFile(group, []byte("0:x:6:\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	app := changed(shell("a", "id -u; id -g"), func(s *sectionDoc) {
+		s.User, s.Group = "0", "0"
+		s.EventHandlers = []handlerDoc{{"pre-start", []string{"/bin/sh", "-c", "id -u; id -g"}}}
+	})
+	app.Mounts = []any{mountDoc{"passwd", "/etc/passwd"}, mountDoc{"group", "/etc/group"}}
+	doc := podOf(app)
+	doc.Volumes = []volumeDoc{{Name: "passwd", Kind: "host", Source: passwd}, {Name: "group", Kind: "host", Source: group}}
+	p := b.up("pod", doc)
+	p.exited("a")
+	if have := p.logs("a"); have != "0\n0\n5\n6\n" {
+		t.Errorf("the handler and the app say %q", have)
+	}
+	p.stop()
 }
 
 func TestClause_C_EVT_05_PreStartFails(t *testing.T) {

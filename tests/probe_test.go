@@ -16,6 +16,7 @@ func probes() map[string]func(out io.Writer) error {
 		"ipc-one":         probeIPCOne,
 		"ipc-other":       probeIPCOther,
 		"metadata-load":   probeMetadataLoad,
+		"limit-pid-1":     probeLimitPID1,
 	}
 }
 
@@ -33,6 +34,17 @@ func beProbe() {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// probeLimitPID1 tries to set the limits of the pod's supervisor.
+func probeLimitPID1(out io.Writer) error {
+	for _, resource := range []int{unix.RLIMIT_CPU, unix.RLIMIT_FSIZE, unix.RLIMIT_NOFILE} {
+		_, err := fmt.Fprintln(out, unix.Prlimit(1, resource, &unix.Rlimit{}, nil))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func probeSessionKeyring(out io.Writer) error {
