@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -110,22 +109,21 @@ func (b *boot) layersOf(plan appPlan) ([]unionfs.Layer, error) {
 
 // filtersOf takes the tree of dependencies from the images' own manifests.
 func (b *boot) filtersOf(plan appPlan) ([]*unionfs.Filter, error) {
-	images := make([]unionfs.Image, len(plan.Layers))
+	list := make([]layerImage, len(plan.Layers))
 	for i, id := range plan.Layers {
-		m := b.manifest.Images[id]
-		if m == nil {
-			continue
-		}
-		images[i].Whitelist = m.PathWhitelist
-		for j := range i {
-			if above := b.manifest.Images[plan.Layers[j]]; above != nil && dependsOn(above, id, m) {
-				images[i].Dependents = append(images[i].Dependents, j)
-			}
-		}
-		above := func(image unionfs.Image) bool { return len(image.Whitelist) > 0 }
-		if len(images[i].Dependents) == 0 && slices.ContainsFunc(images[:i], above) {
+		list[i] = layerImage{id: id, image: b.manifest.Images[id]}
+	}
+	images := make([]unionfs.Image, len(list))
+	whitelisted := false
+	for i, above := range dependents(list) {
+		images[i].Dependents = above
+		if whitelisted && len(above) == 0 {
 			b.log.Warn("no image above has this one as a dependency, so none of their path whitelists holds for its files",
-				"app", plan.Name, "image", id)
+				"app", plan.Name, "image", list[i].id)
+		}
+		if list[i].image != nil {
+			images[i].Whitelist = list[i].image.PathWhitelist
+			whitelisted = whitelisted || len(images[i].Whitelist) > 0
 		}
 	}
 	return unionfs.Filters(images)

@@ -15,7 +15,7 @@ type Image struct {
 	Whitelist []string
 
 	// Dependents are the positions of the images that depend on this one
-	// directly, all above it in the list. The app's own image has none.
+	// directly. The app's own image has none.
 	Dependents []int
 }
 
@@ -34,7 +34,8 @@ func (s pathSet) has(p string) bool { return s == nil || s[p] }
 
 // Filters returns, for each position of an app's list of images (the topmost
 // first), the filter of its layer; nil where no whitelist matters. It is an
-// error, naming the position, when a Dependents entry is not above it.
+// error, naming the position, when a Dependents entry is no position, or an image depends
+// on itself.
 //
 // The rule is appc's (ace.md, Filesystem Setup, and pkg/acirenderer): a file
 // stays if its own image's whitelist has it and the whitelist of every image
@@ -43,35 +44,63 @@ func (s pathSet) has(p string) bool { return s == nil || s[p] }
 // image's whitelist, only by those of images that depend on it. A directory
 // that holds a path that stays, stays, with its mode and owner.
 func Filters(images []Image) ([]*Filter, error) {
+	t := filterTree{images: images, state: make([]filterState, len(images)), above: make([]pathSet, len(images)), passed: make([]pathSet, len(images))}
 	filters := make([]*Filter, len(images))
-	passed := make([]pathSet, len(images)) // by the image and all above it
-	for i, img := range images {
-		above, err := passedAbove(images, passed, i)
-		if err != nil {
+	for i := range images {
+		if err := t.settle(i); err != nil {
 			return nil, err
 		}
-		passed[i] = intersect(listed(img.Whitelist), above)
-		if passed[i] != nil {
-			filters[i] = &Filter{files: passed[i], dirs: above}
+		if t.passed[i] != nil {
+			filters[i] = &Filter{files: t.passed[i], dirs: t.above[i]}
 		}
 	}
 	return filters, nil
 }
 
-// passedAbove is what the images that depend on position i let through.
-func passedAbove(images []Image, passed []pathSet, i int) (pathSet, error) {
-	union, all := pathSet{}, len(images[i].Dependents) == 0
-	for _, d := range images[i].Dependents {
-		if d < 0 || d >= i {
-			return nil, fmt.Errorf("filter images: image %d is listed as a dependency of image %d, which is not above it", i, d)
+// filterTree finds out, image by image, what the ways to it let through.
+type filterTree struct {
+	images []Image
+	state  []filterState
+	above  []pathSet // what the images that depend on it let through
+	passed []pathSet // and its own whitelist as well
+}
+
+type filterState int
+
+const (
+	filterUnknown filterState = iota
+	filterUnderWay
+	filterSettled
+)
+
+// settle settles those that depend on image i first: an image that several
+// depend on has its place above some of them.
+func (t *filterTree) settle(i int) error {
+	switch t.state[i] {
+	case filterSettled:
+		return nil
+	case filterUnderWay:
+		return fmt.Errorf("filter images: image %d depends on itself", i)
+	case filterUnknown:
+	}
+	t.state[i] = filterUnderWay
+	union, all := pathSet{}, len(t.images[i].Dependents) == 0
+	for _, d := range t.images[i].Dependents {
+		if d < 0 || d >= len(t.images) {
+			return fmt.Errorf("filter images: image %d is listed as a dependency of image %d, which is not there", i, d)
 		}
-		all = all || passed[d] == nil
-		maps.Copy(union, passed[d])
+		if err := t.settle(d); err != nil {
+			return err
+		}
+		all = all || t.passed[d] == nil
+		maps.Copy(union, t.passed[d])
 	}
-	if all {
-		return nil, nil
+	if !all {
+		t.above[i] = union
 	}
-	return union, nil
+	t.passed[i] = intersect(listed(t.images[i].Whitelist), t.above[i])
+	t.state[i] = filterSettled
+	return nil
 }
 
 // listed turns a whitelist into a set. An empty list is the same as none.

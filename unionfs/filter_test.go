@@ -57,6 +57,11 @@ func TestFilters(t *testing.T) {
 			list("all", "a d", "all", "all"),
 		},
 		{
+			"two ways, one from below",
+			[]unionfs.Image{{}, {Whitelist: list("/a"), Dependents: []int{0}}, {Dependents: []int{1, 3}}, {Whitelist: list("/b"), Dependents: []int{0}}},
+			list("all", "a d", "a b", "b d"),
+		},
+		{
 			"two ways, both filtered",
 			[]unionfs.Image{{}, {Whitelist: list("/a"), Dependents: []int{0}}, {Whitelist: list("/b", "/d"), Dependents: []int{0}}, {Dependents: []int{1, 2}}},
 			list("all", "a d", "b d", "a b d"),
