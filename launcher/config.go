@@ -20,8 +20,8 @@ const (
 )
 
 // config is the configuration file: a JSON object (and so a YAML document
-// too) with the keys of Kurma's own kurmad.yml. Every key may be left out.
-// Relative paths start at the file's folder.
+// too) with the keys of Kurma's own kurmad.yml. Every key may be left out, or be
+// null, which is the same. Relative paths start at the file's folder.
 type config struct {
 	// ParentCgroupName is the control group that the pods' groups are made in.
 	ParentCgroupName string `json:"parentCgroupName"`
@@ -66,6 +66,9 @@ func (c *config) parse(data []byte, dir string) error {
 	}
 	if decoder.More() {
 		return errors.New("there is more than one JSON object in it")
+	}
+	if string(c.DefaultStagerConfig) == "null" { // which leaves the other keys alone
+		c.DefaultStagerConfig = nil
 	}
 	paths := []*string{&c.PodsDirectory, &c.ImagesDirectory}
 	for i := range c.TrustedKeys {

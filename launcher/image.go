@@ -118,8 +118,12 @@ func (c *cli) listImages(store *images.Store) error {
 		return err
 	}
 	if c.json {
-		infos := []imageInfo{}
+		infos := []any{}
 		for _, image := range all {
+			if image.Damage != nil {
+				infos = append(infos, damagedImage{image.ID, oneLine(image.Damage)})
+				continue
+			}
 			infos = append(infos, describeImage(image))
 		}
 		return c.printJSON(infos)
@@ -127,13 +131,25 @@ func (c *cli) listImages(store *images.Store) error {
 	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(out, "ID\tNAME\tVERSION\tARCH\tSIZE\tIMPORTED\tSIGNED")
 	for _, image := range all {
+		if image.Damage != nil {
+			fmt.Fprintf(out, "%s\t-\t-\t-\t-\t-\tdamaged: %s\n", shortID(image.ID), shown(oneLine(image.Damage)))
+			continue
+		}
 		info := describeImage(image)
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.1f MB\t%s\t%s\n", info.ID[:len("sha512-")+12], shown(info.Name),
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.1f MB\t%s\t%s\n", shortID(info.ID), shown(info.Name),
 			dash(shown(info.Labels["version"])), dash(shown(info.Labels["arch"])), float64(info.Size)/1e6,
 			info.Imported.Local().Format(time.DateTime), signedText(info))
 	}
 	return out.Flush()
 }
+
+// damagedImage is what `image list --json` shows of a damaged image.
+type damagedImage struct {
+	ID      string `json:"id"`
+	Damaged string `json:"damaged"` // why
+}
+
+func shortID(id string) string { return id[:len("sha512-")+12] }
 
 func signedText(info imageInfo) string {
 	switch {
@@ -155,9 +171,9 @@ func dash(text string) string {
 func (c *cli) removeImages(store *images.Store, refs []string) error {
 	var errs []error
 	for _, ref := range refs {
-		image, err := store.Find(ref)
+		id, err := store.FindID(ref)
 		if err == nil {
-			err = store.Remove(image.ID, func() error { return c.checkUnused(ref, image) })
+			err = store.Remove(id, func() error { return c.checkUnused(ref, id) })
 		}
 		errs = append(errs, err)
 	}
@@ -165,12 +181,12 @@ func (c *cli) removeImages(store *images.Store, refs []string) error {
 }
 
 // checkUnused makes sure that no pod uses an image.
-func (c *cli) checkUnused(ref string, image *images.Image) error {
+func (c *cli) checkUnused(ref, id string) error {
 	inUse, err := c.imagesInUse()
 	if err != nil {
 		return err
 	}
-	if pod, used := inUse[image.ID]; used {
+	if pod, used := inUse[id]; used {
 		return fmt.Errorf("image %s: pod %q uses it", ref, pod)
 	}
 	return nil

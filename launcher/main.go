@@ -16,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"strings"
@@ -113,11 +114,24 @@ func dispatch(ctx context.Context, args []string) error {
 }
 
 func start(ctx context.Context, cmd command, configFile, state string, args []string) error {
+	if err := keepDescriptors(); err != nil {
+		return err
+	}
 	config, err := readConfig(configFile, state)
 	if err != nil {
 		return err
 	}
 	return cmd.run(ctx, &cli{config: config, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}, args)
+}
+
+// keepDescriptors keeps what the caller has left open beside stdio from all that this
+// process starts or becomes: a pod would hold it for as long as it lives. A monitor
+// goes on with the two that it was started with.
+func keepDescriptors() error {
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("make descriptors close-on-exec: %w", err) // before Linux 5.11
+	}
+	return nil
 }
 
 func help(w io.Writer) {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
@@ -31,11 +32,15 @@ const (
 	// host's: {"net": "host"}.
 	namespacesIsolator = "os/linux/namespaces"
 
+	// journalDir holds the sockets of journald, where the host has one.
+	journalDir = "/run/systemd/journal"
+
 	// stopTimeout is how long Kurma waits for a stager to stop.
 	stopTimeout = 60 * time.Second
 )
 
-// plan decides all about a pod before anything is touched.
+// plan decides all about a pod before anything is touched, and warns of what the pod
+// asks for in vain.
 func (c *cli) plan(store *images.Store, o runOptions) (pods.Plan, error) {
 	stager, err := c.stagerImage(store)
 	if err != nil {
@@ -61,6 +66,7 @@ func (c *cli) plan(store *images.Store, o runOptions) (pods.Plan, error) {
 		Env:         stagerEnv(stager.Manifest.App),
 		Layers:      layers,
 		HostNetwork: wantsHostNetwork(m.Pod),
+		Journal:     hostJournal(),
 		StopTimeout: stopTimeout,
 	}
 	if !filepath.IsAbs(plan.Exec[0]) {
@@ -75,7 +81,41 @@ func (c *cli) plan(store *images.Store, o runOptions) (pods.Plan, error) {
 		return pods.Plan{}, fmt.Errorf("pod %q: %w", name, err)
 	}
 	plan.Apps = planApps(m)
+	for _, port := range unreachable(m, plan.HostNetwork) {
+		fmt.Fprintf(c.stderr, "launcher: warning: pod %q: port %q is not reachable from the host: nothing here forwards host port %d to it\n", name, port.Name, port.HostPort)
+	}
 	return plan, nil
+}
+
+// unreachable lists the pod's ports that are not on the host as it asks for: nothing
+// here forwards them, so all but those that are there by themselves, as the
+// pod's network is the host's and the numbers are the same.
+func unreachable(m *manifest.Manifest, hostNetwork bool) []types.ExposedPort {
+	numbers := make(map[types.ACName]uint)
+	for _, app := range m.Apps() {
+		for _, port := range app.App.Ports {
+			numbers[port.Name] = port.Port
+		}
+	}
+	var out []types.ExposedPort
+	for _, port := range m.Pod.Ports {
+		number := numbers[port.Name]
+		if port.PodPort != nil {
+			number = port.PodPort.Port
+		}
+		if !hostNetwork || number != port.HostPort {
+			out = append(out, port)
+		}
+	}
+	return out
+}
+
+// hostJournal is the host's folder of journald's sockets, "" where it has none.
+func hostJournal() string {
+	if _, err := os.Stat(filepath.Join(journalDir, "socket")); err != nil {
+		return ""
+	}
+	return journalDir
 }
 
 // stagerManifest resolves the images of a pod's apps and gives the manifest
@@ -253,6 +293,9 @@ func readPod(store *images.Store, o runOptions) ([]byte, error) {
 	data, err := os.ReadFile(o.source)
 	if err != nil {
 		return nil, fmt.Errorf("read pod manifest: %w", err)
+	}
+	if !utf8.Valid(data) { // JSON's decoder would put other characters in its paths
+		return nil, fmt.Errorf("read pod manifest %s: it is not UTF-8", o.source)
 	}
 	pod, err := manifest.DecodePod(data)
 	if err != nil {

@@ -26,6 +26,14 @@ type podInfo struct {
 	Log     string     `json:"log"` // what the stager itself wrote
 }
 
+// damagedPod is what `ps --json` shows of a damaged pod.
+type damagedPod struct {
+	UUID    string     `json:"uuid"`
+	Name    string     `json:"name,omitempty"` // where it is known
+	State   pods.Phase `json:"state"`
+	Damaged string     `json:"damaged"` // why
+}
+
 func describePod(pod *pods.Pod) podInfo {
 	return podInfo{
 		UUID:    pod.Plan.UUID,
@@ -47,8 +55,8 @@ func appNames(pod *pods.Pod) []string {
 	return names
 }
 
-// runPS is `ps`: one line for each pod, those that have exited or lost their
-// monitor included, until gc.
+// runPS is `ps`: one line for each pod, those that have exited, lost their
+// monitor or are damaged included, until gc.
 func runPS(_ context.Context, c *cli, args []string) error {
 	rest, err := c.parse("ps", args, nil)
 	if err != nil {
@@ -66,8 +74,12 @@ func runPS(_ context.Context, c *cli, args []string) error {
 		return err
 	}
 	if c.json {
-		infos := []podInfo{}
+		infos := []any{}
 		for _, pod := range all {
+			if pod.Damage != nil {
+				infos = append(infos, damagedPod{pod.Plan.UUID, pod.Plan.Name, pod.State.Phase, oneLine(pod.Damage)})
+				continue
+			}
 			infos = append(infos, describePod(pod))
 		}
 		return c.printJSON(infos)
@@ -79,6 +91,11 @@ func (c *cli) printPods(all []*pods.Pod) error {
 	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(out, "UUID\tNAME\tSTATE\tPID\tAPPS\tCREATED")
 	for _, pod := range all {
+		if pod.Damage != nil {
+			fmt.Fprintf(out, "%s\t%s\t%s\t-\t-\t%s\n", pod.Plan.UUID[:8], dash(shown(pod.Plan.Name)), pod.State.Phase,
+				shown(oneLine(pod.Damage)))
+			continue
+		}
 		state := string(pod.State.Phase)
 		if exit := pod.State.Exit; exit != nil {
 			state = fmt.Sprintf("%s (%d)", state, exit.Code)

@@ -13,6 +13,7 @@ import (
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
 
+	"github.com/appc/spec/schema/types"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,6 +38,12 @@ func (v volumeFlags) Set(text string) error {
 	name, path, ok := strings.Cut(text, "=")
 	if !ok || name == "" || !strings.HasPrefix(path, "/") {
 		return errors.New("want NAME=/PATH")
+	}
+	if _, err := types.NewACName(name); err != nil {
+		return fmt.Errorf("name %q: %w", name, err)
+	}
+	if !utf8.ValidString(path) { // JSON would make it another
+		return errors.New("the path is not UTF-8")
 	}
 	v[name] = path
 	return nil
@@ -80,7 +87,8 @@ func inUTF8(command string, words []string) error {
 }
 
 // runRun is `run`: it starts a pod and, unless detached, stays until the pod ends, with
-// the stager's exit status. The pod's UUID is printed when it is up.
+// the stager's exit status. The pod's UUID is printed when it is up; a pod whose UUID
+// cannot be told is stopped again.
 func runRun(ctx context.Context, c *cli, args []string) error {
 	o, err := parseRun(c, args)
 	if err != nil {
@@ -89,21 +97,28 @@ func runRun(ctx context.Context, c *cli, args []string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("run: only root can start a pod")
 	}
-	pod, err := c.createPod(o)
+	store, err := c.pods()
 	if err != nil {
 		return err
 	}
+	pod, err := c.createPod(store, o)
+	if err != nil {
+		return err
+	}
+	// Writing to a pipe that nobody reads is to be an error, which stops the
+	// pod, and not the end of this process.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, unix.SIGPIPE)
+	defer signal.Stop(broken)
 	if o.detach {
 		if err := pod.Detach(ctx, []string{os.Args[0], "monitor", pod.Dir}); err != nil {
 			return err
 		}
-		return c.printStarted(pod)
+		if err := c.printStarted(pod); err != nil {
+			return errors.Join(err, store.Stop(ctx, pod))
+		}
+		return nil
 	}
-	// Writing to a pipe that nobody reads is to be an error, which stops the
-	// pod, and not the end of its monitor.
-	broken := make(chan os.Signal, 1)
-	signal.Notify(broken, unix.SIGPIPE)
-	defer signal.Stop(broken)
 	exit, err := pod.Run(ctx, false, func() error { return c.printStarted(pod) })
 	if err != nil {
 		return err
@@ -116,7 +131,7 @@ func runRun(ctx context.Context, c *cli, args []string) error {
 
 // createPod plans a pod and puts it into the store. Its images cannot be removed
 // meanwhile; afterwards the pod's plan says that they are in use.
-func (c *cli) createPod(o runOptions) (*pods.Pod, error) {
+func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
 	images, err := images.Open(c.config.ImagesDirectory)
 	if err != nil {
 		return nil, err
@@ -127,10 +142,6 @@ func (c *cli) createPod(o runOptions) (*pods.Pod, error) {
 	}
 	defer release()
 	plan, err := c.plan(images, o)
-	if err != nil {
-		return nil, err
-	}
-	store, err := c.pods()
 	if err != nil {
 		return nil, err
 	}

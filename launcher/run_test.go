@@ -64,8 +64,8 @@ func TestStagerGetsWhatTheSpecificationSays(t *testing.T) {
 	if r.FDs["0"] != "/dev/null" || !strings.HasSuffix(r.FDs["1"], "stager.log") || r.FDs["1"] != r.FDs["2"] {
 		t.Errorf("descriptors %v", r.FDs)
 	}
-	if !strings.HasPrefix(r.FDs["4"], "pipe:") || strings.HasPrefix(r.FDs["3"], "pipe:") {
-		t.Errorf("descriptor 3 is %q, 4 is %q", r.FDs["3"], r.FDs["4"])
+	if !strings.HasPrefix(r.FDs["4"], "pipe:") || len(r.FDs) != 4 {
+		t.Errorf("want descriptors 0, 1, 2 and 4, and 4 to be a pipe: %v", r.FDs)
 	}
 	for line := range strings.SplitSeq(strings.TrimSpace(r.Cgroup), "\n") {
 		if !strings.HasSuffix(line, ":/"+h.cgroup+"/"+uuid) {
@@ -196,21 +196,29 @@ func TestForegroundStopsOnSignals(t *testing.T) {
 	}
 }
 
-func TestForegroundWithoutAReader(t *testing.T) {
+// A pod whose UUID cannot be told is stopped again.
+func TestRunWithoutAReader(t *testing.T) {
 	h := newHost(t)
-	read, write, err := os.Pipe()
+	read, broken, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = read.Close()
-	defer write.Close()
-	cmd := h.command("run", "--name", "p", "example.com/one")
-	var stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = write, &stderr
-	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 1 || !strings.HasSuffix(stderr.String(), "broken pipe\n") {
-		t.Errorf("%v, stderr %q", err, stderr.String())
+	defer broken.Close()
+	full := must(os.OpenFile("/dev/full", os.O_WRONLY, 0))
+	defer full.Close()
+	for _, detach := range []string{"--detach=true", "--detach=false"} {
+		for words, out := range map[string]*os.File{"broken pipe\n": broken, "no space left on device\n": full} {
+			cmd := h.command("run", detach, "--name", "p", "example.com/one")
+			var stderr strings.Builder
+			cmd.Stdout, cmd.Stderr = out, &stderr
+			err := cmd.Run()
+			if cmd.ProcessState.ExitCode() != 1 || !strings.HasSuffix(stderr.String(), words) || strings.Count(stderr.String(), "\n") != 1 {
+				t.Errorf("%s: %v, stderr %q", detach, err, stderr.String())
+			}
+			h.checkNoPods()
+		}
 	}
-	h.checkNoPods()
 }
 
 func TestDetachedPodThatEndsIsKeptForGC(t *testing.T) {
@@ -436,6 +444,10 @@ func TestRunRefuses(t *testing.T) {
 		{"owner of 33 bits", `volume "v": uid 4294967301 is not within 0 to 4294967294`, 1, []string{"run", h.text("owner.json",
 			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":"`+h.listed()["example.com/one"].ID+`"}}],"volumes":[{"name":"v","kind":"empty","uid":4294967301}]}`)}},
 		{"volume without a path", "want NAME=/PATH", 2, []string{"run", "--volume", "x", "example.com/one"}},
+		{"volume of an odd name", `invalid value "a b=/tmp" for flag -volume: name "a b": ACName must contain`, 2, []string{"run", "--volume", "a b=/tmp", "example.com/one"}},
+		{"volume source not in UTF-8", `invalid value "v=/\xff" for flag -volume: the path is not UTF-8`, 2, []string{"run", "--volume", "v=/\xff", "example.com/one"}},
+		{"pod not in UTF-8", `bytes.json: it is not UTF-8`, 1, []string{"run", h.text("bytes.json",
+			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":"`+h.listed()["example.com/one"].ID+`"}}],"volumes":[{"name":"v","kind":"host","source":"/`+"\xff"+`"}]}`)}},
 		{"volume source missing", `volume "v": open /nowhere: no such file`, 1, []string{"run", "--volume", "v=/nowhere", "example.com/one"}},
 		{"arguments without dashes", `unexpected "sh"`, 2, []string{"run", "example.com/one", "sh"}},
 		{"arguments not in UTF-8", `run: argument "\xff" is not UTF-8`, 2, []string{"run", "example.com/one", "--", "\xff"}},

@@ -211,17 +211,24 @@ func TestKillEndsTheWholeTree(t *testing.T) {
 }
 
 func TestKillEndsWhatIsFrozen(t *testing.T) {
-	g := newGroup(t)
-	cmd := start(t, g, `read x; echo up; sleep 1000`)
-	g.freeze(true)
-	if err := g.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		t.Fatal("a frozen process survived")
+	for name, below := range map[string]string{"itself": "", "a group below": "/below"} {
+		t.Run(name, func(t *testing.T) {
+			g := newGroup(t)
+			cmd := start(t, g, `read x; echo up; sleep 1000`)
+			frozen := *g
+			frozen.Path += below
+			frozen.freeze()
+			if err := g.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan struct{})
+			go func() { _ = cmd.Wait(); close(done) }()
+			select {
+			case <-done:
+			case <-time.After(patience):
+				frozen.thaw()
+				t.Fatal("a frozen process survived")
+			}
+		})
 	}
 }

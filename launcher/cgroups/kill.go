@@ -19,14 +19,15 @@ import (
 const patience = 10 * time.Second
 
 // Kill ends every process of the group and of the groups below it: SIGKILL,
-// freeze, SIGKILL to what was forked meanwhile, thaw. It is no error when the
-// group is empty or not there.
+// freeze, SIGKILL to what was forked meanwhile, thaw. Groups below that somebody
+// else has frozen, as a privileged app may, are thawed, too: in a v1 hierarchy what is frozen
+// does not end. It is no error when the group is empty or not there.
 func (g *Group) Kill() error {
 	if err := g.signalAll(); err != nil {
 		return fmt.Errorf("kill cgroup %s: %w", g.Path, err)
 	}
-	g.freeze(true)
-	defer g.freeze(false)
+	g.freeze()
+	defer g.thaw()
 	if err := g.signalAll(); err != nil {
 		return fmt.Errorf("kill cgroup %s: %w", g.Path, err)
 	}
@@ -43,18 +44,25 @@ func (g *Group) signalAll() error {
 	return err
 }
 
-// freeze stops or continues the whole group, where it exists.
-func (g *Group) freeze(on bool) {
-	state, bit := "THAWED", "0"
-	if on {
-		state, bit = "FROZEN", "1"
-	}
+// freeze stops the whole group, where it exists.
+func (g *Group) freeze() {
 	for _, h := range g.Hierarchies {
-		// Only one of the two files is there, and neither in most v1
-		// hierarchies or once the group is gone.
-		_ = writeExisting(filepath.Join(g.Dir(h), "freezer.state"), state)
-		_ = writeExisting(filepath.Join(g.Dir(h), "cgroup.freeze"), bit)
+		setFrozen(g.Dir(h), "FROZEN", "1")
 	}
+}
+
+// thaw has the group and each of those below it go on.
+func (g *Group) thaw() {
+	for _, h := range g.Hierarchies {
+		_ = g.walk(h, func(dir string) error { setFrozen(dir, "THAWED", "0"); return nil })
+	}
+}
+
+// setFrozen writes to the freezer of either version. Only one of the two files is there, and
+// neither in most v1 hierarchies or once the group is gone.
+func setFrozen(dir, v1, v2 string) {
+	_ = writeExisting(filepath.Join(dir, "freezer.state"), v1)
+	_ = writeExisting(filepath.Join(dir, "cgroup.freeze"), v2)
 }
 
 func writeExisting(path, text string) error {

@@ -27,7 +27,8 @@ import (
 // size, from time to time; it may be nil.
 //
 // Whatever goes wrong, and when ctx ends, the store is as it was before, and nothing outside of
-// it is ever touched, whatever the file holds.
+// it is ever touched, whatever the file holds. After a power loss the image is there
+// complete, or not at all.
 func (s *Store) Import(ctx context.Context, path string, ring signing.KeyRing, progress func(done, size int64)) (*Image, error) {
 	image, err := s.importFile(ctx, path, ring, progress)
 	if err != nil {
@@ -69,7 +70,24 @@ func (s *Store) importFile(ctx context.Context, path string, ring signing.KeyRin
 	if err := writeRecord(dir, record); err != nil {
 		return nil, err
 	}
+	if err := syncAll(dir); err != nil {
+		return nil, err
+	}
 	return s.adopt(dir, id)
+}
+
+// syncAll has the file system that dir is on write everything to its disk: once for
+// all of an image's files.
+func syncAll(dir string) error {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	if err := unix.Syncfs(int(folder.Fd())); err != nil {
+		return fmt.Errorf("write image to disk: %w", err)
+	}
+	return nil
 }
 
 func openImage(path string) (*os.File, int64, error) {
@@ -181,8 +199,20 @@ func copyFile(to, from string) error {
 	return errors.Join(err, out.Close())
 }
 
-// writeRecord writes the record in one step. Several may do so at once, the
-// last wins.
+// readRecord reads an image's record.
+func readRecord(dir string) (record Record, err error) {
+	data, err := os.ReadFile(filepath.Join(dir, recordFile))
+	if err != nil {
+		return record, err
+	}
+	if err := json.Unmarshal(data, &record); err != nil {
+		return record, fmt.Errorf("%s: %w", recordFile, err)
+	}
+	return record, nil
+}
+
+// writeRecord writes the record in one step, a power loss included. Several may do
+// so at once, the last wins.
 func writeRecord(dir string, record Record) error {
 	data, err := json.Marshal(record)
 	if err != nil {
@@ -193,6 +223,9 @@ func writeRecord(dir string, record Record) error {
 		return fmt.Errorf("write image record: %w", err)
 	}
 	_, err = temp.Write(data)
+	if err == nil {
+		err = temp.Sync()
+	}
 	err = errors.Join(err, temp.Close())
 	if err == nil {
 		err = os.Rename(temp.Name(), filepath.Join(dir, recordFile))
@@ -229,11 +262,7 @@ func (s *Store) adoptSignature(from, place string) error {
 	if _, err := os.Stat(filepath.Join(from, sigFile)); err != nil {
 		return nil
 	}
-	var fresh Record
-	data, err := os.ReadFile(filepath.Join(from, recordFile))
-	if err == nil {
-		err = json.Unmarshal(data, &fresh)
-	}
+	fresh, err := readRecord(from)
 	if err != nil {
 		return err
 	}

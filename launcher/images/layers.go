@@ -15,11 +15,12 @@ const maxDepth = 1000
 // over earlier ones (C-FS-03); this is that order turned round, with each image
 // at its topmost place only, as what lies below a second copy of itself is hidden.
 func (s *Store) Layers(top *Image) ([]*Image, error) {
-	all, err := s.List()
+	sound, damaged, err := s.list()
 	if err != nil {
 		return nil, err
 	}
-	return layers(all, top)
+	order, err := layers(sound, top)
+	return order, mention(damaged, err)
 }
 
 func layers(all []*Image, top *Image) ([]*Image, error) {

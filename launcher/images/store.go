@@ -20,7 +20,6 @@
 package images
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -58,6 +57,10 @@ type Image struct {
 	Dir      string // the image's folder
 	Manifest *Manifest
 	Record   Record
+
+	// Damage is why Manifest and Record cannot be read, nil for an image that can be
+	// used. List alone shows others.
+	Damage error
 }
 
 // Rootfs is the folder with the image's files.
@@ -87,103 +90,145 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir: dir}, nil
 }
 
-// List returns all images, the latest import first.
+// List returns all images, the latest import first, and after them those that are
+// damaged, which have an ID, Dir and Damage only.
 func (s *Store) List() ([]*Image, error) {
+	sound, damaged, err := s.list()
+	return append(sound, damaged...), err
+}
+
+func (s *Store) list() (sound, damaged []*Image, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, fmt.Errorf("list images: %w", err)
+		return nil, nil, fmt.Errorf("list images: %w", err)
 	}
-	var all []*Image
 	for _, e := range entries {
 		if !isID(e.Name()) {
 			continue
 		}
-		image, err := s.Get(e.Name())
-		if errors.Is(err, ErrNotFound) {
-			continue // removed since
+		image, err := s.read(e.Name())
+		switch {
+		case err != nil: // removed since
+		case image.Damage != nil:
+			damaged = append(damaged, image)
+		default:
+			sound = append(sound, image)
 		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, image)
 	}
-	slices.SortFunc(all, func(a, b *Image) int { return b.Record.Imported.Compare(a.Record.Imported) })
-	return all, nil
+	slices.SortFunc(sound, func(a, b *Image) int { return b.Record.Imported.Compare(a.Record.Imported) })
+	return sound, damaged, nil
 }
 
-// Get returns the image with that whole ID, or ErrNotFound.
+// Get returns the image with that whole ID, or ErrNotFound. It is an error that
+// the image is damaged.
 func (s *Store) Get(id string) (*Image, error) {
 	if !isID(id) {
 		return nil, fmt.Errorf("%q is not an image ID (sha512- and 128 hexadecimal digits)", id)
 	}
-	dir := filepath.Join(s.dir, id)
-	data, err := os.ReadFile(filepath.Join(dir, manifestFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
-	}
+	image, err := s.read(id)
 	if err != nil {
-		return nil, fmt.Errorf("read image: %w", err)
+		return nil, err
 	}
-	image := &Image{ID: id, Dir: dir}
-	if image.Manifest, err = parseManifest(data); err != nil {
-		return nil, fmt.Errorf("read image %s: %w", id, err)
-	}
-	record, err := os.ReadFile(filepath.Join(dir, recordFile))
-	if err == nil {
-		err = json.Unmarshal(record, &image.Record)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read image %s: %w", id, err)
+	if image.Damage != nil {
+		return nil, fmt.Errorf("image %s is damaged, remove it and import it again: %w", id, image.Damage)
 	}
 	return image, nil
 }
 
-// Find returns the image that a person means: a whole ID, the unique start of
-// one, or NAME[:VERSION], of which the latest import is taken.
-func (s *Store) Find(ref string) (*Image, error) {
-	if isID(ref) {
-		return s.Get(ref)
+// read reads an image, damaged or not, or returns ErrNotFound.
+func (s *Store) read(id string) (*Image, error) {
+	dir := filepath.Join(s.dir, id)
+	manifest, err := readManifest(dir)
+	if err != nil {
+		return damagedImage(id, dir, err)
 	}
-	all, err := s.List()
+	record, err := readRecord(dir)
+	if err != nil {
+		return damagedImage(id, dir, err)
+	}
+	return &Image{ID: id, Dir: dir, Manifest: manifest, Record: record}, nil
+}
+
+func damagedImage(id, dir string, damage error) (*Image, error) {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+	}
+	return &Image{ID: id, Dir: dir, Damage: damage}, nil
+}
+
+func readManifest(dir string) (*Manifest, error) {
+	data, err := os.ReadFile(filepath.Join(dir, manifestFile))
 	if err != nil {
 		return nil, err
 	}
-	if strings.HasPrefix(ref, idPrefix) && len(ref) > len(idPrefix) {
-		return findPrefix(all, ref)
-	}
-	name, version, _ := strings.Cut(ref, ":")
-	for _, image := range all {
-		if image.Manifest.Name == name && (version == "" || image.Manifest.Version() == version) {
-			return image, nil
-		}
-	}
-	return nil, fmt.Errorf("%w: %q", ErrNotFound, ref)
+	return parseManifest(data)
 }
 
-func findPrefix(all []*Image, prefix string) (*Image, error) {
-	var found []*Image
+// FindID returns the ID of the image that a person means, which may be damaged
+// where an ID is given: a whole one, the unique start of one, or
+// NAME[:VERSION], of which the latest import is taken.
+func (s *Store) FindID(ref string) (string, error) {
+	if isID(ref) {
+		return ref, nil
+	}
+	sound, damaged, err := s.list()
+	if err != nil {
+		return "", err
+	}
+	if strings.HasPrefix(ref, idPrefix) && len(ref) > len(idPrefix) {
+		return findPrefix(append(sound, damaged...), ref)
+	}
+	name, version, _ := strings.Cut(ref, ":")
+	for _, image := range sound {
+		if image.Manifest.Name == name && (version == "" || image.Manifest.Version() == version) {
+			return image.ID, nil
+		}
+	}
+	return "", mention(damaged, fmt.Errorf("%w: %q", ErrNotFound, ref))
+}
+
+// Find returns the image that FindID finds.
+func (s *Store) Find(ref string) (*Image, error) {
+	id, err := s.FindID(ref)
+	if err != nil {
+		return nil, err
+	}
+	return s.Get(id)
+}
+
+// mention adds to ErrNotFound that there are damaged images, which have no names.
+func mention(damaged []*Image, err error) error {
+	if len(damaged) == 0 || !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return fmt.Errorf("%w; it may be one that is damaged, see image list", err)
+}
+
+func findPrefix(all []*Image, prefix string) (string, error) {
+	var found []string
 	for _, image := range all {
 		if strings.HasPrefix(image.ID, prefix) {
-			found = append(found, image)
+			found = append(found, image.ID)
 		}
 	}
 	switch len(found) {
 	case 0:
-		return nil, fmt.Errorf("%w: %q", ErrNotFound, prefix)
+		return "", fmt.Errorf("%w: %q", ErrNotFound, prefix)
 	case 1:
 		return found[0], nil
 	}
-	return nil, fmt.Errorf("%q is the start of %d image IDs", prefix, len(found))
+	return "", fmt.Errorf("%q is the start of %d image IDs", prefix, len(found))
 }
 
 // FindLabelled returns the latest import with the name and all of the labels,
 // or ErrNotFound.
 func (s *Store) FindLabelled(name string, labels []Label) (*Image, error) {
-	all, err := s.List()
+	sound, damaged, err := s.list()
 	if err != nil {
 		return nil, err
 	}
-	return pick(all, name, labels)
+	image, err := pick(sound, name, labels)
+	return image, mention(damaged, err)
 }
 
 func pick(all []*Image, name string, labels []Label) (*Image, error) {

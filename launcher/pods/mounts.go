@@ -55,6 +55,11 @@ func (p *Pod) mountAll(root string, group *cgroups.Group) error {
 	if err := mountSystem(root, group); err != nil {
 		return err
 	}
+	if p.Plan.Journal != "" {
+		if err := bind(p.Plan.Journal, filepath.Join(root, journalDir), bindOptions{readOnly: true}); err != nil {
+			return fmt.Errorf("mount journal's sockets: %w", err)
+		}
+	}
 	if err := unix.Mount("", root, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}

@@ -22,7 +22,10 @@ type Plan struct {
 	Layers      []Layer         `json:"layers"`
 	Volumes     []Volume        `json:"volumes"`
 	HostNetwork bool            `json:"hostNetwork"`
-	Apps        []App           `json:"apps"` // in the pod's order
+	// Journal is the host's folder of journald's sockets, which becomes
+	// /run/systemd/journal in the stager's root; "" for none.
+	Journal string `json:"journal,omitempty"`
+	Apps    []App  `json:"apps"` // in the pod's order
 
 	// StopTimeout is how long a stager gets to end after SIGTERM.
 	StopTimeout time.Duration `json:"stopTimeout"`
@@ -80,7 +83,8 @@ const (
 	Running  Phase = "running"
 	Stopping Phase = "stopping"
 	Exited   Phase = "exited"
-	Dead     Phase = "dead" // never written down: it is what a free lock means
+	Dead     Phase = "dead"    // never written down: it is what a free lock means
+	Damaged  Phase = "damaged" // never written down: plan or state cannot be read
 )
 
 // State is what has become of a pod. Its monitor alone writes it.

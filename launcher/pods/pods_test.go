@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -337,5 +338,34 @@ func TestFind(t *testing.T) {
 	}
 	if _, err := s.Create(Plan{UUID: "../x", Name: "x"}); err == nil {
 		t.Error("a UUID that is none is taken")
+	}
+}
+
+// TestJournal gives the stager a folder with a socket for the host's journald's.
+func TestJournal(t *testing.T) {
+	for _, tt := range []struct{ name, journal, want string }{
+		{"given", t.TempDir(), "ro\nsocket\n"},
+		{"none", "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStore(t)
+			pod := s.newPod(t, "log", "/busybox awk '$5 == \"/run/systemd/journal\" {print substr($6, 1, 2)}' /proc/self/mountinfo\n/busybox ls /run/systemd/journal 2>/dev/null\nexit 0\n")
+			if pod.Plan.Journal = tt.journal; tt.journal != "" {
+				socket, err := net.ListenPacket("unixgram", filepath.Join(tt.journal, "socket"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer socket.Close()
+			}
+			if _, err := pod.Run(t.Context(), true, noted); err != nil {
+				t.Fatal(err)
+			}
+			if data, err := os.ReadFile(pod.LogPath()); string(data) != tt.want {
+				t.Errorf("%q, %v", data, err)
+			}
+			if _, err := s.Collect(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -21,6 +21,9 @@ const (
 	volumesName  = "volumes"
 )
 
+// journalDir is where in its root the stager looks for journald's sockets.
+const journalDir = "run/systemd/journal"
+
 // stagerLogs is where in its root the stager keeps the apps' logs.
 const stagerLogs = "var/log/stager"
 
@@ -60,6 +63,13 @@ func (p *Pod) fillRoot(root *os.Root) error {
 	for _, volume := range p.Plan.Volumes {
 		if err := p.makeVolumePoint(root, volume); err != nil {
 			return err
+		}
+	}
+	if p.Plan.Journal != "" {
+		for _, name := range []string{"run", "run/systemd", journalDir} {
+			if err := makeDir(root, name); err != nil {
+				return err
+			}
 		}
 	}
 	if err := writeNew(root, manifestName, p.Plan.Manifest); err != nil {

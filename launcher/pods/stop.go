@@ -128,8 +128,12 @@ func (s *Store) clear(p *Pod) error {
 	if _, err := os.Stat(p.Dir); errors.Is(err, fs.ErrNotExist) {
 		return p.lock.Close() // its monitor did it all
 	}
-	// A maker that was killed may have written neither.
-	_ = readJSON(filepath.Join(p.Dir, planFile), &p.Plan)
+	// A maker that was killed may have written neither, and a power loss may have
+	// damaged them; no other pod is to suffer from what they say then.
+	var plan Plan
+	if readJSON(filepath.Join(p.Dir, planFile), &plan) == nil && plan.UUID == p.Plan.UUID {
+		p.Plan = plan
+	}
 	_ = readJSON(filepath.Join(p.Dir, stateFile), &p.State)
 	if p.Plan.Cgroup == "" {
 		p.Plan.Cgroup = filepath.Join(s.cgroup, p.Plan.UUID)

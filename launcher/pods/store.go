@@ -73,6 +73,10 @@ type Pod struct {
 	Plan  Plan
 	State State
 
+	// Damage is why plan or state of a pod in Phase Damaged cannot be read. Its plan is
+	// what could be, and its UUID. List alone shows such pods.
+	Damage error
+
 	lock *os.File // the monitor's; nil for everyone else
 }
 
@@ -84,7 +88,7 @@ func (p *Pod) LogPath() string { return filepath.Join(p.Dir, logFile) }
 func (p *Pod) AppLogs() string { return filepath.Join(p.Dir, appLogsDir) }
 
 // Create makes a pod's folder and takes its lock. No other live pod may have
-// its name; one that has exited or is dead may. The caller goes on with Run, Detach or Remove.
+// its name; one that has exited or is dead may. The caller goes on with Run or Detach.
 func (s *Store) Create(plan Plan) (*Pod, error) {
 	pod, err := s.create(plan)
 	if err != nil {
@@ -144,25 +148,26 @@ func (s *Store) lockStore() (*os.File, error) {
 	return file, nil
 }
 
-// List returns all pods, the oldest first.
+// List returns all pods, the oldest first, and those that are damaged at the end.
 func (s *Store) List() ([]*Pod, error) {
 	uuids, err := s.uuids()
 	if err != nil {
 		return nil, err
 	}
-	var all []*Pod
+	var sound, damaged []*Pod
 	for _, uuid := range uuids {
 		pod, err := s.read(uuid)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed since, or killed while it was made
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed since, or killed while it was made
+		case err != nil:
+			pod.Plan.UUID, pod.State, pod.Damage = uuid, State{Phase: Damaged}, err
+			damaged = append(damaged, pod)
+		default:
+			sound = append(sound, pod)
 		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, pod)
 	}
-	slices.SortFunc(all, func(a, b *Pod) int { return a.State.Created.Compare(b.State.Created) })
-	return all, nil
+	slices.SortFunc(sound, func(a, b *Pod) int { return a.State.Created.Compare(b.State.Created) })
+	return append(sound, damaged...), nil
 }
 
 func (s *Store) uuids() ([]string, error) {
@@ -186,17 +191,17 @@ func isUUID(name string) bool {
 	return err == nil && id.String() == name
 }
 
-// read reads a pod as it stands on disk. A monitor that died without a word
-// shows as Phase Dead.
+// read reads a pod as it stands on disk; with an error it has what could be read. A
+// monitor that died without a word shows as Phase Dead.
 func (s *Store) read(uuid string) (*Pod, error) {
 	pod := &Pod{Dir: filepath.Join(s.dir, uuid)}
 	if err := readJSON(filepath.Join(pod.Dir, planFile), &pod.Plan); err != nil {
-		return nil, fmt.Errorf("read pod %s: %w", uuid, err)
+		return pod, err
 	}
-	if err := pod.refresh(); err != nil {
-		return nil, fmt.Errorf("read pod %s: %w", uuid, err)
+	if pod.Plan.UUID != uuid {
+		return pod, fmt.Errorf("%s: it is of pod %q", planFile, pod.Plan.UUID)
 	}
-	return pod, nil
+	return pod, pod.refresh()
 }
 
 // refresh reads the state after the lock, so that a monitor that ends in
@@ -216,7 +221,8 @@ func (p *Pod) refresh() error {
 }
 
 // Find returns the pod that a person means: a name, else a UUID or the unique
-// start of one. A live pod goes before one of the same name that is over.
+// start of one. A live pod goes before one of the same name that is over. It is an
+// error that the pod is damaged.
 func (s *Store) Find(ref string) (*Pod, error) {
 	all, err := s.List()
 	if err != nil {
@@ -224,7 +230,7 @@ func (s *Store) Find(ref string) (*Pod, error) {
 	}
 	var named, started []*Pod
 	for _, pod := range all {
-		if pod.Plan.Name == ref {
+		if ref != "" && pod.Plan.Name == ref {
 			named = append(named, pod)
 		}
 		if ref != "" && strings.HasPrefix(pod.Plan.UUID, ref) {
@@ -241,13 +247,17 @@ func (s *Store) Find(ref string) (*Pod, error) {
 		return nil, fmt.Errorf("%w: %q", ErrNotFound, ref)
 	case len(named) == 0 && len(found) > 1:
 		return nil, fmt.Errorf("%q is the start of %d pods' UUIDs", ref, len(found))
+	case found[0].Damage != nil:
+		return nil, fmt.Errorf("pod %s is damaged, gc clears it away once it has ended: %w", found[0].Plan.UUID, found[0].Damage)
 	default:
 		return found[0], nil
 	}
 }
 
 // alive tells whether the pod has a monitor.
-func (p *Pod) alive() bool { return p.State.Phase != Exited && p.State.Phase != Dead }
+func (p *Pod) alive() bool {
+	return p.State.Phase != Exited && p.State.Phase != Dead && p.State.Phase != Damaged
+}
 
 func (p *Pod) save() error { return writeJSON(filepath.Join(p.Dir, stateFile), p.State) }
 
@@ -256,10 +266,14 @@ func readJSON(path string, into any) error {
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(data, into)
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	return nil
 }
 
-// writeJSON replaces a file in one step.
+// writeJSON replaces a file in one step. A power loss may damage it: it ends the pod,
+// too, and Collect minds nothing.
 func writeJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {

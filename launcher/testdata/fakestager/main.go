@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -17,7 +18,11 @@ import (
 )
 
 func main() {
-	switch name := filepath.Base(os.Args[0]); name {
+	name := filepath.Base(os.Args[0])
+	if name != "stager" {
+		refuseOthers(name)
+	}
+	switch name {
 	case "status":
 		if len(os.Args) > 1 {
 			fmt.Println(os.Args[1:])
@@ -101,10 +106,7 @@ func report() {
 	if os.Getenv("CHILD") != "" {
 		time.Sleep(time.Hour)
 	}
-	fds := map[string]string{}
-	for _, fd := range []string{"0", "1", "2", "3", "4"} {
-		fds[fd], _ = os.Readlink("/proc/self/fd/" + fd)
-	}
+	fds := descriptors()
 	cwd, _ := os.Getwd()
 	mask := syscall.Umask(0)
 	syscall.Umask(mask)
@@ -117,6 +119,36 @@ func report() {
 		"leader": int(session) == os.Getpid(), "mounts": string(mounts), "cgroup": string(cgroup), "net": string(links),
 	})
 	_ = os.WriteFile("/report", data, 0o644)
+}
+
+// descriptors lists those that this process was started with, which alone are not
+// close-on-exec, and what they are of.
+func descriptors() map[string]string {
+	fds := map[string]string{}
+	entries, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range entries {
+		fd, _ := strconv.Atoi(e.Name())
+		flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0)
+		if errno == 0 && flags&syscall.FD_CLOEXEC == 0 {
+			fds[e.Name()], _ = os.Readlink("/proc/self/fd/" + e.Name())
+		}
+	}
+	return fds
+}
+
+// refuseOthers ends a call-in that has more descriptors than it is to have: stdio and,
+// of run, the settings.
+func refuseOthers(callIn string) {
+	fds := descriptors()
+	for _, fd := range []string{"0", "1", "2"} {
+		delete(fds, fd)
+	}
+	if callIn == "run" {
+		delete(fds, "3")
+	}
+	if len(fds) > 0 {
+		fail(fmt.Sprintf("%s was given %v", callIn, fds))
+	}
 }
 
 func run() {

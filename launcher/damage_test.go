@@ -1,0 +1,129 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// damage empties a file, as a power loss does.
+func (h *host) damage(path ...string) {
+	h.t.Helper()
+	if err := os.Truncate(filepath.Join(append([]string{h.dir}, path...)...), 0); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+const unreadable = "unexpected end of JSON input"
+
+func TestADamagedImageStopsNoOther(t *testing.T) {
+	for _, file := range []string{"record.json", "manifest"} {
+		t.Run(file, func(t *testing.T) {
+			h := newHost(t)
+			base := h.image("base.aci", baseManifest)
+			id := strings.TrimSpace(h.run("image", "import", base))
+			h.damage("images", id, file)
+			if out := h.run("image", "list"); strings.Count(out, "\n") != 4 || !strings.Contains(out, "damaged: ") {
+				t.Errorf("image list:\n%s", out)
+			}
+			var all []struct{ ID, Name, Damaged string }
+			if err := json.Unmarshal([]byte(h.run("image", "list", "--json")), &all); err != nil {
+				t.Fatal(err)
+			}
+			if len(all) != 3 || all[2].ID != id || all[2].Name != "" || !strings.Contains(all[2].Damaged, unreadable) {
+				t.Errorf("image list --json: %+v", all)
+			}
+			h.run("run", "--detach", "--name", "p", "example.com/one")
+			h.run("stop", "p")
+			h.refuse(1, "image "+id+" is damaged, remove it and import it again: ", "run", id)
+			h.refuse(1, `no such image: "example.com/base"; it may be one that is damaged`, "run", "example.com/base")
+			h.refuse(1, "is damaged, remove it", "image", "import", base)
+			ref := id
+			if file == "manifest" {
+				ref = id[:20]
+			}
+			h.run("image", "rm", ref)
+			h.refuse(1, `no such image: "`+ref[:15], "run", ref[:15])
+			if all := h.listed(); len(all) != 2 {
+				t.Errorf("image list --json after image rm: %+v", all)
+			}
+		})
+	}
+}
+
+func TestAnImageThatHasLostItsManifest(t *testing.T) {
+	h := newHost(t)
+	id := h.listed()["example.com/one"].ID
+	if err := os.Remove(filepath.Join(h.dir, "images", id, "manifest")); err != nil {
+		t.Fatal(err)
+	}
+	if out := h.run("image", "list"); !strings.Contains(out, "damaged: open ") {
+		t.Errorf("image list:\n%s", out)
+	}
+	h.run("image", "rm", id)
+}
+
+func TestADamagedPodStopsNoOther(t *testing.T) {
+	for _, tt := range []struct {
+		file, content, why string
+		name               string // what is known of it
+	}{
+		{"state.json", "", "state.json: " + unreadable, "bad"},
+		{"plan.json", "", "plan.json: " + unreadable, ""},
+		{"plan.json", "{}", `plan.json: it is of pod ""`, ""},
+	} {
+		t.Run(tt.file+tt.content, func(t *testing.T) {
+			h := newHost(t)
+			bad := strings.TrimSpace(h.run("run", "--detach", "--name", "bad", "example.com/one"))
+			h.killMonitor(bad)
+			h.run("run", "--detach", "--name", "good", "example.com/one")
+			if err := os.WriteFile(filepath.Join(h.dir, "pods", bad, tt.file), []byte(tt.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out := h.run("ps"); strings.Count(out, "\n") != 3 || !strings.Contains(out, bad[:8]) || !strings.Contains(out, tt.why) {
+				t.Errorf("ps:\n%s", out)
+			}
+			var all []struct{ UUID, Name, State, Damaged string }
+			if err := json.Unmarshal([]byte(h.run("ps", "--json")), &all); err != nil {
+				t.Fatal(err)
+			}
+			if len(all) != 2 || all[0].State != "running" || all[1].UUID != bad || all[1].State != "damaged" || all[1].Name != tt.name || all[1].Damaged != tt.why {
+				t.Errorf("ps --json: %+v", all)
+			}
+			h.run("status", "good")
+			for _, command := range []string{"status", "logs", "attach", "stop"} {
+				if r := h.try(command, bad[:13]); r.code != 1 || r.stderr != "launcher: pod "+bad+" is damaged, gc clears it away once it has ended: "+tt.why+"\n" {
+					t.Errorf("%s: %+v", command, r)
+				}
+			}
+			h.run("stop", "good")
+			h.run("run", "--detach", "--name", "bad", "example.com/one") // its name is free
+			if out := h.run("gc"); out != "pod "+bad+"\n" {
+				t.Errorf("gc: %q", out)
+			}
+			h.run("stop", "bad")
+		})
+	}
+}
+
+// What gc does about a damaged pod is not what the pod's files say of others.
+func TestGCOfADamagedPodDoesNoHarm(t *testing.T) {
+	h := newHost(t)
+	bad := strings.TrimSpace(h.run("run", "--detach", "--name", "bad", "example.com/one"))
+	h.killMonitor(bad)
+	good := strings.TrimSpace(h.run("run", "--detach", "--name", "good", "example.com/one"))
+	defer h.run("stop", "good")
+	plan := must(os.ReadFile(filepath.Join(h.dir, "pods", good, "plan.json")))
+	if err := os.WriteFile(filepath.Join(h.dir, "pods", bad, "plan.json"), plan, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := h.run("gc"); out != "pod "+bad+"\n" {
+		t.Errorf("gc: %q", out)
+	}
+	if all := h.ps(); len(all) != 1 || all[0].State != "running" {
+		t.Errorf("ps: %+v", all)
+	}
+	h.run("status", "good")
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Nothing here forwards ports, and who asks for one is told so.
+func TestPortsOfTheHost(t *testing.T) {
+	h := newHost(t)
+	h.run("image", "import", h.image("ports.aci", `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/ports",
+		"app":{"exec":["/x"],"user":"0","group":"0","ports":[{"name":"http","protocol":"tcp","port":80},{"name":"dns","protocol":"udp","port":53}]}}`))
+	warning := func(port string, number int) string {
+		return fmt.Sprintf("launcher: warning: pod \"p\": port %q is not reachable from the host: nothing here forwards host port %d to it\n", port, number)
+	}
+	tests := []struct{ name, net, ports, want string }{
+		{"none", "", "null", ""},
+		{"two", "", `[{"name":"http","hostPort":8080},{"name":"dns","hostPort":53}]`, warning("http", 8080) + warning("dns", 53)},
+		{"of the host's network", "host", `[{"name":"http","hostPort":8080},{"name":"dns","hostPort":53}]`, warning("http", 8080)},
+		{"of the pod's own", "host", `[{"name":"http","hostPort":8080,"podPort":{"name":"http","protocol":"tcp","port":8080}}]`, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			pod := h.text("pod.json", fmt.Sprintf(`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":%q}}],"ports":%s}`,
+				h.listed()["example.com/ports"].ID, tt.ports))
+			r := h.try("run", "--detach", "--name", "p", "--net", tt.net, pod)
+			defer h.run("stop", "p")
+			if r.code != 0 || r.stderr != tt.want || strings.Count(r.stdout, "\n") != 1 {
+				t.Errorf("%+v, want stderr %q", r, tt.want)
+			}
+		})
+	}
+}

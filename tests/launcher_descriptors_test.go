@@ -1,0 +1,54 @@
+package tests
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestDescriptorsOfTheLaunchersCaller leaves descriptors open for the launcher: neither a pod nor
+// what is called into it has any of them.
+func TestDescriptorsOfTheLaunchersCaller(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	defer write.Close()
+	foreign := []*os.File{write, write, write, write, write, write, write} // 3 to 9
+	path := b.write("pod.json", podOf(shell("a", "ls -l /proc/self/fd; exec sleep 1000")))
+	cmd := b.command("run", "--json", "--detach", "--name", "p", path)
+	cmd.ExtraFiles = foreign
+	r := finish(t, cmd)
+	if r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	p := b.adopt(r.stdout)
+
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", write.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd = b.command("exec", "p", "--", "ls", "-l", "/proc/self/fd")
+	cmd.ExtraFiles = foreign
+	if r := finish(t, cmd); r.code != 0 || strings.Contains(r.stdout, name) {
+		t.Errorf("a command of exec has %s: %+v", name, r)
+	}
+	if log := p.logs("a"); strings.Contains(log, name) {
+		t.Errorf("an app has %s:\n%s", name, log)
+	}
+
+	_ = write.Close()
+	if err := read.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, read); err != nil {
+		t.Errorf("somebody of the pod has the pipe open: %v", err)
+	}
+	p.stop()
+}

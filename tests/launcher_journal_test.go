@@ -1,0 +1,45 @@
+package tests
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestJournalOfTheHost has the launcher see, in a mount namespace of its own, a journald that
+// is this test: the apps' output arrives there.
+func TestJournalOfTheHost(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, stagerConfig(`{"log": {"driver": "journald"}}`))
+	dir := b.folder("journal", 0o755)
+	journal, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "socket"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer journal.Close()
+	path := b.write("pod.json", podOf(shell("a", "echo hello; exec sleep 1000")))
+	cmd := b.command("run", "--json", "--detach", "--name", "p", path)
+	cmd.Args = append([]string{
+		"sh", "-e", "-c",
+		`mount -t tmpfs tmpfs /run; mkdir -p /run/systemd/journal; mount --bind "$0" /run/systemd/journal; exec "$@"`, dir,
+	}, cmd.Args...)
+	cmd.Path = "/bin/sh"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	r := finish(t, cmd)
+	if r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	p := b.adopt(r.stdout)
+	if err := journal.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	entry := make([]byte, 1<<16)
+	n, err := journal.Read(entry)
+	if text := string(entry[:n]); err != nil || !strings.Contains(text, "SYSLOG_IDENTIFIER=a\n") || !strings.Contains(text, "MESSAGE=hello\n") {
+		t.Errorf("the journal was sent %q, %v", text, err)
+	}
+	p.stop()
+}
