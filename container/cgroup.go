@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -102,14 +103,13 @@ const (
 // none is left, or with an error when some are still there after a few seconds. It
 // is for a pod without a PID namespace of its own, whose end would do the same.
 func (g *PodCgroup) Kill() error {
-	left, err := signalAll(g.manager)
-	if left > 0 && err == nil {
-		// Frozen, none can fork: the second time nobody is missed. A hierarchy
-		// without a freezer has the rounds below.
-		_ = g.manager.Freeze(cgroups.Frozen)
-		left, err = signalAll(g.manager)
-		_ = g.manager.Freeze(cgroups.Thawed)
+	// The kernel misses nobody who forks meanwhile, from Linux 5.14 on and where there is
+	// a hierarchy of version 2. A freezer would do as well, but whoever is killed
+	// before he thaws it leaves processes that cannot end.
+	if unified := g.manager.Path(""); unified != "" {
+		_ = os.WriteFile(filepath.Join(unified, "cgroup.kill"), []byte("1"), 0)
 	}
+	left, err := signalAll(g.manager)
 	for deadline := time.Now().Add(killLimit); left > 0 && err == nil; left, err = signalAll(g.manager) {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("kill pod's processes: %d survive SIGKILL", left)

@@ -105,8 +105,10 @@ type container struct {
 	id      string
 	handle  *libcontainer.Container
 	initPID int
-	places  places      // from Start to Destroy
-	started atomic.Bool // libcontainer's own lock is free
+	places  places        // from Start to Destroy
+	events  *os.File      // see watchOOM; nil without memory cgroups
+	spared  atomic.Uint64 // the count of processes killed for want of memory that the main process outlived
+	started atomic.Bool   // libcontainer's own lock is free
 
 	once       sync.Once // makes the next two
 	manager    cgroups.Manager
@@ -150,9 +152,16 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 	if c.initPID, err = l.process.Pid(); err != nil {
 		return nil, err
 	}
+	m, err := c.cgroups()
+	if err == nil {
+		c.events, _ = openOOMEvents(m) // without, a death is told as if nobody had been spared
+	}
 	if err := c.run(l); err != nil {
 		l.kill()
 		return nil, err
+	}
+	if c.events != nil {
+		go c.watchOOM(m)
 	}
 	c.started.Store(true)
 	return l.started()
@@ -215,6 +224,7 @@ func (c *container) Kill() error {
 // Destroy implements supervisor.Container.
 func (c *container) Destroy() error {
 	c.places.close()
+	closeAll([]*os.File{c.events})
 	if c.handle == nil {
 		return nil
 	}
@@ -224,8 +234,9 @@ func (c *container) Destroy() error {
 	return nil
 }
 
-// OOMKilled tells whether the kernel has killed a process of the container for
-// want of memory. The supervisor asks when the main process has died of SIGKILL.
+// OOMKilled tells, when the main process has died of SIGKILL, whether that was for
+// want of memory. A SIGKILL within moments of another process's death for that
+// reason cannot be told from it.
 func (c *container) OOMKilled() bool {
 	if c.handle == nil {
 		return false
@@ -235,7 +246,7 @@ func (c *container) OOMKilled() bool {
 		return false
 	}
 	kills, err := m.OOMKillCount()
-	return err == nil && kills > 0
+	return err == nil && kills > c.spared.Load()
 }
 
 // process implements supervisor.Process.

@@ -1,0 +1,112 @@
+package container
+
+import (
+	"io"
+	"os"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/supervisor"
+)
+
+// hungry is a command that takes more memory than hungryLimit.
+const (
+	hungry      = "dd if=/dev/zero of=/dev/null bs=100M count=1"
+	hungryLimit = 64 << 20
+)
+
+// The main process is killed for want of memory only if it is that which ended it,
+// not its child, nor a command.
+func TestOOMKilledIsOfTheMainProcess(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	for name, test := range map[string]struct {
+		main, command string
+	}{
+		"child":   {"(" + hungry + "); echo outlived; exec sleep 1000", "true"},
+		"command": {"echo up; exec sleep 1000", hungry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up, told, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer up.Close()
+			spec := testSpec(root, "sh", "-c", test.main+" >/dev/null 2>&1")
+			spec.Resources = Resources{MemoryLimit: hungryLimit}
+			running, pid := startSleeper(t, r, spec, told)
+			told.Close()
+			if _, err := io.ReadAll(up); err != nil {
+				t.Fatal(err)
+			}
+			execOutput(t, running, rootCommand("sh", "-c", test.command))
+			c := running.(*container)
+			for c.spared.Load() == 0 {
+				runtime.Gosched()
+			}
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+				t.Fatal(err)
+			}
+			if c.OOMKilled() {
+				t.Error("another process's death is told as the main process's")
+			}
+		})
+	}
+}
+
+// One that has outlived others is still found to have died for want of memory.
+func TestOOMKilledAfterOthers(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	in, gate, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	spec := testSpec(root, "sh", "-c", "("+hungry+"); read gate; exec "+hungry)
+	spec.Resources = Resources{MemoryLimit: hungryLimit}
+	c := r.Container(spec).(*container)
+	p, err := c.Start(supervisor.Stdio{Stdin: in})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for c.spared.Load() == 0 {
+		runtime.Gosched()
+	}
+	gate.Close()
+	var status unix.WaitStatus
+	if _, err := unix.Wait4(p.PID(), &status, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if status.Signal() != unix.SIGKILL || !c.OOMKilled() {
+		t.Errorf("status %#x, killed for want of memory: %v", status, c.OOMKilled())
+	}
+	p.Release()
+	if err := c.Destroy(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A process that has been sent SIGKILL is dying until it is gone.
+func TestDying(t *testing.T) {
+	r := newRuntime(t)
+	_, pid := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
+	if dying(pid) {
+		t.Error("a living process is dying")
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if !dying(pid) {
+		t.Error("a process that was killed is not dying")
+	}
+	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !dying(pid) {
+		t.Error("a process that has ended is not dying")
+	}
+}
