@@ -138,7 +138,7 @@ func tellsNothing(t *testing.T, base, secret string) {
 
 const (
 	manyClients   = 1000
-	silentClients = 30
+	silentClients = 20 // with the others no more than the service takes: on a slow machine it would drop those that have not asked yet
 )
 
 // A thousand requests at once from inside a pod are answered, with the exact types, while
