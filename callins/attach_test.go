@@ -194,9 +194,9 @@ func awaitAttached(t *testing.T, a *attached) {
 // another caller notices. The app waits for the other one after each burst, of less than may
 // wait for a reader, so that a busy machine makes no difference.
 func TestAttachDrops(t *testing.T) {
-	const bursts, size = 8, 2_000_000
+	const bursts, size = 8, 6_000_000
 	gate := fifo(t)
-	p := newPod(t, script("app", gate, "for i in 1 2 3 4 5 6 7 8; do head -c 2000000 /dev/zero; read x <"+gate+"; done; exit 4"))
+	p := newPod(t, script("app", gate, "for i in 1 2 3 4 5 6 7 8; do head -c 6000000 /dev/zero; read x <"+gate+"; done; exit 4"))
 	slow, quick := attachTo(t, p, "app"), attachTo(t, p, "app")
 	awaitAttached(t, slow)
 	awaitAttached(t, quick)

@@ -15,7 +15,8 @@ type App struct {
 
 	// Main makes the container of the app's main process. It is called once
 	// for each run of the app, so again after a restart, and every container that it
-	// returns is destroyed. The root and what else belongs to the app beyond
+	// returns is destroyed, but for one in which a command does not end even by
+	// SIGKILL. The root and what else belongs to the app beyond
 	// one run is its caller's to clean up after Pod.Run.
 	Main func() (Container, error)
 
@@ -170,7 +171,7 @@ func (a *app) pause(d time.Duration) bool {
 
 // once is one run. The error says why the main process could not be started.
 func (a *app) once(first bool) (Exit, error) {
-	r := &run{app: a}
+	r := newRun(a)
 	err := r.start()
 	mainEnded := func() {}
 	if first {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// ErrDropped means that an attachment did not take the app's output, or too
-// slowly: an app waits for none.
+// ErrDropped means that an attachment was too far behind with reading the app's
+// output, or took none of what was left after the app's end: an app waits for none.
 var ErrDropped = errors.New("dropped: output was not read in time")
 
 // Attachment is a connection to an app's streams, for one run of the app: it
@@ -81,7 +81,7 @@ func (a *Attachment) open() error {
 			return err
 		}
 		*theirs = r
-		a.outlets[i] = newOutlet(w, a.fail, a.outletDone)
+		a.outlets[i] = newOutlet(w, a.fan.backlogs[i], a.fail, a.outletDone)
 		a.left++
 	}
 	if a.Terminal {
@@ -229,11 +229,9 @@ func (a *Attachment) finish(err error) {
 	close(a.done)
 	a.mu.Unlock()
 	a.fan.remove(a)
-	if err != nil {
-		for _, out := range a.outlets {
-			if out != nil {
-				out.abort()
-			}
+	for _, out := range a.outlets {
+		if out != nil {
+			out.close()
 		}
 	}
 	if a.input != nil {

@@ -71,29 +71,98 @@ func TestSeveralAttached(t *testing.T) {
 	}
 }
 
+// The app waits for its reader after each burst, of less than may wait for one, so that
+// a busy machine makes no difference.
 func TestOneThatDoesNotReadIsDropped(t *testing.T) {
-	const size = 50_000_000
+	const bursts, size = 2, 25_000_000
 	b := newBoxes(t)
 	var logged counter
-	app, open := gated(t, b, "head -c 50000000 /dev/zero; exit 2")
-	app.Stdout = &logged
-	pod := podOf(t, app)
+	pod := podOf(t, App{
+		OpenStdin: true, Stdout: &logged,
+		Main: b.sh(fmt.Sprintf("for i in 1 2; do read go; head -c %d /dev/zero; done; exit 2", size)),
+	})
 	stuck, reader := attach(t, pod), attach(t, pod)
-	var got int64
-	var reading sync.WaitGroup
-	reading.Go(func() { got, _ = io.Copy(io.Discard, reader.Stdout) })
-	open()
+	for range bursts {
+		if _, err := io.WriteString(reader.Stdin, "go\n"); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.CopyN(io.Discard, reader.Stdout, size); err != nil {
+			t.Fatalf("the other got %d bytes, %v", n, err)
+		}
+	}
 	<-stuck.Done()
 	if !errors.Is(stuck.Err(), ErrDropped) {
 		t.Errorf("%v", stuck.Err())
 	}
 	<-reader.Done()
-	reading.Wait()
-	if reader.Err() != nil || got != size || reader.Exit() != (Exit{Code: 2}) {
-		t.Errorf("the other got %d bytes, %v, %+v", got, reader.Err(), reader.Exit())
+	if rest := readAll(t, reader.Stdout); rest != "" || reader.Err() != nil || reader.Exit() != (Exit{Code: 2}) {
+		t.Errorf("the other got %d bytes more, %v, %+v", len(rest), reader.Err(), reader.Exit())
+	}
+	if _, err := pod.stopped(); err != nil || logged.bytes != bursts*size {
+		t.Errorf("the log got %d bytes, %v", logged.bytes, err)
+	}
+}
+
+// However many do not read, neither the app nor its log waits for one of them: they
+// are all there, and nobody has been dropped, when everything is written. What is
+// kept for them is kept once.
+func TestTheAppWaitsForNobody(t *testing.T) {
+	const size, readers = 40_000_000, 32
+	b := newBoxes(t)
+	out := newLog()
+	var logged counter
+	app, open := gated(t, b, fmt.Sprintf("head -c %d /dev/zero; echo written >&2; exec sleep 1000", size))
+	app.Stdout, app.Stderr = &logged, out
+	pod := podOf(t, app)
+	var all []*Attachment
+	for range readers {
+		all = append(all, attach(t, pod))
+	}
+	open()
+	out.await("written")
+	for _, a := range all {
+		select {
+		case <-a.Done():
+			t.Errorf("dropped before the app had written all: %v", a.Err())
+		default:
+		}
+	}
+	var memory runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&memory)
+	if memory.HeapAlloc > 2*backlogLimit {
+		t.Errorf("%d MB are kept", memory.HeapAlloc>>20)
+	}
+	// The burst was no reason to drop one that reads later.
+	if n, err := io.CopyN(io.Discard, all[0].Stdout, size); err != nil {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 	if _, err := pod.stopped(); err != nil || logged.bytes != size {
 		t.Errorf("the log got %d bytes, %v", logged.bytes, err)
+	}
+}
+
+func TestAnAttachmentThatKeepsUpHoldsNothing(t *testing.T) {
+	var done sync.WaitGroup
+	f := newFan(false)
+	a, err := newAttachment(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	text := strings.Repeat("x", readSize)
+	for range 3 {
+		done.Go(func() { f.emit(stdout, []byte(text)) })
+		if _, err := io.CopyN(io.Discard, a.Stdout, readSize); err != nil {
+			t.Fatal(err)
+		}
+		done.Wait()
+	}
+	b := f.backlogs[stdout]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if o := a.outlets[stdout]; o.next != b.last || o.behind != 0 || b.last.text != nil {
+		t.Errorf("%d bytes behind", o.behind)
 	}
 }
 

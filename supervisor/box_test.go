@@ -20,7 +20,7 @@ import (
 type box struct {
 	args   []string
 	cgroup string
-	oom    bool
+	oom    bool // the main process has died for want of memory, if by SIGKILL
 	// starting, where not nil, is received from before the process starts.
 	starting <-chan struct{}
 }

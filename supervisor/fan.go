@@ -18,6 +18,7 @@ const (
 // fan hands a run's output to its attachments, and their input to the run.
 type fan struct {
 	terminal bool
+	backlogs [2]*backlog // by stream
 
 	mu      sync.Mutex
 	members map[*Attachment]struct{}
@@ -33,7 +34,10 @@ type fan struct {
 }
 
 func newFan(terminal bool) *fan {
-	return &fan{terminal: terminal, members: make(map[*Attachment]struct{}), opened: make(chan struct{})}
+	return &fan{
+		terminal: terminal, backlogs: [2]*backlog{newBacklog(), newBacklog()},
+		members: make(map[*Attachment]struct{}), opened: make(chan struct{}),
+	}
 }
 
 func (f *fan) setStdin(write, read *os.File) {
@@ -59,6 +63,11 @@ func (f *fan) add(a *Attachment) bool {
 		return false
 	}
 	f.members[a] = struct{}{}
+	for _, out := range a.outlets {
+		if out != nil {
+			out.start()
+		}
+	}
 	return true
 }
 
@@ -71,9 +80,6 @@ func (f *fan) remove(a *Attachment) {
 func (f *fan) list() []*Attachment {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.members) == 0 {
-		return nil
-	}
 	all := make([]*Attachment, 0, len(f.members))
 	for a := range f.members {
 		all = append(all, a)
@@ -81,14 +87,8 @@ func (f *fan) list() []*Attachment {
 	return all
 }
 
-// emit does not wait for an attachment, but for moments as outlet.write says.
-func (f *fan) emit(from stream, chunk []byte) {
-	for _, a := range f.list() {
-		if out := a.outlets[from]; out != nil {
-			out.write(chunk)
-		}
-	}
-}
+// emit hands chunk on to the attachments. It waits for none, and keeps no chunk.
+func (f *fan) emit(from stream, chunk []byte) { f.backlogs[from].add(chunk) }
 
 // end lets the attachments end once they have had the last byte.
 func (f *fan) end(exit Exit) {

@@ -1,216 +1,152 @@
 package supervisor
 
 import (
+	"bytes"
 	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
-	// outletLimit is how far a reader may fall behind, in bytes beyond what
-	// its pipe holds, before the app's output waits for it.
-	outletLimit = 4 << 20
-	// stallLimit is how long it waits for a reader that takes nothing, and
-	// slowLimit how long in all for one that takes too little, until the queue
-	// is empty again. Then the attachment is dropped.
-	stallLimit = 250 * time.Millisecond
-	slowLimit  = 4 * time.Second
-	// lastLimit bounds the wait for a reader to take the rest after the end.
+	// backlogLimit is how far an attachment may be behind the app, in bytes
+	// beyond what its pipe holds; then it is dropped. An app prints some ten
+	// megabytes at once in less time than a terminal, or any reader on a busy machine,
+	// takes to show a tenth of it: that alone is no reason to drop one that reads. The
+	// memory is taken only while somebody is behind, and by all attachments together
+	// once for each stream, since they share what is kept.
+	backlogLimit = 40 << 20
+	// pieceCost is what a piece is counted as, besides its text.
+	pieceCost = 64
+	// lastLimit bounds the wait for a reader that takes nothing after the end.
 	lastLimit = 10 * time.Second
 )
 
-// outlet is the writing side of an attachment's pipe. What does not fit into
-// the pipe is queued, and written by a goroutine that lives until the queue
-// is empty.
-type outlet struct {
-	w     *os.File // non-blocking
-	fail  func(error)
-	done  func()        // called once the last byte has been written after end
-	taken chan struct{} // of capacity 1: the pump has written something
+// piece is the text of one read of an app's output. The last piece of a backlog is
+// empty; the next read fills it.
+type piece struct {
+	text []byte
+	next *piece // nil in the last
+}
 
+// backlog is one output of a run on its way to the attachments: a list of pieces
+// in which each outlet has a place of its own. What all have passed is garbage, so
+// while they keep up, and while there is none, it holds nothing.
+type backlog struct {
 	mu      sync.Mutex
-	queue   [][]byte      // guarded by mu
-	queued  int           // bytes in queue, guarded by mu
-	waited  time.Duration // since the queue was empty last, guarded by mu
-	pumping bool          // guarded by mu
-	ending  bool          // guarded by mu
-	closed  bool          // guarded by mu
+	change  sync.Cond            // on mu: another piece, or an outlet's ending or closed
+	last    *piece               // guarded by mu
+	outlets map[*outlet]struct{} // guarded by mu
 }
 
-func newOutlet(w *os.File, fail func(error), done func()) *outlet {
-	return &outlet{w: w, fail: fail, done: done, taken: make(chan struct{}, 1)}
+func newBacklog() *backlog {
+	b := &backlog{last: new(piece), outlets: make(map[*outlet]struct{})}
+	b.change.L = &b.mu
+	return b
 }
 
-// write hands chunk on. It is called by one goroutine, and waits for the
-// reader only within the limits above: a reader as fast as the app
-// gets everything, and one that does not read is dropped.
-func (o *outlet) write(chunk []byte) {
-	for o.full() {
-		if !o.awaitRoom() {
-			o.fail(ErrDropped)
-			return
+// add hands text on to all outlets, and waits for none of them.
+func (b *backlog) add(text []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.outlets) == 0 {
+		return
+	}
+	b.last.text, b.last.next = bytes.Clone(text), new(piece)
+	b.last = b.last.next
+	for o := range b.outlets {
+		o.behind += len(text) + pieceCost
+		if o.behind > backlogLimit {
+			delete(b.outlets, o)
+			go o.fail(ErrDropped) // it waits for a write under way
 		}
 	}
-	o.mu.Lock()
-	err := o.add(chunk)
-	o.mu.Unlock()
-	if err != nil {
-		o.fail(err)
-	}
+	b.change.Broadcast()
 }
 
-func (o *outlet) full() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.queued >= outletLimit && !o.closed
+// outlet is the writing side of an attachment's pipe. A goroutine of its own
+// writes to it, and it alone waits for the reader.
+type outlet struct {
+	w    *os.File // non-blocking, so that the wait takes no thread
+	fail func(error)
+	done func() // called once the last byte has been written after end
+	from *backlog
+
+	next   *piece // guarded by from.mu, as the rest is
+	behind int    // from next on
+	ending bool
+	closed bool
 }
 
-// awaitRoom waits for the pump to write something. It says false when the
-// reader has used its time up.
-func (o *outlet) awaitRoom() bool {
-	begun := time.Now()
-	timer := time.NewTimer(stallLimit)
-	defer timer.Stop()
-	select {
-	case <-o.taken:
-	case <-timer.C:
-		return false
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.waited += time.Since(begun)
-	return o.waited < slowLimit
+func newOutlet(w *os.File, from *backlog, fail func(error), done func()) *outlet {
+	return &outlet{w: w, from: from, fail: fail, done: done}
 }
 
-// add writes what can be written now and queues the rest. The caller holds mu.
-func (o *outlet) add(chunk []byte) error {
-	if o.closed || o.ending {
-		return nil
-	}
-	if !o.pumping {
-		n, err := o.tryWrite(chunk)
-		if err != nil {
-			return err
-		}
-		chunk = chunk[n:]
-	}
-	if len(chunk) == 0 {
-		return nil
-	}
-	o.queue = append(o.queue, append([]byte(nil), chunk...))
-	o.queued += len(chunk)
-	if !o.pumping {
-		o.pumping = true
-		go o.pump()
-	}
-	return nil
-}
-
-// tryWrite writes as much as the pipe takes at once.
-func (o *outlet) tryWrite(chunk []byte) (int, error) {
-	raw, err := o.w.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	written := 0
-	var failed error
-	err = raw.Write(func(fd uintptr) bool {
-		for written < len(chunk) && failed == nil {
-			var n int
-			n, failed = unix.Write(int(fd), chunk[written:])
-			written += max(n, 0)
-			if failed == unix.EINTR {
-				failed = nil
-			}
-		}
-		return true
-	})
-	if failed == unix.EAGAIN {
-		failed = nil
-	}
-	if err == nil {
-		err = failed
-	}
-	return written, err
+// start has the outlet get what is added from now on. It is called once.
+func (o *outlet) start() {
+	o.from.mu.Lock()
+	defer o.from.mu.Unlock()
+	o.next = o.from.last
+	o.from.outlets[o] = struct{}{}
+	go o.pump()
 }
 
 func (o *outlet) pump() {
-	for {
-		chunk := o.next()
-		if chunk == nil {
-			return
-		}
-		if _, err := o.w.Write(chunk); err != nil {
+	for text := o.take(); text != nil; text = o.take() {
+		if _, err := o.w.Write(text); err != nil {
 			if os.IsTimeout(err) {
 				err = ErrDropped
 			}
 			o.fail(err)
 			return
 		}
-		o.tellTaken()
+	}
+	if o.close() {
+		o.done()
 	}
 }
 
-func (o *outlet) tellTaken() {
-	select {
-	case o.taken <- struct{}{}:
-	default:
+// take waits for the next piece's text. There is none after the end.
+func (o *outlet) take() []byte {
+	o.from.mu.Lock()
+	defer o.from.mu.Unlock()
+	for !o.closed && !o.ending && o.next.next == nil {
+		o.from.change.Wait()
 	}
-}
-
-// next takes the head of the queue; nil ends the pump.
-func (o *outlet) next() []byte {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.closed {
+	if o.closed || o.next.next == nil {
 		return nil
 	}
-	if len(o.queue) == 0 {
-		o.pumping = false
-		o.waited = 0
-		if o.ending {
-			o.finish()
-		}
-		return nil
+	text := o.next.text
+	o.next = o.next.next
+	o.behind -= len(text) + pieceCost
+	if o.ending {
+		o.hurry()
 	}
-	chunk := o.queue[0]
-	o.queue = o.queue[1:]
-	o.queued -= len(chunk)
-	return chunk
+	return text
 }
 
-// end closes the pipe behind its last byte.
+// end has the pipe closed behind its last byte.
 func (o *outlet) end() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.closed || o.ending {
-		return
-	}
+	o.from.mu.Lock()
+	defer o.from.mu.Unlock()
 	o.ending = true
-	if !o.pumping {
-		o.finish()
-		return
-	}
-	_ = o.w.SetWriteDeadline(time.Now().Add(lastLimit))
+	o.hurry()
+	o.from.change.Broadcast()
 }
 
-// finish is called with mu held.
-func (o *outlet) finish() {
-	o.closed = true
-	_ = o.w.Close()
-	o.done()
-}
+// hurry bounds the write that is under way or comes next.
+func (o *outlet) hurry() { _ = o.w.SetWriteDeadline(time.Now().Add(lastLimit)) }
 
-// abort closes the pipe at once; done is not called.
-func (o *outlet) abort() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.closed {
-		o.closed = true
-		o.queue, o.queued = nil, 0
-		_ = o.w.Close()
-		o.tellTaken()
+// close closes the pipe at once. It says false when it was closed already.
+func (o *outlet) close() bool {
+	o.from.mu.Lock()
+	if o.closed {
+		o.from.mu.Unlock()
+		return false
 	}
+	o.closed, o.next = true, nil
+	delete(o.from.outlets, o)
+	o.from.change.Broadcast()
+	o.from.mu.Unlock()
+	_ = o.w.Close() // without mu, for it waits for a write under way
+	return true
 }

@@ -182,18 +182,18 @@ func (p *Pod) stopping() bool {
 	}
 }
 
-// spawn starts a process when a slot is free. It gives up when stop closes
-// first.
-func (p *Pod) spawn(stop <-chan struct{}, start func() (Process, error)) (*Child, error) {
+// spawn starts a process when a slot is free. It gives up, and returns why, when
+// over closes first.
+func (p *Pod) spawn(over <-chan struct{}, why error, start func() (Process, error)) (*Child, error) {
 	select {
 	case p.slots <- struct{}{}:
-	case <-stop:
-		return nil, errStopping
+	case <-over:
+		return nil, why
 	}
 	defer func() { <-p.slots }()
 	select {
-	case <-stop:
-		return nil, errStopping
+	case <-over:
+		return nil, why
 	default:
 	}
 	return p.config.Reaper.Spawn(start)

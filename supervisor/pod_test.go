@@ -272,8 +272,8 @@ func TestOOMKilled(t *testing.T) {
 	}{
 		{"killed for memory", "kill -9 $$", true, Exit{137, "oom-killed"}},
 		{"killed otherwise", "kill -9 $$", false, Exit{137, "killed"}},
-		{"only a child was", "exit 0", true, Exit{}},
-		{"only a child was, then terminated", "kill $$", true, Exit{143, "terminated"}},
+		{"not asked after an exit", "exit 0", true, Exit{}},
+		{"not asked after another signal", "kill $$", true, Exit{143, "terminated"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBoxes(t)
@@ -289,6 +289,24 @@ func TestOOMKilled(t *testing.T) {
 				t.Errorf("%+v, want %+v", got, test.want)
 			}
 		})
+	}
+}
+
+// What the pod's stop kills has not died for want of memory, whatever happened before.
+func TestTheStopsKillIsNotForWantOfMemory(t *testing.T) {
+	b := newBoxes(t)
+	out := newLog()
+	pod := start(t, Config{Grace: 50 * time.Millisecond, Apps: []App{{Name: "app", Stdout: out, Main: func() (Container, error) {
+		c, err := b.make("/bin/sh", "-c", "trap '' TERM; echo set; while :; do sleep 1000; done")
+		c.oom = true
+		return c, err
+	}}}}).up()
+	out.await("set")
+	if _, err := pod.stopped(); err != nil {
+		t.Fatal(err)
+	}
+	if got := *pod.Status()[0].Exit; got != (Exit{137, "killed"}) {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -11,9 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxReapDelay bounds how long orphans stay zombies under an unbroken series
-// of starts: after it new starts wait for those under way and one pass.
-const maxReapDelay = 100 * time.Millisecond
+const (
+	// maxReapDelay bounds how long orphans stay zombies under an unbroken series
+	// of starts: after it new starts wait for those under way and one pass.
+	maxReapDelay = 100 * time.Millisecond
+	// maxPassWait bounds that wait: one start that hangs must not keep all others back.
+	maxPassWait = time.Second
+)
 
 // Reaper owns wait(2) for the whole program. It keeps the exit status of
 // the processes started through Spawn and discards that of orphans, which
@@ -27,7 +31,7 @@ type Reaper struct {
 	stopped  chan struct{}
 
 	mu       sync.Mutex
-	passed   *sync.Cond // a pass over all children has been made, or spawning fell
+	passed   *sync.Cond // a pass over all children has been made, spawning fell, or time has passed
 	known    map[int]*Child
 	spawning int       // calls of Spawn under way
 	owed     time.Time // since when a pass over all children is due; zero: it is not
@@ -110,7 +114,15 @@ func (r *Reaper) Spawn(start func() (Process, error)) (*Child, error) {
 func (r *Reaper) enter() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.spawning > 0 && !r.owed.IsZero() && time.Since(r.owed) > maxReapDelay {
+	waited := false
+	enough := time.AfterFunc(maxPassWait, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		waited = true
+		r.passed.Broadcast()
+	})
+	defer enough.Stop()
+	for r.spawning > 0 && !r.owed.IsZero() && time.Since(r.owed) > maxReapDelay && !waited {
 		r.passed.Wait()
 	}
 	r.spawning++

@@ -162,6 +162,28 @@ func TestReaperIsNotStarvedByStarts(t *testing.T) {
 	<-first
 }
 
+func TestAStartThatHangsDoesNotKeepOthersBack(t *testing.T) {
+	r := newReaper(t)
+	inside, release, first := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(first)
+		_, _ = r.Spawn(func() (Process, error) {
+			close(inside)
+			<-release
+			return nil, errors.New("nothing")
+		})
+	}()
+	<-inside
+	r.mu.Lock()
+	r.owed = time.Now().Add(-time.Hour)
+	r.mu.Unlock()
+	if got := exitAfter(spawn(t, r, "exit 5")); got != (Exit{Code: 5}) {
+		t.Errorf("%+v", got)
+	}
+	close(release)
+	<-first
+}
+
 func TestReaperOrphans(t *testing.T) {
 	r := newReaper(t)
 	waiting := spawn(t, r, "read forever </dev/ptmx")

@@ -21,7 +21,10 @@ const (
 	killAgain = 5 * time.Millisecond
 )
 
-var errStopping = errors.New("the pod stops")
+var (
+	errStopping = errors.New("the pod stops")
+	errTooLate  = errors.New("not started in time")
+)
 
 // run is one run of an app: handlers, main process, and what is started
 // beside it.
@@ -32,8 +35,15 @@ type run struct {
 	child   *Child
 	streams *streams
 
-	users  sync.WaitGroup // sessions, and starts of such
-	closed bool           // guarded by app.mu: no further users
+	users sync.WaitGroup // sessions, and starts of such
+	// ended is closed when the main process has ended: no further users.
+	ended chan struct{}
+	// abandoned is closed when users that do not end are waited for no more.
+	abandoned chan struct{}
+}
+
+func newRun(a *app) *run {
+	return &run{app: a, ended: make(chan struct{}), abandoned: make(chan struct{})}
 }
 
 // handlerError is a handler that did not exit 0.
@@ -89,7 +99,7 @@ func (r *run) start() error {
 
 func (r *run) startMain() error {
 	a := r.app
-	child, err := a.pod.spawn(a.pod.stop, func() (Process, error) {
+	child, err := a.pod.spawn(a.pod.stop, errStopping, func() (Process, error) {
 		box, err := a.Main()
 		if err != nil {
 			return nil, err
@@ -157,7 +167,8 @@ func (r *run) handle(name string, box func() (Container, error)) error {
 	return nil
 }
 
-// runHandler sends the handler SIGTERM at stop and kills it at force.
+// runHandler sends the handler SIGTERM at stop and kills it at force. It does not
+// start it any more after stop, or without one after force.
 func (r *run) runHandler(make func() (Container, error), stop, force <-chan struct{}) (exit Exit, err error) {
 	a := r.app
 	output := App{Stdout: a.Stdout, Stderr: a.Stderr}
@@ -167,7 +178,11 @@ func (r *run) runHandler(make func() (Container, error), stop, force <-chan stru
 	}
 	defer func() { streams.finish(exit) }()
 	var box Container
-	child, err := a.pod.spawn(stop, func() (Process, error) {
+	over, why := stop, errStopping
+	if stop == nil {
+		over, why = force, errTooLate
+	}
+	child, err := a.pod.spawn(over, why, func() (Process, error) {
 		var err error
 		if box, err = make(); err != nil {
 			return nil, err
@@ -181,7 +196,7 @@ func (r *run) runHandler(make func() (Container, error), stop, force <-chan stru
 		return Exit{}, err
 	}
 	streams.started()
-	err = waitChild(child, box, stop, force)
+	_, err = waitChild(child, box, stop, force)
 	if killErr := empty(box, nobody()); err == nil && killErr != nil {
 		err = fmt.Errorf("kill what it left: %w", killErr)
 	}
@@ -194,24 +209,24 @@ func (r *run) runHandler(make func() (Container, error), stop, force <-chan stru
 // waitChild waits for the end of a process: by itself; after SIGTERM, sent
 // when stop closes; or after SIGKILL to its whole cgroup, when force closes.
 // The error says that even that did not end it.
-func waitChild(child *Child, box Container, stop, force <-chan struct{}) error {
+func waitChild(child *Child, box Container, stop, force <-chan struct{}) (forced bool, err error) {
 	for {
 		select {
 		case <-child.Done():
-			return nil
+			return false, nil
 		case <-stop:
 			stop = nil
 			// It may have ended just now.
 			_ = child.Signal(syscall.SIGTERM)
 		case <-force:
 			if err := box.Kill(); err != nil {
-				return err
+				return true, err
 			}
 			select {
 			case <-child.Done():
-				return nil
+				return true, nil
 			case <-time.After(killLimit):
-				return fmt.Errorf("process %d survives SIGKILL", child.PID())
+				return true, fmt.Errorf("process %d survives SIGKILL", child.PID())
 			}
 		}
 	}
@@ -220,12 +235,13 @@ func waitChild(child *Child, box Container, stop, force <-chan struct{}) error {
 // wait waits for the end of the main process.
 func (r *run) wait() Exit {
 	pod := r.app.pod
-	if err := waitChild(r.child, r.main, pod.stop, pod.graceOver); err != nil {
+	forced, err := waitChild(r.child, r.main, pod.stop, pod.graceOver)
+	if err != nil {
 		pod.log.Error("app does not end", "app", r.app.Name, "error", err)
 		return Exit{Code: 128 + int(syscall.SIGKILL), Reason: syscall.SIGKILL.String()}
 	}
 	exit := r.child.Exit()
-	if box, ok := r.main.(interface{ OOMKilled() bool }); ok && exit.killed() && box.OOMKilled() {
+	if box, ok := r.main.(interface{ OOMKilled() bool }); ok && exit.killed() && !forced && box.OOMKilled() {
 		exit.Reason = reasonOOM
 	}
 	return exit
@@ -239,7 +255,7 @@ func (r *run) end(exit Exit, cause error) {
 	if cause == nil {
 		a.pod.log.Info("app ended", "app", a.Name, "code", exit.Code, "reason", exit.Reason)
 	}
-	a.transition(StateEnding, func(*AppStatus) { r.closed = true })
+	a.transition(StateEnding, func(*AppStatus) { close(r.ended) })
 	last := make(chan struct{})
 	go func() {
 		defer close(last)
@@ -259,9 +275,7 @@ func (r *run) end(exit Exit, cause error) {
 	a.mu.Lock()
 	a.run = nil
 	a.mu.Unlock()
-	if r.main != nil {
-		a.destroy(r.main)
-	}
+	r.destroyMain()
 	if r.begun {
 		if err := r.handle("post-stop", a.PostStop); err != nil {
 			a.pod.log.Error("post-stop failed", "app", a.Name, "error", err)
@@ -280,7 +294,8 @@ func (r *run) finish(exit Exit) {
 }
 
 // killAll kills the processes in the app's cgroup until none is left and the
-// sessions, and the starts of such that were under way, are over.
+// sessions, and the starts of such that were under way, are over; or until it has
+// taken too long, which abandons those that are not.
 func (r *run) killAll() {
 	idle := make(chan struct{})
 	go func() {
@@ -289,6 +304,26 @@ func (r *run) killAll() {
 	}()
 	if err := empty(r.main, idle); err != nil {
 		r.app.pod.log.Error("kill processes of app", "app", r.app.Name, "error", err)
+	}
+	select {
+	case <-idle:
+	default:
+		close(r.abandoned)
+	}
+}
+
+// destroyMain destroys the main process's container, but for one in which a command
+// that cannot be killed is still being started, or runs: Destroy comes after everything
+// else. What such a one holds, it holds until the pod ends.
+func (r *run) destroyMain() {
+	a := r.app
+	select {
+	case <-r.abandoned:
+		a.pod.log.Error("container of app not destroyed: a command in it does not end", "app", a.Name)
+	default:
+		if r.main != nil {
+			a.destroy(r.main)
+		}
 	}
 }
 

@@ -1,6 +1,9 @@
 package supervisor
 
 import (
+	"errors"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -31,4 +34,117 @@ func TestNothingOutlivesTheMainProcess(t *testing.T) {
 		t.Errorf("Run() = %d, %v", code, err)
 	}
 	awaitNoChildren(t)
+}
+
+// full is a pod of no app of which every slot is taken, by starts that hang.
+func full(t *testing.T) *Pod {
+	t.Helper()
+	pod := NewPod(Config{Reaper: newReaper(t)})
+	pod.poller = newPoller()
+	t.Cleanup(pod.poller.close)
+	for range parallelStarts {
+		pod.slots <- struct{}{}
+	}
+	return pod
+}
+
+// A post-stop handler's limit holds while it waits for its turn, too.
+func TestPostStopDoesNotWaitForASlotForEver(t *testing.T) {
+	limit := make(chan struct{})
+	close(limit)
+	r := newRun(&app{pod: full(t)})
+	handler := func() (Container, error) {
+		t.Error("it was started after its limit")
+		return nil, errors.New("no")
+	}
+	if _, err := r.runHandler(handler, nil, limit); !errors.Is(err, errTooLate) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A command that waits for its turn gives up when the app ends.
+func TestExecDoesNotOutwaitTheApp(t *testing.T) {
+	b := newBoxes(t)
+	app, open := gated(t, b, "exit 0")
+	pod := podOf(t, app)
+	for range parallelStarts {
+		pod.slots <- struct{}{}
+	}
+	failed := make(chan error)
+	go func() {
+		_, err := pod.Exec("app", script("exit 0"), Stdio{})
+		failed <- err
+	}()
+	open()
+	if err := <-failed; !errors.Is(err, ErrNotRunning) {
+		t.Errorf("%v", err)
+	}
+}
+
+// hanging is a container in which no command's start ever ends, as on a dead NFS.
+type hanging struct {
+	*box
+	begun, over chan struct{}
+	destroyed   atomic.Bool
+}
+
+func (h *hanging) Exec(Command, Stdio) (Process, error) {
+	close(h.begun)
+	<-h.over
+	return nil, errors.New("interrupted")
+}
+
+func (h *hanging) Destroy() error {
+	h.destroyed.Store(true)
+	return h.box.Destroy()
+}
+
+// A start that hangs keeps neither its caller nor the pod, and its container is not
+// destroyed under it.
+func TestACommandsStartThatHangs(t *testing.T) {
+	b := newBoxes(t)
+	app, open := gated(t, b, "exit 0")
+	out := newLog()
+	h := &hanging{begun: make(chan struct{}), over: make(chan struct{})}
+	main := app.Main
+	app.Main = func() (Container, error) {
+		c, err := main()
+		h.box = c.(*box)
+		return h, err
+	}
+	app.Stdout, app.PostStop = out, b.sh("echo cleaned")
+	pod := podOf(t, app)
+	failed := make(chan error)
+	go func() {
+		_, err := pod.Exec("app", script("exit 0"), Stdio{})
+		failed <- err
+	}()
+	<-h.begun
+	open()
+	if err := <-failed; !errors.Is(err, ErrNotRunning) {
+		t.Errorf("%v", err)
+	}
+	if code, err := pod.stopped(); code != 0 || err != nil || out.String() != "cleaned\n" {
+		t.Errorf("Run() = %d, %v, output %q", code, err, out)
+	}
+	if h.destroyed.Load() {
+		t.Error("the container was destroyed while a command was being started in it")
+	}
+	close(h.over)
+	if err := h.Destroy(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExecErrorIsOneLine(t *testing.T) {
+	for path, want := range map[string]string{
+		"/bin/a b\\\"é": "exec /bin/a b\\\"é: no such file or directory",
+		"/bin/a\nb":     `exec "/bin/a\nb": no such file or directory`,
+		"/bin/\xff":     `exec "/bin/\xff": no such file or directory`,
+		"/bin/\u2028":   `exec "/bin/\u2028": no such file or directory`,
+	} {
+		if got := (&ExecError{Path: path, Errno: syscall.ENOENT}).Error(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
 }

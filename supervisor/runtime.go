@@ -2,7 +2,11 @@ package supervisor
 
 import (
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Container is what the supervisor asks of a container runtime for one app: a
@@ -11,7 +15,8 @@ import (
 // another implementation.
 //
 // One that can tell a death for want of memory has a method OOMKilled() bool as
-// well, which is asked when the main process has ended by SIGKILL.
+// well, which says whether that has ended the main process, not another one. It is
+// asked when the main process has ended by a SIGKILL that the supervisor did not send.
 //
 // Start is called once. Exec, Kill and PIDs may be called by several
 // goroutines at once, while the main process runs, Kill during the start as well.
@@ -84,8 +89,14 @@ type ExecError struct {
 	Errno syscall.Errno
 }
 
-// Error implements error.
-func (e *ExecError) Error() string { return "exec " + e.Path + ": " + e.Errno.Error() }
+// Error implements error. It is one line whatever the program's name is.
+func (e *ExecError) Error() string {
+	path := e.Path
+	if !utf8.ValidString(path) || strings.ContainsFunc(path, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		path = strconv.Quote(path)
+	}
+	return "exec " + path + ": " + e.Errno.Error()
+}
 
 // Unwrap gives the errno, so that errors.Is(err, fs.ErrNotExist) works.
 func (e *ExecError) Unwrap() error { return e.Errno }

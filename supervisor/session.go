@@ -19,7 +19,8 @@ import (
 type Session struct{ child *Child }
 
 // Exec starts a command in an app whose main process runs. The errors are
-// ErrNoApp, ErrNotRunning and *ExecError, wrapped, or any other. The caller
+// ErrNoApp, ErrNotRunning and *ExecError, wrapped, or any other. It returns a
+// few seconds after the main process's end at the latest, even when the start hangs. The caller
 // closes its own files of stdio, and the terminal's master.
 func (p *Pod) Exec(app string, cmd Command, stdio Stdio) (*Session, error) {
 	a, err := p.find(app)
@@ -30,22 +31,49 @@ func (p *Pod) Exec(app string, cmd Command, stdio Stdio) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	child, err := p.spawn(nil, func() (Process, error) { return r.main.Exec(cmd, stdio) })
+	var child *Child
+	select {
+	case s := <-r.startCommand(cmd, stdio):
+		child, err = s.child, s.err
+	case <-r.abandoned:
+		err = ErrNotRunning
+	}
 	if err != nil {
-		r.users.Done()
-		if a.over(r) {
+		if r.over() {
 			err = ErrNotRunning
 		}
 		return nil, fmt.Errorf("start command in app %q: %w", app, err)
 	}
-	go func() {
-		<-child.Done()
-		r.users.Done()
-	}()
 	return &Session{child: child}, nil
 }
 
-// join adds a user to the app's run. The caller calls users.Done.
+type startedCommand struct {
+	child *Child
+	err   error
+}
+
+// startCommand starts a command for the user that join has added. A start that
+// hangs keeps a goroutine, not its caller; what it may still start then is killed.
+func (r *run) startCommand(cmd Command, stdio Stdio) <-chan startedCommand {
+	started := make(chan startedCommand, 1)
+	go func() {
+		defer r.users.Done()
+		child, err := r.app.pod.spawn(r.ended, ErrNotRunning, func() (Process, error) { return r.main.Exec(cmd, stdio) })
+		started <- startedCommand{child, err}
+		if err != nil {
+			return
+		}
+		select {
+		case <-child.Done():
+		case <-r.abandoned:
+			_ = child.Signal(syscall.SIGKILL) // it may have ended just now
+			<-child.Done()
+		}
+	}()
+	return started
+}
+
+// join adds a user to the app's run; startCommand takes it away.
 func (a *app) join() (*run, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -56,11 +84,14 @@ func (a *app) join() (*run, error) {
 	return a.run, nil
 }
 
-// over says whether the main process of run r has ended.
-func (a *app) over(r *run) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return r.closed
+// over says whether the main process has ended.
+func (r *run) over() bool {
+	select {
+	case <-r.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // PID is the command's number in the supervisor's PID namespace.
