@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -24,10 +25,22 @@ const (
 	oomPause = 100 * time.Millisecond
 )
 
-// watchOOM keeps c.spared up to date until c.events is closed.
-func (c *container) watchOOM(m cgroups.Manager) {
-	for c.awaitOOM(m) == nil {
-		for range oomLooks {
+// oomDelay is how long after its start a container is watched: to find its cgroup
+// takes time, which others need for their start.
+const oomDelay = time.Second
+
+// watchOOM keeps c.spared up to date until c.oom is closed.
+func (c *container) watchOOM() {
+	m, err := c.cgroups()
+	if err != nil {
+		return // without, a death is told as if nobody had been spared
+	}
+	events, err := openOOMEvents(m)
+	if err != nil || !c.oom.open(events) {
+		return
+	}
+	for looks := 1; ; looks = oomLooks {
+		for range looks {
 			count, err := m.OOMKillCount()
 			time.Sleep(oomPause)
 			if err != nil || dying(c.initPID) {
@@ -35,7 +48,41 @@ func (c *container) watchOOM(m cgroups.Manager) {
 			}
 			c.spared.Store(count)
 		}
+		if c.awaitOOM(m, events) != nil {
+			return
+		}
 	}
+}
+
+// oomWatch is what a container is watched by.
+type oomWatch struct {
+	timer *time.Timer // to watchOOM
+
+	mu     sync.Mutex
+	events *os.File // guarded by mu; nil before open and after close
+	closed bool     // guarded by mu
+}
+
+// open hands the watch its events, and closes them if it is closed already.
+func (w *oomWatch) open(events *os.File) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		events.Close()
+		return false
+	}
+	w.events = events
+	return true
+}
+
+func (w *oomWatch) close() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	closeAll([]*os.File{w.events})
 }
 
 // openOOMEvents opens what awaitOOM waits for: on cgroup v2 memory.events, which can be
@@ -65,17 +112,22 @@ func openOOMEvents(m cgroups.Manager) (*os.File, error) {
 }
 
 // awaitOOM waits until processes of the container may have been killed for want of
-// memory, or returns an error once c.events is closed.
-func (c *container) awaitOOM(m cgroups.Manager) error {
+// memory, or returns an error once events is closed.
+func (c *container) awaitOOM(m cgroups.Manager, events *os.File) error {
 	if !cgroups.IsCgroup2UnifiedMode() {
-		_, err := c.events.Read(make([]byte, 8))
+		_, err := events.Read(make([]byte, 8))
 		return err
 	}
-	raw, err := c.events.SyscallConn()
+	raw, err := events.SyscallConn()
 	if err != nil {
 		return err
 	}
+	woken := false
 	return raw.Read(func(uintptr) bool {
+		if woken {
+			time.Sleep(oomPause) // memory.events tells of other events, too, a hundred times a second
+		}
+		woken = true
 		count, err := m.OOMKillCount()
 		return err != nil || count > c.spared.Load()
 	})

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +17,17 @@ const (
 	hungry      = "dd if=/dev/zero of=/dev/null bs=100M count=1"
 	hungryLimit = 64 << 20
 )
+
+// awaitSpared returns when the container's main process has been seen to outlive
+// another one.
+func awaitSpared(t *testing.T, c *container) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); c.spared.Load() == 0; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("no process was seen to be killed for want of memory; does the machine swap?")
+		}
+	}
+}
 
 // The main process is killed for want of memory only if it is that which ended it,
 // not its child, nor a command.
@@ -42,9 +54,7 @@ func TestOOMKilledIsOfTheMainProcess(t *testing.T) {
 			}
 			execOutput(t, running, rootCommand("sh", "-c", test.command))
 			c := running.(*container)
-			for c.spared.Load() == 0 {
-				runtime.Gosched()
-			}
+			awaitSpared(t, c)
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -73,9 +83,7 @@ func TestOOMKilledAfterOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for c.spared.Load() == 0 {
-		runtime.Gosched()
-	}
+	awaitSpared(t, c)
 	gate.Close()
 	var status unix.WaitStatus
 	if _, err := unix.Wait4(p.PID(), &status, 0, nil); err != nil {

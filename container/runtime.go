@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // sets device rules; without it the cgroup manager refuses any
@@ -105,8 +106,8 @@ type container struct {
 	id      string
 	handle  *libcontainer.Container
 	initPID int
-	places  places        // from Start to Destroy
-	events  *os.File      // see watchOOM; nil without memory cgroups
+	places  places // from Start to Destroy
+	oom     oomWatch
 	spared  atomic.Uint64 // the count of processes killed for want of memory that the main process outlived
 	started atomic.Bool   // libcontainer's own lock is free
 
@@ -152,17 +153,11 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 	if c.initPID, err = l.process.Pid(); err != nil {
 		return nil, err
 	}
-	m, err := c.cgroups()
-	if err == nil {
-		c.events, _ = openOOMEvents(m) // without, a death is told as if nobody had been spared
-	}
 	if err := c.run(l); err != nil {
 		l.kill()
 		return nil, err
 	}
-	if c.events != nil {
-		go c.watchOOM(m)
-	}
+	c.oom.timer = time.AfterFunc(oomDelay, c.watchOOM)
 	c.started.Store(true)
 	return l.started()
 }
@@ -224,7 +219,7 @@ func (c *container) Kill() error {
 // Destroy implements supervisor.Container.
 func (c *container) Destroy() error {
 	c.places.close()
-	closeAll([]*os.File{c.events})
+	c.oom.close()
 	if c.handle == nil {
 		return nil
 	}

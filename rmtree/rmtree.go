@@ -14,7 +14,7 @@ import (
 )
 
 // Remove removes path and, of a folder, everything in it, with three
-// descriptors however deep it is. Symbolic links are removed, not followed.
+// descriptors however deep it is, where its file system can rename folders. Symbolic links are removed, not followed.
 // It is no error when nothing is there. What nobody else makes in the folder
 // meanwhile is gone when it returns nil; an error names what could not be removed.
 // Folders are moved up in the tree before they are emptied, so after an
@@ -32,15 +32,11 @@ func Remove(path string) error {
 		return pathError("open", path, err)
 	}
 	defer top.Close()
-	for t := (tree{top: top}); ; {
-		n, err := t.flatten()
-		if err != nil {
-			return fmt.Errorf("remove %s: %w", path, err)
-		}
-		if n == 0 {
-			return pathError("remove", path, unix.Rmdir(path))
-		}
+	t := tree{top: top}
+	if err := untilEmpty(top, t.flatten); err != nil {
+		return fmt.Errorf("remove %s: %w", path, err)
 	}
+	return pathError("remove", path, unix.Rmdir(path))
 }
 
 func pathError(op, path string, err error) error {
@@ -56,61 +52,43 @@ type tree struct {
 	moved int // folders moved up so far, for their names
 }
 
-// flatten removes the files in the folder, and the folders once theirs have
-// been moved up beside them. It returns how many entries it has seen: with none,
-// the folder is empty.
-func (t *tree) flatten() (int, error) {
-	return eachEntry(t.top, func(name string) error {
-		err := unlink(t.top, name)
-		if !errors.Is(err, unix.EISDIR) {
-			return pathError("remove", name, err)
-		}
-		if err := t.empty(name); err != nil {
-			return err
-		}
-		return pathError("remove", name, unix.Unlinkat(int(t.top.Fd()), name, unix.AT_REMOVEDIR))
-	})
-}
-
-// empty removes the files of a folder in the top, and moves its folders up.
-func (t *tree) empty(name string) error {
+// flatten removes an entry of the top, of a folder after its own folders have been
+// moved up beside it.
+func (t *tree) flatten(name string) error {
+	err := unix.Unlinkat(int(t.top.Fd()), name, 0)
+	if !errors.Is(err, unix.EISDIR) {
+		return pathError("remove", name, err)
+	}
 	folder, err := openFolder(int(t.top.Fd()), name)
 	if err != nil {
 		return pathError("open", name, err)
 	}
 	defer folder.Close()
-	for {
-		n, err := eachEntry(folder, func(entry string) error {
-			err := unlink(folder, entry)
-			if errors.Is(err, unix.EISDIR) {
-				err = t.moveUp(folder, entry)
-			}
-			return pathError("remove", entry, err)
-		})
-		if n == 0 || err != nil {
-			return err
-		}
+	if err := untilEmpty(folder, func(entry string) error { return t.takeOut(folder, entry) }); err != nil {
+		return err
 	}
+	return pathError("remove", name, unix.Unlinkat(int(t.top.Fd()), name, unix.AT_REMOVEDIR))
 }
 
-// moveUp gives a folder a name in the top that nothing there has.
-func (t *tree) moveUp(from *os.File, name string) error {
+// takeOut removes an entry of a folder in the top, or moves it up where it is a
+// folder. One that cannot be moved, as some of an overlay cannot, is removed where it is.
+func (t *tree) takeOut(folder *os.File, entry string) error {
+	err := unix.Unlinkat(int(folder.Fd()), entry, 0)
+	if !errors.Is(err, unix.EISDIR) {
+		return pathError("remove", entry, err)
+	}
 	for {
 		t.moved++
-		err := unix.Renameat2(int(from.Fd()), name, int(t.top.Fd()), ".rmtree-"+strconv.Itoa(t.moved), unix.RENAME_NOREPLACE)
-		if !errors.Is(err, unix.EEXIST) {
-			return err
+		// An empty folder of that name would be replaced, which is as well.
+		err := unix.Renameat(int(folder.Fd()), entry, int(t.top.Fd()), ".rmtree-"+strconv.Itoa(t.moved))
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.ENOTDIR):
+			continue // the name is taken
 		}
+		return os.RemoveAll(fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), entry))
 	}
-}
-
-// unlink removes anything but a folder, which is EISDIR.
-func unlink(folder *os.File, name string) error {
-	err := unix.Unlinkat(int(folder.Fd()), name, 0)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	return err
 }
 
 func openFolder(at int, name string) (*os.File, error) {
@@ -119,6 +97,32 @@ func openFolder(at int, name string) (*os.File, error) {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), name), nil
+}
+
+// untilEmpty calls f for every entry of a folder until there is none. An entry that is
+// shown and not there is passed over, but not for ever.
+func untilEmpty(folder *os.File, f func(name string) error) error {
+	for {
+		var missing error
+		done := false
+		seen, err := eachEntry(folder, func(name string) error {
+			err := f(name)
+			if errors.Is(err, unix.ENOENT) {
+				missing = err
+				return nil
+			}
+			done = true
+			return err
+		})
+		switch {
+		case err != nil:
+			return err
+		case seen == 0:
+			return nil
+		case !done:
+			return missing
+		}
+	}
 }
 
 // eachEntry calls f for every entry of a folder, from its beginning, and

@@ -92,6 +92,35 @@ func TestRemoveWide(t *testing.T) {
 	}
 }
 
+// TestRemoveWhatCannotBeMoved is about folders of an overlay's lower directory
+// (overlayfs.rst, redirect_dir).
+func TestRemoveWhatCannotBeMoved(t *testing.T) {
+	runtime.LockOSThread() // which ends with the test, and its mount namespace
+	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil { // not all may hold an upper directory
+		t.Fatal(err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	root := filepath.Join(dir, "root")
+	for _, folder := range []string{"lower/a/b/c/d", "lower/a/e/f", "upper", "work", "root"} {
+		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	options := "redirect_dir=off,lowerdir=" + dir + "/lower,upperdir=" + dir + "/upper,workdir=" + dir + "/work"
+	if err := unix.Mount("overlay", root, "overlay", 0, options); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(root, unix.MNT_DETACH)
+	if err := unix.Rename(filepath.Join(root, "a/b/c"), filepath.Join(root, "c")); !errors.Is(err, unix.EXDEV) {
+		t.Fatalf("a folder of the lower directory is moved: %v", err)
+	}
+	gone(t, filepath.Join(root, "a"))
+}
+
 func TestRemoveOther(t *testing.T) {
 	dir := t.TempDir()
 	target := filepath.Join(dir, "target")

@@ -233,6 +233,7 @@ func (b *boot) start(ctx context.Context, pod *supervisor.Pod) (int, error) {
 		}
 		return 1, err
 	}
+	b.beLikeNoApp()
 	return pod.Run(ctx, b.ready)
 }
 

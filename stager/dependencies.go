@@ -19,7 +19,7 @@ type layerImage struct {
 // were resolved to it: their places in the list.
 //
 // Where several versions of an image are in the list, a dependency by its name may mean
-// either. The list tells which: it is the tree written down, an image before what
+// either. The list tells which, as long as they come for the first time: it is the tree written down, an image before what
 // it depends on, the last dependency first, and each image once (appc, ace.md,
 // Filesystem Setup). A list that is not so has every image depend on all that
 // it could mean.

@@ -8,24 +8,35 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/rmtree"
 )
 
+const (
+	claimLimit = 2 * time.Second
+	claimAgain = 10 * time.Millisecond
+)
+
 // claimRoot makes sure that no other stager runs in this root: its cgroups and
 // volumes would be taken for what a dead one has left. The claim is a lock on the root
 // folder that ends with this process; a file system without locks lets anybody in.
+// A supervisor whose waiter has been killed is given a moment to end.
 func claimRoot() error {
 	root, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("claim root: %w", err)
 	}
-	if errors.Is(unix.Flock(root, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
-		return errors.New("a stager runs in this root already")
+	for deadline := time.Now().Add(claimLimit); ; time.Sleep(claimAgain) {
+		if !errors.Is(unix.Flock(root, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.New("a stager runs in this root already")
+		}
 	}
-	return nil
 }
 
 // isolate makes the supervisor's own view, in mounts that vanish with it: a

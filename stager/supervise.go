@@ -93,6 +93,19 @@ func supervise(ctx context.Context, mark string) error {
 	return nil
 }
 
+// beLikeNoApp keeps apps from the supervisor's resource limits. It and root's apps have
+// the same user and group IDs, which is all that prlimit(2) asks for, and no
+// Landlock domain stops it; with a saved group ID that no app has, it asks for CAP_SYS_RESOURCE.
+// A FUSE file system that is its mounter's alone asks for the same IDs, so this comes
+// after all that has to do with layers and volumes; a program that is executed has
+// its saved group ID from the effective one again (execve(2)).
+func (b *boot) beLikeNoApp() {
+	const nobodys = 65534
+	if err := unix.Setresgid(-1, -1, nobodys); err != nil {
+		b.log.Warn("apps of user 0 can change the supervisor's resource limits", "error", os.NewSyscallError("setresgid", err))
+	}
+}
+
 // dieWithWaiter ends the supervisor, and the pod with it, when the stager's
 // first process is gone: PID 1 takes its PID namespace along, and in the host's, the
 // pod's processes are killed one by one. Nobody is left to be told anything.

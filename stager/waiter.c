@@ -349,20 +349,6 @@ static void take_signals(sigset_t *signals, sigset_t *before)
 		signal(awaited[i], SIG_DFL);
 }
 
-/*
- * The supervisor and root's apps have the same user and group IDs, and by that an
- * app could take the supervisor's resource limits away with prlimit(2), which asks
- * for no more and which no Landlock domain stops. With a saved group ID that no app has
- * it asks for CAP_SYS_RESOURCE. It gives no right, and execve(2) undoes it.
- */
-static void be_like_no_app(void)
-{
-	const gid_t nobodys = 65534;
-
-	if (getenv(SUPERVISOR_ENV) && setresgid((gid_t)-1, (gid_t)-1, nobodys) < 0)
-		give_up("set saved group ID");
-}
-
 static void __attribute__((constructor)) waiter(int argc, char **argv)
 {
 	int lifeline[2], report, namespaces = DEFAULT_NAMESPACES;
@@ -370,10 +356,8 @@ static void __attribute__((constructor)) waiter(int argc, char **argv)
 	sigset_t signals, before;
 	pid_t supervisor;
 
-	if (!is_stager(argc, argv)) {
-		be_like_no_app();
+	if (!is_stager(argc, argv))
 		return;
-	}
 	umask(022); /* whatever the daemon's, for what is made in the stager's root */
 	take_signals(&signals, &before);
 	enter_leaf();

@@ -17,8 +17,11 @@ const (
 	backlogLimit = 40 << 20
 	// pieceCost is what a piece is counted as, besides its text.
 	pieceCost = 64
-	// lastLimit bounds the wait for a reader that takes nothing after the end.
-	lastLimit = 10 * time.Second
+	// stallBehind is how far behind one may be that takes nothing for a while, such as a
+	// terminal that somebody has stopped. Further behind, and after the app's end,
+	// it is dropped after stallLimit.
+	stallBehind = 4 << 20
+	stallLimit  = 10 * time.Second
 )
 
 // piece is the text of one read of an app's output. The last piece of a backlog is
@@ -54,10 +57,14 @@ func (b *backlog) add(text []byte) {
 	b.last.text, b.last.next = bytes.Clone(text), new(piece)
 	b.last = b.last.next
 	for o := range b.outlets {
+		before := o.behind
 		o.behind += len(text) + pieceCost
-		if o.behind > backlogLimit {
+		switch {
+		case o.behind > backlogLimit:
 			delete(b.outlets, o)
 			go o.fail(ErrDropped) // it waits for a write under way
+		case o.behind > stallBehind && before <= stallBehind:
+			o.hurry()
 		}
 	}
 	b.change.Broadcast()
@@ -117,9 +124,13 @@ func (o *outlet) take() []byte {
 	}
 	text := o.next.text
 	o.next = o.next.next
+	before := o.behind
 	o.behind -= len(text) + pieceCost
-	if o.ending {
+	switch {
+	case o.ending || o.behind > stallBehind:
 		o.hurry()
+	case before > stallBehind:
+		_ = o.w.SetWriteDeadline(time.Time{}) // there is time again
 	}
 	return text
 }
@@ -133,8 +144,9 @@ func (o *outlet) end() {
 	o.from.change.Broadcast()
 }
 
-// hurry bounds the write that is under way or comes next.
-func (o *outlet) hurry() { _ = o.w.SetWriteDeadline(time.Now().Add(lastLimit)) }
+// hurry bounds the write that is under way or comes next. What it cannot bound
+// is bounded by backlogLimit.
+func (o *outlet) hurry() { _ = o.w.SetWriteDeadline(time.Now().Add(stallLimit)) }
 
 // close closes the pipe at once. It says false when it was closed already.
 func (o *outlet) close() bool {

@@ -182,15 +182,15 @@ func (p *Pod) stopping() bool {
 	}
 }
 
-// spawn starts a process when a slot is free. It gives up, and returns why, when
-// over closes first.
-func (p *Pod) spawn(over <-chan struct{}, why error, start func() (Process, error)) (*Child, error) {
+// spawn starts a process when one of the slots is free. It gives up, and returns
+// why, when over closes first.
+func (p *Pod) spawn(slots chan struct{}, over <-chan struct{}, why error, start func() (Process, error)) (*Child, error) {
 	select {
-	case p.slots <- struct{}{}:
+	case slots <- struct{}{}:
 	case <-over:
 		return nil, why
 	}
-	defer func() { <-p.slots }()
+	defer func() { <-slots }()
 	select {
 	case <-over:
 		return nil, why

@@ -114,18 +114,25 @@ func (r *Reaper) Spawn(start func() (Process, error)) (*Child, error) {
 func (r *Reaper) enter() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	waited := false
-	enough := time.AfterFunc(maxPassWait, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		waited = true
-		r.passed.Broadcast()
-	})
-	defer enough.Stop()
-	for r.spawning > 0 && !r.owed.IsZero() && time.Since(r.owed) > maxReapDelay && !waited {
-		r.passed.Wait()
+	if r.mustPass() {
+		waited := false
+		enough := time.AfterFunc(maxPassWait, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			waited = true
+			r.passed.Broadcast()
+		})
+		defer enough.Stop()
+		for r.mustPass() && !waited {
+			r.passed.Wait()
+		}
 	}
 	r.spawning++
+}
+
+// mustPass says, under mu, that a new start has to wait for those under way.
+func (r *Reaper) mustPass() bool {
+	return r.spawning > 0 && !r.owed.IsZero() && time.Since(r.owed) > maxReapDelay
 }
 
 // leave registers child, if there is one, in the same step that ends its start.

@@ -36,6 +36,7 @@ type run struct {
 	streams *streams
 
 	users sync.WaitGroup // sessions, and starts of such
+	slots chan struct{}  // of commands that start: those that hang are in the way of their own app's only
 	// ended is closed when the main process has ended: no further users.
 	ended chan struct{}
 	// abandoned is closed when users that do not end are waited for no more.
@@ -43,7 +44,7 @@ type run struct {
 }
 
 func newRun(a *app) *run {
-	return &run{app: a, ended: make(chan struct{}), abandoned: make(chan struct{})}
+	return &run{app: a, slots: make(chan struct{}, parallelStarts), ended: make(chan struct{}), abandoned: make(chan struct{})}
 }
 
 // handlerError is a handler that did not exit 0.
@@ -99,7 +100,7 @@ func (r *run) start() error {
 
 func (r *run) startMain() error {
 	a := r.app
-	child, err := a.pod.spawn(a.pod.stop, errStopping, func() (Process, error) {
+	child, err := a.pod.spawn(a.pod.slots, a.pod.stop, errStopping, func() (Process, error) {
 		box, err := a.Main()
 		if err != nil {
 			return nil, err
@@ -182,7 +183,7 @@ func (r *run) runHandler(make func() (Container, error), stop, force <-chan stru
 	if stop == nil {
 		over, why = force, errTooLate
 	}
-	child, err := a.pod.spawn(over, why, func() (Process, error) {
+	child, err := a.pod.spawn(a.pod.slots, over, why, func() (Process, error) {
 		var err error
 		if box, err = make(); err != nil {
 			return nil, err
@@ -307,7 +308,7 @@ func (r *run) killAll() {
 	}
 	select {
 	case <-idle:
-	default:
+	case <-time.After(killLimit):
 		close(r.abandoned)
 	}
 }

@@ -66,9 +66,20 @@ func TestPostStopDoesNotWaitForASlotForEver(t *testing.T) {
 func TestExecDoesNotOutwaitTheApp(t *testing.T) {
 	b := newBoxes(t)
 	app, open := gated(t, b, "exit 0")
-	pod := podOf(t, app)
+	other := App{Name: "other", Main: b.sh("exec sleep 1000")}
+	app.Name = "app"
+	pod := start(t, Config{Grace: 0, Apps: []App{app, other}}).up()
+	hung := pod.apps[0]
+	hung.mu.Lock()
+	slots := hung.run.slots
+	hung.mu.Unlock()
 	for range parallelStarts {
-		pod.slots <- struct{}{}
+		slots <- struct{}{}
+	}
+	if s, err := pod.Exec("other", script("exit 0"), Stdio{}); err != nil {
+		t.Errorf("a command in another app: %v", err)
+	} else {
+		<-s.Done()
 	}
 	failed := make(chan error)
 	go func() {

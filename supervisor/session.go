@@ -58,7 +58,7 @@ func (r *run) startCommand(cmd Command, stdio Stdio) <-chan startedCommand {
 	started := make(chan startedCommand, 1)
 	go func() {
 		defer r.users.Done()
-		child, err := r.app.pod.spawn(r.ended, ErrNotRunning, func() (Process, error) { return r.main.Exec(cmd, stdio) })
+		child, err := r.app.pod.spawn(r.slots, r.ended, ErrNotRunning, func() (Process, error) { return r.main.Exec(cmd, stdio) })
 		started <- startedCommand{child, err}
 		if err != nil {
 			return
