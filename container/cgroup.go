@@ -18,11 +18,12 @@ import (
 // mounted hierarchy. Its limits bound the apps' sum.
 type PodCgroup struct {
 	manager cgroups.Manager
+	path    string
+	limits  *cgroups.Resources
 }
 
-// NewPodCgroup makes the cgroup, an absolute path below every mounted
-// hierarchy, with limits. One of that name that is left over is taken over, its
-// processes killed.
+// NewPodCgroup prepares the cgroup of that absolute path below every mounted
+// hierarchy, for Make. One that is left over is taken over, its processes killed.
 func NewPodCgroup(path string, limits Resources) (*PodCgroup, error) {
 	resources := limits.cgroup()
 	if err := limits.limitBlockDevices(resources); err != nil {
@@ -34,19 +35,24 @@ func NewPodCgroup(path string, limits Resources) (*PodCgroup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make pod's cgroup %s: %w", path, err)
 	}
-	g := &PodCgroup{manager: m}
+	g := &PodCgroup{manager: m, path: path, limits: resources}
 	if m.Exists() {
 		if err := g.Kill(); err != nil {
 			return nil, err
 		}
 	}
-	if err := m.Apply(-1); err != nil {
-		return nil, fmt.Errorf("make pod's cgroup %s: %w", path, err)
-	}
-	if err := m.Set(resources); err != nil {
-		return nil, errors.Join(fmt.Errorf("limit pod's cgroup %s: %w", path, err), m.Destroy())
-	}
 	return g, nil
+}
+
+// Make makes the cgroup, with its limits. It is called once, before any app's is made.
+func (g *PodCgroup) Make() error {
+	if err := g.manager.Apply(-1); err != nil {
+		return fmt.Errorf("make pod's cgroup %s: %w", g.path, err)
+	}
+	if err := g.manager.Set(g.limits); err != nil {
+		return fmt.Errorf("limit pod's cgroup %s: %w", g.path, err)
+	}
+	return nil
 }
 
 // KillPod kills what is in the pod's cgroup of that path, see PodCgroup.Kill.
@@ -136,7 +142,7 @@ func signalAll(m cgroups.Manager) (int, error) {
 }
 
 // Remove removes the cgroup, and what is below it, with retries while
-// processes that have been killed are still on their way out.
+// processes that have been killed are still on their way out. It is no error where there is none.
 func (g *PodCgroup) Remove() error {
 	if err := g.manager.Destroy(); err != nil {
 		return fmt.Errorf("remove pod's cgroup: %w", err)

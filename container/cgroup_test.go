@@ -59,6 +59,9 @@ func TestPodCgroupBoundsItsApps(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	spec := testSpec(root, "dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=1")
 	pod, err := NewPodCgroup(spec.Cgroup, Resources{MemoryLimit: 64 << 20, CPUQuota: 50_000, CPUPeriod: 100_000, CPUShares: 512})
+	if err == nil {
+		err = pod.Make()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -152,8 +152,8 @@ func (b *boot) isolate(context.Context) error {
 	return writeSysctls(b.pod.Sysctl)
 }
 
-// prepare makes what the apps share: the container runtime, the pod's cgroup,
-// empty volumes.
+// prepare makes what the apps share: the container runtime, empty volumes, sockets. What
+// a stager before this one has left of the pod's cgroup is killed first.
 func (b *boot) prepare(context.Context) error {
 	var err error
 	if b.runtime, err = container.NewRuntime(privateDir, b.log); err != nil {
@@ -201,8 +201,8 @@ func (b *boot) assemble(context.Context) error {
 	return nil
 }
 
-// serve answers call-ins, while it mounts the apps' roots and runs the apps, until
-// the pod is over.
+// serve answers call-ins, while the apps are started and run, until the pod is
+// over.
 func (b *boot) serve(ctx context.Context) (int, error) {
 	reaper, err := supervisor.NewReaper()
 	if err != nil {
@@ -226,8 +226,12 @@ func (b *boot) serve(ctx context.Context) (int, error) {
 	return code, errors.Join(err, <-served)
 }
 
+// start makes the pod's cgroup while it mounts the roots, which take about as
+// long, and runs the apps.
 func (b *boot) start(ctx context.Context, pod *supervisor.Pod) (int, error) {
-	if err := b.mountRoots(ctx); err != nil {
+	made := make(chan error, 1)
+	go func() { made <- b.cgroup.Make() }()
+	if err := errors.Join(b.mountRoots(ctx), <-made); err != nil {
 		if ctx.Err() != nil {
 			return 0, nil
 		}

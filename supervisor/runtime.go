@@ -22,8 +22,8 @@ import (
 // goroutines at once, while the main process runs, Kill during the start as well.
 // Destroy is called last, once, with no other call under way.
 type Container interface {
-	// Start starts the app's main process and returns once it has executed
-	// the app's program. A program that cannot be found or executed is an
+	// Start starts the app's main process, with no signal ignored or blocked, and
+	// returns once it has executed the app's program. A program that cannot be found or executed is an
 	// *ExecError; after any error no process of the container is left.
 	Start(stdio Stdio) (Process, error)
 
