@@ -45,50 +45,11 @@ func commands() []command {
 	}
 }
 
-// cli is what a command works with.
-type cli struct {
-	config         config
-	stdin          *os.File
-	stdout, stderr io.Writer
-	json           bool // --json, where a command has it
-}
-
-// usageError is a command line that makes no sense: exit status 2.
-type usageError struct{ text string }
-
-func (e usageError) Error() string { return e.text }
-
-// exitError ends the program with a status of somebody else's; there is
-// nothing more to say.
-type exitError struct{ code int }
-
-func (e exitError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	defer stop()
 	os.Exit(exitStatus(dispatch(ctx, os.Args[1:])))
 }
-
-// exitStatus is the one place where an error becomes text and a number.
-func exitStatus(err error) int {
-	var usage usageError
-	var exit exitError
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-		return 0
-	case errors.As(err, &exit):
-		return exit.code
-	case errors.As(err, &usage):
-		fmt.Fprintln(os.Stderr, "launcher:", oneLine(err))
-		return 2
-	}
-	fmt.Fprintln(os.Stderr, "launcher:", oneLine(err))
-	return 1
-}
-
-// oneLine is an error's text; where several errors are joined, one after the other.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func dispatch(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("launcher", flag.ContinueOnError)
@@ -152,26 +113,4 @@ func helpCommand(w io.Writer, name string) {
 			fmt.Fprintf(w, "usage: launcher %s %s\n%s\n\n", name, cmd.usage, cmd.summary)
 		}
 	}
-}
-
-// parse reads a command's flags; declare adds those beside --json, which every
-// command has that prints. It returns the arguments after them.
-func (c *cli) parse(name string, args []string, declare func(*flag.FlagSet)) ([]string, error) {
-	flags := flag.NewFlagSet(name, flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.BoolVar(&c.json, "json", c.json, "print JSON")
-	if declare != nil {
-		declare(flags)
-	}
-	err := flags.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		helpCommand(c.stdout, name)
-		flags.SetOutput(c.stdout)
-		flags.PrintDefaults()
-		return nil, err
-	}
-	if err != nil {
-		return nil, usageError{name + ": " + err.Error()}
-	}
-	return flags.Args(), nil
 }

@@ -76,16 +76,6 @@ func parseRun(c *cli, args []string) (runOptions, error) {
 	return o, inUTF8("run", o.args)
 }
 
-// inUTF8 refuses words that JSON could not hand on as they are.
-func inUTF8(command string, words []string) error {
-	for _, word := range words {
-		if !utf8.ValidString(word) {
-			return usageError{fmt.Sprintf("%s: argument %q is not UTF-8", command, word)}
-		}
-	}
-	return nil
-}
-
 // runRun is `run`: it starts a pod and, unless detached, stays until the pod ends, with
 // the stager's exit status. The pod's UUID is printed when it is up; a pod whose UUID
 // cannot be told is stopped again.
@@ -148,6 +138,19 @@ func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
 	return store.Create(plan)
 }
 
+// stagerImage finds the stager and makes sure that it may be trusted.
+func (c *cli) stagerImage(store *images.Store) (*images.Image, error) {
+	image, err := store.Find(c.config.DefaultStagerImage)
+	if err != nil {
+		return nil, fmt.Errorf("find stager image: %w", err)
+	}
+	ring, err := c.config.keyring()
+	if err != nil {
+		return nil, err
+	}
+	return image, store.TrustStager(image, ring)
+}
+
 // podStarted is what `run --json` prints.
 type podStarted struct {
 	UUID string `json:"uuid"`
@@ -161,25 +164,4 @@ func (c *cli) printStarted(pod *pods.Pod) error {
 	}
 	_, err := fmt.Fprintln(c.stdout, pod.Plan.UUID)
 	return err
-}
-
-// runMonitor is what `run --detach` leaves behind, see pods.RunDetached.
-func runMonitor(ctx context.Context, _ *cli, args []string) error {
-	if len(args) != 1 {
-		return usageError{"monitor: run --detach starts this"}
-	}
-	return pods.RunDetached(ctx, args[0])
-}
-
-// stagerImage finds the stager and makes sure that it may be trusted.
-func (c *cli) stagerImage(store *images.Store) (*images.Image, error) {
-	image, err := store.Find(c.config.DefaultStagerImage)
-	if err != nil {
-		return nil, fmt.Errorf("find stager image: %w", err)
-	}
-	ring, err := c.config.keyring()
-	if err != nil {
-		return nil, err
-	}
-	return image, store.TrustStager(image, ring)
 }

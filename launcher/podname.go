@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strconv"
 	"strings"
 	"unicode"
 )
@@ -32,18 +31,4 @@ func podName(file string) string {
 		return "pod"
 	}
 	return name[:min(len(name), maxPodName)]
-}
-
-// shown is a text that somebody else has chosen, as a table or an error may show it:
-// as it is, or quoted where it would not stay in its place, and not for ever long.
-func shown(text string) string {
-	const enough = 200
-	more := ""
-	if len(text) > enough {
-		text, more = text[:enough], "…"
-	}
-	if strings.IndexFunc(text, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) >= 0 {
-		return strconv.Quote(text) + more
-	}
-	return text + more
 }

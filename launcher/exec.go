@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+
+	"kurma.io/stager/launcher/pods"
+)
+
+// exitImpossible says that exec could not be done by the launcher, as 126 and
+// 127 do for the command; a shell's numbers.
+const exitImpossible = 125
+
+// runSettings are the settings of a `run` call-in.
+type runSettings struct {
+	Exec             []string           `json:"exec"`
+	User             string             `json:"user"`
+	Group            string             `json:"group"`
+	SupplementaryGID []int              `json:"supplementaryGIDs,omitempty"`
+	WorkingDirectory string             `json:"workingDirectory,omitempty"`
+	Environment      []pods.Environment `json:"environment,omitempty"`
+	TTY              bool               `json:"tty,omitempty"`
+}
+
+// runExec is `exec`: a command with the app's user, folder and environment.
+// Its exit status is the command's.
+func runExec(_ context.Context, c *cli, args []string) error {
+	tty := false
+	rest, err := c.parse("exec", args, func(f *flag.FlagSet) {
+		f.BoolVar(&tty, "tty", false, "give the command a terminal of its own")
+	})
+	if err != nil {
+		return err
+	}
+	dashes := slices.Index(rest, "--")
+	if dashes < 1 || dashes > 2 || dashes == len(rest)-1 {
+		return usageError{"exec: want POD [APP] -- CMD…"}
+	}
+	if err := inUTF8("exec", rest[dashes+1:]); err != nil {
+		return err
+	}
+	code, err := c.exec(rest[:dashes], rest[dashes+1:], tty)
+	if err != nil {
+		fmt.Fprintln(c.stderr, "launcher: exec:", oneLine(err))
+		code = exitImpossible
+	}
+	if code != 0 {
+		return exitError{code}
+	}
+	return nil
+}
+
+func (c *cli) exec(target, command []string, tty bool) (int, error) {
+	pod, names, err := c.findPod("exec", target)
+	if err != nil {
+		return 0, err
+	}
+	a, err := app(pod, names)
+	if err != nil {
+		return 0, err
+	}
+	settings, err := json.Marshal(runSettings{
+		Exec:             command,
+		User:             a.User,
+		Group:            a.Group,
+		SupplementaryGID: a.SupplementaryGID,
+		WorkingDirectory: a.WorkingDirectory,
+		Environment:      execEnvironment(a.Environment, tty),
+		TTY:              tty,
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer c.keepTerminal()()
+	if tty {
+		defer c.rawOutput()()
+	}
+	return pod.Call(c.stdio(), settings, "run", a.Name)
+}
+
+// execEnvironment adds the caller's kind of terminal where there is to be one.
+func execEnvironment(env []pods.Environment, tty bool) []pods.Environment {
+	has := slices.ContainsFunc(env, func(e pods.Environment) bool { return e.Name == "TERM" })
+	if kind := os.Getenv("TERM"); tty && !has && kind != "" {
+		return append(slices.Clone(env), pods.Environment{Name: "TERM", Value: kind})
+	}
+	return env
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"kurma.io/stager/launcher/images"
+)
+
+func (c *cli) listImages(store *images.Store) error {
+	all, err := store.List()
+	if err != nil {
+		return err
+	}
+	if c.json {
+		infos := []any{}
+		for _, image := range all {
+			if image.Damage != nil {
+				infos = append(infos, damagedImage{image.ID, oneLine(image.Damage)})
+				continue
+			}
+			infos = append(infos, describeImage(image))
+		}
+		return c.printJSON(infos)
+	}
+	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(out, "ID\tNAME\tVERSION\tARCH\tSIZE\tIMPORTED\tSIGNED")
+	for _, image := range all {
+		if image.Damage != nil {
+			fmt.Fprintf(out, "%s\t-\t-\t-\t-\t-\tdamaged: %s\n", shortID(image.ID), shown(oneLine(image.Damage)))
+			continue
+		}
+		info := describeImage(image)
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.1f MB\t%s\t%s\n", shortID(info.ID), shown(info.Name),
+			dash(shown(info.Labels["version"])), dash(shown(info.Labels["arch"])), float64(info.Size)/1e6,
+			info.Imported.Local().Format(time.DateTime), signedText(info))
+	}
+	return out.Flush()
+}
+
+// damagedImage is what `image list --json` shows of a damaged image.
+type damagedImage struct {
+	ID      string `json:"id"`
+	Damaged string `json:"damaged"` // why
+}
+
+func signedText(info imageInfo) string {
+	switch {
+	case !info.Signed:
+		return "no"
+	case info.SignedBy == "":
+		return "by an unknown key"
+	}
+	return "by " + info.SignedBy
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/pods"
+)
+
+func (c *cli) removeImages(store *images.Store, refs []string) error {
+	var errs []error
+	for _, ref := range refs {
+		id, err := store.FindID(ref)
+		if err == nil {
+			err = store.Remove(id, func() error { return c.checkUnused(ref, id) })
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
+}
+
+// checkUnused makes sure that no pod uses an image.
+func (c *cli) checkUnused(ref, id string) error {
+	inUse, err := c.imagesInUse()
+	if err != nil {
+		return err
+	}
+	if pod, used := inUse[id]; used {
+		return fmt.Errorf("image %s: pod %q uses it", ref, pod)
+	}
+	return nil
+}
+
+// imagesInUse maps the images of live pods to a pod's name.
+func (c *cli) imagesInUse() (map[string]string, error) {
+	store, err := c.pods()
+	if err != nil {
+		return nil, err
+	}
+	all, err := store.List()
+	if err != nil {
+		return nil, err
+	}
+	inUse := make(map[string]string)
+	for _, pod := range all {
+		if pod.State.Phase == pods.Exited {
+			continue
+		}
+		inUse[pod.Plan.StagerImage] = pod.Plan.Name
+		for _, layer := range pod.Plan.Layers {
+			inUse[layer.ID] = pod.Plan.Name
+		}
+	}
+	return inUse, nil
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"kurma.io/stager/launcher/pods"
+)
+
+// podInfo is what `ps --json` shows of a pod.
+type podInfo struct {
+	UUID    string     `json:"uuid"`
+	Name    string     `json:"name"`
+	State   pods.Phase `json:"state"`
+	PID     int        `json:"pid"` // the stager's
+	Apps    []string   `json:"apps"`
+	Created time.Time  `json:"created"`
+	Exit    *pods.Exit `json:"exit,omitempty"`
+	Log     string     `json:"log"` // what the stager itself wrote
+}
+
+// damagedPod is what `ps --json` shows of a damaged pod.
+type damagedPod struct {
+	UUID    string     `json:"uuid"`
+	Name    string     `json:"name,omitempty"` // where it is known
+	State   pods.Phase `json:"state"`
+	Damaged string     `json:"damaged"` // why
+}
+
+func describePod(pod *pods.Pod) podInfo {
+	return podInfo{
+		UUID:    pod.Plan.UUID,
+		Name:    pod.Plan.Name,
+		State:   pod.State.Phase,
+		PID:     pod.State.Stager.PID,
+		Apps:    appNames(pod),
+		Created: pod.State.Created,
+		Exit:    pod.State.Exit,
+		Log:     pod.LogPath(),
+	}
+}
+
+// runPS is `ps`: one line for each pod, those that have exited, lost their
+// monitor or are damaged included, until gc.
+func runPS(_ context.Context, c *cli, args []string) error {
+	rest, err := c.parse("ps", args, nil)
+	if err != nil {
+		return err
+	}
+	if len(rest) > 0 {
+		return usageError{"ps: it takes no arguments"}
+	}
+	store, err := c.pods()
+	if err != nil {
+		return err
+	}
+	all, err := store.List()
+	if err != nil {
+		return err
+	}
+	if c.json {
+		infos := []any{}
+		for _, pod := range all {
+			if pod.Damage != nil {
+				infos = append(infos, damagedPod{pod.Plan.UUID, pod.Plan.Name, pod.State.Phase, oneLine(pod.Damage)})
+				continue
+			}
+			infos = append(infos, describePod(pod))
+		}
+		return c.printJSON(infos)
+	}
+	return c.printPods(all)
+}
+
+func (c *cli) printPods(all []*pods.Pod) error {
+	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(out, "UUID\tNAME\tSTATE\tPID\tAPPS\tCREATED")
+	for _, pod := range all {
+		if pod.Damage != nil {
+			fmt.Fprintf(out, "%s\t%s\t%s\t-\t-\t%s\n", pod.Plan.UUID[:8], dash(shown(pod.Plan.Name)), pod.State.Phase,
+				shown(oneLine(pod.Damage)))
+			continue
+		}
+		state := string(pod.State.Phase)
+		if exit := pod.State.Exit; exit != nil {
+			state = fmt.Sprintf("%s (%d)", state, exit.Code)
+		}
+		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\n", pod.Plan.UUID[:8], shown(pod.Plan.Name), state, pod.State.Stager.PID,
+			shown(strings.Join(appNames(pod), ",")), pod.State.Created.Local().Format(time.DateTime))
+	}
+	return out.Flush()
+}

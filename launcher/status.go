@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"kurma.io/stager/launcher/pods"
+)
+
+// appStatus is what the status call-in says of an app.
+type appStatus struct {
+	PID    int    `json:"pid"`
+	Exited bool   `json:"exited"`
+	Ending bool   `json:"ending"`
+	Code   int    `json:"exitCode"`
+	Reason string `json:"exitReason"`
+}
+
+// runStatus is `status`: the call-in's own words with --json, else a table.
+func runStatus(_ context.Context, c *cli, args []string) error {
+	isolators := false
+	rest, err := c.parse("status", args, func(f *flag.FlagSet) {
+		f.BoolVar(&isolators, "isolators", false, "what became of the isolators of an app, as JSON")
+	})
+	if err != nil {
+		return err
+	}
+	pod, rest, err := c.findPod("status", rest)
+	if err != nil {
+		return err
+	}
+	if isolators && len(rest) <= 1 {
+		a, err := app(pod, rest)
+		if err != nil {
+			return err
+		}
+		return pod.Become("status", "--isolators", a.Name)
+	}
+	if len(rest) > 0 {
+		return usageError{"status: want one POD, or --isolators POD [APP]"}
+	}
+	if c.json {
+		return pod.Become("status")
+	}
+	data, err := c.capture(pod, "status")
+	if err != nil {
+		return err
+	}
+	var apps map[string]appStatus
+	if err := json.Unmarshal(data, &apps); err != nil {
+		return fmt.Errorf("read status of pod %q: %w", pod.Plan.Name, err)
+	}
+	return c.printStatus(pod, apps)
+}
+
+// capture runs a call-in and returns what it wrote to its stdout.
+func (c *cli) capture(pod *pods.Pod, name string) ([]byte, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer read.Close()
+	var out bytes.Buffer
+	copied := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(&out, read)
+		copied <- err
+	}()
+	stdio := c.stdio()
+	stdio[1] = write
+	code, err := pod.Call(stdio, nil, name)
+	_ = write.Close()
+	if err != nil {
+		return nil, err
+	}
+	if err := <-copied; err != nil {
+		return nil, err
+	}
+	if code != 0 {
+		return nil, exitError{code}
+	}
+	return out.Bytes(), nil
+}
+
+func (c *cli) printStatus(pod *pods.Pod, apps map[string]appStatus) error {
+	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(out, "APP\tSTATE\tPID\tEXIT\tREASON")
+	for _, name := range appNames(pod) {
+		a := apps[name]
+		switch {
+		case a.Exited:
+			fmt.Fprintf(out, "%s\texited\t-\t%d\t%s\n", name, a.Code, dash(a.Reason))
+		case a.Ending:
+			fmt.Fprintf(out, "%s\tending\t-\t-\t-\n", name)
+		case a.PID == 0:
+			fmt.Fprintf(out, "%s\tstarting\t-\t-\t-\n", name)
+		default:
+			fmt.Fprintf(out, "%s\trunning\t%d\t-\t-\n", name, a.PID)
+		}
+	}
+	return out.Flush()
+}
