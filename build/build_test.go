@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/names"
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -170,11 +171,11 @@ func TestStagerTree(t *testing.T) {
 	}
 	found := headers(t, out.Bytes())
 	for _, name := range []string{"status", "logs", "run", "attach"} {
-		if h := found["rootfs/opt/stager/"+name]; h == nil || h.Linkname != "/stager" {
+		if h := found["rootfs"+names.CallInDir+"/"+name]; h == nil || h.Linkname != names.Exec {
 			t.Errorf("%s: %+v", name, h)
 		}
 	}
-	for _, name := range []string{"rootfs/", "rootfs/opt/", "rootfs/opt/stager/", "rootfs/stager"} {
+	for _, name := range []string{"rootfs/", "rootfs/opt/", "rootfs" + names.CallInDir + "/", "rootfs" + names.Exec} {
 		if h := found[name]; h == nil || h.Mode != 0o755 || h.Uid != 0 {
 			t.Errorf("%s: %+v", name, h)
 		}

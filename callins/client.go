@@ -26,7 +26,7 @@ const answerTime = 10 * time.Second
 
 // Streams is what a call-in works on. Nothing of it is closed, but Settings is.
 type Streams struct {
-	Socket                string // the supervisor's socket, ControlSocket unless a test has its own
+	Socket                string // the supervisor's socket, names.ControlSocket unless a test has its own
 	Stdin, Stdout, Stderr *os.File
 	Settings              int // the number of run's settings descriptor, SettingsDescriptor
 }

@@ -3,11 +3,6 @@
 // Server that answers them inside the supervisor.
 package callins
 
-// ControlSocket is the path of the supervisor's socket in the stager's mount
-// namespace. The supervisor makes it, mode 0600; nobody but this package may
-// rely on it.
-const ControlSocket = "/run/stager/control.sock"
-
 // The protocol, version 1. A SOCK_SEQPACKET unix socket; one packet is one JSON
 // object of at most maxPacket bytes, with descriptors (SCM_RIGHTS) where the table says
 // so; one connection is one call. Both sides are the same program, so a version

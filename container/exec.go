@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/selinux/go-selinux"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
 )
 
@@ -243,7 +244,7 @@ func (e *entry) label() error {
 
 // execute starts the shim as the leader of a session of its own.
 func (e *entry) execute() (*os.Process, error) {
-	attr := &os.ProcAttr{Dir: "/", Env: []string{"_STAGER_SHIM=4,5"}, Sys: &syscall.SysProcAttr{Setsid: true}}
+	attr := &os.ProcAttr{Dir: "/", Env: []string{names.ShimVariable + "=4,5"}, Sys: &syscall.SysProcAttr{Setsid: true}}
 	if e.group != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(e.group.Fd())
 	}

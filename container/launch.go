@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/utils"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
 )
 
@@ -39,7 +40,7 @@ func (r *Runtime) newLaunch(stdio supervisor.Stdio, files []*os.File) (*launch, 
 		Args: []string{fdPath(first)},
 		// With a HOME, libcontainer does not read the image's passwd file for one,
 		// which may be a FIFO that nobody writes to.
-		Env:        []string{fmt.Sprintf("_STAGER_SHIM=%d,%d", first+1, first+2), "HOME=/"},
+		Env:        []string{fmt.Sprintf("%s=%d,%d", names.ShimVariable, first+1, first+2), "HOME=/"},
 		Cwd:        "/",
 		LogLevel:   "3", // warnings; libcontainer's default sends every step through a pipe, as JSON
 		ExtraFiles: slices.Concat(files, []*os.File{r.exe, pipes.plan, pipes.reportChild}),

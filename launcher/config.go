@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"kurma.io/stager/names"
 	"kurma.io/stager/signing"
 )
 
@@ -90,7 +91,7 @@ func (c *config) fill(state string) {
 	setDefault(&c.ParentCgroupName, "kurma")
 	setDefault(&c.PodsDirectory, filepath.Join(state, "pods"))
 	setDefault(&c.ImagesDirectory, filepath.Join(state, "images"))
-	setDefault(&c.DefaultStagerImage, "kurma.io/stager/reference")
+	setDefault(&c.DefaultStagerImage, names.Image)
 	if _, err := os.Stat(defaultKeyring); err == nil && c.TrustedKeys == nil {
 		c.TrustedKeys = []string{defaultKeyring}
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/build"
+	"kurma.io/stager/names"
 	"kurma.io/stager/signing"
 	"kurma.io/stager/tests/surroundings"
 )
@@ -46,10 +47,10 @@ func withStager(m *testing.M) int {
 }
 
 const (
-	stagerName   = "kurma.io/stager/reference"
+	stagerName   = names.Image
 	appManifest  = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/one","app":{"exec":["/x"],"user":"7","group":"8","workingDirectory":"/w","environment":[{"name":"A","value":"b"}]}}`
 	baseManifest = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/base"}`
-	stagerFormat = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"` + stagerName + `","app":{"exec":["/stager"],"user":"0","group":"0","environment":[{"name":"FROM","value":"image"}]}%s}`
+	stagerFormat = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"` + stagerName + `","app":{"exec":["` + names.Exec + `"],"user":"0","group":"0","environment":[{"name":"FROM","value":"image"}]}%s}`
 )
 
 // host is a machine of a test's own: configuration, stores, keys and cgroups.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kurma.io/stager/names"
 )
 
 // up starts a pod and stops it again: the stager is trusted.
@@ -48,7 +50,7 @@ func TestStagerIsRefused(t *testing.T) {
 			return "dependencies"
 		}},
 		{"content altered", altered(func(rootfs string) error {
-			file, err := os.OpenFile(filepath.Join(rootfs, "stager"), os.O_WRONLY, 0)
+			file, err := os.OpenFile(filepath.Join(rootfs, names.Exec), os.O_WRONLY, 0)
 			if err != nil {
 				return err
 			}
@@ -57,16 +59,16 @@ func TestStagerIsRefused(t *testing.T) {
 			return err
 		})},
 		{"altered and its time set back", altered(func(rootfs string) error {
-			path := filepath.Join(rootfs, "stager")
+			path := filepath.Join(rootfs, names.Exec)
 			if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
 				return err
 			}
 			return os.Chtimes(path, time.Unix(0, 0), time.Unix(0, 0))
 		})},
 		{"file added", altered(func(rootfs string) error {
-			return os.WriteFile(filepath.Join(rootfs, "opt/stager/more"), nil, 0o755)
+			return os.WriteFile(filepath.Join(rootfs, names.CallInDir, "more"), nil, 0o755)
 		})},
-		{"file taken away", altered(func(rootfs string) error { return os.Remove(filepath.Join(rootfs, "opt/stager/run")) })},
+		{"file taken away", altered(func(rootfs string) error { return os.Remove(filepath.Join(rootfs, names.CallInDir, names.Run)) })},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -163,7 +165,7 @@ func TestASignatureDoesNotCoverWhatWasAlteredBefore(t *testing.T) {
 	h := bareHost(t)
 	path := h.stagerImage("s.aci", "", nil)
 	h.run("image", "import", path, h.image("one.aci", appManifest))
-	if err := os.WriteFile(filepath.Join(h.listed()[stagerName].Rootfs, "stager"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(h.listed()[stagerName].Rootfs, names.Exec), []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	h.sign(path, h.key)

@@ -14,14 +14,7 @@ import (
 // Values of the environment that every process of an app has (appc, ace.md,
 // Execution Environment).
 const (
-	defaultPath  = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	executorName = "kurma-stager"
-)
-
-// Annotations of an app in the pod manifest.
-const (
-	stdinAnnotation = "kurma.io/stager/stdin"
-	ttyAnnotation   = "kurma.io/stager/tty"
+	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
 // appPlan is all that is decided of one app before anything is done for it.

@@ -12,6 +12,7 @@ import (
 	"kurma.io/stager/container"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/metadata"
+	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
 )
 
@@ -213,7 +214,7 @@ func (b *boot) serve(ctx context.Context) (int, error) {
 		Apps: b.apps, Reaper: reaper, Log: b.log,
 		Restart: b.config.Restart, Exit: b.config.ExitPolicy, Grace: b.config.GracePeriod,
 	})
-	listener, err := callins.Listen(callins.ControlSocket)
+	listener, err := callins.Listen(names.ControlSocket)
 	if err != nil {
 		return 1, err
 	}

@@ -19,6 +19,7 @@ import (
 
 	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
+	"kurma.io/stager/names"
 )
 
 func main() {
@@ -29,15 +30,15 @@ func main() {
 // commands are by the base name of argv[0], or by the first argument of
 // "stager COMMAND".
 var commands = map[string]func(context.Context, []string) error{ //nolint:gochecknoglobals // a table that is only read
-	"status": func(ctx context.Context, args []string) error { return callins.Status(ctx, streams(), args) },
-	"logs": func(ctx context.Context, args []string) error {
-		if err := callins.Logs(ctx, logDir, args, os.Stdout, os.Stderr); err != nil {
-			return fmt.Errorf("logs: %w", err)
+	names.Status: func(ctx context.Context, args []string) error { return callins.Status(ctx, streams(), args) },
+	names.Logs: func(ctx context.Context, args []string) error {
+		if err := callins.Logs(ctx, names.LogDir, args, os.Stdout, os.Stderr); err != nil {
+			return fmt.Errorf("%s: %w", names.Logs, err)
 		}
 		return nil
 	},
-	"run":    func(ctx context.Context, args []string) error { return callins.Run(ctx, streams(), args) },
-	"attach": func(ctx context.Context, args []string) error { return callins.Attach(ctx, streams(), args) },
+	names.Run:    func(ctx context.Context, args []string) error { return callins.Run(ctx, streams(), args) },
+	names.Attach: func(ctx context.Context, args []string) error { return callins.Attach(ctx, streams(), args) },
 }
 
 func dispatch(args []string) error {
@@ -46,19 +47,19 @@ func dispatch(args []string) error {
 		return supervise(ctx, mark)
 	}
 	if len(args) == 0 {
-		return errors.New("stager: no argv[0]")
+		return errors.New(names.Program + ": no argv[0]")
 	}
 	if command, ok := commands[filepath.Base(args[0])]; ok {
 		return command(ctx, args[1:])
 	}
 	if len(args) == 1 {
 		// A stager proper never comes here, see waiter.c.
-		return fmt.Errorf("stager: called as %q, which is neither stager nor a command of %s", args[0], commandNames())
+		return fmt.Errorf("%s: called as %q, which is neither %[1]s nor a command of %s", names.Program, args[0], commandNames())
 	}
 	if command, ok := commands[args[1]]; ok {
 		return command(ctx, args[2:])
 	}
-	return fmt.Errorf("stager: unknown command %q; there is %s", args[1], commandNames())
+	return fmt.Errorf("%s: unknown command %q; there is %s", names.Program, args[1], commandNames())
 }
 
 func commandNames() string {
@@ -67,7 +68,7 @@ func commandNames() string {
 
 func streams() callins.Streams {
 	return callins.Streams{
-		Socket: callins.ControlSocket,
+		Socket: names.ControlSocket,
 		Stdin:  os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Settings: callins.SettingsDescriptor,
 	}

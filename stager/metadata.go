@@ -10,6 +10,7 @@ import (
 
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/metadata"
+	"kurma.io/stager/names"
 )
 
 // podUUID is the pod's UUID: the one that the daemon has named the pod's
@@ -20,7 +21,7 @@ func podUUID(cgroups string) string {
 	for line := range strings.Lines(cgroups) {
 		group := strings.TrimSpace(line)
 		if strings.HasPrefix(group, "0::") {
-			group = strings.TrimSuffix(group, "/stager")
+			group = strings.TrimSuffix(group, names.LeafCgroup)
 		}
 		name := path.Base(group)
 		if id, err := uuid.Parse(name); err == nil && id.Variant() == uuid.RFC4122 && id.String() == name {

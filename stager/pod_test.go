@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/container"
+	"kurma.io/stager/names"
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -134,7 +135,7 @@ func (p *testPod) passPipes(apps []testApp) {
 			break
 		}
 		p.output[app.Name] = bufio.NewReader(pipe())
-		p.cmd.Env = append(p.cmd.Env, fmt.Sprintf("STAGER_CONTAINER_%s_STDOUT=%d", app.Name, 2+len(p.cmd.ExtraFiles)))
+		p.cmd.Env = append(p.cmd.Env, fmt.Sprintf("%s%s%s=%d", names.StdioPrefix, app.Name, names.StdoutSuffix, 2+len(p.cmd.ExtraFiles)))
 	}
 }
 
@@ -164,7 +165,7 @@ func documentOf(apps []testApp) map[string]any {
 func (p *testPod) makeRoot(document map[string]any) {
 	p.t.Helper()
 	layer := filepath.Join(filepath.Dir(p.root), "layer")
-	for _, dir := range []string{"layers", "volumes", "dev", "proc", "sys", "tmp", "etc", "run", "opt/stager"} {
+	for _, dir := range []string{"layers", "volumes", "dev", "proc", "sys", "tmp", "etc", "run", names.CallInDir} {
 		p.mkdir(filepath.Join(p.root, dir))
 	}
 	for _, dir := range []string{"bin", "tmp"} {
@@ -177,12 +178,12 @@ func (p *testPod) makeRoot(document map[string]any) {
 	p.must(err)
 	p.command("cp", "/bin/busybox", layer+"/bin/busybox") // Debian's busybox-static
 	p.command("cp", self, layer+"/probe")
-	p.command("cp", self, p.root+"/stager")
+	p.command("cp", self, p.root+names.Exec)
 	for _, name := range []string{"sh", "sleep", "cat", "echo", "dd", "ls", "env", "id", "nc", "kill"} {
 		p.must(os.Symlink("busybox", filepath.Join(layer, "bin", name)))
 	}
-	for _, name := range []string{"status", "logs", "run", "attach"} {
-		p.must(os.Symlink("/stager", filepath.Join(p.root, "opt/stager", name)))
+	for _, name := range names.CallIns() {
+		p.must(os.Symlink(names.Exec, filepath.Join(p.root, names.CallInDir, name)))
 	}
 }
 
@@ -242,7 +243,7 @@ func (p *testPod) makeCgroups() {
 		}
 		p.must(os.Mkdir(dir, 0o755))
 		p.t.Cleanup(func() {
-			_ = os.Remove(filepath.Join(dir, "stager")) // the daemon's to remove, on version 2
+			_ = os.Remove(filepath.Join(dir, names.LeafCgroup)) // the daemon's to remove, on version 2
 			if err := os.Remove(dir); err != nil {
 				p.t.Error("cgroup left behind:", err)
 			}
@@ -312,7 +313,7 @@ func (p *testPod) callIn(args ...string) string {
 }
 
 func (p *testPod) callInCommand(args ...string) *exec.Cmd {
-	enter := []string{"-t", fmt.Sprint(p.cmd.Process.Pid), "-m", "-n", "-r", "/opt/stager/" + args[0]}
+	enter := []string{"-t", fmt.Sprint(p.cmd.Process.Pid), "-m", "-n", "-r", names.CallInDir + "/" + args[0]}
 	return exec.Command("nsenter", append(enter, args[1:]...)...)
 }
 
@@ -355,7 +356,7 @@ func beDaemon(root string) error {
 	if err := errors.Join(netlink.LinkSetUp(lo), netlink.LinkAdd(wire), unix.Chroot(root), unix.Chdir("/")); err != nil {
 		return err
 	}
-	return unix.Exec("/stager", []string{"/stager"}, os.Environ())
+	return unix.Exec(names.Exec, []string{names.Exec}, os.Environ())
 }
 
 func mountCgroups(root string) error {

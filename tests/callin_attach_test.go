@@ -12,6 +12,8 @@ import (
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
 )
 
 // attached is a run of attach with a pipe as its input and one as its output.
@@ -85,7 +87,7 @@ func TestAttachTypesAndShows(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	echo := shell("app", `while read line; do echo "got $line"; [ "$line" != end ] || exit 9; done`)
-	p := b.up("pod", podOf(echo.annotated("kurma.io/stager/stdin", "stream")))
+	p := b.up("pod", podOf(echo.annotated(names.StdinAnnotation, "stream")))
 	one, two := p.attach("app"), p.attach("app")
 	// Each is attached once it sees what it typed itself.
 	one.types("one\n")
@@ -126,7 +128,7 @@ func TestAttachThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, stagerConfig(`{"log": {"maxSize": "80Mi"}}`))
 	app := shell("app", "while read line && [ $line != go ]; do echo $line; done; seq 6600000 | tr '\\n' ' '; echo last")
-	p := b.up("pod", podOf(app.annotated("kurma.io/stager/stdin", "stream")))
+	p := b.up("pod", podOf(app.annotated(names.StdinAnnotation, "stream")))
 	stuck := p.attach("app")
 	stuck.types("stuck\n")
 	stuck.sees("stuck\n")
@@ -185,7 +187,7 @@ func TestAttachToTerminal(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	app := shell("app", `trap 'stty size' WINCH; tty; while :; do read line && echo "got $line"; [ "$line" != end ] || exit 6; done`)
-	p := b.up("pod", podOf(app.annotated("kurma.io/stager/tty", "true")))
+	p := b.up("pod", podOf(app.annotated(names.TTYAnnotation, "true")))
 	p.sees("app", "/dev/pts/")
 	m := onTerminal(t, p.command("attach", p.name, "app"))
 	before := m.mode()

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
 )
 
 func TestLogsAsTheDaemonCallsThem(t *testing.T) {
@@ -77,7 +79,7 @@ func TestLogsAreFollowedAcrossRotation(t *testing.T) {
 	if r.code != 0 || r.stdout != want.String() {
 		t.Errorf("exit status %d, %d bytes of %d, %s", r.code, len(r.stdout), want.Len(), r.stderr)
 	}
-	files, err := filepath.Glob(p.root("/var/log/stager/app/*.log"))
+	files, err := filepath.Glob(p.root(names.LogDir + "/app/*.log"))
 	if err != nil || len(files) < 2 || len(files) > 4 {
 		t.Errorf("log files %q, %v", files, err)
 	}
@@ -146,7 +148,7 @@ func (p *pod) heldMounts() *os.File {
 
 // inMounts is a call-in in a mount namespace.
 func inMounts(mounts *os.File, args ...string) *exec.Cmd {
-	cmd := exec.Command("nsenter", append([]string{"--mount=/proc/self/fd/3", "/opt/stager/" + args[0]}, args[1:]...)...)
+	cmd := exec.Command("nsenter", append([]string{"--mount=/proc/self/fd/3", names.CallInDir + "/" + args[0]}, args[1:]...)...)
 	cmd.Env = []string{"HOME=/root"}
 	cmd.ExtraFiles = []*os.File{mounts}
 	return cmd

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
 )
 
 // daemonPlanVariable carries a daemonPlan, in JSON, to the process that becomes
@@ -76,19 +78,19 @@ func (b *box) busyboxLayer() string {
 func (b *box) direct(manifest any, layers ...string) *direct {
 	b.t.Helper()
 	root := b.folder("stager-root", 0o755)
-	for _, dir := range []string{"opt/stager", "layers", "volumes", "dev", "proc", "sys", "etc"} {
+	for _, dir := range []string{names.CallInDir, "layers", "volumes", "dev", "proc", "sys", "etc"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			b.t.Fatal(err)
 		}
 	}
 	program := filepath.Join(filepath.Dir(suite.launcher), "stager")
-	if err := os.Link(program, filepath.Join(root, "stager")); errors.Is(err, unix.EXDEV) {
-		b.copyFile(program, filepath.Join(root, "stager"))
+	if err := os.Link(program, filepath.Join(root, names.Exec)); errors.Is(err, unix.EXDEV) {
+		b.copyFile(program, filepath.Join(root, names.Exec))
 	} else if err != nil {
 		b.t.Fatal(err)
 	}
-	for _, name := range []string{"status", "logs", "run", "attach"} {
-		if err := os.Symlink("/stager", filepath.Join(root, "opt/stager", name)); err != nil {
+	for _, name := range names.CallIns() {
+		if err := os.Symlink(names.Exec, filepath.Join(root, names.CallInDir, name)); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -236,7 +238,7 @@ func (d *direct) stop() {
 
 // appLog is the raw log of an app, in CRI's format.
 func (d *direct) appLog(app string) string {
-	files, _ := filepath.Glob(filepath.Join(d.plan.Root, "var/log/stager", app, "*"))
+	files, _ := filepath.Glob(filepath.Join(d.plan.Root, names.LogDir, app, "*"))
 	var all strings.Builder
 	for _, file := range files {
 		data, err := os.ReadFile(file)
@@ -289,7 +291,7 @@ func becomeStager(text string) error {
 		_ = unix.Close(fd) // the Go runtime may have used it for itself
 	}
 	unix.Umask(0o022)
-	return unix.Exec("/stager", []string{"/stager"}, append([]string{"HOME=/root"}, p.Env...))
+	return unix.Exec(names.Exec, []string{names.Exec}, append([]string{"HOME=/root"}, p.Env...))
 }
 
 func mountRoot(p daemonPlan) error {

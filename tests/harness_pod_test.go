@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
 )
 
 // podDoc is an appc pod manifest, as far as the tests write one.
@@ -290,7 +292,7 @@ func enterPod(stager string, args []string) error {
 	if err := unix.Close(fd); err != nil {
 		return err
 	}
-	path := "/opt/stager/" + args[0]
+	path := names.CallInDir + "/" + args[0]
 	return syscall.Exec(path, append([]string{path}, args[1:]...), os.Environ())
 }
 

@@ -10,12 +10,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/names"
 )
 
 // userData has the names and values of what means something elsewhere.
 func userData() map[string]string {
 	return map[string]string{
-		"kurma.io/stager/tty": "true", "kurma.io/stager/stdin": "open", "kurma.io/stager/restart": "always",
+		names.TTYAnnotation: "true", names.StdinAnnotation: "open", "kurma.io/stager/restart": "always",
 		"appc.io/executor/supports-systemd-notify": "true",
 		"os/linux/namespaces":                      `{"net": "host", "pid": "host"}`, "os/linux/privileged": "true",
 		"os/linux/capabilities-retain-set": `{"set": ["CAP_SYS_ADMIN"]}`, "resource/memory": `{"limit": "1"}`,

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kurma.io/stager/names"
 )
 
 // TestReady has the ready pipe's end of file come when the pod is up and not
@@ -226,10 +228,10 @@ func TestStatusWhileRootsAreMade(t *testing.T) {
 	d.start(nil, write)
 	write.Close()
 	eventually(t, "the socket", func() bool {
-		_, err := os.Stat(filepath.Join(d.plan.Root, "run/stager/control.sock"))
+		_, err := os.Stat(filepath.Join(d.plan.Root, names.ControlSocket))
 		return err == nil
 	})
-	out, err := exec.Command("nsenter", "--target", strconv.Itoa(d.cmd.Process.Pid), "--mount", "--net", "--root", "/opt/stager/status").CombinedOutput()
+	out, err := exec.Command("nsenter", "--target", strconv.Itoa(d.cmd.Process.Pid), "--mount", "--net", "--root", names.CallInDir+"/"+names.Status).CombinedOutput()
 	if text := strings.Join(strings.Fields(string(out)), ""); err != nil || text != `{"a":{"exited":false}}` {
 		t.Errorf("status: %v, %s", err, out)
 	}
@@ -259,7 +261,7 @@ func TestASecondStagerIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	p := b.up("p", podOf(shell("a", "exec sleep 1000")))
-	r := finish(t, p.callIn("../../stager"))
+	r := finish(t, p.callIn("../.."+names.Exec))
 	if r.code != 1 || r.stderr != "stager: a stager runs in this root already\n" {
 		t.Errorf("a second stager: %+v", r)
 	}

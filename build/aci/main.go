@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 
 	"kurma.io/stager/build"
+	"kurma.io/stager/names"
 	"kurma.io/stager/signing"
 )
 
@@ -67,7 +68,7 @@ func run(o options) error {
 		return err
 	}
 	if o.out == "" {
-		o.out = manifest.fileName("stager")
+		o.out = manifest.fileName(names.Program)
 	}
 	entries, err := entries(o)
 	if err != nil {

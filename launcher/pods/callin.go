@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
 )
 
 const (
-	callInDir = "/opt/stager/"
-
 	// settingsPatience is how long `run` gets to read its settings to the end.
 	settingsPatience = 10 * time.Second
 )
@@ -67,7 +67,7 @@ func (p *Pod) Become(name string, args ...string) error {
 	if err := p.enter(); err != nil {
 		return err
 	}
-	path := callInDir + name
+	path := names.CallInDir + "/" + name
 	err := syscall.Exec(path, append([]string{path}, args...), callInEnv())
 	return fmt.Errorf("execute %s in pod %q: %w", path, p.Plan.Name, err)
 }
@@ -121,7 +121,7 @@ func (p *Pod) startCall(stdio [3]*os.File, feed *settingsFeed, name string, args
 	if feed != nil {
 		files = append(files, feed.read)
 	}
-	path := callInDir + name
+	path := names.CallInDir + "/" + name
 	start, ended := make(chan started), make(chan Exit, 1)
 	onOwnThread(func() {
 		if err := p.enter(); err != nil {

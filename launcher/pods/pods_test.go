@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
 )
 
 // script is a stager for these tests: a shell script that the host's busybox
@@ -59,7 +61,7 @@ func (s *Store) newPod(t *testing.T, name, body string) *Pod {
 	if err != nil {
 		t.Fatalf("busybox-static is needed: %v", err)
 	}
-	for file, data := range map[string]string{"busybox": string(busybox), "stager": script + body} {
+	for file, data := range map[string]string{"busybox": string(busybox), names.Program: script + body} {
 		if err := os.WriteFile(filepath.Join(root, file), []byte(data), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +70,7 @@ func (s *Store) newPod(t *testing.T, name, body string) *Pod {
 		UUID:        fakeUUID(name),
 		Name:        name,
 		StagerRoot:  root,
-		Exec:        []string{"/stager"},
+		Exec:        []string{names.Exec},
 		Env:         []string{"HOME=/root"},
 		Manifest:    json.RawMessage("{}"),
 		StopTimeout: 100 * time.Millisecond,
@@ -108,7 +110,7 @@ func TestStopWhileStarting(t *testing.T) {
 	s := newStore(t)
 	// Starting again from the top, the descriptor is open still.
 	pod := s.newPod(t, "starting", "")
-	if err := os.WriteFile(filepath.Join(pod.Plan.StagerRoot, "stager"), []byte("#!/busybox sh\n/busybox sleep 1000\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(pod.Plan.StagerRoot, names.Program), []byte("#!/busybox sh\n/busybox sleep 1000\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancelCause(t.Context())

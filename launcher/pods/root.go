@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"kurma.io/stager/build"
+	"kurma.io/stager/names"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,7 +26,7 @@ const (
 const journalDir = "run/systemd/journal"
 
 // stagerLogs is where in its root the stager keeps the apps' logs.
-const stagerLogs = "var/log/stager"
+const stagerLogs = names.LogDir
 
 // makeRoot makes what of the stager's root is on disk: a writable copy of the
 // image, the manifest, the name service's files, the mount points and the

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
 )
 
 // becomeStager makes the surroundings of a stager (Kurma Stager Specification,
@@ -34,7 +36,7 @@ func becomeStager(text string) error {
 		return fmt.Errorf("wait for the word: %w", err)
 	}
 	unix.CloseOnExec(p.Control)
-	err := unix.Exec("/stager", []string{"/stager"}, []string{"HOME=/"})
+	err := unix.Exec(names.Exec, []string{names.Exec}, []string{"HOME=/"})
 	return fmt.Errorf("execute the stager: %w", err)
 }
 

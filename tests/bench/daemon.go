@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
 )
 
 // planVariable carries a plan, in JSON, to the process that becomes a stager.
@@ -149,7 +151,7 @@ func (p *pod) close() error {
 
 // prepareRoot writes the stager's image and the manifest of its pod.
 func (d *daemon) prepareRoot(root string, n int, config string, args []string) error {
-	for _, dir := range []string{"opt/stager", "layers", "volumes", "dev", "proc", "sys", "etc", "tmp", "run", "var/log"} {
+	for _, dir := range []string{names.CallInDir, "layers", "volumes", "dev", "proc", "sys", "etc", "tmp", "run", "var/log"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			return err
 		}
@@ -158,11 +160,11 @@ func (d *daemon) prepareRoot(root string, n int, config string, args []string) e
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(root, "stager"), program, 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(root, names.Exec), program, 0o755); err != nil {
 		return err
 	}
-	for _, name := range []string{"status", "logs", "run", "attach"} {
-		if err := os.Symlink("/stager", filepath.Join(root, "opt/stager", name)); err != nil {
+	for _, name := range names.CallIns() {
+		if err := os.Symlink(names.Exec, filepath.Join(root, names.CallInDir, name)); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"kurma.io/stager/names"
 )
 
 // callers is the number of commands that the second row runs at once.
@@ -20,7 +22,7 @@ func (b *benchmark) run() (err error) {
 	if err != nil {
 		return err
 	}
-	execs := []func() error{func() error { return ours.enter(trueSettings, "/opt/stager/run", "app0") }}
+	execs := []func() error{func() error { return ours.enter(trueSettings, names.CallInDir+"/"+names.Run, "app0") }}
 	closers := []func() error{ours.close}
 	defer func() {
 		for _, closer := range closers {

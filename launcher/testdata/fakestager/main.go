@@ -15,24 +15,26 @@ import (
 	"syscall"
 	"time"
 	"unsafe"
+
+	"kurma.io/stager/names"
 )
 
 func main() {
 	name := filepath.Base(os.Args[0])
-	if name != "stager" {
+	if name != names.Program {
 		refuseOthers(name)
 	}
 	switch name {
-	case "status":
+	case names.Status:
 		if len(os.Args) > 1 {
 			fmt.Println(os.Args[1:])
 			return
 		}
 		fmt.Println(`{"one":{"pid":1,"exited":false}}`)
-	case "logs", "attach":
+	case names.Logs, names.Attach:
 		fmt.Println(name, strings.Join(os.Args[1:], " "))
 		_, _ = io.Copy(os.Stdout, os.Stdin)
-	case "run":
+	case names.Run:
 		run()
 	default:
 		stager()
@@ -64,8 +66,8 @@ func stager() {
 	case "slow":
 		waitForLeave()
 	case "ends":
-		_ = os.MkdirAll("/var/log/stager/one", 0o755)
-		_ = os.WriteFile("/var/log/stager/one/0000000001.log", []byte("2026-11-21T03:00:01.000000000Z stdout F last words\n"), 0o644)
+		_ = os.MkdirAll(names.LogDir+"/one", 0o755)
+		_ = os.WriteFile(names.LogDir+"/one/0000000001.log", []byte("2026-11-21T03:00:01.000000000Z stdout F last words\n"), 0o644)
 		signal.Notify(stop, syscall.SIGUSR1)
 	}
 	_ = syscall.Close(4)
@@ -78,7 +80,7 @@ func stager() {
 			<-stop
 		}
 	case "leaves-a-child":
-		child := exec.Command("/stager")
+		child := exec.Command(names.Exec)
 		child.Env = []string{"CHILD=1"}
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if err := child.Start(); err != nil {
