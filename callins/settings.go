@@ -1,23 +1,18 @@
 package callins
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"kurma.io/stager/strictjson"
 	"kurma.io/stager/supervisor"
 )
 
 // maxSettings is the size of run's settings in bytes that is still taken.
 const maxSettings = 1 << 20
-
-// maxFields is more than settings has fields.
-const maxFields = 16
 
 // settings is what run reads from descriptor 3 (stager specification, run).
 type settings struct {
@@ -35,57 +30,25 @@ type variable struct {
 	Value string `json:"value"`
 }
 
-// parseSettings reads and checks settings. An unknown field is an error: a
-// misspelt "user" must not run the command as somebody else.
+// parseSettings reads and checks settings. An unknown field is an error, because a
+// misspelt "user" must not run the command as another user; so is a field given
+// twice, because the later "USER" would override the "user" that the daemon has checked.
 func parseSettings(text []byte) (settings, error) {
 	var s settings
 	if !utf8.Valid(text) {
 		return s, errors.New("settings are not valid UTF-8")
 	}
-	if err := checkOnce(text); err != nil {
-		return s, err
-	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&s); err != nil {
-		if errors.Is(err, io.EOF) {
-			return s, errors.New("settings are empty")
-		}
+	err := strictjson.Decode(text, &s)
+	var twice *strictjson.DuplicateKeyError
+	switch {
+	case errors.As(err, &twice):
+		return s, fmt.Errorf("settings: %q and %q are the same field, given twice", twice.First, twice.Second)
+	case errors.Is(err, strictjson.ErrEmpty):
+		return s, errors.New("settings are empty")
+	case err != nil:
 		return s, fmt.Errorf("read settings: %w", err)
 	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return s, errors.New("read settings: more follows after the JSON object")
-	}
 	return s, s.validate()
-}
-
-// checkOnce refuses a field that is given twice, in whatever case: encoding/json would
-// take the later "USER" for the "user" that somebody has checked. What is no
-// object is the decoder's to refuse.
-func checkOnce(text []byte) error {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	if begin, err := decoder.Token(); err != nil || begin != json.Delim('{') {
-		return nil //nolint:nilerr // see above
-	}
-	var seen []string
-	for decoder.More() {
-		token, err := decoder.Token()
-		key, isKey := token.(string)
-		var value json.RawMessage
-		if err != nil || !isKey || decoder.Decode(&value) != nil {
-			return nil //nolint:nilerr // see above
-		}
-		for _, other := range seen {
-			if strings.EqualFold(other, key) {
-				return fmt.Errorf("settings: %q and %q are the same field, given twice", other, key)
-			}
-		}
-		seen = append(seen, key)
-		if len(seen) > maxFields {
-			return nil // an unknown one is among them
-		}
-	}
-	return nil
 }
 
 func (s settings) validate() error {

@@ -5,6 +5,7 @@ import (
 
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/strictjson"
 
 	"github.com/appc/spec/schema/types"
 )
@@ -16,17 +17,17 @@ import (
 
 // nameAppVolumes gives the host volumes that apps have for themselves names that
 // stand for one source and way to mount it each.
-func nameAppVolumes(pod object) error {
+func nameAppVolumes(pod strictjson.Object) error {
 	var volumes []types.Volume
-	if err := pod.read("volumes", &volumes); err != nil {
+	if err := pod.Get("volumes", &volumes); err != nil {
 		return err
 	}
 	taken := make(map[string]types.Volume)
 	for _, v := range volumes {
 		taken[v.Name.String()] = v
 	}
-	var apps []object
-	if err := pod.read("apps", &apps); err != nil {
+	var apps []strictjson.Object
+	if err := pod.Get("apps", &apps); err != nil {
 		return err
 	}
 	for i, app := range apps {
@@ -34,12 +35,12 @@ func nameAppVolumes(pod object) error {
 			return fmt.Errorf("apps[%d]: %w", i, err)
 		}
 	}
-	return pod.set("apps", apps)
+	return pod.Set("apps", apps)
 }
 
-func nameVolumesOf(app object, taken map[string]types.Volume) error {
-	var mounts []object
-	if err := app.read("mounts", &mounts); err != nil {
+func nameVolumesOf(app strictjson.Object, taken map[string]types.Volume) error {
+	var mounts []strictjson.Object
+	if err := app.Get("mounts", &mounts); err != nil {
 		return err
 	}
 	if mounts == nil {
@@ -50,16 +51,16 @@ func nameVolumesOf(app object, taken map[string]types.Volume) error {
 			return fmt.Errorf("mounts[%d]: %w", i, err)
 		}
 	}
-	return app.set("mounts", mounts)
+	return app.Set("mounts", mounts)
 }
 
-func nameVolume(mount object, taken map[string]types.Volume) error {
-	var text object
+func nameVolume(mount strictjson.Object, taken map[string]types.Volume) error {
+	var text strictjson.Object
 	var volume *types.Volume
-	if err := mount.read("appVolume", &volume); err != nil || volume == nil || volume.Kind != "host" {
+	if err := mount.Get("appVolume", &volume); err != nil || volume == nil || volume.Kind != "host" {
 		return err
 	}
-	if err := mount.read("appVolume", &text); err != nil {
+	if err := mount.Get("appVolume", &text); err != nil {
 		return err
 	}
 	name := volume.Name.String()
@@ -71,10 +72,10 @@ func nameVolume(mount object, taken map[string]types.Volume) error {
 		name = fmt.Sprintf("%s-%d", volume.Name, n)
 	}
 	taken[name] = *volume
-	if err := text.set("name", name); err != nil {
+	if err := text.Set("name", name); err != nil {
 		return err
 	}
-	return mount.set("appVolume", text)
+	return mount.Set("appVolume", text)
 }
 
 // sameMount tells whether one mount in the stager's root can be both volumes.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 
 	"kurma.io/stager/names"
 	"kurma.io/stager/signing"
+	"kurma.io/stager/strictjson"
 )
 
 // Where things are when no configuration says otherwise.
@@ -60,13 +60,12 @@ func readConfig(path, state string) (config, error) {
 }
 
 func (c *config) parse(data []byte, dir string) error {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(c); err != nil {
-		return err
-	}
-	if decoder.More() {
+	err := strictjson.Decode(data, c)
+	switch {
+	case errors.Is(err, strictjson.ErrTrailing):
 		return errors.New("there is more than one JSON object in it")
+	case err != nil:
+		return err
 	}
 	if string(c.DefaultStagerConfig) == "null" { // which leaves the other keys alone
 		c.DefaultStagerConfig = nil

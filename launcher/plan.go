@@ -16,6 +16,7 @@ import (
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/strictjson"
 
 	"github.com/appc/spec/schema/types"
 	"github.com/google/uuid"
@@ -351,9 +352,9 @@ func imagePod(image *images.Image, name string, o runOptions) ([]byte, error) {
 
 // withArguments is the image's app section with more arguments. What else it
 // says stays as it is written there.
-func withArguments(image *images.Image, args []string) (object, error) {
+func withArguments(image *images.Image, args []string) (strictjson.Object, error) {
 	var document struct {
-		App object `json:"app"`
+		App strictjson.Object `json:"app"`
 	}
 	if err := json.Unmarshal(image.Manifest.Raw, &document); err != nil {
 		return nil, err
@@ -361,6 +362,6 @@ func withArguments(image *images.Image, args []string) (object, error) {
 	if document.App == nil {
 		return nil, errors.New("image " + image.Manifest.Name + " has no app to give arguments to")
 	}
-	err := document.App.set("exec", slices.Concat(image.Manifest.App.Exec, args))
+	err := document.App.Set("exec", slices.Concat(image.Manifest.App.Exec, args))
 	return document.App, err
 }

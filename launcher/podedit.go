@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/strictjson"
 
 	"github.com/appc/spec/schema"
 )
@@ -32,12 +32,12 @@ func findRuntimeImage(store *images.Store, want schema.RuntimeImage) (*images.Im
 // volumes of apps, and leaves the rest, unknown fields included, as it was written. Field
 // names are found in any case, as manifest.DecodePod and the stager find them.
 func editPod(document []byte, ids []string, o runOptions) ([]byte, error) {
-	var pod object
+	var pod strictjson.Object
 	if err := json.Unmarshal(document, &pod); err != nil {
 		return nil, fmt.Errorf("read pod manifest: %w", err)
 	}
 	if pod == nil {
-		return nil, errors.New("read pod manifest: it is no object")
+		return nil, errors.New("read pod manifest: not a JSON object")
 	}
 	if err := editApps(pod, ids); err != nil {
 		return nil, fmt.Errorf("set images of pod: %w", err)
@@ -56,74 +56,74 @@ func editPod(document []byte, ids []string, o runOptions) ([]byte, error) {
 	return json.Marshal(pod)
 }
 
-func editApps(pod object, ids []string) error {
-	var apps []object
-	if err := pod.read("apps", &apps); err != nil {
+func editApps(pod strictjson.Object, ids []string) error {
+	var apps []strictjson.Object
+	if err := pod.Get("apps", &apps); err != nil {
 		return err
 	}
 	for i, app := range apps {
-		image := make(object)
-		if err := app.read("image", &image); err != nil {
+		image := make(strictjson.Object)
+		if err := app.Get("image", &image); err != nil {
 			return fmt.Errorf("apps[%d]: %w", i, err)
 		}
 		if app == nil || image == nil {
 			return fmt.Errorf("apps[%d]: no image", i)
 		}
-		if err := image.set("id", ids[i]); err != nil {
+		if err := image.Set("id", ids[i]); err != nil {
 			return fmt.Errorf("apps[%d].image: %w", i, err)
 		}
-		if err := app.set("image", image); err != nil {
+		if err := app.Set("image", image); err != nil {
 			return fmt.Errorf("apps[%d]: %w", i, err)
 		}
 	}
-	return pod.set("apps", apps)
+	return pod.Set("apps", apps)
 }
 
 // editVolumes has each of the named volumes come from the host, whatever the
 // pod says of it; one that the pod makes read-only stays so.
-func editVolumes(pod object, volumes map[string]string) error {
+func editVolumes(pod strictjson.Object, volumes map[string]string) error {
 	if len(volumes) == 0 {
 		return nil
 	}
-	var list []object
-	if err := pod.read("volumes", &list); err != nil {
+	var list []strictjson.Object
+	if err := pod.Get("volumes", &list); err != nil {
 		return err
 	}
 	for name, path := range volumes {
-		entry := make(object)
+		entry := make(strictjson.Object)
 		for field, value := range map[string]string{"name": name, "kind": "host", "source": path} {
-			if err := entry.set(field, value); err != nil {
+			if err := entry.Set(field, value); err != nil {
 				return err
 			}
 		}
-		i := slices.IndexFunc(list, func(v object) bool {
+		i := slices.IndexFunc(list, func(v strictjson.Object) bool {
 			var have string
-			return v.read("name", &have) == nil && have == name
+			return v.Get("name", &have) == nil && have == name
 		})
 		if i < 0 {
 			list = append(list, entry)
 			continue
 		}
-		if key, err := list[i].key("readOnly"); err == nil && key != "" {
+		if key, err := list[i].Key("readOnly"); err == nil && key != "" {
 			entry["readOnly"] = list[i][key]
 		}
 		list[i] = entry
 	}
-	return pod.set("volumes", list)
+	return pod.Set("volumes", list)
 }
 
 // shareNetwork has the pod's isolator of namespaces, of several the last, say
 // that the network is the host's: the stager must know, too.
-func shareNetwork(pod object) error {
-	var list []object
-	if err := pod.read("isolators", &list); err != nil {
+func shareNetwork(pod strictjson.Object) error {
+	var list []strictjson.Object
+	if err := pod.Get("isolators", &list); err != nil {
 		return err
 	}
-	theirs := object{"name": json.RawMessage(`"` + namespacesIsolator + `"`)}
+	theirs := strictjson.Object{"name": json.RawMessage(`"` + namespacesIsolator + `"`)}
 	known := false
 	for i, isolator := range list {
 		var name string
-		if err := isolator.read("name", &name); err != nil {
+		if err := isolator.Get("name", &name); err != nil {
 			return fmt.Errorf("isolators[%d]: %w", i, err)
 		}
 		if name == namespacesIsolator {
@@ -133,63 +133,13 @@ func shareNetwork(pod object) error {
 	if !known {
 		list = append(list, theirs)
 	}
-	var value object
-	if err := theirs.read("value", &value); err != nil {
+	var value strictjson.Object
+	if err := theirs.Get("value", &value); err != nil {
 		return fmt.Errorf("isolator %s: %w", namespacesIsolator, err)
 	}
 	if value == nil {
-		value = make(object)
+		value = make(strictjson.Object)
 	}
 	value["net"] = json.RawMessage(`"host"`)
-	return errors.Join(theirs.set("value", value), pod.set("isolators", list))
-}
-
-// object is a JSON object whose fields are found in any case, as encoding/json
-// matches them.
-type object map[string]json.RawMessage
-
-// key is the name under which a field is in the object, "" for none. To have it twice
-// is an error: who reads it would take the one or the other.
-func (o object) key(name string) (string, error) {
-	var found []string
-	for key := range o {
-		if strings.EqualFold(key, name) {
-			found = append(found, key)
-		}
-	}
-	slices.Sort(found)
-	switch len(found) {
-	case 0:
-		return "", nil
-	case 1:
-		return found[0], nil
-	}
-	return "", fmt.Errorf("%s: given twice, as %q and %q", name, found[0], found[1])
-}
-
-// read decodes a field; one that is missing leaves the value as it was.
-func (o object) read(name string, into any) error {
-	key, err := o.key(name)
-	if err != nil || key == "" {
-		return err
-	}
-	if err := json.Unmarshal(o[key], into); err != nil {
-		return fmt.Errorf("%s: %w", key, err)
-	}
-	return nil
-}
-
-// set puts a field in place of the one of that name, in whatever case.
-func (o object) set(name string, value any) error {
-	key, err := o.key(name)
-	if err != nil {
-		return err
-	}
-	raw, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	delete(o, key)
-	o[name] = raw
-	return nil
+	return errors.Join(theirs.Set("value", value), pod.Set("isolators", list))
 }

@@ -38,7 +38,7 @@ func TestEditPodRefuses(t *testing.T) {
 		{"an app's image twice", `{"apps":[{"image":{},"Image":{}}]}`, `apps[0]: image: given twice`},
 		{"an image's ID twice", `{"apps":[{"image":{"id":"","ID":""}}]}`, `apps[0].image: id: given twice`},
 		{"no list", `{"Apps":{}}`, "Apps: json:"},
-		{"no object", `null`, "no object"},
+		{"no object", `null`, "not a JSON object"},
 		{"no app", `{"apps":[null]}`, "apps[0]: no image"},
 		{"an app without an image", `{"apps":[{"image":null}]}`, "apps[0]: no image"},
 		{"volumes twice", `{"apps":[],"volumes":[],"Volumes":[]}`, "volumes: given twice"},

@@ -178,7 +178,11 @@ func TestConfigurationRefuses(t *testing.T) {
 	tests := []struct{ name, config, words string }{
 		{"not JSON", "podsDirectory: x", "invalid character"},
 		{"unknown key", `{"podDirectory":"x"}`, `unknown field "podDirectory"`},
+		{"nothing", ``, "the document is empty"},
+		{"cut short", `{"podsDirectory":"x"`, "unexpected EOF"},
+		{"key twice", `{"podsDirectory":"x","PodsDirectory":"y"}`, `given twice, as "podsDirectory" and "PodsDirectory"`},
 		{"two objects", `{}{}`, "more than one"},
+		{"a bracket more", `{}}`, "more than one"},
 		{"wrong type", `{"trustedKeys":"x"}`, "trustedKeys"},
 	}
 	for _, tt := range tests {

@@ -1,15 +1,15 @@
 package manifest
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/appc/spec/schema"
+
+	"kurma.io/stager/strictjson"
 )
 
 // document is the manifest's JSON, its parts still undecoded.
@@ -32,10 +32,10 @@ func DecodeImage(data []byte) (*Image, error) { return decodeImage("image", data
 
 func decode(data []byte) (*Manifest, error) {
 	var doc document
-	if err := unmarshal("", data, &doc); err != nil {
+	if err := strictjson.Unmarshal("", data, &doc); err != nil {
 		return nil, err
 	}
-	if isNull(doc.Pod) {
+	if strictjson.IsNull(doc.Pod) {
 		return nil, errors.New("pod: missing")
 	}
 	m := &Manifest{
@@ -43,7 +43,7 @@ func decode(data []byte) (*Manifest, error) {
 		Name:          doc.Name,
 		AppImageOrder: doc.AppImageOrder,
 	}
-	if !isNull(doc.StagerConfig) {
+	if !strictjson.IsNull(doc.StagerConfig) {
 		m.StagerConfig = doc.StagerConfig
 	}
 	var err error
@@ -62,8 +62,8 @@ func decode(data []byte) (*Manifest, error) {
 }
 
 func decodePod(path string, data []byte) (*Pod, error) {
-	var fields map[string]json.RawMessage
-	if err := unmarshal(path, data, &fields); err != nil {
+	var fields strictjson.Object
+	if err := strictjson.Unmarshal(path, data, &fields); err != nil {
 		return nil, err
 	}
 	pod := &Pod{PodManifest: new(schema.PodManifest), AppIsolators: map[string][]Isolator{}, JSON: slices.Clone(data)}
@@ -74,7 +74,7 @@ func decodePod(path string, data []byte) (*Pod, error) {
 	if pod.Isolators, err = takeIsolators(path, fields); err != nil {
 		return nil, err
 	}
-	if err := unmarshal(path, mustMarshal(fields), pod.PodManifest); err != nil {
+	if err := strictjson.Unmarshal(path, mustMarshal(fields), pod.PodManifest); err != nil {
 		return nil, err
 	}
 	for i, app := range pod.Apps {
@@ -86,8 +86,8 @@ func decodePod(path string, data []byte) (*Pod, error) {
 }
 
 func decodeImage(path string, data []byte) (*Image, error) {
-	var fields map[string]json.RawMessage
-	if err := unmarshal(path, data, &fields); err != nil {
+	var fields strictjson.Object
+	if err := strictjson.Unmarshal(path, data, &fields); err != nil {
 		return nil, err
 	}
 	image := &Image{ImageManifest: new(schema.ImageManifest), JSON: slices.Clone(data)}
@@ -95,7 +95,7 @@ func decodeImage(path string, data []byte) (*Image, error) {
 	if image.Isolators, err = takeAppIsolators(path, fields); err != nil {
 		return nil, err
 	}
-	if err := unmarshal(path, mustMarshal(fields), image.ImageManifest); err != nil {
+	if err := strictjson.Unmarshal(path, mustMarshal(fields), image.ImageManifest); err != nil {
 		return nil, err
 	}
 	return image, nil
@@ -103,8 +103,8 @@ func decodeImage(path string, data []byte) (*Image, error) {
 
 // takeAppsIsolators takes the isolators out of every app of a pod, and gives
 // them in the order of the apps.
-func takeAppsIsolators(path string, pod map[string]json.RawMessage) ([][]Isolator, error) {
-	var apps []map[string]json.RawMessage
+func takeAppsIsolators(path string, pod strictjson.Object) ([][]Isolator, error) {
+	var apps []strictjson.Object
 	var isolators [][]Isolator
 	err := edit(path, pod, "apps", &apps, func(path string) error {
 		for i, app := range apps {
@@ -120,8 +120,8 @@ func takeAppsIsolators(path string, pod map[string]json.RawMessage) ([][]Isolato
 }
 
 // takeAppIsolators takes the isolators out of the field "app" of owner.
-func takeAppIsolators(path string, owner map[string]json.RawMessage) ([]Isolator, error) {
-	var app map[string]json.RawMessage
+func takeAppIsolators(path string, owner strictjson.Object) ([]Isolator, error) {
+	var app strictjson.Object
 	var isolators []Isolator
 	err := edit(path, owner, "app", &app, func(path string) (err error) {
 		isolators, err = takeIsolators(path, app)
@@ -131,20 +131,20 @@ func takeAppIsolators(path string, owner map[string]json.RawMessage) ([]Isolator
 }
 
 // takeIsolators takes the field "isolators" out of owner.
-func takeIsolators(path string, owner map[string]json.RawMessage) ([]Isolator, error) {
-	key, err := lookup(path, owner, "isolators")
+func takeIsolators(path string, owner strictjson.Object) ([]Isolator, error) {
+	key, err := findKey(path, owner, "isolators")
 	if key == "" || err != nil {
 		return nil, err
 	}
 	raw := owner[key]
 	delete(owner, key)
 	var isolators []Isolator
-	if err := unmarshal(join(path, key), raw, &isolators); err != nil {
+	if err := strictjson.Unmarshal(strictjson.Join(path, key), raw, &isolators); err != nil {
 		return nil, err
 	}
 	for i, isolator := range isolators {
 		if isolator.Name == "" {
-			return nil, fmt.Errorf("%s[%d].name: missing", join(path, key), i)
+			return nil, fmt.Errorf("%s[%d].name: missing", strictjson.Join(path, key), i)
 		}
 	}
 	return isolators, nil
@@ -152,40 +152,31 @@ func takeIsolators(path string, owner map[string]json.RawMessage) ([]Isolator, e
 
 // edit decodes owner's field name into part, lets f change part, and puts it
 // back. A field that is absent or null is left alone.
-func edit(path string, owner map[string]json.RawMessage, name string, part any, f func(path string) error) error {
-	key, err := lookup(path, owner, name)
-	if err != nil || key == "" || isNull(owner[key]) {
+func edit(path string, owner strictjson.Object, name string, part any, f func(path string) error) error {
+	key, err := findKey(path, owner, name)
+	if err != nil || key == "" || strictjson.IsNull(owner[key]) {
 		return err
 	}
-	if err := unmarshal(join(path, key), owner[key], part); err != nil {
+	if err := strictjson.Unmarshal(strictjson.Join(path, key), owner[key], part); err != nil {
 		return err
 	}
-	if err := f(join(path, key)); err != nil {
+	if err := f(strictjson.Join(path, key)); err != nil {
 		return err
 	}
 	owner[key] = mustMarshal(part)
 	return nil
 }
 
-// lookup gives the key under which fields has name, in whatever case, as
-// encoding/json matches it, or "". It is an error to have it twice.
-func lookup(path string, fields map[string]json.RawMessage, name string) (string, error) {
-	found := ""
-	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		if !strings.EqualFold(key, name) {
-			continue
-		}
-		if found != "" {
-			return "", fmt.Errorf("%s: given twice, as %q and %q", join(path, name), found, key)
-		}
-		found = key
+// findKey returns the key under which the object at path has the field, or "".
+func findKey(path string, object strictjson.Object, name string) (string, error) {
+	key, err := object.Key(name)
+	if err != nil {
+		return "", fmt.Errorf("%s.%w", path, err)
 	}
-	return found, nil
+	return key, nil
 }
 
-func isNull(raw json.RawMessage) bool {
-	return len(raw) == 0 || bytes.Equal(bytes.TrimSpace(raw), []byte("null"))
-}
+func imagePath(id string) string { return strictjson.Join("images", id) }
 
 // mustMarshal encodes what has just been decoded, which cannot fail.
 func mustMarshal(v any) json.RawMessage {

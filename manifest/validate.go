@@ -10,6 +10,8 @@ import (
 
 	"github.com/appc/spec/schema"
 	"github.com/appc/spec/schema/types"
+
+	"kurma.io/stager/strictjson"
 )
 
 // maxName bounds an app's name, in bytes. Names become file names, of which
@@ -40,7 +42,7 @@ func (m *Manifest) validate() error {
 		return fmt.Errorf("pod: missing")
 	}
 	if c := m.StagerConfig; c != nil && !bytes.HasPrefix(c, []byte("{")) {
-		return fmt.Errorf("stagerConfig: %s: must be an object", abridge(c))
+		return fmt.Errorf("stagerConfig: %s: must be an object", strictjson.Show(c))
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.Images)) {
 		if err := validateImage(id, m.Images[id]); err != nil {
@@ -71,7 +73,7 @@ func (m *Manifest) validateApp(path string, runtime schema.RuntimeApp) error {
 	case name == "":
 		return fmt.Errorf("%s.name: missing", path)
 	case len(name) > maxName:
-		return fmt.Errorf("%s.name: %s: longer than %d characters", path, quote(name), maxName)
+		return fmt.Errorf("%s.name: %s: longer than %d characters", path, strictjson.Quote(name), maxName)
 	case runtime.Image.ID.Empty():
 		return fmt.Errorf("%s.image.id: missing", path)
 	}
@@ -101,7 +103,7 @@ func (m *Manifest) validateApp(path string, runtime schema.RuntimeApp) error {
 // validateOrder checks the layers of one app. The image itself overrides its
 // dependencies (ace.md, Filesystem Setup), so it comes first.
 func (m *Manifest) validateOrder(app, image string) error {
-	path := join("appImageOrder", app)
+	path := strictjson.Join("appImageOrder", app)
 	order := m.AppImageOrder[app]
 	if len(order) == 0 {
 		return fmt.Errorf("%s: missing or empty", path)
@@ -136,7 +138,7 @@ func validateImage(id string, image *Image) error {
 func validateID(path, id string) error {
 	digits, ok := strings.CutPrefix(id, "sha512-")
 	if !ok || len(digits) != 128 || strings.Trim(digits, "0123456789abcdef") != "" {
-		return fmt.Errorf("%s: %s: an image ID is sha512- and 128 hexadecimal digits in lower case", path, quote(id))
+		return fmt.Errorf("%s: %s: an image ID is sha512- and 128 hexadecimal digits in lower case", path, strictjson.Quote(id))
 	}
 	return nil
 }
@@ -148,7 +150,7 @@ func validateVersion(path string, version types.SemVer) error {
 		return fmt.Errorf("%s.acVersion: missing", path)
 	}
 	if version.Major != schema.AppContainerVersion.Major {
-		return fmt.Errorf("%s.acVersion: %s: this stager knows %s", path, quote(version.String()), schema.AppContainerVersion)
+		return fmt.Errorf("%s.acVersion: %s: this stager knows %s", path, strictjson.Quote(version.String()), schema.AppContainerVersion)
 	}
 	return nil
 }
@@ -193,7 +195,7 @@ const maxID int64 = 1<<32 - 2
 // noNUL refuses what execve(2) and mount(2) would cut short.
 func noNUL(path, s string) error {
 	if strings.ContainsRune(s, 0) {
-		return fmt.Errorf("%s: %s: has a NUL character", path, quote(s))
+		return fmt.Errorf("%s: %s: has a NUL character", path, strictjson.Quote(s))
 	}
 	return nil
 }
@@ -206,7 +208,7 @@ func validatePlatform(path string, labels types.Labels, goarch string) error {
 		return nil
 	}
 	if os != "linux" {
-		return fmt.Errorf("%s.labels: os %s: this stager runs linux images", path, quote(os))
+		return fmt.Errorf("%s.labels: os %s: this stager runs linux images", path, strictjson.Quote(os))
 	}
 	arch, ok := labels.Get("arch")
 	if !ok {
@@ -218,7 +220,7 @@ func validatePlatform(path string, labels types.Labels, goarch string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s.labels: arch %s: this machine runs %s", path, quote(arch), strings.Join(runnable, ", "))
+	return fmt.Errorf("%s.labels: arch %s: this machine runs %s", path, strictjson.Quote(arch), strings.Join(runnable, ", "))
 }
 
 // architectures gives the arch labels whose programs a machine executes.

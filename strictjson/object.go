@@ -1,0 +1,84 @@
+package strictjson
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Object is a JSON object whose fields are found by their keys in any case, as
+// encoding/json finds them. Fields that nobody sets stay as they were written.
+// encoding/json itself decodes into an Object; of a key given twice in the same
+// case it keeps the last value.
+type Object map[string]json.RawMessage
+
+// Key returns the key under which the object has the field, "" if it has not.
+// A field that it has more than once is a *DuplicateKeyError.
+func (o Object) Key(name string) (string, error) {
+	found := ""
+	for _, key := range slices.Sorted(maps.Keys(o)) {
+		if !strings.EqualFold(key, name) {
+			continue
+		}
+		if found != "" {
+			return "", &DuplicateKeyError{name, found, key}
+		}
+		found = key
+	}
+	return found, nil
+}
+
+// Get decodes the field into v, which stays as it was where the object has no
+// such field. An error begins with the field's name.
+func (o Object) Get(name string, v any) error {
+	key, err := o.Key(name)
+	if err != nil || key == "" {
+		return err
+	}
+	if err := json.Unmarshal(o[key], v); err != nil {
+		return fmt.Errorf("%s: %w", Join("", key), err)
+	}
+	return nil
+}
+
+// Take removes the field and returns its value, nil if the object has no such
+// field. Of a field that it has more than once any is taken: see CheckKeys.
+func (o Object) Take(name string) json.RawMessage {
+	for key, value := range o {
+		if strings.EqualFold(key, name) {
+			delete(o, key)
+			return value
+		}
+	}
+	return nil
+}
+
+// Set puts value in place of the field, in whatever case its key is, or adds
+// it. An error begins with the field's name.
+func (o Object) Set(name string, value any) error {
+	key, err := o.Key(name)
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("%s: %w", Join("", name), err)
+	}
+	delete(o, key)
+	o[name] = raw
+	return nil
+}
+
+// CheckKeys returns a *DuplicateKeyError, named as the later of the keys in
+// byte order, where two keys differ in case only.
+func (o Object) CheckKeys() error {
+	var keys keySet
+	for _, key := range slices.Sorted(maps.Keys(o)) {
+		if err := keys.add(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+// Package strictjson reads JSON that an administrator or another program
+// wrote, and refuses what encoding/json lets pass: a key given twice (in any
+// case, since encoding/json matches keys in any case and takes the last), an
+// unknown key, text after the document. Its errors are one line, name the field by
+// its path, such as pod.apps[0].name, and show a long value cut short.
+//
+//	Decode      a whole document into a struct, every rule above
+//	Unmarshal   a part of a larger document: unknown keys pass, an error names the path
+//	Object      an object whose keys are looked up one by one; the rest stays as written
+//
+// The standard library is all that it needs.
+package strictjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"unicode"
+)
+
+var (
+	// ErrEmpty is Decode's error for a text of nothing but white space.
+	ErrEmpty = errors.New("the document is empty")
+
+	// ErrTrailing is Decode's error for text after the document.
+	ErrTrailing = errors.New("more follows after the JSON object")
+)
+
+// DuplicateKeyError reports two keys of one object that encoding/json would
+// take for the same one. Its text begins with the name of the field.
+type DuplicateKeyError struct {
+	Name          string // of the field
+	First, Second string // as written
+}
+
+// Error implements error.
+func (e *DuplicateKeyError) Error() string {
+	return fmt.Sprintf("%s: given twice, as %s and %s", Join("", e.Name), Quote(e.First), Quote(e.Second))
+}
+
+// Decode decodes text, which must be one JSON document and nothing else, into
+// the struct that v points to. It refuses unknown keys at every depth and
+// duplicate keys of the document's own object; the objects in it may be maps, whose keys
+// may differ in case only. The error is ErrEmpty, ErrTrailing, a
+// *DuplicateKeyError or one of encoding/json's. After an error *v may be partly set.
+func Decode(text []byte, v any) error {
+	if err := checkDocumentKeys(text); err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(v); err != nil {
+		if errors.Is(err, io.EOF) {
+			return ErrEmpty
+		}
+		return err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return ErrTrailing
+	}
+	return nil
+}
+
+// checkDocumentKeys refuses duplicate keys. It leaves all else that is wrong
+// with the text to the decoder that reads it next.
+func checkDocumentKeys(text []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if begin, err := decoder.Token(); err != nil || begin != json.Delim('{') {
+		return nil //nolint:nilerr // see above
+	}
+	var keys keySet
+	for decoder.More() {
+		token, err := decoder.Token()
+		key, isKey := token.(string)
+		var value json.RawMessage
+		if err != nil || !isKey || decoder.Decode(&value) != nil {
+			return nil //nolint:nilerr // see above
+		}
+		if err := keys.add(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keySet holds the keys of one object by their folded form.
+type keySet map[string]string
+
+// add returns a *DuplicateKeyError for a key that the set has already.
+func (s *keySet) add(key string) error {
+	if *s == nil {
+		*s = make(keySet)
+	}
+	folded := strings.Map(fold, key)
+	if first, ok := (*s)[folded]; ok {
+		return &DuplicateKeyError{key, first, key}
+	}
+	(*s)[folded] = key
+	return nil
+}
+
+// fold returns the same rune for all runes that strings.EqualFold, and so
+// encoding/json, takes for equal: the smallest of them.
+func fold(r rune) rune {
+	smallest := r
+	for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
+		smallest = min(smallest, other)
+	}
+	return smallest
+}
+
+// Unmarshal decodes data into v as encoding/json does. An error is one line
+// that names the innermost field that does not fit, as a path that begins with
+// the given one ("" for a whole document), and shows its value.
+func Unmarshal(path string, data []byte, v any) error {
+	err := json.Unmarshal(data, v)
+	if err == nil {
+		return nil
+	}
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Errorf("not a JSON document: byte %d of %d: %w", syntax.Offset, len(data), syntax)
+	}
+	return blame(path, data, reflect.TypeOf(v).Elem(), err)
+}
+
+// IsNull reports whether raw is null, or empty, as a field is that was absent.
+func IsNull(raw json.RawMessage) bool {
+	return len(raw) == 0 || bytes.Equal(bytes.TrimSpace(raw), []byte("null"))
+}
