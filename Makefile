@@ -6,6 +6,8 @@ ARCH    := amd64
 # KEY is an OpenPGP private key file that signs the stager image; without it a
 # throwaway one is made for the purpose, its public half beside the image.
 KEY     ?=
+# ADD are folders whose files the stager image has besides the program.
+ADD     ?=
 
 GO      := go
 TAGS    := seccomp netgo osusergo
@@ -14,7 +16,8 @@ STATIC  := CGO_ENABLED=1 $(GOBUILD) -tags '$(TAGS)' -ldflags "-s -w -linkmode ex
 HOST    := CGO_ENABLED=0 $(GOBUILD) -tags '$(TAGS)' -ldflags "-s -w"
 
 OUT    := build/out
-ACI    := $(OUT)/stager-$(VERSION)-linux-$(ARCH).aci
+NAME   := $(shell $(GO) run ./names/print PROGRAM)
+ACI    := $(OUT)/$(NAME)-$(VERSION)-linux-$(ARCH).aci
 LINT   := bin/tools/golangci-lint
 VULN   := bin/tools/govulncheck
 IMAGES := $(OUT)/images
@@ -42,7 +45,7 @@ bin/aci: FORCE
 
 aci: build
 	mkdir -p $(OUT)
-	bin/aci --manifest aci-manifest.json --stager bin/stager --version '$(VERSION)' $(if $(KEY),--key '$(KEY)') -o '$(ACI)'
+	bin/aci --manifest aci-manifest.json --stager bin/stager $(foreach dir,$(ADD),--add '$(dir)') --version '$(VERSION)' $(if $(KEY),--key '$(KEY)') -o '$(ACI)'
 
 images: build
 	tests/images/build.sh $(IMAGES)

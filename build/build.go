@@ -33,8 +33,8 @@ type Entry struct {
 	Xattrs             map[string]string
 }
 
-// Write writes an image. Entries are sorted by name, so that folders come
-// before what is in them; a root that is not listed is 0755, 0:0. The manifest
+// Write writes an image. Entries are sorted by the elements of their names, so that
+// folders come before what is in them and files before the links to them; a root that is not listed is 0755, 0:0. The manifest
 // is written as it is and not looked into. Every file's time is the epoch.
 func Write(w io.Writer, manifest []byte, entries []Entry) error {
 	zip := gzip.NewWriter(w)
@@ -61,9 +61,14 @@ func ordered(entries []Entry) []Entry {
 	if !slices.ContainsFunc(sorted, func(e Entry) bool { return e.Name == "" }) {
 		sorted = append(sorted, Entry{Type: tar.TypeDir, Mode: 0o755})
 	}
-	slices.SortFunc(sorted, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(sorted, func(a, b Entry) int { return slices.Compare(parts(a.Name), parts(b.Name)) })
 	return sorted
 }
+
+// parts splits a name into its elements. The order by elements is that of Tree, which
+// takes the first name of a file with several as the one that its links name: the order
+// of bytes would put a link "d-x" before its file "d/f".
+func parts(name string) []string { return strings.Split(name, "/") }
 
 func writeManifest(archive *tar.Writer, manifest []byte) error {
 	header := &tar.Header{

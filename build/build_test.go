@@ -170,7 +170,7 @@ func TestStagerTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := headers(t, out.Bytes())
-	for _, name := range []string{"status", "logs", "run", "attach"} {
+	for _, name := range names.CallIns() {
 		if h := found["rootfs"+names.CallInDir+"/"+name]; h == nil || h.Linkname != names.Exec {
 			t.Errorf("%s: %+v", name, h)
 		}

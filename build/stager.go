@@ -2,18 +2,26 @@ package build
 
 import (
 	"archive/tar"
+	"errors"
 	"fmt"
 	"os"
 	"path"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"kurma.io/stager/names"
 )
 
-// StagerTree lists the files of a stager image: the static binary as names.Exec
-// and a link names.CallInDir/NAME to it for each call-in. Everything else in a
-// stager's root is made by the daemon.
-func StagerTree(binary string) ([]Entry, error) {
+// StagerTree lists the files of a stager image: the static binary as names.Exec,
+// a link names.CallInDir/NAME to it for each call-in, and the files below each
+// folder in add (see Tree), with owner 0:0. The rest of a stager's root is made by
+// the daemon.
+//
+// A folder may be in the image already; it keeps its first mode. Any other
+// path that the image has already is an error, and so is one that the daemon
+// would cover or replace, or that has a control character or invalid UTF-8.
+func StagerTree(binary string, add ...string) ([]Entry, error) {
 	info, err := os.Stat(binary)
 	if err != nil {
 		return nil, fmt.Errorf("list stager image: %w", err)
@@ -27,8 +35,59 @@ func StagerTree(binary string) ([]Entry, error) {
 		link := Entry{Name: inside(path.Join(names.CallInDir, name)), Type: tar.TypeSymlink, Mode: 0o777, Link: names.Exec}
 		entries = append(entries, link)
 	}
+	for _, dir := range add {
+		more, err := Tree(dir, false)
+		if err != nil {
+			return nil, fmt.Errorf("add %s to stager image: %w", dir, err)
+		}
+		if entries, err = merge(entries, more); err != nil {
+			return nil, fmt.Errorf("add %s to stager image: %w", dir, err)
+		}
+	}
 	return entries, nil
 }
 
 // inside returns a path of the image's root as an Entry names it.
 func inside(path string) string { return strings.TrimPrefix(path, "/") }
+
+// merge adds entries to those of a stager image.
+func merge(entries, more []Entry) ([]Entry, error) {
+	taken := make(map[string]byte) // path to type
+	for _, e := range entries {
+		taken[e.Name] = e.Type
+	}
+	for _, e := range more {
+		if err := checkAdded(e); err != nil {
+			return nil, err
+		}
+		kind, again := taken[e.Name]
+		switch {
+		case e.Name == "" && e.Type != tar.TypeDir:
+			return nil, errors.New("it is not a folder")
+		case e.Name == "":
+			// The root is 0755 in every stager image, whatever the mode of the added folder.
+		case !again:
+			taken[e.Name] = e.Type
+			entries = append(entries, e)
+		case kind != tar.TypeDir || e.Type != tar.TypeDir:
+			return nil, fmt.Errorf("/%s: the image has it already", e.Name)
+		}
+	}
+	return entries, nil
+}
+
+// checkAdded refuses what a stager would not find in its root under that name.
+func checkAdded(e Entry) error {
+	if !utf8.ValidString(e.Name) || strings.ContainsFunc(e.Name, unicode.IsControl) {
+		return fmt.Errorf("%q: the name has a control character or invalid UTF-8", "/"+e.Name)
+	}
+	for _, dir := range []string{names.LayersDir, names.VolumesDir, "/dev", "/proc", "/sys"} {
+		if "/"+e.Name == dir && e.Type != tar.TypeDir || strings.HasPrefix("/"+e.Name, dir+"/") {
+			return fmt.Errorf("/%s: the daemon mounts its own %s", e.Name, dir)
+		}
+	}
+	if "/"+e.Name == names.Manifest || strings.HasPrefix("/"+e.Name, names.Manifest+"/") {
+		return fmt.Errorf("/%s: the daemon writes the pod's manifest there", e.Name)
+	}
+	return nil
+}

@@ -95,7 +95,7 @@ func setType(e *Entry, info fs.FileInfo, stat *syscall.Stat_t) error {
 	case fs.ModeDevice | fs.ModeCharDevice:
 		e.Type = tar.TypeChar
 	default:
-		return fmt.Errorf("%s is a %s and cannot be in an image", e.Source, info.Mode().Type())
+		return fmt.Errorf("%s: a socket cannot be in an image", e.Source)
 	}
 	if e.Type == tar.TypeBlock || e.Type == tar.TypeChar {
 		e.DevMajor, e.DevMinor = int64(unix.Major(stat.Rdev)), int64(unix.Minor(stat.Rdev))

@@ -1,14 +1,17 @@
 // Command aci builds an App Container image.
 //
 //	aci --manifest FILE --root DIR [--keep-owners] -o OUT.aci
-//	aci --manifest FILE --stager BINARY [--version V] [--key FILE] [-o OUT.aci]
+//	aci --manifest FILE --stager BINARY [--add DIR]... [--version V] [--key FILE] [-o OUT.aci]
 //
-// The first form packs a folder as the image's root. The second lays out a
-// stager image around its one static binary and signs it: OUT.aci.asc is the
+// The first form packs a folder as the image's root. --sign signs it.
+//
+// The second form lays out a stager image around its one static binary, adds the
+// files below each DIR, with owner 0:0, and signs the image: OUT.aci.asc is the
 // signature, by the private key in FILE or, without one, by a throwaway key
 // whose public half is then written to OUT.aci.pub. OUT defaults to
-// stager-VERSION-OS-ARCH.aci in the working directory. --sign signs the first
-// form too.
+// PROGRAM-VERSION-OS-ARCH.aci in the working directory. The image's name, its
+// program and its log folder come from package names: the manifest has
+// "names/names.go" in place of the first two.
 package main
 
 import (
@@ -26,6 +29,7 @@ import (
 
 type options struct {
 	manifest, root, stager, version, key, out string
+	add                                       []string
 	keepOwners, sign                          bool
 }
 
@@ -46,6 +50,10 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.manifest, "manifest", "", "the image's manifest, a JSON `file`")
 	flags.StringVar(&o.root, "root", "", "`folder` that becomes the image's root")
 	flags.StringVar(&o.stager, "stager", "", "static stager `binary` to build a stager image around")
+	flags.Func("add", "`folder` of further files for a stager image; may be given several times", func(dir string) error {
+		o.add = append(o.add, dir)
+		return nil
+	})
 	flags.StringVar(&o.version, "version", "", "value of the manifest's version label")
 	flags.StringVar(&o.key, "key", "", "private key `file` to sign with")
 	flags.StringVar(&o.out, "o", "", "the image `file` to write")
@@ -54,8 +62,8 @@ func parse(args []string) (options, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	if o.manifest == "" || (o.root == "") == (o.stager == "") || flags.NArg() > 0 || (o.root != "" && o.out == "") {
-		fmt.Fprintln(os.Stderr, "aci: want --manifest FILE and either --root DIR with -o OUT.aci, or --stager BINARY")
+	if o.manifest == "" || (o.root == "") == (o.stager == "") || flags.NArg() > 0 || (o.root != "" && (o.out == "" || o.add != nil)) {
+		fmt.Fprintln(os.Stderr, "aci: want --manifest FILE and either --root DIR with -o OUT.aci, or --stager BINARY with any number of --add DIR")
 		return o, errors.New("usage")
 	}
 	o.sign = o.sign || o.stager != "" || o.key != ""
@@ -63,7 +71,7 @@ func parse(args []string) (options, error) {
 }
 
 func run(o options) error {
-	manifest, err := readManifest(o.manifest, o.version)
+	manifest, err := readManifest(o)
 	if err != nil {
 		return err
 	}
@@ -83,7 +91,7 @@ func run(o options) error {
 
 func entries(o options) ([]build.Entry, error) {
 	if o.stager != "" {
-		return build.StagerTree(o.stager)
+		return build.StagerTree(o.stager, o.add...)
 	}
 	return build.Tree(o.root, o.keepOwners)
 }

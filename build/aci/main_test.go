@@ -2,11 +2,16 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/appc/spec/schema"
+
+	"kurma.io/stager/names"
 	"kurma.io/stager/signing"
 )
 
@@ -51,7 +56,7 @@ func TestStagerImageWithAThrowawayKey(t *testing.T) {
 	if err := run(o); err != nil {
 		t.Fatal(err)
 	}
-	image := "stager-1.2.3-linux-amd64.aci"
+	image := names.Program + "-1.2.3-linux-amd64.aci"
 	if err := verify(t, image, image+".pub"); err != nil {
 		t.Error(err)
 	}
@@ -95,12 +100,94 @@ func TestStagerImageWithAGivenKey(t *testing.T) {
 func TestVersionLeavesTheRestOfTheManifest(t *testing.T) {
 	path := write(t, t.TempDir(), "m.json", `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"a/b",
 		"labels":[{"name":"version","value":"1"},{"name":"os","value":"linux"}],"unknown":{"a":"<>"}}`)
-	m, err := readManifest(path, "2")
+	m, err := readManifest(options{manifest: path, version: "2"})
 	if err != nil || m.labels["version"] != "2" || m.labels["os"] != "linux" {
 		t.Errorf("%v, %v", m.labels, err)
 	}
 	if !strings.Contains(string(m.json), `"a": "<>"`) {
 		t.Errorf("%s", m.json)
+	}
+}
+
+// asStager reads a manifest as that of a stager image.
+func asStager(t *testing.T, path string) (schema.ImageManifest, error) {
+	t.Helper()
+	m, err := readManifest(options{manifest: path, stager: "binary"})
+	var parsed schema.ImageManifest
+	if err == nil {
+		if err := json.Unmarshal(m.json, &parsed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return parsed, err
+}
+
+func TestAStagersManifestHasTheNames(t *testing.T) {
+	m, err := asStager(t, repositoryManifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Name.String() != names.Image || !slices.Equal(m.App.Exec, []string{names.Exec}) || m.App.User != "0" {
+		t.Errorf("name %s, app %+v", m.Name, m.App)
+	}
+	if dir, ok := m.Annotations.Get(names.LogDirAnnotation); !ok || dir != names.LogDir {
+		t.Errorf("annotations %v", m.Annotations)
+	}
+}
+
+func TestAStagersManifestKeepsOtherNames(t *testing.T) {
+	m, err := asStager(t, write(t, t.TempDir(), "m.json", `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/mine",
+		"annotations":[{"name":"`+names.LogDirAnnotation+`","value":"/logs"},{"name":"created","value":"2026-11-21T00:00:00Z"}],
+		"app":{"exec":["/other","x"],"user":"0","group":"0"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Name != "example.com/mine" || !slices.Equal(m.App.Exec, []string{"/other", "x"}) {
+		t.Errorf("name %s, app %+v", m.Name, m.App)
+	}
+	if dir, _ := m.Annotations.Get(names.LogDirAnnotation); dir != "/logs" || len(m.Annotations) != 2 {
+		t.Errorf("annotations %v", m.Annotations)
+	}
+}
+
+func TestAnotherImagesManifestIsLeftAlone(t *testing.T) {
+	m, err := readManifest(options{manifest: repositoryManifest, root: "root"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(repositoryManifest); err != nil || !bytes.Equal(m.json, data) {
+		t.Errorf("%v, %s", err, m.json)
+	}
+}
+
+func TestAStagersManifestIsRefused(t *testing.T) {
+	for name, text := range map[string]string{
+		"null":            `null`,
+		"a list":          `[]`,
+		"no app":          `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"a/b"}`,
+		"app null":        `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"a/b","app":null}`,
+		"a number":        `{"acKind":"ImageManifest","acVersion":"0.8.11","name":3,"app":{"exec":["/x"],"user":"0","group":"0"}}`,
+		"exec not a list": `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"a/b","app":{"exec":"/x","user":"0","group":"0"}}`,
+		"no exec":         `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"a/b","app":{"user":"0","group":"0"}}`,
+		"annotation text": `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"a/b","annotations":"x","app":{"exec":["/x"],"user":"0","group":"0"}}`,
+		"not JSON":        `{`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := write(t, t.TempDir(), "m.json", text)
+			for _, version := range []string{"", "1"} {
+				_, err := readManifest(options{manifest: path, stager: "binary", version: version})
+				if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("version %q: %v, want one line", version, err)
+				}
+			}
+		})
+	}
+}
+
+func TestParseTakesSeveralFoldersToAdd(t *testing.T) {
+	o, err := parse(strings.Fields("--manifest m --stager s --add a --add b"))
+	if err != nil || !slices.Equal(o.add, []string{"a", "b"}) {
+		t.Errorf("%+v, %v", o, err)
 	}
 }
 
@@ -128,7 +215,7 @@ func TestRunRefuses(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
-	for _, args := range []string{"", "--manifest m", "--manifest m --root r", "--manifest m --root r --stager s -o x", "--manifest m --stager s more"} {
+	for _, args := range []string{"", "--manifest m", "--manifest m --root r", "--manifest m --root r --stager s -o x", "--manifest m --stager s more", "--manifest m --root r --add a -o x"} {
 		if _, err := parse(strings.Fields(args)); err == nil {
 			t.Errorf("%q is accepted", args)
 		}

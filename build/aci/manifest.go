@@ -2,12 +2,17 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/appc/spec/schema"
+
+	"kurma.io/stager/names"
 )
 
 // imageManifest is a manifest as it goes into the image, and what names the file.
@@ -21,21 +26,25 @@ func (m imageManifest) fileName(prefix string) string {
 	return strings.Join([]string{prefix, m.labels["version"], m.labels["os"], m.labels["arch"]}, "-") + ".aci"
 }
 
-// readManifest reads and checks an image manifest and sets its version label,
-// unless the version is "".
-func readManifest(path, version string) (imageManifest, error) {
-	data, err := os.ReadFile(path)
+// readManifest reads the manifest for an image, completes and checks it.
+func readManifest(o options) (imageManifest, error) {
+	data, err := os.ReadFile(o.manifest)
 	if err != nil {
 		return imageManifest{}, fmt.Errorf("read image manifest: %w", err)
 	}
-	if version != "" {
-		if data, err = setVersion(data, version); err != nil {
-			return imageManifest{}, fmt.Errorf("set version in %s: %w", path, err)
+	if o.version != "" {
+		if data, err = edit(data, func(f fields) error { return setVersion(f, o.version) }); err != nil {
+			return imageManifest{}, fmt.Errorf("set version in %s: %w", o.manifest, err)
+		}
+	}
+	if o.stager != "" {
+		if data, err = edit(data, setNames); err != nil {
+			return imageManifest{}, fmt.Errorf("set names in %s: %w", o.manifest, err)
 		}
 	}
 	var parsed schema.ImageManifest
 	if err := json.Unmarshal(data, &parsed); err != nil {
-		return imageManifest{}, fmt.Errorf("read image manifest %s: %s", path, strings.TrimSpace(err.Error()))
+		return imageManifest{}, fmt.Errorf("read image manifest %s: %s", o.manifest, strings.TrimSpace(err.Error()))
 	}
 	m := imageManifest{json: data, labels: make(map[string]string)}
 	for _, label := range parsed.Labels {
@@ -44,36 +53,94 @@ func readManifest(path, version string) (imageManifest, error) {
 	return m, nil
 }
 
-// setVersion changes the one label and keeps whatever else the manifest says.
-func setVersion(manifest []byte, version string) ([]byte, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(manifest, &fields); err != nil {
+// fields are those of a JSON object, which keep what an edit does not know.
+type fields map[string]json.RawMessage
+
+// edit changes a manifest and keeps whatever else it says.
+func edit(manifest []byte, change func(fields) error) ([]byte, error) {
+	var f fields
+	if err := json.Unmarshal(manifest, &f); err != nil {
 		return nil, err
 	}
-	type label struct {
-		Name  string `json:"name"`
-		Value string `json:"value"`
+	if f == nil {
+		return nil, errors.New("it is null and not an object")
 	}
-	var labels []label
-	if raw, ok := fields["labels"]; ok {
-		if err := json.Unmarshal(raw, &labels); err != nil {
-			return nil, err
-		}
-	}
-	kept := []label{{"version", version}}
-	for _, l := range labels {
-		if l.Name != "version" {
-			kept = append(kept, l)
-		}
-	}
-	var err error
-	if fields["labels"], err = json.Marshal(kept); err != nil {
+	if err := change(f); err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "\t")
-	err = enc.Encode(fields)
+	err := enc.Encode(f)
 	return out.Bytes(), err
+}
+
+// get decodes a field, if the object has it.
+func (f fields) get(key string, value any) error {
+	if raw, ok := f[key]; ok {
+		if err := json.Unmarshal(raw, value); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+func (f fields) set(key string, value any) (err error) {
+	f[key], err = json.Marshal(value)
+	return err
+}
+
+// nameAndValue is a label or an annotation.
+type nameAndValue struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// setVersion sets the version label.
+func setVersion(f fields, version string) error {
+	var labels []nameAndValue
+	if err := f.get("labels", &labels); err != nil {
+		return err
+	}
+	labels = slices.DeleteFunc(labels, func(l nameAndValue) bool { return l.Name == "version" })
+	return f.set("labels", append([]nameAndValue{{"version", version}}, labels...))
+}
+
+// named is what a stager's manifest has in place of a name from package names: the
+// file that says it. A manifest of appc's cannot leave the names out.
+const named = "names/names.go"
+
+// setNames completes a stager's manifest: the image's name, the program to execute
+// and the annotation that tells a daemon where the logs are. A manifest that has
+// other names keeps them: that stager was not built from package names.
+func setNames(f fields) error {
+	var name string
+	var exec []string
+	var annotations []nameAndValue
+	var app fields
+	if err := cmp.Or(f.get("name", &name), f.get("app", &app), f.get("annotations", &annotations)); err != nil {
+		return err
+	}
+	if app == nil {
+		return errors.New("app: missing")
+	}
+	if err := app.get("exec", &exec); err != nil {
+		return fmt.Errorf("app.%w", err)
+	}
+	if len(exec) == 0 {
+		return errors.New("app.exec: missing")
+	}
+	if name == named {
+		name = names.Image
+	}
+	for i, arg := range exec {
+		if arg == "/"+named {
+			exec[i] = names.Exec
+		}
+	}
+	if !slices.ContainsFunc(annotations, func(a nameAndValue) bool { return a.Name == names.LogDirAnnotation }) {
+		annotations = append(annotations, nameAndValue{names.LogDirAnnotation, names.LogDir})
+	}
+	return cmp.Or(f.set("name", name), app.set("exec", exec), f.set("app", app), f.set("annotations", annotations))
 }

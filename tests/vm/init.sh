@@ -47,7 +47,7 @@ modprobe loop # block devices that hold nothing, as every machine has
 ip link set lo up
 hostname vm
 ulimit -n 65536
-STAGER_BIN=/built STAGER_IMAGES=/built/images STAGER_ACI=$(ls /built/stager-*.aci)
+STAGER_BIN=/built STAGER_IMAGES=/built/images STAGER_ACI=$(ls /built/*.aci)
 export STAGER_BIN STAGER_IMAGES STAGER_ACI
 echo "kernel $(uname -r), cgroup2 with $(cat /sys/fs/cgroup/cgroup.controllers); $(cat /sys/kernel/security/lsm)"
 while read -r name package run skip <&9; do

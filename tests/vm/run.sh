@@ -129,7 +129,8 @@ system() {
 # project puts the sources and what has been built of them into the tree.
 project() {
 	tar -C "$top" -c --exclude=./.git --exclude=./bin --exclude=./build/out . | tar -C "$tree/src" -x
-	cp "$top/bin/launcher" "$top/bin/stager" "$out"/stager-*.aci* "$tree/built/"
+	name=$(cd "$top" && go run ./names/print PROGRAM)
+	cp "$top/bin/launcher" "$top/bin/stager" "$out/$name"-*.aci* "$tree/built/"
 	cp -r "$out/images/pods" "$out"/images/*.aci "$out"/images/*.id "$out/images/natstalk" "$tree/built/images/"
 	cp "$here/built.sh" "$tree/usr/bin/gcc"
 	cp "$here/built.sh" "$tree/usr/bin/go"
