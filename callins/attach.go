@@ -44,7 +44,7 @@ func attach(ctx context.Context, s Streams, args []string) (int, error) {
 		return 0, err
 	}
 	defer c.Close()
-	if err := c.ask(request{Version: protocolVersion, Call: callAttach, App: app}); err != nil {
+	if err := c.ask(request{Version: protocolVersion, Call: RequestAttach, App: app}); err != nil {
 		return 0, err
 	}
 	if err := c.SetReadDeadline(time.Now().Add(answerTime)); err != nil {

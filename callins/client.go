@@ -15,14 +15,19 @@ import (
 
 // Exit codes of the call-ins that are not those of a command or app.
 const (
-	exitFailed  = 125 // the call-in could not do it; 1 for status
-	exitDropped = 124 // attach: the caller did not read
-	exitStatus  = 1   // status could not be had
+	exitFailed   = 125 // run and attach could not be done
+	exitDropped  = 124 // attach: the caller did not read
+	exitDocument = 1   // the supervisor did not answer with the document
 )
 
 // answerTime bounds what the supervisor does at once, on both sides: taking a
 // connection, reading a request, sending a reply.
 const answerTime = 10 * time.Second
+
+// CallIn is a call-in on its caller's side. args are those after its name. It returns
+// nil for success, an *ExitError that says how the program is to end, or another
+// error, for exit code 1, that begins with the call-in's name.
+type CallIn func(ctx context.Context, s Streams, args []string) error
 
 // Streams is what a call-in works on. Nothing of it is closed, but Settings is.
 type Streams struct {
@@ -46,7 +51,7 @@ func (e *ExitError) Error() string {
 	return e.Err.Error()
 }
 
-// Unwrap gives Err.
+// Unwrap returns Err.
 func (e *ExitError) Unwrap() error { return e.Err }
 
 // exit makes a call-in's result: nil for success, else an *ExitError.
@@ -83,8 +88,8 @@ func dial(ctx context.Context, socket string) (conn, error) {
 	return packets, nil
 }
 
-// ask sends a request. A supervisor that has closed the connection has said why,
-// which next gives.
+// ask sends a request. A supervisor that has closed the connection has sent the
+// reason first, which next returns.
 func (c conn) ask(req request, files ...*os.File) error {
 	if err := c.send(req, files); !errors.Is(err, unix.EPIPE) {
 		return err
@@ -112,7 +117,7 @@ func (c conn) next(kinds ...kind) (reply, packet, error) {
 	return r, p, nil
 }
 
-// remoteError is what the supervisor answers when it could not do it.
+// remoteError is a reply of kind error.
 type remoteError struct {
 	code    int
 	message string

@@ -21,6 +21,17 @@ const logsUsage = "usage: logs [--follow] [--tail N] [--since TIME|DURATION] [--
 // logWait is how long a log that is to be followed may take to come into being.
 const logWait = 2 * time.Second
 
+// LogsFrom returns the call-in logs for the log folders in root. See Logs, whose
+// errors it begins with "logs: ".
+func LogsFrom(root string) CallIn {
+	return func(ctx context.Context, s Streams, args []string) error {
+		if err := Logs(ctx, root, args, s.Stdout, s.Stderr); err != nil {
+			return fmt.Errorf("logs: %w", err)
+		}
+		return nil
+	}
+}
+
 // Logs is the call-in `logs [--follow] [--tail N] [--since TIME|DURATION]
 // [--timestamps] [--stream stdout|stderr] APP`: it writes what the app wrote to
 // stdout and stderr, byte for byte. root is the folder with one log folder for each app, which

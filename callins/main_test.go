@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,12 +42,8 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "pod:", err)
 			os.Exit(1)
 		}
-	case "status":
-		end(Status(ctx, s, os.Args[1:]))
-	case "run":
-		end(Run(ctx, s, os.Args[1:]))
-	case "attach":
-		end(Attach(ctx, s, os.Args[1:]))
+	default:
+		end(callIns()[role](ctx, s, os.Args[1:]))
 	}
 }
 
@@ -98,16 +95,7 @@ func servePod(ctx context.Context, socket string) error {
 	if err != nil {
 		return err
 	}
-	server := &Server{
-		Pod: pod,
-		Env: func(app string) []string {
-			return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "AC_APP_NAME=" + app, "AC_METADATA_URL=http://x/", "container=test"}
-		},
-		Isolators: func(app string) (any, bool) {
-			return map[string]string{"resource/memory": "enforced"}, app == apps[0].Name
-		},
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	}
+	server := &Server{Handlers: handlers(pod, apps), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	os.Stdout.WriteString("l")
 	served := make(chan error, 1)
 	serving, stop := context.WithCancel(context.Background())
@@ -115,6 +103,28 @@ func servePod(ctx context.Context, socket string) error {
 	_, err = pod.Run(ctx, func() error { _, err := os.Stdout.WriteString("r"); return err })
 	stop() // the callers have been told how the apps ended
 	return errors.Join(err, <-served)
+}
+
+// handlers are those of the stager, and of a call-in that a test has added.
+func handlers(pod *supervisor.Pod, apps []testApp) map[string]Handler {
+	env := func(app string) []string {
+		return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "AC_APP_NAME=" + app, "AC_METADATA_URL=http://x/", "container=test"}
+	}
+	isolators := func(app string) (any, bool) {
+		return map[string]string{"resource/memory": "enforced"}, app == apps[0].Name
+	}
+	return map[string]Handler{
+		RequestStatus:    ServeStatus(pod),
+		RequestIsolators: ServeIsolators(isolators),
+		RequestRun:       ServeRun(pod, env),
+		RequestAttach:    ServeAttach(pod),
+		"uptime":         ServeDocument(uptimes(pod, time.Now())),
+	}
+}
+
+// callIns are those of the stager, and one that a test has added.
+func callIns() map[string]CallIn {
+	return map[string]CallIn{"status": Status, "run": Run, "attach": Attach, "uptime": PrintDocument("uptime")}
 }
 
 // ownProc shows the pod's processes in /proc, as the stager's supervisor has it.

@@ -1,37 +1,43 @@
 // Package callins holds the executables that a Kurma daemon calls in a running
-// pod, status, run and attach (one file each, the caller's side), and the
-// Server that answers them inside the supervisor.
+// pod (status, logs, run and attach: the caller's side) and the Server that
+// answers them inside the supervisor.
+//
+// A call-in is a row in two tables, which the program's main passes: a CallIn by the
+// name under which the daemon executes the program, and, if it needs the supervisor, a Handler
+// by the name of its request in Server.Handlers. Most ask for a JSON document and print
+// it, which is a line on each side:
+//
+//	"uptime": callins.PrintDocument("uptime"),                    // a CallIn
+//	"uptime": callins.ServeDocument(func(…) (any, error) { … }),  // a Handler
 package callins
 
-// The protocol, version 1. A SOCK_SEQPACKET unix socket; one packet is one JSON
+// The protocol, version 2. A SOCK_SEQPACKET unix socket; one packet is one JSON
 // object of at most maxPacket bytes, with descriptors (SCM_RIGHTS) where the table says
 // so; one connection is one call. Both sides are the same program, so a version
 // that differs is refused and not negotiated.
 //
 //	caller (host PID namespace)                    supervisor (pod's PID namespace)
-//	  │ request {"version":1,"call":C,"app":A,…}  + descriptors of C  │
+//	  │ request {"version":2,"call":C,"app":A,…}  + descriptors of C  │
 //	  ├───────────────────────────────────────────────────────────────►
 //	  │ reply   {"kind":K,…}                      + descriptors of K  │
 //	  ◄───────────────────────────────────────────────────────────────┤
 //
 //	call       descriptors                     replies, in order
-//	status     none                            app (one for each app, in the pod's order), end
-//	isolators  none                            document
 //	run        settings, stdin, stdout, stderr started or terminal, exit
 //	attach     none                            streams, exit or dropped
+//	another    none                            process (for each number that its handler needs), document
 //	any                                        error, in place of the next one, is the last one
 //
 //	kind       descriptors                     meaning
-//	app        none; credentials               one app's state; where "running", the packet carries the app's PID
-//	                                           as SCM_CREDENTIALS, which the kernel translates
-//	                                           into the caller's PID namespace (unix(7))
-//	end        none                            no more apps
-//	document   a sealed memfd                  JSON for the user
+//	process    none; credentials               the packet carries a PID as SCM_CREDENTIALS, which the kernel
+//	                                           translates into the caller's PID namespace (unix(7)); the caller
+//	                                           answers with the note {"process":N}, 0 or absent for none
+//	document   a sealed memfd                  JSON, numbers of processes are the caller's
 //	started    none                            the command runs
 //	terminal   the terminal's master           the command runs, on this terminal; the caller owns the size
 //	streams    stdout[, stderr][, stdin]       attached; "stderr" and "stdin" say which follow
 //	exit       none                            the command or app ended, with "code"
-//	dropped    none                            the caller did not read and is attached no more
+//	dropped    none                            the caller did not read and has been detached
 //	error      none                            "message", and "code" for the caller to exit with
 //
 // After the first reply the caller of run and attach may send notes:
@@ -41,45 +47,46 @@ package callins
 //
 // End of file from the caller of run kills the command with all of its session; from
 // the caller of attach it ends the attachment only. The settings are a sealed memfd
-// because they may be larger than a packet.
+// because they may be larger than a packet, and so is a document.
 const (
-	protocolVersion = 1
+	protocolVersion = 2
 	maxPacket       = 16 << 10 // bytes
 	maxFiles        = 4        // descriptors in a packet
 )
 
-type call string
-
+// The requests of this package's call-ins, for Server.Handlers. The handlers are
+// ServeStatus, ServeIsolators, ServeRun and ServeAttach.
 const (
-	callStatus    call = "status"
-	callIsolators call = "isolators"
-	callRun       call = "run"
-	callAttach    call = "attach"
+	RequestStatus    = "status"
+	RequestIsolators = "isolators" // of status --isolators
+	RequestRun       = "run"
+	RequestAttach    = "attach"
 )
 
 // request opens a connection. Width, Height and Term are the caller's terminal, for
 // run with tty.
 type request struct {
-	Version int    `json:"version"`
-	Call    call   `json:"call"`
-	App     string `json:"app,omitempty"`
-	Width   uint16 `json:"width,omitempty"`
-	Height  uint16 `json:"height,omitempty"`
-	Term    string `json:"term,omitempty"`
+	Version int      `json:"version"`
+	Call    string   `json:"call"`
+	App     string   `json:"app,omitempty"`  // run, attach
+	Args    []string `json:"args,omitempty"` // of a document
+	Width   uint16   `json:"width,omitempty"`
+	Height  uint16   `json:"height,omitempty"`
+	Term    string   `json:"term,omitempty"`
 }
 
 // note is what a caller sends after its request.
 type note struct {
-	Signal int    `json:"signal,omitempty"`
-	Width  uint16 `json:"width,omitempty"`
-	Height uint16 `json:"height,omitempty"`
+	Signal  int    `json:"signal,omitempty"`
+	Width   uint16 `json:"width,omitempty"`
+	Height  uint16 `json:"height,omitempty"`
+	Process int    `json:"process,omitempty"`
 }
 
 type kind string
 
 const (
-	kindApp      kind = "app"
-	kindEnd      kind = "end"
+	kindProcess  kind = "process"
 	kindDocument kind = "document"
 	kindStarted  kind = "started"
 	kindTerminal kind = "terminal"
@@ -95,12 +102,6 @@ type reply struct {
 
 	Code    int    `json:"code,omitempty"`    // exit, error
 	Message string `json:"message,omitempty"` // error
-
-	App     string `json:"app,omitempty"`     // app, from here on
-	Running bool   `json:"running,omitempty"` // the credentials carry its PID
-	Exited  bool   `json:"exited,omitempty"`  // Code and Reason say how
-	Ending  bool   `json:"ending,omitempty"`  // its process has ended, its last output is on the way
-	Reason  string `json:"reason,omitempty"`
 
 	Terminal bool `json:"terminal,omitempty"` // streams, from here on
 	Stdin    bool `json:"stdin,omitempty"`

@@ -129,7 +129,7 @@ func requestRun(c conn, s Streams, app string, text []byte, tty bool) error {
 		return err
 	}
 	defer memory.Close()
-	req := request{Version: protocolVersion, Call: callRun, App: app}
+	req := request{Version: protocolVersion, Call: RequestRun, App: app}
 	if tty {
 		req.Width, req.Height = callerSize(s)
 		req.Term = os.Getenv("TERM")

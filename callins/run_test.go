@@ -279,7 +279,7 @@ func TestFiftyAtOnce(t *testing.T) {
 			}
 		})
 		calls.Go(func() {
-			if _, err := status(t.Context(), Streams{Socket: p.socket}, nil); err != nil {
+			if _, err := AskDocument(t.Context(), Streams{Socket: p.socket}, RequestStatus); err != nil {
 				t.Error(err)
 			}
 		})

@@ -12,14 +12,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"kurma.io/stager/supervisor"
 )
 
 const (
 	// maxCalls is how many calls are under way at once; more wait to be accepted.
 	maxCalls = 1024
-	// acceptPause is the wait after an accept that failed for want of descriptors.
+	// acceptPause is the wait after an accept that failed because descriptors ran out.
 	acceptPause = 50 * time.Millisecond
 	// maxMessage bounds an error's text in bytes.
 	maxMessage = 1 << 10
@@ -27,17 +25,23 @@ const (
 
 // Server answers the call-ins of one pod. Its fields are set before Serve.
 type Server struct {
-	Pod *supervisor.Pod
-
-	// Env returns what a command of run in app has in its environment unless its
-	// settings list the name: PATH, AC_APP_NAME, AC_METADATA_URL, container; NAME=value.
-	Env func(app string) []string
-
-	// Isolators returns what became of app's isolators, to be written as JSON;
-	// false where there is no such app.
-	Isolators func(app string) (any, bool)
+	// Handlers are by the name of the request that each answers.
+	Handlers map[string]Handler
 
 	Log *slog.Logger
+}
+
+// Handler answers one call, on a goroutine of its own; the Server closes the
+// connection afterwards. It returns an error when the caller did not get its
+// answer; what it refuses, it tells the caller. Once ctx is done it must
+// end soon.
+type Handler func(ctx context.Context, call *Call) error
+
+// Call is a request that a Handler answers.
+type Call struct {
+	conn    conn
+	request request
+	packet  packet // came with the request; the Server closes it after the Handler
 }
 
 // Listen makes the supervisor's socket, mode 0600, in place of one that a
@@ -46,8 +50,8 @@ func Listen(path string) (*net.UnixListener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove old socket: %w", err)
 	}
-	// The mode of the unbound socket becomes that of the file (unix(7)), so
-	// nobody else can connect, not even for a moment.
+	// The mode of the unbound socket becomes that of the file (unix(7)), so no
+	// other user can connect, not even for a moment.
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var inner error
 		err := raw.Control(func(fd uintptr) { inner = unix.Fchmod(int(fd), 0o600) })
@@ -94,7 +98,7 @@ func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) error {
 	}
 }
 
-// shortage tells errors of accept(2) that pass.
+// shortage reports whether an error of accept(2) is a passing one.
 func shortage(err error) bool {
 	for _, errno := range []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED} {
 		if errors.Is(err, errno) {
@@ -117,34 +121,41 @@ func (s *Server) answer(ctx context.Context, c conn) error {
 	if err := checkPeer(c); err != nil {
 		return errors.Join(err, sendError(c, exitFailed, err))
 	}
-	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
-		return fmt.Errorf("limit request: %w", err)
-	}
-	hurry := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
-	var req request
-	p, err := c.receive(&req)
-	hurry()
-	if err != nil {
+	call := &Call{conn: c}
+	var err error
+	if call.packet, err = receiveSoon(ctx, c, &call.request); err != nil {
 		return errors.Join(err, sendError(c, exitFailed, err))
 	}
-	defer p.close()
-	if req.Version != protocolVersion {
-		return sendError(c, exitFailed, fmt.Errorf("unknown protocol version %d, want %d", req.Version, protocolVersion))
+	defer func() { call.packet.close() }()
+	if version := call.request.Version; version != protocolVersion {
+		return sendError(c, exitFailed, fmt.Errorf("unknown protocol version %d, want %d", version, protocolVersion))
 	}
-	switch req.Call {
-	case callStatus:
-		return s.status(c)
-	case callIsolators:
-		return s.isolators(c, req)
-	case callRun:
-		return s.run(ctx, c, req, &p)
-	case callAttach:
-		return s.attach(ctx, c, req)
+	handler, ok := s.Handlers[call.request.Call]
+	if !ok {
+		return sendError(c, exitFailed, fmt.Errorf("unknown call %q", call.request.Call))
 	}
-	return sendError(c, exitFailed, fmt.Errorf("unknown call %q", req.Call))
+	return handler(ctx, call)
 }
 
-// checkPeer lets root in only: a socket may have been passed on to somebody else.
+// receiveSoon receives one packet, within answerTime and before ctx ends.
+func receiveSoon(ctx context.Context, c conn, msg any) (packet, error) {
+	if err := c.SetReadDeadline(time.Now().Add(answerTime)); err != nil {
+		return packet{}, fmt.Errorf("limit request: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	return c.receive(msg)
+}
+
+// unlimited lets the caller of a call take as long as it likes from now on.
+func unlimited(c conn) error {
+	if err := c.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("lift limit of request: %w", err)
+	}
+	return nil
+}
+
+// checkPeer lets only root in: another user may have been passed an open socket.
 func checkPeer(c conn) error {
 	return withDescriptor(c, func(fd int) error {
 		peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
@@ -158,7 +169,7 @@ func checkPeer(c conn) error {
 	})
 }
 
-// sendReply sends r within answerTime: a caller that does not read is given up.
+// sendReply sends r within answerTime, and gives up a caller that does not read.
 func sendReply(c conn, r reply, files []*os.File, control ...byte) error {
 	if err := c.SetWriteDeadline(time.Now().Add(answerTime)); err != nil {
 		return fmt.Errorf("limit reply: %w", err)
@@ -166,7 +177,7 @@ func sendReply(c conn, r reply, files []*os.File, control ...byte) error {
 	return c.send(r, files, control...)
 }
 
-// sendError tells the caller why it gets nothing else.
+// sendError tells the caller why it gets no answer, and the exit code of the call-in.
 func sendError(c conn, code int, err error) error {
 	text := err.Error()
 	if len(text) > maxMessage {

@@ -13,9 +13,15 @@ import (
 // wrote last.
 const lastWords = time.Second
 
-// attach hands an app's streams to the caller and tells it how they end.
-func (s *Server) attach(ctx context.Context, c conn, req request) error {
-	a, err := s.Pod.Attach(req.App)
+// ServeAttach returns the handler of RequestAttach for the pod: it hands an app's
+// streams to the caller and reports how the app ended.
+func ServeAttach(pod *supervisor.Pod) Handler {
+	return func(ctx context.Context, call *Call) error { return attachCaller(ctx, pod, call) }
+}
+
+func attachCaller(ctx context.Context, pod *supervisor.Pod, call *Call) error {
+	c := call.conn
+	a, err := pod.Attach(call.request.App)
 	if err != nil {
 		return sendError(c, exitFailed, err)
 	}
@@ -34,7 +40,7 @@ func (s *Server) attach(ctx context.Context, c conn, req request) error {
 		}
 	})
 	defer stop()
-	go heed(c, a)
+	go followSize(c, a)
 	<-a.Done()
 	switch err := a.Err(); {
 	case err == nil:
@@ -46,8 +52,8 @@ func (s *Server) attach(ctx context.Context, c conn, req request) error {
 	}
 }
 
-// sendStreams passes the streams on and closes them here, so that a caller
-// that goes away is a closed pipe to the pod.
+// sendStreams passes the streams to the caller and closes them here, so that the pod
+// sees a closed pipe when the caller goes.
 func sendStreams(c conn, a *supervisor.Attachment) error {
 	files := []*os.File{a.Stdout}
 	for _, f := range []*os.File{a.Stderr, a.Stdin} {
@@ -63,9 +69,9 @@ func sendStreams(c conn, a *supervisor.Attachment) error {
 	return err
 }
 
-// heed sets the terminal to the caller's size, until the caller goes or says
-// what makes no sense: then the attachment ends.
-func heed(c conn, a *supervisor.Attachment) {
+// followSize keeps the app's terminal at the caller's size. When the caller goes, or
+// sends an invalid note, it ends the attachment.
+func followSize(c conn, a *supervisor.Attachment) {
 	defer a.Close()
 	for {
 		var n note
@@ -74,7 +80,7 @@ func heed(c conn, a *supervisor.Attachment) {
 		if err != nil || n.Width == 0 || n.Height == 0 {
 			return
 		}
-		// An app that has just ended has no terminal any more.
+		// An app that has just ended has lost its terminal.
 		_ = a.Resize(n.Width, n.Height)
 	}
 }

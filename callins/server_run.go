@@ -14,15 +14,25 @@ import (
 // defaultTerm is TERM for a command on a terminal whose caller names none.
 const defaultTerm = "xterm"
 
-// run starts a command and stays with it to its end.
-func (s *Server) run(ctx context.Context, c conn, req request, p *packet) error {
-	session, terminal, err := s.start(req, p)
+// ServeRun returns the handler of RequestRun for the pod: it starts a command,
+// passes signals to it and reports how it ended. env returns the variables, NAME=value,
+// that a command in app has unless its settings list the name: PATH, AC_APP_NAME,
+// AC_METADATA_URL, container. It may run concurrently with itself.
+func ServeRun(pod *supervisor.Pod, env func(app string) []string) Handler {
+	return func(ctx context.Context, call *Call) error {
+		return runCommand(ctx, pod, env(call.request.App), call)
+	}
+}
+
+func runCommand(ctx context.Context, pod *supervisor.Pod, defaults []string, call *Call) error {
+	c := call.conn
+	session, terminal, err := startCommand(pod, defaults, call)
 	if err != nil {
 		return sendError(c, execCode(err), err)
 	}
 	// Without this the command's readers would never see end of file.
-	p.close()
-	p.files = nil
+	call.packet.close()
+	call.packet.files = nil
 	if err := unlimited(c); err != nil {
 		session.Kill()
 		return err
@@ -33,12 +43,13 @@ func (s *Server) run(ctx context.Context, c conn, req request, p *packet) error 
 		session.Kill()
 		return err
 	}
-	go obey(c, session)
+	go passSignals(c, session)
 	<-session.Done()
 	return sendReply(c, reply{Kind: kindExit, Code: session.Exit().Code}, nil)
 }
 
-// tellStarted hands on the terminal of a command that has one, and closes it.
+// tellStarted reports that the command runs, passes its terminal, if any, to the caller
+// and closes it here.
 func tellStarted(c conn, terminal *os.File) error {
 	if terminal == nil {
 		return sendReply(c, reply{Kind: kindStarted}, nil)
@@ -47,9 +58,10 @@ func tellStarted(c conn, terminal *os.File) error {
 	return sendReply(c, reply{Kind: kindTerminal}, []*os.File{terminal})
 }
 
-// start starts the command of a request; with tty it also returns the terminal's
-// master, which the caller closes.
-func (s *Server) start(req request, p *packet) (*supervisor.Session, *os.File, error) {
+// startCommand starts the command of a call; with tty it also returns the terminal's
+// master, which its caller closes.
+func startCommand(pod *supervisor.Pod, defaults []string, call *Call) (*supervisor.Session, *os.File, error) {
+	req, p := call.request, call.packet
 	if len(p.files) != 4 {
 		return nil, nil, fmt.Errorf("call with %d descriptors, want settings, stdin, stdout and stderr", len(p.files))
 	}
@@ -62,14 +74,13 @@ func (s *Server) start(req request, p *packet) (*supervisor.Session, *os.File, e
 		return nil, nil, err
 	}
 	stdio := supervisor.Stdio{Stdin: p.files[1], Stdout: p.files[2], Stderr: p.files[3]}
-	defaults := s.Env(req.App)
 	var console chan *os.File
 	if set.TTY {
 		console = make(chan *os.File, 1)
 		stdio = supervisor.Stdio{Terminal: true, Width: req.Width, Height: req.Height, Console: console}
 		defaults = append(defaults[:len(defaults):len(defaults)], "TERM="+termOf(req))
 	}
-	session, err := s.Pod.Exec(req.App, set.command(defaults), stdio)
+	session, err := pod.Exec(req.App, set.command(defaults), stdio)
 	if err != nil {
 		closeConsole(console)
 		return nil, nil, err
@@ -96,9 +107,9 @@ func termOf(req request) string {
 	return req.Term
 }
 
-// obey passes on the caller's signals, and kills the session when the caller goes,
-// or says what makes no sense, before the command has ended.
-func obey(c conn, session *supervisor.Session) {
+// passSignals passes the caller's signals to the command. It kills the session when
+// the caller goes, or sends an invalid note, before the command has ended.
+func passSignals(c conn, session *supervisor.Session) {
 	for {
 		var n note
 		p, err := c.receive(&n)

@@ -74,13 +74,13 @@ func TestHostileCallers(t *testing.T) {
 		{"no JSON, with descriptors", "garbage", files(4), "decode message"},
 		{"empty", "", nil, "gone"},
 		{"too long", strings.Repeat(" ", maxPacket+1), files(1), "longer than"},
-		{"too many descriptors", `{"version":1,"call":"run","app":"app"}`, files(40), "too many descriptors"},
-		{"other version", `{"version":2,"call":"status"}`, nil, "unknown protocol version 2"},
-		{"unknown call", `{"version":1,"call":"reboot"}`, files(2), `unknown call "reboot"`},
-		{"run without descriptors", `{"version":1,"call":"run","app":"app"}`, nil, "call with 0 descriptors"},
-		{"run with settings that could block", `{"version":1,"call":"run","app":"app"}`, files(4), "no sealed memory file"},
-		{"attach with descriptors", `{"version":1,"call":"attach","app":"x"}`, files(4), "no such app"},
-		{"long name", `{"version":1,"call":"attach","app":"` + strings.Repeat("x", maxPacket-50) + `"}`, nil, "app \"xxx"},
+		{"too many descriptors", `{"version":2,"call":"run","app":"app"}`, files(40), "too many descriptors"},
+		{"other version", `{"version":1,"call":"status"}`, nil, "unknown protocol version 1, want 2"},
+		{"unknown call", `{"version":2,"call":"reboot"}`, files(2), `unknown call "reboot"`},
+		{"run without descriptors", `{"version":2,"call":"run","app":"app"}`, nil, "call with 0 descriptors"},
+		{"run with settings that could block", `{"version":2,"call":"run","app":"app"}`, files(4), "no sealed memory file"},
+		{"attach with descriptors", `{"version":2,"call":"attach","app":"x"}`, files(4), "no such app"},
+		{"long name", `{"version":2,"call":"attach","app":"` + strings.Repeat("x", maxPacket-50) + `"}`, nil, "app \"xxx"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestHostileNotes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := rawCall(t, p)
 			defer c.Close()
-			request := request{Version: protocolVersion, Call: callRun, App: "app"}
+			request := request{Version: protocolVersion, Call: RequestRun, App: "app"}
 			if err := c.send(request, []*os.File{settings, none, none, none}); err != nil {
 				t.Fatal(err)
 			}
@@ -170,7 +170,7 @@ func TestSocketIsRoots(t *testing.T) {
 }
 
 func statusError(t *testing.T, p *testPod) error {
-	_, err := status(t.Context(), Streams{Socket: p.socket}, nil)
+	_, err := AskDocument(t.Context(), Streams{Socket: p.socket}, RequestStatus)
 	return err
 }
 

@@ -3,7 +3,6 @@ package callins
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -57,11 +56,7 @@ func TestStatus(t *testing.T) {
 	if diff := cmp.Diff(want, got.Stdout); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
-	// The number is the caller's: in its own /proc it is the app.
-	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", running.PID))
-	if want := "/bin/sleep\x00infinity\x00"; err != nil || string(command) != want {
-		t.Errorf("process %d is %q, %v, want %q", running.PID, command, err, want)
-	}
+	checkSleeper(t, running.PID) // by the caller's numbers
 }
 
 func TestStatusBeforeReady(t *testing.T) {

@@ -218,7 +218,7 @@ func (b *boot) serve(ctx context.Context) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	server := &callins.Server{Pod: pod, Env: b.callInEnv, Isolators: b.isolatorsOf, Log: b.log}
+	server := &callins.Server{Handlers: b.handlers(pod), Log: b.log}
 	serving, stopServing := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(serving, listener) }()

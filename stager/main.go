@@ -27,20 +27,8 @@ func main() {
 	os.Exit(exitCode(dispatch(os.Args)))
 }
 
-// commands are by the base name of argv[0], or by the first argument of
-// "stager COMMAND".
-var commands = map[string]func(context.Context, []string) error{ //nolint:gochecknoglobals // a table that is only read
-	names.Status: func(ctx context.Context, args []string) error { return callins.Status(ctx, streams(), args) },
-	names.Logs: func(ctx context.Context, args []string) error {
-		if err := callins.Logs(ctx, names.LogDir, args, os.Stdout, os.Stderr); err != nil {
-			return fmt.Errorf("%s: %w", names.Logs, err)
-		}
-		return nil
-	},
-	names.Run:    func(ctx context.Context, args []string) error { return callins.Run(ctx, streams(), args) },
-	names.Attach: func(ctx context.Context, args []string) error { return callins.Attach(ctx, streams(), args) },
-}
-
+// dispatch finds the program's part: the supervisor by its variable, a call-in by
+// the base name of argv[0] or by the first argument.
 func dispatch(args []string) error {
 	ctx := context.Background()
 	if mark := os.Getenv(waiterVariable); mark != "" {
@@ -49,29 +37,22 @@ func dispatch(args []string) error {
 	if len(args) == 0 {
 		return errors.New(names.Program + ": no argv[0]")
 	}
-	if command, ok := commands[filepath.Base(args[0])]; ok {
-		return command(ctx, args[1:])
+	known := callIns()
+	if callIn, ok := known[filepath.Base(args[0])]; ok {
+		return callIn(ctx, streams(), args[1:])
 	}
 	if len(args) == 1 {
 		// A stager proper never comes here, see waiter.c.
 		return fmt.Errorf("%s: called as %q, which is neither %[1]s nor a command of %s", names.Program, args[0], commandNames())
 	}
-	if command, ok := commands[args[1]]; ok {
-		return command(ctx, args[2:])
+	if callIn, ok := known[args[1]]; ok {
+		return callIn(ctx, streams(), args[2:])
 	}
 	return fmt.Errorf("%s: unknown command %q; there is %s", names.Program, args[1], commandNames())
 }
 
 func commandNames() string {
-	return strings.Join(slices.Sorted(maps.Keys(commands)), ", ")
-}
-
-func streams() callins.Streams {
-	return callins.Streams{
-		Socket: names.ControlSocket,
-		Stdin:  os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Settings: callins.SettingsDescriptor,
-	}
+	return strings.Join(slices.Sorted(maps.Keys(callIns())), ", ")
 }
 
 // exitCode says what went wrong, if anything, and how to end.

@@ -29,7 +29,7 @@ import (
 // arguments, or by a call-in's name.
 func TestMain(m *testing.M) {
 	container.Init()
-	if len(os.Args) == 1 || commands[filepath.Base(os.Args[0])] != nil {
+	if len(os.Args) == 1 || callIns()[filepath.Base(os.Args[0])] != nil {
 		main()
 	}
 	switch os.Args[1] {
