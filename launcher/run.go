@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/podplan"
 	"kurma.io/stager/launcher/pods"
 
 	"github.com/appc/spec/schema/types"
@@ -60,8 +60,8 @@ func parseRun(c *cli, args []string) (runOptions, error) {
 	if err != nil {
 		return o, err
 	}
-	if o.name != "" && !isPodName(o.name) {
-		return o, usageError{fmt.Sprintf("run: --name %s: want letters, digits, '.', '_' and '-', %d at most, the first a letter or digit", shown(o.name), maxPodName)}
+	if o.name != "" && !podplan.IsName(o.name) {
+		return o, usageError{fmt.Sprintf("run: --name %s: want letters, digits, '.', '_' and '-', %d at most, the first a letter or digit", shown(o.name), podplan.MaxName)}
 	}
 	if len(rest) == 0 || (o.net != "" && o.net != "host") {
 		return o, usageError{"run: want POD.json or IMAGE [-- ARGS…], and --net host or none"}
@@ -117,38 +117,6 @@ func runRun(ctx context.Context, c *cli, args []string) error {
 		return exitError{exit.Code}
 	}
 	return nil
-}
-
-// createPod plans a pod and puts it into the store. Its images cannot be removed
-// meanwhile; afterwards the pod's plan says that they are in use.
-func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
-	images, err := images.Open(c.config.ImagesDirectory)
-	if err != nil {
-		return nil, err
-	}
-	release, err := images.Pin()
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	plan, err := c.plan(images, o)
-	if err != nil {
-		return nil, err
-	}
-	return store.Create(plan)
-}
-
-// stagerImage finds the stager and makes sure that it may be trusted.
-func (c *cli) stagerImage(store *images.Store) (*images.Image, error) {
-	image, err := store.Find(c.config.DefaultStagerImage)
-	if err != nil {
-		return nil, fmt.Errorf("find stager image: %w", err)
-	}
-	ring, err := c.config.keyring()
-	if err != nil {
-		return nil, err
-	}
-	return image, store.TrustStager(image, ring)
 }
 
 // podStarted is what `run --json` prints.

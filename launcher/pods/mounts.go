@@ -107,6 +107,15 @@ func OpenSource(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// CheckSource reports why a path cannot be the source of a host volume, or nil.
+func CheckSource(path string) error {
+	source, err := OpenSource(path)
+	if err != nil {
+		return err
+	}
+	return source.Close()
+}
+
 func openat2(path string, how unix.OpenHow) (int, error) {
 	for {
 		fd, err := unix.Openat2(unix.AT_FDCWD, path, &how)

@@ -1,4 +1,4 @@
-package main
+package podplan
 
 import (
 	"encoding/json"
@@ -13,7 +13,7 @@ func TestEditPodFindsFieldsInAnyCase(t *testing.T) {
 		"Apps":[{"name":"a","IMAGE":{"name":"example.com/one","Id":""}}],
 		"VOLUMES":[{"Name":"v","kind":"empty","ReadOnly":true}]}`
 	id := "sha512-" + strings.Repeat("0123456789abcdef", 8)
-	edited, err := editPod([]byte(document), []string{id}, runOptions{volumes: volumeFlags{"v": "/srv"}})
+	edited, err := editPod([]byte(document), []string{id}, Options{Volumes: map[string]string{"v": "/srv"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,14 +38,14 @@ func TestEditPodRefuses(t *testing.T) {
 		{"an app's image twice", `{"apps":[{"image":{},"Image":{}}]}`, `apps[0]: image: given twice`},
 		{"an image's ID twice", `{"apps":[{"image":{"id":"","ID":""}}]}`, `apps[0].image: id: given twice`},
 		{"no list", `{"Apps":{}}`, "Apps: json:"},
-		{"no object", `null`, "not a JSON object"},
+		{"not a JSON object", `null`, "not a JSON object"},
 		{"no app", `{"apps":[null]}`, "apps[0]: no image"},
 		{"an app without an image", `{"apps":[{"image":null}]}`, "apps[0]: no image"},
 		{"volumes twice", `{"apps":[],"volumes":[],"Volumes":[]}`, "volumes: given twice"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := editPod([]byte(tt.document), []string{"x"}, runOptions{volumes: volumeFlags{"v": "/srv"}})
+			_, err := editPod([]byte(tt.document), []string{"x"}, Options{Volumes: map[string]string{"v": "/srv"}})
 			if err == nil || !strings.Contains(err.Error(), tt.words) {
 				t.Errorf("%v, want %q", err, tt.words)
 			}
@@ -68,7 +68,7 @@ func TestHostNetworkIsSaidToTheStager(t *testing.T) {
 		"null": {`[{"name":"os/linux/namespaces","value":null}]`, `[{"name":"os/linux/namespaces","value":{"net":"host"}}]`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			edited, err := editPod([]byte(`{"apps":[],"isolators":`+tt.isolators+`}`), nil, runOptions{net: "host"})
+			edited, err := editPod([]byte(`{"apps":[],"isolators":`+tt.isolators+`}`), nil, Options{HostNetwork: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,7 @@ func TestHostNetworkIsSaidToTheStager(t *testing.T) {
 			}
 		})
 	}
-	if _, err := editPod([]byte(`{"apps":[],"isolators":[{"name":"os/linux/namespaces","value":1}]}`), nil, runOptions{net: "host"}); err == nil {
-		t.Error("a value that is no object is taken")
+	if _, err := editPod([]byte(`{"apps":[],"isolators":[{"name":"os/linux/namespaces","value":1}]}`), nil, Options{HostNetwork: true}); err == nil {
+		t.Error("a value that is not an object is accepted")
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package podplan
 
 import (
 	"strings"
@@ -23,7 +23,7 @@ func TestClause_C_VOL_10_NamesOfAppVolumes(t *testing.T) {
 				{"volume":"v","path":"/d"},
 				{"volume":"w","path":"/e","appVolume":{"name":"w","kind":"host","source":"/w"}}]}]}`
 	id := "sha512-" + strings.Repeat("0123456789abcdef", 8)
-	edited, err := editPod([]byte(document), []string{id, id}, runOptions{})
+	edited, err := editPod([]byte(document), []string{id, id}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,37 +1,19 @@
-package main
+package podplan
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
-	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/strictjson"
-
-	"github.com/appc/spec/schema"
 )
 
-// findRuntimeImage finds the image that a pod's app names, by ID or by name
-// and labels.
-func findRuntimeImage(store *images.Store, want schema.RuntimeImage) (*images.Image, error) {
-	if !want.ID.Empty() {
-		return store.Find(want.ID.String())
-	}
-	if want.Name == nil {
-		return nil, fmt.Errorf("%w: the app's image has neither ID nor name", images.ErrNotFound)
-	}
-	labels := make([]images.Label, 0, len(want.Labels))
-	for _, l := range want.Labels {
-		labels = append(labels, images.Label{Name: l.Name.String(), Value: l.Value})
-	}
-	return store.FindLabelled(want.Name.String(), labels)
-}
-
-// editPod puts image IDs and what options ask for into a pod manifest, names the
-// volumes of apps, and leaves the rest, unknown fields included, as it was written. Field
+// editPod puts the apps' image IDs and the options into a pod manifest, and gives the
+// apps' own volumes names. The rest, unknown fields included, stays as it was written. Field
 // names are found in any case, as manifest.DecodePod and the stager find them.
-func editPod(document []byte, ids []string, o runOptions) ([]byte, error) {
+func editPod(document []byte, ids []string, o Options) ([]byte, error) {
 	var pod strictjson.Object
 	if err := json.Unmarshal(document, &pod); err != nil {
 		return nil, fmt.Errorf("read pod manifest: %w", err)
@@ -42,10 +24,10 @@ func editPod(document []byte, ids []string, o runOptions) ([]byte, error) {
 	if err := editApps(pod, ids); err != nil {
 		return nil, fmt.Errorf("set images of pod: %w", err)
 	}
-	if err := editVolumes(pod, o.volumes); err != nil {
+	if err := editVolumes(pod, o.Volumes); err != nil {
 		return nil, fmt.Errorf("set volumes of pod: %w", err)
 	}
-	if o.net == "host" {
+	if o.HostNetwork {
 		if err := shareNetwork(pod); err != nil {
 			return nil, fmt.Errorf("set network of pod: %w", err)
 		}
@@ -79,8 +61,8 @@ func editApps(pod strictjson.Object, ids []string) error {
 	return pod.Set("apps", apps)
 }
 
-// editVolumes has each of the named volumes come from the host, whatever the
-// pod says of it; one that the pod makes read-only stays so.
+// editVolumes makes each of the named volumes a path of the host, whatever the
+// pod's manifest says. A volume that the pod makes read-only stays read-only.
 func editVolumes(pod strictjson.Object, volumes map[string]string) error {
 	if len(volumes) == 0 {
 		return nil
@@ -89,9 +71,9 @@ func editVolumes(pod strictjson.Object, volumes map[string]string) error {
 	if err := pod.Get("volumes", &list); err != nil {
 		return err
 	}
-	for name, path := range volumes {
+	for _, name := range slices.Sorted(maps.Keys(volumes)) {
 		entry := make(strictjson.Object)
-		for field, value := range map[string]string{"name": name, "kind": "host", "source": path} {
+		for field, value := range map[string]string{"name": name, "kind": "host", "source": volumes[name]} {
 			if err := entry.Set(field, value); err != nil {
 				return err
 			}
@@ -112,8 +94,8 @@ func editVolumes(pod strictjson.Object, volumes map[string]string) error {
 	return pod.Set("volumes", list)
 }
 
-// shareNetwork has the pod's isolator of namespaces, of several the last, say
-// that the network is the host's: the stager must know, too.
+// shareNetwork writes into the pod's isolator of namespaces that the network is the
+// host's, for the stager must also know. If there are several isolators it is the last.
 func shareNetwork(pod strictjson.Object) error {
 	var list []strictjson.Object
 	if err := pod.Get("isolators", &list); err != nil {

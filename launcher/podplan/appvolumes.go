@@ -1,22 +1,20 @@
-package main
+package podplan
 
 import (
 	"fmt"
 
-	"kurma.io/stager/launcher/pods"
-	"kurma.io/stager/manifest"
 	"kurma.io/stager/strictjson"
 
 	"github.com/appc/spec/schema/types"
 )
 
-// The stager finds a host volume by its name, so that every one of a pod needs a
-// name of its own. An app's, which goes before the pod's in its mount (appc,
-// pods.md, mounts), may have one that is taken: it gets another, which nothing in
-// the pod goes by.
+// The stager finds a host volume by its name, so each host volume of a pod needs a
+// name of its own. The volume of an app's mount overrides the pod's volume (appc,
+// pods.md, mounts) and may have the same name. It gets another name then, which
+// nothing else in the pod refers to.
 
-// nameAppVolumes gives the host volumes that apps have for themselves names that
-// stand for one source and way to mount it each.
+// nameAppVolumes gives names to the host volumes of apps. Each name stands for one
+// source that is mounted in one way.
 func nameAppVolumes(pod strictjson.Object) error {
 	var volumes []types.Volume
 	if err := pod.Get("volumes", &volumes); err != nil {
@@ -78,33 +76,8 @@ func nameVolume(mount strictjson.Object, taken map[string]types.Volume) error {
 	return mount.Set("appVolume", text)
 }
 
-// sameMount tells whether one mount in the stager's root can be both volumes.
+// sameMount reports whether one mount in the stager's root can serve as both volumes.
 func sameMount(a, b types.Volume) bool {
 	return a.Kind == b.Kind && a.Source == b.Source && isSet(a.ReadOnly) == isSet(b.ReadOnly) &&
 		(a.Recursive == nil || *a.Recursive) == (b.Recursive == nil || *b.Recursive)
-}
-
-func isSet(b *bool) bool { return b != nil && *b }
-
-// planAppVolumes adds the host volumes that apps have for themselves. The stager
-// makes those that are empty.
-func planAppVolumes(pod *manifest.Pod, all []pods.Volume) ([]pods.Volume, error) {
-	have := make(map[string]bool)
-	for _, v := range all {
-		have[v.Name] = true
-	}
-	for _, app := range pod.Apps {
-		for _, mount := range app.Mounts {
-			v := mount.AppVolume
-			if v == nil || v.Kind != "host" || have[v.Name.String()] {
-				continue
-			}
-			volume, err := planVolume(*v)
-			if err != nil {
-				return nil, fmt.Errorf("app %q: %w", app.Name, err)
-			}
-			all, have[volume.Name] = append(all, volume), true
-		}
-	}
-	return all, nil
 }

@@ -1,0 +1,87 @@
+package podplan
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/strictjson"
+
+	"github.com/appc/spec/schema"
+)
+
+// readPod checks a pod manifest and edits it: see editPod.
+func (p *Planner) readPod(file string, document []byte, o Options) ([]byte, error) {
+	if !utf8.Valid(document) { // JSON's decoder would put other characters into its paths
+		return nil, fmt.Errorf("read pod manifest %s: it is not UTF-8", file)
+	}
+	pod, err := manifest.DecodePod(document)
+	if err != nil {
+		return nil, fmt.Errorf("read pod manifest %s: %w", file, err)
+	}
+	ids := make([]string, len(pod.Apps))
+	for i, app := range pod.Apps {
+		image, err := p.runtimeImage(app.Image)
+		if err != nil {
+			return nil, fmt.Errorf("pod manifest %s: app %q: %w", file, app.Name, err)
+		}
+		ids[i] = image.ID
+	}
+	return editPod(document, ids, o)
+}
+
+// runtimeImage finds the image that a pod's app names, by ID or by name and labels.
+func (p *Planner) runtimeImage(want schema.RuntimeImage) (*images.Image, error) {
+	if !want.ID.Empty() {
+		return p.Images.Find(want.ID.String())
+	}
+	if want.Name == nil {
+		return nil, fmt.Errorf("%w: the app's image has neither ID nor name", images.ErrNotFound)
+	}
+	labels := make([]images.Label, 0, len(want.Labels))
+	for _, l := range want.Labels {
+		labels = append(labels, images.Label{Name: l.Name.String(), Value: l.Value})
+	}
+	return p.Images.FindLabelled(want.Name.String(), labels)
+}
+
+// imagePod writes the manifest of a pod of one app. Arguments are added to the image's exec.
+func imagePod(image *images.Image, name string, args []string, o Options) ([]byte, error) {
+	app := map[string]any{"name": name, "image": map[string]string{"id": image.ID}}
+	if len(args) > 0 {
+		section, err := withArguments(image, args)
+		if err != nil {
+			return nil, err
+		}
+		app["app"] = section
+	}
+	pod, err := json.Marshal(map[string]any{
+		"acKind":    "PodManifest",
+		"acVersion": "0.8.11",
+		"apps":      []any{app},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return editPod(pod, []string{image.ID}, o)
+}
+
+// withArguments returns the image's app section with more arguments. The other
+// fields stay as they are written there.
+func withArguments(image *images.Image, args []string) (strictjson.Object, error) {
+	var document struct {
+		App strictjson.Object `json:"app"`
+	}
+	if err := json.Unmarshal(image.Manifest.Raw, &document); err != nil {
+		return nil, err
+	}
+	if document.App == nil {
+		return nil, errors.New("image " + image.Manifest.Name + " has no app to give arguments to")
+	}
+	err := document.App.Set("exec", slices.Concat(image.Manifest.App.Exec, args))
+	return document.App, err
+}

@@ -1,0 +1,55 @@
+package podplan
+
+import (
+	"path/filepath"
+	"strings"
+	"unicode"
+)
+
+// MaxName is the maximum length of a pod's name in bytes: the stager makes a
+// hostname of the name, and Linux takes 64 bytes.
+const MaxName = 64
+
+// IsName reports whether a pod may have that name: letters, digits, '.', '_' and '-'
+// of ASCII, the first a letter or digit, MaxName at most.
+func IsName(name string) bool {
+	other := strings.IndexFunc(name, func(r rune) bool { return !isNameRune(r) })
+	return name != "" && len(name) <= MaxName && other < 0 && !strings.ContainsRune("-._", rune(name[0]))
+}
+
+func isNameRune(r rune) bool {
+	return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-._", r))
+}
+
+// fileName makes a pod's name from the path of its manifest.
+func fileName(path string) string { return podName(strings.TrimSuffix(filepath.Base(path), ".json")) }
+
+// podName makes a pod's name from a text: other characters become dashes.
+func podName(text string) string {
+	name := strings.TrimLeft(strings.Map(func(r rune) rune {
+		if isNameRune(r) {
+			return r
+		}
+		return '-'
+	}, text), "-._")
+	if name == "" {
+		return "pod"
+	}
+	return name[:min(len(name), MaxName)]
+}
+
+// appName makes an app's name from the last part of an image's name: characters that
+// an app's name must not have become dashes.
+func appName(image string) string {
+	base := strings.ToLower(image[strings.LastIndexByte(image, '/')+1:])
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		if (r >= 'a' && r <= 'z') || (r >= '0' && r <= '9') {
+			return r
+		}
+		return '-'
+	}, base), "-")
+	if name == "" {
+		return "app"
+	}
+	return name
+}

@@ -1,0 +1,156 @@
+// Package podplan decides about a pod before anything is touched. A pod manifest
+// or an image comes in, with what a person asks for beside it; a pods.Plan
+// comes out. The package reads images and changes nothing.
+package podplan
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/manifest"
+
+	"github.com/google/uuid"
+)
+
+const (
+	// kurmaVersion is the version of Kurma whose daemon the launcher stands in for.
+	kurmaVersion = "0.4.1"
+
+	// stopTimeout is how long Kurma waits for a stager to stop.
+	stopTimeout = 60 * time.Second
+)
+
+// Images looks up images; *images.Store is one. Each error names the image
+// that is missing or damaged.
+type Images interface {
+	// Find returns the image that a person means: an ID, the start of one, or NAME[:VERSION].
+	Find(ref string) (*images.Image, error)
+	// FindLabelled returns the latest image with the name and all of the labels.
+	FindLabelled(name string, labels []images.Label) (*images.Image, error)
+	// Get returns the image with that whole ID.
+	Get(id string) (*images.Image, error)
+	// Layers returns the image and all images that it depends on, the top one first.
+	Layers(top *images.Image) ([]*images.Image, error)
+}
+
+// Planner plans pods. Its fields are only read, so that it may be used by
+// several goroutines if its Images may.
+type Planner struct {
+	Images Images
+	// Stager is the image of the stager, which the caller trusts. It has an app with an exec.
+	Stager *images.Image
+	// StagerConfig becomes the stagerConfig of every pod; nil for none.
+	StagerConfig json.RawMessage
+	// CheckSource reports why a path of the host cannot be a volume, or nil.
+	CheckSource func(path string) error
+	// Journal is the host's folder of journald's sockets, "" if it has none.
+	Journal string
+}
+
+// Options is what a person asks for beside a pod manifest or an image.
+type Options struct {
+	Name        string            // the pod's name, for which IsName holds; "" for one made from the manifest's file or the image
+	Volumes     map[string]string // paths of the host by the names of volumes
+	HostNetwork bool              // the pod uses the host's network, whatever its manifest says
+}
+
+// FromManifest plans the pod of a pod manifest. File is the manifest's path, for
+// the pod's name and for errors. Each warning is one line about a
+// request in the manifest that has no effect.
+func (p *Planner) FromManifest(file string, document []byte, o Options) (plan pods.Plan, warnings []string, err error) {
+	document, err = p.readPod(file, document, o)
+	if err != nil {
+		return pods.Plan{}, nil, err
+	}
+	return p.plan(document, fileName(file), o)
+}
+
+// FromImage plans a pod of one app. Arguments are added to the image's exec. Ref
+// and warnings are as for Images.Find and FromManifest.
+func (p *Planner) FromImage(ref string, args []string, o Options) (plan pods.Plan, warnings []string, err error) {
+	image, err := p.Images.Find(ref)
+	if err != nil {
+		return pods.Plan{}, nil, err
+	}
+	name := appName(image.Manifest.Name)
+	document, err := imagePod(image, name, args, o)
+	if err != nil {
+		return pods.Plan{}, nil, err
+	}
+	return p.plan(document, name, o)
+}
+
+// plan plans the pod of a document in which every image has its ID. Name is the
+// pod's name unless the options have one.
+func (p *Planner) plan(document []byte, name string, o Options) (pods.Plan, []string, error) {
+	if o.Name != "" {
+		name = o.Name
+	}
+	m, layers, err := p.stagerManifest(document, name)
+	if err != nil {
+		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
+	}
+	stager := p.Stager.Manifest
+	if !filepath.IsAbs(stager.App.Exec[0]) {
+		return pods.Plan{}, nil, fmt.Errorf("stager image %s: exec %q is not an absolute path", stager.Name, stager.App.Exec[0])
+	}
+	var text bytes.Buffer
+	if err := m.Write(&text); err != nil {
+		return pods.Plan{}, nil, err
+	}
+	volumes, err := p.volumes(m.Pod)
+	if err != nil {
+		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
+	}
+	plan := pods.Plan{
+		UUID:        uuid.NewString(),
+		Name:        name,
+		StagerImage: p.Stager.ID,
+		StagerRoot:  p.Stager.Rootfs(),
+		Exec:        stager.App.Exec,
+		Env:         stagerEnv(stager.App),
+		Manifest:    text.Bytes(),
+		Layers:      layers,
+		Volumes:     volumes,
+		HostNetwork: wantsHostNetwork(m.Pod),
+		Journal:     p.Journal,
+		Apps:        apps(m),
+		StopTimeout: stopTimeout,
+	}
+	return plan, portWarnings(m, plan), nil
+}
+
+// stagerEnv is the stager's whole environment: its image's and HOME.
+func stagerEnv(app *images.App) []string {
+	env := []string{"HOME=/root"}
+	for _, e := range app.Environment {
+		if e.Name != "HOME" {
+			env = append(env, e.Name+"="+e.Value)
+		}
+	}
+	return env
+}
+
+// apps returns what `exec` needs to know about each app.
+func apps(m *manifest.Manifest) []pods.App {
+	var all []pods.App
+	for _, a := range m.Apps() {
+		app := pods.App{
+			Name:             a.Name,
+			User:             a.App.User,
+			Group:            a.App.Group,
+			SupplementaryGID: a.App.SupplementaryGIDs,
+			WorkingDirectory: a.App.WorkingDirectory,
+		}
+		for _, e := range a.App.Environment {
+			app.Environment = append(app.Environment, pods.Environment{Name: e.Name, Value: e.Value})
+		}
+		all = append(all, app)
+	}
+	return all
+}

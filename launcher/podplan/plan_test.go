@@ -1,0 +1,151 @@
+package podplan
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/manifest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// imageID is an image ID that ends in n.
+func imageID(n int) string { return fmt.Sprintf("sha512-%0128x", n) }
+
+// shelf is a few images in memory: an app that is built on a base.
+type shelf []*images.Image
+
+func newShelf() shelf {
+	app := `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/my_app.1","app":{"exec":["/x"],"user":"7","group":"8",
+		"environment":[{"name":"A","value":"b"}],"ports":[{"name":"http","protocol":"tcp","port":80}]}}`
+	base := `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/base"}`
+	return shelf{
+		{ID: imageID(1), Dir: "/images/1", Manifest: &images.Manifest{Raw: json.RawMessage(app), Name: "example.com/my_app.1", App: &images.App{Exec: []string{"/x"}}}},
+		{ID: imageID(2), Dir: "/images/2", Manifest: &images.Manifest{Raw: json.RawMessage(base), Name: "example.com/base"}},
+	}
+}
+
+func (s shelf) Find(ref string) (*images.Image, error) {
+	for _, image := range s {
+		if image.ID == ref || image.Manifest.Name == ref {
+			return image, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %q", images.ErrNotFound, ref)
+}
+
+func (s shelf) FindLabelled(name string, _ []images.Label) (*images.Image, error) {
+	return s.Find(name)
+}
+
+func (s shelf) Get(id string) (*images.Image, error) { return s.Find(id) }
+
+func (s shelf) Layers(*images.Image) ([]*images.Image, error) { return s, nil }
+
+func newPlanner() *Planner {
+	return &Planner{
+		Images: newShelf(),
+		Stager: &images.Image{ID: imageID(9), Dir: "/images/9", Manifest: &images.Manifest{
+			Name: "example.com/stager",
+			App:  &images.App{Exec: []string{"/stager", "-x"}, Environment: []images.Environment{{Name: "HOME", Value: "/"}, {Name: "B", Value: "c"}}},
+		}},
+		StagerConfig: json.RawMessage(`{"gracePeriod":"1s"}`),
+		CheckSource:  func(string) error { return nil },
+		Journal:      "/journal",
+	}
+}
+
+func TestPlanOfAnImage(t *testing.T) {
+	plan, warnings, err := newPlanner().FromImage("example.com/my_app.1", []string{"-v"}, Options{})
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	m, err := manifest.Read(strings.NewReader(string(plan.Manifest)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Name != "my-app-1" || string(m.StagerConfig) != `{"gracePeriod":"1s"}` {
+		t.Errorf("name %q, configuration %s", m.Name, m.StagerConfig)
+	}
+	if diff := cmp.Diff([]string{"/x", "-v"}, []string(m.Apps()[0].App.Exec)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{imageID(1), imageID(2)}, m.AppImageOrder["my-app-1"]); diff != "" {
+		t.Error(diff)
+	}
+	if len(plan.UUID) != 36 {
+		t.Errorf("UUID %q", plan.UUID)
+	}
+	plan.UUID, plan.Manifest = "", nil
+	want := pods.Plan{
+		Name:        "my-app-1",
+		StagerImage: imageID(9),
+		StagerRoot:  "/images/9/rootfs",
+		Exec:        []string{"/stager", "-x"},
+		Env:         []string{"HOME=/root", "B=c"},
+		Layers:      []pods.Layer{{ID: imageID(1), Dir: "/images/1/rootfs"}, {ID: imageID(2), Dir: "/images/2/rootfs"}},
+		Journal:     "/journal",
+		Apps:        []pods.App{{Name: "my-app-1", User: "7", Group: "8", Environment: []pods.Environment{{Name: "A", Value: "b"}}}},
+		StopTimeout: stopTimeout,
+	}
+	if diff := cmp.Diff(want, plan); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPlanOfAManifest(t *testing.T) {
+	document := `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/my_app.1"}}],
+		"volumes":[{"name":"v","kind":"empty","mode":"1777","uid":5},{"name":"w","kind":"host","source":"/w","recursive":false}],
+		"ports":[{"name":"http","hostPort":8080}]}`
+	plan, warnings, err := newPlanner().FromManifest("/pods/one pod.json", []byte(document), Options{HostNetwork: true, Volumes: map[string]string{"x": "/x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan.Name != "one-pod" || !plan.HostNetwork {
+		t.Errorf("name %q, the host's network: %v", plan.Name, plan.HostNetwork)
+	}
+	if len(warnings) != 1 || !strings.Contains(warnings[0], `pod "one-pod": port "http"`) {
+		t.Errorf("warnings %q", warnings)
+	}
+	want := []pods.Volume{{Name: "v", Mode: 0o1777, UID: 5}, {Name: "w", Source: "/w", SingleMount: true}, {Name: "x", Source: "/x"}}
+	if diff := cmp.Diff(want, plan.Volumes); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPlanRefuses(t *testing.T) {
+	const pod = `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"%s"}}]%s}`
+	tests := []struct {
+		name   string
+		change func(*Planner)
+		pod    string
+		words  string
+	}{
+		{"no image", nil, fmt.Sprintf(pod, "example.com/none", ""), `pod manifest p.json: app "a": no such image`},
+		{"bytes that are not UTF-8", nil, "\xff", "read pod manifest p.json: it is not UTF-8"},
+		{"a source that cannot be mounted", func(p *Planner) {
+			p.CheckSource = func(path string) error { return errors.New(path + " is forbidden") }
+		}, fmt.Sprintf(pod, "example.com/my_app.1", `,"volumes":[{"name":"v","kind":"host","source":"/v"}]`), `pod "p": volume "v": /v is forbidden`},
+		{
+			"a stager without a path", func(p *Planner) { p.Stager.Manifest.App.Exec = []string{"stager"} },
+			fmt.Sprintf(pod, "example.com/my_app.1", ""), `stager image example.com/stager: exec "stager" is not an absolute path`,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPlanner()
+			if tt.change != nil {
+				tt.change(p)
+			}
+			_, _, err := p.FromManifest("p.json", []byte(tt.pod), Options{})
+			if err == nil || !strings.Contains(err.Error(), tt.words) {
+				t.Errorf("%v, want %q", err, tt.words)
+			}
+		})
+	}
+}

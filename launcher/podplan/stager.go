@@ -1,0 +1,65 @@
+package podplan
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/manifest"
+)
+
+// namespacesIsolator is the pod isolator that says which namespaces are the
+// host's: {"net": "host"}.
+const namespacesIsolator = "os/linux/namespaces"
+
+// stagerManifest resolves the images of a pod's apps. It returns the manifest
+// for the pod's stager, and the layers that the manifest names, each once.
+func (p *Planner) stagerManifest(document []byte, name string) (*manifest.Manifest, []pods.Layer, error) {
+	pod, err := manifest.DecodePod(document)
+	if err != nil {
+		return nil, nil, err
+	}
+	m := &manifest.Manifest{
+		KurmaVersion:  kurmaVersion,
+		Name:          name,
+		Pod:           pod,
+		Images:        make(map[string]*manifest.Image),
+		AppImageOrder: make(map[string][]string),
+		StagerConfig:  p.StagerConfig,
+	}
+	var layers []pods.Layer
+	for _, app := range pod.Apps {
+		top, err := p.Images.Get(app.Image.ID.String())
+		if err != nil {
+			return nil, nil, fmt.Errorf("app %q: %w", app.Name, err)
+		}
+		order, err := p.Images.Layers(top)
+		if err != nil {
+			return nil, nil, fmt.Errorf("app %q: %w", app.Name, err)
+		}
+		for _, image := range order {
+			m.AppImageOrder[app.Name.String()] = append(m.AppImageOrder[app.Name.String()], image.ID)
+			if m.Images[image.ID] != nil {
+				continue
+			}
+			if m.Images[image.ID], err = manifest.DecodeImage(image.Manifest.Raw); err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", image.ID, err)
+			}
+			layers = append(layers, pods.Layer{ID: image.ID, Dir: image.Rootfs()})
+		}
+	}
+	return m, layers, m.Validate()
+}
+
+// wantsHostNetwork reads the pod's isolator of namespaces. If there are several
+// it reads the last, as the stager does.
+func wantsHostNetwork(pod *manifest.Pod) bool {
+	wants := false
+	for _, isolator := range pod.Isolators {
+		var namespaces map[string]string
+		if isolator.Name == namespacesIsolator && json.Unmarshal(isolator.Value, &namespaces) == nil {
+			wants = namespaces["net"] == "host"
+		}
+	}
+	return wants
+}

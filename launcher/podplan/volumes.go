@@ -1,0 +1,99 @@
+package podplan
+
+import (
+	"fmt"
+	"strconv"
+
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/manifest"
+
+	"github.com/appc/spec/schema/types"
+)
+
+// maxID is the highest user or group ID.
+const maxID = 1<<32 - 2
+
+// volumes are those of the pod and those that apps have for themselves.
+func (p *Planner) volumes(pod *manifest.Pod) ([]pods.Volume, error) {
+	var all []pods.Volume
+	for _, v := range pod.Volumes {
+		volume, err := p.volume(v)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, volume)
+	}
+	return p.addAppVolumes(pod, all)
+}
+
+// volume plans one volume. The source of a host volume is checked now, and opened in
+// the same way again when it is mounted.
+func (p *Planner) volume(v types.Volume) (pods.Volume, error) {
+	volume := pods.Volume{
+		Name:        v.Name.String(),
+		Source:      v.Source,
+		ReadOnly:    isSet(v.ReadOnly),
+		SingleMount: v.Recursive != nil && !*v.Recursive,
+	}
+	var err error
+	if v.Kind == "empty" {
+		err = planEmpty(&volume, v.Mode, v.UID, v.GID)
+	} else {
+		err = p.CheckSource(v.Source)
+	}
+	if err != nil {
+		return volume, fmt.Errorf("volume %q: %w", v.Name, err)
+	}
+	return volume, nil
+}
+
+// addAppVolumes adds the host volumes that apps have for themselves. The stager
+// makes their empty ones.
+func (p *Planner) addAppVolumes(pod *manifest.Pod, all []pods.Volume) ([]pods.Volume, error) {
+	have := make(map[string]bool)
+	for _, v := range all {
+		have[v.Name] = true
+	}
+	for _, app := range pod.Apps {
+		for _, mount := range app.Mounts {
+			v := mount.AppVolume
+			if v == nil || v.Kind != "host" || have[v.Name.String()] {
+				continue
+			}
+			volume, err := p.volume(*v)
+			if err != nil {
+				return nil, fmt.Errorf("app %q: %w", app.Name, err)
+			}
+			all, have[volume.Name] = append(all, volume), true
+		}
+	}
+	return all, nil
+}
+
+// planEmpty uses appc's defaults, 0755 and 0:0, where the pod says nothing.
+func planEmpty(volume *pods.Volume, mode *string, uid, gid *int) error {
+	volume.Source, volume.Mode = "", 0o755
+	if mode != nil {
+		bits, err := strconv.ParseUint(*mode, 8, 12)
+		if err != nil {
+			return fmt.Errorf("mode %q is not an octal number of at most 7777", *mode)
+		}
+		volume.Mode = uint32(bits)
+	}
+	for _, id := range []struct {
+		name     string
+		from, to *int
+	}{{"uid", uid, &volume.UID}, {"gid", gid, &volume.GID}} {
+		if id.from == nil {
+			continue
+		}
+		// chown(2) would cut an ID with more bits down to another ID.
+		if *id.from < 0 || *id.from > maxID {
+			return fmt.Errorf("%s %d is not within 0 to %d", id.name, *id.from, maxID)
+		}
+		*id.to = *id.from
+	}
+	return nil
+}
+
+func isSet(b *bool) bool { return b != nil && *b }

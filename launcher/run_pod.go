@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/podplan"
+	"kurma.io/stager/launcher/pods"
+)
+
+// journalDir holds the sockets of journald, if the host has one.
+const journalDir = "/run/systemd/journal"
+
+// createPod plans a pod and puts it into the store. Its images cannot be removed
+// meanwhile; afterwards the pod's plan says that they are in use.
+func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
+	images, err := images.Open(c.config.ImagesDirectory)
+	if err != nil {
+		return nil, err
+	}
+	release, err := images.Pin()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	plan, err := c.planPod(images, o)
+	if err != nil {
+		return nil, err
+	}
+	return store.Create(plan)
+}
+
+// planPod plans a pod and prints the plan's warnings.
+func (c *cli) planPod(store *images.Store, o runOptions) (pods.Plan, error) {
+	stager, err := c.stagerImage(store)
+	if err != nil {
+		return pods.Plan{}, err
+	}
+	planner := podplan.Planner{
+		Images:       store,
+		Stager:       stager,
+		StagerConfig: c.config.DefaultStagerConfig,
+		CheckSource:  pods.CheckSource,
+		Journal:      hostJournal(),
+	}
+	plan, warnings, err := plan(planner, o)
+	for _, warning := range warnings {
+		fmt.Fprintln(c.stderr, "launcher: warning:", warning)
+	}
+	return plan, err
+}
+
+// plan plans the pod of a pod manifest or of an image.
+func plan(p podplan.Planner, o runOptions) (pods.Plan, []string, error) {
+	options := podplan.Options{Name: o.name, Volumes: o.volumes, HostNetwork: o.net == "host"}
+	info, err := os.Stat(o.source)
+	if !strings.HasSuffix(o.source, ".json") && (err != nil || !info.Mode().IsRegular()) {
+		return p.FromImage(o.source, o.args, options)
+	}
+	if len(o.args) > 0 {
+		return pods.Plan{}, nil, usageError{"run: arguments after -- are for an image's app, not for a pod manifest"}
+	}
+	document, err := os.ReadFile(o.source)
+	if err != nil {
+		return pods.Plan{}, nil, fmt.Errorf("read pod manifest: %w", err)
+	}
+	return p.FromManifest(o.source, document, options)
+}
+
+// stagerImage finds the stager and makes sure that it may be trusted.
+func (c *cli) stagerImage(store *images.Store) (*images.Image, error) {
+	image, err := store.Find(c.config.DefaultStagerImage)
+	if err != nil {
+		return nil, fmt.Errorf("find stager image: %w", err)
+	}
+	ring, err := c.config.keyring()
+	if err != nil {
+		return nil, err
+	}
+	return image, store.TrustStager(image, ring)
+}
+
+// hostJournal is the host's folder of journald's sockets, "" if it has none.
+func hostJournal() string {
+	if _, err := os.Stat(filepath.Join(journalDir, "socket")); err != nil {
+		return ""
+	}
+	return journalDir
+}
