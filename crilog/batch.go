@@ -12,7 +12,7 @@ type batch struct {
 	kept   int    // the app's bytes that are in the log
 }
 
-// add appends the record of text, which ends in a newline when it is whole.
+// add appends the record of text, which ends in a newline if it is whole.
 func (b *batch) add(text []byte, whole bool) {
 	at := len(b.buf)
 	b.buf = append(b.buf, b.header[:]...)
@@ -31,9 +31,9 @@ func (b *batch) written() {
 	b.buf, b.text = b.buf[:0], 0
 }
 
-// piece returns how much of chunk is the next record's: a line with its newline, or
-// what there is of one, at most limit bytes of text.
-func piece(chunk []byte, limit int) (n int, whole bool) {
+// nextText returns the length of the next record's text in chunk: a line with its
+// newline, or the part of a line that chunk holds, at most limit bytes.
+func nextText(chunk []byte, limit int) (n int, whole bool) {
 	if i := bytes.IndexByte(chunk[:min(len(chunk), limit+1)], '\n'); i >= 0 {
 		return i + 1, true
 	}

@@ -23,8 +23,8 @@ func fileName(dir string, number uint64) string {
 	return filepath.Join(dir, fmt.Sprintf("%010d%s", number, fileSuffix))
 }
 
-// fileNumbers lists the log files in dir, oldest first. What is not named like
-// one is left alone.
+// fileNumbers lists the log files in dir, oldest first. It passes over files of other
+// names.
 func fileNumbers(dir string) ([]uint64, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -49,7 +49,7 @@ func parseFileName(name string) (uint64, bool) {
 	return n, err == nil && filepath.Base(fileName("", n)) == name
 }
 
-// lockFolder takes the writer's lock of dir; closing the file gives it back.
+// lockFolder takes the writer's lock of dir; closing the file releases it.
 func lockFolder(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
@@ -57,13 +57,13 @@ func lockFolder(dir string) (*os.File, error) {
 	}
 	lock := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock log %s: has it another writer? %w", dir, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("lock log %s: is another writer using it? %w", dir, err), f.Close())
 	}
 	return f, nil
 }
 
-// ended reports whether dir had a writer and has none now. It only
-// asks and never takes the lock, so that no reader is in a writer's way.
+// ended reports whether dir had a writer and has none now. It only queries the
+// lock and never takes it, so that no reader prevents a writer from starting.
 func ended(dir string) (bool, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,8 +81,8 @@ func ended(dir string) (bool, error) {
 }
 
 // repair makes a file end with a whole record and returns its size. A record that a
-// crash cut off becomes a partial one when its header is whole, so that none of the app's
-// bytes that reached the disk is dropped; else it is removed.
+// crash cut off becomes a partial one if its header is whole, so that every byte of the
+// app's that reached the disk is kept; otherwise the record is removed.
 func repair(f *os.File) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {

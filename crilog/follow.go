@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A follower polls: inotify instances are few (128 per user), and polling needs nothing
-// that a file system could lack. An idle one costs a dozen system calls each maxPause.
+// A follower polls: a user has few inotify instances (128), and polling works on every
+// file system. An idle follower makes a dozen system calls each maxPause.
 const (
 	minPause = time.Millisecond
 	maxPause = 50 * time.Millisecond
@@ -32,7 +32,7 @@ func (p *pause) wait(ctx context.Context) error {
 	}
 }
 
-// waitForFiles lists the log's files, and when following waits for the first.
+// waitForFiles lists the log's files; a follower waits for the first.
 func (r *reader) waitForFiles(ctx context.Context) ([]uint64, error) {
 	var p pause
 	for {
@@ -53,8 +53,8 @@ func (r *reader) waitForFiles(ctx context.Context) ([]uint64, error) {
 	}
 }
 
-// follow gives the records of src until the writer is done with that file, and
-// returns the next one, 0 when the log has ended.
+// follow passes on the records of src until the writer has finished that file, and
+// returns the number of the next one, 0 if the log has ended.
 func (r *reader) follow(ctx context.Context, src *source) (next uint64, err error) {
 	var p pause
 	for done := false; ; {
@@ -66,7 +66,7 @@ func (r *reader) follow(ctx context.Context, src *source) (next uint64, err erro
 			p.reset()
 		}
 		// In this order: a log that has ended gets no further file, and a file that has a
-		// successor gets no further record. What came before is found by the next drain.
+		// successor gets no further record. The next drain finds what was written before.
 		if done, err = ended(r.dir); err != nil {
 			return 0, err
 		}
@@ -105,8 +105,8 @@ func (r *reader) successor(number uint64) (uint64, error) {
 	return 0, nil
 }
 
-// earliest looks for files between two numbers that were made while the folder
-// was being listed.
+// earliest returns the lowest number above after, up to n, whose file and all between
+// it and n exist: files may be made while the folder is listed.
 func (r *reader) earliest(after, n uint64) (uint64, error) {
 	for n-1 > after {
 		found, err := r.exists(n - 1)

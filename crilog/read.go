@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// ReadOptions select what Read gives.
+// ReadOptions select the records that Read passes on.
 type ReadOptions struct {
-	// Follow waits for more until the writer has closed the log or is gone. The folder
-	// need not exist yet.
+	// Follow waits for more records until the writer has closed the log or has ended. The
+	// folder may be made later.
 	Follow bool
-	// Tail is the number of lines given from the end, those of both streams
-	// counted together, a line without a newline counted too; 0 gives none of what is there,
-	// negative all.
+	// Tail is the number of lines from the end, those of both streams counted
+	// together, and a line without a newline also counted; 0 skips all lines that are
+	// there, negative none.
 	Tail int
-	// Since leaves out lines that began before it; the zero time leaves out none.
+	// Since skips lines that began before it; the zero time skips none.
 	Since time.Time
 	// Stream selects one stream; 0 means both.
 	Stream Stream
-	// Flush, when not nil, is called when there is no more for the moment and before
-	// Read returns nil. Its error ends Read.
+	// Flush, unless nil, is called when all records so far have been passed on and
+	// before Read returns nil. Its error ends Read.
 	Flush func() error
 }
 
-// Read gives the records of the log in dir to fn, oldest first. What is no record is passed
-// over. Without Follow it ends where the log ended when it was called; an
-// error of fn or the end of ctx ends it too and is returned. A folder that does not
-// exist is fs.ErrNotExist, unless it is followed. A follower that is slower than the writer
-// loses the files that have been removed meanwhile, but for the one it is reading.
-// Memory does not depend on the size of the log.
+// Read passes the records of the log in dir to fn, oldest first, and skips lines that
+// are not records. Without Follow it ends where the log ended when Read was called. It
+// also ends with an error of fn, and with ctx, and returns that error. A folder that does
+// not exist is fs.ErrNotExist, unless it is followed. A follower that is slower than the
+// writer misses the files that the writer removes before it comes to them.
+// The memory that Read needs does not depend on the size of the log.
 func Read(ctx context.Context, dir string, opts ReadOptions, fn func(Entry) error) error {
 	r := &reader{dir: dir, opts: opts, fn: fn, buf: make([]byte, bufferSize)}
 	numbers, err := r.waitForFiles(ctx)
@@ -78,7 +78,7 @@ func (r *reader) flush() error {
 	return r.opts.Flush()
 }
 
-// readFiles gives the files from the oldest of numbers on.
+// readFiles passes on the files, from the oldest of numbers to the newest.
 func (r *reader) readFiles(ctx context.Context, numbers []uint64) error {
 	r.last = numbers[len(numbers)-1]
 	end, err := r.end()
@@ -98,8 +98,8 @@ func (r *reader) readFiles(ctx context.Context, numbers []uint64) error {
 	return nil
 }
 
-// end is where the log ends now. To a follower a record that is not whole yet is one
-// to come.
+// end returns where the log ends now. A follower reads a record that is not whole yet
+// later.
 func (r *reader) end() (position, error) {
 	f, err := os.Open(fileName(r.dir, r.last))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -121,8 +121,8 @@ func (r *reader) end() (position, error) {
 	return position{r.last, offset}, err
 }
 
-// readFile gives the records of one file and returns the number of the next, 0 for
-// none.
+// readFile passes on the records of one file and returns the number of the next file, 0
+// for none.
 func (r *reader) readFile(ctx context.Context, number uint64, end position) (next uint64, err error) {
 	f, err := os.Open(fileName(r.dir, number))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +150,7 @@ func (r *reader) readFile(ctx context.Context, number uint64, end position) (nex
 	return r.successor(number)
 }
 
-// firstOffset is where the first wanted record of a file may be.
+// firstOffset returns the lowest offset that the first wanted record of a file may have.
 func (r *reader) firstOffset(number uint64) int64 {
 	first := r.start[Stdout]
 	if r.start[Stderr].before(first) {
@@ -166,13 +166,13 @@ func (r *reader) firstOffset(number uint64) int64 {
 type source struct {
 	io.ReaderAt
 	number   uint64
-	offset   int64 // of the first byte not given yet, the start of a record
+	offset   int64 // of the first byte not passed on yet, the start of a record
 	skipping bool  // in a line longer than any record
 }
 
-// drain gives the whole records that src has now, and reports whether there were any.
-// What follows the last newline is read again the next time: the writer may be in the
-// middle of it, or take it back.
+// drain passes on the whole records that src has now, and reports whether there were
+// any. The next drain reads the bytes after the last newline again: the writer may be
+// writing that record, or may remove it.
 func (r *reader) drain(ctx context.Context, src *source) (progress bool, err error) {
 	for {
 		n, err := src.ReadAt(r.buf, src.offset)
@@ -196,7 +196,7 @@ func (r *reader) drain(ctx context.Context, src *source) (progress bool, err err
 	}
 }
 
-// records gives the records in data, which ends in a newline.
+// records passes on the records in data, which ends in a newline.
 func (r *reader) records(src *source, data []byte) error {
 	offset := src.offset
 	for len(data) > 0 {
@@ -212,7 +212,7 @@ func (r *reader) records(src *source, data []byte) error {
 	return nil
 }
 
-// torn gives what a crash left of the last record of src.
+// torn passes on the part of src's last record that a crash left.
 func (r *reader) torn(src *source) error {
 	n, err := src.ReadAt(r.buf, src.offset)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -224,7 +224,7 @@ func (r *reader) torn(src *source) error {
 	return r.record(r.buf[:n], position{src.number, src.offset}, true)
 }
 
-// record gives one record if it is wanted.
+// record passes on one record if it is wanted.
 func (r *reader) record(line []byte, at position, torn bool) error {
 	e, ok := r.parse(line, torn)
 	if !ok || (r.opts.Stream != 0 && e.Stream != r.opts.Stream) || at.before(r.start[e.Stream]) {

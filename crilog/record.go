@@ -4,8 +4,8 @@
 // A log is a folder. Its files are named by a number that only grows,
 // "0000000001.log" and so on; the highest is the one written to, a rotation
 // creates the next and removes the oldest, and nothing is ever renamed. The file
-// "lock" carries the writer's lock (fcntl(2), open file description lock), which tells a
-// follower whether more can come, even after the writer was killed.
+// "lock" carries the writer's lock (fcntl(2), open file description lock), by which a
+// follower sees whether the log can still grow, even after the writer was killed.
 //
 // A file holds records, one per line:
 //
@@ -25,7 +25,7 @@ import (
 // Stream is one of an app's two output streams.
 type Stream uint8
 
-// The streams. The zero Stream is neither; where one is selected it means both.
+// The streams. The zero Stream is neither; as a selection it means both.
 const (
 	Stdout Stream = 1 + iota
 	Stderr
@@ -100,8 +100,8 @@ type parser struct {
 }
 
 // parse reads one record, without its newline. A torn record is one whose newline
-// never reached the disk, so what there is of it is partial. It reports
-// false for what is no record.
+// never reached the disk, so it is partial. parse returns false for a line that is
+// not a record.
 func (p *parser) parse(line []byte, torn bool) (Entry, bool) {
 	when, rest, ok := cut(line)
 	if !ok {
@@ -126,7 +126,7 @@ func (p *parser) parse(line []byte, torn bool) (Entry, bool) {
 	return e, ok
 }
 
-// when parses a time, or answers from memory.
+// when parses a time, unless it is the one parsed last.
 func (p *parser) when(text []byte) (time.Time, bool) {
 	if p.n > 0 && bytes.Equal(text, p.text[:p.n]) {
 		return p.time, true

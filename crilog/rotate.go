@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// openNewest opens the newest file of the folder to go on with it, or the
-// first one.
+// openNewest opens the newest file of the folder to continue it, or makes the first
+// one.
 func (w *Writer) openNewest() error {
 	numbers, err := fileNumbers(w.dir)
 	if err != nil {
@@ -30,9 +30,9 @@ func (w *Writer) openNewest() error {
 	return w.removeOld(numbers, w.opts.MaxFiles)
 }
 
-// rotate goes on with a new file. The oldest is removed first, so that the limit
-// holds at every moment and a full disk gets room. The old file stays the
-// writer's until there is a new one.
+// rotate makes a new file and writes to it from now on. The oldest file is removed
+// first, so that the limit holds at every moment and a full disk gets room. The writer keeps the
+// old file until it has the new one.
 func (w *Writer) rotate() error {
 	numbers, err := fileNumbers(w.dir)
 	if err != nil {
@@ -50,7 +50,7 @@ func (w *Writer) rotate() error {
 		return fmt.Errorf("rotate log: %w", err)
 	}
 	err = w.closeFile()
-	w.file, w.number, w.size, w.spent = f, next, 0, false
+	w.file, w.number, w.size, w.unusable = f, next, 0, false
 	return err
 }
 

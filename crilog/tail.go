@@ -20,7 +20,7 @@ type tail struct {
 	start [Stderr + 1]position
 }
 
-// see takes the record before all those seen so far and reports whether no more are needed.
+// see takes the record before those that it has seen, and reports whether it needs no more.
 func (t *tail) see(e Entry, at position) (done bool) {
 	s := &t.streams[e.Stream]
 	if endsLine := !e.Partial || !s.seen; endsLine {
@@ -50,16 +50,16 @@ func (r *reader) findTail(numbers []uint64, end position) error {
 	}
 	r.start = t.start
 	if s := r.opts.Stream; s != 0 {
-		r.start[Stdout+Stderr-s] = r.start[s] // the other one must not lead the reader further back
+		r.start[Stdout+Stderr-s] = r.start[s] // so that the reader does not start earlier for the other stream
 	}
 	return nil
 }
 
-// tailOf shows the records of one file to t, last one first.
+// tailOf passes the records of one file to t, the last one first.
 func (r *reader) tailOf(t *tail, number uint64, end position) (done bool, err error) {
 	f, err := os.Open(fileName(r.dir, number))
 	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil // it and those before it have been rotated away
+		return true, nil // the writer has removed it and those before it
 	}
 	if err != nil {
 		return false, err
@@ -99,11 +99,11 @@ type backwards struct {
 	f     *os.File
 	buf   []byte
 	start int64 // offset in f of buf[0]
-	n     int   // bytes of buf not given yet; the last is a newline
+	n     int   // bytes of buf not returned yet; the last is a newline
 	long  bool  // the line at hand is longer than buf
 }
 
-// endsTorn reports whether the file lacks its last newline, and acts as if it did not.
+// endsTorn reports whether the file lacks its last newline, and if so puts one into buf.
 func (b *backwards) endsTorn() (bool, error) {
 	if b.start == 0 {
 		return false, nil

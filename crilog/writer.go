@@ -16,20 +16,20 @@ import (
 const (
 	DefaultMaxSize  = 10 << 20
 	DefaultMaxFiles = 5
-	// minMaxSize holds a record that is worth its header.
+	// minMaxSize is enough for a record that is longer than its header.
 	minMaxSize = 1024
 )
 
 // Options are the limits of a log. The folder never takes more than MaxSize
 // times MaxFiles bytes.
 type Options struct {
-	// MaxSize is the size in bytes that no file of the log exceeds; 0 means
-	// DefaultMaxSize, and less than 1024 means 1024.
+	// MaxSize bounds the size of each file in bytes; 0 means DefaultMaxSize, and
+	// less than 1024 means 1024.
 	MaxSize int64
 	// MaxFiles is the number of files kept, the one written to included; 0 means
 	// DefaultMaxFiles.
 	MaxFiles int
-	// Logger hears of a log that cannot be written; nil means slog.Default.
+	// Logger logs that the log cannot be written; nil means slog.Default.
 	Logger *slog.Logger
 }
 
@@ -54,14 +54,14 @@ type Writer struct {
 	opts Options
 	now  func() time.Time
 
-	mu     sync.Mutex // guards all below
-	lock   *os.File   // holds the writer's lock; nil when closed
-	file   *os.File   // the file written to; nil when it could not be opened
-	number uint64     // of the newest file
-	size   int64      // of file
-	spent  bool       // file must not be written to again
-	stamp  stamp
-	trouble
+	mu       sync.Mutex // guards all below
+	lock     *os.File   // holds the writer's lock; nil when closed
+	file     *os.File   // the file written to; nil when it could not be opened
+	number   uint64     // of the newest file
+	size     int64      // of file
+	unusable bool       // file must not be written to any more
+	stamp    stamp
+	failure
 }
 
 // buffers holds *[]byte of bufferSize, in use only while a chunk is written.
@@ -70,10 +70,10 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); retu
 // bufferSize takes a read of 64 KiB in lines of 41 bytes or more, as records.
 const bufferSize = 128 << 10
 
-// Open makes dir where it is missing, takes its writer's lock, and goes on
-// with the newest file, whose size counts towards the limit and whose end is repaired
-// if a crash tore it. A second writer of the same folder is an error. A full disk is
-// not: the Writer keeps trying.
+// Open makes dir if it is missing, takes its writer's lock, and continues the newest
+// file: its size counts towards the limit, and its end is repaired if a crash tore
+// it. A second writer of the same folder is an error. A full disk is not: the Writer
+// keeps trying.
 func Open(dir string, opts Options) (*Writer, error) {
 	w := &Writer{dir: dir, opts: opts.withDefaults(), now: time.Now}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -85,7 +85,7 @@ func Open(dir string, opts Options) (*Writer, error) {
 	}
 	w.lock = lock
 	if err := w.openNewest(); err != nil {
-		if !diskTrouble(err) {
+		if !isDiskError(err) {
 			return nil, errors.Join(err, w.Close())
 		}
 		w.failed(w.now(), err)
@@ -93,11 +93,11 @@ func Open(dir string, opts Options) (*Writer, error) {
 	return w, nil
 }
 
-// Append writes what the app wrote to a stream, in as many bytes as one
-// read gave: one time for all of it and, as a rule, one write(2). It does not keep
-// chunk. It has no error to return, since nothing must stop the app: a log that
-// cannot be written is said once through the Logger, and again, with the
-// bytes lost, once it can be.
+// Append writes chunk, which one read of a stream of the app returned: with one
+// time for all of it and, as a rule, one write(2). It does not keep chunk. It returns
+// no error, because nothing may stop the app. When the log cannot be written, the
+// Logger gets one message, and another one with the number of lost bytes when it can be
+// written again.
 func (w *Writer) Append(s Stream, chunk []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,20 +106,20 @@ func (w *Writer) Append(s Stream, chunk []byte) {
 	}
 	now := w.now()
 	if !w.ready(now) {
-		w.lose(s, len(chunk))
+		w.countLost(s, len(chunk))
 		return
 	}
 	kept, err := w.write(now, s, chunk)
 	if err != nil {
 		w.failed(now, err)
-		w.lose(s, len(chunk)-kept)
+		w.countLost(s, len(chunk)-kept)
 		return
 	}
 	w.recovered()
 }
 
-// Close ends the log for good: those who follow it reach its end. It may be called
-// more than once.
+// Close ends the log: its followers reach its end. It may be called more than
+// once.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,7 +127,7 @@ func (w *Writer) Close() error {
 		return nil
 	}
 	err := w.closeFile()
-	// Last, so that a follower that finds the lock free finds every byte too.
+	// Last, so that a follower that finds the lock free also finds every byte.
 	err = errors.Join(err, w.lock.Close())
 	w.lock = nil
 	return err
@@ -143,7 +143,7 @@ func (w *Writer) write(now time.Time, s Stream, chunk []byte) (kept int, err err
 	}
 	limit := int(min(maxText, w.opts.MaxSize-int64(headerLen)-1))
 	for len(chunk) > 0 {
-		n, whole := piece(chunk, limit)
+		n, whole := nextText(chunk, limit)
 		if err := w.makeRoom(&b, recordLen(n, whole)); err != nil {
 			return b.kept, err
 		}
@@ -154,7 +154,7 @@ func (w *Writer) write(now time.Time, s Stream, chunk []byte) (kept int, err err
 	return b.kept, err
 }
 
-// endCutLine ends the line whose rest was lost, so that it does not take in the next one.
+// endCutLine ends the line whose rest was lost, so that the next line is not joined to it.
 func (w *Writer) endCutLine(b *batch) error {
 	if !w.cut[b.stream] {
 		return nil
@@ -171,8 +171,8 @@ func (w *Writer) endCutLine(b *batch) error {
 	return nil
 }
 
-// makeRoom flushes b where n more bytes do not fit, and rotates where they do not fit the
-// file. An empty file takes any record.
+// makeRoom flushes b if it has no room for n more bytes, and rotates if the file has
+// none. An empty file takes any record.
 func (w *Writer) makeRoom(b *batch, n int) error {
 	full := w.size+int64(len(b.buf)+n) > w.opts.MaxSize
 	if !full && len(b.buf)+n <= cap(b.buf) {
@@ -187,7 +187,7 @@ func (w *Writer) makeRoom(b *batch, n int) error {
 	return nil
 }
 
-// flush writes the records of b. Of a write that ended early the whole records
+// flush writes the records of b. After a write that ended early, the whole records
 // stay in the file and the rest is cut off.
 func (w *Writer) flush(b *batch) error {
 	if len(b.buf) == 0 {
@@ -204,7 +204,7 @@ func (w *Writer) flush(b *batch) error {
 	w.size += int64(whole)
 	if n > whole {
 		if terr := truncate(w.file, w.size); terr != nil {
-			w.spent = true
+			w.unusable = true
 			err = errors.Join(err, terr)
 		}
 	}
@@ -216,7 +216,8 @@ func (w *Writer) flush(b *batch) error {
 	return fmt.Errorf("write log: %w", err)
 }
 
-// writeAt is File.WriteAt, which after an error does not tell how much it had written before it.
+// writeAt writes b like File.WriteAt, but after an error it also returns how much it
+// had written before.
 func writeAt(f *os.File, b []byte, at int64) (n int, err error) {
 	for n < len(b) {
 		m, err := unix.Pwrite(int(f.Fd()), b[n:], at+int64(n))

@@ -101,7 +101,7 @@ func decodeImage(path string, data []byte) (*Image, error) {
 	return image, nil
 }
 
-// takeAppsIsolators takes the isolators out of every app of a pod, and gives
+// takeAppsIsolators takes the isolators out of every app of a pod, and returns
 // them in the order of the apps.
 func takeAppsIsolators(path string, pod strictjson.Object) ([][]Isolator, error) {
 	var apps []strictjson.Object
@@ -178,7 +178,7 @@ func findKey(path string, object strictjson.Object, name string) (string, error)
 
 func imagePath(id string) string { return strictjson.Join("images", id) }
 
-// mustMarshal encodes what has just been decoded, which cannot fail.
+// mustMarshal encodes a value that has just been decoded, which cannot fail.
 func mustMarshal(v any) json.RawMessage {
 	data, err := json.Marshal(v)
 	if err != nil {

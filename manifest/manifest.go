@@ -22,23 +22,24 @@ const MaxSize = 64 << 20
 // names in its errors.
 type Manifest struct {
 	KurmaVersion string
-	Name         string // "" where the daemon gave none
+	Name         string // "" if the daemon set none
 	Pod          *Pod
 	Images       map[string]*Image // by image ID
 
-	// AppImageOrder gives, by app name, the image IDs of the layers of the
+	// AppImageOrder has, by app name, the image IDs of the layers of the
 	// app's root, the topmost first.
 	AppImageOrder map[string][]string
 
-	// StagerConfig is the administrator's configuration as it came: nil where
-	// it was absent or null, else a JSON object.
+	// StagerConfig is the administrator's configuration as it was written: nil if
+	// it was absent or null, otherwise a JSON object.
 	StagerConfig json.RawMessage
 }
 
 // Pod is a pod manifest (appc, pods.md).
 type Pod struct {
 	// PodManifest has no isolators, neither its own nor its apps': appc's
-	// package refuses those it does not know, which the specification allows.
+	// package refuses isolators that it does not know, which the specification
+	// allows.
 	*schema.PodManifest
 
 	Isolators    []Isolator            // the pod's
@@ -58,27 +59,27 @@ type Image struct {
 	JSON json.RawMessage
 }
 
-// Isolator is an isolator as it was written, known to anyone or not.
+// Isolator is an isolator as it was written, known or not.
 type Isolator struct {
 	Name  string          `json:"name"`
-	Value json.RawMessage `json:"value"` // nil where it was absent
+	Value json.RawMessage `json:"value"` // nil if it was absent
 }
 
-// App is what the manifest says of one app of the pod, gathered.
+// App is all that the manifest says about one app of the pod.
 type App struct {
 	Name    string
-	Runtime schema.RuntimeApp // the pod's entry for the app
+	Runtime schema.RuntimeApp // the app in the pod's list of apps
 	ImageID string
 	Image   *Image
 
-	// App is the app section that counts: the pod's own, as a whole, where it
-	// has one, else the image's (pods.md, apps).
+	// App is the app section that applies: the pod's own, as a whole, if it
+	// has one, otherwise the image's (pods.md, apps).
 	App       *types.App
 	Isolators []Isolator // that section's
 
 	// Layers are the image IDs of the app's root, the topmost first, in the
-	// given order. An ID that comes again further down is left out there:
-	// whatever it holds is hidden by its first occurrence.
+	// order of AppImageOrder. A repeated ID is left out: its first occurrence
+	// hides all that it holds.
 	Layers []string
 }
 

@@ -18,8 +18,8 @@ import (
 // Linux allows 255 bytes, and get suffixes.
 const maxName = 200
 
-// Validate checks what the parts of a manifest say of each other, and what
-// appc's types leave open. An error is one line that names the field and its
+// Validate checks that the parts of a manifest fit together, and the values that
+// appc's types do not check. An error is one line that names the field and its
 // value.
 func (m *Manifest) Validate() error {
 	if err := m.validate(); err != nil {
@@ -134,7 +134,7 @@ func validateImage(id string, image *Image) error {
 	return validateVersion(imagePath(id), image.ACVersion)
 }
 
-// validateID wants an image ID in full: a short one names no layer.
+// validateID refuses an image ID that is not complete: a short one names no layer.
 func validateID(path, id string) error {
 	digits, ok := strings.CutPrefix(id, "sha512-")
 	if !ok || len(digits) != 128 || strings.Trim(digits, "0123456789abcdef") != "" {
@@ -143,8 +143,8 @@ func validateID(path, id string) error {
 	return nil
 }
 
-// validateVersion checks an acVersion: within a major version nothing is
-// taken away (types.md, AC Version).
+// validateVersion checks an acVersion: a major version only grows (types.md, AC
+// Version).
 func validateVersion(path string, version types.SemVer) error {
 	if version.Empty() {
 		return fmt.Errorf("%s.acVersion: missing", path)
@@ -155,7 +155,7 @@ func validateVersion(path string, version types.SemVer) error {
 	return nil
 }
 
-// validateSection checks an app section that is going to run.
+// validateSection checks an app section that the pod runs.
 func validateSection(path string, app *types.App) error {
 	if len(app.Exec) == 0 {
 		return fmt.Errorf("%s.exec: missing or empty: there is nothing to run", path)
@@ -192,7 +192,7 @@ func validateSection(path string, app *types.App) error {
 // means "no change" to chown(2) and setresuid(2).
 const maxID int64 = 1<<32 - 2
 
-// noNUL refuses what execve(2) and mount(2) would cut short.
+// noNUL refuses a string that execve(2) and mount(2) would cut short.
 func noNUL(path, s string) error {
 	if strings.ContainsRune(s, 0) {
 		return fmt.Errorf("%s: %s: has a NUL character", path, strictjson.Quote(s))
@@ -201,7 +201,7 @@ func noNUL(path, s string) error {
 }
 
 // validatePlatform refuses an image for another operating system or machine.
-// Labels that are absent mean that it does not matter (aci.md, labels).
+// An image without the labels runs on any (aci.md, labels).
 func validatePlatform(path string, labels types.Labels, goarch string) error {
 	os, ok := labels.Get("os")
 	if !ok {
@@ -223,7 +223,7 @@ func validatePlatform(path string, labels types.Labels, goarch string) error {
 	return fmt.Errorf("%s.labels: arch %s: this machine runs %s", path, strictjson.Quote(arch), strings.Join(runnable, ", "))
 }
 
-// architectures gives the arch labels whose programs a machine executes.
+// architectures returns the arch labels whose programs a machine executes.
 func architectures(goarch string) []string {
 	switch goarch {
 	case "amd64":

@@ -20,7 +20,7 @@ import (
 const (
 	maxHead    = 8 << 10
 	maxForm    = 256 << 10
-	firstPiece = 4 << 10 // of a form that is taken at once
+	firstChunk = 4 << 10 // of a form, for which memory is taken before any of it has come
 )
 
 // Status codes of RFC 9110 and RFC 6585.
@@ -66,7 +66,7 @@ func reason(status int) string {
 	return ""
 }
 
-// refusal is an answer that says why there is no other.
+// refusal is an error that is sent as the answer.
 type refusal struct {
 	status int
 	allow  string // methods, with statusNoMethod
@@ -91,16 +91,16 @@ type request struct {
 	read    bool              // so has the body
 }
 
-// unread tells whether there is more of the request, which may be asked at any
-// time.
+// unread reports whether a part of the request has not been read. It may be called at
+// any time.
 func (r *request) unread() bool {
 	length := r.header.Get("Content-Length")
 	body := r.header["Transfer-Encoding"] != nil || length != "" && length != "0"
 	return !r.whole || body && !r.read || r.in.Buffered() > 0
 }
 
-// readRequest reads a request's head. There is a request with an error, too,
-// which is a refusal, or the reader's when it ended early.
+// readRequest reads a request's head. A request may be returned together with an
+// error: answer it with that refusal, unless the error is the reader's.
 func readRequest(connection io.Reader) (*request, error) {
 	r := &request{bounded: &io.LimitedReader{R: connection, N: maxHead}}
 	r.in = bufio.NewReaderSize(r.bounded, 1<<10)
@@ -127,7 +127,7 @@ func (r *request) headError(err error) error {
 	return err
 }
 
-// parse takes the request line apart.
+// parse parses the request line.
 func (r *request) parse(line string) error {
 	method, rest, _ := strings.Cut(line, " ")
 	target, version, ok := strings.Cut(rest, " ")
@@ -168,9 +168,10 @@ func (r *request) formLength() (int64, error) {
 	return int64(length), nil
 }
 
-// readForm reads a form of length bytes, and asks for it on w where the client
-// waits for that. Memory is taken as the form comes and not as its length
-// announces, and hold is asked about each further piece of it, in bytes.
+// readForm reads a form of length bytes. If the client waits to be asked for it
+// (100-continue), it asks on w. It takes memory as the form comes, not as its length
+// announces, and calls hold with the size of each further chunk before it takes it; if
+// hold returns false, it refuses the form.
 func (r *request) readForm(length int64, w io.Writer, hold func(int64) bool) (form, error) {
 	if strings.EqualFold(r.header.Get("Expect"), "100-continue") {
 		if _, err := io.WriteString(w, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
@@ -180,11 +181,11 @@ func (r *request) readForm(length int64, w io.Writer, hold func(int64) bool) (fo
 	r.bounded.N = max(0, length-int64(r.in.Buffered()))
 	var body []byte
 	for have := int64(0); have < length; have = int64(len(body)) {
-		piece := min(length-have, max(have, firstPiece))
-		if !hold(piece) {
+		chunk := min(length-have, max(have, firstChunk))
+		if !hold(chunk) {
 			return nil, refusal{status: statusUnavailable, text: "too many forms at once"}
 		}
-		body = append(body, make([]byte, piece)...)
+		body = append(body, make([]byte, chunk)...)
 		if _, err := io.ReadFull(r.in, body[have:]); err != nil {
 			return nil, err
 		}
@@ -203,10 +204,10 @@ type answer struct {
 	allow       string
 	contentType string
 	body        []byte
-	bodiless    bool // to HEAD: the length is told and the body kept back
+	bodiless    bool // to HEAD: the length is sent and the body is not
 }
 
-// write sends the answer in one call of the system, without copying its body.
+// write sends the answer in one system call, without copying its body.
 func (a answer) write(w io.Writer, now time.Time) error {
 	head := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nDate: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n",
 		a.status, reason(a.status), now.UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT"), a.contentType, len(a.body))

@@ -10,8 +10,7 @@ import (
 )
 
 // identity signs for a pod. Its key is made with it, is in no answer, and ends
-// with the pod; so a signature is worth something in its own pod only, and that
-// of another pod is never taken for good.
+// with the pod; so a signature is valid in its own pod only.
 type identity struct {
 	uuid string
 	key  [sha512.Size]byte // random; RFC 2104 advises the hash's length
@@ -29,7 +28,7 @@ func (id *identity) mac(content string) []byte {
 	return h.Sum(nil)
 }
 
-// sign answers the base64 HMAC-SHA512 of the field content.
+// sign answers with the base64 HMAC-SHA512 of the field content.
 func (id *identity) sign(f form) (answer, error) {
 	content, err := f.field("content")
 	if err != nil {
@@ -39,8 +38,8 @@ func (id *identity) sign(f form) (answer, error) {
 	return answer{status: statusOK, contentType: textType, body: []byte(signature)}, nil
 }
 
-// verify answers 200 where the field signature is this pod's of content and
-// uuid is this pod's, else 403.
+// verify answers 200 if the field signature is this pod's signature of content and
+// uuid is this pod's, otherwise 403.
 func (id *identity) verify(f form) (answer, error) {
 	var values [3]string
 	for i, name := range []string{"content", "uuid", "signature"} {
@@ -50,7 +49,7 @@ func (id *identity) verify(f form) (answer, error) {
 		}
 	}
 	content, uuid, signature := values[0], values[1], values[2]
-	// An unescaped "+" of base64 arrives as a space, which base64 has not.
+	// An unescaped "+" of base64 arrives as a space, which base64 does not have.
 	mac, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(signature, " ", "+"))
 	if err != nil || !strings.EqualFold(uuid, id.uuid) || !hmac.Equal(mac, id.mac(content)) {
 		return answer{}, refusal{status: statusForbidden, text: "not a signature of this content by that pod"}
@@ -61,7 +60,7 @@ func (id *identity) verify(f form) (answer, error) {
 // form is the body of a POST, application/x-www-form-urlencoded.
 type form url.Values
 
-// field gives the only value of a field, which may be empty.
+// field returns the only value of a field, which may be empty.
 func (f form) field(name string) (string, error) {
 	if values := f[name]; len(values) == 1 {
 		return values[0], nil

@@ -10,25 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoLoopback is the error of a network namespace in which no process could
-// reach the service.
+// ErrNoLoopback is the error if no process of the network namespace could reach the
+// service.
 var ErrNoLoopback = errors.New("the loopback interface lo is not up")
 
-// maxTries bounds the ports that are asked for, of which the kernel picks free
-// ones. Only apps that want nearly all of them take so many.
+// maxTries bounds the number of ports that the kernel is asked for. Only apps that
+// declare nearly all ports make so many tries necessary.
 const maxTries = 64
 
-// listen takes a port of 127.0.0.1 that is in no range of avoid, where such a one
-// can be found.
+// listen listens on a port of 127.0.0.1 that is in no range of avoid, if it finds one
+// in maxTries.
 func listen(avoid []PortRange) (*net.TCPListener, error) {
 	if err := checkLoopback(); err != nil {
 		return nil, fmt.Errorf("listen for the metadata service: %w", err)
 	}
-	// A connection lasts for one request, so that the further subflows of
-	// multipath TCP and probes for dead peers would be of no use.
+	// A connection lasts for one request: further subflows of multipath TCP and
+	// probes for dead peers would be useless.
 	config := net.ListenConfig{KeepAlive: -1}
 	config.SetMultipathTCP(false)
-	// What is not wanted is kept until the end, so that it is not picked again.
+	// Unwanted ports stay open until the end, so that the kernel does not pick them
+	// again.
 	var unwanted []net.Listener
 	defer func() {
 		for _, l := range unwanted {
@@ -47,14 +48,14 @@ func listen(avoid []PortRange) (*net.TCPListener, error) {
 		}
 		unwanted = append(unwanted, listener)
 	}
-	// The apps want nearly all: one of them has to do without this port.
+	// The apps declare nearly all ports: one of them lacks this one.
 	last := unwanted[len(unwanted)-1].(*net.TCPListener)
 	unwanted = unwanted[:len(unwanted)-1]
 	return last, nil
 }
 
-// checkLoopback looks at the flags of lo, for an address may be taken on an
-// interface that is down, and nobody would get there (netdevice(7)).
+// checkLoopback looks at the flags of lo: the kernel lets the service listen on an
+// interface that is down, which no client could reach (netdevice(7)).
 func checkLoopback() error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

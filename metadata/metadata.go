@@ -2,13 +2,13 @@
 // can ask about themselves, and an identity that they can prove to each other
 // (appc, ace.md, "App Container Metadata Service").
 //
-// It is plain HTTP/1.1 on a loopback address. Whoever knows the URL may ask: it
-// holds a random token, without which everything is 404 Not Found, so that pods
+// It is plain HTTP/1.1 on a loopback address. Every client that knows the URL may
+// ask: it holds a random token, without which everything is 404 Not Found, so that pods
 // in one network namespace do not see each other's data.
 //
-// HTTP is spoken by http.go and not by net/http, by measurement: net/http makes
-// the program a third larger (8.4 to 11.2 MB), which every start of an app maps
-// again, and a supervisor 3.0 MB larger while a pod starts and 0.8 MB ever after.
+// http.go implements HTTP in place of net/http, by measurement: net/http makes the
+// program a third larger (8.4 to 11.2 MB), which every start of an app maps again, and a
+// supervisor 3.0 MB larger while a pod starts and 0.8 MB larger afterwards.
 package metadata
 
 import (
@@ -16,19 +16,18 @@ import (
 	"fmt"
 )
 
-// Pod is what the service tells. It is not changed once it is given to Start.
+// Pod is what the service publishes about a pod. It must not be changed after Start.
 type Pod struct {
 	UUID        string // RFC 4122, canonical form
 	Manifest    []byte // the reified pod manifest, JSON
 	Annotations []Annotation
 	Apps        []App
 
-	// Ports are TCP ports that the apps want for themselves, which the service
-	// therefore does not take.
+	// Ports are TCP ports that the apps declare, which the service does not take.
 	Ports []PortRange
 }
 
-// App is what the service tells of one app.
+// App is what the service publishes about one app.
 type App struct {
 	Name             string // in the pod
 	ImageID          string // in full
@@ -38,8 +37,8 @@ type App struct {
 }
 
 // Annotation is one of an image's, an app's or a pod's. Names are unique in a
-// list. A list that is nil is told as null and an empty one as [], which appc's
-// own acceptance program takes for different things.
+// list. A nil list is published as null and an empty one as [], which appc's own
+// acceptance program distinguishes.
 type Annotation struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -59,15 +58,14 @@ const (
 	textType = "text/plain; charset=us-ascii"
 )
 
-// resource is what answers at one path: a document by GET, or a function of a
-// form by POST.
+// resource answers at one path: a document to GET, or a function of a form to POST.
 type resource struct {
 	contentType string
 	document    []byte
 	submit      func(form) (answer, error) // nil for a document
 }
 
-// resourcesOf gives the pod's resources by path.
+// resourcesOf returns the pod's resources by path.
 func resourcesOf(pod Pod, id *identity) (map[string]resource, error) {
 	annotations, err := json.Marshal(pod.Annotations)
 	if err != nil {
@@ -93,8 +91,8 @@ func resourcesOf(pod Pod, id *identity) (map[string]resource, error) {
 	return resources, nil
 }
 
-// merge is an app's annotations: its image's, in their order, with the values
-// that the pod gives instead, and then the pod's further ones.
+// merge returns an app's annotations: its image's, in their order, overridden by the
+// pod's values, and then the pod's further ones.
 func merge(image, app []Annotation) []Annotation {
 	if image == nil && app == nil {
 		return nil

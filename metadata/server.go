@@ -13,28 +13,28 @@ import (
 )
 
 const (
-	// maxConnections are open at once where the process may have that many
+	// maxConnections is how many are open at once if the process may have that many
 	// descriptors, see connections; more wait to be accepted.
 	maxConnections = 1024
 	// patience is how long a connection may take for its request, for its answer
-	// or to linger once others wait.
+	// or to linger when others wait to be accepted.
 	patience = 100 * time.Millisecond
-	// requestTime is how long it may go without a request in any case, and
-	// answerTime how long its client may take to read the answer.
+	// requestTime is how long a client may always take to send its request, and
+	// answerTime how long it may take to read the answer.
 	requestTime = 5 * time.Second
 	answerTime  = 5 * time.Second
-	// lingerTime and maxLinger bound what is read of a request that has its
-	// answer already.
+	// lingerTime and maxLinger bound how much is read of a request that has been
+	// answered.
 	lingerTime = time.Second
 	maxLinger  = 4 * maxForm
-	// acceptPause is the wait after an accept that failed for want of descriptors.
+	// acceptPause is the wait after an accept that failed because descriptors ran out.
 	acceptPause = 50 * time.Millisecond
 )
 
-// wait is what a connection is waiting for.
+// wait is what a connection is blocked on.
 type wait struct {
-	since   time.Time // zero when it is not its client
-	request bool      // and not for the client to take the answer
+	since   time.Time // zero if not on its client
+	request bool      // on the client's request; otherwise until the client takes the answer
 }
 
 // Server is the metadata service of a pod at its address.
@@ -53,7 +53,7 @@ type Server struct {
 
 // Start serves pod on a loopback address of the calling thread's network
 // namespace until Close. It returns as soon as the address is taken. The error
-// is ErrNoLoopback where that namespace has no loopback interface that is up.
+// is ErrNoLoopback if that namespace has no loopback interface that is up.
 func Start(pod Pod, log *slog.Logger) (*Server, error) {
 	service, err := newService(pod)
 	if err != nil {
@@ -77,8 +77,8 @@ func Start(pod Pod, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// connections is how many may be open at once: a quarter of the process's
-// descriptors at most, as the rest of it needs some for each app.
+// connections returns how many connections may be open at once: at most a quarter
+// of the process's descriptors, because the supervisor needs some for each app.
 func connections() (int, error) {
 	var descriptors unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &descriptors); err != nil {
@@ -111,8 +111,8 @@ func (s *Server) serve() {
 	for s.takeSlot() {
 		c, err := s.listener.AcceptTCP()
 		if err == nil {
-			s.begin(c) // here, so that who came first has waited for the longest time
-			s.running.Go(func() { s.converse(c) })
+			s.begin(c) // here, so that the first connection has waited for the longest time
+			s.running.Go(func() { s.serveConnection(c) })
 			continue
 		}
 		<-s.slots
@@ -127,11 +127,11 @@ func (s *Server) serve() {
 	}
 }
 
-// converse answers the request that comes on c, and ends c.
-func (s *Server) converse(c *net.TCPConn) {
+// serveConnection answers the request that comes on c, and ends c.
+func (s *Server) serveConnection(c *net.TCPConn) {
 	defer func() { <-s.slots }()
 	defer s.end(c)
-	a, unread, err := s.service.exchange(&asking{TCPConn: c, server: s, since: time.Now()})
+	a, unread, err := s.service.exchange(&requestReader{TCPConn: c, server: s, since: time.Now()})
 	if err != nil {
 		return
 	}
@@ -139,14 +139,14 @@ func (s *Server) converse(c *net.TCPConn) {
 	if !s.extend(c, answerTime) || a.write(c, now) != nil || !unread {
 		return
 	}
-	// To close with something unread would reset the connection, and the client
+	// Closing with unread bytes would reset the connection, and the client
 	// might never see its answer (RFC 9112, section 9.6).
 	if c.CloseWrite() == nil && s.extend(c, lingerTime) {
 		_, _ = io.CopyN(io.Discard, c, maxLinger)
 	}
 }
 
-// begin gives c time for its request, or none when the service ends.
+// begin limits the time that c has for its request, to none if the service ends.
 func (s *Server) begin(c *net.TCPConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,22 +160,22 @@ func (s *Server) begin(c *net.TCPConn) {
 	}
 }
 
-// asking is a connection that waits for its client while it reads the request,
-// and otherwise for us.
-type asking struct {
+// requestReader reads a request. While it reads, the connection waits for its client;
+// otherwise it waits for the service.
+type requestReader struct {
 	*net.TCPConn
 	server *Server
 	since  time.Time
 }
 
 // Read implements io.Reader.
-func (a *asking) Read(b []byte) (int, error) {
-	a.server.note(a.TCPConn, wait{a.since, true})
-	defer a.server.note(a.TCPConn, wait{})
-	return a.TCPConn.Read(b)
+func (r *requestReader) Read(b []byte) (int, error) {
+	r.server.setWait(r.TCPConn, wait{r.since, true})
+	defer r.server.setWait(r.TCPConn, wait{})
+	return r.TCPConn.Read(b)
 }
 
-func (s *Server) note(c *net.TCPConn, w wait) {
+func (s *Server) setWait(c *net.TCPConn, w wait) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.conns[c]; ok {
@@ -183,7 +183,7 @@ func (s *Server) note(c *net.TCPConn, w wait) {
 	}
 }
 
-// extend gives c time for what comes next. It is false when c has been dropped.
+// extend limits the time of the next step of c. It returns false if c has been dropped.
 func (s *Server) extend(c *net.TCPConn, limit time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,8 +202,8 @@ func (s *Server) end(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-// takeSlot waits until another connection may be there, and hurries those that
-// wait for their client. It is false when the service ends.
+// takeSlot waits until one more connection may be open, and meanwhile drops those that
+// wait too long for their clients. It returns false if the service ends.
 func (s *Server) takeSlot() bool {
 	for {
 		select {
@@ -225,8 +225,8 @@ func (s *Server) takeSlot() bool {
 }
 
 // dropSlowest drops the connection that has waited for its client for the
-// longest time, if that was longer than patience. It gives the time after which
-// it is worth trying again.
+// longest time, if that was longer than patience. It returns the time after which
+// to try again.
 func (s *Server) dropSlowest(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +236,7 @@ func (s *Server) dropSlowest(now time.Time) time.Duration {
 			return rest
 		}
 		if s.conns[slowest].request && unread(slowest) {
-			// It is waiting for us, who have too much to do.
+			// Its client has sent something: it waits for the service, which is busy.
 			s.conns[slowest] = wait{now, true}
 			continue
 		}
@@ -245,8 +245,8 @@ func (s *Server) dropSlowest(now time.Time) time.Duration {
 	}
 }
 
-// slowest is the connection that waits for its client for the longest time, under
-// mu. There is none that waits since now.
+// slowest returns the connection that has waited for its client for the longest time, nil
+// and now if there is none. The caller holds mu.
 func (s *Server) slowest(now time.Time) (slowest *net.TCPConn, since time.Time) {
 	since = now
 	for c, w := range s.conns {
@@ -257,7 +257,7 @@ func (s *Server) slowest(now time.Time) (slowest *net.TCPConn, since time.Time) 
 	return slowest, since
 }
 
-// unread tells whether something has come on c that nobody has read.
+// unread reports whether c has received bytes that have not been read.
 func unread(c *net.TCPConn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -268,7 +268,7 @@ func unread(c *net.TCPConn) bool {
 	return err == nil && n > 0
 }
 
-// drop ends all reading and writing of c, under mu.
+// drop ends all reading and writing of c. The caller holds mu.
 func (s *Server) drop(c *net.TCPConn) {
 	delete(s.conns, c)
 	_ = c.SetDeadline(time.Unix(1, 0))

@@ -318,7 +318,7 @@ func TestUnreadRequestIsNotDropped(t *testing.T) {
 		if test.left == 0 {
 			continue
 		}
-		if _, err := (&asking{TCPConn: c, server: alone, since: time.Now()}).Read(make([]byte, 9)); err != nil {
+		if _, err := (&requestReader{TCPConn: c, server: alone, since: time.Now()}).Read(make([]byte, 9)); err != nil {
 			t.Fatal(err)
 		}
 		if alone.dropSlowest(time.Now().Add(time.Hour)); len(alone.conns) == 0 {

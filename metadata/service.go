@@ -10,11 +10,10 @@ import (
 	"sync/atomic"
 )
 
-// maxForms bounds what is held of the forms of all requests under way together, in bytes.
+// maxForms bounds the memory for the forms of all requests under way together, in bytes.
 const maxForms = 64 * maxForm
 
-// service answers requests, wherever they come from. Any number of goroutines
-// may use it at once.
+// service answers requests. Any number of goroutines may use it at once.
 type service struct {
 	token     string
 	identity  *identity
@@ -33,9 +32,9 @@ func newService(pod Pod) (*service, error) {
 	return &service{token: hex.EncodeToString(token[:]), identity: id, resources: resources}, nil
 }
 
-// exchange reads a request from c and gives its answer, which is for the caller
-// to send. unread says that some of the request has not been read. An error
-// means that no request came.
+// exchange reads a request from c and returns its answer, which the caller sends.
+// unread says that a part of the request has not been read. An error means that no
+// request came.
 func (s *service) exchange(c io.ReadWriter) (a answer, unread bool, err error) {
 	r, err := readRequest(c)
 	if err == nil {
@@ -49,7 +48,7 @@ func (s *service) exchange(c io.ReadWriter) (a answer, unread bool, err error) {
 	return a, r.unread(), err
 }
 
-// answer is the answer to r. What comes without the token is turned away before
+// answer returns the answer to r. A request without the token is refused before
 // anything else is looked at.
 func (s *service) answer(r *request, w io.Writer) (answer, error) {
 	token, path, _ := strings.Cut(strings.TrimPrefix(r.path, "/"), "/")
@@ -68,7 +67,7 @@ func (s *service) answer(r *request, w io.Writer) (answer, error) {
 	return answer{}, refusal{status: statusNoMethod, allow: "GET, HEAD", text: "this can only be read, by GET"}
 }
 
-// submit reads r's form and gives it to f.
+// submit reads r's form and returns f's answer to it.
 func (s *service) submit(r *request, w io.Writer, f func(form) (answer, error)) (answer, error) {
 	length, err := r.formLength()
 	if err != nil {

@@ -8,25 +8,26 @@ import (
 )
 
 const (
-	// retryAfter spares a full disk, and the app, an attempt for every line.
+	// retryAfter is the time between attempts to write to a full disk: one for every
+	// line would slow the app.
 	retryAfter = 100 * time.Millisecond
-	// roomToGoOn is asked of the disk before the log goes on. A few bytes in the last block
-	// are no end of the trouble: it would be said again with every other line.
-	roomToGoOn = 64 << 10
+	// roomToResume is reserved on the disk before the log is written again. If the disk has
+	// a few free bytes only, the next lines would fail again, each with its own message.
+	roomToResume = 64 << 10
 )
 
-// trouble is the state of a log that cannot be written.
-type trouble struct {
+// failure is the state of a log that cannot be written.
+type failure struct {
 	failing bool
-	lost    int64     // of the app's bytes, since it failed
-	retry   time.Time // no attempt before
-	// open: the last record of the stream was partial. cut: and what
-	// followed it was lost.
+	lost    int64     // number of the app's bytes, since it failed
+	retry   time.Time // of the next attempt
+	// open: the last record of the stream was partial. cut: the bytes that
+	// followed it were also lost.
 	open, cut [Stderr + 1]bool
 }
 
-// diskTrouble reports whether err can pass by itself.
-func diskTrouble(err error) bool {
+// isDiskError reports whether err may go away without the writer's doing.
+func isDiskError(err error) bool {
 	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG, unix.EIO} {
 		if errors.Is(err, e) {
 			return true
@@ -35,12 +36,12 @@ func diskTrouble(err error) bool {
 	return false
 }
 
-// failed notes that the log could not be written and says so the first time.
+// failed records that the log could not be written, and logs it the first time.
 func (w *Writer) failed(now time.Time, err error) {
 	w.retry = now.Add(retryAfter)
-	// Neither passes in the file where it arose.
+	// Neither error goes away in the same file.
 	if errors.Is(err, unix.EFBIG) || errors.Is(err, unix.EIO) {
-		w.spent = true
+		w.unusable = true
 	}
 	if w.failing {
 		return
@@ -49,14 +50,14 @@ func (w *Writer) failed(now time.Time, err error) {
 	w.opts.Logger.Error("log cannot be written, output is lost until it can", "log", w.dir, "error", err)
 }
 
-// lose counts bytes that are not in the log.
-func (w *Writer) lose(s Stream, n int) {
+// countLost counts bytes that did not get into the log.
+func (w *Writer) countLost(s Stream, n int) {
 	w.lost += int64(n)
 	w.cut[s] = w.cut[s] || w.open[s]
 	w.open[s] = false
 }
 
-// ready reports whether a write is worth an attempt.
+// ready reports whether a write should be attempted.
 func (w *Writer) ready(now time.Time) bool {
 	if !w.failing {
 		return true
@@ -71,11 +72,11 @@ func (w *Writer) ready(now time.Time) bool {
 	return true
 }
 
-// makeReady opens a file where there is none that can be used and reserves room in it.
+// makeReady opens a file, if the present one cannot be used, and reserves room in it.
 func (w *Writer) makeReady() error {
-	// An empty file is as good as a new one, and a new one each time would
-	// push the old ones out.
-	if w.spent && w.size > 0 {
+	// An empty file is as good as a new one, and each new one would
+	// push an old one out.
+	if w.unusable && w.size > 0 {
 		if err := w.rotate(); err != nil {
 			return err
 		}
@@ -85,7 +86,7 @@ func (w *Writer) makeReady() error {
 			return err
 		}
 	}
-	room := min(roomToGoOn, w.opts.MaxSize-w.size)
+	room := min(roomToResume, w.opts.MaxSize-w.size)
 	if room <= 0 {
 		return nil
 	}
@@ -96,7 +97,7 @@ func (w *Writer) makeReady() error {
 	return err
 }
 
-// recovered ends the trouble, if there was one.
+// recovered ends the failure, if there was one.
 func (w *Writer) recovered() {
 	if !w.failing {
 		return

@@ -170,7 +170,7 @@ func TestWriteErrorOfAnyKind(t *testing.T) {
 	}
 	w.file = broken
 	w.Append(Stdout, []byte("b\n"))
-	w.spent = true // as after EIO
+	w.unusable = true // as after EIO
 	w.Append(Stdout, []byte("c\n"))
 	if got := onDisk(t, dir)[Stdout]; got != "a\nc\n" {
 		t.Errorf("log is %q", got)
