@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/supervisor"
+	"kurma.io/stager/supervisor/reap"
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -86,7 +87,7 @@ func servePod(ctx context.Context, socket string) error {
 	if err := json.Unmarshal([]byte(os.Getenv(podVariable)), &apps); err != nil {
 		return err
 	}
-	reaper, err := supervisor.NewReaper()
+	reaper, err := reap.New()
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"kurma.io/stager/metadata"
 	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
+	"kurma.io/stager/supervisor/reap"
 )
 
 // boot is a pod on its way from its manifest to its running apps. A field is
@@ -205,7 +206,7 @@ func (b *boot) assemble(context.Context) error {
 // serve answers call-ins, while the apps are started and run, until the pod is
 // over.
 func (b *boot) serve(ctx context.Context) (int, error) {
-	reaper, err := supervisor.NewReaper()
+	reaper, err := reap.New()
 	if err != nil {
 		return 1, err
 	}

@@ -22,8 +22,8 @@ type config struct {
 	RequiredNamespaces []string // that no pod may leave to the host
 	DefaultNamespaces  []string // that a pod has of its own unless it says otherwise
 	GracePeriod        time.Duration
-	ExitPolicy         supervisor.ExitPolicy
-	Restart            supervisor.RestartPolicy
+	ExitPolicy         supervisor.ExitPolicy    // its zero value is "never"
+	Restart            supervisor.RestartPolicy // its zero value is "never"
 	StrictIsolators    bool
 	Log                logConfig
 }
@@ -55,12 +55,8 @@ func settings() []setting {
 		{"requiredNamespaces", func(c *config, v json.RawMessage) error { return namespaceList(v, &c.RequiredNamespaces) }},
 		{"defaultNamespaces", func(c *config, v json.RawMessage) error { return namespaceList(v, &c.DefaultNamespaces) }},
 		{"gracePeriod", func(c *config, v json.RawMessage) error { return duration(v, &c.GracePeriod) }},
-		{"exitPolicy", func(c *config, v json.RawMessage) error {
-			return oneOf(v, &c.ExitPolicy, supervisor.ExitNever, supervisor.ExitAll, supervisor.ExitFailure)
-		}},
-		{"restart", func(c *config, v json.RawMessage) error {
-			return oneOf(v, &c.Restart, supervisor.RestartNever, supervisor.RestartOnFailure, supervisor.RestartAlways)
-		}},
+		{"exitPolicy", func(c *config, v json.RawMessage) error { return policy(v, &c.ExitPolicy, supervisor.ExitPolicies()) }},
+		{"restart", func(c *config, v json.RawMessage) error { return policy(v, &c.Restart, supervisor.RestartPolicies()) }},
 		{"strictIsolators", func(c *config, v json.RawMessage) error { return boolean(v, &c.StrictIsolators) }},
 		{"log.driver", func(c *config, v json.RawMessage) error { return oneOf(v, &c.Log.Driver, logToFiles, logToJournal) }},
 		{"log.maxSize", func(c *config, v json.RawMessage) error { return size(v, &c.Log.MaxSize) }},
@@ -72,8 +68,6 @@ func defaultConfig() config {
 	return config{
 		DefaultNamespaces: []string{"ipc", "net", "pid", "uts"},
 		GracePeriod:       10 * time.Second,
-		ExitPolicy:        supervisor.ExitNever,
-		Restart:           supervisor.RestartNever,
 		Log:               logConfig{Driver: logToFiles, MaxSize: crilog.DefaultMaxSize, MaxFiles: crilog.DefaultMaxFiles},
 	}
 }
@@ -151,6 +145,20 @@ func oneOf[T ~string](raw json.RawMessage, to *T, allowed ...T) error {
 		return nil
 	}
 	return fmt.Errorf("must be one of %s", quoted(allowed))
+}
+
+// policy reads the name of one of the supervisor's policies.
+func policy[P any](raw json.RawMessage, to *P, known []supervisor.Named[P]) error {
+	words := make([]string, len(known))
+	for i, p := range known {
+		words[i] = p.Name
+	}
+	var name string
+	if err := oneOf(raw, &name, words...); err != nil {
+		return err
+	}
+	*to = known[slices.Index(words, name)].Policy
+	return nil
 }
 
 // quoted lists words so that they stay on one line, whatever is in them.

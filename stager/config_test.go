@@ -38,7 +38,9 @@ func TestConfig(t *testing.T) {
 		{"no grace", `{"gracePeriod": "0s"}`, with(func(c *config) { c.GracePeriod = 0 }), nil},
 		{
 			"policies", `{"exitPolicy": "failure", "restart": "on-failure"}`,
-			with(func(c *config) { c.ExitPolicy, c.Restart = supervisor.ExitFailure, supervisor.RestartOnFailure }), nil,
+			with(func(c *config) {
+				c.ExitPolicy, c.Restart = supervisor.ExitPolicy{AtFailure: true}, supervisor.RestartPolicy{AfterFailure: true}
+			}), nil,
 		},
 		{"strict isolators", `{"strictIsolators": true}`, with(func(c *config) { c.StrictIsolators = true }), nil},
 		{

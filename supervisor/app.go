@@ -13,33 +13,33 @@ import (
 type App struct {
 	Name string
 
-	// Main makes the container of the app's main process. It is called once
-	// for each run of the app, so again after a restart, and every container that it
-	// returns is destroyed, but for one in which a command does not end even by
-	// SIGKILL. The root and what else belongs to the app beyond
-	// one run is its caller's to clean up after Pod.Run.
+	// Main makes the container of the app's main process. The supervisor calls it once
+	// for each run of the app, and destroys every container that it
+	// returns, except one in which a command does not end even by
+	// SIGKILL. The caller of Pod.Run cleans up the root, and what else belongs to the app beyond
+	// one run, after Pod.Run.
 	Main func() (Container, error)
 
 	// PreStart and PostStop make the containers of the event handlers (appc,
 	// aci.md, eventHandlers), with the contract of Main; nil for none. Main
 	// starts after PreStart's process has exited 0. PostStop runs, for at most
-	// 10 s, after every run that got as far as PreStart, however it ended.
+	// 10 s, after every run in which PreStart was tried, however the run ended.
 	PreStart, PostStop func() (Container, error)
 
-	// Ready, where not nil, returns once the app is ready, or why it never
+	// Ready, where not nil, returns nil once the app is ready, or the reason why it never
 	// will be; without it an app is ready when its main process has been
 	// executed. It is called once, in the first run; ctx ends with the main process.
 	Ready func(ctx context.Context) error
 
-	// Stdout and Stderr are the app's log; a terminal's output and the
-	// handlers' go there too. Each Write gets the bytes of one read, and must not
+	// Stdout and Stderr are the app's log, which also gets a terminal's output and
+	// that of the handlers. Each Write gets the bytes of one read, and must not
 	// keep them. Writes to the two, and to one while a handler's
 	// descendant still writes, may be concurrent. Pod closes neither.
 	Stdout, Stderr io.Writer
 
 	// Ended, where not nil, is called once, when the app has ended for good,
 	// its last output is in Stdout and Stderr and no handler will run any more;
-	// StateExited is seen only after it.
+	// the app becomes StateExited only after it.
 	Ended func()
 
 	// Terminal gives each run a terminal instead of the three streams below.
@@ -58,26 +58,44 @@ type App struct {
 // State is where an app is in its life:
 //
 //	waiting ──► starting ──► running ──► ending ──► exited
-//	   │         │    ▲                  ▲    │        ▲
-//	   │         │    └─ restarting ◄────┼────┘        │
-//	   │         └──────────┼────────────┤             │
-//	   └────────────────────┼────────────┘             │
-//	                        └──────────────────────────┘
+//	              │    ▲                  ▲  │        ▲
+//	              └────┼──────────────────┘  │        │
+//	                   └──── restarting ◄────┘        │
+//	                              └───────────────────┘
 //
-// What leaves waiting for ending, and restarting for exited, is the pod's stop.
+// starting goes to ending where the main process is not started: after a failure, or
+// because the pod stops. restarting goes to exited when the pod stops.
 // ending is the time from the main process's end, or the failure to start
-// it, until what it left has been killed and the post-stop handler is over.
+// it, until what it left has been killed and the post-stop handler has ended.
+//
+// A move without an arrow here is refused (app.transition).
 type State string
 
 // The states of an app.
 const (
-	StateWaiting    State = "waiting"    // for its turn to start
+	StateWaiting    State = "waiting"    // Run has not begun to start it
 	StateStarting   State = "starting"   // pre-start handler, main process's preparation
 	StateRunning    State = "running"    // the main process has been executed and has not ended
 	StateEnding     State = "ending"     // see above
-	StateRestarting State = "restarting" // for the back-off to pass
+	StateRestarting State = "restarting" // waits for the back-off to pass
 	StateExited     State = "exited"     // for good
 )
+
+// mayBecome returns whether the diagram has an arrow from s to next.
+func (s State) mayBecome(next State) bool {
+	switch s {
+	case StateWaiting, StateRestarting:
+		return next == StateStarting || s == StateRestarting && next == StateExited
+	case StateStarting:
+		return next == StateRunning || next == StateEnding
+	case StateRunning:
+		return next == StateEnding
+	case StateEnding:
+		return next == StateRestarting || next == StateExited
+	default:
+		return false
+	}
+}
 
 // AppStatus is one app's state at one moment.
 type AppStatus struct {
@@ -87,10 +105,10 @@ type AppStatus struct {
 	// unless State is StateRunning.
 	PID int
 	// Exit is how the latest run ended, nil before the end of the first,
-	// while another one starts or runs, and in StateEnding until the main process's last
-	// output is in the log, for a second at most: who has seen it may read all.
+	// while the next one starts or runs, and in StateEnding until the main process's last
+	// output is in the log, for a second at most: once it is set, all output is in the log.
 	Exit *Exit
-	// Error says what could not be started, "" when everything could.
+	// Error is why the latest run was not started, "" when it was.
 	Error string
 	// Restarts counts the runs after the first.
 	Restarts int
@@ -98,27 +116,41 @@ type AppStatus struct {
 
 // app is an App and its life in a Pod. One goroutine, live, moves it on.
 type app struct {
-	App
-	pod *Pod
+	App      // not changed after NewPod
+	pod *Pod // not changed after NewPod
 
 	mu     sync.Mutex
 	status AppStatus // guarded by mu
 	run    *run      // guarded by mu; nil when nothing can be attached to
 }
 
-// transition moves the app to a state. fill, which may be nil, sets what
-// changes with it.
+// refusedMove is the message that reports a refused move.
+const refusedMove = "state of app not changed: no such move"
+
+// transition moves the app to a state. fill, which may be nil, sets the parts of the
+// status that change with it.
+//
+// A move that the diagram of State forbids is a bug of this package. It is refused: the
+// status stays as it was, an error is logged, and the tests of this package fail at that. The
+// app's life goes on, because only its goroutine decides what comes next, and never by the
+// status: a wrong status must not keep a pod from ending.
 func (a *app) transition(to State, fill func(*AppStatus)) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.status.State = to
-	a.status.PID = 0
-	if to == StateStarting || to == StateRunning {
-		a.status.Exit = nil
-		a.status.Error = ""
+	from := a.status.State
+	if from.mayBecome(to) {
+		a.status.State = to
+		a.status.PID = 0
+		if to == StateStarting || to == StateRunning {
+			a.status.Exit = nil
+			a.status.Error = ""
+		}
+		if fill != nil {
+			fill(&a.status)
+		}
 	}
-	if fill != nil {
-		fill(&a.status)
+	a.mu.Unlock()
+	if !from.mayBecome(to) {
+		a.pod.log.Error(refusedMove, "app", a.Name, "from", from, "to", to)
 	}
 }
 
@@ -133,15 +165,15 @@ func (a *app) snapshot() AppStatus {
 	return status
 }
 
-// live takes the app through all of its runs. It sends the pod exactly one
-// started and one ended event.
+// live takes the app through all of its runs. It sends Run exactly one
+// appStarted and one appEnded event.
 func (a *app) live() {
 	var wait backoff
 	for first := true; ; first = false {
 		begun := time.Now()
 		exit, err := a.once(first)
 		failed := first && err != nil
-		if failed || !a.pod.config.Restart.again(exit) || !a.pause(wait.next(time.Since(begun))) {
+		if failed || !a.pod.config.Restart.restarts(exit) || !a.pause(wait.next(time.Since(begun))) {
 			if a.Ended != nil {
 				a.Ended()
 			}
@@ -152,9 +184,9 @@ func (a *app) live() {
 	}
 }
 
-// pause waits before a restart. It says false when the pod stops instead.
+// pause waits before a restart. It returns false when the pod stops instead.
 func (a *app) pause(d time.Duration) bool {
-	if a.pod.stopping() {
+	if a.pod.stop.isAsked() {
 		return false
 	}
 	a.transition(StateRestarting, func(s *AppStatus) { s.Restarts++ })
@@ -164,18 +196,18 @@ func (a *app) pause(d time.Duration) bool {
 	select {
 	case <-timer.C:
 		return true
-	case <-a.pod.stop:
+	case <-a.pod.stop.asked:
 		return false
 	}
 }
 
-// once is one run. The error says why the main process could not be started.
+// once is one run. The error is why the main process could not be started.
 func (a *app) once(first bool) (Exit, error) {
 	r := newRun(a)
 	err := r.start()
 	mainEnded := func() {}
 	if first {
-		mainEnded = a.tellStarted(err)
+		mainEnded = a.reportStarted(err)
 	}
 	var exit Exit
 	if err == nil {
@@ -189,8 +221,8 @@ func (a *app) once(first bool) (Exit, error) {
 	return exit, err
 }
 
-// tellStarted sends the started event: at once, or when the app is ready.
-func (a *app) tellStarted(err error) (mainEnded func()) {
+// reportStarted sends the appStarted event: at once, or when the app is ready.
+func (a *app) reportStarted(err error) (mainEnded func()) {
 	if err != nil || a.Ready == nil {
 		a.pod.events <- event{app: a, kind: appStarted, err: err}
 		return func() {}

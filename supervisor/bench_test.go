@@ -23,7 +23,7 @@ func BenchmarkOutput(b *testing.B) {
 		b.Run(fmt.Sprintf("writes of %d", size), func(b *testing.B) {
 			const total = 100_000_000
 			reaper := newReaper(b)
-			boxes := newBoxes(b)
+			fakes := newFakes(b)
 			writer, err := crilog.Open(b.TempDir(), crilog.Options{})
 			if err != nil {
 				b.Fatal(err)
@@ -34,8 +34,8 @@ func BenchmarkOutput(b *testing.B) {
 			b.SetBytes(total)
 			before := cpu(b)
 			for b.Loop() {
-				pod := NewPod(Config{Reaper: reaper, Exit: ExitAll, Apps: []App{{
-					Name: "app", Stdout: crilogStream{writer}, Main: boxes.run("/proc/self/exe"),
+				pod := NewPod(Config{Reaper: reaper, Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{
+					Name: "app", Stdout: crilogStream{writer}, Main: fakes.run("/proc/self/exe"),
 				}}})
 				if code, err := pod.Run(b.Context(), func() error { return nil }); code != 0 || err != nil {
 					b.Fatal(code, err)

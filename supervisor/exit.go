@@ -2,7 +2,7 @@ package supervisor
 
 import "syscall"
 
-// reasonOOM is the reason of a main process that the kernel killed because
+// reasonOOM is the Reason of a main process that the kernel killed because
 // its cgroup had reached its memory limit.
 const reasonOOM = "oom-killed"
 
@@ -12,7 +12,7 @@ type Exit struct {
 	Code int
 	// Reason is the signal's name in lower case ("killed", "terminated",
 	// "segmentation fault"), "oom-killed", or "" for a plain exit. For an
-	// app that could not be started it says which step failed.
+	// app that could not be started it names the step that failed.
 	Reason string
 }
 
@@ -24,7 +24,7 @@ func exitOf(status syscall.WaitStatus) Exit {
 	return Exit{Code: status.ExitStatus()}
 }
 
-// killed says whether SIGKILL ended the process.
+// killed returns whether SIGKILL ended the process.
 func (e Exit) killed() bool {
 	return e.Code == 128+int(syscall.SIGKILL) && e.Reason == syscall.SIGKILL.String()
 }

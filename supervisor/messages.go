@@ -14,28 +14,28 @@ const (
 	flushLimit = time.Second
 )
 
-// Messages is an io.Writer for a program's own messages that never blocks:
-// whoever reads its stderr may have stopped, and the pod must go on. What does
-// not fit is dropped, and how much it was is said once there is room.
+// Messages is an io.Writer for a program's own messages that never blocks: the
+// daemon may have stopped reading the program's stderr, and the pod must go on. Messages that do
+// not fit are dropped; a message with their number follows once there is room.
 // Its methods may be called by several goroutines at once.
 type Messages struct {
-	out   io.Writer
-	ended chan struct{}
+	out   io.Writer     // written by loop only
+	ended chan struct{} // closed by loop, read by Close
 
 	mu     sync.Mutex
-	queue  chan []byte // sent to and closed with mu held
-	lost   int         // guarded by mu
+	queue  chan []byte // sent to and closed with mu held, read by loop
+	lost   int         // guarded by mu; messages dropped since the last that was queued
 	closed bool        // guarded by mu
 }
 
-// NewMessages starts handing on to out what is written, one Write each.
+// NewMessages starts passing messages on to out, one Write for each Write.
 func NewMessages(out io.Writer) *Messages {
 	m := &Messages{out: out, ended: make(chan struct{}), queue: make(chan []byte, messageLimit)}
 	go m.loop()
 	return m
 }
 
-// Write takes a message, or drops it. It never returns an error.
+// Write queues a message, or drops it. It never returns an error.
 func (m *Messages) Write(p []byte) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,7 +44,7 @@ func (m *Messages) Write(p []byte) (int, error) {
 	}
 	message := append([]byte(nil), p...)
 	if m.lost > 0 {
-		message = append(fmt.Appendf(nil, "%d messages lost: nobody read them\n", m.lost), message...)
+		message = append(fmt.Appendf(nil, "%d messages lost: stderr was not read in time\n", m.lost), message...)
 	}
 	select {
 	case m.queue <- message:
@@ -58,13 +58,13 @@ func (m *Messages) Write(p []byte) (int, error) {
 func (m *Messages) loop() {
 	defer close(m.ended)
 	for message := range m.queue {
-		// There is nowhere else to tell an error.
+		// There is nowhere else to report an error.
 		_, _ = m.out.Write(message)
 	}
 }
 
-// Close waits up to a second for what has been written to be handed on. What
-// is written later is dropped. It may be called again.
+// Close waits up to a second until the queued messages have been passed on. Later
+// messages are dropped. It may be called again. The error is always nil.
 func (m *Messages) Close() error {
 	m.mu.Lock()
 	if !m.closed {

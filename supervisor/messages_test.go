@@ -46,7 +46,7 @@ func TestMessagesDoNotWaitForTheirReader(t *testing.T) {
 		t.Error(err)
 	}
 	got := <-text
-	if !strings.HasSuffix(got, "nobody read them\nlast\n") {
+	if !strings.HasSuffix(got, "stderr was not read in time\nlast\n") {
 		t.Errorf("end %q", got[max(0, len(got)-100):])
 	}
 	lost := 0

@@ -1,13 +1,13 @@
 package supervisor
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"testing"
+
+	"kurma.io/stager/tests/children"
 )
 
 // counter counts bytes and reads.
@@ -25,7 +25,7 @@ type badDisk struct{}
 func (badDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
 func TestShortLivedAppsLoseNoOutput(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	var apps []App
 	var logs []*log
 	for i := range 500 {
@@ -33,7 +33,7 @@ func TestShortLivedAppsLoseNoOutput(t *testing.T) {
 		logs = append(logs, out)
 		apps = append(apps, App{Name: fmt.Sprint("app", i), Main: b.sh(fmt.Sprint("echo line ", i)), Stdout: out})
 	}
-	pod := start(t, Config{Exit: ExitAll, Apps: apps})
+	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: apps})
 	if code, err := pod.over(); code != 0 || err != nil {
 		t.Fatalf("Run() = %d, %v", code, err)
 	}
@@ -45,7 +45,7 @@ func TestShortLivedAppsLoseNoOutput(t *testing.T) {
 }
 
 func TestOutputIsComplete(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	for _, test := range []struct {
 		name, script string
 		terminal     bool
@@ -58,7 +58,7 @@ func TestOutputIsComplete(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out, errs counter
-			pod := start(t, Config{Exit: ExitAll, Apps: []App{{
+			pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{
 				Name: "app", Terminal: test.terminal,
 				Main: b.sh(test.script), Stdout: &out, Stderr: &errs,
 			}}})
@@ -73,8 +73,8 @@ func TestOutputIsComplete(t *testing.T) {
 }
 
 func TestAFullDiskDoesNotStopTheApp(t *testing.T) {
-	b := newBoxes(t)
-	pod := start(t, Config{Exit: ExitAll, Apps: []App{{
+	b := newFakes(t)
+	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{
 		Name: "app",
 		Main: b.sh("head -c 1000000 /dev/zero; exit 3"), Stdout: badDisk{},
 	}}})
@@ -86,10 +86,10 @@ func TestAFullDiskDoesNotStopTheApp(t *testing.T) {
 // TestForeignWriterDoesNotKeepARunOpen has a process outside the app's cgroup hold
 // the pipe.
 func TestForeignWriterDoesNotKeepARunOpen(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	out := newLog()
 	var foreign int
-	pod := start(t, Config{Exit: ExitAll, Apps: []App{{Name: "app", Stdout: out, Main: func() (Container, error) {
+	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Stdout: out, Main: func() (Container, error) {
 		return b.sh("sleep 1000 & echo $! > " + b.dir + "/cgroup.procs; echo $!")()
 	}}}})
 	if _, err := pod.over(); err != nil {
@@ -105,19 +105,19 @@ func TestForeignWriterDoesNotKeepARunOpen(t *testing.T) {
 	if err := process.Kill(); err != nil {
 		t.Error(err)
 	}
-	awaitNoChildren(t)
+	children.AwaitNone(t)
 }
 
 func TestGivenFilesTakeTheStreamsPlaces(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	in, input, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	read, write := output(t)
+	read, write := outputPipe(t)
 	out, errs := newLog(), newLog()
-	pod := start(t, Config{Exit: ExitAll, Apps: []App{{
+	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{
 		Name: "app", Stdin: in, OutFile: write,
 		Stdout: out, Stderr: errs, Main: b.sh("cat; echo logged >&2"),
 	}}})
@@ -140,32 +140,10 @@ func TestGivenFilesTakeTheStreamsPlaces(t *testing.T) {
 }
 
 func TestStdinIsEmptyUnlessOpen(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	out := newLog()
-	pod := start(t, Config{Exit: ExitAll, Apps: []App{{Name: "app", Stdout: out, Main: b.sh("cat; echo end")}}})
+	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Stdout: out, Main: b.sh("cat; echo end")}}})
 	if _, err := pod.over(); err != nil || out.String() != "end\n" {
 		t.Errorf("%q, %v", out, err)
-	}
-}
-
-func TestAnIdleStreamHoldsNoBuffer(t *testing.T) {
-	var chunks [][]byte
-	ours, theirs, err := openOutput()
-	if err != nil {
-		t.Fatal(err)
-	}
-	buffers := newBufferPool()
-	p := newPoller()
-	defer p.close()
-	c := startCapture(ours, p, buffers, func(p []byte) { chunks = append(chunks, bytes.Clone(p)) })
-	if _, err := theirs.WriteString(strings.Repeat("x", readSize)); err != nil {
-		t.Fatal(err)
-	}
-	if err := theirs.Close(); err != nil {
-		t.Fatal(err)
-	}
-	c.finish()
-	if len(chunks) != 1 || len(chunks[0]) != readSize {
-		t.Errorf("%d reads for what one can take", len(chunks))
 	}
 }

@@ -1,7 +1,8 @@
 // Package supervisor keeps a pod's apps running as PID 1, or as a child
-// subreaper: it starts them, reaps, takes their output to the logs and to
-// attachments, restarts and stops them. It knows nothing of images, file systems
-// and namespaces: those are a Container's.
+// subreaper: it starts, restarts and stops them. Its package reap collects the processes
+// that end, its package output carries the apps' output to logs and attachments.
+// It knows nothing of images, file systems and namespaces: those belong to a
+// Container, which runtime.go defines.
 package supervisor
 
 import (
@@ -10,53 +11,55 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"kurma.io/stager/supervisor/output"
+	"kurma.io/stager/supervisor/reap"
 )
 
 // parallelStarts bounds the containers that are started at once. On two cores
 // 50 libcontainer apps are up in 540 ms with 1, 400 with 2, 325 with 4, 313
-// with 8 and no sooner with 16, which only take more memory at a time.
+// with 8. With 16 they are up no sooner, and take more memory at a time.
 const parallelStarts = 8
 
 var (
 	// ErrNoApp means that the pod has no app of that name.
 	ErrNoApp = errors.New("no such app")
-	// ErrNotRunning means that the app's main process does not run now.
+	// ErrNotRunning means that the app's main process is not running now.
 	ErrNotRunning = errors.New("app is not running")
 )
 
 // Config is what a Pod is made of. Only Reaper is required.
 type Config struct {
 	Apps    []App // in the pod's order; names are unique
-	Reaper  *Reaper
+	Reaper  *reap.Reaper
 	Restart RestartPolicy
 	Exit    ExitPolicy
-	Grace   time.Duration // from SIGTERM to SIGKILL, one for all apps; 0 is none
+	Grace   time.Duration // from SIGTERM to SIGKILL, the same moments for all apps; 0 for no grace
 	Log     *slog.Logger  // nil for none
 }
 
 // Pod keeps a pod's apps running. Its methods may be called by several
 // goroutines at once.
 type Pod struct {
-	config  Config
-	log     *slog.Logger
-	apps    []*app
-	slots   chan struct{}
-	events  chan event
-	buffers *bufferPool
-	poller  *poller // from Run on
+	// None of these is changed after NewPod.
+	config Config
+	log    *slog.Logger
+	apps   []*app
+	slots  chan struct{} // one element for each container that is being started
+	events chan event    // from the apps' goroutines to Run's
+	stop   stop          // asked by Run's goroutine
 
-	stop      chan struct{} // closed when the stop begins
-	graceOver chan struct{} // closed when the grace period is over
+	output *output.Collector // set by Run before it starts the apps' goroutines, which alone use it
 }
 
 type eventKind int
 
 const (
-	appStarted eventKind = iota // or not: err
+	appStarted eventKind = iota // and is ready; or neither, because of err
 	appEnded                    // for good
 )
 
-// event is what an app's goroutine tells the pod's.
+// event is what an app's goroutine reports to Run's.
 type event struct {
 	app  *app
 	kind eventKind
@@ -67,13 +70,11 @@ type event struct {
 // NewPod makes a pod of apps that wait to be started.
 func NewPod(config Config) *Pod {
 	p := &Pod{
-		config:    config,
-		log:       config.Log,
-		slots:     make(chan struct{}, parallelStarts),
-		events:    make(chan event, 2*len(config.Apps)),
-		buffers:   newBufferPool(),
-		stop:      make(chan struct{}),
-		graceOver: make(chan struct{}),
+		config: config,
+		log:    config.Log,
+		slots:  make(chan struct{}, parallelStarts),
+		events: make(chan event, 2*len(config.Apps)),
+		stop:   newStop(),
 	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
@@ -90,22 +91,22 @@ func NewPod(config Config) *Pod {
 // Run starts all apps at once, calls ready when every app is (App.Ready, or
 // else its main process executed), and keeps the pod until ctx ends or the
 // exit policy ends it. Then, and after a failed start or ready, it stops the
-// apps: SIGTERM to all main processes at once, SIGKILL to all that is left after
-// one grace period for all, post-stop handlers. No process of the pod is left
-// when it returns.
+// apps: SIGTERM to all main processes at once; after one grace period for all, SIGKILL to
+// what is left; post-stop handlers. No process of the pod is left when Run returns, except
+// one that SIGKILL does not end.
 //
 // The exit code is the exit policy's, or 0 when ctx ended the pod; the error
 // names the app that could not be started. Run is called once.
 func (p *Pod) Run(ctx context.Context, ready func() error) (int, error) {
-	p.poller = newPoller()
-	defer p.poller.close()
+	p.output = output.NewCollector()
+	defer p.output.Close()
 	l := loop{pod: p, ready: ready, unstarted: len(p.apps), living: len(p.apps)}
 	for _, a := range p.apps {
 		go a.live()
 	}
 	l.started()
 	stop := ctx.Done()
-	for l.living > 0 || !p.stopping() {
+	for l.living > 0 || !p.stop.isAsked() {
 		select {
 		case <-stop:
 			stop = nil
@@ -117,12 +118,12 @@ func (p *Pod) Run(ctx context.Context, ready func() error) (int, error) {
 	return l.code, l.err
 }
 
-// loop is what Run's goroutine alone knows.
+// loop is the state of Run. Run's goroutine alone uses it.
 type loop struct {
 	pod               *Pod
 	ready             func() error
-	unstarted, living int
-	ended             []Exit
+	unstarted, living int    // apps that have not reported appStarted, appEnded
+	ended             []Exit // of the apps that have ended for good, in this order
 	code              int
 	err               error
 }
@@ -130,7 +131,7 @@ type loop struct {
 func (l *loop) take(e event) {
 	if e.kind == appStarted {
 		l.unstarted--
-		if e.err != nil && !l.pod.stopping() {
+		if e.err != nil && !l.pod.stop.isAsked() {
 			l.fail(fmt.Errorf("start app %q: %w", e.app.Name, e.err))
 		}
 		l.started()
@@ -138,22 +139,22 @@ func (l *loop) take(e event) {
 	}
 	l.living--
 	l.ended = append(l.ended, e.exit)
-	if l.pod.stopping() {
+	if l.pod.stop.isAsked() {
 		return
 	}
-	if code, over := l.pod.config.Exit.verdict(len(l.pod.apps), l.ended); over {
+	if code, ends := l.pod.config.Exit.verdict(len(l.pod.apps), l.ended); ends {
 		l.code = code
 		l.pod.beginStop()
 	}
 }
 
-// started calls ready when nothing is left to start.
+// started calls ready when every app has started.
 func (l *loop) started() {
-	if l.unstarted > 0 || l.pod.stopping() {
+	if l.unstarted > 0 || l.pod.stop.isAsked() {
 		return
 	}
 	if err := l.ready(); err != nil {
-		l.fail(fmt.Errorf("tell readiness: %w", err))
+		l.fail(fmt.Errorf("report readiness: %w", err))
 	}
 }
 
@@ -165,47 +166,65 @@ func (l *loop) fail(err error) {
 
 // beginStop is called by Run's goroutine only.
 func (p *Pod) beginStop() {
-	if p.stopping() {
+	if p.stop.isAsked() {
 		return
 	}
 	p.log.Info("pod stops", "grace", p.config.Grace)
-	close(p.stop)
-	time.AfterFunc(p.config.Grace, func() { close(p.graceOver) })
-}
-
-func (p *Pod) stopping() bool {
-	select {
-	case <-p.stop:
-		return true
-	default:
-		return false
-	}
+	p.stop.ask(p.config.Grace)
 }
 
 // spawn starts a process when one of the slots is free. It gives up, and returns
-// why, when over closes first.
-func (p *Pod) spawn(slots chan struct{}, over <-chan struct{}, why error, start func() (Process, error)) (*Child, error) {
+// why, when end closes first.
+func (p *Pod) spawn(slots chan struct{}, end <-chan struct{}, why error, start func() (Process, error)) (*reap.Child, error) {
 	select {
 	case slots <- struct{}{}:
-	case <-over:
+	case <-end:
 		return nil, why
 	}
 	defer func() { <-slots }()
-	select {
-	case <-over:
+	if closed(end) {
 		return nil, why
-	default:
 	}
 	return p.config.Reaper.Spawn(start)
 }
 
-// Status tells the apps' states in the pod's order. It never waits for a start.
+// Status returns the apps' states in the pod's order. It never waits for a start.
 func (p *Pod) Status() []AppStatus {
 	all := make([]AppStatus, 0, len(p.apps))
 	for _, a := range p.apps {
 		all = append(all, a.snapshot())
 	}
 	return all
+}
+
+// Processes returns the processes of an app as numbers of the supervisor's PID
+// namespace: the main process first, then the others in the container's cgroup in any order,
+// commands of Exec and their descendants included, those of a handler not. A process may have ended
+// by the time that the caller looks. The errors are ErrNoApp and ErrNotRunning, wrapped, or any other.
+func (p *Pod) Processes(app string) ([]int, error) {
+	a, err := p.find(app)
+	if err != nil {
+		return nil, err
+	}
+	r, err := a.join()
+	if err != nil {
+		return nil, err
+	}
+	defer r.sessions.Done()
+	pids, err := r.main.PIDs()
+	if closed(r.child.Done()) {
+		return nil, fmt.Errorf("app %q: %w", app, ErrNotRunning)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list processes of app %q: %w", app, err)
+	}
+	all := []int{r.child.PID()}
+	for _, pid := range pids {
+		if pid != all[0] {
+			all = append(all, pid)
+		}
+	}
+	return all, nil
 }
 
 func (p *Pod) find(name string) (*app, error) {

@@ -17,7 +17,7 @@ import (
 )
 
 func TestPodRunsUntilStopped(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	out := newLog()
 	ended := make(chan struct{})
 	pod := start(t, Config{Grace: time.Minute, Apps: []App{
@@ -46,7 +46,7 @@ func TestPodRunsUntilStopped(t *testing.T) {
 }
 
 func TestFailedStartNamesTheAppAndStopsTheOthers(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	for _, test := range []struct {
 		name string
 		bad  App
@@ -98,7 +98,7 @@ func TestFailedStartNamesTheAppAndStopsTheOthers(t *testing.T) {
 			}
 			select {
 			case <-pod.ready:
-				t.Error("ready was told")
+				t.Error("ready was called")
 			default:
 			}
 		})
@@ -106,7 +106,7 @@ func TestFailedStartNamesTheAppAndStopsTheOthers(t *testing.T) {
 }
 
 func TestOneGracePeriodForAll(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	var apps []App
 	out := newLog()
 	for i := range 5 {
@@ -128,7 +128,7 @@ func TestOneGracePeriodForAll(t *testing.T) {
 }
 
 func TestTermRightAfterReadyIsHandled(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	// The app tells that its handler is set before it is told to go on.
 	out := newLog()
 	pod := start(t, Config{Grace: time.Minute, Apps: []App{{
@@ -144,7 +144,7 @@ func TestTermRightAfterReadyIsHandled(t *testing.T) {
 }
 
 func TestClause_C_EVT_06_StopDuringPreStart(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	out := newLog()
 	pod := start(t, Config{Grace: time.Minute, Apps: []App{{
 		Name: "app", Stdout: out,
@@ -165,7 +165,7 @@ func TestClause_C_EVT_06_StopDuringPreStart(t *testing.T) {
 }
 
 func TestStopDuringStart(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	gate := make(chan struct{})
 	begun := make(chan struct{})
 	out := newLog()
@@ -184,7 +184,7 @@ func TestStopDuringStart(t *testing.T) {
 		t.Errorf("status does not wait for the start: %s", got)
 	}
 	pod.end()
-	<-pod.stop
+	<-pod.stop.asked
 	close(gate)
 	if code, err := pod.over(); code != 0 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)
@@ -202,9 +202,9 @@ func TestClause_C_EVT_01_HandlersRunAroundMain(t *testing.T) {
 		{"leaves a child", "echo main; trap '' TERM; sleep 1000 &"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBoxes(t)
+			b := newFakes(t)
 			out := newLog()
-			pod := start(t, Config{Exit: ExitAll, Apps: []App{{
+			pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{
 				Name: "app", Stdout: out,
 				PreStart: b.sh("echo pre"), Main: b.sh(test.main), PostStop: b.sh("echo post"),
 			}}})
@@ -219,14 +219,14 @@ func TestClause_C_EVT_01_HandlersRunAroundMain(t *testing.T) {
 }
 
 func TestExitCodes(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	reaper := newReaper(t)
 	for base := 0; base < 256; base += 32 {
 		var apps []App
 		for n := base; n < base+32; n++ {
 			apps = append(apps, App{Name: fmt.Sprint("app", n), Main: b.sh(fmt.Sprint("exit ", n))})
 		}
-		pod := start(t, Config{Reaper: reaper, Exit: ExitAll, Apps: apps})
+		pod := start(t, Config{Reaper: reaper, Exit: ExitPolicy{WhenAllEnded: true}, Apps: apps})
 		if _, err := pod.over(); err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +240,7 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestSignalReasons(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	for _, test := range []struct {
 		sig  syscall.Signal
 		want Exit
@@ -253,7 +253,7 @@ func TestSignalReasons(t *testing.T) {
 		{syscall.SIGTERM, Exit{143, "terminated"}},
 	} {
 		t.Run(test.want.Reason, func(t *testing.T) {
-			pod := start(t, Config{Exit: ExitAll, Apps: []App{
+			pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{
 				{Name: "app", Main: b.sh(fmt.Sprintf("ulimit -c 0; kill -%d $$", test.sig))},
 			}})
 			code, err := pod.over()
@@ -276,8 +276,8 @@ func TestOOMKilled(t *testing.T) {
 		{"not asked after another signal", "kill $$", true, Exit{143, "terminated"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBoxes(t)
-			pod := start(t, Config{Exit: ExitAll, Apps: []App{{Name: "app", Main: func() (Container, error) {
+			b := newFakes(t)
+			pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Main: func() (Container, error) {
 				c, err := b.make("/bin/sh", "-c", test.script)
 				c.oom = test.oom
 				return c, err
@@ -292,9 +292,9 @@ func TestOOMKilled(t *testing.T) {
 	}
 }
 
-// What the pod's stop kills has not died for want of memory, whatever happened before.
-func TestTheStopsKillIsNotForWantOfMemory(t *testing.T) {
-	b := newBoxes(t)
+// A process that the pod's stop kills was not killed because memory ran out, whatever happened before.
+func TestTheStopsKillIsNotAnOOMKill(t *testing.T) {
+	b := newFakes(t)
 	out := newLog()
 	pod := start(t, Config{Grace: 50 * time.Millisecond, Apps: []App{{Name: "app", Stdout: out, Main: func() (Container, error) {
 		c, err := b.make("/bin/sh", "-c", "trap '' TERM; echo set; while :; do sleep 1000; done")
@@ -311,9 +311,9 @@ func TestTheStopsKillIsNotForWantOfMemory(t *testing.T) {
 }
 
 func TestRestart(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	count := filepath.Join(t.TempDir(), "count")
-	pod := start(t, Config{Exit: ExitAll, Restart: RestartOnFailure, Apps: []App{{
+	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Restart: RestartPolicy{AfterFailure: true}, Apps: []App{{
 		Name: "app",
 		Main: b.sh(fmt.Sprintf("echo run >>%s; test $(wc -l <%s) = 3", count, count)),
 	}}})
@@ -330,9 +330,9 @@ func TestRestart(t *testing.T) {
 }
 
 func TestStopDuringBackOff(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	out := newLog()
-	pod := start(t, Config{Restart: RestartAlways, Apps: []App{{Name: "app", Stdout: out, Main: b.sh("echo run; exit 4")}}})
+	pod := start(t, Config{Restart: RestartPolicy{AfterSuccess: true, AfterFailure: true}, Apps: []App{{Name: "app", Stdout: out, Main: b.sh("echo run; exit 4")}}})
 	out.await(strings.Repeat("run\n", 4))
 	if code, err := pod.stopped(); code != 0 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)
@@ -343,8 +343,8 @@ func TestStopDuringBackOff(t *testing.T) {
 }
 
 func TestFailurePolicyEndsThePod(t *testing.T) {
-	b := newBoxes(t)
-	pod := start(t, Config{Exit: ExitFailure, Grace: time.Minute, Apps: []App{
+	b := newFakes(t)
+	pod := start(t, Config{Exit: ExitPolicy{AtFailure: true}, Grace: time.Minute, Apps: []App{
 		{Name: "stays", Main: b.sh("exec sleep 1000")},
 		{Name: "fine", Main: b.sh("exit 0")},
 		{Name: "fails", Main: b.sh("exit 9")},
@@ -362,7 +362,7 @@ func TestNoApps(t *testing.T) {
 }
 
 func TestReadyFailure(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	pod := NewPod(Config{Reaper: newReaper(t), Apps: []App{{Name: "app", Main: b.sh("exec sleep 1000")}}})
 	code, err := pod.Run(t.Context(), func() error { return errors.New("no reader") })
 	if code != 1 || err == nil {
@@ -371,7 +371,7 @@ func TestReadyFailure(t *testing.T) {
 }
 
 func TestStopKillsAPreStartThatStays(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	out := newLog()
 	pod := start(t, Config{Grace: 50 * time.Millisecond, Apps: []App{{
 		Name: "app", Stdout: out, Main: b.sh("echo main"),
@@ -388,7 +388,7 @@ func TestStopKillsAPreStartThatStays(t *testing.T) {
 }
 
 func TestReadiness(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	for _, test := range []struct {
 		name, script string
 		answer       error
@@ -429,7 +429,7 @@ func TestReadiness(t *testing.T) {
 
 // What follows a log sees its end when the app has ended for good, not at the pod's end.
 func TestEndedIsCalledOnceAfterTheLastRunAndItsHandlers(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	var seen []State
 	var text string
 	out := newLog()
@@ -464,7 +464,7 @@ func (f writerFunc) Write(chunk []byte) (int, error) {
 
 // Who sees that an app has ended, and how, finds all that it wrote in its log.
 func TestExitIsToldAfterTheLastOutput(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	var pod *running
 	up := make(chan struct{})
 	var exit *Exit
@@ -490,7 +490,7 @@ func TestExitIsToldAfterTheLastOutput(t *testing.T) {
 
 // A log that is stuck does not hide that an app has ended, and how.
 func TestExitIsToldWhereTheLogIsStuck(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	stuck := make(chan struct{})
 	app := App{Name: "app", Main: b.sh("echo last; exit 1"), Stdout: writerFunc(func([]byte) { <-stuck })}
 	pod := start(t, Config{Grace: time.Minute, Apps: []App{app}})
@@ -508,7 +508,7 @@ func TestExitIsToldWhereTheLogIsStuck(t *testing.T) {
 
 // stuck is a container whose start goes on until it is killed.
 type stuck struct {
-	*box
+	*fake
 	killed chan struct{}
 	once   sync.Once
 }
@@ -524,7 +524,7 @@ func (s *stuck) Kill() error {
 }
 
 func TestGracePeriodEndsAStartThatHangs(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	for name, change := range map[string]func(*App, func() (Container, error)){
 		"main":      func(a *App, hangs func() (Container, error)) { a.Main = hangs },
 		"pre-start": func(a *App, hangs func() (Container, error)) { a.Main, a.PreStart = b.sh("true"), hangs },
@@ -535,7 +535,7 @@ func TestGracePeriodEndsAStartThatHangs(t *testing.T) {
 			change(&app, func() (Container, error) {
 				c, err := b.make()
 				close(begun)
-				return &stuck{box: c, killed: make(chan struct{})}, err
+				return &stuck{fake: c, killed: make(chan struct{})}, err
 			})
 			pod := start(t, Config{Apps: []App{app}})
 			<-begun
@@ -543,5 +543,33 @@ func TestGracePeriodEndsAStartThatHangs(t *testing.T) {
 				t.Errorf("Run() = %d, %v", code, err)
 			}
 		})
+	}
+}
+
+func TestTenAppsEndAtOnce(t *testing.T) {
+	b := newFakes(t)
+	gate, open, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gate.Close()
+	var apps []App
+	for i := range 10 {
+		apps = append(apps, App{
+			Name: fmt.Sprint("app", i), Stdin: gate,
+			Main: b.sh(fmt.Sprintf("read gate; (exit 99 &); exit %d", i)),
+		})
+	}
+	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: apps}).up()
+	if err := open.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pod.over(); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range pod.Status() {
+		if *s.Exit != (Exit{Code: i}) {
+			t.Errorf("app %d: %+v", i, *s.Exit)
+		}
 	}
 }

@@ -2,64 +2,74 @@ package supervisor
 
 import "time"
 
-// RestartPolicy says whether an app is started again after it has ended.
-// The zero value is RestartNever.
-type RestartPolicy string
+// RestartPolicy says after which ends an app is started again. The zero value is
+// never.
+type RestartPolicy struct {
+	AfterSuccess bool // after exit code 0
+	AfterFailure bool // after any other end
+}
 
-// The restart policies.
-const (
-	RestartNever     RestartPolicy = "never"
-	RestartOnFailure RestartPolicy = "on-failure" // after any exit but a plain 0
-	RestartAlways    RestartPolicy = "always"
-)
+// ExitPolicy says when the pod ends by itself. The zero value is never: it stays
+// until it is stopped.
+type ExitPolicy struct {
+	WhenAllEnded bool // when every app has ended for good, with the first non-zero exit code, else 0
+	AtFailure    bool // when the first app has ended for good with a non-zero exit code, with that code
+}
 
-// ExitPolicy says when the pod ends by itself. The zero value is ExitNever.
-type ExitPolicy string
+// Named is a policy and the name that users know it by.
+type Named[Policy any] struct {
+	Name   string
+	Policy Policy
+}
 
-// The exit policies.
-const (
-	ExitNever   ExitPolicy = "never"   // stay until stopped
-	ExitAll     ExitPolicy = "all"     // when every app has ended, with the first non-zero exit code
-	ExitFailure ExitPolicy = "failure" // at the first non-zero exit, with that code
-)
+// RestartPolicies returns the restart policies that have a name.
+func RestartPolicies() []Named[RestartPolicy] {
+	return []Named[RestartPolicy]{
+		{"never", RestartPolicy{}},
+		{"on-failure", RestartPolicy{AfterFailure: true}},
+		{"always", RestartPolicy{AfterFailure: true, AfterSuccess: true}},
+	}
+}
+
+// ExitPolicies returns the exit policies that have a name.
+func ExitPolicies() []Named[ExitPolicy] {
+	return []Named[ExitPolicy]{
+		{"never", ExitPolicy{}},
+		{"all", ExitPolicy{WhenAllEnded: true}},
+		{"failure", ExitPolicy{AtFailure: true}},
+	}
+}
 
 // The waits before an app's restarts double from firstBackoff to maxBackoff;
-// an app that has run for stableRun begins anew at firstBackoff.
+// after a run of at least stableRun they start at firstBackoff again.
 const (
 	firstBackoff = 100 * time.Millisecond
 	maxBackoff   = 30 * time.Second
 	stableRun    = 30 * time.Second
 )
 
-// again says whether an app that ended with e is to be started again.
-func (r RestartPolicy) again(e Exit) bool {
-	switch r {
-	case RestartAlways:
-		return true
-	case RestartOnFailure:
-		return e.Code != 0
-	default:
-		return false
+// restarts returns whether an app that ended with e is to be started again.
+func (r RestartPolicy) restarts(e Exit) bool {
+	if e.Code != 0 {
+		return r.AfterFailure
 	}
+	return r.AfterSuccess
 }
 
-// verdict says whether a pod of so many apps is over, and with which exit
-// code, after its apps have ended with exits, in the order they did.
-func (x ExitPolicy) verdict(apps int, exits []Exit) (code int, over bool) {
+// verdict returns whether a pod of so many apps is to end, and with which exit
+// code, after its apps have ended with exits, in this order.
+func (x ExitPolicy) verdict(apps int, exits []Exit) (code int, ends bool) {
 	for _, e := range exits {
 		if e.Code != 0 {
 			code = e.Code
 			break
 		}
 	}
-	switch x {
-	case ExitAll:
-		return code, len(exits) == apps
-	case ExitFailure:
-		return code, code != 0
-	default:
+	ends = x.AtFailure && code != 0 || x.WhenAllEnded && len(exits) == apps
+	if !ends {
 		return 0, false
 	}
+	return code, true
 }
 
 // backoff is the state of one app's restarts in a row.

@@ -7,53 +7,69 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// named returns the policy of a name, which the tests take as users' configuration does.
+func named[P any](t *testing.T, all []Named[P], name string) P {
+	t.Helper()
+	for _, n := range all {
+		if n.Name == name {
+			return n.Policy
+		}
+	}
+	t.Fatalf("no policy %q", name)
+	panic("unreachable")
+}
+
 func TestRestartPolicy(t *testing.T) {
 	for _, test := range []struct {
-		policy RestartPolicy
+		policy string
 		code   int
 		want   bool
 	}{
-		{"", 1, false},
-		{RestartNever, 1, false},
-		{RestartNever, 0, false},
-		{RestartOnFailure, 0, false},
-		{RestartOnFailure, 1, true},
-		{RestartOnFailure, 137, true},
-		{RestartAlways, 0, true},
-		{RestartAlways, 1, true},
+		{"never", 1, false},
+		{"never", 0, false},
+		{"on-failure", 0, false},
+		{"on-failure", 1, true},
+		{"on-failure", 137, true},
+		{"always", 0, true},
+		{"always", 1, true},
 	} {
-		if got := test.policy.again(Exit{Code: test.code}); got != test.want {
+		if got := named(t, RestartPolicies(), test.policy).restarts(Exit{Code: test.code}); got != test.want {
 			t.Errorf("%q after %d: %t", test.policy, test.code, got)
 		}
+	}
+	if (RestartPolicy{}) != named(t, RestartPolicies(), "never") {
+		t.Error("the zero value is not never")
 	}
 }
 
 func TestExitPolicy(t *testing.T) {
 	type verdict struct {
 		Code int
-		Over bool
+		Ends bool
 	}
 	for _, test := range []struct {
-		policy ExitPolicy
+		policy string
 		codes  []int
 		want   verdict
 	}{
-		{"", []int{1, 2, 3}, verdict{}},
-		{ExitNever, []int{1, 2, 3}, verdict{}},
-		{ExitAll, []int{0, 4}, verdict{4, false}},
-		{ExitAll, []int{0, 4, 5}, verdict{4, true}},
-		{ExitAll, []int{0, 0, 0}, verdict{0, true}},
-		{ExitFailure, []int{0, 0, 0}, verdict{}},
-		{ExitFailure, []int{0, 4}, verdict{4, true}},
+		{"never", []int{1, 2, 3}, verdict{}},
+		{"all", []int{0, 4}, verdict{}},
+		{"all", []int{0, 4, 5}, verdict{4, true}},
+		{"all", []int{0, 0, 0}, verdict{0, true}},
+		{"failure", []int{0, 0, 0}, verdict{}},
+		{"failure", []int{0, 4}, verdict{4, true}},
 	} {
 		var exits []Exit
 		for _, code := range test.codes {
 			exits = append(exits, Exit{Code: code})
 		}
-		code, over := test.policy.verdict(3, exits)
-		if got := (verdict{code, over}); got != test.want {
+		code, ends := named(t, ExitPolicies(), test.policy).verdict(3, exits)
+		if got := (verdict{code, ends}); got != test.want {
 			t.Errorf("%q after %v: %+v, want %+v", test.policy, test.codes, got, test.want)
 		}
+	}
+	if (ExitPolicy{}) != named(t, ExitPolicies(), "never") {
+		t.Error("the zero value is not never")
 	}
 }
 

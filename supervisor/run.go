@@ -6,6 +6,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"kurma.io/stager/supervisor/output"
+	"kurma.io/stager/supervisor/reap"
 )
 
 const (
@@ -14,40 +17,45 @@ const (
 	// killLimit bounds the wait for processes that have been sent SIGKILL:
 	// one in uninterruptible sleep must not keep the pod from ending.
 	killLimit = 5 * time.Second
-	// tellLimit bounds how long the end of a main process is kept back for its last
-	// output, which a log that is stuck keeps from ever getting there.
-	tellLimit = time.Second
-	// killAgain is how often SIGKILL goes to what is left.
-	killAgain = 5 * time.Millisecond
+	// lastOutputLimit bounds how long the end of a main process is not reported because its last
+	// output is not in the log yet: a log that is stuck may never take it.
+	lastOutputLimit = time.Second
+	// killInterval is how often SIGKILL goes to the processes that are left.
+	killInterval = 5 * time.Millisecond
 )
 
-var (
-	errStopping = errors.New("the pod stops")
-	errTooLate  = errors.New("not started in time")
-)
-
-// run is one run of an app: handlers, main process, and what is started
-// beside it.
+// run is one run of an app: handlers, main process, and the commands of Exec, its sessions.
 type run struct {
-	app     *app
-	begun   bool // the pre-start handler, or the main process, was tried
-	main    Container
-	child   *Child
-	streams *streams
-
-	users sync.WaitGroup // sessions, and starts of such
-	slots chan struct{}  // of commands that start: those that hang are in the way of their own app's only
-	// ended is closed when the main process has ended: no further users.
+	app   *app
+	slots chan struct{} // one element for each command that is being started: those that hang block only other commands of the same app
+	// ended is closed by end, with app.mu held, when the main process has ended or was not
+	// started. Every session and everything that waits to start one reads it.
 	ended chan struct{}
-	// abandoned is closed when users that do not end are waited for no more.
+	// abandoned is closed by killAll when it no longer waits for sessions that do not end.
+	// The sessions and their callers read it.
 	abandoned chan struct{}
+	// sessions counts commands, starts of commands, and other users of main. join adds to it, with
+	// app.mu held and before ended is closed; killAll waits for it.
+	sessions sync.WaitGroup
+
+	exit Exit // guarded by app.mu; how the run ended, set before ended is closed
+
+	// begun is set when the pre-start handler, or the main process, was tried. Only the app's goroutine
+	// uses it.
+	begun bool
+	// The app's goroutine sets streams before it sets app.run, main and child before
+	// it moves the app to StateRunning. They are not changed after that; others read them after
+	// they have seen that under app.mu (Attach, join).
+	streams *output.Streams
+	main    Container
+	child   *reap.Child
 }
 
 func newRun(a *app) *run {
 	return &run{app: a, slots: make(chan struct{}, parallelStarts), ended: make(chan struct{}), abandoned: make(chan struct{})}
 }
 
-// handlerError is a handler that did not exit 0.
+// handlerError reports an event handler that did not exit 0.
 type handlerError struct {
 	name string
 	exit Exit
@@ -60,7 +68,7 @@ func (e *handlerError) Error() string {
 	return fmt.Sprintf("%s handler exited %d", e.name, e.exit.Code)
 }
 
-// failedExit is the Exit of an app whose main process was not started.
+// failedExit returns the Exit of an app whose main process was not started because of err.
 func failedExit(err error) Exit {
 	var handler *handlerError
 	if errors.As(err, &handler) {
@@ -79,16 +87,16 @@ func failedExit(err error) Exit {
 // start runs the pre-start handler and starts the main process.
 func (r *run) start() error {
 	a := r.app
-	if a.pod.stopping() {
+	a.transition(StateStarting, nil)
+	if a.pod.stop.isAsked() {
 		return errStopping
 	}
 	r.begun = true
-	streams, err := openStreams(&a.App, a.pod)
+	streams, err := a.pod.output.Open(a.outputOptions())
 	if err != nil {
 		return fmt.Errorf("open output of app %q: %w", a.Name, err)
 	}
 	r.streams = streams
-	a.transition(StateStarting, nil)
 	a.mu.Lock()
 	a.run = r
 	a.mu.Unlock()
@@ -100,65 +108,83 @@ func (r *run) start() error {
 
 func (r *run) startMain() error {
 	a := r.app
-	child, err := a.pod.spawn(a.pod.slots, a.pod.stop, errStopping, func() (Process, error) {
-		box, err := a.Main()
+	child, err := a.pod.spawn(a.pod.slots, a.pod.stop.asked, errStopping, func() (Process, error) {
+		c, err := a.Main()
 		if err != nil {
 			return nil, err
 		}
-		r.main = box
-		return startBox(box, r.streams.stdio, a.pod.graceOver)
+		r.main = c
+		return startContainer(c, stdioOf(r.streams), a.pod.stop.forced)
 	})
 	if err != nil {
 		return err
 	}
 	r.child = child
-	r.streams.started()
+	r.streams.Started()
 	a.transition(StateRunning, func(s *AppStatus) { s.PID = child.PID() })
 	a.pod.log.Info("app started", "app", a.Name, "pid", child.PID())
 	return nil
 }
 
-// startBox starts a container. A start that is not over when force closes is ended
-// by the death of its processes.
-func startBox(box Container, stdio Stdio, force <-chan struct{}) (Process, error) {
+// outputOptions are the streams of the app's main process.
+func (a *app) outputOptions() output.Options {
+	o := a.handlerOutput()
+	o.Terminal, o.OpenStdin = a.Terminal, a.OpenStdin
+	o.Stdin, o.OutFile, o.ErrFile = a.Stdin, a.OutFile, a.ErrFile
+	return o
+}
+
+// handlerOutput are the streams of the app's event handlers: its log, and no input.
+func (a *app) handlerOutput() output.Options {
+	return output.Options{Stdout: a.Stdout, Stderr: a.Stderr, LogError: func(err error) {
+		a.pod.log.Error("write log", "app", a.Name, "error", err)
+	}}
+}
+
+func stdioOf(s *output.Streams) Stdio {
+	return Stdio{Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Terminal: s.Console != nil, Console: s.Console}
+}
+
+// startContainer starts a container. A start that has not returned when forced closes is ended
+// by killing its processes.
+func startContainer(c Container, stdio Stdio, forced <-chan struct{}) (Process, error) {
 	started := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		select {
 		case <-started:
 			return
-		case <-force:
+		case <-forced:
 		}
-		again := time.NewTicker(killAgain)
-		defer again.Stop()
+		retry := time.NewTicker(killInterval)
+		defer retry.Stop()
 		for {
-			_ = box.Kill() // comes again
+			_ = c.Kill() // it is called again
 			select {
 			case <-started:
 				return
-			case <-again.C:
+			case <-retry.C:
 			}
 		}
 	})
 	defer watch.Wait()
 	defer close(started)
-	return box.Start(stdio)
+	return c.Start(stdio)
 }
 
-// handle runs an event handler to its end; with the pod's stop it is ended.
-func (r *run) handle(name string, box func() (Container, error)) error {
-	if box == nil {
+// handle runs an event handler to its end. The pod's stop ends a pre-start handler,
+// postStopLimit a post-stop handler.
+func (r *run) handle(name string, make func() (Container, error)) error {
+	if make == nil {
 		return nil
 	}
-	pod := r.app.pod
-	stop, force := pod.stop, pod.graceOver
+	end := r.app.pod.stop
 	if name == "post-stop" {
-		limit := make(chan struct{})
-		timer := time.AfterFunc(postStopLimit, func() { close(limit) })
-		defer timer.Stop()
-		stop, force = nil, limit
+		var release func()
+		end, release = limited(postStopLimit)
+		defer release()
 	}
-	exit, err := r.runHandler(box, stop, force)
+	exit, err := r.runHandler(make, end)
 	if err != nil {
 		return fmt.Errorf("%s handler: %w", name, err)
 	}
@@ -168,59 +194,56 @@ func (r *run) handle(name string, box func() (Container, error)) error {
 	return nil
 }
 
-// runHandler sends the handler SIGTERM at stop and kills it at force. It does not
-// start it any more after stop, or without one after force.
-func (r *run) runHandler(make func() (Container, error), stop, force <-chan struct{}) (exit Exit, err error) {
+// runHandler runs a handler until it ends by itself or is ended by the two moments of
+// end. It does not start the handler after end begins.
+func (r *run) runHandler(make func() (Container, error), end stop) (Exit, error) {
 	a := r.app
-	output := App{Stdout: a.Stdout, Stderr: a.Stderr}
-	streams, err := openStreams(&output, a.pod)
+	streams, err := a.pod.output.Open(a.handlerOutput())
 	if err != nil {
 		return Exit{}, fmt.Errorf("open output: %w", err)
 	}
-	defer func() { streams.finish(exit) }()
-	var box Container
-	over, why := stop, errStopping
-	if stop == nil {
-		over, why = force, errTooLate
-	}
-	child, err := a.pod.spawn(a.pod.slots, over, why, func() (Process, error) {
+	defer streams.Finish()
+	var c Container
+	begins, why := end.begins()
+	child, err := a.pod.spawn(a.pod.slots, begins, why, func() (Process, error) {
 		var err error
-		if box, err = make(); err != nil {
+		if c, err = make(); err != nil {
 			return nil, err
 		}
-		return startBox(box, streams.stdio, force)
+		return startContainer(c, stdioOf(streams), end.forced)
 	})
-	if box != nil {
-		defer func() { a.destroy(box) }()
+	if c != nil {
+		defer a.destroy(c)
 	}
 	if err != nil {
 		return Exit{}, err
 	}
-	streams.started()
-	_, err = waitChild(child, box, stop, force)
-	if killErr := empty(box, nobody()); err == nil && killErr != nil {
-		err = fmt.Errorf("kill what it left: %w", killErr)
+	streams.Started()
+	_, err = waitChild(child, c, end)
+	if killErr := killUntilEmpty(c, noSessions()); err == nil && killErr != nil {
+		err = fmt.Errorf("kill processes that it left: %w", killErr)
 	}
 	if err != nil {
 		return Exit{}, err
 	}
-	return child.Exit(), nil
+	return exitOf(child.Status()), nil
 }
 
-// waitChild waits for the end of a process: by itself; after SIGTERM, sent
-// when stop closes; or after SIGKILL to its whole cgroup, when force closes.
-// The error says that even that did not end it.
-func waitChild(child *Child, box Container, stop, force <-chan struct{}) (forced bool, err error) {
+// waitChild waits for the end of a process: by itself; by SIGTERM, sent
+// when end.asked closes; or by SIGKILL to its whole cgroup, when end.forced closes, which
+// forced reports. The error says that not even SIGKILL ended it.
+func waitChild(child *reap.Child, c Container, end stop) (forced bool, err error) {
+	asked := end.asked
 	for {
 		select {
 		case <-child.Done():
 			return false, nil
-		case <-stop:
-			stop = nil
+		case <-asked:
+			asked = nil
 			// It may have ended just now.
 			_ = child.Signal(syscall.SIGTERM)
-		case <-force:
-			if err := box.Kill(); err != nil {
+		case <-end.forced:
+			if err := c.Kill(); err != nil {
 				return true, err
 			}
 			select {
@@ -236,42 +259,46 @@ func waitChild(child *Child, box Container, stop, force <-chan struct{}) (forced
 // wait waits for the end of the main process.
 func (r *run) wait() Exit {
 	pod := r.app.pod
-	forced, err := waitChild(r.child, r.main, pod.stop, pod.graceOver)
+	forced, err := waitChild(r.child, r.main, pod.stop)
 	if err != nil {
 		pod.log.Error("app does not end", "app", r.app.Name, "error", err)
 		return Exit{Code: 128 + int(syscall.SIGKILL), Reason: syscall.SIGKILL.String()}
 	}
-	exit := r.child.Exit()
-	if box, ok := r.main.(interface{ OOMKilled() bool }); ok && exit.killed() && !forced && box.OOMKilled() {
+	exit := exitOf(r.child.Status())
+	if c, ok := r.main.(OOMReporter); ok && exit.killed() && !forced && c.OOMKilled() {
 		exit.Reason = reasonOOM
 	}
 	return exit
 }
 
-// end kills what the main process left, sessions included, hands on the last
+// end kills the processes that the main process left, sessions included, passes on the last
 // output, and runs the post-stop handler. cause is why the main process
-// was not started, if it was not.
+// was not started, nil when it was.
 func (r *run) end(exit Exit, cause error) {
 	a := r.app
 	if cause == nil {
 		a.pod.log.Info("app ended", "app", a.Name, "code", exit.Code, "reason", exit.Reason)
 	}
-	a.transition(StateEnding, func(*AppStatus) { close(r.ended) })
+	a.mu.Lock()
+	r.exit = exit
+	close(r.ended)
+	a.mu.Unlock()
+	a.transition(StateEnding, nil)
 	last := make(chan struct{})
 	go func() {
 		defer close(last)
-		r.finish(exit)
+		r.finish()
 	}()
 	select {
 	case <-last:
-	case <-time.After(tellLimit):
+	case <-time.After(lastOutputLimit):
 	}
-	a.transition(StateEnding, func(s *AppStatus) {
-		s.Exit = &exit
-		if cause != nil {
-			s.Error = cause.Error()
-		}
-	})
+	a.mu.Lock()
+	a.status.Exit = &exit
+	if cause != nil {
+		a.status.Error = cause.Error()
+	}
+	a.mu.Unlock()
 	<-last
 	a.mu.Lock()
 	a.run = nil
@@ -284,26 +311,26 @@ func (r *run) end(exit Exit, cause error) {
 	}
 }
 
-// finish kills what the main process left and hands on the last output.
-func (r *run) finish(exit Exit) {
+// finish kills the processes that the main process left and passes on the last output.
+func (r *run) finish() {
 	if r.child != nil {
 		r.killAll()
 	}
 	if r.streams != nil {
-		r.streams.finish(exit)
+		r.streams.Finish()
 	}
 }
 
-// killAll kills the processes in the app's cgroup until none is left and the
-// sessions, and the starts of such that were under way, are over; or until it has
-// taken too long, which abandons those that are not.
+// killAll kills the processes in the app's cgroup until none is left and every session
+// has ended, those that were being started included. After killLimit it abandons the sessions
+// that have not ended.
 func (r *run) killAll() {
 	idle := make(chan struct{})
 	go func() {
-		r.users.Wait()
+		r.sessions.Wait()
 		close(idle)
 	}()
-	if err := empty(r.main, idle); err != nil {
+	if err := killUntilEmpty(r.main, idle); err != nil {
 		r.app.pod.log.Error("kill processes of app", "app", r.app.Name, "error", err)
 	}
 	select {
@@ -313,59 +340,58 @@ func (r *run) killAll() {
 	}
 }
 
-// destroyMain destroys the main process's container, but for one in which a command
-// that cannot be killed is still being started, or runs: Destroy comes after everything
-// else. What such a one holds, it holds until the pod ends.
+// destroyMain destroys the main process's container, unless a command in it
+// that cannot be killed is still being started, or runs: no other call may be under
+// way with Destroy. Such a container keeps what it holds until the pod ends.
 func (r *run) destroyMain() {
 	a := r.app
-	select {
-	case <-r.abandoned:
+	if closed(r.abandoned) {
 		a.pod.log.Error("container of app not destroyed: a command in it does not end", "app", a.Name)
-	default:
-		if r.main != nil {
-			a.destroy(r.main)
-		}
+		return
+	}
+	if r.main != nil {
+		a.destroy(r.main)
 	}
 }
 
-// empty kills the processes in a container's cgroup until idle is closed and
-// none is left: what is just being started may escape a single Kill.
-func empty(box Container, idle <-chan struct{}) error {
-	again := time.NewTicker(killAgain)
-	defer again.Stop()
+// killUntilEmpty kills the processes in a container's cgroup until idle is closed and
+// none is left: a process that is being started may escape a single Kill.
+func killUntilEmpty(c Container, idle <-chan struct{}) error {
+	retry := time.NewTicker(killInterval)
+	defer retry.Stop()
 	limit := time.After(killLimit)
 	tooLong := errors.New("some survive SIGKILL")
 	for {
-		if err := box.Kill(); err != nil {
+		if err := c.Kill(); err != nil {
 			return err
 		}
 		select {
 		case <-idle:
-		case <-again.C:
+		case <-retry.C:
 			continue
 		case <-limit:
 			return tooLong
 		}
-		if pids, err := box.PIDs(); err != nil || len(pids) == 0 {
+		if pids, err := c.PIDs(); err != nil || len(pids) == 0 {
 			return err
 		}
 		select {
-		case <-again.C:
+		case <-retry.C:
 		case <-limit:
 			return tooLong
 		}
 	}
 }
 
-// nobody is an idle for empty where there are no sessions.
-func nobody() <-chan struct{} {
+// noSessions is the idle of a container without sessions.
+func noSessions() <-chan struct{} {
 	idle := make(chan struct{})
 	close(idle)
 	return idle
 }
 
-func (a *app) destroy(box Container) {
-	if err := box.Destroy(); err != nil {
+func (a *app) destroy(c Container) {
+	if err := c.Destroy(); err != nil {
 		a.pod.log.Error("destroy container of app", "app", a.Name, "error", err)
 	}
 }

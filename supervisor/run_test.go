@@ -6,11 +6,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"kurma.io/stager/supervisor/output"
+	"kurma.io/stager/tests/children"
 )
 
 // leaky is a container of which the first Kill misses what is just forked.
 type leaky struct {
-	*box
+	*fake
 	kills int
 }
 
@@ -18,37 +21,37 @@ func (l *leaky) Kill() error {
 	if l.kills++; l.kills == 1 {
 		return nil
 	}
-	return l.box.Kill()
+	return l.fake.Kill()
 }
 
 func TestNothingOutlivesTheMainProcess(t *testing.T) {
-	b := newBoxes(t)
-	pod := start(t, Config{Exit: ExitAll, Grace: time.Minute, Apps: []App{{
+	b := newFakes(t)
+	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Grace: time.Minute, Apps: []App{{
 		Name: "app",
 		Main: func() (Container, error) {
 			c, err := b.make("/bin/sh", "-c", "trap '' TERM; sleep 1000 & setsid sleep 1001 & exit 3")
-			return &leaky{box: c}, err
+			return &leaky{fake: c}, err
 		},
 	}}})
 	if code, err := pod.over(); code != 3 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)
 	}
-	awaitNoChildren(t)
+	children.AwaitNone(t)
 }
 
-// full is a pod of no app of which every slot is taken, by starts that hang.
+// full is a pod without apps whose slots are all taken, as by starts that hang.
 func full(t *testing.T) *Pod {
 	t.Helper()
 	pod := NewPod(Config{Reaper: newReaper(t)})
-	pod.poller = newPoller()
-	t.Cleanup(pod.poller.close)
+	pod.output = output.NewCollector()
+	t.Cleanup(pod.output.Close)
 	for range parallelStarts {
 		pod.slots <- struct{}{}
 	}
 	return pod
 }
 
-// A post-stop handler's limit holds while it waits for its turn, too.
+// A post-stop handler's limit also holds while it waits for its turn.
 func TestPostStopDoesNotWaitForASlotForEver(t *testing.T) {
 	limit := make(chan struct{})
 	close(limit)
@@ -57,14 +60,14 @@ func TestPostStopDoesNotWaitForASlotForEver(t *testing.T) {
 		t.Error("it was started after its limit")
 		return nil, errors.New("no")
 	}
-	if _, err := r.runHandler(handler, nil, limit); !errors.Is(err, errTooLate) {
+	if _, err := r.runHandler(handler, stop{forced: limit}); !errors.Is(err, errTooLate) {
 		t.Errorf("%v", err)
 	}
 }
 
 // A command that waits for its turn gives up when the app ends.
 func TestExecDoesNotOutwaitTheApp(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	app, open := gated(t, b, "exit 0")
 	other := App{Name: "other", Main: b.sh("exec sleep 1000")}
 	app.Name = "app"
@@ -94,7 +97,7 @@ func TestExecDoesNotOutwaitTheApp(t *testing.T) {
 
 // hanging is a container in which no command's start ever ends, as on a dead NFS.
 type hanging struct {
-	*box
+	*fake
 	begun, over chan struct{}
 	destroyed   atomic.Bool
 }
@@ -107,20 +110,20 @@ func (h *hanging) Exec(Command, Stdio) (Process, error) {
 
 func (h *hanging) Destroy() error {
 	h.destroyed.Store(true)
-	return h.box.Destroy()
+	return h.fake.Destroy()
 }
 
 // A start that hangs keeps neither its caller nor the pod, and its container is not
 // destroyed under it.
 func TestACommandsStartThatHangs(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	app, open := gated(t, b, "exit 0")
 	out := newLog()
 	h := &hanging{begun: make(chan struct{}), over: make(chan struct{})}
 	main := app.Main
 	app.Main = func() (Container, error) {
 		c, err := main()
-		h.box = c.(*box)
+		h.fake = c.(*fake)
 		return h, err
 	}
 	app.Stdout, app.PostStop = out, b.sh("echo cleaned")

@@ -7,24 +7,32 @@ import (
 	"syscall"
 	"unicode"
 	"unicode/utf8"
+
+	"kurma.io/stager/supervisor/reap"
 )
 
 // Container is what the supervisor asks of a container runtime for one app: a
 // root file system, namespaces and a cgroup that are ready to run processes.
 // The package container implements it with libcontainer; another runtime is
-// another implementation.
+// another implementation. One that can recognise an out-of-memory kill also implements
+// OOMReporter.
 //
-// One that can tell a death for want of memory has a method OOMKilled() bool as
-// well, which says whether that has ended the main process, not another one. It is
-// asked when the main process has ended by a SIGKILL that the supervisor did not send.
+// The order of calls: Start is called at most once. Kill may be called at any time before
+// Destroy, also just before Start, while Start is under way, and after the main process
+// has ended. Exec is called while the main process runs, PIDs after Start has succeeded;
+// several goroutines may call Exec, Kill and PIDs at once. Destroy is called last, once, with no
+// other call under way, also when Start failed or was not called.
 //
-// Start is called once. Exec, Kill and PIDs may be called by several
-// goroutines at once, while the main process runs, Kill during the start as well.
-// Destroy is called last, once, with no other call under way.
+// Child processes: the reaper takes the status of every child of the program
+// that it does not know, except while a call of reap.Reaper.Spawn is under way. The supervisor calls
+// the functions that make a Container (App.Main, App.PreStart, App.PostStop), Start and
+// Exec inside Spawn: these may start helper processes, must wait for them
+// themselves, and must leave none behind but the process that they return. Kill, PIDs, OOMKilled,
+// Destroy and Process.Release run outside Spawn: these must not start processes.
 type Container interface {
 	// Start starts the app's main process, with no signal ignored or blocked, and
-	// returns once it has executed the app's program. A program that cannot be found or executed is an
-	// *ExecError; after any error no process of the container is left.
+	// returns once it has executed the app's program. A program that cannot be found or
+	// executed is an *ExecError; after any error no process of the container is left.
 	Start(stdio Stdio) (Process, error)
 
 	// Exec starts a further process in the running container, with the same
@@ -32,38 +40,41 @@ type Container interface {
 	Exec(cmd Command, stdio Stdio) (Process, error)
 
 	// PIDs returns the processes in the container's cgroup, descendants of
-	// Exec's processes included, as numbers of the caller's PID namespace.
+	// Exec's processes included, in any order, as numbers of the supervisor's PID namespace.
 	PIDs() ([]int, error)
 
-	// Kill sends SIGKILL to every process in the container's cgroup. Those that
-	// are forked meanwhile may be missed, and none has ended yet: the
-	// supervisor calls it again until PIDs is empty. It is no error when there is none.
+	// Kill sends SIGKILL to every process in the container's cgroup. It may miss
+	// processes that are being forked, and need not wait for the end of any: the
+	// supervisor calls it again until PIDs is empty. It is not an error when there is none.
 	Kill() error
 
 	// Destroy removes the container's cgroup and runtime state. All of its
-	// processes must have ended. It may be called without Start.
+	// processes have ended.
 	Destroy() error
 }
 
-// Process is a started process. Its exit status comes from the Reaper, which
-// owns wait(2) for the whole program.
-type Process interface {
-	// PID is the process's number in the supervisor's PID namespace.
-	PID() int
+// OOMReporter is a Container that can tell whether the kernel killed the main process
+// because the container was out of memory.
+type OOMReporter interface {
+	Container
 
-	// Release frees what the runtime keeps for the process. The supervisor
-	// calls it once, after the reaper has collected the process.
-	Release()
+	// OOMKilled returns whether an out-of-memory kill ended the main process, and not
+	// another process of the container. The supervisor calls it once at most, before Destroy, when
+	// the main process has ended by a SIGKILL that the supervisor did not send.
+	OOMKilled() bool
 }
+
+// Process is a started process. Its exit status comes from the reaper, which
+// owns wait(2) for the whole program.
+type Process = reap.Process
 
 // Stdio is what a process gets as descriptors 0, 1 and 2. A nil file means
 // /dev/null. The callee duplicates what it keeps; the caller closes its own.
 //
 // When Terminal is set the process gets a terminal of its container's own
-// devpts instead, as its controlling terminal, of the given size; the
-// process's Start or Exec sends the terminal's master to Console before it
-// returns, and whoever receives it closes it. Stdin, Stdout and Stderr are
-// then ignored.
+// devpts instead, as its controlling terminal, of the given size. Start or Exec
+// sends the terminal's master to Console before it returns; the receiver closes it.
+// Stdin, Stdout and Stderr are then ignored.
 type Stdio struct {
 	Stdin, Stdout, Stderr *os.File
 
@@ -89,7 +100,7 @@ type ExecError struct {
 	Errno syscall.Errno
 }
 
-// Error implements error. It is one line whatever the program's name is.
+// Error implements error. It is one line for every name of a program.
 func (e *ExecError) Error() string {
 	path := e.Path
 	if !utf8.ValidString(path) || strings.ContainsFunc(path, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -98,7 +109,7 @@ func (e *ExecError) Error() string {
 	return "exec " + path + ": " + e.Errno.Error()
 }
 
-// Unwrap gives the errno, so that errors.Is(err, fs.ErrNotExist) works.
+// Unwrap returns the errno, so that errors.Is(err, fs.ErrNotExist) works.
 func (e *ExecError) Unwrap() error { return e.Errno }
 
 // ExitCode is 127 for a missing program, 126 for any other reason.

@@ -10,16 +10,21 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/supervisor/reap"
 )
 
 // Session is a command that runs in an app beside its main process, and the
 // processes it started that have not begun a session (setsid(2)) of their own.
 // It ends with the app at the latest. Its methods may be called by
 // several goroutines at once.
-type Session struct{ child *Child }
+type Session struct {
+	child *reap.Child
+	pid   int // the child's, and with it the session's number
+}
 
 // Exec starts a command in an app whose main process runs. The errors are
-// ErrNoApp, ErrNotRunning and *ExecError, wrapped, or any other. It returns a
+// ErrNoApp, ErrNotRunning and *ExecError, wrapped, or any other. Exec returns a
 // few seconds after the main process's end at the latest, even when the start hangs. The caller
 // closes its own files of stdio, and the terminal's master.
 func (p *Pod) Exec(app string, cmd Command, stdio Stdio) (*Session, error) {
@@ -31,7 +36,7 @@ func (p *Pod) Exec(app string, cmd Command, stdio Stdio) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	var child *Child
+	var child *reap.Child
 	select {
 	case s := <-r.startCommand(cmd, stdio):
 		child, err = s.child, s.err
@@ -39,25 +44,25 @@ func (p *Pod) Exec(app string, cmd Command, stdio Stdio) (*Session, error) {
 		err = ErrNotRunning
 	}
 	if err != nil {
-		if r.over() {
+		if closed(r.ended) {
 			err = ErrNotRunning
 		}
 		return nil, fmt.Errorf("start command in app %q: %w", app, err)
 	}
-	return &Session{child: child}, nil
+	return &Session{child: child, pid: child.PID()}, nil
 }
 
 type startedCommand struct {
-	child *Child
+	child *reap.Child
 	err   error
 }
 
-// startCommand starts a command for the user that join has added. A start that
-// hangs keeps a goroutine, not its caller; what it may still start then is killed.
+// startCommand starts a command, for the session that join has added. A start that
+// hangs holds a goroutine, not its caller; if it succeeds after that, the command is killed.
 func (r *run) startCommand(cmd Command, stdio Stdio) <-chan startedCommand {
 	started := make(chan startedCommand, 1)
 	go func() {
-		defer r.users.Done()
+		defer r.sessions.Done()
 		child, err := r.app.pod.spawn(r.slots, r.ended, ErrNotRunning, func() (Process, error) { return r.main.Exec(cmd, stdio) })
 		started <- startedCommand{child, err}
 		if err != nil {
@@ -73,38 +78,30 @@ func (r *run) startCommand(cmd Command, stdio Stdio) <-chan startedCommand {
 	return started
 }
 
-// join adds a user to the app's run; startCommand takes it away.
+// join adds a session to the app's run, whose container is not destroyed before the
+// caller has called sessions.Done.
 func (a *app) join() (*run, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.status.State != StateRunning {
+	if a.status.State != StateRunning || closed(a.run.ended) {
 		return nil, fmt.Errorf("app %q: %w", a.Name, ErrNotRunning)
 	}
-	a.run.users.Add(1)
+	a.run.sessions.Add(1)
 	return a.run, nil
 }
 
-// over says whether the main process has ended.
-func (r *run) over() bool {
-	select {
-	case <-r.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// PID is the command's number in the supervisor's PID namespace.
-func (s *Session) PID() int { return s.child.PID() }
+// PID is the command's number in the supervisor's PID namespace. Once Done is closed,
+// the number may belong to another process.
+func (s *Session) PID() int { return s.pid }
 
 // Done is closed when the command has ended; processes that it started may
 // still run.
 func (s *Session) Done() <-chan struct{} { return s.child.Done() }
 
 // Exit says how the command ended. It may be called once Done is closed.
-func (s *Session) Exit() Exit { return s.child.Exit() }
+func (s *Session) Exit() Exit { return exitOf(s.child.Status()) }
 
-// Signal sends a signal to the command, os.ErrProcessDone when it has ended.
+// Signal sends a signal to the command. It returns os.ErrProcessDone when the command has ended.
 func (s *Session) Signal(sig syscall.Signal) error { return s.child.Signal(sig) }
 
 // Kill sends SIGKILL to the command and to every process of its session,
@@ -114,7 +111,7 @@ func (s *Session) Kill() {
 	for {
 		members := s.members()
 		if len(members) == 0 || time.Now().After(deadline) {
-			closeAll(members)
+			closePIDFDs(members)
 			return
 		}
 		for _, fd := range members {
@@ -122,7 +119,7 @@ func (s *Session) Kill() {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		}
 		awaitEnd(members, deadline)
-		closeAll(members)
+		closePIDFDs(members)
 	}
 }
 
@@ -135,7 +132,7 @@ func (s *Session) members() []int {
 	var fds []int
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || sessionOf(pid) != s.child.pid {
+		if err != nil || sessionOf(pid) != s.pid {
 			continue
 		}
 		fd, err := unix.PidfdOpen(pid, 0)
@@ -143,15 +140,15 @@ func (s *Session) members() []int {
 			continue
 		}
 		// The descriptor holds the process, so this answer is about the
-		// one that gets the signal, or about none.
-		if sessionOf(pid) != s.child.pid {
-			closeAll([]int{fd})
+		// process that gets the signal, or about none.
+		if sessionOf(pid) != s.pid {
+			_ = unix.Close(fd)
 			continue
 		}
 		fds = append(fds, fd)
-		if pid == s.child.pid && s.ended() {
-			// The number leads a new session: the old one has no member left.
-			closeAll(fds)
+		if pid == s.pid && s.ended() {
+			// A new session has the number: the old one has no member left.
+			closePIDFDs(fds)
 			return nil
 		}
 	}
@@ -160,14 +157,14 @@ func (s *Session) members() []int {
 
 func (s *Session) ended() bool { return errors.Is(s.child.Signal(0), os.ErrProcessDone) }
 
-// sessionOf returns a living process's session, 0 for a zombie or none
+// sessionOf returns a living process's session, 0 for a zombie or where there is no process
 // (proc_pid_stat(5), fields 3, 6 and 20).
 func sessionOf(pid int) int {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0
 	}
-	// The second field may hold anything, but no later one a parenthesis.
+	// The second field may hold anything, but no later field has a parenthesis.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 18 {
 		return 0
@@ -183,8 +180,8 @@ func sessionOf(pid int) int {
 	return session
 }
 
-// threads is the number of threads among the fields of /proc/PID/stat from
-// the third on, 0 when there is none.
+// threads returns the number of threads, from the fields of /proc/PID/stat from
+// the third on; 0 when it is missing.
 func threads(fields [][]byte) int {
 	n, err := strconv.Atoi(string(fields[17]))
 	if err != nil {
@@ -209,7 +206,7 @@ func awaitEnd(pidfds []int, deadline time.Time) {
 	}
 }
 
-func closeAll(fds []int) {
+func closePIDFDs(fds []int) {
 	for _, fd := range fds {
 		_ = unix.Close(fd)
 	}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"kurma.io/stager/tests/children"
 )
 
 // podOf runs a pod of one app that stays.
@@ -33,8 +35,8 @@ func run1(t *testing.T, p *running, text string, stdio Stdio) *Session {
 	return s
 }
 
-// output makes a pipe that a command writes to.
-func output(t *testing.T) (r *bufio.Reader, w *os.File) {
+// outputPipe makes a pipe that a command writes to.
+func outputPipe(t *testing.T) (r *bufio.Reader, w *os.File) {
 	t.Helper()
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -45,7 +47,7 @@ func output(t *testing.T) (r *bufio.Reader, w *os.File) {
 }
 
 func TestSessionExit(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	pod := podOf(t, App{Main: b.sh("exec sleep 1000")})
 	for _, test := range []struct {
 		script string
@@ -65,7 +67,7 @@ func TestSessionExit(t *testing.T) {
 }
 
 func TestExecErrors(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	reaper := newReaper(t)
 	gate := make(chan struct{})
 	pod := start(t, Config{Reaper: reaper, Grace: time.Minute, Apps: []App{
@@ -98,14 +100,14 @@ func TestExecErrors(t *testing.T) {
 }
 
 func TestSessionKillTakesItsDescendants(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	pod := podOf(t, App{Main: b.sh("exec sleep 1000")})
 	for _, test := range []struct{ name, script string }{
 		{"under way", "(sleep 1000 & echo $!; sh -c 'sleep 1001 & echo $!'); sleep 1000"},
 		{"command ended", "(sleep 1000 & echo $!; sh -c 'sleep 1001 & echo $!'); exit 3"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r, w := output(t)
+			r, w := outputPipe(t)
 			s := run1(t, pod, test.script, Stdio{Stdout: w})
 			if err := w.Close(); err != nil {
 				t.Fatal(err)
@@ -133,13 +135,13 @@ func TestSessionKillTakesItsDescendants(t *testing.T) {
 }
 
 func TestSessionKillSparesANewSessionOfTheSameNumber(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	pod := podOf(t, App{Main: b.sh("exec sleep 1000")})
 	old := run1(t, pod, "exit 0", Stdio{})
 	<-old.Done()
 	other := run1(t, pod, "sleep 1000", Stdio{})
 	// As if the kernel had given the number again.
-	old.child.pid = other.PID()
+	old.pid = other.PID()
 	old.Kill()
 	if err := other.Signal(syscall.SIGTERM); err != nil {
 		t.Error(err)
@@ -151,7 +153,7 @@ func TestSessionKillSparesANewSessionOfTheSameNumber(t *testing.T) {
 }
 
 func TestSessionsEndWithTheApp(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	gate, open, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +184,7 @@ func TestSessionsEndWithTheApp(t *testing.T) {
 }
 
 func TestExecWhileTheAppEnds(t *testing.T) {
-	b := newBoxes(t)
+	b := newFakes(t)
 	app, open := gated(t, b, "exit 0")
 	pod := podOf(t, app)
 	var callers sync.WaitGroup
@@ -219,8 +221,8 @@ func TestSessionOf(t *testing.T) {
 	if got := strconv.Itoa(sessionOf(os.Getpid())); got != fields[3] {
 		t.Errorf("own session: %s, want %s", got, fields[3])
 	}
-	zombie := fork(t, "exit 0").PID()
-	awaitZombie(t, zombie)
+	zombie := children.Fork(t, "exit 0")
+	children.AwaitZombie(t, zombie)
 	if got := sessionOf(zombie); got != 0 {
 		t.Errorf("zombie: %d", got)
 	}

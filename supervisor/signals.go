@@ -14,11 +14,11 @@ import (
 // SIGQUIT. Later ones change nothing: a stop under way is bounded in time.
 //
 // Every other signal that would end a Go program does nothing, since PID 1 of a pod
-// must not die of what an app sends it, nor of a log that meets a file size limit
-// (SIGXFSZ). Most are ignored, and stay so in a program that is executed
-// (signal(7)): what a Container starts has them at their default by its own doing.
-// SIGURG stays with the Go runtime, which preempts goroutines by it, and SIGCHLD with
-// the Reaper. Call it once, before the first child; release gives all signals back.
+// must not die of a signal that an app sends it, nor of a log that reaches a file size limit
+// (SIGXFSZ). Most are ignored, and stay ignored in a program that is executed
+// (signal(7)): a Container resets them to their default in what it starts.
+// The Go runtime keeps SIGURG, by which it preempts goroutines, the Reaper keeps SIGCHLD.
+// Call it once, before the first child; release undoes it.
 func CatchSignals(parent context.Context) (ctx context.Context, release func()) {
 	unwanted := []os.Signal{
 		syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGSTKFLT,
@@ -26,9 +26,9 @@ func CatchSignals(parent context.Context) (ctx context.Context, release func()) 
 		syscall.SIGIO, syscall.SIGPWR, syscall.SIGSYS,
 	}
 	signal.Ignore(unwanted...)
-	// Those that a program's own faults give it, which are the runtime's, are caught
-	// where somebody else has sent them. Nobody reads this channel: what does not fit into it is
-	// dropped, as wanted. To catch one takes two threads and 25 µs of a pod's start.
+	// The signals of a program's own faults belong to the Go runtime. Those that another process
+	// sends are caught here. This channel is never read: a signal that does not fit is
+	// dropped, as wanted. Catching one takes two threads and 25 µs of a pod's start.
 	faults := make(chan os.Signal, 1)
 	signal.Notify(faults, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV)
 	ctx, cancel := signal.NotifyContext(parent, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
@@ -50,12 +50,12 @@ const (
 	actionIgnore  = 1 // SIG_IGN
 )
 
-// setDefaults changes the action of the signals that os/signal has no part in,
-// where it is from: those that C libraries use between their threads.
+// setDefaults changes the action of the signals that os/signal leaves alone, those
+// that C libraries use between their threads, from one action to another.
 //
-// Left at their default, they can end even PID 1 of a PID namespace. The kernel
+// At their default, they can end even PID 1 of a PID namespace. The kernel
 // drops such a signal when it is sent, but not while the main thread blocks it, as
-// a Go program's does during a fork; then it finds another thread to end the
+// a Go program's main thread does during a fork; then the kernel picks another thread to end the
 // process with (complete_signal in kernel/signal.c).
 func setDefaults(from, to uintptr) {
 	const first, last, maskSize = 32, 34, 8

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,11 +14,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/supervisor/reap"
 )
 
-// box is a Container of real processes without namespaces: a cgroup is all
+// fake is a Container of real processes without namespaces: a cgroup is all
 // that holds it together.
-type box struct {
+type fake struct {
 	args   []string
 	cgroup string
 	oom    bool // the main process has died for want of memory, if by SIGKILL
@@ -30,19 +33,19 @@ type process int
 func (p process) PID() int { return int(p) }
 func (process) Release()   {}
 
-func (b *box) Start(stdio Stdio) (Process, error) {
-	if b.starting != nil {
-		<-b.starting
+func (f *fake) Start(stdio Stdio) (Process, error) {
+	if f.starting != nil {
+		<-f.starting
 	}
-	return b.exec(Command{Args: b.args, Env: os.Environ()}, stdio)
+	return f.exec(Command{Args: f.args, Env: os.Environ()}, stdio)
 }
 
-func (b *box) Exec(cmd Command, stdio Stdio) (Process, error) { return b.exec(cmd, stdio) }
+func (f *fake) Exec(cmd Command, stdio Stdio) (Process, error) { return f.exec(cmd, stdio) }
 
-func (b *box) OOMKilled() bool { return b.oom }
+func (f *fake) OOMKilled() bool { return f.oom }
 
-func (b *box) exec(cmd Command, stdio Stdio) (Process, error) {
-	cgroup, err := os.Open(b.cgroup)
+func (f *fake) exec(cmd Command, stdio Stdio) (Process, error) {
+	cgroup, err := os.Open(f.cgroup)
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +104,8 @@ func openTerminal(stdio Stdio) (*os.File, error) {
 	return os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
 }
 
-func (b *box) PIDs() ([]int, error) {
-	text, err := os.ReadFile(filepath.Join(b.cgroup, "cgroup.procs"))
+func (f *fake) PIDs() ([]int, error) {
+	text, err := os.ReadFile(filepath.Join(f.cgroup, "cgroup.procs"))
 	if err != nil {
 		return nil, err
 	}
@@ -117,11 +120,11 @@ func (b *box) PIDs() ([]int, error) {
 	return pids, nil
 }
 
-func (b *box) Kill() error {
-	if err := os.WriteFile(filepath.Join(b.cgroup, "cgroup.kill"), []byte("1"), 0); err != nil {
+func (f *fake) Kill() error {
+	if err := os.WriteFile(filepath.Join(f.cgroup, "cgroup.kill"), []byte("1"), 0); err != nil {
 		return err
 	}
-	events, err := os.Open(filepath.Join(b.cgroup, "cgroup.events"))
+	events, err := os.Open(filepath.Join(f.cgroup, "cgroup.events"))
 	if err != nil {
 		return err
 	}
@@ -142,23 +145,23 @@ func (b *box) Kill() error {
 	}
 }
 
-func (b *box) Destroy() error { return os.Remove(b.cgroup) }
+func (f *fake) Destroy() error { return os.Remove(f.cgroup) }
 
-// boxes makes the containers of one test, in a cgroup of its own.
-type boxes struct {
+// fakes makes the containers of one test, in a cgroup of its own.
+type fakes struct {
 	t   testing.TB
 	dir string
 	mu  sync.Mutex
 	n   int // guarded by mu
 }
 
-func newBoxes(t testing.TB) *boxes {
+func newFakes(t testing.TB) *fakes {
 	t.Helper()
 	dir, err := os.MkdirTemp(cgroup2(t), "supervisor-test-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &boxes{t: t, dir: dir}
+	b := &fakes{t: t, dir: dir}
 	t.Cleanup(func() {
 		if err := os.Remove(dir); err != nil {
 			t.Errorf("a container was not destroyed: %v", err)
@@ -182,16 +185,16 @@ func cgroup2(t testing.TB) string {
 	return ""
 }
 
-func (b *boxes) make(args ...string) (*box, error) {
+func (b *fakes) make(args ...string) (*fake, error) {
 	b.mu.Lock()
 	b.n++
 	dir := filepath.Join(b.dir, strconv.Itoa(b.n))
 	b.mu.Unlock()
-	return &box{args: args, cgroup: dir}, os.Mkdir(dir, 0o755)
+	return &fake{args: args, cgroup: dir}, os.Mkdir(dir, 0o755)
 }
 
 // run is a factory of containers that run args.
-func (b *boxes) run(args ...string) func() (Container, error) {
+func (b *fakes) run(args ...string) func() (Container, error) {
 	return func() (Container, error) {
 		c, err := b.make(args...)
 		return c, err
@@ -199,7 +202,7 @@ func (b *boxes) run(args ...string) func() (Container, error) {
 }
 
 // sh is a factory of containers that run a shell script.
-func (b *boxes) sh(script string) func() (Container, error) {
+func (b *fakes) sh(script string) func() (Container, error) {
 	return b.run("/bin/sh", "-c", script)
 }
 
@@ -249,11 +252,24 @@ type running struct {
 	err   error
 }
 
+// refusals fails a test when a state that the diagram forbids is refused.
+type refusals struct{ t *testing.T }
+
+func (r refusals) Write(message []byte) (int, error) {
+	if bytes.Contains(message, []byte(refusedMove)) {
+		r.t.Errorf("%s", message)
+	}
+	return len(message), nil
+}
+
 // start runs a pod with a reaper of its own.
 func start(t *testing.T, config Config) *running {
 	t.Helper()
 	if config.Reaper == nil {
 		config.Reaper = newReaper(t)
+	}
+	if config.Log == nil {
+		config.Log = slog.New(slog.NewTextHandler(refusals{t}, nil))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Pod: NewPod(config), t: t, end: cancel, ready: make(chan struct{}), done: make(chan struct{})}
@@ -295,9 +311,9 @@ func (r *running) over() (int, error) {
 	return r.code, r.err
 }
 
-func newReaper(t testing.TB) *Reaper {
+func newReaper(t testing.TB) *reap.Reaper {
 	t.Helper()
-	r, err := NewReaper()
+	r, err := reap.New()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package supervisor
+package output
 
 import (
 	"os"
@@ -9,14 +9,14 @@ import (
 )
 
 // poller waits until there is something to read from pipes and terminals. A
-// descriptor sends SIGIO while somebody waits for it (fcntl(2), O_ASYNC), and the
-// kernel's counts say which one it was.
+// descriptor sends SIGIO while a capture waits for it (fcntl(2), O_ASYNC), and the
+// kernel's counts of unread bytes say which descriptor it was.
 //
-// It is not epoll, nor poll(2), because a pipe that was polled once wakes its
-// readers at every write for ever after (pipe_poll in fs/pipe.c, poll_usage), which
+// It uses neither epoll nor poll(2), because a pipe that was polled once wakes its
+// readers at every write from then on (pipe_poll in fs/pipe.c, poll_usage), which
 // costs an app that writes line by line a seventh of its speed.
 type poller struct {
-	signals chan os.Signal
+	signals chan os.Signal // closed by close, read by loop
 
 	mu      sync.Mutex
 	waiting map[int]chan struct{} // guarded by mu; by descriptor, closed when it is ready
@@ -29,14 +29,14 @@ func newPoller() *poller {
 	return p
 }
 
-// close ends the poller. Nobody waits any more.
+// close ends the poller. No call of wait may be under way.
 func (p *poller) close() {
 	signal.Stop(p.signals)
 	close(p.signals)
 }
 
-// wait returns when there is something to read from fd, or stop is closed. The
-// end of a pipe is not told. It is called by one goroutine at a time for a
+// wait returns when there is something to read from fd, or stop is closed. It does
+// not report the end of a pipe. One goroutine at a time calls it for a
 // descriptor.
 func (p *poller) wait(fd int, stop <-chan struct{}) {
 	ready := make(chan struct{})
@@ -51,7 +51,7 @@ func (p *poller) wait(fd int, stop <-chan struct{}) {
 		case <-stop:
 		}
 	}
-	_ = setAsync(fd, false) // a signal too many does no harm
+	_ = setAsync(fd, false) // a spurious signal is harmless
 	p.mu.Lock()
 	delete(p.waiting, fd)
 	p.mu.Unlock()
@@ -63,8 +63,8 @@ func (p *poller) loop() {
 	}
 }
 
-// wake tells all who wait for something that is there. Signals of several
-// descriptors come as one.
+// wake ends every wait for a descriptor that has something to read. Signals of several
+// descriptors can arrive as one.
 func (p *poller) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +76,7 @@ func (p *poller) wake() {
 	}
 }
 
-// setAsync switches a descriptor's signals to this process on or off.
+// setAsync switches on or off the signals that a descriptor sends to this process.
 func setAsync(fd int, on bool) error {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
@@ -93,9 +93,9 @@ func setAsync(fd int, on bool) error {
 	return err
 }
 
-// unread is how many bytes can be read from a pipe or terminal now.
+// unread returns how many bytes can be read from a pipe or terminal now.
 func unread(fd int) int {
-	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ) // FIONREAD by its other name
+	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ) // the same request as FIONREAD
 	if err != nil {
 		return 0
 	}

@@ -1,0 +1,195 @@
+package output
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// Attachment is a connection to an app's streams, for one run of the app: it
+// ends when that run ends, even if the app is started again. Its methods
+// may be called by several goroutines at once. Its files belong to the caller of
+// Attach, which may close them early, for instance after it has sent them elsewhere.
+type Attachment struct {
+	// Stdout and Stderr are read ends of pipes: the app's output from Attach
+	// on, then end of file. Stderr is nil for a terminal.
+	Stdout, Stderr *os.File
+	// Stdin is the write end of a pipe to the app, nil when it has no open
+	// stdin. Closing it does not end the app's input.
+	Stdin *os.File
+	// Terminal says that the app has a terminal: Stdin is its keyboard, and
+	// Resize its window.
+	Terminal bool
+
+	relay   *relay
+	senders [2]*sender // by stream; nil for a terminal's stderr
+	input   *os.File   // read end of a terminal's Stdin, else nil
+	done    chan struct{}
+
+	mu       sync.Mutex
+	unsent   int   // guarded by mu; senders that have not written their last byte
+	finished bool  // guarded by mu; done is closed
+	err      error // guarded by mu; see Err
+}
+
+// Attach connects to the run. The errors are ErrEnded, wrapped, or any other.
+func (s *Streams) Attach() (*Attachment, error) { return newAttachment(s.relay) }
+
+func newAttachment(r *relay) (*Attachment, error) {
+	a := &Attachment{Terminal: r.terminal, relay: r, done: make(chan struct{})}
+	if err := a.open(); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	if !r.add(a) {
+		return nil, errors.Join(ErrEnded, a.Close())
+	}
+	return a, nil
+}
+
+func (a *Attachment) open() error {
+	outputs := []**os.File{&a.Stdout, &a.Stderr}
+	if a.Terminal {
+		outputs = outputs[:1]
+	}
+	for i, theirs := range outputs {
+		w, r, err := pipe(true)
+		if err != nil {
+			return err
+		}
+		*theirs = r
+		a.senders[i] = newSender(w, a.relay.backlogs[i], a.fail, a.senderDone)
+		a.unsent++
+	}
+	if a.Terminal {
+		return a.openKeyboard()
+	}
+	return a.openStdin()
+}
+
+func (a *Attachment) openStdin() (err error) {
+	a.relay.mu.Lock()
+	defer a.relay.mu.Unlock()
+	if a.relay.stdin == nil || a.relay.ended {
+		return nil
+	}
+	a.Stdin, err = reopen(a.relay.stdin, os.O_WRONLY)
+	return err
+}
+
+// openKeyboard makes Stdin a pipe, since the holder of a terminal's master
+// could also read the app's output.
+func (a *Attachment) openKeyboard() error {
+	ours, theirs, err := pipe(false)
+	if err != nil {
+		return err
+	}
+	a.Stdin, a.input = theirs, ours
+	go a.typeIn()
+	return nil
+}
+
+// typeIn copies from the pipe to the terminal until either is closed.
+func (a *Attachment) typeIn() {
+	select {
+	case <-a.relay.opened:
+	case <-a.done:
+		return
+	}
+	a.relay.mu.Lock()
+	master := a.relay.master
+	a.relay.mu.Unlock()
+	for typed := make([]byte, 512); ; {
+		n, err := a.input.Read(typed)
+		if err != nil {
+			return
+		}
+		// An app that has just ended reads no more input.
+		_, _ = master.Write(typed[:n])
+	}
+}
+
+// Done is closed when the app's run has ended and its last byte is in the
+// pipes, or when the attachment has ended for another reason (Err).
+func (a *Attachment) Done() <-chan struct{} { return a.done }
+
+// Err returns, once Done is closed, why the attachment ended: nil when the
+// app's run ended, ErrDropped when its output was not read in time, os.ErrClosed
+// when Close was called or the reader closed its pipes.
+func (a *Attachment) Err() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.err
+}
+
+// Resize sets the size of the app's terminal, also before the terminal is there. Without a
+// terminal it does nothing.
+func (a *Attachment) Resize(width, height uint16) error {
+	if !a.Terminal {
+		return nil
+	}
+	if err := a.relay.resize(width, height); err != nil {
+		return fmt.Errorf("resize terminal: %w", err)
+	}
+	return nil
+}
+
+// Close ends the attachment and closes its files. The app goes on. It
+// may be called again. The error is always nil.
+func (a *Attachment) Close() error {
+	a.finish(os.ErrClosed)
+	for _, f := range []*os.File{a.Stdout, a.Stderr, a.Stdin} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+	return nil
+}
+
+// end is called when the run has ended and its last output is in the backlogs.
+func (a *Attachment) end() {
+	for _, out := range a.senders {
+		if out != nil {
+			out.end()
+		}
+	}
+}
+
+func (a *Attachment) senderDone() {
+	a.mu.Lock()
+	a.unsent--
+	last := a.unsent == 0
+	a.mu.Unlock()
+	if last {
+		a.finish(nil)
+	}
+}
+
+func (a *Attachment) fail(err error) {
+	if errors.Is(err, syscall.EPIPE) {
+		err = os.ErrClosed
+	}
+	a.finish(err)
+}
+
+func (a *Attachment) finish(err error) {
+	a.mu.Lock()
+	if a.finished {
+		a.mu.Unlock()
+		return
+	}
+	a.finished = true
+	a.err = err
+	close(a.done)
+	a.mu.Unlock()
+	a.relay.remove(a)
+	for _, out := range a.senders {
+		if out != nil {
+			out.close()
+		}
+	}
+	if a.input != nil {
+		_ = a.input.Close()
+	}
+}

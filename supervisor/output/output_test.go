@@ -1,0 +1,199 @@
+package output
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// log collects what is written to it. It may be written by several goroutines.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func newCollector(t *testing.T) *Collector {
+	t.Helper()
+	c := NewCollector()
+	t.Cleanup(c.Close)
+	return c
+}
+
+func open(t *testing.T, c *Collector, options Options) *Streams {
+	t.Helper()
+	s, err := c.Open(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// held returns another descriptor of a process's end of a pipe, as the process has one.
+func held(t *testing.T, f *os.File) *os.File {
+	t.Helper()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), f.Name())
+}
+
+func write(t *testing.T, f io.Writer, text string) {
+	t.Helper()
+	if _, err := io.WriteString(f, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readAll(t *testing.T, f *os.File) string {
+	t.Helper()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(text)
+}
+
+func TestOutputGoesToTheLogAndToAttachments(t *testing.T) {
+	var out, errs log
+	s := open(t, newCollector(t), Options{Stdout: &out, Stderr: &errs})
+	if s.Stdin != nil || s.Console != nil {
+		t.Errorf("stdin %v, console %v", s.Stdin, s.Console)
+	}
+	early, err := s.Attach()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer early.Close()
+	stdout, stderr := held(t, s.Stdout), held(t, s.Stderr)
+	s.Started()
+	write(t, stdout, "one ")
+	if _, err := io.ReadFull(early.Stdout, make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	late, err := s.Attach()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	write(t, stdout, "two")
+	write(t, stderr, "three")
+	if err := errors.Join(stdout.Close(), stderr.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s.Finish()
+	for _, a := range []*Attachment{early, late} {
+		<-a.Done()
+		// The last byte came before the end.
+		if got, errs := readAll(t, a.Stdout), readAll(t, a.Stderr); got != "two" || errs != "three" || a.Err() != nil {
+			t.Errorf("%q, %q, %v", got, errs, a.Err())
+		}
+	}
+	if out.text.String() != "one two" || errs.text.String() != "three" {
+		t.Errorf("log %q, %q", &out.text, &errs.text)
+	}
+	if _, err := s.Attach(); !errors.Is(err, ErrEnded) {
+		t.Errorf("attach after the end: %v", err)
+	}
+}
+
+func TestAttachmentsWriteToStdin(t *testing.T) {
+	s := open(t, newCollector(t), Options{OpenStdin: true})
+	theirs := held(t, s.Stdin)
+	defer theirs.Close()
+	s.Started()
+	for _, text := range []string{"one", "two"} {
+		a, err := s.Attach()
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, a.Stdin, text)
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		<-a.Done()
+		if !errors.Is(a.Err(), os.ErrClosed) {
+			t.Errorf("closed: %v", a.Err())
+		}
+	}
+	s.Finish()
+	if got := readAll(t, theirs); got != "onetwo" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestALogsErrorIsReportedOnceForEachSeries(t *testing.T) {
+	fail := errors.New("no space left on device")
+	answers := []error{fail, fail, nil, fail}
+	var got []error
+	w := logWriter(writerFunc(func() (err error) {
+		err, answers = answers[0], answers[1:]
+		return err
+	}), func(err error) { got = append(got, err) })
+	for range 4 {
+		w([]byte("x"))
+	}
+	if len(got) != 2 || len(answers) != 0 {
+		t.Errorf("%d errors reported, %d writes missing", len(got), len(answers))
+	}
+}
+
+// writerFunc is the error of each Write to a log.
+type writerFunc func() error
+
+func (f writerFunc) Write(p []byte) (int, error) { return len(p), f() }
+
+func TestAnIdleStreamHoldsNoBuffer(t *testing.T) {
+	var chunks [][]byte
+	ours, theirs, err := openOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCollector(t).capture(ours, func(p []byte) { chunks = append(chunks, bytes.Clone(p)) })
+	if _, err := theirs.WriteString(strings.Repeat("x", readSize)); err != nil {
+		t.Fatal(err)
+	}
+	if err := theirs.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.finish()
+	if len(chunks) != 1 || len(chunks[0]) != readSize {
+		t.Errorf("%d reads for what one can take", len(chunks))
+	}
+}
+
+func TestAnAttachmentThatKeepsUpHoldsNothing(t *testing.T) {
+	var done sync.WaitGroup
+	r := newRelay(false)
+	a, err := newAttachment(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	text := strings.Repeat("x", readSize)
+	for range 3 {
+		done.Go(func() { r.emit(stdout, []byte(text)) })
+		if _, err := io.CopyN(io.Discard, a.Stdout, readSize); err != nil {
+			t.Fatal(err)
+		}
+		done.Wait()
+	}
+	b := r.backlogs[stdout]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := a.senders[stdout]; s.next != b.last || s.behind != 0 || b.last.text != nil {
+		t.Errorf("%d bytes behind", s.behind)
+	}
+}

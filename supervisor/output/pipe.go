@@ -1,0 +1,92 @@
+package output
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// outputPipe is the size of the pipes that apps write to. Four times the
+// kernel's default lets an app that writes 4 KiB at a time go on while its
+// output is logged: about twice the throughput (supervisor's BenchmarkOutput). More
+// than this gains nothing. The kernel takes the memory only when it is filled.
+const outputPipe = 256 << 10
+
+// openOutput makes a pipe for an app's output: theirs is for a process, which expects its
+// descriptors to block, ours for a capture.
+func openOutput() (ours int, theirs *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return -1, nil, fmt.Errorf("make pipe: %w", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		closePipe(fds)
+		return -1, nil, fmt.Errorf("make pipe non-blocking: %w", err)
+	}
+	// Above the user's limit (pipe(7)) the pipe keeps its size, and is slower.
+	_, _ = unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, outputPipe)
+	return fds[0], os.NewFile(uintptr(fds[1]), "output"), nil
+}
+
+// pipe makes a pipe of which only our end, the write end or the read end, is non-blocking;
+// the other goes to a process, which expects its descriptors to block.
+func pipe(ourWrite bool) (ours, theirs *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("make pipe: %w", err)
+	}
+	our, their := fds[0], fds[1]
+	if ourWrite {
+		our, their = their, our
+	}
+	if err := unix.SetNonblock(our, true); err != nil {
+		closePipe(fds)
+		return nil, nil, fmt.Errorf("make pipe non-blocking: %w", err)
+	}
+	return os.NewFile(uintptr(our), "pipe"), os.NewFile(uintptr(their), "pipe"), nil
+}
+
+// duplicate returns another descriptor of f, for a capture to take over.
+func duplicate(f *os.File) (fd int, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	inner := raw.Control(func(from uintptr) { fd, err = unix.FcntlInt(from, unix.F_DUPFD_CLOEXEC, 3) })
+	return fd, errors.Join(inner, err)
+}
+
+// nonBlocking returns another descriptor of f that waits in the Go runtime
+// instead of in a thread, and closes f.
+func nonBlocking(f *os.File) (*os.File, error) {
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate %s: %w", f.Name(), err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("make %s non-blocking: %w", f.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+func closePipe(fds [2]int) {
+	_ = unix.Close(fds[0])
+	_ = unix.Close(fds[1])
+}
+
+// reopen opens a pipe's end again: another open file description, which has
+// flags of its own (open(2)).
+func reopen(f *os.File, flag int) (reopened *os.File, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	controlErr := raw.Control(func(fd uintptr) {
+		reopened, err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), flag, 0)
+	})
+	return reopened, errors.Join(controlErr, err)
+}

@@ -1,0 +1,134 @@
+package output
+
+import (
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// stream is one of an app's two outputs; a terminal has stdout only.
+type stream int
+
+const (
+	stdout stream = iota
+	stderr
+)
+
+// relay passes a run's output to its attachments, and their input to the run.
+type relay struct {
+	terminal bool
+	backlogs [2]*backlog   // by stream; each guards itself
+	opened   chan struct{} // closed by setMaster, read by typeIn
+
+	mu       sync.Mutex
+	attached map[*Attachment]struct{} // guarded by mu
+	ended    bool                     // guarded by mu; nothing can be attached any more
+	// stdin and stdinRead, guarded by mu, are the two ends of the app's stdin, nil without
+	// one. Each attachment opens the first again, so that none can make another's
+	// non-blocking. The second is held so that writing to an app that has closed its stdin
+	// is not an error.
+	stdin, stdinRead *os.File
+	// master, guarded by mu, is the terminal, nil before there is one.
+	master *os.File
+	// size, guarded by mu, is the terminal's latest size. It is set on master when there is one.
+	size *unix.Winsize
+}
+
+func newRelay(terminal bool) *relay {
+	return &relay{
+		terminal: terminal, backlogs: [2]*backlog{newBacklog(), newBacklog()},
+		attached: make(map[*Attachment]struct{}), opened: make(chan struct{}),
+	}
+}
+
+func (r *relay) setStdin(write, read *os.File) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stdin, r.stdinRead = write, read
+}
+
+func (r *relay) setMaster(master *os.File) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.master = master
+	if r.size != nil {
+		_ = setSize(master, r.size)
+	}
+	close(r.opened)
+}
+
+// add attaches a, which gets what is emitted from now on. It returns false after end.
+func (r *relay) add(a *Attachment) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return false
+	}
+	r.attached[a] = struct{}{}
+	for _, out := range a.senders {
+		if out != nil {
+			out.start()
+		}
+	}
+	return true
+}
+
+func (r *relay) remove(a *Attachment) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.attached, a)
+}
+
+func (r *relay) list() []*Attachment {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]*Attachment, 0, len(r.attached))
+	for a := range r.attached {
+		all = append(all, a)
+	}
+	return all
+}
+
+// emit passes text to the attachments. It waits for none of them, and does not keep text.
+func (r *relay) emit(from stream, text []byte) { r.backlogs[from].add(text) }
+
+// end closes the app's stdin and ends each attachment once the last byte is in its pipe.
+func (r *relay) end() {
+	r.mu.Lock()
+	r.ended = true
+	for _, file := range []*os.File{r.stdin, r.stdinRead} {
+		if file != nil {
+			_ = file.Close()
+		}
+	}
+	r.mu.Unlock()
+	for _, a := range r.list() {
+		a.end()
+	}
+}
+
+// resize sets the terminal's window size, or keeps it for a terminal that is not there yet.
+func (r *relay) resize(width, height uint16) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.size = &unix.Winsize{Col: width, Row: height}
+	if r.master == nil || r.ended {
+		return nil
+	}
+	return setSize(r.master, r.size)
+}
+
+func setSize(master *os.File, size *unix.Winsize) error {
+	raw, err := master.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, size)
+	}); err != nil {
+		return err
+	}
+	return failed
+}

@@ -1,0 +1,120 @@
+package output
+
+import "os"
+
+// Streams are a run's stdin, stdout and stderr, or its terminal: the ends that the
+// process gets, and ours. Open makes them; then the caller starts the process with the
+// exported fields, calls Started, and Finish once all processes of the run have ended.
+// Attach may be called at any time by several goroutines at once, the others
+// by one goroutine at a time.
+type Streams struct {
+	// Stdin, Stdout and Stderr are the process's ends, nil for /dev/null and where there
+	// is a terminal. They belong to Streams, but for those that Options gave.
+	Stdin, Stdout, Stderr *os.File
+	// Console, nil without a terminal, takes the terminal's master from the
+	// code that starts the process, before Started. It has room for one, and
+	// Streams closes what it takes.
+	Console chan *os.File
+
+	collector *Collector
+	relay     *relay
+	emit      [2]func([]byte) // by stream
+
+	captures []*capture
+	master   *os.File   // of a terminal, for what is typed and its size
+	theirs   []*os.File // the process's ends of our pipes, closed once it has its own
+}
+
+// Open makes what a run needs. After an error nothing is left to be freed;
+// otherwise Finish frees it.
+func (c *Collector) Open(options Options) (*Streams, error) {
+	s := &Streams{collector: c, relay: newRelay(options.Terminal)}
+	out, errs := logWriter(options.Stdout, options.LogError), logWriter(options.Stderr, options.LogError)
+	s.emit = [2]func([]byte){
+		func(text []byte) { out(text); s.relay.emit(stdout, text) },
+		func(text []byte) { errs(text); s.relay.emit(stderr, text) },
+	}
+	if options.Terminal {
+		s.Console = make(chan *os.File, 1)
+		return s, nil
+	}
+	s.Stdin, s.Stdout, s.Stderr = options.Stdin, options.OutFile, options.ErrFile
+	if err := s.openPipes(options); err != nil {
+		s.Finish()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Streams) openPipes(options Options) error {
+	for i, given := range []**os.File{&s.Stdout, &s.Stderr} {
+		if *given != nil {
+			continue
+		}
+		ours, theirs, err := openOutput()
+		if err != nil {
+			return err
+		}
+		*given = theirs
+		s.theirs = append(s.theirs, theirs)
+		s.captures = append(s.captures, s.collector.capture(ours, s.emit[i]))
+	}
+	if !options.OpenStdin || options.Stdin != nil {
+		return nil
+	}
+	ours, theirs, err := pipe(true)
+	if err != nil {
+		return err
+	}
+	s.Stdin = theirs
+	s.relay.setStdin(ours, theirs)
+	return nil
+}
+
+// Started takes the terminal's master and closes the ends that only the process needs.
+// It is called once, when the process has been started.
+func (s *Streams) Started() {
+	s.closeTheirs()
+	s.takeConsole()
+}
+
+func (s *Streams) closeTheirs() {
+	for _, f := range s.theirs {
+		_ = f.Close()
+	}
+	s.theirs = nil
+}
+
+func (s *Streams) takeConsole() {
+	select {
+	case master := <-s.Console:
+		master, err := nonBlocking(master)
+		if err != nil {
+			return // out of descriptors: the app sees its terminal hang up
+		}
+		fd, err := duplicate(master)
+		if err != nil {
+			_ = master.Close()
+			return
+		}
+		s.master = master
+		s.relay.setMaster(master)
+		s.captures = append(s.captures, s.collector.capture(fd, s.emit[stdout]))
+	default:
+	}
+}
+
+// Finish reads the last output of processes that have ended, passes it to the log and to
+// the attachments, and ends these: each is Done once its last byte is in its pipe.
+// It waits for the log, not for an attachment. It is called once, also when no process was started.
+func (s *Streams) Finish() {
+	s.closeTheirs()
+	s.takeConsole()
+	for _, c := range s.captures {
+		c.finish()
+	}
+	if s.master != nil {
+		_ = s.master.Close()
+	}
+	s.relay.end()
+}

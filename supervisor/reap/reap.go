@@ -1,0 +1,262 @@
+// Package reap owns wait(2) for a whole program that runs as PID 1 or as a child
+// subreaper: it collects every child that ends, and keeps the exit status of those
+// that the program has started itself. It uses the standard library and x/sys only.
+//
+// The difficulty: a process can end before the code that started it knows its
+// number. wait4(-1) would collect it then, and nobody could say whose status that was.
+// And a start may have children of its own (os/exec, libcontainer's stages), for which it
+// waits itself: wait4(-1) would take their status away.
+//
+// The rule is that of a lock with a read side and a write side:
+//
+//	Spawn (any number at once)                 SIGCHLD
+//	──────────────────────────                 ─────────────────────────────────────────
+//	┌ read side ──────────────────┐            a full pass is due
+//	│ start(): fork, exec, wait   │              │
+//	│   for helpers of its own    │              ├─ a Spawn is under way: wait4(PID) for
+//	│ register the child's number │              │    each registered child; the full
+//	└─────────────────────────────┘              │    pass stays due
+//	the last Spawn to leave makes                │
+//	the full pass that is due ──────────────►    └─ no Spawn is under way:
+//	                                           ┌ write side ─────────────────────────────┐
+//	                                           │ wait4(-1) until no child has ended:     │
+//	                                           │   registered: keep the status, Release, │
+//	                                           │     close Done                          │
+//	                                           │   unknown: an orphan, whose status      │
+//	                                           │     nobody wants: discard it            │
+//	                                           └─────────────────────────────────────────┘
+//
+// So a full pass never meets a child that is started and not yet registered, and never
+// a child of a start. Orphans (descendants whose parent has ended, which the kernel gives
+// to PID 1 or to the nearest subreaper) stay zombies while starts are under way. An unbroken
+// series of overlapping starts cannot keep them for ever: when a full pass has been due for
+// 100 ms, new starts wait until it has been made. They wait for at most a second, since a
+// start that hangs must not block all others; then the pass stays due.
+//
+// It is not a sync.RWMutex because its waiting writer would make every new start wait for
+// those under way, after each orphan.
+package reap
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxReapDelay bounds how long orphans stay zombies under an unbroken series
+	// of starts: after it, new starts wait for those under way and for one full pass.
+	maxReapDelay = 100 * time.Millisecond
+	// maxPassWait bounds that wait: one start that hangs must not block all others.
+	maxPassWait = time.Second
+)
+
+// Process is a process that a start has made.
+type Process interface {
+	// PID is the process's number in the reaper's PID namespace.
+	PID() int
+
+	// Release frees what the starter keeps for the process. The reaper calls it
+	// once, after it has collected the process and before it closes Done: what waits for
+	// Done may rely on it.
+	Release()
+}
+
+// Reaper owns wait(2) for the whole program. It keeps the exit status of
+// the processes started through Spawn and discards that of orphans, which
+// become children of PID 1 or of a child subreaper.
+//
+// While a Reaper runs, nothing else in the program may start a process outside
+// Spawn: the Reaper would take its status.
+type Reaper struct {
+	children chan os.Signal // SIGCHLD
+	quit     chan struct{}  // closed by Close, read by loop
+	stopped  chan struct{}  // closed by loop, read by Close
+
+	mu       sync.Mutex
+	change   *sync.Cond     // on mu: a full pass was made, spawning fell, or maxPassWait has passed
+	known    map[int]*Child // guarded by mu; registered and not collected, by PID
+	spawning int            // guarded by mu; calls of Spawn under way
+	due      time.Time      // guarded by mu; since when a full pass is due, zero when it is not
+}
+
+// Child is a started process whose end the Reaper sees. Its methods may be called
+// by several goroutines at once.
+type Child struct {
+	reaper  *Reaper
+	process Process
+	pid     int
+	done    chan struct{}
+
+	ended  bool               // guarded by reaper.mu
+	status syscall.WaitStatus // written before done is closed, read after
+}
+
+// New starts reaping. The program becomes a child subreaper
+// (PR_SET_CHILD_SUBREAPER(2const)) unless it is PID 1 already.
+func New() (*Reaper, error) {
+	if os.Getpid() != 1 {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return nil, fmt.Errorf("become child subreaper: %w", err)
+		}
+	}
+	r := &Reaper{
+		children: make(chan os.Signal, 1),
+		quit:     make(chan struct{}),
+		stopped:  make(chan struct{}),
+		known:    make(map[int]*Child),
+	}
+	r.change = sync.NewCond(&r.mu)
+	r.children <- syscall.SIGCHLD // for children that ended before
+	signal.Notify(r.children, syscall.SIGCHLD)
+	go r.loop()
+	return r, nil
+}
+
+// Close ends the reaping. Children that have not ended by then are never
+// collected. It is called once.
+func (r *Reaper) Close() {
+	signal.Stop(r.children)
+	close(r.quit)
+	<-r.stopped
+}
+
+func (r *Reaper) loop() {
+	defer close(r.stopped)
+	for {
+		select {
+		case <-r.quit:
+			return
+		case <-r.children:
+			r.mu.Lock()
+			if r.due.IsZero() {
+				r.due = time.Now()
+			}
+			r.reap()
+			r.mu.Unlock()
+		}
+	}
+}
+
+// Spawn calls start and registers the process that it returns, so that its
+// exit status is kept, however early it ends. Several calls may run at once.
+//
+// While any start is under way, only registered processes are reaped: start
+// may have children of its own, and waits for them itself. After an error of start
+// none of them may be left: the Reaper would discard their status as that of orphans.
+func (r *Reaper) Spawn(start func() (Process, error)) (*Child, error) {
+	r.enter()
+	var child *Child
+	defer func() { r.leave(child) }()
+	process, err := start()
+	if err != nil {
+		return nil, err
+	}
+	child = &Child{reaper: r, process: process, pid: process.PID(), done: make(chan struct{})}
+	return child, nil
+}
+
+func (r *Reaper) enter() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mustPass() {
+		waited := false
+		limit := time.AfterFunc(maxPassWait, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			waited = true
+			r.change.Broadcast()
+		})
+		defer limit.Stop()
+		for r.mustPass() && !waited {
+			r.change.Wait()
+		}
+	}
+	r.spawning++
+}
+
+// mustPass says that a new start has to wait for those under way. The caller holds mu.
+func (r *Reaper) mustPass() bool {
+	return r.spawning > 0 && !r.due.IsZero() && time.Since(r.due) > maxReapDelay
+}
+
+// leave registers child, if there is one, in the same step that ends its start.
+func (r *Reaper) leave(child *Child) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if child != nil {
+		r.known[child.pid] = child
+	}
+	r.spawning--
+	if !r.due.IsZero() {
+		r.reap()
+	}
+	r.change.Broadcast()
+}
+
+// reap collects the children that have ended: all of them, or only the registered
+// ones while starts are under way. The caller holds mu.
+func (r *Reaper) reap() {
+	if r.spawning > 0 {
+		for pid := range r.known {
+			r.collect(pid)
+		}
+		return
+	}
+	for r.collect(-1) {
+	}
+	r.due = time.Time{}
+}
+
+// collect waits for one ended child without blocking and says whether there
+// was one. The caller holds mu.
+func (r *Reaper) collect(which int) bool {
+	var status syscall.WaitStatus
+	pid, err := syscall.Wait4(which, &status, syscall.WNOHANG, nil)
+	for err == syscall.EINTR {
+		pid, err = syscall.Wait4(which, &status, syscall.WNOHANG, nil)
+	}
+	if err != nil || pid <= 0 {
+		return false
+	}
+	if child := r.known[pid]; child != nil {
+		delete(r.known, pid)
+		child.ended = true
+		child.status = status
+		go child.finish()
+	}
+	return true
+}
+
+// finish frees the process before it closes done, since the code that waits for
+// the end goes on to destroy the container.
+func (c *Child) finish() {
+	c.process.Release()
+	close(c.done)
+}
+
+// PID is the process's number in the reaper's PID namespace. Once Done is
+// closed, the number may belong to another process.
+func (c *Child) PID() int { return c.pid }
+
+// Done is closed when the process has ended and been collected.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// Status is how the process ended. It may be called once Done is closed.
+func (c *Child) Status() syscall.WaitStatus { return c.status }
+
+// Signal sends a signal to the process, never to another process that has since got
+// its number. It returns os.ErrProcessDone when the process has been collected.
+func (c *Child) Signal(sig syscall.Signal) error {
+	c.reaper.mu.Lock()
+	defer c.reaper.mu.Unlock()
+	if c.ended {
+		return os.ErrProcessDone
+	}
+	return syscall.Kill(c.pid, sig)
+}

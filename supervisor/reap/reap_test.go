@@ -1,0 +1,197 @@
+package reap
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/children"
+)
+
+// process is a process for which nothing has to be freed.
+type process int
+
+func (p process) PID() int { return int(p) }
+func (process) Release()   {}
+
+func newReaper(t *testing.T) *Reaper {
+	t.Helper()
+	r, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+func fork(t *testing.T, script string) Process {
+	t.Helper()
+	return process(children.Fork(t, script))
+}
+
+func spawn(t *testing.T, r *Reaper, script string) *Child {
+	t.Helper()
+	child, err := r.Spawn(func() (Process, error) { return fork(t, script), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return child
+}
+
+// statusOf waits for the end of a child. Its value is comparable to exited and killed.
+func statusOf(c *Child) syscall.WaitStatus {
+	<-c.Done()
+	return c.Status()
+}
+
+// exited is the status of a process that exited with a code, killed that of one that
+// SIGKILL ended (wait(2)).
+func exited(code int) syscall.WaitStatus { return syscall.WaitStatus(code << 8) }
+
+const killed = syscall.WaitStatus(syscall.SIGKILL)
+
+func TestReaperKeepsACodeThatCameBeforeItsRegistration(t *testing.T) {
+	r := newReaper(t)
+	child, err := r.Spawn(func() (Process, error) {
+		p := fork(t, "exit 3")
+		children.AwaitZombie(t, p.PID())
+		return p, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := statusOf(child); got != exited(3) {
+		t.Errorf("%#x", got)
+	}
+	if err := child.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("signal after the end: %v", err)
+	}
+}
+
+func TestReaperLeavesAStartItsOwnChildren(t *testing.T) {
+	r := newReaper(t)
+	other := spawn(t, r, "exec sleep 1000")
+	_, err := r.Spawn(func() (Process, error) {
+		helper := fork(t, "exit 9")
+		children.AwaitZombie(t, helper.PID())
+		// A registered process is collected while the start is under way, and
+		// the helper is not.
+		if err := other.Signal(syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		if got := statusOf(other); got != killed {
+			t.Errorf("%#x", got)
+		}
+		var status syscall.WaitStatus
+		if pid, err := syscall.Wait4(helper.PID(), &status, 0, nil); err != nil || pid != helper.PID() || status.ExitStatus() != 9 {
+			t.Errorf("wait for helper: %d, %v, %v", pid, status, err)
+		}
+		return nil, errors.New("stop here")
+	})
+	if err == nil {
+		t.Error("the start's error is lost")
+	}
+}
+
+func TestReaperStartsInParallelWhileAPassIsDue(t *testing.T) {
+	const n = 8
+	r := newReaper(t)
+	r.mu.Lock()
+	r.due = time.Now().Add(time.Hour)
+	r.mu.Unlock()
+	var all, ended sync.WaitGroup
+	all.Add(n)
+	for i := range n {
+		ended.Go(func() {
+			child, err := r.Spawn(func() (Process, error) {
+				all.Done()
+				all.Wait()
+				return fork(t, fmt.Sprint("exit ", i)), nil
+			})
+			if err != nil {
+				t.Error(err)
+			} else if got := statusOf(child); got != exited(i) {
+				t.Errorf("child %d: %#x", i, got)
+			}
+		})
+	}
+	ended.Wait()
+}
+
+func TestReaperIsNotStarvedByStarts(t *testing.T) {
+	r := newReaper(t)
+	inside, release := make(chan struct{}), make(chan struct{})
+	first := make(chan struct{})
+	go func() {
+		defer close(first)
+		_, _ = r.Spawn(func() (Process, error) {
+			close(inside)
+			<-release
+			return nil, errors.New("nothing")
+		})
+	}()
+	<-inside
+	orphan := fork(t, "exit 0").PID()
+	children.AwaitZombie(t, orphan)
+	r.mu.Lock()
+	r.due = time.Now().Add(-time.Hour)
+	r.mu.Unlock()
+	time.AfterFunc(time.Millisecond, func() { close(release) })
+	_, _ = r.Spawn(func() (Process, error) {
+		if err := unix.Waitid(unix.P_PID, orphan, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != unix.ECHILD {
+			t.Errorf("the orphan was not reaped: %v", err)
+		}
+		return nil, errors.New("nothing")
+	})
+	<-first
+}
+
+func TestAStartThatHangsDoesNotBlockOthers(t *testing.T) {
+	r := newReaper(t)
+	inside, release, first := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(first)
+		_, _ = r.Spawn(func() (Process, error) {
+			close(inside)
+			<-release
+			return nil, errors.New("nothing")
+		})
+	}()
+	<-inside
+	r.mu.Lock()
+	r.due = time.Now().Add(-time.Hour)
+	r.mu.Unlock()
+	if got := statusOf(spawn(t, r, "exit 5")); got != exited(5) {
+		t.Errorf("%#x", got)
+	}
+	close(release)
+	<-first
+}
+
+func TestReaperOrphans(t *testing.T) {
+	r := newReaper(t)
+	waiting := spawn(t, r, "read forever </dev/ptmx")
+	shell := "i=0; while [ $i -lt 2500 ]; do ( exit 77 & ); i=$((i+1)); done; exit "
+	var shells []*Child
+	for i := range 4 {
+		shells = append(shells, spawn(t, r, shell+fmt.Sprint(i)))
+	}
+	for i, c := range shells {
+		if got := statusOf(c); got != exited(i) {
+			t.Errorf("child %d: %#x", i, got)
+		}
+	}
+	if err := waiting.Signal(syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	if got := statusOf(waiting); got != killed {
+		t.Errorf("%#x", got)
+	}
+	children.AwaitNone(t)
+}

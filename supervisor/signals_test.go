@@ -1,0 +1,90 @@
+package supervisor
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestAsPIDOne runs a pod as PID 1 of a PID namespace of its own. Its app
+// sends PID 1 every signal that must not end it, then the one that does.
+func TestAsPIDOne(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestPIDOneChild$", "-test.v")
+	cmd.Env = append(os.Environ(), "SUPERVISOR_TEST_PID1=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestPIDOneChild") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// checkNothingEndsUs looks for signals that are neither caught nor ignored.
+// Whether one of them ends PID 1 is a matter of chance.
+func checkNothingEndsUs(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var masks, caught, ignored uint64
+	for line := range strings.Lines(string(text)) {
+		for name, mask := range map[string]*uint64{"SigCgt:": &caught, "SigIgn:": &ignored} {
+			if value, found := strings.CutPrefix(line, name); found {
+				n, err := fmt.Sscanf(value, "%x", mask)
+				if err != nil {
+					t.Fatal(err)
+				}
+				masks += uint64(n)
+			}
+		}
+	}
+	if masks != 2 {
+		t.Fatalf("no masks of signals in\n%s", text)
+	}
+	for s := syscall.Signal(1); s <= 64; s++ {
+		switch s {
+		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCONT:
+			continue // the first two cannot be caught; the last ends nothing
+		}
+		if (caught|ignored)>>(s-1)&1 == 0 {
+			t.Errorf("%v has its default action", s)
+		}
+	}
+}
+
+func TestPIDOneChild(t *testing.T) {
+	if os.Getenv("SUPERVISOR_TEST_PID1") == "" {
+		return // TestAsPIDOne's child does the rest
+	}
+	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	ctx, release := CatchSignals(t.Context())
+	defer release()
+	checkNothingEndsUs(t)
+	b := newFakes(t)
+	out := newLog()
+	pod := NewPod(Config{Reaper: newReaper(t), Grace: time.Minute, Apps: []App{{Name: "app", Stdout: out, Main: b.sh(`
+		(sleep 0 & exit 9)
+		for s in 1 4 5 6 7 8 10 11 12 13 14 16 17 18 20 21 22 23 24 25 26 27 28 29 30 31 34 64; do kill -$s 1; done
+		trap 'exit 4' TERM
+		kill -TERM 1
+		kill -TERM 1
+		while :; do sleep 1000 & wait; done`)}}})
+	code, err := pod.Run(ctx, func() error { return nil })
+	if code != 0 || err != nil || os.Getpid() != 1 {
+		t.Errorf("Run() = %d, %v as %d", code, err, os.Getpid())
+	}
+	if got := *pod.Status()[0].Exit; got != (Exit{Code: 4}) {
+		t.Errorf("app: %+v", got)
+	}
+}
