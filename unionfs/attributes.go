@@ -3,6 +3,7 @@ package unionfs
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,33 @@ const (
 	overlayMetacopy = "trusted.overlay.metacopy"
 	overlayWhiteout = "trusted.overlay.whiteout"
 )
+
+// selinuxLabel belongs to the machine: the policy labels the app's root by where it lies.
+const selinuxLabel = "security.selinux"
+
+// topAttributes gives the directory dst the owner, mode, extended attributes and
+// times of top's own directory.
+func topAttributes(dst string, top Layer) error {
+	out, err := os.OpenFile(dst, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	in, err := os.OpenFile(top.Dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME, 0)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	e := &entry{name: ".", dir: in}
+	if err := unix.Fstat(int(in.Fd()), &e.stat); err != nil {
+		return &os.PathError{Op: "stat", Path: top.Dir, Err: err}
+	}
+	c := &copier{markers: dropped}
+	if err := c.attributes(e, int(out.Fd())); err != nil {
+		return fmt.Errorf("make the root's directory like that of layer %s: %w", top.Dir, err)
+	}
+	return nil
+}
 
 // attributes gives the copy of e in out the owner, mode, extended attributes and times of e.
 func (c *copier) attributes(e *entry, out int) error {
@@ -46,6 +74,9 @@ func (c *copier) xattrs(e *entry, out int) error {
 		return fmt.Errorf("list extended attributes: %w", err)
 	}
 	for _, name := range names {
+		if c.markers == dropped && (strings.HasPrefix(name, overlayPrefix) || name == selinuxLabel) {
+			continue
+		}
 		if name == overlayRedirect || name == overlayMetacopy || name == overlayWhiteout {
 			return fmt.Errorf("extended attribute %s has a meaning that only overlay knows", name)
 		}

@@ -45,6 +45,9 @@ func (c Copy) Mount(ctx context.Context, r Root) error {
 	if err := copyLayers(ctx, dir, r.Layers, merged); err != nil {
 		return mountError(r, c.Name(), err)
 	}
+	if err := topAttributes(dir, r.Layers[0]); err != nil {
+		return mountError(r, c.Name(), err)
+	}
 	if err := bindRoot(dir, r.Target); err != nil {
 		return mountError(r, c.Name(), err)
 	}

@@ -24,6 +24,7 @@ type markers int
 const (
 	merged   markers = iota // they hide what is below and are not copied
 	verbatim                // they are copied, for overlay to read
+	dropped                 // attributes are not copied, whatever they mean: overlay reads none of a layer's top directory
 )
 
 type copier struct {

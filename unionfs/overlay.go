@@ -80,8 +80,10 @@ func planOverlay(ctx context.Context, r Root) (overlayPlan, error) {
 		return plan, err
 	}
 	var err error
-	plan.lower, err = filteredDirs(ctx, r)
-	return plan, err
+	if plan.lower, err = filteredDirs(ctx, r); err != nil {
+		return plan, err
+	}
+	return plan, topAttributes(plan.upper, r.Layers[0])
 }
 
 // mount tries fsopen(2) and, where this kernel cannot say it that way, mount(2).

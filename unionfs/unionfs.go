@@ -4,8 +4,9 @@
 // all of them, and for a new one, is the package unionfstest.
 //
 // A root looks the same whatever driver made it:
-//   - its top directory has mode 0755 and belongs to 0:0, whatever the layers
-//     say, because an app of any user has to reach its files;
+//   - its top directory has the mode, owner, times and extended attributes of the
+//     topmost layer's, whitelist or not, but for trusted.overlay.* and the label of
+//     SELinux, which belong to the machine;
 //   - a path shows what the topmost layer that has it holds; directories of
 //     several layers merge, anything else replaces what lies below, symbolic
 //     links to directories included (appc, ace.md, Filesystem Setup);
@@ -50,8 +51,8 @@ type Driver interface {
 
 // Layer is one layer of a root.
 type Layer struct {
-	// Dir is the layer's top directory, an absolute path. It is only read. The
-	// directory's own mode, owner and attributes are not used.
+	// Dir is the layer's top directory, an absolute path. It is only read. What
+	// the directory itself is like counts in the topmost layer alone.
 	Dir string
 
 	// Filter says which of its paths are part of the root; nil means all.

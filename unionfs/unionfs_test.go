@@ -9,16 +9,16 @@ import (
 
 func TestMain(m *testing.M) { unionfstest.Main(m) }
 
-func TestOverlay(t *testing.T) { unionfstest.Run(t, unionfs.Overlay{}) }
+func TestOverlay(t *testing.T) { unionfstest.Run(t, unionfs.Overlay{}, nil) }
 
 // TestOverlayMount2 is how overlay is mounted before kernel 6.8.
-func TestOverlayMount2(t *testing.T) { unionfstest.Run(t, unionfs.LegacyOverlay()) }
+func TestOverlayMount2(t *testing.T) { unionfstest.Run(t, unionfs.LegacyOverlay(), nil) }
 
-func TestCopy(t *testing.T) { unionfstest.Run(t, unionfs.Copy{}) }
+func TestCopy(t *testing.T) { unionfstest.Run(t, unionfs.Copy{}, nil) }
 
 func TestAUFS(t *testing.T) {
 	if err := (unionfs.AUFS{}).Probe("", nil); err != nil {
 		t.Skip(err) //nolint:forbidigo // few kernels have aufs, and the line says so
 	}
-	unionfstest.Run(t, unionfs.AUFS{})
+	unionfstest.Run(t, unionfs.AUFS{}, nil)
 }

@@ -56,14 +56,14 @@ func (i item) with(name, value string) item {
 // bench is one test's place: a tmpfs with layers, scratch directories and
 // targets. It checks at the end that no layer has changed.
 type bench struct {
-	t      *testing.T
+	t      testing.TB
 	driver unionfs.Driver
 	dir    string
 	layers []string
 	roots  int
 }
 
-func newBench(t *testing.T, d unionfs.Driver) *bench {
+func newBench(t testing.TB, d unionfs.Driver) *bench {
 	t.Helper()
 	b := &bench{t: t, driver: d, dir: t.TempDir()}
 	must(t, unix.Mount("tmpfs", b.dir, "tmpfs", 0, "mode=0755"))
@@ -156,11 +156,7 @@ func (b *bench) stack(layers ...[]item) string {
 	return b.mount(b.root(stacked...))
 }
 
-// literal tells whether the driver shows or honours every name and mark of a layer as overlay
-// does: aufs keeps ".wh." names for itself, and overlay's marks mean nothing to it.
-func (b *bench) literal() bool { return b.driver.Name() != "aufs" }
-
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -88,13 +87,10 @@ func fileBetween(b *bench) {
 }
 
 func overlayMarks(b *bench) {
-	if !b.literal() {
-		b.t.Skip("overlay's marks mean nothing to " + b.driver.Name()) //nolint:forbidigo // documented difference
-	}
 	root := b.stack(
 		[]item{
 			char("gone", 0, 0), char("gonedir", 0, 0), dir("opaque").with("trusted.overlay.opaque", "y"),
-			file("opaque/0", "0"), file("plain/0", "0"),
+			file("opaque/0", "0"), file("plain/0", "0"), dir(".").with("trusted.overlay.opaque", "y"),
 		},
 		[]item{file("gone", "1"), file("gonedir/1", "1"), file("opaque/1", "1"), file("plain/1", "1"), char("only/0:0", 0, 0)},
 		[]item{file("gone", "2"), file("opaque/2", "2"), file("only/x", "x"), char("nothing-below", 0, 0)},
@@ -103,15 +99,14 @@ func overlayMarks(b *bench) {
 		"opaque": "dir", "opaque/0": "file 0", "plain": "dir", "plain/0": "file 0", "plain/1": "file 1",
 		"only": "dir", "only/x": "file x",
 	})
-	if attrs, err := xattrsOf(root + "/opaque"); err != nil || len(attrs) != 0 {
-		b.t.Errorf("the root shows attributes %q, %v", attrs, err)
+	for _, p := range []string{".", "opaque"} {
+		if attrs, err := xattrsOf(filepath.Join(root, p)); err != nil || len(attrs) != 0 {
+			b.t.Errorf("%s of the root has attributes %q, %v", p, attrs, err)
+		}
 	}
 }
 
 func whNames(b *bench) {
-	if !b.literal() {
-		b.t.Skip(b.driver.Name() + " keeps these names for itself") //nolint:forbidigo // documented difference
-	}
 	root := b.stack(
 		[]item{file(".wh.a", ""), file("d/.wh..wh..opq", "")},
 		[]item{file("a", "1"), file("d/b", "1")},
@@ -195,12 +190,10 @@ func badRoots(b *bench) {
 		{"missing scratch", func(r *unionfs.Root) { r.Scratch += "-missing" }, "-missing"},
 	}
 	for _, tt := range tests {
-		b.t.Run(tt.name, func(t *testing.T) {
-			r := b.root(good)
-			whole := r
-			tt.change(&r)
-			wantError(t, b.driver.Mount(t.Context(), r), `mount root of app "`+r.App+`"`, tt.says)
-			must(t, unionfs.Unmount(whole))
-		})
+		r := b.root(good)
+		whole := r
+		tt.change(&r)
+		wantError(b.t, tt.name, b.driver.Mount(b.t.Context(), r), `mount root of app "`+r.App+`"`, tt.says)
+		must(b.t, unionfs.Unmount(whole))
 	}
 }

@@ -1,9 +1,9 @@
 // Package unionfstest is the conformance suite of unionfs.Driver. A driver's
 // test calls Main from its TestMain, so that nothing it mounts outlives it, and Run
-// with the driver:
+// with the driver and the cases that the driver does not meet, with the reasons:
 //
 //	func TestMain(m *testing.M) { unionfstest.Main(m) }
-//	func TestOverlay(t *testing.T) { unionfstest.Run(t, unionfs.Overlay{}) }
+//	func TestOverlay(t *testing.T) { unionfstest.Run(t, unionfs.Overlay{}, nil) }
 package unionfstest
 
 import (
@@ -18,7 +18,7 @@ import (
 const inNamespace = "UNIONFSTEST_NAMESPACE"
 
 // Main runs m's tests in a child process with a private mount namespace of its
-// own and exits with their result. It needs root: without, it says so and exits 1.
+// own and exits with their result. It needs root: without, it reports that and exits 1.
 //
 // A thread's own namespace would not do: the threads that Go starts later are
 // not in it.

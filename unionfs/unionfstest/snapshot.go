@@ -27,7 +27,7 @@ type record struct {
 }
 
 // snapshot records everything below dir, dir included, by relative path.
-func snapshot(t *testing.T, dir string) map[string]record {
+func snapshot(t testing.TB, dir string) map[string]record {
 	t.Helper()
 	records := map[string]record{}
 	must(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
@@ -96,14 +96,21 @@ func xattrsOf(path string) (map[string]string, error) {
 // shape describes everything below dir in a word or two: "dir", "file TEXT",
 // "link TARGET", "fifo", "socket", "char", "block". A name in a listing that cannot be
 // looked up does not exist: overlay lists a whiteout in a directory of one layer.
-func shape(t *testing.T, dir string) map[string]string {
+func shape(t testing.TB, dir string) map[string]string {
 	t.Helper()
+	shapes, err := shapesBelow(dir)
+	must(t, err)
+	return shapes
+}
+
+// shapesBelow is shape without a test. That dir itself cannot be read is an error.
+func shapesBelow(dir string) (map[string]string, error) {
 	shapes := map[string]string{}
-	must(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) || path == dir {
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && path != dir {
 			return nil
 		}
-		if err != nil {
+		if err != nil || path == dir {
 			return err
 		}
 		r, err := recordOf(path)
@@ -112,8 +119,8 @@ func shape(t *testing.T, dir string) map[string]string {
 		}
 		shapes[strings.TrimPrefix(path, dir+"/")] = r.shape()
 		return err
-	}))
-	return shapes
+	})
+	return shapes, err
 }
 
 func (r record) shape() string {
@@ -136,7 +143,7 @@ func (r record) shape() string {
 }
 
 // wantShape checks the whole content of dir.
-func wantShape(t *testing.T, dir string, want map[string]string) {
+func wantShape(t testing.TB, dir string, want map[string]string) {
 	t.Helper()
 	if diff := cmp.Diff(want, shape(t, dir)); diff != "" {
 		t.Errorf("content of %s (-want +got):\n%s", dir, diff)
