@@ -75,6 +75,9 @@ func (b *boot) selectDriver(scratch string) (unionfs.Driver, error) {
 	for _, reason := range choice.Rejected {
 		b.log.Warn("file system not used", "reason", reason)
 	}
+	for _, note := range choice.Notes {
+		b.log.Warn("root file systems lack something", "driver", choice.Driver.Name(), "note", note)
+	}
 	b.log.Info("root file systems", "driver", choice.Driver.Name())
 	return choice.Driver, nil
 }

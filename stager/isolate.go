@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/rmtree"
+	"kurma.io/stager/unionfs"
 )
 
 const (
@@ -73,7 +74,7 @@ func privateFolders() error {
 
 // prepareScratch empties the folder for upper and work directories and gives
 // it. Where the stager's root cannot hold an upper directory, because it is an
-// overlay itself, a tmpfs of the supervisor's takes its place; the driver's
+// overlay or aufs itself, a tmpfs of the supervisor's takes its place; the driver's
 // probe has the last word.
 func prepareScratch() (string, error) {
 	if err := rmtree.Remove(scratchDir); err != nil {
@@ -82,11 +83,11 @@ func prepareScratch() (string, error) {
 	if err := os.MkdirAll(scratchDir, 0o711); err != nil {
 		return "", fmt.Errorf("make scratch folder: %w", err)
 	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(scratchDir, &fs); err != nil {
+	stacked, err := unionfs.Stacked(scratchDir)
+	if err != nil {
 		return "", fmt.Errorf("look at scratch folder: %w", err)
 	}
-	if fs.Type == unix.OVERLAYFS_SUPER_MAGIC {
+	if stacked {
 		if err := unix.Mount("tmpfs", scratchDir, "tmpfs", 0, "mode=711"); err != nil {
 			return "", fmt.Errorf("mount tmpfs for scratch folder: %w", err)
 		}

@@ -2,37 +2,35 @@ package unionfs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // AUFS stacks layers with aufs, a file system that some distributions add to
-// their kernels (aufs(5)). It takes any number of layers that the kernel was built for.
+// their kernels (aufs(5)). The kernel was built for a number of branches: 127,
+// 511, 1,023 or 32,767. A root needs one branch for the app's writes and one for
+// each layer, so Mount refuses 127 layers on a kernel of 127 branches.
 //
-// Layers are plain read-only branches: their names that begin with ".wh."
-// hide nothing, as in the other drivers, but aufs does not show them either.
+// Where a root differs from the other drivers' (unionfstest has a case for each):
+//   - names that begin with ".wh." are reserved: those of a layer hide nothing and are
+//     not shown, and an app cannot make any;
+//   - names longer than 242 bytes are not shown and cannot be made;
+//   - rename(2) of a directory that has content in a layer returns EXDEV, for which
+//     mv(1) and the like copy (the option dirren, which allows it, makes link(2) fail);
+//   - a file between two directories of one name does not hide the lower one: the two merge;
+//   - overlay's marks in layers mean nothing.
+//
+// A kernel can be built without aufs's extended attributes (CONFIG_AUFS_XATTR).
+// Files of a root then have none. Probe returns a note about it, and Probe and
+// Mount refuse layers that have file capabilities.
 type AUFS struct{}
 
 // Name returns "aufs".
 func (AUFS) Name() string { return "aufs" }
-
-// Probe implements Driver.
-func (AUFS) Probe(_ string, _ []string) error {
-	list, err := os.ReadFile("/proc/filesystems")
-	if err != nil {
-		return fmt.Errorf("aufs: %w", err)
-	}
-	for line := range strings.Lines(string(list)) {
-		if strings.TrimPrefix(strings.TrimSpace(line), "nodev\t") == "aufs" {
-			return nil
-		}
-	}
-	return fmt.Errorf("aufs: this kernel does not have it (/proc/filesystems)")
-}
 
 // Mount implements Driver.
 func (a AUFS) Mount(ctx context.Context, r Root) error {
@@ -40,16 +38,51 @@ func (a AUFS) Mount(ctx context.Context, r Root) error {
 	if err != nil {
 		return mountError(r, a.Name(), err)
 	}
+	if err := a.mount(ctx, r); err != nil {
+		return mountError(r, a.Name(), err)
+	}
+	return nil
+}
+
+func (a AUFS) mount(ctx context.Context, r Root) error {
 	upper := filepath.Join(r.Scratch, "upper")
 	if err := makeDir(upper, 0o755); err != nil {
-		return mountError(r, a.Name(), err)
+		return err
 	}
 	dirs, err := filteredDirs(ctx, r)
 	if err != nil {
-		return mountError(r, a.Name(), err)
+		return err
+	}
+	if err := topAttributes(upper, r.Layers[0]); err != nil {
+		return err
 	}
 	if err := mountAUFS(filepath.Join(r.Scratch, "l"), upper, dirs, r.Target); err != nil {
-		return mountError(r, a.Name(), err)
+		return err
+	}
+	if err := finishAUFS(r, dirs); err != nil {
+		return undoAUFS(r.Target, err)
+	}
+	return nil
+}
+
+// finishAUFS checks the mounted root r, whose layers are dirs, and sets the times
+// of its directory, which aufs changed when it put its own files there.
+func finishAUFS(r Root, dirs []string) error {
+	xattrs, err := hasXattrs(r.Target)
+	if err != nil {
+		return err
+	}
+	if !xattrs {
+		if _, err := judgeNoXattrs(dirs); err != nil {
+			return err
+		}
+	}
+	var top unix.Stat_t
+	if err := unix.Stat(r.Layers[0].Dir, &top); err != nil {
+		return &os.PathError{Op: "stat", Path: r.Layers[0].Dir, Err: err}
+	}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, r.Target, []unix.Timespec{top.Atim, top.Mtim}, 0); err != nil {
+		return fmt.Errorf("set times of %s: %w", r.Target, err)
 	}
 	return nil
 }
@@ -57,53 +90,57 @@ func (a AUFS) Mount(ctx context.Context, r Root) error {
 // mountAUFS mounts with short names for the branches, because aufs has no way to
 // quote ':', ',' and '=' in a path.
 func mountAUFS(links, upper string, dirs []string, target string) error {
-	steps := aufsOptions("../"+filepath.Base(upper), shortNames(len(dirs)), unix.Getpagesize())
+	calls := aufsCalls("../"+filepath.Base(upper), shortNames(len(dirs)), unix.Getpagesize())
 	return inShortNames(links, dirs, func() error {
-		for i, options := range steps {
+		attached := 0
+		for i, call := range calls {
 			flags := uintptr(0)
 			if i > 0 {
 				flags = unix.MS_REMOUNT
 			}
-			if err := unix.Mount("none", target, "aufs", flags, options); err != nil {
-				return undoAUFS(target, i, fmt.Errorf("mount %d layers on %s: %s: %w", len(dirs), target, options, err))
+			err := unix.Mount("none", target, "aufs", flags, call.options)
+			if err == nil {
+				attached += call.branches
+				continue
 			}
+			err = aufsMountError(err, len(dirs), attached, attached+call.branches)
+			if i == 0 {
+				return err
+			}
+			return undoAUFS(target, err)
 		}
 		return nil
 	})
 }
 
-func undoAUFS(target string, mounted int, err error) error {
-	if mounted == 0 {
-		return err
-	}
+// undoAUFS unmounts target and returns err.
+func undoAUFS(target string, err error) error {
 	if undo := unix.Unmount(target, unix.MNT_DETACH); undo != nil {
 		return fmt.Errorf("%w (and unmount it again: %w)", err, undo)
 	}
 	return err
 }
 
-// aufsOptions returns the option texts of the mount(2) calls that make a root:
-// the first mounts, each further one is a remount that appends a branch at the bottom. No
-// text is longer than a page with its closing zero byte, which is all
-// that mount(2) reads. (aufs(5), "br:" and "append:".)
-//
-// dirperm1 lets the writable branch alone decide about a directory's
-// permissions, so that chmod(2) in the root has its effect.
-func aufsOptions(upper string, layers []string, page int) []string {
-	const tail = ",dirperm1"
-	var first strings.Builder
-	first.WriteString("br:" + upper + "=rw")
-	n := 0
-	for ; n < len(layers); n++ {
-		branch := ":" + layers[n] + "=ro"
-		if first.Len()+len(branch)+len(tail)+1 > page {
-			break
+// aufsMountError returns the error of a root of n layers for which mount(2)
+// returned err when attached branches were there and wanted ones were to be.
+func aufsMountError(err error, n, attached, wanted int) error {
+	if errors.Is(err, unix.ENODEV) {
+		return errNoAUFS
+	}
+	if limit := aufsLimit(attached, wanted); limit > 0 && errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("mount %d layers: this kernel's aufs takes at most %d layers", n, limit-1)
+	}
+	return fmt.Errorf("mount %d layers: branches %d to %d: %w", n, attached, wanted-1, err)
+}
+
+// aufsLimit returns the number of branches that the kernel was built for, where
+// it took attached branches and refused to have wanted ones; 0 where none fits. aufs
+// does not report the number, but there are four to choose from (fs/aufs/Kconfig).
+func aufsLimit(attached, wanted int) int {
+	for _, limit := range []int{127, 511, 1023, 32767} {
+		if attached <= limit && limit < wanted {
+			return limit
 		}
-		first.WriteString(branch)
 	}
-	steps := []string{first.String() + tail}
-	for _, l := range layers[n:] {
-		steps = append(steps, "append:"+l+"=ro")
-	}
-	return steps
+	return 0
 }

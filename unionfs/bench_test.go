@@ -29,7 +29,7 @@ func BenchmarkProbe(b *testing.B) {
 	dir := benchDir(b)
 	scratch, layers := makeDir(b, dir, "scratch"), []string{makeDir(b, dir, "layer")}
 	for b.Loop() {
-		if err := (unionfs.Overlay{}).Probe(scratch, layers); err != nil {
+		if _, err := (unionfs.Overlay{}).Probe(scratch, layers); err != nil {
 			b.Fatal(err)
 		}
 	}

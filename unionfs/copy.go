@@ -24,12 +24,12 @@ type Copy struct{}
 func (Copy) Name() string { return "copy" }
 
 // Probe implements Driver: it needs a directory that it can write to.
-func (Copy) Probe(scratch string, _ []string) error {
+func (Copy) Probe(scratch string, _ []string) (notes []string, err error) {
 	dir, err := os.MkdirTemp(scratch, "probe-copy-")
 	if err != nil {
-		return fmt.Errorf("copy: %w", err)
+		return nil, fmt.Errorf("copy: %w", err)
 	}
-	return os.Remove(dir)
+	return nil, os.Remove(dir)
 }
 
 // Mount implements Driver.

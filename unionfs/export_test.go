@@ -2,9 +2,21 @@ package unionfs
 
 // For tests of pure decisions, and of the way that older kernels take.
 var (
-	AUFSOptions = aufsOptions
-	Distinct    = distinct
+	Distinct       = distinct
+	AUFSMountError = aufsMountError
+	JudgeXattrs    = judgeXattrs
+	JudgeNoXattrs  = judgeNoXattrs
+	StackedType    = stackedType
 )
+
+// AUFSOptions returns the option texts of aufsCalls and the branches that each adds.
+func AUFSOptions(upper string, layers []string, page int) (options []string, branches []int) {
+	for _, call := range aufsCalls(upper, layers, page) {
+		options = append(options, call.options)
+		branches = append(branches, call.branches)
+	}
+	return options, branches
+}
 
 // LegacyOverlay is Overlay as on a kernel without lowerdir+.
 func LegacyOverlay() Driver { return Overlay{mount2: true} }

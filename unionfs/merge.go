@@ -170,7 +170,7 @@ func (c *copier) look(e *entry) (bool, error) {
 		return false, err
 	}
 	defer dir.Close()
-	return anyPath(dir, e.path, filter.keeps)
+	return anyPath(dir, e.path, func(_ *os.File, p string, dir bool) bool { return filter.keeps(p, dir) })
 }
 
 // entry copies one name into the directory out.

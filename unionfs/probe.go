@@ -13,22 +13,22 @@ import (
 // overlay in scratch on a layer of each file system among layers, and tries
 // what an app would do that not every file system can hold: delete a file, and
 // rename a directory of a layer.
-func (o Overlay) Probe(scratch string, layers []string) error {
+func (o Overlay) Probe(scratch string, layers []string) (notes []string, err error) {
 	if !o.mount2 && knownToServe(append([]string{scratch}, layers...)) && kernelHasOverlay() {
-		return nil
+		return nil, nil
 	}
 	dir, err := os.MkdirTemp(scratch, "probe-overlay-")
 	if err != nil {
-		return fmt.Errorf("overlay: %w", err)
+		return nil, fmt.Errorf("overlay: %w", err)
 	}
 	err = o.try(dir, layers)
 	if removeErr := os.RemoveAll(dir); err == nil {
 		err = removeErr
 	}
 	if err != nil {
-		return fmt.Errorf("overlay in %s: %w", scratch, err)
+		return nil, fmt.Errorf("overlay in %s: %w", scratch, err)
 	}
-	return nil
+	return nil, nil
 }
 
 // knownToServe tells whether all of dirs lie on file systems that the kernel's
@@ -61,42 +61,49 @@ func kernelHasOverlay() bool {
 
 // try mounts an overlay in dir and uses it.
 func (o Overlay) try(dir string, layers []string) (err error) {
-	plan, target, err := planTrial(dir, layers)
+	trial, err := planTrial(dir, layers)
 	if err != nil {
 		return err
 	}
-	if err := o.mount(plan, target); err != nil {
+	if err := o.mount(trial.overlayPlan, trial.target); err != nil {
 		return err
 	}
 	defer func() {
-		if undo := unix.Unmount(target, unix.MNT_DETACH); err == nil {
+		if undo := unix.Unmount(trial.target, unix.MNT_DETACH); err == nil {
 			err = undo
 		}
 	}()
-	if err := os.Remove(filepath.Join(target, "file")); err != nil {
+	if err := os.Remove(filepath.Join(trial.target, "file")); err != nil {
 		return fmt.Errorf("hold a deleted file: %w", err)
 	}
-	if err := os.Rename(filepath.Join(target, "dir"), filepath.Join(target, "renamed")); err != nil {
+	if err := os.Rename(filepath.Join(trial.target, "dir"), filepath.Join(trial.target, "renamed")); err != nil {
 		return fmt.Errorf("hold a renamed directory: %w", err)
 	}
 	return nil
 }
 
+// trial is a root that a probe mounts.
+type trial struct {
+	overlayPlan
+
+	target string
+}
+
 // planTrial fills dir with a small layer, on top of one layer per file system.
-func planTrial(dir string, layers []string) (plan overlayPlan, target string, err error) {
+func planTrial(dir string, layers []string) (trial, error) {
 	sub := func(name string) string { return filepath.Join(dir, name) }
 	for _, name := range []string{"layer", "layer/dir", "upper", "work", "target"} {
 		if err := makeDir(sub(name), 0o755); err != nil {
-			return plan, "", err
+			return trial{}, err
 		}
 	}
 	if err := os.WriteFile(sub("layer/file"), nil, 0o644); err != nil {
-		return plan, "", err
+		return trial{}, err
 	}
-	plan = overlayPlan{lower: []string{sub("layer")}, upper: sub("upper"), work: sub("work"), links: sub("l")}
+	plan := overlayPlan{lower: []string{sub("layer")}, upper: sub("upper"), work: sub("work"), links: sub("l")}
 	samples, err := onePerDevice(layers)
 	plan.lower = append(plan.lower, samples...)
-	return plan, sub("target"), err
+	return trial{plan, sub("target")}, err
 }
 
 // onePerDevice returns the first of dirs on each file system.

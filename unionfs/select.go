@@ -11,6 +11,9 @@ type Choice struct {
 
 	// Rejected says, for each driver that was tried before, why it was not taken.
 	Rejected []error
+
+	// Notes says what roots lack here with Driver, one sentence each; see Driver.Probe.
+	Notes []string
 }
 
 // drivers is in the order of the automatic choice. A new driver is a row here.
@@ -40,9 +43,9 @@ func Select(name, scratch string, layers []string) (Choice, error) {
 		if name != "" && d.Name() != name {
 			continue
 		}
-		err := d.Probe(scratch, layers)
+		notes, err := d.Probe(scratch, layers)
 		if err == nil {
-			choice.Driver = d
+			choice.Driver, choice.Notes = d, notes
 			return choice, nil
 		}
 		choice.Rejected = append(choice.Rejected, err)

@@ -38,10 +38,12 @@ type Driver interface {
 	// Name is the driver's name in configuration and messages.
 	Name() string
 
-	// Probe tells whether the driver works here: nil, or the reason why not,
+	// Probe tells whether the driver works here: a nil error, or the reason why not,
 	// with the path or the kernel feature it is about. It tries the real thing in a
 	// directory of its own below scratch, on top of some of layers, and leaves nothing.
-	Probe(scratch string, layers []string) error
+	// notes, for the caller's log, has a sentence for each thing that roots of these
+	// layers lack here and that the other drivers keep.
+	Probe(scratch string, layers []string) (notes []string, err error)
 
 	// Mount makes the root at r.Target. Before an error returns, r.Target is
 	// no mount point again; what r.Scratch then holds is for Unmount to remove.

@@ -15,10 +15,3 @@ func TestOverlay(t *testing.T) { unionfstest.Run(t, unionfs.Overlay{}, nil) }
 func TestOverlayMount2(t *testing.T) { unionfstest.Run(t, unionfs.LegacyOverlay(), nil) }
 
 func TestCopy(t *testing.T) { unionfstest.Run(t, unionfs.Copy{}, nil) }
-
-func TestAUFS(t *testing.T) {
-	if err := (unionfs.AUFS{}).Probe("", nil); err != nil {
-		t.Skip(err) //nolint:forbidigo // few kernels have aufs, and the line says so
-	}
-	unionfstest.Run(t, unionfs.AUFS{}, nil)
-}

@@ -18,22 +18,25 @@ func keepsWhole(l Layer) (bool, error) {
 		return false, err
 	}
 	defer top.Close()
-	drops, err := anyPath(top, "", func(p string, dir bool) bool { return !l.Filter.keeps(p, dir) })
+	drops, err := anyPath(top, "", func(_ *os.File, p string, dir bool) bool { return !l.Filter.keeps(p, dir) })
 	if err != nil {
 		return false, fmt.Errorf("compare layer %s with its whitelist: %w", l.Dir, err)
 	}
 	return !drops, nil
 }
 
+// matcher tells about the path p, whose last name is in the directory parent.
+type matcher func(parent *os.File, p string, dir bool) bool
+
 // anyPath tells whether match is true for any path inside dir, whose own path is rel.
-func anyPath(dir *os.File, rel string, match func(p string, dir bool) bool) (bool, error) {
+func anyPath(dir *os.File, rel string, match matcher) (bool, error) {
 	entries, err := dir.ReadDir(-1)
 	if err != nil {
 		return false, err
 	}
 	for _, e := range entries {
 		p := path.Join(rel, e.Name())
-		if match(p, e.IsDir()) {
+		if match(dir, p, e.IsDir()) {
 			return true, nil
 		}
 		if !e.IsDir() {
@@ -46,7 +49,7 @@ func anyPath(dir *os.File, rel string, match func(p string, dir bool) bool) (boo
 	return false, nil
 }
 
-func anyPathIn(dir *os.File, name, rel string, match func(p string, dir bool) bool) (bool, error) {
+func anyPathIn(dir *os.File, name, rel string, match matcher) (bool, error) {
 	sub, err := openDirAt(dir, name)
 	if err != nil {
 		return false, err

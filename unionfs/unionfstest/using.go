@@ -148,9 +148,10 @@ func unmount(b *bench) {
 
 func probe(b *bench) {
 	layer, r := b.layer(file("a", "a")), b.root()
-	must(b.t, b.driver.Probe(r.Scratch, []string{layer.Dir, layer.Dir}))
+	_, err := b.driver.Probe(r.Scratch, []string{layer.Dir, layer.Dir})
+	must(b.t, err)
 	wantShape(b.t, r.Scratch, map[string]string{})
-	err := b.driver.Probe(filepath.Join(b.dir, "missing"), nil)
+	_, err = b.driver.Probe(filepath.Join(b.dir, "missing"), nil)
 	if !errors.Is(err, fs.ErrNotExist) {
 		b.t.Errorf("Probe in a missing directory: %v", err)
 	}

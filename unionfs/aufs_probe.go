@@ -1,0 +1,133 @@
+package unionfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+var errNoAUFS = errors.New("the kernel does not have aufs")
+
+// Probe implements Driver. It mounts a root in scratch, on a layer of each file
+// system among layers, and does there what an app would: aufs is in the kernel and
+// refuses a branch on a stacked file system, such as overlay or itself.
+func (a AUFS) Probe(scratch string, layers []string) (notes []string, err error) {
+	dir, err := os.MkdirTemp(scratch, "probe-aufs-")
+	if err != nil {
+		return nil, fmt.Errorf("aufs: %w", err)
+	}
+	notes, err = a.tryIfKnown(dir, layers)
+	if removeErr := os.RemoveAll(dir); err == nil {
+		err = removeErr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("aufs in %s: %w", scratch, err)
+	}
+	return notes, nil
+}
+
+// tryIfKnown makes no trial where the kernel lacks aufs.
+func (a AUFS) tryIfKnown(dir string, layers []string) ([]string, error) {
+	if lacksFileSystem(a.Name()) {
+		return nil, errNoAUFS
+	}
+	xattrs, err := a.try(dir, layers)
+	if err != nil || xattrs {
+		return nil, err
+	}
+	return judgeNoXattrs(layers)
+}
+
+// try mounts a root in dir, uses it, and tells whether its files have extended attributes.
+func (AUFS) try(dir string, layers []string) (xattrs bool, err error) {
+	trial, err := planTrial(dir, layers)
+	if err != nil {
+		return false, err
+	}
+	if err := mountAUFS(trial.links, trial.upper, trial.lower, trial.target); err != nil {
+		return false, err
+	}
+	defer func() {
+		if undo := unix.Unmount(trial.target, unix.MNT_DETACH); err == nil {
+			err = undo
+		}
+	}()
+	if err := os.WriteFile(filepath.Join(trial.target, "dir", "new"), []byte("new"), 0o644); err != nil {
+		return false, fmt.Errorf("hold a new file: %w", err)
+	}
+	if err := os.Chmod(filepath.Join(trial.target, "file"), 0o600); err != nil {
+		return false, fmt.Errorf("hold a changed file: %w", err)
+	}
+	if err := os.Remove(filepath.Join(trial.target, "file")); err != nil {
+		return false, fmt.Errorf("hold a deleted file: %w", err)
+	}
+	return hasXattrs(trial.target)
+}
+
+// lacksFileSystem tells whether the kernel does not have a file system, not even
+// as a module that it can load. Where the kernel cannot say, before 5.2, the answer is no.
+func lacksFileSystem(name string) bool {
+	fd, err := unix.Fsopen(name, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return errors.Is(err, unix.ENODEV)
+	}
+	unix.Close(fd)
+	return false
+}
+
+// hasXattrs tells whether the file system of the directory dir has extended attributes.
+func hasXattrs(dir string) (bool, error) {
+	_, err := getXattr(dir, "trusted.stager.none")
+	return judgeXattrs(dir, err)
+}
+
+// judgeXattrs is hasXattrs for the error of reading an attribute.
+func judgeXattrs(dir string, err error) (bool, error) {
+	switch {
+	case err == nil || errors.Is(err, unix.ENODATA):
+		return true, nil
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return false, nil
+	default:
+		return false, fmt.Errorf("read extended attributes of %s: %w", dir, err)
+	}
+}
+
+// judgeNoXattrs returns what there is to say of a root without extended
+// attributes, or an error that names the first file whose capabilities would be lost.
+func judgeNoXattrs(layers []string) (notes []string, err error) {
+	for _, layer := range layers {
+		file, err := findCapability(layer)
+		if err != nil {
+			return nil, fmt.Errorf("look for file capabilities in layer %s: %w", layer, err)
+		}
+		if file != "" {
+			return nil, fmt.Errorf("extended attributes are not kept (the kernel's aufs or the scratch file system lacks them), and %s has capabilities", filepath.Join(layer, file))
+		}
+	}
+	return []string{"extended attributes of files are lost: the kernel's aufs (CONFIG_AUFS_XATTR) or the scratch file system lacks them"}, nil
+}
+
+// findCapability returns a file of layer that has capabilities, or "".
+func findCapability(layer string) (found string, err error) {
+	top, err := os.OpenFile(layer, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME, 0)
+	if err != nil {
+		return "", err
+	}
+	defer top.Close()
+	_, err = anyPath(top, "", func(parent *os.File, p string, dir bool) bool {
+		if dir {
+			return false
+		}
+		_, err := getXattr(procPath(int(parent.Fd()), path.Base(p)), "security.capability")
+		if err == nil {
+			found = p
+		}
+		return err == nil
+	})
+	return found, err
+}
