@@ -29,7 +29,7 @@ RACEFREE := ./container/... ./unionfs/... ./launcher ./tests/...
 
 export GOFLAGS += -buildvcs=false
 
-.PHONY: all build aci images test test-unit test-e2e test-ace test-vm test-vm-ci clauses lint vuln bench demo fuzz clean deps-build deps-test deps-vm deps-bench root FORCE
+.PHONY: all build aci images test test-unit test-e2e test-ace test-vm test-vm-ci test-aufs clauses lint vuln bench demo fuzz clean deps-build deps-test deps-vm deps-bench root FORCE
 
 all: build
 
@@ -79,6 +79,13 @@ test-vm: root deps-vm aci images
 test-vm-ci: root deps-vm aci images
 	tests/vm/run.sh $(OUT) cgroups pods container unionfs stager \
 		e2e='^Test(Layers|RunHasItsAppsSurroundings|SpecificationExample|StagerOnOverlay|ThreeRealProgramsShareAVolume)$$'
+
+# What has to do with layers, on the kernel KERNEL=FILE with aufs and without
+# modules, in a virtual machine. APPEND is added to the kernel's command line.
+test-aufs: root deps-vm aci images
+	@[ -n '$(KERNEL)' ] || { echo 'usage: make test-aufs KERNEL=FILE' >&2; exit 1; }
+	VMKERNEL='$(KERNEL)' VMAPPEND='$(APPEND)' VMFILESYSTEM=aufs tests/vm/run.sh $(OUT) unionfs container stager pods \
+		e2e='^Test(Layers|LayersAreChanged|TooManyLayers|StagerOnOverlay|SpecificationExample|ThreeRealProgramsShareAVolume)$$'
 
 # Which test covers which clause of the App Container specification.
 clauses:

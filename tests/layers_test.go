@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,14 +40,54 @@ func (b *box) tinyLayers(n int) []string {
 	return layers
 }
 
+// layerDrivers are the drivers that work on this kernel: few kernels have aufs.
+func layerDrivers(t *testing.T) []string {
+	t.Helper()
+	known, err := os.ReadFile("/proc/filesystems")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drivers := []string{"overlay", "copy"}
+	if strings.Contains(string(known), "\taufs\n") {
+		drivers = append(drivers, "aufs")
+	}
+	return drivers
+}
+
+// TestLayersAreChanged has an app delete, link and move files of its layers. aufs
+// does that in the layers' own folders, with the app's credentials.
+func TestLayersAreChanged(t *testing.T) {
+	t.Parallel()
+	for _, driver := range layerDrivers(t) {
+		t.Run(driver, func(t *testing.T) {
+			b := newBox(t)
+			layers := b.tinyLayers(5)
+			doc := documentOf(podOf(command("a", "/bin/busybox", "sh", "-c",
+				"rm /only-3 && ln /top /hard && mv /only-2 /bin/moved && mv /top /tip && ln /bin/busybox /box && "+
+					"[ ! -e /only-3 ] && [ ! -e /only-2 ] && [ -e /bin/moved ] && [ ! -e /top ] && [ /hard -ef /tip ] && [ /box -ef /bin/busybox ] && "+
+					"echo all changed; exec sleep 1000")), layers...)
+			doc["stagerConfig"] = map[string]any{"graphStorage": driver, "gracePeriod": "0s"}
+			d := b.direct(doc, layers...)
+			d.startReady()
+			d.sees("a", "stdout F all changed\n")
+			d.stop()
+		})
+	}
+}
+
 func TestLayers(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
+	type layering struct {
 		n      int
 		driver string
-	}{
+	}
+	tests := []layering{
 		{1, "overlay"}, {29, "overlay"}, {128, "overlay"}, {500, "overlay"}, {1, "copy"}, {29, "copy"}, {128, "copy"},
-	} {
+	}
+	if slices.Contains(layerDrivers(t), "aufs") {
+		tests = append(tests, layering{1, "aufs"}, layering{29, "aufs"}, layering{126, "aufs"})
+	}
+	for _, tt := range tests {
 		t.Run(fmt.Sprintf("%d %s", tt.n, tt.driver), func(t *testing.T) {
 			b := newBox(t)
 			layers := b.tinyLayers(tt.n)

@@ -49,7 +49,7 @@ hostname vm
 ulimit -n 65536
 STAGER_BIN=/built STAGER_IMAGES=/built/images STAGER_ACI=$(ls /built/*.aci)
 export STAGER_BIN STAGER_IMAGES STAGER_ACI
-echo "kernel $(uname -r), cgroup2 with $(cat /sys/fs/cgroup/cgroup.controllers); $(cat /sys/kernel/security/lsm)"
+echo "kernel $(uname -r), cgroup2 with $(cat /sys/fs/cgroup/cgroup.controllers); file systems $(sed 's/.*\t//' /proc/filesystems | tr '\n' ' '); $(cat /sys/kernel/security/lsm)"
 while read -r name package run skip <&9; do
 	read -r begun _ </proc/uptime
 	echo "== $name"

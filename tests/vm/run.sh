@@ -4,6 +4,10 @@
 # test suites in it, all of those below or those named, whole or the tests that
 # match. Exits 0 when every one of them passed. What it makes is in OUT/vm, the console's text in OUT/vm/console.
 #
+# VMKERNEL=FILE boots that kernel instead, which needs no modules: what
+# Debian's has as modules is built in. VMAPPEND is added to the kernel's command
+# line. VMFILESYSTEM=NAME fails unless the kernel has that file system.
+#
 # The machine is emulated in software, without KVM, and has no network. It needs
 # root, for the owners of files on its disk, the programs in bin/, the stager image
 # in OUT and the images in OUT/images.
@@ -38,7 +42,6 @@ suites() {
 # What cannot run in the machine: the suite, the test, and why.
 exceptions() {
 	cat <<-'END'
-		unionfs TestAUFS no kernel of Debian's has aufs
 		e2e TestAcceptanceProgram appc's program waits 100 ms for an answer, too short where a processor is emulated
 	END
 }
@@ -48,8 +51,11 @@ die() {
 	exit 1
 }
 
-# kernel unpacks Debian's kernel into $vm/kernel and sets $release.
+# kernel sets $image to VMKERNEL, or unpacks Debian's kernel into $vm/kernel and
+# sets $release, too, which is empty for a kernel without modules.
 kernel() {
+	release='' image=${VMKERNEL:-}
+	[ -z "$image" ] || return 0
 	package=$(kernel_package)
 	if [ -z "$package" ] && command -v apt-get >/dev/null; then
 		apt-get update -q >&2
@@ -57,6 +63,7 @@ kernel() {
 	fi
 	[ -n "$package" ] || die "there is no package linux-image-cloud-amd64 here: this needs Debian on amd64"
 	release=${package#linux-image-}
+	image=$vm/kernel/boot/vmlinuz-$release
 	[ ! -e "$vm/kernel/$release" ] || return 0
 	rm -rf "$vm/kernel" "$vm/$package"_*.deb
 	download || { apt-get update -q >&2 && download; } || die "cannot download Debian's package $package"
@@ -74,16 +81,22 @@ download() { (cd "$vm" && apt-get download -q -q -o APT::Sandbox::User=root "$pa
 
 # initrd makes the RAM disk that finds the real one.
 initrd() {
-	ram=$vm/initrd.d modules=lib/modules/$release
+	ram=$vm/initrd.d
 	rm -rf "$ram"
-	mkdir -p "$ram/bin" "$ram/dev" "$ram/proc" "$ram/root" "$ram/$modules/kernel/drivers/block"
+	mkdir -p "$ram/bin" "$ram/dev" "$ram/proc" "$ram/root"
 	cp /bin/busybox "$ram/bin/"
 	cp "$here/initrd.sh" "$ram/init"
-	cp "$vm/kernel/$modules"/modules.* "$ram/$modules/"
-	cp -r "$vm/kernel/$modules/kernel/drivers/virtio" "$ram/$modules/kernel/drivers/"
-	cp "$vm/kernel/$modules/kernel/drivers/block"/virtio_blk.ko* "$ram/$modules/kernel/drivers/block/"
+	[ -z "$release" ] || initrd_modules "lib/modules/$release"
 	(cd "$ram" && find . | /bin/busybox cpio -o -H newc 2>/dev/null) >"$vm/initrd"
 	rm -rf "$ram"
+}
+
+# initrd_modules FOLDER adds the modules for the disk.
+initrd_modules() {
+	mkdir -p "$ram/$1/kernel/drivers/block"
+	cp "$vm/kernel/$1"/modules.* "$ram/$1/"
+	cp -r "$vm/kernel/$1/kernel/drivers/virtio" "$ram/$1/kernel/drivers/"
+	cp "$vm/kernel/$1/kernel/drivers/block"/virtio_blk.ko* "$ram/$1/kernel/drivers/block/"
 }
 
 # programs NAME... takes programs of this machine, and the loader and libraries
@@ -120,7 +133,7 @@ system() {
 		[ -e "$tree/bin/$name" ] || [ -e "$tree/usr/bin/$name" ] || ln -s busybox "$tree/bin/$name"
 	done
 	ln -s ../bin/busybox "$tree/sbin/modprobe" # where the kernel looks for it
-	cp -r "$vm/kernel/lib/modules" "$tree/lib/"
+	[ -z "$release" ] || cp -r "$vm/kernel/lib/modules" "$tree/lib/"
 	echo 'root:x:0:0:root:/root:/bin/sh' >"$tree/etc/passwd"
 	echo 'root:x:0:' >"$tree/etc/group"
 	cp "$here/init.sh" "$tree/init"
@@ -162,9 +175,9 @@ disk() {
 boot() {
 	timeout --foreground "$patience" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 2048 \
 		-nodefaults -no-reboot -display none -serial stdio \
-		-kernel "$vm/kernel/boot/vmlinuz-$release" -initrd "$vm/initrd" \
+		-kernel "$image" -initrd "$vm/initrd" \
 		-drive "file=$vm/disk,format=raw,if=virtio,cache=unsafe" \
-		-append "console=ttyS0 quiet loglevel=3 oops=panic panic=-1" \
+		-append "console=ttyS0 quiet loglevel=3 oops=panic panic=-1 ${VMAPPEND:-}" \
 		</dev/null | sed -u 's,\r,,g' | tee "$vm/console" | sed -u '/^ *--- PASS/d'
 }
 
@@ -173,6 +186,8 @@ verdict() {
 	for chosen in "$@"; do
 		exceptions | sed -n "s/^${chosen%%=*} \([^ ]*\) /vm: ${chosen%%=*} is without \1: /p"
 	done
+	[ -z "${VMFILESYSTEM:-}" ] || grep -q "^kernel .*; file systems .* $VMFILESYSTEM .*;" "$vm/console" ||
+		die "the kernel does not have $VMFILESYSTEM"
 	for chosen in "$@"; do
 		grep -q "^VM: ${chosen%%=*} passed: " "$vm/console" || die "$chosen has not passed within $patience s, see $vm/console"
 	done
