@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"flag"
+	"io"
 	"os"
 	"os/signal"
 
-	"kurma.io/stager/callins" //nolint:depguard // of a pod that has ended nobody is left to call: its logs are read as the call-in does it
+	"kurma.io/stager/callins" //nolint:depguard // a pod that has ended has no call-ins: the launcher reads its logs with the code of the call-in
 	"kurma.io/stager/launcher/pods"
 
 	"golang.org/x/sys/unix"
@@ -60,15 +61,24 @@ func runLogs(ctx context.Context, c *cli, args []string) error {
 	case c.json:
 		return c.logsJSON(ctx, pod, options, a.Name)
 	case pod.State.Phase == pods.Exited:
-		return callins.Logs(ctx, pod.AppLogs(), options, c.stdout, c.stderr)
+		return readKept(ctx, pod, options, c.stdout, c.stderr)
 	}
 	return pod.Become("logs", options...)
+}
+
+// readKept writes what the app of a pod that has exited wrote, as the call-in does.
+func readKept(ctx context.Context, pod *pods.Pod, options []string, stdout, stderr io.Writer) error {
+	dir, err := pod.AppLogs()
+	if err != nil {
+		return err
+	}
+	return callins.Logs(ctx, dir, options, stdout, stderr)
 }
 
 // readLog writes what the app wrote to two descriptors.
 func (c *cli) readLog(ctx context.Context, pod *pods.Pod, options []string, stdout, stderr *os.File) error {
 	if pod.State.Phase == pods.Exited {
-		return callins.Logs(ctx, pod.AppLogs(), options, stdout, stderr)
+		return readKept(ctx, pod, options, stdout, stderr)
 	}
 	code, err := pod.Call([3]*os.File{c.stdin, stdout, stderr}, nil, "logs", options...)
 	if err == nil && code != 0 {

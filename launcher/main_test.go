@@ -50,7 +50,7 @@ const (
 	stagerName   = names.Image
 	appManifest  = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/one","app":{"exec":["/x"],"user":"7","group":"8","workingDirectory":"/w","environment":[{"name":"A","value":"b"}]}}`
 	baseManifest = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/base"}`
-	stagerFormat = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"` + stagerName + `","app":{"exec":["` + names.Exec + `"],"user":"0","group":"0","environment":[{"name":"FROM","value":"image"}]}%s}`
+	stagerFormat = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"` + stagerName + `","app":{"exec":["` + names.Exec + `"],"user":"0","group":"0","environment":[{"name":"FROM","value":"image"}]},"annotations":[{"name":"` + names.LogDirAnnotation + `","value":"` + names.LogDir + `"}]%s}`
 )
 
 // host is a machine of a test's own: configuration, stores, keys and cgroups.
@@ -134,12 +134,16 @@ func (h *host) image(name, manifest string) string {
 // stagerImage builds a stager image, signed unless key is nil; more is added to its manifest.
 func (h *host) stagerImage(name, more string, key *signing.Key) string {
 	h.t.Helper()
+	return h.stagerImageOf(name, fmt.Sprintf(stagerFormat, more), key)
+}
+
+func (h *host) stagerImageOf(name, manifest string, key *signing.Key) string {
+	h.t.Helper()
 	entries, err := build.StagerTree(fakeStager)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	manifest := fmt.Appendf(nil, stagerFormat, more)
-	path := h.write(name, func(b *bytes.Buffer) error { return build.Write(b, manifest, entries) })
+	path := h.write(name, func(b *bytes.Buffer) error { return build.Write(b, []byte(manifest), entries) })
 	if key != nil {
 		h.sign(path, key)
 	}

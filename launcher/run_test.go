@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"kurma.io/stager/names"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -243,6 +245,35 @@ func TestDetachedPodThatEndsIsKeptForGC(t *testing.T) {
 	}
 	h.run("gc")
 	h.checkNoPods()
+}
+
+// A stager image that does not say where its logs are runs pods; only their logs
+// are lost when they have ended.
+func TestStagerImageWithoutALogFolder(t *testing.T) {
+	h := bareHost(t)
+	manifest := strings.Replace(fmt.Sprintf(stagerFormat, ""), names.LogDirAnnotation, "example.com/other", 1)
+	h.run("image", "import", h.stagerImageOf("stager.aci", manifest, h.key), h.image("one.aci", appManifest))
+	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "ends", "example.com/one"))
+	h.run("logs", "ends")
+	if err := unix.Kill(h.ps()[0].PID, unix.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	h.waitMonitor(uuid)
+	want := `launcher: pod "ends": its logs were not kept: the stager image has no annotation "` + names.LogDirAnnotation + "\"\n"
+	for _, args := range [][]string{{"logs", "ends"}, {"logs", "--json", "ends"}} {
+		if r := h.try(args...); r.code != 1 || r.stderr != want || r.stdout != "" {
+			t.Errorf("%v: %+v, want %q", args, r, want)
+		}
+	}
+	// A pod of a launcher that knew the folder.
+	kept := filepath.Join(h.dir, "pods", uuid, "logs/one")
+	if err := errors.Join(os.MkdirAll(kept, 0o755), os.WriteFile(filepath.Join(kept, "0000000001.log"), []byte("2026-11-21T03:00:01.000000000Z stdout F old words\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if out := h.run("logs", "ends"); out != "old words\n" {
+		t.Errorf("logs: %q", out)
+	}
+	h.run("gc")
 }
 
 // waitMonitor waits until the pod has no monitor.

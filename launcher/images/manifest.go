@@ -16,7 +16,8 @@ type Manifest struct {
 	Name         string
 	Labels       []Label
 	Dependencies []Dependency
-	App          *App // nil for an image that is only a layer
+	Annotations  map[string]string // values by names
+	App          *App              // nil for an image that is only a layer
 }
 
 // Label is a name and a value that tell images of one name apart.
@@ -49,6 +50,7 @@ type wireManifest struct {
 	Name         types.ACIdentifier `json:"name"`
 	Labels       types.Labels       `json:"labels"`
 	Dependencies types.Dependencies `json:"dependencies"`
+	Annotations  types.Annotations  `json:"annotations"`
 	App          *App               `json:"app"`
 }
 
@@ -64,7 +66,10 @@ func parseManifest(data []byte) (*Manifest, error) {
 	if wire.Name.Empty() {
 		return nil, errors.New("parse image manifest: it has no name")
 	}
-	m := &Manifest{Raw: data, Name: wire.Name.String(), Labels: labels(wire.Labels), App: wire.App}
+	m := &Manifest{Raw: data, Name: wire.Name.String(), Labels: labels(wire.Labels), Annotations: make(map[string]string), App: wire.App}
+	for _, a := range wire.Annotations {
+		m.Annotations[a.Name.String()] = a.Value
+	}
 	for _, d := range wire.Dependencies {
 		dep := Dependency{Name: d.ImageName.String(), Labels: labels(d.Labels)}
 		if d.ImageID != nil {

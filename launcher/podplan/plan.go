@@ -13,6 +13,7 @@ import (
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
 
 	"github.com/google/uuid"
 )
@@ -99,6 +100,10 @@ func (p *Planner) plan(document []byte, name string, o Options) (pods.Plan, []st
 	if !filepath.IsAbs(stager.App.Exec[0]) {
 		return pods.Plan{}, nil, fmt.Errorf("stager image %s: exec %q is not an absolute path", stager.Name, stager.App.Exec[0])
 	}
+	logs := stager.Annotations[names.LogDirAnnotation]
+	if logs != "" && (!filepath.IsAbs(logs) || logs == "/" || filepath.Clean(logs) != logs) {
+		return pods.Plan{}, nil, fmt.Errorf("stager image %s: annotation %s: %q is not the absolute path of a folder", stager.Name, names.LogDirAnnotation, logs)
+	}
 	var text bytes.Buffer
 	if err := m.Write(&text); err != nil {
 		return pods.Plan{}, nil, err
@@ -114,6 +119,7 @@ func (p *Planner) plan(document []byte, name string, o Options) (pods.Plan, []st
 		StagerRoot:  p.Stager.Rootfs(),
 		Exec:        stager.App.Exec,
 		Env:         stagerEnv(stager.App),
+		LogDir:      logs,
 		Manifest:    text.Bytes(),
 		Layers:      layers,
 		Volumes:     volumes,

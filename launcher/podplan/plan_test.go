@@ -10,6 +10,7 @@ import (
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -51,8 +52,9 @@ func newPlanner() *Planner {
 	return &Planner{
 		Images: newShelf(),
 		Stager: &images.Image{ID: imageID(9), Dir: "/images/9", Manifest: &images.Manifest{
-			Name: "example.com/stager",
-			App:  &images.App{Exec: []string{"/stager", "-x"}, Environment: []images.Environment{{Name: "HOME", Value: "/"}, {Name: "B", Value: "c"}}},
+			Name:        "example.com/stager",
+			Annotations: map[string]string{names.LogDirAnnotation: "/logs"},
+			App:         &images.App{Exec: []string{"/stager", "-x"}, Environment: []images.Environment{{Name: "HOME", Value: "/"}, {Name: "B", Value: "c"}}},
 		}},
 		StagerConfig: json.RawMessage(`{"gracePeriod":"1s"}`),
 		CheckSource:  func(string) error { return nil },
@@ -88,6 +90,7 @@ func TestPlanOfAnImage(t *testing.T) {
 		StagerRoot:  "/images/9/rootfs",
 		Exec:        []string{"/stager", "-x"},
 		Env:         []string{"HOME=/root", "B=c"},
+		LogDir:      "/logs",
 		Layers:      []pods.Layer{{ID: imageID(1), Dir: "/images/1/rootfs"}, {ID: imageID(2), Dir: "/images/2/rootfs"}},
 		Journal:     "/journal",
 		Apps:        []pods.App{{Name: "my-app-1", User: "7", Group: "8", Environment: []pods.Environment{{Name: "A", Value: "b"}}}},
@@ -135,6 +138,12 @@ func TestPlanRefuses(t *testing.T) {
 			"a stager without a path", func(p *Planner) { p.Stager.Manifest.App.Exec = []string{"stager"} },
 			fmt.Sprintf(pod, "example.com/my_app.1", ""), `stager image example.com/stager: exec "stager" is not an absolute path`,
 		},
+	}
+	for _, path := range []string{"logs", "/", "/a/../..", "/a/"} {
+		tests = append(tests, tests[len(tests)-1])
+		last := &tests[len(tests)-1]
+		last.name, last.words = "log folder "+path, fmt.Sprintf("annotation %s: %q is not the absolute path of a folder", names.LogDirAnnotation, path)
+		last.change = func(p *Planner) { p.Stager.Manifest.Annotations[names.LogDirAnnotation] = path }
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

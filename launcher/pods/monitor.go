@@ -179,15 +179,18 @@ func (p *Pod) takeDown(group *cgroups.Group, exit Exit, keep bool) error {
 }
 
 // keepAppLogs moves the apps' logs out of the stager's root, for a person to
-// read until gc. What is no folder inside the root is not kept, and the pod is taken down
-// all the same.
+// read until gc. It keeps nothing if the pod's plan does not say where the logs are, or
+// if that is not a folder inside the root. The pod is taken down all the same.
 func (p *Pod) keepAppLogs() {
+	if p.Plan.LogDir == "" {
+		return
+	}
 	dir, err := os.OpenRoot(p.Dir)
 	if err != nil {
 		return
 	}
 	defer dir.Close()
-	logs := filepath.Join(rootDir, stagerLogs)
+	logs := filepath.Join(rootDir, filepath.Join("/", p.Plan.LogDir)) // ".." does not lead out of the root
 	if info, err := dir.Lstat(logs); err == nil && info.IsDir() {
 		_ = dir.Rename(logs, appLogsDir)
 	}

@@ -17,6 +17,9 @@ type Plan struct {
 	StagerRoot  string   `json:"stagerRoot"`  // the image's files, to copy
 	Exec        []string `json:"exec"`        // the stager's argv; Exec[0] is an absolute path
 	Env         []string `json:"env"`         // its whole environment, NAME=value
+	// LogDir is the stager's folder of the apps' logs, an absolute path in its root;
+	// "" if its image does not say.
+	LogDir string `json:"logDir,omitempty"`
 
 	Manifest    json.RawMessage `json:"manifest"` // the Stager Manifest
 	Layers      []Layer         `json:"layers"`

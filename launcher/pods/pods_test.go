@@ -272,27 +272,34 @@ func TestLastLine(t *testing.T) {
 }
 
 func TestLogsOfAnEndedPodAreKept(t *testing.T) {
+	const write = "/busybox mkdir -p /logs/apps/a; echo hello >/logs/apps/a/1.log\n"
 	tests := []struct {
-		name, script string
-		keep         bool
-		want         string // of the file; "" for no folder
+		name, script, logDir string
+		keep                 bool
+		want                 string // of the file; "" for no folder
 	}{
-		{"kept", "/busybox mkdir -p /var/log/stager/a; echo hello >/var/log/stager/a/1.log\n", true, "hello\n"},
-		{"none", "exit 0\n", true, ""},
-		{"a link", "/busybox mkdir -p /var/log /x/a; echo no >/x/a/1.log; /busybox ln -s ../../x /var/log/stager\n", true, ""},
-		{"out of the root", "/busybox ln -s /tmp /var\n", true, ""},
-		{"not wanted", "/busybox mkdir -p /var/log/stager/a; echo hello >/var/log/stager/a/1.log\n", false, ""},
+		{"kept", write, "/logs/apps", true, "hello\n"},
+		{"below the root, whatever the path", write, "/../../logs/apps", true, "hello\n"},
+		{"none", "exit 0\n", "/logs/apps", true, ""},
+		{"a link", "/busybox mkdir -p /logs /x/a; echo no >/x/a/1.log; /busybox ln -s ../x /logs/apps\n", "/logs/apps", true, ""},
+		{"out of the root", "/busybox ln -s /tmp /logs\n", "/logs/apps", true, ""},
+		{"not wanted", write, "/logs/apps", false, ""},
+		{"unknown", write, "", true, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStore(t)
 			pod := s.newPod(t, "logs", tt.script)
+			pod.Plan.LogDir = tt.logDir
 			if _, err := pod.Run(t.Context(), tt.keep, noted); err != nil {
 				t.Fatal(err)
 			}
-			data, err := os.ReadFile(filepath.Join(pod.AppLogs(), "a/1.log"))
+			data, err := os.ReadFile(filepath.Join(pod.Dir, appLogsDir, "a/1.log"))
 			if string(data) != tt.want || (err == nil) != (tt.want != "") {
 				t.Errorf("%q, %v", data, err)
+			}
+			if dir, err := pod.AppLogs(); (err == nil) != (tt.logDir != "") {
+				t.Errorf("AppLogs() = %q, %v", dir, err)
 			}
 			if _, err := s.Collect(); err != nil {
 				t.Error(err)

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 
 	"kurma.io/stager/build"
-	"kurma.io/stager/names"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,9 +23,6 @@ const (
 
 // journalDir is where in its root the stager looks for journald's sockets.
 const journalDir = "run/systemd/journal"
-
-// stagerLogs is where in its root the stager keeps the apps' logs.
-const stagerLogs = names.LogDir
 
 // makeRoot makes what of the stager's root is on disk: a writable copy of the
 // image, the manifest, the name service's files, the mount points and the

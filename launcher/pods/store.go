@@ -32,6 +32,8 @@ import (
 	"strings"
 	"time"
 
+	"kurma.io/stager/names"
+
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 )
@@ -83,9 +85,19 @@ type Pod struct {
 // LogPath is the file that the stager's own output goes to.
 func (p *Pod) LogPath() string { return filepath.Join(p.Dir, logFile) }
 
-// AppLogs is the folder with the logs of the apps of a pod that has exited, a
-// folder for each in the stager's own format.
-func (p *Pod) AppLogs() string { return filepath.Join(p.Dir, appLogsDir) }
+// AppLogs returns the folder with the logs of the apps of a pod that has exited, a
+// folder for each app in the stager's own format. It is an error that they were not
+// kept because the stager's image does not say where they are.
+func (p *Pod) AppLogs() (string, error) {
+	dir := filepath.Join(p.Dir, appLogsDir)
+	if p.Plan.LogDir != "" {
+		return dir, nil
+	}
+	if _, err := os.Stat(dir); err == nil { // a pod of an earlier launcher, which knew the folder
+		return dir, nil
+	}
+	return "", fmt.Errorf("pod %q: its logs were not kept: the stager image has no annotation %q", p.Plan.Name, names.LogDirAnnotation)
+}
 
 // Create makes a pod's folder and takes its lock. No other live pod may have
 // its name; one that has exited or is dead may. The caller goes on with Run or Detach.
