@@ -22,8 +22,8 @@ const (
 // selinuxLabel belongs to the machine: the policy labels the app's root by where it lies.
 const selinuxLabel = "security.selinux"
 
-// topAttributes gives the directory dst the owner, mode, extended attributes and
-// times of top's own directory.
+// topAttributes sets the directory dst to the owner, mode, extended attributes
+// and times of top's own directory.
 func topAttributes(dst string, top Layer) error {
 	out, err := os.OpenFile(dst, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -46,7 +46,7 @@ func topAttributes(dst string, top Layer) error {
 	return nil
 }
 
-// attributes gives the copy of e in out the owner, mode, extended attributes and times of e.
+// attributes sets the copy of e in out to the owner, mode, extended attributes and times of e.
 func (c *copier) attributes(e *entry, out int) error {
 	// The owner first: chown(2) clears set-user-ID bits and security.capability.
 	if err := unix.Fchownat(out, e.name, int(e.stat.Uid), int(e.stat.Gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {

@@ -34,8 +34,8 @@ func aufsCalls(upper string, layers []string, page int) []aufsCall {
 	return calls
 }
 
-// fillCall returns a call whose options are head, a read-only branch behind sep for
-// as many layers as fit, most at most, and tail. It returns the layers that are left, too.
+// fillCall returns a call and the layers that it leaves to the next. Its options are
+// head, then sep and a read-only branch for each layer that fits, most at most, then tail.
 func fillCall(head, sep, tail string, layers []string, most, page int) (aufsCall, []string) {
 	var options strings.Builder
 	options.WriteString(head)

@@ -12,12 +12,12 @@ import (
 
 // Copy copies all layers into the scratch directory and binds the result to the
 // target: slow, but it works on every kernel and file system. It takes any number
-// of layers. Data is shared with the layers where the file system can (FICLONE),
-// and holes stay holes. Modes, owners, times (of modification and access),
-// extended attributes, hard links, devices, fifos and sockets are kept.
+// of layers. Files share their data with the layers where the file system can (FICLONE),
+// and holes stay holes. Copy keeps modes, owners, times (of modification and access),
+// extended attributes, hard links, devices, fifos and sockets.
 //
-// A layer's directory or file with trusted.overlay.redirect, .metacopy or
-// .whiteout is an error.
+// Mount returns an error for a layer's directory or file with
+// trusted.overlay.redirect, .metacopy or .whiteout.
 type Copy struct{}
 
 // Name returns "copy".
@@ -70,10 +70,10 @@ func bindRoot(dir, target string) error {
 	return fmt.Errorf("allow devices on %s: %w", target, err)
 }
 
-// filteredDirs returns the directories of r's layers, where a filtered layer is
-// replaced by a copy of what its filter keeps, unless that is all of it (in images
-// converted from Docker, whose whitelists take the place of whiteouts, that is the
-// rule). Layers without a filter cost nothing. The copies go to r.Scratch.
+// filteredDirs returns the directories of r's layers. For a layer with a filter it
+// returns a copy of what the filter keeps, unless the filter keeps the whole layer, as it
+// mostly does in images converted from Docker, whose whitelists take the place of
+// whiteouts. Layers without a filter cost nothing. The copies go to r.Scratch.
 func filteredDirs(ctx context.Context, r Root) ([]string, error) {
 	dirs := make([]string, len(r.Layers))
 	for i, l := range r.Layers {

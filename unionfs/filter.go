@@ -22,7 +22,7 @@ type Image struct {
 // Filter says which paths of a layer are part of a root; a nil Filter keeps
 // all. It is immutable, and made by Filters.
 type Filter struct {
-	files pathSet // what is not a directory
+	files pathSet // all but directories
 	dirs  pathSet
 }
 
@@ -34,8 +34,8 @@ func (s pathSet) has(p string) bool { return s == nil || s[p] }
 
 // Filters returns, for each position of an app's list of images (the topmost
 // first), the filter of its layer; nil where no whitelist matters. It is an
-// error, naming the position, when a Dependents entry is no position, or an image depends
-// on itself.
+// error, naming the position, when a Dependents entry is not a position, or an image
+// depends on itself.
 //
 // The rule is appc's (ace.md, Filesystem Setup, and pkg/acirenderer): a file
 // stays if its own image's whitelist has it and the whitelist of every image
@@ -73,8 +73,8 @@ const (
 	filterSettled
 )
 
-// settle settles those that depend on image i first: an image that several
-// depend on has its place above some of them.
+// settle first settles the images that depend on image i: an image that several
+// others depend on can stand above some of them.
 func (t *filterTree) settle(i int) error {
 	switch t.state[i] {
 	case filterSettled:

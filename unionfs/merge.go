@@ -11,10 +11,10 @@ import (
 )
 
 // Copying works like overlay's own look-up: one walk over all layers at once. A
-// name is taken from the topmost layer that has it; a directory goes on into the
-// layers below until one has something else there, or is opaque. So nothing
-// is ever written twice or removed, every name is created anew (O_EXCL and the like),
-// and no symbolic link of a layer is ever followed: everything is done relative to
+// name comes from the topmost layer that has it; a directory continues in the
+// layers below until one has something else there, or is opaque. So the copier
+// never writes a file twice, never removes one, creates every name once (O_EXCL and the like),
+// and never follows a symbolic link of a layer: it works relative to
 // descriptors of directories opened with O_NOFOLLOW.
 
 // markers says what to do with overlay's own marks in a layer: character
@@ -36,7 +36,7 @@ type copier struct {
 	noClone bool             // FICLONE failed once; it is not tried again
 }
 
-// inode is a file of a layer. Layers are told apart even where they share files.
+// inode is a file of a layer. Two layers are distinct even where they share files.
 type inode struct {
 	layer    int
 	dev, ino uint64
@@ -56,7 +56,7 @@ func copyLayers(ctx context.Context, dst string, layers []Layer, m markers) erro
 	}
 	defer out.Close()
 	sources, err := openLayers(layers)
-	defer closeAll(sources)
+	defer closeSources(sources)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func copyLayers(ctx context.Context, dst string, layers []Layer, m markers) erro
 		ctx: ctx, top: int(out.Fd()), layers: layers, markers: m,
 		links: map[inode]string{},
 	}
-	return c.directory("", int(out.Fd()), sources)
+	return c.copyDirectory("", int(out.Fd()), sources)
 }
 
 func openLayers(layers []Layer) ([]source, error) {
@@ -79,7 +79,7 @@ func openLayers(layers []Layer) ([]source, error) {
 	return sources, nil
 }
 
-func closeAll(sources []source) {
+func closeSources(sources []source) {
 	for _, s := range sources {
 		s.dir.Close() // opened for reading
 	}
@@ -102,9 +102,9 @@ func (e *entry) isWhiteout() bool {
 	return e.stat.Mode&unix.S_IFMT == unix.S_IFCHR && e.stat.Rdev == 0
 }
 
-// directory copies the content of the merged directory at rel into out.
-func (c *copier) directory(rel string, out int, sources []source) error {
-	entries, err := c.list(rel, sources)
+// copyDirectory copies the content of the merged directory at rel into out.
+func (c *copier) copyDirectory(rel string, out int, sources []source) error {
+	entries, err := c.mergeNames(rel, sources)
 	if err != nil {
 		return err
 	}
@@ -112,15 +112,15 @@ func (c *copier) directory(rel string, out int, sources []source) error {
 		if err := c.ctx.Err(); err != nil {
 			return fmt.Errorf("copy /%s: %w", e.path, err)
 		}
-		if err := c.entry(e, out); err != nil {
+		if err := c.copyEntry(e, out); err != nil {
 			return fmt.Errorf("copy /%s of layer %s: %w", e.path, c.layers[e.layer].Dir, err)
 		}
 	}
 	return nil
 }
 
-// list merges the names of sources, the topmost first.
-func (c *copier) list(rel string, sources []source) ([]*entry, error) {
+// mergeNames merges the names of sources, the topmost first.
+func (c *copier) mergeNames(rel string, sources []source) ([]*entry, error) {
 	var entries []*entry
 	seen := map[string]*entry{}
 	closed := map[string]bool{} // what lies further down does not merge
@@ -173,13 +173,13 @@ func (c *copier) look(e *entry) (bool, error) {
 	return anyPath(dir, e.path, func(_ *os.File, p string, dir bool) bool { return filter.keeps(p, dir) })
 }
 
-// entry copies one name into the directory out.
-func (c *copier) entry(e *entry, out int) error {
+// copyEntry copies one name into the directory out.
+func (c *copier) copyEntry(e *entry, out int) error {
 	if c.markers == merged && e.isWhiteout() {
 		return nil
 	}
 	if !e.isDir() {
-		return c.file(e, out)
+		return c.copyFile(e, out)
 	}
 	if err := unix.Mkdirat(out, e.name, 0o700); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (c *copier) descend(e *entry, out int) error {
 	}
 	defer made.Close()
 	var sources []source
-	defer func() { closeAll(sources) }()
+	defer func() { closeSources(sources) }()
 	for _, parent := range append([]source{{e.layer, e.dir}}, e.below...) {
 		dir, err := openDirAt(parent.dir, e.name)
 		if err != nil {
@@ -206,11 +206,11 @@ func (c *copier) descend(e *entry, out int) error {
 		}
 		sources = append(sources, source{parent.layer, dir})
 	}
-	return c.directory(e.path, int(made.Fd()), sources)
+	return c.copyDirectory(e.path, int(made.Fd()), sources)
 }
 
-// file copies what is not a directory, or links to its first copy.
-func (c *copier) file(e *entry, out int) error {
+// copyFile copies anything but a directory, or makes a hard link to its first copy.
+func (c *copier) copyFile(e *entry, out int) error {
 	key := inode{e.layer, e.stat.Dev, e.stat.Ino}
 	if first, ok := c.links[key]; ok {
 		return unix.Linkat(c.top, first, out, e.name, 0)

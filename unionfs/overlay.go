@@ -16,16 +16,16 @@ const maxOverlayLayers = 500
 // newer). Its zero value is ready to use.
 //
 // Scratch must be on a file system that can hold an upper directory: not on
-// overlay itself, and with extended attributes; Probe tells. The layers may lie
+// overlay itself, and with extended attributes; Probe checks it. The layers may lie
 // on an overlay that does not lie on another.
 type Overlay struct {
-	// mount2 leaves fsopen(2) alone, as on a kernel without lowerdir+.
+	// mount2 mounts without fsopen(2), as on a kernel without lowerdir+.
 	mount2 bool
 }
 
 // overlayOptions is the same for every root:
 //   - redirect_dir=on: rename(2) of a directory from a layer works instead of
-//     giving EXDEV;
+//     returning EXDEV;
 //   - index=on: hard links of a layer stay links when one is written to, and
 //     a second root on the same upper directory is refused;
 //   - metacopy=off: a layer cannot point at other files' data;
@@ -33,7 +33,7 @@ type Overlay struct {
 //     where layers and scratch lie on different file systems;
 //   - volatile: nothing is synced. A root is gone when its app is, so syncing
 //     it at unmount (all of the upper file system, a whole disk) and at every fsync
-//     buys nothing. Kernel 5.10; left out before.
+//     has no use. Kernel 5.10; not set before.
 //
 // (Documentation/filesystems/overlayfs.rst.)
 func overlayOptions() [][2]string {
@@ -86,7 +86,7 @@ func planOverlay(ctx context.Context, r Root) (overlayPlan, error) {
 	return plan, topAttributes(plan.upper, r.Layers[0])
 }
 
-// mount tries fsopen(2) and, where this kernel cannot say it that way, mount(2).
+// mount tries fsopen(2) and, where this kernel cannot mount the plan so, mount(2).
 func (o Overlay) mount(plan overlayPlan, target string) error {
 	if o.mount2 {
 		return plan.mountLegacy(target)

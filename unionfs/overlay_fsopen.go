@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errAskMount2 marks an error of fsopen's way that mount(2) may not have: this
-// kernel lacks fsopen(2) (before 5.2) or the option lowerdir+ (before 6.8), or a path
-// cannot be given so.
+// errAskMount2 marks an error of mounting with fsopen(2) that mount(2) may not
+// have: this kernel lacks fsopen(2) (before 5.2) or the option lowerdir+ (before
+// 6.8), or fsconfig(2) cannot take a path.
 var errAskMount2 = errors.New("not possible with fsopen")
 
 // open returns a descriptor of the overlay, mounted but not attached anywhere: it
@@ -39,14 +39,14 @@ func (p overlayPlan) open() (int, error) {
 	return tree, nil
 }
 
-// checksNames tells whether options are checked when they are set. Before 6.5
-// any name was taken, lowerdir+ too, only for the mount to fail with a line in the
-// kernel's log.
+// checksNames tells whether the kernel checks an option when it is set. Before 6.5
+// it took any name, lowerdir+ also; the mount then failed with a line in the kernel's
+// log.
 func checksNames(fs int) bool {
 	if err := unix.FsconfigSetFlag(fs, "no-such-option"); err == nil {
 		return false
 	}
-	// The error that was meant to happen is not for kernelSays. (No message is no harm.)
+	// kernelSays must not report the error of this trial. A missing message is harmless.
 	_, _ = unix.Read(fs, make([]byte, 1024))
 	return true
 }
@@ -76,7 +76,7 @@ func (p overlayPlan) configure(fs int) error {
 const maxOption = 255
 
 // setOption sets one option. Whether a backslash in a path quotes depends on
-// the option and the kernel, so that it is not left to them.
+// the option and the kernel, so paths with one are left to mount(2).
 func setOption(fs int, name, value string) error {
 	err := error(unix.EINVAL)
 	if len(value) <= maxOption && !strings.Contains(value, `\`) {
@@ -89,7 +89,7 @@ func setOption(fs int, name, value string) error {
 }
 
 // kernelSays adds the messages that the kernel keeps for a descriptor of
-// fsopen(2): each read gives one, "e text" for an error.
+// fsopen(2): each read returns one, "e text" for an error.
 func kernelSays(fs int, err error) error {
 	var said []string
 	for buf := make([]byte, 1024); len(said) < 8; {

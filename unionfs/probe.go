@@ -10,9 +10,9 @@ import (
 
 // Probe implements Driver. Where scratch and the layers lie on file systems
 // that are known to serve, it only asks the kernel for overlay. Elsewhere it mounts an
-// overlay in scratch on a layer of each file system among layers, and tries
-// what an app would do that not every file system can hold: delete a file, and
-// rename a directory of a layer.
+// overlay in scratch on a layer of each file system among layers, deletes a
+// file and renames a directory of a layer: not every file system can hold the marks
+// that overlay makes then.
 func (o Overlay) Probe(scratch string, layers []string) (notes []string, err error) {
 	if !o.mount2 && knownToServe(append([]string{scratch}, layers...)) && kernelHasOverlay() {
 		return nil, nil

@@ -35,8 +35,9 @@ func Names() []string {
 // below which roots' scratch directories will lie, layers are the absolute paths of
 // layers that roots will be made of, as many as are known.
 //
-// An unknown name is an error that has it; a named driver that does not work here
-// is one that says what was tried, and so is no driver that works.
+// The error for an unknown name has the name and the known ones. The error for a
+// named driver that does not work here, or where no driver works, says why each driver
+// that was tried does not.
 func Select(name, scratch string, layers []string) (Choice, error) {
 	var choice Choice
 	for _, d := range drivers() {
@@ -51,13 +52,13 @@ func Select(name, scratch string, layers []string) (Choice, error) {
 		choice.Rejected = append(choice.Rejected, err)
 	}
 	if name != "" && len(choice.Rejected) == 0 {
-		return choice, fmt.Errorf("select file system %q: there is %s", name, strings.Join(Names(), ", "))
+		return choice, fmt.Errorf("select file system %q: choose one of %s", name, strings.Join(Names(), ", "))
 	}
-	return choice, fmt.Errorf("select file system %q: %w", name, oneLine(choice.Rejected))
+	return choice, fmt.Errorf("select file system %q: %w", name, joinErrors(choice.Rejected))
 }
 
-// oneLine joins errors with semicolons; errors.Join would use lines.
-func oneLine(errs []error) error {
+// joinErrors joins errors with semicolons; errors.Join would use lines.
+func joinErrors(errs []error) error {
 	joined := errs[0]
 	for _, err := range errs[1:] {
 		joined = fmt.Errorf("%w; %w", joined, err)

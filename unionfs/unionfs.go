@@ -1,24 +1,25 @@
-// Package unionfs makes the root file system of an app out of image layers:
-// layers go in, one mounted, writable root comes out, and the layers stay as
-// they were. Overlay, AUFS and Copy are the drivers; the conformance suite for
+// Package unionfs makes the root file system of an app out of image layers: a
+// driver mounts one writable root on top of the layers and does not change them.
+// Overlay, AUFS and Copy are the drivers; the conformance suite for
 // all of them, and for a new one, is the package unionfstest.
 //
-// A root looks the same whatever driver made it:
+// A root looks the same with every driver, but for what the driver's own
+// documentation excepts:
 //   - its top directory has the mode, owner, times and extended attributes of the
-//     topmost layer's, whitelist or not, but for trusted.overlay.* and the label of
-//     SELinux, which belong to the machine;
-//   - a path shows what the topmost layer that has it holds; directories of
-//     several layers merge, anything else replaces what lies below, symbolic
-//     links to directories included (appc, ace.md, Filesystem Setup);
-//   - appc has no whiteouts. Names that begin with ".wh." are ordinary names
-//     (aufs, which reserves them, hides them). A character device 0:0 and the
-//     attribute trusted.overlay.opaque=y of a directory cannot be shown by
-//     overlay: they hide what lies below, and Copy does the same (overlay still
-//     lists the name of such a device where no other layer has the directory);
+//     topmost layer's, with a path whitelist also. Two kinds of attributes are left out:
+//     overlay reads trusted.overlay.*, and the machine sets SELinux's label;
+//   - a path shows the topmost layer's file; directories of several layers merge,
+//     and any other file replaces the files of that path in the layers below, a symbolic
+//     link to a directory also (appc, ace.md, Filesystem Setup);
+//   - appc has no whiteouts. Names that begin with ".wh." are ordinary names.
+//     Overlay cannot show a character device 0:0, nor the attribute
+//     trusted.overlay.opaque=y of a directory: they hide the layers below, and Copy does
+//     the same (overlay still lists the name of such a device where no other layer has
+//     the directory);
 //   - what an app deletes stays deleted, hard links stay links, and rename
 //     works on files and directories.
 //
-// Mounts are made in the mount namespace of the process, not in one that only the
+// A driver mounts in the mount namespace of the process, not in one that only the
 // calling thread has. All drivers need CAP_SYS_ADMIN and the usual capabilities of root over files.
 package unionfs
 
@@ -40,14 +41,14 @@ type Driver interface {
 
 	// Probe tells whether the driver works here: a nil error, or the reason why not,
 	// with the path or the kernel feature it is about. It tries the real thing in a
-	// directory of its own below scratch, on top of some of layers, and leaves nothing.
+	// directory of its own below scratch, on top of some of layers, and removes it.
 	// notes, for the caller's log, has a sentence for each thing that roots of these
 	// layers lack here and that the other drivers keep.
 	Probe(scratch string, layers []string) (notes []string, err error)
 
-	// Mount makes the root at r.Target. Before an error returns, r.Target is
-	// no mount point again; what r.Scratch then holds is for Unmount to remove.
-	// A cancelled ctx ends a long copy; its error is then wrapped.
+	// Mount makes the root at r.Target. If it returns an error, r.Target is not a
+	// mount point, and Unmount removes what r.Scratch then holds. A cancelled ctx
+	// ends a long copy; the error then wraps ctx's.
 	Mount(ctx context.Context, r Root) error
 }
 
@@ -80,10 +81,10 @@ type Root struct {
 }
 
 // Unmount detaches the root at r.Target with everything mounted inside, and
-// empties r.Scratch. It must be called after a failed Mount too, and is no error
-// when nothing is mounted. A process that still uses the root keeps it
-// alive, unseen. A caller whose mount namespace is about to end needs not call it
-// where r.Scratch vanishes with that namespace.
+// empties r.Scratch. A caller calls it after a failed Mount also; that nothing is
+// mounted is not an error. The root lives on, unseen, while a process uses it. A
+// caller whose mount namespace is about to end need not call Unmount where r.Scratch
+// vanishes with that namespace.
 func Unmount(r Root) error {
 	err := unix.Unmount(r.Target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -116,7 +117,7 @@ func emptyDir(dir string) error {
 func prepare(r Root, limit int) (Root, error) {
 	r.Layers = distinct(r.Layers)
 	if len(r.Layers) == 0 {
-		return r, errors.New("there is no layer")
+		return r, errors.New("the root has no layer")
 	}
 	if limit > 0 && len(r.Layers) > limit {
 		return r, fmt.Errorf("%d layers are more than the %d that can be stacked", len(r.Layers), limit)
@@ -169,7 +170,7 @@ next:
 	return kept
 }
 
-// mountError gives a driver's error its one line.
+// mountError returns a driver's error with the app and the driver.
 func mountError(r Root, driver string, err error) error {
 	return fmt.Errorf("mount root of app %q: %s: %w", r.App, driver, err)
 }

@@ -143,7 +143,7 @@ func oddNames(b *bench) {
 	}
 }
 
-// longNames uses names as long as file systems have them, in a layer and anew.
+// longNames uses the longest names that file systems have, in a layer and for a new file.
 func longNames(b *bench) {
 	old, shorter, made := strings.Repeat("o", 255), strings.Repeat("s", 243), strings.Repeat("m", 255)
 	root := b.stack([]item{file(old, "o"), file(shorter+"/"+old, "s")})

@@ -40,7 +40,7 @@ func runUnmet(t testing.TB, d unionfs.Driver, c testCase, reason string) {
 
 // attempt is the testing.TB of a declared case: it keeps what the case reports,
 // and the test goes on. Only the methods below differ from those of the test.
-// A case calls those that end it in the goroutine that it began in.
+// A case must call FailNow, Fatal and Fatalf in the goroutine that runs it.
 type attempt struct {
 	testing.TB
 
