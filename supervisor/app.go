@@ -133,7 +133,7 @@ const refusedMove = "state of app not changed: no such move"
 // A move that the diagram of State forbids is a bug of this package. It is refused: the
 // status stays as it was, an error is logged, and the tests of this package fail at that. The
 // app's life goes on, because only its goroutine decides what comes next, and never by the
-// status: a wrong status must not keep a pod from ending.
+// status: a wrong status must not prevent a pod from ending.
 func (a *app) transition(to State, fill func(*AppStatus)) {
 	a.mu.Lock()
 	from := a.status.State

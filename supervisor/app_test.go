@@ -20,7 +20,7 @@ var arrows = map[State][]State{
 	StateExited:     nil,
 }
 
-// Every move between two states is tried, those to and from a state that is none included.
+// The test tries every move between two states, and to and from a name that is not a state.
 func TestMovesThatTheDiagramForbidsAreRefused(t *testing.T) {
 	states := []State{StateWaiting, StateStarting, StateRunning, StateEnding, StateRestarting, StateExited, "none"}
 	for _, from := range states {
@@ -48,7 +48,7 @@ func TestMovesThatTheDiagramForbidsAreRefused(t *testing.T) {
 	}
 }
 
-// A wrong status, which only a bug makes, is reported and does not keep the pod from ending.
+// Only a bug makes a wrong status. It is logged, and the pod ends all the same.
 func TestARefusedMoveDoesNotWedgeThePod(t *testing.T) {
 	b := newFakes(t)
 	out := newLog()

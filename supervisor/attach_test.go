@@ -71,7 +71,7 @@ func TestSeveralAttached(t *testing.T) {
 	}
 }
 
-// The app waits for its reader after each burst, of less than may wait for one, so that
+// The app waits for its reader after each burst, which is smaller than the backlog of one, so that
 // a busy machine makes no difference.
 func TestOneThatDoesNotReadIsDropped(t *testing.T) {
 	const bursts, size = 2, 25_000_000
@@ -103,10 +103,10 @@ func TestOneThatDoesNotReadIsDropped(t *testing.T) {
 	}
 }
 
-// However many do not read, neither the app nor its log waits for one of them: they
-// are all there, and nobody has been dropped, when everything is written. What is
-// kept for them is kept once.
-func TestTheAppWaitsForNobody(t *testing.T) {
+// Neither the app nor its log waits for attachments that do not read, however many there are:
+// all are still attached, and none has been dropped, when everything is written. The output
+// that they have not read is kept once.
+func TestTheAppWaitsForNoAttachment(t *testing.T) {
 	const size, readers = 40_000_000, 32
 	b := newFakes(t)
 	out := newLog()

@@ -16,7 +16,7 @@ func (s crilogStream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// BenchmarkOutput has an app write 100 MB, and tells besides the throughput
+// BenchmarkOutput has an app write 100 MB, and reports besides the throughput
 // the CPU time that the supervisor took for it.
 func BenchmarkOutput(b *testing.B) {
 	for _, size := range []int{100, 4096, 65536} {

@@ -23,7 +23,7 @@ import (
 type fake struct {
 	args   []string
 	cgroup string
-	oom    bool // the main process has died for want of memory, if by SIGKILL
+	oom    bool // an out-of-memory kill ended the main process, if SIGKILL did
 	// starting, where not nil, is received from before the process starts.
 	starting <-chan struct{}
 }

@@ -83,8 +83,7 @@ func TestAFullDiskDoesNotStopTheApp(t *testing.T) {
 	}
 }
 
-// TestForeignWriterDoesNotKeepARunOpen has a process outside the app's cgroup hold
-// the pipe.
+// A process outside the app's cgroup holds the pipe.
 func TestForeignWriterDoesNotKeepARunOpen(t *testing.T) {
 	b := newFakes(t)
 	out := newLog()

@@ -129,7 +129,7 @@ func TestOneGracePeriodForAll(t *testing.T) {
 
 func TestTermRightAfterReadyIsHandled(t *testing.T) {
 	b := newFakes(t)
-	// The app tells that its handler is set before it is told to go on.
+	// The app prints that its handler is set before the test stops it.
 	out := newLog()
 	pod := start(t, Config{Grace: time.Minute, Apps: []App{{
 		Name: "app", Stdout: out, Main: b.sh("trap 'echo bye; exit 5' TERM; echo set; sleep 1000 & wait"),
@@ -427,7 +427,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// What follows a log sees its end when the app has ended for good, not at the pod's end.
+// A follower of the log sees its end when the app has ended for good, not at the pod's end.
 func TestEndedIsCalledOnceAfterTheLastRunAndItsHandlers(t *testing.T) {
 	b := newFakes(t)
 	var seen []State
@@ -462,8 +462,8 @@ func (f writerFunc) Write(chunk []byte) (int, error) {
 	return len(chunk), nil
 }
 
-// Who sees that an app has ended, and how, finds all that it wrote in its log.
-func TestExitIsToldAfterTheLastOutput(t *testing.T) {
+// Once the status has the exit of an app, all of its output is in its log.
+func TestExitIsReportedAfterTheLastOutput(t *testing.T) {
 	b := newFakes(t)
 	var pod *running
 	up := make(chan struct{})
@@ -481,7 +481,7 @@ func TestExitIsToldAfterTheLastOutput(t *testing.T) {
 	close(up)
 	<-ended
 	if exit != nil {
-		t.Errorf("%+v is told while the last output is on its way", *exit)
+		t.Errorf("%+v is reported while the last output is on its way", *exit)
 	}
 	if code, err := pod.stopped(); code != 0 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)
@@ -489,7 +489,7 @@ func TestExitIsToldAfterTheLastOutput(t *testing.T) {
 }
 
 // A log that is stuck does not hide that an app has ended, and how.
-func TestExitIsToldWhereTheLogIsStuck(t *testing.T) {
+func TestExitIsReportedWhereTheLogIsStuck(t *testing.T) {
 	b := newFakes(t)
 	stuck := make(chan struct{})
 	app := App{Name: "app", Main: b.sh("echo last; exit 1"), Stdout: writerFunc(func([]byte) { <-stuck })}

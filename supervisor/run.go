@@ -15,7 +15,7 @@ const (
 	// postStopLimit bounds the post-stop handler, within the pod's stop.
 	postStopLimit = 10 * time.Second
 	// killLimit bounds the wait for processes that have been sent SIGKILL:
-	// one in uninterruptible sleep must not keep the pod from ending.
+	// one in uninterruptible sleep must not prevent the pod from ending.
 	killLimit = 5 * time.Second
 	// lastOutputLimit bounds how long the end of a main process is not reported because its last
 	// output is not in the log yet: a log that is stuck may never take it.
@@ -26,8 +26,10 @@ const (
 
 // run is one run of an app: handlers, main process, and the commands of Exec, its sessions.
 type run struct {
-	app   *app
-	slots chan struct{} // one element for each command that is being started: those that hang block only other commands of the same app
+	app *app // not changed
+	// slots has one element for each command that is being started. Starts that hang
+	// block only other commands of the same app.
+	slots chan struct{}
 	// ended is closed by end, with app.mu held, when the main process has ended or was not
 	// started. Every session and everything that waits to start one reads it.
 	ended chan struct{}
@@ -40,12 +42,11 @@ type run struct {
 
 	exit Exit // guarded by app.mu; how the run ended, set before ended is closed
 
-	// begun is set when the pre-start handler, or the main process, was tried. Only the app's goroutine
-	// uses it.
-	begun bool
-	// The app's goroutine sets streams before it sets app.run, main and child before
-	// it moves the app to StateRunning. They are not changed after that; others read them after
-	// they have seen that under app.mu (Attach, join).
+	begun bool // the app's goroutine only; the pre-start handler, or the main process, was tried
+
+	// The app's goroutine sets streams before it sets app.run, and main and child before
+	// it moves the app to StateRunning. They are not changed after that. Other goroutines read
+	// them only after they have seen app.run (Attach) or StateRunning (join) under app.mu.
 	streams *output.Streams
 	main    Container
 	child   *reap.Child
@@ -100,7 +101,7 @@ func (r *run) start() error {
 	a.mu.Lock()
 	a.run = r
 	a.mu.Unlock()
-	if err := r.handle("pre-start", a.PreStart); err != nil {
+	if err := r.handle("pre-start", a.PreStart, a.pod.stop); err != nil {
 		return err
 	}
 	return r.startMain()
@@ -172,19 +173,13 @@ func startContainer(c Container, stdio Stdio, forced <-chan struct{}) (Process, 
 	return c.Start(stdio)
 }
 
-// handle runs an event handler to its end. The pod's stop ends a pre-start handler,
-// postStopLimit a post-stop handler.
-func (r *run) handle(name string, make func() (Container, error)) error {
-	if make == nil {
+// handle runs an event handler, nil for none, until it ends by itself or end ends it. name
+// is for errors.
+func (r *run) handle(name string, handler func() (Container, error), end stop) error {
+	if handler == nil {
 		return nil
 	}
-	end := r.app.pod.stop
-	if name == "post-stop" {
-		var release func()
-		end, release = limited(postStopLimit)
-		defer release()
-	}
-	exit, err := r.runHandler(make, end)
+	exit, err := r.runHandler(handler, end)
 	if err != nil {
 		return fmt.Errorf("%s handler: %w", name, err)
 	}
@@ -194,9 +189,9 @@ func (r *run) handle(name string, make func() (Container, error)) error {
 	return nil
 }
 
-// runHandler runs a handler until it ends by itself or is ended by the two moments of
-// end. It does not start the handler after end begins.
-func (r *run) runHandler(make func() (Container, error), end stop) (Exit, error) {
+// runHandler runs a handler until it ends by itself or the moments of end come. It does
+// not start the handler after the first of them.
+func (r *run) runHandler(handler func() (Container, error), end stop) (Exit, error) {
 	a := r.app
 	streams, err := a.pod.output.Open(a.handlerOutput())
 	if err != nil {
@@ -207,7 +202,7 @@ func (r *run) runHandler(make func() (Container, error), end stop) (Exit, error)
 	begins, why := end.begins()
 	child, err := a.pod.spawn(a.pod.slots, begins, why, func() (Process, error) {
 		var err error
-		if c, err = make(); err != nil {
+		if c, err = handler(); err != nil {
 			return nil, err
 		}
 		return startContainer(c, stdioOf(streams), end.forced)
@@ -304,10 +299,13 @@ func (r *run) end(exit Exit, cause error) {
 	a.run = nil
 	a.mu.Unlock()
 	r.destroyMain()
-	if r.begun {
-		if err := r.handle("post-stop", a.PostStop); err != nil {
-			a.pod.log.Error("post-stop failed", "app", a.Name, "error", err)
-		}
+	if !r.begun {
+		return
+	}
+	limit, release := limited(postStopLimit)
+	defer release()
+	if err := r.handle("post-stop", a.PostStop, limit); err != nil {
+		a.pod.log.Error("post-stop failed", "app", a.Name, "error", err)
 	}
 }
 

@@ -113,8 +113,8 @@ func (h *hanging) Destroy() error {
 	return h.fake.Destroy()
 }
 
-// A start that hangs keeps neither its caller nor the pod, and its container is not
-// destroyed under it.
+// A command's start that hangs blocks neither its caller nor the end of the pod, and its container
+// is not destroyed while the start is under way.
 func TestACommandsStartThatHangs(t *testing.T) {
 	b := newFakes(t)
 	app, open := gated(t, b, "exit 0")

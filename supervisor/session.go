@@ -98,7 +98,7 @@ func (s *Session) PID() int { return s.pid }
 // still run.
 func (s *Session) Done() <-chan struct{} { return s.child.Done() }
 
-// Exit says how the command ended. It may be called once Done is closed.
+// Exit is how the command ended. It may be called once Done is closed.
 func (s *Session) Exit() Exit { return exitOf(s.child.Status()) }
 
 // Signal sends a signal to the command. It returns os.ErrProcessDone when the command has ended.

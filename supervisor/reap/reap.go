@@ -3,7 +3,7 @@
 // that the program has started itself. It uses the standard library and x/sys only.
 //
 // The difficulty: a process can end before the code that started it knows its
-// number. wait4(-1) would collect it then, and nobody could say whose status that was.
+// number. wait4(-1) would collect it then, and the status could not be assigned to it.
 // And a start may have children of its own (os/exec, libcontainer's stages), for which it
 // waits itself: wait4(-1) would take their status away.
 //
@@ -19,17 +19,16 @@
 //	the last Spawn to leave makes                │
 //	the full pass that is due ──────────────►    └─ no Spawn is under way:
 //	                                           ┌ write side ─────────────────────────────┐
-//	                                           │ wait4(-1) until no child has ended:     │
+//	                                           │ wait4(-1) until no ended child is left: │
 //	                                           │   registered: keep the status, Release, │
 //	                                           │     close Done                          │
-//	                                           │   unknown: an orphan, whose status      │
-//	                                           │     nobody wants: discard it            │
+//	                                           │   unknown: an orphan: discard the status│
 //	                                           └─────────────────────────────────────────┘
 //
 // So a full pass never meets a child that is started and not yet registered, and never
 // a child of a start. Orphans (descendants whose parent has ended, which the kernel gives
 // to PID 1 or to the nearest subreaper) stay zombies while starts are under way. An unbroken
-// series of overlapping starts cannot keep them for ever: when a full pass has been due for
+// series of overlapping starts cannot keep them zombies for ever: when a full pass has been due for
 // 100 ms, new starts wait until it has been made. They wait for at most a second, since a
 // start that hangs must not block all others; then the pass stays due.
 //
@@ -180,7 +179,7 @@ func (r *Reaper) enter() {
 	r.spawning++
 }
 
-// mustPass says that a new start has to wait for those under way. The caller holds mu.
+// mustPass returns whether a new start has to wait for those under way. The caller holds mu.
 func (r *Reaper) mustPass() bool {
 	return r.spawning > 0 && !r.due.IsZero() && time.Since(r.due) > maxReapDelay
 }
@@ -213,7 +212,7 @@ func (r *Reaper) reap() {
 	r.due = time.Time{}
 }
 
-// collect waits for one ended child without blocking and says whether there
+// collect waits for one ended child without blocking and returns whether there
 // was one. The caller holds mu.
 func (r *Reaper) collect(which int) bool {
 	var status syscall.WaitStatus
