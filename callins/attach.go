@@ -19,10 +19,11 @@ var enders = []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} /
 // errDropped is the message for a caller whose output was not read.
 var errDropped = errors.New("dropped, because the output was not read in time")
 
-// Attach is the call-in attach: it shows the output of the app that args names from
-// now on and types the caller's stdin into it where it has an open one. It ends with the app, as an *ExitError without Err where the app ended with
-// another status than 0; Code 124 says that it was dropped, 125 that it could not be done,
-// 128+N that signal N ended it. The app goes on whatever ends it.
+// Attach is the call-in attach: it copies the output of the app that args names to the
+// caller from now on, and the caller's stdin to the app if the app's is open. It ends with the
+// app; if the app ended with another status than 0, the error is an *ExitError without
+// Err. Code 124 means that the supervisor dropped the caller, 125 that it could not
+// attach, 128+N that signal N ended the call-in. The app runs on in these cases.
 func Attach(ctx context.Context, s Streams, args []string) error {
 	code, err := attach(ctx, s, args)
 	switch {
@@ -77,7 +78,7 @@ func attach(ctx context.Context, s Streams, args []string) (int, error) {
 	return follow(c, s, theirs, signals)
 }
 
-// notifyUnlessIgnored leaves alone what the caller's parent had it ignore.
+// notifyUnlessIgnored leaves out the signals that the caller's parent had it ignore.
 func notifyUnlessIgnored(signals chan<- os.Signal) {
 	for _, sig := range enders {
 		if !signal.Ignored(sig) {
@@ -86,7 +87,7 @@ func notifyUnlessIgnored(signals chan<- os.Signal) {
 	}
 }
 
-// appStreams are the app's ends; stderr and stdin may be nil.
+// appStreams are the app's ends of its streams; stderr and stdin may be nil.
 type appStreams struct{ stdout, stderr, stdin *os.File }
 
 func takeStreams(r reply, p packet) (appStreams, error) {
@@ -132,8 +133,8 @@ func follow(c conn, s Streams, theirs appStreams, signals <-chan os.Signal) (int
 		outputs = append(outputs, startOutput(s.Stderr, theirs.stderr, failed))
 	}
 	if theirs.stdin != nil {
-		// The caller's end of file ends its own input, neither the app's nor
-		// the attachment; so does an app that closed its stdin.
+		// Neither the caller's end of file nor an app that closes its stdin ends the
+		// attachment, and the former does not end the app's input.
 		go func() { _, _ = io.Copy(theirs.stdin, s.Stdin) }()
 	}
 	last := make(chan ending, 1)
@@ -173,8 +174,8 @@ func awaitEnding(c conn) ending {
 	return ending{r.Code, err}
 }
 
-// tellSize gives the app's terminal the size of the caller's, if it has one. An
-// error shows at the next receive.
+// tellSize gives the app's terminal the size of the caller's, if it has one. The next
+// receive returns the error.
 func tellSize(c conn, s Streams) {
 	if terminalOf(s) == nil {
 		return

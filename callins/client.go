@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exit codes of the call-ins that are not those of a command or app.
+// Exit codes of the call-ins, beside those of a command or app.
 const (
 	exitFailed   = 125 // run and attach could not be done
 	exitDropped  = 124 // attach: the caller did not read
 	exitDocument = 1   // the supervisor did not answer with the document
 )
 
-// answerTime bounds what the supervisor does at once, on both sides: taking a
-// connection, reading a request, sending a reply.
+// answerTime is the limit, on both sides, for each step that does not wait for an app:
+// accepting a connection, reading a request, sending a reply.
 const answerTime = 10 * time.Second
 
 // CallIn is a call-in on its caller's side. args are those after its name. It returns
@@ -29,15 +29,16 @@ const answerTime = 10 * time.Second
 // error, for exit code 1, that begins with the call-in's name.
 type CallIn func(ctx context.Context, s Streams, args []string) error
 
-// Streams is what a call-in works on. Nothing of it is closed, but Settings is.
+// Streams are the descriptors and the socket that a call-in works on. It closes Settings
+// and nothing else.
 type Streams struct {
 	Socket                string // the supervisor's socket, names.ControlSocket unless a test has its own
 	Stdin, Stdout, Stderr *os.File
 	Settings              int // the number of run's settings descriptor, SettingsDescriptor
 }
 
-// ExitError tells the program how to end: with Code, after Err's text on stderr
-// where Err is not nil. The text begins with the call-in's name.
+// ExitError says how the program is to end: with Code, after Err's text on stderr
+// if Err is not nil. The text begins with the call-in's name.
 type ExitError struct {
 	Code int
 	Err  error
@@ -54,7 +55,7 @@ func (e *ExitError) Error() string {
 // Unwrap returns Err.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// exit makes a call-in's result: nil for success, else an *ExitError.
+// exit returns a call-in's result: nil for success, otherwise an *ExitError.
 func exit(name string, code int, err error) error {
 	if err != nil {
 		return &ExitError{Code: code, Err: fmt.Errorf("%s: %w", name, err)}
@@ -65,7 +66,7 @@ func exit(name string, code int, err error) error {
 	return nil
 }
 
-// oneApp is the argument of run and attach.
+// oneApp returns the argument of run and attach.
 func oneApp(args []string) (string, error) {
 	if len(args) != 1 || args[0] == "" {
 		return "", fmt.Errorf("want one argument, the app's name, have %d", len(args))
@@ -97,8 +98,8 @@ func (c conn) ask(req request, files ...*os.File) error {
 	return nil
 }
 
-// next receives a reply of one of the kinds; one of kind error comes back as a
-// *remoteError, and the end of the connection is an error.
+// next receives a reply of one of the kinds. A reply of kind error is returned as a
+// *remoteError; the end of the connection is also an error.
 func (c conn) next(kinds ...kind) (reply, packet, error) {
 	var r reply
 	p, err := c.receive(&r)
@@ -125,7 +126,7 @@ type remoteError struct {
 
 func (e *remoteError) Error() string { return e.message }
 
-// codeOf is the exit code that belongs to an error of run or attach.
+// codeOf returns the exit code for an error of run or attach.
 func codeOf(err error) int {
 	var remote *remoteError
 	if errors.As(err, &remote) && remote.code > 0 && remote.code <= 255 {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SettingsDescriptor is where a daemon passes run's settings.
+// SettingsDescriptor is the descriptor on which a daemon passes run's settings.
 const SettingsDescriptor = 3
 
 // settingsTime is how long run waits for all of its settings.
@@ -23,19 +23,19 @@ const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_
 // stays as it is, since its open file description may be shared.
 func readSettings(fd int, limit time.Duration) ([]byte, error) {
 	deadline := time.Now().Add(limit)
-	// A descriptor that is closed on exec was not passed to us: Go's runtime
-	// may have opened it for itself.
+	// A descriptor that is closed on exec was not passed by the daemon: Go's
+	// runtime may have opened it for itself.
 	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
 		return nil, fmt.Errorf("read settings: descriptor %d was not passed", fd)
 	}
 	defer unix.Close(fd)
 	var text []byte
-	piece := make([]byte, 64<<10)
+	chunk := make([]byte, 64<<10)
 	for {
 		if err := waitReadable(fd, deadline); err != nil {
 			return nil, fmt.Errorf("read settings from descriptor %d: %w", fd, err)
 		}
-		n, err := unix.Read(fd, piece)
+		n, err := unix.Read(fd, chunk)
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
 		case err != nil:
@@ -45,7 +45,7 @@ func readSettings(fd int, limit time.Duration) ([]byte, error) {
 		case len(text)+n > maxSettings:
 			return nil, fmt.Errorf("settings are larger than %d bytes", maxSettings)
 		default:
-			text = append(text, piece[:n]...)
+			text = append(text, chunk[:n]...)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func waitReadable(fd int, deadline time.Time) error {
 	}
 }
 
-// sealed returns text as a memfd that nobody can change any more.
+// sealed returns a memfd that holds text and that no process can change.
 func sealed(name string, text []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -90,7 +90,7 @@ func sealed(name string, text []byte) (*os.File, error) {
 func readSealed(f *os.File, limit int64) ([]byte, error) {
 	have, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil || have&seals != seals {
-		return nil, errors.New("passed descriptor is no sealed memory file")
+		return nil, errors.New("passed descriptor is not a sealed memory file")
 	}
 	info, err := f.Stat()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 const logsUsage = "usage: logs [--follow] [--tail N] [--since TIME|DURATION] [--timestamps] [--stream stdout|stderr] APP"
 
-// logWait is how long a log that is to be followed may take to come into being.
+// logWait is how long logs --follow waits for the log to be made.
 const logWait = 2 * time.Second
 
 // LogsFrom returns the call-in logs for the log folders in root. See Logs, whose
@@ -35,13 +35,13 @@ func LogsFrom(root string) CallIn {
 // Logs is the call-in `logs [--follow] [--tail N] [--since TIME|DURATION]
 // [--timestamps] [--stream stdout|stderr] APP`: it writes what the app wrote to
 // stdout and stderr, byte for byte. root is the folder with one log folder for each app, which
-// it reads by itself, so it needs no supervisor.
+// it reads itself, so it needs no supervisor.
 //
 // TIME is RFC 3339, DURATION Go's ("90s", "1h30m"), back from now. --tail counts the
 // lines of both streams together. --timestamps puts the time before each line. --follow goes on
-// until the app has ended for good, the pod is gone, or ctx is done, which is no error;
-// neither is a reader of the output that has gone (EPIPE). An app
-// without a log is an error that names it.
+// until the app has ended for good, the pod is gone, or ctx is done. None of these
+// is an error, nor is a reader that closes the output early (EPIPE). An app without a
+// log is an error that names the app.
 func Logs(ctx context.Context, root string, args []string, stdout, stderr io.Writer) error {
 	opts, err := parseLogs(args, time.Now())
 	if err != nil {
@@ -53,7 +53,7 @@ func Logs(ctx context.Context, root string, args []string, stdout, stderr io.Wri
 	}
 	out := newLogOutput(stdout, stderr, opts.timestamps)
 	opts.read.Flush = out.flush
-	err = crilog.Read(ctx, dir, opts.read, out.entry)
+	err = crilog.Read(ctx, dir, opts.read, out.write)
 	switch {
 	case errors.Is(err, syscall.EPIPE):
 		return nil
@@ -128,8 +128,8 @@ func parseStream(v string) (crilog.Stream, error) {
 	return 0, errors.New("want stdout or stderr")
 }
 
-// logFolder finds the app's log folder. One that is to be followed may come a
-// little later than the question.
+// logFolder returns the app's log folder. With --follow it waits a moment for the
+// folder to be made.
 func logFolder(ctx context.Context, root string, o logsOptions) (string, error) {
 	unknown := fmt.Errorf("no log of app %q", o.app)
 	if o.app == "." || !filepath.IsLocal(o.app) || filepath.Base(o.app) != o.app {
@@ -155,7 +155,7 @@ func logFolder(ctx context.Context, root string, o logsOptions) (string, error) 
 	}
 }
 
-// pauseFor waits and reports whether ctx still holds.
+// pauseFor waits for d, and returns false if ctx ends first.
 func pauseFor(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -167,7 +167,7 @@ func pauseFor(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// logOutput writes entries to the stream they came from.
+// logOutput writes records to the streams that they came from.
 type logOutput struct {
 	streams    map[crilog.Stream]*logStream
 	last       *logStream // the one that may have unwritten bytes
@@ -189,18 +189,18 @@ func newLogOutput(stdout, stderr io.Writer, timestamps bool) *logOutput {
 	}
 }
 
-// entry is crilog.Read's callback. Errors of the buffers stay in them until the flush.
-func (o *logOutput) entry(e crilog.Entry) error {
+// write is crilog.Read's callback. Errors of the buffers stay in them until the flush.
+func (o *logOutput) write(e crilog.Entry) error {
 	s := o.streams[e.Stream]
 	if s != o.last {
-		// On a terminal both streams show in the order they were written.
+		// On a terminal both streams appear in the order in which they were written.
 		if err := o.flush(); err != nil {
 			return err
 		}
 		o.last = s
 	}
 	if o.timestamps && !s.inside {
-		_, _ = s.Write(e.Time.AppendFormat(s.AvailableBuffer(), "2006-01-02T15:04:05.000000000Z07:00 ")) // a bufio.Writer keeps its error for the next
+		_, _ = s.Write(e.Time.AppendFormat(s.AvailableBuffer(), "2006-01-02T15:04:05.000000000Z07:00 ")) // a bufio.Writer returns its error again from the next write
 	}
 	_, err := s.Write(e.Text)
 	if !e.Partial {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLeft is the most that is read from a pipe or terminal once its writer has ended:
-// more than the kernel keeps in either (pipe(7), /proc/sys/fs/pipe-max-size), so that nothing
-// is lost, and a bound, so that a background process that writes on is not waited for.
+// maxLeft is the most that is read from a pipe or terminal after its writer has ended.
+// It is more than the kernel keeps in either (pipe(7), /proc/sys/fs/pipe-max-size), so that
+// nothing is lost, and it is a bound, because a background process may write on.
 const maxLeft = 2 << 20
 
 // output copies a pipe or a terminal's master to one of the caller's streams.
@@ -38,7 +38,7 @@ func startOutput(dst, src *os.File, failed func()) *output {
 // finish is called after the writer has ended: it returns once everything that was written
 // before has been copied, without waiting for an end of file.
 func (o *output) finish() error {
-	// It fails for a closed file only, which wakes the copy as well.
+	// It fails only for a closed file, which also wakes the copy.
 	_ = o.src.SetReadDeadline(time.Unix(1, 0))
 	return <-o.done
 }
@@ -64,15 +64,14 @@ func (o *output) copy() error {
 	}
 }
 
-// isEnd tells the end of the output: a terminal's master answers EIO once nobody
-// holds the terminal any more (and has given all bytes before).
+// isEnd reports whether err is the end of the output. A terminal's master returns EIO
+// once no process holds the terminal, after all bytes.
 func isEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, unix.EIO) || errors.Is(err, os.ErrClosed)
 }
 
-// drain copies what is there. Reading a terminal's master brings in what the kernel
-// still has in flight before it answers EAGAIN (n_tty_read), so EAGAIN means
-// that there is no more.
+// drain copies what is left. A read of a terminal's master first fetches the bytes that
+// the kernel still has in flight (n_tty_read), so EAGAIN means that there are no more.
 func (o *output) drain(buf []byte) error {
 	if err := o.src.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("read output: %w", err)
@@ -96,7 +95,7 @@ func (o *output) drainDescriptor(fd int, buf []byte) error {
 			continue
 		}
 		if err != nil || n == 0 {
-			return nil // EAGAIN, EIO and end of file say the same here
+			return nil // EAGAIN, EIO and end of file mean the same here
 		}
 		if _, err := o.dst.Write(buf[:n]); err != nil {
 			return fmt.Errorf("write output: %w", err)

@@ -16,10 +16,10 @@ import (
 // receives may run concurrently with each other, not with their own kind.
 type conn struct{ *net.UnixConn }
 
-// packet is what came beside the JSON. Whoever receives it closes its files.
+// packet holds what came beside the JSON. Its receiver closes the files.
 type packet struct {
 	files []*os.File
-	pid   int // the sender's or the one it gave, where credentials are asked for
+	pid   int // the sender's, or the one that it named, if the receiver has SO_PASSCRED
 }
 
 func (p packet) close() {
@@ -48,8 +48,8 @@ func (c conn) send(msg any, files []*os.File, control ...byte) error {
 	return nil
 }
 
-// descriptors gives the files' numbers without changing their mode, as
-// File.Fd may. The files must stay open while the numbers are used.
+// descriptors returns the files' numbers and, unlike File.Fd, leaves their mode as it
+// is. The files must stay open while the numbers are used.
 func descriptors(files []*os.File) ([]int, error) {
 	fds := make([]int, 0, len(files))
 	for _, f := range files {
@@ -71,11 +71,11 @@ func (c conn) receive(msg any) (packet, error) {
 	control := make([]byte, unix.CmsgSpace(4*maxFiles)+unix.CmsgSpace(unix.SizeofUcred))
 	n, cn, flags, _, err := c.ReadMsgUnix(text, control)
 	if errors.Is(err, unix.ECONNRESET) {
-		// The other end was closed before it had read all. What it sent comes
-		// after this error (unix_release_sock, __skb_try_recv_datagram).
+		// The other end was closed before it had read all. The packets that it sent
+		// come after this error (unix_release_sock, __skb_try_recv_datagram).
 		n, cn, flags, _, err = c.ReadMsgUnix(text, control)
 	}
-	p, perr := parseControl(control[:cn]) // also after an error: what came must be closed
+	p, perr := parseControl(control[:cn]) // also after an error: files that came must be closed
 	if err := receiveError(n, flags, err, perr); err != nil {
 		p.close()
 		return packet{}, err
@@ -134,8 +134,8 @@ func parseControl(control []byte) (packet, error) {
 	return p, nil
 }
 
-// withDescriptor calls f with the descriptor's number, which stays open and in
-// its mode meanwhile, also when another goroutine closes it.
+// withDescriptor calls f with the descriptor's number. Meanwhile the descriptor stays
+// open and in its mode, even if another goroutine closes it.
 func withDescriptor(c syscall.Conn, f func(fd int) error) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

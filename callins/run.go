@@ -18,9 +18,9 @@ var forwarded = []os.Signal{ //nolint:gochecknoglobals // a table that is only r
 }
 
 // Run is the call-in run: it starts the command that the settings describe in
-// the app that args names, and ends as it does. A command that ended
-// with another status than 0 gives an *ExitError without Err; one that could not be
-// run one with Code 125, 126 or 127. The command is killed when ctx ends.
+// the app that args names, and ends as the command does. If the command ended with
+// another status than 0, the error is an *ExitError without Err; if it could not be
+// run, one with Code 125, 126 or 127. When ctx ends, the command is killed.
 func Run(ctx context.Context, s Streams, args []string) error {
 	code, err := run(ctx, s, args)
 	if err != nil {
@@ -70,16 +70,17 @@ func run(ctx context.Context, s Streams, args []string) (int, error) {
 }
 
 const (
-	// startTime is how long a command may take to start: starts wait for each other.
+	// startTime is how long a command may take to start; starts wait for each other.
 	startTime = time.Minute
-	// signalTime is how long it may after a signal: it may run already, and the
-	// reply that says so be on its way.
+	// signalTime is how long it may take after a signal: the command may run
+	// already, with the reply on its way.
 	signalTime = time.Second
 )
 
-// awaitStart receives the reply that the command runs. A signal that comes well before
-// ends the call, for there is nobody to send it to; but for a change of the window.
-// What comes while the reply is on its way is for the command: early.
+// awaitStart receives the reply that the command runs. A signal, except for a change of
+// the window, that comes more than signalTime before the reply ends the call, because
+// there is no command yet to send it to. It returns those that came while the reply was on
+// its way, early, which are for the command.
 func awaitStart(c conn, started kind, signals <-chan os.Signal) (p packet, early []os.Signal, err error) {
 	if err := c.SetReadDeadline(time.Now().Add(startTime)); err != nil {
 		return p, nil, fmt.Errorf("limit wait for the start: %w", err)
@@ -105,8 +106,9 @@ func awaitStart(c conn, started kind, signals <-chan os.Signal) (p packet, early
 	return p, nil, err
 }
 
-// collect takes signals until over is closed, or until one comes that is no change of
-// the window: then it calls hurry and takes no more. Of several changes it gives one.
+// collect takes signals until over is closed, or until one comes that is not a change
+// of the window; then it calls hurry and takes no more. It returns several changes as
+// one.
 func collect(signals <-chan os.Signal, over <-chan struct{}, hurry func()) []os.Signal {
 	var came []os.Signal
 	for {
@@ -137,8 +139,8 @@ func requestRun(c conn, s Streams, app string, text []byte, tty bool) error {
 	return c.ask(req, memory, s.Stdin, s.Stdout, s.Stderr)
 }
 
-// forward gives pass the early signals and then each that comes, until ctx ends or
-// pass fails.
+// forward calls pass with the early signals and then with each that comes, until ctx
+// ends or pass fails.
 func forward(ctx context.Context, early []os.Signal, signals <-chan os.Signal, pass func(os.Signal) error) {
 	for _, sig := range early {
 		if pass(sig) != nil {
@@ -182,7 +184,7 @@ func runTerminal(ctx context.Context, c conn, s Streams, signals <-chan os.Signa
 	}
 	defer restore()
 	go forward(ctx, early, signals, func(sig os.Signal) error {
-		// The kernel tells the command of a new size of its terminal.
+		// The kernel signals a new size of the terminal to the command.
 		if sig == unix.SIGWINCH && resize(s, master) {
 			return nil
 		}
@@ -198,7 +200,7 @@ func runTerminal(ctx context.Context, c conn, s Streams, signals <-chan os.Signa
 	return r.Code, err
 }
 
-// mayForward tells whether a note's signal is one that a caller may send.
+// mayForward reports whether a caller may send the signal of a note.
 func mayForward(number int) bool {
 	return slices.Contains(forwarded, os.Signal(syscall.Signal(number)))
 }

@@ -32,9 +32,8 @@ type Server struct {
 }
 
 // Handler answers one call, on a goroutine of its own; the Server closes the
-// connection afterwards. It returns an error when the caller did not get its
-// answer; what it refuses, it tells the caller. Once ctx is done it must
-// end soon.
+// connection afterwards. A request that it refuses, it answers with the reason; it
+// returns an error if the caller could not be answered. Once ctx is done it must return soon.
 type Handler func(ctx context.Context, call *Call) error
 
 // Call is a request that a Handler answers.
@@ -64,10 +63,10 @@ func Listen(path string) (*net.UnixListener, error) {
 	return listener.(*net.UnixListener), nil
 }
 
-// Serve answers calls until ctx ends; then it closes the listener, kills the
-// commands that run, tells their callers, and returns when no call is left.
-// It returns an error only when the listener fails otherwise. For callers of attach to see
-// how their apps end, ctx is to end after the apps have.
+// Serve answers calls until ctx ends. Then it closes the listener, kills the commands
+// that run, reports that to their callers, and returns when no call is left. It returns
+// an error only if the listener fails otherwise. ctx must end after the apps, for callers
+// of attach to see how their apps end.
 func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) error {
 	stop := context.AfterFunc(ctx, func() { listener.Close() })
 	defer stop()
@@ -116,7 +115,7 @@ func (s *Server) serve(ctx context.Context, c conn) {
 	}
 }
 
-// answer returns an error when the caller did not get its answer.
+// answer returns an error if the caller did not get its answer.
 func (s *Server) answer(ctx context.Context, c conn) error {
 	if err := checkPeer(c); err != nil {
 		return errors.Join(err, sendError(c, exitFailed, err))

@@ -9,8 +9,8 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// lastWords is how long a stop of the server waits for a caller to take what its app
-// wrote last.
+// lastWords is how long the server, when it stops, waits for a caller to read the last
+// output of its app.
 const lastWords = time.Second
 
 // ServeAttach returns the handler of RequestAttach for the pod: it hands an app's

@@ -30,7 +30,7 @@ func runCommand(ctx context.Context, pod *supervisor.Pod, defaults []string, cal
 	if err != nil {
 		return sendError(c, execCode(err), err)
 	}
-	// Without this the command's readers would never see end of file.
+	// The command's readers would never see end of file if copies stayed open here.
 	call.packet.close()
 	call.packet.files = nil
 	if err := unlimited(c); err != nil {
@@ -127,7 +127,7 @@ func passSignals(c conn, session *supervisor.Session) {
 	}
 }
 
-// execCode is the exit code of run for a command that did not start.
+// execCode returns the exit code of run for a command that did not start.
 func execCode(err error) int {
 	var exec *supervisor.ExecError
 	if errors.As(err, &exec) {

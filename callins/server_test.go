@@ -78,7 +78,7 @@ func TestHostileCallers(t *testing.T) {
 		{"other version", `{"version":1,"call":"status"}`, nil, "unknown protocol version 1, want 2"},
 		{"unknown call", `{"version":2,"call":"reboot"}`, files(2), `unknown call "reboot"`},
 		{"run without descriptors", `{"version":2,"call":"run","app":"app"}`, nil, "call with 0 descriptors"},
-		{"run with settings that could block", `{"version":2,"call":"run","app":"app"}`, files(4), "no sealed memory file"},
+		{"run with settings that could block", `{"version":2,"call":"run","app":"app"}`, files(4), "not a sealed memory file"},
 		{"attach with descriptors", `{"version":2,"call":"attach","app":"x"}`, files(4), "no such app"},
 		{"long name", `{"version":2,"call":"attach","app":"` + strings.Repeat("x", maxPacket-50) + `"}`, nil, "app \"xxx"},
 	}

@@ -11,7 +11,7 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// maxSettings is the size of run's settings in bytes that is still taken.
+// maxSettings is the largest size of run's settings in bytes.
 const maxSettings = 1 << 20
 
 // settings is what run reads from descriptor 3 (stager specification, run).
@@ -66,7 +66,7 @@ func (s settings) validate() error {
 	}
 	for _, gid := range s.SupplementaryGIDs {
 		if gid < 0 || gid > 1<<32-2 {
-			return fmt.Errorf(`settings: "supplementaryGIDs" has %d, which is no group ID`, gid)
+			return fmt.Errorf(`settings: "supplementaryGIDs" has %d, which is not a group ID`, gid)
 		}
 	}
 	if err := s.validateNUL(); err != nil {
@@ -75,7 +75,7 @@ func (s settings) validate() error {
 	return s.validateEnvironment()
 }
 
-// validateNUL refuses what execve(2) cannot pass on.
+// validateNUL refuses strings that execve(2) would cut short.
 func (s settings) validateNUL() error {
 	texts := slices.Concat(s.Exec, []string{s.User, s.Group, s.WorkingDirectory})
 	for _, v := range s.Environment {
@@ -116,8 +116,8 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// command is the settings as the supervisor takes them. Of defaults, NAME=value,
-// those are added whose name is not listed.
+// command returns the settings as the supervisor takes them. It adds those of defaults,
+// NAME=value, whose name the settings do not list.
 func (s settings) command(defaults []string) supervisor.Command {
 	listed := make(map[string]bool, len(s.Environment))
 	env := make([]string, 0, len(s.Environment)+len(defaults))

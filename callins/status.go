@@ -85,8 +85,8 @@ func stateOf(ctx context.Context, call *Call, app supervisor.AppStatus) (state a
 	return state, err
 }
 
-// stateAfter returns the state of an app whose process has gone. If the pod has
-// not noticed yet, the state is the old one without a PID.
+// stateAfter returns the new state of an app whose process has gone. If the pod has not
+// noticed yet, it is the old one without a PID.
 func stateAfter(pod *supervisor.Pod, gone supervisor.AppStatus) supervisor.AppStatus {
 	for _, app := range pod.Status() {
 		if app.Name == gone.Name && app.PID != gone.PID {

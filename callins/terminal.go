@@ -26,7 +26,7 @@ func terminalOf(s Streams) *os.File {
 	return nil
 }
 
-// callerSize is the size of the caller's terminal in characters.
+// callerSize returns the size of the caller's terminal in characters.
 func callerSize(s Streams) (width, height uint16) {
 	f := terminalOf(s)
 	if f == nil {
@@ -39,8 +39,8 @@ func callerSize(s Streams) (width, height uint16) {
 	return uint16(w), uint16(h)
 }
 
-// resize gives the terminal the size of the caller's. It returns false where the
-// caller has none or it does not work.
+// resize gives the terminal the size of the caller's. It returns false if the caller
+// has none or the kernel refuses the size.
 func resize(s Streams, master *os.File) bool {
 	if terminalOf(s) == nil {
 		return false
@@ -51,9 +51,9 @@ func resize(s Streams, master *os.File) bool {
 	return err == nil
 }
 
-// rawMode makes the caller's stdin, where it is a terminal, pass every byte on as
-// it is typed, until restore is called. A write to a closed stdout must then be an
-// error and not a deadly SIGPIPE, which would leave the terminal raw.
+// rawMode makes the caller's stdin, if it is a terminal, pass every byte on as it is
+// typed, until restore is called. Until then, a write to a closed stdout is an error
+// and not a SIGPIPE, which would kill the call-in and leave the terminal raw.
 func rawMode(stdin *os.File) (restore func(), err error) {
 	fd := int(stdin.Fd())
 	if !term.IsTerminal(fd) {
@@ -67,15 +67,15 @@ func rawMode(stdin *os.File) (restore func(), err error) {
 		return nil, err
 	}
 	return func() {
-		// Nothing is left to do about a terminal that went away.
+		// Restore fails only for a terminal that has gone.
 		_ = term.Restore(fd, state)
 		signal.Stop(pipe)
 	}, nil
 }
 
-// typeInto copies the caller's stdin to the terminal. A terminal knows no end of
-// file but its end-of-file character: typed at the start of a line it ends the
-// input, elsewhere it only flushes the line, so there it is typed twice.
+// typeInto copies the caller's stdin to the terminal. The only end of file of a
+// terminal is its end-of-file character. Typed at the start of a line it ends the input;
+// elsewhere it only flushes the line, so there it is typed twice.
 func typeInto(master, stdin *os.File) {
 	buf := make([]byte, 32<<10)
 	last := byte('\n')
@@ -98,7 +98,7 @@ func typeInto(master, stdin *os.File) {
 
 func typeEnd(master *os.File, last byte) {
 	end := []byte{0x04} // ^D
-	// Where the mode cannot be had the command has just ended.
+	// If the mode cannot be read, the command has just ended.
 	_ = withDescriptor(master, func(fd int) error {
 		mode, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 		if err == nil {
