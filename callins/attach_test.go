@@ -1,6 +1,7 @@
 package callins
 
 import (
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -29,7 +30,17 @@ func fifo(t *testing.T) string {
 
 func open(t *testing.T, gate string) {
 	t.Helper()
-	if err := os.WriteFile(gate, []byte("\n"), 0); err != nil {
+	var f *os.File
+	eventually(t, "the app opens its gate", func() bool {
+		var err error
+		f, err = os.OpenFile(gate, os.O_WRONLY|unix.O_NONBLOCK, 0) // ENXIO without a reader (fifo(7))
+		if err != nil && !errors.Is(err, unix.ENXIO) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	defer f.Close()
+	if _, err := f.WriteString("\n"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -131,8 +142,7 @@ func TestAttachEndedLeavesApp(t *testing.T) {
 
 func TestAttachRefused(t *testing.T) {
 	p := newPod(t, sleeper, testApp{Name: "ended", Args: []string{"/bin/true"}})
-	for !strings.Contains(finish(t, p.caller("status", "")).Stdout, `"exited": true`) {
-	}
+	p.awaitEnded(1)
 	tests := []struct {
 		name string
 		args []string
@@ -186,8 +196,7 @@ func awaitAttached(t *testing.T, a *attached) {
 		}
 		return n
 	}
-	for pipes() < 5 {
-	}
+	eventually(t, "the caller has the app's pipes", func() bool { return pipes() >= 5 })
 }
 
 // TestAttachDrops: a caller that does not read is dropped, and neither the app nor

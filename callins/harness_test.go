@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -12,9 +13,36 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// timeLimit ends each process of a test and each wait: a test that hangs fails.
+const timeLimit = 2 * time.Minute
+
+// limited returns a context that ends after timeLimit, or after the test.
+func limited(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), timeLimit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually waits until condition holds.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	limit := limited(t).Done()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("%s: not within %v", what, timeLimit)
+		}
+	}
+}
 
 // testPod is a pod in a process of its own.
 type testPod struct {
@@ -72,6 +100,19 @@ func (p *testPod) await(want byte) {
 	}
 }
 
+// awaitEnded waits until count apps of the pod have ended, and returns the status then.
+func (p *testPod) awaitEnded(count int) (status result) {
+	p.t.Helper()
+	eventually(p.t, fmt.Sprintf("%d apps have ended", count), func() bool {
+		status = finish(p.t, p.caller("status", ""))
+		if status.Code != 0 || status.Stderr != "" {
+			p.t.Fatalf("status: %+v", status)
+		}
+		return strings.Count(status.Stdout, `"exited": true`) == count
+	})
+	return status
+}
+
 // program is the test program in another role.
 func program(t *testing.T, role, socket string, args ...string) *exec.Cmd {
 	t.Helper()
@@ -79,7 +120,8 @@ func program(t *testing.T, role, socket string, args ...string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, args...)
+	cmd := exec.CommandContext(limited(t), self, args...)
+	cmd.WaitDelay = timeLimit // for the end of its output, once it has ended
 	cmd.Env = append(os.Environ(), roleVariable+"="+role, socketVariable+"="+socket, "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
@@ -165,7 +207,7 @@ func (p *testPod) call(settings string, stdin, stdout, stderr *os.File) int {
 		return -1
 	}
 	s := Streams{Socket: p.socket, Stdin: stdin, Stdout: stdout, Stderr: stderr, Settings: fd}
-	err = Run(context.Background(), s, []string{"app"})
+	err = Run(limited(p.t), s, []string{"app"})
 	var exit *ExitError
 	if !errors.As(err, &exit) {
 		return 0

@@ -115,13 +115,13 @@ func TestLogsRefuses(t *testing.T) {
 	}
 }
 
-// A log that comes into being while it is asked for is followed until its writer closes it.
+// A log that is made after logs --follow has started is followed until its writer closes it.
 func TestLogsFollow(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "stager")
 	in, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- Logs(t.Context(), root, []string{"--follow", "db"}, out, io.Discard)
+		done <- Logs(limited(t), root, []string{"--follow", "db"}, out, io.Discard)
 		out.Close()
 	}()
 	w, err := crilog.Open(filepath.Join(root, "db"), crilog.Options{MaxSize: 1024})
@@ -152,7 +152,7 @@ func TestLogsFollowEndsWithContext(t *testing.T) {
 	}
 	defer w.Close()
 	w.Append(crilog.Stdout, []byte("one\n"))
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(limited(t))
 	defer cancel()
 	err = Logs(ctx, root, []string{"--follow", "db"}, writerFunc(func(b []byte) (int, error) {
 		cancel()

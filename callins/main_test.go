@@ -145,11 +145,11 @@ func definitions(apps []testApp) []supervisor.App {
 		definition := supervisor.App{
 			Name: app.Name, Terminal: app.Terminal, OpenStdin: app.OpenStdin,
 			Stdout: discard{}, Stderr: discard{},
-			Main: func() (supervisor.Container, error) { return newBox(app.Args), nil },
+			Main: func() (supervisor.Container, error) { return newPlainContainer(app.Args), nil },
 		}
 		if app.Before != "" {
 			before := []string{"/bin/sh", "-c", app.Before}
-			definition.PreStart = func() (supervisor.Container, error) { return newBox(before), nil }
+			definition.PreStart = func() (supervisor.Container, error) { return newPlainContainer(before), nil }
 		}
 		all = append(all, definition)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -91,8 +92,7 @@ func padded(text string, size int) string { return text + strings.Repeat(" ", si
 
 func TestRunInEndedApp(t *testing.T) {
 	p := newPod(t, testApp{Name: "app", Args: []string{"/bin/true"}})
-	for !strings.Contains(finish(t, p.caller("status", "")).Stdout, `"exited": true`) {
-	}
+	p.awaitEnded(1)
 	want := result{Code: 125, Stderr: "run: app \"app\": app is not running\n"}
 	if diff := cmp.Diff(want, finish(t, p.caller("run", shell(t, "true"), "app"))); diff != "" {
 		t.Errorf("run (-want +got):\n%s", diff)
@@ -168,10 +168,7 @@ func TestRunKilled(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			end, err := os.Open(fifo)
-			if err != nil {
-				t.Fatal(err)
-			}
+			end := openReader(t, fifo)
 			defer end.Close()
 			readUntil(t, end, "ready\n")
 			if err := cmd.Process.Kill(); err != nil {
@@ -182,6 +179,26 @@ func TestRunKilled(t *testing.T) {
 			}
 			cmd.Wait()
 		})
+	}
+}
+
+// openReader opens a fifo once it has a writer.
+func openReader(t *testing.T, path string) *os.File {
+	t.Helper()
+	opened := make(chan *os.File, 1)
+	go func() {
+		f, _ := os.Open(path) // nil after an error
+		opened <- f
+	}()
+	select {
+	case f := <-opened:
+		if f == nil {
+			t.Fatalf("cannot open %s", path)
+		}
+		return f
+	case <-limited(t).Done():
+		t.Fatalf("%s has no writer within %v", path, timeLimit)
+		return nil
 	}
 }
 
@@ -287,8 +304,9 @@ func TestFiftyAtOnce(t *testing.T) {
 	calls.Wait()
 }
 
-// TestRunSettingsInPieces: settings are taken to their end of file, however they come.
-func TestRunSettingsInPieces(t *testing.T) {
+// TestRunSettingsInSmallWrites: run reads its settings to their end of file, however
+// they come.
+func TestRunSettingsInSmallWrites(t *testing.T) {
 	p := newPod(t, sleeper)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -302,10 +320,10 @@ func TestRunSettingsInPieces(t *testing.T) {
 	}
 	for _, b := range []byte(shell(t, "exit 7")) {
 		w.Write([]byte{b})
-		for drained := false; !drained; { // each byte is a piece of its own
+		eventually(t, "run reads the byte by itself", func() bool {
 			left, err := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
-			drained = left == 0 || err != nil
-		}
+			return left == 0 || err != nil
+		})
 	}
 	w.Close()
 	if got := exitCode(t, cmd.Wait()); got != 7 {
@@ -322,6 +340,9 @@ func TestRunEndsBySignalBeforeTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
+	if err := listener.SetDeadline(time.Now().Add(timeLimit)); err != nil {
+		t.Fatal(err)
+	}
 	for _, tty := range []bool{false, true} {
 		cmd := program(t, "run", socket, "app")
 		cmd.ExtraFiles = []*os.File{memory(t, fmt.Sprintf(`{"exec":["/bin/true"],"user":"0","group":"0","tty":%v}`, tty))}
@@ -332,6 +353,9 @@ func TestRunEndsBySignalBeforeTheStart(t *testing.T) {
 		}
 		c, err := listener.AcceptUnix()
 		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetDeadline(time.Now().Add(timeLimit)); err != nil {
 			t.Fatal(err)
 		}
 		var req request
@@ -359,6 +383,9 @@ func TestWindowChangesDuringTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
+	if err := listener.SetDeadline(time.Now().Add(timeLimit)); err != nil {
+		t.Fatal(err)
+	}
 	caller, err := dial(t.Context(), socket)
 	if err != nil {
 		t.Fatal(err)
@@ -374,8 +401,9 @@ func TestWindowChangesDuringTheStart(t *testing.T) {
 		for _, sig := range want {
 			signals <- sig
 		}
+		limit := limited(t)
 		go func() {
-			for len(signals) > 0 {
+			for len(signals) > 0 && limit.Err() == nil {
 				runtime.Gosched()
 			}
 			_ = sendReply(conn{server}, reply{Kind: kindStarted}, nil)

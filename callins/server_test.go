@@ -1,7 +1,6 @@
 package callins
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -11,14 +10,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// rawCall is a caller that need not keep to the protocol.
+// rawCall is a caller that may break the protocol.
 func rawCall(t *testing.T, p *testPod) conn {
 	t.Helper()
-	c, err := dial(context.Background(), p.socket)
+	c, err := dial(limited(t), p.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,15 +98,14 @@ func TestHostileCallers(t *testing.T) {
 			c.Close()
 		})
 	}
-	for p.descriptorCount() > before {
-	}
+	eventually(t, "the server closes what it was passed", func() bool { return p.descriptorCount() <= before })
 	io.WriteString(stdin, "\n")
 	if got := exitCode(t, bystander.Wait()); got != 7 {
 		t.Errorf("the bystander has exit code %d, want 7", got)
 	}
 }
 
-// TestHostileNotes: a caller that sends what makes no sense loses its own command.
+// TestHostileNotes: a caller that sends an invalid note loses its own command.
 func TestHostileNotes(t *testing.T) {
 	p := newPod(t, sleeper)
 	settings, err := sealed("settings", []byte(shell(t, "exec sleep infinity")))
@@ -139,8 +138,7 @@ func TestHostileNotes(t *testing.T) {
 			}
 		})
 	}
-	for p.descriptorCount() > before {
-	}
+	eventually(t, "the server closes what it was passed", func() bool { return p.descriptorCount() <= before })
 }
 
 func TestSocketIsRoots(t *testing.T) {
@@ -233,6 +231,9 @@ func pair(t *testing.T) (a, b conn) {
 		c, err := net.FileConn(f)
 		f.Close()
 		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetDeadline(time.Now().Add(timeLimit)); err != nil {
 			t.Fatal(err)
 		}
 		ends[i] = conn{c.(*net.UnixConn)}

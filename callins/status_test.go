@@ -15,16 +15,9 @@ func TestStatus(t *testing.T) {
 	}
 	p := newPod(t, sleeper, exits("zero", "exit 0"), exits("seven", "exit 7"), exits("killed", "kill -9 $$"))
 	var apps map[string]json.RawMessage
-	var got result
-	for ended := false; !ended; { // the apps end at once, each in its own time
-		got = finish(t, p.caller("status", ""))
-		if got.Code != 0 || got.Stderr != "" {
-			t.Fatalf("status: %+v", got)
-		}
-		if err := json.Unmarshal([]byte(got.Stdout), &apps); err != nil {
-			t.Fatal(err)
-		}
-		ended = strings.Count(got.Stdout, `"exited": true`) == 3
+	got := p.awaitEnded(3)
+	if err := json.Unmarshal([]byte(got.Stdout), &apps); err != nil {
+		t.Fatal(err)
 	}
 	var running appState
 	if err := json.Unmarshal(apps["app"], &running); err != nil {

@@ -14,27 +14,30 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// box is a container without walls: its processes are plain processes of the
-// pod's PID namespace.
-type box struct {
+// plainContainer is a supervisor.Container that isolates nothing: its processes
+// are plain processes of the pod's PID namespace.
+type plainContainer struct {
 	args []string
 
 	mu       sync.Mutex
 	sessions map[int]bool // guarded by mu
 }
 
-func newBox(args []string) *box { return &box{args: args, sessions: make(map[int]bool)} }
-
-type plain int
-
-func (p plain) PID() int { return int(p) }
-func (p plain) Release() {}
-
-func (b *box) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
-	return b.Exec(supervisor.Command{Args: b.args, Env: os.Environ()}, stdio)
+func newPlainContainer(args []string) *plainContainer {
+	return &plainContainer{args: args, sessions: make(map[int]bool)}
 }
 
-func (b *box) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
+// plainProcess is a process by its number.
+type plainProcess int
+
+func (p plainProcess) PID() int { return int(p) }
+func (p plainProcess) Release() {}
+
+func (c *plainContainer) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
+	return c.Exec(supervisor.Command{Args: c.args, Env: os.Environ()}, stdio)
+}
+
+func (c *plainContainer) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
 	path, err := exec.LookPath(cmd.Args[0])
 	if err != nil {
 		errno := syscall.ENOENT
@@ -67,10 +70,10 @@ func (b *box) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.P
 	if err != nil {
 		return nil, err
 	}
-	pid := plain(p.Pid)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.sessions[p.Pid] = true
+	pid := plainProcess(p.Pid)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sessions[p.Pid] = true
 	return pid, p.Release()
 }
 
@@ -81,14 +84,14 @@ func or(f, instead *os.File) *os.File {
 	return f
 }
 
-// PIDs are those of the sessions that the box's processes began.
-func (b *box) PIDs() ([]int, error) {
+// PIDs returns the processes of the sessions that the container's processes began.
+func (c *plainContainer) PIDs() ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var pids []int
 	for _, entry := range entries {
 		stat, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
@@ -100,19 +103,19 @@ func (b *box) PIDs() ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		if pid, err := strconv.Atoi(entry.Name()); err == nil && b.sessions[session] && fields[0][0] != 'Z' {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil && c.sessions[session] && fields[0][0] != 'Z' {
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
 }
 
-func (b *box) Kill() error {
-	pids, err := b.PIDs()
+func (c *plainContainer) Kill() error {
+	pids, err := c.PIDs()
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	return err
 }
 
-func (b *box) Destroy() error { return nil }
+func (c *plainContainer) Destroy() error { return nil }
