@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"golang.org/x/term"
+	"kurma.io/stager/names"
 )
 
 // runAttach is `attach`: the app's output and, where it has an open stdin, its
@@ -24,13 +24,5 @@ func runAttach(_ context.Context, c *cli, args []string) error {
 	if err != nil {
 		return err
 	}
-	if !term.IsTerminal(int(c.stdin.Fd())) {
-		return pod.Become("attach", a.Name)
-	}
-	defer c.keepTerminal()()
-	code, err := pod.Call(c.stdio(), nil, "attach", a.Name)
-	if err == nil && code != 0 {
-		err = exitError{code}
-	}
-	return err
+	return c.become(pod, names.Attach, a.Name)
 }

@@ -6,7 +6,7 @@
 // README.md beside this file has the commands, their JSON and the configuration.
 //
 // Exit status: 0, or 1 and one line on stderr, or 2 for a command line that
-// makes no sense. A call-in's (status, logs, exec, attach) and a stager's in
+// makes no sense. A call-in's (status, logs, exec, attach, call) and a stager's in
 // the foreground (run) are handed on; 125 says that exec itself could not be done.
 package main
 
@@ -39,6 +39,7 @@ func commands() []command {
 		{"logs", "[--follow] [--tail N] [--since T] [--timestamps] [--stream S] POD [APP]", "show what an app wrote", runLogs},
 		{"exec", "[--tty] POD [APP] -- CMD…", "run a command in an app", runExec},
 		{"attach", "POD [APP]", "connect to an app's input and output", runAttach},
+		{"call", "POD NAME [ARGS…]", "execute a call-in of the pod's stager by its name", runCall},
 		{"stop", "POD…", "stop pods and take them down", runStop},
 		{"gc", "", "clear away what killed pods and imports left", runGC},
 		{"monitor", "", "", runMonitor}, // for run --detach only

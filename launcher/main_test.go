@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -139,7 +140,13 @@ func (h *host) stagerImage(name, more string, key *signing.Key) string {
 
 func (h *host) stagerImageOf(name, manifest string, key *signing.Key) string {
 	h.t.Helper()
-	entries, err := build.StagerTree(fakeStager)
+	added := h.t.TempDir()
+	callIns := filepath.Join(added, names.CallInDir)
+	if err := errors.Join(os.MkdirAll(callIns, 0o755), os.Symlink(names.Exec, filepath.Join(callIns, "extra")),
+		os.Symlink("/nowhere", filepath.Join(callIns, "broken"))); err != nil {
+		h.t.Fatal(err)
+	}
+	entries, err := build.StagerTree(fakeStager, added)
 	if err != nil {
 		h.t.Fatal(err)
 	}

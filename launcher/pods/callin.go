@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -60,16 +62,35 @@ func (p *Pod) enter() error {
 }
 
 // Become turns this process into a call-in of the stager: same process,
-// descriptors and signals, so nothing stands between it and the caller. It returns
-// only with an error.
+// descriptors and signals, so nothing stands between it and the caller. Name is a
+// file name in the stager's folder of call-ins. Become returns only with an error,
+// which lists the stager's call-ins if that one is not there.
 func (p *Pod) Become(name string, args ...string) error {
 	runtime.LockOSThread()
 	if err := p.enter(); err != nil {
 		return err
 	}
 	path := names.CallInDir + "/" + name
-	err := syscall.Exec(path, append([]string{path}, args...), callInEnv())
-	return fmt.Errorf("execute %s in pod %q: %w", path, p.Plan.Name, err)
+	return p.notExecuted(name, syscall.Exec(path, append([]string{path}, args...), callInEnv()))
+}
+
+// notExecuted explains why a call-in could not be executed. The calling thread has
+// entered the pod.
+func (p *Pod) notExecuted(name string, err error) error {
+	path := names.CallInDir + "/" + name
+	// A program whose interpreter is missing is also ENOENT.
+	if _, missing := os.Lstat(path); !errors.Is(missing, fs.ErrNotExist) {
+		return fmt.Errorf("execute %s in pod %q: %w", path, p.Plan.Name, err)
+	}
+	entries, err := os.ReadDir(names.CallInDir)
+	if err != nil || len(entries) == 0 {
+		return fmt.Errorf("the stager of pod %q has no call-ins", p.Plan.Name)
+	}
+	var have []string
+	for _, e := range entries {
+		have = append(have, e.Name())
+	}
+	return fmt.Errorf("the stager of pod %q has no call-in %q; it has %s", p.Plan.Name, name, strings.Join(have, ", "))
 }
 
 // Call runs a call-in as a child with the given descriptors 0, 1 and 2, hands
@@ -133,16 +154,15 @@ func (p *Pod) startCall(stdio [3]*os.File, feed *settingsFeed, name string, args
 			Files: files,
 			Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 		})
-		start <- started{process, err}
-		if err == nil {
-			ended <- wait(process)
+		if err != nil {
+			start <- started{err: p.notExecuted(name, err)}
+			return
 		}
+		start <- started{process: process}
+		ended <- wait(process)
 	})
 	s := <-start
-	if s.err != nil {
-		return nil, nil, fmt.Errorf("call %s in pod %q: %w", name, p.Plan.Name, s.err)
-	}
-	return s.process, ended, nil
+	return s.process, ended, s.err
 }
 
 // handOn reports whether a signal is the child's to hear from us. What a
