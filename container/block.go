@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/opencontainers/cgroups"
+
+	"kurma.io/stager/spec"
 )
 
 // blockDevices are the numbers of the machine's block devices, partitions not
@@ -37,7 +39,7 @@ func blockDevices(sys string) ([][2]int64, error) {
 }
 
 // throttle limits each of the devices, reads and writes each.
-func (r Resources) throttle(out *cgroups.Resources, devices [][2]int64) {
+func throttle(r spec.Resources, out *cgroups.Resources, devices [][2]int64) {
 	// Version 1 takes the lower half of a larger number of operations; this
 	// one means no limit.
 	iops := min(r.BlockIOPS, math.MaxUint32)
@@ -56,7 +58,7 @@ func (r Resources) throttle(out *cgroups.Resources, devices [][2]int64) {
 }
 
 // limitBlockDevices adds the rules for the devices that the machine has now.
-func (r Resources) limitBlockDevices(out *cgroups.Resources) error {
+func limitBlockDevices(r spec.Resources, out *cgroups.Resources) error {
 	if r.BlockBandwidth == 0 && r.BlockIOPS == 0 {
 		return nil
 	}
@@ -64,6 +66,6 @@ func (r Resources) limitBlockDevices(out *cgroups.Resources) error {
 	if err != nil {
 		return err
 	}
-	r.throttle(out, devices)
+	throttle(r, out, devices)
 	return nil
 }

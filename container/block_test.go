@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
 )
 
 func TestBlockDevices(t *testing.T) {
@@ -41,7 +43,7 @@ func TestBlockDevices(t *testing.T) {
 
 func TestThrottleCapsOperations(t *testing.T) {
 	var out cgroups.Resources
-	Resources{BlockIOPS: 1 << 40}.throttle(&out, [][2]int64{{8, 0}})
+	throttle(spec.Resources{BlockIOPS: 1 << 40}, &out, [][2]int64{{8, 0}})
 	if got := out.BlkioThrottleReadIOPSDevice[0].String(); got != "8:0 4294967295" || out.BlkioThrottleReadBpsDevice != nil {
 		t.Errorf("rule %q, bandwidth %v", got, out.BlkioThrottleReadBpsDevice)
 	}
@@ -86,10 +88,10 @@ func TestClause_C_BLK_01_EveryDeviceIsLimited(t *testing.T) {
 		t.Fatalf("the machine has %d block devices: %v", len(devices), err)
 	}
 	r, root := newRuntime(t), busyboxRoot(t)
-	spec := testSpec(root, "sleep", "1000")
-	spec.Resources = Resources{BlockBandwidth: 1 << 20, BlockIOPS: 1000}
-	startSleeper(t, r, spec)
-	bandwidth, operations := rulesOf(t, spec.Cgroup, "blkio.throttle.write_bps_device"), rulesOf(t, spec.Cgroup, "blkio.throttle.read_iops_device")
+	s := testSpec(root, "sleep", "1000")
+	s.Resources = spec.Resources{BlockBandwidth: 1 << 20, BlockIOPS: 1000}
+	startSleeper(t, r, s)
+	bandwidth, operations := rulesOf(t, s.Cgroup, "blkio.throttle.write_bps_device"), rulesOf(t, s.Cgroup, "blkio.throttle.read_iops_device")
 	for _, d := range devices {
 		for want, have := range map[string]string{
 			fmt.Sprintf("%d:%d 1048576\n", d[0], d[1]):                                         bandwidth,
@@ -115,20 +117,20 @@ func TestClause_C_BLK_01_TransfersAreSlowedDown(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	type transfer struct {
 		args  []string
-		limit Resources
+		limit spec.Resources
 	}
 	read, write := []string{"dd", "if=/data", "of=/dev/null", "bs=16k", "iflag=direct"}, []string{"dd", "if=/dev/zero", "of=/data", "bs=16k", "count=16", "conv=fsync"}
-	transfers := map[string]transfer{"bandwidth": {read, Resources{BlockBandwidth: 1 << 20}}, "operations": {read, Resources{BlockIOPS: 64}}}
+	transfers := map[string]transfer{"bandwidth": {read, spec.Resources{BlockBandwidth: 1 << 20}}, "operations": {read, spec.Resources{BlockIOPS: 64}}}
 	if cgroups.IsCgroup2UnifiedMode() {
-		transfers["bandwidth through the page cache"] = transfer{write, Resources{BlockBandwidth: 1 << 20}}
+		transfers["bandwidth through the page cache"] = transfer{write, spec.Resources{BlockBandwidth: 1 << 20}}
 	}
 	for name, transfer := range transfers {
 		t.Run(name, func(t *testing.T) {
-			spec := testSpec(root, transfer.args...)
-			spec.Mounts = []Mount{{Source: path, Target: "/data", Type: "bind"}}
-			spec.Resources = transfer.limit
+			s := testSpec(root, transfer.args...)
+			s.Mounts = []spec.Mount{{Source: path, Target: "/data", Type: "bind"}}
+			s.Resources = transfer.limit
 			begun := time.Now()
-			text, status := output(t, r, spec)
+			text, status := output(t, r, s)
 			if took := time.Since(begun); status.ExitStatus() != 0 || took < 125*time.Millisecond {
 				t.Errorf("exit status %d after %v:\n%s", status.ExitStatus(), took, text)
 			}

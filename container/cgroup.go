@@ -1,7 +1,6 @@
 package container
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -12,21 +11,23 @@ import (
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
 )
 
-// PodCgroup is the cgroup that holds those of all apps of the pod, in every
+// podCgroup is the cgroup that holds those of all apps of the pod, in every
 // mounted hierarchy. Its limits bound the apps' sum.
-type PodCgroup struct {
+type podCgroup struct {
 	manager cgroups.Manager
 	path    string
 	limits  *cgroups.Resources
 }
 
-// NewPodCgroup prepares the cgroup of that absolute path below every mounted
-// hierarchy, for Make. One that is left over is taken over, its processes killed.
-func NewPodCgroup(path string, limits Resources) (*PodCgroup, error) {
-	resources := limits.cgroup()
-	if err := limits.limitBlockDevices(resources); err != nil {
+// newPodCgroup prepares the cgroup of that absolute path below every mounted
+// hierarchy, for make. One that is left over is taken over, its processes killed.
+func newPodCgroup(path string, limits spec.Resources) (*podCgroup, error) {
+	resources := cgroupResources(limits)
+	if err := limitBlockDevices(limits, resources); err != nil {
 		return nil, fmt.Errorf("limit pod's cgroup %s: %w", path, err)
 	}
 	// The device policy is each app's; here it would be a second, wrong one.
@@ -35,17 +36,17 @@ func NewPodCgroup(path string, limits Resources) (*PodCgroup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make pod's cgroup %s: %w", path, err)
 	}
-	g := &PodCgroup{manager: m, path: path, limits: resources}
+	g := &podCgroup{manager: m, path: path, limits: resources}
 	if m.Exists() {
-		if err := g.Kill(); err != nil {
+		if err := g.kill(); err != nil {
 			return nil, err
 		}
 	}
 	return g, nil
 }
 
-// Make makes the cgroup, with its limits. It is called once, before any app's is made.
-func (g *PodCgroup) Make() error {
+// make makes the cgroup, with its limits. It is called once, before any app's is made.
+func (g *podCgroup) make() error {
 	if err := g.manager.Apply(-1); err != nil {
 		return fmt.Errorf("make pod's cgroup %s: %w", g.path, err)
 	}
@@ -55,33 +56,13 @@ func (g *PodCgroup) Make() error {
 	return nil
 }
 
-// KillPod kills what is in the pod's cgroup of that path, see PodCgroup.Kill.
-func KillPod(path string) error {
+// killPod kills what is in the pod's cgroup of that path, see podCgroup.kill.
+func killPod(path string) error {
 	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{SkipDevices: true}})
 	if err != nil {
 		return fmt.Errorf("find pod's cgroup %s: %w", path, err)
 	}
-	return (&PodCgroup{manager: m}).Kill()
-}
-
-// Elsewhere tells whether a process is known to be outside a cgroup, a path as
-// in Spec, and what is below it. Of one that has ended nothing is known.
-func Elsewhere(pid int, cgroup string) bool {
-	paths, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		return false
-	}
-	for controller, path := range paths {
-		if controller == "" && !cgroups.IsCgroup2UnifiedMode() {
-			continue
-		}
-		if strings.Contains(path+"/", cgroup+"/") {
-			return false
-		}
-	}
-	// One that has ended and is not reaped yet is in "/" (cgroups(7), version 1).
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && !strings.Contains(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " Z ")
+	return (&podCgroup{manager: m}).kill()
 }
 
 // below is where the container's first process is in the version 2 hierarchy,
@@ -105,10 +86,10 @@ const (
 	killAgain = time.Millisecond
 )
 
-// Kill sends SIGKILL to every process in the cgroup and below and returns when
+// kill sends SIGKILL to every process in the cgroup and below and returns when
 // none is left, or with an error when some are still there after a few seconds. It
 // is for a pod without a PID namespace of its own, whose end would do the same.
-func (g *PodCgroup) Kill() error {
+func (g *podCgroup) kill() error {
 	// The kernel misses nobody who forks meanwhile, from Linux 5.14 on and where there is
 	// a hierarchy of version 2. A freezer would do as well, but whoever is killed
 	// before he thaws it leaves processes that cannot end.
@@ -141,9 +122,9 @@ func signalAll(m cgroups.Manager) (int, error) {
 	return len(pids), nil
 }
 
-// Remove removes the cgroup, and what is below it, with retries while
+// remove removes the cgroup, and what is below it, with retries while
 // processes that have been killed are still on their way out. It is no error where there is none.
-func (g *PodCgroup) Remove() error {
+func (g *podCgroup) remove() error {
 	if err := g.manager.Destroy(); err != nil {
 		return fmt.Errorf("remove pod's cgroup: %w", err)
 	}

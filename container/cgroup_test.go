@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
@@ -23,30 +24,30 @@ func TestDevicePolicy(t *testing.T) {
 	if err := os.Symlink("busybox", filepath.Join(root, "bin/mknod")); err != nil {
 		t.Fatal(err)
 	}
-	given := func(access string) func(*Spec) {
-		return func(s *Spec) { s.Devices = []Device{{Type: 'c', Major: 10, Minor: 229, Access: access}} }
+	given := func(access string) func(*spec.Spec) {
+		return func(s *spec.Spec) { s.Devices = []spec.Device{{Type: 'c', Major: 10, Minor: 229, Access: access}} }
 	}
 	const script = "mknod /$0 " + fuse + ` && mknod /$0.zero c 1 5 && head -c 1 /$0.zero >/dev/null && echo zero
 		: 2>/dev/null </$0 && echo read
 		: 2>/dev/null >>/$0 && echo write`
 	for name, test := range map[string]struct {
-		change func(*Spec)
+		change func(*spec.Spec)
 		want   string
 	}{
-		"default":    {func(*Spec) {}, "zero\n"},
+		"default":    {func(*spec.Spec) {}, "zero\n"},
 		"reading":    {given("r"), "zero\nread\n"},
 		"both":       {given("rw"), "zero\nread\nwrite\n"},
-		"privileged": {func(s *Spec) { s.Privileged = true }, "zero\nread\nwrite\n"},
+		"privileged": {func(s *spec.Spec) { s.Privileged = true }, "zero\nread\nwrite\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			spec := testSpec(root, "sh", "-c", script, "app-"+name)
-			test.change(&spec)
-			if text, _ := output(t, r, spec); text != test.want {
+			s := testSpec(root, "sh", "-c", script, "app-"+name)
+			test.change(&s)
+			if text, _ := output(t, r, s); text != test.want {
 				t.Errorf("the app's output is %q, want %q", text, test.want)
 			}
-			spec = testSpec(root, "sleep", "1000")
-			test.change(&spec)
-			c, _ := startSleeper(t, r, spec)
+			s = testSpec(root, "sleep", "1000")
+			test.change(&s)
+			c, _ := startSleeper(t, r, s)
 			if text, _ := execOutput(t, c, rootCommand("sh", "-c", script, "command-"+name)); text != test.want {
 				t.Errorf("the command's output is %q, want %q", text, test.want)
 			}
@@ -57,29 +58,29 @@ func TestDevicePolicy(t *testing.T) {
 // The limits of a pod's cgroup are its apps' sum, and it goes with what is left in it.
 func TestPodCgroupBoundsItsApps(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
-	spec := testSpec(root, "dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=1")
-	pod, err := NewPodCgroup(spec.Cgroup, Resources{MemoryLimit: 64 << 20, CPUQuota: 50_000, CPUPeriod: 100_000, CPUShares: 512})
+	s := testSpec(root, "dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=1")
+	pod, err := newPodCgroup(s.Cgroup, spec.Resources{MemoryLimit: 64 << 20, CPUQuota: 50_000, CPUPeriod: 100_000, CPUShares: 512})
 	if err == nil {
-		err = pod.Make()
+		err = pod.make()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec.Cgroup += "/app"
-	spec.Resources = Resources{MemoryLimit: 512 << 20}
-	c := r.Container(spec)
+	s.Cgroup += "/app"
+	s.Resources = spec.Resources{MemoryLimit: 512 << 20}
+	c := containerOf(t, r, s)
 	text, status := run(t, c)
-	if status.Signal() != unix.SIGKILL || !c.(*container).OOMKilled() {
+	if status.Signal() != unix.SIGKILL || !c.OOMKilled() {
 		t.Errorf("status %#x:\n%s", status, text)
 	}
 	if err := c.Destroy(); err != nil {
 		t.Error(err)
 	}
-	if err := pod.Remove(); err != nil {
+	if err := pod.remove(); err != nil {
 		t.Error(err)
 	}
 	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
-		if left, _ := filepath.Glob(pattern + strings.TrimSuffix(spec.Cgroup, "/app")); left != nil {
+		if left, _ := filepath.Glob(pattern + strings.TrimSuffix(s.Cgroup, "/app")); left != nil {
 			t.Errorf("left: %s", left)
 		}
 	}
@@ -97,15 +98,15 @@ func TestExecWhereTheAppDividesItsCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer up.Close()
-	spec := testSpec(root, "sh", "-ec", `mount -t cgroup2 cgroup2 /tmp
+	s := testSpec(root, "sh", "-ec", `mount -t cgroup2 cgroup2 /tmp
 		cd /tmp/$(grep ^0:: /proc/self/cgroup | cut -d: -f3)
 		mkdir init other
 		echo 0 >init/cgroup.procs
 		for c in $(cat cgroup.controllers); do echo +$c >cgroup.subtree_control; done
 		exec sleep 1000 >/dev/null 2>&1`)
-	spec.Privileged = true
-	spec.Process.Capabilities = append(DefaultCapabilities(), "CAP_SYS_ADMIN")
-	c, pid := startSleeper(t, r, spec, told)
+	s.Privileged = true
+	s.Process.Capabilities = append(spec.DefaultCapabilities(), "CAP_SYS_ADMIN")
+	c, pid := startSleeper(t, r, s, told)
 	told.Close()
 	if text, err := io.ReadAll(up); err != nil || len(text) > 0 {
 		t.Fatalf("%v: %s", err, text)

@@ -9,6 +9,8 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/specconv"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
 )
 
 // Paths that leak the machine's secrets or let a process change it, although
@@ -27,31 +29,31 @@ var (
 
 const noSuidExecDev = unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV
 
-// config turns the spec into libcontainer's configuration. It decides and
+// configOf turns the spec into libcontainer's configuration. It decides and
 // touches nothing. shm is the pod's directory for POSIX shared memory.
 //
 // The namespaces that are not named here are the caller's own: the supervisor
 // runs in the pod's PID, IPC, UTS and network namespaces, and so do its children.
-func (s *Spec) config(shm string) *configs.Config {
+func configOf(s *spec.Spec, shm string) *configs.Config {
 	oom := s.OOMScoreAdj
 	c := &configs.Config{
 		Rootfs:          s.Root,
 		Readonlyfs:      s.ReadOnlyRoot,
 		RootPropagation: unix.MS_SLAVE | unix.MS_REC,
 		Namespaces:      configs.Namespaces{{Type: configs.NEWNS}},
-		Cgroups:         &cgroups.Cgroup{Path: s.Cgroup, Resources: s.Resources.cgroup()},
+		Cgroups:         &cgroups.Cgroup{Path: s.Cgroup, Resources: cgroupResources(s.Resources)},
 		Capabilities:    shimCapabilities(s.Process.Capabilities),
 		OomScoreAdj:     &oom,
 		ProcessLabel:    s.SELinuxLabel,
 		Version:         "1.0.0",
 	}
-	c.Mounts = append(s.systemMounts(shm), s.mounts()...)
+	c.Mounts = append(systemMounts(s, shm), mountsOf(s)...)
 	for _, d := range specconv.AllowedDevices {
 		if d.Path != "" {
 			c.Devices = append(c.Devices, d)
 		}
 	}
-	c.Cgroups.Devices = s.deviceRules()
+	c.Cgroups.Devices = deviceRules(s)
 	if !s.Privileged {
 		c.MaskPaths, c.ReadonlyPaths = maskedPaths, readOnlyPaths
 	}
@@ -77,7 +79,7 @@ func shimCapabilities(app []string) *configs.Capabilities {
 
 // systemMounts are the file systems that appc's Linux environment has
 // (OS-SPEC.md), before the app's own mounts.
-func (s *Spec) systemMounts(shm string) []*configs.Mount {
+func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 	sysFlags := noSuidExecDev | unix.MS_RDONLY
 	if s.Privileged {
 		sysFlags = noSuidExecDev
@@ -99,17 +101,17 @@ func (s *Spec) systemMounts(shm string) []*configs.Mount {
 	}
 }
 
-func (s *Spec) mounts() []*configs.Mount {
+func mountsOf(s *spec.Spec) []*configs.Mount {
 	var out []*configs.Mount
 	for _, m := range s.Mounts {
-		out = append(out, m.config())
+		out = append(out, mountOf(m))
 	}
 	return out
 }
 
-// config of a mount: binds take part in the source's propagation one way, in,
+// mountOf turns a mount into libcontainer's: binds take part in the source's propagation one way, in,
 // so that what the daemon mounts into a volume later shows up.
-func (m Mount) config() *configs.Mount {
+func mountOf(m spec.Mount) *configs.Mount {
 	c := &configs.Mount{Source: m.Source, Destination: m.Target, Device: m.Type, Data: m.Options}
 	if m.Type == "bind" {
 		c.Flags = unix.MS_BIND
@@ -130,7 +132,7 @@ func (m Mount) config() *configs.Mount {
 
 // deviceRules allow the default devices and the spec's own, and nothing else;
 // a privileged container may use any.
-func (s *Spec) deviceRules() []*devices.Rule {
+func deviceRules(s *spec.Spec) []*devices.Rule {
 	everything := devices.Rule{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm"}
 	if s.Privileged {
 		everything.Allow = true
@@ -149,7 +151,8 @@ func (s *Spec) deviceRules() []*devices.Rule {
 	return rules
 }
 
-func (r Resources) cgroup() *cgroups.Resources {
+// cgroupResources turns limits into those of the cgroup library.
+func cgroupResources(r spec.Resources) *cgroups.Resources {
 	out := &cgroups.Resources{
 		Memory: r.MemoryLimit, MemoryReservation: r.MemoryRequest,
 		CpuQuota: r.CPUQuota, CpuPeriod: r.CPUPeriod, CpuShares: r.CPUShares,

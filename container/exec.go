@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
@@ -84,7 +85,7 @@ func (c *container) planCommand(cmd supervisor.Command, terminal bool) (*shimPla
 	if terminal {
 		flags |= shimOwnStdio
 	}
-	plan, err := p.plan(c.places.root, flags, c.runtime.restrict(&p))
+	plan, err := planShim(c.places.root, &p, c.filter, flags, c.runtime.restrict(&p))
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +176,7 @@ func closeAll(files []*os.File) {
 // entry is a process on its way into a running container.
 type entry struct {
 	id     string // libcontainer's name of the container
-	spec   *Spec
+	spec   *spec.Spec
 	stdio  supervisor.Stdio
 	root   *os.File   // the container's
 	files  []*os.File // of the shim, from 3 on: itself, plan, report, mount namespace, groups.files

@@ -42,11 +42,11 @@ func TestClause_C_PRT_01_DescriptorsAndOwnPID(t *testing.T) {
 	r, root := newRuntime(t), probeRoot(t)
 	first, firstAddress := listener(t)
 	second, secondAddress := listener(t)
-	spec := testSpec(root, "/probe", "listen-probe")
-	spec.Process.Env = append(spec.Process.Env, "LISTEN_FDS=2", "LISTEN_FDNAMES=web:web")
-	spec.Files = []*os.File{first, second}
+	s := testSpec(root, "/probe", "listen-probe")
+	s.Process.Env = append(s.Process.Env, "LISTEN_FDS=2", "LISTEN_FDNAMES=web:web")
+	s.Files = []*os.File{first, second}
 	for range 2 {
-		text, status := output(t, r, spec)
+		text, status := output(t, r, s)
 		want := "descriptor 3 web " + firstAddress + "\ndescriptor 4 web " + secondAddress + "\n"
 		if text != want || status.ExitStatus() != 0 {
 			t.Errorf("exit status %d, want\n%sgot\n%s", status.ExitStatus(), want, text)
@@ -62,9 +62,9 @@ func TestClause_C_PRT_06_NoFilesNoVariables(t *testing.T) {
 	}
 
 	f, _ := listener(t)
-	spec := testSpec(root, "sleep", "1000")
-	spec.Files = []*os.File{f}
-	c, _ := startSleeper(t, r, spec)
+	s := testSpec(root, "sleep", "1000")
+	s.Files = []*os.File{f}
+	c, _ := startSleeper(t, r, s)
 	text, _ = execOutput(t, c, rootCommand("sh", "-c", "ls /proc/self/fd; echo; env"))
 	if strings.Contains(text, "LISTEN") || !strings.HasPrefix(text, "0\n1\n2\n3\n\n") {
 		t.Errorf("a command beside an app with sockets has\n%s", text)

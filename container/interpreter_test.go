@@ -61,7 +61,7 @@ func TestMissingInterpreterIsNamed(t *testing.T) {
 		}
 		_, err := c.Exec(rootCommand(tt.program), supervisor.Stdio{})
 		check("run", err)
-		started := r.Container(testSpec(root, tt.program))
+		started := containerOf(t, r, testSpec(root, tt.program))
 		_, err = started.Start(supervisor.Stdio{})
 		check("start", err)
 		if err := started.Destroy(); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
@@ -119,30 +120,30 @@ func TestProcessesCannotReadEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	targets := map[string]int{"supervisor": os.Getpid(), "other app": otherPID, "command in other app": command.PID()}
-	for name, change := range map[string]func(*Process){
-		"root":                      func(*Process) {},
-		"root without capabilities": func(p *Process) { p.Capabilities = nil },
-		"uid 1000":                  func(p *Process) { p.User, p.Group = "1000", "1000" },
-		"root with CAP_SYS_PTRACE":  func(p *Process) { p.Capabilities = append(DefaultCapabilities(), "CAP_SYS_PTRACE") },
-		"root with CAP_PERFMON":     func(p *Process) { p.Capabilities = append(DefaultCapabilities(), "CAP_PERFMON") },
+	for name, change := range map[string]func(*spec.Process){
+		"root":                      func(*spec.Process) {},
+		"root without capabilities": func(p *spec.Process) { p.Capabilities = nil },
+		"uid 1000":                  func(p *spec.Process) { p.User, p.Group = "1000", "1000" },
+		"root with CAP_SYS_PTRACE":  func(p *spec.Process) { p.Capabilities = append(spec.DefaultCapabilities(), "CAP_SYS_PTRACE") },
+		"root with CAP_PERFMON":     func(p *spec.Process) { p.Capabilities = append(spec.DefaultCapabilities(), "CAP_PERFMON") },
 	} {
 		for target, pid := range targets {
 			t.Run(name+" reads "+target, func(t *testing.T) {
-				spec := testSpec(root, "/probe", "probe", strconv.Itoa(pid))
-				change(&spec.Process)
-				checkProbe(t, r, spec)
+				s := testSpec(root, "/probe", "probe", strconv.Itoa(pid))
+				change(&s.Process)
+				checkProbe(t, r, s)
 			})
 		}
 	}
 }
 
-func checkProbe(t *testing.T, r *Runtime, spec Spec) {
+func checkProbe(t *testing.T, r *Runtime, s spec.Spec) {
 	t.Helper()
-	text, status := output(t, r, spec)
+	text, status := output(t, r, s)
 	if strings.Contains(text, "can ") || !strings.Contains(text, "signal:") || status.ExitStatus() != 0 {
 		t.Errorf("probe ended with %d and says:\n%s", status.ExitStatus(), text)
 	}
-	if spec.Process.User == "0" && len(spec.Process.Capabilities) > 0 && !strings.Contains(text, "signal: <nil>") {
+	if s.Process.User == "0" && len(s.Process.Capabilities) > 0 && !strings.Contains(text, "signal: <nil>") {
 		t.Errorf("no signal passes:\n%s", text)
 	}
 }
@@ -161,9 +162,9 @@ func TestProbeReadsItself(t *testing.T) {
 // The domain must change nothing else: renames and links between directories work.
 func TestDomainLeavesRenameAndLink(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
-	spec := testSpec(root, "sh", "-ec", "mkdir /a /b; echo x >/a/f; mv /a/f /b/f; ln /b/f /a/l; mv /b /a/b; cat /a/b/f; mkdir /v/d; echo y >/v/f; mv /v/f /v/d/f; ln /v/d/f /v/l; cat /v/l")
-	spec.Mounts = []Mount{{Source: t.TempDir(), Target: "/v", Type: "bind", Recursive: true}}
-	if text, status := output(t, r, spec); text != "x\ny\n" || status.ExitStatus() != 0 {
+	s := testSpec(root, "sh", "-ec", "mkdir /a /b; echo x >/a/f; mv /a/f /b/f; ln /b/f /a/l; mv /b /a/b; cat /a/b/f; mkdir /v/d; echo y >/v/f; mv /v/f /v/d/f; ln /v/d/f /v/l; cat /v/l")
+	s.Mounts = []spec.Mount{{Source: t.TempDir(), Target: "/v", Type: "bind", Recursive: true}}
+	if text, status := output(t, r, s); text != "x\ny\n" || status.ExitStatus() != 0 {
 		t.Errorf("exit status %d:\n%s", status.ExitStatus(), text)
 	}
 }
@@ -175,7 +176,7 @@ func TestWorkingDirectoryStaysInRoot(t *testing.T) {
 		r, root := newRuntime(t), busyboxRoot(t)
 		r.landlock = r.landlock && landlock
 		other := testSpec(root, "sleep", "1000")
-		other.Process.Capabilities = append(DefaultCapabilities(), "CAP_SYS_PTRACE", "CAP_NET_ADMIN")
+		other.Process.Capabilities = append(spec.DefaultCapabilities(), "CAP_SYS_PTRACE", "CAP_NET_ADMIN")
 		_, otherPID := startSleeper(t, r, other)
 		c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
 		for link, target := range map[string]string{"root": "/proc/1/root", "cwd": "/proc/1/cwd", "other": procPath(otherPID, "root")} {
@@ -200,9 +201,9 @@ func checkDirectory(t *testing.T, r *Runtime, c supervisor.Container, root, dir 
 	} else if !strings.Contains(err.Error(), "working directory "+strconv.Quote(dir)) {
 		t.Errorf("error of a command: %v", err)
 	}
-	spec := testSpec(root, "true")
-	spec.Process.Dir = dir
-	app := r.Container(spec)
+	s := testSpec(root, "true")
+	s.Process.Dir = dir
+	app := containerOf(t, r, s)
 	if p, err := app.Start(supervisor.Stdio{}); err == nil {
 		t.Error("an app starts there")
 		_, _ = unix.Wait4(p.PID(), nil, 0, nil)

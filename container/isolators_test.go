@@ -14,6 +14,8 @@ import (
 
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
 )
 
 // callsRoot is a root with busybox and, as /calls, testdata/calls.c.
@@ -27,13 +29,8 @@ func callsRoot(t *testing.T) string {
 	return root
 }
 
-func compiled(t *testing.T, set SyscallSet) *Filter {
-	t.Helper()
-	f, err := set.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+func filterOf(set spec.SyscallSet) spec.Seccomp {
+	return spec.Seccomp{Kind: spec.SeccompSet, Set: set}
 }
 
 // getppid is the number of a harmless call without arguments, here and on i386.
@@ -57,9 +54,9 @@ func TestClause_C_SEC_04_EveryErrno(t *testing.T) {
 	r, root := newRuntime(t), callsRoot(t)
 	for _, errno := range errnos {
 		t.Run(unix.ErrnoName(errno), func(t *testing.T) {
-			spec := testSpec(root, "/calls", "native:"+getppid[0])
-			spec.Process.Seccomp = compiled(t, SyscallSet{Syscalls: []string{"getppid"}, Errno: errno})
-			text, status := output(t, r, spec)
+			s := testSpec(root, "/calls", "native:"+getppid[0])
+			s.Process.Seccomp = filterOf(spec.SyscallSet{Syscalls: []string{"getppid"}, Errno: errno})
+			text, status := output(t, r, s)
 			if want := fmt.Sprintf("native:%s %d\n", getppid[0], -int(errno)); text != want || status.ExitStatus() != 0 {
 				t.Errorf("exit status %d, got %q, want %q", status.ExitStatus(), text, want)
 			}
@@ -78,17 +75,17 @@ func calls() []string {
 
 func TestClause_C_SEC_07_EveryABIThreadsAndChildren(t *testing.T) {
 	r, root := newRuntime(t), callsRoot(t)
-	sets := map[string]SyscallSet{"remove": {Syscalls: []string{"getppid"}}, "retain": {Retain: true, Syscalls: everyCallBut("getppid")}}
+	sets := map[string]spec.SyscallSet{"remove": {Syscalls: []string{"getppid"}}, "retain": {Retain: true, Syscalls: everyCallBut("getppid")}}
 	for name, set := range sets {
 		for _, user := range []string{"0", "1000"} {
 			for _, noNewPrivs := range []bool{false, true} {
 				for _, call := range calls() {
 					t.Run(fmt.Sprint(name, " ", user, " ", noNewPrivs, " ", call), func(t *testing.T) {
-						spec := testSpec(root, "sh", "-c", "/calls "+call)
-						spec.Process.User, spec.Process.NoNewPrivileges = user, noNewPrivs
+						s := testSpec(root, "sh", "-c", "/calls "+call)
+						s.Process.User, s.Process.NoNewPrivileges = user, noNewPrivs
 						set.Errno = unix.EXFULL
-						spec.Process.Seccomp = compiled(t, set)
-						if text, _ := output(t, r, spec); text != call+" -54\n" {
+						s.Process.Seccomp = filterOf(set)
+						if text, _ := output(t, r, s); text != call+" -54\n" {
 							t.Errorf("with an errno: got %q", text)
 						}
 					})
@@ -101,11 +98,11 @@ func TestClause_C_SEC_07_EveryABIThreadsAndChildren(t *testing.T) {
 // Without an errno the whole program ends, whichever thread made the call.
 func TestClause_C_SEC_01_BlockedCallsEndTheApp(t *testing.T) {
 	r, root := newRuntime(t), callsRoot(t)
-	filter := compiled(t, SyscallSet{Syscalls: []string{"getppid"}})
+	filter := filterOf(spec.SyscallSet{Syscalls: []string{"getppid"}})
 	for _, call := range calls() {
-		spec := testSpec(root, "/calls", "euid", call, "euid")
-		spec.Process.Seccomp = filter
-		if text, status := output(t, r, spec); status.Signal() != unix.SIGSYS || text != "euid 0\n" {
+		s := testSpec(root, "/calls", "euid", call, "euid")
+		s.Process.Seccomp = filter
+		if text, status := output(t, r, s); status.Signal() != unix.SIGSYS || text != "euid 0\n" {
 			t.Errorf("%s: status %#x, output %q", call, status, text)
 		}
 	}
@@ -113,10 +110,10 @@ func TestClause_C_SEC_01_BlockedCallsEndTheApp(t *testing.T) {
 
 func TestClause_C_SEC_01_NothingElseIsBlocked(t *testing.T) {
 	r, root := newRuntime(t), callsRoot(t)
-	spec := testSpec(root, "/calls", "native:"+strconv.Itoa(unix.SYS_GETUID), "native:"+getppid[0])
-	spec.Process.Seccomp = compiled(t, SyscallSet{Syscalls: []string{"getppid", "no_such_call"}, Errno: unix.EPERM})
+	s := testSpec(root, "/calls", "native:"+strconv.Itoa(unix.SYS_GETUID), "native:"+getppid[0])
+	s.Process.Seccomp = filterOf(spec.SyscallSet{Syscalls: []string{"getppid", "no_such_call"}, Errno: unix.EPERM})
 	want := fmt.Sprintf("native:%d 0\nnative:%s -1\n", unix.SYS_GETUID, getppid[0])
-	if text, _ := output(t, r, spec); text != want {
+	if text, _ := output(t, r, s); text != want {
 		t.Errorf("got %q, want %q", text, want)
 	}
 }
@@ -141,10 +138,10 @@ func everyCallBut(names ...string) []string {
 // A retain-set without the calls that make a process the user still starts.
 func TestClause_C_SEC_02_RetainWithoutSetuidStarts(t *testing.T) {
 	r, root := newRuntime(t), callsRoot(t)
-	spec := testSpec(root, "/calls", "euid", "native:"+strconv.Itoa(unix.SYS_SETUID), "native:"+strconv.Itoa(unix.SYS_SETGROUPS), "native:"+strconv.Itoa(unix.SYS_CAPSET))
-	spec.Process.User, spec.Process.Group = "1000", "1000"
-	spec.Process.Seccomp = compiled(t, SyscallSet{Retain: true, Syscalls: everyCallBut(""), Errno: unix.EXFULL})
-	text, status := output(t, r, spec)
+	s := testSpec(root, "/calls", "euid", "native:"+strconv.Itoa(unix.SYS_SETUID), "native:"+strconv.Itoa(unix.SYS_SETGROUPS), "native:"+strconv.Itoa(unix.SYS_CAPSET))
+	s.Process.User, s.Process.Group = "1000", "1000"
+	s.Process.Seccomp = filterOf(spec.SyscallSet{Retain: true, Syscalls: everyCallBut(""), Errno: unix.EXFULL})
+	text, status := output(t, r, s)
 	if !strings.HasPrefix(text, "euid 1000\n") || strings.Count(text, " -54\n") != 3 || status.ExitStatus() != 0 {
 		t.Errorf("exit status %d:\n%s", status.ExitStatus(), text)
 	}
@@ -176,21 +173,17 @@ func TestClause_C_NNP_01_OnlyByTheIsolator(t *testing.T) {
 		}
 	}
 	grant(t, filepath.Join(root, "granted"), unix.CAP_NET_BIND_SERVICE)
-	defaults, err := DefaultFilter(DefaultCapabilities())
-	if err != nil {
-		t.Fatal(err)
-	}
 	tests := map[bool]string{
 		false: "NoNewPrivs:\t0\nbind 0\nbind -13\neuid 0\n",
 		true:  "NoNewPrivs:\t1\nbind -13\nbind -13\neuid 1000\n",
 	}
-	for name, filter := range map[string]*Filter{"none": nil, "default": defaults, "remove": compiled(t, SyscallSet{Syscalls: []string{"reboot"}})} {
+	for name, filter := range map[string]spec.Seccomp{"none": {Kind: spec.SeccompOff}, "default": {}, "remove": filterOf(spec.SyscallSet{Syscalls: []string{"reboot"}})} {
 		for noNewPrivs, want := range tests {
 			t.Run(fmt.Sprint(name, " ", noNewPrivs), func(t *testing.T) {
-				spec := testSpec(root, "sh", "-c", "grep NoNewPrivs /proc/self/status; /granted bind; /calls bind; /setuid euid")
-				spec.Process.User, spec.Process.Group = "1000", "1000"
-				spec.Process.NoNewPrivileges, spec.Process.Seccomp = noNewPrivs, filter
-				if text, _ := output(t, r, spec); text != want {
+				s := testSpec(root, "sh", "-c", "grep NoNewPrivs /proc/self/status; /granted bind; /calls bind; /setuid euid")
+				s.Process.User, s.Process.Group = "1000", "1000"
+				s.Process.NoNewPrivileges, s.Process.Seccomp = noNewPrivs, filter
+				if text, _ := output(t, r, s); text != want {
 					t.Errorf("got %q, want %q", text, want)
 				}
 			})
@@ -201,20 +194,20 @@ func TestClause_C_NNP_01_OnlyByTheIsolator(t *testing.T) {
 func TestClause_C_OOM_01_OwnNotTheStagers(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	for _, score := range []int{0, 1, 1000} {
-		spec := testSpec(root, "cat", "/proc/self/oom_score_adj")
-		spec.OOMScoreAdj = score
-		if text, _ := output(t, r, spec); text != strconv.Itoa(score)+"\n" {
+		s := testSpec(root, "cat", "/proc/self/oom_score_adj")
+		s.OOMScoreAdj = score
+		if text, _ := output(t, r, s); text != strconv.Itoa(score)+"\n" {
 			t.Errorf("got %q, want %d", text, score)
 		}
 	}
 }
 
 // cgroupFile reads a file of a container's cgroup, by its name in version 1 and 2.
-func cgroupFile(t *testing.T, spec Spec, controller, v1, v2 string) string {
+func cgroupFile(t *testing.T, s spec.Spec, controller, v1, v2 string) string {
 	t.Helper()
-	path := filepath.Join("/sys/fs/cgroup", controller, spec.Cgroup, v1)
+	path := filepath.Join("/sys/fs/cgroup", controller, s.Cgroup, v1)
 	if cgroups.IsCgroup2UnifiedMode() {
-		path = filepath.Join("/sys/fs/cgroup", spec.Cgroup, v2)
+		path = filepath.Join("/sys/fs/cgroup", s.Cgroup, v2)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -225,37 +218,37 @@ func cgroupFile(t *testing.T, spec Spec, controller, v1, v2 string) string {
 
 func TestClause_C_MEM_01_LimitAndRequest(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
-	spec := testSpec(root, "sleep", "1000")
-	spec.Resources = Resources{MemoryLimit: 64<<20 + 1, MemoryRequest: 32 << 20}
-	startSleeper(t, r, spec)
-	if got := cgroupFile(t, spec, "memory", "memory.limit_in_bytes", "memory.max"); got != "67108864" {
+	s := testSpec(root, "sleep", "1000")
+	s.Resources = spec.Resources{MemoryLimit: 64<<20 + 1, MemoryRequest: 32 << 20}
+	startSleeper(t, r, s)
+	if got := cgroupFile(t, s, "memory", "memory.limit_in_bytes", "memory.max"); got != "67108864" {
 		t.Errorf("limit %s", got)
 	}
-	if got := cgroupFile(t, spec, "memory", "memory.soft_limit_in_bytes", "memory.low"); got != "33554432" {
+	if got := cgroupFile(t, s, "memory", "memory.soft_limit_in_bytes", "memory.low"); got != "33554432" {
 		t.Errorf("request %s", got)
 	}
 
-	spec = testSpec(root, "dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=1")
-	spec.Resources = Resources{MemoryLimit: 64 << 20}
-	if text, status := output(t, r, spec); status.Signal() != unix.SIGKILL {
+	s = testSpec(root, "dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=1")
+	s.Resources = spec.Resources{MemoryLimit: 64 << 20}
+	if text, status := output(t, r, s); status.Signal() != unix.SIGKILL {
 		t.Errorf("status %#x:\n%s", status, text)
 	}
 }
 
 func TestClause_C_CPU_01_LimitAndWeight(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
-	spec := testSpec(root, "sh", "-c", "while :; do :; done")
-	spec.Resources = Resources{CPUQuota: 10_000, CPUPeriod: 100_000, CPUShares: 512}
-	startSleeper(t, r, spec)
-	if got := cgroupFile(t, spec, "cpu", "cpu.cfs_quota_us", "cpu.max"); got != "10000" && got != "10000 100000" {
+	s := testSpec(root, "sh", "-c", "while :; do :; done")
+	s.Resources = spec.Resources{CPUQuota: 10_000, CPUPeriod: 100_000, CPUShares: 512}
+	startSleeper(t, r, s)
+	if got := cgroupFile(t, s, "cpu", "cpu.cfs_quota_us", "cpu.max"); got != "10000" && got != "10000 100000" {
 		t.Errorf("quota %s", got)
 	}
 	weight := strconv.FormatUint(cgroups.ConvertCPUSharesToCgroupV2Value(512), 10)
-	if got := cgroupFile(t, spec, "cpu", "cpu.shares", "cpu.weight"); got != "512" && got != weight {
+	if got := cgroupFile(t, s, "cpu", "cpu.shares", "cpu.weight"); got != "512" && got != weight {
 		t.Errorf("weight %s", got)
 	}
 	// It has used up its share at some time, whatever else the machine does.
-	for !throttled(cgroupFile(t, spec, "cpu", "cpu.stat", "cpu.stat")) {
+	for !throttled(cgroupFile(t, s, "cpu", "cpu.stat", "cpu.stat")) {
 		runtime.Gosched()
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
@@ -83,8 +84,8 @@ func (l *launch) close() {
 
 // send decides what the shim is to do for p in the container with that root, and
 // tells it.
-func (l *launch) send(root *os.File, p *Process, flags uint32, restrict bool) error {
-	plan, err := p.plan(root, flags, restrict)
+func (l *launch) send(root *os.File, p *spec.Process, filter *filter, flags uint32, restrict bool) error {
+	plan, err := planShim(root, p, filter, flags, restrict)
 	if err != nil {
 		return err
 	}
@@ -95,12 +96,12 @@ func (l *launch) send(root *os.File, p *Process, flags uint32, restrict bool) er
 	return l.pipes.send(plan)
 }
 
-// plan is what the shim does to become p.
-func (p *Process) plan(root *os.File, flags uint32, restrict bool) (*shimPlan, error) {
+// planShim decides what the shim does to become p with that filter.
+func planShim(root *os.File, p *spec.Process, filter *filter, flags uint32, restrict bool) (*shimPlan, error) {
 	if len(p.Args) == 0 || p.Args[0] == "" {
 		return nil, errors.New("no program to execute")
 	}
-	id, err := p.identity(root)
+	id, err := identityOf(root, p)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +110,7 @@ func (p *Process) plan(root *os.File, flags uint32, restrict bool) (*shimPlan, e
 		return nil, err
 	}
 	plan := &shimPlan{
-		flags: flags, bounding: bounding, uid: id.uid, gid: id.gid, filter: p.Seccomp,
+		flags: flags, bounding: bounding, uid: id.uid, gid: id.gid, filter: filter,
 		dir: p.Dir, candidates: candidates(p.Args[0], p.Env), args: p.Args, env: p.Env,
 	}
 	if plan.dir == "" {
@@ -130,7 +131,7 @@ func (p *Process) plan(root *os.File, flags uint32, restrict bool) (*shimPlan, e
 	return plan, nil
 }
 
-func (p *Process) identity(root *os.File) (identity, error) {
+func identityOf(root *os.File, p *spec.Process) (identity, error) {
 	if p.Root {
 		return identity{}, nil
 	}

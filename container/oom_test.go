@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
@@ -45,9 +46,9 @@ func TestOOMKilledIsOfTheMainProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer up.Close()
-			spec := testSpec(root, "sh", "-c", test.main+" >/dev/null 2>&1")
-			spec.Resources = Resources{MemoryLimit: hungryLimit}
-			running, pid := startSleeper(t, r, spec, told)
+			s := testSpec(root, "sh", "-c", test.main+" >/dev/null 2>&1")
+			s.Resources = spec.Resources{MemoryLimit: hungryLimit}
+			running, pid := startSleeper(t, r, s, told)
 			told.Close()
 			if _, err := io.ReadAll(up); err != nil {
 				t.Fatal(err)
@@ -76,9 +77,9 @@ func TestOOMKilledAfterOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	spec := testSpec(root, "sh", "-c", "("+hungry+"); read gate; exec "+hungry)
-	spec.Resources = Resources{MemoryLimit: hungryLimit}
-	c := r.Container(spec).(*container)
+	s := testSpec(root, "sh", "-c", "("+hungry+"); read gate; exec "+hungry)
+	s.Resources = spec.Resources{MemoryLimit: hungryLimit}
+	c := containerOf(t, r, s)
 	p, err := c.Start(supervisor.Stdio{Stdin: in})
 	if err != nil {
 		t.Fatal(err)

@@ -1,3 +1,6 @@
+// Package container is the runtime that makes containers with runc's libcontainer. It is
+// the only package that knows libcontainer: a spec.Spec goes in as plain data, a
+// supervisor.Container comes out.
 package container
 
 import (
@@ -19,6 +22,7 @@ import (
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // joins and makes namespaces before the Go runtime starts
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
@@ -32,9 +36,14 @@ func Init() {
 	}
 }
 
-// Runtime makes containers. Its methods may be called by several goroutines at
-// once.
+// Runtime implements supervisor.Runtime.
 type Runtime struct {
+	log    *slog.Logger
+	cgroup string // the pod's
+
+	pod     *podCgroup // from Prepare on
+	filters filterCache
+
 	state    string   // libcontainer's folder for each container
 	shm      string   // the pod's /dev/shm
 	exe      *os.File // this program, read-only whatever a container does to it
@@ -46,41 +55,61 @@ type Runtime struct {
 	memlock unix.Rlimit
 }
 
-// NewRuntime prepares the folder dir, which must be empty and on a tmpfs of
-// the caller's own mount namespace: it vanishes with it. The caller must be
-// root. Where the kernel cannot keep apps from reading each other through
-// /proc, that is logged.
-func NewRuntime(dir string, log *slog.Logger) (*Runtime, error) {
-	r := &Runtime{state: filepath.Join(dir, "containers"), shm: filepath.Join(dir, "shm")}
+// NewRuntime returns a runtime for the pod whose cgroup is the absolute path cgroup below
+// every mounted hierarchy. The caller must be root. Nothing is touched before Prepare.
+func NewRuntime(cgroup string, log *slog.Logger) *Runtime {
+	return &Runtime{cgroup: cgroup, log: log}
+}
+
+// Prepare implements supervisor.Runtime. Where the kernel cannot keep apps from reading
+// each other through /proc, that is logged.
+func (r *Runtime) Prepare(dir string, limits spec.Resources) error {
+	if err := r.prepare(dir, limits); err != nil {
+		return fmt.Errorf("prepare container runtime: %w", err)
+	}
+	return nil
+}
+
+func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
+	r.state, r.shm = filepath.Join(dir, "containers"), filepath.Join(dir, "shm")
 	for path, mode := range map[string]os.FileMode{r.state: 0o700, r.shm: 0o777 | os.ModeSticky} {
-		if err := os.Mkdir(path, 0o700); err != nil {
-			return nil, fmt.Errorf("prepare container runtime: %w", err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			return nil, fmt.Errorf("prepare container runtime: %w", err)
+		if err := errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, mode)); err != nil {
+			return err
 		}
 	}
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r.memlock); err != nil {
-		return nil, fmt.Errorf("prepare container runtime: %w", os.NewSyscallError("getrlimit", err))
+		return os.NewSyscallError("getrlimit", err)
 	}
-	// libcontainer hands this one variable on to a container's first process,
+	// libcontainer passes this one variable to a container's first process,
 	// which is single-threaded work: its Go runtime starts faster with one P.
 	if err := os.Setenv("GOMAXPROCS", "1"); err != nil {
-		return nil, fmt.Errorf("prepare container runtime: %w", err)
+		return err
 	}
-	exe, err := exeseal.CloneSelfExe(r.state)
-	if err != nil {
-		return nil, fmt.Errorf("prepare container runtime: %w", err)
+	if r.pod, err = newPodCgroup(r.cgroup, limits); err != nil {
+		return err
 	}
-	r.exe = exe
+	if r.exe, err = exeseal.CloneSelfExe(r.state); err != nil {
+		return err
+	}
 	if r.landlock = landlockABI() >= 2; !r.landlock {
-		log.Warn("the kernel has no Landlock with REFER (Linux 5.19): root apps with equal capabilities can read each other through /proc")
+		r.log.Warn("the kernel has no Landlock with REFER (Linux 5.19): root apps with equal capabilities can read each other through /proc")
 	}
-	return r, nil
+	return nil
 }
 
-// Close releases what NewRuntime took, after every container has been destroyed.
-func (r *Runtime) Close() error { return r.exe.Close() }
+// MakePod implements supervisor.Runtime.
+func (r *Runtime) MakePod() error { return r.pod.make() }
+
+// KillPod implements supervisor.Runtime.
+func (r *Runtime) KillPod() error { return killPod(r.cgroup) }
+
+// Close implements supervisor.Runtime.
+func (r *Runtime) Close() error {
+	if r.exe == nil {
+		return nil // Prepare has failed, or was not called
+	}
+	return errors.Join(r.pod.remove(), r.exe.Close())
+}
 
 // landlockABI is the version of Landlock in the kernel, 0 for none.
 func landlockABI() int {
@@ -92,15 +121,20 @@ func landlockABI() int {
 	return int(abi)
 }
 
-// Container makes a container of the spec. Nothing is touched before Start.
-func (r *Runtime) Container(spec Spec) supervisor.Container {
-	return &container{runtime: r, spec: spec, id: rand.Text()}
+// Container implements supervisor.Runtime.
+func (r *Runtime) Container(s spec.Spec) (supervisor.Container, error) {
+	filter, err := r.filters.of(&s.Process)
+	if err != nil {
+		return nil, fmt.Errorf("make seccomp filter: %w", err)
+	}
+	return &container{runtime: r, spec: s, filter: filter, id: rand.Text()}, nil
 }
 
 // container implements supervisor.Container.
 type container struct {
 	runtime *Runtime
-	spec    Spec
+	spec    spec.Spec
+	filter  *filter // nil for none
 	// id is libcontainer's name of it, and its session keyring's. Keyrings are
 	// found by name on the whole machine, keyrings(7), so no other pod may have it.
 	id      string
@@ -130,11 +164,11 @@ func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
 }
 
 func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err error) {
-	config := c.spec.config(c.runtime.shm)
+	config := configOf(&c.spec, c.runtime.shm)
 	if !stdio.Terminal {
 		config.Devices = append(config.Devices, console())
 	}
-	if err := c.spec.Resources.limitBlockDevices(config.Cgroups.Resources); err != nil {
+	if err := limitBlockDevices(c.spec.Resources, config.Cgroups.Resources); err != nil {
 		return nil, err
 	}
 	c.handle, err = libcontainer.Create(c.runtime.state, c.id, config)
@@ -170,7 +204,7 @@ func (c *container) run(l *launch) error {
 		return err
 	}
 	p := &c.spec.Process
-	if err := l.send(c.places.root, p, shimOwnStdio, c.runtime.restrict(p)); err != nil {
+	if err := l.send(c.places.root, p, c.filter, shimOwnStdio, c.runtime.restrict(p)); err != nil {
 		return err
 	}
 	if err := c.handle.Exec(); err != nil {
@@ -182,7 +216,7 @@ func (c *container) run(l *launch) error {
 // restrict tells whether a process gets a Landlock domain. A domain denies
 // mount(2), so one that was given CAP_SYS_ADMIN does without: it is trusted
 // with the whole pod anyway.
-func (r *Runtime) restrict(p *Process) bool {
+func (r *Runtime) restrict(p *spec.Process) bool {
 	for _, c := range p.Capabilities {
 		if c == "CAP_SYS_ADMIN" {
 			return false

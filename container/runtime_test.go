@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
@@ -25,11 +26,15 @@ func newRuntime(t testing.TB) *Runtime {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	r, err := NewRuntime(dir, slog.New(slog.DiscardHandler))
-	if err != nil {
+	r := NewRuntime(fmt.Sprintf("/stager-test-pod-%d-%d", os.Getppid(), testCgroup.Add(1)), slog.New(slog.DiscardHandler))
+	if err := r.Prepare(dir, spec.Resources{}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.Close() })
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return r
 }
 
@@ -58,20 +63,30 @@ func busyboxRoot(t testing.TB) string {
 
 var testCgroup atomic.Int64
 
-func testSpec(root string, args ...string) Spec {
+func testSpec(root string, args ...string) spec.Spec {
 	n := testCgroup.Add(1)
-	return Spec{
+	return spec.Spec{
 		Name: fmt.Sprintf("app%d", n), Root: root, Cgroup: fmt.Sprintf("/stager-test-%d-%d", os.Getppid(), n),
-		Process: Process{
-			Args: args, Env: []string{"PATH=/bin"}, User: "0", Group: "0", Capabilities: DefaultCapabilities(),
+		Process: spec.Process{
+			Args: args, Env: []string{"PATH=/bin"}, User: "0", Group: "0", Capabilities: spec.DefaultCapabilities(),
+			Seccomp: spec.Seccomp{Kind: spec.SeccompOff},
 		},
 	}
 }
 
-// output runs a container to its end and gives what it wrote and its status.
-func output(t testing.TB, r *Runtime, spec Spec) (string, unix.WaitStatus) {
+func containerOf(t testing.TB, r *Runtime, s spec.Spec) *container {
 	t.Helper()
-	c := r.Container(spec)
+	c, err := r.Container(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.(*container)
+}
+
+// output runs a container to its end and gives what it wrote and its status.
+func output(t testing.TB, r *Runtime, s spec.Spec) (string, unix.WaitStatus) {
+	t.Helper()
+	c := containerOf(t, r, s)
 	defer func() {
 		if err := c.Destroy(); err != nil {
 			t.Error(err)
@@ -107,13 +122,9 @@ func run(t testing.TB, c supervisor.Container) (string, unix.WaitStatus) {
 
 func TestStart(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
-	f, err := DefaultFilter(DefaultCapabilities())
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec := testSpec(root, "sh", "-c", "id; grep -E 'Cap|Secc|NoNew' /proc/self/status; ls -l /proc/self/fd; ls -l /dev; env; pwd; cat /proc/self/mountinfo; exit 42")
-	spec.Process.Seccomp = f
-	text, status := output(t, r, spec)
+	s := testSpec(root, "sh", "-c", "id; grep -E 'Cap|Secc|NoNew' /proc/self/status; ls -l /proc/self/fd; ls -l /dev; env; pwd; cat /proc/self/mountinfo; exit 42")
+	s.Process.Seccomp = spec.Seccomp{}
+	text, status := output(t, r, s)
 	t.Log(text)
 	if status.ExitStatus() != 42 {
 		t.Errorf("exit status %v", status)
@@ -169,22 +180,18 @@ func TestSignalsAreAtTheirDefaults(t *testing.T) {
 
 func BenchmarkStart(b *testing.B) {
 	r, root := newRuntime(b), busyboxRoot(b)
-	f, err := DefaultFilter(DefaultCapabilities())
-	if err != nil {
-		b.Fatal(err)
-	}
 	for b.Loop() {
-		spec := testSpec(root, "true")
-		spec.Process.Seccomp = f
-		output(b, r, spec)
+		s := testSpec(root, "true")
+		s.Process.Seccomp = spec.Seccomp{}
+		output(b, r, s)
 	}
 }
 
 // startSleeper starts a container that stays until the test's end. A file is
 // its stdout and stderr.
-func startSleeper(t testing.TB, r *Runtime, spec Spec, out ...*os.File) (supervisor.Container, int) {
+func startSleeper(t testing.TB, r *Runtime, s spec.Spec, out ...*os.File) (supervisor.Container, int) {
 	t.Helper()
-	c := r.Container(spec)
+	c := containerOf(t, r, s)
 	var stdio supervisor.Stdio
 	for _, f := range out {
 		stdio.Stdout, stdio.Stderr = f, f
@@ -248,15 +255,11 @@ func TestExec(t *testing.T) {
 }
 
 func BenchmarkExec(b *testing.B) {
-	f, err := DefaultFilter(DefaultCapabilities())
-	if err != nil {
-		b.Fatal(err)
-	}
-	for name, filter := range map[string]*Filter{"no filter": nil, "default filter": f} {
+	for name, filter := range map[string]spec.Seccomp{"no filter": {Kind: spec.SeccompOff}, "default filter": {}} {
 		b.Run(name, func(b *testing.B) {
-			r, spec := newRuntime(b), testSpec(busyboxRoot(b), "sleep", "1000")
-			spec.Process.Seccomp = filter
-			c, _ := startSleeper(b, r, spec)
+			r, s := newRuntime(b), testSpec(busyboxRoot(b), "sleep", "1000")
+			s.Process.Seccomp = filter
+			c, _ := startSleeper(b, r, s)
 			for b.Loop() {
 				execOutput(b, c, rootCommand("true"))
 			}
@@ -267,10 +270,10 @@ func BenchmarkExec(b *testing.B) {
 // A command is where the app's own process is.
 func TestExecJoinsEverything(t *testing.T) {
 	r := newRuntime(t)
-	spec := testSpec(busyboxRoot(t), "sleep", "1000")
-	spec.OOMScoreAdj = 77
-	spec.Process.NoNewPrivileges = true
-	c, pid := startSleeper(t, r, spec)
+	s := testSpec(busyboxRoot(t), "sleep", "1000")
+	s.OOMScoreAdj = 77
+	s.Process.NoNewPrivileges = true
+	c, pid := startSleeper(t, r, s)
 	text, _ := execOutput(t, c, rootCommand("sh", "-c", `
 		for n in mnt pid ipc uts net cgroup user; do echo $n $(readlink /proc/self/ns/$n); done
 		cat /proc/self/cgroup /proc/self/oom_score_adj

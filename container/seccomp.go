@@ -5,33 +5,34 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"syscall"
 
 	"github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	libseccomp "github.com/seccomp/libseccomp-golang"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
 )
 
-// Filter is a compiled seccomp program: struct sock_filter instructions in the
+// filter is a compiled seccomp program: struct sock_filter instructions in the
 // machine's byte order, as seccomp_export_bpf(3) writes them. It is made once
-// per pod and loaded by each process. A Filter is never changed; it may be used
+// per pod and loaded by each process. A filter is never changed; it may be used
 // by several goroutines.
-type Filter struct {
+type filter struct {
 	program []byte
 }
 
 // loadFilter takes instructions, eight bytes each, which nobody changes afterwards.
-func loadFilter(program []byte) (*Filter, error) {
+func loadFilter(program []byte) (*filter, error) {
 	n := len(program) / unix.SizeofSockFilter
 	if n == 0 || len(program)%unix.SizeofSockFilter != 0 || n > unix.BPF_MAXINSNS {
-		return nil, fmt.Errorf("%d bytes are no seccomp program", len(program))
+		return nil, fmt.Errorf("%d bytes are not a seccomp program", len(program))
 	}
-	return &Filter{program: program}, nil
+	return &filter{program: program}, nil
 }
 
 // compileDefault compiles the maintained profile for the bounding set.
-func compileDefault(capabilities []string) (*Filter, error) {
+func compileDefault(capabilities []string) (*filter, error) {
 	profile, err := seccomp.GetDefaultProfile(&specs.Spec{
 		Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: capabilities}},
 	})
@@ -41,21 +42,12 @@ func compileDefault(capabilities []string) (*Filter, error) {
 	return compileProfile(profile)
 }
 
-// SyscallSet is a seccomp isolator: the system calls that an app is left with,
-// or that are taken from it (appc, ace.md, seccomp-retain-set and -remove-set).
-type SyscallSet struct {
-	Retain   bool     // the named ones are allowed and all others blocked; else the reverse
-	Syscalls []string // names; one that the machine does not have is skipped
-	Errno    syscall.Errno
-}
-
 // lifecycle is what no retain-set can take away: without these a process
 // cannot begin or end.
 var lifecycle = []string{"execve", "execveat", "exit", "exit_group", "rt_sigreturn", "sigreturn"} //nolint:gochecknoglobals // a table that is only read
 
-// Compile turns the set into a program for every ABI of the machine. Blocked
-// calls give Errno, or kill the process with SIGSYS where that is zero.
-func (s SyscallSet) Compile() (*Filter, error) {
+// compileSet turns the set into a program for every ABI of the machine.
+func compileSet(s spec.SyscallSet) (*filter, error) {
 	blocked, allowed := libseccomp.ActKillProcess, libseccomp.ActAllow
 	if s.Errno != 0 {
 		blocked = libseccomp.ActErrno.SetReturnCode(int16(s.Errno))
@@ -90,7 +82,7 @@ func subABIs() []libseccomp.ScmpArch {
 	return nil
 }
 
-func compileProfile(p *specs.LinuxSeccomp) (*Filter, error) {
+func compileProfile(p *specs.LinuxSeccomp) (*filter, error) {
 	fallback, err := action(p.DefaultAction, p.DefaultErrnoRet)
 	if err != nil {
 		return nil, err
@@ -156,13 +148,6 @@ func newBuilder(fallback libseccomp.ScmpAction, abis []libseccomp.ScmpArch) (*bu
 		return nil, fmt.Errorf("make seccomp filter: %w", err)
 	}
 	return &builder{filter: filter}, nil
-}
-
-// IsSyscall tells whether a name is that of a system call on any machine that
-// libseccomp knows.
-func IsSyscall(name string) bool {
-	_, err := libseccomp.GetSyscallFromName(name)
-	return err == nil
 }
 
 // add adds a rule, alternatives for conditions on the same argument. A name that
@@ -232,7 +217,7 @@ func condition(a specs.LinuxSeccompArg) libseccomp.ScmpCondition {
 // compile exports the program. A binary tree instead of a list makes each
 // system call of the app cheaper; libseccomp up to 2.5.4 gets it wrong for an
 // empty filter, which has no rule to order.
-func (b *builder) compile() (*Filter, error) {
+func (b *builder) compile() (*filter, error) {
 	if err := b.filter.SetOptimize(2); err != nil {
 		return nil, fmt.Errorf("optimise seccomp filter: %w", err)
 	}

@@ -3,17 +3,24 @@ package container
 import (
 	"encoding/binary"
 	"flag"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	libseccomp "github.com/seccomp/libseccomp-golang"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
 )
 
 var update = flag.Bool("update", false, "write the files that tests compare with")
 
 // verdicts runs a filter for every system call number of the machine's ABIs,
 // with arguments that are zero, and gives what it returns for each.
-func verdicts(t *testing.T, f *Filter) map[[2]uint32]uint32 {
+func verdicts(t *testing.T, f *filter) map[[2]uint32]uint32 {
 	t.Helper()
 	var raw []unix.SockFilter
 	for i := 0; i < len(f.program); i += 8 {
@@ -72,7 +79,7 @@ func evaluate(t *testing.T, program []unix.SockFilter, nr, arch uint32) uint32 {
 }
 
 func TestDefaultFilterIsCurrent(t *testing.T) {
-	fresh, err := compileDefault(DefaultCapabilities())
+	fresh, err := compileDefault(spec.DefaultCapabilities())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +93,7 @@ func TestDefaultFilterIsCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v; make it with: go generate ./container", err)
 	}
-	have, want := verdicts(t, &Filter{program: embedded}), verdicts(t, fresh)
+	have, want := verdicts(t, &filter{program: embedded}), verdicts(t, fresh)
 	for call, verdict := range want {
 		if have[call] != verdict {
 			t.Errorf("ABI %#x call %#x: embedded filter says %#x, a fresh one %#x; make it anew with: go generate ./container",
@@ -97,8 +104,44 @@ func TestDefaultFilterIsCurrent(t *testing.T) {
 
 func BenchmarkCompileDefault(b *testing.B) {
 	for b.Loop() {
-		if _, err := compileDefault(DefaultCapabilities()); err != nil {
+		if _, err := compileDefault(spec.DefaultCapabilities()); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// The list by which package plan knows system calls is the one of the library that compiles
+// the filters.
+func TestSyscallListIsCurrent(t *testing.T) {
+	const list = "../plan/syscalls.txt"
+	names := map[string]bool{}
+	arches := []libseccomp.ScmpArch{
+		libseccomp.ArchX86, libseccomp.ArchAMD64, libseccomp.ArchX32, libseccomp.ArchARM, libseccomp.ArchARM64, libseccomp.ArchMIPS,
+		libseccomp.ArchMIPS64, libseccomp.ArchMIPS64N32, libseccomp.ArchPPC, libseccomp.ArchPPC64LE, libseccomp.ArchS390,
+		libseccomp.ArchS390X, libseccomp.ArchPARISC, libseccomp.ArchRISCV64,
+	}
+	for _, arch := range arches {
+		// MIPS has three ranges below 7000, x32 one of its own, and ARM some private calls.
+		for _, first := range []int{0, 0x40000000, 0xf0000} {
+			for number := first; number < first+7000; number++ {
+				name, err := libseccomp.ScmpSyscall(number).GetNameByArch(arch)
+				if err == nil {
+					names[name] = true
+				}
+			}
+		}
+	}
+	want := strings.Join(slices.Sorted(maps.Keys(names)), "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(list, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(string(have), "\n")); diff != "" {
+		t.Errorf("%s is not current, run go generate ./container:\n%s", list, diff)
 	}
 }

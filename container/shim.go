@@ -50,7 +50,7 @@ type shimPlan struct {
 	bounding   uint64
 	uid, gid   uint32
 	groups     []uint32
-	filter     *Filter
+	filter     *filter
 	dir        string
 	profile    string // AppArmor, "" for none
 	candidates []string

@@ -3,12 +3,52 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/plan"
 )
+
+// An app, its handlers and its commands have a profile that the host has, and
+// one that it has not stops the start. Without AppArmor the isolator is ignored.
+func TestClause_C_AAP_01_ProfileOfTheHost(t *testing.T) {
+	script := "cat /proc/self/attr/current; echo x 2>/dev/null >/tmp/denied || echo denied; echo x >/tmp/allowed && echo allowed"
+	app := func(profile string) []testApp {
+		return []testApp{{Name: "a", App: map[string]any{
+			"exec":      []string{"/bin/sh", "-c", script + "; exec sleep 1000"},
+			"isolators": isolatorList("os/linux/apparmor-profile", fmt.Sprintf("%q", profile)),
+		}}}
+	}
+	name, want := fmt.Sprintf("stager-test-%d", os.Getpid()), []plan.Fate{plan.Ignored}
+	enforces := newRuntime("", slog.New(slog.DiscardHandler)).Support().AppArmor
+	if enforces {
+		want = []plan.Fate{plan.Enforced}
+		loadProfile(t, name, "file,\ndeny /tmp/denied w,")
+	}
+	p := launch(t, app(name))
+	p.isReady()
+	var told struct{ App []plan.IsolatorFate }
+	p.must(json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &told))
+	checkFates(t, want, told.App)
+	if !enforces {
+		return
+	}
+	lines := name + " (enforce)\ndenied\nallowed"
+	if got := strings.Join([]string{p.line("a"), p.line("a"), p.line("a")}, "\n"); got != lines {
+		t.Errorf("the app says\n%s", got)
+	}
+	if got := p.run("a", map[string]any{"exec": []string{"/bin/sh", "-c", script}, "user": "0", "group": "0"}); got != lines+"\n" {
+		t.Errorf("a command says\n%s", got)
+	}
+	p = launch(t, app(name+"-missing"))
+	if code := p.exits(); code != 1 || !strings.Contains(p.messages(), "set AppArmor profile") {
+		t.Errorf("exit code %d\n%s", code, p.messages())
+	}
+}
 
 // loadProfile gives the kernel an AppArmor profile for the test's time.
 func loadProfile(t *testing.T, name, rules string) {
@@ -33,41 +73,4 @@ func loadProfile(t *testing.T, name, rules string) {
 			t.Error(err)
 		}
 	})
-}
-
-// An app, its handlers and its commands have a profile that the host has, and
-// one that it has not stops the start. Without AppArmor the isolator is ignored.
-func TestClause_C_AAP_01_ProfileOfTheHost(t *testing.T) {
-	script := "cat /proc/self/attr/current; echo x 2>/dev/null >/tmp/denied || echo denied; echo x >/tmp/allowed && echo allowed"
-	app := func(profile string) []testApp {
-		return []testApp{{Name: "a", App: map[string]any{
-			"exec":      []string{"/bin/sh", "-c", script + "; exec sleep 1000"},
-			"isolators": isolatorList("os/linux/apparmor-profile", fmt.Sprintf("%q", profile)),
-		}}}
-	}
-	name, want := fmt.Sprintf("stager-test-%d", os.Getpid()), []fate{ignored}
-	enforces := thisMachine().AppArmor
-	if enforces {
-		want = []fate{enforced}
-		loadProfile(t, name, "file,\ndeny /tmp/denied w,")
-	}
-	p := launch(t, app(name))
-	p.isReady()
-	var told struct{ App []isolatorFate }
-	p.must(json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &told))
-	checkFates(t, want, told.App)
-	if !enforces {
-		return
-	}
-	lines := name + " (enforce)\ndenied\nallowed"
-	if got := strings.Join([]string{p.line("a"), p.line("a"), p.line("a")}, "\n"); got != lines {
-		t.Errorf("the app says\n%s", got)
-	}
-	if got := p.run("a", map[string]any{"exec": []string{"/bin/sh", "-c", script}, "user": "0", "group": "0"}); got != lines+"\n" {
-		t.Errorf("a command says\n%s", got)
-	}
-	p = launch(t, app(name+"-missing"))
-	if code := p.exits(); code != 1 || !strings.Contains(p.messages(), "set AppArmor profile") {
-		t.Errorf("exit code %d\n%s", code, p.messages())
-	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -11,10 +12,15 @@ import (
 
 	"github.com/moby/sys/capability"
 
-	"kurma.io/stager/container"
+	"kurma.io/stager/spec"
 )
 
 // mask is a capability set as /proc/PID/status shows it.
+const (
+	retainSet = "os/linux/capabilities-retain-set"
+	removeSet = "os/linux/capabilities-remove-set"
+)
+
 func mask(t *testing.T, names []string) string {
 	t.Helper()
 	var bits uint64
@@ -41,11 +47,11 @@ func capabilityRows() map[string]struct {
 	isolators []string
 	want      []string
 } {
-	all := container.DefaultCapabilities()
+	all := spec.DefaultCapabilities()
 	type row = struct{ isolators, want []string }
 	return map[string]row{
 		"default":       {nil, all},
-		"privileged":    {[]string{"os/linux/privileged", "true"}, thisMachine().Capabilities},
+		"privileged":    {[]string{"os/linux/privileged", "true"}, newRuntime("", slog.New(slog.DiscardHandler)).Support().Capabilities},
 		"one":           {[]string{retainSet, set("CAP_NET_BIND_SERVICE")}, []string{"CAP_NET_BIND_SERVICE"}},
 		"other":         {[]string{retainSet, set("CAP_CHOWN")}, []string{"CAP_CHOWN"}},
 		"two":           {[]string{retainSet, set("CAP_KILL", "CAP_MKNOD")}, []string{"CAP_KILL", "CAP_MKNOD"}},
@@ -61,7 +67,7 @@ func capabilityRows() map[string]struct {
 // Each app of a pod has exactly its own: as root all of its bounding set, as
 // any other user none of it.
 func TestClause_C_CAP_02_ElevenAppsElevenSets(t *testing.T) {
-	if got := mask(t, container.DefaultCapabilities()); got != "00000000a80425fb" {
+	if got := mask(t, spec.DefaultCapabilities()); got != "00000000a80425fb" {
 		t.Fatalf("C-CAP-01: the default set is %s", got)
 	}
 	rows := capabilityRows()
@@ -128,7 +134,7 @@ func TestClause_C_SEC_07_HandlersAndRun(t *testing.T) {
 	app := testApp{Name: "a", App: map[string]any{
 		"exec":          []string{"/bin/sh", "-c", "chroot=$(busybox chroot / /bin/echo in 2>&1); echo \"$chroot\"; exec sleep 1000"},
 		"eventHandlers": []map[string]any{{"name": "pre-start", "exec": []string{"/bin/sh", "-c", "busybox chroot / /bin/echo in; exit 0"}}},
-		"isolators":     isolatorList(seccompRemoveSet, `{"set": ["chroot"], "errno": "EXFULL"}`),
+		"isolators":     isolatorList("os/linux/seccomp-remove-set", `{"set": ["chroot"], "errno": "EXFULL"}`),
 	}}
 	p := launch(t, []testApp{app})
 	p.isReady()
@@ -158,4 +164,8 @@ func (p *testPod) run(app string, settings map[string]any) string {
 		p.t.Fatal(err)
 	}
 	return string(out)
+}
+
+func without(names []string, gone ...string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(gone, n) })
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
 )
 
 // inherited are the descriptors that the daemon passed. All of them are
@@ -34,7 +36,7 @@ func takeDescriptors(environ []string) inherited {
 		in.stdio[app] = files
 		named[fd] = true
 	}
-	for _, fd := range []int{readyDescriptor, oldReadyDescriptor} {
+	for _, fd := range []int{names.ReadyDescriptor, names.OldReadyDescriptor} {
 		if !named[fd] && isPipe(fd) && usable(fd, 1) {
 			unix.CloseOnExec(fd)
 			in.ready = os.NewFile(uintptr(fd), "ready")
@@ -51,7 +53,7 @@ func takeDescriptors(environ []string) inherited {
 // descriptor.
 func parseStdioVariable(entry string) (app string, stream, fd int, ok bool) {
 	name, value, _ := strings.Cut(entry, "=")
-	name, found := strings.CutPrefix(name, stdioPrefix)
+	name, found := strings.CutPrefix(name, names.StdioPrefix)
 	fd, err := strconv.Atoi(value)
 	if !found || err != nil || fd < 3 {
 		return "", 0, 0, false
@@ -95,3 +97,6 @@ func copyDescriptor(fd int, name string) *os.File {
 	}
 	return os.NewFile(uintptr(dup), name)
 }
+
+// stdioSuffixes are in the order of the descriptors 0, 1 and 2.
+var stdioSuffixes = [3]string{names.StdinSuffix, names.StdoutSuffix, names.StderrSuffix} //nolint:gochecknoglobals // a table that is only read

@@ -5,129 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
-	"kurma.io/stager/container"
-	"kurma.io/stager/manifest"
+	"kurma.io/stager/plan"
 )
-
-const blockBandwidth = "resource/block-bandwidth"
-
-func rate(limit int) string { return fmt.Sprintf(`{"default": true, "limit": "%d"}`, limit) }
-
-func TestClause_C_BLK_01_AsTheMachineCan(t *testing.T) {
-	tests := []struct {
-		name           string
-		limits         blockLimits
-		pod, app       []manifest.Isolator
-		want           container.Resources // the app's
-		podFate, fates []fate
-	}{
-		{"v2", fullBlockLimits, nil, listed(blockBandwidth, rate(5)), container.Resources{BlockBandwidth: 5}, nil, []fate{enforced}},
-		{"v1", directBlockLimits, nil, listed(blockBandwidth, rate(5)), container.Resources{BlockBandwidth: 5}, nil, []fate{modified}},
-		{"none", noBlockLimits, listed(blockBandwidth, rate(5)), listed(blockBandwidth, rate(5)), container.Resources{}, []fate{ignored}, []fate{ignored}},
-		{"the pod's bounds the app's", fullBlockLimits, listed(blockBandwidth, rate(5)), listed(blockBandwidth, rate(6)), container.Resources{BlockBandwidth: 5}, []fate{enforced}, []fate{modified}},
-		{"the app's below the pod's", fullBlockLimits, listed(blockBandwidth, rate(6)), listed(blockBandwidth, rate(5)), container.Resources{BlockBandwidth: 5}, []fate{enforced}, []fate{enforced}},
-		{"the pod's is an app's that has none", directBlockLimits, listed(blockBandwidth, rate(5)), nil, container.Resources{BlockBandwidth: 5}, []fate{modified}, nil},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			m := machine{BlockLimits: test.limits}
-			pod, err := isolatePod(defaultConfig(), m, test.pod)
-			if err != nil {
-				t.Fatal(err)
-			}
-			checkFates(t, test.podFate, pod.Fates)
-			got := settled(t, m, pod, test.app)
-			checkFates(t, test.fates, got.Fates)
-			if diff := cmp.Diff(test.want, got.Resources); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
-func TestBlockLimitsAt(t *testing.T) {
-	for name, want := range map[string]blockLimits{
-		"blkio/blkio.throttle.read_bps_device": directBlockLimits, "cgroup.controllers": fullBlockLimits, "other": noBlockLimits,
-	} {
-		dir := t.TempDir()
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("cpu io memory\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if got := blockLimitsAt(dir); got != want {
-			t.Errorf("%s: %v, want %v", name, got, want)
-		}
-	}
-}
-
-func TestControlledAt(t *testing.T) {
-	for path, want := range map[string]bool{
-		"cpu,cpuacct/cpu.shares": true, "memory/cpu.shares": true, "cpu.shares": false, "cpu/cpu.stat": false,
-		"cgroup.controllers": true, "unified/cgroup.controllers": false,
-	} {
-		dir := t.TempDir()
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, path), []byte("cpuset cpu io\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if got := controlledAt(dir, "cpu.shares", "cpu"); got != want {
-			t.Errorf("%s: %v, want %v", path, got, want)
-		}
-	}
-}
-
-func TestClause_C_NBW_01_PodOrOnlyApp(t *testing.T) {
-	isolator := func(limit int) []manifest.Isolator { return listed("resource/network-bandwidth", rate(limit)) }
-	tests := []struct {
-		name string
-		pod  podIsolators
-		list []manifest.Isolator
-		want uint64
-		fate fate
-	}{
-		{"only app", podIsolators{OneApp: true}, isolator(5000), 5000, enforced},
-		{"one of several", podIsolators{}, isolator(5000), 0, ignored},
-		{"host's network", podIsolators{OneApp: true, Namespaces: namespaces{hostNet: true}}, isolator(5000), 0, ignored},
-		{"less than the kernel takes", podIsolators{OneApp: true}, isolator(5), minNetworkRate, modified},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			got := settled(t, able, test.pod, test.list)
-			checkFates(t, []fate{test.fate}, got.Fates)
-			if got.NetworkBandwidth != test.want {
-				t.Errorf("limit %d, want %d", got.NetworkBandwidth, test.want)
-			}
-		})
-	}
-	pod, err := isolatePod(defaultConfig(), able, isolator(5000))
-	if err != nil || pod.NetworkBandwidth != 5000 {
-		t.Errorf("pod's limit %d, %v", pod.NetworkBandwidth, err)
-	}
-	checkFates(t, []fate{enforced}, pod.Fates)
-	pod, err = isolatePod(defaultConfig(), able, append(listed("os/linux/namespaces", `{"net": "host"}`), isolator(5000)...))
-	if err != nil || pod.NetworkBandwidth != 0 {
-		t.Errorf("limit %d of the host's network, %v", pod.NetworkBandwidth, err)
-	}
-}
-
-// isolatorList is a manifest's isolators from NAME VALUE pairs.
-func isolatorList(pairs ...string) []map[string]any {
-	var list []map[string]any
-	for i := 0; i < len(pairs); i += 2 {
-		list = append(list, map[string]any{"name": pairs[i], "value": json.RawMessage(pairs[i+1])})
-	}
-	return list
-}
 
 // Two apps that take 48 MiB each do not fit into a pod of 64, though each of
 // them may have 256; one without the other fits. What they take stays in the
@@ -162,7 +45,7 @@ func TestClause_C_ISO_01_PodBoundsTheApp(t *testing.T) {
 }
 
 // The parameters of the pod's own namespaces are what the apps see, and the
-// machine's are as before.
+// spec.Support's are as before.
 func TestClause_C_SYS_01_OfThePodAlone(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile("/proc/sys/" + name)
@@ -191,7 +74,7 @@ func TestClause_C_SYS_01_OfThePodAlone(t *testing.T) {
 	}
 	for _, name := range names {
 		if got := read(name); got != before[name] {
-			t.Errorf("the machine's %s is %q, was %q", name, got, before[name])
+			t.Errorf("the spec.Support's %s is %q, was %q", name, got, before[name])
 		}
 	}
 }
@@ -218,13 +101,13 @@ func TestClause_C_ISO_02_NoControllers(t *testing.T) {
 		"resource/cpu", `{"limit": "1"}`, "resource/memory", `{"limit": "64Mi"}`, "resource/block-bandwidth", rate(1<<30))}}
 	p := launch(t, []testApp{app}, withoutControllers)
 	p.isReady()
-	var told struct{ App []isolatorFate }
+	var told struct{ App []plan.IsolatorFate }
 	if err := json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &told); err != nil {
 		t.Fatal(err)
 	}
-	want := []fate{enforced, enforced, modified}
+	want := []plan.Fate{plan.Enforced, plan.Enforced, plan.Modified}
 	if len(hierarchies()) == 1 {
-		want = []fate{ignored, ignored, ignored}
+		want = []plan.Fate{plan.Ignored, plan.Ignored, plan.Ignored}
 	}
 	checkFates(t, want, told.App)
 }
@@ -234,20 +117,43 @@ func TestClause_C_ISO_02_FatesAreTold(t *testing.T) {
 	app := testApp{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "isolators": isolatorList(
 		"example.com/unknown", `{"x": 1}`, "os/linux/oom-score-adj", "500", "resource/network-bandwidth", rate(1<<30),
 		"os/linux/cpu-shares", "512", "resource/memory", `{"limit": "64Mi"}`, "resource/block-bandwidth", rate(1<<30))}}
-	ofBlocks := modified
+	ofBlocks := plan.Modified
 	if len(hierarchies()) == 1 {
-		ofBlocks = enforced // version 2
+		ofBlocks = plan.Enforced // version 2
 	}
 	p := launch(t, []testApp{app})
 	p.isReady()
-	var told struct{ Pod, App []isolatorFate }
+	var told struct{ Pod, App []plan.IsolatorFate }
 	if err := json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &told); err != nil {
 		t.Fatal(err)
 	}
-	checkFates(t, []fate{ignored, enforced, enforced, enforced, enforced, ofBlocks}, told.App)
+	checkFates(t, []plan.Fate{plan.Ignored, plan.Enforced, plan.Enforced, plan.Enforced, plan.Enforced, ofBlocks}, told.App)
 
 	p = launch(t, []testApp{app}, withConfig("strictIsolators", true))
 	if code := p.exits(); code != 1 || !strings.Contains(p.messages(), `isolator "example.com/unknown" would be ignored`) {
 		t.Errorf("exit code %d\n%s", code, p.messages())
+	}
+}
+
+// isolatorList is a manifest's isolators from NAME VALUE pairs.
+// rate is a limit of bytes a second on every device.
+func rate(limit int) string { return fmt.Sprintf(`{"default": true, "limit": "%d"}`, limit) }
+
+func isolatorList(pairs ...string) []map[string]any {
+	var list []map[string]any
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, map[string]any{"name": pairs[i], "value": json.RawMessage(pairs[i+1])})
+	}
+	return list
+}
+
+func checkFates(t *testing.T, want []plan.Fate, got []plan.IsolatorFate) {
+	t.Helper()
+	var fates []plan.Fate
+	for _, f := range got {
+		fates = append(fates, f.Fate)
+	}
+	if !slices.Equal(fates, want) {
+		t.Errorf("fates %+v, want %q", got, want)
 	}
 }

@@ -18,12 +18,11 @@ import (
 	"strings"
 
 	"kurma.io/stager/callins"
-	"kurma.io/stager/container"
 	"kurma.io/stager/names"
 )
 
 func main() {
-	container.Init()
+	beContainer()
 	os.Exit(exitCode(dispatch(os.Args)))
 }
 
@@ -31,7 +30,7 @@ func main() {
 // the base name of argv[0] or by the first argument.
 func dispatch(args []string) error {
 	ctx := context.Background()
-	if mark := os.Getenv(waiterVariable); mark != "" {
+	if mark := os.Getenv(names.SupervisorVariable); mark != "" {
 		return supervise(ctx, mark)
 	}
 	if len(args) == 0 {

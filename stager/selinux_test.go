@@ -3,23 +3,26 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/plan"
 )
 
 // An app's SELinux context is ignored where the kernel does not use SELinux, and
 // that is told; where it does, the app has the context. The test's own is one that
 // every policy lets it have.
 func TestClause_C_SEL_01_ContextOfARunningApp(t *testing.T) {
-	label, want := "user:role:type:level", []fate{ignored}
-	enforces := thisMachine().SELinux
+	label, want := "user:role:type:level", []plan.Fate{plan.Ignored}
+	enforces := newRuntime("", slog.New(slog.DiscardHandler)).Support().SELinux
 	if enforces {
 		own, err := os.ReadFile("/proc/self/attr/current")
 		if err != nil {
 			t.Fatal(err)
 		}
-		label, want = strings.Trim(string(own), "\x00\n"), []fate{enforced}
+		label, want = strings.Trim(string(own), "\x00\n"), []plan.Fate{plan.Enforced}
 	}
 	parts := strings.SplitN(label, ":", 4)
 	p := launch(t, []testApp{{Name: "a", App: map[string]any{
@@ -27,7 +30,7 @@ func TestClause_C_SEL_01_ContextOfARunningApp(t *testing.T) {
 		"isolators": isolatorList("os/linux/selinux-context", fmt.Sprintf(`{"user":%q,"role":%q,"type":%q,"level":%q}`, parts[0], parts[1], parts[2], parts[3])),
 	}}})
 	p.isReady()
-	var told struct{ App []isolatorFate }
+	var told struct{ App []plan.IsolatorFate }
 	p.must(json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &told))
 	checkFates(t, want, told.App)
 	var said string

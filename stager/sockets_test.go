@@ -9,156 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/appc/spec/schema/types"
 	"github.com/coreos/go-systemd/v22/activation"
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
-
-	"kurma.io/stager/manifest"
 )
-
-func TestClause_C_PRT_03_SocketsOfPorts(t *testing.T) {
-	port := func(name, protocol string, number, count uint, activated bool) types.Port {
-		return types.Port{Name: types.ACName(name), Protocol: protocol, Port: number, Count: count, SocketActivated: activated}
-	}
-	pod := func(name string, p types.Port) types.ExposedPort {
-		return types.ExposedPort{Name: types.ACName(name), HostPort: 1, PodPort: &p}
-	}
-	tests := []struct {
-		name    string
-		ports   []types.Port
-		exposed []types.ExposedPort
-		want    []socket
-		err     string
-	}{
-		{"none", nil, nil, nil, ""},
-		{"C-PRT-06 not activated", []types.Port{port("web", "tcp", 80, 1, false)}, nil, nil, ""},
-		{
-			"C-PRT-01 one of each",
-			[]types.Port{port("web", "tcp", 80, 1, true), port("dns", "UDP", 53, 1, true)},
-			nil,
-			[]socket{{"web", "tcp", 80}, {"dns", "udp", 53}},
-			"",
-		},
-		{
-			"C-PRT-03 range",
-			[]types.Port{port("web", "tcp", 80, 3, true)},
-			nil,
-			[]socket{{"web", "tcp", 80}, {"web", "tcp", 81}, {"web", "tcp", 82}},
-			"",
-		},
-		{"C-PRT-04 protocol", []types.Port{port("web", "sctp", 80, 1, true)}, nil, nil, `port "web": protocol "sctp"`},
-		{"C-PRT-04 protocol of no socket", []types.Port{port("web", "sctp", 80, 1, false)}, nil, nil, ""},
-		{
-			"C-PRT-05 pod's port",
-			[]types.Port{port("web", "tcp", 80, 1, true)},
-			[]types.ExposedPort{pod("web", port("web", "", 8080, 2, false)), pod("dns", port("dns", "udp", 53, 1, true))},
-			[]socket{{"web", "tcp", 8080}, {"web", "tcp", 8081}},
-			"",
-		},
-		{
-			"C-PRT-05 pod's wish",
-			[]types.Port{port("web", "tcp", 80, 1, false)},
-			[]types.ExposedPort{pod("web", port("x", "udp", 81, 1, true))},
-			[]socket{{"web", "udp", 81}},
-			"",
-		},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			got, err := socketsOf(manifest.App{App: &types.App{Ports: test.ports}}, test.exposed)
-			if (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
-				t.Fatalf("error %v, want %q", err, test.err)
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
-func TestClause_C_PRT_05_NamesAreUnique(t *testing.T) {
-	app := func(name string, ports ...types.ACName) manifest.App {
-		a := manifest.App{Name: name, App: &types.App{}}
-		for _, port := range ports {
-			a.App.Ports = append(a.App.Ports, types.Port{Name: port, Protocol: "tcp", Port: 80})
-		}
-		return a
-	}
-	exposed := []types.ExposedPort{{Name: "web", HostPort: 1}}
-	tests := []struct {
-		name    string
-		apps    []manifest.App
-		exposed []types.ExposedPort
-		warning string
-		err     string
-	}{
-		{"unique", []manifest.App{app("a", "web", "dns"), app("b", "db")}, exposed, "", ""},
-		{"in one app", []manifest.App{app("a", "web", "web")}, nil, "", `app "a": ports: "web": two ports`},
-		{"in two apps", []manifest.App{app("a", "web"), app("b", "web")}, nil, `apps "a" and "b" both have a port named "web"`, ""},
-		{"of another name exposed", []manifest.App{app("a", "db"), app("b", "db")}, exposed, `a port named "db"`, ""},
-		{"exposed", []manifest.App{app("a", "web"), app("b", "web")}, exposed, "", `app "b": ports: "web": app "a" has a port of that name`},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			warnings, err := checkPortNames(test.apps, test.exposed)
-			if (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
-				t.Errorf("error %v, want %q", err, test.err)
-			}
-			if text := strings.Join(warnings, "; "); !strings.Contains(text, test.warning) || (text == "") != (test.warning == "") {
-				t.Errorf("warnings %q, want %q", text, test.warning)
-			}
-		})
-	}
-}
-
-func TestListenEnv(t *testing.T) {
-	own := []string{"A=1", "LISTEN_FDS=9", "LISTEN_PID=9", "LISTEN_FDNAMES=x"}
-	got := listenEnv(own, []socket{{"web", "tcp", 80}, {"dns", "udp", 53}})
-	if diff := cmp.Diff([]string{"A=1", "LISTEN_FDS=2", "LISTEN_FDNAMES=web:dns"}, got); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(own, listenEnv(own, nil)); diff != "" {
-		t.Error(diff)
-	}
-}
-
-// serveOne is a socket-activated server: it lists its sockets and answers one
-// connection on each of the streams, in turn, with its answer.
-func serveOne(answer string) int {
-	files := activation.Files(true)
-	var listeners []net.Listener
-	for _, f := range files {
-		if l, err := net.FileListener(f); err == nil {
-			listeners = append(listeners, l)
-			fmt.Fprintln(os.Stdout, f.Name(), "tcp", l.Addr())
-		} else if c, err := net.FilePacketConn(f); err == nil {
-			fmt.Fprintln(os.Stdout, f.Name(), "udp", c.LocalAddr())
-		}
-	}
-	for _, l := range listeners {
-		conn, err := l.Accept()
-		if err != nil {
-			fmt.Fprintln(os.Stdout, err)
-			return 1
-		}
-		fmt.Fprintln(conn, answer)
-		conn.Close()
-	}
-	return 0
-}
-
-// probe is this program inside an app.
-func probe(what string, args []string) int {
-	switch what {
-	case "serve":
-		return serveOne(args[0])
-	case "notify":
-		return notifyOnSignal()
-	}
-	fmt.Fprintln(os.Stdout, "no probe", what)
-	return 1
-}
 
 // inNetwork runs f on a thread in the pod's network namespace.
 func (p *testPod) inNetwork(f func() error) error {
@@ -192,14 +45,6 @@ func (p *testPod) dial(network, address string) (line string) {
 		return err
 	}))
 	return strings.TrimSpace(line)
-}
-
-func ports(list ...any) []map[string]any {
-	var out []map[string]any
-	for i := 0; i < len(list); i += 4 {
-		out = append(out, map[string]any{"name": list[i], "protocol": list[i+1], "port": list[i+2], "count": list[i+3], "socketActivated": true})
-	}
-	return out
 }
 
 // Two apps serve on their own sockets, of both IP versions, and again after a
@@ -263,4 +108,49 @@ func TestClause_C_PRT_02_SocketTakenByAnotherApp(t *testing.T) {
 	if code := p.exits(); code != 1 || !strings.Contains(p.messages(), `app "b": open socket of port "y"`) {
 		t.Errorf("exit code %d, messages\n%s", code, p.messages())
 	}
+}
+
+// serveOne is a socket-activated server: it lists its sockets and answers one
+// connection on each of the streams, in turn, with its answer.
+func serveOne(answer string) int {
+	files := activation.Files(true)
+	var listeners []net.Listener
+	for _, f := range files {
+		if l, err := net.FileListener(f); err == nil {
+			listeners = append(listeners, l)
+			fmt.Fprintln(os.Stdout, f.Name(), "tcp", l.Addr())
+		} else if c, err := net.FilePacketConn(f); err == nil {
+			fmt.Fprintln(os.Stdout, f.Name(), "udp", c.LocalAddr())
+		}
+	}
+	for _, l := range listeners {
+		conn, err := l.Accept()
+		if err != nil {
+			fmt.Fprintln(os.Stdout, err)
+			return 1
+		}
+		fmt.Fprintln(conn, answer)
+		conn.Close()
+	}
+	return 0
+}
+
+// probe is this program inside an app.
+func probe(what string, args []string) int {
+	switch what {
+	case "serve":
+		return serveOne(args[0])
+	case "notify":
+		return notifyOnSignal()
+	}
+	fmt.Fprintln(os.Stdout, "no probe", what)
+	return 1
+}
+
+func ports(list ...any) []map[string]any {
+	var out []map[string]any
+	for i := 0; i < len(list); i += 4 {
+		out = append(out, map[string]any{"name": list[i], "protocol": list[i+1], "port": list[i+2], "count": list[i+3], "socketActivated": true})
+	}
+	return out
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/callins"
-	"kurma.io/stager/container"
+	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
 )
 
@@ -29,12 +29,12 @@ func takeWaiter(mark string) (waiter, error) {
 	var lifeline, report int
 	var w waiter
 	if _, err := fmt.Sscanf(mark, "%d,%d,%d", &lifeline, &report, &w.namespaces); err != nil {
-		return w, fmt.Errorf("%s: %w", waiterVariable, err)
+		return w, fmt.Errorf("%s: %w", names.SupervisorVariable, err)
 	}
 	unix.CloseOnExec(lifeline)
 	unix.CloseOnExec(report)
 	w.lifeline, w.report = os.NewFile(uintptr(lifeline), "lifeline"), os.NewFile(uintptr(report), "report")
-	return w, os.Unsetenv(waiterVariable)
+	return w, os.Unsetenv(names.SupervisorVariable)
 }
 
 // errOtherNamespaces means that the supervisor will be started again, in other
@@ -74,12 +74,13 @@ func supervise(ctx context.Context, mark string) error {
 	if err != nil {
 		return fmt.Errorf("stager: %w", err)
 	}
-	// Nobody may stop the pod by not reading our messages.
+	// A reader of stderr that stops must not stop the pod.
 	messages := supervisor.NewMessages(os.Stderr)
 	defer messages.Close()
 	ctx, release := supervisor.CatchSignals(ctx)
 	defer release()
-	b := &boot{log: slog.New(slog.NewTextHandler(messages, nil)), inherited: in, waiter: w}
+	log := slog.New(slog.NewTextHandler(messages, nil))
+	b := &boot{log: log, inherited: in, waiter: w, runtime: newRuntime(names.AppsCgroup, log)}
 	go b.dieWithWaiter()
 	code, err := b.run(ctx)
 	switch {
@@ -93,26 +94,27 @@ func supervise(ctx context.Context, mark string) error {
 	return nil
 }
 
-// beLikeNoApp keeps apps from the supervisor's resource limits. It and root's apps have
-// the same user and group IDs, which is all that prlimit(2) asks for, and no
-// Landlock domain stops it; with a saved group ID that no app has, it asks for CAP_SYS_RESOURCE.
-// A FUSE file system that is its mounter's alone asks for the same IDs, so this comes
-// after all that has to do with layers and volumes; a program that is executed has
-// its saved group ID from the effective one again (execve(2)).
-func (b *boot) beLikeNoApp() {
-	const nobodys = 65534
-	if err := unix.Setresgid(-1, -1, nobodys); err != nil {
+// guardLimits prevents apps from changing the supervisor's resource limits. The supervisor and
+// root's apps have the same user and group IDs, which is all that prlimit(2) asks for, and
+// no Landlock domain denies it; with a saved group ID that no app has, the supervisor is out of their
+// reach but for CAP_SYS_RESOURCE. A FUSE file system that serves its mounter alone compares
+// the same IDs, so this phase comes after the roots and volumes. A program that is executed has its saved
+// group ID from the effective one again (execve(2)).
+func (b *boot) guardLimits(context.Context) error {
+	const unused = 65534
+	if err := unix.Setresgid(-1, -1, unused); err != nil {
 		b.log.Warn("apps of user 0 can change the supervisor's resource limits", "error", os.NewSyscallError("setresgid", err))
 	}
+	return nil
 }
 
 // dieWithWaiter ends the supervisor, and the pod with it, when the stager's
 // first process is gone: PID 1 takes its PID namespace along, and in the host's, the
-// pod's processes are killed one by one. Nobody is left to be told anything.
+// pod's processes are killed one by one. There is no process left to report an error to.
 func (b *boot) dieWithWaiter() {
 	_, _ = b.waiter.lifeline.Read(make([]byte, 1)) // ends at end of file, or with an error that means the same
 	if b.waiter.namespaces&unix.CLONE_NEWPID == 0 {
-		_ = container.KillPod(appsCgroup)
+		_ = b.runtime.KillPod()
 	}
 	os.Exit(1)
 }

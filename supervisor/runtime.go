@@ -1,6 +1,8 @@
 package supervisor
 
 import (
+	"kurma.io/stager/spec"
+
 	"os"
 	"strconv"
 	"strings"
@@ -10,6 +12,38 @@ import (
 
 	"kurma.io/stager/supervisor/reap"
 )
+
+// Runtime makes the containers of one pod. A stager chooses one in one place, so that a
+// fork can bring another; containertest.Run checks an implementation. Its methods may be
+// called by several goroutines at once, in the order that they say.
+type Runtime interface {
+	// Support says which isolators the runtime enforces on this machine. It may be
+	// called at any time, before Prepare as well.
+	Support() spec.Support
+
+	// Prepare makes the runtime ready. dir is an empty folder for what the runtime keeps,
+	// on a file system that vanishes with the caller's mount namespace; limits are those of
+	// the pod's cgroup. Processes that a supervisor before this one has left in
+	// that cgroup are killed. It is called once, before the three below.
+	Prepare(dir string, limits spec.Resources) error
+
+	// MakePod makes the pod's cgroup with its limits. It is called once, before the
+	// first container starts; the apps' roots may be mounted meanwhile.
+	MakePod() error
+
+	// Container returns a container of the spec, whose Cgroup is below the pod's. It
+	// touches nothing before Start.
+	Container(s spec.Spec) (Container, error)
+
+	// KillPod sends SIGKILL to every process in the pod's cgroup, until none is left or
+	// a few seconds have passed, which is an error that says how many are. It may be called
+	// at any time, before Prepare as well. It is not an error when there is no such cgroup.
+	KillPod() error
+
+	// Close removes the pod's cgroup and frees what the runtime holds. It is called last, once,
+	// after every container has been destroyed, and also after a Prepare that has failed.
+	Close() error
+}
 
 // Container is what the supervisor asks of a container runtime for one app: a
 // root file system, namespaces and a cgroup that are ready to run processes.

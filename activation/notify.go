@@ -1,0 +1,174 @@
+// Package activation speaks the two protocols by which a program takes part in its own start:
+// sd_notify(3), by which an app reports when it is ready, and sd_listen_fds(3), by
+// which it finds its sockets open.
+package activation
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
+)
+
+// NotifySocket is where one app reports that it is ready. It is read for the life
+// of the pod: a full socket would make the app wait.
+type NotifySocket struct {
+	path   string
+	cgroup string // the app's
+	log    *slog.Logger
+	conn   *net.UnixConn
+	ready  chan struct{} // closed when the app is
+	once   sync.Once
+
+	// Used by serve alone, whose messages come at the app's pace and are
+	// logged at ours.
+	logged time.Time
+	status string // the last one logged
+}
+
+// OpenNotify makes the socket of the pod's nth app in dir, which it makes if it is missing:
+// an app's name may be longer than a socket's path. Messages from processes outside cgroup, the app's,
+// are logged and ignored. The caller closes the socket.
+func OpenNotify(dir string, n int, cgroup string, log *slog.Logger) (*NotifySocket, error) {
+	s := &NotifySocket{path: filepath.Join(dir, strconv.Itoa(n)), cgroup: cgroup, log: log, ready: make(chan struct{})}
+	err := os.MkdirAll(dir, 0o711)
+	if err == nil {
+		s.conn, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: s.path, Net: "unixgram"})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make notify socket: %w", err)
+	}
+	if err := s.prepare(); err != nil {
+		_ = s.conn.Close()
+		return nil, fmt.Errorf("make notify socket: %w", err)
+	}
+	go s.serve()
+	return s, nil
+}
+
+// prepare asks for the senders' credentials and lets every user send.
+func (s *NotifySocket) prepare() error {
+	raw, err := s.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var setErr error
+	err = raw.Control(func(fd uintptr) {
+		setErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
+	})
+	if err == nil {
+		err = setErr
+	}
+	if err == nil {
+		err = os.Chmod(s.path, 0o666)
+	}
+	return err
+}
+
+// Add returns the spec of an app's main process with the socket in it.
+func (s *NotifySocket) Add(app spec.Spec) spec.Spec {
+	app.Mounts = append(slices.Clip(app.Mounts), spec.Mount{Source: s.path, Target: names.NotifySocket, Type: "bind"})
+	app.Process.Env = append(withoutVariables(app.Process.Env, "NOTIFY_SOCKET"), "NOTIFY_SOCKET="+names.NotifySocket)
+	return app
+}
+
+// Close ends the reading.
+func (s *NotifySocket) Close() error { return s.conn.Close() }
+
+// Wait returns when the app is ready, or with ctx's error.
+func (s *NotifySocket) Wait(ctx context.Context) error {
+	select {
+	case <-s.ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// serve reads messages until the socket is closed.
+func (s *NotifySocket) serve() {
+	message, oob := make([]byte, 4096), make([]byte, 4096)
+	for {
+		n, oobn, _, _, err := s.conn.ReadMsgUnix(message, oob)
+		if err != nil {
+			return
+		}
+		pid, fds := readControl(oob[:oobn])
+		if pid == 0 || elsewhere(pid, s.cgroup) {
+			s.say(slog.LevelWarn, "notification is not the app's", "pid", pid)
+		} else {
+			s.take(string(message[:n]))
+		}
+		// A sender may wait for this, to know that its message has been read
+		// (sd_notify_barrier(3)).
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+// readControl returns the sender's process, 0 where it is not in this PID
+// namespace, and the descriptors it has sent.
+func readControl(oob []byte) (pid int, fds []int) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return 0, nil
+	}
+	for i := range messages {
+		if rights, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			fds = append(fds, rights...)
+		} else if credentials, err := unix.ParseUnixCredentials(&messages[i]); err == nil {
+			pid = int(credentials.Pid)
+		}
+	}
+	return pid, fds
+}
+
+// take acts on one message: assignments, one to a line. The main process is
+// the one that the stager started, whatever MAINPID says.
+func (s *NotifySocket) take(message string) {
+	for line := range strings.SplitSeq(message, "\n") {
+		key, value, _ := strings.Cut(line, "=")
+		switch {
+		case key == "READY" && value == "1":
+			s.once.Do(func() { close(s.ready) })
+		case key == "STATUS":
+			s.takeStatus(value)
+		}
+	}
+}
+
+// maxStatus bounds the part of a status that is logged, in bytes.
+const maxStatus = 200
+
+// takeStatus logs a status that is not the one before.
+func (s *NotifySocket) takeStatus(status string) {
+	if len(status) > maxStatus {
+		status = strings.ToValidUTF8(status[:maxStatus], "") + "…"
+	}
+	if status != s.status && s.say(slog.LevelInfo, "app's status", "status", status) {
+		s.status = status
+	}
+}
+
+// say logs no more than a message each second. It tells whether it did.
+func (s *NotifySocket) say(level slog.Level, message string, args ...any) bool {
+	if time.Since(s.logged) < time.Second {
+		return false
+	}
+	s.logged = time.Now()
+	s.log.Log(context.Background(), level, message, args...)
+	return true
+}

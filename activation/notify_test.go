@@ -1,0 +1,80 @@
+package activation
+
+import (
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A message of a process that is not the app's does not count; its descriptors
+// are closed all the same, which is what its sender waits for.
+func TestNotifyFromElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	s, err := OpenNotify(filepath.Join(dir, "notify"), 0, "/apps/a", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "sender"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	_, _, err = conn.WriteMsgUnix([]byte("READY=1\nBARRIER=1"), unix.UnixRights(int(w.Fd())), &net.UnixAddr{Name: s.path, Net: "unixgram"})
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Read(make([]byte, 1)); err == nil {
+		t.Error("something came through the barrier")
+	}
+	select {
+	case <-s.ready:
+		t.Error("ready by a message from elsewhere")
+	default:
+	}
+}
+
+func TestNotifyMessages(t *testing.T) {
+	for message, ready := range map[string]bool{
+		"READY=1": true, "STATUS=x\nREADY=1\n": true, "READY=0": false, "READY=1x": false, "MAINPID=1": false, "": false, "\n\n=": false,
+	} {
+		s := &NotifySocket{log: slog.New(slog.DiscardHandler), ready: make(chan struct{})}
+		s.take(message)
+		s.take(message)
+		got := false
+		select {
+		case <-s.ready:
+			got = true
+		default:
+		}
+		if got != ready {
+			t.Errorf("%q: ready %v", message, got)
+		}
+	}
+}
+
+// A status that does not change is logged once, and a long one in part.
+func TestNotifyStatus(t *testing.T) {
+	var out strings.Builder
+	s := &NotifySocket{log: slog.New(slog.NewTextHandler(&out, nil))}
+	for _, status := range []string{"loading", "loading", strings.Repeat("é", maxStatus)} {
+		s.logged = time.Time{} // as if a second had passed
+		s.take("STATUS=" + status)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 2 || !strings.HasSuffix(lines[0], "status=loading") || !strings.HasSuffix(lines[1], "é…") || len(lines[1]) > maxStatus+100 {
+		t.Errorf("logged %q", lines)
+	}
+}

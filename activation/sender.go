@@ -1,0 +1,30 @@
+package activation
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+)
+
+// elsewhere tells whether a process is known to be outside a cgroup, a path as in
+// spec.Spec, and the cgroups below it. It is false for a process that has ended.
+func elsewhere(pid int, cgroup string) bool {
+	paths, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return false
+	}
+	for controller, path := range paths {
+		if controller == "" && !cgroups.IsCgroup2UnifiedMode() {
+			continue
+		}
+		if strings.Contains(path+"/", cgroup+"/") {
+			return false
+		}
+	}
+	// One that has ended and is not reaped yet is in "/" (cgroups(7), version 1).
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " Z ")
+}

@@ -1,0 +1,91 @@
+package container
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/capability"
+
+	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
+)
+
+// Support implements supervisor.Runtime. What it cannot find out counts as absent.
+func (r *Runtime) Support() spec.Support {
+	enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	_, selinux := os.Stat("/sys/fs/selinux/enforce")
+	m := spec.Support{
+		Seccomp: true,
+
+		AppArmor: bytes.HasPrefix(enabled, []byte("Y")), SELinux: selinux == nil, MinOOMScoreAdj: -1000,
+		CPULimits:      controlledAt(names.CgroupDir, "cpu.shares", "cpu"),
+		MemoryLimits:   controlledAt(names.CgroupDir, "memory.limit_in_bytes", "memory"),
+		MemoryRequests: controlledAt(names.CgroupDir, "memory.soft_limit_in_bytes", ""),
+		BlockLimits:    blockLimitsAt(names.CgroupDir),
+	}
+	own, err := capability.NewPid2(0)
+	if err != nil || own.Load() != nil {
+		return m
+	}
+	for _, c := range capability.ListKnown() {
+		if own.Get(capability.PERMITTED, c) && own.Get(capability.BOUNDING, c) {
+			m.Capabilities = append(m.Capabilities, "CAP_"+strings.ToUpper(c.String()))
+		}
+	}
+	if !own.Get(capability.EFFECTIVE, capability.CAP_SYS_RESOURCE) {
+		m.MinOOMScoreAdj = lowestOOMScoreAdj()
+	}
+	return m
+}
+
+// lowestOOMScoreAdj is for a process without CAP_SYS_RESOURCE, which may go down to
+// the lowest that one with it has ever set: the kernel shows that to nobody
+// (oom_score_adj_min in fs/proc/base.c), so it is tried.
+func lowestOOMScoreAdj() int {
+	const path = "/proc/self/oom_score_adj"
+	text, _ := os.ReadFile(path)
+	own, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	const lowest = -1000
+	refused := sort.Search(own-lowest, func(below int) bool {
+		return os.WriteFile(path, []byte(strconv.Itoa(own-below-1)), 0) != nil
+	})
+	_ = os.WriteFile(path, text, 0) // up is always allowed
+	return own - refused
+}
+
+// blockLimitsAt looks at the mounted cgroup file systems.
+func blockLimitsAt(dir string) spec.BlockLimits {
+	if _, err := os.Stat(filepath.Join(dir, "blkio", "blkio.throttle.read_bps_device")); err == nil {
+		return spec.DirectBlockLimits
+	}
+	if controlledAt(dir, "", "io") {
+		return spec.FullBlockLimits
+	}
+	return spec.NoBlockLimits
+}
+
+// controlledAt says whether a controller is to be had from the mounted cgroup
+// file systems: one of version 1, where it may share its folder with others, has
+// a file in it, and version 2 lists it.
+func controlledAt(dir, file, controller string) bool {
+	if file != "" {
+		folders, _ := os.ReadDir(dir)
+		// filepath.Glob would read each of them, half a millisecond of every start.
+		if slices.ContainsFunc(folders, func(f os.DirEntry) bool {
+			_, err := os.Lstat(filepath.Join(dir, f.Name(), file))
+			return err == nil
+		}) {
+			return true
+		}
+	}
+	controllers, _ := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	return slices.Contains(strings.Fields(string(controllers)), controller)
+}

@@ -1,0 +1,188 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/appc/spec/schema/types"
+
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
+	"kurma.io/stager/unionfs"
+)
+
+// defaultPath is the PATH of a process that has none of its own (appc, ace.md,
+// Execution Environment).
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// metadataVariable has the URL of the pod's metadata service (appc, ace.md, App Container
+// Metadata Service).
+const metadataVariable = "AC_METADATA_URL"
+
+// App is the plan of one app.
+type App struct {
+	Name   string
+	Layers []Layer // the topmost first
+
+	// Spec lacks what is only known when the app is set up: Root, Cgroup, Devices and
+	// Files.
+	Spec spec.Spec
+
+	// PreStart and PostStop are the event handlers' arguments, nil for none.
+	// See Handler.
+	PreStart, PostStop []string
+
+	Sockets  []Socket      // that the main process finds open
+	Volumes  []EmptyVolume // folders to make, which Spec.Mounts binds
+	Sources  []Source      // of Spec.Mounts, to be checked
+	Notifies bool          // the app reports itself when it is ready (sd_notify(3))
+	Terminal bool          // the app gets a terminal of its own
+	Stdin    bool          // the app's stdin stays open
+	Fates    []IsolatorFate
+	Warnings []string // for the log
+
+	networkBandwidth uint64 // of the whole pod, see podIsolators
+}
+
+// Layer is one image of an app.
+type Layer struct {
+	ID     string          // the image ID
+	Filter *unionfs.Filter // what the path whitelists leave of it, nil for all
+}
+
+// planApp decides how an app of the manifest runs. An error names the app.
+func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volumes []types.Volume) (App, error) {
+	isolators, err := isolateApp(c, m, pod, app.Isolators, targetsOf(app)...)
+	if err != nil {
+		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+	}
+	mounts, err := planMounts(app, volumes)
+	if err != nil {
+		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+	}
+	plan := App{
+		Name:     app.Name,
+		Volumes:  mounts.Empty,
+		Sources:  mounts.Sources,
+		Fates:    isolators.Fates,
+		Warnings: mounts.Warnings,
+
+		networkBandwidth: isolators.NetworkBandwidth,
+	}
+	if plan.Stdin, plan.Terminal, err = streamsOf(app.Runtime.Annotations); err != nil {
+		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+	}
+	var warning string
+	if plan.Notifies, warning = notifies(app); warning != "" {
+		plan.Warnings = append(plan.Warnings, warning)
+	}
+	plan.PreStart, plan.PostStop = eventHandlers(app.App)
+	plan.Spec = spec.Spec{
+		Name:         app.Name,
+		ReadOnlyRoot: app.Runtime.ReadOnlyRootFS,
+		Process: spec.Process{
+			Args:             slices.Clone(app.App.Exec),
+			Env:              environment(app, plan.Terminal),
+			Dir:              app.App.WorkingDirectory,
+			User:             app.App.User,
+			Group:            app.App.Group,
+			SupplementaryGID: slices.Clone(app.App.SupplementaryGIDs),
+			Capabilities:     isolators.Capabilities,
+			NoNewPrivileges:  isolators.NoNewPrivileges,
+			Seccomp:          isolators.Seccomp,
+		},
+		Mounts:          mounts.Mounts,
+		Resources:       isolators.Resources,
+		Privileged:      isolators.Privileged,
+		OOMScoreAdj:     isolators.OOMScoreAdj,
+		AppArmorProfile: isolators.AppArmorProfile,
+		SELinuxLabel:    isolators.SELinuxLabel,
+	}
+	return plan, nil
+}
+
+// targetsOf are where the pod manifest has mounts for an app.
+func targetsOf(app manifest.App) []string {
+	var targets []string
+	for _, mount := range app.Runtime.Mounts {
+		targets = append(targets, mount.Path)
+	}
+	return targets
+}
+
+// Handler returns an event handler's process: as the app's main process, but as user
+// and group 0, whatever the image's passwd file has for "0", within the app's
+// capabilities (appc, aci.md, eventHandlers).
+func Handler(main spec.Process, args []string) spec.Process {
+	main.Args = slices.Clone(args)
+	main.Root, main.User, main.Group, main.SupplementaryGID = true, "", "", nil
+	return main
+}
+
+// eventHandlers finds the handlers' arguments. One without any does nothing.
+func eventHandlers(app *types.App) (preStart, postStop []string) {
+	for _, handler := range app.EventHandlers {
+		if len(handler.Exec) == 0 {
+			continue
+		}
+		switch handler.Name {
+		case "pre-start":
+			preStart = handler.Exec
+		case "post-stop":
+			postStop = handler.Exec
+		}
+	}
+	return preStart, postStop
+}
+
+// environment is an app's, NAME=value, each name once. The app's own PATH overrides
+// the default one; the variables that describe the executor override the app's own.
+func environment(app manifest.App, terminal bool) []string {
+	fixed := []types.EnvironmentVariable{{Name: "AC_APP_NAME", Value: app.Name}, {Name: "container", Value: names.Executor}}
+	defaults := []types.EnvironmentVariable{{Name: "PATH", Value: defaultPath}}
+	if terminal {
+		defaults = append(defaults, types.EnvironmentVariable{Name: "TERM", Value: "xterm"})
+	}
+	var env []string
+	seen := map[string]bool{}
+	for _, v := range slices.Concat(fixed, []types.EnvironmentVariable(app.App.Environment), defaults) {
+		if !seen[v.Name] {
+			env = append(env, v.Name+"="+v.Value)
+		}
+		seen[v.Name] = true
+	}
+	return env
+}
+
+// streamsOf reads the annotations that say what an app's streams are.
+func streamsOf(annotations types.Annotations) (stdin, terminal bool, err error) {
+	switch v, _ := annotations.Get(names.StdinAnnotation); v {
+	case "", "null":
+	case "stream":
+		stdin = true
+	default:
+		return false, false, fmt.Errorf(`annotation %s: %q: must be "null" or "stream"`, names.StdinAnnotation, v)
+	}
+	switch v, _ := annotations.Get(names.TTYAnnotation); v {
+	case "", "false":
+	case "true":
+		terminal = true
+	default:
+		return false, false, fmt.Errorf(`annotation %s: %q: must be "true" or "false"`, names.TTYAnnotation, v)
+	}
+	return stdin, terminal, nil
+}
+
+// hostnameOf makes a hostname of the pod's name: 64 bytes at most, by
+// sethostname(2), and without what no resolver or file would take. It may be "".
+func hostnameOf(name string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r == '-' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, name)
+	return strings.Trim(clean[:min(len(clean), 64)], "-.")
+}

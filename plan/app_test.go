@@ -1,0 +1,150 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
+	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
+)
+
+func TestEnvironment(t *testing.T) {
+	type variables = types.Environment
+	literal := "$HOME ${A} `id` \"q\" 'q' \\n a=b\n"
+	tests := []struct {
+		name     string
+		own      variables
+		metadata string
+		terminal bool
+		want     []string
+	}{
+		{"C-ENV-01 C-ENV-02 C-ENV-03 C-ENV-04 what every app has", nil, "http://x", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath, "AC_METADATA_URL=http://x"}},
+		{"C-ENV-03 own metadata service", variables{{Name: "AC_METADATA_URL", Value: "z"}}, "http://x", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath, "AC_METADATA_URL=http://x"}},
+		{"without metadata service", nil, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath}},
+		{"C-ENV-08 own PATH", variables{{Name: "PATH", Value: "/bin"}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=/bin"}},
+		{"C-ENV-08 executor's names", variables{{Name: "AC_APP_NAME", Value: "z"}, {Name: "container", Value: "z"}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath}},
+		{"C-ENV-06 literal", variables{{Name: "A", Value: literal}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "A=" + literal, "PATH=" + defaultPath}},
+		{"U-12 terminal", nil, "", true, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath, "TERM=xterm"}},
+		{"U-12 own TERM", variables{{Name: "TERM", Value: "vt100"}}, "", true, []string{"AC_APP_NAME=a", "container=kurma-stager", "TERM=vt100", "PATH=" + defaultPath}},
+		{"no duplicates", variables{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "A=1", "PATH=" + defaultPath}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			app := withMounts(nil, nil)
+			app.App.Environment = test.own
+			pod := Pod{Apps: []App{{Spec: spec.Spec{Process: spec.Process{Env: environment(app, test.terminal)}}}}}
+			if test.metadata != "" {
+				pod.SetMetadataURL(test.metadata)
+			}
+			if diff := cmp.Diff(test.want, pod.Apps[0].Spec.Process.Env); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestPlanApp(t *testing.T) {
+	app := manifest.App{
+		Name: "db",
+		Runtime: schema.RuntimeApp{
+			ReadOnlyRootFS: true,
+			Mounts:         []schema.Mount{mountOf("v", "/d")},
+			Annotations:    types.Annotations{{Name: names.StdinAnnotation, Value: "stream"}, {Name: names.TTYAnnotation, Value: "true"}},
+		},
+		App: &types.App{
+			Exec: types.Exec{"db", "", "$PATH", "a "}, User: "postgres", Group: "/f", SupplementaryGIDs: []int{20, 21},
+			WorkingDirectory: "/d",
+			EventHandlers:    []types.EventHandler{{Name: "pre-start", Exec: types.Exec{"/pre", "x"}}, {Name: "post-stop"}},
+			MountPoints:      []types.MountPoint{point("other", "/o")},
+		},
+		Isolators: listed("os/linux/no-new-privileges", "true", "os/linux/oom-score-adj", "7", "example.com/x", "1", removeSet, `{"set": ["CAP_CHOWN"]}`),
+		Layers:    []string{"sha512-1"},
+	}
+	got, err := planApp(app, defaultConfig(), able, podIsolators{SELinuxLabel: "l"}, []types.Volume{host("v")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := spec.Spec{
+		Name: "db", ReadOnlyRoot: true,
+		Process: spec.Process{
+			Args: []string{"db", "", "$PATH", "a "}, Dir: "/d", User: "postgres", Group: "/f", SupplementaryGID: []int{20, 21},
+			Env:          []string{"AC_APP_NAME=db", "container=kurma-stager", "PATH=" + defaultPath, "TERM=xterm"},
+			Capabilities: without(spec.DefaultCapabilities(), "CAP_CHOWN"), NoNewPrivileges: true,
+		},
+		Mounts:      []spec.Mount{bound("/volumes/v", "/d"), bound(names.EmptyVolumesDir+"/app/db/other-0", "/o")},
+		OOMScoreAdj: 7, SELinuxLabel: "l",
+	}
+	if diff := cmp.Diff(want, got.Spec); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"/pre", "x"}, got.PreStart); diff != "" || got.PostStop != nil {
+		t.Errorf("got pre-start %q, post-stop %q", got.PreStart, got.PostStop)
+	}
+	if !got.Stdin || !got.Terminal || len(got.Warnings) != 1 || len(got.Volumes) != 1 || len(got.Sources) != 1 {
+		t.Errorf("got %+v", got)
+	}
+	checkFates(t, []Fate{Enforced, Enforced, Ignored, Enforced}, got.Fates)
+}
+
+func TestPlanAppNamesTheApp(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*manifest.App)
+		want   []string
+	}{
+		{"isolator", func(a *manifest.App) { a.Isolators = listed("os/linux/cpu-shares", "1") }, []string{`app "a"`, "os/linux/cpu-shares: 1: must be"}},
+		{"mount", func(a *manifest.App) { a.Runtime.Mounts = []schema.Mount{mountOf("x", "/x")} }, []string{`app "a"`, `"x"`}},
+		{"stdin annotation", func(a *manifest.App) {
+			a.Runtime.Annotations = types.Annotations{{Name: names.StdinAnnotation, Value: "yes"}}
+		}, []string{`app "a"`, names.StdinAnnotation, `"yes"`}},
+		{"tty annotation", func(a *manifest.App) {
+			a.Runtime.Annotations = types.Annotations{{Name: names.TTYAnnotation, Value: "1"}}
+		}, []string{`app "a"`, names.TTYAnnotation, `"1"`}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			app := withMounts(nil, nil)
+			test.change(&app)
+			_, err := planApp(app, defaultConfig(), able, podIsolators{}, nil)
+			wantError(t, err, test.want...)
+		})
+	}
+}
+
+// C-EVT-07, D-06.
+func TestClause_C_EVT_07_HandlersRunAsRoot(t *testing.T) {
+	main := spec.Process{
+		Args: []string{"main"}, Env: []string{"A=1"}, Dir: "/d", User: "1", Group: "2", SupplementaryGID: []int{3},
+		Capabilities: []string{"CAP_KILL"}, NoNewPrivileges: true,
+	}
+	want := main
+	want.Args, want.Root, want.User, want.Group, want.SupplementaryGID = []string{"h"}, true, "", "", nil
+	if diff := cmp.Diff(want, Handler(main, []string{"h"})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// K-28.
+func TestHostname(t *testing.T) {
+	tests := []struct{ name, want string }{
+		{"", ""},
+		{"example1", "example1"},
+		{"Example.org", "Example.org"},
+		{"a b/c\n", "a-b-c"},
+		{"..", ""},
+		{strings.Repeat("x", 63) + "-y", strings.Repeat("x", 63)},
+		{strings.Repeat("é", 40), ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := hostnameOf(test.name); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,237 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"kurma.io/stager/crilog"
+	"kurma.io/stager/supervisor"
+	"kurma.io/stager/unionfs"
+)
+
+// Config is the manifest's stagerConfig. CONFIG.md documents every key.
+type Config struct {
+	GraphStorage       string   // a unionfs.Driver's name, or "" for the first that works
+	RequiredNamespaces []string // that no pod may leave to the host
+	DefaultNamespaces  []string // that a pod has of its own unless it says otherwise
+	GracePeriod        time.Duration
+	ExitPolicy         supervisor.ExitPolicy    // its zero value is "never"
+	Restart            supervisor.RestartPolicy // its zero value is "never"
+	StrictIsolators    bool
+	Log                LogConfig
+}
+
+// LogConfig is the key "log".
+type LogConfig struct {
+	Driver   string // "file", or "journald" for both
+	MaxSize  int64  // bytes of one file
+	MaxFiles int    // kept for each app
+}
+
+const (
+	LogToFiles   = "file"
+	LogToJournal = "journald"
+)
+
+// setting is one key of stagerConfig, or of an object in it.
+type setting struct {
+	key string
+	set func(*Config, json.RawMessage) error // with an error that says what the value must be
+}
+
+// settings is the table of keys. To add a key, add a row here and in CONFIG.md.
+func settings() []setting {
+	return []setting{
+		{"graphStorage", func(c *Config, v json.RawMessage) error {
+			return oneOf(v, &c.GraphStorage, append([]string{""}, unionfs.Names()...)...)
+		}},
+		{"requiredNamespaces", func(c *Config, v json.RawMessage) error { return namespaceList(v, &c.RequiredNamespaces) }},
+		{"defaultNamespaces", func(c *Config, v json.RawMessage) error { return namespaceList(v, &c.DefaultNamespaces) }},
+		{"gracePeriod", func(c *Config, v json.RawMessage) error { return duration(v, &c.GracePeriod) }},
+		{"exitPolicy", func(c *Config, v json.RawMessage) error { return policy(v, &c.ExitPolicy, supervisor.ExitPolicies()) }},
+		{"restart", func(c *Config, v json.RawMessage) error { return policy(v, &c.Restart, supervisor.RestartPolicies()) }},
+		{"strictIsolators", func(c *Config, v json.RawMessage) error { return boolean(v, &c.StrictIsolators) }},
+		{"log.driver", func(c *Config, v json.RawMessage) error { return oneOf(v, &c.Log.Driver, LogToFiles, LogToJournal) }},
+		{"log.maxSize", func(c *Config, v json.RawMessage) error { return size(v, &c.Log.MaxSize) }},
+		{"log.maxFiles", func(c *Config, v json.RawMessage) error { return count(v, &c.Log.MaxFiles) }},
+	}
+}
+
+func defaultConfig() Config {
+	return Config{
+		DefaultNamespaces: []string{"ipc", "net", "pid", "uts"},
+		GracePeriod:       10 * time.Second,
+		Log:               LogConfig{Driver: LogToFiles, MaxSize: crilog.DefaultMaxSize, MaxFiles: crilog.DefaultMaxFiles},
+	}
+}
+
+// parseConfig reads stagerConfig, nil where the manifest has none. A null
+// value is the default. unknown are the keys that nobody reads, sorted, for a warning.
+func parseConfig(raw json.RawMessage) (c Config, unknown []string, err error) {
+	c = defaultConfig()
+	values := map[string]json.RawMessage{}
+	if err := flatten("", raw, values); err != nil {
+		return c, nil, err
+	}
+	for _, s := range settings() {
+		v, ok := take(values, s.key)
+		if !ok {
+			continue
+		}
+		if err := s.set(&c, v); err != nil {
+			return c, nil, fmt.Errorf("stagerConfig.%s: %s: %w", s.key, shown(v), err)
+		}
+	}
+	for key := range values {
+		unknown = append(unknown, key)
+	}
+	slices.Sort(unknown)
+	return c, unknown, nil
+}
+
+// flatten adds an object's values that are not null by their dotted keys.
+func flatten(prefix string, raw json.RawMessage, values map[string]json.RawMessage) error {
+	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+		return nil
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return fmt.Errorf("%s: %s: must be an object", strings.TrimSuffix("stagerConfig."+prefix, "."), shown(raw))
+	}
+	keys := slices.Sorted(maps.Keys(object))
+	for i, key := range keys {
+		twice := func(other string) bool { return strings.EqualFold(other, key) }
+		if n := slices.IndexFunc(keys[:i], twice); n >= 0 {
+			return fmt.Errorf("stagerConfig.%s%s: given twice, as %q and %q", prefix, key, keys[n], key)
+		}
+		switch v := object[key]; {
+		case prefix == "" && strings.EqualFold(key, "log"):
+			if err := flatten("log.", v, values); err != nil {
+				return err
+			}
+		case bytes.Equal(v, []byte("null")):
+		case strings.Contains(key, "."):
+			values[prefix+strconv.Quote(key)] = v // nobody's, see the dotted keys above
+		default:
+			values[prefix+key] = v
+		}
+	}
+	return nil
+}
+
+// take takes the key's value out, in whatever case, as encoding/json matches
+// keys and so Kurma's own stager does. flatten has left one of them.
+func take(values map[string]json.RawMessage, key string) (json.RawMessage, bool) {
+	for k, v := range values {
+		if strings.EqualFold(k, key) {
+			delete(values, k)
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+func oneOf[T ~string](raw json.RawMessage, to *T, allowed ...T) error {
+	var v T
+	if json.Unmarshal(raw, &v) == nil && slices.Contains(allowed, v) {
+		*to = v
+		return nil
+	}
+	return fmt.Errorf("must be one of %s", quoted(allowed))
+}
+
+// policy reads the name of one of the supervisor's policies.
+func policy[P any](raw json.RawMessage, to *P, known []supervisor.Named[P]) error {
+	words := make([]string, len(known))
+	for i, p := range known {
+		words[i] = p.Name
+	}
+	var name string
+	if err := oneOf(raw, &name, words...); err != nil {
+		return err
+	}
+	*to = known[slices.Index(words, name)].Policy
+	return nil
+}
+
+// quoted lists words so that they stay on one line, whatever is in them.
+func quoted[T ~string](words []T) string {
+	list := make([]string, len(words))
+	for i, w := range words {
+		list[i] = fmt.Sprintf("%q", w)
+	}
+	return strings.Join(list, ", ")
+}
+
+func namespaceList(raw json.RawMessage, to *[]string) error {
+	var v []string
+	err := json.Unmarshal(raw, &v)
+	for _, name := range v {
+		if !slices.Contains(namespaceNames(), name) {
+			err = errors.New("unknown namespace")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("must be a list of %s", strings.Join(namespaceNames(), ", "))
+	}
+	*to = v
+	return nil
+}
+
+func duration(raw json.RawMessage, to *time.Duration) error {
+	var v string
+	if json.Unmarshal(raw, &v) == nil {
+		if d, err := time.ParseDuration(v); err == nil && d >= 0 {
+			*to = d
+			return nil
+		}
+	}
+	return errors.New(`must be a duration that is not negative, such as "10s" or "1m30s"`)
+}
+
+func boolean(raw json.RawMessage, to *bool) error {
+	if json.Unmarshal(raw, to) != nil {
+		return errors.New("must be true or false")
+	}
+	return nil
+}
+
+func count(raw json.RawMessage, to *int) error {
+	var v int
+	if json.Unmarshal(raw, &v) != nil || v < 1 || v > 1000 {
+		return errors.New("must be a whole number from 1 to 1000")
+	}
+	*to = v
+	return nil
+}
+
+// size reads bytes: a number, or a string with one of appc's suffixes.
+func size(raw json.RawMessage, to *int64) error {
+	q, err := parseQuantity(raw)
+	if err != nil || q.units() < 1024 {
+		return errors.New(`must be a size of at least 1024 bytes, such as 65536 or "10Mi"`)
+	}
+	*to = q.units()
+	return nil
+}
+
+// shown is a JSON value as an error shows it: on one line, and not for pages.
+func shown(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		b.Reset()
+		b.Write(raw)
+	}
+	const limit = 160
+	if b.Len() > limit {
+		return strings.ToValidUTF8(b.String()[:limit], "") + "…"
+	}
+	return b.String()
+}

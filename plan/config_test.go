@@ -1,0 +1,222 @@
+package plan
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/supervisor"
+)
+
+func TestConfig(t *testing.T) {
+	with := func(change func(*Config)) Config {
+		c := defaultConfig()
+		change(&c)
+		return c
+	}
+	tests := []struct {
+		name, text string
+		want       Config
+		unknown    []string
+	}{
+		{"absent", "", defaultConfig(), nil},
+		{"null", "null", defaultConfig(), nil},
+		{"empty", "{}", defaultConfig(), nil},
+		{"null values", `{"graphStorage": null, "log": null, "restart": null}`, defaultConfig(), nil},
+		{"graph storage", `{"graphStorage": "aufs"}`, with(func(c *Config) { c.GraphStorage = "aufs" }), nil},
+		{"graph storage empty", `{"graphStorage": ""}`, defaultConfig(), nil},
+		{"other case", `{"GraphStorage": "copy", "LOG": {"maxfiles": 2}}`, with(func(c *Config) { c.GraphStorage, c.Log.MaxFiles = "copy", 2 }), nil},
+		{
+			"Kurma's own defaults", `{"requiredNamespaces": ["ipc", "pid", "uts"], "defaultNamespaces": ["ipc", "net", "pid", "uts"], "graphStorage": "overlay"}`,
+			with(func(c *Config) { c.RequiredNamespaces, c.GraphStorage = []string{"ipc", "pid", "uts"}, "overlay" }), nil,
+		},
+		{"durations", `{"gracePeriod": "1m30s"}`, with(func(c *Config) { c.GracePeriod = 90 * time.Second }), nil},
+		{"no grace", `{"gracePeriod": "0s"}`, with(func(c *Config) { c.GracePeriod = 0 }), nil},
+		{
+			"policies", `{"exitPolicy": "failure", "restart": "on-failure"}`,
+			with(func(c *Config) {
+				c.ExitPolicy, c.Restart = supervisor.ExitPolicy{AtFailure: true}, supervisor.RestartPolicy{AfterFailure: true}
+			}), nil,
+		},
+		{"strict isolators", `{"strictIsolators": true}`, with(func(c *Config) { c.StrictIsolators = true }), nil},
+		{
+			"log", `{"log": {"driver": "journald", "maxSize": "1Mi", "maxFiles": 2}}`,
+			with(func(c *Config) { c.Log = LogConfig{"journald", 1 << 20, 2} }), nil,
+		},
+		{"log size a number", `{"log": {"maxSize": 4096}}`, with(func(c *Config) { c.Log.MaxSize = 4096 }), nil},
+		{"unknown keys", `{"b": 1, "a": {"c": 2}, "log": {"z": 0}}`, defaultConfig(), []string{"a", "b", "log.z"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, unknown, err := parseConfig(json.RawMessage(test.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(test.unknown, unknown); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestConfigRefuses(t *testing.T) {
+	tests := []struct{ name, text, want string }{
+		{"a list", `[1]`, `stagerConfig: [1]: must be an object`},
+		{"a key twice", `{"gracePeriod": "1s", "GracePeriod": "2h"}`, `stagerConfig.gracePeriod: given twice, as "GracePeriod" and "gracePeriod"`},
+		{"log twice", `{"log": {}, "LOG": {}}`, `stagerConfig.log: given twice, as "LOG" and "log"`},
+		{"a key of log twice", `{"log": {"maxFiles": 1, "MaxFiles": 2}}`, `stagerConfig.log.maxFiles: given twice`},
+		{"unknown storage", `{"graphStorage": "zfs"}`, `stagerConfig.graphStorage: "zfs": must be one of "", "overlay", "aufs", "copy"`},
+		{"storage a number", `{"graphStorage": 1}`, `stagerConfig.graphStorage: 1: must be one of`},
+		{"unknown namespace", `{"requiredNamespaces": ["pid", "time"]}`, `stagerConfig.requiredNamespaces: ["pid","time"]: must be a list of ipc, net`},
+		{"namespaces a string", `{"defaultNamespaces": "pid"}`, `stagerConfig.defaultNamespaces: "pid": must be a list of`},
+		{"duration a number", `{"gracePeriod": 10}`, `stagerConfig.gracePeriod: 10: must be a duration`},
+		{"duration negative", `{"gracePeriod": "-1s"}`, `stagerConfig.gracePeriod: "-1s": must be a duration`},
+		{"exit policy", `{"exitPolicy": "any"}`, `stagerConfig.exitPolicy: "any": must be one of "never", "all", "failure"`},
+		{"restart", `{"restart": true}`, `stagerConfig.restart: true: must be one of "never", "on-failure", "always"`},
+		{"strict isolators", `{"strictIsolators": "yes"}`, `stagerConfig.strictIsolators: "yes": must be true or false`},
+		{"log a string", `{"log": "journald"}`, `stagerConfig.log: "journald": must be an object`},
+		{"log driver", `{"log": {"driver": "syslog"}}`, `stagerConfig.log.driver: "syslog": must be one of "file", "journald"`},
+		{"log size", `{"log": {"maxSize": "1"}}`, `stagerConfig.log.maxSize: "1": must be a size of at least 1024 bytes`},
+		{"log files", `{"log": {"maxFiles": 0}}`, `stagerConfig.log.maxFiles: 0: must be a whole number from 1 to 1000`},
+		{"a value of several lines", "{\"restart\": [1,\n\n2]}", `stagerConfig.restart: [1,2]: must be`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, _, err := parseConfig(json.RawMessage(test.text))
+			wantError(t, err, test.want)
+		})
+	}
+}
+
+// wantError checks for an error of one line that has the words.
+func wantError(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one with %q", words)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not say %q", err, w)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("%q has several lines", err)
+	}
+}
+
+func TestConfigIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../stager/CONFIG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range settings() {
+		if n := strings.Count(string(text), "\n| `"+s.key+"` |"); n != 1 {
+			t.Errorf("CONFIG.md has %d rows for %s", n, s.key)
+		}
+	}
+	if rows := strings.Count(string(text), "\n| `"); rows != len(settings()) {
+		t.Errorf("CONFIG.md has %d rows for %d settings", rows, len(settings()))
+	}
+}
+
+// C-RES-01, D-16.
+func TestClause_C_RES_01_Quantities(t *testing.T) {
+	tests := []struct {
+		text         string
+		units, milli int64
+	}{
+		{`"128974848"`, 128974848, 128974848000},
+		{`"125952Ki"`, 128974848, 128974848000},
+		{`"123Mi"`, 128974848, 128974848000},
+		{`128974848`, 128974848, 128974848000},
+		{`"500m"`, 1, 500},
+		{`"0.3"`, 1, 300},
+		{`".5"`, 1, 500},
+		{`"5."`, 5, 5000},
+		{`0.25`, 1, 250},
+		{`"0.1m"`, 1, 1},
+		{`"1K"`, 1000, 1000000},
+		{`"1k"`, 1000, 1000000},
+		{`"1e3"`, 1000, 1000000},
+		{`"1E3"`, 1000, 1000000},
+		{`1e-3`, 1, 1},
+		{`"2M"`, 2000000, 2000000000},
+		{`"1E"`, 1e18, 1<<63 - 1},
+		{`"1Ei"`, 1 << 60, 1<<63 - 1},
+		{`"1.5Gi"`, 1610612736, 1610612736000},
+		{`"+7"`, 7, 7000},
+		{`"0"`, 0, 0},
+		{`"-5"`, -5, -5000},
+		{`"9223372036854775807"`, 1<<63 - 1, 1<<63 - 1},
+		{`"9999999999999999999999"`, 1<<63 - 1, 1<<63 - 1},
+		{`"1e999"`, 1<<63 - 1, 1<<63 - 1},
+	}
+	for _, test := range tests {
+		t.Run(test.text, func(t *testing.T) {
+			q, err := parseQuantity(json.RawMessage(test.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if q.units() != test.units || q.millis() != test.milli {
+				t.Errorf("got %d units, %d thousandths; want %d, %d", q.units(), q.millis(), test.units, test.milli)
+			}
+		})
+	}
+	for _, text := range []string{``, `""`, `"."`, `"x"`, `"1x"`, `"1 K"`, `"1mi"`, `"1ki"`, `"1e"`, `"1e1000000000"`, `true`, `{}`, `"--1"`, `"0x10"`, `"` + strings.Repeat("9", 1000) + `"`} {
+		if q, err := parseQuantity(json.RawMessage(text)); err == nil {
+			t.Errorf("%s was read as %v", text, q.milli)
+		}
+	}
+}
+
+func TestNamespaces(t *testing.T) {
+	required := defaultConfig()
+	required.RequiredNamespaces = []string{"pid"}
+	shared := defaultConfig()
+	shared.DefaultNamespaces = []string{"net"}
+	both := shared
+	both.RequiredNamespaces = []string{"ipc"}
+	tests := []struct {
+		name   string
+		Config Config
+		value  string
+		want   Namespaces
+		err    string
+	}{
+		{"no isolator", defaultConfig(), ``, Namespaces{}, ""},
+		{"nothing asked", defaultConfig(), `{}`, Namespaces{}, ""},
+		{"null", defaultConfig(), `null`, Namespaces{}, ""},
+		{"pid", defaultConfig(), `{"pid": "host"}`, Namespaces{HostPID: true}, ""},
+		{"all", defaultConfig(), `{"pid": "host", "ipc": "host", "uts": "host", "net": "host", "user": "host"}`, Namespaces{true, true, true, true}, ""},
+		{"default value", defaultConfig(), `{"pid": ""}`, Namespaces{}, ""},
+		{"few by default", shared, ``, Namespaces{HostIPC: true, HostPID: true, HostUTS: true}, ""},
+		{"required goes before default", both, ``, Namespaces{HostPID: true, HostUTS: true}, ""},
+		{"required", required, `{"pid": "host"}`, Namespaces{}, "pid must not be the host's: stagerConfig.requiredNamespaces forbids it"},
+		{"unknown key", defaultConfig(), `{"mnt": "host"}`, Namespaces{}, `unknown namespace "mnt"`},
+		{"unknown value", defaultConfig(), `{"net": "none"}`, Namespaces{}, `net must be "host", is "none"`},
+		{"a list", defaultConfig(), `["net"]`, Namespaces{}, `must be an object`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var value json.RawMessage
+			if test.value != "" {
+				value = json.RawMessage(test.value)
+			}
+			got, err := decideNamespaces(test.Config, value)
+			if test.err != "" {
+				wantError(t, err, test.err)
+				return
+			}
+			if err != nil || got != test.want {
+				t.Errorf("got %+v, error %v, want %+v", got, err, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,281 @@
+package plan
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/spec"
+)
+
+// IsolatorFate tells what became of one isolator (appc, ace.md, Isolators: an
+// executor must make that available). It is logged, and shown by
+// "status --isolators".
+type IsolatorFate struct {
+	Name string `json:"name"`
+	Fate Fate   `json:"fate"`
+	Why  string `json:"why,omitempty"` // "" only where it is enforced as written
+}
+
+// Fate is what became of an isolator.
+type Fate string
+
+// The fates, as status --isolators prints them.
+const (
+	Enforced Fate = "enforced"
+	Modified Fate = "modified" // enforced, but not as written
+	Ignored  Fate = "ignored"
+)
+
+// podIsolators is what the pod's isolators come to.
+type podIsolators struct {
+	Namespaces      Namespaces
+	Resources       spec.Resources    // of the pod's cgroup, the parent of its apps'
+	Sysctl          map[string]string // to set in the pod's namespaces, by dotted name
+	SELinuxLabel    string
+	AppArmorProfile string
+	Fates           []IsolatorFate
+
+	NetworkBandwidth uint64 // bytes a second, of each interface and direction; 0 for no limit
+	OneApp           bool   // the pod has one app, whose network is the pod's
+}
+
+// appIsolators is what an app's isolators come to, beyond its spec.Spec.
+type appIsolators struct {
+	Capabilities    []string // names, sorted
+	NoNewPrivileges bool
+	Privileged      bool
+	Seccomp         spec.Seccomp
+	OOMScoreAdj     int
+	AppArmorProfile string
+	SELinuxLabel    string
+	Resources       spec.Resources
+	Fates           []IsolatorFate
+
+	NetworkBandwidth uint64 // of the whole pod, see podIsolators
+}
+
+// isolation is what the isolators of one pod or app work on.
+type isolation struct {
+	config  Config
+	machine spec.Support
+	targets []string     // of the mounts that the daemon has listed for the app, or for all
+	pod     podIsolators // what the pod's have come to; while they do, the result
+	app     appIsolators // the result for an app
+
+	retain       *[]string // the capabilities to keep, nil for the default set
+	remove       []string  // the capabilities to take from it
+	shares       uint64    // os/linux/cpu-shares, which goes before a request's
+	cpuRequested bool      // resource/cpu has a request of its own
+	filtered     bool      // there is a seccomp isolator
+	chosen       bool      // and it says which filter
+	forPod       bool
+}
+
+// resources are those that a resource isolator is about.
+func (i *isolation) resources() *spec.Resources {
+	if i.forPod {
+		return &i.pod.Resources
+	}
+	return &i.app.Resources
+}
+
+// isolator is a row of the table: what an isolator does.
+type isolator struct {
+	name     string
+	pod, app bool // where it may stand; elsewhere it is ignored
+	repeat   repetition
+
+	// apply reads the value and changes the isolation. An error says what the
+	// value must be, and refuses the pod.
+	apply func(*isolation, json.RawMessage) (verdict, error)
+}
+
+type repetition int
+
+const (
+	onlyOnce repetition = iota // a second one is an error
+	lastWins                   // the specification allows several and says no more
+	addUp
+)
+
+// verdict is a fate with its reason; the zero value means enforced as written.
+type verdict struct {
+	fate Fate
+	why  string
+}
+
+func change(format string, args ...any) (verdict, error) {
+	return verdict{Modified, fmt.Sprintf(format, args...)}, nil
+}
+
+func ignore(format string, args ...any) (verdict, error) {
+	return verdict{Ignored, fmt.Sprintf(format, args...)}, nil
+}
+
+// isolators is the table. To add an isolator, add a row.
+func isolators() []isolator {
+	return []isolator{
+		{name: "os/linux/capabilities-retain-set", app: true, repeat: addUp, apply: (*isolation).retainCapabilities},
+		{name: "os/linux/capabilities-remove-set", app: true, repeat: addUp, apply: (*isolation).removeCapabilities},
+		{name: "os/linux/no-new-privileges", app: true, repeat: addUp, apply: (*isolation).noNewPrivileges},
+		{name: "os/linux/seccomp-retain-set", app: true, apply: (*isolation).seccompRetain},
+		{name: "os/linux/seccomp-remove-set", app: true, apply: (*isolation).seccompRemove},
+		{name: "os/linux/oom-score-adj", app: true, apply: (*isolation).oomScoreAdj},
+		{name: "os/linux/cpu-shares", app: true, apply: (*isolation).cpuShares},
+		{name: "os/linux/apparmor-profile", app: true, pod: true, apply: (*isolation).appArmor},
+		{name: "os/linux/selinux-context", app: true, pod: true, apply: (*isolation).seLinux},
+		{name: "os/linux/privileged", app: true, apply: (*isolation).privileged},
+		{name: "os/linux/namespaces", pod: true, apply: (*isolation).namespaces},
+		{name: "os/unix/sysctl", pod: true, apply: (*isolation).sysctl},
+		{name: "resource/cpu", app: true, pod: true, repeat: lastWins, apply: (*isolation).cpu},
+		{name: "resource/memory", app: true, pod: true, repeat: lastWins, apply: (*isolation).memory},
+		{name: "resource/block-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*isolation).blockBandwidth},
+		{name: "resource/block-iops", app: true, pod: true, repeat: lastWins, apply: (*isolation).blockIOPS},
+		{name: "resource/network-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*isolation).networkBandwidth},
+		{name: "host/privileged", app: true, pod: true, apply: preparedAt("/host")},
+		{name: "host/api-access", app: true, pod: true, apply: preparedAt("/var/lib/kurma")},
+	}
+}
+
+// isolatePod settles the pod's isolators. targets are where its apps have
+// mounts. An error names the isolator and its value.
+func isolatePod(c Config, m spec.Support, list []manifest.Isolator, targets ...string) (podIsolators, error) {
+	i := isolation{config: c, machine: m, targets: targets, forPod: true}
+	var err error
+	if i.pod.Namespaces, err = namespacesOf(c, list); err != nil {
+		return podIsolators{}, err
+	}
+	fates, err := i.applyAll(list)
+	if err != nil {
+		return podIsolators{}, err
+	}
+	i.pod.Fates = fates
+	return i.pod, nil
+}
+
+// isolateApp settles an app's isolators within what the pod's allow. targets
+// are where the app has mounts.
+func isolateApp(c Config, m spec.Support, pod podIsolators, list []manifest.Isolator, targets ...string) (appIsolators, error) {
+	i := isolation{config: c, machine: m, pod: pod, targets: targets}
+	i.app.AppArmorProfile, i.app.SELinuxLabel = pod.AppArmorProfile, pod.SELinuxLabel
+	i.app.OOMScoreAdj = max(0, m.MinOOMScoreAdj) // not the stager's own, as far as it may
+	fates, err := i.applyAll(list)
+	if err != nil {
+		return appIsolators{}, err
+	}
+	if i.shares != 0 {
+		if i.cpuRequested {
+			modify(fates, "resource/cpu", "os/linux/cpu-shares goes before its request")
+		}
+		i.app.Resources.CPUShares = i.shares
+	}
+	i.app.Fates = fates
+	i.inheritBlockLimits()
+	i.settleCapabilities()
+	if i.app.Privileged && !i.chosen {
+		i.app.Seccomp.Kind = spec.SeccompOff
+	}
+	return i.app, nil
+}
+
+// applyAll applies the isolators in their order.
+func (i *isolation) applyAll(list []manifest.Isolator) ([]IsolatorFate, error) {
+	var fates []IsolatorFate
+	for n, written := range list {
+		v, err := i.applyOne(written, list[:n], list[n+1:])
+		if err != nil {
+			return nil, fmt.Errorf("isolator %s: %s: %w", written.Name, shown(written.Value), err)
+		}
+		if v.fate == "" {
+			v.fate = Enforced
+		}
+		if v.fate == Ignored && i.config.StrictIsolators {
+			return nil, fmt.Errorf("isolator %q would be ignored, which stagerConfig.strictIsolators forbids: %s", written.Name, v.why)
+		}
+		fates = append(fates, IsolatorFate{Name: written.Name, Fate: v.fate, Why: v.why})
+	}
+	return fates, nil
+}
+
+// modify says of an isolator that has been enforced as written that another
+// one has changed it.
+func modify(fates []IsolatorFate, name, why string) {
+	for n := range fates {
+		if f := &fates[n]; f.Name == name && f.Fate == Enforced {
+			f.Fate, f.Why = Modified, why
+		}
+	}
+}
+
+func (i *isolation) applyOne(written manifest.Isolator, before, after []manifest.Isolator) (verdict, error) {
+	table := isolators()
+	n := slices.IndexFunc(table, func(row isolator) bool { return row.name == written.Name })
+	if n < 0 {
+		return ignore("this stager does not know it")
+	}
+	row := table[n]
+	switch {
+	case i.forPod && !row.pod:
+		return ignore("it applies to apps, not to the pod")
+	case !i.forPod && !row.app:
+		return ignore("it applies to the pod, not to apps")
+	}
+	if len(written.Value) == 0 || string(written.Value) == "null" {
+		return verdict{}, errors.New("its value is missing")
+	}
+	same := func(other manifest.Isolator) bool { return other.Name == row.name }
+	if row.repeat == onlyOnce && slices.ContainsFunc(before, same) {
+		return verdict{}, errors.New("given twice")
+	}
+	v, err := row.apply(i, written.Value)
+	if err == nil && row.repeat == lastWins && slices.ContainsFunc(after, same) {
+		return ignore("a later one of the same name replaces it")
+	}
+	return v, err
+}
+
+// namespacesOf finds the namespaces before the other isolators are applied:
+// what a sysctl may do depends on them.
+func namespacesOf(c Config, list []manifest.Isolator) (Namespaces, error) {
+	var value json.RawMessage
+	for _, written := range list {
+		if written.Name == "os/linux/namespaces" {
+			value = written.Value
+		}
+	}
+	ns, err := decideNamespaces(c, value)
+	if err != nil {
+		return ns, fmt.Errorf("isolator os/linux/namespaces: %s: %w", shown(value), err)
+	}
+	return ns, nil
+}
+
+func (i *isolation) namespaces(value json.RawMessage) (v verdict, err error) {
+	i.pod.Namespaces, err = decideNamespaces(i.config, value)
+	return verdict{}, err
+}
+
+// preparedAt is for an isolator that the daemon has seen to before the stager
+// ran, by mounts at or below dir.
+func preparedAt(dir string) func(*isolation, json.RawMessage) (verdict, error) {
+	return func(i *isolation, value json.RawMessage) (verdict, error) {
+		wanted, err := parseBool(value)
+		if err != nil || !wanted {
+			return verdict{}, err
+		}
+		if !slices.ContainsFunc(i.targets, func(target string) bool { return target == dir || spec.Inside(target, dir) }) {
+			return ignore("the daemon has mounted nothing at %s", dir)
+		}
+		return verdict{Enforced, "by the daemon's mounts at " + dir}, nil
+	}
+}
+
+func parseBool(value json.RawMessage) (v bool, err error) {
+	if json.Unmarshal(value, &v) != nil {
+		return false, errors.New("must be true or false")
+	}
+	return v, nil
+}

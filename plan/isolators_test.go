@@ -1,0 +1,436 @@
+package plan
+
+import (
+	"encoding/json"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/spec"
+)
+
+// able is a spec.Support that has everything.
+var able = spec.Support{
+	Seccomp:  true,
+	AppArmor: true, SELinux: true, MinOOMScoreAdj: -1000, CPULimits: true, MemoryLimits: true, MemoryRequests: true, BlockLimits: spec.FullBlockLimits,
+	Capabilities: append([]string{"CAP_NET_ADMIN", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"}, spec.DefaultCapabilities()...),
+}
+
+// listed reads isolators as NAME VALUE pairs.
+func listed(pairs ...string) []manifest.Isolator {
+	var list []manifest.Isolator
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, manifest.Isolator{Name: pairs[i], Value: json.RawMessage(pairs[i+1])})
+	}
+	return list
+}
+
+// app settles isolators as an app's, which must be possible.
+func settled(t *testing.T, m spec.Support, pod podIsolators, list []manifest.Isolator) appIsolators {
+	t.Helper()
+	got, err := isolateApp(defaultConfig(), m, pod, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func without(names []string, taken ...string) []string {
+	_, rest := split(names, taken)
+	return rest
+}
+
+const (
+	retainSet = "os/linux/capabilities-retain-set"
+	removeSet = "os/linux/capabilities-remove-set"
+)
+
+func TestCapabilities(t *testing.T) {
+	all := without(able.Capabilities)
+	limited := spec.Support{Capabilities: without(able.Capabilities, "CAP_MKNOD", "CAP_SYS_ADMIN")}
+	tests := []struct {
+		name    string
+		machine spec.Support
+		list    []manifest.Isolator
+		want    []string
+		fates   []Fate
+	}{
+		{"C-CAP-01 default", able, nil, spec.DefaultCapabilities(), nil},
+		{"C-CAP-02 remove", able, listed(removeSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`), without(spec.DefaultCapabilities(), "CAP_CHOWN", "CAP_KILL"), []Fate{Enforced}},
+		{"C-CAP-02 remove outside the default", able, listed(removeSet, `{"set": ["CAP_SYS_ADMIN"]}`), spec.DefaultCapabilities(), []Fate{Enforced}},
+		{"C-CAP-02 retain", able, listed(retainSet, `{"set": ["CAP_NET_ADMIN", "CAP_CHOWN", "CAP_CHOWN"]}`), []string{"CAP_CHOWN", "CAP_NET_ADMIN"}, []Fate{Enforced}},
+		{"C-CAP-03 unknown name retained", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_FLY"]}`), []string{"CAP_CHOWN"}, []Fate{Modified}},
+		{"C-CAP-03 unknown name removed", able, listed(removeSet, `{"set": ["CAP_CHOWM"]}`), spec.DefaultCapabilities(), []Fate{Modified}},
+		{"two remove-sets add up", able, listed(removeSet, `{"set": ["CAP_CHOWN"]}`, removeSet, `{"set": ["CAP_KILL"]}`), without(spec.DefaultCapabilities(), "CAP_CHOWN", "CAP_KILL"), []Fate{Enforced, Enforced}},
+		{"two retain-sets narrow", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`, retainSet, `{"set": ["CAP_KILL", "CAP_MKNOD"]}`), []string{"CAP_KILL"}, []Fate{Enforced, Enforced}},
+		{"default less what the stager lacks", limited, nil, without(spec.DefaultCapabilities(), "CAP_MKNOD"), nil},
+		{"retained but not the stager's", limited, listed(retainSet, `{"set": ["CAP_SYS_ADMIN", "CAP_KILL"]}`), []string{"CAP_KILL"}, []Fate{Modified}},
+		{"privileged", able, listed("os/linux/privileged", `true`), all, []Fate{Enforced}},
+		{"privileged false", able, listed("os/linux/privileged", `false`), spec.DefaultCapabilities(), []Fate{Enforced}},
+		{"privileged less some", able, listed(removeSet, `{"set": ["CAP_SYS_ADMIN"]}`, "os/linux/privileged", `true`), without(all, "CAP_SYS_ADMIN"), []Fate{Enforced, Enforced}},
+		{"privileged with few", able, listed("os/linux/privileged", `true`, retainSet, `{"set": ["CAP_KILL"]}`), []string{"CAP_KILL"}, []Fate{Enforced, Enforced}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := settled(t, test.machine, podIsolators{}, test.list)
+			want, have := map[string]bool{}, map[string]bool{}
+			for _, c := range test.want {
+				want[c] = true
+			}
+			for _, c := range got.Capabilities {
+				have[c] = true
+			}
+			if diff := cmp.Diff(want, have); diff != "" {
+				t.Error(diff)
+			}
+			checkFates(t, test.fates, got.Fates)
+		})
+	}
+}
+
+func checkFates(t *testing.T, want []Fate, got []IsolatorFate) {
+	t.Helper()
+	var fates []Fate
+	for _, f := range got {
+		fates = append(fates, f.Fate)
+		if f.Fate != Enforced && f.Why == "" {
+			t.Errorf("%s is %s without a reason", f.Name, f.Fate)
+		}
+	}
+	if diff := cmp.Diff(want, fates); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAppIsolators(t *testing.T) {
+	selinux := "os/linux/selinux-context"
+	context := `{"user": "system_u", "role": "system_r", "type": "dhcpc_t", "level": "s0:c1"}`
+	tests := []struct {
+		name  string
+		list  []manifest.Isolator
+		fates []Fate
+		check func(appIsolators) bool
+	}{
+		{"C-NNP-01 default", nil, nil, func(a appIsolators) bool { return !a.NoNewPrivileges }},
+		{"C-NNP-01 true", listed("os/linux/no-new-privileges", "true"), []Fate{Enforced}, func(a appIsolators) bool { return a.NoNewPrivileges }},
+		{"C-NNP-01 false then true", listed("os/linux/no-new-privileges", "false", "os/linux/no-new-privileges", "true"), []Fate{Enforced, Enforced}, func(a appIsolators) bool { return a.NoNewPrivileges }},
+		{"C-NNP-01 true then false", listed("os/linux/no-new-privileges", "true", "os/linux/no-new-privileges", "false"), []Fate{Enforced, Modified}, func(a appIsolators) bool { return a.NoNewPrivileges }},
+		{"C-OOM-01 default", nil, nil, func(a appIsolators) bool { return a.OOMScoreAdj == 0 }},
+		{"C-OOM-01", listed("os/linux/oom-score-adj", "-999"), []Fate{Enforced}, func(a appIsolators) bool { return a.OOMScoreAdj == -999 }},
+		{"C-CPU-02", listed("os/linux/cpu-shares", "262144"), []Fate{Enforced}, func(a appIsolators) bool { return a.Resources.CPUShares == 262144 }},
+		{"C-CPU-02 before a request", listed("os/linux/cpu-shares", "3", "resource/cpu", `{"request": "1"}`), []Fate{Enforced, Modified}, func(a appIsolators) bool { return a.Resources.CPUShares == 3 }},
+		{"C-CPU-01", listed("resource/cpu", `{"request": "250m", "limit": "500m"}`), []Fate{Enforced}, func(a appIsolators) bool {
+			return a.Resources == spec.Resources{CPUQuota: 50000, CPUPeriod: 100000, CPUShares: 256}
+		}},
+		{"C-RES-02 request is the limit", listed("resource/cpu", `{"limit": "2"}`), []Fate{Enforced}, func(a appIsolators) bool {
+			return a.Resources == spec.Resources{CPUQuota: 200000, CPUPeriod: 100000, CPUShares: 2048}
+		}},
+		{"C-CPU-01 very little", listed("resource/cpu", `{"limit": "1m"}`), []Fate{Enforced}, func(a appIsolators) bool {
+			return a.Resources == spec.Resources{CPUQuota: 1000, CPUPeriod: 1000000, CPUShares: 2}
+		}},
+		{"C-CPU-01 limit of one that is replaced", listed("resource/cpu", `{"limit": "500m"}`, "resource/cpu", `{"request": "250m"}`), []Fate{Ignored, Enforced}, func(a appIsolators) bool {
+			return a.Resources == spec.Resources{CPUShares: 256}
+		}},
+		{"C-CPU-02 without a request of its own", listed("os/linux/cpu-shares", "3", "resource/cpu", `{"limit": "1"}`), []Fate{Enforced, Enforced}, func(a appIsolators) bool { return a.Resources.CPUShares == 3 }},
+		{"C-CPU-01 very much requested", listed("resource/cpu", `{"request": "1e300"}`), []Fate{Modified}, func(a appIsolators) bool {
+			return a.Resources == spec.Resources{CPUShares: 262144}
+		}},
+		{"C-MEM-01", listed("resource/memory", `{"request": "1G", "limit": "2Gi"}`), []Fate{Enforced}, func(a appIsolators) bool {
+			return a.Resources == spec.Resources{MemoryRequest: 1000000000, MemoryLimit: 2 << 30}
+		}},
+		{"C-MEM-01 request only", listed("resource/memory", `{"request": "1K"}`), []Fate{Enforced}, func(a appIsolators) bool {
+			return a.Resources == spec.Resources{MemoryRequest: 1000}
+		}},
+		{"C-MEM-01 last of several", listed("resource/memory", `{"limit": "1Mi"}`, "resource/memory", `{"limit": "2Mi"}`), []Fate{Ignored, Enforced}, func(a appIsolators) bool {
+			return a.Resources.MemoryLimit == 2<<20
+		}},
+		{"C-BLK-01", listed("resource/block-bandwidth", `{"default": true, "limit": "2M"}`, "resource/block-iops", `{"default": true, "limit": "1000"}`), []Fate{Enforced, Enforced}, func(a appIsolators) bool {
+			return a.Resources == spec.Resources{BlockBandwidth: 2000000, BlockIOPS: 1000}
+		}},
+		{"C-NBW-01", listed("resource/network-bandwidth", `{"default": true, "limit": "1G"}`), []Fate{Ignored}, func(a appIsolators) bool { return true }},
+		{"C-AAP-01", listed("os/linux/apparmor-profile", `{"name": "p"}`), []Fate{Enforced}, func(a appIsolators) bool { return a.AppArmorProfile == "p" }},
+		{"C-AAP-01 as a string", listed("os/linux/apparmor-profile", `"p"`), []Fate{Enforced}, func(a appIsolators) bool { return a.AppArmorProfile == "p" }},
+		{"C-SEL-01", listed(selinux, context), []Fate{Enforced}, func(a appIsolators) bool { return a.SELinuxLabel == "system_u:system_r:dhcpc_t:s0:c1" }},
+		{"K-29 privileged", listed("os/linux/privileged", "true"), []Fate{Enforced}, func(a appIsolators) bool { return a.Privileged && a.Seccomp.Kind == spec.SeccompOff }},
+		{"K-29 the daemon's, without its mounts", listed("host/privileged", "true", "host/api-access", "true"), []Fate{Ignored, Ignored}, func(a appIsolators) bool { return !a.Privileged }},
+		{"K-29 the daemon's, not asked for", listed("host/privileged", "false"), []Fate{Enforced}, func(a appIsolators) bool { return !a.Privileged }},
+		{"C-ISO-04 unknown without a value", listed("example.com/x", "null"), []Fate{Ignored}, func(a appIsolators) bool { return true }},
+		{"C-ISO-02 unknown", listed("example.com/x", `{"a": 1}`), []Fate{Ignored}, func(a appIsolators) bool { return true }},
+		{"C-ISO-02 the pod's", listed("os/linux/namespaces", `{"pid": "host"}`), []Fate{Ignored}, func(a appIsolators) bool { return true }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := settled(t, able, podIsolators{}, test.list)
+			checkFates(t, test.fates, got.Fates)
+			if !test.check(got) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+// On cgroup v2 a request is one of the app's cgroup alone, and the kernel bounds
+// what it protects by those above.
+func TestClause_C_MEM_01_RequestWithCgroupV2(t *testing.T) {
+	v2 := able
+	v2.MemoryRequests = false
+	checkFates(t, []Fate{Modified}, settled(t, v2, podIsolators{}, listed("resource/memory", `{"request": "1Mi", "limit": "2Mi"}`)).Fates)
+	checkFates(t, []Fate{Enforced}, settled(t, v2, podIsolators{}, listed("resource/memory", `{"limit": "2Mi"}`)).Fates)
+}
+
+// K-29: the daemon mounts what an app gets by its own isolators before the stager runs.
+func TestTheDaemonsMounts(t *testing.T) {
+	list := listed("host/privileged", "true", "host/api-access", "true")
+	app, err := isolateApp(defaultConfig(), able, podIsolators{}, list, "/hostile", "/host/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkFates(t, []Fate{Enforced, Ignored}, app.Fates)
+	pod, err := isolatePod(defaultConfig(), able, list, "/srv", "/var/lib/kurma")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkFates(t, []Fate{Ignored, Enforced}, pod.Fates)
+}
+
+func TestClause_C_SEL_01_C_AAP_01_WithoutSecurityModules(t *testing.T) {
+	if got := settled(t, spec.Support{MinOOMScoreAdj: 300}, podIsolators{}, nil); got.OOMScoreAdj != 300 {
+		t.Errorf("got oom_score_adj %d, where 300 is the lowest that may be set", got.OOMScoreAdj)
+	}
+	poor := spec.Support{MinOOMScoreAdj: -5, Capabilities: spec.DefaultCapabilities()}
+	got := settled(t, poor, podIsolators{}, listed(
+		"os/linux/apparmor-profile", `"p"`,
+		"os/linux/selinux-context", `{"user": "u", "role": "r", "type": "t", "level": "l"}`,
+		"os/linux/oom-score-adj", "-6",
+		"os/linux/cpu-shares", "512",
+		"resource/cpu", `{"limit": "1"}`,
+		"resource/memory", `{"limit": "64Mi"}`))
+	checkFates(t, []Fate{Ignored, Ignored, Modified, Ignored, Ignored, Ignored}, got.Fates)
+	if got.AppArmorProfile != "" || got.SELinuxLabel != "" || got.OOMScoreAdj != -5 || got.Resources != (spec.Resources{}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+const (
+	seccompRetainSet = "os/linux/seccomp-retain-set"
+	seccompRemoveSet = "os/linux/seccomp-remove-set"
+)
+
+func TestSeccomp(t *testing.T) {
+	set := func(retain bool, errno syscall.Errno, calls ...string) spec.Seccomp {
+		return spec.Seccomp{Kind: spec.SeccompSet, Set: spec.SyscallSet{Retain: retain, Syscalls: calls, Errno: errno}}
+	}
+	tests := []struct {
+		name string
+		list []manifest.Isolator
+		want spec.Seccomp
+		fate []Fate
+	}{
+		{"C-SEC-06 none", nil, spec.Seccomp{}, nil},
+		{"C-SEC-01 remove, errno", listed(seccompRemoveSet, `{"errno": "ENOTSUP", "set": ["reboot", "clock_settime", "reboot"]}`), set(false, syscall.ENOTSUP, "clock_settime", "reboot"), []Fate{Enforced}},
+		{"C-SEC-01 remove, end the app", listed(seccompRemoveSet, `{"errno": "", "set": ["reboot"]}`), set(false, 0, "reboot"), []Fate{Enforced}},
+		{"C-SEC-02 retain", listed(seccompRetainSet, `{"errno": "EPERM", "set": ["read"]}`), set(true, syscall.EPERM, "read"), []Fate{Enforced}},
+		{"C-SEC-03 all", listed(seccompRetainSet, `{"set": ["read", "@appc.io/all"]}`), spec.Seccomp{Kind: spec.SeccompOff}, []Fate{Enforced}},
+		{"C-SEC-03 empty", listed(seccompRemoveSet, `{"set": ["@appc.io/empty", "read"]}`), spec.Seccomp{Kind: spec.SeccompDefault}, []Fate{Enforced}},
+		{"C-SEC-03 unknown wildcard beside others", listed(seccompRetainSet, `{"set": ["@x/y", "read"]}`), set(true, 0, "read"), []Fate{Modified}},
+		{"C-SEC-03 unknown wildcard alone", listed(seccompRetainSet, `{"set": ["@docker/default-whitelist"]}`), spec.Seccomp{Kind: spec.SeccompDefault}, []Fate{Ignored}},
+		{"C-SEC-03 misspelt beside others", listed(seccompRemoveSet, `{"set": ["rebot", "reboot"]}`), set(false, 0, "reboot"), []Fate{Modified}},
+		{"C-SEC-03 misspelt alone", listed(seccompRemoveSet, `{"set": ["rebot"]}`), spec.Seccomp{Kind: spec.SeccompDefault}, []Fate{Ignored}},
+		{"C-SEC-03 of another spec.Support", listed(seccompRemoveSet, `{"set": ["arm_fadvise64_64"]}`), set(false, 0, "arm_fadvise64_64"), []Fate{Enforced}},
+		{"C-SEC-04 unknown errno", listed(seccompRemoveSet, `{"errno": "EFOO", "set": ["read"]}`), set(false, 0, "read"), []Fate{Modified}},
+		{"the default, for a privileged app", listed("os/linux/privileged", "true", seccompRemoveSet, `{"set": ["@appc.io/empty"]}`), spec.Seccomp{Kind: spec.SeccompDefault}, []Fate{Enforced, Enforced}},
+		{"misspelt by a privileged app", listed("os/linux/privileged", "true", seccompRemoveSet, `{"set": ["rebot"]}`), spec.Seccomp{Kind: spec.SeccompOff}, []Fate{Enforced, Ignored}},
+		{"asked for by a privileged app", listed("os/linux/privileged", "true", seccompRemoveSet, `{"set": ["reboot"]}`), set(false, 0, "reboot"), []Fate{Enforced, Enforced}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := settled(t, able, podIsolators{}, test.list)
+			if diff := cmp.Diff(test.want, got.Seccomp); diff != "" {
+				t.Error(diff)
+			}
+			checkFates(t, test.fate, got.Fates)
+		})
+	}
+}
+
+// C-SEC-04: all of POSIX.1-2001 and C99, and Linux's own.
+func TestErrnos(t *testing.T) {
+	posix := `E2BIG EACCES EADDRINUSE EADDRNOTAVAIL EAFNOSUPPORT EAGAIN EALREADY EBADF EBADMSG EBUSY ECANCELED ECHILD
+		ECONNABORTED ECONNREFUSED ECONNRESET EDEADLK EDESTADDRREQ EDOM EDQUOT EEXIST EFAULT EFBIG EHOSTUNREACH EIDRM EILSEQ
+		EINPROGRESS EINTR EINVAL EIO EISCONN EISDIR ELOOP EMFILE EMLINK EMSGSIZE EMULTIHOP ENAMETOOLONG ENETDOWN ENETRESET
+		ENETUNREACH ENFILE ENOBUFS ENODATA ENODEV ENOENT ENOEXEC ENOLCK ENOLINK ENOMEM ENOMSG ENOPROTOOPT ENOSPC ENOSR ENOSTR
+		ENOSYS ENOTCONN ENOTDIR ENOTEMPTY ENOTSOCK ENOTSUP ENOTTY ENXIO EOPNOTSUPP EOVERFLOW EPERM EPIPE EPROTO EPROTONOSUPPORT
+		EPROTOTYPE ERANGE EROFS ESPIPE ESRCH ESTALE ETIME ETIMEDOUT ETXTBSY EWOULDBLOCK EXDEV EXFULL EDEADLOCK EOWNERDEAD EHWPOISON`
+	for _, name := range strings.Fields(posix) {
+		if errno, known := errnoOf(name); !known || errno == 0 {
+			t.Errorf("%s is not known", name)
+		}
+	}
+	for name, want := range map[string]syscall.Errno{"EAGAIN": 11, "EWOULDBLOCK": 11, "EDEADLK": 35, "ENOTSUP": 95, "EOPNOTSUPP": 95, "EXFULL": 54, "EMULTIHOP": 72} {
+		if errno, _ := errnoOf(name); errno != want {
+			t.Errorf("%s is %d, want %d", name, errno, want)
+		}
+	}
+}
+
+func TestIsolatorsRefused(t *testing.T) {
+	tests := []struct {
+		name string
+		list []manifest.Isolator
+		want string
+	}{
+		{"C-CAP-02 both sets", listed(retainSet, `{"set": ["CAP_CHOWN"]}`, removeSet, `{"set": ["CAP_KILL"]}`), "must not be used together"},
+		{"C-CAP-02 both sets, other order", listed(removeSet, `{"set": ["CAP_KILL"]}`, retainSet, `{"set": ["CAP_CHOWN"]}`), "must not be used together"},
+		{"C-CAP-03 empty set", listed(retainSet, `{"set": []}`), `isolator os/linux/capabilities-retain-set: {"set":[]}: must be an object with a set`},
+		{"C-CAP-03 no set", listed(removeSet, `{}`), "set that is not empty"},
+		{"C-CAP-03 a list", listed(removeSet, `["CAP_CHOWN"]`), "set that is not empty"},
+		{"C-SEC-05 both sets", listed(seccompRetainSet, `{"set": ["read"]}`, seccompRemoveSet, `{"set": ["reboot"]}`), "must not be used together"},
+		{"C-SEC-05 both sets, masked", listed(seccompRetainSet, `{"set": ["@appc.io/all"]}`, seccompRemoveSet, `{"set": ["reboot"]}`), "must not be used together"},
+		{"C-SEC-05 twice", listed(seccompRetainSet, `{"set": ["read"]}`, seccompRetainSet, `{"set": ["write"]}`), "given twice"},
+		{"C-SEC-05 empty set", listed(seccompRetainSet, `{"set": []}`), "set that is not empty"},
+		{"C-SEC-04 lower case", listed(seccompRemoveSet, `{"errno": "eperm", "set": ["read"]}`), "errno"},
+		{"C-OOM-01 out of range", listed("os/linux/oom-score-adj", "1001"), "from -1000 to 1000"},
+		{"C-OOM-01 a string", listed("os/linux/oom-score-adj", `"1"`), "from -1000 to 1000"},
+		{"C-OOM-01 twice", listed("os/linux/oom-score-adj", `1`, "os/linux/oom-score-adj", `2`), "given twice"},
+		{"C-CPU-02 too few", listed("os/linux/cpu-shares", "1"), "from 2 to 262144"},
+		{"C-CPU-02 too many", listed("os/linux/cpu-shares", "262145"), "from 2 to 262144"},
+		{"C-NNP-01 a string", listed("os/linux/no-new-privileges", `"true"`), "true or false"},
+		{"privileged an object", listed("os/linux/privileged", `{}`), "true or false"},
+		{"C-CPU-01 default", listed("resource/cpu", `{"default": true, "limit": "1"}`), "default must be false"},
+		{"C-CPU-01 nothing", listed("resource/cpu", `{}`), "a request, a limit or both"},
+		{"C-CPU-01 zero", listed("resource/cpu", `{"limit": 0}`), "limit must be above 0"},
+		{"C-CPU-01 too much", listed("resource/cpu", `{"limit": "1e12"}`), "a million cores"},
+		{"C-RES-02 request above limit", listed("resource/memory", `{"request": "2", "limit": "1"}`), "request must not be above limit"},
+		{"C-RES-01 bad quantity", listed("resource/memory", `{"limit": "1 GB"}`), `isolator resource/memory: {"limit":"1 GB"}: limit must be a quantity`},
+		{"C-MEM-01 negative", listed("resource/memory", `{"limit": "-1"}`), "limit must be above 0"},
+		{"C-BLK-01 not default", listed("resource/block-iops", `{"limit": "1"}`), "default must be true"},
+		{"C-BLK-01 request", listed("resource/block-bandwidth", `{"default": true, "request": "1", "limit": "1"}`), "request must be absent"},
+		{"C-NBW-01 no limit", listed("resource/network-bandwidth", `{"default": true}`), "limit must be present"},
+		{"C-SEL-01 colon", listed("os/linux/selinux-context", `{"user": "a:b", "role": "r", "type": "t", "level": "l"}`), "colons"},
+		{"C-AAP-01 nothing", listed("os/linux/apparmor-profile", `{}`), "profile's name"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := isolateApp(defaultConfig(), able, podIsolators{}, test.list)
+			wantError(t, err, "isolator ", test.want)
+		})
+	}
+}
+
+// C-ISO-03.
+func TestClause_C_ISO_03_StrictIsolators(t *testing.T) {
+	strict := defaultConfig()
+	strict.StrictIsolators = true
+	_, err := isolateApp(strict, able, podIsolators{}, listed("example.com/x", "1"))
+	wantError(t, err, `"example.com/x" would be ignored`, "strictIsolators")
+	_, err = isolatePod(strict, able, listed("example.com/x", "1"))
+	wantError(t, err, `"example.com/x" would be ignored`, "strictIsolators")
+	if _, err := isolateApp(strict, able, podIsolators{}, listed("os/linux/cpu-shares", "5")); err != nil {
+		t.Error(err)
+	}
+}
+
+// C-ISO-01.
+func TestPodBoundsApps(t *testing.T) {
+	pod, err := isolatePod(defaultConfig(), able, listed(
+		"resource/memory", `{"limit": "64Mi"}`,
+		"resource/cpu", `{"limit": "500m"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := spec.Resources{MemoryLimit: 64 << 20, MemoryRequest: 64 << 20, CPUQuota: 50000, CPUPeriod: 100000, CPUShares: 512}
+	if pod.Resources != want {
+		t.Errorf("got %+v, want %+v", pod.Resources, want)
+	}
+	app := settled(t, able, pod, listed(
+		"resource/memory", `{"limit": "256Mi"}`,
+		"resource/cpu", `{"limit": "1"}`))
+	checkFates(t, []Fate{Modified, Modified}, app.Fates)
+	want.CPUShares = 1024
+	if app.Resources != want {
+		t.Errorf("got %+v, want %+v", app.Resources, want)
+	}
+	app = settled(t, able, pod, listed("resource/memory", `{"limit": "1Mi"}`, "resource/cpu", `{"limit": "5m"}`))
+	checkFates(t, []Fate{Enforced, Enforced}, app.Fates)
+	if app := settled(t, able, pod, nil); app.Resources != (spec.Resources{}) {
+		t.Errorf("an app without isolators got %+v", app.Resources)
+	}
+}
+
+func TestPodIsolators(t *testing.T) {
+	tests := []struct {
+		name  string
+		list  []manifest.Isolator
+		want  podIsolators
+		fates []Fate
+	}{
+		{"none", nil, podIsolators{}, nil},
+		{"namespaces", listed("os/linux/namespaces", `{"net": "host"}`), podIsolators{Namespaces: Namespaces{HostNet: true}}, []Fate{Enforced}},
+		{"an app's", listed("os/linux/cpu-shares", `3`), podIsolators{}, []Fate{Ignored}},
+		{"unknown", listed("x", `3`), podIsolators{}, []Fate{Ignored}},
+		{"C-SEL-01", listed("os/linux/selinux-context", `{"user": "u", "role": "r", "type": "t", "level": "l"}`), podIsolators{SELinuxLabel: "u:r:t:l"}, []Fate{Enforced}},
+		{
+			"C-SYS-01", listed("os/unix/sysctl", `{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shmmax": "1"}`),
+			podIsolators{Sysctl: map[string]string{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shmmax": "1"}},
+			[]Fate{Enforced},
+		},
+		{
+			"C-SYS-01 forbidden", listed("os/unix/sysctl", `{"kernel.panic": "1", "vm.swappiness": "1", "net/../kernel/panic": "1", "net..kernel.panic": "1", "net.": "1", "fs.mqueue.msg_max": "1"}`),
+			podIsolators{Sysctl: map[string]string{"fs.mqueue.msg_max": "1"}},
+			[]Fate{Modified},
+		},
+		{"C-SYS-01 all forbidden", listed("os/unix/sysctl", `{"kernel.panic": "1"}`), podIsolators{Sysctl: map[string]string{}}, []Fate{Ignored}},
+		{
+			"C-SYS-01 of the host's network", listed("os/unix/sysctl", `{"net.core.somaxconn": "1"}`, "os/linux/namespaces", `{"net": "host"}`),
+			podIsolators{Sysctl: map[string]string{}, Namespaces: Namespaces{HostNet: true}},
+			[]Fate{Ignored, Enforced},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := isolatePod(defaultConfig(), able, test.list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkFates(t, test.fates, got.Fates)
+			got.Fates = nil
+			if diff := cmp.Diff(test.want, got, cmp.Options{}); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestPodIsolatorsRefused(t *testing.T) {
+	tests := []struct {
+		name string
+		list []manifest.Isolator
+		want []string
+	}{
+		{"K-29 unknown namespace", listed("os/linux/namespaces", `{"cgroup": "host"}`), []string{"os/linux/namespaces", `"cgroup"`}},
+		{"namespaces twice", listed("os/linux/namespaces", `{}`, "os/linux/namespaces", `{}`), []string{"os/linux/namespaces", "given twice"}},
+		{"C-SYS-01 a number", listed("os/unix/sysctl", `{"kernel.shmmax": 1}`), []string{"os/unix/sysctl", "object of strings"}},
+		{"C-SYS-01 twice", listed("os/unix/sysctl", `{}`, "os/unix/sysctl", `{}`), []string{"given twice"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := isolatePod(defaultConfig(), able, test.list)
+			wantError(t, err, test.want...)
+		})
+	}
+}
+
+// An app's context goes before the pod's.
+func TestClause_C_SEL_01_C_AAP_01_AppGoesBeforeThePod(t *testing.T) {
+	pod := podIsolators{SELinuxLabel: "pod", AppArmorProfile: "pod"}
+	if got := settled(t, able, pod, nil); got.SELinuxLabel != "pod" || got.AppArmorProfile != "pod" {
+		t.Errorf("got %+v", got)
+	}
+	got := settled(t, able, pod, listed("os/linux/selinux-context", `{"user": "u", "role": "r", "type": "t", "level": "l"}`, "os/linux/apparmor-profile", `"app"`))
+	if got.SELinuxLabel != "u:r:t:l" || got.AppArmorProfile != "app" {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,0 +1,78 @@
+package plan
+
+import (
+	"path"
+	"strings"
+
+	"github.com/appc/spec/schema/types"
+	"github.com/google/uuid"
+
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/metadata"
+	"kurma.io/stager/names"
+)
+
+// PodUUID returns the pod's UUID: the one that the daemon has named the pod's
+// cgroup by, so that people find the pod by it, or a new one. cgroups is as
+// /proc/self/cgroup has it: with cgroup v2 alone the stager's first process has gone
+// to a leaf of the pod's cgroup (waiter.c, enter_leaf).
+func PodUUID(cgroups string) string {
+	for line := range strings.Lines(cgroups) {
+		group := strings.TrimSpace(line)
+		if strings.HasPrefix(group, "0::") {
+			group = strings.TrimSuffix(group, names.LeafCgroup)
+		}
+		name := path.Base(group)
+		if id, err := uuid.Parse(name); err == nil && id.Variant() == uuid.RFC4122 && id.String() == name {
+			return name
+		}
+	}
+	return uuid.NewString()
+}
+
+// Metadata returns what the metadata service serves for a pod with that UUID.
+func Metadata(m *manifest.Manifest, id string) metadata.Pod {
+	pod := metadata.Pod{
+		UUID:        id,
+		Manifest:    m.Pod.JSON,
+		Annotations: annotationsOf(m.Pod.Annotations),
+	}
+	for _, port := range m.Pod.Ports {
+		pod.Ports = append(pod.Ports, metadata.PortRange{First: port.HostPort, Count: 1})
+		if port.PodPort != nil {
+			pod.Ports = append(pod.Ports, portRange(*port.PodPort))
+		}
+	}
+	for _, app := range m.Apps() {
+		for _, port := range app.App.Ports {
+			if !strings.EqualFold(port.Protocol, "tcp") {
+				continue // the service's port is TCP's
+			}
+			pod.Ports = append(pod.Ports, portRange(port))
+		}
+		pod.Apps = append(pod.Apps, metadata.App{
+			Name:             app.Name,
+			ImageID:          app.ImageID,
+			ImageManifest:    app.Image.JSON,
+			ImageAnnotations: annotationsOf(app.Image.Annotations),
+			Annotations:      annotationsOf(app.Runtime.Annotations),
+		})
+	}
+	return pod
+}
+
+func portRange(port types.Port) metadata.PortRange {
+	return metadata.PortRange{First: port.Port, Count: max(port.Count, 1)}
+}
+
+// annotationsOf keeps the difference between none and an empty list.
+func annotationsOf(list types.Annotations) []metadata.Annotation {
+	if list == nil {
+		return nil
+	}
+	out := make([]metadata.Annotation, len(list))
+	for i, a := range list {
+		out[i] = metadata.Annotation{Name: a.Name.String(), Value: a.Value}
+	}
+	return out
+}

@@ -1,0 +1,122 @@
+package plan
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/appc/spec/schema"
+	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/metadata"
+)
+
+func TestMetadataOf(t *testing.T) {
+	id := "sha512-" + strings.Repeat("a", 128)
+	image := `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/db","annotations":[{"name":"lorem","value":"ipsum"}],
+		"app":{"exec":["/db"],"user":"0","group":"0","ports":[{"name":"db","protocol":"tcp","port":5432},{"name":"more","protocol":"tcp","port":6000,"count":10}],
+		"isolators":[{"name":"example.com/unknown","value":1}]}}`
+	pod := `{"acVersion":"0.8.11","acKind":"PodManifest","annotations":[],
+		"apps":[{"name":"db","image":{"id":"` + id + `"}},{"name":"db2","image":{"id":"` + id + `"},"annotations":[{"name":"lorem","value":"dolor"}]}],
+		"ports":[{"name":"db","hostPort":40000,"podPort":{"name":"db","protocol":"tcp","port":41000}}],
+		"isolators":[{"name":"example.com/unknown","value":1}],"userAnnotations":{"kurma.io/stager/tty":"true"}}`
+	m, err := manifest.Read(strings.NewReader(`{"kurmaVersion":"0.4.1","name":"n","pod":` + pod + `,"images":{"` + id + `":` + image + `},
+		"appImageOrder":{"db":["` + id + `"],"db2":["` + id + `"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lorem := func(value string) []metadata.Annotation {
+		return []metadata.Annotation{{Name: "lorem", Value: value}}
+	}
+	app := metadata.App{Name: "db", ImageID: id, ImageManifest: []byte(image), ImageAnnotations: lorem("ipsum")}
+	app2 := app
+	app2.Name, app2.Annotations = "db2", lorem("dolor")
+	want := metadata.Pod{
+		UUID: "uuid", Manifest: []byte(pod), Annotations: []metadata.Annotation{}, Apps: []metadata.App{app, app2},
+		Ports: []metadata.PortRange{
+			{First: 40000, Count: 1},
+			{First: 41000, Count: 1},
+			{First: 5432, Count: 1},
+			{First: 6000, Count: 10},
+			{First: 5432, Count: 1},
+			{First: 6000, Count: 10},
+		},
+	}
+	// Documents are the same by what they say.
+	document := cmp.Transformer("JSON", func(b []byte) (v any) {
+		if err := json.Unmarshal(b, &v); err != nil {
+			t.Error(err)
+		}
+		return v
+	})
+	if diff := cmp.Diff(want, Metadata(m, "uuid"), document); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// C-ID-01, C-ID-02, C-MDS-01, C-ENV-03: every pod is told apart, and commands
+// of run know where to ask.
+func TestClause_C_ID_01_C_ID_02_C_ENV_03_EveryPodIsToldApart(t *testing.T) {
+	canonical := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	seen := map[string]bool{}
+	for range 50 {
+		m := &manifest.Manifest{Pod: &manifest.Pod{PodManifest: new(schema.PodManifest)}}
+		server, err := metadata.Start(Metadata(m, PodUUID("0::/user.slice\n")), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = server.Close() })
+		url := server.URL()
+		var pod Pod
+		pod.SetMetadataURL(url)
+		if env := pod.CommandEnv("app"); !slices.Contains(env, "AC_METADATA_URL="+url) {
+			t.Errorf("environment of run %q", env)
+		}
+		id := body(t, url+"/acMetadata/v1/pod/uuid")
+		if !canonical.MatchString(id) || seen[id] || seen[url] || strings.Contains(url, id) {
+			t.Errorf("UUID %s, URL %s", id, url)
+		}
+		seen[id], seen[url] = true, true
+	}
+}
+
+// C-ID-01: a daemon's UUID is taken over where it is one.
+func TestClause_C_ID_01_TheDaemonsUUID(t *testing.T) {
+	const id = "5a79dc18-6c71-42c5-be9e-0b25408a2124"
+	for cgroups, taken := range map[string]bool{
+		"9:pids:/kurma/" + id + "\n0::/\n":        true,
+		"0::/kurma/" + id + "\n":                  true,
+		"0::/kurma/" + id + "/stager\n":           true,
+		"0::/kurma/" + id + "/stager/stager\n":    false,
+		"9:pids:/kurma/" + id + "/stager\n":       false,
+		"0::/kurma/" + id[1:] + "\n":              false,
+		"0::/" + strings.ToUpper(id) + "\n":       false,
+		"0::/{" + id + "}\n":                      false,
+		"0::/" + strings.ReplaceAll(id, "b", "z"): false,
+		"": false,
+	} {
+		if got := PodUUID(cgroups); (got == id) != taken || len(got) != len(id) {
+			t.Errorf("%q: UUID %s", cgroups, got)
+		}
+	}
+}
+
+func body(t *testing.T, url string) string {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

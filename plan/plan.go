@@ -1,0 +1,167 @@
+// Package plan decides all that a pod is before anything is done for it: it reads
+// the Stager Manifest and what the machine can do, and returns plain data. It touches
+// nothing, so its tests need no root, and a stager of another make can take its decisions as
+// they are.
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
+)
+
+// Pod is the plan of a pod.
+type Pod struct {
+	Name     string
+	Hostname string // to set in the pod's UTS namespace; "" for none, or where that is not the pod's own
+	Config   Config
+
+	Namespaces Namespaces
+	Resources  spec.Resources    // of the pod's cgroup, the parent of its apps'
+	Sysctl     map[string]string // to set in the pod's namespaces, by dotted name
+
+	// NetworkBandwidth limits each of the pod's interfaces but loopback, in bytes a second
+	// and direction; 0 for no limit.
+	NetworkBandwidth uint64
+
+	Fates    []IsolatorFate // of the pod's isolators
+	Apps     []App          // in the pod's order
+	Warnings []string       // about the pod, for the log
+
+	metadataURL string // "" for none
+}
+
+// Decide plans the pod of a manifest that manifest.Read has accepted, for a runtime with
+// that support. An error names the field, app, isolator, volume or port that it
+// refuses, on one line.
+func Decide(m *manifest.Manifest, machine spec.Support) (*Pod, error) {
+	config, unknown, err := parseConfig(m.StagerConfig)
+	if err != nil {
+		return nil, err
+	}
+	var targets []string
+	for _, app := range m.Apps() {
+		targets = append(targets, targetsOf(app)...)
+	}
+	isolators, err := isolatePod(config, machine, m.Pod.Isolators, targets...)
+	if err != nil {
+		return nil, fmt.Errorf("pod: %w", err)
+	}
+	isolators.OneApp = len(m.Pod.Apps) == 1
+	pod := &Pod{
+		Name: m.Name, Config: config,
+		Namespaces: isolators.Namespaces, Resources: isolators.Resources, Sysctl: isolators.Sysctl,
+		NetworkBandwidth: isolators.NetworkBandwidth, Fates: isolators.Fates,
+		Warnings: configWarnings(config, unknown),
+	}
+	if !pod.Namespaces.HostUTS {
+		pod.Hostname = hostnameOf(m.Name)
+	}
+	if err := checkVolumeNames(m.Pod); err != nil {
+		return nil, err
+	}
+	warnings, err := checkPortNames(m.Apps(), m.Pod.Ports)
+	if err != nil {
+		return nil, err
+	}
+	pod.Warnings = append(pod.Warnings, warnings...)
+	for _, app := range m.Apps() {
+		if err := pod.add(m, app, machine, isolators); err != nil {
+			return nil, err
+		}
+	}
+	return pod, nil
+}
+
+func configWarnings(c Config, unknown []string) []string {
+	var warnings []string
+	for _, key := range unknown {
+		warnings = append(warnings, "unknown key, ignored: stagerConfig."+key)
+	}
+	if slices.Contains(c.RequiredNamespaces, "user") {
+		warnings = append(warnings, "a pod's user namespace is the stager's: stagerConfig.requiredNamespaces cannot change it")
+	}
+	return warnings
+}
+
+func (p *Pod) add(m *manifest.Manifest, app manifest.App, machine spec.Support, isolators podIsolators) error {
+	plan, err := planApp(app, p.Config, machine, isolators, m.Pod.Volumes)
+	if err != nil {
+		return err
+	}
+	if plan.Sockets, err = socketsOf(app, m.Pod.Ports); err != nil {
+		return fmt.Errorf("app %q: %w", app.Name, err)
+	}
+	layers, warnings, err := layersOf(app.Layers, m.Images)
+	if err != nil {
+		return fmt.Errorf("app %q: %w", app.Name, err)
+	}
+	plan.Layers, plan.Warnings = layers, append(plan.Warnings, warnings...)
+	p.NetworkBandwidth = least(p.NetworkBandwidth, plan.networkBandwidth)
+	p.Apps = append(p.Apps, plan)
+	return nil
+}
+
+// SetMetadataURL gives every app the URL of the pod's metadata service. Without a call the
+// apps have none.
+func (p *Pod) SetMetadataURL(url string) {
+	p.metadataURL = url
+	for i := range p.Apps {
+		process := &p.Apps[i].Spec.Process
+		own := func(v string) bool { return strings.HasPrefix(v, metadataVariable+"=") }
+		process.Env = append(slices.DeleteFunc(process.Env, own), metadataVariable+"="+url)
+	}
+}
+
+// CommandEnv returns what a command of run has in its environment by default.
+func (p *Pod) CommandEnv(app string) []string {
+	env := []string{"PATH=" + defaultPath, "AC_APP_NAME=" + app, "container=" + names.Executor}
+	if p.metadataURL != "" {
+		env = append(env, metadataVariable+"="+p.metadataURL)
+	}
+	return env
+}
+
+// Degrade records that an isolator could not be enforced as planned: wherever the pod or
+// an app has it, its fate becomes Modified, unless it is ignored.
+func (p *Pod) Degrade(isolator, why string) {
+	lists := [][]IsolatorFate{p.Fates}
+	for _, app := range p.Apps {
+		lists = append(lists, app.Fates)
+	}
+	for _, list := range lists {
+		for i := range list {
+			if f := &list[i]; f.Name == isolator && f.Fate != Ignored {
+				f.Fate, f.Why = Modified, why
+			}
+		}
+	}
+}
+
+// Isolators returns the fates of an app's isolators and the pod's, as status --isolators
+// prints them; false for an app that the pod does not have.
+func (p *Pod) Isolators(app string) (Fates, bool) {
+	n := slices.IndexFunc(p.Apps, func(a App) bool { return a.Name == app })
+	if n < 0 {
+		return Fates{}, false
+	}
+	return Fates{Pod: p.Fates, App: p.Apps[n].Fates}, true
+}
+
+// Fates are the fates of all isolators that an app is subject to.
+type Fates struct {
+	Pod, App []IsolatorFate
+}
+
+// MarshalJSON implements json.Marshaler: a list without entries is [] and not null.
+func (f Fates) MarshalJSON() ([]byte, error) {
+	return json.Marshal(map[string][]IsolatorFate{
+		"pod": slices.Concat([]IsolatorFate{}, f.Pod),
+		"app": slices.Concat([]IsolatorFate{}, f.App),
+	})
+}

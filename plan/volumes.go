@@ -1,0 +1,243 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/appc/spec/schema/types"
+
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
+)
+
+// mountPlan is what an app's volumes come to.
+type mountPlan struct {
+	Mounts   []spec.Mount
+	Empty    []EmptyVolume // whose folders are the source of a mount
+	Sources  []Source      // of mounts of host volumes
+	Warnings []string
+}
+
+// EmptyVolume is a folder to make before the apps start, with the mode and the
+// owner given, whatever the umask. Several apps may name the same one.
+type EmptyVolume struct {
+	Path     string
+	Mode     uint32 // permission bits, with those for set-ID and sticky as chmod(2) has them
+	UID, GID int
+}
+
+// Source is where a mount gets a host volume from: the daemon has put it there.
+type Source struct {
+	Volume, Path string
+	ReadOnly     bool
+}
+
+// request is one mount that an app wants.
+type request struct {
+	target   string // cleaned
+	volume   types.Volume
+	own      bool // the volume is the app's alone
+	readOnly bool // by the mount point
+	why      string
+}
+
+// planMounts decides the mounts of an app (appc, pods.md, mounts and volumes;
+// ace.md, Volume Setup). An error names the volume or the targets.
+func planMounts(app manifest.App, volumes []types.Volume) (mountPlan, error) {
+	var plan mountPlan
+	requests, err := explicit(app, volumes)
+	if err != nil {
+		return plan, err
+	}
+	implicit, err := unfilled(app, volumes, requests)
+	if err != nil {
+		return plan, err
+	}
+	requests = append(requests, implicit...)
+	if err := checkTargets(requests); err != nil {
+		return plan, err
+	}
+	for _, r := range requests {
+		if r.why != "" {
+			plan.Warnings = append(plan.Warnings, r.why)
+		}
+		if err := plan.add(app.Name, r); err != nil {
+			return plan, err
+		}
+	}
+	return plan, nil
+}
+
+// explicit are the mounts that the pod manifest lists.
+func explicit(app manifest.App, volumes []types.Volume) ([]request, error) {
+	var out []request
+	for i, mount := range app.Runtime.Mounts {
+		if mount.Volume.Empty() {
+			return nil, fmt.Errorf("mounts[%d].volume: missing", i)
+		}
+		target, err := cleanTarget(mount.Path)
+		if err != nil {
+			return nil, fmt.Errorf("mounts[%d].path: %q: %w", i, mount.Path, err)
+		}
+		r := request{target: target}
+		if mount.AppVolume != nil {
+			r.volume, r.own = *mount.AppVolume, true
+		} else if n := indexVolume(volumes, mount.Volume); n >= 0 {
+			r.volume = volumes[n]
+		} else {
+			return nil, fmt.Errorf("mounts[%d].volume: %q: the pod has no volume of that name", i, mount.Volume)
+		}
+		for _, point := range app.App.MountPoints {
+			if t, err := cleanTarget(point.Path); err == nil && t == target {
+				r.readOnly = r.readOnly || point.ReadOnly
+			}
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// checkVolumeNames refuses host volumes of one name that come from different
+// places, which an app's own and the pod's may: the daemon gives one for a name, and
+// somebody would see what is another's.
+func checkVolumeNames(pod *manifest.Pod) error {
+	sources := make(map[types.ACName]string)
+	for _, v := range pod.Volumes {
+		sources[v.Name] = v.Source
+	}
+	for _, app := range pod.Apps {
+		for i, mount := range app.Mounts {
+			v := mount.AppVolume
+			if v == nil || v.Kind != "host" {
+				continue
+			}
+			if have, ok := sources[v.Name]; ok && have != v.Source {
+				return fmt.Errorf("app %q: mounts[%d].appVolume: the name %q is that of another volume, too", app.Name, i, v.Name)
+			}
+			sources[v.Name] = v.Source
+		}
+	}
+	return nil
+}
+
+// unfilled are the mount points that no mount names: they get the pod's volume
+// of their name, else an empty one of their own, as converted images expect.
+func unfilled(app manifest.App, volumes []types.Volume, filled []request) ([]request, error) {
+	var out []request
+	for i, point := range app.App.MountPoints {
+		if point.Name.Empty() {
+			return nil, fmt.Errorf("mountPoints[%d].name: missing", i)
+		}
+		target, err := cleanTarget(point.Path)
+		if err != nil {
+			return nil, fmt.Errorf("mountPoints[%d].path: %q: %w", i, point.Path, err)
+		}
+		if slices.ContainsFunc(filled, func(r request) bool { return r.target == target }) {
+			continue
+		}
+		r := request{target: target, readOnly: point.ReadOnly}
+		if n := indexVolume(volumes, point.Name); n >= 0 {
+			r.volume = volumes[n]
+		} else {
+			r.volume, r.own = types.Volume{Name: point.Name, Kind: "empty"}, true
+			r.why = fmt.Sprintf("no volume for mount point %q at %q: it gets an empty one of its own", point.Name, target)
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func indexVolume(volumes []types.Volume, name types.ACName) int {
+	return slices.IndexFunc(volumes, func(v types.Volume) bool { return v.Name == name })
+}
+
+// cleanTarget makes a target absolute and without "..".
+func cleanTarget(target string) (string, error) {
+	if target == "" {
+		return "", errors.New("missing")
+	}
+	if strings.ContainsRune(target, 0) {
+		return "", errors.New("has a NUL character")
+	}
+	clean := path.Clean("/" + target)
+	if r := spec.Reserved(clean); r != "" {
+		return "", fmt.Errorf("nothing can be mounted over %s", r)
+	}
+	return clean, nil
+}
+
+// checkTargets refuses two mounts where one would hide the other, or a part of
+// it be seen in the other.
+func checkTargets(requests []request) error {
+	for i, a := range requests {
+		for _, b := range requests[:i] {
+			if a.target == b.target {
+				return fmt.Errorf("volumes %q and %q are both mounted at %q", b.volume.Name, a.volume.Name, a.target)
+			}
+			if spec.Inside(a.target, b.target) || spec.Inside(b.target, a.target) {
+				return fmt.Errorf("mount targets %q (volume %q) and %q (volume %q) are one inside the other",
+					b.target, b.volume.Name, a.target, a.volume.Name)
+			}
+		}
+	}
+	return nil
+}
+
+func (p *mountPlan) add(app string, r request) error {
+	v := r.volume
+	m := spec.Mount{
+		Target:    r.target,
+		Type:      "bind",
+		ReadOnly:  r.readOnly || v.ReadOnly != nil && *v.ReadOnly,
+		Recursive: true,
+	}
+	if v.Kind == "empty" {
+		folder, err := emptyFolder(app, len(p.Empty), r)
+		if err != nil {
+			return err
+		}
+		m.Source = folder.Path
+		p.Empty = append(p.Empty, folder)
+	} else {
+		m.Source = path.Join(names.VolumesDir, v.Name.String())
+		m.Recursive = v.Recursive == nil || *v.Recursive
+		p.Sources = append(p.Sources, Source{Volume: v.Name.String(), Path: m.Source, ReadOnly: m.ReadOnly})
+	}
+	p.Mounts = append(p.Mounts, m)
+	return nil
+}
+
+// emptyFolder places an empty volume, the app's nth: one of the pod is shared
+// by its apps; one of an app is not, nor with another of the same name.
+func emptyFolder(app string, n int, r request) (EmptyVolume, error) {
+	e := EmptyVolume{Path: path.Join(names.EmptyVolumesDir, "pod", r.volume.Name.String()), Mode: 0o755}
+	if r.own {
+		e.Path = path.Join(names.EmptyVolumesDir, "app", app, fmt.Sprintf("%s-%d", r.volume.Name, n))
+	}
+	if r.volume.Mode != nil {
+		mode, err := strconv.ParseUint(*r.volume.Mode, 8, 32)
+		if err != nil || mode > 0o7777 {
+			return e, fmt.Errorf("volume %q: mode %q must be octal, from 0 to 7777", r.volume.Name, *r.volume.Mode)
+		}
+		e.Mode = uint32(mode)
+	}
+	for _, id := range []struct {
+		name string
+		from *int
+		to   *int
+	}{{"uid", r.volume.UID, &e.UID}, {"gid", r.volume.GID, &e.GID}} {
+		if id.from == nil {
+			continue
+		}
+		if int64(*id.from) < 0 || int64(*id.from) > 1<<32-2 {
+			return e, fmt.Errorf("volume %q: %s %d must be from 0 to %d", r.volume.Name, id.name, *id.from, int64(1<<32-2))
+		}
+		*id.to = *id.from
+	}
+	return e, nil
+}

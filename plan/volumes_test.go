@@ -1,0 +1,208 @@
+package plan
+
+import (
+	"testing"
+
+	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
+	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
+)
+
+func to[T any](v T) *T { return &v }
+
+func host(name string) types.Volume {
+	return types.Volume{Name: types.ACName(name), Kind: "host", Source: "/on/the/host"}
+}
+
+func empty(name string) types.Volume {
+	return types.Volume{Name: types.ACName(name), Kind: "empty", Mode: to("0755"), UID: to(0), GID: to(0)}
+}
+
+func mountOf(volume, path string) schema.Mount {
+	return schema.Mount{Volume: types.ACName(volume), Path: path}
+}
+
+func point(name, path string) types.MountPoint {
+	return types.MountPoint{Name: types.ACName(name), Path: path}
+}
+
+// withMounts is an app named "a".
+func withMounts(mounts []schema.Mount, points []types.MountPoint) manifest.App {
+	return manifest.App{
+		Name:    "a",
+		Runtime: schema.RuntimeApp{Mounts: mounts},
+		App:     &types.App{Exec: types.Exec{"/a"}, User: "0", Group: "0", MountPoints: points},
+	}
+}
+
+func bound(source, target string) spec.Mount {
+	return spec.Mount{Source: source, Target: target, Type: "bind", Recursive: true}
+}
+
+func readOnly(m spec.Mount) spec.Mount {
+	m.ReadOnly = true
+	return m
+}
+
+func TestMounts(t *testing.T) {
+	v, e := host("v"), empty("e")
+	ro, rw, flat := v, v, v
+	ro.ReadOnly, rw.ReadOnly, flat.Recursive = to(true), to(false), to(false)
+	own := host("own")
+	readOnlyPoint := types.MountPoint{Name: "p", Path: "/d/", ReadOnly: true}
+	pod := names.EmptyVolumesDir + "/pod/"
+	apps := names.EmptyVolumesDir + "/app/a/"
+	tests := []struct {
+		name     string
+		mounts   []schema.Mount
+		points   []types.MountPoint
+		volumes  []types.Volume
+		want     []spec.Mount
+		empty    []EmptyVolume
+		warnings int
+	}{
+		{"nothing", nil, nil, []types.Volume{v, e}, nil, nil, 0},
+		{"C-VOL-01 host", []schema.Mount{mountOf("v", "/d")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d")}, nil, 0},
+		{"C-VOL-01 twice", []schema.Mount{mountOf("v", "/d"), mountOf("v", "/e")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d"), bound("/volumes/v", "/e")}, nil, 0},
+		{"C-VOL-10 appVolume wins", []schema.Mount{{Volume: "v", Path: "/d", AppVolume: &own}}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/own", "/d")}, nil, 0},
+		{
+			"C-VOL-10 empty appVolume is the app's own",
+			[]schema.Mount{{Volume: "e", Path: "/d", AppVolume: &e}, mountOf("e", "/e")},
+			nil,
+			[]types.Volume{e},
+			[]spec.Mount{bound(apps+"e-0", "/d"), bound(pod+"e", "/e")},
+			[]EmptyVolume{{apps + "e-0", 0o755, 0, 0}, {pod + "e", 0o755, 0, 0}},
+			0,
+		},
+		{"C-VOL-11 read-only absent", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{point("p", "/d")}, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d")}, nil, 0},
+		{"C-VOL-16 read-only volume", []schema.Mount{mountOf("v", "/d")}, nil, []types.Volume{ro}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
+		{"C-VOL-15 read-only mount point", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{readOnlyPoint}, []types.Volume{v}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
+		{"D-04 read-only mount point, writable volume", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{readOnlyPoint}, []types.Volume{rw}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
+		{"D-04 read-only volume, writable mount point", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{point("p", "/d")}, []types.Volume{ro}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
+		{"C-VOL-13 not recursive", []schema.Mount{mountOf("v", "/d")}, nil, []types.Volume{flat}, []spec.Mount{{Source: "/volumes/v", Target: "/d", Type: "bind"}}, nil, 0},
+		{"C-VOL-12 empty", []schema.Mount{mountOf("e", "/d")}, nil, []types.Volume{e}, []spec.Mount{bound(pod+"e", "/d")}, []EmptyVolume{{pod + "e", 0o755, 0, 0}}, 0},
+		{
+			"C-VOL-12 mode and owner",
+			[]schema.Mount{mountOf("e", "/d")},
+			nil,
+			[]types.Volume{{Name: "e", Kind: "empty", Mode: to("1777"), UID: to(5), GID: to(4294967294)}},
+			[]spec.Mount{bound(pod+"e", "/d")},
+			[]EmptyVolume{{pod + "e", 0o1777, 5, 4294967294}},
+			0,
+		},
+		{"C-VOL-14 mount point filled by name", nil, []types.MountPoint{point("v", "/d")}, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d")}, nil, 0},
+		{
+			"C-VOL-14 mount point filled by nothing", nil,
+			[]types.MountPoint{point("db", "/d"), point("db", "/e")},
+			nil,
+			[]spec.Mount{bound(apps+"db-0", "/d"), bound(apps+"db-1", "/e")},
+			[]EmptyVolume{{apps + "db-0", 0o755, 0, 0}, {apps + "db-1", 0o755, 0, 0}},
+			2,
+		},
+		{
+			"C-VOL-15 unfilled and read-only", nil,
+			[]types.MountPoint{{Name: "db", Path: "/d", ReadOnly: true}},
+			nil,
+			[]spec.Mount{readOnly(bound(apps+"db-0", "/d"))},
+			[]EmptyVolume{{apps + "db-0", 0o755, 0, 0}},
+			1,
+		},
+		{"C-VOL-17 dots", []schema.Mount{mountOf("v", "/../../d/./e/../f/")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d/f")}, nil, 0},
+		{"a relative target", []schema.Mount{mountOf("v", "d")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d")}, nil, 0},
+		{"F-16 a device", []schema.Mount{mountOf("v", "/dev/fuse")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/dev/fuse")}, nil, 0},
+		{"F-16 shared memory", []schema.Mount{mountOf("v", "/dev/shm")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/dev/shm")}, nil, 0},
+		{"F-16 sysfs", []schema.Mount{mountOf("v", "/sys")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/sys")}, nil, 0},
+		{"C-VOL-05 names that begin alike", []schema.Mount{mountOf("v", "/a"), mountOf("v", "/ab")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/a"), bound("/volumes/v", "/ab")}, nil, 0},
+		{"odd names", []schema.Mount{mountOf("v", "/a:b,c\\d e\n")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/a:b,c\\d e\n")}, nil, 0},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := planMounts(withMounts(test.mounts, test.points), test.volumes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got.Mounts); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(test.empty, got.Empty); diff != "" {
+				t.Error(diff)
+			}
+			if len(got.Warnings) != test.warnings {
+				t.Errorf("got warnings %q, want %d", got.Warnings, test.warnings)
+			}
+		})
+	}
+}
+
+func TestMountsRefused(t *testing.T) {
+	v := []types.Volume{host("v"), host("w")}
+	tests := []struct {
+		name    string
+		mounts  []schema.Mount
+		points  []types.MountPoint
+		volumes []types.Volume
+		want    []string
+	}{
+		{"C-VOL-10 no such volume", []schema.Mount{mountOf("x", "/d")}, nil, v, []string{`mounts[0].volume: "x"`}},
+		{"volume missing", []schema.Mount{mountOf("", "/d")}, nil, v, []string{"mounts[0].volume: missing"}},
+		{"path missing", []schema.Mount{mountOf("v", "")}, nil, v, []string{"mounts[0].path", "missing"}},
+		{"mount point without name", nil, []types.MountPoint{{Path: "/d"}}, v, []string{"mountPoints[0].name: missing"}},
+		{"mount point without path", nil, []types.MountPoint{{Name: "p"}}, v, []string{"mountPoints[0].path", "missing"}},
+		{"C-VOL-05 equal", []schema.Mount{mountOf("v", "/d"), mountOf("w", "/d/../d/")}, nil, v, []string{`"v"`, `"w"`, "/d"}},
+		{"C-VOL-05 nested", []schema.Mount{mountOf("v", "/d"), mountOf("w", "/d/e/f")}, nil, v, []string{`"/d" (`, `"/d/e/f" (`, `"v"`, `"w"`}},
+		{"C-VOL-05 nested, other order", []schema.Mount{mountOf("v", "/d/e"), mountOf("w", "/d")}, nil, v, []string{`"/d" (`, `"/d/e" (`}},
+		{"C-VOL-05 nested in a mount point", []schema.Mount{mountOf("v", "/d/e")}, []types.MountPoint{point("p", "/d")}, v, []string{`"/d" (`, `"/d/e" (`}},
+		{"U-16 the root", []schema.Mount{mountOf("v", "/")}, nil, v, []string{`"/"`, "nothing can be mounted over /"}},
+		{"U-16 the root by dots", []schema.Mount{mountOf("v", "/a/..")}, nil, v, []string{`"/a/.."`}},
+		{"U-16 proc", []schema.Mount{mountOf("v", "/proc")}, nil, v, []string{"over /proc"}},
+		{"U-16 in proc", []schema.Mount{mountOf("v", "//proc/self/attr")}, nil, v, []string{"over /proc"}},
+		{"F-16 dev", []schema.Mount{mountOf("v", "/dev/")}, nil, v, []string{"over /dev"}},
+		{"F-16 terminals", []schema.Mount{mountOf("v", "/dev/pts/0")}, nil, v, []string{"over /dev/pts"}},
+		{"NUL", []schema.Mount{mountOf("v", "/a\x00b")}, nil, v, []string{"NUL"}},
+		{"C-VOL-12 mode not octal", []schema.Mount{mountOf("e", "/d")}, nil, []types.Volume{{Name: "e", Kind: "empty", Mode: to("0789")}}, []string{`"e"`, `"0789"`}},
+		{"C-VOL-12 mode too large", []schema.Mount{mountOf("e", "/d")}, nil, []types.Volume{{Name: "e", Kind: "empty", Mode: to("17777")}}, []string{`"e"`, `"17777"`}},
+		{"C-VOL-12 negative uid", []schema.Mount{mountOf("e", "/d")}, nil, []types.Volume{{Name: "e", Kind: "empty", UID: to(-1)}}, []string{`"e"`, "uid -1"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := planMounts(withMounts(test.mounts, test.points), test.volumes)
+			wantError(t, err, test.want...)
+		})
+	}
+}
+
+// An app's own volume is never taken for another of its name.
+func TestVolumeNames(t *testing.T) {
+	at := func(source string) *types.Volume { return &types.Volume{Name: "v", Kind: "host", Source: source} }
+	for _, test := range []struct {
+		name  string
+		pod   []types.Volume
+		mount []*types.Volume // one for each app
+		want  string
+	}{
+		{"C-VOL-10 the same as the pod's", []types.Volume{*at("/a")}, []*types.Volume{at("/a"), nil}, ""},
+		{"C-VOL-10 not the pod's", []types.Volume{*at("/a")}, []*types.Volume{nil, at("/b")}, `app "b": mounts[0].appVolume: the name "v"`},
+		{"C-VOL-10 the pod's is empty", []types.Volume{empty("v")}, []*types.Volume{at("/b")}, `app "a": mounts[0]`},
+		{"C-VOL-10 not another app's", nil, []*types.Volume{at("/a"), at("/b")}, `app "b": mounts[0]`},
+		{"C-VOL-10 empty ones of their own", []types.Volume{*at("/a")}, []*types.Volume{to(empty("v")), to(empty("v"))}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pod := &manifest.Pod{PodManifest: &schema.PodManifest{Volumes: test.pod}}
+			for i, volume := range test.mount {
+				pod.Apps = append(pod.Apps, schema.RuntimeApp{
+					Name: types.ACName([]string{"a", "b"}[i]), Mounts: []schema.Mount{{Volume: "v", Path: "/v", AppVolume: volume}},
+				})
+			}
+			err := checkVolumeNames(pod)
+			if test.want != "" {
+				wantError(t, err, test.want)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,43 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/plan"
+	"kurma.io/stager/rmtree"
+)
+
+// ClearEmptyVolumes removes dir, where a pod before this one in the same root has left its
+// empty volumes.
+func ClearEmptyVolumes(dir string) error {
+	if err := rmtree.Remove(dir); err != nil {
+		return fmt.Errorf("clear empty volumes: %w", err)
+	}
+	return nil
+}
+
+// MakeEmptyVolumes makes the folders of empty volumes that are not there yet, with
+// mode and owner as asked for, whatever the umask.
+func MakeEmptyVolumes(volumes []plan.EmptyVolume) error {
+	for _, v := range volumes {
+		if err := os.MkdirAll(filepath.Dir(v.Path), 0o711); err != nil {
+			return fmt.Errorf("make empty volume: %w", err)
+		}
+		err := os.Mkdir(v.Path, 0o700)
+		if errors.Is(err, os.ErrExist) {
+			continue
+		}
+		if err == nil {
+			err = errors.Join(os.Chown(v.Path, v.UID, v.GID), unix.Chmod(v.Path, v.Mode))
+		}
+		if err != nil {
+			return fmt.Errorf("make empty volume: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+
+	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
+	"golang.org/x/sys/unix"
+)
+
+// defaultHosts is for an image that has no /etc/hosts (appc, OS-SPEC.md).
+const defaultHosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+
+// AddEtcFiles puts into an app's fresh root the resolv.conf that resolver holds, and hosts,
+// hostname and mtab where the image has none. resolver and hostname may be empty. Symbolic links of
+// the image are followed as the app would see them, so none leads out of the root; one in
+// place of a file is replaced.
+func AddEtcFiles(rootfs string, resolver []byte, hostname string) error {
+	etc, err := openEtc(rootfs)
+	if err != nil {
+		return fmt.Errorf("open /etc: %w", err)
+	}
+	defer etc.Close()
+	if len(resolver) > 0 {
+		if err := replaceFile(etc, "resolv.conf", resolver); err != nil {
+			return err
+		}
+	}
+	if err := addFile(etc, "hosts", []byte(defaultHosts)); err != nil {
+		return err
+	}
+	if hostname != "" {
+		if err := addFile(etc, "hostname", []byte(hostname+"\n")); err != nil {
+			return err
+		}
+	}
+	if _, err := etc.Lstat("mtab"); errors.Is(err, fs.ErrNotExist) {
+		return etc.Symlink("/proc/mounts", "mtab")
+	}
+	return nil
+}
+
+// openEtc opens the root's /etc, and makes it where the image has none.
+func openEtc(rootfs string) (*os.Root, error) {
+	root, err := os.OpenFile(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	etc, err := pathrs.MkdirAllHandle(root, "etc", 0o755)
+	if err != nil {
+		return nil, err
+	}
+	defer etc.Close()
+	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(int(etc.Fd())))
+}
+
+func replaceFile(root *os.Root, name string, data []byte) error {
+	if err := root.RemoveAll(name); err != nil {
+		return fmt.Errorf("replace /etc/%s: %w", name, err)
+	}
+	return writeNew(root, name, data)
+}
+
+// addFile writes the file where the image has nothing of that name.
+func addFile(root *os.Root, name string, data []byte) error {
+	if _, err := root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return writeNew(root, name, data)
+}
+
+func writeNew(root *os.Root, name string, data []byte) error {
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Chmod(0o644), f.Close())
+}

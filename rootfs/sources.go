@@ -1,0 +1,47 @@
+package rootfs
+
+import (
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/plan"
+	"kurma.io/stager/spec"
+)
+
+// CheckSources looks at the sources of host volumes, and returns the devices among
+// them, which the app may then use. lstat is os.Lstat. A source that is missing or
+// a symbolic link is an error that names volume and path.
+func CheckSources(sources []plan.Source, lstat func(string) (fs.FileInfo, error)) ([]spec.Device, error) {
+	var devices []spec.Device
+	for _, s := range sources {
+		info, err := lstat(s.Path)
+		if err != nil {
+			return nil, fmt.Errorf("find source of volume %q: %w", s.Volume, err)
+		}
+		if info.Mode()&fs.ModeSymlink != 0 {
+			return nil, fmt.Errorf("source of volume %q is a symbolic link: %s", s.Volume, s.Path)
+		}
+		if d, ok := deviceOf(info); ok {
+			if d.Access = "rw"; s.ReadOnly {
+				d.Access = "r"
+			}
+			devices = append(devices, d)
+		}
+	}
+	return devices, nil
+}
+
+func deviceOf(info fs.FileInfo) (spec.Device, bool) {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || info.Mode()&fs.ModeDevice == 0 {
+		return spec.Device{}, false
+	}
+	d := spec.Device{Type: 'b', Major: int64(unix.Major(stat.Rdev)), Minor: int64(unix.Minor(stat.Rdev))}
+	if info.Mode()&fs.ModeCharDevice != 0 {
+		d.Type = 'c'
+	}
+	return d, true
+}

@@ -1,0 +1,45 @@
+package rootfs
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/plan"
+	"kurma.io/stager/spec"
+)
+
+func TestClause_C_VOL_09_Sources(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	devices, err := CheckSources([]plan.Source{{Volume: "d", Path: dir, ReadOnly: false}, {Volume: "f", Path: file, ReadOnly: true}, {Volume: "n", Path: "/dev/null", ReadOnly: false}, {Volume: "z", Path: "/dev/zero", ReadOnly: true}}, os.Lstat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]spec.Device{{Type: 'c', Major: 1, Minor: 3, Access: "rw"}, {Type: 'c', Major: 1, Minor: 5, Access: "r"}}, devices); diff != "" {
+		t.Error(diff)
+	}
+	_, err = CheckSources([]plan.Source{{Volume: "gone", Path: filepath.Join(dir, "gone"), ReadOnly: false}}, os.Lstat)
+	checkRefused(t, err, `"gone"`, filepath.Join(dir, "gone"))
+	_, err = CheckSources([]plan.Source{{Volume: "l", Path: link, ReadOnly: false}}, os.Lstat)
+	checkRefused(t, err, `"l"`, link, "symbolic link")
+}
+
+func checkRefused(t *testing.T, err error, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("error %v, want one with %q", err, word)
+		}
+	}
+}

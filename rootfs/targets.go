@@ -1,0 +1,134 @@
+// Package rootfs prepares an app's assembled root for its container: the files in /etc
+// that the executor adds, the folders of empty volumes, and the places where volumes are going to
+// be mounted (appc, ace.md, Volume Setup). Every path is resolved inside the root, whatever links
+// the image or the app has in it.
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
+)
+
+// ResolveTargets returns the mounts with their targets as they are in the root, every
+// symbolic link on the way followed, as far as the way is there. It refuses a
+// reserved target (spec.Reserved) that a link leads to: a link to /dev would have the
+// container's devices made in the volume. An app may change its links between two runs, so
+// each run calls this again.
+func ResolveTargets(root string, mounts []spec.Mount) ([]spec.Mount, error) {
+	resolved := slices.Clone(mounts)
+	for i := range resolved {
+		m := &resolved[i]
+		path, err := securejoin.SecureJoin(root, m.Target)
+		if err != nil {
+			return nil, fmt.Errorf("mount target %q: %w", m.Target, err)
+		}
+		m.Target = filepath.Clean("/" + strings.TrimPrefix(path, root))
+		if r := spec.Reserved(m.Target); r != "" {
+			return nil, fmt.Errorf("mount target %q leads to %q: nothing can be mounted over %s", mounts[i].Target, m.Target, r)
+		}
+		for j, other := range resolved[:i] {
+			if m.Target == other.Target || spec.Inside(m.Target, other.Target) || spec.Inside(other.Target, m.Target) {
+				return nil, fmt.Errorf("mount targets %q and %q lead to %q and %q, one at or inside the other",
+					mounts[j].Target, mounts[i].Target, other.Target, m.Target)
+			}
+		}
+	}
+	return resolved, nil
+}
+
+// PrepareTargets looks at what a root has where volumes are going to be mounted: it
+// replaces a file in the place of a folder, and logs what a volume is going to hide. It
+// touches nothing outside the root.
+func PrepareTargets(root string, mounts []spec.Mount, log *slog.Logger) error {
+	mounts, err := ResolveTargets(root, mounts)
+	if err != nil {
+		return err
+	}
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: root, Err: err}
+	}
+	defer func() { _ = unix.Close(dir) }()
+	for _, m := range mounts {
+		if m.Type != "bind" {
+			continue
+		}
+		hides, err := prepareTarget(dir, m)
+		if err != nil {
+			return fmt.Errorf("prepare mount target %q: %w", m.Target, err)
+		}
+		if hides != "" {
+			log.Warn("a volume hides what the image has there", "path", m.Target, "hidden", hides)
+		}
+	}
+	return nil
+}
+
+// prepareTarget returns what the mount hides, "" for nothing.
+func prepareTarget(root int, m spec.Mount) (hides string, err error) {
+	parent, err := openIn(root, filepath.Dir(m.Target))
+	if errors.Is(err, unix.ENOENT) {
+		return "", nil // made later
+	}
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = unix.Close(parent) }()
+	name := filepath.Base(m.Target)
+	var target unix.Stat_t
+	err = unix.Fstatat(parent, name, &target, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	source, err := os.Stat(m.Source)
+	if err != nil {
+		return "", err
+	}
+	switch isFolder := target.Mode&unix.S_IFMT == unix.S_IFDIR; {
+	case !isFolder && source.IsDir():
+		return "a file", replaceByFolder(parent, name)
+	case isFolder && !isEmpty(parent, name):
+		return "a folder that is not empty", nil
+	}
+	return "", nil
+}
+
+// openIn opens a path below root as if root were the root of all.
+func openIn(root int, path string) (int, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	return unix.Openat2(root, path, &how)
+}
+
+func replaceByFolder(parent int, name string) error {
+	if err := unix.Unlinkat(parent, name, 0); err != nil {
+		return err
+	}
+	if err := unix.Mkdirat(parent, name, 0o755); err != nil {
+		return err
+	}
+	return unix.Fchmodat(parent, name, 0o755, 0) // whatever the umask
+}
+
+func isEmpty(parent int, name string) bool {
+	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true
+	}
+	dir := os.NewFile(uintptr(fd), name)
+	defer dir.Close()
+	names, _ := dir.Readdirnames(1)
+	return len(names) == 0
+}

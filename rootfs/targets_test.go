@@ -1,0 +1,99 @@
+package rootfs
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/spec"
+)
+
+// Whatever links an image has, only files in its own root are replaced.
+func TestTargetsStayInTheRoot(t *testing.T) {
+	root, outside, source := t.TempDir(), t.TempDir(), t.TempDir()
+	victim := filepath.Join(outside, "victim")
+	err := errors.Join(
+		os.WriteFile(victim, nil, 0o600), os.WriteFile(filepath.Join(root, "file"), nil, 0o600),
+		os.Symlink(outside, filepath.Join(root, "absolute")), os.Symlink(victim, filepath.Join(root, "last")),
+		os.Symlink(strings.Repeat("../", 20)+outside, filepath.Join(root, "relative")), os.Symlink("loop", filepath.Join(root, "loop")),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	for _, target := range []string{"/file", "/missing/x", "/absolute/victim", "/relative/victim", "/last", "/../file"} {
+		mounts := []spec.Mount{{Source: source, Target: target, Type: "bind"}}
+		if err := PrepareTargets(root, mounts, log); err != nil {
+			t.Errorf("%s: %v", target, err)
+		}
+	}
+	if err := PrepareTargets(root, []spec.Mount{{Source: source, Target: "/loop/x", Type: "bind"}}, log); err == nil {
+		t.Error("a loop of links is no error")
+	}
+	if info, err := os.Lstat(victim); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("a file outside is %v, %v", info, err)
+	}
+	if info, err := os.Lstat(filepath.Join(root, "file")); err != nil || info.Mode() != os.ModeDir|0o755 {
+		t.Errorf("the file in the root is %v, %v", info, err)
+	}
+	if strings.Count(said.String(), "hides") != 1 {
+		t.Errorf("the log says\n%s", said.String())
+	}
+}
+
+func TestResolveTargets(t *testing.T) {
+	root := t.TempDir()
+	err := errors.Join(
+		os.Mkdir(filepath.Join(root, "run"), 0o755), os.Mkdir(filepath.Join(root, "a"), 0o755), os.Mkdir(filepath.Join(root, "var"), 0o755),
+		os.Symlink("/run", filepath.Join(root, "var/run")), os.Symlink("/dev", filepath.Join(root, "dev1")),
+		os.Symlink("../../../dev/pts/", filepath.Join(root, "pts")), os.Symlink("/proc/sys", filepath.Join(root, "proc1")),
+		os.Symlink(".", filepath.Join(root, "self")), os.Symlink("a", filepath.Join(root, "b")), os.Symlink("/not/there", filepath.Join(root, "dangling")),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name    string
+		targets []string
+		want    []string
+		err     string
+	}{
+		{"as they are", []string{"/x/y", "/a"}, []string{"/x/y", "/a"}, ""},
+		{"through a link", []string{"/var/run/db"}, []string{"/run/db"}, ""},
+		{"to what is not there", []string{"/dangling"}, []string{"/not/there"}, ""},
+		{"below /dev", []string{"/dev1/x"}, []string{"/dev/x"}, ""},
+		{"/dev", []string{"/dev1"}, nil, `mount target "/dev1" leads to "/dev": nothing can be mounted over /dev`},
+		{"in /dev/pts", []string{"/pts/0"}, nil, `mount target "/pts/0" leads to "/dev/pts/0": nothing can be mounted over /dev/pts`},
+		{"in /proc", []string{"/proc1"}, nil, `nothing can be mounted over /proc`},
+		{"the root", []string{"/self"}, nil, `mount target "/self" leads to "/": nothing can be mounted over /`},
+		{"equal", []string{"/a", "/b"}, nil, `mount targets "/a" and "/b" lead to "/a" and "/a", one at or inside the other`},
+		{"nested", []string{"/b/sub", "/a"}, nil, `lead to "/a/sub" and "/a"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var mounts []spec.Mount
+			for _, target := range test.targets {
+				mounts = append(mounts, spec.Mount{Target: target})
+			}
+			resolved, err := ResolveTargets(root, mounts)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("error %v, want %s", err, test.err)
+				}
+				return
+			}
+			var got []string
+			for _, m := range resolved {
+				got = append(got, m.Target)
+			}
+			if err != nil || !slices.Equal(got, test.want) || mounts[0].Target != test.targets[0] {
+				t.Errorf("targets %q, %v, want %q", got, err, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"kurma.io/stager/activation"
+	"kurma.io/stager/crilog"
+	"kurma.io/stager/journal"
+	"kurma.io/stager/names"
+	"kurma.io/stager/plan"
+	"kurma.io/stager/rootfs"
+	"kurma.io/stager/spec"
+	"kurma.io/stager/supervisor"
+)
+
+// assembleApps decides how the apps' containers are made, and opens their logs.
+func (b *boot) assembleApps(context.Context) error {
+	for i, app := range b.plan.Apps {
+		assembled, err := b.assembleApp(i, app)
+		if err != nil {
+			return fmt.Errorf("app %q: %w", app.Name, err)
+		}
+		b.apps = append(b.apps, assembled)
+	}
+	return nil
+}
+
+// assembleApp decides how the containers of the pod's nth app are made.
+func (b *boot) assembleApp(n int, app plan.App) (supervisor.App, error) {
+	writer, err := crilog.Open(filepath.Join(names.LogDir, app.Name), crilog.Options{
+		MaxSize: b.plan.Config.Log.MaxSize, MaxFiles: b.plan.Config.Log.MaxFiles, Logger: b.log.With("app", app.Name),
+	})
+	if err != nil {
+		return supervisor.App{}, fmt.Errorf("open log: %w", err)
+	}
+	b.undo(writer.Close)
+	stdio := b.inherited.stdio[app.Name]
+	assembled := supervisor.App{
+		Name: app.Name, Terminal: app.Terminal, OpenStdin: app.Stdin,
+		Ended: func() { b.endLog(app.Name, writer) },
+		Stdin: stdio[0], OutFile: stdio[1], ErrFile: stdio[2],
+		Stdout: b.journal.Tee(app.Name, journal.Info, logStream{writer, crilog.Stdout}),
+		Stderr: b.journal.Tee(app.Name, journal.Error, logStream{writer, crilog.Stderr}),
+	}
+	main := app.Spec
+	main.Root, main.Cgroup = rootOf(app.Name), names.AppsCgroup+"/"+app.Name
+	assembled.PreStart = b.handlerMaker(main, "pre-start", app.PreStart)
+	assembled.PostStop = b.handlerMaker(main, "post-stop", app.PostStop)
+	main.Files, main.Process.Env = b.sockets[n], activation.ListenEnv(main.Process.Env, app.Sockets)
+	if app.Notifies {
+		socket, err := activation.OpenNotify(names.NotifyDir, n, main.Cgroup, b.log.With("app", app.Name))
+		if err != nil {
+			return supervisor.App{}, err
+		}
+		b.undo(socket.Close)
+		main = socket.Add(main)
+		assembled.Ready = socket.Wait
+	}
+	assembled.Main = b.maker(app.Name, main)
+	return assembled, nil
+}
+
+// endLog ends the log of an app that has ended for good, for those who follow it.
+func (b *boot) endLog(app string, log *crilog.Writer) {
+	b.journal.EndLines(app)
+	if err := log.Close(); err != nil {
+		b.log.Error("end log", "app", app, "error", err)
+	}
+}
+
+// maker returns a function that makes containers of an app's spec. The root must be mounted
+// when it is called.
+func (b *boot) maker(app string, s spec.Spec) func() (supervisor.Container, error) {
+	return func() (supervisor.Container, error) {
+		b.journal.EndLines(app)
+		mounts, err := rootfs.ResolveTargets(s.Root, s.Mounts)
+		if err != nil {
+			return nil, err
+		}
+		resolved := s
+		resolved.Mounts = mounts
+		return b.runtime.Container(resolved)
+	}
+}
+
+// handlerMaker returns a function that makes an event handler's containers: as the app's, but
+// with a name and a cgroup of their own. It is nil where the app has no such handler.
+func (b *boot) handlerMaker(main spec.Spec, event string, args []string) func() (supervisor.Container, error) {
+	if args == nil {
+		return nil
+	}
+	app := main.Name
+	// App names have no ".", so no app has this name.
+	main.Name += "." + event
+	main.Cgroup += "." + event
+	main.Process = plan.Handler(main.Process, args)
+	return b.maker(app, main)
+}
+
+// logStream is one stream of an app's log as an io.Writer.
+type logStream struct {
+	log    *crilog.Writer
+	stream crilog.Stream
+}
+
+// Write implements io.Writer. It returns no error: nothing stops the app.
+func (l logStream) Write(chunk []byte) (int, error) {
+	l.log.Append(l.stream, chunk)
+	return len(chunk), nil
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	claimLimit = 2 * time.Second
+	claimAgain = 10 * time.Millisecond
+)
+
+// claimRoot makes sure that no other stager runs in this root: this one would take its
+// cgroups and volumes for those of a dead stager. The claim is a lock on the root folder that
+// ends with this process; on a file system without locks every claim succeeds. A supervisor
+// whose waiter has been killed is given a moment to end.
+func (b *boot) claimRoot(context.Context) error {
+	root, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("claim root: %w", err)
+	}
+	for deadline := time.Now().Add(claimLimit); ; time.Sleep(claimAgain) {
+		if !errors.Is(unix.Flock(root, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.New("a stager runs in this root already")
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
+	"kurma.io/stager/plan"
+	"kurma.io/stager/rmtree"
+	"kurma.io/stager/rootfs"
+	"kurma.io/stager/unionfs"
+)
+
+// mountRoots makes every app's root file system, and the pod's cgroup meanwhile: each takes
+// about as long.
+func (b *boot) mountRoots(ctx context.Context) error {
+	made := make(chan error, 1)
+	go func() { made <- b.runtime.MakePod() }()
+	return errors.Join(b.mountAll(ctx), <-made)
+}
+
+// mountAll mounts the roots side by side.
+func (b *boot) mountAll(ctx context.Context) error {
+	scratch, err := prepareScratch()
+	if err != nil {
+		return err
+	}
+	driver, err := b.selectDriver(scratch)
+	if err != nil {
+		return err
+	}
+	resolver, err := os.ReadFile(names.ResolvConf)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("read resolver configuration: %w", err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelMounts)
+	for _, app := range b.plan.Apps {
+		group.Go(func() error {
+			return b.makeRoot(ctx, driver, app, scratch, resolver)
+		})
+	}
+	return group.Wait()
+}
+
+// makeRoot mounts one app's root and prepares it.
+func (b *boot) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App, scratch string, resolver []byte) error {
+	log, root := b.log.With("app", app.Name), rootOf(app.Name)
+	if err := mountRoot(ctx, driver, app, scratch, root); err != nil {
+		return fmt.Errorf("mount root of app %q: %w", app.Name, err)
+	}
+	if err := rootfs.AddEtcFiles(root, resolver, b.plan.Hostname); err != nil {
+		log.Warn("the app lacks files in /etc", "error", err)
+	}
+	if err := rootfs.PrepareTargets(root, app.Spec.Mounts, log); err != nil {
+		return fmt.Errorf("app %q: %w", app.Name, err)
+	}
+	return nil
+}
+
+// rootOf is where an app's root file system is mounted.
+func rootOf(app string) string { return filepath.Join(names.PrivateDir, "roots", app) }
+
+// parallelMounts bounds the roots that are made at once: copying is bound by
+// the disk, mounting by nothing.
+const parallelMounts = 4
+
+func (b *boot) selectDriver(scratch string) (unionfs.Driver, error) {
+	var layers []string
+	for _, app := range b.plan.Apps {
+		for _, layer := range app.Layers {
+			layers = append(layers, filepath.Join(names.LayersDir, layer.ID))
+		}
+	}
+	choice, err := unionfs.Select(b.plan.Config.GraphStorage, scratch, layers)
+	if err != nil {
+		return nil, err
+	}
+	for _, reason := range choice.Rejected {
+		b.log.Warn("file system not used", "reason", reason)
+	}
+	for _, note := range choice.Notes {
+		b.log.Warn("root file systems lack something", "driver", choice.Driver.Name(), "note", note)
+	}
+	b.log.Info("root file systems", "driver", choice.Driver.Name())
+	return choice.Driver, nil
+}
+
+func mountRoot(ctx context.Context, driver unionfs.Driver, app plan.App, scratch, target string) error {
+	upper := filepath.Join(scratch, app.Name)
+	for _, dir := range []string{upper, target} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	layers := make([]unionfs.Layer, len(app.Layers))
+	for i, layer := range app.Layers {
+		layers[i] = unionfs.Layer{Dir: filepath.Join(names.LayersDir, layer.ID), Filter: layer.Filter}
+	}
+	return driver.Mount(ctx, unionfs.Root{App: app.Name, Layers: layers, Scratch: upper, Target: target})
+}
+
+// prepareScratch empties the folder for upper and work directories and returns
+// it. Where the stager's root cannot hold an upper directory, because it is an
+// overlay or aufs itself, a tmpfs of the supervisor's takes its place; the driver's
+// probe has the last word.
+func prepareScratch() (string, error) {
+	if err := rmtree.Remove(names.ScratchDir); err != nil {
+		return "", fmt.Errorf("empty scratch folder: %w", err)
+	}
+	if err := os.MkdirAll(names.ScratchDir, 0o711); err != nil {
+		return "", fmt.Errorf("make scratch folder: %w", err)
+	}
+	stacked, err := unionfs.Stacked(names.ScratchDir)
+	if err != nil {
+		return "", fmt.Errorf("look at scratch folder: %w", err)
+	}
+	if stacked {
+		if err := unix.Mount("tmpfs", names.ScratchDir, "tmpfs", 0, "mode=711"); err != nil {
+			return "", fmt.Errorf("mount tmpfs for scratch folder: %w", err)
+		}
+	}
+	return names.ScratchDir, nil
+}

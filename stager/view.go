@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
+	"kurma.io/stager/plan"
+)
+
+// makeView makes the supervisor's own view of the machine, in mounts that vanish with it, and
+// sets the pod's hostname and kernel parameters.
+func (b *boot) makeView(context.Context) error {
+	if err := mountProc(b.plan.Namespaces); err != nil {
+		return err
+	}
+	if b.plan.Hostname != "" {
+		if err := unix.Sethostname([]byte(b.plan.Hostname)); err != nil {
+			return fmt.Errorf("set hostname %q: %w", b.plan.Hostname, err)
+		}
+	}
+	if err := privateFolders(); err != nil {
+		return err
+	}
+	return writeSysctls(b.plan.Sysctl)
+}
+
+// mountProc mounts a /proc of the pod's PID namespace; in the stager's own, the supervisor
+// becomes the parent of the pod's orphans.
+func mountProc(ns plan.Namespaces) error {
+	if !ns.HostPID {
+		if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+			return fmt.Errorf("mount /proc of the pod: %w", err)
+		}
+	} else if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become child subreaper: %w", err)
+	}
+	return nil
+}
+
+// privateFolders makes the stager's folders, and a tmpfs of the
+// supervisor's own on names.PrivateDir.
+func privateFolders() error {
+	for dir, mode := range map[string]os.FileMode{names.RunDir: 0o700, names.PrivateDir: 0o700, names.LogDir: 0o755} {
+		if err := os.MkdirAll(dir, mode); err != nil {
+			return fmt.Errorf("make folder: %w", err)
+		}
+	}
+	if err := unix.Mount("tmpfs", names.PrivateDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=711"); err != nil {
+		return fmt.Errorf("mount tmpfs on %s: %w", names.PrivateDir, err)
+	}
+	return nil
+}
+
+// writeSysctls sets kernel parameters of the pod's namespaces, by dotted name.
+func writeSysctls(settings map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		path := "/proc/sys/" + strings.ReplaceAll(name, ".", "/")
+		if err := os.WriteFile(path, []byte(settings[name]), 0); err != nil {
+			return fmt.Errorf("set sysctl %s: %w", name, err)
+		}
+	}
+	return nil
+}
