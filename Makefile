@@ -98,8 +98,8 @@ lint: deps-build $(LINT)
 vuln: deps-build $(VULN)
 	$(VULN) -tags '$(TAGS)' ./...
 
-bench: root deps-build deps-bench build
-	$(GO) run -tags '$(TAGS)' ./tests/bench
+bench: root deps-build deps-bench aci
+	$(GO) run -tags '$(TAGS)' ./tests/bench -aci '$(ACI)'
 
 demo: root deps-build deps-test aci
 	tests/images/build.sh $(IMAGES) nats

@@ -79,7 +79,7 @@ func TestLogsAreFollowedAcrossRotation(t *testing.T) {
 	if r.code != 0 || r.stdout != want.String() {
 		t.Errorf("exit status %d, %d bytes of %d, %s", r.code, len(r.stdout), want.Len(), r.stderr)
 	}
-	files, err := filepath.Glob(p.root(names.LogDir + "/app/*.log"))
+	files, err := filepath.Glob(p.root(suite.stager.LogDir + "/app/*.log"))
 	if err != nil || len(files) < 2 || len(files) > 4 {
 		t.Errorf("log files %q, %v", files, err)
 	}

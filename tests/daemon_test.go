@@ -2,36 +2,33 @@ package tests
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/names"
+	"kurma.io/stager/tests/daemon"
 )
 
-// daemonPlanVariable carries a daemonPlan, in JSON, to the process that becomes
-// a stager.
+// daemonPlanVariable names the file of a daemonPlan, in JSON, to the process that
+// becomes a stager.
 const daemonPlanVariable = "STAGER_TESTS_DAEMON"
 
 // daemonPlan is what the launcher would decide, for tests of what the launcher
 // never does: descriptors of older daemons, a stager in a chroot, strange roots.
 type daemonPlan struct {
-	Root    string   // the stager's root
-	Layers  []string // folders of the host, bound read-only under their own names
-	Cgroup  string   // below every hierarchy's root, made already
-	Env     []string // of the stager, beside HOME
-	Close   []int    // descriptors that the stager does not get
-	Overlay bool     // have the stager's root be an overlay of itself, with Root.upper and Root.work
-
-	Volumes map[string]string // folders of the host by the volumes' names
+	daemon.Surroundings
+	Exec  []string // of the stager
+	Env   []string // of the stager, beside HOME
+	Close []int    // descriptors that the stager does not get
 }
 
 // direct is a stager that was started without the launcher.
@@ -77,33 +74,19 @@ func (b *box) busyboxLayer() string {
 // folders named by their image IDs.
 func (b *box) direct(manifest any, layers ...string) *direct {
 	b.t.Helper()
-	root := b.folder("stager-root", 0o755)
-	for _, dir := range []string{names.CallInDir, "layers", "volumes", "dev", "proc", "sys", "etc"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			b.t.Fatal(err)
-		}
+	root, folders := filepath.Join(b.dir, "stager-root"), make(map[string]string)
+	for _, layer := range layers {
+		folders[layerID(layer)] = layer
 	}
-	program := filepath.Join(filepath.Dir(suite.launcher), "stager")
-	if err := os.Link(program, filepath.Join(root, names.Exec)); errors.Is(err, unix.EXDEV) {
-		b.copyFile(program, filepath.Join(root, names.Exec))
-	} else if err != nil {
+	if err := suite.stager.MakeRoot(root, slices.Collect(maps.Keys(folders))...); err != nil {
 		b.t.Fatal(err)
-	}
-	for _, name := range names.CallIns() {
-		if err := os.Symlink(names.Exec, filepath.Join(root, names.CallInDir, name)); err != nil {
-			b.t.Fatal(err)
-		}
 	}
 	path := b.write("manifest", manifest)
 	if err := os.Rename(path, filepath.Join(root, "manifest")); err != nil {
 		b.t.Fatal(err)
 	}
-	for _, layer := range layers {
-		if err := os.Mkdir(filepath.Join(root, "layers", layerID(layer)), 0o755); err != nil {
-			b.t.Fatal(err)
-		}
-	}
-	return &direct{box: b, plan: daemonPlan{Root: root, Layers: layers, Cgroup: b.cgroup + "/direct"}}
+	surroundings := daemon.Surroundings{Root: root, Layers: folders, Cgroup: b.cgroup + "/direct"}
+	return &direct{box: b, plan: daemonPlan{Surroundings: surroundings, Exec: suite.stager.Exec, Env: suite.stager.Env}}
 }
 
 func (b *box) copyFile(from, to string) {
@@ -130,16 +113,19 @@ func layerID(dir string) string {
 // one closed. d.ready, where set, is the pipe whose write end is among them.
 func (d *direct) start(files ...*os.File) {
 	d.t.Helper()
-	makeGroups(d.box, d.plan.Cgroup)
+	if err := daemon.MakeCgroup(d.plan.Cgroup); err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() {
+		if err := daemon.RemoveCgroup(d.cgroup); err != nil {
+			d.t.Error(err)
+		}
+	})
 	for i, f := range files {
 		if f == nil {
 			d.plan.Close = append(d.plan.Close, i+3)
 			files[i] = os.Stdin
 		}
-	}
-	text, err := json.Marshal(d.plan)
-	if err != nil {
-		d.t.Fatal(err)
 	}
 	d.log = filepath.Join(d.dir, "direct.log")
 	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -148,7 +134,7 @@ func (d *direct) start(files ...*os.File) {
 	}
 	defer log.Close()
 	d.cmd = exec.Command("/proc/self/exe")
-	d.cmd.Env = []string{daemonPlanVariable + "=" + string(text)}
+	d.cmd.Env = []string{daemonPlanVariable + "=" + d.write("plan", d.plan)}
 	if d.output != nil {
 		log = d.output
 	}
@@ -238,7 +224,7 @@ func (d *direct) stop() {
 
 // appLog is the raw log of an app, in CRI's format.
 func (d *direct) appLog(app string) string {
-	files, _ := filepath.Glob(filepath.Join(d.plan.Root, names.LogDir, app, "*"))
+	files, _ := filepath.Glob(filepath.Join(d.plan.Root, suite.stager.LogDir, app, "*"))
 	var all strings.Builder
 	for _, file := range files {
 		data, err := os.ReadFile(file)
@@ -262,82 +248,28 @@ func (d *direct) remove() {
 	_ = d.cmd.Process.Kill()
 	d.wait()
 	d.checkProcesses()
-	removeGroups(d.box)
 	if err := os.RemoveAll(d.plan.Root); err != nil {
 		d.t.Errorf("remove the stager's root: %v", err)
 	}
 }
 
-// becomeStager makes the surroundings of a stager (Kurma Stager Specification,
-// "Filesystem Configuration") in the namespaces this process was started in,
-// and executes the stager in a chroot, as a Kurma daemon does.
-func becomeStager(text string) error {
+// becomeStager enters the surroundings of a stager in the namespaces that this process
+// was started in, and executes the stager as a Kurma daemon does.
+func becomeStager(plan string) error {
+	text, err := os.ReadFile(plan)
+	if err != nil {
+		return err
+	}
 	var p daemonPlan
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
+	if err := json.Unmarshal(text, &p); err != nil {
 		return err
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+	if err := p.Enter(); err != nil {
 		return err
-	}
-	for _, step := range []func(daemonPlan) error{joinGroups, mountRoot, mountLayers, mountVolumes, mountGroups} {
-		if err := step(p); err != nil {
-			return err
-		}
-	}
-	if err := errors.Join(unix.Chroot(p.Root), unix.Chdir("/")); err != nil {
-		return fmt.Errorf("enter root: %w", err)
 	}
 	for _, fd := range p.Close {
 		_ = unix.Close(fd) // the Go runtime may have used it for itself
 	}
 	unix.Umask(0o022)
-	return unix.Exec(names.Exec, []string{names.Exec}, append([]string{"HOME=/root"}, p.Env...))
-}
-
-func mountRoot(p daemonPlan) error {
-	if p.Overlay {
-		options := fmt.Sprintf("lowerdir=%s,upperdir=%s.upper,workdir=%[2]s.work", p.Root, p.Root)
-		if err := unix.Mount("overlay", p.Root, "overlay", 0, options); err != nil {
-			return fmt.Errorf("mount overlay: %w", err)
-		}
-	}
-	for _, m := range []struct {
-		source, target, kind string
-		flags                uintptr
-	}{
-		{"proc", "proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
-		{"sysfs", "sys", "sysfs", unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
-		{"/dev", "dev", "", unix.MS_BIND | unix.MS_REC},
-	} {
-		if err := unix.Mount(m.source, filepath.Join(p.Root, m.target), m.kind, m.flags, ""); err != nil {
-			return fmt.Errorf("mount /%s: %w", m.target, err)
-		}
-	}
-	return nil
-}
-
-func mountVolumes(p daemonPlan) error {
-	for name, source := range p.Volumes {
-		target := filepath.Join(p.Root, "volumes", name)
-		if err := os.Mkdir(target, 0o755); err != nil {
-			return err
-		}
-		if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-			return fmt.Errorf("mount volume %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-func mountLayers(p daemonPlan) error {
-	for _, layer := range p.Layers {
-		target := filepath.Join(p.Root, "layers", layerID(layer))
-		if err := unix.Mount(layer, target, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("mount %s: %w", target, err)
-		}
-		if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-			return fmt.Errorf("make %s read-only: %w", target, err)
-		}
-	}
-	return nil
+	return unix.Exec(p.Exec[0], p.Exec, append([]string{"HOME=/root"}, p.Env...))
 }

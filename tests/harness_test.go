@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"kurma.io/stager/names"
+	"kurma.io/stager/tests/daemon"
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -30,6 +32,7 @@ const patience = 60 * time.Second
 var suite struct {
 	launcher  string            // the program
 	stagerACI string            // the signed stager image
+	stager    daemon.Image      // the same, unpacked
 	images    string            // the folder of built images
 	store     string            // the image store, with the stager and all of the images imported
 	ids       map[string]string // image IDs by short name: "busybox", "nats", "redis", "nginx"
@@ -71,6 +74,9 @@ func runSuite(m *testing.M) (code int, err error) {
 	if err := importImages(dir); err != nil {
 		return 1, err
 	}
+	if suite.stager, err = unpackStager(dir); err != nil {
+		return 1, err
+	}
 	before, err := snapshot(suite.store, true)
 	if err != nil {
 		return 1, err
@@ -92,7 +98,7 @@ func findBuilt() error {
 		bin = "../bin"
 	}
 	if aci == "" {
-		found, _ := filepath.Glob("../build/out/stager-*.aci")
+		found, _ := filepath.Glob("../build/out/" + names.Program + "-*.aci")
 		aci = strings.Join(found, " ")
 	}
 	if images == "" {
@@ -137,6 +143,16 @@ func importImages(dir string) error {
 	return nil
 }
 
+// unpackStager unpacks the stager for tests that start it without the launcher, in a
+// folder of its own: a hard link changes a file's times, and the store must not change.
+func unpackStager(dir string) (daemon.Image, error) {
+	dir = filepath.Join(dir, "stager")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return daemon.Image{}, err
+	}
+	return daemon.Unpack(suite.launcher, suite.stagerACI, dir)
+}
+
 // box is a machine of a test's own: its pods, control groups and configuration.
 // When the test ends its pods are stopped, and nothing may be left of them.
 type box struct {
@@ -171,8 +187,9 @@ func newBox(t *testing.T, options ...option) *box {
 	b.pods = filepath.Join(b.dir, "pods")
 	b.cgroup = fmt.Sprintf("kurma-e2e-%d-%d", os.Getpid(), suite.boxes.Add(1))
 	b.config = map[string]any{
-		"parentCgroupName": b.cgroup,
-		"trustedKeys":      []string{suite.stagerACI + ".pub"},
+		"parentCgroupName":   b.cgroup,
+		"defaultStagerImage": suite.stager.Name,
+		"trustedKeys":        []string{suite.stagerACI + ".pub"},
 	}
 	for _, o := range options {
 		o(b)

@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"kurma.io/stager/names"
 )
 
 // TestLogOfAFastWriter has an app write as fast as it can far beyond what is
@@ -35,7 +33,7 @@ func TestLogOfAFastWriter(t *testing.T) {
 			t.Fatalf("line %q, want %s", line, want)
 		}
 	}
-	files, err := filepath.Glob(p.root(names.LogDir + "/fast/*"))
+	files, err := filepath.Glob(p.root(suite.stager.LogDir + "/fast/*"))
 	if err != nil || len(files) == 0 || len(files) > 4 {
 		t.Errorf("log files %q, %v", files, err)
 	}

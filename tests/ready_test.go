@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -76,12 +77,12 @@ func TestStdioVariables(t *testing.T) {
 	configRead, configWrite := b.pipe()
 	outRead, outWrite := b.pipe()
 	readyRead, readyWrite := b.pipe()
-	d.plan.Env = []string{
+	d.plan.Env = append(slices.Clone(d.plan.Env),
 		"STAGER_CONTAINER_my-app_STDIN=4", "STAGER_CONTAINER_my-app_STDOUT=5", "STAGER_CONTAINER_my-app_STDERR=5",
 		"STAGER_CONTAINER_reader_STDIN=6", "STAGER_CONTAINER_reader_STDOUT=6", "STAGER_CONTAINER_reader_STDERR=6",
 		"STAGER_CONTAINER_plain_STDIN=77", "STAGER_CONTAINER_plain_STDOUT=-1", "STAGER_CONTAINER_plain_STDERR=x",
 		"STAGER_CONTAINER_nobody_STDOUT=1",
-	}
+	)
 	d.ready = readyRead
 	d.start(readyWrite, inRead, outWrite, configRead)
 	for _, f := range []*os.File{readyWrite, inRead, outWrite, configRead} {
@@ -227,13 +228,14 @@ func TestStatusWhileRootsAreMade(t *testing.T) {
 	d.ready = read
 	d.start(nil, write)
 	write.Close()
-	eventually(t, "the socket", func() bool {
-		_, err := os.Stat(filepath.Join(d.plan.Root, names.ControlSocket))
+	var out []byte
+	eventually(t, "an answer of status", func() bool {
+		var err error
+		out, err = exec.Command("nsenter", "--target", strconv.Itoa(d.cmd.Process.Pid), "--mount", "--net", "--root", names.CallInDir+"/"+names.Status).CombinedOutput()
 		return err == nil
 	})
-	out, err := exec.Command("nsenter", "--target", strconv.Itoa(d.cmd.Process.Pid), "--mount", "--net", "--root", names.CallInDir+"/"+names.Status).CombinedOutput()
-	if text := strings.Join(strings.Fields(string(out)), ""); err != nil || text != `{"a":{"exited":false}}` {
-		t.Errorf("status: %v, %s", err, out)
+	if text := strings.Join(strings.Fields(string(out)), ""); text != `{"a":{"exited":false}}` {
+		t.Errorf("status: %s", out)
 	}
 	if err := read.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
 		t.Fatal(err)
@@ -261,8 +263,8 @@ func TestASecondStagerIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	p := b.up("p", podOf(shell("a", "exec sleep 1000")))
-	r := finish(t, p.callIn("../.."+names.Exec))
-	if r.code != 1 || r.stderr != "stager: a stager runs in this root already\n" {
+	r := finish(t, p.callIn("../.."+suite.stager.Exec[0]))
+	if r.code != 1 || r.stderr != filepath.Base(suite.stager.Exec[0])+": a stager runs in this root already\n" {
 		t.Errorf("a second stager: %+v", r)
 	}
 	if s := p.status()["a"]; s.Exited {

@@ -91,9 +91,9 @@ func TestVolumeByALinkOfTheApp(t *testing.T) {
 	p := b.up("p", podOf(app).hostVolume("v", dir, "/x/data"))
 	p.sees("a", "linked\n")
 	p.exited("a")
-	if log := p.stagerLog(); !strings.Contains(log, "nothing can be mounted over /dev") {
-		t.Errorf("the stager says\n%s", log)
-	}
+	eventually(t, "a refusal of the handler's mount in the log", func() bool {
+		return strings.Contains(p.stagerLog(), "nothing can be mounted over /dev")
+	})
 	p.stop()
 	unchanged("post-stop")
 }

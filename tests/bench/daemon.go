@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/names"
+	fixture "kurma.io/stager/tests/daemon"
 )
 
 // planVariable carries a plan, in JSON, to the process that becomes a stager.
@@ -21,23 +23,32 @@ const planVariable = "STAGER_BENCH_PLAN"
 
 // A plan is what a process does on its way to becoming the stager of a pod.
 type plan struct {
-	Root    string   // the stager's root
-	Layers  []string // bound into it
-	Cgroup  string   // the stager's own, a name in every hierarchy
+	fixture.Surroundings
+	Exec    []string // of the stager
+	Env     []string // of the stager, beside HOME
 	Control int      // a descriptor: a byte goes out when all is prepared, and one comes in for the exec
 }
 
 // daemon plays the Kurma daemon's part.
 type daemon struct {
-	host *host
-	bin  string
+	host  *host
+	image fixture.Image
 }
 
-func newDaemon(h *host, bin string) *daemon { return &daemon{host: h, bin: bin} }
+// newDaemon unpacks the stager image.
+func newDaemon(h *host, bin, aci string) (*daemon, error) {
+	dir := filepath.Join(h.dir, "stager")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	image, err := fixture.Unpack(filepath.Join(bin, "launcher"), aci, dir)
+	return &daemon{host: h, image: image}, err
+}
 
 // A pod is a stager that runs.
 type pod struct {
 	host   *host
+	image  fixture.Image
 	cgroup string
 	root   string
 	cmd    *exec.Cmd
@@ -48,7 +59,7 @@ type pod struct {
 // start prepares a stager of n apps that run args, executes it and waits until
 // it is ready. The caller closes the pod.
 func (d *daemon) start(n int, config string, args ...string) (*pod, error) {
-	p := &pod{host: d.host, cgroup: d.host.id()}
+	p := &pod{host: d.host, image: d.image, cgroup: d.host.id()}
 	p.root = filepath.Join(d.host.dir, p.cgroup)
 	if err := d.prepareRoot(p.root, n, config, args); err != nil {
 		return nil, err
@@ -108,7 +119,11 @@ func (p *pod) fork() (*os.File, error) {
 		return nil, err
 	}
 	defer log.Close()
-	text, err := json.Marshal(plan{Root: p.root, Layers: p.host.layers, Cgroup: p.cgroup, Control: 5})
+	if err := fixture.MakeCgroup(p.cgroup); err != nil {
+		return nil, err
+	}
+	surroundings := fixture.Surroundings{Root: p.root, Bind: true, Layers: p.host.layersByID(), Cgroup: p.cgroup}
+	text, err := json.Marshal(plan{Surroundings: surroundings, Exec: p.image.Exec, Env: p.image.Env, Control: 5})
 	if err != nil {
 		return nil, err
 	}
@@ -146,25 +161,16 @@ func (p *pod) close() error {
 	if p.ready != nil {
 		p.ready.Close()
 	}
-	return errors.Join(append(errs, removeCgroups(p.cgroup), os.RemoveAll(p.root), os.Remove(p.log()))...)
+	return errors.Join(append(errs, fixture.RemoveCgroup(p.cgroup), os.RemoveAll(p.root), os.Remove(p.log()))...)
 }
 
 // prepareRoot writes the stager's image and the manifest of its pod.
 func (d *daemon) prepareRoot(root string, n int, config string, args []string) error {
-	for _, dir := range []string{names.CallInDir, "layers", "volumes", "dev", "proc", "sys", "etc", "tmp", "run", "var/log"} {
+	if err := d.image.MakeRoot(root, slices.Collect(maps.Keys(d.host.layersByID()))...); err != nil {
+		return err
+	}
+	for _, dir := range []string{"tmp", "run", "var/log"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			return err
-		}
-	}
-	program, err := os.ReadFile(filepath.Join(d.bin, "stager"))
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(root, names.Exec), program, 0o755); err != nil {
-		return err
-	}
-	for _, name := range names.CallIns() {
-		if err := os.Symlink(names.Exec, filepath.Join(root, names.CallInDir, name)); err != nil {
 			return err
 		}
 	}

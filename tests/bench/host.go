@@ -101,6 +101,15 @@ func (h *host) compile(program string) error {
 	return nil
 }
 
+// layersByID returns the layers by the names of their folders, their image IDs.
+func (h *host) layersByID() map[string]string {
+	byID := make(map[string]string)
+	for _, layer := range h.layers {
+		byID[filepath.Base(layer)] = layer
+	}
+	return byID
+}
+
 // makeNetwork pins a new network namespace to a file.
 func (h *host) makeNetwork() error {
 	h.netns = filepath.Join(h.dir, "netns")

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"kurma.io/stager/names"
 )
 
 // lineCount lines of 100 bytes are written.
@@ -66,7 +64,7 @@ func (b *benchmark) floodStager(size int) (result logged, err error) {
 	if err != nil {
 		return logged{}, err
 	}
-	return flood(writer, supervisor, filepath.Join(p.root, names.LogDir, "app0"))
+	return flood(writer, supervisor, filepath.Join(p.root, p.image.LogDir, "app0"))
 }
 
 func (b *benchmark) floodConmon(size int) (result logged, err error) {

@@ -21,7 +21,8 @@ import (
 type options struct {
 	runs int    // samples of each figure
 	only string // parts to run, with commas between
-	bin  string // folder of the stager binary
+	bin  string // folder of the launcher
+	aci  string // the stager image
 }
 
 func main() {
@@ -38,13 +39,16 @@ func run() error {
 	var o options
 	flag.IntVar(&o.runs, "runs", 20, "samples of each figure")
 	flag.StringVar(&o.only, "only", "ready,run,logs,memory", "parts to run")
-	flag.StringVar(&o.bin, "bin", "bin", "folder of the stager binary")
+	flag.StringVar(&o.bin, "bin", "bin", "folder of the launcher")
+	flag.StringVar(&o.aci, "aci", "", "the stager image")
 	flag.Parse()
-	bin, err := filepath.Abs(o.bin)
-	if err != nil {
-		return fmt.Errorf("find the folder of the stager: %w", err)
+	for _, path := range []*string{&o.bin, &o.aci} {
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return fmt.Errorf("find %s: %w", *path, err)
+		}
+		*path = abs
 	}
-	o.bin = bin
 	if !insideOwnNamespace() {
 		return reexecInOwnNamespace()
 	}
@@ -61,7 +65,11 @@ func bench(o options) (err error) {
 			err = e
 		}
 	}()
-	b := &benchmark{options: o, host: h, daemon: newDaemon(h, o.bin)}
+	d, err := newDaemon(h, o.bin, o.aci)
+	if err != nil {
+		return err
+	}
+	b := &benchmark{options: o, host: h, daemon: d}
 	if err := b.peers(); err != nil {
 		return err
 	}

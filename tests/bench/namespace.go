@@ -11,6 +11,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	fixture "kurma.io/stager/tests/daemon"
 )
 
 // insideVariable marks the bench process that runs in its own namespace.
@@ -44,7 +46,7 @@ func reexecInOwnNamespace() error {
 // clearAway kills what runs in the cgroups of a bench that was ended early, and
 // removes them and its folder, whose mounts went with the last of them.
 func clearAway(bench int) error {
-	mounts, err := cgroupMounts()
+	mounts, err := fixture.Hierarchies()
 	if err != nil {
 		return err
 	}
@@ -53,7 +55,7 @@ func clearAway(bench int) error {
 		groups, err := filepath.Glob(fmt.Sprintf("%s/bench-%d-*", mount, bench))
 		errs = append(errs, err)
 		for _, group := range groups {
-			errs = append(errs, killTree(group), removeTree(group))
+			errs = append(errs, killTree(group), fixture.RemoveCgroup(filepath.Base(group)))
 		}
 	}
 	return errors.Join(append(errs, os.RemoveAll(workDir(bench)))...)

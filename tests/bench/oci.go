@@ -14,6 +14,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	fixture "kurma.io/stager/tests/daemon"
 )
 
 // oci drives one OCI runtime by its command line.
@@ -186,7 +188,7 @@ func (p *ociPod) close() error {
 	errs := []error{group.Wait()}
 	errs = append(errs, p.run(p.command("delete", "--force", p.apps[0])), p.runtime.do(p.unmount))
 	if p.runtime.cgroups {
-		errs = append(errs, removeCgroups(p.id))
+		errs = append(errs, fixture.RemoveCgroup(p.id))
 	}
 	return errors.Join(append(errs, os.RemoveAll(p.dir))...)
 }

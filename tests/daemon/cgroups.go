@@ -1,0 +1,104 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Hierarchies returns the mount points of the cgroup hierarchies: /sys/fs/cgroup
+// itself, or folders in it.
+func Hierarchies() ([]string, error) {
+	// /proc/self is the first thread, which may be in another mount namespace.
+	data, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); strings.Contains(line, " - cgroup") {
+			all = append(all, fields[4])
+		}
+	}
+	return all, nil
+}
+
+// MakeCgroup makes a cgroup and its missing parents in every hierarchy. A cpuset of
+// version 1 is given its parent's processors: no process can enter one without
+// (cpuset(7)). With version 2, the controllers are enabled in each parent.
+func MakeCgroup(path string) error {
+	mounts, err := Hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, mount := range mounts {
+		dir := mount
+		for name := range strings.SplitSeq(path, "/") {
+			parent := dir
+			enableControllers(parent)
+			dir = filepath.Join(dir, name)
+			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+				return err
+			}
+			for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+				if data, err := os.ReadFile(filepath.Join(parent, file)); err == nil {
+					_ = os.WriteFile(filepath.Join(dir, file), data, 0) // version 2 inherits
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// enableControllers enables all controllers of version 2 that a cgroup can give to its
+// children.
+func enableControllers(dir string) {
+	controllers, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return // version 1
+	}
+	for name := range strings.FieldsSeq(string(controllers)) {
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+name), 0) // some have to stay where they are
+	}
+}
+
+// RemoveCgroup removes the cgroup of that path and those below it in each
+// hierarchy, children first, as a daemon does when its stager has ended. It is not an error when
+// there is none.
+func RemoveCgroup(path string) error {
+	mounts, err := Hierarchies()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, mount := range mounts {
+		errs = append(errs, removeTree(filepath.Join(mount, path)))
+	}
+	return errors.Join(errs...)
+}
+
+func removeTree(dir string) error {
+	var found []string
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			found = append(found, path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("list cgroup %s: %w", dir, err)
+	}
+	for _, cgroup := range slices.Backward(found) {
+		if err := os.Remove(cgroup); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove cgroup: %w", err)
+		}
+	}
+	return nil
+}
