@@ -13,7 +13,6 @@ import (
 
 	"kurma.io/stager/crilog"
 	"kurma.io/stager/supervisor"
-	"kurma.io/stager/unionfs"
 )
 
 // Config is the manifest's stagerConfig. CONFIG.md documents every key.
@@ -47,10 +46,10 @@ type setting struct {
 }
 
 // settings is the table of keys. To add a key, add a row here and in CONFIG.md.
-func settings() []setting {
+func settings(drivers []string) []setting {
 	return []setting{
 		{"graphStorage", func(c *Config, v json.RawMessage) error {
-			return oneOf(v, &c.GraphStorage, append([]string{""}, unionfs.Names()...)...)
+			return oneOf(v, &c.GraphStorage, append([]string{""}, drivers...)...)
 		}},
 		{"requiredNamespaces", func(c *Config, v json.RawMessage) error { return namespaceList(v, &c.RequiredNamespaces) }},
 		{"defaultNamespaces", func(c *Config, v json.RawMessage) error { return namespaceList(v, &c.DefaultNamespaces) }},
@@ -73,14 +72,14 @@ func defaultConfig() Config {
 }
 
 // parseConfig reads stagerConfig, nil where the manifest has none. A null
-// value is the default. unknown are the keys that nobody reads, sorted, for a warning.
-func parseConfig(raw json.RawMessage) (c Config, unknown []string, err error) {
+// value is the default. drivers are the names that graphStorage may have. unknown are the keys that nobody reads, sorted, for a warning.
+func parseConfig(raw json.RawMessage, drivers []string) (c Config, unknown []string, err error) {
 	c = defaultConfig()
 	values := map[string]json.RawMessage{}
 	if err := flatten("", raw, values); err != nil {
 		return c, nil, err
 	}
-	for _, s := range settings() {
+	for _, s := range settings(drivers) {
 		v, ok := take(values, s.key)
 		if !ok {
 			continue

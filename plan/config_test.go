@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kurma.io/stager/supervisor"
+	"kurma.io/stager/unionfs"
 )
 
 func TestConfig(t *testing.T) {
@@ -52,7 +53,7 @@ func TestConfig(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got, unknown, err := parseConfig(json.RawMessage(test.text))
+			got, unknown, err := parseConfig(json.RawMessage(test.text), unionfs.NamesOf(unionfs.Drivers()))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +90,7 @@ func TestConfigRefuses(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			_, _, err := parseConfig(json.RawMessage(test.text))
+			_, _, err := parseConfig(json.RawMessage(test.text), unionfs.NamesOf(unionfs.Drivers()))
 			wantError(t, err, test.want)
 		})
 	}
@@ -116,13 +117,13 @@ func TestConfigIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range settings() {
+	for _, s := range settings(nil) {
 		if n := strings.Count(string(text), "\n| `"+s.key+"` |"); n != 1 {
 			t.Errorf("CONFIG.md has %d rows for %s", n, s.key)
 		}
 	}
-	if rows := strings.Count(string(text), "\n| `"); rows != len(settings()) {
-		t.Errorf("CONFIG.md has %d rows for %d settings", rows, len(settings()))
+	if rows := strings.Count(string(text), "\n| `"); rows != len(settings(nil)) {
+		t.Errorf("CONFIG.md has %d rows for %d settings", rows, len(settings(nil)))
 	}
 }
 

@@ -37,10 +37,10 @@ type Pod struct {
 }
 
 // Decide plans the pod of a manifest that manifest.Read has accepted, for a runtime with
-// that support. An error names the field, app, isolator, volume or port that it
+// that support and union file systems with those names. An error names the field, app, isolator, volume or port that it
 // refuses, on one line.
-func Decide(m *manifest.Manifest, machine spec.Support) (*Pod, error) {
-	config, unknown, err := parseConfig(m.StagerConfig)
+func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod, error) {
+	config, unknown, err := parseConfig(m.StagerConfig, drivers)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,8 @@ import (
 
 	"kurma.io/stager/callins"
 	"kurma.io/stager/names"
+	"kurma.io/stager/plan"
+	"kurma.io/stager/supervisor"
 )
 
 // callIns is the callers' side of the call-ins, by the names that names.CallIns
@@ -19,12 +21,12 @@ func callIns() map[string]callins.CallIn {
 }
 
 // handlers is the supervisor's side of the call-ins, by the names of their requests.
-func (b *boot) handlers() map[string]callins.Handler {
+func handlers(pod *supervisor.Pod, decided *plan.Pod) map[string]callins.Handler {
 	return map[string]callins.Handler{
-		callins.RequestStatus:    callins.ServeStatus(b.pod),
-		callins.RequestIsolators: callins.ServeIsolators(b.isolators),
-		callins.RequestRun:       callins.ServeRun(b.pod, b.plan.CommandEnv),
-		callins.RequestAttach:    callins.ServeAttach(b.pod),
+		callins.RequestStatus:    callins.ServeStatus(pod),
+		callins.RequestIsolators: callins.ServeIsolators(func(app string) (any, bool) { return decided.Isolators(app) }),
+		callins.RequestRun:       callins.ServeRun(pod, decided.CommandEnv),
+		callins.RequestAttach:    callins.ServeAttach(pod),
 	}
 }
 

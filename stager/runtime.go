@@ -1,11 +1,9 @@
 package main
 
 import (
-	"context"
 	"log/slog"
 
 	"kurma.io/stager/container"
-	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
 )
 
@@ -18,11 +16,4 @@ func beContainer() { container.Init() }
 // newRuntime returns the runtime of a pod whose cgroup has that path.
 func newRuntime(cgroup string, log *slog.Logger) supervisor.Runtime {
 	return container.NewRuntime(cgroup, log)
-}
-
-// prepareRuntime makes the runtime ready. Processes that a stager before this one has left in
-// the pod's cgroup are killed.
-func (b *boot) prepareRuntime(context.Context) error {
-	b.undo(b.runtime.Close)
-	return b.runtime.Prepare(names.PrivateDir, b.plan.Resources)
 }

@@ -12,9 +12,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/boot"
 	"kurma.io/stager/callins"
 	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
+	"kurma.io/stager/unionfs"
 )
 
 // waiter is what the stager's first process, waiter.c, gave the supervisor.
@@ -37,14 +39,8 @@ func takeWaiter(mark string) (waiter, error) {
 	return w, os.Unsetenv(names.SupervisorVariable)
 }
 
-// errOtherNamespaces means that the supervisor will be started again, in other
-// namespaces.
-var errOtherNamespaces = errors.New("started in other namespaces than the pod's")
-
-// settle tells the waiter which namespaces are wanted and which descriptor is
-// the ready pipe, nil for none. Those that are not the supervisor's own
-// are errOtherNamespaces.
-func (w waiter) settle(wanted uintptr, ready *os.File) error {
+// Settle implements boot.Waiter.
+func (w waiter) Settle(wanted uintptr, ready *os.File) error {
 	descriptor := int32(-1)
 	if ready != nil {
 		descriptor = int32(ready.Fd())
@@ -55,13 +51,13 @@ func (w waiter) settle(wanted uintptr, ready *os.File) error {
 		return fmt.Errorf("tell the waiter: %w", err)
 	}
 	if wanted != w.namespaces {
-		return errOtherNamespaces
+		return boot.ErrOtherNamespaces
 	}
 	return nil
 }
 
-// up has the waiter close its copy of the ready pipe.
-func (w waiter) up() error {
+// Up implements boot.Waiter.
+func (w waiter) Up() error {
 	_, err := w.report.Write([]byte{1})
 	return errors.Join(err, w.report.Close())
 }
@@ -69,7 +65,7 @@ func (w waiter) up() error {
 // supervise is the pod's PID 1, or in the host's PID namespace a child
 // subreaper. It returns when the pod is over.
 func supervise(ctx context.Context, mark string) error {
-	in := takeDescriptors(os.Environ())
+	in := boot.TakeDescriptors(os.Environ())
 	w, err := takeWaiter(mark)
 	if err != nil {
 		return fmt.Errorf("stager: %w", err)
@@ -80,11 +76,13 @@ func supervise(ctx context.Context, mark string) error {
 	ctx, release := supervisor.CatchSignals(ctx)
 	defer release()
 	log := slog.New(slog.NewTextHandler(messages, nil))
-	b := &boot{log: log, inherited: in, waiter: w, runtime: newRuntime(names.AppsCgroup, log)}
-	go b.dieWithWaiter()
-	code, err := b.run(ctx)
+	runtime := newRuntime(names.AppsCgroup, log)
+	go dieWith(w, runtime)
+	code, err := boot.Run(ctx, boot.Parts{
+		Log: log, Runtime: runtime, Drivers: unionfs.Drivers(), Waiter: w, Inherited: in, CallIns: handlers,
+	})
 	switch {
-	case errors.Is(err, errOtherNamespaces):
+	case errors.Is(err, boot.ErrOtherNamespaces):
 		return nil
 	case err != nil:
 		return fmt.Errorf("stager: %w", err)
@@ -94,27 +92,13 @@ func supervise(ctx context.Context, mark string) error {
 	return nil
 }
 
-// guardLimits prevents apps from changing the supervisor's resource limits. The supervisor and
-// root's apps have the same user and group IDs, which is all that prlimit(2) asks for, and
-// no Landlock domain denies it; with a saved group ID that no app has, the supervisor is out of their
-// reach but for CAP_SYS_RESOURCE. A FUSE file system that serves its mounter alone compares
-// the same IDs, so this phase comes after the roots and volumes. A program that is executed has its saved
-// group ID from the effective one again (execve(2)).
-func (b *boot) guardLimits(context.Context) error {
-	const unused = 65534
-	if err := unix.Setresgid(-1, -1, unused); err != nil {
-		b.log.Warn("apps of user 0 can change the supervisor's resource limits", "error", os.NewSyscallError("setresgid", err))
-	}
-	return nil
-}
-
-// dieWithWaiter ends the supervisor, and the pod with it, when the stager's
+// dieWith ends the supervisor, and the pod with it, when the stager's
 // first process is gone: PID 1 takes its PID namespace along, and in the host's, the
 // pod's processes are killed one by one. There is no process left to report an error to.
-func (b *boot) dieWithWaiter() {
-	_, _ = b.waiter.lifeline.Read(make([]byte, 1)) // ends at end of file, or with an error that means the same
-	if b.waiter.namespaces&unix.CLONE_NEWPID == 0 {
-		_ = b.runtime.KillPod()
+func dieWith(w waiter, runtime supervisor.Runtime) {
+	_, _ = w.lifeline.Read(make([]byte, 1)) // ends at end of file, or with an error that means the same
+	if w.namespaces&unix.CLONE_NEWPID == 0 {
+		_ = runtime.KillPod()
 	}
 	os.Exit(1)
 }

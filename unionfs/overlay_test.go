@@ -45,12 +45,12 @@ func overlayAt(t *testing.T, lower string) string {
 // U-09: the stager's own root is on overlay.
 func TestSelectOnOverlay(t *testing.T) {
 	root := overlayAt(t, t.TempDir())
-	choice, err := unionfs.Select("", root, nil)
+	choice, err := unionfs.Select(unionfs.Drivers(), "", root, nil)
 	must(t, err)
 	if choice.Driver.Name() != "copy" || len(choice.Rejected) != 2 {
 		t.Errorf("with scratch on overlay: %s after %v", choice.Driver.Name(), choice.Rejected)
 	}
-	_, err = unionfs.Select("overlay", root, nil)
+	_, err = unionfs.Select(unionfs.Drivers(), "overlay", root, nil)
 	if err == nil || !strings.Contains(err.Error(), `"overlay"`) || !strings.Contains(err.Error(), root) {
 		t.Errorf("overlay forced on a scratch directory on overlay: %v", err)
 	}
@@ -61,7 +61,7 @@ func TestSelectLayersOnOverlay(t *testing.T) {
 	once := overlayAt(t, t.TempDir())
 	twice := overlayAt(t, once)
 	for layer, want := range map[string]string{once: "overlay", twice: "copy"} {
-		choice, err := unionfs.Select("", t.TempDir(), []string{t.TempDir(), layer})
+		choice, err := unionfs.Select(unionfs.Drivers(), "", t.TempDir(), []string{t.TempDir(), layer})
 		must(t, err)
 		if choice.Driver.Name() != want {
 			t.Errorf("layer %s: %s after %v, want %s", layer, choice.Driver.Name(), choice.Rejected, want)
@@ -71,7 +71,7 @@ func TestSelectLayersOnOverlay(t *testing.T) {
 
 func TestSelect(t *testing.T) {
 	for name, want := range map[string]string{"": "overlay", "overlay": "overlay", "copy": "copy"} {
-		choice, err := unionfs.Select(name, t.TempDir(), []string{t.TempDir()})
+		choice, err := unionfs.Select(unionfs.Drivers(), name, t.TempDir(), []string{t.TempDir()})
 		must(t, err)
 		if choice.Driver.Name() != want || len(choice.Rejected) != 0 {
 			t.Errorf("Select(%q) is %s after %v", name, choice.Driver.Name(), choice.Rejected)
@@ -89,7 +89,7 @@ func TestSelectErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			choice, err := unionfs.Select(tt.driver, tt.scratch, nil)
+			choice, err := unionfs.Select(unionfs.Drivers(), tt.driver, tt.scratch, nil)
 			if err == nil || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, %v; want an error of one line that says %s", choice, err, tt.says)
 			}

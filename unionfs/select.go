@@ -16,31 +16,32 @@ type Choice struct {
 	Notes []string
 }
 
-// drivers is in the order of the automatic choice. A new driver is a row here.
-func drivers() []Driver {
+// Drivers returns the drivers of this package, in the order of the automatic choice. A new
+// driver is a row here; a fork in another module adds its own to the list.
+func Drivers() []Driver {
 	return []Driver{Overlay{}, AUFS{}, Copy{}}
 }
 
-// Names are the drivers' names, in the order of the automatic choice.
-func Names() []string {
+// NamesOf returns the drivers' names, in their order.
+func NamesOf(drivers []Driver) []string {
 	var names []string
-	for _, d := range drivers() {
+	for _, d := range drivers {
 		names = append(names, d.Name())
 	}
 	return names
 }
 
-// Select returns the driver called name, or, for the empty name, the first of
-// Names whose Probe succeeds. scratch is an existing directory
+// Select returns the one of drivers that is called name, or, for the empty name, the
+// first whose Probe succeeds. scratch is an existing directory
 // below which roots' scratch directories will lie, layers are the absolute paths of
 // layers that roots will be made of, as many as are known.
 //
 // The error for an unknown name has the name and the known ones. The error for a
 // named driver that does not work here, or where no driver works, says why each driver
 // that was tried does not.
-func Select(name, scratch string, layers []string) (Choice, error) {
+func Select(drivers []Driver, name, scratch string, layers []string) (Choice, error) {
 	var choice Choice
-	for _, d := range drivers() {
+	for _, d := range drivers {
 		if name != "" && d.Name() != name {
 			continue
 		}
@@ -52,7 +53,7 @@ func Select(name, scratch string, layers []string) (Choice, error) {
 		choice.Rejected = append(choice.Rejected, err)
 	}
 	if name != "" && len(choice.Rejected) == 0 {
-		return choice, fmt.Errorf("select file system %q: choose one of %s", name, strings.Join(Names(), ", "))
+		return choice, fmt.Errorf("select file system %q: choose one of %s", name, strings.Join(NamesOf(drivers), ", "))
 	}
 	return choice, fmt.Errorf("select file system %q: %w", name, joinErrors(choice.Rejected))
 }

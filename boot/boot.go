@@ -1,4 +1,7 @@
-package main
+// Package boot is a pod's way from its manifest to its end: it does, phase by phase, what
+// package plan has decided, with the parts that it is given. boot.phases is the list, and
+// the first thing to read.
+package boot
 
 import (
 	"context"
@@ -15,15 +18,57 @@ import (
 	"kurma.io/stager/plan"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/supervisor/reap"
+	"kurma.io/stager/unionfs"
 )
+
+// Parts are what a stager is put together from. A fork that brings another part of its own
+// changes it here.
+type Parts struct {
+	Log     *slog.Logger
+	Runtime supervisor.Runtime
+	Drivers []unionfs.Driver // in the order of the automatic choice; unionfs.Drivers has the usual ones
+	Waiter  Waiter
+
+	// Inherited are the descriptors that the daemon passed, see TakeDescriptors.
+	Inherited Inherited
+
+	// CallIns returns the supervisor's side of the call-ins, by the names of their requests.
+	CallIns func(*supervisor.Pod, *plan.Pod) map[string]callins.Handler
+}
+
+// Waiter is the supervisor's line to the process that has started it, which the daemon
+// waits for.
+type Waiter interface {
+	// Settle reports the namespaces that the pod wants, as in clone(2), and the
+	// ready pipe, nil for none. It returns ErrOtherNamespaces where the supervisor runs in
+	// others: it ends then, and is started again in those.
+	Settle(namespaces uintptr, ready *os.File) error
+
+	// Up reports that the pod is up, so that the waiter closes its copy of the ready
+	// pipe. It is called once, and only if there is a ready pipe.
+	Up() error
+}
+
+// ErrOtherNamespaces means that the supervisor will be started again, in the namespaces
+// that the pod wants.
+var ErrOtherNamespaces = errors.New("started in other namespaces than the pod's")
+
+// Run takes the pod of the manifest at names.Manifest through its life, and returns the stager's
+// exit code when it is over. ctx is done when the pod is to stop. The caller is the pod's PID 1, or
+// with the host's PID namespace the parent of its orphans, in a mount namespace of its own
+// whose root is the stager's. Nothing is left of the pod afterwards but its logs. An
+// error is ErrOtherNamespaces, or says on one line why the pod did not start or did not end
+// cleanly.
+func Run(ctx context.Context, parts Parts) (code int, err error) {
+	b := &boot{Parts: parts, log: parts.Log}
+	return b.run(ctx, b.phases())
+}
 
 // boot is a pod on its way from its manifest to its end. A field is set by the
 // phase that is named with it and only read afterwards.
 type boot struct {
-	log       *slog.Logger
-	inherited inherited
-	waiter    waiter
-	runtime   supervisor.Runtime
+	Parts
+	log *slog.Logger
 
 	undos []func() error // what phases have done, to be undone backwards
 
@@ -31,7 +76,7 @@ type boot struct {
 	plan     *plan.Pod          // decide
 	sockets  [][]*os.File       // open sockets, by app
 	journal  *journal.Journal   // open journal
-	apps     []supervisor.App   // assemble
+	apps     []supervisor.App   // assemble apps
 	pod      *supervisor.Pod    // listen
 
 	code    int   // run apps: the stager's exit code
@@ -67,9 +112,9 @@ func (b *boot) phases() []phase {
 
 // run takes the pod through its life and leaves nothing behind. A stop ends it between two
 // phases, or with a phase that fails because of the stop, and is not an error.
-func (b *boot) run(ctx context.Context) (code int, err error) {
+func (b *boot) run(ctx context.Context, phases []phase) (code int, err error) {
 	defer func() { err = errors.Join(err, b.undoAll()) }()
-	for _, phase := range b.phases() {
+	for _, phase := range phases {
 		if ctx.Err() != nil {
 			return 0, nil
 		}
@@ -103,10 +148,10 @@ func (b *boot) decide(context.Context) error {
 	if b.manifest, err = readManifest(names.Manifest); err != nil {
 		return err
 	}
-	if b.plan, err = plan.Decide(b.manifest, b.runtime.Support()); err != nil {
+	if b.plan, err = plan.Decide(b.manifest, b.Runtime.Support(), unionfs.NamesOf(b.Drivers)); err != nil {
 		return err
 	}
-	if err := b.waiter.settle(b.plan.Namespaces.CloneFlags(), b.inherited.ready); err != nil {
+	if err := b.Waiter.Settle(b.plan.Namespaces.CloneFlags(), b.Inherited.Ready); err != nil {
 		return err
 	}
 	b.logPlan()
@@ -162,16 +207,13 @@ func (b *boot) listen(context.Context) error {
 	if err != nil {
 		return err
 	}
-	server := &callins.Server{Handlers: b.handlers(), Log: b.log}
+	server := &callins.Server{Handlers: b.CallIns(b.pod, b.plan), Log: b.log}
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, listener) }()
 	b.undo(func() error { stop(); return <-served })
 	return nil
 }
-
-// isolators are the fates that status --isolators prints.
-func (b *boot) isolators(app string) (any, bool) { return b.plan.Isolators(app) }
 
 // runApps starts the apps and returns when the pod is over.
 func (b *boot) runApps(ctx context.Context) error {
@@ -184,8 +226,8 @@ func (b *boot) runApps(ctx context.Context) error {
 func (b *boot) ready() error {
 	b.log.Info("pod is running", "apps", len(b.apps))
 	defer func() { go releaseStartMemory() }()
-	if b.inherited.ready == nil {
+	if b.Inherited.Ready == nil {
 		return nil
 	}
-	return errors.Join(b.inherited.ready.Close(), b.waiter.up())
+	return errors.Join(b.Inherited.Ready.Close(), b.Waiter.Up())
 }

@@ -1,4 +1,4 @@
-package main
+package boot
 
 import (
 	"context"
@@ -16,6 +16,13 @@ import (
 )
 
 // What the apps share, and what they find ready when they start.
+
+// prepareRuntime makes the runtime ready. Processes that a stager before this one has left in
+// the pod's cgroup are killed.
+func (b *boot) prepareRuntime(context.Context) error {
+	b.undo(b.Runtime.Close)
+	return b.Runtime.Prepare(names.PrivateDir, b.plan.Resources)
+}
 
 // startMetadata starts the pod's metadata service, so that its URL is in every process's
 // environment. The pod has the UUID by which the daemon has named the pod's cgroup, or a new one.

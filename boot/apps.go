@@ -1,4 +1,4 @@
-package main
+package boot
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func (b *boot) assembleApp(n int, app plan.App) (supervisor.App, error) {
 		return supervisor.App{}, fmt.Errorf("open log: %w", err)
 	}
 	b.undo(writer.Close)
-	stdio := b.inherited.stdio[app.Name]
+	stdio := b.Inherited.Stdio[app.Name]
 	assembled := supervisor.App{
 		Name: app.Name, Terminal: app.Terminal, OpenStdin: app.Stdin,
 		Ended: func() { b.endLog(app.Name, writer) },
@@ -81,7 +81,7 @@ func (b *boot) maker(app string, s spec.Spec) func() (supervisor.Container, erro
 		}
 		resolved := s
 		resolved.Mounts = mounts
-		return b.runtime.Container(resolved)
+		return b.Runtime.Container(resolved)
 	}
 }
 

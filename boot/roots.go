@@ -1,4 +1,4 @@
-package main
+package boot
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 // about as long.
 func (b *boot) mountRoots(ctx context.Context) error {
 	made := make(chan error, 1)
-	go func() { made <- b.runtime.MakePod() }()
+	go func() { made <- b.Runtime.MakePod() }()
 	return errors.Join(b.mountAll(ctx), <-made)
 }
 
@@ -78,7 +78,7 @@ func (b *boot) selectDriver(scratch string) (unionfs.Driver, error) {
 			layers = append(layers, filepath.Join(names.LayersDir, layer.ID))
 		}
 	}
-	choice, err := unionfs.Select(b.plan.Config.GraphStorage, scratch, layers)
+	choice, err := unionfs.Select(b.Drivers, b.plan.Config.GraphStorage, scratch, layers)
 	if err != nil {
 		return nil, err
 	}

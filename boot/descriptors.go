@@ -1,4 +1,4 @@
-package main
+package boot
 
 import (
 	"os"
@@ -10,36 +10,36 @@ import (
 	"kurma.io/stager/names"
 )
 
-// inherited are the descriptors that the daemon passed. All of them are
-// close-on-exec from here on: no app may hold the ready pipe open.
-type inherited struct {
-	ready *os.File               // nil when there is none
-	stdio map[string][3]*os.File // by app name; nil for each that is not given or of no use
+// Inherited are the descriptors that the daemon passed. All of them are
+// close-on-exec: an app that held the ready pipe open would delay its end of file.
+type Inherited struct {
+	Ready *os.File               // nil when there is none
+	Stdio map[string][3]*os.File // by app name; nil for each that is not given or of no use
 }
 
-// takeDescriptors finds out what the daemon passed. It is called before
-// anything else opens descriptors.
+// TakeDescriptors finds out what the daemon passed, from the descriptors and the environment.
+// It is called before anything else opens descriptors.
 //
 // A Go program may have opened 3 and 4 for itself by now, so a descriptor counts
 // for what it is: inherited ones are not close-on-exec, and the ready pipe is
 // a pipe's write end that no stdio variable names.
-func takeDescriptors(environ []string) inherited {
-	in := inherited{stdio: make(map[string][3]*os.File)}
+func TakeDescriptors(environ []string) Inherited {
+	in := Inherited{Stdio: make(map[string][3]*os.File)}
 	named := make(map[int]bool)
 	for _, entry := range environ {
 		app, i, fd, ok := parseStdioVariable(entry)
 		if !ok || !usable(fd, i) {
 			continue
 		}
-		files := in.stdio[app]
+		files := in.Stdio[app]
 		files[i] = copyDescriptor(fd, entry)
-		in.stdio[app] = files
+		in.Stdio[app] = files
 		named[fd] = true
 	}
 	for _, fd := range []int{names.ReadyDescriptor, names.OldReadyDescriptor} {
 		if !named[fd] && isPipe(fd) && usable(fd, 1) {
 			unix.CloseOnExec(fd)
-			in.ready = os.NewFile(uintptr(fd), "ready")
+			in.Ready = os.NewFile(uintptr(fd), "ready")
 			break
 		}
 	}

@@ -1,0 +1,77 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// recorded returns phases that record what they do and push an undo that records, too. The
+// phase called fails fails after it has pushed, and the phase called stops stops the pod.
+func recorded(b *boot, stop context.CancelFunc, done *[]string, names ...string) []phase {
+	var list []phase
+	for _, name := range names {
+		list = append(list, phase{name, func(context.Context) error {
+			*done = append(*done, name)
+			b.undo(func() error {
+				*done = append(*done, "undo "+name)
+				if name == "sticks" {
+					return errors.New("undo refused")
+				}
+				return nil
+			})
+			switch name {
+			case "fails":
+				return errors.New("phase refused")
+			case "stops":
+				stop()
+			case "fails of the stop":
+				stop()
+				return errors.New("stopped")
+			}
+			return nil
+		}})
+	}
+	return list
+}
+
+func TestPhasesAreUndoneBackwards(t *testing.T) {
+	tests := map[string]struct {
+		phases, want []string
+		code         int
+		err          string // that the error must hold, in this order, separated by "|"; "" for none
+	}{
+		"all":               {[]string{"a", "b"}, []string{"a", "b", "undo b", "undo a"}, 7, ""},
+		"failure":           {[]string{"a", "fails", "b"}, []string{"a", "fails", "undo fails", "undo a"}, 1, "phase refused"},
+		"failure of undo":   {[]string{"sticks", "fails"}, []string{"sticks", "fails", "undo fails", "undo sticks"}, 1, "phase refused|undo refused"},
+		"stop":              {[]string{"a", "stops", "b"}, []string{"a", "stops", "undo stops", "undo a"}, 0, ""},
+		"failure of a stop": {[]string{"a", "fails of the stop"}, []string{"a", "fails of the stop", "undo fails of the stop", "undo a"}, 0, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			b := &boot{log: slog.New(slog.DiscardHandler), code: 7}
+			var done []string
+			code, err := b.run(ctx, recorded(b, stop, &done, test.phases...))
+			if code != test.code || !slices.Equal(done, test.want) {
+				t.Errorf("code %d after %q, want %d after %q", code, done, test.code, test.want)
+			}
+			if (err == nil) != (test.err == "") {
+				t.Fatalf("error %v, want %q", err, test.err)
+			}
+			rest := "%!"
+			if err != nil {
+				rest = err.Error()
+			}
+			for _, word := range strings.Split(test.err, "|") {
+				var found bool
+				if _, rest, found = strings.Cut(rest, word); !found {
+					t.Errorf("error %q does not have %q in its place", err, word)
+				}
+			}
+		})
+	}
+}
