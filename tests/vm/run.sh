@@ -56,28 +56,9 @@ die() {
 kernel() {
 	release='' image=${VMKERNEL:-}
 	[ -z "$image" ] || return 0
-	package=$(kernel_package)
-	if [ -z "$package" ] && command -v apt-get >/dev/null; then
-		apt-get update -q >&2
-		package=$(kernel_package)
-	fi
-	[ -n "$package" ] || die "there is no package linux-image-cloud-amd64 here: this needs Debian on amd64"
-	release=${package#linux-image-}
+	release=$("$top/tools/kernel.sh" "$vm/kernel")
 	image=$vm/kernel/boot/vmlinuz-$release
-	[ ! -e "$vm/kernel/$release" ] || return 0
-	rm -rf "$vm/kernel" "$vm/$package"_*.deb
-	download || { apt-get update -q >&2 && download; } || die "cannot download Debian's package $package"
-	dpkg-deb -x "$vm/$package"_*.deb "$vm/kernel"
-	rm "$vm/$package"_*.deb
-	/bin/busybox depmod -b "$vm/kernel" "$release"
-	touch "$vm/kernel/$release"
 }
-
-kernel_package() {
-	apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/^  Depends: \(linux-image-[^ ]*\)$/\1/p'
-}
-
-download() { (cd "$vm" && apt-get download -q -q -o APT::Sandbox::User=root "$package"); }
 
 # initrd makes the RAM disk that finds the real one.
 initrd() {
