@@ -29,7 +29,7 @@ RACEFREE := ./container/... ./unionfs/... ./launcher ./tests/...
 
 export GOFLAGS += -buildvcs=false
 
-.PHONY: all build aci images test test-unit test-e2e test-ace test-vm test-vm-ci test-aufs clauses lint vuln bench demo fuzz clean deps-build deps-test deps-vm deps-bench root FORCE
+.PHONY: all build aci images test test-unit test-e2e test-examples test-ace test-vm test-vm-ci test-aufs clauses lint vuln bench demo fuzz clean deps-build deps-test deps-vm deps-examples deps-bench root FORCE
 
 all: build
 
@@ -50,7 +50,11 @@ aci: build
 images: build
 	tests/images/build.sh $(IMAGES)
 
-test: root deps-build deps-test aci images test-unit test-e2e
+# The examples, each a stager in a module of its own.
+examples/vm: deps-examples build FORCE
+	$@/build.sh $(OUT)/examples
+
+test: root deps-build deps-test aci images test-unit test-e2e test-examples
 
 # The packages, without the end-to-end tests.
 test-unit: root deps-build deps-test
@@ -65,6 +69,11 @@ test-unit: root deps-build deps-test
 test-e2e: root
 	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
 		$(GO) test -tags '$(TAGS)' -count=1 ./tests/...
+
+# The examples' own tests, and their images under the launcher.
+test-examples: root deps-build deps-test build images examples/vm
+	STAGER_BIN='$(CURDIR)/bin' STAGER_EXAMPLES='$(CURDIR)/$(OUT)/examples' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
+		$(GO) test -C examples/vm -tags '$(TAGS)' -count=1 ./...
 
 # appc's own acceptance program, ACETIMES times in a row.
 ACETIMES ?= 20
@@ -130,6 +139,8 @@ deps-test:
 	@tools/deps.sh build test
 deps-vm:
 	@tools/deps.sh build test vm
+deps-examples:
+	@tools/deps.sh build examples
 deps-bench:
 	@tools/deps.sh build bench
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Usage: tools/deps.sh GROUP...
-# Makes sure that what the groups "build", "test", "vm" and "bench" need is there.
+# Makes sure that what the groups "build", "test", "vm", "examples" and "bench"
+# need is there.
 # On Debian and its relatives it installs what is missing, and only that; on
 # other systems it says in one line what is missing, and exits 1.
 set -eu
@@ -28,6 +29,10 @@ needs() {
 		vm    bsdutils       command -v script
 		vm    dpkg           command -v dpkg-deb
 		vm    apparmor       command -v apparmor_parser
+		examples qemu-system-x86 command -v qemu-system-x86_64
+		examples qemu-system-common test -x /usr/lib/qemu/virtiofsd
+		examples dpkg        command -v dpkg-deb
+		examples busybox-static test -x /bin/busybox && ! ldd /bin/busybox
 		bench runc           command -v runc
 		bench crun           command -v crun
 		bench conmon         command -v conmon

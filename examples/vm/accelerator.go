@@ -1,0 +1,43 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"time"
+)
+
+// accelerator is a way to run the guest's processors.
+type accelerator struct {
+	name  string
+	args  []string      // for qemu
+	limit time.Duration // to boot
+}
+
+// accelerators returns the ways to run a guest here, the best first. /dev/kvm alone
+// promises little: a host that is a virtual machine itself may have it
+// and not be able to run an ordinary kernel with it. So KVM is tried if the
+// processor says that it can, and if a guest does not boot with it in time, emulation is.
+func accelerators(device, cpuinfo string) []accelerator {
+	emulation := accelerator{"emulation", []string{"-accel", "tcg,thread=multi", "-cpu", "max,la57=off"}, 3 * time.Minute}
+	text, err := os.ReadFile(cpuinfo)
+	if err != nil || !virtualizes(string(text)) {
+		return []accelerator{emulation}
+	}
+	kvm, err := os.OpenFile(device, os.O_RDWR, 0)
+	if err != nil {
+		return []accelerator{emulation}
+	}
+	kvm.Close()
+	return []accelerator{{"KVM", []string{"-accel", "kvm", "-cpu", "host"}, 20 * time.Second}, emulation}
+}
+
+// virtualizes says whether /proc/cpuinfo has Intel's or AMD's flag.
+func virtualizes(cpuinfo string) bool {
+	for line := range strings.Lines(cpuinfo) {
+		if name, flags, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "flags" {
+			padded := " " + strings.TrimSpace(flags) + " "
+			return strings.Contains(padded, " vmx ") || strings.Contains(padded, " svm ")
+		}
+	}
+	return false
+}

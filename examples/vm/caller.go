@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/callins"
+	"kurma.io/stager/examples/vm/line"
+	"kurma.io/stager/names"
+)
+
+const (
+	// startLimit bounds the wait for the guest to start a call-in.
+	startLimit = 30 * time.Second
+
+	// settingsDescriptor is where a daemon passes run's settings.
+	settingsDescriptor = 3
+
+	exitFailed = 125 // of run and attach, which could not be done
+)
+
+// callIn calls NAME in the guest with this process's descriptors: what it
+// writes, its terminal, and its exit status are those of the call-in there. It is
+// every call-in but logs, whose files are outside.
+func callIn(name string, args []string) error {
+	code, err := relayCall(name, args)
+	if err != nil {
+		if name == names.Status {
+			code = 1
+		}
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	if code == 0 && err == nil {
+		return nil
+	}
+	return &callins.ExitError{Code: code, Err: err}
+}
+
+func relayCall(name string, args []string) (int, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: names.ControlSocket, Net: "unix"})
+	if err != nil {
+		return exitFailed, errors.New("the stager does not listen: is the pod up?")
+	}
+	stager, err := peer(conn)
+	if err != nil {
+		return exitFailed, err
+	}
+	l := line.New(conn, line.EndA, nil)
+	go func() { _ = l.Serve() }() // its end ends the channel
+	terminal := callerTerminal()
+	signals := make(chan os.Signal, 16)
+	catch(signals, name)
+	ch, err := l.Open(encode(requestOf(name, args, terminal)))
+	if err != nil {
+		return exitFailed, err
+	}
+	if code, err := awaitStart(ch); err != nil || code != nil {
+		return *code, err
+	}
+	restore, err := terminal.raw()
+	if err != nil {
+		return exitFailed, err
+	}
+	defer restore()
+	go forwardSignals(ch, signals, terminal)
+	return carry(ch, name == names.Status, stager)
+}
+
+// peer returns the number, in this process's PID namespace, of the process that listens.
+func peer(conn *net.UnixConn) (pid int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	inner := raw.Control(func(fd uintptr) {
+		var cred *unix.Ucred
+		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	return pid, errors.Join(inner, err)
+}
+
+func requestOf(name string, args []string, t *callerTTY) request {
+	req := request{Use: useCall, Args: append([]string{name}, args...), Terminal: t.which, Term: os.Getenv("TERM")}
+	req.Width, req.Height = t.size()
+	flags, err := unix.FcntlInt(settingsDescriptor, unix.F_GETFD, 0)
+	// One that is closed on exec was not passed: Go's runtime may have opened it.
+	req.Settings = name == names.Run && err == nil && flags&unix.FD_CLOEXEC == 0
+	return req
+}
+
+// catch takes the signals that the call-in is to have. Those that are ignored stay so.
+func catch(signals chan<- os.Signal, name string) {
+	list := []os.Signal{unix.SIGWINCH}
+	if name != names.Status {
+		list = append(list, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
+	}
+	for _, sig := range list {
+		if !signal.Ignored(sig) {
+			signal.Notify(signals, sig)
+		}
+	}
+}
+
+// awaitStart waits until the call-in runs. A code says that it has ended already.
+func awaitStart(ch *line.Channel) (*int, error) {
+	failed := exitFailed
+	late := time.NewTimer(startLimit)
+	defer late.Stop()
+	select {
+	case text, ok := <-ch.Notes():
+		var n note
+		if ok && json.Unmarshal(text, &n) == nil && n.State == stateStarted {
+			return nil, nil //nolint:nilnil // it has started, and has no code yet
+		}
+		<-ch.Done()
+		code, err := ending(ch)
+		return &code, err
+	case <-late.C:
+		return &failed, fmt.Errorf("the virtual machine does not answer within %v", startLimit)
+	}
+}
+
+// forwardSignals sends signals, and sizes of the terminal, to the call-in.
+func forwardSignals(ch *line.Channel, signals <-chan os.Signal, t *callerTTY) {
+	for sig := range signals {
+		n := note{Signal: int(sig.(unix.Signal))}
+		if sig == unix.SIGWINCH {
+			n = note{}
+			n.Width, n.Height = t.size()
+		}
+		_ = ch.Note(encode(n)) // a call-in that has ended wants none
+	}
+}
+
+// carry copies the streams until the call-in has ended. The output of status
+// is held back to the end, for withPID.
+func carry(ch *line.Channel, status bool, stager int) (int, error) {
+	go copyIn(ch, 0, os.Stdin)
+	go copyIn(ch, 3, os.NewFile(settingsDescriptor, "settings"))
+	var document bytes.Buffer
+	stdout := io.Writer(os.Stdout)
+	if status {
+		stdout = &document
+	}
+	var outputs sync.WaitGroup
+	errs := make(chan error, 2)
+	for stream, to := range map[int]io.Writer{1: stdout, 2: os.Stderr} {
+		outputs.Go(func() {
+			if _, err := io.Copy(to, ch.Reader(stream)); err != nil {
+				errs <- fmt.Errorf("write output: %w", err)
+				_ = ch.Close(nil) // the call-in ends with its caller
+			}
+		})
+	}
+	<-ch.Done()
+	outputs.Wait()
+	select {
+	case err := <-errs:
+		return exitFailed, err
+	default:
+	}
+	code, err := ending(ch)
+	if status && err == nil {
+		_, err = os.Stdout.Write(withPID(document.Bytes(), stager))
+	}
+	return code, err
+}
+
+func copyIn(ch *line.Channel, stream int, from io.Reader) {
+	writer := ch.Writer(stream)
+	_, _ = io.Copy(writer, from) // a command that reads no more, or a caller that has no such input
+	_ = writer.Close()
+}
+
+// ending is how a call-in on a channel that is over ended.
+func ending(ch *line.Channel) (int, error) {
+	text, err := ch.Result()
+	if err != nil {
+		return exitFailed, errors.New("the stager has ended")
+	}
+	var r result
+	if err := json.Unmarshal(text, &r); err != nil {
+		return exitFailed, errors.New("the stager's answer is not understood")
+	}
+	if r.Error != "" {
+		return r.Code, errors.New(r.Error)
+	}
+	return r.Code, nil
+}
+
+// withPID puts the stager's number in place of each app's in the document of
+// status. An app's own number says something in the guest only; on this machine, the
+// process that an app lives in is the stager, with the virtual machine.
+func withPID(document []byte, stager int) []byte {
+	// No other key or string of the document can hold this: a quote in a string is escaped.
+	return regexp.MustCompile(`"pid":(\s*)[0-9]+`).ReplaceAll(document, []byte(`"pid":${1}`+strconv.Itoa(stager)))
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
+)
+
+// Files of the initial RAM disk, see build.sh.
+const (
+	modulesDir = "/modules" // kernel modules, to be loaded in the order of their names
+	shareDir   = "/share"   // a mount point
+)
+
+// beGuest is the first process of the guest. It does not return: the guest is switched
+// off. What it cannot tell over the line it tells on the console, which is stderr.
+func beGuest() {
+	err := makeGuest()
+	if err == nil {
+		err = serveLine()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "guest:", err)
+	}
+	unix.Sync()
+	err = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	fmt.Fprintln(os.Stderr, "guest: power off:", err) // and the kernel panics, which ends qemu
+}
+
+// makeGuest makes the machine as a pod's supervisor expects it.
+func makeGuest() error {
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"load modules", loadModules},
+		{"enter shared root", enterShare},
+		{"mount file systems", func() error { return mountAll(guestMounts()) }},
+		{"bring up network", bringUpNetwork},
+		{"raise limit of descriptors", raiseLimits},
+	} {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+func loadModules() error {
+	entries, err := os.ReadDir(modulesDir) // sorted
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		file, err := os.Open(filepath.Join(modulesDir, e.Name()))
+		if err != nil {
+			return err
+		}
+		err = unix.FinitModule(int(file.Fd()), "", 0)
+		file.Close()
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("%s: %w", e.Name(), err)
+		}
+	}
+	return nil
+}
+
+// enterShare makes the shared folder the root. The initial RAM disk cannot be left by
+// pivot_root(2), nor be the root of processes that make containers with it; so the new root is moved
+// over the old one.
+func enterShare() error {
+	if err := unix.Mount(shareTag, shareDir, "virtiofs", 0, ""); err != nil {
+		return fmt.Errorf("mount: %w", err)
+	}
+	if err := unix.Chdir(shareDir); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move: %w", err)
+	}
+	return errors.Join(unix.Chroot("."), unix.Chdir("/"))
+}
+
+// mount is a call of mount(2).
+type mount struct {
+	fs, target string
+	flags      uintptr
+	options    string
+}
+
+// guestMounts are the guest's file systems, beside its root.
+func guestMounts() []mount {
+	const noExec = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	return []mount{
+		{"proc", "/proc", noExec, ""},
+		{"sysfs", "/sys", noExec, ""},
+		{"cgroup2", names.CgroupDir, noExec, "nsdelegate"},
+		{"devtmpfs", "/dev", unix.MS_NOSUID, "mode=755"},
+		{"devpts", "/dev/pts", unix.MS_NOSUID | unix.MS_NOEXEC, "gid=5,mode=620,ptmxmode=666"},
+		{"tmpfs", "/dev/shm", unix.MS_NOSUID | unix.MS_NODEV, ""},
+		{"mqueue", "/dev/mqueue", noExec, ""},
+		{"tmpfs", names.RunDir, unix.MS_NOSUID | unix.MS_NODEV, "mode=700"},
+	}
+}
+
+func mountAll(mounts []mount) error {
+	for _, m := range mounts {
+		if err := os.MkdirAll(m.target, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(m.fs, m.target, m.fs, m.flags, m.options); err != nil {
+			return fmt.Errorf("%s: %w", m.target, err)
+		}
+	}
+	return nil
+}
+
+// bringUpNetwork gives the guest the addresses that qemu's user network expects.
+func bringUpNetwork() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return err
+	}
+	device, err := netlink.LinkByName("eth0")
+	if err != nil {
+		return fmt.Errorf("eth0: %w", err)
+	}
+	address := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 0, 2, 15), Mask: net.CIDRMask(24, 32)}}
+	if err := netlink.AddrAdd(device, address); err != nil {
+		return fmt.Errorf("address of eth0: %w", err)
+	}
+	if err := netlink.LinkSetUp(device); err != nil {
+		return err
+	}
+	return netlink.RouteAdd(&netlink.Route{LinkIndex: device.Attrs().Index, Gw: net.IPv4(10, 0, 2, 2)})
+}
+
+func raiseLimits() error {
+	const files = 1 << 20
+	return unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: files, Max: files})
+}
+
+// openLine opens the serial port of that name.
+func openLine(name string) (*os.File, error) {
+	files, err := filepath.Glob("/sys/class/virtio-ports/*/name")
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		return err == nil && string(bytes.TrimSpace(text)) == name
+	})
+	if i < 0 {
+		return nil, fmt.Errorf("there is no serial port %q, but %s", name, strings.Join(files, " "))
+	}
+	return os.OpenFile(filepath.Join("/dev", filepath.Base(filepath.Dir(files[i]))), os.O_RDWR, 0)
+}

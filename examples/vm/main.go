@@ -1,0 +1,81 @@
+// Command vm is a stager whose apps run in a virtual machine. Outside, in the
+// container that the daemon has made, it mounts the roots, starts qemu and relays; in the
+// guest, the same program is the first process and runs the pod with the packages
+// of the reference stager. README.md draws it.
+//
+// outside.go is the way of a pod outside, guest.go and pod.go are the way in the guest.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/callins"
+	"kurma.io/stager/container"
+	"kurma.io/stager/names"
+)
+
+func main() {
+	container.Init()
+	os.Exit(exitCode(dispatch(os.Args)))
+}
+
+// dispatch finds the program's part by the base name of argv[0]. The kernel calls
+// the guest's first process /init.
+func dispatch(args []string) error {
+	if len(args) == 0 {
+		return errors.New(names.Program + ": no argv[0]")
+	}
+	name, args := filepath.Base(args[0]), args[1:]
+	switch {
+	case name == names.Program && len(args) == 0:
+		return enterNamespace()
+	case name == outsideRole:
+		return outside(context.Background())
+	case name == "init" && os.Getpid() == 1:
+		beGuest()
+		return nil
+	case name == guestRole && len(args) > 0:
+		if callIn, ok := guestCallIns()[args[0]]; ok {
+			return callIn(context.Background(), streams(), args[1:])
+		}
+	case name == names.Logs:
+		return callins.LogsFrom(names.LogDir)(context.Background(), streams(), args)
+	case name == names.Status, name == names.Run, name == names.Attach:
+		return callIn(name, args)
+	}
+	return fmt.Errorf("%s: called as %q, which is neither the stager nor a call-in", names.Program, name)
+}
+
+// guestCallIns are the callers' side of the call-ins that ask the supervisor, in the
+// guest.
+func guestCallIns() map[string]callins.CallIn {
+	return map[string]callins.CallIn{names.Status: callins.Status, names.Run: callins.Run, names.Attach: callins.Attach}
+}
+
+func streams() callins.Streams {
+	return callins.Streams{
+		Socket: names.ControlSocket,
+		Stdin:  os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Settings: callins.SettingsDescriptor,
+	}
+}
+
+// exitCode says what went wrong, if anything, and how to end.
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	code := 1
+	var exit *callins.ExitError
+	if errors.As(err, &exit) {
+		code, err = exit.Code, exit.Err
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	return code
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/callins"
+	"kurma.io/stager/examples/vm/line"
+	"kurma.io/stager/names"
+	"kurma.io/stager/plan"
+	"kurma.io/stager/supervisor"
+)
+
+// outsideRole as base name of argv[0] makes the program the stager in a mount namespace
+// of its own.
+const outsideRole = "outside"
+
+// stopMargin is how much longer than the grace period a guest may take to stop.
+const stopMargin = 30 * time.Second
+
+// enterNamespace starts this program again, as the same process, in a mount
+// namespace of its own: the roots vanish with it, whatever killed it.
+func enterNamespace() error {
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("%s: make mount namespace: %w", names.Program, err)
+	}
+	// What the daemon mounts into the volumes later still comes in.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("%s: cut mounts off: %w", names.Program, err)
+	}
+	err := syscall.Exec("/proc/self/exe", []string{outsideRole}, os.Environ())
+	return fmt.Errorf("%s: start again: %w", names.Program, err)
+}
+
+// outside is the stager on this side of the virtual machine. It returns when the pod is over.
+func outside(parent context.Context) error {
+	// qemu and virtiofsd die with the thread that started them: this one.
+	runtime.LockOSThread()
+	ready := readyPipe()
+	messages := supervisor.NewMessages(os.Stderr)
+	defer messages.Close()
+	ctx, release := supervisor.CatchSignals(parent)
+	defer release()
+	s := &stager{log: slog.New(slog.NewTextHandler(messages, nil)), messages: messages, ready: ready}
+	code, err := s.run(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", names.Program, err)
+	case code != 0:
+		return &callins.ExitError{Code: code}
+	}
+	return nil
+}
+
+// readyPipe takes the pipe whose end tells the daemon that the pod is up, nil if none was
+// passed. A Go program may have opened such a descriptor for itself by now; those are
+// closed on exec.
+func readyPipe() *os.File {
+	for _, fd := range []int{names.ReadyDescriptor, names.OldReadyDescriptor} {
+		var st unix.Stat_t
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if err == nil && flags&unix.FD_CLOEXEC == 0 && unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
+			unix.CloseOnExec(fd)
+			return os.NewFile(uintptr(fd), "ready")
+		}
+	}
+	return nil
+}
+
+// stager is a pod on its way outside. A field is set by the phase that is named with
+// it.
+type stager struct {
+	log      *slog.Logger
+	messages io.Writer
+	ready    *os.File
+
+	undos   []func()      // to be called backwards
+	plan    *plan.Pod     // decide
+	config  machineConfig // decide
+	uuid    string        // decide
+	logs    *appLogs      // decide
+	machine *machine      // boot
+	pod     *line.Channel // boot
+	code    int           // follow
+}
+
+// run takes the pod through its life and leaves nothing behind.
+func (s *stager) run(ctx context.Context) (int, error) {
+	defer func() {
+		for _, undo := range slices.Backward(s.undos) {
+			undo()
+		}
+	}()
+	for _, phase := range []func(context.Context) error{s.decide, s.share, s.boot, s.listen, s.follow} {
+		if err := phase(ctx); err != nil {
+			if ctx.Err() != nil && !errors.Is(err, errDied) {
+				return 0, nil // stopped on its way
+			}
+			return 1, err
+		}
+	}
+	return s.code, nil
+}
+
+func (s *stager) undo(f func()) { s.undos = append(s.undos, f) }
+
+// decide reads the manifest and plans what is done outside: the roots, the machine,
+// the logs. The guest plans for itself what is done there.
+func (s *stager) decide(context.Context) error {
+	m, err := readManifest(names.Manifest)
+	if err != nil {
+		return err
+	}
+	if s.plan, err = plan.Decide(m, guestSupport()); err != nil {
+		return err
+	}
+	if s.config, err = decideMachine(m, s.plan, runtime.NumCPU()); err != nil {
+		return err
+	}
+	cgroups, _ := os.ReadFile("/proc/self/cgroup") // without it the pod has a UUID of its own
+	s.uuid = plan.PodUUID(string(cgroups))
+	s.logs = newAppLogs(s.plan, s.log)
+	return nil
+}
+
+// boot starts the virtual machine and waits until its first process answers.
+func (s *stager) boot(ctx context.Context) error {
+	var err error
+	for _, a := range accelerators("/dev/kvm", "/proc/cpuinfo") {
+		s.log.Info("virtual machine", "processor", a.name, "memory", s.config.Memory, "processors", s.config.CPUs)
+		if err = s.bootWith(ctx, a); err == nil || ctx.Err() != nil {
+			return err
+		}
+		s.log.Warn("virtual machine does not boot", "processor", a.name, "error", err)
+	}
+	return err
+}
+
+func (s *stager) bootWith(ctx context.Context, a accelerator) error {
+	m, err := startMachine(s.config, a, s.messages, s.accept)
+	if err != nil {
+		return err
+	}
+	s.pod, err = m.line.Open(encode(request{Use: usePod, UUID: s.uuid}))
+	if err == nil {
+		limited, cancel := context.WithTimeout(ctx, a.limit)
+		err = s.await(limited, m, stateBooted)
+		cancel()
+	}
+	if err != nil {
+		m.kill()
+		<-m.gone
+		return err
+	}
+	s.machine = m
+	s.undo(func() { m.kill(); <-m.gone })
+	go func() { _, _ = io.Copy(s.messages, s.pod.Reader(1)) }() // to the guest's end
+	return nil
+}
+
+// accept takes the channels that the guest opens.
+func (s *stager) accept(ch *line.Channel, text []byte) {
+	var req request
+	if err := json.Unmarshal(text, &req); err != nil || req.Use != useLog {
+		refuse(ch, errors.New("the guest may open logs only"))
+		return
+	}
+	s.logs.accept(ch, req)
+}
+
+// await waits for the guest to reach a state.
+func (s *stager) await(ctx context.Context, m *machine, want state) error {
+	for {
+		select {
+		case text, ok := <-s.pod.Notes():
+			var n note
+			switch {
+			case !ok:
+				return s.lost(m)
+			case json.Unmarshal(text, &n) == nil && n.State == want:
+				return nil
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the guest: %w", ctx.Err())
+		}
+	}
+}
+
+// lost says how the pod's channel ended before its time: with the guest's own
+// word, or with the machine.
+func (s *stager) lost(m *machine) error {
+	<-s.pod.Done()
+	if text, err := s.pod.Result(); err == nil {
+		var r result
+		if err := json.Unmarshal(text, &r); err != nil {
+			return fmt.Errorf("understand the guest: %w", err)
+		}
+		if s.code = r.Code; r.Error != "" {
+			return errors.New(r.Error)
+		}
+		return nil
+	}
+	m.kill()
+	<-m.gone
+	return fmt.Errorf("%w unexpectedly: %w", errDied, m.err)
+}
+
+// listen answers call-ins from here on.
+func (s *stager) listen(context.Context) error {
+	listener, err := listen(names.ControlSocket)
+	if err != nil {
+		return err
+	}
+	s.undo(func() { listener.Close() })
+	h := &hub{guest: s.machine.line, slots: make(chan struct{}, maxCalls)}
+	go h.serve(listener)
+	return nil
+}
+
+// follow follows the pod in the guest to its end.
+func (s *stager) follow(ctx context.Context) error {
+	starting := true
+	for {
+		select {
+		case text, ok := <-s.pod.Notes():
+			var n note
+			switch {
+			case !ok:
+				err := s.lost(s.machine)
+				s.machine.end()
+				return err
+			case json.Unmarshal(text, &n) == nil && n.State == stateReady && starting:
+				starting = false
+				s.log.Info("pod is running", "apps", len(s.plan.Apps))
+				s.tellReady()
+			}
+		case <-ctx.Done():
+			return s.stop()
+		}
+	}
+}
+
+// tellReady tells the daemon that the pod is up.
+func (s *stager) tellReady() {
+	if s.ready != nil {
+		_ = s.ready.Close() // a pipe: nothing is held back
+	}
+}
+
+// stop has the guest stop the pod, and the machine end.
+func (s *stager) stop() error {
+	limit := s.plan.Config.GracePeriod + stopMargin
+	late := time.AfterFunc(limit, func() {
+		s.log.Error("the guest does not stop; it is killed", "after", limit)
+		s.machine.kill()
+	})
+	defer late.Stop()
+	_ = s.pod.Note(encode(note{Stop: true})) // a line that is lost shows below
+	for range s.pod.Notes() {                //nolint:revive // to the channel's end
+	}
+	err := s.lost(s.machine)
+	s.machine.end()
+	return err
+}
