@@ -1,17 +1,23 @@
 // Package cgroups gives each pod a control group of its own in every
 // hierarchy of the machine: cgroup v1 with one mount per controller, v2
 // alone, or both side by side.
+//
+// moby/sys/mountinfo and opencontainers/cgroups read mounts, memberships and
+// processes. The managers of opencontainers/cgroups cannot make the groups: they make a
+// group for one container by the controllers that it limits, so they leave out named
+// hierarchies and, beside v1, the v2 hierarchy, and they do not say which parents they made.
 package cgroups
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,9 +31,17 @@ type Hierarchy struct {
 	Mount string
 	// V2 tells the unified hierarchy from a v1 one.
 	V2 bool
-	// cpuset hierarchies of v1 need processors and memory nodes to be set
-	// before a process may enter.
-	cpuset bool
+	// root is the group of the hierarchy that is mounted there, "/" for all of it.
+	root string
+	// options are the file system's mount options. A v1 hierarchy has the names of its
+	// controllers, or name=NAME, among them.
+	options string
+}
+
+// cpuset reports whether processors and memory nodes must be set before a process
+// may enter a group, as in a v1 hierarchy of the cpuset controller.
+func (h Hierarchy) cpuset() bool {
+	return !h.V2 && slices.Contains(strings.Split(h.options, ","), "cpuset")
 }
 
 // Group is one control group, the same path in every hierarchy.
@@ -49,40 +63,30 @@ func Open(path string) (*Group, error) {
 	return &Group{Path: path, Hierarchies: hierarchies}, nil
 }
 
-// mounted reads the hierarchies below MountRoot from /proc/self/mountinfo,
-// whose form is in proc_pid_mountinfo(5).
+// mounted returns the hierarchies below MountRoot.
 func mounted() ([]Hierarchy, error) {
-	file, err := os.Open("/proc/self/mountinfo")
+	mounts, err := mountinfo.GetMounts(besideMountRoot)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	var all []Hierarchy
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		if h, ok := parseMount(lines.Text()); ok {
-			all = append(all, h)
-		}
-	}
-	if len(all) == 0 && lines.Err() == nil {
+	if len(mounts) == 0 {
 		return nil, fmt.Errorf("none is mounted in %s", MountRoot)
 	}
-	return all, lines.Err()
+	return hierarchies(mounts), nil
 }
 
-func parseMount(line string) (Hierarchy, bool) {
-	before, after, ok := strings.Cut(line, " - ")
-	fields, source := strings.Fields(before), strings.Fields(after)
-	if !ok || len(fields) < 5 || len(source) < 3 {
-		return Hierarchy{}, false
+// besideMountRoot leaves out what is not a hierarchy at MountRoot or in it.
+func besideMountRoot(m *mountinfo.Info) (skip, stop bool) {
+	inPlace := m.Mountpoint == MountRoot || filepath.Dir(m.Mountpoint) == MountRoot
+	return !inPlace || m.FSType != "cgroup" && m.FSType != "cgroup2", false
+}
+
+func hierarchies(mounts []*mountinfo.Info) []Hierarchy {
+	var all []Hierarchy
+	for _, m := range mounts {
+		all = append(all, Hierarchy{Mount: m.Mountpoint, V2: m.FSType == "cgroup2", root: m.Root, options: m.VFSOptions})
 	}
-	point := fields[4]
-	if point != MountRoot && filepath.Dir(point) != MountRoot {
-		return Hierarchy{}, false
-	}
-	options := "," + source[2] + ","
-	h := Hierarchy{Mount: point, V2: source[0] == "cgroup2", cpuset: strings.Contains(options, ",cpuset,")}
-	return h, h.V2 || source[0] == "cgroup"
+	return all
 }
 
 // Dir is the group's folder in a hierarchy.
@@ -127,7 +131,7 @@ func (g *Group) descend(h Hierarchy) error {
 		case !errors.Is(err, fs.ErrExist):
 			return err
 		}
-		if h.cpuset {
+		if h.cpuset() {
 			if err := inheritCPUs(parent, dir); err != nil {
 				return err
 			}

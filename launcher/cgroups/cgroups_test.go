@@ -11,41 +11,84 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"github.com/opencontainers/cgroups"
 )
 
-func TestParseMount(t *testing.T) {
+func TestHierarchiesOfMounts(t *testing.T) {
 	tests := []struct {
-		name, line string
-		want       Hierarchy
-		ok         bool
+		name, line, mount  string // "" for a mount that is not a hierarchy
+		v2, cpuset         bool
+		groups, dirOfGroup string // a line of /proc/PID/cgroup, the folder of its group
 	}{
-		{"v1", "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct", Hierarchy{Mount: "/sys/fs/cgroup/cpu,cpuacct"}, true},
-		{"cpuset", "34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset", Hierarchy{Mount: "/sys/fs/cgroup/cpuset", cpuset: true}, true},
-		{"named", "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd", Hierarchy{Mount: "/sys/fs/cgroup/systemd"}, true},
-		{"v2 alone", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate", Hierarchy{Mount: "/sys/fs/cgroup", V2: true}, true},
-		{"v2 beside v1", "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw", Hierarchy{Mount: "/sys/fs/cgroup/unified", V2: true}, true},
-		{"tmpfs", "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755", Hierarchy{Mount: "/sys/fs/cgroup"}, false},
-		{"elsewhere", "41 31 0:38 / /mnt/cgroup rw - cgroup2 cgroup2 rw", Hierarchy{}, false},
-		{"garbage", "x", Hierarchy{}, false},
+		{
+			name: "v1", line: "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct",
+			mount: "/sys/fs/cgroup/cpu,cpuacct", groups: "4:cpu,cpuacct:/a/b", dirOfGroup: "/sys/fs/cgroup/cpu,cpuacct/a/b",
+		},
+		{
+			name: "cpuset", line: "34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset,noprefix,clone_children",
+			mount: "/sys/fs/cgroup/cpuset", cpuset: true, groups: "5:cpuset:/", dirOfGroup: "/sys/fs/cgroup/cpuset",
+		},
+		{
+			name: "named", line: "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,release_agent=/lib/x,name=systemd",
+			mount: "/sys/fs/cgroup/systemd", groups: "1:name=systemd:/user:1", dirOfGroup: "/sys/fs/cgroup/systemd/user:1",
+		},
+		{
+			name: "a part of a hierarchy", line: "32 31 0:29 /box /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids",
+			mount: "/sys/fs/cgroup/pids", groups: "7:pids:/box/a", dirOfGroup: "/sys/fs/cgroup/pids/a",
+		},
+		{
+			name: "another part", line: "32 31 0:29 /box /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids",
+			mount: "/sys/fs/cgroup/pids", groups: "7:pids:/else", dirOfGroup: "/sys/fs/cgroup/pids/else",
+		},
+		{
+			name: "another controller", line: "32 31 0:29 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids",
+			mount: "/sys/fs/cgroup/pids", groups: "7:memory:/a",
+		},
+		{name: "v2 alone", line: "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate", mount: "/sys/fs/cgroup", v2: true, groups: "0::/a"},
+		{name: "v2 beside v1", line: "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw", mount: "/sys/fs/cgroup/unified", v2: true, groups: "0::/a"},
+		{name: "escaped", line: `41 31 0:38 / /sys/fs/cgroup/a\040b rw - cgroup cgroup rw,name=x`, mount: "/sys/fs/cgroup/a b"},
+		{name: "tmpfs", line: "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755"},
+		{name: "elsewhere", line: "41 31 0:38 / /mnt/cgroup rw - cgroup2 cgroup2 rw"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got, ok := parseMount(tt.line); got != tt.want || ok != tt.ok {
-				t.Errorf("%+v, %v; want %+v, %v", got, ok, tt.want, tt.ok)
+			mounts, err := mountinfo.GetMountsFromReader(strings.NewReader(tt.line+"\n"), besideMountRoot)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := hierarchies(mounts)
+			if tt.mount == "" {
+				if len(found) > 0 {
+					t.Errorf("%+v", found)
+				}
+				return
+			}
+			if len(found) != 1 || found[0].Mount != tt.mount || found[0].V2 != tt.v2 || found[0].cpuset() != tt.cpuset {
+				t.Fatalf("%+v, want %s, v2: %v, cpuset: %v", found, tt.mount, tt.v2, tt.cpuset)
+			}
+			path := filepath.Join(t.TempDir(), "cgroup")
+			if err := os.WriteFile(path, []byte(tt.groups+"\n8:other:/other\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if tt.groups == "" {
+				return
+			}
+			groups, err := cgroups.ParseCgroupFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if dir, ok := found[0].dirOf(groups); dir != tt.dirOfGroup || ok != (tt.dirOfGroup != "") {
+				t.Errorf("folder %q, %v; want %q", dir, ok, tt.dirOfGroup)
 			}
 		})
 	}
 }
 
-func TestControllers(t *testing.T) {
-	for options, want := range map[string]string{
-		"rw,cpu,cpuacct": "cpu,cpuacct",
-		"rw,xattr,release_agent=/lib/x,name=systemd": "name=systemd",
-		"rw,cpuset,noprefix,clone_children":          "cpuset",
-	} {
-		if got := controllers(options); got != want {
-			t.Errorf("controllers(%q) = %q, want %q", options, got, want)
-		}
+func TestMountsThatCannotBeRead(t *testing.T) {
+	if mounts, err := mountinfo.GetMountsFromReader(strings.NewReader("x\n"), besideMountRoot); err == nil {
+		t.Errorf("%v, want an error", mounts)
 	}
 }
 

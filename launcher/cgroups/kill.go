@@ -7,10 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 )
 
@@ -44,7 +43,8 @@ func (g *Group) signalAll() error {
 	return err
 }
 
-// freeze stops the whole group, where it exists.
+// freeze stops the whole group, where it exists. The freezer of opencontainers/cgroups
+// waits until a group is frozen, and thaws that group only and not those below it.
 func (g *Group) freeze() {
 	for _, h := range g.Hierarchies {
 		setFrozen(g.Dir(h), "FROZEN", "1")
@@ -75,23 +75,19 @@ func writeExisting(path, text string) error {
 }
 
 // PIDs lists the processes of the group and below, in all hierarchies,
-// sorted, each once.
+// sorted, each once. Of a threaded v2 group it lists the threads.
 func (g *Group) PIDs() ([]int, error) {
 	var pids []int
 	for _, h := range g.Hierarchies {
-		err := g.walk(h, func(dir string) error {
-			data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-			for line := range strings.FieldsSeq(string(data)) {
-				if pid, err := strconv.Atoi(line); err == nil && pid > 0 {
-					pids = append(pids, pid)
-				}
-			}
-			return err
-		})
-		if err != nil {
+		found, err := cgroups.GetAllPids(g.Dir(h))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 			return nil, err
 		}
+		pids = append(pids, found...)
 	}
+	// The kernel shows 0 for a process of another PID namespace, which kill(2) takes
+	// for the caller's process group.
+	pids = slices.DeleteFunc(pids, func(pid int) bool { return pid <= 0 })
 	slices.Sort(pids)
 	return slices.Compact(pids), nil
 }
@@ -128,6 +124,8 @@ func (g *Group) Remove() error {
 	}
 }
 
+// removeOnce tries every group. cgroups.RemovePath is not used: it waits for
+// processes by itself, for a second in each hierarchy and ever longer between two tries.
 func (g *Group) removeOnce() error {
 	var errs []error
 	for _, h := range g.Hierarchies {

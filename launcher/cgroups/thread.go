@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 )
 
@@ -64,72 +65,41 @@ func openTasks() ([]*os.File, error) {
 	return files, nil
 }
 
-// threadGroups lists the folders of the v1 groups that the calling thread is
-// in, from /proc/thread-self/cgroup (cgroups(7)) and the mounts.
+// threadGroups lists the folders of the v1 groups that the calling thread is in.
 func threadGroups() ([]string, error) {
-	data, err := os.ReadFile("/proc/thread-self/cgroup")
+	groups, err := cgroups.ParseCgroupFile("/proc/thread-self/cgroup")
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := v1Mounts()
+	all, err := mounted()
 	if err != nil {
 		return nil, err
 	}
 	var dirs []string
-	for line := range strings.SplitSeq(strings.TrimSpace(string(data)), "\n") {
-		fields := strings.SplitN(line, ":", 3)
-		if len(fields) != 3 || fields[1] == "" {
-			continue // the v2 hierarchy
-		}
-		if mount, ok := mounts[fields[1]]; ok {
-			dirs = append(dirs, mount.dir(fields[2]))
+	for _, h := range all {
+		if dir, ok := h.dirOf(groups); ok {
+			dirs = append(dirs, dir)
 		}
 	}
 	return dirs, nil
 }
 
-// v1Mount is where a v1 hierarchy is mounted, and which of its groups is there.
-type v1Mount struct{ point, root string }
-
-// dir is the folder of a group given by its path from the hierarchy's root.
-func (m v1Mount) dir(group string) string {
-	if rel, err := filepath.Rel(m.root, group); err == nil && filepath.IsLocal(rel) {
-		return filepath.Join(m.point, rel)
+// dirOf returns the folder of a v1 hierarchy's group among groups, which maps
+// controllers to groups. A group is a path from the root of the hierarchy, which need
+// not be what is mounted.
+func (h Hierarchy) dirOf(groups map[string]string) (string, bool) {
+	if h.V2 {
+		return "", false
 	}
-	return filepath.Join(m.point, group)
-}
-
-// v1Mounts maps the controllers of a hierarchy, written as in
-// /proc/PID/cgroup, to its mount.
-func v1Mounts() (map[string]v1Mount, error) {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	mounts := make(map[string]v1Mount)
-	for line := range strings.SplitSeq(string(data), "\n") {
-		h, ok := parseMount(line)
-		if !ok || h.V2 {
+	for option := range strings.SplitSeq(h.options, ",") {
+		group, ok := groups[option]
+		if !ok {
 			continue
 		}
-		before, after, _ := strings.Cut(line, " - ")
-		mounts[controllers(strings.Fields(after)[2])] = v1Mount{point: h.Mount, root: strings.Fields(before)[3]}
-	}
-	return mounts, nil
-}
-
-// controllers takes what names a hierarchy out of its mount's super options.
-func controllers(options string) string {
-	var names []string
-	for option := range strings.SplitSeq(options, ",") {
-		switch option {
-		case "rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode", "none":
-			continue
+		if rel, err := filepath.Rel(h.root, group); err == nil && filepath.IsLocal(rel) {
+			group = rel
 		}
-		if strings.HasPrefix(option, "release_agent=") {
-			continue
-		}
-		names = append(names, option)
+		return filepath.Join(h.Mount, group), true
 	}
-	return strings.Join(names, ",")
+	return "", false
 }
