@@ -46,6 +46,7 @@ func (b *boot) assembleApp(n int, app plan.App) (supervisor.App, error) {
 	}
 	main := app.Spec
 	main.Root, main.Cgroup = rootOf(app.Name), names.AppsCgroup+"/"+app.Name
+	main.Backing = []string{scratchOf(app.Name)}
 	assembled.PreStart = b.handlerMaker(main, "pre-start", app.PreStart)
 	assembled.PostStop = b.handlerMaker(main, "post-stop", app.PostStop)
 	main.Files, main.Process.Env = b.sockets[n], activation.ListenEnv(main.Process.Env, app.Sockets)

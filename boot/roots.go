@@ -27,11 +27,10 @@ func (b *boot) mountRoots(ctx context.Context) error {
 
 // mountAll mounts the roots side by side.
 func (b *boot) mountAll(ctx context.Context) error {
-	scratch, err := prepareScratch()
-	if err != nil {
+	if err := prepareScratch(); err != nil {
 		return err
 	}
-	driver, err := b.selectDriver(scratch)
+	driver, err := b.selectDriver()
 	if err != nil {
 		return err
 	}
@@ -43,16 +42,16 @@ func (b *boot) mountAll(ctx context.Context) error {
 	group.SetLimit(parallelMounts)
 	for _, app := range b.plan.Apps {
 		group.Go(func() error {
-			return b.makeRoot(ctx, driver, app, scratch, resolver)
+			return b.makeRoot(ctx, driver, app, resolver)
 		})
 	}
 	return group.Wait()
 }
 
 // makeRoot mounts one app's root and prepares it.
-func (b *boot) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App, scratch string, resolver []byte) error {
+func (b *boot) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App, resolver []byte) error {
 	log, root := b.log.With("app", app.Name), rootOf(app.Name)
-	if err := mountRoot(ctx, driver, app, scratch, root); err != nil {
+	if err := mountRoot(ctx, driver, app, root); err != nil {
 		return fmt.Errorf("mount root of app %q: %w", app.Name, err)
 	}
 	if err := rootfs.AddEtcFiles(root, resolver, b.plan.Hostname); err != nil {
@@ -67,18 +66,21 @@ func (b *boot) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App
 // rootOf is where an app's root file system is mounted.
 func rootOf(app string) string { return filepath.Join(names.PrivateDir, "roots", app) }
 
+// scratchOf is where the app's root file system keeps what the app writes.
+func scratchOf(app string) string { return filepath.Join(names.ScratchDir, app) }
+
 // parallelMounts bounds the roots that are made at once: copying is bound by
 // the disk, mounting by nothing.
 const parallelMounts = 4
 
-func (b *boot) selectDriver(scratch string) (unionfs.Driver, error) {
+func (b *boot) selectDriver() (unionfs.Driver, error) {
 	var layers []string
 	for _, app := range b.plan.Apps {
 		for _, layer := range app.Layers {
 			layers = append(layers, filepath.Join(names.LayersDir, layer.ID))
 		}
 	}
-	choice, err := unionfs.Select(b.Drivers, b.plan.Config.GraphStorage, scratch, layers)
+	choice, err := unionfs.Select(b.Drivers, b.plan.Config.GraphStorage, names.ScratchDir, layers)
 	if err != nil {
 		return nil, err
 	}
@@ -92,9 +94,9 @@ func (b *boot) selectDriver(scratch string) (unionfs.Driver, error) {
 	return choice.Driver, nil
 }
 
-func mountRoot(ctx context.Context, driver unionfs.Driver, app plan.App, scratch, target string) error {
-	upper := filepath.Join(scratch, app.Name)
-	for _, dir := range []string{upper, target} {
+func mountRoot(ctx context.Context, driver unionfs.Driver, app plan.App, target string) error {
+	scratch := scratchOf(app.Name)
+	for _, dir := range []string{scratch, target} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
@@ -103,28 +105,27 @@ func mountRoot(ctx context.Context, driver unionfs.Driver, app plan.App, scratch
 	for i, layer := range app.Layers {
 		layers[i] = unionfs.Layer{Dir: filepath.Join(names.LayersDir, layer.ID), Filter: layer.Filter}
 	}
-	return driver.Mount(ctx, unionfs.Root{App: app.Name, Layers: layers, Scratch: upper, Target: target})
+	return driver.Mount(ctx, unionfs.Root{App: app.Name, Layers: layers, Scratch: scratch, Target: target})
 }
 
-// prepareScratch empties the folder for upper and work directories and returns
-// it. Where the stager's root cannot hold an upper directory, because it is an
+// prepareScratch empties the folder for upper and work directories. Where the stager's root cannot hold an upper directory, because it is an
 // overlay or aufs itself, a tmpfs of the supervisor's takes its place; the driver's
 // probe has the last word.
-func prepareScratch() (string, error) {
+func prepareScratch() error {
 	if err := rmtree.Remove(names.ScratchDir); err != nil {
-		return "", fmt.Errorf("empty scratch folder: %w", err)
+		return fmt.Errorf("empty scratch folder: %w", err)
 	}
 	if err := os.MkdirAll(names.ScratchDir, 0o711); err != nil {
-		return "", fmt.Errorf("make scratch folder: %w", err)
+		return fmt.Errorf("make scratch folder: %w", err)
 	}
 	stacked, err := unionfs.Stacked(names.ScratchDir)
 	if err != nil {
-		return "", fmt.Errorf("look at scratch folder: %w", err)
+		return fmt.Errorf("look at scratch folder: %w", err)
 	}
 	if stacked {
 		if err := unix.Mount("tmpfs", names.ScratchDir, "tmpfs", 0, "mode=711"); err != nil {
-			return "", fmt.Errorf("mount tmpfs for scratch folder: %w", err)
+			return fmt.Errorf("mount tmpfs for scratch folder: %w", err)
 		}
 	}
-	return names.ScratchDir, nil
+	return nil
 }

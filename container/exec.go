@@ -57,7 +57,7 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 		return nil, err
 	}
 	e := entry{id: c.id, spec: &c.spec, stdio: stdio, root: c.places.root, group: groups.unified}
-	e.files = slices.Concat([]*os.File{c.runtime.exe, pipes.plan, pipes.reportChild, c.places.mounts}, groups.files)
+	e.files = slices.Concat([]*os.File{c.runtime.exe, pipes.plan, pipes.reportChild}, c.backing, []*os.File{c.places.mounts}, groups.files)
 	started, err := e.enter(plan, pipes)
 	if err == nil {
 		if err = pipes.result(cmd.Args[0], cmd.Dir); err != nil {
@@ -91,6 +91,7 @@ func (c *container) planCommand(cmd supervisor.Command, terminal bool) (*shimPla
 	}
 	plan.oomScore = int32(c.spec.OOMScoreAdj)
 	plan.memlock, plan.profile = c.runtime.memlock, c.spec.AppArmorProfile
+	plan.nbacking = uint32(len(c.backing))
 	return plan, nil
 }
 
@@ -115,6 +116,21 @@ func openPlaces(pid int) (p places, err error) {
 }
 
 func (p places) close() { closeAll([]*os.File{p.root, p.mounts}) }
+
+// openBacking opens the folders of spec.Spec.Backing for the shim's Landlock
+// rules. The caller closes them.
+func openBacking(folders []string) ([]*os.File, error) {
+	var opened []*os.File
+	for _, path := range folders {
+		folder, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			closeAll(opened)
+			return nil, fmt.Errorf("open folder behind the root: %w", err)
+		}
+		opened = append(opened, folder)
+	}
+	return opened, nil
+}
 
 // groups are the ways into a container's cgroups. To move a whole process takes a
 // lock of the kernel's that is had after an RCU grace period, some milliseconds.
@@ -179,7 +195,7 @@ type entry struct {
 	spec   *spec.Spec
 	stdio  supervisor.Stdio
 	root   *os.File   // the container's
-	files  []*os.File // of the shim, from 3 on: itself, plan, report, mount namespace, groups.files
+	files  []*os.File // of the shim, from 3 on: itself, plan, report, backing folders, mount namespace, groups.files
 	group  *os.File   // groups.unified
 	master *os.File   // of the terminal that start made
 }
@@ -187,7 +203,7 @@ type entry struct {
 // enter starts the shim with its plan: in the container's v2 cgroup, or where
 // the kernel cannot do that, told to move there.
 func (e *entry) enter(plan *shimPlan, pipes *shimPipes) (*os.Process, error) {
-	plan.ncgroups = uint32(len(e.files) - shimFiles)
+	plan.ncgroups = uint32(len(e.files)-shimFiles) - plan.nbacking
 	if e.group != nil {
 		plan.ncgroups--
 	}
@@ -210,7 +226,7 @@ func cannotClone(err error) bool {
 		func(errno error) bool { return errors.Is(err, errno) })
 }
 
-// shimFiles is how many files there are before groups.files.
+// shimFiles is how many files there are before groups.files, without the backing folders.
 const shimFiles = 4
 
 // start executes the shim from a thread with the container's keyring and

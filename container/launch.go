@@ -24,18 +24,20 @@ type launch struct {
 	memlock  unix.Rlimit
 	profile  string   // AppArmor
 	files    uint32   // that the process keeps, from 3 on
+	backing  uint32   // folders of spec.Spec.Backing
 	console  *os.File // our end of the socket that the terminal's master comes through
 	consoles *os.File // libcontainer's end
 }
 
 // newLaunch prepares everything that a process needs from outside. The caller
-// closes it, whatever becomes of the process. files are the process's from 3 on.
-func (r *Runtime) newLaunch(stdio supervisor.Stdio, files []*os.File) (*launch, error) {
+// closes it, whatever becomes of the process. files are the process's from 3 on;
+// backing are the folders of spec.Spec.Backing.
+func (r *Runtime) newLaunch(stdio supervisor.Stdio, files, backing []*os.File) (*launch, error) {
 	pipes, err := newShimPipes()
 	if err != nil {
 		return nil, err
 	}
-	l := &launch{pipes: pipes, stdio: stdio, memlock: r.memlock, files: uint32(len(files))}
+	l := &launch{pipes: pipes, stdio: stdio, memlock: r.memlock, files: uint32(len(files)), backing: uint32(len(backing))}
 	first := 3 + len(files)
 	l.process = libcontainer.Process{
 		Args: []string{fdPath(first)},
@@ -44,7 +46,7 @@ func (r *Runtime) newLaunch(stdio supervisor.Stdio, files []*os.File) (*launch, 
 		Env:        []string{fmt.Sprintf("%s=%d,%d", names.ShimVariable, first+1, first+2), "HOME=/"},
 		Cwd:        "/",
 		LogLevel:   "3", // warnings; libcontainer's default sends every step through a pipe, as JSON
-		ExtraFiles: slices.Concat(files, []*os.File{r.exe, pipes.plan, pipes.reportChild}),
+		ExtraFiles: slices.Concat(files, []*os.File{r.exe, pipes.plan, pipes.reportChild}, backing),
 	}
 	if stdio.Terminal {
 		return l, l.openConsole()
@@ -89,7 +91,7 @@ func (l *launch) send(root *os.File, p *spec.Process, filter *filter, flags uint
 	if err != nil {
 		return err
 	}
-	plan.memlock, plan.profile = l.memlock, l.profile
+	plan.memlock, plan.profile, plan.nbacking = l.memlock, l.profile, l.backing
 	if plan.nfds = l.files; plan.nfds > 0 {
 		plan.flags |= shimListenPID
 	}

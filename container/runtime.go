@@ -140,7 +140,8 @@ type container struct {
 	id      string
 	handle  *libcontainer.Container
 	initPID int
-	places  places // from Start to Destroy
+	places  places     // from Start to Destroy
+	backing []*os.File // the folders of spec.Backing, O_PATH; likewise
 	oom     oomWatch
 	spared  atomic.Uint64 // the count of processes killed for want of memory that the main process outlived
 	started atomic.Bool   // libcontainer's own lock is free
@@ -175,7 +176,10 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 	if err != nil {
 		return nil, err
 	}
-	l, err := c.runtime.newLaunch(stdio, c.spec.Files)
+	if c.backing, err = openBacking(c.spec.Backing); err != nil {
+		return nil, err
+	}
+	l, err := c.runtime.newLaunch(stdio, c.spec.Files, c.backing)
 	if err != nil {
 		return nil, err
 	}
@@ -253,6 +257,7 @@ func (c *container) Kill() error {
 // Destroy implements supervisor.Container.
 func (c *container) Destroy() error {
 	c.places.close()
+	closeAll(c.backing)
 	c.oom.close()
 	if c.handle == nil {
 		return nil

@@ -98,12 +98,18 @@ func output(t testing.TB, r *Runtime, s spec.Spec) (string, unix.WaitStatus) {
 // run starts a container and waits for its end.
 func run(t testing.TB, c supervisor.Container) (string, unix.WaitStatus) {
 	t.Helper()
+	return runIn(t, c, nil)
+}
+
+// runIn is run with a standard input.
+func runIn(t testing.TB, c supervisor.Container, stdin *os.File) (string, unix.WaitStatus) {
+	t.Helper()
 	out, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	p, err := c.Start(supervisor.Stdio{Stdout: in, Stderr: in})
+	p, err := c.Start(supervisor.Stdio{Stdin: stdin, Stdout: in, Stderr: in})
 	in.Close()
 	if err != nil {
 		t.Fatal(err)

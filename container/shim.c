@@ -86,22 +86,23 @@ static char **take_strings(const char **s, uint32_t n)
 }
 
 /*
- * Joins a running container. What it takes came open, behind the report's
- * descriptor: the mount namespace, then the files to enter cgroups by. Nothing is
+ * Joins a running container. What it takes came open, behind the backing
+ * folders' descriptors: the mount namespace, then the files to enter cgroups by. Nothing is
  * looked up by a path that the container's processes could have a hand in.
  */
 static void join(const struct shim_plan *p)
 {
 	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	int mounts_fd = report_fd + 1 + (int)p->nbacking;
 	uint32_t i;
 
 	if (fd < 0 || dprintf(fd, "%d", p->oom_score_adj) < 0)
 		fail(SHIM_OOM, errno);
 	close(fd);
 	for (i = 0; i < p->ncgroups; i++)
-		if (write(report_fd + 2 + (int)i, "0", 1) != 1)
+		if (write(mounts_fd + 1 + (int)i, "0", 1) != 1)
 			fail(SHIM_CGROUP, errno);
-	if (setns(report_fd + 1, CLONE_NEWNS) < 0)
+	if (setns(mounts_fd, CLONE_NEWNS) < 0)
 		fail(SHIM_MOUNTS, errno);
 }
 
@@ -146,27 +147,38 @@ static void drop_bounding(uint64_t keep)
 	}
 }
 
+/* Adds a rule that allows renames and links below a folder. */
+static void allow_refer(int ruleset, int folder)
+{
+	struct landlock_path_beneath rule = { LANDLOCK_REFER, folder };
+
+	if (syscall(__NR_landlock_add_rule, ruleset, LANDLOCK_PATH_BENEATH, &rule, 0) < 0)
+		fail(SHIM_RESTRICT, errno);
+}
+
 /*
  * Enters a Landlock domain of its own, so that this process and its
  * descendants can neither ptrace processes outside it nor follow their
  * /proc/PID/{root,cwd,fd,mem,environ}. The domain handles one right, REFER, and
- * allows it everywhere, because any domain without it denies renames and links
- * between directories (landlock(7)). It denies mount(2), too.
+ * allows it below the root and the backing folders, because any domain without it
+ * denies renames and links between directories (landlock(7)). aufs renames in its
+ * branches, which lie outside the root, as the app. The domain also denies mount(2).
  */
-static void restrict_self(void)
+static void restrict_self(const struct shim_plan *p)
 {
 	struct landlock_ruleset rs = { LANDLOCK_REFER };
-	struct landlock_path_beneath pb = { LANDLOCK_REFER, -1 };
 	int fd = (int)syscall(__NR_landlock_create_ruleset, &rs, sizeof(rs), 0);
+	int root = open("/", O_PATH | O_CLOEXEC);
+	uint32_t i;
 
-	if (fd < 0)
+	if (fd < 0 || root < 0)
 		fail(SHIM_RESTRICT, errno);
-	pb.parent_fd = open("/", O_PATH | O_CLOEXEC);
-	if (pb.parent_fd < 0 ||
-	    syscall(__NR_landlock_add_rule, fd, LANDLOCK_PATH_BENEATH, &pb, 0) < 0 ||
-	    syscall(__NR_landlock_restrict_self, fd, 0) < 0)
+	allow_refer(fd, root);
+	for (i = 0; i < p->nbacking; i++)
+		allow_refer(fd, report_fd + 1 + (int)i);
+	if (syscall(__NR_landlock_restrict_self, fd, 0) < 0)
 		fail(SHIM_RESTRICT, errno);
-	close(pb.parent_fd);
+	close(root);
 	close(fd);
 }
 
@@ -333,7 +345,7 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p)
 		own_stdio(p->uid);
 	drop_bounding(p->bounding);
 	if (p->flags & SHIM_LANDLOCK)
-		restrict_self();
+		restrict_self(p);
 	/* As root first, then as the user: a directory may be closed to either. */
 	there = change_directory(dir[0], p->bounding) == 0;
 	become_user(p, groups);

@@ -56,6 +56,7 @@ type shimPlan struct {
 	candidates []string
 	args, env  []string
 	nfds       uint32
+	nbacking   uint32
 	ncgroups   uint32
 	oomScore   int32
 	memlock    unix.Rlimit
@@ -83,7 +84,7 @@ func (p *shimPlan) encode() ([]byte, error) {
 		ngroups: C.uint32_t(len(p.groups)), nfilter: C.uint32_t(len(filter) / unix.SizeofSockFilter),
 		ncandidates: C.uint32_t(len(p.candidates)), nargs: C.uint32_t(len(p.args)),
 		nenv: C.uint32_t(len(p.env)), nfds: C.uint32_t(p.nfds),
-		ncgroups: C.uint32_t(p.ncgroups), oom_score_adj: C.int32_t(p.oomScore),
+		nbacking: C.uint32_t(p.nbacking), ncgroups: C.uint32_t(p.ncgroups), oom_score_adj: C.int32_t(p.oomScore),
 		memlock_soft: C.uint64_t(p.memlock.Cur), memlock_hard: C.uint64_t(p.memlock.Max),
 	}
 	header.size = C.uint64_t(int(unsafe.Sizeof(header)) + 4*len(p.groups) + len(filter) + len(text))

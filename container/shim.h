@@ -28,7 +28,7 @@
 
 enum shim_flags {
 	SHIM_NO_NEW_PRIVS = 1, /* prctl(PR_SET_NO_NEW_PRIVS) */
-	SHIM_LANDLOCK = 2,     /* a Landlock domain of its own */
+	SHIM_LANDLOCK = 2,     /* a Landlock domain of its own, with rules for / and the backing folders */
 	SHIM_OWN_STDIO = 4,    /* pipes and terminals at 0 to 2 go to the user */
 	SHIM_LISTEN_PID = 8,   /* add LISTEN_PID=<own pid> to the environment */
 	SHIM_JOIN = 16,        /* join a running container: its mount namespace, its
@@ -45,7 +45,8 @@ struct shim_plan {
 	uint32_t ncandidates; /* paths to try in turn */
 	uint32_t nargs, nenv;
 	uint32_t nfds; /* descriptors from 3 on that the app keeps */
-	uint32_t ncgroups; /* files to enter cgroups by, behind the report's descriptor and the mount namespace's */
+	uint32_t nbacking; /* folders of spec.Spec.Backing, behind the report's descriptor */
+	uint32_t ncgroups; /* files to enter cgroups by, behind those and the mount namespace's descriptor */
 	int32_t oom_score_adj;
 	uint64_t memlock_soft, memlock_hard; /* RLIMIT_MEMLOCK */
 	uint64_t size; /* of the whole plan in bytes */

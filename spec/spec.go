@@ -17,6 +17,12 @@ type Spec struct {
 	Root         string
 	ReadOnlyRoot bool
 
+	// Backing are folders behind Root, absolute paths in the caller's mount
+	// namespace, in which Root's file system links and renames with the credentials of the
+	// app (aufs). A runtime that confines the app allows it that as below Root, and
+	// nothing more. They must exist when a container starts.
+	Backing []string
+
 	Process Process
 	Mounts  []Mount
 
