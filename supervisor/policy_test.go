@@ -1,22 +1,21 @@
 package supervisor
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-// named returns the policy of a name, which the tests take as users' configuration does.
+// named returns the policy of a name, which the tests use as users' configuration does.
 func named[P any](t *testing.T, all []Named[P], name string) P {
 	t.Helper()
-	for _, n := range all {
-		if n.Name == name {
-			return n.Policy
-		}
+	i := slices.IndexFunc(all, func(n Named[P]) bool { return n.Name == name })
+	if i < 0 {
+		t.Fatalf("no policy %q", name)
 	}
-	t.Fatalf("no policy %q", name)
-	panic("unreachable")
+	return all[i].Policy
 }
 
 func TestRestartPolicy(t *testing.T) {
