@@ -3,12 +3,12 @@ package unionfstest
 import (
 	"testing"
 
+	"kurma.io/stager/tests/conformance"
 	"kurma.io/stager/unionfs"
 )
 
-// Unmet declares cases that a driver does not meet: the case's name and the
-// reason, a sentence about the driver. The driver's own documentation says the same.
-type Unmet map[string]string
+// Unmet declares cases that a driver does not meet, see conformance.Unmet.
+type Unmet = conformance.Unmet
 
 // Run checks that d keeps the contract of unionfs.Driver and the promises of the
 // package unionfs, one subtest a case. It needs root and the namespace that Main
@@ -20,16 +20,15 @@ type Unmet map[string]string
 // is a name that no case has, and a reason that is empty. Names of cases do not change.
 func Run(t *testing.T, d unionfs.Driver, unmet Unmet) {
 	t.Helper()
-	checkDeclared(t, unmet)
+	conformance.Run(t, d.Name(), casesOf(d), unmet)
+}
+
+func casesOf(d unionfs.Driver) []conformance.Case {
+	var list []conformance.Case
 	for _, c := range cases() {
-		t.Run(c.name, func(t *testing.T) {
-			if reason, ok := unmet[c.name]; ok {
-				runUnmet(t, d, c, reason)
-				return
-			}
-			c.run(newBench(t, d))
-		})
+		list = append(list, conformance.Case{Name: c.name, Run: func(t testing.TB) { c.run(newBench(t, d)) }})
 	}
+	return list
 }
 
 type testCase struct {

@@ -1,46 +1,74 @@
-package unionfstest
+// Package conformance runs the cases of a conformance suite, some of which the
+// implementation under test declares not to meet.
+package conformance
 
 import (
 	"fmt"
 	"runtime"
 	"strings"
 	"testing"
-
-	"kurma.io/stager/unionfs"
 )
 
+// Case is one promise of a contract. Its name does not change.
+type Case struct {
+	Name string
+	Run  func(testing.TB)
+}
+
+// Unmet declares cases that an implementation does not meet: the case's name and the
+// reason, a sentence about the implementation. Its own documentation says the same.
+type Unmet map[string]string
+
+// Run runs the cases, each as a subtest. The cases of unmet are run as well, and the test
+// logs each with its reason. A case of unmet that passes is a failure, so that declarations
+// stay true, and so is a name that no case has, and a reason that is empty. who is the
+// implementation, for messages. A declared case must call FailNow, Fatal and Fatalf in the
+// goroutine that runs it.
+func Run(t *testing.T, who string, cases []Case, unmet Unmet) {
+	t.Helper()
+	checkDeclared(t, who, cases, unmet)
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			if reason, ok := unmet[c.Name]; ok {
+				runUnmet(t, who, c, reason)
+				return
+			}
+			c.Run(t)
+		})
+	}
+}
+
 // checkDeclared reports names that no case has, and reasons that are empty.
-func checkDeclared(t testing.TB, unmet Unmet) {
+func checkDeclared(t testing.TB, who string, cases []Case, unmet Unmet) {
 	t.Helper()
 	known := map[string]bool{}
-	for _, c := range cases() {
-		known[c.name] = true
+	for _, c := range cases {
+		known[c.Name] = true
 	}
 	for name, reason := range unmet {
 		if !known[name] {
-			t.Errorf("the driver declares that it does not meet %q, which is not a case", name)
+			t.Errorf("%s declares that it does not meet %q, which is not a case", who, name)
 		}
 		if strings.TrimSpace(reason) == "" {
-			t.Errorf("the driver declares that it does not meet %q without a reason", name)
+			t.Errorf("%s declares that it does not meet %q without a reason", who, name)
 		}
 	}
 }
 
 // runUnmet runs a declared case, and fails if the case passes.
-func runUnmet(t testing.TB, d unionfs.Driver, c testCase, reason string) {
+func runUnmet(t testing.TB, who string, c Case, reason string) {
 	t.Helper()
 	a := &attempt{TB: t}
-	a.do(func() { c.run(newBench(a, d)) })
+	a.do(func() { c.Run(a) })
 	if !a.failed {
-		t.Errorf("%s passes %q, which it declares not to meet: %s", d.Name(), c.name, reason)
+		t.Errorf("%s passes %q, which it declares not to meet: %s", who, c.Name, reason)
 		return
 	}
-	t.Logf("%s does not meet %q: %s\nThe case reported: %s", d.Name(), c.name, reason, strings.Join(a.reports, "\n"))
+	t.Logf("%s does not meet %q: %s\nThe case reported: %s", who, c.Name, reason, strings.Join(a.reports, "\n"))
 }
 
 // attempt is the testing.TB of a declared case: it keeps what the case reports,
 // and the test goes on. Only the methods below differ from those of the test.
-// A case must call FailNow, Fatal and Fatalf in the goroutine that runs it.
 type attempt struct {
 	testing.TB
 
