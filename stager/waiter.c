@@ -2,28 +2,34 @@
  * The stager's first process, the one that the daemon knows: it waits.
  *
  *	daemon
- *	 └─ waiter             this file; passes SIGTERM, SIGINT and SIGQUIT on, and
+ *	 └─ waiter             this file: passes SIGTERM, SIGINT and SIGQUIT on, and
  *	     │                 ends as the supervisor ends
- *	     └─ supervisor     supervise.go, boot.go, PID 1 of the pod
+ *	     ├─ supervisor     supervise.go, boot.go: PID 1 of the pod
+ *	     └─ guard          guard.c: one for each helper process
  *
- * It stays for the life of the pod, so no Go runtime starts in it: half a
- * megabyte instead of five, and nothing that could fail. The supervisor dies with
- * it: the waiter holds the other end of its lifeline, and is the parent that
- * PR_SET_PDEATHSIG is about.
+ * The waiter stays for the life of the pod, so no Go runtime starts in it: it takes
+ * half a megabyte instead of five, and little can fail. The supervisor dies with
+ * the waiter: the waiter holds the other end of the supervisor's channel, and it is
+ * the parent that PR_SET_PDEATHSIG is about.
  *
- * The supervisor is started in the namespaces that a pod has by default, before
- * anybody has read the manifest. Where the manifest wants others it says so on the
- * report pipe and ends, and is started again in those.
+ * The waiter starts the supervisor in the namespaces that a pod has by default,
+ * before anything has read the manifest. If the manifest wants others, the supervisor
+ * says so on the channel and ends, and the waiter starts it again in those. waiter.h
+ * describes the channel.
  *
- * The waiter has the ready pipe open, too, until the supervisor says that the pod
- * is up: of a start that fails, the daemon must not see that pipe's end before
- * it can see the stager's.
+ * The waiter also keeps the ready pipe open until the supervisor says that the pod
+ * is up: if the start fails, the daemon must not see that pipe's end before it can see
+ * the stager's.
  */
 #define _GNU_SOURCE
+#include "waiter.h"
+
+#include "first.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/magic.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -31,261 +37,117 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What the program is called as a stager, the last element of the image's exec. */
-#define STAGER "stager"
+/* A pod's own namespaces by default; the daemon makes the network namespace. */
+#define DEFAULT_NAMESPACES ((uint32_t)(CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS))
 
-/* "LIFELINE,REPORT,NAMESPACES" in decimal, for supervise() in supervise.go. */
-#define SUPERVISOR_ENV "_STAGER_SUPERVISOR"
-
-/* A pod's own by default; the network's is the daemon's to make. */
-#define DEFAULT_NAMESPACES (CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
-
-/* Descriptors of ours are from here on: 3 and 4 may be the daemon's. */
+/* The waiter makes its descriptors from here on: 3 and 4 may be the daemon's. */
 #define FIRST_DESCRIPTOR 10
 
-/* What the waiter keeps, beside stdio, while it waits. */
-#define KEPT_LIFELINE 3
-#define KEPT_REPORT 4
-#define KEPT_READY 5
-
-#define CGROUPS "/sys/fs/cgroup"
-
-/* What the supervisor writes to the report pipe when it has read the manifest, see
- * settle() in supervise.go. Where there is a ready pipe, one byte follows
- * when the pod is up. */
-struct settlement {
-	int32_t namespaces; /* that it wants, as in clone(2) */
-	int32_t ready;      /* the ready pipe's descriptor, or -1 */
-};
-
-static void __attribute__((noreturn)) give_up(const char *what)
+void give_up(const char *what)
 {
-	fprintf(stderr, "stager: %s: %s\n", what, strerror(errno));
+	fprintf(stderr, STAGER_PROGRAM ": %s: %s\n", what, strerror(errno));
 	_exit(1);
 }
 
-/* Only a stager waits: no call-in, no "stager COMMAND", none of the processes
- * that are this program again. */
-static int is_stager(int argc, char **argv)
+/*
+ * Returns 1 in a stager: not in a call-in, not in "stager COMMAND", and in none of
+ * the processes that are this program again. glibc passes argv to a constructor and musl
+ * does not, so this reads /proc/self/cmdline (proc_pid_cmdline(5)).
+ */
+static int is_stager(void)
 {
 	static const char *const marks[] = { SUPERVISOR_ENV, "_STAGER_SHIM", "_LIBCONTAINER_INITPIPE" };
-	const char *base;
+	char line[PATH_MAX], *base;
+	ssize_t n;
 	size_t i;
+	int fd;
 
-	if (argc != 1)
-		return 0;
-	base = strrchr(argv[0], '/');
-	base = base ? base + 1 : argv[0];
-	if (strcmp(base, STAGER) != 0)
-		return 0;
 	for (i = 0; i < sizeof(marks) / sizeof(*marks); i++)
 		if (getenv(marks[i]))
 			return 0;
-	return 1;
-}
-
-/* A pipe whose ends are out of the daemon's way. */
-static void make_pipe(int ends[2])
-{
-	int made[2], i;
-
-	if (pipe2(made, O_CLOEXEC) < 0)
-		give_up("make pipe");
-	for (i = 0; i < 2; i++) {
-		ends[i] = fcntl(made[i], F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
-		if (ends[i] < 0)
-			give_up("make pipe");
-		close(made[i]);
-	}
-}
-
-/*
- * Enters a leaf cgroup where only cgroup v2 is mounted: a cgroup with processes
- * of its own cannot hand controllers to its children (cgroups(7), "no internal
- * processes"), and the apps' will be beside the leaf.
- */
-static void enter_leaf(void)
-{
-	struct statfs fs;
-	int fd;
-
-	if (statfs(CGROUPS, &fs) < 0 || fs.f_type != CGROUP2_SUPER_MAGIC)
-		return;
-	if (mkdir(CGROUPS "/stager", 0755) < 0 && errno != EEXIST)
-		give_up("make cgroup " CGROUPS "/stager");
-	fd = open(CGROUPS "/stager/cgroup.procs", O_WRONLY | O_CLOEXEC);
-	if (fd < 0 || write(fd, "0", 1) != 1)
-		give_up("enter cgroup " CGROUPS "/stager");
+	fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0; /* main.go says so */
+	n = read(fd, line, sizeof(line));
 	close(fd);
+	if (n <= 0 || memchr(line, 0, (size_t)n) != line + n - 1)
+		return 0; /* there are arguments, or the name does not fit */
+	base = strrchr(line, '/');
+	return strcmp(base ? base + 1 : line, STAGER_PROGRAM) == 0;
 }
 
-/*
- * Makes a mount namespace whose root is the stager's root. The daemon has put
- * the stager into a chroot, and a chroot is not enough for what the supervisor
- * starts: the namespace's own root would still be the host's, setns(2) would
- * lead there, and so would an app's CAP_SYS_CHROOT. What the daemon mounts later
- * still comes in; nothing goes out.
- */
-static void enter_mount_namespace(void)
+/* Moves a descriptor out of the daemon's way. */
+static int move_up(int fd)
 {
-	char path[PATH_MAX];
-	int root, own;
+	int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
 
-	if (unshare(CLONE_NEWNS) < 0)
-		give_up("make mount namespace");
-	/* Not before: an open directory stays in the namespace it was opened in. */
-	root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
-	/* Joining a mount namespace leads to its root, one's own included (setns(2)). */
-	if (root < 0 || own < 0 || setns(own, CLONE_NEWNS) < 0)
-		give_up("leave chroot");
-	if (mount("", "/", "", MS_SLAVE | MS_REC, NULL) < 0)
-		give_up("make mounts slaves of the stager's");
-	if (fchdir(root) < 0 || getcwd(path, sizeof(path)) == NULL)
-		give_up("find root");
-	close(root);
-	close(own);
-	if (strcmp(path, "/") == 0)
-		return; /* the daemon has done it already */
-	if (mount(path, path, "", MS_BIND | MS_REC, NULL) < 0 || chdir(path) < 0)
-		give_up("make root a mount point");
-	if (syscall(SYS_pivot_root, ".", ".") == 0) {
-		/* The old root lies on top of the new one now (pivot_root(2), NOTES). */
-		if (umount2(".", MNT_DETACH) < 0)
-			give_up("detach host's root");
-	} else if (errno == EINVAL) {
-		/* The host runs from its initial RAM disk, which cannot be moved
-		 * away; to be mounted over hides it as well. */
-		if (mount(path, "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0)
-			give_up("move root");
-	} else {
-		give_up("pivot root");
-	}
-	if (chdir("/") < 0)
-		give_up("change to root");
+	if (moved < 0)
+		give_up("make descriptor");
+	close(fd);
+	return moved;
 }
 
 /* Becomes the supervisor: this program again, at its path in the new root. */
-static void __attribute__((noreturn)) become_supervisor(int namespaces, int lifeline, int report, const sigset_t *signals)
+static void __attribute__((noreturn)) become_supervisor(uint32_t namespaces, int channel, const sigset_t *signals)
 {
-	char self[PATH_MAX], mark[64];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char self[PATH_MAX], mark[16];
 	char *args[] = { self, NULL };
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self));
+	int length;
 
+	if (n == sizeof(self)) {
+		n = -1;
+		errno = ENAMETOOLONG;
+	}
 	if (n < 0)
 		give_up("find own program");
 	self[n] = 0;
 	if (namespaces & CLONE_NEWPID && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
 		give_up("set parent-death signal");
-	if (unshare(namespaces & ~CLONE_NEWPID) < 0)
-		give_up("make namespaces");
 	enter_mount_namespace();
-	fcntl(lifeline, F_SETFD, 0);
-	fcntl(report, F_SETFD, 0);
-	snprintf(mark, sizeof(mark), "%d,%d,%d", lifeline, report, namespaces);
-	setenv(SUPERVISOR_ENV, mark, 1);
+	if (fcntl(channel, F_SETFD, 0) < 0)
+		give_up("keep channel");
+	length = snprintf(mark, sizeof(mark), "%d", channel);
+	if (length < 0 || (size_t)length >= sizeof(mark) || setenv(SUPERVISOR_ENV, mark, 1) < 0)
+		give_up("set " SUPERVISOR_ENV);
 	sigprocmask(SIG_SETMASK, signals, NULL);
 	execv(self, args);
 	give_up("execute supervisor");
 }
 
-/* Makes the next child PID 1 of a new PID namespace, or one of our own. */
-static void choose_pid_namespace(int namespaces)
+/* Makes the supervisor's channel. */
+static void make_channel(int ends[2])
 {
-	/* A namespace that was made for an earlier child is in the way of both
-	 * (unshare(2), EINVAL). */
-	int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+	int made[2];
 
-	if (own < 0 || setns(own, CLONE_NEWPID) < 0)
-		give_up("stay in PID namespace");
-	close(own);
-	if (namespaces & CLONE_NEWPID) {
-		if (unshare(CLONE_NEWPID) < 0)
-			give_up("make PID namespace");
-		return;
-	}
-	/* What the supervisor leaves behind comes to us, see end_as. */
-	if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
-		give_up("become child subreaper");
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, made) < 0)
+		give_up("make channel");
+	ends[0] = move_up(made[0]);
+	ends[1] = move_up(made[1]);
 }
 
-/* Starts a supervisor and reads what it settles; 0 when it has ended instead.
- * *report is the read end of its report pipe. */
-static int start_supervisor(int namespaces, const int lifeline[2], const sigset_t *signals,
-			    pid_t *supervisor, int *report, struct settlement *settled)
-{
-	int ends[2];
-	ssize_t n;
-
-	choose_pid_namespace(namespaces);
-	make_pipe(ends);
-	*supervisor = fork();
-	if (*supervisor < 0)
-		give_up("fork");
-	if (*supervisor == 0)
-		become_supervisor(namespaces, lifeline[0], ends[1], signals);
-	close(ends[1]);
-	*report = ends[0];
-	do
-		n = read(ends[0], settled, sizeof(*settled));
-	while (n < 0 && errno == EINTR);
-	return n == (ssize_t)sizeof(*settled);
-}
-
-/* Lets go of everything but stdio, the lifeline and, where there is a ready
- * pipe, that and the report pipe. */
-static void keep_only(int lifeline, int report, int ready)
-{
-	int fd, first = KEPT_LIFELINE + 1, max = (int)sysconf(_SC_OPEN_MAX);
-
-	if (ready >= 0) {
-		ready = fcntl(ready, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
-		if (ready < 0 || dup2(report, KEPT_REPORT) < 0 || dup2(ready, KEPT_READY) < 0)
-			give_up("keep ready pipe");
-		/* SIGIO when something comes. */
-		if (fcntl(KEPT_REPORT, F_SETOWN, getpid()) < 0 || fcntl(KEPT_REPORT, F_SETFL, O_ASYNC | O_NONBLOCK) < 0)
-			give_up("watch report pipe");
-		first = KEPT_READY + 1;
-	}
-	if (dup2(lifeline, KEPT_LIFELINE) < 0)
-		give_up("keep lifeline");
-	if (close_range((unsigned)first, ~0U, 0) == 0)
-		return;
-	for (fd = first; fd < max; fd++)
-		close(fd);
-}
-
-/* Lets go of the ready pipe once the supervisor has said that the pod is up.
- * Afterwards, and without a ready pipe, there is nothing to read from. */
-static void pass_ready_on(void)
-{
-	char up;
-
-	if (read(KEPT_REPORT, &up, 1) != 1)
-		return;
-	close(KEPT_READY);
-	close(KEPT_REPORT);
-}
-
-/* Kills what a supervisor in the host's PID namespace has left: its orphans
- * are our children, and theirs will be when they are dead. */
+/* Kills the waiter's children and waits for them: helpers, and what a supervisor in
+ * the waiter's PID namespace has left. Orphans of a child become the waiter's
+ * children when that child is dead. */
 static void kill_children(void)
 {
 	char path[64];
-	int child;
-	FILE *f;
+	int child, length;
 
-	snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
+	length = snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
+	if (length < 0 || (size_t)length >= sizeof(path))
+		return;
 	do {
-		f = fopen(path, "re");
+		FILE *f = fopen(path, "re");
+
 		if (f == NULL)
 			return;
 		while (fscanf(f, "%d", &child) == 1)
@@ -300,8 +162,67 @@ static void __attribute__((noreturn)) end_as(int status)
 	kill_children();
 	if (WIFEXITED(status))
 		_exit(WEXITSTATUS(status));
-	fprintf(stderr, "stager: supervisor was ended by signal %d\n", WTERMSIG(status));
+	fprintf(stderr, STAGER_PROGRAM ": supervisor was ended by signal %d\n", WTERMSIG(status));
 	_exit(1);
+}
+
+/* Starts a supervisor in the namespaces and reads what it settles. If the supervisor ends
+ * instead, so does the waiter. Returns the waiter's end of the supervisor's channel. */
+static int start_supervisor(uint32_t namespaces, const sigset_t *signals, pid_t *supervisor, struct waiter_request *settled)
+{
+	struct waiter_welcome welcome = { namespaces };
+	int ends[2], status;
+	ssize_t n;
+
+	/* A supervisor in the waiter's PID namespace leaves orphans to the waiter,
+	 * see kill_children. */
+	if (!(namespaces & CLONE_NEWPID) && prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+		give_up("become child subreaper");
+	make_channel(ends);
+	*supervisor = fork_into(namespaces);
+	if (*supervisor < 0)
+		give_up("fork");
+	if (*supervisor == 0)
+		become_supervisor(namespaces, ends[1], signals);
+	close(ends[1]);
+	if (send(ends[0], &welcome, sizeof(welcome), MSG_NOSIGNAL) < 0 && errno != EPIPE)
+		give_up("welcome supervisor");
+	do
+		n = recv(ends[0], settled, sizeof(*settled), 0);
+	while (n < 0 && errno == EINTR);
+	if (n == (ssize_t)sizeof(*settled) && settled->kind == WAITER_SETTLE)
+		return ends[0];
+	/* The ready pipe is still open here, for the daemon not to see its end first. */
+	if (waitpid(*supervisor, &status, 0) < 0)
+		give_up("wait for supervisor");
+	end_as(status);
+}
+
+/* Closes the ready pipe, whose number no other descriptor may come to. */
+static void close_ready(void)
+{
+	dup3(KEPT_SIGNALS, KEPT_READY, O_CLOEXEC);
+}
+
+/* Closes everything but stdio and the descriptors of enum kept. ready is the ready
+ * pipe, or -1. */
+static void keep_only(int channel, int ready, const sigset_t *signals)
+{
+	int awaited = move_up(signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK));
+	int fd, first = KEPT_READY + 1, max = (int)sysconf(_SC_OPEN_MAX);
+
+	/* The daemon may have put the ready pipe on a number of enum kept. */
+	if (ready >= 0 && (ready = fcntl(ready, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)) < 0)
+		give_up("keep ready pipe");
+	if (dup3(channel, KEPT_CHANNEL, O_CLOEXEC) < 0 || dup3(awaited, KEPT_SIGNALS, O_CLOEXEC) < 0)
+		give_up("keep channel");
+	close_ready();
+	if (ready >= 0 && dup3(ready, KEPT_READY, O_CLOEXEC) < 0)
+		give_up("keep ready pipe");
+	if (syscall(SYS_close_range, first, ~0U, 0) == 0)
+		return;
+	for (fd = first; fd < max; fd++)
+		close(fd);
 }
 
 /* Gives back the pages of the program that only the start needed; the few that
@@ -315,30 +236,76 @@ static void release_start_memory(void)
 	madvise((void *)start, ((uintptr_t)etext - start) & ~(page - 1), MADV_DONTNEED);
 }
 
-static void __attribute__((noreturn)) wait_for(pid_t supervisor, const sigset_t *signals)
+/* Passes the daemon's signals on, and ends with the supervisor. */
+static void take_signals(pid_t supervisor)
 {
-	for (;;) {
-		int signal, status;
-		pid_t pid;
+	struct signalfd_siginfo signal;
+	int status;
+	pid_t pid;
 
-		while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-			if (pid == supervisor)
-				end_as(status);
-		pass_ready_on();
-		signal = sigwaitinfo(signals, NULL);
-		if (signal > 0 && signal != SIGCHLD && signal != SIGIO)
-			kill(supervisor, signal);
+	while (read(KEPT_SIGNALS, &signal, sizeof(signal)) == (ssize_t)sizeof(signal))
+		if (signal.ssi_signo != SIGCHLD && signal.ssi_signo != SIGPIPE)
+			kill(supervisor, (int)signal.ssi_signo);
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		if (pid == supervisor)
+			end_as(status);
+}
+
+/* Does what the supervisor asks for. Returns 0 when nothing more will come. */
+static int take_request(void)
+{
+	union { /* aligned as cmsg(3) says */
+		struct cmsghdr align;
+		char space[CMSG_SPACE((WAITER_FILES + WAITER_MAX_FILES) * sizeof(int))];
+	} control;
+	struct waiter_request request;
+	struct iovec data = { &request, sizeof(request) };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
+	ssize_t n = recvmsg(KEPT_CHANNEL, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct cmsghdr *head;
+	int *files = NULL, nfiles = 0, i;
+
+	if (n < 0)
+		return errno == EINTR || errno == EAGAIN;
+	if (n == 0)
+		return 0;
+	head = CMSG_FIRSTHDR(&message);
+	if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
+		files = (int *)(void *)CMSG_DATA(head);
+		nfiles = (int)((head->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+	}
+	if (n == (ssize_t)sizeof(request) && request.kind == WAITER_UP)
+		close_ready();
+	if (n == (ssize_t)sizeof(request) && request.kind == WAITER_HELPER)
+		start_guard(files, nfiles, request.own_mounts != 0);
+	for (i = 0; i < nfiles; i++)
+		close(files[i]);
+	return 1;
+}
+
+static void __attribute__((noreturn)) wait_for(pid_t supervisor)
+{
+	struct pollfd channel = { KEPT_CHANNEL, POLLIN, 0 }, signals = { KEPT_SIGNALS, POLLIN, 0 };
+	struct pollfd polled[] = { signals, channel };
+
+	for (;;) {
+		if (poll(polled, sizeof(polled) / sizeof(*polled), -1) < 0 && errno != EINTR)
+			give_up("poll");
+		take_signals(supervisor);
+		if (polled[1].revents && !take_request())
+			polled[1].fd = -1; /* the supervisor is ending */
 	}
 }
 
 /*
- * Blocks the signals that the waiter waits for until somebody is there to get
- * them: none is lost. One that is ignored would be, blocked or not, and of a child
- * there would be no status (signal(7), wait(2)): a daemon's ignoring ends here.
+ * Blocks the signals that the waiter reads from a signalfd, so that none is lost before
+ * there is a supervisor to get it, and SIGPIPE. A signal that is ignored would be
+ * lost, blocked or not, and an ignored SIGCHLD loses a child's status (signal(7), wait(2)):
+ * what the daemon ignores ends here.
  */
-static void take_signals(sigset_t *signals, sigset_t *before)
+static void block_signals(sigset_t *signals, sigset_t *before)
 {
-	static const int awaited[] = { SIGTERM, SIGINT, SIGQUIT, SIGCHLD, SIGIO };
+	static const int awaited[] = { SIGTERM, SIGINT, SIGQUIT, SIGCHLD, SIGPIPE };
 	size_t i;
 
 	sigemptyset(signals);
@@ -349,28 +316,28 @@ static void take_signals(sigset_t *signals, sigset_t *before)
 		signal(awaited[i], SIG_DFL);
 }
 
-static void __attribute__((constructor)) waiter(int argc, char **argv)
+static void __attribute__((constructor)) waiter(void)
 {
-	int lifeline[2], report, namespaces = DEFAULT_NAMESPACES;
-	struct settlement settled;
+	uint32_t namespaces = DEFAULT_NAMESPACES;
+	struct waiter_request settled;
 	sigset_t signals, before;
 	pid_t supervisor;
+	int channel;
 
-	if (!is_stager(argc, argv))
+	if (!is_stager())
 		return;
-	umask(022); /* whatever the daemon's, for what is made in the stager's root */
-	take_signals(&signals, &before);
+	umask(022); /* whatever the daemon's is: files are made in the stager's root */
+	block_signals(&signals, &before);
 	enter_leaf();
-	make_pipe(lifeline);
-	while (start_supervisor(namespaces, lifeline, &before, &supervisor, &report, &settled)) {
-		if (settled.namespaces == namespaces) {
-			keep_only(lifeline[1], report, settled.ready);
+	for (;;) {
+		channel = start_supervisor(namespaces, &before, &supervisor, &settled);
+		if (settled.namespaces == namespaces)
 			break;
-		}
-		close(report);
+		close(channel);
 		waitpid(supervisor, NULL, 0);
 		namespaces = settled.namespaces;
 	}
+	keep_only(channel, settled.ready, &signals);
 	release_start_memory();
-	wait_for(supervisor, &signals);
+	wait_for(supervisor);
 }

@@ -1,0 +1,87 @@
+/* Where the waiter and the supervisor are: their cgroup, and the supervisor's mount
+ * namespace. */
+#define _GNU_SOURCE
+#include "first.h"
+
+#include "waiter.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define CGROUPS "/sys/fs/cgroup"
+#define LEAF CGROUPS "/" STAGER_PROGRAM
+
+/*
+ * Enters a leaf cgroup where only cgroup v2 is mounted: a cgroup with processes
+ * of its own cannot hand controllers to its children (cgroups(7), "no internal
+ * processes"), and the apps' will be beside the leaf.
+ */
+void enter_leaf(void)
+{
+	struct statfs fs;
+	int fd;
+
+	if (statfs(CGROUPS, &fs) < 0 || fs.f_type != CGROUP2_SUPER_MAGIC)
+		return;
+	if (mkdir(LEAF, 0755) < 0 && errno != EEXIST)
+		give_up("make cgroup " LEAF);
+	fd = open(LEAF "/cgroup.procs", O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, "0", 1) != 1)
+		give_up("enter cgroup " LEAF);
+	close(fd);
+}
+
+/*
+ * Makes a mount namespace whose root is the stager's root. The daemon has put
+ * the stager into a chroot, and a chroot is not enough for what the supervisor
+ * starts: the namespace's own root would still be the host's, setns(2) would
+ * lead there, and so would an app's CAP_SYS_CHROOT. What the daemon mounts later
+ * still comes in; nothing goes out.
+ */
+void enter_mount_namespace(void)
+{
+	char path[PATH_MAX];
+	int root, own;
+
+	if (unshare(CLONE_NEWNS) < 0)
+		give_up("make mount namespace");
+	/* Not before: an open directory stays in the namespace it was opened in. */
+	root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	/* Joining a mount namespace leads to its root, one's own included (setns(2)). */
+	if (root < 0 || own < 0 || setns(own, CLONE_NEWNS) < 0)
+		give_up("leave chroot");
+	if (mount("", "/", "", MS_SLAVE | MS_REC, NULL) < 0)
+		give_up("make mounts slaves of the stager's");
+	if (fchdir(root) < 0 || getcwd(path, sizeof(path)) == NULL)
+		give_up("find root");
+	close(root);
+	close(own);
+	if (strcmp(path, "/") == 0)
+		return; /* the daemon has done it already */
+	if (mount(path, path, "", MS_BIND | MS_REC, NULL) < 0 || chdir(path) < 0)
+		give_up("make root a mount point");
+	if (syscall(SYS_pivot_root, ".", ".") == 0) {
+		/* The old root lies on top of the new one now (pivot_root(2), NOTES). */
+		if (umount2(".", MNT_DETACH) < 0)
+			give_up("detach host's root");
+	} else if (errno == EINVAL) {
+		/* The host runs from its initial RAM disk, which cannot be moved
+		 * away; to be mounted over hides it as well. */
+		if (mount(path, "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0)
+			give_up("move root");
+	} else {
+		give_up("pivot root");
+	}
+	if (chdir("/") < 0)
+		give_up("change to root");
+}

@@ -1,0 +1,31 @@
+/* What the C files of the stager's first process share. */
+#ifndef STAGER_FIRST_H
+#define STAGER_FIRST_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+/* What the waiter keeps, beside stdio, while it waits. All are close-on-exec. */
+enum kept {
+	KEPT_CHANNEL = 3, /* to the supervisor, see waiter.h */
+	KEPT_SIGNALS,     /* a signalfd */
+	KEPT_READY,       /* the daemon's ready pipe, until the pod is up */
+};
+
+/* Ends the process with a message that says what failed, and why, by errno. */
+void give_up(const char *what) __attribute__((noreturn));
+
+/* Enters the waiter's cgroup, in enter.c. */
+void enter_leaf(void);
+
+/* Makes the supervisor's mount namespace and enters it, in enter.c. */
+void enter_mount_namespace(void);
+
+/* Forks into new namespaces, as in clone(2). */
+pid_t fork_into(uint32_t namespaces);
+
+/* Starts a helper with the descriptors of enum waiter_file, nfiles in all. The caller
+ * closes them. Whatever fails is reported on the descriptor WAITER_REPORT. */
+void start_guard(const int *files, int nfiles, int own_mounts);
+
+#endif

@@ -1,0 +1,213 @@
+/*
+ * The guard of a helper process: PID 1 of the helper's PID namespace, and still this
+ * program before its Go runtime starts. See waiter.h for what it is good for.
+ */
+#define _GNU_SOURCE
+#include "first.h"
+
+#include "waiter.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The C library's fork(2) takes no flags. With unshare(2) instead, the PID namespace
+ * would stay that of all later children. */
+pid_t fork_into(uint32_t namespaces)
+{
+	return (pid_t)syscall(SYS_clone, (unsigned long)namespaces | SIGCHLD, 0, 0, 0, 0);
+}
+
+static void report(int fd, uint32_t step)
+{
+	struct waiter_report r = { step, (uint32_t)errno };
+
+	while (write(fd, &r, sizeof(r)) < 0 && errno == EINTR)
+		;
+}
+
+/* The report's descriptor, for fail. */
+static int report_fd;
+
+static void __attribute__((noreturn)) fail(uint32_t step)
+{
+	report(report_fd, step);
+	_exit(127);
+}
+
+/* Cuts n strings off *s, which ends at end, into a NULL-terminated vector. */
+static char **take_strings(char **s, const char *end, uint32_t n)
+{
+	char **v = calloc((size_t)n + 1, sizeof(*v));
+	uint32_t i;
+
+	for (i = 0; v && i < n; i++) {
+		char *nul = memchr(*s, 0, (size_t)(end - *s));
+
+		if (nul == NULL) {
+			errno = EINVAL;
+			fail(WAITER_READ_PLAN);
+		}
+		v[i] = *s;
+		*s = nul + 1;
+	}
+	if (v == NULL)
+		fail(WAITER_READ_PLAN);
+	return v;
+}
+
+/* Maps the plan. Anything that is not a whole plan is EINVAL. */
+static struct waiter_plan *map_plan(int fd)
+{
+	struct waiter_plan *plan;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		fail(WAITER_READ_PLAN);
+	errno = EINVAL;
+	if ((uint64_t)st.st_size < sizeof(*plan))
+		fail(WAITER_READ_PLAN);
+	plan = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	if (plan == MAP_FAILED)
+		fail(WAITER_READ_PLAN);
+	errno = EINVAL;
+	if (plan->size != (uint64_t)st.st_size || plan->nargs == 0 || plan->nargs > plan->size || plan->nenv > plan->size)
+		fail(WAITER_READ_PLAN);
+	return plan;
+}
+
+/*
+ * Joins the supervisor's mount namespace, or makes a copy of it. In the supervisor's own,
+ * /proc is the pod's, where the helper does not find itself; the copy has a /proc
+ * of the helper's PID namespace. The copy's mounts go nowhere else.
+ */
+static void enter_mounts(int mounts, int own_mounts)
+{
+	if (setns(mounts, CLONE_NEWNS) < 0)
+		fail(WAITER_JOIN_MOUNTS);
+	if (!own_mounts)
+		return;
+	if (unshare(CLONE_NEWNS) < 0 || mount("", "/", "", MS_SLAVE | MS_REC, NULL) < 0)
+		fail(WAITER_JOIN_MOUNTS);
+	if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+		fail(WAITER_MOUNT_PROC);
+}
+
+/* Makes the descriptors from WAITER_STDIN on the helper's 0, 1, 2 and so on. All
+ * others are close-on-exec. */
+static void pass_files(const int *files, int nfiles)
+{
+	int i, copies[WAITER_FILES + WAITER_MAX_FILES] = { 0 };
+
+	/* Out of the way first: a file may be at another's number. */
+	for (i = WAITER_STDIN; i < nfiles; i++) {
+		copies[i] = fcntl(files[i], F_DUPFD_CLOEXEC, 3 + WAITER_MAX_FILES);
+		if (copies[i] < 0)
+			fail(WAITER_PASS_FILES);
+	}
+	report_fd = fcntl(report_fd, F_DUPFD_CLOEXEC, 3 + WAITER_MAX_FILES);
+	if (dup2(copies[WAITER_STDIN], 0) < 0 || dup2(copies[WAITER_OUTPUT], 1) < 0 || dup2(copies[WAITER_OUTPUT], 2) < 0)
+		fail(WAITER_PASS_FILES);
+	for (i = WAITER_FILES; i < nfiles; i++)
+		if (dup2(copies[i], 3 + i - WAITER_FILES) < 0)
+			fail(WAITER_PASS_FILES);
+}
+
+/* Undoes what the waiter, or the daemon before it, has changed. */
+static void reset_signals(void)
+{
+	sigset_t none;
+	int s;
+
+	for (s = 1; s < NSIG; s++)
+		signal(s, SIG_DFL); /* EINVAL for SIGKILL, SIGSTOP and the C library's own */
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void __attribute__((noreturn)) become_helper(const int *files, int nfiles, int own_mounts)
+{
+	struct waiter_plan *plan;
+	char *strings, *end, **args, **env;
+
+	plan = map_plan(files[WAITER_PLAN]);
+	strings = (char *)(plan + 1);
+	end = (char *)plan + plan->size;
+	args = take_strings(&strings, end, plan->nargs);
+	env = take_strings(&strings, end, plan->nenv);
+	setsid();
+	enter_mounts(files[WAITER_MOUNTS], own_mounts);
+	pass_files(files, nfiles);
+	reset_signals();
+	execve(args[0], args, env);
+	fail(WAITER_EXEC);
+}
+
+/* Waits for the helper, or for the leash's end, which kills the helper. Nothing of the
+ * helper's PID namespace is left when its status is in the leash. */
+static void __attribute__((noreturn)) guard(pid_t helper, int leash)
+{
+	struct pollfd polled[] = { { KEPT_SIGNALS, POLLIN, 0 }, { leash, POLLIN, 0 } };
+	struct signalfd_siginfo signal;
+	int status = SIGKILL, ended = 0;
+	pid_t pid;
+
+	while (!ended) {
+		if (poll(polled, sizeof(polled) / sizeof(*polled), -1) < 0 && errno != EINTR)
+			_exit(1);
+		while (read(KEPT_SIGNALS, &signal, sizeof(signal)) > 0)
+			;
+		if (polled[1].revents) { /* the supervisor never writes */
+			kill(helper, SIGKILL);
+			polled[1].fd = -1;
+		}
+		while (!ended && (pid = waitpid(-1, &status, WNOHANG)) > 0)
+			ended = pid == helper;
+	}
+	kill(-1, SIGKILL);
+	while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+		;
+	_exit(send(leash, &status, sizeof(status), MSG_NOSIGNAL) < 0);
+}
+
+void start_guard(const int *files, int nfiles, int own_mounts)
+{
+	pid_t pid;
+	int i;
+
+	if (nfiles < WAITER_FILES || nfiles > WAITER_FILES + WAITER_MAX_FILES)
+		return; /* the supervisor sees the end of the report and of the leash */
+	pid = fork_into(CLONE_NEWPID);
+	if (pid < 0)
+		report(files[WAITER_REPORT], WAITER_FORK);
+	if (pid != 0)
+		return;
+	report_fd = files[WAITER_REPORT];
+	/* These must end when the waiter closes them, and not later. */
+	close(KEPT_CHANNEL);
+	close(KEPT_READY);
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+		fail(WAITER_FORK);
+	pid = fork();
+	if (pid < 0)
+		fail(WAITER_FORK);
+	if (pid == 0)
+		become_helper(files, nfiles, own_mounts);
+	for (i = 0; i < nfiles; i++)
+		if (i != WAITER_LEASH)
+			close(files[i]);
+	guard(pid, files[WAITER_LEASH]);
+}

@@ -1,0 +1,177 @@
+package main
+
+// #include "waiter.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/helper"
+)
+
+// helpers implements helper.Starter: the waiter starts a guard, guard.c, and the guard starts
+// the helper.
+type helpers struct {
+	waiter waiter
+	log    *slog.Logger
+}
+
+// helperPipes are the supervisor's ends of what it shares with a helper and its guard.
+type helperPipes struct {
+	report *os.File // see WAITER_REPORT
+	leash  *os.File // see WAITER_LEASH
+	output *os.File
+}
+
+func (p helperPipes) close() { closeFiles(p.report, p.leash, p.output) }
+
+func closeFiles(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// Start implements helper.Starter.
+func (h helpers) Start(ctx context.Context, cmd helper.Command) (*helper.Process, error) {
+	if err := cmd.Check(); err != nil {
+		return nil, err
+	}
+	pipes, err := h.ask(cmd)
+	if err == nil {
+		err = pipes.result(ctx, cmd.Args[0])
+	}
+	if err != nil {
+		pipes.close() // without its leash, the guard kills what there is
+		return nil, fmt.Errorf("start helper %q: %w", cmd.Name, err)
+	}
+	return helper.NewProcess(func() error { return pipes.wait(cmd.Name, h.log) }, pipes.kill), nil
+}
+
+// ask sends the waiter the request for the helper.
+func (h helpers) ask(cmd helper.Command) (pipes helperPipes, err error) {
+	files := make([]*os.File, C.WAITER_FILES, C.WAITER_FILES+len(cmd.Files))
+	defer func() { closeFiles(files[:C.WAITER_FILES]...) }()
+	if files[C.WAITER_PLAN], err = helperPlan(cmd); err != nil {
+		return pipes, err
+	}
+	if files[C.WAITER_MOUNTS], err = os.Open("/proc/self/ns/mnt"); err != nil {
+		return pipes, err
+	}
+	if files[C.WAITER_STDIN], err = os.Open(os.DevNull); err != nil {
+		return pipes, err
+	}
+	if pipes.report, files[C.WAITER_REPORT], err = os.Pipe(); err != nil {
+		return pipes, err
+	}
+	if pipes.output, files[C.WAITER_OUTPUT], err = os.Pipe(); err != nil {
+		return pipes, err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return pipes, os.NewSyscallError("socketpair", err)
+	}
+	files[C.WAITER_LEASH] = os.NewFile(uintptr(pair[1]), "leash")
+	if err := unix.SetNonblock(pair[0], true); err != nil { // os.NewFile polls such files only
+		unix.Close(pair[0])
+		return pipes, os.NewSyscallError("fcntl", err)
+	}
+	pipes.leash = os.NewFile(uintptr(pair[0]), "leash")
+	request := C.struct_waiter_request{kind: C.WAITER_HELPER}
+	if cmd.OwnMounts {
+		request.own_mounts = 1
+	}
+	return pipes, h.waiter.ask(&request, append(files, cmd.Files...)...)
+}
+
+// helperPlan writes what the helper executes into a memfd, as waiter.h describes it.
+func helperPlan(cmd helper.Command) (*os.File, error) {
+	var text []byte
+	for _, list := range [][]string{cmd.Args, cmd.Env} {
+		for _, s := range list {
+			text = append(append(text, s...), 0)
+		}
+	}
+	header := C.struct_waiter_plan{nargs: C.uint32_t(len(cmd.Args)), nenv: C.uint32_t(len(cmd.Env))}
+	plan := append(bytesOf(&header), text...)
+	header.size = C.uint32_t(len(plan))
+	copy(plan, bytesOf(&header))
+	fd, err := unix.MemfdCreate("stager-helper", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "plan")
+	if _, err := f.WriteAt(plan, 0); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// result waits until the helper's program runs.
+func (p helperPipes) result(ctx context.Context, program string) error {
+	defer context.AfterFunc(ctx, func() { _ = p.report.SetReadDeadline(time.Now()) })()
+	var r C.struct_waiter_report
+	switch err := readStruct(p.report, &r); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return fmt.Errorf("read its report: %w", err)
+	}
+	if r.step == C.WAITER_EXEC {
+		return &os.PathError{Op: "exec", Path: program, Err: syscall.Errno(r.error)}
+	}
+	return fmt.Errorf("%s: %w", helperStep(r.step), syscall.Errno(r.error))
+}
+
+// helperStep names what failed, as the verb phrase of an error.
+func helperStep(step C.uint32_t) string {
+	switch step {
+	case C.WAITER_FORK:
+		return "fork"
+	case C.WAITER_READ_PLAN:
+		return "read plan"
+	case C.WAITER_JOIN_MOUNTS:
+		return "enter mount namespace"
+	case C.WAITER_MOUNT_PROC:
+		return "mount /proc"
+	case C.WAITER_PASS_FILES:
+		return "pass files"
+	}
+	return fmt.Sprintf("step %d", step)
+}
+
+// wait logs the helper's output and returns how the helper ended. By then the guard has
+// killed what the helper has left, so the output ends.
+func (p helperPipes) wait(name string, log *slog.Logger) error {
+	defer p.close()
+	helper.LogOutput(p.output, name, log)
+	// A helper that has closed its output may run on.
+	var status int32
+	if err := readStruct(p.leash, &status); err != nil {
+		// The guard was killed, and the helper with it.
+		return &helper.ExitError{Name: name, Code: 128 + int(syscall.SIGKILL)}
+	}
+	return helper.ExitStatus(name, syscall.WaitStatus(status))
+}
+
+// kill makes the guard kill the helper.
+func (p helperPipes) kill() {
+	raw, err := p.leash.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) }) // an error: the helper has ended
+}

@@ -1,0 +1,102 @@
+/*
+ * What the waiter (waiter.c) and the supervisor (waiter.go) say to each other.
+ * Both are one program, so all numbers are in the machine's byte order.
+ *
+ *	waiter                                             supervisor
+ *	   welcome  ──────────────────────────────────────►  before it reads anything
+ *	   ◄──────────────────────────────  WAITER_SETTLE    when it has read the manifest
+ *	   ◄──────────────────────────────  WAITER_UP        when the pod runs
+ *	   ◄──────────────────────────────  WAITER_HELPER    for each helper process
+ *
+ * The channel is a SOCK_SEQPACKET pair: a message is one packet, and end of file
+ * means that the other side has ended.
+ *
+ * A helper process is out of the apps' reach: it is in a PID namespace of its own,
+ * below the waiter's, and the pod's PID namespace is beside it.
+ *
+ *	waiter
+ *	 ├─ supervisor            PID 1 of the pod's PID namespace
+ *	 └─ guard                 PID 1 of the helper's; this program, still in waiter.c
+ *	     └─ helper
+ *
+ * The guard and the supervisor share a SOCK_STREAM pair, the leash. When the
+ * supervisor shuts its side down, or ends, the guard kills the helper. When the
+ * helper has ended, the guard kills what the helper has left, writes
+ * the helper's wait status to the leash, and ends. When the waiter ends, the
+ * kernel kills the guard (PR_SET_PDEATHSIG), and with the guard its PID namespace.
+ */
+#ifndef STAGER_WAITER_H
+#define STAGER_WAITER_H
+
+#include <stdint.h>
+
+/* The base name of argv[0] that makes the program a stager. The Makefile takes it from
+ * package names. TestNamesInC compares both names. */
+#ifndef STAGER_PROGRAM
+#define STAGER_PROGRAM "stager"
+#endif
+
+/* Makes the program the supervisor: the channel's descriptor, in decimal. */
+#define SUPERVISOR_ENV "_STAGER_SUPERVISOR"
+
+/* How many files a helper may have from descriptor 3 on. */
+#define WAITER_MAX_FILES 32
+
+/* The waiter's first message. */
+struct waiter_welcome {
+	uint32_t namespaces; /* that it has made for the supervisor, as in clone(2) */
+};
+
+enum waiter_kind {
+	/* The namespaces that the pod wants, and the ready pipe. A supervisor that wants
+	 * other namespaces than it has ends afterwards, and is started again. */
+	WAITER_SETTLE = 1,
+	/* The pod runs: the waiter closes its copy of the ready pipe. */
+	WAITER_UP,
+	/* Start a helper. The packet carries the descriptors of enum waiter_file. */
+	WAITER_HELPER,
+};
+
+/* The supervisor's messages. Fields that a kind does not name are 0. */
+struct waiter_request {
+	uint32_t kind;
+	uint32_t namespaces; /* WAITER_SETTLE: as in clone(2) */
+	int32_t ready;       /* WAITER_SETTLE: the ready pipe's descriptor, or -1 */
+	uint32_t own_mounts; /* WAITER_HELPER: a mount namespace and a /proc of its own */
+};
+
+/* The descriptors that WAITER_HELPER carries, in this order. */
+enum waiter_file {
+	WAITER_PLAN,   /* a memfd: struct waiter_plan */
+	WAITER_MOUNTS, /* the supervisor's mount namespace */
+	WAITER_REPORT, /* a pipe: takes a struct waiter_report; end of file without one
+			* means that the helper's program runs */
+	WAITER_LEASH,  /* a SOCK_STREAM socket, see above; the guard writes an int32_t */
+	WAITER_STDIN,
+	WAITER_OUTPUT, /* stdout and stderr */
+	WAITER_FILES,  /* the helper's own, from 3 on; up to WAITER_MAX_FILES */
+};
+
+/* What a helper executes. The strings follow, each ended by NUL: arguments, then
+ * environment. The first argument is the program's path. */
+struct waiter_plan {
+	uint32_t size; /* of the whole plan, in bytes */
+	uint32_t nargs, nenv;
+};
+
+/* What failed in the start of a helper; waiter.go has the words. */
+enum waiter_step {
+	WAITER_FORK = 1,
+	WAITER_READ_PLAN,
+	WAITER_JOIN_MOUNTS,
+	WAITER_MOUNT_PROC,
+	WAITER_PASS_FILES,
+	WAITER_EXEC,
+};
+
+struct waiter_report {
+	uint32_t step;
+	uint32_t error; /* errno */
+};
+
+#endif
