@@ -28,8 +28,10 @@ IMAGES := $(OUT)/images
 RACEFREE := ./container/... ./unionfs/... ./launcher ./tests/...
 
 export GOFLAGS += -buildvcs=false
+# The C files' copy of the program's name, after Go's own default flags.
+export CGO_CFLAGS := $(or $(CGO_CFLAGS),-g -O2) '-DSTAGER_PROGRAM="$(NAME)"'
 
-.PHONY: all build aci images test test-unit test-e2e test-examples test-ace test-vm test-vm-ci test-aufs clauses lint vuln bench demo fuzz clean deps-build deps-test deps-vm deps-examples deps-bench root FORCE
+.PHONY: all build aci images test test-unit test-e2e test-examples test-ace test-vm test-vm-ci test-aufs clauses lint vuln bench demo fuzz clean deps-build deps-test deps-lint deps-vm deps-examples deps-bench root FORCE
 
 all: build
 
@@ -100,7 +102,8 @@ test-aufs: root deps-vm aci images
 clauses:
 	$(GO) run -tags '$(TAGS)' ./tests/clauses >tests/CLAUSES.md.new && mv tests/CLAUSES.md.new tests/CLAUSES.md
 
-lint: deps-build $(LINT)
+lint: deps-build deps-lint $(LINT)
+	tools/lint-c.sh
 	$(LINT) run ./...
 
 # Needs https://vuln.go.dev, so it is not part of continuous integration.
@@ -137,6 +140,8 @@ deps-build:
 	@tools/deps.sh build
 deps-test:
 	@tools/deps.sh build test
+deps-lint:
+	@tools/deps.sh build lint
 deps-vm:
 	@tools/deps.sh build test vm
 deps-examples:

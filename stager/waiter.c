@@ -24,6 +24,7 @@
 #define _GNU_SOURCE
 #include "waiter.h"
 
+#include "../container/shim.h"
 #include "first.h"
 
 #include <errno.h>
@@ -64,7 +65,7 @@ void give_up(const char *what)
  */
 static int is_stager(void)
 {
-	static const char *const marks[] = { SUPERVISOR_ENV, "_STAGER_SHIM", "_LIBCONTAINER_INITPIPE" };
+	static const char *const marks[] = { SUPERVISOR_ENV, SHIM_ENV, "_LIBCONTAINER_INITPIPE" };
 	char line[PATH_MAX], *base;
 	ssize_t n;
 	size_t i;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Usage: tools/deps.sh GROUP...
-# Makes sure that what the groups "build", "test", "vm", "examples" and "bench"
+# Makes sure that what the groups "build", "test", "lint", "vm", "examples" and "bench"
 # need is there.
 # On Debian and its relatives it installs what is missing, and only that; on
 # other systems it says in one line what is missing, and exits 1.
@@ -24,6 +24,8 @@ needs() {
 		test  systemd        test -x /lib/systemd/systemd-journald && command -v journalctl
 		test  apparmor       ! grep -q Y /sys/module/apparmor/parameters/enabled || command -v apparmor_parser
 		test  ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
+		lint  cppcheck       command -v cppcheck
+		lint  musl-tools     command -v musl-gcc
 		vm    qemu-system-x86 command -v qemu-system-x86_64
 		vm    e2fsprogs      command -v mke2fs
 		vm    bsdutils       command -v script

@@ -1,0 +1,41 @@
+#!/bin/sh
+# Usage: tools/lint-c.sh
+# Checks the C files: gcc's warnings and analyser, cppcheck, and that their constructors
+# find out what the program is under a C library that passes them no arguments.
+set -eu
+cd "$(dirname "$0")/.."
+files='stager/waiter.c stager/enter.c stager/guard.c container/shim.c'
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+# shellcheck disable=SC2086 # a list of files
+for file in $files; do
+	gcc -O2 -Wall -Wextra -Werror -fanalyzer -c -o "$dir/analysed.o" "$file"
+done
+# A member that the kernel or a compiler reads looks unused to cppcheck.
+# shellcheck disable=SC2086
+cppcheck --quiet --enable=warning,style,performance,portability --suppress=unusedStructMember --error-exitcode=1 $files
+
+# musl's headers have none of the kernel's.
+headers="-idirafter /usr/include -idirafter /usr/include/$(gcc -print-multiarch)"
+cat >"$dir/main.c" <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+int main(void)
+{
+	puts(getenv("_STAGER_SUPERVISOR") ? "supervisor" : "main");
+	return 0;
+}
+END
+# shellcheck disable=SC2086
+musl-gcc -static -O2 -Wall -Wextra -Werror $headers -o "$dir/stager" "$dir/main.c" $files
+is() {
+	[ "$2" = "$3" ] || { echo "lint-c: with musl, $1 is \"$3\" and not \"$2\"" >&2; exit 1; }
+}
+is '"stager run"' main "$("$dir/stager" run)"
+is 'the shim without a plan' '' "$(_STAGER_SHIM=77,78 "$dir/stager" 2>&1 || true)"
+if [ "$(id -u)" = 0 ]; then
+	# The waiter executes the program again, as its supervisor. It must not find a cgroup
+	# to make its own in.
+	is '"stager"' supervisor "$(unshare -m sh -c 'mount -t tmpfs none /sys/fs/cgroup && cd "$1" && ./stager' sh "$dir")"
+fi
