@@ -24,7 +24,7 @@ func TestClause_C_AAP_01_ProfileOfTheHost(t *testing.T) {
 		}}}
 	}
 	name, want := fmt.Sprintf("stager-test-%d", os.Getpid()), []plan.Fate{plan.Ignored}
-	enforces := newRuntime("", slog.New(slog.DiscardHandler)).Support().AppArmor
+	enforces := newRuntime("", nil, slog.New(slog.DiscardHandler)).Support().AppArmor
 	if enforces {
 		want = []plan.Fate{plan.Enforced}
 		loadProfile(t, name, "file,\ndeny /tmp/denied w,")

@@ -47,6 +47,11 @@ func (h helpers) Start(ctx context.Context, cmd helper.Command) (*helper.Process
 	if err := cmd.Check(); err != nil {
 		return nil, err
 	}
+	select {
+	case <-h.waiter.settled:
+	default: // the waiter reads no requests yet, and may start another supervisor
+		return nil, fmt.Errorf("start helper %q: the pod's namespaces are not settled yet", cmd.Name)
+	}
 	pipes, err := h.ask(cmd)
 	if err == nil {
 		err = pipes.result(ctx, cmd.Args[0])

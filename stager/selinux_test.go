@@ -16,7 +16,7 @@ import (
 // every policy lets it have.
 func TestClause_C_SEL_01_ContextOfARunningApp(t *testing.T) {
 	label, want := "user:role:type:level", []plan.Fate{plan.Ignored}
-	enforces := newRuntime("", slog.New(slog.DiscardHandler)).Support().SELinux
+	enforces := newRuntime("", nil, slog.New(slog.DiscardHandler)).Support().SELinux
 	if enforces {
 		own, err := os.ReadFile("/proc/self/attr/current")
 		if err != nil {

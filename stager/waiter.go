@@ -29,7 +29,8 @@ const (
 // goroutines at once.
 type waiter struct {
 	channel    *net.UnixConn
-	namespaces uintptr // those that the waiter made, as in clone(2)
+	namespaces uintptr       // those that the waiter made, as in clone(2)
+	settled    chan struct{} // closed by Settle
 }
 
 // takeWaiter takes the channel that mark, the value of names.SupervisorVariable, names.
@@ -52,7 +53,7 @@ func takeWaiter(mark string) (waiter, error) {
 	if err := readStruct(channel, &welcome); err != nil {
 		return waiter{}, fmt.Errorf("read the waiter's welcome: %w", err)
 	}
-	return waiter{channel: channel, namespaces: uintptr(welcome.namespaces)}, os.Unsetenv(names.SupervisorVariable)
+	return waiter{channel: channel, namespaces: uintptr(welcome.namespaces), settled: make(chan struct{})}, os.Unsetenv(names.SupervisorVariable)
 }
 
 // Settle implements boot.Waiter.
@@ -67,6 +68,7 @@ func (w waiter) Settle(wanted uintptr, ready *os.File) error {
 	if wanted != w.namespaces {
 		return boot.ErrOtherNamespaces
 	}
+	close(w.settled)
 	return nil
 }
 

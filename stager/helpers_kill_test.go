@@ -1,0 +1,188 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
+)
+
+// A helper is gone when any of the processes that it lives by is killed, whatever it does.
+func TestHelpersEndWithTheirParents(t *testing.T) {
+	t.Parallel()
+	hostPID := withPod("isolators", []any{map[string]any{"name": "os/linux/namespaces", "value": map[string]string{"pid": "host"}}})
+	for name, options := range map[string][]podOption{"own PID namespace": {withHelpers}, "host's PID namespace": {withHelpers, hostPID}} {
+		for victim, test := range map[string]struct {
+			find func(p *testPod, helper int) int
+			want string // what the helper's wait returns, where the supervisor is left
+		}{
+			"waiter":     {func(p *testPod, _ int) int { return p.cmd.Process.Pid }, ""},
+			"supervisor": {func(p *testPod, _ int) int { return p.supervisor() }, ""},
+			"guard":      {func(_ *testPod, helper int) int { return parentOf(helper) }, `helper "h" ended with exit code 137`},
+			"helper":     {func(_ *testPod, helper int) int { return helper }, `helper "h" ended with exit code 137`},
+		} {
+			t.Run(victim+" "+name, func(t *testing.T) {
+				t.Parallel()
+				p := launch(t, sleeper, options...)
+				t.Cleanup(p.removeAppsCgroups)
+				p.isReady()
+				seconds := p.unique()
+				p.startHelper("h", "trap '' TERM INT HUP; ($B/busybox setsid $B/sleep "+seconds+" &); $B/sleep "+seconds+"; true")
+				p.eventually("the helper and its children run", func() bool { return len(withArgument(seconds)) == 2 })
+				var shell int
+				for _, pid := range withArgument(seconds) {
+					if parent := parentOf(pid); parentOf(parent) != 0 && parent != p.cmd.Process.Pid {
+						shell = max(shell, parent)
+					}
+				}
+				if err := unix.Kill(test.find(p, shell), unix.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				if test.want != "" {
+					if got := p.ask(helperRequest{Do: "wait", Name: "h"}); got != test.want {
+						t.Errorf("%q, want %q", got, test.want)
+					}
+				} else {
+					p.exits()
+				}
+				p.eventually("nothing of the helper is left", func() bool { return withArgument(seconds) == nil })
+			})
+		}
+	}
+}
+
+// removeAppsCgroups plays the daemon, which removes what a killed stager has left.
+func (p *testPod) removeAppsCgroups() {
+	p.stop()
+	for _, h := range hierarchies() {
+		p.eventually("the apps' cgroups are empty", func() bool {
+			dirs, _ := filepath.Glob(filepath.Join(h, p.cgroup, names.AppsCgroup, "*", "*"))
+			more, _ := filepath.Glob(filepath.Join(h, p.cgroup, names.AppsCgroup, "*"))
+			for _, dir := range append(append(dirs, more...), filepath.Join(h, p.cgroup, names.AppsCgroup)) {
+				_ = unix.Rmdir(dir) // files, and cgroups with processes
+			}
+			_, err := os.Stat(filepath.Join(h, p.cgroup, names.AppsCgroup))
+			return err != nil
+		})
+	}
+}
+
+// The pod's stop waits for no helper: not for one that is stopped, nor for one that ignores signals.
+func TestStopEndsHelpers(t *testing.T) {
+	t.Parallel()
+	p := launch(t, sleeper, withHelpers, withConfig("gracePeriod", "1s"))
+	p.isReady()
+	seconds := p.unique()
+	p.startHelper("stopped", "kill -STOP $$; $B/sleep "+seconds)
+	p.startHelper("stubborn", "trap '' TERM INT HUP; $B/sleep "+seconds+"; true")
+	p.startHelper("killed", "trap '' TERM INT HUP; $B/sleep "+seconds+"; true")
+	if got := p.ask(helperRequest{Do: "kill", Name: "killed"}); got != `helper "killed" ended with exit code 137` {
+		t.Errorf("a killed helper: %q", got)
+	}
+	if code := p.stop(); code != 143 && code != 137 && code != 0 {
+		t.Error("exit code", code)
+	}
+	if left := withArgument(seconds); left != nil {
+		t.Error("helpers are left:", left)
+	}
+}
+
+// A helper's output is in the stager's log with its name. A flood is not, and keeps no
+// helper waiting.
+func TestHelperOutput(t *testing.T) {
+	t.Parallel()
+	p := launch(t, sleeper, withHelpers)
+	p.isReady()
+	p.startHelper("talker", `echo "out $GREETING"; echo err >&2; echo -n last`)
+	p.startHelper("flood", "$B/dd if=/dev/zero bs=64k count=100; i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done; exit 5")
+	if got := p.ask(helperRequest{Do: "wait", Name: "flood"}); got != `helper "flood" ended with exit code 5` {
+		t.Errorf("flood: %q", got)
+	}
+	p.ask(helperRequest{Do: "wait", Name: "talker"})
+	p.eventually("the log has it", func() bool { return strings.Contains(p.messages(), "left out") })
+	text := p.messages()
+	for _, want := range []string{`helper=talker line="out hello"`, "helper=talker line=err", "helper=talker line=last", `helper=flood line="line 1"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the log has no %q", want)
+		}
+	}
+	if n := strings.Count(text, "helper=flood line="); n > 1000 || len(text) > 1<<20 {
+		t.Errorf("the log has %d lines of the flood, and %d bytes", n, len(text))
+	}
+}
+
+// Helpers side by side have their own ends, and their files.
+func TestTenHelpersAtOnce(t *testing.T) {
+	t.Parallel()
+	p := launch(t, sleeper, withHelpers)
+	p.isReady()
+	p.must(os.WriteFile(filepath.Join(p.root, "one"), []byte("1"), 0o600))
+	p.must(os.WriteFile(filepath.Join(p.root, "two"), []byte("2"), 0o600))
+	for range 8 {
+		var all sync.WaitGroup
+		for i := range 10 {
+			name := fmt.Sprint("helper", i)
+			all.Go(func() {
+				answer := p.ask(helperRequest{
+					Do: "start", Name: name, Files: []string{"/two", "/one"},
+					Args: p.shell(fmt.Sprintf(`read -r x <&3; read -r y <&4; exit $((x*100+y*10+%d))`, i)),
+				})
+				if answer != "" {
+					t.Error(answer)
+				}
+			})
+		}
+		all.Wait()
+		for i := range 10 {
+			want := fmt.Sprintf(`helper "helper%d" ended with exit code %d`, i, 210+i)
+			if got := p.ask(helperRequest{Do: "wait", Name: fmt.Sprint("helper", i)}); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+	}
+	waiter, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	if err != nil || len(waiter) > 6 {
+		t.Errorf("%v; the waiter has %d descriptors open", err, len(waiter))
+	}
+}
+
+// With mounts of its own a helper finds itself in /proc, and keeps what it mounts; without,
+// it mounts for the supervisor.
+func TestHelperMounts(t *testing.T) {
+	t.Parallel()
+	p := launch(t, sleeper, withHelpers)
+	p.isReady()
+	for name, test := range map[string]struct {
+		own    bool
+		script string
+	}{
+		"own":    {true, `[ /proc/self/fd -ef /proc/$$/fd ] || [ "$($B/cat /proc/self/comm)" = cat ] || exit 4; $B/ls /proc/self/fd; $B/busybox mount -t tmpfs helper-own /tmp`},
+		"shared": {false, `[ -e /proc/self ] && exit 4; $B/busybox mount -t tmpfs helper-shared /tmp`},
+	} {
+		if answer := p.ask(helperRequest{Do: "start", Name: name, Args: p.shell(test.script), OwnMounts: test.own}); answer != "" {
+			t.Fatal(answer)
+		}
+		if got := p.ask(helperRequest{Do: "wait", Name: name}); got != "" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", p.supervisor()))
+	p.must(err)
+	if strings.Contains(string(mounts), "helper-own") || !strings.Contains(string(mounts), "helper-shared") {
+		t.Errorf("the supervisor's mounts are\n%s\n%s", mounts, p.messages())
+	}
+	for _, fd := range []string{"0", "1", "2", "3"} {
+		if !strings.Contains(p.messages(), "helper=own line="+fd+"\n") {
+			t.Errorf("descriptor %s is not open\n%s", fd, p.messages())
+		}
+	}
+	if strings.Contains(p.messages(), "helper=own line=4\n") {
+		t.Errorf("a helper without files has descriptors\n%s", p.messages())
+	}
+}
