@@ -268,9 +268,11 @@ func (c *container) Destroy() error {
 	return nil
 }
 
-// OOMKilled tells, when the main process has died of SIGKILL, whether that was for
-// want of memory. A SIGKILL within moments of another process's death for that
-// reason cannot be told from it.
+var _ supervisor.OOMReporter = (*container)(nil)
+
+// OOMKilled implements supervisor.OOMReporter. Another SIGKILL of the main process cannot
+// be distinguished from an out-of-memory kill, when it comes within moments of the
+// out-of-memory kill of another process.
 func (c *container) OOMKilled() bool {
 	if c.handle == nil {
 		return false

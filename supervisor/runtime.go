@@ -1,8 +1,6 @@
 package supervisor
 
 import (
-	"kurma.io/stager/spec"
-
 	"os"
 	"strconv"
 	"strings"
@@ -10,12 +8,14 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor/reap"
 )
 
 // Runtime makes the containers of one pod. A stager chooses one in one place, so that a
 // fork can bring another; containertest.Run checks an implementation. Its methods may be
-// called by several goroutines at once, in the order that they say.
+// called by several goroutines at once, in the order that they say. Only Container is called
+// inside the reaper's Spawn (see Container): while a reaper runs, the others must not start processes.
 type Runtime interface {
 	// Support says which isolators the runtime enforces on this machine. It may be
 	// called at any time, before Prepare as well.
