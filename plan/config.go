@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"kurma.io/stager/crilog"
+	"kurma.io/stager/strictjson"
 	"kurma.io/stager/supervisor"
 )
 
@@ -71,21 +71,22 @@ func defaultConfig() Config {
 	}
 }
 
-// parseConfig reads stagerConfig, nil where the manifest has none. A null
-// value is the default. drivers are the names that graphStorage may have. unknown are the keys that nobody reads, sorted, for a warning.
+// parseConfig reads stagerConfig, nil if the manifest has none. A null value is the
+// default. drivers are the names that graphStorage may have. unknown are the unknown keys,
+// sorted, for a warning.
 func parseConfig(raw json.RawMessage, drivers []string) (c Config, unknown []string, err error) {
 	c = defaultConfig()
-	values := map[string]json.RawMessage{}
+	values := make(strictjson.Object)
 	if err := flatten("", raw, values); err != nil {
 		return c, nil, err
 	}
 	for _, s := range settings(drivers) {
-		v, ok := take(values, s.key)
-		if !ok {
+		v := values.Take(s.key) // in any case, as Kurma's own stager does
+		if v == nil {
 			continue
 		}
 		if err := s.set(&c, v); err != nil {
-			return c, nil, fmt.Errorf("stagerConfig.%s: %s: %w", s.key, shown(v), err)
+			return c, nil, fmt.Errorf("stagerConfig.%s: %s: %w", s.key, showValue(v), err)
 		}
 	}
 	for key := range values {
@@ -96,45 +97,31 @@ func parseConfig(raw json.RawMessage, drivers []string) (c Config, unknown []str
 }
 
 // flatten adds an object's values that are not null by their dotted keys.
-func flatten(prefix string, raw json.RawMessage, values map[string]json.RawMessage) error {
-	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+func flatten(prefix string, raw json.RawMessage, values strictjson.Object) error {
+	if strictjson.IsNull(raw) {
 		return nil
 	}
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &object); err != nil {
-		return fmt.Errorf("%s: %s: must be an object", strings.TrimSuffix("stagerConfig."+prefix, "."), shown(raw))
+	var object strictjson.Object
+	if err := strictjson.Unmarshal(strings.TrimSuffix("stagerConfig."+prefix, "."), raw, &object); err != nil {
+		return err
 	}
-	keys := slices.Sorted(maps.Keys(object))
-	for i, key := range keys {
-		twice := func(other string) bool { return strings.EqualFold(other, key) }
-		if n := slices.IndexFunc(keys[:i], twice); n >= 0 {
-			return fmt.Errorf("stagerConfig.%s%s: given twice, as %q and %q", prefix, key, keys[n], key)
-		}
-		switch v := object[key]; {
+	if err := object.CheckKeys(); err != nil {
+		return fmt.Errorf("stagerConfig.%s%w", prefix, err)
+	}
+	for key, v := range object {
+		switch {
 		case prefix == "" && strings.EqualFold(key, "log"):
 			if err := flatten("log.", v, values); err != nil {
 				return err
 			}
-		case bytes.Equal(v, []byte("null")):
+		case strictjson.IsNull(v):
 		case strings.Contains(key, "."):
-			values[prefix+strconv.Quote(key)] = v // nobody's, see the dotted keys above
+			values[prefix+strconv.Quote(key)] = v // an unknown key, not a dotted one of the table
 		default:
 			values[prefix+key] = v
 		}
 	}
 	return nil
-}
-
-// take takes the key's value out, in whatever case, as encoding/json matches
-// keys and so Kurma's own stager does. flatten has left one of them.
-func take(values map[string]json.RawMessage, key string) (json.RawMessage, bool) {
-	for k, v := range values {
-		if strings.EqualFold(k, key) {
-			delete(values, k)
-			return v, true
-		}
-	}
-	return nil, false
 }
 
 func oneOf[T ~string](raw json.RawMessage, to *T, allowed ...T) error {
@@ -221,16 +208,11 @@ func size(raw json.RawMessage, to *int64) error {
 	return nil
 }
 
-// shown is a JSON value as an error shows it: on one line, and not for pages.
-func shown(raw json.RawMessage) string {
-	var b bytes.Buffer
-	if json.Compact(&b, raw) != nil {
-		b.Reset()
-		b.Write(raw)
+// showValue returns a JSON value for an error: compact, on one line and shortened.
+func showValue(raw json.RawMessage) string {
+	var compact bytes.Buffer
+	if json.Compact(&compact, raw) != nil {
+		return strictjson.Show(raw)
 	}
-	const limit = 160
-	if b.Len() > limit {
-		return strings.ToValidUTF8(b.String()[:limit], "") + "…"
-	}
-	return b.String()
+	return strictjson.Show(compact.Bytes())
 }

@@ -187,7 +187,7 @@ func (i *isolation) applyAll(list []manifest.Isolator) ([]IsolatorFate, error) {
 	for n, written := range list {
 		v, err := i.applyOne(written, list[:n], list[n+1:])
 		if err != nil {
-			return nil, fmt.Errorf("isolator %s: %s: %w", written.Name, shown(written.Value), err)
+			return nil, fmt.Errorf("isolator %s: %s: %w", written.Name, showValue(written.Value), err)
 		}
 		if v.fate == "" {
 			v.fate = Enforced
@@ -248,7 +248,7 @@ func namespacesOf(c Config, list []manifest.Isolator) (Namespaces, error) {
 	}
 	ns, err := decideNamespaces(c, value)
 	if err != nil {
-		return ns, fmt.Errorf("isolator os/linux/namespaces: %s: %w", shown(value), err)
+		return ns, fmt.Errorf("isolator os/linux/namespaces: %s: %w", showValue(value), err)
 	}
 	return ns, nil
 }
