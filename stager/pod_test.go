@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +21,7 @@ import (
 
 	"kurma.io/stager/container"
 	"kurma.io/stager/names"
+	"kurma.io/stager/tests/daemon"
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -59,8 +62,10 @@ type testApp struct {
 // testPod is a pod that has been launched.
 type testPod struct {
 	t      *testing.T
-	root   string // the stager's root
-	cgroup string // below every hierarchy
+	root   string            // the stager's root
+	layers map[string]string // the image's layer by each image's ID
+	cgroup string            // below every hierarchy
+	bare   bool              // the cgroup is to have no controllers, on version 2
 	cmd    *exec.Cmd
 	ready  *os.File
 	output map[string]*bufio.Reader // stdout of each app
@@ -96,8 +101,10 @@ func launch(t *testing.T, apps []testApp, options ...podOption) *testPod {
 	}
 	p.write("manifest", document)
 	p.makeCgroups()
-	p.cmd = exec.Command("/proc/self/exe", "daemon", p.root)
-	p.cmd.Env = []string{"HOME=/", "CGROUP=" + p.cgroup}
+	around, err := json.Marshal(daemon.Surroundings{Root: p.root, Bind: true, Layers: p.layers, Cgroup: p.cgroup})
+	p.must(err)
+	p.cmd = exec.Command("/proc/self/exe", "daemon", string(around))
+	p.cmd.Env = []string{"HOME=/"}
 	p.cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL}
 	p.stderr = p.create("stderr")
 	p.cmd.Stderr = p.stderr
@@ -166,29 +173,32 @@ func documentOf(apps []testApp) map[string]any {
 	}
 }
 
-// makeRoot makes the stager's root with the image's layer once for each image.
+// makeRoot makes the stager's root from an image whose program is this one, with the
+// apps' layer once for each of their images.
 func (p *testPod) makeRoot(document map[string]any) {
 	p.t.Helper()
-	layer := filepath.Join(filepath.Dir(p.root), "layer")
-	for _, dir := range []string{"layers", "volumes", "dev", "proc", "sys", "tmp", "etc", "run", names.CallInDir} {
-		p.mkdir(filepath.Join(p.root, dir))
-	}
-	for _, dir := range []string{"bin", "tmp"} {
-		p.mkdir(filepath.Join(layer, dir))
-	}
-	for id := range document["images"].(map[string]any) {
-		p.mkdir(filepath.Join(p.root, "layers", id))
+	image, layer := filepath.Join(filepath.Dir(p.root), "image"), filepath.Join(filepath.Dir(p.root), "layer")
+	for _, dir := range []string{filepath.Join(image, names.CallInDir), filepath.Join(layer, "bin"), filepath.Join(layer, "tmp")} {
+		p.mkdir(dir)
 	}
 	self, err := os.Executable()
 	p.must(err)
 	p.command("cp", "/bin/busybox", layer+"/bin/busybox") // Debian's busybox-static
 	p.command("cp", self, layer+"/probe")
-	p.command("cp", self, p.root+names.Exec)
+	p.command("cp", self, image+names.Exec)
 	for _, name := range []string{"sh", "sleep", "cat", "echo", "dd", "ls", "env", "id", "nc", "kill"} {
 		p.must(os.Symlink("busybox", filepath.Join(layer, "bin", name)))
 	}
 	for _, name := range names.CallIns() {
-		p.must(os.Symlink(names.Exec, filepath.Join(p.root, names.CallInDir, name)))
+		p.must(os.Symlink(names.Exec, filepath.Join(image, names.CallInDir, name)))
+	}
+	p.layers = make(map[string]string)
+	for id := range document["images"].(map[string]any) {
+		p.layers[id] = layer
+	}
+	p.must(daemon.Image{Root: image}.MakeRoot(p.root, slices.Collect(maps.Keys(p.layers))...))
+	for _, dir := range []string{"tmp", "run"} {
+		p.mkdir(filepath.Join(p.root, dir))
 	}
 }
 
@@ -224,40 +234,39 @@ func (p *testPod) create(name string) *os.File {
 }
 
 // hierarchies are the mounted cgroup file systems: one for each controller of
-// version 1, or the one of version 2.
+// version 1 and one of version 2, or that one alone.
 func hierarchies() []string {
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		return []string{"/sys/fs/cgroup"}
+	all, err := daemon.Hierarchies()
+	if err != nil {
+		panic(err)
 	}
-	files, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
-	for i, f := range files {
-		files[i] = filepath.Dir(f)
-	}
-	return files
+	return all
 }
 
 // makeCgroups makes the stager's cgroup in every hierarchy.
 func (p *testPod) makeCgroups() {
 	p.t.Helper()
+	p.must(daemon.MakeCgroup(p.cgroup))
+	p.checkCgroups(p.cgroup)
+	if !p.bare || len(hierarchies()) > 1 {
+		return
+	}
+	// A new cgroup gets none of its parent's controllers until they are enabled there.
+	p.cgroup += "/below"
+	p.must(os.Mkdir(filepath.Join(hierarchies()[0], p.cgroup), 0o755))
+	p.checkCgroups(p.cgroup)
+}
+
+// checkCgroups removes a cgroup with the test, in which the stager may leave nothing.
+func (p *testPod) checkCgroups(cgroup string) {
 	for _, h := range hierarchies() {
-		dir := filepath.Join(h, p.cgroup)
-		if controllers, err := os.ReadFile(filepath.Join(h, "cgroup.controllers")); err == nil {
-			for _, c := range strings.Fields(string(controllers)) {
-				_ = os.WriteFile(filepath.Join(h, "cgroup.subtree_control"), []byte("+"+c), 0) // some cannot be handed on
-			}
-		}
-		p.must(os.Mkdir(dir, 0o755))
+		dir := filepath.Join(h, cgroup)
 		p.t.Cleanup(func() {
 			_ = os.Remove(filepath.Join(dir, names.LeafCgroup)) // the daemon's to remove, on version 2
 			if err := os.Remove(dir); err != nil {
 				p.t.Error("cgroup left behind:", err)
 			}
 		})
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			if text, err := os.ReadFile(filepath.Join(h, file)); err == nil && len(hierarchies()) > 1 {
-				p.must(os.WriteFile(filepath.Join(dir, file), text, 0))
-			}
-		}
 	}
 }
 
@@ -330,27 +339,10 @@ func (p *testPod) pidOf(app string) int {
 	return status[app].PID
 }
 
-// beDaemon makes the stager's surroundings and becomes the stager.
-func beDaemon(root string) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
-	layers, _ := filepath.Glob(root + "/layers/*")
-	type mount struct {
-		from, to, kind string
-		flags          uintptr
-	}
-	mounts := []mount{{root, root, "", unix.MS_BIND}}
-	for _, layer := range layers {
-		mounts = append(mounts, mount{filepath.Join(filepath.Dir(root), "layer"), layer, "", unix.MS_BIND})
-	}
-	mounts = append(mounts, mount{"/dev", root + "/dev", "", unix.MS_BIND | unix.MS_REC}, mount{"proc", root + "/proc", "proc", 0}, mount{"sysfs", root + "/sys", "sysfs", unix.MS_RDONLY})
-	for _, m := range mounts {
-		if err := unix.Mount(m.from, m.to, m.kind, m.flags, ""); err != nil {
-			return fmt.Errorf("mount %s: %w", m.to, err)
-		}
-	}
-	if err := mountCgroups(root); err != nil {
+// beDaemon makes the stager's surroundings, with a network device, and becomes the stager.
+func beDaemon(surroundings string) error {
+	var around daemon.Surroundings
+	if err := json.Unmarshal([]byte(surroundings), &around); err != nil {
 		return err
 	}
 	lo, err := netlink.LinkByName("lo")
@@ -358,32 +350,8 @@ func beDaemon(root string) error {
 		return err
 	}
 	wire := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth1"}
-	if err := errors.Join(netlink.LinkSetUp(lo), netlink.LinkAdd(wire), unix.Chroot(root), unix.Chdir("/")); err != nil {
+	if err := errors.Join(netlink.LinkSetUp(lo), netlink.LinkAdd(wire), around.Enter()); err != nil {
 		return err
 	}
 	return unix.Exec(names.Exec, []string{names.Exec}, os.Environ())
-}
-
-func mountCgroups(root string) error {
-	all, cgroup := hierarchies(), os.Getenv("CGROUP")
-	if err := os.Unsetenv("CGROUP"); err != nil {
-		return err
-	}
-	if len(all) > 1 {
-		if err := unix.Mount("tmpfs", root+"/sys/fs/cgroup", "tmpfs", 0, ""); err != nil {
-			return err
-		}
-	}
-	for _, h := range all {
-		if err := os.WriteFile(filepath.Join(h, cgroup, "cgroup.procs"), []byte("0"), 0); err != nil {
-			return err
-		}
-		if err := os.MkdirAll(root+h, 0o755); err != nil {
-			return err
-		}
-		if err := unix.Mount(filepath.Join(h, cgroup), root+h, "", unix.MS_BIND, ""); err != nil {
-			return err
-		}
-	}
-	return nil
 }

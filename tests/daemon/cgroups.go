@@ -2,27 +2,25 @@ package daemon
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"github.com/opencontainers/cgroups"
 )
 
 // Hierarchies returns the mount points of the cgroup hierarchies: /sys/fs/cgroup
 // itself, or folders in it.
 func Hierarchies() ([]string, error) {
-	// /proc/self is the first thread, which may be in another mount namespace.
-	data, err := os.ReadFile("/proc/thread-self/mountinfo")
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
 		return nil, err
 	}
 	var all []string
-	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); strings.Contains(line, " - cgroup") {
-			all = append(all, fields[4])
-		}
+	for _, m := range mounts {
+		all = append(all, m.Mountpoint)
 	}
 	return all, nil
 }
@@ -76,29 +74,7 @@ func RemoveCgroup(path string) error {
 	}
 	var errs []error
 	for _, mount := range mounts {
-		errs = append(errs, removeTree(filepath.Join(mount, path)))
+		errs = append(errs, cgroups.RemovePath(filepath.Join(mount, path)))
 	}
 	return errors.Join(errs...)
-}
-
-func removeTree(dir string) error {
-	var found []string
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() {
-			found = append(found, path)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("list cgroup %s: %w", dir, err)
-	}
-	for _, cgroup := range slices.Backward(found) {
-		if err := os.Remove(cgroup); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove cgroup: %w", err)
-		}
-	}
-	return nil
 }
