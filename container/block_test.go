@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
+	"kurma.io/stager/tests/clause"
 )
 
 func TestBlockDevices(t *testing.T) {
@@ -82,7 +83,8 @@ func rulesOf(t *testing.T, cgroup, v1 string) string {
 	return string(text)
 }
 
-func TestClause_C_BLK_01_EveryDeviceIsLimited(t *testing.T) {
+func TestEveryBlockDeviceIsLimited(t *testing.T) {
+	clause.Covers(t, "C-BLK-01")
 	devices, err := blockDevices("/sys")
 	if err != nil || len(devices) == 0 {
 		t.Fatalf("the machine has %d block devices: %v", len(devices), err)
@@ -109,7 +111,8 @@ func TestClause_C_BLK_01_EveryDeviceIsLimited(t *testing.T) {
 // second, and sixteen reads as long at 64 a second; the first slice of some tens
 // of milliseconds is given at once. Version 2 counts what goes through the page
 // cache, too.
-func TestClause_C_BLK_01_TransfersAreSlowedDown(t *testing.T) {
+func TestBlockTransfersAreSlowedDown(t *testing.T) {
+	clause.Covers(t, "C-BLK-01")
 	path := onDisk(t, 1<<18)
 	if path == "" {
 		t.Skip("the temporary folder is on no block device of this machine") //nolint:forbidigo // nothing to slow down there

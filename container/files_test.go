@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/coreos/go-systemd/v22/activation"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // listenProbe is this test program inside a container: it lists what it was given by sd_listen_fds(3), as go-systemd understands it, and what else is open.
@@ -38,7 +40,8 @@ func listener(t *testing.T) (*os.File, string) {
 
 // The main process has its files from 3 on, again in the next run, and
 // commands in the container have none.
-func TestClause_C_PRT_01_DescriptorsAndOwnPID(t *testing.T) {
+func TestAppGetsSocketsAndItsOwnPID(t *testing.T) {
+	clause.Covers(t, "C-PRT-01")
 	r, root := newRuntime(t), probeRoot(t)
 	first, firstAddress := listener(t)
 	second, secondAddress := listener(t)
@@ -54,7 +57,8 @@ func TestClause_C_PRT_01_DescriptorsAndOwnPID(t *testing.T) {
 	}
 }
 
-func TestClause_C_PRT_06_NoFilesNoVariables(t *testing.T) {
+func TestAppWithoutSocketsHasNoListenVariables(t *testing.T) {
+	clause.Covers(t, "C-PRT-06")
 	r, root := newRuntime(t), probeRoot(t)
 	text, _ := output(t, r, testSpec(root, "sh", "-c", "ls /proc/self/fd; echo; env"))
 	if strings.Contains(text, "LISTEN") || !strings.HasPrefix(text, "0\n1\n2\n3\n\n") {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
+	"kurma.io/stager/tests/clause"
 )
 
 // callsRoot is a root with busybox and, as /calls, testdata/calls.c.
@@ -50,7 +51,8 @@ var errnos = []syscall.Errno{
 	unix.EWOULDBLOCK, unix.EXDEV, unix.EXFULL, unix.EHWPOISON,
 }
 
-func TestClause_C_SEC_04_EveryErrno(t *testing.T) {
+func TestSeccompReturnsEveryErrno(t *testing.T) {
+	clause.Covers(t, "C-SEC-04")
 	r, root := newRuntime(t), callsRoot(t)
 	for _, errno := range errnos {
 		t.Run(unix.ErrnoName(errno), func(t *testing.T) {
@@ -73,7 +75,8 @@ func calls() []string {
 	return list
 }
 
-func TestClause_C_SEC_07_EveryABIThreadsAndChildren(t *testing.T) {
+func TestSeccompHoldsForEveryABIThreadAndChild(t *testing.T) {
+	clause.Covers(t, "C-SEC-07")
 	r, root := newRuntime(t), callsRoot(t)
 	sets := map[string]spec.SyscallSet{"remove": {Syscalls: []string{"getppid"}}, "retain": {Retain: true, Syscalls: everyCallBut("getppid")}}
 	for name, set := range sets {
@@ -96,7 +99,8 @@ func TestClause_C_SEC_07_EveryABIThreadsAndChildren(t *testing.T) {
 }
 
 // Without an errno the whole program ends, whichever thread made the call.
-func TestClause_C_SEC_01_BlockedCallsEndTheApp(t *testing.T) {
+func TestBlockedCallsEndTheApp(t *testing.T) {
+	clause.Covers(t, "C-SEC-01")
 	r, root := newRuntime(t), callsRoot(t)
 	filter := filterOf(spec.SyscallSet{Syscalls: []string{"getppid"}})
 	for _, call := range calls() {
@@ -108,7 +112,8 @@ func TestClause_C_SEC_01_BlockedCallsEndTheApp(t *testing.T) {
 	}
 }
 
-func TestClause_C_SEC_01_NothingElseIsBlocked(t *testing.T) {
+func TestSeccompBlocksNothingElse(t *testing.T) {
+	clause.Covers(t, "C-SEC-01")
 	r, root := newRuntime(t), callsRoot(t)
 	s := testSpec(root, "/calls", "native:"+strconv.Itoa(unix.SYS_GETUID), "native:"+getppid[0])
 	s.Process.Seccomp = filterOf(spec.SyscallSet{Syscalls: []string{"getppid", "no_such_call"}, Errno: unix.EPERM})
@@ -136,7 +141,8 @@ func everyCallBut(names ...string) []string {
 }
 
 // A retain-set without the calls that make a process the user still starts.
-func TestClause_C_SEC_02_RetainWithoutSetuidStarts(t *testing.T) {
+func TestRetainSetWithoutSetuidStarts(t *testing.T) {
+	clause.Covers(t, "C-SEC-02")
 	r, root := newRuntime(t), callsRoot(t)
 	s := testSpec(root, "/calls", "euid", "native:"+strconv.Itoa(unix.SYS_SETUID), "native:"+strconv.Itoa(unix.SYS_SETGROUPS), "native:"+strconv.Itoa(unix.SYS_CAPSET))
 	s.Process.User, s.Process.Group = "1000", "1000"
@@ -162,7 +168,8 @@ func grant(t *testing.T, path string, capability int) {
 
 // U-14: a filter does not switch no_new_privs on for an app that is not root,
 // so file capabilities and set-user-ID work; the isolator does.
-func TestClause_C_NNP_01_OnlyByTheIsolator(t *testing.T) {
+func TestOnlyTheIsolatorSetsNoNewPrivileges(t *testing.T) {
+	clause.Covers(t, "C-NNP-01")
 	r, root := newRuntime(t), callsRoot(t)
 	for name, mode := range map[string]os.FileMode{"setuid": 0o755 | os.ModeSetuid, "granted": 0o755} {
 		if out, err := exec.Command("cp", filepath.Join(root, "calls"), filepath.Join(root, name)).CombinedOutput(); err != nil {
@@ -191,7 +198,8 @@ func TestClause_C_NNP_01_OnlyByTheIsolator(t *testing.T) {
 	}
 }
 
-func TestClause_C_OOM_01_OwnNotTheStagers(t *testing.T) {
+func TestAppHasItsOwnOOMScoreNotTheStagers(t *testing.T) {
+	clause.Covers(t, "C-OOM-01")
 	r, root := newRuntime(t), busyboxRoot(t)
 	for _, score := range []int{0, 1, 1000} {
 		s := testSpec(root, "cat", "/proc/self/oom_score_adj")
@@ -216,7 +224,8 @@ func cgroupFile(t *testing.T, s spec.Spec, controller, v1, v2 string) string {
 	return strings.TrimSpace(string(text))
 }
 
-func TestClause_C_MEM_01_LimitAndRequest(t *testing.T) {
+func TestMemoryLimitAndRequestAreInTheCgroup(t *testing.T) {
+	clause.Covers(t, "C-MEM-01")
 	r, root := newRuntime(t), busyboxRoot(t)
 	s := testSpec(root, "sleep", "1000")
 	s.Resources = spec.Resources{MemoryLimit: 64<<20 + 1, MemoryRequest: 32 << 20}
@@ -235,7 +244,8 @@ func TestClause_C_MEM_01_LimitAndRequest(t *testing.T) {
 	}
 }
 
-func TestClause_C_CPU_01_LimitAndWeight(t *testing.T) {
+func TestCPULimitAndWeightAreInTheCgroup(t *testing.T) {
+	clause.Covers(t, "C-CPU-01")
 	r, root := newRuntime(t), busyboxRoot(t)
 	s := testSpec(root, "sh", "-c", "while :; do :; done")
 	s.Resources = spec.Resources{CPUQuota: 10_000, CPUPeriod: 100_000, CPUShares: 512}

@@ -4,11 +4,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // Where a program is looked for, and in what order. The stager gives every app a
 // PATH, so that the last case is for other users of this package.
-func TestClause_C_EXE_01_Candidates(t *testing.T) {
+func TestProgramIsSoughtInEveryFolderOfPath(t *testing.T) {
+	clause.Covers(t, "C-EXE-01")
 	for _, test := range []struct {
 		name, program string
 		env, want     []string

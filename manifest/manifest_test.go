@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/tests/clause"
 )
 
 func example(t testing.TB) string {
@@ -75,29 +77,30 @@ const (
 )
 
 func TestReadAccepts(t *testing.T) {
-	tests := []struct{ name, old, new string }{
-		{"name", version, version + `"name": "example1",`},
-		{"stagerConfig null", config, `"stagerConfig": null`},
-		{"stagerConfig absent", `,` + "\n\t" + config, ``},
-		{"unknown fields", version, version + `"x": [1, {"y": null}],`},
-		{"unknown fields deep", podApp, podApp + `"x": {"y": 1},`},
-		{"null lists in the pod", pod, pod + `"volumes": null, "isolators": null, "annotations": null, "ports": null,`},
-		{"null lists in the app", podApp, podApp + `"mounts": null, "annotations": null, "app": null,`},
-		{"null lists in the image's app", imageApp, imageApp + `"isolators": null, "environment": null, "mountPoints": null, "eventHandlers": null,`},
-		{"C-ISO-04 unknown isolators", imageApp, imageApp + `"isolators": [{"name": "os/linux/namespaces", "value": {}}, {"name": "x/y", "value": 1}],`},
-		{"C-ISO-04 isolators without a value", imageApp, imageApp + `"isolators": [{"name": "x/y"}, {"name": "x/z", "value": null}],`},
-		{"isolator of an odd name", pod, pod + `"isolators": [{"name": "Not An Identifier", "value": 1}],`},
-		{"unknown isolators in the pod", pod, pod + `"isolators": [{"name": "x/y", "value": {"a": [1]}}],`},
-		{"C-UAN-01 user annotations and labels", podApp, podApp + `"userAnnotations": {"os/linux/namespaces": "x"}, "userLabels": {"": ""},`},
-		{"C-EVT-08 handler without exec", imageApp, imageApp + `"eventHandlers": [{"name": "pre-start"}],`},
-		{"C-LAB-01 image without labels", `"labels": [{`, `"otherLabels": [{`},
-		{"C-LAB-01 arch without os", `"name": "os",`, `"name": "other",`},
-		{"keys in other case", `"pod"`, `"Pod"`},
-		{"repeated layer", order, `"nats": ["` + natsID + `", "` + natsID + `"]`},
-		{"app of a 200 character name", podApp, `"name": "` + strings.Repeat("a", 200) + `",`},
+	tests := []struct{ name, clauses, old, new string }{
+		{"name", "", version, version + `"name": "example1",`},
+		{"stagerConfig null", "", config, `"stagerConfig": null`},
+		{"stagerConfig absent", "", `,` + "\n\t" + config, ``},
+		{"unknown fields", "", version, version + `"x": [1, {"y": null}],`},
+		{"unknown fields deep", "", podApp, podApp + `"x": {"y": 1},`},
+		{"null lists in the pod", "", pod, pod + `"volumes": null, "isolators": null, "annotations": null, "ports": null,`},
+		{"null lists in the app", "", podApp, podApp + `"mounts": null, "annotations": null, "app": null,`},
+		{"null lists in the image's app", "", imageApp, imageApp + `"isolators": null, "environment": null, "mountPoints": null, "eventHandlers": null,`},
+		{"unknown isolators", "C-ISO-04", imageApp, imageApp + `"isolators": [{"name": "os/linux/namespaces", "value": {}}, {"name": "x/y", "value": 1}],`},
+		{"isolators without a value", "C-ISO-04", imageApp, imageApp + `"isolators": [{"name": "x/y"}, {"name": "x/z", "value": null}],`},
+		{"isolator of an odd name", "", pod, pod + `"isolators": [{"name": "Not An Identifier", "value": 1}],`},
+		{"unknown isolators in the pod", "", pod, pod + `"isolators": [{"name": "x/y", "value": {"a": [1]}}],`},
+		{"user annotations and labels", "C-UAN-01", podApp, podApp + `"userAnnotations": {"os/linux/namespaces": "x"}, "userLabels": {"": ""},`},
+		{"handler without exec", "C-EVT-08", imageApp, imageApp + `"eventHandlers": [{"name": "pre-start"}],`},
+		{"image without labels", "C-LAB-01", `"labels": [{`, `"otherLabels": [{`},
+		{"arch without os", "C-LAB-01", `"name": "os",`, `"name": "other",`},
+		{"keys in other case", "", `"pod"`, `"Pod"`},
+		{"repeated layer", "", order, `"nats": ["` + natsID + `", "` + natsID + `"]`},
+		{"app of a 200 character name", "", podApp, `"name": "` + strings.Repeat("a", 200) + `",`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			clause.Covers(t, test.clauses)
 			text := edited(t, test.old, test.new)
 			if strings.Contains(test.name, "200 character") {
 				text = strings.Replace(text, `"nats": [`, `"`+strings.Repeat("a", 200)+`": [`, 1)
@@ -111,80 +114,81 @@ func TestReadAccepts(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	tests := []struct {
-		name, old, new string
-		want           []string // all in the error
+		name, clauses, old, new string
+		want                    []string // all in the error
 	}{
-		{"kurmaVersion absent", version, ``, []string{"kurmaVersion: missing"}},
-		{"kurmaVersion a number", version, `"kurmaVersion": 4,`, []string{"kurmaVersion: 4: must be a string"}},
-		{"name a list", version, version + `"name": [1, 2],`, []string{"name: [1, 2]: must be a string"}},
-		{"pod absent", `"pod"`, `"pot"`, []string{"pod: missing"}},
-		{"pod null", `"pod": {`, `"pod": null, "x": {`, []string{"pod: missing"}},
-		{"pod a list", `"pod": {`, `"pod": [], "x": {`, []string{"pod: []: must be an object"}},
-		{"pod of another kind", `"PodManifest"`, `"ImageManifest"`, []string{"pod: ", "PodManifest"}},
-		{"pod of an unknown kind", `"PodManifest"`, `"Pod"`, []string{`pod.acKind: "Pod"`}},
-		{"pod without version", pod, ``, []string{"pod.acVersion: missing"}},
-		{"pod of another major version", pod, `"acVersion": "1.0.0",`, []string{`pod.acVersion: "1.0.0"`}},
-		{"apps absent", `"apps"`, `"x"`, []string{"pod.apps: missing"}},
-		{"apps an object", `"apps": [{`, `"apps": {"a": 1}, "x": [{`, []string{`pod.apps: {"a": 1}: must be a list`}},
-		{"apps given twice", `"apps": [{`, `"Apps": [], "apps": [{`, []string{"pod.apps", "twice"}},
-		{"app a string", `"apps": [{`, `"apps": ["x", {`, []string{`pod.apps[0]: "x": must be an object`}},
-		{"app null", `"apps": [{`, `"apps": [null, {`, []string{"pod.apps[0].name: missing"}},
-		{"app without name", podApp, ``, []string{"pod.apps[0].name: missing"}},
-		{"C-TYP-01 app of a bad name", podApp, `"name": "Nats!",`, []string{`pod.apps[0].name: "Nats!"`}},
-		{"app named ..", podApp, `"name": "..",`, []string{`pod.apps[0].name: ".."`}},
-		{"app of a 255 character name", podApp, `"name": "` + strings.Repeat("n", 255) + `",`, []string{"pod.apps[0].name", "longer than 200"}},
-		{"two apps of one name", `"apps": [{`, `"apps": [{"name": "nats", "image": {"id": "` + natsID + `"}}, {`, []string{"pod.apps", `"nats"`}},
-		{"second app's image a number", `}]
+		{"kurmaVersion absent", "", version, ``, []string{"kurmaVersion: missing"}},
+		{"kurmaVersion a number", "", version, `"kurmaVersion": 4,`, []string{"kurmaVersion: 4: must be a string"}},
+		{"name a list", "", version, version + `"name": [1, 2],`, []string{"name: [1, 2]: must be a string"}},
+		{"pod absent", "", `"pod"`, `"pot"`, []string{"pod: missing"}},
+		{"pod null", "", `"pod": {`, `"pod": null, "x": {`, []string{"pod: missing"}},
+		{"pod a list", "", `"pod": {`, `"pod": [], "x": {`, []string{"pod: []: must be an object"}},
+		{"pod of another kind", "", `"PodManifest"`, `"ImageManifest"`, []string{"pod: ", "PodManifest"}},
+		{"pod of an unknown kind", "", `"PodManifest"`, `"Pod"`, []string{`pod.acKind: "Pod"`}},
+		{"pod without version", "", pod, ``, []string{"pod.acVersion: missing"}},
+		{"pod of another major version", "", pod, `"acVersion": "1.0.0",`, []string{`pod.acVersion: "1.0.0"`}},
+		{"apps absent", "", `"apps"`, `"x"`, []string{"pod.apps: missing"}},
+		{"apps an object", "", `"apps": [{`, `"apps": {"a": 1}, "x": [{`, []string{`pod.apps: {"a": 1}: must be a list`}},
+		{"apps given twice", "", `"apps": [{`, `"Apps": [], "apps": [{`, []string{"pod.apps", "twice"}},
+		{"app a string", "", `"apps": [{`, `"apps": ["x", {`, []string{`pod.apps[0]: "x": must be an object`}},
+		{"app null", "", `"apps": [{`, `"apps": [null, {`, []string{"pod.apps[0].name: missing"}},
+		{"app without name", "", podApp, ``, []string{"pod.apps[0].name: missing"}},
+		{"app of a bad name", "C-TYP-01", podApp, `"name": "Nats!",`, []string{`pod.apps[0].name: "Nats!"`}},
+		{"app named ..", "", podApp, `"name": "..",`, []string{`pod.apps[0].name: ".."`}},
+		{"app of a 255 character name", "", podApp, `"name": "` + strings.Repeat("n", 255) + `",`, []string{"pod.apps[0].name", "longer than 200"}},
+		{"two apps of one name", "", `"apps": [{`, `"apps": [{"name": "nats", "image": {"id": "` + natsID + `"}}, {`, []string{"pod.apps", `"nats"`}},
+		{"second app's image a number", "", `}]
 	},
 	"images"`, `}, {"name": "b", "image": {"id": 7}}]}, "images"`, []string{"pod.apps[1].image.id: 7: must be a string"}},
-		{"image id absent", `"image": {`, `"image": {}, "x": {`, []string{"pod.apps[0].image.id: missing"}},
-		{"image id short", natsID, natsID[:20], []string{`pod.apps[0].image.id: "` + natsID[:20] + `"`, "128"}},
-		{"image id in upper case", natsID, strings.ToUpper(natsID[7:]), []string{"pod.apps[0].image.id"}},
-		{"C-TYP-01 image id of another hash", natsID, "sha256-00", []string{`pod.apps[0].image.id: "sha256-00"`}},
-		{"image id not in images", natsID, otherID, []string{`pod.apps[0].image.id: "` + otherID + `": not in images`}},
-		{"read-only a string", podApp, podApp + `"readOnlyRootFS": "yes",`, []string{`pod.apps[0].readOnlyRootFS: "yes": must be true or false`}},
-		{"mount's volume a number", podApp, podApp + `"mounts": [{"volume": 1, "path": "/"}],`, []string{"pod.apps[0].mounts[0].volume: 1: must be a string"}},
-		{"volume of an unknown kind", pod, pod + `"volumes": [{"name": "v", "kind": "cloud"}],`, []string{`pod.volumes[0]: {"name":"v","kind":"cloud"}`, "kind"}},
-		{"two volumes of one name", pod, pod + `"volumes": [{"name": "v", "kind": "empty"}, {"name": "v", "kind": "empty"}],`, []string{"pod", `"v"`}},
-		{"app in neither place", `"app": {`, `"x": {`, []string{"pod.apps[0].app: missing", natsID}},
-		{"exec absent", `"exec"`, `"x"`, []string{"app.exec: missing"}},
-		{"exec empty", `"exec": [`, `"exec": [], "x": [`, []string{"app.exec: missing or empty"}},
-		{"exec of an empty name", `"/gnatsd"`, `""`, []string{`app.exec[0]: ""`}},
-		{"exec with NUL", `"/gnatsd"`, `"/gnatsd\u0000"`, []string{`app.exec[0]`, "NUL"}},
-		{"C-USR-04 user absent", imageApp, ``, []string{natsID, ".app: ", "user is required"}},
-		{"user a number", imageApp, `"user": 0,`, []string{natsID, ".app.user: 0: must be a string"}},
-		{"negative group", imageApp, imageApp + `"supplementaryGIDs": [1, -2],`, []string{"app.supplementaryGIDs[1]: -2"}},
-		{"group too large", imageApp, imageApp + `"supplementaryGIDs": [4294967295],`, []string{"app.supplementaryGIDs[0]: 4294967295"}},
-		{"C-CWD-03 relative directory", imageApp, imageApp + `"workingDirectory": "a",`, []string{".app: ", "workingDirectory"}},
-		{"C-ENV-07 bad variable", imageApp, imageApp + `"environment": [{"name": "A=B", "value": ""}],`, []string{".app.environment", "A=B"}},
-		{"C-EVT-03 unknown event", imageApp, imageApp + `"eventHandlers": [{"name": "pre-stop", "exec": ["/x"]}],`, []string{natsID, "pre-stop"}},
-		{"C-EVT-03 event twice", imageApp, imageApp + `"eventHandlers": [{"name": "pre-start", "exec": ["/x"]}, {"name": "pre-start", "exec": ["/x"]}],`, []string{natsID, "pre-start"}},
-		{"C-ANN-01 created is no time", `"2015-12-09T20:18:21Z"`, `"yesterday"`, []string{natsID, "yesterday"}},
-		{"C-ANN-01 annotation twice", `"name": "authors"`, `"name": "created"`, []string{natsID, "annotation"}},
-		{"port too large", `"port": 4222`, `"port": 70000`, []string{".app.ports[0]", "70000"}},
-		{"isolators an object", imageApp, imageApp + `"isolators": {},`, []string{".app.isolators: {}: must be a list"}},
-		{"isolator without name", imageApp, imageApp + `"isolators": [{"value": 1}],`, []string{".app.isolators[0].name: missing"}},
-		{"images absent", `"images"`, `"x"`, []string{"images: missing"}},
-		{"images a list", `"images": {`, `"images": [], "x": {`, []string{"images: []: must be an object"}},
-		{"image null", `"` + natsID + `": {`, `"` + natsID + `": null, "x": {`, []string{natsID, "null"}},
-		{"image without version", image, ``, []string{natsID, "acVersion"}},
-		{"image key short", `"images": {`, `"images": {"sha512-1": {"acKind": "ImageManifest", "acVersion": "0.8.11", "name": "a"},`, []string{`images: "sha512-1"`}},
-		{"C-LAB-02 freebsd", `"linux"`, `"freebsd"`, []string{natsID, `labels: os "freebsd"`}},
-		{"plan9", `"linux"`, `"plan9"`, []string{natsID, `labels`, `plan9`}},
-		{"C-LAB-02 s390x", `"amd64"`, `"s390x"`, []string{natsID, `labels: arch "s390x"`}},
-		{"order absent", `"appImageOrder"`, `"x"`, []string{"appImageOrder: missing"}},
-		{"order without the app", order, `"redis": ["` + natsID + `"]`, []string{"appImageOrder.nats: missing or empty"}},
-		{"order empty", order, `"nats": []`, []string{"appImageOrder.nats: missing or empty"}},
-		{"order null", order, `"nats": null`, []string{"appImageOrder.nats: missing or empty"}},
-		{"order a string", order, `"nats": "x"`, []string{`appImageOrder.nats: "x": must be a list`}},
-		{"order with a path", order, `"nats": ["../../etc"]`, []string{`appImageOrder.nats[0]: "../../etc"`}},
-		{"order with an unknown layer", order, `"nats": ["` + natsID + `", "` + otherID + `"]`, []string{`appImageOrder.nats[1]: "` + otherID + `": not in images`}},
-		{"stagerConfig a list", config, `"stagerConfig": [1]`, []string{"stagerConfig: [1]: must be an object"}},
-		{"stagerConfig a string", config, `"stagerConfig": "x"`, []string{`stagerConfig: "x": must be an object`}},
-		{"a huge value", version, `"kurmaVersion": {"x": "` + strings.Repeat("y", 1<<16) + `"},`, []string{"kurmaVersion: {", "must be a string"}},
+		{"image id absent", "", `"image": {`, `"image": {}, "x": {`, []string{"pod.apps[0].image.id: missing"}},
+		{"image id short", "", natsID, natsID[:20], []string{`pod.apps[0].image.id: "` + natsID[:20] + `"`, "128"}},
+		{"image id in upper case", "", natsID, strings.ToUpper(natsID[7:]), []string{"pod.apps[0].image.id"}},
+		{"image id of another hash", "C-TYP-01", natsID, "sha256-00", []string{`pod.apps[0].image.id: "sha256-00"`}},
+		{"image id not in images", "", natsID, otherID, []string{`pod.apps[0].image.id: "` + otherID + `": not in images`}},
+		{"read-only a string", "", podApp, podApp + `"readOnlyRootFS": "yes",`, []string{`pod.apps[0].readOnlyRootFS: "yes": must be true or false`}},
+		{"mount's volume a number", "", podApp, podApp + `"mounts": [{"volume": 1, "path": "/"}],`, []string{"pod.apps[0].mounts[0].volume: 1: must be a string"}},
+		{"volume of an unknown kind", "", pod, pod + `"volumes": [{"name": "v", "kind": "cloud"}],`, []string{`pod.volumes[0]: {"name":"v","kind":"cloud"}`, "kind"}},
+		{"two volumes of one name", "", pod, pod + `"volumes": [{"name": "v", "kind": "empty"}, {"name": "v", "kind": "empty"}],`, []string{"pod", `"v"`}},
+		{"app in neither place", "", `"app": {`, `"x": {`, []string{"pod.apps[0].app: missing", natsID}},
+		{"exec absent", "", `"exec"`, `"x"`, []string{"app.exec: missing"}},
+		{"exec empty", "", `"exec": [`, `"exec": [], "x": [`, []string{"app.exec: missing or empty"}},
+		{"exec of an empty name", "", `"/gnatsd"`, `""`, []string{`app.exec[0]: ""`}},
+		{"exec with NUL", "", `"/gnatsd"`, `"/gnatsd\u0000"`, []string{`app.exec[0]`, "NUL"}},
+		{"user absent", "C-USR-04", imageApp, ``, []string{natsID, ".app: ", "user is required"}},
+		{"user a number", "", imageApp, `"user": 0,`, []string{natsID, ".app.user: 0: must be a string"}},
+		{"negative group", "", imageApp, imageApp + `"supplementaryGIDs": [1, -2],`, []string{"app.supplementaryGIDs[1]: -2"}},
+		{"group too large", "", imageApp, imageApp + `"supplementaryGIDs": [4294967295],`, []string{"app.supplementaryGIDs[0]: 4294967295"}},
+		{"relative directory", "C-CWD-03", imageApp, imageApp + `"workingDirectory": "a",`, []string{".app: ", "workingDirectory"}},
+		{"bad variable", "C-ENV-07", imageApp, imageApp + `"environment": [{"name": "A=B", "value": ""}],`, []string{".app.environment", "A=B"}},
+		{"unknown event", "C-EVT-03", imageApp, imageApp + `"eventHandlers": [{"name": "pre-stop", "exec": ["/x"]}],`, []string{natsID, "pre-stop"}},
+		{"event twice", "C-EVT-03", imageApp, imageApp + `"eventHandlers": [{"name": "pre-start", "exec": ["/x"]}, {"name": "pre-start", "exec": ["/x"]}],`, []string{natsID, "pre-start"}},
+		{"created is no time", "C-ANN-01", `"2015-12-09T20:18:21Z"`, `"yesterday"`, []string{natsID, "yesterday"}},
+		{"annotation twice", "C-ANN-01", `"name": "authors"`, `"name": "created"`, []string{natsID, "annotation"}},
+		{"port too large", "", `"port": 4222`, `"port": 70000`, []string{".app.ports[0]", "70000"}},
+		{"isolators an object", "", imageApp, imageApp + `"isolators": {},`, []string{".app.isolators: {}: must be a list"}},
+		{"isolator without name", "", imageApp, imageApp + `"isolators": [{"value": 1}],`, []string{".app.isolators[0].name: missing"}},
+		{"images absent", "", `"images"`, `"x"`, []string{"images: missing"}},
+		{"images a list", "", `"images": {`, `"images": [], "x": {`, []string{"images: []: must be an object"}},
+		{"image null", "", `"` + natsID + `": {`, `"` + natsID + `": null, "x": {`, []string{natsID, "null"}},
+		{"image without version", "", image, ``, []string{natsID, "acVersion"}},
+		{"image key short", "", `"images": {`, `"images": {"sha512-1": {"acKind": "ImageManifest", "acVersion": "0.8.11", "name": "a"},`, []string{`images: "sha512-1"`}},
+		{"freebsd", "C-LAB-02", `"linux"`, `"freebsd"`, []string{natsID, `labels: os "freebsd"`}},
+		{"plan9", "", `"linux"`, `"plan9"`, []string{natsID, `labels`, `plan9`}},
+		{"s390x", "C-LAB-02", `"amd64"`, `"s390x"`, []string{natsID, `labels: arch "s390x"`}},
+		{"order absent", "", `"appImageOrder"`, `"x"`, []string{"appImageOrder: missing"}},
+		{"order without the app", "", order, `"redis": ["` + natsID + `"]`, []string{"appImageOrder.nats: missing or empty"}},
+		{"order empty", "", order, `"nats": []`, []string{"appImageOrder.nats: missing or empty"}},
+		{"order null", "", order, `"nats": null`, []string{"appImageOrder.nats: missing or empty"}},
+		{"order a string", "", order, `"nats": "x"`, []string{`appImageOrder.nats: "x": must be a list`}},
+		{"order with a path", "", order, `"nats": ["../../etc"]`, []string{`appImageOrder.nats[0]: "../../etc"`}},
+		{"order with an unknown layer", "", order, `"nats": ["` + natsID + `", "` + otherID + `"]`, []string{`appImageOrder.nats[1]: "` + otherID + `": not in images`}},
+		{"stagerConfig a list", "", config, `"stagerConfig": [1]`, []string{"stagerConfig: [1]: must be an object"}},
+		{"stagerConfig a string", "", config, `"stagerConfig": "x"`, []string{`stagerConfig: "x": must be an object`}},
+		{"a huge value", "", version, `"kurmaVersion": {"x": "` + strings.Repeat("y", 1<<16) + `"},`, []string{"kurmaVersion: {", "must be a string"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			clause.Covers(t, test.clauses)
 			checkRefused(t, edited(t, test.old, test.new), test.want)
 		})
 	}
@@ -273,7 +277,8 @@ func TestIsolatorsAreKeptAsWritten(t *testing.T) {
 }
 
 // C-EXE-04: the pod's app section replaces the image's as a whole.
-func TestClause_C_EXE_04_AppOfThePodReplacesTheImages(t *testing.T) {
+func TestAppOfThePodReplacesTheImages(t *testing.T) {
+	clause.Covers(t, "C-EXE-04")
 	text := edited(t, imageApp, imageApp+`"isolators": [{"name": "a", "value": 1}], "environment": [{"name": "A", "value": "1"}],`)
 	text = strings.Replace(text, podApp, podApp+`"app": {"exec": ["/x"], "user": "1", "group": "2", "isolators": [{"name": "b", "value": 2}]},`, 1)
 	m, err := Read(strings.NewReader(text))
@@ -318,7 +323,8 @@ func TestWriteKeepsWhatWasRead(t *testing.T) {
 	}
 }
 
-func TestClause_C_LAB_01_Architectures(t *testing.T) {
+func TestMachinesRunTheirArchitectures(t *testing.T) {
+	clause.Covers(t, "C-LAB-01")
 	tests := []struct{ goarch, label string }{
 		{"amd64", "amd64"},
 		{"amd64", "i386"},
@@ -345,7 +351,8 @@ func TestClause_C_LAB_01_Architectures(t *testing.T) {
 }
 
 // Every value of the specification is understood: of its machines amd64 runs two.
-func TestClause_C_LAB_01_C_LAB_02_EveryArchitecture(t *testing.T) {
+func TestEveryArchitectureOfAppcIsKnown(t *testing.T) {
+	clause.Covers(t, "C-LAB-01", "C-LAB-02")
 	for _, arch := range []string{"amd64", "i386", "aarch64", "aarch64_be", "armv6l", "armv7l", "armv7b", "ppc64", "ppc64le", "s390x"} {
 		image, err := DecodeImage([]byte(`{"acKind":"ImageManifest","acVersion":"0.8.11","name":"x/y",
 			"labels":[{"name":"os","value":"linux"},{"name":"arch","value":"` + arch + `"}]}`))

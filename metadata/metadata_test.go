@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/tests/clause"
 )
 
 const (
@@ -95,22 +97,23 @@ func TestDocuments(t *testing.T) {
 	s := start(t, testService())
 	text, js := "text/plain; charset=us-ascii", "application/json"
 	for _, tc := range []struct {
-		name, path, contentType, body string
+		name, clauses, path, contentType, body string
 	}{
-		{"C-MDS-02 annotations of the pod", "/pod/annotations", js, `[{"name":"ip-address","value":"10.1.2.3"}]`},
-		{"C-MDS-03 pod manifest", "/pod/manifest", js, testPod},
-		{"C-MDS-04 UUID", "/pod/uuid", text, testUUID},
+		{"annotations of the pod", "C-MDS-02", "/pod/annotations", js, `[{"name":"ip-address","value":"10.1.2.3"}]`},
+		{"pod manifest", "C-MDS-03", "/pod/manifest", js, testPod},
+		{"UUID", "C-MDS-04", "/pod/uuid", text, testUUID},
 		{
-			"C-MDS-05 annotations of an app", "/apps/db/annotations", js,
+			"annotations of an app", "C-MDS-05", "/apps/db/annotations", js,
 			`[{"name":"created","value":"2014"},{"name":"lorem","value":"dolor"},{"name":"homepage","value":"https://a"},{"name":"new","value":"\u003c1\u003e"}]`,
 		},
-		{"C-MDS-05 no annotations", "/apps/none/annotations", js, `null`},
-		{"C-MDS-05 empty annotations", "/apps/empty/annotations", js, `[]`},
-		{"C-MDS-06 image manifest", "/apps/db/image/manifest", js, testManifest},
-		{"C-MDS-07 image ID", "/apps/db/image/id", text, testImageID},
-		{"query", "/pod/uuid?a=b", text, testUUID},
+		{"no annotations", "C-MDS-05", "/apps/none/annotations", js, `null`},
+		{"empty annotations", "C-MDS-05", "/apps/empty/annotations", js, `[]`},
+		{"image manifest", "C-MDS-06", "/apps/db/image/manifest", js, testManifest},
+		{"image ID", "C-MDS-07", "/apps/db/image/id", text, testImageID},
+		{"query", "", "/pod/uuid?a=b", text, testUUID},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			clause.Covers(t, tc.clauses)
 			got, header := ask(t, "GET", s.URL()+"/acMetadata/v1"+tc.path, "", "")
 			if diff := cmp.Diff(reply{200, tc.contentType, tc.body}, got); diff != "" {
 				t.Error(diff)
@@ -140,33 +143,34 @@ func TestRefusals(t *testing.T) {
 	base := s.URL() + "/acMetadata/v1"
 	wrong := strings.Replace(s.URL(), s.service.token, strings.Repeat("0", len(s.service.token)), 1)
 	for _, tc := range []struct {
-		name, method, url, contentType, body string
-		status                               int
-		allow                                string
+		name, clauses, method, url, contentType, body string
+		status                                        int
+		allow                                         string
 	}{
-		{"C-MDS-01 wrong token", "GET", wrong + "/acMetadata/v1/pod/uuid", "", "", 404, ""},
-		{"C-MDS-01 wrong token and method", "DELETE", wrong + "/acMetadata/v1/pod/uuid", "", "", 404, ""},
-		{"C-MDS-01 wrong token, form", "POST", wrong + "/acMetadata/v1/pod/hmac/sign", "application/x-www-form-urlencoded", "content=a", 404, ""},
-		{"C-MDS-01 part of the token", "GET", s.URL()[:len(s.URL())-1] + "/acMetadata/v1/pod/uuid", "", "", 404, ""},
-		{"C-MDS-01 no token", "GET", strings.TrimSuffix(s.URL(), s.service.token) + "acMetadata/v1/pod/uuid", "", "", 404, ""},
-		{"C-MDS-11 unknown app", "GET", base + "/apps/nobody/image/id", "", "", 404, ""},
-		{"C-MDS-11 unknown entry", "GET", base + "/apps/db/image", "", "", 404, ""},
-		{"C-MDS-11 no list of apps", "GET", base + "/apps/", "", "", 404, ""},
-		{"C-MDS-11 key", "GET", base + "/pod/hmac", "", "", 404, ""},
-		{"C-MDS-11 way back up", "GET", base + "/apps/nobody/../db/image/id", "", "", 404, ""},
-		{"C-MDS-11 POST to a document", "POST", base + "/pod/uuid", "", "a=b", 405, "GET, HEAD"},
-		{"C-MDS-11 DELETE of a document", "DELETE", base + "/apps/db/annotations", "", "", 405, "GET, HEAD"},
-		{"C-MDS-11 PUT of a document", "PUT", base + "/apps/db/image/manifest", "application/json", "{}", 405, "GET, HEAD"},
-		{"C-MDS-11 GET of sign", "GET", base + "/pod/hmac/sign", "", "", 405, "POST"},
-		{"C-MDS-11 PUT of verify", "PUT", base + "/pod/hmac/verify", "", "", 405, "POST"},
-		{"no form", "POST", base + "/pod/hmac/sign", "text/plain", "content=a", 415, ""},
-		{"no content", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "contents=a", 400, ""},
-		{"two contents", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "content=a&content=b", 400, ""},
-		{"malformed form", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "content=%zz", 400, ""},
-		{"large form", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "content=" + strings.Repeat("a", maxForm), 413, ""},
-		{"no signature", "POST", base + "/pod/hmac/verify", "application/x-www-form-urlencoded", "content=a&uuid=" + testUUID, 400, ""},
+		{"wrong token", "C-MDS-01", "GET", wrong + "/acMetadata/v1/pod/uuid", "", "", 404, ""},
+		{"wrong token and method", "C-MDS-01", "DELETE", wrong + "/acMetadata/v1/pod/uuid", "", "", 404, ""},
+		{"wrong token, form", "C-MDS-01", "POST", wrong + "/acMetadata/v1/pod/hmac/sign", "application/x-www-form-urlencoded", "content=a", 404, ""},
+		{"part of the token", "C-MDS-01", "GET", s.URL()[:len(s.URL())-1] + "/acMetadata/v1/pod/uuid", "", "", 404, ""},
+		{"no token", "C-MDS-01", "GET", strings.TrimSuffix(s.URL(), s.service.token) + "acMetadata/v1/pod/uuid", "", "", 404, ""},
+		{"unknown app", "C-MDS-11", "GET", base + "/apps/nobody/image/id", "", "", 404, ""},
+		{"unknown entry", "C-MDS-11", "GET", base + "/apps/db/image", "", "", 404, ""},
+		{"no list of apps", "C-MDS-11", "GET", base + "/apps/", "", "", 404, ""},
+		{"key", "C-MDS-11", "GET", base + "/pod/hmac", "", "", 404, ""},
+		{"way back up", "C-MDS-11", "GET", base + "/apps/nobody/../db/image/id", "", "", 404, ""},
+		{"POST to a document", "C-MDS-11", "POST", base + "/pod/uuid", "", "a=b", 405, "GET, HEAD"},
+		{"DELETE of a document", "C-MDS-11", "DELETE", base + "/apps/db/annotations", "", "", 405, "GET, HEAD"},
+		{"PUT of a document", "C-MDS-11", "PUT", base + "/apps/db/image/manifest", "application/json", "{}", 405, "GET, HEAD"},
+		{"GET of sign", "C-MDS-11", "GET", base + "/pod/hmac/sign", "", "", 405, "POST"},
+		{"PUT of verify", "C-MDS-11", "PUT", base + "/pod/hmac/verify", "", "", 405, "POST"},
+		{"no form", "", "POST", base + "/pod/hmac/sign", "text/plain", "content=a", 415, ""},
+		{"no content", "", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "contents=a", 400, ""},
+		{"two contents", "", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "content=a&content=b", 400, ""},
+		{"malformed form", "", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "content=%zz", 400, ""},
+		{"large form", "", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "content=" + strings.Repeat("a", maxForm), 413, ""},
+		{"no signature", "", "POST", base + "/pod/hmac/verify", "application/x-www-form-urlencoded", "content=a&uuid=" + testUUID, 400, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			clause.Covers(t, tc.clauses)
 			got, header := ask(t, tc.method, tc.url, tc.contentType, tc.body)
 			if got.Status != tc.status || header.Get("Allow") != tc.allow || got.Type != "text/plain; charset=us-ascii" {
 				t.Errorf("%+v %v", got, header)
@@ -176,7 +180,8 @@ func TestRefusals(t *testing.T) {
 }
 
 // Tokens are 256 random bits.
-func TestClause_C_MDS_01_Tokens(t *testing.T) {
+func TestTokensAreUnpredictable(t *testing.T) {
+	clause.Covers(t, "C-MDS-01")
 	shape := regexp.MustCompile(`^http://127\.0\.0\.1:[0-9]+/[0-9a-f]{64}$`)
 	seen := map[string]bool{}
 	for range 20 {
@@ -189,7 +194,8 @@ func TestClause_C_MDS_01_Tokens(t *testing.T) {
 }
 
 // C-MDS-08.
-func TestClause_C_MDS_08_Sign(t *testing.T) {
+func TestPodSignsContent(t *testing.T) {
+	clause.Covers(t, "C-MDS-08")
 	s := start(t, testService())
 	for _, content := range []string{"Old MacDonald Had A Farm", "", "a=b&c\x00\xff\n", strings.Repeat("x", maxForm/2)} {
 		key := hmac.New(sha512.New, identityOf(s).key[:])
@@ -217,22 +223,23 @@ func TestVerify(t *testing.T) {
 		altered = "B" + good[1:]
 	}
 	for _, tc := range []struct {
-		name, content, uuid, signature string
-		status                         int
+		name, clauses, content, uuid, signature string
+		status                                  int
 	}{
-		{"its own", "farm", testUUID, good, 200},
-		{"its own with a line end", "farm", testUUID, good + "\n", 200},
-		{"its own, upper case UUID", "farm", strings.ToUpper(testUUID), good, 200},
-		{"its own, plus signs unescaped", "farm", testUUID, strings.ReplaceAll(good, "+", " "), 200},
-		{"C-MDS-09 other content", "Farm", testUUID, good, 403},
-		{"C-MDS-09 other UUID", "farm", "0" + testUUID[1:], good, 403},
-		{"C-MDS-09 another pod's signature", "farm", testUUID, sign(other, "farm"), 403},
-		{"altered signature", "farm", testUUID, altered, 403},
-		{"short signature", "farm", testUUID, base64.StdEncoding.EncodeToString(make([]byte, 63)), 403},
-		{"empty signature", "farm", testUUID, "", 403},
-		{"no base64", "farm", testUUID, "!!", 403},
+		{"its own", "", "farm", testUUID, good, 200},
+		{"its own with a line end", "", "farm", testUUID, good + "\n", 200},
+		{"its own, upper case UUID", "", "farm", strings.ToUpper(testUUID), good, 200},
+		{"its own, plus signs unescaped", "", "farm", testUUID, strings.ReplaceAll(good, "+", " "), 200},
+		{"other content", "C-MDS-09", "Farm", testUUID, good, 403},
+		{"other UUID", "C-MDS-09", "farm", "0" + testUUID[1:], good, 403},
+		{"another pod's signature", "C-MDS-09", "farm", testUUID, sign(other, "farm"), 403},
+		{"altered signature", "", "farm", testUUID, altered, 403},
+		{"short signature", "", "farm", testUUID, base64.StdEncoding.EncodeToString(make([]byte, 63)), 403},
+		{"empty signature", "", "farm", testUUID, "", 403},
+		{"no base64", "", "farm", testUUID, "!!", 403},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			clause.Covers(t, tc.clauses)
 			got := post(t, s.URL()+"/acMetadata/v1/pod/hmac/verify",
 				url.Values{"content": {tc.content}, "uuid": {tc.uuid}, "signature": {tc.signature}})
 			if got.Status != tc.status || got.Type != "text/plain; charset=us-ascii" {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // fetch asks for a document on a connection of its own, from the calling thread.
@@ -40,7 +42,8 @@ func fetch(serverURL, path string) (string, error) {
 }
 
 // C-MDS-10: a thousand at once are all answered.
-func TestClause_C_MDS_10_ManyAtOnce(t *testing.T) {
+func TestManyRequestsAreAnsweredAtOnce(t *testing.T) {
+	clause.Covers(t, "C-MDS-10")
 	s := start(t, testService())
 	errs := make([]error, 1000)
 	var clients sync.WaitGroup
@@ -60,7 +63,8 @@ func TestClause_C_MDS_10_ManyAtOnce(t *testing.T) {
 }
 
 // Those who connect and say nothing, or half of it, keep nobody out.
-func TestClause_C_MDS_10_SilentClients(t *testing.T) {
+func TestSilentClientsDoNotBlockOthers(t *testing.T) {
+	clause.Covers(t, "C-MDS-10")
 	s := start(t, testService())
 	for i := range maxConnections + 100 {
 		c, err := net.Dial("tcp4", s.listener.Addr().String())
@@ -120,7 +124,8 @@ func TestRefusalOfMuch(t *testing.T) {
 }
 
 // Pods with the host's network are told apart by their tokens.
-func TestClause_C_MDS_01_TwoPodsInOneNetwork(t *testing.T) {
+func TestTwoPodsInOneNetworkHaveServicesOfTheirOwn(t *testing.T) {
+	clause.Covers(t, "C-MDS-01")
 	first, second := testService(), testService()
 	second.UUID, second.Apps = "0"+testUUID[1:], nil
 	a, b := start(t, first), start(t, second)

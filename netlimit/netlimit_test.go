@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // twoSides are network namespaces with a wire between them. Each function
@@ -123,7 +125,8 @@ func send(t *testing.T, from, to chan func(), address string, n int64) time.Dura
 
 // A quarter of a megabyte takes at least a fifth of a second at a megabyte a
 // second, of which the first 32 KiB are free.
-func TestClause_C_NBW_01_BothDirectionsButLoopback(t *testing.T) {
+func TestBothDirectionsAreLimitedButNotLoopback(t *testing.T) {
+	clause.Covers(t, "C-NBW-01")
 	s := newTwoSides(t)
 	const rate, amount = 1 << 20, 1 << 18
 	in(t, s.here, func() error { return Limit(rate) })

@@ -11,30 +11,32 @@ import (
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
+	"kurma.io/stager/tests/clause"
 )
 
 func TestEnvironment(t *testing.T) {
 	type variables = types.Environment
 	literal := "$HOME ${A} `id` \"q\" 'q' \\n a=b\n"
 	tests := []struct {
-		name     string
-		own      variables
-		metadata string
-		terminal bool
-		want     []string
+		name, clauses string
+		own           variables
+		metadata      string
+		terminal      bool
+		want          []string
 	}{
-		{"C-ENV-01 C-ENV-02 C-ENV-03 C-ENV-04 what every app has", nil, "http://x", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath, "AC_METADATA_URL=http://x"}},
-		{"C-ENV-03 own metadata service", variables{{Name: "AC_METADATA_URL", Value: "z"}}, "http://x", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath, "AC_METADATA_URL=http://x"}},
-		{"without metadata service", nil, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath}},
-		{"C-ENV-08 own PATH", variables{{Name: "PATH", Value: "/bin"}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=/bin"}},
-		{"C-ENV-08 executor's names", variables{{Name: "AC_APP_NAME", Value: "z"}, {Name: "container", Value: "z"}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath}},
-		{"C-ENV-06 literal", variables{{Name: "A", Value: literal}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "A=" + literal, "PATH=" + defaultPath}},
-		{"U-12 terminal", nil, "", true, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath, "TERM=xterm"}},
-		{"U-12 own TERM", variables{{Name: "TERM", Value: "vt100"}}, "", true, []string{"AC_APP_NAME=a", "container=kurma-stager", "TERM=vt100", "PATH=" + defaultPath}},
-		{"no duplicates", variables{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "A=1", "PATH=" + defaultPath}},
+		{"what every app has", "C-ENV-01 C-ENV-02 C-ENV-03 C-ENV-04", nil, "http://x", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath, "AC_METADATA_URL=http://x"}},
+		{"own metadata service", "C-ENV-03", variables{{Name: "AC_METADATA_URL", Value: "z"}}, "http://x", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath, "AC_METADATA_URL=http://x"}},
+		{"without metadata service", "", nil, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath}},
+		{"own PATH", "C-ENV-08", variables{{Name: "PATH", Value: "/bin"}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=/bin"}},
+		{"executor's names", "C-ENV-08", variables{{Name: "AC_APP_NAME", Value: "z"}, {Name: "container", Value: "z"}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath}},
+		{"literal", "C-ENV-06", variables{{Name: "A", Value: literal}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "A=" + literal, "PATH=" + defaultPath}},
+		{"U-12 terminal", "", nil, "", true, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath, "TERM=xterm"}},
+		{"U-12 own TERM", "", variables{{Name: "TERM", Value: "vt100"}}, "", true, []string{"AC_APP_NAME=a", "container=kurma-stager", "TERM=vt100", "PATH=" + defaultPath}},
+		{"no duplicates", "", variables{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "A=1", "PATH=" + defaultPath}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			clause.Covers(t, test.clauses)
 			app := withMounts(nil, nil)
 			app.App.Environment = test.own
 			pod := Pod{Apps: []App{{Spec: spec.Spec{Process: spec.Process{Env: environment(app, test.terminal)}}}}}
@@ -117,7 +119,8 @@ func TestPlanAppNamesTheApp(t *testing.T) {
 }
 
 // C-EVT-07, D-06.
-func TestClause_C_EVT_07_HandlersRunAsRoot(t *testing.T) {
+func TestHandlersRunAsRoot(t *testing.T) {
+	clause.Covers(t, "C-EVT-07")
 	main := spec.Process{
 		Args: []string{"main"}, Env: []string{"A=1"}, Dir: "/d", User: "1", Group: "2", SupplementaryGID: []int{3},
 		Capabilities: []string{"CAP_KILL"}, NoNewPrivileges: true,

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kurma.io/stager/supervisor"
+	"kurma.io/stager/tests/clause"
 	"kurma.io/stager/unionfs"
 )
 
@@ -128,7 +129,8 @@ func TestConfigIsDocumented(t *testing.T) {
 }
 
 // C-RES-01, D-16.
-func TestClause_C_RES_01_Quantities(t *testing.T) {
+func TestQuantitiesAreRead(t *testing.T) {
+	clause.Covers(t, "C-RES-01")
 	tests := []struct {
 		text         string
 		units, milli int64

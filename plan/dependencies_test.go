@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/tests/clause"
 )
 
 // imageList reads images, the topmost first, as "NAME:VERSION DEPENDENCY…",
@@ -47,7 +48,8 @@ func imageList(t *testing.T, lines ...string) []layerImage {
 	return list
 }
 
-func TestClause_C_FS_05_DependentsAreThoseResolved(t *testing.T) {
+func TestDependentsAreThoseResolved(t *testing.T) {
+	clause.Covers(t, "C-FS-05")
 	tests := []struct {
 		name   string
 		images []string

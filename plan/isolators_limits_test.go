@@ -8,13 +8,15 @@ import (
 
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/spec"
+	"kurma.io/stager/tests/clause"
 )
 
 const blockBandwidth = "resource/block-bandwidth"
 
 func rate(limit int) string { return fmt.Sprintf(`{"default": true, "limit": "%d"}`, limit) }
 
-func TestClause_C_BLK_01_AsTheMachineCan(t *testing.T) {
+func TestBlockLimitsFollowTheMachine(t *testing.T) {
+	clause.Covers(t, "C-BLK-01")
 	tests := []struct {
 		name           string
 		limits         spec.BlockLimits
@@ -46,7 +48,8 @@ func TestClause_C_BLK_01_AsTheMachineCan(t *testing.T) {
 	}
 }
 
-func TestClause_C_NBW_01_PodOrOnlyApp(t *testing.T) {
+func TestNetworkLimitIsOfThePodOrItsOnlyApp(t *testing.T) {
+	clause.Covers(t, "C-NBW-01")
 	isolator := func(limit int) []manifest.Isolator { return listed("resource/network-bandwidth", rate(limit)) }
 	tests := []struct {
 		name string

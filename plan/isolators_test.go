@@ -10,6 +10,7 @@ import (
 
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/spec"
+	"kurma.io/stager/tests/clause"
 )
 
 // able is a spec.Support that has everything.
@@ -52,29 +53,30 @@ func TestCapabilities(t *testing.T) {
 	all := without(able.Capabilities)
 	limited := spec.Support{Capabilities: without(able.Capabilities, "CAP_MKNOD", "CAP_SYS_ADMIN")}
 	tests := []struct {
-		name    string
-		machine spec.Support
-		list    []manifest.Isolator
-		want    []string
-		fates   []Fate
+		name, clauses string
+		machine       spec.Support
+		list          []manifest.Isolator
+		want          []string
+		fates         []Fate
 	}{
-		{"C-CAP-01 default", able, nil, spec.DefaultCapabilities(), nil},
-		{"C-CAP-02 remove", able, listed(removeSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`), without(spec.DefaultCapabilities(), "CAP_CHOWN", "CAP_KILL"), []Fate{Enforced}},
-		{"C-CAP-02 remove outside the default", able, listed(removeSet, `{"set": ["CAP_SYS_ADMIN"]}`), spec.DefaultCapabilities(), []Fate{Enforced}},
-		{"C-CAP-02 retain", able, listed(retainSet, `{"set": ["CAP_NET_ADMIN", "CAP_CHOWN", "CAP_CHOWN"]}`), []string{"CAP_CHOWN", "CAP_NET_ADMIN"}, []Fate{Enforced}},
-		{"C-CAP-03 unknown name retained", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_FLY"]}`), []string{"CAP_CHOWN"}, []Fate{Modified}},
-		{"C-CAP-03 unknown name removed", able, listed(removeSet, `{"set": ["CAP_CHOWM"]}`), spec.DefaultCapabilities(), []Fate{Modified}},
-		{"two remove-sets add up", able, listed(removeSet, `{"set": ["CAP_CHOWN"]}`, removeSet, `{"set": ["CAP_KILL"]}`), without(spec.DefaultCapabilities(), "CAP_CHOWN", "CAP_KILL"), []Fate{Enforced, Enforced}},
-		{"two retain-sets narrow", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`, retainSet, `{"set": ["CAP_KILL", "CAP_MKNOD"]}`), []string{"CAP_KILL"}, []Fate{Enforced, Enforced}},
-		{"default less what the stager lacks", limited, nil, without(spec.DefaultCapabilities(), "CAP_MKNOD"), nil},
-		{"retained but not the stager's", limited, listed(retainSet, `{"set": ["CAP_SYS_ADMIN", "CAP_KILL"]}`), []string{"CAP_KILL"}, []Fate{Modified}},
-		{"privileged", able, listed("os/linux/privileged", `true`), all, []Fate{Enforced}},
-		{"privileged false", able, listed("os/linux/privileged", `false`), spec.DefaultCapabilities(), []Fate{Enforced}},
-		{"privileged less some", able, listed(removeSet, `{"set": ["CAP_SYS_ADMIN"]}`, "os/linux/privileged", `true`), without(all, "CAP_SYS_ADMIN"), []Fate{Enforced, Enforced}},
-		{"privileged with few", able, listed("os/linux/privileged", `true`, retainSet, `{"set": ["CAP_KILL"]}`), []string{"CAP_KILL"}, []Fate{Enforced, Enforced}},
+		{"default", "C-CAP-01", able, nil, spec.DefaultCapabilities(), nil},
+		{"remove", "C-CAP-02", able, listed(removeSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`), without(spec.DefaultCapabilities(), "CAP_CHOWN", "CAP_KILL"), []Fate{Enforced}},
+		{"remove outside the default", "C-CAP-02", able, listed(removeSet, `{"set": ["CAP_SYS_ADMIN"]}`), spec.DefaultCapabilities(), []Fate{Enforced}},
+		{"retain", "C-CAP-02", able, listed(retainSet, `{"set": ["CAP_NET_ADMIN", "CAP_CHOWN", "CAP_CHOWN"]}`), []string{"CAP_CHOWN", "CAP_NET_ADMIN"}, []Fate{Enforced}},
+		{"unknown name retained", "C-CAP-03", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_FLY"]}`), []string{"CAP_CHOWN"}, []Fate{Modified}},
+		{"unknown name removed", "C-CAP-03", able, listed(removeSet, `{"set": ["CAP_CHOWM"]}`), spec.DefaultCapabilities(), []Fate{Modified}},
+		{"two remove-sets add up", "", able, listed(removeSet, `{"set": ["CAP_CHOWN"]}`, removeSet, `{"set": ["CAP_KILL"]}`), without(spec.DefaultCapabilities(), "CAP_CHOWN", "CAP_KILL"), []Fate{Enforced, Enforced}},
+		{"two retain-sets narrow", "", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`, retainSet, `{"set": ["CAP_KILL", "CAP_MKNOD"]}`), []string{"CAP_KILL"}, []Fate{Enforced, Enforced}},
+		{"default less what the stager lacks", "", limited, nil, without(spec.DefaultCapabilities(), "CAP_MKNOD"), nil},
+		{"retained but not the stager's", "", limited, listed(retainSet, `{"set": ["CAP_SYS_ADMIN", "CAP_KILL"]}`), []string{"CAP_KILL"}, []Fate{Modified}},
+		{"privileged", "", able, listed("os/linux/privileged", `true`), all, []Fate{Enforced}},
+		{"privileged false", "", able, listed("os/linux/privileged", `false`), spec.DefaultCapabilities(), []Fate{Enforced}},
+		{"privileged less some", "", able, listed(removeSet, `{"set": ["CAP_SYS_ADMIN"]}`, "os/linux/privileged", `true`), without(all, "CAP_SYS_ADMIN"), []Fate{Enforced, Enforced}},
+		{"privileged with few", "", able, listed("os/linux/privileged", `true`, retainSet, `{"set": ["CAP_KILL"]}`), []string{"CAP_KILL"}, []Fate{Enforced, Enforced}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			clause.Covers(t, test.clauses)
 			got := settled(t, test.machine, podIsolators{}, test.list)
 			want, have := map[string]bool{}, map[string]bool{}
 			for _, c := range test.want {
@@ -109,60 +111,61 @@ func TestAppIsolators(t *testing.T) {
 	selinux := "os/linux/selinux-context"
 	context := `{"user": "system_u", "role": "system_r", "type": "dhcpc_t", "level": "s0:c1"}`
 	tests := []struct {
-		name  string
-		list  []manifest.Isolator
-		fates []Fate
-		check func(appIsolators) bool
+		name, clauses string
+		list          []manifest.Isolator
+		fates         []Fate
+		check         func(appIsolators) bool
 	}{
-		{"C-NNP-01 default", nil, nil, func(a appIsolators) bool { return !a.NoNewPrivileges }},
-		{"C-NNP-01 true", listed("os/linux/no-new-privileges", "true"), []Fate{Enforced}, func(a appIsolators) bool { return a.NoNewPrivileges }},
-		{"C-NNP-01 false then true", listed("os/linux/no-new-privileges", "false", "os/linux/no-new-privileges", "true"), []Fate{Enforced, Enforced}, func(a appIsolators) bool { return a.NoNewPrivileges }},
-		{"C-NNP-01 true then false", listed("os/linux/no-new-privileges", "true", "os/linux/no-new-privileges", "false"), []Fate{Enforced, Modified}, func(a appIsolators) bool { return a.NoNewPrivileges }},
-		{"C-OOM-01 default", nil, nil, func(a appIsolators) bool { return a.OOMScoreAdj == 0 }},
-		{"C-OOM-01", listed("os/linux/oom-score-adj", "-999"), []Fate{Enforced}, func(a appIsolators) bool { return a.OOMScoreAdj == -999 }},
-		{"C-CPU-02", listed("os/linux/cpu-shares", "262144"), []Fate{Enforced}, func(a appIsolators) bool { return a.Resources.CPUShares == 262144 }},
-		{"C-CPU-02 before a request", listed("os/linux/cpu-shares", "3", "resource/cpu", `{"request": "1"}`), []Fate{Enforced, Modified}, func(a appIsolators) bool { return a.Resources.CPUShares == 3 }},
-		{"C-CPU-01", listed("resource/cpu", `{"request": "250m", "limit": "500m"}`), []Fate{Enforced}, func(a appIsolators) bool {
+		{"default", "C-NNP-01", nil, nil, func(a appIsolators) bool { return !a.NoNewPrivileges }},
+		{"true", "C-NNP-01", listed("os/linux/no-new-privileges", "true"), []Fate{Enforced}, func(a appIsolators) bool { return a.NoNewPrivileges }},
+		{"false then true", "C-NNP-01", listed("os/linux/no-new-privileges", "false", "os/linux/no-new-privileges", "true"), []Fate{Enforced, Enforced}, func(a appIsolators) bool { return a.NoNewPrivileges }},
+		{"true then false", "C-NNP-01", listed("os/linux/no-new-privileges", "true", "os/linux/no-new-privileges", "false"), []Fate{Enforced, Modified}, func(a appIsolators) bool { return a.NoNewPrivileges }},
+		{"default", "C-OOM-01", nil, nil, func(a appIsolators) bool { return a.OOMScoreAdj == 0 }},
+		{"score", "C-OOM-01", listed("os/linux/oom-score-adj", "-999"), []Fate{Enforced}, func(a appIsolators) bool { return a.OOMScoreAdj == -999 }},
+		{"shares", "C-CPU-02", listed("os/linux/cpu-shares", "262144"), []Fate{Enforced}, func(a appIsolators) bool { return a.Resources.CPUShares == 262144 }},
+		{"before a request", "C-CPU-02", listed("os/linux/cpu-shares", "3", "resource/cpu", `{"request": "1"}`), []Fate{Enforced, Modified}, func(a appIsolators) bool { return a.Resources.CPUShares == 3 }},
+		{"request and limit", "C-CPU-01", listed("resource/cpu", `{"request": "250m", "limit": "500m"}`), []Fate{Enforced}, func(a appIsolators) bool {
 			return a.Resources == spec.Resources{CPUQuota: 50000, CPUPeriod: 100000, CPUShares: 256}
 		}},
-		{"C-RES-02 request is the limit", listed("resource/cpu", `{"limit": "2"}`), []Fate{Enforced}, func(a appIsolators) bool {
+		{"request is the limit", "C-RES-02", listed("resource/cpu", `{"limit": "2"}`), []Fate{Enforced}, func(a appIsolators) bool {
 			return a.Resources == spec.Resources{CPUQuota: 200000, CPUPeriod: 100000, CPUShares: 2048}
 		}},
-		{"C-CPU-01 very little", listed("resource/cpu", `{"limit": "1m"}`), []Fate{Enforced}, func(a appIsolators) bool {
+		{"very little", "C-CPU-01", listed("resource/cpu", `{"limit": "1m"}`), []Fate{Enforced}, func(a appIsolators) bool {
 			return a.Resources == spec.Resources{CPUQuota: 1000, CPUPeriod: 1000000, CPUShares: 2}
 		}},
-		{"C-CPU-01 limit of one that is replaced", listed("resource/cpu", `{"limit": "500m"}`, "resource/cpu", `{"request": "250m"}`), []Fate{Ignored, Enforced}, func(a appIsolators) bool {
+		{"limit of one that is replaced", "C-CPU-01", listed("resource/cpu", `{"limit": "500m"}`, "resource/cpu", `{"request": "250m"}`), []Fate{Ignored, Enforced}, func(a appIsolators) bool {
 			return a.Resources == spec.Resources{CPUShares: 256}
 		}},
-		{"C-CPU-02 without a request of its own", listed("os/linux/cpu-shares", "3", "resource/cpu", `{"limit": "1"}`), []Fate{Enforced, Enforced}, func(a appIsolators) bool { return a.Resources.CPUShares == 3 }},
-		{"C-CPU-01 very much requested", listed("resource/cpu", `{"request": "1e300"}`), []Fate{Modified}, func(a appIsolators) bool {
+		{"without a request of its own", "C-CPU-02", listed("os/linux/cpu-shares", "3", "resource/cpu", `{"limit": "1"}`), []Fate{Enforced, Enforced}, func(a appIsolators) bool { return a.Resources.CPUShares == 3 }},
+		{"very much requested", "C-CPU-01", listed("resource/cpu", `{"request": "1e300"}`), []Fate{Modified}, func(a appIsolators) bool {
 			return a.Resources == spec.Resources{CPUShares: 262144}
 		}},
-		{"C-MEM-01", listed("resource/memory", `{"request": "1G", "limit": "2Gi"}`), []Fate{Enforced}, func(a appIsolators) bool {
+		{"request and limit of memory", "C-MEM-01", listed("resource/memory", `{"request": "1G", "limit": "2Gi"}`), []Fate{Enforced}, func(a appIsolators) bool {
 			return a.Resources == spec.Resources{MemoryRequest: 1000000000, MemoryLimit: 2 << 30}
 		}},
-		{"C-MEM-01 request only", listed("resource/memory", `{"request": "1K"}`), []Fate{Enforced}, func(a appIsolators) bool {
+		{"request only", "C-MEM-01", listed("resource/memory", `{"request": "1K"}`), []Fate{Enforced}, func(a appIsolators) bool {
 			return a.Resources == spec.Resources{MemoryRequest: 1000}
 		}},
-		{"C-MEM-01 last of several", listed("resource/memory", `{"limit": "1Mi"}`, "resource/memory", `{"limit": "2Mi"}`), []Fate{Ignored, Enforced}, func(a appIsolators) bool {
+		{"last of several", "C-MEM-01", listed("resource/memory", `{"limit": "1Mi"}`, "resource/memory", `{"limit": "2Mi"}`), []Fate{Ignored, Enforced}, func(a appIsolators) bool {
 			return a.Resources.MemoryLimit == 2<<20
 		}},
-		{"C-BLK-01", listed("resource/block-bandwidth", `{"default": true, "limit": "2M"}`, "resource/block-iops", `{"default": true, "limit": "1000"}`), []Fate{Enforced, Enforced}, func(a appIsolators) bool {
+		{"bandwidth and operations", "C-BLK-01", listed("resource/block-bandwidth", `{"default": true, "limit": "2M"}`, "resource/block-iops", `{"default": true, "limit": "1000"}`), []Fate{Enforced, Enforced}, func(a appIsolators) bool {
 			return a.Resources == spec.Resources{BlockBandwidth: 2000000, BlockIOPS: 1000}
 		}},
-		{"C-NBW-01", listed("resource/network-bandwidth", `{"default": true, "limit": "1G"}`), []Fate{Ignored}, func(a appIsolators) bool { return true }},
-		{"C-AAP-01", listed("os/linux/apparmor-profile", `{"name": "p"}`), []Fate{Enforced}, func(a appIsolators) bool { return a.AppArmorProfile == "p" }},
-		{"C-AAP-01 as a string", listed("os/linux/apparmor-profile", `"p"`), []Fate{Enforced}, func(a appIsolators) bool { return a.AppArmorProfile == "p" }},
-		{"C-SEL-01", listed(selinux, context), []Fate{Enforced}, func(a appIsolators) bool { return a.SELinuxLabel == "system_u:system_r:dhcpc_t:s0:c1" }},
-		{"K-29 privileged", listed("os/linux/privileged", "true"), []Fate{Enforced}, func(a appIsolators) bool { return a.Privileged && a.Seccomp.Kind == spec.SeccompOff }},
-		{"K-29 the daemon's, without its mounts", listed("host/privileged", "true", "host/api-access", "true"), []Fate{Ignored, Ignored}, func(a appIsolators) bool { return !a.Privileged }},
-		{"K-29 the daemon's, not asked for", listed("host/privileged", "false"), []Fate{Enforced}, func(a appIsolators) bool { return !a.Privileged }},
-		{"C-ISO-04 unknown without a value", listed("example.com/x", "null"), []Fate{Ignored}, func(a appIsolators) bool { return true }},
-		{"C-ISO-02 unknown", listed("example.com/x", `{"a": 1}`), []Fate{Ignored}, func(a appIsolators) bool { return true }},
-		{"C-ISO-02 the pod's", listed("os/linux/namespaces", `{"pid": "host"}`), []Fate{Ignored}, func(a appIsolators) bool { return true }},
+		{"network bandwidth of an app", "C-NBW-01", listed("resource/network-bandwidth", `{"default": true, "limit": "1G"}`), []Fate{Ignored}, func(a appIsolators) bool { return true }},
+		{"profile", "C-AAP-01", listed("os/linux/apparmor-profile", `{"name": "p"}`), []Fate{Enforced}, func(a appIsolators) bool { return a.AppArmorProfile == "p" }},
+		{"as a string", "C-AAP-01", listed("os/linux/apparmor-profile", `"p"`), []Fate{Enforced}, func(a appIsolators) bool { return a.AppArmorProfile == "p" }},
+		{"context", "C-SEL-01", listed(selinux, context), []Fate{Enforced}, func(a appIsolators) bool { return a.SELinuxLabel == "system_u:system_r:dhcpc_t:s0:c1" }},
+		{"K-29 privileged", "", listed("os/linux/privileged", "true"), []Fate{Enforced}, func(a appIsolators) bool { return a.Privileged && a.Seccomp.Kind == spec.SeccompOff }},
+		{"K-29 the daemon's, without its mounts", "", listed("host/privileged", "true", "host/api-access", "true"), []Fate{Ignored, Ignored}, func(a appIsolators) bool { return !a.Privileged }},
+		{"K-29 the daemon's, not asked for", "", listed("host/privileged", "false"), []Fate{Enforced}, func(a appIsolators) bool { return !a.Privileged }},
+		{"unknown without a value", "C-ISO-04", listed("example.com/x", "null"), []Fate{Ignored}, func(a appIsolators) bool { return true }},
+		{"unknown", "C-ISO-02", listed("example.com/x", `{"a": 1}`), []Fate{Ignored}, func(a appIsolators) bool { return true }},
+		{"the pod's", "C-ISO-02", listed("os/linux/namespaces", `{"pid": "host"}`), []Fate{Ignored}, func(a appIsolators) bool { return true }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			clause.Covers(t, test.clauses)
 			got := settled(t, able, podIsolators{}, test.list)
 			checkFates(t, test.fates, got.Fates)
 			if !test.check(got) {
@@ -174,7 +177,8 @@ func TestAppIsolators(t *testing.T) {
 
 // On cgroup v2 a request is one of the app's cgroup alone, and the kernel bounds
 // what it protects by those above.
-func TestClause_C_MEM_01_RequestWithCgroupV2(t *testing.T) {
+func TestMemoryRequestIsEnforcedWithCgroupV2(t *testing.T) {
+	clause.Covers(t, "C-MEM-01")
 	v2 := able
 	v2.MemoryRequests = false
 	checkFates(t, []Fate{Modified}, settled(t, v2, podIsolators{}, listed("resource/memory", `{"request": "1Mi", "limit": "2Mi"}`)).Fates)
@@ -196,7 +200,8 @@ func TestTheDaemonsMounts(t *testing.T) {
 	checkFates(t, []Fate{Ignored, Enforced}, pod.Fates)
 }
 
-func TestClause_C_SEL_01_C_AAP_01_WithoutSecurityModules(t *testing.T) {
+func TestLabelsAreIgnoredWithoutSecurityModules(t *testing.T) {
+	clause.Covers(t, "C-SEL-01", "C-AAP-01")
 	if got := settled(t, spec.Support{MinOOMScoreAdj: 300}, podIsolators{}, nil); got.OOMScoreAdj != 300 {
 		t.Errorf("got oom_score_adj %d, where 300 is the lowest that may be set", got.OOMScoreAdj)
 	}
@@ -224,29 +229,30 @@ func TestSeccomp(t *testing.T) {
 		return spec.Seccomp{Kind: spec.SeccompSet, Set: spec.SyscallSet{Retain: retain, Syscalls: calls, Errno: errno}}
 	}
 	tests := []struct {
-		name string
-		list []manifest.Isolator
-		want spec.Seccomp
-		fate []Fate
+		name, clauses string
+		list          []manifest.Isolator
+		want          spec.Seccomp
+		fate          []Fate
 	}{
-		{"C-SEC-06 none", nil, spec.Seccomp{}, nil},
-		{"C-SEC-01 remove, errno", listed(seccompRemoveSet, `{"errno": "ENOTSUP", "set": ["reboot", "clock_settime", "reboot"]}`), set(false, syscall.ENOTSUP, "clock_settime", "reboot"), []Fate{Enforced}},
-		{"C-SEC-01 remove, end the app", listed(seccompRemoveSet, `{"errno": "", "set": ["reboot"]}`), set(false, 0, "reboot"), []Fate{Enforced}},
-		{"C-SEC-02 retain", listed(seccompRetainSet, `{"errno": "EPERM", "set": ["read"]}`), set(true, syscall.EPERM, "read"), []Fate{Enforced}},
-		{"C-SEC-03 all", listed(seccompRetainSet, `{"set": ["read", "@appc.io/all"]}`), spec.Seccomp{Kind: spec.SeccompOff}, []Fate{Enforced}},
-		{"C-SEC-03 empty", listed(seccompRemoveSet, `{"set": ["@appc.io/empty", "read"]}`), spec.Seccomp{Kind: spec.SeccompDefault}, []Fate{Enforced}},
-		{"C-SEC-03 unknown wildcard beside others", listed(seccompRetainSet, `{"set": ["@x/y", "read"]}`), set(true, 0, "read"), []Fate{Modified}},
-		{"C-SEC-03 unknown wildcard alone", listed(seccompRetainSet, `{"set": ["@docker/default-whitelist"]}`), spec.Seccomp{Kind: spec.SeccompDefault}, []Fate{Ignored}},
-		{"C-SEC-03 misspelt beside others", listed(seccompRemoveSet, `{"set": ["rebot", "reboot"]}`), set(false, 0, "reboot"), []Fate{Modified}},
-		{"C-SEC-03 misspelt alone", listed(seccompRemoveSet, `{"set": ["rebot"]}`), spec.Seccomp{Kind: spec.SeccompDefault}, []Fate{Ignored}},
-		{"C-SEC-03 of another spec.Support", listed(seccompRemoveSet, `{"set": ["arm_fadvise64_64"]}`), set(false, 0, "arm_fadvise64_64"), []Fate{Enforced}},
-		{"C-SEC-04 unknown errno", listed(seccompRemoveSet, `{"errno": "EFOO", "set": ["read"]}`), set(false, 0, "read"), []Fate{Modified}},
-		{"the default, for a privileged app", listed("os/linux/privileged", "true", seccompRemoveSet, `{"set": ["@appc.io/empty"]}`), spec.Seccomp{Kind: spec.SeccompDefault}, []Fate{Enforced, Enforced}},
-		{"misspelt by a privileged app", listed("os/linux/privileged", "true", seccompRemoveSet, `{"set": ["rebot"]}`), spec.Seccomp{Kind: spec.SeccompOff}, []Fate{Enforced, Ignored}},
-		{"asked for by a privileged app", listed("os/linux/privileged", "true", seccompRemoveSet, `{"set": ["reboot"]}`), set(false, 0, "reboot"), []Fate{Enforced, Enforced}},
+		{"none", "C-SEC-06", nil, spec.Seccomp{}, nil},
+		{"remove, errno", "C-SEC-01", listed(seccompRemoveSet, `{"errno": "ENOTSUP", "set": ["reboot", "clock_settime", "reboot"]}`), set(false, syscall.ENOTSUP, "clock_settime", "reboot"), []Fate{Enforced}},
+		{"remove, end the app", "C-SEC-01", listed(seccompRemoveSet, `{"errno": "", "set": ["reboot"]}`), set(false, 0, "reboot"), []Fate{Enforced}},
+		{"retain", "C-SEC-02", listed(seccompRetainSet, `{"errno": "EPERM", "set": ["read"]}`), set(true, syscall.EPERM, "read"), []Fate{Enforced}},
+		{"all", "C-SEC-03", listed(seccompRetainSet, `{"set": ["read", "@appc.io/all"]}`), spec.Seccomp{Kind: spec.SeccompOff}, []Fate{Enforced}},
+		{"empty", "C-SEC-03", listed(seccompRemoveSet, `{"set": ["@appc.io/empty", "read"]}`), spec.Seccomp{Kind: spec.SeccompDefault}, []Fate{Enforced}},
+		{"unknown wildcard beside others", "C-SEC-03", listed(seccompRetainSet, `{"set": ["@x/y", "read"]}`), set(true, 0, "read"), []Fate{Modified}},
+		{"unknown wildcard alone", "C-SEC-03", listed(seccompRetainSet, `{"set": ["@docker/default-whitelist"]}`), spec.Seccomp{Kind: spec.SeccompDefault}, []Fate{Ignored}},
+		{"misspelt beside others", "C-SEC-03", listed(seccompRemoveSet, `{"set": ["rebot", "reboot"]}`), set(false, 0, "reboot"), []Fate{Modified}},
+		{"misspelt alone", "C-SEC-03", listed(seccompRemoveSet, `{"set": ["rebot"]}`), spec.Seccomp{Kind: spec.SeccompDefault}, []Fate{Ignored}},
+		{"of another spec.Support", "C-SEC-03", listed(seccompRemoveSet, `{"set": ["arm_fadvise64_64"]}`), set(false, 0, "arm_fadvise64_64"), []Fate{Enforced}},
+		{"unknown errno", "C-SEC-04", listed(seccompRemoveSet, `{"errno": "EFOO", "set": ["read"]}`), set(false, 0, "read"), []Fate{Modified}},
+		{"the default, for a privileged app", "", listed("os/linux/privileged", "true", seccompRemoveSet, `{"set": ["@appc.io/empty"]}`), spec.Seccomp{Kind: spec.SeccompDefault}, []Fate{Enforced, Enforced}},
+		{"misspelt by a privileged app", "", listed("os/linux/privileged", "true", seccompRemoveSet, `{"set": ["rebot"]}`), spec.Seccomp{Kind: spec.SeccompOff}, []Fate{Enforced, Ignored}},
+		{"asked for by a privileged app", "", listed("os/linux/privileged", "true", seccompRemoveSet, `{"set": ["reboot"]}`), set(false, 0, "reboot"), []Fate{Enforced, Enforced}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			clause.Covers(t, test.clauses)
 			got := settled(t, able, podIsolators{}, test.list)
 			if diff := cmp.Diff(test.want, got.Seccomp); diff != "" {
 				t.Error(diff)
@@ -278,42 +284,43 @@ func TestErrnos(t *testing.T) {
 
 func TestIsolatorsRefused(t *testing.T) {
 	tests := []struct {
-		name string
-		list []manifest.Isolator
-		want string
+		name, clauses string
+		list          []manifest.Isolator
+		want          string
 	}{
-		{"C-CAP-02 both sets", listed(retainSet, `{"set": ["CAP_CHOWN"]}`, removeSet, `{"set": ["CAP_KILL"]}`), "must not be used together"},
-		{"C-CAP-02 both sets, other order", listed(removeSet, `{"set": ["CAP_KILL"]}`, retainSet, `{"set": ["CAP_CHOWN"]}`), "must not be used together"},
-		{"C-CAP-03 empty set", listed(retainSet, `{"set": []}`), `isolator os/linux/capabilities-retain-set: {"set":[]}: must be an object with a set`},
-		{"C-CAP-03 no set", listed(removeSet, `{}`), "set that is not empty"},
-		{"C-CAP-03 a list", listed(removeSet, `["CAP_CHOWN"]`), "set that is not empty"},
-		{"C-SEC-05 both sets", listed(seccompRetainSet, `{"set": ["read"]}`, seccompRemoveSet, `{"set": ["reboot"]}`), "must not be used together"},
-		{"C-SEC-05 both sets, masked", listed(seccompRetainSet, `{"set": ["@appc.io/all"]}`, seccompRemoveSet, `{"set": ["reboot"]}`), "must not be used together"},
-		{"C-SEC-05 twice", listed(seccompRetainSet, `{"set": ["read"]}`, seccompRetainSet, `{"set": ["write"]}`), "given twice"},
-		{"C-SEC-05 empty set", listed(seccompRetainSet, `{"set": []}`), "set that is not empty"},
-		{"C-SEC-04 lower case", listed(seccompRemoveSet, `{"errno": "eperm", "set": ["read"]}`), "errno"},
-		{"C-OOM-01 out of range", listed("os/linux/oom-score-adj", "1001"), "from -1000 to 1000"},
-		{"C-OOM-01 a string", listed("os/linux/oom-score-adj", `"1"`), "from -1000 to 1000"},
-		{"C-OOM-01 twice", listed("os/linux/oom-score-adj", `1`, "os/linux/oom-score-adj", `2`), "given twice"},
-		{"C-CPU-02 too few", listed("os/linux/cpu-shares", "1"), "from 2 to 262144"},
-		{"C-CPU-02 too many", listed("os/linux/cpu-shares", "262145"), "from 2 to 262144"},
-		{"C-NNP-01 a string", listed("os/linux/no-new-privileges", `"true"`), "true or false"},
-		{"privileged an object", listed("os/linux/privileged", `{}`), "true or false"},
-		{"C-CPU-01 default", listed("resource/cpu", `{"default": true, "limit": "1"}`), "default must be false"},
-		{"C-CPU-01 nothing", listed("resource/cpu", `{}`), "a request, a limit or both"},
-		{"C-CPU-01 zero", listed("resource/cpu", `{"limit": 0}`), "limit must be above 0"},
-		{"C-CPU-01 too much", listed("resource/cpu", `{"limit": "1e12"}`), "a million cores"},
-		{"C-RES-02 request above limit", listed("resource/memory", `{"request": "2", "limit": "1"}`), "request must not be above limit"},
-		{"C-RES-01 bad quantity", listed("resource/memory", `{"limit": "1 GB"}`), `isolator resource/memory: {"limit":"1 GB"}: limit must be a quantity`},
-		{"C-MEM-01 negative", listed("resource/memory", `{"limit": "-1"}`), "limit must be above 0"},
-		{"C-BLK-01 not default", listed("resource/block-iops", `{"limit": "1"}`), "default must be true"},
-		{"C-BLK-01 request", listed("resource/block-bandwidth", `{"default": true, "request": "1", "limit": "1"}`), "request must be absent"},
-		{"C-NBW-01 no limit", listed("resource/network-bandwidth", `{"default": true}`), "limit must be present"},
-		{"C-SEL-01 colon", listed("os/linux/selinux-context", `{"user": "a:b", "role": "r", "type": "t", "level": "l"}`), "colons"},
-		{"C-AAP-01 nothing", listed("os/linux/apparmor-profile", `{}`), "profile's name"},
+		{"both sets", "C-CAP-02", listed(retainSet, `{"set": ["CAP_CHOWN"]}`, removeSet, `{"set": ["CAP_KILL"]}`), "must not be used together"},
+		{"both sets, other order", "C-CAP-02", listed(removeSet, `{"set": ["CAP_KILL"]}`, retainSet, `{"set": ["CAP_CHOWN"]}`), "must not be used together"},
+		{"empty set", "C-CAP-03", listed(retainSet, `{"set": []}`), `isolator os/linux/capabilities-retain-set: {"set":[]}: must be an object with a set`},
+		{"no set", "C-CAP-03", listed(removeSet, `{}`), "set that is not empty"},
+		{"a list", "C-CAP-03", listed(removeSet, `["CAP_CHOWN"]`), "set that is not empty"},
+		{"both sets", "C-SEC-05", listed(seccompRetainSet, `{"set": ["read"]}`, seccompRemoveSet, `{"set": ["reboot"]}`), "must not be used together"},
+		{"both sets, masked", "C-SEC-05", listed(seccompRetainSet, `{"set": ["@appc.io/all"]}`, seccompRemoveSet, `{"set": ["reboot"]}`), "must not be used together"},
+		{"twice", "C-SEC-05", listed(seccompRetainSet, `{"set": ["read"]}`, seccompRetainSet, `{"set": ["write"]}`), "given twice"},
+		{"empty set", "C-SEC-05", listed(seccompRetainSet, `{"set": []}`), "set that is not empty"},
+		{"lower case", "C-SEC-04", listed(seccompRemoveSet, `{"errno": "eperm", "set": ["read"]}`), "errno"},
+		{"out of range", "C-OOM-01", listed("os/linux/oom-score-adj", "1001"), "from -1000 to 1000"},
+		{"a string", "C-OOM-01", listed("os/linux/oom-score-adj", `"1"`), "from -1000 to 1000"},
+		{"twice", "C-OOM-01", listed("os/linux/oom-score-adj", `1`, "os/linux/oom-score-adj", `2`), "given twice"},
+		{"too few", "C-CPU-02", listed("os/linux/cpu-shares", "1"), "from 2 to 262144"},
+		{"too many", "C-CPU-02", listed("os/linux/cpu-shares", "262145"), "from 2 to 262144"},
+		{"a string", "C-NNP-01", listed("os/linux/no-new-privileges", `"true"`), "true or false"},
+		{"privileged an object", "", listed("os/linux/privileged", `{}`), "true or false"},
+		{"default", "C-CPU-01", listed("resource/cpu", `{"default": true, "limit": "1"}`), "default must be false"},
+		{"nothing", "C-CPU-01", listed("resource/cpu", `{}`), "a request, a limit or both"},
+		{"zero", "C-CPU-01", listed("resource/cpu", `{"limit": 0}`), "limit must be above 0"},
+		{"too much", "C-CPU-01", listed("resource/cpu", `{"limit": "1e12"}`), "a million cores"},
+		{"request above limit", "C-RES-02", listed("resource/memory", `{"request": "2", "limit": "1"}`), "request must not be above limit"},
+		{"bad quantity", "C-RES-01", listed("resource/memory", `{"limit": "1 GB"}`), `isolator resource/memory: {"limit":"1 GB"}: limit must be a quantity`},
+		{"negative", "C-MEM-01", listed("resource/memory", `{"limit": "-1"}`), "limit must be above 0"},
+		{"not default", "C-BLK-01", listed("resource/block-iops", `{"limit": "1"}`), "default must be true"},
+		{"request", "C-BLK-01", listed("resource/block-bandwidth", `{"default": true, "request": "1", "limit": "1"}`), "request must be absent"},
+		{"no limit", "C-NBW-01", listed("resource/network-bandwidth", `{"default": true}`), "limit must be present"},
+		{"colon", "C-SEL-01", listed("os/linux/selinux-context", `{"user": "a:b", "role": "r", "type": "t", "level": "l"}`), "colons"},
+		{"nothing", "C-AAP-01", listed("os/linux/apparmor-profile", `{}`), "profile's name"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			clause.Covers(t, test.clauses)
 			_, err := isolateApp(defaultConfig(), able, podIsolators{}, test.list)
 			wantError(t, err, "isolator ", test.want)
 		})
@@ -321,7 +328,8 @@ func TestIsolatorsRefused(t *testing.T) {
 }
 
 // C-ISO-03.
-func TestClause_C_ISO_03_StrictIsolators(t *testing.T) {
+func TestStrictIsolatorsRefuseIgnoredOnes(t *testing.T) {
+	clause.Covers(t, "C-ISO-03")
 	strict := defaultConfig()
 	strict.StrictIsolators = true
 	_, err := isolateApp(strict, able, podIsolators{}, listed("example.com/x", "1"))
@@ -362,35 +370,36 @@ func TestPodBoundsApps(t *testing.T) {
 
 func TestPodIsolators(t *testing.T) {
 	tests := []struct {
-		name  string
-		list  []manifest.Isolator
-		want  podIsolators
-		fates []Fate
+		name, clauses string
+		list          []manifest.Isolator
+		want          podIsolators
+		fates         []Fate
 	}{
-		{"none", nil, podIsolators{}, nil},
-		{"namespaces", listed("os/linux/namespaces", `{"net": "host"}`), podIsolators{Namespaces: Namespaces{HostNet: true}}, []Fate{Enforced}},
-		{"an app's", listed("os/linux/cpu-shares", `3`), podIsolators{}, []Fate{Ignored}},
-		{"unknown", listed("x", `3`), podIsolators{}, []Fate{Ignored}},
-		{"C-SEL-01", listed("os/linux/selinux-context", `{"user": "u", "role": "r", "type": "t", "level": "l"}`), podIsolators{SELinuxLabel: "u:r:t:l"}, []Fate{Enforced}},
+		{"none", "", nil, podIsolators{}, nil},
+		{"namespaces", "", listed("os/linux/namespaces", `{"net": "host"}`), podIsolators{Namespaces: Namespaces{HostNet: true}}, []Fate{Enforced}},
+		{"an app's", "", listed("os/linux/cpu-shares", `3`), podIsolators{}, []Fate{Ignored}},
+		{"unknown", "", listed("x", `3`), podIsolators{}, []Fate{Ignored}},
+		{"context", "C-SEL-01", listed("os/linux/selinux-context", `{"user": "u", "role": "r", "type": "t", "level": "l"}`), podIsolators{SELinuxLabel: "u:r:t:l"}, []Fate{Enforced}},
 		{
-			"C-SYS-01", listed("os/unix/sysctl", `{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shmmax": "1"}`),
+			"allowed variables", "C-SYS-01", listed("os/unix/sysctl", `{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shmmax": "1"}`),
 			podIsolators{Sysctl: map[string]string{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shmmax": "1"}},
 			[]Fate{Enforced},
 		},
 		{
-			"C-SYS-01 forbidden", listed("os/unix/sysctl", `{"kernel.panic": "1", "vm.swappiness": "1", "net/../kernel/panic": "1", "net..kernel.panic": "1", "net.": "1", "fs.mqueue.msg_max": "1"}`),
+			"forbidden", "C-SYS-01", listed("os/unix/sysctl", `{"kernel.panic": "1", "vm.swappiness": "1", "net/../kernel/panic": "1", "net..kernel.panic": "1", "net.": "1", "fs.mqueue.msg_max": "1"}`),
 			podIsolators{Sysctl: map[string]string{"fs.mqueue.msg_max": "1"}},
 			[]Fate{Modified},
 		},
-		{"C-SYS-01 all forbidden", listed("os/unix/sysctl", `{"kernel.panic": "1"}`), podIsolators{Sysctl: map[string]string{}}, []Fate{Ignored}},
+		{"all forbidden", "C-SYS-01", listed("os/unix/sysctl", `{"kernel.panic": "1"}`), podIsolators{Sysctl: map[string]string{}}, []Fate{Ignored}},
 		{
-			"C-SYS-01 of the host's network", listed("os/unix/sysctl", `{"net.core.somaxconn": "1"}`, "os/linux/namespaces", `{"net": "host"}`),
+			"of the host's network", "C-SYS-01", listed("os/unix/sysctl", `{"net.core.somaxconn": "1"}`, "os/linux/namespaces", `{"net": "host"}`),
 			podIsolators{Sysctl: map[string]string{}, Namespaces: Namespaces{HostNet: true}},
 			[]Fate{Ignored, Enforced},
 		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			clause.Covers(t, test.clauses)
 			got, err := isolatePod(defaultConfig(), able, test.list)
 			if err != nil {
 				t.Fatal(err)
@@ -406,17 +415,18 @@ func TestPodIsolators(t *testing.T) {
 
 func TestPodIsolatorsRefused(t *testing.T) {
 	tests := []struct {
-		name string
-		list []manifest.Isolator
-		want []string
+		name, clauses string
+		list          []manifest.Isolator
+		want          []string
 	}{
-		{"K-29 unknown namespace", listed("os/linux/namespaces", `{"cgroup": "host"}`), []string{"os/linux/namespaces", `"cgroup"`}},
-		{"namespaces twice", listed("os/linux/namespaces", `{}`, "os/linux/namespaces", `{}`), []string{"os/linux/namespaces", "given twice"}},
-		{"C-SYS-01 a number", listed("os/unix/sysctl", `{"kernel.shmmax": 1}`), []string{"os/unix/sysctl", "object of strings"}},
-		{"C-SYS-01 twice", listed("os/unix/sysctl", `{}`, "os/unix/sysctl", `{}`), []string{"given twice"}},
+		{"K-29 unknown namespace", "", listed("os/linux/namespaces", `{"cgroup": "host"}`), []string{"os/linux/namespaces", `"cgroup"`}},
+		{"namespaces twice", "", listed("os/linux/namespaces", `{}`, "os/linux/namespaces", `{}`), []string{"os/linux/namespaces", "given twice"}},
+		{"a number", "C-SYS-01", listed("os/unix/sysctl", `{"kernel.shmmax": 1}`), []string{"os/unix/sysctl", "object of strings"}},
+		{"twice", "C-SYS-01", listed("os/unix/sysctl", `{}`, "os/unix/sysctl", `{}`), []string{"given twice"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			clause.Covers(t, test.clauses)
 			_, err := isolatePod(defaultConfig(), able, test.list)
 			wantError(t, err, test.want...)
 		})
@@ -424,7 +434,8 @@ func TestPodIsolatorsRefused(t *testing.T) {
 }
 
 // An app's context goes before the pod's.
-func TestClause_C_SEL_01_C_AAP_01_AppGoesBeforeThePod(t *testing.T) {
+func TestLabelOfTheAppOverridesThePods(t *testing.T) {
+	clause.Covers(t, "C-SEL-01", "C-AAP-01")
 	pod := podIsolators{SELinuxLabel: "pod", AppArmorProfile: "pod"}
 	if got := settled(t, able, pod, nil); got.SELinuxLabel != "pod" || got.AppArmorProfile != "pod" {
 		t.Errorf("got %+v", got)

@@ -15,6 +15,7 @@ import (
 
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/metadata"
+	"kurma.io/stager/tests/clause"
 )
 
 func TestMetadataOf(t *testing.T) {
@@ -62,7 +63,8 @@ func TestMetadataOf(t *testing.T) {
 
 // C-ID-01, C-ID-02, C-MDS-01, C-ENV-03: every pod is told apart, and commands
 // of run know where to ask.
-func TestClause_C_ID_01_C_ID_02_C_ENV_03_EveryPodIsToldApart(t *testing.T) {
+func TestEveryPodHasAUUIDOfItsOwn(t *testing.T) {
+	clause.Covers(t, "C-ID-01", "C-ID-02", "C-ENV-03")
 	canonical := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	seen := map[string]bool{}
 	for range 50 {
@@ -87,7 +89,8 @@ func TestClause_C_ID_01_C_ID_02_C_ENV_03_EveryPodIsToldApart(t *testing.T) {
 }
 
 // C-ID-01: a daemon's UUID is taken over where it is one.
-func TestClause_C_ID_01_TheDaemonsUUID(t *testing.T) {
+func TestPodTakesTheUUIDOfTheDaemon(t *testing.T) {
+	clause.Covers(t, "C-ID-01")
 	const id = "5a79dc18-6c71-42c5-be9e-0b25408a2124"
 	for cgroups, taken := range map[string]bool{
 		"9:pids:/kurma/" + id + "\n0::/\n":        true,

@@ -8,9 +8,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/tests/clause"
 )
 
-func TestClause_C_PRT_03_SocketsOfPorts(t *testing.T) {
+func TestPortsBecomeSockets(t *testing.T) {
+	clause.Covers(t, "C-PRT-03")
 	port := func(name, protocol string, number, count uint, activated bool) types.Port {
 		return types.Port{Name: types.ACName(name), Protocol: protocol, Port: number, Count: count, SocketActivated: activated}
 	}
@@ -18,39 +20,39 @@ func TestClause_C_PRT_03_SocketsOfPorts(t *testing.T) {
 		return types.ExposedPort{Name: types.ACName(name), HostPort: 1, PodPort: &p}
 	}
 	tests := []struct {
-		name    string
-		ports   []types.Port
-		exposed []types.ExposedPort
-		want    []Socket
-		err     string
+		name, clauses string
+		ports         []types.Port
+		exposed       []types.ExposedPort
+		want          []Socket
+		err           string
 	}{
-		{"none", nil, nil, nil, ""},
-		{"C-PRT-06 not activated", []types.Port{port("web", "tcp", 80, 1, false)}, nil, nil, ""},
+		{"none", "", nil, nil, nil, ""},
+		{"not activated", "C-PRT-06", []types.Port{port("web", "tcp", 80, 1, false)}, nil, nil, ""},
 		{
-			"C-PRT-01 one of each",
+			"one of each", "C-PRT-01",
 			[]types.Port{port("web", "tcp", 80, 1, true), port("dns", "UDP", 53, 1, true)},
 			nil,
 			[]Socket{{"web", "tcp", 80}, {"dns", "udp", 53}},
 			"",
 		},
 		{
-			"C-PRT-03 range",
+			"range", "C-PRT-03",
 			[]types.Port{port("web", "tcp", 80, 3, true)},
 			nil,
 			[]Socket{{"web", "tcp", 80}, {"web", "tcp", 81}, {"web", "tcp", 82}},
 			"",
 		},
-		{"C-PRT-04 protocol", []types.Port{port("web", "sctp", 80, 1, true)}, nil, nil, `port "web": protocol "sctp"`},
-		{"C-PRT-04 protocol of no socket", []types.Port{port("web", "sctp", 80, 1, false)}, nil, nil, ""},
+		{"protocol", "C-PRT-04", []types.Port{port("web", "sctp", 80, 1, true)}, nil, nil, `port "web": protocol "sctp"`},
+		{"protocol of no socket", "C-PRT-04", []types.Port{port("web", "sctp", 80, 1, false)}, nil, nil, ""},
 		{
-			"C-PRT-05 pod's port",
+			"pod's port", "C-PRT-05",
 			[]types.Port{port("web", "tcp", 80, 1, true)},
 			[]types.ExposedPort{pod("web", port("web", "", 8080, 2, false)), pod("dns", port("dns", "udp", 53, 1, true))},
 			[]Socket{{"web", "tcp", 8080}, {"web", "tcp", 8081}},
 			"",
 		},
 		{
-			"C-PRT-05 pod's wish",
+			"pod's wish", "C-PRT-05",
 			[]types.Port{port("web", "tcp", 80, 1, false)},
 			[]types.ExposedPort{pod("web", port("x", "udp", 81, 1, true))},
 			[]Socket{{"web", "udp", 81}},
@@ -59,6 +61,7 @@ func TestClause_C_PRT_03_SocketsOfPorts(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			clause.Covers(t, test.clauses)
 			got, err := socketsOf(manifest.App{App: &types.App{Ports: test.ports}}, test.exposed)
 			if (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Fatalf("error %v, want %q", err, test.err)
@@ -70,7 +73,8 @@ func TestClause_C_PRT_03_SocketsOfPorts(t *testing.T) {
 	}
 }
 
-func TestClause_C_PRT_05_NamesAreUnique(t *testing.T) {
+func TestPortNamesAreUnique(t *testing.T) {
+	clause.Covers(t, "C-PRT-05")
 	app := func(name string, ports ...types.ACName) manifest.App {
 		a := manifest.App{Name: name, App: &types.App{}}
 		for _, port := range ports {

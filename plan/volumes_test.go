@@ -10,6 +10,7 @@ import (
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
+	"kurma.io/stager/tests/clause"
 )
 
 func to[T any](v T) *T { return &v }
@@ -57,20 +58,20 @@ func TestMounts(t *testing.T) {
 	pod := names.EmptyVolumesDir + "/pod/"
 	apps := names.EmptyVolumesDir + "/app/a/"
 	tests := []struct {
-		name     string
-		mounts   []schema.Mount
-		points   []types.MountPoint
-		volumes  []types.Volume
-		want     []spec.Mount
-		empty    []EmptyVolume
-		warnings int
+		name, clauses string
+		mounts        []schema.Mount
+		points        []types.MountPoint
+		volumes       []types.Volume
+		want          []spec.Mount
+		empty         []EmptyVolume
+		warnings      int
 	}{
-		{"nothing", nil, nil, []types.Volume{v, e}, nil, nil, 0},
-		{"C-VOL-01 host", []schema.Mount{mountOf("v", "/d")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d")}, nil, 0},
-		{"C-VOL-01 twice", []schema.Mount{mountOf("v", "/d"), mountOf("v", "/e")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d"), bound("/volumes/v", "/e")}, nil, 0},
-		{"C-VOL-10 appVolume wins", []schema.Mount{{Volume: "v", Path: "/d", AppVolume: &own}}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/own", "/d")}, nil, 0},
+		{"nothing", "", nil, nil, []types.Volume{v, e}, nil, nil, 0},
+		{"host", "C-VOL-01", []schema.Mount{mountOf("v", "/d")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d")}, nil, 0},
+		{"twice", "C-VOL-01", []schema.Mount{mountOf("v", "/d"), mountOf("v", "/e")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d"), bound("/volumes/v", "/e")}, nil, 0},
+		{"appVolume wins", "C-VOL-10", []schema.Mount{{Volume: "v", Path: "/d", AppVolume: &own}}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/own", "/d")}, nil, 0},
 		{
-			"C-VOL-10 empty appVolume is the app's own",
+			"empty appVolume is the app's own", "C-VOL-10",
 			[]schema.Mount{{Volume: "e", Path: "/d", AppVolume: &e}, mountOf("e", "/e")},
 			nil,
 			[]types.Volume{e},
@@ -78,15 +79,15 @@ func TestMounts(t *testing.T) {
 			[]EmptyVolume{{apps + "e-0", 0o755, 0, 0}, {pod + "e", 0o755, 0, 0}},
 			0,
 		},
-		{"C-VOL-11 read-only absent", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{point("p", "/d")}, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d")}, nil, 0},
-		{"C-VOL-16 read-only volume", []schema.Mount{mountOf("v", "/d")}, nil, []types.Volume{ro}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
-		{"C-VOL-15 read-only mount point", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{readOnlyPoint}, []types.Volume{v}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
-		{"D-04 read-only mount point, writable volume", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{readOnlyPoint}, []types.Volume{rw}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
-		{"D-04 read-only volume, writable mount point", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{point("p", "/d")}, []types.Volume{ro}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
-		{"C-VOL-13 not recursive", []schema.Mount{mountOf("v", "/d")}, nil, []types.Volume{flat}, []spec.Mount{{Source: "/volumes/v", Target: "/d", Type: "bind"}}, nil, 0},
-		{"C-VOL-12 empty", []schema.Mount{mountOf("e", "/d")}, nil, []types.Volume{e}, []spec.Mount{bound(pod+"e", "/d")}, []EmptyVolume{{pod + "e", 0o755, 0, 0}}, 0},
+		{"read-only absent", "C-VOL-11", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{point("p", "/d")}, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d")}, nil, 0},
+		{"read-only volume", "C-VOL-16", []schema.Mount{mountOf("v", "/d")}, nil, []types.Volume{ro}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
+		{"read-only mount point", "C-VOL-15", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{readOnlyPoint}, []types.Volume{v}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
+		{"D-04 read-only mount point, writable volume", "", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{readOnlyPoint}, []types.Volume{rw}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
+		{"D-04 read-only volume, writable mount point", "", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{point("p", "/d")}, []types.Volume{ro}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
+		{"not recursive", "C-VOL-13", []schema.Mount{mountOf("v", "/d")}, nil, []types.Volume{flat}, []spec.Mount{{Source: "/volumes/v", Target: "/d", Type: "bind"}}, nil, 0},
+		{"empty", "C-VOL-12", []schema.Mount{mountOf("e", "/d")}, nil, []types.Volume{e}, []spec.Mount{bound(pod+"e", "/d")}, []EmptyVolume{{pod + "e", 0o755, 0, 0}}, 0},
 		{
-			"C-VOL-12 mode and owner",
+			"mode and owner", "C-VOL-12",
 			[]schema.Mount{mountOf("e", "/d")},
 			nil,
 			[]types.Volume{{Name: "e", Kind: "empty", Mode: to("1777"), UID: to(5), GID: to(4294967294)}},
@@ -94,9 +95,9 @@ func TestMounts(t *testing.T) {
 			[]EmptyVolume{{pod + "e", 0o1777, 5, 4294967294}},
 			0,
 		},
-		{"C-VOL-14 mount point filled by name", nil, []types.MountPoint{point("v", "/d")}, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d")}, nil, 0},
+		{"mount point filled by name", "C-VOL-14", nil, []types.MountPoint{point("v", "/d")}, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d")}, nil, 0},
 		{
-			"C-VOL-14 mount point filled by nothing", nil,
+			"mount point filled by nothing", "C-VOL-14", nil,
 			[]types.MountPoint{point("db", "/d"), point("db", "/e")},
 			nil,
 			[]spec.Mount{bound(apps+"db-0", "/d"), bound(apps+"db-1", "/e")},
@@ -104,23 +105,24 @@ func TestMounts(t *testing.T) {
 			2,
 		},
 		{
-			"C-VOL-15 unfilled and read-only", nil,
+			"unfilled and read-only", "C-VOL-15", nil,
 			[]types.MountPoint{{Name: "db", Path: "/d", ReadOnly: true}},
 			nil,
 			[]spec.Mount{readOnly(bound(apps+"db-0", "/d"))},
 			[]EmptyVolume{{apps + "db-0", 0o755, 0, 0}},
 			1,
 		},
-		{"C-VOL-17 dots", []schema.Mount{mountOf("v", "/../../d/./e/../f/")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d/f")}, nil, 0},
-		{"a relative target", []schema.Mount{mountOf("v", "d")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d")}, nil, 0},
-		{"F-16 a device", []schema.Mount{mountOf("v", "/dev/fuse")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/dev/fuse")}, nil, 0},
-		{"F-16 shared memory", []schema.Mount{mountOf("v", "/dev/shm")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/dev/shm")}, nil, 0},
-		{"F-16 sysfs", []schema.Mount{mountOf("v", "/sys")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/sys")}, nil, 0},
-		{"C-VOL-05 names that begin alike", []schema.Mount{mountOf("v", "/a"), mountOf("v", "/ab")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/a"), bound("/volumes/v", "/ab")}, nil, 0},
-		{"odd names", []schema.Mount{mountOf("v", "/a:b,c\\d e\n")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/a:b,c\\d e\n")}, nil, 0},
+		{"dots", "C-VOL-17", []schema.Mount{mountOf("v", "/../../d/./e/../f/")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d/f")}, nil, 0},
+		{"a relative target", "", []schema.Mount{mountOf("v", "d")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d")}, nil, 0},
+		{"F-16 a device", "", []schema.Mount{mountOf("v", "/dev/fuse")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/dev/fuse")}, nil, 0},
+		{"F-16 shared memory", "", []schema.Mount{mountOf("v", "/dev/shm")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/dev/shm")}, nil, 0},
+		{"F-16 sysfs", "", []schema.Mount{mountOf("v", "/sys")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/sys")}, nil, 0},
+		{"names that begin alike", "C-VOL-05", []schema.Mount{mountOf("v", "/a"), mountOf("v", "/ab")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/a"), bound("/volumes/v", "/ab")}, nil, 0},
+		{"odd names", "", []schema.Mount{mountOf("v", "/a:b,c\\d e\n")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/a:b,c\\d e\n")}, nil, 0},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			clause.Covers(t, test.clauses)
 			got, err := planMounts(withMounts(test.mounts, test.points), test.volumes)
 			if err != nil {
 				t.Fatal(err)
@@ -141,34 +143,35 @@ func TestMounts(t *testing.T) {
 func TestMountsRefused(t *testing.T) {
 	v := []types.Volume{host("v"), host("w")}
 	tests := []struct {
-		name    string
-		mounts  []schema.Mount
-		points  []types.MountPoint
-		volumes []types.Volume
-		want    []string
+		name, clauses string
+		mounts        []schema.Mount
+		points        []types.MountPoint
+		volumes       []types.Volume
+		want          []string
 	}{
-		{"C-VOL-10 no such volume", []schema.Mount{mountOf("x", "/d")}, nil, v, []string{`mounts[0].volume: "x"`}},
-		{"volume missing", []schema.Mount{mountOf("", "/d")}, nil, v, []string{"mounts[0].volume: missing"}},
-		{"path missing", []schema.Mount{mountOf("v", "")}, nil, v, []string{"mounts[0].path", "missing"}},
-		{"mount point without name", nil, []types.MountPoint{{Path: "/d"}}, v, []string{"mountPoints[0].name: missing"}},
-		{"mount point without path", nil, []types.MountPoint{{Name: "p"}}, v, []string{"mountPoints[0].path", "missing"}},
-		{"C-VOL-05 equal", []schema.Mount{mountOf("v", "/d"), mountOf("w", "/d/../d/")}, nil, v, []string{`"v"`, `"w"`, "/d"}},
-		{"C-VOL-05 nested", []schema.Mount{mountOf("v", "/d"), mountOf("w", "/d/e/f")}, nil, v, []string{`"/d" (`, `"/d/e/f" (`, `"v"`, `"w"`}},
-		{"C-VOL-05 nested, other order", []schema.Mount{mountOf("v", "/d/e"), mountOf("w", "/d")}, nil, v, []string{`"/d" (`, `"/d/e" (`}},
-		{"C-VOL-05 nested in a mount point", []schema.Mount{mountOf("v", "/d/e")}, []types.MountPoint{point("p", "/d")}, v, []string{`"/d" (`, `"/d/e" (`}},
-		{"U-16 the root", []schema.Mount{mountOf("v", "/")}, nil, v, []string{`"/"`, "nothing can be mounted over /"}},
-		{"U-16 the root by dots", []schema.Mount{mountOf("v", "/a/..")}, nil, v, []string{`"/a/.."`}},
-		{"U-16 proc", []schema.Mount{mountOf("v", "/proc")}, nil, v, []string{"over /proc"}},
-		{"U-16 in proc", []schema.Mount{mountOf("v", "//proc/self/attr")}, nil, v, []string{"over /proc"}},
-		{"F-16 dev", []schema.Mount{mountOf("v", "/dev/")}, nil, v, []string{"over /dev"}},
-		{"F-16 terminals", []schema.Mount{mountOf("v", "/dev/pts/0")}, nil, v, []string{"over /dev/pts"}},
-		{"NUL", []schema.Mount{mountOf("v", "/a\x00b")}, nil, v, []string{"NUL"}},
-		{"C-VOL-12 mode not octal", []schema.Mount{mountOf("e", "/d")}, nil, []types.Volume{{Name: "e", Kind: "empty", Mode: to("0789")}}, []string{`"e"`, `"0789"`}},
-		{"C-VOL-12 mode too large", []schema.Mount{mountOf("e", "/d")}, nil, []types.Volume{{Name: "e", Kind: "empty", Mode: to("17777")}}, []string{`"e"`, `"17777"`}},
-		{"C-VOL-12 negative uid", []schema.Mount{mountOf("e", "/d")}, nil, []types.Volume{{Name: "e", Kind: "empty", UID: to(-1)}}, []string{`"e"`, "uid -1"}},
+		{"no such volume", "C-VOL-10", []schema.Mount{mountOf("x", "/d")}, nil, v, []string{`mounts[0].volume: "x"`}},
+		{"volume missing", "", []schema.Mount{mountOf("", "/d")}, nil, v, []string{"mounts[0].volume: missing"}},
+		{"path missing", "", []schema.Mount{mountOf("v", "")}, nil, v, []string{"mounts[0].path", "missing"}},
+		{"mount point without name", "", nil, []types.MountPoint{{Path: "/d"}}, v, []string{"mountPoints[0].name: missing"}},
+		{"mount point without path", "", nil, []types.MountPoint{{Name: "p"}}, v, []string{"mountPoints[0].path", "missing"}},
+		{"equal", "C-VOL-05", []schema.Mount{mountOf("v", "/d"), mountOf("w", "/d/../d/")}, nil, v, []string{`"v"`, `"w"`, "/d"}},
+		{"nested", "C-VOL-05", []schema.Mount{mountOf("v", "/d"), mountOf("w", "/d/e/f")}, nil, v, []string{`"/d" (`, `"/d/e/f" (`, `"v"`, `"w"`}},
+		{"nested, other order", "C-VOL-05", []schema.Mount{mountOf("v", "/d/e"), mountOf("w", "/d")}, nil, v, []string{`"/d" (`, `"/d/e" (`}},
+		{"nested in a mount point", "C-VOL-05", []schema.Mount{mountOf("v", "/d/e")}, []types.MountPoint{point("p", "/d")}, v, []string{`"/d" (`, `"/d/e" (`}},
+		{"U-16 the root", "", []schema.Mount{mountOf("v", "/")}, nil, v, []string{`"/"`, "nothing can be mounted over /"}},
+		{"U-16 the root by dots", "", []schema.Mount{mountOf("v", "/a/..")}, nil, v, []string{`"/a/.."`}},
+		{"U-16 proc", "", []schema.Mount{mountOf("v", "/proc")}, nil, v, []string{"over /proc"}},
+		{"U-16 in proc", "", []schema.Mount{mountOf("v", "//proc/self/attr")}, nil, v, []string{"over /proc"}},
+		{"F-16 dev", "", []schema.Mount{mountOf("v", "/dev/")}, nil, v, []string{"over /dev"}},
+		{"F-16 terminals", "", []schema.Mount{mountOf("v", "/dev/pts/0")}, nil, v, []string{"over /dev/pts"}},
+		{"NUL", "", []schema.Mount{mountOf("v", "/a\x00b")}, nil, v, []string{"NUL"}},
+		{"mode not octal", "C-VOL-12", []schema.Mount{mountOf("e", "/d")}, nil, []types.Volume{{Name: "e", Kind: "empty", Mode: to("0789")}}, []string{`"e"`, `"0789"`}},
+		{"mode too large", "C-VOL-12", []schema.Mount{mountOf("e", "/d")}, nil, []types.Volume{{Name: "e", Kind: "empty", Mode: to("17777")}}, []string{`"e"`, `"17777"`}},
+		{"negative uid", "C-VOL-12", []schema.Mount{mountOf("e", "/d")}, nil, []types.Volume{{Name: "e", Kind: "empty", UID: to(-1)}}, []string{`"e"`, "uid -1"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			clause.Covers(t, test.clauses)
 			_, err := planMounts(withMounts(test.mounts, test.points), test.volumes)
 			wantError(t, err, test.want...)
 		})
@@ -179,18 +182,19 @@ func TestMountsRefused(t *testing.T) {
 func TestVolumeNames(t *testing.T) {
 	at := func(source string) *types.Volume { return &types.Volume{Name: "v", Kind: "host", Source: source} }
 	for _, test := range []struct {
-		name  string
-		pod   []types.Volume
-		mount []*types.Volume // one for each app
-		want  string
+		name, clauses string
+		pod           []types.Volume
+		mount         []*types.Volume // one for each app
+		want          string
 	}{
-		{"C-VOL-10 the same as the pod's", []types.Volume{*at("/a")}, []*types.Volume{at("/a"), nil}, ""},
-		{"C-VOL-10 not the pod's", []types.Volume{*at("/a")}, []*types.Volume{nil, at("/b")}, `app "b": mounts[0].appVolume: the name "v"`},
-		{"C-VOL-10 the pod's is empty", []types.Volume{empty("v")}, []*types.Volume{at("/b")}, `app "a": mounts[0]`},
-		{"C-VOL-10 not another app's", nil, []*types.Volume{at("/a"), at("/b")}, `app "b": mounts[0]`},
-		{"C-VOL-10 empty ones of their own", []types.Volume{*at("/a")}, []*types.Volume{to(empty("v")), to(empty("v"))}, ""},
+		{"the same as the pod's", "C-VOL-10", []types.Volume{*at("/a")}, []*types.Volume{at("/a"), nil}, ""},
+		{"not the pod's", "C-VOL-10", []types.Volume{*at("/a")}, []*types.Volume{nil, at("/b")}, `app "b": mounts[0].appVolume: the name "v"`},
+		{"the pod's is empty", "C-VOL-10", []types.Volume{empty("v")}, []*types.Volume{at("/b")}, `app "a": mounts[0]`},
+		{"not another app's", "C-VOL-10", nil, []*types.Volume{at("/a"), at("/b")}, `app "b": mounts[0]`},
+		{"empty ones of their own", "C-VOL-10", []types.Volume{*at("/a")}, []*types.Volume{to(empty("v")), to(empty("v"))}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			clause.Covers(t, test.clauses)
 			pod := &manifest.Pod{PodManifest: &schema.PodManifest{Volumes: test.pod}}
 			for i, volume := range test.mount {
 				pod.Apps = append(pod.Apps, schema.RuntimeApp{

@@ -10,9 +10,11 @@ import (
 
 	"kurma.io/stager/plan"
 	"kurma.io/stager/spec"
+	"kurma.io/stager/tests/clause"
 )
 
-func TestClause_C_VOL_09_Sources(t *testing.T) {
+func TestSourcesOfVolumesAreChecked(t *testing.T) {
+	clause.Covers(t, "C-VOL-09")
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -11,11 +11,13 @@ import (
 	"testing"
 
 	"kurma.io/stager/plan"
+	"kurma.io/stager/tests/clause"
 )
 
 // An app, its handlers and its commands have a profile that the host has, and
 // one that it has not stops the start. Without AppArmor the isolator is ignored.
-func TestClause_C_AAP_01_ProfileOfTheHost(t *testing.T) {
+func TestAppRunsInAProfileOfTheHost(t *testing.T) {
+	clause.Covers(t, "C-AAP-01")
 	script := "cat /proc/self/attr/current; echo x 2>/dev/null >/tmp/denied || echo denied; echo x >/tmp/allowed && echo allowed"
 	app := func(profile string) []testApp {
 		return []testApp{{Name: "a", App: map[string]any{

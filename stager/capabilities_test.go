@@ -13,6 +13,7 @@ import (
 	"github.com/moby/sys/capability"
 
 	"kurma.io/stager/spec"
+	"kurma.io/stager/tests/clause"
 )
 
 // mask is a capability set as /proc/PID/status shows it.
@@ -66,9 +67,10 @@ func capabilityRows() map[string]struct {
 
 // Each app of a pod has exactly its own: as root all of its bounding set, as
 // any other user none of it.
-func TestClause_C_CAP_02_ElevenAppsElevenSets(t *testing.T) {
+func TestElevenAppsHaveElevenCapabilitySets(t *testing.T) {
+	clause.Covers(t, "C-CAP-01", "C-CAP-02")
 	if got := mask(t, spec.DefaultCapabilities()); got != "00000000a80425fb" {
-		t.Fatalf("C-CAP-01: the default set is %s", got)
+		t.Fatalf("the default set is %s", got)
 	}
 	rows := capabilityRows()
 	for _, user := range []string{"0", "1000"} {
@@ -108,7 +110,8 @@ func checkCapabilities(t *testing.T, p *testPod, app string, want map[string]str
 }
 
 // What run starts in an app has the app's, too.
-func TestClause_C_CAP_02_RunHasTheAppsSet(t *testing.T) {
+func TestRunHasTheCapabilitiesOfTheApp(t *testing.T) {
+	clause.Covers(t, "C-CAP-02")
 	app := testApp{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "isolators": isolatorList(retainSet, set("CAP_KILL"))}}
 	p := launch(t, []testApp{app})
 	p.isReady()
@@ -119,7 +122,8 @@ func TestClause_C_CAP_02_RunHasTheAppsSet(t *testing.T) {
 	}
 }
 
-func TestClause_C_CAP_02_BothSetsRefused(t *testing.T) {
+func TestBothCapabilitySetsAreRefused(t *testing.T) {
+	clause.Covers(t, "C-CAP-02")
 	app := testApp{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "isolators": isolatorList(retainSet, set("CAP_KILL"), removeSet, set("CAP_CHOWN"))}}
 	p := launch(t, []testApp{app})
 	if code := p.exits(); code != 1 || !strings.Contains(p.messages(), "must not be used together") {
@@ -129,7 +133,8 @@ func TestClause_C_CAP_02_BothSetsRefused(t *testing.T) {
 
 // The isolators say what an app may do; its handlers and what run starts in it
 // are bound by them as well.
-func TestClause_C_SEC_07_HandlersAndRun(t *testing.T) {
+func TestSeccompHoldsForHandlersAndRun(t *testing.T) {
+	clause.Covers(t, "C-SEC-07")
 	call := []string{"/bin/busybox", "chroot", "/", "/bin/echo", "chroot"}
 	app := testApp{Name: "a", App: map[string]any{
 		"exec":          []string{"/bin/sh", "-c", "chroot=$(busybox chroot / /bin/echo in 2>&1); echo \"$chroot\"; exec sleep 1000"},

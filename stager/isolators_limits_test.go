@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"kurma.io/stager/plan"
+	"kurma.io/stager/tests/clause"
 )
 
 // Two apps that take 48 MiB each do not fit into a pod of 64, though each of
 // them may have 256; one without the other fits. What they take stays in the
 // pod's /dev/shm.
-func TestClause_C_ISO_01_PodBoundsTheSum(t *testing.T) {
+func TestPodLimitBoundsTheSumOfItsApps(t *testing.T) {
+	clause.Covers(t, "C-ISO-01")
 	app := func(name, size string) testApp {
 		fill := []string{"/bin/dd", "if=/dev/zero", "of=/dev/shm/" + name, "bs=1M", "count=" + size}
 		return testApp{Name: name, App: map[string]any{
@@ -32,7 +34,8 @@ func TestClause_C_ISO_01_PodBoundsTheSum(t *testing.T) {
 	}
 }
 
-func TestClause_C_ISO_01_PodBoundsTheApp(t *testing.T) {
+func TestPodLimitBoundsAnApp(t *testing.T) {
+	clause.Covers(t, "C-ISO-01")
 	app := testApp{Name: "a", App: map[string]any{
 		"exec":      []string{"/bin/dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=1"},
 		"isolators": isolatorList("resource/memory", `{"limit": "256Mi"}`),
@@ -45,7 +48,8 @@ func TestClause_C_ISO_01_PodBoundsTheApp(t *testing.T) {
 
 // The parameters of the pod's own namespaces are what the apps see, and the
 // spec.Support's are as before.
-func TestClause_C_SYS_01_OfThePodAlone(t *testing.T) {
+func TestSysctlChangesThePodAlone(t *testing.T) {
+	clause.Covers(t, "C-SYS-01")
 	read := func(name string) string {
 		text, err := os.ReadFile("/proc/sys/" + name)
 		if err != nil {
@@ -83,7 +87,8 @@ func TestClause_C_SYS_01_OfThePodAlone(t *testing.T) {
 func withoutControllers(p *testPod, _ map[string]any) { p.bare = true }
 
 // A daemon that gives the stager no controllers gets a running pod, and is told.
-func TestClause_C_ISO_02_NoControllers(t *testing.T) {
+func TestIsolatorsWithoutControllersAreIgnored(t *testing.T) {
+	clause.Covers(t, "C-ISO-02")
 	app := testApp{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "isolators": isolatorList(
 		"resource/cpu", `{"limit": "1"}`, "resource/memory", `{"limit": "64Mi"}`, "resource/block-bandwidth", rate(1<<30))}}
 	p := launch(t, []testApp{app}, withoutControllers)
@@ -100,7 +105,8 @@ func TestClause_C_ISO_02_NoControllers(t *testing.T) {
 }
 
 // The fate of each isolator is to be had, one by one; strict, the pod is refused.
-func TestClause_C_ISO_02_FatesAreTold(t *testing.T) {
+func TestFatesOfIsolatorsAreLogged(t *testing.T) {
+	clause.Covers(t, "C-ISO-02")
 	app := testApp{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "isolators": isolatorList(
 		"example.com/unknown", `{"x": 1}`, "os/linux/oom-score-adj", "500", "resource/network-bandwidth", rate(1<<30),
 		"os/linux/cpu-shares", "512", "resource/memory", `{"limit": "64Mi"}`, "resource/block-bandwidth", rate(1<<30))}}

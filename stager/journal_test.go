@@ -15,10 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/tests/clause"
 )
 
 // A real journald has the lines under the app's name, and so has the log file.
-func TestClause_C_LOG_01_Journald(t *testing.T) {
+func TestOutputGoesToTheJournal(t *testing.T) {
+	clause.Covers(t, "C-LOG-01")
 	var journald func(...string) []byte
 	app := testApp{Name: "web", App: map[string]any{"exec": []string{"/bin/sh", "-c", "echo out; echo err >&2; echo end"}}}
 	p := launch(t, []testApp{app}, logged,
@@ -47,7 +49,8 @@ func TestClause_C_LOG_01_Journald(t *testing.T) {
 	}
 }
 
-func TestClause_C_LOG_01_NoJournaldIsToldOnce(t *testing.T) {
+func TestMissingJournalIsLoggedOnce(t *testing.T) {
+	clause.Covers(t, "C-LOG-01")
 	app := func(name string) testApp {
 		return testApp{Name: name, App: map[string]any{"exec": []string{"/bin/echo", "x"}}}
 	}

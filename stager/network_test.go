@@ -5,10 +5,13 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // In a launched pod, by the isolator of the pod or of its only app.
-func TestClause_C_NBW_01_LaunchedPod(t *testing.T) {
+func TestNetworkOfALaunchedPodIsLimited(t *testing.T) {
+	clause.Covers(t, "C-NBW-01")
 	isolator := isolatorList("resource/network-bandwidth", rate(1<<20))
 	for name, isolators := range map[string][2]any{"pod": {isolator, nil}, "app": {nil, isolator}, "none": {}} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/clause"
 )
 
 func notifier(name string) testApp {
@@ -32,7 +34,8 @@ func (p *testPod) hungUp() bool {
 	return fds[0].Revents != 0
 }
 
-func TestClause_C_ANN_02_ReadyWhenTheAppSaysSo(t *testing.T) {
+func TestPodIsReadyWhenTheAppSaysSo(t *testing.T) {
+	clause.Covers(t, "C-ANN-02")
 	p := launch(t, []testApp{notifier("a"), {Name: "b", App: map[string]any{
 		"exec": []string{"/bin/sh", "-c", "env; ls /dev; echo end; exec sleep 1000"},
 	}}})
@@ -57,7 +60,8 @@ func TestClause_C_ANN_02_ReadyWhenTheAppSaysSo(t *testing.T) {
 	}
 }
 
-func TestClause_C_ANN_02_StopWhileWaiting(t *testing.T) {
+func TestStopEndsTheWaitForReadiness(t *testing.T) {
+	clause.Covers(t, "C-ANN-02")
 	p := launch(t, []testApp{notifier("a")})
 	if got := p.line("a"); got != "waiting" {
 		t.Fatalf("app says %q", got)
@@ -67,7 +71,8 @@ func TestClause_C_ANN_02_StopWhileWaiting(t *testing.T) {
 	}
 }
 
-func TestClause_C_ANN_02_EndsBeforeReady(t *testing.T) {
+func TestAppThatEndsBeforeItIsReadyFailsTheStart(t *testing.T) {
+	clause.Covers(t, "C-ANN-02")
 	app := notifier("a")
 	app.App["exec"] = []string{"/bin/sh", "-c", "exit 3"}
 	p := launch(t, []testApp{app})

@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"kurma.io/stager/plan"
+	"kurma.io/stager/tests/clause"
 )
 
 // An app's SELinux context is ignored where the kernel does not use SELinux, and
 // that is told; where it does, the app has the context. The test's own is one that
 // every policy lets it have.
-func TestClause_C_SEL_01_ContextOfARunningApp(t *testing.T) {
+func TestSELinuxContextOfARunningApp(t *testing.T) {
+	clause.Covers(t, "C-SEL-01")
 	label, want := "user:role:type:level", []plan.Fate{plan.Ignored}
 	enforces := newRuntime("", nil, slog.New(slog.DiscardHandler)).Support().SELinux
 	if enforces {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // inNetwork runs f on a thread in the pod's network namespace.
@@ -49,7 +51,8 @@ func (p *testPod) dial(network, address string) (line string) {
 
 // Two apps serve on their own sockets, of both IP versions, and again after a
 // restart; a third has none, and neither has a handler.
-func TestClause_C_PRT_02_EachAppItsOwnSockets(t *testing.T) {
+func TestEachAppGetsItsOwnSockets(t *testing.T) {
+	clause.Covers(t, "C-PRT-02")
 	handler := []map[string]any{{"name": "pre-start", "exec": []string{"/bin/sh", "-c", "env; ls /proc/self/fd; echo end"}}}
 	p := launch(t, []testApp{
 		{Name: "web", App: map[string]any{"exec": []string{"/probe", "probe", "serve", "web"}, "ports": ports("http", "tcp", 80, 2, "dns", "udp", 53, 1), "eventHandlers": handler}},
@@ -93,14 +96,16 @@ func checkNoSockets(t *testing.T, p *testPod) {
 	}
 }
 
-func TestClause_C_PRT_04_UnknownProtocolRefused(t *testing.T) {
+func TestUnknownSocketProtocolIsRefused(t *testing.T) {
+	clause.Covers(t, "C-PRT-04")
 	p := launch(t, []testApp{{Name: "web", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "ports": ports("http", "sctp", 80, 1)}}})
 	if code := p.exits(); code != 1 || !strings.Contains(p.messages(), `app "web": port "http": protocol "sctp"`) {
 		t.Errorf("exit code %d, messages\n%s", code, p.messages())
 	}
 }
 
-func TestClause_C_PRT_02_SocketTakenByAnotherApp(t *testing.T) {
+func TestSocketTakenByAnotherAppIsRefused(t *testing.T) {
+	clause.Covers(t, "C-PRT-02")
 	p := launch(t, []testApp{
 		{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "ports": ports("x", "tcp", 80, 1)}},
 		{Name: "b", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "ports": ports("y", "tcp", 80, 1)}},

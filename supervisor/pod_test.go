@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/tests/clause"
 )
 
 func TestPodRunsUntilStopped(t *testing.T) {
@@ -143,7 +145,8 @@ func TestTermRightAfterReadyIsHandled(t *testing.T) {
 	}
 }
 
-func TestClause_C_EVT_06_StopDuringPreStart(t *testing.T) {
+func TestStopEndsAPreStartHandler(t *testing.T) {
+	clause.Covers(t, "C-EVT-06")
 	b := newFakes(t)
 	out := newLog()
 	pod := start(t, Config{Grace: time.Minute, Apps: []App{{
@@ -194,7 +197,8 @@ func TestStopDuringStart(t *testing.T) {
 	}
 }
 
-func TestClause_C_EVT_01_HandlersRunAroundMain(t *testing.T) {
+func TestHandlersRunAroundMain(t *testing.T) {
+	clause.Covers(t, "C-EVT-01")
 	for _, test := range []struct{ name, main string }{
 		{"exit 0", "echo main; exit 0"},
 		{"exit 7", "echo main; exit 7"},

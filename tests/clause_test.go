@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // says runs a pod of one app that ends, and compares what it wrote.
@@ -30,7 +32,8 @@ func changed(app appDoc, change func(*sectionDoc)) appDoc {
 	return app
 }
 
-func TestClause_C_FS_01_C_FS_02_C_FS_07_RootsOfTheirOwn(t *testing.T) {
+func TestEachAppHasARootOfItsOwn(t *testing.T) {
+	clause.Covers(t, "C-FS-01", "C-FS-02", "C-FS-07")
 	t.Parallel()
 	b := newBox(t)
 	script := "touch /$AC_APP_NAME; ls / | grep -E '^(one|two|three)$'; exec sleep 1000"
@@ -50,7 +53,8 @@ func TestClause_C_FS_01_C_FS_02_C_FS_07_RootsOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestClause_C_VOL_02_C_VOL_03_C_VOL_04_C_VOL_08_Targets(t *testing.T) {
+func TestVolumeTargetsAreMade(t *testing.T) {
+	clause.Covers(t, "C-VOL-02", "C-VOL-03", "C-VOL-04", "C-VOL-08")
 	t.Parallel()
 	b := newBox(t, ownStore())
 	dir := b.folder("volume", 0o755)
@@ -72,7 +76,8 @@ func TestClause_C_VOL_02_C_VOL_03_C_VOL_04_C_VOL_08_Targets(t *testing.T) {
 	p.stop()
 }
 
-func TestClause_C_VOL_09_SourceIsASymbolicLink(t *testing.T) {
+func TestVolumeSourceMustNotBeASymbolicLink(t *testing.T) {
+	clause.Covers(t, "C-VOL-09")
 	t.Parallel()
 	b := newBox(t)
 	dir := b.folder("volume", 0o755)
@@ -85,7 +90,8 @@ func TestClause_C_VOL_09_SourceIsASymbolicLink(t *testing.T) {
 	}
 }
 
-func TestClause_C_NET_01_C_NET_03_OnePodOneMachine(t *testing.T) {
+func TestAppsOfAPodShareAMachine(t *testing.T) {
+	clause.Covers(t, "C-NET-01", "C-NET-03")
 	t.Parallel()
 	b := newBox(t)
 	p := b.up("pod", podOf(
@@ -100,7 +106,8 @@ func TestClause_C_NET_01_C_NET_03_OnePodOneMachine(t *testing.T) {
 	p.stop()
 }
 
-func TestClause_C_ENV_05_C_EXE_01_C_EXE_02_C_CWD_01_WhatAnAppIsGiven(t *testing.T) {
+func TestAppGetsItsEnvironmentArgumentsAndDirectory(t *testing.T) {
+	clause.Covers(t, "C-ENV-05", "C-EXE-01", "C-EXE-02", "C-CWD-01")
 	t.Parallel()
 	script := `env | cut -d = -f 1 | grep -v -E '^(SHLVL|PWD|OLDPWD)$' | sort; pwd; printf '<%s>' "$@"`
 	app := changed(shell("a", ""), func(s *sectionDoc) {
@@ -111,7 +118,8 @@ func TestClause_C_ENV_05_C_EXE_01_C_EXE_02_C_CWD_01_WhatAnAppIsGiven(t *testing.
 	says(t, changed(shell("a", "pwd"), func(s *sectionDoc) { s.WorkingDirectory = "/etc" }), "/etc\n")
 }
 
-func TestClause_C_EXE_03_RelativeProgram(t *testing.T) {
+func TestRelativeProgramIsFoundFromItsDirectory(t *testing.T) {
+	clause.Covers(t, "C-EXE-03")
 	t.Parallel()
 	says(t, changed(shell("a", ""), func(s *sectionDoc) {
 		s.Exec, s.WorkingDirectory = []string{"bin/busybox", "echo", "found"}, "/"
@@ -135,7 +143,8 @@ func (b *box) people() imageRef {
 	return imageRef{id[strings.LastIndexByte(id, '\n')+1:]}
 }
 
-func TestClause_C_USR_01_C_USR_02_C_USR_05_C_USR_06_C_USR_08_C_USR_09_C_CAP_04_Users(t *testing.T) {
+func TestUsersAndGroupsAreResolved(t *testing.T) {
+	clause.Covers(t, "C-USR-01", "C-USR-02", "C-USR-05", "C-USR-06", "C-USR-08", "C-USR-09", "C-CAP-04")
 	t.Parallel()
 	b := newBox(t, ownStore())
 	image := b.people()
@@ -174,7 +183,8 @@ func TestClause_C_USR_01_C_USR_02_C_USR_05_C_USR_06_C_USR_08_C_USR_09_C_CAP_04_U
 	}
 }
 
-func TestClause_C_USR_03_C_USR_07_UnknownUsers(t *testing.T) {
+func TestUnknownUsersAreRefused(t *testing.T) {
+	clause.Covers(t, "C-USR-03", "C-USR-07")
 	t.Parallel()
 	b := newBox(t)
 	for i, user := range []string{"nosuchuser", "-1", "4294967295", "0x10", "+5", " 5", "/not/there"} {
@@ -185,7 +195,8 @@ func TestClause_C_USR_03_C_USR_07_UnknownUsers(t *testing.T) {
 }
 
 // A handler has the app's variables, root and volumes; the post-stop one runs however the app ends.
-func TestClause_C_EVT_02_C_EVT_04_C_ENV_01_C_ENV_03_C_ENV_04_Handlers(t *testing.T) {
+func TestHandlersHaveTheEnvironmentOfTheApp(t *testing.T) {
+	clause.Covers(t, "C-EVT-02", "C-EVT-04", "C-ENV-01", "C-ENV-03", "C-ENV-04")
 	t.Parallel()
 	for name, end := range map[string]string{"exits 0": "exit 0", "exits 7": "exit 7", "is killed": "kill -KILL $$", "is stopped": "exec sleep 1000"} {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +221,8 @@ func TestClause_C_EVT_02_C_EVT_04_C_ENV_01_C_ENV_03_C_ENV_04_Handlers(t *testing
 	}
 }
 
-func TestClause_C_EVT_01_MainWaitsForPreStart(t *testing.T) {
+func TestMainWaitsForPreStart(t *testing.T) {
+	clause.Covers(t, "C-EVT-01")
 	t.Parallel()
 	b := newBox(t)
 	app := changed(shell("a", "ls /prepared"), func(s *sectionDoc) {
@@ -224,7 +236,8 @@ func TestClause_C_EVT_01_MainWaitsForPreStart(t *testing.T) {
 }
 
 // A post-stop handler that does not end is ended, and its app is over.
-func TestClause_C_EVT_06_PostStopIsBounded(t *testing.T) {
+func TestPostStopHasTenSeconds(t *testing.T) {
+	clause.Covers(t, "C-EVT-06")
 	t.Parallel()
 	b := newBox(t)
 	app := changed(shell("a", "true"), func(s *sectionDoc) {
@@ -239,7 +252,8 @@ func TestClause_C_EVT_06_PostStopIsBounded(t *testing.T) {
 }
 
 // Handlers are root, whoever the image says "0" is.
-func TestClause_C_EVT_07_HandlersAreRoot(t *testing.T) {
+func TestHandlersAreRoot(t *testing.T) {
+	clause.Covers(t, "C-EVT-07")
 	t.Parallel()
 	b := newBox(t)
 	etc := b.folder("etc", 0o755)
@@ -262,7 +276,8 @@ func TestClause_C_EVT_07_HandlersAreRoot(t *testing.T) {
 	p.stop()
 }
 
-func TestClause_C_EVT_05_PreStartFails(t *testing.T) {
+func TestFailedPreStartFailsTheStart(t *testing.T) {
+	clause.Covers(t, "C-EVT-05")
 	t.Parallel()
 	b := newBox(t)
 	dir := b.folder("shared", 0o777)

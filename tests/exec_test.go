@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // programsImage is an image of busybox with scripts of one name in several
@@ -35,7 +37,8 @@ func (b *box) programsImage() imageRef {
 
 // A program without a slash is the first one in the app's own PATH, or the default one, that can be executed, for
 // handlers, too; one with a slash is where it says, whatever PATH has.
-func TestClause_C_EXE_01_ProgramsAreFound(t *testing.T) {
+func TestProgramsAreFoundInPath(t *testing.T) {
+	clause.Covers(t, "C-EXE-01")
 	t.Parallel()
 	b := newBox(t, ownStore())
 	image := b.programsImage()
@@ -73,7 +76,8 @@ func TestClause_C_EXE_01_ProgramsAreFound(t *testing.T) {
 
 // An app whose working directory is not there fails to start, as one with a file in its
 // place; one that only a volume or a dependency has is there.
-func TestClause_C_CWD_02_WorkingDirectories(t *testing.T) {
+func TestWorkingDirectoriesAreEntered(t *testing.T) {
+	clause.Covers(t, "C-CWD-02")
 	t.Parallel()
 	b := newBox(t, ownStore())
 	image := b.programsImage()
@@ -135,7 +139,8 @@ func groupFile(t *testing.T, pid int, v1, v2 string) string {
 }
 
 // One quantity in all of its forms is one limit of a running app.
-func TestClause_C_RES_01_QuantitiesOfRunningApps(t *testing.T) {
+func TestQuantitiesReachRunningApps(t *testing.T) {
+	clause.Covers(t, "C-RES-01")
 	t.Parallel()
 	forms := []any{128974848, "128974848", "125952Ki", "123Mi", "128974.848k", "128974.848K", "128.974848M", "0.128974848G", "12897484800e-2", "128974847.9995", "128974848000m"}
 	var apps []appDoc

@@ -12,11 +12,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // Two apps signal each other, and talk by shared memory, semaphores and message
 // queues, those of System V and those of POSIX; the host sees nothing of it.
-func TestClause_C_NET_03_SignalsAndIPC(t *testing.T) {
+func TestAppsShareSignalsAndIPC(t *testing.T) {
+	clause.Covers(t, "C-NET-03")
 	t.Parallel()
 	b := newBox(t)
 	dir := b.folder("probe", 0o755)

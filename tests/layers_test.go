@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/build"
+	"kurma.io/stager/tests/clause"
 )
 
 // tinyLayers makes n folders named as image IDs, the top one first. Each has
@@ -173,7 +174,8 @@ func TestDependencies(t *testing.T) {
 
 // Two images of a dependency tree leave paths out, as their own manifests say:
 // the app sees what every whitelist on the way lets through.
-func TestClause_C_FS_04_C_FS_05_PathWhitelist(t *testing.T) {
+func TestPathWhitelistHidesOtherPaths(t *testing.T) {
+	clause.Covers(t, "C-FS-04", "C-FS-05")
 	t.Parallel()
 	b := newBox(t, ownStore())
 	fill := func(names ...string) func(string) error {

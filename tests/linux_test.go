@@ -13,11 +13,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // Every app, whoever it runs as, has the file systems and devices of Linux, and
 // they work.
-func TestClause_C_OS_01_FileSystemsAndDevices(t *testing.T) {
+func TestAppHasTheFileSystemsAndDevicesOfLinux(t *testing.T) {
+	clause.Covers(t, "C-OS-01")
 	t.Parallel()
 	b := newBox(t)
 	dir := b.folder("probe", 0o755)
@@ -107,7 +110,8 @@ func probeTerminal(out io.Writer) error {
 }
 
 // A command in an app has the terminal that it is given as its own.
-func TestClause_C_OS_01_TerminalOfACommand(t *testing.T) {
+func TestCommandHasATerminalOfTheApp(t *testing.T) {
+	clause.Covers(t, "C-OS-01")
 	t.Parallel()
 	app := shell("a", "exec sleep 1000")
 	app.App.User, app.App.Group = "1000", "1000"
@@ -123,7 +127,8 @@ const etcScript = `cd /etc; hostname; for f in hosts hostname resolv.conf; do [ 
 
 // An app finds the pod's name, localhost, the host's resolvers and its mounts in
 // /etc; what the image or a volume has there is left alone, resolvers excepted.
-func TestClause_C_OS_02_FilesInEtc(t *testing.T) {
+func TestFilesInEtcAreFilled(t *testing.T) {
+	clause.Covers(t, "C-OS-02")
 	t.Parallel()
 	b := newBox(t, ownStore())
 	bare, given, mounted := shell("bare", etcScript), shell("given", etcScript), shell("mounted", etcScript)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // TestLogOfAFastWriter has an app write as fast as it can far beyond what is
@@ -112,7 +114,8 @@ func TestStagerLogUnread(t *testing.T) {
 
 // A detached pod ends by itself: what its apps wrote can be read until gc, and
 // nothing is left then.
-func TestClause_C_LOG_01_LogsOutliveTheirPod(t *testing.T) {
+func TestLogsOutliveTheirPod(t *testing.T) {
+	clause.Covers(t, "C-LOG-01")
 	t.Parallel()
 	b := newBox(t, stagerConfig(`{"exitPolicy": "all"}`))
 	dir := b.folder("sync", 0o777)
@@ -174,7 +177,8 @@ func TestLogsOfAnEndedPodUnread(t *testing.T) {
 
 // What apps and their handlers write to either stream is kept byte for byte, that
 // of an app that has ended like that of one that runs.
-func TestClause_C_LOG_01_BothStreamsAreKept(t *testing.T) {
+func TestBothStreamsAreKept(t *testing.T) {
+	clause.Covers(t, "C-LOG-01")
 	t.Parallel()
 	b := newBox(t)
 	ended := shell("ended", `printf 'out \000\377\r\n'; echo err >&2; echo more; printf 'no end' >&2; exit 7`)

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // metadataPaths are all that the service has for a pod of one app, "a", below
@@ -54,7 +56,8 @@ func twoServices(b *box) [2]service {
 
 // Two pods in the host's network: each has a token of its own of 128 bits or more
 // without which, or with the other's, its service tells nothing.
-func TestClause_C_MDS_01_TokensOfTwoPods(t *testing.T) {
+func TestTokensOfTwoPodsDiffer(t *testing.T) {
+	clause.Covers(t, "C-MDS-01")
 	t.Parallel()
 	services := twoServices(newBox(t))
 	for i, s := range services {
@@ -86,7 +89,8 @@ func (s service) post(path string, fields url.Values) (status int, body string) 
 
 // A pod's service verifies what it has signed, and nothing else: not under another pod's
 // UUID, nor what another pod has signed, under either UUID.
-func TestClause_C_MDS_08_C_MDS_09_SignaturesOfTwoPods(t *testing.T) {
+func TestSignaturesOfTwoPodsAreVerified(t *testing.T) {
+	clause.Covers(t, "C-MDS-08", "C-MDS-09")
 	t.Parallel()
 	services := twoServices(newBox(t))
 	for i, s := range services {
@@ -143,7 +147,8 @@ const (
 
 // A thousand requests at once from inside a pod are answered, with the exact types, while
 // others are connected and say nothing, or half of something.
-func TestClause_C_MDS_10_ThousandAtOnceInAPod(t *testing.T) {
+func TestThousandMetadataClientsAtOnceInAPod(t *testing.T) {
+	clause.Covers(t, "C-MDS-10")
 	t.Parallel()
 	b := newBox(t)
 	dir := b.folder("probe", 0o755)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/tests/clause"
 )
 
 // userData has the names and values of what means something elsewhere.
@@ -36,7 +37,8 @@ touch /x && echo written; cat /proc/self/cgroup | wc -l
 
 // User annotations and labels of the pod and its apps change nothing of how it
 // runs, and come back in its manifest.
-func TestClause_C_UAN_01_UserAnnotationsAndLabels(t *testing.T) {
+func TestUserAnnotationsAndLabelsChangeNothing(t *testing.T) {
+	clause.Covers(t, "C-UAN-01")
 	t.Parallel()
 	b := newBox(t)
 	saved := `wget -q -O /out/$AC_APP_NAME $AC_METADATA_URL/acMetadata/v1/pod/manifest`
@@ -69,7 +71,8 @@ func TestClause_C_UAN_01_UserAnnotationsAndLabels(t *testing.T) {
 
 // An image runs without labels of the machine, or with such as this machine is; of another one nothing is
 // started, not even the pod's other apps.
-func TestClause_C_LAB_01_C_LAB_02_ImagesOfMachines(t *testing.T) {
+func TestImagesOfOtherMachinesAreRefused(t *testing.T) {
+	clause.Covers(t, "C-LAB-01", "C-LAB-02")
 	t.Parallel()
 	b := newBox(t, ownStore())
 	labels := map[string]string{

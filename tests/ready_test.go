@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/tests/clause"
 )
 
 // TestReady has the ready pipe's end of file come when the pod is up and not
@@ -247,9 +248,10 @@ func TestStatusWhileRootsAreMade(t *testing.T) {
 	d.stop()
 }
 
-// TestClause_C_ID_01_OneUUID: the pod's apps know it by the UUID that the
+// TestPodHasOneUUID: the pod's apps know it by the UUID that the
 // launcher knows it by.
-func TestClause_C_ID_01_OneUUID(t *testing.T) {
+func TestPodHasOneUUID(t *testing.T) {
+	clause.Covers(t, "C-ID-01")
 	t.Parallel()
 	b := newBox(t)
 	p := b.up("uuid", podOf(shell("a", `wget -q -O - "$AC_METADATA_URL/acMetadata/v1/pod/uuid"; exec sleep 1000`)))

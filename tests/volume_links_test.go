@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // linkedImage imports an image of busybox with a symbolic link in it.
@@ -43,7 +45,8 @@ func (b *box) precious() (dir string, check func(what string)) {
 // Volumes are mounted where the image has links, which lead nowhere outside the
 // app's root: nothing is made in the volume or on the host, and what a target may
 // not be it may not be by a link either.
-func TestClause_C_VOL_17_VolumeByALinkOfTheImage(t *testing.T) {
+func TestVolumeByALinkOfTheImageStaysInside(t *testing.T) {
+	clause.Covers(t, "C-VOL-17")
 	t.Parallel()
 	outside := filepath.Join(t.TempDir(), "not-there")
 	for _, tt := range []struct{ link, target, want string }{

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // sleeping is an app that only is there, with the mounts given.
@@ -31,7 +33,8 @@ func (b *box) content(path ...string) string {
 
 // One volume of the host shows in the apps that mount it, and in no other; an
 // app's own goes before the pod's of that name. All of them can be written to.
-func TestClause_C_VOL_01_C_VOL_10_C_VOL_11_VolumesOfPodAndApps(t *testing.T) {
+func TestVolumesOfPodAndAppsAreMounted(t *testing.T) {
+	clause.Covers(t, "C-VOL-01", "C-VOL-10", "C-VOL-11")
 	t.Parallel()
 	b := newBox(t)
 	shared, own := b.folder("shared", 0o755), b.folder("own", 0o755)
@@ -73,7 +76,8 @@ func inode(t *testing.T, path string) string {
 }
 
 // A mount that would hide another, or be in it, is refused, by links of the image, too.
-func TestClause_C_VOL_05_TargetsInEachOther(t *testing.T) {
+func TestTargetsInsideEachOtherAreRefused(t *testing.T) {
+	clause.Covers(t, "C-VOL-05")
 	t.Parallel()
 	b := newBox(t, ownStore())
 	image := b.linkedImage("linked", "link", "/real")
@@ -91,7 +95,8 @@ func TestClause_C_VOL_05_TargetsInEachOther(t *testing.T) {
 
 // Neither a pod's start nor its end makes, takes away or changes a path of the
 // host: not in volumes, nor beside them, nor where a volume should come from.
-func TestClause_C_VOL_07_NothingIsMadeOnTheHost(t *testing.T) {
+func TestNoVolumeIsMadeOnTheHost(t *testing.T) {
+	clause.Covers(t, "C-VOL-07")
 	t.Parallel()
 	b := newBox(t)
 	dir := b.folder("host", 0o755)
@@ -136,7 +141,8 @@ func (b *box) underUmask(umask string, args ...string) *exec.Cmd {
 
 // An empty volume has the mode and owner given, whatever the umask; apps share
 // it, also after the end of the one that wrote; the next pod has it empty.
-func TestClause_C_VOL_12_EmptyVolumes(t *testing.T) {
+func TestEmptyVolumesAreNewForEachPod(t *testing.T) {
+	clause.Covers(t, "C-VOL-12")
 	t.Parallel()
 	b := newBox(t)
 	seven, eight := 7, 8
@@ -172,7 +178,8 @@ func TestClause_C_VOL_12_EmptyVolumes(t *testing.T) {
 
 // A mount point that nothing fills has an empty volume: of the app alone, not
 // the image's content, new for each pod; and the log says so.
-func TestClause_C_VOL_14_ImplicitEmptyVolume(t *testing.T) {
+func TestUnfilledMountPointGetsAnEmptyVolume(t *testing.T) {
+	clause.Covers(t, "C-VOL-14")
 	t.Parallel()
 	b := newBox(t)
 	script := "ls -A /etc; stat -c '%a %u %g' /etc; echo $AC_APP_NAME >/etc/file; cat /etc/file; touch /bin/x"

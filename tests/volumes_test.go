@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // mountTmpfs mounts a tmpfs that the test takes away again.
@@ -23,7 +25,8 @@ func (b *box) mountTmpfs(dir, options string) {
 // What is mounted in a volume of the host comes with it, and can be written to;
 // in a read-only one, or one at a read-only mount point, all of it is read-only; in
 // one that is not recursive it is not there.
-func TestClause_C_VOL_11_C_VOL_13_C_VOL_15_C_VOL_16_MountsInVolumes(t *testing.T) {
+func TestMountsInVolumesFollow(t *testing.T) {
+	clause.Covers(t, "C-VOL-11", "C-VOL-13", "C-VOL-15", "C-VOL-16")
 	t.Parallel()
 	b := newBox(t)
 	dir := b.folder("volume", 0o755)
@@ -66,7 +69,8 @@ func TestClause_C_VOL_11_C_VOL_13_C_VOL_15_C_VOL_16_MountsInVolumes(t *testing.T
 }
 
 // The app's mount point says read-only, and targets are made where the image has none: 0755, of root.
-func TestClause_C_VOL_02_C_VOL_12_C_VOL_15_MountTargets(t *testing.T) {
+func TestMountTargetsAreMadeAsAsked(t *testing.T) {
+	clause.Covers(t, "C-VOL-02", "C-VOL-12", "C-VOL-15")
 	t.Parallel()
 	b := newBox(t)
 	dir, file := b.folder("volume", 0o777), b.write("file", "from the host\n")
@@ -123,7 +127,8 @@ func TestLateMount(t *testing.T) {
 	p.stop()
 }
 
-func TestClause_C_VOL_06_SourceMissing(t *testing.T) {
+func TestMissingVolumeSourceIsAnError(t *testing.T) {
+	clause.Covers(t, "C-VOL-06")
 	t.Parallel()
 	b := newBox(t)
 	missing := filepath.Join(b.dir, "missing")
@@ -134,7 +139,8 @@ func TestClause_C_VOL_06_SourceMissing(t *testing.T) {
 }
 
 // TestNamespaces compares the namespaces of apps to each other's and the host's.
-func TestClause_C_NET_02_Namespaces(t *testing.T) {
+func TestAppsShareAllNamespacesButMounts(t *testing.T) {
+	clause.Covers(t, "C-NET-02")
 	t.Parallel()
 	for _, host := range []string{"", "pid", "ipc", "uts", "net"} {
 		t.Run("host "+host, func(t *testing.T) {

@@ -3,6 +3,8 @@ package images
 import (
 	"strings"
 	"testing"
+
+	"kurma.io/stager/tests/clause"
 )
 
 // tree makes images of "A: B C" lines: A depends on B and C.
@@ -26,18 +28,19 @@ func tree(text string) map[string]*Image {
 }
 
 func TestLayersOrder(t *testing.T) {
-	tests := []struct{ name, tree, want, err string }{
-		{"one", "A:", "A", ""},
-		{"chain", "A: B\nB: C", "A B C", ""},
-		{"C-FS-03 first example", "A: B C\nC: D", "A C D B", ""},
-		{"C-FS-03 second example", "A: B C\nB: D\nC: D", "A C D B", ""},
-		{"the topmost place counts", "A: D B\nB: D", "A B D", ""},
-		{"itself", "A: A", "", "depends on itself"},
-		{"a circle", "A: B\nB: C\nC: B", "", "depends on itself"},
-		{"two ways up are no circle", "A: B C\nB: D\nC: D\nD: E", "A C D E B", ""},
+	tests := []struct{ name, clauses, tree, want, err string }{
+		{"one", "", "A:", "A", ""},
+		{"chain", "", "A: B\nB: C", "A B C", ""},
+		{"first example", "C-FS-03", "A: B C\nC: D", "A C D B", ""},
+		{"second example", "C-FS-03", "A: B C\nB: D\nC: D", "A C D B", ""},
+		{"the topmost place counts", "", "A: D B\nB: D", "A B D", ""},
+		{"itself", "", "A: A", "", "depends on itself"},
+		{"a circle", "", "A: B\nB: C\nC: B", "", "depends on itself"},
+		{"two ways up are no circle", "", "A: B C\nB: D\nC: D\nD: E", "A C D E B", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			clause.Covers(t, tt.clauses)
 			var all []*Image
 			named := tree(tt.tree)
 			for _, image := range named {

@@ -5,13 +5,15 @@ import (
 	"testing"
 
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/tests/clause"
 
 	"github.com/google/go-cmp/cmp"
 )
 
 // C-VOL-10: apps' own volumes are told apart from the pod's and each other's, and
 // those that are the same stay one.
-func TestClause_C_VOL_10_NamesOfAppVolumes(t *testing.T) {
+func TestAppVolumesHaveNamesOfTheirOwn(t *testing.T) {
+	clause.Covers(t, "C-VOL-10")
 	document := `{"acKind":"PodManifest","acVersion":"0.8.11",
 		"volumes":[{"name":"v","kind":"host","source":"/pod"},{"name":"v-2","kind":"empty"}],
 		"apps":[

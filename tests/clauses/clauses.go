@@ -9,25 +9,26 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"kurma.io/stager/tests/clause"
 )
 
-// clause is one line of clauses.txt.
-type clause struct {
+// entry is one line of clauses.txt.
+type entry struct {
 	id, sentence string
 	unmet        string // what of it cannot be met here, and why
 	tried        string // on which machines its tests show it
 }
 
-func readClauses(path string) ([]clause, error) {
+func readClauses(path string) ([]entry, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	var all []clause
+	var all []entry
 	for line := range strings.Lines(string(data)) {
 		first, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch {
@@ -37,19 +38,18 @@ func readClauses(path string) ([]clause, error) {
 		case first == "@" && len(all) > 0:
 			all[len(all)-1].tried = rest
 		default:
-			all = append(all, clause{id: first, sentence: rest})
+			all = append(all, entry{id: first, sentence: rest})
 		}
 	}
 	return all, nil
 }
 
-// findTests gives the tests of all clauses, by ID, sorted.
+// findTests returns the tests of all clauses, by ID, sorted: of every file that
+// imports package clause.
 func findTests(root string) (map[string][]string, error) {
 	tests := make(map[string][]string)
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		// The conformance suite of file systems is no _test.go file, for others to use.
-		isTest := strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "unionfstest/suite.go")
-		if err != nil || d.IsDir() || !isTest {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
 			return err
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
@@ -57,7 +57,7 @@ func findTests(root string) (map[string][]string, error) {
 			return err
 		}
 		dir, err := filepath.Rel(root, filepath.Dir(path))
-		if err != nil {
+		if err != nil || !declares(file) {
 			return err
 		}
 		for _, declaration := range file.Decls {
@@ -74,29 +74,25 @@ func findTests(root string) (map[string][]string, error) {
 	return tests, err
 }
 
-// addTest adds a test to the clauses that its name, or a subtest's, carries.
+// declares reports whether a file imports package clause.
+func declares(file *ast.File) bool {
+	return slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool {
+		path, err := strconv.Unquote(i.Path.Value)
+		return err == nil && strings.HasSuffix(path, "/tests/clause")
+	})
+}
+
+// addTest adds a test to the clauses that it, or a table in it, names.
 func addTest(tests map[string][]string, dir string, f *ast.FuncDecl) {
-	inName := regexp.MustCompile(`^TestClause_((C_[A-Z]+_\d\d_)+)`)
-	inText := regexp.MustCompile(`^(C-[A-Z]+-\d\d)[ ,:]*`)
-	name := dir + " " + f.Name.Name
-	if m := inName.FindStringSubmatch(f.Name.Name); m != nil {
-		for _, id := range regexp.MustCompile(`C_[A-Z]+_\d\d`).FindAllString(m[1], -1) {
-			id = strings.ReplaceAll(id, "_", "-")
-			tests[id] = append(tests[id], name)
-		}
-	}
 	ast.Inspect(f, func(n ast.Node) bool {
 		literal, ok := n.(*ast.BasicLit)
 		if !ok || literal.Kind != token.STRING {
 			return true
 		}
-		text, err := strconv.Unquote(literal.Value)
-		if err != nil {
-			return true
-		}
-		for m := inText.FindStringSubmatch(text); m != nil; m = inText.FindStringSubmatch(text) {
-			tests[m[1]] = append(tests[m[1]], name)
-			text = text[len(m[0]):]
+		if text, err := strconv.Unquote(literal.Value); err == nil {
+			for _, id := range clause.IDs(text) {
+				tests[id] = append(tests[id], dir+" "+f.Name.Name)
+			}
 		}
 		return true
 	})
@@ -114,7 +110,7 @@ func document(root string) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	b.WriteString("# Clauses of the App Container specification and their tests\n\nMade by `make clauses` from the names of the tests.\n\n")
+	b.WriteString("# Clauses of the App Container specification and their tests\n\nMade by `make clauses` from the declarations of the tests, see `tests/clause`.\n\n")
 	b.WriteString("| clause | what must hold | tests |\n| --- | --- | --- |\n")
 	var errs []error
 	for _, c := range clauses {
@@ -123,7 +119,7 @@ func document(root string) (string, error) {
 			lines = append(lines, "not met: "+c.unmet)
 		}
 		if len(lines) == 0 {
-			errs = append(errs, fmt.Errorf("no test carries %s, and no sentence says why it cannot be met", c.id))
+			errs = append(errs, fmt.Errorf("no test declares %s, and no sentence says why it cannot be met", c.id))
 		}
 		if c.tried != "" {
 			lines = append(lines, "tried: "+c.tried)
@@ -132,7 +128,7 @@ func document(root string) (string, error) {
 		delete(tests, c.id)
 	}
 	for id, names := range tests {
-		errs = append(errs, fmt.Errorf("%s carries %s, which is no clause", names, id))
+		errs = append(errs, fmt.Errorf("%s declares %s, which is not a clause", names, id))
 	}
 	return b.String(), errors.Join(errs...)
 }

@@ -1,9 +1,8 @@
 // Command clauses says which tests cover which clause of the App Container
 // specification. Run in the repository's root it prints tests/CLAUSES.md, made of
-// tests/clauses/clauses.txt and the names of the tests.
+// tests/clauses/clauses.txt and the declarations of the tests.
 //
-// A test names its clauses in its own name, TestClause_C_CAP_02_…, with more IDs where it has, or in those of
-// its subtests: texts in it that begin with one or more IDs, "C-CAP-02 C-CAP-03 …".
+// A test declares its clauses, or a subtest does: clause.Covers(t, "C-CAP-02", "C-CAP-03").
 package main
 
 import (

@@ -3,6 +3,7 @@ package unionfstest
 import (
 	"testing"
 
+	"kurma.io/stager/tests/clause"
 	"kurma.io/stager/tests/conformance"
 	"kurma.io/stager/unionfs"
 )
@@ -26,7 +27,10 @@ func Run(t *testing.T, d unionfs.Driver, unmet Unmet) {
 func casesOf(d unionfs.Driver) []conformance.Case {
 	var list []conformance.Case
 	for _, c := range cases() {
-		list = append(list, conformance.Case{Name: c.name, Run: func(t testing.TB) { c.run(newBench(t, d)) }})
+		list = append(list, conformance.Case{Name: c.name, Run: func(t testing.TB) {
+			clause.Covers(t, c.clause)
+			c.run(newBench(t, d))
+		}})
 	}
 	return list
 }
