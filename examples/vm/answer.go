@@ -14,23 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/examples/vm/line"
-	"kurma.io/stager/supervisor/reap"
 )
-
-// guestRole as base name of argv[0] makes the program a call-in of the guest.
-const guestRole = "guest"
 
 // maxLeft bounds what is read from a pipe or terminal once the call-in has
 // ended: the kernel keeps less in either, and a process that still writes is not waited for.
 const maxLeft = 2 << 20
 
-// answerer starts call-ins in the guest. Each is a process, this program again,
-// that asks the guest's supervisor as one outside asks the reference stager.
-type answerer struct{ reaper *reap.Reaper }
-
-// answer runs a call-in for a channel, to the end of either.
-func (a answerer) answer(ch *line.Channel, req request) {
-	code, err := a.run(ch, req)
+// answer runs a call-in for a channel, to the end of either. The call-in is a
+// process that asks the supervisor as one outside asks the reference stager's.
+func answer(ch *line.Channel, req request) {
+	code, err := runCallIn(ch, req)
 	r := result{Code: code}
 	if err != nil {
 		r = result{Code: exitFailed, Error: oneLine(err)}
@@ -38,47 +31,44 @@ func (a answerer) answer(ch *line.Channel, req request) {
 	_ = ch.Close(encode(r)) // a caller that has gone needs none
 }
 
-func (a answerer) run(ch *line.Channel, req request) (int, error) {
+func runCallIn(ch *line.Channel, req request) (int, error) {
 	s, err := openStdio(req)
 	if err != nil {
 		return 0, fmt.Errorf("open descriptors of call-in: %w", err)
 	}
 	defer s.close()
-	child, err := a.reaper.Spawn(func() (reap.Process, error) { return start(req, s) })
+	process, err := startCallIn(req, s)
 	if err != nil {
 		return 0, fmt.Errorf("start call-in: %w", err)
 	}
 	s.closeTheirs()
-	if err := ch.Note(encode(note{State: stateStarted})); err != nil {
-		_ = child.Signal(syscall.SIGKILL)
-	}
+	_ = ch.Note(encode(note{State: stateStarted})) // a caller that has gone shows below
 	s.carryIn(ch)
 	outputs := s.carryOut(ch)
-	go obey(ch, child, s)
-	select {
-	case <-child.Done():
-	case <-ch.Done(): // and with the call-in, its connection to the supervisor ends
-		_ = child.Signal(syscall.SIGKILL)
-		<-child.Done()
-	}
+	go obey(ch, process, s)
+	// With the call-in, its connection to the supervisor ends, and with that its command.
+	ended := make(chan struct{})
+	go func() {
+		select {
+		case <-ch.Done():
+			_ = process.Kill()
+		case <-ended:
+		}
+	}()
+	state, err := process.Wait()
+	close(ended)
 	s.drain()
 	outputs.Wait()
-	if status := child.Status(); status.Signaled() {
+	if err != nil {
+		return 0, err
+	}
+	if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
 		return 128 + int(status.Signal()), nil
 	}
-	return child.Status().ExitStatus(), nil
+	return state.ExitCode(), nil
 }
 
-// callInProcess is a started call-in.
-type callInProcess struct{ *os.Process }
-
-// PID implements reap.Process.
-func (p callInProcess) PID() int { return p.Pid }
-
-// Release implements reap.Process.
-func (p callInProcess) Release() { _ = p.Process.Release() } // the reaper has waited
-
-func start(req request, s *stdio) (reap.Process, error) {
+func startCallIn(req request, s *stdio) (*os.Process, error) {
 	attr := &os.ProcAttr{
 		Dir: "/", Env: []string{"HOME=/root", "TERM=" + req.Term}, Files: s.theirs[:],
 		Sys: &syscall.SysProcAttr{Setsid: true},
@@ -86,22 +76,18 @@ func start(req request, s *stdio) (reap.Process, error) {
 	if s.terminal != nil {
 		attr.Sys.Setctty, attr.Sys.Ctty = true, s.terminalDescriptor
 	}
-	p, err := os.StartProcess("/proc/self/exe", append([]string{guestRole}, req.Args...), attr)
-	if err != nil {
-		return nil, err
-	}
-	return callInProcess{p}, nil
+	return os.StartProcess("/proc/self/exe", append([]string{callRole}, req.Args...), attr)
 }
 
 // obey does what the caller's notes ask for, until the channel is over.
-func obey(ch *line.Channel, child *reap.Child, s *stdio) {
+func obey(ch *line.Channel, process *os.Process, s *stdio) {
 	for text := range ch.Notes() {
 		var n note
 		if json.Unmarshal(text, &n) != nil {
 			continue
 		}
 		if n.Signal > 0 && n.Signal < 32 {
-			_ = child.Signal(syscall.Signal(n.Signal)) // it may have ended
+			_ = process.Signal(syscall.Signal(n.Signal)) // it may have ended
 		}
 		if n.Width > 0 && n.Height > 0 && s.terminal != nil {
 			_ = pty.Setsize(s.terminal, &pty.Winsize{Cols: n.Width, Rows: n.Height})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,12 +33,21 @@ const (
 )
 
 // callIn calls NAME in the guest with this process's descriptors: what it
-// writes, its terminal, and its exit status are those of the call-in there. It is
-// every call-in but logs, whose files are outside.
+// writes, its terminal, and its exit status are those of the call-in there. The
+// files of logs are outside as well, where they can be read if there is no guest.
 func callIn(name string, args []string) error {
-	code, err := relayCall(name, args)
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: names.ControlSocket, Net: "unix"})
+	if err != nil && name == names.Logs {
+		return callins.LogsFrom(names.LogDir)(context.Background(), streams(), args)
+	}
+	code := exitFailed
 	if err != nil {
-		if name == names.Status {
+		err = errors.New("nobody listens: the pod is not up")
+	} else {
+		code, err = relayCall(conn, name, args)
+	}
+	if err != nil {
+		if name == names.Status || name == names.Logs {
 			code = 1
 		}
 		err = fmt.Errorf("%s: %w", name, err)
@@ -48,11 +58,7 @@ func callIn(name string, args []string) error {
 	return &callins.ExitError{Code: code, Err: err}
 }
 
-func relayCall(name string, args []string) (int, error) {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: names.ControlSocket, Net: "unix"})
-	if err != nil {
-		return exitFailed, errors.New("the stager does not listen: is the pod up?")
-	}
+func relayCall(conn *net.UnixConn, name string, args []string) (int, error) {
 	stager, err := peer(conn)
 	if err != nil {
 		return exitFailed, err
@@ -105,7 +111,7 @@ func requestOf(name string, args []string, t *callerTTY) request {
 // catch takes the signals that the call-in is to have. Those that are ignored stay so.
 func catch(signals chan<- os.Signal, name string) {
 	list := []os.Signal{unix.SIGWINCH}
-	if name != names.Status {
+	if name == names.Run || name == names.Attach {
 		list = append(list, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
 	}
 	for _, sig := range list {

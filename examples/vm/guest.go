@@ -27,7 +27,7 @@ const (
 func beGuest() {
 	err := makeGuest()
 	if err == nil {
-		err = serveLine()
+		err = serveOutside()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "guest:", err)

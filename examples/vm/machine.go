@@ -95,15 +95,14 @@ type machine struct {
 }
 
 // startMachine starts a virtual machine. What the guest's kernel says goes to console.
-// accept is as in line.New. Both programs die with the calling thread, which must
-// not end before this program does.
-func startMachine(c machineConfig, a accelerator, console io.Writer, accept func(*line.Channel, []byte)) (*machine, error) {
+// Both programs die with the calling thread, which must not end before this program does.
+func startMachine(c machineConfig, a accelerator, console io.Writer) (*machine, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, fmt.Errorf("start virtual machine: %w", err)
 	}
 	defer theirs.Close()
-	m := &machine{line: line.New(ours, line.EndA, accept), gone: make(chan struct{})}
+	m := &machine{line: line.New(ours, line.EndA, nil), gone: make(chan struct{})}
 	if err := m.start(c, a, console, theirs); err != nil {
 		m.kill()
 		ours.Close()

@@ -3,7 +3,7 @@
 // guest, the same program is the first process and runs the pod with the packages
 // of the reference stager. README.md draws it.
 //
-// outside.go is the way of a pod outside, guest.go and pod.go are the way in the guest.
+// outside.go is the way of a pod outside, guest.go, agent.go and pod.go are the way in the guest.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
@@ -38,22 +39,16 @@ func dispatch(args []string) error {
 	case name == "init" && os.Getpid() == 1:
 		beGuest()
 		return nil
-	case name == guestRole && len(args) > 0:
+	case name == podRole && len(args) == 1:
+		return supervise(context.Background(), args[0])
+	case name == callRole && len(args) > 0:
 		if callIn, ok := guestCallIns()[args[0]]; ok {
 			return callIn(context.Background(), streams(), args[1:])
 		}
-	case name == names.Logs:
-		return callins.LogsFrom(names.LogDir)(context.Background(), streams(), args)
-	case name == names.Status, name == names.Run, name == names.Attach:
+	case slices.Contains(names.CallIns(), name):
 		return callIn(name, args)
 	}
 	return fmt.Errorf("%s: called as %q, which is neither the stager nor a call-in", names.Program, name)
-}
-
-// guestCallIns are the callers' side of the call-ins that ask the supervisor, in the
-// guest.
-func guestCallIns() map[string]callins.CallIn {
-	return map[string]callins.CallIn{names.Status: callins.Status, names.Run: callins.Run, names.Attach: callins.Attach}
 }
 
 func streams() callins.Streams {

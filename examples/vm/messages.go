@@ -2,12 +2,12 @@ package main
 
 import "encoding/json"
 
-// What is said over the line. Every channel has one of three uses, which its
-// request names; messages are JSON.
+// What is said over the line. Every channel has one of two uses, which its
+// request names; the stager outside opens all of them. Messages are JSON.
 //
 //	outside                                         guest
 //	  pod    one, opened outside
-//	  │ request {"use":"pod","uuid":U}                │
+//	  │ request {"use":"pod","uuid":U,"driver":D}     │
 //	  ├───────────────────────────────────────────────►
 //	  │ note {"state":"booted"}, then {"state":"ready"}│
 //	  ◄───────────────────────────────────────────────┤
@@ -17,14 +17,6 @@ import "encoding/json"
 //	  ├───────────────────────────────────────────────►
 //	  │ result {"code":N,"error":"…"}, then power off │
 //	  ◄───────────────────────────────────────────────┤
-//
-//	  log    one for each app, opened by the guest
-//	  │ request {"use":"log","app":A}                 │
-//	  ◄───────────────────────────────────────────────┤
-//	  │ streams 1 and 2: the app's stdout and stderr  │
-//	  ◄───────────────────────────────────────────────┤
-//	  │ result, once all of it is in the log          │
-//	  ├───────────────────────────────────────────────►
 //
 //	  call   one for each call-in, opened outside
 //	  │ request {"use":"call","args":[NAME,…],…}      │
@@ -41,9 +33,13 @@ import "encoding/json"
 // A caller talks to the stager outside in the same way, over the control socket: the
 // stager joins the caller's channel and one of the guest's.
 type request struct {
-	Use  use      `json:"use"`
-	UUID string   `json:"uuid,omitempty"` // pod: its UUID
-	App  string   `json:"app,omitempty"`  // log
+	Use use `json:"use"`
+
+	UUID   string `json:"uuid,omitempty"`   // pod: its UUID
+	Driver string `json:"driver,omitempty"` // pod: what has mounted the roots, a unionfs.Driver's name
+	// Namespaces, of a pod, are those that it has beside the guest's, as in clone(2).
+	Namespaces uintptr `json:"namespaces,omitempty"`
+
 	Args []string `json:"args,omitempty"` // call, from here on: the call-in's name and its arguments
 
 	Settings bool    `json:"settings,omitempty"` // descriptor 3 was passed
@@ -58,7 +54,6 @@ type use string
 
 const (
 	usePod  use = "pod"
-	useLog  use = "log"
 	useCall use = "call"
 )
 

@@ -17,9 +17,11 @@ import (
 
 	"kurma.io/stager/callins"
 	"kurma.io/stager/examples/vm/line"
+	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
 	"kurma.io/stager/supervisor"
+	"kurma.io/stager/unionfs"
 )
 
 // outsideRole as base name of argv[0] makes the program the stager in a mount namespace
@@ -90,7 +92,7 @@ type stager struct {
 	plan    *plan.Pod     // decide
 	config  machineConfig // decide
 	uuid    string        // decide
-	logs    *appLogs      // decide
+	driver  string        // share: what mounts the roots
 	machine *machine      // boot
 	pod     *line.Channel // boot
 	code    int           // follow
@@ -116,14 +118,19 @@ func (s *stager) run(ctx context.Context) (int, error) {
 
 func (s *stager) undo(f func()) { s.undos = append(s.undos, f) }
 
-// decide reads the manifest and plans what is done outside: the roots, the machine,
-// the logs. The guest plans for itself what is done there.
+// decide reads the manifest and plans what is done outside: the roots and the machine.
+// The guest plans for itself what is done there.
 func (s *stager) decide(context.Context) error {
-	m, err := readManifest(names.Manifest)
+	file, err := os.Open(names.Manifest)
+	if err != nil {
+		return fmt.Errorf("read manifest: %w", err)
+	}
+	defer file.Close()
+	m, err := manifest.Read(file)
 	if err != nil {
 		return err
 	}
-	if s.plan, err = plan.Decide(m, guestSupport()); err != nil {
+	if s.plan, err = plan.Decide(m, guestSupport(), unionfs.NamesOf(unionfs.Drivers())); err != nil {
 		return err
 	}
 	if s.config, err = decideMachine(m, s.plan, runtime.NumCPU()); err != nil {
@@ -131,7 +138,6 @@ func (s *stager) decide(context.Context) error {
 	}
 	cgroups, _ := os.ReadFile("/proc/self/cgroup") // without it the pod has a UUID of its own
 	s.uuid = plan.PodUUID(string(cgroups))
-	s.logs = newAppLogs(s.plan, s.log)
 	return nil
 }
 
@@ -149,11 +155,13 @@ func (s *stager) boot(ctx context.Context) error {
 }
 
 func (s *stager) bootWith(ctx context.Context, a accelerator) error {
-	m, err := startMachine(s.config, a, s.messages, s.accept)
+	m, err := startMachine(s.config, a, s.messages)
 	if err != nil {
 		return err
 	}
-	s.pod, err = m.line.Open(encode(request{Use: usePod, UUID: s.uuid}))
+	s.pod, err = m.line.Open(encode(request{
+		Use: usePod, UUID: s.uuid, Driver: s.driver, Namespaces: s.plan.Namespaces.CloneFlags(),
+	}))
 	if err == nil {
 		limited, cancel := context.WithTimeout(ctx, a.limit)
 		err = s.await(limited, m, stateBooted)
@@ -166,18 +174,13 @@ func (s *stager) bootWith(ctx context.Context, a accelerator) error {
 	}
 	s.machine = m
 	s.undo(func() { m.kill(); <-m.gone })
-	go func() { _, _ = io.Copy(s.messages, s.pod.Reader(1)) }() // to the guest's end
+	copied := make(chan struct{})
+	s.undo(func() { <-copied })
+	go func() {
+		defer close(copied)
+		_, _ = io.Copy(s.messages, s.pod.Reader(1)) // to the pod's end, or the guest's
+	}()
 	return nil
-}
-
-// accept takes the channels that the guest opens.
-func (s *stager) accept(ch *line.Channel, text []byte) {
-	var req request
-	if err := json.Unmarshal(text, &req); err != nil || req.Use != useLog {
-		refuse(ch, errors.New("the guest may open logs only"))
-		return
-	}
-	s.logs.accept(ch, req)
 }
 
 // await waits for the guest to reach a state.

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"kurma.io/stager/examples/vm/line"
+	"kurma.io/stager/names"
+)
+
+// The guest's first process plays the daemon there: it starts the pod's supervisor and
+// the call-ins, each a process of this program, and relays.
+
+// Roles of the program in the guest, as base names of argv[0].
+const (
+	podRole  = "pod"   // the supervisor, see pod.go
+	callRole = "guest" // a call-in, see answer.go
+)
+
+// serveOutside does what the stager outside asks for until the pod is over.
+func serveOutside() error {
+	port, err := openLine(portName)
+	if err != nil {
+		return fmt.Errorf("open serial port: %w", err)
+	}
+	over := make(chan struct{})
+	var once sync.Once
+	l := line.New(port, line.EndB, func(ch *line.Channel, text []byte) {
+		var req request
+		switch err := json.Unmarshal(text, &req); {
+		case err == nil && req.Use == useCall:
+			answer(ch, req)
+		case err == nil && req.Use == usePod:
+			once.Do(func() {
+				servePod(ch, req)
+				close(over)
+			})
+		default:
+			refuse(ch, errors.New("the guest does not understand the request"))
+		}
+	})
+	lost := make(chan error, 1)
+	go func() { lost <- l.Serve() }()
+	select {
+	case <-over:
+		return nil
+	case err := <-lost:
+		return errors.Join(errors.New("the serial port is lost"), err)
+	}
+}
+
+// servePod runs the pod and reports outside.
+func servePod(ch *line.Channel, req request) {
+	_ = ch.Note(encode(note{State: stateBooted})) // a line that is lost ends the guest
+	code, err := superviseIn(ch, req)
+	r := result{Code: code}
+	if err != nil {
+		r = result{Code: 1, Error: oneLine(err)}
+	}
+	_ = ch.Close(encode(r))
+}
+
+// superviseIn runs the supervisor to its end.
+func superviseIn(ch *line.Channel, req request) (int, error) {
+	messages, theirs, err := os.Pipe()
+	if err != nil {
+		return 1, err
+	}
+	defer messages.Close()
+	report, up, err := os.Pipe()
+	if err != nil {
+		return 1, errors.Join(err, theirs.Close())
+	}
+	defer report.Close()
+	cmd, err := supervisorCommand(req)
+	if err == nil {
+		cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = theirs, theirs, []*os.File{up} // reportDescriptor
+		err = cmd.Start()
+	}
+	theirs.Close()
+	up.Close()
+	if err != nil {
+		return 1, fmt.Errorf("start supervisor: %w", err)
+	}
+	go func() {
+		if n, _ := report.Read(make([]byte, 1)); n > 0 {
+			_ = ch.Note(encode(note{State: stateReady}))
+		}
+	}()
+	go func() {
+		for text := range ch.Notes() {
+			var n note
+			if json.Unmarshal(text, &n) == nil && n.Stop {
+				_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+			}
+		}
+	}()
+	_, _ = io.Copy(ch.Writer(1), messages) // to the supervisor's end
+	if err := cmd.Wait(); err != nil && cmd.ProcessState == nil {
+		return 1, err
+	}
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
+		return 1, fmt.Errorf("the supervisor was ended by signal %q", status.Signal())
+	}
+	return cmd.ProcessState.ExitCode(), nil
+}
+
+// supervisorCommand is the supervisor: in the pod's namespaces, and in a cgroup
+// that has the pod's UUID as its name.
+func supervisorCommand(req request) (*exec.Cmd, error) {
+	group := filepath.Join(names.CgroupDir, filepath.Base(req.UUID))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		return nil, err
+	}
+	fd, err := os.Open(group)
+	if err != nil {
+		return nil, err
+	}
+	// The file stays open for as long as the guest runs.
+	return &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{podRole, req.Driver}, Env: []string{"HOME=/root"}, Dir: "/",
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags:  req.Namespaces | syscall.CLONE_NEWNS,
+			UseCgroupFD: true, CgroupFD: int(fd.Fd()),
+		},
+	}, nil
+}
