@@ -126,11 +126,14 @@ func TestExecMovesIntoTheCgroup(t *testing.T) {
 	r := newRuntime(t)
 	running, pid := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
 	c := running.(*container)
-	pipes, err := newShimPipes()
+	cmd := rootCommand("cat", "/proc/self/cgroup")
+	p := c.spec.Process
+	p.Args, p.Env = cmd.Args, cmd.Env
+	entrance, err := c.newEntrance(&p, shimJoin, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pipes.close()
+	defer entrance.close()
 	groups, err := c.openGroups()
 	if err != nil {
 		t.Fatal(err)
@@ -141,18 +144,13 @@ func TestExecMovesIntoTheCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer noCgroup.Close()
-	plan, err := c.planCommand(rootCommand("cat", "/proc/self/cgroup"), false)
-	if err != nil {
-		t.Fatal(err)
-	}
 	out, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	e := entry{id: c.id, spec: &c.spec, stdio: supervisor.Stdio{Stdout: in}, root: c.places.root, group: noCgroup}
-	e.files = append([]*os.File{r.exe, pipes.plan, pipes.reportChild, c.places.mounts}, groups.files...)
-	started, err := e.enter(plan, pipes)
+	groups.unified = noCgroup
+	started, err := (&joining{entrance: entrance, stdio: supervisor.Stdio{Stdout: in}, groups: groups}).enter()
 	in.Close()
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"syscall"
 
 	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
@@ -17,119 +16,58 @@ import (
 	"github.com/opencontainers/selinux/go-selinux"
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/names"
-	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
 // Exec implements supervisor.Container.
 //
 // The supervisor is in all of the container's namespaces but one already, so it
-// does without libcontainer, which would start this program twice to join them
-// all: the shim is executed out here, where no process of the container can have a
-// hand in it, joins the mount namespace and the cgroups by open descriptors, and
+// skips libcontainer, which would start this program twice to join them
+// all: the supervisor executes the shim outside the container, where no process of the container
+// can interfere with it. The shim joins the mount namespace and the cgroups by open descriptors, and
 // does the rest as for the first process.
 func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
 	p, err := c.exec(cmd, stdio)
 	if err != nil {
-		var missing *supervisor.ExecError
-		if errors.As(err, &missing) {
-			return nil, err
-		}
-		return nil, fmt.Errorf("enter container %q: %w", c.spec.Name, err)
+		return nil, c.failed("enter", err)
 	}
 	return p, nil
 }
 
 func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
-	pipes, err := newShimPipes()
+	p := c.spec.Process
+	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
+	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
+	flags := uint32(shimJoin)
+	if stdio.Terminal { // else the caller's own files, which stay the caller's
+		flags |= shimOwnStdio
+	}
+	e, err := c.newEntrance(&p, flags, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer pipes.close()
+	defer e.close()
 	groups, err := c.openGroups()
 	defer groups.close()
 	if err != nil {
 		return nil, err
 	}
-	plan, err := c.planCommand(cmd, stdio.Terminal)
-	if err != nil {
-		return nil, err
-	}
-	e := entry{id: c.id, spec: &c.spec, stdio: stdio, root: c.places.root, group: groups.unified}
-	e.files = slices.Concat([]*os.File{c.runtime.exe, pipes.plan, pipes.reportChild}, c.backing, []*os.File{c.places.mounts}, groups.files)
-	started, err := e.enter(plan, pipes)
+	j := &joining{entrance: e, stdio: stdio, groups: groups}
+	started, err := j.enter()
 	if err == nil {
-		if err = pipes.result(cmd.Args[0], cmd.Dir); err != nil {
+		if err = e.result(); err != nil {
 			_ = started.Kill() // it is on its way out
 			_, _ = started.Wait()
-			err = explain(err, c.places.root, cmd.Args[0], cmd.Dir, cmd.Env)
 		}
 	}
 	if err != nil {
-		closeAll([]*os.File{e.master})
+		closeAll([]*os.File{j.master})
 		return nil, err
 	}
-	if e.master != nil {
-		stdio.Console <- e.master
+	if j.master != nil {
+		stdio.Console <- j.master
 	}
 	return &process{pid: started.Pid, release: func() { _ = started.Release() }}, nil
-}
-
-// planCommand decides what the shim is to do for the command in the container.
-func (c *container) planCommand(cmd supervisor.Command, terminal bool) (*shimPlan, error) {
-	p := c.spec.Process
-	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
-	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
-	flags := uint32(shimJoin)
-	if terminal {
-		flags |= shimOwnStdio
-	}
-	plan, err := planShim(c.places.root, &p, c.filter, flags, c.runtime.restrict(&p))
-	if err != nil {
-		return nil, err
-	}
-	plan.oomScore = int32(c.spec.OOMScoreAdj)
-	plan.memlock, plan.profile = c.runtime.memlock, c.spec.AppArmorProfile
-	plan.nbacking = uint32(len(c.backing))
-	return plan, nil
-}
-
-// places are where a container's processes are. They are held open from its start
-// on: by the number of its first process another could be found one day.
-type places struct {
-	root   *os.File // O_PATH
-	mounts *os.File // the mount namespace
-}
-
-// openPlaces opens the places of a running process. The caller closes them.
-func openPlaces(pid int) (p places, err error) {
-	proc := "/proc/" + strconv.Itoa(pid)
-	if p.root, err = os.OpenFile(proc+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-		return places{}, fmt.Errorf("open container's root: %w", err)
-	}
-	if p.mounts, err = os.Open(proc + "/ns/mnt"); err != nil {
-		p.close()
-		return places{}, fmt.Errorf("open container's mount namespace: %w", err)
-	}
-	return p, nil
-}
-
-func (p places) close() { closeAll([]*os.File{p.root, p.mounts}) }
-
-// openBacking opens the folders of spec.Spec.Backing for the shim's Landlock
-// rules. The caller closes them.
-func openBacking(folders []string) ([]*os.File, error) {
-	var opened []*os.File
-	for _, path := range folders {
-		folder, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			closeAll(opened)
-			return nil, fmt.Errorf("open folder behind the root: %w", err)
-		}
-		opened = append(opened, folder)
-	}
-	return opened, nil
 }
 
 // groups are the ways into a container's cgroups. To move a whole process takes a
@@ -189,34 +127,35 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// entry is a process on its way into a running container.
-type entry struct {
-	id     string // libcontainer's name of the container
-	spec   *spec.Spec
+// joining is a command on its way into a running container.
+type joining struct {
+	*entrance
 	stdio  supervisor.Stdio
-	root   *os.File   // the container's
-	files  []*os.File // of the shim, from 3 on: itself, plan, report, backing folders, mount namespace, groups.files
-	group  *os.File   // groups.unified
-	master *os.File   // of the terminal that start made
+	groups groups
+	master *os.File // of the terminal that execute made
 }
 
 // enter starts the shim with its plan: in the container's v2 cgroup, or where
 // the kernel cannot do that, told to move there.
-func (e *entry) enter(plan *shimPlan, pipes *shimPipes) (*os.Process, error) {
-	plan.ncgroups = uint32(len(e.files)-shimFiles) - plan.nbacking
-	if e.group != nil {
-		plan.ncgroups--
-	}
-	if err := pipes.send(plan); err != nil {
+func (j *joining) enter() (*os.Process, error) {
+	plan, err := j.plan()
+	if err != nil {
 		return nil, err
 	}
-	started, err := e.start()
-	if e.group == nil || !cannotClone(err) {
+	plan.ncgroups = uint32(len(j.groups.files))
+	if j.groups.unified != nil {
+		plan.ncgroups--
+	}
+	if err := j.pipes.send(plan); err != nil {
+		return nil, err
+	}
+	started, err := j.start()
+	if j.groups.unified == nil || !cannotClone(err) {
 		return started, err
 	}
-	closeAll([]*os.File{e.master})
-	e.group, e.master = nil, nil
-	return e.enter(plan, pipes)
+	closeAll([]*os.File{j.master})
+	j.groups.unified, j.master = nil, nil
+	return j.enter()
 }
 
 // cannotClone tells whether an error may be that clone3(2) is not to be had, or
@@ -226,18 +165,15 @@ func cannotClone(err error) bool {
 		func(errno error) bool { return errors.Is(err, errno) })
 }
 
-// shimFiles is how many files there are before groups.files, without the backing folders.
-const shimFiles = 4
-
 // start executes the shim from a thread with the container's keyring and
 // labels. The thread is of no other use afterwards: it ends with its goroutine.
-func (e *entry) start() (started *os.Process, err error) {
+func (j *joining) start() (started *os.Process, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
-		if err = e.label(); err == nil {
-			started, err = e.execute()
+		if err = j.label(); err == nil {
+			started, err = j.execute()
 		}
 	}()
 	<-done
@@ -246,13 +182,13 @@ func (e *entry) start() (started *os.Process, err error) {
 
 // label gives the thread what its children inherit: the container's session
 // keyring, and the labels that they have from their next exec on.
-func (e *entry) label() error {
+func (j *joining) label() error {
 	// The name is libcontainer's. A kernel may have no keyrings.
-	if _, err := keys.JoinSessionKeyring("_ses." + e.id); err != nil && !errors.Is(err, unix.ENOSYS) {
+	if _, err := keys.JoinSessionKeyring("_ses." + j.container.id); err != nil && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("join session keyring: %w", err)
 	}
-	if e.spec.SELinuxLabel != "" {
-		if err := selinux.SetExecLabel(e.spec.SELinuxLabel); err != nil {
+	if j.container.spec.SELinuxLabel != "" {
+		if err := selinux.SetExecLabel(j.container.spec.SELinuxLabel); err != nil {
 			return fmt.Errorf("set SELinux label: %w", err)
 		}
 	}
@@ -260,13 +196,13 @@ func (e *entry) label() error {
 }
 
 // execute starts the shim as the leader of a session of its own.
-func (e *entry) execute() (*os.Process, error) {
-	attr := &os.ProcAttr{Dir: "/", Env: []string{names.ShimVariable + "=4,5"}, Sys: &syscall.SysProcAttr{Setsid: true}}
-	if e.group != nil {
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(e.group.Fd())
+func (j *joining) execute() (*os.Process, error) {
+	attr := &os.ProcAttr{Dir: "/", Env: []string{j.variable()}, Sys: &syscall.SysProcAttr{Setsid: true}}
+	if j.groups.unified != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(j.groups.unified.Fd())
 	}
-	if e.stdio.Terminal {
-		terminal, err := e.openTerminal()
+	if j.stdio.Terminal {
+		terminal, err := j.openTerminal()
 		if err != nil {
 			return nil, fmt.Errorf("make terminal: %w", err)
 		}
@@ -280,20 +216,20 @@ func (e *entry) execute() (*os.Process, error) {
 		}
 		defer null.Close()
 		attr.Files = []*os.File{null, null, null}
-		for i, f := range []*os.File{e.stdio.Stdin, e.stdio.Stdout, e.stdio.Stderr} {
+		for i, f := range []*os.File{j.stdio.Stdin, j.stdio.Stdout, j.stdio.Stderr} {
 			if f != nil {
 				attr.Files[i] = f
 			}
 		}
 	}
-	attr.Files = append(attr.Files, e.files...)
-	return os.StartProcess(fdPath(3), []string{"stager-shim"}, attr)
+	attr.Files = append(attr.Files, j.files(append([]*os.File{j.container.places.mounts}, j.groups.files...)...)...)
+	return os.StartProcess(j.program(), []string{"stager-shim"}, attr)
 }
 
 // openTerminal makes a terminal of the container's devpts, and gives the side
 // that a process has.
-func (e *entry) openTerminal() (*os.File, error) {
-	path, err := pathrs.OpenatInRoot(e.root, "dev/pts/ptmx")
+func (j *joining) openTerminal() (*os.File, error) {
+	path, err := pathrs.OpenatInRoot(j.container.places.root, "dev/pts/ptmx")
 	if err != nil {
 		return nil, err
 	}
@@ -302,15 +238,15 @@ func (e *entry) openTerminal() (*os.File, error) {
 	if err := unix.Fstatfs(int(path.Fd()), &fs); err != nil || fs.Type != unix.DEVPTS_SUPER_MAGIC {
 		return nil, errors.New("/dev/pts is no devpts")
 	}
-	if e.master, err = pathrs.Reopen(path, unix.O_RDWR|unix.O_NOCTTY); err != nil {
+	if j.master, err = pathrs.Reopen(path, unix.O_RDWR|unix.O_NOCTTY); err != nil {
 		return nil, err
 	}
-	fd := int(e.master.Fd())
+	fd := int(j.master.Fd())
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		return nil, os.NewSyscallError("ioctl TIOCSPTLCK", err)
 	}
-	if e.stdio.Width != 0 && e.stdio.Height != 0 {
-		size := &unix.Winsize{Col: e.stdio.Width, Row: e.stdio.Height}
+	if j.stdio.Width != 0 && j.stdio.Height != 0 {
+		size := &unix.Winsize{Col: j.stdio.Width, Row: j.stdio.Height}
 		if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size); err != nil {
 			return nil, os.NewSyscallError("ioctl TIOCSWINSZ", err)
 		}

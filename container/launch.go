@@ -4,49 +4,41 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/utils"
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/names"
-	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
 // launch is a container's first process on its way.
 type launch struct {
+	*entrance
 	process  libcontainer.Process
-	pipes    *shimPipes
 	stdio    supervisor.Stdio
-	memlock  unix.Rlimit
-	profile  string   // AppArmor
-	files    uint32   // that the process keeps, from 3 on
-	backing  uint32   // folders of spec.Spec.Backing
 	console  *os.File // our end of the socket that the terminal's master comes through
 	consoles *os.File // libcontainer's end
 }
 
-// newLaunch prepares everything that a process needs from outside. The caller
-// closes it, whatever becomes of the process. files are the process's from 3 on;
-// backing are the folders of spec.Spec.Backing.
-func (r *Runtime) newLaunch(stdio supervisor.Stdio, files, backing []*os.File) (*launch, error) {
-	pipes, err := newShimPipes()
+// newLaunch prepares everything that the first process needs from outside. The caller
+// closes it, whatever becomes of the process.
+func (c *container) newLaunch(stdio supervisor.Stdio) (*launch, error) {
+	e, err := c.newEntrance(&c.spec.Process, shimOwnStdio, c.spec.Files)
 	if err != nil {
 		return nil, err
 	}
-	l := &launch{pipes: pipes, stdio: stdio, memlock: r.memlock, files: uint32(len(files)), backing: uint32(len(backing))}
-	first := 3 + len(files)
+	l := &launch{entrance: e, stdio: stdio}
 	l.process = libcontainer.Process{
-		Args: []string{fdPath(first)},
+		Init: true,
+		Args: []string{e.program()},
 		// With a HOME, libcontainer does not read the image's passwd file for one,
-		// which may be a FIFO that nobody writes to.
-		Env:        []string{fmt.Sprintf("%s=%d,%d", names.ShimVariable, first+1, first+2), "HOME=/"},
+		// which may be a FIFO that no process writes to.
+		Env:        []string{e.variable(), "HOME=/"},
 		Cwd:        "/",
 		LogLevel:   "3", // warnings; libcontainer's default sends every step through a pipe, as JSON
-		ExtraFiles: slices.Concat(files, []*os.File{r.exe, pipes.plan, pipes.reportChild}, backing),
+		ExtraFiles: e.files(),
 	}
 	if stdio.Terminal {
 		return l, l.openConsole()
@@ -76,68 +68,8 @@ func (l *launch) openConsole() (err error) {
 }
 
 func (l *launch) close() {
-	l.pipes.close()
-	for _, f := range []*os.File{l.console, l.consoles} {
-		if f != nil {
-			f.Close()
-		}
-	}
-}
-
-// send decides what the shim is to do for p in the container with that root, and
-// tells it.
-func (l *launch) send(root *os.File, p *spec.Process, filter *filter, flags uint32, restrict bool) error {
-	plan, err := planShim(root, p, filter, flags, restrict)
-	if err != nil {
-		return err
-	}
-	plan.memlock, plan.profile, plan.nbacking = l.memlock, l.profile, l.backing
-	if plan.nfds = l.files; plan.nfds > 0 {
-		plan.flags |= shimListenPID
-	}
-	return l.pipes.send(plan)
-}
-
-// planShim decides what the shim does to become p with that filter.
-func planShim(root *os.File, p *spec.Process, filter *filter, flags uint32, restrict bool) (*shimPlan, error) {
-	if len(p.Args) == 0 || p.Args[0] == "" {
-		return nil, errors.New("no program to execute")
-	}
-	id, err := identityOf(root, p)
-	if err != nil {
-		return nil, err
-	}
-	bounding, err := boundingSet(p.Capabilities)
-	if err != nil {
-		return nil, err
-	}
-	plan := &shimPlan{
-		flags: flags, bounding: bounding, uid: id.uid, gid: id.gid, filter: filter,
-		dir: p.Dir, candidates: candidates(p.Args[0], p.Env), args: p.Args, env: p.Env,
-	}
-	if plan.dir == "" {
-		plan.dir = "/"
-	}
-	if p.NoNewPrivileges {
-		plan.flags |= shimNoNewPrivs
-	}
-	if restrict {
-		plan.flags |= shimLandlock
-	}
-	for _, g := range p.SupplementaryGID {
-		if g < 0 || g > maxID {
-			return nil, fmt.Errorf("supplementary group %d is not a number from 0 to %d", g, uint32(maxID))
-		}
-		plan.groups = append(plan.groups, uint32(g))
-	}
-	return plan, nil
-}
-
-func identityOf(root *os.File, p *spec.Process) (identity, error) {
-	if p.Root {
-		return identity{}, nil
-	}
-	return resolveIdentity(root, p.User, p.Group)
+	l.entrance.close()
+	closeAll([]*os.File{l.console, l.consoles})
 }
 
 // kill ends a process that could not become the app, and waits for it.
@@ -148,7 +80,7 @@ func (l *launch) kill() {
 	_, _ = l.process.Wait()
 }
 
-// started hands the running process over, and its terminal's master.
+// started returns the running process, after it has sent its terminal's master.
 func (l *launch) started() (supervisor.Process, error) {
 	pid, err := l.process.Pid()
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -155,11 +154,7 @@ type container struct {
 func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
 	p, err := c.start(stdio)
 	if err != nil {
-		var missing *supervisor.ExecError
-		if errors.As(err, &missing) {
-			return nil, err
-		}
-		return nil, fmt.Errorf("start container %q: %w", c.spec.Name, err)
+		return nil, c.failed("start", err)
 	}
 	return p, nil
 }
@@ -179,12 +174,11 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 	if c.backing, err = openBacking(c.spec.Backing); err != nil {
 		return nil, err
 	}
-	l, err := c.runtime.newLaunch(stdio, c.spec.Files, c.backing)
+	l, err := c.newLaunch(stdio)
 	if err != nil {
 		return nil, err
 	}
 	defer l.close()
-	l.process.Init, l.profile = true, c.spec.AppArmorProfile
 	if err := c.handle.Start(&l.process); err != nil {
 		return nil, err
 	}
@@ -207,14 +201,17 @@ func (c *container) run(l *launch) error {
 	if c.places, err = openPlaces(c.initPID); err != nil {
 		return err
 	}
-	p := &c.spec.Process
-	if err := l.send(c.places.root, p, c.filter, shimOwnStdio, c.runtime.restrict(p)); err != nil {
+	plan, err := l.plan()
+	if err != nil {
+		return err
+	}
+	if err := l.pipes.send(plan); err != nil {
 		return err
 	}
 	if err := c.handle.Exec(); err != nil {
 		return err
 	}
-	return explain(l.pipes.result(p.Args[0], p.Dir), c.places.root, p.Args[0], p.Dir, p.Env)
+	return l.result()
 }
 
 // restrict tells whether a process gets a Landlock domain. A domain denies
@@ -297,5 +294,3 @@ func (p *process) PID() int { return p.pid }
 // Release implements supervisor.Process. The reaper has the exit status by
 // then, so that nothing finds a child to wait for is as it should be.
 func (p *process) Release() { p.release() }
-
-func fdPath(n int) string { return "/proc/self/fd/" + strconv.Itoa(n) }

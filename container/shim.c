@@ -40,21 +40,44 @@ struct landlock_path_beneath {
 	int32_t parent_fd;
 } __attribute__((packed));
 
-static int report_fd = -1;
+static int first_fd; /* of enum shim_file */
+
+/* The descriptors of enum shim_file by name. */
+static int report_fd(void) { return first_fd + SHIM_REPORT; }
+static int backing_fd(uint32_t i) { return first_fd + SHIM_BACKING + (int)i; }
+static int mounts_fd(const struct shim_plan *p) { return backing_fd(p->nbacking); }
+static int cgroup_fd(const struct shim_plan *p, uint32_t i) { return mounts_fd(p) + 1 + (int)i; }
 
 /* Ends the shim: the report first, then exec's customary exit codes. */
 static void __attribute__((noreturn)) fail(uint32_t step, int error)
 {
 	struct shim_report r = { step, (uint32_t)error };
 
-	while (write(report_fd, &r, sizeof(r)) < 0 && errno == EINTR)
+	while (write(report_fd(), &r, sizeof(r)) < 0 && errno == EINTR)
 		;
 	_exit(error == ENOENT || error == ENOTDIR ? 127 : 126);
 }
 
-/* Maps the plan; a plan that is not one ends the shim. */
-static const struct shim_plan *map_plan(int fd)
+/* What is left of the plan to read. */
+struct cursor {
+	const char *at, *end;
+};
+
+/* Takes n elements of a size off the plan. What does not fit in ends the shim. */
+static const void *take(struct cursor *c, uint32_t n, size_t size)
 {
+	const void *taken = c->at;
+
+	if ((size_t)(c->end - c->at) / size < n)
+		fail(SHIM_READ_PLAN, EINVAL);
+	c->at += n * size;
+	return taken;
+}
+
+/* Maps the plan. Anything that is not a whole plan ends the shim. */
+static const struct shim_plan *map_plan(void)
+{
+	int fd = first_fd + SHIM_PLAN;
 	struct stat st;
 	const struct shim_plan *p;
 
@@ -70,8 +93,8 @@ static const struct shim_plan *map_plan(int fd)
 	return p;
 }
 
-/* Cuts n strings off *s into a NULL-terminated vector with room for one more. */
-static char **take_strings(const char **s, uint32_t n)
+/* Takes n strings off the plan, as a NULL-terminated vector with room for one more. */
+static char **take_strings(struct cursor *c, uint32_t n)
 {
 	char **v = calloc((size_t)n + 2, sizeof(*v));
 	uint32_t i;
@@ -79,8 +102,8 @@ static char **take_strings(const char **s, uint32_t n)
 	if (v == NULL)
 		fail(SHIM_READ_PLAN, ENOMEM);
 	for (i = 0; i < n; i++) {
-		v[i] = (char *)*s;
-		*s += strlen(*s) + 1;
+		v[i] = (char *)c->at;
+		take(c, (uint32_t)strnlen(c->at, (size_t)(c->end - c->at)) + 1, 1);
 	}
 	return v;
 }
@@ -93,16 +116,15 @@ static char **take_strings(const char **s, uint32_t n)
 static void join(const struct shim_plan *p)
 {
 	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-	int mounts_fd = report_fd + 1 + (int)p->nbacking;
 	uint32_t i;
 
 	if (fd < 0 || dprintf(fd, "%d", p->oom_score_adj) < 0)
 		fail(SHIM_OOM, errno);
 	close(fd);
 	for (i = 0; i < p->ncgroups; i++)
-		if (write(mounts_fd + 1 + (int)i, "0", 1) != 1)
+		if (write(cgroup_fd(p, i), "0", 1) != 1)
 			fail(SHIM_CGROUP, errno);
-	if (setns(mounts_fd, CLONE_NEWNS) < 0)
+	if (setns(mounts_fd(p), CLONE_NEWNS) < 0)
 		fail(SHIM_MOUNTS, errno);
 }
 
@@ -175,7 +197,7 @@ static void restrict_self(const struct shim_plan *p)
 		fail(SHIM_RESTRICT, errno);
 	allow_refer(fd, root);
 	for (i = 0; i < p->nbacking; i++)
-		allow_refer(fd, report_fd + 1 + (int)i);
+		allow_refer(fd, backing_fd(i));
 	if (syscall(__NR_landlock_restrict_self, fd, 0) < 0)
 		fail(SHIM_RESTRICT, errno);
 	close(root);
@@ -319,18 +341,21 @@ static void load_filter(const struct sock_filter *filter, uint32_t n)
 
 static void __attribute__((noreturn)) become_app(const struct shim_plan *p)
 {
-	const uint32_t *groups = (const uint32_t *)(p + 1);
-	const struct sock_filter *filter = (const struct sock_filter *)(groups + p->ngroups);
-	const char *s = (const char *)(filter + p->nfilter);
-	char **dir = take_strings(&s, 1), **profile = take_strings(&s, 1);
-	char **candidates = take_strings(&s, p->ncandidates);
-	char **args = take_strings(&s, p->nargs), **env = take_strings(&s, p->nenv);
+	struct cursor c = { (const char *)(p + 1), (const char *)p + p->size };
+	const uint32_t *groups = take(&c, p->ngroups, sizeof(*groups));
+	const struct sock_filter *filter = take(&c, p->nfilter, sizeof(*filter));
+	char **dir = take_strings(&c, 1), **profile = take_strings(&c, 1);
+	char **candidates = take_strings(&c, p->ncandidates);
+	char **args = take_strings(&c, p->nargs), **env = take_strings(&c, p->nenv);
 	static char listen_pid[32];
 	const char *program;
 	int there;
 
 	if (p->flags & SHIM_LISTEN_PID) {
-		snprintf(listen_pid, sizeof(listen_pid), "LISTEN_PID=%d", getpid());
+		int n = snprintf(listen_pid, sizeof(listen_pid), "LISTEN_PID=%d", getpid());
+
+		if (n < 0 || (size_t)n >= sizeof(listen_pid))
+			fail(SHIM_READ_PLAN, EOVERFLOW);
 		env[p->nenv] = listen_pid;
 	}
 	limit_locked_memory(p);
@@ -362,12 +387,17 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p)
 
 static void __attribute__((constructor)) shim(void)
 {
-	const char *fds = getenv(SHIM_ENV);
-	int plan_fd;
+	const char *first = getenv(SHIM_ENV);
+	char *end;
+	long n;
 
-	if (fds == NULL || sscanf(fds, "%d,%d", &plan_fd, &report_fd) != 2)
+	if (first == NULL)
 		return;
+	n = strtol(first, &end, 10);
+	if (end == first || *end || n < 3 || n > INT_MAX / 2)
+		_exit(126); /* there is no descriptor to report to */
+	first_fd = (int)n;
 	/* Not readable by an app's other processes while it is more than they are. */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	become_app(map_plan(plan_fd));
+	become_app(map_plan());
 }

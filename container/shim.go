@@ -1,6 +1,6 @@
 package container
 
-// #cgo CFLAGS: -Wall -Wextra -O2
+// #cgo CFLAGS: -Wall -Wextra -Werror -O2
 // #cgo LDFLAGS: -static
 // #include "shim.h"
 import "C"
@@ -44,7 +44,17 @@ const (
 	shimJoin       = C.SHIM_JOIN
 )
 
-// shimPlan is what the shim is told, as plain data.
+// shimEnvironment is shim.h's copy of names.ShimVariable; TestShimVariable compares them.
+const shimEnvironment = C.SHIM_ENV
+
+// The shim's descriptors, as offsets from the first one.
+const (
+	shimProgram  = C.SHIM_PROGRAM
+	shimPlanFile = C.SHIM_PLAN
+	shimReport   = C.SHIM_REPORT
+)
+
+// shimPlan is what the shim does, as plain data.
 type shimPlan struct {
 	flags      uint32
 	bounding   uint64

@@ -21,10 +21,19 @@
 
 #include <stdint.h>
 
-/* Names the plan's and the report's descriptor: "PLAN,REPORT" in decimal. */
+/* Makes the program the shim: the first of its descriptors, in decimal. */
 #define SHIM_ENV "_STAGER_SHIM"
 
-#define SHIM_MAGIC 0x53484d32u
+#define SHIM_MAGIC 0x53484d33u
+
+/* The shim's descriptors, from the first one on, in this order. */
+enum shim_file {
+	SHIM_PROGRAM, /* this program, read-only whatever a container does to it */
+	SHIM_PLAN,
+	SHIM_REPORT,
+	SHIM_BACKING, /* nbacking folders; then, with SHIM_JOIN only, one descriptor of the
+	               * mount namespace to join, and ncgroups files to enter cgroups by */
+};
 
 enum shim_flags {
 	SHIM_NO_NEW_PRIVS = 1, /* prctl(PR_SET_NO_NEW_PRIVS) */
@@ -45,8 +54,8 @@ struct shim_plan {
 	uint32_t ncandidates; /* paths to try in turn */
 	uint32_t nargs, nenv;
 	uint32_t nfds; /* descriptors from 3 on that the app keeps */
-	uint32_t nbacking; /* folders of spec.Spec.Backing, behind the report's descriptor */
-	uint32_t ncgroups; /* files to enter cgroups by, behind those and the mount namespace's descriptor */
+	uint32_t nbacking; /* folders of spec.Spec.Backing */
+	uint32_t ncgroups; /* files to enter cgroups by */
 	int32_t oom_score_adj;
 	uint64_t memlock_soft, memlock_hard; /* RLIMIT_MEMLOCK */
 	uint64_t size; /* of the whole plan in bytes */

@@ -5,8 +5,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kurma.io/stager/names"
 	"kurma.io/stager/tests/clause"
 )
+
+// The shim has the variable by which the program finds that it is the shim.
+func TestShimVariable(t *testing.T) {
+	if shimEnvironment != names.ShimVariable {
+		t.Errorf("shim.h has %q, package names %q", shimEnvironment, names.ShimVariable)
+	}
+}
 
 // Where a program is looked for, and in what order. The stager gives every app a
 // PATH, so that the last case is for other users of this package.
