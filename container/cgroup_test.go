@@ -13,48 +13,6 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// fuse is a device that every machine has and no container is given by default;
-// the kernel loads the module when it is opened.
-const fuse = "c 10 229"
-
-// A node is not enough: root in a container can make one of any device, and
-// open no other than those it was given.
-func TestDevicePolicy(t *testing.T) {
-	r, root := newRuntime(t), busyboxRoot(t)
-	if err := os.Symlink("busybox", filepath.Join(root, "bin/mknod")); err != nil {
-		t.Fatal(err)
-	}
-	given := func(access string) func(*spec.Spec) {
-		return func(s *spec.Spec) { s.Devices = []spec.Device{{Type: 'c', Major: 10, Minor: 229, Access: access}} }
-	}
-	const script = "mknod /$0 " + fuse + ` && mknod /$0.zero c 1 5 && head -c 1 /$0.zero >/dev/null && echo zero
-		: 2>/dev/null </$0 && echo read
-		: 2>/dev/null >>/$0 && echo write`
-	for name, test := range map[string]struct {
-		change func(*spec.Spec)
-		want   string
-	}{
-		"default":    {func(*spec.Spec) {}, "zero\n"},
-		"reading":    {given("r"), "zero\nread\n"},
-		"both":       {given("rw"), "zero\nread\nwrite\n"},
-		"privileged": {func(s *spec.Spec) { s.Privileged = true }, "zero\nread\nwrite\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := testSpec(root, "sh", "-c", script, "app-"+name)
-			test.change(&s)
-			if text, _ := output(t, r, s); text != test.want {
-				t.Errorf("the app's output is %q, want %q", text, test.want)
-			}
-			s = testSpec(root, "sleep", "1000")
-			test.change(&s)
-			c, _ := startSleeper(t, r, s)
-			if text, _ := execOutput(t, c, rootCommand("sh", "-c", script, "command-"+name)); text != test.want {
-				t.Errorf("the command's output is %q, want %q", text, test.want)
-			}
-		})
-	}
-}
-
 // The limits of a pod's cgroup are its apps' sum, and it goes with what is left in it.
 func TestPodCgroupBoundsItsApps(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)

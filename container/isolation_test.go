@@ -2,14 +2,11 @@ package container
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -17,80 +14,7 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// probe tries every way there is to read another process and prints those that
-// work, one to a line. It is this test program inside a container.
-func probe(target string) {
-	pid, err := strconv.Atoi(target)
-	if err != nil {
-		fmt.Fprintln(os.Stdout, "probe:", err)
-		return
-	}
-	runtime.LockOSThread()
-	for name, try := range map[string]func(int) error{
-		"root": openProc("root/"), "cwd": openProc("cwd/"), "environ": readProc("environ"), "mem": readProc("mem"),
-		"fd": openProc("fd/0"), "exe": openProc("exe"), "maps": readProc("maps"), "ptrace": ptrace, "vm_readv": vmRead, "pidfd_getfd": getFD,
-	} {
-		if err := try(pid); err == nil {
-			fmt.Fprintln(os.Stdout, "can", name)
-		}
-	}
-	fmt.Fprintln(os.Stdout, "signal:", unix.Kill(pid, 0))
-}
-
 func procPath(pid int, name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }
-
-func openProc(name string) func(int) error {
-	return func(pid int) error {
-		f, err := os.Open(procPath(pid, name))
-		if err == nil {
-			f.Close()
-		}
-		return err
-	}
-}
-
-// readProc counts opening mem as reading it: what fails then is the address 0.
-func readProc(name string) func(int) error {
-	return func(pid int) error {
-		f, err := os.Open(procPath(pid, name))
-		if err != nil || name == "mem" {
-			return err
-		}
-		defer f.Close()
-		_, err = io.ReadAll(f)
-		return err
-	}
-}
-
-func ptrace(pid int) error {
-	if err := unix.PtraceSeize(pid); err != nil {
-		return err
-	}
-	return unix.PtraceDetach(pid)
-}
-
-// vmRead reads what cannot be mapped: EFAULT says that it was allowed to try.
-func vmRead(pid int) error {
-	var b [8]byte
-	local := []unix.Iovec{{Base: &b[0], Len: 8}}
-	_, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(nil)), Len: 8}}, 0)
-	if err == unix.EFAULT {
-		return nil
-	}
-	return err
-}
-
-func getFD(pid int) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return err
-	}
-	got, err := unix.PidfdGetfd(fd, 0, 0)
-	if err == nil {
-		unix.Close(got)
-	}
-	return err
-}
 
 // probeRoot is a root with busybox and this test program.
 func probeRoot(t *testing.T) string {
@@ -104,59 +28,6 @@ func probeRoot(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return root
-}
-
-// Apps of a pod share its PID namespace and must not share data: nobody reads
-// the supervisor, another app or a command in it, whoever he is. Signals pass.
-func TestProcessesCannotReadEachOther(t *testing.T) {
-	r := newRuntime(t)
-	if !r.landlock {
-		t.Fatalf("the kernel has Landlock ABI %d; the rule needs 2", landlockABI())
-	}
-	root := probeRoot(t)
-	other, otherPID := startSleeper(t, r, testSpec(root, "sleep", "1000"))
-	command, err := other.Exec(rootCommand("sleep", "1000"), supervisor.Stdio{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	targets := map[string]int{"supervisor": os.Getpid(), "other app": otherPID, "command in other app": command.PID()}
-	for name, change := range map[string]func(*spec.Process){
-		"root":                      func(*spec.Process) {},
-		"root without capabilities": func(p *spec.Process) { p.Capabilities = nil },
-		"uid 1000":                  func(p *spec.Process) { p.User, p.Group = "1000", "1000" },
-		"root with CAP_SYS_PTRACE":  func(p *spec.Process) { p.Capabilities = append(spec.DefaultCapabilities(), "CAP_SYS_PTRACE") },
-		"root with CAP_PERFMON":     func(p *spec.Process) { p.Capabilities = append(spec.DefaultCapabilities(), "CAP_PERFMON") },
-	} {
-		for target, pid := range targets {
-			t.Run(name+" reads "+target, func(t *testing.T) {
-				s := testSpec(root, "/probe", "probe", strconv.Itoa(pid))
-				change(&s.Process)
-				checkProbe(t, r, s)
-			})
-		}
-	}
-}
-
-func checkProbe(t *testing.T, r *Runtime, s spec.Spec) {
-	t.Helper()
-	text, status := output(t, r, s)
-	if strings.Contains(text, "can ") || !strings.Contains(text, "signal:") || status.ExitStatus() != 0 {
-		t.Errorf("probe ended with %d and says:\n%s", status.ExitStatus(), text)
-	}
-	if s.Process.User == "0" && len(s.Process.Capabilities) > 0 && !strings.Contains(text, "signal: <nil>") {
-		t.Errorf("no signal passes:\n%s", text)
-	}
-}
-
-// The probe must be able to see something, or it proves nothing.
-func TestProbeReadsItself(t *testing.T) {
-	r := newRuntime(t)
-	text, _ := output(t, r, testSpec(probeRoot(t), "sh", "-c", "exec /probe probe $$"))
-	for _, way := range []string{"root", "cwd", "environ", "mem", "fd", "exe", "maps", "vm_readv", "pidfd_getfd"} {
-		if !strings.Contains(text, "can "+way+"\n") {
-			t.Errorf("cannot read itself by %s:\n%s", way, text)
-		}
-	}
 }
 
 // The domain must change nothing else: renames and links between directories work.

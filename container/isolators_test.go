@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/container/containertest"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/clause"
 )
@@ -78,7 +79,7 @@ func calls() []string {
 func TestSeccompHoldsForEveryABIThreadAndChild(t *testing.T) {
 	clause.Covers(t, "C-SEC-07")
 	r, root := newRuntime(t), callsRoot(t)
-	sets := map[string]spec.SyscallSet{"remove": {Syscalls: []string{"getppid"}}, "retain": {Retain: true, Syscalls: everyCallBut("getppid")}}
+	sets := map[string]spec.SyscallSet{"remove": {Syscalls: []string{"getppid"}}, "retain": {Retain: true, Syscalls: containertest.Syscalls("getppid")}}
 	for name, set := range sets {
 		for _, user := range []string{"0", "1000"} {
 			for _, noNewPrivs := range []bool{false, true} {
@@ -123,30 +124,13 @@ func TestSeccompBlocksNothingElse(t *testing.T) {
 	}
 }
 
-// everyCallBut are the calls that the programs of these tests need, and more,
-// but for those named.
-func everyCallBut(names ...string) []string {
-	needed := strings.Fields(`access alarm arch_prctl brk capget chdir clock_gettime clock_nanosleep clone clone3 close dup dup2
-		dup3 epoll_create1 exit exit_group faccessat fcntl fork fstat futex getcwd getdents64 getegid geteuid getgid getpgrp getpid
-		getppid getrandom gettid getuid ioctl lseek madvise mmap mprotect munmap newfstatat open openat pipe pipe2 poll prlimit64
-		read readlink readlinkat rseq rt_sigaction rt_sigprocmask rt_sigreturn set_robust_list set_tid_address setpgid sigaltstack
-		stat statx tgkill time times uname vfork wait4 waitid waitpid write writev`)
-	var out []string
-	for _, name := range needed {
-		if name != names[0] {
-			out = append(out, name)
-		}
-	}
-	return out
-}
-
 // A retain-set without the calls that make a process the user still starts.
 func TestRetainSetWithoutSetuidStarts(t *testing.T) {
 	clause.Covers(t, "C-SEC-02")
 	r, root := newRuntime(t), callsRoot(t)
 	s := testSpec(root, "/calls", "euid", "native:"+strconv.Itoa(unix.SYS_SETUID), "native:"+strconv.Itoa(unix.SYS_SETGROUPS), "native:"+strconv.Itoa(unix.SYS_CAPSET))
 	s.Process.User, s.Process.Group = "1000", "1000"
-	s.Process.Seccomp = filterOf(spec.SyscallSet{Retain: true, Syscalls: everyCallBut(""), Errno: unix.EXFULL})
+	s.Process.Seccomp = filterOf(spec.SyscallSet{Retain: true, Syscalls: containertest.Syscalls(), Errno: unix.EXFULL})
 	text, status := output(t, r, s)
 	if !strings.HasPrefix(text, "euid 1000\n") || strings.Count(text, " -54\n") != 3 || status.ExitStatus() != 0 {
 		t.Errorf("exit status %d:\n%s", status.ExitStatus(), text)

@@ -1,7 +1,6 @@
 package container
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -126,22 +125,6 @@ func runIn(t testing.TB, c supervisor.Container, stdin *os.File) (string, unix.W
 	return string(text), status
 }
 
-func TestStart(t *testing.T) {
-	r, root := newRuntime(t), busyboxRoot(t)
-	s := testSpec(root, "sh", "-c", "id; grep -E 'Cap|Secc|NoNew' /proc/self/status; ls -l /proc/self/fd; ls -l /dev; env; pwd; cat /proc/self/mountinfo; exit 42")
-	s.Process.Seccomp = spec.Seccomp{}
-	text, status := output(t, r, s)
-	t.Log(text)
-	if status.ExitStatus() != 42 {
-		t.Errorf("exit status %v", status)
-	}
-	for _, want := range []string{"uid=0", "CapBnd:\t00000000a80425fb", "CapEff:\t00000000a80425fb", "Seccomp:\t2", "NoNewPrivs:\t0"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
-	}
-}
-
 // All have the caller's limit of locked memory, which device policies of cgroup
 // v2 take from the caller.
 func TestLockedMemoryIsTheCallers(t *testing.T) {
@@ -166,21 +149,6 @@ func TestLockedMemoryIsTheCallers(t *testing.T) {
 		if got := strings.Join(strings.Fields(text), " "); !strings.HasPrefix(got, "Max locked memory 65536 ") {
 			t.Errorf("%s: %q", who, got)
 		}
-	}
-}
-
-// Nothing is ignored or blocked that the supervisor ignores or blocks.
-func TestSignalsAreAtTheirDefaults(t *testing.T) {
-	ctx, release := supervisor.CatchSignals(t.Context())
-	defer release()
-	r, root := newRuntime(t), busyboxRoot(t)
-	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
-	args := []string{"grep", "-E", "Sig(Blk|Ign|Cgt)", "/proc/self/status"}
-	app, _ := output(t, r, testSpec(root, args...))
-	command, _ := execOutput(t, c, rootCommand(args...))
-	const want = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000000000\n"
-	if app != want || command != want || ctx.Err() != nil {
-		t.Errorf("%v; the app has\n%sa command\n%s", ctx.Err(), app, command)
 	}
 }
 
@@ -249,17 +217,6 @@ func rootCommand(args ...string) supervisor.Command {
 	return supervisor.Command{Args: args, Env: []string{"PATH=/bin"}, User: "0", Group: "0"}
 }
 
-func TestExec(t *testing.T) {
-	r, root := newRuntime(t), busyboxRoot(t)
-	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
-	cmd := rootCommand("sh", "-c", "id; grep -E 'Cap|Secc|NoNew|Groups' /proc/self/status; ls /proc/self/fd; exit 7")
-	cmd.User, cmd.Group, cmd.SupplementaryGID = "1000", "2000", []int{20, 21}
-	text, status := execOutput(t, c, cmd)
-	if status.ExitStatus() != 7 || !strings.Contains(text, "uid=1000 gid=2000 groups=20,21") || !strings.Contains(text, "CapEff:\t0000000000000000") {
-		t.Errorf("exit status %d, output\n%s", status.ExitStatus(), text)
-	}
-}
-
 func BenchmarkExec(b *testing.B) {
 	for name, filter := range map[string]spec.Seccomp{"no filter": {Kind: spec.SeccompOff}, "default filter": {}} {
 		b.Run(name, func(b *testing.B) {
@@ -302,66 +259,6 @@ func TestExecJoinsEverything(t *testing.T) {
 	want.WriteString("77\n")
 	if !strings.HasPrefix(text, want.String()) || !strings.Contains(text, "NoNewPrivs:\t1") || !strings.Contains(text, "CapBnd:\t00000000a80425fb") {
 		t.Errorf("a command is in\n%s\nthe app is in\n%s", text, &want)
-	}
-}
-
-func TestExecTerminal(t *testing.T) {
-	r := newRuntime(t)
-	c, _ := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
-	console := make(chan *os.File, 1)
-	p, err := c.Exec(rootCommand("sh", "-c", "tty; stty size; echo $$; cut -d' ' -f6 /proc/self/stat"), supervisor.Stdio{
-		Terminal: true, Width: 123, Height: 45, Console: console,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	master := <-console
-	defer master.Close()
-	text, _ := io.ReadAll(master) // EIO is the end of a terminal
-	_, _ = unix.Wait4(p.PID(), nil, 0, nil)
-	p.Release()
-	want := fmt.Sprintf("/dev/pts/0\r\n45 123\r\n%d\r\n%d\r\n", p.PID(), p.PID())
-	if string(text) != want {
-		t.Errorf("terminal says %q, want %q", text, want)
-	}
-}
-
-func TestExecErrors(t *testing.T) {
-	r := newRuntime(t)
-	c, _ := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
-	for name, test := range map[string]struct {
-		args []string
-		code int
-	}{
-		"not found":          {[]string{"nosuchprogram"}, 127},
-		"no such path":       {[]string{"/bin/nosuchprogram"}, 127},
-		"through a file":     {[]string{"/bin/busybox/x"}, 127},
-		"directory":          {[]string{"/etc"}, 126},
-		"not executable":     {[]string{"/proc/self/status"}, 126},
-		"missing in PATH":    {[]string{"sleepy"}, 127},
-		"found in PATH":      {[]string{"true"}, 0},
-		"found by full path": {[]string{"/bin/true"}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p, err := c.Exec(rootCommand(test.args...), supervisor.Stdio{})
-			var exec *supervisor.ExecError
-			switch {
-			case err == nil && test.code == 0:
-				_, _ = unix.Wait4(p.PID(), nil, 0, nil)
-				p.Release()
-			case !errors.As(err, &exec) || exec.ExitCode() != test.code:
-				t.Errorf("error %v, want exit code %d", err, test.code)
-			}
-		})
-	}
-	for name, user := range map[string]string{"unknown user": "nobody-here", "negative": "-1", "too large": "4294967295", "hexadecimal": "0x10", "space": " 5", "no such file": "/nosuchfile"} {
-		t.Run(name, func(t *testing.T) {
-			cmd := rootCommand("true")
-			cmd.User = user
-			if _, err := c.Exec(cmd, supervisor.Stdio{}); err == nil || !strings.Contains(err.Error(), user) {
-				t.Errorf("error %v does not name %q", err, user)
-			}
-		})
 	}
 }
 

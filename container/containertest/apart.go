@@ -1,0 +1,146 @@
+package containertest
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
+	"kurma.io/stager/supervisor"
+)
+
+// Apps of a pod share its PID namespace and must not share data: no process reads
+// the supervisor, another app or a command in that app. Signals pass.
+func apartCases() []testCase {
+	return []testCase{
+		{"the probe reads its own process", probeItself},
+		{"user 0 reads no other process", func(b *bench) { readNone(b, func(*spec.Process) {}) }},
+		{"user 0 without capabilities reads no other process", func(b *bench) {
+			readNone(b, func(p *spec.Process) { p.Capabilities = nil })
+		}},
+		{"another user reads no other process", func(b *bench) {
+			readNone(b, func(p *spec.Process) { p.User, p.Group = "1000", "1000" })
+		}},
+		{"user 0 with CAP_SYS_PTRACE reads no other process", func(b *bench) {
+			readNone(b, func(p *spec.Process) { p.Capabilities = append(spec.DefaultCapabilities(), "CAP_SYS_PTRACE") })
+		}},
+		{"user 0 with CAP_PERFMON reads no other process", func(b *bench) {
+			readNone(b, func(p *spec.Process) { p.Capabilities = append(spec.DefaultCapabilities(), "CAP_PERFMON") })
+		}},
+	}
+}
+
+const probeCommand = "containertest-probe"
+
+// probe tries every way there is to read another process and prints those that
+// work, one to a line. It is the test program inside a container.
+func probe(target string) {
+	pid, err := strconv.Atoi(target)
+	if err != nil {
+		fmt.Fprintln(os.Stdout, "probe:", err)
+		return
+	}
+	runtime.LockOSThread()
+	for name, try := range map[string]func(int) error{
+		"root": openProc("root/"), "cwd": openProc("cwd/"), "environ": readProc("environ"), "mem": readProc("mem"),
+		"fd": openProc("fd/0"), "exe": openProc("exe"), "maps": readProc("maps"), "ptrace": ptrace, "vm_readv": vmRead, "pidfd_getfd": getFD,
+	} {
+		if err := try(pid); err == nil {
+			fmt.Fprintln(os.Stdout, "can", name)
+		}
+	}
+	fmt.Fprintln(os.Stdout, "signal:", unix.Kill(pid, 0))
+}
+
+func openProc(name string) func(int) error {
+	return func(pid int) error {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
+		if err == nil {
+			f.Close()
+		}
+		return err
+	}
+}
+
+// readProc counts opening mem as reading it: what fails then is the address 0.
+func readProc(name string) func(int) error {
+	return func(pid int) error {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
+		if err != nil || name == "mem" {
+			return err
+		}
+		defer f.Close()
+		_, err = io.ReadAll(f)
+		return err
+	}
+}
+
+func ptrace(pid int) error {
+	if err := unix.PtraceSeize(pid); err != nil {
+		return err
+	}
+	return unix.PtraceDetach(pid)
+}
+
+// vmRead reads what cannot be mapped: EFAULT says that it was allowed to try.
+func vmRead(pid int) error {
+	var b [8]byte
+	local := []unix.Iovec{{Base: &b[0], Len: 8}}
+	_, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: 0, Len: 8}}, 0)
+	if err == unix.EFAULT {
+		return nil
+	}
+	return err
+}
+
+func getFD(pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	got, err := unix.PidfdGetfd(fd, 0, 0)
+	if err == nil {
+		unix.Close(got)
+	}
+	return err
+}
+
+// probing is a spec whose app probes the process of that number.
+func (b *bench) probing(pid string) spec.Spec {
+	b.t.Helper()
+	b.copy("/proc/self/exe", "probe")
+	return b.sh("exec /probe " + probeCommand + " " + pid)
+}
+
+// probeItself: the probe must be able to see something, or it proves nothing.
+func probeItself(b *bench) {
+	r := b.run(b.probing("$$"))
+	for _, way := range []string{"root", "cwd", "environ", "mem", "fd", "exe", "maps", "vm_readv", "pidfd_getfd"} {
+		if !strings.Contains(r.text, "can "+way+"\n") {
+			b.t.Errorf("the probe cannot read its own process by %s:\n%s", way, r.text)
+		}
+	}
+}
+
+func readNone(b *bench, change func(*spec.Process)) {
+	other := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
+	cmd, err := other.tryExec(command("sleep", "1000"), supervisor.Stdio{})
+	must(b.t, err)
+	for target, pid := range map[string]int{"supervisor": os.Getpid(), "other app": other.main.PID(), "command in the other app": cmd.PID()} {
+		s := b.probing(strconv.Itoa(pid))
+		change(&s.Process)
+		r := b.run(s)
+		if strings.Contains(r.text, "can ") || !strings.Contains(r.text, "signal:") || r.status != 0 {
+			b.t.Errorf("the probe of the %s ends with status %#x and says:\n%s", target, r.status, r.text)
+		}
+		if s.Process.User == "0" && len(s.Process.Capabilities) > 0 && !strings.Contains(r.text, "signal: <nil>") {
+			b.t.Errorf("no signal passes to the %s:\n%s", target, r.text)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package containertest
+
+import (
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
+	"kurma.io/stager/supervisor"
+)
+
+// The root, mounts, devices.
+func fileCases() []testCase {
+	return []testCase{
+		{"the root is the app's", ownRoot},
+		{"read-only root", readOnlyRoot},
+		{"bind mounts", bindMounts},
+		{"recursive read-only bind mounts", recursiveBinds},
+		{"a mount that comes later shows up", laterMounts},
+		{"tmpfs", tmpfs},
+		{"mounts are made in order", mountOrder},
+		{"masked and read-only paths", maskedPaths},
+		{"a privileged app has no masked paths", privilegedPaths},
+		{"device nodes", deviceNodes},
+		{"device policy", devicePolicy},
+		{"apps share /dev/shm", sharedMemory},
+	}
+}
+
+func ownRoot(b *bench) {
+	b.write("here", "here\n")
+	b.wantBoth(b.spec(), "cat /here; ls -d /containertest-outside 2>/dev/null || echo nothing else; readlink /proc/1/root/here || true",
+		"here\nnothing else\n")
+	b.wantRun(b.sh("echo written >/new"), "")
+	if text, err := os.ReadFile(filepath.Join(b.root, "new")); err != nil || string(text) != "written\n" {
+		b.t.Errorf("the app has written %q, %v", text, err)
+	}
+}
+
+// tryWrite is a script that says for each path whether it can be written to.
+const tryWrite = `for f in $FILES; do if (: >$f) 2>/dev/null; then echo writes; else echo not; fi; done`
+
+func readOnlyRoot(b *bench) {
+	s := b.spec()
+	s.ReadOnlyRoot = true
+	s.Mounts = []spec.Mount{{Source: b.folder(), Target: "/v", Type: "bind"}}
+	must(b.t, os.Mkdir(filepath.Join(b.root, "v"), 0o755))
+	s.Process.Env = append(s.Process.Env, "FILES=/new /etc/new /v/new")
+	b.wantBoth(s, tryWrite, "not\nnot\nwrites\n")
+}
+
+func bindMounts(b *bench) {
+	volume, file := b.folder(), filepath.Join(b.folder(), "file")
+	must(b.t, os.WriteFile(filepath.Join(volume, "in"), []byte("volume\n"), 0o644))
+	must(b.t, os.WriteFile(file, []byte("file\n"), 0o644))
+	s := b.spec()
+	s.Mounts = []spec.Mount{
+		{Source: volume, Target: "/made/on/demand", Type: "bind"},
+		{Source: volume, Target: "/ro", Type: "bind", ReadOnly: true},
+		{Source: file, Target: "/etc/file", Type: "bind"},
+	}
+	s.Process.Env = append(s.Process.Env, "FILES=/made/on/demand/new /ro/new")
+	b.wantBoth(s, "cat /made/on/demand/in /ro/in /etc/file;"+tryWrite, "volume\nvolume\nfile\nwrites\nnot\n")
+}
+
+// submounted is a folder with a tmpfs on its folder sub, each with a file.
+func (b *bench) submounted() string {
+	b.t.Helper()
+	volume := b.folder()
+	sub := filepath.Join(volume, "sub")
+	must(b.t, os.Mkdir(sub, 0o755))
+	must(b.t, unix.Mount("tmpfs", sub, "tmpfs", 0, ""))
+	b.t.Cleanup(func() { must(b.t, unix.Unmount(sub, unix.MNT_DETACH)) })
+	must(b.t, os.WriteFile(filepath.Join(sub, "below"), []byte("below\n"), 0o644))
+	return volume
+}
+
+func recursiveBinds(b *bench) {
+	volume := b.submounted()
+	s := b.spec()
+	s.Mounts = []spec.Mount{
+		{Source: volume, Target: "/flat", Type: "bind"},
+		{Source: volume, Target: "/deep", Type: "bind", Recursive: true},
+		{Source: volume, Target: "/ro", Type: "bind", Recursive: true, ReadOnly: true},
+	}
+	s.Process.Env = append(s.Process.Env, "FILES=/deep/sub/new /ro/new /ro/sub/new")
+	b.wantBoth(s, "ls /flat/sub; cat /deep/sub/below;"+tryWrite, "below\nwrites\nnot\nnot\n")
+}
+
+func laterMounts(b *bench) {
+	volume := b.folder()
+	must(b.t, unix.Mount(volume, volume, "", unix.MS_BIND, ""))
+	b.t.Cleanup(func() { must(b.t, unix.Unmount(volume, unix.MNT_DETACH)) })
+	must(b.t, unix.Mount("", volume, "", unix.MS_SHARED, ""))
+	must(b.t, os.Mkdir(filepath.Join(volume, "sub"), 0o755))
+	s := b.spec("sleep", "1000")
+	s.Mounts = []spec.Mount{{Source: volume, Target: "/v", Type: "bind", Recursive: true}}
+	a := b.start(s, supervisor.Stdio{})
+	must(b.t, unix.Mount("tmpfs", filepath.Join(volume, "sub"), "tmpfs", 0, ""))
+	b.t.Cleanup(func() { must(b.t, unix.Unmount(filepath.Join(volume, "sub"), unix.MNT_DETACH)) })
+	must(b.t, os.WriteFile(filepath.Join(volume, "sub/late"), []byte("late\n"), 0o644))
+	a.wantExec(command("cat", "/v/sub/late"), "late\n")
+}
+
+func tmpfs(b *bench) {
+	s := b.spec()
+	s.Mounts = []spec.Mount{
+		{Source: "tmpfs", Target: "/t", Type: "tmpfs", Options: "mode=1750,size=64k"},
+		{Source: "tmpfs", Target: "/ro", Type: "tmpfs", ReadOnly: true},
+	}
+	s.Process.Env = append(s.Process.Env, "FILES=/t/new /ro/new")
+	b.wantBoth(s, "stat -c %a /t;"+tryWrite, "1750\nwrites\nnot\n")
+}
+
+func mountOrder(b *bench) {
+	volume := b.folder()
+	must(b.t, os.WriteFile(filepath.Join(volume, "in"), []byte("inner\n"), 0o644))
+	s := b.spec()
+	s.Mounts = []spec.Mount{
+		{Source: "tmpfs", Target: "/t", Type: "tmpfs"},
+		{Source: volume, Target: "/t/inner", Type: "bind"},
+	}
+	b.wantBoth(s, "cat /t/inner/in", "inner\n")
+}
+
+const tryPaths = `head -c1 /proc/interrupts | grep -c . ; ls /sys/firmware | grep -c .
+	for f in /proc/sys/kernel/hostname /sys/kernel/mm/ksm/run; do if (: >>$f) 2>/dev/null; then echo writes; else echo not; fi; done`
+
+func maskedPaths(b *bench) {
+	b.wantBoth(b.spec(), tryPaths, "0\n0\nnot\nnot\n")
+}
+
+func privilegedPaths(b *bench) {
+	s := b.spec()
+	s.Privileged = true
+	s.Process.Capabilities = append(spec.DefaultCapabilities(), "CAP_SYS_ADMIN", "CAP_SYS_RAWIO")
+	b.wantBoth(s, "head -c1 /proc/interrupts | grep -c .; (: >>/proc/sys/kernel/hostname) && echo writes", "1\nwrites\n")
+}
+
+func deviceNodes(b *bench) {
+	b.wantBoth(b.spec(), `for d in null zero full random urandom tty ptmx; do test -c /dev/$d || echo no $d; done
+		for d in shm pts mqueue; do test -d /dev/$d || echo no $d; done
+		head -c 1 /dev/zero >/dev/null && head -c 1 /dev/urandom >/dev/null && readlink /dev/stdin && readlink /dev/fd`,
+		"/proc/self/fd/0\n/proc/self/fd\n")
+}
+
+// devicePolicy: a node is not enough, for user 0 in a container can make one of any device.
+// The device is fuse, which each machine has; the kernel loads its module when it is opened.
+func devicePolicy(b *bench) {
+	const try = `mknod /$N c 10 229 && mknod /$N.zero c 1 5 && head -c 1 /$N.zero >/dev/null && echo zero
+		(: </$N) 2>/dev/null && echo read
+		(: >>/$N) 2>/dev/null && echo write
+		rm -f /$N /$N.zero; true`
+	for _, test := range []struct {
+		device, want string
+		privileged   bool
+	}{{"", "zero\n", false}, {"r", "zero\nread\n", false}, {"rw", "zero\nread\nwrite\n", false}, {"", "zero\nread\nwrite\n", true}} {
+		s := b.spec()
+		s.Privileged = test.privileged
+		if test.device != "" {
+			s.Devices = []spec.Device{{Type: 'c', Major: 10, Minor: 229, Access: test.device}}
+		}
+		s.Process.Env = append(s.Process.Env, "N="+s.Name)
+		b.wantBoth(s, try, test.want)
+	}
+}
+
+func sharedMemory(b *bench) {
+	b.start(b.sh("echo shared >/dev/shm/x; exec sleep 1000"), supervisor.Stdio{})
+	s := b.sh("stat -c %a /dev/shm; until grep -q . /dev/shm/x; do sleep 0.01; done 2>/dev/null; cat /dev/shm/x")
+	b.wantRun(s, "1777\nshared\n")
+}

@@ -1,0 +1,75 @@
+// Package containertest is the conformance suite of supervisor.Runtime, and of the
+// containers and processes that a runtime makes. The runtime's test calls Main from its
+// TestMain, and Run with a function that makes the runtime and with the cases that the runtime
+// does not meet, with the reasons:
+//
+//	func TestMain(m *testing.M) { containertest.Main(m) }
+//	func TestRuntime(t *testing.T) {
+//		containertest.Run(t, "mine", func(cgroup string) supervisor.Runtime { return New(cgroup) }, nil)
+//	}
+//
+// The apps are Debian's static busybox. The package links neither cgo nor libcontainer.
+package containertest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"kurma.io/stager/tests/surroundings"
+)
+
+const inNamespace = "CONTAINERTEST_NAMESPACE"
+
+// Main runs m's tests as PID 1 of namespaces of their own, as a supervisor runs, and exits
+// with their result: what the tests mount or start is gone with them. It needs root.
+//
+// In a container of the suite it is the probe that tries to read other processes, and the test
+// program must be linked statically for that.
+func Main(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == probeCommand {
+		probe(os.Args[2])
+		os.Exit(0)
+	}
+	surroundings.Settle()
+	if os.Getenv(inNamespace) == "" {
+		os.Exit(outside())
+	}
+	if err := prepareInside(); err != nil {
+		fmt.Fprintln(os.Stderr, "containertest:", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// outside runs the test program again in new namespaces.
+func outside() int {
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), inNamespace+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS | syscall.CLONE_NEWNET,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		fmt.Fprintln(os.Stderr, "containertest: run tests in namespaces of their own (are we root?):", err)
+		return 1
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+func prepareInside() error {
+	if err := syscall.Mount("", "/", "", syscall.MS_SLAVE|syscall.MS_REC, ""); err != nil {
+		return fmt.Errorf("keep mounts from the machine: %w", err)
+	}
+	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package containertest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/supervisor"
+)
+
+func processCases() []testCase {
+	return []testCase{
+		{"working directory", workingDirectory},
+		{"environment", environment},
+		{"signals are at their defaults", signals},
+		{"capabilities of user 0", capabilitiesOfRoot},
+		{"capabilities of another user", capabilitiesOfUser},
+		{"no_new_privs", noNewPrivileges},
+		{"namespaces are the caller's but for mounts", namespaces},
+		{"a command is where the app is", commandSurroundings},
+	}
+}
+
+func workingDirectory(b *bench) {
+	must(b.t, os.Mkdir(filepath.Join(b.root, "tmp/work"), 0o755))
+	s := b.spec()
+	s.Process.Dir = "/tmp/work"
+	b.wantBoth(s, "pwd", "/tmp/work\n")
+	s = b.spec()
+	b.wantBoth(s, "pwd", "/\n")
+}
+
+func environment(b *bench) {
+	env := []string{"PATH=/bin", "B=two words", "A=", "C=ü\nline"}
+	want := strings.Join(env, "\n") + "\n"
+	s := b.spec("env")
+	s.Process.Env = env
+	b.wantRun(s, want)
+	cmd := command("env")
+	cmd.Env = env
+	b.start(b.spec("sleep", "1000"), supervisor.Stdio{}).wantExec(cmd, want)
+}
+
+// signals: nothing is ignored or blocked that the supervisor ignores or blocks.
+func signals(b *bench) {
+	_, release := supervisor.CatchSignals(b.t.Context())
+	defer release()
+	s := b.spec()
+	b.wantBoth(s, "exec grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status",
+		"SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000000000\n")
+}
+
+const printCapabilities = "exec grep -E 'Cap(Prm|Eff|Bnd)' /proc/self/status"
+
+func few() []string { return []string{"CAP_CHOWN", "CAP_KILL", "CAP_NET_BIND_SERVICE"} }
+
+func capabilitiesOfRoot(b *bench) {
+	s := b.spec()
+	s.Process.Capabilities = few()
+	b.wantBoth(s, printCapabilities, "CapPrm:\t0000000000000421\nCapEff:\t0000000000000421\nCapBnd:\t0000000000000421\n")
+	b.wantBoth(b.spec(), printCapabilities, "CapPrm:\t00000000a80425fb\nCapEff:\t00000000a80425fb\nCapBnd:\t00000000a80425fb\n")
+	s = b.spec()
+	s.Process.Capabilities = nil
+	b.wantBoth(s, printCapabilities, "CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\nCapBnd:\t0000000000000000\n")
+}
+
+func capabilitiesOfUser(b *bench) {
+	s := b.spec()
+	s.Process.User, s.Process.Group, s.Process.Capabilities = "1000", "1000", few()
+	b.wantBoth(s, printCapabilities, "CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\nCapBnd:\t0000000000000421\n")
+	b.granted()
+	b.wantBoth(s, "/granted/grep CapEff /proc/self/status", "CapEff:\t0000000000000400\n")
+}
+
+// granted makes /granted/grep, which gives CAP_NET_BIND_SERVICE to a process that executes it
+// (capabilities(7), file capabilities, revision 2).
+func (b *bench) granted() {
+	b.t.Helper()
+	must(b.t, os.Mkdir(filepath.Join(b.root, "granted"), 0o755))
+	b.copy("/bin/busybox", "granted/grep")
+	value := binary.LittleEndian.AppendUint32(nil, 0x02000001) // VFS_CAP_REVISION_2, effective
+	for _, word := range []uint32{1 << unix.CAP_NET_BIND_SERVICE, 0, 0, 0} {
+		value = binary.LittleEndian.AppendUint32(value, word)
+	}
+	must(b.t, unix.Setxattr(filepath.Join(b.root, "granted/grep"), "security.capability", value, 0))
+}
+
+func noNewPrivileges(b *bench) {
+	b.granted()
+	const script = "/granted/grep -E 'CapEff|NoNewPrivs' /proc/self/status"
+	s := b.spec()
+	s.Process.User, s.Process.Group = "1000", "1000"
+	b.wantBoth(s, script, "CapEff:\t0000000000000400\nNoNewPrivs:\t0\n")
+	s = b.spec()
+	s.Process.User, s.Process.Group, s.Process.NoNewPrivileges = "1000", "1000", true
+	b.wantBoth(s, script, "CapEff:\t0000000000000000\nNoNewPrivs:\t1\n")
+}
+
+func namespaces(b *bench) {
+	var want strings.Builder
+	for _, name := range []string{"pid", "ipc", "uts", "net", "user"} {
+		link, err := os.Readlink("/proc/self/ns/" + name)
+		must(b.t, err)
+		fmt.Fprintln(&want, link)
+	}
+	s := b.spec()
+	b.wantBoth(s, "for n in pid ipc uts net user; do readlink /proc/self/ns/$n; done", want.String())
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	must(b.t, err)
+	if r := b.run(b.spec("readlink", "/proc/self/ns/mnt")); r.text == own+"\n" {
+		b.t.Error("the app is in the caller's mount namespace")
+	}
+}
+
+func commandSurroundings(b *bench) {
+	s := b.spec("sleep", "1000")
+	s.Process.NoNewPrivileges, s.OOMScoreAdj = true, 77
+	a := b.start(s, supervisor.Stdio{})
+	var want strings.Builder
+	for _, name := range []string{"mnt", "pid", "cgroup"} {
+		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", a.main.PID(), name))
+		must(b.t, err)
+		fmt.Fprintln(&want, link)
+	}
+	cgroups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", a.main.PID()))
+	must(b.t, err)
+	if !strings.Contains(string(cgroups), s.Cgroup+"\n") {
+		b.t.Errorf("the app is not in %s:\n%s", s.Cgroup, cgroups)
+	}
+	want.Write(cgroups)
+	a.wantExec(command("sh", "-c", "for n in mnt pid cgroup; do readlink /proc/self/ns/$n; done; cat /proc/self/cgroup"), want.String())
+}

@@ -1,0 +1,123 @@
+package containertest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"kurma.io/stager/supervisor"
+	"kurma.io/stager/supervisor/reap"
+)
+
+func stdioCases() []testCase {
+	return []testCase{
+		{"descriptors that are files", stdioFiles},
+		{"descriptors that are nil are /dev/null", stdioNull},
+		{"no other descriptor is open", noOtherDescriptor},
+		{"files from descriptor 3 on", passedFiles},
+		{"a terminal", terminal},
+	}
+}
+
+func stdioFiles(b *bench) {
+	for _, how := range []string{"app", "command"} {
+		in, err := os.CreateTemp(b.dir, "in")
+		must(b.t, err)
+		out, err := os.CreateTemp(b.dir, "out")
+		must(b.t, err)
+		errs, err := os.CreateTemp(b.dir, "err")
+		must(b.t, err)
+		_, err = in.WriteAt([]byte("words\n"), 0)
+		must(b.t, err)
+		stdio := supervisor.Stdio{Stdin: in, Stdout: out, Stderr: errs}
+		const script = "cat; echo bad >&2"
+		var child *reap.Child
+		if how == "app" {
+			child = b.start(b.sh(script), stdio).main
+		} else if child, err = b.start(b.spec("sleep", "1000"), supervisor.Stdio{}).tryExec(command("sh", "-c", script), stdio); err != nil {
+			b.t.Fatal(err)
+		}
+		_, err = wait(child)
+		must(b.t, errors.Join(err, in.Close(), out.Close(), errs.Close()))
+		gotOut, err := os.ReadFile(out.Name())
+		must(b.t, err)
+		gotErr, err := os.ReadFile(errs.Name())
+		must(b.t, err)
+		if string(gotOut) != "words\n" || string(gotErr) != "bad\n" {
+			b.t.Errorf("the %s's stdout has %q, its stderr %q", how, gotOut, gotErr)
+		}
+	}
+}
+
+func stdioNull(b *bench) {
+	const script = "for n in 0 1 2; do N=$(stat -L -c %t:%T /proc/$$/fd/$n); echo $N >>/$0; done"
+	check := func(how string, child *reap.Child, err error) {
+		must(b.t, err)
+		_, err = wait(child)
+		must(b.t, err)
+		if got, err := os.ReadFile(filepath.Join(b.root, how)); err != nil || string(got) != "1:3\n1:3\n1:3\n" {
+			b.t.Errorf("the %s has %q, %v", how, got, err)
+		}
+	}
+	check("app", b.start(b.spec("sh", "-c", script, "app"), supervisor.Stdio{}).main, nil)
+	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
+	child, err := a.tryExec(command("sh", "-c", script, "command"), supervisor.Stdio{})
+	check("command", child, err)
+}
+
+func noOtherDescriptor(b *bench) {
+	// 3 is the folder that ls reads.
+	b.wantBoth(b.spec(), "ls /proc/self/fd; env | grep LISTEN || true", "0\n1\n2\n3\n")
+}
+
+func passedFiles(b *bench) {
+	s := b.sh("[ $LISTEN_PID = $$ ] && echo own PID; echo $LISTEN_FDS; cat <&3; cat <&4")
+	s.Process.Env = append(s.Process.Env, "LISTEN_FDS=2")
+	for _, name := range []string{"one", "two"} {
+		b.write("../"+name, name+"\n")
+		f, err := os.Open(filepath.Join(b.dir, name))
+		must(b.t, err)
+		defer f.Close()
+		s.Files = append(s.Files, f)
+	}
+	b.wantRun(s, "own PID\n2\none\ntwo\n")
+	s = b.spec("sleep", "1000")
+	s.Files = []*os.File{os.Stderr}
+	b.start(s, supervisor.Stdio{}).wantExec(command("sh", "-c", "ls /proc/self/fd; echo $LISTEN_PID"), "0\n1\n2\n3\n\n")
+}
+
+func terminal(b *bench) {
+	const script = "tty; stty size; echo $$; cut -d' ' -f6 /proc/$$/stat; : </dev/tty && echo controlling"
+	check := func(how string, start func(supervisor.Stdio) (*reap.Child, error)) {
+		console := make(chan *os.File, 1)
+		child, err := start(supervisor.Stdio{Terminal: true, Width: 123, Height: 45, Console: console})
+		must(b.t, err)
+		var master *os.File
+		select {
+		case master = <-console:
+		default:
+			b.t.Fatalf("no terminal of the %s was sent before it had started", how)
+		}
+		defer master.Close()
+		_ = master.SetReadDeadline(time.Now().Add(timeLimit)) // a runtime may send one that does not poll
+		text, err := io.ReadAll(master)
+		if err != nil && !errors.Is(err, syscall.EIO) { // which is the end of a terminal
+			b.t.Error(err)
+		}
+		_, err = wait(child)
+		must(b.t, err)
+		want := fmt.Sprintf("/dev/pts/0\r\n45 123\r\n%d\r\n%[1]d\r\ncontrolling\r\n", child.PID())
+		if string(text) != want {
+			b.t.Errorf("the %s's terminal has %q, want %q", how, text, want)
+		}
+	}
+	check("app", func(stdio supervisor.Stdio) (*reap.Child, error) { return b.start(b.sh(script), stdio).main, nil })
+	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
+	check("command", func(stdio supervisor.Stdio) (*reap.Child, error) {
+		return a.tryExec(command("sh", "-c", script), stdio)
+	})
+}
