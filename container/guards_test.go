@@ -1,0 +1,242 @@
+package container
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/moby/sys/capability"
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
+	"kurma.io/stager/supervisor"
+)
+
+// The shim refuses whatever is not a whole plan, and reads nothing beyond its end.
+func TestShimRefusesBrokenPlans(t *testing.T) {
+	whole, err := (&shimPlan{dir: "/", candidates: []string{"/no/such"}, args: []string{"x"}, memlock: unix.Rlimit{Cur: 1 << 16, Max: 1 << 16}}).encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(offset int, value uint32) func([]byte) []byte {
+		return func(b []byte) []byte { binary.NativeEndian.PutUint32(b[offset:], value); return b }
+	}
+	const header = 88 // shim_plan; checked below
+	if len(whole) != header+len("/\x00\x00/no/such\x00x\x00") {
+		t.Fatalf("the plan is %d bytes long", len(whole))
+	}
+	for name, test := range map[string]struct {
+		change func([]byte) []byte
+		want   uint32
+	}{
+		"whole":             {func(b []byte) []byte { return b }, uint32(unix.ENOENT)},
+		"empty":             {func([]byte) []byte { return nil }, uint32(unix.EINVAL)},
+		"half a header":     {func(b []byte) []byte { return b[:40] }, uint32(unix.EINVAL)},
+		"no magic":          {put(0, 1), uint32(unix.EINVAL)},
+		"another size":      {func(b []byte) []byte { return append(b, 0) }, uint32(unix.EINVAL)},
+		"too many groups":   {put(24, 1<<31), uint32(unix.EINVAL)},
+		"too many filters":  {put(28, 1<<31), uint32(unix.EINVAL)},
+		"too many programs": {put(32, 5), uint32(unix.EINVAL)},
+		"too many words":    {put(36, 3), uint32(unix.EINVAL)},
+		"too long an env":   {put(40, 1), uint32(unix.EINVAL)},
+		"no end of string":  {func(b []byte) []byte { b[len(b)-1] = 'x'; return b }, uint32(unix.EINVAL)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report, code := runShim(t, "3", test.change(append([]byte(nil), whole...)))
+			if len(report) != 8 || binary.NativeEndian.Uint32(report[4:]) != test.want {
+				t.Errorf("the shim reports %v and ends with %d, want error %d", report, code, test.want)
+			}
+		})
+	}
+	for _, variable := range []string{"", "x", "3x", "2", "-1", "99999999999999999999"} {
+		if report, code := runShim(t, variable, whole); len(report) != 0 || code != 126 {
+			t.Errorf("%q: the shim reports %v and ends with %d", variable, report, code)
+		}
+	}
+}
+
+// runShim executes the shim outside a container.
+func runShim(t *testing.T, variable string, plan []byte) (report []byte, code int) {
+	t.Helper()
+	pipes, err := newShimPipes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipes.close()
+	if _, err := pipes.plan.WriteAt(plan, 0); err != nil {
+		t.Fatal(err)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = []string{shimEnvironment + "=" + variable}
+	cmd.ExtraFiles = []*os.File{shimProgram: null, shimPlanFile: pipes.plan, shimReport: pipes.reportChild}
+	_ = cmd.Run() // the state says how it ended
+	pipes.reportChild.Close()
+	if report, err = io.ReadAll(pipes.report); err != nil {
+		t.Fatal(err)
+	}
+	return report, cmd.ProcessState.ExitCode()
+}
+
+// allCapabilities are those of the test, as names.
+func allCapabilities(t *testing.T) []string {
+	t.Helper()
+	own, err := capability.NewPid2(0)
+	if err == nil {
+		err = own.Load()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, c := range capability.ListKnown() {
+		if own.Get(capability.BOUNDING, c) {
+			all = append(all, "CAP_"+strings.ToUpper(c.String()))
+		}
+	}
+	return all
+}
+
+// A working directory that leads out of the root is refused, with every capability.
+func TestWorkingDirectoryOutsideTheRoot(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	s := testSpec(root, "sleep", "1000")
+	s.Process.Capabilities = allCapabilities(t)
+	c, _ := startSleeper(t, r, s)
+	cmd := rootCommand("true")
+	cmd.Dir = fmt.Sprintf("/proc/%d/root", os.Getpid())
+	if p, err := c.Exec(cmd, supervisor.Stdio{}); err == nil || !strings.Contains(err.Error(), unix.EXDEV.Error()) {
+		if err == nil {
+			_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+		}
+		t.Errorf("error %v", err)
+	}
+}
+
+// Neither the supervisor's umask nor the daemon's reaches the app or a command.
+func TestUmask(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077))
+	r, root := newRuntime(t), busyboxRoot(t)
+	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+	command, _ := execOutput(t, c, rootCommand("sh", "-c", "umask"))
+	app, _ := output(t, r, testSpec(root, "sh", "-c", "umask"))
+	if app != "0022\n" || command != "0022\n" {
+		t.Errorf("the app has umask %q, a command %q", app, command)
+	}
+}
+
+// A terminal and the app's pipes belong to the user of the process; files, and a
+// command's pipes, stay their owner's.
+func TestOwnersOfStdio(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+	owner := rootCommand("stat", "-L", "-c", "%u", "/proc/self/fd/0")
+	owner.User, owner.Group = "1000", "1000"
+	console := make(chan *os.File, 1)
+	p, err := c.Exec(owner, supervisor.Stdio{Terminal: true, Console: console})
+	if err != nil {
+		t.Fatal(err)
+	}
+	master := <-console
+	defer master.Close()
+	text, _ := io.ReadAll(master) // EIO is the end of a terminal
+	_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+	p.Release()
+	if string(text) != "1000\r\n" {
+		t.Errorf("a command's terminal is %q's", text)
+	}
+
+	owner.Args[4] = "/proc/self/fd/1"
+	if text, _ := execOutput(t, c, owner); text != "0\n" {
+		t.Errorf("a command's pipe is %q's", text)
+	}
+	s := testSpec(root, owner.Args...)
+	s.Process.User, s.Process.Group = "1000", "1000"
+	if text, _ := output(t, r, s); text != "1000\n" {
+		t.Errorf("the app's pipe is %q's", text)
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	again := containerOf(t, r, s)
+	started, err := again.Start(supervisor.Stdio{Stdout: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = unix.Wait4(started.PID(), nil, 0, nil)
+	started.Release()
+	if err := again.Destroy(); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(file.Name()); err != nil || string(text) != "0\n" {
+		t.Errorf("%v; the app's file is %q's", err, text)
+	}
+}
+
+// What is mounted into a volume later comes into the container, and nothing goes out.
+func TestVolumesTakeLaterMounts(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	for name, recursive := range map[string]bool{"flat": false, "recursive": true} {
+		t.Run(name, func(t *testing.T) {
+			volume := t.TempDir()
+			for _, dir := range []string{"in", "out"} {
+				if err := os.Mkdir(filepath.Join(volume, dir), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := unix.Mount(volume, volume, "", unix.MS_BIND, ""); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = unix.Unmount(volume, unix.MNT_DETACH) })
+			if err := unix.Mount("", volume, "", unix.MS_SHARED, ""); err != nil {
+				t.Fatal(err)
+			}
+			s := testSpec(root, "sleep", "1000")
+			s.Process.Capabilities = append(s.Process.Capabilities, "CAP_SYS_ADMIN")
+			s.Mounts = []spec.Mount{{Source: volume, Target: "/volume", Type: "bind", Recursive: recursive}}
+			c, _ := startSleeper(t, r, s)
+			if err := unix.Mount("later", filepath.Join(volume, "in"), "tmpfs", 0, ""); err != nil {
+				t.Fatal(err)
+			}
+			text, _ := execOutput(t, c, rootCommand("/bin/busybox", "sh", "-c", "/bin/busybox mount -t tmpfs inside /volume/out && grep -c '^later /volume/in' /proc/mounts"))
+			if text != "1\n" {
+				t.Errorf("the mount does not come in: %q", text)
+			}
+			mounts, err := os.ReadFile("/proc/self/mounts")
+			if err != nil || strings.Contains(string(mounts), "inside "+volume) {
+				t.Errorf("%v; the container's mount goes out", err)
+			}
+		})
+	}
+}
+
+// Lines of /etc/passwd that are too short, or whose number is none, are skipped.
+func TestShortLinesInPasswd(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "etc/passwd"), []byte("bob\nbob:x\n\n:\nbob:x:y:\nbob:x:1234\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	id, err := resolveIdentity(root, "bob", "7")
+	if err != nil || id.uid != 1234 || id.gid != 7 {
+		t.Errorf("%+v, %v", id, err)
+	}
+}
