@@ -49,7 +49,7 @@ type testPod struct {
 	t      *testing.T
 	socket string
 	cmd    *exec.Cmd
-	told   io.Reader // a byte when it listens, one when it is ready
+	events io.Reader // a byte when it listens, one when it is ready
 }
 
 // sleeper is an app that just runs.
@@ -78,7 +78,7 @@ func listeningPod(t *testing.T, apps ...testApp) *testPod {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.told, err = p.cmd.StdoutPipe(); err != nil {
+	if p.events, err = p.cmd.StdoutPipe(); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.cmd.Start(); err != nil {
@@ -95,8 +95,8 @@ func listeningPod(t *testing.T, apps ...testApp) *testPod {
 func (p *testPod) await(want byte) {
 	p.t.Helper()
 	got := make([]byte, 1)
-	if _, err := io.ReadFull(p.told, got); err != nil || got[0] != want {
-		p.t.Fatalf("pod told %q, %v, want %q", got, err, want)
+	if _, err := io.ReadFull(p.events, got); err != nil || got[0] != want {
+		p.t.Fatalf("pod wrote %q, %v, want %q", got, err, want)
 	}
 }
 
@@ -126,7 +126,7 @@ func program(t *testing.T, role, socket string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// caller is a call-in as a process, settings on descriptor 3 where there are any.
+// caller is a call-in as a process, with settings, if any, on descriptor 3.
 func (p *testPod) caller(role, settings string, args ...string) *exec.Cmd {
 	p.t.Helper()
 	cmd := program(p.t, role, p.socket, args...)

@@ -102,7 +102,7 @@ func servePod(ctx context.Context, socket string) error {
 	serving, stop := context.WithCancel(context.Background())
 	go func() { served <- server.Serve(serving, listener) }()
 	_, err = pod.Run(ctx, func() error { _, err := os.Stdout.WriteString("r"); return err })
-	stop() // the callers have been told how the apps ended
+	stop() // the callers know how the apps ended
 	return errors.Join(err, <-served)
 }
 

@@ -12,8 +12,7 @@
 package callins
 
 // The protocol, version 2. A SOCK_SEQPACKET unix socket; one packet is one JSON
-// object of at most maxPacket bytes, with descriptors (SCM_RIGHTS) where the table says
-// so; one connection is one call. Both sides are the same program, so a version
+// object of at most maxPacket bytes, with descriptors (SCM_RIGHTS) as in the tables; one connection is one call. Both sides are the same program, so a version
 // that differs is refused and not negotiated.
 //
 //	caller (host PID namespace)                    supervisor (pod's PID namespace)

@@ -375,7 +375,7 @@ func TestRunEndsBySignalBeforeTheStart(t *testing.T) {
 }
 
 // TestWindowChangesDuringTheStart: the command runs already while the reply that
-// says so is on its way, and is told of each change.
+// says so is on its way, and it gets each change.
 func TestWindowChangesDuringTheStart(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "control.sock")
 	listener, err := Listen(socket)

@@ -36,7 +36,8 @@ type Server struct {
 // returns an error if the caller could not be answered. Once ctx is done it must return soon.
 type Handler func(ctx context.Context, call *Call) error
 
-// Call is a request that a Handler answers.
+// Call is a request that a Handler answers. A document's function takes Args and
+// Process from it; a handler of this package takes the connection itself.
 type Call struct {
 	conn    conn
 	request request

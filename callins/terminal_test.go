@@ -137,7 +137,7 @@ func TestTerminalLastOutput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := p.caller("run", shell(t, script, onTerminal), "app")
-			got := finish(t, cmd) // stdio are no terminal, which tty allows
+			got := finish(t, cmd) // stdio is not a terminal, which tty allows
 			if got.Code != 5 || got.Stdout != want.String() || got.Stderr != "" {
 				t.Errorf("exit code %d, %d bytes of output, %q, want 5, %d bytes", got.Code, len(got.Stdout), got.Stderr, want.Len())
 			}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// chunks by the shape of what one read of a pipe gives.
+// chunks by the shape of what one read of a pipe returns.
 func benchmarkChunks() map[string][]byte {
 	line := append(bytes.Repeat([]byte("x"), 99), '\n')
 	return map[string][]byte{

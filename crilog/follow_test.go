@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// following runs Read with Follow and gives its output once it has ended.
+// following runs Read with Follow and returns its output once it has ended.
 type following struct {
 	output
-	seen chan struct{} // gets a value after records, when somebody waits
+	seen chan struct{} // gets a value after records, if the test waits for one
 	done chan error
 }
 

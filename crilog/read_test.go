@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// output collects what Read gives.
+// output collects what Read passes on.
 type output struct{ out, err, all bytes.Buffer }
 
 func (o *output) entry(e Entry) error {

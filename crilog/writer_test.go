@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// onDisk returns the text of every record in dir, by stream, and fails on any line that is no record.
+// onDisk returns the text of every record in dir, by stream, and fails on any line that is not a record.
 func onDisk(t *testing.T, dir string) map[Stream]string {
 	t.Helper()
 	numbers, err := fileNumbers(dir)

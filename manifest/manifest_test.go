@@ -56,7 +56,7 @@ func TestReadSpecificationExample(t *testing.T) {
 	}
 }
 
-// edit gives the example with one piece of its text replaced.
+// edited returns the example with one part of its text replaced.
 func edited(t testing.TB, old, new string) string {
 	t.Helper()
 	text := example(t)
@@ -230,7 +230,7 @@ func TestReadRefusesWhatIsNoDocument(t *testing.T) {
 	}
 }
 
-// endless gives as much white space as one asks for.
+// endless returns as much white space as its reader asks for.
 type endless struct{ read int }
 
 func (e *endless) Read(p []byte) (int, error) {

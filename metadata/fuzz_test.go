@@ -9,7 +9,7 @@ import (
 var testTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // FuzzRequest looks for requests that make the service panic, answer in no HTTP,
-// or serve somebody who has not the token.
+// or answer a client without the token.
 func FuzzRequest(f *testing.F) {
 	s, err := newService(testService())
 	if err != nil {

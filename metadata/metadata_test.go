@@ -311,7 +311,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// roundTrip gives the status of the answer, 0 for none, which must be one
+// roundTrip returns the status of the answer, 0 for none, which must be one
 // well-formed answer and not have the key in it.
 func roundTrip(t *testing.T, s *service, request string) (status int, unread bool) {
 	c := &duplex{Reader: strings.NewReader(request)}

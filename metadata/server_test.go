@@ -62,7 +62,7 @@ func TestManyRequestsAreAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// Those who connect and say nothing, or half of it, keep nobody out.
+// Clients that connect and send nothing, or half a request, keep no other client out.
 func TestSilentClientsDoNotBlockOthers(t *testing.T) {
 	clause.Covers(t, "C-MDS-10")
 	s := start(t, testService())
@@ -290,7 +290,7 @@ func TestFewDescriptors(t *testing.T) {
 	}
 }
 
-// A request that has come is no client's fault, however long the service leaves it.
+// A client whose request has come is not dropped, however long the service takes.
 func TestUnreadRequestIsNotDropped(t *testing.T) {
 	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

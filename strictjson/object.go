@@ -9,7 +9,7 @@ import (
 )
 
 // Object is a JSON object whose fields are found by their keys in any case, as
-// encoding/json finds them. Fields that nobody sets stay as they were written.
+// encoding/json finds them. Fields that Set does not change stay as they were written.
 // encoding/json itself decodes into an Object; of a key given twice in the same
 // case it keeps the last value.
 type Object map[string]json.RawMessage
@@ -30,8 +30,8 @@ func (o Object) Key(name string) (string, error) {
 	return found, nil
 }
 
-// Get decodes the field into v, which stays as it was where the object has no
-// such field. An error begins with the field's name.
+// Get decodes the field into v, which stays as it was if the object has no such
+// field. An error begins with the field's name.
 func (o Object) Get(name string, v any) error {
 	key, err := o.Key(name)
 	if err != nil || key == "" {

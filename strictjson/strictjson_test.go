@@ -23,7 +23,7 @@ type document struct {
 	Rest json.RawMessage `json:"rest"`
 }
 
-// odd refuses a value without a word about where it stands, as appc's types do.
+// odd refuses a value and does not say where it stands, as appc's types do.
 type odd struct{}
 
 func (*odd) UnmarshalJSON([]byte) error { return errors.New("not\n\tlike this") }
