@@ -6,8 +6,8 @@ import (
 	"kurma.io/stager/names"
 )
 
-// runAttach is `attach`: the app's output and, where it has an open stdin, its
-// input, until it ends; then its exit status.
+// runAttach is `attach`: it passes the app's output on, and input to it if its stdin is
+// open, until the app ends. Its exit status is the app's.
 func runAttach(_ context.Context, c *cli, args []string) error {
 	rest, err := c.parse("attach", args, nil)
 	if err != nil {

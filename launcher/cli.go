@@ -16,21 +16,21 @@ type cli struct {
 	config         config
 	stdin          *os.File
 	stdout, stderr io.Writer
-	json           bool // --json, where a command has it
+	json           bool // --json, for a command that prints
 }
 
-// usageError is a command line that makes no sense: exit status 2.
+// usageError is an error in the command line: exit status 2.
 type usageError struct{ text string }
 
 func (e usageError) Error() string { return e.text }
 
-// exitError ends the program with a status of somebody else's; there is
-// nothing more to say.
+// exitError ends the program with the exit status of a call-in or a stager, and without a
+// message.
 type exitError struct{ code int }
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
 
-// exitStatus is the one place where an error becomes text and a number.
+// exitStatus is the one place where an error becomes text and an exit status.
 func exitStatus(err error) int {
 	var usage usageError
 	var exit exitError
@@ -47,8 +47,8 @@ func exitStatus(err error) int {
 	return 1
 }
 
-// parse reads a command's flags; declare adds those beside --json, which every
-// command has that prints. It returns the arguments after them.
+// parse reads a command's flags: --json and those that declare adds, which may be nil. It
+// returns the arguments after them.
 func (c *cli) parse(name string, args []string, declare func(*flag.FlagSet)) ([]string, error) {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)

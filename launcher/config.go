@@ -13,16 +13,16 @@ import (
 	"kurma.io/stager/strictjson"
 )
 
-// Where things are when no configuration says otherwise.
+// Files and folders that are used unless a configuration names others.
 const (
 	defaultConfigFile = "/etc/kurma/kurmad.json"
 	defaultKeyring    = "/etc/kurma/trusted-keys.asc"
 	defaultState      = "/var/lib/kurma"
 )
 
-// config is the configuration file: a JSON object (and so a YAML document
-// too) with the keys of Kurma's own kurmad.yml. Every key may be left out, or be
-// null, which is the same. Relative paths start at the file's folder.
+// config is the configuration file: a JSON object, which is also a YAML document, with the
+// keys of Kurma's kurmad.yml. A key that is missing or null has its default. Paths
+// are relative to the file's folder.
 type config struct {
 	// ParentCgroupName is the control group that the pods' groups are made in.
 	ParentCgroupName string `json:"parentCgroupName"`
@@ -30,16 +30,16 @@ type config struct {
 	ImagesDirectory  string `json:"imagesDirectory"`
 	// DefaultStagerImage names the stager, as `image list` shows it.
 	DefaultStagerImage string `json:"defaultStagerImage"`
-	// DefaultStagerConfig is handed to the stager as stagerConfig.
+	// DefaultStagerConfig is the stagerConfig of every pod.
 	DefaultStagerConfig json.RawMessage `json:"defaultStagerConfig"`
 	// TrustedKeys lists the keyring files, armored or binary, of the keys
 	// that may sign a stager image.
 	TrustedKeys []string `json:"trustedKeys"`
 }
 
-// readConfig reads the file, or the default one where path is "" and it
-// exists. State, unless "", is where pods and images are kept for a configuration
-// that does not say.
+// readConfig reads the file, or the default file if path is "" and that exists. State is
+// the folder for pods and images if the configuration does not name any, "" for
+// the default.
 func readConfig(path, state string) (config, error) {
 	optional := path == ""
 	if optional {
@@ -63,11 +63,11 @@ func (c *config) parse(data []byte, dir string) error {
 	err := strictjson.Decode(data, c)
 	switch {
 	case errors.Is(err, strictjson.ErrTrailing):
-		return errors.New("there is more than one JSON object in it")
+		return errors.New("more than one JSON value")
 	case err != nil:
 		return err
 	}
-	if string(c.DefaultStagerConfig) == "null" { // which leaves the other keys alone
+	if string(c.DefaultStagerConfig) == "null" { // null, as for the other keys
 		c.DefaultStagerConfig = nil
 	}
 	paths := []*string{&c.PodsDirectory, &c.ImagesDirectory}
@@ -82,7 +82,7 @@ func (c *config) parse(data []byte, dir string) error {
 	return nil
 }
 
-// fill puts the defaults where nothing is set.
+// fill sets the defaults.
 func (c *config) fill(state string) {
 	if state == "" {
 		state = defaultState

@@ -72,7 +72,7 @@ func TestADamagedPodStopsNoOther(t *testing.T) {
 	}{
 		{"state.json", "", "state.json: " + unreadable, "bad"},
 		{"plan.json", "", "plan.json: " + unreadable, ""},
-		{"plan.json", "{}", `plan.json: it is of pod ""`, ""},
+		{"plan.json", "{}", `plan.json: it belongs to pod ""`, ""},
 	} {
 		t.Run(tt.file+tt.content, func(t *testing.T) {
 			h := newHost(t)
@@ -94,7 +94,7 @@ func TestADamagedPodStopsNoOther(t *testing.T) {
 			}
 			h.run("status", "good")
 			for _, command := range []string{"status", "logs", "attach", "stop"} {
-				if r := h.try(command, bad[:13]); r.code != 1 || r.stderr != "launcher: pod "+bad+" is damaged, gc clears it away once it has ended: "+tt.why+"\n" {
+				if r := h.try(command, bad[:13]); r.code != 1 || r.stderr != "launcher: pod "+bad+" is damaged, gc deletes it once it has ended: "+tt.why+"\n" {
 					t.Errorf("%s: %+v", command, r)
 				}
 			}

@@ -11,8 +11,8 @@ import (
 	"kurma.io/stager/launcher/pods"
 )
 
-// exitImpossible says that exec could not be done by the launcher, as 126 and
-// 127 do for the command; a shell's numbers.
+// exitImpossible is the exit status if exec fails before the command is executed.
+// 126 and 127 are the command's, as in a shell.
 const exitImpossible = 125
 
 // runSettings are the settings of a `run` call-in.
@@ -26,12 +26,12 @@ type runSettings struct {
 	TTY              bool               `json:"tty,omitempty"`
 }
 
-// runExec is `exec`: a command with the app's user, folder and environment.
-// Its exit status is the command's.
+// runExec is `exec`: it runs a command with the app's user, working directory and
+// environment. Its exit status is the command's.
 func runExec(_ context.Context, c *cli, args []string) error {
 	tty := false
 	rest, err := c.parse("exec", args, func(f *flag.FlagSet) {
-		f.BoolVar(&tty, "tty", false, "give the command a terminal of its own")
+		f.BoolVar(&tty, "tty", false, "give the command its own terminal")
 	})
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (c *cli) exec(target, command []string, tty bool) (int, error) {
 	return pod.Call(c.stdio(), settings, "run", a.Name)
 }
 
-// execEnvironment adds the caller's kind of terminal where there is to be one.
+// execEnvironment adds the caller's TERM for a command with a terminal, unless the app has one.
 func execEnvironment(env []pods.Environment, tty bool) []pods.Environment {
 	has := slices.ContainsFunc(env, func(e pods.Environment) bool { return e.Name == "TERM" })
 	if kind := os.Getenv("TERM"); tty && !has && kind != "" {

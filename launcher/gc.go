@@ -15,14 +15,14 @@ type collected struct {
 	Imports int      `json:"imports"` // unfinished imports and removals of images
 }
 
-// runGC is `gc`: it clears away pods without a monitor and unfinished imports.
+// runGC is `gc`: it deletes pods without a monitor, and unfinished imports.
 func runGC(_ context.Context, c *cli, args []string) error {
 	rest, err := c.parse("gc", args, nil)
 	if err != nil {
 		return err
 	}
 	if len(rest) > 0 {
-		return usageError{"gc: it takes no arguments"}
+		return usageError{"gc: unexpected arguments"}
 	}
 	podStore, err := c.pods()
 	if err != nil {

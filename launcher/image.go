@@ -39,7 +39,7 @@ type imageInfo struct {
 	Size     int64             `json:"size"` // bytes
 	Imported time.Time         `json:"imported"`
 	Signed   bool              `json:"signed"`
-	SignedBy string            `json:"signedBy,omitempty"` // fingerprint, where it is known
+	SignedBy string            `json:"signedBy,omitempty"` // fingerprint, if a trusted key made the signature
 	Rootfs   string            `json:"rootfs"`
 }
 

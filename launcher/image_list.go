@@ -28,12 +28,12 @@ func (c *cli) listImages(store *images.Store) error {
 	fmt.Fprintln(out, "ID\tNAME\tVERSION\tARCH\tSIZE\tIMPORTED\tSIGNED")
 	for _, image := range all {
 		if image.Damage != nil {
-			fmt.Fprintf(out, "%s\t-\t-\t-\t-\t-\tdamaged: %s\n", shortID(image.ID), shown(oneLine(image.Damage)))
+			fmt.Fprintf(out, "%s\t-\t-\t-\t-\t-\tdamaged: %s\n", shortID(image.ID), printable(oneLine(image.Damage)))
 			continue
 		}
 		info := describeImage(image)
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.1f MB\t%s\t%s\n", shortID(info.ID), shown(info.Name),
-			dash(shown(info.Labels["version"])), dash(shown(info.Labels["arch"])), float64(info.Size)/1e6,
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.1f MB\t%s\t%s\n", shortID(info.ID), printable(info.Name),
+			dash(printable(info.Labels["version"])), dash(printable(info.Labels["arch"])), float64(info.Size)/1e6,
 			info.Imported.Local().Format(time.DateTime), signedText(info))
 	}
 	return out.Flush()

@@ -21,19 +21,19 @@ func (c *cli) removeImages(store *images.Store, refs []string) error {
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
 }
 
-// checkUnused makes sure that no pod uses an image.
+// checkUnused returns an error if a live pod uses the image.
 func (c *cli) checkUnused(ref, id string) error {
 	inUse, err := c.imagesInUse()
 	if err != nil {
 		return err
 	}
 	if pod, used := inUse[id]; used {
-		return fmt.Errorf("image %s: pod %q uses it", ref, pod)
+		return fmt.Errorf("image %s: in use by pod %q", ref, pod)
 	}
 	return nil
 }
 
-// imagesInUse maps the images of live pods to a pod's name.
+// imagesInUse maps the ID of each image in use to the name of a live pod that uses it.
 func (c *cli) imagesInUse() (map[string]string, error) {
 	store, err := c.pods()
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runLogs is `logs`: the options are the call-in's own, and go to it. The logs of a
-// pod that has exited are read until gc takes them.
+// runLogs is `logs`. The options are the call-in's and are passed to it. The launcher
+// itself reads the logs of a pod that has exited, until gc deletes them.
 func runLogs(ctx context.Context, c *cli, args []string) error {
 	var follow, timestamps bool
 	var tail, since, stream string
 	rest, err := c.parse("logs", args, func(f *flag.FlagSet) {
-		f.BoolVar(&follow, "follow", false, "go on as the app writes")
-		f.BoolVar(&timestamps, "timestamps", false, "begin each line with its time")
-		f.StringVar(&tail, "tail", "", "the last `N` lines only")
-		f.StringVar(&since, "since", "", "from a `TIME` or DURATION ago on")
-		f.StringVar(&stream, "stream", "", "stdout or stderr only")
+		f.BoolVar(&follow, "follow", false, "wait for more output")
+		f.BoolVar(&timestamps, "timestamps", false, "print the time before each line")
+		f.StringVar(&tail, "tail", "", "show the last `N` lines")
+		f.StringVar(&since, "since", "", "show lines since `TIME`, or for the last DURATION")
+		f.StringVar(&stream, "stream", "", "show only stdout or stderr")
 	})
 	if err != nil {
 		return err
@@ -40,12 +40,12 @@ func runLogs(ctx context.Context, c *cli, args []string) error {
 		return err
 	}
 	if pod.State.Phase == pods.Exited {
-		// There is nothing to clear away, and a write to one who does not read cannot
-		// be cancelled.
+		// A write to a pipe that its reader does not read cannot be cancelled, and there
+		// is nothing to clean up: a signal may end the process.
 		signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	}
 	var options []string
-	if follow && pod.State.Phase != pods.Exited { // nobody writes any more
+	if follow && pod.State.Phase != pods.Exited { // there will be no more output
 		options = append(options, "--follow")
 	}
 	if timestamps || c.json {
@@ -66,7 +66,7 @@ func runLogs(ctx context.Context, c *cli, args []string) error {
 	return pod.Become("logs", options...)
 }
 
-// readKept writes what the app of a pod that has exited wrote, as the call-in does.
+// readKept writes the output of an app of a pod that has exited, as the call-in does.
 func readKept(ctx context.Context, pod *pods.Pod, options []string, stdout, stderr io.Writer) error {
 	dir, err := pod.AppLogs()
 	if err != nil {
@@ -75,7 +75,7 @@ func readKept(ctx context.Context, pod *pods.Pod, options []string, stdout, stde
 	return callins.Logs(ctx, dir, options, stdout, stderr)
 }
 
-// readLog writes what the app wrote to two descriptors.
+// readLog writes the app's output to two descriptors.
 func (c *cli) readLog(ctx context.Context, pod *pods.Pod, options []string, stdout, stderr *os.File) error {
 	if pod.State.Phase == pods.Exited {
 		return readKept(ctx, pod, options, stdout, stderr)

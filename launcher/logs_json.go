@@ -21,20 +21,20 @@ type logLine struct {
 	Time    string `json:"time"` // RFC 3339, when the line began
 	Stream  string `json:"stream"`
 	App     string `json:"app"`
-	Message string `json:"message"`           // without the newline; what is not UTF-8 is U+FFFD
-	Partial bool   `json:"partial,omitempty"` // the line goes on in the stream's next object
+	Message string `json:"message"`           // without the newline, each byte that is not UTF-8 as U+FFFD
+	Partial bool   `json:"partial,omitempty"` // the stream's next object has more of the line
 }
 
-// logsJSON reads the app's log with times and prints each line as an object. The order
-// of lines of one stream is the log's; those of two streams that were written at
-// the same time may change places.
+// logsJSON reads the app's log with times and prints each line as an object. It keeps
+// the order of each stream's lines. Lines of two streams that were written at the same
+// time may change places.
 func (c *cli) logsJSON(ctx context.Context, pod *pods.Pod, options []string, app string) error {
 	var printing sync.Mutex
-	stdout, outDone, err := eachPiece((&linePrinter{cli: c, app: app, stream: "stdout", printing: &printing}).take)
+	stdout, outDone, err := eachPart((&linePrinter{cli: c, app: app, stream: "stdout", printing: &printing}).take)
 	if err != nil {
 		return err
 	}
-	stderr, errDone, err := eachPiece((&linePrinter{cli: c, app: app, stream: "stderr", printing: &printing}).take)
+	stderr, errDone, err := eachPart((&linePrinter{cli: c, app: app, stream: "stderr", printing: &printing}).take)
 	if err != nil {
 		return errors.Join(err, stdout.Close(), <-outDone)
 	}
@@ -44,23 +44,24 @@ func (c *cli) logsJSON(ctx context.Context, pod *pods.Pod, options []string, app
 		select {
 		case e := <-done:
 			err = errors.Join(err, e)
-		case <-ctx.Done(): // whoever reads what we print has stopped reading
+		case <-ctx.Done(): // the reader of our output has stopped reading
 		}
 	}
 	return err
 }
 
-// linePrinter prints what comes of one stream.
+// linePrinter prints the lines of one stream.
 type linePrinter struct {
 	cli         *cli
 	app, stream string
-	printing    *sync.Mutex // the streams' own
+	printing    *sync.Mutex // held for one line; all streams share it
 
-	when string // of the line that has begun, "" between lines
+	when string // time of the line that has begun, "" between lines
 }
 
-// take prints a line, which begins with its time, or a piece of one that more
-// comes of. A line that does not begin with a time is the call-in's own word.
+// take prints a line, which begins with its time, or a part of a line; more says that
+// another part follows. A line that does not begin with a time is a message of the
+// call-in itself.
 func (p *linePrinter) take(text string, more bool) error {
 	p.printing.Lock()
 	defer p.printing.Unlock()
@@ -78,28 +79,29 @@ func (p *linePrinter) take(text string, more bool) error {
 	return p.cli.printJSON(logLine{Time: when, Stream: p.stream, App: p.app, Message: message, Partial: more})
 }
 
-// eachPiece gives the write end of a pipe, every line of which is given to do, a
-// long one in pieces. When the write end is closed, or do fails, done has the first error.
-func eachPiece(do func(text string, more bool) error) (write *os.File, done <-chan error, err error) {
+// eachPart returns the write end of a pipe and calls do with each line that is written
+// to it, a long line in parts. When the write end is closed, or do fails, done
+// receives the first error.
+func eachPart(do func(text string, more bool) error) (write *os.File, done <-chan error, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
 	ended := make(chan error, 1)
 	go func() {
-		err := copyPieces(read, do)
-		_ = read.Close() // a writer that goes on hears of it
+		err := copyParts(read, do)
+		_ = read.Close() // the next write fails
 		ended <- err
 	}()
 	return write, ended, nil
 }
 
-// maxPiece bounds what is held of a line, in bytes.
-const maxPiece = 64 << 10
+// maxPart is the maximum size of a part, in bytes.
+const maxPart = 64 << 10
 
-func copyPieces(from io.Reader, do func(text string, more bool) error) error {
-	in := bufio.NewReaderSize(from, maxPiece)
-	var rest []byte // of a character that the last piece was cut in
+func copyParts(from io.Reader, do func(text string, more bool) error) error {
+	in := bufio.NewReaderSize(from, maxPart)
+	var rest []byte // the beginning of a character that the end of the last part cut in two
 	for {
 		text, readErr := in.ReadSlice('\n')
 		more := errors.Is(readErr, bufio.ErrBufferFull)
@@ -122,8 +124,7 @@ func copyPieces(from io.Reader, do func(text string, more bool) error) error {
 	}
 }
 
-// wholeRunes is how many bytes of text there are before a character that is cut
-// off at its end.
+// wholeRunes returns the length of text without an incomplete character at its end.
 func wholeRunes(text []byte) int {
 	for n := 1; n <= min(utf8.UTFMax, len(text)); n++ {
 		if at := len(text) - n; utf8.RuneStart(text[at]) {

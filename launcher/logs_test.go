@@ -10,15 +10,15 @@ import (
 	"unicode/utf8"
 )
 
-// A line of any length comes in pieces that are small, whole characters each, and
-// together the line.
+// A line of any length is printed in small parts of whole characters, which together
+// are the line.
 func TestLogsJSONOfALongLine(t *testing.T) {
 	const when = "2026-11-21T07:56:41.267098441Z"
 	long := strings.Repeat("é☃𝄞", 100_000)
 	var out bytes.Buffer
 	c := &cli{stdout: &out, stderr: io.Discard}
 	p := &linePrinter{cli: c, app: "a", stream: "stdout", printing: new(sync.Mutex)}
-	if err := copyPieces(strings.NewReader(when+" short\n"+when+" "+long+"\n"+when+" last"), p.take); err != nil {
+	if err := copyParts(strings.NewReader(when+" short\n"+when+" "+long+"\n"+when+" last"), p.take); err != nil {
 		t.Fatal(err)
 	}
 	var whole strings.Builder
@@ -28,8 +28,8 @@ func TestLogsJSONOfALongLine(t *testing.T) {
 		if err := decoder.Decode(&l); err != nil {
 			t.Fatal(err)
 		}
-		if l.Time != when || l.Stream != "stdout" || l.App != "a" || len(l.Message) > maxPiece+utf8.UTFMax {
-			t.Errorf("piece of %d bytes at %q of %s of %s", len(l.Message), l.Time, l.Stream, l.App)
+		if l.Time != when || l.Stream != "stdout" || l.App != "a" || len(l.Message) > maxPart+utf8.UTFMax {
+			t.Errorf("part of %d bytes at %q of %s of %s", len(l.Message), l.Time, l.Stream, l.App)
 		}
 		whole.WriteString(l.Message)
 		if !l.Partial {
@@ -42,11 +42,11 @@ func TestLogsJSONOfALongLine(t *testing.T) {
 	}
 }
 
-// The call-in's own words are told apart from the app's.
+// A message of the call-in itself is not printed as a line of the app.
 func TestLogsJSONOfOtherWords(t *testing.T) {
 	var out, said bytes.Buffer
 	p := &linePrinter{cli: &cli{stdout: &out, stderr: &said}, printing: new(sync.Mutex)}
-	if err := copyPieces(strings.NewReader("logs: no app \"b\"\n"), p.take); err != nil {
+	if err := copyParts(strings.NewReader("logs: no app \"b\"\n"), p.take); err != nil {
 		t.Fatal(err)
 	}
 	if out.Len() > 0 || said.String() != "logs: no app \"b\"\n" {

@@ -5,9 +5,9 @@
 //
 // README.md beside this file has the commands, their JSON and the configuration.
 //
-// Exit status: 0, or 1 and one line on stderr, or 2 for a command line that
-// makes no sense. A call-in's (status, logs, exec, attach, call) and a stager's in
-// the foreground (run) are handed on; 125 says that exec itself could not be done.
+// Exit status: 0; 1 and one line on stderr for an error; 2 for a usage error. status,
+// logs, exec, attach and call return the call-in's status, run in the foreground
+// returns the stager's. 125 is an error of exec before its command was executed.
 package main
 
 import (
@@ -32,16 +32,16 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		{"image", "import FILE… | list | rm IMAGE…", "keep images", runImage},
-		{"run", "[--detach] [--name N] [--volume NAME=PATH]… [--net host] POD.json | IMAGE [-- ARGS…]", "start a pod; logs --follow shows what its apps write", runRun},
+		{"image", "import FILE… | list | rm IMAGE…", "manage images", runImage},
+		{"run", "[--detach] [--name N] [--volume NAME=PATH]… [--net host] POD.json | IMAGE [-- ARGS…]", "start a pod; logs --follow shows the output of its apps", runRun},
 		{"ps", "", "list pods", runPS},
 		{"status", "[--isolators] POD [APP]", "show the apps of a pod", runStatus},
-		{"logs", "[--follow] [--tail N] [--since T] [--timestamps] [--stream S] POD [APP]", "show what an app wrote", runLogs},
+		{"logs", "[--follow] [--tail N] [--since T] [--timestamps] [--stream S] POD [APP]", "show the output of an app", runLogs},
 		{"exec", "[--tty] POD [APP] -- CMD…", "run a command in an app", runExec},
 		{"attach", "POD [APP]", "connect to an app's input and output", runAttach},
 		{"call", "POD NAME [ARGS…]", "execute a call-in of the pod's stager by its name", runCall},
-		{"stop", "POD…", "stop pods and take them down", runStop},
-		{"gc", "", "clear away what killed pods and imports left", runGC},
+		{"stop", "POD…", "stop pods and delete them with their logs", runStop},
+		{"gc", "", "delete ended pods with their logs, and leftovers of interrupted commands", runGC},
 		{"monitor", "", "", runMonitor}, // for run --detach only
 	}
 }
@@ -86,9 +86,9 @@ func start(ctx context.Context, cmd command, configFile, state string, args []st
 	return cmd.run(ctx, &cli{config: config, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}, args)
 }
 
-// keepDescriptors keeps what the caller has left open beside stdio from all that this
-// process starts or becomes: a pod would hold it for as long as it lives. A monitor
-// goes on with the two that it was started with.
+// keepDescriptors makes every descriptor but stdin, stdout and stderr close-on-exec, so that
+// no program that this process starts or becomes inherits it: a pod would hold it for as
+// long as it lives. A monitor still uses the two that it was started with.
 func keepDescriptors() error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("make descriptors close-on-exec: %w", err) // before Linux 5.11
@@ -105,8 +105,8 @@ func help(w io.Writer) {
 	}
 }
 
-// helpCommand says what the command is for, whose name may be followed by that of a
-// part of it.
+// helpCommand prints the usage of a command. A subcommand's name may follow the
+// command's.
 func helpCommand(w io.Writer, name string) {
 	name, _, _ = strings.Cut(name, " ")
 	for _, cmd := range commands() {

@@ -263,7 +263,7 @@ func TestHelp(t *testing.T) {
 	h := bareHost(t)
 	for args, want := range map[string]string{
 		"--help":            "usage: launcher [--config FILE] [--state DIR] COMMAND",
-		"run --help":        "logs --follow shows what its apps write",
+		"run --help":        "logs --follow shows the output of its apps",
 		"image list --help": "usage: launcher image import FILE",
 	} {
 		if out := h.run(strings.Fields(args)...); !strings.Contains(out, want) {

@@ -6,10 +6,10 @@ import (
 	"kurma.io/stager/launcher/pods"
 )
 
-// runMonitor is what `run --detach` leaves behind, see pods.RunDetached.
+// runMonitor is the process that `run --detach` leaves running, see pods.RunDetached.
 func runMonitor(ctx context.Context, _ *cli, args []string) error {
 	if len(args) != 1 {
-		return usageError{"monitor: run --detach starts this"}
+		return usageError{"monitor: only run --detach may start this"}
 	}
 	return pods.RunDetached(ctx, args[0])
 }

@@ -6,18 +6,18 @@ import (
 	"testing"
 )
 
-// Nothing here forwards ports, and who asks for one is told so.
+// The launcher forwards no ports, and warns of each that the pod asks for.
 func TestPortsOfTheHost(t *testing.T) {
 	h := newHost(t)
 	h.run("image", "import", h.image("ports.aci", `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/ports",
 		"app":{"exec":["/x"],"user":"0","group":"0","ports":[{"name":"http","protocol":"tcp","port":80},{"name":"dns","protocol":"udp","port":53}]}}`))
-	warning := func(port string, number int) string {
-		return fmt.Sprintf("launcher: warning: pod \"p\": port %q is not reachable from the host: nothing here forwards host port %d to it\n", port, number)
+	warning := func(port string, number int, advice string) string {
+		return fmt.Sprintf("launcher: warning: pod \"p\": port %q: host port %d is not forwarded; %s\n", port, number, advice)
 	}
 	tests := []struct{ name, net, ports, want string }{
 		{"none", "", "null", ""},
-		{"two", "", `[{"name":"http","hostPort":8080},{"name":"dns","hostPort":53}]`, warning("http", 8080) + warning("dns", 53)},
-		{"of the host's network", "host", `[{"name":"http","hostPort":8080},{"name":"dns","hostPort":53}]`, warning("http", 8080)},
+		{"two", "", `[{"name":"http","hostPort":8080},{"name":"dns","hostPort":53}]`, warning("http", 8080, "use --net host (the app listens on 80)") + warning("dns", 53, "use --net host (the app listens on 53)")},
+		{"of the host's network", "host", `[{"name":"http","hostPort":8080},{"name":"dns","hostPort":53}]`, warning("http", 8080, "the app listens on 80")},
 		{"of the pod's own", "host", `[{"name":"http","hostPort":8080,"podPort":{"name":"http","protocol":"tcp","port":8080}}]`, ""},
 	}
 	for _, tt := range tests {

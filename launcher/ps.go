@@ -19,13 +19,13 @@ type podInfo struct {
 	Apps    []string   `json:"apps"`
 	Created time.Time  `json:"created"`
 	Exit    *pods.Exit `json:"exit,omitempty"`
-	Log     string     `json:"log"` // what the stager itself wrote
+	Log     string     `json:"log"` // file of the stager's own output
 }
 
 // damagedPod is what `ps --json` shows of a damaged pod.
 type damagedPod struct {
 	UUID    string     `json:"uuid"`
-	Name    string     `json:"name,omitempty"` // where it is known
+	Name    string     `json:"name,omitempty"` // if it is known
 	State   pods.Phase `json:"state"`
 	Damaged string     `json:"damaged"` // why
 }
@@ -43,15 +43,15 @@ func describePod(pod *pods.Pod) podInfo {
 	}
 }
 
-// runPS is `ps`: one line for each pod, those that have exited, lost their
-// monitor or are damaged included, until gc.
+// runPS is `ps`: one line for each pod. Pods that have exited, are dead or are damaged
+// are listed until gc.
 func runPS(_ context.Context, c *cli, args []string) error {
 	rest, err := c.parse("ps", args, nil)
 	if err != nil {
 		return err
 	}
 	if len(rest) > 0 {
-		return usageError{"ps: it takes no arguments"}
+		return usageError{"ps: unexpected arguments"}
 	}
 	store, err := c.pods()
 	if err != nil {
@@ -80,16 +80,16 @@ func (c *cli) printPods(all []*pods.Pod) error {
 	fmt.Fprintln(out, "UUID\tNAME\tSTATE\tPID\tAPPS\tCREATED")
 	for _, pod := range all {
 		if pod.Damage != nil {
-			fmt.Fprintf(out, "%s\t%s\t%s\t-\t-\t%s\n", pod.Plan.UUID[:8], dash(shown(pod.Plan.Name)), pod.State.Phase,
-				shown(oneLine(pod.Damage)))
+			fmt.Fprintf(out, "%s\t%s\t%s\t-\t-\t%s\n", pod.Plan.UUID[:8], dash(printable(pod.Plan.Name)), pod.State.Phase,
+				printable(oneLine(pod.Damage)))
 			continue
 		}
 		state := string(pod.State.Phase)
 		if exit := pod.State.Exit; exit != nil {
 			state = fmt.Sprintf("%s (%d)", state, exit.Code)
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\n", pod.Plan.UUID[:8], shown(pod.Plan.Name), state, pod.State.Stager.PID,
-			shown(strings.Join(appNames(pod), ",")), pod.State.Created.Local().Format(time.DateTime))
+		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\n", pod.Plan.UUID[:8], printable(pod.Plan.Name), state, pod.State.Stager.PID,
+			printable(strings.Join(appNames(pod), ",")), pod.State.Created.Local().Format(time.DateTime))
 	}
 	return out.Flush()
 }

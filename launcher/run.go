@@ -42,7 +42,7 @@ func (v volumeFlags) Set(text string) error {
 	if _, err := types.NewACName(name); err != nil {
 		return fmt.Errorf("name %q: %w", name, err)
 	}
-	if !utf8.ValidString(path) { // JSON would make it another
+	if !utf8.ValidString(path) { // JSON would change it
 		return errors.New("the path is not UTF-8")
 	}
 	v[name] = path
@@ -54,14 +54,14 @@ func parseRun(c *cli, args []string) (runOptions, error) {
 	rest, err := c.parse("run", args, func(f *flag.FlagSet) {
 		f.BoolVar(&o.detach, "detach", false, "return when the pod is up")
 		f.StringVar(&o.name, "name", "", "the pod's `name`")
-		f.Var(o.volumes, "volume", "fill the volume NAME from the host, `NAME=PATH`")
-		f.StringVar(&o.net, "net", "", "\"host\" for the host's network")
+		f.Var(o.volumes, "volume", "mount the host's PATH as volume NAME, `NAME=PATH`")
+		f.StringVar(&o.net, "net", "", "\"host\" to use the host's network")
 	})
 	if err != nil {
 		return o, err
 	}
 	if o.name != "" && !podplan.IsName(o.name) {
-		return o, usageError{fmt.Sprintf("run: --name %s: want letters, digits, '.', '_' and '-', %d at most, the first a letter or digit", shown(o.name), podplan.MaxName)}
+		return o, usageError{fmt.Sprintf("run: --name %s: want letters, digits, '.', '_' and '-', %d at most, the first a letter or digit", printable(o.name), podplan.MaxName)}
 	}
 	if len(rest) == 0 || (o.net != "" && o.net != "host") {
 		return o, usageError{"run: want POD.json or IMAGE [-- ARGS…], and --net host or none"}
@@ -76,9 +76,9 @@ func parseRun(c *cli, args []string) (runOptions, error) {
 	return o, inUTF8("run", o.args)
 }
 
-// runRun is `run`: it starts a pod and, unless detached, stays until the pod ends, with
-// the stager's exit status. The pod's UUID is printed when it is up; a pod whose UUID
-// cannot be told is stopped again.
+// runRun is `run`: it starts a pod and prints its UUID when it is up. If the UUID
+// cannot be printed, it stops the pod. Unless detached it waits until the pod ends and
+// returns the stager's exit status.
 func runRun(ctx context.Context, c *cli, args []string) error {
 	o, err := parseRun(c, args)
 	if err != nil {
@@ -95,8 +95,8 @@ func runRun(ctx context.Context, c *cli, args []string) error {
 	if err != nil {
 		return err
 	}
-	// Writing to a pipe that nobody reads is to be an error, which stops the
-	// pod, and not the end of this process.
+	// A write to a pipe without a reader must be an error, which stops the pod. With
+	// SIGPIPE this process would end and the pod would not be stopped.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, unix.SIGPIPE)
 	defer signal.Stop(broken)

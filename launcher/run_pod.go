@@ -70,7 +70,7 @@ func plan(p podplan.Planner, o runOptions) (pods.Plan, []string, error) {
 	return p.FromManifest(o.source, document, options)
 }
 
-// stagerImage finds the stager and makes sure that it may be trusted.
+// stagerImage returns the image of the stager, which a trusted key has signed.
 func (c *cli) stagerImage(store *images.Store) (*images.Image, error) {
 	image, err := store.Find(c.config.DefaultStagerImage)
 	if err != nil {

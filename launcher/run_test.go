@@ -154,7 +154,7 @@ func TestStagerThatFails(t *testing.T) {
 	h := newHost(t)
 	for _, detach := range []string{"--detach=true", "--detach=false"} {
 		h.refuse(1, "(exit status 1): stager: manifest: this pod fails", "run", detach, "--name", "fails", "example.com/one")
-		h.refuse(1, "(SIGKILL): it said nothing", "run", detach, "--name", "dies", "example.com/one")
+		h.refuse(1, "(SIGKILL): it logged nothing", "run", detach, "--name", "dies", "example.com/one")
 	}
 }
 
@@ -198,7 +198,7 @@ func TestForegroundStopsOnSignals(t *testing.T) {
 	}
 }
 
-// A pod whose UUID cannot be told is stopped again.
+// A pod whose UUID cannot be printed is stopped.
 func TestRunWithoutAReader(t *testing.T) {
 	h := newHost(t)
 	read, broken, err := os.Pipe()
@@ -520,10 +520,10 @@ func TestNamesAreUnique(t *testing.T) {
 	h := newHost(t)
 	h.run("run", "--detach", "--name", "p", "example.com/one")
 	defer h.run("stop", "p")
-	if r := h.try("run", "--name", "p", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, "has that name") {
+	if r := h.try("run", "--name", "p", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, "name already used by pod ") {
 		t.Errorf("%+v", r)
 	}
-	if r := h.try("image", "rm", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, `pod "p" uses it`) {
+	if r := h.try("image", "rm", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, `in use by pod "p"`) {
 		t.Errorf("%+v", r)
 	}
 }

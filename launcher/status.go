@@ -13,7 +13,7 @@ import (
 	"kurma.io/stager/launcher/pods"
 )
 
-// appStatus is what the status call-in says of an app.
+// appStatus is an app in the document of the call-in status.
 type appStatus struct {
 	PID    int    `json:"pid"`
 	Exited bool   `json:"exited"`
@@ -22,11 +22,11 @@ type appStatus struct {
 	Reason string `json:"exitReason"`
 }
 
-// runStatus is `status`: the call-in's own words with --json, else a table.
+// runStatus is `status`: a table, or with --json the call-in's own document.
 func runStatus(_ context.Context, c *cli, args []string) error {
 	isolators := false
 	rest, err := c.parse("status", args, func(f *flag.FlagSet) {
-		f.BoolVar(&isolators, "isolators", false, "what became of the isolators of an app, as JSON")
+		f.BoolVar(&isolators, "isolators", false, "print whether each isolator of an app is enforced, changed or ignored, as JSON")
 	})
 	if err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// runStop is `stop`: it returns when the pods and all they had are gone.
+// runStop is `stop`: it returns when the pods have ended and are deleted.
 func runStop(ctx context.Context, c *cli, args []string) error {
 	refs, err := c.parse("stop", args, nil)
 	if err != nil {

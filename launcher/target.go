@@ -7,7 +7,7 @@ import (
 	"kurma.io/stager/launcher/pods"
 )
 
-// findPod finds the pod that args begin with and gives the rest of them.
+// findPod finds the pod that the first argument names and returns the other arguments.
 func (c *cli) findPod(command string, args []string) (*pods.Pod, []string, error) {
 	if len(args) == 0 {
 		return nil, nil, usageError{command + ": want a POD"}
@@ -20,7 +20,7 @@ func (c *cli) findPod(command string, args []string) (*pods.Pod, []string, error
 	return pod, args[1:], err
 }
 
-// app takes the app that is named, or the pod's only one.
+// app returns the app that is named, or the pod's only one.
 func app(pod *pods.Pod, names []string) (pods.App, error) {
 	if len(names) == 0 && len(pod.Plan.Apps) == 1 {
 		return pod.Plan.Apps[0], nil
@@ -32,7 +32,7 @@ func app(pod *pods.Pod, names []string) (pods.App, error) {
 	}
 	have := strings.Join(appNames(pod), ", ")
 	if len(names) == 0 {
-		return pods.App{}, usageError{fmt.Sprintf("pod %q has several apps, name one: %s", pod.Plan.Name, have)}
+		return pods.App{}, usageError{fmt.Sprintf("pod %q has several apps, choose one: %s", pod.Plan.Name, have)}
 	}
 	return pods.App{}, fmt.Errorf("pod %q has no app %q; it has %s", pod.Plan.Name, names[0], have)
 }

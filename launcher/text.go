@@ -8,12 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// oneLine is an error's text; where several errors are joined, one after the other.
+// oneLine returns an error's text in one line, of joined errors one after the other.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// shown is a text that somebody else has chosen, as a table or an error may show it:
-// as it is, or quoted where it would not stay in its place, and not for ever long.
-func shown(text string) string {
+// printable returns a text from a manifest or the command line as a table or an error
+// can show it: quoted if it has characters that a terminal would not just show, and
+// shortened.
+func printable(text string) string {
 	const enough = 200
 	more := ""
 	if len(text) > enough {
@@ -34,7 +35,7 @@ func dash(text string) string {
 
 func shortID(id string) string { return id[:len("sha512-")+12] }
 
-// inUTF8 refuses words that JSON could not hand on as they are.
+// inUTF8 refuses arguments that JSON would change.
 func inUTF8(command string, words []string) error {
 	for _, word := range words {
 		if !utf8.ValidString(word) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestShown(t *testing.T) {
+func TestPrintable(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                       "",
 		"1.0 β":                  "1.0 β",
@@ -14,8 +14,8 @@ func TestShown(t *testing.T) {
 		"a\xff":                  `"a\xff"`,
 		strings.Repeat("x", 300): strings.Repeat("x", 200) + "…",
 	} {
-		if got := shown(text); got != want {
-			t.Errorf("shown(%q) = %q, want %q", text, got, want)
+		if got := printable(text); got != want {
+			t.Errorf("printable(%q) = %q, want %q", text, got, want)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func TestKeptFileIsVerifiedAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-		}, "another image's"},
+		}, "belongs to another image"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -70,12 +70,12 @@ func mounted() ([]Hierarchy, error) {
 		return nil, err
 	}
 	if len(mounts) == 0 {
-		return nil, fmt.Errorf("none is mounted in %s", MountRoot)
+		return nil, fmt.Errorf("no cgroup hierarchy is mounted in %s", MountRoot)
 	}
 	return hierarchies(mounts), nil
 }
 
-// besideMountRoot leaves out what is not a hierarchy at MountRoot or in it.
+// besideMountRoot skips mounts that are not a hierarchy at MountRoot or in it.
 func besideMountRoot(m *mountinfo.Info) (skip, stop bool) {
 	inPlace := m.Mountpoint == MountRoot || filepath.Dir(m.Mountpoint) == MountRoot
 	return !inPlace || m.FSType != "cgroup" && m.FSType != "cgroup2", false
@@ -92,8 +92,8 @@ func hierarchies(mounts []*mountinfo.Info) []Hierarchy {
 // Dir is the group's folder in a hierarchy.
 func (g *Group) Dir(h Hierarchy) string { return filepath.Join(h.Mount, g.Path) }
 
-// Make makes the group in every hierarchy, its parents included. The
-// controllers that a v2 hierarchy has are handed down to it.
+// Make makes the group in every hierarchy, its parents included. In a v2 hierarchy it
+// enables all controllers for the group.
 func (g *Group) Make() error {
 	for _, h := range g.Hierarchies {
 		if err := g.makeIn(h); err != nil {
@@ -103,8 +103,8 @@ func (g *Group) Make() error {
 	return nil
 }
 
-// makeIn goes down from the mount point. A parent may be removed by another
-// pod's end between two steps; then it starts again.
+// makeIn makes the group and its parents from the mount point down. If the end of another
+// pod removes a parent meanwhile, it starts again.
 func (g *Group) makeIn(h Hierarchy) error {
 	var err error
 	for range 100 {
@@ -119,7 +119,7 @@ func (g *Group) descend(h Hierarchy) error {
 	dir := h.Mount
 	for name := range strings.SplitSeq(g.Path, "/") {
 		if h.V2 {
-			if err := handDown(dir); err != nil {
+			if err := enableControllers(dir); err != nil {
 				return err
 			}
 		}
@@ -140,12 +140,11 @@ func (g *Group) descend(h Hierarchy) error {
 	return nil
 }
 
-// madeHere is the extended attribute of groups that were made here. It tells
-// them from groups of the administrator's, for whichever launcher removes the last pod.
+// madeHere is the extended attribute of groups that a launcher has made. The launcher that
+// removes the last pod removes them, and not those that the administrator has made.
 const madeHere = "trusted.kurma.launcher"
 
-// mark notes that a group was made here. Where that cannot be noted it is an
-// administrator's to remove.
+// mark marks a group as made by a launcher. If that fails the administrator must remove it.
 func mark(dir string) { _ = unix.Setxattr(dir, madeHere, []byte("1"), 0) }
 
 func isMarked(dir string) bool {
@@ -153,10 +152,9 @@ func isMarked(dir string) bool {
 	return err == nil
 }
 
-// handDown enables each controller of a v2 group for its children. One that
-// cannot be, for instance a cpu controller with realtime processes about, is
-// left out: the pod does without it.
-func handDown(dir string) error {
+// enableControllers enables each controller of a v2 group for its children. The pod lacks
+// a controller that cannot be enabled, such as cpu while there are realtime processes.
+func enableControllers(dir string) error {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
 		return err
@@ -192,8 +190,8 @@ func inheritCPUs(parent, dir string) error {
 	return nil
 }
 
-// V2Dir opens the group's folder in the v2 hierarchy, for CLONE_INTO_CGROUP;
-// nil where there is no v2 hierarchy. The caller closes it.
+// V2Dir opens the group's folder in the v2 hierarchy, for CLONE_INTO_CGROUP. It returns nil
+// if there is no v2 hierarchy. The caller closes the file.
 func (g *Group) V2Dir() (*os.File, error) {
 	for _, h := range g.Hierarchies {
 		if h.V2 {

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long killed processes get to disappear. The kernel
-// ends them at once but for those stuck in uninterruptible sleep.
+// patience is how long killed processes may take to disappear. The kernel ends them at
+// once, except processes in uninterruptible sleep.
 const patience = 10 * time.Second
 
-// Kill ends every process of the group and of the groups below it: SIGKILL,
-// freeze, SIGKILL to what was forked meanwhile, thaw. Groups below that somebody
-// else has frozen, as a privileged app may, are thawed, too: in a v1 hierarchy what is frozen
-// does not end. It is no error when the group is empty or not there.
+// Kill ends every process of the group and of the groups below it: SIGKILL, freeze, SIGKILL
+// to processes that were forked meanwhile, thaw. It also thaws groups below that an app has
+// frozen, as a privileged one can: in a v1 hierarchy a frozen process does not end. A group
+// that is empty or does not exist is not an error.
 func (g *Group) Kill() error {
 	if err := g.signalAll(); err != nil {
 		return fmt.Errorf("kill cgroup %s: %w", g.Path, err)
@@ -51,15 +51,15 @@ func (g *Group) freeze() {
 	}
 }
 
-// thaw has the group and each of those below it go on.
+// thaw lets the group and those below it run again.
 func (g *Group) thaw() {
 	for _, h := range g.Hierarchies {
 		_ = g.walk(h, func(dir string) error { setFrozen(dir, "THAWED", "0"); return nil })
 	}
 }
 
-// setFrozen writes to the freezer of either version. Only one of the two files is there, and
-// neither in most v1 hierarchies or once the group is gone.
+// setFrozen writes to the freezer of either version. A group has only one of the two files, or
+// none: in most v1 hierarchies, and once it is removed.
 func setFrozen(dir, v1, v2 string) {
 	_ = writeExisting(filepath.Join(dir, "freezer.state"), v1)
 	_ = writeExisting(filepath.Join(dir, "cgroup.freeze"), v2)
@@ -92,8 +92,8 @@ func (g *Group) PIDs() ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
-// walk visits the group's folders in a hierarchy, parents first. Those that
-// vanish meanwhile are passed over.
+// walk visits the group's folders in a hierarchy, parents first. It skips folders that are
+// removed meanwhile.
 func (g *Group) walk(h Hierarchy, visit func(dir string) error) error {
 	return filepath.WalkDir(g.Dir(h), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
@@ -106,9 +106,9 @@ func (g *Group) walk(h Hierarchy, visit func(dir string) error) error {
 	})
 }
 
-// Remove removes the group in every hierarchy, children first, and those of
-// its parents that Make has made and that are empty then. Processes that have been
-// killed and are not gone yet are waited for; removing what is not there is no error.
+// Remove removes the group in every hierarchy, children first, and those of its parents
+// that Make has made and that are empty then. It waits for killed processes to
+// disappear. A group that does not exist is not an error.
 func (g *Group) Remove() error {
 	deadline := time.Now().Add(patience)
 	for {
@@ -141,8 +141,8 @@ func (g *Group) removeOnce() error {
 	return errors.Join(errs...)
 }
 
-// removeParents removes, upwards, what Make has made and no other pod is in:
-// rmdir(2) of a group that has groups or processes fails with EBUSY, and that is well.
+// removeParents removes, upwards, the groups that Make has made and no other pod uses:
+// rmdir(2) of a group that has groups or processes fails with EBUSY, which ends the way up.
 func (g *Group) removeParents() {
 	for _, h := range g.Hierarchies {
 		for parent := filepath.Dir(g.Path); parent != "."; parent = filepath.Dir(parent) {

@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EnterThread moves the calling thread, which must be locked to its
-// goroutine, into the group in the v1 hierarchies, so that a child it
-// forks starts there, and returns what moves it back. The v2 hierarchy is left to
-// clone3(2): it does not let a single thread move.
+// EnterThread moves the calling thread into the group in the v1 hierarchies, so that a
+// child that it forks starts there, and returns a function that moves it back. The caller
+// has locked the thread. A single thread cannot move in the v2 hierarchy: use V2Dir and
+// clone3(2) for that.
 //
-// The thread must be moved back before anything is done to the group as a
-// whole: freezing or killing the group would take it along.
+// The thread must be moved back before the group is frozen or killed: it would be frozen or
+// killed with it.
 func (g *Group) EnterThread() (leave func() error, err error) {
 	tid := []byte(strconv.Itoa(unix.Gettid()))
-	// Opened now: the thread may see other mounts when it leaves.
+	// Opened before: the thread may be in another mount namespace when it leaves.
 	homes, err := openTasks()
 	if err != nil {
 		return nil, fmt.Errorf("find own cgroups: %w", err)

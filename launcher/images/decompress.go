@@ -12,7 +12,7 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// compression is a format an image file may have, told by how it begins.
+// compression is a compressed format of image files, recognized by its first bytes.
 type compression struct {
 	magic []byte
 	open  func(io.Reader) (io.Reader, error)
@@ -26,8 +26,8 @@ func compressions() []compression {
 	}
 }
 
-// decompress returns the tar inside an image file; one that begins like none
-// of the compressions is taken for a plain tar.
+// decompress returns the tar inside an image file. A file of none of the compressed formats
+// is read as a plain tar.
 func decompress(file io.Reader) (io.Reader, error) {
 	in := bufio.NewReaderSize(file, 256<<10)
 	start, err := in.Peek(6)

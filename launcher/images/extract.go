@@ -16,15 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What an archive may ask of the launcher. A few compressed bytes can stand for
-// any number of entries.
+// Limits of an archive: a few compressed bytes can expand to any number of entries.
 const (
 	maxManifest    = 4 << 20  // bytes of the image manifest
 	maxEntries     = 1 << 20  // entries of any kind
 	maxFolderNames = 64 << 20 // bytes of the names of all folders, which are kept until the end
 
-	// maxID is the highest user or group ID; the one above it means "no change"
-	// to chown(2).
+	// maxID is the highest user or group ID. The next number means "no change" to
+	// chown(2).
 	maxID = 1<<32 - 2
 
 	// The highest device numbers of Linux.
@@ -34,8 +33,8 @@ const (
 
 // extract writes an image's manifest and files below dir, which is empty, and
 // returns the bytes of its files. Modes, owners, times and extended attributes
-// are the archive's. Every name is looked up inside rootfs by os.Root, so neither
-// names nor symlinks nor hard links of the archive reach anything outside.
+// are the archive's. os.Root resolves every name inside rootfs, so names, symlinks and
+// hard links of the archive do not reach files outside.
 func extract(dir string, archive io.Reader) (int64, error) {
 	x, err := newExtractor(dir, archive)
 	if err != nil {
@@ -55,7 +54,7 @@ func newExtractor(dir string, archive io.Reader) (*extractor, error) {
 	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(rootfs, &disk); err != nil {
-		return nil, fmt.Errorf("ask for free space: %w", err)
+		return nil, fmt.Errorf("get free space: %w", err)
 	}
 	root, err := os.OpenRoot(rootfs)
 	if err != nil {
@@ -76,14 +75,14 @@ type extractor struct {
 	dir  string
 	root *os.Root
 	tar  *tar.Reader
-	free int64 // bytes the store's file system had at the start
+	free int64 // free bytes of the store's file system at the start
 	size int64 // bytes of files so far
 
-	entries, names int // how many more entries and bytes of folder names are taken
+	entries, names int // how many more entries and bytes of folder names are allowed
 
 	manifest, rootfs bool // seen
 
-	folders map[string]fileTimes // set last, as a folder's content changes them
+	folders map[string]fileTimes // set last, because changes in a folder change its times
 }
 
 // fileTimes are a file's times of access and modification.
@@ -102,21 +101,21 @@ func (x *extractor) all() error {
 			return fmt.Errorf("the archive has more than %d entries", maxEntries)
 		}
 		if err := x.entry(header); err != nil {
-			return fmt.Errorf("extract %q: %w", abridge(header.Name), err)
+			return fmt.Errorf("extract %q: %w", shorten(header.Name), err)
 		}
 	}
 	if !x.manifest {
-		return errors.New("it is no image: there is no manifest in it")
+		return errors.New("not an ACI: no manifest found")
 	}
 	if !x.rootfs {
-		return errors.New("it is no image: there is no rootfs in it")
+		return errors.New("not an ACI: no rootfs found")
 	}
 	return nil
 }
 
 func (x *extractor) entry(header *tar.Header) error {
 	if header.Typeflag == tar.TypeXGlobalHeader {
-		return nil // of git and others; says nothing about files
+		return nil // git and others write one; it is not about files
 	}
 	name, err := cleanName(header.Name)
 	if err != nil {
@@ -137,10 +136,10 @@ func (x *extractor) entry(header *tar.Header) error {
 		x.rootfs = true
 		return x.file(header, inside)
 	}
-	return errors.New("an image holds a manifest and rootfs, nothing else")
+	return errors.New("an ACI has a manifest, rootfs and nothing else")
 }
 
-// checkOwner refuses IDs that the kernel's 32 bits would turn into others.
+// checkOwner refuses IDs that do not fit into the kernel's 32 bits.
 func checkOwner(header *tar.Header) error {
 	switch {
 	case header.Uid < 0 || header.Uid > maxID:
@@ -151,8 +150,8 @@ func checkOwner(header *tar.Header) error {
 	return nil
 }
 
-// abridge shows the beginning of a name.
-func abridge(name string) string {
+// shorten returns a name, or its beginning if it is long.
+func shorten(name string) string {
 	const enough = 256
 	if len(name) > enough {
 		return name[:enough] + "…"
@@ -160,9 +159,9 @@ func abridge(name string) string {
 	return name
 }
 
-// cleanName refuses names that could mean anything outside of the archive, and
-// those that no program could open: the folders on their way are counted in
-// descriptors when they are made and removed.
+// cleanName refuses names that lead out of the archive, and those that are too long for a
+// system call: each folder on the way to such a file would take a descriptor when it is
+// made or removed.
 func cleanName(name string) (string, error) {
 	if len(name) >= unix.PathMax {
 		return "", fmt.Errorf("a path of %d bytes, more than Linux takes", len(name))
@@ -223,8 +222,8 @@ func (x *extractor) file(header *tar.Header, name string) error {
 	return x.times(name, timesOf(header))
 }
 
-// folder makes a folder, or takes one that is there already; a file or a
-// symlink in its place is replaced, not followed.
+// folder makes a folder unless it exists. It replaces a file or symlink in its place and
+// does not follow the symlink.
 func (x *extractor) folder(header *tar.Header, name string) error {
 	info, err := x.root.Lstat(name)
 	if err != nil || !info.IsDir() {
@@ -247,7 +246,7 @@ func (x *extractor) folder(header *tar.Header, name string) error {
 	return nil
 }
 
-// clear makes way for an entry and makes the folders above it.
+// clear removes what is in the place of an entry and makes the folders above it.
 func (x *extractor) clear(name string) error {
 	if err := x.root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
@@ -310,8 +309,8 @@ func (x *extractor) node(header *tar.Header, name string, kind uint32) error {
 	})
 }
 
-// inParent calls do with the descriptor of the folder that holds the file:
-// what os.Root has no call for is done relative to that.
+// inParent calls do with a descriptor of the folder that has the file, for system calls
+// that os.Root does not offer.
 func (x *extractor) inParent(name string, do func(parent int, base string) error) error {
 	dir, err := x.root.Open(path.Dir(name))
 	if err != nil {
@@ -321,7 +320,7 @@ func (x *extractor) inParent(name string, do func(parent int, base string) error
 	return do(int(dir.Fd()), path.Base(name))
 }
 
-// attributes sets owner, mode and extended attributes, in this order: a change of
+// attributes sets owner, mode and extended attributes, in this order, because a change of
 // owner clears setuid bits and file capabilities.
 func (x *extractor) attributes(header *tar.Header, name string) error {
 	if err := x.root.Lchown(name, header.Uid, header.Gid); err != nil {
@@ -372,8 +371,7 @@ func timespec(t time.Time) unix.Timespec {
 	return unix.Timespec{Sec: t.Unix(), Nsec: int64(t.Nanosecond())}
 }
 
-// finish sets the folders' times. A folder that a later entry has replaced is
-// passed over.
+// finish sets the folders' times. It skips a folder that a later entry has replaced.
 func (x *extractor) finish() error {
 	for name, times := range x.folders {
 		info, err := x.root.Lstat(name)
@@ -381,7 +379,7 @@ func (x *extractor) finish() error {
 			continue
 		}
 		if err := x.times(name, times); err != nil {
-			return fmt.Errorf("extract %q: %w", abridge(name), err)
+			return fmt.Errorf("extract %q: %w", shorten(name), err)
 		}
 	}
 	return nil

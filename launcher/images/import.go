@@ -20,15 +20,14 @@ import (
 
 // Import reads an image file, plain or compressed with gzip, bzip2 or xz, and
 // puts it into the store under its ID, the SHA-512 of the uncompressed tar.
-// An image that is there already stays as it is, but for a signature that it
-// had not. A detached signature is taken from path + ".asc" where that file
-// exists: a wrong one is an error, one by a key that the ring has not
-// leaves the image untrusted. Progress is told the bytes read of the file's
-// size, from time to time; it may be nil.
+// An image that the store already has stays as it is; if it has no signature, it gets
+// this one's. A detached signature is read from path + ".asc" if that file exists: a
+// wrong signature is an error; one by a key that is not in the ring leaves the image
+// untrusted. Import calls progress from time to time with the bytes read and the file's
+// size; progress may be nil.
 //
-// Whatever goes wrong, and when ctx ends, the store is as it was before, and nothing outside of
-// it is ever touched, whatever the file holds. After a power loss the image is there
-// complete, or not at all.
+// After any error, and when ctx ends, the store is as it was before. Import changes nothing
+// outside of the store, whatever is in the file. A power loss cannot leave a partial image.
 func (s *Store) Import(ctx context.Context, path string, ring signing.KeyRing, progress func(done, size int64)) (*Image, error) {
 	image, err := s.importFile(ctx, path, ring, progress)
 	if err != nil {
@@ -62,7 +61,7 @@ func (s *Store) importFile(ctx context.Context, path string, ring signing.KeyRin
 		return nil, err
 	}
 	if signed {
-		err = vouch(dir, ring, &record)
+		err = sealSigned(dir, ring, &record)
 	}
 	if err != nil {
 		return nil, err
@@ -76,8 +75,8 @@ func (s *Store) importFile(ctx context.Context, path string, ring signing.KeyRin
 	return s.adopt(dir, id)
 }
 
-// syncAll has the file system that dir is on write everything to its disk: once for
-// all of an image's files.
+// syncAll writes everything of dir's file system to the disk, with one call for all of an
+// image's files.
 func syncAll(dir string) error {
 	folder, err := os.Open(dir)
 	if err != nil {
@@ -91,14 +90,14 @@ func syncAll(dir string) error {
 }
 
 func openImage(path string) (*os.File, int64, error) {
-	// Not to hang on a FIFO; a regular file does not mind.
+	// O_NONBLOCK does not wait for a FIFO's writer, and has no effect on a regular file.
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, 0, err
 	}
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is not a regular file")
+		err = errors.New("not a regular file")
 	}
 	if err != nil {
 		_ = file.Close()
@@ -119,7 +118,7 @@ func unpack(dir string, in io.Reader) (string, Record, error) {
 	if err != nil {
 		return "", Record{}, err
 	}
-	// The ID covers the whole tar, its padding included.
+	// The ID is of the complete tar, padding included.
 	if _, err := io.Copy(io.Discard, hashed); err != nil {
 		return "", Record{}, fmt.Errorf("read image: %w", err)
 	}
@@ -127,7 +126,7 @@ func unpack(dir string, in io.Reader) (string, Record, error) {
 	return id, Record{Imported: time.Now().UTC(), Size: size}, nil
 }
 
-// fileID is the ID of an image file.
+// fileID returns the ID of an image file.
 func fileID(file io.Reader) (string, error) {
 	archive, err := decompress(file)
 	if err != nil {
@@ -153,9 +152,9 @@ func keepSignature(dir, path string) (bool, error) {
 	return true, nil
 }
 
-// unpackKept is unpack, and keeps the file where that is wanted: byte for byte
-// what was read, so that a signature of what is kept is one of what was
-// extracted, whatever becomes of the file meanwhile.
+// unpackKept is unpack. If keep is set it also keeps the file, byte for byte as it was
+// read: a signature of the kept file is one of the extracted files, even if another
+// process changes the imported file meanwhile.
 func unpackKept(dir string, in io.Reader, keep bool) (id string, record Record, err error) {
 	if !keep {
 		return unpack(dir, in)
@@ -167,14 +166,14 @@ func unpackKept(dir string, in io.Reader, keep bool) (id string, record Record, 
 	all := io.TeeReader(in, kept)
 	id, record, err = unpack(dir, all)
 	if err == nil {
-		_, err = io.Copy(io.Discard, all) // what follows the compressed data is signed, too
+		_, err = io.Copy(io.Discard, all) // the signature also covers what follows the compressed data
 	}
 	return id, record, errors.Join(err, kept.Close())
 }
 
-// vouch seals the files of an image whose file and signature are kept, and
-// verifies the signature.
-func vouch(dir string, ring signing.KeyRing, record *Record) (err error) {
+// sealSigned seals the files of an image whose file and signature are kept, and verifies the
+// signature.
+func sealSigned(dir string, ring signing.KeyRing, record *Record) (err error) {
 	if record.Seal, err = seal(filepath.Join(dir, rootfsDir)); err != nil {
 		return err
 	}
@@ -211,8 +210,8 @@ func readRecord(dir string) (record Record, err error) {
 	return record, nil
 }
 
-// writeRecord writes the record in one step, a power loss included. Several may do
-// so at once, the last wins.
+// writeRecord replaces the record in one step, also in a power loss. Several processes may do
+// so at once; the last one wins.
 func writeRecord(dir string, record Record) error {
 	data, err := json.Marshal(record)
 	if err != nil {
@@ -237,8 +236,8 @@ func writeRecord(dir string, record Record) error {
 	return nil
 }
 
-// adopt moves a complete image to its place. An image that is there already
-// wins, so that pods that use it keep it, unless it has no signature and the new one has.
+// adopt moves a complete image to its place. If the store already has the image, that stays,
+// because pods may use it, see adoptSignature for its signature.
 func (s *Store) adopt(dir, id string) (*Image, error) {
 	place := filepath.Join(s.dir, id)
 	err := os.Rename(dir, place)
@@ -251,9 +250,10 @@ func (s *Store) adopt(dir, id string) (*Image, error) {
 	return s.Get(id)
 }
 
-// adoptSignature gives an image the signature and file of the same image
-// imported again, where that vouches for no less. An unsigned one, whose files nothing has vouched for so far, must
-// have the same files still. The record goes last: until then it is unsigned.
+// adoptSignature gives an image the signature and file of the same image that was imported
+// again. An image that has a signature keeps it if the new one is by an unknown key. The files
+// of an unsigned image are compared first, because no seal shows that they are
+// unchanged. The record is written last: until then the image counts as unsigned.
 func (s *Store) adoptSignature(from, place string) error {
 	old, err := s.Get(filepath.Base(place))
 	if err != nil {
@@ -267,7 +267,7 @@ func (s *Store) adoptSignature(from, place string) error {
 		return err
 	}
 	if old.Record.Seal != "" && fresh.SignedBy == "" {
-		return nil // it has one, and this is by an unknown key
+		return nil // it has a signature, and the new one is by an unknown key
 	}
 	for _, name := range []string{aciFile, sigFile} {
 		if err := os.Rename(filepath.Join(from, name), filepath.Join(place, name)); err != nil {
@@ -285,7 +285,7 @@ func (s *Store) adoptSignature(from, place string) error {
 	return writeRecord(place, record)
 }
 
-// meter counts what is read and reports it now and then.
+// meter counts the bytes read and reports them from time to time.
 type meter struct {
 	ctx        context.Context // reading ends with it
 	in         io.Reader

@@ -6,21 +6,21 @@ import (
 	"slices"
 )
 
-// maxDepth bounds a chain of dependencies; a longer one is a mistake.
+// maxDepth is the maximum length of a chain of dependencies.
 const maxDepth = 1000
 
-// Layers returns an image and all it depends on in the order of
-// appImageOrder: the top one first. The App Container specification lays down
-// dependencies in list order, depth first, then the image itself, later ones
-// over earlier ones (C-FS-03); this is that order turned round, with each image
-// at its topmost place only, as what lies below a second copy of itself is hidden.
+// Layers returns an image and all images that it depends on in the order of appImageOrder:
+// the top one first. The App Container specification applies dependencies in list
+// order, depth first, then the image itself, and later ones cover earlier ones (C-FS-03). The
+// result is that order reversed. Each image is in it once, at its topmost place,
+// because a second copy below would be covered completely.
 func (s *Store) Layers(top *Image) ([]*Image, error) {
 	sound, damaged, err := s.list()
 	if err != nil {
 		return nil, err
 	}
 	order, err := layers(sound, top)
-	return order, mention(damaged, err)
+	return order, hintAtDamaged(damaged, err)
 }
 
 func layers(all []*Image, top *Image) ([]*Image, error) {
@@ -31,8 +31,8 @@ func layers(all []*Image, top *Image) ([]*Image, error) {
 	return r.order, nil
 }
 
-// resolver walks dependencies top-first: an image, then its dependencies,
-// the last of the list first.
+// resolver walks dependencies from the top: an image, then its dependencies, the last of
+// the list first.
 type resolver struct {
 	all    []*Image
 	chain  []string // the images being resolved, to name a cycle
@@ -48,7 +48,7 @@ func (r *resolver) add(image *Image) error {
 		return fmt.Errorf("image %s: more than %d dependencies deep", image.Manifest.Name, maxDepth)
 	}
 	if r.placed[image.ID] {
-		return nil // with all below it
+		return nil // its dependencies also have their places
 	}
 	r.chain = append(r.chain, image.ID)
 	r.placed[image.ID] = true

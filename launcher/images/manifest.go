@@ -9,10 +9,10 @@ import (
 	"github.com/appc/spec/schema/types"
 )
 
-// Manifest is the part of an image manifest that the store needs. An import
-// checks the whole document once; looking through the store reads only this.
+// Manifest is the part of an image manifest that the launcher needs. An import checks the
+// complete document once; later only this part is read.
 type Manifest struct {
-	Raw          json.RawMessage // as it stands in the image
+	Raw          json.RawMessage // as it is in the image
 	Name         string
 	Labels       []Label
 	Dependencies []Dependency
@@ -20,17 +20,17 @@ type Manifest struct {
 	App          *App              // nil for an image that is only a layer
 }
 
-// Label is a name and a value that tell images of one name apart.
+// Label is a name and a value that distinguish images of one name.
 type Label struct{ Name, Value string }
 
 // Dependency is an image that another one is built on.
 type Dependency struct {
 	Name   string
-	ID     string // "" for any image that has the name and the labels
+	ID     string // "" for the latest image with the name and the labels
 	Labels []Label
 }
 
-// App is how an image is executed, as far as a stager is concerned.
+// App is how an image is executed, as far as it matters for a stager.
 type App struct {
 	Exec        []string      `json:"exec"`
 	Environment []Environment `json:"environment"`
@@ -42,8 +42,8 @@ type Environment struct {
 	Value string `json:"value"`
 }
 
-// wireManifest has the manifest's form and leans on appc's types where these
-// check what must hold: names, labels, operating system and architecture.
+// wireManifest has the form of the document. appc's types check names, labels, operating
+// system and architecture.
 type wireManifest struct {
 	ACKind       types.ACKind       `json:"acKind"`
 	ACVersion    types.SemVer       `json:"acVersion"`
@@ -64,7 +64,7 @@ func parseManifest(data []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("parse image manifest: acKind is %q, not \"ImageManifest\"", wire.ACKind)
 	}
 	if wire.Name.Empty() {
-		return nil, errors.New("parse image manifest: it has no name")
+		return nil, errors.New("parse image manifest: no name")
 	}
 	m := &Manifest{Raw: data, Name: wire.Name.String(), Labels: labels(wire.Labels), Annotations: make(map[string]string), App: wire.App}
 	for _, a := range wire.Annotations {
@@ -88,7 +88,7 @@ func labels(in types.Labels) []Label {
 	return out
 }
 
-// Label returns a label's value, "" when there is none.
+// Label returns the value of a label, or "".
 func (m *Manifest) Label(name string) string {
 	for _, l := range m.Labels {
 		if l.Name == name {
@@ -98,7 +98,7 @@ func (m *Manifest) Label(name string) string {
 	return ""
 }
 
-// Version is the version label.
+// Version returns the value of the label "version".
 func (m *Manifest) Version() string { return m.Label("version") }
 
 // HasLabels reports whether the image has all of these labels.

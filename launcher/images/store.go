@@ -1,21 +1,21 @@
-// Package images keeps App Container images on disk, extracted, and decides
-// which layers an app is made of and which stager image may be trusted.
+// Package images keeps App Container images on disk, extracted. It resolves the layers
+// of an app and checks that a stager image can be trusted.
 //
 // On disk, below the store's folder (mode 0700, root's):
 //
 //	sha512-HEX/        one image, named by its ID
 //	    manifest       the image manifest, byte for byte
 //	    rootfs/        its files
-//	    record.json    when it was imported and what vouches for it (Record)
+//	    record.json    when it was imported and who signed it (Record)
 //	    image.aci      of a signed image only: the file as it was imported
 //	    image.aci.asc  its signature
-//	.tmp-…/            an import or removal under way, or one that was killed
-//	.lock              taken for moments, see lockStore
+//	.tmp-…/            an import or removal that runs, or one that was killed
+//	.lock              taken for short times, see lockStore
 //
-// The folder itself is locked while somebody counts on the images in it, see Pin.
+// The folder itself is locked while a process needs the images in it, see Pin.
 //
-// An image appears under its ID by one rename, complete, and disappears by
-// one; nothing that is killed in between is ever seen as an image. Several
+// An image appears under its ID by one rename, complete, and disappears by one:
+// an import or removal that is killed never leaves a partial image. Several
 // processes may use a store at once.
 package images
 
@@ -32,7 +32,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotFound says that no image of the store is meant.
+// ErrNotFound says that the store does not have the image.
 var ErrNotFound = errors.New("no such image")
 
 const (
@@ -59,26 +59,26 @@ type Image struct {
 	Record   Record
 
 	// Damage is why Manifest and Record cannot be read, nil for an image that can be
-	// used. List alone shows others.
+	// used. Only List returns damaged images.
 	Damage error
 }
 
-// Rootfs is the folder with the image's files.
+// Rootfs returns the folder of the image's files.
 func (i *Image) Rootfs() string { return filepath.Join(i.Dir, rootfsDir) }
 
-// Record is what an import writes down beside an image.
+// Record is what an import stores with an image.
 type Record struct {
 	Imported time.Time `json:"imported"`
 	Size     int64     `json:"size"` // bytes of the files' content
 
-	// Seal is the state of a signed image's files when they were extracted, see seal.
+	// Seal is the state of a signed image's files after they were extracted, see seal.
 	Seal string `json:"seal,omitempty"`
 	// SignedBy is the fingerprint of the primary key whose signature of the
 	// file has been verified; "" for an unsigned image or an unknown key.
 	SignedBy string `json:"signedBy,omitempty"`
 }
 
-// Open opens a store, whose folder is made when it is missing.
+// Open opens a store. It makes the store's folder if it is missing.
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open image store: %w", err)
@@ -90,8 +90,8 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir: dir}, nil
 }
 
-// List returns all images, the latest import first, and after them those that are
-// damaged, which have an ID, Dir and Damage only.
+// List returns all images, the latest import first, and damaged images at the end, of
+// which only ID, Dir and Damage are set.
 func (s *Store) List() ([]*Image, error) {
 	sound, damaged, err := s.list()
 	return append(sound, damaged...), err
@@ -119,8 +119,8 @@ func (s *Store) list() (sound, damaged []*Image, err error) {
 	return sound, damaged, nil
 }
 
-// Get returns the image with that whole ID, or ErrNotFound. It is an error that
-// the image is damaged.
+// Get returns the image with that complete ID, or ErrNotFound. A damaged image is an
+// error.
 func (s *Store) Get(id string) (*Image, error) {
 	if !isID(id) {
 		return nil, fmt.Errorf("%q is not an image ID (sha512- and 128 hexadecimal digits)", id)
@@ -164,9 +164,9 @@ func readManifest(dir string) (*Manifest, error) {
 	return parseManifest(data)
 }
 
-// FindID returns the ID of the image that a person means, which may be damaged
-// where an ID is given: a whole one, the unique start of one, or
-// NAME[:VERSION], of which the latest import is taken.
+// FindID returns the ID of the image that a person means: by a complete ID, by the
+// unique start of one, or by NAME[:VERSION], which is the latest import. If ref is an ID
+// or its start, the image may be damaged.
 func (s *Store) FindID(ref string) (string, error) {
 	if isID(ref) {
 		return ref, nil
@@ -184,7 +184,7 @@ func (s *Store) FindID(ref string) (string, error) {
 			return image.ID, nil
 		}
 	}
-	return "", mention(damaged, fmt.Errorf("%w: %q", ErrNotFound, ref))
+	return "", hintAtDamaged(damaged, fmt.Errorf("%w: %q", ErrNotFound, ref))
 }
 
 // Find returns the image that FindID finds.
@@ -196,8 +196,8 @@ func (s *Store) Find(ref string) (*Image, error) {
 	return s.Get(id)
 }
 
-// mention adds to ErrNotFound that there are damaged images, which have no names.
-func mention(damaged []*Image, err error) error {
+// hintAtDamaged adds to ErrNotFound that there are damaged images, whose names are unknown.
+func hintAtDamaged(damaged []*Image, err error) error {
 	if len(damaged) == 0 || !errors.Is(err, ErrNotFound) {
 		return err
 	}
@@ -228,7 +228,7 @@ func (s *Store) FindLabelled(name string, labels []Label) (*Image, error) {
 		return nil, err
 	}
 	image, err := pick(sound, name, labels)
-	return image, mention(damaged, err)
+	return image, hintAtDamaged(damaged, err)
 }
 
 func pick(all []*Image, name string, labels []Label) (*Image, error) {
@@ -247,8 +247,7 @@ func describe(name string, labels []Label) string {
 	return name
 }
 
-// Pin keeps every image in the store until release is called. Remove waits
-// for that long.
+// Pin prevents the removal of images until release is called: Remove waits until then.
 func (s *Store) Pin() (release func(), err error) {
 	dir, err := s.lockImages(unix.LOCK_SH)
 	if err != nil {
@@ -257,8 +256,8 @@ func (s *Store) Pin() (release func(), err error) {
 	return func() { _ = dir.Close() }, nil
 }
 
-// lockImages takes the lock on the store's folder, which stands for the images
-// being there. It works in a store that may only be read.
+// lockImages takes the lock on the store's folder, which protects the images from
+// removal. It needs no write access to the store.
 func (s *Store) lockImages(how int) (*os.File, error) {
 	dir, err := os.Open(s.dir)
 	if err != nil {
@@ -276,8 +275,8 @@ func (s *Store) lockImages(how int) (*os.File, error) {
 	}
 }
 
-// Remove takes an image out of the store unless check, which is called while nobody
-// has pinned the images, returns an error.
+// Remove removes an image from the store unless check returns an error. Check is called
+// while no process has pinned the images.
 func (s *Store) Remove(id string, check func() error) error {
 	lock, err := s.lockImages(unix.LOCK_EX)
 	if err != nil {
@@ -302,8 +301,8 @@ func (s *Store) Remove(id string, check func() error) error {
 	return nil
 }
 
-// isID reports whether a name has an image ID's form. It keeps paths out of
-// the store's folder names.
+// isID reports whether a name has the form of an image ID, so that it is not a path that
+// leads out of the store.
 func isID(name string) bool {
 	hex, ok := strings.CutPrefix(name, idPrefix)
 	return ok && len(name) == idLength && strings.Trim(hex, "0123456789abcdef") == ""

@@ -13,15 +13,15 @@ import (
 	"kurma.io/stager/rmtree"
 )
 
-// tempDir is a folder for work under way. The lock on it is held for as long
-// as its maker lives, so that Collect can tell work from what a kill left.
+// tempDir is the folder of an import or removal that runs. Its maker holds a lock on it for
+// as long as it lives, so that Collect can distinguish it from one whose maker was killed.
 type tempDir struct {
 	dir  string
 	lock *os.File
 }
 
-// lockStore takes the store's lock, shared to make a temporary folder and its
-// lock in one step, exclusively to look for folders nobody holds.
+// lockStore takes the store's lock: shared to make a temporary folder and its lock in one
+// step, exclusive to look for folders whose locks are free.
 func (s *Store) lockStore(how int) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(s.dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -55,14 +55,14 @@ func (s *Store) newTemp() (*tempDir, error) {
 	return &tempDir{dir: dir, lock: lock}, nil
 }
 
-// discard removes the folder with whatever is left in it.
+// discard removes the folder and what is in it.
 func (t *tempDir) discard() {
 	_ = rmtree.Remove(t.dir) // Collect tries again
 	_ = t.lock.Close()
 }
 
-// Collect removes what killed imports and removals have left. It may run
-// beside imports and beside itself. It returns the number of folders removed.
+// Collect removes the folders of killed imports and removals, and returns their number.
+// Imports and other Collects may run at the same time.
 func (s *Store) Collect() (int, error) {
 	dead, err := s.deadTemps()
 	for _, temp := range dead {
@@ -71,7 +71,7 @@ func (s *Store) Collect() (int, error) {
 	return len(dead), err
 }
 
-// deadTemps takes over the temporary folders that nobody holds.
+// deadTemps takes the locks of the temporary folders whose makers have died.
 func (s *Store) deadTemps() ([]*tempDir, error) {
 	store, err := s.lockStore(unix.LOCK_EX)
 	if err != nil {

@@ -16,18 +16,17 @@ import (
 	"kurma.io/stager/signing"
 )
 
-// TrustStager reports why an image must not be run as a stager, or nil: it
-// must have an exec and no dependencies, carry a signature by a key of the ring,
-// and be unaltered since.
+// TrustStager returns why an image must not be run as a stager, or nil: it must
+// have an exec and no dependencies, have a signature by a key of the ring, and be
+// unchanged since the import.
 //
-// What is signed is the file that was imported, not the files that came out of
-// it. Checking all that at every launch would cost more than the launch, so
-// it is done once: a verified signature is written down with the key's
-// fingerprint, and the extracted files are sealed (see seal). A launch then
-// looks whether that key is still in the ring, neither revoked nor
-// expired, and whether the seal still holds; both take well below a
-// millisecond. Where no verified key is written down, or it is in the ring no more, the
-// kept file is verified again, ID and signature, against the ring as it is now.
+// The signature is of the imported file, not of the files extracted from it. To verify
+// it at every launch would take longer than the launch, so the import does it once: it
+// stores the fingerprint of the key whose signature it has verified, and seals the extracted
+// files (see seal). A launch checks that the key is still in the ring, neither revoked nor
+// expired, and that the seal is unbroken; both take well below a millisecond. If no
+// fingerprint is stored, or its key is no longer in the ring, ID and signature of the kept
+// file are verified with the ring as it is now.
 func (s *Store) TrustStager(image *Image, ring signing.KeyRing) error {
 	if err := s.trustStager(image, ring); err != nil {
 		return fmt.Errorf("stager image %s (%s): %w", image.Manifest.Name, image.ID[:len(idPrefix)+12], err)
@@ -40,7 +39,7 @@ func (s *Store) trustStager(image *Image, ring signing.KeyRing) error {
 		return errors.New("it has dependencies, which a stager cannot have")
 	}
 	if image.Manifest.App == nil || len(image.Manifest.App.Exec) == 0 {
-		return errors.New("it has no app to execute")
+		return errors.New("it has no app with an exec")
 	}
 	if image.Record.Seal == "" {
 		return errors.New("it is not signed")
@@ -58,7 +57,7 @@ func (s *Store) trustStager(image *Image, ring signing.KeyRing) error {
 	return s.verifyAgain(image, ring)
 }
 
-// verifyAgain checks the kept file in full and writes down who signed it.
+// verifyAgain verifies the kept file and stores who signed it.
 func (s *Store) verifyAgain(image *Image, ring signing.KeyRing) error {
 	signer, err := verifyFile(image.Dir, ring)
 	if err != nil {
@@ -74,8 +73,8 @@ func (s *Store) verifyAgain(image *Image, ring signing.KeyRing) error {
 	return writeRecord(image.Dir, image.Record)
 }
 
-// checkID makes sure that the kept file is the one that the image's files
-// came from.
+// checkID returns an error unless the kept file is the one that the image's files were
+// extracted from.
 func (s *Store) checkID(image *Image) error {
 	file, err := os.Open(filepath.Join(image.Dir, aciFile))
 	if err != nil {
@@ -87,7 +86,7 @@ func (s *Store) checkID(image *Image) error {
 		return err
 	}
 	if id != image.ID {
-		return errors.New("its signed file is another image's")
+		return errors.New("its signed file belongs to another image")
 	}
 	return nil
 }
@@ -128,7 +127,7 @@ func sealSame(root, fresh string) (string, error) {
 	return sealed, nil
 }
 
-// content sums up a folder's files by what they hold.
+// content returns a checksum of a folder's files and their contents.
 func content(root string) (string, error) {
 	entries, err := build.Tree(root, true)
 	if err != nil {
@@ -161,11 +160,11 @@ func copyTo(w io.Writer, path string) error {
 	return err
 }
 
-// seal sums up the state of a folder's files without reading them: names,
-// inode numbers, sizes, modes, owners and change times. The kernel sets a
-// file's change time at every change of content or metadata and nothing sets
-// it back, so a file that was written to, replaced or touched breaks the seal.
-// A store that is copied elsewhere breaks it too; its images are imported again.
+// seal returns a checksum of the state of a folder's files without reading them: of names,
+// inode numbers, sizes, modes, owners and change times. The kernel sets a file's change
+// time at every change of content or metadata, and no system call sets it back, so a write
+// to a file, or its replacement, breaks the seal. Copying the store also breaks it; the
+// images must be imported again then.
 func seal(root string) (string, error) {
 	sum := sha256.New()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

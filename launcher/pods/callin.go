@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// settingsPatience is how long `run` gets to read its settings to the end.
+	// settingsPatience is how long `run` may take to read its settings to the end.
 	settingsPatience = 10 * time.Second
 )
 
-// callInEnv is a call-in's whole environment.
+// callInEnv is a call-in's complete environment.
 func callInEnv() []string { return []string{"HOME=/root"} }
 
-// enter moves the calling thread into the stager's mount and network
-// namespace, and no other. The thread must be locked and not be used for anything else afterwards.
+// enter moves the calling thread into the stager's mount and network namespace, and into
+// no other. The caller has locked the thread and uses it for nothing else afterwards.
 func (p *Pod) enter() error {
 	if p.State.Phase == Exited || p.State.Phase == Dead {
 		return fmt.Errorf("pod %q is %s", p.Plan.Name, p.State.Phase)
 	}
 	fd, err := p.State.Stager.open()
 	if err != nil && p.State.Phase != Running {
-		return fmt.Errorf("pod %q is %s", p.Plan.Name, p.State.Phase) // no stager yet, or none any more
+		return fmt.Errorf("pod %q is %s", p.Plan.Name, p.State.Phase) // its stager has not started, or has ended
 	}
 	if err != nil {
 		return fmt.Errorf("pod %q has no stager: %w", p.Plan.Name, err)
@@ -53,16 +53,16 @@ func (p *Pod) enter() error {
 	if err := unix.Setns(fd, unix.CLONE_NEWNS|unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("enter pod %q: %w", p.Plan.Name, err)
 	}
-	// Where the launcher runs in a chroot itself, the stager's root is not its
-	// mount namespace's.
+	// If the launcher itself runs in a chroot, the stager's root is not the root of its
+	// mount namespace.
 	if err := errors.Join(unix.Fchdir(root), unix.Chroot("."), unix.Chdir("/")); err != nil {
 		return fmt.Errorf("enter root of pod %q: %w", p.Plan.Name, err)
 	}
 	return nil
 }
 
-// Become turns this process into a call-in of the stager: same process,
-// descriptors and signals, so nothing stands between it and the caller. Name is a
+// Become turns this process into a call-in of the stager: the process, its descriptors
+// and its signals stay the same, so that nothing is between the call-in and the caller. Name is a
 // file name in the stager's folder of call-ins. Become returns only with an error,
 // which lists the stager's call-ins if that one is not there.
 func (p *Pod) Become(name string, args ...string) error {
@@ -93,10 +93,11 @@ func (p *Pod) notExecuted(name string, err error) error {
 	return fmt.Errorf("the stager of pod %q has no call-in %q; it has %s", p.Plan.Name, name, strings.Join(have, ", "))
 }
 
-// Call runs a call-in as a child with the given descriptors 0, 1 and 2, hands
-// on the signals that are sent to this process, and returns its exit status, 128+N for
-// a signal. When settings is not nil the child reads it from descriptor 3 to
-// its end, within 10 seconds of its start, or is killed and an error returned.
+// Call runs a call-in as a child with the given descriptors 0, 1 and 2. It passes the
+// signals that are sent to this process to the child, and returns the child's exit status,
+// 128+N if signal N ended it. If settings is not nil the child must read it from
+// descriptor 3 to its end within 10 seconds of its start; if it does not, Call kills it
+// and returns an error.
 func (p *Pod) Call(stdio [3]*os.File, settings []byte, name string, args ...string) (int, error) {
 	var feed *settingsFeed
 	if settings != nil {
@@ -124,8 +125,8 @@ func (p *Pod) Call(stdio [3]*os.File, settings []byte, name string, args ...stri
 			}
 			return status.Code, nil
 		case sig := <-signals:
-			if handOn(sig, stdio[0]) {
-				_ = child.Signal(sig) // one that has ended says so on its channel
+			if isForChild(sig, stdio[0]) {
+				_ = child.Signal(sig) // a child that has ended is reported by its channel
 			}
 		case <-late.C:
 			if unread = feed != nil && !feed.isRead(); unread {
@@ -135,8 +136,8 @@ func (p *Pod) Call(stdio [3]*os.File, settings []byte, name string, args ...stri
 	}
 }
 
-// startCall forks the call-in on a thread inside the pod. The thread waits for
-// it, as PR_SET_PDEATHSIG, which has the call-in die with us, watches the thread.
+// startCall forks the call-in on a thread inside the pod. The thread waits for it: by
+// PR_SET_PDEATHSIG the call-in dies with this process, or earlier with the thread.
 func (p *Pod) startCall(stdio [3]*os.File, feed *settingsFeed, name string, args []string) (*os.Process, <-chan Exit, error) {
 	files := stdio[:]
 	if feed != nil {
@@ -165,10 +166,10 @@ func (p *Pod) startCall(stdio [3]*os.File, feed *settingsFeed, name string, args
 	return s.process, ended, s.err
 }
 
-// handOn reports whether a signal is the child's to hear from us. What a
-// terminal sends goes to its whole foreground process group, the child
-// included, and would come twice.
-func handOn(sig os.Signal, stdin *os.File) bool {
+// isForChild reports whether a signal must be passed to the child. A terminal sends SIGINT,
+// SIGQUIT and SIGWINCH to its whole foreground process group, the child included, which
+// would receive them twice.
+func isForChild(sig os.Signal, stdin *os.File) bool {
 	switch sig {
 	case unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH:
 		group, err := unix.IoctlGetInt(int(stdin.Fd()), unix.TIOCGPGRP)
@@ -177,7 +178,7 @@ func handOn(sig os.Signal, stdin *os.File) bool {
 	return true
 }
 
-// settingsFeed is a pipe with the settings of a `run` in it.
+// settingsFeed is a pipe that the settings of a `run` are written to.
 type settingsFeed struct {
 	read    *os.File
 	written chan error
@@ -196,8 +197,8 @@ func newFeed(settings []byte) (*settingsFeed, error) {
 	return f, nil
 }
 
-// isRead reports whether nothing is left to be written to the pipe or to be
-// read from it; our copy of the read end is for this question.
+// isRead reports whether all has been written to the pipe and read from it. Our copy of the
+// read end is kept to find that out.
 func (f *settingsFeed) isRead() bool {
 	select {
 	case err := <-f.written:

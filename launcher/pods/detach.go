@@ -14,21 +14,21 @@ import (
 	"kurma.io/stager/launcher/cgroups"
 )
 
-// Descriptors of a detached monitor, which Detach starts and RunDetached is.
+// Descriptors of a detached monitor, which Detach starts and whose main function is RunDetached.
 const (
 	lockDescriptor   = 3 // the pod's lock, held
 	reportDescriptor = 4 // the write end of a pipe for one report
 )
 
-// report is the one message of a detached monitor: JSON, then end of file. No
-// message means that it was killed.
+// report is the only message of a detached monitor: JSON, then end of file. End of file
+// without a message means that the monitor was killed.
 type report struct {
 	Error string `json:"error,omitempty"` // "" when the pod is up
 }
 
-// Detach starts a monitor that outlives the caller, waits until the pod is up
-// and lets go of it. Argv is this program's command line for RunDetached.
-// When the pod does not come up, or ctx ends before, nothing is left of it.
+// Detach starts a monitor that outlives the caller, and returns when the pod is up.
+// Argv is this program's command line for RunDetached. If the pod does not start, or ctx
+// ends before, the pod is deleted and an error returned.
 func (p *Pod) Detach(ctx context.Context, argv []string) error {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -50,14 +50,14 @@ func (p *Pod) Detach(ctx context.Context, argv []string) error {
 	defer unhook()
 	data, err := io.ReadAll(read)
 	if err != nil {
-		return fmt.Errorf("hear from monitor: %w", err)
+		return fmt.Errorf("read from monitor: %w", err)
 	}
 	if len(data) == 0 {
-		return errors.Join(fmt.Errorf("launch pod %q: its monitor was killed", p.Plan.Name), p.succeed())
+		return errors.Join(fmt.Errorf("launch pod %q: its monitor was killed", p.Plan.Name), p.takeOver())
 	}
 	var message report
 	if err := json.Unmarshal(data, &message); err != nil {
-		return fmt.Errorf("hear from monitor: %w", err)
+		return fmt.Errorf("read from monitor: %w", err)
 	}
 	if message.Error != "" {
 		return errors.New(message.Error)
@@ -65,9 +65,9 @@ func (p *Pod) Detach(ctx context.Context, argv []string) error {
 	return p.refresh()
 }
 
-// succeed clears away after a monitor that was killed. The lock is ours as
-// much as it was the monitor's.
-func (p *Pod) succeed() error {
+// takeOver deletes the pod of a monitor that was killed. This process has the pod's lock,
+// as the monitor had.
+func (p *Pod) takeOver() error {
 	group, err := cgroups.Open(p.Plan.Cgroup)
 	if err != nil {
 		return err
@@ -75,31 +75,31 @@ func (p *Pod) succeed() error {
 	return p.takeDown(group, Exit{}, false)
 }
 
-// RunDetached is the life of a detached monitor: it runs the pod in that folder, whose lock it
-// inherited, and reports once. Where nobody is there to hear it, because who started it has
-// been killed, the pod goes on: `ps` shows it.
+// RunDetached is the main function of a detached monitor: it runs the pod in that folder,
+// whose lock it inherited, and reports once. If the process that started it has been
+// killed and cannot read the report, the pod keeps running and `ps` shows it.
 func RunDetached(ctx context.Context, dir string) error {
 	pod := &Pod{Dir: dir, lock: os.NewFile(lockDescriptor, "lock")}
 	out := os.NewFile(reportDescriptor, "report")
 	syscall.CloseOnExec(lockDescriptor)
 	syscall.CloseOnExec(reportDescriptor)
-	tell := func(message report) error {
+	send := func(message report) error {
 		return errors.Join(json.NewEncoder(out).Encode(message), out.Close())
 	}
 	if err := pod.reload(); err != nil {
-		return tell(report{Error: err.Error()})
+		return send(report{Error: err.Error()})
 	}
-	var told error
+	var sent error
 	ready := false
 	_, err := pod.Run(ctx, true, func() error {
 		ready = true
-		told = tell(report{})
+		sent = send(report{})
 		return nil
 	})
 	if !ready && err != nil {
-		return tell(report{Error: err.Error()})
+		return send(report{Error: err.Error()})
 	}
-	return errors.Join(told, err)
+	return errors.Join(sent, err)
 }
 
 func (p *Pod) reload() error {

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The lock of a pod is an open file description lock (fcntl_locking(2)): it
-// belongs to the open file, so a monitor inherits it from who made the
-// pod, it goes away with the last copy however its holder ends, and others may
-// ask whether it is held without taking it.
+// The lock of a pod is an open file description lock (fcntl_locking(2)). It belongs to
+// the open file: a monitor inherits it from the process that made the pod, and
+// the kernel releases it with the last descriptor, however the holders end. Other processes
+// can find out whether it is held without taking it.
 
 func wholeFile(kind int16) *unix.Flock_t {
 	return &unix.Flock_t{Type: kind, Whence: io.SeekStart}
@@ -21,7 +21,7 @@ func tryLock(file *os.File) bool {
 	return unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, wholeFile(unix.F_WRLCK)) == nil
 }
 
-// waitLock takes the lock when its holder is gone.
+// waitLock waits until the lock is free and takes it.
 func waitLock(file *os.File) error {
 	for {
 		err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLKW, wholeFile(unix.F_WRLCK))

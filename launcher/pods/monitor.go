@@ -16,15 +16,15 @@ import (
 	"kurma.io/stager/rmtree"
 )
 
-// Run launches the pod that Create has made and stays with it, as its monitor,
-// until its stager has ended and everything is taken down: processes,
-// mounts, cgroups, namespaces, the root. Ready is called once, when the stager has
-// closed its descriptor; its error stops the pod. When ctx ends the stager is
-// asked to stop (SIGTERM) and killed when it does not in time.
+// Run launches the pod that Create has made. The calling process is the pod's monitor:
+// Run returns when the stager has ended and the pod's processes, mounts, cgroups,
+// namespaces and root are gone. It calls ready once, when the stager has closed its ready
+// descriptor; an error of ready stops the pod. When ctx ends, Run sends SIGTERM to the
+// stager, and SIGKILL if it does not end in time.
 //
-// A stager that ends before it is ready is an error that carries its own last
-// words; nothing is left of the pod then. Afterwards the pod's folder is gone
-// too, unless keep is set and the stager ended unasked: then plan, state and logs stay.
+// A stager that ends before it is ready is an error, which has the last line of its log;
+// the pod is deleted then. Otherwise the pod's folder is also deleted, unless keep is set
+// and the stager ended by itself: then its plan, state and logs stay.
 func (p *Pod) Run(ctx context.Context, keep bool, ready func() error) (Exit, error) {
 	group, err := cgroups.Open(p.Plan.Cgroup)
 	if err != nil {
@@ -34,8 +34,8 @@ func (p *Pod) Run(ctx context.Context, keep bool, ready func() error) (Exit, err
 	if err != nil {
 		err = fmt.Errorf("launch pod %q: %w", p.Plan.Name, err)
 	}
-	unasked := err == nil && ctx.Err() == nil
-	return exit, errors.Join(err, p.takeDown(group, exit, keep && unasked))
+	byItself := err == nil && ctx.Err() == nil
+	return exit, errors.Join(err, p.takeDown(group, exit, keep && byItself))
 }
 
 func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error) (Exit, error) {
@@ -65,7 +65,7 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error)
 			return p.stop(s, group), fmt.Errorf("wait for the stager to be ready: %w", err)
 		}
 	}
-	// The end closes the descriptor too.
+	// A stager that ends also closes the descriptor.
 	if s.ended() {
 		exit := <-s.exited
 		return exit, p.endedEarly(exit, ready)
@@ -73,7 +73,7 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error)
 	return p.stay(ctx, s, group, ready)
 }
 
-// stay waits for the end of a pod that is up.
+// stay waits until a pod that is up has ended.
 func (p *Pod) stay(ctx context.Context, s *stager, group *cgroups.Group, ready func() error) (Exit, error) {
 	p.State.Phase = Running
 	if err := p.save(); err != nil {
@@ -90,11 +90,11 @@ func (p *Pod) stay(ctx context.Context, s *stager, group *cgroups.Group, ready f
 	}
 }
 
-// stop is what Kurma does to stop a pod: SIGTERM for the stager, and SIGKILL
-// for all the pod when that has not ended it in time.
+// stop stops a pod as Kurma does: it sends SIGTERM to the stager, and SIGKILL to all
+// processes of the pod if the stager does not end in time.
 func (p *Pod) stop(s *stager, group *cgroups.Group) Exit {
 	p.State.Phase = Stopping
-	_ = p.save() // for ps only
+	_ = p.save() // only ps reads it
 	_ = s.signal(syscall.SIGTERM)
 	late := time.NewTimer(p.Plan.StopTimeout)
 	defer late.Stop()
@@ -104,13 +104,13 @@ func (p *Pod) stop(s *stager, group *cgroups.Group) Exit {
 	case <-late.C:
 	}
 	_ = s.signal(syscall.SIGKILL)
-	_ = group.Kill() // takeDown does so again and reports
+	_ = group.Kill() // takeDown kills it again and returns the error
 	return <-s.exited
 }
 
-// endedEarly tells why a stager ended before its pod was seen to be up, in its own
-// words. A start that fails is exit status 1, so one that ends with another was
-// up, for a moment.
+// endedEarly handles a stager that ended before this process saw it ready. It returns
+// an error with the last line of the stager's log. The exit status of a start that fails is
+// 1, so with any other the pod was up for a moment, and ready is called.
 func (p *Pod) endedEarly(exit Exit, ready func() error) error {
 	if exit.Signal == "" && exit.Code != 1 {
 		return ready()
@@ -121,15 +121,15 @@ func (p *Pod) endedEarly(exit Exit, ready func() error) error {
 	}
 	words := lastLine(p.LogPath())
 	if words == "" {
-		words = "it said nothing"
+		words = "it logged nothing"
 	}
 	return fmt.Errorf("the stager ended before the pod was up (%s): %s", how, words)
 }
 
-// maxWords is how much of a stager's last words is shown, in bytes.
+// maxWords is how much of the last line of a stager's log is shown, in bytes.
 const maxWords = 1 << 10
 
-// lastLine reads the file's last line with text in it, of a long one the beginning.
+// lastLine returns the last line of the file that is not blank, or the beginning of a long line.
 func lastLine(path string) string {
 	file, err := os.Open(path)
 	if err != nil {
@@ -156,8 +156,8 @@ func lastLine(path string) string {
 	}
 }
 
-// takeDown removes what a pod has left behind. It may be repeated at will and
-// needs nothing but the pod's folder.
+// takeDown kills the pod's processes and removes its cgroups and files. With keep it leaves
+// plan, state and logs. It may be repeated, and needs only the pod's folder.
 func (p *Pod) takeDown(group *cgroups.Group, exit Exit, keep bool) error {
 	if err := errors.Join(group.Kill(), group.Remove()); err != nil {
 		return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
@@ -180,7 +180,7 @@ func (p *Pod) takeDown(group *cgroups.Group, exit Exit, keep bool) error {
 
 // keepAppLogs moves the apps' logs out of the stager's root, for a person to
 // read until gc. It keeps nothing if the pod's plan does not say where the logs are, or
-// if that is not a folder inside the root. The pod is taken down all the same.
+// if that is not a folder inside the root. The pod is taken down in any case.
 func (p *Pod) keepAppLogs() {
 	if p.Plan.LogDir == "" {
 		return
@@ -196,8 +196,8 @@ func (p *Pod) keepAppLogs() {
 	}
 }
 
-// removeDir removes the pod's folder, its lock last: until then it is plain
-// that somebody is at it.
+// removeDir removes the pod's folder. The lock is removed last, so that it shows until then
+// that a process works on the folder.
 func (p *Pod) removeDir() error {
 	entries, err := os.ReadDir(p.Dir)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noExec are the flags of the kernel's own file systems.
+// noExec are the mount flags of the kernel's own file systems.
 const noExec = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
-// isolate puts the calling thread, which must be locked and not be used for
-// anything else afterwards, into the pod's mount and network namespace with
-// the stager's root as /. Linux 5.12 is needed, for mount_setattr(2).
-func (p *Pod) isolate(group *cgroups.Group) error {
+// enterNew moves the calling thread into a new mount and network namespace, the pod's, with
+// the stager's root as /. The caller has locked the thread and uses it for nothing
+// else afterwards. mount_setattr(2) needs Linux 5.12.
+func (p *Pod) enterNew(group *cgroups.Group) error {
 	namespaces := unix.CLONE_NEWNS
 	if !p.Plan.HostNetwork {
 		namespaces |= unix.CLONE_NEWNET
@@ -38,8 +38,8 @@ func (p *Pod) isolate(group *cgroups.Group) error {
 }
 
 func (p *Pod) mountAll(root string, group *cgroups.Group) error {
-	// Nothing goes out to the host from here on; what the host mounts later
-	// still comes in, until the mounts that it has no part in are made private.
+	// From here on no mount propagates to the host. The host's later mounts still
+	// propagate to us, until the mounts that are not the host's are made private.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("cut mounts off from the host: %w", err)
 	}
@@ -57,14 +57,14 @@ func (p *Pod) mountAll(root string, group *cgroups.Group) error {
 	}
 	if p.Plan.Journal != "" {
 		if err := bind(p.Plan.Journal, filepath.Join(root, journalDir), bindOptions{readOnly: true}); err != nil {
-			return fmt.Errorf("mount journal's sockets: %w", err)
+			return fmt.Errorf("mount folder of journald: %w", err)
 		}
 	}
 	if err := unix.Mount("", root, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	// Volumes last: they stay slaves of the host's mounts, so that what the
-	// host mounts below a shared one shows in the pod.
+	// Volumes are mounted last: they stay slaves of the host's mounts, so that the pod
+	// sees what the host mounts below a shared one.
 	for _, volume := range p.Plan.Volumes {
 		if err := p.mountVolume(root, volume); err != nil {
 			return fmt.Errorf("mount volume %q: %w", volume.Name, err)
@@ -87,19 +87,19 @@ func (p *Pod) mountVolume(root string, volume Volume) error {
 	return attach(int(source.Fd()), volume.Source, target, options)
 }
 
-// OpenSource opens the source of a host volume, a file or folder, to look at
-// it (O_PATH) or to mount it. A symbolic link in it is an error, as appc wants it
-// (ace.md, Volume Setup): what is mounted is what the path names and is where the path
-// says, even when somebody changes the way there meanwhile. The caller closes it.
+// OpenSource opens the source of a host volume, a file or folder, with O_PATH, to look at
+// it or to mount it. A symbolic link in the path is an error, as appc requires
+// (ace.md, Volume Setup): what is mounted is at the path, even if another process
+// changes a folder of the path meanwhile. The caller closes the file.
 func OpenSource(path string) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_NO_SYMLINKS}
 	fd, err := openat2(path, how)
-	if errors.Is(err, unix.ENOTDIR) { // asked for a folder first, which has automount do its part
+	if errors.Is(err, unix.ENOTDIR) { // O_DIRECTORY, tried first, triggers an automount
 		how.Flags &^= unix.O_DIRECTORY
 		fd, err = openat2(path, how)
 	}
 	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("%s leads through a symbolic link", path)
+		return nil, fmt.Errorf("%s is or passes through a symbolic link", path)
 	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
@@ -141,9 +141,9 @@ func mountSystem(root string, group *cgroups.Group) error {
 	return nil
 }
 
-// mountCgroups shows the pod its own group, writable, where the host has the
-// hierarchy: the unified one alone is /sys/fs/cgroup itself, else each is
-// a folder in it, with the host's links for controllers mounted together.
+// mountCgroups mounts the pod's own group of each hierarchy, writable, at the place of the
+// hierarchy on the host: /sys/fs/cgroup for the unified hierarchy alone, otherwise a folder
+// in it for each, with the host's links for controllers that are mounted together.
 func mountCgroups(target string, group *cgroups.Group) error {
 	for _, h := range group.Hierarchies {
 		if h.Mount == cgroups.MountRoot {
@@ -187,8 +187,8 @@ func copyLinks(from, to string) error {
 
 type bindOptions struct{ readOnly, recursive bool }
 
-// bind mounts source at target. It is read-only before it can be seen, and all
-// that is mounted below it with it.
+// bind mounts source at target. A read-only mount is read-only from the start, with
+// everything that is mounted below it.
 func bind(source, target string, options bindOptions) error {
 	fd, err := unix.Open(source, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -198,7 +198,7 @@ func bind(source, target string, options bindOptions) error {
 	return attach(fd, source, target, options)
 }
 
-// attach is bind for a source that is open; its name is for errors only.
+// attach is bind for a source that is open. Name is used in errors only.
 func attach(source int, name, target string, options bindOptions) error {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
 	if options.recursive {
@@ -221,7 +221,7 @@ func attach(source int, name, target string, options bindOptions) error {
 	return nil
 }
 
-// pivot makes root the namespace's root and lets go of the host's mounts, see
+// pivot makes root the namespace's root and unmounts the host's mounts, see
 // pivot_root(2) on pivot_root(".", ".").
 func pivot(root string) error {
 	if err := unix.Chdir(root); err != nil {
@@ -231,7 +231,7 @@ func pivot(root string) error {
 		return fmt.Errorf("change root: %w", err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("let go of the host's mounts: %w", err)
+		return fmt.Errorf("unmount the host's mounts: %w", err)
 	}
 	return unix.Chdir("/")
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Plan is all that a pod's launch needs: plain data, decided before anything
-// is touched.
+// Plan is everything that a pod's launch needs: plain data, decided before anything is
+// changed.
 type Plan struct {
 	UUID string `json:"uuid"`
 	Name string `json:"name"`
@@ -16,7 +16,7 @@ type Plan struct {
 	StagerImage string   `json:"stagerImage"` // ID
 	StagerRoot  string   `json:"stagerRoot"`  // the image's files, to copy
 	Exec        []string `json:"exec"`        // the stager's argv; Exec[0] is an absolute path
-	Env         []string `json:"env"`         // its whole environment, NAME=value
+	Env         []string `json:"env"`         // its complete environment, NAME=value
 	// LogDir is the stager's folder of the apps' logs, an absolute path in its root;
 	// "" if its image does not say.
 	LogDir string `json:"logDir,omitempty"`
@@ -30,11 +30,11 @@ type Plan struct {
 	Journal string `json:"journal,omitempty"`
 	Apps    []App  `json:"apps"` // in the pod's order
 
-	// StopTimeout is how long a stager gets to end after SIGTERM.
+	// StopTimeout is how long a stager may take to end after SIGTERM.
 	StopTimeout time.Duration `json:"stopTimeout"`
 }
 
-// Layer is an image that some app of the pod is made of.
+// Layer is an image that an app of the pod is made of.
 type Layer struct {
 	ID  string `json:"id"`
 	Dir string `json:"dir"` // its extracted files
@@ -46,7 +46,7 @@ type Volume struct {
 	// Source is the host's file or folder; "" for an empty volume, made for the pod.
 	Source      string `json:"source,omitempty"`
 	ReadOnly    bool   `json:"readOnly,omitempty"`
-	SingleMount bool   `json:"singleMount,omitempty"` // without what is mounted below Source
+	SingleMount bool   `json:"singleMount,omitempty"` // without the mounts below Source
 
 	// Of an empty volume: permissions, setuid, setgid and sticky bits as in chmod(2), and owner.
 	Mode uint32 `json:"mode,omitempty"`
@@ -54,8 +54,8 @@ type Volume struct {
 	GID  int    `json:"gid,omitempty"`
 }
 
-// App is an app of the pod as `exec` needs it: whose user, folder and
-// environment a command in it gets.
+// App is what `exec` needs of an app: a command in the app gets its user, working
+// directory and environment.
 type App struct {
 	Name             string        `json:"name"`
 	User             string        `json:"user"`
@@ -74,7 +74,7 @@ type Environment struct {
 // Phase is where a pod is in its life:
 //
 //	Starting → Running → Stopping → (gone)
-//	    │          └→ Exited, a detached pod's stager ended by itself: kept for a person to see
+//	    │          └→ Exited, a detached pod's stager ended by itself: kept until gc
 //	    └→ (gone)
 //
 // Any of the first three becomes Dead when its monitor is killed.
@@ -86,11 +86,11 @@ const (
 	Running  Phase = "running"
 	Stopping Phase = "stopping"
 	Exited   Phase = "exited"
-	Dead     Phase = "dead"    // never written down: it is what a free lock means
-	Damaged  Phase = "damaged" // never written down: plan or state cannot be read
+	Dead     Phase = "dead"    // never in state.json: the pod is not Exited and its lock is free
+	Damaged  Phase = "damaged" // never in state.json: plan or state cannot be read
 )
 
-// State is what has become of a pod. Its monitor alone writes it.
+// State is where a pod is in its life. Only its monitor writes it.
 type State struct {
 	Phase   Phase     `json:"phase"`
 	Created time.Time `json:"created"`
@@ -99,8 +99,8 @@ type State struct {
 	Exit    *Exit     `json:"exit,omitempty"`
 }
 
-// Exit is how a stager ended: Code is its exit status, or 128 and the number
-// of the signal that ended it, of which Signal is the name then.
+// Exit is how a stager ended: Code is its exit status. If a signal ended it, Code is 128
+// plus the signal's number, and Signal is its name.
 type Exit struct {
 	Code   int    `json:"code"`
 	Signal string `json:"signal,omitempty"`

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errGone says that a process has ended, or that its number is another's now.
+// errGone says that a process has ended, so that its PID may be another process's.
 var errGone = errors.New("the process is gone")
 
-// Process names a process for as long as the machine is up: numbers are used
-// again, start times of one number are not.
+// Process identifies a process until the machine is shut down: PIDs are used again, but
+// not with the same start time.
 type Process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks after boot
 }
 
-// procStat is what we need of /proc/PID/stat, see proc_pid_stat(5).
+// procStat are the fields of /proc/PID/stat that are used here, see proc_pid_stat(5).
 type procStat struct {
 	state   byte
 	exiting bool
@@ -37,7 +37,7 @@ func readStat(pid int) (procStat, error) {
 	if err != nil {
 		return procStat{}, errGone
 	}
-	// The second field, the name in parentheses, may hold anything.
+	// The second field, the name in parentheses, may have any characters.
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(fields) < 20 {
 		return procStat{}, fmt.Errorf("read /proc/%d/stat: it has %d fields", pid, len(fields))
@@ -53,14 +53,14 @@ func readStat(pid int) (procStat, error) {
 	return procStat{state: fields[0][0], exiting: flags&exitingFlag != 0, start: start}, nil
 }
 
-// identify makes a Process of a live process's number.
+// identify returns the Process of a live process's PID.
 func identify(pid int) (Process, error) {
 	stat, err := readStat(pid)
 	return Process{PID: pid, Start: stat.start}, err
 }
 
-// ended reports whether the process is ending or has ended: a descriptor of
-// it that was seen closed says nothing then.
+// ended reports whether the process is ending or has ended. That its ready descriptor is
+// closed does not mean that it is ready then.
 func (p Process) ended() bool {
 	stat, err := readStat(p.PID)
 	return err != nil || stat.start != p.Start || stat.exiting || stat.state == 'Z'
@@ -75,7 +75,7 @@ func (p Process) open() (int, error) {
 	if err != nil {
 		return -1, errGone
 	}
-	// The descriptor is held first, then the identity is looked at.
+	// First the descriptor, which keeps the PID from being used again, then the check.
 	if stat, err := readStat(p.PID); err != nil || stat.start != p.Start {
 		_ = unix.Close(fd)
 		return -1, errGone
@@ -91,7 +91,7 @@ func (p Process) root(pidfd int) (int, error) {
 	if err != nil {
 		return -1, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	// It lives still, so the number was its own all the time.
+	// The process is still alive, so the PID was its own all the time.
 	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil {
 		_ = unix.Close(fd)
 		return -1, errGone

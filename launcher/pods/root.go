@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files and folders of a stager's root that are the launcher's to make.
+// Files and folders of a stager's root that the launcher makes.
 const (
 	manifestName = "manifest"
 	layersName   = "layers"
@@ -24,9 +24,9 @@ const (
 // journalDir is where in its root the stager looks for journald's sockets.
 const journalDir = "run/systemd/journal"
 
-// makeRoot makes what of the stager's root is on disk: a writable copy of the
-// image, the manifest, the name service's files, the mount points and the
-// empty volumes. The names are looked up inside the root only.
+// makeRoot makes the part of the stager's root that is on disk: a writable copy of the
+// image, the manifest, resolv.conf and hosts, the mount points and the empty
+// volumes. Paths are resolved inside the root only.
 func (p *Pod) makeRoot() error {
 	path := filepath.Join(p.Dir, rootDir)
 	if err := os.Mkdir(path, 0o755); err != nil {
@@ -75,8 +75,8 @@ func (p *Pod) fillRoot(root *os.Root) error {
 	return writeNames(root)
 }
 
-// makeDir makes a folder, or takes one that the image has; anything else of
-// that name in the image would have the mounts go astray.
+// makeDir makes a folder, or accepts one that the image has. Anything else of that name
+// in the image is an error, because mounts would not be where they should.
 func makeDir(root *os.Root, name string) error {
 	err := root.Mkdir(name, 0o755)
 	if !errors.Is(err, fs.ErrExist) {
@@ -89,7 +89,7 @@ func makeDir(root *os.Root, name string) error {
 	return err
 }
 
-// writeNew writes a file in place of whatever the image has under that name.
+// writeNew writes a file and replaces what the image has under that name.
 func writeNew(root *os.Root, name string, data []byte) error {
 	if err := root.RemoveAll(name); err != nil {
 		return err
@@ -97,8 +97,8 @@ func writeNew(root *os.Root, name string, data []byte) error {
 	return root.WriteFile(name, data, 0o644)
 }
 
-// writeNames gives the stager the host's resolv.conf and a hosts file of its
-// own, from which its apps get theirs.
+// writeNames gives the stager the host's resolv.conf and its own hosts file. The stager
+// makes those of its apps from them.
 func writeNames(root *os.Root) error {
 	resolv, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +110,7 @@ func writeNames(root *os.Root) error {
 	return writeNew(root, "etc/hosts", []byte("127.0.0.1\tlocalhost\n::1\tlocalhost\n"))
 }
 
-// makeVolumePoint makes the mount point of a volume, a file for a file.
+// makeVolumePoint makes the mount point of a volume: a file if the source is a file, else a folder.
 func (p *Pod) makeVolumePoint(root *os.Root, volume Volume) error {
 	name := filepath.Join(volumesName, volume.Name)
 	if volume.Source == "" {
@@ -137,7 +137,7 @@ func (p *Pod) makeEmptyVolumes() error {
 			continue
 		}
 		dir := p.emptyVolume(volume)
-		// chmod(2) takes no notice of the umask, mkdir(2) would.
+		// chmod(2) ignores the umask, mkdir(2) does not.
 		err := errors.Join(os.MkdirAll(dir, 0o700), os.Chown(dir, volume.UID, volume.GID), unix.Chmod(dir, volume.Mode))
 		if err != nil {
 			return fmt.Errorf("make volume %q: %w", volume.Name, err)
@@ -146,14 +146,13 @@ func (p *Pod) makeEmptyVolumes() error {
 	return nil
 }
 
-// emptyVolume is the host's path of an empty volume.
+// emptyVolume returns the host's path of an empty volume.
 func (p *Pod) emptyVolume(volume Volume) string {
 	return filepath.Join(p.Dir, volumesDir, volume.Name)
 }
 
-// copyImage copies an image's files. A stager image is small, one binary as a
-// rule; on a file system that can share content (Btrfs, XFS) the copy
-// does, as copy_file_range(2) asks for it.
+// copyImage copies an image's files. A stager image is small, usually one binary. On a file
+// system that can share content (Btrfs, XFS) the copy shares it, by copy_file_range(2).
 func copyImage(root *os.Root, from string) error {
 	entries, err := build.Tree(from, true)
 	if err != nil {
@@ -182,7 +181,7 @@ func copyEntry(root *os.Root, e build.Entry) error {
 	case tar.TypeLink:
 		return root.Link(e.Link, e.Name)
 	default:
-		return errors.New("a device or FIFO: a stager image has none, /dev is the host's")
+		return errors.New("a device or FIFO: a stager image cannot have one, its /dev is the host's")
 	}
 	if err != nil {
 		return err

@@ -19,15 +19,15 @@ type stager struct {
 	exited <-chan Exit  // one value
 }
 
-// started is what launch hears from the thread that starts the stager.
+// started is the message of the thread that starts a process.
 type started struct {
 	process *os.Process
 	err     error
 }
 
-// launch starts the stager in namespaces of its own. The thread that forks it
-// stays until it has ended: PR_SET_PDEATHSIG watches that thread, and its
-// mount namespace is of no use to anything else.
+// launch starts the stager in namespaces of its own. The thread that forks it lives
+// until the stager has ended: PR_SET_PDEATHSIG kills the stager when that thread ends, and
+// the thread, in the pod's mount namespace, cannot be used for anything else.
 func (p *Pod) launch(group *cgroups.Group) (*stager, error) {
 	readyRead, readyWrite, err := os.Pipe()
 	if err != nil {
@@ -36,7 +36,7 @@ func (p *Pod) launch(group *cgroups.Group) (*stager, error) {
 	start, exited := make(chan started), make(chan Exit, 1)
 	onOwnThread(func() {
 		process, err := p.fork(group, readyWrite)
-		_ = readyWrite.Close() // the stager's copy alone counts
+		_ = readyWrite.Close() // the stager has the only copy now
 		start <- started{process, err}
 		if err == nil {
 			exited <- wait(process)
@@ -49,7 +49,7 @@ func (p *Pod) launch(group *cgroups.Group) (*stager, error) {
 	}
 	identity, err := identify(s.process.Pid)
 	if err != nil {
-		identity = Process{PID: s.process.Pid} // it ended at once; exited will say how
+		identity = Process{PID: s.process.Pid} // it has ended already; exited receives how
 	}
 	ready := make(chan error, 1)
 	go func() {
@@ -59,8 +59,8 @@ func (p *Pod) launch(group *cgroups.Group) (*stager, error) {
 	return &stager{Process: identity, ready: ready, exited: exited}, nil
 }
 
-// fork starts the stager on the calling thread, as Kurma does: own session,
-// /dev/null, the log twice, and the ready pipe as descriptor 4.
+// fork starts the stager on the calling thread, as Kurma does: in its own session, with
+// /dev/null as stdin, the log as stdout and stderr, and the ready pipe as descriptor 4.
 func (p *Pod) fork(group *cgroups.Group, ready *os.File) (*os.Process, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -92,7 +92,7 @@ func (p *Pod) fork(group *cgroups.Group, ready *os.File) (*os.Process, error) {
 		Sys:   attr,
 	})
 	if err := leave(); err != nil {
-		// The thread would be frozen and killed with the pod's group.
+		// As it is still in the pod's group, the thread would be frozen and killed with it.
 		if process != nil {
 			_ = process.Kill()
 			_, _ = process.Wait()
@@ -103,10 +103,10 @@ func (p *Pod) fork(group *cgroups.Group, ready *os.File) (*os.Process, error) {
 }
 
 func (p *Pod) forkInside(group *cgroups.Group, attr *os.ProcAttr) (*os.Process, error) {
-	if err := p.isolate(group); err != nil {
+	if err := p.enterNew(group); err != nil {
 		return nil, err
 	}
-	unix.Umask(0o022) // this thread's own since it left the host's mount namespace
+	unix.Umask(0o022) // unshare(2) of the mount namespace gave this thread its own umask
 	process, err := os.StartProcess(p.Plan.Exec[0], p.Plan.Exec, attr)
 	if err != nil {
 		return nil, fmt.Errorf("start stager: %w", err)

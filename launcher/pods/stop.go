@@ -13,9 +13,9 @@ import (
 	"kurma.io/stager/launcher/cgroups"
 )
 
-// Stop stops a pod and returns when everything of it is taken down. Its
-// monitor does the work (see Run), so the pod ends even when the caller does not wait; a
-// pod without one is cleared away.
+// Stop stops a pod, deletes it, and returns when both is done. The pod's monitor does the
+// work (see Run), so the pod ends even if the caller does not wait. Stop itself deletes
+// a pod without a monitor.
 func (s *Store) Stop(ctx context.Context, p *Pod) error {
 	lock, err := os.OpenFile(filepath.Join(p.Dir, lockFile), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -42,11 +42,11 @@ func (s *Store) Stop(ctx context.Context, p *Pod) error {
 	return s.clear(p)
 }
 
-// beforeMonitor is how often askMonitor looks for a monitor that is on its way.
+// beforeMonitor is how often askMonitor looks for a monitor that is starting.
 const beforeMonitor = 5 * time.Millisecond
 
-// askMonitor sends SIGTERM to the pod's monitor. Of a pod that has just been
-// created nobody knows it yet; it is waited for until it says who it is, or has died.
+// askMonitor sends SIGTERM to the pod's monitor. A pod that has just been created may not
+// have its monitor in its state yet: askMonitor waits until it has, or the monitor has died.
 func (p *Pod) askMonitor(ctx context.Context) error {
 	for p.alive() {
 		err := p.State.Monitor.signal(syscall.SIGTERM)
@@ -71,10 +71,9 @@ func (p *Pod) askMonitor(ctx context.Context) error {
 	return nil
 }
 
-// Collect clears away every pod that has no monitor: dead ones, and what is
-// kept of those that have exited. It returns their UUIDs. Pods that live are not
-// touched, several Collects may run at once, and one that is killed
-// is made good by the next.
+// Collect deletes every pod that has no monitor: dead pods and those that have exited. It
+// returns their UUIDs. It does not touch live pods. Several Collects may run at
+// once; if one is killed, the next does the rest of its work.
 func (s *Store) Collect() ([]string, error) {
 	orphans, err := s.orphans()
 	if err != nil {
@@ -92,8 +91,8 @@ func (s *Store) Collect() ([]string, error) {
 	return done, errors.Join(errs...)
 }
 
-// orphans takes the locks of all pods without a monitor. The store's lock
-// keeps out those who are just making a pod and have not locked it yet.
+// orphans takes the locks of all pods without a monitor. The store's lock keeps away
+// processes that have made a pod's folder and not yet its lock.
 func (s *Store) orphans() ([]*Pod, error) {
 	store, err := s.lockStore()
 	if err != nil {
@@ -123,13 +122,13 @@ func (s *Store) orphans() ([]*Pod, error) {
 	return orphans, nil
 }
 
-// clear removes all that is left of a pod whose lock the caller has taken.
+// clear deletes a pod. The caller has taken its lock.
 func (s *Store) clear(p *Pod) error {
 	if _, err := os.Stat(p.Dir); errors.Is(err, fs.ErrNotExist) {
 		return p.lock.Close() // its monitor did it all
 	}
-	// A maker that was killed may have written neither, and a power loss may have
-	// damaged them; no other pod is to suffer from what they say then.
+	// If its maker was killed, the pod may have neither file, and a power loss may have
+	// damaged them: a plan that is not this pod's must not delete another one.
 	var plan Plan
 	if readJSON(filepath.Join(p.Dir, planFile), &plan) == nil && plan.UUID == p.Plan.UUID {
 		p.Plan = plan

@@ -1,23 +1,23 @@
-// Package pods prepares a stager's root and namespaces, keeps watch over the
-// stager and takes everything down when it has ended.
+// Package pods makes a stager's root and namespaces, starts the stager, watches it, and
+// removes everything when it has ended.
 //
 // On disk, below the store's folder (mode 0700, root's):
 //
 //	UUID/              one pod
 //	    lock           locked for as long as the pod's monitor lives
-//	    plan.json      what was to be launched (Plan)
-//	    state.json     what has become of it (State), replaced in one step
+//	    plan.json      Plan
+//	    state.json     State, replaced in one step
 //	    stager.log     the stager's stdout and stderr
 //	    logs/APP       the apps' logs, of a pod that has exited
 //	    root/          the stager's root
 //	    volumes/NAME   the pod's empty volumes
 //	.lock              taken for moments, while a pod is made or dead ones are looked for
 //
-// A folder whose name is no UUID in the usual form is somebody else's, and left alone.
+// A folder whose name is not a UUID in the usual form is not a pod's, and is not touched.
 //
-// A pod's monitor is the process that is its stager's parent. The stager is
-// killed with it (PR_SET_PDEATHSIG), so a pod is never without one: where
-// the lock is free, the pod is dead and Collect may clear it away.
+// A pod's monitor is the parent process of its stager. The kernel kills the
+// stager with the monitor (PR_SET_PDEATHSIG), so a live pod always has one: if
+// the lock is free, the pod is dead and Collect may delete it.
 // All mounts are made in the stager's own mount namespace and vanish with it.
 package pods
 
@@ -38,7 +38,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotFound says that no pod of the store is meant.
+// ErrNotFound says that the store does not have the pod.
 var ErrNotFound = errors.New("no such pod")
 
 const (
@@ -57,7 +57,7 @@ type Store struct {
 	dir, cgroup string
 }
 
-// Open opens a store, whose folder is made when it is missing.
+// Open opens a store. It makes the store's folder if it is missing.
 func Open(dir, cgroup string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open pod store: %w", err)
@@ -75,14 +75,14 @@ type Pod struct {
 	Plan  Plan
 	State State
 
-	// Damage is why plan or state of a pod in Phase Damaged cannot be read. Its plan is
-	// what could be, and its UUID. List alone shows such pods.
+	// Damage is why plan or state of a pod in Phase Damaged cannot be read. Plan has the
+	// UUID then, and whatever could be read. Only List returns such pods.
 	Damage error
 
-	lock *os.File // the monitor's; nil for everyone else
+	lock *os.File // nil in processes that are not the monitor
 }
 
-// LogPath is the file that the stager's own output goes to.
+// LogPath returns the file of the stager's own output.
 func (p *Pod) LogPath() string { return filepath.Join(p.Dir, logFile) }
 
 // AppLogs returns the folder with the logs of the apps of a pod that has exited, a
@@ -99,8 +99,8 @@ func (p *Pod) AppLogs() (string, error) {
 	return "", fmt.Errorf("pod %q: its logs were not kept: the stager image has no annotation %q", p.Plan.Name, names.LogDirAnnotation)
 }
 
-// Create makes a pod's folder and takes its lock. No other live pod may have
-// its name; one that has exited or is dead may. The caller goes on with Run or Detach.
+// Create makes a pod's folder and takes its lock. A live pod of the same name is an
+// error; one that has exited or is dead is not. The caller then calls Run or Detach.
 func (s *Store) Create(plan Plan) (*Pod, error) {
 	pod, err := s.create(plan)
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *Store) create(plan Plan) (*Pod, error) {
 	}
 	defer store.Close()
 	if other, err := s.Find(plan.Name); err == nil && other.Plan.Name == plan.Name && other.alive() {
-		return nil, fmt.Errorf("pod %s has that name", other.Plan.UUID)
+		return nil, fmt.Errorf("name already used by pod %s; choose another with --name", other.Plan.UUID)
 	}
 	plan.Cgroup = filepath.Join(s.cgroup, plan.UUID)
 	pod := &Pod{Dir: filepath.Join(s.dir, plan.UUID), Plan: plan, State: State{Phase: Starting, Created: time.Now().UTC()}}
@@ -147,7 +147,7 @@ func (p *Pod) begin() error {
 	return p.save()
 }
 
-// lockStore takes the store's lock, which is held for moments only.
+// lockStore takes the store's lock, which is held for short times only.
 func (s *Store) lockStore() (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(s.dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *Store) lockStore() (*os.File, error) {
 	return file, nil
 }
 
-// List returns all pods, the oldest first, and those that are damaged at the end.
+// List returns all pods, the oldest first, and damaged pods at the end.
 func (s *Store) List() ([]*Pod, error) {
 	uuids, err := s.uuids()
 	if err != nil {
@@ -203,21 +203,21 @@ func isUUID(name string) bool {
 	return err == nil && id.String() == name
 }
 
-// read reads a pod as it stands on disk; with an error it has what could be read. A
-// monitor that died without a word shows as Phase Dead.
+// read reads a pod from disk. With an error it returns the pod with whatever could be
+// read. A pod whose monitor was killed is in Phase Dead.
 func (s *Store) read(uuid string) (*Pod, error) {
 	pod := &Pod{Dir: filepath.Join(s.dir, uuid)}
 	if err := readJSON(filepath.Join(pod.Dir, planFile), &pod.Plan); err != nil {
 		return pod, err
 	}
 	if pod.Plan.UUID != uuid {
-		return pod, fmt.Errorf("%s: it is of pod %q", planFile, pod.Plan.UUID)
+		return pod, fmt.Errorf("%s: it belongs to pod %q", planFile, pod.Plan.UUID)
 	}
 	return pod, pod.refresh()
 }
 
-// refresh reads the state after the lock, so that a monitor that ends in
-// between has written its last word.
+// refresh looks at the lock first and reads the state then: if the monitor ends between
+// the two, it has written its last state.
 func (p *Pod) refresh() error {
 	held, err := isHeld(filepath.Join(p.Dir, lockFile))
 	if err != nil {
@@ -232,9 +232,9 @@ func (p *Pod) refresh() error {
 	return nil
 }
 
-// Find returns the pod that a person means: a name, else a UUID or the unique
-// start of one. A live pod goes before one of the same name that is over. It is an
-// error that the pod is damaged.
+// Find returns the pod that a person means: by its name, else by its UUID or the unique
+// start of it. A live pod overrides one of the same name that has ended. A damaged
+// pod is an error.
 func (s *Store) Find(ref string) (*Pod, error) {
 	all, err := s.List()
 	if err != nil {
@@ -260,13 +260,13 @@ func (s *Store) Find(ref string) (*Pod, error) {
 	case len(named) == 0 && len(found) > 1:
 		return nil, fmt.Errorf("%q is the start of %d pods' UUIDs", ref, len(found))
 	case found[0].Damage != nil:
-		return nil, fmt.Errorf("pod %s is damaged, gc clears it away once it has ended: %w", found[0].Plan.UUID, found[0].Damage)
+		return nil, fmt.Errorf("pod %s is damaged, gc deletes it once it has ended: %w", found[0].Plan.UUID, found[0].Damage)
 	default:
 		return found[0], nil
 	}
 }
 
-// alive tells whether the pod has a monitor.
+// alive reports whether the pod has a monitor.
 func (p *Pod) alive() bool {
 	return p.State.Phase != Exited && p.State.Phase != Dead && p.State.Phase != Damaged
 }
@@ -284,8 +284,8 @@ func readJSON(path string, into any) error {
 	return nil
 }
 
-// writeJSON replaces a file in one step. A power loss may damage it: it ends the pod,
-// too, and Collect minds nothing.
+// writeJSON replaces a file in one step. It does not sync: after a power loss the pod has
+// ended as well, and Collect deletes it even if its files are damaged.
 func writeJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -6,10 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onOwnThread runs do in the background on a thread of its own, which ends
-// with it: do may move the thread to other namespaces and need not clean up.
-// It is never the process's main thread, which cannot end and is what
-// /proc/self shows to everyone.
+// onOwnThread runs do in the background on a thread of its own, which ends with do: do may
+// move the thread to other namespaces and need not move it back. The thread is never the
+// main thread, which cannot end and which /proc/self stands for.
 func onOwnThread(do func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -17,7 +16,7 @@ func onOwnThread(do func()) {
 			do() // never unlocked: the runtime ends the thread
 			return
 		}
-		// Held here, the main thread cannot be the next goroutine's.
+		// While this goroutine holds the main thread, the next one cannot get it.
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
