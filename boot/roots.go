@@ -76,8 +76,8 @@ const parallelMounts = 4
 func (b *boot) selectDriver() (unionfs.Driver, error) {
 	var layers []string
 	for _, app := range b.plan.Apps {
-		for _, layer := range app.Layers {
-			layers = append(layers, filepath.Join(names.LayersDir, layer.ID))
+		for _, layer := range app.LayersIn(names.LayersDir) {
+			layers = append(layers, layer.Dir)
 		}
 	}
 	choice, err := unionfs.Select(b.Drivers, b.plan.Config.GraphStorage, names.ScratchDir, layers)
@@ -101,11 +101,7 @@ func mountRoot(ctx context.Context, driver unionfs.Driver, app plan.App, target 
 			return err
 		}
 	}
-	layers := make([]unionfs.Layer, len(app.Layers))
-	for i, layer := range app.Layers {
-		layers[i] = unionfs.Layer{Dir: filepath.Join(names.LayersDir, layer.ID), Filter: layer.Filter}
-	}
-	return driver.Mount(ctx, unionfs.Root{App: app.Name, Layers: layers, Scratch: scratch, Target: target})
+	return driver.Mount(ctx, unionfs.Root{App: app.Name, Layers: app.LayersIn(names.LayersDir), Scratch: scratch, Target: target})
 }
 
 // prepareScratch empties the folder for upper and work directories. Where the stager's root cannot hold an upper directory, because it is an

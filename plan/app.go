@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -50,6 +51,16 @@ type App struct {
 type Layer struct {
 	ID     string          // the image ID
 	Filter *unionfs.Filter // what the path whitelists leave of it, nil for all
+}
+
+// LayersIn returns the app's layers for its union file system, the topmost first. They are
+// the folders dir/ID.
+func (a *App) LayersIn(dir string) []unionfs.Layer {
+	layers := make([]unionfs.Layer, len(a.Layers))
+	for i, layer := range a.Layers {
+		layers[i] = unionfs.Layer{Dir: filepath.Join(dir, layer.ID), Filter: layer.Filter}
+	}
+	return layers
 }
 
 // planApp decides how an app of the manifest runs. An error names the app.

@@ -157,10 +157,11 @@ func unpackStager(dir string) (daemon.Image, error) {
 // When the test ends its pods are stopped, and nothing may be left of them.
 type box struct {
 	t      *testing.T
-	dir    string // holds config.json, pods and tmp
-	pods   string // the launcher's folder of pods
-	cgroup string // the parent of all pods' groups
-	store  string // the image store
+	dir    string   // holds config.json, pods and tmp
+	pods   string   // the launcher's folder of pods
+	cgroup string   // the parent of all pods' groups
+	store  string   // the image store
+	images []string // files to import, where the box has a store of its own
 	config map[string]any
 
 	namespaces map[string]uint64 // of processes in the pods, and when they were last seen, see note
@@ -183,7 +184,7 @@ func ownStore() option {
 
 func newBox(t *testing.T, options ...option) *box {
 	t.Helper()
-	b := &box{t: t, dir: t.TempDir(), store: suite.store, namespaces: make(map[string]uint64)}
+	b := &box{t: t, dir: t.TempDir(), store: suite.store, images: []string{suite.stagerACI}, namespaces: make(map[string]uint64)}
 	b.pods = filepath.Join(b.dir, "pods")
 	b.cgroup = fmt.Sprintf("kurma-e2e-%d-%d", os.Getpid(), suite.boxes.Add(1))
 	b.config = map[string]any{
@@ -200,7 +201,7 @@ func newBox(t *testing.T, options ...option) *box {
 		t.Fatal(err)
 	}
 	if b.store != suite.store {
-		b.must("image", "import", suite.stagerACI)
+		b.must(append([]string{"image", "import"}, b.images...)...)
 	}
 	b.layers = b.snapshotLayers()
 	t.Cleanup(b.close)

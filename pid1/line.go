@@ -1,0 +1,77 @@
+package pid1
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/boot"
+	"kurma.io/stager/names"
+)
+
+// Line is the supervisor's line to the process in Wait. It implements boot.Waiter.
+type Line struct {
+	lifeline, report *os.File
+	namespaces       uintptr
+}
+
+// TakeLine returns the line if this process is the supervisor that Wait has started, else nil.
+// It is called once, before anything else opens descriptors.
+func TakeLine() (*Line, error) {
+	mark := os.Getenv(names.SupervisorVariable)
+	if mark == "" {
+		return nil, nil //nolint:nilnil // no line is an answer here
+	}
+	var lifeline, report int
+	l := &Line{}
+	if _, err := fmt.Sscanf(mark, "%d,%d,%d", &lifeline, &report, &l.namespaces); err != nil {
+		return nil, fmt.Errorf("%s: %w", names.SupervisorVariable, err)
+	}
+	unix.CloseOnExec(lifeline)
+	unix.CloseOnExec(report)
+	l.lifeline, l.report = os.NewFile(uintptr(lifeline), "lifeline"), os.NewFile(uintptr(report), "report")
+	return l, os.Unsetenv(names.SupervisorVariable)
+}
+
+// Settle implements boot.Waiter: Wait was told the namespaces before it started the supervisor,
+// so other ones are a mistake in the stager.
+func (l *Line) Settle(namespaces uintptr, _ *os.File) error {
+	if namespaces != l.namespaces {
+		return fmt.Errorf("supervisor runs in namespaces %#x, the pod wants %#x", l.namespaces, namespaces)
+	}
+	return nil
+}
+
+// Up implements boot.Waiter.
+func (l *Line) Up() error {
+	_, err := l.report.Write([]byte{1})
+	return errors.Join(err, l.report.Close())
+}
+
+// Watch calls lost when the process in Wait is gone, whatever ended it, and ends this process
+// afterwards. In a PID namespace of its own the pod ends with it; in the host's, lost kills
+// the pod's processes. Watch does not return; call it on a goroutine of its own.
+func (l *Line) Watch(lost func()) {
+	_, _ = l.lifeline.Read(make([]byte, 1)) // ends at end of file, or with an error that means the same
+	if l.namespaces&unix.CLONE_NEWPID == 0 {
+		lost()
+	}
+	os.Exit(1)
+}
+
+var _ boot.Waiter = (*Line)(nil)
+
+// fields are the decimal numbers in a text, separated by space.
+func fields(text []byte) []int {
+	var numbers []int
+	for _, f := range bytes.Fields(text) {
+		if n, err := strconv.Atoi(string(f)); err == nil {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
+}

@@ -1,0 +1,209 @@
+// Package pid1 is the way from the process that the daemon starts to the supervisor, in Go
+// alone, for stagers without cgo:
+//
+//	daemon
+//	 └─ waiter        Wait: stays in the daemon's namespaces, passes signals on, ends as
+//	     │            the supervisor ends
+//	     └─ supervisor  TakeLine: the same program again, PID 1 of the pod's namespaces
+//
+// A Go runtime stays in the waiter for the life of the pod, some five megabytes. The
+// reference stager has the same two processes with a waiter in C, which takes a tenth of that and
+// can start helper processes (stager/waiter.c).
+package pid1
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/boot"
+	"kurma.io/stager/names"
+)
+
+// firstDescriptor and those above are free for the pipes: the daemon passes some below.
+const firstDescriptor = 10
+
+// Wait starts this program again as the supervisor, in new namespaces as in clone(2) and a mount
+// namespace whose root is the stager's, and returns its exit code when it has ended. It
+// passes SIGTERM, SIGINT and SIGQUIT on. It keeps the ready pipe open until the supervisor
+// reports that the pod is up or has ended: the daemon must not see that pipe's end earlier
+// than the stager's. When this process ends in any way, so does the supervisor. Wait is
+// called first in main, once, and not by a process for which TakeLine returns a Line.
+func Wait(namespaces uintptr) (code int, err error) {
+	runtime.LockOSThread() // which is in the supervisor's mount namespace soon, and whose death ends the supervisor
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT)
+	if err := errors.Join(enterLeaf(), unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)); err != nil {
+		return 1, fmt.Errorf("wait for supervisor: %w", err)
+	}
+	lifeline, err := newPipe()
+	if err != nil {
+		return 1, err
+	}
+	report, err := newPipe()
+	if err != nil {
+		return 1, err
+	}
+	cmd, err := startSupervisor(namespaces, lifeline.r, report.w)
+	if err != nil {
+		return 1, fmt.Errorf("start supervisor: %w", err)
+	}
+	in := boot.TakeDescriptors(os.Environ())
+	for _, files := range in.Stdio {
+		for _, f := range files {
+			_ = f.Close() // the supervisor has them; nil for none is an error that does not matter
+		}
+	}
+	go releaseReady(report.r, in.Ready)
+	go func() {
+		for s := range signals {
+			_ = cmd.Process.Signal(s) // it may have ended just now
+		}
+	}()
+	err = cmd.Wait()
+	runtime.KeepAlive(lifeline.w) // its end tells the supervisor that this process is gone
+	killChildren()
+	if status := cmd.ProcessState; status != nil && status.Exited() {
+		return status.ExitCode(), nil
+	}
+	return 1, fmt.Errorf("supervisor: %w", err)
+}
+
+// releaseReady closes the ready pipe when the supervisor has reported.
+func releaseReady(report, ready *os.File) {
+	_, _ = report.Read(make([]byte, 1)) // a byte, or end of file: the process is about to end then
+	if ready != nil {
+		_ = ready.Close()
+	}
+}
+
+// startSupervisor starts this program as the supervisor, from this thread.
+func startSupervisor(namespaces uintptr, lifeline, report *os.File) (*exec.Cmd, error) {
+	if err := enterMountNamespace(); err != nil {
+		return nil, err
+	}
+	for _, f := range []*os.File{lifeline, report} {
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
+			return nil, os.NewSyscallError("fcntl", err)
+		}
+	}
+	mark := fmt.Sprintf("%d,%d,%d", lifeline.Fd(), report.Fd(), namespaces)
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", Args: os.Args[:1], Env: append(os.Environ(), names.SupervisorVariable+"="+mark),
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		SysProcAttr: &unix.SysProcAttr{Cloneflags: namespaces, Pdeathsig: unix.SIGKILL},
+	}
+	err := cmd.Start()
+	return cmd, errors.Join(err, lifeline.Close(), report.Close())
+}
+
+// enterMountNamespace gives this thread a mount namespace of its own, in which the stager's
+// root is the namespace's root and not a chroot below the host's: a process that leaves the chroot, by
+// setns(2) for instance, is in the stager's root still. Mounts of the daemon's still come in.
+func enterMountNamespace() error {
+	// CLONE_FS: a thread that shares its root with others cannot change it (setns(2)).
+	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("open", err)
+	}
+	defer unix.Close(root)
+	own, err := unix.Open("/proc/thread-self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open mount namespace: %w", err)
+	}
+	defer unix.Close(own)
+	// Joining a mount namespace leads to its root, one's own included (setns(2)).
+	if err := unix.Setns(own, unix.CLONE_NEWNS); err != nil {
+		return os.NewSyscallError("setns", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("make mounts slaves of the stager's: %w", err)
+	}
+	if err := unix.Fchdir(root); err != nil {
+		return os.NewSyscallError("fchdir", err)
+	}
+	path, err := unix.Getwd()
+	if err != nil || path == "/" {
+		return err // the daemon has made it the root
+	}
+	return pivot(path)
+}
+
+// pivot makes the folder at path the root of the mount namespace (pivot_root(2), NOTES).
+func pivot(path string) error {
+	if err := unix.Mount(path, path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("make root a mount point: %w", err)
+	}
+	if err := unix.Chdir(path); err != nil {
+		return os.NewSyscallError("chdir", err)
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return os.NewSyscallError("pivot_root", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("detach host's root: %w", err)
+	}
+	return os.NewSyscallError("chdir", unix.Chdir("/"))
+}
+
+// enterLeaf enters a leaf cgroup where only cgroup v2 is mounted: a cgroup with processes of
+// its own cannot delegate controllers to its children (cgroups(7), "no internal processes"), and the
+// apps' cgroups will be beside the leaf.
+func enterLeaf() error {
+	var fs unix.Statfs_t
+	if unix.Statfs(names.CgroupDir, &fs) != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
+		return nil
+	}
+	leaf := filepath.Join(names.CgroupDir, names.LeafCgroup)
+	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make cgroup: %w", err)
+	}
+	return os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte("0"), 0)
+}
+
+// killChildren kills what a supervisor in the host's PID namespace has left: its orphans
+// become this process's children, one generation after the other.
+func killChildren() {
+	for {
+		tasks, _ := filepath.Glob("/proc/self/task/*/children")
+		for _, task := range tasks {
+			text, _ := os.ReadFile(task)
+			for _, child := range fields(text) {
+				_ = unix.Kill(child, unix.SIGKILL)
+			}
+		}
+		if _, err := unix.Wait4(-1, nil, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return // ECHILD: none is left
+		}
+	}
+}
+
+// pipe is a pipe whose ends are out of the way of the daemon's descriptors.
+type pipe struct{ r, w *os.File }
+
+func newPipe() (pipe, error) {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return pipe{}, os.NewSyscallError("pipe2", err)
+	}
+	var files [2]*os.File
+	for i, fd := range ends {
+		high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, firstDescriptor)
+		if err != nil {
+			return pipe{}, os.NewSyscallError("fcntl", err)
+		}
+		unix.Close(fd)
+		files[i] = os.NewFile(uintptr(high), "pipe "+strconv.Itoa(high))
+	}
+	return pipe{files[0], files[1]}, nil
+}

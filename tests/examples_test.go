@@ -1,0 +1,151 @@
+package tests
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// example is a stager of the folder examples, a module of its own.
+type example struct {
+	name  string
+	build []string // the arguments of go build, before the output and the package
+	cgo   bool
+	add   string // a script in the example's folder that fills the folder $1 with further files of the image
+}
+
+func examples() []example {
+	static := []string{"-trimpath", "-tags", "seccomp netgo osusergo", "-ldflags", "-s -w -linkmode external -extldflags '-static'"}
+	return []example{
+		{name: "mini", build: static, cgo: true},
+	}
+}
+
+// image builds the example's stager image, signed by a key of its own, and returns its file.
+func (e example) image(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	source := filepath.Join("..", "examples", e.name)
+	build := exec.Command("go", append(append([]string{"build"}, e.build...), "-o", filepath.Join(dir, e.name), ".")...)
+	build.Dir = source
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if e.cgo {
+		build.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build example %s: %v\n%s", e.name, err, out)
+	}
+	image := filepath.Join(dir, e.name+".aci")
+	args := []string{"--manifest", "../aci-manifest.json", "--stager", filepath.Join(dir, e.name), "--version", "0.0.1", "-o", image}
+	if e.add != "" {
+		files := filepath.Join(dir, "files")
+		fill := exec.Command("./"+e.add, files)
+		fill.Dir = source
+		if out, err := fill.CombinedOutput(); err != nil {
+			t.Fatalf("fill image of example %s: %v\n%s", e.name, err, out)
+		}
+		args = append(args, "--add", files)
+	}
+	if out, err := exec.Command(filepath.Join(filepath.Dir(suite.launcher), "aci"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("build image of example %s: %v\n%s", e.name, err, out)
+	}
+	return image
+}
+
+// withStager gives the box an image store of its own with that stager and the images of the apps.
+func withStager(image string) option {
+	return func(b *box) {
+		b.store = filepath.Join(b.dir, "images")
+		b.images = []string{image}
+		for _, name := range []string{"nats", "busybox"} {
+			b.images = append(b.images, filepath.Join(suite.images, name+".aci"))
+		}
+		b.config["trustedKeys"] = []string{image + ".pub"}
+	}
+}
+
+// Each example runs the specification's pod, a NATS server, with a volume, an isolator and a
+// second app, answers every call-in, and leaves nothing behind.
+func TestExamples(t *testing.T) {
+	for _, e := range examples() {
+		t.Run(e.name, func(t *testing.T) {
+			b := newBox(t, withStager(e.image(t)))
+			shared := b.folder("shared", 0o777)
+			p := b.up("example", examplePod(shared))
+			checkExample(t, p, shared)
+			p.stop()
+		})
+	}
+}
+
+// examplePod is a NATS server and a shell that writes to a volume of the host until it is
+// told to end.
+func examplePod(shared string) podDoc {
+	server := appDoc{Name: "nats", Image: imageRef{suite.ids["nats"]}}
+	writer := shell("writer", `echo hello from the example
+		trap 'exit 7' TERM
+		id -u >/shared/uid
+		echo $$ >/shared/pid
+		while :; do echo tick; sleep 1; done`)
+	writer.App.Isolators = []any{isolator("resource/memory", map[string]string{"limit": "64Mi"})}
+	return podOf(server, writer).hostVolume("shared", shared, "/shared")
+}
+
+func checkExample(t *testing.T, p *pod, shared string) {
+	t.Helper()
+	p.sees("writer", "hello from the example")
+	if text, err := os.ReadFile(filepath.Join(shared, "uid")); err != nil || string(text) != "0\n" {
+		t.Errorf("volume has %q, %v", text, err)
+	}
+	status := p.status()
+	for _, app := range []string{"nats", "writer"} {
+		if s := status[app]; s.PID == 0 || s.Exited {
+			t.Errorf("status of %s: %+v", app, s)
+		}
+	}
+	if r := p.exec("nats", "/gnatsd", "--version"); r.code != 0 || !strings.Contains(r.stdout, "nats-server") {
+		t.Errorf("exec: %+v", r)
+	}
+	if r := p.exec("writer", "/bin/sh", "-c", "exit 3"); r.code != 3 {
+		t.Errorf("exec: %+v", r)
+	}
+	r := finish(t, p.inNetwork(filepath.Join(suite.images, "natstalk"), "greetings", "hello"))
+	if r.code != 0 || !strings.Contains(r.stdout, "hello") {
+		t.Errorf("natstalk: %+v", r)
+	}
+	checkAttach(t, p)
+	if code, _ := p.exited("writer"); code != 7 {
+		t.Errorf("writer ended with %d, want 7", code)
+	}
+}
+
+// checkAttach attaches to the writer, tells it to end by a command in it, and sees its output
+// and its exit code.
+func checkAttach(t *testing.T, p *pod) {
+	t.Helper()
+	attach := p.command("attach", p.name, "writer")
+	out, err := attach.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := attach.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(patience, func() { _ = attach.Process.Kill() })
+	defer late.Stop()
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "tick\n" {
+		t.Errorf("attach: %q, %v", line, err)
+	}
+	if r := p.exec("writer", "/bin/sh", "-c", "kill -TERM $(cat /shared/pid)"); r.code != 0 {
+		t.Errorf("exec kill: %+v", r)
+	}
+	_, _ = io.Copy(io.Discard, out)
+	if err := attach.Wait(); attach.ProcessState.ExitCode() != 7 {
+		t.Errorf("attach ended with %v, want exit status 7", err)
+	}
+}
