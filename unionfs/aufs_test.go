@@ -119,7 +119,9 @@ func TestAUFSOptions(t *testing.T) {
 			[]int{3, 2, 1},
 		},
 		{
-			"a name longer than a page", []string{"0", strings.Repeat("n", 40), "2"}, 34,
+			"a name longer than a page",
+			[]string{"0", strings.Repeat("n", 40), "2"},
+			34,
 			[]string{"br:../upper=rw:0=ro,dirperm1", "append:" + strings.Repeat("n", 40) + "=ro", "append:2=ro"},
 			[]int{2, 1, 1},
 		},

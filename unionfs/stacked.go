@@ -16,7 +16,7 @@ func Stacked(dir string) (bool, error) {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return false, &os.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	return stackedType(int64(fs.Type)), nil
+	return stackedType(fs.Type), nil
 }
 
 func stackedType(magic int64) bool {
