@@ -22,7 +22,8 @@ import (
 //   - rename(2) of a directory that has content in a layer returns EXDEV, for which
 //     mv(1) and the like copy (the option dirren, which allows it, makes link(2) fail);
 //   - a file between two directories of one name does not hide the lower one: the two merge;
-//   - overlay's marks in layers mean nothing.
+//   - overlay's marks in layers mean nothing;
+//   - the times that an app sets become whole seconds.
 //
 // A kernel can be built without aufs's extended attributes (CONFIG_AUFS_XATTR).
 // Files of a root then have none. Probe returns a note about it, and Probe and
@@ -59,15 +60,16 @@ func (a AUFS) mount(ctx context.Context, r Root) error {
 	if err := mountAUFS(filepath.Join(r.Scratch, "l"), upper, dirs, r.Target); err != nil {
 		return err
 	}
-	if err := finishAUFS(r, dirs); err != nil {
+	if err := finishAUFS(r, upper, dirs); err != nil {
 		return undoAUFS(r.Target, err)
 	}
 	return nil
 }
 
 // finishAUFS checks the mounted root r, whose layers are dirs, and sets the times
-// of its directory, which aufs changed when it put its own files there.
-func finishAUFS(r Root, dirs []string) error {
+// of its directory, which aufs changed when it put its own files in upper. Set through
+// aufs, they would be whole seconds.
+func finishAUFS(r Root, upper string, dirs []string) error {
 	xattrs, err := hasXattrs(r.Target)
 	if err != nil {
 		return err
@@ -81,8 +83,8 @@ func finishAUFS(r Root, dirs []string) error {
 	if err := unix.Stat(r.Layers[0].Dir, &top); err != nil {
 		return &os.PathError{Op: "stat", Path: r.Layers[0].Dir, Err: err}
 	}
-	if err := unix.UtimesNanoAt(unix.AT_FDCWD, r.Target, []unix.Timespec{top.Atim, top.Mtim}, 0); err != nil {
-		return fmt.Errorf("set times of %s: %w", r.Target, err)
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, upper, []unix.Timespec{top.Atim, top.Mtim}, 0); err != nil {
+		return fmt.Errorf("set times of %s: %w", upper, err)
 	}
 	return nil
 }
@@ -103,7 +105,7 @@ func mountAUFS(links, upper string, dirs []string, target string) error {
 				attached += call.branches
 				continue
 			}
-			err = aufsMountError(err, len(dirs), attached, attached+call.branches)
+			err = fmt.Errorf("mount %d layers on %s: %w", len(dirs), target, aufsMountError(err, attached, attached+call.branches))
 			if i == 0 {
 				return err
 			}
@@ -121,16 +123,16 @@ func undoAUFS(target string, err error) error {
 	return err
 }
 
-// aufsMountError returns the error of a root of n layers for which mount(2)
-// returned err when attached branches were there and wanted ones were to be.
-func aufsMountError(err error, n, attached, wanted int) error {
+// aufsMountError says what mount(2) means with err when the root has attached
+// branches and was to have wanted ones.
+func aufsMountError(err error, attached, wanted int) error {
 	if errors.Is(err, unix.ENODEV) {
 		return errNoAUFS
 	}
 	if limit := aufsLimit(attached, wanted); limit > 0 && errors.Is(err, unix.ENOSPC) {
-		return fmt.Errorf("mount %d layers: this kernel's aufs takes at most %d layers", n, limit-1)
+		return fmt.Errorf("this kernel's aufs takes at most %d layers", limit-1)
 	}
-	return fmt.Errorf("mount %d layers: branches %d to %d: %w", n, attached, wanted-1, err)
+	return fmt.Errorf("branches %d to %d: %w", attached, wanted-1, err)
 }
 
 // aufsLimit returns the number of branches that the kernel was built for, where

@@ -69,6 +69,7 @@ func cases() []testCase {
 		{"rename and link", "", renameAndLink},
 		{"rename of directories with content", "", renameDirectories},
 		{"writes", "", writes},
+		{"times that an app sets", "", timesSet},
 		{"a clean copy for every start", "C-FS-07", cleanCopy},
 		{"two apps of one image at once", "", twoApps},
 

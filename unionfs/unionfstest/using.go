@@ -90,6 +90,18 @@ func writes(b *bench) {
 	}
 }
 
+func timesSet(b *bench) {
+	root := b.stack([]item{file("old", "o"), dir("d")})
+	must(b.t, os.WriteFile(root+"/new", []byte("n"), 0o644))
+	at := unix.Timespec{Sec: 1000, Nsec: 123456789}
+	for _, name := range []string{"old", "d", "new"} {
+		must(b.t, unix.UtimesNanoAt(unix.AT_FDCWD, root+"/"+name, []unix.Timespec{at, at}, 0))
+		if got := statOf(b.t, root+"/"+name).Mtim; got != at {
+			b.t.Errorf("%s has the time of modification %v, want %v", name, got, at)
+		}
+	}
+}
+
 func cleanCopy(b *bench) {
 	layer := b.layer(file("d/a", "a"), file("b", "b"))
 	want := map[string]string{"d": "dir", "d/a": "file a", "b": "file b"}
