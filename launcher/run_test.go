@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,7 +58,7 @@ func TestStagerGetsWhatTheSpecificationSays(t *testing.T) {
 	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "p", "example.com/one"))
 	defer h.run("stop", "p")
 	r := h.report(uuid)
-	if fmt.Sprint(r.Args) != "[/stager]" || fmt.Sprint(r.Env) != "[HOME=/root FROM=image]" {
+	if !slices.Equal(r.Args, []string{names.Exec}) || fmt.Sprint(r.Env) != "[HOME=/root FROM=image]" {
 		t.Errorf("argv %q, environment %q", r.Args, r.Env)
 	}
 	if r.CWD != "/" || r.Umask != 0o22 || !r.Leader {

@@ -24,15 +24,15 @@ func TestEnvironment(t *testing.T) {
 		terminal      bool
 		want          []string
 	}{
-		{"what every app has", "C-ENV-01 C-ENV-02 C-ENV-03 C-ENV-04", nil, "http://x", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath, "AC_METADATA_URL=http://x"}},
-		{"own metadata service", "C-ENV-03", variables{{Name: "AC_METADATA_URL", Value: "z"}}, "http://x", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath, "AC_METADATA_URL=http://x"}},
-		{"without metadata service", "", nil, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath}},
-		{"own PATH", "C-ENV-08", variables{{Name: "PATH", Value: "/bin"}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=/bin"}},
-		{"executor's names", "C-ENV-08", variables{{Name: "AC_APP_NAME", Value: "z"}, {Name: "container", Value: "z"}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath}},
-		{"literal", "C-ENV-06", variables{{Name: "A", Value: literal}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "A=" + literal, "PATH=" + defaultPath}},
-		{"U-12 terminal", "", nil, "", true, []string{"AC_APP_NAME=a", "container=kurma-stager", "PATH=" + defaultPath, "TERM=xterm"}},
-		{"U-12 own TERM", "", variables{{Name: "TERM", Value: "vt100"}}, "", true, []string{"AC_APP_NAME=a", "container=kurma-stager", "TERM=vt100", "PATH=" + defaultPath}},
-		{"no duplicates", "", variables{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}, "", false, []string{"AC_APP_NAME=a", "container=kurma-stager", "A=1", "PATH=" + defaultPath}},
+		{"what every app has", "C-ENV-01 C-ENV-02 C-ENV-03 C-ENV-04", nil, "http://x", false, []string{"AC_APP_NAME=a", "container=" + names.Executor, "PATH=" + defaultPath, "AC_METADATA_URL=http://x"}},
+		{"own metadata service", "C-ENV-03", variables{{Name: "AC_METADATA_URL", Value: "z"}}, "http://x", false, []string{"AC_APP_NAME=a", "container=" + names.Executor, "PATH=" + defaultPath, "AC_METADATA_URL=http://x"}},
+		{"without metadata service", "", nil, "", false, []string{"AC_APP_NAME=a", "container=" + names.Executor, "PATH=" + defaultPath}},
+		{"own PATH", "C-ENV-08", variables{{Name: "PATH", Value: "/bin"}}, "", false, []string{"AC_APP_NAME=a", "container=" + names.Executor, "PATH=/bin"}},
+		{"executor's names", "C-ENV-08", variables{{Name: "AC_APP_NAME", Value: "z"}, {Name: "container", Value: "z"}}, "", false, []string{"AC_APP_NAME=a", "container=" + names.Executor, "PATH=" + defaultPath}},
+		{"literal", "C-ENV-06", variables{{Name: "A", Value: literal}}, "", false, []string{"AC_APP_NAME=a", "container=" + names.Executor, "A=" + literal, "PATH=" + defaultPath}},
+		{"U-12 terminal", "", nil, "", true, []string{"AC_APP_NAME=a", "container=" + names.Executor, "PATH=" + defaultPath, "TERM=xterm"}},
+		{"U-12 own TERM", "", variables{{Name: "TERM", Value: "vt100"}}, "", true, []string{"AC_APP_NAME=a", "container=" + names.Executor, "TERM=vt100", "PATH=" + defaultPath}},
+		{"no duplicates", "", variables{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}, "", false, []string{"AC_APP_NAME=a", "container=" + names.Executor, "A=1", "PATH=" + defaultPath}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestPlanApp(t *testing.T) {
 		Name: "db", ReadOnlyRoot: true,
 		Process: spec.Process{
 			Args: []string{"db", "", "$PATH", "a "}, Dir: "/d", User: "postgres", Group: "/f", SupplementaryGID: []int{20, 21},
-			Env:          []string{"AC_APP_NAME=db", "container=kurma-stager", "PATH=" + defaultPath, "TERM=xterm"},
+			Env:          []string{"AC_APP_NAME=db", "container=" + names.Executor, "PATH=" + defaultPath, "TERM=xterm"},
 			Capabilities: without(spec.DefaultCapabilities(), "CAP_CHOWN"), NoNewPrivileges: true,
 		},
 		Mounts:      []spec.Mount{bound("/volumes/v", "/d"), bound(names.EmptyVolumesDir+"/app/db/other-0", "/o")},

@@ -15,6 +15,7 @@ import (
 
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/metadata"
+	"kurma.io/stager/names"
 	"kurma.io/stager/tests/clause"
 )
 
@@ -26,7 +27,7 @@ func TestMetadataOf(t *testing.T) {
 	pod := `{"acVersion":"0.8.11","acKind":"PodManifest","annotations":[],
 		"apps":[{"name":"db","image":{"id":"` + id + `"}},{"name":"db2","image":{"id":"` + id + `"},"annotations":[{"name":"lorem","value":"dolor"}]}],
 		"ports":[{"name":"db","hostPort":40000,"podPort":{"name":"db","protocol":"tcp","port":41000}}],
-		"isolators":[{"name":"example.com/unknown","value":1}],"userAnnotations":{"kurma.io/stager/tty":"true"}}`
+		"isolators":[{"name":"example.com/unknown","value":1}],"userAnnotations":{"` + names.TTYAnnotation + `":"true"}}`
 	m, err := manifest.Read(strings.NewReader(`{"kurmaVersion":"0.4.1","name":"n","pod":` + pod + `,"images":{"` + id + `":` + image + `},
 		"appImageOrder":{"db":["` + id + `"],"db2":["` + id + `"]}}`))
 	if err != nil {
@@ -93,15 +94,15 @@ func TestPodTakesTheUUIDOfTheDaemon(t *testing.T) {
 	clause.Covers(t, "C-ID-01")
 	const id = "5a79dc18-6c71-42c5-be9e-0b25408a2124"
 	for cgroups, taken := range map[string]bool{
-		"9:pids:/kurma/" + id + "\n0::/\n":        true,
-		"0::/kurma/" + id + "\n":                  true,
-		"0::/kurma/" + id + "/stager\n":           true,
-		"0::/kurma/" + id + "/stager/stager\n":    false,
-		"9:pids:/kurma/" + id + "/stager\n":       false,
-		"0::/kurma/" + id[1:] + "\n":              false,
-		"0::/" + strings.ToUpper(id) + "\n":       false,
-		"0::/{" + id + "}\n":                      false,
-		"0::/" + strings.ReplaceAll(id, "b", "z"): false,
+		"9:pids:/kurma/" + id + "\n0::/\n":                             true,
+		"0::/kurma/" + id + "\n":                                       true,
+		"0::/kurma/" + id + names.LeafCgroup + "\n":                    true,
+		"0::/kurma/" + id + names.LeafCgroup + names.LeafCgroup + "\n": false,
+		"9:pids:/kurma/" + id + names.LeafCgroup + "\n":                false,
+		"0::/kurma/" + id[1:] + "\n":                                   false,
+		"0::/" + strings.ToUpper(id) + "\n":                            false,
+		"0::/{" + id + "}\n":                                           false,
+		"0::/" + strings.ReplaceAll(id, "b", "z"):                      false,
 		"": false,
 	} {
 		if got := PodUUID(cgroups); (got == id) != taken || len(got) != len(id) {

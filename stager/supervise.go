@@ -22,7 +22,7 @@ func supervise(ctx context.Context, mark string) error {
 	in := boot.TakeDescriptors(os.Environ())
 	w, err := takeWaiter(mark)
 	if err != nil {
-		return fmt.Errorf("stager: %w", err)
+		return fmt.Errorf("%s: %w", names.Program, err)
 	}
 	// A reader of stderr that stops must not stop the pod.
 	messages := supervisor.NewMessages(os.Stderr)
@@ -50,7 +50,7 @@ func live(ctx context.Context, w waiter, parts boot.Parts) error {
 	case errors.Is(err, boot.ErrOtherNamespaces):
 		return nil
 	case err != nil:
-		return fmt.Errorf("stager: %w", err)
+		return fmt.Errorf("%s: %w", names.Program, err)
 	case code != 0:
 		return &callins.ExitError{Code: code}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+	"kurma.io/stager/names"
 )
 
 // sleeper is a pod of one app that does nothing.
@@ -71,18 +72,18 @@ func TestRunEnvironment(t *testing.T) {
 	t.Parallel()
 	p := sleeper(newBox(t))
 	out, code := p.run("app", settings{Exec: []string{"env"}, User: "0", Group: "0", Environment: []nameValue{{"GIVEN", "1"}}})
-	var names []string
+	var got []string
 	for line := range strings.Lines(out) {
 		name, value, _ := strings.Cut(line, "=")
 		if name != "AC_METADATA_URL" {
 			name += "=" + value
 		}
-		names = append(names, strings.TrimSpace(name))
+		got = append(got, strings.TrimSpace(name))
 	}
 	want := []string{
-		"GIVEN=1", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "AC_APP_NAME=app", "container=kurma-stager", "AC_METADATA_URL",
+		"GIVEN=1", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "AC_APP_NAME=app", "container=" + names.Executor, "AC_METADATA_URL",
 	}
-	if diff := cmp.Diff(want, names); diff != "" || code != 0 {
+	if diff := cmp.Diff(want, got); diff != "" || code != 0 {
 		t.Errorf("exit status %d:\n%s", code, diff)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kurma.io/stager/names"
 	"kurma.io/stager/tests/clause"
 )
 
@@ -211,7 +212,7 @@ func TestHandlersHaveTheEnvironmentOfTheApp(t *testing.T) {
 				}
 			})
 			p := b.up("pod", podOf(app).hostVolume("v", dir, "/shared"))
-			const want = "variable a kurma-stager http /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+			const want = "variable a " + names.Executor + " http /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
 			p.sees("a", want)
 			p.stop()
 			if have, err := os.ReadFile(filepath.Join(dir, "after")); err != nil || string(have) != want {
