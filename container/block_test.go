@@ -8,47 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/container/cgroup"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/clause"
 )
-
-func TestBlockDevices(t *testing.T) {
-	sys := t.TempDir()
-	if got, err := blockDevices(sys); got != nil || err != nil {
-		t.Errorf("without any: %v, %v", got, err)
-	}
-	for name, dev := range map[string]string{"sda": "8:0\n", "nvme0c0n1": "", "vda": "254:16\n"} {
-		dir := filepath.Join(sys, "block", name)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if dev == "" {
-			continue
-		}
-		if err := os.WriteFile(filepath.Join(dir, "dev"), []byte(dev), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := blockDevices(sys)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([][2]int64{{8, 0}, {254, 16}}, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestThrottleCapsOperations(t *testing.T) {
-	var out cgroups.Resources
-	throttle(spec.Resources{BlockIOPS: 1 << 40}, &out, [][2]int64{{8, 0}})
-	if got := out.BlkioThrottleReadIOPSDevice[0].String(); got != "8:0 4294967295" || out.BlkioThrottleReadBpsDevice != nil {
-		t.Errorf("rule %q, bandwidth %v", got, out.BlkioThrottleReadBpsDevice)
-	}
-}
 
 // onDisk is a file of n bytes on a block device, or "" where there is none to
 // write to.
@@ -85,7 +51,7 @@ func rulesOf(t *testing.T, cgroup, v1 string) string {
 
 func TestEveryBlockDeviceIsLimited(t *testing.T) {
 	clause.Covers(t, "C-BLK-01")
-	devices, err := blockDevices("/sys")
+	devices, err := cgroup.BlockDevices("/sys")
 	if err != nil || len(devices) == 0 {
 		t.Fatalf("the machine has %d block devices: %v", len(devices), err)
 	}

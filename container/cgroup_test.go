@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/container/cgroup"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
@@ -17,9 +18,9 @@ import (
 func TestPodCgroupBoundsItsApps(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	s := testSpec(root, "dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=1")
-	pod, err := newPodCgroup(s.Cgroup, spec.Resources{MemoryLimit: 64 << 20, CPUQuota: 50_000, CPUPeriod: 100_000, CPUShares: 512})
+	pod, err := cgroup.NewPod(s.Cgroup, spec.Resources{MemoryLimit: 64 << 20, CPUQuota: 50_000, CPUPeriod: 100_000, CPUShares: 512})
 	if err == nil {
-		err = pod.make()
+		err = pod.Make()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +35,7 @@ func TestPodCgroupBoundsItsApps(t *testing.T) {
 	if err := c.Destroy(); err != nil {
 		t.Error(err)
 	}
-	if err := pod.remove(); err != nil {
+	if err := pod.Remove(); err != nil {
 		t.Error(err)
 	}
 	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {

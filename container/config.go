@@ -10,21 +10,8 @@ import (
 	"github.com/opencontainers/runc/libcontainer/specconv"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/container/cgroup"
 	"kurma.io/stager/spec"
-)
-
-// Paths that leak the machine's secrets or let a process change it, although
-// it is root in a container: hidden behind an empty file or directory, or read-only.
-// The lists are those of Docker and containerd.
-var (
-	maskedPaths = []string{ //nolint:gochecknoglobals // a table that is only read
-		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys",
-		"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
-		"/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
-	}
-	readOnlyPaths = []string{ //nolint:gochecknoglobals // a table that is only read
-		"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
-	}
 )
 
 const noSuidExecDev = unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV
@@ -41,7 +28,7 @@ func configOf(s *spec.Spec, shm string) *configs.Config {
 		Readonlyfs:      s.ReadOnlyRoot,
 		RootPropagation: unix.MS_SLAVE | unix.MS_REC,
 		Namespaces:      configs.Namespaces{{Type: configs.NEWNS}},
-		Cgroups:         &cgroups.Cgroup{Path: s.Cgroup, Resources: cgroupResources(s.Resources)},
+		Cgroups:         &cgroups.Cgroup{Path: s.Cgroup, Resources: cgroup.Resources(s.Resources)},
 		Capabilities:    shimCapabilities(s.Process.Capabilities),
 		OomScoreAdj:     &oom,
 		ProcessLabel:    s.SELinuxLabel,
@@ -55,7 +42,7 @@ func configOf(s *spec.Spec, shm string) *configs.Config {
 	}
 	c.Cgroups.Devices = deviceRules(s)
 	if !s.Privileged {
-		c.MaskPaths, c.ReadonlyPaths = maskedPaths, readOnlyPaths
+		c.MaskPaths, c.ReadonlyPaths = spec.MaskedPaths(), spec.ReadOnlyPaths()
 	}
 	return c
 }
@@ -149,19 +136,4 @@ func deviceRules(s *spec.Spec) []*devices.Rule {
 		})
 	}
 	return rules
-}
-
-// cgroupResources turns limits into those of the cgroup library.
-func cgroupResources(r spec.Resources) *cgroups.Resources {
-	out := &cgroups.Resources{
-		Memory: r.MemoryLimit, MemoryReservation: r.MemoryRequest,
-		CpuQuota: r.CPUQuota, CpuPeriod: r.CPUPeriod, CpuShares: r.CPUShares,
-	}
-	if r.PIDs > 0 {
-		out.PidsLimit = &r.PIDs
-	}
-	if cgroups.IsCgroup2UnifiedMode() && r.CPUShares != 0 {
-		out.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CPUShares)
-	}
-	return out
 }

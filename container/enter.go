@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/container/identity"
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
@@ -69,7 +70,7 @@ func (e *entrance) plan() (*shimPlan, error) {
 	if len(p.Args) == 0 || p.Args[0] == "" {
 		return nil, errors.New("no program to execute")
 	}
-	id, err := identityOf(c.places.root, p)
+	uid, gid, err := identityOf(c.places.root, p)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +79,7 @@ func (e *entrance) plan() (*shimPlan, error) {
 		return nil, err
 	}
 	plan := &shimPlan{
-		flags: e.flags, bounding: bounding, uid: id.uid, gid: id.gid, filter: c.filter,
+		flags: e.flags, bounding: bounding, uid: uid, gid: gid, filter: c.filter,
 		dir: p.Dir, candidates: candidates(p.Args[0], p.Env), args: p.Args, env: p.Env,
 		nfds: uint32(len(e.kept)), nbacking: uint32(len(c.backing)), profile: c.spec.AppArmorProfile,
 		oomScore: int32(c.spec.OOMScoreAdj), memlock: c.runtime.memlock,
@@ -93,19 +94,19 @@ func (e *entrance) plan() (*shimPlan, error) {
 		plan.flags |= shimLandlock
 	}
 	for _, g := range p.SupplementaryGID {
-		if g < 0 || g > maxID {
-			return nil, fmt.Errorf("supplementary group %d is not a number from 0 to %d", g, uint32(maxID))
+		if g < 0 || g > identity.Max {
+			return nil, fmt.Errorf("supplementary group %d is not a number from 0 to %d", g, uint32(identity.Max))
 		}
 		plan.groups = append(plan.groups, uint32(g))
 	}
 	return plan, nil
 }
 
-func identityOf(root *os.File, p *spec.Process) (identity, error) {
+func identityOf(root *os.File, p *spec.Process) (uid, gid uint32, err error) {
 	if p.Root {
-		return identity{}, nil
+		return 0, 0, nil
 	}
-	return resolveIdentity(root, p.User, p.Group)
+	return identity.Resolve(root, p.User, p.Group)
 }
 
 // result waits until the shim has become the process, which is nil, or has ended.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 
 	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
@@ -109,6 +110,19 @@ func (c *container) openGroups() (g groups, err error) {
 		g.unified = open(unified, unix.O_PATH|unix.O_DIRECTORY)
 	}
 	return g, err
+}
+
+// below is where the container's first process is in the version 2 hierarchy,
+// from the container's cgroup on. An app that hands controllers on to cgroups of
+// its own, as systemd does, has left the container's cgroup for one below, and
+// nobody can enter the one above any more (cgroups(7), "no internal processes").
+func (c *container) below() string {
+	paths, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", c.initPID))
+	if err != nil {
+		return "" // it has ended, and so has the container
+	}
+	_, below, _ := strings.Cut(paths[""]+"/", c.spec.Cgroup+"/")
+	return below
 }
 
 // cgroups gives the manager of the container's cgroup, one for its life.

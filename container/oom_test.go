@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/container/cgroup"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
@@ -23,7 +24,7 @@ const (
 // another one.
 func awaitSpared(t *testing.T, c *container) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); c.spared.Load() == 0; runtime.Gosched() {
+	for deadline := time.Now().Add(time.Minute); c.oom.Outlived() == 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatal("no process was seen to be killed for want of memory; does the machine swap?")
 		}
@@ -103,19 +104,19 @@ func TestOOMKilledAfterOthers(t *testing.T) {
 func TestDying(t *testing.T) {
 	r := newRuntime(t)
 	_, pid := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
-	if dying(pid) {
+	if cgroup.Dying(pid) {
 		t.Error("a living process is dying")
 	}
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if !dying(pid) {
+	if !cgroup.Dying(pid) {
 		t.Error("a process that was killed is not dying")
 	}
 	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
 		t.Fatal(err)
 	}
-	if !dying(pid) {
+	if !cgroup.Dying(pid) {
 		t.Error("a process that has ended is not dying")
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // sets device rules; without it the cgroup manager refuses any
@@ -21,6 +20,8 @@ import (
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // joins and makes namespaces before the Go runtime starts
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/container/cgroup"
+	"kurma.io/stager/container/machine"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
@@ -40,7 +41,7 @@ type Runtime struct {
 	log    *slog.Logger
 	cgroup string // the pod's
 
-	pod     *podCgroup // from Prepare on
+	pod     *cgroup.Pod // from Prepare on
 	filters filterCache
 
 	state    string   // libcontainer's folder for each container
@@ -84,7 +85,7 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	if err := os.Setenv("GOMAXPROCS", "1"); err != nil {
 		return err
 	}
-	if r.pod, err = newPodCgroup(r.cgroup, limits); err != nil {
+	if r.pod, err = cgroup.NewPod(r.cgroup, limits); err != nil {
 		return err
 	}
 	if r.exe, err = exeseal.CloneSelfExe(r.state); err != nil {
@@ -96,18 +97,21 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	return nil
 }
 
+// Support implements supervisor.Runtime.
+func (r *Runtime) Support() spec.Support { return machine.Support() }
+
 // MakePod implements supervisor.Runtime.
-func (r *Runtime) MakePod() error { return r.pod.make() }
+func (r *Runtime) MakePod() error { return r.pod.Make() }
 
 // KillPod implements supervisor.Runtime.
-func (r *Runtime) KillPod() error { return killPod(r.cgroup) }
+func (r *Runtime) KillPod() error { return cgroup.KillPod(r.cgroup) }
 
 // Close implements supervisor.Runtime.
 func (r *Runtime) Close() error {
 	if r.exe == nil {
 		return nil // Prepare has failed, or was not called
 	}
-	return errors.Join(r.pod.remove(), r.exe.Close())
+	return errors.Join(r.pod.Remove(), r.exe.Close())
 }
 
 // landlockABI is the version of Landlock in the kernel, 0 for none.
@@ -141,9 +145,8 @@ type container struct {
 	initPID int
 	places  places     // from Start to Destroy
 	backing []*os.File // the folders of spec.Backing, O_PATH; likewise
-	oom     oomWatch
-	spared  atomic.Uint64 // the count of processes killed for want of memory that the main process outlived
-	started atomic.Bool   // libcontainer's own lock is free
+	oom     cgroup.OOMWatch
+	started atomic.Bool // libcontainer's own lock is free
 
 	once       sync.Once // makes the next two
 	manager    cgroups.Manager
@@ -164,7 +167,7 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 	if !stdio.Terminal {
 		config.Devices = append(config.Devices, console())
 	}
-	if err := limitBlockDevices(c.spec.Resources, config.Cgroups.Resources); err != nil {
+	if err := cgroup.LimitBlockDevices(c.spec.Resources, config.Cgroups.Resources); err != nil {
 		return nil, err
 	}
 	c.handle, err = libcontainer.Create(c.runtime.state, c.id, config)
@@ -189,7 +192,7 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 		l.kill()
 		return nil, err
 	}
-	c.oom.timer = time.AfterFunc(oomDelay, c.watchOOM)
+	c.oom.Start(c.initPID, c.cgroups)
 	c.started.Store(true)
 	return l.started()
 }
@@ -241,7 +244,7 @@ func (c *container) Kill() error {
 		if err != nil {
 			return err
 		}
-		_, err = signalAll(m)
+		_, err = cgroup.SignalAll(m)
 		return err
 	}
 	err := c.handle.Signal(unix.SIGKILL)
@@ -255,7 +258,7 @@ func (c *container) Kill() error {
 func (c *container) Destroy() error {
 	c.places.close()
 	closeAll(c.backing)
-	c.oom.close()
+	c.oom.Close()
 	if c.handle == nil {
 		return nil
 	}
@@ -270,17 +273,7 @@ var _ supervisor.OOMReporter = (*container)(nil)
 // OOMKilled implements supervisor.OOMReporter. Another SIGKILL of the main process cannot
 // be distinguished from an out-of-memory kill, when it comes within moments of the
 // out-of-memory kill of another process.
-func (c *container) OOMKilled() bool {
-	if c.handle == nil {
-		return false
-	}
-	m, err := c.cgroups()
-	if err != nil {
-		return false
-	}
-	kills, err := m.OOMKillCount()
-	return err == nil && kills > c.spared.Load()
-}
+func (c *container) OOMKilled() bool { return c.oom.Killed() }
 
 // process implements supervisor.Process.
 type process struct {

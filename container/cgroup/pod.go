@@ -1,11 +1,13 @@
-package container
+// Package cgroup makes and limits the cgroup of a pod, kills what is in it, and watches a
+// container's cgroup for out-of-memory kills: what every runtime on a machine with cgroups
+// has in common. It needs neither cgo nor a runtime's library.
+package cgroup
 
 import (
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -15,19 +17,19 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// podCgroup is the cgroup that holds those of all apps of the pod, in every
+// Pod is the cgroup that holds those of all apps of the pod, in every
 // mounted hierarchy. Its limits bound the apps' sum.
-type podCgroup struct {
+type Pod struct {
 	manager cgroups.Manager
 	path    string
 	limits  *cgroups.Resources
 }
 
-// newPodCgroup prepares the cgroup of that absolute path below every mounted
-// hierarchy, for make. One that is left over is taken over, its processes killed.
-func newPodCgroup(path string, limits spec.Resources) (*podCgroup, error) {
-	resources := cgroupResources(limits)
-	if err := limitBlockDevices(limits, resources); err != nil {
+// NewPod prepares the cgroup of that absolute path below every mounted
+// hierarchy, for Make. One that is left over is taken over, its processes killed.
+func NewPod(path string, limits spec.Resources) (*Pod, error) {
+	resources := Resources(limits)
+	if err := LimitBlockDevices(limits, resources); err != nil {
 		return nil, fmt.Errorf("limit pod's cgroup %s: %w", path, err)
 	}
 	// The device policy is each app's; here it would be a second, wrong one.
@@ -36,7 +38,7 @@ func newPodCgroup(path string, limits spec.Resources) (*podCgroup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make pod's cgroup %s: %w", path, err)
 	}
-	g := &podCgroup{manager: m, path: path, limits: resources}
+	g := &Pod{manager: m, path: path, limits: resources}
 	if m.Exists() {
 		if err := g.kill(); err != nil {
 			return nil, err
@@ -45,8 +47,8 @@ func newPodCgroup(path string, limits spec.Resources) (*podCgroup, error) {
 	return g, nil
 }
 
-// make makes the cgroup, with its limits. It is called once, before any app's is made.
-func (g *podCgroup) make() error {
+// Make makes the cgroup, with its limits. It is called once, before any app's is made.
+func (g *Pod) Make() error {
 	if err := g.manager.Apply(-1); err != nil {
 		return fmt.Errorf("make pod's cgroup %s: %w", g.path, err)
 	}
@@ -56,26 +58,13 @@ func (g *podCgroup) make() error {
 	return nil
 }
 
-// killPod kills what is in the pod's cgroup of that path, see podCgroup.kill.
-func killPod(path string) error {
+// KillPod kills what is in the pod's cgroup of that path, see Pod.kill.
+func KillPod(path string) error {
 	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{SkipDevices: true}})
 	if err != nil {
 		return fmt.Errorf("find pod's cgroup %s: %w", path, err)
 	}
-	return (&podCgroup{manager: m}).kill()
-}
-
-// below is where the container's first process is in the version 2 hierarchy,
-// from the container's cgroup on. An app that hands controllers on to cgroups of
-// its own, as systemd does, has left the container's cgroup for one below, and
-// nobody can enter the one above any more (cgroups(7), "no internal processes").
-func (c *container) below() string {
-	paths, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", c.initPID))
-	if err != nil {
-		return "" // it has ended, and so has the container
-	}
-	_, below, _ := strings.Cut(paths[""]+"/", c.spec.Cgroup+"/")
-	return below
+	return (&Pod{manager: m}).kill()
 }
 
 const (
@@ -89,15 +78,15 @@ const (
 // kill sends SIGKILL to every process in the cgroup and below and returns when
 // none is left, or with an error when some are still there after a few seconds. It
 // is for a pod without a PID namespace of its own, whose end would do the same.
-func (g *podCgroup) kill() error {
+func (g *Pod) kill() error {
 	// The kernel misses nobody who forks meanwhile, from Linux 5.14 on and where there is
 	// a hierarchy of version 2. A freezer would do as well, but whoever is killed
 	// before he thaws it leaves processes that cannot end.
 	if unified := g.manager.Path(""); unified != "" {
 		_ = os.WriteFile(filepath.Join(unified, "cgroup.kill"), []byte("1"), 0)
 	}
-	left, err := signalAll(g.manager)
-	for deadline := time.Now().Add(killLimit); left > 0 && err == nil; left, err = signalAll(g.manager) {
+	left, err := SignalAll(g.manager)
+	for deadline := time.Now().Add(killLimit); left > 0 && err == nil; left, err = SignalAll(g.manager) {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("kill pod's processes: %d survive SIGKILL", left)
 		}
@@ -109,9 +98,9 @@ func (g *podCgroup) kill() error {
 	return nil
 }
 
-// signalAll sends SIGKILL to every process in a cgroup and below, and returns how
+// SignalAll sends SIGKILL to every process in a cgroup and below, and returns how
 // many there were. Those that are forked meanwhile it may miss.
-func signalAll(m cgroups.Manager) (int, error) {
+func SignalAll(m cgroups.Manager) (int, error) {
 	pids, err := m.GetAllPids()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, err
@@ -122,9 +111,9 @@ func signalAll(m cgroups.Manager) (int, error) {
 	return len(pids), nil
 }
 
-// remove removes the cgroup, and what is below it, with retries while
+// Remove removes the cgroup, and what is below it, with retries while
 // processes that have been killed are still on their way out. It is no error where there is none.
-func (g *podCgroup) remove() error {
+func (g *Pod) Remove() error {
 	if err := g.manager.Destroy(); err != nil {
 		return fmt.Errorf("remove pod's cgroup: %w", err)
 	}

@@ -1,4 +1,4 @@
-package container
+package machine
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package container
+package cgroup
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -29,42 +30,85 @@ const (
 // takes time, which others need for their start.
 const oomDelay = time.Second
 
-// watchOOM keeps c.spared up to date until c.oom is closed.
-func (c *container) watchOOM() {
-	m, err := c.cgroups()
+// OOMWatch tells whether an out-of-memory kill ended a container's main process. The zero
+// value is a watch that has not begun. Its methods may be called by several goroutines.
+type OOMWatch struct {
+	manager func() (cgroups.Manager, error)
+	pid     int           // of the main process
+	timer   *time.Timer   // to watch
+	spared  atomic.Uint64 // the count of out-of-memory kills that the main process outlived
+
+	mu     sync.Mutex
+	events *os.File // guarded by mu; nil before open and after Close
+	closed bool     // guarded by mu
+}
+
+// Start begins to watch a container's cgroup, whose manager is asked for later. pid is the
+// main process's. It is called once, before Close and Killed.
+func (w *OOMWatch) Start(pid int, manager func() (cgroups.Manager, error)) {
+	w.pid, w.manager = pid, manager
+	w.timer = time.AfterFunc(oomDelay, w.watch)
+}
+
+// Close ends the watch, also one that has not begun.
+func (w *OOMWatch) Close() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	if w.events != nil {
+		w.events.Close()
+		w.events = nil
+	}
+}
+
+// Killed returns whether the main process, which SIGKILL has ended, was killed because the
+// container was out of memory. Another SIGKILL of it cannot be distinguished when it comes
+// within moments of the out-of-memory kill of another process.
+func (w *OOMWatch) Killed() bool {
+	if w.manager == nil {
+		return false
+	}
+	m, err := w.manager()
+	if err != nil {
+		return false
+	}
+	kills, err := m.OOMKillCount()
+	return err == nil && kills > w.spared.Load()
+}
+
+// Outlived returns how many out-of-memory kills the main process has been seen to outlive.
+func (w *OOMWatch) Outlived() uint64 { return w.spared.Load() }
+
+// watch keeps w.spared up to date until w is closed.
+func (w *OOMWatch) watch() {
+	m, err := w.manager()
 	if err != nil {
 		return // without, a death is told as if nobody had been spared
 	}
 	events, err := openOOMEvents(m)
-	if err != nil || !c.oom.open(events) {
+	if err != nil || !w.open(events) {
 		return
 	}
 	for looks := 1; ; looks = oomLooks {
 		for range looks {
 			count, err := m.OOMKillCount()
 			time.Sleep(oomPause)
-			if err != nil || dying(c.initPID) {
+			if err != nil || Dying(w.pid) {
 				return
 			}
-			c.spared.Store(count)
+			w.spared.Store(count)
 		}
-		if c.awaitOOM(m, events) != nil {
+		if w.await(m, events) != nil {
 			return
 		}
 	}
 }
 
-// oomWatch is what a container is watched by.
-type oomWatch struct {
-	timer *time.Timer // to watchOOM
-
-	mu     sync.Mutex
-	events *os.File // guarded by mu; nil before open and after close
-	closed bool     // guarded by mu
-}
-
 // open hands the watch its events, and closes them if it is closed already.
-func (w *oomWatch) open(events *os.File) bool {
+func (w *OOMWatch) open(events *os.File) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -75,17 +119,7 @@ func (w *oomWatch) open(events *os.File) bool {
 	return true
 }
 
-func (w *oomWatch) close() {
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closed = true
-	closeAll([]*os.File{w.events})
-}
-
-// openOOMEvents opens what awaitOOM waits for: on cgroup v2 memory.events, which can be
+// openOOMEvents opens what await waits for: on cgroup v2 memory.events, which can be
 // polled; on v1 an eventfd (cgroup-v1/memory.rst, OOM Control). A thread waits for
 // neither, and neither is as scarce as inotify's instances.
 func openOOMEvents(m cgroups.Manager) (*os.File, error) {
@@ -111,9 +145,9 @@ func openOOMEvents(m cgroups.Manager) (*os.File, error) {
 	return events, nil
 }
 
-// awaitOOM waits until processes of the container may have been killed for want of
+// await waits until processes of the container may have been killed for want of
 // memory, or returns an error once events is closed.
-func (c *container) awaitOOM(m cgroups.Manager, events *os.File) error {
+func (w *OOMWatch) await(m cgroups.Manager, events *os.File) error {
 	if !cgroups.IsCgroup2UnifiedMode() {
 		_, err := events.Read(make([]byte, 8))
 		return err
@@ -129,13 +163,13 @@ func (c *container) awaitOOM(m cgroups.Manager, events *os.File) error {
 		}
 		woken = true
 		count, err := m.OOMKillCount()
-		return err != nil || count > c.spared.Load()
+		return err != nil || count > w.spared.Load()
 	})
 }
 
-// dying tells whether a process has ended or been sent SIGKILL: a large one takes a
+// Dying tells whether a process has ended or been sent SIGKILL: a large one takes a
 // while to end. The signal stays pending until then (proc_pid_status(5), ShdPnd).
-func dying(pid int) bool {
+func Dying(pid int) bool {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return true

@@ -1,4 +1,6 @@
-package container
+// Package machine finds out what a runtime that uses the kernel's own means can enforce on this
+// machine. It needs neither cgo nor a runtime's library.
+package machine
 
 import (
 	"bytes"
@@ -15,8 +17,9 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// Support implements supervisor.Runtime. What it cannot find out counts as absent.
-func (r *Runtime) Support() spec.Support {
+// Support is the answer of a runtime, see supervisor.Runtime, that loads seccomp filters and
+// applies AppArmor profiles and SELinux labels. What it cannot find out counts as absent.
+func Support() spec.Support {
 	enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled")
 	_, selinux := os.Stat("/sys/fs/selinux/enforce")
 	m := spec.Support{

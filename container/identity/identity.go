@@ -1,4 +1,6 @@
-package container
+// Package identity finds out who a process runs as, by appc's rules, within the root of its
+// container. It needs neither cgo nor a runtime's library.
+package identity
 
 import (
 	"bufio"
@@ -13,33 +15,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxID is the largest user or group number; the one above means "no change"
+// Max is the largest user or group number; the one above means "no change"
 // to setresuid(2).
-const maxID = 1<<32 - 2
+const Max = 1<<32 - 2
 
 // maxDatabase is how much of a passwd or group file is read, in bytes.
 const maxDatabase = 16 << 20
 
-// identity is who a process runs as.
-type identity struct {
-	uid, gid uint32
-}
-
-// resolveIdentity applies appc's rules (aci.md, user and group) within root,
+// Resolve applies appc's rules (aci.md, user and group) within root,
 // the container's assembled file system: the name is looked up in /etc/passwd or
 // /etc/group first, then taken as a decimal number; a value that begins with
 // "/" stands for the owner or group of that file. Symbolic links are followed
 // as a process in the container would, and cannot lead out of root. "root" is 0 even where the image has no passwd file.
-func resolveIdentity(root *os.File, user, group string) (identity, error) {
-	uid, err := resolve(root, "user", user, "etc/passwd", func(st *syscall.Stat_t) uint32 { return st.Uid })
+func Resolve(root *os.File, user, group string) (uid, gid uint32, err error) {
+	uid, err = resolve(root, "user", user, "etc/passwd", func(st *syscall.Stat_t) uint32 { return st.Uid })
 	if err != nil {
-		return identity{}, err
+		return 0, 0, err
 	}
-	gid, err := resolve(root, "group", group, "etc/group", func(st *syscall.Stat_t) uint32 { return st.Gid })
+	gid, err = resolve(root, "group", group, "etc/group", func(st *syscall.Stat_t) uint32 { return st.Gid })
 	if err != nil {
-		return identity{}, err
+		return 0, 0, err
 	}
-	return identity{uid: uid, gid: gid}, nil
+	return uid, gid, nil
 }
 
 func resolve(root *os.File, kind, value, database string, owner func(*syscall.Stat_t) uint32) (uint32, error) {
@@ -58,7 +55,7 @@ func resolve(root *os.File, kind, value, database string, owner func(*syscall.St
 	if value == "root" {
 		return 0, nil
 	}
-	return 0, fmt.Errorf("%s %q is neither in /%s nor a number from 0 to %d", kind, value, database, uint32(maxID))
+	return 0, fmt.Errorf("%s %q is neither in /%s nor a number from 0 to %d", kind, value, database, uint32(Max))
 }
 
 func resolveFile(root *os.File, kind, value string, owner func(*syscall.Stat_t) uint32) (uint32, error) {
@@ -119,5 +116,5 @@ func parseID(s string) (uint32, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(s, 10, 64)
-	return uint32(n), err == nil && n <= maxID
+	return uint32(n), err == nil && n <= Max
 }

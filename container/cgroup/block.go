@@ -1,4 +1,4 @@
-package container
+package cgroup
 
 import (
 	"errors"
@@ -13,9 +13,9 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// blockDevices are the numbers of the machine's block devices, partitions not
+// BlockDevices are the numbers of the machine's block devices, partitions not
 // counted: a limit is the whole device's.
-func blockDevices(sys string) ([][2]int64, error) {
+func BlockDevices(sys string) ([][2]int64, error) {
 	entries, err := os.ReadDir(filepath.Join(sys, "block"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list block devices: %w", err)
@@ -57,12 +57,12 @@ func throttle(r spec.Resources, out *cgroups.Resources, devices [][2]int64) {
 	}
 }
 
-// limitBlockDevices adds the rules for the devices that the machine has now.
-func limitBlockDevices(r spec.Resources, out *cgroups.Resources) error {
+// LimitBlockDevices adds the rules for the devices that the machine has now.
+func LimitBlockDevices(r spec.Resources, out *cgroups.Resources) error {
 	if r.BlockBandwidth == 0 && r.BlockIOPS == 0 {
 		return nil
 	}
-	devices, err := blockDevices("/sys")
+	devices, err := BlockDevices("/sys")
 	if err != nil {
 		return err
 	}

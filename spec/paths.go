@@ -1,0 +1,17 @@
+package spec
+
+// MaskedPaths are those of /proc and /sys that leak the machine's secrets. In a container
+// that is not privileged an empty file or folder hides each. The list is that of Docker and containerd.
+func MaskedPaths() []string {
+	return []string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys",
+		"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
+		"/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
+	}
+}
+
+// ReadOnlyPaths are those by which user 0 could change the machine. They are read-only in a
+// container that is not privileged. The list is that of Docker and containerd.
+func ReadOnlyPaths() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}
