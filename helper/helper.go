@@ -2,7 +2,7 @@
 // container runtime gets a process of its own, such as a FUSE daemon: how it is started,
 // where its output goes, and how it ends.
 //
-// The stager starts helpers out of the apps' reach (stager/waiter.h): an app can neither
+// The stager starts helpers out of the apps' reach (waiter/waiter.h): an app can neither
 // see nor signal them, unless the pod uses the host's PID namespace, where apps of user 0
 // can do both. Children starts them as children of the program, for programs that have
 // no waiter, and for tests.

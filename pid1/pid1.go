@@ -8,7 +8,7 @@
 //
 // A Go runtime stays in the waiter for the life of the pod, some five megabytes. The
 // reference stager has the same two processes with a waiter in C, which takes a tenth of that and
-// can start helper processes (stager/waiter.c).
+// can start helper processes (package waiter).
 package pid1
 
 import (

@@ -23,6 +23,7 @@ import (
 	"kurma.io/stager/helper"
 	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
+	"kurma.io/stager/waiter"
 )
 
 // This file has the supervisor start helpers on a test's request, through a
@@ -45,24 +46,24 @@ func withHelpers(p *testPod, _ map[string]any) {
 }
 
 // superviseHelpers is supervise, with a server for requests.
-func superviseHelpers(mark string) error {
+func superviseHelpers() error {
 	in := boot.TakeDescriptors(os.Environ())
-	w, err := takeWaiter(mark)
+	line, err := waiter.TakeLine()
 	if err != nil {
 		return err
 	}
 	messages := supervisor.NewMessages(os.Stderr)
 	defer messages.Close()
 	log := slog.New(slog.NewTextHandler(messages, nil))
-	starter := helpers{w, log}
+	starter := line.Helpers(log)
 	if _, err := starter.Start(context.Background(), helper.Command{Name: "early", Args: []string{"/x"}}); err == nil {
 		return errors.New("a helper starts before the namespaces are settled")
 	}
 	go func() {
-		<-w.settled
+		<-line.Settled()
 		serveHelpers(starter, log)
 	}()
-	return live(context.Background(), w, partsOf(w, in, starter, log))
+	return live(context.Background(), line, partsOf(line, in, starter, log))
 }
 
 func serveHelpers(starter helper.Starter, log *slog.Logger) {

@@ -30,8 +30,8 @@ func main() {
 // the base name of argv[0] or by the first argument.
 func dispatch(args []string) error {
 	ctx := context.Background()
-	if mark := os.Getenv(names.SupervisorVariable); mark != "" {
-		return supervise(ctx, mark)
+	if os.Getenv(names.SupervisorVariable) != "" {
+		return supervise(ctx)
 	}
 	if len(args) == 0 {
 		return errors.New(names.Program + ": no argv[0]")
@@ -41,7 +41,7 @@ func dispatch(args []string) error {
 		return callIn(ctx, streams(), args[1:])
 	}
 	if len(args) == 1 {
-		// A stager proper never comes here, see waiter.c.
+		// A stager proper never comes here, see waiter/waiter.c.
 		return fmt.Errorf("%s: called as %q, which is neither %[1]s nor a command of %s", names.Program, args[0], commandNames())
 	}
 	if callIn, ok := known[args[1]]; ok {

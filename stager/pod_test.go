@@ -32,9 +32,9 @@ import (
 // arguments, or by a call-in's name.
 func TestMain(m *testing.M) {
 	container.Init()
-	if mark := os.Getenv(names.SupervisorVariable); mark != "" {
+	if os.Getenv(names.SupervisorVariable) != "" {
 		if _, err := os.Stat(helperSocket + ".wanted"); err == nil {
-			os.Exit(exitCode(superviseHelpers(mark)))
+			os.Exit(exitCode(superviseHelpers()))
 		}
 	}
 	if len(os.Args) == 1 || callIns()[filepath.Base(os.Args[0])] != nil {

@@ -4,7 +4,7 @@
 # find out what the program is under a C library that passes them no arguments.
 set -eu
 cd "$(dirname "$0")/.."
-files='stager/waiter.c stager/enter.c stager/guard.c container/shim.c'
+files='waiter/waiter.c waiter/enter.c waiter/guard.c container/shim.c'
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 

@@ -4,7 +4,7 @@
  *	daemon
  *	 └─ waiter             this file: passes SIGTERM, SIGINT and SIGQUIT on, and
  *	     │                 ends as the supervisor ends
- *	     ├─ supervisor     supervise.go, boot.go: PID 1 of the pod
+ *	     ├─ supervisor     the same program again, boot.Run: PID 1 of the pod
  *	     └─ guard          guard.c: one for each helper process
  *
  * The waiter stays for the life of the pod, so no Go runtime starts in it: it takes
@@ -76,7 +76,7 @@ static int is_stager(void)
 			return 0;
 	fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return 0; /* main.go says so */
+		return 0; /* the program says so */
 	n = read(fd, line, sizeof(line));
 	close(fd);
 	if (n <= 0 || memchr(line, 0, (size_t)n) != line + n - 1)

@@ -1,4 +1,4 @@
-package main
+package waiter
 
 // #include "waiter.h"
 import "C"
@@ -21,9 +21,13 @@ import (
 // helpers implements helper.Starter: the waiter starts a guard, guard.c, and the guard starts
 // the helper.
 type helpers struct {
-	waiter waiter
-	log    *slog.Logger
+	line *Line
+	log  *slog.Logger
 }
+
+// Helpers returns what starts helper processes out of the apps' reach, once Settle has returned
+// nil. log takes their output.
+func (l *Line) Helpers(log *slog.Logger) helper.Starter { return helpers{l, log} }
 
 // helperPipes are the supervisor's ends of what it shares with a helper and its guard.
 type helperPipes struct {
@@ -48,7 +52,7 @@ func (h helpers) Start(ctx context.Context, cmd helper.Command) (*helper.Process
 		return nil, err
 	}
 	select {
-	case <-h.waiter.settled:
+	case <-h.line.settled:
 	default: // the waiter reads no requests yet, and may start another supervisor
 		return nil, fmt.Errorf("start helper %q: the pod's namespaces are not settled yet", cmd.Name)
 	}
@@ -96,7 +100,7 @@ func (h helpers) ask(cmd helper.Command) (pipes helperPipes, err error) {
 	if cmd.OwnMounts {
 		request.own_mounts = 1
 	}
-	return pipes, h.waiter.ask(&request, append(files, cmd.Files...)...)
+	return pipes, h.line.ask(&request, append(files, cmd.Files...)...)
 }
 
 // helperPlan writes what the helper executes into a memfd, as waiter.h describes it.

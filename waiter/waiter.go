@@ -1,0 +1,135 @@
+// Package waiter is the stager's first process, in C, and the supervisor's side of the channel
+// to it. A program that imports the package has the waiter: a constructor of the C library
+// (waiter.c) runs before the program's Go runtime, and if the program is called by the name
+// names.Program, without arguments, it becomes the waiter and starts the same program
+// again as the supervisor, for which TakeLine returns a Line. waiter.h draws the protocol.
+//
+// The waiter takes half a megabyte, and starts helper processes that no app can reach (package
+// helper). Package pid1 does the same in Go alone, without such helpers, for stagers without
+// cgo. A program imports one of the two.
+//
+// Where names.Program is not "stager", the C files are told by the flag
+// -DSTAGER_PROGRAM="NAME" in CGO_CFLAGS, as the Makefile does.
+package waiter
+
+// #cgo CFLAGS: -Wall -Wextra -Werror -O2
+// #include "waiter.h"
+import "C"
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/boot"
+	"kurma.io/stager/names"
+)
+
+// Names that the C files have a copy of, by -D or in waiter.h; TestNamesInC compares them.
+const (
+	waiterProgram     = C.STAGER_PROGRAM
+	waiterEnvironment = C.SUPERVISOR_ENV
+)
+
+// Line is the supervisor's side of its channel to the waiter. It implements boot.Waiter. Its
+// methods may be called by several goroutines at once.
+type Line struct {
+	channel    *net.UnixConn
+	namespaces uintptr       // those that the waiter made, as in clone(2)
+	settled    chan struct{} // closed by Settle
+}
+
+var _ boot.Waiter = (*Line)(nil)
+
+// TakeLine returns the line if this process is the supervisor that the waiter has started, else
+// nil. It is called once, after boot.TakeDescriptors: it opens descriptors.
+func TakeLine() (*Line, error) {
+	mark := os.Getenv(names.SupervisorVariable)
+	if mark == "" {
+		return nil, nil //nolint:nilnil // no line is an answer here
+	}
+	fd, err := strconv.Atoi(mark)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", names.SupervisorVariable, err)
+	}
+	file := os.NewFile(uintptr(fd), "channel")
+	defer file.Close()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", names.SupervisorVariable, err)
+	}
+	channel, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, fmt.Errorf("%s: descriptor %d is not a Unix socket", names.SupervisorVariable, fd)
+	}
+	var welcome C.struct_waiter_welcome
+	if err := readStruct(channel, &welcome); err != nil {
+		return nil, fmt.Errorf("read the waiter's welcome: %w", err)
+	}
+	return &Line{channel: channel, namespaces: uintptr(welcome.namespaces), settled: make(chan struct{})}, os.Unsetenv(names.SupervisorVariable)
+}
+
+// Settle implements boot.Waiter. Helpers can start when it has returned nil.
+func (l *Line) Settle(wanted uintptr, ready *os.File) error {
+	request := C.struct_waiter_request{kind: C.WAITER_SETTLE, namespaces: C.uint32_t(wanted), ready: -1}
+	if ready != nil {
+		request.ready = C.int32_t(ready.Fd())
+	}
+	if err := l.ask(&request); err != nil {
+		return err
+	}
+	if wanted != l.namespaces {
+		return boot.ErrOtherNamespaces
+	}
+	close(l.settled)
+	return nil
+}
+
+// Up implements boot.Waiter.
+func (l *Line) Up() error { return l.ask(&C.struct_waiter_request{kind: C.WAITER_UP}) }
+
+// ask sends a request, with files.
+func (l *Line) ask(request *C.struct_waiter_request, files ...*os.File) error {
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	if _, _, err := l.channel.WriteMsgUnix(bytesOf(request), rights, nil); err != nil {
+		return fmt.Errorf("ask the waiter: %w", err)
+	}
+	return nil
+}
+
+// Settled is closed when Settle has returned nil.
+func (l *Line) Settled() <-chan struct{} { return l.settled }
+
+// Watch calls lost when the waiter is gone, whatever ended it, and ends this process afterwards.
+// In a PID namespace of its own the pod ends with this process, so lost is called in the
+// host's only, where it kills the pod's processes. Watch does not return; call it on a goroutine
+// of its own.
+func (l *Line) Watch(lost func()) {
+	_, _ = l.channel.Read(make([]byte, 1)) // the waiter says nothing more: end of file, or an error that means the same
+	if l.namespaces&unix.CLONE_NEWPID == 0 {
+		lost()
+	}
+	os.Exit(1)
+}
+
+// bytesOf returns the memory of a C structure, which has no pointers in it.
+func bytesOf[T any](v *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)) }
+
+// readStruct reads a C structure, which has no pointers in it. The error is io.EOF
+// when there is nothing to read.
+func readStruct[T any](r io.Reader, v *T) error {
+	_, err := io.ReadFull(r, bytesOf(v))
+	return err
+}
