@@ -1,6 +1,6 @@
 // Package build makes App Container images (ACI): a tar of "manifest" and
 // "rootfs/", compressed with gzip. The same entries and manifest give the same bytes,
-// whoever builds them, wherever and whenever.
+// on every machine, at any time, for every user.
 package build
 
 import (

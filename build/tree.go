@@ -104,7 +104,7 @@ func setType(e *Entry, info fs.FileInfo, stat *syscall.Stat_t) error {
 }
 
 // xattrs reads a file's own extended attributes; a file system without any is
-// no error.
+// not an error.
 func xattrs(path string) (map[string]string, error) {
 	names := make([]byte, 64<<10)
 	n, err := unix.Llistxattr(path, names)

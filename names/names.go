@@ -1,11 +1,11 @@
-// Package names holds every name that a stager goes by and every path, descriptor
-// and variable that it shares with the daemon, its apps or itself, each of them
-// once. To rename a stager, edit the first two groups of constants. The other
-// packages, the C files, the image, the scripts and the tests take the names from here.
+// Package names has every name of a stager, and every path, descriptor and variable that
+// it shares with the daemon, its apps or itself. To rename a stager, edit the first two
+// groups of constants and no other file: the packages, the image, the scripts and the tests
+// use this package, and the Makefile passes the program's name to the C files.
 package names
 
-// What a fork renames. Two stagers on one machine may share all of it: each has
-// a root of its own.
+// What a fork renames. Two stagers on one machine may have the same names: each has a
+// root of its own.
 const (
 	// Program is the base name of the program in the image's root. Called by
 	// it, without arguments, the program is the stager.
@@ -18,8 +18,8 @@ const (
 	RunDir = "/run/stager"
 
 	// LogDir has a folder LogDir/APP for each app, with its log in the CRI format.
-	// It is kept until the daemon deletes the pod. A daemon reads the path from
-	// LogDirAnnotation and does not know it.
+	// The daemon reads this path from the image's LogDirAnnotation, and keeps the folder
+	// until it deletes the pod.
 	LogDir = "/var/log/stager"
 
 	// ControlSocket is the supervisor's socket in the stager's mount namespace, mode
@@ -61,13 +61,14 @@ const (
 	Executor        = "kurma-" + Program            // what apps find in the variable "container"
 )
 
-// Cgroups of the stager's making, below every mounted hierarchy.
+// Cgroups that the stager makes, below every mounted hierarchy.
 const (
 	AppsCgroup = "/apps"       // the parent of the apps' cgroups
-	LeafCgroup = "/" + Program // the stager's own processes', on cgroup v2 alone
+	LeafCgroup = "/" + Program // has the stager's own processes, on cgroup v2
 )
 
-// Variables by which the program finds that it was started by itself.
+// Variables by which the program recognizes that it was started by itself. waiter.h and
+// shim.h have them for the C files; tests compare.
 const (
 	SupervisorVariable = "_STAGER_SUPERVISOR" // the supervisor, started by waiter.c
 	ShimVariable       = "_STAGER_SHIM"       // the shim, started by package container
@@ -81,8 +82,8 @@ const (
 	VolumesDir = "/volumes" // VolumesDir/NAME are the pod's volumes
 	CgroupDir  = "/sys/fs/cgroup"
 
-	// JournalSocket is the host's journald's, if the daemon gives it to the
-	// stager. The daemon binds the folder, not the socket alone, which survives a restart of journald.
+	// JournalSocket is the socket of the host's journald, if the daemon binds its folder
+	// into the stager's root. The folder survives a restart of journald, the socket does not.
 	JournalSocket = "/run/systemd/journal/socket"
 
 	// ResolvConf is the daemon's or the stager image's; it is copied into apps.
@@ -95,8 +96,8 @@ const (
 	OldReadyDescriptor = 3 // as some versions of Kurma have it
 )
 
-// Variables that the daemon passes: StdioPrefix + APP + a suffix is the number of a
-// descriptor that takes the place of the app's stdin, stdout or stderr, made by some versions of Kurma.
+// Variables that some versions of Kurma pass: StdioPrefix + APP + a suffix is the number of
+// a descriptor that replaces the app's stdin, stdout or stderr.
 const (
 	StdioPrefix  = "STAGER_CONTAINER_"
 	StdinSuffix  = "_STDIN"

@@ -17,7 +17,7 @@ import (
 
 const armorBegin = "-----BEGIN PGP"
 
-// KeyRing is a set of public keys that are trusted. The zero value trusts nobody.
+// KeyRing is a set of public keys that are trusted. The zero value trusts no key.
 type KeyRing struct {
 	entities openpgp.EntityList
 }
@@ -145,7 +145,7 @@ func readArmoredBlocks(r *bufio.Reader) (openpgp.EntityList, error) {
 			return nil, fmt.Errorf("decode armor: %w", err)
 		}
 		if block.Type != openpgp.PublicKeyType && block.Type != openpgp.PrivateKeyType {
-			return nil, fmt.Errorf("a %q block is no key", block.Type)
+			return nil, fmt.Errorf("a %q block is not a key", block.Type)
 		}
 		entities, err := openpgp.ReadKeyRing(block.Body)
 		if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 )
 
-// ErrUnknownKey says that no key of the keyring made the signature. The data
-// has not been read then, so it may still have been altered.
+// ErrUnknownKey means that no key of the keyring made the signature. The data
+// was not read, so it may also have been altered.
 var ErrUnknownKey = errors.New("signed by an unknown key")
 
 // Sign writes the key's signature of the data, read to its end.
@@ -30,10 +30,10 @@ func Sign(w io.Writer, data io.Reader, key *Key) error {
 }
 
 // Verify checks an armored signature of the data, read to its end, and
-// returns the fingerprint of the primary key that vouches for it. A signature
+// returns the fingerprint of the primary key that made it. A signature
 // by a key that is revoked or expired does not count, and neither
 // does a text signature, which would let line endings change. The error is
-// ErrUnknownKey where the ring has not got the key.
+// ErrUnknownKey if the ring lacks the key.
 func Verify(ring KeyRing, data, signature io.Reader) (keyFingerprint string, err error) {
 	block, err := armor.Decode(bufio.NewReader(signature))
 	if err != nil || block.Type != openpgp.SignatureType {

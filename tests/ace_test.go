@@ -10,7 +10,7 @@ import (
 // appc's own acceptance program, unchanged: its two images in one pod, which
 // talk through a volume.
 func TestAcceptanceProgram(t *testing.T) {
-	b := newBox(t, ownStore())
+	b := newMachine(t, ownStore())
 	b.must("image", "import", filepath.Join(suite.images, "ace-main.aci"), filepath.Join(suite.images, "ace-sidekick.aci"))
 	b.layersAreNow()
 	doc := filepath.Join(suite.images, "pods/ace.json")

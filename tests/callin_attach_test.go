@@ -85,7 +85,7 @@ func (a appDoc) annotated(name, value string) appDoc {
 // Several at once type and see all; one that ends changes nothing for the others.
 func TestAttachTypesAndShows(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	echo := shell("app", `while read line; do echo "got $line"; [ "$line" != end ] || exit 9; done`)
 	p := b.up("pod", podOf(echo.annotated(names.StdinAnnotation, "stream")))
 	one, two := p.attach("app"), p.attach("app")
@@ -126,7 +126,7 @@ func TestAttachTypesAndShows(t *testing.T) {
 // One that is stopped stops nobody: neither the app, nor the log, nor another one.
 func TestAttachThatDoesNotRead(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, stagerConfig(`{"log": {"maxSize": "80Mi"}}`))
+	b := newMachine(t, stagerConfig(`{"log": {"maxSize": "80Mi"}}`))
 	app := shell("app", "while read line && [ $line != go ]; do echo $line; done; seq 6600000 | tr '\\n' ' '; echo last")
 	p := b.up("pod", podOf(app.annotated(names.StdinAnnotation, "stream")))
 	stuck := p.attach("app")
@@ -165,7 +165,7 @@ func TestAttachThatDoesNotRead(t *testing.T) {
 // Without an open stdin the app sees end of file, and attach goes on without input.
 func TestAttachWithoutStdin(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("sync", 0o777)
 	stop := filepath.Join(dir, "stop")
 	app := shell("app", "cat; echo end of file; while [ ! -e /sync/stop ]; do echo here; usleep 10000; done; echo error >&2; exit 4")
@@ -185,7 +185,7 @@ func TestAttachWithoutStdin(t *testing.T) {
 // A terminal of the app's own: what is typed, its size, and the terminal as before.
 func TestAttachToTerminal(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	app := shell("app", `trap 'stty size' WINCH; tty; while :; do read line && echo "got $line"; [ "$line" != end ] || exit 6; done`)
 	p := b.up("pod", podOf(app.annotated(names.TTYAnnotation, "true")))
 	p.sees("app", "/dev/pts/")

@@ -57,7 +57,7 @@ func feed(t *testing.T, write *os.File, s settings) {
 }
 
 // run runs a command in an app as a Kurma daemon of 2016 does: 1 and 2 are the
-// same pipe, stdin is empty. It gives what came out of the pipe.
+// same pipe, stdin is empty. It returns what came out of the pipe.
 func (p *pod) run(app string, s settings) (output string, code int) {
 	p.t.Helper()
 	cmd, write := p.settingsPipe(app)
@@ -84,7 +84,7 @@ func (p *pod) run(app string, s settings) (output string, code int) {
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
-// succeeds runs a script as root in an app, which must exit 0, and gives its output.
+// succeeds runs a script as root in an app, which must exit 0, and returns its output.
 func (p *pod) succeeds(app, script string) string {
 	p.t.Helper()
 	out, code := p.run(app, asRoot(script))
@@ -95,7 +95,7 @@ func (p *pod) succeeds(app, script string) string {
 }
 
 // testProgram puts this test program into a folder, to be a volume.
-func (b *box) testProgram(dir string) {
+func (b *machine) testProgram(dir string) {
 	b.t.Helper()
 	data, err := os.ReadFile("/proc/self/exe")
 	if err == nil {

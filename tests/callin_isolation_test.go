@@ -25,7 +25,7 @@ cd /; echo end; cat /proc/self/environ >/dev/null && echo "can itself"`
 // another app, or a run in one; and signals pass.
 func TestAppsCannotReadEachOther(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("sync", 0o777)
 	up := b.signalPipe(filepath.Join(dir, "up"))
 	noCapabilities := shell("bare", "exec sleep 1000")
@@ -65,7 +65,7 @@ func TestAppsCannotReadEachOther(t *testing.T) {
 // The status call-in as the daemon calls it: the host's numbers, and all isolators' fates.
 func TestStatusAsTheDaemonCallsIt(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	app := shell("app", "exec sleep 1000")
 	app.App.Isolators = []any{
 		isolator("resource/memory", map[string]any{"limit": "64Mi"}),
@@ -104,7 +104,7 @@ func TestStatusAsTheDaemonCallsIt(t *testing.T) {
 // the logs of all apps, and the pod.
 func TestAppsCannotLimitTheSupervisor(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("probe", 0o755)
 	b.testProgram(dir)
 	p := b.up("pod", podOf(shell("a", "exec sleep 1000")).hostVolume("probe", dir, "/probe"))

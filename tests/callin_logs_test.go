@@ -18,7 +18,7 @@ import (
 
 func TestLogsAsTheDaemonCallsThem(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	p := b.up("pod", podOf(shell("app", `for i in 1 2 3; do echo out$i; echo err$i >&2; usleep 1000; done; printf 'a\0b\377partial'`)))
 	if code, _ := p.exited("app"); code != 0 {
 		t.Fatalf("the app's exit code is %d", code)
@@ -59,7 +59,7 @@ func TestLogsAsTheDaemonCallsThem(t *testing.T) {
 // A follower sees every line, in order, across rotations, and ends with the app.
 func TestLogsAreFollowedAcrossRotation(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, stagerConfig(`{"log": {"maxSize": "64Ki", "maxFiles": 4}}`))
+	b := newMachine(t, stagerConfig(`{"log": {"maxSize": "64Ki", "maxFiles": 4}}`))
 	dir := b.folder("sync", 0o777)
 	release := b.signalPipe(filepath.Join(dir, "go"))
 	app := shell("app", "echo 0; read go </sync/go; i=1; while [ $i -le 60 ]; do seq $((i*100-99)) $((i*100)); i=$((i+1)); usleep 5000; done")
@@ -89,7 +89,7 @@ func TestLogsAreFollowedAcrossRotation(t *testing.T) {
 // long as the stager's mount namespace is there. A follower ends with the pod.
 func TestLogsWithoutSupervisor(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	p := b.up("pod", podOf(shell("app", "echo words; exec sleep 1000")))
 	p.sees("app", "words\n")
 	supervisor, monitor := p.supervisor(), parentOf(t, p.stager)

@@ -19,11 +19,11 @@ import (
 )
 
 // sleeper is a pod of one app that does nothing.
-func sleeper(b *box) *pod { return b.up("pod", podOf(shell("app", "exec sleep 1000"))) }
+func sleeper(b *machine) *pod { return b.up("pod", podOf(shell("app", "exec sleep 1000"))) }
 
 func TestRunAsTheDaemonCallsIt(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newBox(t))
+	p := sleeper(newMachine(t))
 	env := []nameValue{{"A", "$HOME `id` 'q' \"q\" \\n a=b\nnext "}, {"X.y-z", ""}}
 	for _, tt := range []struct {
 		name     string
@@ -70,7 +70,7 @@ func TestRunAsTheDaemonCallsIt(t *testing.T) {
 // A run's environment is what it is given and what says where it is.
 func TestRunEnvironment(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newBox(t))
+	p := sleeper(newMachine(t))
 	out, code := p.run("app", settings{Exec: []string{"env"}, User: "0", Group: "0", Environment: []nameValue{{"GIVEN", "1"}}})
 	var got []string
 	for line := range strings.Lines(out) {
@@ -91,7 +91,7 @@ func TestRunEnvironment(t *testing.T) {
 // Settings that never come, or never end, are waited for no longer than 10 s.
 func TestRunWithoutSettings(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newBox(t))
+	p := sleeper(newMachine(t))
 	for name, text := range map[string]string{"none": "", "without end": `{"exec":["/bin/sh","-c","echo started"],"user":"0","group":"0"}`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,7 +114,7 @@ func TestRunWithoutSettings(t *testing.T) {
 // A caller that is killed takes its command and the command's session with it.
 func TestKilledCallerTakesItsCommand(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("sync", 0o777)
 	up := b.signalPipe(filepath.Join(dir, "up"))
 	p := b.up("pod", podOf(shell("app", "exec sleep 1000")).hostVolume("sync", dir, "/sync"))
@@ -139,7 +139,7 @@ func TestKilledCallerTakesItsCommand(t *testing.T) {
 // A child that keeps the output does not keep the run.
 func TestRunDoesNotWaitForBackgroundChildren(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newBox(t))
+	p := sleeper(newMachine(t))
 	for _, tty := range []bool{false, true} {
 		cmd, write := p.settingsPipe("app")
 		out, theirs, err := os.Pipe()
@@ -180,7 +180,7 @@ func pattern(size int64) io.Reader {
 
 func TestMuchThroughExec(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newBox(t))
+	p := sleeper(newMachine(t))
 	const size = 100 << 20
 	sent, back := sha512.New(), sha512.New()
 	cmd := p.command("exec", p.name, "app", "--", "cat")
@@ -199,7 +199,7 @@ func TestMuchThroughExec(t *testing.T) {
 // Many at once, of every kind, while apps end.
 func TestFiftyAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("sync", 0o777)
 	apps := []appDoc{shell("stays", "echo up; exec sleep 1000")}
 	for i := range 5 {

@@ -23,7 +23,7 @@ ls -di / /dev/shm
 // A run has all that its app has, in every way an app can be kept in bounds.
 func TestRunHasItsAppsSurroundings(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("sync", 0o777)
 	b.testProgram(dir)
 	plain := shell("plain", "")
@@ -107,7 +107,7 @@ func checkBounds(t *testing.T, p *pod) {
 // Keyrings are found by name on the whole machine: apps of one name in two pods must not meet in one.
 func TestPodsDoNotShareSessionKeyrings(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("sync", 0o777)
 	b.testProgram(dir)
 	app := shell("app", "/probe/probe session-keyring; exec sleep 1000")

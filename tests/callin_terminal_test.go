@@ -90,7 +90,7 @@ func (m *terminal) mode() [4]uint32 {
 	return [4]uint32{mode.Iflag, mode.Oflag, mode.Cflag, mode.Lflag}
 }
 
-// ends waits for the program's end and gives its exit status.
+// ends waits for the program's end and returns its exit status.
 func (m *terminal) ends() int {
 	m.t.Helper()
 	late := time.AfterFunc(patience, func() { _ = m.cmd.Process.Kill() })
@@ -104,7 +104,7 @@ func (m *terminal) ends() int {
 // A person's session: size, echo, ^C, job control, resize, exit status, and the terminal as before.
 func TestTerminalSession(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newBox(t))
+	p := sleeper(newMachine(t))
 	cmd := p.command("exec", "--tty", p.name, "app", "--", "/bin/sh", "-i")
 	cmd.Env = append(cmd.Env, "TERM=vt220")
 	m := onTerminal(t, cmd)
@@ -142,7 +142,7 @@ func TestTerminalSession(t *testing.T) {
 // The last byte is shown before the exit, however much there is.
 func TestTerminalShowsAll(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newBox(t))
+	p := sleeper(newMachine(t))
 	for range 20 {
 		m := onTerminal(t, p.command("exec", "--tty", p.name, "app", "--", "/bin/sh", "-c", "seq 20000; echo the last word; exit 3"))
 		m.sees("\r\n20000\r\nthe last word\r\n")
@@ -155,7 +155,7 @@ func TestTerminalShowsAll(t *testing.T) {
 // A launcher that is killed leaves neither the command nor, told, a raw terminal.
 func TestTerminalOfKilledCaller(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newBox(t))
+	p := sleeper(newMachine(t))
 	before := len(p.processes())
 	m := onTerminal(t, p.command("exec", "--tty", p.name, "app", "--", "/bin/sh", "-c", "trap '' HUP; echo up; sleep 1000; sleep 1000"))
 	mode := m.mode()

@@ -17,7 +17,7 @@ import (
 // says runs a pod of one app that ends, and compares what it wrote.
 func says(t *testing.T, app appDoc, want string) {
 	t.Helper()
-	p := newBox(t).up("pod", podOf(app))
+	p := newMachine(t).up("pod", podOf(app))
 	if code, reason := p.exited(app.Name); code != 0 {
 		t.Errorf("exit code %d %s", code, reason)
 	}
@@ -36,7 +36,7 @@ func changed(app appDoc, change func(*sectionDoc)) appDoc {
 func TestEachAppHasARootOfItsOwn(t *testing.T) {
 	clause.Covers(t, "C-FS-01", "C-FS-02", "C-FS-07")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	script := "touch /$AC_APP_NAME; ls / | grep -E '^(one|two|three)$'; exec sleep 1000"
 	apps := []appDoc{shell("one", script), shell("two", script), shell("three", script)}
 	apps[2].ReadOnly = true
@@ -57,7 +57,7 @@ func TestEachAppHasARootOfItsOwn(t *testing.T) {
 func TestVolumeTargetsAreMade(t *testing.T) {
 	clause.Covers(t, "C-VOL-02", "C-VOL-03", "C-VOL-04", "C-VOL-08")
 	t.Parallel()
-	b := newBox(t, ownStore())
+	b := newMachine(t, ownStore())
 	dir := b.folder("volume", 0o755)
 	if err := os.WriteFile(filepath.Join(dir, "content"), []byte("volume's\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestVolumeTargetsAreMade(t *testing.T) {
 func TestVolumeSourceMustNotBeASymbolicLink(t *testing.T) {
 	clause.Covers(t, "C-VOL-09")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("volume", 0o755)
 	link := filepath.Join(b.dir, "link")
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "sub"), 0o755), os.Symlink(dir, link)); err != nil {
@@ -94,7 +94,7 @@ func TestVolumeSourceMustNotBeASymbolicLink(t *testing.T) {
 func TestAppsOfAPodShareAMachine(t *testing.T) {
 	clause.Covers(t, "C-NET-01", "C-NET-03")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	p := b.up("pod", podOf(
 		shell("a", "ip addr show lo; echo $$ >/dev/shm/a; nc -l -p 7777 -e echo hello & trap 'echo signalled; exit 0' USR1; while :; do sleep 1000 & wait; done"),
 		shell("b", "while ! [ -s /dev/shm/a ]; do usleep 1000; done; while ! nc 127.0.0.1 7777; do usleep 10000; done; kill -USR1 $(cat /dev/shm/a)"),
@@ -128,7 +128,7 @@ func TestRelativeProgramIsFoundFromItsDirectory(t *testing.T) {
 }
 
 // people is an image with odd users.
-func (b *box) people() imageRef {
+func (b *machine) people() imageRef {
 	b.t.Helper()
 	busybox := suite.ids["busybox"]
 	path := b.image("people", fmt.Sprintf(`{"acKind":"ImageManifest","acVersion":"0.8.11","name":"tests/people","dependencies":[{"imageName":"kurma.io/stager/tests/busybox","imageID":%q}]}`, busybox), func(root string) error {
@@ -147,7 +147,7 @@ func (b *box) people() imageRef {
 func TestUsersAndGroupsAreResolved(t *testing.T) {
 	clause.Covers(t, "C-USR-01", "C-USR-02", "C-USR-05", "C-USR-06", "C-USR-08", "C-USR-09", "C-CAP-04")
 	t.Parallel()
-	b := newBox(t, ownStore())
+	b := newMachine(t, ownStore())
 	image := b.people()
 	var apps []appDoc
 	wants := map[string]string{}
@@ -187,7 +187,7 @@ func TestUsersAndGroupsAreResolved(t *testing.T) {
 func TestUnknownUsersAreRefused(t *testing.T) {
 	clause.Covers(t, "C-USR-03", "C-USR-07")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	for i, user := range []string{"nosuchuser", "-1", "4294967295", "0x10", "+5", " 5", "/not/there"} {
 		app := shell("a", "true")
 		app.App.User = user
@@ -202,7 +202,7 @@ func TestHandlersHaveTheEnvironmentOfTheApp(t *testing.T) {
 	for name, end := range map[string]string{"exits 0": "exit 0", "exits 7": "exit 7", "is killed": "kill -KILL $$", "is stopped": "exec sleep 1000"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t)
+			b := newMachine(t)
 			dir := b.folder("shared", 0o777)
 			app := changed(shell("a", "cat /before; "+end), func(s *sectionDoc) {
 				s.User, s.Group, s.Environment = "1000", "1000", []nameValue{{"OWN", "variable"}}
@@ -225,7 +225,7 @@ func TestHandlersHaveTheEnvironmentOfTheApp(t *testing.T) {
 func TestMainWaitsForPreStart(t *testing.T) {
 	clause.Covers(t, "C-EVT-01")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	app := changed(shell("a", "ls /prepared"), func(s *sectionDoc) {
 		s.EventHandlers = []handlerDoc{{"pre-start", []string{"/bin/sh", "-c", "sleep 1; touch /prepared"}}}
 	})
@@ -240,7 +240,7 @@ func TestMainWaitsForPreStart(t *testing.T) {
 func TestPostStopHasTenSeconds(t *testing.T) {
 	clause.Covers(t, "C-EVT-06")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	app := changed(shell("a", "true"), func(s *sectionDoc) {
 		s.EventHandlers = []handlerDoc{{"post-stop", []string{"/bin/sh", "-c", "trap '' TERM; while :; do sleep 1000; done"}}}
 	})
@@ -256,7 +256,7 @@ func TestPostStopHasTenSeconds(t *testing.T) {
 func TestHandlersAreRoot(t *testing.T) {
 	clause.Covers(t, "C-EVT-07")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	etc := b.folder("etc", 0o755)
 	passwd, group := filepath.Join(etc, "passwd"), filepath.Join(etc, "group")
 	if err := errors.Join(os.WriteFile(passwd, []byte("0:x:5:5::/:\n"), 0o644), os.WriteFile(group, []byte("0:x:6:\n"), 0o644)); err != nil {
@@ -280,7 +280,7 @@ func TestHandlersAreRoot(t *testing.T) {
 func TestFailedPreStartFailsTheStart(t *testing.T) {
 	clause.Covers(t, "C-EVT-05")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("shared", 0o777)
 	app := changed(shell("a", "touch /shared/started"), func(s *sectionDoc) {
 		s.EventHandlers = []handlerDoc{{"pre-start", []string{"/bin/sh", "-c", "exit 3"}}}

@@ -33,7 +33,7 @@ type daemonPlan struct {
 
 // direct is a stager that was started without the launcher.
 type direct struct {
-	*box
+	*machine
 	plan  daemonPlan
 	cmd   *exec.Cmd
 	ready *os.File // the read end of the ready pipe
@@ -66,13 +66,13 @@ func documentOf(doc podDoc, layers ...string) document {
 }
 
 // busyboxLayer is the root of the busybox image.
-func (b *box) busyboxLayer() string {
+func (b *machine) busyboxLayer() string {
 	return filepath.Join(suite.store, suite.ids["busybox"], "rootfs")
 }
 
 // direct prepares a stager's root with a manifest, a document or text. Layers are
 // folders named by their image IDs.
-func (b *box) direct(manifest any, layers ...string) *direct {
+func (b *machine) direct(manifest any, layers ...string) *direct {
 	b.t.Helper()
 	root, folders := filepath.Join(b.dir, "stager-root"), make(map[string]string)
 	for _, layer := range layers {
@@ -86,10 +86,10 @@ func (b *box) direct(manifest any, layers ...string) *direct {
 		b.t.Fatal(err)
 	}
 	surroundings := daemon.Surroundings{Root: root, Layers: folders, Cgroup: b.cgroup + "/direct"}
-	return &direct{box: b, plan: daemonPlan{Surroundings: surroundings, Exec: suite.stager.Exec, Env: suite.stager.Env}}
+	return &direct{machine: b, plan: daemonPlan{Surroundings: surroundings, Exec: suite.stager.Exec, Env: suite.stager.Env}}
 }
 
-func (b *box) copyFile(from, to string) {
+func (b *machine) copyFile(from, to string) {
 	b.t.Helper()
 	data, err := os.ReadFile(from)
 	if err == nil {
@@ -163,7 +163,7 @@ func (d *direct) startReady() {
 }
 
 // pipe makes a pipe whose ends are closed with the test.
-func (b *box) pipe() (read, write *os.File) {
+func (b *machine) pipe() (read, write *os.File) {
 	b.t.Helper()
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -198,7 +198,7 @@ func (d *direct) said() string {
 	return string(data)
 }
 
-// wait waits for the stager's end and gives its exit status, -1 for a signal.
+// wait waits for the stager's end and returns its exit status, -1 for a signal.
 func (d *direct) wait() int {
 	d.t.Helper()
 	select {

@@ -57,9 +57,9 @@ func (e example) image(t *testing.T) string {
 	return image
 }
 
-// withStager gives the box an image store of its own with that stager and the images of the apps.
+// withStager gives the machine an image store of its own with that stager and the images of the apps.
 func withStager(image string) option {
-	return func(b *box) {
+	return func(b *machine) {
 		b.store = filepath.Join(b.dir, "images")
 		b.images = []string{image}
 		for _, name := range []string{"nats", "busybox"} {
@@ -74,7 +74,7 @@ func withStager(image string) option {
 func TestExamples(t *testing.T) {
 	for _, e := range examples() {
 		t.Run(e.name, func(t *testing.T) {
-			b := newBox(t, withStager(e.image(t)))
+			b := newMachine(t, withStager(e.image(t)))
 			shared := b.folder("shared", 0o777)
 			p := b.up("example", examplePod(shared))
 			checkExample(t, p, shared)

@@ -16,7 +16,7 @@ import (
 
 // programsImage is an image of busybox with scripts of one name in several
 // folders, each of which says where it is. The one in /locked cannot be executed.
-func (b *box) programsImage() imageRef {
+func (b *machine) programsImage() imageRef {
 	b.t.Helper()
 	path := b.image("programs", hostileManifest("programs"), func(root string) error {
 		var errs []error
@@ -40,7 +40,7 @@ func (b *box) programsImage() imageRef {
 func TestProgramsAreFoundInPath(t *testing.T) {
 	clause.Covers(t, "C-EXE-01")
 	t.Parallel()
-	b := newBox(t, ownStore())
+	b := newMachine(t, ownStore())
 	image := b.programsImage()
 	app := func(name, program, path string) appDoc {
 		return changed(command(name, program), func(s *sectionDoc) {
@@ -79,7 +79,7 @@ func TestProgramsAreFoundInPath(t *testing.T) {
 func TestWorkingDirectoriesAreEntered(t *testing.T) {
 	clause.Covers(t, "C-CWD-02")
 	t.Parallel()
-	b := newBox(t, ownStore())
+	b := newMachine(t, ownStore())
 	image := b.programsImage()
 	dir := b.folder("volume", 0o755)
 	b.folder("volume/sub", 0o755)
@@ -149,7 +149,7 @@ func TestQuantitiesReachRunningApps(t *testing.T) {
 		app.App.Isolators = []any{isolator("resource/memory", map[string]any{"limit": form})}
 		apps = append(apps, app)
 	}
-	p := newBox(t).up("p", hostPID(apps...))
+	p := newMachine(t).up("p", hostPID(apps...))
 	status := p.status()
 	for i, form := range forms {
 		if have := groupFile(t, status[fmt.Sprint("a", i)].PID, "memory.limit_in_bytes", "memory.max"); have != "128974848" {

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// close stops what still runs in the box and looks for what is left of it.
-func (b *box) close() {
+// close stops what still runs in the machine and looks for what is left of it.
+func (b *machine) close() {
 	b.note()
 	for _, info := range b.ps() {
 		if r := b.launcher("stop", info.UUID); r.code != 0 {
@@ -46,7 +46,7 @@ type podInfo struct {
 	}
 }
 
-func (b *box) ps() []podInfo {
+func (b *machine) ps() []podInfo {
 	b.t.Helper()
 	var all []podInfo
 	if err := json.Unmarshal([]byte(b.must("ps", "--json")), &all); err != nil {
@@ -58,9 +58,9 @@ func (b *box) ps() []podInfo {
 // namespaceKinds are the namespaces that a pod can have of its own.
 func namespaceKinds() []string { return []string{"mnt", "net", "pid", "ipc", "uts"} }
 
-// note remembers the namespaces of the box's processes, and when they were seen,
+// note remembers the namespaces of the machine's processes, and when they were seen,
 // to look for them when the pods are gone.
-func (b *box) note() {
+func (b *machine) note() {
 	for _, pid := range b.processes() {
 		for _, kind := range namespaceKinds() {
 			own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
@@ -112,8 +112,8 @@ func allProcesses() []int {
 	return pids
 }
 
-// processes lists the processes in the control groups of the box's pods.
-func (b *box) processes() []int {
+// processes lists the processes in the control groups of the machine's pods.
+func (b *machine) processes() []int {
 	var pids []int
 	for _, pid := range allProcesses() {
 		groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -126,7 +126,7 @@ func (b *box) processes() []int {
 
 // checkGone makes sure that nothing is left of the pods but what apps wrote to
 // the host's volumes.
-func (b *box) checkGone() {
+func (b *machine) checkGone() {
 	b.t.Helper()
 	b.checkProcesses()
 	b.checkFiles()
@@ -139,10 +139,10 @@ func (b *box) checkGone() {
 	}
 }
 
-// checkProcesses looks for processes of the box by their control groups, by their
+// checkProcesses looks for processes of the machine by their control groups, by their
 // namespaces, and by what is mounted there. One that was reaped a moment ago may
 // still be on its way out for the kernel, so a second look decides.
-func (b *box) checkProcesses() {
+func (b *machine) checkProcesses() {
 	b.t.Helper()
 	var left []string
 	for range 200 {
@@ -156,7 +156,7 @@ func (b *box) checkProcesses() {
 	}
 }
 
-func (b *box) strays() []string {
+func (b *machine) strays() []string {
 	var left []string
 	for _, pid := range allProcesses() {
 		start, why := startOf(pid), ""
@@ -186,14 +186,14 @@ func (b *box) strays() []string {
 	return left
 }
 
-// groups lists the control groups that are left for pods of the box.
-func (b *box) groups() []string {
+// groups lists the control groups that are left for pods of the machine.
+func (b *machine) groups() []string {
 	one, _ := filepath.Glob("/sys/fs/cgroup/" + b.cgroup)
 	each, _ := filepath.Glob("/sys/fs/cgroup/*/" + b.cgroup)
 	return append(one, each...)
 }
 
-func (b *box) checkFiles() {
+func (b *machine) checkFiles() {
 	b.t.Helper()
 	for _, dir := range []string{b.pods, filepath.Join(b.dir, "tmp")} {
 		left, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -288,8 +288,8 @@ func compare(before, after map[string]fileFacts) []string {
 	return changes
 }
 
-// snapshotLayers takes down the box's image store.
-func (b *box) snapshotLayers() map[string]fileFacts {
+// snapshotLayers takes down the machine's image store.
+func (b *machine) snapshotLayers() map[string]fileFacts {
 	b.t.Helper()
 	all, err := snapshot(b.store, false)
 	if err != nil {
@@ -298,10 +298,10 @@ func (b *box) snapshotLayers() map[string]fileFacts {
 	return all
 }
 
-// layersAreNow accepts the box's image store as it is, after an import.
-func (b *box) layersAreNow() { b.layers = b.snapshotLayers() }
+// layersAreNow accepts the machine's image store as it is, after an import.
+func (b *machine) layersAreNow() { b.layers = b.snapshotLayers() }
 
-func (b *box) checkLayers() {
+func (b *machine) checkLayers() {
 	b.t.Helper()
 	for _, change := range compare(b.layers, b.snapshotLayers()) {
 		b.t.Error(change)

@@ -127,21 +127,21 @@ func (d podDoc) hostVolume(name, source, target string) podDoc {
 
 // pod is a pod that is up, or was.
 type pod struct {
-	*box
+	*machine
 	name, uuid string
 	dir        string // the launcher's folder of the pod
 	stager     int    // PID
 }
 
-// up starts a pod and waits until it is up. It is stopped with the box.
-func (b *box) up(name string, doc podDoc) *pod {
+// up starts a pod and waits until it is up. It is stopped with the machine.
+func (b *machine) up(name string, doc podDoc) *pod {
 	b.t.Helper()
 	path := b.write(name+".json", doc)
 	return b.adopt(b.must("run", "--json", "--detach", "--name", name, path))
 }
 
 // adopt takes what `launcher run --json` printed.
-func (b *box) adopt(started string) *pod {
+func (b *machine) adopt(started string) *pod {
 	b.t.Helper()
 	var info struct {
 		UUID, Name string
@@ -157,7 +157,7 @@ func (b *box) adopt(started string) *pod {
 
 // refuse starts a pod, which must fail with one line that has all of the words,
 // and leave nothing.
-func (b *box) refuse(name string, doc any, words ...string) {
+func (b *machine) refuse(name string, doc any, words ...string) {
 	b.t.Helper()
 	r := b.launcher("run", "--detach", "--name", name, b.write(name+".json", doc))
 	if r.code != 1 || strings.Count(r.stderr, "\n") != 1 {
@@ -171,7 +171,7 @@ func (b *box) refuse(name string, doc any, words ...string) {
 	b.checkGone()
 }
 
-// stop stops the pod. The box's last one must leave nothing.
+// stop stops the pod. The machine's last pod must leave nothing.
 func (p *pod) stop() {
 	p.t.Helper()
 	p.note()
@@ -193,7 +193,7 @@ func (p *pod) stagerLog() string {
 	return string(data)
 }
 
-// logs gives what an app has written to both streams.
+// logs returns what an app has written to both streams.
 func (p *pod) logs(app string) string {
 	p.t.Helper()
 	r := p.launcher("logs", p.name, app)
@@ -232,7 +232,7 @@ func (p *pod) status() map[string]appStatus {
 	return all
 }
 
-// exited waits until an app has exited and gives its exit code and reason.
+// exited waits until an app has exited and returns its exit code and reason.
 func (p *pod) exited(app string) (code int, reason string) {
 	p.t.Helper()
 	var s appStatus
@@ -305,7 +305,7 @@ type signalPipe struct {
 }
 
 // signalPipe makes a FIFO in a folder that is a volume of the pod.
-func (b *box) signalPipe(path string) *signalPipe {
+func (b *machine) signalPipe(path string) *signalPipe {
 	b.t.Helper()
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		b.t.Fatal(err)

@@ -28,7 +28,7 @@ import (
 const patience = 60 * time.Second
 
 // suite is what all tests share. Nothing of it changes after TestMain, but for
-// boxes.
+// machines.
 var suite struct {
 	launcher  string            // the program
 	stagerACI string            // the signed stager image
@@ -36,7 +36,7 @@ var suite struct {
 	images    string            // the folder of built images
 	store     string            // the image store, with the stager and all of the images imported
 	ids       map[string]string // image IDs by short name: "busybox", "nats", "redis", "nginx"
-	boxes     atomic.Int32
+	machines  atomic.Int32
 }
 
 func TestMain(m *testing.M) {
@@ -153,15 +153,15 @@ func unpackStager(dir string) (daemon.Image, error) {
 	return daemon.Unpack(suite.launcher, suite.stagerACI, dir)
 }
 
-// box is a machine of a test's own: its pods, control groups and configuration.
+// machine is what a test has of the host: its pods, control groups and configuration.
 // When the test ends its pods are stopped, and nothing may be left of them.
-type box struct {
+type machine struct {
 	t      *testing.T
 	dir    string   // holds config.json, pods and tmp
 	pods   string   // the launcher's folder of pods
 	cgroup string   // the parent of all pods' groups
 	store  string   // the image store
-	images []string // files to import, where the box has a store of its own
+	images []string // files to import, where the machine has a store of its own
 	config map[string]any
 
 	namespaces map[string]uint64 // of processes in the pods, and when they were last seen, see note
@@ -169,24 +169,24 @@ type box struct {
 	unmount    []string // what the test itself has mounted, in that order
 }
 
-// option changes a box before it is used.
-type option func(*box)
+// option changes a machine before it is used.
+type option func(*machine)
 
-// stagerConfig is the stagerConfig of all pods in the box, as JSON.
+// stagerConfig is the stagerConfig of all pods in the machine, as JSON.
 func stagerConfig(text string) option {
-	return func(b *box) { b.config["defaultStagerConfig"] = json.RawMessage(text) }
+	return func(b *machine) { b.config["defaultStagerConfig"] = json.RawMessage(text) }
 }
 
-// ownStore gives the box an image store of its own that holds the stager alone.
+// ownStore gives the machine an image store of its own that holds the stager alone.
 func ownStore() option {
-	return func(b *box) { b.store = filepath.Join(b.dir, "images") }
+	return func(b *machine) { b.store = filepath.Join(b.dir, "images") }
 }
 
-func newBox(t *testing.T, options ...option) *box {
+func newMachine(t *testing.T, options ...option) *machine {
 	t.Helper()
-	b := &box{t: t, dir: t.TempDir(), store: suite.store, images: []string{suite.stagerACI}, namespaces: make(map[string]uint64)}
+	b := &machine{t: t, dir: t.TempDir(), store: suite.store, images: []string{suite.stagerACI}, namespaces: make(map[string]uint64)}
 	b.pods = filepath.Join(b.dir, "pods")
-	b.cgroup = fmt.Sprintf("kurma-e2e-%d-%d", os.Getpid(), suite.boxes.Add(1))
+	b.cgroup = fmt.Sprintf("kurma-e2e-%d-%d", os.Getpid(), suite.machines.Add(1))
 	b.config = map[string]any{
 		"parentCgroupName":   b.cgroup,
 		"defaultStagerImage": suite.stager.Name,
@@ -208,8 +208,8 @@ func newBox(t *testing.T, options ...option) *box {
 	return b
 }
 
-// write writes a value as JSON, or text as it is, and gives the file's path.
-func (b *box) write(name string, value any) string {
+// write writes a value as JSON, or text as it is, and returns the file's path.
+func (b *machine) write(name string, value any) string {
 	b.t.Helper()
 	text, ok := value.(string)
 	if !ok {
@@ -226,8 +226,8 @@ func (b *box) write(name string, value any) string {
 	return path
 }
 
-// folder makes a folder of the box and gives its path.
-func (b *box) folder(name string, mode os.FileMode) string {
+// folder makes a folder of the machine and returns its path.
+func (b *machine) folder(name string, mode os.FileMode) string {
 	b.t.Helper()
 	path := filepath.Join(b.dir, name)
 	if err := os.Mkdir(path, 0o700); err != nil {
@@ -246,7 +246,7 @@ type result struct {
 }
 
 // command is a run of the launcher that is still to be started.
-func (b *box) command(args ...string) *exec.Cmd {
+func (b *machine) command(args ...string) *exec.Cmd {
 	args = append([]string{"--config", filepath.Join(b.dir, "config.json"), "--state", b.dir}, args...)
 	cmd := exec.Command(suite.launcher, args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+filepath.Join(b.dir, "tmp"))
@@ -254,13 +254,13 @@ func (b *box) command(args ...string) *exec.Cmd {
 }
 
 // launcher runs the launcher to its end.
-func (b *box) launcher(args ...string) result {
+func (b *machine) launcher(args ...string) result {
 	b.t.Helper()
 	return finish(b.t, b.command(args...))
 }
 
-// must runs the launcher, which must succeed, and gives its stdout.
-func (b *box) must(args ...string) string {
+// must runs the launcher, which must succeed, and returns its stdout.
+func (b *machine) must(args ...string) string {
 	b.t.Helper()
 	r := b.launcher(args...)
 	if r.code != 0 {

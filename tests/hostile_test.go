@@ -30,7 +30,7 @@ func hostileLinks() map[string]string {
 // is refused with one line, and nothing outside changes.
 func TestHostileImages(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, ownStore(), stagerConfig(`{"gracePeriod": "0s"}`))
+	b := newMachine(t, ownStore(), stagerConfig(`{"gracePeriod": "0s"}`))
 	outside := b.folder("outside", 0o755)
 	files := []string{filepath.Join(suite.images, "busybox.aci")}
 	names := map[string]string{}
@@ -74,7 +74,7 @@ func hostileManifest(name string) string {
 
 // hostState is what a hostile image could change: a folder of the host, and what
 // the host has where pods have mounts.
-func (b *box) hostState(outside string) string {
+func (b *machine) hostState(outside string) string {
 	b.t.Helper()
 	var all strings.Builder
 	for _, dir := range []string{outside, "/dev/pts/..", "/etc/resolv.conf", "/etc/hosts", "/etc/hostname", "/etc/mtab"} {
@@ -99,7 +99,7 @@ func TestChrootEscape(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		t.Run(fmt.Sprint("stager in a chroot ", direct), func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t)
+			b := newMachine(t)
 			// chroot into a folder while the working directory stays outside, and climb.
 			up := strings.Repeat("../", 30)
 			script := `mkdir -p /jail/bin && cp /bin/busybox /jail/bin/sh 2>/dev/null; touch /mine
@@ -130,7 +130,7 @@ func TestChrootEscape(t *testing.T) {
 // TestPasswdIsAFIFO starts an image whose passwd file would keep a reader for ever.
 func TestPasswdIsAFIFO(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, ownStore())
+	b := newMachine(t, ownStore())
 	b.must("image", "import", filepath.Join(suite.images, "busybox.aci"), b.image("fifo", hostileManifest("fifo"), func(root string) error {
 		return errors.Join(os.Mkdir(filepath.Join(root, "etc"), 0o755), unix.Mkfifo(filepath.Join(root, "etc/passwd"), 0o644))
 	}))

@@ -21,7 +21,7 @@ import (
 func TestAppsShareSignalsAndIPC(t *testing.T) {
 	clause.Covers(t, "C-NET-03")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("probe", 0o755)
 	b.testProgram(dir)
 	p := b.up("p", podOf(command("one", "/probe/probe", "ipc-one"), command("other", "/probe/probe", "ipc-other")).hostVolume("probe", dir, "/probe"))

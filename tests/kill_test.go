@@ -14,19 +14,19 @@ import (
 // victim is a process that a pod lives by.
 type victim struct {
 	name string
-	find func(b *box) int
+	find func(b *machine) int
 }
 
 func victims() []victim {
 	return []victim{
-		{"stager", func(b *box) int { return b.onlyPod().stager }},
-		{"supervisor", func(b *box) int { return b.onlyPod().supervisor() }},
-		{"monitor", func(b *box) int { return b.monitor() }},
+		{"stager", func(b *machine) int { return b.onlyPod().stager }},
+		{"supervisor", func(b *machine) int { return b.onlyPod().supervisor() }},
+		{"monitor", func(b *machine) int { return b.monitor() }},
 	}
 }
 
-// onlyPod is the box's one pod, in whatever phase.
-func (b *box) onlyPod() *pod {
+// onlyPod is the machine's one pod, in whatever phase.
+func (b *machine) onlyPod() *pod {
 	b.t.Helper()
 	for _, info := range b.ps() {
 		return &pod{b, info.Name, info.UUID, filepath.Join(b.pods, info.UUID), info.PID}
@@ -36,7 +36,7 @@ func (b *box) onlyPod() *pod {
 }
 
 // monitor is the launcher's process that is the stager's parent.
-func (b *box) monitor() int {
+func (b *machine) monitor() int {
 	b.t.Helper()
 	stager := b.onlyPod().stager
 	for _, pid := range allProcesses() {
@@ -67,7 +67,7 @@ func children(parent, child int) bool {
 type moment struct {
 	name  string
 	doc   func(apps ...appDoc) podDoc
-	reach func(b *box, doc podDoc, up *signalPipe) *exec.Cmd
+	reach func(b *machine, doc podDoc, up *signalPipe) *exec.Cmd
 }
 
 // hostPID has the pod use the host's PID namespace.
@@ -78,19 +78,19 @@ func hostPID(apps ...appDoc) podDoc {
 }
 
 func moments() []moment {
-	inHandler := func(b *box, doc podDoc, up *signalPipe) *exec.Cmd {
+	inHandler := func(b *machine, doc podDoc, up *signalPipe) *exec.Cmd {
 		doc.Apps[0].App.EventHandlers = []handlerDoc{{"pre-start", []string{"/bin/sh", "-c", "[ -e /sync/again ] || { sleep 1000 & echo up >/sync/up; wait; }"}}}
 		cmd := b.startPod(doc)
 		up.line()
 		return cmd
 	}
-	running := func(b *box, doc podDoc, up *signalPipe) *exec.Cmd {
+	running := func(b *machine, doc podDoc, up *signalPipe) *exec.Cmd {
 		doc.Apps[0].App.Exec[2] = "(setsid sleep 1000 &) ; [ -e /sync/again ] || echo up >/sync/up; exec sleep 1000"
 		cmd := b.startPod(doc)
 		up.line()
 		return cmd
 	}
-	stopping := func(b *box, doc podDoc, up *signalPipe) *exec.Cmd {
+	stopping := func(b *machine, doc podDoc, up *signalPipe) *exec.Cmd {
 		doc.Apps[0].App.Exec[2] = `[ -e /sync/again ] && exec sleep 1000
 			trap 'echo asked >/sync/up' TERM; echo up >/sync/up; while :; do sleep 1000 & wait $!; done`
 		cmd := b.startPod(doc)
@@ -113,7 +113,7 @@ func moments() []moment {
 }
 
 // startPod starts the pod "p" and does not wait.
-func (b *box) startPod(doc podDoc) *exec.Cmd {
+func (b *machine) startPod(doc podDoc) *exec.Cmd {
 	b.t.Helper()
 	cmd := b.command("run", "--detach", "--name", "p", b.write("p.json", doc))
 	if err := cmd.Start(); err != nil {
@@ -130,7 +130,7 @@ func TestKill(t *testing.T) {
 		for _, v := range victims() {
 			t.Run(v.name+" "+m.name, func(t *testing.T) {
 				t.Parallel()
-				b := newBox(t)
+				b := newMachine(t)
 				dir := b.folder("sync", 0o777)
 				up := b.signalPipe(filepath.Join(dir, "up"))
 				doc := m.doc(shell("a", "exec sleep 1000"), shell("b", "exec sleep 1000")).hostVolume("sync", dir, "/sync")
@@ -161,7 +161,7 @@ func TestKill(t *testing.T) {
 // chose.
 func TestKillAtAnyTime(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	var apps []appDoc
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		apps = append(apps, shell(name, "sleep 1000 & exec sleep 1000"))
@@ -173,7 +173,7 @@ func TestKillAtAnyTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the stager", func() bool { all := b.ps(); return len(all) == 1 && all[0].PID > 0 })
-		// With each round the start has got further: as many of the box's
+		// With each round the start has got further: as many of the machine's
 		// processes are there.
 		eventually(t, "more processes", func() bool {
 			b.note()
@@ -193,7 +193,7 @@ func TestKillAtAnyTime(t *testing.T) {
 // pod is the monitor's, and goes on.
 func TestKillLauncher(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("sync", 0o777)
 	up := b.signalPipe(filepath.Join(dir, "up"))
 	app := shell("a", "exec sleep 1000")

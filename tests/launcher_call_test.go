@@ -5,7 +5,7 @@ import "testing"
 // TestCallOfACallIn calls a call-in of the real stager by its name only.
 func TestCallOfACallIn(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	p := b.up("p", podOf(shell("a", "exec sleep 1000")))
 	if got, want := b.must("call", "p", "status"), b.must("status", "--json", "p"); got != want {
 		t.Errorf("call: %q, want %q", got, want)

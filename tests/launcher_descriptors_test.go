@@ -13,7 +13,7 @@ import (
 // what is called into it has any of them.
 func TestDescriptorsOfTheLaunchersCaller(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 // is this test: the apps' output arrives there.
 func TestJournalOfTheHost(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, stagerConfig(`{"log": {"driver": "journald"}}`))
+	b := newMachine(t, stagerConfig(`{"log": {"driver": "journald"}}`))
 	dir := b.folder("journal", 0o755)
 	journal, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "socket"), Net: "unixgram"})
 	if err != nil {

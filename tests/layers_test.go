@@ -17,7 +17,7 @@ import (
 // tinyLayers makes n folders named as image IDs, the top one first. Each has
 // /top with its own number, and a file that no other has. The last is a copy of
 // busybox by hard links.
-func (b *box) tinyLayers(n int) []string {
+func (b *machine) tinyLayers(n int) []string {
 	b.t.Helper()
 	dir := b.folder("layers", 0o755)
 	var layers []string
@@ -61,7 +61,7 @@ func TestLayersAreChanged(t *testing.T) {
 	t.Parallel()
 	for _, driver := range layerDrivers(t) {
 		t.Run(driver, func(t *testing.T) {
-			b := newBox(t)
+			b := newMachine(t)
 			layers := b.tinyLayers(5)
 			doc := documentOf(podOf(command("a", "/bin/busybox", "sh", "-c",
 				"rm /only-3 && ln /top /hard && mv /only-2 /bin/moved && mv /top /tip && ln /bin/busybox /box && "+
@@ -90,7 +90,7 @@ func TestLayers(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprintf("%d %s", tt.n, tt.driver), func(t *testing.T) {
-			b := newBox(t)
+			b := newMachine(t)
 			layers := b.tinyLayers(tt.n)
 			before, err := listLayers(layers)
 			if err != nil {
@@ -126,7 +126,7 @@ func listLayers(layers []string) (map[string]fileFacts, error) {
 
 func TestTooManyLayers(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	layers := b.tinyLayers(501)
 	doc := documentOf(podOf(command("a", "/bin/busybox", "true")), layers...)
 	doc["stagerConfig"] = map[string]any{"graphStorage": "overlay"}
@@ -148,7 +148,7 @@ func TestTooManyLayers(t *testing.T) {
 // wins, and every layer is there.
 func TestDependencies(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, ownStore())
+	b := newMachine(t, ownStore())
 	const n = 40
 	files := []string{filepath.Join(suite.images, "busybox.aci")}
 	for i := range n {
@@ -177,7 +177,7 @@ func TestDependencies(t *testing.T) {
 func TestPathWhitelistHidesOtherPaths(t *testing.T) {
 	clause.Covers(t, "C-FS-04", "C-FS-05")
 	t.Parallel()
-	b := newBox(t, ownStore())
+	b := newMachine(t, ownStore())
 	fill := func(names ...string) func(string) error {
 		return func(root string) error {
 			var errs []error
@@ -210,7 +210,7 @@ func TestPathWhitelistHidesOtherPaths(t *testing.T) {
 }
 
 // image builds an image whose root is filled by a function, owners kept.
-func (b *box) image(name, manifest string, fill func(root string) error) string {
+func (b *machine) image(name, manifest string, fill func(root string) error) string {
 	b.t.Helper()
 	root := b.folder(name+".root", 0o755)
 	if err := fill(root); err != nil {

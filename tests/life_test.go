@@ -10,7 +10,7 @@ import (
 
 func TestSpecificationExample(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	doc := filepath.Join(suite.images, "pods/nats.json")
 	p := b.adopt(b.must("run", "--json", "--detach", "--name", "example1", doc))
 	r := finish(t, p.inNetwork(filepath.Join(suite.images, "natstalk"), "greetings", "hello"))
@@ -51,7 +51,7 @@ func checkExampleManifest(t *testing.T, p *pod) {
 
 func TestThreeRealProgramsShareAVolume(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	doc := filepath.Join(suite.images, "pods/three.json")
 	p := b.adopt(b.must("run", "--json", "--detach", "--name", "web", doc))
 	eventually(t, "redis answers", func() bool {

@@ -22,7 +22,7 @@ import (
 func TestAppHasTheFileSystemsAndDevicesOfLinux(t *testing.T) {
 	clause.Covers(t, "C-OS-01")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("probe", 0o755)
 	b.testProgram(dir)
 	root, user := shell("root", linuxScript), shell("user", linuxScript)
@@ -115,7 +115,7 @@ func TestCommandHasATerminalOfTheApp(t *testing.T) {
 	t.Parallel()
 	app := shell("a", "exec sleep 1000")
 	app.App.User, app.App.Group = "1000", "1000"
-	p := newBox(t).up("pod", podOf(app))
+	p := newMachine(t).up("pod", podOf(app))
 	out, code := p.run("a", settings{Exec: []string{"sh", "-c", "tty; echo >/dev/tty"}, User: "1000", Group: "1000", TTY: true})
 	if out != "/dev/pts/0\r\n\r\n" || code != 0 || p.logs("a") != "" {
 		t.Errorf("exit status %d, %q; the app says %q", code, out, p.logs("a"))
@@ -130,7 +130,7 @@ const etcScript = `cd /etc; hostname; for f in hosts hostname resolv.conf; do [ 
 func TestFilesInEtcAreFilled(t *testing.T) {
 	clause.Covers(t, "C-OS-02")
 	t.Parallel()
-	b := newBox(t, ownStore())
+	b := newMachine(t, ownStore())
 	bare, given, mounted := shell("bare", etcScript), shell("given", etcScript), shell("mounted", etcScript)
 	given.Image = b.etcImage()
 	file := b.write("hosts", "127.0.0.9 of-the-volume\n")
@@ -168,7 +168,7 @@ func TestFilesInEtcAreFilled(t *testing.T) {
 }
 
 // etcImage is an image of busybox that has these files itself.
-func (b *box) etcImage() imageRef {
+func (b *machine) etcImage() imageRef {
 	b.t.Helper()
 	path := b.image("etc", hostileManifest("etc"), func(root string) error {
 		dir := filepath.Join(root, "etc")

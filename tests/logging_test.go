@@ -19,7 +19,7 @@ import (
 // kept: it is never blocked for good, what is kept is bounded, whole and in order.
 func TestLogOfAFastWriter(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, stagerConfig(`{"log": {"maxSize": "256Ki", "maxFiles": 3}}`))
+	b := newMachine(t, stagerConfig(`{"log": {"maxSize": "256Ki", "maxFiles": 3}}`))
 	const lines = 200000
 	p := b.up("p", podOf(command("fast", "seq", "1", fmt.Sprint(lines)), shell("raw", "head -c 300000 /dev/zero | tr '\\0' x")))
 	if code, _ := p.exited("fast"); code != 0 {
@@ -55,7 +55,7 @@ func TestLogOfAFastWriter(t *testing.T) {
 // it once.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(b *box) { b.pods = filepath.Join(b.dir, "disk/pods") })
+	b := newMachine(t, func(b *machine) { b.pods = filepath.Join(b.dir, "disk/pods") })
 	b.mountTmpfs(b.folder("disk", 0o700), "size=24m")
 	dir := b.folder("sync", 0o777)
 	up := b.signalPipe(filepath.Join(dir, "up"))
@@ -95,7 +95,7 @@ func TestFullDisk(t *testing.T) {
 // TestStagerLogUnread has nobody read the stager's own output.
 func TestStagerLogUnread(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	read, write := b.pipe()
 	if _, err := unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, 4096); err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestStagerLogUnread(t *testing.T) {
 func TestLogsOutliveTheirPod(t *testing.T) {
 	clause.Covers(t, "C-LOG-01")
 	t.Parallel()
-	b := newBox(t, stagerConfig(`{"exitPolicy": "all"}`))
+	b := newMachine(t, stagerConfig(`{"exitPolicy": "all"}`))
 	dir := b.folder("sync", 0o777)
 	p := b.up("p", podOf(shell("a", "while ! [ -e /sync/go ]; do sleep 0.02; done; echo last; printf words >&2; exit 3")).hostVolume("sync", dir, "/sync"))
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
@@ -141,7 +141,7 @@ func TestLogsOutliveTheirPod(t *testing.T) {
 // launcher by a signal.
 func TestLogsOfAnEndedPodUnread(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, stagerConfig(`{"exitPolicy": "all"}`))
+	b := newMachine(t, stagerConfig(`{"exitPolicy": "all"}`))
 	dir := b.folder("sync", 0o777)
 	b.up("ended", podOf(shell("a", "while ! [ -e /sync/go ]; do sleep 0.02; done; seq 100000")).hostVolume("sync", dir, "/sync"))
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
@@ -180,7 +180,7 @@ func TestLogsOfAnEndedPodUnread(t *testing.T) {
 func TestBothStreamsAreKept(t *testing.T) {
 	clause.Covers(t, "C-LOG-01")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	ended := shell("ended", `printf 'out \000\377\r\n'; echo err >&2; echo more; printf 'no end' >&2; exit 7`)
 	ended.App.EventHandlers = []handlerDoc{
 		{"pre-start", []string{"/bin/sh", "-c", "echo before; echo before err >&2"}},

@@ -77,7 +77,7 @@ func TestBadManifests(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t)
+			b := newMachine(t)
 			d := b.direct(tt.manifest, b.busyboxLayer())
 			d.start(nil, nil)
 			if code := d.wait(); code != 1 {
@@ -105,7 +105,7 @@ func TestBadManifests(t *testing.T) {
 // TestMissingLayer names a layer that the daemon did not provide.
 func TestMissingLayer(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	d := b.direct(documentOf(podOf(shell("a", "true")), b.busyboxLayer()))
 	d.start(nil, nil)
 	if code := d.wait(); code != 1 || !strings.Contains(d.said(), suite.ids["busybox"][:20]) || !strings.Contains(d.said(), `"a"`) {
@@ -117,7 +117,7 @@ func TestMissingLayer(t *testing.T) {
 func TestStagerConfigForms(t *testing.T) {
 	t.Parallel()
 	for _, form := range []any{"absent", nil, map[string]any{}} {
-		b := newBox(t)
+		b := newMachine(t)
 		doc := documentOf(podOf(shell("a", "echo runs; exec sleep 1000")), b.busyboxLayer())
 		delete(doc, "name") // the specification's example has none
 		doc["stagerConfig"] = form

@@ -36,7 +36,7 @@ type service struct {
 }
 
 // twoServices starts two pods whose services this process can ask.
-func twoServices(b *box) [2]service {
+func twoServices(b *machine) [2]service {
 	b.t.Helper()
 	doc := podOf(shell("a", `echo "$AC_METADATA_URL"; wget -q -O - "$AC_METADATA_URL/acMetadata/v1/pod/uuid"; echo; exec sleep 1000`))
 	doc.Isolators = []any{isolator("os/linux/namespaces", map[string]string{"net": "host"})}
@@ -59,7 +59,7 @@ func twoServices(b *box) [2]service {
 func TestTokensOfTwoPodsDiffer(t *testing.T) {
 	clause.Covers(t, "C-MDS-01")
 	t.Parallel()
-	services := twoServices(newBox(t))
+	services := twoServices(newMachine(t))
 	for i, s := range services {
 		token, other := strings.TrimPrefix(s.Path, "/"), services[1-i]
 		bits, err := hex.DecodeString(token)
@@ -92,7 +92,7 @@ func (s service) post(path string, fields url.Values) (status int, body string) 
 func TestSignaturesOfTwoPodsAreVerified(t *testing.T) {
 	clause.Covers(t, "C-MDS-08", "C-MDS-09")
 	t.Parallel()
-	services := twoServices(newBox(t))
+	services := twoServices(newMachine(t))
 	for i, s := range services {
 		other := services[1-i]
 		_, own := s.post("sign", url.Values{"content": {"farm"}})
@@ -150,7 +150,7 @@ const (
 func TestThousandMetadataClientsAtOnceInAPod(t *testing.T) {
 	clause.Covers(t, "C-MDS-10")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("probe", 0o755)
 	b.testProgram(dir)
 	p := b.up("p", podOf(command("a", "/probe/probe", "metadata-load")).hostVolume("probe", dir, "/probe"))

@@ -40,7 +40,7 @@ touch /x && echo written; cat /proc/self/cgroup | wc -l
 func TestUserAnnotationsAndLabelsChangeNothing(t *testing.T) {
 	clause.Covers(t, "C-UAN-01")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	saved := `wget -q -O /out/$AC_APP_NAME $AC_METADATA_URL/acMetadata/v1/pod/manifest`
 	dir := b.folder("out", 0o777)
 	plain, annotated := podOf(shell("a", facts+saved)), podOf(shell("a", facts+saved))
@@ -74,7 +74,7 @@ func TestUserAnnotationsAndLabelsChangeNothing(t *testing.T) {
 func TestImagesOfOtherMachinesAreRefused(t *testing.T) {
 	clause.Covers(t, "C-LAB-01", "C-LAB-02")
 	t.Parallel()
-	b := newBox(t, ownStore())
+	b := newMachine(t, ownStore())
 	labels := map[string]string{
 		"none": ``, "os": `{"name": "os", "value": "linux"}`, "arch": `{"name": "arch", "value": "s390x"}`,
 		"both":  `{"name": "os", "value": "linux"}, {"name": "arch", "value": "amd64"}`,

@@ -29,7 +29,7 @@ func TestReady(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t)
+			b := newMachine(t)
 			dir := b.folder("sync", 0o777)
 			up := b.signalPipe(filepath.Join(dir, "up"))
 			app := shell("a", "exec sleep 1000")
@@ -58,7 +58,7 @@ func TestReady(t *testing.T) {
 
 func TestNoReadyPipe(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	d := b.direct(documentOf(podOf(shell("a", "echo runs; exec sleep 1000")), b.busyboxLayer()), b.busyboxLayer())
 	d.start(nil, nil)
 	d.sees("a", "stdout F runs")
@@ -69,7 +69,7 @@ func TestNoReadyPipe(t *testing.T) {
 // to K-06, the read end of a pipe named for all three included.
 func TestStdioVariables(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	talker := shell("my-app", "read line; echo out $line; echo err $line >&2; exec sleep 1000")
 	reader := shell("reader", "read line; echo got $line; exec sleep 1000")
 	plain := shell("plain", "echo plain; exec sleep 1000")
@@ -115,7 +115,7 @@ func TestStdioVariables(t *testing.T) {
 // open.
 func TestAppDescriptors(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	// 3 is the folder that ls reads; were there another descriptor, it would be 4.
 	list := []string{"/bin/ls", "-x", "/proc/self/fd"}
 	app := command("a", list...)
@@ -140,7 +140,7 @@ func TestAppDescriptors(t *testing.T) {
 // TestEnvironmentAndIdentity looks at an app's environment and identity.
 func TestEnvironmentAndIdentity(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	app := command("a", "env")
 	app.App.Environment = []nameValue{{"A", "$HOME ${A} `id` \"q\" 'q' \\n a=b"}, {"PATH", "/nowhere:/bin"}, {"AC_APP_NAME", "liar"}}
 	ids := command("ids", "cat", "/proc/self/status")
@@ -186,7 +186,7 @@ func TestStagerOnOverlay(t *testing.T) {
 	t.Parallel()
 	for _, storage := range []string{"", "copy"} {
 		t.Run("graphStorage "+storage, func(t *testing.T) {
-			b := newBox(t)
+			b := newMachine(t)
 			doc := documentOf(podOf(shell("a", "echo changed >/etc/passwd && echo wrote; exec sleep 1000")), b.busyboxLayer())
 			doc["stagerConfig"] = map[string]any{"graphStorage": storage}
 			d := b.direct(doc, b.busyboxLayer())
@@ -215,7 +215,7 @@ func TestStagerOnOverlay(t *testing.T) {
 // layer: the app is not started, and that is all.
 func TestStatusWhileRootsAreMade(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	large := b.folder("sha512-"+strings.Repeat("1", 128), 0o755)
 	for i := range 5000 {
 		if err := os.WriteFile(filepath.Join(large, fmt.Sprint(i)), nil, 0o644); err != nil {
@@ -253,7 +253,7 @@ func TestStatusWhileRootsAreMade(t *testing.T) {
 func TestPodHasOneUUID(t *testing.T) {
 	clause.Covers(t, "C-ID-01")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	p := b.up("uuid", podOf(shell("a", `wget -q -O - "$AC_METADATA_URL/acMetadata/v1/pod/uuid"; exec sleep 1000`)))
 	p.sees("a", p.uuid)
 	p.stop()
@@ -263,7 +263,7 @@ func TestPodHasOneUUID(t *testing.T) {
 // running pod, as somebody does who only wants to see its usage.
 func TestASecondStagerIsRefused(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	p := b.up("p", podOf(shell("a", "exec sleep 1000")))
 	r := finish(t, p.callIn("../.."+suite.stager.Exec[0]))
 	if r.code != 1 || r.stderr != filepath.Base(suite.stager.Exec[0])+": a stager runs in this root already\n" {

@@ -18,7 +18,7 @@ const stubborn = `trap 'echo asked' TERM; echo up >/sync/up; while :; do sleep 1
 // once each, and one grace period for all.
 func TestStopIsOneGracePeriod(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, stagerConfig(`{"gracePeriod": "1s"}`))
+	b := newMachine(t, stagerConfig(`{"gracePeriod": "1s"}`))
 	dir := b.folder("sync", 0o777)
 	up := b.signalPipe(filepath.Join(dir, "up"))
 	var apps []appDoc
@@ -47,7 +47,7 @@ func TestStopIsOneGracePeriod(t *testing.T) {
 // SIGTERM gets its chance.
 func TestStopAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("sync", 0o777)
 	script := `trap 'echo cleaned >/sync/cleaned; exit 0' TERM; echo up >/sync/up; while :; do sleep 1000 & wait $!; done`
 	up := b.signalPipe(filepath.Join(dir, "up"))
@@ -68,7 +68,7 @@ func TestStopDuringStart(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t, stagerConfig(`{"gracePeriod": "300ms"}`))
+			b := newMachine(t, stagerConfig(`{"gracePeriod": "300ms"}`))
 			dir := b.folder("sync", 0o777)
 			up := b.signalPipe(filepath.Join(dir, "up"))
 			slow := shell("slow", "echo main >>/sync/main")
@@ -117,7 +117,7 @@ func TestFailedStart(t *testing.T) {
 	for name, spoil := range failing {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t)
+			b := newMachine(t)
 			bad := shell("bad", "exec sleep 1000")
 			spoil(&bad)
 			b.refuse("p", podOf(shell("one", "exec sleep 1000"), shell("two", "exec sleep 1000"), bad), `"bad"`)
@@ -129,7 +129,7 @@ func TestFailedStart(t *testing.T) {
 // and one whose orphans end too; nothing is mixed up and no zombie stays.
 func TestManyExits(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("sync", 0o777)
 	up := b.signalPipe(filepath.Join(dir, "up"))
 	var apps []appDoc
@@ -165,7 +165,7 @@ func TestManyExits(t *testing.T) {
 // goes on, and the app's own exit code is its own.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	p := b.up("orphans", podOf(
 		shell("many", `i=0; while [ $i -lt 1000 ]; do (true &); i=$((i+1)); done; exit 23`),
 		shell("other", "exec sleep 1000"),
@@ -191,7 +191,7 @@ func TestOrphans(t *testing.T) {
 // TestAppsThatEndAtOnce has apps that may have ended before they are known.
 func TestAppsThatEndAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	var apps []appDoc
 	for i := range 20 {
 		apps = append(apps, command(fmt.Sprintf("app%d", i), "/bin/sh", "-c", fmt.Sprintf("echo said %d; exit %d", i, i)))
@@ -224,7 +224,7 @@ func TestExitPolicies(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s %d", tt.policy, tt.want), func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t, stagerConfig(fmt.Sprintf(`{"exitPolicy": %q, "gracePeriod": "1s"}`, tt.policy)))
+			b := newMachine(t, stagerConfig(fmt.Sprintf(`{"exitPolicy": %q, "gracePeriod": "1s"}`, tt.policy)))
 			r := b.launcher("run", "--name", "p", b.write("p.json", podOf(tt.apps...)))
 			if r.code != tt.want {
 				t.Errorf("exit status %d, want %d: %s", r.code, tt.want, r.stderr)
@@ -237,7 +237,7 @@ func TestExitPolicies(t *testing.T) {
 // TestRestart counts the runs of an app that fails twice.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, stagerConfig(`{"restart": "on-failure", "exitPolicy": "all"}`))
+	b := newMachine(t, stagerConfig(`{"restart": "on-failure", "exitPolicy": "all"}`))
 	dir := b.folder("sync", 0o777)
 	script := `echo run >>/sync/runs; [ $(wc -l </sync/runs) -ge 3 ] || exit 9; exit 0`
 	begin := time.Now()
@@ -258,7 +258,7 @@ func TestSignals(t *testing.T) {
 	for name, signal := range map[string]unix.Signal{"TERM": unix.SIGTERM, "INT": unix.SIGINT, "QUIT": unix.SIGQUIT} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t)
+			b := newMachine(t)
 			dir := b.folder("sync", 0o777)
 			up := b.signalPipe(filepath.Join(dir, "up"))
 			script := `trap 'echo asked >>/sync/asked; exit 0' TERM; echo up >/sync/up; while :; do sleep 1000 & wait $!; done`

@@ -12,7 +12,7 @@ import (
 )
 
 // linkedImage imports an image of busybox with a symbolic link in it.
-func (b *box) linkedImage(name, link, target string) imageRef {
+func (b *machine) linkedImage(name, link, target string) imageRef {
 	b.t.Helper()
 	id := strings.TrimSpace(b.must("image", "import", filepath.Join(suite.images, "busybox.aci"), b.image(name, hostileManifest(name), func(root string) error {
 		return errors.Join(os.MkdirAll(filepath.Join(root, filepath.Dir(link)), 0o755), os.Symlink(target, filepath.Join(root, link)))
@@ -22,7 +22,7 @@ func (b *box) linkedImage(name, link, target string) imageRef {
 }
 
 // precious is a host's folder that is to stay as it is, and a look at it.
-func (b *box) precious() (dir string, check func(what string)) {
+func (b *machine) precious() (dir string, check func(what string)) {
 	dir = b.folder("precious", 0o777)
 	b.write("precious/ptmx", "mine\n")
 	look := func() string {
@@ -62,7 +62,7 @@ func TestVolumeByALinkOfTheImageStaysInside(t *testing.T) {
 	} {
 		t.Run(strings.Trim(strings.ReplaceAll(tt.target, "/", "-"), "-"), func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t, ownStore())
+			b := newMachine(t, ownStore())
 			dir, unchanged := b.precious()
 			target := filepath.Clean("/" + tt.target)
 			app := shell("a", fmt.Sprintf("cat /data/ptmx; grep -q ' %s ' /proc/self/mounts && echo there; exec sleep 1000", target))
@@ -87,7 +87,7 @@ func TestVolumeByALinkOfTheImageStaysInside(t *testing.T) {
 // its post-stop handler to be started with.
 func TestVolumeByALinkOfTheApp(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir, unchanged := b.precious()
 	app := shell("a", "mv /x /old && ln -s / /x && ln -s /dev /data && ls -d /x/data/null && echo linked")
 	app.App.EventHandlers = []handlerDoc{{"post-stop", []string{"/bin/sh", "-c", "echo handled"}}}

@@ -22,7 +22,7 @@ func sleeping(name string, mounts ...any) appDoc {
 }
 
 // content is what a file of the host has.
-func (b *box) content(path ...string) string {
+func (b *machine) content(path ...string) string {
 	b.t.Helper()
 	data, err := os.ReadFile(filepath.Join(path...))
 	if err != nil {
@@ -36,7 +36,7 @@ func (b *box) content(path ...string) string {
 func TestVolumesOfPodAndAppsAreMounted(t *testing.T) {
 	clause.Covers(t, "C-VOL-01", "C-VOL-10", "C-VOL-11")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	shared, own := b.folder("shared", 0o755), b.folder("own", 0o755)
 	doc := podOf(
 		sleeping("one", mountDoc{"v", "/v"}),
@@ -79,7 +79,7 @@ func inode(t *testing.T, path string) string {
 func TestTargetsInsideEachOtherAreRefused(t *testing.T) {
 	clause.Covers(t, "C-VOL-05")
 	t.Parallel()
-	b := newBox(t, ownStore())
+	b := newMachine(t, ownStore())
 	image := b.linkedImage("linked", "link", "/real")
 	dir := b.folder("volume", 0o755)
 	for i, tt := range []struct{ one, other string }{
@@ -98,7 +98,7 @@ func TestTargetsInsideEachOtherAreRefused(t *testing.T) {
 func TestNoVolumeIsMadeOnTheHost(t *testing.T) {
 	clause.Covers(t, "C-VOL-07")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("host", 0o755)
 	b.folder("host/volume", 0o700)
 	b.folder("host/volume/sub", 0o755)
@@ -132,7 +132,7 @@ func TestNoVolumeIsMadeOnTheHost(t *testing.T) {
 }
 
 // underUmask is a run of the launcher with another umask.
-func (b *box) underUmask(umask string, args ...string) *exec.Cmd {
+func (b *machine) underUmask(umask string, args ...string) *exec.Cmd {
 	cmd := b.command(args...)
 	cmd.Args = append([]string{"sh", "-c", `umask "$0"; exec "$@"`, umask}, cmd.Args...)
 	cmd.Path = "/bin/sh"
@@ -144,7 +144,7 @@ func (b *box) underUmask(umask string, args ...string) *exec.Cmd {
 func TestEmptyVolumesAreNewForEachPod(t *testing.T) {
 	clause.Covers(t, "C-VOL-12")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	seven, eight := 7, 8
 	mounts := []any{mountDoc{"plain", "/plain"}, mountDoc{"given", "/given"}}
 	one := shell("one", "ls -A /plain /given; stat -c '%a %u %g' /plain /given; echo shared >/plain/file")
@@ -181,7 +181,7 @@ func TestEmptyVolumesAreNewForEachPod(t *testing.T) {
 func TestUnfilledMountPointGetsAnEmptyVolume(t *testing.T) {
 	clause.Covers(t, "C-VOL-14")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	script := "ls -A /etc; stat -c '%a %u %g' /etc; echo $AC_APP_NAME >/etc/file; cat /etc/file; touch /bin/x"
 	apps := []appDoc{shell("one", script), shell("two", script)}
 	for _, app := range apps {

@@ -13,12 +13,12 @@ import (
 )
 
 // mountTmpfs mounts a tmpfs that the test takes away again.
-func (b *box) mountTmpfs(dir, options string) {
+func (b *machine) mountTmpfs(dir, options string) {
 	b.t.Helper()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
 		b.t.Fatal(err)
 	}
-	// Before the box looks for mounts that are left, but after its pods are gone.
+	// Before the machine looks for mounts that are left, but after its pods are gone.
 	b.unmount = append(b.unmount, dir)
 }
 
@@ -28,7 +28,7 @@ func (b *box) mountTmpfs(dir, options string) {
 func TestMountsInVolumesFollow(t *testing.T) {
 	clause.Covers(t, "C-VOL-11", "C-VOL-13", "C-VOL-15", "C-VOL-16")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("volume", 0o755)
 	b.mountTmpfs(b.folder("volume/inner", 0o755), "")
 	b.mountTmpfs(b.folder("volume/inner/most", 0o755), "")
@@ -72,7 +72,7 @@ func TestMountsInVolumesFollow(t *testing.T) {
 func TestMountTargetsAreMadeAsAsked(t *testing.T) {
 	clause.Covers(t, "C-VOL-02", "C-VOL-12", "C-VOL-15")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir, file := b.folder("volume", 0o777), b.write("file", "from the host\n")
 	app := shell("a", `touch /ro/x 2>&1; stat -c '%a %u %g' /deep /deep/er; cat /etc/given /bin/sh/../x 2>/dev/null; ls -d /deep/er/target; echo done; exec sleep 1000`)
 	app.App.MountPoints = []any{
@@ -107,7 +107,7 @@ func TestMountTargetsAreMadeAsAsked(t *testing.T) {
 // pod: the app sees it.
 func TestLateMount(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	dir := b.folder("shared", 0o755)
 	b.mountTmpfs(dir, "")
 	if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
@@ -130,7 +130,7 @@ func TestLateMount(t *testing.T) {
 func TestMissingVolumeSourceIsAnError(t *testing.T) {
 	clause.Covers(t, "C-VOL-06")
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	missing := filepath.Join(b.dir, "missing")
 	b.refuse("p", podOf(shell("a", "true")).hostVolume("gone", missing, "/v"), "gone", missing)
 	if _, err := os.Lstat(missing); err == nil {
@@ -145,7 +145,7 @@ func TestAppsShareAllNamespacesButMounts(t *testing.T) {
 	for _, host := range []string{"", "pid", "ipc", "uts", "net"} {
 		t.Run("host "+host, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t)
+			b := newMachine(t)
 			doc := podOf(shell("a", "exec sleep 1000"), shell("b", "exec sleep 1000"))
 			if host != "" {
 				doc.Isolators = []any{isolator("os/linux/namespaces", map[string]string{host: "host"})}
@@ -178,7 +178,7 @@ func TestAppsShareAllNamespacesButMounts(t *testing.T) {
 // a third see nothing of what they did.
 func TestTwoPodsAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	script := `cat /mine 2>/dev/null; echo $0 >/mine; rm -r /tmp /etc/passwd; ls -d /tmp 2>&1; exec sleep 1000`
 	one, two := shell("a", script), shell("a", script)
 	p, q := b.up("one", podOf(one)), b.up("two", podOf(two))
@@ -198,7 +198,7 @@ func TestTwoPodsAtOnce(t *testing.T) {
 // TestTenStartsAtOnce starts ten pods side by side.
 func TestTenStartsAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	b := newMachine(t)
 	path := b.write("p.json", podOf(shell("a", "exec sleep 1000"), shell("b", "exec sleep 1000")))
 	results := make(chan result, 10)
 	for i := range cap(results) {

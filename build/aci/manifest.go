@@ -108,7 +108,7 @@ func setVersion(f fields, version string) error {
 }
 
 // named is what a stager's manifest has in place of a name from package names: the
-// file that says it. A manifest of appc's cannot leave the names out.
+// file that has it. An appc manifest must have both names.
 const named = "names/names.go"
 
 // setNames completes a stager's manifest: the image's name, the program to execute
