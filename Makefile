@@ -67,10 +67,12 @@ test-unit: root deps-build deps-test
 	GORACE=atexit_sleep_ms=0 $(GO) test -tags '$(TAGS)' -race $$(grep -v -x -F -f $(OUT)/racefree $(OUT)/packages)
 	$(GO) test -tags '$(TAGS)' $(filter-out ./tests/...,$(RACEFREE))
 
-# The built binaries and images, as a user has them.
+# The built binaries and images, as a user has them; the tests whose names match RUN. One
+# package after the other: tests/fork builds, which others' time limits do not allow for.
+RUN ?= .
 test-e2e: root
 	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
-		$(GO) test -tags '$(TAGS)' -count=1 ./tests/...
+		$(GO) test -tags '$(TAGS)' -count=1 -p 1 -run '$(RUN)' ./tests/...
 
 # The examples' own tests, and their images under the launcher.
 test-examples: root deps-build deps-test build images examples/vm

@@ -22,8 +22,8 @@ import (
 	"kurma.io/stager/tests/surroundings"
 )
 
-// patience bounds each command: a build on a loaded machine is slow, and nothing is slower.
-const patience = 5 * time.Minute
+// patience bounds the commands of a test whose binary has no time limit.
+const patience = 10 * time.Minute
 
 func TestMain(m *testing.M) {
 	surroundings.Settle()
@@ -126,7 +126,12 @@ func environment(more ...string) []string {
 // run runs a command in the tree, which must succeed in time, and returns its output.
 func (f tree) run(env []string, args ...string) string {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
+	deadline, ok := f.t.Deadline()
+	if !ok {
+		deadline = time.Now().Add(patience)
+	}
+	// Early enough to report what the command printed.
+	ctx, cancel := context.WithDeadline(f.t.Context(), deadline.Add(-10*time.Second))
 	defer cancel()
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
