@@ -110,7 +110,7 @@ func TestNamesAreWrittenOnce(t *testing.T) {
 // another path.
 func onlyInNames() []string {
 	all := []string{names.Image, names.StdinAnnotation, names.TTYAnnotation, names.LogDirAnnotation}
-	for _, path := range []string{names.RunDir, names.LogDir, names.NotifySocket, names.CallInDir} {
+	for _, path := range []string{names.RunDir, names.LogDir, names.NotifySocket} {
 		all = append(all, strings.TrimPrefix(path, "/"))
 	}
 	return all
