@@ -26,7 +26,7 @@ func configOf(s *spec.Spec, shm string) *configs.Config {
 	c := &configs.Config{
 		Rootfs:          s.Root,
 		Readonlyfs:      s.ReadOnlyRoot,
-		RootPropagation: unix.MS_SLAVE | unix.MS_REC,
+		RootPropagation: unix.MS_SLAVE | unix.MS_REC, // of all mounts, before any is made
 		Namespaces:      configs.Namespaces{{Type: configs.NEWNS}},
 		Cgroups:         &cgroups.Cgroup{Path: s.Cgroup, Resources: cgroup.Resources(s.Resources)},
 		Capabilities:    shimCapabilities(s.Process.Capabilities),
@@ -96,16 +96,14 @@ func mountsOf(s *spec.Spec) []*configs.Mount {
 	return out
 }
 
-// mountOf turns a mount into libcontainer's: binds take part in the source's propagation one way, in,
-// so that what the daemon mounts into a volume later shows up.
+// mountOf turns a mount into libcontainer's. A bind's propagation is the root's (configOf): what the
+// daemon mounts into a volume later comes in, and nothing goes out.
 func mountOf(m spec.Mount) *configs.Mount {
 	c := &configs.Mount{Source: m.Source, Destination: m.Target, Device: m.Type, Data: m.Options}
 	if m.Type == "bind" {
 		c.Flags = unix.MS_BIND
-		c.PropagationFlags = []int{unix.MS_SLAVE}
 		if m.Recursive {
 			c.Flags |= unix.MS_REC
-			c.PropagationFlags = []int{unix.MS_SLAVE | unix.MS_REC}
 		}
 	}
 	if m.ReadOnly {

@@ -146,7 +146,7 @@ func (p *testPod) ask(request helperRequest) string {
 
 func (p *testPod) eventually(what string, holds func() bool) {
 	p.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // there is nothing to wait on
 		if time.Now().After(deadline) {
 			p.t.Fatalf("it does not happen that %s\n%s", what, p.messages())
 		}
@@ -244,7 +244,7 @@ func (p *testPod) supervisor() int {
 	return pid
 }
 
-var sleeper = []testApp{{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}}}} //nolint:gochecknoglobals // only read
+var sleeper = []testApp{{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}}}}
 
 // The start fails with what is wrong, a helper's end has its exit code, and nothing of it
 // is left.
