@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,18 +27,32 @@ func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
 		return nil, err
 	}
 	defer release()
-	plan, err := c.planPod(images, o)
-	if err != nil {
-		return nil, err
+	for {
+		names, err := store.LiveNames()
+		if err != nil {
+			return nil, err
+		}
+		plan, warnings, err := c.planPod(images, o, names)
+		if err != nil {
+			return nil, err
+		}
+		pod, err := store.Create(plan)
+		if o.name == "" && errors.Is(err, pods.ErrNameTaken) {
+			continue // by a pod that was made since we looked
+		}
+		for _, warning := range warnings {
+			fmt.Fprintln(c.stderr, "launcher: warning:", warning)
+		}
+		return pod, err
 	}
-	return store.Create(plan)
 }
 
-// planPod plans a pod and prints the plan's warnings.
-func (c *cli) planPod(store *images.Store, o runOptions) (pods.Plan, error) {
+// planPod plans a pod and returns the plan's warnings. A name that is made for the pod is
+// not among names.
+func (c *cli) planPod(store *images.Store, o runOptions, names map[string]string) (pods.Plan, []string, error) {
 	stager, err := c.stagerImage(store)
 	if err != nil {
-		return pods.Plan{}, err
+		return pods.Plan{}, nil, err
 	}
 	planner := podplan.Planner{
 		Images:       store,
@@ -46,16 +61,13 @@ func (c *cli) planPod(store *images.Store, o runOptions) (pods.Plan, error) {
 		CheckSource:  pods.CheckSource,
 		Journal:      hostJournal(),
 	}
-	plan, warnings, err := plan(planner, o)
-	for _, warning := range warnings {
-		fmt.Fprintln(c.stderr, "launcher: warning:", warning)
-	}
-	return plan, err
+	taken := func(name string) bool { return names[name] != "" }
+	return plan(planner, o, taken)
 }
 
 // plan plans the pod of a pod manifest or of an image.
-func plan(p podplan.Planner, o runOptions) (pods.Plan, []string, error) {
-	options := podplan.Options{Name: o.name, Volumes: o.volumes, HostNetwork: o.net == "host"}
+func plan(p podplan.Planner, o runOptions, taken func(string) bool) (pods.Plan, []string, error) {
+	options := podplan.Options{Name: o.name, Taken: taken, Volumes: o.volumes, HostNetwork: o.net == "host"}
 	info, err := os.Stat(o.source)
 	if !strings.HasSuffix(o.source, ".json") && (err != nil || !info.Mode().IsRegular()) {
 		return p.FromImage(o.source, o.args, options)

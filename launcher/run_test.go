@@ -399,6 +399,35 @@ func TestGCAfterAKilledMonitor(t *testing.T) {
 	h.run("stop", "alive")
 }
 
+// A name that is made for a pod is one that no live pod has, also if several are made at once.
+func TestNamesAreMadeFree(t *testing.T) {
+	h := newHost(t)
+	var running []*exec.Cmd
+	for range 3 {
+		cmd := h.command("run", "--detach", "example.com/one")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		running = append(running, cmd)
+	}
+	for _, cmd := range running {
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	names := map[string]bool{}
+	for _, pod := range h.ps() {
+		names[pod.Name] = true
+	}
+	if len(names) != 3 || !names["one"] || !names["one-2"] || !names["one-3"] {
+		t.Errorf("names %v", names)
+	}
+	if r := h.try("run", "--detach", "--name", "one-2", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, "name already used by pod ") {
+		t.Errorf("%+v", r)
+	}
+	h.run("stop", "one", "one-2", "one-3")
+}
+
 func TestStopClearsADeadPod(t *testing.T) {
 	h := newHost(t)
 	h.killMonitor(strings.TrimSpace(h.run("run", "--detach", "--name", "p", "example.com/one")))

@@ -1,6 +1,7 @@
 package podplan
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"unicode"
@@ -36,6 +37,16 @@ func podName(text string) string {
 		return "pod"
 	}
 	return name[:min(len(name), MaxName)]
+}
+
+// freeName returns the first of NAME, NAME-2, NAME-3 and so on that is not taken.
+func freeName(name string, taken func(string) bool) string {
+	free := name
+	for n := 2; taken(free); n++ {
+		number := fmt.Sprintf("-%d", n)
+		free = name[:min(len(name), MaxName-len(number))] + number
+	}
+	return free
 }
 
 // appName makes an app's name from the last part of an image's name: characters that

@@ -5,6 +5,16 @@ import (
 	"testing"
 )
 
+func TestFreeName(t *testing.T) {
+	long := strings.Repeat("x", 64)
+	taken := map[string]bool{"a": true, "a-2": true, "b-2": true, long: true, long[:62] + "-2": true}
+	for name, want := range map[string]string{"a": "a-3", "b": "b", "b-2": "b-2-2", long: long[:62] + "-3"} {
+		if got := freeName(name, func(name string) bool { return taken[name] }); got != want || !IsName(got) {
+			t.Errorf("freeName(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestPodName(t *testing.T) {
 	tests := []struct{ file, want string }{
 		{"nats", "nats"},

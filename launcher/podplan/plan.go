@@ -56,6 +56,7 @@ type Planner struct {
 // Options is what a person asks for beside a pod manifest or an image.
 type Options struct {
 	Name        string            // the pod's name, for which IsName holds; "" for one made from the manifest's file or the image
+	Taken       func(string) bool // reports whether a name made so is used already; a number is added to it then. nil for none
 	Volumes     map[string]string // paths of the host by the names of volumes
 	HostNetwork bool              // the pod uses the host's network, whatever its manifest says
 }
@@ -91,6 +92,8 @@ func (p *Planner) FromImage(ref string, args []string, o Options) (plan pods.Pla
 func (p *Planner) plan(document []byte, name string, o Options) (pods.Plan, []string, error) {
 	if o.Name != "" {
 		name = o.Name
+	} else if o.Taken != nil {
+		name = freeName(name, o.Taken)
 	}
 	m, layers, err := p.stagerManifest(document, name)
 	if err != nil {

@@ -350,6 +350,33 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// Of several pods of one name that have ended, the latest is meant.
+func TestFindOfEndedPods(t *testing.T) {
+	s := newStore(t)
+	var uuids []string
+	for _, uuid := range []string{fakeUUID("12345"), fakeUUID("1"), fakeUUID("123")} {
+		pod := s.newPod(t, "p", "exit 0\n")
+		if err := pod.removeDir(); err != nil {
+			t.Fatal(err)
+		}
+		pod.Plan.UUID = uuid
+		pod, err := s.Create(pod.Plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pod.Run(t.Context(), true, noted); err != nil {
+			t.Fatal(err)
+		}
+		uuids = append(uuids, uuid)
+		if found, err := s.Find("p"); err != nil || found.Plan.UUID != uuid {
+			t.Errorf("after %v: %v, %v", uuids, found, err)
+		}
+	}
+	if done, err := s.Collect(); len(done) != 3 || err != nil {
+		t.Errorf("Collect = %v, %v", done, err)
+	}
+}
+
 // TestJournal gives the stager a folder with a socket for the host's journald's.
 func TestJournal(t *testing.T) {
 	for _, tt := range []struct{ name, journal, want string }{

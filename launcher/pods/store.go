@@ -38,8 +38,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotFound says that the store does not have the pod.
-var ErrNotFound = errors.New("no such pod")
+var (
+	// ErrNotFound says that the store does not have the pod.
+	ErrNotFound = errors.New("no such pod")
+	// ErrNameTaken says that a live pod has the name.
+	ErrNameTaken = errors.New("name already used")
+)
 
 const (
 	lockFile   = "lock"
@@ -99,8 +103,9 @@ func (p *Pod) AppLogs() (string, error) {
 	return "", fmt.Errorf("pod %q: its logs were not kept: the stager image has no annotation %q", p.Plan.Name, names.LogDirAnnotation)
 }
 
-// Create makes a pod's folder and takes its lock. A live pod of the same name is an
-// error; one that has exited or is dead is not. The caller then calls Run or Detach.
+// Create makes a pod's folder and takes its lock. If a live pod has the name it returns
+// ErrNameTaken; one that has exited or is dead is not an error. The caller then calls Run or
+// Detach.
 func (s *Store) Create(plan Plan) (*Pod, error) {
 	pod, err := s.create(plan)
 	if err != nil {
@@ -118,8 +123,12 @@ func (s *Store) create(plan Plan) (*Pod, error) {
 		return nil, err
 	}
 	defer store.Close()
-	if other, err := s.Find(plan.Name); err == nil && other.Plan.Name == plan.Name && other.alive() {
-		return nil, fmt.Errorf("name already used by pod %s; choose another with --name", other.Plan.UUID)
+	names, err := s.LiveNames()
+	if err != nil {
+		return nil, err
+	}
+	if uuid, taken := names[plan.Name]; taken {
+		return nil, fmt.Errorf("%w by pod %s; choose another with --name", ErrNameTaken, uuid)
 	}
 	plan.Cgroup = filepath.Join(s.cgroup, plan.UUID)
 	pod := &Pod{Dir: filepath.Join(s.dir, plan.UUID), Plan: plan, State: State{Phase: Starting, Created: time.Now().UTC()}}
@@ -182,6 +191,21 @@ func (s *Store) List() ([]*Pod, error) {
 	return append(sound, damaged...), nil
 }
 
+// LiveNames maps the name of each live pod to its UUID.
+func (s *Store) LiveNames() (map[string]string, error) {
+	all, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[string]string)
+	for _, pod := range all {
+		if pod.alive() {
+			names[pod.Plan.Name] = pod.Plan.UUID
+		}
+	}
+	return names, nil
+}
+
 func (s *Store) uuids() ([]string, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -233,8 +257,8 @@ func (p *Pod) refresh() error {
 }
 
 // Find returns the pod that a person means: by its name, else by its UUID or the unique
-// start of it. A live pod overrides one of the same name that has ended. A damaged
-// pod is an error.
+// start of it. A live pod overrides those of the same name that have ended; of these
+// it returns the latest. A damaged pod is an error.
 func (s *Store) Find(ref string) (*Pod, error) {
 	all, err := s.List()
 	if err != nil {
@@ -253,6 +277,10 @@ func (s *Store) Find(ref string) (*Pod, error) {
 		if pod.alive() {
 			return pod, nil
 		}
+	}
+	sound := slices.DeleteFunc(slices.Clone(named), func(p *Pod) bool { return p.Damage != nil })
+	if len(sound) > 0 {
+		return sound[len(sound)-1], nil // List sorts them by their age
 	}
 	switch found := append(named, started...); {
 	case len(found) == 0:
