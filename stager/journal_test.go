@@ -110,14 +110,3 @@ func received(t *testing.T, conn *net.UnixConn) string {
 	}
 	return string(b[:n])
 }
-
-// fakeJournal is a socket that speaks the protocol's other side.
-func fakeJournal(t *testing.T, path string) *net.UnixConn {
-	t.Helper()
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn
-}
