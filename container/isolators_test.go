@@ -18,6 +18,7 @@ import (
 	"kurma.io/stager/container/containertest"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/clause"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // callsRoot is a root with busybox and, as /calls, testdata/calls.c.
@@ -242,9 +243,7 @@ func TestCPULimitAndWeightAreInTheCgroup(t *testing.T) {
 		t.Errorf("weight %s", got)
 	}
 	// It has used up its share at some time, whatever else the machine does.
-	for !throttled(cgroupFile(t, s, "cpu", "cpu.stat", "cpu.stat")) {
-		runtime.Gosched()
-	}
+	surroundings.Eventually(t, "a throttled app", func() bool { return throttled(cgroupFile(t, s, "cpu", "cpu.stat", "cpu.stat")) })
 }
 
 func throttled(stat string) bool {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -138,6 +140,7 @@ func (p *testPod) passPipes(apps []testApp) {
 			p.t.Fatal(err)
 		}
 		p.t.Cleanup(func() { r.Close() })
+		p.must(r.SetReadDeadline(time.Now().Add(5 * surroundings.Patience))) // for all that a test reads
 		p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, w)
 		return r
 	}
@@ -274,7 +277,11 @@ func (p *testPod) checkCgroups(cgroup string) {
 func (p *testPod) stop() int {
 	if p.cmd.ProcessState == nil {
 		p.must(p.cmd.Process.Signal(unix.SIGTERM))
+		late := time.AfterFunc(surroundings.Patience, func() { _ = p.cmd.Process.Kill() })
 		_ = p.cmd.Wait() // the state says it all
+		if !late.Stop() {
+			p.t.Errorf("the stager does not end:\n%s", p.messages())
+		}
 	}
 	if p.t.Failed() {
 		p.t.Log(p.cmd.ProcessState, "\n"+p.messages())
@@ -285,6 +292,12 @@ func (p *testPod) stop() int {
 // exits waits for the end of the stager by itself.
 func (p *testPod) exits() int {
 	var failed *exec.ExitError
+	late := time.AfterFunc(surroundings.Patience, func() { _ = p.cmd.Process.Kill() })
+	defer func() {
+		if !late.Stop() {
+			p.t.Errorf("the stager does not end:\n%s", p.messages())
+		}
+	}()
 	if err := p.cmd.Wait(); err != nil && !errors.As(err, &failed) {
 		p.t.Fatal(err)
 	}
@@ -328,7 +341,9 @@ func (p *testPod) callIn(args ...string) string {
 
 func (p *testPod) callInCommand(args ...string) *exec.Cmd {
 	enter := []string{"-t", fmt.Sprint(p.cmd.Process.Pid), "-m", "-n", "-r", names.CallInDir + "/" + args[0]}
-	return exec.Command("nsenter", append(enter, args[1:]...)...)
+	ctx, cancel := context.WithTimeout(p.t.Context(), 5*surroundings.Patience)
+	p.t.Cleanup(cancel)
+	return exec.CommandContext(ctx, "nsenter", append(enter, args[1:]...)...)
 }
 
 // pidOf is the number of an app's main process, as the test sees it.

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 func attach(t *testing.T, pod *running) *Attachment {
@@ -304,9 +306,7 @@ func TestAttachAndDetachAllTheTime(t *testing.T) {
 				t.Error(err)
 			}
 			// A descriptor in use by a read is closed after it.
-			for descriptors(t) != before {
-				runtime.Gosched()
-			}
+			surroundings.Eventually(t, "the descriptors that were open before", func() bool { return descriptors(t) == before })
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kurma.io/stager/tests/clause"
+	"kurma.io/stager/tests/surroundings"
 )
 
 func TestPodRunsUntilStopped(t *testing.T) {
@@ -474,9 +474,7 @@ func TestExitIsReportedAfterTheLastOutput(t *testing.T) {
 	var exit *Exit
 	log := func([]byte) {
 		<-up
-		for pod.Status()[0].State != StateEnding {
-			runtime.Gosched()
-		}
+		surroundings.Eventually(t, "an app that ends", func() bool { return pod.Status()[0].State == StateEnding })
 		exit = pod.Status()[0].Exit
 	}
 	ended := make(chan struct{})
@@ -498,9 +496,7 @@ func TestExitIsReportedWhereTheLogIsStuck(t *testing.T) {
 	stuck := make(chan struct{})
 	app := App{Name: "app", Main: b.sh("echo last; exit 1"), Stdout: writerFunc(func([]byte) { <-stuck })}
 	pod := start(t, Config{Grace: time.Minute, Apps: []App{app}})
-	for pod.Status()[0].Exit == nil {
-		runtime.Gosched()
-	}
+	surroundings.Eventually(t, "the exit of an app", func() bool { return pod.Status()[0].Exit != nil })
 	if exit := pod.Status()[0].Exit; exit.Code != 1 {
 		t.Errorf("exit %+v", *exit)
 	}

@@ -25,7 +25,7 @@ import (
 )
 
 // patience bounds every wait: long past it something hangs.
-const patience = 60 * time.Second
+const patience = surroundings.Patience
 
 // suite is what all tests share. Nothing of it changes after TestMain, but for
 // machines.
@@ -288,14 +288,10 @@ func finish(t *testing.T, cmd *exec.Cmd) result {
 	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// eventually waits for a condition that nothing tells of when it comes true.
+// eventually is surroundings.Eventually, which ends the test if it fails.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for pause := 2 * time.Millisecond; !condition(); pause = min(2*pause, 100*time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s", what, patience)
-		}
-		time.Sleep(pause) //nolint:forbidigo // see above: there is nothing to wait on
+	if !surroundings.Eventually(t, what, condition) {
+		t.FailNow()
 	}
 }

@@ -1,11 +1,14 @@
 // Package surroundings gives a test program, and the processes that it starts,
 // the surroundings of a login shell, whatever it was started by: nohup and
-// shell scripts leave signals ignored, hardened machines mask modes.
+// shell scripts leave signals ignored, hardened machines mask modes. It also bounds
+// what a test waits for.
 package surroundings
 
 import (
 	"os"
 	"os/signal"
+	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,4 +24,23 @@ func Settle() {
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}
 	}
+}
+
+// Patience bounds every wait of a test: long past it something hangs.
+const Patience = 60 * time.Second
+
+// Eventually waits until a condition holds that nothing reports, and reports whether it
+// does: after Patience the test is marked as failed. what says what the test waits
+// for. It may be called by any goroutine.
+func Eventually(t testing.TB, what string, condition func() bool) bool {
+	t.Helper()
+	deadline := time.Now().Add(Patience)
+	for pause := 100 * time.Microsecond; !condition(); pause = min(2*pause, 100*time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("%s: not within %s", what, Patience)
+			return false
+		}
+		time.Sleep(pause)
+	}
+	return true
 }
