@@ -42,6 +42,31 @@ func TestAUFS(t *testing.T) {
 	must(t, err)
 	t.Logf("notes: %q", notes)
 	unionfstest.Run(t, unionfs.AUFS{}, aufsUnmetHere(t, notes))
+	t.Run("stacked file systems", wantNoStackedAUFS)
+}
+
+// wantNoStackedAUFS checks that Probe refuses layers and scratch directories on
+// overlay and on aufs itself, and leaves nothing there.
+func wantNoStackedAUFS(t *testing.T) {
+	r := copyRoot(t)
+	must(t, unionfs.AUFS{}.Mount(t.Context(), r))
+	for _, stacked := range []string{overlayAt(t, t.TempDir()), r.Target} {
+		if is, err := unionfs.Stacked(stacked); err != nil || !is {
+			t.Errorf("Stacked(%s) is %t, %v", stacked, is, err)
+		}
+		plain := t.TempDir()
+		if _, err := (unionfs.AUFS{}).Probe(plain, []string{t.TempDir(), stacked}); err == nil {
+			t.Errorf("layer on %s is taken", stacked)
+		}
+		if _, err := (unionfs.AUFS{}).Probe(stacked, []string{plain}); err == nil {
+			t.Errorf("scratch directory on %s is taken", stacked)
+		}
+		for _, dir := range []string{plain, stacked} {
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("Probe left %v in %s, %v", left, dir, err)
+			}
+		}
+	}
 }
 
 // aufsUnmetHere adds to aufsUnmet what the kernel was not built for.
