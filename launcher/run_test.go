@@ -306,7 +306,14 @@ func (h *host) startSlow() (cmd *exec.Cmd, uuid string) {
 		h.t.Fatal(err)
 	}
 	must(os.ReadFile(filepath.Join(gate, "fifo")))
-	return cmd, h.ps()[0].UUID
+	// The stager may be here before its monitor has saved its PID.
+	for range 1000 {
+		if pod := h.ps()[0]; pod.PID != 0 {
+			return cmd, pod.UUID
+		}
+	}
+	h.t.Fatal("the monitor has not saved the stager's PID")
+	return nil, ""
 }
 
 func TestCallInsDuringTheStart(t *testing.T) {
