@@ -49,7 +49,7 @@ func withStager(m *testing.M) int {
 
 const (
 	stagerName   = names.Image
-	appManifest  = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/one","app":{"exec":["/x"],"user":"7","group":"8","workingDirectory":"/w","environment":[{"name":"A","value":"b"}]}}`
+	appManifest  = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/one","app":{"exec":["/x"],"user":"7","group":"8","workingDirectory":"/w","environment":[{"name":"A","value":"b"}],"mountPoints":[{"name":"file","path":"/f"},{"name":"gate","path":"/g"},{"name":"v","path":"/v"}]}}`
 	baseManifest = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/base"}`
 	stagerFormat = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"` + stagerName + `","app":{"exec":["` + names.Exec + `"],"user":"0","group":"0","environment":[{"name":"FROM","value":"image"}]},"annotations":[{"name":"` + names.LogDirAnnotation + `","value":"` + names.LogDir + `"}]%s}`
 )

@@ -45,6 +45,9 @@ func (v volumeFlags) Set(text string) error {
 	if !utf8.ValidString(path) { // JSON would change it
 		return errors.New("the path is not UTF-8")
 	}
+	if _, twice := v[name]; twice {
+		return fmt.Errorf("volume %q is given twice", name)
+	}
 	v[name] = path
 	return nil
 }

@@ -14,24 +14,29 @@ import (
 	"github.com/appc/spec/schema"
 )
 
-// readPod checks a pod manifest and edits it: see editPod.
-func (p *Planner) readPod(file string, document []byte, o Options) ([]byte, error) {
+// readPod checks a pod manifest and edits it, see editPod. Volumes are the names of
+// the volumes that the manifest has.
+func (p *Planner) readPod(file string, document []byte, o Options) (edited []byte, volumes []string, err error) {
 	if !utf8.Valid(document) { // JSON's decoder would put other characters into its paths
-		return nil, fmt.Errorf("read pod manifest %s: it is not UTF-8", file)
+		return nil, nil, fmt.Errorf("read pod manifest %s: it is not UTF-8", file)
 	}
 	pod, err := manifest.DecodePod(document)
 	if err != nil {
-		return nil, fmt.Errorf("read pod manifest %s: %w", file, err)
+		return nil, nil, fmt.Errorf("read pod manifest %s: %w", file, err)
+	}
+	for _, v := range pod.Volumes {
+		volumes = append(volumes, v.Name.String())
 	}
 	ids := make([]string, len(pod.Apps))
 	for i, app := range pod.Apps {
 		image, err := p.runtimeImage(app.Image)
 		if err != nil {
-			return nil, fmt.Errorf("pod manifest %s: app %q: %w", file, app.Name, err)
+			return nil, nil, fmt.Errorf("pod manifest %s: app %q: %w", file, app.Name, err)
 		}
 		ids[i] = image.ID
 	}
-	return editPod(document, ids, o)
+	edited, err = editPod(document, ids, o)
+	return edited, volumes, err
 }
 
 // runtimeImage finds the image that a pod's app names, by ID or by name and labels.

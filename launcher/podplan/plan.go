@@ -57,7 +57,7 @@ type Planner struct {
 type Options struct {
 	Name        string            // the pod's name, for which IsName holds; "" for one made from the manifest's file or the image
 	Taken       func(string) bool // reports whether a name made so is used already; a number is added to it then. nil for none
-	Volumes     map[string]string // paths of the host by the names of volumes
+	Volumes     map[string]string // paths of the host by the names of volumes or mount points
 	HostNetwork bool              // the pod uses the host's network, whatever its manifest says
 }
 
@@ -65,11 +65,11 @@ type Options struct {
 // the pod's name and for errors. Each warning is one line about a
 // request in the manifest that has no effect.
 func (p *Planner) FromManifest(file string, document []byte, o Options) (plan pods.Plan, warnings []string, err error) {
-	document, err = p.readPod(file, document, o)
+	document, volumes, err := p.readPod(file, document, o)
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}
-	return p.plan(document, fileName(file), o)
+	return p.plan(document, fileName(file), volumes, o)
 }
 
 // FromImage plans a pod of one app. Arguments are added to the image's exec. Ref
@@ -84,12 +84,13 @@ func (p *Planner) FromImage(ref string, args []string, o Options) (plan pods.Pla
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}
-	return p.plan(document, name, o)
+	return p.plan(document, name, nil, o)
 }
 
 // plan plans the pod of a document in which every image has its ID. Name is the
-// pod's name unless the options have one.
-func (p *Planner) plan(document []byte, name string, o Options) (pods.Plan, []string, error) {
+// pod's name unless the options have one. Own are the names of the volumes that the pod
+// has without the options.
+func (p *Planner) plan(document []byte, name string, own []string, o Options) (pods.Plan, []string, error) {
 	if o.Name != "" {
 		name = o.Name
 	} else if o.Taken != nil {
@@ -97,6 +98,9 @@ func (p *Planner) plan(document []byte, name string, o Options) (pods.Plan, []st
 	}
 	m, layers, err := p.stagerManifest(document, name)
 	if err != nil {
+		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
+	}
+	if err := checkUsed(m, own, o.Volumes); err != nil {
 		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
 	}
 	stager := p.Stager.Manifest

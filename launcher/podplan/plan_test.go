@@ -23,7 +23,8 @@ type shelf []*images.Image
 
 func newShelf() shelf {
 	app := `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/my_app.1","app":{"exec":["/x"],"user":"7","group":"8",
-		"environment":[{"name":"A","value":"b"}],"ports":[{"name":"http","protocol":"tcp","port":80}]}}`
+		"environment":[{"name":"A","value":"b"}],"ports":[{"name":"http","protocol":"tcp","port":80}],
+		"mountPoints":[{"name":"x","path":"/x"}]}}`
 	base := `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/base"}`
 	return shelf{
 		{ID: imageID(1), Dir: "/images/1", Manifest: &images.Manifest{Raw: json.RawMessage(app), Name: "example.com/my_app.1", App: &images.App{Exec: []string{"/x"}}}},
@@ -118,6 +119,18 @@ func TestPlanOfAManifest(t *testing.T) {
 	want := []pods.Volume{{Name: "v", Mode: 0o1777, UID: 5}, {Name: "w", Source: "/w", SingleMount: true}, {Name: "x", Source: "/x"}}
 	if diff := cmp.Diff(want, plan.Volumes); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A volume of the options fills one of the pod, a mount point of an image or a mount of an app.
+func TestPlanChecksTheNamesOfVolumes(t *testing.T) {
+	document := `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/my_app.1"},
+		"mounts":[{"volume":"m","path":"/m"}]}],"volumes":[{"name":"v","kind":"empty"}]}`
+	for name, want := range map[string]string{"v": "", "x": "", "m": "", "y": `pod "p": volume "y": no app has a mount point of that name; there are m, v, x`} {
+		_, _, err := newPlanner().FromManifest("p.json", []byte(document), Options{Volumes: map[string]string{"m": "/m", name: "/y"}})
+		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
 	}
 }
 

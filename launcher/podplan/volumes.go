@@ -2,7 +2,10 @@ package podplan
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
@@ -68,6 +71,34 @@ func (p *Planner) addAppVolumes(pod *manifest.Pod, all []pods.Volume) ([]pods.Vo
 		}
 	}
 	return all, nil
+}
+
+// checkUsed returns an error if a volume of the options is neither one that the pod has
+// nor one that an app mounts: the name is probably misspelt. Own are the pod's.
+func checkUsed(m *manifest.Manifest, own []string, options map[string]string) error {
+	used := slices.Clone(own)
+	for _, app := range m.Apps() {
+		for _, point := range app.App.MountPoints {
+			used = append(used, point.Name.String())
+		}
+	}
+	for _, app := range m.Pod.Apps {
+		for _, mount := range app.Mounts {
+			used = append(used, mount.Volume.String())
+		}
+	}
+	slices.Sort(used)
+	used = slices.DeleteFunc(slices.Compact(used), func(name string) bool { return name == "" })
+	for _, name := range slices.Sorted(maps.Keys(options)) {
+		switch {
+		case slices.Contains(used, name):
+		case len(used) == 0:
+			return fmt.Errorf("volume %q: no app has a mount point", name)
+		default:
+			return fmt.Errorf("volume %q: no app has a mount point of that name; there are %s", name, strings.Join(used, ", "))
+		}
+	}
+	return nil
 }
 
 // planEmpty uses appc's defaults, 0755 and 0:0, where the pod says nothing.
