@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -67,7 +69,8 @@ func servePod(ch *line.Channel, req request) {
 	_ = ch.Close(encode(r))
 }
 
-// superviseIn runs the supervisor to its end.
+// superviseIn runs the supervisor to its end, and returns its exit code and the
+// error that it has reported.
 func superviseIn(ch *line.Channel, req request) (int, error) {
 	messages, theirs, err := os.Pipe()
 	if err != nil {
@@ -89,19 +92,9 @@ func superviseIn(ch *line.Channel, req request) (int, error) {
 	if err != nil {
 		return 1, fmt.Errorf("start supervisor: %w", err)
 	}
-	go func() {
-		if n, _ := report.Read(make([]byte, 1)); n > 0 {
-			_ = ch.Note(encode(note{State: stateReady}))
-		}
-	}()
-	go func() {
-		for text := range ch.Notes() {
-			var n note
-			if json.Unmarshal(text, &n) == nil && n.Stop {
-				_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-			}
-		}
-	}()
+	go obeyStop(ch, cmd.Process)
+	reported := make(chan error, 1)
+	go func() { reported <- readReport(ch, report) }()
 	_, _ = io.Copy(ch.Writer(1), messages) // to the supervisor's end
 	if err := cmd.Wait(); err != nil && cmd.ProcessState == nil {
 		return 1, err
@@ -109,7 +102,31 @@ func superviseIn(ch *line.Channel, req request) (int, error) {
 	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
 		return 1, fmt.Errorf("the supervisor was ended by signal %q", status.Signal())
 	}
-	return cmd.ProcessState.ExitCode(), nil
+	return cmd.ProcessState.ExitCode(), <-reported
+}
+
+// obeyStop stops the supervisor when the stager outside asks for it.
+func obeyStop(ch *line.Channel, p *os.Process) {
+	for text := range ch.Notes() {
+		var n note
+		if json.Unmarshal(text, &n) == nil && n.Stop {
+			_ = p.Signal(syscall.SIGTERM) // it may have ended
+		}
+	}
+}
+
+// readReport reads what the supervisor reports, see reporter. It returns the
+// reported error at the supervisor's end.
+func readReport(ch *line.Channel, report io.Reader) error {
+	var failure error
+	for lines := bufio.NewScanner(report); lines.Scan(); {
+		if text, failed := strings.CutPrefix(lines.Text(), reportError); failed {
+			failure = errors.New(text)
+		} else if lines.Text() == reportUp {
+			_ = ch.Note(encode(note{State: stateReady})) // a line that is lost ends the guest
+		}
+	}
+	return failure
 }
 
 // supervisorCommand is the supervisor: in the pod's namespaces, and in a cgroup

@@ -90,7 +90,7 @@ func obey(ch *line.Channel, process *os.Process, s *stdio) {
 			_ = process.Signal(syscall.Signal(n.Signal)) // it may have ended
 		}
 		if n.Width > 0 && n.Height > 0 && s.terminal != nil {
-			_ = pty.Setsize(s.terminal, &pty.Winsize{Cols: n.Width, Rows: n.Height})
+			_ = setSize(s.terminal, n.Width, n.Height) // it may be closed
 		}
 	}
 }
@@ -158,7 +158,18 @@ func (s *stdio) openTerminal(req request) error {
 		}
 		s.theirs[i] = os.NewFile(uintptr(fd), "terminal")
 	}
-	return pty.Setsize(master, &pty.Winsize{Cols: max(req.Width, 1), Rows: max(req.Height, 1)})
+	return setSize(master, max(req.Width, 1), max(req.Height, 1))
+}
+
+// setSize sets a terminal's size, while another goroutine may close it.
+func setSize(terminal *os.File, width, height uint16) error {
+	raw, err := terminal.SyscallConn()
+	if err != nil {
+		return err
+	}
+	size := unix.Winsize{Col: width, Row: height}
+	inner := raw.Control(func(fd uintptr) { err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &size) })
+	return errors.Join(inner, err)
 }
 
 // carryIn copies the caller's streams to the call-in, in the background.

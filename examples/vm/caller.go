@@ -72,8 +72,10 @@ func relayCall(conn *net.UnixConn, name string, args []string) (int, error) {
 	if err != nil {
 		return exitFailed, err
 	}
-	if code, err := awaitStart(ch); err != nil || code != nil {
-		return *code, err
+	if started, err := awaitStart(ch); err != nil {
+		return exitFailed, err
+	} else if !started {
+		return ending(ch)
 	}
 	restore, err := terminal.raw()
 	if err != nil {
@@ -121,22 +123,21 @@ func catch(signals chan<- os.Signal, name string) {
 	}
 }
 
-// awaitStart waits until the call-in runs. A code says that it has ended already.
-func awaitStart(ch *line.Channel) (*int, error) {
-	failed := exitFailed
+// awaitStart waits until the call-in runs. It returns false if it has ended instead,
+// or has not started in time, which is an error.
+func awaitStart(ch *line.Channel) (started bool, err error) {
 	late := time.NewTimer(startLimit)
 	defer late.Stop()
 	select {
 	case text, ok := <-ch.Notes():
 		var n note
 		if ok && json.Unmarshal(text, &n) == nil && n.State == stateStarted {
-			return nil, nil //nolint:nilnil // it has started, and has no code yet
+			return true, nil
 		}
 		<-ch.Done()
-		code, err := ending(ch)
-		return &code, err
+		return false, nil
 	case <-late.C:
-		return &failed, fmt.Errorf("the virtual machine does not answer within %v", startLimit)
+		return false, fmt.Errorf("the virtual machine does not answer within %v", startLimit)
 	}
 }
 

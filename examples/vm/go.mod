@@ -6,6 +6,7 @@ require kurma.io/stager v0.0.0
 
 require (
 	github.com/creack/pty v1.1.24
+	github.com/google/go-cmp v0.7.0
 	github.com/moby/sys/capability v0.4.0
 	github.com/vishvananda/netlink v1.3.1
 	golang.org/x/sys v0.48.0

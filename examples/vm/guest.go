@@ -46,6 +46,7 @@ func makeGuest() error {
 		{"load modules", loadModules},
 		{"enter shared root", enterShare},
 		{"mount file systems", func() error { return mountAll(guestMounts()) }},
+		{"enter shared folder of logs", enterLogs},
 		{"bring up network", bringUpNetwork},
 		{"raise limit of descriptors", raiseLimits},
 	} {
@@ -89,6 +90,17 @@ func enterShare() error {
 		return fmt.Errorf("move: %w", err)
 	}
 	return errors.Join(unix.Chroot("."), unix.Chdir("/"))
+}
+
+// enterLogs has the kernel mount the share's submount of the logs. A process that were the
+// first to enter it in another mount namespace would have a mount of its own there, on which it sees
+// no lock of the others: that is how a reader knows that a log has ended.
+func enterLogs() error {
+	dir, err := os.Open(names.LogDir)
+	if err != nil {
+		return err
+	}
+	return dir.Close()
 }
 
 // mount is a call of mount(2).

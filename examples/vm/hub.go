@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,9 @@ import (
 
 // maxCalls is how many call-ins are under way at once; more wait to be accepted.
 const maxCalls = 256
+
+// acceptPause is the wait after an accept that failed.
+const acceptPause = 50 * time.Millisecond
 
 // hub joins callers on the control socket with the guest.
 type hub struct {
@@ -52,8 +56,9 @@ func (h *hub) serve(listener *net.UnixListener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil {
+		if err != nil { // want of descriptors, which passes
 			<-h.slots
+			time.Sleep(acceptPause)
 			continue
 		}
 		go func() {

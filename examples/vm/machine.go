@@ -108,12 +108,12 @@ func startMachine(c machineConfig, a accelerator, console io.Writer) (*machine, 
 		ours.Close()
 		return nil, fmt.Errorf("start virtual machine: %w", err)
 	}
+	served := make(chan error, 1)
 	go func() {
-		// Without qemu there is nobody at the other end, so its end is told below.
-		_ = m.line.Serve()
-		m.kill()
+		served <- m.line.Serve()
+		m.kill() // without the line it is of no use
 	}()
-	go m.wait()
+	go m.wait(served)
 	return m, nil
 }
 
@@ -166,8 +166,9 @@ func (m *machine) launch(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// wait waits for the end of both programs. Neither is of use without the other.
-func (m *machine) wait() {
+// wait waits for the end of both programs, of which neither is of use without the other.
+// served gets what line.Serve returns.
+func (m *machine) wait(served <-chan error) {
 	type ending struct {
 		name string
 		err  error
@@ -183,7 +184,10 @@ func (m *machine) wait() {
 	if first.err != nil {
 		m.err = fmt.Errorf("%s: %w", first.name, first.err)
 	}
-	m.line.Close()
+	_ = m.line.Close() // it has no error
+	if err := <-served; errors.Is(err, line.ErrPeer) {
+		m.err = err // which is why it was killed
+	}
 	close(m.gone)
 }
 

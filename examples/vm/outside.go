@@ -96,6 +96,7 @@ type stager struct {
 	machine *machine      // boot
 	pod     *line.Channel // boot
 	code    int           // follow
+	failure error         // follow: why the pod's end was not a clean one
 }
 
 // run takes the pod through its life and leaves nothing behind.
@@ -107,13 +108,13 @@ func (s *stager) run(ctx context.Context) (int, error) {
 	}()
 	for _, phase := range []func(context.Context) error{s.decide, s.share, s.boot, s.listen, s.follow} {
 		if err := phase(ctx); err != nil {
-			if ctx.Err() != nil && !errors.Is(err, errDied) {
+			if ctx.Err() != nil {
 				return 0, nil // stopped on its way
 			}
 			return 1, err
 		}
 	}
-	return s.code, nil
+	return s.code, s.failure
 }
 
 func (s *stager) undo(f func()) { s.undos = append(s.undos, f) }
@@ -173,9 +174,9 @@ func (s *stager) bootWith(ctx context.Context, a accelerator) error {
 		return err
 	}
 	s.machine = m
-	s.undo(func() { m.kill(); <-m.gone })
 	copied := make(chan struct{})
 	s.undo(func() { <-copied })
+	s.undo(func() { m.kill(); <-m.gone })
 	go func() {
 		defer close(copied)
 		_, _ = io.Copy(s.messages, s.pod.Reader(1)) // to the pod's end, or the guest's
@@ -191,7 +192,11 @@ func (s *stager) await(ctx context.Context, m *machine, want state) error {
 			var n note
 			switch {
 			case !ok:
-				return s.lost(m)
+				code, err := s.ended(m)
+				if err == nil {
+					err = fmt.Errorf("the guest has ended with status %d", code)
+				}
+				return err
 			case json.Unmarshal(text, &n) == nil && n.State == want:
 				return nil
 			}
@@ -201,23 +206,25 @@ func (s *stager) await(ctx context.Context, m *machine, want state) error {
 	}
 }
 
-// lost says how the pod's channel ended before its time: with the guest's own
-// word, or with the machine.
-func (s *stager) lost(m *machine) error {
+// ended returns, when the pod's channel is over, how the pod ended: as the guest says,
+// or with the machine.
+func (s *stager) ended(m *machine) (int, error) {
 	<-s.pod.Done()
-	if text, err := s.pod.Result(); err == nil {
-		var r result
-		if err := json.Unmarshal(text, &r); err != nil {
-			return fmt.Errorf("understand the guest: %w", err)
-		}
-		if s.code = r.Code; r.Error != "" {
-			return errors.New(r.Error)
-		}
-		return nil
+	text, err := s.pod.Result()
+	if err != nil {
+		m.kill()
+		<-m.gone
+		return 1, fmt.Errorf("%w unexpectedly: %w", errDied, m.err)
 	}
-	m.kill()
-	<-m.gone
-	return fmt.Errorf("%w unexpectedly: %w", errDied, m.err)
+	var r result
+	if err := json.Unmarshal(text, &r); err != nil {
+		return 1, fmt.Errorf("decode the guest's result: %w", err)
+	}
+	m.end()
+	if r.Error != "" {
+		return r.Code, errors.New(r.Error)
+	}
+	return r.Code, nil
 }
 
 // listen answers call-ins from here on.
@@ -234,23 +241,20 @@ func (s *stager) listen(context.Context) error {
 
 // follow follows the pod in the guest to its end.
 func (s *stager) follow(ctx context.Context) error {
-	starting := true
 	for {
 		select {
 		case text, ok := <-s.pod.Notes():
 			var n note
 			switch {
 			case !ok:
-				err := s.lost(s.machine)
-				s.machine.end()
-				return err
-			case json.Unmarshal(text, &n) == nil && n.State == stateReady && starting:
-				starting = false
-				s.log.Info("pod is running", "apps", len(s.plan.Apps))
+				s.code, s.failure = s.ended(s.machine)
+				return nil
+			case json.Unmarshal(text, &n) == nil && n.State == stateReady:
 				s.tellReady()
 			}
 		case <-ctx.Done():
-			return s.stop()
+			s.stop()
+			return nil
 		}
 	}
 }
@@ -258,12 +262,12 @@ func (s *stager) follow(ctx context.Context) error {
 // tellReady tells the daemon that the pod is up.
 func (s *stager) tellReady() {
 	if s.ready != nil {
-		_ = s.ready.Close() // a pipe: nothing is held back
+		_ = s.ready.Close() // a pipe: nothing is held back; and a guest may say it twice
 	}
 }
 
-// stop has the guest stop the pod, and the machine end.
-func (s *stager) stop() error {
+// stop has the guest stop the pod, and waits for its end.
+func (s *stager) stop() {
 	limit := s.plan.Config.GracePeriod + stopMargin
 	late := time.AfterFunc(limit, func() {
 		s.log.Error("the guest does not stop; it is killed", "after", limit)
@@ -271,9 +275,5 @@ func (s *stager) stop() error {
 	})
 	defer late.Stop()
 	_ = s.pod.Note(encode(note{Stop: true})) // a line that is lost shows below
-	for range s.pod.Notes() {                //nolint:revive // to the channel's end
-	}
-	err := s.lost(s.machine)
-	s.machine.end()
-	return err
+	s.code, s.failure = s.ended(s.machine)
 }

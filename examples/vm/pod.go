@@ -17,8 +17,13 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-// reportDescriptor is where the supervisor reports that the pod is up.
-const reportDescriptor = 3
+// reportDescriptor is where the supervisor reports, in lines, that the pod is up, and
+// an error at its end.
+const (
+	reportDescriptor = 3
+	reportUp         = "up"
+	reportError      = "error " // and its text
+)
 
 // supervise is the pod's supervisor in the guest. It is what the reference stager's
 // is, but that driver's roots are mounted already.
@@ -44,7 +49,8 @@ func supervise(ctx context.Context, driver string) error {
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s: %w", names.Program, err)
+		fmt.Fprintln(report, reportError+oneLine(err))
+		return &callins.ExitError{Code: max(code, 1)}
 	case code != 0:
 		return &callins.ExitError{Code: code}
 	}
@@ -80,7 +86,7 @@ func (r reporter) Settle(uintptr, *os.File) error { return nil }
 
 // Up implements boot.Waiter.
 func (r reporter) Up() error {
-	_, err := r.report.Write([]byte{1})
+	_, err := fmt.Fprintln(r.report, reportUp)
 	return err
 }
 

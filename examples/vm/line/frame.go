@@ -62,12 +62,12 @@ func (f frame) appendTo(b []byte) []byte {
 }
 
 // readFrame reads one frame, with a payload of its own. It returns io.EOF if r
-// ends between two frames.
+// ends between two frames, and io.ErrUnexpectedEOF if it ends in one.
 func readFrame(r io.Reader) (frame, error) {
 	var header [headerSize]byte
 	if n, err := io.ReadFull(r, header[:]); err != nil {
 		if n > 0 {
-			err = fmt.Errorf("%w: cut short: %w", errFrame, err)
+			err = io.ErrUnexpectedEOF
 		}
 		return frame{}, err
 	}
@@ -81,7 +81,10 @@ func readFrame(r io.Reader) (frame, error) {
 	}
 	f.payload = make([]byte, length)
 	if _, err := io.ReadFull(r, f.payload); err != nil {
-		return frame{}, fmt.Errorf("%w: cut short: %w", errFrame, err)
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return frame{}, err
 	}
 	return f, nil
 }

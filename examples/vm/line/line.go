@@ -71,7 +71,7 @@ func (l *Line) Serve() error {
 		}
 		switch {
 		case err == nil:
-		case errors.Is(err, io.EOF) && !errors.Is(err, errFrame):
+		case errors.Is(err, io.EOF):
 			l.fail(io.EOF)
 			return nil
 		default:
