@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/container/cgroup"
+	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 )
 
@@ -85,7 +86,15 @@ func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 		{Source: shm, Destination: "/dev/shm", Device: "bind", Flags: unix.MS_BIND | noSuidExecDev},
 		{Source: "mqueue", Destination: "/dev/mqueue", Device: "mqueue", Flags: noSuidExecDev},
 		{Source: "sysfs", Destination: "/sys", Device: "sysfs", Flags: sysFlags},
+		cgroupMount(s.Privileged),
 	}
+}
+
+// cgroupMount is the caller's /sys/fs/cgroup in the container, all hierarchies in one recursive
+// bind: libcontainer's own mount of type "cgroup" binds each hierarchy alone, which costs 2 ms of every
+// start. It is read-only but for a privileged container.
+func cgroupMount(privileged bool) *configs.Mount {
+	return mountOf(spec.Mount{Source: names.CgroupDir, Target: "/sys/fs/cgroup", Type: "bind", Recursive: true, ReadOnly: !privileged})
 }
 
 func mountsOf(s *spec.Spec) []*configs.Mount {

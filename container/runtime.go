@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -166,6 +167,13 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 	config := configOf(&c.spec, c.runtime.shm)
 	if !stdio.Terminal {
 		config.Devices = append(config.Devices, console())
+	}
+	if c.spec.Privileged && slices.Contains(c.spec.Process.Capabilities, "CAP_MKNOD") {
+		all, err := hostDevices("/sys", config.Devices)
+		if err != nil {
+			return nil, err
+		}
+		config.Devices = append(config.Devices, all...)
 	}
 	if err := cgroup.LimitBlockDevices(c.spec.Resources, config.Cgroups.Resources); err != nil {
 		return nil, err

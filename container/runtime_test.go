@@ -52,7 +52,7 @@ func busyboxRoot(t testing.TB) string {
 	if out, err := exec.Command("cp", "/bin/busybox", filepath.Join(root, "bin/busybox")).CombinedOutput(); err != nil {
 		t.Fatalf("copy busybox (Debian's busybox-static): %s", out)
 	}
-	for _, name := range []string{"sh", "true", "cat", "id", "ls", "pwd", "sleep", "grep", "env", "kill", "head", "stat", "readlink", "tty", "stty", "cut", "test", "dd", "mkdir", "mv", "ln"} {
+	for _, name := range []string{"sh", "true", "cat", "id", "ls", "pwd", "sleep", "grep", "env", "kill", "head", "stat", "readlink", "tty", "stty", "cut", "test", "dd", "mkdir", "mv", "ln", "rmdir", "find", "sort"} {
 		if err := os.Symlink("busybox", filepath.Join(root, "bin", name)); err != nil {
 			t.Fatal(err)
 		}

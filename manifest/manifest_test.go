@@ -78,6 +78,7 @@ const (
 
 func TestReadAccepts(t *testing.T) {
 	tests := []struct{ name, clauses, old, new string }{
+		{"no kurmaVersion", "", version, ``},
 		{"name", "", version, version + `"name": "example1",`},
 		{"stagerConfig null", "", config, `"stagerConfig": null`},
 		{"stagerConfig absent", "", `,` + "\n\t" + config, ``},
@@ -117,7 +118,6 @@ func TestReadRefuses(t *testing.T) {
 		name, clauses, old, new string
 		want                    []string // all in the error
 	}{
-		{"kurmaVersion absent", "", version, ``, []string{"kurmaVersion: missing"}},
 		{"kurmaVersion a number", "", version, `"kurmaVersion": 4,`, []string{"kurmaVersion: 4: must be a string"}},
 		{"name a list", "", version, version + `"name": [1, 2],`, []string{"name: [1, 2]: must be a string"}},
 		{"pod absent", "", `"pod"`, `"pot"`, []string{"pod: missing"}},

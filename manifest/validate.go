@@ -29,9 +29,6 @@ func (m *Manifest) Validate() error {
 }
 
 func (m *Manifest) validate() error {
-	if m.KurmaVersion == "" {
-		return fmt.Errorf("kurmaVersion: missing")
-	}
 	if m.Images == nil {
 		return fmt.Errorf("images: missing")
 	}

@@ -26,7 +26,9 @@ func parseCapabilities(value json.RawMessage) ([]string, error) {
 	return v.Set, nil
 }
 
-// retainCapabilities narrows to what every retain-set has.
+// retainCapabilities adds a retain-set to those before it: an app keeps what any of them names,
+// as under rkt. appc's text does not say what several mean; their intersection would often be
+// empty.
 func (i *isolation) retainCapabilities(value json.RawMessage) (verdict, error) {
 	set, err := parseCapabilities(value)
 	if err != nil {
@@ -37,7 +39,7 @@ func (i *isolation) retainCapabilities(value json.RawMessage) (verdict, error) {
 	}
 	kept, lost := split(set, i.machine.Capabilities)
 	if i.retain != nil {
-		kept, _ = split(kept, *i.retain)
+		kept = append(kept, *i.retain...)
 	}
 	i.retain = &kept
 	return withoutUngivable(lost)
@@ -117,11 +119,19 @@ func (i *isolation) noNewPrivileges(value json.RawMessage) (verdict, error) {
 	return verdict{}, nil
 }
 
-// privileged is Kurma's: all capabilities, every device, nothing hidden in
-// /proc and /sys, and no seccomp filter but one that is asked for.
-func (i *isolation) privileged(value json.RawMessage) (v verdict, err error) {
-	i.app.Privileged, err = parseBool(value)
-	return verdict{}, err
+// privileged is Kurma's: all capabilities, the machine's devices, nothing hidden in /proc and
+// /sys, writable cgroups, and no seccomp filter but one that is asked for. CONFIG.md has the
+// table. The fate names what the stager does not have to give.
+func (i *isolation) privileged(value json.RawMessage) (verdict, error) {
+	wanted, err := parseBool(value)
+	if err != nil {
+		return verdict{}, err
+	}
+	i.app.Privileged = wanted
+	if wanted && len(i.machine.Withheld) > 0 {
+		return change("the stager does not have, and so cannot give: %s", strings.Join(i.machine.Withheld, ", "))
+	}
+	return verdict{}, nil
 }
 
 func (i *isolation) oomScoreAdj(value json.RawMessage) (verdict, error) {

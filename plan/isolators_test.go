@@ -66,7 +66,7 @@ func TestCapabilities(t *testing.T) {
 		{"unknown name retained", "C-CAP-03", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_FLY"]}`), []string{"CAP_CHOWN"}, []Fate{Modified}},
 		{"unknown name removed", "C-CAP-03", able, listed(removeSet, `{"set": ["CAP_CHOWM"]}`), spec.DefaultCapabilities(), []Fate{Modified}},
 		{"two remove-sets add up", "", able, listed(removeSet, `{"set": ["CAP_CHOWN"]}`, removeSet, `{"set": ["CAP_KILL"]}`), without(spec.DefaultCapabilities(), "CAP_CHOWN", "CAP_KILL"), []Fate{Enforced, Enforced}},
-		{"two retain-sets narrow", "", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`, retainSet, `{"set": ["CAP_KILL", "CAP_MKNOD"]}`), []string{"CAP_KILL"}, []Fate{Enforced, Enforced}},
+		{"two retain-sets add up", "", able, listed(retainSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`, retainSet, `{"set": ["CAP_KILL", "CAP_MKNOD"]}`), []string{"CAP_CHOWN", "CAP_KILL", "CAP_MKNOD"}, []Fate{Enforced, Enforced}},
 		{"default less what the stager lacks", "", limited, nil, without(spec.DefaultCapabilities(), "CAP_MKNOD"), nil},
 		{"retained but not the stager's", "", limited, listed(retainSet, `{"set": ["CAP_SYS_ADMIN", "CAP_KILL"]}`), []string{"CAP_KILL"}, []Fate{Modified}},
 		{"privileged", "", able, listed("os/linux/privileged", `true`), all, []Fate{Enforced}},
@@ -411,6 +411,18 @@ func TestPodIsolators(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestPrivilegedNamesWhatTheStagerLacks(t *testing.T) {
+	clause.Covers(t, "C-ISO-02")
+	lacking := able
+	lacking.Withheld = []string{"CAP_PERFMON", "/sys/fs/cgroup"}
+	got := settled(t, lacking, podIsolators{}, listed("os/linux/privileged", `true`))
+	want := []IsolatorFate{{"os/linux/privileged", Modified, "the stager does not have, and so cannot give: CAP_PERFMON, /sys/fs/cgroup"}}
+	if diff := cmp.Diff(want, got.Fates); diff != "" {
+		t.Error(diff)
+	}
+	checkFates(t, []Fate{Enforced}, settled(t, lacking, podIsolators{}, listed("os/linux/privileged", `false`)).Fates)
 }
 
 func TestPodIsolatorsRefused(t *testing.T) {

@@ -59,6 +59,9 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod,
 		NetworkBandwidth: isolators.NetworkBandwidth, Fates: isolators.Fates,
 		Warnings: configWarnings(config, unknown),
 	}
+	if m.KurmaVersion == "" {
+		pod.Warnings = append(pod.Warnings, "the manifest has no kurmaVersion, which the Kurma Stager Specification asks for; nothing depends on it")
+	}
 	if !pod.Namespaces.HostUTS {
 		pod.Hostname = hostnameOf(m.Name)
 	}

@@ -14,8 +14,8 @@ import (
 // defaultHosts is for an image that has no /etc/hosts (appc, OS-SPEC.md).
 const defaultHosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 
-// AddEtcFiles puts into an app's fresh root the resolv.conf that resolver holds, and hosts,
-// hostname and mtab where the image has none. resolver and hostname may be empty. Symbolic links of
+// AddEtcFiles puts into an app's fresh root the resolv.conf that resolver holds, empty or not, and hosts,
+// hostname and mtab where the image has none. A nil resolver adds no resolv.conf, an empty hostname no hostname. Symbolic links of
 // the image are followed as the app would see them, so none leads out of the root; one in
 // place of a file is replaced.
 func AddEtcFiles(rootfs string, resolver []byte, hostname string) error {
@@ -24,7 +24,7 @@ func AddEtcFiles(rootfs string, resolver []byte, hostname string) error {
 		return fmt.Errorf("open /etc: %w", err)
 	}
 	defer etc.Close()
-	if len(resolver) > 0 {
+	if resolver != nil {
 		if err := replaceFile(etc, "resolv.conf", resolver); err != nil {
 			return err
 		}

@@ -9,6 +9,10 @@ type Support struct {
 	// Capabilities are the names, CAP_…, of those that the caller has and so can give.
 	Capabilities []string
 
+	// Withheld names, for people, what a privileged container would have and does not get
+	// here, such as "CAP_PERFMON"; nil when it gets all.
+	Withheld []string
+
 	// MinOOMScoreAdj is the lowest oom_score_adj that the caller may set:
 	// without CAP_SYS_RESOURCE that is its own (proc_pid_oom_score_adj(5)).
 	MinOOMScoreAdj int

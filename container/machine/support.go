@@ -40,10 +40,30 @@ func Support() spec.Support {
 			m.Capabilities = append(m.Capabilities, "CAP_"+strings.ToUpper(c.String()))
 		}
 	}
+	m.Withheld = withheld(m.Capabilities, names.CgroupDir)
 	if !own.Get(capability.EFFECTIVE, capability.CAP_SYS_RESOURCE) {
 		m.MinOOMScoreAdj = lowestOOMScoreAdj()
 	}
 	return m
+}
+
+// withheld names what a privileged container lacks: capabilities that the kernel has and the caller
+// does not, device nodes without CAP_MKNOD, and cgroups where none is mounted.
+func withheld(have []string, cgroupDir string) []string {
+	var lacks []string
+	supported, _ := capability.ListSupported() // an error means that the list is empty
+	for _, c := range supported {
+		if name := "CAP_" + strings.ToUpper(c.String()); !slices.Contains(have, name) {
+			lacks = append(lacks, name)
+		}
+	}
+	if !slices.Contains(have, "CAP_MKNOD") {
+		lacks = append(lacks, "the machine's devices in /dev")
+	}
+	if entries, err := os.ReadDir(cgroupDir); err != nil || len(entries) == 0 {
+		lacks = append(lacks, "/sys/fs/cgroup")
+	}
+	return lacks
 }
 
 // lowestOOMScoreAdj is for a process without CAP_SYS_RESOURCE, which may go down to

@@ -3,7 +3,12 @@ package machine
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/moby/sys/capability"
 
 	"kurma.io/stager/spec"
 )
@@ -41,5 +46,38 @@ func TestControlledAt(t *testing.T) {
 		if got := controlledAt(dir, "cpu.shares", "cpu"); got != want {
 			t.Errorf("%s: %v, want %v", path, got, want)
 		}
+	}
+}
+
+func TestWithheld(t *testing.T) {
+	cgroups := t.TempDir()
+	if err := os.Mkdir(filepath.Join(cgroups, "memory"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	supported, err := capability.ListSupported()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range supported {
+		all = append(all, "CAP_"+strings.ToUpper(c.String()))
+	}
+	lacking := slices.DeleteFunc(slices.Clone(all), func(c string) bool { return c == "CAP_MKNOD" || c == "CAP_PERFMON" })
+	tests := map[string]struct {
+		have    []string
+		cgroups string
+		want    []string
+	}{
+		"nothing":      {all, cgroups, nil},
+		"capabilities": {lacking, cgroups, []string{"CAP_MKNOD", "CAP_PERFMON", "the machine's devices in /dev"}},
+		"no cgroups":   {all, t.TempDir(), []string{"/sys/fs/cgroup"}},
+		"no folder":    {all, filepath.Join(cgroups, "none"), []string{"/sys/fs/cgroup"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, withheld(test.have, test.cgroups)); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }

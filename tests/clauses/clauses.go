@@ -130,5 +130,38 @@ func document(root string) (string, error) {
 	for id, names := range tests {
 		errs = append(errs, fmt.Errorf("%s declares %s, which is not a clause", names, id))
 	}
+	choices, err := choicesTable(filepath.Join(root, "tests/clauses/choices.txt"), clauses)
+	b.WriteString(choices)
+	return b.String(), errors.Join(append(errs, err)...)
+}
+
+// choicesTable is the table of the forks in the road. A line with another number of fields, and a
+// clause that there is not, are errors.
+func choicesTable(path string, clauses []entry) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString("\n# Where the text, rkt and Kurma differ\n\n\"?\" is what has not been seen. The clauses are those above whose tests show the choice.\n\n")
+	b.WriteString("| | question | the text | rkt | Kurma | here | clauses |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	var errs []error
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Split(line, " | ")
+		if len(fields) != 7 {
+			errs = append(errs, fmt.Errorf("%s: %q has %d fields, want 7", path, line, len(fields)))
+			continue
+		}
+		for _, id := range strings.Fields(fields[6]) {
+			if !slices.ContainsFunc(clauses, func(c entry) bool { return c.id == id }) {
+				errs = append(errs, fmt.Errorf("%s: %s names clause %s, which there is not", path, fields[0], id))
+			}
+		}
+		fmt.Fprintf(&b, "| %s |\n", line)
+	}
 	return b.String(), errors.Join(errs...)
 }

@@ -1,0 +1,30 @@
+package plan
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/manifest"
+)
+
+func TestManifestWithoutKurmaVersionIsWarnedAbout(t *testing.T) {
+	example, err := os.ReadFile("../manifest/testdata/example.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	without := strings.Replace(string(example), `"kurmaVersion": "0.4.1",`, "", 1)
+	for text, want := range map[string]bool{string(example): false, without: true} {
+		m, err := manifest.Read(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod, err := Decide(m, able, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(strings.Join(pod.Warnings, "\n"), "kurmaVersion"); got != want {
+			t.Errorf("warnings %q", pod.Warnings)
+		}
+	}
+}
