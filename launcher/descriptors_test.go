@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// lend has the command start with a pipe's write end as descriptors 3 to 9 and gives the
-// read end, which ends when nobody has any of them any more.
+// lend makes the command start with a pipe's write end as descriptors 3 to 9. It returns the
+// read end, which reads end of file when no process has any of them.
 func lend(t *testing.T, cmd *exec.Cmd) (read *os.File, lent func()) {
 	t.Helper()
 	read, write, err := os.Pipe()

@@ -147,9 +147,9 @@ func TestASignatureMayComeLater(t *testing.T) {
 	h.up()
 }
 
-// TestASignatureOfNobodyReplacesNone imports a trusted stager again, signed by
-// somebody who is not trusted.
-func TestASignatureOfNobodyReplacesNone(t *testing.T) {
+// TestAnUnknownKeyReplacesNoSignature imports a trusted stager again, signed by a key that
+// is not trusted.
+func TestAnUnknownKeyReplacesNoSignature(t *testing.T) {
 	h := bareHost(t)
 	path := h.stagerImage("s.aci", "", h.key)
 	h.run("image", "import", path, h.image("one.aci", appManifest))

@@ -29,7 +29,7 @@ const MountRoot = "/sys/fs/cgroup"
 type Hierarchy struct {
 	// Mount is the mount point, MountRoot itself or a folder in it.
 	Mount string
-	// V2 tells the unified hierarchy from a v1 one.
+	// V2 is set for the unified hierarchy.
 	V2 bool
 	// root is the group of the hierarchy that is mounted there, "/" for all of it.
 	root string

@@ -157,7 +157,7 @@ func TestImportRefuses(t *testing.T) {
 		{"two manifests", "second manifest", archive(t, testManifest, regular("./manifest", testManifest), root)},
 		{"manifest is a link", "want a file", archive(t, "", link(tar.TypeSymlink, "manifest", "/etc/passwd"), root)},
 		{"bad manifest", "image", archive(t, `{"acKind":"PodManifest"}`, root)},
-		{"manifest is no JSON", "image", archive(t, `{`, root)},
+		{"manifest that is not JSON", "image", archive(t, `{`, root)},
 		{"rootfs is a link", "not a folder", archive(t, testManifest, link(tar.TypeSymlink, "rootfs", "/etc"))},
 		{"something else", "nothing else", archive(t, testManifest, root, regular("other", "x"))},
 		{"dots", `".."`, archive(t, testManifest, root, regular("rootfs/../../x", "x"))},
@@ -472,7 +472,7 @@ func TestFindAndRemove(t *testing.T) {
 
 func unused() error { return nil }
 
-func TestRemoveAsksWhileNobodyHasPinned(t *testing.T) {
+func TestRemoveChecksWhileNoImageIsPinned(t *testing.T) {
 	s := newStore(t)
 	image, err := s.importData(t, archive(t, testManifest, dir("rootfs")))
 	if err != nil {

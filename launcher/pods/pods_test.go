@@ -94,9 +94,9 @@ func TestAStubbornStagerIsKilled(t *testing.T) {
 	}
 }
 
-func TestAPodThatNobodyHearsOfIsStopped(t *testing.T) {
+func TestAPodThatCannotBeReportedIsStopped(t *testing.T) {
 	pod := newStore(t).newPod(t, "unheard", "/busybox sleep 1000\n")
-	deaf := errors.New("nobody hears")
+	deaf := errors.New("not reported")
 	exit, err := pod.Run(t.Context(), true, func() error { return deaf })
 	if !errors.Is(err, deaf) || exit.Signal == "" {
 		t.Errorf("%+v, %v", exit, err)

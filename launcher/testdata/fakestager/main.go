@@ -1,5 +1,5 @@
 // Command fakestager is a stager as small as can be, for the launcher's tests:
-// it tells what it was given and behaves as the pod's name says.
+// it reports what it was given and behaves as the pod's name says.
 package main
 
 import (
@@ -103,7 +103,7 @@ func stager() {
 	<-stop
 }
 
-// waitForLeave tells a test that the start has come this far and waits for SIGUSR1.
+// waitForLeave reports to a test that the stager has started, and waits for SIGUSR1.
 func waitForLeave() {
 	leave := make(chan os.Signal, 1)
 	signal.Notify(leave, syscall.SIGUSR1, syscall.SIGTERM)
