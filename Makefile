@@ -72,7 +72,7 @@ test-unit: root deps-build deps-test
 RUN ?= .
 test-e2e: root
 	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
-		$(GO) test -tags '$(TAGS)' -count=1 -p 1 -run '$(RUN)' ./tests/...
+		$(GO) test -tags '$(TAGS)' -count=1 -p 1 -timeout 20m -run '$(RUN)' ./tests/...
 
 # The examples' own tests, and their images under the launcher.
 test-examples: root deps-build deps-test build images examples/vm

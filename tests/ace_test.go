@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// appc's own acceptance program, unchanged: its two images in one pod, which
+// The acceptance program of appc, unchanged: its two images in one pod, which
 // talk through a volume.
 func TestAcceptanceProgram(t *testing.T) {
 	b := newMachine(t, ownStore())

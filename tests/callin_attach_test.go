@@ -65,7 +65,7 @@ func (a *attached) sees(want string) {
 	}
 }
 
-// ends reads the rest and gives it with the exit status.
+// ends reads the rest and returns it with the exit status.
 func (a *attached) ends() (rest string, code int) {
 	a.t.Helper()
 	text, err := io.ReadAll(a.stdout)
@@ -123,7 +123,7 @@ func TestAttachTypesAndShows(t *testing.T) {
 	}
 }
 
-// One that is stopped stops nobody: neither the app, nor the log, nor another one.
+// A stopped attachment stops neither the app, nor its log, nor another attachment.
 func TestAttachThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, stagerConfig(`{"log": {"maxSize": "80Mi"}}`))

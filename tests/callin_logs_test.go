@@ -85,7 +85,7 @@ func TestLogsAreFollowedAcrossRotation(t *testing.T) {
 	}
 }
 
-// Logs need nobody: they work with a supervisor that is stopped, and with none as
+// logs needs no supervisor: it works with a supervisor that is stopped, and with none as
 // long as the stager's mount namespace is there. A follower ends with the pod.
 func TestLogsWithoutSupervisor(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ finish() {
 	[ -z "$launched" ] || "$bin/launcher" --config "$state/kurmad.json" --state "$state" stop demo || true
 	rm -rf "$state"
 	find /sys/fs/cgroup -depth -type d -name "kurma-demo-$$" -exec rmdir {} + || true
-	[ "$status" = 0 ] || echo "demo: it ended early, with status $status" >&2
+	[ "$status" = 0 ] || echo "demo: ended early, with status $status" >&2
 }
 trap finish EXIT
 
@@ -69,7 +69,7 @@ say "status"
 launcher status --json demo
 say "run"
 launcher exec demo nats -- /gnatsd --version
-say "attach, while somebody connects"
+say "attach, while a client connects"
 echo '$ launcher attach demo nats &'
 "$bin/launcher" --config "$state/kurmad.json" --state "$state" attach demo nats >"$state/attached" 2>&1 </dev/null &
 attached=$!
@@ -80,7 +80,7 @@ done
 kill $attached
 wait $attached || true
 cat "$state/attached"
-grep -q 'Client connection' "$state/attached" || fail "attach showed nothing of it"
+grep -q 'Client connection' "$state/attached" || fail "attach did not show the connection"
 say "logs"
 launcher logs demo nats
 

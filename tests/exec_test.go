@@ -36,7 +36,7 @@ func (b *machine) programsImage() imageRef {
 }
 
 // A program without a slash is the first one in the app's own PATH, or the default one, that can be executed, for
-// handlers, too; one with a slash is where it says, whatever PATH has.
+// handlers as well; one with a slash is where it says, whatever PATH has.
 func TestProgramsAreFoundInPath(t *testing.T) {
 	clause.Covers(t, "C-EXE-01")
 	t.Parallel()

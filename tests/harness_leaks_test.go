@@ -149,7 +149,7 @@ func (b *machine) checkProcesses() {
 		if left = b.strays(); left == nil {
 			return
 		}
-		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // nothing tells of the end of somebody else's process
+		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // nothing reports the end of a process that is not a child
 	}
 	for _, stray := range left {
 		b.t.Errorf("left: %s", stray)
@@ -206,7 +206,7 @@ func (b *machine) checkFiles() {
 }
 
 // fileFacts are what must stay of a file in a layer. Nothing can change a file,
-// its attributes or its name without changing ctime, which nobody can set.
+// its attributes or its name without changing ctime, which no program can set.
 type fileFacts struct {
 	mode         uint32
 	uid, gid     uint32

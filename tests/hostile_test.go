@@ -93,7 +93,7 @@ func (b *machine) hostState(outside string) string {
 }
 
 // TestChrootEscape has apps with CAP_SYS_CHROOT climb out of a chroot, and look
-// through /proc: they find their own root and nobody else's.
+// through /proc: they find their own root only.
 func TestChrootEscape(t *testing.T) {
 	t.Parallel()
 	for _, direct := range []bool{false, true} {

@@ -35,10 +35,10 @@ func TestAppsShareSignalsAndIPC(t *testing.T) {
 		}
 	}
 	if _, err := unix.SysvShmGet(ipcKey, 0, 0); !errors.Is(err, unix.ENOENT) {
-		t.Errorf("the host has the memory, too: %v", err)
+		t.Errorf("the host has the memory as well: %v", err)
 	}
 	if _, err := os.Stat("/dev/shm" + ipcName); err == nil {
-		t.Error("the host has the file, too")
+		t.Error("the host has the file as well")
 	}
 	p.stop()
 }

@@ -31,7 +31,7 @@ func (b *machine) onlyPod() *pod {
 	for _, info := range b.ps() {
 		return &pod{b, info.Name, info.UUID, filepath.Join(b.pods, info.UUID), info.PID}
 	}
-	b.t.Fatal("there is no pod")
+	b.t.Fatal("the machine has no pod")
 	return nil
 }
 

@@ -48,7 +48,7 @@ func TestDescriptorsOfTheLaunchersCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, read); err != nil {
-		t.Errorf("somebody of the pod has the pipe open: %v", err)
+		t.Errorf("a process of the pod has the pipe open: %v", err)
 	}
 	p.stop()
 }

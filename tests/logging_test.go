@@ -92,7 +92,7 @@ func TestFullDisk(t *testing.T) {
 	p.stop()
 }
 
-// TestStagerLogUnread has nobody read the stager's own output.
+// TestStagerLogUnread does not read the stager's own output.
 func TestStagerLogUnread(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)

@@ -107,7 +107,7 @@ func TestStdioVariables(t *testing.T) {
 		t.Errorf("after the end %q, %v", rest, err)
 	}
 	if _, err := inWrite.Write([]byte("x")); err == nil {
-		t.Error("somebody still has the app's stdin open")
+		t.Error("a process still has the app's stdin open")
 	}
 }
 
@@ -260,7 +260,7 @@ func TestPodHasOneUUID(t *testing.T) {
 }
 
 // TestASecondStagerIsRefused starts the stager's program again in the root of a
-// running pod, as somebody does who only wants to see its usage.
+// running pod, as a person does who wants to see its usage.
 func TestASecondStagerIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)

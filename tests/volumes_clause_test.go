@@ -32,7 +32,7 @@ func (b *machine) content(path ...string) string {
 }
 
 // One volume of the host shows in the apps that mount it, and in no other; an
-// app's own goes before the pod's of that name. All of them can be written to.
+// app's own overrides the pod's of that name. All of them can be written to.
 func TestVolumesOfPodAndAppsAreMounted(t *testing.T) {
 	clause.Covers(t, "C-VOL-01", "C-VOL-10", "C-VOL-11")
 	t.Parallel()
@@ -75,7 +75,7 @@ func inode(t *testing.T, path string) string {
 	return fmt.Sprintf("%d:%d\n", stat.Dev, stat.Ino)
 }
 
-// A mount that would hide another, or be in it, is refused, by links of the image, too.
+// A mount that would hide another, or be in it, is refused, also by links of the image.
 func TestTargetsInsideEachOtherAreRefused(t *testing.T) {
 	clause.Covers(t, "C-VOL-05")
 	t.Parallel()

@@ -1,5 +1,4 @@
-// Command print writes names for what is not written in Go: the Makefile and the
-// scripts.
+// Command print prints names for the Makefile and for scripts.
 //
 //	print         all of them, as assignments for a shell: PROGRAM='stager' …
 //	print NAME    the value of one of them: print PROGRAM
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"kurma.io/stager/names"
 )
@@ -32,10 +30,6 @@ func all() []name {
 		{"LOG_DIR", names.LogDir},
 		{"CONTROL_SOCKET", names.ControlSocket},
 		{"CALL_IN_DIR", names.CallInDir},
-		{"CALL_INS", strings.Join(names.CallIns(), " ")},
-		{"LEAF_CGROUP", names.LeafCgroup},
-		{"SUPERVISOR_VARIABLE", names.SupervisorVariable},
-		{"SHIM_VARIABLE", names.ShimVariable},
 	}
 }
 
@@ -54,5 +48,5 @@ func run(out io.Writer, args []string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%q is not a name", args)
+	return fmt.Errorf("%q is not one name", args)
 }

@@ -7,6 +7,7 @@ import (
 
 // passing and failing are the cases of a suite.
 func passing() Case { return Case{"hard links", func(testing.TB) {}} }
+
 func failing() Case {
 	return Case{"directories merge", func(t testing.TB) { t.Errorf("%d layers", 1) }}
 }

@@ -32,7 +32,7 @@ die() {
 debian() {
 	tree=$work/tree-$1
 	[ -e "$tree/complete" ] && return
-	command -v apt-get >/dev/null || die "$1 is taken from Debian's packages, and there is no apt-get here"
+	command -v apt-get >/dev/null || die "$1 comes from Debian's packages, and apt-get is missing here"
 	apt-cache show "$@" >/dev/null 2>&1 || apt-get update -q >&2
 	rm -rf "$tree"
 	mkdir -p "$tree" "$debs"
@@ -119,7 +119,7 @@ folder() {
 [ "$(id -u)" = 0 ] || die "files in images have owners, and only root can set them"
 for name in "$@"; do
 	recipe=$here/$name
-	[ -e "$recipe/recipe.sh" ] || die "there is no recipe $name"
+	[ -e "$recipe/recipe.sh" ] || die "no recipe for $name"
 	image=$out/$name.aci
 	if [ -e "$image" ] && [ -z "$(find "$here/build.sh" "$recipe" -newer "$image")" ]; then
 		continue

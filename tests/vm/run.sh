@@ -42,7 +42,7 @@ suites() {
 # What cannot run in the machine: the suite, the test, and why.
 exceptions() {
 	cat <<-'END'
-		e2e TestAcceptanceProgram appc's program waits 100 ms for an answer, too short where a processor is emulated
+		e2e TestAcceptanceProgram appc's program waits 100 ms for an answer, too short for an emulated processor
 	END
 }
 
@@ -139,7 +139,7 @@ tests() {
 		name=${chosen%%=*} pattern=.
 		[ "$name" = "$chosen" ] || pattern=${chosen#*=}
 		package=$(suites | sed -n "s/^$name  *//p")
-		[ -n "$package" ] || die "there is no suite $name"
+		[ -n "$package" ] || die "no suite $name"
 		build "src/$package/suite.test" "./$package" test -c
 		without=$(exceptions | sed -n "s/^$name \([^ ]*\) .*/\1/p" | tr '\n' '|')
 		echo "$name $package $pattern ^(${without%|})\$" >>"$tree/suites"
@@ -152,7 +152,7 @@ disk() {
 	rm -rf "$tree"
 }
 
-# boot runs the machine to its end. Its console comes out here, too.
+# boot runs the machine to its end. Its console is printed here as well.
 boot() {
 	timeout --foreground "$patience" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 2048 \
 		-nodefaults -no-reboot -display none -serial stdio \
