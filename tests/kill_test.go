@@ -4,8 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -38,28 +36,7 @@ func (b *machine) onlyPod() *pod {
 // monitor is the launcher's process that is the stager's parent.
 func (b *machine) monitor() int {
 	b.t.Helper()
-	stager := b.onlyPod().stager
-	for _, pid := range allProcesses() {
-		if children(pid, stager) {
-			return pid
-		}
-	}
-	b.t.Fatal("the stager has no parent")
-	return 0
-}
-
-// children tells whether a process is a child of the other one.
-func children(parent, child int) bool {
-	tasks, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(parent), "task/*/children"))
-	for _, task := range tasks {
-		list, _ := os.ReadFile(task) // a gone one has none
-		for pid := range strings.FieldsSeq(string(list)) {
-			if pid == strconv.Itoa(child) {
-				return true
-			}
-		}
-	}
-	return false
+	return parentOf(b.t, b.onlyPod().stager)
 }
 
 // moment is when in a pod's life it is killed. reach starts the pod and returns

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -86,7 +87,7 @@ func TestBadManifests(t *testing.T) {
 			said := strings.TrimSpace(d.said())
 			errors := 0
 			for line := range strings.Lines(said) {
-				if strings.HasPrefix(line, "stager: ") {
+				if strings.HasPrefix(line, filepath.Base(suite.stager.Exec[0])+": ") {
 					errors++
 				}
 			}

@@ -23,7 +23,7 @@ func renamed() map[string][2]string {
 		"Image":            {names.Image, "example.com/lodger/image"},
 		"RunDir":           {names.RunDir, "/run/of-lodger"},
 		"LogDir":           {names.LogDir, "/var/log/of-lodger/apps"},
-		"ControlSocket":    {"/control.sock", "/lodger.sock"},
+		"ControlSocket":    {strings.TrimPrefix(names.ControlSocket, names.RunDir), "/lodger.sock"},
 		"StdinAnnotation":  {names.StdinAnnotation, "example.com/lodger/stdin"},
 		"TTYAnnotation":    {names.TTYAnnotation, "example.com/lodger/tty"},
 		"LogDirAnnotation": {names.LogDirAnnotation, "example.com/lodger/logs"},
