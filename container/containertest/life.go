@@ -22,9 +22,20 @@ import (
 func lifeCases() []testCase {
 	return []testCase{
 		{"exit status", exitStatus},
-		{"exit codes of programs that cannot be executed", execErrors},
-		{"a program is looked up as appc says", lookUp},
-		{"a start that fails names the reason", startErrors},
+		{"exit codes of programs that cannot be executed", func(b *bench) {
+			wantExitCodes(b, map[string]int{
+				"nosuchprogram": 127, "/bin/nosuchprogram": 127, "/bin/busybox/x": 127, "/etc": 126, "/bin/plain": 126, "/bin/junk": 126,
+			})
+		}},
+		{"exit code of a script without its interpreter", func(b *bench) { wantExitCodes(b, map[string]int{"/bin/script": 127}) }},
+		{"a program is looked up in PATH", func(b *bench) {
+			wantFound(b, "./pwd", "PATH=/bin")
+			wantFound(b, "pwd", "PATH=/nowhere:/bin:/here")
+		}},
+		{"an empty part of PATH is the working directory", func(b *bench) { wantFound(b, "pwd", "PATH=/nowhere:") }},
+		{"without PATH a program is looked up in /bin", func(b *bench) { wantFound(b, "pwd") }},
+		{"a user or group that does not exist is named", noSuchUser},
+		{"a working directory that does not exist is named", noSuchDirectory},
 		{"a start leaves no other process", onlyTheProcess},
 		{"PIDs lists every descendant", pids},
 		{"Kill ends every descendant", killDescendants},
@@ -52,7 +63,7 @@ func exitStatus(b *bench) {
 	}
 }
 
-func execErrors(b *bench) {
+func wantExitCodes(b *bench, codes map[string]int) {
 	b.write("bin/plain", "text")
 	b.write("bin/junk", "\x7fELFjunk")
 	b.write("bin/script", "#!/no/such/interpreter\n")
@@ -60,10 +71,7 @@ func execErrors(b *bench) {
 		must(b.t, os.Chmod(filepath.Join(b.root, "bin", name), 0o755))
 	}
 	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
-	for program, code := range map[string]int{
-		"nosuchprogram": 127, "/bin/nosuchprogram": 127, "/bin/busybox/x": 127, "/bin/script": 127,
-		"/etc": 126, "/bin/plain": 126, "/bin/junk": 126,
-	} {
+	for program, code := range codes {
 		_, err := b.try(b.spec(program), supervisor.Stdio{})
 		b.wantExecError("start", program, code, err)
 		_, err = a.tryExec(command(program), supervisor.Stdio{})
@@ -79,29 +87,16 @@ func (b *bench) wantExecError(how, program string, code int, err error) {
 	}
 }
 
-func lookUp(b *bench) {
-	must(b.t, os.Mkdir(filepath.Join(b.root, "here"), 0o755))
+func wantFound(b *bench, program string, env ...string) {
+	must(b.t, os.MkdirAll(filepath.Join(b.root, "here"), 0o755))
 	b.copy("/bin/busybox", "here/pwd")
-	for name, test := range map[string]struct {
-		program string
-		env     []string
-	}{
-		"relative to the working directory": {"./pwd", []string{"PATH=/bin"}},
-		"PATH":                              {"pwd", []string{"PATH=/nowhere:/bin"}},
-		"an empty part of PATH is here":     {"pwd", []string{"PATH=/nowhere:"}},
-		"no PATH":                           {"pwd", nil},
-	} {
-		s := b.spec(test.program)
-		s.Process.Env, s.Process.Dir = test.env, "/here"
-		if r, err := b.tryRun(s); err != nil || r.text != "/here\n" {
-			b.t.Errorf("%s: output %q, error %v", name, r.text, err)
-		}
-	}
+	s := b.spec(program)
+	s.Process.Env, s.Process.Dir = env, "/here"
+	b.wantRun(s, "/here\n")
 }
 
-func startErrors(b *bench) {
-	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
-	for value, change := range map[string]func(*spec.Process){
+func noSuchUser(b *bench) {
+	wantNamedErrors(b, map[string]func(*spec.Process){
 		"nobody-here": func(p *spec.Process) { p.User = "nobody-here" },
 		"4294967295":  func(p *spec.Process) { p.User = "4294967295" },
 		"-1":          func(p *spec.Process) { p.User = "-1" },
@@ -109,8 +104,17 @@ func startErrors(b *bench) {
 		" 5":          func(p *spec.Process) { p.User = " 5" },
 		"nogroup":     func(p *spec.Process) { p.Group = "nogroup" },
 		"/nosuchfile": func(p *spec.Process) { p.User = "/nosuchfile" },
-		"/nosuchdir":  func(p *spec.Process) { p.Dir = "/nosuchdir" },
-	} {
+	})
+}
+
+func noSuchDirectory(b *bench) {
+	wantNamedErrors(b, map[string]func(*spec.Process){"/nosuchdir": func(p *spec.Process) { p.Dir = "/nosuchdir" }})
+}
+
+// wantNamedErrors checks the errors of processes with a value that is not accepted.
+func wantNamedErrors(b *bench, changes map[string]func(*spec.Process)) {
+	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
+	for value, change := range changes {
 		s := b.spec("true")
 		change(&s.Process)
 		_, err := b.try(s, supervisor.Stdio{})

@@ -19,6 +19,7 @@ func stdioCases() []testCase {
 		{"descriptors that are nil are /dev/null", stdioNull},
 		{"no other descriptor is open", noOtherDescriptor},
 		{"files from descriptor 3 on", passedFiles},
+		{"LISTEN_PID is the app's own number", listenPID},
 		{"a terminal", terminal},
 	}
 }
@@ -75,7 +76,7 @@ func noOtherDescriptor(b *bench) {
 }
 
 func passedFiles(b *bench) {
-	s := b.sh("[ $LISTEN_PID = $$ ] && echo own PID; echo $LISTEN_FDS; cat <&3; cat <&4")
+	s := b.sh("echo $LISTEN_FDS; cat <&3; cat <&4; ls /proc/self/fd")
 	s.Process.Env = append(s.Process.Env, "LISTEN_FDS=2")
 	for _, name := range []string{"one", "two"} {
 		b.write("../"+name, name+"\n")
@@ -84,10 +85,16 @@ func passedFiles(b *bench) {
 		defer f.Close()
 		s.Files = append(s.Files, f)
 	}
-	b.wantRun(s, "own PID\n2\none\ntwo\n")
+	b.wantRun(s, "2\none\ntwo\n0\n1\n2\n3\n4\n5\n")
 	s = b.spec("sleep", "1000")
 	s.Files = []*os.File{os.Stderr}
 	b.start(s, supervisor.Stdio{}).wantExec(command("sh", "-c", "ls /proc/self/fd; echo $LISTEN_PID"), "0\n1\n2\n3\n\n")
+}
+
+func listenPID(b *bench) {
+	s := b.sh("[ $LISTEN_PID = $$ ] && echo own")
+	s.Files = []*os.File{os.Stderr}
+	b.wantRun(s, "own\n")
 }
 
 func terminal(b *bench) {

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/supervisor"
+)
+
+// execLimit bounds the time from crun's end to the execution of the program.
+const execLimit = 10 * time.Second
+
+// crun is the program, from Debian's package: in the stager's image, or on the machine for tests.
+const crun = "/usr/bin/crun"
+
+// enterVariable has an oom_score_adj and the folders of the cgroups that crun is to be started
+// in, one to a line, see enterCgroup.
+const enterVariable = "_STAGER_CRUN_CGROUPS"
+
+// enterCgroup executes crun in the cgroups of enterVariable, and does not return, if
+// the program was started for that. Otherwise it returns. main calls it first.
+//
+//	supervisor ─► this program: joins the cgroups ─► crun ─► the container's process
+//
+// So the container's process is in its cgroup from the start, and so is all that crun does.
+// crun ends when it has started the process, whose parent is the supervisor then, as PID 1 or
+// child subreaper: that happens inside reap.Reaper.Spawn, which registers it.
+func enterCgroup() {
+	score, folders, ok := strings.Cut(os.Getenv(enterVariable), "\n")
+	if !ok {
+		return
+	}
+	fmt.Fprintln(os.Stderr, executeCrun(score, strings.Split(folders, "\n")))
+	os.Exit(1)
+}
+
+func executeCrun(score string, cgroups []string) error {
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(score), 0); err != nil {
+		return fmt.Errorf("set oom_score_adj, which crun exec does not: %w", err)
+	}
+	for _, folder := range cgroups {
+		if err := os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte("0"), 0); err != nil {
+			return fmt.Errorf("enter container's cgroup: %w", err)
+		}
+	}
+	// crun must not see that the machine has cgroups of both versions: it refuses such a
+	// machine, also when it is not to touch cgroups.
+	goruntime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("keep mounts from the stager: %w", err)
+	}
+	if err := unix.Mount("tmpfs", "/sys/fs/cgroup", "tmpfs", unix.MS_RDONLY, ""); err != nil {
+		return fmt.Errorf("hide cgroups from crun: %w", err)
+	}
+	// Signals that the supervisor ignores are ignored still; one that is caught has its
+	// default action again after execve(2).
+	_, release := supervisor.CatchSignals(context.Background())
+	release()
+	for sig := unix.Signal(1); sig < 32; sig++ {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
+	return os.NewSyscallError("execve", unix.Exec(crun, os.Args, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}))
+}
+
+// call calls crun to start a process, and returns its number once it has executed program.
+// files are the process's from 3 on.
+func (c *container) call(stdio supervisor.Stdio, files []*os.File, program string, args ...string) (pid int, err error) {
+	name := strconv.FormatInt(c.calls.Add(1), 10)
+	log, number := filepath.Join(c.bundle, "log-"+name), filepath.Join(c.bundle, "pid-"+name)
+	defer os.Remove(log)
+	defer os.Remove(number)
+	all := append([]string{"crun", "--root", c.runtime.state, "--cgroup-manager=disabled", "--log", log, "--log-format=json"}, args...)
+	all = append(all, "--pid-file", number, "--preserve-fds", strconv.Itoa(len(files)))
+	var console *net.UnixListener
+	if stdio.Terminal {
+		if console, err = c.listen("console-" + name); err != nil {
+			return 0, err
+		}
+		defer console.Close()
+		all = append(all, "--console-socket", "console-"+name)
+	}
+	err = c.execute(stdio, files, append(all, c.spec.Name))
+	text, readErr := os.ReadFile(number)
+	if readErr == nil {
+		pid, readErr = strconv.Atoi(string(text))
+	}
+	if err == nil {
+		err = readErr
+	}
+	if err == nil {
+		err = awaitExec(pid, program)
+	}
+	if reason := failure(log, program); reason != nil {
+		err = reason // crun's exit status says less
+	}
+	if err == nil && console != nil {
+		err = receive(console, stdio.Console)
+	}
+	if err != nil && pid > 0 {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_, _ = unix.Wait4(pid, nil, 0, nil) // it has become a child of this process
+	}
+	return pid, err
+}
+
+// execute runs crun to its end, in the container's cgroups.
+func (c *container) execute(stdio supervisor.Stdio, files []*os.File, args []string) error {
+	entered := []string{strconv.Itoa(c.spec.OOMScoreAdj)}
+	for _, folder := range c.cgroups.GetPaths() {
+		entered = append(entered, folder)
+	}
+	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	std := []*os.File{null, null, null}
+	for i, f := range []*os.File{stdio.Stdin, stdio.Stdout, stdio.Stderr} {
+		if f != nil && !stdio.Terminal {
+			std[i] = f
+		}
+	}
+	process, err := os.StartProcess("/proc/self/exe", args, &os.ProcAttr{
+		Dir: c.bundle, Env: []string{enterVariable + "=" + strings.Join(entered, "\n"), "GOMAXPROCS=1"},
+		Files: append(std, files...), Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return err
+	}
+	state, err := process.Wait()
+	if err == nil && !state.Success() {
+		err = fmt.Errorf("crun: %v", state)
+	}
+	return err
+}
+
+// awaitExec returns when a process that crun has started has executed program. crun reports an
+// error of that to the process's stderr alone, so the errno is a guess.
+func awaitExec(pid int, program string) error {
+	own, err := os.Stat(crun)
+	if err != nil {
+		return err
+	}
+	folder := fmt.Sprintf("/proc/%d/", pid)
+	for deadline := time.Now().Add(execLimit); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		now, err := os.Stat(folder + "exe")
+		switch {
+		case err == nil && !os.SameFile(own, now):
+			return nil
+		case err == nil:
+			continue // it is crun
+		}
+		// It has ended: the number stays its own until it is waited for, and so does its name.
+		name, err := os.ReadFile(folder + "comm")
+		if err != nil || strings.HasPrefix(string(name), "crun") {
+			return &supervisor.ExecError{Path: program, Errno: unix.ENOEXEC}
+		}
+		return nil
+	}
+	return errors.New("crun does not execute the program")
+}
+
+// notExecuted is how crun says that a program could not be executed.
+var notExecuted = regexp.MustCompile("^(executable file `.*` not found in \\$PATH|open executable|exec): (.*)$") //nolint:gochecknoglobals // a pattern that is only read
+
+// failure reads in crun's log why a process did not start, nil for no reason.
+func failure(log, program string) error {
+	f, err := os.Open(log)
+	if err != nil {
+		return nil //nolint:nilerr // crun has not come as far as its log, which its exit status says
+	}
+	defer f.Close()
+	var entry struct{ Level, Msg string }
+	for d := json.NewDecoder(f); entry.Level != "error"; {
+		if err := d.Decode(&entry); err != nil {
+			return nil //nolint:nilerr // the log has no error
+		}
+	}
+	if found := notExecuted.FindStringSubmatch(entry.Msg); found != nil {
+		return &supervisor.ExecError{Path: program, Errno: errnoOf(found[2])}
+	}
+	return errors.New("crun: " + entry.Msg)
+}
+
+// errnoOf finds the errno that the C library describes so.
+func errnoOf(text string) syscall.Errno {
+	for errno := syscall.Errno(1); errno < 134; errno++ {
+		if strings.EqualFold(errno.Error(), text) {
+			return errno
+		}
+	}
+	return syscall.EACCES
+}
+
+// listen opens a socket in the bundle, whose path may be longer than a socket's address.
+func (c *container) listen(name string) (*net.UnixListener, error) {
+	folder, err := os.Open(c.bundle)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	path := fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), name)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false) // the path leads elsewhere by then; Destroy removes the folder
+	return l, nil
+}
+
+// receive takes the terminal's master from crun, which has sent it (unix(7), SCM_RIGHTS).
+func receive(from *net.UnixListener, to chan<- *os.File) error {
+	if err := from.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	conn, err := from.AcceptUnix()
+	if err != nil {
+		return fmt.Errorf("receive terminal: %w", err)
+	}
+	defer conn.Close()
+	oob := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := conn.ReadMsgUnix(make([]byte, 4096), oob)
+	if err != nil {
+		return fmt.Errorf("receive terminal: %w", err)
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil || len(messages) != 1 {
+		return errors.New("receive terminal: crun has sent none")
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return errors.New("receive terminal: crun has sent none")
+	}
+	unix.CloseOnExec(fds[0])
+	to <- os.NewFile(uintptr(fds[0]), "terminal")
+	return nil
+}

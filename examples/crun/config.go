@@ -1,0 +1,140 @@
+package main
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"kurma.io/stager/spec"
+	"kurma.io/stager/supervisor"
+)
+
+// configOf turns the spec into an OCI configuration. It decides and touches nothing. The
+// namespaces that are not named are the caller's, which are the pod's.
+func configOf(s *spec.Spec, user [2]uint32, shm string, stdio supervisor.Stdio) (*specs.Spec, error) {
+	filter, err := seccompOf(&s.Process)
+	if err != nil {
+		return nil, err
+	}
+	config := &specs.Spec{
+		Version: "1.0.2",
+		Process: processOf(s, user, stdio),
+		Root:    &specs.Root{Path: s.Root, Readonly: s.ReadOnlyRoot},
+		Mounts:  append(systemMounts(s, shm), mountsOf(s)...),
+		Linux: &specs.Linux{
+			Namespaces:        []specs.LinuxNamespace{{Type: specs.MountNamespace}},
+			RootfsPropagation: "rslave",
+			Seccomp:           filter,
+		},
+	}
+	if !s.Privileged {
+		config.Linux.MaskedPaths, config.Linux.ReadonlyPaths = spec.MaskedPaths(), spec.ReadOnlyPaths()
+	}
+	return config, nil
+}
+
+// processOf is a process in the container: its main process, or a command with the
+// main process's rights.
+func processOf(s *spec.Spec, user [2]uint32, stdio supervisor.Stdio) *specs.Process {
+	p, oom := &s.Process, s.OOMScoreAdj
+	out := &specs.Process{
+		Terminal: stdio.Terminal,
+		User:     specs.User{UID: user[0], GID: user[1]},
+		Args:     p.Args, Env: p.Env, Cwd: p.Dir,
+		Capabilities:    &specs.LinuxCapabilities{Bounding: p.Capabilities},
+		NoNewPrivileges: p.NoNewPrivileges,
+		ApparmorProfile: s.AppArmorProfile,
+		OOMScoreAdj:     &oom,
+		SelinuxLabel:    s.SELinuxLabel,
+	}
+	if out.Cwd == "" {
+		out.Cwd = "/"
+	}
+	if stdio.Terminal {
+		out.ConsoleSize = &specs.Box{Width: uint(stdio.Width), Height: uint(stdio.Height)}
+	}
+	for _, gid := range p.SupplementaryGID {
+		out.User.AdditionalGids = append(out.User.AdditionalGids, uint32(gid))
+	}
+	if user[0] == 0 {
+		out.Capabilities.Permitted, out.Capabilities.Effective = p.Capabilities, p.Capabilities
+	}
+	return out
+}
+
+// systemMounts are the file systems that appc's Linux environment has (OS-SPEC.md), before
+// the app's own mounts.
+func systemMounts(s *spec.Spec, shm string) []specs.Mount {
+	safe := []string{"nosuid", "noexec", "nodev"}
+	proc, sys := safe, append([]string{"ro"}, safe...)
+	if slices.Contains(s.Process.Capabilities, "CAP_PERFMON") {
+		proc = append([]string{"hidepid=ptraceable"}, safe...)
+	}
+	if s.Privileged {
+		sys = safe
+	}
+	return []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: proc},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=64k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev/shm", Type: "bind", Source: shm, Options: append([]string{"bind"}, safe...)},
+		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: safe},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: sys},
+	}
+}
+
+func mountsOf(s *spec.Spec) []specs.Mount {
+	var out []specs.Mount
+	for _, m := range s.Mounts {
+		out = append(out, specs.Mount{Destination: path.Clean(m.Target), Type: m.Type, Source: m.Source, Options: mountOptions(m)})
+	}
+	return out
+}
+
+func mountOptions(m spec.Mount) []string {
+	var options []string
+	switch {
+	case m.Type == "bind" && m.Recursive:
+		options = []string{"rbind", "rslave"}
+	case m.Type == "bind":
+		options = []string{"bind", "slave"}
+	}
+	if m.ReadOnly {
+		options = append(options, "ro")
+		if m.Recursive {
+			options = append(options, "rro")
+		}
+	}
+	if m.Options != "" {
+		options = append(options, strings.Split(m.Options, ",")...)
+	}
+	return options
+}
+
+// deviceRules allow the devices that every container has and the spec's own, and no
+// others; a privileged container may use any.
+func deviceRules(s *spec.Spec) []*devices.Rule {
+	everything := &devices.Rule{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm", Allow: s.Privileged}
+	rules := []*devices.Rule{everything}
+	if s.Privileged {
+		return rules
+	}
+	allow := func(kind devices.Type, major, minor int64, access string) {
+		rules = append(rules, &devices.Rule{Type: kind, Major: major, Minor: minor, Permissions: devices.Permissions(access), Allow: true})
+	}
+	allow(devices.CharDevice, devices.Wildcard, devices.Wildcard, "m")
+	allow(devices.BlockDevice, devices.Wildcard, devices.Wildcard, "m")
+	for _, minor := range []int64{3, 5, 7, 8, 9} { // null, zero, full, random, urandom
+		allow(devices.CharDevice, 1, minor, "rwm")
+	}
+	allow(devices.CharDevice, 5, 0, "rwm")                  // tty
+	allow(devices.CharDevice, 5, 2, "rwm")                  // ptmx
+	allow(devices.CharDevice, 136, devices.Wildcard, "rwm") // terminals
+	for _, d := range s.Devices {
+		allow(devices.Type(d.Type), d.Major, d.Minor, d.Access)
+	}
+	return rules
+}

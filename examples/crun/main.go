@@ -1,0 +1,108 @@
+// Command crun is a stager whose apps are started by crun, an OCI runtime in C. All but the
+// runtime is the reference stager's: package boot takes the pod through its life, package pid1
+// starts its supervisor. The program links neither cgo nor libcontainer.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/boot"
+	"kurma.io/stager/callins"
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
+	"kurma.io/stager/pid1"
+	"kurma.io/stager/plan"
+	"kurma.io/stager/supervisor"
+	"kurma.io/stager/unionfs"
+)
+
+func main() {
+	enterCgroup() // this program is also what executes crun
+	code, err := dispatch(context.Background())
+	var exit *callins.ExitError
+	if errors.As(err, &exit) {
+		code, err = exit.Code, exit.Err
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// dispatch finds the program's part: a call-in by its name, the supervisor by its line to the
+// first process, or that first process.
+func dispatch(ctx context.Context) (int, error) {
+	clients := map[string]callins.CallIn{
+		names.Status: callins.Status, names.Logs: callins.LogsFrom(names.LogDir), names.Run: callins.Run, names.Attach: callins.Attach,
+	}
+	if callIn, ok := clients[filepath.Base(os.Args[0])]; ok {
+		return 0, callIn(ctx, callins.Streams{
+			Socket: names.ControlSocket, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Settings: callins.SettingsDescriptor,
+		}, os.Args[1:])
+	}
+	line, err := pid1.TakeLine()
+	if err != nil {
+		return 1, err
+	}
+	runtime := newRuntime(names.AppsCgroup)
+	if line == nil {
+		namespaces, err := namespacesOf(runtime)
+		if err != nil {
+			return 1, err
+		}
+		return pid1.Wait(namespaces)
+	}
+	go line.Watch(func() { _ = runtime.KillPod() })
+	return supervise(ctx, line, runtime)
+}
+
+// namespacesOf reads which namespaces the pod of the manifest wants.
+func namespacesOf(runtime supervisor.Runtime) (uintptr, error) {
+	f, err := os.Open(names.Manifest)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", names.Program, err)
+	}
+	defer f.Close()
+	m, err := manifest.Read(f)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", names.Program, err)
+	}
+	pod, err := plan.Decide(m, runtime.Support(), unionfs.NamesOf(unionfs.Drivers()))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", names.Program, err)
+	}
+	return pod.Namespaces.CloneFlags(), nil
+}
+
+// supervise is the pod's PID 1. It returns when the pod is over.
+func supervise(ctx context.Context, line *pid1.Line, runtime supervisor.Runtime) (int, error) {
+	inherited := boot.TakeDescriptors(os.Environ())
+	messages := supervisor.NewMessages(os.Stderr)
+	defer messages.Close()
+	ctx, release := supervisor.CatchSignals(ctx)
+	defer release()
+	code, err := boot.Run(ctx, boot.Parts{
+		Log: slog.New(slog.NewTextHandler(messages, nil)), Runtime: runtime, Drivers: unionfs.Drivers(),
+		Waiter: line, Inherited: inherited, CallIns: handlers,
+	})
+	if err != nil {
+		return max(code, 1), fmt.Errorf("%s: %w", names.Program, err)
+	}
+	return code, nil
+}
+
+// handlers is the supervisor's side of the call-ins.
+func handlers(pod *supervisor.Pod, decided *plan.Pod) map[string]callins.Handler {
+	return map[string]callins.Handler{
+		callins.RequestStatus:    callins.ServeStatus(pod),
+		callins.RequestIsolators: callins.ServeIsolators(func(app string) (any, bool) { return decided.Isolators(app) }),
+		callins.RequestRun:       callins.ServeRun(pod, decided.CommandEnv),
+		callins.RequestAttach:    callins.ServeAttach(pod),
+	}
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/moby/profiles/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"kurma.io/stager/spec"
+)
+
+// seccompOf turns a process's filter into OCI's JSON, nil for none.
+func seccompOf(p *spec.Process) (*specs.LinuxSeccomp, error) {
+	switch p.Seccomp.Kind {
+	case spec.SeccompOff:
+		return nil, nil //nolint:nilnil // no filter is a filter here
+	case spec.SeccompSet:
+		return setOf(p.Seccomp.Set), nil
+	}
+	profile, err := seccomp.GetDefaultProfile(&specs.Spec{
+		Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: p.Capabilities}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read default seccomp profile: %w", err)
+	}
+	return profile, nil
+}
+
+// setOf turns an isolator's set into a filter for every ABI of the machine. A retain-set always
+// allows the calls without which a process cannot begin or end.
+func setOf(set spec.SyscallSet) *specs.LinuxSeccomp {
+	blocked, allowed := specs.ActKillProcess, specs.ActAllow
+	var errno *uint
+	if set.Errno != 0 {
+		number := uint(set.Errno)
+		blocked, errno = specs.ActErrno, &number
+	}
+	filter := &specs.LinuxSeccomp{
+		DefaultAction: allowed,
+		Architectures: []specs.Arch{specs.ArchX86_64, specs.ArchX86, specs.ArchX32},
+	}
+	rule := specs.LinuxSyscall{Names: set.Syscalls, Action: blocked, ErrnoRet: errno}
+	if set.Retain {
+		filter.DefaultAction, filter.DefaultErrnoRet = blocked, errno
+		rule.Action, rule.ErrnoRet = allowed, nil
+		rule.Names = append([]string{"execve", "execveat", "exit", "exit_group", "rt_sigreturn", "sigreturn"}, set.Syscalls...)
+	}
+	if len(rule.Names) > 0 {
+		filter.Syscalls = []specs.LinuxSyscall{rule}
+	}
+	return filter
+}
