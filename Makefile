@@ -53,7 +53,7 @@ images: build
 	tests/images/build.sh $(IMAGES)
 
 # The examples, each a stager in a module of its own.
-examples/vm: deps-examples build FORCE
+examples/vm examples/crun: deps-examples build FORCE
 	$@/build.sh $(OUT)/examples
 
 test: root deps-build deps-test aci images test-unit test-e2e test-examples
@@ -75,9 +75,11 @@ test-e2e: root
 		$(GO) test -tags '$(TAGS)' -count=1 -p 1 -timeout 20m -run '$(RUN)' ./tests/...
 
 # The examples' own tests, and their images under the launcher.
-test-examples: root deps-build deps-test build images examples/vm
+test-examples: root deps-build deps-test build images examples/vm examples/crun
 	STAGER_BIN='$(CURDIR)/bin' STAGER_EXAMPLES='$(CURDIR)/$(OUT)/examples' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
 		$(GO) test -C examples/vm -tags '$(TAGS)' -count=1 ./...
+	STAGER_BIN='$(CURDIR)/bin' STAGER_EXAMPLES='$(CURDIR)/$(OUT)/examples' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
+		CGO_ENABLED=0 $(GO) test -C examples/crun -count=1 ./...
 
 # appc's own acceptance program, ACETIMES times in a row.
 ACETIMES ?= 20

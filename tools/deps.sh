@@ -34,6 +34,7 @@ needs() {
 		examples qemu-system-x86 command -v qemu-system-x86_64
 		examples qemu-system-common test -x /usr/lib/qemu/virtiofsd
 		examples dpkg        command -v dpkg-deb
+		examples crun        test -x /usr/bin/crun
 		examples busybox-static test -x /bin/busybox && ! ldd /bin/busybox
 		bench runc           command -v runc
 		bench crun           command -v crun
