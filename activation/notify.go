@@ -1,6 +1,6 @@
-// Package activation speaks the two protocols by which a program takes part in its own start:
-// sd_notify(3), by which an app reports when it is ready, and sd_listen_fds(3), by
-// which it finds its sockets open.
+// Package activation implements the two protocols by which an app takes part in its start:
+// sd_notify(3), by which the app reports when it is ready, and sd_listen_fds(3), by
+// which it inherits its sockets.
 package activation
 
 import (
@@ -22,25 +22,25 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// NotifySocket is where one app reports that it is ready. It is read for the life
-// of the pod: a full socket would make the app wait.
+// NotifySocket is the socket on which one app reports that it is ready. The supervisor reads it
+// until the pod ends, because a full socket would block the app.
 type NotifySocket struct {
 	path   string
 	cgroup string // the app's
 	log    *slog.Logger
 	conn   *net.UnixConn
-	ready  chan struct{} // closed when the app is
+	ready  chan struct{} // closed when the app is ready
 	once   sync.Once
 
-	// Used by serve alone, whose messages come at the app's pace and are
-	// logged at ours.
-	logged time.Time
-	status string // the last one logged
+	// Only serve uses these. An app may send any number of messages; serve logs at most one a
+	// second.
+	logged time.Time // when serve logged last
+	status string    // the last one logged
 }
 
-// OpenNotify makes the socket of the pod's nth app in dir, which it makes if it is missing:
-// an app's name may be longer than a socket's path. Messages from processes outside cgroup, the app's,
-// are logged and ignored. The caller closes the socket.
+// OpenNotify makes the socket of the pod's nth app in dir, and makes dir if it is missing. The
+// socket's name is n, because an app's name may be longer than a socket's path. cgroup is the
+// app's; messages from processes outside it are logged and ignored. The caller closes the socket.
 func OpenNotify(dir string, n int, cgroup string, log *slog.Logger) (*NotifySocket, error) {
 	s := &NotifySocket{path: filepath.Join(dir, strconv.Itoa(n)), cgroup: cgroup, log: log, ready: make(chan struct{})}
 	err := os.MkdirAll(dir, 0o711)
@@ -58,7 +58,7 @@ func OpenNotify(dir string, n int, cgroup string, log *slog.Logger) (*NotifySock
 	return s, nil
 }
 
-// prepare asks for the senders' credentials and lets every user send.
+// prepare requests the senders' credentials and allows every user to send.
 func (s *NotifySocket) prepare() error {
 	raw, err := s.conn.SyscallConn()
 	if err != nil {
@@ -77,14 +77,14 @@ func (s *NotifySocket) prepare() error {
 	return err
 }
 
-// Add returns the spec of an app's main process with the socket in it.
+// Add returns app with the socket added: a mount and NOTIFY_SOCKET in the environment.
 func (s *NotifySocket) Add(app spec.Spec) spec.Spec {
 	app.Mounts = append(slices.Clip(app.Mounts), spec.Mount{Source: s.path, Target: names.NotifySocket, Type: "bind"})
 	app.Process.Env = append(withoutVariables(app.Process.Env, "NOTIFY_SOCKET"), "NOTIFY_SOCKET="+names.NotifySocket)
 	return app
 }
 
-// Close ends the reading.
+// Close stops reading.
 func (s *NotifySocket) Close() error { return s.conn.Close() }
 
 // Wait returns when the app is ready, or with ctx's error.
@@ -107,20 +107,20 @@ func (s *NotifySocket) serve() {
 		}
 		pid, fds := readControl(oob[:oobn])
 		if pid == 0 || elsewhere(pid, s.cgroup) {
-			s.say(slog.LevelWarn, "notification is not the app's", "pid", pid)
+			s.say(slog.LevelWarn, "notification ignored: the sender is not a process of the app", "pid", pid)
 		} else {
 			s.take(string(message[:n]))
 		}
-		// A sender may wait for this, to know that its message has been read
-		// (sd_notify_barrier(3)).
+		// A sender may wait until its descriptor is closed, to know that its message has been
+		// read (sd_notify_barrier(3)).
 		for _, fd := range fds {
 			_ = unix.Close(fd)
 		}
 	}
 }
 
-// readControl returns the sender's process, 0 where it is not in this PID
-// namespace, and the descriptors it has sent.
+// readControl returns the sender's process ID, 0 if it is not in this PID namespace, and the
+// descriptors that it has sent.
 func readControl(oob []byte) (pid int, fds []int) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -136,8 +136,8 @@ func readControl(oob []byte) (pid int, fds []int) {
 	return pid, fds
 }
 
-// take acts on one message: assignments, one to a line. The main process is
-// the one that the stager started, whatever MAINPID says.
+// take handles one message: assignments, one to a line. It ignores MAINPID: the main process is
+// the one that the supervisor started.
 func (s *NotifySocket) take(message string) {
 	for line := range strings.SplitSeq(message, "\n") {
 		key, value, _ := strings.Cut(line, "=")
@@ -153,7 +153,7 @@ func (s *NotifySocket) take(message string) {
 // maxStatus bounds the part of a status that is logged, in bytes.
 const maxStatus = 200
 
-// takeStatus logs a status that is not the one before.
+// takeStatus logs a status that differs from the last one.
 func (s *NotifySocket) takeStatus(status string) {
 	if len(status) > maxStatus {
 		status = strings.ToValidUTF8(status[:maxStatus], "") + "…"
@@ -163,7 +163,7 @@ func (s *NotifySocket) takeStatus(status string) {
 	}
 }
 
-// say logs no more than a message each second. It tells whether it did.
+// say logs at most one message a second. It reports whether it logged this one.
 func (s *NotifySocket) say(level slog.Level, message string, args ...any) bool {
 	if time.Since(s.logged) < time.Second {
 		return false

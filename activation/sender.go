@@ -9,8 +9,8 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-// elsewhere tells whether a process is known to be outside a cgroup, a path as in
-// spec.Spec, and the cgroups below it. It is false for a process that has ended.
+// elsewhere reports whether a process is known to be outside a cgroup and the cgroups below it.
+// cgroup is a path as in spec.Spec. It returns false for a process that has ended.
 func elsewhere(pid int, cgroup string) bool {
 	paths, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -24,7 +24,7 @@ func elsewhere(pid int, cgroup string) bool {
 			return false
 		}
 	}
-	// One that has ended and is not reaped yet is in "/" (cgroups(7), version 1).
+	// A process that has ended and is not reaped yet is in "/" (cgroups(7), version 1).
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " Z ")
 }

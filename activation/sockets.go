@@ -13,8 +13,8 @@ import (
 	"kurma.io/stager/plan"
 )
 
-// ListenEnv returns an app's environment with the variables that sd_listen_fds(3) asks for, but
-// LISTEN_PID, which is known when the process has been made (spec.Spec.Files).
+// ListenEnv returns an app's environment with the variables of sd_listen_fds(3), except
+// LISTEN_PID, which is known only when the process has been made (spec.Spec.Files).
 func ListenEnv(env []string, sockets []plan.Socket) []string {
 	if len(sockets) == 0 {
 		return env
@@ -27,7 +27,7 @@ func ListenEnv(env []string, sockets []plan.Socket) []string {
 	return append(env, "LISTEN_FDS="+strconv.Itoa(len(sockets)), "LISTEN_FDNAMES="+strings.Join(names, ":"))
 }
 
-// withoutVariables copies an environment without the named variables.
+// withoutVariables returns a copy of an environment without the named variables.
 func withoutVariables(env []string, names ...string) []string {
 	var out []string
 	for _, e := range env {
@@ -39,10 +39,10 @@ func withoutVariables(env []string, names ...string) []string {
 	return out
 }
 
-// OpenSockets makes the sockets in the pod's network namespace, on all
-// addresses and of both IP versions where there is IPv6. The caller closes them,
-// after an error as well. They are made once: a client that connects while the
-// app restarts waits for it.
+// OpenSockets opens the sockets in the pod's network namespace, on all addresses, for IPv4 and
+// if possible also IPv6. The caller closes them, also after an error. The supervisor opens the
+// sockets once for the life of the pod: a client that connects while the app restarts waits
+// for the app.
 func OpenSockets(sockets []plan.Socket) ([]*os.File, error) {
 	var files []*os.File
 	for _, s := range sockets {
@@ -57,7 +57,7 @@ func OpenSockets(sockets []plan.Socket) ([]*os.File, error) {
 
 func open(s plan.Socket) (*os.File, error) {
 	var config net.ListenConfig
-	config.SetMultipathTCP(false) // plain TCP, as systemd gives
+	config.SetMultipathTCP(false) // plain TCP, like systemd
 	address := ":" + strconv.FormatUint(uint64(s.Port), 10)
 	if s.Network == "udp" {
 		conn, err := config.ListenPacket(context.Background(), "udp", address)

@@ -15,7 +15,7 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// assembleApps decides how the apps' containers are made, and opens their logs.
+// assembleApps prepares the apps for the supervisor, and opens their logs.
 func (b *boot) assembleApps(context.Context) error {
 	for i, app := range b.plan.Apps {
 		assembled, err := b.assembleApp(i, app)
@@ -27,7 +27,7 @@ func (b *boot) assembleApps(context.Context) error {
 	return nil
 }
 
-// assembleApp decides how the containers of the pod's nth app are made.
+// assembleApp prepares the pod's nth app.
 func (b *boot) assembleApp(n int, app plan.App) (supervisor.App, error) {
 	writer, err := crilog.Open(filepath.Join(names.LogDir, app.Name), crilog.Options{
 		MaxSize: b.plan.Config.Log.MaxSize, MaxFiles: b.plan.Config.Log.MaxFiles, Logger: b.log.With("app", app.Name),
@@ -63,7 +63,8 @@ func (b *boot) assembleApp(n int, app plan.App) (supervisor.App, error) {
 	return assembled, nil
 }
 
-// endLog ends the log of an app that has ended for good, for those who follow it.
+// endLog closes the log of an app that will not run again, so that clients that follow the log
+// end.
 func (b *boot) endLog(app string, log *crilog.Writer) {
 	b.journal.EndLines(app)
 	if err := log.Close(); err != nil {
@@ -71,8 +72,8 @@ func (b *boot) endLog(app string, log *crilog.Writer) {
 	}
 }
 
-// maker returns a function that makes containers of an app's spec. The root must be mounted
-// when it is called.
+// maker returns a function that makes containers from an app's spec. Call that function only
+// when the root is mounted.
 func (b *boot) maker(app string, s spec.Spec) func() (supervisor.Container, error) {
 	return func() (supervisor.Container, error) {
 		b.journal.EndLines(app)
@@ -86,14 +87,14 @@ func (b *boot) maker(app string, s spec.Spec) func() (supervisor.Container, erro
 	}
 }
 
-// handlerMaker returns a function that makes an event handler's containers: as the app's, but
-// with a name and a cgroup of their own. It is nil where the app has no such handler.
+// handlerMaker returns a function that makes an event handler's containers. They are like the
+// app's, but have their own name and cgroup. The function is nil if the app has no such handler.
 func (b *boot) handlerMaker(main spec.Spec, event string, args []string) func() (supervisor.Container, error) {
 	if args == nil {
 		return nil
 	}
 	app := main.Name
-	// App names have no ".", so no app has this name.
+	// An app's name has no ".", so no app has this name.
 	main.Name += "." + event
 	main.Cgroup += "." + event
 	main.Process = plan.Handler(main.Process, args)
@@ -106,7 +107,7 @@ type logStream struct {
 	stream crilog.Stream
 }
 
-// Write implements io.Writer. It returns no error: nothing stops the app.
+// Write implements io.Writer. It never returns an error, which would stop the app's output.
 func (l logStream) Write(chunk []byte) (int, error) {
 	l.log.Append(l.stream, chunk)
 	return len(chunk), nil

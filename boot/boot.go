@@ -1,6 +1,6 @@
-// Package boot is a pod's way from its manifest to its end: it does, phase by phase, what
-// package plan has decided, with the parts that it is given. boot.phases is the list, and
-// the first thing to read.
+// Package boot takes a pod from its manifest to its end. It carries out what package plan has
+// decided, phase by phase, with the parts that its caller passes. Read boot.phases first: it is
+// the list of the phases.
 package boot
 
 import (
@@ -21,8 +21,8 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-// Parts are what a stager is put together from. A fork that brings another part of its own
-// changes it here.
+// Parts are the exchangeable parts of a stager. A fork passes its own runtime, drivers or
+// call-ins to Run here.
 type Parts struct {
 	Log     *slog.Logger
 	Runtime supervisor.Runtime
@@ -32,45 +32,44 @@ type Parts struct {
 	// Inherited are the descriptors that the daemon passed, see TakeDescriptors.
 	Inherited Inherited
 
-	// CallIns returns the supervisor's side of the call-ins, by the names of their requests.
+	// CallIns returns the supervisor's side of the call-ins, by the name of the request.
 	CallIns func(*supervisor.Pod, *plan.Pod) map[string]callins.Handler
 }
 
-// Waiter is the supervisor's line to the process that has started it, which the daemon
-// waits for.
+// Waiter is the supervisor's connection to the waiter: the process that the daemon waits for,
+// and that has started the supervisor.
 type Waiter interface {
-	// Settle reports the namespaces that the pod wants, as in clone(2), and the
-	// ready pipe, nil for none. It returns ErrOtherNamespaces where the supervisor runs in
-	// others: it ends then, and is started again in those.
+	// Settle reports the namespaces that the pod needs, as clone(2) flags, and passes the
+	// ready pipe, nil for none. It returns ErrOtherNamespaces if the supervisor runs in other
+	// namespaces: the supervisor then ends, and the waiter starts it again in the right ones.
 	Settle(namespaces uintptr, ready *os.File) error
 
-	// Up reports that the pod is up, so that the waiter closes its copy of the ready
-	// pipe. It is called once, and only if there is a ready pipe.
+	// Up reports that the pod is up; the waiter then closes its copy of the ready pipe.
+	// Run calls Up at most once, and only if there is a ready pipe.
 	Up() error
 }
 
-// ErrOtherNamespaces means that the supervisor will be started again, in the namespaces
-// that the pod wants.
+// ErrOtherNamespaces means that the waiter will start the supervisor again, in the namespaces
+// that the pod needs.
 var ErrOtherNamespaces = errors.New("started in other namespaces than the pod's")
 
-// Run takes the pod of the manifest at names.Manifest through its life, and returns the stager's
-// exit code when it is over. ctx is done when the pod is to stop. The caller is the pod's PID 1, or
-// with the host's PID namespace the parent of its orphans, in a mount namespace of its own
-// whose root is the stager's. Nothing is left of the pod afterwards but its logs. An
-// error is ErrOtherNamespaces, or says on one line why the pod did not start or did not end
-// cleanly.
+// Run runs the pod of the manifest at names.Manifest until its end, and returns the stager's
+// exit code. It stops the pod when ctx is done. The caller must be the pod's PID 1, or in the
+// host's PID namespace the parent of the pod's orphans, in its own mount namespace with the
+// stager's root. Run leaves nothing of the pod but its logs. An error is ErrOtherNamespaces, or
+// says on one line why the pod did not start or did not end cleanly.
 func Run(ctx context.Context, parts Parts) (code int, err error) {
 	b := &boot{Parts: parts, log: parts.Log}
 	return b.run(ctx, b.phases())
 }
 
-// boot is a pod on its way from its manifest to its end. A field is set by the
-// phase that is named with it and only read afterwards.
+// boot is the state of one call of Run. The comment of a field names the phase that sets it;
+// later phases only read it.
 type boot struct {
 	Parts
 	log *slog.Logger
 
-	undos []func() error // what phases have done, to be undone backwards
+	undos []func() error // run calls them at the end, the last one first
 
 	manifest *manifest.Manifest // decide
 	plan     *plan.Pod          // decide
@@ -80,17 +79,17 @@ type boot struct {
 	pod      *supervisor.Pod    // listen
 
 	code    int   // run apps: the stager's exit code
-	failure error // run apps: why the pod's end was not a clean one
+	failure error // run apps: why the pod did not end cleanly
 }
 
-// phase is one step of a pod's way. do may call boot.undo, also when it fails later on.
+// phase is one step of Run. do may call boot.undo, even if it then fails.
 type phase struct {
 	name string
 	do   func(context.Context) error
 }
 
-// phases are the way of a pod, in order: the list is the whole of it, from the claim of the
-// root to the last app's end. A fork that changes what a start does begins here.
+// phases lists all steps of Run in order, from claiming the root to the last app's end. A fork
+// that changes the start of a pod begins here.
 func (b *boot) phases() []phase {
 	return []phase{
 		{"claim root", b.claimRoot},
@@ -110,8 +109,8 @@ func (b *boot) phases() []phase {
 	}
 }
 
-// run takes the pod through its life and leaves nothing behind. A stop ends it between two
-// phases, or with a phase that fails because of the stop, and is not an error.
+// run runs the phases and then undoes them. If ctx is done, run ends between two phases, or when
+// a phase fails because of the stop; that is not an error.
 func (b *boot) run(ctx context.Context, phases []phase) (code int, err error) {
 	defer func() { err = errors.Join(err, b.undoAll()) }()
 	for _, phase := range phases {
@@ -129,8 +128,8 @@ func (b *boot) run(ctx context.Context, phases []phase) (code int, err error) {
 	return b.code, b.failure
 }
 
-// undo has f called at the pod's end, before what was pushed earlier. What vanishes with the
-// supervisor's process or mount namespace needs no undo.
+// undo registers f to be called at the pod's end, before the functions registered earlier. A
+// resource that vanishes with the supervisor's process or mount namespace needs no undo.
 func (b *boot) undo(f func() error) { b.undos = append(b.undos, f) }
 
 func (b *boot) undoAll() error {
@@ -141,8 +140,9 @@ func (b *boot) undoAll() error {
 	return errors.Join(errs...)
 }
 
-// decide reads the manifest and plans the pod. It touches nothing but the report to the
-// waiter, which starts the supervisor again where the pod wants other namespaces.
+// decide reads the manifest, plans the pod, and reports the pod's namespaces to the waiter. It
+// changes nothing else. The waiter starts the supervisor again if the pod needs other
+// namespaces.
 func (b *boot) decide(context.Context) error {
 	var err error
 	if b.manifest, err = readManifest(names.Manifest); err != nil {
@@ -191,8 +191,8 @@ func readManifest(path string) (*manifest.Manifest, error) {
 	return manifest.Read(f)
 }
 
-// listen answers call-ins from here on: status before the first app starts, and attach to an
-// app that is starting.
+// listen starts to answer call-ins. It comes before the apps start, so that status works before
+// the first start and attach works while an app starts.
 func (b *boot) listen(context.Context) error {
 	reaper, err := reap.New()
 	if err != nil {
@@ -221,8 +221,8 @@ func (b *boot) runApps(ctx context.Context) error {
 	return nil
 }
 
-// ready tells the daemon that the pod is up: it sees end of file when the
-// waiter has closed its copy as well.
+// ready reports to the daemon that the pod is up: the daemon reads end of file when the
+// supervisor and the waiter have closed their copies of the ready pipe.
 func (b *boot) ready() error {
 	b.log.Info("pod is running", "apps", len(b.apps))
 	defer func() { go releaseStartMemory() }()

@@ -14,10 +14,10 @@ const (
 	claimAgain = 10 * time.Millisecond
 )
 
-// claimRoot makes sure that no other stager runs in this root: this one would take its
-// cgroups and volumes for those of a dead stager. The claim is a lock on the root folder that
-// ends with this process; on a file system without locks every claim succeeds. A supervisor
-// whose waiter has been killed is given a moment to end.
+// claimRoot makes sure that no other stager runs in this root: this stager would treat the
+// other's cgroups and volumes as leftovers of a dead stager. The claim is a lock on the root
+// folder, which ends with this process; on a file system without locks every claim succeeds.
+// claimRoot waits a moment for a supervisor whose waiter has been killed, and which is ending.
 func (b *boot) claimRoot(context.Context) error {
 	root, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -28,7 +28,7 @@ func (b *boot) claimRoot(context.Context) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return errors.New("a stager runs in this root already")
+			return errors.New("another stager already runs in this root")
 		}
 	}
 }

@@ -13,16 +13,16 @@ import (
 // Inherited are the descriptors that the daemon passed. All of them are
 // close-on-exec: an app that held the ready pipe open would delay its end of file.
 type Inherited struct {
-	Ready *os.File               // nil when there is none
-	Stdio map[string][3]*os.File // by app name; nil for each that is not given or of no use
+	Ready *os.File               // the ready pipe, nil for none
+	Stdio map[string][3]*os.File // by app name; nil for a stream that is not passed or not usable
 }
 
-// TakeDescriptors finds out what the daemon passed, from the descriptors and the environment.
-// It is called before anything else opens descriptors.
+// TakeDescriptors finds the descriptors that the daemon passed, from environ and from the
+// process's descriptors. Call it before anything else opens descriptors.
 //
-// A Go program may have opened 3 and 4 for itself by now, so a descriptor counts
-// for what it is: inherited ones are not close-on-exec, and the ready pipe is
-// a pipe's write end that no stdio variable names.
+// The Go runtime may already have opened 3 and 4, so TakeDescriptors looks at what a descriptor
+// is: an inherited one is not close-on-exec, and the ready pipe is a pipe's write end that no
+// stdio variable names.
 func TakeDescriptors(environ []string) Inherited {
 	in := Inherited{Stdio: make(map[string][3]*os.File)}
 	named := make(map[int]bool)
@@ -66,8 +66,8 @@ func parseStdioVariable(entry string) (app string, stream, fd int, ok bool) {
 	return "", 0, 0, false
 }
 
-// usable tells whether fd was inherited and can be read, for stream 0, or
-// written: some versions of Kurma name the read end of a pipe for all three.
+// usable reports whether fd was inherited and can be read, for stream 0, or written, for 1 and
+// 2: some versions of Kurma name the read end of a pipe for all three.
 func usable(fd, stream int) bool {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	if err != nil || flags&unix.FD_CLOEXEC != 0 {
@@ -88,8 +88,8 @@ func isPipe(fd int) bool {
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
 }
 
-// copyDescriptor makes a file of a copy of fd: two variables may name one
-// descriptor. nil when there are no descriptors left.
+// copyDescriptor returns a file with a duplicate of fd, because two variables may name the same
+// descriptor. It returns nil if the process has no descriptors left.
 func copyDescriptor(fd int, name string) *os.File {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 10)
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 )
 
 // guardLimits prevents apps from changing the supervisor's resource limits. The supervisor and
-// root's apps have the same user and group IDs, which is all that prlimit(2) asks for, and
-// no Landlock domain denies it; with a saved group ID that no app has, the supervisor is out of their
-// reach but for CAP_SYS_RESOURCE. A FUSE file system that serves its mounter alone compares
-// the same IDs, so this phase comes after the roots and volumes. A program that is executed has its saved
-// group ID from the effective one again (execve(2)).
+// root's apps have the same user and group IDs, which is all that prlimit(2) checks, and no
+// Landlock domain denies the call. guardLimits gives the supervisor a saved group ID that no app
+// has; then only apps with CAP_SYS_RESOURCE can change its limits. A FUSE file system that
+// serves only its mounter also compares these IDs, so this phase comes after the roots and
+// volumes. execve(2) resets the saved group ID to the effective one.
 func (b *boot) guardLimits(context.Context) error {
 	const unused = 65534
 	if err := unix.Setresgid(-1, -1, unused); err != nil {

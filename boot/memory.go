@@ -11,12 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// releaseStartMemory gives back what only the start of a pod needed: the heap,
-// and the pages of the program itself, most of which will never be used again.
-// Those that are come back from the page cache when they are. It is advice only,
-// so nothing that goes wrong matters.
+// releaseStartMemory releases memory that only the start of a pod needed: the heap, and the
+// pages of the program, most of which are never used again. The kernel reloads the others from
+// the page cache when they are used. This is only advice to the kernel, so errors do not matter.
 func releaseStartMemory() {
-	// Pools give up in the second collection what they kept in the first.
+	// A sync.Pool keeps its contents over one collection and releases them in the second.
 	runtime.GC()
 	debug.FreeOSMemory()
 	maps, err := os.ReadFile("/proc/self/maps")
@@ -29,7 +28,7 @@ func releaseStartMemory() {
 	}
 	for lines := bufio.NewScanner(bytes.NewReader(maps)); lines.Scan(); {
 		fields := bytes.Fields(lines.Bytes())
-		// Writable pages would lose what was written to them (madvise(2)).
+		// A writable page would lose its contents (madvise(2)).
 		if len(fields) < 6 || string(fields[5]) != self || bytes.ContainsRune(fields[1], 'w') {
 			continue
 		}

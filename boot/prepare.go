@@ -15,20 +15,20 @@ import (
 	"kurma.io/stager/rootfs"
 )
 
-// What the apps share, and what they find ready when they start.
+// The phases that prepare what the apps share.
 
-// prepareRuntime makes the runtime ready. Processes that a stager before this one has left in
-// the pod's cgroup are killed.
+// prepareRuntime prepares the runtime, which also kills processes that an earlier stager left in
+// the pod's cgroup.
 func (b *boot) prepareRuntime(context.Context) error {
 	b.undo(b.Runtime.Close)
 	return b.Runtime.Prepare(names.PrivateDir, b.plan.Resources)
 }
 
-// startMetadata starts the pod's metadata service, so that its URL is in every process's
-// environment. The pod has the UUID by which the daemon has named the pod's cgroup, or a new one.
-// Without a loopback interface the apps have no service, which is logged.
+// startMetadata starts the pod's metadata service, and sets its URL in the environment of every
+// process. The pod's UUID is that of plan.PodUUID. Without a loopback interface the apps have no
+// metadata service, and startMetadata logs a warning.
 func (b *boot) startMetadata(context.Context) error {
-	cgroups, _ := os.ReadFile("/proc/self/cgroup") // without it the pod has a UUID of its own
+	cgroups, _ := os.ReadFile("/proc/self/cgroup") // on an error the pod gets a new UUID
 	server, err := metadata.Start(plan.Metadata(b.manifest, plan.PodUUID(string(cgroups))), b.log)
 	if errors.Is(err, metadata.ErrNoLoopback) {
 		b.log.Warn("apps have no metadata service and no AC_METADATA_URL", "why", err)
@@ -42,7 +42,7 @@ func (b *boot) startMetadata(context.Context) error {
 	return nil
 }
 
-// openJournal connects the apps' output to the journal where the configuration asks for it.
+// openJournal connects the apps' output to the journal if the configuration asks for it.
 func (b *boot) openJournal(context.Context) error {
 	b.journal = new(journal.Journal)
 	if b.plan.Config.Log.Driver == plan.LogToJournal {
@@ -52,8 +52,8 @@ func (b *boot) openJournal(context.Context) error {
 	return nil
 }
 
-// limitNetwork limits the pod's interfaces, and reports in its isolators' fates what it could
-// not limit.
+// limitNetwork limits the pod's interfaces. If it cannot limit one, the fates of the isolators
+// report it.
 func (b *boot) limitNetwork(context.Context) error {
 	if b.plan.NetworkBandwidth == 0 {
 		return nil
@@ -63,14 +63,14 @@ func (b *boot) limitNetwork(context.Context) error {
 		return nil
 	}
 	if b.plan.Config.StrictIsolators {
-		return fmt.Errorf("limit network, as stagerConfig.strictIsolators asks for: %w", err)
+		return fmt.Errorf("limit network, as stagerConfig.strictIsolators requires: %w", err)
 	}
-	b.log.Warn("the network's limit is not what it should be", "error", err)
+	b.log.Warn("not every interface of the pod is limited", "error", err)
 	b.plan.Degrade("resource/network-bandwidth", err.Error())
 	return nil
 }
 
-// makeVolumes makes the empty volumes' folders, and finds the devices among the host volumes.
+// makeVolumes makes the folders of the empty volumes, and finds devices among the host volumes.
 func (b *boot) makeVolumes(context.Context) error {
 	if err := rootfs.ClearEmptyVolumes(names.EmptyVolumesDir); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (b *boot) makeVolumes(context.Context) error {
 	return nil
 }
 
-// openSockets opens the sockets that apps find open when they start.
+// openSockets opens the sockets that the apps inherit.
 func (b *boot) openSockets(context.Context) error {
 	for _, app := range b.plan.Apps {
 		files, err := activation.OpenSockets(app.Sockets)

@@ -17,15 +17,15 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-// mountRoots makes every app's root file system, and the pod's cgroup meanwhile: each takes
-// about as long.
+// mountRoots makes every app's root file system, and at the same time the pod's cgroup: both
+// take about as long.
 func (b *boot) mountRoots(ctx context.Context) error {
 	made := make(chan error, 1)
 	go func() { made <- b.Runtime.MakePod() }()
 	return errors.Join(b.mountAll(ctx), <-made)
 }
 
-// mountAll mounts the roots side by side.
+// mountAll mounts the roots, several at once.
 func (b *boot) mountAll(ctx context.Context) error {
 	if err := prepareScratch(); err != nil {
 		return err
@@ -63,14 +63,14 @@ func (b *boot) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App
 	return nil
 }
 
-// rootOf is where an app's root file system is mounted.
+// rootOf returns the path at which an app's root file system is mounted.
 func rootOf(app string) string { return filepath.Join(names.PrivateDir, "roots", app) }
 
-// scratchOf is where the app's root file system keeps what the app writes.
+// scratchOf returns the folder in which the app's root file system stores what the app writes.
 func scratchOf(app string) string { return filepath.Join(names.ScratchDir, app) }
 
-// parallelMounts bounds the roots that are made at once: copying is bound by
-// the disk, mounting by nothing.
+// parallelMounts limits how many roots are made at once: the copy driver is limited by the disk,
+// the others by nothing.
 const parallelMounts = 4
 
 func (b *boot) selectDriver() (unionfs.Driver, error) {
@@ -88,7 +88,7 @@ func (b *boot) selectDriver() (unionfs.Driver, error) {
 		b.log.Warn("file system not used", "reason", reason)
 	}
 	for _, note := range choice.Notes {
-		b.log.Warn("root file systems lack something", "driver", choice.Driver.Name(), "note", note)
+		b.log.Warn("root file systems have a limitation", "driver", choice.Driver.Name(), "note", note)
 	}
 	b.log.Info("root file systems", "driver", choice.Driver.Name())
 	return choice.Driver, nil
@@ -104,9 +104,9 @@ func mountRoot(ctx context.Context, driver unionfs.Driver, app plan.App, target 
 	return driver.Mount(ctx, unionfs.Root{App: app.Name, Layers: app.LayersIn(names.LayersDir), Scratch: scratch, Target: target})
 }
 
-// prepareScratch empties the folder for upper and work directories. Where the stager's root cannot hold an upper directory, because it is an
-// overlay or aufs itself, a tmpfs of the supervisor's takes its place; the driver's
-// probe has the last word.
+// prepareScratch empties the folder for upper and work directories. If the stager's root cannot
+// hold an upper directory, because it is itself an overlay or aufs, prepareScratch mounts a tmpfs
+// there. Whether a driver can use the folder is for its probe to decide.
 func prepareScratch() error {
 	if err := rmtree.Remove(names.ScratchDir); err != nil {
 		return fmt.Errorf("empty scratch folder: %w", err)

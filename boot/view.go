@@ -14,8 +14,8 @@ import (
 	"kurma.io/stager/plan"
 )
 
-// makeView makes the supervisor's own view of the machine, in mounts that vanish with it, and
-// sets the pod's hostname and kernel parameters.
+// makeView makes the supervisor's own mounts, which vanish with it, and sets the pod's hostname
+// and kernel parameters.
 func (b *boot) makeView(context.Context) error {
 	if err := mountProc(b.plan.Namespaces); err != nil {
 		return err
@@ -31,8 +31,8 @@ func (b *boot) makeView(context.Context) error {
 	return writeSysctls(b.plan.Sysctl)
 }
 
-// mountProc mounts a /proc of the pod's PID namespace; in the stager's own, the supervisor
-// becomes the parent of the pod's orphans.
+// mountProc mounts a /proc of the pod's PID namespace. If the pod shares the stager's PID
+// namespace, the supervisor becomes the parent of the pod's orphans instead.
 func mountProc(ns plan.Namespaces) error {
 	if !ns.HostPID {
 		if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
@@ -44,8 +44,8 @@ func mountProc(ns plan.Namespaces) error {
 	return nil
 }
 
-// privateFolders makes the stager's folders, and a tmpfs of the
-// supervisor's own on names.PrivateDir.
+// privateFolders makes the stager's folders, and mounts a tmpfs of the supervisor on
+// names.PrivateDir.
 func privateFolders() error {
 	for dir, mode := range map[string]os.FileMode{names.RunDir: 0o700, names.PrivateDir: 0o700, names.LogDir: 0o755} {
 		if err := os.MkdirAll(dir, mode); err != nil {

@@ -172,7 +172,7 @@ func (j *joining) enter() (*os.Process, error) {
 	return j.enter()
 }
 
-// cannotClone tells whether an error may be that clone3(2) is not to be had, or
+// cannotClone reports whether an error may be that clone3(2) is not to be had, or
 // not with CLONE_INTO_CGROUP. That a cgroup may have no more processes is EAGAIN.
 func cannotClone(err error) bool {
 	return slices.ContainsFunc([]error{unix.ENOSYS, unix.EINVAL, unix.E2BIG, unix.EOPNOTSUPP, unix.EPERM, unix.EBADF},

@@ -225,7 +225,7 @@ func (c *container) run(l *launch) error {
 	return l.result()
 }
 
-// restrict tells whether a process gets a Landlock domain. A domain denies
+// restrict reports whether a process gets a Landlock domain. A domain denies
 // mount(2), so one that was given CAP_SYS_ADMIN does without: it is trusted
 // with the whole pod anyway.
 func (r *Runtime) restrict(p *spec.Process) bool {

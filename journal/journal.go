@@ -1,4 +1,4 @@
-// Package journal sends the apps' output to systemd's journal, beside their logs in files.
+// Package journal sends the apps' output to systemd's journal, in addition to the log files.
 package journal
 
 import (
@@ -15,9 +15,9 @@ import (
 )
 
 // connection sends the apps' lines to systemd's journal, in its native protocol
-// (https://systemd.io/JOURNAL_NATIVE_PROTOCOL): a datagram for each, of fields
-// NAME=value, one to a line. It never keeps an app waiting: lines that
-// the journal does not accept in time are dropped; the number of dropped lines is logged.
+// (https://systemd.io/JOURNAL_NATIVE_PROTOCOL): one datagram for each line, with fields
+// NAME=value, one to a line. An app never waits for the journal: lines that the journal does
+// not accept in time are dropped, and the number of dropped lines is logged.
 type connection struct {
 	path    string
 	log     *slog.Logger
@@ -34,18 +34,18 @@ const (
 	journalQueue = 4 << 20 // bytes
 	journalLines = 8192    // in the queue
 
-	// maxJournalLine is where a line is cut, as journald itself does with what
-	// it reads from a service (journald.conf(5), LineMax).
+	// maxJournalLine is the length in bytes at which a line is split, the same at which
+	// journald splits a service's output (journald.conf(5), LineMax).
 	maxJournalLine = 48 << 10
 
-	// journalDrain bounds the wait for the journal at the pod's end.
+	// journalDrain limits the wait for the journal at the pod's end.
 	journalDrain = time.Second
 )
 
-// Priority is one of syslog(3).
+// Priority is a priority of syslog(3).
 type Priority int
 
-// The priorities of an app's lines: those of stderr and of stdout.
+// The priorities of an app's lines: Error for stderr, Info for stdout.
 const (
 	Error Priority = 3
 	Info  Priority = 6
@@ -66,7 +66,7 @@ func dialJournal(path string) (*net.UnixConn, error) {
 	return net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
 }
 
-// close sends what is left, as long as the journal takes it.
+// close sends the remaining lines, for at most journalDrain, and closes the connection.
 func (j *connection) close() error {
 	j.mu.Lock()
 	conn := j.conn
@@ -78,7 +78,7 @@ func (j *connection) close() error {
 	return errors.Join(err, conn.Close())
 }
 
-// offer takes an entry, unless the queue is full.
+// offer queues an entry. It returns false if the queue is full.
 func (j *connection) offer(entry []byte) bool {
 	n := int64(len(entry))
 	if j.bytes.Add(n) <= journalQueue {
@@ -92,7 +92,7 @@ func (j *connection) offer(entry []byte) bool {
 	return false
 }
 
-// serve sends entries until the journal is closed and the queue empty.
+// serve sends entries until the connection is closing and the queue is empty.
 func (j *connection) serve(conn *net.UnixConn) {
 	defer close(j.done)
 	told := false
@@ -104,13 +104,13 @@ func (j *connection) serve(conn *net.UnixConn) {
 		var err error
 		if conn, err = j.send(conn, entry); err != nil && !told {
 			told = true
-			j.log.Warn("the journal does not take the apps' output; it is in their log files", "error", err)
+			j.log.Warn("the journal does not accept the apps' output; the output goes to the log files only", "error", err)
 		}
 	}
 }
 
-// next takes an entry out of the queue, nil when it is empty and the journal
-// closed.
+// next removes an entry from the queue. It returns nil if the queue is empty and the
+// connection is closing.
 func (j *connection) next() (entry []byte) {
 	select {
 	case entry = <-j.queue:
@@ -125,8 +125,8 @@ func (j *connection) next() (entry []byte) {
 	return entry
 }
 
-// send sends an entry, over a new connection where journald has been started
-// again with a new socket.
+// send sends an entry. If journald has been restarted with a new socket, send connects again
+// and returns the new connection.
 func (j *connection) send(conn *net.UnixConn, entry []byte) (*net.UnixConn, error) {
 	_, err := conn.Write(entry)
 	if err == nil || errors.Is(err, net.ErrClosed) {
@@ -144,7 +144,8 @@ func (j *connection) send(conn *net.UnixConn, entry []byte) (*net.UnixConn, erro
 	return fresh, err
 }
 
-// replace makes conn the one that close gives a deadline, unless it has done so.
+// replace makes conn the connection whose deadline close sets. It returns false if close has
+// already set one.
 func (j *connection) replace(conn *net.UnixConn) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -155,15 +156,14 @@ func (j *connection) replace(conn *net.UnixConn) bool {
 	return true
 }
 
-// entryOf returns the datagram of one line, without its newline.
+// entryOf returns the datagram for one line; line has no newline.
 func entryOf(app string, priority Priority, line []byte) []byte {
 	entry := make([]byte, 0, len(line)+len(app)+64)
 	entry = append(entry, "SYSLOG_IDENTIFIER="+app+"\nPRIORITY="+strconv.Itoa(int(priority))+"\nMESSAGE="...)
 	return append(append(entry, line...), '\n')
 }
 
-// stream is one stream of an app. A line that is not complete waits for
-// its end.
+// stream is one stream of an app. It keeps an incomplete line until the rest arrives.
 type stream struct {
 	journal  *connection
 	app      string
@@ -174,7 +174,7 @@ type stream struct {
 	dropped int    // guarded by mu; lines
 }
 
-// Write implements io.Writer. It has no error and does not wait.
+// Write implements io.Writer. It never waits and never returns an error.
 func (s *stream) Write(chunk []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +191,7 @@ func (s *stream) Write(chunk []byte) (int, error) {
 	return len(chunk), nil
 }
 
-// flush sends the line, after the number of those that were lost before it.
+// flush sends the line. If lines before it were dropped, flush first sends their number.
 func (s *stream) flush() {
 	line := s.partial
 	s.partial = s.partial[:0]
@@ -208,7 +208,7 @@ func (s *stream) flush() {
 	}
 }
 
-// end sends a last line without a newline.
+// end sends an incomplete last line.
 func (s *stream) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,25 +217,25 @@ func (s *stream) end() {
 	}
 }
 
-// Journal is the apps' way to the journal. The zero value is a Journal that sends nothing.
+// Journal sends the apps' output to the journal. The zero value sends nothing.
 type Journal struct {
 	journal *connection
 	streams []*stream
 }
 
-// Open connects to journald's socket at path. Where there is none, it logs that, once, and
+// Open connects to journald's socket at path. If it cannot connect, it logs a warning and
 // returns a Journal that sends nothing. The caller closes the Journal.
 func Open(path string, log *slog.Logger) *Journal {
 	j, err := connect(path, log)
 	if err != nil {
-		log.Warn("the apps' output goes to files only: the daemon gives no journal to the stager", "error", err)
+		log.Warn("the apps' output goes to files only: the stager cannot reach the journal", "error", err)
 		return &Journal{}
 	}
 	return &Journal{journal: j}
 }
 
-// Tee returns a writer to w that also sends each line to the journal, as one of the app with that
-// priority. It returns w where there is no journal. It must not be called concurrently with
+// Tee returns a writer that writes to w and also sends each line to the journal, as the app's,
+// with that priority. Without a journal it returns w. It must not be called concurrently with
 // any other method.
 func (a *Journal) Tee(app string, priority Priority, w io.Writer) io.Writer {
 	if a.journal == nil {
@@ -246,9 +246,9 @@ func (a *Journal) Tee(app string, priority Priority, w io.Writer) io.Writer {
 	return io.MultiWriter(w, s)
 }
 
-// EndLines sends what a process of the app has written without a newline at its end. It is
-// called before another process of the app writes, and when the app has ended. Several goroutines may call it at
-// once.
+// EndLines sends an incomplete last line that a process of the app has written. Call it before
+// another process of the app writes, and when the app has ended. Several goroutines may call it
+// at once.
 func (a *Journal) EndLines(app string) {
 	for _, s := range a.streams {
 		if s.app == app {
@@ -257,7 +257,7 @@ func (a *Journal) EndLines(app string) {
 	}
 }
 
-// Close sends what is left, for a second at most, and closes the connection.
+// Close sends the remaining lines, for at most a second, and closes the connection.
 func (a *Journal) Close() error {
 	if a.journal == nil {
 		return nil

@@ -1,6 +1,6 @@
 // Package netlimit limits the bandwidth of a pod's network (appc, ace.md,
-// resource/network-bandwidth). The apps of a pod share its network, so the limit is the
-// pod's: of each of its interfaces but loopback.
+// resource/network-bandwidth). The apps of a pod share its network, so the limit applies to
+// the pod: to each of its interfaces except loopback.
 package netlimit
 
 import (
@@ -12,14 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRate is the largest rate that the kernel's arithmetic takes, in bytes a second; no
+// maxRate is the highest rate that the kernel's arithmetic can handle, in bytes a second; no
 // interface is as fast.
 const maxRate = 1 << 40
 
-// Limit limits each interface of the calling thread's network namespace to rate bytes a
-// second in each direction, loopback excepted. The error names each interface and direction
-// that it could not limit; the others are limited all the same. The limits end with the
-// namespace.
+// Limit limits each interface of the calling thread's network namespace, except loopback, to
+// rate bytes a second in each direction. The error names each interface and direction that Limit
+// could not limit; the others are limited. The limits end with the namespace.
 func Limit(rate uint64) error {
 	rate = min(rate, maxRate)
 	links, err := netlink.LinkList()
@@ -42,7 +41,7 @@ func Limit(rate uint64) error {
 	return errors.Join(errs...)
 }
 
-// limitSending lets a token bucket send for the interface (tc-tbf(8)).
+// limitSending limits what the interface sends with a token bucket (tc-tbf(8)).
 func limitSending(link int, rate uint64) error {
 	burst := uint32(max(32<<10, min(rate/100, 1<<30))) // a hundredth of a second
 	queue := min(uint64(burst)+rate/10, math.MaxUint32)
@@ -52,8 +51,8 @@ func limitSending(link int, rate uint64) error {
 	})
 }
 
-// limitReceiving redirects incoming packets through an ifb device made for this, which
-// sends them on at the rate: the kernel only shapes what is sent.
+// limitReceiving redirects incoming packets through an ifb device made for this, which limits
+// them: the kernel can only shape packets that a device sends.
 func limitReceiving(link int, name string, rate uint64) error {
 	via := &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: name}}
 	if err := netlink.LinkAdd(via); err != nil {
@@ -67,7 +66,7 @@ func limitReceiving(link int, name string, rate uint64) error {
 	}); err != nil {
 		return err
 	}
-	return netlink.FilterReplace(&netlink.U32{ // which matches everything without a selector
+	return netlink.FilterReplace(&netlink.U32{ // without a selector it matches every packet
 		FilterAttrs: netlink.FilterAttrs{LinkIndex: link, Parent: netlink.MakeHandle(0xffff, 0), Priority: 1, Protocol: unix.ETH_P_ALL},
 		Actions:     []netlink.Action{netlink.NewMirredAction(via.Index)},
 	})

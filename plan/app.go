@@ -27,18 +27,18 @@ type App struct {
 	Name   string
 	Layers []Layer // the topmost first
 
-	// Spec lacks what is only known when the app is set up: Root, Cgroup, Devices and
-	// Files.
+	// Spec lacks Root, Cgroup, Devices and Files: package boot knows them only when it
+	// sets the app up.
 	Spec spec.Spec
 
-	// PreStart and PostStop are the event handlers' arguments, nil for none.
-	// See Handler.
+	// PreStart and PostStop are the arguments of the event handlers, nil for none; see
+	// Handler.
 	PreStart, PostStop []string
 
-	Sockets  []Socket      // that the main process finds open
+	Sockets  []Socket      // that the main process inherits
 	Volumes  []EmptyVolume // folders to make, which Spec.Mounts binds
-	Sources  []Source      // of Spec.Mounts, to be checked
-	Notifies bool          // the app reports itself when it is ready (sd_notify(3))
+	Sources  []Source      // of Spec.Mounts; check them before the start
+	Notifies bool          // the app reports when it is ready (sd_notify(3))
 	Terminal bool          // the app gets a terminal of its own
 	Stdin    bool          // the app's stdin stays open
 	Fates    []IsolatorFate
@@ -50,11 +50,11 @@ type App struct {
 // Layer is one image of an app.
 type Layer struct {
 	ID     string          // the image ID
-	Filter *unionfs.Filter // what the path whitelists leave of it, nil for all
+	Filter *unionfs.Filter // the files that the path whitelists select, nil for all
 }
 
-// LayersIn returns the app's layers for its union file system, the topmost first. They are
-// the folders dir/ID.
+// LayersIn returns the app's layers for its union file system, the topmost first. A layer's
+// folder is dir/ID.
 func (a *App) LayersIn(dir string) []unionfs.Layer {
 	layers := make([]unionfs.Layer, len(a.Layers))
 	for i, layer := range a.Layers {
@@ -65,7 +65,7 @@ func (a *App) LayersIn(dir string) []unionfs.Layer {
 
 // planApp decides how an app of the manifest runs. An error names the app.
 func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volumes []types.Volume) (App, error) {
-	isolators, err := isolateApp(c, m, pod, app.Isolators, targetsOf(app)...)
+	isolators, err := applyAppIsolators(c, m, pod, app.Isolators, targetsOf(app)...)
 	if err != nil {
 		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
@@ -114,7 +114,7 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 	return plan, nil
 }
 
-// targetsOf are where the pod manifest has mounts for an app.
+// targetsOf returns the targets of an app's mounts in the pod manifest.
 func targetsOf(app manifest.App) []string {
 	var targets []string
 	for _, mount := range app.Runtime.Mounts {
@@ -123,16 +123,16 @@ func targetsOf(app manifest.App) []string {
 	return targets
 }
 
-// Handler returns an event handler's process: as the app's main process, but as user
-// and group 0, whatever the image's passwd file has for "0", within the app's
-// capabilities (appc, aci.md, eventHandlers).
+// Handler returns an event handler's process. It is like the app's main process and has the
+// app's capabilities, but it runs as user and group 0, even if the image's passwd file maps
+// "0" to another number (appc, aci.md, eventHandlers).
 func Handler(main spec.Process, args []string) spec.Process {
 	main.Args = slices.Clone(args)
 	main.Root, main.User, main.Group, main.SupplementaryGID = true, "", "", nil
 	return main
 }
 
-// eventHandlers finds the handlers' arguments. One without any does nothing.
+// eventHandlers returns the handlers' arguments. A handler without arguments does nothing.
 func eventHandlers(app *types.App) (preStart, postStop []string) {
 	for _, handler := range app.EventHandlers {
 		if len(handler.Exec) == 0 {
@@ -148,8 +148,8 @@ func eventHandlers(app *types.App) (preStart, postStop []string) {
 	return preStart, postStop
 }
 
-// environment is an app's, NAME=value, each name once. The app's own PATH overrides
-// the default one; the variables that describe the executor override the app's own.
+// environment returns an app's environment, NAME=value, each name once. The app's PATH
+// overrides the default; the variables that describe the executor override the app's.
 func environment(app manifest.App, terminal bool) []string {
 	fixed := []types.EnvironmentVariable{{Name: "AC_APP_NAME", Value: app.Name}, {Name: "container", Value: names.Executor}}
 	defaults := []types.EnvironmentVariable{{Name: "PATH", Value: defaultPath}}
@@ -167,7 +167,7 @@ func environment(app manifest.App, terminal bool) []string {
 	return env
 }
 
-// streamsOf reads the annotations that say what an app's streams are.
+// streamsOf reads the annotations for an app's stdin and terminal.
 func streamsOf(annotations types.Annotations) (stdin, terminal bool, err error) {
 	switch v, _ := annotations.Get(names.StdinAnnotation); v {
 	case "", "null":
@@ -186,8 +186,8 @@ func streamsOf(annotations types.Annotations) (stdin, terminal bool, err error) 
 	return stdin, terminal, nil
 }
 
-// hostnameOf makes a hostname of the pod's name: 64 bytes at most, by
-// sethostname(2), and without what no resolver or file would take. It may be "".
+// hostnameOf derives a hostname from the pod's name: at most 64 bytes (sethostname(2)),
+// without characters that resolvers and files reject. It may be "".
 func hostnameOf(name string) string {
 	clean := strings.Map(func(r rune) rune {
 		if r == '-' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {

@@ -18,8 +18,8 @@ import (
 // Config is the manifest's stagerConfig. CONFIG.md documents every key.
 type Config struct {
 	GraphStorage       string   // a unionfs.Driver's name, or "" for the first that works
-	RequiredNamespaces []string // that no pod may leave to the host
-	DefaultNamespaces  []string // that a pod has of its own unless it says otherwise
+	RequiredNamespaces []string // that no pod may share with the host
+	DefaultNamespaces  []string // that a pod has of its own unless it asks for the host's
 	GracePeriod        time.Duration
 	ExitPolicy         supervisor.ExitPolicy    // its zero value is "never"
 	Restart            supervisor.RestartPolicy // its zero value is "never"
@@ -29,20 +29,21 @@ type Config struct {
 
 // LogConfig is the key "log".
 type LogConfig struct {
-	Driver   string // "file", or "journald" for both
-	MaxSize  int64  // bytes of one file
+	Driver   string // LogToFiles or LogToJournal
+	MaxSize  int64  // of one file, in bytes
 	MaxFiles int    // kept for each app
 }
 
+// The values of LogConfig.Driver.
 const (
-	LogToFiles   = "file"
-	LogToJournal = "journald"
+	LogToFiles   = "file"     // the apps' output goes to files
+	LogToJournal = "journald" // the apps' output goes to files and to the host's journal
 )
 
 // setting is one key of stagerConfig, or of an object in it.
 type setting struct {
 	key string
-	set func(*Config, json.RawMessage) error // with an error that says what the value must be
+	set func(*Config, json.RawMessage) error // its error says what the value must be
 }
 
 // settings is the table of keys. To add a key, add a row here and in CONFIG.md.
@@ -71,8 +72,8 @@ func defaultConfig() Config {
 	}
 }
 
-// parseConfig reads stagerConfig, nil if the manifest has none. A null value is the
-// default. drivers are the names that graphStorage may have. unknown are the unknown keys,
+// parseConfig reads stagerConfig, nil if the manifest has none. A null value means the
+// default. drivers are the names that graphStorage accepts. unknown are the unknown keys,
 // sorted, for a warning.
 func parseConfig(raw json.RawMessage, drivers []string) (c Config, unknown []string, err error) {
 	c = defaultConfig()
@@ -96,7 +97,7 @@ func parseConfig(raw json.RawMessage, drivers []string) (c Config, unknown []str
 	return c, unknown, nil
 }
 
-// flatten adds an object's values that are not null by their dotted keys.
+// flatten adds an object's values that are not null to values, under their dotted keys.
 func flatten(prefix string, raw json.RawMessage, values strictjson.Object) error {
 	if strictjson.IsNull(raw) {
 		return nil
@@ -147,7 +148,7 @@ func policy[P any](raw json.RawMessage, to *P, known []supervisor.Named[P]) erro
 	return nil
 }
 
-// quoted lists words so that they stay on one line, whatever is in them.
+// quoted lists words on one line, even if a word contains a newline.
 func quoted[T ~string](words []T) string {
 	list := make([]string, len(words))
 	for i, w := range words {
@@ -198,7 +199,7 @@ func count(raw json.RawMessage, to *int) error {
 	return nil
 }
 
-// size reads bytes: a number, or a string with one of appc's suffixes.
+// size reads a number of bytes, or a string with one of appc's suffixes.
 func size(raw json.RawMessage, to *int64) error {
 	q, err := parseQuantity(raw)
 	if err != nil || q.units() < 1024 {
@@ -208,7 +209,7 @@ func size(raw json.RawMessage, to *int64) error {
 	return nil
 }
 
-// showValue returns a JSON value for an error: compact, on one line and shortened.
+// showValue returns a JSON value for an error message: compact, on one line and shortened.
 func showValue(raw json.RawMessage) string {
 	var compact bytes.Buffer
 	if json.Compact(&compact, raw) != nil {

@@ -8,21 +8,21 @@ import (
 	"kurma.io/stager/manifest"
 )
 
-// layerImage is an image of an app's list, the manifest nil where the stager's
-// manifest has none.
+// layerImage is an image in an app's list. image is nil if the stager manifest does not have
+// the image's manifest.
 type layerImage struct {
 	id    string
 	image *manifest.Image
 }
 
-// dependents finds, for each image of an app's list, the topmost first, those that
-// were resolved to it: their places in the list.
+// dependents returns, for each image of an app's list, the topmost first, the images that
+// depend on it, as indexes of the list.
 //
-// Where several versions of an image are in the list, a dependency by its name may mean
-// either. The list tells which, as long as they come for the first time: it is the tree written down, an image before what
-// it depends on, the last dependency first, and each image once (appc, ace.md,
-// Filesystem Setup). A list that is not so has every image depend on all that
-// it could mean.
+// If the list has several versions of an image, a dependency by name can mean any of them.
+// The order of the list tells which: the list visits each image once, it is the tree of
+// dependencies in depth-first order, the last dependency first (appc, ace.md, Filesystem
+// Setup). If the list is not in that order, every image depends on all images that its
+// dependencies can mean.
 func dependents(list []layerImage) [][]int {
 	t := tree{list: list, above: make([][]int, len(list)), placed: 1}
 	if len(list) > 0 && t.add(0) && t.placed == len(list) {
@@ -39,22 +39,22 @@ func dependents(list []layerImage) [][]int {
 	return above
 }
 
-// tree is a list of images on its way back to the tree that it was made of.
+// tree rebuilds the tree of dependencies from a list of images.
 type tree struct {
 	list   []layerImage
 	above  [][]int // the result
-	placed int     // the images so far
-	way    []int   // from the app's image to the one that is looked at
+	placed int     // the number of images placed so far
+	path   []int   // from the app's image to the current one
 }
 
-// add finds the dependencies of the ith image, and theirs. It says false where
-// the list has something else in their place.
+// add places the dependencies of the ith image, and their dependencies. It returns false if
+// the list has another image in the place of one.
 func (t *tree) add(i int) bool {
 	if t.list[i].image == nil {
 		return true
 	}
-	t.way = append(t.way, i)
-	defer func() { t.way = t.way[:len(t.way)-1] }()
+	t.path = append(t.path, i)
+	defer func() { t.path = t.path[:len(t.path)-1] }()
 	for _, d := range slices.Backward(t.list[i].image.Dependencies) {
 		if next := t.placed; next < len(t.list) && t.list[next].is(d) {
 			t.placed++
@@ -65,7 +65,7 @@ func (t *tree) add(i int) bool {
 			continue
 		}
 		j := slices.IndexFunc(t.list[:t.placed], func(l layerImage) bool { return l.is(d) })
-		if j < 0 || slices.Contains(t.way, j) {
+		if j < 0 || slices.Contains(t.path, j) {
 			return false
 		}
 		t.above[j] = append(t.above[j], i)
@@ -73,7 +73,7 @@ func (t *tree) add(i int) bool {
 	return true
 }
 
-// is tells whether a dependency can mean the image: by ID where it says one,
+// is reports whether a dependency can mean the image: by ID if the dependency has one,
 // else by name and labels (appc, aci.md, dependencies).
 func (l layerImage) is(d types.Dependency) bool {
 	if d.ImageID != nil {

@@ -10,16 +10,16 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// IsolatorFate tells what became of one isolator (appc, ace.md, Isolators: an
-// executor must make that available). It is logged, and shown by
-// "status --isolators".
+// IsolatorFate reports whether one isolator is enforced, changed or ignored (appc, ace.md,
+// Isolators: an executor must report it). The stager logs it, and "status --isolators"
+// prints it.
 type IsolatorFate struct {
 	Name string `json:"name"`
 	Fate Fate   `json:"fate"`
-	Why  string `json:"why,omitempty"` // "" only where it is enforced as written
+	Why  string `json:"why,omitempty"` // "" only if it is enforced as written
 }
 
-// Fate is what became of an isolator.
+// Fate reports whether an isolator is enforced, changed or ignored.
 type Fate string
 
 // The fates, as status --isolators prints them.
@@ -29,7 +29,7 @@ const (
 	Ignored  Fate = "ignored"
 )
 
-// podIsolators is what the pod's isolators come to.
+// podIsolators is the result of the pod's isolators.
 type podIsolators struct {
 	Namespaces      Namespaces
 	Resources       spec.Resources    // of the pod's cgroup, the parent of its apps'
@@ -42,7 +42,7 @@ type podIsolators struct {
 	OneApp           bool   // the pod has one app, whose network is the pod's
 }
 
-// appIsolators is what an app's isolators come to, beyond its spec.Spec.
+// appIsolators is the result of an app's isolators.
 type appIsolators struct {
 	Capabilities    []string // names, sorted
 	NoNewPrivileges bool
@@ -57,25 +57,25 @@ type appIsolators struct {
 	NetworkBandwidth uint64 // of the whole pod, see podIsolators
 }
 
-// isolation is what the isolators of one pod or app work on.
-type isolation struct {
+// applier applies the isolators of one pod or app, and holds the result.
+type applier struct {
 	config  Config
 	machine spec.Support
-	targets []string     // of the mounts that the daemon has listed for the app, or for all
-	pod     podIsolators // what the pod's have come to; while they do, the result
-	app     appIsolators // the result for an app
+	targets []string     // of the mounts that the manifest lists for the app, or for all apps
+	pod     podIsolators // the pod's result, unfinished while forPod
+	app     appIsolators // the app's result
 
 	retain       *[]string // the capabilities to keep, nil for the default set
-	remove       []string  // the capabilities to take from it
-	shares       uint64    // os/linux/cpu-shares, which goes before a request's
-	cpuRequested bool      // resource/cpu has a request of its own
+	remove       []string  // the capabilities to remove from it
+	shares       uint64    // os/linux/cpu-shares, which overrides the request of resource/cpu
+	cpuRequested bool      // resource/cpu has a request
 	filtered     bool      // there is a seccomp isolator
-	chosen       bool      // and it says which filter
+	chosen       bool      // the seccomp isolator selects a filter
 	forPod       bool
 }
 
-// resources are those that a resource isolator is about.
-func (i *isolation) resources() *spec.Resources {
+// resources returns the resources that a resource isolator limits: the pod's or the app's.
+func (i *applier) resources() *spec.Resources {
 	if i.forPod {
 		return &i.pod.Resources
 	}
@@ -85,23 +85,24 @@ func (i *isolation) resources() *spec.Resources {
 // isolator is a row of the table: what an isolator does.
 type isolator struct {
 	name     string
-	pod, app bool // where it may stand; elsewhere it is ignored
+	pod, app bool // where it applies; elsewhere it is ignored
 	repeat   repetition
 
-	// apply reads the value and changes the isolation. An error says what the
-	// value must be, and refuses the pod.
-	apply func(*isolation, json.RawMessage) (verdict, error)
+	// apply reads the value and changes the result. An error refuses the pod, and says what
+	// the value must be.
+	apply func(*applier, json.RawMessage) (verdict, error)
 }
 
+// repetition says what several isolators of one name mean.
 type repetition int
 
 const (
 	onlyOnce repetition = iota // a second one is an error
-	lastWins                   // the specification allows several and says no more
+	lastWins                   // the specification allows several, and does not define the result
 	addUp
 )
 
-// verdict is a fate with its reason; the zero value means enforced as written.
+// verdict is a fate and the reason for it; the zero value means enforced as written.
 type verdict struct {
 	fate Fate
 	why  string
@@ -118,32 +119,32 @@ func ignore(format string, args ...any) (verdict, error) {
 // isolators is the table. To add an isolator, add a row.
 func isolators() []isolator {
 	return []isolator{
-		{name: "os/linux/capabilities-retain-set", app: true, repeat: addUp, apply: (*isolation).retainCapabilities},
-		{name: "os/linux/capabilities-remove-set", app: true, repeat: addUp, apply: (*isolation).removeCapabilities},
-		{name: "os/linux/no-new-privileges", app: true, repeat: addUp, apply: (*isolation).noNewPrivileges},
-		{name: "os/linux/seccomp-retain-set", app: true, apply: (*isolation).seccompRetain},
-		{name: "os/linux/seccomp-remove-set", app: true, apply: (*isolation).seccompRemove},
-		{name: "os/linux/oom-score-adj", app: true, apply: (*isolation).oomScoreAdj},
-		{name: "os/linux/cpu-shares", app: true, apply: (*isolation).cpuShares},
-		{name: "os/linux/apparmor-profile", app: true, pod: true, apply: (*isolation).appArmor},
-		{name: "os/linux/selinux-context", app: true, pod: true, apply: (*isolation).seLinux},
-		{name: "os/linux/privileged", app: true, apply: (*isolation).privileged},
-		{name: "os/linux/namespaces", pod: true, apply: (*isolation).namespaces},
-		{name: "os/unix/sysctl", pod: true, apply: (*isolation).sysctl},
-		{name: "resource/cpu", app: true, pod: true, repeat: lastWins, apply: (*isolation).cpu},
-		{name: "resource/memory", app: true, pod: true, repeat: lastWins, apply: (*isolation).memory},
-		{name: "resource/block-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*isolation).blockBandwidth},
-		{name: "resource/block-iops", app: true, pod: true, repeat: lastWins, apply: (*isolation).blockIOPS},
-		{name: "resource/network-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*isolation).networkBandwidth},
+		{name: "os/linux/capabilities-retain-set", app: true, repeat: addUp, apply: (*applier).retainCapabilities},
+		{name: "os/linux/capabilities-remove-set", app: true, repeat: addUp, apply: (*applier).removeCapabilities},
+		{name: "os/linux/no-new-privileges", app: true, repeat: addUp, apply: (*applier).noNewPrivileges},
+		{name: "os/linux/seccomp-retain-set", app: true, apply: (*applier).seccompRetain},
+		{name: "os/linux/seccomp-remove-set", app: true, apply: (*applier).seccompRemove},
+		{name: "os/linux/oom-score-adj", app: true, apply: (*applier).oomScoreAdj},
+		{name: "os/linux/cpu-shares", app: true, apply: (*applier).cpuShares},
+		{name: "os/linux/apparmor-profile", app: true, pod: true, apply: (*applier).appArmor},
+		{name: "os/linux/selinux-context", app: true, pod: true, apply: (*applier).seLinux},
+		{name: "os/linux/privileged", app: true, apply: (*applier).privileged},
+		{name: "os/linux/namespaces", pod: true, apply: (*applier).namespaces},
+		{name: "os/unix/sysctl", pod: true, apply: (*applier).sysctl},
+		{name: "resource/cpu", app: true, pod: true, repeat: lastWins, apply: (*applier).cpu},
+		{name: "resource/memory", app: true, pod: true, repeat: lastWins, apply: (*applier).memory},
+		{name: "resource/block-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*applier).blockBandwidth},
+		{name: "resource/block-iops", app: true, pod: true, repeat: lastWins, apply: (*applier).blockIOPS},
+		{name: "resource/network-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*applier).networkBandwidth},
 		{name: "host/privileged", app: true, pod: true, apply: preparedAt("/host")},
 		{name: "host/api-access", app: true, pod: true, apply: preparedAt("/var/lib/kurma")},
 	}
 }
 
-// isolatePod settles the pod's isolators. targets are where its apps have
-// mounts. An error names the isolator and its value.
-func isolatePod(c Config, m spec.Support, list []manifest.Isolator, targets ...string) (podIsolators, error) {
-	i := isolation{config: c, machine: m, targets: targets, forPod: true}
+// applyPodIsolators applies the pod's isolators. targets are those of its apps' mounts. An
+// error names the isolator and its value.
+func applyPodIsolators(c Config, m spec.Support, list []manifest.Isolator, targets ...string) (podIsolators, error) {
+	i := applier{config: c, machine: m, targets: targets, forPod: true}
 	var err error
 	if i.pod.Namespaces, err = namespacesOf(c, list); err != nil {
 		return podIsolators{}, err
@@ -156,19 +157,19 @@ func isolatePod(c Config, m spec.Support, list []manifest.Isolator, targets ...s
 	return i.pod, nil
 }
 
-// isolateApp settles an app's isolators within what the pod's allow. targets
-// are where the app has mounts.
-func isolateApp(c Config, m spec.Support, pod podIsolators, list []manifest.Isolator, targets ...string) (appIsolators, error) {
-	i := isolation{config: c, machine: m, pod: pod, targets: targets}
+// applyAppIsolators applies an app's isolators within the limits of the pod's. targets are
+// those of the app's mounts.
+func applyAppIsolators(c Config, m spec.Support, pod podIsolators, list []manifest.Isolator, targets ...string) (appIsolators, error) {
+	i := applier{config: c, machine: m, pod: pod, targets: targets}
 	i.app.AppArmorProfile, i.app.SELinuxLabel = pod.AppArmorProfile, pod.SELinuxLabel
-	i.app.OOMScoreAdj = max(0, m.MinOOMScoreAdj) // not the stager's own, as far as it may
+	i.app.OOMScoreAdj = max(0, m.MinOOMScoreAdj) // 0 rather than the stager's own, if the stager may set it
 	fates, err := i.applyAll(list)
 	if err != nil {
 		return appIsolators{}, err
 	}
 	if i.shares != 0 {
 		if i.cpuRequested {
-			modify(fates, "resource/cpu", "os/linux/cpu-shares goes before its request")
+			modify(fates, "resource/cpu", "os/linux/cpu-shares overrides its request")
 		}
 		i.app.Resources.CPUShares = i.shares
 	}
@@ -181,8 +182,8 @@ func isolateApp(c Config, m spec.Support, pod podIsolators, list []manifest.Isol
 	return i.app, nil
 }
 
-// applyAll applies the isolators in their order.
-func (i *isolation) applyAll(list []manifest.Isolator) ([]IsolatorFate, error) {
+// applyAll applies isolators in order.
+func (i *applier) applyAll(list []manifest.Isolator) ([]IsolatorFate, error) {
 	var fates []IsolatorFate
 	for n, written := range list {
 		v, err := i.applyOne(written, list[:n], list[n+1:])
@@ -200,8 +201,8 @@ func (i *isolation) applyAll(list []manifest.Isolator) ([]IsolatorFate, error) {
 	return fates, nil
 }
 
-// modify says of an isolator that has been enforced as written that another
-// one has changed it.
+// modify records that another isolator has changed the named one, if that was enforced as
+// written.
 func modify(fates []IsolatorFate, name, why string) {
 	for n := range fates {
 		if f := &fates[n]; f.Name == name && f.Fate == Enforced {
@@ -210,7 +211,7 @@ func modify(fates []IsolatorFate, name, why string) {
 	}
 }
 
-func (i *isolation) applyOne(written manifest.Isolator, before, after []manifest.Isolator) (verdict, error) {
+func (i *applier) applyOne(written manifest.Isolator, before, after []manifest.Isolator) (verdict, error) {
 	table := isolators()
 	n := slices.IndexFunc(table, func(row isolator) bool { return row.name == written.Name })
 	if n < 0 {
@@ -237,8 +238,8 @@ func (i *isolation) applyOne(written manifest.Isolator, before, after []manifest
 	return v, err
 }
 
-// namespacesOf finds the namespaces before the other isolators are applied:
-// what a sysctl may do depends on them.
+// namespacesOf decides the namespaces. It is called before the other isolators are applied:
+// the namespaces decide which sysctls are allowed.
 func namespacesOf(c Config, list []manifest.Isolator) (Namespaces, error) {
 	var value json.RawMessage
 	for _, written := range list {
@@ -253,15 +254,15 @@ func namespacesOf(c Config, list []manifest.Isolator) (Namespaces, error) {
 	return ns, nil
 }
 
-func (i *isolation) namespaces(value json.RawMessage) (v verdict, err error) {
+func (i *applier) namespaces(value json.RawMessage) (v verdict, err error) {
 	i.pod.Namespaces, err = decideNamespaces(i.config, value)
 	return verdict{}, err
 }
 
-// preparedAt is for an isolator that the daemon has seen to before the stager
-// ran, by mounts at or below dir.
-func preparedAt(dir string) func(*isolation, json.RawMessage) (verdict, error) {
-	return func(i *isolation, value json.RawMessage) (verdict, error) {
+// preparedAt is for an isolator that the daemon enforces before the stager runs, by mounts at
+// or below dir.
+func preparedAt(dir string) func(*applier, json.RawMessage) (verdict, error) {
+	return func(i *applier, value json.RawMessage) (verdict, error) {
 		wanted, err := parseBool(value)
 		if err != nil || !wanted {
 			return verdict{}, err

@@ -48,8 +48,8 @@ func parseResource(value json.RawMessage) (resource, error) {
 	return r, nil
 }
 
-// parseShare reads a resource that is requested and limited. A request that is
-// omitted is the limit.
+// parseShare reads a resource that can be requested and limited. If the request is omitted, it
+// is the limit.
 func parseShare(value json.RawMessage) (resource, error) {
 	r, err := parseResource(value)
 	switch {
@@ -94,7 +94,7 @@ const (
 	noCPULimits = "this machine's cgroups do not limit CPU time"
 )
 
-func (i *isolation) cpu(value json.RawMessage) (verdict, error) {
+func (i *applier) cpu(value json.RawMessage) (verdict, error) {
 	r, err := parseShare(value)
 	if err != nil {
 		return verdict{}, err
@@ -110,7 +110,7 @@ func (i *isolation) cpu(value json.RawMessage) (verdict, error) {
 	i.cpuRequested = r.Request != r.Limit
 	if r.Limit == nil {
 		if out.CPUShares == maxShares {
-			return change("%d shares are the most that can be had", maxShares)
+			return change("the maximum is %d shares", maxShares)
 		}
 		return verdict{}, nil
 	}
@@ -123,13 +123,12 @@ func (i *isolation) cpu(value json.RawMessage) (verdict, error) {
 	return verdict{}, nil
 }
 
-// faster says whether a's quota lets it run more than b's.
+// faster reports whether a's quota allows more CPU time than b's.
 func faster(a, b spec.Resources) bool {
 	return float64(a.CPUQuota)/float64(a.CPUPeriod) > float64(b.CPUQuota)/float64(b.CPUPeriod)
 }
 
-// quotaOf turns thousandths of a core into a quota in a period, both in
-// microseconds.
+// quotaOf converts thousandths of a core to a quota in a period, both in microseconds.
 func quotaOf(millis int64) (quota int64, period uint64) {
 	if millis*cpuPeriod/1000 >= minCPUQuota {
 		return millis * cpuPeriod / 1000, cpuPeriod
@@ -137,14 +136,14 @@ func quotaOf(millis int64) (quota int64, period uint64) {
 	return millis * longCPUPeriod / 1000, longCPUPeriod
 }
 
-// sharesOf gives a whole core 1024 shares, which is what a cgroup has that
-// nobody has given any.
+// sharesOf converts thousandths of a core to shares. A whole core is 1024 shares, the kernel's
+// default.
 func sharesOf(millis int64) uint64 {
 	const most = maxShares * 1000 / 1024
 	return uint64(max(minShares, min(millis, most)*1024/1000))
 }
 
-func (i *isolation) cpuShares(value json.RawMessage) (verdict, error) {
+func (i *applier) cpuShares(value json.RawMessage) (verdict, error) {
 	var shares int64
 	if json.Unmarshal(value, &shares) != nil || shares < minShares || shares > maxShares {
 		return verdict{}, fmt.Errorf("must be a whole number from %d to %d", minShares, maxShares)
@@ -156,7 +155,7 @@ func (i *isolation) cpuShares(value json.RawMessage) (verdict, error) {
 	return verdict{}, nil
 }
 
-func (i *isolation) memory(value json.RawMessage) (verdict, error) {
+func (i *applier) memory(value json.RawMessage) (verdict, error) {
 	r, err := parseShare(value)
 	if err != nil {
 		return verdict{}, err
@@ -175,12 +174,12 @@ func (i *isolation) memory(value json.RawMessage) (verdict, error) {
 		return change("the pod's limit of %d bytes is lower and bounds it", pod)
 	}
 	if r.Request != r.Limit && !i.machine.MemoryRequests {
-		return change("with cgroup v2 the request protects from the pod's other apps where the pod has a limit, and from nobody else")
+		return change("with cgroup v2 the request protects the app only from the pod's other apps, and only if the pod has a limit")
 	}
 	return verdict{}, nil
 }
 
-func (i *isolation) blockBandwidth(value json.RawMessage) (verdict, error) {
+func (i *applier) blockBandwidth(value json.RawMessage) (verdict, error) {
 	rate, err := parseRate(value)
 	if err != nil {
 		return verdict{}, err
@@ -190,7 +189,7 @@ func (i *isolation) blockBandwidth(value json.RawMessage) (verdict, error) {
 	return i.blockLimit(&out.BlockBandwidth, i.pod.Resources.BlockBandwidth)
 }
 
-func (i *isolation) blockIOPS(value json.RawMessage) (verdict, error) {
+func (i *applier) blockIOPS(value json.RawMessage) (verdict, error) {
 	rate, err := parseRate(value)
 	if err != nil {
 		return verdict{}, err
@@ -200,9 +199,8 @@ func (i *isolation) blockIOPS(value json.RawMessage) (verdict, error) {
 	return i.blockLimit(&out.BlockIOPS, i.pod.Resources.BlockIOPS)
 }
 
-// blockLimit says what becomes of a limit of block devices, which an app's pod
-// may have, too.
-func (i *isolation) blockLimit(limit *uint64, pods uint64) (verdict, error) {
+// blockLimit applies a limit of block devices. pods is the limit of the app's pod, 0 for none.
+func (i *applier) blockLimit(limit *uint64, pods uint64) (verdict, error) {
 	switch {
 	case i.machine.BlockLimits == spec.NoBlockLimits:
 		*limit = 0
@@ -211,25 +209,25 @@ func (i *isolation) blockLimit(limit *uint64, pods uint64) (verdict, error) {
 		*limit = pods
 		return change("the pod's limit of %d is lower and bounds it", pods)
 	case i.machine.BlockLimits == spec.DirectBlockLimits && i.forPod:
-		return change("cgroup v1 bounds each app by it, not their sum, and nothing that is written through the page cache")
+		return change("cgroup v1 limits each app, not their sum, and does not count writes through the page cache")
 	case i.machine.BlockLimits == spec.DirectBlockLimits:
-		return change("cgroup v1 does not count what is written through the page cache")
+		return change("cgroup v1 does not count writes through the page cache")
 	}
 	return verdict{}, nil
 }
 
-// inheritBlockLimits gives an app the pod's limits where it has none of its
-// own: cgroup v1 does not bound by the parent's.
-func (i *isolation) inheritBlockLimits() {
+// inheritBlockLimits sets the pod's limits for an app that has none: on cgroup v1 the limits of
+// a cgroup do not apply to the cgroups below it.
+func (i *applier) inheritBlockLimits() {
 	r := &i.app.Resources
 	r.BlockBandwidth = least(r.BlockBandwidth, i.pod.Resources.BlockBandwidth)
 	r.BlockIOPS = least(r.BlockIOPS, i.pod.Resources.BlockIOPS)
 }
 
-// minNetworkRate is the smallest rate that the kernel's arithmetic takes, in bytes a second.
+// minNetworkRate is the lowest rate that the kernel's arithmetic can handle, in bytes a second.
 const minNetworkRate = 1 << 10
 
-// least is the lower of two limits, of which 0 is none.
+// least returns the lower of two limits; 0 means no limit.
 func least(a, b uint64) uint64 {
 	if a == 0 || b == 0 {
 		return a + b
@@ -237,7 +235,7 @@ func least(a, b uint64) uint64 {
 	return min(a, b)
 }
 
-func (i *isolation) networkBandwidth(value json.RawMessage) (verdict, error) {
+func (i *applier) networkBandwidth(value json.RawMessage) (verdict, error) {
 	rate, err := parseRate(value)
 	if err != nil {
 		return verdict{}, err
@@ -251,10 +249,10 @@ func (i *isolation) networkBandwidth(value json.RawMessage) (verdict, error) {
 	case i.pod.Namespaces.HostNet:
 		return ignore("the pod shares the machine's network")
 	case !i.pod.OneApp:
-		return ignore("the pod's apps share its network, where their traffic cannot be told apart; the pod can be limited")
+		return ignore("the pod's apps share its network, so the limit cannot apply to one app; limit the pod instead")
 	}
 	if *out = max(rate, minNetworkRate); rate < minNetworkRate {
-		return change("%d bytes a second is the least that can be had", minNetworkRate)
+		return change("the minimum is %d bytes a second", minNetworkRate)
 	}
 	if pod := i.pod.NetworkBandwidth; !i.forPod && pod != 0 && rate > pod {
 		return change("the pod's limit of %d is lower and bounds it", pod)

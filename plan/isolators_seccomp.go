@@ -21,17 +21,17 @@ const (
 
 var errBothSeccomp = errors.New("seccomp-retain-set and seccomp-remove-set must not be used together")
 
-func (i *isolation) seccompRetain(value json.RawMessage) (verdict, error) {
+func (i *applier) seccompRetain(value json.RawMessage) (verdict, error) {
 	return i.seccomp(value, true, wildcardAll, spec.SeccompOff)
 }
 
-func (i *isolation) seccompRemove(value json.RawMessage) (verdict, error) {
+func (i *applier) seccompRemove(value json.RawMessage) (verdict, error) {
 	return i.seccomp(value, false, wildcardEmpty, spec.SeccompDefault)
 }
 
-// seccomp reads a set. The wildcard mask hides what else is in it, and means
-// the given kind.
-func (i *isolation) seccomp(value json.RawMessage, retain bool, mask string, masked spec.SeccompKind) (verdict, error) {
+// seccomp reads a set. If the set contains the wildcard mask, the filter is of kind masked and
+// the rest of the set has no effect.
+func (i *applier) seccomp(value json.RawMessage, retain bool, mask string, masked spec.SeccompKind) (verdict, error) {
 	var v struct {
 		Set   []string
 		Errno string
@@ -55,27 +55,27 @@ func (i *isolation) seccomp(value json.RawMessage, retain bool, mask string, mas
 		i.app.Seccomp, i.chosen = spec.Seccomp{Kind: masked}, true
 		return verdict{}, nil
 	case len(calls) == 0:
-		return ignore("the filter is the one without it: this stager does not know %s", quoted(unknown))
+		return ignore("no name in the set is known, so the isolator has no effect: %s", quoted(unknown))
 	}
 	errno, known := errnoOf(v.Errno)
 	i.chosen = true
 	i.app.Seccomp = spec.Seccomp{Kind: spec.SeccompSet, Set: spec.SyscallSet{Retain: retain, Syscalls: calls, Errno: errno}}
 	switch {
 	case !known:
-		return change("blocked calls end the app: this machine does not know the errno %s", v.Errno)
+		return change("blocked calls kill the app: this machine does not have the errno %s", v.Errno)
 	case unknown != nil:
 		return change("this stager does not know %s", quoted(unknown))
 	}
 	return verdict{}, nil
 }
 
-// errnoName is compiled late, see number.
+// errnoName is compiled on first use, see number.
 var errnoName = sync.OnceValue(func() *regexp.Regexp { //nolint:gochecknoglobals // a constant, made late
 	return regexp.MustCompile(`^(E[A-Z0-9]+)?$`)
 })
 
-// systemCalls parts the names of system calls, sorted, from what is none on any
-// machine: other executors' wildcards, and names that are misspelt or too new.
+// systemCalls separates names of system calls, sorted, from names that are not system calls on
+// any machine: other executors' wildcards, and names that are misspelt or too new.
 func systemCalls(set []string) (calls, unknown []string) {
 	for _, name := range set {
 		if isSyscall(name) {
@@ -88,7 +88,7 @@ func systemCalls(set []string) (calls, unknown []string) {
 	return slices.Compact(calls), unknown
 }
 
-// errnoOf finds an error number by its name. "" is 0, which stands for ending
+// errnoOf returns an error number by its name. "" is 0, which means that a blocked call kills
 // the app.
 func errnoOf(name string) (errno syscall.Errno, known bool) {
 	switch name {

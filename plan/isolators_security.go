@@ -13,8 +13,8 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// The isolators that say what an app's processes may do (appc, ace.md, Linux
-// Isolators), but for seccomp.
+// The isolators that restrict what an app's processes may do (appc, ace.md, Linux
+// Isolators), except seccomp.
 
 var errSet = errors.New(`must be an object with a set that is not empty, such as {"set": ["CAP_CHOWN"]}`)
 
@@ -26,10 +26,10 @@ func parseCapabilities(value json.RawMessage) ([]string, error) {
 	return v.Set, nil
 }
 
-// retainCapabilities adds a retain-set to those before it: an app keeps what any of them names,
-// as under rkt. appc's text does not say what several mean; their intersection would often be
-// empty.
-func (i *isolation) retainCapabilities(value json.RawMessage) (verdict, error) {
+// retainCapabilities adds a retain-set to the earlier ones: an app keeps the capabilities that
+// any of them names, as under rkt. appc's text does not define the result of several; their
+// intersection would often be empty.
+func (i *applier) retainCapabilities(value json.RawMessage) (verdict, error) {
 	set, err := parseCapabilities(value)
 	if err != nil {
 		return verdict{}, err
@@ -47,7 +47,7 @@ func (i *isolation) retainCapabilities(value json.RawMessage) (verdict, error) {
 
 var errBothSets = errors.New("capabilities-retain-set and capabilities-remove-set must not be used together")
 
-func (i *isolation) removeCapabilities(value json.RawMessage) (verdict, error) {
+func (i *applier) removeCapabilities(value json.RawMessage) (verdict, error) {
 	set, err := parseCapabilities(value)
 	if err != nil {
 		return verdict{}, err
@@ -56,8 +56,8 @@ func (i *isolation) removeCapabilities(value json.RawMessage) (verdict, error) {
 		return verdict{}, errBothSets
 	}
 	i.remove = append(i.remove, set...)
-	// One that is not in the default set has no effect, by the specification;
-	// a name that looks like none is more likely misspelt.
+	// By the specification, removing a capability that is not in the default set has no
+	// effect; a name that does not look like a capability is probably misspelt.
 	var odd []string
 	for _, name := range set {
 		if !slices.Contains(spec.DefaultCapabilities(), name) && !slices.Contains(i.machine.Capabilities, name) {
@@ -65,7 +65,7 @@ func (i *isolation) removeCapabilities(value json.RawMessage) (verdict, error) {
 		}
 	}
 	if odd != nil {
-		return change("not known here, so not removed: %s", quoted(odd))
+		return change("unknown, so not removed: %s", quoted(odd))
 	}
 	return verdict{}, nil
 }
@@ -74,10 +74,10 @@ func withoutUngivable(lost []string) (verdict, error) {
 	if len(lost) == 0 {
 		return verdict{}, nil
 	}
-	return change("not known here or not the stager's to give: %s", quoted(lost))
+	return change("unknown, or the stager does not have it: %s", quoted(lost))
 }
 
-// split parts names into those that are in set and those that are not.
+// split separates names that are in set from names that are not.
 func split(names, set []string) (in, out []string) {
 	in = []string{}
 	for _, name := range names {
@@ -90,8 +90,8 @@ func split(names, set []string) (in, out []string) {
 	return in, out
 }
 
-// settleCapabilities makes the app's bounding set of what the isolators said.
-func (i *isolation) settleCapabilities() {
+// settleCapabilities computes the app's bounding set from the isolators' sets.
+func (i *applier) settleCapabilities() {
 	var set []string
 	switch {
 	case i.retain != nil:
@@ -106,8 +106,8 @@ func (i *isolation) settleCapabilities() {
 	i.app.Capabilities = slices.Compact(set)
 }
 
-// noNewPrivileges: one that is true is enough.
-func (i *isolation) noNewPrivileges(value json.RawMessage) (verdict, error) {
+// noNewPrivileges applies os/linux/no-new-privileges: if one of several is true, the result is.
+func (i *applier) noNewPrivileges(value json.RawMessage) (verdict, error) {
 	v, err := parseBool(value)
 	if err != nil {
 		return verdict{}, err
@@ -119,10 +119,10 @@ func (i *isolation) noNewPrivileges(value json.RawMessage) (verdict, error) {
 	return verdict{}, nil
 }
 
-// privileged is Kurma's: all capabilities, the machine's devices, nothing hidden in /proc and
-// /sys, writable cgroups, and no seccomp filter but one that is asked for. CONFIG.md has the
-// table. The fate names what the stager does not have to give.
-func (i *isolation) privileged(value json.RawMessage) (verdict, error) {
+// privileged applies Kurma's isolator: all capabilities, the machine's devices, nothing hidden in
+// /proc and /sys, writable cgroups, and no seccomp filter unless an isolator asks for one.
+// CONFIG.md has the table. The fate names what the stager lacks and so cannot grant.
+func (i *applier) privileged(value json.RawMessage) (verdict, error) {
 	wanted, err := parseBool(value)
 	if err != nil {
 		return verdict{}, err
@@ -134,7 +134,7 @@ func (i *isolation) privileged(value json.RawMessage) (verdict, error) {
 	return verdict{}, nil
 }
 
-func (i *isolation) oomScoreAdj(value json.RawMessage) (verdict, error) {
+func (i *applier) oomScoreAdj(value json.RawMessage) (verdict, error) {
 	var score int
 	if json.Unmarshal(value, &score) != nil || score < -1000 || score > 1000 {
 		return verdict{}, errors.New("must be a whole number from -1000 to 1000")
@@ -147,8 +147,8 @@ func (i *isolation) oomScoreAdj(value json.RawMessage) (verdict, error) {
 	return verdict{}, nil
 }
 
-// appArmor takes the profile's name, as a string or in an object.
-func (i *isolation) appArmor(value json.RawMessage) (verdict, error) {
+// appArmor reads the profile's name, a string or in an object.
+func (i *applier) appArmor(value json.RawMessage) (verdict, error) {
 	var v struct{ Name, Profile string }
 	if json.Unmarshal(value, &v) != nil && json.Unmarshal(value, &v.Name) != nil {
 		v.Name = ""
@@ -169,7 +169,7 @@ func (i *isolation) appArmor(value json.RawMessage) (verdict, error) {
 	return verdict{}, nil
 }
 
-func (i *isolation) seLinux(value json.RawMessage) (verdict, error) {
+func (i *applier) seLinux(value json.RawMessage) (verdict, error) {
 	var v struct{ User, Role, Type, Level string }
 	if json.Unmarshal(value, &v) != nil || v.User == "" || v.Role == "" || v.Type == "" || v.Level == "" ||
 		strings.Contains(v.User+v.Role+v.Type, ":") {
@@ -186,9 +186,9 @@ func (i *isolation) seLinux(value json.RawMessage) (verdict, error) {
 	return verdict{}, nil
 }
 
-// sysctl takes the parameters that belong to the pod's own namespaces; any
-// other would be the whole machine's.
-func (i *isolation) sysctl(value json.RawMessage) (verdict, error) {
+// sysctl accepts the parameters of the pod's own namespaces; any other parameter would change
+// the whole machine.
+func (i *applier) sysctl(value json.RawMessage) (verdict, error) {
 	var all map[string]string
 	if json.Unmarshal(value, &all) != nil || all == nil {
 		return verdict{}, errors.New("must be an object of strings")
@@ -209,14 +209,14 @@ func (i *isolation) sysctl(value json.RawMessage) (verdict, error) {
 	case refused == nil:
 		return verdict{}, nil
 	case len(i.pod.Sysctl) == 0:
-		return ignore("not of a namespace of the pod's own: %s", quoted(refused))
+		return ignore("not parameters of the pod's own namespaces: %s", quoted(refused))
 	default:
-		return change("not of a namespace of the pod's own, so left out: %s", quoted(refused))
+		return change("not parameters of the pod's own namespaces, so not set: %s", quoted(refused))
 	}
 }
 
-// ownsSysctl says whether the parameter belongs to a namespace that the pod
-// has of its own. A key that could name another file than it says is refused.
+// ownsSysctl reports whether a parameter belongs to one of the pod's own namespaces. It is
+// false for a key that could lead to another file.
 func (n Namespaces) ownsSysctl(key string) bool {
 	if !sysctlKey().MatchString(key) {
 		return false
@@ -232,12 +232,12 @@ func (n Namespaces) ownsSysctl(key string) bool {
 	return false
 }
 
-// sysctlKey is compiled late, see number.
+// sysctlKey is compiled on first use, see number.
 var sysctlKey = sync.OnceValue(func() *regexp.Regexp { //nolint:gochecknoglobals // a constant, made late
 	return regexp.MustCompile(`^[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*$`)
 })
 
-// ipcSysctls are those of an IPC namespace (ipc_namespaces(7)).
+// ipcSysctls returns the parameters of an IPC namespace (ipc_namespaces(7)).
 func ipcSysctls() []string {
 	return []string{
 		"kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.sem",

@@ -32,7 +32,7 @@ func listed(pairs ...string) []manifest.Isolator {
 // app settles isolators as an app's, which must be possible.
 func settled(t *testing.T, m spec.Support, pod podIsolators, list []manifest.Isolator) appIsolators {
 	t.Helper()
-	got, err := isolateApp(defaultConfig(), m, pod, list)
+	got, err := applyAppIsolators(defaultConfig(), m, pod, list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,12 +188,12 @@ func TestMemoryRequestIsEnforcedWithCgroupV2(t *testing.T) {
 // K-29: the daemon mounts what an app gets by its own isolators before the stager runs.
 func TestTheDaemonsMounts(t *testing.T) {
 	list := listed("host/privileged", "true", "host/api-access", "true")
-	app, err := isolateApp(defaultConfig(), able, podIsolators{}, list, "/hostile", "/host/proc")
+	app, err := applyAppIsolators(defaultConfig(), able, podIsolators{}, list, "/hostile", "/host/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
 	checkFates(t, []Fate{Enforced, Ignored}, app.Fates)
-	pod, err := isolatePod(defaultConfig(), able, list, "/srv", "/var/lib/kurma")
+	pod, err := applyPodIsolators(defaultConfig(), able, list, "/srv", "/var/lib/kurma")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +321,7 @@ func TestIsolatorsRefused(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			clause.Covers(t, test.clauses)
-			_, err := isolateApp(defaultConfig(), able, podIsolators{}, test.list)
+			_, err := applyAppIsolators(defaultConfig(), able, podIsolators{}, test.list)
 			wantError(t, err, "isolator ", test.want)
 		})
 	}
@@ -332,18 +332,18 @@ func TestStrictIsolatorsRefuseIgnoredOnes(t *testing.T) {
 	clause.Covers(t, "C-ISO-03")
 	strict := defaultConfig()
 	strict.StrictIsolators = true
-	_, err := isolateApp(strict, able, podIsolators{}, listed("example.com/x", "1"))
+	_, err := applyAppIsolators(strict, able, podIsolators{}, listed("example.com/x", "1"))
 	wantError(t, err, `"example.com/x" would be ignored`, "strictIsolators")
-	_, err = isolatePod(strict, able, listed("example.com/x", "1"))
+	_, err = applyPodIsolators(strict, able, listed("example.com/x", "1"))
 	wantError(t, err, `"example.com/x" would be ignored`, "strictIsolators")
-	if _, err := isolateApp(strict, able, podIsolators{}, listed("os/linux/cpu-shares", "5")); err != nil {
+	if _, err := applyAppIsolators(strict, able, podIsolators{}, listed("os/linux/cpu-shares", "5")); err != nil {
 		t.Error(err)
 	}
 }
 
 // C-ISO-01.
 func TestPodBoundsApps(t *testing.T) {
-	pod, err := isolatePod(defaultConfig(), able, listed(
+	pod, err := applyPodIsolators(defaultConfig(), able, listed(
 		"resource/memory", `{"limit": "64Mi"}`,
 		"resource/cpu", `{"limit": "500m"}`))
 	if err != nil {
@@ -400,7 +400,7 @@ func TestPodIsolators(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			clause.Covers(t, test.clauses)
-			got, err := isolatePod(defaultConfig(), able, test.list)
+			got, err := applyPodIsolators(defaultConfig(), able, test.list)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -439,7 +439,7 @@ func TestPodIsolatorsRefused(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			clause.Covers(t, test.clauses)
-			_, err := isolatePod(defaultConfig(), able, test.list)
+			_, err := applyPodIsolators(defaultConfig(), able, test.list)
 			wantError(t, err, test.want...)
 		})
 	}

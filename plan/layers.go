@@ -7,9 +7,9 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-// layersOf names an app's layers, the topmost first, with what the path whitelists of
-// their images leave of them (appc, aci.md, pathWhitelist). The tree of dependencies is
-// taken from the images' own manifests.
+// layersOf returns an app's layers, the topmost first, filtered by the path whitelists of
+// their images (appc, aci.md, pathWhitelist). The images' manifests define the tree of
+// dependencies.
 func layersOf(ids []string, images map[string]*manifest.Image) (layers []Layer, warnings []string, err error) {
 	list := make([]layerImage, len(ids))
 	for i, id := range ids {

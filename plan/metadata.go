@@ -12,10 +12,10 @@ import (
 	"kurma.io/stager/names"
 )
 
-// PodUUID returns the pod's UUID: the one that the daemon has named the pod's
-// cgroup by, so that people find the pod by it, or a new one. cgroups is as
-// /proc/self/cgroup has it: with cgroup v2 alone the stager's first process has gone
-// to a leaf of the pod's cgroup (waiter.c, enter_leaf).
+// PodUUID returns the pod's UUID: the one in the name of the pod's cgroup, if the daemon has
+// named the cgroup so, else a new one. Users can then find the pod by the UUID. cgroups is the
+// text of /proc/self/cgroup. With cgroup v2 only, the stager's first process has moved to a
+// leaf of the pod's cgroup (waiter.c, enter_leaf).
 func PodUUID(cgroups string) string {
 	for line := range strings.Lines(cgroups) {
 		group := strings.TrimSpace(line)
@@ -30,7 +30,7 @@ func PodUUID(cgroups string) string {
 	return uuid.NewString()
 }
 
-// Metadata returns what the metadata service serves for a pod with that UUID.
+// Metadata returns the data that the metadata service serves for the pod with the UUID id.
 func Metadata(m *manifest.Manifest, id string) metadata.Pod {
 	pod := metadata.Pod{
 		UUID:        id,
@@ -46,7 +46,7 @@ func Metadata(m *manifest.Manifest, id string) metadata.Pod {
 	for _, app := range m.Apps() {
 		for _, port := range app.App.Ports {
 			if !strings.EqualFold(port.Protocol, "tcp") {
-				continue // the service's port is TCP's
+				continue // the service's port is a TCP port
 			}
 			pod.Ports = append(pod.Ports, portRange(port))
 		}
@@ -65,7 +65,7 @@ func portRange(port types.Port) metadata.PortRange {
 	return metadata.PortRange{First: port.Port, Count: max(port.Count, 1)}
 }
 
-// annotationsOf keeps the difference between none and an empty list.
+// annotationsOf converts annotations; nil stays nil, and an empty list stays empty.
 func annotationsOf(list types.Annotations) []metadata.Annotation {
 	if list == nil {
 		return nil

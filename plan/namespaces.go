@@ -9,19 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaceNames are the namespaces that the isolator os/linux/namespaces and
-// the configuration know. A stager has no user namespace to give, so "user" is
-// always the host's.
+// namespaceNames returns the namespaces that the isolator os/linux/namespaces and the
+// configuration accept. The stager does not make user namespaces, so "user" is always the
+// host's.
 func namespaceNames() []string { return []string{"ipc", "net", "pid", "user", "uts"} }
 
-// Namespaces says which namespaces the pod shares with the stager, by the
-// wish of the pod or of the administrator. The zero value shares none.
+// Namespaces says which namespaces the pod shares with the stager, because the pod or the
+// administrator asks for it. The zero value shares none.
 type Namespaces struct {
 	HostIPC, HostNet, HostPID, HostUTS bool
 }
 
-// decideNamespaces settles the pod's namespaces by the isolator's value, nil
-// for none: {"pid": "host"} and so on, "" or absent for the configured default.
+// decideNamespaces decides the pod's namespaces. value is the isolator's, such as
+// {"pid": "host"}, or nil for none. A namespace that is "" or absent is the configured default.
 func decideNamespaces(c Config, value json.RawMessage) (Namespaces, error) {
 	var asked map[string]string
 	if value != nil && json.Unmarshal(value, &asked) != nil {
@@ -46,8 +46,8 @@ func decideNamespaces(c Config, value json.RawMessage) (Namespaces, error) {
 	return Namespaces{HostIPC: host("ipc"), HostNet: host("net"), HostPID: host("pid"), HostUTS: host("uts")}, nil
 }
 
-// CloneFlags are those of clone(2) for a supervisor in the pod's namespaces.
-// Its network namespace is the stager's, made by the daemon; for its mount
+// CloneFlags returns the clone(2) flags for a supervisor in the pod's namespaces. The
+// supervisor's network namespace is the stager's, which the daemon made; for its mount
 // namespace see waiter.c.
 func (n Namespaces) CloneFlags() uintptr {
 	var flags uintptr

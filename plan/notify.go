@@ -6,13 +6,13 @@ import (
 	"kurma.io/stager/manifest"
 )
 
-// notifyAnnotation is an image's, or the app's in the pod: the app says itself
+// notifyAnnotation is an annotation of an image, or of the app in the pod: the app reports
 // when it is ready (appc, aci.md, annotations).
 const notifyAnnotation = "appc.io/executor/supports-systemd-notify"
 
-// notifies tells whether the app speaks sd_notify(3). The pod goes before the
-// image. A value that means nothing is a warning: the app must run without the
-// protocol as well.
+// notifies reports whether the app speaks sd_notify(3). The pod's annotation overrides the
+// image's. An invalid value is a warning, not an error: the app must also run without the
+// protocol.
 func notifies(app manifest.App) (speaks bool, warning string) {
 	value, found := app.Runtime.Annotations.Get(notifyAnnotation)
 	if !found && app.Image != nil {

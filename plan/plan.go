@@ -1,7 +1,6 @@
-// Package plan decides all that a pod is before anything is done for it: it reads
-// the Stager Manifest and what the machine can do, and returns plain data. It touches
-// nothing, so its tests need no root, and a stager of another make can take its decisions as
-// they are.
+// Package plan decides how a pod runs before the stager does anything for the pod. Its input is
+// the Stager Manifest and what the machine can enforce; its output is plain data. It changes
+// nothing, so its tests need no root, and another stager can use its decisions unchanged.
 package plan
 
 import (
@@ -18,15 +17,15 @@ import (
 // Pod is the plan of a pod.
 type Pod struct {
 	Name     string
-	Hostname string // to set in the pod's UTS namespace; "" for none, or where that is not the pod's own
+	Hostname string // to set in the pod's UTS namespace; "" for none, or if the pod shares the host's
 	Config   Config
 
 	Namespaces Namespaces
 	Resources  spec.Resources    // of the pod's cgroup, the parent of its apps'
 	Sysctl     map[string]string // to set in the pod's namespaces, by dotted name
 
-	// NetworkBandwidth limits each of the pod's interfaces but loopback, in bytes a second
-	// and direction; 0 for no limit.
+	// NetworkBandwidth limits each of the pod's interfaces except loopback, in bytes a second,
+	// in each direction; 0 for no limit.
 	NetworkBandwidth uint64
 
 	Fates    []IsolatorFate // of the pod's isolators
@@ -36,9 +35,9 @@ type Pod struct {
 	metadataURL string // "" for none
 }
 
-// Decide plans the pod of a manifest that manifest.Read has accepted, for a runtime with
-// that support and union file systems with those names. An error names the field, app, isolator, volume or port that it
-// refuses, on one line.
+// Decide plans the pod of m, which manifest.Read has accepted. machine is what the runtime
+// supports, drivers are the names of the union file systems. An error is one line that names
+// the field, app, isolator, volume or port that Decide refuses.
 func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod, error) {
 	config, unknown, err := parseConfig(m.StagerConfig, drivers)
 	if err != nil {
@@ -48,7 +47,7 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod,
 	for _, app := range m.Apps() {
 		targets = append(targets, targetsOf(app)...)
 	}
-	isolators, err := isolatePod(config, machine, m.Pod.Isolators, targets...)
+	isolators, err := applyPodIsolators(config, machine, m.Pod.Isolators, targets...)
 	if err != nil {
 		return nil, fmt.Errorf("pod: %w", err)
 	}
@@ -110,8 +109,8 @@ func (p *Pod) add(m *manifest.Manifest, app manifest.App, machine spec.Support, 
 	return nil
 }
 
-// SetMetadataURL gives every app the URL of the pod's metadata service. Without a call the
-// apps have none.
+// SetMetadataURL sets the URL of the pod's metadata service in every app's environment.
+// Without a call the apps have no URL.
 func (p *Pod) SetMetadataURL(url string) {
 	p.metadataURL = url
 	for i := range p.Apps {
@@ -121,7 +120,8 @@ func (p *Pod) SetMetadataURL(url string) {
 	}
 }
 
-// CommandEnv returns what a command of run has in its environment by default.
+// CommandEnv returns the default environment of a command that the call-in run executes in
+// the app.
 func (p *Pod) CommandEnv(app string) []string {
 	env := []string{"PATH=" + defaultPath, "AC_APP_NAME=" + app, "container=" + names.Executor}
 	if p.metadataURL != "" {
@@ -130,8 +130,8 @@ func (p *Pod) CommandEnv(app string) []string {
 	return env
 }
 
-// Degrade records that an isolator could not be enforced as planned: wherever the pod or
-// an app has it, its fate becomes Modified, unless it is ignored.
+// Degrade records that the stager could not enforce an isolator as planned: for the pod and
+// each app that has it, its fate becomes Modified, unless it is Ignored.
 func (p *Pod) Degrade(isolator, why string) {
 	lists := [][]IsolatorFate{p.Fates}
 	for _, app := range p.Apps {
@@ -147,7 +147,7 @@ func (p *Pod) Degrade(isolator, why string) {
 }
 
 // Isolators returns the fates of an app's isolators and the pod's, as status --isolators
-// prints them; false for an app that the pod does not have.
+// prints them. It returns false if the pod does not have the app.
 func (p *Pod) Isolators(app string) (Fates, bool) {
 	n := slices.IndexFunc(p.Apps, func(a App) bool { return a.Name == app })
 	if n < 0 {
@@ -161,7 +161,7 @@ type Fates struct {
 	Pod, App []IsolatorFate
 }
 
-// MarshalJSON implements json.Marshaler: a list without entries is [] and not null.
+// MarshalJSON implements json.Marshaler. An empty list is [], not null.
 func (f Fates) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string][]IsolatorFate{
 		"pod": slices.Concat([]IsolatorFate{}, f.Pod),

@@ -11,22 +11,20 @@ import (
 )
 
 // quantity is an amount of a resource, in thousandths (appc, ace.md, Resource
-// Isolators). appc's own package cannot be used for it: it refuses the
-// suffix K, which the specification has, and numbers beyond an int64 overflow in it.
+// Isolators). appc's own package is unsuitable: it rejects the suffix K, which the
+// specification allows, and its numbers overflow beyond an int64.
 type quantity struct{ milli *big.Int }
 
-// number is <sign><digits>.<digits><suffix or exponent>. The bounds keep
-// hostile input from costing more than a moment.
-// number is compiled when it is first used: every container start executes
-// this program again, and would pay for it.
+// number is <sign><digits>.<digits><suffix or exponent>. The bounds limit the time that
+// hostile input can take. The expression is compiled on first use: every container start
+// executes this program again, and most never need it.
 var number = sync.OnceValue(func() *regexp.Regexp { //nolint:gochecknoglobals // a constant, made late
 	return regexp.MustCompile(`^([+-]?)([0-9]{0,64}(?:\.[0-9]{0,64})?)(m|[kKMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?$`)
 })
 
 var errQuantity = errors.New(`must be a quantity such as 1000, "500m", "1.5G" or "64Mi"`)
 
-// parseQuantity reads a JSON number or string. Finer parts than a thousandth
-// round up.
+// parseQuantity reads a JSON number or string. It rounds up to the next thousandth.
 func parseQuantity(raw json.RawMessage) (quantity, error) {
 	text := string(raw)
 	if len(raw) > 0 && raw[0] == '"' {
@@ -50,7 +48,7 @@ func parseQuantity(raw json.RawMessage) (quantity, error) {
 	return quantity{milli}, nil
 }
 
-// scale is the factor that a suffix or an exponent stands for.
+// scale returns the factor that a suffix or an exponent stands for.
 func scale(suffix string) *big.Rat {
 	if suffix == "" {
 		return big.NewRat(1, 1)
@@ -62,7 +60,7 @@ func scale(suffix string) *big.Rat {
 	switch {
 	case suffix[len(suffix)-1] == 'i':
 		base = big.NewInt(1024)
-	case len(suffix) > 1: // an exponent; the pattern leaves no error
+	case len(suffix) > 1: // an exponent; the pattern allows no invalid one
 		base = big.NewInt(10)
 		power, _ = strconv.ParseInt(suffix[1:], 10, 64)
 	}
@@ -73,7 +71,7 @@ func scale(suffix string) *big.Rat {
 	return factor
 }
 
-// units is the quantity in whole units, rounded up and capped to an int64.
+// units returns the quantity in whole units, rounded up and capped to an int64.
 func (q quantity) units() int64 {
 	whole, rest := new(big.Int).QuoRem(q.milli, big.NewInt(1000), new(big.Int))
 	if rest.Sign() > 0 {
@@ -82,7 +80,7 @@ func (q quantity) units() int64 {
 	return capped(whole)
 }
 
-// millis is the quantity in thousandths, capped to an int64.
+// millis returns the quantity in thousandths, capped to an int64.
 func (q quantity) millis() int64 { return capped(q.milli) }
 
 func capped(n *big.Int) int64 {

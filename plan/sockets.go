@@ -10,18 +10,17 @@ import (
 	"kurma.io/stager/manifest"
 )
 
-// Socket is one that an app finds open when it starts (appc, aci.md, ports,
-// socketActivated): its port's name, "tcp" or "udp", and a number.
+// Socket is a socket that the stager opens and an app inherits (appc, aci.md, ports,
+// socketActivated).
 type Socket struct {
-	Name    string
-	Network string
+	Name    string // of the port
+	Network string // "tcp" or "udp"
 	Port    uint
 }
 
 // socketsOf decides an app's sockets, one for each number of a range, in the
-// order of its ports. What the pod says of a port by its name goes before
-// what the image says (pods.md, ports), but that the program wants a socket
-// stays true. An error names the port.
+// order of its ports. The pod's settings for a port of that name override the image's
+// (pods.md, ports), but the pod cannot switch socketActivated off. An error names the port.
 func socketsOf(app manifest.App, exposed []types.ExposedPort) ([]Socket, error) {
 	var out []Socket
 	for _, port := range app.App.Ports {
@@ -35,7 +34,7 @@ func socketsOf(app manifest.App, exposed []types.ExposedPort) ([]Socket, error) 
 		}
 		network := strings.ToLower(port.Protocol)
 		if network != "tcp" && network != "udp" {
-			return nil, fmt.Errorf("port %q: protocol %q: a socket can be made for tcp and udp", port.Name, port.Protocol)
+			return nil, fmt.Errorf("port %q: protocol %q: socketActivated needs tcp or udp", port.Name, port.Protocol)
 		}
 		for i := range max(port.Count, 1) {
 			out = append(out, Socket{Name: port.Name.String(), Network: network, Port: port.Port + i})
@@ -44,9 +43,9 @@ func socketsOf(app manifest.App, exposed []types.ExposedPort) ([]Socket, error) 
 	return out, nil
 }
 
-// checkPortNames looks for names that several ports have: they must be unique in a
-// pod (appc, pods.md, ports). Two in one image, or one that the pod's own ports name, are
-// an error, for nobody knows which is meant; else it is a warning.
+// checkPortNames looks for ports with the same name: names must be unique in a pod (appc,
+// pods.md, ports). Two ports in one image, or ports that the pod's own list names, are an
+// error, because the name is ambiguous; others are a warning.
 func checkPortNames(apps []manifest.App, exposed []types.ExposedPort) (warnings []string, err error) {
 	owners := map[types.ACName]string{}
 	for _, app := range apps {
@@ -59,7 +58,7 @@ func checkPortNames(apps []manifest.App, exposed []types.ExposedPort) (warnings 
 			case owner == app.Name:
 				return nil, fmt.Errorf("app %q: ports: %q: two ports have that name", app.Name, port.Name)
 			case named:
-				return nil, fmt.Errorf("app %q: ports: %q: app %q has a port of that name, and the pod's ports do not say which they mean",
+				return nil, fmt.Errorf("app %q: ports: %q: app %q also has a port of that name, so the pod's port of that name is ambiguous",
 					app.Name, port.Name, owner)
 			default:
 				warnings = append(warnings, fmt.Sprintf("apps %q and %q both have a port named %q; the names must be unique in a pod",

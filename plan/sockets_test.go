@@ -94,7 +94,7 @@ func TestPortNamesAreUnique(t *testing.T) {
 		{"in one app", []manifest.App{app("a", "web", "web")}, nil, "", `app "a": ports: "web": two ports`},
 		{"in two apps", []manifest.App{app("a", "web"), app("b", "web")}, nil, `apps "a" and "b" both have a port named "web"`, ""},
 		{"of another name exposed", []manifest.App{app("a", "db"), app("b", "db")}, exposed, `a port named "db"`, ""},
-		{"exposed", []manifest.App{app("a", "web"), app("b", "web")}, exposed, "", `app "b": ports: "web": app "a" has a port of that name`},
+		{"exposed", []manifest.App{app("a", "web"), app("b", "web")}, exposed, "", `app "b": ports: "web": app "a" also has a port of that name`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

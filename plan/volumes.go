@@ -15,23 +15,23 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// mountPlan is what an app's volumes come to.
+// mountPlan is the result of an app's mounts and volumes.
 type mountPlan struct {
 	Mounts   []spec.Mount
-	Empty    []EmptyVolume // whose folders are the source of a mount
-	Sources  []Source      // of mounts of host volumes
+	Empty    []EmptyVolume // each is the source of a mount
+	Sources  []Source      // of the mounts of host volumes
 	Warnings []string
 }
 
-// EmptyVolume is a folder to make before the apps start, with the mode and the
-// owner given, whatever the umask. Several apps may name the same one.
+// EmptyVolume is a folder to make before the apps start, with that mode and owner
+// regardless of the umask. Several apps may name the same folder.
 type EmptyVolume struct {
 	Path     string
-	Mode     uint32 // permission bits, with those for set-ID and sticky as chmod(2) has them
+	Mode     uint32 // permission, set-ID and sticky bits, as in chmod(2)
 	UID, GID int
 }
 
-// Source is where a mount gets a host volume from: the daemon has put it there.
+// Source is the path at which the daemon has mounted a host volume, the source of a mount.
 type Source struct {
 	Volume, Path string
 	ReadOnly     bool
@@ -41,7 +41,7 @@ type Source struct {
 type request struct {
 	target   string // cleaned
 	volume   types.Volume
-	own      bool // the volume is the app's alone
+	own      bool // only this mount uses the volume
 	readOnly bool // by the mount point
 	why      string
 }
@@ -73,7 +73,7 @@ func planMounts(app manifest.App, volumes []types.Volume) (mountPlan, error) {
 	return plan, nil
 }
 
-// explicit are the mounts that the pod manifest lists.
+// explicit returns the mounts that the pod manifest lists.
 func explicit(app manifest.App, volumes []types.Volume) ([]request, error) {
 	var out []request
 	for i, mount := range app.Runtime.Mounts {
@@ -102,9 +102,9 @@ func explicit(app manifest.App, volumes []types.Volume) ([]request, error) {
 	return out, nil
 }
 
-// checkVolumeNames refuses host volumes of one name that come from different
-// places, which an app's own and the pod's may: the daemon gives one for a name, and
-// somebody would see what is another's.
+// checkVolumeNames refuses host volumes of the same name with different sources, which a
+// mount's own volume and the pod's can be. The daemon mounts only one volume for a name, so an
+// app would see the other's files.
 func checkVolumeNames(pod *manifest.Pod) error {
 	sources := make(map[types.ACName]string)
 	for _, v := range pod.Volumes {
@@ -117,7 +117,7 @@ func checkVolumeNames(pod *manifest.Pod) error {
 				continue
 			}
 			if have, ok := sources[v.Name]; ok && have != v.Source {
-				return fmt.Errorf("app %q: mounts[%d].appVolume: the name %q is that of another volume, too", app.Name, i, v.Name)
+				return fmt.Errorf("app %q: mounts[%d].appVolume: another volume with a different source is also named %q", app.Name, i, v.Name)
 			}
 			sources[v.Name] = v.Source
 		}
@@ -125,8 +125,8 @@ func checkVolumeNames(pod *manifest.Pod) error {
 	return nil
 }
 
-// unfilled are the mount points that no mount names: they get the pod's volume
-// of their name, else an empty one of their own, as converted images expect.
+// unfilled returns mounts for the image's mount points that the pod manifest does not mount:
+// the pod's volume of the mount point's name, or an empty volume, which converted images expect.
 func unfilled(app manifest.App, volumes []types.Volume, filled []request) ([]request, error) {
 	var out []request
 	for i, point := range app.App.MountPoints {
@@ -156,7 +156,7 @@ func indexVolume(volumes []types.Volume, name types.ACName) int {
 	return slices.IndexFunc(volumes, func(v types.Volume) bool { return v.Name == name })
 }
 
-// cleanTarget makes a target absolute and without "..".
+// cleanTarget makes a target absolute, without "..".
 func cleanTarget(target string) (string, error) {
 	if target == "" {
 		return "", errors.New("missing")
@@ -171,17 +171,20 @@ func cleanTarget(target string) (string, error) {
 	return clean, nil
 }
 
-// checkTargets refuses two mounts where one would hide the other, or a part of
-// it be seen in the other.
+// checkTargets refuses two mounts if one would hide the other, or if one would show a part of
+// the other.
 func checkTargets(requests []request) error {
 	for i, a := range requests {
 		for _, b := range requests[:i] {
 			if a.target == b.target {
 				return fmt.Errorf("volumes %q and %q are both mounted at %q", b.volume.Name, a.volume.Name, a.target)
 			}
-			if spec.Inside(a.target, b.target) || spec.Inside(b.target, a.target) {
-				return fmt.Errorf("mount targets %q (volume %q) and %q (volume %q) are one inside the other",
-					b.target, b.volume.Name, a.target, a.volume.Name)
+			if spec.Inside(b.target, a.target) {
+				a, b = b, a
+			}
+			if spec.Inside(a.target, b.target) {
+				return fmt.Errorf("mount target %q of volume %q lies inside the target %q of volume %q",
+					a.target, a.volume.Name, b.target, b.volume.Name)
 			}
 		}
 	}
@@ -212,8 +215,8 @@ func (p *mountPlan) add(app string, r request) error {
 	return nil
 }
 
-// emptyFolder places an empty volume, the app's nth: one of the pod is shared
-// by its apps; one of an app is not, nor with another of the same name.
+// emptyFolder returns the folder of the app's nth empty volume. The pod's apps share a volume
+// of the pod. A mount's own volume is not shared, even with another of the same name.
 func emptyFolder(app string, n int, r request) (EmptyVolume, error) {
 	e := EmptyVolume{Path: path.Join(names.EmptyVolumesDir, "pod", r.volume.Name.String()), Mode: 0o755}
 	if r.own {

@@ -155,9 +155,9 @@ func TestMountsRefused(t *testing.T) {
 		{"mount point without name", "", nil, []types.MountPoint{{Path: "/d"}}, v, []string{"mountPoints[0].name: missing"}},
 		{"mount point without path", "", nil, []types.MountPoint{{Name: "p"}}, v, []string{"mountPoints[0].path", "missing"}},
 		{"equal", "C-VOL-05", []schema.Mount{mountOf("v", "/d"), mountOf("w", "/d/../d/")}, nil, v, []string{`"v"`, `"w"`, "/d"}},
-		{"nested", "C-VOL-05", []schema.Mount{mountOf("v", "/d"), mountOf("w", "/d/e/f")}, nil, v, []string{`"/d" (`, `"/d/e/f" (`, `"v"`, `"w"`}},
-		{"nested, other order", "C-VOL-05", []schema.Mount{mountOf("v", "/d/e"), mountOf("w", "/d")}, nil, v, []string{`"/d" (`, `"/d/e" (`}},
-		{"nested in a mount point", "C-VOL-05", []schema.Mount{mountOf("v", "/d/e")}, []types.MountPoint{point("p", "/d")}, v, []string{`"/d" (`, `"/d/e" (`}},
+		{"nested", "C-VOL-05", []schema.Mount{mountOf("v", "/d"), mountOf("w", "/d/e/f")}, nil, v, []string{`target "/d/e/f" of volume "w" lies inside the target "/d" of volume "v"`}},
+		{"nested, other order", "C-VOL-05", []schema.Mount{mountOf("v", "/d/e"), mountOf("w", "/d")}, nil, v, []string{`target "/d/e" of volume "v" lies inside the target "/d" of volume "w"`}},
+		{"nested in a mount point", "C-VOL-05", []schema.Mount{mountOf("v", "/d/e")}, []types.MountPoint{point("p", "/d")}, v, []string{`target "/d/e" of volume "v" lies inside the target "/d" of volume "p"`}},
 		{"U-16 the root", "", []schema.Mount{mountOf("v", "/")}, nil, v, []string{`"/"`, "nothing can be mounted over /"}},
 		{"U-16 the root by dots", "", []schema.Mount{mountOf("v", "/a/..")}, nil, v, []string{`"/a/.."`}},
 		{"U-16 proc", "", []schema.Mount{mountOf("v", "/proc")}, nil, v, []string{"over /proc"}},
@@ -188,7 +188,7 @@ func TestVolumeNames(t *testing.T) {
 		want          string
 	}{
 		{"the same as the pod's", "C-VOL-10", []types.Volume{*at("/a")}, []*types.Volume{at("/a"), nil}, ""},
-		{"not the pod's", "C-VOL-10", []types.Volume{*at("/a")}, []*types.Volume{nil, at("/b")}, `app "b": mounts[0].appVolume: the name "v"`},
+		{"not the pod's", "C-VOL-10", []types.Volume{*at("/a")}, []*types.Volume{nil, at("/b")}, `app "b": mounts[0].appVolume: another volume with a different source is also named "v"`},
 		{"the pod's is empty", "C-VOL-10", []types.Volume{empty("v")}, []*types.Volume{at("/b")}, `app "a": mounts[0]`},
 		{"not another app's", "C-VOL-10", nil, []*types.Volume{at("/a"), at("/b")}, `app "b": mounts[0]`},
 		{"empty ones of their own", "C-VOL-10", []types.Volume{*at("/a")}, []*types.Volume{to(empty("v")), to(empty("v"))}, ""},

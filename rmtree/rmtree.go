@@ -1,6 +1,6 @@
-// Package rmtree removes folders that a stranger has filled. os.RemoveAll holds
-// a descriptor open and a stack frame for every level, so that an app can make,
-// by mkdir and chdir alone, a folder that it cannot remove.
+// Package rmtree removes folders with untrusted contents. os.RemoveAll holds an open descriptor
+// and a stack frame for every level, so an app can make, with mkdir and chdir alone, a folder
+// that os.RemoveAll cannot remove.
 package rmtree
 
 import (
@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remove removes path and, of a folder, everything in it, with three
-// descriptors however deep it is, where its file system can rename folders. Symbolic links are removed, not followed.
-// It is no error when nothing is there. What nobody else makes in the folder
-// meanwhile is gone when it returns nil; an error names what could not be removed.
-// Folders are moved up in the tree before they are emptied, so after an
-// error what is left is not where it was.
+// Remove removes path, and if it is a folder, everything in it. It does not follow symbolic
+// links; it removes them. It is not an error if path does not exist. If the file system can
+// rename folders, Remove needs three descriptors at any depth. When Remove returns nil,
+// everything is gone, except what other processes made in the folder meanwhile; an error names
+// what Remove could not remove. Remove moves folders up in the tree before it empties them, so
+// after an error the remaining files are not where they were.
 func Remove(path string) error {
 	err := unix.Unlink(path)
 	if errors.Is(err, unix.ENOENT) {
@@ -46,14 +46,14 @@ func pathError(op, path string, err error) error {
 	return &os.PathError{Op: op, Path: path, Err: err}
 }
 
-// tree is a folder that is removed.
+// tree is a folder that is being removed.
 type tree struct {
 	top   *os.File
 	moved int // folders moved up so far, for their names
 }
 
-// flatten removes an entry of the top, of a folder after its own folders have been
-// moved up beside it.
+// flatten removes an entry of the top folder. If the entry is a folder, flatten first moves the
+// folders in it up beside it.
 func (t *tree) flatten(name string) error {
 	err := unix.Unlinkat(int(t.top.Fd()), name, 0)
 	if !errors.Is(err, unix.EISDIR) {
@@ -70,8 +70,9 @@ func (t *tree) flatten(name string) error {
 	return pathError("remove", name, unix.Unlinkat(int(t.top.Fd()), name, unix.AT_REMOVEDIR))
 }
 
-// takeOut removes an entry of a folder in the top, or moves it up where it is a
-// folder. One that cannot be moved, as some of an overlay cannot, is removed where it is.
+// takeOut removes an entry of a folder in the top folder; if the entry is itself a folder,
+// takeOut moves it up. A folder that cannot be moved, such as some in an overlay, is removed in
+// place.
 func (t *tree) takeOut(folder *os.File, entry string) error {
 	err := unix.Unlinkat(int(folder.Fd()), entry, 0)
 	if !errors.Is(err, unix.EISDIR) {
@@ -79,7 +80,7 @@ func (t *tree) takeOut(folder *os.File, entry string) error {
 	}
 	for {
 		t.moved++
-		// An empty folder of that name would be replaced, which is as well.
+		// This replaces an empty folder of that name, which would be removed anyway.
 		err := unix.Renameat(int(folder.Fd()), entry, int(t.top.Fd()), ".rmtree-"+strconv.Itoa(t.moved))
 		switch {
 		case err == nil:
@@ -99,8 +100,8 @@ func openFolder(at int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// untilEmpty calls f for every entry of a folder until there is none. An entry that is
-// shown and not there is passed over, but not for ever.
+// untilEmpty calls f for every entry of a folder until the folder is empty. It skips an entry
+// that is listed but does not exist; if only such entries are left, it returns an error.
 func untilEmpty(folder *os.File, f func(name string) error) error {
 	for {
 		var missing error
@@ -125,8 +126,8 @@ func untilEmpty(folder *os.File, f func(name string) error) error {
 	}
 }
 
-// eachEntry calls f for every entry of a folder, from its beginning, and
-// returns how many there were.
+// eachEntry calls f for every entry of a folder, from the start, and returns the number of
+// entries.
 func eachEntry(folder *os.File, f func(name string) error) (seen int, err error) {
 	if _, err := folder.Seek(0, io.SeekStart); err != nil {
 		return 0, err

@@ -12,8 +12,8 @@ import (
 	"kurma.io/stager/rmtree"
 )
 
-// ClearEmptyVolumes removes dir, where a pod before this one in the same root has left its
-// empty volumes.
+// ClearEmptyVolumes removes dir, the folder of empty volumes that an earlier pod in the same
+// root left.
 func ClearEmptyVolumes(dir string) error {
 	if err := rmtree.Remove(dir); err != nil {
 		return fmt.Errorf("clear empty volumes: %w", err)
@@ -21,8 +21,8 @@ func ClearEmptyVolumes(dir string) error {
 	return nil
 }
 
-// MakeEmptyVolumes makes the folders of empty volumes that are not there yet, with
-// mode and owner as asked for, whatever the umask.
+// MakeEmptyVolumes makes the folders of empty volumes that do not exist yet, with the mode and
+// owner of the volume regardless of the umask.
 func MakeEmptyVolumes(volumes []plan.EmptyVolume) error {
 	for _, v := range volumes {
 		if err := os.MkdirAll(filepath.Dir(v.Path), 0o711); err != nil {

@@ -14,10 +14,11 @@ import (
 // defaultHosts is for an image that has no /etc/hosts (appc, OS-SPEC.md).
 const defaultHosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 
-// AddEtcFiles puts into an app's fresh root the resolv.conf that resolver holds, empty or not, and hosts,
-// hostname and mtab where the image has none. A nil resolver adds no resolv.conf, an empty hostname no hostname. Symbolic links of
-// the image are followed as the app would see them, so none leads out of the root; one in
-// place of a file is replaced.
+// AddEtcFiles writes resolver, empty or not, to /etc/resolv.conf in an app's new root, and adds
+// hosts, hostname and mtab if the image does not have them. If resolver is nil it adds no
+// resolv.conf, and if hostname is empty no hostname. AddEtcFiles resolves the image's symbolic
+// links inside the root, as the app would, so none leads out of it. It replaces a symbolic link
+// in the place of a file.
 func AddEtcFiles(rootfs string, resolver []byte, hostname string) error {
 	etc, err := openEtc(rootfs)
 	if err != nil {
@@ -43,7 +44,7 @@ func AddEtcFiles(rootfs string, resolver []byte, hostname string) error {
 	return nil
 }
 
-// openEtc opens the root's /etc, and makes it where the image has none.
+// openEtc opens the root's /etc, and makes it if the image has none.
 func openEtc(rootfs string) (*os.Root, error) {
 	root, err := os.OpenFile(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -65,7 +66,7 @@ func replaceFile(root *os.Root, name string, data []byte) error {
 	return writeNew(root, name, data)
 }
 
-// addFile writes the file where the image has nothing of that name.
+// addFile writes the file if the image has nothing of that name.
 func addFile(root *os.Root, name string, data []byte) error {
 	if _, err := root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -11,9 +11,9 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// CheckSources looks at the sources of host volumes, and returns the devices among
-// them, which the app may then use. lstat is os.Lstat. A source that is missing or
-// a symbolic link is an error that names volume and path.
+// CheckSources checks the sources of host volumes, and returns the devices among them, which
+// the app may then use. lstat is os.Lstat. If a source is missing or is a symbolic link, the
+// error names the volume and the path.
 func CheckSources(sources []plan.Source, lstat func(string) (fs.FileInfo, error)) ([]spec.Device, error) {
 	var devices []spec.Device
 	for _, s := range sources {

@@ -1,7 +1,7 @@
-// Package rootfs prepares an app's assembled root for its container: the files in /etc
-// that the executor adds, the folders of empty volumes, and the places where volumes are going to
-// be mounted (appc, ace.md, Volume Setup). Every path is resolved inside the root, whatever links
-// the image or the app has in it.
+// Package rootfs prepares an app's assembled root for its container: the files in /etc that the
+// executor adds, the folders of empty volumes, and the mount targets of volumes (appc, ace.md,
+// Volume Setup). It resolves every path inside the root; no symbolic link of the image or the
+// app leads out of it.
 package rootfs
 
 import (
@@ -19,11 +19,10 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// ResolveTargets returns the mounts with their targets as they are in the root, every
-// symbolic link on the way followed, as far as the way is there. It refuses a
-// reserved target (spec.Reserved) that a link leads to: a link to /dev would have the
-// container's devices made in the volume. An app may change its links between two runs, so
-// each run calls this again.
+// ResolveTargets returns the mounts with their symbolic links in root resolved, as far as the
+// targets exist. It refuses a target that leads to a reserved path (spec.Reserved): with a link
+// to /dev, the runtime would make the container's devices in the volume. An app may change its
+// links between two runs, so call ResolveTargets before each run.
 func ResolveTargets(root string, mounts []spec.Mount) ([]spec.Mount, error) {
 	resolved := slices.Clone(mounts)
 	for i := range resolved {
@@ -38,7 +37,7 @@ func ResolveTargets(root string, mounts []spec.Mount) ([]spec.Mount, error) {
 		}
 		for j, other := range resolved[:i] {
 			if m.Target == other.Target || spec.Inside(m.Target, other.Target) || spec.Inside(other.Target, m.Target) {
-				return nil, fmt.Errorf("mount targets %q and %q lead to %q and %q, one at or inside the other",
+				return nil, fmt.Errorf("mount targets %q and %q lead to %q and %q, which are equal or one inside the other",
 					mounts[j].Target, mounts[i].Target, other.Target, m.Target)
 			}
 		}
@@ -46,9 +45,9 @@ func ResolveTargets(root string, mounts []spec.Mount) ([]spec.Mount, error) {
 	return resolved, nil
 }
 
-// PrepareTargets looks at what a root has where volumes are going to be mounted: it
-// replaces a file in the place of a folder, and logs what a volume is going to hide. It
-// touches nothing outside the root.
+// PrepareTargets checks what a root has at the mount targets of volumes. It replaces a file by a
+// folder where a folder will be mounted, and logs what a volume will hide. It changes nothing
+// outside the root.
 func PrepareTargets(root string, mounts []spec.Mount, log *slog.Logger) error {
 	mounts, err := ResolveTargets(root, mounts)
 	if err != nil {
@@ -106,7 +105,7 @@ func prepareTarget(root int, m spec.Mount) (hides string, err error) {
 	return "", nil
 }
 
-// openIn opens a path below root as if root were the root of all.
+// openIn opens a path below root, with root as the root of all symbolic links.
 func openIn(root int, path string) (int, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	return unix.Openat2(root, path, &how)

@@ -72,7 +72,7 @@ func TestResolveTargets(t *testing.T) {
 		{"in /dev/pts", []string{"/pts/0"}, nil, `mount target "/pts/0" leads to "/dev/pts/0": nothing can be mounted over /dev/pts`},
 		{"in /proc", []string{"/proc1"}, nil, `nothing can be mounted over /proc`},
 		{"the root", []string{"/self"}, nil, `mount target "/self" leads to "/": nothing can be mounted over /`},
-		{"equal", []string{"/a", "/b"}, nil, `mount targets "/a" and "/b" lead to "/a" and "/a", one at or inside the other`},
+		{"equal", []string{"/a", "/b"}, nil, `mount targets "/a" and "/b" lead to "/a" and "/a", which are equal or one inside the other`},
 		{"nested", []string{"/b/sub", "/a"}, nil, `lead to "/a/sub" and "/a"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -1,7 +1,7 @@
 package spec
 
-// DefaultCapabilities are those that an app has when its isolators say
-// nothing (appc, ace.md, os/linux/capabilities-remove-set), sorted.
+// DefaultCapabilities returns the capabilities of an app without isolators for capabilities
+// (appc, ace.md, os/linux/capabilities-remove-set), sorted.
 func DefaultCapabilities() []string {
 	return []string{
 		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL",

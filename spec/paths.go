@@ -1,7 +1,8 @@
 package spec
 
-// MaskedPaths are those of /proc and /sys that leak the machine's secrets. In a container
-// that is not privileged an empty file or folder hides each. The list is that of Docker and containerd.
+// MaskedPaths returns the paths in /proc and /sys that leak the machine's secrets. In a
+// container that is not privileged, an empty file or folder hides each of them. Docker and
+// containerd have the same list.
 func MaskedPaths() []string {
 	return []string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys",
@@ -10,8 +11,8 @@ func MaskedPaths() []string {
 	}
 }
 
-// ReadOnlyPaths are those by which user 0 could change the machine. They are read-only in a
-// container that is not privileged. The list is that of Docker and containerd.
+// ReadOnlyPaths returns the paths by which user 0 could change the machine. They are read-only
+// in a container that is not privileged. Docker and containerd have the same list.
 func ReadOnlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }

@@ -3,13 +3,13 @@ package spec
 import "syscall"
 
 // Seccomp says which system calls a process may make. The zero value is the
-// default filter. It is data: a runtime makes a program for the kernel from it.
+// default filter. It is data: a runtime compiles it to a program for the kernel.
 type Seccomp struct {
 	Kind SeccompKind
-	Set  SyscallSet // of SeccompSet
+	Set  SyscallSet // for SeccompSet
 }
 
-// SeccompKind is where a filter comes from.
+// SeccompKind says where a filter comes from.
 type SeccompKind int
 
 // The kinds of filter.
@@ -21,13 +21,13 @@ const (
 	SeccompOff                 // no filter
 )
 
-// SyscallSet is a seccomp isolator: the system calls that an app is left with,
-// or that are taken from it (appc, ace.md, seccomp-retain-set and -remove-set).
-// A retain-set always allows the calls without which a process cannot begin or end.
+// SyscallSet is a seccomp isolator: the system calls that an app keeps or loses (appc, ace.md,
+// seccomp-retain-set and -remove-set). A retain-set always allows the calls without which a
+// process cannot begin or end.
 type SyscallSet struct {
-	Retain   bool     // the named ones are allowed and all others blocked; else the reverse
-	Syscalls []string // names; one that the machine does not have is skipped
+	Retain   bool     // allow only Syscalls; if false, block only Syscalls
+	Syscalls []string // names; a runtime skips a name that the machine does not have
 
-	// Errno is what a blocked call returns; where it is 0, the call kills the process with SIGSYS.
+	// Errno is the error of a blocked call; if it is 0, the call kills the process with SIGSYS.
 	Errno syscall.Errno
 }

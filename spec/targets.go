@@ -2,9 +2,9 @@ package spec
 
 import "strings"
 
-// Reserved returns the path over or in which a mount target is, where that must stay
-// what an app's surroundings have there, or "": a mount over /proc makes the
-// runtime's own protections act on files of somebody else's choice (CVE-2019-16884).
+// Reserved returns the reserved path that a mount target is at or below, or "" for an allowed
+// target. The runtime needs its own mounts at reserved paths: with a volume over /proc, the
+// runtime would write its protections to files that the volume's author chose (CVE-2019-16884).
 func Reserved(target string) string {
 	switch target {
 	case "/", "/dev":
@@ -18,7 +18,7 @@ func Reserved(target string) string {
 	return ""
 }
 
-// Inside tells whether the cleaned path p is below folder.
+// Inside reports whether the cleaned path p is below folder.
 func Inside(p, folder string) bool {
 	return strings.HasPrefix(p, strings.TrimSuffix(folder, "/")+"/")
 }

@@ -20,7 +20,7 @@ func notifier(name string) testApp {
 	}
 }
 
-// hungUp tells whether the other end of the ready pipe is closed.
+// hungUp reports whether the other end of the ready pipe is closed.
 func (p *testPod) hungUp() bool {
 	p.t.Helper()
 	raw, err := p.ready.SyscallConn()

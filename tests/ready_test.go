@@ -266,7 +266,7 @@ func TestASecondStagerIsRefused(t *testing.T) {
 	b := newMachine(t)
 	p := b.up("p", podOf(shell("a", "exec sleep 1000")))
 	r := finish(t, p.callIn("../.."+suite.stager.Exec[0]))
-	if r.code != 1 || r.stderr != filepath.Base(suite.stager.Exec[0])+": a stager runs in this root already\n" {
+	if r.code != 1 || r.stderr != filepath.Base(suite.stager.Exec[0])+": another stager already runs in this root\n" {
 		t.Errorf("a second stager: %+v", r)
 	}
 	if s := p.status()["a"]; s.Exited {

@@ -30,7 +30,7 @@ const (
 // takes time, which others need for their start.
 const oomDelay = time.Second
 
-// OOMWatch tells whether an out-of-memory kill ended a container's main process. The zero
+// OOMWatch reports whether an out-of-memory kill ended a container's main process. The zero
 // value is a watch that has not begun. Its methods may be called by several goroutines.
 type OOMWatch struct {
 	manager func() (cgroups.Manager, error)
@@ -167,7 +167,7 @@ func (w *OOMWatch) await(m cgroups.Manager, events *os.File) error {
 	})
 }
 
-// Dying tells whether a process has ended or been sent SIGKILL: a large one takes a
+// Dying reports whether a process has ended or been sent SIGKILL: a large one takes a
 // while to end. The signal stays pending until then (proc_pid_status(5), ShdPnd).
 func Dying(pid int) bool {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")

@@ -95,7 +95,7 @@ func blockLimitsAt(dir string) spec.BlockLimits {
 	return spec.NoBlockLimits
 }
 
-// controlledAt says whether a controller is to be had from the mounted cgroup
+// controlledAt reports whether a controller is to be had from the mounted cgroup
 // file systems: one of version 1, where it may share its folder with others, has
 // a file in it, and version 2 lists it.
 func controlledAt(dir, file, controller string) bool {

@@ -103,7 +103,7 @@ func flood(writer, logger int, logDir string) (logged, error) {
 	return logged{took: took, cpu: after - before}, err
 }
 
-// logEnds says whether a log file in dir ends with the writer's last line.
+// logEnds reports whether a log file in dir ends with the writer's last line.
 func logEnds(dir string) bool {
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
