@@ -129,7 +129,7 @@ func (i *applier) privileged(value json.RawMessage) (verdict, error) {
 	}
 	i.app.Privileged = wanted
 	if wanted && len(i.machine.Withheld) > 0 {
-		return change("the stager does not have, and so cannot give: %s", strings.Join(i.machine.Withheld, ", "))
+		return change("the stager lacks, and so cannot grant: %s", strings.Join(i.machine.Withheld, ", "))
 	}
 	return verdict{}, nil
 }

@@ -418,7 +418,7 @@ func TestPrivilegedNamesWhatTheStagerLacks(t *testing.T) {
 	lacking := able
 	lacking.Withheld = []string{"CAP_PERFMON", "/sys/fs/cgroup"}
 	got := settled(t, lacking, podIsolators{}, listed("os/linux/privileged", `true`))
-	want := []IsolatorFate{{"os/linux/privileged", Modified, "the stager does not have, and so cannot give: CAP_PERFMON, /sys/fs/cgroup"}}
+	want := []IsolatorFate{{"os/linux/privileged", Modified, "the stager lacks, and so cannot grant: CAP_PERFMON, /sys/fs/cgroup"}}
 	if diff := cmp.Diff(want, got.Fates); diff != "" {
 		t.Error(diff)
 	}
