@@ -1,0 +1,212 @@
+// Package house tests that the house is as ARCHITECTURE.md draws it.
+package house
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const module = "kurma.io/stager"
+
+// goPackage is what go list tells of a package.
+type goPackage struct {
+	ImportPath string
+	Standard   bool
+	CgoFiles   []string
+	Imports    []string
+	Module     *struct{ Path string }
+}
+
+// list runs go list with arguments in the repository's root.
+func list(t *testing.T, args ...string) []goPackage {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-tags", "seccomp,netgo,osusergo", "-json=ImportPath,Standard,CgoFiles,Imports,Module"}, args...)...)
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Fatalf("go list: %s", exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var all []goPackage
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// What is decided, and what a fork takes without our runtime, needs neither cgo nor
+// libcontainer, with all that it depends on.
+func TestRoomsWithoutCgo(t *testing.T) {
+	for _, room := range []string{
+		"plan", "spec", "manifest", "unionfs", "unionfs/unionfstest", "crilog", "supervisor", "callins", "boot", "pid1", "rootfs",
+		"activation", "journal", "netlimit", "metadata", "helper", "names", "strictjson", "container/cgroup", "container/identity",
+		"container/machine", "container/containertest",
+	} {
+		for _, p := range list(t, "-deps", "./"+room) {
+			if len(p.CgoFiles) > 0 {
+				t.Errorf("%s needs cgo, for %s", room, p.ImportPath)
+			}
+			if strings.HasPrefix(p.ImportPath, "github.com/opencontainers/runc/") {
+				t.Errorf("%s needs %s", room, p.ImportPath)
+			}
+		}
+	}
+}
+
+// imports are a room's: other rooms, and other modules.
+type imports struct{ Rooms, Modules []string }
+
+// The table of rooms in ARCHITECTURE.md says what each room imports, and lint allows exactly that.
+func TestRoomsImportWhatTheTableSays(t *testing.T) {
+	table := readTable(t)
+	if diff := cmp.Diff(table, readPackages(t, table)); diff != "" {
+		t.Errorf("the table of ARCHITECTURE.md (-) and the code (+) differ:\n%s", diff)
+	}
+	if diff := cmp.Diff(table, readRules(t, table)); diff != "" {
+		t.Errorf("the table of ARCHITECTURE.md (-) and the rules of .golangci.yml (+) differ:\n%s", diff)
+	}
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// quoted returns what stands between backquotes, sorted.
+func quoted(text string) []string {
+	names := []string{}
+	for i, part := range strings.Split(text, "`") {
+		if i%2 == 1 {
+			names = append(names, part)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// readTable reads the rows of rooms, by their folders. tests and examples are not rooms.
+func readTable(t *testing.T) map[string]imports {
+	t.Helper()
+	rooms := map[string]imports{}
+	for line := range strings.Lines(readFile(t, "ARCHITECTURE.md")) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 6 || !strings.HasPrefix(cells[1], " `") {
+			continue
+		}
+		folder := strings.TrimSuffix(quoted(cells[1])[0], "/")
+		if folder != "tests" && folder != "examples" {
+			rooms[folder] = imports{quoted(cells[3]), quoted(cells[4])}
+		}
+	}
+	if len(rooms) < 20 {
+		t.Fatalf("the table of ARCHITECTURE.md has %d rooms", len(rooms))
+	}
+	return rooms
+}
+
+// roomOf returns the room that a package is in, "" for none. Suites and commands that lint has a rule of
+// their own for are in none.
+func roomOf(path string, rooms map[string]imports) string {
+	folder, ok := strings.CutPrefix(path, module+"/")
+	if !ok || slices.Contains([]string{"unionfs/unionfstest", "container/containertest", "build/aci", "names/print"}, folder) {
+		return ""
+	}
+	room := ""
+	for name := range rooms {
+		if (folder == name || strings.HasPrefix(folder, name+"/")) && len(name) > len(room) {
+			room = name
+		}
+	}
+	return room
+}
+
+// readPackages finds out what the rooms' packages import, their tests left out.
+func readPackages(t *testing.T, rooms map[string]imports) map[string]imports {
+	t.Helper()
+	modules := map[string]string{}
+	for _, p := range list(t, "-deps", "./...") {
+		if p.Module != nil {
+			modules[p.ImportPath] = p.Module.Path
+		}
+	}
+	found := map[string]imports{}
+	for name := range rooms {
+		found[name] = imports{[]string{}, []string{}}
+	}
+	for _, p := range list(t, "./...") {
+		room := roomOf(p.ImportPath, rooms)
+		if room == "" {
+			if folder := strings.TrimPrefix(p.ImportPath, module+"/"); !strings.HasPrefix(folder, "tests") && !strings.Contains(folder, "/") {
+				t.Errorf("the table of ARCHITECTURE.md has no row for %s", folder)
+			}
+			continue
+		}
+		all := found[room]
+		for _, path := range p.Imports {
+			switch other := modules[path]; {
+			case other == module:
+				if r := roomOf(path, rooms); r != room {
+					all.Rooms = append(all.Rooms, r)
+				}
+			case other != "":
+				all.Modules = append(all.Modules, other)
+			}
+		}
+		found[room] = imports{unique(all.Rooms), unique(all.Modules)}
+	}
+	return found
+}
+
+func unique(names []string) []string {
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// readRules reads depguard's lists, by the rooms' folders.
+func readRules(t *testing.T, rooms map[string]imports) map[string]imports {
+	t.Helper()
+	rule := regexp.MustCompile(`files: \["\$\{base-path\}/([^"*]+)/\*\*"[^\n]*\n +list-mode: strict\n +allow: \[([^\]]*)\]`)
+	found := map[string]imports{}
+	for _, match := range rule.FindAllStringSubmatch(readFile(t, ".golangci.yml"), -1) {
+		if _, ok := rooms[match[1]]; !ok {
+			continue
+		}
+		all := imports{[]string{}, []string{}}
+		for allowed := range strings.SplitSeq(match[2], ", ") {
+			room, ours := strings.CutPrefix(strings.TrimSuffix(allowed, "$"), module+"/")
+			switch {
+			case ours && room != match[1]:
+				all.Rooms = append(all.Rooms, room)
+			case !ours && allowed != "$gostd":
+				all.Modules = append(all.Modules, allowed)
+			}
+		}
+		if match[1] == "launcher" {
+			all.Rooms = append(all.Rooms, "callins") // by an exception in launcher/logs.go alone
+		}
+		found[match[1]] = imports{unique(all.Rooms), unique(all.Modules)}
+	}
+	return found
+}
