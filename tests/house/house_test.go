@@ -15,7 +15,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const module = "kurma.io/stager"
+// module returns the path of this module, which a fork may have changed.
+func module(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	path, ok := strings.CutPrefix(line, "module ")
+	if !ok {
+		t.Fatalf("go.mod begins with %q", line)
+	}
+	return path
+}
 
 // goPackage is what go list tells of a package.
 type goPackage struct {
@@ -128,8 +141,8 @@ func readTable(t *testing.T) map[string]imports {
 
 // roomOf returns the room that a package is in, "" for none. Suites and commands that lint has a rule of
 // their own for are in none.
-func roomOf(path string, rooms map[string]imports) string {
-	folder, ok := strings.CutPrefix(path, module+"/")
+func roomOf(t *testing.T, path string, rooms map[string]imports) string {
+	folder, ok := strings.CutPrefix(path, module(t)+"/")
 	if !ok || slices.Contains([]string{"unionfs/unionfstest", "container/containertest", "build/aci", "names/print"}, folder) {
 		return ""
 	}
@@ -156,9 +169,9 @@ func readPackages(t *testing.T, rooms map[string]imports) map[string]imports {
 		found[name] = imports{[]string{}, []string{}}
 	}
 	for _, p := range list(t, "./...") {
-		room := roomOf(p.ImportPath, rooms)
+		room := roomOf(t, p.ImportPath, rooms)
 		if room == "" {
-			if folder := strings.TrimPrefix(p.ImportPath, module+"/"); !strings.HasPrefix(folder, "tests") && !strings.Contains(folder, "/") {
+			if folder := strings.TrimPrefix(p.ImportPath, module(t)+"/"); !strings.HasPrefix(folder, "tests") && !strings.Contains(folder, "/") {
 				t.Errorf("the table of ARCHITECTURE.md has no row for %s", folder)
 			}
 			continue
@@ -166,8 +179,8 @@ func readPackages(t *testing.T, rooms map[string]imports) map[string]imports {
 		all := found[room]
 		for _, path := range p.Imports {
 			switch other := modules[path]; {
-			case other == module:
-				if r := roomOf(path, rooms); r != room {
+			case other == module(t):
+				if r := roomOf(t, path, rooms); r != room {
 					all.Rooms = append(all.Rooms, r)
 				}
 			case other != "":
@@ -195,7 +208,7 @@ func readRules(t *testing.T, rooms map[string]imports) map[string]imports {
 		}
 		all := imports{[]string{}, []string{}}
 		for allowed := range strings.SplitSeq(match[2], ", ") {
-			room, ours := strings.CutPrefix(strings.TrimSuffix(allowed, "$"), module+"/")
+			room, ours := strings.CutPrefix(strings.TrimSuffix(allowed, "$"), module(t)+"/")
 			switch {
 			case ours && room != match[1]:
 				all.Rooms = append(all.Rooms, room)

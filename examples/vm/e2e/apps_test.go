@@ -14,6 +14,7 @@ import (
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
+	"kurma.io/stager/names"
 )
 
 type object map[string]any
@@ -32,7 +33,7 @@ func (b *box) apps(keep string) object {
 	work := b.shell("work", "echo of the host >/keep/written; trap 'echo work is asked to stop; exit 0' TERM; while :; do sleep 1; done", nil)
 	work["mounts"] = []object{{"volume": "keep", "path": "/keep"}}
 	talk := b.shell("talk", `while read -r line; do echo "heard $line"; done`, nil)
-	talk["annotations"] = []object{{"name": "kurma.io/stager/stdin", "value": "stream"}}
+	talk["annotations"] = []object{{"name": names.StdinAnnotation, "value": "stream"}}
 	return object{
 		"acVersion": "0.8.11", "acKind": "PodManifest",
 		"apps": []object{
