@@ -34,11 +34,12 @@ func serveOutside() error {
 	}
 	over := make(chan struct{})
 	var once sync.Once
+	var calls underWay
 	l := line.New(port, line.EndB, func(ch *line.Channel, text []byte) {
 		var req request
 		switch err := json.Unmarshal(text, &req); {
 		case err == nil && req.Use == useCall:
-			answer(ch, req)
+			calls.do(func() { answer(ch, req) })
 		case err == nil && req.Use == usePod:
 			once.Do(func() {
 				servePod(ch, req)
@@ -52,6 +53,7 @@ func serveOutside() error {
 	go func() { lost <- l.Serve() }()
 	select {
 	case <-over:
+		calls.wait()
 		return nil
 	case err := <-lost:
 		return errors.Join(errors.New("the serial port is lost"), err)

@@ -27,6 +27,34 @@ const acceptPause = 50 * time.Millisecond
 type hub struct {
 	guest *line.Line
 	slots chan struct{}
+	calls underWay
+}
+
+// underWay are the calls that are under way.
+type underWay struct{ lock sync.RWMutex }
+
+// lastWords bounds how long the end of all waits for calls to end: those of attach are told how their
+// app has ended.
+const lastWords = 2 * time.Second
+
+// do runs a call, unless wait has been called.
+func (u *underWay) do(call func()) {
+	u.lock.RLock()
+	defer u.lock.RUnlock()
+	call()
+}
+
+// wait returns when no call is under way, or after lastWords. Later calls wait for ever.
+func (u *underWay) wait() {
+	idle := make(chan struct{})
+	go func() {
+		u.lock.Lock()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-time.After(lastWords):
+	}
 }
 
 // listen makes the control socket, mode 0600. The caller closes it.
@@ -64,7 +92,9 @@ func (h *hub) serve(listener *net.UnixListener) {
 		go func() {
 			defer func() { <-h.slots }()
 			// A caller that breaks the protocol ends its own connection.
-			_ = line.New(conn, line.EndB, h.relay).Serve()
+			_ = line.New(conn, line.EndB, func(caller *line.Channel, text []byte) {
+				h.calls.do(func() { h.relay(caller, text) })
+			}).Serve()
 		}()
 	}
 }

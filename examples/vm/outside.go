@@ -106,7 +106,7 @@ func (s *stager) run(ctx context.Context) (int, error) {
 			undo()
 		}
 	}()
-	for _, phase := range []func(context.Context) error{s.decide, s.share, s.boot, s.listen, s.follow} {
+	for _, phase := range []func(context.Context) error{s.claim, s.decide, s.share, s.boot, s.listen, s.follow} {
 		if err := phase(ctx); err != nil {
 			if ctx.Err() != nil {
 				return 0, nil // stopped on its way
@@ -233,8 +233,8 @@ func (s *stager) listen(context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.undo(func() { listener.Close() })
 	h := &hub{guest: s.machine.line, slots: make(chan struct{}, maxCalls)}
+	s.undo(func() { listener.Close(); h.calls.wait() })
 	go h.serve(listener)
 	return nil
 }

@@ -30,6 +30,19 @@ const guestRoot = names.RunDir + "/guest"
 // rootOf is where the guest finds an app's root.
 func rootOf(app string) string { return filepath.Join("/roots", app) }
 
+// claim makes sure that no other stager runs in this root: this one would empty its
+// folders. The lock ends with this process.
+func (s *stager) claim(context.Context) error {
+	root, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("claim root: %w", err)
+	}
+	if errors.Is(unix.Flock(root, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+		return errors.New("a stager runs in this root already")
+	}
+	return nil
+}
+
 // share fills guestRoot.
 func (s *stager) share(ctx context.Context) error {
 	if err := rmtree.Remove(guestRoot); err != nil {
