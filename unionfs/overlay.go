@@ -52,38 +52,15 @@ func (Overlay) Name() string { return "overlay" }
 
 // Mount implements Driver.
 func (o Overlay) Mount(ctx context.Context, r Root) error {
-	r, err := prepare(r, maxOverlayLayers)
+	stack, err := NewStack(ctx, r, maxOverlayLayers)
 	if err != nil {
 		return mountError(r, o.Name(), err)
 	}
-	plan, err := planOverlay(ctx, r)
-	if err != nil {
-		return mountError(r, o.Name(), err)
-	}
+	plan := overlayPlan{lower: stack.Lower, upper: stack.Upper, work: stack.Work, links: filepath.Join(r.Scratch, "l")}
 	if err := o.mount(plan, r.Target); err != nil {
 		return mountError(r, o.Name(), err)
 	}
 	return nil
-}
-
-// planOverlay makes the directories that the mount needs in r.Scratch.
-func planOverlay(ctx context.Context, r Root) (overlayPlan, error) {
-	plan := overlayPlan{
-		upper: filepath.Join(r.Scratch, "upper"),
-		work:  filepath.Join(r.Scratch, "work"),
-		links: filepath.Join(r.Scratch, "l"),
-	}
-	if err := makeDir(plan.upper, 0o755); err != nil {
-		return plan, err
-	}
-	if err := makeDir(plan.work, 0o700); err != nil {
-		return plan, err
-	}
-	var err error
-	if plan.lower, err = filteredDirs(ctx, r); err != nil {
-		return plan, err
-	}
-	return plan, topAttributes(plan.upper, r.Layers[0])
 }
 
 // mount tries fsopen(2) and, where this kernel cannot mount the plan so, mount(2).

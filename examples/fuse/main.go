@@ -1,0 +1,103 @@
+// Command fuse is the reference stager with another union file system: fuse-overlayfs, in a
+// process for each root that no app can reach. Its phases, its runtime and its call-ins are those of
+// the packages; the driver is in the package fuseoverlayfs, and its program is in the image.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/boot"
+	"kurma.io/stager/callins"
+	"kurma.io/stager/container"
+	"kurma.io/stager/examples/fuse/fuseoverlayfs"
+	"kurma.io/stager/helper"
+	"kurma.io/stager/names"
+	"kurma.io/stager/plan"
+	"kurma.io/stager/supervisor"
+	"kurma.io/stager/unionfs"
+	"kurma.io/stager/waiter"
+)
+
+func main() {
+	container.Init() // this program is a container's first process, too
+	code, err := dispatch(context.Background())
+	var exit *callins.ExitError
+	if errors.As(err, &exit) {
+		code, err = exit.Code, exit.Err
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// dispatch finds the program's part: a call-in by its name, or the supervisor by its line to the
+// first process. The first process itself is package waiter's.
+func dispatch(ctx context.Context) (int, error) {
+	clients := map[string]callins.CallIn{
+		names.Status: callins.Status, names.Logs: callins.LogsFrom(names.LogDir), names.Run: callins.Run, names.Attach: callins.Attach,
+	}
+	if callIn, ok := clients[filepath.Base(os.Args[0])]; ok {
+		return 0, callIn(ctx, callins.Streams{
+			Socket: names.ControlSocket, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Settings: callins.SettingsDescriptor,
+		}, os.Args[1:])
+	}
+	inherited := boot.TakeDescriptors(os.Environ())
+	line, err := waiter.TakeLine()
+	if err != nil {
+		return 1, fmt.Errorf("%s: %w", names.Program, err)
+	}
+	if line == nil {
+		return 1, fmt.Errorf("%s: called as %q, which is neither the stager nor a call-in", names.Program, os.Args)
+	}
+	return supervise(ctx, line, inherited)
+}
+
+// supervise is the pod's PID 1. It returns when the pod is over.
+func supervise(ctx context.Context, line *waiter.Line, inherited boot.Inherited) (int, error) {
+	messages := supervisor.NewMessages(os.Stderr)
+	defer messages.Close()
+	log := slog.New(slog.NewTextHandler(messages, nil))
+	runtime := container.NewRuntime(names.AppsCgroup, log)
+	ctx, release := supervisor.CatchSignals(ctx)
+	defer release()
+	go line.Watch(func() { _ = runtime.KillPod() })
+	code, err := boot.Run(ctx, boot.Parts{
+		Log: log, Runtime: runtime, Drivers: drivers(line.Helpers(log), log), Waiter: line, Inherited: inherited, CallIns: handlers,
+	})
+	switch {
+	case errors.Is(err, boot.ErrOtherNamespaces):
+		return 0, nil
+	case err != nil:
+		return max(code, 1), fmt.Errorf("%s: %w", names.Program, err)
+	}
+	return code, nil
+}
+
+// drivers are fuse-overlayfs and, where it does not work, the usual ones.
+func drivers(helpers helper.Starter, log *slog.Logger) []unionfs.Driver {
+	return append([]unionfs.Driver{fuseoverlayfs.Driver{Program: program(), Helpers: helpers, Log: log}}, unionfs.Drivers()...)
+}
+
+// program is Debian's fuse-overlayfs where fill.sh puts it, with the dynamic linker and the
+// libraries that it was built for: nothing else in the image is Debian's.
+func program() []string {
+	const folder = "/fuse-overlayfs"
+	return []string{folder + "/ld.so", "--library-path", folder, folder + "/fuse-overlayfs"}
+}
+
+// handlers is the supervisor's side of the call-ins.
+func handlers(pod *supervisor.Pod, decided *plan.Pod) map[string]callins.Handler {
+	return map[string]callins.Handler{
+		callins.RequestStatus:    callins.ServeStatus(pod),
+		callins.RequestIsolators: callins.ServeIsolators(func(app string) (any, bool) { return decided.Isolators(app) }),
+		callins.RequestRun:       callins.ServeRun(pod, decided.CommandEnv),
+		callins.RequestAttach:    callins.ServeAttach(pod),
+	}
+}
