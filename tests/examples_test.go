@@ -16,13 +16,15 @@ type example struct {
 	name  string
 	build []string // the arguments of go build, before the output and the package
 	cgo   bool
-	add   string // a script in the example's folder that fills the folder $1 with further files of the image
+	add   string                         // a script in the example's folder that fills the folder $1 with further files of the image
+	more  func(t *testing.T, b *machine) // what else the example shows, with its image
 }
 
 func examples() []example {
 	static := []string{"-trimpath", "-tags", "seccomp netgo osusergo", "-ldflags", "-s -w -linkmode external -extldflags '-static'"}
 	return []example{
 		{name: "mini", build: static, cgo: true},
+		{name: "fuse", build: static, cgo: true, add: "fill.sh", more: checkFuse},
 	}
 }
 
@@ -79,6 +81,9 @@ func TestExamples(t *testing.T) {
 			p := b.up("example", examplePod(shared))
 			checkExample(t, p, shared)
 			p.stop()
+			if e.more != nil {
+				e.more(t, b)
+			}
 		})
 	}
 }

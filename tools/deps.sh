@@ -19,6 +19,7 @@ needs() {
 		test  bzip2          command -v bzip2
 		test  iproute2       command -v ip
 		test  util-linux     command -v nsenter
+		test  fuse-overlayfs command -v fuse-overlayfs
 		test  procps         command -v ps
 		test  busybox-static test -x /bin/busybox && ! ldd /bin/busybox
 		test  systemd        test -x /lib/systemd/systemd-journald && command -v journalctl
