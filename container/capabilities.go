@@ -7,9 +7,8 @@ import (
 	"github.com/moby/sys/capability"
 )
 
-// boundingSet turns capability names into a bit mask, bit N for capability N.
-// A name that nobody knows is an error; that the stager has them all to give
-// is the caller's to see to.
+// boundingSet converts capability names to a bit mask, bit N for capability N. An unknown name
+// is an error. The caller makes sure that the stager has the capabilities.
 func boundingSet(names []string) (uint64, error) {
 	numbers := make(map[string]uint)
 	for _, c := range capability.ListKnown() {

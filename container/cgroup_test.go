@@ -93,11 +93,11 @@ func TestExecMovesIntoTheCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer entrance.close()
-	groups, err := c.openGroups()
+	files, err := c.openCgroupFiles()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer groups.close()
+	defer files.close()
 	noCgroup, err := os.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -108,8 +108,8 @@ func TestExecMovesIntoTheCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	groups.unified = noCgroup
-	started, err := (&joining{entrance: entrance, stdio: supervisor.Stdio{Stdout: in}, groups: groups}).enter()
+	files.unified = noCgroup
+	started, err := (&joining{entrance: entrance, stdio: supervisor.Stdio{Stdout: in}, cgroupFiles: files}).enter()
 	in.Close()
 	if err != nil {
 		t.Fatal(err)

@@ -17,10 +17,10 @@ import (
 
 const noSuidExecDev = unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV
 
-// configOf turns the spec into libcontainer's configuration. It decides and
-// touches nothing. shm is the pod's directory for POSIX shared memory.
+// configOf converts the spec to libcontainer's configuration. It only decides, and changes
+// nothing. shm is the pod's directory for POSIX shared memory.
 //
-// The namespaces that are not named here are the caller's own: the supervisor
+// The container shares the namespaces that are not listed here with the caller: the supervisor
 // runs in the pod's PID, IPC, UTS and network namespaces, and so do its children.
 func configOf(s *spec.Spec, shm string) *configs.Config {
 	oom := s.OOMScoreAdj
@@ -48,25 +48,25 @@ func configOf(s *spec.Spec, shm string) *configs.Config {
 	return c
 }
 
-// console is /dev/console of a container without a terminal: the device is
-// there, and nobody may open it. libcontainer puts a terminal in its place, and
-// fails where the device is.
+// console returns /dev/console of a container without a terminal: the device exists, and no
+// process may open it. For a container with a terminal, libcontainer makes its own console, and
+// fails if the device exists.
 func console() *devices.Device {
 	return &devices.Device{
 		Path: "/dev/console", FileMode: 0o620, Rule: devices.Rule{Type: devices.CharDevice, Major: 5, Minor: 1},
 	}
 }
 
-// shimCapabilities is the bounding set of the shim, which needs a few beyond
-// the app's to make itself the app.
+// shimCapabilities returns the bounding set of the shim, which needs more capabilities than the
+// app to become the app.
 func shimCapabilities(app []string) *configs.Capabilities {
 	need := []string{"CAP_SYS_ADMIN", "CAP_SETPCAP", "CAP_SETUID", "CAP_SETGID", "CAP_CHOWN", "CAP_DAC_OVERRIDE"}
 	set := append(need, app...)
 	return &configs.Capabilities{Bounding: set, Permitted: set, Effective: set}
 }
 
-// systemMounts are the file systems that appc's Linux environment has
-// (OS-SPEC.md), before the app's own mounts.
+// systemMounts returns the file systems of appc's Linux environment (OS-SPEC.md), which are
+// mounted before the app's own mounts.
 func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 	sysFlags := noSuidExecDev | unix.MS_RDONLY
 	if s.Privileged {
@@ -74,9 +74,9 @@ func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 	}
 	procOptions := ""
 	if slices.Contains(s.Process.Capabilities, "CAP_PERFMON") {
-		// It opens environ, maps and auxv of any process that is to be seen there,
-		// whatever a Landlock domain says (mm_access in kernel/fork.c). So others
-		// are not to be seen (proc(5), hidepid).
+		// With CAP_PERFMON a process can open environ, maps and auxv of every process that
+		// /proc shows, whatever its Landlock domain (mm_access in kernel/fork.c). So /proc
+		// hides the processes that it must not read (proc(5), hidepid).
 		procOptions = "hidepid=ptraceable"
 	}
 	return []*configs.Mount{
@@ -90,9 +90,9 @@ func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 	}
 }
 
-// cgroupMount is the caller's /sys/fs/cgroup in the container, all hierarchies in one recursive
-// bind: libcontainer's own mount of type "cgroup" binds each hierarchy alone, which costs 2 ms of every
-// start. It is read-only but for a privileged container.
+// cgroupMount returns the mount of the caller's /sys/fs/cgroup in the container: one recursive bind
+// of all hierarchies. libcontainer's own mount of type "cgroup" binds each hierarchy separately,
+// which takes 2 ms of every start. The mount is read-only unless the container is privileged.
 func cgroupMount(privileged bool) *configs.Mount {
 	return mountOf(spec.Mount{Source: names.CgroupDir, Target: "/sys/fs/cgroup", Type: "bind", Recursive: true, ReadOnly: !privileged})
 }
@@ -105,8 +105,9 @@ func mountsOf(s *spec.Spec) []*configs.Mount {
 	return out
 }
 
-// mountOf turns a mount into libcontainer's. A bind's propagation is the root's (configOf): what the
-// daemon mounts into a volume later comes in, and nothing goes out.
+// mountOf converts a mount to libcontainer's. A bind has the propagation of the root (configOf): the
+// container sees what the daemon mounts into a volume later, and the host does not see the
+// container's mounts.
 func mountOf(m spec.Mount) *configs.Mount {
 	c := &configs.Mount{Source: m.Source, Destination: m.Target, Device: m.Type, Data: m.Options}
 	if m.Type == "bind" {
@@ -124,8 +125,8 @@ func mountOf(m spec.Mount) *configs.Mount {
 	return c
 }
 
-// deviceRules allow the default devices and the spec's own, and nothing else;
-// a privileged container may use any.
+// deviceRules returns rules that allow only the default devices and the spec's own; a privileged
+// container may use any device.
 func deviceRules(s *spec.Spec) []*devices.Rule {
 	everything := devices.Rule{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm"}
 	if s.Privileged {

@@ -12,9 +12,10 @@ import (
 	devices "github.com/opencontainers/cgroups/devices/config"
 )
 
-// hostDevices returns the device nodes that the kernel has made in the machine's /dev
-// (sysfs's dev/char and dev/block, DEVNAME in each uevent), for a privileged container. Those of a
-// container's own /dev are left out: terminals of devpts, the console, and the default devices in have.
+// hostDevices returns the device nodes that the kernel has made in the machine's /dev (DEVNAME in
+// each uevent file of sysfs's dev/char and dev/block), for a privileged container. It omits the
+// nodes that a container's own /dev has: terminals of devpts, the console, and the default
+// devices in have.
 func hostDevices(sys string, have []*devices.Device) ([]*devices.Device, error) {
 	taken := map[string]bool{"/dev/ptmx": true, "/dev/console": true, "/dev/tty": true}
 	for _, d := range have {
@@ -38,8 +39,8 @@ func hostDevices(sys string, have []*devices.Device) ([]*devices.Device, error) 
 	return found, nil
 }
 
-// deviceNode reads a uevent file. It is false for a device without a node, one that has gone
-// meanwhile, and a name that leads out of /dev.
+// deviceNode reads a uevent file. It returns false for a device without a node, for a device that
+// no longer exists, and for a name that leads out of /dev.
 func deviceNode(kind devices.Type, uevent string) (*devices.Device, bool) {
 	f, err := os.Open(uevent)
 	if err != nil {

@@ -15,26 +15,26 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// entrance is a process on its way into a container: what the first process (launch) and a
-// command (joining) have in common. Both execute the shim with the files of enum shim_file
-// in shim.h, send it a plan, and wait for its report.
+// entrance starts a process in a container. It is the common part of firstProcess and joining
+// (a command). Both execute the shim with the files of enum shim_file in shim.h, send it a plan,
+// and wait for its report.
 //
-// They differ where libcontainer makes the container around the first process:
-//   - libcontainer executes the shim from inside the finished container, and connects stdio and
-//     makes the terminal itself. For a command the supervisor does both, in exec.go;
-//   - libcontainer puts the first process into its cgroups, gives it the session keyring, the
-//     SELinux label and the OOM score. For a command the supervisor and the shim do it (SHIM_JOIN);
+// They differ because libcontainer makes the container around the first process:
+//   - libcontainer executes the shim inside the finished container, connects stdio and makes the
+//     terminal. For a command, the supervisor connects stdio and makes the terminal, in exec.go;
+//   - libcontainer puts the first process into its cgroups, and sets its session keyring, SELinux
+//     label and OOM score. For a command, the supervisor and the shim do so (SHIM_JOIN);
 //   - the first process waits in libcontainer's init until its root is assembled. Only then can
 //     the supervisor look the user up and send the plan.
 type entrance struct {
 	container *container
 	process   *spec.Process // that the shim becomes
 	flags     uint32        // of the plan
-	kept      []*os.File    // that the process has from 3 on, before the shim's files
+	kept      []*os.File    // descriptors of the process from 3 on; the shim's files follow
 	pipes     *shimPipes
 }
 
-// newEntrance makes the entrance of p. The caller closes it, whatever becomes of the process.
+// newEntrance makes the entrance of p. The caller closes it, even if the process cannot start.
 func (c *container) newEntrance(p *spec.Process, flags uint32, kept []*os.File) (*entrance, error) {
 	pipes, err := newShimPipes()
 	if err != nil {
@@ -48,17 +48,17 @@ func (c *container) newEntrance(p *spec.Process, flags uint32, kept []*os.File) 
 
 func (e *entrance) close() { e.pipes.close() }
 
-// first is the shim's first descriptor.
+// first returns the number of the shim's first descriptor.
 func (e *entrance) first() int { return 3 + len(e.kept) }
 
-// program is the path by which the shim is executed: its own descriptor.
+// program returns the path of the shim's program: its own descriptor.
 func (e *entrance) program() string { return "/proc/self/fd/" + strconv.Itoa(e.first()+shimProgram) }
 
-// variable tells the shim where its descriptors are.
+// variable returns the environment variable that tells the shim where its descriptors are.
 func (e *entrance) variable() string { return names.ShimVariable + "=" + strconv.Itoa(e.first()) }
 
-// files are the process's descriptors from 3 on: what it keeps, then the shim's. more
-// are those behind the backing folders, see enum shim_file.
+// files returns the process's descriptors from 3 on: the files that it keeps, then the shim's.
+// more are the files after the backing folders, see enum shim_file.
 func (e *entrance) files(more ...*os.File) []*os.File {
 	shim := []*os.File{shimProgram: e.container.runtime.exe, shimPlanFile: e.pipes.plan, shimReport: e.pipes.reportChild}
 	return slices.Concat(e.kept, shim, e.container.backing, more)
@@ -70,7 +70,7 @@ func (e *entrance) plan() (*shimPlan, error) {
 	if len(p.Args) == 0 || p.Args[0] == "" {
 		return nil, errors.New("no program to execute")
 	}
-	uid, gid, err := identityOf(c.places.root, p)
+	uid, gid, err := identityOf(c.handles.root, p)
 	if err != nil {
 		return nil, err
 	}
@@ -109,13 +109,14 @@ func identityOf(root *os.File, p *spec.Process) (uid, gid uint32, err error) {
 	return identity.Resolve(root, p.User, p.Group)
 }
 
-// result waits until the shim has become the process, which is nil, or has ended.
+// result waits until the shim has become the process or has ended. If it has become the process,
+// result returns nil.
 func (e *entrance) result() error {
 	p := e.process
-	return explain(e.pipes.result(p.Args[0], p.Dir), e.container.places.root, p.Args[0], p.Dir, p.Env)
+	return explain(e.pipes.result(p.Args[0], p.Dir), e.container.handles.root, p.Args[0], p.Dir, p.Env)
 }
 
-// failed adds to an error what has failed. An *supervisor.ExecError says it already.
+// failed adds to an error what has failed. A *supervisor.ExecError already says so.
 func (c *container) failed(verb string, err error) error {
 	var missing *supervisor.ExecError
 	if err == nil || errors.As(err, &missing) {
@@ -124,30 +125,30 @@ func (c *container) failed(verb string, err error) error {
 	return fmt.Errorf("%s container %q: %w", verb, c.spec.Name, err)
 }
 
-// openPlaces opens the places of a running process. The caller closes them.
-func openPlaces(pid int) (p places, err error) {
+// openHandles opens handles on a running process. The caller closes them.
+func openHandles(pid int) (h handles, err error) {
 	proc := "/proc/" + strconv.Itoa(pid)
-	if p.root, err = os.OpenFile(proc+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-		return places{}, fmt.Errorf("open container's root: %w", err)
+	if h.root, err = os.OpenFile(proc+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return handles{}, fmt.Errorf("open container's root: %w", err)
 	}
-	if p.mounts, err = os.Open(proc + "/ns/mnt"); err != nil {
-		p.close()
-		return places{}, fmt.Errorf("open container's mount namespace: %w", err)
+	if h.mounts, err = os.Open(proc + "/ns/mnt"); err != nil {
+		h.close()
+		return handles{}, fmt.Errorf("open container's mount namespace: %w", err)
 	}
-	return p, nil
+	return h, nil
 }
 
-// places are where a container's processes are. They are held open from its start
-// on: another process could have the number of the first process one day.
-type places struct {
+// handles are open descriptors of a container's root and mount namespace. The runtime holds them
+// from the start on, because the kernel can reuse the PID of the first process.
+type handles struct {
 	root   *os.File // O_PATH
 	mounts *os.File // the mount namespace
 }
 
-func (p places) close() { closeAll([]*os.File{p.root, p.mounts}) }
+func (h handles) close() { closeAll([]*os.File{h.root, h.mounts}) }
 
-// openBacking opens the folders of spec.Spec.Backing for the shim's Landlock
-// rules. The caller closes them.
+// openBacking opens the folders of spec.Spec.Backing for the shim's Landlock rules. The caller
+// closes them.
 func openBacking(folders []string) ([]*os.File, error) {
 	var opened []*os.File
 	for _, path := range folders {

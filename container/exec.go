@@ -22,11 +22,11 @@ import (
 
 // Exec implements supervisor.Container.
 //
-// The supervisor is in all of the container's namespaces but one already, so it
-// skips libcontainer, which would start this program twice to join them
-// all: the supervisor executes the shim outside the container, where no process of the container
-// can interfere with it. The shim joins the mount namespace and the cgroups by open descriptors, and
-// does the rest as for the first process.
+// The supervisor is already in all of the container's namespaces but one, so it does not use
+// libcontainer, which would start this program twice to join them all. The supervisor executes
+// the shim outside the container, where no process of the container can interfere with it. The
+// shim joins the mount namespace and the cgroups by open descriptors, and does the rest as for
+// the first process.
 func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
 	p, err := c.exec(cmd, stdio)
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
 	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
 	flags := uint32(shimJoin)
-	if stdio.Terminal { // else the caller's own files, which stay the caller's
+	if stdio.Terminal { // otherwise the caller's own files, which the caller closes
 		flags |= shimOwnStdio
 	}
 	e, err := c.newEntrance(&p, flags, nil)
@@ -48,16 +48,16 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 		return nil, err
 	}
 	defer e.close()
-	groups, err := c.openGroups()
-	defer groups.close()
+	files, err := c.openCgroupFiles()
+	defer files.close()
 	if err != nil {
 		return nil, err
 	}
-	j := &joining{entrance: e, stdio: stdio, groups: groups}
+	j := &joining{entrance: e, stdio: stdio, cgroupFiles: files}
 	started, err := j.enter()
 	if err == nil {
 		if err = e.result(); err != nil {
-			_ = started.Kill() // it is on its way out
+			_ = started.Kill() // it is ending anyway
 			_, _ = started.Wait()
 		}
 	}
@@ -71,20 +71,20 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 	return &process{pid: started.Pid, release: func() { _ = started.Release() }}, nil
 }
 
-// groups are the ways into a container's cgroups. To move a whole process takes a
-// lock of the kernel's that is had after an RCU grace period, some milliseconds.
-// A process that is made in its cgroup, and a thread that moves itself, go without
-// (clone(2), CLONE_INTO_CGROUP, Linux 5.7; cgroup v1's file tasks).
-type groups struct {
+// cgroupFiles are the open files by which a process enters a container's cgroups. Moving a whole
+// process takes a kernel lock that waits for an RCU grace period, some milliseconds. Neither a
+// process that is made in its cgroup (clone(2), CLONE_INTO_CGROUP, Linux 5.7) nor a thread that
+// moves itself (cgroup v1's file tasks) takes the lock.
+type cgroupFiles struct {
 	files   []*os.File // to write 0 to: tasks of each v1 hierarchy, then cgroup.procs of the v2 one
-	unified *os.File   // the v2 one's folder, nil without
+	unified *os.File   // the folder of the v2 hierarchy, nil without one
 }
 
-func (g groups) close() { closeAll(append(g.files, g.unified)) }
+func (g cgroupFiles) close() { closeAll(append(g.files, g.unified)) }
 
-// openGroups opens the container's cgroup in every mounted hierarchy. The caller
-// closes the groups, after an error too.
-func (c *container) openGroups() (g groups, err error) {
+// openCgroupFiles opens the container's cgroup in every mounted hierarchy. The caller closes the
+// files, also after an error.
+func (c *container) openCgroupFiles() (g cgroupFiles, err error) {
 	m, err := c.cgroups()
 	if err != nil {
 		return g, err
@@ -112,10 +112,10 @@ func (c *container) openGroups() (g groups, err error) {
 	return g, err
 }
 
-// below is where the container's first process is in the version 2 hierarchy,
-// from the container's cgroup on. An app that hands controllers on to cgroups of
-// its own, as systemd does, has left the container's cgroup for one below, and
-// nobody can enter the one above any more (cgroups(7), "no internal processes").
+// below returns the path of the first process's version 2 cgroup, relative to the container's
+// cgroup. An app that enables controllers for its own cgroups, as systemd does, moves to a cgroup
+// below the container's, and then no process can enter the container's cgroup itself
+// (cgroups(7), "no internal processes").
 func (c *container) below() string {
 	paths, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", c.initPID))
 	if err != nil {
@@ -125,7 +125,7 @@ func (c *container) below() string {
 	return below
 }
 
-// cgroups gives the manager of the container's cgroup, one for its life.
+// cgroups returns the manager of the container's cgroup, always the same one.
 func (c *container) cgroups() (cgroups.Manager, error) {
 	c.once.Do(func() {
 		c.manager, c.managerErr = manager.New(&cgroups.Cgroup{Path: c.spec.Cgroup, Resources: &cgroups.Resources{SkipDevices: true}})
@@ -141,46 +141,46 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// joining is a command on its way into a running container.
+// joining starts a command in a running container.
 type joining struct {
 	*entrance
-	stdio  supervisor.Stdio
-	groups groups
-	master *os.File // of the terminal that execute made
+	stdio       supervisor.Stdio
+	cgroupFiles cgroupFiles
+	master      *os.File // of the terminal that execute made
 }
 
-// enter starts the shim with its plan: in the container's v2 cgroup, or where
-// the kernel cannot do that, told to move there.
+// enter starts the shim with its plan. The kernel makes the process in the container's v2 cgroup;
+// if it cannot, the plan tells the shim to move there.
 func (j *joining) enter() (*os.Process, error) {
 	plan, err := j.plan()
 	if err != nil {
 		return nil, err
 	}
-	plan.ncgroups = uint32(len(j.groups.files))
-	if j.groups.unified != nil {
+	plan.ncgroups = uint32(len(j.cgroupFiles.files))
+	if j.cgroupFiles.unified != nil {
 		plan.ncgroups--
 	}
 	if err := j.pipes.send(plan); err != nil {
 		return nil, err
 	}
 	started, err := j.start()
-	if j.groups.unified == nil || !cannotClone(err) {
+	if j.cgroupFiles.unified == nil || !cannotClone(err) {
 		return started, err
 	}
 	closeAll([]*os.File{j.master})
-	j.groups.unified, j.master = nil, nil
+	j.cgroupFiles.unified, j.master = nil, nil
 	return j.enter()
 }
 
-// cannotClone reports whether an error may be that clone3(2) is not to be had, or
-// not with CLONE_INTO_CGROUP. That a cgroup may have no more processes is EAGAIN.
+// cannotClone reports whether an error can mean that the kernel lacks clone3(2) or
+// CLONE_INTO_CGROUP. EAGAIN is another error: the cgroup's limit of processes is reached.
 func cannotClone(err error) bool {
 	return slices.ContainsFunc([]error{unix.ENOSYS, unix.EINVAL, unix.E2BIG, unix.EOPNOTSUPP, unix.EPERM, unix.EBADF},
 		func(errno error) bool { return errors.Is(err, errno) })
 }
 
-// start executes the shim from a thread with the container's keyring and
-// labels. The thread is of no other use afterwards: it ends with its goroutine.
+// start executes the shim from a thread with the container's keyring and labels. The thread is
+// not reusable afterwards: it ends with its goroutine.
 func (j *joining) start() (started *os.Process, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -194,10 +194,10 @@ func (j *joining) start() (started *os.Process, err error) {
 	return started, err
 }
 
-// label gives the thread what its children inherit: the container's session
-// keyring, and the labels that they have from their next exec on.
+// label sets what the thread's children inherit: the container's session keyring, and the labels
+// that take effect at their next exec.
 func (j *joining) label() error {
-	// The name is libcontainer's. A kernel may have no keyrings.
+	// libcontainer chose the name. A kernel can lack keyrings.
 	if _, err := keys.JoinSessionKeyring("_ses." + j.container.id); err != nil && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("join session keyring: %w", err)
 	}
@@ -209,11 +209,11 @@ func (j *joining) label() error {
 	return nil
 }
 
-// execute starts the shim as the leader of a session of its own.
+// execute starts the shim as the leader of a new session.
 func (j *joining) execute() (*os.Process, error) {
 	attr := &os.ProcAttr{Dir: "/", Env: []string{j.variable()}, Sys: &syscall.SysProcAttr{Setsid: true}}
-	if j.groups.unified != nil {
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(j.groups.unified.Fd())
+	if j.cgroupFiles.unified != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(j.cgroupFiles.unified.Fd())
 	}
 	if j.stdio.Terminal {
 		terminal, err := j.openTerminal()
@@ -236,21 +236,20 @@ func (j *joining) execute() (*os.Process, error) {
 			}
 		}
 	}
-	attr.Files = append(attr.Files, j.files(append([]*os.File{j.container.places.mounts}, j.groups.files...)...)...)
+	attr.Files = append(attr.Files, j.files(append([]*os.File{j.container.handles.mounts}, j.cgroupFiles.files...)...)...)
 	return os.StartProcess(j.program(), []string{"stager-shim"}, attr)
 }
 
-// openTerminal makes a terminal of the container's devpts, and gives the side
-// that a process has.
+// openTerminal makes a terminal in the container's devpts, and returns the process's side.
 func (j *joining) openTerminal() (*os.File, error) {
-	path, err := pathrs.OpenatInRoot(j.container.places.root, "dev/pts/ptmx")
+	path, err := pathrs.OpenatInRoot(j.container.handles.root, "dev/pts/ptmx")
 	if err != nil {
 		return nil, err
 	}
 	defer path.Close()
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(path.Fd()), &fs); err != nil || fs.Type != unix.DEVPTS_SUPER_MAGIC {
-		return nil, errors.New("/dev/pts is no devpts")
+		return nil, errors.New("/dev/pts is not a devpts")
 	}
 	if j.master, err = pathrs.Reopen(path, unix.O_RDWR|unix.O_NOCTTY); err != nil {
 		return nil, err
@@ -265,7 +264,7 @@ func (j *joining) openTerminal() (*os.File, error) {
 			return nil, os.NewSyscallError("ioctl TIOCSWINSZ", err)
 		}
 	}
-	// Not by its path, where the app may have put something else (ioctl_tty(2)).
+	// Not by its path, which the app may have replaced (ioctl_tty(2)).
 	peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if errno != 0 {
 		return nil, os.NewSyscallError("ioctl TIOCGPTPEER", errno)

@@ -8,15 +8,15 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// filterCache compiles filters, each once: a set costs libseccomp some ten milliseconds, and
-// the apps of a pod often share one. The zero value is empty. Several goroutines may use
-// it at once.
+// filterCache compiles each filter once: libseccomp takes about ten milliseconds for a set, and
+// the apps of a pod often have the same one. The zero value is an empty cache. Several goroutines
+// may use it at once.
 type filterCache struct {
 	mu      sync.Mutex
 	filters map[string]*cachedFilter // guarded by mu
 }
 
-// cachedFilter is compiled by whoever asks for it first.
+// cachedFilter is compiled by the first goroutine that needs it.
 type cachedFilter struct {
 	once   sync.Once
 	filter *filter

@@ -16,9 +16,9 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// explain adds to the error of a program that is there and yet was not found
-// what the kernel has not found: the interpreter that a script or a dynamically
-// linked program names (execve(2), ENOENT).
+// explain adds the name of the missing interpreter to the error if the program exists and the
+// kernel reports ENOENT: the kernel did not find the interpreter that the script or dynamically
+// linked program names (execve(2)).
 func explain(err error, root *os.File, program, dir string, env []string) error {
 	var exec *supervisor.ExecError
 	if !errors.As(err, &exec) || !errors.Is(exec.Errno, unix.ENOENT) {
@@ -29,16 +29,16 @@ func explain(err error, root *os.File, program, dir string, env []string) error 
 			candidate = filepath.Join("/", dir, candidate)
 		}
 		if name := missingInterpreter(root, candidate); name != "" {
-			return fmt.Errorf("%w: the program is there, the interpreter %q that it needs is not", err, name)
+			return fmt.Errorf("%w: the program exists, but its interpreter %q does not", err, name)
 		}
 	}
 	return err
 }
 
-// missingInterpreter follows a file in root to its interpreter, and that to its own,
-// to one that is not there.
+// missingInterpreter follows a file in root to its interpreter, and that file to its own, and
+// returns the first interpreter that does not exist, or "".
 func missingInterpreter(root *os.File, path string) string {
-	const most = 5 // of the kernel, scripts of scripts (exec_binprm in fs/exec.c)
+	const most = 5 // the kernel's limit (exec_binprm in fs/exec.c)
 	for range most {
 		name := interpreterOf(root, path)
 		if name == "" {
@@ -54,7 +54,7 @@ func missingInterpreter(root *os.File, path string) string {
 	return ""
 }
 
-// interpreterOf reads whom a file in root names to run it, "" for nobody.
+// interpreterOf returns the interpreter that a file in root names, or "".
 func interpreterOf(root *os.File, path string) string {
 	at, err := pathrs.OpenatInRoot(root, path)
 	if err != nil {
@@ -62,14 +62,14 @@ func interpreterOf(root *os.File, path string) string {
 	}
 	defer at.Close()
 	if info, err := at.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "" // to open a FIFO is to wait
+		return "" // opening a FIFO would block
 	}
 	f, err := pathrs.Reopen(at, os.O_RDONLY)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	head := make([]byte, 256) // of a script the kernel reads no more (BINPRM_BUF_SIZE)
+	head := make([]byte, 256) // the kernel reads no more of a script (BINPRM_BUF_SIZE)
 	n, _ := io.ReadFull(f, head)
 	if line, ok := bytes.CutPrefix(head[:n], []byte("#!")); ok {
 		line, _, _ = bytes.Cut(line, []byte("\n"))
@@ -79,9 +79,9 @@ func interpreterOf(root *os.File, path string) string {
 	return elfInterpreter(f, head[:n])
 }
 
-// elfInterpreter finds the segment of type PT_INTERP (elf(5)) in a program of
-// the machine's own word size and byte order. Whatever else the file holds is a stranger's:
-// debug/elf reads more of it than PID 1 should.
+// elfInterpreter returns the contents of the segment of type PT_INTERP (elf(5)) in a program of
+// the machine's word size and byte order. The file is untrusted, and debug/elf would parse more
+// of it than PID 1 should.
 func elfInterpreter(f io.ReaderAt, head []byte) string {
 	const (
 		class64, interp   = 2, 3

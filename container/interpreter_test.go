@@ -32,7 +32,7 @@ func dynamicProgram(t *testing.T, loader string) string {
 	return out.String() + loader + "\x00"
 }
 
-// F-17: of a program that is there, the error says what is not.
+// F-17: if a program exists and its interpreter does not, the error names the interpreter.
 func TestMissingInterpreterIsNamed(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	for name, content := range map[string]string{
@@ -46,10 +46,10 @@ func TestMissingInterpreterIsNamed(t *testing.T) {
 	}
 	c, _ := startSleeper(t, r, testSpec(root, "good"))
 	for _, tt := range []struct{ program, want string }{
-		{"/bin/script", `exec /bin/script: no such file or directory: the program is there, the interpreter "/no/such/sh" that it needs is not`},
-		{"bare", `exec bare: no such file or directory: the program is there, the interpreter "/no/such/sh" that it needs is not`},
-		{"nested", `the interpreter "/no/such/sh" that it needs is not`},
-		{"dynamic", `the program is there, the interpreter "/no/such/loader" that it needs is not`},
+		{"/bin/script", `exec /bin/script: no such file or directory: the program exists, but its interpreter "/no/such/sh" does not`},
+		{"bare", `exec bare: no such file or directory: the program exists, but its interpreter "/no/such/sh" does not`},
+		{"nested", `its interpreter "/no/such/sh" does not`},
+		{"dynamic", `the program exists, but its interpreter "/no/such/loader" does not`},
 		{"/bin/nothing", "exec /bin/nothing: no such file or directory"},
 		{"odd", "exec odd: exec format error"},
 	} {

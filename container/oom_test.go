@@ -26,12 +26,12 @@ func awaitSpared(t *testing.T, c *container) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); c.oom.Outlived() == 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
-			t.Fatal("no process was seen to be killed for want of memory; does the machine swap?")
+			t.Fatal("no process was killed because of memory; does the machine swap?")
 		}
 	}
 }
 
-// The main process is killed for want of memory only if it is that which ended it,
+// OOMKilled is true only if an out-of-memory kill ended the main process,
 // not its child, nor a command.
 func TestOOMKilledIsOfTheMainProcess(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
@@ -64,13 +64,13 @@ func TestOOMKilledIsOfTheMainProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.OOMKilled() {
-				t.Error("another process's death is told as the main process's")
+				t.Error("another process's death counts as the main process's")
 			}
 		})
 	}
 }
 
-// One that has outlived others is still found to have died for want of memory.
+// The main process has outlived other kills, and is then killed itself: OOMKilled is true.
 func TestOOMKilledAfterOthers(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	in, gate, err := os.Pipe()
@@ -92,7 +92,7 @@ func TestOOMKilledAfterOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status.Signal() != unix.SIGKILL || !c.OOMKilled() {
-		t.Errorf("status %#x, killed for want of memory: %v", status, c.OOMKilled())
+		t.Errorf("status %#x, OOMKilled %v", status, c.OOMKilled())
 	}
 	p.Release()
 	if err := c.Destroy(); err != nil {

@@ -1,6 +1,6 @@
-// Package container is the runtime that makes containers with runc's libcontainer. It is
-// the only package that knows libcontainer: a spec.Spec goes in as plain data, a
-// supervisor.Container comes out.
+// Package container is the runtime that makes containers with runc's libcontainer. Only this
+// package knows libcontainer: its input is a spec.Spec, which is plain data, and its output a
+// supervisor.Container.
 package container
 
 import (
@@ -27,10 +27,9 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// Init turns the process into a container's first process if that is what it
-// was started for, and does not return then. A program that uses this package
-// calls it before anything else: libcontainer executes the program again for
-// every start.
+// Init makes the process a container's first process if libcontainer has started it for that, and
+// then does not return. A program that uses this package calls Init before anything else, because
+// libcontainer executes the program again for every start.
 func Init() {
 	if os.Getenv("_LIBCONTAINER_INITPIPE") != "" {
 		libcontainer.Init()
@@ -47,23 +46,23 @@ type Runtime struct {
 
 	state    string   // libcontainer's folder for each container
 	shm      string   // the pod's /dev/shm
-	exe      *os.File // this program, read-only whatever a container does to it
+	exe      *os.File // this program; no container can write to it
 	landlock bool
 
-	// memlock is the caller's RLIMIT_MEMLOCK. Where libcontainer loads a device
-	// policy into the kernel, on cgroup v2, it takes the whole process's limit away
-	// for good, and what is started afterwards would have none either.
+	// memlock is the caller's RLIMIT_MEMLOCK. On cgroup v2, libcontainer removes the
+	// process's limit for good when it loads a device policy into the kernel, and the processes
+	// started afterwards would have no limit either.
 	memlock unix.Rlimit
 }
 
 // NewRuntime returns a runtime for the pod whose cgroup is the absolute path cgroup below
-// every mounted hierarchy. The caller must be root. Nothing is touched before Prepare.
+// every mounted hierarchy. The caller must be root. The runtime changes nothing before Prepare.
 func NewRuntime(cgroup string, log *slog.Logger) *Runtime {
 	return &Runtime{cgroup: cgroup, log: log}
 }
 
-// Prepare implements supervisor.Runtime. Where the kernel cannot keep apps from reading
-// each other through /proc, that is logged.
+// Prepare implements supervisor.Runtime. If the kernel cannot prevent apps from reading each
+// other through /proc, Prepare logs a warning.
 func (r *Runtime) Prepare(dir string, limits spec.Resources) error {
 	if err := r.prepare(dir, limits); err != nil {
 		return fmt.Errorf("prepare container runtime: %w", err)
@@ -81,8 +80,8 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r.memlock); err != nil {
 		return os.NewSyscallError("getrlimit", err)
 	}
-	// libcontainer passes this one variable to a container's first process,
-	// which is single-threaded work: its Go runtime starts faster with one P.
+	// libcontainer passes this one variable to a container's first process. The process
+	// works with a single thread, so its Go runtime starts faster with one P.
 	if err := os.Setenv("GOMAXPROCS", "1"); err != nil {
 		return err
 	}
@@ -115,7 +114,7 @@ func (r *Runtime) Close() error {
 	return errors.Join(r.pod.Remove(), r.exe.Close())
 }
 
-// landlockABI is the version of Landlock in the kernel, 0 for none.
+// landlockABI returns the version of Landlock in the kernel, 0 for none.
 func landlockABI() int {
 	const version = 1 // LANDLOCK_CREATE_RULESET_VERSION
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, version)
@@ -139,17 +138,18 @@ type container struct {
 	runtime *Runtime
 	spec    spec.Spec
 	filter  *filter // nil for none
-	// id is libcontainer's name of it, and its session keyring's. Keyrings are
-	// found by name on the whole machine, keyrings(7), so no other pod may have it.
+	// id is the name of the container in libcontainer, and part of its session keyring's name.
+	// Names of keyrings apply to the whole machine (keyrings(7)), so no other pod may have the
+	// same id.
 	id      string
 	handle  *libcontainer.Container
 	initPID int
-	places  places     // from Start to Destroy
+	handles handles    // from Start to Destroy
 	backing []*os.File // the folders of spec.Backing, O_PATH; likewise
 	oom     cgroup.OOMWatch
-	started atomic.Bool // libcontainer's own lock is free
+	started atomic.Bool // libcontainer no longer holds its lock
 
-	once       sync.Once // makes the next two
+	once       sync.Once // sets the next two
 	manager    cgroups.Manager
 	managerErr error
 }
@@ -185,7 +185,7 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 	if c.backing, err = openBacking(c.spec.Backing); err != nil {
 		return nil, err
 	}
-	l, err := c.newLaunch(stdio)
+	l, err := c.newFirstProcess(stdio)
 	if err != nil {
 		return nil, err
 	}
@@ -205,11 +205,11 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 	return l.started()
 }
 
-// run lets the created container go: its root is assembled now, so the user
-// can be looked up in it.
-func (c *container) run(l *launch) error {
+// run completes the start of a created container: its root is assembled now, so the user can be
+// looked up in it.
+func (c *container) run(l *firstProcess) error {
 	var err error
-	if c.places, err = openPlaces(c.initPID); err != nil {
+	if c.handles, err = openHandles(c.initPID); err != nil {
 		return err
 	}
 	plan, err := l.plan()
@@ -225,9 +225,8 @@ func (c *container) run(l *launch) error {
 	return l.result()
 }
 
-// restrict reports whether a process gets a Landlock domain. A domain denies
-// mount(2), so one that was given CAP_SYS_ADMIN does without: it is trusted
-// with the whole pod anyway.
+// restrict reports whether a process gets a Landlock domain. A domain denies mount(2), so a
+// process with CAP_SYS_ADMIN gets none: it is trusted with the whole pod anyway.
 func (r *Runtime) restrict(p *spec.Process) bool {
 	for _, c := range p.Capabilities {
 		if c == "CAP_SYS_ADMIN" {
@@ -264,7 +263,7 @@ func (c *container) Kill() error {
 
 // Destroy implements supervisor.Container.
 func (c *container) Destroy() error {
-	c.places.close()
+	c.handles.close()
 	closeAll(c.backing)
 	c.oom.Close()
 	if c.handle == nil {
@@ -292,6 +291,6 @@ type process struct {
 // PID implements supervisor.Process.
 func (p *process) PID() int { return p.pid }
 
-// Release implements supervisor.Process. The reaper has the exit status by
-// then, so that nothing finds a child to wait for is as it should be.
+// Release implements supervisor.Process. Wait returns ECHILD, which is expected here: the reaper
+// has already collected the child.
 func (p *process) Release() { p.release() }

@@ -14,15 +14,15 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// filter is a compiled seccomp program: struct sock_filter instructions in the
-// machine's byte order, as seccomp_export_bpf(3) writes them. It is made once
-// per pod and loaded by each process. A filter is never changed; it may be used
-// by several goroutines.
+// filter is a compiled seccomp program: struct sock_filter instructions in the machine's byte
+// order, as seccomp_export_bpf(3) writes them. The runtime compiles it once per pod, and each
+// process loads it. A filter never changes; several goroutines may use it.
 type filter struct {
 	program []byte
 }
 
-// loadFilter takes instructions, eight bytes each, which nobody changes afterwards.
+// loadFilter makes a filter of instructions, eight bytes each. The caller must not change them
+// afterwards.
 func loadFilter(program []byte) (*filter, error) {
 	n := len(program) / unix.SizeofSockFilter
 	if n == 0 || len(program)%unix.SizeofSockFilter != 0 || n > unix.BPF_MAXINSNS {
@@ -42,11 +42,11 @@ func compileDefault(capabilities []string) (*filter, error) {
 	return compileProfile(profile)
 }
 
-// lifecycle is what no retain-set can take away: without these a process
-// cannot begin or end.
+// lifecycle lists the calls that every retain-set allows: without these a process cannot begin or
+// end.
 var lifecycle = []string{"execve", "execveat", "exit", "exit_group", "rt_sigreturn", "sigreturn"} //nolint:gochecknoglobals // a table that is only read
 
-// compileSet turns the set into a program for every ABI of the machine.
+// compileSet compiles the set to a program for every ABI of the machine.
 func compileSet(s spec.SyscallSet) (*filter, error) {
 	blocked, allowed := libseccomp.ActKillProcess, libseccomp.ActAllow
 	if s.Errno != 0 {
@@ -70,8 +70,7 @@ func compileSet(s spec.SyscallSet) (*filter, error) {
 	return b.compile()
 }
 
-// subABIs are the foreign ABIs that this machine's kernel may execute besides
-// its own.
+// subABIs returns the ABIs that this machine's kernel may execute in addition to its own.
 func subABIs() []libseccomp.ScmpArch {
 	switch runtime.GOARCH {
 	case "amd64":
@@ -141,8 +140,8 @@ func newBuilder(fallback libseccomp.ScmpAction, abis []libseccomp.ScmpArch) (*bu
 			return nil, fmt.Errorf("add ABI %v to seccomp filter: %w", abi, err)
 		}
 	}
-	// The default for an ABI that is not named kills one thread, and a
-	// program with others hangs.
+	// The default for an ABI that is not named kills only one thread, and a program with
+	// more threads hangs.
 	if err := filter.SetBadArchAction(libseccomp.ActKillProcess); err != nil {
 		filter.Release()
 		return nil, fmt.Errorf("make seccomp filter: %w", err)
@@ -150,8 +149,8 @@ func newBuilder(fallback libseccomp.ScmpAction, abis []libseccomp.ScmpArch) (*bu
 	return &builder{filter: filter}, nil
 }
 
-// add adds a rule, alternatives for conditions on the same argument. A name that
-// libseccomp does not know is skipped: nobody can call it.
+// add adds a rule, or several for conditions on the same argument, see alternatives. It skips a
+// name that libseccomp does not know: no process can call it.
 func (b *builder) add(name string, act libseccomp.ScmpAction, args []specs.LinuxSeccompArg) error {
 	call, err := libseccomp.GetSyscallFromName(name)
 	if err != nil {
@@ -175,9 +174,9 @@ func wrapRule(name string, err error) error {
 	return nil
 }
 
-// alternatives turns a rule's conditions into what libseccomp takes: it
-// refuses two conditions on one argument, which profiles mean as "or"; each
-// becomes a rule of its own then.
+// alternatives converts a rule's conditions to sets of conditions that libseccomp accepts, one for
+// each rule. libseccomp rejects two conditions on one argument, which mean "or" in profiles, so
+// each of them becomes a rule.
 func alternatives(args []specs.LinuxSeccompArg) [][]libseccomp.ScmpCondition {
 	var all []libseccomp.ScmpCondition
 	used := make(map[uint]bool)
@@ -214,9 +213,8 @@ func condition(a specs.LinuxSeccompArg) libseccomp.ScmpCondition {
 	return c
 }
 
-// compile exports the program. A binary tree instead of a list makes each
-// system call of the app cheaper; libseccomp up to 2.5.4 gets it wrong for an
-// empty filter, which has no rule to order.
+// compile exports the program. A binary tree instead of a list makes each system call of the app
+// cheaper; libseccomp up to 2.5.4 has a bug with the tree of an empty filter, which needs none.
 func (b *builder) compile() (*filter, error) {
 	if err := b.filter.SetOptimize(2); err != nil {
 		return nil, fmt.Errorf("optimise seccomp filter: %w", err)

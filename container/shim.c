@@ -21,7 +21,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* From linux/landlock.h (5.13, REFER 5.19), which Debian 12's headers have in part. */
+/* From linux/landlock.h (5.13, REFER 5.19); Debian 12's headers have only a part of it. */
 #ifndef __NR_landlock_create_ruleset
 #define __NR_landlock_create_ruleset 444
 #define __NR_landlock_add_rule 445
@@ -48,7 +48,7 @@ static int backing_fd(uint32_t i) { return first_fd + SHIM_BACKING + (int)i; }
 static int mounts_fd(const struct shim_plan *p) { return backing_fd(p->nbacking); }
 static int cgroup_fd(const struct shim_plan *p, uint32_t i) { return mounts_fd(p) + 1 + (int)i; }
 
-/* Ends the shim: the report first, then exec's customary exit codes. */
+/* Writes the report, then exits with exec's customary exit codes. */
 static void __attribute__((noreturn)) fail(uint32_t step, int error)
 {
 	struct shim_report r = { step, (uint32_t)error };
@@ -58,12 +58,12 @@ static void __attribute__((noreturn)) fail(uint32_t step, int error)
 	_exit(error == ENOENT || error == ENOTDIR ? 127 : 126);
 }
 
-/* What is left of the plan to read. */
+/* The part of the plan that is not read yet. */
 struct cursor {
 	const char *at, *end;
 };
 
-/* Takes n elements of a size off the plan. What does not fit in ends the shim. */
+/* Reads n elements of a size from the plan. If the rest is too short, the shim fails. */
 static const void *take(struct cursor *c, uint32_t n, size_t size)
 {
 	const void *taken = c->at;
@@ -74,7 +74,7 @@ static const void *take(struct cursor *c, uint32_t n, size_t size)
 	return taken;
 }
 
-/* Maps the plan. Anything that is not a whole plan ends the shim. */
+/* Maps the plan. If it is not complete, the shim fails. */
 static const struct shim_plan *map_plan(void)
 {
 	int fd = first_fd + SHIM_PLAN;
@@ -83,7 +83,7 @@ static const struct shim_plan *map_plan(void)
 
 	if (fstat(fd, &st) < 0)
 		fail(SHIM_READ_PLAN, errno);
-	/* A file that ends before the header does has a size of 0 in there: its page is filled up. */
+	/* In a file that is shorter than the header, p->size reads as 0: the kernel fills the page with zeros. */
 	p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 	if (p == MAP_FAILED)
 		fail(SHIM_READ_PLAN, errno);
@@ -92,7 +92,7 @@ static const struct shim_plan *map_plan(void)
 	return p;
 }
 
-/* Takes n strings off the plan, as a NULL-terminated vector with room for one more. */
+/* Reads n strings from the plan into a NULL-terminated vector with room for one more. */
 static char **take_strings(struct cursor *c, uint32_t n)
 {
 	char **v = calloc((size_t)n + 2, sizeof(*v));
@@ -108,9 +108,9 @@ static char **take_strings(struct cursor *c, uint32_t n)
 }
 
 /*
- * Joins a running container. What it takes came open, behind the backing
- * folders' descriptors: the mount namespace, then the files to enter cgroups by. Nothing is
- * looked up by a path that the container's processes could have a hand in.
+ * Joins a running container, by the open descriptors after the backing folders': the mount
+ * namespace, then the files of the cgroups. The shim resolves no path that the container's
+ * processes could change.
  */
 static void join(const struct shim_plan *p)
 {
@@ -127,8 +127,8 @@ static void join(const struct shim_plan *p)
 		fail(SHIM_MOUNTS, errno);
 }
 
-/* Undoes what loading a device policy does to the supervisor on cgroup v2, see
- * Runtime.memlock. */
+/* Restores the limit that the supervisor loses when libcontainer loads a device
+ * policy on cgroup v2, see Runtime.memlock. */
 static void limit_locked_memory(const struct shim_plan *p)
 {
 	struct rlimit limit = { p->memlock_soft, p->memlock_hard };
@@ -137,9 +137,9 @@ static void limit_locked_memory(const struct shim_plan *p)
 		fail(SHIM_LIMIT, errno);
 }
 
-/* Has the next exec, the app's, enter the AppArmor profile, and not the shim's
- * own: a profile need not allow what the shim does. Before join(), while /proc is
- * the supervisor's. */
+/* Sets the AppArmor profile for the next exec, which is the app's; a profile need
+ * not allow what the shim does. Call it before join(), while /proc is the
+ * supervisor's. */
 static void confine(const char *profile)
 {
 	int fd = open("/proc/self/attr/apparmor/exec", O_WRONLY | O_CLOEXEC);
@@ -151,7 +151,7 @@ static void confine(const char *profile)
 	close(fd);
 }
 
-/* Drops every capability that the bounding set does not name. EINVAL is the
+/* Drops every capability that is not in keep. prctl(2) returns EINVAL for the
  * first number that the kernel does not know. */
 static void drop_bounding(uint64_t keep)
 {
@@ -178,12 +178,13 @@ static void allow_refer(int ruleset, int folder)
 }
 
 /*
- * Enters a Landlock domain of its own, so that this process and its
- * descendants can neither ptrace processes outside it nor follow their
+ * Enters a new Landlock domain, so that this process and its descendants can
+ * neither ptrace processes outside the domain nor follow their
  * /proc/PID/{root,cwd,fd,mem,environ}. The domain handles one right, REFER, and
- * allows it below the root and the backing folders, because any domain without it
- * denies renames and links between directories (landlock(7)). aufs renames in its
- * branches, which lie outside the root, as the app. The domain also denies mount(2).
+ * allows it below the root and the backing folders, because a domain without it
+ * denies renames and links between directories (landlock(7)). aufs renames files
+ * in its branches, which are outside the root, with the app's credentials. The
+ * domain also denies mount(2).
  */
 static void restrict_self(const struct shim_plan *p)
 {
@@ -203,8 +204,8 @@ static void restrict_self(const struct shim_plan *p)
 	close(fd);
 }
 
-/* Gives the pipes and terminals at 0 to 2 to the user, so that a program can
- * open /dev/stdout again. Files and devices of others are left alone. */
+/* Makes the user the owner of the pipes and terminals at 0 to 2, so that a program
+ * can open /dev/stdout again. Files and other devices keep their owners. */
 static void own_stdio(uid_t uid)
 {
 	struct stat st;
@@ -215,16 +216,16 @@ static void own_stdio(uid_t uid)
 			continue;
 		if (S_ISFIFO(st.st_mode) || isatty(fd)) {
 			if (fchown(fd, uid, (gid_t)-1) < 0)
-				continue; /* a terminal of someone else's: theirs */
+				continue; /* a terminal of another user keeps its owner */
 		}
 	}
 }
 
 /*
- * Becomes the user, with what loading a filter takes and no more: the filter
- * comes last, so CAP_SYS_ADMIN must outlive setuid(2). The exec drops it: a
- * program without file capabilities gets none when run by a non-root user, and
- * the bounding set when run by root (capabilities(7)).
+ * Becomes the user, and keeps only the capability that loading a filter needs: the
+ * filter comes last, so CAP_SYS_ADMIN must survive setuid(2). The exec drops it: a
+ * program without file capabilities has none if the user is not root, and the
+ * bounding set if the user is root (capabilities(7)).
  */
 static void become_user(const struct shim_plan *p, const uint32_t *groups)
 {
@@ -248,10 +249,11 @@ static void become_user(const struct shim_plan *p, const uint32_t *groups)
 }
 
 /*
- * Changes to the working directory, as the container's root. Following a link of
- * /proc takes the effective capabilities of the process it leads to (ptrace(2)), and
- * until here there may be all that the supervisor has: dir can be a link that the
- * app has made, to /proc/1/root. Gives 0, or the error.
+ * Changes to the working directory, as the container's root user. dir can be a link
+ * of the app to /proc/1/root. Following a link of /proc requires the effective
+ * capabilities of the process that it leads to (ptrace(2)), and until here the shim
+ * may have all capabilities of the supervisor; without them the link fails. Returns
+ * 0, or the error.
  */
 static int change_directory(const char *dir, uint64_t effective)
 {
@@ -272,8 +274,8 @@ static int change_directory(const char *dir, uint64_t effective)
 	return error;
 }
 
-/* Fails when the working directory, whatever led there, is not in the
- * container's root: the kernel puts "(unreachable)" before its path (getcwd(2)). */
+/* Fails if the working directory is not in the container's root: the kernel then
+ * puts "(unreachable)" before its path (getcwd(2)). */
 static void check_directory(void)
 {
 	static char path[PATH_MAX];
@@ -284,8 +286,8 @@ static void check_directory(void)
 		fail(SHIM_CHDIR, EXDEV);
 }
 
-/* Marks every descriptor from first on close-on-exec; one by one where the
- * kernel has no close_range(2) with that flag (before 5.11). */
+/* Marks every descriptor from first on close-on-exec; one by one if the kernel
+ * lacks close_range(2) with that flag (before 5.11). */
 static void close_on_exec_from(uint32_t first)
 {
 	long fd, max = sysconf(_SC_OPEN_MAX);
@@ -296,22 +298,22 @@ static void close_on_exec_from(uint32_t first)
 		fcntl((int)fd, F_SETFD, FD_CLOEXEC);
 }
 
-/* Undoes what the supervisor's Go runtime leaves behind in a child. */
+/* Resets the signal handling that a child inherits from the supervisor's Go runtime. */
 static void reset_signals(void)
 {
 	static const unsigned long action[5]; /* SIG_DFL, no flags, nothing blocked */
 	sigset_t none;
 	int s;
 
-	/* signal(3) refuses those that the C library uses itself. */
+	/* signal(3) refuses the signals that the C library uses itself. */
 	for (s = 1; s < 65; s++)
 		syscall(SYS_rt_sigaction, s, action, NULL, 8);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* The first candidate that is a file which may be executed; decided before the
- * filter is loaded, because afterwards a report may not come through. */
+/* Returns the first candidate that is an executable file. It is called before the
+ * filter is loaded, because the filter may block the report. */
 static const char *find_program(char **candidates)
 {
 	int error = ENOENT;
@@ -370,7 +372,7 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p)
 	drop_bounding(p->bounding);
 	if (p->flags & SHIM_LANDLOCK)
 		restrict_self(p);
-	/* As root first, then as the user: a directory may be closed to either. */
+	/* As root first, then as the user: a directory can be inaccessible to either. */
 	there = change_directory(dir[0], p->bounding) == 0;
 	become_user(p, groups);
 	if (!there && chdir(dir[0]) < 0)
@@ -394,9 +396,9 @@ static void __attribute__((constructor)) shim(void)
 		return;
 	n = strtol(first, &end, 10);
 	if (end == first || *end || n < 3 || n > INT_MAX / 2)
-		_exit(126); /* there is no descriptor to report to */
+		_exit(126); /* without a descriptor to report to */
 	first_fd = (int)n;
-	/* Not readable by an app's other processes while it is more than they are. */
+	/* The app's other processes must not read the shim while it has more privileges than they. */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	become_app(map_plan());
 }

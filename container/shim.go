@@ -20,20 +20,19 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// A program with this package in it is linked statically, because it is
-// executed inside containers, where no loader can be counted on.
+// A program with this package is linked statically, because it is executed inside containers,
+// which may have no dynamic loader.
 //
-// The program that libcontainer executes in a container is not the app but
-// this program again, from a read-only descriptor: shim.c, as a constructor,
-// takes over before the Go runtime starts. It does what libcontainer cannot:
+// libcontainer does not execute the app in a container, but this program again, from a read-only
+// descriptor. shim.c is a constructor, so it takes control before the Go runtime starts. It does
+// what libcontainer cannot do:
 //
 //   - it enters a Landlock domain;
-//   - it loads a filter that was compiled once for the pod, and loads it after
-//     setuid, setgroups and capset, so that a filter without those calls can
-//     start, without switching on no_new_privs;
-//   - it looks the program up as appc says.
+//   - it loads a filter that was compiled once for the pod. It does so after setuid, setgroups
+//     and capset, so that a filter that blocks those calls works, and without no_new_privs;
+//   - it looks the program up by appc's rules.
 //
-// Plan and report are described in shim.h.
+// shim.h describes the plan and the report.
 
 // Flags of a plan.
 const (
@@ -54,7 +53,7 @@ const (
 	shimReport   = C.SHIM_REPORT
 )
 
-// shimPlan is what the shim does, as plain data.
+// shimPlan says what the shim does, as plain data.
 type shimPlan struct {
 	flags      uint32
 	bounding   uint64
@@ -72,8 +71,8 @@ type shimPlan struct {
 	memlock    unix.Rlimit
 }
 
-// encode lays the plan out as shim.h says. A string with a NUL in it cannot
-// be said to execve(2), and is an error that names it.
+// encode returns the plan in the format of shim.h. A string with a NUL byte, which execve(2)
+// cannot take, is an error that names the string.
 func (p *shimPlan) encode() ([]byte, error) {
 	var filter []byte
 	if p.filter != nil {
@@ -105,8 +104,8 @@ func (p *shimPlan) encode() ([]byte, error) {
 	return append(append(b, filter...), text...), nil
 }
 
-// shimPipes are a shim's two descriptors: the plan, a memfd that is filled
-// once the container's root can be looked into, and the report.
+// shimPipes are a shim's two descriptors: the plan, a memfd that the supervisor writes once the
+// container's root is assembled, and the report.
 type shimPipes struct {
 	plan                *os.File
 	report, reportChild *os.File
@@ -142,7 +141,8 @@ func (p *shimPipes) send(plan *shimPlan) error {
 	return err
 }
 
-// result waits until the shim has become the app, which is nil, or has ended.
+// result waits until the shim has become the app or has ended. If it has become the app, result
+// returns nil.
 func (p *shimPipes) result(program, dir string) error {
 	p.reportChild.Close()
 	var r C.struct_shim_report
@@ -163,7 +163,7 @@ func (p *shimPipes) result(program, dir string) error {
 	return fmt.Errorf("%s: %w", shimStep(step), errno)
 }
 
-// shimStep names what the shim was doing, as the verb phrase of an error.
+// shimStep returns the verb phrase for an error: what the shim was doing.
 func shimStep(step uint32) string {
 	switch step {
 	case C.SHIM_READ_PLAN:
@@ -196,9 +196,9 @@ func shimStep(step uint32) string {
 	return fmt.Sprintf("step %d", step)
 }
 
-// candidates are the paths to try for a program, in order. The name with a
-// slash is a path; without one it is looked up in PATH, and where the
-// environment has none, in the current directory and confstr(_CS_PATH) (appc, aci.md, exec).
+// candidates returns the paths to try for a program, in order. A name with a slash is a path. A
+// name without a slash is looked up in PATH, or if the environment has no PATH, in the current
+// directory and confstr(_CS_PATH) (appc, aci.md, exec).
 func candidates(name string, env []string) []string {
 	if strings.Contains(name, "/") {
 		return []string{name}

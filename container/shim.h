@@ -1,12 +1,12 @@
 /*
  * The exec shim: the first program in every container. libcontainer has built
- * the container around it; the shim applies what must come last and becomes
- * the app. See shim.go for who starts it and why it exists.
+ * the container around it; the shim applies the last settings and becomes the
+ * app. shim.go says what starts it and why it exists.
  *
- * It runs as a constructor, before the Go runtime, because starting one costs
- * ten times as much as all that the shim does.
+ * It runs as a constructor, before the Go runtime, because starting the Go
+ * runtime takes ten times as long as the shim's work.
  *
- * The plan is read from a descriptor, once, from its start to its end:
+ * The shim reads the plan from a descriptor, once, from start to end:
  *
  *	struct shim_plan
  *	uint32_t           groups[ngroups]
@@ -14,33 +14,33 @@
  *	char               strings[], each ended by NUL, in this order:
  *	                   directory, AppArmor profile, candidates, arguments, environment
  *
- * All numbers are in the machine's byte order: both ends are one program.
+ * All numbers are in the machine's byte order: both ends are the same program.
  */
 #ifndef STAGER_SHIM_H
 #define STAGER_SHIM_H
 
 #include <stdint.h>
 
-/* Makes the program the shim: the first of its descriptors, in decimal. */
+/* The variable that makes the program the shim. Its value is the first of the shim's descriptors, in decimal. */
 #define SHIM_ENV "_STAGER_SHIM"
 
 #define SHIM_MAGIC 0x53484d33u
 
 /* The shim's descriptors, from the first one on, in this order. */
 enum shim_file {
-	SHIM_PROGRAM, /* this program, read-only whatever a container does to it */
+	SHIM_PROGRAM, /* this program; no container can write to it */
 	SHIM_PLAN,
 	SHIM_REPORT,
-	SHIM_BACKING, /* nbacking folders; then, with SHIM_JOIN only, one descriptor of the
-	               * mount namespace to join, and ncgroups files to enter cgroups by */
+	SHIM_BACKING, /* nbacking folders; then, only with SHIM_JOIN, the mount namespace to
+	               * join, and ncgroups files of the cgroups to enter */
 };
 
 enum shim_flags {
 	SHIM_NO_NEW_PRIVS = 1, /* prctl(PR_SET_NO_NEW_PRIVS) */
-	SHIM_LANDLOCK = 2,     /* a Landlock domain of its own, with rules for / and the backing folders */
-	SHIM_OWN_STDIO = 4,    /* pipes and terminals at 0 to 2 go to the user */
+	SHIM_LANDLOCK = 2,     /* enter a new Landlock domain, with rules for / and the backing folders */
+	SHIM_OWN_STDIO = 4,    /* make the user the owner of pipes and terminals at 0 to 2 */
 	SHIM_LISTEN_PID = 8,   /* add LISTEN_PID=<own pid> to the environment */
-	SHIM_JOIN = 16,        /* join a running container: its mount namespace, its
+	SHIM_JOIN = 16,        /* join a running container: its mount namespace and
 	                        * cgroups, and set oom_score_adj */
 };
 
@@ -55,13 +55,13 @@ struct shim_plan {
 	uint32_t nargs, nenv;
 	uint32_t nfds; /* descriptors from 3 on that the app keeps */
 	uint32_t nbacking; /* folders of spec.Spec.Backing */
-	uint32_t ncgroups; /* files to enter cgroups by */
+	uint32_t ncgroups; /* files of the cgroups to enter */
 	int32_t oom_score_adj;
 	uint64_t memlock_soft, memlock_hard; /* RLIMIT_MEMLOCK */
 	uint64_t size; /* of the whole plan in bytes */
 };
 
-/* What the shim was doing when it failed; shim.go has the words. */
+/* What the shim was doing when it failed; shim.go has the text. */
 enum shim_step {
 	SHIM_READ_PLAN = 1,
 	SHIM_LIMIT,
@@ -80,7 +80,7 @@ enum shim_step {
 	SHIM_EXEC,
 };
 
-/* Written to the report's descriptor on failure; end of file is success. */
+/* The shim writes this to the report's descriptor on failure; end of file means success. */
 struct shim_report {
 	uint32_t step;
 	uint32_t error;

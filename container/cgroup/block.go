@@ -13,8 +13,8 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// BlockDevices are the numbers of the machine's block devices, partitions not
-// counted: a limit is the whole device's.
+// BlockDevices returns the numbers of the machine's block devices, without partitions: a limit
+// applies to a whole device. sys is the path of sysfs.
 func BlockDevices(sys string) ([][2]int64, error) {
 	entries, err := os.ReadDir(filepath.Join(sys, "block"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -24,7 +24,7 @@ func BlockDevices(sys string) ([][2]int64, error) {
 	for _, e := range entries {
 		text, err := os.ReadFile(filepath.Join(sys, "block", e.Name(), "dev"))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // gone by now, or a path of a multipath device, which has no node
+			continue // no longer there, or a path of a multipath device, which has no node
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list block devices: %w", err)
@@ -38,10 +38,9 @@ func BlockDevices(sys string) ([][2]int64, error) {
 	return out, nil
 }
 
-// throttle limits each of the devices, reads and writes each.
+// throttle limits reads and writes of each device.
 func throttle(r spec.Resources, out *cgroups.Resources, devices [][2]int64) {
-	// Version 1 takes the lower half of a larger number of operations; this
-	// one means no limit.
+	// Version 1 truncates a larger number of operations to 32 bits; this one means no limit.
 	iops := min(r.BlockIOPS, math.MaxUint32)
 	for _, d := range devices {
 		if r.BlockBandwidth > 0 {
@@ -57,7 +56,7 @@ func throttle(r spec.Resources, out *cgroups.Resources, devices [][2]int64) {
 	}
 }
 
-// LimitBlockDevices adds the rules for the devices that the machine has now.
+// LimitBlockDevices adds rules for the devices that the machine has now.
 func LimitBlockDevices(r spec.Resources, out *cgroups.Resources) error {
 	if r.BlockBandwidth == 0 && r.BlockIOPS == 0 {
 		return nil

@@ -14,29 +14,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel counts the processes of a cgroup that it has killed for want of
-// memory, and does not say which they were. So the count is watched: as long as
-// the main process lives on, those that it has counted were others.
+// The kernel counts the processes of a cgroup that it has killed because the cgroup was out of
+// memory, and does not say which processes. So OOMWatch watches the count: while the main process
+// lives, the count included other processes' deaths.
 //
-// On cgroup v1 the kernel tells before it counts, and prints much in between; on v2 it
-// tells after it has counted, and before it kills. So after each notice there are several
-// looks, and one believes the count of the look before.
+// On cgroup v1 the kernel notifies before it counts, and logs a lot in between; on v2 it notifies
+// after it has counted, and before it kills. So OOMWatch reads the count several times after each
+// notification; a reading is accepted if the main process still lives a moment later.
 const (
 	oomLooks = 10
 	oomPause = 100 * time.Millisecond
 )
 
-// oomDelay is how long after its start a container is watched: to find its cgroup
-// takes time, which others need for their start.
+// oomDelay is how long after a container's start the watch begins: finding the cgroup takes time,
+// which the starts of other containers need.
 const oomDelay = time.Second
 
-// OOMWatch reports whether an out-of-memory kill ended a container's main process. The zero
+// OOMWatch finds out whether an out-of-memory kill ended a container's main process. The zero
 // value is a watch that has not begun. Its methods may be called by several goroutines.
 type OOMWatch struct {
-	manager func() (cgroups.Manager, error)
-	pid     int           // of the main process
-	timer   *time.Timer   // to watch
-	spared  atomic.Uint64 // the count of out-of-memory kills that the main process outlived
+	manager  func() (cgroups.Manager, error)
+	pid      int           // of the main process
+	timer    *time.Timer   // begins the watch
+	outlived atomic.Uint64 // the count of out-of-memory kills that the main process outlived
 
 	mu     sync.Mutex
 	events *os.File // guarded by mu; nil before open and after Close
@@ -76,17 +76,17 @@ func (w *OOMWatch) Killed() bool {
 		return false
 	}
 	kills, err := m.OOMKillCount()
-	return err == nil && kills > w.spared.Load()
+	return err == nil && kills > w.outlived.Load()
 }
 
 // Outlived returns how many out-of-memory kills the main process has been seen to outlive.
-func (w *OOMWatch) Outlived() uint64 { return w.spared.Load() }
+func (w *OOMWatch) Outlived() uint64 { return w.outlived.Load() }
 
-// watch keeps w.spared up to date until w is closed.
+// watch keeps w.outlived up to date until w is closed.
 func (w *OOMWatch) watch() {
 	m, err := w.manager()
 	if err != nil {
-		return // without, a death is told as if nobody had been spared
+		return // Killed then counts every kill as the main process's
 	}
 	events, err := openOOMEvents(m)
 	if err != nil || !w.open(events) {
@@ -99,7 +99,7 @@ func (w *OOMWatch) watch() {
 			if err != nil || Dying(w.pid) {
 				return
 			}
-			w.spared.Store(count)
+			w.outlived.Store(count)
 		}
 		if w.await(m, events) != nil {
 			return
@@ -107,7 +107,7 @@ func (w *OOMWatch) watch() {
 	}
 }
 
-// open hands the watch its events, and closes them if it is closed already.
+// open sets the watch's events. If the watch is already closed, it closes them and returns false.
 func (w *OOMWatch) open(events *os.File) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,9 +119,9 @@ func (w *OOMWatch) open(events *os.File) bool {
 	return true
 }
 
-// openOOMEvents opens what await waits for: on cgroup v2 memory.events, which can be
-// polled; on v1 an eventfd (cgroup-v1/memory.rst, OOM Control). A thread waits for
-// neither, and neither is as scarce as inotify's instances.
+// openOOMEvents opens the file that await waits for: on cgroup v2 memory.events, which can be
+// polled; on v1 an eventfd (cgroup-v1/memory.rst, OOM Control). Waiting for either occupies no
+// thread, and needs no inotify instance, which are scarce.
 func openOOMEvents(m cgroups.Manager) (*os.File, error) {
 	if cgroups.IsCgroup2UnifiedMode() {
 		return os.Open(filepath.Join(m.Path(""), "memory.events"))
@@ -145,7 +145,7 @@ func openOOMEvents(m cgroups.Manager) (*os.File, error) {
 	return events, nil
 }
 
-// await waits until processes of the container may have been killed for want of
+// await waits until the kernel may have killed processes of the container because it was out of
 // memory, or returns an error once events is closed.
 func (w *OOMWatch) await(m cgroups.Manager, events *os.File) error {
 	if !cgroups.IsCgroup2UnifiedMode() {
@@ -159,16 +159,16 @@ func (w *OOMWatch) await(m cgroups.Manager, events *os.File) error {
 	woken := false
 	return raw.Read(func(uintptr) bool {
 		if woken {
-			time.Sleep(oomPause) // memory.events tells of other events, too, a hundred times a second
+			time.Sleep(oomPause) // memory.events also reports other events, up to a hundred times a second
 		}
 		woken = true
 		count, err := m.OOMKillCount()
-		return err != nil || count > w.spared.Load()
+		return err != nil || count > w.outlived.Load()
 	})
 }
 
-// Dying reports whether a process has ended or been sent SIGKILL: a large one takes a
-// while to end. The signal stays pending until then (proc_pid_status(5), ShdPnd).
+// Dying reports whether a process has ended or has a pending SIGKILL: a large process takes a
+// while to end, and the signal stays pending until then (proc_pid_status(5), ShdPnd).
 func Dying(pid int) bool {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package cgroup makes and limits the cgroup of a pod, kills what is in it, and watches a
-// container's cgroup for out-of-memory kills: what every runtime on a machine with cgroups
-// has in common. It needs neither cgo nor a runtime's library.
+// Package cgroup makes and limits the cgroup of a pod, kills the processes in it, and watches a
+// container's cgroup for out-of-memory kills. Every runtime on a machine with cgroups needs this.
+// The package needs neither cgo nor a runtime's library.
 package cgroup
 
 import (
@@ -17,22 +17,22 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// Pod is the cgroup that holds those of all apps of the pod, in every
-// mounted hierarchy. Its limits bound the apps' sum.
+// Pod is the parent of the cgroups of all apps of the pod, in every mounted hierarchy. Its limits
+// apply to the sum of the apps.
 type Pod struct {
 	manager cgroups.Manager
 	path    string
 	limits  *cgroups.Resources
 }
 
-// NewPod prepares the cgroup of that absolute path below every mounted
-// hierarchy, for Make. One that is left over is taken over, its processes killed.
+// NewPod prepares the cgroup of that absolute path below every mounted hierarchy, for Make. If
+// the cgroup exists already, NewPod kills the processes in it and reuses it.
 func NewPod(path string, limits spec.Resources) (*Pod, error) {
 	resources := Resources(limits)
 	if err := LimitBlockDevices(limits, resources); err != nil {
 		return nil, fmt.Errorf("limit pod's cgroup %s: %w", path, err)
 	}
-	// The device policy is each app's; here it would be a second, wrong one.
+	// Each app has a device policy; one for the pod would wrongly restrict them.
 	resources.SkipDevices = true
 	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: resources})
 	if err != nil {
@@ -47,7 +47,7 @@ func NewPod(path string, limits spec.Resources) (*Pod, error) {
 	return g, nil
 }
 
-// Make makes the cgroup, with its limits. It is called once, before any app's is made.
+// Make makes the cgroup, with its limits. Call it once, before any app's cgroup is made.
 func (g *Pod) Make() error {
 	if err := g.manager.Apply(-1); err != nil {
 		return fmt.Errorf("make pod's cgroup %s: %w", g.path, err)
@@ -58,7 +58,7 @@ func (g *Pod) Make() error {
 	return nil
 }
 
-// KillPod kills what is in the pod's cgroup of that path, see Pod.kill.
+// KillPod kills the processes in the pod's cgroup of that path, see Pod.kill.
 func KillPod(path string) error {
 	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{SkipDevices: true}})
 	if err != nil {
@@ -68,20 +68,20 @@ func KillPod(path string) error {
 }
 
 const (
-	// killLimit bounds how long Kill waits for what it has killed: a process in
+	// killLimit limits how long kill waits for the processes to end: a process in
 	// uninterruptible sleep does not end.
 	killLimit = 5 * time.Second
-	// killAgain is how often Kill looks.
-	killAgain = time.Millisecond
+	// killInterval is the time between two looks of kill at the cgroup.
+	killInterval = time.Millisecond
 )
 
-// kill sends SIGKILL to every process in the cgroup and below and returns when
-// none is left, or with an error when some are still there after a few seconds. It
-// is for a pod without a PID namespace of its own, whose end would do the same.
+// kill sends SIGKILL to every process in the cgroup and below, and returns when none is left. If
+// some are left after killLimit, it returns an error. It is for a pod without its own PID
+// namespace; the end of a PID namespace kills all processes in it.
 func (g *Pod) kill() error {
-	// The kernel misses nobody who forks meanwhile, from Linux 5.14 on and where there is
-	// a hierarchy of version 2. A freezer would do as well, but whoever is killed
-	// before he thaws it leaves processes that cannot end.
+	// From Linux 5.14 on, in a version 2 hierarchy, the kernel also kills processes that are
+	// forked meanwhile. A freezer would also work, but if the stager is killed before it
+	// thaws the cgroup, the processes in it can never end.
 	if unified := g.manager.Path(""); unified != "" {
 		_ = os.WriteFile(filepath.Join(unified, "cgroup.kill"), []byte("1"), 0)
 	}
@@ -90,7 +90,7 @@ func (g *Pod) kill() error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("kill pod's processes: %d survive SIGKILL", left)
 		}
-		time.Sleep(killAgain) // cgroups v1 tells nobody when one is empty
+		time.Sleep(killInterval) // cgroup v1 does not notify when a cgroup is empty
 	}
 	if err != nil {
 		return fmt.Errorf("kill pod's processes: %w", err)
@@ -98,8 +98,8 @@ func (g *Pod) kill() error {
 	return nil
 }
 
-// SignalAll sends SIGKILL to every process in a cgroup and below, and returns how
-// many there were. Those that are forked meanwhile it may miss.
+// SignalAll sends SIGKILL to every process in a cgroup and below, and returns the number of
+// processes. It can miss processes that are forked meanwhile.
 func SignalAll(m cgroups.Manager) (int, error) {
 	pids, err := m.GetAllPids()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -111,8 +111,8 @@ func SignalAll(m cgroups.Manager) (int, error) {
 	return len(pids), nil
 }
 
-// Remove removes the cgroup, and what is below it, with retries while
-// processes that have been killed are still on their way out. It is no error where there is none.
+// Remove removes the cgroup and the cgroups below it, and retries while killed processes are still
+// ending. It is not an error if the cgroup does not exist.
 func (g *Pod) Remove() error {
 	if err := g.manager.Destroy(); err != nil {
 		return fmt.Errorf("remove pod's cgroup: %w", err)

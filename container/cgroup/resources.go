@@ -6,7 +6,8 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// Resources turns limits into those of the cgroup library, but for those of block devices.
+// Resources converts limits to those of the cgroup library, except the limits of block devices,
+// see LimitBlockDevices.
 func Resources(r spec.Resources) *cgroups.Resources {
 	out := &cgroups.Resources{
 		Memory: r.MemoryLimit, MemoryReservation: r.MemoryRequest,

@@ -1,5 +1,5 @@
-// Package identity finds out who a process runs as, by appc's rules, within the root of its
-// container. It needs neither cgo nor a runtime's library.
+// Package identity resolves the user and group of a process by appc's rules, inside the root of
+// its container. It needs neither cgo nor a runtime's library.
 package identity
 
 import (
@@ -19,14 +19,14 @@ import (
 // to setresuid(2).
 const Max = 1<<32 - 2
 
-// maxDatabase is how much of a passwd or group file is read, in bytes.
+// maxDatabase limits how much of a passwd or group file is read, in bytes.
 const maxDatabase = 16 << 20
 
-// Resolve applies appc's rules (aci.md, user and group) within root,
-// the container's assembled file system: the name is looked up in /etc/passwd or
-// /etc/group first, then taken as a decimal number; a value that begins with
-// "/" stands for the owner or group of that file. Symbolic links are followed
-// as a process in the container would, and cannot lead out of root. "root" is 0 even where the image has no passwd file.
+// Resolve applies appc's rules (aci.md, user and group) inside root, the container's assembled
+// file system. It looks a name up in /etc/passwd or /etc/group; if it is not there, the name must
+// be a decimal number. A value that begins with "/" means the owner or group of that file.
+// Symbolic links are resolved as for a process in the container, and cannot lead out of root.
+// "root" is 0 even if the image has no passwd file.
 func Resolve(root *os.File, user, group string) (uid, gid uint32, err error) {
 	uid, err = resolve(root, "user", user, "etc/passwd", func(st *syscall.Stat_t) uint32 { return st.Uid })
 	if err != nil {
@@ -75,9 +75,9 @@ func resolveFile(root *os.File, kind, value string, owner func(*syscall.Stat_t) 
 	return owner(st), nil
 }
 
-// lookUp finds name in a passwd or group file: the first line whose first
-// field is the name and whose third is a number. Any other line is skipped. A file that
-// is not there, or is no regular file, or one of /proc, has no entries.
+// lookUp finds name in a passwd or group file: the first line whose first field is the name and
+// whose third field is a number. It skips all other lines. A file that does not exist, is not a
+// regular file, or is in /proc, has no entries.
 func lookUp(root *os.File, database, name string) (id uint32, found bool, err error) {
 	path, err := pathrs.OpenatInRoot(root, database)
 	if err != nil {
@@ -86,7 +86,7 @@ func lookUp(root *os.File, database, name string) (id uint32, found bool, err er
 	defer path.Close()
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(path.Fd()), &fs); err != nil || fs.Type == unix.PROC_SUPER_MAGIC {
-		return 0, false, err // files of /proc call themselves regular, and to read kmsg is to take from it
+		return 0, false, err // files of /proc report that they are regular, and reading kmsg consumes it
 	}
 	if info, err := path.Stat(); err != nil || !info.Mode().IsRegular() {
 		return 0, false, err
@@ -110,7 +110,7 @@ func lookUp(root *os.File, database, name string) (id uint32, found bool, err er
 	}
 }
 
-// parseID reads a number as appc means it: decimal digits and nothing else.
+// parseID reads a number: decimal digits and nothing else.
 func parseID(s string) (uint32, bool) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
 		return 0, false

@@ -1,5 +1,5 @@
-// Package machine finds out what a runtime that uses the kernel's own means can enforce on this
-// machine. It needs neither cgo nor a runtime's library.
+// Package machine finds out what a runtime that uses this machine's kernel can enforce. It needs
+// neither cgo nor a runtime's library.
 package machine
 
 import (
@@ -17,8 +17,9 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// Support is the answer of a runtime, see supervisor.Runtime, that loads seccomp filters and
-// applies AppArmor profiles and SELinux labels. What it cannot find out counts as absent.
+// Support returns what a runtime (supervisor.Runtime) can enforce if it loads seccomp filters and
+// applies AppArmor profiles and SELinux labels. A feature that Support cannot detect counts as
+// absent.
 func Support() spec.Support {
 	enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled")
 	_, selinux := os.Stat("/sys/fs/selinux/enforce")
@@ -48,7 +49,7 @@ func Support() spec.Support {
 }
 
 // withheld names what a privileged container lacks: capabilities that the kernel has and the caller
-// does not, device nodes without CAP_MKNOD, and cgroups where none is mounted.
+// lacks, device nodes if the caller lacks CAP_MKNOD, and cgroups if none is mounted.
 func withheld(have []string, cgroupDir string) []string {
 	var lacks []string
 	supported, _ := capability.ListSupported() // an error means that the list is empty
@@ -66,9 +67,9 @@ func withheld(have []string, cgroupDir string) []string {
 	return lacks
 }
 
-// lowestOOMScoreAdj is for a process without CAP_SYS_RESOURCE, which may go down to
-// the lowest that one with it has ever set: the kernel shows that to nobody
-// (oom_score_adj_min in fs/proc/base.c), so it is tried.
+// lowestOOMScoreAdj returns the lowest value for a process without CAP_SYS_RESOURCE: the lowest
+// that a process with that capability has set for it. The kernel does not show that value
+// (oom_score_adj_min in fs/proc/base.c), so lowestOOMScoreAdj tries values.
 func lowestOOMScoreAdj() int {
 	const path = "/proc/self/oom_score_adj"
 	text, _ := os.ReadFile(path)
@@ -80,7 +81,7 @@ func lowestOOMScoreAdj() int {
 	refused := sort.Search(own-lowest, func(below int) bool {
 		return os.WriteFile(path, []byte(strconv.Itoa(own-below-1)), 0) != nil
 	})
-	_ = os.WriteFile(path, text, 0) // up is always allowed
+	_ = os.WriteFile(path, text, 0) // raising it is always allowed
 	return own - refused
 }
 
@@ -95,13 +96,12 @@ func blockLimitsAt(dir string) spec.BlockLimits {
 	return spec.NoBlockLimits
 }
 
-// controlledAt reports whether a controller is to be had from the mounted cgroup
-// file systems: one of version 1, where it may share its folder with others, has
-// a file in it, and version 2 lists it.
+// controlledAt reports whether the mounted cgroup file systems have a controller. A controller of
+// version 1, which may share its folder with others, has the file; version 2 lists the controller.
 func controlledAt(dir, file, controller string) bool {
 	if file != "" {
 		folders, _ := os.ReadDir(dir)
-		// filepath.Glob would read each of them, half a millisecond of every start.
+		// filepath.Glob would read each folder, which takes half a millisecond of every start.
 		if slices.ContainsFunc(folders, func(f os.DirEntry) bool {
 			_, err := os.Lstat(filepath.Join(dir, f.Name(), file))
 			return err == nil

@@ -13,27 +13,27 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// launch is a container's first process on its way.
-type launch struct {
+// firstProcess starts a container's first process.
+type firstProcess struct {
 	*entrance
 	process  libcontainer.Process
 	stdio    supervisor.Stdio
-	console  *os.File // our end of the socket that the terminal's master comes through
+	console  *os.File // our end of the socket that transfers the terminal's master
 	consoles *os.File // libcontainer's end
 }
 
-// newLaunch prepares everything that the first process needs from outside. The caller
-// closes it, whatever becomes of the process.
-func (c *container) newLaunch(stdio supervisor.Stdio) (*launch, error) {
+// newFirstProcess prepares everything that the first process needs from outside. The caller
+// closes it, even if the process cannot start.
+func (c *container) newFirstProcess(stdio supervisor.Stdio) (*firstProcess, error) {
 	e, err := c.newEntrance(&c.spec.Process, shimOwnStdio, c.spec.Files)
 	if err != nil {
 		return nil, err
 	}
-	l := &launch{entrance: e, stdio: stdio}
+	l := &firstProcess{entrance: e, stdio: stdio}
 	l.process = libcontainer.Process{
 		Init: true,
 		Args: []string{e.program()},
-		// With a HOME, libcontainer does not read the image's passwd file for one,
+		// If HOME is set, libcontainer does not look it up in the image's passwd file,
 		// which may be a FIFO that no process writes to.
 		Env:        []string{e.variable(), "HOME=/"},
 		Cwd:        "/",
@@ -43,7 +43,7 @@ func (c *container) newLaunch(stdio supervisor.Stdio) (*launch, error) {
 	if stdio.Terminal {
 		return l, l.openConsole()
 	}
-	// A typed nil would be an io.Reader that is not nil.
+	// A nil *os.File in an io.Reader is not a nil io.Reader.
 	if stdio.Stdin != nil {
 		l.process.Stdin = stdio.Stdin
 	}
@@ -56,7 +56,7 @@ func (c *container) newLaunch(stdio supervisor.Stdio) (*launch, error) {
 	return l, nil
 }
 
-func (l *launch) openConsole() (err error) {
+func (l *firstProcess) openConsole() (err error) {
 	l.console, l.consoles, err = utils.NewSockPair("console")
 	if err != nil {
 		l.close()
@@ -67,21 +67,21 @@ func (l *launch) openConsole() (err error) {
 	return nil
 }
 
-func (l *launch) close() {
+func (l *firstProcess) close() {
 	l.entrance.close()
 	closeAll([]*os.File{l.console, l.consoles})
 }
 
-// kill ends a process that could not become the app, and waits for it.
-func (l *launch) kill() {
+// kill kills a process that could not become the app, and waits for its end.
+func (l *firstProcess) kill() {
 	if pid, err := l.process.Pid(); err == nil {
-		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended by itself
+		_ = unix.Kill(pid, unix.SIGKILL) // it may already have ended
 	}
 	_, _ = l.process.Wait()
 }
 
-// started returns the running process, after it has sent its terminal's master.
-func (l *launch) started() (supervisor.Process, error) {
+// started returns the running process, and first sends its terminal's master to stdio.Console.
+func (l *firstProcess) started() (supervisor.Process, error) {
 	pid, err := l.process.Pid()
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (l *launch) started() (supervisor.Process, error) {
 	return &process{pid: pid, release: func() { _, _ = l.process.Wait() }}, nil
 }
 
-// receiveFile takes one descriptor from a socket (unix(7), SCM_RIGHTS).
+// receiveFile receives one descriptor from a socket (unix(7), SCM_RIGHTS).
 func receiveFile(socket *os.File) (*os.File, error) {
 	name, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
 	n, oobn, _, _, err := unix.Recvmsg(int(socket.Fd()), name, oob, unix.MSG_CMSG_CLOEXEC)
@@ -106,11 +106,11 @@ func receiveFile(socket *os.File) (*os.File, error) {
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil || len(messages) != 1 {
-		return nil, errors.New("no descriptor came (" + strconv.Itoa(len(messages)) + " messages)")
+		return nil, errors.New("no descriptor received (" + strconv.Itoa(len(messages)) + " messages)")
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
-		return nil, errors.New("no descriptor came")
+		return nil, errors.New("no descriptor received")
 	}
 	return os.NewFile(uintptr(fds[0]), string(name[:n])), nil
 }
