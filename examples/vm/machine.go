@@ -71,7 +71,7 @@ func (c machineConfig) arguments(a accelerator) []string {
 		"-object", "memory-backend-memfd,id=memory,share=on,size=" + memory,
 		"-kernel", kernelFile, "-initrd", initrdFile,
 		// panic=-1 and -no-reboot: a guest that is lost ends qemu.
-		"-append", "console=ttyS0 quiet loglevel=3 oops=panic panic=-1 no_timer_check",
+		"-append", "console=ttyS0 quiet loglevel=3 oops=panic panic=-1" + a.kernel,
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-device", "virtio-serial-pci", "-chardev", fmt.Sprintf("socket,id=line,fd=%d", lineDescriptor),
 		"-device", "virtserialport,chardev=line,name=" + portName,

@@ -16,13 +16,14 @@ import (
 
 func TestArguments(t *testing.T) {
 	c := machineConfig{Share: "/s", Memory: 512, CPUs: 3, Forward: []forward{{"tcp", 80}, {"udp", 53}}}
-	args := c.arguments(accelerator{args: []string{"-accel", "x"}})
+	args := c.arguments(accelerator{args: []string{"-accel", "x"}, kernel: " more"})
 	for _, want := range [][]string{
 		{"-netdev", "user,id=net,hostfwd=tcp::80-:80,hostfwd=udp::53-:53"},
 		{"-m", "512M"},
 		{"-smp", "3"},
 		{"-accel", "x"},
 		{"-no-reboot"},
+		{"-append", "console=ttyS0 quiet loglevel=3 oops=panic panic=-1 more"},
 		{"-object", "memory-backend-memfd,id=memory,share=on,size=512M"},
 		{"-chardev", "socket,id=line,fd=3"}, {"-chardev", "socket,id=share,fd=4"},
 	} {
