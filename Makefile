@@ -25,7 +25,7 @@ IMAGES := $(OUT)/images
 # RACEFREE are the packages that are tested without the race detector: its run
 # time cannot follow container and unionfs into other namespaces, and the tests of
 # launcher and tests run processes, where it has nothing to find and costs minutes.
-RACEFREE := ./container/... ./unionfs/... ./launcher ./tests/...
+RACEFREE := ./container/... ./supervisor/supervisortest ./unionfs/... ./launcher ./tests/...
 
 export GOFLAGS += -buildvcs=false
 # The C files' copy of the program's name, after Go's own default flags.

@@ -3,6 +3,7 @@ package callins
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
+	"kurma.io/stager/supervisor/supervisortest"
 )
 
 // timeLimit ends each process of a test and each wait: a test that hangs fails.
@@ -71,7 +75,8 @@ func listeningPod(t *testing.T, apps ...testApp) *testPod {
 	}
 	p := &testPod{t: t, socket: filepath.Join(t.TempDir(), "control.sock")}
 	p.cmd = program(t, "pod", p.socket)
-	p.cmd.Env = append(p.cmd.Env, podVariable+"="+string(description))
+	cgroup := "/callins-test-" + strings.ToLower(rand.Text()[:10])
+	p.cmd.Env = append(p.cmd.Env, podVariable+"="+string(description), cgroupVariable+"="+cgroup)
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 	stdin, err := p.cmd.StdinPipe()
@@ -87,6 +92,11 @@ func listeningPod(t *testing.T, apps ...testApp) *testPod {
 	t.Cleanup(func() {
 		stdin.Close()
 		p.cmd.Wait()
+		// The pod may have been killed; its processes have ended with it, its cgroup is there still.
+		runtime := supervisortest.NewRuntime(cgroup)
+		if err := errors.Join(runtime.Prepare("/", spec.Resources{}), runtime.Close()); err != nil {
+			t.Error(err)
+		}
 	})
 	p.await('l')
 	return p

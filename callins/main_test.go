@@ -14,8 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/supervisor/reap"
+	"kurma.io/stager/supervisor/supervisortest"
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -25,6 +27,7 @@ const (
 	roleVariable   = "CALLINS_TEST_ROLE"
 	socketVariable = "CALLINS_TEST_SOCKET"
 	podVariable    = "CALLINS_TEST_POD"
+	cgroupVariable = "CALLINS_TEST_CGROUP"
 )
 
 func TestMain(m *testing.M) {
@@ -91,7 +94,11 @@ func servePod(ctx context.Context, socket string) error {
 	if err != nil {
 		return err
 	}
-	pod := supervisor.NewPod(supervisor.Config{Apps: definitions(apps), Reaper: reaper})
+	runtime := supervisortest.NewRuntime(os.Getenv(cgroupVariable))
+	if err := errors.Join(runtime.Prepare("/", spec.Resources{}), runtime.MakePod()); err != nil {
+		return err
+	}
+	pod := supervisor.NewPod(supervisor.Config{Apps: definitions(runtime, apps), Reaper: reaper})
 	listener, err := Listen(socket)
 	if err != nil {
 		return err
@@ -139,17 +146,23 @@ func ownProc() error {
 	return nil
 }
 
-func definitions(apps []testApp) []supervisor.App {
+func definitions(runtime supervisor.Runtime, apps []testApp) []supervisor.App {
 	var all []supervisor.App
+	maker := func(name string, args []string) func() (supervisor.Container, error) {
+		return func() (supervisor.Container, error) {
+			return runtime.Container(spec.Spec{
+				Name: name, Cgroup: os.Getenv(cgroupVariable) + "/" + name, Process: spec.Process{Args: args, Env: os.Environ()},
+			})
+		}
+	}
 	for _, app := range apps {
 		definition := supervisor.App{
 			Name: app.Name, Terminal: app.Terminal, OpenStdin: app.OpenStdin,
 			Stdout: discard{}, Stderr: discard{},
-			Main: func() (supervisor.Container, error) { return newPlainContainer(app.Args), nil },
+			Main: maker(app.Name, app.Args),
 		}
 		if app.Before != "" {
-			before := []string{"/bin/sh", "-c", app.Before}
-			definition.PreStart = func() (supervisor.Container, error) { return newPlainContainer(before), nil }
+			definition.PreStart = maker(app.Name+".pre-start", []string{"/bin/sh", "-c", app.Before})
 		}
 		all = append(all, definition)
 	}

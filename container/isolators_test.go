@@ -138,7 +138,7 @@ func TestRetainSetWithoutSetuidStarts(t *testing.T) {
 	}
 }
 
-// grant sets a file's capability; a process that executes the file gets it
+// grant gives a file a capability that whoever executes it gets
 // (capabilities(7), file capabilities, revision 2).
 func grant(t *testing.T, path string, capability int) {
 	t.Helper()

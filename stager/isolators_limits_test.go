@@ -82,12 +82,11 @@ func TestSysctlChangesThePodAlone(t *testing.T) {
 	}
 }
 
-// withoutControllers makes a daemon that enables no controllers for the stager's cgroup, which is
-// possible with version 2.
+// withoutControllers has the daemon give the stager's cgroup no controllers, which
+// is possible with version 2.
 func withoutControllers(p *testPod, _ map[string]any) { p.bare = true }
 
-// If the daemon enables no controllers for the stager, the pod runs, and the isolators are reported
-// as ignored.
+// A daemon that gives the stager no controllers gets a running pod, and is told.
 func TestIsolatorsWithoutControllersAreIgnored(t *testing.T) {
 	clause.Covers(t, "C-ISO-02")
 	app := testApp{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "isolators": isolatorList(
@@ -105,7 +104,7 @@ func TestIsolatorsWithoutControllersAreIgnored(t *testing.T) {
 	checkFates(t, want, told.App)
 }
 
-// status --isolators reports the fate of each isolator; with strictIsolators the pod is refused.
+// The fate of each isolator is to be had, one by one; strict, the pod is refused.
 func TestFatesOfIsolatorsAreLogged(t *testing.T) {
 	clause.Covers(t, "C-ISO-02")
 	app := testApp{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "isolators": isolatorList(

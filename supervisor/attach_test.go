@@ -1,4 +1,4 @@
-package supervisor
+package supervisor_test
 
 import (
 	"bufio"
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/surroundings"
 )
 

@@ -1,4 +1,4 @@
-package supervisor
+package supervisor_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/crilog"
+	. "kurma.io/stager/supervisor"
 )
 
 // crilogStream is one stream of an app's log.

@@ -1,8 +1,9 @@
-package supervisor
+package supervisor_test
 
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"os"
@@ -10,187 +11,72 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
+	"kurma.io/stager/spec"
+	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/supervisor/reap"
+	"kurma.io/stager/supervisor/supervisortest"
 )
 
-// fake is a Container of real processes without namespaces: a cgroup is all
-// that holds it together.
+// fake is a container of plain processes.
 type fake struct {
-	args   []string
-	cgroup string
-	oom    bool // an out-of-memory kill ended the main process, if SIGKILL did
+	*supervisortest.Container
+	oom bool // an out-of-memory kill ended the main process, if SIGKILL did
 	// starting, where not nil, is received from before the process starts.
 	starting <-chan struct{}
 }
-
-type process int
-
-func (p process) PID() int { return int(p) }
-func (process) Release()   {}
 
 func (f *fake) Start(stdio Stdio) (Process, error) {
 	if f.starting != nil {
 		<-f.starting
 	}
-	return f.exec(Command{Args: f.args, Env: os.Environ()}, stdio)
+	return f.Container.Start(stdio)
 }
-
-func (f *fake) Exec(cmd Command, stdio Stdio) (Process, error) { return f.exec(cmd, stdio) }
 
 func (f *fake) OOMKilled() bool { return f.oom }
 
-func (f *fake) exec(cmd Command, stdio Stdio) (Process, error) {
-	cgroup, err := os.Open(f.cgroup)
-	if err != nil {
-		return nil, err
-	}
-	defer cgroup.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
-	files := []*os.File{stdio.Stdin, stdio.Stdout, stdio.Stderr}
-	attr := &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
-	if stdio.Terminal {
-		slave, err := openTerminal(stdio)
-		if err != nil {
-			return nil, err
-		}
-		defer slave.Close()
-		files = []*os.File{slave, slave, slave}
-		attr.Setctty = true
-	}
-	fds := make([]uintptr, 3)
-	for i, f := range files {
-		if f == nil {
-			f = null
-		}
-		fds[i] = f.Fd()
-	}
-	pid, _, err := syscall.StartProcess(cmd.Args[0], cmd.Args,
-		&syscall.ProcAttr{Env: cmd.Env, Dir: cmd.Dir, Files: fds, Sys: attr})
-	if err != nil {
-		var errno syscall.Errno
-		errors.As(err, &errno)
-		return nil, &ExecError{Path: cmd.Args[0], Errno: errno}
-	}
-	return process(pid), nil
-}
-
-func openTerminal(stdio Stdio) (*os.File, error) {
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		return nil, err
-	}
-	slave, err := unix.IoctlRetInt(int(master.Fd()), 0x5441) // TIOCGPTPEER, whose argument is 0 here: O_RDONLY
-	if err != nil {
-		return nil, err
-	}
-	_ = unix.Close(slave)
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		return nil, err
-	}
-	stdio.Console <- master
-	return os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-}
-
-func (f *fake) PIDs() ([]int, error) {
-	text, err := os.ReadFile(filepath.Join(f.cgroup, "cgroup.procs"))
-	if err != nil {
-		return nil, err
-	}
-	var pids []int
-	for _, field := range strings.Fields(string(text)) {
-		pid, err := strconv.Atoi(field)
-		if err != nil {
-			return nil, err
-		}
-		pids = append(pids, pid)
-	}
-	return pids, nil
-}
-
-func (f *fake) Kill() error {
-	if err := os.WriteFile(filepath.Join(f.cgroup, "cgroup.kill"), []byte("1"), 0); err != nil {
-		return err
-	}
-	events, err := os.Open(filepath.Join(f.cgroup, "cgroup.events"))
-	if err != nil {
-		return err
-	}
-	defer events.Close()
-	for {
-		text := make([]byte, 4096)
-		n, err := events.ReadAt(text, 0)
-		if n == 0 {
-			return err
-		}
-		if bytes.Contains(text[:n], []byte("populated 0")) {
-			return nil
-		}
-		poll := []unix.PollFd{{Fd: int32(events.Fd()), Events: unix.POLLPRI}}
-		if _, err := unix.Poll(poll, 1000); err != nil && err != unix.EINTR {
-			return err
-		}
-	}
-}
-
-func (f *fake) Destroy() error { return os.Remove(f.cgroup) }
-
 // fakes makes the containers of one test, in a cgroup of its own.
 type fakes struct {
-	t   testing.TB
-	dir string
-	mu  sync.Mutex
-	n   int // guarded by mu
+	runtime *supervisortest.Runtime
+	cgroup  string
+	dir     string // of the cgroup
+	n       atomic.Int64
 }
 
 func newFakes(t testing.TB) *fakes {
 	t.Helper()
-	dir, err := os.MkdirTemp(cgroup2(t), "supervisor-test-")
-	if err != nil {
+	b := &fakes{cgroup: "/supervisor-test-" + strings.ToLower(rand.Text()[:10])}
+	b.runtime = supervisortest.NewRuntime(b.cgroup)
+	if err := errors.Join(b.runtime.Prepare(t.TempDir(), spec.Resources{}), b.runtime.MakePod()); err != nil {
 		t.Fatal(err)
 	}
-	b := &fakes{t: t, dir: dir}
+	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		if found, _ := filepath.Glob(pattern + b.cgroup); len(found) > 0 {
+			b.dir = found[0]
+		}
+	}
 	t.Cleanup(func() {
-		if err := os.Remove(dir); err != nil {
-			t.Errorf("a container was not destroyed: %v", err)
+		if left, _ := filepath.Glob(b.dir + "/*/cgroup.procs"); len(left) > 0 {
+			t.Errorf("containers were not destroyed: %q", left)
+		}
+		if err := b.runtime.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 	return b
 }
 
-func cgroup2(t testing.TB) string {
-	t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if f := strings.Fields(line); f[2] == "cgroup2" {
-			return f[1]
-		}
-	}
-	t.Fatal("no cgroup2 is mounted")
-	return ""
-}
-
 func (b *fakes) make(args ...string) (*fake, error) {
-	b.mu.Lock()
-	b.n++
-	dir := filepath.Join(b.dir, strconv.Itoa(b.n))
-	b.mu.Unlock()
-	return &fake{args: args, cgroup: dir}, os.Mkdir(dir, 0o755)
+	name := strconv.FormatInt(b.n.Add(1), 10)
+	c, err := b.runtime.Container(spec.Spec{
+		Name: name, Cgroup: b.cgroup + "/" + name, Process: spec.Process{Args: args, Env: os.Environ()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &fake{Container: c.(*supervisortest.Container)}, nil
 }
 
 // run is a factory of containers that run args.
@@ -256,7 +142,7 @@ type running struct {
 type refusals struct{ t *testing.T }
 
 func (r refusals) Write(message []byte) (int, error) {
-	if bytes.Contains(message, []byte(refusedMove)) {
+	if bytes.Contains(message, []byte(RefusedMove)) {
 		r.t.Errorf("%s", message)
 	}
 	return len(message), nil

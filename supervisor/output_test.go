@@ -1,4 +1,4 @@
-package supervisor
+package supervisor_test
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"os"
 	"testing"
 
+	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/children"
 )
 

@@ -1,4 +1,4 @@
-package supervisor
+package supervisor_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/clause"
 	"kurma.io/stager/tests/surroundings"
 )
@@ -187,7 +188,7 @@ func TestStopDuringStart(t *testing.T) {
 		t.Errorf("status does not wait for the start: %s", got)
 	}
 	pod.end()
-	<-pod.stop.asked
+	<-pod.StopAsked()
 	close(gate)
 	if code, err := pod.over(); code != 0 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)

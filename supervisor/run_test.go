@@ -1,13 +1,12 @@
-package supervisor
+package supervisor_test
 
 import (
 	"errors"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
-	"kurma.io/stager/supervisor/output"
+	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/children"
 )
 
@@ -39,32 +38,6 @@ func TestNothingOutlivesTheMainProcess(t *testing.T) {
 	children.AwaitNone(t)
 }
 
-// full is a pod without apps whose slots are all taken, as by starts that hang.
-func full(t *testing.T) *Pod {
-	t.Helper()
-	pod := NewPod(Config{Reaper: newReaper(t)})
-	pod.output = output.NewCollector()
-	t.Cleanup(pod.output.Close)
-	for range parallelStarts {
-		pod.slots <- struct{}{}
-	}
-	return pod
-}
-
-// A post-stop handler's limit also holds while it waits for its turn.
-func TestPostStopDoesNotWaitForASlotForEver(t *testing.T) {
-	limit := make(chan struct{})
-	close(limit)
-	r := newRun(&app{pod: full(t)})
-	handler := func() (Container, error) {
-		t.Error("it was started after its limit")
-		return nil, errors.New("no")
-	}
-	if _, err := r.runHandler(handler, stop{forced: limit}); !errors.Is(err, errTooLate) {
-		t.Errorf("%v", err)
-	}
-}
-
 // A command that waits for its turn gives up when the app ends.
 func TestExecDoesNotOutwaitTheApp(t *testing.T) {
 	b := newFakes(t)
@@ -72,13 +45,7 @@ func TestExecDoesNotOutwaitTheApp(t *testing.T) {
 	other := App{Name: "other", Main: b.sh("exec sleep 1000")}
 	app.Name = "app"
 	pod := start(t, Config{Grace: 0, Apps: []App{app, other}}).up()
-	hung := pod.apps[0]
-	hung.mu.Lock()
-	slots := hung.run.slots
-	hung.mu.Unlock()
-	for range parallelStarts {
-		slots <- struct{}{}
-	}
+	pod.TakeCommandSlots("app")
 	if s, err := pod.Exec("other", script("exit 0"), Stdio{}); err != nil {
 		t.Errorf("a command in another app: %v", err)
 	} else {
@@ -147,18 +114,5 @@ func TestACommandsStartThatHangs(t *testing.T) {
 	close(h.over)
 	if err := h.Destroy(); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestExecErrorIsOneLine(t *testing.T) {
-	for path, want := range map[string]string{
-		"/bin/a b\\\"é": "exec /bin/a b\\\"é: no such file or directory",
-		"/bin/a\nb":     `exec "/bin/a\nb": no such file or directory`,
-		"/bin/\xff":     `exec "/bin/\xff": no such file or directory`,
-		"/bin/\u2028":   `exec "/bin/\u2028": no such file or directory`,
-	} {
-		if got := (&ExecError{Path: path, Errno: syscall.ENOENT}).Error(); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
 	}
 }

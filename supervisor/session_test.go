@@ -1,4 +1,4 @@
-package supervisor
+package supervisor_test
 
 import (
 	"bufio"
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/children"
 )
 
@@ -141,7 +142,7 @@ func TestSessionKillSparesANewSessionOfTheSameNumber(t *testing.T) {
 	<-old.Done()
 	other := run1(t, pod, "sleep 1000", Stdio{})
 	// As if the kernel had given the number again.
-	old.pid = other.PID()
+	old.SetPID(other.PID())
 	old.Kill()
 	if err := other.Signal(syscall.SIGTERM); err != nil {
 		t.Error(err)
@@ -218,18 +219,18 @@ func TestSessionOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if got := strconv.Itoa(sessionOf(os.Getpid())); got != fields[3] {
+	if got := strconv.Itoa(SessionOf(os.Getpid())); got != fields[3] {
 		t.Errorf("own session: %s, want %s", got, fields[3])
 	}
 	zombie := children.Fork(t, "exit 0")
 	children.AwaitZombie(t, zombie)
-	if got := sessionOf(zombie); got != 0 {
+	if got := SessionOf(zombie); got != 0 {
 		t.Errorf("zombie: %d", got)
 	}
 	if _, err := syscall.Wait4(zombie, nil, 0, nil); err != nil {
 		t.Error(err)
 	}
-	if got := sessionOf(zombie); got != 0 {
+	if got := SessionOf(zombie); got != 0 {
 		t.Errorf("none: %d", got)
 	}
 }

@@ -1,4 +1,4 @@
-package supervisor
+package supervisor_test
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	. "kurma.io/stager/supervisor"
 )
 
 // TestAsPIDOne runs a pod as PID 1 of a PID namespace of its own. Its app

@@ -102,7 +102,8 @@ func (g *Pod) kill() error {
 // processes. It can miss processes that are forked meanwhile.
 func SignalAll(m cgroups.Manager) (int, error) {
 	pids, err := m.GetAllPids()
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	// A cgroup that is removed meanwhile gives ENODEV.
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 		return 0, err
 	}
 	for _, pid := range pids {

@@ -71,7 +71,7 @@ func TestRoomsWithoutCgo(t *testing.T) {
 	for _, room := range []string{
 		"plan", "spec", "manifest", "unionfs", "unionfs/unionfstest", "crilog", "supervisor", "callins", "boot", "pid1", "rootfs",
 		"activation", "journal", "netlimit", "metadata", "helper", "names", "strictjson", "container/cgroup", "container/identity",
-		"container/machine", "container/containertest",
+		"container/machine", "container/containertest", "supervisor/supervisortest",
 	} {
 		for _, p := range list(t, "-deps", "./"+room) {
 			if len(p.CgoFiles) > 0 {
@@ -143,7 +143,7 @@ func readTable(t *testing.T) map[string]imports {
 // their own for are in none.
 func roomOf(t *testing.T, path string, rooms map[string]imports) string {
 	folder, ok := strings.CutPrefix(path, module(t)+"/")
-	if !ok || slices.Contains([]string{"unionfs/unionfstest", "container/containertest", "build/aci", "names/print"}, folder) {
+	if !ok || slices.Contains([]string{"unionfs/unionfstest", "container/containertest", "supervisor/supervisortest", "build/aci", "names/print"}, folder) {
 		return ""
 	}
 	room := ""

@@ -1,0 +1,38 @@
+package supervisor
+
+// For tests that run pods of real processes, in a package that may import supervisortest.
+const RefusedMove = refusedMove
+
+// SessionOf is sessionOf.
+func SessionOf(pid int) int { return sessionOf(pid) }
+
+// SetPID gives a session another process.
+func (s *Session) SetPID(pid int) { s.pid = pid }
+
+// StopAsked is closed when the pod has been asked to stop.
+func (p *Pod) StopAsked() <-chan struct{} { return p.stop.asked }
+
+// ForceState sets an app's state, whatever the diagram says.
+func (p *Pod) ForceState(name string, state State) {
+	a, err := p.find(name)
+	if err != nil {
+		panic(err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status.State = state
+}
+
+// TakeCommandSlots takes all slots for commands of an app's run, as by starts that hang.
+func (p *Pod) TakeCommandSlots(name string) {
+	a, err := p.find(name)
+	if err != nil {
+		panic(err)
+	}
+	a.mu.Lock()
+	slots := a.run.slots
+	a.mu.Unlock()
+	for range parallelStarts {
+		slots <- struct{}{}
+	}
+}

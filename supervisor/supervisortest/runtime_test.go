@@ -1,0 +1,50 @@
+package supervisortest
+
+import (
+	"testing"
+
+	"kurma.io/stager/container/containertest"
+	"kurma.io/stager/supervisor"
+)
+
+func TestMain(m *testing.M) { containertest.Main(m) }
+
+func TestConformance(t *testing.T) {
+	containertest.Run(t, "supervisortest", func(cgroup string) supervisor.Runtime { return NewRuntime(cgroup) }, unmet())
+}
+
+// unmet is what the package's comment says.
+func unmet() containertest.Unmet {
+	unmet := containertest.Unmet{"LISTEN_PID is the app's own number": "a process's number is known when it has its environment already"}
+	for reason, names := range map[string][]string{
+		"it mounts nothing, so a root has no /proc and no /dev but its own": {
+			"descriptors that are nil are /dev/null", "no other descriptor is open", "files from descriptor 3 on", "a terminal",
+			"signals are at their defaults", "read-only root", "bind mounts", "recursive read-only bind mounts",
+			"a mount that comes later shows up", "tmpfs", "mounts are made in order", "masked and read-only paths",
+			"a privileged app has no masked paths", "device nodes", "device policy", "apps share /dev/shm",
+			"the probe reads its own process",
+		},
+		"it makes no namespaces": {"namespaces are the caller's but for mounts", "a command is where the app is"},
+		"its processes have the caller's user": {
+			"a user or group that does not exist is named", "user and group by number", "user and group by name",
+			"a name goes before a number", "user and group of a file", "users of a file that is mounted", "supplementary groups",
+		},
+		"its processes have the caller's rights": {
+			"Support names what the caller has", "capabilities of user 0", "capabilities of another user", "no_new_privs",
+			"seccomp: none", "seccomp: default", "seccomp: remove-set with an errno", "seccomp: remove-set without an errno",
+			"seccomp: retain-set", "seccomp: a filter without the calls that set the user",
+			"seccomp: a filter does not set no_new_privs", "user 0 reads no other process",
+			"user 0 without capabilities reads no other process", "another user reads no other process",
+			"user 0 with CAP_SYS_PTRACE reads no other process", "user 0 with CAP_PERFMON reads no other process",
+		},
+		"its cgroups have no limits": {
+			"the pod's limits", "memory limit and request", "CPU quota and weight", "limit of processes", "oom_score_adj",
+			"an out-of-memory kill of the main process is reported", "another SIGKILL is not an out-of-memory kill",
+		},
+	} {
+		for _, name := range names {
+			unmet[name] = reason
+		}
+	}
+	return unmet
+}
