@@ -25,7 +25,8 @@ func TestArguments(t *testing.T) {
 		{"-no-reboot"},
 		{"-append", "console=ttyS0 quiet loglevel=3 oops=panic panic=-1 more"},
 		{"-object", "memory-backend-memfd,id=memory,share=on,size=512M"},
-		{"-chardev", "socket,id=line,fd=3"}, {"-chardev", "socket,id=share,fd=4"},
+		{"-chardev", "socket,id=line,fd=3"},
+		{"-chardev", "socket,id=share,fd=4"},
 	} {
 		if !strings.Contains("\n"+strings.Join(args, "\n")+"\n", "\n"+strings.Join(want, "\n")+"\n") {
 			t.Errorf("%q is not in %q", want, args)
