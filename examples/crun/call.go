@@ -86,8 +86,7 @@ func executeCrun(score string, cgroups []string) error {
 func (c *container) call(stdio supervisor.Stdio, files []*os.File, program string, args ...string) (pid int, err error) {
 	name := strconv.FormatInt(c.calls.Add(1), 10)
 	log, number := filepath.Join(c.bundle, "log-"+name), filepath.Join(c.bundle, "pid-"+name)
-	defer os.Remove(log)
-	defer os.Remove(number)
+	defer func() { _, _ = os.Remove(log), os.Remove(number) }() // crun may have written neither
 	all := append([]string{"crun", "--root", c.runtime.state, "--cgroup-manager=disabled", "--log", log, "--log-format=json"}, args...)
 	all = append(all, "--pid-file", number, "--preserve-fds", strconv.Itoa(len(files)))
 	var console *net.UnixListener
@@ -180,7 +179,7 @@ func awaitExec(pid int, program string) error {
 }
 
 // notExecuted is how crun says that a program could not be executed.
-var notExecuted = regexp.MustCompile("^(executable file `.*` not found in \\$PATH|open executable|exec): (.*)$") //nolint:gochecknoglobals // a pattern that is only read
+var notExecuted = regexp.MustCompile("^(executable file `.*` not found in \\$PATH|open executable|exec): (.*)$")
 
 // failure reads in crun's log why a process did not start, nil for no reason.
 func failure(log, program string) error {

@@ -100,7 +100,7 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 		return nil, err
 	}
 	file := "process-" + strconv.FormatInt(c.calls.Add(1), 10)
-	defer os.Remove(filepath.Join(c.bundle, file))
+	defer func() { _ = os.Remove(filepath.Join(c.bundle, file)) }() // the folder goes with the container
 	if err := writeJSON(filepath.Join(c.bundle, file), processOf(&s, user, stdio)); err != nil {
 		return nil, err
 	}
