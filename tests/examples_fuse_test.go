@@ -16,9 +16,12 @@ func checkFuse(t *testing.T, b *machine) {
 	t.Helper()
 	p := b.up("fuse", podOf(shell("killer", `for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' <$f; echo; done
 		kill -9 -1
-		echo works >/new && cat /new && echo "killed all"
+		echo works >/new && cat /new && echo "killed $((40+2))"
 		exec sleep 1000`), shell("other", "while :; do sleep 1000; done")))
-	p.sees("killer", "killed all")
+	p.sees("killer", "killed 42") // the script itself is in the log, too
+	if code, reason := p.exited("other"); code == 0 {
+		t.Errorf("the other app ended with 0, %s", reason)
+	}
 	if text := p.logs("killer"); strings.Contains(text, "fuse-overlayfs") || !strings.Contains(text, "works\n") || !strings.Contains(text, "sleep 1000") {
 		t.Errorf("an app that looks for all processes and kills those that it can prints\n%s", text)
 	}
@@ -48,7 +51,10 @@ func checkFuse(t *testing.T, b *machine) {
 	if left := fuseHelpers(b); len(left) != 0 {
 		t.Errorf("helpers are left of a killed stager: %v", left)
 	}
-	eventually(t, "the daemon knows", func() bool { return b.ps()[0].State != "running" })
+	eventually(t, "the daemon knows", func() bool {
+		all := b.ps()
+		return len(all) == 0 || all[0].State != "running"
+	})
 	b.must("gc")
 	b.checkGone()
 }
