@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// recorded returns phases that record what they do and push an undo that records, too. The
+// recorded returns phases that record what they do and push an undo that also records. The
 // phase called fails fails after it has pushed, and the phase called stops stops the pod.
 func recorded(b *boot, stop context.CancelFunc, done *[]string, names ...string) []phase {
 	var list []phase

@@ -3,6 +3,7 @@ package boot
 import (
 	"context"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,5 +19,15 @@ func (b *boot) guardLimits(context.Context) error {
 	if err := unix.Setresgid(-1, -1, unused); err != nil {
 		b.log.Warn("apps of user 0 can change the supervisor's resource limits", "error", os.NewSyscallError("setresgid", err))
 	}
+	b.guardLife()
 	return nil
+}
+
+// guardLife makes the supervisor the OOM killer's last choice: its end ends every app, and a
+// cgroup full of small processes would else make it the largest one in there.
+func (b *boot) guardLife() {
+	lowest := strconv.Itoa(b.Runtime.Support().MinOOMScoreAdj)
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(lowest), 0); err != nil {
+		b.log.Warn("the OOM killer may choose the supervisor before an app", "error", err)
+	}
 }

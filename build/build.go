@@ -27,15 +27,15 @@ type Entry struct {
 
 	Source string // of a regular file: the host's path to read it from
 	Size   int64  // of a regular file
-	Link   string // of a symlink: its text; of a hard link: the first one's Name
+	Link   string // of a symlink: its target; of a hard link: the Name of the first link
 
 	DevMajor, DevMinor int64
 	Xattrs             map[string]string
 }
 
-// Write writes an image. Entries are sorted by the elements of their names, so that
-// folders come before what is in them and files before the links to them; a root that is not listed is 0755, 0:0. The manifest
-// is written as it is and not looked into. Every file's time is the epoch.
+// Write writes an image. It sorts the entries by the elements of their names, so that folders come
+// before their contents, and files before the links to them. A root that is not listed is 0755,
+// 0:0. Write does not parse or change the manifest. Every file's time is the epoch.
 func Write(w io.Writer, manifest []byte, entries []Entry) error {
 	zip := gzip.NewWriter(w)
 	archive := tar.NewWriter(zip)
@@ -65,9 +65,9 @@ func ordered(entries []Entry) []Entry {
 	return sorted
 }
 
-// parts splits a name into its elements. The order by elements is that of Tree, which
-// takes the first name of a file with several as the one that its links name: the order
-// of bytes would put a link "d-x" before its file "d/f".
+// parts splits a name into its elements. Tree also orders names by elements, and makes the first
+// name of a file the one that its hard links refer to: in the order of bytes, a link "d-x" would
+// come before its file "d/f".
 func parts(name string) []string { return strings.Split(name, "/") }
 
 func writeManifest(archive *tar.Writer, manifest []byte) error {
@@ -132,7 +132,7 @@ func header(e Entry) *tar.Header {
 	return h
 }
 
-// tarMode is the mode as tar writes it: the low twelve bits.
+// tarMode returns the mode as tar writes it: the low twelve bits.
 func tarMode(mode os.FileMode) int64 {
 	bits := int64(mode.Perm())
 	if mode&os.ModeSetuid != 0 {

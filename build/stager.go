@@ -15,12 +15,11 @@ import (
 
 // StagerTree lists the files of a stager image: the static binary as names.Exec,
 // a link names.CallInDir/NAME to it for each call-in, and the files below each
-// folder in add (see Tree), with owner 0:0. The rest of a stager's root is made by
-// the daemon.
+// folder in add (see Tree), with owner 0:0. The daemon makes the rest of a stager's root.
 //
-// A folder may be in the image already; it keeps its first mode. Any other
-// path that the image has already is an error, and so is one that the daemon
-// would cover or replace, or that has a control character or invalid UTF-8.
+// If the image already has a folder, the folder keeps its first mode. Any other path that the image
+// already has is an error. A path that the daemon would cover or replace is an error, and so is one
+// with a control character or invalid UTF-8.
 func StagerTree(binary string, add ...string) ([]Entry, error) {
 	info, err := os.Stat(binary)
 	if err != nil {
@@ -47,7 +46,7 @@ func StagerTree(binary string, add ...string) ([]Entry, error) {
 	return entries, nil
 }
 
-// inside returns a path of the image's root as an Entry names it.
+// inside returns the Entry's name for a path of the image's root.
 func inside(path string) string { return strings.TrimPrefix(path, "/") }
 
 // merge adds entries to those of a stager image.
@@ -63,20 +62,20 @@ func merge(entries, more []Entry) ([]Entry, error) {
 		kind, again := taken[e.Name]
 		switch {
 		case e.Name == "" && e.Type != tar.TypeDir:
-			return nil, errors.New("it is not a folder")
+			return nil, errors.New("not a folder")
 		case e.Name == "":
-			// The root is 0755 in every stager image, whatever the mode of the added folder.
+			// The root is 0755 in every stager image; the mode of the added folder does not matter.
 		case !again:
 			taken[e.Name] = e.Type
 			entries = append(entries, e)
 		case kind != tar.TypeDir || e.Type != tar.TypeDir:
-			return nil, fmt.Errorf("/%s: the image has it already", e.Name)
+			return nil, fmt.Errorf("/%s: the image already has it", e.Name)
 		}
 	}
 	return entries, nil
 }
 
-// checkAdded refuses what a stager would not find in its root under that name.
+// checkAdded refuses an entry that a stager would not find in its root under that name.
 func checkAdded(e Entry) error {
 	if !utf8.ValidString(e.Name) || strings.ContainsFunc(e.Name, unicode.IsControl) {
 		return fmt.Errorf("%q: the name has a control character or invalid UTF-8", "/"+e.Name)

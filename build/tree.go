@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree lists the files below a folder of the host as an image's entries:
-// modes, hard links, devices and the extended attributes that are a file's own
-// (user.* and security.capability). Owners are the host's when keepOwners is
-// set, else 0:0. A socket cannot be in an image and is an error.
+// Tree lists the files below a folder of the host as an image's entries, with modes, hard links,
+// devices and the extended attributes user.* and security.capability. If keepOwners is set, owners
+// are the host's, else 0:0. A socket cannot be in an image and is an error.
 func Tree(root string, keepOwners bool) ([]Entry, error) {
 	t := tree{root: root, keepOwners: keepOwners, seen: make(map[inode]string)}
 	if err := filepath.WalkDir(root, t.visit); err != nil {
@@ -103,8 +102,8 @@ func setType(e *Entry, info fs.FileInfo, stat *syscall.Stat_t) error {
 	return err
 }
 
-// xattrs reads a file's own extended attributes; a file system without any is
-// not an error.
+// xattrs reads a file's extended attributes user.* and security.capability. A file system without
+// attributes is not an error.
 func xattrs(path string) (map[string]string, error) {
 	names := make([]byte, 64<<10)
 	n, err := unix.Llistxattr(path, names)

@@ -255,7 +255,7 @@ func TestAttachPodStopped(t *testing.T) {
 	p := newPod(t, answering(""))
 	a := attachTo(t, p, "app")
 	a.ask(t, "x")
-	stalled := rawCall(t, p) // does not keep the pod from ending
+	stalled := rawCall(t, p) // must not prevent the pod from ending
 	defer stalled.Close()
 	if err := p.cmd.Process.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)

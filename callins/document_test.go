@@ -108,7 +108,7 @@ func TestProcessRefusesWhatTheCallerMakesUp(t *testing.T) {
 	}
 }
 
-// TestProcessEndsWithItsContext: a caller that does not answer does not keep the
+// TestProcessEndsWithItsContext: a caller that does not answer does not prevent the
 // server from ending.
 func TestProcessEndsWithItsContext(t *testing.T) {
 	call, _ := callPair(t, request{})

@@ -71,7 +71,7 @@ func isEnd(err error) bool {
 }
 
 // drain copies what is left. A read of a terminal's master first fetches the bytes that
-// the kernel still has in flight (n_tty_read), so EAGAIN means that there are no more.
+// the kernel still has in flight (n_tty_read), so EAGAIN means that none are left.
 func (o *output) drain(buf []byte) error {
 	if err := o.src.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("read output: %w", err)

@@ -75,8 +75,8 @@ func TestEveryBlockDeviceIsLimited(t *testing.T) {
 
 // A quarter of a megabyte takes at least a quarter of a second at a megabyte a
 // second, and sixteen reads as long at 64 a second; the first slice of some tens
-// of milliseconds is given at once. Version 2 counts what goes through the page
-// cache, too.
+// of milliseconds is granted at once. Version 2 also counts writes through the page
+// cache.
 func TestBlockTransfersAreSlowedDown(t *testing.T) {
 	clause.Covers(t, "C-BLK-01")
 	path := onDisk(t, 1<<18)

@@ -116,6 +116,11 @@ func mountOf(m spec.Mount) *configs.Mount {
 			c.Flags |= unix.MS_REC
 		}
 	}
+	if m.ReadOnly && m.Type == "bind" {
+		// A later mount in the source would come in writable: only what is there now is made
+		// read-only (mount_setattr(2)).
+		c.PropagationFlags = []int{unix.MS_PRIVATE | unix.MS_REC}
+	}
 	if m.ReadOnly {
 		c.Flags |= unix.MS_RDONLY
 		if m.Recursive {

@@ -52,8 +52,8 @@ func TestHostDevices(t *testing.T) {
 	}
 }
 
-// Every node of the kernel's own /dev is in a privileged container's, and can be opened; its
-// cgroups are writable. Another container has neither.
+// The /dev of a privileged container has every node that the kernel has made, and its processes can
+// open them; its cgroups are writable. Another container has neither.
 func TestPrivilegedContainer(t *testing.T) {
 	r := newRuntime(t)
 	for privileged, want := range map[bool]string{

@@ -194,7 +194,14 @@ func TestOwnersOfStdio(t *testing.T) {
 // What is mounted into a volume later comes into the container, and nothing goes out.
 func TestVolumesTakeLaterMounts(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
-	for name, recursive := range map[string]bool{"flat": false, "recursive": true} {
+	tests := map[string]struct {
+		recursive, readOnly bool
+		comesIn             string
+	}{
+		"flat": {comesIn: "1\n"}, "recursive": {recursive: true, comesIn: "1\n"},
+		"read-only": {readOnly: true, comesIn: "0\n"}, "recursive and read-only": {recursive: true, readOnly: true, comesIn: "0\n"},
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			volume := t.TempDir()
 			for _, dir := range []string{"in", "out"} {
@@ -211,14 +218,14 @@ func TestVolumesTakeLaterMounts(t *testing.T) {
 			}
 			s := testSpec(root, "sleep", "1000")
 			s.Process.Capabilities = append(s.Process.Capabilities, "CAP_SYS_ADMIN")
-			s.Mounts = []spec.Mount{{Source: volume, Target: "/volume", Type: "bind", Recursive: recursive}}
+			s.Mounts = []spec.Mount{{Source: volume, Target: "/volume", Type: "bind", Recursive: test.recursive, ReadOnly: test.readOnly}}
 			c, _ := startSleeper(t, r, s)
 			if err := unix.Mount("later", filepath.Join(volume, "in"), "tmpfs", 0, ""); err != nil {
 				t.Fatal(err)
 			}
 			text, _ := execOutput(t, c, rootCommand("/bin/busybox", "sh", "-c", "/bin/busybox mount -t tmpfs inside /volume/out && grep -c '^later /volume/in' /proc/mounts"))
-			if text != "1\n" {
-				t.Errorf("the mount does not come in: %q", text)
+			if text != test.comesIn {
+				t.Errorf("the later mount is there %q times, want %q", text, test.comesIn)
 			}
 			mounts, err := os.ReadFile("/proc/self/mounts")
 			if err != nil || strings.Contains(string(mounts), "inside "+volume) {

@@ -13,6 +13,7 @@ import (
 	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/container/identity"
 	"kurma.io/stager/supervisor"
 )
 
@@ -25,10 +26,7 @@ func explain(err error, root *os.File, program, dir string, env []string) error 
 		return err
 	}
 	for _, candidate := range candidates(program, env) {
-		if !filepath.IsAbs(candidate) {
-			candidate = filepath.Join("/", dir, candidate)
-		}
-		if name := missingInterpreter(root, candidate); name != "" {
+		if name := missingInterpreter(root, dir, candidate); name != "" {
 			return fmt.Errorf("%w: the program exists, but its interpreter %q does not", err, name)
 		}
 	}
@@ -36,15 +34,16 @@ func explain(err error, root *os.File, program, dir string, env []string) error 
 }
 
 // missingInterpreter follows a file in root to its interpreter, and that file to its own, and
-// returns the first interpreter that does not exist, or "".
-func missingInterpreter(root *os.File, path string) string {
+// returns the first interpreter that does not exist, or "". The kernel resolves relative names from
+// the working directory dir.
+func missingInterpreter(root *os.File, dir, path string) string {
 	const most = 5 // the kernel's limit (exec_binprm in fs/exec.c)
 	for range most {
-		name := interpreterOf(root, path)
+		name := interpreterOf(root, from(dir, path))
 		if name == "" {
 			return ""
 		}
-		if at, err := pathrs.OpenatInRoot(root, name); err != nil {
+		if at, err := pathrs.OpenatInRoot(root, from(dir, name)); err != nil {
 			return name
 		} else if err := at.Close(); err != nil {
 			return ""
@@ -54,17 +53,18 @@ func missingInterpreter(root *os.File, path string) string {
 	return ""
 }
 
+// from returns a path in a container as seen from the folder dir. It does not clean the path: what
+// ".." leads to depends on symbolic links.
+func from(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return "/" + dir + "/" + path
+}
+
 // interpreterOf returns the interpreter that a file in root names, or "".
 func interpreterOf(root *os.File, path string) string {
-	at, err := pathrs.OpenatInRoot(root, path)
-	if err != nil {
-		return ""
-	}
-	defer at.Close()
-	if info, err := at.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "" // opening a FIFO would block
-	}
-	f, err := pathrs.Reopen(at, os.O_RDONLY)
+	f, err := identity.OpenRegular(root, path)
 	if err != nil {
 		return ""
 	}

@@ -5,10 +5,15 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/supervisor"
 )
@@ -66,6 +71,69 @@ func TestMissingInterpreterIsNamed(t *testing.T) {
 		check("start", err)
 		if err := started.Destroy(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// scriptOfTheKernel returns a file of /proc with the text of a script: this thread's name.
+func scriptOfTheKernel(t *testing.T) string {
+	t.Helper()
+	runtime.LockOSThread() // for good: the thread ends with the test
+	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&[]byte("#!/no/kmsg\x00")[0])), 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("/proc/self/task/%d/comm", unix.Gettid())
+}
+
+// The supervisor does not read what the kernel makes up: a link to /proc/kmsg as a script's
+// interpreter would take the host's kernel log.
+func TestInterpreterInProcIsNotRead(t *testing.T) {
+	root, err := os.Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	dir := t.TempDir()
+	link, script := filepath.Join(dir, "p"), filepath.Join(dir, "script")
+	if err := errors.Join(os.Symlink(scriptOfTheKernel(t), link), os.WriteFile(script, []byte("#!"+link+"\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if name := missingInterpreter(root, "/", script); name != "" {
+		t.Errorf("interpreter %q was read from %s", name, link)
+	}
+}
+
+// A relative interpreter is resolved from the working directory, as execve(2) does.
+func TestRelativeInterpreter(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	err = errors.Join(
+		os.MkdirAll(filepath.Join(dir, "work/bin"), 0o755), os.MkdirAll(filepath.Join(dir, "deep/er"), 0o755),
+		os.Symlink("/deep/er", filepath.Join(dir, "link")),
+		os.WriteFile(filepath.Join(dir, "work/bin/sh"), nil, 0o755), os.WriteFile(filepath.Join(dir, "top"), nil, 0o755),
+		os.WriteFile(filepath.Join(dir, "deep/there"), nil, 0o755),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ dir, interpreter, want string }{
+		{"/work", "bin/sh", ""},
+		{"work", "bin/sh", ""},
+		{"/", "bin/sh", "bin/sh"},
+		{"/work", "top", "top"},
+		{"/", "top", ""},
+		{"/work", "/top", ""},
+		{"/link", "../there", ""},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "script"), []byte("#!"+tt.interpreter+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if got := missingInterpreter(root, tt.dir, "/script"); got != tt.want {
+			t.Errorf("#!%s in %s: %q is missing, want %q", tt.interpreter, tt.dir, got, tt.want)
 		}
 	}
 }

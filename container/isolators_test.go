@@ -138,7 +138,7 @@ func TestRetainSetWithoutSetuidStarts(t *testing.T) {
 	}
 }
 
-// grant gives a file a capability that whoever executes it gets
+// grant sets a file's capability; a process that executes the file gets it
 // (capabilities(7), file capabilities, revision 2).
 func grant(t *testing.T, path string, capability int) {
 	t.Helper()

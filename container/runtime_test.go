@@ -17,7 +17,7 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// newRuntime gives a runtime on a tmpfs of its own.
+// newRuntime returns a runtime on a new tmpfs.
 func newRuntime(t testing.TB) *Runtime {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func containerOf(t testing.TB, r *Runtime, s spec.Spec) *container {
 	return c.(*container)
 }
 
-// output runs a container to its end and gives what it wrote and its status.
+// output runs a container to its end and returns its output and its status.
 func output(t testing.TB, r *Runtime, s spec.Spec) (string, unix.WaitStatus) {
 	t.Helper()
 	c := containerOf(t, r, s)

@@ -96,7 +96,7 @@ func TestDefaultFilterIsCurrent(t *testing.T) {
 	have, want := verdicts(t, &filter{program: embedded}), verdicts(t, fresh)
 	for call, verdict := range want {
 		if have[call] != verdict {
-			t.Errorf("ABI %#x call %#x: embedded filter says %#x, a fresh one %#x; make it anew with: go generate ./container",
+			t.Errorf("ABI %#x call %#x: embedded filter says %#x, a fresh one %#x; regenerate it: go generate ./container",
 				call[0], call[1], have[call], verdict)
 		}
 	}

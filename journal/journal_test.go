@@ -66,7 +66,7 @@ func TestJournalStreamCutsLines(t *testing.T) {
 }
 
 // A journal that does not read keeps no app waiting, takes no more memory than
-// its queue, and is told what it has missed when it reads again.
+// its queue, and gets the number of dropped lines when it reads again.
 func TestJournalThatStopsReading(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	conn := fakeJournal(t, path)

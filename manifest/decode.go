@@ -12,7 +12,7 @@ import (
 	"kurma.io/stager/strictjson"
 )
 
-// document is the manifest's JSON, its parts still undecoded.
+// document is the manifest's JSON, with its parts not decoded yet.
 type document struct {
 	KurmaVersion  string                     `json:"kurmaVersion"`
 	Name          string                     `json:"name,omitempty"`
@@ -22,12 +22,12 @@ type document struct {
 	StagerConfig  json.RawMessage            `json:"stagerConfig"`
 }
 
-// DecodePod decodes a pod manifest. An error is one line that names the field,
-// beginning with "pod", and its value.
+// DecodePod decodes a pod manifest. An error is one line that begins with the field's path, such as
+// "pod.apps", and has the field's value.
 func DecodePod(data []byte) (*Pod, error) { return decodePod("pod", data) }
 
-// DecodeImage decodes an image manifest. An error is one line that names the
-// field, beginning with "image", and its value.
+// DecodeImage decodes an image manifest. An error is one line that begins with the field's path,
+// such as "image.labels", and has the field's value.
 func DecodeImage(data []byte) (*Image, error) { return decodeImage("image", data) }
 
 func decode(data []byte) (*Manifest, error) {
@@ -101,8 +101,8 @@ func decodeImage(path string, data []byte) (*Image, error) {
 	return image, nil
 }
 
-// takeAppsIsolators takes the isolators out of every app of a pod, and returns
-// them in the order of the apps.
+// takeAppsIsolators removes the isolators from every app of a pod, and returns them in the order of
+// the apps.
 func takeAppsIsolators(path string, pod strictjson.Object) ([][]Isolator, error) {
 	var apps []strictjson.Object
 	var isolators [][]Isolator
@@ -119,7 +119,7 @@ func takeAppsIsolators(path string, pod strictjson.Object) ([][]Isolator, error)
 	return isolators, err
 }
 
-// takeAppIsolators takes the isolators out of the field "app" of owner.
+// takeAppIsolators removes the isolators from the field "app" of owner, and returns them.
 func takeAppIsolators(path string, owner strictjson.Object) ([]Isolator, error) {
 	var app strictjson.Object
 	var isolators []Isolator
@@ -130,7 +130,7 @@ func takeAppIsolators(path string, owner strictjson.Object) ([]Isolator, error) 
 	return isolators, err
 }
 
-// takeIsolators takes the field "isolators" out of owner.
+// takeIsolators removes the field "isolators" from owner, and returns it.
 func takeIsolators(path string, owner strictjson.Object) ([]Isolator, error) {
 	key, err := findKey(path, owner, "isolators")
 	if key == "" || err != nil {
@@ -150,8 +150,8 @@ func takeIsolators(path string, owner strictjson.Object) ([]Isolator, error) {
 	return isolators, nil
 }
 
-// edit decodes owner's field name into part, lets f change part, and puts it
-// back. A field that is absent or null is left alone.
+// edit decodes owner's field name into part, calls f to change part, and encodes part into the
+// field again. It does not change a field that is absent or null.
 func edit(path string, owner strictjson.Object, name string, part any, f func(path string) error) error {
 	key, err := findKey(path, owner, name)
 	if err != nil || key == "" || strictjson.IsNull(owner[key]) {
@@ -178,7 +178,7 @@ func findKey(path string, object strictjson.Object, name string) (string, error)
 
 func imagePath(id string) string { return strictjson.Join("images", id) }
 
-// mustMarshal encodes a value that has just been decoded, which cannot fail.
+// mustMarshal encodes a value that was just decoded, which cannot fail.
 func mustMarshal(v any) json.RawMessage {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package manifest reads, checks and writes the Stager Manifest: the JSON
-// document in which a Kurma daemon tells a stager what to run (Kurma Stager
-// Specification, "Stager Manifest").
+// Package manifest reads, checks and writes the Stager Manifest: the JSON document by which a Kurma
+// daemon tells a stager what to run (Kurma Stager Specification, "Stager Manifest").
 package manifest
 
 import (
@@ -18,8 +17,8 @@ import (
 // MaxSize is the largest document that Read accepts, in bytes.
 const MaxSize = 64 << 20
 
-// Manifest is a Stager Manifest. Its fields are the document's, and so are the
-// names in its errors.
+// Manifest is a Stager Manifest. Its fields are those of the document, and errors use the
+// document's names.
 type Manifest struct {
 	KurmaVersion string
 	Name         string // "" if the daemon set none
@@ -30,20 +29,19 @@ type Manifest struct {
 	// app's root, the topmost first.
 	AppImageOrder map[string][]string
 
-	// StagerConfig is the administrator's configuration as it was written: nil if
-	// it was absent or null, otherwise a JSON object.
+	// StagerConfig is the administrator's configuration, unchanged: nil if it was absent or
+	// null, otherwise a JSON object.
 	StagerConfig json.RawMessage
 }
 
 // Pod is a pod manifest (appc, pods.md).
 type Pod struct {
-	// PodManifest has no isolators, neither its own nor its apps': appc's
-	// package refuses isolators that it does not know, which the specification
-	// allows.
+	// PodManifest has no isolators, neither the pod's nor the apps': appc's package rejects
+	// isolators that it does not know, which the specification allows.
 	*schema.PodManifest
 
 	Isolators    []Isolator            // the pod's
-	AppIsolators map[string][]Isolator // by app name, those of the pod's own app sections
+	AppIsolators map[string][]Isolator // by app name, from the pod's app sections
 
 	// JSON is the document as it was read, isolators included.
 	JSON json.RawMessage
@@ -59,27 +57,26 @@ type Image struct {
 	JSON json.RawMessage
 }
 
-// Isolator is an isolator as it was written, known or not.
+// Isolator is an isolator as in the document. Its name may be unknown.
 type Isolator struct {
 	Name  string          `json:"name"`
 	Value json.RawMessage `json:"value"` // nil if it was absent
 }
 
-// App is all that the manifest says about one app of the pod.
+// App is everything that the manifest says about one app of the pod.
 type App struct {
 	Name    string
-	Runtime schema.RuntimeApp // the app in the pod's list of apps
+	Runtime schema.RuntimeApp // the app's entry in the pod's list of apps
 	ImageID string
 	Image   *Image
 
-	// App is the app section that applies: the pod's own, as a whole, if it
-	// has one, otherwise the image's (pods.md, apps).
+	// App is the app section that applies: the pod's if it has one, otherwise the image's;
+	// the two are not merged (pods.md, apps).
 	App       *types.App
 	Isolators []Isolator // that section's
 
-	// Layers are the image IDs of the app's root, the topmost first, in the
-	// order of AppImageOrder. A repeated ID is left out: its first occurrence
-	// hides all that it holds.
+	// Layers are the image IDs of the app's root, the topmost first, in the order of
+	// AppImageOrder. A repeated ID is omitted, because its first occurrence hides it.
 	Layers []string
 }
 
@@ -103,15 +100,15 @@ func Read(r io.Reader) (*Manifest, error) {
 	return m, nil
 }
 
-// Write writes m as one JSON document, its pod and images by their JSON, which
-// DecodePod and DecodeImage keep.
+// Write writes m as one JSON document. It writes the field JSON of the pod and the images, which
+// DecodePod and DecodeImage set.
 func (m *Manifest) Write(w io.Writer) error {
 	if m.Pod == nil || m.Pod.JSON == nil {
-		return errors.New("encode manifest: pod: it has no JSON")
+		return errors.New("encode manifest: pod: no JSON")
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.Images)) {
 		if m.Images[id].JSON == nil {
-			return fmt.Errorf("encode manifest: %s: it has no JSON", imagePath(id))
+			return fmt.Errorf("encode manifest: %s: no JSON", imagePath(id))
 		}
 	}
 	config := m.StagerConfig
@@ -135,7 +132,7 @@ func (m *Manifest) Write(w io.Writer) error {
 	return nil
 }
 
-// Apps gathers the pod's apps, in the pod's order. The manifest must be valid.
+// Apps returns the pod's apps, in the pod's order. The manifest must be valid.
 func (m *Manifest) Apps() []App {
 	apps := make([]App, 0, len(m.Pod.Apps))
 	for _, runtime := range m.Pod.Apps {

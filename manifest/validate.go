@@ -14,13 +14,12 @@ import (
 	"kurma.io/stager/strictjson"
 )
 
-// maxName bounds an app's name, in bytes. Names become file names, of which
-// Linux allows 255 bytes, and get suffixes.
+// maxName limits an app's name, in bytes. Names become file names with suffixes, and Linux allows
+// file names of 255 bytes.
 const maxName = 200
 
-// Validate checks that the parts of a manifest fit together, and the values that
-// appc's types do not check. An error is one line that names the field and its
-// value.
+// Validate checks that the parts of a manifest are consistent, and checks the values that appc's
+// types do not check. An error is one line that names the field and its value.
 func (m *Manifest) Validate() error {
 	if err := m.validate(); err != nil {
 		return fmt.Errorf("manifest: %w", err)
@@ -97,8 +96,8 @@ func (m *Manifest) validateApp(path string, runtime schema.RuntimeApp) error {
 	return m.validateOrder(name, id)
 }
 
-// validateOrder checks the layers of one app. The image itself overrides its
-// dependencies (ace.md, Filesystem Setup), so it comes first.
+// validateOrder checks the layers of one app. An image overrides its dependencies (ace.md,
+// Filesystem Setup), so the app's own image comes first.
 func (m *Manifest) validateOrder(app, image string) error {
 	path := strictjson.Join("appImageOrder", app)
 	order := m.AppImageOrder[app]
@@ -131,7 +130,7 @@ func validateImage(id string, image *Image) error {
 	return validateVersion(imagePath(id), image.ACVersion)
 }
 
-// validateID refuses an image ID that is not complete: a short one names no layer.
+// validateID refuses an image ID that is not complete: a short ID does not identify a layer.
 func validateID(path, id string) error {
 	digits, ok := strings.CutPrefix(id, "sha512-")
 	if !ok || len(digits) != 128 || strings.Trim(digits, "0123456789abcdef") != "" {
@@ -140,8 +139,8 @@ func validateID(path, id string) error {
 	return nil
 }
 
-// validateVersion checks an acVersion: a major version only grows (types.md, AC
-// Version).
+// validateVersion checks an acVersion: only documents of the same major version are compatible
+// (types.md, AC Version).
 func validateVersion(path string, version types.SemVer) error {
 	if version.Empty() {
 		return fmt.Errorf("%s.acVersion: missing", path)
@@ -152,7 +151,7 @@ func validateVersion(path string, version types.SemVer) error {
 	return nil
 }
 
-// validateSection checks an app section that the pod runs.
+// validateSection checks an app section that applies to an app of the pod.
 func validateSection(path string, app *types.App) error {
 	if len(app.Exec) == 0 {
 		return fmt.Errorf("%s.exec: missing or empty: there is nothing to run", path)
@@ -185,11 +184,11 @@ func validateSection(path string, app *types.App) error {
 	return noNUL(path+".workingDirectory", app.WorkingDirectory)
 }
 
-// maxID is the largest user or group number; the next one, -1 in 32 bits,
-// means "no change" to chown(2) and setresuid(2).
+// maxID is the largest user or group ID; to chown(2) and setresuid(2) the next one, -1 in 32 bits,
+// means "no change".
 const maxID int64 = 1<<32 - 2
 
-// noNUL refuses a string that execve(2) and mount(2) would cut short.
+// noNUL refuses a string with a NUL character, which execve(2) and mount(2) would truncate.
 func noNUL(path, s string) error {
 	if strings.ContainsRune(s, 0) {
 		return fmt.Errorf("%s: %s: has a NUL character", path, strictjson.Quote(s))
@@ -197,8 +196,8 @@ func noNUL(path, s string) error {
 	return nil
 }
 
-// validatePlatform refuses an image for another operating system or machine.
-// An image without the labels runs on any (aci.md, labels).
+// validatePlatform refuses an image for another operating system or machine. An image without the
+// labels is for all of them (aci.md, labels).
 func validatePlatform(path string, labels types.Labels, goarch string) error {
 	os, ok := labels.Get("os")
 	if !ok {
@@ -220,7 +219,7 @@ func validatePlatform(path string, labels types.Labels, goarch string) error {
 	return fmt.Errorf("%s.labels: arch %s: this machine runs %s", path, strictjson.Quote(arch), strings.Join(runnable, ", "))
 }
 
-// architectures returns the arch labels whose programs a machine executes.
+// architectures returns the arch labels of programs that a machine can execute.
 func architectures(goarch string) []string {
 	switch goarch {
 	case "amd64":

@@ -123,7 +123,7 @@ func TestRefusalOfMuch(t *testing.T) {
 	}
 }
 
-// Pods with the host's network are told apart by their tokens.
+// Pods with the host's network are distinguished by their tokens.
 func TestTwoPodsInOneNetworkHaveServicesOfTheirOwn(t *testing.T) {
 	clause.Covers(t, "C-MDS-01")
 	first, second := testService(), testService()

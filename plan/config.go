@@ -24,8 +24,26 @@ type Config struct {
 	ExitPolicy         supervisor.ExitPolicy    // its zero value is "never"
 	Restart            supervisor.RestartPolicy // its zero value is "never"
 	StrictIsolators    bool
+	MaxProcesses       MaxProcesses
+	Forbid             []Power // that no app of a pod may have
 	Log                LogConfig
 }
+
+// MaxProcesses is the key "maxProcesses": how many tasks, threads included, there may be at once in
+// an app and in all apps of a pod. 0 is no limit.
+type MaxProcesses struct{ App, Pod int64 }
+
+// Power is something beyond the default that an isolator can ask for, and that the key
+// "forbid" can refuse.
+type Power string
+
+// The powers.
+const (
+	PowerPrivileged     Power = "privileged"     // os/linux/privileged
+	PowerCapabilities   Power = "capabilities"   // a capability beyond the default set
+	PowerSeccomp        Power = "seccomp"        // no seccomp filter, or one in place of the default filter
+	PowerHostNamespaces Power = "hostNamespaces" // a namespace of the host, by os/linux/namespaces
+)
 
 // LogConfig is the key "log".
 type LogConfig struct {
@@ -58,6 +76,9 @@ func settings(drivers []string) []setting {
 		{"exitPolicy", func(c *Config, v json.RawMessage) error { return policy(v, &c.ExitPolicy, supervisor.ExitPolicies()) }},
 		{"restart", func(c *Config, v json.RawMessage) error { return policy(v, &c.Restart, supervisor.RestartPolicies()) }},
 		{"strictIsolators", func(c *Config, v json.RawMessage) error { return boolean(v, &c.StrictIsolators) }},
+		{"maxProcesses.app", func(c *Config, v json.RawMessage) error { return processes(v, &c.MaxProcesses.App) }},
+		{"maxProcesses.pod", func(c *Config, v json.RawMessage) error { return processes(v, &c.MaxProcesses.Pod) }},
+		{"forbid", func(c *Config, v json.RawMessage) error { return powerList(v, &c.Forbid) }},
 		{"log.driver", func(c *Config, v json.RawMessage) error { return oneOf(v, &c.Log.Driver, LogToFiles, LogToJournal) }},
 		{"log.maxSize", func(c *Config, v json.RawMessage) error { return size(v, &c.Log.MaxSize) }},
 		{"log.maxFiles", func(c *Config, v json.RawMessage) error { return count(v, &c.Log.MaxFiles) }},
@@ -68,6 +89,7 @@ func defaultConfig() Config {
 	return Config{
 		DefaultNamespaces: []string{"ipc", "net", "pid", "uts"},
 		GracePeriod:       10 * time.Second,
+		MaxProcesses:      MaxProcesses{App: 4096, Pod: 16384},
 		Log:               LogConfig{Driver: LogToFiles, MaxSize: crilog.DefaultMaxSize, MaxFiles: crilog.DefaultMaxFiles},
 	}
 }
@@ -111,8 +133,8 @@ func flatten(prefix string, raw json.RawMessage, values strictjson.Object) error
 	}
 	for key, v := range object {
 		switch {
-		case prefix == "" && strings.EqualFold(key, "log"):
-			if err := flatten("log.", v, values); err != nil {
+		case prefix == "" && (strings.EqualFold(key, "log") || strings.EqualFold(key, "maxProcesses")):
+			if err := flatten(key+".", v, values); err != nil {
 				return err
 			}
 		case strictjson.IsNull(v):
@@ -194,6 +216,32 @@ func count(raw json.RawMessage, to *int) error {
 	var v int
 	if json.Unmarshal(raw, &v) != nil || v < 1 || v > 1000 {
 		return errors.New("must be a whole number from 1 to 1000")
+	}
+	*to = v
+	return nil
+}
+
+func processes(raw json.RawMessage, to *int64) error {
+	const most = 1 << 22 // PID_MAX_LIMIT (proc_sys_kernel(5))
+	var v int64
+	if json.Unmarshal(raw, &v) != nil || v < 0 || v > most {
+		return fmt.Errorf("must be a whole number from 0, for no limit, to %d", most)
+	}
+	*to = v
+	return nil
+}
+
+func powerList(raw json.RawMessage, to *[]Power) error {
+	known := []Power{PowerPrivileged, PowerCapabilities, PowerSeccomp, PowerHostNamespaces}
+	var v []Power
+	err := json.Unmarshal(raw, &v)
+	for _, power := range v {
+		if !slices.Contains(known, power) {
+			err = errors.New("unknown power")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("must be a list of %s", quoted(known))
 	}
 	*to = v
 	return nil

@@ -154,6 +154,17 @@ func applyPodIsolators(c Config, m spec.Support, list []manifest.Isolator, targe
 		return podIsolators{}, err
 	}
 	i.pod.Fates = fates
+	if m.PIDLimits {
+		i.pod.Resources.PIDs = c.MaxProcesses.Pod
+	}
+	// What the isolator asks for, apart from what the configuration leaves to the host.
+	asked, err := namespacesOf(Config{DefaultNamespaces: namespaceNames()}, list)
+	if err == nil && asked != (Namespaces{}) && c.forbids(PowerHostNamespaces) {
+		err = forbidden("os/linux/namespaces", PowerHostNamespaces)
+	}
+	if err != nil {
+		return podIsolators{}, err
+	}
 	return i.pod, nil
 }
 
@@ -179,8 +190,31 @@ func applyAppIsolators(c Config, m spec.Support, pod podIsolators, list []manife
 	if i.app.Privileged && !i.chosen {
 		i.app.Seccomp.Kind = spec.SeccompOff
 	}
-	return i.app, nil
+	if m.PIDLimits {
+		i.app.Resources.PIDs = c.MaxProcesses.App
+	}
+	return i.app, i.checkPowers()
 }
+
+// checkPowers refuses what stagerConfig.forbid lists.
+func (i *applier) checkPowers() error {
+	_, beyond := split(i.app.Capabilities, spec.DefaultCapabilities())
+	switch {
+	case i.app.Privileged && i.config.forbids(PowerPrivileged):
+		return forbidden("os/linux/privileged", PowerPrivileged)
+	case len(beyond) > 0 && i.config.forbids(PowerCapabilities):
+		return fmt.Errorf("%w: %s are beyond the default set", forbidden("os/linux/capabilities-retain-set", PowerCapabilities), quoted(beyond))
+	case i.app.Seccomp.Kind != spec.SeccompDefault && i.config.forbids(PowerSeccomp):
+		return forbidden("another seccomp filter than the default one", PowerSeccomp)
+	}
+	return nil
+}
+
+func forbidden(what string, power Power) error {
+	return fmt.Errorf("%s: stagerConfig.forbid has %q", what, power)
+}
+
+func (c *Config) forbids(power Power) bool { return slices.Contains(c.Forbid, power) }
 
 // applyAll applies isolators in order.
 func (i *applier) applyAll(list []manifest.Isolator) ([]IsolatorFate, error) {

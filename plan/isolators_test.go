@@ -445,7 +445,7 @@ func TestPodIsolatorsRefused(t *testing.T) {
 	}
 }
 
-// An app's context goes before the pod's.
+// An app's context overrides the pod's.
 func TestLabelOfTheAppOverridesThePods(t *testing.T) {
 	clause.Covers(t, "C-SEL-01", "C-AAP-01")
 	pod := podIsolators{SELinuxLabel: "pod", AppArmorProfile: "pod"}

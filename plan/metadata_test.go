@@ -62,8 +62,8 @@ func TestMetadataOf(t *testing.T) {
 	}
 }
 
-// C-ID-01, C-ID-02, C-MDS-01, C-ENV-03: every pod is told apart, and commands
-// of run know where to ask.
+// C-ID-01, C-ID-02, C-MDS-01, C-ENV-03: every pod has its own UUID, and
+// commands of run have the service's URL.
 func TestEveryPodHasAUUIDOfItsOwn(t *testing.T) {
 	clause.Covers(t, "C-ID-01", "C-ID-02", "C-ENV-03")
 	canonical := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)

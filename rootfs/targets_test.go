@@ -34,7 +34,7 @@ func TestTargetsStayInTheRoot(t *testing.T) {
 		}
 	}
 	if err := PrepareTargets(root, []spec.Mount{{Source: source, Target: "/loop/x", Type: "bind"}}, log); err == nil {
-		t.Error("a loop of links is no error")
+		t.Error("a loop of links is not an error")
 	}
 	if info, err := os.Lstat(victim); err != nil || !info.Mode().IsRegular() {
 		t.Errorf("a file outside is %v, %v", info, err)

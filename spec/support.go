@@ -20,6 +20,7 @@ type Support struct {
 	MinOOMScoreAdj int
 
 	CPULimits, MemoryLimits bool // the caller's cgroups have the controllers
+	PIDLimits               bool // and a limit of tasks
 	MemoryRequests          bool // an app's request protects it from the whole machine: cgroup v1
 	BlockLimits             BlockLimits
 }

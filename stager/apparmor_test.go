@@ -14,8 +14,8 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// An app, its handlers and its commands have a profile that the host has, and
-// one that it has not stops the start. Without AppArmor the isolator is ignored.
+// An app, its handlers and its commands have a profile that the host has loaded; with another
+// profile the pod does not start. Without AppArmor the isolator is ignored.
 func TestAppRunsInAProfileOfTheHost(t *testing.T) {
 	clause.Covers(t, "C-AAP-01")
 	script := "cat /proc/self/attr/current; echo x 2>/dev/null >/tmp/denied || echo denied; echo x >/tmp/allowed && echo allowed"
@@ -52,7 +52,7 @@ func TestAppRunsInAProfileOfTheHost(t *testing.T) {
 	}
 }
 
-// loadProfile gives the kernel an AppArmor profile for the test's time.
+// loadProfile loads an AppArmor profile into the kernel until the test's end.
 func loadProfile(t *testing.T, name, rules string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "profile")

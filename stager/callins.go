@@ -9,8 +9,8 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// callIns is the callers' side of the call-ins, by the names that names.CallIns
-// lists. To add one, add a row here, its name there, and, if it needs the supervisor, a row below.
+// callIns returns the callers' side of the call-ins, by name. To add one, add a row here, its name
+// to names.CallIns, and, if it needs the supervisor, a row in handlers.
 func callIns() map[string]callins.CallIn {
 	return map[string]callins.CallIn{
 		names.Status: callins.Status,
@@ -20,7 +20,7 @@ func callIns() map[string]callins.CallIn {
 	}
 }
 
-// handlers is the supervisor's side of the call-ins, by the names of their requests.
+// handlers returns the supervisor's side of the call-ins, by the name of the request.
 func handlers(pod *supervisor.Pod, decided *plan.Pod) map[string]callins.Handler {
 	return map[string]callins.Handler{
 		callins.RequestStatus:    callins.ServeStatus(pod),

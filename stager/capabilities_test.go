@@ -16,7 +16,7 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// mask is a capability set as /proc/PID/status shows it.
+// mask returns a capability set as /proc/PID/status shows it.
 const (
 	retainSet = "os/linux/capabilities-retain-set"
 	removeSet = "os/linux/capabilities-remove-set"
@@ -65,8 +65,8 @@ func capabilityRows() map[string]struct {
 	}
 }
 
-// Each app of a pod has exactly its own: as root all of its bounding set, as
-// any other user none of it.
+// Each app of a pod has exactly its own capabilities: as root all of its bounding set, as any
+// other user none.
 func TestElevenAppsHaveElevenCapabilitySets(t *testing.T) {
 	clause.Covers(t, "C-CAP-01", "C-CAP-02")
 	if got := mask(t, spec.DefaultCapabilities()); got != "00000000a80425fb" {
@@ -109,7 +109,7 @@ func checkCapabilities(t *testing.T, p *testPod, app string, want map[string]str
 	}
 }
 
-// What run starts in an app has the app's, too.
+// A command that run starts in an app also has the app's capabilities.
 func TestRunHasTheCapabilitiesOfTheApp(t *testing.T) {
 	clause.Covers(t, "C-CAP-02")
 	app := testApp{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "isolators": isolatorList(retainSet, set("CAP_KILL"))}}
@@ -131,8 +131,7 @@ func TestBothCapabilitySetsAreRefused(t *testing.T) {
 	}
 }
 
-// The isolators say what an app may do; its handlers and what run starts in it
-// are bound by them as well.
+// The isolators of an app also apply to its handlers and to commands that run starts in it.
 func TestSeccompHoldsForHandlersAndRun(t *testing.T) {
 	clause.Covers(t, "C-SEC-07")
 	call := []string{"/bin/busybox", "chroot", "/", "/bin/echo", "chroot"}
@@ -155,7 +154,7 @@ func TestSeccompHoldsForHandlersAndRun(t *testing.T) {
 	}
 }
 
-// run runs a command in an app and gives its output, whatever its exit code.
+// run runs a command in an app and returns its output. It ignores the exit code.
 func (p *testPod) run(app string, settings map[string]any) string {
 	p.t.Helper()
 	text, err := json.Marshal(settings)

@@ -13,7 +13,7 @@ import (
 	"kurma.io/stager/names"
 )
 
-// A helper is gone when any of the processes that it lives by is killed, whatever it does.
+// A helper ends if any of the processes that it depends on is killed, even if it ignores signals.
 func TestHelpersEndWithTheirParents(t *testing.T) {
 	t.Parallel()
 	hostPID := withPod("isolators", []any{map[string]any{"name": "os/linux/namespaces", "value": map[string]string{"pid": "host"}}})
@@ -57,7 +57,7 @@ func TestHelpersEndWithTheirParents(t *testing.T) {
 	}
 }
 
-// removeAppsCgroups plays the daemon, which removes what a killed stager has left.
+// removeAppsCgroups plays the daemon, which removes the cgroups that a killed stager has left.
 func (p *testPod) removeAppsCgroups() {
 	p.stop()
 	for _, h := range hierarchies() {
@@ -73,7 +73,7 @@ func (p *testPod) removeAppsCgroups() {
 	}
 }
 
-// The pod's stop waits for no helper: not for one that is stopped, nor for one that ignores signals.
+// The pod's stop does not wait for helpers, even if one is stopped or ignores signals.
 func TestStopEndsHelpers(t *testing.T) {
 	t.Parallel()
 	p := launch(t, sleeper, withHelpers, withConfig("gracePeriod", "1s"))
@@ -93,8 +93,8 @@ func TestStopEndsHelpers(t *testing.T) {
 	}
 }
 
-// A helper's output is in the stager's log with its name. A flood is not, and keeps no
-// helper waiting.
+// A helper's output is in the stager's log with the helper's name. Most lines of a flood are dropped,
+// and the helper does not wait.
 func TestHelperOutput(t *testing.T) {
 	t.Parallel()
 	p := launch(t, sleeper, withHelpers)
@@ -117,7 +117,7 @@ func TestHelperOutput(t *testing.T) {
 	}
 }
 
-// Helpers side by side have their own ends, and their files.
+// Helpers that run at the same time have their own exit codes and files.
 func TestTenHelpersAtOnce(t *testing.T) {
 	t.Parallel()
 	p := launch(t, sleeper, withHelpers)
@@ -152,8 +152,8 @@ func TestTenHelpersAtOnce(t *testing.T) {
 	}
 }
 
-// With mounts of its own a helper finds itself in /proc, and keeps what it mounts; without,
-// it mounts for the supervisor.
+// With OwnMounts a helper finds itself in /proc, and the supervisor does not see its mounts; without,
+// the supervisor sees them.
 func TestHelperMounts(t *testing.T) {
 	t.Parallel()
 	p := launch(t, sleeper, withHelpers)

@@ -26,8 +26,8 @@ import (
 	"kurma.io/stager/waiter"
 )
 
-// This file has the supervisor start helpers on a test's request, through a
-// socket in the stager's root.
+// In this file the supervisor starts helpers at a test's request, through a socket in the stager's
+// root.
 
 const helperSocket = "/run/helpers"
 
@@ -153,8 +153,8 @@ func (p *testPod) eventually(what string, holds func() bool) {
 	}
 }
 
-// shell is a command line of a helper: a shell from the image's layer. In it $B is the
-// folder of busybox's programs, which finds none of its own without /proc/self/exe.
+// shell returns the command line of a helper: a shell from the image's layer. $B is the folder of
+// busybox's programs: without /proc/self/exe busybox does not find them.
 func (p *testPod) shell(script string) []string {
 	dir := fmt.Sprintf("/layers/sha512-%0128x/bin", 1)
 	return []string{dir + "/busybox", "sh", "-c", "B=$0; " + script, dir}
@@ -168,7 +168,7 @@ func (p *testPod) startHelper(name, script string) {
 	}
 }
 
-// withArgument returns the numbers of all processes that have an argument.
+// withArgument returns the PIDs of all processes that have an argument.
 func withArgument(argument string) []int {
 	var found []int
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -184,7 +184,7 @@ func withArgument(argument string) []int {
 	return found
 }
 
-// unique is a number of seconds to sleep that no other process has as an argument.
+// unique returns a number of seconds to sleep that no other process has as an argument.
 func (p *testPod) unique() string {
 	return strings.ReplaceAll(strings.TrimPrefix(p.cgroup, "stager-test-"), "-", "00")
 }
@@ -234,7 +234,7 @@ func TestAppsCannotReachHelpers(t *testing.T) {
 	}
 }
 
-// supervisor is the pod's, as the test sees it.
+// supervisor returns the PID of the pod's supervisor in the test's namespace.
 func (p *testPod) supervisor() int {
 	p.t.Helper()
 	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.cmd.Process.Pid))
@@ -246,8 +246,8 @@ func (p *testPod) supervisor() int {
 
 var sleeper = []testApp{{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}}}}
 
-// The start fails with what is wrong, a helper's end has its exit code, and nothing of it
-// is left.
+// A failed start says what is wrong, wait returns a helper's exit code, and nothing is left of a
+// helper.
 func TestHelperEnds(t *testing.T) {
 	t.Parallel()
 	p := launch(t, sleeper, withHelpers)

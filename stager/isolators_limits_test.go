@@ -82,11 +82,12 @@ func TestSysctlChangesThePodAlone(t *testing.T) {
 	}
 }
 
-// withoutControllers has the daemon give the stager's cgroup no controllers, which
-// is possible with version 2.
+// withoutControllers makes a daemon that enables no controllers for the stager's cgroup, which is
+// possible with version 2.
 func withoutControllers(p *testPod, _ map[string]any) { p.bare = true }
 
-// A daemon that gives the stager no controllers gets a running pod, and is told.
+// If the daemon enables no controllers for the stager, the pod runs, and the isolators are reported
+// as ignored.
 func TestIsolatorsWithoutControllersAreIgnored(t *testing.T) {
 	clause.Covers(t, "C-ISO-02")
 	app := testApp{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "isolators": isolatorList(
@@ -104,7 +105,7 @@ func TestIsolatorsWithoutControllersAreIgnored(t *testing.T) {
 	checkFates(t, want, told.App)
 }
 
-// The fate of each isolator is to be had, one by one; strict, the pod is refused.
+// status --isolators reports the fate of each isolator; with strictIsolators the pod is refused.
 func TestFatesOfIsolatorsAreLogged(t *testing.T) {
 	clause.Covers(t, "C-ISO-02")
 	app := testApp{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}, "isolators": isolatorList(

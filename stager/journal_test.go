@@ -18,7 +18,7 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// A real journald has the lines under the app's name, and so has the log file.
+// A real journald gets the lines under the app's name, and so does the log file.
 func TestOutputGoesToTheJournal(t *testing.T) {
 	clause.Covers(t, "C-LOG-01")
 	var journald func(...string) []byte
@@ -61,8 +61,8 @@ func TestMissingJournalIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// startJournald runs systemd's journald with a /run of its own, in which dir is
-// /run/systemd, and gives a command for its mount namespace.
+// startJournald runs systemd's journald with its own /run, in which dir is /run/systemd. It returns
+// a function that runs a command in journald's mount namespace.
 func startJournald(t *testing.T, dir string) func(args ...string) []byte {
 	t.Helper()
 	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"})

@@ -1,10 +1,8 @@
-// Command stager is the reference stager: it is launched by a Kurma daemon in
-// a container of its own, and builds, runs and supervises the apps of a pod in
-// there (Kurma Stager Specification). The same program is every executable
-// that the specification asks for; the name it is called by says which.
+// Command stager is the reference stager. A Kurma daemon starts it in a container, in which it
+// builds, runs and supervises the apps of a pod (Kurma Stager Specification). The same program is
+// every executable that the specification requires; the name by which it is called selects one.
 //
-// boot.go is the way of a pod from its manifest to its running apps, and the
-// first file to read.
+// Package boot takes a pod from its manifest to its end. Read boot.go there first.
 package main
 
 import (
@@ -26,8 +24,8 @@ func main() {
 	os.Exit(exitCode(dispatch(os.Args)))
 }
 
-// dispatch finds the program's part: the supervisor by its variable, a call-in by
-// the base name of argv[0] or by the first argument.
+// dispatch selects what the program does: it is the supervisor if the supervisor's variable is set,
+// else the call-in named by the base name of argv[0] or by the first argument.
 func dispatch(args []string) error {
 	ctx := context.Background()
 	if os.Getenv(names.SupervisorVariable) != "" {
@@ -41,20 +39,20 @@ func dispatch(args []string) error {
 		return callIn(ctx, streams(), args[1:])
 	}
 	if len(args) == 1 {
-		// A stager proper never comes here, see waiter/waiter.c.
-		return fmt.Errorf("%s: called as %q, which is neither %[1]s nor a command of %s", names.Program, args[0], commandNames())
+		// The stager itself never gets here, see waiter/waiter.c.
+		return fmt.Errorf("%s: called as %q, want %[1]s or a call-in: %s", names.Program, args[0], commandNames())
 	}
 	if callIn, ok := known[args[1]]; ok {
 		return callIn(ctx, streams(), args[2:])
 	}
-	return fmt.Errorf("%s: unknown command %q; there is %s", names.Program, args[1], commandNames())
+	return fmt.Errorf("%s: unknown call-in %q, want one of %s", names.Program, args[1], commandNames())
 }
 
 func commandNames() string {
 	return strings.Join(slices.Sorted(maps.Keys(callIns())), ", ")
 }
 
-// exitCode says what went wrong, if anything, and how to end.
+// exitCode prints the error, if any, and returns the exit code.
 func exitCode(err error) int {
 	if err == nil {
 		return 0

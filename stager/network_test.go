@@ -9,7 +9,7 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// In a launched pod, by the isolator of the pod or of its only app.
+// The isolator of the pod, or of its only app, limits the network of a started pod.
 func TestNetworkOfALaunchedPodIsLimited(t *testing.T) {
 	clause.Covers(t, "C-NBW-01")
 	isolator := isolatorList("resource/network-bandwidth", rate(1<<20))

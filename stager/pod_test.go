@@ -27,11 +27,11 @@ import (
 	"kurma.io/stager/tests/surroundings"
 )
 
-// This file plays the daemon: it launches this test program as the stager, in
-// a mount and a network namespace of its own. Those tests need root.
+// This file plays the daemon: it starts this test program as the stager, in a new mount and network
+// namespace. These tests need root.
 
-// TestMain is the stager too, where it is called as a daemon calls that: without
-// arguments, or by a call-in's name.
+// TestMain is also the stager, if it is called as a daemon calls the stager: without arguments, or
+// by a call-in's name.
 func TestMain(m *testing.M) {
 	container.Init()
 	if os.Getenv(names.SupervisorVariable) != "" {
@@ -88,7 +88,7 @@ func withConfig(key string, value any) podOption {
 	return func(_ *testPod, document map[string]any) { document["stagerConfig"].(map[string]any)[key] = value }
 }
 
-// logged takes the pipe away that an app has as stdout otherwise.
+// logged starts the pod without the pipe that is otherwise an app's stdout.
 func logged(p *testPod, _ map[string]any) { p.output = nil }
 
 // launch starts a pod and cleans up after it.
@@ -132,7 +132,7 @@ func (p *testPod) start() error {
 	return <-started
 }
 
-// passPipes gives the ready pipe as descriptor 3, and the apps' stdout.
+// passPipes passes the ready pipe as descriptor 3, and the apps' stdout.
 func (p *testPod) passPipes(apps []testApp) {
 	pipe := func() *os.File {
 		r, w, err := os.Pipe()
@@ -236,8 +236,8 @@ func (p *testPod) create(name string) *os.File {
 	return f
 }
 
-// hierarchies are the mounted cgroup file systems: one for each controller of
-// version 1 and one of version 2, or that one alone.
+// hierarchies returns the mounted cgroup file systems: one for each controller of version 1 and one
+// of version 2, or only that one.
 func hierarchies() []string {
 	all, err := daemon.Hierarchies()
 	if err != nil {
@@ -260,7 +260,7 @@ func (p *testPod) makeCgroups() {
 	p.checkCgroups(p.cgroup)
 }
 
-// checkCgroups removes a cgroup with the test, in which the stager may leave nothing.
+// checkCgroups removes a cgroup at the test's end. The stager must leave nothing in it.
 func (p *testPod) checkCgroups(cgroup string) {
 	for _, h := range hierarchies() {
 		dir := filepath.Join(h, cgroup)
@@ -273,7 +273,7 @@ func (p *testPod) checkCgroups(cgroup string) {
 	}
 }
 
-// stop ends the pod and gives the stager's exit code.
+// stop stops the pod and returns the stager's exit code.
 func (p *testPod) stop() int {
 	if p.cmd.ProcessState == nil {
 		p.must(p.cmd.Process.Signal(unix.SIGTERM))
@@ -289,7 +289,7 @@ func (p *testPod) stop() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// exits waits for the end of the stager by itself.
+// exits waits until the stager ends without a stop.
 func (p *testPod) exits() int {
 	var failed *exec.ExitError
 	late := time.AfterFunc(surroundings.Patience, func() { _ = p.cmd.Process.Kill() })
@@ -312,14 +312,14 @@ func (p *testPod) isReady() {
 	}
 }
 
-// messages is what the stager has said on stderr so far.
+// messages returns what the stager has written to stderr so far.
 func (p *testPod) messages() string {
 	text, err := os.ReadFile(p.stderr.Name())
 	p.must(err)
 	return string(text)
 }
 
-// line is the next line of an app's output.
+// line returns the next line of an app's output.
 func (p *testPod) line(app string) string {
 	p.t.Helper()
 	text, err := p.output[app].ReadString('\n')
@@ -329,7 +329,7 @@ func (p *testPod) line(app string) string {
 	return strings.TrimSuffix(text, "\n")
 }
 
-// callIn runs a call-in as the daemon does and gives its output.
+// callIn runs a call-in as the daemon does and returns its output.
 func (p *testPod) callIn(args ...string) string {
 	p.t.Helper()
 	out, err := p.callInCommand(args...).CombinedOutput()
@@ -346,7 +346,7 @@ func (p *testPod) callInCommand(args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "nsenter", append(enter, args[1:]...)...)
 }
 
-// pidOf is the number of an app's main process, as the test sees it.
+// pidOf returns the PID of an app's main process in the test's namespace.
 func (p *testPod) pidOf(app string) int {
 	p.t.Helper()
 	var status map[string]struct{ PID int }

@@ -9,15 +9,15 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-// This file chooses the runtime and the union file systems' drivers. A fork that brings another
-// changes it, and no other. One that needs a process of its own, such as a FUSE daemon, starts it
-// with the helper.Starter: apps cannot reach it then.
+// This file selects the runtime and the union file system drivers. A fork with another runtime or
+// driver changes only this file. A runtime or driver that needs a process, such as a FUSE daemon,
+// starts it with the helper.Starter, so that apps cannot reach the process.
 
-// beContainer turns the process into a container's first process if that is what the runtime
-// has executed this program for, and does not return then. main calls it first.
+// beContainer makes the process a container's first process if the runtime has executed this program
+// for that, and then does not return. main calls it first.
 func beContainer() { container.Init() }
 
-// newRuntime returns the runtime of a pod whose cgroup has that path.
+// newRuntime returns the runtime of a pod. cgroup is the path of the pod's cgroup.
 func newRuntime(cgroup string, _ helper.Starter, log *slog.Logger) supervisor.Runtime {
 	return container.NewRuntime(cgroup, log)
 }

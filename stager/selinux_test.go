@@ -12,9 +12,8 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// An app's SELinux context is ignored where the kernel does not use SELinux, and
-// that is told; where it does, the app has the context. The test's own is one that
-// every policy lets it have.
+// If the kernel does not use SELinux, an app's SELinux context is ignored, and the log says so; if
+// it does, the app has the context. Every policy allows the context of the test itself.
 func TestSELinuxContextOfARunningApp(t *testing.T) {
 	clause.Covers(t, "C-SEL-01")
 	label, want := "user:role:type:level", []plan.Fate{plan.Ignored}

@@ -33,8 +33,8 @@ func (p *testPod) inNetwork(f func() error) error {
 	return <-done
 }
 
-// dial connects from within the pod's network namespace and gives the line
-// that the other side says.
+// dial connects from within the pod's network namespace and returns the line that the other side
+// sends.
 func (p *testPod) dial(network, address string) (line string) {
 	p.t.Helper()
 	p.must(p.inNetwork(func() error {
@@ -49,8 +49,8 @@ func (p *testPod) dial(network, address string) (line string) {
 	return strings.TrimSpace(line)
 }
 
-// Two apps serve on their own sockets, of both IP versions, and again after a
-// restart; a third has none, and neither has a handler.
+// Two apps serve on their own sockets, for both IP versions, also after a restart. A third app has
+// no sockets, and neither has a handler.
 func TestEachAppGetsItsOwnSockets(t *testing.T) {
 	clause.Covers(t, "C-PRT-02")
 	handler := []map[string]any{{"name": "pre-start", "exec": []string{"/bin/sh", "-c", "env; ls /proc/self/fd; echo end"}}}

@@ -15,23 +15,23 @@ import (
 	"kurma.io/stager/waiter"
 )
 
-// supervise is the pod's PID 1, or in the host's PID namespace a child
-// subreaper. It returns when the pod is over.
+// supervise is the supervisor: the pod's PID 1, or in the host's PID namespace a child subreaper. It
+// returns when the pod has ended.
 func supervise(ctx context.Context) error {
 	in := boot.TakeDescriptors(os.Environ())
 	line, err := waiter.TakeLine()
 	if err != nil {
 		return fmt.Errorf("%s: %w", names.Program, err)
 	}
-	// A reader of stderr that stops must not stop the pod.
+	// If the reader of stderr stops reading, the pod must not stop.
 	messages := supervisor.NewMessages(os.Stderr)
 	defer messages.Close()
 	log := slog.New(slog.NewTextHandler(messages, nil))
 	return live(ctx, line, partsOf(line, in, line.Helpers(log), log))
 }
 
-// partsOf puts the stager together. The waiter starts the helpers that a driver or a runtime
-// needs.
+// partsOf returns the parts of the reference stager. The waiter starts the helpers that a driver or
+// a runtime needs.
 func partsOf(line *waiter.Line, in boot.Inherited, starter helper.Starter, log *slog.Logger) boot.Parts {
 	return boot.Parts{
 		Log: log, Runtime: newRuntime(names.AppsCgroup, starter, log), Drivers: newDrivers(starter),
@@ -39,8 +39,8 @@ func partsOf(line *waiter.Line, in boot.Inherited, starter helper.Starter, log *
 	}
 }
 
-// live takes the pod through its life. When the waiter is gone, no process is left that an error of
-// KillPod could be reported to.
+// live runs the pod. If the waiter is gone, no process is left to which an error of KillPod could be
+// reported.
 func live(ctx context.Context, line *waiter.Line, parts boot.Parts) error {
 	ctx, release := supervisor.CatchSignals(ctx)
 	defer release()

@@ -3,15 +3,13 @@
 //	aci --manifest FILE --root DIR [--keep-owners] -o OUT.aci
 //	aci --manifest FILE --stager BINARY [--add DIR]... [--version V] [--key FILE] [-o OUT.aci]
 //
-// The first form packs a folder as the image's root. --sign signs it.
+// The first form makes an image whose root is the folder DIR. --sign also signs the image.
 //
-// The second form lays out a stager image around its one static binary, adds the
-// files below each DIR, with owner 0:0, and signs the image: OUT.aci.asc is the
-// signature, by the private key in FILE or, without one, by a throwaway key
-// whose public half is then written to OUT.aci.pub. OUT defaults to
-// PROGRAM-VERSION-OS-ARCH.aci in the working directory. The image's name, its
-// program and its log folder come from package names: the manifest has
-// "names/names.go" in place of the first two.
+// The second form makes a stager image from its static binary, adds the files below each DIR, with
+// owner 0:0, and signs the image. The signature is OUT.aci.asc, made with the private key in FILE.
+// Without --key, aci makes a throwaway key, and writes its public key to OUT.aci.pub. OUT defaults
+// to PROGRAM-VERSION-OS-ARCH.aci in the working directory. The image's name, its program and its
+// log folder come from package names: the manifest has "names/names.go" in place of the first two.
 package main
 
 import (
@@ -50,7 +48,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.manifest, "manifest", "", "the image's manifest, a JSON `file`")
 	flags.StringVar(&o.root, "root", "", "`folder` that becomes the image's root")
 	flags.StringVar(&o.stager, "stager", "", "static stager `binary` to build a stager image around")
-	flags.Func("add", "`folder` of further files for a stager image; may be given several times", func(dir string) error {
+	flags.Func("add", "`folder` of further files for a stager image; may be repeated", func(dir string) error {
 		o.add = append(o.add, dir)
 		return nil
 	})
@@ -120,8 +118,8 @@ func signingKey(image, keyFile string) (*signing.Key, error) {
 	return key, writeFile(image+".pub", key.WritePublic)
 }
 
-// writeFile writes a file under another name first, so that a reader never
-// sees half of it.
+// writeFile writes a file under a temporary name and renames it, so that a reader never sees an
+// incomplete file.
 func writeFile(path string, write func(io.Writer) error) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
 	if err != nil {

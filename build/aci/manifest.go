@@ -15,18 +15,18 @@ import (
 	"kurma.io/stager/names"
 )
 
-// imageManifest is a manifest as it goes into the image, and what names the file.
+// imageManifest is a manifest as written to the image, and the data for the file's name.
 type imageManifest struct {
 	json   []byte
 	labels map[string]string
 }
 
-// fileName is PREFIX-VERSION-OS-ARCH.aci.
+// fileName returns PREFIX-VERSION-OS-ARCH.aci.
 func (m imageManifest) fileName(prefix string) string {
 	return strings.Join([]string{prefix, m.labels["version"], m.labels["os"], m.labels["arch"]}, "-") + ".aci"
 }
 
-// readManifest reads the manifest for an image, completes and checks it.
+// readManifest reads the manifest for an image, completes it, and checks it.
 func readManifest(o options) (imageManifest, error) {
 	data, err := os.ReadFile(o.manifest)
 	if err != nil {
@@ -53,17 +53,17 @@ func readManifest(o options) (imageManifest, error) {
 	return m, nil
 }
 
-// fields are those of a JSON object, which keep what an edit does not know.
+// fields are the fields of a JSON object, including those that an edit does not know.
 type fields map[string]json.RawMessage
 
-// edit changes a manifest and keeps whatever else it says.
+// edit changes a manifest and keeps all other fields.
 func edit(manifest []byte, change func(fields) error) ([]byte, error) {
 	var f fields
 	if err := json.Unmarshal(manifest, &f); err != nil {
 		return nil, err
 	}
 	if f == nil {
-		return nil, errors.New("it is null and not an object")
+		return nil, errors.New("must be an object, is null")
 	}
 	if err := change(f); err != nil {
 		return nil, err
@@ -107,13 +107,13 @@ func setVersion(f fields, version string) error {
 	return f.set("labels", append([]nameAndValue{{"version", version}}, labels...))
 }
 
-// named is what a stager's manifest has in place of a name from package names: the
-// file that has it. An appc manifest must have both names.
+// named stands in a stager's manifest for a name from package names: it is the file that has the
+// name. An appc manifest must have both names.
 const named = "names/names.go"
 
-// setNames completes a stager's manifest: the image's name, the program to execute
-// and the annotation that tells a daemon where the logs are. A manifest that has
-// other names keeps them: that stager was not built from package names.
+// setNames completes a stager's manifest: the image's name, the program to execute, and the
+// annotation that tells a daemon where the logs are. A manifest with other names keeps them: its
+// stager was not built with package names.
 func setNames(f fields) error {
 	var name string
 	var exec []string

@@ -14,8 +14,8 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// Apps of a pod share its PID namespace and must not share data: no process reads
-// the supervisor, another app or a command in that app. Signals pass.
+// Apps of a pod share its PID namespace and must not share data: no process can read the
+// supervisor, another app or a command in that app. Signals are allowed.
 func apartCases() []testCase {
 	return []testCase{
 		{"the probe reads its own process", probeItself},
@@ -37,8 +37,8 @@ func apartCases() []testCase {
 
 const probeCommand = "containertest-probe"
 
-// probe tries every way there is to read another process and prints those that
-// work, one to a line. It is the test program inside a container.
+// probe tries every known way to read another process, and prints those that work, one to a line.
+// It is the test program inside a container.
 func probe(target string) {
 	pid, err := strconv.Atoi(target)
 	if err != nil {
@@ -67,7 +67,7 @@ func openProc(name string) func(int) error {
 	}
 }
 
-// readProc counts opening mem as reading it: what fails then is the address 0.
+// readProc counts opening mem as reading it: only the read at address 0 fails.
 func readProc(name string) func(int) error {
 	return func(pid int) error {
 		f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
@@ -87,7 +87,7 @@ func ptrace(pid int) error {
 	return unix.PtraceDetach(pid)
 }
 
-// vmRead reads what cannot be mapped: EFAULT says that it was allowed to try.
+// vmRead reads an address that cannot be mapped: EFAULT means that the kernel allowed the read.
 func vmRead(pid int) error {
 	var b [8]byte
 	local := []unix.Iovec{{Base: &b[0], Len: 8}}
@@ -111,14 +111,14 @@ func getFD(pid int) error {
 	return err
 }
 
-// probing is a spec whose app probes the process of that number.
+// probing returns a spec whose app probes the process with that PID.
 func (b *bench) probing(pid string) spec.Spec {
 	b.t.Helper()
 	b.copy("/proc/self/exe", "probe")
 	return b.sh("exec /probe " + probeCommand + " " + pid)
 }
 
-// probeItself: the probe must be able to see something, or it proves nothing.
+// probeItself checks that the probe can read its own process; otherwise it proves nothing.
 func probeItself(b *bench) {
 	r := b.run(b.probing("$$"))
 	for _, way := range []string{"root", "cwd", "environ", "mem", "fd", "exe", "maps", "vm_readv", "pidfd_getfd"} {

@@ -24,7 +24,7 @@ func cgroupCases() []testCase {
 	}
 }
 
-// groupFolders are where a cgroup is, in each mounted hierarchy that has it.
+// groupFolders returns the folders of a cgroup, in each mounted hierarchy that has it.
 func groupFolders(cgroup string) []string {
 	one, _ := filepath.Glob(cgroupDir + cgroup)
 	each, _ := filepath.Glob(cgroupDir + "/*" + cgroup)
@@ -38,7 +38,7 @@ func (b *bench) wantNoCgroup(cgroup string) {
 	}
 }
 
-// processesIn are the processes of a cgroup and of those below.
+// processesIn returns the processes of a cgroup and of the cgroups below it.
 func processesIn(cgroup string) []string {
 	var out []string
 	for _, folder := range groupFolders(cgroup) {
@@ -74,7 +74,7 @@ func (b *bench) wantLimit(cgroup, controller, v1, v2 string, want ...string) {
 	b.t.Errorf("%s of %s is %q, %v, want %q", v2, cgroup, got, err, want)
 }
 
-// sleeper starts an app that stays, with resources.
+// sleeper starts an app that sleeps, with resources.
 func (b *bench) sleeper(r spec.Resources) *app {
 	b.t.Helper()
 	s := b.spec("sleep", "1000")

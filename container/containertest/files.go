@@ -38,7 +38,7 @@ func ownRoot(b *bench) {
 	}
 }
 
-// tryWrite is a script that says for each path whether it can be written to.
+// tryWrite is a script that prints for each path whether it is writable.
 const tryWrite = `for f in $FILES; do if (: >$f) 2>/dev/null; then echo writes; else echo not; fi; done`
 
 func readOnlyRoot(b *bench) {
@@ -64,7 +64,7 @@ func bindMounts(b *bench) {
 	b.wantBoth(s, "cat /made/on/demand/in /ro/in /etc/file;"+tryWrite, "volume\nvolume\nfile\nwrites\nnot\n")
 }
 
-// submounted is a folder with a tmpfs on its folder sub, each with a file.
+// submounted makes a folder with a tmpfs on its folder sub; both have a file.
 func (b *bench) submounted() string {
 	b.t.Helper()
 	volume := b.folder()
@@ -145,8 +145,8 @@ func deviceNodes(b *bench) {
 		"/proc/self/fd/0\n/proc/self/fd\n")
 }
 
-// devicePolicy: a node is not enough, for user 0 in a container can make one of any device.
-// The device is fuse, which each machine has; the kernel loads its module when it is opened.
+// devicePolicy checks access, not only the node: user 0 in a container can make a node of any
+// device. The device is fuse, which every machine has; the kernel loads its module on open.
 func devicePolicy(b *bench) {
 	const try = `mknod /$N c 10 229 && mknod /$N.zero c 1 5 && head -c 1 /$N.zero >/dev/null && echo zero
 		(: </$N) 2>/dev/null && echo read

@@ -37,8 +37,8 @@ func (b *bench) filtered(f spec.Seccomp) spec.Spec {
 
 func setOf(set spec.SyscallSet) spec.Seccomp { return spec.Seccomp{Kind: spec.SeccompSet, Set: set} }
 
-// Syscalls returns the system calls that the suite's programs need, and more, but for those
-// that are named.
+// Syscalls returns the system calls that the suite's programs need, and some more, except those in
+// without.
 func Syscalls(without ...string) []string {
 	var out []string
 	for name := range strings.FieldsSeq(`access alarm arch_prctl brk capget chdir clock_gettime clock_nanosleep clone clone3 close dup dup2

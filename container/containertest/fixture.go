@@ -20,15 +20,15 @@ import (
 	"kurma.io/stager/supervisor/reap"
 )
 
-// timeLimit bounds each wait of a case: a case that hangs fails.
+// timeLimit limits each wait of a case: a case that hangs fails.
 const timeLimit = time.Minute
 
-// NewRuntime makes the runtime of a pod whose cgroup has that path below every mounted
-// hierarchy.
+// NewRuntime makes the runtime of a pod. cgroup is the path of the pod's cgroup below every
+// mounted hierarchy.
 type NewRuntime func(cgroup string) supervisor.Runtime
 
-// bench is one case's place: a prepared runtime, a root with busybox, and a reaper, in which
-// nothing is left at the end.
+// bench is what one case works with: a prepared runtime, a root with busybox, and a reaper. At the
+// end of the case no process may be left.
 type bench struct {
 	t       testing.TB
 	make    NewRuntime
@@ -57,7 +57,7 @@ func newBench(t testing.TB, newRuntime NewRuntime) *bench {
 	return b
 }
 
-// makeRoot fills the root. Its mount makes it independent of the tmpfs around it.
+// makeRoot fills the root, which is a mount so that it is independent of the tmpfs around it.
 func (b *bench) makeRoot() {
 	b.t.Helper()
 	must(b.t, os.Mkdir(b.root, 0o755))
@@ -101,7 +101,7 @@ func (b *bench) folder() string {
 	return dir
 }
 
-// prepare returns a runtime that is closed at the end, its cgroup then gone.
+// prepare returns a prepared runtime. At the case's end it is closed, and its cgroup must be gone.
 func (b *bench) prepare(cgroup string, limits spec.Resources) supervisor.Runtime {
 	b.t.Helper()
 	r := b.make(cgroup)
@@ -113,7 +113,7 @@ func (b *bench) prepare(cgroup string, limits spec.Resources) supervisor.Runtime
 	return r
 }
 
-// spec is an app as plain as can be.
+// spec returns the spec of a minimal app.
 func (b *bench) spec(args ...string) spec.Spec {
 	b.names++
 	name := "app" + strconv.Itoa(b.names)
@@ -128,7 +128,7 @@ func (b *bench) spec(args ...string) spec.Spec {
 
 func (b *bench) sh(script string) spec.Spec { return b.spec("sh", "-c", script) }
 
-// command is a command of user 0.
+// command returns a command of user 0.
 func command(args ...string) supervisor.Command {
 	return supervisor.Command{Args: args, Env: []string{"PATH=/bin"}, User: "0", Group: "0"}
 }
@@ -142,7 +142,7 @@ type app struct {
 
 // container makes a container of the bench's runtime.
 func (b *bench) container(s spec.Spec) (c supervisor.Container, err error) {
-	// Spawn wants a process; that there is none yet is not an error here.
+	// Spawn expects a process; it is not an error here that none exists yet.
 	_, _ = b.reaper.Spawn(func() (reap.Process, error) {
 		c, err = b.runtime.Container(s)
 		return nil, errors.New("no process yet")
@@ -150,7 +150,8 @@ func (b *bench) container(s spec.Spec) (c supervisor.Container, err error) {
 	return c, err
 }
 
-// try starts a container. After an error it is destroyed, and nothing of it is left.
+// try starts a container. After an error it destroys the container, and checks that nothing is
+// left of it.
 func (b *bench) try(s spec.Spec, stdio supervisor.Stdio) (*app, error) {
 	c, err := b.container(s)
 	if err != nil {
@@ -166,7 +167,7 @@ func (b *bench) try(s spec.Spec, stdio supervisor.Stdio) (*app, error) {
 	return nil, errors.Join(err, c.Destroy())
 }
 
-// start starts a container that is ended and destroyed at the case's end.
+// start starts a container, which is killed and destroyed at the case's end.
 func (b *bench) start(s spec.Spec, stdio supervisor.Stdio) *app {
 	b.t.Helper()
 	a, err := b.try(s, stdio)
@@ -175,7 +176,7 @@ func (b *bench) start(s spec.Spec, stdio supervisor.Stdio) *app {
 	return a
 }
 
-// end kills what there is of a container, and destroys it.
+// end kills the processes of a container, and destroys it.
 func (a *app) end() error {
 	if err := a.kill(); err != nil {
 		return err
@@ -186,7 +187,7 @@ func (a *app) end() error {
 	return a.c.Destroy()
 }
 
-// kill kills as the supervisor does: until no process is left.
+// kill kills the container as the supervisor does: until no process is left.
 func (a *app) kill() error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -214,13 +215,14 @@ func wait(child *reap.Child) (syscall.WaitStatus, error) {
 	}
 }
 
-// result is what a process wrote to stdout and stderr, and how it ended.
+// result is a process's output to stdout and stderr, and its exit status.
 type result struct {
 	text   string
 	status syscall.WaitStatus
 }
 
-// collect starts a process with a pipe, and returns when it has ended and all have closed the pipe.
+// collect starts a process with a pipe, and returns when the process has ended and every process
+// has closed the pipe.
 func collect(start func(supervisor.Stdio) (*reap.Child, error)) (r result, err error) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -275,7 +277,7 @@ func (a *app) exec(cmd supervisor.Command) result {
 	return r
 }
 
-// wantRun runs an app that must write want and end well.
+// wantRun runs an app that must write want and exit with 0.
 func (b *bench) wantRun(s spec.Spec, want string) {
 	b.t.Helper()
 	if r := b.run(s); r.text != want || r.status != 0 {
@@ -283,7 +285,7 @@ func (b *bench) wantRun(s spec.Spec, want string) {
 	}
 }
 
-// wantExec runs a command that must write want and end well.
+// wantExec runs a command that must write want and exit with 0.
 func (a *app) wantExec(cmd supervisor.Command, want string) {
 	a.b.t.Helper()
 	if r := a.exec(cmd); r.text != want || r.status != 0 {
@@ -291,7 +293,7 @@ func (a *app) wantExec(cmd supervisor.Command, want string) {
 	}
 }
 
-// wantBoth runs the script as an app of the spec and as a command in an app of it.
+// wantBoth runs the script as an app of the spec, and as a command in an app of the spec.
 func (b *bench) wantBoth(s spec.Spec, script, want string) {
 	b.t.Helper()
 	asApp, around, other := s, s, b.spec("sleep", "1000")

@@ -143,7 +143,7 @@ func onlyTheProcess(b *bench) {
 	b.eventually("the main process and the command are the only children", func() bool { return slices.Equal(children(), want) })
 }
 
-// children are the numbers of this program's child processes, sorted.
+// children returns the PIDs of this program's child processes, sorted.
 func children() []int {
 	var out []int
 	folders, _ := filepath.Glob("/proc/[0-9]*")
@@ -160,8 +160,7 @@ func children() []int {
 	return out
 }
 
-// family is a script that leaves the family of its descendants for good, one of them in a
-// session of its own.
+// family is a script that starts descendants that stay, one of them in a new session.
 const family = "sleep 1000 & setsid sleep 1000 & echo up; exec sleep 1000"
 
 // startFamily starts two families, one of a command, and returns when both are complete.

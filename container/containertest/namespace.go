@@ -1,7 +1,7 @@
-// Package containertest is the conformance suite of supervisor.Runtime, and of the
-// containers and processes that a runtime makes. The runtime's test calls Main from its
-// TestMain, and Run with a function that makes the runtime and with the cases that the runtime
-// does not meet, with the reasons:
+// Package containertest is the conformance suite of supervisor.Runtime, and of the containers and
+// processes that a runtime makes. The runtime's test calls Main from its TestMain. It calls Run
+// with a function that makes the runtime, and with the cases that the runtime does not meet and
+// the reasons:
 //
 //	func TestMain(m *testing.M) { containertest.Main(m) }
 //	func TestRuntime(t *testing.T) {
@@ -24,11 +24,11 @@ import (
 
 const inNamespace = "CONTAINERTEST_NAMESPACE"
 
-// Main runs m's tests as PID 1 of namespaces of their own, as a supervisor runs, and exits
-// with their result: what the tests mount or start is gone with them. It needs root.
+// Main runs m's tests as PID 1 of new namespaces, like a supervisor, and exits with their result.
+// The tests' mounts and processes end with the namespaces. Main needs root.
 //
-// In a container of the suite it is the probe that tries to read other processes, and the test
-// program must be linked statically for that.
+// In a container of the suite, Main is the probe that tries to read other processes. For that the
+// test program must be linked statically.
 func Main(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == probeCommand {
 		probe(os.Args[2])
@@ -66,7 +66,7 @@ func outside() int {
 
 func prepareInside() error {
 	if err := syscall.Mount("", "/", "", syscall.MS_SLAVE|syscall.MS_REC, ""); err != nil {
-		return fmt.Errorf("keep mounts from the machine: %w", err)
+		return fmt.Errorf("make mounts private: %w", err)
 	}
 	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)

@@ -64,7 +64,7 @@ func closeUnmade(b *bench) {
 func closeFailed(b *bench) {
 	r := b.make(b.cgroup + "-failed")
 	if err := r.Prepare(b.dir+"/nosuchfolder", spec.Resources{}); err == nil {
-		b.t.Error("it is prepared in a folder that does not exist")
+		b.t.Error("Prepare succeeds in a folder that does not exist")
 	}
 	must(b.t, r.Close())
 	b.wantNoCgroup(b.cgroup + "-failed")
@@ -88,7 +88,7 @@ func podLimits(b *bench) {
 	must(b.t, c.Destroy())
 }
 
-// support checks what of Support can be tried on any machine.
+// support checks the parts of Support that can be tried on any machine.
 func support(b *bench) {
 	have := b.make(b.cgroup + "-support").Support()
 	for _, name := range spec.DefaultCapabilities() {

@@ -45,7 +45,7 @@ func environment(b *bench) {
 	b.start(b.spec("sleep", "1000"), supervisor.Stdio{}).wantExec(cmd, want)
 }
 
-// signals: nothing is ignored or blocked that the supervisor ignores or blocks.
+// signals checks that an app does not inherit the signals that the supervisor ignores or blocks.
 func signals(b *bench) {
 	_, release := supervisor.CatchSignals(b.t.Context())
 	defer release()
@@ -76,8 +76,8 @@ func capabilitiesOfUser(b *bench) {
 	b.wantBoth(s, "/granted/grep CapEff /proc/self/status", "CapEff:\t0000000000000400\n")
 }
 
-// granted makes /granted/grep, which gives CAP_NET_BIND_SERVICE to a process that executes it
-// (capabilities(7), file capabilities, revision 2).
+// granted makes /granted/grep, whose file capabilities grant CAP_NET_BIND_SERVICE to a process that
+// executes it (capabilities(7), revision 2).
 func (b *bench) granted() {
 	b.t.Helper()
 	must(b.t, os.Mkdir(filepath.Join(b.root, "granted"), 0o755))

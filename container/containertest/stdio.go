@@ -110,9 +110,9 @@ func terminal(b *bench) {
 			b.t.Fatalf("no terminal of the %s was sent before it had started", how)
 		}
 		defer master.Close()
-		_ = master.SetReadDeadline(time.Now().Add(timeLimit)) // a runtime may send one that does not poll
+		_ = master.SetReadDeadline(time.Now().Add(timeLimit)) // an error: the runtime sent a terminal that cannot be polled
 		text, err := io.ReadAll(master)
-		if err != nil && !errors.Is(err, syscall.EIO) { // which is the end of a terminal
+		if err != nil && !errors.Is(err, syscall.EIO) { // EIO is a terminal's end of file
 			b.t.Error(err)
 		}
 		_, err = wait(child)

@@ -35,7 +35,7 @@ func fileOwner(b *bench) {
 	wantUser(b, "/etc/owned", "/link", "77\n88\n88\n")
 }
 
-// mountedUsers looks users up in the assembled root, not in the image.
+// mountedUsers checks that users are looked up in the assembled root, not in the image.
 func mountedUsers(b *bench) {
 	b.write("../passwd", "alice:x:5005:2000::/:\n")
 	s := b.spec()

@@ -4,6 +4,8 @@ package identity
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,6 +23,10 @@ const Max = 1<<32 - 2
 
 // maxDatabase limits how much of a passwd or group file is read, in bytes.
 const maxDatabase = 16 << 20
+
+// maxLine is how much of a line of such a file is looked at, in bytes. A name and a number fit;
+// a group's members may be cut off.
+const maxLine = 4 << 10
 
 // Resolve applies appc's rules (aci.md, user and group) inside root, the container's assembled
 // file system. It looks a name up in /etc/passwd or /etc/group; if it is not there, the name must
@@ -77,37 +83,57 @@ func resolveFile(root *os.File, kind, value string, owner func(*syscall.Stat_t) 
 
 // lookUp finds name in a passwd or group file: the first line whose first field is the name and
 // whose third field is a number. It skips all other lines. A file that does not exist, is not a
-// regular file, or is in /proc, has no entries.
+// regular file, or is in /proc or /sys, has no entries.
 func lookUp(root *os.File, database, name string) (id uint32, found bool, err error) {
-	path, err := pathrs.OpenatInRoot(root, database)
-	if err != nil {
-		return 0, false, nil //nolint:nilerr // an image without the file has no names
+	f, err := OpenRegular(root, database)
+	for _, none := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, ErrNotRegular} {
+		if errors.Is(err, none) {
+			return 0, false, nil //nolint:nilerr // an image without the file has no names
+		}
 	}
-	defer path.Close()
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(path.Fd()), &fs); err != nil || fs.Type == unix.PROC_SUPER_MAGIC {
-		return 0, false, err // files of /proc report that they are regular, and reading kmsg consumes it
-	}
-	if info, err := path.Stat(); err != nil || !info.Mode().IsRegular() {
-		return 0, false, err
-	}
-	f, err := pathrs.Reopen(path, os.O_RDONLY)
 	if err != nil {
 		return 0, false, fmt.Errorf("read /%s: %w", database, err)
 	}
 	defer f.Close()
-	for lines := bufio.NewReader(io.LimitReader(f, maxDatabase)); ; {
-		line, readErr := lines.ReadString('\n')
-		fields := strings.Split(strings.TrimRight(line, "\r\n"), ":")
-		if len(fields) >= 3 && fields[0] == name {
-			if id, ok := parseID(fields[2]); ok {
-				return id, true, nil
-			}
+	id, found = scan(f, name)
+	return id, found, nil
+}
+
+// scan finds name in the text of a passwd or group file. It takes maxLine bytes of memory,
+// whatever the text: the file is the image's.
+func scan(text io.Reader, name string) (id uint32, found bool) {
+	limited := &io.LimitedReader{R: text, N: maxDatabase}
+	for lines := bufio.NewReaderSize(limited, maxLine); ; {
+		line, err := lines.ReadSlice('\n')
+		whole := err == nil || errors.Is(err, io.EOF) && limited.N > 0
+		if id, found := entry(line, whole, name); found {
+			return id, true
 		}
-		if readErr != nil {
-			return 0, false, nil
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = lines.ReadSlice('\n')
+		}
+		if err != nil {
+			return 0, false
 		}
 	}
+}
+
+// entry returns the number in a line of a passwd or group file whose name is name. Where whole is
+// false, line is the start of a line; the number counts if all of it is there.
+func entry(line []byte, whole bool, name string) (id uint32, found bool) {
+	if whole {
+		line = bytes.TrimRight(line, "\r\n")
+	}
+	first, rest, _ := bytes.Cut(line, []byte(":"))
+	if string(first) != name {
+		return 0, false
+	}
+	_, rest, _ = bytes.Cut(rest, []byte(":")) // the password
+	number, _, ended := bytes.Cut(rest, []byte(":"))
+	if !ended && !whole {
+		return 0, false
+	}
+	return parseID(string(number))
 }
 
 // parseID reads a number: decimal digits and nothing else.

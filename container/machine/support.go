@@ -30,6 +30,7 @@ func Support() spec.Support {
 		CPULimits:      controlledAt(names.CgroupDir, "cpu.shares", "cpu"),
 		MemoryLimits:   controlledAt(names.CgroupDir, "memory.limit_in_bytes", "memory"),
 		MemoryRequests: controlledAt(names.CgroupDir, "memory.soft_limit_in_bytes", ""),
+		PIDLimits:      controlledAt(names.CgroupDir, "pids.max", "pids"),
 		BlockLimits:    blockLimitsAt(names.CgroupDir),
 	}
 	own, err := capability.NewPid2(0)

@@ -69,13 +69,13 @@ func TestRename(t *testing.T) {
 	// As make gives them to cgo.
 	cgo := "CGO_CFLAGS=" + strings.TrimSpace(f.run(nil, "make", "--no-print-directory", "--eval", `flags: ; @printf '%s\n' "$$CGO_CFLAGS"`, "flags"))
 	test := []string{"go", "test", "-buildvcs=false", "-count=1", "-timeout=4m", "-tags", "seccomp netgo osusergo", "-run"}
-	f.run([]string{cgo}, append(test, ".", "./names/...", "./build/...", "./plan")...)
-	f.run([]string{cgo}, append(test, "^Test(NamesInC|CallInsAreThoseOfTheImage|PodIsReadyWhenTheAppSaysSo)$", "./stager")...)
+	f.run([]string{cgo}, append(test, ".", "./names/...", "./build/...", "./plan", "./waiter")...)
+	f.run([]string{cgo}, append(test, "^Test(CallInsAreThoseOfTheImage|PodIsReadyWhenTheAppSaysSo)$", "./stager")...)
 	f.run(nil, append(test, "^Test(StagerGetsWhatTheSpecificationSays|DetachedPodThatEndsIsKeptForGC|StagerImageWithoutALogFolder)$", "./launcher")...)
 	f.run(
 		[]string{"STAGER_BIN=" + f.path("bin"), "STAGER_ACI=" + found[0], "STAGER_IMAGES=" + images(t)},
 		append(test, "^Test(SpecificationExample|Ready|StdioVariables|StatusAsTheDaemonCallsIt|LogsAsTheDaemonCallsThem|RunAsTheDaemonCallsIt|"+
-			"AttachTypesAndShows|AttachToTerminal|ASecondStagerIsRefused|LogsOutliveTheirPod|AcceptanceProgram)$", "./tests")...,
+			"AttachTypesAndShows|AttachToTerminal|ASecondStagerIsRefused|LogsOutliveTheirPod|BadManifests)$", "./tests")...,
 	)
 }
 

@@ -142,7 +142,7 @@ func TestExceptionsAreNarrow(t *testing.T) {
 // tells.
 func TestHelperDies(t *testing.T) {
 	d, log := driver(t)
-	helpers := &starter{Children: d.Helpers.(helper.Children)} //nolint:errcheck // driver made it
+	helpers := &starter{Children: d.Helpers.(helper.Children)}
 	d.Helpers = helpers
 	r := root(t, d, "layer", "file")
 	open, err := os.Open(r.Target + "/file")
@@ -167,7 +167,7 @@ func TestHelperDies(t *testing.T) {
 // A root whose last mount is gone has no process.
 func TestHelperEndsWithItsRoot(t *testing.T) {
 	d, log := driver(t)
-	helpers := &starter{Children: d.Helpers.(helper.Children)} //nolint:errcheck // driver made it
+	helpers := &starter{Children: d.Helpers.(helper.Children)}
 	d.Helpers = helpers
 	must(t, unionfs.Unmount(root(t, d, "layer", "file")))
 	if err := helpers.last.Wait(); err != nil {

@@ -1,0 +1,66 @@
+package tests
+
+import (
+	"fmt"
+	"os"
+	"testing"
+)
+
+// An app that forks without end meets its limit: its neighbour, status and commands of run in both
+// go on, and the pod stops in time.
+func TestForkBombMeetsItsLimit(t *testing.T) {
+	m := newMachine(t, stagerConfig(`{"maxProcesses": {"app": 50, "pod": 200}, "gracePeriod": "1s"}`))
+	bomb := shell("bomb", "echo begins; f() { f | f & }; while :; do f; done 2>/dev/null")
+	calm := shell("calm", "echo here; while :; do sleep 1; done")
+	p := m.up("forks", podOf(bomb, calm))
+	p.sees("bomb", "begins")
+	p.sees("calm", "here")
+	for range 5 {
+		if r := p.exec("calm", "/bin/sh", "-c", "echo answer"); r.code != 0 || r.stdout != "answer\n" {
+			t.Errorf("exec beside a fork bomb: %+v", r)
+		}
+		if s := p.status()["calm"]; s.Exited || s.PID == 0 {
+			t.Errorf("status of the neighbour: %+v", s)
+		}
+	}
+	p.stop()
+}
+
+// The OOM killer's last choice is the supervisor, whose files in /proc an app cannot change, and
+// which show no path of the host.
+func TestSupervisorsFilesAreOutOfReach(t *testing.T) {
+	m := newMachine(t)
+	p := m.up("guarded", podOf(shell("a", `cd /proc/1
+		for file in oom_score_adj autogroup coredump_filter clear_refs; do
+			[ ! -e $file ] || { echo 0 >$file; } 2>/dev/null && [ -e $file ] && echo "$file is writable"
+		done
+		cat mountinfo mounts mountstats task/*/mountinfo 2>/dev/null | grep . && echo "mounts are shown"
+		cat /proc/self/oom_score_adj
+		echo done; while :; do sleep 1; done`)))
+	p.sees("a", "done")
+	if log := p.logs("a"); log != "0\ndone\n" {
+		t.Errorf("the app reports %q", log)
+	}
+	// Without CAP_SYS_RESOURCE it cannot go below what the test has.
+	score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.supervisor()))
+	want := "-1000\n"
+	if !mayLowerOOMScore() {
+		want = "0\n"
+	}
+	if err != nil || string(score) != want {
+		t.Errorf("the supervisor's oom_score_adj is %q, %v; want %q", score, err, want)
+	}
+	p.stop()
+}
+
+// mayLowerOOMScore tells whether this machine lets root protect a process from the OOM killer
+// (proc_pid_oom_score_adj(5)).
+func mayLowerOOMScore() bool {
+	const path = "/proc/self/oom_score_adj"
+	before, err := os.ReadFile(path)
+	if err != nil || os.WriteFile(path, []byte("-1000"), 0) != nil {
+		return false
+	}
+	_ = os.WriteFile(path, before, 0) // up is always allowed
+	return true
+}
