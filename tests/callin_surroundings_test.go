@@ -94,7 +94,8 @@ func checkBounds(t *testing.T, p *pod) {
 		"! echo x 2>/dev/null >/proc/sysrq-trigger",
 		"[ -z \"$(cat /proc/keys /proc/kcore /proc/timer_list 2>/dev/null)\" ]",
 		"! mkdir /sys/x 2>/dev/null",
-		"! grep ' - cgroup' /proc/self/mountinfo",
+		"! grep ' - cgroup' /proc/self/mountinfo | grep -v ' ro,'",
+		"! mkdir /sys/fs/cgroup/x /sys/fs/cgroup/memory/x 2>/dev/null",
 		"! mount -t cgroup2 none /tmp 2>/dev/null",
 	} {
 		p.succeeds("plain", script)
