@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer/keys"
+	"github.com/opencontainers/runc/libcontainer/system"
 	"github.com/opencontainers/selinux/go-selinux"
 	"golang.org/x/sys/unix"
 
@@ -265,9 +266,5 @@ func (j *joining) openTerminal() (*os.File, error) {
 		}
 	}
 	// Not by its path, which the app may have replaced (ioctl_tty(2)).
-	peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
-	if errno != 0 {
-		return nil, os.NewSyscallError("ioctl TIOCGPTPEER", errno)
-	}
-	return os.NewFile(peer, "terminal"), nil
+	return system.GetPtyPeer(uintptr(fd), "terminal", unix.O_RDWR)
 }
