@@ -255,7 +255,8 @@ func (c *container) Kill() error {
 		return err
 	}
 	err := c.handle.Signal(unix.SIGKILL)
-	if errors.Is(err, libcontainer.ErrNotRunning) {
+	// ENODEV: a cgroup was removed while libcontainer read its processes, so it has none.
+	if errors.Is(err, libcontainer.ErrNotRunning) || errors.Is(err, unix.ENODEV) {
 		return nil
 	}
 	return err

@@ -45,7 +45,7 @@ func TestSpecificationsToolAcceptsWhatIsBuilt(t *testing.T) {
 	}
 }
 
-// built lists all images, and the manifests that they and the pods are made of.
+// built returns the files of all images, and the manifests of the images and pods.
 func built(t *testing.T) []string {
 	t.Helper()
 	paths := []string{suite.stagerACI, "../aci-manifest.json"}

@@ -76,13 +76,13 @@ func (a *attached) ends() (rest string, code int) {
 	return string(text), a.code()
 }
 
-// annotated gives an app an annotation.
+// annotated returns the app with an annotation added.
 func (a appDoc) annotated(name, value string) appDoc {
 	a.Annotations = append(a.Annotations, nameValue{name, value})
 	return a
 }
 
-// Several at once type and see all; one that ends changes nothing for the others.
+// Several attachments type at once, and each sees all output; the others go on when one ends.
 func TestAttachTypesAndShows(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
@@ -182,7 +182,7 @@ func TestAttachWithoutStdin(t *testing.T) {
 	}
 }
 
-// A terminal of the app's own: what is typed, its size, and the terminal as before.
+// attach to an app with a terminal passes the input and the size, and restores the caller's terminal.
 func TestAttachToTerminal(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)

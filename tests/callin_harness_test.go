@@ -27,8 +27,8 @@ func asRoot(script string) settings {
 	return settings{Exec: []string{"/bin/sh", "-c", script}, User: "0", Group: "0"}
 }
 
-// settingsPipe is a run of a command in an app as a daemon makes one, with the
-// write end of its settings; nothing is written yet.
+// settingsPipe returns the call-in run as a daemon executes it, and the write end of its settings;
+// nothing is written yet.
 func (p *pod) settingsPipe(app string) (*exec.Cmd, *os.File) {
 	p.t.Helper()
 	read, write, err := os.Pipe()
@@ -41,7 +41,7 @@ func (p *pod) settingsPipe(app string) (*exec.Cmd, *os.File) {
 	return cmd, write
 }
 
-// feed writes the settings, without a newline, and ends them.
+// feed writes the settings, without a newline, and closes the pipe.
 func feed(t *testing.T, write *os.File, s settings) {
 	t.Helper()
 	text, err := json.Marshal(s)
@@ -56,8 +56,8 @@ func feed(t *testing.T, write *os.File, s settings) {
 	}
 }
 
-// run runs a command in an app as a Kurma daemon of 2016 does: 1 and 2 are the
-// same pipe, stdin is empty. It returns what came out of the pipe.
+// run runs a command in an app as a Kurma daemon of 2016 does: descriptors 1 and 2 are the same
+// pipe, and stdin is empty. It returns the output of the pipe.
 func (p *pod) run(app string, s settings) (output string, code int) {
 	p.t.Helper()
 	cmd, write := p.settingsPipe(app)
@@ -94,7 +94,7 @@ func (p *pod) succeeds(app, script string) string {
 	return out
 }
 
-// testProgram puts this test program into a folder, to be a volume.
+// testProgram copies this test program into a folder, which a pod can use as a volume.
 func (b *machine) testProgram(dir string) {
 	b.t.Helper()
 	data, err := os.ReadFile("/proc/self/exe")
@@ -106,5 +106,5 @@ func (b *machine) testProgram(dir string) {
 	}
 }
 
-// pidOf is the number of a command that runs.
+// pidOf returns the PID of a running command.
 func pidOf(cmd *exec.Cmd) string { return strconv.Itoa(cmd.Process.Pid) }

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// readOthers is a script that says what it can read of the processes whose numbers it
-// is given, and whether a signal reaches them. That there are descriptors of a number
-// can be seen with the same user, by the kernel's rules, and what they are cannot.
+// readOthers is a script that takes PIDs, and prints what it can read of those processes and whether
+// a signal reaches them. By the kernel's rules, a process of the same user can see the numbers of
+// another's descriptors, but not what they refer to.
 const readOthers = `
 for pid in $@; do
 	cd /proc/$pid 2>/dev/null || { echo "no $pid"; continue; }
@@ -21,8 +21,8 @@ for pid in $@; do
 done
 cd /; echo end; cat /proc/self/environ >/dev/null && echo "can itself"`
 
-// A pod shares its PID namespace and not its data: nobody in it reads the supervisor,
-// another app, or a run in one; and signals pass.
+// A pod shares its PID namespace and not its data: no process in it can read the supervisor,
+// another app, or a command that run has started. Signals are allowed.
 func TestAppsCannotReadEachOther(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
@@ -62,7 +62,8 @@ func TestAppsCannotReadEachOther(t *testing.T) {
 	}
 }
 
-// The status call-in as the daemon calls it: the host's numbers, and all isolators' fates.
+// The call-in status, executed as a daemon does, prints the host's PIDs and the fates of all
+// isolators.
 func TestStatusAsTheDaemonCallsIt(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
@@ -81,7 +82,7 @@ func TestStatusAsTheDaemonCallsIt(t *testing.T) {
 	}
 	pid, _ := all["app"]["pid"].(float64)
 	if pid == 0 || !strings.Contains(finish(t, p.inNetwork("cat", "/proc/"+strconv.Itoa(int(pid))+"/cmdline")).stdout, "sleep") {
-		t.Errorf("pid %v is no process of the app's on the host", all["app"]["pid"])
+		t.Errorf("pid %v is not a process of the app on the host", all["app"]["pid"])
 	}
 	for name, want := range map[string][3]any{"ended": {true, 3.0, nil}, "killed": {true, 137.0, "killed"}} {
 		s := all[name]
@@ -100,8 +101,8 @@ func TestStatusAsTheDaemonCallsIt(t *testing.T) {
 	}
 }
 
-// TestAppsCannotLimitTheSupervisor: what takes the supervisor's limits away takes
-// the logs of all apps, and the pod.
+// TestAppsCannotLimitTheSupervisor: an app that could change the supervisor's limits could stop the
+// logs of all apps, and the pod.
 func TestAppsCannotLimitTheSupervisor(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)

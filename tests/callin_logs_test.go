@@ -97,7 +97,7 @@ func TestLogsWithoutSupervisor(t *testing.T) {
 	if text := p.logs("app"); text != "words\n" {
 		t.Errorf("of a stopped supervisor: %q", text)
 	}
-	// The monitor would take all down.
+	// The monitor would stop the pod.
 	mustSignal(t, monitor, unix.SIGSTOP)
 	defer mustSignal(t, monitor, unix.SIGCONT)
 	logs, out := p.command("logs", "--follow", p.name, "app"), p.heldMounts()
@@ -136,7 +136,8 @@ func TestLogsWithoutSupervisor(t *testing.T) {
 	}
 }
 
-// heldMounts keeps the stager's mount namespace beyond its end.
+// heldMounts returns an open file of the stager's mount namespace, which keeps the namespace after
+// the stager's end.
 func (p *pod) heldMounts() *os.File {
 	p.t.Helper()
 	mounts, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", p.stager))
@@ -146,7 +147,7 @@ func (p *pod) heldMounts() *os.File {
 	return mounts
 }
 
-// inMounts is a call-in in a mount namespace.
+// inMounts returns a call-in that runs in a mount namespace.
 func inMounts(mounts *os.File, args ...string) *exec.Cmd {
 	cmd := exec.Command("nsenter", append([]string{"--mount=/proc/self/fd/3", names.CallInDir + "/" + args[0]}, args[1:]...)...)
 	cmd.Env = []string{"HOME=/root"}

@@ -19,7 +19,7 @@ import (
 	"kurma.io/stager/names"
 )
 
-// sleeper is a pod of one app that does nothing.
+// sleeper starts a pod of one app that only sleeps.
 func sleeper(b *machine) *pod { return b.up("pod", podOf(shell("app", "exec sleep 1000"))) }
 
 func TestRunAsTheDaemonCallsIt(t *testing.T) {
@@ -68,7 +68,7 @@ func TestRunAsTheDaemonCallsIt(t *testing.T) {
 	}
 }
 
-// A run's environment is what it is given and what says where it is.
+// A command of run has the variables of its settings and those that describe the executor.
 func TestRunEnvironment(t *testing.T) {
 	t.Parallel()
 	p := sleeper(newMachine(t))
@@ -89,7 +89,7 @@ func TestRunEnvironment(t *testing.T) {
 	}
 }
 
-// Settings that never come, or never end, are waited for no longer than 10 s.
+// run waits at most 10 s for settings that never come or never end.
 func TestRunWithoutSettings(t *testing.T) {
 	t.Parallel()
 	p := sleeper(newMachine(t))
@@ -137,7 +137,7 @@ func TestKilledCallerTakesItsCommand(t *testing.T) {
 	}
 }
 
-// A child that keeps the output does not keep the run.
+// run ends with its command, even if a child of the command keeps the output open.
 func TestRunDoesNotWaitForBackgroundChildren(t *testing.T) {
 	t.Parallel()
 	p := sleeper(newMachine(t))
@@ -165,7 +165,7 @@ func TestRunDoesNotWaitForBackgroundChildren(t *testing.T) {
 	p.succeeds("app", `[ -z "$(ps -o stat | grep Z)" ]`)
 }
 
-// pattern is a stream of a size whose content is not the same anywhere.
+// pattern returns a stream of a size whose content does not repeat.
 func pattern(size int64) io.Reader {
 	r, w := io.Pipe()
 	go func() {
@@ -197,7 +197,7 @@ func TestMuchThroughExec(t *testing.T) {
 	}
 }
 
-// Many at once, of every kind, while apps end.
+// Fifty call-ins of every kind run at once, while apps end.
 func TestFiftyAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// surroundingsScript is a script that prints all that a process is in, and what must
-// be the same for a run and its app's main process.
+// surroundingsScript is a script that prints a process's namespaces, cgroups and limits, which must
+// be the same for a command of run and the app's main process.
 const surroundingsScript = `
 cd /proc/self
 for n in cgroup ipc mnt net pid user uts; do readlink ns/$n; done
@@ -20,7 +20,7 @@ ls -di / /dev/shm
 /probe/probe session-keyring
 `
 
-// A run has all that its app has, in every way an app can be kept in bounds.
+// A command of run has every restriction that its app has.
 func TestRunHasItsAppsSurroundings(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
@@ -72,7 +72,8 @@ func TestRunHasItsAppsSurroundings(t *testing.T) {
 	checkBounds(t, p)
 }
 
-// checkBounds looks at a few of the facts by themselves: that both are equal is not enough.
+// checkBounds checks some restrictions themselves: it is not enough that both processes have the
+// same.
 func checkBounds(t *testing.T, p *pod) {
 	t.Helper()
 	for _, tt := range []struct{ app, fact string }{
@@ -105,7 +106,8 @@ func checkBounds(t *testing.T, p *pod) {
 	}
 }
 
-// Keyrings are found by name on the whole machine: apps of one name in two pods must not meet in one.
+// Names of keyrings apply to the whole machine: apps of the same name in two pods must not share a
+// keyring.
 func TestPodsDoNotShareSessionKeyrings(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)

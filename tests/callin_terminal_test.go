@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is a program on a terminal of its own, of which a test plays the person.
+// terminal is a program on its own terminal; the test plays the user.
 type terminal struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	master *os.File
-	slave  *os.File // keeps the terminal while nobody else has it, and shows its mode
+	slave  *os.File // keeps the terminal open while no program has it, and shows its mode
 	shown  bytes.Buffer
 }
 
@@ -32,7 +32,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { master.Close(); slave.Close() })
-	// Only a non-blocking one knows deadlines.
+	// Deadlines work only in non-blocking mode.
 	waits, err := unix.FcntlInt(master.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func (m *terminal) types(text string) {
 	}
 }
 
-// sees reads until the text is shown, and forgets all up to its end.
+// sees reads until the text appears, and drops everything up to its end.
 func (m *terminal) sees(text string) {
 	m.t.Helper()
 	if err := m.master.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -80,7 +80,7 @@ func (m *terminal) sees(text string) {
 	}
 }
 
-// mode is the terminal's local and input flags: echo, lines, ^C.
+// mode returns the terminal's local and input flags: echo, lines, ^C.
 func (m *terminal) mode() [4]uint32 {
 	m.t.Helper()
 	mode, err := unix.IoctlGetTermios(int(m.slave.Fd()), unix.TCGETS)
@@ -101,7 +101,7 @@ func (m *terminal) ends() int {
 	return m.cmd.ProcessState.ExitCode()
 }
 
-// A person's session: size, echo, ^C, job control, resize, exit status, and the terminal as before.
+// A user's session: size, echo, ^C, job control, resize, exit status, and the restored terminal.
 func TestTerminalSession(t *testing.T) {
 	t.Parallel()
 	p := sleeper(newMachine(t))
@@ -112,7 +112,7 @@ func TestTerminalSession(t *testing.T) {
 	m.sees("# ")
 	for _, step := range []struct{ types, sees string }{
 		{"tty; stty size; echo $TERM\r", "/dev/pts/0\r\n30 100\r\nvt220\r\n"},
-		// What is typed is shown too, and must not look like the answer.
+		// The terminal echoes the input, which must not look like the answer.
 		{"sh -c 'echo wa\"\"it; exec sleep 1000'\r", "wait\r\n"},
 		{"\x03", "^C"},
 		{"echo status $?\r", "status 130\r\n"},
@@ -139,7 +139,7 @@ func TestTerminalSession(t *testing.T) {
 	p.succeeds("app", `[ -z "$(ps -o stat | grep Z)" ]`)
 }
 
-// The last byte is shown before the exit, however much there is.
+// run prints the whole output before it exits, even if there is a lot of it.
 func TestTerminalShowsAll(t *testing.T) {
 	t.Parallel()
 	p := sleeper(newMachine(t))
@@ -152,7 +152,7 @@ func TestTerminalShowsAll(t *testing.T) {
 	}
 }
 
-// A launcher that is killed leaves neither the command nor, told, a raw terminal.
+// When the launcher is killed, its command ends; when it is terminated, it also restores the terminal.
 func TestTerminalOfKilledCaller(t *testing.T) {
 	t.Parallel()
 	p := sleeper(newMachine(t))

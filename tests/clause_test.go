@@ -252,7 +252,7 @@ func TestPostStopHasTenSeconds(t *testing.T) {
 	p.stop()
 }
 
-// Handlers are root, whoever the image says "0" is.
+// Handlers run as root, even if the image's passwd file maps "0" to another number.
 func TestHandlersAreRoot(t *testing.T) {
 	clause.Covers(t, "C-EVT-07")
 	t.Parallel()

@@ -18,12 +18,12 @@ import (
 	"kurma.io/stager/tests/daemon"
 )
 
-// daemonPlanVariable names the file of a daemonPlan, in JSON, to the process that
+// daemonPlanVariable is the variable with the path of a daemonPlan, in JSON, for the process that
 // becomes a stager.
 const daemonPlanVariable = "STAGER_TESTS_DAEMON"
 
-// daemonPlan is what the launcher would decide, for tests of what the launcher
-// never does: descriptors of older daemons, a stager in a chroot, strange roots.
+// daemonPlan replaces the launcher's decisions, for tests of what the launcher never does:
+// descriptors of older daemons, a stager in a chroot, unusual roots.
 type daemonPlan struct {
 	daemon.Surroundings
 	Exec  []string // of the stager
@@ -46,8 +46,8 @@ type direct struct {
 // document is a Stager Manifest.
 type document map[string]any
 
-// documentOf is the manifest of a pod whose apps have the layers given, by
-// their folders, the top one first.
+// documentOf returns the manifest of a pod whose apps have these layers, given by their folders, the
+// topmost first.
 func documentOf(doc podDoc, layers ...string) document {
 	images, order := map[string]any{}, map[string]any{}
 	var ids []string
@@ -65,13 +65,13 @@ func documentOf(doc podDoc, layers ...string) document {
 	}
 }
 
-// busyboxLayer is the root of the busybox image.
+// busyboxLayer returns the root of the busybox image.
 func (b *machine) busyboxLayer() string {
 	return filepath.Join(suite.store, suite.ids["busybox"], "rootfs")
 }
 
-// direct prepares a stager's root with a manifest, a document or text. Layers are
-// folders named by their image IDs.
+// direct prepares a stager's root with a manifest, which is a document or text. The layers are folders
+// named by their image IDs.
 func (b *machine) direct(manifest any, layers ...string) *direct {
 	b.t.Helper()
 	root, folders := filepath.Join(b.dir, "stager-root"), make(map[string]string)
@@ -100,8 +100,8 @@ func (b *machine) copyFile(from, to string) {
 	}
 }
 
-// layerID is the image ID that a layer's folder is named by, or its parent's
-// where the folder is a root file system in an image store.
+// layerID returns the image ID of a layer: the name of its folder, or of the folder's parent if the
+// folder is a root file system in an image store.
 func layerID(dir string) string {
 	if base := filepath.Base(dir); base != "rootfs" {
 		return base
@@ -109,8 +109,8 @@ func layerID(dir string) string {
 	return filepath.Base(filepath.Dir(dir))
 }
 
-// start executes the stager with the files as descriptors 3 and up; nil leaves
-// one closed. d.ready, where set, is the pipe whose write end is among them.
+// start executes the stager with the files as descriptors from 3 on; for nil the descriptor is closed.
+// d.ready, if set, is the pipe whose write end is among the files.
 func (d *direct) start(files ...*os.File) {
 	d.t.Helper()
 	if err := daemon.MakeCgroup(d.plan.Cgroup); err != nil {
@@ -162,7 +162,7 @@ func (d *direct) startReady() {
 	d.waitReady()
 }
 
-// pipe makes a pipe whose ends are closed with the test.
+// pipe makes a pipe whose ends are closed at the test's end.
 func (b *machine) pipe() (read, write *os.File) {
 	b.t.Helper()
 	read, write, err := os.Pipe()
@@ -173,8 +173,7 @@ func (b *machine) pipe() (read, write *os.File) {
 	return read, write
 }
 
-// waitReady waits for end of file on the ready pipe, of which only the stager
-// may have the other end by now.
+// waitReady waits for end of file on the ready pipe. Only the stager may have the write end by now.
 func (d *direct) waitReady() {
 	d.t.Helper()
 	if err := d.ready.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -189,7 +188,7 @@ func (d *direct) waitReady() {
 	}
 }
 
-// said is what the stager has written.
+// said returns what the stager has written.
 func (d *direct) said() string {
 	data, err := os.ReadFile(d.log)
 	if err != nil {
@@ -210,7 +209,7 @@ func (d *direct) wait() int {
 	}
 }
 
-// stop is SIGTERM and the end that must follow.
+// stop sends SIGTERM and waits for the stager's end.
 func (d *direct) stop() {
 	d.t.Helper()
 	d.note()
@@ -222,7 +221,7 @@ func (d *direct) stop() {
 	}
 }
 
-// appLog is the raw log of an app, in CRI's format.
+// appLog returns the log of an app, in the CRI format.
 func (d *direct) appLog(app string) string {
 	files, _ := filepath.Glob(filepath.Join(d.plan.Root, suite.stager.LogDir, app, "*"))
 	var all strings.Builder
@@ -242,8 +241,8 @@ func (d *direct) sees(app, text string) {
 	eventually(d.t, fmt.Sprintf("%q in the log of %s", text, app), func() bool { return strings.Contains(d.appLog(app), text) })
 }
 
-// remove kills the stager where it still runs, checks that no process stays,
-// and removes what is the daemon's to remove.
+// remove kills the stager if it still runs, checks that no process is left, and removes what a daemon
+// has to remove.
 func (d *direct) remove() {
 	_ = d.cmd.Process.Kill()
 	d.wait()
@@ -253,8 +252,8 @@ func (d *direct) remove() {
 	}
 }
 
-// becomeStager enters the surroundings of a stager in the namespaces that this process
-// was started in, and executes the stager as a Kurma daemon does.
+// becomeStager enters the surroundings of a stager, in the namespaces of this process, and executes
+// the stager as a Kurma daemon does.
 func becomeStager(plan string) error {
 	text, err := os.ReadFile(plan)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// programsImage is an image of busybox with scripts of one name in several
-// folders, each of which says where it is. The one in /locked cannot be executed.
+// programsImage makes an image of busybox with scripts of the same name in several folders. Each
+// script prints its folder. The one in /locked cannot be executed.
 func (b *machine) programsImage() imageRef {
 	b.t.Helper()
 	path := b.image("programs", hostileManifest("programs"), func(root string) error {
@@ -35,8 +35,8 @@ func (b *machine) programsImage() imageRef {
 	return imageRef{id[strings.LastIndexByte(id, '\n')+1:]}
 }
 
-// A program without a slash is the first one in the app's own PATH, or the default one, that can be executed, for
-// handlers as well; one with a slash is where it says, whatever PATH has.
+// A program name without a slash means the first executable file in the app's PATH, or in the default
+// one; this also applies to handlers. A name with a slash is a path; PATH does not matter.
 func TestProgramsAreFoundInPath(t *testing.T) {
 	clause.Covers(t, "C-EXE-01")
 	t.Parallel()
@@ -74,8 +74,8 @@ func TestProgramsAreFoundInPath(t *testing.T) {
 	}
 }
 
-// An app whose working directory is not there fails to start, as one with a file in its
-// place; one that only a volume or a dependency has is there.
+// An app does not start if its working directory does not exist or is a file. The directory may come
+// from a volume or a dependency.
 func TestWorkingDirectoriesAreEntered(t *testing.T) {
 	clause.Covers(t, "C-CWD-02")
 	t.Parallel()
@@ -113,8 +113,8 @@ func TestWorkingDirectoriesAreEntered(t *testing.T) {
 	}
 }
 
-// groupFile reads a file of the memory controller's of a process's cgroup, by its
-// name with cgroup v1 or v2.
+// groupFile reads a file of the memory controller in a process's cgroup, by its name with cgroup v1
+// or v2.
 func groupFile(t *testing.T, pid int, v1, v2 string) string {
 	t.Helper()
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -138,7 +138,7 @@ func groupFile(t *testing.T, pid int, v1, v2 string) string {
 	return string(bytes.TrimSpace(data))
 }
 
-// One quantity in all of its forms is one limit of a running app.
+// All notations of one quantity set the same limit of a running app.
 func TestQuantitiesReachRunningApps(t *testing.T) {
 	clause.Covers(t, "C-RES-01")
 	t.Parallel()

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// close stops what still runs in the machine and looks for what is left of it.
+// close stops the pods that still run in the machine, and checks that nothing is left of them.
 func (b *machine) close() {
 	b.note()
 	for _, info := range b.ps() {
@@ -36,7 +36,7 @@ func (b *machine) close() {
 	b.checkLayers()
 }
 
-// podInfo is what `launcher ps --json` says of a pod.
+// podInfo is a pod in the output of `launcher ps --json`.
 type podInfo struct {
 	UUID, Name, State, Log string
 	PID                    int
@@ -55,11 +55,11 @@ func (b *machine) ps() []podInfo {
 	return all
 }
 
-// namespaceKinds are the namespaces that a pod can have of its own.
+// namespaceKinds returns the kinds of namespaces that a pod can have.
 func namespaceKinds() []string { return []string{"mnt", "net", "pid", "ipc", "uts"} }
 
-// note remembers the namespaces of the machine's processes, and when they were seen,
-// to look for them when the pods are gone.
+// note records the namespaces of the machine's processes, and when it has seen them, so that
+// checkProcesses can look for them when the pods are gone.
 func (b *machine) note() {
 	for _, pid := range b.processes() {
 		for _, kind := range namespaceKinds() {
@@ -72,7 +72,7 @@ func (b *machine) note() {
 	}
 }
 
-// now is the time since boot in the unit of startOf.
+// now returns the time since boot in the unit of startOf.
 func now() uint64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // it exists since Linux 2.6.39
@@ -84,14 +84,14 @@ const clockTick = 10 * time.Millisecond
 
 const never = math.MaxUint64
 
-// startOf is when a process was started, in clock ticks since boot; of a gone
-// one, and of one that is dead and waits for whoever inherited it, it is never.
+// startOf returns when a process was started, in clock ticks since boot. For a process that does not
+// exist, or that has ended and is not reaped yet, it returns never.
 func startOf(pid int) uint64 {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return never
 	}
-	// The second field, the name in parentheses, may hold anything.
+	// The second field, the name in parentheses, may contain any characters.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	start, err := strconv.ParseUint(fields[19], 10, 64)
 	if err != nil || fields[0] == "Z" {
@@ -100,9 +100,9 @@ func startOf(pid int) uint64 {
 	return start
 }
 
-// allProcesses lists the numbers of all processes.
+// allProcesses returns the PIDs of all processes.
 func allProcesses() []int {
-	entries, _ := os.ReadDir("/proc") // what is not there is no process
+	entries, _ := os.ReadDir("/proc") // an error: no processes
 	var pids []int
 	for _, e := range entries {
 		if pid, err := strconv.Atoi(e.Name()); err == nil {
@@ -112,7 +112,7 @@ func allProcesses() []int {
 	return pids
 }
 
-// processes lists the processes in the control groups of the machine's pods.
+// processes returns the PIDs in the cgroups of the machine's pods.
 func (b *machine) processes() []int {
 	var pids []int
 	for _, pid := range allProcesses() {
@@ -124,8 +124,7 @@ func (b *machine) processes() []int {
 	return pids
 }
 
-// checkGone makes sure that nothing is left of the pods but what apps wrote to
-// the host's volumes.
+// checkGone checks that nothing is left of the pods, except what apps wrote to the host's volumes.
 func (b *machine) checkGone() {
 	b.t.Helper()
 	b.checkProcesses()
@@ -139,9 +138,9 @@ func (b *machine) checkGone() {
 	}
 }
 
-// checkProcesses looks for processes of the machine by their control groups, by their
-// namespaces, and by what is mounted there. One that was reaped a moment ago may
-// still be on its way out for the kernel, so a second look decides.
+// checkProcesses looks for processes of the machine by their cgroups, their namespaces, and their
+// mounts. The kernel may not have removed a process that was reaped a moment ago, so checkProcesses
+// looks again before it fails.
 func (b *machine) checkProcesses() {
 	b.t.Helper()
 	var left []string
@@ -171,8 +170,8 @@ func (b *machine) strays() []string {
 			why = "its mounts"
 		}
 		for _, kind := range namespaceKinds() {
-			// The kernel uses a namespace's number again. A process that is younger
-			// than the last look at the namespace is in another one.
+			// The kernel reuses a namespace's number. A process that started after the last
+			// look at the namespace is in another one.
 			name, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 			if err == nil && start < b.namespaces[name] {
 				why = name
@@ -186,7 +185,7 @@ func (b *machine) strays() []string {
 	return left
 }
 
-// groups lists the control groups that are left for pods of the machine.
+// groups returns the cgroups of the machine's pods that are left.
 func (b *machine) groups() []string {
 	one, _ := filepath.Glob("/sys/fs/cgroup/" + b.cgroup)
 	each, _ := filepath.Glob("/sys/fs/cgroup/*/" + b.cgroup)
@@ -205,8 +204,8 @@ func (b *machine) checkFiles() {
 	}
 }
 
-// fileFacts are what must stay of a file in a layer. Nothing can change a file,
-// its attributes or its name without changing ctime, which no program can set.
+// fileFacts are the properties of a file in a layer that must not change. Every change of a file, its
+// attributes or its name changes ctime, which no program can set.
 type fileFacts struct {
 	mode         uint32
 	uid, gid     uint32
@@ -217,8 +216,8 @@ type fileFacts struct {
 	content      string // with thorough only
 }
 
-// snapshot takes down all files of the images in a store, with content and
-// extended attributes when it is to be thorough.
+// snapshot records all files of the images in a store; if thorough is true, also their contents and
+// extended attributes.
 func snapshot(store string, thorough bool) (map[string]fileFacts, error) {
 	roots, err := filepath.Glob(filepath.Join(store, "*", "rootfs"))
 	all := make(map[string]fileFacts)
@@ -288,7 +287,7 @@ func compare(before, after map[string]fileFacts) []string {
 	return changes
 }
 
-// snapshotLayers takes down the machine's image store.
+// snapshotLayers records the files of the machine's image store.
 func (b *machine) snapshotLayers() map[string]fileFacts {
 	b.t.Helper()
 	all, err := snapshot(b.store, false)
@@ -298,7 +297,7 @@ func (b *machine) snapshotLayers() map[string]fileFacts {
 	return all
 }
 
-// layersAreNow accepts the machine's image store as it is, after an import.
+// layersAreNow accepts the present state of the machine's image store, after an import.
 func (b *machine) layersAreNow() { b.layers = b.snapshotLayers() }
 
 func (b *machine) checkLayers() {

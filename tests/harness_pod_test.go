@@ -20,7 +20,7 @@ import (
 	"kurma.io/stager/names"
 )
 
-// podDoc is an appc pod manifest, as far as the tests write one.
+// podDoc is an appc pod manifest, with the fields that the tests need.
 type podDoc struct {
 	Version     string      `json:"acVersion"`
 	Kind        string      `json:"acKind"`
@@ -94,15 +94,15 @@ type ownMountDoc struct {
 	Own volumeDoc `json:"appVolume"`
 }
 
-// isolator is an isolator with a value of any type.
+// isolator returns an isolator with a value of any type.
 func isolator(name string, value any) map[string]any {
 	return map[string]any{"name": name, "value": value}
 }
 
-// shell is an app of the busybox image that runs a shell script as root.
+// shell returns an app of the busybox image that runs a shell script as root.
 func shell(name, script string) appDoc { return command(name, "/bin/sh", "-c", script) }
 
-// command is an app of the busybox image that runs a command as root.
+// command returns an app of the busybox image that runs a command as root.
 func command(name string, args ...string) appDoc {
 	return appDoc{
 		Name:  name,
@@ -125,7 +125,7 @@ func (d podDoc) hostVolume(name, source, target string) podDoc {
 	return d
 }
 
-// pod is a pod that is up, or was.
+// pod is a pod that is up or has ended.
 type pod struct {
 	*machine
 	name, uuid string
@@ -133,14 +133,14 @@ type pod struct {
 	stager     int    // PID
 }
 
-// up starts a pod and waits until it is up. It is stopped with the machine.
+// up starts a pod and waits until it is up. The machine stops it at the test's end.
 func (b *machine) up(name string, doc podDoc) *pod {
 	b.t.Helper()
 	path := b.write(name+".json", doc)
 	return b.adopt(b.must("run", "--json", "--detach", "--name", name, path))
 }
 
-// adopt takes what `launcher run --json` printed.
+// adopt returns the pod that `launcher run --json` has started; started is its output.
 func (b *machine) adopt(started string) *pod {
 	b.t.Helper()
 	var info struct {
@@ -155,8 +155,8 @@ func (b *machine) adopt(started string) *pod {
 	return p
 }
 
-// refuse starts a pod, which must fail with one line that has all of the words,
-// and leave nothing.
+// refuse starts a pod. The start must fail with one line that contains all of the words, and leave
+// nothing behind.
 func (b *machine) refuse(name string, doc any, words ...string) {
 	b.t.Helper()
 	r := b.launcher("run", "--detach", "--name", name, b.write(name+".json", doc))
@@ -171,7 +171,7 @@ func (b *machine) refuse(name string, doc any, words ...string) {
 	b.checkGone()
 }
 
-// stop stops the pod. The machine's last pod must leave nothing.
+// stop stops the pod. After the machine's last pod nothing may be left.
 func (p *pod) stop() {
 	p.t.Helper()
 	p.note()
@@ -181,10 +181,10 @@ func (p *pod) stop() {
 	}
 }
 
-// root is a path in the stager's root as the host sees it.
+// root returns the host's path of a path in the stager's root.
 func (p *pod) root(path string) string { return filepath.Join(p.dir, "root", path) }
 
-// stagerLog is what the stager wrote itself.
+// stagerLog returns the stager's own output.
 func (p *pod) stagerLog() string {
 	data, err := os.ReadFile(filepath.Join(p.dir, "stager.log"))
 	if err != nil {
@@ -203,7 +203,7 @@ func (p *pod) logs(app string) string {
 	return r.stdout + r.stderr
 }
 
-// sees waits until an app's log holds the text.
+// sees waits until an app's log contains the text.
 func (p *pod) sees(app, text string) {
 	p.t.Helper()
 	eventually(p.t, fmt.Sprintf("%q in the log of %s", text, app), func() bool { return strings.Contains(p.logs(app), text) })
@@ -215,7 +215,7 @@ func (p *pod) exec(app string, command ...string) result {
 	return p.launcher(append([]string{"exec", p.name, app, "--"}, command...)...)
 }
 
-// appStatus is what the call-in status says of an app.
+// appStatus is an app in the output of the call-in status.
 type appStatus struct {
 	PID    int    `json:"pid"`
 	Exited bool   `json:"exited"`
@@ -246,7 +246,7 @@ func (p *pod) exited(app string) (code int, reason string) {
 	return *s.Code, s.Reason
 }
 
-// supervisor is the PID of the pod's PID 1.
+// supervisor returns the host's PID of the pod's PID 1.
 func (p *pod) supervisor() int {
 	p.t.Helper()
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.stager, p.stager))
@@ -257,9 +257,9 @@ func (p *pod) supervisor() int {
 	return pid
 }
 
-// callIn is a run of a call-in as the daemon makes one, still to be started: in
-// the stager's mount and network namespace only, environment HOME. Args begin
-// with the call-in's name; ExtraFiles[0] is descriptor 3.
+// callIn returns a call-in as a daemon executes it, not started yet: in the stager's mount and network
+// namespaces only, with HOME as its environment. args begin with the call-in's name; ExtraFiles[0] is
+// descriptor 3.
 func (p *pod) callIn(args ...string) *exec.Cmd {
 	args = append([]string{"enter-pod", strconv.Itoa(p.stager)}, args...)
 	cmd := exec.Command("/proc/self/exe", args...)
@@ -267,12 +267,12 @@ func (p *pod) callIn(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// inNetwork is a command in the pod's network namespace and the host's else.
+// inNetwork returns a command in the pod's network namespace and the host's other namespaces.
 func (p *pod) inNetwork(args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", p.stager)}, args...)...)
 }
 
-// enterPod has this process become a call-in.
+// enterPod makes this process a call-in.
 func enterPod(stager string, args []string) error {
 	runtime.LockOSThread()
 	pid, err := strconv.Atoi(stager)
@@ -296,8 +296,7 @@ func enterPod(stager string, args []string) error {
 	return syscall.Exec(path, append([]string{path}, args[1:]...), os.Environ())
 }
 
-// signalPipe is a FIFO that apps write to and a test waits on, instead of
-// looking again and again.
+// signalPipe is a FIFO to which apps write and on which a test waits, so that the test need not poll.
 type signalPipe struct {
 	t    *testing.T
 	file *os.File
@@ -313,7 +312,7 @@ func (b *machine) signalPipe(path string) *signalPipe {
 	if err := os.Chmod(path, 0o666); err != nil {
 		b.t.Fatal(err)
 	}
-	// With a writer of its own it never sees an end of file.
+	// O_RDWR makes the test a writer, so it never reads end of file.
 	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
 	if err != nil {
 		b.t.Fatal(err)

@@ -1,9 +1,9 @@
-// Package tests runs the built launcher and the signed stager image end to
-// end, as root: real pods of real programs.
+// Package tests tests the built launcher and the signed stager image end to end, as root, with real
+// pods of real programs.
 //
-// STAGER_BIN is the folder of the built programs, STAGER_ACI the stager image,
-// with its signature and key beside it, and STAGER_IMAGES the folder that
-// tests/images/build.sh has filled. Without them the repository's own are taken.
+// STAGER_BIN is the folder of the built programs. STAGER_ACI is the stager image, with its signature
+// and key in the same folder. STAGER_IMAGES is the folder that tests/images/build.sh has filled. The
+// defaults are the repository's own.
 package tests
 
 import (
@@ -24,11 +24,10 @@ import (
 	"kurma.io/stager/tests/surroundings"
 )
 
-// patience bounds every wait: long past it something hangs.
+// patience limits every wait: a longer wait means that something hangs.
 const patience = surroundings.Patience
 
-// suite is what all tests share. Nothing of it changes after TestMain, but for
-// machines.
+// suite is what all tests share. After TestMain only machines changes.
 var suite struct {
 	launcher  string            // the program
 	stagerACI string            // the signed stager image
@@ -118,7 +117,7 @@ func findBuilt() error {
 	return nil
 }
 
-// importImages fills the suite's store. What no test starts is left out.
+// importImages imports the images that tests start into the suite's store.
 func importImages(dir string) error {
 	suite.ids = make(map[string]string)
 	files := []string{suite.stagerACI}
@@ -143,8 +142,8 @@ func importImages(dir string) error {
 	return nil
 }
 
-// unpackStager unpacks the stager for tests that start it without the launcher, in a
-// folder of its own: a hard link changes a file's times, and the store must not change.
+// unpackStager unpacks the stager for tests that start it without the launcher. It does not use the
+// store, which must not change: a hard link changes a file's ctime.
 func unpackStager(dir string) (daemon.Image, error) {
 	dir = filepath.Join(dir, "stager")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -153,8 +152,8 @@ func unpackStager(dir string) (daemon.Image, error) {
 	return daemon.Unpack(suite.launcher, suite.stagerACI, dir)
 }
 
-// machine is what a test has of the host: its pods, control groups and configuration.
-// When the test ends its pods are stopped, and nothing may be left of them.
+// machine is a test's part of the host: its pods, cgroups and configuration. At the test's end its
+// pods are stopped, and nothing may be left of them.
 type machine struct {
 	t      *testing.T
 	dir    string   // holds config.json, pods and tmp
@@ -172,12 +171,12 @@ type machine struct {
 // option changes a machine before it is used.
 type option func(*machine)
 
-// stagerConfig is the stagerConfig of all pods in the machine, as JSON.
+// stagerConfig sets the stagerConfig of all pods in the machine, as JSON.
 func stagerConfig(text string) option {
 	return func(b *machine) { b.config["defaultStagerConfig"] = json.RawMessage(text) }
 }
 
-// ownStore gives the machine an image store of its own that holds the stager alone.
+// ownStore makes an image store for the machine that contains only the stager.
 func ownStore() option {
 	return func(b *machine) { b.store = filepath.Join(b.dir, "images") }
 }
@@ -239,13 +238,13 @@ func (b *machine) folder(name string, mode os.FileMode) string {
 	return path
 }
 
-// result is what a program's run gave.
+// result is the output and exit status of a program.
 type result struct {
 	stdout, stderr string
 	code           int // -1 when a signal ended it
 }
 
-// command is a run of the launcher that is still to be started.
+// command returns a command of the launcher, not started yet.
 func (b *machine) command(args ...string) *exec.Cmd {
 	args = append([]string{"--config", filepath.Join(b.dir, "config.json"), "--state", b.dir}, args...)
 	cmd := exec.Command(suite.launcher, args...)
@@ -269,7 +268,7 @@ func (b *machine) must(args ...string) string {
 	return r.stdout
 }
 
-// finish runs a command to its end, which must come in time.
+// finish runs a command to its end, and fails if the end does not come within patience.
 func finish(t *testing.T, cmd *exec.Cmd) result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostileLinks are an image's paths that are symbolic links instead of what the
-// stager mounts or writes there.
+// hostileLinks returns symbolic links of an image, at paths at which the stager mounts or writes.
 func hostileLinks() map[string]string {
 	links := map[string]string{}
 	for _, path := range []string{"dev", "proc", "sys", "etc", "tmp", "run", "dev/shm", "dev/pts", "dev/mqueue", "etc/resolv.conf", "etc/hosts", "etc/hostname", "etc/mtab"} {
@@ -51,7 +50,7 @@ func TestHostileImages(t *testing.T) {
 	b.must(append([]string{"image", "import"}, files...)...)
 	b.layersAreNow()
 	before := b.hostState(outside)
-	// Many apps to a pod would hide each other's failures.
+	// One pod for each app: apps of one pod would hide each other's failures.
 	for name, link := range names {
 		r := b.launcher("run", "--detach", "--name", name, "tests/"+name)
 		switch {
@@ -72,8 +71,8 @@ func hostileManifest(name string) string {
 		"app":{"exec":["/bin/sh","-c","echo up; exec sleep 1000"],"user":"0","group":"0"}}`, name)
 }
 
-// hostState is what a hostile image could change: a folder of the host, and what
-// the host has where pods have mounts.
+// hostState returns what a hostile image could change: the contents of a folder of the host, and of
+// the host's paths at which pods have mounts.
 func (b *machine) hostState(outside string) string {
 	b.t.Helper()
 	var all strings.Builder
@@ -92,8 +91,8 @@ func (b *machine) hostState(outside string) string {
 	return all.String()
 }
 
-// TestChrootEscape has apps with CAP_SYS_CHROOT climb out of a chroot, and look
-// through /proc: they find their own root only.
+// TestChrootEscape: apps with CAP_SYS_CHROOT climb out of a chroot and look through /proc, and find
+// only their own root.
 func TestChrootEscape(t *testing.T) {
 	t.Parallel()
 	for _, direct := range []bool{false, true} {
@@ -127,7 +126,7 @@ func TestChrootEscape(t *testing.T) {
 	}
 }
 
-// TestPasswdIsAFIFO starts an image whose passwd file would keep a reader for ever.
+// TestPasswdIsAFIFO starts an image whose passwd file would block a reader for ever.
 func TestPasswdIsAFIFO(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, ownStore())

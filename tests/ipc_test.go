@@ -16,8 +16,8 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// Two apps signal each other, and talk by shared memory, semaphores and message
-// queues, those of System V and those of POSIX; the host sees nothing of it.
+// Two apps signal each other, and communicate by shared memory, semaphores and message queues of
+// System V and POSIX. The host does not see these objects.
 func TestAppsShareSignalsAndIPC(t *testing.T) {
 	clause.Covers(t, "C-NET-03")
 	t.Parallel()
@@ -43,13 +43,14 @@ func TestAppsShareSignalsAndIPC(t *testing.T) {
 	p.stop()
 }
 
-// What is shared, by its names.
+// The names of the shared objects.
 const (
 	ipcKey  = 0x6b75726d
 	ipcName = "/kurma-e2e"
 )
 
-// ipc is all that two processes can talk by. Whoever comes first makes it.
+// ipc is every means by which two processes can communicate. The process that comes first makes the
+// objects.
 type ipc struct {
 	memory, file             []byte // of System V and POSIX
 	semaphores, queue, words uintptr
@@ -94,8 +95,8 @@ func mapFile(path string) ([]byte, error) {
 	return unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }
 
-// call is a system call that is made again when a signal interrupts it. The fourth
-// and further arguments are 0.
+// call makes a system call, and repeats it when a signal interrupts it. The fourth and further
+// arguments are 0.
 func call(number, a, b, c uintptr) (uintptr, error) {
 	for {
 		r, _, errno := unix.Syscall6(number, a, b, c, 0, 0, 0)
@@ -108,13 +109,13 @@ func call(number, a, b, c uintptr) (uintptr, error) {
 	}
 }
 
-// message is as msgsnd(2) has it.
+// message is the structure of msgsnd(2).
 type message struct {
 	kind int64
 	text [16]byte
 }
 
-// raise adds to the semaphore, which waits to be above 0 before it is lowered.
+// raise adds to the semaphore. Lowering it waits until it is above 0.
 func (all *ipc) raise(by int16) error {
 	operation := struct {
 		number uint16
@@ -132,10 +133,10 @@ func put(memory []byte, text string) { memory[8] = byte(copy(memory[9:], text)) 
 
 func get(memory []byte) string { return string(memory[9 : 9+memory[8]]) }
 
-// flag is the word of the mapped file that a POSIX semaphore is, see sem_init(3).
+// flag returns the word of the mapped file that represents a POSIX semaphore, see sem_init(3).
 func (all *ipc) flag() *uint32 { return (*uint32)(unsafe.Pointer(&all.file[0])) }
 
-// probeIPCOne sends by everything there is, and waits for a signal.
+// probeIPCOne sends by every means, and waits for a signal.
 func probeIPCOne(out io.Writer) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGUSR1)
@@ -170,7 +171,7 @@ const (
 	futexWake = 1
 )
 
-// probeIPCOther waits for all that probeIPCOne sends, and signals it.
+// probeIPCOther waits for everything that probeIPCOne sends, and signals it.
 func probeIPCOther(out io.Writer) error {
 	all, err := openIPC()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// victim is a process that a pod lives by.
+// victim is a process that a pod depends on.
 type victim struct {
 	name string
 	find func(b *machine) int
@@ -23,7 +23,7 @@ func victims() []victim {
 	}
 }
 
-// onlyPod is the machine's one pod, in whatever phase.
+// onlyPod returns the machine's only pod, in any phase.
 func (b *machine) onlyPod() *pod {
 	b.t.Helper()
 	for _, info := range b.ps() {
@@ -33,21 +33,21 @@ func (b *machine) onlyPod() *pod {
 	return nil
 }
 
-// monitor is the launcher's process that is the stager's parent.
+// monitor returns the launcher's process that is the stager's parent.
 func (b *machine) monitor() int {
 	b.t.Helper()
 	return parentOf(b.t, b.onlyPod().stager)
 }
 
-// moment is when in a pod's life it is killed. reach starts the pod and returns
-// at that moment; pod is what the killed pod and the next one are.
+// moment is a moment in a pod's life at which it is killed. reach starts the pod and returns at that
+// moment; pod is the manifest of the killed pod and of the next one.
 type moment struct {
 	name  string
 	doc   func(apps ...appDoc) podDoc
 	reach func(b *machine, doc podDoc, up *signalPipe) *exec.Cmd
 }
 
-// hostPID has the pod use the host's PID namespace.
+// hostPID returns a pod that uses the host's PID namespace.
 func hostPID(apps ...appDoc) podDoc {
 	doc := podOf(apps...)
 	doc.Isolators = []any{isolator("os/linux/namespaces", map[string]string{"pid": "host"})}
@@ -99,8 +99,8 @@ func (b *machine) startPod(doc podDoc) *exec.Cmd {
 	return cmd
 }
 
-// TestKill kills each process that a pod lives by, at each moment. No process of
-// the pod outlives it, gc brings the rest in order, and the same pod starts again.
+// TestKill kills each process that a pod depends on, at each moment. No process of the pod survives,
+// gc removes the rest, and the same pod starts again.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	for _, m := range moments() {
@@ -134,8 +134,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestKillAtAnyTime kills the stager of a starting pod at moments that nobody
-// chose.
+// TestKillAtAnyTime kills the stager of a starting pod at arbitrary moments.
 func TestKillAtAnyTime(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
@@ -150,8 +149,7 @@ func TestKillAtAnyTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the stager", func() bool { all := b.ps(); return len(all) == 1 && all[0].PID > 0 })
-		// With each round the start has got further: as many of the machine's
-		// processes are there.
+		// In each round the start gets further: the test waits for one more process.
 		eventually(t, "more processes", func() bool {
 			b.note()
 			return len(b.processes()) > round || b.ps()[0].State == "running"
@@ -166,8 +164,8 @@ func TestKillAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestKillLauncher kills a launcher that waits for its detached pod to be up: the
-// pod is the monitor's, and goes on.
+// TestKillLauncher kills a launcher that waits until its detached pod is up: the pod goes on, because
+// its parent is the monitor.
 func TestKillLauncher(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestDescriptorsOfTheLaunchersCaller leaves descriptors open for the launcher: neither a pod nor
-// what is called into it has any of them.
+// TestDescriptorsOfTheLaunchersCaller starts the launcher with open descriptors: neither a pod nor a
+// call-in inherits them.
 func TestDescriptorsOfTheLaunchersCaller(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestJournalOfTheHost has the launcher see, in a mount namespace of its own, a journald that
-// is this test: the apps' output arrives there.
+// TestJournalOfTheHost plays journald for a launcher in a new mount namespace: the apps' output
+// arrives at the test.
 func TestJournalOfTheHost(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, stagerConfig(`{"log": {"driver": "journald"}}`))

@@ -14,9 +14,8 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// tinyLayers makes n folders named as image IDs, the top one first. Each has
-// /top with its own number, and a file that no other has. The last is a copy of
-// busybox by hard links.
+// tinyLayers makes n folders named as image IDs, the topmost first. Each has /top with its number, and
+// a file that no other layer has. The last is a copy of busybox by hard links.
 func (b *machine) tinyLayers(n int) []string {
 	b.t.Helper()
 	dir := b.folder("layers", 0o755)
@@ -41,7 +40,7 @@ func (b *machine) tinyLayers(n int) []string {
 	return layers
 }
 
-// layerDrivers are the drivers that work on this kernel: few kernels have aufs.
+// layerDrivers returns the drivers that work on this kernel: few kernels have aufs.
 func layerDrivers(t *testing.T) []string {
 	t.Helper()
 	known, err := os.ReadFile("/proc/filesystems")
@@ -55,8 +54,8 @@ func layerDrivers(t *testing.T) []string {
 	return drivers
 }
 
-// TestLayersAreChanged has an app delete, link and move files of its layers. aufs
-// does that in the layers' own folders, with the app's credentials.
+// TestLayersAreChanged: an app deletes, links and moves files of its layers. aufs does that in the
+// layers' own folders, with the app's credentials.
 func TestLayersAreChanged(t *testing.T) {
 	t.Parallel()
 	for _, driver := range layerDrivers(t) {
@@ -144,8 +143,8 @@ func TestTooManyLayers(t *testing.T) {
 	}
 }
 
-// TestDependencies has the launcher resolve a chain of images: the one on top
-// wins, and every layer is there.
+// TestDependencies: the launcher resolves a chain of images. The topmost image overrides the others,
+// and the files of every layer are there.
 func TestDependencies(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, ownStore())
@@ -172,8 +171,8 @@ func TestDependencies(t *testing.T) {
 	p.stop()
 }
 
-// Two images of a dependency tree leave paths out, as their own manifests say:
-// the app sees what every whitelist on the way lets through.
+// Two images of a dependency tree have path whitelists: the app sees the files that every whitelist on
+// the way selects.
 func TestPathWhitelistHidesOtherPaths(t *testing.T) {
 	clause.Covers(t, "C-FS-04", "C-FS-05")
 	t.Parallel()
@@ -209,7 +208,7 @@ func TestPathWhitelistHidesOtherPaths(t *testing.T) {
 	p.stop()
 }
 
-// image builds an image whose root is filled by a function, owners kept.
+// image builds an image whose root fill has filled; owners are kept.
 func (b *machine) image(name, manifest string, fill func(root string) error) string {
 	b.t.Helper()
 	root := b.folder(name+".root", 0o755)

@@ -25,8 +25,8 @@ func TestSpecificationExample(t *testing.T) {
 	p.stop()
 }
 
-// checkExampleManifest compares what the stager was given to the document in the
-// specification, whose image IDs are replaced.
+// checkExampleManifest compares the stager's manifest with the document in the specification, apart
+// from the image IDs.
 func checkExampleManifest(t *testing.T, p *pod) {
 	t.Helper()
 	var have map[string]json.RawMessage

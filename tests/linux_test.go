@@ -17,8 +17,7 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// Every app, whoever it runs as, has the file systems and devices of Linux, and
-// they work.
+// Every app has the file systems and devices of Linux, and they work for every user.
 func TestAppHasTheFileSystemsAndDevicesOfLinux(t *testing.T) {
 	clause.Covers(t, "C-OS-01")
 	t.Parallel()
@@ -37,8 +36,8 @@ func TestAppHasTheFileSystemsAndDevicesOfLinux(t *testing.T) {
 	p.stop()
 }
 
-// linuxScript tells of what the specification lists for Linux: device numbers are those of
-// null(4), full(4), random(4), tty(4) and console(4), in hexadecimal.
+// linuxScript prints what the specification lists for Linux. Device numbers are those of null(4),
+// full(4), random(4), tty(4) and console(4), in hexadecimal.
 const linuxScript = `exec 2>&1; cd /dev
 stat -c '%n %F %t:%T' null zero full random urandom tty console
 stat -L -c '%n %F %t:%T' ptmx
@@ -78,7 +77,7 @@ own
 a terminal of character device 136
 `
 
-// probeTerminal opens a terminal as openpty(3) does, and talks through it.
+// probeTerminal opens a terminal as openpty(3) does, and writes and reads through it.
 func probeTerminal(out io.Writer) error {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -109,7 +108,7 @@ func probeTerminal(out io.Writer) error {
 	return err
 }
 
-// A command in an app has the terminal that it is given as its own.
+// The terminal of a command in an app is the command's controlling terminal.
 func TestCommandHasATerminalOfTheApp(t *testing.T) {
 	clause.Covers(t, "C-OS-01")
 	t.Parallel()
@@ -122,11 +121,11 @@ func TestCommandHasATerminalOfTheApp(t *testing.T) {
 	}
 }
 
-// etcScript prints what is in /etc, with the modes that it has.
+// etcScript prints the files of /etc, with their modes.
 const etcScript = `cd /etc; hostname; for f in hosts hostname resolv.conf; do [ -e $f ] || continue; stat -c '%n %F %a %u %g' $f; cat $f; done; readlink mtab; grep -c ' / ' mtab`
 
-// An app finds the pod's name, localhost, the host's resolvers and its mounts in
-// /etc; what the image or a volume has there is left alone, resolvers excepted.
+// An app finds the pod's name, localhost, the host's resolvers and its mounts in /etc. The stager does
+// not change files of the image or a volume there, except resolv.conf.
 func TestFilesInEtcAreFilled(t *testing.T) {
 	clause.Covers(t, "C-OS-02")
 	t.Parallel()
@@ -167,7 +166,7 @@ func TestFilesInEtcAreFilled(t *testing.T) {
 	}
 }
 
-// etcImage is an image of busybox that has these files itself.
+// etcImage makes an image of busybox that has these files itself.
 func (b *machine) etcImage() imageRef {
 	b.t.Helper()
 	path := b.image("etc", hostileManifest("etc"), func(root string) error {

@@ -15,8 +15,8 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// TestLogOfAFastWriter has an app write as fast as it can far beyond what is
-// kept: it is never blocked for good, what is kept is bounded, whole and in order.
+// TestLogOfAFastWriter: an app writes as fast as it can, far more than the log keeps. The app is never
+// blocked for good, and the log is bounded, complete and in order.
 func TestLogOfAFastWriter(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, stagerConfig(`{"log": {"maxSize": "256Ki", "maxFiles": 3}}`))
@@ -29,7 +29,7 @@ func TestLogOfAFastWriter(t *testing.T) {
 	if len(kept) == 0 || kept[len(kept)-1] != fmt.Sprint(lines) {
 		t.Fatalf("the last of %d lines kept is not the last", len(kept))
 	}
-	// The oldest line may be cut where its file was dropped.
+	// The oldest line may be incomplete, if its start was in a file that was removed.
 	for i, line := range kept[1:] {
 		if want := fmt.Sprint(lines - len(kept) + i + 2); line != want {
 			t.Fatalf("line %q, want %s", line, want)
@@ -51,8 +51,7 @@ func TestLogOfAFastWriter(t *testing.T) {
 	p.stop()
 }
 
-// TestFullDisk has the pods' folder be full: the app goes on, and the stager says
-// it once.
+// TestFullDisk fills the disk of the pods' folder: the app goes on, and the stager logs it once.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, func(b *machine) { b.pods = filepath.Join(b.dir, "disk/pods") })
@@ -77,7 +76,7 @@ func TestFullDisk(t *testing.T) {
 	if s := p.status()["a"]; s.Exited {
 		t.Errorf("the app has ended: %+v", s)
 	}
-	// Its own log is on the same disk.
+	// The stager's own log is on the same disk.
 	if err := os.Remove(filepath.Join(p.dir, "fill")); err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +111,7 @@ func TestStagerLogUnread(t *testing.T) {
 	d.stop()
 }
 
-// A detached pod ends by itself: what its apps wrote can be read until gc, and
-// nothing is left then.
+// When a detached pod has ended, its apps' logs can be read until gc; gc leaves nothing.
 func TestLogsOutliveTheirPod(t *testing.T) {
 	clause.Covers(t, "C-LOG-01")
 	t.Parallel()
@@ -137,8 +135,7 @@ func TestLogsOutliveTheirPod(t *testing.T) {
 	b.checkGone()
 }
 
-// Whoever asks for the logs of a pod that has ended and stops reading can end the
-// launcher by a signal.
+// If the reader of the logs of an ended pod stops reading, a signal ends the launcher.
 func TestLogsOfAnEndedPodUnread(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, stagerConfig(`{"exitPolicy": "all"}`))
@@ -175,8 +172,8 @@ func TestLogsOfAnEndedPodUnread(t *testing.T) {
 	b.checkGone()
 }
 
-// What apps and their handlers write to either stream is kept byte for byte, that
-// of an app that has ended like that of one that runs.
+// The log keeps what apps and their handlers write to either stream, byte for byte, for running and
+// for ended apps.
 func TestBothStreamsAreKept(t *testing.T) {
 	clause.Covers(t, "C-LOG-01")
 	t.Parallel()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestBadManifests gives the stager manifests that it cannot use: each time one
-// line that names what is wrong, exit status 1, and nothing is left.
+// TestBadManifests starts the stager with invalid manifests: each time the stager prints one line that
+// names what is wrong, exits with 1, and leaves nothing.
 func TestBadManifests(t *testing.T) {
 	t.Parallel()
 	id := suite.ids["busybox"]
@@ -114,7 +114,7 @@ func TestMissingLayer(t *testing.T) {
 	}
 }
 
-// TestStagerConfigForms starts pods with every way to say nothing.
+// TestStagerConfigForms starts pods with every form of an empty stagerConfig.
 func TestStagerConfigForms(t *testing.T) {
 	t.Parallel()
 	for _, form := range []any{"absent", nil, map[string]any{}} {

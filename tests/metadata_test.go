@@ -19,8 +19,8 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// metadataPaths are all that the service has for a pod of one app, "a", below
-// its URL, with the types that appc has for them.
+// metadataPaths returns all paths of the service for a pod of one app, "a", below its URL, with the
+// content types that appc requires.
 func metadataPaths() map[string]string {
 	const text, json = "text/plain; charset=us-ascii", "application/json"
 	return map[string]string{
@@ -35,7 +35,7 @@ type service struct {
 	pod *pod
 }
 
-// twoServices starts two pods whose services this process can ask.
+// twoServices starts two pods whose services this process can reach.
 func twoServices(b *machine) [2]service {
 	b.t.Helper()
 	doc := podOf(shell("a", `echo "$AC_METADATA_URL"; wget -q -O - "$AC_METADATA_URL/acMetadata/v1/pod/uuid"; echo; exec sleep 1000`))
@@ -54,8 +54,8 @@ func twoServices(b *machine) [2]service {
 	return all
 }
 
-// Two pods in the host's network: each has a token of its own of 128 bits or more
-// without which, or with the other's, its service tells nothing.
+// Two pods in the host's network have different tokens of at least 128 bits. Without its pod's token,
+// or with the other's, a service discloses nothing.
 func TestTokensOfTwoPodsDiffer(t *testing.T) {
 	clause.Covers(t, "C-MDS-01")
 	t.Parallel()
@@ -87,8 +87,8 @@ func (s service) post(path string, fields url.Values) (status int, body string) 
 	return response.StatusCode, string(text)
 }
 
-// A pod's service verifies what it has signed, and nothing else: not under another pod's
-// UUID, nor what another pod has signed, under either UUID.
+// A pod's service verifies only its own signatures with its own UUID: neither another pod's UUID nor
+// another pod's signatures.
 func TestSignaturesOfTwoPodsAreVerified(t *testing.T) {
 	clause.Covers(t, "C-MDS-08", "C-MDS-09")
 	t.Parallel()
@@ -115,7 +115,7 @@ func TestSignaturesOfTwoPodsAreVerified(t *testing.T) {
 	}
 }
 
-// tellsNothing asks for all, which must be answered with 404 and no secret.
+// tellsNothing requests all paths; each answer must be 404 and must not contain the secret.
 func tellsNothing(t *testing.T, base, secret string) {
 	t.Helper()
 	paths := []string{"", "/"}
@@ -145,8 +145,8 @@ const (
 	silentClients = 20 // with the others no more than the service takes: on a slow machine it would drop those that have not asked yet
 )
 
-// A thousand requests at once from inside a pod are answered, with the exact types, while
-// others are connected and say nothing, or half of something.
+// The service answers a thousand requests at once from inside a pod, with the exact content types,
+// while other clients are connected and send nothing or half a request.
 func TestThousandMetadataClientsAtOnceInAPod(t *testing.T) {
 	clause.Covers(t, "C-MDS-10")
 	t.Parallel()
@@ -162,7 +162,7 @@ func TestThousandMetadataClientsAtOnceInAPod(t *testing.T) {
 	p.stop()
 }
 
-// probeMetadataLoad asks the service of the pod it is in.
+// probeMetadataLoad sends requests to the service of its pod.
 func probeMetadataLoad(out io.Writer) error {
 	base, err := url.Parse(os.Getenv("AC_METADATA_URL"))
 	if err != nil {
@@ -198,8 +198,8 @@ func probeMetadataLoad(out io.Writer) error {
 	return err
 }
 
-// askAtOnce has all clients connected before the first one asks, and all ask
-// before they look at an answer.
+// askAtOnce connects all clients before the first one sends its request, and sends all requests before
+// it reads an answer.
 func askAtOnce(base *url.URL, paths []string) ([]string, error) {
 	var connected, asked, done sync.WaitGroup
 	connected.Add(manyClients)
@@ -227,7 +227,7 @@ func askAtOnce(base *url.URL, paths []string) ([]string, error) {
 	return bodies, errors.Join(errs...)
 }
 
-// answerOf reads the body of an answer, which must be a good one of that type.
+// answerOf reads the body of an answer, which must be 200 with that content type.
 func answerOf(c net.Conn, contentType string) (string, error) {
 	response, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {

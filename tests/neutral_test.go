@@ -15,7 +15,7 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// userData has the names and values of what means something elsewhere.
+// userData returns names and values that have a meaning in other places of a manifest.
 func userData() map[string]string {
 	return map[string]string{
 		names.TTYAnnotation: "true", names.StdinAnnotation: "open", "kurma.io/stager/restart": "always",
@@ -27,16 +27,16 @@ func userData() map[string]string {
 	}
 }
 
-// facts is what a program sees of how it runs, but for names and numbers that are each
-// pod's own.
+// facts prints what a program sees of its surroundings, except names and numbers that differ between
+// pods.
 const facts = `exec 2>&1; env | grep -v AC_METADATA_URL= | sort; id; pwd; tty; hostname
 grep -E '^(Cap.*|NoNewPrivs|Seccomp|Groups):' /proc/self/status; cat /proc/self/limits /proc/self/oom_score_adj
 cut -d ' ' -f 3,4 /proc/self/mounts; ls /proc/self/fd /sys/class/net; ls -l /proc/self/ns | grep -c :
 touch /x && echo written; cat /proc/self/cgroup | wc -l
 `
 
-// User annotations and labels of the pod and its apps change nothing of how it
-// runs, and come back in its manifest.
+// User annotations and labels of a pod and its apps do not change how it runs, and the pod's manifest
+// has them.
 func TestUserAnnotationsAndLabelsChangeNothing(t *testing.T) {
 	clause.Covers(t, "C-UAN-01")
 	t.Parallel()
@@ -69,8 +69,8 @@ func TestUserAnnotationsAndLabelsChangeNothing(t *testing.T) {
 	}
 }
 
-// An image runs without labels of the machine, or with such as this machine is; of another one nothing is
-// started, not even the pod's other apps.
+// An image runs if it has no labels for the machine, or labels that match this machine. With an image
+// for another machine nothing is started, not even the pod's other apps.
 func TestImagesOfOtherMachinesAreRefused(t *testing.T) {
 	clause.Covers(t, "C-LAB-01", "C-LAB-02")
 	t.Parallel()

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probes are what this test program does as a program of an app, see testProgram.
+// probes returns what this test program can do as a program of an app, see testProgram.
 func probes() map[string]func(out io.Writer) error {
 	return map[string]func(out io.Writer) error{
 		"session-keyring": probeSessionKeyring,
@@ -20,7 +20,7 @@ func probes() map[string]func(out io.Writer) error {
 	}
 }
 
-// beProbe has this process be a probe, if its arguments say so.
+// beProbe makes this process a probe, if its arguments say so.
 func beProbe() {
 	if len(os.Args) != 2 {
 		return

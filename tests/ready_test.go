@@ -16,8 +16,8 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// TestReady has the ready pipe's end of file come when the pod is up and not
-// before, on whichever descriptor the pipe is.
+// TestReady: the ready pipe's end of file comes when the pod is up and not before, for each descriptor
+// that the pipe can have.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -65,8 +65,8 @@ func TestNoReadyPipe(t *testing.T) {
 	d.stop()
 }
 
-// TestStdioVariables gives apps descriptors as some versions of Kurma do: K-02
-// to K-06, the read end of a pipe named for all three included.
+// TestStdioVariables passes descriptors for apps as some versions of Kurma do: K-02 to K-06, also the
+// read end of one pipe for all three.
 func TestStdioVariables(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
@@ -102,7 +102,7 @@ func TestStdioVariables(t *testing.T) {
 	d.sees("reader", "stdout F got two")
 	d.sees("plain", "stdout F plain")
 	d.stop()
-	// No copy of the app's end may be left anywhere.
+	// No process may have a copy of the app's end.
 	if rest, err := io.ReadAll(outRead); len(rest) > 0 || err != nil {
 		t.Errorf("after the end %q, %v", rest, err)
 	}
@@ -111,12 +111,11 @@ func TestStdioVariables(t *testing.T) {
 	}
 }
 
-// TestAppDescriptors looks at what an app, its handler and a command of run have
-// open.
+// TestAppDescriptors checks the open descriptors of an app, its handler and a command of run.
 func TestAppDescriptors(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
-	// 3 is the folder that ls reads; were there another descriptor, it would be 4.
+	// 3 is the folder that ls reads; with another open descriptor, it would be 4.
 	list := []string{"/bin/ls", "-x", "/proc/self/fd"}
 	app := command("a", list...)
 	app.App.EventHandlers = []handlerDoc{{"pre-start", list}, {"post-stop", list}}
@@ -137,7 +136,7 @@ func TestAppDescriptors(t *testing.T) {
 	d.stop()
 }
 
-// TestEnvironmentAndIdentity looks at an app's environment and identity.
+// TestEnvironmentAndIdentity checks an app's environment and identity.
 func TestEnvironmentAndIdentity(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
@@ -180,8 +179,8 @@ func TestEnvironmentAndIdentity(t *testing.T) {
 	p.stop()
 }
 
-// TestStagerOnOverlay has the stager's own root be an overlay, which cannot hold
-// an app's upper folder.
+// TestStagerOnOverlay starts a stager whose own root is an overlay, which cannot hold an app's upper
+// folder.
 func TestStagerOnOverlay(t *testing.T) {
 	t.Parallel()
 	for _, storage := range []string{"", "copy"} {
@@ -196,7 +195,7 @@ func TestStagerOnOverlay(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// The upper folder is the daemon's; its log cannot be read from outside.
+			// The log is in the daemon's overlay, so it cannot be read from outside.
 			d.startReady()
 			d.plan.Root += ".upper"
 			d.sees("a", "stdout F wrote")
@@ -211,8 +210,8 @@ func TestStagerOnOverlay(t *testing.T) {
 	}
 }
 
-// TestStatusWhileRootsAreMade asks for the status while the stager copies a large
-// layer: the app is not started, and that is all.
+// TestStatusWhileRootsAreMade calls status while the stager copies a large layer: the app is not
+// started yet.
 func TestStatusWhileRootsAreMade(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
@@ -248,8 +247,7 @@ func TestStatusWhileRootsAreMade(t *testing.T) {
 	d.stop()
 }
 
-// TestPodHasOneUUID: the pod's apps know it by the UUID that the
-// launcher knows it by.
+// TestPodHasOneUUID: the metadata service has the same UUID of the pod as the launcher.
 func TestPodHasOneUUID(t *testing.T) {
 	clause.Covers(t, "C-ID-01")
 	t.Parallel()

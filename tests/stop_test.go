@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stubborn is a script that says so, and does not end of SIGTERM.
+// stubborn is a script that reports SIGTERM and does not end.
 const stubborn = `trap 'echo asked' TERM; echo up >/sync/up; while :; do sleep 1000 & wait $!; done`
 
-// TestStopIsOneGracePeriod has five apps that do not end of SIGTERM: they get it
-// once each, and one grace period for all.
+// TestStopIsOneGracePeriod: five apps do not end on SIGTERM. Each gets SIGTERM once, and one grace
+// period applies to all.
 func TestStopIsOneGracePeriod(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, stagerConfig(`{"gracePeriod": "1s"}`))
@@ -43,8 +43,7 @@ func TestStopIsOneGracePeriod(t *testing.T) {
 	}
 }
 
-// TestStopAtOnce stops a pod in the moment it is up: an app that does handle
-// SIGTERM gets its chance.
+// TestStopAtOnce stops a pod at the moment it is up: an app that handles SIGTERM can do so.
 func TestStopAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
@@ -98,8 +97,8 @@ func TestStopDuringStart(t *testing.T) {
 	}
 }
 
-// TestFailedStart has the last of several apps fail: the others are stopped, and
-// one line names the app.
+// TestFailedStart: the last of several apps fails to start. The others are stopped, and one line names
+// the app.
 func TestFailedStart(t *testing.T) {
 	t.Parallel()
 	failing := map[string]func(*appDoc){
@@ -125,8 +124,8 @@ func TestFailedStart(t *testing.T) {
 	}
 }
 
-// TestManyExits has ten apps end at once with ten exit codes, others by signals
-// and one whose orphans end too; nothing is mixed up and no zombie stays.
+// TestManyExits: ten apps end at once with ten exit codes, others end by signals, and orphans of one
+// app end as well. Each exit code is the app's own, and no zombie is left.
 func TestManyExits(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
@@ -161,8 +160,8 @@ func TestManyExits(t *testing.T) {
 	p.stop()
 }
 
-// TestOrphans has an app leave thousands of orphans: all are reaped, the pod
-// goes on, and the app's own exit code is its own.
+// TestOrphans: an app leaves thousands of orphans. All are reaped, the pod goes on, and status reports
+// the app's own exit code.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
@@ -188,7 +187,7 @@ func TestOrphans(t *testing.T) {
 	p.stop()
 }
 
-// TestAppsThatEndAtOnce has apps that may have ended before they are known.
+// TestAppsThatEndAtOnce: apps can end before the supervisor knows their PIDs.
 func TestAppsThatEndAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)

@@ -21,7 +21,7 @@ func (b *machine) linkedImage(name, link, target string) imageRef {
 	return imageRef{id[strings.LastIndexByte(id, '\n')+1:]}
 }
 
-// precious is a host's folder that is to stay as it is, and a look at it.
+// precious makes a folder of the host that must not change, and returns a function that checks it.
 func (b *machine) precious() (dir string, check func(what string)) {
 	dir = b.folder("precious", 0o777)
 	b.write("precious/ptmx", "mine\n")
@@ -42,9 +42,8 @@ func (b *machine) precious() (dir string, check func(what string)) {
 	}
 }
 
-// Volumes are mounted where the image has links, which lead nowhere outside the
-// app's root: nothing is made in the volume or on the host, and what a target may
-// not be it may not be by a link either.
+// Volumes are mounted at paths that are links in the image. The links do not lead out of the app's
+// root: nothing is made in the volume or on the host. A link to a reserved target is refused.
 func TestVolumeByALinkOfTheImageStaysInside(t *testing.T) {
 	clause.Covers(t, "C-VOL-17")
 	t.Parallel()
@@ -83,8 +82,8 @@ func TestVolumeByALinkOfTheImageStaysInside(t *testing.T) {
 	}
 }
 
-// TestVolumeByALinkOfTheApp has an app make such a link where its volume was, for
-// its post-stop handler to be started with.
+// TestVolumeByALinkOfTheApp: an app makes such a link at its volume's path, before its post-stop
+// handler starts.
 func TestVolumeByALinkOfTheApp(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)

@@ -12,19 +12,18 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// mountTmpfs mounts a tmpfs that the test takes away again.
+// mountTmpfs mounts a tmpfs, which is unmounted at the test's end.
 func (b *machine) mountTmpfs(dir, options string) {
 	b.t.Helper()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
 		b.t.Fatal(err)
 	}
-	// Before the machine looks for mounts that are left, but after its pods are gone.
+	// The unmount comes after the pods are gone, and before the machine looks for mounts that are left.
 	b.unmount = append(b.unmount, dir)
 }
 
-// What is mounted in a volume of the host comes with it, and can be written to;
-// in a read-only one, or one at a read-only mount point, all of it is read-only; in
-// one that is not recursive it is not there.
+// A volume of the host includes its submounts, which are writable. If the volume or its mount point is
+// read-only, the submounts are read-only as well. A volume that is not recursive has no submounts.
 func TestMountsInVolumesFollow(t *testing.T) {
 	clause.Covers(t, "C-VOL-11", "C-VOL-13", "C-VOL-15", "C-VOL-16")
 	t.Parallel()
@@ -68,7 +67,7 @@ func TestMountsInVolumesFollow(t *testing.T) {
 	p.stop()
 }
 
-// The app's mount point says read-only, and targets are made where the image has none: 0755, of root.
+// A mount point of the image can be read-only. The stager makes missing targets: 0755, owned by root.
 func TestMountTargetsAreMadeAsAsked(t *testing.T) {
 	clause.Covers(t, "C-VOL-02", "C-VOL-12", "C-VOL-15")
 	t.Parallel()
@@ -103,8 +102,7 @@ func TestMountTargetsAreMadeAsAsked(t *testing.T) {
 	p.stop()
 }
 
-// TestLateMount has the daemon bind something into a shared volume of a running
-// pod: the app sees it.
+// TestLateMount: the daemon mounts something into a shared volume of a running pod, and the app sees it.
 func TestLateMount(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
@@ -138,7 +136,7 @@ func TestMissingVolumeSourceIsAnError(t *testing.T) {
 	}
 }
 
-// TestNamespaces compares the namespaces of apps to each other's and the host's.
+// The apps of a pod share all namespaces but the mount namespace; the host has other ones.
 func TestAppsShareAllNamespacesButMounts(t *testing.T) {
 	clause.Covers(t, "C-NET-02")
 	t.Parallel()
@@ -174,8 +172,8 @@ func TestAppsShareAllNamespacesButMounts(t *testing.T) {
 	}
 }
 
-// TestTwoPodsAtOnce has two pods use the same layers, each with a clean copy, and
-// a third see nothing of what they did.
+// TestTwoPodsAtOnce: two pods use the same layers, each with a clean copy, and a third pod does not see
+// their changes.
 func TestTwoPodsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
@@ -195,7 +193,7 @@ func TestTwoPodsAtOnce(t *testing.T) {
 	r.stop()
 }
 
-// TestTenStartsAtOnce starts ten pods side by side.
+// TestTenStartsAtOnce starts ten pods at once.
 func TestTenStartsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)

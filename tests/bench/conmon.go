@@ -75,7 +75,7 @@ func (m *monitored) close() error {
 	err := m.pod.run(m.pod.command("kill", m.pod.apps[0], "KILL"))
 	if m.cmd != nil && m.cmd.Process != nil {
 		var exit *exec.ExitError
-		// It hands on the container's exit code, 137 of SIGKILL or as its version has it.
+		// It returns the container's exit code, 137 of SIGKILL or as its version has it.
 		if e := m.cmd.Wait(); e != nil && !errors.As(e, &exit) {
 			err = errors.Join(err, e)
 		}

@@ -14,7 +14,7 @@ import (
 // lineCount lines of 100 bytes are written.
 const lineCount = 1_000_000
 
-// logConfig keeps the stager from rotating: conmon would not either.
+// logConfig prevents the stager from rotating logs: conmon would not either.
 const logConfig = `{"log": {"maxSize": "1Gi", "maxFiles": 2}}`
 
 // A logged is one measured flood of lines.

@@ -8,10 +8,9 @@ import (
 	"testing"
 )
 
-// Covers declares that the test, or subtest, t shows the clauses with the IDs, such as
-// "C-USR-01" or "C-USR-01 C-USR-02"; "" is no clause. IDs are written as string
-// literals: in the call, or in a table of the same file. They become attributes of the
-// test, see testing.T.Attr.
+// Covers declares that the test or subtest t shows the clauses with the IDs, such as "C-USR-01" or
+// "C-USR-01 C-USR-02"; "" declares none. Write the IDs as string literals: in the call, or in a
+// table of the same file. They become attributes of the test, see testing.T.Attr.
 func Covers(t testing.TB, ids ...string) {
 	t.Helper()
 	for _, id := range IDs(strings.Join(ids, " ")) {
@@ -24,7 +23,7 @@ func Covers(t testing.TB, ids ...string) {
 	}
 }
 
-// IDs returns the IDs that text consists of, and nil if it has anything else.
+// IDs returns the IDs in text, or nil if text has anything else.
 func IDs(text string) []string {
 	if !regexp.MustCompile(`^(C-[A-Z]+-[0-9]{2}( |$))+$`).MatchString(text) {
 		return nil

@@ -19,8 +19,8 @@ import (
 // entry is one line of clauses.txt.
 type entry struct {
 	id, sentence string
-	unmet        string // what of it cannot be met here, and why
-	tried        string // on which machines its tests show it
+	unmet        string // the part that cannot be met here, and why
+	tried        string // the machines on which its tests show it
 }
 
 func readClauses(path string) ([]entry, error) {
@@ -44,8 +44,8 @@ func readClauses(path string) ([]entry, error) {
 	return all, nil
 }
 
-// findTests returns the tests of all clauses, by ID, sorted: of every file that
-// imports package clause.
+// findTests returns the tests of all clauses, by ID, sorted. It reads every file that imports package
+// clause.
 func findTests(root string) (map[string][]string, error) {
 	tests := make(map[string][]string)
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -98,8 +98,8 @@ func addTest(tests map[string][]string, dir string, f *ast.FuncDecl) {
 	})
 }
 
-// document is tests/CLAUSES.md. A clause without a test or a reason, and a test
-// of a clause that there is not, are errors.
+// document returns the text of tests/CLAUSES.md. It is an error if a clause has neither a test nor a
+// reason, or if a test declares a clause that does not exist.
 func document(root string) (string, error) {
 	clauses, err := readClauses(filepath.Join(root, "tests/clauses/clauses.txt"))
 	if err != nil {
@@ -135,8 +135,8 @@ func document(root string) (string, error) {
 	return b.String(), errors.Join(append(errs, err)...)
 }
 
-// choicesTable is the table of the forks in the road. A line with another number of fields, and a
-// clause that there is not, are errors.
+// choicesTable returns the table of the questions that the text, rkt and Kurma answer differently. A
+// line with a wrong number of fields is an error, and so is a clause that does not exist.
 func choicesTable(path string, clauses []entry) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -158,7 +158,7 @@ func choicesTable(path string, clauses []entry) (string, error) {
 		}
 		for _, id := range strings.Fields(fields[6]) {
 			if !slices.ContainsFunc(clauses, func(c entry) bool { return c.id == id }) {
-				errs = append(errs, fmt.Errorf("%s: %s names clause %s, which there is not", path, fields[0], id))
+				errs = append(errs, fmt.Errorf("%s: %s names clause %s, which does not exist", path, fields[0], id))
 			}
 		}
 		fmt.Fprintf(&b, "| %s |\n", line)

@@ -1,8 +1,8 @@
-// Command clauses says which tests cover which clause of the App Container
-// specification. Run in the repository's root it prints tests/CLAUSES.md, made of
-// tests/clauses/clauses.txt and the declarations of the tests.
+// Command clauses lists the tests that cover each clause of the App Container specification. Run in
+// the repository's root, it prints tests/CLAUSES.md, made from tests/clauses/clauses.txt and the
+// declarations of the tests.
 //
-// A test declares its clauses, or a subtest does: clause.Covers(t, "C-CAP-02", "C-CAP-03").
+// A test or subtest declares its clauses: clause.Covers(t, "C-CAP-02", "C-CAP-03").
 package main
 
 import (

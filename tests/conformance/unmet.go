@@ -1,5 +1,5 @@
-// Package conformance runs the cases of a conformance suite, some of which the
-// implementation under test declares not to meet.
+// Package conformance runs the cases of a conformance suite. The implementation under test can
+// declare that it does not meet some of them.
 package conformance
 
 import (
@@ -15,15 +15,14 @@ type Case struct {
 	Run  func(testing.TB)
 }
 
-// Unmet declares cases that an implementation does not meet: the case's name and the
-// reason, a sentence about the implementation. Its own documentation says the same.
+// Unmet declares cases that an implementation does not meet: the case's name and the reason, a
+// sentence about the implementation. The implementation's documentation must say the same.
 type Unmet map[string]string
 
-// Run runs the cases, each as a subtest. The cases of unmet are run as well, and the test
-// logs each with its reason. A case of unmet that passes is a failure, so that declarations
-// stay true, and so is a name that no case has, and a reason that is empty. who is the
-// implementation, for messages. A declared case must call FailNow, Fatal and Fatalf in the
-// goroutine that runs it.
+// Run runs the cases, each as a subtest. It also runs the cases of unmet, and logs each with its
+// reason. The test fails if a case of unmet passes, so that declarations stay true, if no case has a
+// name of unmet, and if a reason is empty. who is the implementation, for messages. A declared case
+// must call FailNow, Fatal and Fatalf in the goroutine that runs it.
 func Run(t *testing.T, who string, cases []Case, unmet Unmet) {
 	t.Helper()
 	checkDeclared(t, who, cases, unmet)
@@ -67,8 +66,8 @@ func runUnmet(t testing.TB, who string, c Case, reason string) {
 	t.Logf("%s does not meet %q: %s\nThe case reported: %s", who, c.Name, reason, strings.Join(a.reports, "\n"))
 }
 
-// attempt is the testing.TB of a declared case: it keeps what the case reports,
-// and the test goes on. Only the methods below differ from those of the test.
+// attempt is the testing.TB of a declared case: it records what the case reports, and the test goes
+// on. Only the methods below differ from those of the test.
 type attempt struct {
 	testing.TB
 
@@ -77,7 +76,7 @@ type attempt struct {
 	cleanups []func()
 }
 
-// do runs the case, then what the case registered with Cleanup, the last first.
+// do runs the case, then the functions that the case registered with Cleanup, the last one first.
 func (a *attempt) do(run func()) {
 	a.apart(run)
 	for len(a.cleanups) > 0 {
@@ -88,7 +87,7 @@ func (a *attempt) do(run func()) {
 	}
 }
 
-// apart runs f in a goroutine of its own, which FailNow can end.
+// apart runs f in a new goroutine, which FailNow can end.
 func (a *attempt) apart(f func()) {
 	done := make(chan struct{})
 	go func() {

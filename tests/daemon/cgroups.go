@@ -25,9 +25,9 @@ func Hierarchies() ([]string, error) {
 	return all, nil
 }
 
-// MakeCgroup makes a cgroup and its missing parents in every hierarchy. A cpuset of
-// version 1 is given its parent's processors: no process can enter one without
-// (cpuset(7)). With version 2, the controllers are enabled in each parent.
+// MakeCgroup makes a cgroup and its missing parents in every hierarchy. It copies the parent's
+// processors to a cpuset of version 1: no process can enter a cpuset without processors (cpuset(7)).
+// With version 2, it enables the controllers in each parent.
 func MakeCgroup(path string) error {
 	mounts, err := Hierarchies()
 	if err != nil {
@@ -52,8 +52,7 @@ func MakeCgroup(path string) error {
 	return nil
 }
 
-// enableControllers enables all controllers of version 2 that a cgroup can give to its
-// children.
+// enableControllers enables all controllers of version 2 that a cgroup can enable for its children.
 func enableControllers(dir string) {
 	controllers, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -64,9 +63,8 @@ func enableControllers(dir string) {
 	}
 }
 
-// RemoveCgroup removes the cgroup of that path and those below it in each
-// hierarchy, children first, as a daemon does when its stager has ended. It is not an error when
-// there is none.
+// RemoveCgroup removes the cgroup of that path and the cgroups below it in each hierarchy, children
+// first, as a daemon does when its stager has ended. It is not an error if the cgroup does not exist.
 func RemoveCgroup(path string) error {
 	mounts, err := Hierarchies()
 	if err != nil {

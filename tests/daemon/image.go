@@ -1,7 +1,7 @@
-// Package daemon is what the fixtures that start a stager without the launcher have
-// in common: they play the part of a Kurma daemon for stagers that the launcher would
-// start in another way or not at all. A fixture starts from the tree of a stager image,
-// of whatever names and contents: a fork's stager takes the place of the reference stager.
+// Package daemon is the common part of the fixtures that start a stager without the launcher: they
+// play a Kurma daemon, for stagers that the launcher would start differently or not at all. A fixture
+// starts from the tree of a stager image with any names and contents, so it can also test a fork's
+// stager.
 package daemon
 
 import (
@@ -22,11 +22,11 @@ import (
 
 // Image is a stager image that a fixture starts stagers from.
 type Image struct {
-	Name   string   // as its manifest has it
-	Root   string   // the folder of its files, of which no stager may write
+	Name   string   // from its manifest
+	Root   string   // the folder of its files; no stager may write to it
 	Exec   []string // what a daemon executes in the stager's root
-	Env    []string // of the stager, beside HOME
-	LogDir string   // where in its root the stager keeps the apps' logs
+	Env    []string // the stager's variables in addition to HOME
+	LogDir string   // the folder of the apps' logs in the stager's root
 }
 
 // Unpack unpacks an ACI below dir, with the launcher.
@@ -53,7 +53,7 @@ func Unpack(launcher, aci, dir string) (Image, error) {
 	return image, err
 }
 
-// decode reads what a daemon takes from a stager's manifest.
+// decode reads the fields that a daemon needs from a stager's manifest.
 func decode(data []byte) (Image, error) {
 	type nameAndValue struct{ Name, Value string }
 	var manifest struct {
@@ -82,9 +82,9 @@ func decode(data []byte) (Image, error) {
 	return image, nil
 }
 
-// MakeRoot makes a stager's root: the image's files, and the folders that a daemon
-// mounts on, with one for each layer. The files are hard links where they can be:
-// a stager does not write to its image's files.
+// MakeRoot makes a stager's root: the image's files, and the folders on which a daemon mounts, among
+// them one for each layer. The files are hard links if possible: a stager does not write to its
+// image's files.
 func (i Image) MakeRoot(root string, layers ...string) error {
 	if err := link(i.Root, root); err != nil {
 		return fmt.Errorf("make stager root: %w", err)
@@ -101,7 +101,7 @@ func (i Image) MakeRoot(root string, layers ...string) error {
 	return nil
 }
 
-// link makes a folder like another one. Special files have no place in it.
+// link copies a folder, with hard links if possible. A special file is an error.
 func link(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

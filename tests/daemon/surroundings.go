@@ -11,20 +11,20 @@ import (
 	"kurma.io/stager/names"
 )
 
-// Surroundings are what a daemon makes for a stager (Kurma Stager Specification,
-// "Filesystem Configuration"). They can be written as JSON, for the process that enters
-// them.
+// Surroundings are the mounts and the cgroup that a daemon makes for a stager (Kurma Stager
+// Specification, "Filesystem Configuration"). They can be encoded as JSON, for the process that
+// enters them.
 type Surroundings struct {
 	Root    string            // the stager's root, made by Image.MakeRoot
 	Layers  map[string]string // folders of the host by their image IDs
 	Volumes map[string]string // folders of the host by the volumes' names
 	Cgroup  string            // below every hierarchy's root, made by MakeCgroup
-	Bind    bool              // have the root be a mount, of itself
-	Overlay bool              // have the root be an overlay of itself, with Root.upper and Root.work
+	Bind    bool              // bind-mount the root on itself
+	Overlay bool              // mount an overlay of the root on itself, with Root.upper and Root.work
 }
 
-// Enter makes the mounts in the mount namespace of this process, which must be its own,
-// joins the cgroup, and changes the root. What follows is the stager's execve(2).
+// Enter makes the mounts in the mount namespace of this process, which must be its own, joins the
+// cgroup, and changes the root. The caller then executes the stager.
 func (s Surroundings) Enter() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
@@ -105,8 +105,8 @@ func (s Surroundings) joinCgroup() error {
 	return nil
 }
 
-// mountCgroups shows the stager its own cgroup as the root of each hierarchy: of the
-// only one, or of those below a tmpfs.
+// mountCgroups mounts the stager's cgroup as the root of each hierarchy: of the version 2 hierarchy
+// if it is the only one, else of all hierarchies below a tmpfs.
 func (s Surroundings) mountCgroups() error {
 	mounts, err := Hierarchies()
 	if err != nil {

@@ -30,7 +30,7 @@ func module(t *testing.T) string {
 	return path
 }
 
-// goPackage is what go list tells of a package.
+// goPackage is a package in the output of go list.
 type goPackage struct {
 	ImportPath string
 	Standard   bool

@@ -1,7 +1,6 @@
-// Package surroundings gives a test program, and the processes that it starts,
-// the surroundings of a login shell, whatever it was started by: nohup and
-// shell scripts leave signals ignored, hardened machines mask modes. It also bounds
-// what a test waits for.
+// Package surroundings sets the signals and the umask of a test program, and of the processes that it
+// starts, to those of a login shell: nohup and shell scripts leave signals ignored, and hardened
+// machines have another umask. It also limits how long a test waits.
 package surroundings
 
 import (
@@ -13,25 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settle sets the umask to 022 and has no signal ignored in processes that are started
-// from now on. TestMain calls it before it runs the tests; where what is tested
-// has to do with umask or ignored signals, the test sets them after that.
+// Settle sets the umask to 022, and makes sure that processes started from now on ignore no signals.
+// TestMain calls it before it runs the tests. A test that needs another umask or ignored signals sets
+// them afterwards.
 func Settle() {
 	unix.Umask(0o022)
 	for sig := unix.Signal(1); sig < 32; sig++ {
 		if signal.Ignored(sig) {
-			// One that is caught has its default action again after execve(2).
+			// After execve(2) a caught signal has its default action again.
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}
 	}
 }
 
-// Patience bounds every wait of a test: long past it something hangs.
+// Patience limits every wait of a test: a longer wait means that something hangs.
 const Patience = 60 * time.Second
 
-// Eventually waits until a condition holds that nothing reports, and reports whether it
-// does: after Patience the test is marked as failed. what says what the test waits
-// for. It may be called by any goroutine.
+// Eventually polls a condition until it holds, and returns true. If it does not hold within Patience,
+// Eventually marks the test as failed and returns false. what names the condition. Any goroutine may
+// call it.
 func Eventually(t testing.TB, what string, condition func() bool) bool {
 	t.Helper()
 	deadline := time.Now().Add(Patience)

@@ -1,5 +1,4 @@
-// Command natstalk publishes a message to a NATS server and receives it back,
-// or says what was in the way.
+// Command natstalk publishes a message to a NATS server and receives it back, or prints an error.
 //
 //	natstalk [-server URL] SUBJECT TEXT
 package main
@@ -14,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// patience is how long the server may take for anything.
+// patience limits each step of the server.
 const patience = 10 * time.Second
 
 func main() {
@@ -34,7 +33,7 @@ func run() error {
 }
 
 func talk(server, subject, text string) error {
-	// A server that was started just now may not listen yet.
+	// A server that has just started may not listen yet.
 	conn, err := nats.Connect(server, nats.Timeout(patience), nats.RetryOnFailedConnect(true),
 		nats.ReconnectWait(50*time.Millisecond))
 	if err != nil {
