@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// An app that forks without end meets its limit: its neighbour, status and commands of run in both
-// go on, and the pod stops in time.
+// An app that forks without end reaches its limit. The other app, status and commands of run in both
+// apps still work, and the pod stops in time.
 func TestForkBombMeetsItsLimit(t *testing.T) {
 	m := newMachine(t, stagerConfig(`{"maxProcesses": {"app": 50, "pod": 200}, "gracePeriod": "1s"}`))
 	bomb := shell("bomb", "echo begins; f() { f | f & }; while :; do f; done 2>/dev/null")
@@ -26,8 +26,8 @@ func TestForkBombMeetsItsLimit(t *testing.T) {
 	p.stop()
 }
 
-// The OOM killer's last choice is the supervisor, whose files in /proc an app cannot change, and
-// which show no path of the host.
+// The supervisor is the OOM killer's last choice. An app cannot change the supervisor's files in /proc,
+// and they show no path of the host.
 func TestSupervisorsFilesAreOutOfReach(t *testing.T) {
 	m := newMachine(t)
 	p := m.up("guarded", podOf(shell("a", `cd /proc/1
@@ -53,7 +53,7 @@ func TestSupervisorsFilesAreOutOfReach(t *testing.T) {
 	p.stop()
 }
 
-// mayLowerOOMScore tells whether this machine lets root protect a process from the OOM killer
+// mayLowerOOMScore reports whether this machine lets root protect a process from the OOM killer
 // (proc_pid_oom_score_adj(5)).
 func mayLowerOOMScore() bool {
 	const path = "/proc/self/oom_score_adj"

@@ -102,7 +102,7 @@ func (g *Pod) kill() error {
 // processes. It can miss processes that are forked meanwhile.
 func SignalAll(m cgroups.Manager) (int, error) {
 	pids, err := m.GetAllPids()
-	// A cgroup that is removed meanwhile gives ENODEV.
+	// Reading the processes of a cgroup that is removed meanwhile returns ENODEV.
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 		return 0, err
 	}
