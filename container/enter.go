@@ -80,7 +80,7 @@ func (e *entrance) plan() (*shimPlan, error) {
 	}
 	plan := &shimPlan{
 		flags: e.flags, bounding: bounding, uid: uid, gid: gid, filter: c.filter,
-		dir: p.Dir, candidates: candidates(p.Args[0], p.Env), args: p.Args, env: p.Env,
+		dir: p.Dir, candidates: spec.Candidates(p.Args[0], p.Env), args: p.Args, env: p.Env,
 		nfds: uint32(len(e.kept)), nbacking: uint32(len(c.backing)), profile: c.spec.AppArmorProfile,
 		oomScore: int32(c.spec.OOMScoreAdj), memlock: c.runtime.memlock,
 	}

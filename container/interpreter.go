@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/container/identity"
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
@@ -25,7 +26,7 @@ func explain(err error, root *os.File, program, dir string, env []string) error 
 	if !errors.As(err, &exec) || !errors.Is(exec.Errno, unix.ENOENT) {
 		return err
 	}
-	for _, candidate := range candidates(program, env) {
+	for _, candidate := range spec.Candidates(program, env) {
 		if name := missingInterpreter(root, dir, candidate); name != "" {
 			return fmt.Errorf("%w: the program exists, but its interpreter %q does not", err, name)
 		}

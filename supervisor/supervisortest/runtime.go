@@ -161,7 +161,7 @@ func execute(cmd supervisor.Command, files []*os.File, attr *syscall.SysProcAttr
 		dir = "/"
 	}
 	failed := &supervisor.ExecError{Path: cmd.Args[0], Errno: syscall.ENOENT}
-	for _, path := range candidates(cmd.Args[0], cmd.Env) {
+	for _, path := range spec.Candidates(cmd.Args[0], cmd.Env) {
 		pid, _, err := syscall.StartProcess(path, cmd.Args, &syscall.ProcAttr{Env: cmd.Env, Dir: dir, Files: fds, Sys: attr})
 		if err == nil {
 			return process(pid), nil
@@ -171,27 +171,6 @@ func execute(cmd supervisor.Command, files []*os.File, attr *syscall.SysProcAttr
 		}
 	}
 	return nil, failed
-}
-
-// candidates are the paths to try for a program (appc, aci.md, exec).
-func candidates(name string, env []string) []string {
-	if strings.Contains(name, "/") {
-		return []string{name}
-	}
-	path := ":/bin:/usr/bin"
-	for _, e := range env {
-		if v, ok := strings.CutPrefix(e, "PATH="); ok {
-			path = v
-		}
-	}
-	var out []string
-	for dir := range strings.SplitSeq(path, ":") {
-		if dir == "" {
-			dir = "."
-		}
-		out = append(out, dir+"/"+name)
-	}
-	return out
 }
 
 // PIDs implements supervisor.Container.
