@@ -52,20 +52,39 @@ func run(ctx context.Context, s Streams, args []string) (int, error) {
 	signals := make(chan os.Signal, 64) // a burst must not lose one
 	signal.Notify(signals, forwarded...)
 	defer signal.Stop(signals)
-	if err := requestRun(c, s, app, text, set.TTY); err != nil {
-		return 0, err
-	}
 	if set.TTY {
+		if err := requestRun(c, s, app, text, true); err != nil {
+			return 0, err
+		}
 		return runTerminal(ctx, c, s, signals)
 	}
+	return runPipes(ctx, c, s, app, text, signals)
+}
+
+// runPipes runs a command that has not asked for a terminal.
+func runPipes(ctx context.Context, c conn, s Streams, app string, text []byte, signals <-chan os.Signal) (int, error) {
+	b, err := newBetween(s)
+	if err != nil {
+		return 0, err
+	}
+	defer b.close()
+	s.Stdin, s.Stdout, s.Stderr = b.stdio[0], b.stdio[1], b.stdio[2]
+	if err := requestRun(c, s, app, text, false); err != nil {
+		return 0, err
+	}
+	b.passed()
 	p, early, err := awaitStart(c, kindStarted, signals)
 	p.close()
 	if err != nil {
 		return 0, err
 	}
 	go forward(ctx, early, signals, func(sig os.Signal) error { return sendSignal(c, sig) })
+	finish := b.start(func() { c.Close() })
 	r, p, err := c.next(kindExit)
 	p.close()
+	if outErr := finish(); outErr != nil {
+		err = outErr
+	}
 	return r.Code, err
 }
 
