@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outputLimit bounds the wait for the end of a helper's output after the helper's end:
+// outputLimit limits the wait for the end of a helper's output after the helper's end:
 // a process that has left the helper's session may hold the output open.
 const outputLimit = time.Second
 
@@ -59,7 +59,7 @@ func (c Children) Start(ctx context.Context, cmd Command) (*Process, error) {
 		if err != nil {
 			return
 		}
-		// As long as the helper is not reaped, no other session has its number.
+		// Until the helper is reaped, no other session has its ID.
 		pid := child.Process.Pid
 		for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 		}
@@ -87,7 +87,7 @@ func (c Children) Start(ctx context.Context, cmd Command) (*Process, error) {
 	return NewProcess(wait, func() { _ = child.Process.Kill() }), nil
 }
 
-// execError has the program's name, however os/exec puts it.
+// execError returns the error with the program's name, in one form for all errors of os/exec.
 func execError(err error, program string) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {

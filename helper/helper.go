@@ -1,11 +1,10 @@
-// Package helper is the contract by which a union file system's driver or a
-// container runtime gets a process of its own, such as a FUSE daemon: how it is started,
-// where its output goes, and how it ends.
+// Package helper is the contract by which a union file system driver or a container runtime
+// starts a process, such as a FUSE daemon: how the process starts, where its output goes, and how
+// it ends.
 //
-// The stager starts helpers out of the apps' reach (waiter/waiter.h): an app can neither
-// see nor signal them, unless the pod uses the host's PID namespace, where apps of user 0
-// can do both. Children starts them as children of the program, for programs that have
-// no waiter, and for tests.
+// The stager starts helpers out of the apps' reach (waiter/waiter.h): an app can neither see nor
+// signal them, unless the pod uses the host's PID namespace, where apps of user 0 can do both.
+// Children starts helpers as children of the program, for programs without a waiter, and for tests.
 package helper
 
 import (
@@ -22,17 +21,17 @@ import (
 // Starter starts helper processes. Its methods may be called by several goroutines
 // at once.
 type Starter interface {
-	// Start starts a helper and returns when its program runs. A program that cannot be
-	// executed is an error that wraps the errno and names the program. ctx
-	// bounds the start, not the helper's life. After an error, no process of the helper
-	// is left, or it is being killed.
+	// Start starts a helper and returns when its program runs. If the program cannot be
+	// executed, the error wraps the errno and names the program. ctx limits the start, not
+	// the helper's life. After an error, no process of the helper is left, or it is being
+	// killed.
 	Start(ctx context.Context, cmd Command) (*Process, error)
 }
 
-// Command is a helper process to start. It runs as the caller's user with all that the
-// caller may do, in the caller's cgroup, as the leader of a session of its own, in the
-// folder "/", with no signal ignored or blocked. Its stdin is /dev/null. Each line of its stdout and
-// stderr is logged with its name; a helper never waits for the log.
+// Command is a helper process to start. It runs as the caller's user with the caller's
+// capabilities, in the caller's cgroup, as the leader of a new session, in the folder "/", with no
+// signal ignored or blocked. Its stdin is /dev/null. Each line of its stdout and stderr is logged
+// with its name; a helper never waits for the log.
 type Command struct {
 	// Name is what the log and errors call the helper, for example "fuse-overlayfs of app db".
 	Name string
@@ -48,15 +47,15 @@ type Command struct {
 	// MaxFiles. The caller closes its own copies after Start.
 	Files []*os.File
 
-	// OwnMounts gives the helper a copy of the caller's mount namespace, with a /proc in
-	// which the helper finds itself. Mounts that the helper makes then stay its own, and it sees no
-	// later mounts of the caller's. Without OwnMounts the helper shares the
-	// caller's mount namespace, and where it is out of the apps' reach, /proc/self does
-	// not exist there. Children does not give a helper mounts of its own.
+	// OwnMounts starts the helper in a copy of the caller's mount namespace, with a /proc in
+	// which the helper finds itself. The caller then does not see the helper's mounts, and the
+	// helper does not see later mounts of the caller. Without OwnMounts the helper shares the
+	// caller's mount namespace; if it is out of the apps' reach, /proc/self does not exist
+	// there. Children does not support OwnMounts.
 	OwnMounts bool
 }
 
-// MaxFiles is how many files a helper may have.
+// MaxFiles is the largest number of files of a helper.
 const MaxFiles = 32
 
 // Check returns an error that names what is wrong with the command. A Starter calls it
@@ -85,8 +84,8 @@ func (c *Command) Check() error {
 	return nil
 }
 
-// Process is a running helper. Its methods may be called by several goroutines at once.
-// It ends with the program that has started it, whatever kills that.
+// Process is a running helper. Its methods may be called by several goroutines at once. It ends
+// when the program that has started it ends, also if that program is killed.
 type Process struct {
 	done chan struct{}
 	err  error // written before done is closed
@@ -94,9 +93,9 @@ type Process struct {
 	once sync.Once // kills
 }
 
-// NewProcess is for a Starter. wait returns when the helper and what it has forked have
-// ended and its output is in the log; its error is Process.Wait's. kill is called at
-// most once, and may be called after the end.
+// NewProcess is for a Starter. wait must return when the helper and the processes that it has
+// forked have ended and its output is in the log; Process.Wait returns its error. kill is called at
+// most once, possibly after the end.
 func NewProcess(wait func() error, kill func()) *Process {
 	p := &Process{done: make(chan struct{}), kill: kill}
 	go func() {
@@ -106,19 +105,19 @@ func NewProcess(wait func() error, kill func()) *Process {
 	return p
 }
 
-// Done is closed when the helper has ended, with all that it has forked, and its output is
-// in the log.
+// Done is closed when the helper and the processes that it has forked have ended, and its output
+// is in the log.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits until Done is closed. It returns nil after exit code 0, and else an
-// *ExitError, or what kept the exit status from the caller.
+// Wait waits until Done is closed. It returns nil after exit code 0, else an *ExitError, or another
+// error if the exit status is not known.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
 }
 
-// Kill kills the helper and does not wait for its end. It may be called again, and
-// after the end.
+// Kill kills the helper and does not wait for its end. It may be called several times, and after
+// the end.
 func (p *Process) Kill() { p.once.Do(p.kill) }
 
 // ExitError is a helper's end with an exit code other than 0.

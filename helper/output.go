@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	maxLine  = 2048 // bytes of a line in the log; the rest of the line is left out
+	maxLine  = 2048 // bytes of a line in the log; the rest of the line is dropped
 	maxLines = 100  // lines in each period; the others are counted
 	period   = time.Second
 )
 
-// LogOutput logs each line of r, with the helper's name, until r ends. It reads as fast as
-// the helper writes, so the helper never waits: of a flood it logs a hundred lines a second, and
-// how many lines it has left out.
+// LogOutput logs each line of r, with the helper's name, until r ends. It reads as fast as the
+// helper writes, so the helper never waits. It logs at most a hundred lines a second, and the number
+// of lines that it has dropped.
 func LogOutput(r io.Reader, name string, log *slog.Logger) {
 	o := output{log: log.With("helper", name)}
 	for lines := bufio.NewReaderSize(r, maxLine); ; {
@@ -35,12 +35,12 @@ func LogOutput(r io.Reader, name string, log *slog.Logger) {
 	}
 }
 
-// output is a helper's output on its way into the log.
+// output is the state of logging a helper's output.
 type output struct {
 	log   *slog.Logger
 	since time.Time // the start of the period
 	lines int       // logged in the period
-	lost  int       // left out in the period
+	lost  int       // dropped in the period
 }
 
 func (o *output) write(line []byte) {

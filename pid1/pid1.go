@@ -1,5 +1,5 @@
-// Package pid1 is the way from the process that the daemon starts to the supervisor, in Go
-// alone, for stagers without cgo:
+// Package pid1 starts the supervisor from the process that the daemon starts. It is written in Go
+// only, for stagers without cgo:
 //
 //	daemon
 //	 └─ waiter        Wait: stays in the daemon's namespaces, passes signals on, ends as
@@ -27,7 +27,7 @@ import (
 	"kurma.io/stager/names"
 )
 
-// firstDescriptor and those above are free for the pipes: the daemon passes some below.
+// firstDescriptor and the descriptors above are free for the pipes: the daemon passes some below.
 const firstDescriptor = 10
 
 // Wait starts this program again as the supervisor, in new namespaces as in clone(2) and a mount
@@ -37,7 +37,7 @@ const firstDescriptor = 10
 // than the stager's. When this process ends in any way, so does the supervisor. Wait is
 // called first in main, once, and not by a process for which TakeLine returns a Line.
 func Wait(namespaces uintptr) (code int, err error) {
-	runtime.LockOSThread() // which is in the supervisor's mount namespace soon, and whose death ends the supervisor
+	runtime.LockOSThread() // this thread enters the supervisor's mount namespace; its end kills the supervisor
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT)
 	if err := errors.Join(enterLeaf(), unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)); err != nil {
@@ -104,9 +104,9 @@ func startSupervisor(namespaces uintptr, lifeline, report *os.File) (*exec.Cmd, 
 	return cmd, errors.Join(err, lifeline.Close(), report.Close())
 }
 
-// enterMountNamespace gives this thread a mount namespace of its own, in which the stager's
-// root is the namespace's root and not a chroot below the host's: a process that leaves the chroot, by
-// setns(2) for instance, is in the stager's root still. Mounts of the daemon's still come in.
+// enterMountNamespace moves this thread to a new mount namespace, in which the stager's root is the
+// namespace's root and not a chroot below the host's: a process that leaves the chroot, by setns(2)
+// for instance, is still in the stager's root. The daemon's later mounts still appear in it.
 func enterMountNamespace() error {
 	// CLONE_FS: a thread that shares its root with others cannot change it (setns(2)).
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
@@ -156,9 +156,9 @@ func pivot(path string) error {
 	return os.NewSyscallError("chdir", unix.Chdir("/"))
 }
 
-// enterLeaf enters a leaf cgroup where only cgroup v2 is mounted: a cgroup with processes of
-// its own cannot delegate controllers to its children (cgroups(7), "no internal processes"), and the
-// apps' cgroups will be beside the leaf.
+// enterLeaf enters a leaf cgroup if only cgroup v2 is mounted: a cgroup that has processes cannot
+// enable controllers for its children (cgroups(7), "no internal processes"). The apps' cgroups will
+// be siblings of the leaf.
 func enterLeaf() error {
 	var fs unix.Statfs_t
 	if unix.Statfs(names.CgroupDir, &fs) != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
@@ -171,8 +171,8 @@ func enterLeaf() error {
 	return os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte("0"), 0)
 }
 
-// killChildren kills what a supervisor in the host's PID namespace has left: its orphans
-// become this process's children, one generation after the other.
+// killChildren kills the processes that a supervisor in the host's PID namespace has left: its
+// orphans become this process's children, one generation after the other.
 func killChildren() {
 	for {
 		tasks, _ := filepath.Glob("/proc/self/task/*/children")
@@ -188,7 +188,7 @@ func killChildren() {
 	}
 }
 
-// pipe is a pipe whose ends are out of the way of the daemon's descriptors.
+// pipe makes a pipe whose descriptors are above those that the daemon passes.
 type pipe struct{ r, w *os.File }
 
 func newPipe() (pipe, error) {

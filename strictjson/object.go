@@ -10,8 +10,8 @@ import (
 
 // Object is a JSON object whose fields are found by their keys in any case, as
 // encoding/json finds them. Fields that Set does not change stay as they were written.
-// encoding/json itself decodes into an Object; of a key given twice in the same
-// case it keeps the last value.
+// encoding/json itself decodes into an Object; if a key is given twice in the same
+// case, it keeps the last value.
 type Object map[string]json.RawMessage
 
 // Key returns the key under which the object has the field, "" if it has not.
@@ -44,7 +44,7 @@ func (o Object) Get(name string, v any) error {
 }
 
 // Take removes the field and returns its value, nil if the object has no such
-// field. Of a field that it has more than once any is taken: see CheckKeys.
+// field. If the object has the field more than once, Take takes any: see CheckKeys.
 func (o Object) Take(name string) json.RawMessage {
 	for key, value := range o {
 		if strings.EqualFold(key, name) {
@@ -71,8 +71,8 @@ func (o Object) Set(name string, value any) error {
 	return nil
 }
 
-// CheckKeys returns a *DuplicateKeyError, named as the later of the keys in
-// byte order, where two keys differ in case only.
+// CheckKeys returns a *DuplicateKeyError if two keys differ in case only. Its name is the later of
+// the keys in byte order.
 func (o Object) CheckKeys() error {
 	var keys keySet
 	for _, key := range slices.Sorted(maps.Keys(o)) {

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// MaxShown is how much of a value or key an error shows, in bytes: an image ID
-// whole.
+// MaxShown is how much of a value or key an error shows, in bytes: enough for a whole image ID.
 const MaxShown = 160
 
 // Join returns the path of the field key in the object at path: path.key, or

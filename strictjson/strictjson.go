@@ -1,14 +1,14 @@
 // Package strictjson reads JSON that an administrator or another program
-// wrote, and refuses what encoding/json lets pass: a key given twice (in any
+// wrote, and refuses what encoding/json accepts: a key given twice (in any
 // case, since encoding/json matches keys in any case and takes the last), an
 // unknown key, text after the document. Its errors are one line, name the field by
-// its path, such as pod.apps[0].name, and show a long value cut short.
+// its path, such as pod.apps[0].name, and truncate a long value.
 //
 //	Decode      a whole document into a struct, every rule above
 //	Unmarshal   a part of a larger document: unknown keys pass, an error names the path
-//	Object      an object whose keys are looked up one by one; the rest stays as written
+//	Object      an object whose keys are looked up one by one; the rest stays unchanged
 //
-// The standard library is all that it needs.
+// It needs only the standard library.
 package strictjson
 
 import (
@@ -65,8 +65,8 @@ func Decode(text []byte, v any) error {
 	return nil
 }
 
-// checkDocumentKeys refuses duplicate keys. It leaves all else that is wrong
-// with the text to the decoder that reads it next.
+// checkDocumentKeys refuses duplicate keys. It leaves all other errors of the text to the decoder
+// that reads it next.
 func checkDocumentKeys(text []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if begin, err := decoder.Token(); err != nil || begin != json.Delim('{') {
@@ -90,7 +90,7 @@ func checkDocumentKeys(text []byte) error {
 // keySet holds the keys of one object by their folded form.
 type keySet map[string]string
 
-// add returns a *DuplicateKeyError for a key that the set has already.
+// add returns a *DuplicateKeyError for a key that the set already has.
 func (s *keySet) add(key string) error {
 	if *s == nil {
 		*s = make(keySet)

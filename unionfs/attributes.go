@@ -130,7 +130,7 @@ func getXattr(path, name string) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// opaque tells whether e is a directory that hides those below it.
+// opaque reports whether e is a directory that hides those below it.
 func (c *copier) opaque(e *entry) bool {
 	if !e.isDir() {
 		return false

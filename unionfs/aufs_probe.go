@@ -68,7 +68,7 @@ func (AUFS) try(dir string, layers []string) (xattrs bool, err error) {
 	return hasXattrs(trial.target)
 }
 
-// lacksFileSystem tells whether the kernel does not have a file system, not even
+// lacksFileSystem reports whether the kernel does not have a file system, not even
 // as a module that it can load. Where the kernel cannot say, before 5.2, the answer is no.
 func lacksFileSystem(name string) bool {
 	fd, err := unix.Fsopen(name, unix.FSOPEN_CLOEXEC)
@@ -79,7 +79,7 @@ func lacksFileSystem(name string) bool {
 	return false
 }
 
-// hasXattrs tells whether the file system of the directory dir has extended attributes.
+// hasXattrs reports whether the file system of the directory dir has extended attributes.
 func hasXattrs(dir string) (bool, error) {
 	_, err := getXattr(dir, "trusted.stager.none")
 	return judgeXattrs(dir, err)

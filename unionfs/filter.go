@@ -131,7 +131,7 @@ func intersect(a, b pathSet) pathSet {
 	return both
 }
 
-// keeps tells whether the path, relative to the layer's top, stays.
+// keeps reports whether the path, relative to the layer's top, stays.
 func (f *Filter) keeps(p string, dir bool) bool {
 	if f == nil {
 		return true
@@ -142,7 +142,7 @@ func (f *Filter) keeps(p string, dir bool) bool {
 	return f.files.has(p)
 }
 
-// equal tells whether f and g keep the same paths of any layer.
+// equal reports whether f and g keep the same paths of any layer.
 func (f *Filter) equal(g *Filter) bool {
 	if f == nil || g == nil {
 		return f == g

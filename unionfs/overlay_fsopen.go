@@ -39,7 +39,7 @@ func (p overlayPlan) open() (int, error) {
 	return tree, nil
 }
 
-// checksNames tells whether the kernel checks an option when it is set. Before 6.5
+// checksNames reports whether the kernel checks an option when it is set. Before 6.5
 // it took any name, lowerdir+ also; the mount then failed with a line in the kernel's
 // log.
 func checksNames(fs int) bool {

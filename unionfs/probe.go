@@ -31,7 +31,7 @@ func (o Overlay) Probe(scratch string, layers []string) (notes []string, err err
 	return nil, nil
 }
 
-// knownToServe tells whether all of dirs lie on file systems that the kernel's
+// knownToServe reports whether all of dirs lie on file systems that the kernel's
 // own tests of overlay run on. The trial writes some twenty times to the disk,
 // which takes longer than mounting the roots of a pod.
 func knownToServe(dirs []string) bool {
@@ -49,7 +49,7 @@ func knownToServe(dirs []string) bool {
 	return true
 }
 
-// kernelHasOverlay tells whether overlay is there, loading it if it is a module.
+// kernelHasOverlay reports whether overlay is there, loading it if it is a module.
 func kernelHasOverlay() bool {
 	fd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if err != nil {

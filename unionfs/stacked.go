@@ -9,7 +9,7 @@ import (
 // aufsMagic is AUFS_SUPER_MAGIC of statfs(2), "aufs" in ASCII.
 const aufsMagic = 0x61756673
 
-// Stacked tells whether dir lies on a stacked file system, overlay or aufs. Neither can
+// Stacked reports whether dir lies on a stacked file system, overlay or aufs. Neither can
 // hold the directory that another one writes to. The error is that of statfs(2).
 func Stacked(dir string) (bool, error) {
 	var fs unix.Statfs_t

@@ -39,7 +39,7 @@ type Driver interface {
 	// Name is the driver's name in configuration and messages.
 	Name() string
 
-	// Probe tells whether the driver works here: a nil error, or the reason why not,
+	// Probe reports whether the driver works here: a nil error, or the reason why not,
 	// with the path or the kernel feature it is about. It tries the real thing in a
 	// directory of its own below scratch, on top of some of layers, and removes it.
 	// notes, for the caller's log, has a sentence for each thing that roots of these

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepsWhole tells whether l's filter keeps every path of the layer.
+// keepsWhole reports whether l's filter keeps every path of the layer.
 func keepsWhole(l Layer) (bool, error) {
 	if l.Filter == nil {
 		return true, nil
@@ -28,7 +28,7 @@ func keepsWhole(l Layer) (bool, error) {
 // matcher tells about the path p, whose last name is in the directory parent.
 type matcher func(parent *os.File, p string, dir bool) bool
 
-// anyPath tells whether match is true for any path inside dir, whose own path is rel.
+// anyPath reports whether match is true for any path inside dir, whose own path is rel.
 func anyPath(dir *os.File, rel string, match matcher) (bool, error) {
 	entries, err := dir.ReadDir(-1)
 	if err != nil {

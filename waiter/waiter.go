@@ -8,7 +8,7 @@
 // helper). Package pid1 does the same in Go alone, without such helpers, for stagers without
 // cgo. A program imports one of the two.
 //
-// Where names.Program is not "stager", the C files are told by the flag
+// If names.Program is not "stager", pass the name to the C files with the flag
 // -DSTAGER_PROGRAM="NAME" in CGO_CFLAGS, as the Makefile does.
 package waiter
 

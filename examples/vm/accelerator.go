@@ -35,7 +35,7 @@ func accelerators(device, cpuinfo string) []accelerator {
 	return []accelerator{{"KVM", []string{"-accel", "kvm", "-cpu", "host"}, "", 20 * time.Second}, emulation}
 }
 
-// virtualizes says whether /proc/cpuinfo has Intel's or AMD's flag.
+// virtualizes reports whether /proc/cpuinfo has Intel's or AMD's flag.
 func virtualizes(cpuinfo string) bool {
 	for line := range strings.Lines(cpuinfo) {
 		if name, flags, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "flags" {

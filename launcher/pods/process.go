@@ -75,7 +75,7 @@ func (p Process) open() (int, error) {
 	if err != nil {
 		return -1, errGone
 	}
-	// First the descriptor, which keeps the PID from being used again, then the check.
+	// First the descriptor, which prevents the kernel from reusing the PID, then the check.
 	if stat, err := readStat(p.PID); err != nil || stat.start != p.Start {
 		_ = unix.Close(fd)
 		return -1, errGone

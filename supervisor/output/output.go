@@ -21,11 +21,11 @@
 //
 // Who waits for whom: an app waits for its log, once its pipe is full. It never waits for an
 // attachment, nor does its log: what an attachment has not read yet stays in the backlog, which
-// all attachments share, and an attachment that is too far behind is dropped (ErrDropped).
+// all attachments share, and an attachment that reads too slowly is dropped (ErrDropped).
 //
 // Goroutines: one for each capture, which reads, writes to the log and appends to the backlog;
 // one for each sender, which alone waits for its reader; one for a terminal's input of each
-// attachment. A Collector has one more, which tells idle captures that there is something to read.
+// attachment. A Collector has one more, which wakes idle captures when there is something to read.
 package output
 
 import (

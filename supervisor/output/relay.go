@@ -90,7 +90,7 @@ func (r *relay) list() []*Attachment {
 	return all
 }
 
-// emit passes text to the attachments. It waits for none of them, and does not keep text.
+// emit passes text to the attachments. It never waits for them, and does not keep text.
 func (r *relay) emit(from stream, text []byte) { r.backlogs[from].add(text) }
 
 // end closes the app's stdin and ends each attachment once the last byte is in its pipe.

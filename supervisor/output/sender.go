@@ -11,7 +11,7 @@ const (
 	// backlogLimit is how far an attachment may be behind the app, in bytes
 	// besides what its pipe holds; then it is dropped. An app can print tens of
 	// megabytes at once, in less time than a terminal, or any reader on a busy machine,
-	// takes to show a tenth of them: that alone is no reason to drop a reader. The
+	// takes to show a tenth of them: a reader is not dropped for that. The
 	// memory is taken only while an attachment is behind, and once for each stream, since
 	// all attachments share what is kept.
 	backlogLimit = 40 << 20
@@ -47,7 +47,7 @@ func newBacklog() *backlog {
 	return b
 }
 
-// add passes a copy of text to all senders, and waits for none of them.
+// add passes a copy of text to all senders, and never waits for them.
 func (b *backlog) add(text []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

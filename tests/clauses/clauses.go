@@ -110,7 +110,7 @@ func document(root string) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	b.WriteString("# Clauses of the App Container specification and their tests\n\nMade by `make clauses` from the declarations of the tests, see `tests/clause`.\n\n")
+	b.WriteString("# Clauses of the App Container specification and their tests\n\n`make clauses` generates this file from the declarations of the tests, see `tests/clause`.\n\n")
 	b.WriteString("| clause | what must hold | tests |\n| --- | --- | --- |\n")
 	var errs []error
 	for _, c := range clauses {
@@ -143,7 +143,7 @@ func choicesTable(path string, clauses []entry) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	b.WriteString("\n# Where the text, rkt and Kurma differ\n\n\"?\" is what has not been seen. The clauses are those above whose tests show the choice.\n\n")
+	b.WriteString("\n# Where the text, rkt and Kurma differ\n\n\"?\" means not known. The clauses are those above whose tests show the choice.\n\n")
 	b.WriteString("| | question | the text | rkt | Kurma | here | clauses |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	var errs []error
 	for line := range strings.Lines(string(data)) {
