@@ -58,7 +58,7 @@ func (o *output) write(line []byte) {
 
 func (o *output) tellLost() {
 	if o.lost > 0 {
-		o.log.Warn("helper says too much: lines are left out", "lines", o.lost)
+		o.log.Warn("helper writes too many lines: some are dropped", "lines", o.lost)
 		o.lost = 0
 	}
 }

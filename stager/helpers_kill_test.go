@@ -105,7 +105,7 @@ func TestHelperOutput(t *testing.T) {
 		t.Errorf("flood: %q", got)
 	}
 	p.ask(helperRequest{Do: "wait", Name: "talker"})
-	p.eventually("the log has it", func() bool { return strings.Contains(p.messages(), "left out") })
+	p.eventually("the log has it", func() bool { return strings.Contains(p.messages(), "some are dropped") })
 	text := p.messages()
 	for _, want := range []string{`helper=talker line="out hello"`, "helper=talker line=err", "helper=talker line=last", `helper=flood line="line 1"`} {
 		if !strings.Contains(text, want) {

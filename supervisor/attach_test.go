@@ -303,7 +303,7 @@ func TestAttachAndDetachAllTheTime(t *testing.T) {
 				})
 			}
 			callers.Wait()
-			if _, err := pod.over(); err != nil {
+			if _, err := pod.wait(); err != nil {
 				t.Error(err)
 			}
 			// A descriptor in use by a read is closed after it.

@@ -191,8 +191,8 @@ func (r *running) stopped() (int, error) {
 	return r.code, r.err
 }
 
-// over waits until Run has returned.
-func (r *running) over() (int, error) {
+// wait waits until Run has returned.
+func (r *running) wait() (int, error) {
 	<-r.done
 	return r.code, r.err
 }

@@ -35,7 +35,7 @@ func TestShortLivedAppsLoseNoOutput(t *testing.T) {
 		apps = append(apps, App{Name: fmt.Sprint("app", i), Main: b.sh(fmt.Sprint("echo line ", i)), Stdout: out})
 	}
 	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: apps})
-	if code, err := pod.over(); code != 0 || err != nil {
+	if code, err := pod.wait(); code != 0 || err != nil {
 		t.Fatalf("Run() = %d, %v", code, err)
 	}
 	for i, out := range logs {
@@ -63,7 +63,7 @@ func TestOutputIsComplete(t *testing.T) {
 				Name: "app", Terminal: test.terminal,
 				Main: b.sh(test.script), Stdout: &out, Stderr: &errs,
 			}}})
-			if _, err := pod.over(); err != nil {
+			if _, err := pod.wait(); err != nil {
 				t.Fatal(err)
 			}
 			if out.bytes != test.out || errs.bytes != test.errs {
@@ -79,7 +79,7 @@ func TestAFullDiskDoesNotStopTheApp(t *testing.T) {
 		Name: "app",
 		Main: b.sh("head -c 1000000 /dev/zero; exit 3"), Stdout: badDisk{},
 	}}})
-	if code, err := pod.over(); code != 3 || err != nil {
+	if code, err := pod.wait(); code != 3 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)
 	}
 }
@@ -92,7 +92,7 @@ func TestForeignWriterDoesNotKeepARunOpen(t *testing.T) {
 	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Stdout: out, Main: func() (Container, error) {
 		return b.sh("sleep 1000 & echo $! > " + b.dir + "/cgroup.procs; echo $!")()
 	}}}})
-	if _, err := pod.over(); err != nil {
+	if _, err := pod.wait(); err != nil {
 		t.Error(err)
 	}
 	if _, err := fmt.Sscan(out.String(), &foreign); err != nil {
@@ -127,7 +127,7 @@ func TestGivenFilesTakeTheStreamsPlaces(t *testing.T) {
 	if err := input.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pod.over(); err != nil {
+	if _, err := pod.wait(); err != nil {
 		t.Error(err)
 	}
 	if err := write.Close(); err != nil { // it was left open
@@ -143,7 +143,7 @@ func TestStdinIsEmptyUnlessOpen(t *testing.T) {
 	b := newFakes(t)
 	out := newLog()
 	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Stdout: out, Main: b.sh("cat; echo end")}}})
-	if _, err := pod.over(); err != nil || out.String() != "end\n" {
+	if _, err := pod.wait(); err != nil || out.String() != "end\n" {
 		t.Errorf("%q, %v", out, err)
 	}
 }

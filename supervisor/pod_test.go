@@ -92,7 +92,7 @@ func TestFailedStartNamesTheAppAndStopsTheOthers(t *testing.T) {
 			pod := start(t, Config{Grace: time.Minute, Apps: []App{
 				{Name: "good", Main: b.sh("exec sleep 1000")}, test.bad,
 			}})
-			code, err := pod.over()
+			code, err := pod.wait()
 			if code != 1 || err == nil || err.Error() != test.want {
 				t.Errorf("Run() = %d, %v; want 1, %s", code, err, test.want)
 			}
@@ -190,7 +190,7 @@ func TestStopDuringStart(t *testing.T) {
 	pod.end()
 	<-pod.StopAsked()
 	close(gate)
-	if code, err := pod.over(); code != 0 || err != nil {
+	if code, err := pod.wait(); code != 0 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)
 	}
 	if got := *pod.Status()[0].Exit; got != (Exit{143, "terminated"}) || out.String() != "cleaned\n" {
@@ -213,7 +213,7 @@ func TestHandlersRunAroundMain(t *testing.T) {
 				Name: "app", Stdout: out,
 				PreStart: b.sh("echo pre"), Main: b.sh(test.main), PostStop: b.sh("echo post"),
 			}}})
-			if _, err := pod.over(); err != nil {
+			if _, err := pod.wait(); err != nil {
 				t.Fatal(err)
 			}
 			if got := out.String(); got != "pre\nmain\npost\n" {
@@ -232,7 +232,7 @@ func TestExitCodes(t *testing.T) {
 			apps = append(apps, App{Name: fmt.Sprint("app", n), Main: b.sh(fmt.Sprint("exit ", n))})
 		}
 		pod := start(t, Config{Reaper: reaper, Exit: ExitPolicy{WhenAllEnded: true}, Apps: apps})
-		if _, err := pod.over(); err != nil {
+		if _, err := pod.wait(); err != nil {
 			t.Fatal(err)
 		}
 		for i, s := range pod.Status() {
@@ -261,7 +261,7 @@ func TestSignalReasons(t *testing.T) {
 			pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{
 				{Name: "app", Main: b.sh(fmt.Sprintf("ulimit -c 0; kill -%d $$", test.sig))},
 			}})
-			code, err := pod.over()
+			code, err := pod.wait()
 			if got := *pod.Status()[0].Exit; got != test.want || code != test.want.Code || err != nil {
 				t.Errorf("%+v, Run() = %d, %v", got, code, err)
 			}
@@ -287,7 +287,7 @@ func TestOOMKilled(t *testing.T) {
 				c.oom = test.oom
 				return c, err
 			}}}})
-			if _, err := pod.over(); err != nil {
+			if _, err := pod.wait(); err != nil {
 				t.Fatal(err)
 			}
 			if got := *pod.Status()[0].Exit; got != test.want {
@@ -322,7 +322,7 @@ func TestRestart(t *testing.T) {
 		Name: "app",
 		Main: b.sh(fmt.Sprintf("echo run >>%s; test $(wc -l <%s) = 3", count, count)),
 	}}})
-	if code, err := pod.over(); code != 0 || err != nil {
+	if code, err := pod.wait(); code != 0 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)
 	}
 	if got := pod.Status()[0]; got.Restarts != 2 || *got.Exit != (Exit{}) {
@@ -354,7 +354,7 @@ func TestFailurePolicyEndsThePod(t *testing.T) {
 		{Name: "fine", Main: b.sh("exit 0")},
 		{Name: "fails", Main: b.sh("exit 9")},
 	}})
-	if code, err := pod.over(); code != 9 || err != nil {
+	if code, err := pod.wait(); code != 9 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)
 	}
 }
@@ -425,7 +425,7 @@ func TestReadiness(t *testing.T) {
 				pod.up()
 				return
 			}
-			if code, err := pod.over(); code != 1 || err == nil || err.Error() != test.want {
+			if code, err := pod.wait(); code != 1 || err == nil || err.Error() != test.want {
 				t.Errorf("Run() = %d, %v", code, err)
 			}
 		})
@@ -565,7 +565,7 @@ func TestTenAppsEndAtOnce(t *testing.T) {
 	if err := open.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pod.over(); err != nil {
+	if _, err := pod.wait(); err != nil {
 		t.Fatal(err)
 	}
 	for i, s := range pod.Status() {

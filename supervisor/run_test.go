@@ -32,7 +32,7 @@ func TestNothingOutlivesTheMainProcess(t *testing.T) {
 			return &leaky{fake: c}, err
 		},
 	}}})
-	if code, err := pod.over(); code != 3 || err != nil {
+	if code, err := pod.wait(); code != 3 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)
 	}
 	children.AwaitNone(t)
