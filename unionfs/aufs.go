@@ -66,9 +66,9 @@ func (a AUFS) mount(ctx context.Context, r Root) error {
 	return nil
 }
 
-// finishAUFS checks the mounted root r, whose layers are dirs, and sets the times
-// of its directory, which aufs changed when it put its own files in upper. Set through
-// aufs, they would be whole seconds.
+// finishAUFS checks the mounted root r, whose layers are dirs. It also sets the times of the root's
+// directory, because aufs changed them when it made its own files in upper. It sets them in upper,
+// because through aufs they would be whole seconds.
 func finishAUFS(r Root, upper string, dirs []string) error {
 	xattrs, err := hasXattrs(r.Target)
 	if err != nil {
@@ -123,8 +123,8 @@ func undoAUFS(target string, err error) error {
 	return err
 }
 
-// aufsMountError says what mount(2) means with err when the root has attached
-// branches and was to have wanted ones.
+// aufsMountError explains the error err of mount(2) for a root that has attached branches and should
+// have wanted branches.
 func aufsMountError(err error, attached, wanted int) error {
 	if errors.Is(err, unix.ENODEV) {
 		return errNoAUFS
@@ -135,9 +135,9 @@ func aufsMountError(err error, attached, wanted int) error {
 	return fmt.Errorf("branches %d to %d: %w", attached, wanted-1, err)
 }
 
-// aufsLimit returns the number of branches that the kernel was built for, where
-// it took attached branches and refused to have wanted ones; 0 where none fits. aufs
-// does not report the number, but there are four to choose from (fs/aufs/Kconfig).
+// aufsLimit returns the number of branches that the kernel was built for, if it accepted attached
+// branches and refused wanted branches; 0 if no number fits. aufs does not report the number, but
+// only four are possible (fs/aufs/Kconfig).
 func aufsLimit(attached, wanted int) int {
 	for _, limit := range []int{127, 511, 1023, 32767} {
 		if attached <= limit && limit < wanted {

@@ -2,9 +2,9 @@ package unionfs
 
 import "strings"
 
-// aufsBatch is the most branches of one call. aufs parses a call's options into
-// one page of records of its own. 82 branches fill the page: 83 are refused with
-// E2BIG, and more corrupt the kernel's memory.
+// aufsBatch is the maximum number of branches of one call. aufs parses a call's options into one page
+// of records. 82 branches fill the page: aufs refuses 83 with E2BIG, and more corrupt the kernel's
+// memory.
 const aufsBatch = 64
 
 // aufsCall is one mount(2) call.
@@ -13,20 +13,20 @@ type aufsCall struct {
 	branches int // how many the call adds
 }
 
-// aufsCalls returns the calls that make a root: the first mounts, each further
-// one is a remount that appends branches at the bottom. No option text is longer
-// than a page with its closing zero byte, which is all that mount(2) reads, and no
-// call adds more than aufsBatch branches. (aufs(5), "br:" and "append:".)
+// aufsCalls returns the calls that make a root. The first one mounts; each further call is a remount
+// that appends branches at the bottom. An option text with its final zero byte fits into a page, which
+// is all that mount(2) reads, and no call adds more than aufsBatch branches. (aufs(5), "br:" and
+// "append:".)
 //
-// dirperm1 lets the writable branch alone decide about a directory's
-// permissions, so that chmod(2) in the root has its effect.
+// With dirperm1 only the writable branch decides a directory's permissions, so that chmod(2) in the
+// root works.
 func aufsCalls(upper string, layers []string, page int) []aufsCall {
 	first, rest := fillCall("br:"+upper+"=rw", ":", ",dirperm1", layers, aufsBatch-1, page)
 	first.branches++ // upper
 	calls := []aufsCall{first}
 	for len(rest) > 0 {
 		var next aufsCall
-		// A remount takes one layer at least, whatever the length of its name.
+		// A remount adds at least one layer, even if its name is long.
 		next, rest = fillCall("append:"+rest[0]+"=ro", ",append:", "", rest[1:], aufsBatch-1, page)
 		next.branches++
 		calls = append(calls, next)
@@ -34,8 +34,8 @@ func aufsCalls(upper string, layers []string, page int) []aufsCall {
 	return calls
 }
 
-// fillCall returns a call and the layers that it leaves to the next. Its options are
-// head, then sep and a read-only branch for each layer that fits, most at most, then tail.
+// fillCall returns a call, and the layers that are left for the next call. The call's options are head,
+// then sep and a read-only branch for each layer that fits, at most most, then tail.
 func fillCall(head, sep, tail string, layers []string, most, page int) (aufsCall, []string) {
 	var options strings.Builder
 	options.WriteString(head)

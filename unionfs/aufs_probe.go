@@ -12,9 +12,9 @@ import (
 
 var errNoAUFS = errors.New("the kernel does not have aufs")
 
-// Probe implements Driver. It mounts a root in scratch, on a layer of each file
-// system among layers, and does there what an app would: aufs is in the kernel and
-// refuses a branch on a stacked file system, such as overlay or itself.
+// Probe implements Driver. It mounts a root in scratch, on a layer of each file system among layers,
+// and uses it like an app: a kernel with aufs still refuses a branch on a stacked file system, such as
+// overlay or aufs.
 func (a AUFS) Probe(scratch string, layers []string) (notes []string, err error) {
 	dir, err := os.MkdirTemp(scratch, "probe-aufs-")
 	if err != nil {
@@ -30,7 +30,7 @@ func (a AUFS) Probe(scratch string, layers []string) (notes []string, err error)
 	return notes, nil
 }
 
-// tryIfKnown makes no trial where the kernel lacks aufs.
+// tryIfKnown calls try unless the kernel lacks aufs.
 func (a AUFS) tryIfKnown(dir string, layers []string) ([]string, error) {
 	if lacksFileSystem(a.Name()) {
 		return nil, errNoAUFS
@@ -68,8 +68,8 @@ func (AUFS) try(dir string, layers []string) (xattrs bool, err error) {
 	return hasXattrs(trial.target)
 }
 
-// lacksFileSystem reports whether the kernel does not have a file system, not even
-// as a module that it can load. Where the kernel cannot say, before 5.2, the answer is no.
+// lacksFileSystem reports whether the kernel does not have a file system, not even as a module that it
+// can load. Before 5.2, when the kernel cannot tell, it returns false.
 func lacksFileSystem(name string) bool {
 	fd, err := unix.Fsopen(name, unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -85,7 +85,7 @@ func hasXattrs(dir string) (bool, error) {
 	return judgeXattrs(dir, err)
 }
 
-// judgeXattrs is hasXattrs for the error of reading an attribute.
+// judgeXattrs decides for hasXattrs, by the error of reading an attribute.
 func judgeXattrs(dir string, err error) (bool, error) {
 	switch {
 	case err == nil || errors.Is(err, unix.ENODATA):
@@ -97,8 +97,8 @@ func judgeXattrs(dir string, err error) (bool, error) {
 	}
 }
 
-// judgeNoXattrs returns what there is to say of a root without extended
-// attributes, or an error that names the first file whose capabilities would be lost.
+// judgeNoXattrs returns the note about a root without extended attributes, or an error that names the
+// first file whose capabilities would be lost.
 func judgeNoXattrs(layers []string) (notes []string, err error) {
 	for _, layer := range layers {
 		file, err := findCapability(layer)

@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Copy copies all layers into the scratch directory and binds the result to the
-// target: slow, but it works on every kernel and file system. It takes any number
-// of layers. Files share their data with the layers where the file system can (FICLONE),
-// and holes stay holes. Copy keeps modes, owners, times (of modification and access),
-// extended attributes, hard links, devices, fifos and sockets.
+// Copy copies all layers into the scratch directory and binds the result to the target. It is slow,
+// but works on every kernel and file system, with any number of layers. Files share their data with
+// the layers if the file system supports it (FICLONE), and holes stay holes. Copy keeps modes, owners,
+// times (of modification and access), extended attributes, hard links, devices, fifos and sockets.
 //
 // Mount returns an error for a layer's directory or file with
 // trusted.overlay.redirect, .metacopy or .whiteout.
@@ -23,7 +22,7 @@ type Copy struct{}
 // Name returns "copy".
 func (Copy) Name() string { return "copy" }
 
-// Probe implements Driver: it needs a directory that it can write to.
+// Probe implements Driver: scratch must be writable.
 func (Copy) Probe(scratch string, _ []string) (notes []string, err error) {
 	dir, err := os.MkdirTemp(scratch, "probe-copy-")
 	if err != nil {
@@ -54,8 +53,8 @@ func (c Copy) Mount(ctx context.Context, r Root) error {
 	return nil
 }
 
-// bindRoot binds dir to target. Set-user-ID files and device nodes work
-// there even where dir's file system is mounted nosuid or nodev.
+// bindRoot binds dir to target. Set-user-ID files and device nodes work there even if dir's file system
+// is mounted nosuid or nodev.
 func bindRoot(dir, target string) error {
 	if err := unix.Mount(dir, target, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s to %s: %w", dir, target, err)
@@ -70,10 +69,9 @@ func bindRoot(dir, target string) error {
 	return fmt.Errorf("allow devices on %s: %w", target, err)
 }
 
-// filteredDirs returns the directories of r's layers. For a layer with a filter it
-// returns a copy of what the filter keeps, unless the filter keeps the whole layer, as it
-// mostly does in images converted from Docker, whose whitelists take the place of
-// whiteouts. Layers without a filter cost nothing. The copies go to r.Scratch.
+// filteredDirs returns the directories of r's layers. For a layer with a filter it makes a copy, in
+// r.Scratch, of what the filter keeps. It makes no copy if the filter keeps the whole layer, which is
+// usual in images converted from Docker, whose whitelists replace whiteouts, or if there is no filter.
 func filteredDirs(ctx context.Context, r Root) ([]string, error) {
 	dirs := make([]string, len(r.Layers))
 	for i, l := range r.Layers {

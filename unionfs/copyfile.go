@@ -10,7 +10,7 @@ import (
 
 // regular copies a file's content.
 func (c *copier) regular(e *entry, out int) (err error) {
-	// O_NONBLOCK: were it swapped for a fifo, opening it would not hang.
+	// O_NONBLOCK: if the file has been replaced by a fifo, the open does not block.
 	in, err := openFileAt(int(e.dir.Fd()), e.name, unix.O_RDONLY|unix.O_NOATIME|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func openFileAt(dir int, name string, flags int, mode uint32) (*os.File, error) 
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// clone lets dst share in's data, where both are on one file system that can.
+// clone makes dst share in's data, if both are on one file system that supports it.
 func (c *copier) clone(dst, in *os.File) bool {
 	if c.noClone {
 		return false

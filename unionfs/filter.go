@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Image is what decides about the paths of one position in an app's list of
-// images: a path whitelist and its place in the tree of dependencies.
+// Image is what filters the paths of one position in an app's list of images: a path whitelist, and
+// the image's place in the tree of dependencies.
 type Image struct {
 	// Whitelist is the image's pathWhitelist; empty means all paths. Entries are
 	// absolute and exact: the entry of a directory does not include its content.
@@ -19,8 +19,8 @@ type Image struct {
 	Dependents []int
 }
 
-// Filter says which paths of a layer are part of a root; a nil Filter keeps
-// all. It is immutable, and made by Filters.
+// Filter selects the paths of a layer that are part of a root; a nil Filter selects all. Filters makes
+// it, and it never changes.
 type Filter struct {
 	files pathSet // all but directories
 	dirs  pathSet
@@ -57,7 +57,7 @@ func Filters(images []Image) ([]*Filter, error) {
 	return filters, nil
 }
 
-// filterTree finds out, image by image, what the ways to it let through.
+// filterTree computes, for each image, the paths that the images above it let through.
 type filterTree struct {
 	images []Image
 	state  []filterState
@@ -73,8 +73,8 @@ const (
 	filterSettled
 )
 
-// settle first settles the images that depend on image i: an image that several
-// others depend on can stand above some of them.
+// settle computes the paths of image i. It first settles the images that depend on i, because an image
+// can be above some of its dependents in the list.
 func (t *filterTree) settle(i int) error {
 	switch t.state[i] {
 	case filterSettled:
@@ -103,7 +103,7 @@ func (t *filterTree) settle(i int) error {
 	return nil
 }
 
-// listed turns a whitelist into a set. An empty list is the same as none.
+// listed converts a whitelist to a set. An empty list means no whitelist.
 func listed(whitelist []string) pathSet {
 	if len(whitelist) == 0 {
 		return nil

@@ -10,21 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Copying works like overlay's own look-up: one walk over all layers at once. A
-// name comes from the topmost layer that has it; a directory continues in the
-// layers below until one has something else there, or is opaque. So the copier
-// never writes a file twice, never removes one, creates every name once (O_EXCL and the like),
-// and never follows a symbolic link of a layer: it works relative to
-// descriptors of directories opened with O_NOFOLLOW.
+// Copying works like overlay's look-up: one walk over all layers at once. A name comes from the topmost
+// layer that has it. A directory merges with those in the layers below, until a layer has another kind
+// of file there, or an opaque directory. So the copier never writes a file twice, never removes a file,
+// and creates every name once (with O_EXCL or similar). It never follows a symbolic link of a layer: it
+// works relative to descriptors of directories opened with O_NOFOLLOW.
 
-// markers says what to do with overlay's own marks in a layer: character
-// devices 0:0, and attributes trusted.overlay.*.
+// markers says how to treat overlay's own marks in a layer: character devices 0:0, and attributes
+// trusted.overlay.*.
 type markers int
 
 const (
 	merged   markers = iota // they hide what is below and are not copied
 	verbatim                // they are copied, for overlay to read
-	dropped                 // attributes are not copied, whatever they mean: overlay reads none of a layer's top directory
+	dropped                 // no attributes are copied: overlay reads none of a layer's top directory
 )
 
 type copier struct {
@@ -36,7 +35,7 @@ type copier struct {
 	noClone bool             // FICLONE failed once; it is not tried again
 }
 
-// inode is a file of a layer. Two layers are distinct even where they share files.
+// inode is a file of a layer. Files of two layers are distinct, even if they are the same on disk.
 type inode struct {
 	layer    int
 	dev, ino uint64
@@ -48,7 +47,7 @@ type source struct {
 	dir   *os.File
 }
 
-// copyLayers copies what layers show together into the existing, empty directory dst.
+// copyLayers copies the merged contents of layers into the existing, empty directory dst.
 func copyLayers(ctx context.Context, dst string, layers []Layer, m markers) error {
 	out, err := os.OpenFile(dst, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -85,15 +84,15 @@ func closeSources(sources []source) {
 	}
 }
 
-// entry is what the layers hold under one name: the topmost one's file, and
-// the directories that merge with it if it is one.
+// entry is what the layers have under one name: the topmost layer's file, and if that is a directory,
+// the directories that merge with it.
 type entry struct {
 	name  string
 	path  string // relative to the layers' top
 	layer int
 	dir   *os.File // the topmost layer's directory that holds it
 	stat  unix.Stat_t
-	below []source // directories that hold what merges with it
+	below []source // directories that may have what merges with it
 }
 
 func (e *entry) isDir() bool { return e.stat.Mode&unix.S_IFMT == unix.S_IFDIR }

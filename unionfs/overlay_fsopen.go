@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errAskMount2 marks an error of mounting with fsopen(2) that mount(2) may not
-// have: this kernel lacks fsopen(2) (before 5.2) or the option lowerdir+ (before
-// 6.8), or fsconfig(2) cannot take a path.
+// errAskMount2 marks an error of mounting with fsopen(2) after which mount(2) can still succeed: this
+// kernel lacks fsopen(2) (before 5.2) or the option lowerdir+ (before 6.8), or fsconfig(2) cannot
+// take a path.
 var errAskMount2 = errors.New("not possible with fsopen")
 
 // open returns a descriptor of the overlay, mounted but not attached anywhere: it
@@ -39,9 +39,8 @@ func (p overlayPlan) open() (int, error) {
 	return tree, nil
 }
 
-// checksNames reports whether the kernel checks an option when it is set. Before 6.5
-// it took any name, lowerdir+ also; the mount then failed with a line in the kernel's
-// log.
+// checksNames reports whether the kernel checks an option when it is set. Before 6.5 it accepted any
+// name, also lowerdir+; the mount then failed with a line in the kernel's log.
 func checksNames(fs int) bool {
 	if err := unix.FsconfigSetFlag(fs, "no-such-option"); err == nil {
 		return false
@@ -72,11 +71,11 @@ func (p overlayPlan) configure(fs int) error {
 	return nil
 }
 
-// maxOption is the longest value that fsconfig(2) takes.
+// maxOption is the longest value that fsconfig(2) accepts.
 const maxOption = 255
 
-// setOption sets one option. Whether a backslash in a path quotes depends on
-// the option and the kernel, so paths with one are left to mount(2).
+// setOption sets one option. It leaves paths with a backslash to mount(2): whether a backslash quotes
+// depends on the option and the kernel.
 func setOption(fs int, name, value string) error {
 	err := error(unix.EINVAL)
 	if len(value) <= maxOption && !strings.Contains(value, `\`) {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountLegacy mounts with mount(2). Its options must fit one page, so that
-// the layers get short names: symbolic links "0", "1", … in a directory that
-// the calling thread works in. 500 of them need less than 2 KiB.
+// mountLegacy mounts with mount(2). The options must fit into one page, so the layers get short
+// names: symbolic links "0", "1", … in the working directory of the calling thread. 500 of them need
+// less than 2 KiB.
 func (p overlayPlan) mountLegacy(target string) error {
 	err := inShortNames(p.links, p.lower, func() error {
 		err := unix.Mount("overlay", target, "overlay", 0, p.legacyOptions(true))
@@ -28,8 +28,8 @@ func (p overlayPlan) mountLegacy(target string) error {
 	return nil
 }
 
-// legacyOptions is the option text of mount(2), for a thread that works in
-// p.links, a sibling of the upper and the work directory.
+// legacyOptions returns the option text of mount(2), for a thread whose working directory is p.links,
+// a sibling of the upper and the work directory.
 func (p overlayPlan) legacyOptions(volatile bool) string {
 	options := []string{
 		"lowerdir=" + strings.Join(shortNames(len(p.lower)), ":"),
@@ -45,8 +45,8 @@ func (p overlayPlan) legacyOptions(volatile bool) string {
 	return strings.Join(options, ",")
 }
 
-// inShortNames makes the directory links with a link "0", "1", … to each of
-// dirs, and runs do in a thread that works there. The links stay.
+// inShortNames makes the directory links with a link "0", "1", … to each of dirs, and runs do in a
+// thread whose working directory it is. The links stay.
 func inShortNames(links string, dirs []string, do func() error) error {
 	if err := makeDir(links, 0o700); err != nil {
 		return err

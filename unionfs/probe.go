@@ -8,11 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Probe implements Driver. Where scratch and the layers lie on file systems
-// that are known to serve, it only asks the kernel for overlay. Elsewhere it mounts an
-// overlay in scratch on a layer of each file system among layers, deletes a
-// file and renames a directory of a layer: not every file system can hold the marks
-// that overlay makes then.
+// Probe implements Driver. If scratch and the layers are on file systems that are known to work, it
+// only checks that the kernel has overlay. Otherwise it mounts an overlay in scratch, on a layer of
+// each file system among layers, deletes a file and renames a directory of a layer: not every file
+// system can hold the marks that overlay then makes.
 func (o Overlay) Probe(scratch string, layers []string) (notes []string, err error) {
 	if !o.mount2 && knownToServe(append([]string{scratch}, layers...)) && kernelHasOverlay() {
 		return nil, nil
@@ -31,9 +30,9 @@ func (o Overlay) Probe(scratch string, layers []string) (notes []string, err err
 	return nil, nil
 }
 
-// knownToServe reports whether all of dirs lie on file systems that the kernel's
-// own tests of overlay run on. The trial writes some twenty times to the disk,
-// which takes longer than mounting the roots of a pod.
+// knownToServe reports whether all of dirs are on file systems on which the kernel's own tests of
+// overlay run. A trial writes about twenty times to the disk, which takes longer than mounting the
+// roots of a pod.
 func knownToServe(dirs []string) bool {
 	for _, dir := range dirs {
 		var fs unix.Statfs_t
@@ -49,7 +48,7 @@ func knownToServe(dirs []string) bool {
 	return true
 }
 
-// kernelHasOverlay reports whether overlay is there, loading it if it is a module.
+// kernelHasOverlay reports whether the kernel has overlay. If it is a module, the call loads it.
 func kernelHasOverlay() bool {
 	fd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if err != nil {

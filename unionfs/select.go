@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Choice is the driver that Select took.
+// Choice is the result of Select.
 type Choice struct {
 	Driver Driver
 
-	// Rejected says, for each driver that was tried before, why it was not taken.
+	// Rejected has the reason for each driver that Select tried before and rejected.
 	Rejected []error
 
-	// Notes says what roots lack here with Driver, one sentence each; see Driver.Probe.
+	// Notes are the limitations of roots here with Driver, one sentence each; see Driver.Probe.
 	Notes []string
 }
 
@@ -31,14 +31,12 @@ func NamesOf(drivers []Driver) []string {
 	return names
 }
 
-// Select returns the one of drivers that is called name, or, for the empty name, the
-// first whose Probe succeeds. scratch is an existing directory
-// below which roots' scratch directories will lie, layers are the absolute paths of
-// layers that roots will be made of, as many as are known.
+// Select returns the driver with that name, or for the empty name the first driver whose Probe
+// succeeds. scratch is an existing directory that will contain the roots' scratch directories. layers
+// are the absolute paths of the known layers of the roots.
 //
-// The error for an unknown name has the name and the known ones. The error for a
-// named driver that does not work here, or where no driver works, says why each driver
-// that was tried does not.
+// The error for an unknown name has the name and the known names. If the named driver does not work
+// here, or no driver works, the error has the reason for each driver that Select tried.
 func Select(drivers []Driver, name, scratch string, layers []string) (Choice, error) {
 	var choice Choice
 	for _, d := range drivers {

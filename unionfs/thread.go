@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onThread runs do on a thread of its own, which ends afterwards, so that changes
-// to the thread end with it. onThread never takes the process's first thread: that
-// one cannot end, and /proc/PID/cwd shows its directory.
+// onThread runs do on a new thread, which ends afterwards, so that changes to the thread end with it.
+// It never uses the process's first thread, which cannot end, and whose directory /proc/PID/cwd
+// shows.
 func onThread(do func() error) error {
 	result := make(chan error, 1)
 	go func() {

@@ -1,13 +1,11 @@
-// Package unionfs makes the root file system of an app out of image layers: a
-// driver mounts one writable root on top of the layers and does not change them.
-// Overlay, AUFS and Copy are the drivers; the conformance suite for
-// all of them, and for a new one, is the package unionfstest.
+// Package unionfs makes the root file system of an app from image layers: a driver mounts one
+// writable root on top of the layers and does not change them. Overlay, AUFS and Copy are the
+// drivers; package unionfstest is the conformance suite for them and for new ones.
 //
-// A root looks the same with every driver, but for what the driver's own
-// documentation excepts:
-//   - its top directory has the mode, owner, times and extended attributes of the
-//     topmost layer's, with a path whitelist also. Two kinds of attributes are left out:
-//     overlay reads trusted.overlay.*, and the machine sets SELinux's label;
+// A root looks the same with every driver, except for what the driver's own documentation lists:
+//   - its top directory has the mode, owner, times and extended attributes of the topmost
+//     layer's, also with a path whitelist. Two kinds of attributes are omitted: overlay reads
+//     trusted.overlay.*, and the machine sets SELinux's label;
 //   - a path shows the topmost layer's file; directories of several layers merge,
 //     and any other file replaces the files of that path in the layers below, a symbolic
 //     link to a directory also (appc, ace.md, Filesystem Setup);
@@ -39,11 +37,10 @@ type Driver interface {
 	// Name is the driver's name in configuration and messages.
 	Name() string
 
-	// Probe reports whether the driver works here: a nil error, or the reason why not,
-	// with the path or the kernel feature it is about. It tries the real thing in a
-	// directory of its own below scratch, on top of some of layers, and removes it.
-	// notes, for the caller's log, has a sentence for each thing that roots of these
-	// layers lack here and that the other drivers keep.
+	// Probe returns nil if the driver works here, else an error with the reason and the path
+	// or the kernel feature. It mounts a trial root in a new directory below scratch, on top
+	// of some of the layers, and removes it. notes, for the caller's log, has a sentence for
+	// each limitation that roots of these layers have here, and not with the other drivers.
 	Probe(scratch string, layers []string) (notes []string, err error)
 
 	// Mount makes the root at r.Target. If it returns an error, r.Target is not a
@@ -54,11 +51,11 @@ type Driver interface {
 
 // Layer is one layer of a root.
 type Layer struct {
-	// Dir is the layer's top directory, an absolute path. It is only read. What
-	// the directory itself is like counts in the topmost layer alone.
+	// Dir is the layer's top directory, an absolute path. Drivers only read it. Only the
+	// topmost layer's attributes of the directory itself matter.
 	Dir string
 
-	// Filter says which of its paths are part of the root; nil means all.
+	// Filter selects the layer's paths that are part of the root; nil means all.
 	Filter *Filter
 }
 
@@ -67,12 +64,12 @@ type Layer struct {
 type Root struct {
 	App string // the app's name, for messages
 
-	// Layers begins with the topmost. A layer that occurs again further down is
-	// used once, at its topmost place: it hides all of its other occurrences.
+	// Layers begins with the topmost. A layer that occurs several times is used once, at its
+	// topmost place: it hides its other occurrences.
 	Layers []Layer
 
-	// Scratch is an existing, empty directory, where the app's writes go. It
-	// must not be inside Target or a layer. Unmount empties it.
+	// Scratch is an existing, empty directory for the app's writes. It must not be inside
+	// Target or a layer. Unmount empties it.
 	Scratch string
 
 	// Target is an existing directory that becomes a mount point, with set-user-ID
@@ -80,11 +77,10 @@ type Root struct {
 	Target string
 }
 
-// Unmount detaches the root at r.Target with everything mounted inside, and
-// empties r.Scratch. A caller calls it after a failed Mount also; that nothing is
-// mounted is not an error. The root lives on, unseen, while a process uses it. A
-// caller whose mount namespace is about to end need not call Unmount where r.Scratch
-// vanishes with that namespace.
+// Unmount detaches the root at r.Target with everything mounted inside, and empties r.Scratch. Call it
+// also after a failed Mount; it is not an error if nothing is mounted. While a process uses the root,
+// the root continues to exist without a path. A caller whose mount namespace is about to end need not
+// call Unmount if r.Scratch vanishes with that namespace.
 func Unmount(r Root) error {
 	err := unix.Unmount(r.Target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -112,8 +108,8 @@ func emptyDir(dir string) error {
 	return nil
 }
 
-// prepare checks r without changing the file system and returns it with every
-// layer left once. limit is the most layers the driver takes, 0 for any number.
+// prepare checks r without changing the file system, and returns it with each layer only once. limit
+// is the maximum number of layers of the driver, 0 for any number.
 func prepare(r Root, limit int) (Root, error) {
 	r.Layers = distinct(r.Layers)
 	if len(r.Layers) == 0 {
@@ -135,7 +131,7 @@ func prepare(r Root, limit int) (Root, error) {
 	return r, nil
 }
 
-// checkLayer names the layer that is wrong, which mount(2) would not.
+// checkLayer returns an error that names an invalid layer; mount(2) would not name it.
 func checkLayer(dir string) error {
 	if !filepath.IsAbs(dir) {
 		return fmt.Errorf("path %q of a layer is not absolute", dir)
@@ -150,9 +146,8 @@ func checkLayer(dir string) error {
 	return nil
 }
 
-// distinct keeps the topmost of equal layers. What a lower occurrence holds
-// is hidden by the upper one, so the root is the same; overlay refuses a
-// directory that is given twice (ELOOP).
+// distinct keeps the topmost of equal layers. The upper occurrence hides the lower ones, so the root
+// is the same; overlay refuses a directory that is given twice (ELOOP).
 func distinct(layers []Layer) []Layer {
 	seen := make(map[string][]*Filter, len(layers))
 	kept := make([]Layer, 0, len(layers))
@@ -175,7 +170,7 @@ func mountError(r Root, driver string, err error) error {
 	return fmt.Errorf("mount root of app %q: %s: %w", r.App, driver, err)
 }
 
-// makeDir makes a directory with exactly mode, whatever the umask.
+// makeDir makes a directory with exactly mode, regardless of the umask.
 func makeDir(path string, mode os.FileMode) error {
 	if err := os.Mkdir(path, mode); err != nil {
 		return err

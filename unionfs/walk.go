@@ -25,7 +25,7 @@ func keepsWhole(l Layer) (bool, error) {
 	return !drops, nil
 }
 
-// matcher tells about the path p, whose last name is in the directory parent.
+// matcher reports whether the path p matches; its last name is in the directory parent.
 type matcher func(parent *os.File, p string, dir bool) bool
 
 // anyPath reports whether match is true for any path inside dir, whose own path is rel.

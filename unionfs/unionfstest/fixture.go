@@ -53,8 +53,8 @@ func (i item) with(name, value string) item {
 	return i
 }
 
-// bench is one test's place: a tmpfs with layers, scratch directories and
-// targets. It checks at the end that no layer has changed.
+// bench is what one test works with: a tmpfs with layers, scratch directories and targets. At the
+// test's end it checks that no layer has changed.
 type bench struct {
 	t      testing.TB
 	driver unionfs.Driver

@@ -1,6 +1,6 @@
-// Package unionfstest is the conformance suite of unionfs.Driver. A driver's
-// test calls Main from its TestMain, so that nothing it mounts outlives it, and Run
-// with the driver and the cases that the driver does not meet, with the reasons:
+// Package unionfstest is the conformance suite of unionfs.Driver. A driver's test calls Main from its
+// TestMain, so that its mounts end with it. It calls Run with the driver, and with the cases that the
+// driver does not meet and the reasons:
 //
 //	func TestMain(m *testing.M) { unionfstest.Main(m) }
 //	func TestOverlay(t *testing.T) { unionfstest.Run(t, unionfs.Overlay{}, nil) }
@@ -17,11 +17,10 @@ import (
 
 const inNamespace = "UNIONFSTEST_NAMESPACE"
 
-// Main runs m's tests in a child process with a private mount namespace of its
-// own and exits with their result. It needs root: without, it reports that and exits 1.
+// Main runs m's tests in a child process with a new, private mount namespace, and exits with their
+// result. Without root it prints an error and exits 1.
 //
-// A thread's own namespace would not do: the threads that Go starts later are
-// not in it.
+// A new namespace of one thread would not be enough: threads that Go starts later would not be in it.
 func Main(m *testing.M) {
 	if os.Getenv(inNamespace) != "" {
 		os.Exit(m.Run())

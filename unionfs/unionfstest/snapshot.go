@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// record is all that is kept of a file, but for the time of the last access.
+// record has all properties of a file, except the time of the last access.
 type record struct {
 	Mode     uint32
 	UID, GID uint32
@@ -103,7 +103,7 @@ func shape(t testing.TB, dir string) map[string]string {
 	return shapes
 }
 
-// shapesBelow is shape without a test. That dir itself cannot be read is an error.
+// shapesBelow is shape without a test. It returns an error if dir itself cannot be read.
 func shapesBelow(dir string) (map[string]string, error) {
 	shapes := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {

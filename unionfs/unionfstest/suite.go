@@ -11,14 +11,13 @@ import (
 // Unmet declares cases that a driver does not meet, see conformance.Unmet.
 type Unmet = conformance.Unmet
 
-// Run checks that d keeps the contract of unionfs.Driver and the promises of the
-// package unionfs, one subtest a case. It needs root and the namespace that Main
-// makes. A driver that does not work on this kernel is a failure: its test asks
-// Probe before.
+// Run checks that d keeps the contract of unionfs.Driver and the promises of package unionfs. Each
+// case is a subtest. Run needs root and the namespace that Main makes. It fails if the driver does not
+// work on this kernel, so a driver's test calls Probe first.
 //
-// The cases of unmet are run as well, and the test logs each with its reason. A
-// case of unmet that passes is a failure, so that declarations stay true, and so
-// is a name that no case has, and a reason that is empty. Names of cases do not change.
+// Run also runs the cases of unmet, and logs each with its reason. The test fails if a case of unmet
+// passes, so that declarations stay true, if no case has a name of unmet, and if a reason is empty.
+// Names of cases do not change.
 func Run(t *testing.T, d unionfs.Driver, unmet Unmet) {
 	t.Helper()
 	conformance.Run(t, d.Name(), casesOf(d), unmet)
