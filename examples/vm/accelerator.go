@@ -14,12 +14,12 @@ type accelerator struct {
 	limit  time.Duration // to boot
 }
 
-// accelerators returns the ways to run a guest here, the best first. /dev/kvm alone
-// promises little: a host that is a virtual machine itself may have it
-// and not be able to run an ordinary kernel with it. So KVM is tried if the
-// processor says that it can, and if a guest does not boot with it in time, emulation is.
+// accelerators returns the ways to run a guest here, the best first. KVM is first if there is
+// a device and the processor has virtualization; a device alone is not enough, because a host that
+// is a virtual machine itself may have one that runs no ordinary kernel. Emulation is
+// last: the stager falls back to it if a guest does not boot in time.
 func accelerators(device, cpuinfo string) []accelerator {
-	// An emulated processor does not speculate, so nothing is mitigated in vain.
+	// An emulated processor does not speculate: mitigations cost time and have no effect.
 	emulation := accelerator{
 		"emulation", []string{"-accel", "tcg,thread=multi", "-cpu", "max,la57=off"}, " no_timer_check mitigations=off", 3 * time.Minute,
 	}

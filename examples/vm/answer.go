@@ -139,8 +139,10 @@ func (s *stdio) openTerminal(req request) error {
 	if err != nil {
 		return err
 	}
-	s.terminal = master
 	defer slave.Close()
+	if s.terminal, err = nonBlocking(master); err != nil {
+		return err
+	}
 	s.terminalDescriptor, s.terminalOutput = -1, 1
 	if !req.Terminal[1] {
 		s.terminalOutput = 2
@@ -158,7 +160,20 @@ func (s *stdio) openTerminal(req request) error {
 		}
 		s.theirs[i] = os.NewFile(uintptr(fd), "terminal")
 	}
-	return setSize(master, max(req.Width, 1), max(req.Height, 1))
+	return setSize(s.terminal, max(req.Width, 1), max(req.Height, 1))
+}
+
+// nonBlocking returns another descriptor of f, on which deadlines work, and closes f.
+func nonBlocking(f *os.File) (*os.File, error) {
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // setSize sets a terminal's size, while another goroutine may close it.

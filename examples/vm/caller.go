@@ -33,8 +33,8 @@ const (
 )
 
 // callIn calls NAME in the guest with this process's descriptors: what it
-// writes, its terminal, and its exit status are those of the call-in there. The
-// files of logs are outside as well, where they can be read if there is no guest.
+// writes, its terminal, and its exit status are those of the call-in there. If the
+// stager does not listen, logs reads the files, which are outside.
 func callIn(name string, args []string) error {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: names.ControlSocket, Net: "unix"})
 	if err != nil && name == names.Logs {
@@ -42,7 +42,7 @@ func callIn(name string, args []string) error {
 	}
 	code := exitFailed
 	if err != nil {
-		err = errors.New("nobody listens: the pod is not up")
+		err = errors.New("the pod is not up: the stager does not listen")
 	} else {
 		code, err = relayCall(conn, name, args)
 	}
@@ -68,7 +68,8 @@ func relayCall(conn *net.UnixConn, name string, args []string) (int, error) {
 	terminal := callerTerminal()
 	signals := make(chan os.Signal, 16)
 	catch(signals, name)
-	ch, err := l.Open(encode(requestOf(name, args, terminal)))
+	req := requestOf(name, args, terminal)
+	ch, err := l.Open(encode(req))
 	if err != nil {
 		return exitFailed, err
 	}
@@ -83,6 +84,10 @@ func relayCall(conn *net.UnixConn, name string, args []string) (int, error) {
 	}
 	defer restore()
 	go forwardSignals(ch, signals, terminal)
+	go copyIn(ch, 0, os.Stdin)
+	if req.Settings {
+		go copyIn(ch, settingsDescriptor, os.NewFile(settingsDescriptor, "settings"))
+	}
 	return carry(ch, name == names.Status, stager)
 }
 
@@ -153,11 +158,9 @@ func forwardSignals(ch *line.Channel, signals <-chan os.Signal, t *callerTTY) {
 	}
 }
 
-// carry copies the streams until the call-in has ended. The output of status
+// carry copies the call-in's output until it has ended. The output of status
 // is held back to the end, for withPID.
 func carry(ch *line.Channel, status bool, stager int) (int, error) {
-	go copyIn(ch, 0, os.Stdin)
-	go copyIn(ch, 3, os.NewFile(settingsDescriptor, "settings"))
 	var document bytes.Buffer
 	stdout := io.Writer(os.Stdout)
 	if status {
@@ -201,7 +204,7 @@ func ending(ch *line.Channel) (int, error) {
 	}
 	var r result
 	if err := json.Unmarshal(text, &r); err != nil {
-		return exitFailed, errors.New("the stager's answer is not understood")
+		return exitFailed, fmt.Errorf("decode the stager's answer: %w", err)
 	}
 	if r.Error != "" {
 		return r.Code, errors.New(r.Error)
@@ -210,8 +213,8 @@ func ending(ch *line.Channel) (int, error) {
 }
 
 // withPID puts the stager's number in place of each app's in the document of
-// status. An app's own number says something in the guest only; on this machine, the
-// process that an app lives in is the stager, with the virtual machine.
+// status. An app's own number is valid in the guest only; on this machine, the app
+// lives and dies with the stager.
 func withPID(document []byte, stager int) []byte {
 	// No other key or string of the document can hold this: a quote in a string is escaped.
 	return regexp.MustCompile(`"pid":(\s*)[0-9]+`).ReplaceAll(document, []byte(`"pid":${1}`+strconv.Itoa(stager)))

@@ -22,8 +22,8 @@ const (
 	shareDir   = "/share"   // a mount point
 )
 
-// beGuest is the first process of the guest. It does not return: the guest is switched
-// off. What it cannot tell over the line it tells on the console, which is stderr.
+// beGuest is the first process of the guest. It does not return: it switches the guest
+// off. It reports errors on the console, which is stderr, if it cannot use the line.
 func beGuest() {
 	err := makeGuest()
 	if err == nil {
@@ -76,9 +76,8 @@ func loadModules() error {
 	return nil
 }
 
-// enterShare makes the shared folder the root. The initial RAM disk cannot be left by
-// pivot_root(2), nor be the root of processes that make containers with it; so the new root is moved
-// over the old one.
+// enterShare makes the shared folder the root. It moves the new root over the initial RAM
+// disk, which pivot_root(2) cannot leave, neither here nor in a container.
 func enterShare() error {
 	if err := unix.Mount(shareTag, shareDir, "virtiofs", 0, ""); err != nil {
 		return fmt.Errorf("mount: %w", err)
@@ -92,9 +91,9 @@ func enterShare() error {
 	return errors.Join(unix.Chroot("."), unix.Chdir("/"))
 }
 
-// enterLogs has the kernel mount the share's submount of the logs. A process that were the
-// first to enter it in another mount namespace would have a mount of its own there, on which it sees
-// no lock of the others: that is how a reader knows that a log has ended.
+// enterLogs has the kernel mount the share's submount of the logs, before mount namespaces are
+// copied. Otherwise each namespace would mount its own, without the locks of the others,
+// and a reader knows by the writer's lock that a log has not ended.
 func enterLogs() error {
 	dir, err := os.Open(names.LogDir)
 	if err != nil {
@@ -137,7 +136,7 @@ func mountAll(mounts []mount) error {
 	return nil
 }
 
-// bringUpNetwork gives the guest the addresses that qemu's user network expects.
+// bringUpNetwork sets the addresses that qemu's user network expects.
 func bringUpNetwork() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -176,7 +175,7 @@ func openLine(name string) (*os.File, error) {
 		return err == nil && string(bytes.TrimSpace(text)) == name
 	})
 	if i < 0 {
-		return nil, fmt.Errorf("there is no serial port %q, but %s", name, strings.Join(files, " "))
+		return nil, fmt.Errorf("serial port %q is missing, found %s", name, strings.Join(files, " "))
 	}
 	return os.OpenFile(filepath.Join("/dev", filepath.Base(filepath.Dir(files[i]))), os.O_RDWR, 0)
 }

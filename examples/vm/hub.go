@@ -33,18 +33,19 @@ type hub struct {
 // underWay are the calls that are under way.
 type underWay struct{ lock sync.RWMutex }
 
-// lastWords bounds how long the end of all waits for calls to end: those of attach are told how their
-// app has ended.
+// lastWords bounds how long wait waits: the callers of attach receive the exit status of
+// their app after its end.
 const lastWords = 2 * time.Second
 
-// do runs a call, unless wait has been called.
+// do runs a call. After wait it blocks for ever.
 func (u *underWay) do(call func()) {
 	u.lock.RLock()
 	defer u.lock.RUnlock()
 	call()
 }
 
-// wait returns when no call is under way, or after lastWords. Later calls wait for ever.
+// wait returns when no call is under way, or after lastWords. It is called once, when the
+// program is about to end.
 func (u *underWay) wait() {
 	idle := make(chan struct{})
 	go func() {
@@ -84,7 +85,7 @@ func (h *hub) serve(listener *net.UnixListener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // want of descriptors, which passes
+		if err != nil { // out of descriptors, for a moment
 			<-h.slots
 			time.Sleep(acceptPause)
 			continue
@@ -103,7 +104,7 @@ func (h *hub) serve(listener *net.UnixListener) {
 func (h *hub) relay(caller *line.Channel, text []byte) {
 	var req request
 	if err := json.Unmarshal(text, &req); err != nil || req.Use != useCall {
-		refuse(caller, errors.New("the request is not that of a call-in"))
+		refuse(caller, errors.New("not the request of a call-in"))
 		return
 	}
 	guest, err := h.guest.Open(text)
@@ -119,7 +120,7 @@ func (h *hub) relay(caller *line.Channel, text []byte) {
 	_ = caller.Close(text) // a caller that has gone needs none
 }
 
-// errDied is what a caller is told whose virtual machine is gone.
+// errDied is what callers receive when the virtual machine is gone.
 var errDied = errors.New("the virtual machine has ended")
 
 func refuse(ch *line.Channel, err error) {
@@ -149,7 +150,7 @@ func join(caller, guest *line.Channel) {
 // pass copies one stream to its end.
 func pass(to, from *line.Channel, stream int) {
 	writer := to.Writer(stream)
-	// If either channel is over, so is the copy, and the other is told by join.
+	// The copy ends with either channel; join closes the other one.
 	_, _ = io.Copy(writer, from.Reader(stream))
 	_ = writer.Close()
 }

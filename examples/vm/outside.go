@@ -66,8 +66,8 @@ func outside(parent context.Context) error {
 	return nil
 }
 
-// readyPipe takes the pipe whose end tells the daemon that the pod is up, nil if none was
-// passed. A Go program may have opened such a descriptor for itself by now; those are
+// readyPipe returns the pipe by whose end of file the daemon knows that the pod is up, nil if
+// it passed none. A Go program may have opened such a descriptor for itself by now; those are
 // closed on exec.
 func readyPipe() *os.File {
 	for _, fd := range []int{names.ReadyDescriptor, names.OldReadyDescriptor} {
@@ -250,7 +250,7 @@ func (s *stager) follow(ctx context.Context) error {
 				s.code, s.failure = s.ended(s.machine)
 				return nil
 			case json.Unmarshal(text, &n) == nil && n.State == stateReady:
-				s.tellReady()
+				s.reportReady()
 			}
 		case <-ctx.Done():
 			s.stop()
@@ -259,8 +259,8 @@ func (s *stager) follow(ctx context.Context) error {
 	}
 }
 
-// tellReady tells the daemon that the pod is up.
-func (s *stager) tellReady() {
+// reportReady reports to the daemon that the pod is up.
+func (s *stager) reportReady() {
 	if s.ready != nil {
 		_ = s.ready.Close() // a pipe: nothing is held back; and a guest may say it twice
 	}

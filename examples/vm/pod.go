@@ -30,7 +30,7 @@ const (
 func supervise(ctx context.Context, driver string) error {
 	unix.CloseOnExec(reportDescriptor)
 	report := os.NewFile(reportDescriptor, "report")
-	ready, err := os.Open(os.DevNull) // there is no daemon; the reporter is told all the same
+	ready, err := os.Open(os.DevNull) // stands for the daemon's pipe: without one, boot does not call Up
 	if err != nil {
 		return fmt.Errorf("%s: %w", names.Program, err)
 	}

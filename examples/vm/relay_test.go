@@ -259,7 +259,7 @@ func TestTerminalIsRelayed(t *testing.T) {
 	}
 }
 
-func TestCallerIsToldOfTheGuestsEnd(t *testing.T) {
+func TestCallerReceivesTheGuestsEnd(t *testing.T) {
 	r := newRelayed(t)
 	cmd := r.command("echo up; sleep 1000")
 	var stderr bytes.Buffer
@@ -300,7 +300,7 @@ func TestHostileCallerHarmsNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ch.Done()
-	if text, err := ch.Result(); err != nil || !strings.Contains(string(text), "not that of a call-in") {
+	if text, err := ch.Result(); err != nil || !strings.Contains(string(text), "not the request of a call-in") {
 		t.Errorf("a caller as the stager: %s, %v", text, err)
 	}
 	l.Close()

@@ -60,8 +60,8 @@ func TestAppsInAVirtualMachine(t *testing.T) {
 		{"a volume is shared with the host", func(t *testing.T, p *pod) { testVolume(t, p, keep) }},
 		{"an app's end and output are those of the app", testEnd},
 		{"a limit of memory holds in the guest", testMemory},
-		{"run hands on stdin, stdout, stderr and the exit status", testRunStreams},
-		{"run hands on signals", testRunSignal},
+		{"run relays stdin, stdout, stderr and the exit status", testRunStreams},
+		{"run relays signals", testRunSignal},
 		{"run has a terminal", testRunTerminal},
 		{"the command of a caller that is killed is killed", testCallerKilled},
 		{"a caller that reads nothing blocks no other", testStalledCaller},
@@ -146,7 +146,7 @@ func testRunStreams(t *testing.T, p *pod) {
 	if r := finish(t, p.exec("work", "/missing")); r.code != 127 || !strings.HasPrefix(r.stderr, "run: ") {
 		t.Errorf("a missing program: %+v", r)
 	}
-	if r := finish(t, p.exec("nobody", "true")); r.code == 0 {
+	if r := finish(t, p.exec("missing", "true")); r.code == 0 {
 		t.Errorf("a missing app: %+v", r)
 	}
 }

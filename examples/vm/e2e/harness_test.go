@@ -76,7 +76,7 @@ func built(t *testing.T, variable, otherwise string) string {
 	return path
 }
 
-// write writes a value as JSON and gives the file's path.
+// write writes a value as JSON and returns the file's path.
 func (b *box) write(name string, value any) string {
 	b.t.Helper()
 	data, err := json.Marshal(value)
@@ -107,7 +107,7 @@ func (b *box) run(args ...string) outcome {
 	return finish(b.t, b.command(args...))
 }
 
-// must runs the launcher, which must succeed, and gives its stdout.
+// must runs the launcher, which must succeed, and returns its stdout.
 func (b *box) must(args ...string) string {
 	b.t.Helper()
 	r := b.run(args...)
@@ -136,7 +136,7 @@ func finish(t *testing.T, cmd *exec.Cmd) outcome {
 	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// eventually waits for a condition that nothing tells of when it comes true.
+// eventually waits for a condition that has no event to wait for.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -144,7 +144,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within %v", what, patience)
 		}
-		time.Sleep(pause) //nolint:forbidigo // see above: there is nothing to wait on
+		time.Sleep(pause) //nolint:forbidigo // see above
 	}
 }
 
@@ -276,7 +276,7 @@ func (p *pod) exited(app string) appStatus {
 	return s
 }
 
-// logs gives what an app has written.
+// logs returns what an app has written to stdout.
 func (p *pod) logs(app string) string {
 	p.t.Helper()
 	return p.must("logs", p.name, app)

@@ -57,12 +57,12 @@ func newChannel(l *Line, id uint32) *Channel {
 	return ch
 }
 
-// Reader gives stream n from the other end. Read returns io.EOF after the last byte if
+// Reader returns stream n from the other end. Read returns io.EOF after the last byte if
 // the other end has ended the stream or either end has closed the channel, and
 // the reason if the line is over.
 func (ch *Channel) Reader(n int) io.Reader { return reader{ch, n} }
 
-// Writer gives stream n to the other end. Write waits until the other end has
+// Writer returns stream n to the other end. Write waits until the other end has
 // read all but Window bytes; it returns ErrClosed once the channel is over. Close
 // ends the stream.
 func (ch *Channel) Writer(n int) io.WriteCloser { return writer{ch, n} }
@@ -79,7 +79,7 @@ func (ch *Channel) Note(message []byte) error {
 	return ch.line.send(frame{channel: ch.id, kind: kindNote, payload: message})
 }
 
-// Notes gives the other end's notes. It is closed when the channel is over.
+// Notes returns the other end's notes. It is closed when the channel is over.
 func (ch *Channel) Notes() <-chan []byte { return ch.notes }
 
 // Close ends the channel with a result of at most MaxPayload bytes. What was
@@ -98,7 +98,7 @@ func (ch *Channel) Close(result []byte) error {
 // Done is closed when the channel is over. What has arrived can still be read.
 func (ch *Channel) Done() <-chan struct{} { return ch.done }
 
-// Result gives, once Done is closed, the result with which the other end has
+// Result returns, once Done is closed, the result with which the other end has
 // closed the channel. The error is ErrClosed if this end closed it, else why the line is over.
 func (ch *Channel) Result() ([]byte, error) {
 	ch.mu.Lock()
@@ -153,7 +153,7 @@ func (ch *Channel) take(f frame) error {
 	case kindCredit:
 		more := binary.BigEndian.Uint32(f.payload)
 		if uint64(out.credit)+uint64(more) > Window {
-			return fmt.Errorf("%w: it gives %d bytes of credit", ErrPeer, more)
+			return fmt.Errorf("%w: it grants %d bytes of credit", ErrPeer, more)
 		}
 		out.credit += int(more)
 	case kindNote:
@@ -234,7 +234,7 @@ func (w writer) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// Close implements io.Closer. It is no error if the stream or the channel is over.
+// Close implements io.Closer. A stream or channel that is over is not an error.
 func (w writer) Close() error {
 	ch := w.ch
 	ch.mu.Lock()

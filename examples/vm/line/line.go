@@ -1,7 +1,7 @@
 // Package line carries many channels over one reliable stream of bytes, such as
 // a virtio serial port or a unix socket. A channel has a request, four streams in
 // each direction, notes beside them, and a result. A stream whose reader stops
-// blocks its own writer and nobody else (credit, see frame.go).
+// blocks its own writer and no other (credit, see frame.go).
 package line
 
 import (

@@ -263,7 +263,7 @@ func hostile() map[string][]byte {
 	}
 }
 
-// wire is a stream that gives what it holds, and takes everything.
+// wire is a stream to read from; it discards what is written.
 type wire struct{ io.Reader }
 
 func (wire) Write(p []byte) (int, error) { return len(p), nil }
