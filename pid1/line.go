@@ -52,11 +52,21 @@ func (l *Line) Up() error {
 	return errors.Join(err, l.report.Close())
 }
 
+// Watch calls stop when the daemon asks the process in Wait to stop the pod, each time: with SIGTERM,
+// SIGINT or SIGQUIT. An app cannot ask for that if the supervisor has called
+// supervisor.IgnoreSignals.
+//
 // Watch calls lost when the process in Wait is gone, whatever ended it, and ends this process
 // afterwards. In a PID namespace of its own the pod ends with it; in the host's, lost kills
 // the pod's processes. Watch does not return; call it on a goroutine of its own.
-func (l *Line) Watch(lost func()) {
-	_, _ = l.lifeline.Read(make([]byte, 1)) // ends at end of file, or with an error that means the same
+func (l *Line) Watch(stop, lost func()) {
+	// The lifeline's end, or an error, means that the process in Wait is gone.
+	for order := make([]byte, 1); ; {
+		if n, err := l.lifeline.Read(order); err != nil || n == 0 {
+			break
+		}
+		stop()
+	}
 	if l.namespaces&unix.CLONE_NEWPID == 0 {
 		lost()
 	}

@@ -2,8 +2,8 @@
 // only, for stagers without cgo:
 //
 //	daemon
-//	 └─ waiter        Wait: stays in the daemon's namespaces, passes signals on, ends as
-//	     │            the supervisor ends
+//	 └─ waiter        Wait: stays in the daemon's namespaces, has the supervisor stop the pod on
+//	     │            the daemon's signals, ends as the supervisor ends
 //	     └─ supervisor  TakeLine: the same program again, PID 1 of the pod's namespaces
 //
 // A Go runtime stays in the waiter for the life of the pod, some five megabytes. The
@@ -32,7 +32,7 @@ const firstDescriptor = 10
 
 // Wait starts this program again as the supervisor, in new namespaces as in clone(2) and a mount
 // namespace whose root is the stager's, and returns its exit code when it has ended. It
-// passes SIGTERM, SIGINT and SIGQUIT on. It keeps the ready pipe open until the supervisor
+// passes SIGTERM, SIGINT and SIGQUIT on, not as signals but for Line.Watch. It keeps the ready pipe open until the supervisor
 // reports that the pod is up or has ended: the daemon must not see that pipe's end earlier
 // than the stager's. When this process ends in any way, so does the supervisor. Wait is
 // called first in main, once, and not by a process for which TakeLine returns a Line.
@@ -63,8 +63,8 @@ func Wait(namespaces uintptr) (code int, err error) {
 	}
 	go releaseReady(report.r, in.Ready)
 	go func() {
-		for s := range signals {
-			_ = cmd.Process.Signal(s) // it may have ended just now
+		for range signals {
+			_, _ = lifeline.w.Write([]byte{1}) // the supervisor may have ended just now
 		}
 	}()
 	err = cmd.Wait()

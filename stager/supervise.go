@@ -42,9 +42,11 @@ func partsOf(line *waiter.Line, in boot.Inherited, starter helper.Starter, log *
 // live runs the pod. If the waiter is gone, no process is left to which an error of KillPod could be
 // reported.
 func live(ctx context.Context, line *waiter.Line, parts boot.Parts) error {
-	ctx, release := supervisor.CatchSignals(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	release := supervisor.IgnoreSignals()
 	defer release()
-	go line.Watch(func() { _ = parts.Runtime.KillPod() })
+	go line.Watch(stop, func() { _ = parts.Runtime.KillPod() })
 	code, err := boot.Run(ctx, parts)
 	switch {
 	case errors.Is(err, boot.ErrOtherNamespaces):

@@ -10,16 +10,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CatchSignals returns a context that ends at the first SIGTERM, SIGINT or
-// SIGQUIT. Later ones change nothing: a stop under way is bounded in time.
-//
-// Every other signal that would end a Go program does nothing, since PID 1 of a pod
+// CatchSignals is IgnoreSignals for a process that a signal asks to stop: it returns a context that
+// ends at the first SIGTERM, SIGINT or SIGQUIT. Later ones change nothing: a stop under way is
+// bounded in time. Every process that may signal it can stop it. Call it once, before the first child;
+// release undoes it.
+func CatchSignals(parent context.Context) (ctx context.Context, release func()) {
+	ignored := IgnoreSignals()
+	ctx, cancel := signal.NotifyContext(parent, stops()...)
+	return ctx, func() {
+		cancel()
+		ignored()
+	}
+}
+
+// stops are the signals by which a daemon asks for the end of a pod.
+func stops() []os.Signal { return []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT} }
+
+// IgnoreSignals makes every signal that would end a Go program do nothing, since PID 1 of a pod
 // must not die of a signal that an app sends it, nor of a log that reaches a file size limit
 // (SIGXFSZ). Most are ignored, and stay ignored in a program that is executed
 // (signal(7)): a Container resets them to their default in what it starts.
 // The Go runtime keeps SIGURG, by which it preempts goroutines, the Reaper keeps SIGCHLD.
 // Call it once, before the first child; release undoes it.
-func CatchSignals(parent context.Context) (ctx context.Context, release func()) {
+func IgnoreSignals() (release func()) {
 	unwanted := []os.Signal{
 		syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGSTKFLT,
 		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGVTALRM,
@@ -31,10 +44,9 @@ func CatchSignals(parent context.Context) (ctx context.Context, release func()) 
 	// dropped, as wanted. Catching one takes two threads and 25 µs of a pod's start.
 	faults := make(chan os.Signal, 1)
 	signal.Notify(faults, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV)
-	ctx, cancel := signal.NotifyContext(parent, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
+	signal.Notify(faults, stops()...) // not ignored: a child would start so
 	setDefaults(actionDefault, actionIgnore)
-	return ctx, func() {
-		cancel()
+	return func() {
 		signal.Stop(faults)
 		signal.Reset(unwanted...)
 		setDefaults(actionIgnore, actionDefault)

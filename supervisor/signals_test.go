@@ -1,6 +1,7 @@
 package supervisor_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -88,5 +89,25 @@ func TestPIDOneChild(t *testing.T) {
 	}
 	if got := *pod.Status()[0].Exit; got != (Exit{Code: 4}) {
 		t.Errorf("app: %+v", got)
+	}
+}
+
+// The signals that stop a pod where CatchSignals is called do nothing after IgnoreSignals: they
+// would end this program. A child has them at their default.
+func TestIgnoreSignals(t *testing.T) {
+	release := IgnoreSignals()
+	defer release()
+	checkNothingEndsUs(t)
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT} {
+		for range 3 {
+			if err := unix.Kill(os.Getpid(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := exec.Command("/bin/sh", "-c", fmt.Sprintf("kill -%d $$", s)).Run()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != s {
+			t.Errorf("child after %v: %v", s, err)
+		}
 	}
 }

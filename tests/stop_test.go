@@ -251,6 +251,33 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// TestAppCannotStopThePod: an app may send the supervisor any signal; only the daemon's to the
+// stager stop the pod.
+func TestAppCannotStopThePod(t *testing.T) {
+	t.Parallel()
+	script := `trap 'echo asked >>/sync/asked; exit 0' TERM
+		for s in TERM INT QUIT; do kill -$s $PPID || exit 3; done
+		echo up >/sync/up
+		while :; do sleep 1000 & wait $!; done`
+	for name, doc := range map[string]podDoc{"own PIDs": podOf(shell("a", script)), "host's PIDs": hostPID(shell("a", script))} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newMachine(t)
+			dir := b.folder("sync", 0o777)
+			up := b.signalPipe(filepath.Join(dir, "up"))
+			p := b.up("p", doc.hostVolume("sync", dir, "/sync"))
+			up.line()
+			if r := p.exec("a", "/bin/sh", "-c", "! test -e /sync/asked"); r.code != 0 || p.status()["a"].Exited {
+				t.Errorf("the app's signals stop the pod: %+v", r)
+			}
+			p.stop()
+			if asked, err := os.ReadFile(filepath.Join(dir, "asked")); string(asked) != "asked\n" {
+				t.Errorf("the daemon's stop has asked the app %q, %v, want once", asked, err)
+			}
+		})
+	}
+}
+
 // TestSignals sends the stager what a daemon may send.
 func TestSignals(t *testing.T) {
 	t.Parallel()

@@ -2,8 +2,8 @@
  * The stager's first process, the one that the daemon knows: it waits.
  *
  *	daemon
- *	 └─ waiter             this file: passes SIGTERM, SIGINT and SIGQUIT on, and
- *	     │                 ends as the supervisor ends
+ *	 └─ waiter             this file: has the supervisor stop the pod on SIGTERM,
+ *	     │                 SIGINT and SIGQUIT, and ends as the supervisor ends
  *	     ├─ supervisor     the same program again, boot.Run: PID 1 of the pod
  *	     └─ guard          guard.c: one for each helper process
  *
@@ -237,7 +237,16 @@ static void release_start_memory(void)
 	madvise((void *)start, ((uintptr_t)etext - start) & ~(page - 1), MADV_DONTNEED);
 }
 
-/* Passes the daemon's signals on, and ends with the supervisor. */
+/* Has the supervisor stop the pod. If the channel is full, earlier orders are in it; if the
+ * supervisor is ending, the pod is. */
+static void order_stop(void)
+{
+	uint32_t order = WAITER_STOP;
+
+	(void)!send(KEPT_CHANNEL, &order, sizeof(order), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* Passes the daemon's signals on as orders, and ends with the supervisor. */
 static void take_signals(pid_t supervisor)
 {
 	struct signalfd_siginfo signal;
@@ -246,7 +255,7 @@ static void take_signals(pid_t supervisor)
 
 	while (read(KEPT_SIGNALS, &signal, sizeof(signal)) == (ssize_t)sizeof(signal))
 		if (signal.ssi_signo != SIGCHLD && signal.ssi_signo != SIGPIPE)
-			kill(supervisor, (int)signal.ssi_signo);
+			order_stop();
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
 		if (pid == supervisor)
 			end_as(status);

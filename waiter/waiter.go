@@ -112,12 +112,20 @@ func (l *Line) ask(request *C.struct_waiter_request, files ...*os.File) error {
 // Settled is closed when Settle has returned nil.
 func (l *Line) Settled() <-chan struct{} { return l.settled }
 
+// Watch calls stop when the daemon asks the waiter to stop the pod, each time: with SIGTERM, SIGINT
+// or SIGQUIT. An app cannot ask for that if the supervisor has called supervisor.IgnoreSignals.
+//
 // Watch calls lost when the waiter is gone, whatever ended it, and ends this process afterwards.
 // In a PID namespace of its own the pod ends with this process, so lost is called in the
 // host's only, where it kills the pod's processes. Watch does not return; call it on a goroutine
 // of its own.
-func (l *Line) Watch(lost func()) {
-	_, _ = l.channel.Read(make([]byte, 1)) // the waiter says nothing more: end of file, or an error that means the same
+func (l *Line) Watch(stop, lost func()) {
+	// The channel's end, or an error, means that the waiter is gone.
+	for order := C.uint32_t(0); readStruct(l.channel, &order) == nil; {
+		if order == C.WAITER_STOP {
+			stop()
+		}
+	}
 	if l.namespaces&unix.CLONE_NEWPID == 0 {
 		lost()
 	}

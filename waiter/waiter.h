@@ -7,6 +7,7 @@
  *	   ◄──────────────────────────────  WAITER_SETTLE    when it has read the manifest
  *	   ◄──────────────────────────────  WAITER_UP        when the pod runs
  *	   ◄──────────────────────────────  WAITER_HELPER    for each helper process
+ *	   WAITER_STOP  ──────────────────────────────────►  for each signal of the daemon
  *
  * The channel is a SOCK_SEQPACKET pair: a message is one packet, and end of file
  * means that the other side has ended.
@@ -55,6 +56,12 @@ enum waiter_kind {
 	WAITER_UP,
 	/* Start a helper. The packet carries the descriptors of enum waiter_file. */
 	WAITER_HELPER,
+};
+
+/* The waiter's later messages, the uint32_t alone. Apps can send the supervisor any signal,
+ * and nothing on the channel, so only the daemon can ask for the pod's end. */
+enum waiter_order {
+	WAITER_STOP = 1, /* stop the pod */
 };
 
 /* The supervisor's messages. Fields that a kind does not name are 0. */

@@ -58,7 +58,6 @@ func dispatch(ctx context.Context) (int, error) {
 		}
 		return pid1.Wait(namespaces)
 	}
-	go line.Watch(func() { _ = runtime.KillPod() })
 	return supervise(ctx, line, runtime)
 }
 
@@ -85,8 +84,11 @@ func supervise(ctx context.Context, line *pid1.Line, runtime supervisor.Runtime)
 	inherited := boot.TakeDescriptors(os.Environ())
 	messages := supervisor.NewMessages(os.Stderr)
 	defer messages.Close()
-	ctx, release := supervisor.CatchSignals(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	release := supervisor.IgnoreSignals()
 	defer release()
+	go line.Watch(stop, func() { _ = runtime.KillPod() })
 	code, err := boot.Run(ctx, boot.Parts{
 		Log: slog.New(slog.NewTextHandler(messages, nil)), Runtime: runtime, Drivers: unionfs.Drivers(),
 		Waiter: line, Inherited: inherited, CallIns: handlers,

@@ -65,9 +65,11 @@ func supervise(ctx context.Context, line *waiter.Line, inherited boot.Inherited)
 	defer messages.Close()
 	log := slog.New(slog.NewTextHandler(messages, nil))
 	runtime := container.NewRuntime(names.AppsCgroup, log)
-	ctx, release := supervisor.CatchSignals(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	release := supervisor.IgnoreSignals()
 	defer release()
-	go line.Watch(func() { _ = runtime.KillPod() })
+	go line.Watch(stop, func() { _ = runtime.KillPod() })
 	code, err := boot.Run(ctx, boot.Parts{
 		Log: log, Runtime: runtime, Drivers: drivers(line.Helpers(log), log), Waiter: line, Inherited: inherited, CallIns: handlers,
 	})

@@ -68,9 +68,11 @@ func dispatch(ctx context.Context) (int, error) {
 	if line == nil {
 		return pid1.Wait(pod.Namespaces.CloneFlags())
 	}
-	go line.Watch(func() { _ = runtime.KillPod() })
-	ctx, release := supervisor.CatchSignals(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	release := supervisor.IgnoreSignals()
 	defer release()
+	go line.Watch(stop, func() { _ = runtime.KillPod() })
 	code, err := (&mini{plan: pod, runtime: runtime, line: line}).run(ctx)
 	if err != nil {
 		return max(code, 1), fmt.Errorf("%s: %w", names.Program, err)
