@@ -23,8 +23,8 @@ func (b *boot) guardLimits(context.Context) error {
 	return nil
 }
 
-// guardLife makes the supervisor the OOM killer's last choice: its end ends every app, and a
-// cgroup full of small processes would else make it the largest one in there.
+// guardLife makes the supervisor the OOM killer's last choice: the supervisor's end ends every app,
+// and in a cgroup full of small processes the supervisor would be the largest.
 func (b *boot) guardLife() {
 	lowest := strconv.Itoa(b.Runtime.Support().MinOOMScoreAdj)
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(lowest), 0); err != nil {

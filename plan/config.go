@@ -25,16 +25,16 @@ type Config struct {
 	Restart            supervisor.RestartPolicy // its zero value is "never"
 	StrictIsolators    bool
 	MaxProcesses       MaxProcesses
-	Forbid             []Power // that no app of a pod may have
+	Forbid             []Power // the powers that no app of a pod may ask for
 	Log                LogConfig
 }
 
-// MaxProcesses is the key "maxProcesses": how many tasks, threads included, there may be at once in
-// an app and in all apps of a pod. 0 is no limit.
+// MaxProcesses is the key "maxProcesses": the maximum number of tasks, threads included, in an app and
+// in all apps of a pod. 0 is no limit.
 type MaxProcesses struct{ App, Pod int64 }
 
-// Power is something beyond the default that an isolator can ask for, and that the key
-// "forbid" can refuse.
+// Power is something beyond the defaults for which an isolator can ask, and which the key "forbid" can
+// refuse.
 type Power string
 
 // The powers.

@@ -1,5 +1,5 @@
-// Package fork makes forks of the project in temporary folders, as docs/fork.md tells
-// people to, and builds and tests them.
+// Package fork makes forks of the project in temporary folders, as docs/fork.md explains, and builds
+// and tests them.
 //
 // STAGER_IMAGES is the folder that tests/images/build.sh has filled; without it the
 // repository's own is taken.

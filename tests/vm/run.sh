@@ -1,16 +1,17 @@
 #!/bin/sh
 # Usage: tests/vm/run.sh OUT [SUITE[=REGEXP]...]
-# Boots Debian's cloud kernel in a virtual machine with cgroup v2 alone and runs
-# test suites in it, all of those below or those named, whole or the tests that
-# match. Exits 0 when every one of them passed. What it makes is in OUT/vm, the console's text in OUT/vm/console.
+# Boots Debian's cloud kernel in a virtual machine with cgroup v2 only, and runs
+# test suites in it: all suites below, or the named ones; the whole suite, or the
+# tests that match. Exits with 0 if all tests passed. It writes its files to OUT/vm
+# and the console's output to OUT/vm/console.
 #
-# VMKERNEL=FILE boots that kernel instead, which needs no modules: what
-# Debian's has as modules is built in. VMAPPEND is added to the kernel's command
-# line. VMFILESYSTEM=NAME fails unless the kernel has that file system.
+# VMKERNEL=FILE boots that kernel instead. It must have built in what Debian's
+# kernel has as modules. VMAPPEND is added to the kernel's command line.
+# VMFILESYSTEM=NAME fails unless the kernel has that file system.
 #
-# The machine is emulated in software, without KVM, and has no network. It needs
-# root, for the owners of files on its disk, the programs in bin/, the stager image
-# in OUT and the images in OUT/images.
+# The machine is emulated in software, without KVM, and has no network. The script
+# needs root, for the owners of files on the machine's disk, the programs in bin/,
+# the stager image in OUT and the images in OUT/images.
 set -eu
 umask 022
 
@@ -52,8 +53,8 @@ die() {
 	exit 1
 }
 
-# kernel sets $image to VMKERNEL, or unpacks Debian's kernel into $vm/kernel and
-# sets $release, too, which is empty for a kernel without modules.
+# kernel sets $image to VMKERNEL, or unpacks Debian's kernel into $vm/kernel. It also
+# sets $release, which is empty for a kernel without modules.
 kernel() {
 	release='' image=${VMKERNEL:-}
 	[ -z "$image" ] || return 0
