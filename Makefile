@@ -1,12 +1,12 @@
-# `make demo` shows a pod from nothing to its end; `make test` runs all tests.
-# Both run as root, and on Debian they install what they need.
+# `make demo` imports, starts and stops a pod; `make test` runs all tests.
+# Run both as root. On Debian they install missing packages.
 
 VERSION ?= 0.1.0
 ARCH    := amd64
-# KEY is an OpenPGP private key file that signs the stager image; without it a
-# throwaway one is made for the purpose, its public half beside the image.
+# KEY is an OpenPGP private key file that signs the stager image. Without it aci makes a
+# throwaway key, and writes its public key to the image's folder.
 KEY     ?=
-# ADD are folders whose files the stager image has besides the program.
+# ADD are folders whose files are added to the stager image.
 ADD     ?=
 
 GO      := go
@@ -22,9 +22,9 @@ LINT   := bin/tools/golangci-lint
 VULN   := bin/tools/govulncheck
 IMAGES := $(OUT)/images
 
-# RACEFREE are the packages that are tested without the race detector: its run
-# time cannot follow container and unionfs into other namespaces, and the tests of
-# launcher and tests run processes, where it has nothing to find and costs minutes.
+# RACEFREE are the packages that are tested without the race detector. Its runtime cannot
+# follow container and unionfs into other namespaces. The tests of launcher and tests run
+# processes, in which it finds nothing and takes minutes.
 RACEFREE := ./container/... ./supervisor/supervisortest ./unionfs/... ./launcher ./tests/...
 
 export GOFLAGS += -buildvcs=false
@@ -37,7 +37,7 @@ all: build
 
 build: bin/stager bin/launcher bin/aci
 
-# Go knows best what is out of date.
+# Go decides what is out of date.
 bin/stager: deps-build FORCE
 	$(STATIC) -o $@ ./stager
 bin/launcher: FORCE
@@ -52,7 +52,7 @@ aci: build
 images: build
 	tests/images/build.sh $(IMAGES)
 
-# The examples, each a stager in a module of its own.
+# The examples, each a stager in a separate module.
 examples/vm examples/crun: deps-examples build FORCE
 	$@/build.sh $(OUT)/examples
 
@@ -67,8 +67,8 @@ test-unit: root deps-build deps-test
 	GORACE=atexit_sleep_ms=0 $(GO) test -tags '$(TAGS)' -race $$(grep -v -x -F -f $(OUT)/racefree $(OUT)/packages)
 	$(GO) test -tags '$(TAGS)' $(filter-out ./tests/...,$(RACEFREE))
 
-# The built binaries and images, as a user has them; the tests whose names match RUN. One
-# package after the other: tests/fork builds, which others' time limits do not allow for.
+# Tests the built binaries and images; runs the tests whose names match RUN. The packages run
+# one after the other, because tests/fork builds, and the tests of the others have time limits.
 RUN ?= .
 test-e2e: root
 	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
@@ -88,22 +88,22 @@ test-ace: root deps-build deps-test aci images
 	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
 		$(GO) test -tags '$(TAGS)' -count=$(ACETIMES) -v -run '^TestAcceptanceProgram$$' ./tests
 
-# Tests on a kernel of Debian's with cgroup v2 alone, in a virtual machine: those
-# of all that has to do with the kernel, or a part for continuous integration.
+# Tests in a virtual machine, on Debian's kernel with cgroup v2 only: all tests that depend
+# on the kernel, or a part of them for continuous integration.
 test-vm: root deps-vm aci images
 	tests/vm/run.sh $(OUT)
 test-vm-ci: root deps-vm aci images
 	tests/vm/run.sh $(OUT) cgroups pods container unionfs stager \
 		e2e='^Test(Layers|RunHasItsAppsSurroundings|SpecificationExample|StagerOnOverlay|ThreeRealProgramsShareAVolume)$$'
 
-# What has to do with layers, on the kernel KERNEL=FILE with aufs and without
-# modules, in a virtual machine. APPEND is added to the kernel's command line.
+# The tests of layers in a virtual machine, on the kernel KERNEL=FILE with aufs and without
+# modules. APPEND is added to the kernel's command line.
 test-aufs: root deps-vm aci images
 	@[ -n '$(KERNEL)' ] || { echo 'usage: make test-aufs KERNEL=FILE' >&2; exit 1; }
 	VMKERNEL='$(KERNEL)' VMAPPEND='$(APPEND)' VMFILESYSTEM=aufs tests/vm/run.sh $(OUT) unionfs container stager pods \
 		e2e='^Test(Layers|LayersAreChanged|TooManyLayers|StagerOnOverlay|SpecificationExample|ThreeRealProgramsShareAVolume)$$'
 
-# Which test covers which clause of the App Container specification.
+# Lists the tests that cover each clause of the App Container specification.
 clauses:
 	$(GO) run -tags '$(TAGS)' ./tests/clauses >tests/CLAUSES.md.new && mv tests/CLAUSES.md.new tests/CLAUSES.md
 
@@ -123,7 +123,7 @@ demo: root deps-build deps-test aci
 	tests/images/build.sh $(IMAGES) nats
 	tests/demo.sh '$(CURDIR)/bin' '$(CURDIR)/$(ACI)' '$(CURDIR)/$(IMAGES)'
 
-# Every fuzz target for FUZZTIME each.
+# Runs each fuzz target for FUZZTIME.
 FUZZTIME ?= 30s
 fuzz: deps-build
 	@for package in $$($(GO) list -tags '$(TAGS)' ./...); do \

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: tests/demo.sh BIN STAGER.aci IMAGES
-# The example pod of the Kurma Stager Specification, from its images to its end:
-# launched the way a Kurma daemon does, asked, talked to, stopped, and shown to
-# have left nothing. Everything is kept in a temporary folder.
+# Runs the example pod of the Kurma Stager Specification: imports its images, starts
+# it as a Kurma daemon does, queries it, sends it a message, stops it, and shows that
+# nothing is left. All files are in a temporary folder.
 set -eu
 
 bin=$1 stager=$2 images=$3
@@ -40,7 +40,7 @@ processes_of() {
 	done
 }
 
-# A control group of its own shows what is left in it.
+# A separate parent cgroup shows what is left in it.
 cgroup=kurma-demo-$$
 cat >"$state/kurmad.json" <<END
 {"trustedKeys": ["$stager.pub"], "parentCgroupName": "$cgroup"}

@@ -1,13 +1,12 @@
 #!/bin/sh
 # Usage: tools/deps.sh GROUP...
-# Makes sure that what the groups "build", "test", "lint", "vm", "examples" and "bench"
-# need is there.
-# On Debian and its relatives it installs what is missing, and only that; on
-# other systems it says in one line what is missing, and exits 1.
+# Makes sure that the machine has what the groups "build", "test", "lint", "vm", "examples"
+# and "bench" need. On Debian and its derivatives it installs only the missing packages; on
+# other systems it lists them on one line, and exits with 1.
 set -eu
 
-# One line for each need: the group, the Debian package, and a shell test that
-# holds where the need is met by other means.
+# One line for each dependency: the group, the Debian package, and a shell test that succeeds
+# if the dependency is installed by other means.
 needs() {
 	cat <<-'END'
 		build gcc            command -v gcc
@@ -43,7 +42,7 @@ needs() {
 	END
 }
 
-# missing prints the packages of the groups that are not there, on one line.
+# missing prints the missing packages of the groups, on one line.
 missing() {
 	for group in "$@"; do
 		needs | while read -r of package check; do

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: tools/kernel.sh FOLDER
-# Unpacks Debian's cloud kernel for amd64 into FOLDER, unless it is there, and
-# prints its release. Below FOLDER are then boot/vmlinuz-RELEASE and lib/modules/RELEASE.
+# Unpacks Debian's cloud kernel for amd64 into FOLDER, unless it is already there, and
+# prints its release. FOLDER then has boot/vmlinuz-RELEASE and lib/modules/RELEASE.
 set -eu
 umask 022
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: tools/lint-c.sh
-# Checks the C files: gcc's warnings and analyser, cppcheck, and that their constructors
-# find out what the program is under a C library that passes them no arguments.
+# Checks the C files with gcc's warnings and analyser and with cppcheck. It also checks that their
+# constructors recognize the program's part with a C library that passes them no arguments.
 set -eu
 cd "$(dirname "$0")/.."
 files='waiter/waiter.c waiter/enter.c waiter/guard.c container/shim.c'
@@ -12,11 +12,11 @@ trap 'rm -rf "$dir"' EXIT
 for file in $files; do
 	gcc -O2 -Wall -Wextra -Werror -fanalyzer -c -o "$dir/analysed.o" "$file"
 done
-# A member that the kernel or a compiler reads looks unused to cppcheck.
+# To cppcheck, a member that only the kernel or a compiler reads looks unused.
 # shellcheck disable=SC2086
 cppcheck --quiet --enable=warning,style,performance,portability --suppress=unusedStructMember --error-exitcode=1 $files
 
-# musl's headers have none of the kernel's.
+# musl does not bring the kernel's headers.
 headers="-idirafter /usr/include -idirafter /usr/include/$(gcc -print-multiarch)"
 cat >"$dir/main.c" <<'END'
 #include <stdio.h>

@@ -1,14 +1,13 @@
 #!/bin/sh
 # Usage: tests/images/build.sh OUT [NAME...]
-# Makes App Container images of real programs, OUT/NAME.aci each with its image
-# ID in OUT/NAME.id, from the recipes NAME/recipe.sh beside this file; all of
-# them without names. Then it fills the IDs into the pods in pods/, and puts those
-# whose images are all there into OUT/pods. It needs root, for the owners of files,
-# and bin/aci.
+# Makes App Container images of real programs: OUT/NAME.aci with its image ID in
+# OUT/NAME.id, from the recipe NAME/recipe.sh in this folder. Without names it makes
+# all images. Then it writes the IDs into the pods of pods/, and writes the pods whose
+# images all exist to OUT/pods. It needs root, for the owners of files, and bin/aci.
 #
-# A recipe is read by this shell with $root, an empty folder that becomes the
-# image's root, and the functions below; NAME/manifest.json is the image's manifest,
-# or what the recipe writes to $manifest.
+# This shell executes a recipe with $root, an empty folder that becomes the image's
+# root, and the functions below. The image's manifest is NAME/manifest.json, or what
+# the recipe writes to $manifest.
 set -eu
 umask 022
 
@@ -28,7 +27,7 @@ die() {
 }
 
 # debian PACKAGE... extracts Debian packages and all libraries they depend on
-# into $tree, and makes it the place that take and take_program take from.
+# into $tree, from which take and take_program then copy.
 debian() {
 	tree=$work/tree-$1
 	[ -e "$tree/complete" ] && return
