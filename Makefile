@@ -126,9 +126,11 @@ demo: root deps-build deps-test aci
 # Runs each fuzz target for FUZZTIME.
 FUZZTIME ?= 30s
 fuzz: deps-build
-	@for package in $$($(GO) list -tags '$(TAGS)' ./...); do \
-		for target in $$($(GO) test -tags '$(TAGS)' -list '^Fuzz' $$package | grep '^Fuzz'); do \
-			$(GO) test -tags '$(TAGS)' -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+	@for module in . examples/vm; do \
+		for package in $$($(GO) list -C $$module -tags '$(TAGS)' ./...); do \
+			for target in $$($(GO) test -C $$module -tags '$(TAGS)' -list '^Fuzz' $$package | grep '^Fuzz'); do \
+				$(GO) test -C $$module -tags '$(TAGS)' -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+			done; \
 		done; \
 	done
 
