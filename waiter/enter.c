@@ -21,9 +21,9 @@
 #define LEAF CGROUPS "/" STAGER_PROGRAM
 
 /*
- * Enters a leaf cgroup where only cgroup v2 is mounted: a cgroup with processes
- * of its own cannot hand controllers to its children (cgroups(7), "no internal
- * processes"), and the apps' will be beside the leaf.
+ * Enters a leaf cgroup if only cgroup v2 is mounted: a cgroup that has processes
+ * cannot enable controllers for its children (cgroups(7), "no internal
+ * processes"). The apps' cgroups will be siblings of the leaf.
  */
 void enter_leaf(void)
 {
@@ -42,10 +42,10 @@ void enter_leaf(void)
 
 /*
  * Makes a mount namespace whose root is the stager's root. The daemon has put
- * the stager into a chroot, and a chroot is not enough for what the supervisor
- * starts: the namespace's own root would still be the host's, setns(2) would
- * lead there, and so would an app's CAP_SYS_CHROOT. What the daemon mounts later
- * still comes in; nothing goes out.
+ * the stager into a chroot, which does not confine the supervisor's children:
+ * the namespace's root would still be the host's, and setns(2) or an app's
+ * CAP_SYS_CHROOT would lead there. The daemon's later mounts still appear in the
+ * namespace; its own mounts do not appear outside.
  */
 void enter_mount_namespace(void)
 {

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What the waiter keeps, beside stdio, while it waits. All are close-on-exec. */
+/* The descriptors that the waiter keeps, in addition to stdio, while it waits. All are close-on-exec. */
 enum kept {
 	KEPT_CHANNEL = 3, /* to the supervisor, see waiter.h */
 	KEPT_SIGNALS,     /* a signalfd */

@@ -1,6 +1,6 @@
 /*
- * The guard of a helper process: PID 1 of the helper's PID namespace, and still this
- * program before its Go runtime starts. See waiter.h for what it is good for.
+ * The guard of a helper process: PID 1 of the helper's PID namespace. It is this
+ * program, before its Go runtime starts. waiter.h says what the guard does.
  */
 #define _GNU_SOURCE
 #include "first.h"
@@ -48,7 +48,7 @@ static void __attribute__((noreturn)) fail(uint32_t step)
 	_exit(127);
 }
 
-/* Cuts n strings off *s, which ends at end, into a NULL-terminated vector. */
+/* Reads n strings from *s, which ends at end, into a NULL-terminated vector. */
 static char **take_strings(char **s, const char *end, uint32_t n)
 {
 	char **v = calloc((size_t)n + 1, sizeof(*v));
@@ -69,7 +69,7 @@ static char **take_strings(char **s, const char *end, uint32_t n)
 	return v;
 }
 
-/* Maps the plan. Anything that is not a whole plan is EINVAL. */
+/* Maps the plan. If it is not complete, the error is EINVAL. */
 static struct waiter_plan *map_plan(int fd)
 {
 	struct waiter_plan *plan;
@@ -92,7 +92,7 @@ static struct waiter_plan *map_plan(int fd)
 /*
  * Joins the supervisor's mount namespace, or makes a copy of it. In the supervisor's own,
  * /proc is the pod's, where the helper does not find itself; the copy has a /proc
- * of the helper's PID namespace. The copy's mounts go nowhere else.
+ * of the helper's PID namespace. No other namespace sees the copy's mounts.
  */
 static void enter_mounts(int mounts, int own_mounts)
 {
@@ -126,7 +126,7 @@ static void pass_files(const int *files, int nfiles)
 			fail(WAITER_PASS_FILES);
 }
 
-/* Undoes what the waiter, or the daemon before it, has changed. */
+/* Resets the signals that the waiter or the daemon has changed. */
 static void reset_signals(void)
 {
 	sigset_t none;

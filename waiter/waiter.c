@@ -8,16 +8,16 @@
  *	     └─ guard          guard.c: one for each helper process
  *
  * The waiter stays for the life of the pod, so no Go runtime starts in it: it takes
- * half a megabyte instead of five, and little can fail. The supervisor dies with
- * the waiter: the waiter holds the other end of the supervisor's channel, and it is
- * the parent that PR_SET_PDEATHSIG is about.
+ * half a megabyte instead of five, and little can fail. The supervisor ends with
+ * the waiter: the waiter holds the other end of the supervisor's channel, and is
+ * the parent for PR_SET_PDEATHSIG.
  *
  * The waiter starts the supervisor in the namespaces that a pod has by default,
- * before anything has read the manifest. If the manifest wants others, the supervisor
- * says so on the channel and ends, and the waiter starts it again in those. waiter.h
+ * before anything has read the manifest. If the pod needs others, the supervisor
+ * reports them on the channel and ends, and the waiter starts it again in those. waiter.h
  * describes the channel.
  *
- * The waiter also keeps the ready pipe open until the supervisor says that the pod
+ * The waiter also keeps the ready pipe open until the supervisor reports that the pod
  * is up: if the start fails, the daemon must not see that pipe's end before it can see
  * the stager's.
  */
@@ -85,7 +85,7 @@ static int is_stager(void)
 	return strcmp(base ? base + 1 : line, STAGER_PROGRAM) == 0;
 }
 
-/* Moves a descriptor out of the daemon's way. */
+/* Moves a descriptor above those of the daemon. */
 static int move_up(int fd)
 {
 	int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
@@ -199,7 +199,7 @@ static int start_supervisor(uint32_t namespaces, const sigset_t *signals, pid_t 
 	end_as(status);
 }
 
-/* Closes the ready pipe, whose number no other descriptor may come to. */
+/* Closes the ready pipe. No other descriptor may get its number. */
 static void close_ready(void)
 {
 	dup3(KEPT_SIGNALS, KEPT_READY, O_CLOEXEC);
@@ -226,8 +226,8 @@ static void keep_only(int channel, int ready, const sigset_t *signals)
 		close(fd);
 }
 
-/* Gives back the pages of the program that only the start needed; the few that
- * are used again come back from the page cache. Advice: nothing depends on it. */
+/* Releases the pages of the program that only the start needed; the kernel reloads
+ * the few that are used again from the page cache. Nothing depends on this advice. */
 static void release_start_memory(void)
 {
 	extern char __executable_start[], etext[];
@@ -261,7 +261,7 @@ static void take_signals(pid_t supervisor)
 			end_as(status);
 }
 
-/* Does what the supervisor asks for. Returns 0 when nothing more will come. */
+/* Handles a request of the supervisor. Returns 0 when no more requests will come. */
 static int take_request(void)
 {
 	union { /* aligned as cmsg(3) says */

@@ -1,6 +1,6 @@
 /*
- * What the waiter (waiter.c) and the supervisor (waiter.go) say to each other.
- * Both are one program, so all numbers are in the machine's byte order.
+ * The protocol between the waiter (waiter.c) and the supervisor (waiter.go).
+ * Both are the same program, so all numbers are in the machine's byte order.
  *
  *	waiter                                             supervisor
  *	   welcome  ──────────────────────────────────────►  before it reads anything
@@ -12,8 +12,8 @@
  * The channel is a SOCK_SEQPACKET pair: a message is one packet, and end of file
  * means that the other side has ended.
  *
- * A helper process is out of the apps' reach: it is in a PID namespace of its own,
- * below the waiter's, and the pod's PID namespace is beside it.
+ * A helper process is out of the apps' reach: it is in its own PID namespace,
+ * below the waiter's, which is a sibling of the pod's PID namespace.
  *
  *	waiter
  *	 ├─ supervisor            PID 1 of the pod's PID namespace
@@ -37,10 +37,10 @@
 #define STAGER_PROGRAM "stager"
 #endif
 
-/* Makes the program the supervisor: the channel's descriptor, in decimal. */
+/* The variable that makes the program the supervisor. Its value is the channel's descriptor, in decimal. */
 #define SUPERVISOR_ENV "_STAGER_SUPERVISOR"
 
-/* How many files a helper may have from descriptor 3 on. */
+/* The maximum number of a helper's files from descriptor 3 on. */
 #define WAITER_MAX_FILES 32
 
 /* The waiter's first message. */
@@ -49,8 +49,8 @@ struct waiter_welcome {
 };
 
 enum waiter_kind {
-	/* The namespaces that the pod wants, and the ready pipe. A supervisor that wants
-	 * other namespaces than it has ends afterwards, and is started again. */
+	/* The namespaces that the pod needs, and the ready pipe. If the supervisor is in other
+	 * namespaces, it ends afterwards, and the waiter starts it again. */
 	WAITER_SETTLE = 1,
 	/* The pod runs: the waiter closes its copy of the ready pipe. */
 	WAITER_UP,
@@ -64,12 +64,12 @@ enum waiter_order {
 	WAITER_STOP = 1, /* stop the pod */
 };
 
-/* The supervisor's messages. Fields that a kind does not name are 0. */
+/* The supervisor's messages. The fields of other kinds are 0. */
 struct waiter_request {
 	uint32_t kind;
 	uint32_t namespaces; /* WAITER_SETTLE: as in clone(2) */
 	int32_t ready;       /* WAITER_SETTLE: the ready pipe's descriptor, or -1 */
-	uint32_t own_mounts; /* WAITER_HELPER: a mount namespace and a /proc of its own */
+	uint32_t own_mounts; /* WAITER_HELPER: make a new mount namespace and /proc */
 };
 
 /* The descriptors that WAITER_HELPER carries, in this order. */
@@ -91,7 +91,7 @@ struct waiter_plan {
 	uint32_t nargs, nenv;
 };
 
-/* What failed in the start of a helper; waiter.go has the words. */
+/* What failed in the start of a helper; helpers.go has the text. */
 enum waiter_step {
 	WAITER_FORK = 1,
 	WAITER_READ_PLAN,
