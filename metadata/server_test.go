@@ -83,7 +83,7 @@ func TestSilentClientsDoNotBlockOthers(t *testing.T) {
 	}
 }
 
-// One who asks for much and does not read does not keep the service from ending.
+// A client that sends many requests and does not read does not prevent the service from ending.
 func TestCloseWithClients(t *testing.T) {
 	pod := testService()
 	pod.Manifest = make([]byte, 32<<20)

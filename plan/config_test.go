@@ -202,7 +202,7 @@ func TestNamespaces(t *testing.T) {
 		{"all", defaultConfig(), `{"pid": "host", "ipc": "host", "uts": "host", "net": "host", "user": "host"}`, Namespaces{true, true, true, true}, ""},
 		{"default value", defaultConfig(), `{"pid": ""}`, Namespaces{}, ""},
 		{"few by default", shared, ``, Namespaces{HostIPC: true, HostPID: true, HostUTS: true}, ""},
-		{"required goes before default", both, ``, Namespaces{HostPID: true, HostUTS: true}, ""},
+		{"required overrides default", both, ``, Namespaces{HostPID: true, HostUTS: true}, ""},
 		{"required", required, `{"pid": "host"}`, Namespaces{}, "pid must not be the host's: stagerConfig.requiredNamespaces forbids it"},
 		{"unknown key", defaultConfig(), `{"mnt": "host"}`, Namespaces{}, `unknown namespace "mnt"`},
 		{"unknown value", defaultConfig(), `{"net": "none"}`, Namespaces{}, `net must be "host", is "none"`},

@@ -137,7 +137,7 @@ func TestTheAppWaitsForNoAttachment(t *testing.T) {
 	if memory.HeapAlloc > limit {
 		t.Errorf("%d MB are kept", memory.HeapAlloc>>20)
 	}
-	// The burst was no reason to drop one that reads later.
+	// The burst does not drop an attachment that reads later.
 	if n, err := io.CopyN(io.Discard, all[0].Stdout, size); err != nil {
 		t.Errorf("%d bytes, %v", n, err)
 	}

@@ -18,7 +18,7 @@ func checkFuse(t *testing.T, b *machine) {
 		kill -9 -1
 		echo works >/new && cat /new && echo "killed $((40+2))"
 		exec sleep 1000`), shell("other", "while :; do sleep 1000; done")))
-	p.sees("killer", "killed 42") // the script itself is in the log, too
+	p.sees("killer", "killed 42") // the log also has the script itself
 	if code, reason := p.exited("other"); code == 0 {
 		t.Errorf("the other app ended with 0, %s", reason)
 	}

@@ -176,8 +176,8 @@ func TestEmptyVolumesAreNewForEachPod(t *testing.T) {
 	b.refuse("uid", doc, "uid for host volume")
 }
 
-// A mount point that nothing fills has an empty volume: of the app alone, not
-// the image's content, new for each pod; and the log says so.
+// A mount point without a volume gets an empty one: for this app only, without the image's files,
+// new for each pod. The log says so.
 func TestUnfilledMountPointGetsAnEmptyVolume(t *testing.T) {
 	clause.Covers(t, "C-VOL-14")
 	t.Parallel()

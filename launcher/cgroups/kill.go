@@ -75,7 +75,7 @@ func writeExisting(path, text string) error {
 }
 
 // PIDs lists the processes of the group and below, in all hierarchies,
-// sorted, each once. Of a threaded v2 group it lists the threads.
+// sorted, each once. For a threaded v2 group it lists the threads.
 func (g *Group) PIDs() ([]int, error) {
 	var pids []int
 	for _, h := range g.Hierarchies {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noExec are the mount flags of the kernel's own file systems.
+// noExec are the mount flags for kernel file systems.
 const noExec = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
 // enterNew moves the calling thread into a new mount and network namespace, the pod's, with

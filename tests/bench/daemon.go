@@ -130,8 +130,8 @@ func (p *pod) fork() (*os.File, error) {
 	p.cmd = exec.Command("/proc/self/exe")
 	p.cmd.Env = []string{"HOME=/", planVariable + "=" + string(text)}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	// Descriptor 3 has to be something: the read end of the ready pipe is no
-	// ready descriptor for anybody. The process closes it before the exec.
+	// Descriptor 3 must be open: the read end of the ready pipe is not used as a ready
+	// descriptor. The process closes it before the exec.
 	p.cmd.ExtraFiles = []*os.File{read, write, theirs}
 	p.cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET, Setsid: true}
 	if err := p.cmd.Start(); err != nil {
