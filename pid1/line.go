@@ -1,6 +1,8 @@
 package pid1
 
 import (
+	"runtime"
+
 	"bytes"
 	"errors"
 	"fmt"
@@ -20,12 +22,15 @@ type Line struct {
 }
 
 // TakeLine returns the line if this process is the supervisor that Wait has started, else nil.
-// It is called once, before anything else opens descriptors.
+// It is called once, by the main goroutine, before anything else opens descriptors, and keeps that goroutine
+// on the process's first thread: a runtime has threads join a container's mount
+// namespace and end there, which the first thread cannot.
 func TakeLine() (*Line, error) {
 	mark := os.Getenv(names.SupervisorVariable)
 	if mark == "" {
 		return nil, nil //nolint:nilnil // no line is an answer here
 	}
+	runtime.LockOSThread()
 	var lifeline, report int
 	l := &Line{}
 	if _, err := fmt.Sscanf(mark, "%d,%d,%d", &lifeline, &report, &l.namespaces); err != nil {

@@ -186,3 +186,29 @@ func TestHelperMounts(t *testing.T) {
 		t.Errorf("a helper without files has descriptors\n%s", p.messages())
 	}
 }
+
+// libcontainer has threads of the supervisor join an app's mount namespace and end there. The first
+// thread cannot end, and what /proc/PID shows of the supervisor is that thread's.
+func TestSupervisorsFirstThreadStaysInItsMountNamespace(t *testing.T) {
+	t.Parallel()
+	var apps []testApp
+	for i := range 12 {
+		apps = append(apps, testApp{Name: fmt.Sprint("a", i), App: map[string]any{"exec": []string{"/bin/sleep", "1000"}}})
+	}
+	p := launch(t, apps)
+	p.isReady()
+	proc := fmt.Sprintf("/proc/%d", p.supervisor())
+	first, err := os.Readlink(proc + "/ns/mnt")
+	p.must(err)
+	threads, err := os.ReadDir(proc + "/task")
+	p.must(err)
+	for _, thread := range threads {
+		other, err := os.Readlink(filepath.Join(proc, "task", thread.Name(), "ns/mnt"))
+		if err == nil && other != first {
+			t.Errorf("the first thread is in %s, thread %s in %s", first, thread.Name(), other)
+		}
+	}
+	if _, err := os.Stat(proc + "/root/manifest"); err != nil {
+		t.Error("the supervisor's root is not the stager's:", err)
+	}
+}

@@ -74,9 +74,11 @@ func (h helpers) ask(cmd helper.Command) (pipes helperPipes, err error) {
 	if files[C.WAITER_PLAN], err = helperPlan(cmd); err != nil {
 		return pipes, err
 	}
-	if files[C.WAITER_MOUNTS], err = os.Open("/proc/self/ns/mnt"); err != nil {
-		return pipes, err
+	mounts, err := unix.FcntlInt(h.line.mounts.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return pipes, os.NewSyscallError("fcntl", err)
 	}
+	files[C.WAITER_MOUNTS] = os.NewFile(uintptr(mounts), "mount namespace")
 	if files[C.WAITER_STDIN], err = os.Open(os.DevNull); err != nil {
 		return pipes, err
 	}

@@ -17,6 +17,8 @@ package waiter
 import "C"
 
 import (
+	"runtime"
+
 	"fmt"
 	"io"
 	"net"
@@ -42,12 +44,17 @@ type Line struct {
 	channel    *net.UnixConn
 	namespaces uintptr       // those that the waiter made, as in clone(2)
 	settled    chan struct{} // closed by Settle
+	mounts     *os.File      // the supervisor's mount namespace, for helpers
 }
 
 var _ boot.Waiter = (*Line)(nil)
 
 // TakeLine returns the line if this process is the supervisor that the waiter has started, else
-// nil. It is called once, after boot.TakeDescriptors: it opens descriptors.
+// nil. It is called once, by the main goroutine, after boot.TakeDescriptors: it opens descriptors.
+//
+// It keeps the main goroutine on the process's first thread. libcontainer has threads join a
+// container's mount namespace and end there; the first thread cannot end, and would stay as
+// what /proc/PID/root and /proc/PID/ns show of the supervisor.
 func TakeLine() (*Line, error) {
 	mark := os.Getenv(names.SupervisorVariable)
 	if mark == "" {
@@ -71,7 +78,13 @@ func TakeLine() (*Line, error) {
 	if err := readStruct(channel, &welcome); err != nil {
 		return nil, fmt.Errorf("read the waiter's welcome: %w", err)
 	}
-	return &Line{channel: channel, namespaces: uintptr(welcome.namespaces), settled: make(chan struct{})}, os.Unsetenv(names.SupervisorVariable)
+	runtime.LockOSThread()
+	mounts, err := os.Open("/proc/self/ns/mnt")
+	if err != nil {
+		return nil, fmt.Errorf("open own mount namespace: %w", err)
+	}
+	l := &Line{channel: channel, namespaces: uintptr(welcome.namespaces), settled: make(chan struct{}), mounts: mounts}
+	return l, os.Unsetenv(names.SupervisorVariable)
 }
 
 // Settle implements boot.Waiter. Helpers can start when it has returned nil.
