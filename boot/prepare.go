@@ -21,7 +21,7 @@ import (
 // the pod's cgroup.
 func (b *boot) prepareRuntime(context.Context) error {
 	b.undo(b.Runtime.Close)
-	return b.Runtime.Prepare(names.PrivateDir, b.plan.Resources)
+	return b.Runtime.Prepare(names.RuntimeDir, b.plan.Resources)
 }
 
 // startMetadata starts the pod's metadata service, and sets its URL in the environment of every

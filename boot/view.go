@@ -25,7 +25,7 @@ func (b *boot) makeView(context.Context) error {
 			return fmt.Errorf("set hostname %q: %w", b.plan.Hostname, err)
 		}
 	}
-	if err := privateFolders(); err != nil {
+	if err := privateFolders(b.plan.Config.SharedMemory); err != nil {
 		return err
 	}
 	return writeSysctls(b.plan.Sysctl)
@@ -44,18 +44,36 @@ func mountProc(ns plan.Namespaces) error {
 	return nil
 }
 
-// privateFolders makes the stager's folders, and mounts a tmpfs of the supervisor on
-// names.PrivateDir.
-func privateFolders() error {
-	for dir, mode := range map[string]os.FileMode{names.RunDir: 0o700, names.PrivateDir: 0o700, names.LogDir: 0o755} {
+// privateFolders makes the stager's folders, and mounts a tmpfs for the supervisor's files, one for the
+// runtime's, and one of sharedMemory bytes for what apps write to /dev/shm. An app that fills the last
+// takes no space from the others, which the next start of an app needs.
+func privateFolders(sharedMemory int64) error {
+	for dir, mode := range map[string]os.FileMode{names.RunDir: 0o700, names.LogDir: 0o755} {
 		if err := os.MkdirAll(dir, mode); err != nil {
 			return fmt.Errorf("make folder: %w", err)
 		}
 	}
-	if err := unix.Mount("tmpfs", names.PrivateDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=711"); err != nil {
-		return fmt.Errorf("mount tmpfs on %s: %w", names.PrivateDir, err)
+	const own = "mode=711,size=256m,nr_inodes=256k" // a start takes a few KiB, and some ten files
+	for _, m := range []struct{ dir, options string }{
+		{names.PrivateDir, own},
+		{names.RuntimeDir, own},
+		{names.SharedMemoryDir, sharedMemoryOptions(sharedMemory)},
+	} {
+		if err := os.MkdirAll(m.dir, 0o700); err != nil {
+			return fmt.Errorf("make folder: %w", err)
+		}
+		if err := unix.Mount("tmpfs", m.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, m.options); err != nil {
+			return fmt.Errorf("mount tmpfs on %s: %w", m.dir, err)
+		}
 	}
 	return nil
+}
+
+// sharedMemoryOptions are the options of a tmpfs of size bytes (tmpfs(5)). A file without content takes
+// about 1 KiB of the kernel's memory, so there may be one for each KiB.
+func sharedMemoryOptions(size int64) string {
+	const fewest = 1024
+	return fmt.Sprintf("mode=1777,size=%d,nr_inodes=%d", size, max(size/1024, fewest))
 }
 
 // writeSysctls sets kernel parameters of the pod's namespaces, by dotted name.

@@ -73,7 +73,10 @@ func (r *Runtime) Prepare(dir string, limits spec.Resources) error {
 func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	r.state, r.shm = filepath.Join(dir, "containers"), filepath.Join(dir, "shm")
 	for path, mode := range map[string]os.FileMode{r.state: 0o700, r.shm: 0o777 | os.ModeSticky} {
-		if err := errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, mode)); err != nil {
+		if err := os.Mkdir(path, 0o700); err != nil && (path != r.shm || !errors.Is(err, os.ErrExist)) {
+			return err
+		}
+		if err := os.Chmod(path, mode); err != nil {
 			return err
 		}
 	}

@@ -54,6 +54,8 @@ func CallIns() []string { return []string{Attach, Logs, Run, Status} }
 const (
 	Exec            = "/" + Program                 // the path of the program in the image's root
 	PrivateDir      = RunDir + "/private"           // a tmpfs that only the supervisor's mount namespace has
+	RuntimeDir      = PrivateDir + "/runtime"       // a tmpfs for the container runtime's own files
+	SharedMemoryDir = RuntimeDir + "/shm"           // a tmpfs, the /dev/shm of the pod's apps
 	NotifyDir       = PrivateDir + "/notify"        // NotifyDir/N is the nth app's notify socket
 	ScratchDir      = RunDir + "-scratch"           // upper and work directories
 	EmptyVolumesDir = RunDir + "-volumes"           // of volumes of kind "empty"

@@ -25,6 +25,7 @@ type Config struct {
 	Restart            supervisor.RestartPolicy // its zero value is "never"
 	StrictIsolators    bool
 	MaxProcesses       MaxProcesses
+	SharedMemory       int64   // the size of the pod's /dev/shm, in bytes; the key "shmSize"
 	Forbid             []Power // the powers that no app of a pod may ask for
 	Log                LogConfig
 }
@@ -78,6 +79,7 @@ func settings(drivers []string) []setting {
 		{"strictIsolators", func(c *Config, v json.RawMessage) error { return boolean(v, &c.StrictIsolators) }},
 		{"maxProcesses.app", func(c *Config, v json.RawMessage) error { return processes(v, &c.MaxProcesses.App) }},
 		{"maxProcesses.pod", func(c *Config, v json.RawMessage) error { return processes(v, &c.MaxProcesses.Pod) }},
+		{"shmSize", func(c *Config, v json.RawMessage) error { return size(v, &c.SharedMemory) }},
 		{"forbid", func(c *Config, v json.RawMessage) error { return powerList(v, &c.Forbid) }},
 		{"log.driver", func(c *Config, v json.RawMessage) error { return oneOf(v, &c.Log.Driver, LogToFiles, LogToJournal) }},
 		{"log.maxSize", func(c *Config, v json.RawMessage) error { return size(v, &c.Log.MaxSize) }},
@@ -90,6 +92,7 @@ func defaultConfig() Config {
 		DefaultNamespaces: []string{"ipc", "net", "pid", "uts"},
 		GracePeriod:       10 * time.Second,
 		MaxProcesses:      MaxProcesses{App: 4096, Pod: 16384},
+		SharedMemory:      64 << 20,
 		Log:               LogConfig{Driver: LogToFiles, MaxSize: crilog.DefaultMaxSize, MaxFiles: crilog.DefaultMaxFiles},
 	}
 }

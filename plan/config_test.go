@@ -44,6 +44,7 @@ func TestConfig(t *testing.T) {
 				c.ExitPolicy, c.Restart = supervisor.ExitPolicy{AtFailure: true}, supervisor.RestartPolicy{AfterFailure: true}
 			}), nil,
 		},
+		{"shared memory", `{"shmSize": "1Gi"}`, with(func(c *Config) { c.SharedMemory = 1 << 30 }), nil},
 		{"limits of processes", `{"maxProcesses": {"app": 0, "POD": 7}}`, with(func(c *Config) { c.MaxProcesses = MaxProcesses{App: 0, Pod: 7} }), nil},
 		{"forbidden powers", `{"forbid": ["seccomp", "privileged"]}`, with(func(c *Config) { c.Forbid = []Power{PowerSeccomp, PowerPrivileged} }), nil},
 		{"strict isolators", `{"strictIsolators": true}`, with(func(c *Config) { c.StrictIsolators = true }), nil},

@@ -23,12 +23,12 @@ func TestPodLimitBoundsTheSumOfItsApps(t *testing.T) {
 			"exec": fill, "isolators": isolatorList("resource/memory", `{"limit": "256Mi"}`),
 		}}
 	}
-	pod := withPod("isolators", isolatorList("resource/memory", `{"limit": "64Mi"}`))
-	p := launch(t, []testApp{app("a", "48")}, pod, withConfig("exitPolicy", "all"))
+	limits, room := withPod("isolators", isolatorList("resource/memory", `{"limit": "64Mi"}`)), withConfig("shmSize", "256Mi")
+	p := launch(t, []testApp{app("a", "48")}, limits, room, withConfig("exitPolicy", "all"))
 	if code := p.exits(); code != 0 {
 		t.Errorf("alone: exit code %d\n%s", code, p.messages())
 	}
-	p = launch(t, []testApp{app("a", "48"), app("b", "48")}, pod, withConfig("exitPolicy", "failure"))
+	p = launch(t, []testApp{app("a", "48"), app("b", "48")}, limits, room, withConfig("exitPolicy", "failure"))
 	if code := p.exits(); code != 137 || !strings.Contains(p.messages(), "reason=oom-killed") {
 		t.Errorf("exit code %d\n%s", code, p.messages())
 	}

@@ -21,8 +21,10 @@ type Runtime interface {
 	// called at any time, before Prepare as well.
 	Support() spec.Support
 
-	// Prepare makes the runtime ready. dir is an empty folder for what the runtime keeps,
-	// on a file system that vanishes with the caller's mount namespace; limits are those of
+	// Prepare makes the runtime ready. dir is a folder for what the runtime keeps,
+	// on a file system that vanishes with the caller's mount namespace. It is empty, but for a
+	// folder "shm" if the caller has mounted the file system that is to be the apps' /dev/shm there;
+	// otherwise the runtime makes that folder. limits are those of
 	// the pod's cgroup. Processes that a supervisor before this one has left in
 	// that cgroup are killed. It is called once, before the three below.
 	Prepare(dir string, limits spec.Resources) error

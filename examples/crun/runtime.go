@@ -42,7 +42,10 @@ func (r *runtime) Support() spec.Support { return machine.Support() }
 func (r *runtime) Prepare(dir string, limits spec.Resources) (err error) {
 	r.state, r.bundles, r.shm = filepath.Join(dir, "crun"), filepath.Join(dir, "bundles"), filepath.Join(dir, "shm")
 	for path, mode := range map[string]os.FileMode{r.state: 0o700, r.bundles: 0o700, r.shm: 0o777 | os.ModeSticky} {
-		if err := errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, mode)); err != nil {
+		if err := os.Mkdir(path, 0o700); err != nil && (path != r.shm || !errors.Is(err, os.ErrExist)) {
+			return fmt.Errorf("prepare crun: %w", err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
 			return fmt.Errorf("prepare crun: %w", err)
 		}
 	}

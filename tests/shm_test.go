@@ -1,0 +1,39 @@
+package tests
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// An app that fills /dev/shm with bytes, or with files, takes nothing from the starts of its
+// neighbours.
+func TestFullSharedMemory(t *testing.T) {
+	t.Parallel()
+	for name, fill := range map[string]string{
+		"bytes": "dd if=/dev/zero of=/dev/shm/big bs=64k count=1024 2>/dev/null",
+		"files": "i=0; while [ $i -lt 4096 ]; do : >/dev/shm/$i || exit 1; i=$((i+1)); done",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newMachine(t, stagerConfig(`{"shmSize": "1Mi", "restart": "always"}`))
+			dir := b.folder("sync", 0o777)
+			full, runs := b.signalPipe(filepath.Join(dir, "full")), b.signalPipe(filepath.Join(dir, "runs"))
+			filler := fmt.Sprintf("(%s); echo $? >/sync/status; echo >/sync/full; exec sleep 1000", fill)
+			p := b.up("p", podOf(shell("filler", filler), shell("neighbour", "echo >/sync/runs; until rm /sync/again 2>/dev/null; do usleep 10000; done")).hostVolume("sync", dir, "/sync"))
+			full.line()
+			runs.line()
+			if status, err := os.ReadFile(filepath.Join(dir, "status")); string(status) != "1\n" {
+				t.Errorf("filling /dev/shm ended with %q, %v, want 1", status, err)
+			}
+			b.write("sync/again", "")
+			runs.line() // it has been started again
+			if r := p.exec("neighbour", "/bin/df", "-k", "/dev/shm"); !strings.Contains(r.stdout, " 1024 ") {
+				t.Errorf("/dev/shm: %+v", r)
+			}
+			p.stop()
+		})
+	}
+}
