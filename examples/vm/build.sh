@@ -85,4 +85,4 @@ hypervisor() {
 program
 kernel
 hypervisor
-"$top/bin/aci" --manifest "$top/aci-manifest.json" --stager "$work/stager" --add "$tree" -o "$out/vm.aci"
+"$top/bin/aci" --manifest "$here/aci-manifest.json" --stager "$work/stager" --add "$tree" -o "$out/vm.aci"

@@ -49,7 +49,9 @@ func newBox(t *testing.T, images ...string) *box {
 	b.launcher = filepath.Join(built(t, "STAGER_BIN", "../../../bin"), "launcher")
 	b.images = built(t, "STAGER_IMAGES", "../../../build/out/images")
 	stager := filepath.Join(built(t, "STAGER_EXAMPLES", "../../../build/out/examples"), "vm.aci")
-	b.write("config.json", map[string]any{"parentCgroupName": b.cgroup, "trustedKeys": []string{stager + ".pub"}})
+	b.write("config.json", map[string]any{
+		"parentCgroupName": b.cgroup, "trustedKeys": []string{stager + ".pub"}, "defaultStagerImage": "kurma.io/stager/vm",
+	})
 	files := []string{stager}
 	for _, name := range images {
 		id, err := os.ReadFile(filepath.Join(b.images, name+".id"))
