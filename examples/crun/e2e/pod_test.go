@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// box is a launcher of the test's own.
-type box struct {
+// machine is a launcher of the test's own.
+type machine struct {
 	t             *testing.T
 	dir, launcher string
 	images        string
@@ -48,9 +48,9 @@ func built(t *testing.T, variable, otherwise string) string {
 	return path
 }
 
-func newBox(t *testing.T, images ...string) *box {
+func newMachine(t *testing.T, images ...string) *machine {
 	t.Helper()
-	b := &box{t: t, dir: t.TempDir(), cgroup: fmt.Sprintf("kurma-crun-%d", os.Getpid())}
+	b := &machine{t: t, dir: t.TempDir(), cgroup: fmt.Sprintf("kurma-crun-%d", os.Getpid())}
 	b.launcher = filepath.Join(built(t, "STAGER_BIN", "../../../bin"), "launcher")
 	b.images = built(t, "STAGER_IMAGES", "../../../build/out/images")
 	stager := filepath.Join(built(t, "STAGER_EXAMPLES", "../../../build/out/examples"), "crun.aci")
@@ -70,7 +70,7 @@ func newBox(t *testing.T, images ...string) *box {
 }
 
 // run runs the launcher to its end and returns its stdout, stderr and exit status.
-func (b *box) run(args ...string) (stdout, stderr string, code int) {
+func (b *machine) run(args ...string) (stdout, stderr string, code int) {
 	b.t.Helper()
 	all := append([]string{"--config", filepath.Join(b.dir, "config.json"), "--state", b.dir}, args...)
 	cmd := exec.CommandContext(b.t.Context(), b.launcher, all...)
@@ -86,7 +86,7 @@ func (b *box) run(args ...string) (stdout, stderr string, code int) {
 }
 
 // must runs the launcher, which must succeed, and returns its stdout.
-func (b *box) must(args ...string) string {
+func (b *machine) must(args ...string) string {
 	b.t.Helper()
 	stdout, stderr, code := b.run(args...)
 	if code != 0 {
@@ -96,7 +96,7 @@ func (b *box) must(args ...string) string {
 }
 
 // wantNothingLeft checks that the pod of that UUID has left nothing.
-func (b *box) wantNothingLeft(uuid string, pids ...int) {
+func (b *machine) wantNothingLeft(uuid string, pids ...int) {
 	b.t.Helper()
 	for _, pid := range pids {
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
@@ -119,7 +119,7 @@ func (b *box) wantNothingLeft(uuid string, pids ...int) {
 }
 
 // sees waits until the log of the app has the text.
-func (b *box) sees(pod, app, text string) {
+func (b *machine) sees(pod, app, text string) {
 	b.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -136,7 +136,7 @@ func (b *box) sees(pod, app, text string) {
 
 // A NATS server started by crun: run, status, logs, commands, stop, and nothing is left.
 func TestNATSPod(t *testing.T) {
-	b := newBox(t, "nats")
+	b := newMachine(t, "nats")
 	var pod struct {
 		UUID string
 		PID  int
