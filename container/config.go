@@ -15,6 +15,10 @@ import (
 	"kurma.io/stager/spec"
 )
 
+// maxTerminals limits the terminals of a container: the machine has 4096 for all of its devpts
+// (kernel.pty.max, pty(7)), and one app must leave some to the others.
+const maxTerminals = "max=1024"
+
 const noSuidExecDev = unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV
 
 // configOf converts the spec to libcontainer's configuration. It only decides, and changes
@@ -82,7 +86,7 @@ func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 	return []*configs.Mount{
 		{Source: "proc", Destination: "/proc", Device: "proc", Flags: noSuidExecDev, Data: procOptions},
 		{Source: "tmpfs", Destination: "/dev", Device: "tmpfs", Flags: unix.MS_NOSUID | unix.MS_STRICTATIME, Data: "mode=755,size=64k"},
-		{Source: "devpts", Destination: "/dev/pts", Device: "devpts", Flags: unix.MS_NOSUID | unix.MS_NOEXEC, Data: "newinstance,ptmxmode=0666,mode=0620,gid=5"},
+		{Source: "devpts", Destination: "/dev/pts", Device: "devpts", Flags: unix.MS_NOSUID | unix.MS_NOEXEC, Data: "newinstance,ptmxmode=0666,mode=0620,gid=5," + maxTerminals},
 		{Source: shm, Destination: "/dev/shm", Device: "bind", Flags: unix.MS_BIND | noSuidExecDev},
 		{Source: "mqueue", Destination: "/dev/mqueue", Device: "mqueue", Flags: noSuidExecDev},
 		{Source: "sysfs", Destination: "/sys", Device: "sysfs", Flags: sysFlags},

@@ -299,3 +299,12 @@ func dumpOwners(t *testing.T) (owners [2]uint32) {
 		}
 	}
 }
+
+// A container's terminals are limited, so that one app leaves some to the others.
+func TestTerminalsAreLimited(t *testing.T) {
+	r := newRuntime(t)
+	text, _ := output(t, r, testSpec(busyboxRoot(t), "grep", " /dev/pts ", "/proc/self/mounts"))
+	if !strings.Contains(text, maxTerminals) {
+		t.Errorf("/dev/pts is mounted as %q", text)
+	}
+}
