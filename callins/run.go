@@ -82,6 +82,7 @@ func runPipes(ctx context.Context, c conn, s Streams, app string, text []byte, s
 	finish := b.start(func() { c.Close() })
 	r, p, err := c.next(kindExit)
 	p.close()
+	signal.Reset(forwarded...) // the command is gone; a caller whose terminal does not take the rest may be ended
 	if outErr := finish(); outErr != nil {
 		err = outErr
 	}

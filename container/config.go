@@ -90,7 +90,6 @@ func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 		{Source: shm, Destination: "/dev/shm", Device: "bind", Flags: unix.MS_BIND | noSuidExecDev},
 		{Source: "mqueue", Destination: "/dev/mqueue", Device: "mqueue", Flags: noSuidExecDev},
 		{Source: "sysfs", Destination: "/sys", Device: "sysfs", Flags: sysFlags},
-		cgroupMount(s.Privileged),
 	}
 }
 

@@ -2,7 +2,9 @@ package container
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,6 +27,9 @@ func hostDevices(sys string, have []*devices.Device) ([]*devices.Device, error) 
 	for kind, folder := range map[devices.Type]string{devices.CharDevice: "char", devices.BlockDevice: "block"} {
 		dir := filepath.Join(sys, "dev", folder)
 		entries, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a kernel without such devices, or a caller without sysfs
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list the machine's devices: %w", err)
 		}

@@ -238,7 +238,7 @@ func (j *joining) execute() (*os.Process, error) {
 		}
 	}
 	attr.Files = append(attr.Files, j.files(append([]*os.File{j.container.handles.mounts}, j.cgroupFiles.files...)...)...)
-	return os.StartProcess(j.program(), []string{"stager-shim"}, attr)
+	return os.StartProcess(j.program(), []string{"shim"}, attr)
 }
 
 // openTerminal makes a terminal in the container's devpts, and returns the process's side.

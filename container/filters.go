@@ -28,18 +28,18 @@ func (c *filterCache) of(p *spec.Process) (*filter, error) {
 	if p.Seccomp.Kind == spec.SeccompOff {
 		return nil, nil //nolint:nilnil // no filter is a filter here
 	}
-	entry := c.entry(fmt.Sprint(p.Seccomp, strings.Join(p.Capabilities, " ")))
-	entry.once.Do(func() {
+	cached := c.cached(fmt.Sprint(p.Seccomp, strings.Join(p.Capabilities, " ")))
+	cached.once.Do(func() {
 		if p.Seccomp.Kind == spec.SeccompSet {
-			entry.filter, entry.err = compileSet(p.Seccomp.Set)
+			cached.filter, cached.err = compileSet(p.Seccomp.Set)
 		} else {
-			entry.filter, entry.err = defaultFilter(p.Capabilities)
+			cached.filter, cached.err = defaultFilter(p.Capabilities)
 		}
 	})
-	return entry.filter, entry.err
+	return cached.filter, cached.err
 }
 
-func (c *filterCache) entry(key string) *cachedFilter {
+func (c *filterCache) cached(key string) *cachedFilter {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.filters == nil {

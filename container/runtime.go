@@ -23,6 +23,7 @@ import (
 
 	"kurma.io/stager/container/cgroup"
 	"kurma.io/stager/container/machine"
+	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
@@ -48,6 +49,9 @@ type Runtime struct {
 	shm      string   // the pod's /dev/shm
 	exe      *os.File // this program; no container can write to it
 	landlock bool
+
+	cgroupsMounted bool // the caller has a /sys/fs/cgroup
+	readOnlyTrees  bool // see canMakeTreesReadOnly
 
 	// memlock is the caller's RLIMIT_MEMLOCK. On cgroup v2, libcontainer removes the
 	// process's limit for good when it loads a device policy into the kernel, and the processes
@@ -94,10 +98,24 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	if r.exe, err = exeseal.CloneSelfExe(r.state); err != nil {
 		return err
 	}
+	_, err = os.Stat(names.CgroupDir)
+	r.cgroupsMounted, r.readOnlyTrees = err == nil, canMakeTreesReadOnly()
 	if r.landlock = landlockABI() >= 2; !r.landlock {
 		r.log.Warn("the kernel has no Landlock with REFER (Linux 5.19): root apps with equal capabilities can read each other through /proc")
 	}
 	return nil
+}
+
+// showsCgroups reports whether a container gets the caller's /sys/fs/cgroup: a privileged one if the
+// caller has any, another one if the kernel can also make them read-only.
+func (r *Runtime) showsCgroups(privileged bool) bool {
+	return r.cgroupsMounted && (privileged || r.readOnlyTrees)
+}
+
+// canMakeTreesReadOnly reports whether the kernel has mount_setattr(2) (Linux 5.12), by which
+// libcontainer makes a recursive bind read-only.
+func canMakeTreesReadOnly() bool {
+	return !errors.Is(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{}), unix.ENOSYS)
 }
 
 // Support implements supervisor.Runtime.
@@ -111,10 +129,14 @@ func (r *Runtime) KillPod() error { return cgroup.KillPod(r.cgroup) }
 
 // Close implements supervisor.Runtime.
 func (r *Runtime) Close() error {
-	if r.exe == nil {
-		return nil // Prepare has failed, or was not called
+	var errs []error // of what Prepare made, which may have failed
+	if r.pod != nil {
+		errs = append(errs, r.pod.Remove())
 	}
-	return errors.Join(r.pod.Remove(), r.exe.Close())
+	if r.exe != nil {
+		errs = append(errs, r.exe.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // landlockABI returns the version of Landlock in the kernel, 0 for none.
@@ -168,6 +190,9 @@ func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
 
 func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err error) {
 	config := configOf(&c.spec, c.runtime.shm)
+	if c.runtime.showsCgroups(c.spec.Privileged) {
+		config.Mounts = append(config.Mounts, cgroupMount(c.spec.Privileged))
+	}
 	if !stdio.Terminal {
 		config.Devices = append(config.Devices, console())
 	}
@@ -231,12 +256,7 @@ func (c *container) run(l *firstProcess) error {
 // restrict reports whether a process gets a Landlock domain. A domain denies mount(2), so a
 // process with CAP_SYS_ADMIN gets none: it is trusted with the whole pod anyway.
 func (r *Runtime) restrict(p *spec.Process) bool {
-	for _, c := range p.Capabilities {
-		if c == "CAP_SYS_ADMIN" {
-			return false
-		}
-	}
-	return r.landlock
+	return r.landlock && !slices.Contains(p.Capabilities, "CAP_SYS_ADMIN")
 }
 
 // PIDs implements supervisor.Container.

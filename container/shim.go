@@ -112,7 +112,7 @@ type shimPipes struct {
 }
 
 func newShimPipes() (*shimPipes, error) {
-	fd, err := unix.MemfdCreate("stager-plan", unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate("shim plan", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}

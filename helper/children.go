@@ -20,8 +20,8 @@ import (
 const outputLimit = time.Second
 
 // Children starts helpers as children of the program: in its PID namespace, where apps
-// of the same namespace can see and kill them. A helper's session is killed
-// when the helper ends; processes that have left the session are not.
+// of the same namespace can see and kill them. A helper's process group is
+// killed when the helper ends; processes that have left the group are not.
 //
 // If the program also reaps children that it does not know, as a pod's PID 1 does, a
 // helper's exit status can be lost, which Process.Wait returns as an error.

@@ -34,7 +34,7 @@ func Limit(rate uint64) error {
 		if err := limitSending(attrs.Index, rate); err != nil {
 			errs = append(errs, fmt.Errorf("limit what %s sends: %w", attrs.Name, err))
 		}
-		if err := limitReceiving(attrs.Index, fmt.Sprintf("stager-ifb%d", n), rate); err != nil {
+		if err := limitReceiving(attrs.Index, fmt.Sprintf("limit-ifb%d", n), rate); err != nil {
 			errs = append(errs, fmt.Errorf("limit what %s receives: %w", attrs.Name, err))
 		}
 	}

@@ -1,12 +1,11 @@
 package pid1
 
 import (
-	"runtime"
-
 	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"

@@ -62,6 +62,7 @@ func Wait(namespaces uintptr) (code int, err error) {
 		}
 	}
 	go releaseReady(report.r, in.Ready)
+	defer runtime.KeepAlive(in.Ready) // a start that fails closes it by the end of this process alone
 	go func() {
 		for range signals {
 			_, _ = lifeline.w.Write([]byte{1}) // the supervisor may have ended just now
@@ -76,10 +77,10 @@ func Wait(namespaces uintptr) (code int, err error) {
 	return 1, fmt.Errorf("supervisor: %w", err)
 }
 
-// releaseReady closes the ready pipe when the supervisor has reported.
+// releaseReady closes the ready pipe when the supervisor has reported that the pod is up. At the
+// end of a supervisor that has not, the pipe stays open: the daemon must not see its end first.
 func releaseReady(report, ready *os.File) {
-	_, _ = report.Read(make([]byte, 1)) // a byte, or end of file: the process is about to end then
-	if ready != nil {
+	if n, _ := report.Read(make([]byte, 1)); n == 1 && ready != nil {
 		_ = ready.Close()
 	}
 }
@@ -176,6 +177,9 @@ func enterLeaf() error {
 func killChildren() {
 	for {
 		tasks, _ := filepath.Glob("/proc/self/task/*/children")
+		if len(tasks) == 0 {
+			return // a kernel without them (proc_pid_children(5))
+		}
 		for _, task := range tasks {
 			text, _ := os.ReadFile(task)
 			for _, child := range fields(text) {

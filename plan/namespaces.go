@@ -48,7 +48,7 @@ func decideNamespaces(c Config, value json.RawMessage) (Namespaces, error) {
 
 // CloneFlags returns the clone(2) flags for a supervisor in the pod's namespaces. The
 // supervisor's network namespace is the stager's, which the daemon made; for its mount
-// namespace see waiter.c.
+// namespace see waiter/enter.c.
 func (n Namespaces) CloneFlags() uintptr {
 	var flags uintptr
 	if !n.HostPID {

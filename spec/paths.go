@@ -14,9 +14,9 @@ func MaskedPaths() []string {
 	}
 }
 
-// ReadOnlyPaths returns the paths by which user 0 could change the machine. They are read-only
-// in a container that is not privileged, and by which it could change the supervisor, such as
-// /proc/1/oom_score_adj. Docker and containerd have the same list, but for process 1.
+// ReadOnlyPaths returns the paths by which user 0 could change the machine, or the supervisor, as by
+// /proc/1/oom_score_adj. They are read-only in a container that is not privileged. Docker
+// and containerd have the same list, but for process 1.
 func ReadOnlyPaths() []string {
 	return []string{"/proc/1", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }

@@ -51,8 +51,8 @@ type Spec struct {
 // Process is a process to run in the container.
 type Process struct {
 	// Args is the program and its arguments. If Args[0] has a slash, it is a path, relative to
-	// Dir unless it begins with a slash. Without a slash the runtime looks it up in Env's PATH,
-	// or without PATH in /bin and /usr/bin (appc, aci.md, exec).
+	// Dir unless it begins with a slash. Without a slash the runtime looks it up as
+	// Candidates says (appc, aci.md, exec).
 	Args []string
 
 	// Env is the whole environment, NAME=value.

@@ -16,12 +16,12 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// mask returns a capability set as /proc/PID/status shows it.
 const (
 	retainSet = "os/linux/capabilities-retain-set"
 	removeSet = "os/linux/capabilities-remove-set"
 )
 
+// mask returns a capability set as /proc/PID/status shows it.
 func mask(t *testing.T, names []string) string {
 	t.Helper()
 	var bits uint64

@@ -17,18 +17,19 @@ import (
 // pod's /dev/shm.
 func TestPodLimitBoundsTheSumOfItsApps(t *testing.T) {
 	clause.Covers(t, "C-ISO-01")
-	app := func(name, size string) testApp {
-		fill := []string{"/bin/dd", "if=/dev/zero", "of=/dev/shm/" + name, "bs=1M", "count=" + size}
+	// Each app waits for the other one: the kernel would else kill the start of the second.
+	app := func(name, other string) testApp {
+		fill := fmt.Sprintf("echo >/dev/shm/%s; until [ -e /dev/shm/%s ]; do :; done; exec dd if=/dev/zero of=/dev/shm/%[1]s bs=1M count=48", name, other)
 		return testApp{Name: name, App: map[string]any{
-			"exec": fill, "isolators": isolatorList("resource/memory", `{"limit": "256Mi"}`),
+			"exec": []string{"/bin/sh", "-c", fill}, "isolators": isolatorList("resource/memory", `{"limit": "256Mi"}`),
 		}}
 	}
 	limits, room := withPod("isolators", isolatorList("resource/memory", `{"limit": "64Mi"}`)), withConfig("shmSize", "256Mi")
-	p := launch(t, []testApp{app("a", "48")}, limits, room, withConfig("exitPolicy", "all"))
+	p := launch(t, []testApp{app("a", "a")}, limits, room, withConfig("exitPolicy", "all"))
 	if code := p.exits(); code != 0 {
 		t.Errorf("alone: exit code %d\n%s", code, p.messages())
 	}
-	p = launch(t, []testApp{app("a", "48"), app("b", "48")}, limits, room, withConfig("exitPolicy", "failure"))
+	p = launch(t, []testApp{app("a", "b"), app("b", "a")}, limits, room, withConfig("exitPolicy", "failure"))
 	if code := p.exits(); code != 137 || !strings.Contains(p.messages(), "reason=oom-killed") {
 		t.Errorf("exit code %d\n%s", code, p.messages())
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 func TestMessagesDoNotWaitForTheirReader(t *testing.T) {
@@ -30,14 +32,11 @@ func TestMessagesDoNotWaitForTheirReader(t *testing.T) {
 		text <- string(all)
 	}()
 	// The reader goes on, so there is room for this in the end.
-	for {
+	surroundings.Eventually(t, "the queue is empty", func() bool {
 		m.mu.Lock()
-		room := len(m.queue) == 0
-		m.mu.Unlock()
-		if room {
-			break
-		}
-	}
+		defer m.mu.Unlock()
+		return len(m.queue) == 0
+	})
 	fmt.Fprintln(m, "last")
 	if err := m.Close(); err != nil {
 		t.Error(err)

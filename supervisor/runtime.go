@@ -123,7 +123,7 @@ type Stdio struct {
 type Command struct {
 	Args             []string // Args[0] without a slash is looked up in PATH
 	Env              []string // NAME=value, complete: nothing is added
-	User, Group      string   // appc's rules, see container.Process
+	User, Group      string   // appc's rules, see spec.Process
 	SupplementaryGID []int
 	Dir              string // absolute; "" is "/"
 }

@@ -17,12 +17,11 @@ package waiter
 import "C"
 
 import (
-	"runtime"
-
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"unsafe"
 

@@ -17,7 +17,7 @@
  *
  *	waiter
  *	 ├─ supervisor            PID 1 of the pod's PID namespace
- *	 └─ guard                 PID 1 of the helper's; this program, still in waiter.c
+ *	 └─ guard                 PID 1 of the helper's; this program, in guard.c
  *	     └─ helper
  *
  * The guard and the supervisor share a SOCK_STREAM pair, the leash. When the

@@ -107,7 +107,11 @@ func SignalAll(m cgroups.Manager) (int, error) {
 		return 0, err
 	}
 	for _, pid := range pids {
-		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
+		// Version 2 lists a process of another PID namespace as 0, which kill(2) takes for the
+		// caller's own process group.
+		if pid > 0 {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
+		}
 	}
 	return len(pids), nil
 }

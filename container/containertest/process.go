@@ -47,8 +47,7 @@ func environment(b *bench) {
 
 // signals checks that an app does not inherit the signals that the supervisor ignores or blocks.
 func signals(b *bench) {
-	_, release := supervisor.CatchSignals(b.t.Context())
-	defer release()
+	defer supervisor.IgnoreSignals()()
 	s := b.spec()
 	b.wantBoth(s, "exec grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status",
 		"SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000000000\n")

@@ -1,7 +1,6 @@
-// Command mini is a stager in one file, made of the reference stager's packages: it reads the
-// manifest, plans the pod, mounts the roots, runs the apps in containers under a PID 1 of
-// their own, keeps their logs and answers status, logs, run and attach. It does without
-// the metadata service, the journal, sd_notify and network limits; package boot has those.
+// Command mini is a stager in one file, of the reference stager's packages: it plans the pod, mounts the roots, runs
+// the apps under a PID 1 of their own, keeps their logs and answers status, logs, run and attach. It lacks the metadata
+// service, the journal, sd_notify, limits of network and shared memory, and isolators' fates in its log.
 package main
 
 import (
@@ -32,7 +31,7 @@ import (
 )
 
 func main() {
-	container.Init() // this program is a container's first process, too
+	container.Init() // this program is also a container's first process
 	code, err := dispatch(context.Background())
 	var exit *callins.ExitError
 	if errors.As(err, &exit) {
@@ -237,6 +236,7 @@ func (m *mini) assemble(app plan.App) error {
 	}
 	main := app.Spec
 	main.Root, main.Cgroup = rootOf(app.Name), names.AppsCgroup+"/"+app.Name
+	main.Backing = []string{filepath.Join(names.ScratchDir, app.Name)}
 	handler := func(event string, args []string) func() (supervisor.Container, error) {
 		if args == nil {
 			return nil
