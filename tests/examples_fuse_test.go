@@ -14,10 +14,11 @@ import (
 // one is killed, or the stager. The app "killer" ends the app "other" when it kills all that it can.
 func checkFuse(t *testing.T, b *machine) {
 	t.Helper()
-	p := b.up("fuse", podOf(shell("killer", `for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' <$f; echo; done
+	p := b.up("fuse", podOf(shell("killer", `until [ -e /dev/shm/up ]; do :; done # killing the other app's start would end the pod
+		for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' <$f; echo; done
 		kill -9 -1
 		echo works >/new && cat /new && echo "killed $((40+2))"
-		exec sleep 1000`), shell("other", "while :; do sleep 1000; done")))
+		exec sleep 1000`), shell("other", "echo >/dev/shm/up; while :; do sleep 1000; done")))
 	p.sees("killer", "killed 42") // the log also has the script itself
 	if code, reason := p.exited("other"); code == 0 {
 		t.Errorf("the other app ended with 0, %s", reason)
