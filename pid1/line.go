@@ -20,16 +20,22 @@ type Line struct {
 	namespaces       uintptr
 }
 
+// init keeps the supervisor's main goroutine on the process's first thread, which it is certain to be on
+// only here. A runtime has threads join a container's mount namespace and end there; the
+// first thread cannot end, and would stay as what /proc/PID/root and /proc/PID/ns show of the supervisor.
+func init() { //nolint:gochecknoinits // see above
+	if os.Getenv(names.SupervisorVariable) != "" {
+		runtime.LockOSThread()
+	}
+}
+
 // TakeLine returns the line if this process is the supervisor that Wait has started, else nil.
-// It is called once, by the main goroutine, before anything else opens descriptors, and keeps that goroutine
-// on the process's first thread: a runtime has threads join a container's mount
-// namespace and end there, which the first thread cannot.
+// It is called once, before anything else opens descriptors.
 func TakeLine() (*Line, error) {
 	mark := os.Getenv(names.SupervisorVariable)
 	if mark == "" {
 		return nil, nil //nolint:nilnil // no line is an answer here
 	}
-	runtime.LockOSThread()
 	var lifeline, report int
 	l := &Line{}
 	if _, err := fmt.Sscanf(mark, "%d,%d,%d", &lifeline, &report, &l.namespaces); err != nil {

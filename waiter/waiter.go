@@ -48,12 +48,17 @@ type Line struct {
 
 var _ boot.Waiter = (*Line)(nil)
 
+// init keeps the supervisor's main goroutine on the process's first thread, which it is certain to be on
+// only here. A runtime has threads join a container's mount namespace and end there; the
+// first thread cannot end, and would stay as what /proc/PID/root and /proc/PID/ns show of the supervisor.
+func init() { //nolint:gochecknoinits // see above
+	if os.Getenv(names.SupervisorVariable) != "" {
+		runtime.LockOSThread()
+	}
+}
+
 // TakeLine returns the line if this process is the supervisor that the waiter has started, else
 // nil. It is called once, by the main goroutine, after boot.TakeDescriptors: it opens descriptors.
-//
-// It keeps the main goroutine on the process's first thread. libcontainer has threads join a
-// container's mount namespace and end there; the first thread cannot end, and would stay as
-// what /proc/PID/root and /proc/PID/ns show of the supervisor.
 func TakeLine() (*Line, error) {
 	mark := os.Getenv(names.SupervisorVariable)
 	if mark == "" {
@@ -77,7 +82,6 @@ func TakeLine() (*Line, error) {
 	if err := readStruct(channel, &welcome); err != nil {
 		return nil, fmt.Errorf("read the waiter's welcome: %w", err)
 	}
-	runtime.LockOSThread()
 	mounts, err := os.Open("/proc/self/ns/mnt")
 	if err != nil {
 		return nil, fmt.Errorf("open own mount namespace: %w", err)
