@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "shim.h"
 
+#include "plan.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -9,11 +11,9 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -58,53 +58,9 @@ static void __attribute__((noreturn)) fail(uint32_t step, int error)
 	_exit(error == ENOENT || error == ENOTDIR ? 127 : 126);
 }
 
-/* The part of the plan that is not read yet. */
-struct cursor {
-	const char *at, *end;
-};
-
-/* Reads n elements of a size from the plan. If the rest is too short, the shim fails. */
-static const void *take(struct cursor *c, uint32_t n, size_t size)
+static void bad_plan(int error)
 {
-	const void *taken = c->at;
-
-	if ((size_t)(c->end - c->at) / size < n)
-		fail(SHIM_READ_PLAN, EINVAL);
-	c->at += n * size;
-	return taken;
-}
-
-/* Maps the plan. If it is not complete, the shim fails. */
-static const struct shim_plan *map_plan(void)
-{
-	int fd = first_fd + SHIM_PLAN;
-	struct stat st;
-	const struct shim_plan *p;
-
-	if (fstat(fd, &st) < 0)
-		fail(SHIM_READ_PLAN, errno);
-	/* In a file that is shorter than the header, p->size reads as 0: the kernel fills the page with zeros. */
-	p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	if (p == MAP_FAILED)
-		fail(SHIM_READ_PLAN, errno);
-	if (p->magic != SHIM_MAGIC || p->size != (uint64_t)st.st_size)
-		fail(SHIM_READ_PLAN, EINVAL);
-	return p;
-}
-
-/* Reads n strings from the plan into a NULL-terminated vector with room for one more. */
-static char **take_strings(struct cursor *c, uint32_t n)
-{
-	char **v = calloc((size_t)n + 2, sizeof(*v));
-	uint32_t i;
-
-	if (v == NULL)
-		fail(SHIM_READ_PLAN, ENOMEM);
-	for (i = 0; i < n; i++) {
-		v[i] = (char *)c->at;
-		take(c, (uint32_t)strnlen(c->at, (size_t)(c->end - c->at)) + 1, 1);
-	}
-	return v;
+	fail(SHIM_READ_PLAN, error);
 }
 
 /*
@@ -298,20 +254,6 @@ static void close_on_exec_from(uint32_t first)
 		fcntl((int)fd, F_SETFD, FD_CLOEXEC);
 }
 
-/* Resets the signal handling that a child inherits from the supervisor's Go runtime. */
-static void reset_signals(void)
-{
-	static const unsigned long action[5]; /* SIG_DFL, no flags, nothing blocked */
-	sigset_t none;
-	int s;
-
-	/* signal(3) refuses the signals that the C library uses itself. */
-	for (s = 1; s < 65; s++)
-		syscall(SYS_rt_sigaction, s, action, NULL, 8);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 /* Returns the first candidate that is an executable file. It is called before the
  * filter is loaded, because the filter may block the report. */
 static const char *find_program(char **candidates)
@@ -340,14 +282,14 @@ static void load_filter(const struct sock_filter *filter, uint32_t n)
 		fail(SHIM_FILTER, errno);
 }
 
-static void __attribute__((noreturn)) become_app(const struct shim_plan *p)
+/* Does what the plan says; rest is what follows the header. */
+static void __attribute__((noreturn)) become_app(const struct shim_plan *p, struct cursor *rest)
 {
-	struct cursor c = { (const char *)(p + 1), (const char *)p + p->size };
-	const uint32_t *groups = take(&c, p->ngroups, sizeof(*groups));
-	const struct sock_filter *filter = take(&c, p->nfilter, sizeof(*filter));
-	char **dir = take_strings(&c, 1), **profile = take_strings(&c, 1);
-	char **candidates = take_strings(&c, p->ncandidates);
-	char **args = take_strings(&c, p->nargs), **env = take_strings(&c, p->nenv);
+	const uint32_t *groups = take(rest, p->ngroups, sizeof(*groups));
+	const struct sock_filter *filter = take(rest, p->nfilter, sizeof(*filter));
+	char **dir = take_strings(rest, 1), **profile = take_strings(rest, 1);
+	char **candidates = take_strings(rest, p->ncandidates);
+	char **args = take_strings(rest, p->nargs), **env = take_strings(rest, p->nenv);
 	static char listen_pid[32];
 	const char *program;
 	int there;
@@ -389,6 +331,8 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p)
 static void __attribute__((constructor)) shim(void)
 {
 	const char *first = getenv(SHIM_ENV);
+	const struct shim_plan *plan;
+	struct cursor rest;
 	char *end;
 	long n;
 
@@ -400,5 +344,8 @@ static void __attribute__((constructor)) shim(void)
 	first_fd = (int)n;
 	/* The app's other processes must not read the shim while it has more privileges than they. */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	become_app(map_plan());
+	plan = map_plan(first_fd + SHIM_PLAN, sizeof(*plan), &rest);
+	if (plan->magic != SHIM_MAGIC || plan->size != (uint64_t)(rest.end - (const char *)plan))
+		bad_plan(EINVAL);
+	become_app(plan, &rest);
 }

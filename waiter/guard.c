@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "first.h"
 
+#include "../container/plan.h"
 #include "waiter.h"
 
 #include <errno.h>
@@ -12,14 +13,10 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,45 +45,10 @@ static void __attribute__((noreturn)) fail(uint32_t step)
 	_exit(127);
 }
 
-/* Reads n strings from *s, which ends at end, into a NULL-terminated vector. */
-static char **take_strings(char **s, const char *end, uint32_t n)
+static void bad_plan(int error)
 {
-	char **v = calloc((size_t)n + 1, sizeof(*v));
-	uint32_t i;
-
-	for (i = 0; v && i < n; i++) {
-		char *nul = memchr(*s, 0, (size_t)(end - *s));
-
-		if (nul == NULL) {
-			errno = EINVAL;
-			fail(WAITER_READ_PLAN);
-		}
-		v[i] = *s;
-		*s = nul + 1;
-	}
-	if (v == NULL)
-		fail(WAITER_READ_PLAN);
-	return v;
-}
-
-/* Maps the plan. If it is not complete, the error is EINVAL. */
-static struct waiter_plan *map_plan(int fd)
-{
-	struct waiter_plan *plan;
-	struct stat st;
-
-	if (fstat(fd, &st) < 0)
-		fail(WAITER_READ_PLAN);
-	errno = EINVAL;
-	if ((uint64_t)st.st_size < sizeof(*plan))
-		fail(WAITER_READ_PLAN);
-	plan = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
-	if (plan == MAP_FAILED)
-		fail(WAITER_READ_PLAN);
-	errno = EINVAL;
-	if (plan->size != (uint64_t)st.st_size || plan->nargs == 0 || plan->nargs > plan->size || plan->nenv > plan->size)
-		fail(WAITER_READ_PLAN);
-	return plan;
+	errno = error;
+	fail(WAITER_READ_PLAN);
 }
 
 /*
@@ -126,28 +88,17 @@ static void pass_files(const int *files, int nfiles)
 			fail(WAITER_PASS_FILES);
 }
 
-/* Resets the signals that the waiter or the daemon has changed. */
-static void reset_signals(void)
-{
-	sigset_t none;
-	int s;
-
-	for (s = 1; s < NSIG; s++)
-		signal(s, SIG_DFL); /* EINVAL for SIGKILL, SIGSTOP and the C library's own */
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 static void __attribute__((noreturn)) become_helper(const int *files, int nfiles, int own_mounts)
 {
-	struct waiter_plan *plan;
-	char *strings, *end, **args, **env;
+	const struct waiter_plan *plan;
+	struct cursor rest;
+	char **args, **env;
 
-	plan = map_plan(files[WAITER_PLAN]);
-	strings = (char *)(plan + 1);
-	end = (char *)plan + plan->size;
-	args = take_strings(&strings, end, plan->nargs);
-	env = take_strings(&strings, end, plan->nenv);
+	plan = map_plan(files[WAITER_PLAN], sizeof(*plan), &rest);
+	if (plan->size != (uint64_t)(rest.end - (const char *)plan) || plan->nargs == 0)
+		bad_plan(EINVAL);
+	args = take_strings(&rest, plan->nargs);
+	env = take_strings(&rest, plan->nenv);
 	setsid();
 	enter_mounts(files[WAITER_MOUNTS], own_mounts);
 	pass_files(files, nfiles);
