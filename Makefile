@@ -86,7 +86,7 @@ test-examples: root deps-build deps-test build images examples/vm examples/crun
 ACETIMES ?= 20
 test-ace: root deps-build deps-test aci images
 	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
-		$(GO) test -tags '$(TAGS)' -count=$(ACETIMES) -v -run '^TestAcceptanceProgram$$' ./tests
+		$(GO) test -tags '$(TAGS)' -count=$(ACETIMES) -v -run '^TestAcceptanceProgramPasses$$' ./tests
 
 # Tests in a virtual machine, on Debian's kernel with cgroup v2 only: all tests that depend
 # on the kernel, or a part of them for continuous integration.
@@ -94,14 +94,14 @@ test-vm: root deps-vm aci images
 	tests/vm/run.sh $(OUT)
 test-vm-ci: root deps-vm aci images
 	tests/vm/run.sh $(OUT) cgroups pods container unionfs stager \
-		e2e='^Test(Layers|RunHasItsAppsSurroundings|SpecificationExample|StagerOnOverlay|ThreeRealProgramsShareAVolume)$$'
+		e2e='^Test(LayersStayAsTheyAre|RunHasItsAppsSurroundings|SpecificationExampleRuns|StagerRunsOnOverlay|ThreeRealProgramsShareAVolume)$$'
 
 # The tests of layers in a virtual machine, on the kernel KERNEL=FILE with aufs and without
 # modules. APPEND is added to the kernel's command line.
 test-aufs: root deps-vm aci images
 	@[ -n '$(KERNEL)' ] || { echo 'usage: make test-aufs KERNEL=FILE' >&2; exit 1; }
 	VMKERNEL='$(KERNEL)' VMAPPEND='$(APPEND)' VMFILESYSTEM=aufs tests/vm/run.sh $(OUT) unionfs container stager pods \
-		e2e='^Test(Layers|LayersAreChanged|TooManyLayers|StagerOnOverlay|SpecificationExample|ThreeRealProgramsShareAVolume)$$'
+		e2e='^Test(LayersStayAsTheyAre|AppsChangeFilesOfTheirLayers|TooManyLayersAreRefused|StagerRunsOnOverlay|SpecificationExampleRuns|ThreeRealProgramsShareAVolume)$$'
 
 # Lists the tests that cover each clause of the App Container specification.
 clauses:

@@ -14,7 +14,7 @@ import (
 
 // A message of a process that is not the app's does not count; its descriptors
 // are closed all the same, which is what its sender waits for.
-func TestNotifyFromElsewhere(t *testing.T) {
+func TestMessagesOfOtherProcessesDoNotCount(t *testing.T) {
 	dir := t.TempDir()
 	s, err := OpenNotify(filepath.Join(dir, "notify"), 0, "/apps/a", slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -46,7 +46,7 @@ func TestNotifyFromElsewhere(t *testing.T) {
 	}
 }
 
-func TestNotifyMessages(t *testing.T) {
+func TestOnlyAReadyMessageMakesAnAppReady(t *testing.T) {
 	for message, ready := range map[string]bool{
 		"READY=1": true, "STATUS=x\nREADY=1\n": true, "READY=0": false, "READY=1x": false, "MAINPID=1": false, "": false, "\n\n=": false,
 	} {
@@ -66,7 +66,7 @@ func TestNotifyMessages(t *testing.T) {
 }
 
 // A status that does not change is logged once, and a long one in part.
-func TestNotifyStatus(t *testing.T) {
+func TestARepeatedStatusIsLoggedOnce(t *testing.T) {
 	var out strings.Builder
 	s := &NotifySocket{log: slog.New(slog.NewTextHandler(&out, nil))}
 	for _, status := range []string{"loading", "loading", strings.Repeat("é", maxStatus)} {

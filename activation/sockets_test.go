@@ -8,7 +8,7 @@ import (
 	"kurma.io/stager/plan"
 )
 
-func TestListenEnv(t *testing.T) {
+func TestListenEnvReplacesInheritedVariables(t *testing.T) {
 	own := []string{"A=1", "LISTEN_FDS=9", "LISTEN_PID=9", "LISTEN_FDNAMES=x"}
 	got := ListenEnv(own, []plan.Socket{{Name: "web", Network: "tcp", Port: 80}, {Name: "dns", Network: "udp", Port: 53}})
 	if diff := cmp.Diff([]string{"A=1", "LISTEN_FDS=2", "LISTEN_FDNAMES=web:dns"}, got); diff != "" {

@@ -85,7 +85,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestWrite(t *testing.T) {
+func TestWriteKeepsTypesModesAndOwners(t *testing.T) {
 	found := headers(t, pack(t, fill(t), true))
 	type entry struct {
 		Type byte
@@ -156,7 +156,7 @@ func TestTreeRefusesSockets(t *testing.T) {
 	}
 }
 
-func TestStagerTree(t *testing.T) {
+func TestStagerTreeLinksTheCallIns(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "binary")
 	if err := os.WriteFile(binary, []byte("program"), 0o700); err != nil {
 		t.Fatal(err)

@@ -103,7 +103,7 @@ func answering(last string) testApp {
 	}}
 }
 
-func TestAttach(t *testing.T) {
+func TestSeveralCallersAttachToOneApp(t *testing.T) {
 	p := newPod(t, answering("echo out; echo err >&2; exit 42"))
 	a, b := attachTo(t, p, "app"), attachTo(t, p, "app")
 	a.ask(t, "one") // both are attached after each has been answered
@@ -120,7 +120,7 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-func TestAttachEndedLeavesApp(t *testing.T) {
+func TestAnAppOutlivesItsAttachments(t *testing.T) {
 	p := newPod(t, answering(""))
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGKILL} {
 		a := attachTo(t, p, "app")
@@ -140,7 +140,7 @@ func TestAttachEndedLeavesApp(t *testing.T) {
 	}
 }
 
-func TestAttachRefused(t *testing.T) {
+func TestAttachIsRefusedWithoutARunningApp(t *testing.T) {
 	p := newPod(t, sleeper, testApp{Name: "ended", Args: []string{"/bin/true"}})
 	p.awaitEnded(1)
 	tests := []struct {
@@ -199,10 +199,10 @@ func awaitAttached(t *testing.T, a *attached) {
 	eventually(t, "the caller has the app's pipes", func() bool { return pipes() >= 5 })
 }
 
-// TestAttachDrops: a caller that does not read is dropped, and neither the app nor
+// A caller that does not read is dropped, and neither the app nor
 // another caller notices. The app waits for the other one after each burst, of less than may
 // wait for a reader, so that a busy machine makes no difference.
-func TestAttachDrops(t *testing.T) {
+func TestACallerThatDoesNotReadIsDropped(t *testing.T) {
 	const bursts, size = 8, 6_000_000
 	gate := fifo(t)
 	p := newPod(t, script("app", gate, "for i in 1 2 3 4 5 6 7 8; do head -c 6000000 /dev/zero; read x <"+gate+"; done; exit 4"))
@@ -224,7 +224,7 @@ func TestAttachDrops(t *testing.T) {
 	}
 }
 
-func TestAttachDropMessage(t *testing.T) {
+func TestADroppedCallerReportsIt(t *testing.T) {
 	gate := fifo(t)
 	p := newPod(t, script("app", gate, "seq 6000000"))
 	a := attachTo(t, p, "app")
@@ -237,8 +237,8 @@ func TestAttachDropMessage(t *testing.T) {
 	exitCode(t, a.cmd.Wait())
 }
 
-// TestAttachLastByte: attached before the first byte, to the last.
-func TestAttachLastByte(t *testing.T) {
+// A caller that is attached before the first byte reads all to the last one.
+func TestAttachReceivesTheFirstAndTheLastByte(t *testing.T) {
 	for range 20 {
 		gate := fifo(t)
 		p := newPod(t, script("app", gate, "printf last; exit 1"))
@@ -251,7 +251,7 @@ func TestAttachLastByte(t *testing.T) {
 	}
 }
 
-func TestAttachPodStopped(t *testing.T) {
+func TestAttachEndsWithThePod(t *testing.T) {
 	p := newPod(t, answering(""))
 	a := attachTo(t, p, "app")
 	a.ask(t, "x")
@@ -268,7 +268,7 @@ func TestAttachPodStopped(t *testing.T) {
 	}
 }
 
-func TestAttachTerminal(t *testing.T) {
+func TestAttachConnectsTheCallersTerminal(t *testing.T) {
 	text := `stty size; trap 'stty size' WINCH; trap 'exit 5' INT; while :; do read line && echo "got $line"; done`
 	p := newPod(t, testApp{Name: "app", Terminal: true, Args: []string{"/bin/sh", "-c", text}})
 	c := newConsole(t, p.caller("attach", "", "app"), 33, 111)
@@ -281,7 +281,7 @@ func TestAttachTerminal(t *testing.T) {
 	c.end(5)
 }
 
-func TestAttachTerminalRestored(t *testing.T) {
+func TestAttachRestoresTheCallersTerminal(t *testing.T) {
 	p := newPod(t, testApp{Name: "app", Terminal: true, Args: []string{"/bin/cat"}})
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} {
 		c := newConsole(t, p.caller("attach", "", "app"), 24, 80)

@@ -38,9 +38,9 @@ func TestCallersTerminalIsNotTheCommands(t *testing.T) {
 	}
 }
 
-// TestWhatIsTypedAfterTheCommand leaves a process behind that reads the command's stdin, and types
+// The test leaves a process behind that reads the command's stdin, and types
 // lines for the caller's shell.
-func TestWhatIsTypedAfterTheCommand(t *testing.T) {
+func TestWhatIsTypedAfterTheCommandStaysTheCallers(t *testing.T) {
 	const lines = 12
 	p := newPod(t, sleeper)
 	command := shell(t, `exec 4<&0
@@ -57,7 +57,7 @@ func TestWhatIsTypedAfterTheCommand(t *testing.T) {
 	c.end(5)
 }
 
-func TestTypedInputAndItsEnd(t *testing.T) {
+func TestTypedInputAndItsEndReachTheCommand(t *testing.T) {
 	p := newPod(t, sleeper)
 	c := newConsole(t, p.caller("run", shell(t, "read line; echo got $line; cat; echo end; exit 6"), "app"), 24, 80)
 	c.WriteString("words\n")
@@ -70,7 +70,7 @@ func TestTypedInputAndItsEnd(t *testing.T) {
 }
 
 // All that the command has written is on the terminal before the call-in ends, in its order.
-func TestLastOutputOnACallersTerminal(t *testing.T) {
+func TestTheLastOutputIsOnTheCallersTerminal(t *testing.T) {
 	p := newPod(t, sleeper)
 	var want bytes.Buffer
 	for i := range 20000 {
@@ -109,7 +109,7 @@ func TestLastOutputOnACallersTerminal(t *testing.T) {
 
 // A call-in in the background of its terminal neither stops nor takes the foreground's input; in
 // the foreground it reads.
-func TestCallerInTheBackground(t *testing.T) {
+func TestACallerInTheBackgroundReadsNoInput(t *testing.T) {
 	p := newPod(t, sleeper)
 	script := `set -m; "$0" app & read go; echo shell $go; fg %1 >/dev/null; echo status $?`
 	c := newConsole(t, p.shellCaller(script, shell(t, "echo started; read x; echo command $x; exit 7")), 24, 80)
@@ -124,7 +124,7 @@ func TestCallerInTheBackground(t *testing.T) {
 
 // The command's pipes are blocking, as few programs expect anything else, and what is not a terminal
 // is the command's own.
-func TestStdioBesideATerminal(t *testing.T) {
+func TestStdioBesideATerminalIsTheCommands(t *testing.T) {
 	p := newPod(t, sleeper)
 	file := filepath.Join(t.TempDir(), "file")
 	command := shell(t, "grep flags /proc/self/fdinfo/0 /proc/self/fdinfo/1; readlink /proc/self/fd/2 >&2")

@@ -66,9 +66,9 @@ func checkSleeper(t *testing.T, pid int) {
 	}
 }
 
-// TestProcessesOfAnotherNamespace: the caller's PID namespace has none of the pod's
+// The caller's PID namespace has none of the pod's
 // processes.
-func TestProcessesOfAnotherNamespace(t *testing.T) {
+func TestNoProcessIsVisibleFromAnotherNamespace(t *testing.T) {
 	p := newPod(t, sleeper)
 	for role, want := range map[string]string{
 		"status": "{\n\t\"app\": {\n\t\t\"exited\": false\n\t}\n}\n",
@@ -89,7 +89,7 @@ func callPair(t *testing.T, req request) (*Call, conn) {
 	return &Call{conn: server, request: req}, caller
 }
 
-func TestProcessThatHasGone(t *testing.T) {
+func TestProcessReportsOneThatHasGone(t *testing.T) {
 	call, _ := callPair(t, request{})
 	if _, err := call.Process(t.Context(), 1<<22+1); !errors.Is(err, unix.ESRCH) {
 		t.Errorf("error %v, want ESRCH", err)

@@ -46,7 +46,7 @@ func writeLog(t *testing.T, root, name, text string) {
 	}
 }
 
-func TestLogs(t *testing.T) {
+func TestLogsPrintsTheChosenLines(t *testing.T) {
 	for _, test := range []struct{ name, args, out, err string }{
 		{"everything, byte for byte", "db", "one\ntwo", "oops\n"},
 		{"one dash will do", "-tail 1 db", "two", ""},
@@ -75,7 +75,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-func TestLogsRefuses(t *testing.T) {
+func TestLogsRefusesWrongArguments(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		args []string
@@ -116,7 +116,7 @@ func TestLogsRefuses(t *testing.T) {
 }
 
 // A log that is made after logs --follow has started is followed until its writer closes it.
-func TestLogsFollow(t *testing.T) {
+func TestLogsFollowsALogThatIsMadeLater(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "stager")
 	in, out := io.Pipe()
 	done := make(chan error, 1)
@@ -163,7 +163,7 @@ func TestLogsFollowEndsWithContext(t *testing.T) {
 	}
 }
 
-func TestLogsReaderGone(t *testing.T) {
+func TestLogsEndsQuietlyWithoutAReader(t *testing.T) {
 	gone := writerFunc(func([]byte) (int, error) { return 0, syscall.EPIPE })
 	if err := Logs(t.Context(), logRoot(t), []string{"db"}, gone, io.Discard); err != nil {
 		t.Errorf("error %v, want none", err)

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestRun(t *testing.T) {
+func TestRunObeysItsSettings(t *testing.T) {
 	p := newPod(t, sleeper)
 	notExecutable := t.TempDir() + "/file"
 	if err := os.WriteFile(notExecutable, []byte("text"), 0o644); err != nil {
@@ -90,7 +90,7 @@ func TestRun(t *testing.T) {
 
 func padded(text string, size int) string { return text + strings.Repeat(" ", size-len(text)) }
 
-func TestRunInEndedApp(t *testing.T) {
+func TestRunIsRefusedInAnEndedApp(t *testing.T) {
 	p := newPod(t, testApp{Name: "app", Args: []string{"/bin/true"}})
 	p.awaitEnded(1)
 	want := result{Code: 125, Stderr: "run: app \"app\": app is not running\n"}
@@ -99,7 +99,7 @@ func TestRunInEndedApp(t *testing.T) {
 	}
 }
 
-func TestRunExitCodes(t *testing.T) {
+func TestRunReturnsEveryExitCode(t *testing.T) {
 	p := newPod(t, sleeper)
 	for want := range 256 {
 		if got := p.call(shell(t, fmt.Sprint("exit ", want)), null(t), null(t), null(t)); got != want {
@@ -134,7 +134,7 @@ func TestRunForwardsSignals(t *testing.T) {
 	}
 }
 
-func TestRunForwardsIgnoredSignal(t *testing.T) {
+func TestRunForwardsAnIgnoredSignal(t *testing.T) {
 	p := newPod(t, sleeper)
 	cmd := p.caller("run", shell(t, "echo ready; exec sleep infinity"), "app")
 	// As a shell does for what it runs in the background.
@@ -154,8 +154,8 @@ func TestRunForwardsIgnoredSignal(t *testing.T) {
 	}
 }
 
-// TestRunKilled: the fifo ends when the last process of the session has.
-func TestRunKilled(t *testing.T) {
+// The fifo ends when the last process of the session has.
+func TestAKilledRunTakesItsSession(t *testing.T) {
 	p := newPod(t, sleeper)
 	fifo := t.TempDir() + "/fifo"
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -202,7 +202,7 @@ func openReader(t *testing.T, path string) *os.File {
 	}
 }
 
-func TestRunEndsWithPod(t *testing.T) {
+func TestRunEndsWithThePod(t *testing.T) {
 	p := newPod(t, sleeper)
 	cmd := p.caller("run", shell(t, "echo ready; exec sleep infinity"), "app")
 	stdout, err := cmd.StdoutPipe()
@@ -221,7 +221,7 @@ func TestRunEndsWithPod(t *testing.T) {
 	}
 }
 
-func TestRunBackgroundChild(t *testing.T) {
+func TestRunDoesNotWaitForABackgroundChild(t *testing.T) {
 	p := newPod(t, sleeper)
 	cmd := p.caller("run", shell(t, "sleep infinity & echo ok"), "app")
 	r, w, err := os.Pipe()
@@ -275,7 +275,7 @@ func (c *compare) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestRunEndOfInput(t *testing.T) {
+func TestRunPassesTheEndOfInput(t *testing.T) {
 	p := newPod(t, sleeper)
 	cmd := p.caller("run", shell(t, "cat; echo end"), "app")
 	cmd.Stdin = strings.NewReader("hi")
@@ -284,7 +284,7 @@ func TestRunEndOfInput(t *testing.T) {
 	}
 }
 
-func TestFiftyAtOnce(t *testing.T) {
+func TestFiftyCallsRunAtOnce(t *testing.T) {
 	p := newPod(t, sleeper, testApp{Name: "short", Args: []string{"/bin/true"}})
 	var calls sync.WaitGroup
 	none := null(t)
@@ -304,9 +304,9 @@ func TestFiftyAtOnce(t *testing.T) {
 	calls.Wait()
 }
 
-// TestRunSettingsInSmallWrites: run reads its settings to their end of file, however
+// run reads its settings to their end of file, however
 // they come.
-func TestRunSettingsInSmallWrites(t *testing.T) {
+func TestRunReadsSettingsInSmallWrites(t *testing.T) {
 	p := newPod(t, sleeper)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -374,9 +374,9 @@ func TestRunEndsBySignalBeforeTheStart(t *testing.T) {
 	}
 }
 
-// TestWindowChangesDuringTheStart: the command runs already while the reply that
+// The command runs already while the reply that
 // says so is on its way, and it gets each change.
-func TestWindowChangesDuringTheStart(t *testing.T) {
+func TestWindowChangesDuringTheStartArrive(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "control.sock")
 	listener, err := Listen(socket)
 	if err != nil {

@@ -36,9 +36,9 @@ func (p *testPod) descriptorCount() int {
 	return len(entries)
 }
 
-// TestHostileCallers: whatever a caller sends, it gets an error at most, no descriptor
+// Whatever a caller sends, it gets an error at most, no descriptor
 // is kept, and a command of another caller runs on.
-func TestHostileCallers(t *testing.T) {
+func TestHostileCallersHarmNoOther(t *testing.T) {
 	p := newPod(t, sleeper)
 	bystander := p.caller("run", shell(t, "echo ready; read line; exit 7"), "app")
 	stdin, err := bystander.StdinPipe()
@@ -105,8 +105,8 @@ func TestHostileCallers(t *testing.T) {
 	}
 }
 
-// TestHostileNotes: a caller that sends an invalid note loses its own command.
-func TestHostileNotes(t *testing.T) {
+// A caller that sends an invalid note loses its own command.
+func TestAHostileNoteEndsItsOwnCommand(t *testing.T) {
 	p := newPod(t, sleeper)
 	settings, err := sealed("settings", []byte(shell(t, "exec sleep infinity")))
 	if err != nil {
@@ -141,7 +141,7 @@ func TestHostileNotes(t *testing.T) {
 	eventually(t, "the server closes what it was passed", func() bool { return p.descriptorCount() <= before })
 }
 
-func TestSocketIsRoots(t *testing.T) {
+func TestOnlyRootReachesTheSocket(t *testing.T) {
 	p := newPod(t, sleeper)
 	info, err := os.Stat(p.socket)
 	if err != nil {
@@ -199,9 +199,9 @@ func TestListenReplacesOldSocket(t *testing.T) {
 	}
 }
 
-// TestReceiveAfterReset: what the other end sent last arrives although it was closed
+// What the other end sent last arrives although it was closed
 // with something unread, as when a signal crosses the exit.
-func TestReceiveAfterReset(t *testing.T) {
+func TestWhatWasSentBeforeAResetIsReceived(t *testing.T) {
 	a, b := pair(t)
 	if err := b.send(note{Signal: 15}, nil); err != nil {
 		t.Fatal(err)

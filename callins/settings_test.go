@@ -15,7 +15,7 @@ import (
 const someSettings = `{"exec": ["/bin/bash", ""], "user": "0", "group": "/f", "supplementaryGIDs": [20, 4294967294],
 	"workingDirectory": "/w", "environment": [{"name": "A.b-1", "value": "$x\n="}, {"name": "_", "value": ""}], "tty": true}`
 
-func TestParseSettings(t *testing.T) {
+func TestParseSettingsReadsEveryField(t *testing.T) {
 	got, err := parseSettings([]byte(someSettings))
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestParseSettings(t *testing.T) {
 	}
 }
 
-func TestParseSettingsRefuses(t *testing.T) {
+func TestParseSettingsRefusesWrongSettings(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"nothing", ``, `settings are empty`},
 		{"null", `null`, `settings: "exec" is required`},
@@ -95,7 +95,7 @@ func passed(t *testing.T, f *os.File) int {
 	return fd
 }
 
-func TestReadSettings(t *testing.T) {
+func TestReadSettingsAcceptsSettingsUpToTheLimit(t *testing.T) {
 	for _, size := range []int{0, 1, maxSettings, maxSettings + 1} {
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -116,7 +116,7 @@ func TestReadSettings(t *testing.T) {
 	}
 }
 
-func TestReadSettingsWithoutEnd(t *testing.T) {
+func TestReadSettingsGivesUpWithoutAnEnd(t *testing.T) {
 	for name, text := range map[string]string{"never": "", "no end of file": someSettings} {
 		t.Run(name, func(t *testing.T) {
 			r, w, err := os.Pipe()
@@ -136,8 +136,8 @@ func TestReadSettingsWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestReadSettingsEndless: a writer that goes on for ever does not move the limit.
-func TestReadSettingsEndless(t *testing.T) {
+// A writer that goes on for ever does not move the limit.
+func TestReadSettingsGivesUpOnAnEndlessWriter(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -156,9 +156,9 @@ func TestReadSettingsEndless(t *testing.T) {
 	r.Close() // ends the writer
 }
 
-// TestReadSettingsNotPassed: a descriptor of the program's own is not taken for one that
+// A descriptor of the program's own is not taken for one that
 // was passed.
-func TestReadSettingsNotPassed(t *testing.T) {
+func TestReadSettingsRefusesADescriptorThatWasNotPassed(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestReadSettingsNotPassed(t *testing.T) {
 	}
 }
 
-func TestReadSealedRefuses(t *testing.T) {
+func TestReadSealedRefusesOtherFiles(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

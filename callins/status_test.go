@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestStatus(t *testing.T) {
+func TestStatusReportsRunningAndEndedApps(t *testing.T) {
 	exits := func(name, script string) testApp {
 		return testApp{Name: name, Args: []string{"/bin/sh", "-c", script}}
 	}
@@ -52,7 +52,7 @@ func TestStatus(t *testing.T) {
 	checkSleeper(t, running.PID) // by the caller's numbers
 }
 
-func TestStatusBeforeReady(t *testing.T) {
+func TestStatusAnswersBeforeThePodIsReady(t *testing.T) {
 	p := listeningPod(t, testApp{Name: "late", Before: "sleep infinity", Args: []string{"/bin/true"}})
 	want := result{Stdout: "{\n\t\"late\": {\n\t\t\"exited\": false\n\t}\n}\n"}
 	if diff := cmp.Diff(want, finish(t, p.caller("status", ""))); diff != "" {
@@ -60,7 +60,7 @@ func TestStatusBeforeReady(t *testing.T) {
 	}
 }
 
-func TestStatusIsolators(t *testing.T) {
+func TestStatusReportsTheFatesOfIsolators(t *testing.T) {
 	p := newPod(t, sleeper)
 	tests := []struct {
 		name string
@@ -80,7 +80,7 @@ func TestStatusIsolators(t *testing.T) {
 	}
 }
 
-func TestGonePod(t *testing.T) {
+func TestCallInsReportThatThePodHasGone(t *testing.T) {
 	p := newPod(t, sleeper)
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)

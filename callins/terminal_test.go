@@ -81,7 +81,7 @@ func ttyName(t *testing.T, master *os.File) string {
 	return "/dev/pts/" + strconv.Itoa(n)
 }
 
-func TestTerminalSize(t *testing.T) {
+func TestTerminalFollowsTheCallersSize(t *testing.T) {
 	p := newPod(t, sleeper)
 	script := `stty size; trap 'stty size; kill $!; exit 3' WINCH; sleep infinity & echo ready; wait`
 	c := newConsole(t, p.caller("run", shell(t, script, onTerminal), "app"), 33, 111)
@@ -91,7 +91,7 @@ func TestTerminalSize(t *testing.T) {
 	c.end(3)
 }
 
-func TestTerminalInterrupt(t *testing.T) {
+func TestTerminalInterruptEndsTheCommand(t *testing.T) {
 	p := newPod(t, sleeper)
 	c := newConsole(t, p.caller("run", shell(t, "echo ready; exec sleep infinity", onTerminal), "app"), 24, 80)
 	readUntil(t, c, "ready\r\n")
@@ -111,7 +111,7 @@ func TestTerminalIsTheCommands(t *testing.T) {
 	c.end(0)
 }
 
-func TestTerminalJobControl(t *testing.T) {
+func TestTerminalHasJobControl(t *testing.T) {
 	p := newPod(t, sleeper)
 	settings := `{"exec": ["/bin/sh", "-i"], "user": "0", "group": "0", "environment": [{"name": "PS1", "value": "> "}], "tty": true}`
 	c := newConsole(t, p.caller("run", settings, "app"), 24, 80)
@@ -124,7 +124,7 @@ func TestTerminalJobControl(t *testing.T) {
 	c.end(9)
 }
 
-func TestTerminalLastOutput(t *testing.T) {
+func TestTerminalShowsTheLastOutput(t *testing.T) {
 	p := newPod(t, sleeper)
 	var want bytes.Buffer
 	for i := range 100000 {
@@ -145,7 +145,7 @@ func TestTerminalLastOutput(t *testing.T) {
 	}
 }
 
-func TestTerminalShortOutput(t *testing.T) {
+func TestTerminalShowsTheOutputOfShortCommands(t *testing.T) {
 	p := newPod(t, sleeper)
 	for range 100 {
 		r, w, err := os.Pipe()
@@ -163,8 +163,8 @@ func TestTerminalShortOutput(t *testing.T) {
 	}
 }
 
-// TestTerminalEndOfInput: the end of a caller's pipe is typed as the terminal's.
-func TestTerminalEndOfInput(t *testing.T) {
+// The end of a caller's pipe is typed as the terminal's.
+func TestTerminalReceivesTheEndOfInput(t *testing.T) {
 	p := newPod(t, sleeper)
 	for _, input := range []string{"hi", "hi\n", ""} {
 		cmd := p.caller("run", shell(t, "stty -echo; n=$(wc -c); echo $n", onTerminal), "app")
@@ -175,7 +175,7 @@ func TestTerminalEndOfInput(t *testing.T) {
 	}
 }
 
-func TestTerminalForwardsSignal(t *testing.T) {
+func TestTerminalForwardsASignal(t *testing.T) {
 	p := newPod(t, sleeper)
 	c := newConsole(t, p.caller("run", shell(t, ready("trap 'kill $!; exit 6' TERM"), onTerminal), "app"), 24, 80)
 	readUntil(t, c, "ready\r\n")
@@ -185,8 +185,8 @@ func TestTerminalForwardsSignal(t *testing.T) {
 	c.end(6)
 }
 
-// TestTerminalPodGone: the terminal is restored when the supervisor is killed.
-func TestTerminalPodGone(t *testing.T) {
+// The terminal is restored when the supervisor is killed.
+func TestTerminalIsRestoredWhenTheSupervisorIsKilled(t *testing.T) {
 	p := newPod(t, sleeper)
 	c := newConsole(t, p.caller("run", shell(t, "echo ready; exec sleep infinity", onTerminal), "app"), 24, 80)
 	readUntil(t, c, "ready\r\n")

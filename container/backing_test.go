@@ -63,7 +63,7 @@ func TestDomainOfCommandAllowsBackingFolders(t *testing.T) {
 	}
 }
 
-func TestBackingFolderIsMissing(t *testing.T) {
+func TestAMissingBackingFolderIsReported(t *testing.T) {
 	s := testSpec(busyboxRoot(t), "true")
 	s.Backing = []string{filepath.Join(t.TempDir(), "missing")}
 	c := containerOf(t, newRuntime(t), s)

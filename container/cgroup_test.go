@@ -47,7 +47,7 @@ func TestPodCgroupBoundsItsApps(t *testing.T) {
 
 // An app that divides its own cgroup of version 2, as systemd does, is still
 // entered, killed and removed.
-func TestExecWhereTheAppDividesItsCgroup(t *testing.T) {
+func TestExecEntersACgroupThatTheAppHasDivided(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	if err := os.Symlink("busybox", filepath.Join(root, "bin/mount")); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-func TestConformance(t *testing.T) {
+func TestRuntimeConforms(t *testing.T) {
 	containertest.Run(t, "container", func(cgroup string) supervisor.Runtime {
 		return NewRuntime(cgroup, slog.New(slog.DiscardHandler))
 	}, nil)

@@ -10,7 +10,7 @@ import (
 	devices "github.com/opencontainers/cgroups/devices/config"
 )
 
-func TestHostDevices(t *testing.T) {
+func TestHostDevicesAreThoseOfTheKernel(t *testing.T) {
 	sys := t.TempDir()
 	for path, text := range map[string]string{
 		"char/4:1":    "MAJOR=4\nMINOR=1\nDEVNAME=tty1\n",
@@ -54,7 +54,7 @@ func TestHostDevices(t *testing.T) {
 
 // The /dev of a privileged container has every node that the kernel has made, and its processes can
 // open them; its cgroups are writable. Another container has neither.
-func TestPrivilegedContainer(t *testing.T) {
+func TestAPrivilegedContainerHasAllDevices(t *testing.T) {
 	r := newRuntime(t)
 	for privileged, want := range map[bool]string{
 		true:  "major 1 minor b\nopened\nwritable\n",

@@ -109,7 +109,7 @@ func allCapabilities(t *testing.T) []string {
 }
 
 // A working directory that leads out of the root is refused, with every capability.
-func TestWorkingDirectoryOutsideTheRoot(t *testing.T) {
+func TestAWorkingDirectoryOutsideTheRootIsRefused(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	s := testSpec(root, "sleep", "1000")
 	s.Process.Capabilities = allCapabilities(t)
@@ -130,7 +130,7 @@ func TestWorkingDirectoryOutsideTheRoot(t *testing.T) {
 }
 
 // Neither the supervisor's umask nor the daemon's reaches the app or a command.
-func TestUmask(t *testing.T) {
+func TestNoUmaskIsInherited(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o077))
 	r, root := newRuntime(t), busyboxRoot(t)
 	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
@@ -143,7 +143,7 @@ func TestUmask(t *testing.T) {
 
 // A terminal and the app's pipes belong to the user of the process; files, and a
 // command's pipes, stay their owner's.
-func TestOwnersOfStdio(t *testing.T) {
+func TestTheUserOwnsTheTerminalAndThePipes(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
 	owner := rootCommand("stat", "-L", "-c", "%u", "/proc/self/fd/0")

@@ -104,7 +104,7 @@ func TestInterpreterInProcIsNotRead(t *testing.T) {
 }
 
 // A relative interpreter is resolved from the working directory, as execve(2) does.
-func TestRelativeInterpreter(t *testing.T) {
+func TestARelativeInterpreterIsFoundFromTheWorkingDirectory(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.Open(dir)
 	if err != nil {

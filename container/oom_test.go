@@ -71,7 +71,7 @@ func TestOOMKilledIsOfTheMainProcess(t *testing.T) {
 }
 
 // The main process has outlived other kills, and is then killed itself: OOMKilled is true.
-func TestOOMKilledAfterOthers(t *testing.T) {
+func TestOOMKilledIsTrueAfterOtherKills(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	in, gate, err := os.Pipe()
 	if err != nil {
@@ -101,7 +101,7 @@ func TestOOMKilledAfterOthers(t *testing.T) {
 }
 
 // A process that has been sent SIGKILL is dying until it is gone.
-func TestDying(t *testing.T) {
+func TestAKilledProcessIsDyingUntilItIsGone(t *testing.T) {
 	r := newRuntime(t)
 	_, pid := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
 	if cgroup.Dying(pid) {

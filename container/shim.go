@@ -43,7 +43,7 @@ const (
 	shimJoin       = C.SHIM_JOIN
 )
 
-// shimEnvironment is shim.h's copy of names.ShimVariable; TestShimVariable compares them.
+// shimEnvironment is shim.h's copy of names.ShimVariable; TestShimVariableIsTheSameInC compares them.
 const shimEnvironment = C.SHIM_ENV
 
 // The shim's descriptors, as offsets from the first one.

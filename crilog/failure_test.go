@@ -58,7 +58,7 @@ func clock() func() time.Time {
 	return func() time.Time { now = now.Add(retryAfter); return now }
 }
 
-func TestFullDiskIsSaidOnceAndLogGoesOn(t *testing.T) {
+func TestAFullDiskIsLoggedOnceAndTheLogGoesOn(t *testing.T) {
 	disk := smallDisk(t, 1<<20)
 	dir := filepath.Join(disk, "app")
 	var said bytes.Buffer
@@ -92,7 +92,7 @@ func TestFullDiskIsSaidOnceAndLogGoesOn(t *testing.T) {
 	}
 }
 
-func TestFullDiskOfOthers(t *testing.T) {
+func TestTheLogGoesOnAfterOthersFilledTheDisk(t *testing.T) {
 	disk := smallDisk(t, 1<<20)
 	dir := filepath.Join(disk, "app")
 	var said bytes.Buffer
@@ -136,7 +136,7 @@ func TestLineThatLostItsEndIsEnded(t *testing.T) {
 	}
 }
 
-func TestOpenOnFullDisk(t *testing.T) {
+func TestALogOpensOnAFullDisk(t *testing.T) {
 	disk := smallDisk(t, 1<<20)
 	dir := filepath.Join(disk, "app")
 	if err := os.WriteFile(filepath.Join(disk, "x"), nil, 0o600); err != nil {
@@ -155,7 +155,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 	}
 }
 
-func TestWriteErrorOfAnyKind(t *testing.T) {
+func TestTheLogGoesOnAfterAnyWriteError(t *testing.T) {
 	dir := t.TempDir()
 	var said bytes.Buffer
 	w := open(t, dir, Options{MaxFiles: 3, Logger: slog.New(slog.NewTextHandler(&said, nil))})
@@ -180,7 +180,7 @@ func TestWriteErrorOfAnyKind(t *testing.T) {
 	}
 }
 
-func TestFolderRemovedUnderneath(t *testing.T) {
+func TestAppendSurvivesTheRemovalOfItsFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "app")
 	w := open(t, dir, Options{MaxSize: 1024, Logger: slog.New(slog.DiscardHandler)})
 	w.now = clock()

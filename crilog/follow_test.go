@@ -41,7 +41,7 @@ func (f *following) wait(t *testing.T) {
 	}
 }
 
-func TestFollowAcrossRotationsUntilClose(t *testing.T) {
+func TestFollowReadsAcrossRotationsUntilClose(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "later")
 	f := follow(t.Context(), dir, all)
 	w := open(t, dir, Options{MaxSize: 2000, MaxFiles: 1 << 20})
@@ -79,7 +79,7 @@ func TestFollowSeesPartialLineAtOnce(t *testing.T) {
 	}
 }
 
-func TestFollowFromTheEnd(t *testing.T) {
+func TestFollowBeginsWithTheTail(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, Options{})
 	w.Append(Stdout, []byte("old\nlast\n"))
@@ -123,7 +123,7 @@ func TestFollowReadsTornRecordAgain(t *testing.T) {
 	}
 }
 
-func TestFollowSlowerThanRotation(t *testing.T) {
+func TestASlowFollowerReadsTheKeptFiles(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, Options{MaxSize: 1024, MaxFiles: 2})
 	w.Append(Stdout, []byte("first\n"))
@@ -158,8 +158,8 @@ func TestFollowSlowerThanRotation(t *testing.T) {
 
 const killedWriter = "CRILOG_TEST_WRITER"
 
-// TestKilledWriter is the child of TestFollowEndsWhenWriterIsKilled: it writes and hangs.
-func TestKilledWriter(t *testing.T) {
+// It is the child of TestFollowEndsWhenWriterIsKilled: it writes and hangs.
+func TestChildWritesUntilItIsKilled(t *testing.T) {
 	dir := os.Getenv(killedWriter)
 	if dir == "" {
 		return
@@ -172,7 +172,7 @@ func TestKilledWriter(t *testing.T) {
 func TestFollowEndsWhenWriterIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	f := follow(t.Context(), dir, all)
-	child := exec.Command("/proc/self/exe", "-test.run=^TestKilledWriter$")
+	child := exec.Command("/proc/self/exe", "-test.run=^TestChildWritesUntilItIsKilled$")
 	child.Env = append(os.Environ(), killedWriter+"="+dir)
 	if err := child.Start(); err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func read(t *testing.T, dir string, opts ReadOptions) *output {
 
 var all = ReadOptions{Tail: -1}
 
-func TestReadGivesBackEveryByte(t *testing.T) {
+func TestReadReturnsEveryByte(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, Options{MaxSize: 90_000, MaxFiles: 1000})
 	rnd := rand.New(rand.NewPCG(3, 3))
@@ -67,7 +67,7 @@ func TestReadGivesBackEveryByte(t *testing.T) {
 	}
 }
 
-func TestReadLongLineWithoutNewline(t *testing.T) {
+func TestReadReturnsALongLineWithoutANewline(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, Options{MaxSize: 1 << 30})
 	want := bytes.Repeat([]byte("\x00\xffabc\r"), 16<<20/6)
@@ -99,7 +99,7 @@ func writeFiles(t *testing.T, files ...string) string {
 	return dir
 }
 
-func TestReadSelects(t *testing.T) {
+func TestReadSelectsByItsOptions(t *testing.T) {
 	interleaved := []string{
 		at1 + "stdout F one\n" + at1 + "stdout P t\n" + at1 + "stderr F err\n",
 		at2 + "stdout P w\n" + at3 + "stderr F err2\n",
@@ -150,14 +150,14 @@ func TestReadSelects(t *testing.T) {
 
 func second(s int) time.Time { return time.Date(2026, 11, 21, 3, 0, s, 0, time.UTC) }
 
-func TestReadOfMissingFolder(t *testing.T) {
+func TestReadOfAMissingFolderIsAnError(t *testing.T) {
 	err := Read(t.Context(), filepath.Join(t.TempDir(), "none"), all, nil)
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v, want fs.ErrNotExist", err)
 	}
 }
 
-func TestReadReturnsCallbackError(t *testing.T) {
+func TestReadReturnsTheCallbacksError(t *testing.T) {
 	stop := errors.New("stop")
 	dir := writeFiles(t, at1+"stdout F x\n")
 	err := Read(t.Context(), dir, all, func(Entry) error { return stop })
@@ -166,7 +166,7 @@ func TestReadReturnsCallbackError(t *testing.T) {
 	}
 }
 
-func TestReadEntry(t *testing.T) {
+func TestReadReturnsTimeStreamAndText(t *testing.T) {
 	dir := writeFiles(t, "2026-11-21T05:00:01.5+02:00 stderr P some text\n")
 	err := Read(t.Context(), dir, all, func(e Entry) error {
 		want := Entry{second(1).Add(time.Second / 2), Stderr, true, []byte("some text")}

@@ -97,7 +97,7 @@ func TestWriterKeepsEveryByte(t *testing.T) {
 	}
 }
 
-func TestWriterFormat(t *testing.T) {
+func TestWriterWritesTheCRIFormat(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, Options{})
 	at := time.Date(2016, 10, 6, 0, 17, 9, 669794202, time.FixedZone("", 7200))
@@ -248,7 +248,7 @@ func TestSecondWriterIsRefused(t *testing.T) {
 	open(t, dir, Options{})
 }
 
-func TestWriterConcurrentStreams(t *testing.T) {
+func TestWriterAcceptsBothStreamsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, Options{MaxSize: 100_000, MaxFiles: 1000})
 	want := map[Stream]string{}
@@ -272,7 +272,7 @@ func TestWriterConcurrentStreams(t *testing.T) {
 	}
 }
 
-func TestCloseTwiceAndAppendAfterClose(t *testing.T) {
+func TestCloseMayBeRepeatedAndAppendFollowIt(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, Options{Logger: slog.New(slog.DiscardHandler)})
 	for range 2 {

@@ -35,7 +35,7 @@ func end(t *testing.T, p *Process) error {
 	return p.Wait()
 }
 
-func TestHelperEnds(t *testing.T) {
+func TestAHelpersEndIsReported(t *testing.T) {
 	for name, test := range map[string]struct {
 		script string
 		code   int
@@ -62,7 +62,7 @@ func TestHelperEnds(t *testing.T) {
 	}
 }
 
-func TestKill(t *testing.T) {
+func TestKillEndsAStubbornHelper(t *testing.T) {
 	starter, _ := children()
 	p, err := starter.Start(t.Context(), shell("stubborn", "trap '' TERM INT HUP; sleep 1000 & wait; sleep 1000"))
 	if err != nil {
@@ -77,7 +77,7 @@ func TestKill(t *testing.T) {
 	p.Kill()
 }
 
-func TestCommandsThatCannotStart(t *testing.T) {
+func TestCommandsThatCannotStartAreReported(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, test := range map[string]struct {
@@ -108,7 +108,7 @@ func TestCommandsThatCannotStart(t *testing.T) {
 }
 
 // The helper has its files and its environment and nothing else of the caller's.
-func TestFilesAndEnvironment(t *testing.T) {
+func TestAHelperHasItsOwnFilesAndEnvironment(t *testing.T) {
 	starter, log := children()
 	f, err := os.Open("/etc/passwd")
 	if err != nil {
@@ -134,7 +134,7 @@ func TestFilesAndEnvironment(t *testing.T) {
 	}
 }
 
-func TestTenAtOnce(t *testing.T) {
+func TestTenHelpersRunAtOnce(t *testing.T) {
 	starter, _ := children()
 	var all sync.WaitGroup
 	for i := range 10 {
@@ -155,7 +155,7 @@ func TestTenAtOnce(t *testing.T) {
 
 // A flood is cut to a hundred lines a second, a long line to 2048 bytes, and the last
 // line needs no end.
-func TestLogOutput(t *testing.T) {
+func TestFloodsAndLongLinesAreCut(t *testing.T) {
 	var text, log bytes.Buffer
 	fmt.Fprintf(&text, "%s\nshort\r\n\n", strings.Repeat("x", 100_000))
 	for i := range 1000 {

@@ -67,7 +67,7 @@ func TestJournalStreamCutsLines(t *testing.T) {
 
 // A journal that does not read keeps no app waiting, takes no more memory than
 // its queue, and gets the number of dropped lines when it reads again.
-func TestJournalThatStopsReading(t *testing.T) {
+func TestJournalThatStopsReadingDelaysNoApp(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	conn := fakeJournal(t, path)
 	j, err := connect(path, slog.New(slog.DiscardHandler))
@@ -129,7 +129,7 @@ func TestJournalThatNeverReadsIsLeft(t *testing.T) {
 	}
 }
 
-func TestJournalStartedAgain(t *testing.T) {
+func TestARestartedJournalReceivesLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	first := fakeJournal(t, path)
 	j, err := connect(path, slog.New(slog.DiscardHandler))

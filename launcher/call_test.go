@@ -6,7 +6,7 @@ import (
 )
 
 // A call-in of which only the stager knows gets its arguments and stdio as they are.
-func TestCallOfAnUnknownCallIn(t *testing.T) {
+func TestCallExecutesAnUnknownCallIn(t *testing.T) {
 	h := newPod(t)
 	for _, name := range []string{"p", h.ps()[0].UUID[:8]} {
 		cmd := h.command("call", name, "extra", "--json", "-- x", "")
@@ -21,7 +21,7 @@ func TestCallOfAnUnknownCallIn(t *testing.T) {
 	}
 }
 
-func TestCallRefuses(t *testing.T) {
+func TestCallRefusesWrongArguments(t *testing.T) {
 	h := newPod(t)
 	tests := []struct {
 		args string

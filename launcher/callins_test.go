@@ -22,7 +22,7 @@ func newPod(t *testing.T) *host {
 	return h
 }
 
-func TestStatus(t *testing.T) {
+func TestStatusPrintsATableOrJSON(t *testing.T) {
 	h := newPod(t)
 	if out := h.run("status", "--json", "p"); out != "{\"one\":{\"pid\":1,\"exited\":false}}\n" {
 		t.Errorf("status --json: %q", out)
@@ -35,7 +35,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func TestCallInArguments(t *testing.T) {
+func TestCallInsReceiveTheirArguments(t *testing.T) {
 	h := newPod(t)
 	tests := []struct{ name, want string }{
 		{"logs p", "logs one\n"},
@@ -54,7 +54,7 @@ func TestCallInArguments(t *testing.T) {
 	}
 }
 
-func TestLogsJSON(t *testing.T) {
+func TestLogsArePrintedAsJSON(t *testing.T) {
 	h := newPod(t)
 	cmd := h.command("logs", "--json", "--tail", "9", "p")
 	cmd.Stdin = strings.NewReader("2026-11-21T03:00:01.5Z a \"line\"\n2026-11-21T03:00:02Z \n2026-11-21T03:00:03Z not \xff ended")
@@ -68,7 +68,7 @@ func TestLogsJSON(t *testing.T) {
 	}
 }
 
-func TestExecSettings(t *testing.T) {
+func TestExecPassesItsSettings(t *testing.T) {
 	h := newPod(t)
 	want := `{"exec":["settings","-- x"],"user":"7","group":"8","workingDirectory":"/w","environment":[{"name":"A","value":"b"}]}
 [HOME=/root]
@@ -83,7 +83,7 @@ func TestExecSettings(t *testing.T) {
 	}
 }
 
-func TestExecSettingsLargerThanAPipe(t *testing.T) {
+func TestExecPassesSettingsLargerThanAPipe(t *testing.T) {
 	h := newPod(t)
 	long := strings.Repeat("x", 120<<10)
 	if out := h.run("exec", "p", "--", "settings", long); !strings.Contains(out, long) {
@@ -91,7 +91,7 @@ func TestExecSettingsLargerThanAPipe(t *testing.T) {
 	}
 }
 
-func TestExecHandsOnExitStatus(t *testing.T) {
+func TestExecReturnsTheExitStatus(t *testing.T) {
 	h := newPod(t)
 	for _, code := range []int{0, 1, 42, 125, 126, 127, 255} {
 		if r := h.try("exec", "p", "--", "exit", fmt.Sprint(code)); r.code != code || r.stderr != "" {
@@ -175,7 +175,7 @@ func TestExecThatDoesNotReadItsSettingsIsKilled(t *testing.T) {
 	}
 }
 
-func TestCallInsRefuse(t *testing.T) {
+func TestCallInsRefuseWrongArguments(t *testing.T) {
 	h := newPod(t)
 	tests := []struct {
 		args string

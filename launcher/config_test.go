@@ -9,7 +9,7 @@ import (
 )
 
 // A key that is null is one that is left out.
-func TestConfigurationOfNulls(t *testing.T) {
+func TestANullInTheConfigurationIsTheDefault(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
 	read := func(text string) config {
 		t.Helper()
@@ -37,7 +37,7 @@ func TestConfigurationOfNulls(t *testing.T) {
 	}
 }
 
-func TestPodWithANullStagerConfig(t *testing.T) {
+func TestAPodRunsWithANullStagerConfig(t *testing.T) {
 	h := newHost(t)
 	config := string(must(os.ReadFile(filepath.Join(h.dir, "config.json"))))
 	h.text("config.json", strings.Replace(config, "{", `{"defaultStagerConfig":null,`, 1))

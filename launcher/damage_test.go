@@ -53,7 +53,7 @@ func TestADamagedImageStopsNoOther(t *testing.T) {
 	}
 }
 
-func TestAnImageThatHasLostItsManifest(t *testing.T) {
+func TestAnImageWithoutItsManifestIsListedAsDamaged(t *testing.T) {
 	h := newHost(t)
 	id := h.listed()["example.com/one"].ID
 	if err := os.Remove(filepath.Join(h.dir, "images", id, "manifest")); err != nil {

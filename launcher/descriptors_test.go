@@ -24,7 +24,7 @@ func lend(t *testing.T, cmd *exec.Cmd) (read *os.File, lent func()) {
 }
 
 // Neither the monitor nor the stager keeps what the caller of run has open.
-func TestNothingOfAPodHasItsCallersDescriptors(t *testing.T) {
+func TestNoProcessOfAPodInheritsDescriptors(t *testing.T) {
 	h := newHost(t)
 	cmd := h.command("run", "--detach", "--name", "p", "example.com/one")
 	read, lent := lend(t, cmd)
@@ -46,7 +46,7 @@ func TestNothingOfAPodHasItsCallersDescriptors(t *testing.T) {
 }
 
 // Call-ins refuse such descriptors themselves, see testdata/fakestager.
-func TestCallInsHaveNoneOfTheirCallersDescriptors(t *testing.T) {
+func TestCallInsInheritNoDescriptors(t *testing.T) {
 	h := newPod(t)
 	for _, args := range [][]string{
 		{"status", "p"},

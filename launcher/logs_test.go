@@ -12,7 +12,7 @@ import (
 
 // A line of any length is printed in small parts of whole characters, which together
 // are the line.
-func TestLogsJSONOfALongLine(t *testing.T) {
+func TestLongLinesArePrintedAsJSONInParts(t *testing.T) {
 	const when = "2026-11-21T07:56:41.267098441Z"
 	long := strings.Repeat("é☃𝄞", 100_000)
 	var out bytes.Buffer
@@ -43,7 +43,7 @@ func TestLogsJSONOfALongLine(t *testing.T) {
 }
 
 // A message of the call-in itself is not printed as a line of the app.
-func TestLogsJSONOfOtherWords(t *testing.T) {
+func TestTheCallInsMessagesAreNotLinesOfTheApp(t *testing.T) {
 	var out, said bytes.Buffer
 	p := &linePrinter{cli: &cli{stdout: &out, stderr: &said}, printing: new(sync.Mutex)}
 	if err := copyParts(strings.NewReader("logs: no app \"b\"\n"), p.take); err != nil {

@@ -259,7 +259,7 @@ func (h *host) checkClean() {
 	}
 }
 
-func TestHelp(t *testing.T) {
+func TestHelpIsPrintedForEachCommand(t *testing.T) {
 	h := bareHost(t)
 	for args, want := range map[string]string{
 		"--help":            "usage: launcher [--config FILE] [--state DIR] COMMAND",

@@ -7,7 +7,7 @@ import (
 )
 
 // The launcher forwards no ports, and warns of each that the pod asks for.
-func TestPortsOfTheHost(t *testing.T) {
+func TestPortsAreNotForwarded(t *testing.T) {
 	h := newHost(t)
 	h.run("image", "import", h.image("ports.aci", `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/ports",
 		"app":{"exec":["/x"],"user":"0","group":"0","ports":[{"name":"http","protocol":"tcp","port":80},{"name":"dns","protocol":"udp","port":53}]}}`))

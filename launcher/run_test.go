@@ -80,7 +80,7 @@ func TestStagerGetsWhatTheSpecificationSays(t *testing.T) {
 	}
 }
 
-func TestStagerRootMounts(t *testing.T) {
+func TestTheStagersRootHasItsMounts(t *testing.T) {
 	h := newHost(t)
 	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "p", "example.com/one"))
 	defer h.run("stop", "p")
@@ -121,7 +121,7 @@ func TestStagerRootMounts(t *testing.T) {
 	}
 }
 
-func TestVolumes(t *testing.T) {
+func TestVolumesAreMounted(t *testing.T) {
 	h := newHost(t)
 	dir, file := t.TempDir(), h.text("file", "content")
 	pod := h.text("pod.json", `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"one","image":{"name":"example.com/one","id":""}}],
@@ -151,7 +151,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func TestStagerThatFails(t *testing.T) {
+func TestAFailedStagerIsReported(t *testing.T) {
 	h := newHost(t)
 	for _, detach := range []string{"--detach=true", "--detach=false"} {
 		h.refuse(1, "(exit status 1): stager: manifest: this pod fails", "run", detach, "--name", "fails", "example.com/one")
@@ -159,7 +159,7 @@ func TestStagerThatFails(t *testing.T) {
 	}
 }
 
-func TestForegroundHandsOnTheExitStatus(t *testing.T) {
+func TestForegroundReturnsTheExitStatus(t *testing.T) {
 	h := newHost(t)
 	cmd := h.command("run", "--json", "--name", "ends", "example.com/one")
 	out := must(cmd.StdoutPipe())
@@ -200,7 +200,7 @@ func TestForegroundStopsOnSignals(t *testing.T) {
 }
 
 // A pod whose UUID cannot be printed is stopped.
-func TestRunWithoutAReader(t *testing.T) {
+func TestAPodWhoseUUIDCannotBePrintedIsStopped(t *testing.T) {
 	h := newHost(t)
 	read, broken, err := os.Pipe()
 	if err != nil {
@@ -250,7 +250,7 @@ func TestDetachedPodThatEndsIsKeptForGC(t *testing.T) {
 
 // A stager image that does not say where its logs are runs pods; only their logs
 // are lost when they have ended.
-func TestStagerImageWithoutALogFolder(t *testing.T) {
+func TestAStagerWithoutALogFolderRuns(t *testing.T) {
 	h := bareHost(t)
 	manifest := strings.Replace(fmt.Sprintf(stagerFormat, ""), names.LogDirAnnotation, "example.com/other", 1)
 	h.run("image", "import", h.stagerImageOf("stager.aci", manifest, h.key), h.image("one.aci", appManifest))
@@ -316,7 +316,7 @@ func (h *host) startSlow() (cmd *exec.Cmd, uuid string) {
 	return nil, ""
 }
 
-func TestCallInsDuringTheStart(t *testing.T) {
+func TestCallInsAreRefusedDuringTheStart(t *testing.T) {
 	h := newHost(t)
 	cmd, uuid := h.startSlow()
 	state := filepath.Join(h.dir, "pods", uuid, "state.json")
@@ -337,7 +337,7 @@ func TestCallInsDuringTheStart(t *testing.T) {
 	_ = cmd.Wait()
 }
 
-func TestPodThatLeavesAProcess(t *testing.T) {
+func TestAPodThatLeavesAProcessIsRemoved(t *testing.T) {
 	h := newHost(t)
 	if r := h.try("run", "--name", "leaves-a-child", "example.com/one"); r.code != 0 {
 		t.Errorf("%+v", r)
@@ -376,7 +376,7 @@ func (h *host) killMonitor(uuid string) {
 	waitGone(h.t, state.Stager.PID)
 }
 
-func TestGCAfterAKilledMonitor(t *testing.T) {
+func TestGCRemovesThePodOfAKilledMonitor(t *testing.T) {
 	h := newHost(t)
 	dead := strings.TrimSpace(h.run("run", "--detach", "--name", "dead", "example.com/one"))
 	h.run("run", "--detach", "--name", "alive", "example.com/one")
@@ -442,7 +442,7 @@ func TestStopClearsADeadPod(t *testing.T) {
 	h.checkNoPods()
 }
 
-func TestGCOfHalfMadePods(t *testing.T) {
+func TestGCRemovesHalfMadePods(t *testing.T) {
 	h := newHost(t)
 	h.run("ps")
 	const empty, unlocked = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
@@ -459,7 +459,7 @@ func TestGCOfHalfMadePods(t *testing.T) {
 	h.checkNoPods()
 }
 
-func TestGCOfAStoreThatMayOnlyBeRead(t *testing.T) {
+func TestGCReportsAReadOnlyStore(t *testing.T) {
 	h := newHost(t)
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
@@ -496,7 +496,7 @@ func TestGCLeavesOthersFoldersAlone(t *testing.T) {
 	}
 }
 
-func TestRunRefuses(t *testing.T) {
+func TestRunRefusesWrongArguments(t *testing.T) {
 	h := newHost(t)
 	tests := []struct {
 		name, words string
@@ -536,7 +536,7 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-func TestRunWithoutPrivileges(t *testing.T) {
+func TestRunWithoutPrivilegesIsRefused(t *testing.T) {
 	h := newHost(t)
 	cmd := h.command("run", "example.com/one")
 	cmd.Env = append(cmd.Env, "HOME=/")
@@ -597,7 +597,7 @@ func TestRunPinsItsImages(t *testing.T) {
 	h.run("stop", "p")
 }
 
-func TestHostNetwork(t *testing.T) {
+func TestThePodHasTheHostsNetworkIfAsked(t *testing.T) {
 	h := newHost(t)
 	id := must(json.Marshal(h.listed()["example.com/one"].ID))
 	isolated := h.text("isolated.json", fmt.Sprintf(`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":%s}}],

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestPrintable(t *testing.T) {
+func TestPrintableQuotesControlCharacters(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                       "",
 		"1.0 β":                  "1.0 β",

@@ -17,7 +17,7 @@ func (h *host) up() {
 	h.run("stop", "p")
 }
 
-func TestStagerIsRefused(t *testing.T) {
+func TestAnUntrustedStagerIsRefused(t *testing.T) {
 	altered := func(alter func(rootfs string) error) func(*testing.T, *host) string {
 		return func(t *testing.T, h *host) string {
 			h.run("image", "import", h.stagerImage("s.aci", "", h.key))
@@ -122,7 +122,7 @@ func TestKeptFileIsVerifiedAgain(t *testing.T) {
 	}
 }
 
-func TestImportOfAWrongSignature(t *testing.T) {
+func TestAWrongSignatureIsRefused(t *testing.T) {
 	h := bareHost(t)
 	path := h.stagerImage("s.aci", "", h.key)
 	other := h.image("other.aci", baseManifest)
@@ -173,7 +173,7 @@ func TestASignatureDoesNotCoverWhatWasAlteredBefore(t *testing.T) {
 	h.refuse(1, "not signed", "run", "example.com/one")
 }
 
-func TestConfigurationRefuses(t *testing.T) {
+func TestWrongConfigurationsAreRefused(t *testing.T) {
 	h := bareHost(t)
 	tests := []struct{ name, config, words string }{
 		{"not JSON", "podsDirectory: x", "invalid character"},

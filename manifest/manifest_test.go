@@ -76,7 +76,7 @@ const (
 	order    = `"nats": ["` + natsID + `"]`
 )
 
-func TestReadAccepts(t *testing.T) {
+func TestReadAcceptsEveryForm(t *testing.T) {
 	tests := []struct{ name, clauses, old, new string }{
 		{"no kurmaVersion", "", version, ``},
 		{"name", "", version, version + `"name": "example1",`},
@@ -113,7 +113,7 @@ func TestReadAccepts(t *testing.T) {
 	}
 }
 
-func TestReadRefuses(t *testing.T) {
+func TestReadRefusesWrongFields(t *testing.T) {
 	tests := []struct {
 		name, clauses, old, new string
 		want                    []string // all in the error
@@ -210,7 +210,7 @@ func checkRefused(t *testing.T, text string, want []string) {
 	}
 }
 
-func TestReadRefusesWhatIsNoDocument(t *testing.T) {
+func TestReadRefusesWhatIsNotADocument(t *testing.T) {
 	text := example(t)
 	tests := []struct {
 		name, text string

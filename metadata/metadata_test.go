@@ -93,7 +93,7 @@ func post(t *testing.T, url string, fields url.Values) reply {
 	return r
 }
 
-func TestDocuments(t *testing.T) {
+func TestDocumentsAreThoseOfThePod(t *testing.T) {
 	s := start(t, testService())
 	text, js := "text/plain; charset=us-ascii", "application/json"
 	for _, tc := range []struct {
@@ -129,7 +129,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-func TestPodAnnotationsOfNone(t *testing.T) {
+func TestAPodWithoutAnnotationsHasADocument(t *testing.T) {
 	for want, annotations := range map[string][]Annotation{"null": nil, "[]": {}} {
 		s := start(t, Pod{Annotations: annotations})
 		if got, _ := ask(t, "GET", s.URL()+"/acMetadata/v1/pod/annotations", "", ""); got.Body != want {
@@ -138,7 +138,7 @@ func TestPodAnnotationsOfNone(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestWrongRequestsAreRefused(t *testing.T) {
 	s := start(t, testService())
 	base := s.URL() + "/acMetadata/v1"
 	wrong := strings.Replace(s.URL(), s.service.token, strings.Repeat("0", len(s.service.token)), 1)
@@ -212,7 +212,7 @@ func TestPodSignsContent(t *testing.T) {
 func identityOf(s *Server) *identity { return s.service.identity }
 
 // C-MDS-09.
-func TestVerify(t *testing.T) {
+func TestOnlyThePodsSignaturesAreVerified(t *testing.T) {
 	s, other := start(t, testService()), start(t, testService())
 	sign := func(s *Server, content string) string {
 		return post(t, s.URL()+"/acMetadata/v1/pod/hmac/sign", url.Values{"content": {content}}).Body
@@ -257,7 +257,7 @@ type duplex struct {
 
 func (d *duplex) Read(p []byte) (int, error) { return d.Reader.Read(p) }
 
-func TestRequests(t *testing.T) {
+func TestRequestsAreReadAsHTTPSays(t *testing.T) {
 	s, err := newService(testService())
 	if err != nil {
 		t.Fatal(err)
@@ -342,7 +342,7 @@ func roundTrip(t *testing.T, s *service, request string) (status int, unread boo
 }
 
 // C-MDS-11: no document has the key, whichever way it might be written.
-func TestKeyIsKept(t *testing.T) {
+func TestNoDocumentHasTheKey(t *testing.T) {
 	s := start(t, testService())
 	key, err := json.Marshal(identityOf(s).key[:])
 	if err != nil {

@@ -84,7 +84,7 @@ func TestSilentClientsDoNotBlockOthers(t *testing.T) {
 }
 
 // A client that sends many requests and does not read does not prevent the service from ending.
-func TestCloseWithClients(t *testing.T) {
+func TestCloseDoesNotWaitForClients(t *testing.T) {
 	pod := testService()
 	pod.Manifest = make([]byte, 32<<20)
 	s, err := Start(pod, slog.New(slog.DiscardHandler))
@@ -113,7 +113,7 @@ func TestCloseWithClients(t *testing.T) {
 }
 
 // A client that sends much and is refused sees why.
-func TestRefusalOfMuch(t *testing.T) {
+func TestAClientThatSendsMuchReadsItsRefusal(t *testing.T) {
 	s := start(t, testService())
 	for range 20 {
 		got, _ := ask(t, "PUT", s.URL()+root+"/pod/uuid", "", strings.Repeat("x", maxLinger-maxHead))
@@ -171,7 +171,7 @@ func setLoopback(up bool) error {
 	return unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, request)
 }
 
-func TestNetworkOfItsOwn(t *testing.T) {
+func TestTheServiceAnswersInANetworkOfItsOwn(t *testing.T) {
 	err := inNetwork(t, func() error {
 		if err := setLoopback(true); err != nil {
 			return err
@@ -188,7 +188,7 @@ func TestNetworkOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestLoopbackDown(t *testing.T) {
+func TestTheServiceNeedsALoopbackDevice(t *testing.T) {
 	for _, wasUp := range []bool{false, true} {
 		err := inNetwork(t, func() error {
 			if wasUp {
@@ -209,7 +209,7 @@ func TestLoopbackDown(t *testing.T) {
 }
 
 // Ports that apps want are theirs, unless they want all.
-func TestPortsOfApps(t *testing.T) {
+func TestTheAppsPortsStayFree(t *testing.T) {
 	pod := testService()
 	pod.Ports = []PortRange{{0, 40000}, {40100, 100}}
 	for range 5 {
@@ -246,7 +246,7 @@ func TestLingeringClientIsDropped(t *testing.T) {
 }
 
 // Those who announce large forms and do not send them leave room for others'.
-func TestFormsThatDoNotCome(t *testing.T) {
+func TestAnnouncedFormsLeaveRoomForOthers(t *testing.T) {
 	s := start(t, testService())
 	for range 2 * maxForms / maxForm {
 		c, err := net.Dial("tcp4", s.listener.Addr().String())
@@ -270,7 +270,7 @@ func TestFormsThatDoNotCome(t *testing.T) {
 }
 
 // The service leaves descriptors to the rest of the process.
-func TestFewDescriptors(t *testing.T) {
+func TestTheServiceLeavesDescriptorsToOthers(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)

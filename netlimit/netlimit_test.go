@@ -156,7 +156,7 @@ func unlimited(name string) error {
 	return err
 }
 
-func TestLimitAtTheEdges(t *testing.T) {
+func TestExtremeLimitsAreAccepted(t *testing.T) {
 	for _, rate := range []uint64{1 << 10, 1<<32 - 1, 1 << 32, maxRate, 1<<63 - 1} {
 		s := newTwoSides(t)
 		in(t, s.here, func() error { return Limit(rate) })

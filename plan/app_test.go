@@ -14,7 +14,7 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-func TestEnvironment(t *testing.T) {
+func TestTheStagersVariablesOverrideTheApps(t *testing.T) {
 	type variables = types.Environment
 	literal := "$HOME ${A} `id` \"q\" 'q' \\n a=b\n"
 	tests := []struct {
@@ -50,7 +50,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-func TestPlanApp(t *testing.T) {
+func TestAnAppBecomesASpec(t *testing.T) {
 	app := manifest.App{
 		Name: "db",
 		Runtime: schema.RuntimeApp{
@@ -93,7 +93,7 @@ func TestPlanApp(t *testing.T) {
 	checkFates(t, []Fate{Enforced, Enforced, Ignored, Enforced}, got.Fates)
 }
 
-func TestPlanAppNamesTheApp(t *testing.T) {
+func TestAnErrorNamesTheApp(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*manifest.App)
@@ -133,7 +133,7 @@ func TestHandlersRunAsRoot(t *testing.T) {
 }
 
 // K-28.
-func TestHostname(t *testing.T) {
+func TestTheHostnameIsMadeFromThePodsName(t *testing.T) {
 	tests := []struct{ name, want string }{
 		{"", ""},
 		{"example1", "example1"},

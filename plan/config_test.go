@@ -14,7 +14,7 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-func TestConfig(t *testing.T) {
+func TestEveryKeyOfTheConfigurationIsRead(t *testing.T) {
 	with := func(change func(*Config)) Config {
 		c := defaultConfig()
 		change(&c)
@@ -71,7 +71,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-func TestConfigRefuses(t *testing.T) {
+func TestWrongConfigurationsAreRefused(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"a list", `[1]`, `stagerConfig: [1]: must be an object`},
 		{"a key twice", `{"gracePeriod": "1s", "GracePeriod": "2h"}`, `stagerConfig.gracePeriod: given twice, as "GracePeriod" and "gracePeriod"`},
@@ -182,7 +182,7 @@ func TestQuantitiesAreRead(t *testing.T) {
 	}
 }
 
-func TestNamespaces(t *testing.T) {
+func TestTheConfigurationLimitsNamespaces(t *testing.T) {
 	required := defaultConfig()
 	required.RequiredNamespaces = []string{"pid"}
 	shared := defaultConfig()

@@ -49,7 +49,7 @@ const (
 	removeSet = "os/linux/capabilities-remove-set"
 )
 
-func TestCapabilities(t *testing.T) {
+func TestCapabilitySetsAreApplied(t *testing.T) {
 	all := without(able.Capabilities)
 	limited := spec.Support{Capabilities: without(able.Capabilities, "CAP_MKNOD", "CAP_SYS_ADMIN")}
 	tests := []struct {
@@ -107,7 +107,7 @@ func checkFates(t *testing.T, want []Fate, got []IsolatorFate) {
 	}
 }
 
-func TestAppIsolators(t *testing.T) {
+func TestEveryAppIsolatorHasAFate(t *testing.T) {
 	selinux := "os/linux/selinux-context"
 	context := `{"user": "system_u", "role": "system_r", "type": "dhcpc_t", "level": "s0:c1"}`
 	tests := []struct {
@@ -186,7 +186,7 @@ func TestMemoryRequestIsEnforcedWithCgroupV2(t *testing.T) {
 }
 
 // K-29: the daemon mounts what an app gets by its own isolators before the stager runs.
-func TestTheDaemonsMounts(t *testing.T) {
+func TestTheDaemonsMountsDecideItsIsolators(t *testing.T) {
 	list := listed("host/privileged", "true", "host/api-access", "true")
 	app, err := applyAppIsolators(defaultConfig(), able, podIsolators{}, list, "/hostile", "/host/proc")
 	if err != nil {
@@ -224,7 +224,7 @@ const (
 	seccompRemoveSet = "os/linux/seccomp-remove-set"
 )
 
-func TestSeccomp(t *testing.T) {
+func TestSeccompSetsBecomeFilters(t *testing.T) {
 	set := func(retain bool, errno syscall.Errno, calls ...string) spec.Seccomp {
 		return spec.Seccomp{Kind: spec.SeccompSet, Set: spec.SyscallSet{Retain: retain, Syscalls: calls, Errno: errno}}
 	}
@@ -263,7 +263,7 @@ func TestSeccomp(t *testing.T) {
 }
 
 // C-SEC-04: all of POSIX.1-2001 and C99, and Linux's own.
-func TestErrnos(t *testing.T) {
+func TestEveryErrnoIsKnown(t *testing.T) {
 	posix := `E2BIG EACCES EADDRINUSE EADDRNOTAVAIL EAFNOSUPPORT EAGAIN EALREADY EBADF EBADMSG EBUSY ECANCELED ECHILD
 		ECONNABORTED ECONNREFUSED ECONNRESET EDEADLK EDESTADDRREQ EDOM EDQUOT EEXIST EFAULT EFBIG EHOSTUNREACH EIDRM EILSEQ
 		EINPROGRESS EINTR EINVAL EIO EISCONN EISDIR ELOOP EMFILE EMLINK EMSGSIZE EMULTIHOP ENAMETOOLONG ENETDOWN ENETRESET
@@ -282,7 +282,7 @@ func TestErrnos(t *testing.T) {
 	}
 }
 
-func TestIsolatorsRefused(t *testing.T) {
+func TestWrongIsolatorsAreRefused(t *testing.T) {
 	tests := []struct {
 		name, clauses string
 		list          []manifest.Isolator
@@ -342,7 +342,7 @@ func TestStrictIsolatorsRefuseIgnoredOnes(t *testing.T) {
 }
 
 // C-ISO-01.
-func TestPodBoundsApps(t *testing.T) {
+func TestThePodBoundsItsApps(t *testing.T) {
 	pod, err := applyPodIsolators(defaultConfig(), able, listed(
 		"resource/memory", `{"limit": "64Mi"}`,
 		"resource/cpu", `{"limit": "500m"}`))
@@ -368,7 +368,7 @@ func TestPodBoundsApps(t *testing.T) {
 	}
 }
 
-func TestPodIsolators(t *testing.T) {
+func TestEveryPodIsolatorHasAFate(t *testing.T) {
 	tests := []struct {
 		name, clauses string
 		list          []manifest.Isolator
@@ -425,7 +425,7 @@ func TestPrivilegedNamesWhatTheStagerLacks(t *testing.T) {
 	checkFates(t, []Fate{Enforced}, settled(t, lacking, podIsolators{}, listed("os/linux/privileged", `false`)).Fates)
 }
 
-func TestPodIsolatorsRefused(t *testing.T) {
+func TestWrongPodIsolatorsAreRefused(t *testing.T) {
 	tests := []struct {
 		name, clauses string
 		list          []manifest.Isolator

@@ -19,7 +19,7 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-func TestMetadataOf(t *testing.T) {
+func TestTheMetadataIsThatOfThePod(t *testing.T) {
 	id := "sha512-" + strings.Repeat("a", 128)
 	image := `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/db","annotations":[{"name":"lorem","value":"ipsum"}],
 		"app":{"exec":["/db"],"user":"0","group":"0","ports":[{"name":"db","protocol":"tcp","port":5432},{"name":"more","protocol":"tcp","port":6000,"count":10}],

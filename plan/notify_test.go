@@ -9,7 +9,7 @@ import (
 	"kurma.io/stager/manifest"
 )
 
-func TestNotifies(t *testing.T) {
+func TestAnAnnotationMakesAnAppNotify(t *testing.T) {
 	annotated := func(value string) types.Annotations {
 		return types.Annotations{{Name: notifyAnnotation, Value: value}}
 	}

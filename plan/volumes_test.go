@@ -49,7 +49,7 @@ func readOnly(m spec.Mount) spec.Mount {
 	return m
 }
 
-func TestMounts(t *testing.T) {
+func TestMountsFollowPointsAndVolumes(t *testing.T) {
 	v, e := host("v"), empty("e")
 	ro, rw, flat := v, v, v
 	ro.ReadOnly, rw.ReadOnly, flat.Recursive = to(true), to(false), to(false)
@@ -140,7 +140,7 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-func TestMountsRefused(t *testing.T) {
+func TestWrongMountsAreRefused(t *testing.T) {
 	v := []types.Volume{host("v"), host("w")}
 	tests := []struct {
 		name, clauses string
@@ -179,7 +179,7 @@ func TestMountsRefused(t *testing.T) {
 }
 
 // An app's own volume is never taken for another of its name.
-func TestVolumeNames(t *testing.T) {
+func TestAnAppsVolumeIsNotTakenForAnothers(t *testing.T) {
 	at := func(source string) *types.Volume { return &types.Volume{Name: "v", Kind: "host", Source: source} }
 	for _, test := range []struct {
 		name, clauses string

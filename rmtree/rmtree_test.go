@@ -45,8 +45,8 @@ func gone(t *testing.T, path string) {
 	}
 }
 
-// TestRemoveDeep removes a tree deeper than the process may have descriptors.
-func TestRemoveDeep(t *testing.T) {
+// The test removes a tree deeper than the process may have descriptors.
+func TestRemoveDeletesADeepTree(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -67,9 +67,9 @@ func TestRemoveDeep(t *testing.T) {
 	gone(t, dir)
 }
 
-// TestRemoveWide has folders, files and links beside each other, many more than
+// The test has folders, files and links beside each other, many more than
 // are read at a time.
-func TestRemoveWide(t *testing.T) {
+func TestRemoveDeletesAWideTree(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.WriteFile(outside, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -92,9 +92,9 @@ func TestRemoveWide(t *testing.T) {
 	}
 }
 
-// TestRemoveWhatCannotBeMoved is about folders of an overlay's lower directory
+// The test is about folders of an overlay's lower directory
 // (overlayfs.rst, redirect_dir).
-func TestRemoveWhatCannotBeMoved(t *testing.T) {
+func TestRemoveDeletesWhatCannotBeMoved(t *testing.T) {
 	runtime.LockOSThread() // which ends with the test, and its mount namespace
 	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestRemoveWhatCannotBeMoved(t *testing.T) {
 	gone(t, filepath.Join(root, "a"))
 }
 
-func TestRemoveOther(t *testing.T) {
+func TestRemoveFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	target := filepath.Join(dir, "target")
 	link, file := filepath.Join(dir, "link"), filepath.Join(dir, "file")
@@ -136,9 +136,9 @@ func TestRemoveOther(t *testing.T) {
 	}
 }
 
-// TestRemoveSaysWhatItCannot has a mount point in the way, in a mount namespace
+// The test has a mount point in the way, in a mount namespace
 // of the test's thread.
-func TestRemoveSaysWhatItCannot(t *testing.T) {
+func TestRemoveReportsWhatItCannotDelete(t *testing.T) {
 	runtime.LockOSThread() // which ends with the test
 	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
 		t.Fatal(err)

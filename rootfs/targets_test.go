@@ -47,7 +47,7 @@ func TestTargetsStayInTheRoot(t *testing.T) {
 	}
 }
 
-func TestResolveTargets(t *testing.T) {
+func TestTargetsAreResolvedInTheRoot(t *testing.T) {
 	root := t.TempDir()
 	err := errors.Join(
 		os.Mkdir(filepath.Join(root, "run"), 0o755), os.Mkdir(filepath.Join(root, "a"), 0o755), os.Mkdir(filepath.Join(root, "var"), 0o755),

@@ -60,7 +60,7 @@ func signed(t *testing.T, key *Key) string {
 	return sig.String()
 }
 
-func TestVerify(t *testing.T) {
+func TestVerifyAcceptsOnlyKnownSigners(t *testing.T) {
 	known, other := newKey(t), newKey(t)
 	ring := ringOf(t, publicFile(t, known))
 	tests := []struct {
@@ -86,7 +86,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-func TestKeyRing(t *testing.T) {
+func TestAKeyRingTrustsItsOwnKeys(t *testing.T) {
 	a, b := newKey(t), newKey(t)
 	ring := ringOf(t, publicFile(t, a), publicFile(t, b))
 	if !ring.Trusts(a.Fingerprint()) || !ring.Trusts(b.Fingerprint()) {
@@ -108,7 +108,7 @@ func TestKeyRing(t *testing.T) {
 	}
 }
 
-func TestReadKey(t *testing.T) {
+func TestReadKeyReturnsTheWrittenKey(t *testing.T) {
 	key := newKey(t)
 	got, err := ReadKey(privateFile(t, key))
 	if err != nil {

@@ -100,7 +100,7 @@ func TestStopEndsHelpers(t *testing.T) {
 
 // A helper's output is in the stager's log with the helper's name. Most lines of a flood are dropped,
 // and the helper does not wait.
-func TestHelperOutput(t *testing.T) {
+func TestAHelpersOutputIsLogged(t *testing.T) {
 	t.Parallel()
 	p := launch(t, sleeper, withHelpers)
 	p.isReady()
@@ -123,7 +123,7 @@ func TestHelperOutput(t *testing.T) {
 }
 
 // Helpers that run at the same time have their own exit codes and files.
-func TestTenHelpersAtOnce(t *testing.T) {
+func TestTenHelpersRunAtOnce(t *testing.T) {
 	t.Parallel()
 	p := launch(t, sleeper, withHelpers)
 	p.isReady()
@@ -159,7 +159,7 @@ func TestTenHelpersAtOnce(t *testing.T) {
 
 // With OwnMounts a helper finds itself in /proc, and the supervisor does not see its mounts; without,
 // the supervisor sees them.
-func TestHelperMounts(t *testing.T) {
+func TestAHelpersMountsStayItsOwnIfAsked(t *testing.T) {
 	t.Parallel()
 	p := launch(t, sleeper, withHelpers)
 	p.isReady()

@@ -248,7 +248,7 @@ var sleeper = []testApp{{Name: "a", App: map[string]any{"exec": []string{"/bin/s
 
 // A failed start says what is wrong, wait returns a helper's exit code, and nothing is left of a
 // helper.
-func TestHelperEnds(t *testing.T) {
+func TestAHelpersEndIsReported(t *testing.T) {
 	t.Parallel()
 	p := launch(t, sleeper, withHelpers)
 	for name, test := range map[string]struct {

@@ -14,7 +14,7 @@ import (
 
 // If the kernel does not use SELinux, an app's SELinux context is ignored, and the log says so; if
 // it does, the app has the context. Every policy allows the context of the test itself.
-func TestSELinuxContextOfARunningApp(t *testing.T) {
+func TestSELinuxContextIsEnforcedOrIgnored(t *testing.T) {
 	clause.Covers(t, "C-SEL-01")
 	label, want := "user:role:type:level", []plan.Fate{plan.Ignored}
 	enforces := newRuntime("", nil, slog.New(slog.DiscardHandler)).Support().SELinux

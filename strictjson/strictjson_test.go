@@ -28,7 +28,7 @@ type odd struct{}
 
 func (*odd) UnmarshalJSON([]byte) error { return errors.New("not\n\tlike this") }
 
-func TestDecode(t *testing.T) {
+func TestDecodeAcceptsOneStrictDocument(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"all is well", `{"name": "a", "tags": {"k": "1", "K": "2"}, "rest": {"x": 1, "x": 2}}`, ""},
 		{"white space after it", "{}\n\n", ""},
@@ -79,7 +79,7 @@ func TestDecodeErrorsAreTyped(t *testing.T) {
 	}
 }
 
-func TestUnmarshalBlames(t *testing.T) {
+func TestUnmarshalNamesThePathToTheError(t *testing.T) {
 	long := strings.Repeat("y", 1<<16)
 	tests := []struct{ name, path, text, want string }{
 		{"the document", "", `[1]`, `the document: [1]: must be an object`},
@@ -120,7 +120,7 @@ func parse(t *testing.T, text string) Object {
 	return o
 }
 
-func TestObject(t *testing.T) {
+func TestAnObjectsKeysMatchInAnyCase(t *testing.T) {
 	o := parse(t, `{"Name": "a", "other": [1,  2]}`)
 	var name string
 	if err := o.Get("name", &name); err != nil || name != "a" {
@@ -143,7 +143,7 @@ func TestObject(t *testing.T) {
 	}
 }
 
-func TestObjectRefuses(t *testing.T) {
+func TestAnObjectRefusesWrongKeys(t *testing.T) {
 	o := parse(t, `{"a": 1, "A": 2, "b": {}}`)
 	_, keyError := o.Key("a")
 	var number int
@@ -167,7 +167,7 @@ func TestObjectRefuses(t *testing.T) {
 	}
 }
 
-func TestIsNull(t *testing.T) {
+func TestNothingAndNullAreNull(t *testing.T) {
 	for text, want := range map[string]bool{"": true, "null": true, " null\n": true, "0": false, `""`: false, "{}": false} {
 		if IsNull(json.RawMessage(text)) != want {
 			t.Errorf("%q: want %v", text, want)

@@ -46,7 +46,7 @@ func readAll(t *testing.T, f *os.File) string {
 	return string(text)
 }
 
-func TestSeveralAttached(t *testing.T) {
+func TestSeveralAttachmentsSeeAllOutput(t *testing.T) {
 	b := newFakes(t)
 	app, open := gated(t, b, "echo out; echo err >&2; printf last; exit 4")
 	pod := podOf(t, app)
@@ -76,7 +76,7 @@ func TestSeveralAttached(t *testing.T) {
 
 // The app waits for its reader after each burst, which is smaller than the backlog of one, so that
 // a busy machine makes no difference.
-func TestOneThatDoesNotReadIsDropped(t *testing.T) {
+func TestAnAttachmentThatDoesNotReadIsDropped(t *testing.T) {
 	const bursts, size = 2, 25_000_000
 	b := newFakes(t)
 	var logged counter
@@ -180,7 +180,7 @@ func TestStdinSurvivesItsWriters(t *testing.T) {
 	}
 }
 
-func TestWritingToAnAppThatClosedItsStdin(t *testing.T) {
+func TestWritingToAClosedStdinIsNotAnError(t *testing.T) {
 	b := newFakes(t)
 	out := newLog()
 	pod := podOf(t, App{OpenStdin: true, Stdout: out, Main: b.sh("exec <&-; echo closed; exec sleep 1000")})
@@ -190,7 +190,7 @@ func TestWritingToAnAppThatClosedItsStdin(t *testing.T) {
 	}
 }
 
-func TestTerminal(t *testing.T) {
+func TestAnAttachmentUsesTheAppsTerminal(t *testing.T) {
 	b := newFakes(t)
 	out := newLog()
 	pod := podOf(t, App{
@@ -215,7 +215,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-func TestTerminalInterrupt(t *testing.T) {
+func TestATerminalInterruptEndsTheApp(t *testing.T) {
 	b := newFakes(t)
 	out := newLog()
 	pod := podOf(t, App{Terminal: true, Stdout: out, Main: b.sh("echo ready; exec sleep 1000")})
@@ -230,7 +230,7 @@ func TestTerminalInterrupt(t *testing.T) {
 	}
 }
 
-func TestAttachBeforeTheStart(t *testing.T) {
+func TestAnAppMayBeAttachedBeforeItsStart(t *testing.T) {
 	b := newFakes(t)
 	reaper := newReaper(t)
 	for _, terminal := range []bool{false, true} {
@@ -274,7 +274,7 @@ func TestAttachmentEndsWithItsRun(t *testing.T) {
 	}
 }
 
-func TestAttachAndDetachAllTheTime(t *testing.T) {
+func TestAttachmentsMayComeAndGoAllTheTime(t *testing.T) {
 	b := newFakes(t)
 	for _, terminal := range []bool{false, true} {
 		t.Run(fmt.Sprint("terminal ", terminal), func(t *testing.T) {

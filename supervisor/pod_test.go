@@ -168,7 +168,7 @@ func TestStopEndsAPreStartHandler(t *testing.T) {
 	}
 }
 
-func TestStopDuringStart(t *testing.T) {
+func TestStopEndsAStart(t *testing.T) {
 	b := newFakes(t)
 	gate := make(chan struct{})
 	begun := make(chan struct{})
@@ -223,7 +223,7 @@ func TestHandlersRunAroundMain(t *testing.T) {
 	}
 }
 
-func TestExitCodes(t *testing.T) {
+func TestEveryExitCodeIsReported(t *testing.T) {
 	b := newFakes(t)
 	reaper := newReaper(t)
 	for base := 0; base < 256; base += 32 {
@@ -244,7 +244,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-func TestSignalReasons(t *testing.T) {
+func TestSignalsAreNamedAsReasons(t *testing.T) {
 	b := newFakes(t)
 	for _, test := range []struct {
 		sig  syscall.Signal
@@ -269,7 +269,7 @@ func TestSignalReasons(t *testing.T) {
 	}
 }
 
-func TestOOMKilled(t *testing.T) {
+func TestOOMKillsAreNamedAsReasons(t *testing.T) {
 	for _, test := range []struct {
 		name, script string
 		oom          bool
@@ -315,7 +315,7 @@ func TestTheStopsKillIsNotAnOOMKill(t *testing.T) {
 	}
 }
 
-func TestRestart(t *testing.T) {
+func TestAFailedAppIsRestarted(t *testing.T) {
 	b := newFakes(t)
 	count := filepath.Join(t.TempDir(), "count")
 	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Restart: RestartPolicy{AfterFailure: true}, Apps: []App{{
@@ -334,7 +334,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-func TestStopDuringBackOff(t *testing.T) {
+func TestStopEndsABackOff(t *testing.T) {
 	b := newFakes(t)
 	out := newLog()
 	pod := start(t, Config{Restart: RestartPolicy{AfterSuccess: true, AfterFailure: true}, Apps: []App{{Name: "app", Stdout: out, Main: b.sh("echo run; exit 4")}}})
@@ -359,14 +359,14 @@ func TestFailurePolicyEndsThePod(t *testing.T) {
 	}
 }
 
-func TestNoApps(t *testing.T) {
+func TestAPodWithoutAppsRunsUntilStopped(t *testing.T) {
 	pod := start(t, Config{}).up()
 	if code, err := pod.stopped(); code != 0 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)
 	}
 }
 
-func TestReadyFailure(t *testing.T) {
+func TestAFailedReadyReportEndsThePod(t *testing.T) {
 	b := newFakes(t)
 	pod := NewPod(Config{Reaper: newReaper(t), Apps: []App{{Name: "app", Main: b.sh("exec sleep 1000")}}})
 	code, err := pod.Run(t.Context(), func() error { return errors.New("no reader") })
@@ -392,7 +392,7 @@ func TestStopKillsAPreStartThatStays(t *testing.T) {
 	}
 }
 
-func TestReadiness(t *testing.T) {
+func TestThePodIsReadyWhenItsAppsAre(t *testing.T) {
 	b := newFakes(t)
 	for _, test := range []struct {
 		name, script string

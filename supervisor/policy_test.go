@@ -18,7 +18,7 @@ func named[P any](t *testing.T, all []Named[P], name string) P {
 	return all[i].Policy
 }
 
-func TestRestartPolicy(t *testing.T) {
+func TestRestartPoliciesFollowTheExitCode(t *testing.T) {
 	for _, test := range []struct {
 		policy string
 		code   int
@@ -41,7 +41,7 @@ func TestRestartPolicy(t *testing.T) {
 	}
 }
 
-func TestExitPolicy(t *testing.T) {
+func TestExitPoliciesDecideThePodsEnd(t *testing.T) {
 	type verdict struct {
 		Code int
 		Ends bool
@@ -72,7 +72,7 @@ func TestExitPolicy(t *testing.T) {
 	}
 }
 
-func TestBackoff(t *testing.T) {
+func TestBackOffGrowsUntilAStableRun(t *testing.T) {
 	var b backoff
 	var got []time.Duration
 	for range 11 {

@@ -30,7 +30,7 @@ func TestARefusedMoveDoesNotWedgeThePod(t *testing.T) {
 	}
 }
 
-func TestProcesses(t *testing.T) {
+func TestProcessesAreTheMainProcessAndSessions(t *testing.T) {
 	b := newFakes(t)
 	app, open := gated(t, b, "exit 3")
 	app.Name = "app"

@@ -82,7 +82,7 @@ func (h *hanging) Destroy() error {
 
 // A command's start that hangs blocks neither its caller nor the end of the pod, and its container
 // is not destroyed while the start is under way.
-func TestACommandsStartThatHangs(t *testing.T) {
+func TestACommandsStartThatHangsBlocksNothing(t *testing.T) {
 	b := newFakes(t)
 	app, open := gated(t, b, "exit 0")
 	out := newLog()

@@ -47,7 +47,7 @@ func outputPipe(t *testing.T) (r *bufio.Reader, w *os.File) {
 	return bufio.NewReader(read), write
 }
 
-func TestSessionExit(t *testing.T) {
+func TestASessionReportsItsExit(t *testing.T) {
 	b := newFakes(t)
 	pod := podOf(t, App{Main: b.sh("exec sleep 1000")})
 	for _, test := range []struct {
@@ -67,7 +67,7 @@ func TestSessionExit(t *testing.T) {
 	}
 }
 
-func TestExecErrors(t *testing.T) {
+func TestExecReportsItsErrors(t *testing.T) {
 	b := newFakes(t)
 	reaper := newReaper(t)
 	gate := make(chan struct{})
@@ -184,7 +184,7 @@ func TestSessionsEndWithTheApp(t *testing.T) {
 	}
 }
 
-func TestExecWhileTheAppEnds(t *testing.T) {
+func TestExecIsSafeWhileTheAppEnds(t *testing.T) {
 	b := newFakes(t)
 	app, open := gated(t, b, "exit 0")
 	pod := podOf(t, app)
@@ -213,7 +213,7 @@ func TestExecWhileTheAppEnds(t *testing.T) {
 	callers.Wait()
 }
 
-func TestSessionOf(t *testing.T) {
+func TestSessionOfReturnsTheKernelsSession(t *testing.T) {
 	stat, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
 		t.Fatal(err)

@@ -15,14 +15,14 @@ import (
 	. "kurma.io/stager/supervisor"
 )
 
-// TestAsPIDOne runs a pod as PID 1 of a PID namespace of its own. Its app
+// The test runs a pod as PID 1 of a PID namespace of its own. Its app
 // sends PID 1 every signal that must not end it, then the one that does.
-func TestAsPIDOne(t *testing.T) {
-	cmd := exec.Command("/proc/self/exe", "-test.run=^TestPIDOneChild$", "-test.v")
+func TestPIDOneSurvivesTheSignalsOfItsApps(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestChildRunsAPodAsPIDOne$", "-test.v")
 	cmd.Env = append(os.Environ(), "SUPERVISOR_TEST_PID1=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestPIDOneChild") {
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestChildRunsAPodAsPIDOne") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }
@@ -61,9 +61,9 @@ func checkNothingEndsUs(t *testing.T) {
 	}
 }
 
-func TestPIDOneChild(t *testing.T) {
+func TestChildRunsAPodAsPIDOne(t *testing.T) {
 	if os.Getenv("SUPERVISOR_TEST_PID1") == "" {
-		return // TestAsPIDOne's child does the rest
+		return // TestPIDOneSurvivesTheSignalsOfItsApps's child does the rest
 	}
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestPIDOneChild(t *testing.T) {
 
 // The signals that stop a pod where CatchSignals is called do nothing after IgnoreSignals: they
 // would end this program. A child has them at their default.
-func TestIgnoreSignals(t *testing.T) {
+func TestIgnoredSignalsDoNothing(t *testing.T) {
 	release := IgnoreSignals()
 	defer release()
 	checkNothingEndsUs(t)

@@ -124,7 +124,7 @@ func TestAttachTypesAndShows(t *testing.T) {
 }
 
 // A stopped attachment stops neither the app, nor its log, nor another attachment.
-func TestAttachThatDoesNotRead(t *testing.T) {
+func TestAStoppedAttachmentStopsNoOther(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, stagerConfig(`{"log": {"maxSize": "80Mi"}}`))
 	app := shell("app", "while read line && [ $line != go ]; do echo $line; done; seq 6600000 | tr '\\n' ' '; echo last")
@@ -163,7 +163,7 @@ func TestAttachThatDoesNotRead(t *testing.T) {
 }
 
 // Without an open stdin the app sees end of file, and attach goes on without input.
-func TestAttachWithoutStdin(t *testing.T) {
+func TestAttachWithoutStdinGoesOn(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	dir := b.folder("sync", 0o777)
@@ -183,7 +183,7 @@ func TestAttachWithoutStdin(t *testing.T) {
 }
 
 // attach to an app with a terminal passes the input and the size, and restores the caller's terminal.
-func TestAttachToTerminal(t *testing.T) {
+func TestAttachRestoresTheCallersTerminal(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	app := shell("app", `trap 'stty size' WINCH; tty; while :; do read line && echo "got $line"; [ "$line" != end ] || exit 6; done`)

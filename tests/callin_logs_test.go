@@ -87,7 +87,7 @@ func TestLogsAreFollowedAcrossRotation(t *testing.T) {
 
 // logs needs no supervisor: it works with a supervisor that is stopped, and with none as
 // long as the stager's mount namespace is there. A follower ends with the pod.
-func TestLogsWithoutSupervisor(t *testing.T) {
+func TestLogsNeedNoSupervisor(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	p := b.up("pod", podOf(shell("app", "echo words; exec sleep 1000")))

@@ -69,7 +69,7 @@ func TestRunAsTheDaemonCallsIt(t *testing.T) {
 }
 
 // A command of run has the variables of its settings and those that describe the executor.
-func TestRunEnvironment(t *testing.T) {
+func TestRunHasTheVariablesOfItsSettings(t *testing.T) {
 	t.Parallel()
 	p := sleeper(newMachine(t))
 	out, code := p.run("app", settings{Exec: []string{"env"}, User: "0", Group: "0", Environment: []nameValue{{"GIVEN", "1"}}})
@@ -90,7 +90,7 @@ func TestRunEnvironment(t *testing.T) {
 }
 
 // run waits at most 10 s for settings that never come or never end.
-func TestRunWithoutSettings(t *testing.T) {
+func TestRunGivesUpWithoutSettings(t *testing.T) {
 	t.Parallel()
 	p := sleeper(newMachine(t))
 	for name, text := range map[string]string{"none": "", "without end": `{"exec":["/bin/sh","-c","echo started"],"user":"0","group":"0"}`} {
@@ -179,7 +179,7 @@ func pattern(size int64) io.Reader {
 	return io.LimitReader(r, size)
 }
 
-func TestMuchThroughExec(t *testing.T) {
+func TestExecPassesAHundredMegabytes(t *testing.T) {
 	t.Parallel()
 	p := sleeper(newMachine(t))
 	const size = 100 << 20
@@ -198,7 +198,7 @@ func TestMuchThroughExec(t *testing.T) {
 }
 
 // Fifty call-ins of every kind run at once, while apps end.
-func TestFiftyAtOnce(t *testing.T) {
+func TestFiftyCallInsRunAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	dir := b.folder("sync", 0o777)

@@ -102,7 +102,7 @@ func (m *terminal) ends() int {
 }
 
 // A user's session: size, echo, ^C, job control, resize, exit status, and the restored terminal.
-func TestTerminalSession(t *testing.T) {
+func TestAUsersTerminalSessionWorks(t *testing.T) {
 	t.Parallel()
 	p := sleeper(newMachine(t))
 	cmd := p.command("exec", "--tty", p.name, "app", "--", "/bin/sh", "-i")
@@ -140,7 +140,7 @@ func TestTerminalSession(t *testing.T) {
 }
 
 // run prints the whole output before it exits, even if there is a lot of it.
-func TestTerminalShowsAll(t *testing.T) {
+func TestTerminalShowsAllOutput(t *testing.T) {
 	t.Parallel()
 	p := sleeper(newMachine(t))
 	for range 20 {
@@ -153,7 +153,7 @@ func TestTerminalShowsAll(t *testing.T) {
 }
 
 // When the launcher is killed, its command ends; when it is terminated, it also restores the terminal.
-func TestTerminalOfKilledCaller(t *testing.T) {
+func TestAKilledCallerTakesItsTerminalsCommand(t *testing.T) {
 	t.Parallel()
 	p := sleeper(newMachine(t))
 	before := len(p.processes())

@@ -73,7 +73,7 @@ func withStager(image string) option {
 
 // Each example runs the specification's pod, a NATS server, with a volume, an isolator and a
 // second app, answers every call-in, and leaves nothing behind.
-func TestExamples(t *testing.T) {
+func TestExamplesRunTheSpecificationsPod(t *testing.T) {
 	for _, e := range examples() {
 		t.Run(e.name, func(t *testing.T) {
 			b := newMachine(t, withStager(e.image(t)))

@@ -11,7 +11,7 @@ import (
 
 // A getty on a virtual terminal of the machine works in a privileged app, which has the device: its
 // prompt is on the terminal's screen (vcs(4)).
-func TestGettyOnATerminalOfTheMachine(t *testing.T) {
+func TestGettyWorksOnATerminalOfTheMachine(t *testing.T) {
 	clause.Covers(t, "C-ISO-02")
 	m := newMachine(t)
 	getty := command("getty", "/bin/getty", "-i", "38400", "tty8", "linux")

@@ -25,9 +25,9 @@ func hostileLinks() map[string]string {
 	return links
 }
 
-// TestHostileImages starts pods of images whose paths are links: the pod runs or
+// The test starts pods of images whose paths are links: the pod runs or
 // is refused with one line, and nothing outside changes.
-func TestHostileImages(t *testing.T) {
+func TestHostileImagesChangeNothingOutside(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, ownStore(), stagerConfig(`{"gracePeriod": "0s"}`))
 	outside := b.folder("outside", 0o755)
@@ -91,9 +91,9 @@ func (b *machine) hostState(outside string) string {
 	return all.String()
 }
 
-// TestChrootEscape: apps with CAP_SYS_CHROOT climb out of a chroot and look through /proc, and find
+// Apps with CAP_SYS_CHROOT climb out of a chroot and look through /proc, and find
 // only their own root.
-func TestChrootEscape(t *testing.T) {
+func TestAChrootEscapeEndsInTheAppsRoot(t *testing.T) {
 	t.Parallel()
 	for _, direct := range []bool{false, true} {
 		t.Run(fmt.Sprint("stager in a chroot ", direct), func(t *testing.T) {
@@ -126,8 +126,8 @@ func TestChrootEscape(t *testing.T) {
 	}
 }
 
-// TestPasswdIsAFIFO starts an image whose passwd file would block a reader for ever.
-func TestPasswdIsAFIFO(t *testing.T) {
+// The test starts an image whose passwd file would block a reader for ever.
+func TestAPasswdThatIsAFIFOBlocksNothing(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, ownStore())
 	b.must("image", "import", filepath.Join(suite.images, "busybox.aci"), b.image("fifo", hostileManifest("fifo"), func(root string) error {

@@ -99,9 +99,9 @@ func (b *machine) startPod(doc podDoc) *exec.Cmd {
 	return cmd
 }
 
-// TestKill kills each process that a pod depends on, at each moment. No process of the pod survives,
+// The test kills each process that a pod depends on, at each moment. No process of the pod survives,
 // gc removes the rest, and the same pod starts again.
-func TestKill(t *testing.T) {
+func TestNothingSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	for _, m := range moments() {
 		for _, v := range victims() {
@@ -134,8 +134,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestKillAtAnyTime kills the stager of a starting pod at arbitrary moments.
-func TestKillAtAnyTime(t *testing.T) {
+// The test kills the stager of a starting pod at arbitrary moments.
+func TestNothingSurvivesAKillAtAnyTime(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	var apps []appDoc
@@ -164,9 +164,9 @@ func TestKillAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestKillLauncher kills a launcher that waits until its detached pod is up: the pod goes on, because
+// The test kills a launcher that waits until its detached pod is up: the pod goes on, because
 // its parent is the monitor.
-func TestKillLauncher(t *testing.T) {
+func TestADetachedPodOutlivesItsLauncher(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	dir := b.folder("sync", 0o777)

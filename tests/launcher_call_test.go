@@ -2,8 +2,8 @@ package tests
 
 import "testing"
 
-// TestCallOfACallIn calls a call-in of the real stager by its name only.
-func TestCallOfACallIn(t *testing.T) {
+// The test calls a call-in of the real stager by its name only.
+func TestCallExecutesACallInByItsName(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	p := b.up("p", podOf(shell("a", "exec sleep 1000")))

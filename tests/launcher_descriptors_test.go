@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestDescriptorsOfTheLaunchersCaller starts the launcher with open descriptors: neither a pod nor a
+// The test starts the launcher with open descriptors: neither a pod nor a
 // call-in inherits them.
-func TestDescriptorsOfTheLaunchersCaller(t *testing.T) {
+func TestDescriptorsOfTheLaunchersCallerAreNotInherited(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	read, write, err := os.Pipe()

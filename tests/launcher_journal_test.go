@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestJournalOfTheHost plays journald for a launcher in a new mount namespace: the apps' output
+// The test plays journald for a launcher in a new mount namespace: the apps' output
 // arrives at the test.
-func TestJournalOfTheHost(t *testing.T) {
+func TestOutputGoesToTheHostsJournal(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, stagerConfig(`{"log": {"driver": "journald"}}`))
 	dir := b.folder("journal", 0o755)

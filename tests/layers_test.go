@@ -54,9 +54,9 @@ func layerDrivers(t *testing.T) []string {
 	return drivers
 }
 
-// TestLayersAreChanged: an app deletes, links and moves files of its layers. aufs does that in the
+// An app deletes, links and moves files of its layers. aufs does that in the
 // layers' own folders, with the app's credentials.
-func TestLayersAreChanged(t *testing.T) {
+func TestAppsChangeFilesOfTheirLayers(t *testing.T) {
 	t.Parallel()
 	for _, driver := range layerDrivers(t) {
 		t.Run(driver, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestLayersAreChanged(t *testing.T) {
 	}
 }
 
-func TestLayers(t *testing.T) {
+func TestLayersStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	type layering struct {
 		n      int
@@ -123,7 +123,7 @@ func listLayers(layers []string) (map[string]fileFacts, error) {
 	return all, nil
 }
 
-func TestTooManyLayers(t *testing.T) {
+func TestTooManyLayersAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	layers := b.tinyLayers(501)
@@ -143,9 +143,9 @@ func TestTooManyLayers(t *testing.T) {
 	}
 }
 
-// TestDependencies: the launcher resolves a chain of images. The topmost image overrides the others,
+// The launcher resolves a chain of images. The topmost image overrides the others,
 // and the files of every layer are there.
-func TestDependencies(t *testing.T) {
+func TestDependenciesAreResolved(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, ownStore())
 	const n = 40

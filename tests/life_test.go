@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestSpecificationExample(t *testing.T) {
+func TestSpecificationExampleRuns(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	doc := filepath.Join(suite.images, "pods/nats.json")

@@ -15,9 +15,9 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// TestLogOfAFastWriter: an app writes as fast as it can, far more than the log keeps. The app is never
+// An app writes as fast as it can, far more than the log keeps. The app is never
 // blocked for good, and the log is bounded, complete and in order.
-func TestLogOfAFastWriter(t *testing.T) {
+func TestTheLogOfAFastWriterIsBounded(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, stagerConfig(`{"log": {"maxSize": "256Ki", "maxFiles": 3}}`))
 	const lines = 200000
@@ -51,8 +51,8 @@ func TestLogOfAFastWriter(t *testing.T) {
 	p.stop()
 }
 
-// TestFullDisk fills the disk of the pods' folder: the app goes on, and the stager logs it once.
-func TestFullDisk(t *testing.T) {
+// The test fills the disk of the pods' folder: the app goes on, and the stager logs it once.
+func TestAppsGoOnWhenTheDiskIsFull(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, func(b *machine) { b.pods = filepath.Join(b.dir, "disk/pods") })
 	b.mountTmpfs(b.folder("disk", 0o700), "size=24m")
@@ -91,8 +91,8 @@ func TestFullDisk(t *testing.T) {
 	p.stop()
 }
 
-// TestStagerLogUnread does not read the stager's own output.
-func TestStagerLogUnread(t *testing.T) {
+// The test does not read the stager's own output.
+func TestAnUnreadStagerLogDelaysNothing(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	read, write := b.pipe()
@@ -136,7 +136,7 @@ func TestLogsOutliveTheirPod(t *testing.T) {
 }
 
 // If the reader of the logs of an ended pod stops reading, a signal ends the launcher.
-func TestLogsOfAnEndedPodUnread(t *testing.T) {
+func TestASignalEndsUnreadLogs(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, stagerConfig(`{"exitPolicy": "all"}`))
 	dir := b.folder("sync", 0o777)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestBadManifests starts the stager with invalid manifests: each time the stager prints one line that
+// The test starts the stager with invalid manifests: each time the stager prints one line that
 // names what is wrong, exits with 1, and leaves nothing.
-func TestBadManifests(t *testing.T) {
+func TestBadManifestsAreRefused(t *testing.T) {
 	t.Parallel()
 	id := suite.ids["busybox"]
 	edit := func(change func(d document)) any {
@@ -103,8 +103,8 @@ func TestBadManifests(t *testing.T) {
 	}
 }
 
-// TestMissingLayer names a layer that the daemon did not provide.
-func TestMissingLayer(t *testing.T) {
+// The test names a layer that the daemon did not provide.
+func TestAMissingLayerIsReported(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	d := b.direct(documentOf(podOf(shell("a", "true")), b.busyboxLayer()))
@@ -114,8 +114,8 @@ func TestMissingLayer(t *testing.T) {
 	}
 }
 
-// TestStagerConfigForms starts pods with every form of an empty stagerConfig.
-func TestStagerConfigForms(t *testing.T) {
+// The test starts pods with every form of an empty stagerConfig.
+func TestEveryEmptyStagerConfigIsAccepted(t *testing.T) {
 	t.Parallel()
 	for _, form := range []any{"absent", nil, map[string]any{}} {
 		b := newMachine(t)

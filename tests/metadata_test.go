@@ -147,7 +147,7 @@ const (
 
 // The service answers a thousand requests at once from inside a pod, with the exact content types,
 // while other clients are connected and send nothing or half a request.
-func TestThousandMetadataClientsAtOnceInAPod(t *testing.T) {
+func TestAThousandMetadataClientsAreAnsweredInAPod(t *testing.T) {
 	clause.Covers(t, "C-MDS-10")
 	t.Parallel()
 	b := newMachine(t)

@@ -16,9 +16,9 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// TestReady: the ready pipe's end of file comes when the pod is up and not before, for each descriptor
+// The ready pipe's end of file comes when the pod is up and not before, for each descriptor
 // that the pipe can have.
-func TestReady(t *testing.T) {
+func TestReadyPipeEndsWhenThePodIsUp(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
@@ -56,7 +56,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-func TestNoReadyPipe(t *testing.T) {
+func TestAPodStartsWithoutAReadyPipe(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	d := b.direct(documentOf(podOf(shell("a", "echo runs; exec sleep 1000")), b.busyboxLayer()), b.busyboxLayer())
@@ -65,9 +65,9 @@ func TestNoReadyPipe(t *testing.T) {
 	d.stop()
 }
 
-// TestStdioVariables passes descriptors for apps as some versions of Kurma do: K-02 to K-06, also the
+// The test passes descriptors for apps as some versions of Kurma do: K-02 to K-06, also the
 // read end of one pipe for all three.
-func TestStdioVariables(t *testing.T) {
+func TestStdioVariablesNameDescriptors(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	talker := shell("my-app", "read line; echo out $line; echo err $line >&2; exec sleep 1000")
@@ -111,8 +111,8 @@ func TestStdioVariables(t *testing.T) {
 	}
 }
 
-// TestAppDescriptors checks the open descriptors of an app, its handler and a command of run.
-func TestAppDescriptors(t *testing.T) {
+// The test checks the open descriptors of an app, its handler and a command of run.
+func TestAppsInheritNoDescriptors(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	// 3 is the folder that ls reads; with another open descriptor, it would be 4.
@@ -136,8 +136,7 @@ func TestAppDescriptors(t *testing.T) {
 	d.stop()
 }
 
-// TestEnvironmentAndIdentity checks an app's environment and identity.
-func TestEnvironmentAndIdentity(t *testing.T) {
+func TestAnAppHasItsEnvironmentAndIdentity(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	app := command("a", "env")
@@ -179,9 +178,9 @@ func TestEnvironmentAndIdentity(t *testing.T) {
 	p.stop()
 }
 
-// TestStagerOnOverlay starts a stager whose own root is an overlay, which cannot hold an app's upper
+// The test starts a stager whose own root is an overlay, which cannot hold an app's upper
 // folder.
-func TestStagerOnOverlay(t *testing.T) {
+func TestStagerRunsOnOverlay(t *testing.T) {
 	t.Parallel()
 	for _, storage := range []string{"", "copy"} {
 		t.Run("graphStorage "+storage, func(t *testing.T) {
@@ -210,9 +209,9 @@ func TestStagerOnOverlay(t *testing.T) {
 	}
 }
 
-// TestStatusWhileRootsAreMade calls status while the stager copies a large layer: the app is not
+// The test calls status while the stager copies a large layer: the app is not
 // started yet.
-func TestStatusWhileRootsAreMade(t *testing.T) {
+func TestStatusAnswersWhileRootsAreMade(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	large := b.folder("sha512-"+strings.Repeat("1", 128), 0o755)

@@ -10,7 +10,7 @@ import (
 
 // An app that fills /dev/shm with bytes, or with files, takes nothing from the starts of its
 // neighbours.
-func TestFullSharedMemory(t *testing.T) {
+func TestFullSharedMemoryHarmsNoNeighbour(t *testing.T) {
 	t.Parallel()
 	for name, fill := range map[string]string{
 		"bytes": "dd if=/dev/zero of=/dev/shm/big bs=64k count=1024 2>/dev/null",

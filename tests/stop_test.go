@@ -43,8 +43,8 @@ func TestStopIsOneGracePeriod(t *testing.T) {
 	}
 }
 
-// TestStopAtOnce stops a pod at the moment it is up: an app that handles SIGTERM can do so.
-func TestStopAtOnce(t *testing.T) {
+// The test stops a pod at the moment it is up: an app that handles SIGTERM can do so.
+func TestAnAppHandlesAStopAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	dir := b.folder("sync", 0o777)
@@ -58,8 +58,8 @@ func TestStopAtOnce(t *testing.T) {
 	}
 }
 
-// TestStopDuringStart stops a pod whose pre-start handler does not end.
-func TestStopDuringStart(t *testing.T) {
+// The test stops a pod whose pre-start handler does not end.
+func TestStopEndsAStart(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, handler string }{
 		{"handler ends of SIGTERM", "echo up >/sync/up; exec sleep 1000"},
@@ -97,9 +97,9 @@ func TestStopDuringStart(t *testing.T) {
 	}
 }
 
-// TestFailedStart: the last of several apps fails to start. The others are stopped, and one line names
+// The last of several apps fails to start. The others are stopped, and one line names
 // the app.
-func TestFailedStart(t *testing.T) {
+func TestAFailedStartStopsTheOtherApps(t *testing.T) {
 	t.Parallel()
 	failing := map[string]func(*appDoc){
 		"no such program": func(a *appDoc) { a.App.Exec = []string{"/no/such"} },
@@ -124,9 +124,9 @@ func TestFailedStart(t *testing.T) {
 	}
 }
 
-// TestManyExits: ten apps end at once with ten exit codes, others end by signals, and orphans of one
+// Ten apps end at once with ten exit codes, others end by signals, and orphans of one
 // app end as well. Each exit code is the app's own, and no zombie is left.
-func TestManyExits(t *testing.T) {
+func TestEachExitCodeIsTheAppsOwn(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	dir := b.folder("sync", 0o777)
@@ -160,9 +160,9 @@ func TestManyExits(t *testing.T) {
 	p.stop()
 }
 
-// TestOrphans: an app leaves thousands of orphans. All are reaped, the pod goes on, and status reports
+// An app leaves thousands of orphans. All are reaped, the pod goes on, and status reports
 // the app's own exit code.
-func TestOrphans(t *testing.T) {
+func TestOrphansAreReaped(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	p := b.up("orphans", podOf(
@@ -187,8 +187,8 @@ func TestOrphans(t *testing.T) {
 	p.stop()
 }
 
-// TestAppsThatEndAtOnce: apps can end before the supervisor knows their PIDs.
-func TestAppsThatEndAtOnce(t *testing.T) {
+// Apps can end before the supervisor knows their PIDs.
+func TestAppsMayEndAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	var apps []appDoc
@@ -208,7 +208,7 @@ func TestAppsThatEndAtOnce(t *testing.T) {
 	p.stop()
 }
 
-func TestExitPolicies(t *testing.T) {
+func TestExitPoliciesDecideThePodsEnd(t *testing.T) {
 	t.Parallel()
 	ends := func(name string, code int) appDoc { return shell(name, fmt.Sprintf("exit %d", code)) }
 	stays := shell("stays", "exec sleep 1000")
@@ -233,8 +233,8 @@ func TestExitPolicies(t *testing.T) {
 	}
 }
 
-// TestRestart counts the runs of an app that fails twice.
-func TestRestart(t *testing.T) {
+// The test counts the runs of an app that fails twice.
+func TestAFailingAppIsRestarted(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t, stagerConfig(`{"restart": "on-failure", "exitPolicy": "all"}`))
 	dir := b.folder("sync", 0o777)
@@ -278,8 +278,8 @@ func TestAppCannotStopThePod(t *testing.T) {
 	}
 }
 
-// TestSignals sends the stager what a daemon may send.
-func TestSignals(t *testing.T) {
+// The test sends the stager what a daemon may send.
+func TestTheDaemonsSignalsStopThePod(t *testing.T) {
 	t.Parallel()
 	for name, signal := range map[string]unix.Signal{"TERM": unix.SIGTERM, "INT": unix.SIGINT, "QUIT": unix.SIGQUIT} {
 		t.Run(name, func(t *testing.T) {

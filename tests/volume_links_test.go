@@ -82,9 +82,9 @@ func TestVolumeByALinkOfTheImageStaysInside(t *testing.T) {
 	}
 }
 
-// TestVolumeByALinkOfTheApp: an app makes such a link at its volume's path, before its post-stop
+// An app makes such a link at its volume's path, before its post-stop
 // handler starts.
-func TestVolumeByALinkOfTheApp(t *testing.T) {
+func TestVolumeByALinkOfTheAppStaysInside(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	dir, unchanged := b.precious()

@@ -102,8 +102,8 @@ func TestMountTargetsAreMadeAsAsked(t *testing.T) {
 	p.stop()
 }
 
-// TestLateMount: the daemon mounts something into a shared volume of a running pod, and the app sees it.
-func TestLateMount(t *testing.T) {
+// The daemon mounts something into a shared volume of a running pod, and the app sees it.
+func TestALateMountReachesTheApp(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	dir := b.folder("shared", 0o755)
@@ -172,9 +172,9 @@ func TestAppsShareAllNamespacesButMounts(t *testing.T) {
 	}
 }
 
-// TestTwoPodsAtOnce: two pods use the same layers, each with a clean copy, and a third pod does not see
+// Two pods use the same layers, each with a clean copy, and a third pod does not see
 // their changes.
-func TestTwoPodsAtOnce(t *testing.T) {
+func TestTwoPodsShareLayersButNoChanges(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	script := `cat /mine 2>/dev/null; echo $0 >/mine; rm -r /tmp /etc/passwd; ls -d /tmp 2>&1; exec sleep 1000`
@@ -193,8 +193,7 @@ func TestTwoPodsAtOnce(t *testing.T) {
 	r.stop()
 }
 
-// TestTenStartsAtOnce starts ten pods at once.
-func TestTenStartsAtOnce(t *testing.T) {
+func TestTenPodsStartAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	path := b.write("p.json", podOf(shell("a", "exec sleep 1000"), shell("b", "exec sleep 1000")))

@@ -28,9 +28,9 @@ func aufsUnmet() unionfstest.Unmet {
 	}
 }
 
-// TestAUFS runs the suite on a kernel with aufs. Elsewhere it checks that Probe
+// The test runs the suite on a kernel with aufs. Elsewhere it checks that Probe
 // and Mount report the kernel's lack.
-func TestAUFS(t *testing.T) {
+func TestAUFSConforms(t *testing.T) {
 	known, err := os.ReadFile("/proc/filesystems")
 	must(t, err)
 	scratch, layer := t.TempDir(), t.TempDir()
@@ -127,7 +127,7 @@ func layerNames(n int) []string {
 	return names
 }
 
-func TestAUFSOptions(t *testing.T) {
+func TestAUFSOptionsListTheBranches(t *testing.T) {
 	tests := []struct {
 		name     string
 		layers   []string
@@ -166,7 +166,7 @@ func TestAUFSOptions(t *testing.T) {
 }
 
 // More than 82 branches in a call corrupt the kernel's memory.
-func TestAUFSOptionsBatches(t *testing.T) {
+func TestAUFSOptionsComeInBatches(t *testing.T) {
 	for _, n := range []int{1, 62, 63, 64, 82, 83, 126, 127, 128, 500, 5000} {
 		all := layerNames(n)
 		var added []string
@@ -211,7 +211,7 @@ func readOnly(names []string) []string {
 	return branches
 }
 
-func TestAUFSMountError(t *testing.T) {
+func TestAUFSMountErrorNamesTheCause(t *testing.T) {
 	tests := []struct {
 		name             string
 		err              error
@@ -236,7 +236,7 @@ func TestAUFSMountError(t *testing.T) {
 	}
 }
 
-func TestJudgeXattrs(t *testing.T) {
+func TestJudgeXattrsTellsLackFromError(t *testing.T) {
 	tests := []struct {
 		err   error
 		has   bool
@@ -256,7 +256,7 @@ func TestJudgeXattrs(t *testing.T) {
 }
 
 // Without extended attributes, layers with file capabilities are refused, and others noted.
-func TestJudgeNoXattrs(t *testing.T) {
+func TestFileCapabilitiesNeedExtendedAttributes(t *testing.T) {
 	plain, capable := t.TempDir(), t.TempDir()
 	must(t, os.WriteFile(filepath.Join(plain, "f"), nil, 0o755))
 	must(t, unix.Lsetxattr(filepath.Join(plain, "f"), "trusted.t", []byte("t"), 0))

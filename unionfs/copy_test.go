@@ -26,7 +26,7 @@ func copyRoot(t *testing.T) unionfs.Root {
 	return r
 }
 
-func TestCopyCancelled(t *testing.T) {
+func TestCopyEndsWithItsContext(t *testing.T) {
 	r := copyRoot(t)
 	must(t, os.WriteFile(filepath.Join(r.Layers[0].Dir, "a"), nil, 0o644))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -80,7 +80,7 @@ func TestCopyRefusesReferences(t *testing.T) {
 }
 
 // A layer may be deeper than PATH_MAX.
-func TestCopyDeepLayer(t *testing.T) {
+func TestCopyTakesADeepLayer(t *testing.T) {
 	const depth = 300
 	r := copyRoot(t)
 	name := strings.Repeat("d", 100)

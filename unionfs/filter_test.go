@@ -9,7 +9,7 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-func TestFilters(t *testing.T) {
+func TestFiltersKeepWhatWhitelistsSelect(t *testing.T) {
 	list := func(paths ...string) []string { return paths }
 	tests := []struct {
 		name   string
@@ -97,7 +97,7 @@ func keptBy(f *unionfs.Filter) string {
 	return strings.Join(kept, " ")
 }
 
-func TestFiltersWrongTree(t *testing.T) {
+func TestFiltersRefuseAWrongTree(t *testing.T) {
 	for _, dependent := range []int{-1, 1, 2} {
 		_, err := unionfs.Filters([]unionfs.Image{{}, {Dependents: []int{0, dependent}}})
 		if err == nil || !strings.Contains(err.Error(), "image 1 ") {
@@ -106,7 +106,7 @@ func TestFiltersWrongTree(t *testing.T) {
 	}
 }
 
-func TestDistinct(t *testing.T) {
+func TestDistinctKeepsTheFirstOfEqualLayers(t *testing.T) {
 	filter := func(whitelist ...string) *unionfs.Filter {
 		f, err := unionfs.Filters([]unionfs.Image{{Whitelist: whitelist}})
 		if err != nil {

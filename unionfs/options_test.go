@@ -8,7 +8,7 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-func TestLegacyOptions(t *testing.T) {
+func TestLegacyOptionsFitFiveHundredLayers(t *testing.T) {
 	want := "lowerdir=0:1:2,upperdir=../upper,workdir=../work,redirect_dir=on,index=on,metacopy=off,xino=auto,volatile"
 	if diff := cmp.Diff(want, unionfs.LegacyOptions(3)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

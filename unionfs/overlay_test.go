@@ -12,7 +12,7 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-func TestOverlayTooManyLayers(t *testing.T) {
+func TestOverlayRefusesTooManyLayers(t *testing.T) {
 	r := unionfs.Root{App: "db", Scratch: t.TempDir(), Target: t.TempDir()}
 	for i := range 501 {
 		r.Layers = append(r.Layers, unionfs.Layer{Dir: fmt.Sprintf("/layers/%d", i)})
@@ -43,7 +43,7 @@ func overlayAt(t *testing.T, lower string) string {
 }
 
 // U-09: the stager's own root is on overlay.
-func TestSelectOnOverlay(t *testing.T) {
+func TestSelectWorksOnOverlay(t *testing.T) {
 	root := overlayAt(t, t.TempDir())
 	choice, err := unionfs.Select(unionfs.Drivers(), "", root, nil)
 	must(t, err)
@@ -57,7 +57,7 @@ func TestSelectOnOverlay(t *testing.T) {
 }
 
 // U-09: layers may lie on an overlay, but not on an overlay on an overlay.
-func TestSelectLayersOnOverlay(t *testing.T) {
+func TestSelectAcceptsLayersOnOneOverlay(t *testing.T) {
 	once := overlayAt(t, t.TempDir())
 	twice := overlayAt(t, once)
 	for layer, want := range map[string]string{once: "overlay", twice: "copy"} {
@@ -69,7 +69,7 @@ func TestSelectLayersOnOverlay(t *testing.T) {
 	}
 }
 
-func TestSelect(t *testing.T) {
+func TestSelectReturnsTheNamedDriver(t *testing.T) {
 	for name, want := range map[string]string{"": "overlay", "overlay": "overlay", "copy": "copy"} {
 		choice, err := unionfs.Select(unionfs.Drivers(), name, t.TempDir(), []string{t.TempDir()})
 		must(t, err)
@@ -79,7 +79,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-func TestSelectErrors(t *testing.T) {
+func TestSelectReportsItsErrors(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	tests := []struct{ name, driver, scratch, says string }{
 		{"unknown", "btrfs", t.TempDir(), `"btrfs"`},

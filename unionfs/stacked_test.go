@@ -11,7 +11,7 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-func TestStacked(t *testing.T) {
+func TestStackedRecognizesAnOverlay(t *testing.T) {
 	plain := t.TempDir()
 	for dir, want := range map[string]bool{plain: false, overlayAt(t, plain): true} {
 		if got, err := unionfs.Stacked(dir); err != nil || got != want {

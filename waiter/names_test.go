@@ -7,7 +7,7 @@ import (
 )
 
 // The C files have the names by which the program finds what it is.
-func TestNamesInC(t *testing.T) {
+func TestNamesAreTheSameInC(t *testing.T) {
 	if waiterProgram != names.Program || waiterEnvironment != names.SupervisorVariable {
 		t.Errorf("waiter.h has %q and %q, package names %q and %q", waiterProgram, waiterEnvironment, names.Program, names.SupervisorVariable)
 	}

@@ -31,7 +31,7 @@ import (
 	"kurma.io/stager/names"
 )
 
-// Names that the C files have a copy of, by -D or in waiter.h; TestNamesInC compares them.
+// Names that the C files have a copy of, by -D or in waiter.h; TestNamesAreTheSameInC compares them.
 const (
 	waiterProgram     = C.STAGER_PROGRAM
 	waiterEnvironment = C.SUPERVISOR_ENV

@@ -32,7 +32,7 @@
 #include <stdint.h>
 
 /* The base name of argv[0] that makes the program a stager. The Makefile takes it from
- * package names. TestNamesInC compares both names. */
+ * package names. TestNamesAreTheSameInC compares both names. */
 #ifndef STAGER_PROGRAM
 #define STAGER_PROGRAM "stager"
 #endif

@@ -45,7 +45,7 @@ func verify(t *testing.T, image, keys string) error {
 	return err
 }
 
-func TestStagerImageWithAThrowawayKey(t *testing.T) {
+func TestAStagerImageIsSignedWithAThrowawayKey(t *testing.T) {
 	manifest, err := filepath.Abs(repositoryManifest)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestStagerImageWithAThrowawayKey(t *testing.T) {
 	}
 }
 
-func TestStagerImageWithAGivenKey(t *testing.T) {
+func TestAStagerImageIsSignedWithTheGivenKey(t *testing.T) {
 	dir := t.TempDir()
 	key, err := signing.NewKey("test")
 	if err != nil {
@@ -97,7 +97,7 @@ func TestStagerImageWithAGivenKey(t *testing.T) {
 	}
 }
 
-func TestVersionLeavesTheRestOfTheManifest(t *testing.T) {
+func TestANewVersionLeavesTheRestOfTheManifest(t *testing.T) {
 	path := write(t, t.TempDir(), "m.json", `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"a/b",
 		"labels":[{"name":"version","value":"1"},{"name":"os","value":"linux"}],"unknown":{"a":"<>"}}`)
 	m, err := readManifest(options{manifest: path, version: "2"})
@@ -191,7 +191,7 @@ func TestParseTakesSeveralFoldersToAdd(t *testing.T) {
 	}
 }
 
-func TestRunRefuses(t *testing.T) {
+func TestRunRefusesWrongFiles(t *testing.T) {
 	dir := t.TempDir()
 	root := write(t, dir, "root", "")
 	bad := write(t, dir, "bad.json", `{"acKind":"PodManifest"}`)
@@ -214,7 +214,7 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRefusesWrongUsage(t *testing.T) {
 	for _, args := range []string{"", "--manifest m", "--manifest m --root r", "--manifest m --root r --stager s -o x", "--manifest m --stager s more", "--manifest m --root r --add a -o x"} {
 		if _, err := parse(strings.Fields(args)); err == nil {
 			t.Errorf("%q is accepted", args)

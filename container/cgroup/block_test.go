@@ -11,7 +11,7 @@ import (
 	"kurma.io/stager/spec"
 )
 
-func TestBlockDevices(t *testing.T) {
+func TestBlockDevicesAreThoseOfTheKernel(t *testing.T) {
 	sys := t.TempDir()
 	if got, err := BlockDevices(sys); got != nil || err != nil {
 		t.Errorf("without any: %v, %v", got, err)

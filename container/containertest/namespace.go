@@ -4,7 +4,7 @@
 // the reasons:
 //
 //	func TestMain(m *testing.M) { containertest.Main(m) }
-//	func TestRuntime(t *testing.T) {
+//	func TestRuntimeConforms(t *testing.T) {
 //		containertest.Run(t, "mine", func(cgroup string) supervisor.Runtime { return New(cgroup) }, nil)
 //	}
 //

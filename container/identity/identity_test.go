@@ -7,7 +7,7 @@ import (
 )
 
 // Lines of /etc/passwd that are too short, or whose number is none, are skipped.
-func TestShortLinesInPasswd(t *testing.T) {
+func TestShortLinesInPasswdAreSkipped(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "etc"), 0o755); err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func TestLongLinesTakeLittleMemory(t *testing.T) {
 }
 
 // A group may have more members than a line's buffer holds; a number that the buffer cuts is not one.
-func TestLongLinesOfGroups(t *testing.T) {
+func TestLongLinesOfGroupsAreRead(t *testing.T) {
 	long := strings.Repeat("member,", maxLine)
 	for text, want := range map[string]uint32{
 		"wheel:x:12:" + long + "\n":                                      12,
@@ -79,7 +79,7 @@ func TestLongLinesOfGroups(t *testing.T) {
 }
 
 // What is behind the most that is read counts for nothing, a number that it cuts included.
-func TestEndOfWhatIsRead(t *testing.T) {
+func TestNothingBeyondTheLimitCounts(t *testing.T) {
 	filler := strings.Repeat("\n", maxDatabase-len("bob:x:12"))
 	if id, found := scan(strings.NewReader(filler+"bob:x:1234\n"), "bob"); found {
 		t.Errorf("user %d from a line that is cut", id)
@@ -102,7 +102,7 @@ func (c *counter) Read(p []byte) (int, error) {
 }
 
 // A lease on the file makes a plain open wait for /proc/sys/fs/lease-break-time, 45 s.
-func TestLeaseHoldsNothing(t *testing.T) {
+func TestALeaseDoesNotDelayTheOpen(t *testing.T) {
 	signal.Ignore(unix.SIGIO) // by which the kernel asks for the lease back
 	defer signal.Reset(unix.SIGIO)
 	root, path := imageWith(t, "passwd", "bob:x:1234\n")
@@ -121,7 +121,7 @@ func TestLeaseHoldsNothing(t *testing.T) {
 	}
 }
 
-func TestOpenRegularRefuses(t *testing.T) {
+func TestOpenRegularRefusesOtherFiles(t *testing.T) {
 	everything, err := os.Open("/")
 	if err != nil {
 		t.Fatal(err)

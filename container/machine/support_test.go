@@ -13,7 +13,7 @@ import (
 	"kurma.io/stager/spec"
 )
 
-func TestBlockLimitsAt(t *testing.T) {
+func TestBlockLimitsFollowTheHierarchy(t *testing.T) {
 	for name, want := range map[string]spec.BlockLimits{
 		"blkio/blkio.throttle.read_bps_device": spec.DirectBlockLimits, "cgroup.controllers": spec.FullBlockLimits, "other": spec.NoBlockLimits,
 	} {
@@ -31,7 +31,7 @@ func TestBlockLimitsAt(t *testing.T) {
 	}
 }
 
-func TestControlledAt(t *testing.T) {
+func TestControlledAtFindsTheController(t *testing.T) {
 	for path, want := range map[string]bool{
 		"cpu,cpuacct/cpu.shares": true, "memory/cpu.shares": true, "cpu.shares": false, "cpu/cpu.stat": false,
 		"cgroup.controllers": true, "unified/cgroup.controllers": false,
@@ -49,7 +49,7 @@ func TestControlledAt(t *testing.T) {
 	}
 }
 
-func TestWithheld(t *testing.T) {
+func TestWithheldNamesWhatTheStagerLacks(t *testing.T) {
 	cgroups := t.TempDir()
 	if err := os.Mkdir(filepath.Join(cgroups, "memory"), 0o755); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ func TestMain(m *testing.M) {
 	containertest.Main(m)
 }
 
-func TestConformance(t *testing.T) {
+func TestRuntimeConforms(t *testing.T) {
 	containertest.Run(t, "crun", func(cgroup string) supervisor.Runtime { return newRuntime(cgroup) }, unmet())
 }
 

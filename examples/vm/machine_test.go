@@ -14,7 +14,7 @@ import (
 	"kurma.io/stager/spec"
 )
 
-func TestArguments(t *testing.T) {
+func TestArgumentsDescribeTheMachine(t *testing.T) {
 	c := machineConfig{Share: "/s", Memory: 512, CPUs: 3, Forward: []forward{{"tcp", 80}, {"udp", 53}}}
 	args := c.arguments(accelerator{args: []string{"-accel", "x"}, kernel: " more"})
 	for _, want := range [][]string{
@@ -42,7 +42,7 @@ func limited(bytes ...int64) *plan.Pod {
 	return pod
 }
 
-func TestMemoryOf(t *testing.T) {
+func TestMemoryFollowsTheIsolators(t *testing.T) {
 	whole := limited(1<<30, 0)
 	whole.Resources.MemoryLimit = 64 << 20
 	for name, test := range map[string]struct {
@@ -102,7 +102,7 @@ func TestPortsThatCannotBeForwardedAreRefused(t *testing.T) {
 	}
 }
 
-func TestAccelerators(t *testing.T) {
+func TestKVMIsTriedWhereTheProcessorHasIt(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -133,7 +133,7 @@ func TestAccelerators(t *testing.T) {
 	}
 }
 
-func TestWithPID(t *testing.T) {
+func TestWithPIDReplacesNothingElse(t *testing.T) {
 	in := "{\n\t\"a\": {\n\t\t\"pid\": 17,\n\t\t\"exited\": false\n\t},\n\t\"pid\": {\"exited\":true,\"exitReason\":\"\\\"pid\\\":5\"}\n}\n"
 	want := strings.Replace(in, "17", "4242", 1)
 	if got := string(withPID([]byte(in), 4242)); got != want {

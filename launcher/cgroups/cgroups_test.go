@@ -16,7 +16,7 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-func TestHierarchiesOfMounts(t *testing.T) {
+func TestHierarchiesAreFoundInTheMounts(t *testing.T) {
 	tests := []struct {
 		name, line, mount  string // "" for a mount that is not a hierarchy
 		v2, cpuset         bool
@@ -86,7 +86,7 @@ func TestHierarchiesOfMounts(t *testing.T) {
 	}
 }
 
-func TestMountsThatCannotBeRead(t *testing.T) {
+func TestMountsThatCannotBeReadAreAnError(t *testing.T) {
 	if mounts, err := mountinfo.GetMountsFromReader(strings.NewReader("x\n"), besideMountRoot); err == nil {
 		t.Errorf("%v, want an error", mounts)
 	}
@@ -177,7 +177,7 @@ func TestParentsAreRemovedUpwards(t *testing.T) {
 	}
 }
 
-func TestChildStartsInGroup(t *testing.T) {
+func TestAChildStartsInTheGroup(t *testing.T) {
 	g := newGroup(t)
 	lines := make(chan string, 1)
 	go func() {

@@ -112,7 +112,7 @@ func (s *Store) checkOnly(t *testing.T, ids ...string) {
 	}
 }
 
-func TestImportFormats(t *testing.T) {
+func TestImportReadsEveryCompression(t *testing.T) {
 	plain := archive(t, testManifest, dir("rootfs"), regular("rootfs/f", "content"))
 	sum := sha512.Sum512(plain)
 	want := "sha512-" + hex.EncodeToString(sum[:])
@@ -143,7 +143,7 @@ func TestImportFormats(t *testing.T) {
 	}
 }
 
-func TestImportRefuses(t *testing.T) {
+func TestImportRefusesWrongArchives(t *testing.T) {
 	root := dir("rootfs")
 	tests := []struct {
 		name, words string
@@ -203,7 +203,7 @@ func owned(uid, gid int) file {
 	return f
 }
 
-func TestHighestOwner(t *testing.T) {
+func TestTheHighestOwnerIsKept(t *testing.T) {
 	image, err := newStore(t).importData(t, archive(t, testManifest, dir("rootfs"), owned(maxID, maxID)))
 	if err != nil {
 		t.Fatal(err)
@@ -435,7 +435,7 @@ func TestCollectLeavesLiveImportsAlone(t *testing.T) {
 	s.checkOnly(t)
 }
 
-func TestFindAndRemove(t *testing.T) {
+func TestImagesAreFoundAndRemoved(t *testing.T) {
 	s := newStore(t)
 	ids := map[string]string{}
 	for _, version := range []string{"1", "2"} {

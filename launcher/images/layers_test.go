@@ -27,7 +27,7 @@ func tree(text string) map[string]*Image {
 	return all
 }
 
-func TestLayersOrder(t *testing.T) {
+func TestLayersAreInDepthFirstOrder(t *testing.T) {
 	tests := []struct{ name, clauses, tree, want, err string }{
 		{"one", "", "A:", "A", ""},
 		{"chain", "", "A: B\nB: C", "A B C", ""},

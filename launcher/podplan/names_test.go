@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestFreeName(t *testing.T) {
+func TestFreeNameAppendsANumber(t *testing.T) {
 	long := strings.Repeat("x", 64)
 	taken := map[string]bool{"a": true, "a-2": true, "b-2": true, long: true, long[:62] + "-2": true}
 	for name, want := range map[string]string{"a": "a-3", "b": "b", "b-2": "b-2-2", long: long[:62] + "-3"} {
@@ -15,7 +15,7 @@ func TestFreeName(t *testing.T) {
 	}
 }
 
-func TestPodName(t *testing.T) {
+func TestPodNameIsMadeFromTheFilesName(t *testing.T) {
 	tests := []struct{ file, want string }{
 		{"nats", "nats"},
 		{"My_pod-1.2", "My_pod-1.2"},

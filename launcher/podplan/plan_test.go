@@ -63,7 +63,7 @@ func newPlanner() *Planner {
 	}
 }
 
-func TestPlanOfAnImage(t *testing.T) {
+func TestAnImageIsPlannedAsAPod(t *testing.T) {
 	plan, warnings, err := newPlanner().FromImage("example.com/my_app.1", []string{"-v"}, Options{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
@@ -102,7 +102,7 @@ func TestPlanOfAnImage(t *testing.T) {
 	}
 }
 
-func TestPlanOfAManifest(t *testing.T) {
+func TestAManifestIsPlannedWithItsOptions(t *testing.T) {
 	document := `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/my_app.1"}}],
 		"volumes":[{"name":"v","kind":"empty","mode":"1777","uid":5},{"name":"w","kind":"host","source":"/w","recursive":false}],
 		"ports":[{"name":"http","hostPort":8080}]}`
@@ -123,7 +123,7 @@ func TestPlanOfAManifest(t *testing.T) {
 }
 
 // A volume of the options fills one of the pod, a mount point of an image or a mount of an app.
-func TestPlanChecksTheNamesOfVolumes(t *testing.T) {
+func TestThePlanChecksTheNamesOfVolumes(t *testing.T) {
 	document := `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/my_app.1"},
 		"mounts":[{"volume":"m","path":"/m"}]}],"volumes":[{"name":"v","kind":"empty"}]}`
 	for name, want := range map[string]string{"v": "", "x": "", "m": "", "y": `pod "p": volume "y": no app has a mount point of that name; there are m, v, x`} {
@@ -134,7 +134,7 @@ func TestPlanChecksTheNamesOfVolumes(t *testing.T) {
 	}
 }
 
-func TestPlanRefuses(t *testing.T) {
+func TestWrongPodsAreRefused(t *testing.T) {
 	const pod = `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"%s"}}]%s}`
 	tests := []struct {
 		name   string

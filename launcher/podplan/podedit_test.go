@@ -32,7 +32,7 @@ func TestEditPodFindsFieldsInAnyCase(t *testing.T) {
 	}
 }
 
-func TestEditPodRefuses(t *testing.T) {
+func TestEditPodRefusesAmbiguousFields(t *testing.T) {
 	tests := []struct{ name, document, words string }{
 		{"a field twice", `{"apps":[],"Apps":[]}`, `apps: given twice, as "Apps" and "apps"`},
 		{"an app's image twice", `{"apps":[{"image":{},"Image":{}}]}`, `apps[0]: image: given twice`},
@@ -53,7 +53,7 @@ func TestEditPodRefuses(t *testing.T) {
 	}
 }
 
-func TestHostNetworkIsSaidToTheStager(t *testing.T) {
+func TestHostNetworkIsPassedToTheStager(t *testing.T) {
 	for name, tt := range map[string]struct{ isolators, want string }{
 		"none":    {`null`, `[{"name":"os/linux/namespaces","value":{"net":"host"}}]`},
 		"another": {`[{"name":"x","value":1}]`, `[{"name":"x","value":1},{"name":"os/linux/namespaces","value":{"net":"host"}}]`},

@@ -106,7 +106,7 @@ func TestAPodThatCannotBeReportedIsStopped(t *testing.T) {
 	}
 }
 
-func TestStopWhileStarting(t *testing.T) {
+func TestStopEndsAStartingPod(t *testing.T) {
 	s := newStore(t)
 	// Starting again from the top, the descriptor is open still.
 	pod := s.newPod(t, "starting", "")
@@ -121,9 +121,9 @@ func TestStopWhileStarting(t *testing.T) {
 	}
 }
 
-// TestStopBeforeTheMonitor stops a pod that has been created, when its monitor
+// The test stops a pod that has been created, when its monitor
 // has not said yet who it is.
-func TestStopBeforeTheMonitor(t *testing.T) {
+func TestStopWaitsForTheMonitor(t *testing.T) {
 	s := newStore(t)
 	pod := s.newPod(t, "early", "trap 'exit 0' TERM\nwhile :; do /busybox sleep 0.01; done\n")
 	found, err := s.Find("early")
@@ -147,7 +147,7 @@ func TestStopBeforeTheMonitor(t *testing.T) {
 	}
 }
 
-func TestLaunchThatCannotBe(t *testing.T) {
+func TestFailedLaunchesAreReported(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*Plan)
@@ -170,7 +170,7 @@ func TestLaunchThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestImageWithALinkForAMountPoint(t *testing.T) {
+func TestALinkForAMountPointIsRefused(t *testing.T) {
 	s := newStore(t)
 	for _, name := range []string{"dev", "layers", "volumes", "etc"} {
 		pod := s.newPod(t, name, "")
@@ -184,7 +184,7 @@ func TestImageWithALinkForAMountPoint(t *testing.T) {
 }
 
 // What was checked when the pod was planned may be another thing when it is mounted.
-func TestVolumeSourceBecomesALink(t *testing.T) {
+func TestAVolumeSourceThatBecomesALinkIsRefused(t *testing.T) {
 	tests := []struct{ name, source, link string }{
 		{"itself", "a", "a"},
 		{"a folder above", "a/b", "a"},
@@ -231,7 +231,7 @@ func inOwnMounts(do func() error) error {
 	return <-result
 }
 
-func TestFiveHundredLayers(t *testing.T) {
+func TestFiveHundredLayersAreMounted(t *testing.T) {
 	s := newStore(t)
 	pod := s.newPod(t, "layers", "/busybox grep -c ' /layers/.* ro,' /proc/self/mountinfo\nexit 0\n")
 	for i := range 500 {
@@ -249,7 +249,7 @@ func TestFiveHundredLayers(t *testing.T) {
 	}
 }
 
-func TestLastLine(t *testing.T) {
+func TestLastLineIsTheLastWithText(t *testing.T) {
 	long := strings.Repeat("é", 100<<10)
 	tests := []struct{ name, text, want string }{
 		{"none", "", ""},
@@ -308,7 +308,7 @@ func TestLogsOfAnEndedPodAreKept(t *testing.T) {
 	}
 }
 
-func TestProcessIdentity(t *testing.T) {
+func TestAProcessIsIdentifiedByItsStart(t *testing.T) {
 	self, err := identify(os.Getpid())
 	if err != nil || self.Start == 0 || self.ended() {
 		t.Fatalf("%+v, %v", self, err)
@@ -323,7 +323,7 @@ func TestProcessIdentity(t *testing.T) {
 	}
 }
 
-func TestFind(t *testing.T) {
+func TestFindTakesANameOrAUUID(t *testing.T) {
 	s := newStore(t)
 	for _, name := range []string{"a", "ab"} {
 		pod := s.newPod(t, name, "")
@@ -351,7 +351,7 @@ func TestFind(t *testing.T) {
 }
 
 // Of several pods of one name that have ended, the latest is meant.
-func TestFindOfEndedPods(t *testing.T) {
+func TestFindReturnsTheLatestEndedPod(t *testing.T) {
 	s := newStore(t)
 	var uuids []string
 	for _, uuid := range []string{fakeUUID("12345"), fakeUUID("1"), fakeUUID("123")} {
@@ -377,8 +377,8 @@ func TestFindOfEndedPods(t *testing.T) {
 	}
 }
 
-// TestJournal gives the stager a folder with a socket for the host's journald's.
-func TestJournal(t *testing.T) {
+// The test binds a socket in the journal's folder, in place of journald's.
+func TestTheJournalsFolderIsMounted(t *testing.T) {
 	for _, tt := range []struct{ name, journal, want string }{
 		{"given", t.TempDir(), "ro\nsocket\n"},
 		{"none", "", ""},

@@ -174,7 +174,7 @@ func TestAStartThatHangsDoesNotBlockOthers(t *testing.T) {
 	<-first
 }
 
-func TestReaperOrphans(t *testing.T) {
+func TestReaperCollectsOrphans(t *testing.T) {
 	r := newReaper(t)
 	waiting := spawn(t, r, "read forever </dev/ptmx")
 	shell := "i=0; while [ $i -lt 2500 ]; do ( exit 77 & ); i=$((i+1)); done; exit "

@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { containertest.Main(m) }
 
-func TestConformance(t *testing.T) {
+func TestRuntimeConforms(t *testing.T) {
 	containertest.Run(t, "supervisortest", func(cgroup string) supervisor.Runtime { return NewRuntime(cgroup) }, unmet())
 }
 

@@ -23,7 +23,7 @@ func reportsOf(t *testing.T, do func(testing.TB)) []string {
 	return a.reports
 }
 
-func TestDeclarations(t *testing.T) {
+func TestWrongDeclarationsAreReported(t *testing.T) {
 	tests := []struct {
 		name  string
 		unmet Unmet

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestForkDocument executes the commands of docs/fork.md in a copy of the tree, word for
+// The test executes the commands of docs/fork.md in a copy of the tree, word for
 // word and in one shell. The images of the test pods are those that have been built already.
-func TestForkDocument(t *testing.T) {
+func TestForkDocumentIsTrue(t *testing.T) {
 	f := copyTree(t)
 	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(f.read("docs/fork.md"), -1)
 	if len(blocks) < 7 {

@@ -16,7 +16,7 @@ import (
 	"kurma.io/stager/names"
 )
 
-// renamed are the names that TestRename changes, with what it changes them to.
+// renamed are the names that TestRenameIsOneEdit changes, with what it changes them to.
 func renamed() map[string][2]string {
 	return map[string][2]string{
 		"Program":          {names.Program, "lodger"},
@@ -46,9 +46,9 @@ func (f tree) rename() {
 	}
 }
 
-// TestRename gives a copy of the tree other names by editing one file, and builds and tests
+// The test gives a copy of the tree other names by editing one file, and builds and tests
 // it: the parts that find each other by a name, and pods of the built programs.
-func TestRename(t *testing.T) {
+func TestRenameIsOneEdit(t *testing.T) {
 	f := copyTree(t)
 	f.rename()
 	f.run(nil, "make", "build", "aci")
@@ -71,11 +71,12 @@ func TestRename(t *testing.T) {
 	test := []string{"go", "test", "-buildvcs=false", "-count=1", "-timeout=4m", "-tags", "seccomp netgo osusergo", "-run"}
 	f.run([]string{cgo}, append(test, ".", "./names/...", "./build/...", "./plan", "./waiter")...)
 	f.run([]string{cgo}, append(test, "^Test(CallInsAreThoseOfTheImage|PodIsReadyWhenTheAppSaysSo)$", "./stager")...)
-	f.run(nil, append(test, "^Test(StagerGetsWhatTheSpecificationSays|DetachedPodThatEndsIsKeptForGC|StagerImageWithoutALogFolder)$", "./launcher")...)
+	f.run(nil, append(test, "^Test(StagerGetsWhatTheSpecificationSays|DetachedPodThatEndsIsKeptForGC|AStagerWithoutALogFolderRuns)$", "./launcher")...)
 	f.run(
 		[]string{"STAGER_BIN=" + f.path("bin"), "STAGER_ACI=" + found[0], "STAGER_IMAGES=" + images(t)},
-		append(test, "^Test(SpecificationExample|Ready|StdioVariables|StatusAsTheDaemonCallsIt|LogsAsTheDaemonCallsThem|RunAsTheDaemonCallsIt|"+
-			"AttachTypesAndShows|AttachToTerminal|ASecondStagerIsRefused|LogsOutliveTheirPod|BadManifests)$", "./tests")...,
+		append(test, "^Test(SpecificationExampleRuns|ReadyPipeEndsWhenThePodIsUp|StdioVariablesNameDescriptors|"+
+			"StatusAsTheDaemonCallsIt|LogsAsTheDaemonCallsThem|RunAsTheDaemonCallsIt|AttachTypesAndShows|"+
+			"AttachRestoresTheCallersTerminal|ASecondStagerIsRefused|LogsOutliveTheirPod|BadManifestsAreRefused)$", "./tests")...,
 	)
 }
 

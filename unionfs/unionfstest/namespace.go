@@ -3,7 +3,7 @@
 // driver does not meet and the reasons:
 //
 //	func TestMain(m *testing.M) { unionfstest.Main(m) }
-//	func TestOverlay(t *testing.T) { unionfstest.Run(t, unionfs.Overlay{}, nil) }
+//	func TestOverlayConforms(t *testing.T) { unionfstest.Run(t, unionfs.Overlay{}, nil) }
 package unionfstest
 
 import (

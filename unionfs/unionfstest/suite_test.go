@@ -22,7 +22,7 @@ func (d topmost) Mount(ctx context.Context, r unionfs.Root) error {
 }
 
 // A declared case is run on a bench of its own, and its layers and mounts are gone afterwards.
-func TestDeclaredCase(t *testing.T) {
+func TestADeclaredCaseLeavesNothing(t *testing.T) {
 	const merge = "directories merge"
 	all := casesOf(topmost{})
 	n := slices.IndexFunc(all, func(c conformance.Case) bool { return c.Name == merge })

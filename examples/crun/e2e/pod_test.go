@@ -135,7 +135,7 @@ func (b *machine) sees(pod, app, text string) {
 }
 
 // A NATS server started by crun: run, status, logs, commands, stop, and nothing is left.
-func TestNATSPod(t *testing.T) {
+func TestNATSPodRunsUnderCrun(t *testing.T) {
 	b := newMachine(t, "nats")
 	var pod struct {
 		UUID string

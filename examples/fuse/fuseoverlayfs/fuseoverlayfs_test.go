@@ -65,7 +65,7 @@ func must(t *testing.T, err error) {
 }
 
 // The cases that are declared are those of Driver's documentation.
-func TestFuseOverlayfs(t *testing.T) {
+func TestFuseOverlayfsConforms(t *testing.T) {
 	d, log := driver(t)
 	unionfstest.Run(t, d, unionfstest.Unmet{
 		"marks of overlay in layers":         "fuse-overlayfs reads the mark of an opaque directory on a layer's own directory, too",
@@ -140,7 +140,7 @@ func TestExceptionsAreNarrow(t *testing.T) {
 
 // A root whose process ends is lost: the app sees an error and does not hang, and the log
 // tells.
-func TestHelperDies(t *testing.T) {
+func TestALostHelperIsReported(t *testing.T) {
 	d, log := driver(t)
 	helpers := &starter{Children: d.Helpers.(helper.Children)}
 	d.Helpers = helpers
@@ -176,7 +176,7 @@ func TestHelperEndsWithItsRoot(t *testing.T) {
 }
 
 // Without /dev/fuse the driver works with a device node of its own.
-func TestDeviceIsMissing(t *testing.T) {
+func TestAMissingDeviceIsMade(t *testing.T) {
 	d, log := driver(t)
 	must(t, unix.Mount("tmpfs", "/dev", "tmpfs", 0, ""))
 	t.Cleanup(func() { must(t, unix.Unmount("/dev", unix.MNT_DETACH)) })
@@ -214,7 +214,7 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 }
 
 // A start that takes too long ends with its context.
-func TestMountIsCancelled(t *testing.T) {
+func TestMountEndsWithItsContext(t *testing.T) {
 	d, _ := driver(t)
 	d.Program = []string{"/bin/sh", "-c", "sleep 1000"}
 	dir := t.TempDir()

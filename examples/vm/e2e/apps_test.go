@@ -28,7 +28,7 @@ func (b *box) shell(name, script string, more object) object {
 	return object{"name": name, "image": object{"id": b.ids["busybox"]}, "app": app}
 }
 
-// apps is the pod of TestAppsInAVirtualMachine. keep is a folder of the host.
+// apps is the pod of TestAppsRunInAVirtualMachine. keep is a folder of the host.
 func (b *box) apps(keep string) object {
 	work := b.shell("work", "echo of the host >/keep/written; trap 'echo work is asked to stop; exit 0' TERM; while :; do sleep 1; done", nil)
 	work["mounts"] = []object{{"volume": "keep", "path": "/keep"}}
@@ -48,7 +48,7 @@ func (b *box) apps(keep string) object {
 }
 
 // Apps of busybox in one virtual machine, which dies in the end.
-func TestAppsInAVirtualMachine(t *testing.T) {
+func TestAppsRunInAVirtualMachine(t *testing.T) {
 	b := newBox(t, "busybox")
 	keep := t.TempDir()
 	p := b.up("apps", b.write("apps.json", b.apps(keep)))

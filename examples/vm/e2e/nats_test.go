@@ -30,7 +30,7 @@ func (s *safeBuffer) String() string {
 
 // The pod of the specification's example, a NATS server, in a virtual machine: what its
 // daemon and its clients do with it.
-func TestNATSPodInAVirtualMachine(t *testing.T) {
+func TestNATSPodRunsInAVirtualMachine(t *testing.T) {
 	b := newBox(t, "nats")
 	p := b.up("demo", filepath.Join(b.images, "pods/nats.json"))
 	if got := p.must("ps"); !strings.Contains(got, "running") {

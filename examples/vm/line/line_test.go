@@ -291,7 +291,7 @@ func cut() map[string][]byte {
 	}
 }
 
-func TestEndInAFrame(t *testing.T) {
+func TestAnEndInAFrameIsUnexpected(t *testing.T) {
 	for name, text := range cut() {
 		l := New(wire{bytes.NewReader(text)}, EndA, func(*Channel, []byte) {})
 		if err := l.Serve(); !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, ErrPeer) {
