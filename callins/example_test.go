@@ -14,17 +14,21 @@ import (
 // A call-in of a fork, `processes APP`, in one file of any package: it prints the
 // numbers that an app's processes have in the caller's PID namespace.
 func Example() {
-	var pod *supervisor.Pod // the pod that the program's main has made
+	// What the program's main has: the pod, and what its plan says of isolators and variables.
+	var (
+		pod       *supervisor.Pod
+		isolators func(app string) (any, bool)
+		env       func(app string) []string
+	)
 
 	// The caller's side: a row in the table of call-ins.
-	callIns := map[string]callins.CallIn{
-		"processes": callins.PrintDocument("processes"),
-	}
+	callIns := callins.CallIns()
+	callIns["processes"] = callins.PrintDocument("processes")
 
 	// The supervisor's side: a row in the table of the server's handlers.
-	server := callins.Server{Handlers: map[string]callins.Handler{
-		"processes": callins.ServeDocument(processesOf(pod)),
-	}}
+	handlers := callins.Handlers(pod, isolators, env)
+	handlers["processes"] = callins.ServeDocument(processesOf(pod))
+	server := callins.Server{Handlers: handlers}
 
 	_, _ = callIns, server
 }

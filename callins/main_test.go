@@ -121,18 +121,16 @@ func handlers(pod *supervisor.Pod, apps []testApp) map[string]Handler {
 	isolators := func(app string) (any, bool) {
 		return map[string]string{"resource/memory": "enforced"}, app == apps[0].Name
 	}
-	return map[string]Handler{
-		RequestStatus:    ServeStatus(pod),
-		RequestIsolators: ServeIsolators(isolators),
-		RequestRun:       ServeRun(pod, env),
-		RequestAttach:    ServeAttach(pod),
-		"uptime":         ServeDocument(uptimes(pod, time.Now())),
-	}
+	rows := Handlers(pod, isolators, env)
+	rows["uptime"] = ServeDocument(uptimes(pod, time.Now()))
+	return rows
 }
 
 // callIns are those of the stager, and one that a test has added.
 func callIns() map[string]CallIn {
-	return map[string]CallIn{"status": Status, "run": Run, "attach": Attach, "uptime": PrintDocument("uptime")}
+	rows := CallIns()
+	rows["uptime"] = PrintDocument("uptime")
+	return rows
 }
 
 // ownProc shows the pod's processes in /proc, as the stager's supervisor has it.

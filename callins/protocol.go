@@ -4,7 +4,8 @@
 //
 // A call-in is a row in two tables, which the program's main passes: a CallIn by the
 // name under which the daemon executes the program, and, if it needs the supervisor, a Handler
-// by the name of its request in Server.Handlers. Most ask for a JSON document and print
+// by the name of its request in Server.Handlers. CallIns and Handlers return the rows of the four
+// standard call-ins, to which a program adds its own. Most ask for a JSON document and print
 // it, which is a line on each side:
 //
 //	"uptime": callins.PrintDocument("uptime"),                    // a CallIn

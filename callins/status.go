@@ -29,7 +29,7 @@ func Status(ctx context.Context, s Streams, args []string) error {
 // ServeIsolators returns the handler of RequestIsolators. isolators returns the
 // fate of each of app's isolators, to be written as JSON; false if there is no such
 // app. It may run concurrently with itself.
-func ServeIsolators(isolators func(app string) (any, bool)) Handler {
+func ServeIsolators[Fates any](isolators func(app string) (Fates, bool)) Handler {
 	return ServeDocument(func(_ context.Context, call *Call) (any, error) {
 		args := call.Args()
 		if len(args) != 1 {

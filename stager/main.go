@@ -21,7 +21,7 @@ import (
 
 func main() {
 	beContainer()
-	os.Exit(exitCode(dispatch(os.Args)))
+	os.Exit(callins.ExitCode(dispatch(os.Args), os.Stderr))
 }
 
 // dispatch selects what the program does: it is the supervisor if the supervisor's variable is set,
@@ -36,34 +36,18 @@ func dispatch(args []string) error {
 	}
 	known := callIns()
 	if callIn, ok := known[filepath.Base(args[0])]; ok {
-		return callIn(ctx, streams(), args[1:])
+		return callIn(ctx, callins.ProcessStreams(), args[1:])
 	}
 	if len(args) == 1 {
 		// The stager itself never gets here, see waiter/waiter.c.
 		return fmt.Errorf("%s: called as %q, want %[1]s or a call-in: %s", names.Program, args[0], commandNames())
 	}
 	if callIn, ok := known[args[1]]; ok {
-		return callIn(ctx, streams(), args[2:])
+		return callIn(ctx, callins.ProcessStreams(), args[2:])
 	}
 	return fmt.Errorf("%s: unknown call-in %q, want one of %s", names.Program, args[1], commandNames())
 }
 
 func commandNames() string {
 	return strings.Join(slices.Sorted(maps.Keys(callIns())), ", ")
-}
-
-// exitCode prints the error, if any, and returns the exit code.
-func exitCode(err error) int {
-	if err == nil {
-		return 0
-	}
-	code := 1
-	var exit *callins.ExitError
-	if errors.As(err, &exit) {
-		code, err = exit.Code, exit.Err
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	return code
 }

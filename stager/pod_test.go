@@ -21,6 +21,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
 	"kurma.io/stager/names"
 	"kurma.io/stager/tests/daemon"
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 	container.Init()
 	if os.Getenv(names.SupervisorVariable) != "" {
 		if _, err := os.Stat(helperSocket + ".wanted"); err == nil {
-			os.Exit(exitCode(superviseHelpers()))
+			os.Exit(callins.ExitCode(superviseHelpers(), os.Stderr))
 		}
 	}
 	if len(os.Args) == 1 || callIns()[filepath.Base(os.Args[0])] != nil {

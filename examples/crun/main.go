@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -24,27 +23,14 @@ import (
 func main() {
 	enterCgroup() // this program is also what executes crun
 	code, err := dispatch(context.Background())
-	var exit *callins.ExitError
-	if errors.As(err, &exit) {
-		code, err = exit.Code, exit.Err
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
+	os.Exit(max(code, callins.ExitCode(err, os.Stderr)))
 }
 
 // dispatch finds the program's part: a call-in by its name, the supervisor by its line to the
 // first process, or that first process.
 func dispatch(ctx context.Context) (int, error) {
-	clients := map[string]callins.CallIn{
-		names.Status: callins.Status, names.Logs: callins.LogsFrom(names.LogDir), names.Run: callins.Run, names.Attach: callins.Attach,
-	}
-	if callIn, ok := clients[filepath.Base(os.Args[0])]; ok {
-		return 0, callIn(ctx, callins.Streams{
-			Socket: names.ControlSocket, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Settings: callins.SettingsDescriptor,
-		}, os.Args[1:])
+	if callIn, ok := callins.CallIns()[filepath.Base(os.Args[0])]; ok {
+		return 0, callIn(ctx, callins.ProcessStreams(), os.Args[1:])
 	}
 	line, err := pid1.TakeLine()
 	if err != nil {
@@ -101,10 +87,5 @@ func supervise(ctx context.Context, line *pid1.Line, runtime supervisor.Runtime)
 
 // handlers is the supervisor's side of the call-ins.
 func handlers(pod *supervisor.Pod, decided *plan.Pod) map[string]callins.Handler {
-	return map[string]callins.Handler{
-		callins.RequestStatus:    callins.ServeStatus(pod),
-		callins.RequestIsolators: callins.ServeIsolators(func(app string) (any, bool) { return decided.Isolators(app) }),
-		callins.RequestRun:       callins.ServeRun(pod, decided.CommandEnv),
-		callins.RequestAttach:    callins.ServeAttach(pod),
-	}
+	return callins.Handlers(pod, decided.Isolators, decided.CommandEnv)
 }

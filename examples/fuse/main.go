@@ -26,27 +26,14 @@ import (
 func main() {
 	container.Init() // this program is a container's first process, too
 	code, err := dispatch(context.Background())
-	var exit *callins.ExitError
-	if errors.As(err, &exit) {
-		code, err = exit.Code, exit.Err
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
+	os.Exit(max(code, callins.ExitCode(err, os.Stderr)))
 }
 
 // dispatch finds the program's part: a call-in by its name, or the supervisor by its line to the
 // first process. The first process itself is package waiter's.
 func dispatch(ctx context.Context) (int, error) {
-	clients := map[string]callins.CallIn{
-		names.Status: callins.Status, names.Logs: callins.LogsFrom(names.LogDir), names.Run: callins.Run, names.Attach: callins.Attach,
-	}
-	if callIn, ok := clients[filepath.Base(os.Args[0])]; ok {
-		return 0, callIn(ctx, callins.Streams{
-			Socket: names.ControlSocket, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Settings: callins.SettingsDescriptor,
-		}, os.Args[1:])
+	if callIn, ok := callins.CallIns()[filepath.Base(os.Args[0])]; ok {
+		return 0, callIn(ctx, callins.ProcessStreams(), os.Args[1:])
 	}
 	inherited := boot.TakeDescriptors(os.Environ())
 	line, err := waiter.TakeLine()
@@ -96,10 +83,5 @@ func program() []string {
 
 // handlers is the supervisor's side of the call-ins.
 func handlers(pod *supervisor.Pod, decided *plan.Pod) map[string]callins.Handler {
-	return map[string]callins.Handler{
-		callins.RequestStatus:    callins.ServeStatus(pod),
-		callins.RequestIsolators: callins.ServeIsolators(func(app string) (any, bool) { return decided.Isolators(app) }),
-		callins.RequestRun:       callins.ServeRun(pod, decided.CommandEnv),
-		callins.RequestAttach:    callins.ServeAttach(pod),
-	}
+	return callins.Handlers(pod, decided.Isolators, decided.CommandEnv)
 }

@@ -33,27 +33,14 @@ import (
 func main() {
 	container.Init() // this program is also a container's first process
 	code, err := dispatch(context.Background())
-	var exit *callins.ExitError
-	if errors.As(err, &exit) {
-		code, err = exit.Code, exit.Err
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
+	os.Exit(max(code, callins.ExitCode(err, os.Stderr)))
 }
 
 // dispatch finds the program's part: a call-in by its name, the supervisor by its line to the
 // first process, or that first process.
 func dispatch(ctx context.Context) (int, error) {
-	clients := map[string]callins.CallIn{
-		names.Status: callins.Status, names.Logs: callins.LogsFrom(names.LogDir), names.Run: callins.Run, names.Attach: callins.Attach,
-	}
-	if callIn, ok := clients[filepath.Base(os.Args[0])]; ok {
-		return 0, callIn(ctx, callins.Streams{
-			Socket: names.ControlSocket, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Settings: callins.SettingsDescriptor,
-		}, os.Args[1:])
+	if callIn, ok := callins.CallIns()[filepath.Base(os.Args[0])]; ok {
+		return 0, callIn(ctx, callins.ProcessStreams(), os.Args[1:])
 	}
 	line, err := pid1.TakeLine()
 	if err != nil {
@@ -287,12 +274,7 @@ func (m *mini) listen(pod *supervisor.Pod) (stop func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &callins.Server{Log: slog.Default(), Handlers: map[string]callins.Handler{
-		callins.RequestStatus:    callins.ServeStatus(pod),
-		callins.RequestIsolators: callins.ServeIsolators(func(app string) (any, bool) { return m.plan.Isolators(app) }),
-		callins.RequestRun:       callins.ServeRun(pod, m.plan.CommandEnv),
-		callins.RequestAttach:    callins.ServeAttach(pod),
-	}}
+	server := &callins.Server{Log: slog.Default(), Handlers: callins.Handlers(pod, m.plan.Isolators, m.plan.CommandEnv)}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, listener) }()

@@ -38,7 +38,7 @@ const (
 func callIn(name string, args []string) error {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: names.ControlSocket, Net: "unix"})
 	if err != nil && name == names.Logs {
-		return callins.LogsFrom(names.LogDir)(context.Background(), streams(), args)
+		return callins.LogsFrom(names.LogDir)(context.Background(), callins.ProcessStreams(), args)
 	}
 	code := exitFailed
 	if err != nil {

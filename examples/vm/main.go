@@ -21,7 +21,7 @@ import (
 
 func main() {
 	container.Init()
-	os.Exit(exitCode(dispatch(os.Args)))
+	os.Exit(callins.ExitCode(dispatch(os.Args), os.Stderr))
 }
 
 // dispatch finds the program's part by the base name of argv[0]. The kernel calls
@@ -42,35 +42,11 @@ func dispatch(args []string) error {
 	case name == podRole && len(args) == 1:
 		return supervise(context.Background(), args[0])
 	case name == callRole && len(args) > 0:
-		if callIn, ok := guestCallIns()[args[0]]; ok {
-			return callIn(context.Background(), streams(), args[1:])
+		if callIn, ok := callins.CallIns()[args[0]]; ok {
+			return callIn(context.Background(), callins.ProcessStreams(), args[1:])
 		}
 	case slices.Contains(names.CallIns(), name):
 		return callIn(name, args)
 	}
 	return fmt.Errorf("%s: called as %q, which is neither the stager nor a call-in", names.Program, name)
-}
-
-func streams() callins.Streams {
-	return callins.Streams{
-		Socket: names.ControlSocket,
-		Stdin:  os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Settings: callins.SettingsDescriptor,
-	}
-}
-
-// exitCode says what went wrong, if anything, and how to end.
-func exitCode(err error) int {
-	if err == nil {
-		return 0
-	}
-	code := 1
-	var exit *callins.ExitError
-	if errors.As(err, &exit) {
-		code, err = exit.Code, exit.Err
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	return code
 }

@@ -59,22 +59,7 @@ func supervise(ctx context.Context, driver string) error {
 
 // handlers is the supervisor's side of the call-ins.
 func handlers(pod *supervisor.Pod, p *plan.Pod) map[string]callins.Handler {
-	return map[string]callins.Handler{
-		callins.RequestStatus:    callins.ServeStatus(pod),
-		callins.RequestIsolators: callins.ServeIsolators(func(app string) (any, bool) { return p.Isolators(app) }),
-		callins.RequestRun:       callins.ServeRun(pod, p.CommandEnv),
-		callins.RequestAttach:    callins.ServeAttach(pod),
-	}
-}
-
-// guestCallIns are the callers' side of the call-ins, in the guest.
-func guestCallIns() map[string]callins.CallIn {
-	return map[string]callins.CallIn{
-		names.Status: callins.Status,
-		names.Logs:   callins.LogsFrom(names.LogDir),
-		names.Run:    callins.Run,
-		names.Attach: callins.Attach,
-	}
+	return callins.Handlers(pod, p.Isolators, p.CommandEnv)
 }
 
 // reporter implements boot.Waiter for a supervisor that was started in the

@@ -1,0 +1,62 @@
+package callins
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"kurma.io/stager/names"
+	"kurma.io/stager/supervisor"
+)
+
+// CallIns returns the callers' side of the standard call-ins, status, logs, run and attach, by
+// the names that package names gives them. The map is the caller's, which may add rows.
+func CallIns() map[string]CallIn {
+	return map[string]CallIn{
+		names.Status: Status,
+		names.Logs:   LogsFrom(names.LogDir),
+		names.Run:    Run,
+		names.Attach: Attach,
+	}
+}
+
+// Handlers returns the supervisor's side of the standard call-ins for the pod, by the name of
+// the request. isolators is as in ServeIsolators, env as in ServeRun; a plan.Pod has both as methods.
+// The map is the caller's, which may add rows.
+func Handlers[Fates any](pod *supervisor.Pod, isolators func(app string) (Fates, bool), env func(app string) []string) map[string]Handler {
+	return map[string]Handler{
+		RequestStatus:    ServeStatus(pod),
+		RequestIsolators: ServeIsolators(isolators),
+		RequestRun:       ServeRun(pod, env),
+		RequestAttach:    ServeAttach(pod),
+	}
+}
+
+// ProcessStreams returns this process's descriptors, as a daemon passes them, and the stager's
+// socket.
+func ProcessStreams() Streams {
+	return Streams{
+		Socket: names.ControlSocket,
+		Stdin:  os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Settings: SettingsDescriptor,
+	}
+}
+
+// ExitCode returns the exit code of a program whose main has the error, and writes the text of
+// the error to stderr: nothing and 0 for nil, the Code and the Err of an *ExitError, 1 and the text of
+// any other.
+func ExitCode(err error, stderr io.Writer) int {
+	if err == nil {
+		return 0
+	}
+	code := 1
+	var exit *ExitError
+	if errors.As(err, &exit) {
+		code, err = exit.Code, exit.Err
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+	}
+	return code
+}
