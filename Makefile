@@ -13,7 +13,7 @@ GO      := go
 TAGS    := seccomp netgo osusergo
 GOBUILD := $(GO) build -trimpath -buildvcs=false
 STATIC  := CGO_ENABLED=1 $(GOBUILD) -tags '$(TAGS)' -ldflags "-s -w -linkmode external -extldflags '-static'"
-HOST    := CGO_ENABLED=0 $(GOBUILD) -tags '$(TAGS)' -ldflags "-s -w"
+HOST    := CGO_ENABLED=0 $(GOBUILD) -tags '$(TAGS)' -ldflags "-s -w -X main.version=$(VERSION)"
 
 OUT    := build/out
 NAME   := $(shell $(GO) run ./names/print PROGRAM)
@@ -31,7 +31,7 @@ export GOFLAGS += -buildvcs=false
 # The C files' copy of the program's name, after Go's own default flags.
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-g -O2) '-DSTAGER_PROGRAM="$(NAME)"'
 
-.PHONY: all build aci images test test-unit test-e2e test-examples test-ace test-vm test-vm-ci test-aufs clauses lint vuln bench demo fuzz clean deps-build deps-test deps-lint deps-vm deps-examples deps-bench root FORCE
+.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-vm test-vm-ci test-aufs clauses lint vuln bench demo fuzz clean deps-build deps-test deps-lint deps-vm deps-examples deps-bench root FORCE
 
 all: build
 
@@ -44,6 +44,13 @@ bin/launcher: FORCE
 	$(HOST) -o $@ ./launcher
 bin/aci: FORCE
 	$(HOST) -o $@ ./build/aci
+
+# The launcher's man pages, and the completion scripts of the shells.
+man: bin/launcher
+	rm -rf $(OUT)/man && bin/launcher man $(OUT)/man
+completions: bin/launcher
+	mkdir -p $(OUT)/completions
+	for shell in bash zsh fish; do bin/launcher completion $$shell >$(OUT)/completions/launcher.$$shell || exit 1; done
 
 aci: build
 	mkdir -p $(OUT)

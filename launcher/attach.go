@@ -1,19 +1,26 @@
 package main
 
 import (
-	"context"
-
 	"kurma.io/stager/names"
+
+	"github.com/spf13/cobra"
 )
 
-// runAttach is `attach`: it passes the app's output on, and input to it if its stdin is
-// open, until the app ends. Its exit status is the app's.
-func runAttach(_ context.Context, c *cli, args []string) error {
-	rest, err := c.parse("attach", args, nil)
-	if err != nil {
-		return err
+// attachCommand is `attach`.
+func attachCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:               "attach POD [APP]",
+		Short:             "connect to an app's input and output",
+		ValidArgsFunction: c.completePods(1, true),
+		Annotations:       map[string]string{exitStatusAnnotation: "The app's."},
+		RunE:              func(_ *cobra.Command, args []string) error { return c.attach(args) },
 	}
-	pod, rest, err := c.findPod("attach", rest)
+}
+
+// attach passes the app's output on, and input to it if its stdin is
+// open, until the app ends. Its exit status is the app's.
+func (c *cli) attach(args []string) error {
+	pod, rest, err := c.findPod("attach", args)
 	if err != nil {
 		return err
 	}

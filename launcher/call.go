@@ -1,23 +1,35 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 
 	"kurma.io/stager/launcher/pods"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
 
-// runCall is `call`: a call-in by its name, for one that the launcher does not know
+// callCommand is `call`.
+func callCommand(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "call POD NAME [ARGS…]",
+		Short: "execute a call-in of the pod's stager by its name",
+		Long: `call executes the call-in /opt/stager/NAME of the pod's stager with the caller's stdin, stdout and
+stderr, for call-ins that the launcher does not know. Options of the launcher come before POD; all
+that follows NAME is the call-in's.`,
+		Annotations:       map[string]string{exitStatusAnnotation: "The call-in's."},
+		ValidArgsFunction: c.completePods(1, false),
+		RunE:              func(_ *cobra.Command, args []string) error { return c.call(args) },
+	}
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+// call is a call-in by its name, for one that the launcher does not know
 // because a fork added it to its stager. The arguments, stdin, stdout, stderr and the
 // exit status are the call-in's.
-func runCall(_ context.Context, c *cli, args []string) error {
-	rest, err := c.parse("call", args, nil)
-	if err != nil {
-		return err
-	}
+func (c *cli) call(rest []string) error {
 	if len(rest) < 2 {
 		return usageError{"call: want POD NAME [ARGS…]"}
 	}

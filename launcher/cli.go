@@ -1,22 +1,27 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"kurma.io/stager/launcher/pods"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // cli is what a command works with.
 type cli struct {
-	config         config
-	stdin          *os.File
-	stdout, stderr io.Writer
-	json           bool // --json, for a command that prints
+	configFile, state string // --config, --state
+	config            config // that begin has read
+	stdin             *os.File
+	stdout, stderr    io.Writer
+	json              bool // --json, for a command that prints
 }
 
 // usageError is an error in the command line: exit status 2.
@@ -31,11 +36,12 @@ type exitError struct{ code int }
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
 
 // exitStatus is the one place where an error becomes text and an exit status.
-func exitStatus(err error) int {
+func exitStatus(ctx context.Context, err error) int {
 	var usage usageError
 	var exit exitError
+	var interrupted interruption
 	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
+	case err == nil:
 		return 0
 	case errors.As(err, &exit):
 		return exit.code
@@ -44,29 +50,97 @@ func exitStatus(err error) int {
 		return 2
 	}
 	fmt.Fprintln(os.Stderr, "launcher:", oneLine(err))
+	if errors.As(context.Cause(ctx), &interrupted) {
+		return 128 + int(interrupted.signal)
+	}
 	return 1
 }
 
-// parse reads a command's flags: --json and those that declare adds, which may be nil. It
-// returns the arguments after them.
-func (c *cli) parse(name string, args []string, declare func(*flag.FlagSet)) ([]string, error) {
-	flags := flag.NewFlagSet(name, flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.BoolVar(&c.json, "json", c.json, "print JSON")
-	if declare != nil {
-		declare(flags)
+// group returns a command that has subcommands and does nothing itself.
+func group(name, short string, subcommands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: name + " COMMAND", Short: short, Args: needCommand, RunE: needCommand, SuggestionsMinimumDistance: 2}
+	cmd.AddCommand(subcommands...)
+	return cmd
+}
+
+// needCommand is the error of a group of commands whose first argument is not one of them.
+// Cobra looks for them before.
+func needCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		cmd.SetOut(cmd.ErrOrStderr())
+		_ = cmd.Help() // only the description fails to appear
+		return usageError{commandName(cmd) + "no command; want " + alternatives(cmd)}
 	}
-	err := flags.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		helpCommand(c.stdout, name)
-		flags.SetOutput(c.stdout)
-		flags.PrintDefaults()
-		return nil, err
+	text := fmt.Sprintf("%sunknown command %s", commandName(cmd), quoted(args[0]))
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usageError{text + "; did you mean " + strings.Join(near, " or ") + "?"}
 	}
-	if err != nil {
-		return nil, usageError{name + ": " + err.Error()}
+	return usageError{text + "; " + cmd.CommandPath() + " --help lists the commands"}
+}
+
+// alternatives lists a group's commands as a sentence has them.
+func alternatives(cmd *cobra.Command) string {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
 	}
-	return flags.Args(), nil
+	return strings.Join(names, ", ")
+}
+
+// commandName begins an error of a command: "image import: ", and "" for the program itself.
+func commandName(cmd *cobra.Command) string {
+	_, name, sub := strings.Cut(cmd.CommandPath(), " ")
+	if !sub {
+		return ""
+	}
+	return name + ": "
+}
+
+// flagError makes a usage error of an error of pflag, and proposes the flag that may be meant.
+func flagError(cmd *cobra.Command, err error) error {
+	if cmd.HasSubCommands() { // the flag is not a group's; perhaps its command is misspelt
+		if word := firstWord(cmd.Flags().Args()); word != "" {
+			return needCommand(cmd, []string{word})
+		}
+	}
+	text := commandName(cmd) + err.Error()
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		// Cobra proposes commands; the flags are compared in the same way.
+		flags := &cobra.Command{SuggestionsMinimumDistance: 2}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+			}
+		})
+		if near := flags.SuggestionsFor(unknown.GetSpecifiedName()); len(near) > 0 {
+			return usageError{text + "; did you mean --" + strings.Join(near, " or --") + "?"}
+		}
+		return usageError{text + "; " + cmd.CommandPath() + " --help lists the options"}
+	}
+	return usageError{text}
+}
+
+func firstWord(args []string) string {
+	for _, arg := range args {
+		if arg != "" && !strings.HasPrefix(arg, "-") {
+			return arg
+		}
+	}
+	return ""
+}
+
+// wants returns a check of the number of arguments: at least low, and at most high unless it is
+// negative. Text describes the arguments.
+func wants(low, high int, text string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < low || (high >= 0 && len(args) > high) {
+			return usageError{commandName(cmd) + "want " + text}
+		}
+		return nil
+	}
 }
 
 func (c *cli) pods() (*pods.Store, error) {

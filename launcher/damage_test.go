@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,10 +27,7 @@ func TestADamagedImageStopsNoOther(t *testing.T) {
 			if out := h.run("image", "list"); strings.Count(out, "\n") != 4 || !strings.Contains(out, "damaged: ") {
 				t.Errorf("image list:\n%s", out)
 			}
-			var all []struct{ ID, Name, Damaged string }
-			if err := json.Unmarshal([]byte(h.run("image", "list", "--json")), &all); err != nil {
-				t.Fatal(err)
-			}
+			all := jsonLines[struct{ ID, Name, Damaged string }](t, h.run("image", "list", "--json"))
 			if len(all) != 3 || all[2].ID != id || all[2].Name != "" || !strings.Contains(all[2].Damaged, unreadable) {
 				t.Errorf("image list --json: %+v", all)
 			}
@@ -85,10 +81,7 @@ func TestADamagedPodStopsNoOther(t *testing.T) {
 			if out := h.run("ps"); strings.Count(out, "\n") != 3 || !strings.Contains(out, bad[:8]) || !strings.Contains(out, tt.why) {
 				t.Errorf("ps:\n%s", out)
 			}
-			var all []struct{ UUID, Name, State, Damaged string }
-			if err := json.Unmarshal([]byte(h.run("ps", "--json")), &all); err != nil {
-				t.Fatal(err)
-			}
+			all := jsonLines[struct{ UUID, Name, State, Damaged string }](t, h.run("ps", "--json"))
 			if len(all) != 2 || all[0].State != "running" || all[1].UUID != bad || all[1].State != "damaged" || all[1].Name != tt.name || all[1].Damaged != tt.why {
 				t.Errorf("ps --json: %+v", all)
 			}

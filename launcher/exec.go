@@ -1,14 +1,14 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"slices"
 
 	"kurma.io/stager/launcher/pods"
+
+	"github.com/spf13/cobra"
 )
 
 // exitImpossible is the exit status if exec fails before the command is executed.
@@ -26,24 +26,34 @@ type runSettings struct {
 	TTY              bool               `json:"tty,omitempty"`
 }
 
-// runExec is `exec`: it runs a command with the app's user, working directory and
-// environment. Its exit status is the command's.
-func runExec(_ context.Context, c *cli, args []string) error {
+// execCommand is `exec`.
+func execCommand(c *cli) *cobra.Command {
 	tty := false
-	rest, err := c.parse("exec", args, func(f *flag.FlagSet) {
-		f.BoolVar(&tty, "tty", false, "give the command its own terminal")
-	})
-	if err != nil {
-		return err
+	cmd := &cobra.Command{
+		Use:   "exec POD [APP] -- CMD…",
+		Short: "run a command in an app",
+		Long: `exec runs a command with the app's user, working directory and environment. With --tty the
+command has a terminal of its own; it never has the caller's.`,
+		Example:           "  launcher exec --tty web -- sh",
+		ValidArgsFunction: c.completePods(1, true),
+		Annotations:       map[string]string{exitStatusAnnotation: "The command's; 125 if the launcher or the stager could not run it, 126 if it is not executable, 127 if it is not there."},
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.execute(cmd, args, tty) },
 	}
-	dashes := slices.Index(rest, "--")
-	if dashes < 1 || dashes > 2 || dashes == len(rest)-1 {
+	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "give the command its own terminal")
+	return cmd
+}
+
+// execute runs a command with the app's user, working directory and
+// environment. Its exit status is the command's.
+func (c *cli) execute(cmd *cobra.Command, args []string, tty bool) error {
+	dashes := cmd.ArgsLenAtDash()
+	if dashes < 1 || dashes > 2 || dashes == len(args) {
 		return usageError{"exec: want POD [APP] -- CMD…"}
 	}
-	if err := inUTF8("exec", rest[dashes+1:]); err != nil {
+	if err := inUTF8("exec", args[dashes:]); err != nil {
 		return err
 	}
-	code, err := c.exec(rest[:dashes], rest[dashes+1:], tty)
+	code, err := c.exec(args[:dashes], args[dashes:], tty)
 	if err != nil {
 		fmt.Fprintln(c.stderr, "launcher: exec:", oneLine(err))
 		code = exitImpossible

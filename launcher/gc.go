@@ -1,12 +1,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 
 	"kurma.io/stager/launcher/images"
+
+	"github.com/spf13/cobra"
 )
 
 // collected is what `gc --json` prints.
@@ -15,15 +16,19 @@ type collected struct {
 	Imports int      `json:"imports"` // unfinished imports and removals of images
 }
 
-// runGC is `gc`: it deletes pods without a monitor, and unfinished imports.
-func runGC(_ context.Context, c *cli, args []string) error {
-	rest, err := c.parse("gc", args, nil)
-	if err != nil {
-		return err
+// gcCommand is `gc`.
+func gcCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:               "gc",
+		Short:             "delete ended pods with their logs, and leftovers of interrupted commands",
+		Args:              wants(0, 0, "no arguments"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(*cobra.Command, []string) error { return c.collect() },
 	}
-	if len(rest) > 0 {
-		return usageError{"gc: unexpected arguments"}
-	}
+}
+
+// collect deletes pods without a monitor, and unfinished imports.
+func (c *cli) collect() error {
 	podStore, err := c.pods()
 	if err != nil {
 		return err

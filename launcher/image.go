@@ -1,35 +1,20 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"kurma.io/stager/launcher/images"
+
+	"github.com/spf13/cobra"
 )
 
-// runImage is `image import FILE…`, `image list` and `image rm IMAGE…`.
-func runImage(ctx context.Context, c *cli, args []string) error {
-	if len(args) == 0 {
-		return usageError{"image: want import, list or rm"}
-	}
-	rest, err := c.parse("image "+args[0], args[1:], nil)
-	if err != nil {
-		return err
-	}
-	store, err := images.Open(c.config.ImagesDirectory)
-	if err != nil {
-		return err
-	}
-	switch {
-	case args[0] == "import" && len(rest) > 0:
-		return c.importImages(ctx, store, rest)
-	case args[0] == "list" && len(rest) == 0:
-		return c.listImages(store)
-	case args[0] == "rm" && len(rest) > 0:
-		return c.removeImages(store, rest)
-	}
-	return usageError{"image: want import FILE…, list, or rm IMAGE…"}
+// imageCommand is `image` with its subcommands.
+func imageCommand(c *cli) *cobra.Command {
+	return group("image", "manage images", imageImportCommand(c), imageListCommand(c), imageRmCommand(c))
 }
+
+// images opens the store of images.
+func (c *cli) images() (*images.Store, error) { return images.Open(c.config.ImagesDirectory) }
 
 // imageInfo is what `image list --json` shows of an image.
 type imageInfo struct {

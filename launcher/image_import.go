@@ -8,8 +8,27 @@ import (
 
 	"kurma.io/stager/launcher/images"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
+
+// imageImportCommand is `image import FILE…`.
+func imageImportCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "import FILE…",
+		Short: "import ACIs and print their IDs",
+		Long: `import imports ACIs, plain or compressed with gzip, bzip2 or xz, and prints their IDs. The file
+FILE.asc is the signature of FILE.`,
+		Args: wants(1, -1, "FILE…"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			store, err := c.images()
+			if err != nil {
+				return err
+			}
+			return c.importImages(cmd.Context(), store, args)
+		},
+	}
+}
 
 // importImages prints the ID of each image that it imports.
 func (c *cli) importImages(ctx context.Context, store *images.Store, files []string) error {

@@ -6,7 +6,27 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/images"
+
+	"github.com/spf13/cobra"
 )
+
+// imageListCommand is `image list`.
+func imageListCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:               "list",
+		Aliases:           []string{"ls"},
+		Short:             "list images, the latest first",
+		Args:              wants(0, 0, "no arguments"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			store, err := c.images()
+			if err != nil {
+				return err
+			}
+			return c.listImages(store)
+		},
+	}
+}
 
 func (c *cli) listImages(store *images.Store) error {
 	all, err := store.List()
@@ -14,15 +34,7 @@ func (c *cli) listImages(store *images.Store) error {
 		return err
 	}
 	if c.json {
-		infos := []any{}
-		for _, image := range all {
-			if image.Damage != nil {
-				infos = append(infos, damagedImage{image.ID, oneLine(image.Damage)})
-				continue
-			}
-			infos = append(infos, describeImage(image))
-		}
-		return c.printJSON(infos)
+		return c.listImagesJSON(all)
 	}
 	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(out, "ID\tNAME\tVERSION\tARCH\tSIZE\tIMPORTED\tSIGNED")
@@ -37,6 +49,21 @@ func (c *cli) listImages(store *images.Store) error {
 			info.Imported.Local().Format(time.DateTime), signedText(info))
 	}
 	return out.Flush()
+}
+
+func (c *cli) listImagesJSON(all []*images.Image) error {
+	for _, image := range all {
+		var info any
+		if image.Damage != nil {
+			info = damagedImage{image.ID, oneLine(image.Damage)}
+		} else {
+			info = describeImage(image)
+		}
+		if err := c.printJSON(info); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // damagedImage is what `image list --json` shows of a damaged image.

@@ -3,11 +3,31 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
+
+	"github.com/spf13/cobra"
 )
+
+// imageRmCommand is `image rm IMAGE…`.
+func imageRmCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:               "rm IMAGE…",
+		Short:             "remove images that no pod uses",
+		Args:              wants(1, -1, "IMAGE…"),
+		ValidArgsFunction: c.completeImages(math.MaxInt, false),
+		RunE: func(_ *cobra.Command, args []string) error {
+			store, err := c.images()
+			if err != nil {
+				return err
+			}
+			return c.removeImages(store, args)
+		},
+	}
+}
 
 func (c *cli) removeImages(store *images.Store, refs []string) error {
 	var errs []error

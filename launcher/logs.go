@@ -2,33 +2,76 @@ package main
 
 import (
 	"context"
-	"flag"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
+	"time"
 
 	"kurma.io/stager/callins" //nolint:depguard // a pod that has ended has no call-ins: the launcher reads its logs with the code of the call-in
 	"kurma.io/stager/launcher/pods"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
 
-// runLogs is `logs`. The options are the call-in's and are passed to it. The launcher
-// itself reads the logs of a pod that has exited, until gc deletes them.
-func runLogs(ctx context.Context, c *cli, args []string) error {
-	var follow, timestamps bool
-	var tail, since, stream string
-	rest, err := c.parse("logs", args, func(f *flag.FlagSet) {
-		f.BoolVar(&follow, "follow", false, "wait for more output")
-		f.BoolVar(&timestamps, "timestamps", false, "print the time before each line")
-		f.StringVar(&tail, "tail", "", "show the last `N` lines")
-		f.StringVar(&since, "since", "", "show lines since `TIME`, or for the last DURATION")
-		f.StringVar(&stream, "stream", "", "show only stdout or stderr")
-	})
-	if err != nil {
-		return err
+// logsOptions is the command line of `logs`.
+type logsOptions struct {
+	follow, timestamps  bool
+	tail, since, stream string
+}
+
+// logsCommand is `logs`.
+func logsCommand(c *cli) *cobra.Command {
+	var o logsOptions
+	cmd := &cobra.Command{
+		Use:               "logs POD [APP]",
+		Short:             "show the output of an app",
+		ValidArgsFunction: c.completePods(1, true),
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.logs(cmd.Context(), args, o) },
 	}
-	pod, rest, err := c.findPod("logs", rest)
+	flags := cmd.Flags()
+	flags.BoolVarP(&o.follow, "follow", "f", false, "wait for more output, until the app has ended")
+	flags.BoolVarP(&o.timestamps, "timestamps", "t", false, "print the time before each line")
+	flags.FuncP("tail", "n", "show the last `N` lines", func(text string) error {
+		if n, err := strconv.Atoi(text); err != nil || n < 0 {
+			return errors.New("want a number of lines")
+		}
+		o.tail = text
+		return nil
+	})
+	flags.Func("since", "show lines since `TIME`, RFC 3339, or for the last DURATION, such as 1h30m", func(text string) error {
+		o.since = text
+		_, err := parseTime(text, time.Now())
+		return err
+	})
+	flags.Func("stream", "show only `stdout|stderr`", func(text string) error {
+		if text != "stdout" && text != "stderr" {
+			return errors.New("want stdout or stderr")
+		}
+		o.stream = text
+		return nil
+	})
+	return cmd
+}
+
+// parseTime reads a time in RFC 3339, or a duration back from now.
+func parseTime(text string, now time.Time) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return t, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return time.Time{}, errors.New(`want an RFC 3339 time or a duration such as "1h30m"`)
+	}
+	return now.Add(-d), nil
+}
+
+// logs shows the output of an app. The options are the call-in's and are passed to it. The launcher
+// itself reads the logs of a pod that has exited, until gc deletes them.
+func (c *cli) logs(ctx context.Context, args []string, o logsOptions) error {
+	pod, rest, err := c.findPod("logs", args)
 	if err != nil {
 		return err
 	}
@@ -45,15 +88,15 @@ func runLogs(ctx context.Context, c *cli, args []string) error {
 		signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	}
 	var options []string
-	if follow && pod.State.Phase != pods.Exited { // there will be no more output
+	if o.follow && pod.State.Phase != pods.Exited { // there will be no more output
 		options = append(options, "--follow")
 	}
-	if timestamps || c.json {
+	if o.timestamps || c.json {
 		options = append(options, "--timestamps")
 	}
-	for _, o := range [][2]string{{"--tail", tail}, {"--since", since}, {"--stream", stream}} {
-		if o[1] != "" {
-			options = append(options, o[0], o[1])
+	for _, option := range [][2]string{{"--tail", o.tail}, {"--since", o.since}, {"--stream", o.stream}} {
+		if option[1] != "" {
+			options = append(options, option[0], option[1])
 		}
 	}
 	options = append(options, a.Name)

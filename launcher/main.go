@@ -1,90 +1,96 @@
 // Command launcher is a Kurma daemon for one machine: it keeps App Container
 // images, starts pods with a stager image and calls into them.
 //
-//	launcher [--config FILE] [--state DIR] COMMAND [ARGUMENTS]
+//	launcher [--config FILE] [--state DIR] [--json] COMMAND [ARGUMENTS]
 //
 // README.md beside this file has the commands, their JSON and the configuration.
 //
 // Exit status: 0; 1 and one line on stderr for an error; 2 for a usage error. status,
 // logs, exec, attach and call return the call-in's status, run in the foreground
-// returns the stager's. 125 is an error of exec before its command was executed.
+// returns the stager's. 125 is an error of exec before its command was executed. A launcher
+// that a signal has interrupted returns 128 plus its number, 130 for SIGINT.
 package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"os/signal"
-	"strings"
+	"syscall"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
 
-// command is one of the program's commands.
-type command struct {
-	name, usage, summary string
-	run                  func(ctx context.Context, c *cli, args []string) error
-}
+// The groups of commands in the help.
+const (
+	podGroup   = "pods"
+	imageGroup = "images"
+	otherGroup = "others"
+)
 
-func commands() []command {
-	return []command{
-		{"image", "import FILE… | list | rm IMAGE…", "manage images", runImage},
-		{"run", "[--detach] [--name N] [--volume NAME=PATH]… [--net host] POD.json | IMAGE [-- ARGS…]", "start a pod; logs --follow shows the output of its apps", runRun},
-		{"ps", "", "list pods", runPS},
-		{"status", "[--isolators] POD [APP]", "show the apps of a pod", runStatus},
-		{"logs", "[--follow] [--tail N] [--since T] [--timestamps] [--stream S] POD [APP]", "show the output of an app", runLogs},
-		{"exec", "[--tty] POD [APP] -- CMD…", "run a command in an app", runExec},
-		{"attach", "POD [APP]", "connect to an app's input and output", runAttach},
-		{"call", "POD NAME [ARGS…]", "execute a call-in of the pod's stager by its name", runCall},
-		{"stop", "POD…", "stop pods and delete them with their logs", runStop},
-		{"gc", "", "delete ended pods with their logs, and leftovers of interrupted commands", runGC},
-		{"monitor", "", "", runMonitor}, // for run --detach only
+// commands is the table of commands. To add a command, add a file with a function that
+// returns it, and a row here.
+func commands(c *cli) map[string][]*cobra.Command {
+	return map[string][]*cobra.Command{
+		podGroup: {
+			runCommand(c), psCommand(c), statusCommand(c), logsCommand(c), execCommand(c), attachCommand(c),
+			callCommand(c), stopCommand(c), gcCommand(c),
+		},
+		imageGroup: {imageCommand(c)},
+		otherGroup: {versionCommand(c), completionCommand(c), manCommand(c), monitorCommand()},
 	}
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	ctx, stop := interruptible(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	defer stop()
-	os.Exit(exitStatus(dispatch(ctx, os.Args[1:])))
+	c := &cli{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	root := rootCommand(c)
+	root.SetArgs(os.Args[1:])
+	os.Exit(exitStatus(ctx, root.ExecuteContext(ctx)))
 }
 
-func dispatch(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("launcher", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	configFile := flags.String("config", "", "")
-	state := flags.String("state", "", "")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		help(os.Stdout)
-		return nil
-	case err != nil:
-		return usageError{err.Error()}
-	case flags.NArg() == 0:
-		help(os.Stderr)
-		return usageError{"no command"}
-	}
-	for _, cmd := range commands() {
-		if cmd.name == flags.Arg(0) {
-			return start(ctx, cmd, *configFile, *state, flags.Args()[1:])
+// rootCommand returns the program's command line.
+func rootCommand(c *cli) *cobra.Command {
+	root := group("launcher", "run pods of App Container images with a stager image")
+	root.Use, root.Version = "launcher COMMAND", version
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.DisableDefaultCmd = true // there is our own, for the same shells as the packages
+	root.SetOut(c.stdout)
+	root.SetErr(c.stderr)
+	root.SetFlagErrorFunc(flagError)
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return c.begin() }
+	flags := root.PersistentFlags()
+	flags.StringVar(&c.configFile, "config", "", "the configuration `FILE`; "+defaultConfigFile+" if that exists")
+	flags.StringVar(&c.state, "state", "", "the `DIR` of pods and images if the configuration names none; else "+defaultState)
+	flags.BoolVar(&c.json, "json", false, "print JSON, one object a line")
+	all := commands(c)
+	for _, g := range []cobra.Group{{ID: podGroup, Title: "Pods:"}, {ID: imageGroup, Title: "Images:"}, {ID: otherGroup, Title: "Others:"}} {
+		root.AddGroup(&g)
+		for _, cmd := range all[g.ID] {
+			cmd.GroupID = g.ID
+			root.AddCommand(cmd)
 		}
 	}
-	return usageError{fmt.Sprintf("unknown command %q; launcher --help lists them", flags.Arg(0))}
+	root.SetHelpCommand(helpCommand())
+	return root
 }
 
-func start(ctx context.Context, cmd command, configFile, state string, args []string) error {
+// begin prepares what a command works with. Commands that need neither configuration nor
+// state override it with begins.
+func (c *cli) begin() error {
 	if err := keepDescriptors(); err != nil {
 		return err
 	}
-	config, err := readConfig(configFile, state)
-	if err != nil {
-		return err
-	}
-	return cmd.run(ctx, &cli{config: config, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}, args)
+	config, err := readConfig(c.configFile, c.state)
+	c.config = config
+	return err
 }
+
+// begins is the PersistentPreRunE of a command that works without a configuration.
+func begins(*cobra.Command, []string) error { return nil }
 
 // keepDescriptors makes every descriptor but stdin, stdout and stderr close-on-exec, so that
 // no program that this process starts or becomes inherits it: a pod would hold it for as
@@ -96,22 +102,26 @@ func keepDescriptors() error {
 	return nil
 }
 
-func help(w io.Writer) {
-	fmt.Fprintln(w, "usage: launcher [--config FILE] [--state DIR] COMMAND")
-	for _, cmd := range commands() {
-		if cmd.summary != "" {
-			fmt.Fprintf(w, "\n  %s %s\n      %s\n", cmd.name, cmd.usage, cmd.summary)
-		}
-	}
-}
+// interruption is the cause of a context that a signal has ended.
+type interruption struct{ signal syscall.Signal }
 
-// helpCommand prints the usage of a command. A subcommand's name may follow the
-// command's.
-func helpCommand(w io.Writer, name string) {
-	name, _, _ = strings.Cut(name, " ")
-	for _, cmd := range commands() {
-		if cmd.name == name {
-			fmt.Fprintf(w, "usage: launcher %s %s\n%s\n\n", name, cmd.usage, cmd.summary)
+func (i interruption) Error() string { return "interrupted by " + unix.SignalName(i.signal) }
+
+// interruptible returns a context that the first of the signals ends. stop releases the
+// signals.
+func interruptible(signals ...os.Signal) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	received := make(chan os.Signal, 1)
+	signal.Notify(received, signals...)
+	go func() {
+		select {
+		case sig := <-received:
+			cancel(interruption{sig.(syscall.Signal)})
+		case <-ctx.Done():
 		}
+	}()
+	return ctx, func() {
+		signal.Stop(received)
+		cancel(context.Canceled)
 	}
 }

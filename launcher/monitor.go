@@ -1,15 +1,23 @@
 package main
 
 import (
-	"context"
+	"github.com/spf13/cobra"
 
 	"kurma.io/stager/launcher/pods"
 )
 
-// runMonitor is the process that `run --detach` leaves running, see pods.RunDetached.
-func runMonitor(ctx context.Context, _ *cli, args []string) error {
-	if len(args) != 1 {
-		return usageError{"monitor: only run --detach may start this"}
+// monitorCommand is `monitor`, hidden: the process that `run --detach` leaves running, see
+// pods.RunDetached.
+func monitorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "monitor DIR",
+		Hidden: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usageError{"monitor: only run --detach may start this"}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return pods.RunDetached(cmd.Context(), args[0]) },
 	}
-	return pods.RunDetached(ctx, args[0])
 }

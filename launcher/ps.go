@@ -1,13 +1,14 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"kurma.io/stager/launcher/pods"
+
+	"github.com/spf13/cobra"
 )
 
 // podInfo is what `ps --json` shows of a pod.
@@ -43,16 +44,19 @@ func describePod(pod *pods.Pod) podInfo {
 	}
 }
 
-// runPS is `ps`: one line for each pod. Pods that have exited, are dead or are damaged
+// psCommand is `ps`: one line for each pod. Pods that have exited, are dead or are damaged
 // are listed until gc.
-func runPS(_ context.Context, c *cli, args []string) error {
-	rest, err := c.parse("ps", args, nil)
-	if err != nil {
-		return err
+func psCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:               "ps",
+		Short:             "list pods",
+		Args:              wants(0, 0, "no arguments"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(*cobra.Command, []string) error { return c.listPods() },
 	}
-	if len(rest) > 0 {
-		return usageError{"ps: unexpected arguments"}
-	}
+}
+
+func (c *cli) listPods() error {
 	store, err := c.pods()
 	if err != nil {
 		return err
@@ -61,18 +65,19 @@ func runPS(_ context.Context, c *cli, args []string) error {
 	if err != nil {
 		return err
 	}
-	if c.json {
-		infos := []any{}
-		for _, pod := range all {
-			if pod.Damage != nil {
-				infos = append(infos, damagedPod{pod.Plan.UUID, pod.Plan.Name, pod.State.Phase, oneLine(pod.Damage)})
-				continue
-			}
-			infos = append(infos, describePod(pod))
-		}
-		return c.printJSON(infos)
+	if !c.json {
+		return c.printPods(all)
 	}
-	return c.printPods(all)
+	for _, pod := range all {
+		var info any = describePod(pod)
+		if pod.Damage != nil {
+			info = damagedPod{pod.Plan.UUID, pod.Plan.Name, pod.State.Phase, oneLine(pod.Damage)}
+		}
+		if err := c.printJSON(info); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *cli) printPods(all []*pods.Pod) error {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,6 +13,7 @@ import (
 	"kurma.io/stager/launcher/pods"
 
 	"github.com/appc/spec/schema/types"
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,10 +30,13 @@ type runOptions struct {
 // volumeFlags collects --volume NAME=PATH.
 type volumeFlags map[string]string
 
-// String implements flag.Value.
+// String implements pflag.Value.
 func (v volumeFlags) String() string { return "" }
 
-// Set implements flag.Value.
+// Type implements pflag.Value.
+func (v volumeFlags) Type() string { return "NAME=PATH" }
+
+// Set implements pflag.Value.
 func (v volumeFlags) Set(text string) error {
 	name, path, ok := strings.Cut(text, "=")
 	if !ok || name == "" || !strings.HasPrefix(path, "/") {
@@ -52,41 +55,61 @@ func (v volumeFlags) Set(text string) error {
 	return nil
 }
 
-func parseRun(c *cli, args []string) (runOptions, error) {
+// runCommand is `run`.
+func runCommand(c *cli) *cobra.Command {
 	o := runOptions{volumes: volumeFlags{}}
-	rest, err := c.parse("run", args, func(f *flag.FlagSet) {
-		f.BoolVar(&o.detach, "detach", false, "return when the pod is up")
-		f.StringVar(&o.name, "name", "", "the pod's `name`")
-		f.Var(o.volumes, "volume", "mount the host's PATH as volume NAME, `NAME=PATH`")
-		f.StringVar(&o.net, "net", "", "\"host\" to use the host's network")
-	})
-	if err != nil {
-		return o, err
+	cmd := &cobra.Command{
+		Use:   "run POD.json | IMAGE [-- ARGS…]",
+		Short: "start a pod",
+		Long: `run starts the pod of a pod manifest, or a pod of one app from an image. It prints the pod's
+UUID when all of its apps have been started. Without --detach it waits until the pod ends, and a
+signal stops the pod.
+
+The arguments after -- follow those of the image.`,
+		Example: `  launcher run --detach --name web --volume data=/srv/web example.com/web:1.0
+  launcher run pod.json`,
+		ValidArgsFunction: c.completeImages(1, true),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.parse(cmd, args); err != nil {
+				return err
+			}
+			return c.run(cmd.Context(), o)
+		},
 	}
-	if o.name != "" && !podplan.IsName(o.name) {
-		return o, usageError{fmt.Sprintf("run: --name %s: want letters, digits, '.', '_' and '-', %d at most, the first a letter or digit", printable(o.name), podplan.MaxName)}
-	}
-	if len(rest) == 0 || (o.net != "" && o.net != "host") {
-		return o, usageError{"run: want POD.json or IMAGE [-- ARGS…], and --net host or none"}
-	}
-	o.source, rest = rest[0], rest[1:]
-	if len(rest) > 0 && rest[0] != "--" {
-		return o, usageError{fmt.Sprintf("run: unexpected %q; arguments for the app come after --", rest[0])}
-	}
-	if len(rest) > 0 {
-		o.args = rest[1:]
-	}
-	return o, inUTF8("run", o.args)
+	flags := cmd.Flags()
+	flags.BoolVarP(&o.detach, "detach", "d", false, "return when the pod is up")
+	flags.StringVar(&o.name, "name", "", "the pod's `NAME`")
+	flags.VarP(o.volumes, "volume", "v", "mount the host's path as a volume, `NAME=PATH`")
+	flags.StringVar(&o.net, "net", "", "the pod's `NETWORK`: \"host\" for the host's, \"none\" for only a loopback device")
+	return cmd
 }
 
-// runRun is `run`: it starts a pod and prints its UUID when it is up. If the UUID
+// parse checks the command line.
+func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
+	if o.name != "" && !podplan.IsName(o.name) {
+		return usageError{fmt.Sprintf("run: --name %s: want letters, digits, '.', '_' and '-', %d at most, the first a letter or digit", printable(o.name), podplan.MaxName)}
+	}
+	if o.net != "" && o.net != "host" && o.net != "none" {
+		return usageError{fmt.Sprintf("run: --net %s: want --net host or --net none", quoted(o.net))}
+	}
+	words, rest := args, []string(nil)
+	if dashes := cmd.ArgsLenAtDash(); dashes >= 0 {
+		words, rest = args[:dashes], args[dashes:]
+	}
+	if len(words) == 0 {
+		return usageError{"run: want POD.json or IMAGE [-- ARGS…]"}
+	}
+	if len(words) > 1 {
+		return usageError{fmt.Sprintf("run: unexpected %q; arguments for the app come after --", words[1])}
+	}
+	o.source, o.args = words[0], rest
+	return inUTF8("run", o.args)
+}
+
+// run starts a pod and prints its UUID when it is up. If the UUID
 // cannot be printed, it stops the pod. Unless detached it waits until the pod ends and
 // returns the stager's exit status.
-func runRun(ctx context.Context, c *cli, args []string) error {
-	o, err := parseRun(c, args)
-	if err != nil {
-		return err
-	}
+func (c *cli) run(ctx context.Context, o runOptions) error {
 	if os.Geteuid() != 0 {
 		return errors.New("run: only root can start a pod")
 	}
@@ -115,6 +138,10 @@ func runRun(ctx context.Context, c *cli, args []string) error {
 	exit, err := pod.Run(ctx, false, func() error { return c.printStarted(pod) })
 	if err != nil {
 		return err
+	}
+	var interrupted interruption
+	if errors.As(context.Cause(ctx), &interrupted) && interrupted.signal == unix.SIGINT {
+		return exitError{128 + int(unix.SIGINT)}
 	}
 	if exit.Code != 0 {
 		return exitError{exit.Code}

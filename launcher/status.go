@@ -2,15 +2,15 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"text/tabwriter"
 
 	"kurma.io/stager/launcher/pods"
+
+	"github.com/spf13/cobra"
 )
 
 // appStatus is an app in the document of the call-in status.
@@ -22,16 +22,23 @@ type appStatus struct {
 	Reason string `json:"exitReason"`
 }
 
-// runStatus is `status`: a table, or with --json the call-in's own document.
-func runStatus(_ context.Context, c *cli, args []string) error {
+// statusCommand is `status`: a table, or with --json the call-in's own document.
+func statusCommand(c *cli) *cobra.Command {
 	isolators := false
-	rest, err := c.parse("status", args, func(f *flag.FlagSet) {
-		f.BoolVar(&isolators, "isolators", false, "print whether each isolator of an app is enforced, changed or ignored, as JSON")
-	})
-	if err != nil {
-		return err
+	cmd := &cobra.Command{
+		Use:   "status POD [APP]",
+		Short: "show the apps of a pod",
+		Long: `status shows the state of a pod's apps. With --isolators it prints whether each isolator of an app is
+enforced, changed or ignored.`,
+		ValidArgsFunction: c.completePods(1, true),
+		RunE:              func(_ *cobra.Command, args []string) error { return c.status(args, isolators) },
 	}
-	pod, rest, err := c.findPod("status", rest)
+	cmd.Flags().BoolVar(&isolators, "isolators", false, "print whether each isolator of an app is enforced, changed or ignored, as JSON")
+	return cmd
+}
+
+func (c *cli) status(args []string, isolators bool) error {
+	pod, rest, err := c.findPod("status", args)
 	if err != nil {
 		return err
 	}
@@ -45,12 +52,12 @@ func runStatus(_ context.Context, c *cli, args []string) error {
 	if len(rest) > 0 {
 		return usageError{"status: want one POD, or --isolators POD [APP]"}
 	}
-	if c.json {
-		return pod.Become("status")
-	}
 	data, err := c.capture(pod, "status")
 	if err != nil {
 		return err
+	}
+	if c.json {
+		return c.printJSON(json.RawMessage(data)) // the encoder makes it one line
 	}
 	var apps map[string]appStatus
 	if err := json.Unmarshal(data, &apps); err != nil {

@@ -3,17 +3,24 @@ package main
 import (
 	"context"
 	"errors"
+	"math"
+
+	"github.com/spf13/cobra"
 )
 
-// runStop is `stop`: it returns when the pods have ended and are deleted.
-func runStop(ctx context.Context, c *cli, args []string) error {
-	refs, err := c.parse("stop", args, nil)
-	if err != nil {
-		return err
+// stopCommand is `stop`.
+func stopCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:               "stop POD…",
+		Short:             "stop pods and delete them with their logs",
+		Args:              wants(1, -1, "a POD"),
+		ValidArgsFunction: c.completePods(math.MaxInt, false),
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.stop(cmd.Context(), args) },
 	}
-	if len(refs) == 0 {
-		return usageError{"stop: want a POD"}
-	}
+}
+
+// stop returns when the pods have ended and are deleted.
+func (c *cli) stop(ctx context.Context, refs []string) error {
 	store, err := c.pods()
 	if err != nil {
 		return err

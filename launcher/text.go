@@ -26,6 +26,14 @@ func printable(text string) string {
 	return text + more
 }
 
+// quoted is printable, always in quotes.
+func quoted(text string) string {
+	if shown := printable(text); shown != text {
+		return shown
+	}
+	return `"` + text + `"`
+}
+
 func dash(text string) string {
 	if text == "" {
 		return "-"

@@ -49,8 +49,12 @@ type podInfo struct {
 func (b *machine) ps() []podInfo {
 	b.t.Helper()
 	var all []podInfo
-	if err := json.Unmarshal([]byte(b.must("ps", "--json")), &all); err != nil {
-		b.t.Fatal(err)
+	for line := range strings.Lines(b.must("ps", "--json")) {
+		var one podInfo
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			b.t.Fatalf("%v: %q", err, line)
+		}
+		all = append(all, one)
 	}
 	return all
 }

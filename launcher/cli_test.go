@@ -1,0 +1,178 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+func TestHelpIsPrintedForEachCommand(t *testing.T) {
+	h := bareHost(t)
+	for args, want := range map[string]string{
+		"--help":             "Usage:\n  launcher COMMAND",
+		"help":               "Usage:\n  launcher COMMAND",
+		"run --help":         "-d, --detach",
+		"help run":           "-d, --detach",
+		"image list --help":  "Usage:\n  launcher image list",
+		"help image import":  "Usage:\n  launcher image import FILE",
+		"version":            "launcher ",
+		"--version":          "launcher ",
+		"version --json":     `{"version":"`,
+		"--json version":     `{"version":"`,
+		"__complete imag":    "image\tmanage images",
+		"__complete run --d": "--detach\t",
+	} {
+		if out := h.run(strings.Fields(args)...); !strings.Contains(out, want) {
+			t.Errorf("%s: %q, want %q in it", args, out, want)
+		}
+	}
+	// None of these needs the configuration.
+	h.text("config.json", "{")
+	for _, args := range []string{"--help", "help run", "version", "completion bash"} {
+		h.run(strings.Fields(args)...)
+	}
+}
+
+// A usage error is one line that speaks of the launcher's commands and proposes near ones.
+func TestUsageErrorsProposeWhatMayBeMeant(t *testing.T) {
+	h := newHost(t)
+	for args, want := range map[string]string{
+		"rnu":                         `unknown command "rnu"; did you mean run?`,
+		"rnu --detach x":              `unknown command "rnu"; did you mean run?`,
+		"stats-of p":                  `unknown command "stats-of"; launcher --help lists the commands`,
+		"image lst":                   `image: unknown command "lst"; did you mean list?`,
+		"image":                       "image: no command; want import, list, rm",
+		"help rnu":                    `unknown command "rnu"; did you mean run?`,
+		"help image lst":              `image: unknown command "lst"; did you mean list?`,
+		"run --detahc x":              "run: unknown flag: --detahc; did you mean --detach?",
+		"ps -q":                       "ps: unknown shorthand flag: 'q' in -q; launcher ps --help lists the options",
+		"ps x":                        "ps: want no arguments",
+		"run --name":                  "run: flag needs an argument: --name",
+		"run --net x example.com/one": `run: --net "x": want --net host or --net none`,
+		"logs --tail x p":             `logs: invalid argument "x" for "-n, --tail" flag: want a number of lines`,
+		"logs --since yesterday p":    `want an RFC 3339 time or a duration such as "1h30m"`,
+		"logs --stream stdin p":       "want stdout or stderr",
+		"completion tcsh":             "completion: want bash, zsh or fish",
+		"image rm":                    "image rm: want IMAGE…",
+		"monitor":                     "monitor: only run --detach may start this",
+	} {
+		r := h.try(strings.Fields(args)...)
+		last := r.stderr[strings.LastIndex(strings.TrimSuffix(r.stderr, "\n"), "\n")+1:]
+		if r.code != 2 || !strings.HasPrefix(last, "launcher: ") || !strings.Contains(last, want) || r.stdout != "" {
+			t.Errorf("%s: %+v, want exit status 2 and %q", args, r, want)
+		}
+	}
+	if r := h.try(); r.code != 2 || !strings.Contains(r.stderr, "Usage:") || !strings.Contains(r.stderr, "launcher: no command; want ") {
+		t.Errorf("no command: %+v", r)
+	}
+}
+
+// Options may be before, between and after the arguments.
+func TestOptionsMayStandAnywhere(t *testing.T) {
+	h := newPod(t)
+	want := "logs --follow --tail 2 one\n"
+	for _, args := range []string{"logs --follow --tail 2 p", "logs p --tail 2 -f", "logs p -n2 one -f", "logs -fn 2 p one", "logs --tail=2 p one --follow"} {
+		if out := h.run(strings.Fields(args)...); out != want {
+			t.Errorf("%s: %q, want %q", args, out, want)
+		}
+	}
+	if out := h.run("--json", "ps"); out != h.run("ps", "--json") || !strings.HasPrefix(out, "{") {
+		t.Errorf("ps: %q", out)
+	}
+}
+
+// The network of a pod is its own without an option and with --net none.
+func TestNetNoneIsAnOwnNetwork(t *testing.T) {
+	h := newHost(t)
+	h.run("run", "-d", "--name", "p", "--net", "none", "example.com/one")
+	defer h.run("stop", "p")
+	theirs := must(os.Readlink(fmt.Sprintf("/proc/%d/ns/net", h.ps()[0].PID)))
+	if ours := must(os.Readlink("/proc/self/ns/net")); ours == theirs {
+		t.Errorf("the pod has the host's network namespace %s", ours)
+	}
+}
+
+// The shells take the scripts, and the launcher answers them with pods, apps and images.
+func TestCompletionKnowsPodsAppsAndImages(t *testing.T) {
+	h := newPod(t)
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if out := h.run("completion", shell); !strings.Contains(out, "__complete") {
+			t.Errorf("%s: %.200q", shell, out)
+		}
+	}
+	script := h.text("completion.bash", h.run("completion", "bash"))
+	if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
+		t.Errorf("bash: %v\n%s", err, out)
+	}
+	for args, want := range map[string]string{
+		"logs ":     "p\trunning\n",
+		"logs p ":   "one\n",
+		"stop ":     "p\trunning\n",
+		"image rm ": "example.com/one\t",
+		"run ":      "example.com/one\t",
+	} {
+		words := strings.Split(args, " ")
+		if out := h.run(append([]string{"__complete"}, words...)...); !strings.Contains(out, want) {
+			t.Errorf("%s: %q, want %q in it", args, out, want)
+		}
+	}
+}
+
+// Every command has a man page that man's own formatter takes.
+func TestEveryCommandHasAManPage(t *testing.T) {
+	h := bareHost(t)
+	dir := filepath.Join(h.dir, "man")
+	h.run("man", dir)
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
+		text, err := os.ReadFile(filepath.Join(dir, name+".1"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, want := range []string{".TH ", ".SH NAME\n", ".SH SYNOPSIS\n", ".SH OPTIONS\n", `\fB\-\-config\fR`} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s has no %q", name, want)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				check(sub)
+			}
+		}
+	}
+	check(rootCommand(&cli{}))
+}
+
+// Every command has a description, so that help, completion and man pages have one.
+func TestEveryCommandIsDescribed(t *testing.T) {
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		if cmd.Short == "" && !cmd.Hidden {
+			t.Errorf("%s has no description", cmd.CommandPath())
+		}
+		if strings.HasSuffix(cmd.Short, ".") || strings.ToLower(cmd.Short[:min(1, len(cmd.Short))]) != cmd.Short[:min(1, len(cmd.Short))] {
+			t.Errorf("%s: %q: want a phrase without capital and full stop", cmd.CommandPath(), cmd.Short)
+		}
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+	}
+	check(rootCommand(&cli{}))
+}
+
+// The version says what the program is made of.
+func TestVersionIsPrintedAsJSON(t *testing.T) {
+	h := bareHost(t)
+	var v struct{ Version, Go, Arch string }
+	if err := json.Unmarshal([]byte(h.run("version", "--json")), &v); err != nil || v.Version == "" || v.Go == "" || v.Arch == "" {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
