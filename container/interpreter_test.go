@@ -37,7 +37,7 @@ func dynamicProgram(t *testing.T, loader string) string {
 	return out.String() + loader + "\x00"
 }
 
-// F-17: if a program exists and its interpreter does not, the error names the interpreter.
+// If a program exists and its interpreter does not, the error names the interpreter.
 func TestMissingInterpreterIsNamed(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	for name, content := range map[string]string{

@@ -151,7 +151,7 @@ func grant(t *testing.T, path string, capability int) {
 	}
 }
 
-// U-14: a filter does not switch no_new_privs on for an app that is not root,
+// A filter does not switch no_new_privs on for an app that is not root,
 // so file capabilities and set-user-ID work; the isolator does.
 func TestOnlyTheIsolatorSetsNoNewPrivileges(t *testing.T) {
 	clause.Covers(t, "C-NNP-01")

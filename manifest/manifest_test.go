@@ -276,7 +276,7 @@ func TestIsolatorsAreKeptAsWritten(t *testing.T) {
 	}
 }
 
-// C-EXE-04: the pod's app section replaces the image's as a whole.
+// The pod's app section replaces the image's as a whole.
 func TestAppOfThePodReplacesTheImages(t *testing.T) {
 	clause.Covers(t, "C-EXE-04")
 	text := edited(t, imageApp, imageApp+`"isolators": [{"name": "a", "value": 1}], "environment": [{"name": "A", "value": "1"}],`)

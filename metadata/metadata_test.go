@@ -193,7 +193,6 @@ func TestTokensAreUnpredictable(t *testing.T) {
 	}
 }
 
-// C-MDS-08.
 func TestPodSignsContent(t *testing.T) {
 	clause.Covers(t, "C-MDS-08")
 	s := start(t, testService())
@@ -211,7 +210,6 @@ func TestPodSignsContent(t *testing.T) {
 // identityOf finds the key where tests may.
 func identityOf(s *Server) *identity { return s.service.identity }
 
-// C-MDS-09.
 func TestOnlyThePodsSignaturesAreVerified(t *testing.T) {
 	s, other := start(t, testService()), start(t, testService())
 	sign := func(s *Server, content string) string {
@@ -341,8 +339,9 @@ func roundTrip(t *testing.T, s *service, request string) (status int, unread boo
 	return response.StatusCode, unread
 }
 
-// C-MDS-11: no document has the key, whichever way it might be written.
+// No document has the key, whichever way it might be written.
 func TestNoDocumentHasTheKey(t *testing.T) {
+	clause.Covers(t, "C-MDS-11")
 	s := start(t, testService())
 	key, err := json.Marshal(identityOf(s).key[:])
 	if err != nil {

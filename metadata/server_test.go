@@ -41,7 +41,7 @@ func fetch(serverURL, path string) (string, error) {
 	return string(body), err
 }
 
-// C-MDS-10: a thousand at once are all answered.
+// A thousand requests at once are all answered.
 func TestManyRequestsAreAnsweredAtOnce(t *testing.T) {
 	clause.Covers(t, "C-MDS-10")
 	s := start(t, testService())

@@ -30,8 +30,8 @@ func TestTheStagersVariablesOverrideTheApps(t *testing.T) {
 		{"own PATH", "C-ENV-08", variables{{Name: "PATH", Value: "/bin"}}, "", false, []string{"AC_APP_NAME=a", "container=" + names.Executor, "PATH=/bin"}},
 		{"executor's names", "C-ENV-08", variables{{Name: "AC_APP_NAME", Value: "z"}, {Name: "container", Value: "z"}}, "", false, []string{"AC_APP_NAME=a", "container=" + names.Executor, "PATH=" + defaultPath}},
 		{"literal", "C-ENV-06", variables{{Name: "A", Value: literal}}, "", false, []string{"AC_APP_NAME=a", "container=" + names.Executor, "A=" + literal, "PATH=" + defaultPath}},
-		{"U-12 terminal", "", nil, "", true, []string{"AC_APP_NAME=a", "container=" + names.Executor, "PATH=" + defaultPath, "TERM=xterm"}},
-		{"U-12 own TERM", "", variables{{Name: "TERM", Value: "vt100"}}, "", true, []string{"AC_APP_NAME=a", "container=" + names.Executor, "TERM=vt100", "PATH=" + defaultPath}},
+		{"terminal", "", nil, "", true, []string{"AC_APP_NAME=a", "container=" + names.Executor, "PATH=" + defaultPath, "TERM=xterm"}},
+		{"own TERM", "", variables{{Name: "TERM", Value: "vt100"}}, "", true, []string{"AC_APP_NAME=a", "container=" + names.Executor, "TERM=vt100", "PATH=" + defaultPath}},
 		{"no duplicates", "", variables{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}, "", false, []string{"AC_APP_NAME=a", "container=" + names.Executor, "A=1", "PATH=" + defaultPath}},
 	}
 	for _, test := range tests {
@@ -118,7 +118,7 @@ func TestAnErrorNamesTheApp(t *testing.T) {
 	}
 }
 
-// C-EVT-07, D-06.
+// D-06 in tests/CLAUSES.md: a handler runs as root, within the app's capabilities.
 func TestHandlersRunAsRoot(t *testing.T) {
 	clause.Covers(t, "C-EVT-07")
 	main := spec.Process{
@@ -132,7 +132,6 @@ func TestHandlersRunAsRoot(t *testing.T) {
 	}
 }
 
-// K-28.
 func TestTheHostnameIsMadeFromThePodsName(t *testing.T) {
 	tests := []struct{ name, want string }{
 		{"", ""},

@@ -131,7 +131,7 @@ func TestConfigIsDocumented(t *testing.T) {
 	}
 }
 
-// C-RES-01, D-16.
+// D-16 in tests/CLAUSES.md says which suffixes there are.
 func TestQuantitiesAreRead(t *testing.T) {
 	clause.Covers(t, "C-RES-01")
 	tests := []struct {

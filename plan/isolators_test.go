@@ -156,9 +156,9 @@ func TestEveryAppIsolatorHasAFate(t *testing.T) {
 		{"profile", "C-AAP-01", listed("os/linux/apparmor-profile", `{"name": "p"}`), []Fate{Enforced}, func(a appIsolators) bool { return a.AppArmorProfile == "p" }},
 		{"as a string", "C-AAP-01", listed("os/linux/apparmor-profile", `"p"`), []Fate{Enforced}, func(a appIsolators) bool { return a.AppArmorProfile == "p" }},
 		{"context", "C-SEL-01", listed(selinux, context), []Fate{Enforced}, func(a appIsolators) bool { return a.SELinuxLabel == "system_u:system_r:dhcpc_t:s0:c1" }},
-		{"K-29 privileged", "", listed("os/linux/privileged", "true"), []Fate{Enforced}, func(a appIsolators) bool { return a.Privileged && a.Seccomp.Kind == spec.SeccompOff }},
-		{"K-29 the daemon's, without its mounts", "", listed("host/privileged", "true", "host/api-access", "true"), []Fate{Ignored, Ignored}, func(a appIsolators) bool { return !a.Privileged }},
-		{"K-29 the daemon's, not asked for", "", listed("host/privileged", "false"), []Fate{Enforced}, func(a appIsolators) bool { return !a.Privileged }},
+		{"privileged", "", listed("os/linux/privileged", "true"), []Fate{Enforced}, func(a appIsolators) bool { return a.Privileged && a.Seccomp.Kind == spec.SeccompOff }},
+		{"the daemon's, without its mounts", "", listed("host/privileged", "true", "host/api-access", "true"), []Fate{Ignored, Ignored}, func(a appIsolators) bool { return !a.Privileged }},
+		{"the daemon's, not asked for", "", listed("host/privileged", "false"), []Fate{Enforced}, func(a appIsolators) bool { return !a.Privileged }},
 		{"unknown without a value", "C-ISO-04", listed("example.com/x", "null"), []Fate{Ignored}, func(a appIsolators) bool { return true }},
 		{"unknown", "C-ISO-02", listed("example.com/x", `{"a": 1}`), []Fate{Ignored}, func(a appIsolators) bool { return true }},
 		{"the pod's", "C-ISO-02", listed("os/linux/namespaces", `{"pid": "host"}`), []Fate{Ignored}, func(a appIsolators) bool { return true }},
@@ -185,7 +185,7 @@ func TestMemoryRequestIsEnforcedWithCgroupV2(t *testing.T) {
 	checkFates(t, []Fate{Enforced}, settled(t, v2, podIsolators{}, listed("resource/memory", `{"limit": "2Mi"}`)).Fates)
 }
 
-// K-29: the daemon mounts what an app gets by its own isolators before the stager runs.
+// The daemon mounts what an app gets by its own isolators before the stager runs.
 func TestTheDaemonsMountsDecideItsIsolators(t *testing.T) {
 	list := listed("host/privileged", "true", "host/api-access", "true")
 	app, err := applyAppIsolators(defaultConfig(), able, podIsolators{}, list, "/hostile", "/host/proc")
@@ -262,8 +262,9 @@ func TestSeccompSetsBecomeFilters(t *testing.T) {
 	}
 }
 
-// C-SEC-04: all of POSIX.1-2001 and C99, and Linux's own.
+// The names are all of POSIX.1-2001 and C99, and Linux's own.
 func TestEveryErrnoIsKnown(t *testing.T) {
+	clause.Covers(t, "C-SEC-04")
 	posix := `E2BIG EACCES EADDRINUSE EADDRNOTAVAIL EAFNOSUPPORT EAGAIN EALREADY EBADF EBADMSG EBUSY ECANCELED ECHILD
 		ECONNABORTED ECONNREFUSED ECONNRESET EDEADLK EDESTADDRREQ EDOM EDQUOT EEXIST EFAULT EFBIG EHOSTUNREACH EIDRM EILSEQ
 		EINPROGRESS EINTR EINVAL EIO EISCONN EISDIR ELOOP EMFILE EMLINK EMSGSIZE EMULTIHOP ENAMETOOLONG ENETDOWN ENETRESET
@@ -327,7 +328,6 @@ func TestWrongIsolatorsAreRefused(t *testing.T) {
 	}
 }
 
-// C-ISO-03.
 func TestStrictIsolatorsRefuseIgnoredOnes(t *testing.T) {
 	clause.Covers(t, "C-ISO-03")
 	strict := defaultConfig()
@@ -341,8 +341,8 @@ func TestStrictIsolatorsRefuseIgnoredOnes(t *testing.T) {
 	}
 }
 
-// C-ISO-01.
 func TestThePodBoundsItsApps(t *testing.T) {
+	clause.Covers(t, "C-ISO-01")
 	pod, err := applyPodIsolators(defaultConfig(), able, listed(
 		"resource/memory", `{"limit": "64Mi"}`,
 		"resource/cpu", `{"limit": "500m"}`))
@@ -431,7 +431,7 @@ func TestWrongPodIsolatorsAreRefused(t *testing.T) {
 		list          []manifest.Isolator
 		want          []string
 	}{
-		{"K-29 unknown namespace", "", listed("os/linux/namespaces", `{"cgroup": "host"}`), []string{"os/linux/namespaces", `"cgroup"`}},
+		{"unknown namespace", "", listed("os/linux/namespaces", `{"cgroup": "host"}`), []string{"os/linux/namespaces", `"cgroup"`}},
 		{"namespaces twice", "", listed("os/linux/namespaces", `{}`, "os/linux/namespaces", `{}`), []string{"os/linux/namespaces", "given twice"}},
 		{"a number", "C-SYS-01", listed("os/unix/sysctl", `{"kernel.shmmax": 1}`), []string{"os/unix/sysctl", "object of strings"}},
 		{"twice", "C-SYS-01", listed("os/unix/sysctl", `{}`, "os/unix/sysctl", `{}`), []string{"given twice"}},

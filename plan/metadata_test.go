@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -62,10 +64,9 @@ func TestTheMetadataIsThatOfThePod(t *testing.T) {
 	}
 }
 
-// C-ID-01, C-ID-02, C-MDS-01, C-ENV-03: every pod has its own UUID, and
-// commands of run have the service's URL.
+// Every pod has its own UUID and its own token in the service's URL, which commands of run have.
 func TestEveryPodHasAUUIDOfItsOwn(t *testing.T) {
-	clause.Covers(t, "C-ID-01", "C-ID-02", "C-ENV-03")
+	clause.Covers(t, "C-ID-01", "C-ID-02", "C-MDS-01", "C-ENV-03")
 	canonical := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	seen := map[string]bool{}
 	for range 50 {
@@ -82,14 +83,18 @@ func TestEveryPodHasAUUIDOfItsOwn(t *testing.T) {
 			t.Errorf("environment of run %q", env)
 		}
 		id := body(t, url+"/acMetadata/v1/pod/uuid")
-		if !canonical.MatchString(id) || seen[id] || seen[url] || strings.Contains(url, id) {
+		token := path.Base(url)
+		if bits, err := hex.DecodeString(token); err != nil || 8*len(bits) < 128 {
+			t.Errorf("token %q, %v", token, err)
+		}
+		if !canonical.MatchString(id) || seen[id] || seen[token] || strings.Contains(url, id) {
 			t.Errorf("UUID %s, URL %s", id, url)
 		}
-		seen[id], seen[url] = true, true
+		seen[id], seen[token] = true, true
 	}
 }
 
-// C-ID-01: a daemon's UUID is taken over where it is one.
+// The pod has the UUID of the daemon's cgroup if the cgroup's name is a UUID.
 func TestPodTakesTheUUIDOfTheDaemon(t *testing.T) {
 	clause.Covers(t, "C-ID-01")
 	const id = "5a79dc18-6c71-42c5-be9e-0b25408a2124"

@@ -65,7 +65,7 @@ func TestAPodStartsWithoutAReadyPipe(t *testing.T) {
 	d.stop()
 }
 
-// The test passes descriptors for apps as some versions of Kurma do: K-02 to K-06, also the
+// The test passes descriptors for apps as some versions of Kurma do, also the
 // read end of one pipe for all three.
 func TestStdioVariablesNameDescriptors(t *testing.T) {
 	t.Parallel()

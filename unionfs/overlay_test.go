@@ -42,7 +42,7 @@ func overlayAt(t *testing.T, lower string) string {
 	return r.Target
 }
 
-// U-09: the stager's own root is on overlay.
+// The stager's own root is on overlay.
 func TestSelectWorksOnOverlay(t *testing.T) {
 	root := overlayAt(t, t.TempDir())
 	choice, err := unionfs.Select(unionfs.Drivers(), "", root, nil)
@@ -56,7 +56,7 @@ func TestSelectWorksOnOverlay(t *testing.T) {
 	}
 }
 
-// U-09: layers may lie on an overlay, but not on an overlay on an overlay.
+// Layers may lie on an overlay, but not on an overlay on an overlay.
 func TestSelectAcceptsLayersOnOneOverlay(t *testing.T) {
 	once := overlayAt(t, t.TempDir())
 	twice := overlayAt(t, once)
