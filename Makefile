@@ -27,6 +27,9 @@ IMAGES := $(OUT)/images
 # processes, in which it finds nothing and takes minutes.
 RACEFREE := ./container/... ./supervisor/supervisortest ./unionfs/... ./launcher ./tests/...
 
+# PATIENCE is how long the tests of one package may take, on a busy machine too.
+PATIENCE := 20m
+
 export GOFLAGS += -buildvcs=false
 # The C files' copy of the program's name, after Go's own default flags.
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-g -O2) '-DSTAGER_PROGRAM="$(NAME)"'
@@ -71,29 +74,29 @@ test-unit: root deps-build deps-test
 	$(GO) vet -tags '$(TAGS)' ./...
 	$(GO) list -tags '$(TAGS)' ./... >$(OUT)/packages
 	$(GO) list -tags '$(TAGS)' $(RACEFREE) >$(OUT)/racefree
-	GORACE=atexit_sleep_ms=0 $(GO) test -tags '$(TAGS)' -race $$(grep -v -x -F -f $(OUT)/racefree $(OUT)/packages)
-	$(GO) test -tags '$(TAGS)' $(filter-out ./tests/...,$(RACEFREE))
+	GORACE=atexit_sleep_ms=0 $(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) -race $$(grep -v -x -F -f $(OUT)/racefree $(OUT)/packages)
+	$(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) $(filter-out ./tests/...,$(RACEFREE))
 
 # Tests the built binaries and images; runs the tests whose names match RUN. The packages run
 # one after the other, because tests/fork builds, and the tests of the others have time limits.
 RUN ?= .
 test-e2e: root
 	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
-		$(GO) test -tags '$(TAGS)' -count=1 -p 1 -timeout 20m -run '$(RUN)' ./tests/...
+		$(GO) test -tags '$(TAGS)' -count=1 -p 1 -timeout $(PATIENCE) -run '$(RUN)' ./tests/...
 
 # The examples' own tests, and their images under the launcher.
 test-examples: root deps-build deps-test build images examples/vm examples/crun
 	STAGER_BIN='$(CURDIR)/bin' STAGER_EXAMPLES='$(CURDIR)/$(OUT)/examples' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
-		$(GO) test -C examples/vm -tags '$(TAGS)' -count=1 ./...
+		$(GO) test -C examples/vm -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) ./...
 	STAGER_BIN='$(CURDIR)/bin' STAGER_EXAMPLES='$(CURDIR)/$(OUT)/examples' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
-		CGO_ENABLED=0 $(GO) test -C examples/crun -count=1 ./...
-	$(GO) test -C examples/fuse -tags '$(TAGS)' -count=1 ./...
+		CGO_ENABLED=0 $(GO) test -C examples/crun -count=1 -timeout $(PATIENCE) ./...
+	$(GO) test -C examples/fuse -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) ./...
 
 # appc's own acceptance program, ACETIMES times in a row.
 ACETIMES ?= 20
 test-ace: root deps-build deps-test aci images
 	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
-		$(GO) test -tags '$(TAGS)' -count=$(ACETIMES) -v -run '^TestAcceptanceProgramPasses$$' ./tests
+		$(GO) test -tags '$(TAGS)' -count=$(ACETIMES) -timeout $(PATIENCE) -v -run '^TestAcceptanceProgramPasses$$' ./tests
 
 # Tests in a virtual machine, on Debian's kernel with cgroup v2 only: all tests that depend
 # on the kernel, or a part of them for continuous integration.

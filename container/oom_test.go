@@ -3,15 +3,15 @@ package container
 import (
 	"io"
 	"os"
-	"runtime"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/container/cgroup"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
+	"kurma.io/stager/tests/children"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // hungry is a command that takes more memory than hungryLimit.
@@ -20,14 +20,11 @@ const (
 	hungryLimit = 64 << 20
 )
 
-// awaitSpared returns when the container's main process has been seen to outlive
-// another one.
-func awaitSpared(t *testing.T, c *container) {
+// awaitOtherKill waits until the container has seen an out-of-memory kill that the main process outlived.
+func awaitOtherKill(t *testing.T, c *container) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); c.oom.Outlived() == 0; runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatal("no process was killed because of memory; does the machine swap?")
-		}
+	if !surroundings.Eventually(t, "a process is killed because of memory", func() bool { return c.oom.Outlived() > 0 }) {
+		t.Fatal("does the machine swap?")
 	}
 }
 
@@ -56,13 +53,11 @@ func TestOOMKilledIsOfTheMainProcess(t *testing.T) {
 			}
 			execOutput(t, running, rootCommand("sh", "-c", test.command))
 			c := running.(*container)
-			awaitSpared(t, c)
+			awaitOtherKill(t, c)
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
-				t.Fatal(err)
-			}
+			children.AwaitZombie(t, pid)
 			if c.OOMKilled() {
 				t.Error("another process's death counts as the main process's")
 			}
@@ -85,7 +80,7 @@ func TestOOMKilledIsTrueAfterOtherKills(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	awaitSpared(t, c)
+	awaitOtherKill(t, c)
 	gate.Close()
 	var status unix.WaitStatus
 	if _, err := unix.Wait4(p.PID(), &status, 0, nil); err != nil {
@@ -113,9 +108,7 @@ func TestAKilledProcessIsDyingUntilItIsGone(t *testing.T) {
 	if !cgroup.Dying(pid) {
 		t.Error("a process that was killed is not dying")
 	}
-	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
-		t.Fatal(err)
-	}
+	children.AwaitZombie(t, pid)
 	if !cgroup.Dying(pid) {
 		t.Error("a process that has ended is not dying")
 	}

@@ -7,14 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
 )
@@ -589,14 +588,15 @@ func TestRunPinsItsImages(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(20 * time.Second)
-	for unix.Flock(int(images.Fd()), unix.LOCK_EX|unix.LOCK_NB) != unix.EWOULDBLOCK {
-		if err := unix.Flock(int(images.Fd()), unix.LOCK_UN); err != nil || time.Now().After(deadline) {
-			t.Errorf("the images are not pinned while the pod is made: %v", err)
-			break
+	surroundings.Eventually(t, "the images are pinned while the pod is made", func() bool {
+		pinned := unix.Flock(int(images.Fd()), unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK
+		if !pinned {
+			if err := unix.Flock(int(images.Fd()), unix.LOCK_UN); err != nil {
+				t.Error(err)
+			}
 		}
-		runtime.Gosched()
-	}
+		return pinned
+	})
 	_ = creating.Close()
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)

@@ -23,6 +23,7 @@ import (
 	"kurma.io/stager/helper"
 	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
+	"kurma.io/stager/tests/surroundings"
 	"kurma.io/stager/waiter"
 )
 
@@ -146,10 +147,8 @@ func (p *testPod) ask(request helperRequest) string {
 
 func (p *testPod) eventually(what string, holds func() bool) {
 	p.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // there is nothing to wait on
-		if time.Now().After(deadline) {
-			p.t.Fatalf("it does not happen that %s\n%s", what, p.messages())
-		}
+	if !surroundings.Eventually(p.t, what, holds) {
+		p.t.Fatal(p.messages())
 	}
 }
 

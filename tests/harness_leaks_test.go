@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/poll"
 )
 
 // close stops the pods that still run in the machine, and checks that nothing is left of them.
@@ -148,12 +150,10 @@ func (b *machine) checkGone() {
 func (b *machine) checkProcesses() {
 	b.t.Helper()
 	var left []string
-	for range 200 {
-		if left = b.strays(); left == nil {
-			return
-		}
-		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // nothing reports the end of a process that is not a child
-	}
+	poll.Until(10*time.Second, 5*time.Millisecond, func() bool {
+		left = b.strays()
+		return left == nil
+	})
 	for _, stray := range left {
 		b.t.Errorf("left: %s", stray)
 	}

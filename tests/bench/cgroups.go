@@ -11,23 +11,37 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/poll"
 )
 
 // killTree kills all processes in a cgroup and those below it, and waits until
 // they are gone.
 func killTree(dir string) error {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		pids, err := processesBelow(dir)
-		if err != nil || len(pids) == 0 {
-			return err
+	var err error
+	gone := poll.Until(10*time.Second, 10*time.Millisecond, func() bool {
+		var pids []int
+		if pids, err = processesBelow(dir); err == nil {
+			err = killAll(pids)
 		}
-		for _, pid := range pids {
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("kill process %d of cgroup %s: %w", pid, dir, err)
-			}
+		return err != nil || len(pids) == 0
+	})
+	if err == nil && !gone {
+		err = errors.New("it is not empty after 10 seconds")
+	}
+	if err != nil {
+		return fmt.Errorf("kill cgroup %s: %w", dir, err)
+	}
+	return nil
+}
+
+func killAll(pids []int) error {
+	for _, pid := range pids {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("kill process %d: %w", pid, err)
 		}
 	}
-	return fmt.Errorf("kill cgroup %s: it is not empty after 10 seconds", dir)
+	return nil
 }
 
 func processesBelow(dir string) ([]int, error) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/poll"
 )
 
 // lineCount lines of 100 bytes are written.
@@ -93,10 +95,8 @@ func flood(writer, logger int, logDir string) (logged, error) {
 	if err := unix.Kill(writer, unix.SIGUSR1); err != nil {
 		return logged{}, fmt.Errorf("let the writer go: %w", err)
 	}
-	for deadline := begin.Add(time.Minute); !logEnds(logDir); time.Sleep(500 * time.Microsecond) {
-		if time.Now().After(deadline) {
-			return logged{}, fmt.Errorf("wait for the last line in %s: it did not come within a minute", logDir)
-		}
+	if !poll.Until(time.Minute, 500*time.Microsecond, func() bool { return logEnds(logDir) }) {
+		return logged{}, fmt.Errorf("wait for the last line in %s: it did not come within a minute", logDir)
 	}
 	took := time.Since(begin)
 	after, err := cpuTime(logger)

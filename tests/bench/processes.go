@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/poll"
 )
 
-// A process, as /proc tells.
+// process is a process as /proc shows it.
 type process struct {
 	pid  int
 	name string // comm, 15 characters at most
@@ -63,30 +66,34 @@ func children(of int) ([]process, error) {
 
 // find waits for a descendant of pid with that name.
 func find(pid int, name string) (int, error) {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		for _, p := range descendants(pid) {
-			if p.name == name {
-				return p.pid, nil
-			}
+	found := 0
+	poll.Until(10*time.Second, time.Millisecond, func() bool {
+		all := descendants(pid)
+		if i := slices.IndexFunc(all, func(p process) bool { return p.name == name }); i >= 0 {
+			found = all[i].pid
 		}
+		return found != 0
+	})
+	if found == 0 {
+		return 0, fmt.Errorf("find process %s below %d: there is none", name, pid)
 	}
-	return 0, fmt.Errorf("find process %s below %d: there is none", name, pid)
+	return found, nil
 }
 
 // awaitSigwait waits until a process waits for a signal: before that it would die
 // of it (proc(5), syscall).
 func awaitSigwait(pid int) error {
 	wanted := strconv.Itoa(unix.SYS_RT_SIGTIMEDWAIT) + " "
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
-		if err != nil {
-			return err
-		}
-		if strings.HasPrefix(string(text), wanted) {
-			return nil
-		}
+	var err error
+	waits := poll.Until(10*time.Second, time.Millisecond, func() bool {
+		var text []byte
+		text, err = os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
+		return err != nil || strings.HasPrefix(string(text), wanted)
+	})
+	if err == nil && !waits {
+		err = fmt.Errorf("wait until process %d waits for a signal: it does not", pid)
 	}
-	return fmt.Errorf("wait until process %d waits for a signal: it does not", pid)
+	return err
 }
 
 func descendants(pid int) []process {

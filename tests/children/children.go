@@ -5,8 +5,12 @@ package children
 import (
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/poll"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // Fork starts a shell script as a child of the test, with its stdio, and returns the PID.
@@ -19,30 +23,40 @@ func Fork(t testing.TB, script string) int {
 	return pid
 }
 
-// AwaitZombie waits until a child has ended, and leaves its status to be waited for.
+// AwaitZombie waits until a child has ended, and leaves its status to be waited for. After
+// surroundings.Patience it ends the test as failed.
 func AwaitZombie(t testing.TB, pid int) {
 	t.Helper()
-	for {
-		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if err == nil {
-			return
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatalf("open child %d: %v", pid, err)
+	}
+	defer unix.Close(fd)
+	ended := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for deadline := time.Now().Add(surroundings.Patience); ended[0].Revents == 0; {
+		left := time.Until(deadline)
+		if left <= 0 {
+			t.Fatalf("child %d has not ended within %s", pid, surroundings.Patience)
 		}
-		if err != unix.EINTR {
+		if _, err := unix.Poll(ended, int(left.Milliseconds())+1); err != nil && err != unix.EINTR {
 			t.Fatalf("wait for child %d: %v", pid, err)
 		}
 	}
 }
 
-// AwaitNone waits until the test has no child, not even a zombie. Other code collects them.
+// AwaitNone waits until the test has no child, not even a zombie. Other code collects them. After
+// surroundings.Patience it ends the test as failed.
 func AwaitNone(t testing.TB) {
 	t.Helper()
-	for {
-		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if err == unix.ECHILD {
-			return
-		}
-		if err != nil && err != unix.EINTR {
+	// A child that has ended is there until the other code collects it, and is found meanwhile.
+	none := poll.Until(surroundings.Patience, time.Millisecond, func() bool {
+		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+		if err != nil && err != unix.ECHILD && err != unix.EINTR {
 			t.Fatal(err)
 		}
+		return err == unix.ECHILD
+	})
+	if !none {
+		t.Fatalf("children are left after %s", surroundings.Patience)
 	}
 }

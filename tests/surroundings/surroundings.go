@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/poll"
 )
 
 // Settle sets the umask to 022, and makes sure that processes started from now on ignore no signals.
@@ -33,13 +35,9 @@ const Patience = 60 * time.Second
 // call it.
 func Eventually(t testing.TB, what string, condition func() bool) bool {
 	t.Helper()
-	deadline := time.Now().Add(Patience)
-	for pause := 100 * time.Microsecond; !condition(); pause = min(2*pause, 100*time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Errorf("%s: not within %s", what, Patience)
-			return false
-		}
-		time.Sleep(pause)
+	holds := poll.Until(Patience, 100*time.Millisecond, condition)
+	if !holds {
+		t.Errorf("%s: not within %s", what, Patience)
 	}
-	return true
+	return holds
 }
