@@ -1,12 +1,12 @@
 package activation
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/opencontainers/cgroups"
+
+	"kurma.io/stager/procstat"
 )
 
 // elsewhere reports whether a process is known to be outside a cgroup and the cgroups below it.
@@ -25,6 +25,6 @@ func elsewhere(pid int, cgroup string) bool {
 		}
 	}
 	// A process that has ended and is not reaped yet is in "/" (cgroups(7), version 1).
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && !strings.Contains(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " Z ")
+	stat, err := procstat.Read(pid)
+	return err == nil && stat.State != 'Z'
 }

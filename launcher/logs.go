@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"kurma.io/stager/callins" //nolint:depguard // a pod that has ended has no call-ins: the launcher reads its logs with the code of the call-in
+	"kurma.io/stager/callins"
 	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/cobra"

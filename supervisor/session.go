@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/procstat"
 	"kurma.io/stager/supervisor/reap"
 )
 
@@ -157,37 +157,13 @@ func (s *Session) members() []int {
 
 func (s *Session) ended() bool { return errors.Is(s.child.Signal(0), os.ErrProcessDone) }
 
-// sessionOf returns a living process's session, 0 for a zombie or where there is no process
-// (proc_pid_stat(5), fields 3, 6 and 20).
+// sessionOf returns a living process's session, 0 for a zombie or where there is no process.
 func sessionOf(pid int) int {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
+	stat, err := procstat.Read(pid)
+	if err != nil || stat.Ended() {
 		return 0
 	}
-	// The second field may hold anything, but no later field has a parenthesis.
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 18 {
-		return 0
-	}
-	// A zombie with threads is a process whose first thread has ended.
-	if bytes.ContainsAny(fields[0], "ZX") && threads(fields) <= 1 {
-		return 0
-	}
-	session, err := strconv.Atoi(string(fields[3]))
-	if err != nil {
-		return 0
-	}
-	return session
-}
-
-// threads returns the number of threads, from the fields of /proc/PID/stat from
-// the third on; 0 when it is missing.
-func threads(fields [][]byte) int {
-	n, err := strconv.Atoi(string(fields[17]))
-	if err != nil {
-		return 0
-	}
-	return n
+	return stat.Session
 }
 
 // awaitEnd waits for the processes to end, until the deadline at most.

@@ -1,14 +1,15 @@
 package pods
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/procstat"
 )
 
 // errGone says that a process has ended, so that its PID may be another process's.
@@ -21,49 +22,26 @@ type Process struct {
 	Start uint64 `json:"start"` // clock ticks after boot
 }
 
-// procStat are the fields of /proc/PID/stat that are used here, see proc_pid_stat(5).
-type procStat struct {
-	state   byte
-	exiting bool
-	start   uint64
-}
-
-// exitingFlag is PF_EXITING of the kernel's include/linux/sched.h, set before
-// an ending process's descriptors are closed.
-const exitingFlag = 0x4
-
-func readStat(pid int) (procStat, error) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return procStat{}, errGone
+// readStat returns the process's line of /proc, or errGone.
+func readStat(pid int) (procstat.Stat, error) {
+	stat, err := procstat.Read(pid)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return stat, errGone
 	}
-	// The second field, the name in parentheses, may have any characters.
-	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
-	if len(fields) < 20 {
-		return procStat{}, fmt.Errorf("read /proc/%d/stat: it has %d fields", pid, len(fields))
-	}
-	flags, err := strconv.ParseUint(string(fields[6]), 10, 64)
-	if err != nil {
-		return procStat{}, fmt.Errorf("read /proc/%d/stat: %w", pid, err)
-	}
-	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
-	if err != nil {
-		return procStat{}, fmt.Errorf("read /proc/%d/stat: %w", pid, err)
-	}
-	return procStat{state: fields[0][0], exiting: flags&exitingFlag != 0, start: start}, nil
+	return stat, err
 }
 
 // identify returns the Process of a live process's PID.
 func identify(pid int) (Process, error) {
 	stat, err := readStat(pid)
-	return Process{PID: pid, Start: stat.start}, err
+	return Process{PID: pid, Start: stat.Start}, err
 }
 
 // ended reports whether the process is ending or has ended. That its ready descriptor is
 // closed does not mean that it is ready then.
 func (p Process) ended() bool {
 	stat, err := readStat(p.PID)
-	return err != nil || stat.start != p.Start || stat.exiting || stat.state == 'Z'
+	return err != nil || stat.Start != p.Start || stat.Exiting() || stat.State == 'Z'
 }
 
 // open returns a pidfd of the process, which the caller closes, or errGone.
@@ -76,7 +54,7 @@ func (p Process) open() (int, error) {
 		return -1, errGone
 	}
 	// First the descriptor, which prevents the kernel from reusing the PID, then the check.
-	if stat, err := readStat(p.PID); err != nil || stat.start != p.Start {
+	if stat, err := readStat(p.PID); err != nil || stat.Start != p.Start {
 		_ = unix.Close(fd)
 		return -1, errGone
 	}

@@ -70,7 +70,7 @@ func list(t *testing.T, args ...string) []goPackage {
 func TestRoomsWithoutCgo(t *testing.T) {
 	for _, room := range []string{
 		"plan", "spec", "manifest", "unionfs", "unionfs/unionfstest", "crilog", "supervisor", "callins", "boot", "pid1", "rootfs",
-		"activation", "journal", "netlimit", "metadata", "helper", "names", "strictjson", "container/cgroup", "container/identity",
+		"activation", "journal", "netlimit", "metadata", "helper", "names", "strictjson", "procstat", "container/cgroup", "container/identity",
 		"container/machine", "container/containertest", "supervisor/supervisortest",
 	} {
 		for _, p := range list(t, "-deps", "./"+room) {
@@ -215,9 +215,6 @@ func readRules(t *testing.T, rooms map[string]imports) map[string]imports {
 			case !ours && allowed != "$gostd":
 				all.Modules = append(all.Modules, allowed)
 			}
-		}
-		if match[1] == "launcher" {
-			all.Rooms = append(all.Rooms, "callins") // by an exception in launcher/logs.go alone
 		}
 		found[match[1]] = imports{unique(all.Rooms), unique(all.Modules)}
 	}

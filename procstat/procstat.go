@@ -1,0 +1,67 @@
+// Package procstat reads a process's line in /proc/PID/stat (proc_pid_stat(5)).
+package procstat
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+)
+
+// Stat has the fields of a process that the stager and the launcher use.
+type Stat struct {
+	State   byte   // field 3, for example 'R', or 'Z' for a zombie
+	Session int    // field 6
+	Flags   uint64 // field 9, see Exiting
+	Threads int    // field 20
+	Start   uint64 // field 22, clock ticks after boot
+}
+
+// exiting is PF_EXITING of the kernel's include/linux/sched.h.
+const exiting = 0x4
+
+// Exiting reports whether the process is ending. The kernel sets this before it closes the
+// process's descriptors.
+func (s Stat) Exiting() bool { return s.Flags&exiting != 0 }
+
+// Ended reports whether the process is a zombie. A zombie with threads is a process whose first
+// thread has ended, and lives.
+func (s Stat) Ended() bool { return (s.State == 'Z' || s.State == 'X') && s.Threads <= 1 }
+
+// Read returns the line of a process, in the PID namespace of /proc. Where there is no such process,
+// the error wraps fs.ErrNotExist or, if it is reaped meanwhile, ESRCH.
+func Read(pid int) (Stat, error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return Stat{}, err
+	}
+	s, err := parse(text)
+	if err != nil {
+		return Stat{}, fmt.Errorf("read /proc/%d/stat: %w", pid, err)
+	}
+	return s, nil
+}
+
+// parse reads the fields. The second one, the name in parentheses, may have any characters,
+// and no later field has a parenthesis.
+func parse(text []byte) (s Stat, err error) {
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	if len(fields) < 20 {
+		return s, fmt.Errorf("%d fields after the name, want 20", len(fields))
+	}
+	field := func(number int) string { return string(fields[number-3]) }
+	s.State = field(3)[0]
+	if s.Session, err = strconv.Atoi(field(6)); err != nil {
+		return s, fmt.Errorf("session: %w", err)
+	}
+	if s.Flags, err = strconv.ParseUint(field(9), 10, 64); err != nil {
+		return s, fmt.Errorf("flags: %w", err)
+	}
+	if s.Threads, err = strconv.Atoi(field(20)); err != nil {
+		return s, fmt.Errorf("threads: %w", err)
+	}
+	if s.Start, err = strconv.ParseUint(field(22), 10, 64); err != nil {
+		return s, fmt.Errorf("start time: %w", err)
+	}
+	return s, nil
+}
