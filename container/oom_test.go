@@ -23,7 +23,15 @@ const (
 // awaitOtherKill waits until the container has seen an out-of-memory kill that the main process outlived.
 func awaitOtherKill(t *testing.T, c *container) {
 	t.Helper()
-	if !surroundings.Eventually(t, "a process is killed because of memory", func() bool { return c.oom.Outlived() > 0 }) {
+	m, err := c.cgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := func() bool {
+		kills, err := m.OOMKillCount()
+		return err == nil && kills > 0 && !c.OOMKilled()
+	}
+	if !surroundings.Eventually(t, "a process is killed because of memory", seen) {
 		t.Fatal("does the machine swap?")
 	}
 }

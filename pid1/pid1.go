@@ -148,11 +148,24 @@ func pivot(path string) error {
 	if err := unix.Chdir(path); err != nil {
 		return os.NewSyscallError("chdir", err)
 	}
-	if err := unix.PivotRoot(".", "."); err != nil {
+	switch err := unix.PivotRoot(".", "."); {
+	case errors.Is(err, unix.EINVAL):
+		// The host runs from its initial RAM disk, which cannot be moved away; to be mounted over
+		// hides it as well.
+		err := unix.Mount(path, "/", "", unix.MS_MOVE, "")
+		if err == nil {
+			err = unix.Chroot(".")
+		}
+		if err != nil {
+			return fmt.Errorf("move root: %w", err)
+		}
+	case err != nil:
 		return os.NewSyscallError("pivot_root", err)
-	}
-	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("detach host's root: %w", err)
+	default:
+		// The old root lies on top of the new one now.
+		if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("detach host's root: %w", err)
+		}
 	}
 	return os.NewSyscallError("chdir", unix.Chdir("/"))
 }

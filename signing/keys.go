@@ -92,22 +92,11 @@ func (k *Key) Fingerprint() string { return fingerprint(k.entity) }
 
 // WritePublic writes the public key, armored.
 func (k *Key) WritePublic(w io.Writer) error {
-	return writeArmored(w, openpgp.PublicKeyType, k.entity.Serialize)
-}
-
-// WritePrivate writes the key pair, armored and without a passphrase.
-func (k *Key) WritePrivate(w io.Writer) error {
-	return writeArmored(w, openpgp.PrivateKeyType, func(w io.Writer) error {
-		return k.entity.SerializePrivate(w, nil)
-	})
-}
-
-func writeArmored(w io.Writer, blockType string, serialize func(io.Writer) error) error {
-	enc, err := armor.Encode(w, blockType, nil)
+	enc, err := armor.Encode(w, openpgp.PublicKeyType, nil)
 	if err != nil {
 		return fmt.Errorf("write key: %w", err)
 	}
-	if err := serialize(enc); err != nil {
+	if err := k.entity.Serialize(enc); err != nil {
 		return fmt.Errorf("write key: %w", err)
 	}
 	if err := enc.Close(); err != nil {

@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/appc/spec/schema"
 
 	"kurma.io/stager/names"
@@ -68,15 +70,12 @@ func TestAStagerImageIsSignedWithAThrowawayKey(t *testing.T) {
 
 func TestAStagerImageIsSignedWithTheGivenKey(t *testing.T) {
 	dir := t.TempDir()
-	key, err := signing.NewKey("test")
+	key, err := openpgp.NewEntity("test", "", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var private, public bytes.Buffer
-	if err := key.WritePrivate(&private); err != nil {
-		t.Fatal(err)
-	}
-	if err := key.WritePublic(&public); err != nil {
+	if err := errors.Join(key.SerializePrivate(&private, nil), key.Serialize(&public)); err != nil {
 		t.Fatal(err)
 	}
 	o := options{

@@ -79,9 +79,6 @@ func (w *OOMWatch) Killed() bool {
 	return err == nil && kills > w.outlived.Load()
 }
 
-// Outlived returns how many out-of-memory kills the main process has been seen to outlive.
-func (w *OOMWatch) Outlived() uint64 { return w.outlived.Load() }
-
 // watch keeps w.outlived up to date until w is closed.
 func (w *OOMWatch) watch() {
 	m, err := w.manager()

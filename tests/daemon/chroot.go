@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// chrootMark is a file in a chroot's /mnt, and not in the host's.
+const chrootMark = "/mnt/stager-tests-chroot"
+
+// chrootScript puts $2 into a chroot below the folder $1, with the host's files, in a new mount namespace. If $3
+// is "ramdisk", the namespace's root cannot be moved away, as a host's that runs from its initial
+// RAM disk: pivot_root(2) returns the same error when the mount below the root is shared. The program
+// finds no cgroups in which it could make its own.
+const chrootScript = `set -e
+if [ "$3" = ramdisk ] && [ -z "$covered" ]; then
+	mount --make-rprivate /
+	mount --make-shared /
+	mount --rbind / /
+	covered=yes exec nsenter --mount=/proc/self/ns/mnt sh -c "$script" sh "$@"
+fi
+mount --make-rslave /
+if [ "$3" = ramdisk ] && unshare -m --propagation unchanged sh -c 'mount --bind "$1" "$1" && cd "$1" && pivot_root . .' sh "$1"; then
+	echo 'pivot_root works here' >&2
+	exit 1
+fi
+mount --rbind / "$1"
+mount -t tmpfs none "$1/mnt"
+mount -t tmpfs none "$1/sys/fs/cgroup"
+: >"$1$mark"
+exec chroot "$1" "$2"`
+
+// ChrootOnRAMDisk returns a command that executes a program without arguments in a chroot below the
+// folder, as a daemon without mount namespaces does, on a host whose root pivot_root(2) cannot move
+// away. The command needs root.
+func ChrootOnRAMDisk(ctx context.Context, folder, program string) *exec.Cmd {
+	return chroot(ctx, folder, program, "ramdisk")
+}
+
+// Chroot is ChrootOnRAMDisk on a usual host.
+func Chroot(ctx context.Context, folder, program string) *exec.Cmd {
+	return chroot(ctx, folder, program, "")
+}
+
+func chroot(ctx context.Context, folder, program, host string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", chrootScript, "sh", folder, program, host)
+	cmd.Env = append(os.Environ(), "script="+chrootScript, "mark="+chrootMark)
+	return cmd
+}
+
+// LeaveChroot tries to leave the chroot, by joining this process's own mount namespace, which leads to the namespace's
+// root (setns(2)). It returns nil if that root is the folder of Chroot, else an error. The goroutine's thread
+// ends with the goroutine.
+func LeaveChroot() error {
+	runtime.LockOSThread()
+	if _, err := os.Stat(chrootMark); err != nil {
+		return fmt.Errorf("the root is not the stager's: %w", err)
+	}
+	own, err := os.Open("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	// setns(2) refuses a thread that shares its root with others.
+	if err := errors.Join(unix.Unshare(unix.CLONE_FS), unix.Setns(int(own.Fd()), unix.CLONE_NEWNS)); err != nil {
+		return err
+	}
+	if _, err := os.Stat(chrootMark); err != nil {
+		return fmt.Errorf("setns(2) leads out of the stager's root: %w", err)
+	}
+	return nil
+}
