@@ -15,20 +15,22 @@ import (
 // compression is a compressed format of image files, recognized by its first bytes.
 type compression struct {
 	magic []byte
-	open  func(io.Reader) (io.Reader, error)
+	open  func(*bufio.Reader, expansion) (io.Reader, error)
 }
 
 func compressions() []compression {
 	return []compression{
-		{[]byte{0x1f, 0x8b}, func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }},
-		{[]byte("BZh"), func(r io.Reader) (io.Reader, error) { return bzip2.NewReader(r), nil }},
-		{[]byte("\xfd7zXZ\x00"), func(r io.Reader) (io.Reader, error) { return xz.NewReader(r) }},
+		{[]byte{0x1f, 0x8b}, func(r *bufio.Reader, _ expansion) (io.Reader, error) { return gzip.NewReader(r) }},
+		{[]byte("BZh"), func(r *bufio.Reader, _ expansion) (io.Reader, error) { return bzip2.NewReader(r), nil }},
+		{[]byte("\xfd7zXZ\x00"), func(r *bufio.Reader, e expansion) (io.Reader, error) {
+			return xz.NewReader(guardXZ(r, e))
+		}},
 	}
 }
 
 // decompress returns the tar inside an image file. A file of none of the compressed formats
-// is read as a plain tar.
-func decompress(file io.Reader) (io.Reader, error) {
+// is read as a plain tar. E is of the same file.
+func decompress(file io.Reader, e expansion) (io.Reader, error) {
 	in := bufio.NewReaderSize(file, 256<<10)
 	start, err := in.Peek(6)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -38,7 +40,7 @@ func decompress(file io.Reader) (io.Reader, error) {
 		if !bytes.HasPrefix(start, c.magic) {
 			continue
 		}
-		out, err := c.open(in)
+		out, err := c.open(in, e)
 		if err != nil {
 			return nil, fmt.Errorf("decompress image: %w", err)
 		}

@@ -228,11 +228,15 @@ func TestImportIsBounded(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			x, err := newExtractor(t.TempDir(), bytes.NewReader(data))
+			in, err := openStream(bytes.NewReader(data))
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer x.root.Close()
+			x, err := newExtractor(t.TempDir(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer x.tree.close()
 			x.entries, x.names = tt.entries, tt.names
 			err = x.all()
 			if tt.words == "" && (err != nil || len(x.folders) != 3) {

@@ -2,8 +2,6 @@ package images
 
 import (
 	"context"
-	"crypto/sha512"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -108,35 +106,27 @@ func openImage(path string) (*os.File, int64, error) {
 
 // unpack extracts an image file into dir and returns its ID.
 func unpack(dir string, in io.Reader) (string, Record, error) {
-	archive, err := decompress(in)
+	archive, err := openStream(in)
 	if err != nil {
 		return "", Record{}, err
 	}
-	hash := sha512.New()
-	hashed := io.TeeReader(archive, hash)
-	size, err := extract(dir, hashed)
+	size, err := extract(dir, archive)
 	if err != nil {
 		return "", Record{}, err
 	}
-	// The ID is of the complete tar, padding included.
-	if _, err := io.Copy(io.Discard, hashed); err != nil {
-		return "", Record{}, fmt.Errorf("read image: %w", err)
-	}
-	id := idPrefix + hex.EncodeToString(hash.Sum(nil))
-	return id, Record{Imported: time.Now().UTC(), Size: size}, nil
+	return archive.id(), Record{Imported: time.Now().UTC(), Size: size}, nil
 }
 
 // fileID returns the ID of an image file.
 func fileID(file io.Reader) (string, error) {
-	archive, err := decompress(file)
+	archive, err := openStream(file)
 	if err != nil {
 		return "", err
 	}
-	hash := sha512.New()
-	if _, err := io.Copy(hash, archive); err != nil {
+	if _, err := io.Copy(io.Discard, archive); err != nil {
 		return "", fmt.Errorf("read image: %w", err)
 	}
-	return idPrefix + hex.EncodeToString(hash.Sum(nil)), nil
+	return archive.id(), nil
 }
 
 // keepSignature copies an image file's signature into dir and reports whether
