@@ -103,7 +103,7 @@ func TestProcessRefusesWhatTheCallerMakesUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := call.Process(t.Context(), os.Getpid()); err == nil {
-			t.Errorf("%s gave the number %d", text, n)
+			t.Errorf("%s returned the number %d", text, n)
 		}
 	}
 }

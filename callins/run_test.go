@@ -108,7 +108,7 @@ func TestRunReturnsEveryExitCode(t *testing.T) {
 	}
 }
 
-// ready is a script that says so once its traps are set, then waits.
+// ready is a script that prints "ready" when its traps are set, then waits.
 func ready(traps string) string { return traps + "; echo ready; sleep infinity & wait; wait" }
 
 func TestRunForwardsSignals(t *testing.T) {

@@ -109,7 +109,7 @@ func (f changedFolder) open(t *testing.T) *os.File {
 	return opened
 }
 
-// stat returns nil where there is no such file.
+// stat returns nil if there is no such file.
 func (f changedFolder) stat(path string) os.FileInfo {
 	info, err := os.Lstat(filepath.Join(f.path, path))
 	if err != nil {
@@ -118,12 +118,12 @@ func (f changedFolder) stat(path string) os.FileInfo {
 	return info
 }
 
-// check tells a rename from a copy, which is what mv makes where rename(2) is denied.
+// check distinguishes a rename from a copy, which is what mv makes where rename(2) is denied.
 func (f changedFolder) check(t *testing.T, allowed bool, text string) {
 	t.Helper()
 	moved := f.stat("b/f") != nil && os.SameFile(f.file, f.stat("b/f"))
 	linked, removed := f.stat("a/g") != nil, f.stat("b/h") == nil
 	if moved != allowed || linked != allowed || !removed {
-		t.Errorf("moved %t, linked %t, want %t; removed %t; the app says %q", moved, linked, allowed, removed, text)
+		t.Errorf("moved %t, linked %t, want %t; removed %t; the app prints %q", moved, linked, allowed, removed, text)
 	}
 }

@@ -52,7 +52,7 @@ func TestExecEntersACgroupThatTheAppHasDivided(t *testing.T) {
 	if err := os.Symlink("busybox", filepath.Join(root, "bin/mount")); err != nil {
 		t.Fatal(err)
 	}
-	up, told, err := os.Pipe()
+	up, ready, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +65,8 @@ func TestExecEntersACgroupThatTheAppHasDivided(t *testing.T) {
 		exec sleep 1000 >/dev/null 2>&1`)
 	s.Privileged = true
 	s.Process.Capabilities = append(spec.DefaultCapabilities(), "CAP_SYS_ADMIN")
-	c, pid := startSleeper(t, r, s, told)
-	told.Close()
+	c, pid := startSleeper(t, r, s, ready)
+	ready.Close()
 	if text, err := io.ReadAll(up); err != nil || len(text) > 0 {
 		t.Fatalf("%v: %s", err, text)
 	}

@@ -236,7 +236,7 @@ func TestVolumesTakeLaterMounts(t *testing.T) {
 }
 
 // The shim keeps an app's other processes from reading it from its first step on: the
-// kernel gives the files of such a process in /proc to root (proc(5)).
+// kernel makes root the owner of such a process's files in /proc (proc(5)).
 func TestShimIsNotDumpable(t *testing.T) {
 	owners := make(chan [2]uint32, 1)
 	go func() {

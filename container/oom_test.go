@@ -47,15 +47,15 @@ func TestOOMKilledIsOfTheMainProcess(t *testing.T) {
 		"command": {"echo up; exec sleep 1000", hungry},
 	} {
 		t.Run(name, func(t *testing.T) {
-			up, told, err := os.Pipe()
+			up, ready, err := os.Pipe()
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer up.Close()
 			s := testSpec(root, "sh", "-c", test.main+" >/dev/null 2>&1")
 			s.Resources = spec.Resources{MemoryLimit: hungryLimit}
-			running, pid := startSleeper(t, r, s, told)
-			told.Close()
+			running, pid := startSleeper(t, r, s, ready)
+			ready.Close()
 			if _, err := io.ReadAll(up); err != nil {
 				t.Fatal(err)
 			}

@@ -19,7 +19,7 @@ import (
 var update = flag.Bool("update", false, "write the files that tests compare with")
 
 // verdicts runs a filter for every system call number of the machine's ABIs,
-// with arguments that are zero, and gives what it returns for each.
+// with arguments that are zero, and returns the results.
 func verdicts(t *testing.T, f *filter) map[[2]uint32]uint32 {
 	t.Helper()
 	var raw []unix.SockFilter
@@ -96,7 +96,7 @@ func TestDefaultFilterIsCurrent(t *testing.T) {
 	have, want := verdicts(t, &filter{program: embedded}), verdicts(t, fresh)
 	for call, verdict := range want {
 		if have[call] != verdict {
-			t.Errorf("ABI %#x call %#x: embedded filter says %#x, a fresh one %#x; regenerate it: go generate ./container",
+			t.Errorf("ABI %#x call %#x: the embedded filter returns %#x, a fresh one %#x; regenerate it: go generate ./container",
 				call[0], call[1], have[call], verdict)
 		}
 	}

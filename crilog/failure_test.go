@@ -61,8 +61,8 @@ func clock() func() time.Time {
 func TestAFullDiskIsLoggedOnceAndTheLogGoesOn(t *testing.T) {
 	disk := smallDisk(t, 1<<20)
 	dir := filepath.Join(disk, "app")
-	var said bytes.Buffer
-	w := open(t, dir, Options{MaxSize: 16 << 20, Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	var messages bytes.Buffer
+	w := open(t, dir, Options{MaxSize: 16 << 20, Logger: slog.New(slog.NewTextHandler(&messages, nil))})
 	w.now = clock()
 	w.Append(Stdout, []byte("before\n"))
 	rnd := rand.New(rand.NewPCG(5, 5))
@@ -72,8 +72,8 @@ func TestAFullDiskIsLoggedOnceAndTheLogGoesOn(t *testing.T) {
 		w.Append(Stdout, line)
 		written += len(line)
 	}
-	if n := strings.Count(said.String(), "\n"); n != 1 || !strings.Contains(said.String(), "no space left") {
-		t.Errorf("said %d lines, want one about the space:\n%s", n, said.String())
+	if n := strings.Count(messages.String(), "\n"); n != 1 || !strings.Contains(messages.String(), "no space left") {
+		t.Errorf("logged %d lines, want one about the space:\n%s", n, messages.String())
 	}
 	kept := len(onDisk(t, dir)[Stdout]) - len("before\n")
 	if err := w.rotate(); err != nil {
@@ -87,16 +87,16 @@ func TestAFullDiskIsLoggedOnceAndTheLogGoesOn(t *testing.T) {
 	if !strings.HasSuffix(got, "after\n") {
 		t.Errorf("log ends in %.40q, want the line written when there was room", got[max(0, len(got)-40):])
 	}
-	if want := fmt.Sprintf("lostBytes=%d", written-kept); !strings.Contains(said.String(), want) || strings.Count(said.String(), "\n") != 2 {
-		t.Errorf("want one more line with %s:\n%s", want, said.String())
+	if want := fmt.Sprintf("lostBytes=%d", written-kept); !strings.Contains(messages.String(), want) || strings.Count(messages.String(), "\n") != 2 {
+		t.Errorf("want one more line with %s:\n%s", want, messages.String())
 	}
 }
 
 func TestTheLogGoesOnAfterOthersFilledTheDisk(t *testing.T) {
 	disk := smallDisk(t, 1<<20)
 	dir := filepath.Join(disk, "app")
-	var said bytes.Buffer
-	w := open(t, dir, Options{Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	var messages bytes.Buffer
+	w := open(t, dir, Options{Logger: slog.New(slog.NewTextHandler(&messages, nil))})
 	w.now = clock()
 	fill := fillDisk(t, disk)
 	long := bytes.Repeat([]byte("y"), 5000)
@@ -111,8 +111,8 @@ func TestTheLogGoesOnAfterOthersFilledTheDisk(t *testing.T) {
 	if got != "whole\n" && got != "a line that lo\nwhole\n" {
 		t.Errorf("log is %q: the lost line must not take in the next", got)
 	}
-	if n := strings.Count(said.String(), "\n"); n != 2 {
-		t.Errorf("said %d lines, want one for each change:\n%s", n, said.String())
+	if n := strings.Count(messages.String(), "\n"); n != 2 {
+		t.Errorf("logged %d lines, want one for each change:\n%s", n, messages.String())
 	}
 }
 
@@ -157,8 +157,8 @@ func TestALogOpensOnAFullDisk(t *testing.T) {
 
 func TestTheLogGoesOnAfterAnyWriteError(t *testing.T) {
 	dir := t.TempDir()
-	var said bytes.Buffer
-	w := open(t, dir, Options{MaxFiles: 3, Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	var messages bytes.Buffer
+	w := open(t, dir, Options{MaxFiles: 3, Logger: slog.New(slog.NewTextHandler(&messages, nil))})
 	w.now = clock()
 	w.Append(Stdout, []byte("a\n"))
 	broken, err := os.Open(fileName(dir, 1)) // not for writing
@@ -175,8 +175,8 @@ func TestTheLogGoesOnAfterAnyWriteError(t *testing.T) {
 	if got := onDisk(t, dir)[Stdout]; got != "a\nc\n" {
 		t.Errorf("log is %q", got)
 	}
-	if n := strings.Count(said.String(), "\n"); n != 2 {
-		t.Errorf("said %d lines, want 2:\n%s", n, said.String())
+	if n := strings.Count(messages.String(), "\n"); n != 2 {
+		t.Errorf("logged %d lines, want 2:\n%s", n, messages.String())
 	}
 }
 

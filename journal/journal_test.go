@@ -84,16 +84,16 @@ func TestJournalThatStopsReadingDelaysNoApp(t *testing.T) {
 		t.Errorf("%d lines dropped, %d bytes wait", s.dropped, j.bytes.Load())
 	}
 	// Half the queue at least must be read before anything more is taken.
-	kept, told := 0, 0
+	kept, dropped := 0, 0
 	for range journalQueue / maxJournalLine / 2 {
-		tally(t, received(t, conn), &kept, &told)
+		tally(t, received(t, conn), &kept, &dropped)
 	}
 	fmt.Fprintln(s, "again")
 	for entry := received(t, conn); !strings.HasSuffix(entry, "MESSAGE=again\n"); entry = received(t, conn) {
-		tally(t, entry, &kept, &told)
+		tally(t, entry, &kept, &dropped)
 	}
-	if kept+told != lines {
-		t.Errorf("%d lines came and %d were said to be lost, of %d", kept, told, lines)
+	if kept+dropped != lines {
+		t.Errorf("%d lines came and %d were reported as dropped, of %d", kept, dropped, lines)
 	}
 	if err := j.close(); err != nil {
 		t.Error(err)
@@ -101,12 +101,12 @@ func TestJournalThatStopsReadingDelaysNoApp(t *testing.T) {
 }
 
 // tally counts an entry: a line, or the number of those that are lost.
-func tally(t *testing.T, entry string, kept, told *int) {
+func tally(t *testing.T, entry string, kept, dropped *int) {
 	t.Helper()
 	_, message, _ := strings.Cut(entry, "MESSAGE=")
 	var lost int
 	if n, _ := fmt.Sscanf(message, "%d lines before this one were dropped", &lost); n == 1 {
-		*told += lost
+		*dropped += lost
 	} else {
 		*kept++
 	}

@@ -168,7 +168,7 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 	check(rootCommand(&cli{}))
 }
 
-// The version says what the program is made of.
+// The version reports how the program was built.
 func TestVersionIsPrintedAsJSON(t *testing.T) {
 	h := bareHost(t)
 	var v struct{ Version, Go, Arch string }

@@ -44,12 +44,12 @@ func TestLongLinesArePrintedAsJSONInParts(t *testing.T) {
 
 // A message of the call-in itself is not printed as a line of the app.
 func TestTheCallInsMessagesAreNotLinesOfTheApp(t *testing.T) {
-	var out, said bytes.Buffer
-	p := &linePrinter{cli: &cli{stdout: &out, stderr: &said}, printing: new(sync.Mutex)}
+	var out, errors bytes.Buffer
+	p := &linePrinter{cli: &cli{stdout: &out, stderr: &errors}, printing: new(sync.Mutex)}
 	if err := copyParts(strings.NewReader("logs: no app \"b\"\n"), p.take); err != nil {
 		t.Fatal(err)
 	}
-	if out.Len() > 0 || said.String() != "logs: no app \"b\"\n" {
-		t.Errorf("printed %q, said %q", &out, &said)
+	if out.Len() > 0 || errors.String() != "logs: no app \"b\"\n" {
+		t.Errorf("printed %q, errors %q", &out, &errors)
 	}
 }

@@ -167,7 +167,7 @@ func (h *host) sign(path string, key *signing.Key) {
 	h.write(filepath.Base(path)+".asc", func(b *bytes.Buffer) error { return signing.Sign(b, file, key) })
 }
 
-// result is what a run of the launcher gave.
+// result is the output and the exit code of a run of the launcher.
 type result struct {
 	stdout, stderr string
 	code           int

@@ -162,7 +162,7 @@ func TestReadRefusesWrongFields(t *testing.T) {
 		{"bad variable", "C-ENV-07", imageApp, imageApp + `"environment": [{"name": "A=B", "value": ""}],`, []string{".app.environment", "A=B"}},
 		{"unknown event", "C-EVT-03", imageApp, imageApp + `"eventHandlers": [{"name": "pre-stop", "exec": ["/x"]}],`, []string{natsID, "pre-stop"}},
 		{"event twice", "C-EVT-03", imageApp, imageApp + `"eventHandlers": [{"name": "pre-start", "exec": ["/x"]}, {"name": "pre-start", "exec": ["/x"]}],`, []string{natsID, "pre-start"}},
-		{"created is no time", "C-ANN-01", `"2015-12-09T20:18:21Z"`, `"yesterday"`, []string{natsID, "yesterday"}},
+		{"created is not a time", "C-ANN-01", `"2015-12-09T20:18:21Z"`, `"yesterday"`, []string{natsID, "yesterday"}},
 		{"annotation twice", "C-ANN-01", `"name": "authors"`, `"name": "created"`, []string{natsID, "annotation"}},
 		{"port too large", "", `"port": 4222`, `"port": 70000`, []string{".app.ports[0]", "70000"}},
 		{"isolators an object", "", imageApp, imageApp + `"isolators": {},`, []string{".app.isolators: {}: must be a list"}},

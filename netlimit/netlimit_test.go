@@ -91,7 +91,7 @@ func address(name string) error {
 	return nil
 }
 
-// send takes n bytes from one side to an address on another and gives the time
+// send takes n bytes from one side to an address on another and returns the time
 // that it took.
 func send(t *testing.T, from, to chan func(), address string, n int64) time.Duration {
 	t.Helper()

@@ -65,12 +65,12 @@ func TestDependentsAreThoseResolved(t *testing.T) {
 			[][]int{nil, {0}, {1}, {0}},
 		},
 		{
-			"two versions, both said",
+			"two versions, both named",
 			[]string{"a:1 x:2 b", "b:1 x:1", "x:1", "x:2"},
 			[][]int{nil, {0}, {1}, {0}},
 		},
 		{"a list of another order", []string{"a:1 b c", "b:1", "c:1"}, [][]int{nil, {0}, {0}}},
-		{"one that nobody wants", []string{"a:1 b", "b:1", "z:1"}, [][]int{nil, {0}, nil}},
+		{"one that no image depends on", []string{"a:1 b", "b:1", "z:1"}, [][]int{nil, {0}, nil}},
 		{"of itself", []string{"a:1 a"}, [][]int{nil}},
 	}
 	for _, test := range tests {

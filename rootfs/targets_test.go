@@ -25,8 +25,8 @@ func TestTargetsStayInTheRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said bytes.Buffer
-	log := slog.New(slog.NewTextHandler(&said, nil))
+	var logged bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&logged, nil))
 	for _, target := range []string{"/file", "/missing/x", "/absolute/victim", "/relative/victim", "/last", "/../file"} {
 		mounts := []spec.Mount{{Source: source, Target: target, Type: "bind"}}
 		if err := PrepareTargets(root, mounts, log); err != nil {
@@ -42,8 +42,8 @@ func TestTargetsStayInTheRoot(t *testing.T) {
 	if info, err := os.Lstat(filepath.Join(root, "file")); err != nil || info.Mode() != os.ModeDir|0o755 {
 		t.Errorf("the file in the root is %v, %v", info, err)
 	}
-	if strings.Count(said.String(), "hides") != 1 {
-		t.Errorf("the log says\n%s", said.String())
+	if strings.Count(logged.String(), "hides") != 1 {
+		t.Errorf("the log is\n%s", logged.String())
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// Where a program is looked for, and in what order. The stager gives every app a
-// PATH, so that the last case is for other planners.
+// Where a program is looked for, and in what order. The stager sets PATH for
+// every app, so that the last case is for other planners.
 func TestProgramIsSoughtInEveryFolderOfPath(t *testing.T) {
 	clause.Covers(t, "C-EXE-01")
 	for _, test := range []struct {

@@ -33,9 +33,9 @@ func TestAppRunsInAProfileOfTheHost(t *testing.T) {
 	}
 	p := launch(t, app(name))
 	p.isReady()
-	var told struct{ App []plan.IsolatorFate }
-	p.must(json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &told))
-	checkFates(t, want, told.App)
+	var status struct{ App []plan.IsolatorFate }
+	p.must(json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &status))
+	checkFates(t, want, status.App)
 	if !enforces {
 		return
 	}

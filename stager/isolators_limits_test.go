@@ -74,7 +74,7 @@ func TestSysctlChangesThePodAlone(t *testing.T) {
 		}
 	}
 	if text := p.messages(); !strings.Contains(text, "name=os/unix/sysctl fate=modified") {
-		t.Errorf("what was refused is not told:\n%s", text)
+		t.Errorf("what was refused is not logged:\n%s", text)
 	}
 	for _, name := range names {
 		if got := read(name); got != before[name] {
@@ -95,15 +95,15 @@ func TestIsolatorsWithoutControllersAreIgnored(t *testing.T) {
 		"resource/cpu", `{"limit": "1"}`, "resource/memory", `{"limit": "64Mi"}`, "resource/block-bandwidth", rate(1<<30))}}
 	p := launch(t, []testApp{app}, withoutControllers)
 	p.isReady()
-	var told struct{ App []plan.IsolatorFate }
-	if err := json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &told); err != nil {
+	var status struct{ App []plan.IsolatorFate }
+	if err := json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &status); err != nil {
 		t.Fatal(err)
 	}
 	want := []plan.Fate{plan.Enforced, plan.Enforced, plan.Modified}
 	if len(hierarchies()) == 1 {
 		want = []plan.Fate{plan.Ignored, plan.Ignored, plan.Ignored}
 	}
-	checkFates(t, want, told.App)
+	checkFates(t, want, status.App)
 }
 
 // status --isolators reports the fate of each isolator; with strictIsolators the pod is refused.
@@ -118,11 +118,11 @@ func TestFatesOfIsolatorsAreLogged(t *testing.T) {
 	}
 	p := launch(t, []testApp{app})
 	p.isReady()
-	var told struct{ Pod, App []plan.IsolatorFate }
-	if err := json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &told); err != nil {
+	var status struct{ Pod, App []plan.IsolatorFate }
+	if err := json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &status); err != nil {
 		t.Fatal(err)
 	}
-	checkFates(t, []plan.Fate{plan.Ignored, plan.Enforced, plan.Enforced, plan.Enforced, plan.Enforced, ofBlocks}, told.App)
+	checkFates(t, []plan.Fate{plan.Ignored, plan.Enforced, plan.Enforced, plan.Enforced, plan.Enforced, ofBlocks}, status.App)
 
 	p = launch(t, []testApp{app}, withConfig("strictIsolators", true))
 	if code := p.exits(); code != 1 || !strings.Contains(p.messages(), `isolator "example.com/unknown" would be ignored`) {

@@ -57,7 +57,7 @@ func TestMissingJournalIsLoggedOnce(t *testing.T) {
 	p := launch(t, []testApp{app("a"), app("b")}, logged, withConfig("log", map[string]any{"driver": "journald"}))
 	p.isReady()
 	if n := strings.Count(p.messages(), "goes to files only"); n != 1 {
-		t.Errorf("told %d times:\n%s", n, p.messages())
+		t.Errorf("logged %d times:\n%s", n, p.messages())
 	}
 }
 

@@ -279,7 +279,7 @@ func (p *testPod) stop() int {
 	if p.cmd.ProcessState == nil {
 		p.must(p.cmd.Process.Signal(unix.SIGTERM))
 		late := time.AfterFunc(surroundings.Patience, func() { _ = p.cmd.Process.Kill() })
-		_ = p.cmd.Wait() // the state says it all
+		_ = p.cmd.Wait() // the state has the outcome
 		if !late.Stop() {
 			p.t.Errorf("the stager does not end:\n%s", p.messages())
 		}

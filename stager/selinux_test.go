@@ -31,17 +31,17 @@ func TestSELinuxContextIsEnforcedOrIgnored(t *testing.T) {
 		"isolators": isolatorList("os/linux/selinux-context", fmt.Sprintf(`{"user":%q,"role":%q,"type":%q,"level":%q}`, parts[0], parts[1], parts[2], parts[3])),
 	}}})
 	p.isReady()
-	var told struct{ App []plan.IsolatorFate }
-	p.must(json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &told))
-	checkFates(t, want, told.App)
-	var said string
+	var status struct{ App []plan.IsolatorFate }
+	p.must(json.Unmarshal([]byte(p.callIn("status", "--isolators", "a")), &status))
+	checkFates(t, want, status.App)
+	var context string
 	for line := ""; line != "runs"; line = p.line("a") {
-		said += line
+		context += line
 	}
-	if enforces && !strings.Contains(said, label) {
-		t.Errorf("the app has the context %q, want %q", said, label)
+	if enforces && !strings.Contains(context, label) {
+		t.Errorf("the app has the context %q, want %q", context, label)
 	}
 	if !enforces && !strings.Contains(p.messages(), "the kernel does not use SELinux") {
-		t.Errorf("it is not told:\n%s", p.messages())
+		t.Errorf("it is not logged:\n%s", p.messages())
 	}
 }

@@ -6,7 +6,7 @@ const RefusedMove = refusedMove
 // SessionOf is sessionOf.
 func SessionOf(pid int) int { return sessionOf(pid) }
 
-// SetPID gives a session another process.
+// SetPID sets the process of a session.
 func (s *Session) SetPID(pid int) { s.pid = pid }
 
 // StopAsked is closed when the pod has been asked to stop.

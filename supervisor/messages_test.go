@@ -49,8 +49,8 @@ func TestMessagesDoNotWaitForTheirReader(t *testing.T) {
 		t.Errorf("end %q", got[max(0, len(got)-100):])
 	}
 	lost := 0
-	for _, said := range regexp.MustCompile(`(?m)^(\d+) messages lost`).FindAllStringSubmatch(got, -1) {
-		n, err := strconv.Atoi(said[1])
+	for _, match := range regexp.MustCompile(`(?m)^(\d+) messages lost`).FindAllStringSubmatch(got, -1) {
+		n, err := strconv.Atoi(match[1])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -145,7 +145,7 @@ func (d *direct) start(files ...*os.File) {
 	}
 	d.ended = make(chan struct{})
 	go func() {
-		_ = d.cmd.Wait() // ProcessState tells
+		_ = d.cmd.Wait() // ProcessState has the outcome
 		close(d.ended)
 	}()
 	d.t.Cleanup(d.remove)
@@ -180,16 +180,16 @@ func (d *direct) waitReady() {
 		d.t.Fatal(err)
 	}
 	if _, err := io.ReadAll(d.ready); err != nil {
-		d.t.Fatalf("wait for end of file on the ready pipe: %v\n%s", err, d.said())
+		d.t.Fatalf("wait for end of file on the ready pipe: %v\n%s", err, d.messages())
 	}
 	d.note()
 	if len(d.processes()) < 2 {
-		d.t.Fatalf("the stager is not up:\n%s", d.said())
+		d.t.Fatalf("the stager is not up:\n%s", d.messages())
 	}
 }
 
-// said returns what the stager has written.
-func (d *direct) said() string {
+// messages returns what the stager has written.
+func (d *direct) messages() string {
 	data, err := os.ReadFile(d.log)
 	if err != nil {
 		d.t.Fatal(err)
@@ -204,7 +204,7 @@ func (d *direct) wait() int {
 	case <-d.ended:
 		return d.cmd.ProcessState.ExitCode()
 	case <-time.After(patience):
-		d.t.Fatalf("the stager does not end\n%s", d.said())
+		d.t.Fatalf("the stager does not end\n%s", d.messages())
 		return -1
 	}
 }
@@ -217,7 +217,7 @@ func (d *direct) stop() {
 		d.t.Fatal(err)
 	}
 	if code := d.wait(); code != 0 {
-		d.t.Errorf("the stager's exit status is %d\n%s", code, d.said())
+		d.t.Errorf("the stager's exit status is %d\n%s", code, d.messages())
 	}
 }
 

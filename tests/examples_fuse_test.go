@@ -60,7 +60,7 @@ func checkFuse(t *testing.T, b *machine) {
 	b.checkGone()
 }
 
-// losesRoot kills an app's helper and waits until the log tells.
+// losesRoot kills an app's helper and waits until the stager logs it.
 func (p *pod) losesRoot(app string, helpers map[string]int) {
 	p.t.Helper()
 	if helpers[app] == 0 {
@@ -69,7 +69,7 @@ func (p *pod) losesRoot(app string, helpers map[string]int) {
 	if err := unix.Kill(helpers[app], unix.SIGKILL); err != nil {
 		p.t.Fatalf("kill the helper of app %s: %v", app, err)
 	}
-	eventually(p.t, "the stager's log tells that the root of app "+app+" is lost", func() bool {
+	eventually(p.t, "the stager logs that the root of app "+app+" is lost", func() bool {
 		return strings.Contains(p.stagerLog(), `msg="root file system is lost: accesses to it return ENOTCONN" app=`+app)
 	})
 }

@@ -59,7 +59,7 @@ func (e example) image(t *testing.T) string {
 	return image
 }
 
-// withStager gives the machine an image store of its own with that stager and the images of the apps.
+// withStager sets up for the machine an image store of its own with that stager and the images of the apps.
 func withStager(image string) option {
 	return func(b *machine) {
 		b.store = filepath.Join(b.dir, "images")
@@ -88,8 +88,8 @@ func TestExamplesRunTheSpecificationsPod(t *testing.T) {
 	}
 }
 
-// examplePod is a NATS server and a shell that writes to a volume of the host until it is
-// told to end.
+// examplePod is a NATS server and a shell that writes to a volume of the host until a command
+// makes it end.
 func examplePod(shared string) podDoc {
 	server := appDoc{Name: "nats", Image: imageRef{suite.ids["nats"]}}
 	writer := shell("writer", `echo hello from the example
@@ -129,7 +129,7 @@ func checkExample(t *testing.T, p *pod, shared string) {
 	}
 }
 
-// checkAttach attaches to the writer, tells it to end by a command in it, and sees its output
+// checkAttach attaches to the writer, makes it end by a command in it, and sees its output
 // and its exit code.
 func checkAttach(t *testing.T, p *pod) {
 	t.Helper()

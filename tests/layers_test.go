@@ -134,11 +134,11 @@ func TestTooManyLayersAreRefused(t *testing.T) {
 	if code := d.wait(); code != 1 {
 		t.Errorf("exit status %d, want 1", code)
 	}
-	said := strings.TrimSpace(d.said())
-	last := said[strings.LastIndexByte(said, '\n')+1:]
+	messages := strings.TrimSpace(d.messages())
+	last := messages[strings.LastIndexByte(messages, '\n')+1:]
 	for _, word := range []string{`"a"`, "501", "500"} {
 		if !strings.Contains(last, word) {
-			t.Errorf("it says %q, want %q in it", last, word)
+			t.Errorf("the last message is %q, want %q in it", last, word)
 		}
 	}
 }

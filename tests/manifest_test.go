@@ -84,19 +84,19 @@ func TestBadManifestsAreRefused(t *testing.T) {
 			if code := d.wait(); code != 1 {
 				t.Errorf("exit status %d, want 1", code)
 			}
-			said := strings.TrimSpace(d.said())
+			messages := strings.TrimSpace(d.messages())
 			errors := 0
-			for line := range strings.Lines(said) {
+			for line := range strings.Lines(messages) {
 				if strings.HasPrefix(line, filepath.Base(suite.stager.Exec[0])+": ") {
 					errors++
 				}
 			}
-			if errors != 1 || strings.Contains(said, "goroutine ") {
-				t.Errorf("it says, want one line with the error:\n%s", said)
+			if errors != 1 || strings.Contains(messages, "goroutine ") {
+				t.Errorf("the messages, want one line with the error:\n%s", messages)
 			}
 			for _, word := range tt.words {
-				if !strings.Contains(said, word) {
-					t.Errorf("no %q in\n%s", word, said)
+				if !strings.Contains(messages, word) {
+					t.Errorf("no %q in\n%s", word, messages)
 				}
 			}
 		})
@@ -109,8 +109,8 @@ func TestAMissingLayerIsReported(t *testing.T) {
 	b := newMachine(t)
 	d := b.direct(documentOf(podOf(shell("a", "true")), b.busyboxLayer()))
 	d.start(nil, nil)
-	if code := d.wait(); code != 1 || !strings.Contains(d.said(), suite.ids["busybox"][:20]) || !strings.Contains(d.said(), `"a"`) {
-		t.Errorf("exit status %d, it says:\n%s", code, d.said())
+	if code := d.wait(); code != 1 || !strings.Contains(d.messages(), suite.ids["busybox"][:20]) || !strings.Contains(d.messages(), `"a"`) {
+		t.Errorf("exit status %d, it says:\n%s", code, d.messages())
 	}
 }
 

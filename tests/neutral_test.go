@@ -46,16 +46,16 @@ func TestUserAnnotationsAndLabelsChangeNothing(t *testing.T) {
 	plain, annotated := podOf(shell("a", facts+saved)), podOf(shell("a", facts+saved))
 	annotated.UserAnnotations, annotated.UserLabels = userData(), userData()
 	annotated.Apps[0].App.UserAnnotations, annotated.Apps[0].App.UserLabels = userData(), userData()
-	var said []string
+	var printed []string
 	for _, doc := range []podDoc{plain, annotated} {
 		p := b.up("same-name", doc.hostVolume("out", dir, "/out"))
 		if code, reason := p.exited("a"); code != 0 || reason != "" {
 			t.Errorf("exit code %d %s", code, reason)
 		}
-		said = append(said, p.logs("a"))
+		printed = append(printed, p.logs("a"))
 		p.stop()
 	}
-	if diff := cmp.Diff(said[0], said[1]); diff != "" || !strings.Contains(said[0], "written\n") {
+	if diff := cmp.Diff(printed[0], printed[1]); diff != "" || !strings.Contains(printed[0], "written\n") {
 		t.Errorf("without (-) and with them (+):\n%s", diff)
 	}
 	var served podDoc

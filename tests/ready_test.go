@@ -44,7 +44,7 @@ func TestReadyPipeEndsWhenThePodIsUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := read.Read(make([]byte, 1)); !os.IsTimeout(err) {
-				t.Fatalf("the ready pipe ends during the start: %v\n%s", err, d.said())
+				t.Fatalf("the ready pipe ends during the start: %v\n%s", err, d.messages())
 			}
 			if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
 				t.Fatal(err)

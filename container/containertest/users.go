@@ -12,7 +12,7 @@ func userCases() []testCase {
 	return []testCase{
 		{"user and group by number", func(b *bench) { wantUser(b, "33", "44", "33\n44\n44\n") }},
 		{"user and group by name", func(b *bench) { wantUser(b, "alice", "staff", "1000\n50\n50\n") }},
-		{"a name goes before a number", func(b *bench) { wantUser(b, "12", "12", "1012\n2112\n2112\n") }},
+		{"a name overrides a number", func(b *bench) { wantUser(b, "12", "12", "1012\n2112\n2112\n") }},
 		{"user and group of a file", fileOwner},
 		{"users of a file that is mounted", mountedUsers},
 		{"supplementary groups", supplementaryGroups},

@@ -24,7 +24,7 @@ import (
 )
 
 func main() {
-	container.Init() // this program is a container's first process, too
+	container.Init() // this program is also a container's first process
 	code, err := dispatch(context.Background())
 	os.Exit(max(code, callins.ExitCode(err, os.Stderr)))
 }

@@ -94,7 +94,7 @@ func superviseIn(ch *line.Channel, req request) (int, error) {
 	if err != nil {
 		return 1, fmt.Errorf("start supervisor: %w", err)
 	}
-	go obeyStop(ch, cmd.Process)
+	go stopOnRequest(ch, cmd.Process)
 	reported := make(chan error, 1)
 	go func() { reported <- readReport(ch, report) }()
 	_, _ = io.Copy(ch.Writer(1), messages) // to the supervisor's end
@@ -107,8 +107,8 @@ func superviseIn(ch *line.Channel, req request) (int, error) {
 	return cmd.ProcessState.ExitCode(), <-reported
 }
 
-// obeyStop stops the supervisor when the stager outside asks for it.
-func obeyStop(ch *line.Channel, p *os.Process) {
+// stopOnRequest stops the supervisor when the stager outside asks for it.
+func stopOnRequest(ch *line.Channel, p *os.Process) {
 	for text := range ch.Notes() {
 		var n note
 		if json.Unmarshal(text, &n) == nil && n.Stop {

@@ -45,7 +45,7 @@ func runCallIn(ch *line.Channel, req request) (int, error) {
 	_ = ch.Note(encode(note{State: stateStarted})) // a caller that has gone shows below
 	s.carryIn(ch)
 	outputs := s.carryOut(ch)
-	go obey(ch, process, s)
+	go applyNotes(ch, process, s)
 	// With the call-in, its connection to the supervisor ends, and with that its command.
 	ended := make(chan struct{})
 	go func() {
@@ -79,8 +79,8 @@ func startCallIn(req request, s *stdio) (*os.Process, error) {
 	return os.StartProcess("/proc/self/exe", append([]string{callRole}, req.Args...), attr)
 }
 
-// obey does what the caller's notes ask for, until the channel is over.
-func obey(ch *line.Channel, process *os.Process, s *stdio) {
+// applyNotes does what the caller's notes ask for, until the channel is over.
+func applyNotes(ch *line.Channel, process *os.Process, s *stdio) {
 	for text := range ch.Notes() {
 		var n note
 		if json.Unmarshal(text, &n) != nil {

@@ -166,7 +166,7 @@ func TestProcessThatIsLeftBehindKeepsNoCaller(t *testing.T) {
 	}
 }
 
-// started starts a call-in that says "up" when it runs.
+// started starts a call-in that prints "up" when it runs.
 func started(t *testing.T, cmd *exec.Cmd) io.Reader {
 	t.Helper()
 	out, err := cmd.StdoutPipe()

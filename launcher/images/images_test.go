@@ -263,7 +263,7 @@ func sparse(t *testing.T) []byte {
 	return bytes.ReplaceAll(data, []byte("GNX.sparse"), []byte("GNU.sparse"))
 }
 
-// A file that is replaced while it is read is not vouched for by the signature
+// A file that is replaced while it is read is not covered by the signature
 // of what took its place.
 func TestSignatureIsOfWhatWasExtracted(t *testing.T) {
 	key, err := signing.NewKey("test")

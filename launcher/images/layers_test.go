@@ -36,7 +36,7 @@ func TestLayersAreInDepthFirstOrder(t *testing.T) {
 		{"the topmost place counts", "", "A: D B\nB: D", "A B D", ""},
 		{"itself", "", "A: A", "", "depends on itself"},
 		{"a circle", "", "A: B\nB: C\nC: B", "", "depends on itself"},
-		{"two ways up are no circle", "", "A: B C\nB: D\nC: D\nD: E", "A C D E B", ""},
+		{"two ways up are not a circle", "", "A: B C\nB: D\nC: D\nD: E", "A C D E B", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Apps' own volumes are told apart from the pod's and each other's, and
+// Apps' own volumes are distinguished from the pod's and each other's, and
 // those that are the same stay one.
 func TestAppVolumesHaveNamesOfTheirOwn(t *testing.T) {
 	clause.Covers(t, "C-VOL-10")

@@ -27,7 +27,7 @@ func unmet() containertest.Unmet {
 		"it makes no namespaces": {"namespaces are the caller's but for mounts", "a command is where the app is"},
 		"its processes have the caller's user": {
 			"a user or group that does not exist is named", "user and group by number", "user and group by name",
-			"a name goes before a number", "user and group of a file", "users of a file that is mounted", "supplementary groups",
+			"a name overrides a number", "user and group of a file", "users of a file that is mounted", "supplementary groups",
 		},
 		"its processes have the caller's rights": {
 			"Support names what the caller has", "capabilities of user 0", "capabilities of another user", "no_new_privs",

@@ -210,8 +210,8 @@ func (p *ociPod) unmount() error {
 	return nil
 }
 
-// config is the configuration of the app of the given index: what the stager
-// gives an app by default.
+// config is the configuration of the app of the given index: what an app
+// gets from the stager by default.
 func (p *ociPod) config(index int, args []string) *specs.Spec {
 	capabilities := []string{
 		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_KILL", "CAP_MKNOD",

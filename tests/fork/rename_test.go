@@ -46,7 +46,7 @@ func (f tree) rename() {
 	}
 }
 
-// The test gives a copy of the tree other names by editing one file, and builds and tests
+// The test renames a copy of the tree by editing one file, and builds and tests
 // it: the parts that find each other by a name, and pods of the built programs.
 func TestRenameIsOneEdit(t *testing.T) {
 	f := copyTree(t)
@@ -66,7 +66,7 @@ func TestRenameIsOneEdit(t *testing.T) {
 		}
 	}
 
-	// As make gives them to cgo.
+	// As make passes them to cgo.
 	cgo := "CGO_CFLAGS=" + strings.TrimSpace(f.run(nil, "make", "--no-print-directory", "--eval", `flags: ; @printf '%s\n' "$$CGO_CFLAGS"`, "flags"))
 	test := []string{"go", "test", "-buildvcs=false", "-count=1", "-timeout=4m", "-tags", "seccomp netgo osusergo", "-run"}
 	f.run([]string{cgo}, append(test, ".", "./names/...", "./build/...", "./plan", "./waiter")...)

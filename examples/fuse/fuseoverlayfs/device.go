@@ -18,7 +18,7 @@ const (
 )
 
 // openDevice opens /dev/fuse, or where the daemon has given none, a device node of
-// its own, which nobody else can see.
+// its own, which no other process can see.
 func openDevice() (*os.File, error) {
 	f, err := os.OpenFile(devicePath, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -30,7 +30,7 @@ const maxLayers = 500
 //   - names that begin with ".wh." are reserved: those of a layer hide what is below;
 //   - names longer than 251 bytes cannot be made;
 //   - the links of a layer's file are counted as the app comes across them;
-//   - overlay's mark of an opaque directory counts on a layer's own directory, too, and hides all
+//   - overlay's mark of an opaque directory also counts on a layer's own directory, and hides all
 //     layers below;
 //   - the path of the scratch directory has no ':'. Mount refuses one that has.
 type Driver struct {
@@ -114,7 +114,7 @@ func (d Driver) mount(ctx context.Context, name, scratch, target string, lower [
 	if err != nil {
 		return nil, err
 	}
-	device.Close() // the helper has the last copy: when it ends, nobody waits for its answers
+	device.Close() // the helper has the last copy: when it ends, no process waits for its answers
 	if err := attach(ctx, process, tree, target); err != nil {
 		process.Kill()
 		if end := process.Wait(); end != nil {

@@ -68,7 +68,7 @@ func must(t *testing.T, err error) {
 func TestFuseOverlayfsConforms(t *testing.T) {
 	d, log := driver(t)
 	unionfstest.Run(t, d, unionfstest.Unmet{
-		"marks of overlay in layers":         "fuse-overlayfs reads the mark of an opaque directory on a layer's own directory, too",
+		"marks of overlay in layers":         "fuse-overlayfs also reads the mark of an opaque directory on a layer's own directory",
 		"wh names are ordinary":              `fuse-overlayfs takes names that begin with ".wh." for its own marks, as in images of OCI`,
 		"hard links":                         "fuse-overlayfs counts the links of a layer's file as it comes across them",
 		"odd names":                          "fuse-overlayfs splits the path of its upper directory at ':'",
@@ -138,8 +138,8 @@ func TestExceptionsAreNarrow(t *testing.T) {
 	}
 }
 
-// A root whose process ends is lost: the app sees an error and does not hang, and the log
-// tells.
+// A root whose process ends is lost: the app sees an error and does not hang, and the driver
+// logs it.
 func TestALostHelperIsReported(t *testing.T) {
 	d, log := driver(t)
 	helpers := &starter{Children: d.Helpers.(helper.Children)}

@@ -329,7 +329,7 @@ func TestKilledStagerLeavesNoProcess(t *testing.T) {
 	eventually(t, "the pod's end", func() bool { return strings.Contains(p.must("ps"), "exited") })
 }
 
-// A pod that cannot start says why.
+// The stager logs why a pod cannot start.
 func TestFailedStartIsReported(t *testing.T) {
 	b := newBox(t, "busybox")
 	r := b.run("run", "--detach", "--name", "failed", b.write("failed.json", object{

@@ -92,7 +92,7 @@ func (b *box) write(name string, value any) string {
 	return path
 }
 
-// outcome is what a program's run gave.
+// outcome is a program's output and exit code.
 type outcome struct {
 	stdout, stderr string
 	code           int // -1 if a signal ended it
@@ -250,7 +250,7 @@ func (p *pod) stop() {
 	})
 }
 
-// appStatus is what the call-in status says of an app.
+// appStatus is what the call-in status reports of an app.
 type appStatus struct {
 	PID    int    `json:"pid"`
 	Exited bool   `json:"exited"`

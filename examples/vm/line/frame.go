@@ -50,7 +50,7 @@ const (
 	MaxPayload = 16 << 10
 )
 
-// errFrame means that the bytes are no frame. What follows cannot be understood.
+// errFrame means that the bytes are not a frame. What follows cannot be understood.
 var errFrame = errors.New("malformed frame")
 
 // appendTo encodes the frame behind b.
