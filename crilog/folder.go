@@ -51,15 +51,44 @@ func parseFileName(name string) (uint64, bool) {
 
 // lockFolder takes the writer's lock of dir; closing the file releases it.
 func lockFolder(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o640)
+	path := filepath.Join(dir, lockName)
+	if f := newLock(dir, path); f != nil {
+		return f, nil
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
 		return nil, fmt.Errorf("open lock of log: %w", err)
 	}
-	lock := unix.Flock_t{Type: unix.F_WRLCK}
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+	if err := lock(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock log %s: is another writer using it? %w", dir, err), f.Close())
 	}
 	return f, nil
+}
+
+// newLock makes the lock file at path, which has its name only when it is locked: a follower that found
+// a new one unlocked would take the log for ended. It returns nil if there is a lock file, or if the
+// file system has no files without names.
+func newLock(dir, path string) *os.File {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	f, err := os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o640)
+	if err != nil {
+		return nil
+	}
+	if err = lock(f); err == nil {
+		// open(2) has this way to give a name to such a file.
+		err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
+	}
+	if err != nil {
+		_ = f.Close() // without a name the file is gone
+		return nil
+	}
+	return f
+}
+
+func lock(f *os.File) error {
+	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 }
 
 // ended reports whether dir had a writer and has none now. It only queries the
