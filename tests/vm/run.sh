@@ -154,14 +154,51 @@ disk() {
 	rm -rf "$tree"
 }
 
-# boot runs the machine to its end. Its console is printed here as well.
+# boot runs the machine to its end. Its console is printed here as well, without the starts of
+# tests and without those that have passed.
 boot() {
 	timeout --foreground "$patience" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 2048 \
 		-nodefaults -no-reboot -display none -serial stdio \
 		-kernel "$image" -initrd "$vm/initrd" \
 		-drive "file=$vm/disk,format=raw,if=virtio,cache=unsafe" \
 		-append "console=ttyS0 quiet loglevel=3 oops=panic panic=-1 ${VMAPPEND:-}" \
-		</dev/null | sed -u 's,\r,,g' | tee "$vm/console" | sed -u '/^ *--- PASS/d'
+		</dev/null | sed -u 's,\r,,g' | tee "$vm/console" | sed -u '/^ *--- PASS/d; /^=== /d'
+}
+
+# running SUITE prints the tests of the suite that had begun and had not ended when the console ended.
+# Go reports the ends of subtests with that of their test; a subtest that is not parallel has ended
+# when its test begins the next one.
+running() {
+	awk -v suite="$1" '
+		function over(test,  other) {
+			for (other in state) if (index(other, test "/") == 1) delete state[other]
+			delete state[test]
+		}
+		$1 == "==" { here = $2 == suite }
+		$1 == "VM:" { here = 0 }
+		!here { next }
+		$1 == "===" && $2 == "RUN" {
+			of = ""
+			for (test in state) if (index($3, test "/") == 1 && length(test) > length(of)) of = test
+			for (test in state) if (test in state && state[test] == "RUN" && parent[test] == of) over(test)
+			parent[$3] = of
+			order[++count] = $3
+		}
+		$1 == "===" && $2 ~ /^(RUN|PAUSE|CONT)$/ { state[$3] = $2 }
+		$1 == "---" { over($3) }
+		END { for (i = 1; i <= count; i++) if (order[i] in state && state[order[i]] != "PAUSE") printf " %s", order[i] }
+	' "$vm/console"
+}
+
+# failure SUITE says why the suite has not passed.
+failure() {
+	if grep -q "^VM: $1 failed: " "$vm/console"; then
+		echo "vm: $1 failed"
+	elif ! grep -q "^== $1\$" "$vm/console"; then
+		echo "vm: $1 had not begun when the machine stopped, after $patience s at the latest"
+	else
+		echo "vm: $1 had not ended when the machine stopped, after $patience s at the latest; running:$(running "$1")"
+	fi
 }
 
 # verdict fails unless every suite has passed.
@@ -171,9 +208,16 @@ verdict() {
 	done
 	[ -z "${VMFILESYSTEM:-}" ] || grep -q "^kernel .*; file systems .* $VMFILESYSTEM .*;" "$vm/console" ||
 		die "the kernel does not have $VMFILESYSTEM"
-	for chosen in "$@"; do
-		grep -q "^VM: ${chosen%%=*} passed: " "$vm/console" || die "$chosen has not passed within $patience s, see $vm/console"
-	done
+	reasons=$(for chosen in "$@"; do
+		grep -q "^VM: ${chosen%%=*} passed: " "$vm/console" || failure "${chosen%%=*}"
+	done)
+	[ -n "$reasons" ] || return 0
+	{
+		echo "vm: the last lines of $vm/console:"
+		tail -n 40 "$vm/console"
+		echo "$reasons"
+	} >&2
+	exit 1
 }
 
 # shellcheck disable=SC2046 # a list of names
