@@ -26,7 +26,7 @@ func (b *boot) guardLimits(context.Context) error {
 // guardLife makes the supervisor the OOM killer's last choice: the supervisor's end ends every app,
 // and in a cgroup full of small processes the supervisor would be the largest.
 func (b *boot) guardLife() {
-	lowest := strconv.Itoa(b.Runtime.Support().MinOOMScoreAdj)
+	lowest := strconv.Itoa(b.plan.OOMScoreAdj)
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(lowest), 0); err != nil {
 		b.log.Warn("the OOM killer may choose the supervisor before an app", "error", err)
 	}

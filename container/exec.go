@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -101,7 +102,7 @@ func (c *container) openCgroupFiles() (g cgroupFiles, err error) {
 	unified := ""
 	for controller, dir := range m.GetPaths() {
 		if controller == "" {
-			unified = filepath.Join(dir, c.below())
+			unified = filepath.Join(dir, c.below(dir))
 		} else {
 			g.files = append(g.files, open(filepath.Join(dir, "tasks"), unix.O_WRONLY))
 		}
@@ -114,16 +115,39 @@ func (c *container) openCgroupFiles() (g cgroupFiles, err error) {
 }
 
 // below returns the path of the first process's version 2 cgroup, relative to the container's
-// cgroup. An app that enables controllers for its own cgroups, as systemd does, moves to a cgroup
+// cgroup, whose folder is dir. An app that enables controllers for its own cgroups, as systemd does, moves to a cgroup
 // below the container's, and then no process can enter the container's cgroup itself
 // (cgroups(7), "no internal processes").
-func (c *container) below() string {
+func (c *container) below(dir string) string {
 	paths, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", c.initPID))
 	if err != nil {
 		return "" // it has ended, and so has the container
 	}
-	_, below, _ := strings.Cut(paths[""]+"/", c.spec.Cgroup+"/")
-	return below
+	return belowCgroup(paths[""], c.spec.Cgroup, dir, c.initPID)
+}
+
+// belowCgroup returns the part of path, the cgroup of a process, that follows the path of a container's
+// cgroup, whose folder is dir; "" if the process is in another cgroup. path also has the cgroups above
+// the stager's, and those that the app has made: if the container's path is in it more than once,
+// the cgroup that has the process decides.
+func belowCgroup(path, container, dir string, pid int) string {
+	var candidates []string
+	for rest, found := path+"/", true; found; {
+		if _, rest, found = strings.Cut(rest, container+"/"); found {
+			candidates = append(candidates, rest)
+			rest = "/" + rest // the next one may begin with this one's last slash
+		}
+	}
+	if len(candidates) == 1 {
+		return candidates[0]
+	}
+	for _, below := range candidates {
+		procs, err := os.ReadFile(filepath.Join(dir, below, "cgroup.procs"))
+		if err == nil && slices.Contains(strings.Fields(string(procs)), strconv.Itoa(pid)) {
+			return below
+		}
+	}
+	return ""
 }
 
 // cgroups returns the manager of the container's cgroup, always the same one.

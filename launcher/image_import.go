@@ -58,13 +58,13 @@ func (c *cli) progress(what string) func(done, size int64) {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		return nil
 	}
-	shown := int64(-1)
+	printed := int64(-1)
 	return func(done, size int64) {
 		percent := 100 * done / max(size, 1)
-		if percent == shown {
+		if percent == printed {
 			return
 		}
-		shown = percent
+		printed = percent
 		fmt.Fprintf(c.stderr, "\r%s: %d %%", what, percent)
 		if done >= size {
 			fmt.Fprint(c.stderr, "\r\x1b[K")

@@ -28,8 +28,8 @@ func printable(text string) string {
 
 // quoted is printable, always in quotes.
 func quoted(text string) string {
-	if shown := printable(text); shown != text {
-		return shown
+	if safe := printable(text); safe != text {
+		return safe
 	}
 	return `"` + text + `"`
 }

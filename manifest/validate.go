@@ -14,9 +14,9 @@ import (
 	"kurma.io/stager/strictjson"
 )
 
-// maxName limits an app's name, in bytes. Names become file names with suffixes, and Linux allows
+// MaxName limits an app's name, in bytes. Names become file names with suffixes, and Linux allows
 // file names of 255 bytes.
-const maxName = 200
+const MaxName = 200
 
 // Validate checks that the parts of a manifest are consistent, and checks the values that appc's
 // types do not check. An error is one line that names the field and its value.
@@ -68,8 +68,8 @@ func (m *Manifest) validateApp(path string, runtime schema.RuntimeApp) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("%s.name: missing", path)
-	case len(name) > maxName:
-		return fmt.Errorf("%s.name: %s: longer than %d characters", path, strictjson.Quote(name), maxName)
+	case len(name) > MaxName:
+		return fmt.Errorf("%s.name: %s: longer than %d characters", path, strictjson.Quote(name), MaxName)
 	case runtime.Image.ID.Empty():
 		return fmt.Errorf("%s.image.id: missing", path)
 	}

@@ -28,6 +28,8 @@ type Pod struct {
 	// in each direction; 0 for no limit.
 	NetworkBandwidth uint64
 
+	OOMScoreAdj int // the supervisor's: the lowest that the machine allows
+
 	Fates    []IsolatorFate // of the pod's isolators
 	Apps     []App          // in the pod's order
 	Warnings []string       // about the pod, for the log
@@ -55,7 +57,7 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod,
 	pod := &Pod{
 		Name: m.Name, Config: config,
 		Namespaces: isolators.Namespaces, Resources: isolators.Resources, Sysctl: isolators.Sysctl,
-		NetworkBandwidth: isolators.NetworkBandwidth, Fates: isolators.Fates,
+		NetworkBandwidth: isolators.NetworkBandwidth, OOMScoreAdj: machine.MinOOMScoreAdj, Fates: isolators.Fates,
 		Warnings: configWarnings(config, unknown),
 	}
 	if m.KurmaVersion == "" {

@@ -106,7 +106,7 @@ func scan(text io.Reader, name string) (id uint32, found bool) {
 	for lines := bufio.NewReaderSize(limited, maxLine); ; {
 		line, err := lines.ReadSlice('\n')
 		whole := err == nil || errors.Is(err, io.EOF) && limited.N > 0
-		if id, found := entry(line, whole, name); found {
+		if id, found := idInLine(line, whole, name); found {
 			return id, true
 		}
 		for errors.Is(err, bufio.ErrBufferFull) {
@@ -118,9 +118,9 @@ func scan(text io.Reader, name string) (id uint32, found bool) {
 	}
 }
 
-// entry returns the number in a line of a passwd or group file whose name is name. Where whole is
+// idInLine returns the number in a line of a passwd or group file whose name is name. Where whole is
 // false, line is the start of a line; the number counts if all of it is there.
-func entry(line []byte, whole bool, name string) (id uint32, found bool) {
+func idInLine(line []byte, whole bool, name string) (id uint32, found bool) {
 	if whole {
 		line = bytes.TrimRight(line, "\r\n")
 	}

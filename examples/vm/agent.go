@@ -66,7 +66,7 @@ func servePod(ch *line.Channel, req request) {
 	code, err := superviseIn(ch, req)
 	r := result{Code: code}
 	if err != nil {
-		r = result{Code: 1, Error: oneLine(err)}
+		r = result{Code: 1, Error: inOneLine(err)}
 	}
 	_ = ch.Close(encode(r))
 }

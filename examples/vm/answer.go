@@ -26,7 +26,7 @@ func answer(ch *line.Channel, req request) {
 	code, err := runCallIn(ch, req)
 	r := result{Code: code}
 	if err != nil {
-		r = result{Code: exitFailed, Error: oneLine(err)}
+		r = result{Code: exitFailed, Error: inOneLine(err)}
 	}
 	_ = ch.Close(encode(r)) // a caller that has gone needs none
 }

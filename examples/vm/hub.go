@@ -124,7 +124,7 @@ func (h *hub) relay(caller *line.Channel, text []byte) {
 var errDied = errors.New("the virtual machine has ended")
 
 func refuse(ch *line.Channel, err error) {
-	_ = ch.Close(encode(result{Code: exitFailed, Error: oneLine(err)}))
+	_ = ch.Close(encode(result{Code: exitFailed, Error: inOneLine(err)}))
 }
 
 // join carries streams and notes between two channels until the guest's is over and

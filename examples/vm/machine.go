@@ -126,7 +126,7 @@ func (m *machine) start(c machineConfig, a accelerator, console io.Writer, line 
 	m.qemu = exec.Command(qemuProgram, c.arguments(a)...)
 	m.qemu.ExtraFiles = []*os.File{line, share} // lineDescriptor, shareDescriptor
 	m.qemu.Stdout, m.qemu.Stderr = withoutReturns{console}, console
-	return m.launch(m.qemu)
+	return startChild(m.qemu)
 }
 
 // serveShare starts virtiofsd and returns a connection to it for qemu.
@@ -153,14 +153,14 @@ func (m *machine) serveShare(dir string) (*os.File, error) {
 		"-o", "xattr", "-o", "announce_submounts", "-o", "log_level=err")
 	m.fs.ExtraFiles = []*os.File{listening}
 	m.fs.Stderr = os.Stderr
-	if err := m.launch(m.fs); err != nil {
+	if err := startChild(m.fs); err != nil {
 		return nil, err
 	}
 	return conn.File()
 }
 
-// launch starts a program that dies with this one.
-func (m *machine) launch(cmd *exec.Cmd) error {
+// startChild starts a program that dies with this one.
+func startChild(cmd *exec.Cmd) error {
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd.Start()
@@ -234,5 +234,5 @@ func (w withoutReturns) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// oneLine makes an error's text one line.
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+// inOneLine returns an error's text with each run of white space as one space.
+func inOneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -49,7 +49,7 @@ func supervise(ctx context.Context, driver string) error {
 	})
 	switch {
 	case err != nil:
-		fmt.Fprintln(report, reportError+oneLine(err))
+		fmt.Fprintln(report, reportError+inOneLine(err))
 		return &callins.ExitError{Code: max(code, 1)}
 	case code != 0:
 		return &callins.ExitError{Code: code}

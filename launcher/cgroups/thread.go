@@ -45,14 +45,14 @@ func (g *Group) EnterThread() (leave func() error, err error) {
 	return leave, nil
 }
 
-// openTasks opens the thread lists of the v1 groups that the calling thread is in.
+// openTasks opens the thread lists of the v1 cgroups that the calling thread is in.
 func openTasks() ([]*os.File, error) {
-	groups, err := threadGroups()
+	dirs, err := threadCgroups()
 	if err != nil {
 		return nil, err
 	}
 	var files []*os.File
-	for _, dir := range groups {
+	for _, dir := range dirs {
 		file, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
 		if err != nil {
 			for _, file := range files {
@@ -65,9 +65,9 @@ func openTasks() ([]*os.File, error) {
 	return files, nil
 }
 
-// threadGroups lists the folders of the v1 groups that the calling thread is in.
-func threadGroups() ([]string, error) {
-	groups, err := cgroups.ParseCgroupFile("/proc/thread-self/cgroup")
+// threadCgroups lists the folders of the v1 cgroups that the calling thread is in.
+func threadCgroups() ([]string, error) {
+	paths, err := cgroups.ParseCgroupFile("/proc/thread-self/cgroup")
 	if err != nil {
 		return nil, err
 	}
@@ -77,29 +77,28 @@ func threadGroups() ([]string, error) {
 	}
 	var dirs []string
 	for _, h := range all {
-		if dir, ok := h.dirOf(groups); ok {
+		if dir, ok := h.dirOf(paths); ok {
 			dirs = append(dirs, dir)
 		}
 	}
 	return dirs, nil
 }
 
-// dirOf returns the folder of a v1 hierarchy's group among groups, which maps
-// controllers to groups. A group is a path from the root of the hierarchy, which need
-// not be what is mounted.
-func (h Hierarchy) dirOf(groups map[string]string) (string, bool) {
+// dirOf returns the folder of a v1 hierarchy's cgroup among paths, which maps controllers to the
+// cgroups' paths. A path is one from the root of the hierarchy, which need not be what is mounted.
+func (h Hierarchy) dirOf(paths map[string]string) (string, bool) {
 	if h.V2 {
 		return "", false
 	}
 	for option := range strings.SplitSeq(h.options, ",") {
-		group, ok := groups[option]
+		path, ok := paths[option]
 		if !ok {
 			continue
 		}
-		if rel, err := filepath.Rel(h.root, group); err == nil && filepath.IsLocal(rel) {
-			group = rel
+		if rel, err := filepath.Rel(h.root, path); err == nil && filepath.IsLocal(rel) {
+			path = rel
 		}
-		return filepath.Join(h.Mount, group), true
+		return filepath.Join(h.Mount, path), true
 	}
 	return "", false
 }

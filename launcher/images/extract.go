@@ -101,7 +101,7 @@ func (x *extractor) all() error {
 			return fmt.Errorf("the archive has more than %d entries", maxEntries)
 		}
 		x.tree.implied++
-		if err := x.entry(header); err != nil {
+		if err := x.extract(header); err != nil {
 			return fmt.Errorf("extract %q: %w", shorten(header.Name), err)
 		}
 	}
@@ -117,7 +117,8 @@ func (x *extractor) all() error {
 	return x.archive.drain(x.buffer)
 }
 
-func (x *extractor) entry(header *tar.Header) error {
+// extract extracts an entry of the archive.
+func (x *extractor) extract(header *tar.Header) error {
 	if header.Typeflag == tar.TypeXGlobalHeader {
 		return nil // git and others write one; it is not about files
 	}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"unicode"
+
+	"kurma.io/stager/manifest"
 )
 
 // MaxName is the maximum length of a pod's name in bytes: the stager makes a
@@ -50,15 +52,16 @@ func freeName(name string, taken func(string) bool) string {
 }
 
 // appName makes an app's name from the last part of an image's name: characters that
-// an app's name must not have become dashes.
+// an app's name must not have become dashes. The name is as long as an app's name may be, at most.
 func appName(image string) string {
 	base := strings.ToLower(image[strings.LastIndexByte(image, '/')+1:])
-	name := strings.Trim(strings.Map(func(r rune) rune {
+	name := strings.TrimLeft(strings.Map(func(r rune) rune {
 		if (r >= 'a' && r <= 'z') || (r >= '0' && r <= '9') {
 			return r
 		}
 		return '-'
 	}, base), "-")
+	name = strings.TrimRight(name[:min(len(name), manifest.MaxName)], "-")
 	if name == "" {
 		return "app"
 	}

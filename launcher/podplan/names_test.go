@@ -30,3 +30,17 @@ func TestPodNameIsMadeFromTheFilesName(t *testing.T) {
 		}
 	}
 }
+
+func TestAppNameIsMadeFromTheImagesName(t *testing.T) {
+	for image, want := range map[string]string{
+		"example.com/my_app.1":                            "my-app-1",
+		"example.com/-a-":                                 "a",
+		"example.com/é":                                   "app",
+		"example.com/" + strings.Repeat("x", 300):         strings.Repeat("x", 200),
+		"example.com/" + strings.Repeat("x", 199) + "_yz": strings.Repeat("x", 199),
+	} {
+		if got := appName(image); got != want {
+			t.Errorf("appName(%q) = %q, want %q", image, got, want)
+		}
+	}
+}

@@ -84,7 +84,7 @@ func (p *Planner) FromImage(ref string, args []string, o Options) (plan pods.Pla
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}
-	return p.plan(document, name, nil, o)
+	return p.plan(document, podName(name), nil, o)
 }
 
 // plan plans the pod of a document in which every image has its ID. Name is the

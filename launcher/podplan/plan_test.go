@@ -102,6 +102,20 @@ func TestAnImageIsPlannedAsAPod(t *testing.T) {
 	}
 }
 
+// An image's name may be longer than an app's or a pod's.
+func TestALongImageNameIsCut(t *testing.T) {
+	planner, shelf := newPlanner(), newShelf()
+	shelf[0].Manifest.Name = "example.com/" + strings.Repeat("x", 300)
+	planner.Images = shelf
+	plan, _, err := planner.FromImage(shelf[0].ID, nil, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if app := plan.Apps[0].Name; len(app) != manifest.MaxName || !IsName(plan.Name) || len(plan.Name) != MaxName {
+		t.Errorf("pod %q, app %q", plan.Name, app)
+	}
+}
+
 func TestAManifestIsPlannedWithItsOptions(t *testing.T) {
 	document := `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/my_app.1"}}],
 		"volumes":[{"name":"v","kind":"empty","mode":"1777","uid":5},{"name":"w","kind":"host","source":"/w","recursive":false}],

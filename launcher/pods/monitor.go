@@ -47,7 +47,7 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error)
 	if err := errors.Join(p.save(), p.makeRoot(), group.Make()); err != nil {
 		return Exit{}, err
 	}
-	s, err := p.launch(group)
+	s, err := p.startStager(group)
 	if err != nil {
 		return Exit{}, err
 	}

@@ -25,10 +25,10 @@ type started struct {
 	err     error
 }
 
-// launch starts the stager in namespaces of its own. The thread that forks it lives
+// startStager starts the stager in namespaces of its own. The thread that forks it lives
 // until the stager has ended: PR_SET_PDEATHSIG kills the stager when that thread ends, and
 // the thread, in the pod's mount namespace, cannot be used for anything else.
-func (p *Pod) launch(group *cgroups.Group) (*stager, error) {
+func (p *Pod) startStager(group *cgroups.Group) (*stager, error) {
 	readyRead, readyWrite, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make ready pipe: %w", err)

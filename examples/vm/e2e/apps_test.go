@@ -20,7 +20,7 @@ import (
 type object map[string]any
 
 // shell is an app that runs a shell script as root.
-func (b *box) shell(name, script string, more object) object {
+func (b *host) shell(name, script string, more object) object {
 	app := object{"exec": []string{"/bin/sh", "-c", script}, "user": "0", "group": "0"}
 	for key, value := range more {
 		app[key] = value
@@ -29,7 +29,7 @@ func (b *box) shell(name, script string, more object) object {
 }
 
 // apps is the pod of TestAppsRunInAVirtualMachine. keep is a folder of the host.
-func (b *box) apps(keep string) object {
+func (b *host) apps(keep string) object {
 	work := b.shell("work", "echo of the host >/keep/written; trap 'echo work is asked to stop; exit 0' TERM; while :; do sleep 1; done", nil)
 	work["mounts"] = []object{{"volume": "keep", "path": "/keep"}}
 	talk := b.shell("talk", `while read -r line; do echo "heard $line"; done`, nil)
@@ -49,7 +49,7 @@ func (b *box) apps(keep string) object {
 
 // Apps of busybox in one virtual machine, which dies in the end.
 func TestAppsRunInAVirtualMachine(t *testing.T) {
-	b := newBox(t, "busybox")
+	b := newHost(t, "busybox")
 	keep := t.TempDir()
 	p := b.up("apps", b.write("apps.json", b.apps(keep)))
 	for _, test := range []struct {
@@ -311,7 +311,7 @@ func testDeath(t *testing.T, p *pod) {
 
 // A stager that is killed takes the virtual machine with it.
 func TestKilledStagerLeavesNoProcess(t *testing.T) {
-	b := newBox(t, "busybox")
+	b := newHost(t, "busybox")
 	p := b.up("killed", b.write("killed.json", object{
 		"acVersion": "0.8.11", "acKind": "PodManifest", "apps": []object{b.shell("sleep", "sleep 1000", nil)},
 	}))
@@ -331,7 +331,7 @@ func TestKilledStagerLeavesNoProcess(t *testing.T) {
 
 // The stager logs why a pod cannot start.
 func TestFailedStartIsReported(t *testing.T) {
-	b := newBox(t, "busybox")
+	b := newHost(t, "busybox")
 	r := b.run("run", "--detach", "--name", "failed", b.write("failed.json", object{
 		"acVersion": "0.8.11", "acKind": "PodManifest", "apps": []object{
 			{"name": "a", "image": object{"id": b.ids["busybox"]}, "app": object{"exec": []string{"/missing"}, "user": "0", "group": "0"}},

@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// box is a launcher of a test's own, with the images it needs.
-type box struct {
+// host is a launcher of a test's own, with the images it needs.
+type host struct {
 	t        *testing.T
 	dir      string
 	launcher string
@@ -40,12 +40,12 @@ type box struct {
 	ids      map[string]string // image IDs by short name
 }
 
-func newBox(t *testing.T, images ...string) *box {
+func newHost(t *testing.T, images ...string) *host {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test must run as root")
 	}
-	b := &box{t: t, dir: t.TempDir(), cgroup: fmt.Sprintf("kurma-vm-%d", os.Getpid()), ids: make(map[string]string)}
+	b := &host{t: t, dir: t.TempDir(), cgroup: fmt.Sprintf("kurma-vm-%d", os.Getpid()), ids: make(map[string]string)}
 	b.launcher = filepath.Join(built(t, "STAGER_BIN", "../../../bin"), "launcher")
 	b.images = built(t, "STAGER_IMAGES", "../../../build/out/images")
 	stager := filepath.Join(built(t, "STAGER_EXAMPLES", "../../../build/out/examples"), "vm.aci")
@@ -79,7 +79,7 @@ func built(t *testing.T, variable, otherwise string) string {
 }
 
 // write writes a value as JSON and returns the file's path.
-func (b *box) write(name string, value any) string {
+func (b *host) write(name string, value any) string {
 	b.t.Helper()
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -99,18 +99,18 @@ type outcome struct {
 }
 
 // command is a run of the launcher that is still to be started.
-func (b *box) command(args ...string) *exec.Cmd {
+func (b *host) command(args ...string) *exec.Cmd {
 	return exec.Command(b.launcher, append([]string{"--config", filepath.Join(b.dir, "config.json"), "--state", b.dir}, args...)...)
 }
 
 // run runs the launcher to its end.
-func (b *box) run(args ...string) outcome {
+func (b *host) run(args ...string) outcome {
 	b.t.Helper()
 	return finish(b.t, b.command(args...))
 }
 
 // must runs the launcher, which must succeed, and returns its stdout.
-func (b *box) must(args ...string) string {
+func (b *host) must(args ...string) string {
 	b.t.Helper()
 	r := b.run(args...)
 	if r.code != 0 {
@@ -152,7 +152,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 
 // pod is a pod that is up, or was.
 type pod struct {
-	*box
+	*host
 	name   string
 	dir    string // the launcher's folder of the pod
 	stager int    // PID
@@ -160,7 +160,7 @@ type pod struct {
 }
 
 // up starts the pod of a manifest and waits until it is up. It is stopped with the test.
-func (b *box) up(name, manifest string) *pod {
+func (b *host) up(name, manifest string) *pod {
 	b.t.Helper()
 	var info struct {
 		UUID string
@@ -175,7 +175,7 @@ func (b *box) up(name, manifest string) *pod {
 		}
 		b.t.Fatalf("pod %s is not up: %d %s %s", name, started.code, started.stdout, started.stderr)
 	}
-	p := &pod{box: b, name: name, dir: filepath.Join(b.dir, "pods", info.UUID), stager: info.PID}
+	p := &pod{host: b, name: name, dir: filepath.Join(b.dir, "pods", info.UUID), stager: info.PID}
 	p.helper = children(b.t, info.PID)
 	b.t.Cleanup(func() {
 		if b.t.Failed() {

@@ -31,7 +31,7 @@ func (s *safeBuffer) String() string {
 // The pod of the specification's example, a NATS server, in a virtual machine: what its
 // daemon and its clients do with it.
 func TestNATSPodRunsInAVirtualMachine(t *testing.T) {
-	b := newBox(t, "nats")
+	b := newHost(t, "nats")
 	p := b.up("demo", filepath.Join(b.images, "pods/nats.json"))
 	if got := p.must("ps"); !strings.Contains(got, "running") {
 		t.Errorf("ps: %s", got)
