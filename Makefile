@@ -34,7 +34,7 @@ export GOFLAGS += -buildvcs=false
 # The C files' copy of the program's name, after Go's own default flags.
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-g -O2) '-DSTAGER_PROGRAM="$(NAME)"'
 
-.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-vm test-vm-ci test-aufs clauses lint vuln bench demo fuzz clean deps-build deps-test deps-lint deps-vm deps-examples deps-bench root FORCE
+.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-vm test-vm-ci test-aufs clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-examples deps-bench root FORCE
 
 all: build
 
@@ -55,9 +55,11 @@ completions: bin/launcher
 	mkdir -p $(OUT)/completions
 	for shell in bash zsh fish; do bin/launcher completion $$shell >$(OUT)/completions/launcher.$$shell || exit 1; done
 
-aci: build
+aci: build deps-netplugins
 	mkdir -p $(OUT)
 	bin/aci --manifest aci-manifest.json --stager bin/stager $(foreach dir,$(ADD),--add '$(dir)') --version '$(VERSION)' $(if $(KEY),--key '$(KEY)') -o '$(ACI)'
+
+	netplugins/build.sh $(OUT) '$(VERSION)' '$(KEY)'
 
 images: build
 	tests/images/build.sh $(IMAGES)
@@ -76,6 +78,8 @@ test-unit: root deps-build deps-test
 	$(GO) list -tags '$(TAGS)' $(RACEFREE) >$(OUT)/racefree
 	GORACE=atexit_sleep_ms=0 $(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) -race $$(grep -v -x -F -f $(OUT)/racefree $(OUT)/packages)
 	$(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) $(filter-out ./tests/...,$(RACEFREE))
+	$(GO) vet -C netplugins ./...
+	$(GO) test -C netplugins ./...
 
 # Tests the built binaries and images; runs the tests whose names match RUN. The packages run
 # one after the other, because tests/fork builds, and the tests of the others have time limits.
@@ -120,7 +124,7 @@ clauses:
 lint: deps-build deps-lint $(LINT)
 	tools/lint-c.sh
 	$(LINT) run ./...
-	for module in examples/*; do (cd $$module && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
+	for module in examples/* netplugins; do (cd $$module && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
 
 # Needs https://vuln.go.dev, so it is not part of continuous integration.
 vuln: deps-build $(VULN)
@@ -158,6 +162,8 @@ deps-build:
 	@tools/deps.sh build
 deps-test:
 	@tools/deps.sh build test
+deps-netplugins:
+	@tools/deps.sh netplugins
 deps-lint:
 	@tools/deps.sh build lint
 deps-vm:

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,7 @@ import (
 type cli struct {
 	configFile, state string // --config, --state
 	config            config // that begin has read
+	networks          []networks.Network
 	stdin             *os.File
 	stdout, stderr    io.Writer
 	json              bool // --json, for a command that prints
@@ -144,7 +146,12 @@ func wants(low, high int, text string) cobra.PositionalArgs {
 }
 
 func (c *cli) pods() (*pods.Store, error) {
-	return pods.Open(c.config.PodsDirectory, c.config.ParentCgroupName)
+	store, err := pods.Open(c.config.PodsDirectory, c.config.ParentCgroupName)
+	if err != nil {
+		return nil, err
+	}
+	store.Connector = c.connector()
+	return store, nil
 }
 
 func (c *cli) printJSON(v any) error {

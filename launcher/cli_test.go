@@ -54,7 +54,7 @@ func TestUsageErrorsProposeWhatMayBeMeant(t *testing.T) {
 		"ps -q":                       "ps: unknown shorthand flag: 'q' in -q; launcher ps --help lists the options",
 		"ps x":                        "ps: want no arguments",
 		"run --name":                  "run: flag needs an argument: --name",
-		"run --net x example.com/one": `run: --net "x": want --net host or --net none`,
+		"run --net x example.com/one": `run: no network "x": the configuration has no container_networks; --net host and --net none are always there`,
 		"logs --tail x p":             `logs: invalid argument "x" for "-n, --tail" flag: want a number of lines`,
 		"logs --since yesterday p":    `want an RFC 3339 time or a duration such as "1h30m"`,
 		"logs --stream stdin p":       "want stdout or stderr",

@@ -35,6 +35,10 @@ type config struct {
 	// TrustedKeys lists the keyring files, armored or binary, of the keys
 	// that may sign a stager image.
 	TrustedKeys []string `json:"trustedKeys"`
+	// ContainerNetworks are the networks of pods, see networks.Parse.
+	ContainerNetworks []json.RawMessage `json:"container_networks"`
+	// NetworksDirectory is the folder of the networks' plugin containers.
+	NetworksDirectory string `json:"networksDirectory"`
 }
 
 // readConfig reads the file, or the default file if path is "" and that exists. State is
@@ -70,7 +74,7 @@ func (c *config) parse(data []byte, dir string) error {
 	if string(c.DefaultStagerConfig) == "null" { // null, as for the other keys
 		c.DefaultStagerConfig = nil
 	}
-	paths := []*string{&c.PodsDirectory, &c.ImagesDirectory}
+	paths := []*string{&c.PodsDirectory, &c.ImagesDirectory, &c.NetworksDirectory}
 	for i := range c.TrustedKeys {
 		paths = append(paths, &c.TrustedKeys[i])
 	}
@@ -90,6 +94,7 @@ func (c *config) fill(state string) {
 	setDefault(&c.ParentCgroupName, "kurma")
 	setDefault(&c.PodsDirectory, filepath.Join(state, "pods"))
 	setDefault(&c.ImagesDirectory, filepath.Join(state, "images"))
+	setDefault(&c.NetworksDirectory, filepath.Join(state, "networks"))
 	setDefault(&c.DefaultStagerImage, names.Image)
 	if _, err := os.Stat(defaultKeyring); err == nil && c.TrustedKeys == nil {
 		c.TrustedKeys = []string{defaultKeyring}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 type collected struct {
 	Pods    []string `json:"pods"`    // UUIDs
 	Imports int      `json:"imports"` // unfinished imports and removals of images
+	// Networks are those whose plugin container was stopped because no pod uses it.
+	Networks []string `json:"networks,omitempty"`
 }
 
 // gcCommand is `gc`.
@@ -23,12 +26,13 @@ func gcCommand(c *cli) *cobra.Command {
 		Short:             "delete ended pods with their logs, and leftovers of interrupted commands",
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(*cobra.Command, []string) error { return c.collect() },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return c.collect(cmd.Context()) },
 	}
 }
 
-// collect deletes pods without a monitor, and unfinished imports.
-func (c *cli) collect() error {
+// collect deletes pods without a monitor and unfinished imports, and stops the plugin
+// containers of networks that no pod uses.
+func (c *cli) collect(ctx context.Context) error {
 	podStore, err := c.pods()
 	if err != nil {
 		return err
@@ -38,12 +42,18 @@ func (c *cli) collect() error {
 		return err
 	}
 	done, podErr := podStore.Collect()
+	idle, networkErr := c.collectNetworks(ctx, podStore)
 	imports, imageErr := imageStore.Collect()
-	if err := errors.Join(podErr, imageErr); err != nil {
+	if err := errors.Join(podErr, networkErr, imageErr); err != nil {
 		return err
 	}
 	if c.json {
-		return c.printJSON(collected{append([]string{}, done...), imports})
+		return c.printJSON(collected{append([]string{}, done...), imports, idle})
+	}
+	for _, name := range idle {
+		if _, err := fmt.Fprintln(c.stdout, "network", name); err != nil {
+			return err
+		}
 	}
 	return printCollected(c.stdout, done, imports)
 }

@@ -19,15 +19,18 @@ import (
 	"os/signal"
 	"syscall"
 
+	"kurma.io/stager/launcher/networks"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
 
 // The groups of commands in the help.
 const (
-	podGroup   = "pods"
-	imageGroup = "images"
-	otherGroup = "others"
+	podGroup     = "pods"
+	imageGroup   = "images"
+	networkGroup = "networks"
+	otherGroup   = "others"
 )
 
 // commands is the table of commands. To add a command, add a file with a function that
@@ -38,8 +41,9 @@ func commands(c *cli) map[string][]*cobra.Command {
 			runCommand(c), psCommand(c), statusCommand(c), logsCommand(c), execCommand(c), attachCommand(c),
 			callCommand(c), stopCommand(c), gcCommand(c),
 		},
-		imageGroup: {imageCommand(c)},
-		otherGroup: {versionCommand(c), completionCommand(c), manCommand(c), monitorCommand()},
+		imageGroup:   {imageCommand(c)},
+		networkGroup: {networkCommand(c)},
+		otherGroup:   {versionCommand(c), completionCommand(c), manCommand(c), monitorCommand(c), holdCommand()},
 	}
 }
 
@@ -67,7 +71,7 @@ func rootCommand(c *cli) *cobra.Command {
 	flags.StringVar(&c.state, "state", "", "the `DIR` of pods and images if the configuration names none; else "+defaultState)
 	flags.BoolVar(&c.json, "json", false, "print JSON, one object a line")
 	all := commands(c)
-	for _, g := range []cobra.Group{{ID: podGroup, Title: "Pods:"}, {ID: imageGroup, Title: "Images:"}, {ID: otherGroup, Title: "Others:"}} {
+	for _, g := range []cobra.Group{{ID: podGroup, Title: "Pods:"}, {ID: imageGroup, Title: "Images:"}, {ID: networkGroup, Title: "Networks:"}, {ID: otherGroup, Title: "Others:"}} {
 		root.AddGroup(&g)
 		for _, cmd := range all[g.ID] {
 			cmd.GroupID = g.ID
@@ -85,8 +89,14 @@ func (c *cli) begin() error {
 		return err
 	}
 	config, err := readConfig(c.configFile, c.state)
+	if err != nil {
+		return err
+	}
 	c.config = config
-	return err
+	if c.networks, err = networks.Parse(config.ContainerNetworks); err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	return nil
 }
 
 // begins is the PersistentPreRunE of a command that works without a configuration.

@@ -8,7 +8,7 @@ import (
 
 // monitorCommand is `monitor`, hidden: the process that `run --detach` leaves running, see
 // pods.RunDetached.
-func monitorCommand() *cobra.Command {
+func monitorCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:    "monitor DIR",
 		Hidden: true,
@@ -18,6 +18,8 @@ func monitorCommand() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return pods.RunDetached(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return pods.RunDetached(cmd.Context(), args[0], c.connector())
+		},
 	}
 }

@@ -20,7 +20,9 @@ type podInfo struct {
 	Apps    []string   `json:"apps"`
 	Created time.Time  `json:"created"`
 	Exit    *pods.Exit `json:"exit,omitempty"`
-	Log     string     `json:"log"` // file of the stager's own output
+	// Networks are the networks that the pod is connected to, and its addresses there.
+	Networks []pods.Connection `json:"networks,omitempty"`
+	Log      string            `json:"log"` // file of the stager's own output
 }
 
 // damagedPod is what `ps --json` shows of a damaged pod.
@@ -41,6 +43,8 @@ func describePod(pod *pods.Pod) podInfo {
 		Created: pod.State.Created,
 		Exit:    pod.State.Exit,
 		Log:     pod.LogPath(),
+
+		Networks: pod.Connections(),
 	}
 }
 

@@ -22,7 +22,7 @@ type runOptions struct {
 	detach  bool
 	name    string
 	volumes volumeFlags
-	net     string
+	net     netFlags
 	source  string   // a pod manifest's file or an image
 	args    []string // for an image's app
 }
@@ -80,7 +80,7 @@ The arguments after -- follow those of the image.`,
 	flags.BoolVarP(&o.detach, "detach", "d", false, "return when the pod is up")
 	flags.StringVar(&o.name, "name", "", "the pod's `NAME`")
 	flags.VarP(o.volumes, "volume", "v", "mount the host's path as a volume, `NAME=PATH`")
-	flags.StringVar(&o.net, "net", "", "the pod's `NETWORK`: \"host\" for the host's, \"none\" for only a loopback device")
+	flags.Var(&o.net, "net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's network, \"none\" for only a loopback device")
 	return cmd
 }
 
@@ -88,9 +88,6 @@ The arguments after -- follow those of the image.`,
 func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 	if o.name != "" && !podplan.IsName(o.name) {
 		return usageError{fmt.Sprintf("run: --name %s: want letters, digits, '.', '_' and '-', %d at most, the first a letter or digit", printable(o.name), podplan.MaxName)}
-	}
-	if o.net != "" && o.net != "host" && o.net != "none" {
-		return usageError{fmt.Sprintf("run: --net %s: want --net host or --net none", quoted(o.net))}
 	}
 	words, rest := args, []string(nil)
 	if dashes := cmd.ArgsLenAtDash(); dashes >= 0 {
@@ -110,6 +107,9 @@ func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 // cannot be printed, it stops the pod. Unless detached it waits until the pod ends and
 // returns the stager's exit status.
 func (c *cli) run(ctx context.Context, o runOptions) error {
+	if err := o.net.check(c.networks); err != nil {
+		return err
+	}
 	if os.Geteuid() != 0 {
 		return errors.New("run: only root can start a pod")
 	}
@@ -127,7 +127,7 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	signal.Notify(broken, unix.SIGPIPE)
 	defer signal.Stop(broken)
 	if o.detach {
-		if err := pod.Detach(ctx, []string{os.Args[0], "monitor", pod.Dir}); err != nil {
+		if err := pod.Detach(ctx, c.monitor(pod.Dir)); err != nil {
 			return err
 		}
 		if err := c.printStarted(pod); err != nil {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: tools/deps.sh GROUP...
-# Makes sure that the machine has what the groups "build", "test", "lint", "vm", "examples"
-# and "bench" need. On Debian and its derivatives it installs only the missing packages; on
+# Makes sure that the machine has what the groups "build", "netplugins", "test", "lint", "vm",
+# "examples" and "bench" need. On Debian and its derivatives it installs only the missing packages; on
 # other systems it lists them on one line, and exits with 1.
 set -eu
 
@@ -13,6 +13,8 @@ needs() {
 		build libc6-dev      test -e "$(gcc -print-file-name=libc.a)"
 		build pkg-config     command -v pkg-config
 		build libseccomp-dev pkg-config --exists libseccomp && test -e "$(gcc -print-file-name=libseccomp.a)"
+		netplugins iptables      test -x /usr/sbin/xtables-nft-multi
+		netplugins nftables      test -x /usr/sbin/nft
 		test  gnupg          command -v gpg
 		test  xz-utils       command -v xz
 		test  bzip2          command -v bzip2

@@ -10,8 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/appc/spec/schema"
-
+	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 )
 
@@ -42,8 +41,9 @@ func readManifest(o options) (imageManifest, error) {
 			return imageManifest{}, fmt.Errorf("set names in %s: %w", o.manifest, err)
 		}
 	}
-	var parsed schema.ImageManifest
-	if err := json.Unmarshal(data, &parsed); err != nil {
+	// Not appc's own type: it refuses isolators that it does not know, which images may have.
+	parsed, err := manifest.DecodeImage(data)
+	if err != nil {
 		return imageManifest{}, fmt.Errorf("read image manifest %s: %s", o.manifest, strings.TrimSpace(err.Error()))
 	}
 	m := imageManifest{json: data, labels: make(map[string]string)}

@@ -28,19 +28,38 @@ import (
 // fingerprint is stored, or its key is no longer in the ring, ID and signature of the kept
 // file are verified with the ring as it is now.
 func (s *Store) TrustStager(image *Image, ring signing.KeyRing) error {
-	if err := s.trustStager(image, ring); err != nil {
+	err := s.trust(image, ring)
+	switch {
+	case len(image.Manifest.Dependencies) > 0:
+		err = errors.New("it has dependencies, which a stager cannot have")
+	case image.Manifest.App == nil || len(image.Manifest.App.Exec) == 0:
+		err = errors.New("it has no app with an exec")
+	}
+	if err != nil {
 		return fmt.Errorf("stager image %s (%s): %w", image.Manifest.Name, image.ID[:len(idPrefix)+12], err)
 	}
 	return nil
 }
 
-func (s *Store) trustStager(image *Image, ring signing.KeyRing) error {
-	if len(image.Manifest.Dependencies) > 0 {
-		return errors.New("it has dependencies, which a stager cannot have")
+// TrustPlugin returns why an image must not be run as a network plugin, or nil: it must have an
+// app and no dependencies, have a signature by a key of the ring, and be unchanged since the
+// import. A plugin has the powers of the host's root, so it is trusted as a stager is.
+func (s *Store) TrustPlugin(image *Image, ring signing.KeyRing) error {
+	err := s.trust(image, ring)
+	switch {
+	case len(image.Manifest.Dependencies) > 0:
+		err = errors.New("it has dependencies, which are not signed with it")
+	case image.Manifest.App == nil:
+		err = errors.New("it has no app")
 	}
-	if image.Manifest.App == nil || len(image.Manifest.App.Exec) == 0 {
-		return errors.New("it has no app with an exec")
+	if err != nil {
+		return fmt.Errorf("plugin image %s (%s): %w", image.Manifest.Name, image.ID[:len(idPrefix)+12], err)
 	}
+	return nil
+}
+
+// trust returns why an image is not to be trusted, or nil: see TrustStager.
+func (s *Store) trust(image *Image, ring signing.KeyRing) error {
 	if image.Record.Seal == "" {
 		return errors.New("it is not signed")
 	}

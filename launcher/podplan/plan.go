@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
@@ -51,6 +52,8 @@ type Planner struct {
 	CheckSource func(path string) error
 	// Journal is the host's folder of journald's sockets, "" if it has none.
 	Journal string
+	// Networks are the networks that pods can be connected to.
+	Networks []networks.Network
 }
 
 // Options is what a person asks for beside a pod manifest or an image.
@@ -59,6 +62,8 @@ type Options struct {
 	Taken       func(string) bool // reports whether a name made so is used already; a number is added to it then. nil for none
 	Volumes     map[string]string // paths of the host by the names of volumes or mount points
 	HostNetwork bool              // the pod uses the host's network, whatever its manifest says
+	NoNetwork   bool              // the pod has loopback alone
+	Networks    []networks.Request
 }
 
 // FromManifest plans the pod of a pod manifest. File is the manifest's path, for
@@ -134,6 +139,13 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 		Journal:     p.Journal,
 		Apps:        apps(m),
 		StopTimeout: stopTimeout,
+	}
+	published, err := p.connect(&plan, m, o)
+	if err != nil {
+		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
+	}
+	if published {
+		return plan, nil, nil
 	}
 	return plan, portWarnings(m, plan), nil
 }

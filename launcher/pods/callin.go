@@ -2,6 +2,7 @@ package pods
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -133,6 +134,29 @@ func (p *Pod) Call(stdio [3]*os.File, settings []byte, name string, args ...stri
 				_ = child.Kill()
 			}
 		}
+	}
+}
+
+// Execute runs a call-in as Call does, without signals, and kills it when ctx ends: the
+// supervisor then kills the call-in's command with all processes of its session. The error is
+// ctx's cause then.
+func (p *Pod) Execute(ctx context.Context, stdio [3]*os.File, settings []byte, name string, args ...string) (int, error) {
+	feed, err := newFeed(settings)
+	if err != nil {
+		return 0, err
+	}
+	defer feed.close()
+	child, ended, err := p.startCall(stdio, feed, name, args)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case exit := <-ended:
+		return exit.Code, nil
+	case <-ctx.Done():
+		_ = child.Kill() // if it has just ended, ended receives how
+		<-ended
+		return 0, context.Cause(ctx)
 	}
 }
 

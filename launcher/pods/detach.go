@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/networks"
 )
 
 // Descriptors of a detached monitor, which Detach starts and whose main function is RunDetached.
@@ -72,14 +73,15 @@ func (p *Pod) takeOver() error {
 	if err != nil {
 		return err
 	}
-	return p.takeDown(group, Exit{}, false)
+	return p.takeDown(group, Exit{}, deletePod)
 }
 
 // RunDetached is the main function of a detached monitor: it runs the pod in that folder,
 // whose lock it inherited, and reports once. If the process that started it has been
-// killed and cannot read the report, the pod keeps running and `ps` shows it.
-func RunDetached(ctx context.Context, dir string) error {
-	pod := &Pod{Dir: dir, lock: os.NewFile(lockDescriptor, "lock")}
+// killed and cannot read the report, the pod keeps running and `ps` shows it. connector is as in
+// Store.
+func RunDetached(ctx context.Context, dir string, connector *networks.Connector) error {
+	pod := &Pod{Dir: dir, lock: os.NewFile(lockDescriptor, "lock"), connector: connector}
 	out := os.NewFile(reportDescriptor, "report")
 	syscall.CloseOnExec(lockDescriptor)
 	syscall.CloseOnExec(reportDescriptor)

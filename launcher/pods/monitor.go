@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/rmtree"
 )
 
@@ -35,7 +36,11 @@ func (p *Pod) Run(ctx context.Context, keep bool, ready func() error) (Exit, err
 		err = fmt.Errorf("launch pod %q: %w", p.Plan.Name, err)
 	}
 	byItself := err == nil && ctx.Err() == nil
-	return exit, errors.Join(err, p.takeDown(group, exit, keep && byItself))
+	end := deletePod
+	if keep && byItself {
+		end = keepLogs
+	}
+	return exit, errors.Join(err, p.takeDown(group, exit, end))
 }
 
 func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error) (Exit, error) {
@@ -44,7 +49,7 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error)
 		return Exit{}, err
 	}
 	p.State.Monitor = self
-	if err := errors.Join(p.save(), p.makeRoot(), group.Make()); err != nil {
+	if err := errors.Join(p.save(), p.prepare(ctx, group)); err != nil {
 		return Exit{}, err
 	}
 	s, err := p.startStager(group)
@@ -156,15 +161,40 @@ func lastLine(path string) string {
 	}
 }
 
-// takeDown kills the pod's processes and removes its cgroups and files. With keep it leaves
-// plan, state and logs. It may be repeated, and needs only the pod's folder.
-func (p *Pod) takeDown(group *cgroups.Group, exit Exit, keep bool) error {
+// ending is how a pod is taken down.
+type ending int
+
+const (
+	// deletePod deletes the pod, unless a network could not be disconnected: then the pod
+	// stays as a dead one, and gc tries again.
+	deletePod ending = iota
+	// keepLogs leaves plan, state and logs.
+	keepLogs
+	// deleteAnyway deletes the pod, whatever a network's plugin says.
+	deleteAnyway
+)
+
+// takeDown kills the pod's processes, disconnects it from its networks, and removes its cgroups
+// and files. It may be repeated, and needs only the pod's folder.
+func (p *Pod) takeDown(group *cgroups.Group, exit Exit, how ending) error {
 	if err := errors.Join(group.Kill(), group.Remove()); err != nil {
 		return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
 	}
-	if !keep {
-		return p.removeDir()
+	err := p.disconnect()
+	if err != nil {
+		err = fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
 	}
+	switch {
+	case how == keepLogs:
+		return errors.Join(err, p.keepEnded(exit))
+	case err != nil && how == deletePod && p.lock != nil:
+		return errors.Join(err, p.lock.Close())
+	}
+	return errors.Join(err, p.removeDir())
+}
+
+// keepEnded removes a pod's files but for plan, state and logs.
+func (p *Pod) keepEnded(exit Exit) error {
 	p.keepAppLogs()
 	for _, name := range []string{rootDir, volumesDir} {
 		if err := rmtree.Remove(filepath.Join(p.Dir, name)); err != nil {
@@ -196,9 +226,12 @@ func (p *Pod) keepAppLogs() {
 	}
 }
 
-// removeDir removes the pod's folder. The lock is removed last, so that it shows until then
+// removeDir removes the pod's folder and its pin of a network namespace. The lock is removed last, so that it shows until then
 // that a process works on the folder.
 func (p *Pod) removeDir() error {
+	if err := networks.Remove(p.pin()); err != nil {
+		return fmt.Errorf("remove pod %s: %w", p.Plan.UUID, err)
+	}
 	entries, err := os.ReadDir(p.Dir)
 	if err != nil {
 		return fmt.Errorf("remove pod %s: %w", p.Plan.UUID, err)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/networks"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,14 +20,20 @@ const noExec = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 // else afterwards. mount_setattr(2) needs Linux 5.12.
 func (p *Pod) enterNew(group *cgroups.Group) error {
 	namespaces := unix.CLONE_NEWNS
-	if !p.Plan.HostNetwork {
+	alone := !p.Plan.HostNetwork && p.namespace == nil
+	if alone {
 		namespaces |= unix.CLONE_NEWNET
 	}
 	if err := unix.Unshare(namespaces); err != nil {
 		return fmt.Errorf("make namespaces: %w", err)
 	}
-	if !p.Plan.HostNetwork {
-		if err := loopbackUp(); err != nil {
+	if p.namespace != nil {
+		if err := p.namespace.Enter(); err != nil {
+			return fmt.Errorf("enter network namespace: %w", err)
+		}
+	}
+	if alone {
+		if err := networks.LoopbackUp(); err != nil {
 			return fmt.Errorf("bring up loopback: %w", err)
 		}
 	}
@@ -234,19 +241,4 @@ func pivot(root string) error {
 		return fmt.Errorf("unmount the host's mounts: %w", err)
 	}
 	return unix.Chdir("/")
-}
-
-// loopbackUp brings up lo in the calling thread's network namespace.
-func loopbackUp() error {
-	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(sock) }()
-	request, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	request.SetUint16(unix.IFF_UP)
-	return unix.IoctlIfreq(sock, unix.SIOCSIFFLAGS, request)
 }

@@ -3,6 +3,8 @@ package pods
 import (
 	"encoding/json"
 	"time"
+
+	"kurma.io/stager/launcher/networks"
 )
 
 // Plan is everything that a pod's launch needs: plain data, decided before anything is
@@ -25,6 +27,11 @@ type Plan struct {
 	Layers      []Layer         `json:"layers"`
 	Volumes     []Volume        `json:"volumes"`
 	HostNetwork bool            `json:"hostNetwork"`
+	// Networks are the networks that the pod is connected to, in this order; none with
+	// HostNetwork.
+	Networks []networks.Attachment `json:"networks,omitempty"`
+	// Ports are the ports of the host that lead to the pod.
+	Ports []networks.PortMapping `json:"ports,omitempty"`
 	// Journal is the host's folder of journald's sockets, which becomes
 	// /run/systemd/journal in the stager's root; "" for none.
 	Journal string `json:"journal,omitempty"`

@@ -137,10 +137,11 @@ func (s *Store) clear(p *Pod) error {
 	if p.Plan.Cgroup == "" {
 		p.Plan.Cgroup = filepath.Join(s.cgroup, p.Plan.UUID)
 	}
+	p.connector = s.Connector
 	_ = p.State.Stager.signal(syscall.SIGKILL) // it died with its monitor, or is about to
 	group, err := cgroups.Open(p.Plan.Cgroup)
 	if err != nil {
 		return fmt.Errorf("clear pod %s: %w", p.Plan.UUID, err)
 	}
-	return p.takeDown(group, Exit{}, false)
+	return p.takeDown(group, Exit{}, deleteAnyway)
 }

@@ -11,6 +11,8 @@
 //	    logs/APP       the apps' logs, of a pod that has exited
 //	    root/          the stager's root
 //	    volumes/NAME   the pod's empty volumes
+//	    networks.json  networks.Record, of a pod that is connected to networks
+//	    netns          its network namespace is mounted here
 //	.lock              taken for moments, while a pod is made or dead ones are looked for
 //
 // A folder whose name is not a UUID in the usual form is not a pod's, and is not touched.
@@ -32,6 +34,7 @@ import (
 	"strings"
 	"time"
 
+	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/names"
 
 	"github.com/google/uuid"
@@ -59,6 +62,9 @@ const (
 // hierarchy's root, in which the pods' groups are made.
 type Store struct {
 	dir, cgroup string
+	// Connector connects the pods to the networks of their plans; it must be set where
+	// pods with networks are run, stopped or collected.
+	Connector *networks.Connector
 }
 
 // Open opens a store. It makes the store's folder if it is missing.
@@ -83,7 +89,9 @@ type Pod struct {
 	// UUID then, and whatever could be read. Only List returns such pods.
 	Damage error
 
-	lock *os.File // nil in processes that are not the monitor
+	lock      *os.File // nil in processes that are not the monitor
+	connector *networks.Connector
+	namespace *networks.Namespace // of a pod with networks, in its monitor
 }
 
 // LogPath returns the file of the stager's own output.
@@ -131,7 +139,7 @@ func (s *Store) create(plan Plan) (*Pod, error) {
 		return nil, fmt.Errorf("%w by pod %s; choose another with --name", ErrNameTaken, uuid)
 	}
 	plan.Cgroup = filepath.Join(s.cgroup, plan.UUID)
-	pod := &Pod{Dir: filepath.Join(s.dir, plan.UUID), Plan: plan, State: State{Phase: Starting, Created: time.Now().UTC()}}
+	pod := &Pod{Dir: filepath.Join(s.dir, plan.UUID), Plan: plan, State: State{Phase: Starting, Created: time.Now().UTC()}, connector: s.Connector}
 	if err := os.Mkdir(pod.Dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -254,6 +262,14 @@ func (p *Pod) refresh() error {
 		p.State.Phase = Dead
 	}
 	return nil
+}
+
+// Get returns the pod with that complete UUID. A pod that the store does not have is fs.ErrNotExist.
+func (s *Store) Get(uuid string) (*Pod, error) {
+	if !isUUID(uuid) {
+		return nil, fmt.Errorf("%q is not a UUID", uuid)
+	}
+	return s.read(uuid)
 }
 
 // Find returns the pod that a person means: by its name, else by its UUID or the unique

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/launcher/plugins"
+	"kurma.io/stager/launcher/podplan"
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/strictjson"
+)
+
+// netFlags collects --net.
+type netFlags struct {
+	host, none bool
+	requests   []networks.Request
+}
+
+// String implements pflag.Value.
+func (f *netFlags) String() string { return "" }
+
+// Type implements pflag.Value.
+func (f *netFlags) Type() string { return "NETWORK" }
+
+// Set implements pflag.Value.
+func (f *netFlags) Set(text string) error {
+	if f.host || f.none || len(f.requests) > 0 && (text == networks.HostName || text == networks.NoneName) {
+		return errors.New("\"host\" and \"none\" stand alone")
+	}
+	switch text {
+	case "":
+	case networks.HostName:
+		f.host = true
+	case networks.NoneName:
+		f.none = true
+	default:
+		r, err := networks.ParseRequest(text)
+		if err != nil {
+			return err
+		}
+		f.requests = append(f.requests, r)
+	}
+	return nil
+}
+
+// check reports a network that the configuration does not have as an error of the command line.
+func (f *netFlags) check(all []networks.Network) error {
+	for _, r := range f.requests {
+		if _, err := networks.Find(all, r.Name); err != nil {
+			return usageError{"run: " + err.Error() + "; --net host and --net none are always there"}
+		}
+	}
+	return nil
+}
+
+// monitor returns the command line of a detached monitor with this configuration, whose working
+// directory is another one.
+func (c *cli) monitor(dir ...string) []string {
+	argv := []string{os.Args[0]}
+	for _, o := range [][2]string{{"--config", c.configFile}, {"--state", c.state}} {
+		if o[1] == "" {
+			continue
+		}
+		path := o[1]
+		if abs, err := filepath.Abs(path); err == nil { // without a working directory, only an absolute path works
+			path = abs
+		}
+		argv = append(argv, o[0], path)
+	}
+	return slices.Concat(argv, []string{"monitor"}, dir)
+}
+
+// connector connects pods to the networks of the configuration.
+func (c *cli) connector() *networks.Connector {
+	return &networks.Connector{Open: func(ctx context.Context, network string) (networks.Plugin, error) {
+		containers, err := c.containers()
+		if err != nil {
+			return nil, err
+		}
+		return containers.Open(ctx, network)
+	}}
+}
+
+// containers are the plugin containers of the configuration's networks.
+func (c *cli) containers() (*plugins.Containers, error) {
+	self, err := os.Executable()
+	if err == nil {
+		self, err = filepath.EvalSymlinks(self)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &plugins.Containers{
+		Dir:      c.config.NetworksDirectory,
+		Networks: c.networks,
+		Cgroup:   c.config.ParentCgroupName,
+		Image:    c.pluginImage,
+		Planner:  c.pluginPlanner,
+		Monitor:  c.monitor(),
+		Hold:     self,
+	}, nil
+}
+
+// pluginImage returns the image of a plugin: one of the store, or a file. It must be signed by a
+// trusted key, as the stager must, because a plugin has the powers of the host's root.
+func (c *cli) pluginImage(ctx context.Context, aci string) (*images.Image, func(), error) {
+	store, err := images.Open(c.config.ImagesDirectory)
+	if err != nil {
+		return nil, nil, err
+	}
+	ring, err := c.config.keyring()
+	if err != nil {
+		return nil, nil, err
+	}
+	image, err := findPlugin(ctx, store, aci, func(path string) (*images.Image, error) { return store.Import(ctx, path, ring, nil) })
+	if err != nil {
+		return nil, nil, err
+	}
+	release, err := store.Pin()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := store.TrustPlugin(image, ring); err != nil {
+		release()
+		return nil, nil, err
+	}
+	return image, release, nil
+}
+
+func findPlugin(_ context.Context, store *images.Store, aci string, load func(path string) (*images.Image, error)) (*images.Image, error) {
+	if path, ok := strings.CutPrefix(aci, "file://"); ok {
+		return load(path)
+	}
+	return store.Find(aci)
+}
+
+// pluginPlanner plans the pods of plugin containers.
+func (c *cli) pluginPlanner() (*podplan.Planner, error) {
+	store, err := images.Open(c.config.ImagesDirectory)
+	if err != nil {
+		return nil, err
+	}
+	stager, err := c.stagerImage(store)
+	if err != nil {
+		return nil, err
+	}
+	config, err := pluginStagerConfig(c.config.DefaultStagerConfig)
+	if err != nil {
+		return nil, err
+	}
+	return &podplan.Planner{Images: store, Stager: stager, StagerConfig: config, CheckSource: pods.CheckSource}, nil
+}
+
+// pluginStagerConfig is the configuration of a plugin container's stager: the administrator's,
+// without what is about the pods of others. A plugin needs the host's namespaces and all
+// capabilities, and its container stays.
+func pluginStagerConfig(config json.RawMessage) (json.RawMessage, error) {
+	if config == nil {
+		return nil, nil
+	}
+	var object strictjson.Object
+	if err := json.Unmarshal(config, &object); err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"requiredNamespaces", "defaultNamespaces", "forbid", "strictIsolators", "exitPolicy", "restart"} {
+		object.Take(key)
+	}
+	return json.Marshal(object)
+}
+
+// collectNetworks stops the plugin containers of networks that no pod of the store uses.
+func (c *cli) collectNetworks(ctx context.Context, store *pods.Store) ([]string, error) {
+	containers, err := c.containers()
+	if err != nil {
+		return nil, err
+	}
+	return containers.Collect(ctx, func(network string) (bool, error) {
+		all, err := store.List()
+		for _, pod := range all {
+			if slices.ContainsFunc(pod.Plan.Networks, func(a networks.Attachment) bool { return a.Network == network }) && pod.State.Phase != pods.Exited {
+				return true, err
+			}
+		}
+		return false, err
+	})
+}

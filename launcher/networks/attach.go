@@ -1,0 +1,243 @@
+package networks
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"kurma.io/stager/strictjson"
+)
+
+// Attachment is a pod's connection to a network, decided and plain data. It is stored in the
+// pod's plan, so that `del` gets what `add` got, whatever has become of the configuration.
+type Attachment struct {
+	Network   string `json:"network"`
+	Interface string `json:"interface,omitempty"`
+	// Config is the stdin of `add` and `del`: the network's entry byte for byte, and what
+	// Attach adds. A string, because JSON would change the white space of a raw value.
+	Config string `json:"config"`
+	// Env is the environment of the calls, NAME=value.
+	Env []string `json:"env,omitempty"`
+	// DNS is the pod's own choice of name servers, nil for none.
+	DNS *DNS `json:"dns,omitempty"`
+}
+
+// Pod is what a pod brings along for its networks.
+type Pod struct {
+	UUID      string
+	Ports     []PortMapping
+	Bandwidth *Bandwidth // nil for no limit
+}
+
+// PortMapping is a port of the host that leads to the pod, in the form of CNI's capability
+// portMappings.
+type PortMapping struct {
+	HostPort      uint   `json:"hostPort"`
+	ContainerPort uint   `json:"containerPort"`
+	Protocol      string `json:"protocol"` // in lower case
+	HostIP        string `json:"hostIP,omitempty"`
+}
+
+// Bandwidth is a limit in the form of CNI's capability bandwidth: rates in bits per second,
+// bursts in bits.
+type Bandwidth struct {
+	IngressRate  uint64 `json:"ingressRate,omitempty"`
+	IngressBurst uint64 `json:"ingressBurst,omitempty"`
+	EgressRate   uint64 `json:"egressRate,omitempty"`
+	EgressBurst  uint64 `json:"egressBurst,omitempty"`
+}
+
+// Attach decides a pod's attachments, in the order of the requests. Without a request the pod
+// gets the networks that are the default. published reports whether one of the networks takes
+// the pod's ports. An option that no plugin of its network takes is an error.
+func Attach(all []Network, requests []Request, pod Pod) (attachments []Attachment, published bool, err error) {
+	if len(requests) == 0 {
+		for _, n := range all {
+			if n.Default {
+				requests = append(requests, Request{Name: n.Name})
+			}
+		}
+	}
+	var used []string
+	for _, r := range requests {
+		n, err := Find(all, r.Name)
+		if err != nil {
+			return nil, false, err
+		}
+		if slices.ContainsFunc(attachments, func(a Attachment) bool { return a.Network == n.Name }) {
+			return nil, false, fmt.Errorf("network %q is given twice", n.Name)
+		}
+		name, err := interfaceName(n.Interface, pod.UUID, used)
+		if err != nil {
+			return nil, false, fmt.Errorf("network %q: containerInterface: %w", n.Name, err)
+		}
+		if name != "" {
+			used = append(used, name)
+		}
+		a := Attachment{Network: n.Name, Interface: name, Env: environment(r)}
+		takesPorts := false
+		if a.Config, takesPorts, err = configure(n, r, pod, !published); err != nil {
+			return nil, false, fmt.Errorf("network %q: %w", n.Name, err)
+		}
+		published = published || takesPorts
+		if !r.DNS.isEmpty() {
+			a.DNS = &r.DNS
+		}
+		attachments = append(attachments, a)
+	}
+	return attachments, published, nil
+}
+
+// environment passes the old way of arguments on.
+func environment(r Request) []string {
+	if len(r.Args) == 0 {
+		return nil
+	}
+	return []string{"CNI_ARGS=" + strings.Join(append([]string{"IgnoreUnknown=1"}, r.Args...), ";")}
+}
+
+// configure adds to a network's entry what its capabilities and the request's labels ask for.
+// Only the first network that takes the pod's ports gets them: a port of the host leads to one
+// place.
+func configure(n Network, r Request, pod Pod, ports bool) (config string, published bool, err error) {
+	on, err := n.capabilities()
+	if err != nil {
+		return "", false, err
+	}
+	runtime := make(map[string]any)
+	published = ports && on["portMappings"]
+	if published && len(pod.Ports) > 0 {
+		runtime["portMappings"] = pod.Ports
+	}
+	if on["bandwidth"] && pod.Bandwidth != nil {
+		runtime["bandwidth"] = pod.Bandwidth
+	}
+	args := make(map[string]any)
+	if err := r.fill(on, runtime, args); err != nil {
+		return "", false, err
+	}
+	config = n.Entry
+	if len(args) > 0 {
+		if config, err = addArgs(config, args); err != nil {
+			return "", false, err
+		}
+	}
+	if len(runtime) > 0 {
+		if config, err = addKey(config, "runtimeConfig", runtime); err != nil {
+			return "", false, err
+		}
+	}
+	return config, published, nil
+}
+
+// fill puts the request's options where the CNI conventions have them: as runtimeConfig for a
+// plugin that has turned the capability on; else, if a plugin may ignore them, into
+// args.cni.
+func (r Request) fill(on map[string]bool, runtime, args map[string]any) error {
+	if len(r.IPs) > 0 {
+		if on["ips"] {
+			runtime["ips"] = r.IPs
+		} else {
+			args["ips"] = r.IPs
+		}
+	}
+	if len(r.Labels) > 0 {
+		type label struct {
+			Key   string `json:"key"`
+			Value string `json:"value"`
+		}
+		var labels []label
+		for _, key := range slices.Sorted(maps.Keys(r.Labels)) {
+			labels = append(labels, label{key, r.Labels[key]})
+		}
+		args["labels"] = labels
+	}
+	if on["dns"] && !r.DNS.isEmpty() {
+		runtime["dns"] = map[string][]string{"servers": list(r.DNS.Nameservers), "searches": list(r.DNS.Search), "options": list(r.DNS.Options)}
+	}
+	for _, o := range []struct {
+		capability string
+		isSet      bool
+		value      any
+	}{
+		{"mac", r.MAC != "", r.MAC},
+		{"ipRanges", len(r.IPRanges) > 0, ranges(r.IPRanges)},
+		{"aliases", len(r.Aliases) > 0, r.Aliases},
+	} {
+		switch {
+		case !o.isSet:
+		case !on[o.capability]:
+			return fmt.Errorf("no plugin of the network has the capability %q", o.capability)
+		default:
+			runtime[o.capability] = o.value
+		}
+	}
+	return nil
+}
+
+func list(texts []string) []string { return append([]string{}, texts...) }
+
+// ranges is a list of subnets as host-local has it: one address from each.
+func ranges(subnets []string) [][]map[string]string {
+	var all [][]map[string]string
+	for _, s := range subnets {
+		all = append(all, []map[string]string{{"subnet": s}})
+	}
+	return all
+}
+
+// addKey adds a key at the end of a JSON object and leaves the rest as it is.
+func addKey(object, key string, value any) (string, error) {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return "", err
+	}
+	end := strings.LastIndexByte(object, '}')
+	if end < 0 {
+		return "", errors.New("the entry is not an object")
+	}
+	comma := ","
+	if strings.TrimSpace(object[:end]) == "{" {
+		comma = ""
+	}
+	return object[:end] + comma + `"` + key + `":` + string(raw) + object[end:], nil
+}
+
+// addArgs adds to args.cni. An entry with args of its own is written again, because its value
+// changes.
+func addArgs(config string, cni map[string]any) (string, error) {
+	var object strictjson.Object
+	if err := json.Unmarshal([]byte(config), &object); err != nil {
+		return "", err
+	}
+	if object["args"] == nil {
+		return addKey(config, "args", map[string]any{"cni": cni})
+	}
+	args, own := make(map[string]json.RawMessage), make(map[string]any)
+	if err := json.Unmarshal(object["args"], &args); err != nil {
+		return "", fmt.Errorf("args: %w", err)
+	}
+	if args["cni"] != nil {
+		if err := json.Unmarshal(args["cni"], &own); err != nil {
+			return "", fmt.Errorf("args.cni: %w", err)
+		}
+	}
+	maps.Copy(own, cni)
+	raw, err := json.Marshal(own)
+	if err != nil {
+		return "", err
+	}
+	args["cni"] = raw
+	if object["args"], err = json.Marshal(args); err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	err = encoder.Encode(object)
+	return strings.TrimSuffix(out.String(), "\n"), err
+}

@@ -1,0 +1,174 @@
+package networks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// CallTime is how long a plugin may take for a call (Kurma Network Specification).
+const CallTime = time.Minute
+
+// Plugin is a network's plugin, which has been set up. Its methods may run concurrently, for
+// several pods. Each returns soon after ctx ends, and has ended the plugin's processes then. An
+// error has the plugin's words.
+type Plugin interface {
+	// Setup prepares the network on the host, and may be called again at any time.
+	Setup(ctx context.Context, config string) error
+	// Add connects a pod and returns the plugin's output, which ParseResult reads.
+	Add(ctx context.Context, call Call) ([]byte, error)
+	// Del undoes Add. An Add that failed, or was killed, or never ran is no error.
+	Del(ctx context.Context, call Call) error
+}
+
+// Call is what a plugin gets for a pod.
+type Call struct {
+	Config    string   // stdin
+	Namespace string   // path of the pod's network namespace
+	UUID      string   // the pod's
+	Interface string   // "" if the network has none
+	Env       []string // NAME=value
+}
+
+// Record is what has become of a pod's attachments. It is on disk before each `add`, so that a
+// crash is undone by `del` of the first Begun attachments in reverse.
+type Record struct {
+	Begun   int      `json:"begun"`
+	Results []Result `json:"results"` // of the first attachments, in their order
+}
+
+// Connector connects pods to networks by the networks' plugins.
+type Connector struct {
+	// Open returns the plugin of a network, set up. It may be called concurrently.
+	Open func(ctx context.Context, network string) (Plugin, error)
+	// CallTime limits each call; 0 for the constant CallTime.
+	CallTime time.Duration
+}
+
+// Connect calls `add` of each attachment's plugin in order. file is where the record is kept.
+// After an error every `add` that has begun has been undone by `del`, the last first, and the
+// record is gone if that worked; the error names the network and has the plugin's words.
+func (c *Connector) Connect(ctx context.Context, file, uuid, namespace string, attachments []Attachment) ([]Result, error) {
+	var record Record
+	for i, a := range attachments {
+		record.Begun = i + 1
+		err := writeRecord(file, record)
+		if err == nil {
+			var result Result
+			result, err = c.add(ctx, uuid, namespace, a)
+			record.Results = append(record.Results, result)
+		}
+		if err != nil {
+			err = fmt.Errorf("connect to network %q: %w", a.Network, err)
+			return nil, errors.Join(err, c.Disconnect(context.WithoutCancel(ctx), file, uuid, namespace, attachments))
+		}
+	}
+	return record.Results, writeRecord(file, record)
+}
+
+func (c *Connector) add(ctx context.Context, uuid, namespace string, a Attachment) (Result, error) {
+	plugin, err := c.Open(ctx, a.Network)
+	if err != nil {
+		return Result{}, err
+	}
+	ctx, cancel := c.limited(ctx)
+	defer cancel()
+	output, err := plugin.Add(ctx, call(a, uuid, namespace))
+	if err != nil {
+		return Result{}, err
+	}
+	return ParseResult(output)
+}
+
+// Disconnect calls `del` for every attachment whose `add` has begun, the last first, and
+// removes the record when all have worked. It attempts each, and returns their errors. Without
+// a record there is nothing to do. A call may be repeated.
+func (c *Connector) Disconnect(ctx context.Context, file, uuid, namespace string, attachments []Attachment) error {
+	record, err := ReadRecord(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		record.Begun = len(attachments) // a power loss has damaged it: undo all
+	}
+	var errs []error
+	for i := min(record.Begun, len(attachments)) - 1; i >= 0; i-- {
+		if err := c.del(ctx, uuid, namespace, attachments[i]); err != nil {
+			errs = append(errs, fmt.Errorf("disconnect from network %q: %w", attachments[i].Network, err))
+			continue
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	return os.Remove(file)
+}
+
+func (c *Connector) del(ctx context.Context, uuid, namespace string, a Attachment) error {
+	plugin, err := c.Open(ctx, a.Network)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.limited(ctx)
+	defer cancel()
+	return plugin.Del(ctx, call(a, uuid, namespace))
+}
+
+func (c *Connector) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := c.CallTime
+	if limit == 0 {
+		limit = CallTime
+	}
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %v", limit))
+}
+
+func call(a Attachment, uuid, namespace string) Call {
+	return Call{Config: a.Config, Namespace: namespace, UUID: uuid, Interface: a.Interface, Env: a.Env}
+}
+
+// ReadRecord reads the record of a pod; it is fs.ErrNotExist for a pod that is connected to no
+// network.
+func ReadRecord(file string) (Record, error) {
+	var record Record
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return record, err
+	}
+	if err := json.Unmarshal(data, &record); err != nil {
+		return Record{}, fmt.Errorf("read networks of pod: %w", err)
+	}
+	return record, nil
+}
+
+// writeRecord replaces the record in one step. It does not sync: a power loss ends the pod's
+// namespace too, and a record that cannot be read is one of all attachments.
+func writeRecord(file string, record Record) error {
+	data, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
+// Names decides a pod's resolv.conf: the pod's own choice, else the first answer of a network
+// that has one. nil means the host's.
+func Names(attachments []Attachment, results []Result) *DNS {
+	for _, a := range attachments {
+		if !a.DNS.isEmpty() {
+			return a.DNS
+		}
+	}
+	for _, r := range results {
+		if !r.DNS.isEmpty() {
+			return r.DNS
+		}
+	}
+	return nil
+}

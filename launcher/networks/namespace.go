@@ -1,0 +1,151 @@
+package networks
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Namespace is a pod's network namespace. A file pins it (a bind mount of the namespace), so
+// that it outlives this process: after a crash `del` still finds it. A thread of this process
+// is in it, so that plugins, which see this machine's processes, find it in /proc.
+type Namespace struct {
+	thread int
+	file   *os.File
+	done   chan struct{}
+}
+
+// Make makes a network namespace with loopback up, and pins it in a new file.
+func Make(pin string) (*Namespace, error) {
+	if err := os.MkdirAll(filepath.Dir(pin), 0o700); err != nil {
+		return nil, fmt.Errorf("make network namespace: %w", err)
+	}
+	n, err := hold(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		if err := LoopbackUp(); err != nil {
+			return fmt.Errorf("bring up loopback: %w", err)
+		}
+		return pinTo(pin)
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make network namespace: %w", err), Remove(pin))
+	}
+	return n, nil
+}
+
+// Reopen opens the namespace that a file pins. Where the file pins none, because the machine has
+// been restarted since, it makes an empty namespace: a plugin's `del` gets a valid one.
+func Reopen(pin string) (*Namespace, error) {
+	file, err := os.Open(pin)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open network namespace: %w", err)
+	}
+	if err != nil || !isNamespace(file) {
+		if err == nil {
+			file.Close()
+		}
+		return Make(pin)
+	}
+	defer file.Close()
+	n, err := hold(func() error { return unix.Setns(int(file.Fd()), unix.CLONE_NEWNET) })
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace %s: %w", pin, err)
+	}
+	return n, nil
+}
+
+// Remove removes the pin, and with it the namespace once no process is in it. A file that does
+// not exist is no error.
+func Remove(pin string) error {
+	if err := unix.Unmount(pin, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
+		return fmt.Errorf("remove network namespace: %w", &os.PathError{Op: "unmount", Path: pin, Err: err})
+	}
+	if err := os.Remove(pin); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove network namespace: %w", err)
+	}
+	return nil
+}
+
+// Path is the namespace's path as plugins get it, valid until Close.
+func (n *Namespace) Path() string { return fmt.Sprintf("/proc/%d/ns/net", n.thread) }
+
+// Enter moves the calling thread into the namespace. The caller has locked the thread.
+func (n *Namespace) Enter() error { return unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET) }
+
+// Close ends this process's hold of the namespace.
+func (n *Namespace) Close() {
+	close(n.done)
+	n.file.Close()
+}
+
+// hold runs enter on a thread of its own, which stays in the namespace that enter has entered
+// until Close. The thread is never the main thread, which cannot end.
+func hold(enter func() error) (*Namespace, error) {
+	n := &Namespace{done: make(chan struct{})}
+	ready := make(chan error)
+	var run func()
+	run = func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// While this goroutine holds the main thread, the next one cannot get it.
+			ended := make(chan struct{})
+			go func() { defer close(ended); run() }()
+			<-ended
+			runtime.UnlockOSThread()
+			return
+		}
+		err := enter()
+		if err == nil {
+			n.thread = unix.Gettid()
+			n.file, err = os.Open(n.Path())
+		}
+		ready <- err
+		if err == nil {
+			<-n.done
+		}
+		// Never unlocked: the runtime ends the thread.
+	}
+	go run()
+	return n, <-ready
+}
+
+// pinTo mounts the calling thread's network namespace at a new file.
+func pinTo(pin string) error {
+	file, err := os.OpenFile(pin, os.O_RDONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	file.Close()
+	source := fmt.Sprintf("/proc/%d/ns/net", unix.Gettid())
+	if err := unix.Mount(source, pin, "", unix.MS_BIND, ""); err != nil {
+		return &os.PathError{Op: "mount", Path: pin, Err: err}
+	}
+	return nil
+}
+
+func isNamespace(file *os.File) bool {
+	var st unix.Statfs_t
+	return unix.Fstatfs(int(file.Fd()), &st) == nil && st.Type == unix.NSFS_MAGIC
+}
+
+// LoopbackUp brings up lo in the calling thread's network namespace.
+func LoopbackUp() error {
+	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(sock) }()
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(sock, unix.SIOCSIFFLAGS, request)
+}

@@ -1,0 +1,153 @@
+// Package networks is the daemon's side of the Kurma Network Specification: it reads the
+// networks of the configuration, decides what a pod's attachments are, calls the networks'
+// plugins, and keeps the pod's network namespace.
+//
+// A pod's way through the package:
+//
+//	Parse    the configuration's container_networks        []Network
+//	Attach   what the pod asks for, and its UUID           []Attachment, stored in the pod's plan
+//	Make     a network namespace, pinned in a file         *Namespace
+//	Connect  `add` of each plugin, in order                Record, on disk before the first `add`
+//	Disconnect  `del` in reverse, from plan and record     also after a crash
+//	Remove   the namespace
+//
+// A plugin is the interface Plugin; package plugins beside this one runs it as a container.
+package networks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"kurma.io/stager/strictjson"
+)
+
+// Network is an entry of container_networks.
+type Network struct {
+	Name string
+	ACI  string // where the plugin's image is: an image of the store, or a URL
+	// Interface is the template of the interface's name, "" for a network without one.
+	Interface string
+	// Default says that pods get the network that name none.
+	Default bool
+	// Entry is the entry as the operator wrote it, byte for byte. It is the plugin's
+	// configuration.
+	Entry string
+}
+
+// entry are the keys of an entry that the launcher reads. All others are the plugin's.
+type entry struct {
+	Name      string `json:"name"`
+	ACI       string `json:"aci"`
+	Interface string `json:"containerInterface"`
+	Default   bool   `json:"default"`
+}
+
+// IsName reports whether a network may have that name: it is the name of a folder, and stands
+// before a colon on the command line.
+func IsName(name string) bool {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`).MatchString(name) && name != HostName && name != NoneName
+}
+
+// HostName and NoneName stand on the command line for the host's network and for loopback alone.
+const (
+	HostName = "host"
+	NoneName = "none"
+)
+
+// Parse reads the entries of container_networks. An error names the entry and the key.
+func Parse(entries []json.RawMessage) ([]Network, error) {
+	var all []Network
+	for i, raw := range entries {
+		n, err := parseEntry(raw)
+		if err != nil {
+			return nil, fmt.Errorf("container_networks[%d]: %w", i, err)
+		}
+		if find(all, n.Name) != nil {
+			return nil, fmt.Errorf("container_networks[%d]: name %q is given twice", i, n.Name)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+func parseEntry(raw json.RawMessage) (Network, error) {
+	if !strings.HasPrefix(strings.TrimSpace(string(raw)), "{") {
+		return Network{}, errors.New("must be an object")
+	}
+	var object strictjson.Object
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return Network{}, err
+	}
+	// The keys as the plugin reads them: a plugin may tell "Name" from "name".
+	var e entry
+	for key, into := range map[string]any{"name": &e.Name, "aci": &e.ACI, "containerInterface": &e.Interface, "default": &e.Default} {
+		if value, ok := object[key]; ok {
+			if err := json.Unmarshal(value, into); err != nil {
+				return Network{}, fmt.Errorf("%s: %s: %w", key, strictjson.Show(value), err)
+			}
+		}
+	}
+	switch {
+	case e.Name == "":
+		return Network{}, errors.New("name: missing")
+	case !IsName(e.Name):
+		return Network{}, fmt.Errorf("name: %q: want at most 63 letters, digits, '.', '_' and '-', the first a letter or digit, and not %q or %q", e.Name, HostName, NoneName)
+	case e.ACI == "":
+		return Network{}, fmt.Errorf("aci: missing in network %q", e.Name)
+	case object["runtimeConfig"] != nil:
+		return Network{}, fmt.Errorf("runtimeConfig: network %q: the launcher sets this key", e.Name)
+	}
+	if err := checkTemplate(e.Interface); err != nil {
+		return Network{}, fmt.Errorf("containerInterface: network %q: %w", e.Name, err)
+	}
+	return Network{Name: e.Name, ACI: e.ACI, Interface: e.Interface, Default: e.Default, Entry: string(raw)}, nil
+}
+
+// find returns the network of that name, or nil.
+func find(all []Network, name string) *Network {
+	for i := range all {
+		if all[i].Name == name {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// Find returns the network of that name.
+func Find(all []Network, name string) (Network, error) {
+	if n := find(all, name); n != nil {
+		return *n, nil
+	}
+	names := make([]string, len(all))
+	for i, n := range all {
+		names[i] = n.Name
+	}
+	if len(names) == 0 {
+		return Network{}, fmt.Errorf("no network %q: the configuration has no container_networks", name)
+	}
+	return Network{}, fmt.Errorf("no network %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// capabilities returns what the entry, or a plugin in its list, turns on.
+func (n Network) capabilities() (map[string]bool, error) {
+	type conf struct {
+		Capabilities map[string]bool `json:"capabilities"`
+	}
+	var c struct {
+		conf
+		Plugins []conf `json:"plugins"`
+	}
+	if err := json.Unmarshal([]byte(n.Entry), &c); err != nil {
+		return nil, fmt.Errorf("read capabilities of network %q: %w", n.Name, err)
+	}
+	on := make(map[string]bool)
+	for _, one := range append(c.Plugins, c.conf) {
+		for name, is := range one.Capabilities {
+			on[name] = on[name] || is
+		}
+	}
+	return on, nil
+}

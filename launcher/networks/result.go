@@ -1,0 +1,145 @@
+package networks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Result is what a plugin's `add` has made, in the form of the Kurma Network Specification.
+type Result struct {
+	IP4 *IPConfig `json:"ip4,omitempty"`
+	IP6 *IPConfig `json:"ip6,omitempty"`
+	DNS *DNS      `json:"dns,omitempty"`
+}
+
+// IPConfig is an address of the pod's interface.
+type IPConfig struct {
+	IP      string  `json:"ip"` // in CIDR notation
+	Gateway string  `json:"gateway,omitempty"`
+	Routes  []Route `json:"routes,omitempty"`
+}
+
+// Route is a route of the pod.
+type Route struct {
+	Dst string `json:"dst"` // in CIDR notation
+	GW  string `json:"gw,omitempty"`
+}
+
+// DNS is what a network says about name servers.
+type DNS struct {
+	Nameservers []string `json:"nameservers,omitempty"`
+	Domain      string   `json:"domain,omitempty"`
+	Search      []string `json:"search,omitempty"`
+	Options     []string `json:"options,omitempty"`
+}
+
+// isEmpty reports whether the plugin has said nothing: {"dns": {}} is no answer.
+func (d *DNS) isEmpty() bool {
+	return d == nil || len(d.Nameservers) == 0 && d.Domain == "" && len(d.Search) == 0 && len(d.Options) == 0
+}
+
+// ResolvConf returns the text of a resolv.conf(5), "" if there is none to write.
+func (d *DNS) ResolvConf() string {
+	if d.isEmpty() {
+		return ""
+	}
+	var out strings.Builder
+	for _, server := range d.Nameservers {
+		fmt.Fprintf(&out, "nameserver %s\n", server)
+	}
+	if d.Domain != "" {
+		fmt.Fprintf(&out, "domain %s\n", d.Domain)
+	}
+	if len(d.Search) > 0 {
+		fmt.Fprintf(&out, "search %s\n", strings.Join(d.Search, " "))
+	}
+	if len(d.Options) > 0 {
+		fmt.Fprintf(&out, "options %s\n", strings.Join(d.Options, " "))
+	}
+	return out.String()
+}
+
+// anyResult has the fields of the old form, ip4 and ip6, and of the newer one, ips, which CNI
+// has had since 0.3.0.
+type anyResult struct {
+	Result
+	IPs []struct {
+		Address string `json:"address"`
+		Gateway string `json:"gateway"`
+	} `json:"ips"`
+	Routes []Route `json:"routes"`
+}
+
+// ParseResult reads the output of an `add`. Empty output means no addresses. The newer form is
+// converted: the first address of each family is kept, with the routes of its family. Output of
+// another form is an error.
+func ParseResult(output []byte) (Result, error) {
+	text := strings.TrimSpace(string(output))
+	if text == "" {
+		return Result{}, nil
+	}
+	if !strings.HasPrefix(text, "{") {
+		return Result{}, fmt.Errorf("not a result: %s", shorten(text))
+	}
+	var in anyResult
+	if err := json.Unmarshal([]byte(text), &in); err != nil {
+		return Result{}, fmt.Errorf("not a result: %s: %w", shorten(text), err)
+	}
+	r := in.Result
+	for _, ip := range in.IPs {
+		config := &IPConfig{IP: ip.Address, Gateway: ip.Gateway}
+		prefix, err := netip.ParsePrefix(ip.Address)
+		if err != nil {
+			return Result{}, fmt.Errorf("address %q is not in CIDR notation", ip.Address)
+		}
+		into := &r.IP6
+		if prefix.Addr().Is4() {
+			into = &r.IP4
+		}
+		if *into == nil {
+			*into = config
+			config.Routes = routesOf(in.Routes, prefix.Addr().Is4())
+		}
+	}
+	if r.DNS.isEmpty() {
+		r.DNS = nil
+	}
+	return r, errors.Join(checkIP(r.IP4, true), checkIP(r.IP6, false))
+}
+
+func routesOf(all []Route, v4 bool) []Route {
+	var some []Route
+	for _, r := range all {
+		if prefix, err := netip.ParsePrefix(r.Dst); err == nil && prefix.Addr().Is4() == v4 {
+			some = append(some, r)
+		}
+	}
+	return some
+}
+
+func checkIP(c *IPConfig, v4 bool) error {
+	if c == nil {
+		return nil
+	}
+	prefix, err := netip.ParsePrefix(c.IP)
+	if err != nil {
+		return fmt.Errorf("address %q is not in CIDR notation", c.IP)
+	}
+	if prefix.Addr().Is4() != v4 {
+		return fmt.Errorf("address %q is of the other family", c.IP)
+	}
+	return nil
+}
+
+// shorten returns the beginning of a plugin's words in one line.
+func shorten(text string) string {
+	const enough = 400
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
+	if len(text) > enough {
+		return text[:enough] + "…"
+	}
+	return text
+}

@@ -1,0 +1,70 @@
+package plugins
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/strictjson"
+)
+
+// Paths in a plugin's container.
+const (
+	callDir   = "/opt/network" // has setup, add and del (Kurma Network Specification)
+	statePath = "/var/lib/network"
+	runPath   = "/run/network"
+	holdPath  = callDir + "/.hold"
+)
+
+// app is the name of the container's only app.
+const app = "plugin"
+
+// manifest writes the pod manifest of a network's container. The app is the image's, as root,
+// with another main process: one that only waits, because `setup` ends when it is done.
+func (c *Containers) manifest(network string, image *images.Image) ([]byte, error) {
+	section, err := section(image)
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", image.Manifest.Name, err)
+	}
+	type object = map[string]any
+	volume := func(name, source string, readOnly bool) object {
+		return object{"name": name, "kind": "host", "source": source, "readOnly": readOnly}
+	}
+	mount := func(name, path string) object { return object{"volume": name, "path": path} }
+	return json.Marshal(object{
+		"acKind":    "PodManifest",
+		"acVersion": "0.8.11",
+		"apps": []any{object{
+			"name":   app,
+			"image":  object{"id": image.ID},
+			"app":    section,
+			"mounts": []any{mount("network-state", statePath), mount("network-run", runPath), mount("network-hold", holdPath)},
+		}},
+		"volumes": []any{
+			volume("network-state", filepath.Join(c.dir(network), stateDir), false),
+			volume("network-run", filepath.Join(c.dir(network), runDir), false),
+			volume("network-hold", c.Hold, true),
+		},
+		"isolators": []any{object{
+			"name":  "os/linux/namespaces",
+			"value": object{"ipc": "host", "net": "host", "pid": "host", "uts": "host"},
+		}},
+	})
+}
+
+func section(image *images.Image) (strictjson.Object, error) {
+	var document struct {
+		App strictjson.Object `json:"app"`
+	}
+	if err := json.Unmarshal(image.Manifest.Raw, &document); err != nil {
+		return nil, err
+	}
+	s := document.App
+	if s == nil {
+		return nil, errors.New("it has no app")
+	}
+	err := errors.Join(s.Set("exec", []string{holdPath, "hold"}), s.Set("user", "0"), s.Set("group", "0"))
+	return s, err
+}

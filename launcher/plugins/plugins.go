@@ -1,0 +1,364 @@
+// Package plugins runs the plugins of networks as containers: each network has a pod of the
+// launcher's own stager, with the plugin image's files and the host's namespaces, in which the
+// plugin's executables are called by the stager's call-in `run`.
+//
+// On disk, below the folder of Containers (mode 0700, root's):
+//
+//	NAME/             one network
+//	    lock          locked while the plugin's container is started or stopped
+//	    network.json  record: what the container was set up with
+//	    state/        /var/lib/network in the container: the plugin's own, and kept
+//	    run/          /run/network in the container: emptied when the machine has been restarted
+//	    log           what the plugin has written to stderr
+//	pods/             the pods.Store of the containers
+//
+// A container is kept between the calls of several launchers, so that processes that `setup`
+// starts stay. Collect stops those whose network no pod uses.
+package plugins
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/launcher/podplan"
+	"kurma.io/stager/launcher/pods"
+
+	"golang.org/x/sys/unix"
+)
+
+// Containers are the plugin containers of the networks of one configuration. Several processes
+// may use the same folder.
+type Containers struct {
+	// Dir is the folder of the containers.
+	Dir string
+	// Networks are those of the configuration.
+	Networks []networks.Network
+	// Cgroup is the parent of the containers' control groups.
+	Cgroup string
+	// Image returns the image of a plugin by the aci of its network. It trusts the image:
+	// the plugin's processes have the powers of the host's root. Until release is called
+	// the image cannot be removed.
+	Image func(ctx context.Context, aci string) (image *images.Image, release func(), err error)
+	// Planner returns what plans a container's pod.
+	Planner func() (*podplan.Planner, error)
+	// Monitor is the command line of a detached monitor, to which the pod's folder is added.
+	Monitor []string
+	// Hold is a command for a main process that waits until it is stopped, and the host's path of its
+	// program, which is mounted into the container as /opt/network/.hold.
+	Hold string
+}
+
+// Folders and files of a network.
+const (
+	lockFile   = "lock"
+	recordFile = "network.json"
+	stateDir   = "state"
+	runDir     = "run"
+	logFile    = "log"
+	podsDir    = "pods"
+)
+
+// record is what a network's container was set up with.
+type record struct {
+	Entry string `json:"entry"` // the configuration's, as it was written
+	ACI   string `json:"aci"`
+	Image string `json:"image"` // ID
+	Pod   string `json:"pod"`   // UUID of the container
+	Boot  string `json:"boot"`  // the machine's boot ID
+}
+
+func (c *Containers) dir(network string) string { return filepath.Join(c.Dir, network) }
+
+func (c *Containers) store() (*pods.Store, error) {
+	return pods.Open(filepath.Join(c.Dir, podsDir), c.Cgroup)
+}
+
+// Open returns a network's plugin; it is networks.Connector's Open. It starts and sets up the
+// container unless it runs with the same configuration. A network that is not in the
+// configuration has the image and the entry that its container was last set up with.
+func (c *Containers) Open(ctx context.Context, name string) (networks.Plugin, error) {
+	p, err := c.open(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("open plugin of network %q: %w", name, err)
+	}
+	return p, nil
+}
+
+func (c *Containers) open(ctx context.Context, name string) (*container, error) {
+	network, err := c.network(name)
+	if err != nil {
+		return nil, err
+	}
+	store, err := c.store()
+	if err != nil {
+		return nil, err
+	}
+	if p := c.running(store, network); p != nil {
+		return p, nil
+	}
+	unlock, err := c.lock(name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if p := c.running(store, network); p != nil { // another launcher has started it meanwhile
+		return p, nil
+	}
+	return c.start(ctx, store, network)
+}
+
+// network finds a network in the configuration, or what is left of one that was in it.
+func (c *Containers) network(name string) (networks.Network, error) {
+	n, err := networks.Find(c.Networks, name)
+	if err == nil {
+		return n, nil
+	}
+	old, readErr := c.readRecord(name)
+	if readErr != nil {
+		return networks.Network{}, err
+	}
+	return networks.Network{Name: name, ACI: old.Image, Entry: old.Entry}, nil
+}
+
+// running returns the network's container if it runs and was set up with the configuration.
+func (c *Containers) running(store *pods.Store, n networks.Network) *container {
+	r, err := c.readRecord(n.Name)
+	if err != nil || r.Entry != n.Entry {
+		return nil
+	}
+	pod, err := store.Get(r.Pod)
+	if err != nil || pod.State.Phase != pods.Running {
+		return nil
+	}
+	return &container{pod: pod, log: filepath.Join(c.dir(n.Name), logFile)}
+}
+
+// start starts a network's container and sets it up. A container that runs with another
+// configuration, or another image, is stopped first. The caller has the network's lock.
+func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Network) (*container, error) {
+	old, err := c.readRecord(n.Name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := stop(ctx, store, old.Pod); err != nil {
+		return nil, err
+	}
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.makeFolders(n.Name, old.Boot != boot); err != nil {
+		return nil, err
+	}
+	image, release, err := c.Image(ctx, n.ACI)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	pod, err := c.launch(ctx, store, n.Name, image)
+	if err != nil {
+		return nil, err
+	}
+	// Before the setup: a launcher that is killed in it leaves a container that the next one
+	// stops.
+	r := record{ACI: n.ACI, Image: image.ID, Pod: pod.Plan.UUID, Boot: boot}
+	p := &container{pod: pod, log: filepath.Join(c.dir(n.Name), logFile)}
+	if err := c.writeRecord(n.Name, r); err != nil {
+		return nil, errors.Join(err, stop(ctx, store, r.Pod))
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, networks.CallTime, fmt.Errorf("not done within %v", networks.CallTime))
+	defer cancel()
+	if err := p.Setup(limited, n.Entry); err != nil {
+		return nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, r.Pod))
+	}
+	r.Entry = n.Entry
+	return p, c.writeRecord(n.Name, r)
+}
+
+// launch starts a container and waits until it is up.
+func (c *Containers) launch(ctx context.Context, store *pods.Store, name string, image *images.Image) (*pods.Pod, error) {
+	planner, err := c.Planner()
+	if err != nil {
+		return nil, err
+	}
+	document, err := c.manifest(name, image)
+	if err != nil {
+		return nil, err
+	}
+	plan, _, err := planner.FromManifest("network "+name, document, podplan.Options{Name: name})
+	if err != nil {
+		return nil, err
+	}
+	pod, err := store.Create(plan)
+	if err != nil {
+		return nil, err
+	}
+	return pod, pod.Detach(ctx, append(slices.Clone(c.Monitor), pod.Dir))
+}
+
+// stop stops a container; one that does not exist is no error.
+func stop(ctx context.Context, store *pods.Store, uuid string) error {
+	if uuid == "" {
+		return nil
+	}
+	pod, err := store.Get(uuid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return store.Stop(ctx, pod)
+}
+
+// makeFolders makes a network's folders. After a restart of the machine what the run folder
+// holds is about links and processes that are no more.
+func (c *Containers) makeFolders(name string, restarted bool) error {
+	run := filepath.Join(c.dir(name), runDir)
+	if restarted {
+		if err := os.RemoveAll(run); err != nil {
+			return err
+		}
+	}
+	return errors.Join(os.MkdirAll(run, 0o755), os.MkdirAll(filepath.Join(c.dir(name), stateDir), 0o755))
+}
+
+func (c *Containers) readRecord(name string) (record, error) {
+	var r record
+	data, err := os.ReadFile(filepath.Join(c.dir(name), recordFile))
+	if err != nil {
+		return r, err
+	}
+	if json.Unmarshal(data, &r) != nil {
+		return record{}, nil // a power loss has damaged it; the container is gone as well
+	}
+	return r, nil
+}
+
+func (c *Containers) writeRecord(name string, r record) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(c.dir(name), recordFile)
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// lock takes the lock of a network.
+func (c *Containers) lock(name string) (unlock func(), err error) {
+	if err := os.MkdirAll(c.dir(name), 0o700); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(c.dir(name), lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		if err == nil {
+			return func() { _ = file.Close() }, nil
+		}
+		if err != unix.EINTR {
+			return nil, errors.Join(fmt.Errorf("lock network %q: %w", name, err), file.Close())
+		}
+	}
+}
+
+func bootID() (string, error) {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return string(data), err
+}
+
+// State is what a network's container is like.
+type State struct {
+	Running bool
+	Image   string // ID of the image, "" if the network has never been used
+	Pod     string // UUID of the container, "" if it does not run
+	PID     int    // its stager's
+	Log     string // the file of what the plugin has written to stderr
+}
+
+// State returns the state of a network's container.
+func (c *Containers) State(n networks.Network) (State, error) {
+	s := State{Log: filepath.Join(c.dir(n.Name), logFile)}
+	store, err := c.store()
+	if err != nil {
+		return s, err
+	}
+	r, err := c.readRecord(n.Name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	s.Image = r.Image
+	if p := c.running(store, n); p != nil {
+		s.Running, s.Pod, s.PID = true, r.Pod, p.pod.State.Stager.PID
+	}
+	return s, nil
+}
+
+// Collect stops the containers of networks that no pod uses, and deletes dead ones. used
+// reports whether a pod uses a network; it is called with the network's lock held, so that a pod
+// that is made later waits. Collect returns the names of the networks.
+func (c *Containers) Collect(ctx context.Context, used func(network string) (bool, error)) ([]string, error) {
+	if _, err := os.Stat(c.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	store, err := c.store()
+	if err != nil {
+		return nil, err
+	}
+	all, err := store.List()
+	if err != nil {
+		return nil, err
+	}
+	var done []string
+	var errs []error
+	for _, pod := range all {
+		name := pod.Plan.Name
+		if pod.Damage != nil || !networks.IsName(name) {
+			continue // store.Collect deletes it
+		}
+		stopped, err := c.collect(ctx, store, pod, used)
+		if stopped {
+			done = append(done, name)
+		}
+		errs = append(errs, err)
+	}
+	_, err = store.Collect()
+	return done, errors.Join(append(errs, err)...)
+}
+
+func (c *Containers) collect(ctx context.Context, store *pods.Store, pod *pods.Pod, used func(string) (bool, error)) (bool, error) {
+	unlock, err := c.lock(pod.Plan.Name)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if is, err := used(pod.Plan.Name); is || err != nil {
+		return false, err
+	}
+	return true, stop(ctx, store, pod.Plan.UUID)
+}
+
+// Validate starts the network's container if it does not run, and calls `setup` again, which
+// checks the configuration and the plugin's health. Both may change the host.
+func (c *Containers) Validate(ctx context.Context, n networks.Network) error {
+	p, err := c.Open(ctx, n.Name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, networks.CallTime, fmt.Errorf("not done within %v", networks.CallTime))
+	defer cancel()
+	return p.Setup(ctx, n.Entry)
+}

@@ -1,0 +1,99 @@
+package podplan
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/manifest"
+
+	"github.com/appc/spec/schema/types"
+	"github.com/appc/spec/schema/types/resource"
+)
+
+const (
+	// bandwidthIsolator limits a pod's network: {"default": true, "limit": "1M"}, in bytes per second.
+	bandwidthIsolator = "resource/network-bandwidth"
+	// bitsPerByte: CNI counts bits, the stager bytes.
+	bitsPerByte = 8
+)
+
+// connect decides a pod's networks. published reports whether a network takes the pod's ports.
+func (p *Planner) connect(plan *pods.Plan, m *manifest.Manifest, o Options) (published bool, err error) {
+	switch {
+	case plan.HostNetwork && len(o.Networks) > 0:
+		return false, errors.New("it uses the host's network, so it cannot be connected to others")
+	case plan.HostNetwork || o.NoNetwork:
+		return false, nil
+	}
+	ports, portErr := portMappings(m)
+	pod := networks.Pod{UUID: plan.UUID, Ports: ports, Bandwidth: bandwidth(m)}
+	plan.Networks, published, err = networks.Attach(p.Networks, o.Networks, pod)
+	if err != nil || !published {
+		return false, err
+	}
+	plan.Ports = ports
+	return true, portErr
+}
+
+// portMappings lists the ports of the pod's manifest, one entry for each port of a range.
+func portMappings(m *manifest.Manifest) ([]networks.PortMapping, error) {
+	apps := make(map[types.ACName]types.Port)
+	for _, app := range m.Apps() {
+		for _, port := range app.App.Ports {
+			apps[port.Name] = port
+		}
+	}
+	var all []networks.PortMapping
+	for _, port := range m.Pod.Ports {
+		to, known := apps[port.Name]
+		if port.PodPort != nil {
+			to, known = *port.PodPort, true
+		}
+		if !known {
+			return nil, fmt.Errorf("port %q: no app has a port of that name", port.Name)
+		}
+		count := max(to.Count, 1)
+		if port.HostPort == 0 || port.HostPort+count-1 > maxPort || to.Port+count-1 > maxPort {
+			return nil, fmt.Errorf("port %q: %d ports from host port %d to port %d are not within 1 to %d", port.Name, count, port.HostPort, to.Port, maxPort)
+		}
+		ip := ""
+		if port.HostIP != nil {
+			ip = port.HostIP.String()
+		}
+		for i := range count {
+			all = append(all, networks.PortMapping{
+				HostPort: port.HostPort + i, ContainerPort: to.Port + i,
+				Protocol: strings.ToLower(to.Protocol), HostIP: ip,
+			})
+		}
+	}
+	return all, nil
+}
+
+const maxPort = 1<<16 - 1
+
+// bandwidth is the limit of the pod's network, or that of its only app; nil for none. The stager
+// limits the interfaces as well, and refuses what is not a limit.
+func bandwidth(m *manifest.Manifest) *networks.Bandwidth {
+	isolators := m.Pod.Isolators
+	if apps := m.Apps(); len(apps) == 1 {
+		isolators = append(append([]manifest.Isolator{}, apps[0].Isolators...), isolators...)
+	}
+	var limit *networks.Bandwidth
+	for _, isolator := range isolators {
+		var value struct {
+			Limit *resource.Quantity `json:"limit"`
+		}
+		if isolator.Name != bandwidthIsolator || json.Unmarshal(isolator.Value, &value) != nil || value.Limit == nil {
+			continue
+		}
+		rate := uint64(max(value.Limit.Value(), 0)) * bitsPerByte
+		// A tenth of a second's worth may pass at once.
+		limit = &networks.Bandwidth{IngressRate: rate, IngressBurst: rate / 10, EgressRate: rate, EgressBurst: rate / 10}
+	}
+	return limit
+}

@@ -1,0 +1,125 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/networks"
+)
+
+// Files of a pod that is connected to networks.
+const (
+	networksFile = "networks.json"
+	pinFile      = "netns"
+)
+
+func (p *Pod) recordFile() string { return filepath.Join(p.Dir, networksFile) }
+
+func (p *Pod) pin() string { return filepath.Join(p.Dir, pinFile) }
+
+// Connection is a network that a pod is connected to.
+type Connection struct {
+	Name      string `json:"name"`
+	Interface string `json:"interface,omitempty"`
+	networks.Result
+}
+
+// Connections returns the networks that the pod is connected to, with what their plugins
+// returned, in the order of its plan. A pod without networks, or that has ended, has none.
+func (p *Pod) Connections() []Connection {
+	record, err := networks.ReadRecord(p.recordFile())
+	if err != nil {
+		return nil // connected to none, or only in part
+	}
+	var all []Connection
+	for i, result := range record.Results[:min(len(record.Results), len(p.Plan.Networks))] {
+		a := p.Plan.Networks[i]
+		all = append(all, Connection{a.Network, a.Interface, result})
+	}
+	return all
+}
+
+// prepare makes what a launch needs: the stager's root, the pod's cgroups, and its networks. The
+// networks are connected meanwhile, because plugins take long.
+func (p *Pod) prepare(ctx context.Context, group *cgroups.Group) error {
+	if len(p.Plan.Networks) == 0 {
+		return errors.Join(p.makeRoot(), group.Make())
+	}
+	type connected struct {
+		results []networks.Result
+		err     error
+	}
+	done := make(chan connected)
+	go func() {
+		results, err := p.connect(ctx)
+		done <- connected{results, err}
+	}()
+	err := errors.Join(p.makeRoot(), group.Make())
+	c := <-done
+	if err := errors.Join(err, c.err); err != nil {
+		return err
+	}
+	if dns := networks.Names(p.Plan.Networks, c.results); dns != nil {
+		return p.replaceResolvConf(dns.ResolvConf())
+	}
+	return nil
+}
+
+// connect makes the pod's network namespace and connects it to the networks.
+func (p *Pod) connect(ctx context.Context) ([]networks.Result, error) {
+	if p.connector == nil {
+		return nil, errors.New("connect pod to its networks: there is no configuration of networks")
+	}
+	namespace, err := networks.Make(p.pin())
+	if err != nil {
+		return nil, err
+	}
+	p.namespace = namespace
+	return p.connector.Connect(ctx, p.recordFile(), p.Plan.UUID, namespace.Path(), p.Plan.Networks)
+}
+
+func (p *Pod) replaceResolvConf(text string) error {
+	root, err := os.OpenRoot(filepath.Join(p.Dir, rootDir))
+	if err != nil {
+		return fmt.Errorf("write resolv.conf: %w", err)
+	}
+	defer root.Close()
+	if err := writeNew(root, "etc/resolv.conf", []byte(text)); err != nil {
+		return fmt.Errorf("write resolv.conf: %w", err)
+	}
+	return nil
+}
+
+// disconnect disconnects the pod from its networks and removes its network namespace. Without
+// an error nothing is left; after one, disconnect may be repeated.
+func (p *Pod) disconnect() error {
+	if p.namespace != nil {
+		defer func() { p.namespace.Close(); p.namespace = nil }()
+	}
+	_, err := os.Stat(p.recordFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return networks.Remove(p.pin())
+	}
+	if err != nil {
+		return err
+	}
+	if p.connector == nil {
+		return errors.New("disconnect pod from its networks: there is no configuration of networks")
+	}
+	if p.namespace == nil {
+		if p.namespace, err = networks.Reopen(p.pin()); err != nil {
+			return err
+		}
+		defer func() { p.namespace.Close(); p.namespace = nil }()
+	}
+	err = p.connector.Disconnect(context.Background(), p.recordFile(), p.Plan.UUID, p.namespace.Path(), p.Plan.Networks)
+	if err != nil {
+		return err
+	}
+	return networks.Remove(p.pin())
+}

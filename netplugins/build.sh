@@ -1,0 +1,68 @@
+#!/bin/sh
+# Usage: netplugins/build.sh OUT VERSION [KEY] [NAME...]
+# Makes the images of network plugins, signed: OUT/NAME-netplugin.aci, of the folders NAME here, or of
+# all folders that have an image.json. KEY is an OpenPGP private key file; with "" each image has a
+# throwaway key, whose public half is OUT/NAME-netplugin.aci.pub. It needs bin/aci.
+#
+# An image has the program NAME as /opt/network/setup, add and del. If the folder has a
+# recipe.sh, this shell executes it with $root, the image's root, and the functions below.
+set -eu
+umask 022
+
+here=$(cd "$(dirname "$0")" && pwd)
+aci=$here/../bin/aci
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+version=$2
+key=${3:-}
+[ $# -lt 3 ] || shift
+shift 2
+[ $# -gt 0 ] || set -- $(cd "$here" && ls -d */image.json | xargs -n 1 dirname)
+work=$(mktemp -d "$out/netplugins-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+# go_programs TARGET PACKAGE... builds static programs from this folder's module: a file, or those
+# of several packages in the folder TARGET/.
+go_programs() {
+	target=$1
+	shift
+	mkdir -p "${target%/*}"
+	CGO_ENABLED=0 go build -C "$here" -trimpath -buildvcs=false -tags 'netgo osusergo' -ldflags '-s -w' -o "$target" "$@"
+}
+
+# take_program PATH... copies programs of this machine, with the loader and the libraries that they need.
+take_program() {
+	for path in "$@"; do
+		take "$path"
+		ldd "$path" | sed -n -e 's,.* => \(/.*\) (0x.*,\1,p' -e 's,^[[:space:]]*\(/.*\) (0x.*,\1,p' | while read -r library; do
+			take "$library"
+		done
+	done
+}
+
+# take FILE copies a file, what a link leads to, to the same place in the image.
+take() {
+	[ -e "$root$1" ] && return
+	mkdir -p "$root$(dirname "$1")"
+	cp -L "$1" "$root$1"
+}
+
+for name in "$@"; do
+	image=$out/$name-netplugin.aci
+	if [ -z "$key" ] && [ -e "$image" ] && [ -z "$(find "$here" -newer "$image")" ]; then
+		continue
+	fi
+	root=$work/$name
+	mkdir -p "$root/opt/network" "$root/run/network" "$root/var/lib/network" "$root/tmp"
+	go_programs "$root/opt/network/setup" "./$name"
+	ln -s setup "$root/opt/network/add"
+	ln -s setup "$root/opt/network/del"
+	# shellcheck source=/dev/null
+	[ ! -e "$here/$name/recipe.sh" ] || (. "$here/$name/recipe.sh")
+	sed "s/@VERSION@/$version/" "$here/$name/image.json" >"$work/$name.json"
+	if [ -n "$key" ]; then
+		"$aci" --manifest "$work/$name.json" --root "$root" --key "$key" -o "$image"
+	else
+		"$aci" --manifest "$work/$name.json" --root "$root" --sign -o "$image"
+	fi
+done

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const (
+	// dhcpSocket is where CNI's dhcp plugin expects its daemon.
+	dhcpSocket = "/run/cni/dhcp.sock"
+	// dhcpPatience is how long the daemon may take to listen.
+	dhcpPatience = 10 * time.Second
+)
+
+// startDHCP starts the daemon of CNI's dhcp plugin, which keeps leases, unless it answers.
+func (c *cni) startDHCP(ctx context.Context) error {
+	if dhcpAnswers() {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dhcpSocket), 0o755); err != nil {
+		return fmt.Errorf("start dhcp daemon: %w", err)
+	}
+	if err := os.Remove(dhcpSocket); err != nil && !errors.Is(err, os.ErrNotExist) { // of one that was killed
+		return fmt.Errorf("start dhcp daemon: %w", err)
+	}
+	cmd := exec.Command(filepath.Join(c.path[0], "dhcp"), "daemon")
+	// In a session of its own it outlives setup.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start dhcp daemon: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	ctx, cancel := context.WithTimeout(ctx, dhcpPatience)
+	defer cancel()
+	for !dhcpAnswers() {
+		select {
+		case err := <-ended:
+			return fmt.Errorf("start dhcp daemon: it has ended: %w", err)
+		case <-ctx.Done():
+			return errors.Join(errors.New("start dhcp daemon: it does not listen"), cmd.Process.Kill())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func dhcpAnswers() bool {
+	conn, err := net.Dial("unix", dhcpSocket)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// lockFile is a file of sysfs, which all processes of a network namespace share, in
+	// whatever container they are: so a lock on it is the namespace's.
+	lockFile = "/sys/class/net"
+	// lockPatience is how long a plugin waits for another one. A plugin that hangs must not
+	// prevent the others from running.
+	lockPatience = 20 * time.Second
+	// lockInterval is how often the lock is tried.
+	lockInterval = 3 * time.Millisecond
+)
+
+// executor implements invoke.Exec: a plugin runs in a process group of its own, its stderr is
+// apart, and plugins that change iptables or nftables run one after the other, because their changes
+// of shared chains get in each other's way.
+type executor struct {
+	version.PluginDecoder
+	last []byte // stdout of the last ADD that has worked
+}
+
+func newExecutor() *executor { return &executor{} }
+
+// FindInPath implements invoke.Exec.
+func (e *executor) FindInPath(name string, paths []string) (string, error) {
+	return invoke.FindInPath(name, paths)
+}
+
+// ExecPlugin implements invoke.Exec.
+func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &stdout, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	// A plugin's own children, its IPAM plugin above all, end with it.
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	if changesTables(path, environ) {
+		lock, err := lockTables(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer lock.Close()
+		cmd.ExtraFiles = []*os.File{lock} // held until the last of the plugin's processes has ended
+	}
+	if err := cmd.Run(); err != nil {
+		return nil, pluginError(ctx, filepath.Base(path), err, stdout.Bytes(), stderr.Bytes())
+	}
+	if slices.Contains(environ, "CNI_COMMAND=ADD") {
+		e.last = stdout.Bytes()
+	}
+	return stdout.Bytes(), nil
+}
+
+// changesTables reports whether a plugin changes chains that it shares with others.
+func changesTables(path string, environ []string) bool {
+	return slices.Contains([]string{"bridge", "ptp", "portmap", "firewall"}, filepath.Base(path)) &&
+		(slices.Contains(environ, "CNI_COMMAND=ADD") || slices.Contains(environ, "CNI_COMMAND=DEL"))
+}
+
+// lockTables takes the lock of the machine's tables. After lockPatience it returns without the lock.
+func lockTables(ctx context.Context) (*os.File, error) {
+	file, err := os.Open(lockFile)
+	if err != nil {
+		return nil, fmt.Errorf("lock tables: %w", err)
+	}
+	late := time.Now().Add(lockPatience)
+	for time.Now().Before(late) {
+		if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			return file, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), file.Close())
+		case <-time.After(lockInterval):
+		}
+	}
+	return file, nil
+}
+
+// pluginError returns a plugin's own words: the error that it has printed, else its stderr.
+func pluginError(ctx context.Context, name string, err error, stdout, stderr []byte) error {
+	var printed types.Error
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("plugin %s: %w", name, context.Cause(ctx))
+	case json.Unmarshal(stdout, &printed) == nil && printed.Msg != "":
+		return fmt.Errorf("plugin %s: %w", name, &printed)
+	}
+	words := strings.TrimSpace(string(stderr))
+	if words == "" {
+		words = strings.TrimSpace(string(stdout))
+	}
+	if words == "" {
+		return fmt.Errorf("plugin %s: %w", name, err)
+	}
+	return fmt.Errorf("plugin %s: %w: %s", name, err, words)
+}

@@ -1,0 +1,224 @@
+// Command cni is cni-netplugin: it connects pods by CNI plugins. A network's configuration is a
+// CNI network configuration (with `type`) or a list (with `plugins`) beside Kurma's own keys.
+//
+// The plugins are in /opt/cni/bin, and an operator's own in /var/lib/network/bin. What CNI
+// plugins and libcni keep, addresses above all, is in /run/network: after a restart of the
+// machine every address is free again.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+
+	"kurma.io/stager/netplugins/plugin"
+)
+
+func main() {
+	plugin.Main(&cni{
+		path:  []string{"/opt/cni/bin", plugin.StateDir + "/bin"},
+		cache: plugin.RunDir + "/cache",
+		data:  plugin.RunDir + "/cni", // /var/lib/cni is a link to it
+		args:  os.Getenv("CNI_ARGS"),
+		check: os.Getenv("NETWORK_CHECK") != "",
+	})
+}
+
+// cni is the plugin.
+type cni struct {
+	path  []string // where CNI plugins are
+	cache string   // libcni's folder
+	data  string   // the CNI plugins' folder
+	args  string   // CNI_ARGS
+	check bool     // setup also checks the pods that are connected
+}
+
+// Setup implements plugin.Plugin.
+func (c *cni) Setup(ctx context.Context, config []byte) error {
+	n, err := parse(config)
+	if err != nil {
+		return err
+	}
+	if n.Interface == "" {
+		return errors.New("containerInterface: missing: CNI needs the interface's name")
+	}
+	for _, dir := range []string{c.cache, c.data} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make folder: %w", err)
+		}
+	}
+	lib, _ := c.library()
+	if _, err := lib.ValidateNetworkList(ctx, n.list); err != nil {
+		return fmt.Errorf("check plugins: %w", err)
+	}
+	if err := n.probe(ctx); err != nil {
+		return err
+	}
+	if n.uses("dhcp") {
+		if err := c.startDHCP(ctx); err != nil {
+			return err
+		}
+	}
+	if err := lib.GetStatusNetworkList(ctx, n.list); err != nil {
+		return fmt.Errorf("status of plugins: %w", err)
+	}
+	if c.check {
+		return c.checkPods(ctx, lib, n)
+	}
+	return nil
+}
+
+// library returns libcni with our way of executing plugins.
+func (c *cni) library() (*libcni.CNIConfig, *executor) {
+	e := newExecutor()
+	return libcni.NewCNIConfigWithCacheDir(c.path, c.cache, e), e
+}
+
+// Add implements plugin.Plugin. libcni does not undo an ADD that has failed, and a Kurma daemon
+// of 2016 does not call `del` then.
+func (c *cni) Add(ctx context.Context, config []byte, pod plugin.Pod) (*plugin.Result, error) {
+	n, err := parse(config)
+	if err != nil {
+		return nil, err
+	}
+	rt, err := c.runtime(n, pod)
+	if err != nil {
+		return nil, err
+	}
+	lib, executor := c.library()
+	if _, err = lib.AddNetworkList(ctx, n.list, rt); err == nil {
+		var result *plugin.Result
+		if result, err = convert(executor.last); err == nil {
+			return result, nil
+		}
+	}
+	return nil, errors.Join(err, c.undo(context.WithoutCancel(ctx), n, rt))
+}
+
+// undo is the DEL of a failed ADD; its error matters only beside the ADD's.
+func (c *cni) undo(ctx context.Context, n *network, rt *libcni.RuntimeConf) error {
+	ctx, cancel := context.WithTimeout(ctx, plugin.UndoTime)
+	defer cancel()
+	if err := c.del(ctx, n, rt); err != nil {
+		return fmt.Errorf("undo: %w", err)
+	}
+	return nil
+}
+
+// Del implements plugin.Plugin.
+func (c *cni) Del(ctx context.Context, config []byte, pod plugin.Pod) error {
+	n, err := parse(config)
+	if err != nil {
+		return err
+	}
+	rt, err := c.runtime(n, pod)
+	if err != nil {
+		return err
+	}
+	return c.del(ctx, n, rt)
+}
+
+// del calls DEL of the list, and if a plugin fails, which ends libcni's DEL, of each plugin
+// alone, the last first.
+func (c *cni) del(ctx context.Context, n *network, rt *libcni.RuntimeConf) error {
+	lib, _ := c.library()
+	err := lib.DelNetworkList(ctx, n.list, rt)
+	if err == nil || len(n.list.Plugins) == 1 {
+		return err
+	}
+	var errs []error
+	for i := len(n.list.Plugins) - 1; i >= 0; i-- {
+		errs = append(errs, c.delOne(ctx, n, i, rt))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	err = os.Remove(c.cached(n, rt))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// delOne calls DEL of one plugin of the list. It works on a copy of libcni's cache, because
+// libcni removes the result that the other plugins still need.
+func (c *cni) delOne(ctx context.Context, n *network, i int, rt *libcni.RuntimeConf) error {
+	dir, err := os.MkdirTemp(c.cache, "del-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // what stays is removed with the cache
+	if result, err := os.ReadFile(c.cached(n, rt)); err == nil {
+		if err := os.Mkdir(filepath.Join(dir, "results"), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "results", filepath.Base(c.cached(n, rt))), result, 0o600); err != nil {
+			return err
+		}
+	}
+	one := *n.list
+	one.Plugins = n.list.Plugins[i : i+1]
+	alone := *rt
+	alone.CacheDir = dir
+	lib, _ := c.library()
+	return lib.DelNetworkList(ctx, &one, &alone)
+}
+
+// cached is libcni's file of a pod's result.
+func (c *cni) cached(n *network, rt *libcni.RuntimeConf) string {
+	return filepath.Join(c.cache, "results", fmt.Sprintf("%s-%s-%s", n.list.Name, rt.ContainerID, rt.IfName))
+}
+
+// runtime is what libcni needs to know of a pod.
+func (c *cni) runtime(n *network, pod plugin.Pod) (*libcni.RuntimeConf, error) {
+	if pod.Interface == "" {
+		return nil, errors.New("no interface is given: the network's configuration has no containerInterface")
+	}
+	rt := &libcni.RuntimeConf{
+		ContainerID:    pod.UUID,
+		NetNS:          pod.Namespace,
+		IfName:         pod.Interface,
+		CapabilityArgs: n.RuntimeConfig,
+	}
+	if c.args == "" {
+		return rt, nil
+	}
+	for pair := range strings.SplitSeq(c.args, ";") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, fmt.Errorf("CNI_ARGS: %q is not KEY=VALUE", pair)
+		}
+		rt.Args = append(rt.Args, [2]string{key, value})
+	}
+	return rt, nil
+}
+
+// checkPods calls CHECK for each pod that is connected, where the configuration's version has
+// it. A pod that is disconnected meanwhile is no error.
+func (c *cni) checkPods(ctx context.Context, lib *libcni.CNIConfig, n *network) error {
+	all, err := lib.GetCachedAttachments("")
+	if err != nil {
+		return fmt.Errorf("list connected pods: %w", err)
+	}
+	var errs []error
+	for _, a := range all {
+		if a.Network != n.list.Name || n.list.DisableCheck || !hasCheck(n.list.CNIVersion) {
+			continue
+		}
+		rt := &libcni.RuntimeConf{ContainerID: a.ContainerID, NetNS: a.NetNS, IfName: a.IfName, Args: a.CniArgs, CapabilityArgs: a.CapabilityArgs}
+		if err := lib.CheckNetworkList(ctx, n.list, rt); err != nil && exists(a.NetNS) && exists(c.cached(n, rt)) {
+			errs = append(errs, fmt.Errorf("pod %s: %w", a.ContainerID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,173 @@
+// Package plugin is the frame of a Kurma network plugin (Kurma Network Specification): it reads
+// arguments and configuration, calls a Plugin, and writes its result. A plugin's main function
+// is one line, `plugin.Main(myPlugin{})`, and its image has the program three times, as
+// /opt/network/setup, /opt/network/add and /opt/network/del, which may be links.
+//
+//	setup             stdin: the network's configuration
+//	add NS UUID [IF]  stdin: the same; stdout: a result
+//	del NS UUID [IF]  stdin: the same
+//	setup stay        as setup, then waits for SIGTERM
+//
+// Exit status 0 is success; otherwise stderr has the reason, in one line. After success
+// nothing is on stderr: a Kurma daemon of 2016 gives both streams one pipe, and reads the result
+// from it. Such a daemon also runs the image's app as the container's main process, which must
+// stay; the image's exec is `/opt/network/setup stay` therefore.
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Folders of a plugin's own, in its container. StateDir outlasts the container; RunDir does so
+// until the machine is restarted.
+const (
+	StateDir = "/var/lib/network"
+	RunDir   = "/run/network"
+)
+
+// stay is the argument by which setup becomes a container's main process.
+const stay = "stay"
+
+const (
+	// callTime limits a call: a daemon ends it after a minute, or, as one of 2016, never.
+	callTime = 50 * time.Second
+	// UndoTime is what is left of the daemon's minute to undo a call that took too long.
+	UndoTime = 8 * time.Second
+)
+
+// maxConfig is the longest configuration that is read, in bytes.
+const maxConfig = 16 << 20
+
+// Plugin is what a network plugin does. The methods may run concurrently, in processes of
+// their own. config is the network's configuration as the operator wrote it, with what the
+// daemon adds for a pod.
+type Plugin interface {
+	// Setup prepares the network on the host, and checks it when it is called again.
+	Setup(ctx context.Context, config []byte) error
+	// Add connects a pod. What an Add that failed leaves, Del must remove.
+	Add(ctx context.Context, config []byte, pod Pod) (*Result, error)
+	// Del undoes Add. It is no error if there is nothing to undo.
+	Del(ctx context.Context, config []byte, pod Pod) error
+}
+
+// Pod is the pod of an Add or Del.
+type Pod struct {
+	Namespace string // path of its network namespace
+	UUID      string
+	Interface string // "" if the configuration has no containerInterface
+}
+
+// Result is what Add prints.
+type Result struct {
+	IP4 *IP  `json:"ip4,omitempty"`
+	IP6 *IP  `json:"ip6,omitempty"`
+	DNS *DNS `json:"dns,omitempty"` // nil for no answer: {} empties a pod's resolv.conf
+}
+
+// IP is an address, and how it reaches others.
+type IP struct {
+	IP      string  `json:"ip"` // in CIDR notation
+	Gateway string  `json:"gateway,omitempty"`
+	Routes  []Route `json:"routes,omitempty"`
+}
+
+// Route is a route to a subnet.
+type Route struct {
+	Dst string `json:"dst"` // in CIDR notation
+	GW  string `json:"gw,omitempty"`
+}
+
+// DNS is what the network says about name servers.
+type DNS struct {
+	Nameservers []string `json:"nameservers,omitempty"`
+	Domain      string   `json:"domain,omitempty"`
+	Search      []string `json:"search,omitempty"`
+	Options     []string `json:"options,omitempty"`
+}
+
+// Main runs the plugin by the program's name and arguments, and ends the process.
+func Main(p Plugin) {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	if err := Run(ctx, p, os.Args, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, oneLine(err))
+		os.Exit(1)
+	}
+}
+
+// Run is Main with everything given: argv is the program's command line, whose first word ends
+// in setup, add or del.
+func Run(ctx context.Context, p Plugin, argv []string, stdin io.Reader, stdout io.Writer) error {
+	name, args := filepath.Base(argv[0]), argv[1:]
+	config, err := io.ReadAll(io.LimitReader(stdin, maxConfig+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("read configuration: %w", err)
+	case len(config) > maxConfig:
+		return fmt.Errorf("read configuration: longer than %d bytes", maxConfig)
+	case !json.Valid(config):
+		return errors.New("read configuration: not JSON")
+	}
+	daemon := ctx
+	ctx, cancel := context.WithTimeoutCause(ctx, callTime, fmt.Errorf("not done within %v", callTime))
+	defer cancel()
+	switch name {
+	case "setup":
+		return setup(ctx, daemon, p, config, args)
+	case "add":
+		pod, err := podOf(args)
+		if err != nil {
+			return err
+		}
+		result, err := p.Add(ctx, config, pod)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(stdout).Encode(result)
+	case "del":
+		pod, err := podOf(args)
+		if err != nil {
+			return err
+		}
+		return p.Del(ctx, config, pod)
+	}
+	return fmt.Errorf("called as %q: want setup, add or del", name)
+}
+
+// setup calls Setup, and as a main process waits until daemon ends.
+func setup(ctx, daemon context.Context, p Plugin, config []byte, args []string) error {
+	if len(args) > 1 || len(args) == 1 && args[0] != stay {
+		return errors.New("setup takes no arguments")
+	}
+	if err := p.Setup(ctx, config); err != nil {
+		return err
+	}
+	if len(args) == 1 {
+		<-daemon.Done()
+	}
+	return nil
+}
+
+func podOf(args []string) (Pod, error) {
+	if len(args) < 2 || len(args) > 3 || args[0] == "" || args[1] == "" {
+		return Pod{}, errors.New("want the path of a network namespace, a UUID and an interface")
+	}
+	pod := Pod{Namespace: args[0], UUID: args[1]}
+	if len(args) == 3 {
+		pod.Interface = args[2]
+	}
+	return pod, nil
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
