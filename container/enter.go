@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -114,6 +115,16 @@ func identityOf(root *os.File, p *spec.Process) (uid, gid uint32, err error) {
 func (e *entrance) result() error {
 	p := e.process
 	return explain(e.pipes.result(p.Args[0], p.Dir), e.container.handles.root, p.Args[0], p.Dir, p.Env)
+}
+
+// resultOf is result for a shim that is killed if it takes longer than limit: an app can stop it.
+func (e *entrance) resultOf(shim *os.Process, limit time.Duration) error {
+	late := time.AfterFunc(limit, func() { _ = shim.Kill() }) // it may have ended just now
+	err := e.result()
+	if !late.Stop() && err == nil {
+		err = fmt.Errorf("not started within %s, and killed", limit)
+	}
+	return err
 }
 
 // failed adds to an error what has failed. A *supervisor.ExecError already says so.

@@ -38,6 +38,7 @@ func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 }
 
 func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
+	defer starting()()
 	p := c.spec.Process
 	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
 	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
@@ -58,7 +59,7 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 	j := &joining{entrance: e, stdio: stdio, cgroupFiles: files}
 	started, err := j.enter()
 	if err == nil {
-		if err = e.result(); err != nil {
+		if err = e.resultOf(started, c.runtime.startLimit); err != nil {
 			_ = started.Kill() // it is ending anyway
 			_, _ = started.Wait()
 		}
@@ -205,18 +206,14 @@ func cannotClone(err error) bool {
 }
 
 // start executes the shim from a thread with the container's keyring and labels. The thread is
-// not reusable afterwards: it ends with its goroutine.
-func (j *joining) start() (started *os.Process, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if err = j.label(); err == nil {
-			started, err = j.execute()
-		}
-	}()
-	<-done
-	return started, err
+// not reusable afterwards: this goroutine stays locked to it, and the thread ends with the goroutine. The
+// shim is the child of that thread, which must not end before the reaper knows the shim (reap.Reaper.Spawn).
+func (j *joining) start() (*os.Process, error) {
+	runtime.LockOSThread()
+	if err := j.label(); err != nil {
+		return nil, err
+	}
+	return j.execute()
 }
 
 // label sets what the thread's children inherit: the container's session keyring, and the labels

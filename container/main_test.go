@@ -2,6 +2,7 @@ package container
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"testing"
 
@@ -15,6 +16,15 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "listen-probe" {
 		listenProbe(func(words ...any) { fmt.Fprintln(os.Stdout, words...) })
 		return
+	}
+	for name, probe := range map[string]func(io.Writer) error{"stopped-probe": stoppedProbe, "stop-probe": stopProbe} {
+		if len(os.Args) > 1 && os.Args[1] == name {
+			if err := probe(os.Stdout); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
+		}
 	}
 	containertest.Main(m)
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // sets device rules; without it the cgroup manager refuses any
@@ -57,12 +58,14 @@ type Runtime struct {
 	// process's limit for good when it loads a device policy into the kernel, and the processes
 	// started afterwards would have no limit either.
 	memlock unix.Rlimit
+
+	startLimit time.Duration // of a command's shim
 }
 
 // NewRuntime returns a runtime for the pod whose cgroup is the absolute path cgroup below
 // every mounted hierarchy. The caller must be root. The runtime changes nothing before Prepare.
 func NewRuntime(cgroup string, log *slog.Logger) *Runtime {
-	return &Runtime{cgroup: cgroup, log: log}
+	return &Runtime{cgroup: cgroup, log: log, startLimit: supervisor.StartLimit}
 }
 
 // Prepare implements supervisor.Runtime. If the kernel cannot prevent apps from reading each
@@ -96,6 +99,9 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 		return err
 	}
 	if r.exe, err = exeseal.CloneSelfExe(r.state); err != nil {
+		return err
+	}
+	if err := watchStages(); err != nil {
 		return err
 	}
 	_, err = os.Stat(names.CgroupDir)
@@ -189,6 +195,7 @@ func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
 }
 
 func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err error) {
+	defer starting()()
 	config := configOf(&c.spec, c.runtime.shm)
 	if c.runtime.showsCgroups(c.spec.Privileged) {
 		config.Mounts = append(config.Mounts, cgroupMount(c.spec.Privileged))
@@ -248,9 +255,19 @@ func (c *container) run(l *firstProcess) error {
 		return err
 	}
 	if err := c.handle.Exec(); err != nil {
+		c.releaseFIFO()
 		return err
 	}
 	return l.result()
+}
+
+// releaseFIFO ends the open(2) in which libcontainer leaves a thread if the first process is killed while
+// it waits to be executed: an app that kills what starts would otherwise take a thread each time.
+func (c *container) releaseFIFO() {
+	const fifo = "exec.fifo" // of libcontainer, in the container's folder
+	if f, err := unix.Open(filepath.Join(c.runtime.state, c.id, fifo), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err == nil {
+		_ = unix.Close(f)
+	}
 }
 
 // restrict reports whether a process gets a Landlock domain. A domain denies mount(2), so a

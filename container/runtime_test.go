@@ -196,7 +196,13 @@ func execOutput(t testing.TB, c supervisor.Container, cmd supervisor.Command) (s
 		t.Fatal(err)
 	}
 	defer out.Close()
-	p, err := c.Exec(cmd, supervisor.Stdio{Stdout: in, Stderr: in})
+	var p supervisor.Process
+	started := make(chan struct{})
+	go func() { // on a goroutine of its own, as the supervisor does
+		defer close(started)
+		p, err = c.Exec(cmd, supervisor.Stdio{Stdout: in, Stderr: in})
+	}()
+	<-started
 	in.Close()
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,12 @@
 // A Go runtime stays in the waiter for the life of the pod, some five megabytes. The
 // reference stager has the same two processes with a waiter in C, which takes a tenth of that and
 // can start helper processes (package waiter).
+//
+// What the package does not cover: an app of user 0 can send SIGSTOP to a child of the supervisor between its
+// fork and its exec. The Go runtime forks with CLONE_VFORK, so the forking thread then waits where no
+// stop-the-world passes, and the supervisor hangs until the daemon kills it. Only code outside the Go runtime
+// ends that: package container has a thread in C for it. A runtime without cgo that starts processes as apps
+// run, as examples/crun does, is for apps that are trusted with the pod.
 package pid1
 
 import (

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"kurma.io/stager/supervisor/output"
@@ -36,6 +37,9 @@ type Config struct {
 	Exit    ExitPolicy
 	Grace   time.Duration // from SIGTERM to SIGKILL, the same moments for all apps; 0 for no grace
 	Log     *slog.Logger  // nil for none
+
+	// StartLimit replaces the constant of this name, if it is not 0.
+	StartLimit time.Duration
 }
 
 // Pod keeps a pod's apps running. Its methods may be called by several
@@ -75,6 +79,9 @@ func NewPod(config Config) *Pod {
 		slots:  make(chan struct{}, parallelStarts),
 		events: make(chan event, 2*len(config.Apps)),
 		stop:   newStop(),
+	}
+	if p.config.StartLimit == 0 {
+		p.config.StartLimit = StartLimit
 	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
@@ -174,14 +181,17 @@ func (p *Pod) beginStop() {
 }
 
 // spawn starts a process when one of the slots is free. It gives up, and returns
-// why, when end closes first.
+// why, when end closes first. A start that hangs keeps its slot for twice its limit at most, so that it
+// blocks only itself.
 func (p *Pod) spawn(slots chan struct{}, end <-chan struct{}, why error, start func() (Process, error)) (*reap.Child, error) {
 	select {
 	case slots <- struct{}{}:
 	case <-end:
 		return nil, why
 	}
-	defer func() { <-slots }()
+	leave := sync.OnceFunc(func() { <-slots })
+	defer leave()
+	defer time.AfterFunc(2*p.config.StartLimit, leave).Stop()
 	if closed(end) {
 		return nil, why
 	}

@@ -115,7 +115,7 @@ func (r *run) startMain() error {
 			return nil, err
 		}
 		r.main = c
-		return startContainer(c, stdioOf(r.streams), a.pod.stop.forced)
+		return a.pod.startContainer(c, stdioOf(r.streams), a.pod.stop.forced)
 	})
 	if err != nil {
 		return err
@@ -146,31 +146,45 @@ func stdioOf(s *output.Streams) Stdio {
 	return Stdio{Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Terminal: s.Console != nil, Console: s.Console}
 }
 
-// startContainer starts a container. A start that has not returned when forced closes is ended
-// by killing its processes.
-func startContainer(c Container, stdio Stdio, forced <-chan struct{}) (Process, error) {
+// startContainer starts a container. A start that has not returned when forced closes, or within the
+// pod's limit, is ended by killing its processes.
+func (p *Pod) startContainer(c Container, stdio Stdio, forced <-chan struct{}) (Process, error) {
 	started := make(chan struct{})
+	late := false
 	var watch sync.WaitGroup
 	watch.Go(func() {
+		limit := time.NewTimer(p.config.StartLimit)
+		defer limit.Stop()
 		select {
 		case <-started:
 			return
 		case <-forced:
+		case <-limit.C:
+			late = true
 		}
-		retry := time.NewTicker(killInterval)
-		defer retry.Stop()
-		for {
-			_ = c.Kill() // it is called again
-			select {
-			case <-started:
-				return
-			case <-retry.C:
-			}
-		}
+		killUntil(c, started)
 	})
-	defer watch.Wait()
-	defer close(started)
-	return c.Start(stdio)
+	process, err := c.Start(stdio)
+	close(started)
+	watch.Wait()
+	if err != nil && late {
+		err = fmt.Errorf("not started within %s, and killed: %w", p.config.StartLimit, err)
+	}
+	return process, err
+}
+
+// killUntil kills the processes in a container's cgroup, again and again until done is closed.
+func killUntil(c Container, done <-chan struct{}) {
+	retry := time.NewTicker(killInterval)
+	defer retry.Stop()
+	for {
+		_ = c.Kill() // it is called again
+		select {
+		case <-done:
+			return
+		case <-retry.C:
+		}
+	}
 }
 
 // handle runs an event handler, nil for none, until it ends by itself or end ends it. name
@@ -205,7 +219,7 @@ func (r *run) runHandler(handler func() (Container, error), end stop) (Exit, err
 		if c, err = handler(); err != nil {
 			return nil, err
 		}
-		return startContainer(c, stdioOf(streams), end.forced)
+		return a.pod.startContainer(c, stdioOf(streams), end.forced)
 	})
 	if c != nil {
 		defer a.destroy(c)

@@ -5,12 +5,17 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor/reap"
 )
+
+// StartLimit is how long the start of a process may take. Then it is killed, and fails. A start takes some
+// 10 ms; machines without hardware support for their virtualization take a hundred times as long.
+const StartLimit = 20 * time.Second
 
 // Runtime makes the containers of one pod. A stager chooses one in one place, so that a
 // fork can bring another; containertest.Run checks an implementation. Its methods may be
@@ -60,11 +65,16 @@ type Runtime interface {
 // other call under way, also when Start failed or was not called.
 //
 // Child processes: the reaper takes the status of every child of the program
-// that it does not know, except while a call of reap.Reaper.Spawn is under way. The supervisor calls
+// that it does not know, except those of a call of reap.Reaper.Spawn that is under way. The supervisor calls
 // the functions that make a Container (App.Main, App.PreStart, App.PostStop), Start and
-// Exec inside Spawn: these may start helper processes, must wait for them
-// themselves, and must leave none behind but the process that they return. Kill, PIDs, OOMKilled,
+// Exec inside Spawn, on a goroutine that is locked to a thread: these may start helper processes, on that
+// goroutine, must wait for them themselves, and must leave none behind but the process that they return. Kill, PIDs, OOMKilled,
 // Destroy and Process.Release run outside Spawn: these must not start processes.
+//
+// Limits in time: apps can stop or kill the processes of a start (kill(2)). After StartLimit the supervisor calls
+// Kill until Start returns; Exec itself kills what it has started. A runtime that forks in the pod's PID namespace
+// with vfork(2), as the os/exec package does, also sees to it that an app's SIGSTOP between fork and exec blocks nothing
+// but that start: package container does, a runtime without cgo cannot.
 type Container interface {
 	// Start starts the app's main process, with no signal ignored or blocked, and
 	// returns once it has executed the app's program. A program that cannot be found or
@@ -72,7 +82,7 @@ type Container interface {
 	Start(stdio Stdio) (Process, error)
 
 	// Exec starts a further process in the running container, with the same
-	// contract as Start.
+	// contract as Start. What has not started within StartLimit is killed, and an error.
 	Exec(cmd Command, stdio Stdio) (Process, error)
 
 	// PIDs returns the processes in the container's cgroup, descendants of

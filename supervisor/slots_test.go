@@ -4,6 +4,7 @@ import (
 	"errors"
 	"syscall"
 	"testing"
+	"time"
 
 	"kurma.io/stager/supervisor/output"
 	"kurma.io/stager/supervisor/reap"
@@ -38,6 +39,59 @@ func TestPostStopDoesNotWaitForASlotForEver(t *testing.T) {
 	if _, err := r.runHandler(handler, stop{forced: limit}); !errors.Is(err, errTooLate) {
 		t.Errorf("%v", err)
 	}
+}
+
+// stuckFor is a container whose start takes until it is released, whatever kills it.
+type stuckFor struct {
+	Container
+	released <-chan struct{}
+	killed   chan struct{} // receives a value for each Kill, if it has room
+}
+
+func (s *stuckFor) Start(Stdio) (Process, error) {
+	<-s.released
+	return nil, errors.New("killed")
+}
+
+func (s *stuckFor) Kill() error {
+	select {
+	case s.killed <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// A start that takes too long is killed, and called so.
+func TestAStartHasALimitInTime(t *testing.T) {
+	pod := NewPod(Config{StartLimit: time.Millisecond})
+	killed := make(chan struct{}, 1)
+	c := &stuckFor{released: killed, killed: killed}
+	if _, err := pod.startContainer(c, Stdio{}, nil); err == nil || err.Error() != "not started within 1ms, and killed: killed" {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A start that not even SIGKILL ends gives its slot to others.
+func TestAStartThatHangsGivesUpItsSlot(t *testing.T) {
+	pod := full(t)
+	pod.config.StartLimit = time.Millisecond
+	<-pod.slots
+	released, begun, hung := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	nothing := errors.New("nothing")
+	go func() {
+		defer close(hung)
+		_, _ = pod.spawn(pod.slots, nil, nil, func() (Process, error) {
+			close(begun)
+			<-released
+			return nil, nothing
+		})
+	}()
+	<-begun
+	if _, err := pod.spawn(pod.slots, nil, nil, func() (Process, error) { return nil, nothing }); !errors.Is(err, nothing) {
+		t.Errorf("error %v", err)
+	}
+	close(released)
+	<-hung
 }
 
 func TestExecErrorIsOneLine(t *testing.T) {

@@ -6,11 +6,13 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/hostile"
 )
 
 // probes returns what this test program can do as a program of an app, see testProgram.
 func probes() map[string]func(out io.Writer) error {
-	return map[string]func(out io.Writer) error{
+	all := map[string]func(out io.Writer) error{
 		"session-keyring": probeSessionKeyring,
 		"open-terminal":   probeTerminal,
 		"ipc-one":         probeIPCOne,
@@ -18,6 +20,10 @@ func probes() map[string]func(out io.Writer) error {
 		"metadata-load":   probeMetadataLoad,
 		"limit-pid-1":     probeLimitPID1,
 	}
+	for name, program := range hostile.Programs() {
+		all[name] = func(io.Writer) error { return program() }
+	}
+	return all
 }
 
 // beProbe makes this process a probe, if its arguments say so.

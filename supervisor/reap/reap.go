@@ -13,9 +13,10 @@
 //	──────────────────────────                 ─────────────────────────────────────────
 //	┌ read side ──────────────────┐            a full pass is due
 //	│ start(): fork, exec, wait   │              │
-//	│   for helpers of its own    │              ├─ a Spawn is under way: wait4(PID) for
-//	│ register the child's number │              │    each registered child; the full
-//	└─────────────────────────────┘              │    pass stays due
+//	│   for helpers of its own,   │              ├─ a Spawn is under way: wait4(PID) for each
+//	│   on a thread of its own    │              │    registered child, and for each child of
+//	│ register the child's number │              │    the first thread; the full pass stays due
+//	└─────────────────────────────┘              │
 //	the last Spawn to leave makes                │
 //	the full pass that is due ──────────────►    └─ no Spawn is under way:
 //	                                           ┌ write side ─────────────────────────────┐
@@ -26,11 +27,18 @@
 //	                                           └─────────────────────────────────────────┘
 //
 // So a full pass never meets a child that is started and not yet registered, and never
-// a child of a start. Orphans (descendants whose parent has ended, which the kernel gives
-// to PID 1 or to the nearest subreaper) stay zombies while starts are under way. An unbroken
-// series of overlapping starts cannot keep them zombies for ever: when a full pass has been due for
-// 100 ms, new starts wait until it has been made. They wait for at most a second, since a
-// start that hangs must not block all others; then the pass stays due.
+// a child of a start.
+//
+// Orphans (descendants whose parent has ended, which the kernel gives to PID 1 or to the nearest
+// subreaper) are reaped while starts are under way as well, even while one hangs: a child belongs to the
+// thread that has forked it, and an orphan to the first thread (find_new_reaper in kernel/exit.c).
+// A start runs on a thread that is not the first and lives until the start has returned, so the
+// first thread's children are none of a start's. proc_pid_children(5) lists them.
+//
+// A kernel without that file (CONFIG_PROC_CHILDREN) leaves orphans zombies while starts are under way.
+// There, an unbroken series of overlapping starts cannot keep them zombies for ever: when a full pass
+// has been due for 100 ms, new starts wait until it has been made. They wait for at most a
+// second, since a start that hangs must not block all others; then the pass stays due.
 //
 // It is not a sync.RWMutex because its waiting writer would make every new start wait for
 // those under way, after each orphan.
@@ -40,6 +48,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -49,7 +60,8 @@ import (
 
 const (
 	// maxReapDelay bounds how long orphans stay zombies under an unbroken series
-	// of starts: after it, new starts wait for those under way and for one full pass.
+	// of starts if the first thread's children cannot be listed: after it, new starts wait for those
+	// under way and for one full pass.
 	maxReapDelay = 100 * time.Millisecond
 	// maxPassWait bounds that wait: one start that hangs must not block all others.
 	maxPassWait = time.Second
@@ -77,11 +89,15 @@ type Reaper struct {
 	quit     chan struct{}  // closed by Close, read by loop
 	stopped  chan struct{}  // closed by loop, read by Close
 
+	// list is childrenOfFirstThread, but for tests of kernels without it.
+	list func() ([]int, error)
+
 	mu       sync.Mutex
 	change   *sync.Cond     // on mu: a full pass was made, spawning fell, or maxPassWait has passed
 	known    map[int]*Child // guarded by mu; registered and not collected, by PID
 	spawning int            // guarded by mu; calls of Spawn under way
 	due      time.Time      // guarded by mu; since when a full pass is due, zero when it is not
+	blind    bool           // guarded by mu; the first thread's children could not be listed
 }
 
 // Child is a started process whose end the Reaper sees. Its methods may be called
@@ -108,6 +124,7 @@ func New() (*Reaper, error) {
 		children: make(chan os.Signal, 1),
 		quit:     make(chan struct{}),
 		stopped:  make(chan struct{}),
+		list:     childrenOfFirstThread,
 		known:    make(map[int]*Child),
 	}
 	r.change = sync.NewCond(&r.mu)
@@ -145,19 +162,36 @@ func (r *Reaper) loop() {
 // Spawn calls start and registers the process that it returns, so that its
 // exit status is kept, however early it ends. Several calls may run at once.
 //
-// While any start is under way, only registered processes are reaped: start
-// may have children of its own, and waits for them itself. After an error of start
-// none of them may be left: the Reaper would discard their status as that of orphans.
-func (r *Reaper) Spawn(start func() (Process, error)) (*Child, error) {
+// start may have children of its own, and waits for them itself. It runs on a goroutine of its own, which is
+// locked to a thread, and forks there or on threads that end later than start. It may leave the
+// goroutine locked once more (runtime.LockOSThread): then the thread ends after the child's registration. After
+// an error of start none of its children may be left: the Reaper would discard their status as that of orphans.
+func (r *Reaper) Spawn(start func() (Process, error)) (child *Child, err error) {
 	r.enter()
-	var child *Child
-	defer func() { r.leave(child) }()
-	process, err := start()
-	if err != nil {
-		return nil, err
-	}
-	child = &Child{reaper: r, process: process, pid: process.PID(), done: make(chan struct{})}
-	return child, nil
+	aside(func() {
+		defer func() { r.leave(child) }()
+		var process Process
+		if process, err = start(); err == nil {
+			child = &Child{reaper: r, process: process, pid: process.PID(), done: make(chan struct{})}
+		}
+	})
+	return child, err
+}
+
+// aside calls f on a thread that is not the program's first, and returns when f has.
+func aside(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			aside(f) // on another one, since this goroutine keeps the first
+			return
+		}
+		f()
+	}()
+	<-done
 }
 
 func (r *Reaper) enter() {
@@ -181,7 +215,7 @@ func (r *Reaper) enter() {
 
 // mustPass returns whether a new start has to wait for those under way. The caller holds mu.
 func (r *Reaper) mustPass() bool {
-	return r.spawning > 0 && !r.due.IsZero() && time.Since(r.due) > maxReapDelay
+	return r.blind && r.spawning > 0 && !r.due.IsZero() && time.Since(r.due) > maxReapDelay
 }
 
 // leave registers child, if there is one, in the same step that ends its start.
@@ -199,10 +233,15 @@ func (r *Reaper) leave(child *Child) {
 }
 
 // reap collects the children that have ended: all of them, or only the registered
-// ones while starts are under way. The caller holds mu.
+// ones and orphans while starts are under way. The caller holds mu.
 func (r *Reaper) reap() {
 	if r.spawning > 0 {
 		for pid := range r.known {
+			r.collect(pid)
+		}
+		orphans, err := r.list()
+		r.blind = err != nil
+		for _, pid := range orphans {
 			r.collect(pid)
 		}
 		return
@@ -210,6 +249,23 @@ func (r *Reaper) reap() {
 	for r.collect(-1) {
 	}
 	r.due = time.Time{}
+}
+
+// childrenOfFirstThread returns the children of this program's first thread, living and ended ones:
+// registered children and orphans.
+func childrenOfFirstThread() (pids []int, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+	if err != nil {
+		return nil, err
+	}
+	for _, field := range strings.Fields(string(text)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
 }
 
 // collect waits for one ended child without blocking and returns whether there
