@@ -34,7 +34,7 @@ export GOFLAGS += -buildvcs=false
 # The C files' copy of the program's name, after Go's own default flags.
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-g -O2) '-DSTAGER_PROGRAM="$(NAME)"'
 
-.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-vm test-vm-ci test-aufs clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-examples deps-bench root FORCE
+.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-follow test-vm test-vm-ci test-aufs clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-examples deps-bench root FORCE
 
 all: build
 
@@ -95,6 +95,12 @@ test-examples: root deps-build deps-test build images examples/vm examples/crun
 	STAGER_BIN='$(CURDIR)/bin' STAGER_EXAMPLES='$(CURDIR)/$(OUT)/examples' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
 		CGO_ENABLED=0 $(GO) test -C examples/crun -count=1 -timeout $(PATIENCE) ./...
 	$(GO) test -C examples/fuse -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) ./...
+
+# Follows PODS short pods, one after the other, from their start to their end.
+PODS ?= 1000
+test-follow: root deps-build deps-test aci images
+	PODS=$(PODS) STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
+		$(GO) test -tags '$(TAGS)' -count=1 -timeout 60m -run '^TestFollowersOfShortPodsGetEveryByte$$' ./tests
 
 # appc's own acceptance program, ACETIMES times in a row.
 ACETIMES ?= 20

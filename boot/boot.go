@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"kurma.io/stager/callins"
@@ -218,7 +219,23 @@ func (b *boot) listen(context.Context) error {
 // runApps starts the apps and returns when the pod is over.
 func (b *boot) runApps(ctx context.Context) error {
 	b.code, b.failure = b.pod.Run(ctx, b.ready)
+	if b.failure != nil {
+		return nil
+	}
+	if err := b.writeLastStatus(); err != nil {
+		b.log.Warn("the apps' last states are not kept", "error", err)
+	}
 	return nil
+}
+
+// writeLastStatus keeps the apps' last states beside their logs, for a daemon that answers status
+// after the pod's end.
+func (b *boot) writeLastStatus() error {
+	text, err := callins.LastStatus(b.pod)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(names.LogDir, names.LastStatus), text, 0o640)
 }
 
 // ready reports to the daemon that the pod is up: the daemon reads end of file when the

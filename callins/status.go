@@ -2,6 +2,7 @@ package callins
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -59,6 +60,20 @@ func ServeStatus(pod *supervisor.Pod) Handler {
 		}
 		return apps, nil
 	})
+}
+
+// LastStatus returns what status prints of a pod whose apps have all ended.
+func LastStatus(pod *supervisor.Pod) ([]byte, error) {
+	var apps orderedObject
+	for _, app := range pod.Status() {
+		app.PID = 0
+		state, err := stateOf(context.Background(), nil, app)
+		if err != nil {
+			return nil, err
+		}
+		apps = append(apps, member{app.Name, state})
+	}
+	return json.Marshal(apps)
 }
 
 // appState is one app in the output of status.

@@ -54,7 +54,8 @@ func (r *reader) waitForFiles(ctx context.Context) ([]uint64, error) {
 }
 
 // follow passes on the records of src until the writer has finished that file, and
-// returns the number of the next one, 0 if the log has ended.
+// returns the number of the next one, 0 if the log has ended. A log whose folder is removed
+// has ended; src, which is open, is read to its end also then.
 func (r *reader) follow(ctx context.Context, src *source) (next uint64, err error) {
 	var p pause
 	for done := false; ; {
@@ -70,10 +71,12 @@ func (r *reader) follow(ctx context.Context, src *source) (next uint64, err erro
 		if done, err = ended(r.dir); err != nil {
 			return 0, err
 		}
-		if next, err = r.successor(src.number); err != nil {
+		next, err = r.successor(src.number)
+		removed := errors.Is(err, fs.ErrNotExist)
+		if err != nil && !removed {
 			return 0, err
 		}
-		if done = done || next != 0; done {
+		if done = done || removed || next != 0; done {
 			continue
 		}
 		if err := r.flush(); err != nil {

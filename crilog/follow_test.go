@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 )
 
@@ -60,6 +61,43 @@ func TestFollowReadsAcrossRotationsUntilClose(t *testing.T) {
 	if !bytes.Equal(f.out.Bytes(), want) {
 		t.Errorf("followed %d bytes, want the %d written", f.out.Len(), len(want))
 	}
+}
+
+// A follower that waits for the folder reads each log to its end: it does not take the lock of a
+// writer that is just opening the log for the lock of one that has ended.
+func TestFollowersWaitForAWriterThatOpensTheLog(t *testing.T) {
+	root := t.TempDir()
+	for i := range 300 {
+		dir := filepath.Join(root, strconv.Itoa(i))
+		f := follow(t.Context(), dir, all)
+		w := open(t, dir, Options{})
+		w.Append(Stdout, []byte("words\n"))
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		f.wait(t)
+		if f.out.String() != "words\n" {
+			t.Fatalf("log %d: followed %q", i, f.out.String())
+		}
+	}
+}
+
+// The folder of a log that is followed is removed, and the follower has read all of it.
+func TestFollowEndsWithTheFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "app")
+	w := open(t, dir, Options{})
+	w.Append(Stdout, []byte("first\n"))
+	f := follow(t.Context(), dir, all)
+	<-f.seen
+	w.Append(Stdout, []byte("last\n"))
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	f.wait(t)
+	if f.out.String() != "first\nlast\n" {
+		t.Errorf("followed %q", f.out.String())
+	}
+	_ = w.Close()
 }
 
 func TestFollowSeesPartialLineAtOnce(t *testing.T) {

@@ -18,7 +18,7 @@ func newPod(t *testing.T) *host {
 	t.Helper()
 	h := newHost(t)
 	h.run("run", "--detach", "--name", "p", "example.com/one")
-	t.Cleanup(func() { h.run("stop", "p") })
+	t.Cleanup(func() { h.run("rm", "--force", "p") })
 	return h
 }
 
@@ -163,7 +163,7 @@ func TestExecThatDoesNotReadItsSettingsIsKilled(t *testing.T) {
 	h := newHost(t)
 	pod := h.text("pod.json", `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"deaf","image":{"name":"example.com/one","id":"`+h.listed()["example.com/one"].ID+`"}}]}`)
 	h.run("run", "--detach", "--name", "p", pod)
-	t.Cleanup(func() { h.run("stop", "p") })
+	t.Cleanup(func() { h.run("rm", "--force", "p") })
 	for _, size := range []int{1, 100 << 10} {
 		t.Run(fmt.Sprint(size, " bytes"), func(t *testing.T) {
 			t.Parallel()

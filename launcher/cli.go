@@ -51,6 +51,9 @@ func exitStatus(ctx context.Context, err error) int {
 		fmt.Fprintln(os.Stderr, "launcher:", oneLine(err))
 		return 2
 	}
+	if failed := (*pods.StartError)(nil); errors.As(err, &failed) {
+		fmt.Fprint(os.Stderr, failed.Output)
+	}
 	fmt.Fprintln(os.Stderr, "launcher:", oneLine(err))
 	if errors.As(context.Cause(ctx), &interrupted) {
 		return 128 + int(interrupted.signal)

@@ -43,12 +43,12 @@ func TestHelpIsPrintedForEachCommand(t *testing.T) {
 func TestUsageErrorsProposeWhatMayBeMeant(t *testing.T) {
 	h := newHost(t)
 	for args, want := range map[string]string{
-		"rnu":                         `unknown command "rnu"; did you mean run?`,
-		"rnu --detach x":              `unknown command "rnu"; did you mean run?`,
+		"rnu":                         `unknown command "rnu"; did you mean run or rm?`,
+		"rnu --detach x":              `unknown command "rnu"; did you mean run or rm?`,
 		"stats-of p":                  `unknown command "stats-of"; launcher --help lists the commands`,
 		"image lst":                   `image: unknown command "lst"; did you mean list?`,
 		"image":                       "image: no command; want import, list, rm",
-		"help rnu":                    `unknown command "rnu"; did you mean run?`,
+		"help rnu":                    `unknown command "rnu"; did you mean run or rm?`,
 		"help image lst":              `image: unknown command "lst"; did you mean list?`,
 		"run --detahc x":              "run: unknown flag: --detahc; did you mean --detach?",
 		"ps -q":                       "ps: unknown shorthand flag: 'q' in -q; launcher ps --help lists the options",
@@ -91,7 +91,7 @@ func TestOptionsMayStandAnywhere(t *testing.T) {
 func TestNetNoneIsAnOwnNetwork(t *testing.T) {
 	h := newHost(t)
 	h.run("run", "-d", "--name", "p", "--net", "none", "example.com/one")
-	defer h.run("stop", "p")
+	defer h.run("rm", "--force", "p")
 	theirs := must(os.Readlink(fmt.Sprintf("/proc/%d/ns/net", h.ps()[0].PID)))
 	if ours := must(os.Readlink("/proc/self/ns/net")); ours == theirs {
 		t.Errorf("the pod has the host's network namespace %s", ours)

@@ -42,5 +42,5 @@ func TestAPodRunsWithANullStagerConfig(t *testing.T) {
 	config := string(must(os.ReadFile(filepath.Join(h.dir, "config.json"))))
 	h.text("config.json", strings.Replace(config, "{", `{"defaultStagerConfig":null,`, 1))
 	h.run("run", "--detach", "--name", "p", "example.com/one")
-	h.run("stop", "p")
+	h.run("rm", "--force", "p")
 }

@@ -32,7 +32,7 @@ func TestADamagedImageStopsNoOther(t *testing.T) {
 				t.Errorf("image list --json: %+v", all)
 			}
 			h.run("run", "--detach", "--name", "p", "example.com/one")
-			h.run("stop", "p")
+			h.run("rm", "--force", "p")
 			h.refuse(1, "image "+id+" is damaged, remove it and import it again: ", "run", id)
 			h.refuse(1, `no such image: "example.com/base"; it may be one that is damaged`, "run", "example.com/base")
 			h.refuse(1, "is damaged, remove it", "image", "import", base)
@@ -91,12 +91,12 @@ func TestADamagedPodStopsNoOther(t *testing.T) {
 					t.Errorf("%s: %+v", command, r)
 				}
 			}
-			h.run("stop", "good")
+			h.run("rm", "--force", "good")
 			h.run("run", "--detach", "--name", "bad", "example.com/one") // its name is free
 			if out := h.run("gc"); out != "pod "+bad+"\n" {
 				t.Errorf("gc: %q", out)
 			}
-			h.run("stop", "bad")
+			h.run("rm", "--force", "bad")
 		})
 	}
 }
@@ -107,7 +107,7 @@ func TestGCOfADamagedPodDoesNoHarm(t *testing.T) {
 	bad := strings.TrimSpace(h.run("run", "--detach", "--name", "bad", "example.com/one"))
 	h.killMonitor(bad)
 	good := strings.TrimSpace(h.run("run", "--detach", "--name", "good", "example.com/one"))
-	defer h.run("stop", "good")
+	defer h.run("rm", "--force", "good")
 	plan := must(os.ReadFile(filepath.Join(h.dir, "pods", good, "plan.json")))
 	if err := os.WriteFile(filepath.Join(h.dir, "pods", bad, "plan.json"), plan, 0o600); err != nil {
 		t.Fatal(err)

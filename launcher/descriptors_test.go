@@ -33,7 +33,7 @@ func TestNoProcessOfAPodInheritsDescriptors(t *testing.T) {
 	if r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	defer h.run("stop", "p")
+	defer h.run("rm", "--force", "p")
 	if err := read.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"text/tabwriter"
-	"time"
 
 	"kurma.io/stager/launcher/images"
 
@@ -37,7 +36,7 @@ func (c *cli) listImages(store *images.Store) error {
 		return c.listImagesJSON(all)
 	}
 	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(out, "ID\tNAME\tVERSION\tARCH\tSIZE\tIMPORTED\tSIGNED")
+	fmt.Fprintln(out, "ID\tNAME\tVERSION\tARCH\tSIZE\tIMPORTED ("+zone()+")\tSIGNED")
 	for _, image := range all {
 		if image.Damage != nil {
 			fmt.Fprintf(out, "%s\t-\t-\t-\t-\t-\tdamaged: %s\n", shortID(image.ID), printable(oneLine(image.Damage)))
@@ -46,7 +45,7 @@ func (c *cli) listImages(store *images.Store) error {
 		info := describeImage(image)
 		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.1f MB\t%s\t%s\n", shortID(info.ID), printable(info.Name),
 			dash(printable(info.Labels["version"])), dash(printable(info.Labels["arch"])), float64(info.Size)/1e6,
-			info.Imported.Local().Format(time.DateTime), signedText(info))
+			localTime(info.Imported), signedText(info))
 	}
 	return out.Flush()
 }

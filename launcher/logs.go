@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/signal"
 	"strconv"
+	"sync"
 	"time"
 
-	"kurma.io/stager/callins"
 	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/cobra"
@@ -68,8 +67,8 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
-// logs shows the output of an app. The options are the call-in's and are passed to it. The launcher
-// itself reads the logs of a pod that has exited, until gc deletes them.
+// logs shows the output of an app. The launcher reads the log itself, because the pod may end
+// meanwhile and its stager with it; only if it cannot, it executes the call-in, whose options are the same.
 func (c *cli) logs(ctx context.Context, args []string, o logsOptions) error {
 	pod, rest, err := c.findPod("logs", args)
 	if err != nil {
@@ -82,13 +81,8 @@ func (c *cli) logs(ctx context.Context, args []string, o logsOptions) error {
 	if err != nil {
 		return err
 	}
-	if pod.State.Phase == pods.Exited {
-		// A write to a pipe that its reader does not read cannot be cancelled, and there
-		// is nothing to clean up: a signal may end the process.
-		signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
-	}
 	var options []string
-	if o.follow && pod.State.Phase != pods.Exited { // there will be no more output
+	if o.follow {
 		options = append(options, "--follow")
 	}
 	if o.timestamps || c.json {
@@ -99,31 +93,26 @@ func (c *cli) logs(ctx context.Context, args []string, o logsOptions) error {
 			options = append(options, option[0], option[1])
 		}
 	}
-	options = append(options, a.Name)
-	switch {
-	case c.json:
-		return c.logsJSON(ctx, pod, options, a.Name)
-	case pod.State.Phase == pods.Exited:
-		return readKept(ctx, pod, options, c.stdout, c.stderr)
+	// A write to a pipe that its reader does not read cannot be cancelled, and there
+	// is nothing to clean up: a signal may end the process.
+	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	if c.json {
+		return c.logsJSON(ctx, pod, options, a.Name, new(sync.Mutex))
 	}
-	return pod.Become("logs", options...)
+	err = readLog(ctx, pod, a.Name, options, c.stdout, c.stderr)
+	if errors.Is(err, errNoLog) {
+		return pod.Become("logs", append(options, a.Name)...)
+	}
+	return err
 }
 
-// readKept writes the output of an app of a pod that has exited, as the call-in does.
-func readKept(ctx context.Context, pod *pods.Pod, options []string, stdout, stderr io.Writer) error {
-	dir, err := pod.AppLogs()
-	if err != nil {
+// readAppLog writes the app's output to two descriptors.
+func (c *cli) readAppLog(ctx context.Context, pod *pods.Pod, options []string, app string, stdout, stderr *os.File) error {
+	err := readLog(ctx, pod, app, options, stdout, stderr)
+	if !errors.Is(err, errNoLog) {
 		return err
 	}
-	return callins.Logs(ctx, dir, options, stdout, stderr)
-}
-
-// readLog writes the app's output to two descriptors.
-func (c *cli) readLog(ctx context.Context, pod *pods.Pod, options []string, stdout, stderr *os.File) error {
-	if pod.State.Phase == pods.Exited {
-		return readKept(ctx, pod, options, stdout, stderr)
-	}
-	code, err := pod.Call([3]*os.File{c.stdin, stdout, stderr}, nil, "logs", options...)
+	code, err := pod.Call([3]*os.File{c.stdin, stdout, stderr}, nil, "logs", append(options, app)...)
 	if err == nil && code != 0 {
 		err = exitError{code}
 	}

@@ -27,18 +27,17 @@ type logLine struct {
 
 // logsJSON reads the app's log with times and prints each line as an object. It keeps
 // the order of each stream's lines. Lines of two streams that were written at the same
-// time may change places.
-func (c *cli) logsJSON(ctx context.Context, pod *pods.Pod, options []string, app string) error {
-	var printing sync.Mutex
-	stdout, outDone, err := eachPart((&linePrinter{cli: c, app: app, stream: "stdout", printing: &printing}).take)
+// time may change places. It holds printing for each line.
+func (c *cli) logsJSON(ctx context.Context, pod *pods.Pod, options []string, app string, printing *sync.Mutex) error {
+	stdout, outDone, err := eachPart((&linePrinter{cli: c, app: app, stream: "stdout", printing: printing}).take)
 	if err != nil {
 		return err
 	}
-	stderr, errDone, err := eachPart((&linePrinter{cli: c, app: app, stream: "stderr", printing: &printing}).take)
+	stderr, errDone, err := eachPart((&linePrinter{cli: c, app: app, stream: "stderr", printing: printing}).take)
 	if err != nil {
 		return errors.Join(err, stdout.Close(), <-outDone)
 	}
-	err = c.readLog(ctx, pod, options, stdout, stderr)
+	err = c.readAppLog(ctx, pod, options, app, stdout, stderr)
 	_, _ = stdout.Close(), stderr.Close()
 	for _, done := range []<-chan error{outDone, errDone} {
 		select {

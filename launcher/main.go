@@ -6,8 +6,8 @@
 // README.md beside this file has the commands, their JSON and the configuration.
 //
 // Exit status: 0; 1 and one line on stderr for an error; 2 for a usage error. status,
-// logs, exec, attach and call return the call-in's status, run in the foreground
-// returns the stager's. 125 is an error of exec before its command was executed. A launcher
+// exec, attach and call return the call-in's status, run in the foreground returns the
+// stager's. 125 is an error of exec before its command was executed. A launcher
 // that a signal has interrupted returns 128 plus its number, 130 for SIGINT.
 package main
 
@@ -39,7 +39,7 @@ func commands(c *cli) map[string][]*cobra.Command {
 	return map[string][]*cobra.Command{
 		podGroup: {
 			runCommand(c), psCommand(c), statusCommand(c), logsCommand(c), execCommand(c), attachCommand(c),
-			callCommand(c), stopCommand(c), gcCommand(c),
+			callCommand(c), stopCommand(c), rmCommand(c), gcCommand(c),
 		},
 		imageGroup:   {imageCommand(c)},
 		networkGroup: {networkCommand(c)},

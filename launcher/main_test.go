@@ -80,7 +80,10 @@ func bareHost(t *testing.T) *host {
 	h := &host{t: t, dir: t.TempDir(), cgroup: fmt.Sprintf("kurma-test-%d-%d", os.Getpid(), hosts.Add(1))}
 	h.key = newKey(t)
 	h.trust(h.key)
-	t.Cleanup(h.checkClean)
+	t.Cleanup(func() {
+		h.try("gc") // which deletes the ended pods
+		h.checkClean()
+	})
 	return h
 }
 
@@ -223,7 +226,7 @@ func (h *host) refuse(code int, words string, args ...string) {
 // ps lists the pods.
 func (h *host) ps() []podInfo {
 	h.t.Helper()
-	return jsonLines[podInfo](h.t, h.run("ps", "--json"))
+	return jsonLines[podInfo](h.t, h.run("ps", "--all", "--json"))
 }
 
 // jsonLines reads one object a line.

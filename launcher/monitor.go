@@ -19,7 +19,7 @@ func monitorCommand(c *cli) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return pods.RunDetached(cmd.Context(), args[0], c.connector())
+			return pods.RunDetached(cmd.Context(), args[0], c.connector(), lastLines)
 		},
 	}
 }

@@ -25,7 +25,7 @@ func TestPortsAreNotForwarded(t *testing.T) {
 			pod := h.text("pod.json", fmt.Sprintf(`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":%q}}],"ports":%s}`,
 				h.listed()["example.com/ports"].ID, tt.ports))
 			r := h.try("run", "--detach", "--name", "p", "--net", tt.net, pod)
-			defer h.run("stop", "p")
+			defer h.run("rm", "--force", "p")
 			if r.code != 0 || r.stderr != tt.want || strings.Count(r.stdout, "\n") != 1 {
 				t.Errorf("%+v, want stderr %q", r, tt.want)
 			}

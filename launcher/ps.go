@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
-	"strings"
+	"io"
+	"strconv"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -18,8 +22,12 @@ type podInfo struct {
 	State   pods.Phase `json:"state"`
 	PID     int        `json:"pid"` // the stager's
 	Apps    []string   `json:"apps"`
+	Running *int       `json:"running,omitempty"` // how many of the apps run; nil if the stager did not answer
 	Created time.Time  `json:"created"`
-	Exit    *pods.Exit `json:"exit,omitempty"`
+	Ended   time.Time  `json:"ended,omitzero"`
+	Exit    *pods.Exit `json:"exit,omitempty"`   // the stager's
+	Code    *int       `json:"code,omitempty"`   // of a pod that has ended: see exitOf
+	Reason  string     `json:"reason,omitempty"` // "oom-killed" if that has ended an app
 	// Networks are the networks that the pod is connected to, and its addresses there.
 	Networks []pods.Connection `json:"networks,omitempty"`
 	Log      string            `json:"log"` // file of the stager's own output
@@ -33,47 +41,127 @@ type damagedPod struct {
 	Damaged string     `json:"damaged"` // why
 }
 
-func describePod(pod *pods.Pod) podInfo {
-	return podInfo{
+// oomKilled is the reason of an app that the kernel has killed for its memory.
+const oomKilled = "oom-killed"
+
+// describePod asks the stager of a live pod for its apps.
+func (c *cli) describePod(pod *pods.Pod) podInfo {
+	info := podInfo{
 		UUID:    pod.Plan.UUID,
 		Name:    pod.Plan.Name,
 		State:   pod.State.Phase,
 		PID:     pod.State.Stager.PID,
 		Apps:    appNames(pod),
 		Created: pod.State.Created,
+		Ended:   pod.State.Ended,
 		Exit:    pod.State.Exit,
 		Log:     pod.LogPath(),
 
 		Networks: pod.Connections(),
 	}
+	if pod.Ended() {
+		code, reason := exitOf(pod)
+		info.Running, info.Code, info.Reason = new(int), &code, reason
+		return info
+	}
+	if apps, ok := c.askApps(pod); ok {
+		info.Running = new(int)
+		for _, a := range apps {
+			if a.PID != 0 {
+				*info.Running++
+			}
+			if a.Reason == oomKilled {
+				info.Reason = oomKilled
+			}
+		}
+	}
+	return info
 }
 
-// psCommand is `ps`: one line for each pod. Pods that have exited, are dead or are damaged
-// are listed until gc.
+// exitOf returns the exit code of a pod that has ended: the stager's, or if that is 0 the
+// first in the pod's order that is not 0; the reason is oomKilled if an app has it.
+func exitOf(pod *pods.Pod) (code int, reason string) {
+	if pod.State.Exit != nil {
+		code = pod.State.Exit.Code
+	}
+	last := pod.LastStatus()
+	for _, name := range appNames(pod) {
+		a := last[name]
+		if code == 0 && a.Code != nil {
+			code = *a.Code
+		}
+		if a.Reason == oomKilled {
+			reason = oomKilled
+		}
+	}
+	return code, reason
+}
+
+// answerTime is how long ps waits for the answer of a stager.
+const answerTime = 2 * time.Second
+
+// askApps returns the states of a live pod's apps, and false if the stager does not answer in
+// time.
+func (c *cli) askApps(pod *pods.Pod) (map[string]appStatus, bool) {
+	if pod.State.Phase != pods.Running && pod.State.Phase != pods.Starting {
+		return nil, false
+	}
+	answer := make(chan map[string]appStatus, 1)
+	go func() {
+		data, err := c.capture(pod, io.Discard, "status")
+		var apps map[string]appStatus
+		if err == nil {
+			err = json.Unmarshal(data, &apps)
+		}
+		if err != nil {
+			apps = nil
+		}
+		answer <- apps
+	}()
+	select {
+	case apps := <-answer:
+		return apps, apps != nil
+	case <-time.After(answerTime): // the process that asks ends with this one
+		return nil, false
+	}
+}
+
+// psCommand is `ps`: one line for each pod. Pods that have ended are listed with --all until rm
+// or gc; those that are dead or damaged always.
 func psCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
+	all := false
+	cmd := &cobra.Command{
 		Use:               "ps",
 		Short:             "list pods",
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(*cobra.Command, []string) error { return c.listPods() },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return c.listPods(cmd.Context(), all) },
 	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "list ended pods as well")
+	return cmd
 }
 
-func (c *cli) listPods() error {
+func (c *cli) listPods(_ context.Context, ended bool) error {
 	store, err := c.pods()
 	if err != nil {
 		return err
 	}
-	all, err := store.List()
+	listed, err := store.List()
 	if err != nil {
 		return err
 	}
-	if !c.json {
-		return c.printPods(all)
+	var all []*pods.Pod
+	for _, pod := range listed {
+		if ended || pod.State.Phase != pods.Exited {
+			all = append(all, pod)
+		}
 	}
-	for _, pod := range all {
-		var info any = describePod(pod)
+	infos := c.describePods(all)
+	if !c.json {
+		return c.printPods(all, infos)
+	}
+	for i, pod := range all {
+		var info any = infos[i]
 		if pod.Damage != nil {
 			info = damagedPod{pod.Plan.UUID, pod.Plan.Name, pod.State.Phase, oneLine(pod.Damage)}
 		}
@@ -84,21 +172,64 @@ func (c *cli) listPods() error {
 	return nil
 }
 
-func (c *cli) printPods(all []*pods.Pod) error {
+// describePods asks several stagers at once.
+func (c *cli) describePods(all []*pods.Pod) []podInfo {
+	infos := make([]podInfo, len(all))
+	slots := make(chan struct{}, 8)
+	var asking sync.WaitGroup
+	for i, pod := range all {
+		if pod.Damage != nil {
+			continue
+		}
+		slots <- struct{}{}
+		asking.Go(func() {
+			infos[i] = c.describePod(pod)
+			<-slots
+		})
+	}
+	asking.Wait()
+	return infos
+}
+
+func (c *cli) printPods(all []*pods.Pod, infos []podInfo) error {
 	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(out, "UUID\tNAME\tSTATE\tPID\tAPPS\tCREATED")
-	for _, pod := range all {
+	fmt.Fprintln(out, "UUID\tNAME\tSTATE\tPID\tAPPS\tCREATED ("+zone()+")")
+	for i, pod := range all {
 		if pod.Damage != nil {
 			fmt.Fprintf(out, "%s\t%s\t%s\t-\t-\t%s\n", pod.Plan.UUID[:8], dash(printable(pod.Plan.Name)), pod.State.Phase,
 				printable(oneLine(pod.Damage)))
 			continue
 		}
-		state := string(pod.State.Phase)
-		if exit := pod.State.Exit; exit != nil {
-			state = fmt.Sprintf("%s (%d)", state, exit.Code)
-		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\n", pod.Plan.UUID[:8], printable(pod.Plan.Name), state, pod.State.Stager.PID,
-			printable(strings.Join(appNames(pod), ",")), pod.State.Created.Local().Format(time.DateTime))
+		info := infos[i]
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\n", info.UUID[:8], printable(info.Name), stateText(info), pidText(info),
+			appsText(info), localTime(info.Created))
 	}
 	return out.Flush()
+}
+
+func stateText(info podInfo) string {
+	text := string(info.State)
+	if info.State == pods.Exited {
+		text = fmt.Sprintf("%s (%d)", text, *info.Code)
+	}
+	if info.Reason != "" {
+		text += ", " + info.Reason
+	}
+	return text
+}
+
+func pidText(info podInfo) string {
+	if info.State == pods.Exited || info.State == pods.Dead {
+		return "-"
+	}
+	return strconv.Itoa(info.PID)
+}
+
+// appsText is how many of the pod's apps run, of how many.
+func appsText(info podInfo) string {
+	running := "?"
+	if info.Running != nil {
+		running = strconv.Itoa(*info.Running)
+	}
+	return fmt.Sprintf("%s/%d", running, len(info.Apps))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -19,12 +20,15 @@ import (
 
 // runOptions is the command line of `run`.
 type runOptions struct {
-	detach  bool
-	name    string
-	volumes volumeFlags
-	net     netFlags
-	source  string   // a pod manifest's file or an image
-	args    []string // for an image's app
+	detach bool
+	remove bool
+	// exitPolicy and restart are values of the same keys of stagerConfig, "" for the configuration's.
+	exitPolicy, restart string
+	name                string
+	volumes             volumeFlags
+	net                 netFlags
+	source              string   // a pod manifest's file or an image
+	args                []string // for an image's app
 }
 
 // volumeFlags collects --volume NAME=PATH.
@@ -61,11 +65,14 @@ func runCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run POD.json | IMAGE [-- ARGS…]",
 		Short: "start a pod",
-		Long: `run starts the pod of a pod manifest, or a pod of one app from an image. It prints the pod's
-UUID when all of its apps have been started. Without --detach it waits until the pod ends, and a
-signal stops the pod.
+		Long: `run starts the pod of a pod manifest, or a pod of one app from an image, and shows the output of its
+apps. It ends when all apps have ended, with the first exit code that is not 0; --exit-policy never
+keeps the pod until a signal stops it. SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the pod.
+
+With --detach it prints the pod's UUID when all apps have been started, and the pod stays until it is stopped.
 
 The arguments after -- follow those of the image.`,
+		Annotations: map[string]string{exitStatusAnnotation: "The pod's: the first exit code of an app that is not 0; 130 after SIGINT; 1 if the pod does not start."},
 		Example: `  launcher run --detach --name web --volume data=/srv/web example.com/web:1.0
   launcher run pod.json`,
 		ValidArgsFunction: c.completeImages(1, true),
@@ -78,10 +85,24 @@ The arguments after -- follow those of the image.`,
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.detach, "detach", "d", false, "return when the pod is up")
+	flags.BoolVar(&o.remove, "rm", false, "delete the pod with its logs when it ends")
 	flags.StringVar(&o.name, "name", "", "the pod's `NAME`")
 	flags.VarP(o.volumes, "volume", "v", "mount the host's path as a volume, `NAME=PATH`")
+	flags.Func("exit-policy", "when the pod ends by itself: `never|all|failure`", oneOf(&o.exitPolicy, "never", "all", "failure"))
+	flags.Func("restart", "whether an app that has ended is restarted: `never|on-failure|always`", oneOf(&o.restart, "never", "on-failure", "always"))
 	flags.Var(&o.net, "net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's network, \"none\" for only a loopback device")
 	return cmd
+}
+
+// oneOf returns a flag's function that accepts one of the words.
+func oneOf(value *string, words ...string) func(string) error {
+	return func(text string) error {
+		if !slices.Contains(words, text) {
+			return errors.New("want " + strings.Join(words, ", "))
+		}
+		*value = text
+		return nil
+	}
 }
 
 // parse checks the command line.
@@ -103,9 +124,8 @@ func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 	return inUTF8("run", o.args)
 }
 
-// run starts a pod and prints its UUID when it is up. If the UUID
-// cannot be printed, it stops the pod. Unless detached it waits until the pod ends and
-// returns the stager's exit status.
+// run starts a pod. With --detach it prints the pod's UUID when it is up; if the UUID cannot be
+// printed, the pod is deleted. Otherwise it shows the pod's output until it ends, see runHere.
 func (c *cli) run(ctx context.Context, o runOptions) error {
 	if err := o.net.check(c.networks); err != nil {
 		return err
@@ -126,25 +146,15 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, unix.SIGPIPE)
 	defer signal.Stop(broken)
-	if o.detach {
-		if err := pod.Detach(ctx, c.monitor(pod.Dir)); err != nil {
-			return err
-		}
-		if err := c.printStarted(pod); err != nil {
-			return errors.Join(err, store.Stop(ctx, pod))
-		}
-		return nil
+	pod.LastLines = lastLines
+	if !o.detach {
+		return c.runHere(ctx, store, pod, o)
 	}
-	exit, err := pod.Run(ctx, false, func() error { return c.printStarted(pod) })
-	if err != nil {
+	if err := pod.Detach(ctx, c.monitor(pod.Dir)); err != nil {
 		return err
 	}
-	var interrupted interruption
-	if errors.As(context.Cause(ctx), &interrupted) && interrupted.signal == unix.SIGINT {
-		return exitError{128 + int(unix.SIGINT)}
-	}
-	if exit.Code != 0 {
-		return exitError{exit.Code}
+	if err := c.printStarted(pod); err != nil {
+		return errors.Join(err, store.Remove(ctx, pod, true))
 	}
 	return nil
 }

@@ -68,7 +68,14 @@ func (c *cli) planPod(store *images.Store, o runOptions, names map[string]string
 
 // plan plans the pod of a pod manifest or of an image.
 func plan(p podplan.Planner, o runOptions, taken func(string) bool) (pods.Plan, []string, error) {
-	options := podplan.Options{Name: o.name, Taken: taken, Volumes: o.volumes, HostNetwork: o.net.host, NoNetwork: o.net.none, Networks: o.net.requests}
+	options := podplan.Options{
+		Name: o.name, Taken: taken, Volumes: o.volumes,
+		HostNetwork: o.net.host, NoNetwork: o.net.none, Networks: o.net.requests,
+		Remove: o.remove, ExitPolicy: o.exitPolicy, Restart: o.restart,
+	}
+	if !o.detach {
+		options.DefaultExit = "all"
+	}
 	info, err := os.Stat(o.source)
 	if !strings.HasSuffix(o.source, ".json") && (err != nil || !info.Mode().IsRegular()) {
 		return p.FromImage(o.source, o.args, options)

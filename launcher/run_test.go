@@ -55,7 +55,7 @@ func (r stagerReport) mount(point string) []string {
 func TestStagerGetsWhatTheSpecificationSays(t *testing.T) {
 	h := newHost(t)
 	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "p", "example.com/one"))
-	defer h.run("stop", "p")
+	defer h.run("rm", "--force", "p")
 	r := h.report(uuid)
 	if !slices.Equal(r.Args, []string{names.Exec}) || fmt.Sprint(r.Env) != "[HOME=/root FROM=image]" {
 		t.Errorf("argv %q, environment %q", r.Args, r.Env)
@@ -82,7 +82,7 @@ func TestStagerGetsWhatTheSpecificationSays(t *testing.T) {
 func TestTheStagersRootHasItsMounts(t *testing.T) {
 	h := newHost(t)
 	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "p", "example.com/one"))
-	defer h.run("stop", "p")
+	defer h.run("rm", "--force", "p")
 	r := h.report(uuid)
 	layers, err := filepath.Glob(filepath.Join(h.dir, "pods", uuid, "root/layers/sha512-*"))
 	if err != nil || len(layers) != 1 {
@@ -127,7 +127,7 @@ func TestVolumesAreMounted(t *testing.T) {
 		"volumes":[{"name":"ro","kind":"host","source":"/nowhere","readOnly":true},{"name":"empty","kind":"empty","mode":"1777","uid":5,"gid":6}]}`)
 	pod = h.text("pod.json", strings.Replace(string(must(os.ReadFile(pod))), `,"id":""`, "", 1))
 	uuid := strings.TrimSpace(h.run("run", "--detach", "--volume", "ro="+dir, "--volume", "file="+file, pod))
-	defer h.run("stop", "pod")
+	defer h.run("rm", "--force", "pod")
 	r := h.report(uuid)
 	for point, access := range map[string]string{"/volumes/ro": "ro", "/volumes/file": "rw", "/volumes/empty": "rw"} {
 		if fields := r.mount(point); fields == nil || !strings.HasPrefix(fields[5], access) {
@@ -175,6 +175,10 @@ func TestForegroundReturnsTheExitStatus(t *testing.T) {
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
 		t.Error(err)
 	}
+	if out := h.run("logs", "ends"); out != "last words\n" {
+		t.Errorf("logs after the end: %q", out)
+	}
+	h.run("rm", "ends")
 	h.checkNoPods()
 }
 
@@ -182,7 +186,7 @@ func TestForegroundStopsOnSignals(t *testing.T) {
 	h := newHost(t)
 	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT} {
 		t.Run(sig.String(), func(t *testing.T) {
-			cmd := h.command("run", "--name", "p", "example.com/one")
+			cmd := h.command("run", "--rm", "--json", "--name", "p", "example.com/one")
 			out := must(cmd.StdoutPipe())
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
@@ -218,7 +222,7 @@ func TestAPodWhoseUUIDCannotBePrintedIsStopped(t *testing.T) {
 	defer full.Close()
 	for _, detach := range []string{"--detach=true", "--detach=false"} {
 		for words, out := range map[string]*os.File{"broken pipe\n": broken, "no space left on device\n": full} {
-			cmd := h.command("run", detach, "--name", "p", "example.com/one")
+			cmd := h.command("run", "--json", detach, "--name", "p", "example.com/one")
 			var stderr strings.Builder
 			cmd.Stdout, cmd.Stderr = out, &stderr
 			err := cmd.Run()
@@ -345,7 +349,7 @@ func TestCallInsAreRefusedDuringTheStart(t *testing.T) {
 
 func TestAPodThatLeavesAProcessIsRemoved(t *testing.T) {
 	h := newHost(t)
-	if r := h.try("run", "--name", "leaves-a-child", "example.com/one"); r.code != 0 {
+	if r := h.try("run", "--rm", "--name", "leaves-a-child", "example.com/one"); r.code != 0 {
 		t.Errorf("%+v", r)
 	}
 	h.checkNoPods()
@@ -409,7 +413,7 @@ func TestGCRemovesThePodOfAKilledMonitor(t *testing.T) {
 	if all := h.ps(); len(all) != 1 || all[0].Name != "alive" {
 		t.Errorf("ps after gc: %+v", all)
 	}
-	h.run("stop", "alive")
+	h.run("rm", "--force", "alive")
 }
 
 // A name that is made for a pod is one that no live pod has, also if several are made at once.
@@ -438,13 +442,17 @@ func TestNamesAreMadeFree(t *testing.T) {
 	if r := h.try("run", "--detach", "--name", "one-2", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, "name already used by pod ") {
 		t.Errorf("%+v", r)
 	}
-	h.run("stop", "one", "one-2", "one-3")
+	h.run("rm", "--force", "one", "one-2", "one-3")
 }
 
 func TestStopClearsADeadPod(t *testing.T) {
 	h := newHost(t)
 	h.killMonitor(strings.TrimSpace(h.run("run", "--detach", "--name", "p", "example.com/one")))
 	h.run("stop", "p")
+	if all := h.ps(); len(all) != 1 || all[0].State != "exited" || *all[0].Code != 137 {
+		t.Errorf("ps: %+v", all)
+	}
+	h.run("rm", "p")
 	h.checkNoPods()
 }
 
@@ -564,7 +572,7 @@ func TestRunWithoutPrivilegesIsRefused(t *testing.T) {
 func TestNamesAreUnique(t *testing.T) {
 	h := newHost(t)
 	h.run("run", "--detach", "--name", "p", "example.com/one")
-	defer h.run("stop", "p")
+	defer h.run("rm", "--force", "p")
 	if r := h.try("run", "--name", "p", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, "name already used by pod ") {
 		t.Errorf("%+v", r)
 	}
@@ -601,7 +609,7 @@ func TestRunPinsItsImages(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	h.run("stop", "p")
+	h.run("rm", "--force", "p")
 }
 
 func TestThePodHasTheHostsNetworkIfAsked(t *testing.T) {
@@ -612,7 +620,7 @@ func TestThePodHasTheHostsNetworkIfAsked(t *testing.T) {
 	for name, args := range map[string][]string{"option": {"--net", "host", "example.com/one"}, "isolator": {isolated}} {
 		t.Run(name, func(t *testing.T) {
 			h.run(append([]string{"run", "--detach", "--name", "p"}, args...)...)
-			defer h.run("stop", "p")
+			defer h.run("rm", "--force", "p")
 			theirs := must(os.Readlink(fmt.Sprintf("/proc/%d/ns/net", h.ps()[0].PID)))
 			if ours := must(os.Readlink("/proc/self/ns/net")); ours != theirs {
 				t.Errorf("network namespace %s, the host's is %s", theirs, ours)

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"text/tabwriter"
+	"time"
 
 	"kurma.io/stager/launcher/pods"
 
@@ -18,7 +20,7 @@ type appStatus struct {
 	PID    int    `json:"pid"`
 	Exited bool   `json:"exited"`
 	Ending bool   `json:"ending"`
-	Code   int    `json:"exitCode"`
+	Code   *int   `json:"exitCode"` // nil for an app that was killed with its stager
 	Reason string `json:"exitReason"`
 }
 
@@ -31,13 +33,13 @@ func statusCommand(c *cli) *cobra.Command {
 		Long: `status shows the state of a pod's apps. With --isolators it prints whether each isolator of an app is
 enforced, changed or ignored.`,
 		ValidArgsFunction: c.completePods(1, true),
-		RunE:              func(_ *cobra.Command, args []string) error { return c.status(args, isolators) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.status(cmd.Context(), args, isolators) },
 	}
 	cmd.Flags().BoolVar(&isolators, "isolators", false, "print whether each isolator of an app is enforced, changed or ignored, as JSON")
 	return cmd
 }
 
-func (c *cli) status(args []string, isolators bool) error {
+func (c *cli) status(ctx context.Context, args []string, isolators bool) error {
 	pod, rest, err := c.findPod("status", args)
 	if err != nil {
 		return err
@@ -52,42 +54,93 @@ func (c *cli) status(args []string, isolators bool) error {
 	if len(rest) > 0 {
 		return usageError{"status: want one POD, or --isolators POD [APP]"}
 	}
-	data, err := c.capture(pod, "status")
+	data, err := c.statusDocument(ctx, pod)
 	if err != nil {
 		return err
 	}
 	if c.json {
 		return c.printJSON(json.RawMessage(data)) // the encoder makes it one line
 	}
-	var apps map[string]appStatus
-	if err := json.Unmarshal(data, &apps); err != nil {
-		return fmt.Errorf("read status of pod %q: %w", pod.Plan.Name, err)
+	apps, err := readStatus(pod, data)
+	if err != nil {
+		return err
 	}
 	return c.printStatus(pod, apps)
 }
 
-// capture runs a call-in and returns what it wrote to its stdout.
-func (c *cli) capture(pod *pods.Pod, name string) ([]byte, error) {
-	read, write, err := os.Pipe()
-	if err != nil {
-		return nil, err
+func readStatus(pod *pods.Pod, document []byte) (map[string]appStatus, error) {
+	var apps map[string]appStatus
+	if err := json.Unmarshal(document, &apps); err != nil {
+		return nil, fmt.Errorf("read status of pod %q: %w", pod.Plan.Name, err)
 	}
-	defer read.Close()
+	return apps, nil
+}
+
+// endingTime is how long a stager that no longer answers may take to end.
+const endingTime = 2 * time.Second
+
+// statusDocument returns what the stager of a live pod answers, or the last states of the
+// apps of a pod that has ended. If the pod ends meanwhile it waits for that: a pod is
+// alive or has ended, and nothing else.
+func (c *cli) statusDocument(ctx context.Context, pod *pods.Pod) ([]byte, error) {
+	if pod.State.Phase != pods.Exited {
+		var words bytes.Buffer
+		data, err := c.capture(pod, &words, "status")
+		if err == nil {
+			return data, nil
+		}
+		if pod.State.Phase == pods.Dead || !pod.Ends(ctx, endingTime) {
+			_, _ = c.stderr.Write(words.Bytes()) // what the call-in has said
+			return nil, err
+		}
+		if err := pod.AwaitEnd(ctx); err != nil {
+			return nil, err
+		}
+	}
+	// In the pod's order, as the stager has it.
+	last := pod.LastStatus()
+	var text bytes.Buffer
+	for i, name := range appNames(pod) {
+		state, err := json.Marshal(last[name])
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&text, "%c%q:%s", "{,"[min(i, 1)], name, state)
+	}
+	text.WriteByte('}')
+	return text.Bytes(), nil
+}
+
+// capture runs a call-in and returns what it wrote to its stdout; stderr receives the rest.
+func (c *cli) capture(pod *pods.Pod, stderr io.Writer, name string, args ...string) ([]byte, error) {
 	var out bytes.Buffer
-	copied := make(chan error, 1)
-	go func() {
-		_, err := io.Copy(&out, read)
-		copied <- err
-	}()
+	written := [2]io.Writer{&out, stderr}
 	stdio := c.stdio()
-	stdio[1] = write
-	code, err := pod.Call(stdio, nil, name)
-	_ = write.Close()
+	copied := make(chan error, len(written))
+	for i, to := range written {
+		read, write, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		defer read.Close()
+		defer write.Close()
+		stdio[i+1] = write
+		go func() {
+			_, err := io.Copy(to, read)
+			copied <- err
+		}()
+	}
+	code, err := pod.Call(stdio, nil, name, args...)
+	for i := range written {
+		_ = stdio[i+1].Close()
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := <-copied; err != nil {
-		return nil, err
+	for range written {
+		if err := <-copied; err != nil {
+			return nil, err
+		}
 	}
 	if code != 0 {
 		return nil, exitError{code}
@@ -101,8 +154,10 @@ func (c *cli) printStatus(pod *pods.Pod, apps map[string]appStatus) error {
 	for _, name := range appNames(pod) {
 		a := apps[name]
 		switch {
+		case a.Exited && a.Code == nil:
+			fmt.Fprintf(out, "%s\texited\t-\t?\tended with its stager\n", name)
 		case a.Exited:
-			fmt.Fprintf(out, "%s\texited\t-\t%d\t%s\n", name, a.Code, dash(a.Reason))
+			fmt.Fprintf(out, "%s\texited\t-\t%d\t%s\n", name, *a.Code, dash(a.Reason))
 		case a.Ending:
 			fmt.Fprintf(out, "%s\tending\t-\t-\t-\n", name)
 		case a.PID == 0:

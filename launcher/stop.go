@@ -12,14 +12,15 @@ import (
 func stopCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:               "stop POD…",
-		Short:             "stop pods and delete them with their logs",
+		Short:             "stop pods",
+		Long:              "stop returns when the pods have ended. They stay in ps --all, with their logs, until rm or gc.",
 		Args:              wants(1, -1, "a POD"),
 		ValidArgsFunction: c.completePods(math.MaxInt, false),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.stop(cmd.Context(), args) },
 	}
 }
 
-// stop returns when the pods have ended and are deleted.
+// stop returns when the pods have ended.
 func (c *cli) stop(ctx context.Context, refs []string) error {
 	store, err := c.pods()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -51,4 +52,13 @@ func inUTF8(command string, words []string) error {
 		}
 	}
 	return nil
+}
+
+// localTime is a time in the zone that zone names.
+func localTime(t time.Time) string { return t.Local().Format(time.DateTime) }
+
+// zone is the local time zone, for the heads of tables.
+func zone() string {
+	name, _ := time.Now().Zone()
+	return name
 }

@@ -14,7 +14,7 @@ import (
 func (h *host) up() {
 	h.t.Helper()
 	h.run("run", "--detach", "--name", "p", "example.com/one")
-	h.run("stop", "p")
+	h.run("rm", "--force", "p")
 }
 
 func TestAnUntrustedStagerIsRefused(t *testing.T) {

@@ -22,6 +22,10 @@ const (
 	// until it deletes the pod.
 	LogDir = "/var/log/stager"
 
+	// LastStatus is the file in LogDir that the stager writes at the end of a pod that did not
+	// fail to start: what the call-in status would print of the ended pod.
+	LastStatus = "status.json"
+
 	// ControlSocket is the supervisor's socket in the stager's mount namespace, mode
 	// 0600. Only the call-ins may rely on it.
 	ControlSocket = RunDir + "/control.sock"

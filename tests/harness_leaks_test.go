@@ -21,12 +21,12 @@ import (
 	"kurma.io/stager/tests/poll"
 )
 
-// close stops the pods that still run in the machine, and checks that nothing is left of them.
+// close deletes the pods that are still in the machine, and checks that nothing is left of them.
 func (b *machine) close() {
 	b.note()
 	for _, info := range b.ps() {
-		if r := b.launcher("stop", info.UUID); r.code != 0 {
-			b.t.Errorf("stop pod %s: %s", info.Name, r.stderr)
+		if r := b.launcher("rm", "--force", info.UUID); r.code != 0 {
+			b.t.Errorf("delete pod %s: %s", info.Name, r.stderr)
 		}
 	}
 	for _, dir := range slices.Backward(b.unmount) {
@@ -38,7 +38,7 @@ func (b *machine) close() {
 	b.checkLayers()
 }
 
-// podInfo is a pod in the output of `launcher ps --json`.
+// podInfo is a pod in the output of `launcher ps --all --json`.
 type podInfo struct {
 	UUID, Name, State, Log string
 	PID                    int
@@ -51,7 +51,7 @@ type podInfo struct {
 func (b *machine) ps() []podInfo {
 	b.t.Helper()
 	var all []podInfo
-	for line := range strings.Lines(b.must("ps", "--json")) {
+	for line := range strings.Lines(b.must("ps", "--all", "--json")) {
 		var one podInfo
 		if err := json.Unmarshal([]byte(line), &one); err != nil {
 			b.t.Fatalf("%v: %q", err, line)

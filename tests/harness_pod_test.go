@@ -176,6 +176,7 @@ func (p *pod) stop() {
 	p.t.Helper()
 	p.note()
 	p.must("stop", p.name)
+	p.must("rm", p.name)
 	if len(p.ps()) == 0 {
 		p.checkGone()
 	}

@@ -55,7 +55,7 @@ func TestHostileImagesChangeNothingOutside(t *testing.T) {
 		r := b.launcher("run", "--detach", "--name", name, "tests/"+name)
 		switch {
 		case r.code == 0:
-			b.must("stop", name)
+			b.must("rm", "--force", name)
 		case r.code != 1 || strings.Count(r.stderr, "\n") != 1 || strings.Contains(r.stderr, "panic"):
 			t.Errorf("%s: exit status %d: %s", link, r.code, r.stderr)
 		}

@@ -126,7 +126,7 @@ func TestNothingSurvivesAKill(t *testing.T) {
 					t.Fatal(err)
 				}
 				p := b.up("p", doc)
-				p.must("stop", "p")
+				p.must("rm", "--force", "p")
 				b.must("gc")
 				b.checkGone()
 			})
@@ -144,7 +144,7 @@ func TestNothingSurvivesAKillAtAnyTime(t *testing.T) {
 	}
 	path := b.write("p.json", podOf(apps...))
 	for round := range 20 {
-		cmd := b.command("run", "--name", "p", path)
+		cmd := b.command("run", "--rm", "--name", "p", path)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -183,6 +183,6 @@ func TestADetachedPodOutlivesItsLauncher(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the pod is up", func() bool { return b.ps()[0].State == "running" })
-	b.must("stop", "p")
+	b.must("rm", "--force", "p")
 	b.checkGone()
 }

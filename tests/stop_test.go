@@ -224,7 +224,7 @@ func TestExitPoliciesDecideThePodsEnd(t *testing.T) {
 		t.Run(fmt.Sprintf("%s %d", tt.policy, tt.want), func(t *testing.T) {
 			t.Parallel()
 			b := newMachine(t, stagerConfig(fmt.Sprintf(`{"exitPolicy": %q, "gracePeriod": "1s"}`, tt.policy)))
-			r := b.launcher("run", "--name", "p", b.write("p.json", podOf(tt.apps...)))
+			r := b.launcher("run", "--rm", "--name", "p", b.write("p.json", podOf(tt.apps...)))
 			if r.code != tt.want {
 				t.Errorf("exit status %d, want %d: %s", r.code, tt.want, r.stderr)
 			}

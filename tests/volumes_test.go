@@ -208,7 +208,7 @@ func TestTenPodsStartAtOnce(t *testing.T) {
 		}
 	}
 	b.note()
-	args := []string{"stop"}
+	args := []string{"rm", "--force"}
 	for _, info := range b.ps() {
 		args = append(args, info.UUID)
 	}

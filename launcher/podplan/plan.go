@@ -61,6 +61,10 @@ type Options struct {
 	Name        string            // the pod's name, for which IsName holds; "" for one made from the manifest's file or the image
 	Taken       func(string) bool // reports whether a name made so is used already; a number is added to it then. nil for none
 	Volumes     map[string]string // paths of the host by the names of volumes or mount points
+	Remove      bool              // the pod is deleted when it ends
+	ExitPolicy  string            // the stager's "exitPolicy" for this pod; "" for the configuration's
+	DefaultExit string            // the "exitPolicy" for this pod if neither ExitPolicy nor the configuration has one
+	Restart     string            // the stager's "restart" for this pod; "" for the configuration's
 	HostNetwork bool              // the pod uses the host's network, whatever its manifest says
 	NoNetwork   bool              // the pod has loopback alone
 	Networks    []networks.Request
@@ -101,7 +105,11 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 	} else if o.Taken != nil {
 		name = freeName(name, o.Taken)
 	}
-	m, layers, err := p.stagerManifest(document, name)
+	config, err := stagerConfig(p.StagerConfig, o)
+	if err != nil {
+		return pods.Plan{}, nil, err
+	}
+	m, layers, err := p.stagerManifest(document, name, config)
 	if err != nil {
 		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
 	}
@@ -138,6 +146,7 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 		HostNetwork: wantsHostNetwork(m.Pod),
 		Journal:     p.Journal,
 		Apps:        apps(m),
+		Remove:      o.Remove,
 		StopTimeout: stopTimeout,
 	}
 	published, err := p.connect(&plan, m, o)

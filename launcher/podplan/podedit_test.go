@@ -53,6 +53,31 @@ func TestEditPodRefusesAmbiguousFields(t *testing.T) {
 	}
 }
 
+func TestPoliciesOfThePodAreInItsStagerConfig(t *testing.T) {
+	for _, tt := range []struct {
+		name, config string
+		options      Options
+		want         string
+	}{
+		{"nothing", ``, Options{}, ``},
+		{"the configuration's", `{"gracePeriod":"1s"}`, Options{}, `{"gracePeriod":"1s"}`},
+		{"a default", ``, Options{DefaultExit: "all"}, `{"exitPolicy":"all"}`},
+		{"a default beside others", `{"gracePeriod":"1s"}`, Options{DefaultExit: "all"}, `{"exitPolicy":"all","gracePeriod":"1s"}`},
+		{"the configuration overrides the default", `{"ExitPolicy":"never"}`, Options{DefaultExit: "all"}, `{"ExitPolicy":"never"}`},
+		{"an option overrides the configuration", `{"ExitPolicy":"never"}`, Options{DefaultExit: "all", ExitPolicy: "failure"}, `{"exitPolicy":"failure"}`},
+		{"restart", `{"restart":"never"}`, Options{Restart: "always"}, `{"restart":"always"}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got, err := stagerConfig(json.RawMessage(tt.config), tt.options); err != nil || string(got) != tt.want {
+				t.Errorf("%s, %v, want %s", got, err, tt.want)
+			}
+		})
+	}
+	if _, err := stagerConfig(json.RawMessage(`[]`), Options{Restart: "always"}); err == nil {
+		t.Error("a list is accepted")
+	}
+}
+
 func TestHostNetworkIsPassedToTheStager(t *testing.T) {
 	for name, tt := range map[string]struct{ isolators, want string }{
 		"none":    {`null`, `[{"name":"os/linux/namespaces","value":{"net":"host"}}]`},

@@ -6,6 +6,7 @@ import (
 
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/strictjson"
 )
 
 // namespacesIsolator is the pod isolator that says which namespaces are the
@@ -14,7 +15,7 @@ const namespacesIsolator = "os/linux/namespaces"
 
 // stagerManifest resolves the images of a pod's apps. It returns the manifest
 // for the pod's stager, and the layers that the manifest names, each once.
-func (p *Planner) stagerManifest(document []byte, name string) (*manifest.Manifest, []pods.Layer, error) {
+func (p *Planner) stagerManifest(document []byte, name string, config json.RawMessage) (*manifest.Manifest, []pods.Layer, error) {
 	pod, err := manifest.DecodePod(document)
 	if err != nil {
 		return nil, nil, err
@@ -25,7 +26,7 @@ func (p *Planner) stagerManifest(document []byte, name string) (*manifest.Manife
 		Pod:           pod,
 		Images:        make(map[string]*manifest.Image),
 		AppImageOrder: make(map[string][]string),
-		StagerConfig:  p.StagerConfig,
+		StagerConfig:  config,
 	}
 	var layers []pods.Layer
 	for _, app := range pod.Apps {
@@ -49,6 +50,40 @@ func (p *Planner) stagerManifest(document []byte, name string) (*manifest.Manife
 		}
 	}
 	return m, layers, m.Validate()
+}
+
+// stagerConfig returns the configuration's stagerConfig with the policies that the options have.
+func stagerConfig(configured json.RawMessage, o Options) (json.RawMessage, error) {
+	if o.ExitPolicy == "" && o.DefaultExit == "" && o.Restart == "" {
+		return configured, nil
+	}
+	config := make(strictjson.Object)
+	if len(configured) > 0 {
+		if err := json.Unmarshal(configured, &config); err != nil {
+			return nil, fmt.Errorf("read defaultStagerConfig: %w", err)
+		}
+	}
+	if config == nil {
+		config = make(strictjson.Object)
+	}
+	exit := o.ExitPolicy
+	if key, err := config.Key("exitPolicy"); err == nil && key == "" && exit == "" {
+		exit = o.DefaultExit
+	}
+	changed := false
+	for _, policy := range []struct{ key, value string }{{"exitPolicy", exit}, {"restart", o.Restart}} {
+		if policy.value == "" {
+			continue
+		}
+		if err := config.Set(policy.key, policy.value); err != nil {
+			return nil, fmt.Errorf("set %s of defaultStagerConfig: %w", policy.key, err)
+		}
+		changed = true
+	}
+	if !changed {
+		return configured, nil
+	}
+	return json.Marshal(config)
 }
 
 // wantsHostNetwork reads the pod's isolator of namespaces. If there are several

@@ -34,11 +34,11 @@ func (p *Pod) enter() error {
 		return fmt.Errorf("pod %q is %s", p.Plan.Name, p.State.Phase)
 	}
 	fd, err := p.State.Stager.open()
-	if err != nil && p.State.Phase != Running {
-		return fmt.Errorf("pod %q is %s", p.Plan.Name, p.State.Phase) // its stager has not started, or has ended
+	if err != nil && p.State.Stager.PID == 0 {
+		return fmt.Errorf("pod %q is %s", p.Plan.Name, p.State.Phase) // its stager has not been started
 	}
 	if err != nil {
-		return fmt.Errorf("pod %q has no stager: %w", p.Plan.Name, err)
+		return fmt.Errorf("pod %q has just ended", p.Plan.Name)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	root, err := p.State.Stager.root(fd)

@@ -24,7 +24,8 @@ const (
 // report is the only message of a detached monitor: JSON, then end of file. End of file
 // without a message means that the monitor was killed.
 type report struct {
-	Error string `json:"error,omitempty"` // "" when the pod is up
+	Error  string `json:"error,omitempty"`  // "" when the pod is up
+	Output string `json:"output,omitempty"` // of a StartError
 }
 
 // Detach starts a monitor that outlives the caller, and returns when the pod is up.
@@ -61,7 +62,7 @@ func (p *Pod) Detach(ctx context.Context, argv []string) error {
 		return fmt.Errorf("read from monitor: %w", err)
 	}
 	if message.Error != "" {
-		return errors.New(message.Error)
+		return &StartError{Err: errors.New(message.Error), Output: message.Output}
 	}
 	return p.refresh()
 }
@@ -79,9 +80,9 @@ func (p *Pod) takeOver() error {
 // RunDetached is the main function of a detached monitor: it runs the pod in that folder,
 // whose lock it inherited, and reports once. If the process that started it has been
 // killed and cannot read the report, the pod keeps running and `ps` shows it. connector is as in
-// Store.
-func RunDetached(ctx context.Context, dir string, connector *networks.Connector) error {
-	pod := &Pod{Dir: dir, lock: os.NewFile(lockDescriptor, "lock"), connector: connector}
+// Store; lastLines is the pod's LastLines.
+func RunDetached(ctx context.Context, dir string, connector *networks.Connector, lastLines func(*Pod) string) error {
+	pod := &Pod{Dir: dir, lock: os.NewFile(lockDescriptor, "lock"), connector: connector, LastLines: lastLines}
 	out := os.NewFile(reportDescriptor, "report")
 	syscall.CloseOnExec(lockDescriptor)
 	syscall.CloseOnExec(reportDescriptor)
@@ -93,13 +94,17 @@ func RunDetached(ctx context.Context, dir string, connector *networks.Connector)
 	}
 	var sent error
 	ready := false
-	_, err := pod.Run(ctx, true, func() error {
+	_, err := pod.Run(ctx, !pod.Plan.Remove, func() error {
 		ready = true
 		sent = send(report{})
 		return nil
 	})
 	if !ready && err != nil {
-		return send(report{Error: err.Error()})
+		message := report{Error: err.Error()}
+		if failed := (*StartError)(nil); errors.As(err, &failed) {
+			message.Output = failed.Output
+		}
+		return send(message)
 	}
 	return errors.Join(sent, err)
 }

@@ -24,8 +24,8 @@ import (
 // stager, and SIGKILL if it does not end in time.
 //
 // A stager that ends before it is ready is an error, which has the last line of its log;
-// the pod is deleted then. Otherwise the pod's folder is also deleted, unless keep is set
-// and the stager ended by itself: then its plan, state and logs stay.
+// the pod is deleted then. If keep is set, plan, state and logs of a pod that was up stay;
+// otherwise the pod's folder is also deleted.
 func (p *Pod) Run(ctx context.Context, keep bool, ready func() error) (Exit, error) {
 	group, err := cgroups.Open(p.Plan.Cgroup)
 	if err != nil {
@@ -35,9 +35,8 @@ func (p *Pod) Run(ctx context.Context, keep bool, ready func() error) (Exit, err
 	if err != nil {
 		err = fmt.Errorf("launch pod %q: %w", p.Plan.Name, err)
 	}
-	byItself := err == nil && ctx.Err() == nil
 	end := deletePod
-	if keep && byItself {
+	if keep && err == nil {
 		end = keepLogs
 	}
 	return exit, errors.Join(err, p.takeDown(group, exit, end))
@@ -115,9 +114,10 @@ func (p *Pod) stop(s *stager, group *cgroups.Group) Exit {
 
 // endedEarly handles a stager that ended before this process saw it ready. It returns
 // an error with the last line of the stager's log. The exit status of a start that fails is
-// 1, so with any other the pod was up for a moment, and ready is called.
+// 1, and such a stager leaves no last status: otherwise the pod was up for a moment, and ready is
+// called.
 func (p *Pod) endedEarly(exit Exit, ready func() error) error {
-	if exit.Signal == "" && exit.Code != 1 {
+	if exit.Signal == "" && (exit.Code != 1 || p.hasLastStatus()) {
 		return ready()
 	}
 	how := fmt.Sprintf("exit status %d", exit.Code)
@@ -128,8 +128,23 @@ func (p *Pod) endedEarly(exit Exit, ready func() error) error {
 	if words == "" {
 		words = "it logged nothing"
 	}
-	return fmt.Errorf("the stager ended before the pod was up (%s): %s", how, words)
+	err := fmt.Errorf("the stager ended before the pod was up (%s): %s", how, words)
+	if p.LastLines == nil {
+		return err
+	}
+	return &StartError{Err: err, Output: p.LastLines(p)}
 }
+
+// StartError is the error of a pod that did not start.
+type StartError struct {
+	Err    error
+	Output string // what the apps have written last, "" for nothing
+}
+
+func (e *StartError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error without the output.
+func (e *StartError) Unwrap() error { return e.Err }
 
 // maxWords is how much of the last line of a stager's log is shown, in bytes.
 const maxWords = 1 << 10
@@ -201,7 +216,7 @@ func (p *Pod) keepEnded(exit Exit) error {
 			return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
 		}
 	}
-	p.State.Phase, p.State.Exit = Exited, &exit
+	p.State.Phase, p.State.Exit, p.State.Ended = Exited, &exit, time.Now().UTC()
 	if err := p.save(); err != nil {
 		return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
 	}
@@ -209,8 +224,9 @@ func (p *Pod) keepEnded(exit Exit) error {
 }
 
 // keepAppLogs moves the apps' logs out of the stager's root, for a person to
-// read until gc. It keeps nothing if the pod's plan does not say where the logs are, or
-// if that is not a folder inside the root. The pod is taken down in any case.
+// read until gc or rm. It moves the folder in one step, so that AppLogs always finds it. It keeps
+// nothing if the pod's plan does not say where the logs are, or if that is not a folder inside the
+// root. The pod is taken down in any case.
 func (p *Pod) keepAppLogs() {
 	if p.Plan.LogDir == "" {
 		return

@@ -37,6 +37,9 @@ type Plan struct {
 	Journal string `json:"journal,omitempty"`
 	Apps    []App  `json:"apps"` // in the pod's order
 
+	// Remove has the pod deleted with its logs when it ends.
+	Remove bool `json:"remove,omitempty"`
+
 	// StopTimeout is how long a stager may take to end after SIGTERM.
 	StopTimeout time.Duration `json:"stopTimeout"`
 }
@@ -80,11 +83,12 @@ type Environment struct {
 
 // Phase is where a pod is in its life:
 //
-//	Starting → Running → Stopping → (gone)
-//	    │          └→ Exited, a detached pod's stager ended by itself: kept until gc
-//	    └→ (gone)
+//	Starting → Running → Stopping → Exited, kept with its logs until Remove or Collect
+//	    │          └─────────────→ Exited
+//	    └→ (gone), the pod was not up
 //
-// Any of the first three becomes Dead when its monitor is killed.
+// A pod whose plan has Remove is gone instead of Exited. Any of the first three becomes Dead
+// when its monitor is killed.
 type Phase string
 
 // The phases.
@@ -104,6 +108,7 @@ type State struct {
 	Monitor Process   `json:"monitor"`
 	Stager  Process   `json:"stager"`
 	Exit    *Exit     `json:"exit,omitempty"`
+	Ended   time.Time `json:"ended,omitzero"` // when the pod has become Exited
 }
 
 // Exit is how a stager ended: Code is its exit status. If a signal ended it, Code is 128

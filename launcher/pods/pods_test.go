@@ -298,8 +298,8 @@ func TestLogsOfAnEndedPodAreKept(t *testing.T) {
 			if string(data) != tt.want || (err == nil) != (tt.want != "") {
 				t.Errorf("%q, %v", data, err)
 			}
-			if dir, err := pod.AppLogs(); (err == nil) != (tt.logDir != "") {
-				t.Errorf("AppLogs() = %q, %v", dir, err)
+			if dir, err := pod.AppLogs(); (err == nil) != (tt.want != "") || tt.name == "unknown" && !strings.Contains(err.Error(), names.LogDirAnnotation) {
+				t.Errorf("AppLogs() = %v, %v", dir, err)
 			}
 			if _, err := s.Collect(); err != nil {
 				t.Error(err)

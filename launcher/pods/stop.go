@@ -13,33 +13,66 @@ import (
 	"kurma.io/stager/launcher/cgroups"
 )
 
-// Stop stops a pod, deletes it, and returns when both is done. The pod's monitor does the
-// work (see Run), so the pod ends even if the caller does not wait. Stop itself deletes
-// a pod without a monitor.
+// Stop stops a pod and returns when it has ended. The pod's monitor does the
+// work (see Run), so the pod ends even if the caller does not wait. Stop itself takes down
+// a pod without a monitor. The pod stays in the store, as Run leaves it.
 func (s *Store) Stop(ctx context.Context, p *Pod) error {
+	lock, err := s.endMonitor(ctx, p)
+	if err != nil || lock == nil {
+		return err
+	}
+	if err := p.refresh(); err != nil || p.State.Phase == Exited {
+		_ = lock.Close()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	p.lock = lock
+	return s.clear(p, !p.Plan.Remove)
+}
+
+// ErrAlive says that a pod has not ended.
+var ErrAlive = errors.New("it has not ended")
+
+// Remove deletes a pod that has ended, with its logs. A pod that is alive is ErrAlive; with
+// force Remove stops it first.
+func (s *Store) Remove(ctx context.Context, p *Pod, force bool) error {
+	if p.alive() && !force {
+		return fmt.Errorf("remove pod %q: %w; stop it first, or use --force", p.Plan.Name, ErrAlive)
+	}
+	lock, err := s.endMonitor(ctx, p)
+	if err != nil || lock == nil {
+		return err
+	}
+	p.lock = lock
+	return s.clear(p, false)
+}
+
+// endMonitor ends the pod's monitor, and so the pod. It returns the pod's lock, which it has taken,
+// or nil if the pod is not in the store any more.
+func (s *Store) endMonitor(ctx context.Context, p *Pod) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(p.Dir, lockFile), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it has ended meanwhile
+		return nil, nil // it has ended meanwhile
 	}
 	if err != nil {
-		return fmt.Errorf("stop pod %q: %w", p.Plan.Name, err)
+		return nil, fmt.Errorf("stop pod %q: %w", p.Plan.Name, err)
 	}
-	defer lock.Close()
 	if err := p.askMonitor(ctx); err != nil {
-		return fmt.Errorf("stop pod %q: %w", p.Plan.Name, err)
+		return nil, errors.Join(fmt.Errorf("stop pod %q: %w", p.Plan.Name, err), lock.Close())
 	}
 	waited := make(chan error, 1)
 	go func() { waited <- waitLock(lock) }()
 	select {
 	case <-ctx.Done():
-		return fmt.Errorf("stop pod %q: %w", p.Plan.Name, context.Cause(ctx))
+		return nil, fmt.Errorf("stop pod %q: %w", p.Plan.Name, context.Cause(ctx)) // waitLock still uses the lock's file
 	case err := <-waited:
 		if err != nil {
-			return fmt.Errorf("stop pod %q: wait for its monitor: %w", p.Plan.Name, err)
+			return nil, errors.Join(fmt.Errorf("stop pod %q: wait for its monitor: %w", p.Plan.Name, err), lock.Close())
 		}
 	}
-	p.lock = lock
-	return s.clear(p)
+	return lock, nil
 }
 
 // beforeMonitor is how often askMonitor looks for a monitor that is starting.
@@ -82,7 +115,7 @@ func (s *Store) Collect() ([]string, error) {
 	var done []string
 	var errs []error
 	for _, p := range orphans {
-		if err := s.clear(p); err != nil {
+		if err := s.clear(p, false); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -122,8 +155,9 @@ func (s *Store) orphans() ([]*Pod, error) {
 	return orphans, nil
 }
 
-// clear deletes a pod. The caller has taken its lock.
-func (s *Store) clear(p *Pod) error {
+// clear takes down a pod and deletes it, or with keep leaves its plan, state and logs. The caller has
+// taken its lock.
+func (s *Store) clear(p *Pod, keep bool) error {
 	if _, err := os.Stat(p.Dir); errors.Is(err, fs.ErrNotExist) {
 		return p.lock.Close() // its monitor did it all
 	}
@@ -143,5 +177,12 @@ func (s *Store) clear(p *Pod) error {
 	if err != nil {
 		return fmt.Errorf("clear pod %s: %w", p.Plan.UUID, err)
 	}
-	return p.takeDown(group, Exit{}, deleteAnyway)
+	how := deleteAnyway
+	if keep {
+		how = keepLogs
+	}
+	return p.takeDown(group, killed(), how)
 }
+
+// killed is the Exit of a stager that died with its monitor.
+func killed() Exit { return Exit{Code: 128 + int(syscall.SIGKILL), Signal: "SIGKILL"} }

@@ -35,7 +35,6 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/networks"
-	"kurma.io/stager/names"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
@@ -89,6 +88,10 @@ type Pod struct {
 	// UUID then, and whatever could be read. Only List returns such pods.
 	Damage error
 
+	// LastLines, unless nil, returns what the apps of a pod that failed to start have written last,
+	// for the StartError. It is called before the pod is deleted.
+	LastLines func(*Pod) string
+
 	lock      *os.File // nil in processes that are not the monitor
 	connector *networks.Connector
 	namespace *networks.Namespace // of a pod with networks, in its monitor
@@ -96,20 +99,6 @@ type Pod struct {
 
 // LogPath returns the file of the stager's own output.
 func (p *Pod) LogPath() string { return filepath.Join(p.Dir, logFile) }
-
-// AppLogs returns the folder with the logs of the apps of a pod that has exited, a
-// folder for each app in the stager's own format. It is an error that they were not
-// kept because the stager's image does not say where they are.
-func (p *Pod) AppLogs() (string, error) {
-	dir := filepath.Join(p.Dir, appLogsDir)
-	if p.Plan.LogDir != "" {
-		return dir, nil
-	}
-	if _, err := os.Stat(dir); err == nil { // a pod of an earlier launcher, which knew the folder
-		return dir, nil
-	}
-	return "", fmt.Errorf("pod %q: its logs were not kept: the stager image has no annotation %q", p.Plan.Name, names.LogDirAnnotation)
-}
 
 // Create makes a pod's folder and takes its lock. If a live pod has the name it returns
 // ErrNameTaken; one that has exited or is dead is not an error. The caller then calls Run or

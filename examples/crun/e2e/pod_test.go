@@ -146,7 +146,7 @@ func TestNATSPodRunsUnderCrun(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			b.run("stop", "demo")
+			b.run("rm", "--force", "demo")
 		}
 	})
 	var status map[string]struct {
@@ -168,6 +168,6 @@ func TestNATSPodRunsUnderCrun(t *testing.T) {
 	if _, stderr, code := b.run("exec", "demo", "nats", "--", "/no/such/program"); code != 127 || !strings.Contains(stderr, "/no/such/program") {
 		t.Errorf("a program that is not there: exit status %d, %q", code, stderr)
 	}
-	b.must("stop", "demo")
+	b.must("rm", "--force", "demo")
 	b.wantNothingLeft(pod.UUID, pod.PID, nats.PID)
 }

@@ -296,8 +296,8 @@ func testDeath(t *testing.T, p *pod) {
 	if code := cmd.ProcessState.ExitCode(); code != 125 || messages.String() != "run: the virtual machine has ended\n" {
 		t.Errorf("the caller of run got %d and %q", code, messages.String())
 	}
-	eventually(t, "the pod's end", func() bool { return strings.Contains(p.must("ps"), "exited") })
-	if listed := p.must("ps", "--json"); !strings.Contains(listed, `"exit":{"code":1}`) {
+	eventually(t, "the pod's end", func() bool { return strings.Contains(p.must("ps", "--all"), "exited") })
+	if listed := p.must("ps", "--all", "--json"); !strings.Contains(listed, `"exit":{"code":1}`) {
 		t.Errorf("ps: %s", listed)
 	}
 	want := "stager: the virtual machine has ended unexpectedly: qemu-system-x86_64: signal: killed\n"

@@ -227,8 +227,8 @@ func (p *pod) stagerLog() string {
 // stop stops the pod, of which nothing may be left.
 func (p *pod) stop() {
 	p.t.Helper()
-	if listed := p.must("ps"); strings.Contains(listed, p.name) {
-		p.must("stop", p.name)
+	if listed := p.must("ps", "--all"); strings.Contains(listed, p.name) {
+		p.must("rm", "--force", p.name)
 	}
 	for _, pid := range append(p.helper, p.stager) {
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {

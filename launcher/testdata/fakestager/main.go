@@ -58,7 +58,10 @@ func stager() {
 	if err != nil {
 		fail(err)
 	}
-	var manifest struct{ Name string }
+	var manifest struct {
+		Name          string
+		AppImageOrder map[string]any
+	}
 	if err := json.Unmarshal(data, &manifest); err != nil {
 		fail(err)
 	}
@@ -77,6 +80,8 @@ func stager() {
 	switch manifest.Name { // before a test hears that we are ready
 	case "slow":
 		waitForLeave()
+	case "talks":
+		talk(manifest.AppImageOrder)
 	case "ends":
 		_ = os.MkdirAll(names.LogDir+"/one", 0o755)
 		_ = os.WriteFile(names.LogDir+"/one/0000000001.log", []byte("2026-11-21T03:00:01.000000000Z stdout F last words\n"), 0o644)
@@ -84,6 +89,8 @@ func stager() {
 	}
 	_ = syscall.Close(4)
 	switch manifest.Name {
+	case "talks":
+		os.Exit(3)
 	case "ends":
 		<-stop
 		os.Exit(3)
@@ -101,6 +108,16 @@ func stager() {
 		os.Exit(0)
 	}
 	<-stop
+}
+
+// talk writes a line to the log of each app, and ends the logs.
+func talk(apps map[string]any) {
+	for name := range apps {
+		dir := filepath.Join(names.LogDir, name)
+		_ = os.MkdirAll(dir, 0o755)
+		_ = os.WriteFile(filepath.Join(dir, "0000000001.log"), []byte("2026-11-21T03:00:01.000000000Z stdout F words\n"), 0o644)
+		_ = os.WriteFile(filepath.Join(dir, "lock"), nil, 0o644)
+	}
 }
 
 // waitForLeave reports to a test that the stager has started, and waits for SIGUSR1.

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"kurma.io/stager/callins"
+	"kurma.io/stager/launcher/pods"
+
+	"golang.org/x/term"
+)
+
+// errNoLog says that the stager keeps no log where the launcher can read it.
+var errNoLog = errors.New("its stager keeps no log here")
+
+// lookForLog is how often openLog looks for the log of a pod that starts.
+const lookForLog = 5 * time.Millisecond
+
+// openLog opens the folder with the logs of the pod's apps. With follow it waits until the
+// app has a log, or the pod has ended. errNoLog means that only the stager's own call-in, if
+// anything, has the log.
+func openLog(ctx context.Context, pod *pods.Pod, app string, follow bool) (*os.File, error) {
+	for {
+		if err := pod.Refresh(); err != nil {
+			return nil, err
+		}
+		logs, err := pod.AppLogs()
+		if err == nil && (hasLog(logs, app) || pod.Ended()) {
+			return logs, nil
+		}
+		if err == nil {
+			_ = logs.Close()
+		}
+		if pod.Ended() && errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("pod %q has ended and has no logs", pod.Plan.Name)
+		}
+		if pod.Ended() {
+			return nil, err
+		}
+		if !follow || pod.State.Phase != pods.Starting || pod.Plan.LogDir == "" {
+			return nil, errNoLog
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(lookForLog):
+		}
+	}
+}
+
+// hasLog reports whether the app has a log file. From then on a follower of the log knows
+// whether it has a writer.
+func hasLog(logs *os.File, app string) bool {
+	entries, err := os.ReadDir(filepath.Join(logPath(logs), app))
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".log") })
+}
+
+// logPath is a path of the open folder that stays the same when the folder is moved.
+func logPath(logs *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", logs.Fd()) }
+
+// readLog writes an app's output to two streams; options are those of the call-in logs. It reads
+// the log itself, to its last byte also if the pod ends meanwhile. It returns errNoLog if
+// it cannot, see openLog.
+func readLog(ctx context.Context, pod *pods.Pod, app string, options []string, stdout, stderr io.Writer) error {
+	follow := slices.Contains(options, "--follow")
+	logs, err := openLog(ctx, pod, app, follow)
+	if err != nil {
+		return err
+	}
+	defer logs.Close()
+	if follow && pod.Ended() { // there will be no more output, and perhaps there never was any
+		options = slices.DeleteFunc(slices.Clone(options), func(o string) bool { return o == "--follow" })
+	}
+	if follow && !pod.Ended() {
+		ending, cancel := context.WithCancel(ctx)
+		defer cancel()
+		watching := *pod
+		go func() {
+			if watching.AwaitEnd(ending) == nil && !isLocked(logs, app) {
+				time.AfterFunc(withoutLock, cancel)
+			}
+		}()
+		ctx = ending
+	}
+	return callins.Logs(ctx, logPath(logs), append(slices.Clone(options), app), stdout, stderr)
+}
+
+// withoutLock is how long a follower goes on after the end of a pod whose stager is of another
+// make, and has not locked the log: only the lock tells a follower that it has read all.
+const withoutLock = time.Second
+
+// isLocked reports whether the log's writer has a lock, taken or free.
+func isLocked(logs *os.File, app string) bool {
+	_, err := os.Stat(filepath.Join(logPath(logs), app, "lock"))
+	return err == nil
+}
+
+// lastLines returns the last lines of each app's output, for a pod that failed to start.
+func lastLines(pod *pods.Pod) string {
+	const enough = "10"
+	var all strings.Builder
+	for _, app := range appNames(pod) {
+		var text bytes.Buffer
+		if err := readLog(context.Background(), pod, app, []string{"--tail", enough}, &text, &text); err != nil || text.Len() == 0 {
+			continue
+		}
+		fmt.Fprintf(&all, "launcher: app %q has written:\n", app)
+		for line := range strings.SplitSeq(strings.TrimSuffix(text.String(), "\n"), "\n") {
+			fmt.Fprintf(&all, "  %s\n", printable(line))
+		}
+	}
+	return all.String()
+}
+
+// labeller writes the output of several apps to one place: whole lines, with the app's name
+// before each if that is a terminal.
+type labeller struct {
+	out     io.Writer
+	writing *sync.Mutex // held for one line; all streams of all apps share it
+	label   string
+	rest    []byte // a line without its end
+}
+
+// Write implements io.Writer.
+func (l *labeller) Write(data []byte) (int, error) {
+	text := append(l.rest, data...)
+	end := bytes.LastIndexByte(text, '\n') + 1
+	l.rest = slices.Clone(text[end:])
+	if end == 0 {
+		return len(data), nil
+	}
+	return len(data), l.print(text[:end])
+}
+
+func (l *labeller) print(lines []byte) error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	var b bytes.Buffer
+	for line := range bytes.Lines(lines) {
+		b.WriteString(l.label)
+		b.Write(line)
+	}
+	_, err := l.out.Write(b.Bytes())
+	return err
+}
+
+// flush writes a last line that has no newline, with one.
+func (l *labeller) flush() error {
+	if len(l.rest) == 0 {
+		return nil
+	}
+	line := append(l.rest, '\n')
+	l.rest = nil
+	return l.print(line)
+}
+
+// isTerminal reports whether a stream is a terminal.
+func isTerminal(stream any) bool {
+	if w, ok := stream.(*watched); ok {
+		stream = w.Writer
+	}
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// appLabel is what stands before an app's lines on a terminal: the name, padded to width, in a
+// colour that is always the app's unless the user wants none (https://no-color.org).
+func appLabel(app string, width int) string {
+	text := fmt.Sprintf("%-*s | ", width, app)
+	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return text
+	}
+	colours := []int{32, 33, 34, 35, 36, 92, 93, 94, 95, 96}
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(app)) // a hash takes every byte
+	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", colours[sum.Sum32()%uint32(len(colours))], text)
+}
+
+// appStreams returns where the output of one of the apps goes: to the caller's streams; if there
+// are several apps and one of the streams is a terminal, line by line and labelled there.
+// flush ends a last line.
+func (c *cli) appStreams(writing *sync.Mutex, apps []string, app string) (stdout, stderr io.Writer, flush func() error) {
+	if len(apps) < 2 {
+		return c.stdout, c.stderr, func() error { return nil }
+	}
+	width := 0
+	for _, name := range apps {
+		width = max(width, len(name))
+	}
+	streams := [2]*labeller{{out: c.stdout, writing: writing}, {out: c.stderr, writing: writing}}
+	for _, s := range streams {
+		if isTerminal(s.out) {
+			s.label = appLabel(app, width)
+		}
+	}
+	return streams[0], streams[1], func() error { return errors.Join(streams[0].flush(), streams[1].flush()) }
+}

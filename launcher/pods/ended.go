@@ -1,0 +1,138 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"kurma.io/stager/names"
+
+	"golang.org/x/sys/unix"
+)
+
+// AppLogs opens the folder with the logs of the pod's apps, a folder for each app in the
+// stager's own format. It is in the stager's root until the monitor moves it into the pod's
+// folder; the open folder is the same before and after. The error is fs.ErrNotExist if the
+// stager has not made the folder, or the pod is deleted; for a pod that has ended it says
+// so if the stager's image does not say where the logs are. The caller closes the folder.
+func (p *Pod) AppLogs() (*os.File, error) {
+	dir, err := os.OpenRoot(p.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	if p.Plan.LogDir != "" {
+		// First the place that the folder is moved away from.
+		live := filepath.Join(rootDir, filepath.Join("/", p.Plan.LogDir))
+		if info, err := dir.Lstat(live); err == nil && info.IsDir() {
+			if logs, err := dir.Open(live); err == nil {
+				return logs, nil
+			}
+		}
+	}
+	logs, err := dir.Open(appLogsDir)
+	if errors.Is(err, fs.ErrNotExist) && p.Plan.LogDir == "" && p.State.Phase == Exited {
+		return nil, fmt.Errorf("pod %q: its logs were not kept: the stager image has no annotation %q", p.Plan.Name, names.LogDirAnnotation)
+	}
+	return logs, err
+}
+
+// AppStatus is how an app of a pod that has ended has ended itself.
+type AppStatus struct {
+	Exited bool   `json:"exited"`
+	Code   *int   `json:"exitCode,omitempty"` // nil if it is not known: the stager was killed
+	Reason string `json:"exitReason,omitempty"`
+}
+
+// LastStatus returns the states in which the apps of a pod that has ended were at its end, by
+// their names. An app that was killed with its stager has no Code.
+func (p *Pod) LastStatus() map[string]AppStatus {
+	all := make(map[string]AppStatus)
+	if logs, err := p.AppLogs(); err == nil {
+		_ = readJSON(fmt.Sprintf("/proc/self/fd/%d/%s", logs.Fd(), names.LastStatus), &all) // a stager that was killed has not written it
+		_ = logs.Close()
+	}
+	for _, app := range p.Plan.Apps {
+		state := all[app.Name]
+		state.Exited = true
+		all[app.Name] = state
+	}
+	return all
+}
+
+// hasLastStatus reports whether the stager has written the apps' last states.
+func (p *Pod) hasLastStatus() bool {
+	logs, err := p.AppLogs()
+	if err != nil {
+		return false
+	}
+	defer logs.Close()
+	_, err = os.Stat(fmt.Sprintf("/proc/self/fd/%d/%s", logs.Fd(), names.LastStatus))
+	return err == nil
+}
+
+// Refresh reads the pod's state again. The error of a pod that has been deleted is ErrNotFound.
+func (p *Pod) Refresh() error {
+	err := p.refresh()
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w any more: %q", ErrNotFound, p.Plan.Name)
+	}
+	return err
+}
+
+// Ended reports whether the pod has ended: it has no monitor.
+func (p *Pod) Ended() bool { return !p.alive() }
+
+// lookAgain is how often the pod's state is read while it is waited for.
+const lookAgain = 5 * time.Millisecond
+
+// AwaitEnd waits until the pod has ended, and returns its last state in p, or an error that wraps
+// ErrNotFound if the pod is deleted at its end.
+func (p *Pod) AwaitEnd(ctx context.Context) error {
+	for {
+		p.awaitStager(ctx, -1)
+		if err := p.Refresh(); err != nil || p.Ended() {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
+// Ends reports whether the pod's stager ends within that time, or has ended. A call-in that
+// fails may have met a pod that is just ending.
+func (p *Pod) Ends(ctx context.Context, within time.Duration) bool {
+	return p.Refresh() != nil || p.Ended() || p.awaitStager(ctx, int(within.Milliseconds()))
+}
+
+// awaitStager waits until the stager has ended, or that many milliseconds have passed unless
+// they are negative. A stager that has not been started has not ended.
+func (p *Pod) awaitStager(ctx context.Context, milliseconds int) bool {
+	fd, err := p.State.Stager.open()
+	if err != nil {
+		return p.State.Stager.PID != 0
+	}
+	defer func() { _ = unix.Close(fd) }()
+	deadline := time.Now().Add(time.Duration(milliseconds) * time.Millisecond)
+	const step = 100
+	for ctx.Err() == nil {
+		wait := step
+		if milliseconds >= 0 {
+			if wait = min(step, int(time.Until(deadline).Milliseconds())); wait <= 0 {
+				return false
+			}
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, wait)
+		if n > 0 || err != nil && err != unix.EINTR {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/spf13/cobra"
+)
+
+// rmCommand is `rm`.
+func rmCommand(c *cli) *cobra.Command {
+	force := false
+	cmd := &cobra.Command{
+		Use:               "rm POD…",
+		Short:             "delete ended pods with their logs",
+		Args:              wants(1, -1, "POD…"),
+		ValidArgsFunction: c.completePods(math.MaxInt, false),
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.removePods(cmd.Context(), args, force) },
+	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "stop a pod that is still alive first")
+	return cmd
+}
+
+// removePods deletes pods; one that cannot be deleted prevents no other.
+func (c *cli) removePods(ctx context.Context, refs []string, force bool) error {
+	store, err := c.pods()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, ref := range refs {
+		pod, err := store.Find(ref)
+		if err == nil {
+			err = store.Remove(ctx, pod, force)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

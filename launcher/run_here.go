@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"sync"
+
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/names"
+
+	"golang.org/x/sys/unix"
+)
+
+// runHere runs a pod in the foreground: this process is its monitor, shows the output of its
+// apps, to the last byte, and returns the pod's exit code. The pod is stopped if ctx ends, or the
+// output cannot be written.
+func (c *cli) runHere(ctx context.Context, store *pods.Store, pod *pods.Pod, o runOptions) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var output sync.WaitGroup
+	exit, err := pod.Run(ctx, true, func() error {
+		if c.json {
+			if err := c.printStarted(pod); err != nil {
+				return err
+			}
+		}
+		return c.showOutput(ctx, store, pod.Plan.UUID, &output, cancel)
+	})
+	if err != nil {
+		return err
+	}
+	// The pod has ended: nothing of what is left to do may keep a person from leaving.
+	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	output.Wait()
+	if o.remove {
+		ended, err := store.Find(pod.Plan.UUID)
+		if err == nil {
+			err = store.Remove(context.WithoutCancel(ctx), ended, false)
+		}
+		if err != nil && !errors.Is(err, pods.ErrNotFound) {
+			return err
+		}
+	}
+	var interrupted interruption
+	switch cause := context.Cause(ctx); {
+	case errors.As(cause, &interrupted):
+		if interrupted.signal == unix.SIGINT {
+			return exitError{128 + int(unix.SIGINT)}
+		}
+	case cause != nil:
+		return cause
+	}
+	if exit.Code != 0 {
+		return exitError{exit.Code}
+	}
+	return nil
+}
+
+// showOutput begins to show the output of the pod's apps. shown is done when all has been written;
+// failed is called if it cannot be. The readers have their own copy of the pod, because
+// its monitor changes the other one.
+func (c *cli) showOutput(ctx context.Context, store *pods.Store, uuid string, shown *sync.WaitGroup, failed func(error)) error {
+	own, err := store.Find(uuid)
+	if err != nil {
+		return err
+	}
+	if own.Plan.LogDir == "" {
+		fmt.Fprintf(c.stderr, "launcher: warning: the output is not shown: the stager image has no annotation %q\n", names.LogDirAnnotation)
+		return nil
+	}
+	here := *c
+	here.stdout, here.stderr = &watched{c.stdout, failed}, &watched{c.stderr, failed}
+	// A stop of the pod ends the output by the apps' end.
+	ctx = context.WithoutCancel(ctx)
+	var writing sync.Mutex
+	for _, app := range appNames(own) {
+		pod := *own
+		shown.Go(func() {
+			if err := here.showApp(ctx, &pod, app, &writing); err != nil && !errors.Is(err, errNoLog) {
+				failed(fmt.Errorf("show the output of app %q: %w", app, err))
+			}
+		})
+	}
+	return nil
+}
+
+// showApp shows an app's output from its beginning to its end.
+func (c *cli) showApp(ctx context.Context, pod *pods.Pod, app string, writing *sync.Mutex) error {
+	options := []string{"--follow"}
+	if c.json {
+		return c.logsJSON(ctx, pod, append(options, "--timestamps"), app, writing)
+	}
+	stdout, stderr, flush := c.appStreams(writing, appNames(pod), app)
+	return errors.Join(readLog(ctx, pod, app, options, stdout, stderr), flush())
+}
+
+// watched is a stream whose first error is reported: callins.Logs does not return a reader's
+// end (EPIPE).
+type watched struct {
+	io.Writer
+	failed func(error)
+}
+
+// Write implements io.Writer.
+func (w *watched) Write(data []byte) (int, error) {
+	n, err := w.Writer.Write(data)
+	if err != nil {
+		w.failed(fmt.Errorf("show the output of the pod: %w", err))
+	}
+	return n, err
+}
