@@ -121,7 +121,7 @@ func TestWriteKeepsTypesModesAndOwners(t *testing.T) {
 	}
 }
 
-func TestSameFilesGiveTheSameBytes(t *testing.T) {
+func TestTheSameFilesMakeTheSameBytes(t *testing.T) {
 	a, b := fill(t), fill(t)
 	if err := os.Chtimes(filepath.Join(b, "d/file"), time.Unix(5, 0), time.Unix(5, 0)); err != nil {
 		t.Fatal(err)

@@ -92,7 +92,7 @@ func TestAddedFilesAreInAStagerImage(t *testing.T) {
 	}
 }
 
-func TestTheSameAddedFilesGiveTheSameBytes(t *testing.T) {
+func TestTheSameAddedFilesMakeTheSameBytes(t *testing.T) {
 	files := []string{"b/x", "b-c", "a", "b/y/z"}
 	one, err := stagerImage(t, folder(t, files...))
 	if err != nil {

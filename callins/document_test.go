@@ -119,7 +119,7 @@ func TestProcessEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestServeDocumentTellsWhatItCannotEncode(t *testing.T) {
+func TestServeDocumentReportsWhatItCannotEncode(t *testing.T) {
 	call, caller := callPair(t, request{Call: "odd"})
 	handler := ServeDocument(func(context.Context, *Call) (any, error) { return func() {}, nil })
 	if err := handler(t.Context(), call); err != nil {

@@ -108,7 +108,7 @@ func TestFailedStartNamesTheAppAndStopsTheOthers(t *testing.T) {
 	}
 }
 
-func TestOneGracePeriodForAll(t *testing.T) {
+func TestAllAppsShareOneGracePeriod(t *testing.T) {
 	b := newFakes(t)
 	var apps []App
 	out := newLog()

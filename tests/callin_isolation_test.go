@@ -64,7 +64,7 @@ func TestAppsCannotReadEachOther(t *testing.T) {
 
 // The call-in status, executed as a daemon does, prints the host's PIDs and the fates of all
 // isolators.
-func TestStatusAsTheDaemonCallsIt(t *testing.T) {
+func TestStatusWorksAsTheDaemonCallsIt(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	app := shell("app", "exec sleep 1000")

@@ -16,7 +16,7 @@ import (
 	"kurma.io/stager/names"
 )
 
-func TestLogsAsTheDaemonCallsThem(t *testing.T) {
+func TestLogsWorkAsTheDaemonCallsThem(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	p := b.up("pod", podOf(shell("app", `for i in 1 2 3; do echo out$i; echo err$i >&2; usleep 1000; done; printf 'a\0b\377partial'`)))

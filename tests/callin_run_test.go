@@ -22,7 +22,7 @@ import (
 // sleeper starts a pod of one app that only sleeps.
 func sleeper(b *machine) *pod { return b.up("pod", podOf(shell("app", "exec sleep 1000"))) }
 
-func TestRunAsTheDaemonCallsIt(t *testing.T) {
+func TestRunWorksAsTheDaemonCallsIt(t *testing.T) {
 	t.Parallel()
 	p := sleeper(newMachine(t))
 	env := []nameValue{{"A", "$HOME `id` 'q' \"q\" \\n a=b\nnext "}, {"X.y-z", ""}}

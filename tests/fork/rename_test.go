@@ -75,7 +75,7 @@ func TestRenameIsOneEdit(t *testing.T) {
 	f.run(
 		[]string{"STAGER_BIN=" + f.path("bin"), "STAGER_ACI=" + found[0], "STAGER_IMAGES=" + images(t)},
 		append(test, "^Test(SpecificationExampleRuns|ReadyPipeEndsWhenThePodIsUp|StdioVariablesNameDescriptors|"+
-			"StatusAsTheDaemonCallsIt|LogsAsTheDaemonCallsThem|RunAsTheDaemonCallsIt|AttachTypesAndShows|"+
+			"StatusWorksAsTheDaemonCallsIt|LogsWorkAsTheDaemonCallsThem|RunWorksAsTheDaemonCallsIt|AttachTypesAndShows|"+
 			"AttachRestoresTheCallersTerminal|ASecondStagerIsRefused|LogsOutliveTheirPod|BadManifestsAreRefused)$", "./tests")...,
 	)
 }

@@ -67,7 +67,7 @@ func list(t *testing.T, args ...string) []goPackage {
 
 // What is decided, and what a fork takes without our runtime, needs neither cgo nor
 // libcontainer, with all that it depends on.
-func TestRoomsWithoutCgo(t *testing.T) {
+func TestRoomsNeedNoCgo(t *testing.T) {
 	for _, room := range []string{
 		"plan", "spec", "manifest", "unionfs", "unionfs/unionfstest", "crilog", "supervisor", "callins", "boot", "pid1", "rootfs",
 		"activation", "journal", "netlimit", "metadata", "helper", "names", "strictjson", "procstat", "container/cgroup", "container/identity",

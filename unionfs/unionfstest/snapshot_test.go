@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestShapesOfADirectoryThatIsMissing(t *testing.T) {
+func TestShapesOfAMissingDirectoryAreAnError(t *testing.T) {
 	shapes, err := shapesBelow(filepath.Join(t.TempDir(), "missing"))
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, %v", shapes, err)
