@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -89,7 +90,7 @@ func attachLoop(t *testing.T, image *os.File) *os.File {
 			return device
 		}
 		device.Close()
-		if err != unix.EBUSY { // another process has taken it
+		if !errors.Is(err, unix.EBUSY) { // another process has taken it
 			t.Fatalf("attach %s: %v", device.Name(), err)
 		}
 	}
