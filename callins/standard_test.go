@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestExitCodeOfAnError(t *testing.T) {
+func TestAnErrorDecidesTheExitCode(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		err  error

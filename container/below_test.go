@@ -7,7 +7,7 @@ import (
 )
 
 // The cgroups above the stager's, and those that the app makes, may have names like the container's.
-func TestCgroupBelowTheContainers(t *testing.T) {
+func TestOnlyCgroupsBelowTheContainersCount(t *testing.T) {
 	const pid = 42
 	for _, test := range []struct{ name, path, process, want string }{
 		{"the container's own", "/kurma/pod/apps/a", "", ""},

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is the launcher's version. The Makefile sets it.
-var version = "unknown" //nolint:gochecknoglobals // the linker can set only a variable of a package
+// version is the launcher's version. The Makefile sets it: the linker can set only a variable of a package.
+var version = "unknown"
 
 // versionCommand is `version`.
 func versionCommand(c *cli) *cobra.Command {

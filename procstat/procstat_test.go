@@ -40,7 +40,7 @@ func start(t *testing.T, name string) (cmd *exec.Cmd, end func()) {
 }
 
 // A name with parentheses, spaces and something like a state does not move the fields.
-func TestAnyNameOfAProcess(t *testing.T) {
+func TestNoNameOfAProcessMovesTheFields(t *testing.T) {
 	for _, name := range []string{"cat", "a b", "c) Z 0 (", "d) Z 1 2 3 ", ")))"} {
 		cmd, _ := start(t, name)
 		s, err := Read(cmd.Process.Pid)
