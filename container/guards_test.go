@@ -1,6 +1,7 @@
 package container
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -46,6 +47,7 @@ func TestShimRefusesBrokenPlans(t *testing.T) {
 		"too many programs": {put(32, 5), uint32(unix.EINVAL)},
 		"too many words":    {put(36, 3), uint32(unix.EINVAL)},
 		"too long an env":   {put(40, 1), uint32(unix.EINVAL)},
+		"no room for words": {put(36, 1<<32-1), uint32(unix.EINVAL)}, // their vector is not allocated
 		"no end of string":  {func(b []byte) []byte { b[len(b)-1] = 'x'; return b }, uint32(unix.EINVAL)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -58,6 +60,30 @@ func TestShimRefusesBrokenPlans(t *testing.T) {
 	for _, variable := range []string{"", "x", "3x", "2", "-1", "99999999999999999999"} {
 		if report, code := runShim(t, variable, whole); len(report) != 0 || code != 126 {
 			t.Errorf("%q: the shim reports %v and ends with %d", variable, report, code)
+		}
+	}
+}
+
+// The shim reports the first step that fails, and does not execute the program.
+func TestShimReportsWhatFails(t *testing.T) {
+	for want, change := range map[string]func(*shimPlan){
+		"limit locked memory":  func(p *shimPlan) { p.memlock = unix.Rlimit{Cur: 2, Max: 1} },
+		"set AppArmor profile": func(p *shimPlan) { p.profile = "no such profile" },
+		"set oom_score_adj":    func(p *shimPlan) { p.flags, p.oomScore = shimJoin, 5000 },
+		"enter cgroup":         func(p *shimPlan) { p.flags, p.ncgroups = shimJoin, 1 }, // neither is open
+		"join mount namespace": func(p *shimPlan) { p.flags = shimJoin },
+		"set groups":           func(p *shimPlan) { p.groups = make([]uint32, 1<<16+1) },
+		"load seccomp filter":  func(p *shimPlan) { p.filter = &filter{program: make([]byte, unix.SizeofSockFilter)} },
+	} {
+		plan := &shimPlan{dir: "/", candidates: []string{"/bin/true"}, args: []string{"true"}, memlock: unix.Rlimit{Cur: 1 << 16, Max: 1 << 16}}
+		change(plan)
+		text, err := plan.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, code := runShim(t, "3", text)
+		if len(report) != 8 || shimStep(binary.NativeEndian.Uint32(report)) != want || code == 0 {
+			t.Errorf("%s: the shim reports %v and ends with %d", want, report, code)
 		}
 	}
 }
@@ -81,7 +107,12 @@ func runShim(t *testing.T, variable string, plan []byte) (report []byte, code in
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{shimEnvironment + "=" + variable}
 	cmd.ExtraFiles = []*os.File{shimProgram: null, shimPlanFile: pipes.plan, shimReport: pipes.reportChild}
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	_ = cmd.Run() // the state says how it ended
+	if output.Len() > 0 {
+		t.Errorf("%q: the shim writes %q to its stdio", variable, output.String())
+	}
 	pipes.reportChild.Close()
 	if report, err = io.ReadAll(pipes.report); err != nil {
 		t.Fatal(err)
