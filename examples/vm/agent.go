@@ -84,17 +84,24 @@ func superviseIn(ch *line.Channel, req request) (int, error) {
 		return 1, errors.Join(err, theirs.Close())
 	}
 	defer report.Close()
+	orders, stop, err := os.Pipe()
+	if err != nil {
+		return 1, errors.Join(err, theirs.Close(), up.Close())
+	}
+	defer stop.Close()
 	cmd, err := supervisorCommand(req)
 	if err == nil {
-		cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = theirs, theirs, []*os.File{up} // reportDescriptor
+		cmd.Stdout, cmd.Stderr = theirs, theirs
+		cmd.ExtraFiles = []*os.File{up, orders} // reportDescriptor, stopDescriptor
 		err = cmd.Start()
 	}
 	theirs.Close()
 	up.Close()
+	orders.Close()
 	if err != nil {
 		return 1, fmt.Errorf("start supervisor: %w", err)
 	}
-	go stopOnRequest(ch, cmd.Process)
+	go stopOnRequest(ch, stop)
 	reported := make(chan error, 1)
 	go func() { reported <- readReport(ch, report) }()
 	_, _ = io.Copy(ch.Writer(1), messages) // to the supervisor's end
@@ -107,12 +114,12 @@ func superviseIn(ch *line.Channel, req request) (int, error) {
 	return cmd.ProcessState.ExitCode(), <-reported
 }
 
-// stopOnRequest stops the supervisor when the stager outside asks for it.
-func stopOnRequest(ch *line.Channel, p *os.Process) {
+// stopOnRequest has the supervisor stop the pod when the stager outside asks for it.
+func stopOnRequest(ch *line.Channel, stop io.Writer) {
 	for text := range ch.Notes() {
 		var n note
 		if json.Unmarshal(text, &n) == nil && n.Stop {
-			_ = p.Signal(syscall.SIGTERM) // it may have ended
+			_, _ = stop.Write([]byte{1}) // the supervisor may have ended
 		}
 	}
 }

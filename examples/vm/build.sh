@@ -21,7 +21,7 @@ die() {
 	exit 1
 }
 
-# modules are the kernel's modules that the guest needs, in the order of loading.
+# modules are the kernel's modules that the guest needs. The guest loads them in this order, and again what needs a later one.
 modules() {
 	cat <<-'END'
 		drivers/virtio/virtio

@@ -18,7 +18,7 @@ import (
 
 // Files of the initial RAM disk, see build.sh.
 const (
-	modulesDir = "/modules" // kernel modules, to be loaded in the order of their names
+	modulesDir = "/modules" // kernel modules
 	shareDir   = "/share"   // a mount point
 )
 
@@ -57,21 +57,42 @@ func makeGuest() error {
 	return nil
 }
 
+// loadModules loads the modules in the order of their names, and those that need a later one after that
+// one: which module needs which changes with the kernel's versions.
 func loadModules() error {
 	entries, err := os.ReadDir(modulesDir) // sorted
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		file, err := os.Open(filepath.Join(modulesDir, e.Name()))
-		if err != nil {
-			return err
+	for len(entries) > 0 {
+		var waiting []os.DirEntry
+		var missing error
+		for _, e := range entries {
+			err := loadModule(filepath.Join(modulesDir, e.Name()))
+			switch {
+			case errors.Is(err, unix.ENOENT): // it needs a symbol of another module
+				waiting, missing = append(waiting, e), err
+			case err != nil:
+				return err
+			}
 		}
-		err = unix.FinitModule(int(file.Fd()), "", 0)
-		file.Close()
-		if err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("%s: %w", e.Name(), err)
+		if len(waiting) == len(entries) {
+			return missing
 		}
+		entries = waiting
+	}
+	return nil
+}
+
+// loadModule loads a kernel module, unless the kernel has it.
+func loadModule(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := unix.FinitModule(int(file.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
+		return &os.PathError{Op: "finit_module", Path: path, Err: err}
 	}
 	return nil
 }

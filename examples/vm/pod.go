@@ -25,10 +25,15 @@ const (
 	reportError      = "error " // and its text
 )
 
+// stopDescriptor is a pipe: each byte in it asks the supervisor to stop the pod. A signal would not do,
+// because apps can send the supervisor any.
+const stopDescriptor = 4
+
 // supervise is the pod's supervisor in the guest. It is what the reference stager's
 // is, but that driver's roots are mounted already.
 func supervise(ctx context.Context, driver string) error {
 	unix.CloseOnExec(reportDescriptor)
+	unix.CloseOnExec(stopDescriptor)
 	report := os.NewFile(reportDescriptor, "report")
 	ready, err := os.Open(os.DevNull) // stands for the daemon's pipe: without one, boot does not call Up
 	if err != nil {
@@ -36,8 +41,11 @@ func supervise(ctx context.Context, driver string) error {
 	}
 	messages := supervisor.NewMessages(os.Stderr)
 	defer messages.Close()
-	ctx, release := supervisor.CatchSignals(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	release := supervisor.IgnoreSignals()
 	defer release()
+	go awaitStop(os.NewFile(stopDescriptor, "stop"), stop)
 	log := slog.New(slog.NewTextHandler(messages, nil))
 	code, err := boot.Run(ctx, boot.Parts{
 		Log:       log,
@@ -55,6 +63,14 @@ func supervise(ctx context.Context, driver string) error {
 		return &callins.ExitError{Code: code}
 	}
 	return nil
+}
+
+// awaitStop calls stop when the guest's first process asks for it. When that process has ended, so has
+// the guest.
+func awaitStop(orders *os.File, stop func()) {
+	if n, _ := orders.Read(make([]byte, 1)); n > 0 {
+		stop()
+	}
 }
 
 // handlers is the supervisor's side of the call-ins.

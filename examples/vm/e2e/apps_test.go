@@ -62,6 +62,7 @@ func TestAppsRunInAVirtualMachine(t *testing.T) {
 		{"a limit of memory holds in the guest", testMemory},
 		{"run relays stdin, stdout, stderr and the exit status", testRunStreams},
 		{"run relays signals", testRunSignal},
+		{"an app's signal to PID 1 does not stop the pod", testSignalToSupervisor},
 		{"run has a terminal", testRunTerminal},
 		{"the command of a caller that is killed is killed", testCallerKilled},
 		{"a caller that reads nothing blocks no other", testStalledCaller},
@@ -86,6 +87,16 @@ func testKernel(t *testing.T, p *pod) {
 	r := finish(t, p.exec("work", "uname", "-r"))
 	if r.code != 0 || !strings.HasSuffix(r.stdout, "-cloud-amd64\n") || strings.TrimSpace(r.stdout) == unix.ByteSliceToString(host.Release[:]) {
 		t.Errorf("%+v, want another kernel than %s", r, host.Release)
+	}
+}
+
+func testSignalToSupervisor(t *testing.T, p *pod) {
+	r := finish(t, p.exec("work", "sh", "-c", "kill -TERM 1; kill -INT 1; kill -QUIT 1; sleep 3; echo lives"))
+	if r.code != 0 || r.stdout != "lives\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := p.run("logs", p.name, "work"); r.code != 0 || r.stdout != "" {
+		t.Errorf("the app's log: %+v", r)
 	}
 }
 
