@@ -71,7 +71,7 @@ func (b *machine) note() {
 		for _, kind := range namespaceKinds() {
 			own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 			host, hostErr := os.Readlink("/proc/self/ns/" + kind)
-			if err == nil && hostErr == nil && own != host {
+			if err == nil && hostErr == nil && own != host && own != b.network {
 				b.namespaces[own] = now()
 			}
 		}

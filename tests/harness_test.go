@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -155,13 +156,16 @@ func unpackStager(dir string) (daemon.Image, error) {
 // machine is a test's part of the host: its pods, cgroups and configuration. At the test's end its
 // pods are stopped, and nothing may be left of them.
 type machine struct {
-	t      *testing.T
-	dir    string   // holds config.json, pods and tmp
-	pods   string   // the launcher's folder of pods
-	cgroup string   // the parent of all pods' groups
-	store  string   // the image store
-	images []string // files to import, where the machine has a store of its own
-	config map[string]any
+	t       *testing.T
+	dir     string   // holds config.json, pods and tmp
+	pods    string   // the launcher's folder of pods
+	cgroup  string   // the parent of all pods' groups
+	store   string   // the image store
+	shared  bool     // the store is another one that tests share, and not this machine's
+	inside  []string // the words by which the launcher runs in a network namespace, network
+	network string
+	images  []string // files to import, where the machine has a store of its own
+	config  map[string]any
 
 	namespaces map[string]uint64 // of processes in the pods, and when they were last seen, see note
 	layers     map[string]fileFacts
@@ -199,7 +203,7 @@ func newMachine(t *testing.T, options ...option) *machine {
 	if err := os.Mkdir(filepath.Join(b.dir, "tmp"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if b.store != suite.store {
+	if b.store != suite.store && !b.shared {
 		b.must(append([]string{"image", "import"}, b.images...)...)
 	}
 	b.layers = b.snapshotLayers()
@@ -247,7 +251,8 @@ type result struct {
 // command returns a command of the launcher, not started yet.
 func (b *machine) command(args ...string) *exec.Cmd {
 	args = append([]string{"--config", filepath.Join(b.dir, "config.json"), "--state", b.dir}, args...)
-	cmd := exec.Command(suite.launcher, args...)
+	argv := slices.Concat(b.inside, []string{suite.launcher}, args)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+filepath.Join(b.dir, "tmp"))
 	return cmd
 }
