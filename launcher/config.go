@@ -17,6 +17,7 @@ import (
 const (
 	defaultConfigFile = "/etc/kurma/kurmad.json"
 	defaultKeyring    = "/etc/kurma/trusted-keys.asc"
+	defaultTrust      = "/etc/kurma/trusted-keys"
 	defaultState      = "/var/lib/kurma"
 )
 
@@ -33,12 +34,16 @@ type config struct {
 	// DefaultStagerConfig is the stagerConfig of every pod.
 	DefaultStagerConfig json.RawMessage `json:"defaultStagerConfig"`
 	// TrustedKeys lists the keyring files, armored or binary, of the keys
-	// that may sign a stager image.
+	// that are trusted for every image.
 	TrustedKeys []string `json:"trustedKeys"`
 	// ContainerNetworks are the networks of pods, see networks.Parse.
 	ContainerNetworks []json.RawMessage `json:"container_networks"`
 	// NetworksDirectory is the folder of the networks' plugin containers.
 	NetworksDirectory string `json:"networksDirectory"`
+	// TrustDirectory is the folder of keys that `trust` manages, see signing.ReadTrust.
+	TrustDirectory string `json:"trustDirectory"`
+	// ImagePins maps names of images to the only ID or version that each of them means.
+	ImagePins map[string]string `json:"imagePins"`
 }
 
 // readConfig reads the file, or the default file if path is "" and that exists. State is
@@ -74,7 +79,7 @@ func (c *config) parse(data []byte, dir string) error {
 	if string(c.DefaultStagerConfig) == "null" { // null, as for the other keys
 		c.DefaultStagerConfig = nil
 	}
-	paths := []*string{&c.PodsDirectory, &c.ImagesDirectory, &c.NetworksDirectory}
+	paths := []*string{&c.PodsDirectory, &c.ImagesDirectory, &c.NetworksDirectory, &c.TrustDirectory}
 	for i := range c.TrustedKeys {
 		paths = append(paths, &c.TrustedKeys[i])
 	}
@@ -96,6 +101,7 @@ func (c *config) fill(state string) {
 	setDefault(&c.ImagesDirectory, filepath.Join(state, "images"))
 	setDefault(&c.NetworksDirectory, filepath.Join(state, "networks"))
 	setDefault(&c.DefaultStagerImage, names.Image)
+	setDefault(&c.TrustDirectory, defaultTrust)
 	if _, err := os.Stat(defaultKeyring); err == nil && c.TrustedKeys == nil {
 		c.TrustedKeys = []string{defaultKeyring}
 	}
@@ -107,7 +113,12 @@ func setDefault(value *string, text string) {
 	}
 }
 
-// keyring reads the keys that may sign a stager.
+// keyring reads the keys that are trusted.
 func (c *config) keyring() (signing.KeyRing, error) {
-	return signing.ReadKeyRing(c.TrustedKeys...)
+	files, err := signing.ReadKeyRing(c.TrustedKeys...)
+	if err != nil {
+		return signing.KeyRing{}, err
+	}
+	folder, err := signing.ReadTrust(c.TrustDirectory)
+	return files.Join(folder), err
 }

@@ -111,43 +111,40 @@ func (c *cli) containers() (*plugins.Containers, error) {
 // pluginImage returns the image of a plugin: one of the store, or a file. It must be signed by a
 // trusted key, as the stager must, because a plugin has the powers of the host's root.
 func (c *cli) pluginImage(ctx context.Context, aci string) (*images.Image, func(), error) {
-	store, err := images.Open(c.config.ImagesDirectory)
+	store, catalog, err := c.catalog()
 	if err != nil {
 		return nil, nil, err
 	}
-	ring, err := c.config.keyring()
-	if err != nil {
-		return nil, nil, err
-	}
-	image, err := findPlugin(ctx, store, aci, func(path string) (*images.Image, error) { return store.Import(ctx, path, ring, nil) })
-	if err != nil {
-		return nil, nil, err
+	if path, ok := strings.CutPrefix(aci, "file://"); ok {
+		ring, err := c.config.keyring()
+		if err != nil {
+			return nil, nil, err
+		}
+		imported, err := store.Import(ctx, path, ring, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		aci = imported.ID
 	}
 	release, err := store.Pin()
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := store.TrustPlugin(image, ring); err != nil {
+	image, err := catalog.Plugin(aci)
+	if err != nil {
 		release()
 		return nil, nil, err
 	}
 	return image, release, nil
 }
 
-func findPlugin(_ context.Context, store *images.Store, aci string, load func(path string) (*images.Image, error)) (*images.Image, error) {
-	if path, ok := strings.CutPrefix(aci, "file://"); ok {
-		return load(path)
-	}
-	return store.Find(aci)
-}
-
 // pluginPlanner plans the pods of plugin containers.
 func (c *cli) pluginPlanner() (*podplan.Planner, error) {
-	store, err := images.Open(c.config.ImagesDirectory)
+	_, catalog, err := c.catalog()
 	if err != nil {
 		return nil, err
 	}
-	stager, err := c.stagerImage(store)
+	stager, err := catalog.Stager(c.config.DefaultStagerImage)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +152,7 @@ func (c *cli) pluginPlanner() (*podplan.Planner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &podplan.Planner{Images: store, Stager: stager, StagerConfig: config, CheckSource: pods.CheckSource}, nil
+	return &podplan.Planner{Images: catalog, Stager: stager, StagerConfig: config, CheckSource: pods.CheckSource}, nil
 }
 
 // pluginStagerConfig is the configuration of a plugin container's stager: the administrator's,

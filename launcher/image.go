@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/signing"
 
 	"github.com/spf13/cobra"
 )
@@ -11,6 +13,26 @@ import (
 // imageCommand is `image` with its subcommands.
 func imageCommand(c *cli) *cobra.Command {
 	return group("image", "manage images", imageImportCommand(c), imageListCommand(c), imageRmCommand(c))
+}
+
+// catalog opens the store of images and reads the keys that are trusted.
+func (c *cli) catalog() (*images.Store, *images.Catalog, error) {
+	store, err := c.images()
+	if err != nil {
+		return nil, nil, err
+	}
+	ring, err := c.config.keyring()
+	if err != nil {
+		return nil, nil, err
+	}
+	return store, store.Catalog(ring, c.config.ImagePins), nil
+}
+
+// warn prints warnings, a line each.
+func (c *cli) warn(warnings []string) {
+	for _, warning := range warnings {
+		fmt.Fprintln(c.stderr, "launcher: warning:", warning)
+	}
 }
 
 // images opens the store of images.
@@ -24,11 +46,13 @@ type imageInfo struct {
 	Size     int64             `json:"size"` // bytes
 	Imported time.Time         `json:"imported"`
 	Signed   bool              `json:"signed"`
-	SignedBy string            `json:"signedBy,omitempty"` // fingerprint, if a trusted key made the signature
+	SignedBy string            `json:"signedBy,omitempty"` // fingerprint, if a trusted key made the signature and it is good
+	Distrust string            `json:"distrust,omitempty"` // why the signature does not count
 	Rootfs   string            `json:"rootfs"`
 }
 
-func describeImage(image *images.Image) imageInfo {
+// describeImage describes an image. Whether it is trusted is found out now.
+func describeImage(store *images.Store, image *images.Image, ring signing.KeyRing) imageInfo {
 	info := imageInfo{
 		ID:       image.ID,
 		Name:     image.Manifest.Name,
@@ -36,8 +60,14 @@ func describeImage(image *images.Image) imageInfo {
 		Size:     image.Record.Size,
 		Imported: image.Record.Imported,
 		Signed:   image.Record.Seal != "",
-		SignedBy: image.Record.SignedBy,
 		Rootfs:   image.Rootfs(),
+	}
+	if info.Signed {
+		signer, err := store.Verify(image, ring)
+		if err != nil {
+			info.Distrust = oneLine(err)
+		}
+		info.SignedBy = signer
 	}
 	for _, l := range image.Manifest.Labels {
 		info.Labels[l.Name] = l.Value

@@ -42,7 +42,7 @@ func (c *cli) importImages(ctx context.Context, store *images.Store, files []str
 			return err
 		}
 		if c.json {
-			err = c.printJSON(describeImage(image))
+			err = c.printJSON(describeImage(store, image, ring))
 		} else {
 			_, err = fmt.Fprintln(c.stdout, image.ID)
 		}

@@ -5,6 +5,7 @@ import (
 	"text/tabwriter"
 
 	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/signing"
 
 	"github.com/spf13/cobra"
 )
@@ -32,8 +33,12 @@ func (c *cli) listImages(store *images.Store) error {
 	if err != nil {
 		return err
 	}
+	ring, err := c.config.keyring()
+	if err != nil {
+		return err
+	}
 	if c.json {
-		return c.listImagesJSON(all)
+		return c.listImagesJSON(store, all, ring)
 	}
 	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(out, "ID\tNAME\tVERSION\tARCH\tSIZE\tIMPORTED ("+zone()+")\tSIGNED")
@@ -42,7 +47,7 @@ func (c *cli) listImages(store *images.Store) error {
 			fmt.Fprintf(out, "%s\t-\t-\t-\t-\t-\tdamaged: %s\n", shortID(image.ID), printable(oneLine(image.Damage)))
 			continue
 		}
-		info := describeImage(image)
+		info := describeImage(store, image, ring)
 		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.1f MB\t%s\t%s\n", shortID(info.ID), printable(info.Name),
 			dash(printable(info.Labels["version"])), dash(printable(info.Labels["arch"])), float64(info.Size)/1e6,
 			localTime(info.Imported), signedText(info))
@@ -50,13 +55,13 @@ func (c *cli) listImages(store *images.Store) error {
 	return out.Flush()
 }
 
-func (c *cli) listImagesJSON(all []*images.Image) error {
+func (c *cli) listImagesJSON(store *images.Store, all []*images.Image, ring signing.KeyRing) error {
 	for _, image := range all {
 		var info any
 		if image.Damage != nil {
 			info = damagedImage{image.ID, oneLine(image.Damage)}
 		} else {
-			info = describeImage(image)
+			info = describeImage(store, image, ring)
 		}
 		if err := c.printJSON(info); err != nil {
 			return err
@@ -75,8 +80,10 @@ func signedText(info imageInfo) string {
 	switch {
 	case !info.Signed:
 		return "no"
-	case info.SignedBy == "":
+	case info.Distrust == "":
+		return "by " + info.SignedBy
+	case info.SignedBy == "" && info.Distrust == signing.ErrUnknownKey.Error():
 		return "by an unknown key"
 	}
-	return "by " + info.SignedBy
+	return "not trusted: " + printable(info.Distrust)
 }

@@ -20,19 +20,19 @@ func imageRmCommand(c *cli) *cobra.Command {
 		Args:              wants(1, -1, "IMAGE…"),
 		ValidArgsFunction: c.completeImages(math.MaxInt, false),
 		RunE: func(_ *cobra.Command, args []string) error {
-			store, err := c.images()
+			store, catalog, err := c.catalog()
 			if err != nil {
 				return err
 			}
-			return c.removeImages(store, args)
+			return c.removeImages(store, catalog, args)
 		},
 	}
 }
 
-func (c *cli) removeImages(store *images.Store, refs []string) error {
+func (c *cli) removeImages(store *images.Store, catalog *images.Catalog, refs []string) error {
 	var errs []error
 	for _, ref := range refs {
-		id, err := store.FindID(ref)
+		id, err := catalog.FindID(ref)
 		if err == nil {
 			err = store.Remove(id, func() error { return c.checkUnused(ref, id) })
 		}

@@ -41,7 +41,7 @@ func commands(c *cli) map[string][]*cobra.Command {
 			runCommand(c), psCommand(c), statusCommand(c), logsCommand(c), execCommand(c), attachCommand(c),
 			callCommand(c), stopCommand(c), rmCommand(c), gcCommand(c),
 		},
-		imageGroup:   {imageCommand(c)},
+		imageGroup:   {imageCommand(c), trustCommand(c)},
 		networkGroup: {networkCommand(c)},
 		otherGroup:   {versionCommand(c), completionCommand(c), manCommand(c), monitorCommand(c), holdCommand()},
 	}

@@ -72,7 +72,9 @@ func newHost(t *testing.T) *host {
 		t.Fatal("this test must run as root")
 	}
 	h := bareHost(t)
-	h.run("image", "import", h.stagerImage("stager.aci", "", h.key), h.image("one.aci", appManifest))
+	one := h.image("one.aci", appManifest)
+	h.sign(one, h.key)
+	h.run("image", "import", h.stagerImage("stager.aci", "", h.key), one)
 	return h
 }
 

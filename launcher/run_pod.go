@@ -18,7 +18,11 @@ const journalDir = "/run/systemd/journal"
 // createPod plans a pod and puts it into the store. Its images cannot be removed
 // meanwhile; afterwards the pod's plan says that they are in use.
 func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
-	images, err := images.Open(c.config.ImagesDirectory)
+	images, err := c.images()
+	if err != nil {
+		return nil, err
+	}
+	ring, err := c.config.keyring()
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +36,7 @@ func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
 		if err != nil {
 			return nil, err
 		}
-		plan, warnings, err := c.planPod(images, o, names)
+		plan, warnings, err := c.planPod(images.Catalog(ring, c.config.ImagePins), o, names)
 		if err != nil {
 			return nil, err
 		}
@@ -40,22 +44,20 @@ func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
 		if o.name == "" && errors.Is(err, pods.ErrNameTaken) {
 			continue // by a pod that was made since we looked
 		}
-		for _, warning := range warnings {
-			fmt.Fprintln(c.stderr, "launcher: warning:", warning)
-		}
+		c.warn(warnings)
 		return pod, err
 	}
 }
 
 // planPod plans a pod and returns the plan's warnings. A name that is made for the pod is
 // not among names.
-func (c *cli) planPod(store *images.Store, o runOptions, names map[string]string) (pods.Plan, []string, error) {
-	stager, err := c.stagerImage(store)
+func (c *cli) planPod(catalog *images.Catalog, o runOptions, names map[string]string) (pods.Plan, []string, error) {
+	stager, err := catalog.Stager(c.config.DefaultStagerImage)
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}
 	planner := podplan.Planner{
-		Images:       store,
+		Images:       catalog,
 		Stager:       stager,
 		StagerConfig: c.config.DefaultStagerConfig,
 		CheckSource:  pods.CheckSource,
@@ -63,7 +65,8 @@ func (c *cli) planPod(store *images.Store, o runOptions, names map[string]string
 		Networks:     c.networks,
 	}
 	taken := func(name string) bool { return names[name] != "" }
-	return plan(planner, o, taken)
+	pod, warnings, err := plan(planner, o, taken)
+	return pod, append(catalog.Warnings(), warnings...), err
 }
 
 // plan plans the pod of a pod manifest or of an image.
@@ -88,19 +91,6 @@ func plan(p podplan.Planner, o runOptions, taken func(string) bool) (pods.Plan, 
 		return pods.Plan{}, nil, fmt.Errorf("read pod manifest: %w", err)
 	}
 	return p.FromManifest(o.source, document, options)
-}
-
-// stagerImage returns the image of the stager, which a trusted key has signed.
-func (c *cli) stagerImage(store *images.Store) (*images.Image, error) {
-	image, err := store.Find(c.config.DefaultStagerImage)
-	if err != nil {
-		return nil, fmt.Errorf("find stager image: %w", err)
-	}
-	ring, err := c.config.keyring()
-	if err != nil {
-		return nil, err
-	}
-	return image, store.TrustStager(image, ring)
 }
 
 // hostJournal is the host's folder of journald's sockets, "" if it has none.

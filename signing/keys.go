@@ -20,6 +20,7 @@ const armorBegin = "-----BEGIN PGP"
 // KeyRing is a set of public keys that are trusted. The zero value trusts no key.
 type KeyRing struct {
 	entities openpgp.EntityList
+	prefixes []string // for each entity; "" for every name
 }
 
 // Key is a key pair that can sign.
@@ -43,9 +44,16 @@ func ReadKeyRing(paths ...string) (KeyRing, error) {
 				return KeyRing{}, fmt.Errorf("read keyring %s: key %s is a private key", path, fingerprint(e))
 			}
 		}
-		ring.entities = append(ring.entities, entities...)
+		ring.add("", entities)
 	}
 	return ring, nil
+}
+
+func (r *KeyRing) add(prefix string, entities openpgp.EntityList) {
+	for _, e := range entities {
+		r.entities = append(r.entities, e)
+		r.prefixes = append(r.prefixes, prefix)
+	}
 }
 
 // Trusts reports whether the ring holds the primary key with that

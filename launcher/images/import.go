@@ -1,6 +1,7 @@
 package images
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,7 +71,7 @@ func (s *Store) importFile(ctx context.Context, path string, ring signing.KeyRin
 	if err := syncAll(dir); err != nil {
 		return nil, err
 	}
-	return s.adopt(dir, id)
+	return s.adopt(dir, id, ring)
 }
 
 // syncAll writes everything of dir's file system to the disk, with one call for all of an
@@ -117,18 +118,6 @@ func unpack(dir string, in io.Reader) (string, Record, error) {
 	return archive.id(), Record{Imported: time.Now().UTC(), Size: size}, nil
 }
 
-// fileID returns the ID of an image file.
-func fileID(file io.Reader) (string, error) {
-	archive, err := openStream(file)
-	if err != nil {
-		return "", err
-	}
-	if _, err := io.Copy(io.Discard, archive); err != nil {
-		return "", fmt.Errorf("read image: %w", err)
-	}
-	return archive.id(), nil
-}
-
 // keepSignature copies an image file's signature into dir and reports whether
 // there is one.
 func keepSignature(dir, path string) (bool, error) {
@@ -161,17 +150,32 @@ func unpackKept(dir string, in io.Reader, keep bool) (id string, record Record, 
 	return id, record, errors.Join(err, kept.Close())
 }
 
-// sealSigned seals the files of an image whose file and signature are kept, and verifies the
-// signature.
+// sealSigned seals an image whose file and signature are kept, and verifies the signature.
 func sealSigned(dir string, ring signing.KeyRing, record *Record) (err error) {
 	if record.Seal, err = seal(filepath.Join(dir, rootfsDir)); err != nil {
 		return err
 	}
-	record.SignedBy, err = verifyFile(dir, ring)
+	if record.Head, err = newHead(dir); err != nil {
+		return err
+	}
+	manifest, err := readManifest(dir)
+	if err != nil {
+		return err
+	}
+	_, err = checkSignature(dir, record.Head.Digests, ring.For(manifest.Name))
 	if errors.Is(err, signing.ErrUnknownKey) {
 		return nil
 	}
 	return err
+}
+
+func newHead(dir string) (*Head, error) {
+	sealed, err := sealHead(dir)
+	if err != nil {
+		return nil, err
+	}
+	digests, err := digestsOf(dir)
+	return &Head{Seal: sealed, Digests: digests}, err
 }
 
 func copyFile(to, from string) error {
@@ -226,13 +230,19 @@ func writeRecord(dir string, record Record) error {
 	return nil
 }
 
-// adopt moves a complete image to its place. If the store already has the image, that stays,
-// because pods may use it, see adoptSignature for its signature.
-func (s *Store) adopt(dir, id string) (*Image, error) {
+// adopt moves a complete image to its place and gives it the next number. If the store already
+// has the image, that stays, because pods may use it, see adoptSignature for its signature.
+func (s *Store) adopt(dir, id string, ring signing.KeyRing) (*Image, error) {
+	lock, err := s.lockStore(unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
 	place := filepath.Join(s.dir, id)
-	err := os.Rename(dir, place)
-	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
-		err = s.adoptSignature(dir, place)
+	if _, err = os.Lstat(place); err == nil {
+		err = s.adoptSignature(dir, place, ring)
+	} else if err = s.number(dir); err == nil {
+		err = os.Rename(dir, place)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("put image in its place: %w", err)
@@ -240,39 +250,73 @@ func (s *Store) adopt(dir, id string) (*Image, error) {
 	return s.Get(id)
 }
 
+// number gives an image the number after the highest in the store.
+func (s *Store) number(dir string) error {
+	sound, _, err := s.list()
+	if err != nil {
+		return err
+	}
+	record, err := readRecord(dir)
+	if err != nil {
+		return err
+	}
+	for _, image := range sound {
+		record.Number = max(record.Number, image.Record.Number+1)
+	}
+	return writeRecord(dir, record)
+}
+
 // adoptSignature gives an image the signature and file of the same image that was imported
-// again. An image that has a signature keeps it if the new one is by an unknown key. The files
-// of an unsigned image are compared first, because no seal shows that they are
-// unchanged. The record is written last: until then the image counts as unsigned.
-func (s *Store) adoptSignature(from, place string) error {
+// again. An image that has a signature keeps it unless the new one is good and by a trusted
+// key. The files of an unsigned image are compared first, because no seal shows that they are
+// unchanged. The record is written last: until then the image counts as unsigned, or its
+// signature is checked with its file.
+func (s *Store) adoptSignature(from, place string, ring signing.KeyRing) error {
 	old, err := s.Get(filepath.Base(place))
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(from, sigFile)); err != nil {
-		return nil
-	}
 	fresh, err := readRecord(from)
-	if err != nil {
+	if err != nil || fresh.Head == nil {
 		return err
 	}
-	if old.Record.Seal != "" && fresh.SignedBy == "" {
-		return nil // it has a signature, and the new one is by an unknown key
+	record := old.Record
+	if record.Seal != "" {
+		_, err = checkSignature(from, fresh.Head.Digests, ring.For(old.Manifest.Name))
+	} else {
+		record.Seal, err = sealSame(old.Rootfs(), filepath.Join(from, rootfsDir))
+	}
+	if errors.Is(err, signing.ErrUnknownKey) {
+		return nil
+	}
+	if err != nil {
+		return err
 	}
 	for _, name := range []string{aciFile, sigFile} {
 		if err := os.Rename(filepath.Join(from, name), filepath.Join(place, name)); err != nil {
 			return err
 		}
 	}
-	record := old.Record
-	record.SignedBy = fresh.SignedBy
-	if record.Seal == "" {
-		record.Seal, err = sealSame(old.Rootfs(), filepath.Join(from, rootfsDir))
+	if record.Head, err = newHead(place); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := sameManifest(from, place); err != nil {
 		return err
 	}
 	return writeRecord(place, record)
+}
+
+// sameManifest returns an error if the manifests of an image and of a fresh extraction differ.
+func sameManifest(fresh, place string) error {
+	want, err := os.ReadFile(filepath.Join(fresh, manifestFile))
+	if err != nil {
+		return err
+	}
+	have, err := os.ReadFile(filepath.Join(place, manifestFile))
+	if err == nil && !bytes.Equal(have, want) {
+		err = errors.New("its manifest has been altered since it was imported; remove it first")
+	}
+	return err
 }
 
 // meter counts the bytes read and reports them from time to time.

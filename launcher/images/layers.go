@@ -14,27 +14,33 @@ const maxDepth = 1000
 // order, depth first, then the image itself, and later ones cover earlier ones (C-FS-03). The
 // result is that order reversed. Each image is in it once, at its topmost place,
 // because a second copy below would be covered completely.
-func (s *Store) Layers(top *Image) ([]*Image, error) {
-	sound, damaged, err := s.list()
+//
+// A dependency without an image ID is the image that the catalog chooses.
+func (c *Catalog) Layers(top *Image) ([]*Image, error) {
+	sound, damaged, err := c.store.list()
 	if err != nil {
 		return nil, err
 	}
-	order, err := layers(sound, top)
+	order, err := layers(sound, top, c.choose)
 	return order, hintAtDamaged(damaged, err)
 }
 
-func layers(all []*Image, top *Image) ([]*Image, error) {
-	r := resolver{all: all, placed: make(map[string]bool)}
+func layers(all []*Image, top *Image, choose chooser) ([]*Image, error) {
+	r := resolver{all: all, choose: choose, placed: make(map[string]bool)}
 	if err := r.add(top); err != nil {
 		return nil, err
 	}
 	return r.order, nil
 }
 
+// chooser returns the image of all that a name and labels mean.
+type chooser func(all []*Image, name string, labels []Label) (*Image, error)
+
 // resolver walks dependencies from the top: an image, then its dependencies, the last of
 // the list first.
 type resolver struct {
 	all    []*Image
+	choose chooser
 	chain  []string // the images being resolved, to name a cycle
 	placed map[string]bool
 	order  []*Image
@@ -68,7 +74,11 @@ func (r *resolver) add(image *Image) error {
 
 func (r *resolver) find(dep Dependency) (*Image, error) {
 	if dep.ID == "" {
-		return pick(r.all, dep.Name, dep.Labels)
+		image, err := r.choose(r.all, dep.Name, dep.Labels)
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, describe(dep.Name, dep.Labels))
+		}
+		return image, err
 	}
 	i := slices.IndexFunc(r.all, func(i *Image) bool { return i.ID == dep.ID })
 	if i < 0 {

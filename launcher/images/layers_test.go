@@ -46,7 +46,7 @@ func TestLayersAreInDepthFirstOrder(t *testing.T) {
 			for _, image := range named {
 				all = append(all, image)
 			}
-			order, err := layers(all, named["A"])
+			order, err := layers(all, named["A"], (&Catalog{}).choose)
 			var got []string
 			for _, image := range order {
 				got = append(got, image.ID)
@@ -62,7 +62,7 @@ func TestLayersAreInDepthFirstOrder(t *testing.T) {
 }
 
 func TestDependencyMustMatch(t *testing.T) {
-	base := &Image{ID: "sha512-b", Manifest: &Manifest{Name: "base", Labels: []Label{{"version", "2"}, {"arch", "amd64"}}}}
+	base := &Image{ID: "sha512-b", Manifest: &Manifest{Name: "base", Labels: []Label{{"version", "2"}, {"kind", "b"}}}}
 	tests := []struct {
 		name string
 		dep  Dependency
@@ -81,7 +81,7 @@ func TestDependencyMustMatch(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			top := &Image{ID: "top", Manifest: &Manifest{Name: "top", Dependencies: []Dependency{tt.dep}}}
-			if _, err := layers([]*Image{base, top}, top); (err == nil) != tt.ok {
+			if _, err := layers([]*Image{base, top}, top, (&Catalog{}).choose); (err == nil) != tt.ok {
 				t.Errorf("error %v", err)
 			}
 		})

@@ -6,7 +6,7 @@
 //	sha512-HEX/        one image, named by its ID
 //	    manifest       the image manifest, byte for byte
 //	    rootfs/        its files
-//	    record.json    when it was imported and who signed it (Record)
+//	    record.json    when it was imported, and seals of a signed image (Record)
 //	    image.aci      of a signed image only: the file as it was imported
 //	    image.aci.asc  its signature
 //	.tmp-…/            an import or removal that runs, or one that was killed
@@ -20,6 +20,7 @@
 package images
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -71,11 +72,15 @@ type Record struct {
 	Imported time.Time `json:"imported"`
 	Size     int64     `json:"size"` // bytes of the files' content
 
-	// Seal is the state of a signed image's files after they were extracted, see seal.
+	// Number counts the imports of a store, so that the order of imports does not follow
+	// the clock.
+	Number int64 `json:"number"`
+
+	// Seal is the state of a signed image's files after they were extracted, see seal. It is
+	// "" for an image without a signature.
 	Seal string `json:"seal,omitempty"`
-	// SignedBy is the fingerprint of the primary key whose signature of the
-	// file has been verified; "" for an unsigned image or an unknown key.
-	SignedBy string `json:"signedBy,omitempty"`
+	// Head is about a signed image's manifest, file and signature.
+	Head *Head `json:"head,omitempty"`
 }
 
 // Open opens a store. It makes the store's folder if it is missing.
@@ -115,7 +120,7 @@ func (s *Store) list() (sound, damaged []*Image, err error) {
 			sound = append(sound, image)
 		}
 	}
-	slices.SortFunc(sound, func(a, b *Image) int { return b.Record.Imported.Compare(a.Record.Imported) })
+	slices.SortFunc(sound, latestFirst)
 	return sound, damaged, nil
 }
 
@@ -164,87 +169,9 @@ func readManifest(dir string) (*Manifest, error) {
 	return parseManifest(data)
 }
 
-// FindID returns the ID of the image that a person means: by a complete ID, by the
-// unique start of one, or by NAME[:VERSION], which is the latest import. If ref is an ID
-// or its start, the image may be damaged.
-func (s *Store) FindID(ref string) (string, error) {
-	if isID(ref) {
-		return ref, nil
-	}
-	sound, damaged, err := s.list()
-	if err != nil {
-		return "", err
-	}
-	if strings.HasPrefix(ref, idPrefix) && len(ref) > len(idPrefix) {
-		return findPrefix(append(sound, damaged...), ref)
-	}
-	name, version, _ := strings.Cut(ref, ":")
-	for _, image := range sound {
-		if image.Manifest.Name == name && (version == "" || image.Manifest.Version() == version) {
-			return image.ID, nil
-		}
-	}
-	return "", hintAtDamaged(damaged, fmt.Errorf("%w: %q", ErrNotFound, ref))
-}
-
-// Find returns the image that FindID finds.
-func (s *Store) Find(ref string) (*Image, error) {
-	id, err := s.FindID(ref)
-	if err != nil {
-		return nil, err
-	}
-	return s.Get(id)
-}
-
-// hintAtDamaged adds to ErrNotFound that there are damaged images, whose names are unknown.
-func hintAtDamaged(damaged []*Image, err error) error {
-	if len(damaged) == 0 || !errors.Is(err, ErrNotFound) {
-		return err
-	}
-	return fmt.Errorf("%w; it may be one that is damaged, see image list", err)
-}
-
-func findPrefix(all []*Image, prefix string) (string, error) {
-	var found []string
-	for _, image := range all {
-		if strings.HasPrefix(image.ID, prefix) {
-			found = append(found, image.ID)
-		}
-	}
-	switch len(found) {
-	case 0:
-		return "", fmt.Errorf("%w: %q", ErrNotFound, prefix)
-	case 1:
-		return found[0], nil
-	}
-	return "", fmt.Errorf("%q is the start of %d image IDs", prefix, len(found))
-}
-
-// FindLabelled returns the latest import with the name and all of the labels,
-// or ErrNotFound.
-func (s *Store) FindLabelled(name string, labels []Label) (*Image, error) {
-	sound, damaged, err := s.list()
-	if err != nil {
-		return nil, err
-	}
-	image, err := pick(sound, name, labels)
-	return image, hintAtDamaged(damaged, err)
-}
-
-func pick(all []*Image, name string, labels []Label) (*Image, error) {
-	for _, image := range all {
-		if image.Manifest.Name == name && image.Manifest.HasLabels(labels) {
-			return image, nil
-		}
-	}
-	return nil, fmt.Errorf("%w: %s", ErrNotFound, describe(name, labels))
-}
-
-func describe(name string, labels []Label) string {
-	for _, l := range labels {
-		name += fmt.Sprintf(",%s=%s", l.Name, l.Value)
-	}
-	return name
+// latestFirst orders images by their imports.
+func latestFirst(a, b *Image) int {
+	return cmp.Or(cmp.Compare(b.Record.Number, a.Record.Number), b.Record.Imported.Compare(a.Record.Imported), strings.Compare(a.ID, b.ID))
 }
 
 // Pin prevents the removal of images until release is called: Remove waits until then.

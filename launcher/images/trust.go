@@ -2,6 +2,7 @@ package images
 
 import (
 	"archive/tar"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -16,19 +17,14 @@ import (
 	"kurma.io/stager/signing"
 )
 
+// ErrUnsigned says that an image has no signature.
+var ErrUnsigned = errors.New("it is not signed")
+
 // TrustStager returns why an image must not be run as a stager, or nil: it must
-// have an exec and no dependencies, have a signature by a key of the ring, and be
-// unchanged since the import.
-//
-// The signature is of the imported file, not of the files extracted from it. To verify
-// it at every launch would take longer than the launch, so the import does it once: it
-// stores the fingerprint of the key whose signature it has verified, and seals the extracted
-// files (see seal). A launch checks that the key is still in the ring, neither revoked nor
-// expired, and that the seal is unbroken; both take well below a millisecond. If no
-// fingerprint is stored, or its key is no longer in the ring, ID and signature of the kept
-// file are verified with the ring as it is now.
+// have an exec and no dependencies, have a good signature by a key of the ring, and be
+// unchanged since the import, its manifest included.
 func (s *Store) TrustStager(image *Image, ring signing.KeyRing) error {
-	err := s.trust(image, ring)
+	_, err := s.Verify(image, ring)
 	switch {
 	case len(image.Manifest.Dependencies) > 0:
 		err = errors.New("it has dependencies, which a stager cannot have")
@@ -36,16 +32,17 @@ func (s *Store) TrustStager(image *Image, ring signing.KeyRing) error {
 		err = errors.New("it has no app with an exec")
 	}
 	if err != nil {
-		return fmt.Errorf("stager image %s (%s): %w", image.Manifest.Name, image.ID[:len(idPrefix)+12], err)
+		return fmt.Errorf("stager image %s (%s): %w", image.Manifest.Name, shortID(image), err)
 	}
 	return nil
 }
 
 // TrustPlugin returns why an image must not be run as a network plugin, or nil: it must have an
-// app and no dependencies, have a signature by a key of the ring, and be unchanged since the
-// import. A plugin has the powers of the host's root, so it is trusted as a stager is.
+// app and no dependencies, have a good signature by a key of the ring, and be unchanged since the
+// import, its manifest included. A plugin has the powers of the host's root, so it is trusted as
+// a stager is.
 func (s *Store) TrustPlugin(image *Image, ring signing.KeyRing) error {
-	err := s.trust(image, ring)
+	_, err := s.Verify(image, ring)
 	switch {
 	case len(image.Manifest.Dependencies) > 0:
 		err = errors.New("it has dependencies, which are not signed with it")
@@ -53,76 +50,155 @@ func (s *Store) TrustPlugin(image *Image, ring signing.KeyRing) error {
 		err = errors.New("it has no app")
 	}
 	if err != nil {
-		return fmt.Errorf("plugin image %s (%s): %w", image.Manifest.Name, image.ID[:len(idPrefix)+12], err)
+		return fmt.Errorf("plugin image %s (%s): %w", image.Manifest.Name, shortID(image), err)
 	}
 	return nil
 }
 
-// trust returns why an image is not to be trusted, or nil: see TrustStager.
-func (s *Store) trust(image *Image, ring signing.KeyRing) error {
-	if image.Record.Seal == "" {
-		return errors.New("it is not signed")
-	}
-	now, err := seal(image.Rootfs())
-	if err != nil {
-		return err
-	}
-	if now != image.Record.Seal {
-		return errors.New("its files have been altered since it was imported; remove it and import it again")
-	}
-	if image.Record.SignedBy != "" && ring.Trusts(image.Record.SignedBy) {
-		return nil
-	}
-	return s.verifyAgain(image, ring)
-}
-
-// verifyAgain verifies the kept file and stores who signed it.
-func (s *Store) verifyAgain(image *Image, ring signing.KeyRing) error {
-	signer, err := verifyFile(image.Dir, ring)
-	if err != nil {
-		return err
-	}
-	if !ring.Trusts(signer) {
-		return signing.ErrUnknownKey
-	}
-	if err := s.checkID(image); err != nil {
-		return err
-	}
-	image.Record.SignedBy = signer
-	return writeRecord(image.Dir, image.Record)
-}
-
-// checkID returns an error unless the kept file is the one that the image's files were
-// extracted from.
-func (s *Store) checkID(image *Image) error {
-	file, err := os.Open(filepath.Join(image.Dir, aciFile))
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	id, err := fileID(file)
-	if err != nil {
-		return err
-	}
-	if id != image.ID {
-		return errors.New("its signed file belongs to another image")
-	}
-	return nil
-}
-
-// verifyFile checks the signature of the file kept in an image's folder.
-func verifyFile(dir string, ring signing.KeyRing) (string, error) {
-	file, err := os.Open(filepath.Join(dir, aciFile))
+// Verify returns the fingerprint of the key that has signed an image, see Signer, and also
+// checks that the image's files have not changed since the import.
+func (s *Store) Verify(image *Image, ring signing.KeyRing) (keyFingerprint string, err error) {
+	signer, err := s.Signer(image, ring)
 	if err != nil {
 		return "", err
 	}
-	defer file.Close()
+	now, err := seal(image.Rootfs())
+	if err != nil {
+		return "", err
+	}
+	if now != image.Record.Seal {
+		return "", errors.New("its files have been altered since it was imported; remove it and import it again")
+	}
+	return signer, nil
+}
+
+// Signer returns the fingerprint of the key that has signed an image's file and manifest, by
+// the keys of the ring that are trusted for the image's name, and the time, as they are now.
+// The error is ErrUnsigned for an image without a signature. It does not look at the image's
+// files, see Verify.
+//
+// Nothing that was found before counts, but one thing: to read the signed file at every launch
+// would take longer than the launch, so the import stores the state of the hash after the
+// file, and seals manifest, file and signature (see sealFile). While the seal is unbroken,
+// Signer checks the signature with that state, in a fifth of a millisecond. If the seal is
+// broken, it reads the file again and compares the manifest with the one inside.
+func (s *Store) Signer(image *Image, ring signing.KeyRing) (keyFingerprint string, err error) {
+	if image.Record.Seal == "" {
+		return "", ErrUnsigned
+	}
+	head, err := sealHead(image.Dir)
+	if err != nil {
+		return "", err
+	}
+	ring = ring.For(image.Manifest.Name)
+	if image.Record.Head == nil || image.Record.Head.Seal != head {
+		return readAgain(image, head, ring)
+	}
+	return checkSignature(image.Dir, image.Record.Head.Digests, ring)
+}
+
+// checkSignature checks the signature in an image's folder.
+func checkSignature(dir string, digests signing.Digests, ring signing.KeyRing) (keyFingerprint string, err error) {
 	sig, err := os.Open(filepath.Join(dir, sigFile))
 	if err != nil {
 		return "", err
 	}
 	defer sig.Close()
-	return signing.Verify(ring, file, sig)
+	return signing.Check(ring, digests, sig)
+}
+
+// Head is what an import stores of a signed image besides its files.
+type Head struct {
+	Seal    string          `json:"seal"` // of manifest, file and signature, see sealHead
+	Digests signing.Digests `json:"digests"`
+}
+
+// readAgain is Signer for an image whose seal is broken: it reads the kept file and
+// checks that signature, ID and manifest are its own. It stores the digests with the seal
+// that was made before.
+func readAgain(image *Image, seal string, ring signing.KeyRing) (keyFingerprint string, err error) {
+	digests, err := digestsOf(image.Dir)
+	if err != nil {
+		return "", err
+	}
+	signer, err := checkSignature(image.Dir, digests, ring)
+	if err != nil {
+		return "", err
+	}
+	file, err := os.Open(filepath.Join(image.Dir, aciFile))
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	id, signed, err := fileID(file)
+	if err != nil {
+		return "", err
+	}
+	if id != image.ID {
+		return "", errors.New("its signed file belongs to another image")
+	}
+	if !bytes.Equal(signed, image.Manifest.Raw) {
+		return "", errors.New("its manifest has been altered since it was imported; remove it and import it again")
+	}
+	image.Record.Head = &Head{Seal: seal, Digests: digests}
+	return signer, writeRecord(image.Dir, image.Record)
+}
+
+// fileID returns the ID of an image file and the manifest in it.
+func fileID(file io.Reader) (id string, manifest []byte, err error) {
+	archive, err := openStream(file)
+	if err != nil {
+		return "", nil, err
+	}
+	for entries := tar.NewReader(archive); ; {
+		header, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return "", nil, fmt.Errorf("read image: %w", err)
+		}
+		if name, err := cleanName(header.Name); err != nil || name != manifestFile {
+			continue
+		}
+		if manifest, err = io.ReadAll(io.LimitReader(entries, maxManifest)); err != nil {
+			return "", nil, fmt.Errorf("read image: %w", err)
+		}
+	}
+	if _, err := io.Copy(io.Discard, archive); err != nil {
+		return "", nil, fmt.Errorf("read image: %w", err)
+	}
+	return archive.id(), manifest, nil
+}
+
+// digestsOf reads the file kept in an image's folder.
+func digestsOf(dir string) (signing.Digests, error) {
+	file, err := os.Open(filepath.Join(dir, aciFile))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	sig, err := os.Open(filepath.Join(dir, sigFile))
+	if err != nil {
+		return nil, err
+	}
+	defer sig.Close()
+	return signing.Hash(file, sig)
+}
+
+// sealHead returns a checksum of the state of an image's manifest, file and signature.
+func sealHead(dir string) (string, error) {
+	sum := sha256.New()
+	for _, name := range []string{manifestFile, aciFile, sigFile} {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil {
+			return "", fmt.Errorf("seal image: %w", err)
+		}
+		if err := sealFile(sum, name, info); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 // sealSame seals the files of root if they are the same as those of a fresh
@@ -179,11 +255,7 @@ func copyTo(w io.Writer, path string) error {
 	return err
 }
 
-// seal returns a checksum of the state of a folder's files without reading them: of names,
-// inode numbers, sizes, modes, owners and change times. The kernel sets a file's change
-// time at every change of content or metadata, and no system call sets it back, so a write
-// to a file, or its replacement, breaks the seal. Copying the store also breaks it; the
-// images must be imported again then.
+// seal returns a checksum of the state of a folder's files without reading them.
 func seal(root string) (string, error) {
 	sum := sha256.New()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -194,13 +266,21 @@ func seal(root string) (string, error) {
 		if err != nil {
 			return err
 		}
-		st := info.Sys().(*syscall.Stat_t)
-		_, err = fmt.Fprintf(sum, "%q %d %d %o %d %d %d %d.%d\n",
-			path[len(root):], st.Ino, st.Size, st.Mode, st.Uid, st.Gid, st.Rdev, st.Ctim.Sec, st.Ctim.Nsec)
-		return err
+		return sealFile(sum, path[len(root):], info)
 	})
 	if err != nil {
 		return "", fmt.Errorf("seal image: %w", err)
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// sealFile adds the state of a file to a checksum: name, inode number, size, mode, owner and
+// change time. The kernel sets a file's change time at every change of content or metadata,
+// and no system call sets it back, so a write to a file, or its replacement, breaks the
+// seal. Copying the store also breaks it; the images must be imported again then.
+func sealFile(sum io.Writer, name string, info fs.FileInfo) error {
+	st := info.Sys().(*syscall.Stat_t)
+	_, err := fmt.Fprintf(sum, "%q %d %d %o %d %d %d %d.%d\n",
+		name, st.Ino, st.Size, st.Mode, st.Uid, st.Gid, st.Rdev, st.Ctim.Sec, st.Ctim.Nsec)
+	return err
 }

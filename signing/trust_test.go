@@ -1,0 +1,79 @@
+package signing
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestATrustFolderHasKeysForPrefixes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "trust")
+	if ring, err := ReadTrust(dir); err != nil || len(ring.Keys()) != 0 {
+		t.Fatalf("a folder that does not exist: %v, %v", ring.Keys(), err)
+	}
+	all, team := newKey(t), newKey(t)
+	if err := errors.Join(ringOf(t, publicFile(t, all)).Trust(dir, ""), ringOf(t, publicFile(t, team)).Trust(dir, "example.com/team")); err != nil {
+		t.Fatal(err)
+	}
+	ring, err := ReadTrust(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		team bool
+	}{
+		{"example.com/team", true},
+		{"example.com/team/a/b", true},
+		{"example.com/teams", false},
+		{"example.com", false},
+		{"other.com/example.com/team", false},
+	}
+	for _, tt := range tests {
+		if got := ring.For(tt.name); !got.Trusts(all.Fingerprint()) || got.Trusts(team.Fingerprint()) != tt.team {
+			t.Errorf("%s: %+v", tt.name, got.Keys())
+		}
+		by, err := Verify(ring.For(tt.name), strings.NewReader(message), strings.NewReader(signed(t, team)))
+		if (err == nil) != tt.team || !tt.team && !errors.Is(err, ErrUnknownKey) {
+			t.Errorf("%s: signed by %q, %v", tt.name, by, err)
+		}
+	}
+	if err := Distrust(dir, "", team.Fingerprint()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a key is removed from where it is not: %v", err)
+	}
+	if err := Distrust(dir, "example.com/team", team.Fingerprint()); err != nil {
+		t.Error(err)
+	}
+	if ring, err := ReadTrust(dir); err != nil || len(ring.Keys()) != 1 {
+		t.Errorf("left: %+v, %v", ring.Keys(), err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "prefix.d")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("empty folders stay: %v", err)
+	}
+}
+
+func TestATrustFolderRefuses(t *testing.T) {
+	key := newKey(t)
+	public, err := os.ReadFile(publicFile(t, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"root.d/another-name", "key", "prefix.d/" + key.Fingerprint(), "more/a/" + key.Fingerprint()} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, public, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if ring, err := ReadTrust(dir); err == nil || !strings.Contains(err.Error(), filepath.Base(file)) {
+			t.Errorf("%s: %v, %v", path, ring.Keys(), err)
+		}
+	}
+	for _, prefix := range []string{"../x", "/x", "a//b", "a/", ".hidden", "a/.b", "."} {
+		if err := ringOf(t, publicFile(t, key)).Trust(t.TempDir(), prefix); err == nil {
+			t.Errorf("prefix %q is taken", prefix)
+		}
+	}
+}
