@@ -3,6 +3,7 @@ package container
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -84,6 +85,46 @@ func TestShimReportsWhatFails(t *testing.T) {
 		report, code := runShim(t, "3", text)
 		if len(report) != 8 || shimStep(binary.NativeEndian.Uint32(report)) != want || code == 0 {
 			t.Errorf("%s: the shim reports %v and ends with %d", want, report, code)
+		}
+	}
+}
+
+// The shim executes the first candidate that is a file that its user can execute. Without one, it reports
+// the error that says most.
+func TestShimFindsItsProgram(t *testing.T) {
+	folder, locked := t.TempDir(), t.TempDir() // whose parents are root's alone
+	text := filepath.Join(folder, "text")
+	if err := errors.Join(os.WriteFile(text, nil, 0o644), os.Chmod(locked, 0o700), os.Symlink("/bin/true", filepath.Join(locked, "true"))); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		candidates []string
+		uid        uint32
+		want       unix.Errno // 0 for success
+		code       int
+	}{
+		"a folder is not a program":           {[]string{folder, "/bin/true"}, 0, 0, 0},
+		"a text is not a program":             {[]string{text, "/bin/true"}, 0, 0, 0},
+		"only a folder":                       {[]string{folder}, 0, unix.EACCES, 126},
+		"nothing after a text":                {[]string{text, "/no/such"}, 0, unix.EACCES, 126},
+		"nothing":                             {[]string{"/no/such", "/bin/true/x"}, 0, unix.ENOENT, 127},
+		"a folder that the user cannot enter": {[]string{filepath.Join(locked, "true")}, 65534, unix.EACCES, 126},
+	} {
+		plan := &shimPlan{
+			dir: "/", candidates: test.candidates, args: []string{"true"}, uid: test.uid, gid: test.uid,
+			bounding: 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH, memlock: unix.Rlimit{Cur: 1 << 16, Max: 1 << 16},
+		}
+		text, err := plan.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, code := runShim(t, "3", text)
+		reported := unix.Errno(0)
+		if len(report) == 8 {
+			reported = unix.Errno(binary.NativeEndian.Uint32(report[4:]))
+		}
+		if reported != test.want || code != test.code {
+			t.Errorf("%s: the shim reports %v and ends with %d, want %v and %d", name, reported, code, test.want, test.code)
 		}
 	}
 }
