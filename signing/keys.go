@@ -100,11 +100,22 @@ func (k *Key) Fingerprint() string { return fingerprint(k.entity) }
 
 // WritePublic writes the public key, armored.
 func (k *Key) WritePublic(w io.Writer) error {
-	enc, err := armor.Encode(w, openpgp.PublicKeyType, nil)
+	return writeArmored(w, openpgp.PublicKeyType, k.entity.Serialize)
+}
+
+// WritePrivate writes the key pair, armored and without a passphrase.
+func (k *Key) WritePrivate(w io.Writer) error {
+	return writeArmored(w, openpgp.PrivateKeyType, func(w io.Writer) error {
+		return k.entity.SerializePrivate(w, nil)
+	})
+}
+
+func writeArmored(w io.Writer, blockType string, serialize func(io.Writer) error) error {
+	enc, err := armor.Encode(w, blockType, nil)
 	if err != nil {
 		return fmt.Errorf("write key: %w", err)
 	}
-	if err := k.entity.Serialize(enc); err != nil {
+	if err := serialize(enc); err != nil {
 		return fmt.Errorf("write key: %w", err)
 	}
 	if err := enc.Close(); err != nil {
@@ -114,12 +125,17 @@ func (k *Key) WritePublic(w io.Writer) error {
 	return err
 }
 
-// readEntities reads one binary keyring or any number of armored blocks.
+// readEntities reads the keys in a file.
 func readEntities(path string) (openpgp.EntityList, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
+	return parseEntities(data)
+}
+
+// parseEntities reads one binary keyring or any number of armored blocks.
+func parseEntities(data []byte) (openpgp.EntityList, error) {
 	if len(data) == 0 {
 		return nil, errors.New("it holds no key")
 	}

@@ -8,9 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/ProtonMail/go-crypto/openpgp"
-	"github.com/ProtonMail/go-crypto/openpgp/armor"
 )
 
 const message = "the data that is signed\n"
@@ -42,13 +39,7 @@ func publicFile(t *testing.T, key *Key) string {
 }
 
 func privateFile(t *testing.T, key *Key) string {
-	return writeFile(t, "private.asc", func(b *bytes.Buffer) error {
-		enc, err := armor.Encode(b, openpgp.PrivateKeyType, nil)
-		if err != nil {
-			return err
-		}
-		return errors.Join(key.entity.SerializePrivate(enc, nil), enc.Close())
-	})
+	return writeFile(t, "private.asc", func(b *bytes.Buffer) error { return key.WritePrivate(b) })
 }
 
 func ringOf(t *testing.T, paths ...string) KeyRing {

@@ -1,126 +1,154 @@
-// Command aci builds an App Container image.
+// Command aci builds, examines, signs and extracts App Container images.
 //
-//	aci --manifest FILE --root DIR [--keep-owners] -o OUT.aci
-//	aci --manifest FILE --stager BINARY [--add DIR]... [--version V] [--key FILE] [-o OUT.aci]
+//	aci build --manifest FILE --root DIR [--keep-owners] -o OUT.aci
+//	aci build --manifest FILE --stager BINARY [--add DIR]... [--version V] [--arch ARCH] [-o OUT.aci]
+//	aci inspect [--json | --manifest | --files] FILE.aci
+//	aci validate FILE.aci...
+//	aci sign --key FILE | --gpg ID FILE...
+//	aci verify --key FILE... FILE...
+//	aci extract FILE.aci DIR
+//	aci key --new NAME | --public FILE -o OUT
 //
-// The first form makes an image whose root is the folder DIR. --sign also signs the image.
+// "aci OPTIONS" is "aci build OPTIONS".
+//
+// The first form of build makes an image whose root is the folder DIR. --key or --gpg, which are
+// those of sign, also sign the image; --sign signs it with a throwaway key.
 //
 // The second form makes a stager image from its static binary, adds the files below each DIR, with
-// owner 0:0, and signs the image. The signature is OUT.aci.asc, made with the private key in FILE.
-// Without --key, aci makes a throwaway key, and writes its public key to OUT.aci.pub. OUT defaults
+// owner 0:0, and signs the image, unless --unsigned forbids it. The signature is OUT.aci.asc. Without
+// a key, aci makes a throwaway key, and writes its public key to OUT.aci.pub. OUT defaults
 // to PROGRAM-VERSION-OS-ARCH.aci in the working directory. The image's name, its program and its
 // log folder come from package names: the manifest has "names/names.go" in place of the first two.
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"strings"
 
-	"kurma.io/stager/build"
-	"kurma.io/stager/names"
-	"kurma.io/stager/signing"
+	"golang.org/x/sys/unix"
 )
 
-type options struct {
-	manifest, root, stager, version, key, out string
-	add                                       []string
-	keepOwners, sign                          bool
-}
+// version is aci's version. The Makefile sets it.
+var version = "unknown" //nolint:gochecknoglobals // the linker can set only a variable of a package
 
 func main() {
-	opts, err := parse(os.Args[1:])
-	if err != nil {
-		os.Exit(2)
-	}
-	if err := run(opts); err != nil {
-		fmt.Fprintln(os.Stderr, "aci:", err)
-		os.Exit(1)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	os.Exit(exitStatus(dispatch(ctx, streams{os.Stdout, os.Stderr}, os.Args[1:]), os.Stderr))
+}
+
+// streams are where a command writes.
+type streams struct{ stdout, stderr io.Writer }
+
+// command is one of aci's commands. It parses its arguments with flags, which has its name and help.
+type command struct {
+	name, usage, short string
+	run                func(ctx context.Context, s streams, flags *flag.FlagSet, args []string) error
+}
+
+func commands() []command {
+	return []command{
+		{"build", "--manifest FILE (--root DIR | --stager BINARY [--add DIR]...) [-o OUT.aci]", "build an image from a folder, or a stager image", runBuild},
+		{"inspect", "[--json | --manifest | --files] FILE.aci", "show an image's ID, name and app", runInspect},
+		{"validate", "FILE.aci...", "check images by the App Container specification", runValidate},
+		{"sign", "(--key FILE | --gpg ID) FILE...", "sign files: FILE.asc is the signature of FILE", runSign},
+		{"verify", "--key FILE... FILE...", "verify the signature FILE.asc of each FILE", runVerify},
+		{"extract", "FILE.aci DIR", "extract an image to DIR/manifest and DIR/rootfs", runExtract},
+		{"key", "(--new NAME | --public FILE) -o OUT", "make a key that signs, or write a key's public half", runKey},
 	}
 }
 
-func parse(args []string) (options, error) {
-	var o options
-	flags := flag.NewFlagSet("aci", flag.ContinueOnError)
-	flags.StringVar(&o.manifest, "manifest", "", "the image's manifest, a JSON `file`")
-	flags.StringVar(&o.root, "root", "", "`folder` that becomes the image's root")
-	flags.StringVar(&o.stager, "stager", "", "static stager `binary` to build a stager image around")
-	flags.Func("add", "`folder` of further files for a stager image; may be repeated", func(dir string) error {
-		o.add = append(o.add, dir)
+// usageError is an error in the command line: exit status 2.
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+// exitStatus is the one place where an error becomes text and an exit status.
+func exitStatus(err error, stderr io.Writer) int {
+	var usage usageError
+	switch {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.As(err, &usage):
+		fmt.Fprintln(stderr, "aci:", usage.text)
+		return 2
+	}
+	fmt.Fprintln(stderr, "aci:", strings.ReplaceAll(err.Error(), "\n", "; "))
+	return 1
+}
+
+func dispatch(ctx context.Context, s streams, args []string) error {
+	if len(args) == 0 {
+		return usageError{"want a command: " + commandNames() + "; aci --help describes them"}
+	}
+	switch args[0] {
+	case "--help", "-help", "-h", "help":
+		help(s.stdout)
 		return nil
-	})
-	flags.StringVar(&o.version, "version", "", "value of the manifest's version label")
-	flags.StringVar(&o.key, "key", "", "private key `file` to sign with")
-	flags.StringVar(&o.out, "o", "", "the image `file` to write")
-	flags.BoolVar(&o.keepOwners, "keep-owners", false, "keep the folder's owners instead of 0:0")
-	flags.BoolVar(&o.sign, "sign", false, "sign the image, as is always done for a stager")
-	if err := flags.Parse(args); err != nil {
-		return o, err
+	case "--version", "-version", "version":
+		_, err := fmt.Fprintln(s.stdout, "aci", version)
+		return err
 	}
-	if o.manifest == "" || (o.root == "") == (o.stager == "") || flags.NArg() > 0 || (o.root != "" && (o.out == "" || o.add != nil)) {
-		fmt.Fprintln(os.Stderr, "aci: want --manifest FILE and either --root DIR with -o OUT.aci, or --stager BINARY with any number of --add DIR")
-		return o, errors.New("usage")
+	if strings.HasPrefix(args[0], "-") {
+		args = append([]string{"build"}, args...)
 	}
-	o.sign = o.sign || o.stager != "" || o.key != ""
-	return o, nil
+	for _, c := range commands() {
+		if c.name != args[0] {
+			continue
+		}
+		flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
+		flags.SetOutput(io.Discard) // parseFlags reports
+		flags.Usage = func() {}
+		return describe(c, s, flags, c.run(ctx, s, flags, args[1:]))
+	}
+	return usageError{fmt.Sprintf("unknown command %q, want one of %s", args[0], commandNames())}
 }
 
-func run(o options) error {
-	manifest, err := readManifest(o)
-	if err != nil {
-		return err
+// describe prints a command's help if its arguments ask for it, and returns the command's error.
+func describe(c command, s streams, flags *flag.FlagSet, err error) error {
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(s.stdout, "usage: aci %s %s\n%s\n", c.name, c.usage, c.short)
+		flags.SetOutput(s.stdout)
+		flags.PrintDefaults()
 	}
-	if o.out == "" {
-		o.out = manifest.fileName(names.Program)
-	}
-	entries, err := entries(o)
-	if err != nil {
-		return err
-	}
-	err = writeFile(o.out, func(w io.Writer) error { return build.Write(w, manifest.json, entries) })
-	if err != nil || !o.sign {
-		return err
-	}
-	return sign(o.out, o.key)
+	return err
 }
 
-func entries(o options) ([]build.Entry, error) {
-	if o.stager != "" {
-		return build.StagerTree(o.stager, o.add...)
+// parseFlags parses a command's arguments. An error is a usageError or flag.ErrHelp.
+func parseFlags(flags *flag.FlagSet, args []string) error {
+	err := flags.Parse(args)
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		return usageError{flags.Name() + ": " + err.Error()}
 	}
-	return build.Tree(o.root, o.keepOwners)
+	return err
 }
 
-func sign(image, keyFile string) error {
-	key, err := signingKey(image, keyFile)
-	if err != nil {
-		return err
+func commandNames() string {
+	var all []string
+	for _, c := range commands() {
+		all = append(all, c.name)
 	}
-	file, err := os.Open(image)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	return writeFile(image+".asc", func(w io.Writer) error { return signing.Sign(w, file, key) })
+	return strings.Join(all, ", ")
 }
 
-func signingKey(image, keyFile string) (*signing.Key, error) {
-	if keyFile != "" {
-		return signing.ReadKey(keyFile)
+func help(w io.Writer) {
+	fmt.Fprintln(w, "usage: aci COMMAND [ARGUMENTS]")
+	for _, c := range commands() {
+		fmt.Fprintf(w, "  aci %s %s\n        %s\n", c.name, c.usage, c.short)
 	}
-	key, err := signing.NewKey("throwaway key of " + filepath.Base(image))
-	if err != nil {
-		return nil, err
-	}
-	return key, writeFile(image+".pub", key.WritePublic)
+	fmt.Fprintln(w, "aci COMMAND --help lists the command's options.")
 }
 
 // writeFile writes a file under a temporary name and renames it, so that a reader never sees an
 // incomplete file.
-func writeFile(path string, write func(io.Writer) error) (err error) {
+func writeFile(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
 	if err != nil {
 		return err
@@ -130,7 +158,7 @@ func writeFile(path string, write func(io.Writer) error) (err error) {
 			_ = os.Remove(file.Name())
 		}
 	}()
-	if err := errors.Join(write(file), file.Chmod(0o644), file.Close()); err != nil {
+	if err := errors.Join(write(file), file.Chmod(mode), file.Close()); err != nil {
 		return err
 	}
 	return os.Rename(file.Name(), path)

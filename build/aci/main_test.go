@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,8 +29,8 @@ func write(t *testing.T, dir, name, content string) string {
 	return path
 }
 
-// verify checks an image's signature against a keyring file.
-func verify(t *testing.T, image, keys string) error {
+// verifyImage checks an image's signature against a keyring file.
+func verifyImage(t *testing.T, image, keys string) error {
 	t.Helper()
 	ring, err := signing.ReadKeyRing(keys)
 	if err != nil {
@@ -55,11 +56,11 @@ func TestAStagerImageIsSignedWithAThrowawayKey(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	o := options{manifest: manifest, stager: write(t, dir, "stager", "program"), version: "1.2.3", sign: true}
-	if err := run(o); err != nil {
+	if err := run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	image := names.Program + "-1.2.3-linux-amd64.aci"
-	if err := verify(t, image, image+".pub"); err != nil {
+	if err := verifyImage(t, image, image+".pub"); err != nil {
 		t.Error(err)
 	}
 	left, err := filepath.Glob(".*")
@@ -82,13 +83,13 @@ func TestAStagerImageIsSignedWithTheGivenKey(t *testing.T) {
 		manifest: repositoryManifest,
 		stager:   write(t, dir, "stager", "program"),
 		sign:     true,
-		key:      write(t, dir, "private.asc", private.String()),
+		key:      keyOptions{file: write(t, dir, "private.asc", private.String())},
 		out:      filepath.Join(dir, "x.aci"),
 	}
-	if err := run(o); err != nil {
+	if err := run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	if err := verify(t, o.out, write(t, dir, "public.asc", public.String())); err != nil {
+	if err := verifyImage(t, o.out, write(t, dir, "public.asc", public.String())); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(o.out + ".pub"); err == nil {
@@ -184,7 +185,7 @@ func TestAStagersManifestIsRefused(t *testing.T) {
 }
 
 func TestParseTakesSeveralFoldersToAdd(t *testing.T) {
-	o, err := parse(strings.Fields("--manifest m --stager s --add a --add b"))
+	o, err := parse(flag.NewFlagSet("build", flag.ContinueOnError), strings.Fields("--manifest m --stager s --add a --add b"))
 	if err != nil || !slices.Equal(o.add, []string{"a", "b"}) {
 		t.Errorf("%+v, %v", o, err)
 	}
@@ -199,14 +200,14 @@ func TestRunRefusesWrongFiles(t *testing.T) {
 		"bad manifest":     {manifest: bad, root: root},
 		"no root":          {manifest: repositoryManifest, root: "/nonexistent"},
 		"no stager":        {manifest: repositoryManifest, stager: "/nonexistent"},
-		"no key":           {manifest: repositoryManifest, stager: root, key: "/nonexistent", sign: true},
+		"no key":           {manifest: repositoryManifest, stager: root, key: keyOptions{file: "/nonexistent"}, sign: true},
 		"no output folder": {manifest: repositoryManifest, stager: root, out: "/nonexistent/x.aci"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if o.out == "" {
 				o.out = filepath.Join(dir, "x.aci")
 			}
-			if err := run(o); err == nil || strings.Contains(err.Error(), "\n") {
+			if err := run(t.Context(), o); err == nil || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v, want one line", err)
 			}
 		})
@@ -214,8 +215,8 @@ func TestRunRefusesWrongFiles(t *testing.T) {
 }
 
 func TestParseRefusesWrongUsage(t *testing.T) {
-	for _, args := range []string{"", "--manifest m", "--manifest m --root r", "--manifest m --root r --stager s -o x", "--manifest m --stager s more", "--manifest m --root r --add a -o x"} {
-		if _, err := parse(strings.Fields(args)); err == nil {
+	for _, args := range []string{"", "--manifest m", "--manifest m --root r", "--manifest m --root r --stager s -o x", "--manifest m --stager s more", "--manifest m --root r --add a -o x", "--manifest m --stager s --unsigned --key k", "--manifest m --stager s --key k --gpg g"} {
+		if _, err := parse(flag.NewFlagSet("build", flag.ContinueOnError), strings.Fields(args)); err == nil {
 			t.Errorf("%q is accepted", args)
 		}
 	}

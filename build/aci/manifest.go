@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/appc/spec/schema/types"
+
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 )
@@ -34,6 +36,11 @@ func readManifest(o options) (imageManifest, error) {
 	if o.version != "" {
 		if data, err = edit(data, func(f fields) error { return setVersion(f, o.version) }); err != nil {
 			return imageManifest{}, fmt.Errorf("set version in %s: %w", o.manifest, err)
+		}
+	}
+	if o.arch != "" {
+		if data, err = edit(data, func(f fields) error { return setArch(f, o.arch) }); err != nil {
+			return imageManifest{}, fmt.Errorf("set architecture in %s: %w", o.manifest, err)
 		}
 	}
 	if o.stager != "" {
@@ -98,13 +105,24 @@ type nameAndValue struct {
 }
 
 // setVersion sets the version label.
-func setVersion(f fields, version string) error {
+func setVersion(f fields, version string) error { return setLabel(f, "version", version) }
+
+// setArch sets the arch label. Appc has its own names of architectures.
+func setArch(f fields, arch string) error {
+	_, appcArch, err := types.ToAppcOSArch("linux", arch, "")
+	if err != nil {
+		return err
+	}
+	return setLabel(f, "arch", appcArch)
+}
+
+func setLabel(f fields, name, value string) error {
 	var labels []nameAndValue
 	if err := f.get("labels", &labels); err != nil {
 		return err
 	}
-	labels = slices.DeleteFunc(labels, func(l nameAndValue) bool { return l.Name == "version" })
-	return f.set("labels", append([]nameAndValue{{"version", version}}, labels...))
+	labels = slices.DeleteFunc(labels, func(l nameAndValue) bool { return l.Name == name })
+	return f.set("labels", append([]nameAndValue{{name, value}}, labels...))
 }
 
 // named stands in a stager's manifest for a name from package names: it is the file that has the

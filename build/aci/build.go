@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"io"
+	"path/filepath"
+
+	"kurma.io/stager/build"
+	"kurma.io/stager/names"
+	"kurma.io/stager/signing"
+)
+
+// options are those of build.
+type options struct {
+	manifest, root, stager, version, arch, out string
+	add                                        []string
+	keepOwners, sign, unsigned                 bool
+	key                                        keyOptions
+}
+
+func runBuild(ctx context.Context, _ streams, flags *flag.FlagSet, args []string) error {
+	o, err := parse(flags, args)
+	if err != nil {
+		return err
+	}
+	return run(ctx, o)
+}
+
+func parse(flags *flag.FlagSet, args []string) (options, error) {
+	var o options
+	flags.StringVar(&o.manifest, "manifest", "", "the image's manifest, a JSON `file`")
+	flags.StringVar(&o.root, "root", "", "`folder` that becomes the image's root")
+	flags.StringVar(&o.stager, "stager", "", "static stager `binary` to build a stager image around")
+	flags.Func("add", "`folder` of further files for a stager image; may be repeated", func(dir string) error {
+		o.add = append(o.add, dir)
+		return nil
+	})
+	flags.StringVar(&o.version, "version", "", "value of the manifest's version label")
+	flags.StringVar(&o.arch, "arch", "", "architecture, by Go's `name`: the manifest's arch label gets appc's name of it")
+	o.key.flags(flags)
+	flags.StringVar(&o.out, "o", "", "the image `file` to write")
+	flags.BoolVar(&o.keepOwners, "keep-owners", false, "keep the folder's owners instead of 0:0")
+	flags.BoolVar(&o.sign, "sign", false, "sign the image, as is always done for a stager")
+	flags.BoolVar(&o.unsigned, "unsigned", false, "do not sign a stager image")
+	if err := parseFlags(flags, args); err != nil {
+		return o, err
+	}
+	if o.manifest == "" || (o.root == "") == (o.stager == "") || flags.NArg() > 0 || (o.root != "" && (o.out == "" || o.add != nil)) {
+		return o, usageError{"want --manifest FILE and either --root DIR with -o OUT.aci, or --stager BINARY with any number of --add DIR"}
+	}
+	if o.unsigned && (o.sign || o.key.given()) {
+		return o, usageError{"--unsigned contradicts --sign, --key and --gpg"}
+	}
+	o.sign = !o.unsigned && (o.sign || o.stager != "" || o.key.given())
+	return o, o.key.check()
+}
+
+func run(ctx context.Context, o options) error {
+	manifest, err := readManifest(o)
+	if err != nil {
+		return err
+	}
+	if o.out == "" {
+		o.out = manifest.fileName(names.Program)
+	}
+	entries, err := entries(o)
+	if err != nil {
+		return err
+	}
+	err = writeFile(o.out, 0o644, func(w io.Writer) error { return build.Write(w, manifest.json, entries) })
+	if err != nil || !o.sign {
+		return err
+	}
+	signer, err := o.signer()
+	if err != nil {
+		return err
+	}
+	return sign(ctx, o.out, signer)
+}
+
+func entries(o options) ([]build.Entry, error) {
+	if o.stager != "" {
+		return build.StagerTree(o.stager, o.add...)
+	}
+	return build.Tree(o.root, o.keepOwners)
+}
+
+// signer returns what signs: the key of the options, or a throwaway key, whose public half it writes
+// beside the image.
+func (o options) signer() (signer, error) {
+	if o.key.given() {
+		return o.key.signer()
+	}
+	key, err := signing.NewKey("throwaway key of " + filepath.Base(o.out))
+	if err != nil {
+		return nil, err
+	}
+	return keySigner(key), writeFile(o.out+".pub", 0o644, key.WritePublic)
+}
