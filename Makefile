@@ -1,8 +1,12 @@
 # `make demo` imports, starts and stops a pod; `make test` runs all tests.
 # Run both as root. On Debian they install missing packages.
 
-VERSION ?= 0.1.0
-ARCH    := amd64
+# VERSION is the version that the programs, the image's label and the stager's log have.
+ifndef VERSION
+VERSION := $(shell tools/version.sh)
+endif
+# ARCH is the architecture that the programs are built for, amd64 or arm64, by Go's names.
+ARCH    ?= amd64
 # KEY is an OpenPGP private key file that signs the stager image. Without it aci makes a
 # throwaway key, and writes its public key to the image's folder.
 KEY     ?=
@@ -12,10 +16,15 @@ ADD     ?=
 GO      := go
 TAGS    := seccomp netgo osusergo
 GOBUILD := $(GO) build -trimpath -buildvcs=false
-STATIC  := CGO_ENABLED=1 $(GOBUILD) -tags '$(TAGS)' -ldflags "-s -w -linkmode external -extldflags '-static'"
-HOST    := CGO_ENABLED=0 $(GOBUILD) -tags '$(TAGS)' -ldflags "-s -w -X main.version=$(VERSION)"
+LDFLAGS := -s -w -X main.version=$(VERSION)
+# Debian's cross compiler, and the libraries of the package libseccomp-dev:arm64.
+CROSS   := $(if $(filter arm64,$(ARCH)),CC=aarch64-linux-gnu-gcc PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig)
+STATIC  := $(CROSS) GOARCH=$(ARCH) CGO_ENABLED=1 $(GOBUILD) -tags '$(TAGS)' -ldflags "$(LDFLAGS) -linkmode external -extldflags '-static'"
+HOST    := GOARCH=$(ARCH) CGO_ENABLED=0 $(GOBUILD) -tags '$(TAGS)' -ldflags "$(LDFLAGS)"
 
+BIN    := bin
 OUT    := build/out
+DIST   := dist
 NAME   := $(shell $(GO) run ./names/print PROGRAM)
 ACI    := $(OUT)/$(NAME)-$(VERSION)-linux-$(ARCH).aci
 LINT   := bin/tools/golangci-lint
@@ -34,32 +43,42 @@ export GOFLAGS += -buildvcs=false
 # The C files' copy of the program's name, after Go's own default flags.
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-g -O2) '-DSTAGER_PROGRAM="$(NAME)"'
 
-.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-follow test-vm test-vm-ci test-aufs clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-examples deps-bench root FORCE
+.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-follow test-vm test-vm-ci test-aufs clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
-build: bin/stager bin/launcher bin/aci
+build: $(BIN)/stager $(BIN)/launcher $(BIN)/aci
 
 # Go decides what is out of date.
-bin/stager: deps-build FORCE
+$(BIN)/stager: deps-build FORCE
 	$(STATIC) -o $@ ./stager
-bin/launcher: FORCE
+$(BIN)/launcher: FORCE
 	$(HOST) -o $@ ./launcher
-bin/aci: FORCE
+$(BIN)/aci: FORCE
 	$(HOST) -o $@ ./build/aci
 
 # The launcher's man pages, and the completion scripts of the shells.
-man: bin/launcher
-	rm -rf $(OUT)/man && bin/launcher man $(OUT)/man
-completions: bin/launcher
+man: $(BIN)/launcher
+	rm -rf $(OUT)/man && $(BIN)/launcher man $(OUT)/man
+completions: $(BIN)/launcher
 	mkdir -p $(OUT)/completions
-	for shell in bash zsh fish; do bin/launcher completion $$shell >$(OUT)/completions/launcher.$$shell || exit 1; done
+	for shell in bash zsh fish; do $(BIN)/launcher completion $$shell >$(OUT)/completions/launcher.$$shell || exit 1; done
 
+# Earlier versions' images go: tests take the one image that there is.
 aci: build deps-netplugins
 	mkdir -p $(OUT)
+	rm -f $(OUT)/$(NAME)-*-linux-$(ARCH).aci*
 	bin/aci --manifest aci-manifest.json --stager bin/stager $(foreach dir,$(ADD),--add '$(dir)') --version '$(VERSION)' $(if $(KEY),--key '$(KEY)') -o '$(ACI)'
-
 	netplugins/build.sh $(OUT) '$(VERSION)' '$(KEY)'
+
+# The release in DIST: images, programs and Debian packages for each architecture, signed with
+# KEY, or with the key that GPG names in the user's gpg agent; see docs/verify.md.
+release: root deps-release
+	release/release.sh '$(DIST)'
+
+# Builds the release twice, by different users in different folders, and compares each byte.
+reproducible: root deps-release
+	release/reproducible.sh '$(OUT)/reproducible'
 
 images: build
 	tests/images/build.sh $(IMAGES)
@@ -85,7 +104,7 @@ test-unit: root deps-build deps-test
 # one after the other, because tests/fork builds, and the tests of the others have time limits.
 RUN ?= .
 test-e2e: root
-	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
+	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI="$$(ls $(CURDIR)/$(OUT)/$(NAME)-*-linux-$(ARCH).aci)" STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
 		$(GO) test -tags '$(TAGS)' -count=1 -p 1 -timeout $(PATIENCE) -run '$(RUN)' ./tests/...
 
 # The examples' own tests, and their images under the launcher.
@@ -130,7 +149,7 @@ clauses:
 lint: deps-build deps-lint $(LINT)
 	tools/lint-c.sh
 	$(LINT) run ./...
-	for module in examples/* netplugins; do (cd $$module && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
+	for module in examples/* netplugins release; do (cd $$module && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
 
 # Needs https://vuln.go.dev, so it is not part of continuous integration.
 vuln: deps-build $(VULN)
@@ -155,7 +174,7 @@ fuzz: deps-build
 	done
 
 clean:
-	rm -rf bin $(OUT)
+	rm -rf bin $(OUT) $(DIST)
 
 # Tools are built from versions pinned in tools/go.mod, apart from the
 # program's own modules.
@@ -178,6 +197,8 @@ deps-examples:
 	@tools/deps.sh build examples
 deps-bench:
 	@tools/deps.sh build bench
+deps-release:
+	@tools/deps.sh release
 
 root:
 	@[ "$$(id -u)" = 0 ] || { echo 'namespaces, mounts and cgroups need root: sudo make $(MAKECMDGOALS)' >&2; exit 1; }

@@ -26,6 +26,7 @@ import (
 // call-ins to Run here.
 type Parts struct {
 	Log     *slog.Logger
+	Version string // of the stager, which logs it at the start; "" logs nothing
 	Runtime supervisor.Runtime
 	Drivers []unionfs.Driver // in the order of the automatic choice; unionfs.Drivers has the usual ones
 	Waiter  Waiter
@@ -160,6 +161,9 @@ func (b *boot) decide(context.Context) error {
 }
 
 func (b *boot) logPlan() {
+	if b.Version != "" {
+		b.log.Info("stager", "version", b.Version)
+	}
 	b.logFates("", b.plan.Fates)
 	for _, warning := range b.plan.Warnings {
 		b.log.Warn(warning)

@@ -19,13 +19,17 @@ import (
 	"kurma.io/stager/names"
 )
 
+// version is the stager's version. The Makefile sets it.
+var version = "unknown" //nolint:gochecknoglobals // the linker can set only a variable of a package
+
 func main() {
 	beContainer()
 	os.Exit(callins.ExitCode(dispatch(os.Args), os.Stderr))
 }
 
 // dispatch selects what the program does: it is the supervisor if the supervisor's variable is set,
-// else the call-in named by the base name of argv[0] or by the first argument.
+// else the call-in named by the base name of argv[0] or by the first argument. With --version it prints
+// its version.
 func dispatch(args []string) error {
 	ctx := context.Background()
 	if os.Getenv(names.SupervisorVariable) != "" {
@@ -44,6 +48,10 @@ func dispatch(args []string) error {
 	}
 	if callIn, ok := known[args[1]]; ok {
 		return callIn(ctx, callins.ProcessStreams(), args[2:])
+	}
+	if args[1] == "--version" && len(args) == 2 {
+		_, err := fmt.Fprintln(os.Stdout, names.Program, version)
+		return err
 	}
 	return fmt.Errorf("%s: unknown call-in %q, want one of %s", names.Program, args[1], commandNames())
 }

@@ -34,7 +34,7 @@ func supervise(ctx context.Context) error {
 // a runtime needs.
 func partsOf(line *waiter.Line, in boot.Inherited, starter helper.Starter, log *slog.Logger) boot.Parts {
 	return boot.Parts{
-		Log: log, Runtime: newRuntime(names.AppsCgroup, starter, log), Drivers: newDrivers(starter),
+		Log: log, Version: version, Runtime: newRuntime(names.AppsCgroup, starter, log), Drivers: newDrivers(starter),
 		Waiter: line, Inherited: in, CallIns: handlers,
 	}
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: tools/deps.sh GROUP...
 # Makes sure that the machine has what the groups "build", "netplugins", "test", "lint", "vm",
-# "examples" and "bench" need. On Debian and its derivatives it installs only the missing packages; on
+# "examples", "bench" and "release" need. On Debian and its derivatives it installs only the missing packages; on
 # other systems it lists them on one line, and exits with 1.
 set -eu
 
@@ -41,6 +41,10 @@ needs() {
 		bench runc           command -v runc
 		bench crun           command -v crun
 		bench conmon         command -v conmon
+		release mmdebstrap   command -v mmdebstrap
+		release gnupg        command -v gpg
+		release util-linux   command -v unshare
+		release ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
 	END
 }
 
