@@ -1,0 +1,156 @@
+// Command bom writes the bill of materials of a program that Go has built, and copies the licences
+// of all that is linked into it.
+//
+//	bom --version V --epoch SECONDS --modules DIR --goroot DIR [--c NAME=VERSION=PURL=LICENCE]... -o OUT.json --licenses DIR PROGRAM
+//
+// The bill is a CycloneDX document. The list of Go modules is the one that the linker has written into
+// the program. Modules is Go's module cache, in which bom finds the modules' licences. Each --c is a C
+// library that is linked statically, with the file of its licence.
+//
+// The same program and options give the same bytes.
+package main
+
+import (
+	"debug/buildinfo"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+)
+
+type options struct {
+	program, version, modules, goroot, out, licenses string
+	epoch                                            int64
+	libraries                                        []library
+}
+
+// library is a C library.
+type library struct{ name, version, purl, license string }
+
+func main() {
+	o, err := parse(os.Args[1:])
+	if err != nil {
+		os.Exit(2)
+	}
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "bom:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("bom", flag.ContinueOnError)
+	flags.StringVar(&o.version, "version", "", "the program's `version`")
+	flags.Int64Var(&o.epoch, "epoch", 0, "time of the document, `seconds` since 1970")
+	flags.StringVar(&o.modules, "modules", "", "Go's module cache, a `folder`")
+	flags.StringVar(&o.goroot, "goroot", "", "Go's own `folder`")
+	flags.StringVar(&o.out, "o", "", "the document, a `file`")
+	flags.StringVar(&o.licenses, "licenses", "", "`folder` for the licences")
+	flags.Func("c", "a C library, `NAME=VERSION=PURL=LICENCE`; may be repeated", func(text string) error {
+		parts := strings.SplitN(text, "=", 4)
+		if len(parts) != 4 {
+			return errors.New("want NAME=VERSION=PURL=LICENCE")
+		}
+		// A package's URL may have "=" in it, and is then written with %3D.
+		purl := strings.ReplaceAll(parts[2], "%3D", "=")
+		o.libraries = append(o.libraries, library{parts[0], parts[1], purl, parts[3]})
+		return nil
+	})
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() != 1 || o.version == "" || o.modules == "" || o.goroot == "" || o.out == "" || o.licenses == "" {
+		fmt.Fprintln(os.Stderr, "bom: want one program, and --version, --modules, --goroot, -o and --licenses")
+		return o, errors.New("usage")
+	}
+	o.program = flags.Arg(0)
+	return o, nil
+}
+
+func run(o options) error {
+	info, err := buildinfo.ReadFile(o.program)
+	if err != nil {
+		return fmt.Errorf("read build information: %w", err)
+	}
+	components, err := o.components(info)
+	if err != nil {
+		return err
+	}
+	file, err := os.Create(o.out)
+	if err != nil {
+		return err
+	}
+	encoder := cdx.NewBOMEncoder(file, cdx.BOMFileFormatJSON).SetPretty(true).SetEscapeHTML(false)
+	return errors.Join(encoder.Encode(o.document(info, components)), file.Close())
+}
+
+// components are what is linked into the program: C libraries, Go's own packages and modules. It
+// copies the licence of each.
+func (o options) components(info *buildinfo.BuildInfo) ([]cdx.Component, error) {
+	var all []cdx.Component
+	for _, l := range o.libraries {
+		c := component(l.name, l.version, l.purl)
+		if err := copyFile(l.license, filepath.Join(o.licenses, l.name+"@"+l.version, "copyright")); err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	release := strings.TrimPrefix(info.GoVersion, "go")
+	std := component("std", release, "pkg:golang/std@"+release)
+	if err := o.license(&std, o.goroot); err != nil {
+		return nil, err
+	}
+	all = append(all, std)
+	for _, m := range info.Deps {
+		if m.Replace != nil {
+			return nil, fmt.Errorf("module %s is replaced", m.Path)
+		}
+		c := component(m.Path, m.Version, "pkg:golang/"+m.Path+"@"+m.Version)
+		if sum, ok := moduleHash(m.Sum); ok {
+			c.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: sum}}
+		}
+		dir, err := moduleDir(o.modules, m.Path, m.Version)
+		if err != nil {
+			return nil, err
+		}
+		if err := o.license(&c, dir); err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+func component(name, version, purl string) cdx.Component {
+	return cdx.Component{Type: cdx.ComponentTypeLibrary, BOMRef: purl, Name: name, Version: version, PackageURL: purl}
+}
+
+// document is the bill of materials.
+func (o options) document(info *buildinfo.BuildInfo, components []cdx.Component) *cdx.BOM {
+	name := filepath.Base(o.program)
+	main := component(name, o.version, "pkg:golang/"+info.Main.Path+"@"+o.version+"#"+strings.TrimPrefix(info.Path, info.Main.Path+"/"))
+	main.Type = cdx.ComponentTypeApplication
+	main.Licenses = &cdx.Licenses{{License: &cdx.License{ID: "Apache-2.0"}}}
+	var refs []string
+	for _, c := range components {
+		refs = append(refs, c.BOMRef)
+	}
+	var properties []cdx.Property
+	for _, s := range info.Settings {
+		if s.Key == "GOOS" || s.Key == "GOARCH" || s.Key == "CGO_ENABLED" || s.Key == "-tags" {
+			properties = append(properties, cdx.Property{Name: "build:" + s.Key, Value: s.Value})
+		}
+	}
+	main.Properties = &properties
+	bom := cdx.NewBOM()
+	bom.Metadata = &cdx.Metadata{Timestamp: time.Unix(o.epoch, 0).UTC().Format(time.RFC3339), Component: &main}
+	bom.Components = &components
+	bom.Dependencies = &[]cdx.Dependency{{Ref: main.BOMRef, Dependencies: &refs}}
+	return bom
+}
