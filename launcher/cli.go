@@ -9,8 +9,10 @@ import (
 	"os"
 	"strings"
 
+	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/signing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -54,11 +56,29 @@ func exitStatus(ctx context.Context, err error) int {
 	if failed := (*pods.StartError)(nil); errors.As(err, &failed) {
 		fmt.Fprint(os.Stderr, failed.Output)
 	}
-	fmt.Fprintln(os.Stderr, "launcher:", oneLine(err))
+	fmt.Fprintln(os.Stderr, "launcher:", oneLine(err)+nextStep(err))
 	if errors.As(context.Cause(ctx), &interrupted) {
 		return 128 + int(interrupted.signal)
 	}
 	return 1
+}
+
+// nextStep says what a person can do about an error, for those errors that do not say it
+// themselves.
+func nextStep(err error) string {
+	switch {
+	case errors.Is(err, errNoStager):
+		return "; import it with launcher image import STAGER.aci, or name another one as defaultStagerImage"
+	case errors.Is(err, images.ErrNotFound):
+		return "; launcher image list lists the images, launcher image import FILE adds one"
+	case errors.Is(err, signing.ErrUnknownKey):
+		return "; launcher trust add KEY.asc trusts its key, as trustedKeys in the configuration does"
+	case errors.Is(err, images.ErrUnsigned):
+		return "; import it again with its signature beside it, as FILE.asc"
+	case errors.Is(err, pods.ErrNotFound):
+		return "; launcher ps --all lists the pods"
+	}
+	return ""
 }
 
 // group returns a command that has subcommands and does nothing itself.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,6 +74,10 @@ func (c *config) parse(data []byte, dir string) error {
 	switch {
 	case errors.Is(err, strictjson.ErrTrailing):
 		return errors.New("more than one JSON value")
+	case errors.Is(err, strictjson.ErrEmpty):
+		return fmt.Errorf("%w: want a JSON object, {} for the defaults", err)
+	case err != nil && json.Valid(data) && !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")):
+		return errors.New("it is not a JSON object, such as {} for the defaults")
 	case err != nil:
 		return err
 	}

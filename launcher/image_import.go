@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,16 +31,22 @@ FILE.asc is the signature of FILE.`,
 	}
 }
 
-// importImages prints the ID of each image that it imports.
+// importImages prints the ID of each image that it imports. A file that is not an image does not
+// keep it from the others.
 func (c *cli) importImages(ctx context.Context, store *images.Store, files []string) error {
 	ring, err := c.config.keyring()
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, file := range files {
+		if ctx.Err() != nil {
+			break
+		}
 		image, err := store.Import(ctx, file, ring, c.progress(filepath.Base(file)))
 		if err != nil {
-			return err
+			errs = append(errs, err) // which names the file
+			continue
 		}
 		if c.json {
 			err = c.printJSON(describeImage(store, image, ring))
@@ -50,7 +57,10 @@ func (c *cli) importImages(ctx context.Context, store *images.Store, files []str
 			return err
 		}
 	}
-	return nil
+	if len(errs) > 0 && len(files) > 1 {
+		errs = append(errs, fmt.Errorf("%d of %d files are not imported", len(errs), len(files)))
+	}
+	return errors.Join(errs...)
 }
 
 // progress reports on a terminal how much of a file is read; elsewhere it is nil.

@@ -6,62 +6,16 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
-	"unicode/utf8"
 
-	"kurma.io/stager/launcher/podplan"
 	"kurma.io/stager/launcher/pods"
 
-	"github.com/appc/spec/schema/types"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
 
-// runOptions is the command line of `run`.
-type runOptions struct {
-	detach bool
-	remove bool
-	// exitPolicy and restart are values of the same keys of stagerConfig, "" for the configuration's.
-	exitPolicy, restart string
-	name                string
-	volumes             volumeFlags
-	net                 netFlags
-	source              string   // a pod manifest's file or an image
-	args                []string // for an image's app
-}
-
-// volumeFlags collects --volume NAME=PATH.
-type volumeFlags map[string]string
-
-// String implements pflag.Value.
-func (v volumeFlags) String() string { return "" }
-
-// Type implements pflag.Value.
-func (v volumeFlags) Type() string { return "NAME=PATH" }
-
-// Set implements pflag.Value.
-func (v volumeFlags) Set(text string) error {
-	name, path, ok := strings.Cut(text, "=")
-	if !ok || name == "" || !strings.HasPrefix(path, "/") {
-		return errors.New("want NAME=/PATH")
-	}
-	if _, err := types.NewACName(name); err != nil {
-		return fmt.Errorf("name %q: %w", name, err)
-	}
-	if !utf8.ValidString(path) { // JSON would change it
-		return errors.New("the path is not UTF-8")
-	}
-	if _, twice := v[name]; twice {
-		return fmt.Errorf("volume %q is given twice", name)
-	}
-	v[name] = path
-	return nil
-}
-
 // runCommand is `run`.
 func runCommand(c *cli) *cobra.Command {
-	o := runOptions{volumes: volumeFlags{}}
+	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "run POD.json | IMAGE [-- ARGS…]",
 		Short: "start a pod",
@@ -83,45 +37,8 @@ The arguments after -- follow those of the image.`,
 			return c.run(cmd.Context(), o)
 		},
 	}
-	flags := cmd.Flags()
-	flags.BoolVarP(&o.detach, "detach", "d", false, "return when the pod is up")
-	flags.BoolVar(&o.remove, "rm", false, "delete the pod with its logs when it ends")
-	flags.StringVar(&o.name, "name", "", "the pod's `NAME`")
-	flags.VarP(o.volumes, "volume", "v", "mount the host's path as a volume, `NAME=PATH`")
-	flags.Func("exit-policy", "when the pod ends by itself: `never|all|failure`", oneOf(&o.exitPolicy, "never", "all", "failure"))
-	flags.Func("restart", "whether an app that has ended is restarted: `never|on-failure|always`", oneOf(&o.restart, "never", "on-failure", "always"))
-	flags.Var(&o.net, "net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's network, \"none\" for only a loopback device")
+	o.declare(cmd.Flags())
 	return cmd
-}
-
-// oneOf returns a flag's function that accepts one of the words.
-func oneOf(value *string, words ...string) func(string) error {
-	return func(text string) error {
-		if !slices.Contains(words, text) {
-			return errors.New("want " + strings.Join(words, ", "))
-		}
-		*value = text
-		return nil
-	}
-}
-
-// parse checks the command line.
-func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
-	if o.name != "" && !podplan.IsName(o.name) {
-		return usageError{fmt.Sprintf("run: --name %s: want letters, digits, '.', '_' and '-', %d at most, the first a letter or digit", printable(o.name), podplan.MaxName)}
-	}
-	words, rest := args, []string(nil)
-	if dashes := cmd.ArgsLenAtDash(); dashes >= 0 {
-		words, rest = args[:dashes], args[dashes:]
-	}
-	if len(words) == 0 {
-		return usageError{"run: want POD.json or IMAGE [-- ARGS…]"}
-	}
-	if len(words) > 1 {
-		return usageError{fmt.Sprintf("run: unexpected %q; arguments for the app come after --", words[1])}
-	}
-	o.source, o.args = words[0], rest
-	return inUTF8("run", o.args)
 }
 
 // run starts a pod. With --detach it prints the pod's UUID when it is up; if the UUID cannot be
@@ -153,10 +70,23 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	if err := pod.Detach(ctx, c.monitor(pod.Dir)); err != nil {
 		return err
 	}
-	if err := c.printStarted(pod); err != nil {
+	err = writeUUID(o.uuidFile, pod)
+	if err == nil {
+		err = c.printStarted(pod)
+	}
+	if err != nil {
 		return errors.Join(err, store.Remove(ctx, pod, true))
 	}
+	c.showWarnings(pod)
 	return nil
+}
+
+// writeUUID writes --uuid-file.
+func writeUUID(path string, pod *pods.Pod) error {
+	if path == "" {
+		return nil
+	}
+	return os.WriteFile(path, []byte(pod.Plan.UUID+"\n"), 0o644)
 }
 
 // podStarted is what `run --json` prints.

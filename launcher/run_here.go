@@ -22,11 +22,14 @@ func (c *cli) runHere(ctx context.Context, store *pods.Store, pod *pods.Pod, o r
 	defer cancel(nil)
 	var output sync.WaitGroup
 	exit, err := pod.Run(ctx, true, func() error {
-		if c.json {
-			if err := c.printStarted(pod); err != nil {
-				return err
-			}
+		err := writeUUID(o.uuidFile, pod)
+		if err == nil && c.json {
+			err = c.printStarted(pod)
 		}
+		if err != nil {
+			return err
+		}
+		c.showWarnings(pod)
 		return c.showOutput(ctx, store, pod.Plan.UUID, &output, cancel)
 	})
 	if err != nil {

@@ -53,6 +53,9 @@ func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
 // not among names.
 func (c *cli) planPod(catalog *images.Catalog, o runOptions, names map[string]string) (pods.Plan, []string, error) {
 	stager, err := catalog.Stager(c.config.DefaultStagerImage)
+	if errors.Is(err, images.ErrNotFound) {
+		err = errors.Join(err, errNoStager)
+	}
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}
@@ -69,10 +72,13 @@ func (c *cli) planPod(catalog *images.Catalog, o runOptions, names map[string]st
 	return pod, append(catalog.Warnings(), warnings...), err
 }
 
+// errNoStager says that the store does not have the stager's image.
+var errNoStager = errors.New("pods need it")
+
 // plan plans the pod of a pod manifest or of an image.
 func plan(p podplan.Planner, o runOptions, taken func(string) bool) (pods.Plan, []string, error) {
 	options := podplan.Options{
-		Name: o.name, Taken: taken, Volumes: o.volumes,
+		Name: o.name, Taken: taken, Volumes: o.volumes.named, Mounts: o.volumes.mounts, App: o.app,
 		HostNetwork: o.net.host, NoNetwork: o.net.none, Networks: o.net.requests,
 		Remove: o.remove, ExitPolicy: o.exitPolicy, Restart: o.restart,
 	}
@@ -85,6 +91,9 @@ func plan(p podplan.Planner, o runOptions, taken func(string) bool) (pods.Plan, 
 	}
 	if len(o.args) > 0 {
 		return pods.Plan{}, nil, usageError{"run: arguments after -- are for an image's app, not for a pod manifest"}
+	}
+	if o.appFlag != "" {
+		return pods.Plan{}, nil, usageError{"run: --" + o.appFlag + " is for an image's app; write it into the pod manifest"}
 	}
 	document, err := os.ReadFile(o.source)
 	if err != nil {

@@ -39,8 +39,8 @@ func (c *Catalog) Warnings() []string { return c.warnings }
 func (c *Catalog) Get(id string) (*Image, error) { return c.store.Get(id) }
 
 // FindID returns the ID of the image that a person means: by a complete ID, by the
-// unique start of one, or by NAME[:VERSION]. If ref is an ID or its start, the image may be
-// damaged.
+// unique start of one, with or without "sha512-", or by NAME[:VERSION]. If ref is an ID or its
+// start, the image may be damaged.
 func (c *Catalog) FindID(ref string) (string, error) {
 	if isID(ref) {
 		return ref, nil
@@ -53,10 +53,21 @@ func (c *Catalog) FindID(ref string) (string, error) {
 		return findPrefix(append(sound, damaged...), ref)
 	}
 	image, err := c.choose(sound, nameOf(ref), versionOf(ref))
+	if errors.Is(err, ErrNotFound) && isBareID(ref) {
+		if id, err := findPrefix(append(sound, damaged...), idPrefix+ref); !errors.Is(err, ErrNotFound) {
+			return id, err
+		}
+	}
 	if err != nil {
 		return "", hintAtDamaged(damaged, fmt.Errorf("%w: %q", err, ref))
 	}
 	return image.ID, nil
+}
+
+// isBareID reports whether ref may be an ID or its start without "sha512-", as people copy it.
+func isBareID(ref string) bool {
+	const shortest = 4
+	return len(ref) >= shortest && strings.Trim(ref, "0123456789abcdef") == ""
 }
 
 func nameOf(ref string) string {

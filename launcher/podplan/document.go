@@ -1,15 +1,11 @@
 package podplan
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"unicode/utf8"
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/manifest"
-	"kurma.io/stager/strictjson"
 
 	"github.com/appc/spec/schema"
 )
@@ -52,41 +48,4 @@ func (p *Planner) runtimeImage(want schema.RuntimeImage) (*images.Image, error) 
 		labels = append(labels, images.Label{Name: l.Name.String(), Value: l.Value})
 	}
 	return p.Images.FindLabelled(want.Name.String(), labels)
-}
-
-// imagePod writes the manifest of a pod of one app. Arguments are added to the image's exec.
-func imagePod(image *images.Image, name string, args []string, o Options) ([]byte, error) {
-	app := map[string]any{"name": name, "image": map[string]string{"id": image.ID}}
-	if len(args) > 0 {
-		section, err := withArguments(image, args)
-		if err != nil {
-			return nil, err
-		}
-		app["app"] = section
-	}
-	pod, err := json.Marshal(map[string]any{
-		"acKind":    "PodManifest",
-		"acVersion": "0.8.11",
-		"apps":      []any{app},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return editPod(pod, []string{image.ID}, o)
-}
-
-// withArguments returns the image's app section with more arguments. The other
-// fields stay as they are written there.
-func withArguments(image *images.Image, args []string) (strictjson.Object, error) {
-	var document struct {
-		App strictjson.Object `json:"app"`
-	}
-	if err := json.Unmarshal(image.Manifest.Raw, &document); err != nil {
-		return nil, err
-	}
-	if document.App == nil {
-		return nil, errors.New("image " + image.Manifest.Name + " has no app to give arguments to")
-	}
-	err := document.App.Set("exec", slices.Concat(image.Manifest.App.Exec, args))
-	return document.App, err
 }

@@ -61,6 +61,8 @@ type Options struct {
 	Name        string            // the pod's name, for which IsName holds; "" for one made from the manifest's file or the image
 	Taken       func(string) bool // reports whether a name made so is used already; a number is added to it then. nil for none
 	Volumes     map[string]string // paths of the host by the names of volumes or mount points
+	Mounts      []Mount           // paths of the host at paths of every app
+	App         AppOptions        // of FromImage: for its app
 	Remove      bool              // the pod is deleted when it ends
 	ExitPolicy  string            // the stager's "exitPolicy" for this pod; "" for the configuration's
 	DefaultExit string            // the "exitPolicy" for this pod if neither ExitPolicy nor the configuration has one
@@ -74,11 +76,12 @@ type Options struct {
 // the pod's name and for errors. Each warning is one line about a
 // request in the manifest that has no effect.
 func (p *Planner) FromManifest(file string, document []byte, o Options) (plan pods.Plan, warnings []string, err error) {
-	document, volumes, err := p.readPod(file, document, o)
+	edited, volumes, err := p.readPod(file, document, o)
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}
-	return p.plan(document, fileName(file), volumes, o)
+	plan, warnings, err = p.plan(edited, fileName(file), volumes, o)
+	return plan, append(unknownKeys(filepath.Base(file), document, podKeys()), warnings...), err
 }
 
 // FromImage plans a pod of one app. Arguments are added to the image's exec. Ref

@@ -27,6 +27,9 @@ func editPod(document []byte, ids []string, o Options) ([]byte, error) {
 	if err := editVolumes(pod, o.Volumes); err != nil {
 		return nil, fmt.Errorf("set volumes of pod: %w", err)
 	}
+	if err := addMounts(pod, o.Mounts); err != nil {
+		return nil, fmt.Errorf("mount paths: %w", err)
+	}
 	if o.HostNetwork {
 		if err := shareNetwork(pod); err != nil {
 			return nil, fmt.Errorf("set network of pod: %w", err)

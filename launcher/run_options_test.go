@@ -1,0 +1,169 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/launcher/podplan"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestMemoryIsReadAsPodmanAndAppcWriteIt(t *testing.T) {
+	for text, want := range map[string]string{"512m": "512Mi", "1g": "1Gi", "64k": "64Ki", "100b": "100", "100": "100", "5Mi": "5Mi", "5M": "5M"} {
+		if got, err := parseMemory(text); got != want || err != nil {
+			t.Errorf("parseMemory(%q) = %q, %v, want %q", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "0", "0m", "m", "1.5g", "-1", "1x", "1 m"} {
+		if got, err := parseMemory(text); err == nil {
+			t.Errorf("parseMemory(%q) = %q", text, got)
+		}
+	}
+}
+
+func TestVolumesAreNamedOrHaveATarget(t *testing.T) {
+	var v volumeFlags
+	for _, text := range []string{"data=/srv", "/host:/in:ro", "/host:/other", "/a:/b/../c:rw"} {
+		if err := v.Set(text); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if diff := cmp.Diff([]podplan.Mount{{Source: "/host", Target: "/in", ReadOnly: true}, {Source: "/host", Target: "/other"}, {Source: "/a", Target: "/c"}}, v.mounts); diff != "" {
+		t.Error(diff)
+	}
+	for text, want := range map[string]string{
+		"data=/tmp":     `volume "data" is given twice`,
+		"/x:/in":        `target "/in" is given twice`,
+		"/x":            "want /PATH:/TARGET[:ro]",
+		"/x:y":          "want /PATH:/TARGET[:ro]",
+		"/x:/y:rx":      `"rx": want ro or rw`,
+		"/x:/y:ro:more": "want /PATH:/TARGET[:ro]",
+		"x":             "want NAME=/PATH",
+	} {
+		if err := v.Set(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestRunOptionsAreChecked(t *testing.T) {
+	h := newHost(t)
+	pod := h.text("pod.json", `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":"`+h.listed()["example.com/one"].ID+`"}}]}`)
+	for args, want := range map[string]string{
+		"--memory much example.com/one":   "want a number of bytes such as 512m",
+		"--cpus 0 example.com/one":        "want a number of CPUs",
+		"--cpus 1,5 example.com/one":      "want a number of CPUs",
+		"--user : example.com/one":        "want USER[:GROUP]",
+		"--workdir tmp example.com/one":   "want an absolute path",
+		"--cap-add all example.com/one":   "name each capability",
+		"--env NOT_SET_x example.com/one": `there is no variable "NOT_SET_x" to pass on`,
+		"--env =x example.com/one":        "want NAME=VALUE",
+		"--restart maybe example.com/one": "want never, on-failure, always",
+		"--exit-policy x example.com/one": "want never, all, failure",
+		"--user 3 " + pod:                 "--user is for an image's app; write it into the pod manifest",
+	} {
+		h.refuse(2, want, append([]string{"run"}, strings.Fields(args)...)...)
+	}
+}
+
+// The fake stager ends at once, as the pod's name says; the pod has been up.
+func TestUUIDFileHasTheUUID(t *testing.T) {
+	h := newHost(t)
+	path := filepath.Join(h.dir, "uuid")
+	for _, detach := range []string{"--detach=true", "--detach=false"} {
+		if r := h.try("run", detach, "--uuid-file", path, "--name", "talks", "example.com/one"); r.code != 0 && r.code != 3 {
+			t.Errorf("%+v", r)
+		}
+		if uuid := string(must(os.ReadFile(path))); uuid != h.ps()[0].UUID+"\n" {
+			t.Errorf("%q", uuid)
+		}
+		h.run("rm", "--force", "talks")
+	}
+	h.refuse(1, "no such file or directory", "run", "--detach", "--uuid-file", "/nonexistent/uuid", "example.com/one")
+}
+
+// What the stager has warned of reaches the person; other lines do not.
+func TestWarningsOfTheStagerAreShown(t *testing.T) {
+	for line, want := range map[string]string{
+		`time=2026-11-22T03:27:16.1Z level=WARN msg="no volume for mount point \"data\"" app=web`:                 `app "web": no volume for mount point "data"`,
+		`time=2026-11-22T03:27:16.1Z level=WARN msg=isolator app=web name=resource/x fate=ignored why="not here"`: `app "web": isolator resource/x is ignored: not here`,
+		`time=2026-11-22T03:27:16.1Z level=ERROR msg="end log" app=web error="disk full"`:                         `app "web": end log: disk full`,
+		`time=2026-11-22T03:27:16.1Z level=INFO msg="pod is running" apps=1`:                                      "",
+		`stager: something else`:      "",
+		`level=WARN`:                  "",
+		`level=WARN msg="cut off`:     `"cut`,
+		`level=WARN msg="two\nlines"`: `"two\nlines"`,
+		``:                            "",
+	} {
+		if got := warningText(line); got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+}
+
+func TestAKeyThatNobodyReadsIsNamed(t *testing.T) {
+	h := newHost(t)
+	pod := h.text("typo.json", `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":"`+h.listed()["example.com/one"].ID+`"},"app":{"exec":["/x"],"user":"0","group":"0","environmnt":[]}}]}`)
+	r := h.try("run", "--detach", pod)
+	want := `launcher: warning: typo.json: unknown key "environmnt" in apps[0].app, ignored; did you mean "environment"?` + "\n"
+	if r.code != 0 || r.stderr != want {
+		t.Errorf("%+v, want %q", r, want)
+	}
+	h.run("rm", "--force", "typo")
+}
+
+// A bad file does not keep the good ones from the store, and is named.
+func TestImportGoesOnAfterABadFile(t *testing.T) {
+	h := bareHost(t)
+	bad := h.text("bad.aci", "nothing")
+	r := h.try("image", "import", bad, h.image("one.aci", appManifest), filepath.Join(h.dir, "none.aci"))
+	if r.code != 1 || strings.Count(r.stdout, "sha512-") != 1 || !strings.Contains(r.stderr, "bad.aci: ") || !strings.Contains(r.stderr, "none.aci: no such file") ||
+		!strings.HasSuffix(r.stderr, "; 2 of 3 files are not imported\n") {
+		t.Errorf("%+v", r)
+	}
+	if all := h.listed(); len(all) != 1 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// People copy an ID with and without its prefix.
+func TestImageIDsNeedNoPrefix(t *testing.T) {
+	h := newHost(t)
+	id := h.listed()["example.com/one"].ID
+	h.image("base.aci", baseManifest)
+	for _, ref := range []string{id, id[:20], strings.TrimPrefix(id, "sha512-"), strings.TrimPrefix(id, "sha512-")[:8]} {
+		h.run("run", "--detach", "--name", "p", ref)
+		h.run("rm", "--force", "p")
+	}
+	h.refuse(1, `no such image: "0000"`, "run", "0000")
+}
+
+// An error says what to do next.
+func TestErrorsSayTheNextStep(t *testing.T) {
+	h := bareHost(t)
+	one := h.image("one.aci", appManifest)
+	h.refuse(1, `; import it with launcher image import STAGER.aci`, "run", "example.com/one")
+	h.refuse(1, `; launcher ps --all lists the pods`, "status", "x")
+	h.run("image", "import", one, h.stagerImage("s.aci", "", newKey(t)))
+	h.refuse(1, `unknown key; launcher trust add KEY.asc trusts its key, as trustedKeys in the configuration does`, "run", "example.com/one")
+	h.refuse(1, `launcher image list lists the images, launcher image import FILE adds one`, "image", "rm", "x")
+	h.text("config.json", "")
+	h.refuse(1, "config.json: the document is empty: want a JSON object, {} for the defaults", "ps")
+	h.text("config.json", "[]")
+	h.refuse(1, "config.json: it is not a JSON object, such as {} for the defaults", "ps")
+}
+
+func TestExecOptionsOverrideTheApp(t *testing.T) {
+	h := newPod(t)
+	t.Setenv("FROM_CALLER", "x")
+	want := `{"exec":["settings"],"user":"5","group":"6","workingDirectory":"/tmp","environment":[{"name":"A","value":"c"},{"name":"FROM_CALLER","value":"x"}]}`
+	if out := h.run("exec", "-u", "5:6", "-w", "/tmp", "-e", "A=c", "--env", "FROM_CALLER", "p", "--", "settings"); !strings.HasPrefix(out, want+"\n") {
+		t.Errorf("%s, want %s", out, want)
+	}
+	if out := h.run("exec", "-iu", "5", "p", "--", "settings"); !strings.Contains(out, `"user":"5","group":"8"`) {
+		t.Errorf("%s", out)
+	}
+}
