@@ -43,7 +43,7 @@ export GOFLAGS += -buildvcs=false
 # The C files' copy of the program's name, after Go's own default flags.
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-g -O2) '-DSTAGER_PROGRAM="$(NAME)"'
 
-.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-follow test-vm test-vm-ci test-aufs clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-follow test-vm test-vm-ci test-aufs hostile clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
@@ -120,6 +120,12 @@ PODS ?= 1000
 test-follow: root deps-build deps-test aci images
 	PODS=$(PODS) STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
 		$(GO) test -tags '$(TAGS)' -count=1 -timeout 60m -run '^TestFollowersOfShortPodsGetEveryByte$$' ./tests
+
+# All hostile programs (tests/hostile) as the apps of one pod, for MINUTES.
+MINUTES ?= 10
+hostile: root deps-build deps-test aci images
+	HOSTILE_FOR='$(MINUTES)m' STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
+		$(GO) test -tags '$(TAGS)' -count=1 -v -timeout $$(($(MINUTES) + 10))m -run '^TestHostileApps$$' ./tests
 
 # appc's own acceptance program, ACETIMES times in a row.
 ACETIMES ?= 20

@@ -1,11 +1,17 @@
 package tests
 
 import (
+	"cmp"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/hostile"
 )
 
 // hostileApp returns an app that runs a program of package hostile from the volume "probe".
@@ -46,12 +52,127 @@ func TestAnAppStopsEveryNewProcess(t *testing.T) {
 	}
 }
 
-// within calls f and fails if it takes longer than limit.
-func within(t *testing.T, what string, limit time.Duration, f func()) {
+// Limits of TestHostileApps. Apps may signal each other, so a start can be stopped and killed: it is tried again.
+const (
+	hostileGrace   = time.Second
+	hostileStatus  = 5 * time.Second  // for each answer of status
+	hostileExec    = 30 * time.Second // until a command in a neighbour succeeds
+	hostileRestart = 60 * time.Second // until a neighbour that was killed runs again
+	hostileZombies = 200              // fewer of them wait to be collected, at some moment in each round
+)
+
+// hostilePod is a pod of all programs of package hostile and of three neighbours, whose post-stop handlers write to
+// the folder.
+func (b *machine) hostilePod(dir string) *pod {
+	b.t.Helper()
+	var apps []appDoc
+	for i := range 3 {
+		name := fmt.Sprint("neighbour", i)
+		app := shell(name, "exec sleep 100000")
+		app.App.EventHandlers = []handlerDoc{{"post-stop", []string{"/bin/sh", "-c", "echo stopped >/probe/" + name}}}
+		apps = append(apps, app)
+	}
+	for name := range hostile.Programs() {
+		app := hostileApp(name)
+		app.App.Isolators = []any{isolator("resource/memory", map[string]string{"limit": "128Mi"})}
+		apps = append(apps, app)
+	}
+	return b.up("p", podOf(apps...).hostVolume("probe", dir, "/probe"))
+}
+
+// All hostile programs run as apps of one pod. Its neighbours restart, commands run in them, orphans are
+// reaped, post-stop handlers run, and the pod stops, all within the limits above. HOSTILE_FOR is how long.
+func TestHostileApps(t *testing.T) {
+	duration, err := time.ParseDuration(cmp.Or(os.Getenv("HOSTILE_FOR"), "30s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newMachine(t, stagerConfig(`{"gracePeriod": "1s", "restart": "always", "maxProcesses": {"app": 500, "pod": 3000}}`))
+	dir := b.folder("probe", 0o777)
+	b.testProgram(dir)
+	p := b.hostilePod(dir)
+	longest := map[string]time.Duration{}
+	limited := func(what string, limit time.Duration, f func()) {
+		longest[what] = max(longest[what], within(t, what, limit, f))
+	}
+	rounds := 0
+	for end := time.Now().Add(duration); time.Now().Before(end); rounds++ {
+		name := fmt.Sprint("neighbour", rounds%3)
+		limited("status", hostileStatus, func() { p.status() })
+		limited("exec", hostileExec, func() {
+			eventually(t, "a command succeeds in "+name, func() bool { return p.attempt(name, "true") == 0 })
+		})
+		limited("exec in a hostile app", hostileExec, func() { p.attempt("leaser", "true") })
+		limited("restart", hostileRestart, func() { p.restarts(name) })
+		eventually(t, "orphans are reaped", func() bool { return p.zombies() < hostileZombies })
+	}
+	p.note()
+	limited("stop", hostileGrace+time.Second, func() { p.must("stop", p.name) })
+	t.Log(rounds, "rounds, at most", longest)
+	for i := range 3 {
+		if _, err := os.Stat(filepath.Join(dir, fmt.Sprint("neighbour", i))); err != nil {
+			t.Errorf("post-stop: %v", err)
+		}
+	}
+	if t.Failed() {
+		t.Log(p.stagerLog())
+	}
+	b.checkGone()
+}
+
+// attempt runs a command in an app, and returns its exit status. A command that is not done after a moment has been
+// stopped by an app, as apps may stop each other: it is given up.
+func (p *pod) attempt(app string, command ...string) int {
+	p.t.Helper()
+	const moment = 5 * time.Second
+	cmd := p.command(append([]string{"exec", p.name, app, "--"}, command...)...)
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	defer time.AfterFunc(moment, func() { _ = cmd.Process.Kill() }).Stop()
+	_ = cmd.Wait() // the exit status says it
+	return cmd.ProcessState.ExitCode()
+}
+
+// restarts kills an app's main process, and waits until another one runs.
+func (p *pod) restarts(app string) {
+	p.t.Helper()
+	before := p.status()[app]
+	if before.PID != 0 {
+		_ = unix.Kill(before.PID, unix.SIGKILL) // it may have ended
+	}
+	eventually(p.t, app+" runs again", func() bool {
+		s := p.status()[app]
+		return !s.Exited && s.PID != 0 && s.PID != before.PID
+	})
+}
+
+// zombies returns how many children of the supervisor wait to be collected.
+func (p *pod) zombies() int {
+	p.t.Helper()
+	pid := p.supervisor()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	n := 0
+	for _, child := range strings.Fields(string(text)) {
+		stat, _ := os.ReadFile("/proc/" + child + "/stat") // it may have been collected
+		if strings.Contains(string(stat), ") Z ") {
+			n++
+		}
+	}
+	return n
+}
+
+// within calls f, fails if it takes longer than limit, and returns how long it took.
+func within(t *testing.T, what string, limit time.Duration, f func()) time.Duration {
 	t.Helper()
 	begin := time.Now()
 	f()
-	if took := time.Since(begin); took > limit {
+	took := time.Since(begin)
+	if took > limit {
 		t.Errorf("%s took %s, want %s at most", what, took, limit)
 	}
+	return took
 }
