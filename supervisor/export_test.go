@@ -4,7 +4,13 @@ package supervisor
 const RefusedMove = refusedMove
 
 // SessionOf is sessionOf.
-func SessionOf(pid int) int { return sessionOf(pid) }
+func SessionOf(pid int) int {
+	session, err := sessionOf(pid)
+	if err != nil {
+		return -1
+	}
+	return session
+}
 
 // SetPID sets the process of a session.
 func (s *Session) SetPID(pid int) { s.pid = pid }

@@ -1,8 +1,10 @@
 package supervisor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"syscall"
@@ -21,6 +23,7 @@ import (
 type Session struct {
 	child *reap.Child
 	pid   int // the child's, and with it the session's number
+	log   *slog.Logger
 }
 
 // Exec starts a command in an app whose main process runs. The errors are
@@ -49,7 +52,7 @@ func (p *Pod) Exec(app string, cmd Command, stdio Stdio) (*Session, error) {
 		}
 		return nil, fmt.Errorf("start command in app %q: %w", app, err)
 	}
-	return &Session{child: child, pid: child.PID()}, nil
+	return &Session{child: child, pid: child.PID(), log: p.log}, nil
 }
 
 type startedCommand struct {
@@ -105,13 +108,17 @@ func (s *Session) Exit() Exit { return exitOf(s.child.Status()) }
 func (s *Session) Signal(sig syscall.Signal) error { return s.child.Signal(sig) }
 
 // Kill sends SIGKILL to the command and to every process of its session,
-// until none is left or a few seconds have passed.
+// until none is left or a few seconds have passed, which it logs.
 func (s *Session) Kill() {
 	deadline := time.Now().Add(killLimit)
 	for {
-		members := s.members()
-		if len(members) == 0 || time.Now().After(deadline) {
+		members, err := s.members()
+		if len(members) == 0 && err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
 			closePIDFDs(members)
+			s.log.Error("processes of a command may survive SIGKILL", "session", s.pid, "seen", len(members), "error", err)
 			return
 		}
 		for _, fd := range members {
@@ -120,28 +127,40 @@ func (s *Session) Kill() {
 		}
 		awaitEnd(members, deadline)
 		closePIDFDs(members)
+		if err != nil {
+			time.Sleep(killInterval) // until there are descriptors again, for instance
+		}
 	}
 }
 
-// members returns pidfds (pidfd_open(2)) of the living processes of the session.
-func (s *Session) members() []int {
+// members returns pidfds (pidfd_open(2)) of the living processes of the session. After an error there may be
+// others.
+func (s *Session) members() (fds []int, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	var fds []int
 	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || sessionOf(pid) != s.pid {
+		pid, e := strconv.Atoi(entry.Name())
+		if e != nil {
+			continue // not a process
+		}
+		if session, e := sessionOf(pid); e != nil || session != s.pid {
+			err = cmp.Or(err, e)
 			continue
 		}
-		fd, err := unix.PidfdOpen(pid, 0)
-		if err != nil {
+		fd, e := unix.PidfdOpen(pid, 0)
+		if errors.Is(e, unix.ESRCH) {
+			continue
+		}
+		if e != nil {
+			err = cmp.Or(err, os.NewSyscallError("pidfd_open", e))
 			continue
 		}
 		// The descriptor holds the process, so this answer is about the
 		// process that gets the signal, or about none.
-		if sessionOf(pid) != s.pid {
+		if session, e := sessionOf(pid); e != nil || session != s.pid {
+			err = cmp.Or(err, e)
 			_ = unix.Close(fd)
 			continue
 		}
@@ -149,21 +168,25 @@ func (s *Session) members() []int {
 		if pid == s.pid && s.ended() {
 			// A new session has the number: the old one has no member left.
 			closePIDFDs(fds)
-			return nil
+			return nil, nil
 		}
 	}
-	return fds
+	return fds, err
 }
 
 func (s *Session) ended() bool { return errors.Is(s.child.Signal(0), os.ErrProcessDone) }
 
-// sessionOf returns a living process's session, 0 for a zombie or where there is no process.
-func sessionOf(pid int) int {
+// sessionOf returns a living process's session, 0 for a zombie or where there is no process. An error says
+// that it cannot look.
+func sessionOf(pid int) (int, error) {
 	stat, err := procstat.Read(pid)
-	if err != nil || stat.Ended() {
-		return 0
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return 0, nil
 	}
-	return stat.Session
+	if err != nil || stat.Ended() {
+		return 0, err
+	}
+	return stat.Session, nil
 }
 
 // awaitEnd waits for the processes to end, until the deadline at most.

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"kurma.io/stager/supervisor/output"
 	"kurma.io/stager/supervisor/reap"
 )
@@ -92,6 +94,24 @@ func TestAStartThatHangsGivesUpItsSlot(t *testing.T) {
 	}
 	close(released)
 	<-hung
+}
+
+// A session whose processes cannot be looked at is not one without processes.
+func TestMembersOfASessionWithoutDescriptors(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	members, err := (&Session{pid: 1}).members()
+	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); e != nil {
+		t.Fatal(e)
+	}
+	if len(members) != 0 || !errors.Is(err, unix.EMFILE) {
+		t.Errorf("%d members, %v", len(members), err)
+	}
 }
 
 func TestExecErrorIsOneLine(t *testing.T) {
