@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -85,6 +86,7 @@ func (g *Pod) kill() error {
 	if unified := g.manager.Path(""); unified != "" {
 		_ = os.WriteFile(filepath.Join(unified, "cgroup.kill"), []byte("1"), 0)
 	}
+	g.thaw()
 	left, err := SignalAll(g.manager)
 	for deadline := time.Now().Add(killLimit); left > 0 && err == nil; left, err = SignalAll(g.manager) {
 		if time.Now().After(deadline) {
@@ -92,10 +94,45 @@ func (g *Pod) kill() error {
 		}
 		time.Sleep(killInterval) // cgroup v1 does not notify when a cgroup is empty
 	}
+	g.awaitHidden()
 	if err != nil {
 		return fmt.Errorf("kill pod's processes: %w", err)
 	}
 	return nil
+}
+
+// thaw thaws the cgroup and those below it: libcontainer freezes a cgroup of version 1 to signal its processes, and a
+// process that is killed meanwhile leaves processes that cannot end. Errors do not matter: then kill reports them.
+func (g *Pod) thaw() {
+	for _, state := range []struct{ hierarchy, file, thawed string }{
+		{"freezer", "freezer.state", "THAWED"}, {"", "cgroup.freeze", "0"},
+	} {
+		top := g.manager.Path(state.hierarchy)
+		if top == "" {
+			continue
+		}
+		_ = filepath.WalkDir(top, func(path string, entry os.DirEntry, err error) error {
+			if err == nil && entry.IsDir() {
+				_ = os.WriteFile(filepath.Join(path, state.file), []byte(state.thawed), 0)
+			}
+			return nil
+		})
+	}
+}
+
+// hiddenLimit limits how long kill waits for processes that it cannot see.
+const hiddenLimit = 2 * time.Second
+
+// awaitHidden waits until the cgroup's version 1 hierarchy of PIDs counts no process. It lists none of a dead stager's PID
+// namespace, where the kernel kills them, and this stager must not use their root file systems before that.
+// The count includes zombies, whose parent may take its time, so awaitHidden waits for a moment only.
+func (g *Pod) awaitHidden() {
+	file := filepath.Join(g.manager.Path("pids"), "pids.current")
+	for deadline := time.Now().Add(hiddenLimit); time.Now().Before(deadline); time.Sleep(killInterval) {
+		if count, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(count)) == "0" {
+			return
+		}
+	}
 }
 
 // SignalAll sends SIGKILL to every process in a cgroup and below, and returns the number of

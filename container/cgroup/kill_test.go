@@ -1,0 +1,80 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+
+	"kurma.io/stager/tests/surroundings"
+)
+
+// A stager that is killed while it has frozen a cgroup leaves processes that the next one ends.
+func TestFrozenProcessesOfADeadStagerAreKilled(t *testing.T) {
+	path := fmt.Sprintf("/stager-test-frozen-%d", os.Getpid())
+	m, err := manager.New(&cgroups.Cgroup{Path: path + "/app", Resources: &cgroups.Resources{SkipDevices: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sleeper := exec.Command("sleep", "1000")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- sleeper.Wait() }()
+	if err := errors.Join(m.Apply(sleeper.Process.Pid), m.Freeze(cgroups.Frozen)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = m.Freeze(cgroups.Thawed)
+		_ = sleeper.Process.Kill()
+		parent, err := manager.New(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{SkipDevices: true}})
+		if err := errors.Join(err, parent.Destroy()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := KillPod(path); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(surroundings.Patience):
+		t.Error("the process has not ended")
+	}
+}
+
+// hiding is a cgroup of version 1 with processes that it does not list.
+type hiding struct {
+	cgroups.Manager
+	dir string
+}
+
+func (hiding) GetAllPids() ([]int, error)     { return nil, nil }
+func (h hiding) Path(hierarchy string) string { return map[string]string{"pids": h.dir}[hierarchy] }
+
+func TestProcessesOfADeadNamespaceAreAwaited(t *testing.T) {
+	h := hiding{dir: t.TempDir()}
+	count := filepath.Join(h.dir, "pids.current")
+	if err := os.WriteFile(count, []byte("2\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan time.Time, 1)
+	time.AfterFunc(50*time.Millisecond, func() {
+		gone <- time.Now()
+		_ = os.WriteFile(count, []byte("0\n"), 0o644)
+	})
+	if err := (&Pod{manager: h}).kill(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-gone:
+	default:
+		t.Error("kill has not waited")
+	}
+}
