@@ -66,9 +66,9 @@ func (l *Line) Up() error {
 // SIGINT or SIGQUIT. An app cannot ask for that if the supervisor has called
 // supervisor.IgnoreSignals.
 //
-// Watch calls lost when the process in Wait is gone, whatever ended it, and ends this process
+// Watch calls stop and then lost when the process in Wait is gone, whatever ended it, and ends this process
 // afterwards. In a PID namespace of its own the pod ends with it; in the host's, lost kills
-// the pod's processes. Watch does not return; call it on a goroutine of its own.
+// the pod's processes, while nothing starts any more. Watch does not return; call it on a goroutine of its own.
 func (l *Line) Watch(stop, lost func()) {
 	// The lifeline's end, or an error, means that the process in Wait is gone.
 	for order := make([]byte, 1); ; {
@@ -78,6 +78,7 @@ func (l *Line) Watch(stop, lost func()) {
 		stop()
 	}
 	if l.namespaces&unix.CLONE_NEWPID == 0 {
+		stop()
 		lost()
 	}
 	os.Exit(1)

@@ -26,6 +26,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -192,9 +193,11 @@ func enterLeaf() error {
 }
 
 // killChildren kills the processes that a supervisor in the host's PID namespace has left: its
-// orphans become this process's children, one generation after the other.
+// orphans become this process's children, one generation after the other. One in uninterruptible sleep does
+// not keep this process from ending.
 func killChildren() {
-	for {
+	const limit, moment = 5 * time.Second, 10 * time.Millisecond
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(moment) {
 		tasks, _ := filepath.Glob("/proc/self/task/*/children")
 		if len(tasks) == 0 {
 			return // a kernel without them (proc_pid_children(5))
@@ -205,8 +208,10 @@ func killChildren() {
 				_ = unix.Kill(child, unix.SIGKILL)
 			}
 		}
-		if _, err := unix.Wait4(-1, nil, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {
-			return // ECHILD: none is left
+		for pid, err := 1, error(nil); pid > 0; {
+			if pid, err = unix.Wait4(-1, nil, unix.WNOHANG, nil); errors.Is(err, unix.ECHILD) {
+				return
+			}
 		}
 	}
 }

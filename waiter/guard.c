@@ -103,6 +103,8 @@ static void __attribute__((noreturn)) become_helper(const int *files, int nfiles
 	enter_mounts(files[WAITER_MOUNTS], own_mounts);
 	pass_files(files, nfiles);
 	reset_signals();
+	errno = 0;
+	report(report_fd, WAITER_READY);
 	execve(args[0], args, env);
 	fail(WAITER_EXEC);
 }

@@ -129,19 +129,35 @@ func helperPlan(cmd helper.Command) (*os.File, error) {
 	return f, nil
 }
 
+// Steps of a report that are no failure of the way to the helper's program.
+const (
+	stepReady = C.WAITER_READY
+	stepExec  = C.WAITER_EXEC
+)
+
+// errNoReport means that the helper, its guard or the waiter has ended before the helper's program ran.
+var errNoReport = errors.New("it was ended before its program ran")
+
 // result waits until the helper's program runs.
 func (p helperPipes) result(ctx context.Context, program string) error {
 	defer context.AfterFunc(ctx, func() { _ = p.report.SetReadDeadline(time.Now()) })()
 	var r C.struct_waiter_report
-	switch err := readStruct(p.report, &r); {
-	case errors.Is(err, io.EOF):
+	err := readStruct(p.report, &r)
+	ready := err == nil && r.step == stepReady
+	if ready {
+		err = readStruct(p.report, &r)
+	}
+	switch {
+	case errors.Is(err, io.EOF) && ready:
 		return nil
+	case errors.Is(err, io.EOF):
+		return errNoReport
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
 		return fmt.Errorf("read its report: %w", err)
 	}
-	if r.step == C.WAITER_EXEC {
+	if r.step == stepExec {
 		return &os.PathError{Op: "exec", Path: program, Err: syscall.Errno(r.error)}
 	}
 	return fmt.Errorf("%s: %w", helperStep(r.step), syscall.Errno(r.error))

@@ -44,6 +44,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A pod's own namespaces by default; the daemon makes the network namespace. */
@@ -135,26 +136,60 @@ static void make_channel(int ends[2])
 	ends[1] = move_up(made[1]);
 }
 
+/* How long the waiter waits for children that it has killed: one in uninterruptible sleep must not
+ * keep the stager from ending. */
+#define KILL_LIMIT_S 5
+
+static int64_t milliseconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Sends SIGKILL to all children. Returns 0 if the kernel does not list them. */
+static int kill_all(void)
+{
+	char path[64];
+	int child, length;
+	FILE *f;
+
+	length = snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
+	if (length < 0 || (size_t)length >= sizeof(path))
+		return 0;
+	f = fopen(path, "re");
+	if (f == NULL)
+		return 0;
+	while (fscanf(f, "%d", &child) == 1)
+		kill(child, SIGKILL);
+	fclose(f);
+	return 1;
+}
+
 /* Kills the waiter's children and waits for them: helpers, and what a supervisor in
  * the waiter's PID namespace has left. Orphans of a child become the waiter's
  * children when that child is dead. */
 static void kill_children(void)
 {
-	char path[64];
-	int child, length;
+	static const struct timespec moment = { 0, 10000000 };
+	int64_t limit = milliseconds() + KILL_LIMIT_S * 1000;
+	sigset_t ended;
+	pid_t pid;
 
-	length = snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
-	if (length < 0 || (size_t)length >= sizeof(path))
-		return;
-	do {
-		FILE *f = fopen(path, "re");
-
-		if (f == NULL)
+	sigemptyset(&ended);
+	sigaddset(&ended, SIGCHLD);
+	while (kill_all()) {
+		while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+			;
+		if (pid < 0)
+			return; /* ECHILD: none is left */
+		if (milliseconds() > limit) {
+			fprintf(stderr, STAGER_PROGRAM ": processes survive SIGKILL\n");
 			return;
-		while (fscanf(f, "%d", &child) == 1)
-			kill(child, SIGKILL);
-		fclose(f);
-	} while (waitpid(-1, NULL, 0) > 0);
+		}
+		sigtimedwait(&ended, NULL, &moment);
+	}
 }
 
 /* Ends as the supervisor did. */

@@ -131,9 +131,9 @@ func (l *Line) Settled() <-chan struct{} { return l.settled }
 // Watch calls stop when the daemon asks the waiter to stop the pod, each time: with SIGTERM, SIGINT
 // or SIGQUIT. An app cannot ask for that if the supervisor has called supervisor.IgnoreSignals.
 //
-// Watch calls lost when the waiter is gone, whatever ended it, and ends this process afterwards.
+// Watch calls stop and then lost when the waiter is gone, whatever ended it, and ends this process afterwards.
 // In a PID namespace of its own the pod ends with this process, so lost is called in the
-// host's only, where it kills the pod's processes. Watch does not return; call it on a goroutine
+// host's only, where it kills the pod's processes, while nothing starts any more. Watch does not return; call it on a goroutine
 // of its own.
 func (l *Line) Watch(stop, lost func()) {
 	// The channel's end, or an error, means that the waiter is gone.
@@ -143,6 +143,7 @@ func (l *Line) Watch(stop, lost func()) {
 		}
 	}
 	if l.namespaces&unix.CLONE_NEWPID == 0 {
+		stop()
 		lost()
 	}
 	os.Exit(1)

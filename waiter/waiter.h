@@ -76,8 +76,8 @@ struct waiter_request {
 enum waiter_file {
 	WAITER_PLAN,   /* a memfd: struct waiter_plan */
 	WAITER_MOUNTS, /* the supervisor's mount namespace */
-	WAITER_REPORT, /* a pipe: takes a struct waiter_report; end of file without one
-			* means that the helper's program runs */
+	WAITER_REPORT, /* a pipe: takes a struct waiter_report. WAITER_READY and then end of file mean
+			* that the helper's program runs */
 	WAITER_LEASH,  /* a SOCK_STREAM socket, see above; the guard writes an int32_t */
 	WAITER_STDIN,
 	WAITER_OUTPUT, /* stdout and stderr */
@@ -99,6 +99,7 @@ enum waiter_step {
 	WAITER_MOUNT_PROC,
 	WAITER_PASS_FILES,
 	WAITER_EXEC,
+	WAITER_READY, /* no failure: the helper is about to execute its program */
 };
 
 struct waiter_report {
