@@ -54,14 +54,9 @@ type Connector struct {
 // record is gone if that worked; the error names the network and has the plugin's words.
 func (c *Connector) Connect(ctx context.Context, file, uuid, namespace string, attachments []Attachment) ([]Result, error) {
 	var record Record
-	for i, a := range attachments {
-		record.Begun = i + 1
-		err := writeRecord(file, record)
-		if err == nil {
-			var result Result
-			result, err = c.add(ctx, uuid, namespace, a)
-			record.Results = append(record.Results, result)
-		}
+	for _, a := range attachments {
+		result, err := c.add(ctx, file, &record, call(a, uuid, namespace), a.Network)
+		record.Results = append(record.Results, result)
 		if err != nil {
 			err = fmt.Errorf("connect to network %q: %w", a.Network, err)
 			return nil, errors.Join(err, c.Disconnect(context.WithoutCancel(ctx), file, uuid, namespace, attachments))
@@ -70,14 +65,20 @@ func (c *Connector) Connect(ctx context.Context, file, uuid, namespace string, a
 	return record.Results, writeRecord(file, record)
 }
 
-func (c *Connector) add(ctx context.Context, uuid, namespace string, a Attachment) (Result, error) {
-	plugin, err := c.Open(ctx, a.Network)
+// add records that the `add` begins, and calls it. Of a plugin that cannot be opened there is
+// nothing to undo.
+func (c *Connector) add(ctx context.Context, file string, record *Record, call Call, network string) (Result, error) {
+	plugin, err := c.Open(ctx, network)
 	if err != nil {
+		return Result{}, err
+	}
+	record.Begun++
+	if err := writeRecord(file, *record); err != nil {
 		return Result{}, err
 	}
 	ctx, cancel := c.limited(ctx)
 	defer cancel()
-	output, err := plugin.Add(ctx, call(a, uuid, namespace))
+	output, err := plugin.Add(ctx, call)
 	if err != nil {
 		return Result{}, err
 	}

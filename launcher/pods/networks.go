@@ -80,7 +80,9 @@ func (p *Pod) connect(ctx context.Context) ([]networks.Result, error) {
 		return nil, err
 	}
 	p.namespace = namespace
-	return p.connector.Connect(ctx, p.recordFile(), p.Plan.UUID, namespace.Path(), p.Plan.Networks)
+	results, err := p.connector.Connect(ctx, p.recordFile(), p.Plan.UUID, namespace.Path(), p.Plan.Networks)
+	p.tried = err != nil
+	return results, err
 }
 
 func (p *Pod) replaceResolvConf(text string) error {
@@ -107,6 +109,9 @@ func (p *Pod) disconnect() error {
 	}
 	if err != nil {
 		return err
+	}
+	if p.tried {
+		return errors.New("disconnect pod from its networks: a plugin's del has failed; gc tries again")
 	}
 	if p.connector == nil {
 		return errors.New("disconnect pod from its networks: there is no configuration of networks")

@@ -95,6 +95,7 @@ type Pod struct {
 	lock      *os.File // nil in processes that are not the monitor
 	connector *networks.Connector
 	namespace *networks.Namespace // of a pod with networks, in its monitor
+	tried     bool                // a failed connect has tried to undo what it did
 }
 
 // LogPath returns the file of the stager's own output.

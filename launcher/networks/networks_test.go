@@ -1,0 +1,200 @@
+package networks
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func parseAll(t *testing.T, entries ...string) []Network {
+	t.Helper()
+	var raw []json.RawMessage
+	for _, e := range entries {
+		raw = append(raw, json.RawMessage(e))
+	}
+	all, err := Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestParseKeepsAnEntryByteForByte(t *testing.T) {
+	const text = "{ \"name\":\"n\",\n\t\"aci\": \"file:///x.aci\", \"containerInterface\": \"veth{{shortuuid}}\", \"default\": true, \"mtu\": 1e3, \"ü\": \"\\u00fc<\" }"
+	n := parseAll(t, text)[0]
+	want := Network{Name: "n", ACI: "file:///x.aci", Interface: "veth{{shortuuid}}", Default: true, Entry: text}
+	if diff := cmp.Diff(want, n); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, tt := range []struct{ entry, words string }{
+		{`[]`, "must be an object"},
+		{`null`, "must be an object"},
+		{`{"aci": "x"}`, "name: missing"},
+		{`{"name": "a/b", "aci": "x"}`, `name: "a/b"`},
+		{`{"name": "host", "aci": "x"}`, `name: "host"`},
+		{`{"name": 5, "aci": "x"}`, "name: 5"},
+		{`{"name": "a"}`, "aci: missing"},
+		{`{"name": "a", "aci": "x", "runtimeConfig": {}}`, "runtimeConfig"},
+		{`{"name": "a", "aci": "x", "containerInterface": "{{"}`, "containerInterface"},
+		{`{"name": "a", "aci": "x", "containerInterface": "{{unknown}}"}`, "containerInterface"},
+		{`{"name": "a", "aci": "x", "containerInterface": "eth{{uuid}}"}`, "longer than 15 bytes"},
+		{`{"name": "a", "aci": "x", "containerInterface": "{{random 33}}"}`, "want 1 to 32"},
+		{`{"name": "a", "aci": "x", "containerInterface": "a:b"}`, "Linux does not take"},
+		{`{"name": "a", "aci": "x", "containerInterface": "lo"}`, "every pod has it"},
+	} {
+		if _, err := Parse([]json.RawMessage{json.RawMessage(tt.entry)}); err == nil || !strings.Contains(err.Error(), tt.words) {
+			t.Errorf("%s: %v, want %q", tt.entry, err, tt.words)
+		}
+	}
+	twice := json.RawMessage(`{"name": "a", "aci": "x"}`)
+	if _, err := Parse([]json.RawMessage{twice, twice}); err == nil || !strings.Contains(err.Error(), "twice") {
+		t.Errorf("a name that is given twice: %v", err)
+	}
+}
+
+func TestInterfaceNames(t *testing.T) {
+	const uuid = "146d7cef-fbf6-41da-a2f8-eba218597f9c"
+	for _, tt := range []struct {
+		text, want string
+		used       []string
+	}{
+		{"", "", nil},
+		{"eth0", "eth0", nil},
+		{"veth{{shortuuid}}", "veth146d7cef", nil},
+		{"eth{{num}}", "eth2", []string{"a", "b"}},
+		{`{{slice uuid 0 4}}`, "146d", nil},
+	} {
+		got, err := interfaceName(tt.text, uuid, tt.used)
+		if err != nil || got != tt.want {
+			t.Errorf("%q: %q, %v, want %q", tt.text, got, err, tt.want)
+		}
+	}
+	if _, err := interfaceName("eth0", uuid, []string{"eth0"}); err == nil {
+		t.Error("a name that another network has is accepted")
+	}
+	name, err := interfaceName("{{random 10}}", uuid, nil)
+	if err != nil || len(name) != 10 {
+		t.Errorf("random: %q, %v", name, err)
+	}
+}
+
+func TestParseRequest(t *testing.T) {
+	r, err := ParseRequest("net:ips=10.0.0.5/24,ips=fd00::5,mac=0A:58:0a:00:00:05,dns=1.1.1.1,search=example.com,ipRanges=10.1.2.3/16,alias=db,label=a=b=c,args=K=V,args=L=W")
+	want := Request{
+		Name: "net", IPs: []string{"10.0.0.5/24", "fd00::5"}, MAC: "0a:58:0a:00:00:05",
+		DNS: DNS{Nameservers: []string{"1.1.1.1"}, Search: []string{"example.com"}}, IPRanges: []string{"10.1.0.0/16"},
+		Aliases: []string{"db"}, Labels: map[string]string{"a": "b=c"}, Args: []string{"K=V", "L=W"},
+	}
+	if diff := cmp.Diff(want, r); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	for _, text := range []string{"", "host", "a b", "n:x", "n:x=y", "n:ips=", "n:ips=1.2", "n:mac=1", "n:mac=0a:58:0a:00:00:05,mac=0a:58:0a:00:00:05", "n:dns=x", "n:ipRanges=10.0.0.1", "n:label=a", "n:label=a=1,label=a=2", "n:args=K", "n:args=K=V;L"} {
+		if _, err := ParseRequest(text); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+}
+
+func TestAttachAddsOnlyWhatCapabilitiesAskFor(t *testing.T) {
+	const plain = `{"name":"plain","aci":"x" }`
+	const capable = `{"name":"capable","aci":"x","plugins":[{"type":"a"},{"type":"b","capabilities":{"portMappings":true,"bandwidth":true,"ips":true,"mac":false}}]}`
+	all := parseAll(t, plain, capable)
+	pod := Pod{
+		UUID:  "u",
+		Ports: []PortMapping{{HostPort: 80, ContainerPort: 8080, Protocol: "tcp"}}, Bandwidth: &Bandwidth{IngressRate: 8},
+	}
+	for _, tt := range []struct {
+		name, request, config string
+		published             bool
+	}{
+		{"nothing", "plain", plain, false},
+		{"data", "capable:ips=10.0.0.5", capable[:len(capable)-1] + `,"runtimeConfig":{"bandwidth":{"ingressRate":8},"ips":["10.0.0.5"],"portMappings":[{"hostPort":80,"containerPort":8080,"protocol":"tcp"}]}}`, true},
+		{"args", "plain:ips=10.0.0.5,label=k=v", `{"name":"plain","aci":"x" ,"args":{"cni":{"ips":["10.0.0.5"],"labels":[{"key":"k","value":"v"}]}}}`, false},
+	} {
+		r, err := ParseRequest(tt.request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, published, err := Attach(all, []Request{r}, pod)
+		if err != nil || published != tt.published {
+			t.Errorf("%s: published %v, %v", tt.name, published, err)
+			continue
+		}
+		if got[0].Config != tt.config {
+			t.Errorf("%s:\n%s, want\n%s", tt.name, got[0].Config, tt.config)
+		}
+	}
+	for _, option := range []string{"mac=0a:58:0a:00:00:05", "ipRanges=10.0.0.0/8", "alias=a"} {
+		r, _ := ParseRequest("capable:" + option)
+		if _, _, err := Attach(all, []Request{r}, pod); err == nil || !strings.Contains(err.Error(), "capability") {
+			t.Errorf("%s: %v, want an error about the capability", option, err)
+		}
+	}
+	twice := []Request{{Name: "plain"}, {Name: "plain"}}
+	if _, _, err := Attach(all, twice, pod); err == nil {
+		t.Error("a network that is given twice is accepted")
+	}
+}
+
+func TestAttachMergesTheEntrysOwnArgs(t *testing.T) {
+	all := parseAll(t, `{"name":"n","aci":"x","args":{"cni":{"ips":["1.1.1.1"],"own":1},"other":2}}`)
+	r, _ := ParseRequest("n:ips=10.0.0.5,args=A=B")
+	got, _, err := Attach(all, []Request{r}, Pod{UUID: "u"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"name": "n", "aci": "x", "args": map[string]any{"cni": map[string]any{"ips": []any{"10.0.0.5"}, "own": 1.0}, "other": 2.0}}
+	var have map[string]any
+	if err := json.Unmarshal([]byte(got[0].Config), &have); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"CNI_ARGS=IgnoreUnknown=1;A=B"}, got[0].Env); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestParseResult(t *testing.T) {
+	for _, tt := range []struct{ name, output, want string }{
+		{"empty", " \n", `{}`},
+		{"old", `{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.2/24","gateway":"10.0.0.1","routes":[{"dst":"0.0.0.0/0"}]},"dns":{}}`, `{"ip4":{"ip":"10.0.0.2/24","gateway":"10.0.0.1","routes":[{"dst":"0.0.0.0/0"}]}}`},
+		{"new", `{"cniVersion":"1.0.0","interfaces":[{}],"ips":[{"address":"10.0.0.2/24","gateway":"10.0.0.1","interface":0},{"address":"fd00::2/64"},{"address":"10.1.0.2/24"}],"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0","gw":"fd00::1"}],"dns":{"nameservers":["1.1.1.1"]}}`,
+			`{"ip4":{"ip":"10.0.0.2/24","gateway":"10.0.0.1","routes":[{"dst":"0.0.0.0/0"}]},"ip6":{"ip":"fd00::2/64","routes":[{"dst":"::/0","gw":"fd00::1"}]},"dns":{"nameservers":["1.1.1.1"]}}`},
+	} {
+		r, err := ParseResult([]byte(tt.output))
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if got, _ := json.Marshal(r); string(got) != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+	for _, output := range []string{"garbage", "[]", `{"ip4":`, `{"ip4":{"ip":"10.0.0.2"}}`, `{"ip4":{"ip":"fd00::2/64"}}`, `{"ips":[{"address":"x"}]}`, `{"ip4":"10.0.0.2/24"}`} {
+		if _, err := ParseResult([]byte(output)); err == nil {
+			t.Errorf("%s is accepted", output)
+		}
+	}
+}
+
+func TestResolvConf(t *testing.T) {
+	network := []Result{{}, {DNS: &DNS{Nameservers: []string{"10.0.0.1", "fd00::1"}, Domain: "a", Search: []string{"b", "c"}, Options: []string{"ndots:2"}}}}
+	const want = "nameserver 10.0.0.1\nnameserver fd00::1\ndomain a\nsearch b c\noptions ndots:2\n"
+	if got := Names(make([]Attachment, 2), network).ResolvConf(); got != want {
+		t.Errorf("of a network:\n%s", got)
+	}
+	own := []Attachment{{}, {DNS: &DNS{Nameservers: []string{"9.9.9.9"}}}}
+	if got := Names(own, network).ResolvConf(); got != "nameserver 9.9.9.9\n" {
+		t.Errorf("of the pod itself:\n%s", got)
+	}
+	if got := Names(make([]Attachment, 1), make([]Result, 1)); got != nil {
+		t.Errorf("of nobody: %v", got)
+	}
+}
