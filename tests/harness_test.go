@@ -164,6 +164,7 @@ type machine struct {
 	shared  bool     // the store is another one that tests share, and not this machine's
 	inside  []string // the words by which the launcher runs in a network namespace, network
 	network string
+	keys    []string // files of further trusted keys
 	images  []string // files to import, where the machine has a store of its own
 	config  map[string]any
 

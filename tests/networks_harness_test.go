@@ -179,7 +179,7 @@ func newNetMachine(t *testing.T, networks string, options ...option) *netMachine
 	b := newMachine(t, append(options, func(b *machine) {
 		b.store, b.shared, b.inside = store, true, host.enter()
 		b.network = network
-		b.config["trustedKeys"], b.config["networksDirectory"] = keys, dir
+		b.config["trustedKeys"], b.config["networksDirectory"] = append(keys, b.keys...), dir
 		b.config["container_networks"] = json.RawMessage(networks)
 	})...)
 	m := &netMachine{b, host, dir}

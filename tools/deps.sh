@@ -22,6 +22,7 @@ needs() {
 		test  util-linux     command -v nsenter
 		test  fuse-overlayfs command -v fuse-overlayfs
 		test  procps         command -v ps
+		test  dnsmasq-base   command -v dnsmasq
 		test  busybox-static test -x /bin/busybox && ! ldd /bin/busybox
 		test  systemd        test -x /lib/systemd/systemd-journald && command -v journalctl
 		test  apparmor       ! grep -q Y /sys/module/apparmor/parameters/enabled || command -v apparmor_parser

@@ -10,11 +10,15 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"kurma.io/stager/netplugins/plugin"
 )
 
 const (
 	// dhcpSocket is where CNI's dhcp plugin expects its daemon.
 	dhcpSocket = "/run/cni/dhcp.sock"
+	// dhcpLog is what the daemon says: of leases that it cannot renew or give back.
+	dhcpLog = plugin.StateDir + "/dhcp.log"
 	// dhcpPatience is how long the daemon may take to listen.
 	dhcpPatience = 10 * time.Second
 )
@@ -30,7 +34,13 @@ func (c *cni) startDHCP(ctx context.Context) error {
 	if err := os.Remove(dhcpSocket); err != nil && !errors.Is(err, os.ErrNotExist) { // of one that was killed
 		return fmt.Errorf("start dhcp daemon: %w", err)
 	}
+	log, err := os.Create(dhcpLog)
+	if err != nil {
+		return fmt.Errorf("start dhcp daemon: %w", err)
+	}
+	defer log.Close()
 	cmd := exec.Command(filepath.Join(c.path[0], "dhcp"), "daemon")
+	cmd.Stdout, cmd.Stderr = log, log
 	// In a session of its own it outlives setup.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -1,0 +1,239 @@
+package tests
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// cniEntry is a network of cni-netplugin; more are its other keys.
+func cniEntry(name, more string) string {
+	return fmt.Sprintf(`{"name": %q, "aci": "kurma.io/stager/cni-netplugin", "containerInterface": "eth{{num}}", "cniVersion": "1.0.0", %s}`, name, more)
+}
+
+// Must be pods that the test starts: a server on each kind of network, which a client reaches where the
+// kind lets it.
+func TestKindsOfNetworks(t *testing.T) {
+	m := newNetMachine(t, "["+strings.Join([]string{
+		cniEntry("ptp", `"type": "ptp", "ipMasq": true, "ipam": {"type": "host-local", "subnet": "10.89.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}`),
+		cniEntry("macvlan", `"type": "macvlan", "master": "testup", "ipam": {"type": "host-local", "subnet": "203.0.113.0/24", "rangeStart": "203.0.113.100"}`),
+		cniEntry("static", `"type": "bridge", "bridge": "brs", "isGateway": true, "capabilities": {"ips": true, "mac": true}, "ipam": {"type": "static", "addresses": [{"address": "10.90.0.7/24", "gateway": "10.90.0.1"}], "dns": {"nameservers": ["10.90.0.1"], "search": ["example.com"]}}`),
+		cniEntry("chain", `"plugins": [
+			{"type": "bridge", "bridge": "brc", "isGateway": true, "ipam": {"type": "host-local", "subnet": "10.91.0.0/24"}},
+			{"type": "tuning", "sysctl": {"net.ipv4.conf.all.log_martians": "1"}, "mtu": 1400},
+			{"type": "firewall", "backend": "iptables"}]`),
+	}, ",")+"]")
+	world := m.withWorld()
+	serve := podOf(server("s", "for"))
+
+	ptp := m.connect("ptp", serve, "ptp")
+	answers(t, "for "+m.networksOf(ptp)[0].IP4.Gateway, func() string { return m.host.fetch("10.89.0.2", 8080) })
+
+	macvlan := m.connect("macvlan", serve, "macvlan")
+	answers(t, "for 203.0.113.1", func() string { return world.fetch(m.networksOf(macvlan)[0].address(false), 8080) })
+
+	static := m.connect("static", serve, "static")
+	answers(t, "for 10.90.0.1", func() string { return m.host.fetch("10.90.0.7", 8080) })
+	if got := static.exec("s", "/bin/cat", "/etc/resolv.conf").stdout; got != "nameserver 10.90.0.1\nsearch example.com\n" {
+		t.Errorf("resolv.conf of a network with name servers: %q", got)
+	}
+	asked := m.connect("asked", serve, "static:ips=10.90.0.9/24,mac=0a:58:0a:5a:00:09,dns=9.9.9.9")
+	if nets := m.networksOf(asked); nets[0].address(false) != "10.90.0.9" {
+		t.Errorf("networks of a pod that asked for an address: %+v", nets)
+	}
+	if got := asked.exec("s", "/bin/cat", "/sys/class/net/eth0/address").stdout; got != "0a:58:0a:5a:00:09\n" {
+		t.Errorf("address of the link %q", got)
+	}
+	if got := asked.exec("s", "/bin/cat", "/etc/resolv.conf").stdout; got != "nameserver 9.9.9.9\n" {
+		t.Errorf("resolv.conf of a pod with name servers of its own: %q", got)
+	}
+
+	chain := m.connect("chain", serve, "chain", "ptp")
+	if nets := m.networksOf(chain); len(nets) != 2 || nets[0].Interface != "eth0" || nets[1].Interface != "eth1" {
+		t.Fatalf("two networks: %+v", nets)
+	}
+	answers(t, "for 10.91.0.1", func() string { return m.host.fetch("10.91.0.2", 8080) })
+	answers(t, "for "+m.networksOf(chain)[1].IP4.Gateway, func() string { return m.host.fetch(m.networksOf(chain)[1].address(false), 8080) })
+	for path, want := range map[string]string{"/proc/sys/net/ipv4/conf/all/log_martians": "1", "/sys/class/net/eth0/mtu": "1400"} {
+		if got := strings.TrimSpace(chain.exec("s", "/bin/cat", path).stdout); got != want {
+			t.Errorf("%s is %q, want %s", path, got, want)
+		}
+	}
+	if rules := m.host.run("iptables", "-S"); !strings.Contains(rules, "10.91.0.2/32") {
+		t.Errorf("the firewall has no rule for the pod:\n%s", rules)
+	}
+	if r := m.launcher("network", "validate"); r.code != 0 {
+		t.Errorf("network validate: %+v", r)
+	}
+}
+
+func TestAddressesByDHCP(t *testing.T) {
+	m := newNetMachine(t, "["+cniEntry("dhcp", `"type": "macvlan", "master": "testup", "ipam": {"type": "dhcp"}`)+"]")
+	world := m.withWorld()
+	leases := filepath.Join(t.TempDir(), "leases")
+	dnsmasq := world.command("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--user=root", "--interface=eth0",
+		"--bind-interfaces", "--dhcp-range=203.0.113.50,203.0.113.60,255.255.255.0,2m", "--dhcp-authoritative", "--dhcp-leasefile="+leases, "--pid-file=", "--log-facility=-", "--no-ping")
+	if err := dnsmasq.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dnsmasq.Process.Kill(); _ = dnsmasq.Wait() }()
+	eventually(t, "dnsmasq listens", func() bool { return strings.Contains(world.run("/bin/busybox", "netstat", "-lun"), ":67 ") })
+	p := m.connect("p", podOf(server("s", "for")), "dhcp")
+	address := m.networksOf(p)[0].address(false)
+	if !strings.HasPrefix(address, "203.0.113.5") && address != "203.0.113.60" {
+		t.Fatalf("networks %+v", m.networksOf(p))
+	}
+	answers(t, "for 203.0.113.1", func() string { return world.fetch(address, 8080) })
+	lease := func() string { data, _ := os.ReadFile(leases); return string(data) }
+	if !strings.Contains(lease(), address) {
+		t.Errorf("dnsmasq has leased %q", lease())
+	}
+	m.must("stop", "p")
+	// The message that gives the lease back is from 0.0.0.0, and Linux drops it at the server
+	// (RFC 2131, 4.4.6, has the client's address there); what can be seen is that it was sent.
+	log, err := os.ReadFile(filepath.Join(m.networks, "dhcp", "state", "dhcp.log"))
+	if err != nil || !strings.Contains(string(log), "releasing lease") || strings.Contains(string(log), "failed") {
+		t.Errorf("the lease is not given back: %v; the daemon says:\n%s", err, log)
+	}
+}
+
+// A megabyte and a half in each direction, limited to a megabyte a second: the burst passes at once.
+func TestBandwidthOfAPodIsLimited(t *testing.T) {
+	m := newNetMachine(t, "["+cniEntry("limited", `"plugins": [
+		{"type": "bridge", "bridge": "brb", "isGateway": true, "ipam": {"type": "host-local", "subnet": "10.92.0.0/24"}},
+		{"type": "bandwidth", "capabilities": {"bandwidth": true}}]`)+"]")
+	doc := podOf(shell("s", "dd if=/dev/zero of=/tmp/data bs=1024 count=1536 && httpd -f -h /tmp -p 8080"))
+	doc.Isolators = []any{isolator("resource/network-bandwidth", map[string]any{"default": true, "limit": "1M"})}
+	m.connect("p", doc, "limited")
+	links := m.host.run("tc", "qdisc", "show")
+	if !strings.Contains(links, "tbf") || !strings.Contains(links, "rate 8Mbit") {
+		t.Errorf("no limit of 8 Mbit/s:\n%s", links)
+	}
+	fetch := func() int {
+		r := finish(t, m.host.command("/bin/busybox", "sh", "-c", `printf 'GET /data HTTP/1.0\r\n\r\n' | /bin/busybox nc -w 3 10.92.0.2 8080`))
+		return len(r.stdout)
+	}
+	eventually(t, "the server listens", func() bool {
+		return strings.Contains(m.host.run("/bin/busybox", "sh", "-c", fetchScript("/bin/busybox", "10.92.0.2", 8080)), "HTTP")
+	})
+	start := time.Now()
+	got := fetch()
+	took := time.Since(start)
+	// 1.5 MB less the burst of 100 kB at 1 MB/s; a machine under load is only slower.
+	if rate := float64(got) / took.Seconds(); got < 3<<19 || rate > 1.3e6 {
+		t.Errorf("%d bytes in %v, %.0f bytes a second", got, took, rate)
+	}
+}
+
+// cniCall is a command that the CNI project's plugin noop has recorded.
+type cniCall struct {
+	Command string
+	CmdArgs struct {
+		ContainerID, Netns, IfName, Args, Path string
+		StdinData                              []byte
+	}
+}
+
+// ours replaces what is ours to choose: the container's ID and namespace, and where programs are.
+func (c cniCall) ours(t *testing.T, folder string) map[string]any {
+	t.Helper()
+	var stdin map[string]any
+	text := strings.ReplaceAll(string(c.CmdArgs.StdinData), folder, "FOLDER")
+	if err := json.Unmarshal([]byte(text), &stdin); err != nil {
+		t.Fatalf("stdin of noop: %v: %s", err, text)
+	}
+	return map[string]any{"command": c.Command, "interface": c.CmdArgs.IfName, "args": c.CmdArgs.Args, "stdin": stdin}
+}
+
+// buildNoop builds a program of the CNI project.
+func buildCNI(t *testing.T, program, target string) {
+	t.Helper()
+	cmd := exec.Command("go", "build", "-o", target, "github.com/containernetworking/cni/"+program)
+	cmd.Dir = "../netplugins"
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", program, err, out)
+	}
+}
+
+// The CNI project's own tool and our launcher call the plugins of a configuration alike.
+func TestPluginsAreCalledAsCNIToolCallsThem(t *testing.T) {
+	tools := t.TempDir()
+	buildCNI(t, "cnitool", filepath.Join(tools, "cnitool"))
+	buildCNI(t, "plugins/test/noop", filepath.Join(tools, "noop"))
+	const result = `{"cniVersion": "1.0.0", "ips": [{"address": "10.1.2.3/24"}]}`
+	conf := func(folder, version string) string {
+		return fmt.Sprintf(`"cniVersion": %[2]q, "plugins": [
+			{"type": "noop", "debugFile": "%[1]s/first", "commandLog": "%[1]s/log", "some": {"key": [1, "ü"]}, "capabilities": {"bandwidth": true}, "ipam": {}},
+			{"type": "noop", "debugFile": "%[1]s/second", "commandLog": "%[1]s/log", "capabilities": {"portMappings": true, "dns": false}}]`, folder, version)
+	}
+	prepare := func(folder string) {
+		for name, debug := range map[string]string{"first": fmt.Sprintf(`{"ReportResult": %q}`, result), "second": `{"ReportResult": "PASSTHROUGH"}`, "log": "[]"} {
+			if err := os.WriteFile(filepath.Join(folder, name), []byte(debug), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	read := func(folder, path string) (calls []map[string]any) {
+		data, err := os.ReadFile(filepath.Join(folder, "log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []cniCall
+		if err := json.Unmarshal(data, &all); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range all {
+			calls = append(calls, c.ours(t, path))
+		}
+		return calls
+	}
+
+	const inside = "/var/lib/network"
+	m := newNetMachine(t, fmt.Sprintf(`[{"name": "noop", "aci": "kurma.io/stager/cni-netplugin", "containerInterface": "eth7", %s}]`, conf(inside, "1.0.0")))
+	state := filepath.Join(m.networks, "noop", "state")
+	if err := os.MkdirAll(filepath.Join(state, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cp", filepath.Join(tools, "noop"), filepath.Join(state, "bin", "noop")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	prepare(state)
+	doc := netPodDoc{podOf(shell("s", "sleep 1000")), []map[string]any{{"name": "web", "hostPort": 80, "podPort": map[string]any{"name": "web", "protocol": "TCP", "port": 8080}}}}
+	doc.Isolators = []any{isolator("resource/network-bandwidth", map[string]any{"default": true, "limit": "1M"})}
+	p := m.connect("p", doc, "noop:args=A=B")
+	if nets := m.networksOf(p); nets[0].address(false) != "10.1.2.3" {
+		t.Errorf("networks %+v", nets)
+	}
+	m.must("stop", "p")
+
+	theirs := t.TempDir()
+	prepare(theirs)
+	if err := os.WriteFile(filepath.Join(theirs, "noop.conflist"), []byte(`{"name": "noop", `+conf(theirs, "1.0.0")+"}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ns := newNetns(t)
+	for _, command := range []string{"add", "del"} {
+		cmd := m.host.command(filepath.Join(tools, "cnitool"), command, "noop", "/proc/"+strconv.Itoa(ns.hold.Process.Pid)+"/ns/net")
+		cmd.Env = append(os.Environ(), "CNI_PATH="+tools, "NETCONFPATH="+theirs, "CNI_IFNAME=eth7", "CNI_ARGS=IgnoreUnknown=1;A=B",
+			`CAP_ARGS={"portMappings":[{"hostPort":80,"containerPort":8080,"protocol":"tcp"}],"bandwidth":{"ingressRate":8000000,"ingressBurst":800000,"egressRate":8000000,"egressBurst":800000}}`)
+		if r := finish(t, cmd); r.code != 0 {
+			t.Fatalf("cnitool %s: %+v", command, r)
+		}
+	}
+	want, got := read(theirs, theirs), read(state, inside)
+	if len(want) != 4 {
+		t.Fatalf("cnitool has called %d times, want 4", len(want))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("calls of cnitool (-) and of the launcher (+):\n%s", diff)
+	}
+}
