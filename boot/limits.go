@@ -2,10 +2,14 @@ package boot
 
 import (
 	"context"
+	"errors"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
 )
 
 // guardLimits prevents apps from changing the supervisor's resource limits. The supervisor and
@@ -26,8 +30,23 @@ func (b *boot) guardLimits(context.Context) error {
 // guardLife makes the supervisor the OOM killer's last choice: the supervisor's end ends every app,
 // and in a cgroup full of small processes the supervisor would be the largest.
 func (b *boot) guardLife() {
+	if err := reserveMemory(filepath.Join(names.CgroupDir, names.LeafCgroup)); err != nil {
+		b.log.Warn("the supervisor has no memory reserve", "error", err)
+	}
 	lowest := strconv.Itoa(b.plan.OOMScoreAdj)
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(lowest), 0); err != nil {
 		b.log.Warn("the OOM killer may choose the supervisor before an app", "error", err)
 	}
+}
+
+// reserveMemory protects the memory of the cgroup of the waiter and the supervisor from the apps, in a version 2
+// hierarchy (memory.min): where the cgroup around both is full, the kernel takes the apps' pages first. Version 1 has no
+// such file, nor has a hierarchy without the memory controller.
+func reserveMemory(leaf string) error {
+	const reserve = 16 << 20 // several times what they use
+	err := os.WriteFile(filepath.Join(leaf, "memory.min"), []byte(strconv.Itoa(reserve)), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }

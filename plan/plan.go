@@ -60,6 +60,9 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod,
 		NetworkBandwidth: isolators.NetworkBandwidth, OOMScoreAdj: machine.MinOOMScoreAdj, Fates: isolators.Fates,
 		Warnings: configWarnings(config, unknown),
 	}
+	if !machine.PIDLimits && config.MaxProcesses != (MaxProcesses{}) {
+		pod.Warnings = append(pod.Warnings, "stagerConfig.maxProcesses has no effect: the machine's cgroups have no pids controller")
+	}
 	if m.KurmaVersion == "" {
 		pod.Warnings = append(pod.Warnings, "the manifest has no kurmaVersion, which the Kurma Stager Specification asks for; nothing depends on it")
 	}

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/tests/daemon"
 	"kurma.io/stager/tests/hostile"
 )
 
@@ -20,7 +22,6 @@ func hostileApp(program string) appDoc { return command(program, "/probe/probe",
 // An app that stops every process that starts in the pod delays the others, and hangs nothing: 14 apps
 // come up, status and exec answer, a neighbour restarts, and the stop takes the grace period.
 func TestAnAppStopsEveryNewProcess(t *testing.T) {
-	t.Parallel()
 	const grace = time.Second
 	b := newMachine(t, stagerConfig(`{"gracePeriod": "1s", "restart": "always"}`))
 	dir := b.folder("probe", 0o755)
@@ -163,6 +164,49 @@ func (p *pod) zombies() int {
 		}
 	}
 	return n
+}
+
+// Where the daemon limits the tasks of the stager's cgroup, an app that forks without end takes none that the
+// supervisor needs: apps restart, and the pod stops.
+func TestAForkerAtTheLimitOfTheStagersCgroup(t *testing.T) {
+	t.Parallel()
+	b := newMachine(t)
+	forker := shell("forker", "while :; do (while :; do sleep 1000 & done) 2>/dev/null; done")
+	doc := documentOf(podOf(forker, shell("again", "echo again; exec sleep 0.1")), b.busyboxLayer())
+	doc["stagerConfig"] = map[string]any{"gracePeriod": "1s", "restart": "always"}
+	d := b.direct(doc, b.busyboxLayer())
+	limited := d.limitTasks(400)
+	d.startReady()
+	full := func() bool {
+		text, err := os.ReadFile(filepath.Join(limited, "apps/pids.current"))
+		n, convErr := strconv.Atoi(strings.TrimSpace(string(text)))
+		return err == nil && convErr == nil && n >= 270
+	}
+	eventually(t, "the apps' cgroup is full", full)
+	runs := func() int { return strings.Count(d.appLog("again"), "stdout F again") }
+	before := runs()
+	eventually(t, "the other app restarts twice", func() bool { return runs() >= before+2 })
+	d.stop()
+}
+
+// limitTasks makes the stager's cgroup with a limit of tasks, and returns its folder.
+func (d *direct) limitTasks(n int) string {
+	d.t.Helper()
+	if err := daemon.MakeCgroup(d.plan.Cgroup); err != nil {
+		d.t.Fatal(err)
+	}
+	mounts, err := daemon.Hierarchies()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, mount := range mounts {
+		dir := filepath.Join(mount, d.plan.Cgroup)
+		if os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.Itoa(n)), 0) == nil {
+			return dir
+		}
+	}
+	d.t.Fatal("the machine has no pids controller")
+	return ""
 }
 
 // within calls f, fails if it takes longer than limit, and returns how long it took.

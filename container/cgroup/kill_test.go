@@ -78,3 +78,48 @@ func TestProcessesOfADeadNamespaceAreAwaited(t *testing.T) {
 		t.Error("kill has not waited")
 	}
 }
+
+// Apps cannot take all tasks of a cgroup around them and the stager.
+func TestThePodLeavesTasksToTheStager(t *testing.T) {
+	const none = -1
+	for name, test := range map[string]struct {
+		outer, inner string // pids.max, "" for no file
+		asked, want  int64
+	}{
+		"no limit around":         {"", "max", 16384, 16384},
+		"a large limit":           {"100000", "max", 16384, 16384},
+		"a smaller limit":         {"max", "1000", 16384, 872},
+		"the smaller one of two":  {"500", "1000", 16384, 372},
+		"a limit and none asked":  {"1000", "max", none, 872},
+		"a limit of a few":        {"100", "max", 16384, 50},
+		"a lower one asked":       {"1000", "max", 7, 7},
+		"no controller, no limit": {"", "", none, none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "outer")
+			if err := os.MkdirAll(filepath.Join(dir, "inner"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for path, text := range map[string]string{"": test.outer, "inner": test.inner} {
+				if text == "" {
+					continue
+				}
+				if err := os.WriteFile(filepath.Join(dir, path, "pids.max"), []byte(text+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			limits := new(cgroups.Resources)
+			if test.asked != none {
+				limits.PidsLimit = &test.asked
+			}
+			leaveRoomForStager(limits, filepath.Join(dir, "inner", "apps"))
+			got := int64(none)
+			if limits.PidsLimit != nil {
+				got = *limits.PidsLimit
+			}
+			if got != test.want {
+				t.Errorf("limit %d, want %d", got, test.want)
+			}
+		})
+	}
+}

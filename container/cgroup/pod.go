@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,6 +40,7 @@ func NewPod(path string, limits spec.Resources) (*Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make pod's cgroup %s: %w", path, err)
 	}
+	leaveRoomForStager(resources, m.Path("pids"))
 	g := &Pod{manager: m, path: path, limits: resources}
 	if m.Exists() {
 		if err := g.kill(); err != nil {
@@ -46,6 +48,34 @@ func NewPod(path string, limits spec.Resources) (*Pod, error) {
 		}
 	}
 	return g, nil
+}
+
+// stagerTasks is how many processes and threads apps leave to the stager below the limit of a cgroup around both. A Go
+// runtime that cannot make a thread ends the program.
+const stagerTasks = 128
+
+// leaveRoomForStager lowers the limit of tasks of the pod's cgroup, whose folder is dir, below those of the
+// cgroups around it that can be seen.
+func leaveRoomForStager(limits *cgroups.Resources, dir string) {
+	outer, limited := int64(0), false
+	for dir != "" {
+		dir = filepath.Dir(dir)
+		text, err := os.ReadFile(filepath.Join(dir, "pids.max"))
+		if err != nil {
+			break // no cgroup, or the root of the hierarchy
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err == nil && (!limited || n < outer) { // it may be "max"
+			outer, limited = n, true
+		}
+	}
+	if !limited {
+		return
+	}
+	room := max(outer-stagerTasks, outer/2, 1)
+	if limits.PidsLimit == nil || *limits.PidsLimit <= 0 || *limits.PidsLimit > room {
+		limits.PidsLimit = &room
+	}
 }
 
 // Make makes the cgroup, with its limits. Call it once, before any app's cgroup is made.

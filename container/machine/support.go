@@ -30,7 +30,7 @@ func Support() spec.Support {
 		CPULimits:      controlledAt(names.CgroupDir, "cpu.shares", "cpu"),
 		MemoryLimits:   controlledAt(names.CgroupDir, "memory.limit_in_bytes", "memory"),
 		MemoryRequests: controlledAt(names.CgroupDir, "memory.soft_limit_in_bytes", ""),
-		PIDLimits:      controlledAt(names.CgroupDir, "pids.max", "pids"),
+		PIDLimits:      pidLimitsAt(names.CgroupDir),
 		BlockLimits:    blockLimitsAt(names.CgroupDir),
 	}
 	own, err := capability.NewPid2(0)
@@ -95,6 +95,13 @@ func blockLimitsAt(dir string) spec.BlockLimits {
 		return spec.FullBlockLimits
 	}
 	return spec.NoBlockLimits
+}
+
+// pidLimitsAt reports whether cgroups can limit tasks. The root of a version 1 hierarchy has no pids.max, but
+// the cgroups below it do.
+func pidLimitsAt(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, "pids/cgroup.procs"))
+	return err == nil || controlledAt(dir, "pids.max", "pids")
 }
 
 // controlledAt reports whether the mounted cgroup file systems have a controller. A controller of

@@ -49,6 +49,23 @@ func TestControlledAtFindsTheController(t *testing.T) {
 	}
 }
 
+func TestLimitsOfTasksAreFoundAtTheRootOfAHierarchy(t *testing.T) {
+	for path, want := range map[string]bool{
+		"pids/cgroup.procs": true, "misc,pids/pids.max": true, "pids/other": false, "cgroup.controllers": true, "memory/cgroup.procs": false,
+	} {
+		dir := t.TempDir()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, path), []byte("memory pids\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := pidLimitsAt(dir); got != want {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+}
+
 func TestWithheldNamesWhatTheStagerLacks(t *testing.T) {
 	cgroups := t.TempDir()
 	if err := os.Mkdir(filepath.Join(cgroups, "memory"), 0o755); err != nil {
