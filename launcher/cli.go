@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ import (
 type cli struct {
 	configFile, state string // --config, --state
 	config            config // that begin has read
+	cgroupParent      string // of run --cgroup-parent, "" for the configuration's
 	networks          []networks.Network
 	stdin             *os.File
 	stdout, stderr    io.Writer
@@ -169,7 +171,7 @@ func wants(low, high int, text string) cobra.PositionalArgs {
 }
 
 func (c *cli) pods() (*pods.Store, error) {
-	store, err := pods.Open(c.config.PodsDirectory, c.config.ParentCgroupName)
+	store, err := pods.Open(c.config.PodsDirectory, cmp.Or(c.cgroupParent, c.config.ParentCgroupName))
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,13 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	if os.Geteuid() != 0 {
 		return errors.New("run: only root can start a pod")
 	}
+	if o.cgroupParent == ownCgroup && o.detach {
+		return usageError{"run: --cgroup-parent own is for a service, which must not use --detach"}
+	}
+	var err error
+	if c.cgroupParent, err = cgroupParent(o.cgroupParent); err != nil {
+		return err
+	}
 	store, err := c.pods()
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/names"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,6 +31,7 @@ func (c *cli) runHere(ctx context.Context, store *pods.Store, pod *pods.Pod, o r
 			return err
 		}
 		c.showWarnings(pod)
+		c.notify(daemon.SdNotifyReady + "\nSTATUS=Pod " + pod.Plan.UUID)
 		return c.showOutput(ctx, store, pod.Plan.UUID, &output, cancel)
 	})
 	if err != nil {

@@ -25,6 +25,7 @@ type runOptions struct {
 	exitPolicy, restart string
 	name                string
 	uuidFile            string
+	cgroupParent        string
 	volumes             volumeFlags
 	net                 netFlags
 	app                 podplan.AppOptions
@@ -38,6 +39,7 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 	flags.BoolVarP(&o.detach, "detach", "d", false, "return when the pod is up")
 	flags.BoolVar(&o.remove, "rm", false, "delete the pod with its logs when it ends")
 	flags.StringVar(&o.name, "name", "", "the pod's `NAME`")
+	flags.StringVar(&o.cgroupParent, "cgroup-parent", "", "make the pod's cgroup in this `CGROUP`; \"own\" for the launcher's own, in a service with Delegate=yes")
 	flags.StringVar(&o.uuidFile, "uuid-file", "", "write the pod's UUID into a `FILE` when the pod is up")
 	flags.VarP(&o.volumes, "volume", "v", "mount the host's path as a volume, `NAME=/PATH`, or at a path of each app, /PATH:/TARGET[:ro]")
 	flags.Func("exit-policy", "when the pod ends by itself: `never|all|failure`", oneOf(&o.exitPolicy, "never", "all", "failure"))

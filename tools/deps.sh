@@ -26,6 +26,7 @@ needs() {
 		test  busybox-static test -x /bin/busybox && ! ldd /bin/busybox
 		test  systemd        test -x /lib/systemd/systemd-journald && command -v journalctl
 		test  apparmor       ! grep -q Y /sys/module/apparmor/parameters/enabled || command -v apparmor_parser
+		test  dpkg           command -v dpkg-deb
 		test  ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
 		lint  cppcheck       command -v cppcheck
 		lint  musl-tools     command -v musl-gcc

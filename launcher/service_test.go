@@ -1,0 +1,22 @@
+package main
+
+import "testing"
+
+func TestTheCgroupOfAServiceIsFound(t *testing.T) {
+	for name, tt := range map[string]struct{ memberships, want string }{
+		"v2":             {"0::/system.slice/kurma-pod@web.service\n", "system.slice/kurma-pod@web.service"},
+		"hybrid":         {"8:pids:/x\n1:name=systemd:/system.slice/a.service\n0::/system.slice/a.service\n", "system.slice/a.service"},
+		"v1":             {"8:pids:/\n1:name=systemd:/system.slice/a.service\n", "system.slice/a.service"},
+		"v2 not in use":  {"1:name=systemd:/system.slice/a.service\n0::/\n", "system.slice/a.service"},
+		"no service":     {"8:pids:/x\n0::/\n", ""},
+		"no cgroup":      {"", ""},
+		"colon in group": {"0::/system.slice/a:b.service\n", "system.slice/a:b.service"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := serviceCgroup(tt.memberships)
+			if got != tt.want || (err == nil) != (tt.want != "") {
+				t.Errorf("%q, %v, want %q", got, err, tt.want)
+			}
+		})
+	}
+}
