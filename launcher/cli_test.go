@@ -47,7 +47,7 @@ func TestUsageErrorsProposeWhatMayBeMeant(t *testing.T) {
 		"rnu --detach x":              `unknown command "rnu"; did you mean run or rm?`,
 		"stats-of p":                  `unknown command "stats-of"; launcher --help lists the commands`,
 		"image lst":                   `image: unknown command "lst"; did you mean list?`,
-		"image":                       "image: no command; want import, list, rm",
+		"image":                       "image: no command; want export, import, list, prune, rm",
 		"help rnu":                    `unknown command "rnu"; did you mean run or rm?`,
 		"help image lst":              `image: unknown command "lst"; did you mean list?`,
 		"run --detahc x":              "run: unknown flag: --detahc; did you mean --detach?",

@@ -21,13 +21,51 @@ type collected struct {
 
 // gcCommand is `gc`.
 func gcCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
+	dry := false
+	cmd := &cobra.Command{
 		Use:               "gc",
 		Short:             "delete ended pods with their logs, and leftovers of interrupted commands",
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return c.collect(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dry {
+				return c.wouldCollect()
+			}
+			return c.collect(cmd.Context())
+		},
 	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the pods that would be deleted, and delete nothing")
+	return cmd
+}
+
+// wouldCollect prints what gc would delete.
+func (c *cli) wouldCollect() error {
+	podStore, err := c.pods()
+	if err != nil {
+		return err
+	}
+	all, err := podStore.List()
+	if err != nil {
+		return err
+	}
+	imageStore, err := c.images()
+	if err != nil {
+		return err
+	}
+	imports, err := imageStore.Unfinished()
+	if err != nil {
+		return err
+	}
+	done := []string{}
+	for _, pod := range all {
+		if pod.Ended() && !pod.Locked() {
+			done = append(done, pod.Plan.UUID)
+		}
+	}
+	if c.json {
+		return c.printJSON(collected{Pods: done, Imports: imports})
+	}
+	return printCollected(c.stdout, done, imports)
 }
 
 // collect deletes pods without a monitor and unfinished imports, and stops the plugin

@@ -12,7 +12,7 @@ import (
 
 // imageCommand is `image` with its subcommands.
 func imageCommand(c *cli) *cobra.Command {
-	return group("image", "manage images", imageImportCommand(c), imageListCommand(c), imageRmCommand(c))
+	return group("image", "manage images", imageImportCommand(c), imageListCommand(c), imageExportCommand(c), imageRmCommand(c), imagePruneCommand(c))
 }
 
 // catalog opens the store of images and reads the keys that are trusted.

@@ -12,28 +12,37 @@ import (
 	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 )
 
 // logsOptions is the command line of `logs`.
 type logsOptions struct {
-	follow, timestamps  bool
-	tail, since, stream string
+	follow, timestamps, stager bool
+	tail, since, stream        string
+	until                      time.Time // zero for no end
 }
 
 // logsCommand is `logs`.
 func logsCommand(c *cli) *cobra.Command {
 	var o logsOptions
 	cmd := &cobra.Command{
-		Use:               "logs POD [APP]",
-		Short:             "show the output of an app",
+		Use:   "logs POD [APP]",
+		Short: "show the output of a pod's apps",
+		Long: `logs shows the output of an app, or of all apps of the pod in the order of time. On a terminal, lines of
+several apps begin with the app's name. --follow ends when the apps have ended, with their last byte.`,
 		ValidArgsFunction: c.completePods(1, true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.logs(cmd.Context(), args, o) },
 	}
-	flags := cmd.Flags()
-	flags.BoolVarP(&o.follow, "follow", "f", false, "wait for more output, until the app has ended")
-	flags.BoolVarP(&o.timestamps, "timestamps", "t", false, "print the time before each line")
-	flags.FuncP("tail", "n", "show the last `N` lines", func(text string) error {
+	o.declare(cmd.Flags())
+	return cmd
+}
+
+func (o *logsOptions) declare(flags *pflag.FlagSet) {
+	flags.BoolVarP(&o.follow, "follow", "f", false, "wait for more output, until the apps have ended")
+	flags.BoolVarP(&o.timestamps, "timestamps", "t", false, "print the time before each line, in UTC")
+	flags.BoolVar(&o.stager, "stager", false, "show the stager's own log")
+	flags.FuncP("tail", "n", "show the last `N` lines of each app", func(text string) error {
 		if n, err := strconv.Atoi(text); err != nil || n < 0 {
 			return errors.New("want a number of lines")
 		}
@@ -45,6 +54,10 @@ func logsCommand(c *cli) *cobra.Command {
 		_, err := parseTime(text, time.Now())
 		return err
 	})
+	flags.Func("until", "show lines before `TIME`, or before a DURATION ago", func(text string) (err error) {
+		o.until, err = parseTime(text, time.Now())
+		return err
+	})
 	flags.Func("stream", "show only `stdout|stderr`", func(text string) error {
 		if text != "stdout" && text != "stderr" {
 			return errors.New("want stdout or stderr")
@@ -52,7 +65,6 @@ func logsCommand(c *cli) *cobra.Command {
 		o.stream = text
 		return nil
 	})
-	return cmd
 }
 
 // parseTime reads a time in RFC 3339, or a duration back from now.
@@ -67,25 +79,13 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
-// logs shows the output of an app. The launcher reads the log itself, because the pod may end
-// meanwhile and its stager with it; only if it cannot, it executes the call-in, whose options are the same.
-func (c *cli) logs(ctx context.Context, args []string, o logsOptions) error {
-	pod, rest, err := c.findPod("logs", args)
-	if err != nil {
-		return err
-	}
-	if len(rest) > 1 {
-		return usageError{"logs: want POD [APP]"}
-	}
-	a, err := app(pod, rest)
-	if err != nil {
-		return err
-	}
+// callIn returns the options for the call-in logs.
+func (o *logsOptions) callIn(timestamps bool) []string {
 	var options []string
 	if o.follow {
 		options = append(options, "--follow")
 	}
-	if o.timestamps || c.json {
+	if timestamps {
 		options = append(options, "--timestamps")
 	}
 	for _, option := range [][2]string{{"--tail", o.tail}, {"--since", o.since}, {"--stream", o.stream}} {
@@ -93,17 +93,61 @@ func (c *cli) logs(ctx context.Context, args []string, o logsOptions) error {
 			options = append(options, option[0], option[1])
 		}
 	}
+	return options
+}
+
+// logs shows the output of apps. The launcher reads the log itself, because the pod may end
+// meanwhile and its stager with it; only if it cannot, it executes the call-in, whose options are the same.
+func (c *cli) logs(ctx context.Context, args []string, o logsOptions) error {
+	pod, rest, err := c.findPod("logs", args)
+	if err != nil {
+		return err
+	}
+	if len(rest) > 1 || o.stager && len(rest) > 0 {
+		return usageError{"logs: want POD [APP], or --stager POD"}
+	}
+	if o.follow && !o.until.IsZero() {
+		return usageError{"logs: --follow has no --until"}
+	}
+	apps := appNames(pod)
+	if len(rest) > 0 {
+		a, err := app(pod, rest)
+		if err != nil {
+			return err
+		}
+		apps = []string{a.Name}
+	}
 	// A write to a pipe that its reader does not read cannot be cancelled, and there
 	// is nothing to clean up: a signal may end the process.
 	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
-	if c.json {
-		return c.logsJSON(ctx, pod, options, a.Name, new(sync.Mutex))
+	switch {
+	case o.stager:
+		return c.stagerLog(ctx, pod, o.follow)
+	case o.follow && len(apps) > 1:
+		return c.followAll(ctx, pod, apps, o)
+	case len(apps) > 1 || !o.until.IsZero():
+		return c.mergeLogs(ctx, pod, apps, o)
+	case c.json:
+		return c.logsJSON(ctx, pod, o.callIn(true), apps[0], new(sync.Mutex))
 	}
-	err = readLog(ctx, pod, a.Name, options, c.stdout, c.stderr)
+	err = readLog(ctx, pod, apps[0], o.callIn(o.timestamps), c.stdout, c.stderr)
 	if errors.Is(err, errNoLog) {
-		return pod.Become("logs", append(options, a.Name)...)
+		return pod.Become("logs", append(o.callIn(o.timestamps), apps[0])...)
 	}
 	return err
+}
+
+// followAll follows several apps at the same time.
+func (c *cli) followAll(ctx context.Context, pod *pods.Pod, apps []string, o logsOptions) error {
+	var following sync.WaitGroup
+	var writing sync.Mutex
+	errs := make([]error, len(apps))
+	for i, name := range apps {
+		own := *pod
+		following.Go(func() { errs[i] = c.showApp(ctx, &own, name, o.callIn(o.timestamps || c.json), &writing) })
+	}
+	following.Wait()
+	return errors.Join(errs...)
 }
 
 // readAppLog writes the app's output to two descriptors.

@@ -84,7 +84,7 @@ func (c *cli) showOutput(ctx context.Context, store *pods.Store, uuid string, sh
 	for _, app := range appNames(own) {
 		pod := *own
 		shown.Go(func() {
-			if err := here.showApp(ctx, &pod, app, &writing); err != nil && !errors.Is(err, errNoLog) {
+			if err := here.showApp(ctx, &pod, app, here.followOptions(), &writing); err != nil && !errors.Is(err, errNoLog) {
 				failed(fmt.Errorf("show the output of app %q: %w", app, err))
 			}
 		})
@@ -92,11 +92,17 @@ func (c *cli) showOutput(ctx context.Context, store *pods.Store, uuid string, sh
 	return nil
 }
 
-// showApp shows an app's output from its beginning to its end.
-func (c *cli) showApp(ctx context.Context, pod *pods.Pod, app string, writing *sync.Mutex) error {
-	options := []string{"--follow"}
+// followOptions are those of the call-in logs for all output of an app.
+func (c *cli) followOptions() []string {
+	o := logsOptions{follow: true}
+	return o.callIn(c.json)
+}
+
+// showApp shows an app's output as it is written; options are those of the call-in logs. Those for --json have
+// timestamps.
+func (c *cli) showApp(ctx context.Context, pod *pods.Pod, app string, options []string, writing *sync.Mutex) error {
 	if c.json {
-		return c.logsJSON(ctx, pod, append(options, "--timestamps"), app, writing)
+		return c.logsJSON(ctx, pod, options, app, writing)
 	}
 	stdout, stderr, flush := c.appStreams(writing, appNames(pod), app)
 	return errors.Join(readLog(ctx, pod, app, options, stdout, stderr), flush())

@@ -4,35 +4,83 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync"
+	"time"
+
+	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/cobra"
 )
 
 // stopCommand is `stop`.
 func stopCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
-		Use:               "stop POD…",
+	all, seconds := false, -1
+	cmd := &cobra.Command{
+		Use:               "stop POD… | --all",
 		Short:             "stop pods",
 		Long:              "stop returns when the pods have ended. They stay in ps --all, with their logs, until rm or gc.",
-		Args:              wants(1, -1, "a POD"),
 		ValidArgsFunction: c.completePods(math.MaxInt, false),
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.stop(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return usageError{"stop: want a POD, or --all"}
+			}
+			return c.stop(cmd.Context(), args, seconds)
+		},
 	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "stop all pods")
+	cmd.Flags().IntVarP(&seconds, "time", "t", -1, "kill a pod that has not ended after `SECONDS`; else the stager's grace period holds, and after 60 s Kurma's")
+	return cmd
 }
 
-// stop returns when the pods have ended.
-func (c *cli) stop(ctx context.Context, refs []string) error {
+// stop returns when the pods have ended; without refs all that are alive. It stops them at the same
+// time, and one that cannot be stopped prevents no other.
+func (c *cli) stop(ctx context.Context, refs []string, seconds int) error {
 	store, err := c.pods()
 	if err != nil {
 		return err
 	}
-	var errs []error
+	found, errs, err := findAll(store, refs)
+	if err != nil {
+		return err
+	}
+	var stopping sync.WaitGroup
+	stopped := make([]error, len(found))
+	for i, pod := range found {
+		stopping.Go(func() {
+			if seconds >= 0 {
+				late := time.AfterFunc(time.Duration(seconds)*time.Second, func() { store.Kill(pod.Plan.UUID) })
+				defer late.Stop()
+			}
+			stopped[i] = store.Stop(ctx, pod)
+		})
+	}
+	stopping.Wait()
+	return errors.Join(append(errs, stopped...)...)
+}
+
+// findAll returns the pods that refs name, each once, and the errors of those that cannot be found; without
+// refs it returns all pods that are alive.
+func findAll(store *pods.Store, refs []string) (found []*pods.Pod, errs []error, err error) {
+	if len(refs) == 0 {
+		all, err := store.List()
+		for _, pod := range all {
+			if !pod.Ended() {
+				found = append(found, pod)
+			}
+		}
+		return found, nil, err
+	}
+	seen := make(map[string]bool)
 	for _, ref := range refs {
 		pod, err := store.Find(ref)
-		if err == nil {
-			err = store.Stop(ctx, pod)
+		if err != nil {
+			errs = append(errs, err)
+			continue
 		}
-		errs = append(errs, err)
+		if !seen[pod.Plan.UUID] {
+			found = append(found, pod)
+		}
+		seen[pod.Plan.UUID] = true
 	}
-	return errors.Join(errs...)
+	return found, errs, nil
 }

@@ -75,6 +75,12 @@ func nameOf(ref string) string {
 	return name
 }
 
+// Is reports whether ref may mean the image: by its ID, the start of it, or NAME[:VERSION].
+func (i *Image) Is(ref string) bool {
+	return strings.HasPrefix(i.ID, ref) || isBareID(ref) && strings.HasPrefix(i.ID, idPrefix+ref) ||
+		i.Manifest.Name == nameOf(ref) && i.Manifest.HasLabels(versionOf(ref))
+}
+
 // versionOf returns the labels that a reference asks for.
 func versionOf(ref string) []Label {
 	if _, version, _ := strings.Cut(ref, ":"); version != "" {

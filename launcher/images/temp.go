@@ -71,6 +71,15 @@ func (s *Store) Collect() (int, error) {
 	return len(dead), err
 }
 
+// Unfinished returns how many folders Collect would remove.
+func (s *Store) Unfinished() (int, error) {
+	dead, err := s.deadTemps()
+	for _, temp := range dead {
+		_ = temp.lock.Close()
+	}
+	return len(dead), err
+}
+
 // deadTemps takes the locks of the temporary folders whose makers have died.
 func (s *Store) deadTemps() ([]*tempDir, error) {
 	store, err := s.lockStore(unix.LOCK_EX)

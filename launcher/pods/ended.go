@@ -87,6 +87,12 @@ func (p *Pod) Refresh() error {
 // Ended reports whether the pod has ended: it has no monitor.
 func (p *Pod) Ended() bool { return !p.alive() }
 
+// Locked reports whether a process works on the pod's folder: its monitor, or one that deletes it.
+func (p *Pod) Locked() bool {
+	held, err := isHeld(filepath.Join(p.Dir, lockFile))
+	return err == nil && held
+}
+
 // lookAgain is how often the pod's state is read while it is waited for.
 const lookAgain = 5 * time.Millisecond
 

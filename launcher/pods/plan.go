@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/google/uuid"
+
 	"kurma.io/stager/launcher/networks"
 )
 
@@ -42,6 +44,12 @@ type Plan struct {
 
 	// StopTimeout is how long a stager may take to end after SIGTERM.
 	StopTimeout time.Duration `json:"stopTimeout"`
+}
+
+// Again returns the plan of another pod like this one.
+func (p Plan) Again() Plan {
+	p.UUID = uuid.NewString()
+	return p
 }
 
 // Layer is an image that an app of the pod is made of.

@@ -32,6 +32,14 @@ func (s *Store) Stop(ctx context.Context, p *Pod) error {
 	return s.clear(p, !p.Plan.Remove)
 }
 
+// Kill kills the stager of a pod, and so the pod, whose monitor takes it down. It does nothing to a
+// pod that has ended.
+func (s *Store) Kill(uuid string) {
+	if p, err := s.read(uuid); err == nil && p.alive() {
+		_ = p.State.Stager.signal(syscall.SIGKILL) // it has ended meanwhile
+	}
+}
+
 // ErrAlive says that a pod has not ended.
 var ErrAlive = errors.New("it has not ended")
 

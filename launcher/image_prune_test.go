@@ -1,0 +1,45 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// prune removes images that a later import has replaced, unless a live pod uses them.
+func TestPruneRemovesReplacedImages(t *testing.T) {
+	h := newHost(t)
+	old := h.listed()["example.com/one"].ID
+	h.run("run", "--detach", "--name", "p", "example.com/one")
+	later := h.image("later.aci", appManifest)
+	h.sign(later, h.key)
+	fresh := strings.TrimSpace(h.run("image", "import", later))
+	if out := h.run("image", "prune"); out != "" {
+		t.Errorf("an image in use is removed: %q", out)
+	}
+	h.run("rm", "--force", "p")
+	for _, args := range [][]string{{"image", "prune", "--dry-run"}, {"image", "prune"}} {
+		if out := h.run(args...); out != old+"\n" {
+			t.Errorf("%s: %q, want %s", args, out, old)
+		}
+	}
+	if out := h.run("image", "prune", "--all", "--json"); !strings.HasPrefix(out, `{"id":"`+fresh+`","name":"example.com/one","size":`) || strings.Count(out, "\n") != 1 {
+		t.Errorf("prune --all: %q", out)
+	}
+	if all := h.listed(); len(all) != 1 || all[stagerName].ID == "" {
+		t.Errorf("prune --all has left %+v, want the stager alone", all)
+	}
+}
+
+// An image that is not signed replaces none that is, and none that another image names by its ID.
+func TestPruneKeepsWhatIsNotReplaced(t *testing.T) {
+	h := newHost(t)
+	base := h.image("base.aci", baseManifest)
+	h.sign(base, h.key)
+	signed := strings.TrimSpace(h.run("image", "import", base))
+	later := strings.TrimSpace(h.run("image", "import", h.image("later.aci", baseManifest)))
+	h.run("image", "import", h.image("top.aci", strings.Replace(strings.Replace(appManifest, "example.com/one", "example.com/top", 1), `"app":`, `"dependencies":[{"imageName":"example.com/base","imageID":"`+later+`"}],"app":`, 1)))
+	h.run("image", "import", h.image("latest.aci", baseManifest))
+	if out := h.run("image", "prune"); out != "" {
+		t.Errorf("prune: %q; the signed one is %s, the named one %s", out, signed, later)
+	}
+}

@@ -1,0 +1,55 @@
+package images
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/build"
+)
+
+// Export writes an image as a file that Import takes: the file that was imported if the store has
+// kept it, as it does for a signed image, with the signature; otherwise one that is built of the image's
+// manifest and files, whose ID is another one. signature is nil if there is none; its writer
+// is made only for a kept signature.
+func (s *Store) Export(image *Image, to io.Writer, signature func() (io.WriteCloser, error)) (kept bool, err error) {
+	if err := copyInto(filepath.Join(image.Dir, aciFile), to); !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
+			return true, fmt.Errorf("export image %s: %w", image.ID, err)
+		}
+		return true, exportSignature(image, signature)
+	}
+	entries, err := build.Tree(image.Rootfs(), true)
+	if err == nil {
+		err = build.Write(to, image.Manifest.Raw, entries)
+	}
+	if err != nil {
+		return false, fmt.Errorf("export image %s: %w", image.ID, err)
+	}
+	return false, nil
+}
+
+func exportSignature(image *Image, signature func() (io.WriteCloser, error)) error {
+	path := filepath.Join(image.Dir, sigFile)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	to, err := signature()
+	if err != nil {
+		return err
+	}
+	return errors.Join(copyInto(path, to), to.Close())
+}
+
+func copyInto(path string, to io.Writer) error {
+	from, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	_, err = io.Copy(to, from)
+	return err
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"kurma.io/stager/launcher/pods"
+
+	"github.com/spf13/cobra"
+)
+
+// podEnded is what `wait --json` prints of a pod.
+type podEnded struct {
+	UUID   string `json:"uuid"`
+	Name   string `json:"name"`
+	Code   int    `json:"code"`             // as in ps --json
+	Reason string `json:"reason,omitempty"` // "oom-killed"
+}
+
+// waitCommand is `wait`.
+func waitCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "wait POD…",
+		Short: "wait until pods have ended, and print their exit codes",
+		Long: `wait waits until each pod has ended and prints its exit code: the stager's, or if that is 0 the first of
+an app that is not 0. A pod with the exit policy never ends when it is stopped.`,
+		Args:              wants(1, -1, "POD…"),
+		ValidArgsFunction: c.completePods(math.MaxInt, false),
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.wait(cmd.Context(), args) },
+	}
+}
+
+func (c *cli) wait(ctx context.Context, refs []string) error {
+	store, err := c.pods()
+	if err != nil {
+		return err
+	}
+	var all []*pods.Pod
+	for _, ref := range refs { // a name may mean another pod later
+		pod, err := store.Find(ref)
+		if err != nil {
+			return err
+		}
+		all = append(all, pod)
+	}
+	for _, pod := range all {
+		if err := pod.AwaitEnd(ctx); err != nil {
+			if errors.Is(err, pods.ErrNotFound) {
+				return fmt.Errorf("pod %q has ended and was deleted with its exit code, as run --rm asks", pod.Plan.Name)
+			}
+			return err
+		}
+		code, reason := exitOf(pod)
+		if c.json {
+			err = c.printJSON(podEnded{pod.Plan.UUID, pod.Plan.Name, code, reason})
+		} else {
+			_, err = fmt.Fprintln(c.stdout, code)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
