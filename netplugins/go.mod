@@ -4,6 +4,8 @@ go 1.26.0
 
 require (
 	github.com/containernetworking/cni v1.3.1
+	github.com/containernetworking/plugins v1.9.1
+	github.com/coreos/go-iptables v0.8.0
 	github.com/vishvananda/netlink v1.3.1
 	golang.org/x/sys v0.48.0
 )
@@ -11,8 +13,6 @@ require (
 require (
 	cyphar.com/go-pathrs v0.2.1 // indirect
 	github.com/alexflint/go-filemutex v1.3.0 // indirect
-	github.com/containernetworking/plugins v1.9.1 // indirect
-	github.com/coreos/go-iptables v0.8.0 // indirect
 	github.com/coreos/go-systemd/v22 v22.6.0 // indirect
 	github.com/cyphar/filepath-securejoin v0.6.0 // indirect
 	github.com/godbus/dbus/v5 v5.1.0 // indirect

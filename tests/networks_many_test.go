@@ -133,8 +133,9 @@ func (m *netMachine) leaves(pods int) {
 	}
 	links := strings.Count(m.host.run("ip", "-o", "link", "show", "type", "veth"), "\n")
 	pins := strings.Count(string(mounts), m.pods)
-	rules := strings.Count(m.host.run("iptables", "-t", "nat", "-S"), "-N CNI-DN-")
-	if len(addresses) != pods || len(results) != pods || links != pods || pins != pods || rules != 0 {
-		m.t.Fatalf("%d addresses, %d results, %d links, %d namespaces, %d published ports of %d pods", len(addresses), len(results), links, pins, rules, pods)
+	tables := m.host.run("iptables", "-t", "nat", "-S") + m.host.run("ip6tables", "-t", "nat", "-S")
+	rules, ports := strings.Count(tables, "-A POSTROUTING -s "), strings.Count(tables, "-N CNI-DN-")
+	if len(addresses) != pods || len(results) != pods || links != pods || pins != pods || rules != 2*pods || ports != 0 {
+		m.t.Fatalf("%d addresses, %d results, %d links, %d namespaces, %d masquerade rules (2 a pod), %d published ports of %d pods", len(addresses), len(results), links, pins, rules, ports, pods)
 	}
 }

@@ -134,8 +134,16 @@ func (n *network) uses(kind string) bool {
 
 // filters reports whether the network needs iptables or nftables.
 func (n *network) filters() bool {
-	return n.uses("portmap") || n.uses("firewall") || slices.ContainsFunc(n.list.Plugins, func(p *libcni.PluginConfig) bool {
-		return strings.Contains(string(p.Bytes), `"ipMasq":true`)
+	return n.uses("portmap") || n.uses("firewall") || n.masquerades()
+}
+
+// masquerades reports whether a plugin of the network masquerades addresses.
+func (n *network) masquerades() bool {
+	return slices.ContainsFunc(n.list.Plugins, func(p *libcni.PluginConfig) bool {
+		var conf struct {
+			IPMasq bool `json:"ipMasq"`
+		}
+		return json.Unmarshal(p.Bytes, &conf) == nil && conf.IPMasq
 	})
 }
 

@@ -123,9 +123,31 @@ func (c *cni) Del(ctx context.Context, config []byte, pod plugin.Pod) error {
 	return c.del(ctx, n, rt)
 }
 
-// del calls DEL of the list, and if a plugin fails, which ends libcni's DEL, of each plugin
-// alone, the last first.
+// del calls DEL, and removes what a DEL leaves if an earlier one was killed.
 func (c *cni) del(ctx context.Context, n *network, rt *libcni.RuntimeConf) error {
+	done, interrupted, err := c.begin(n, rt)
+	if err != nil {
+		return err
+	}
+	if err := c.delAll(ctx, n, rt); err != nil {
+		return err
+	}
+	if interrupted && n.masquerades() {
+		lock, err := lockTables(ctx)
+		if err != nil {
+			return err
+		}
+		defer lock.Close()
+		if err := sweep(n.list.Name, rt); err != nil {
+			return err
+		}
+	}
+	return done()
+}
+
+// delAll calls DEL of the list, and if a plugin fails, which ends libcni's DEL, of each plugin
+// alone, the last first.
+func (c *cni) delAll(ctx context.Context, n *network, rt *libcni.RuntimeConf) error {
 	lib, _ := c.library()
 	err := lib.DelNetworkList(ctx, n.list, rt)
 	if err == nil || len(n.list.Plugins) == 1 {
