@@ -75,17 +75,24 @@ func TestKindsOfNetworks(t *testing.T) {
 	}
 }
 
+// leaseAddresses runs dnsmasq in the world, for 203.0.113.50 to 60, and returns its file of leases.
+func (n *netns) leaseAddresses() string {
+	n.t.Helper()
+	leases := filepath.Join(n.t.TempDir(), "leases")
+	dnsmasq := n.command("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--user=root", "--interface=eth0",
+		"--bind-interfaces", "--dhcp-range=203.0.113.50,203.0.113.60,255.255.255.0,2m", "--dhcp-authoritative", "--dhcp-leasefile="+leases, "--pid-file=", "--log-facility=-", "--no-ping")
+	if err := dnsmasq.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = dnsmasq.Process.Kill(); _ = dnsmasq.Wait() })
+	eventually(n.t, "dnsmasq listens", func() bool { return strings.Contains(n.run("/bin/busybox", "netstat", "-lun"), ":67 ") })
+	return leases
+}
+
 func TestAddressesByDHCP(t *testing.T) {
 	m := newNetMachine(t, "["+cniEntry("dhcp", `"type": "macvlan", "master": "testup", "ipam": {"type": "dhcp"}`)+"]")
 	world := m.withWorld()
-	leases := filepath.Join(t.TempDir(), "leases")
-	dnsmasq := world.command("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--user=root", "--interface=eth0",
-		"--bind-interfaces", "--dhcp-range=203.0.113.50,203.0.113.60,255.255.255.0,2m", "--dhcp-authoritative", "--dhcp-leasefile="+leases, "--pid-file=", "--log-facility=-", "--no-ping")
-	if err := dnsmasq.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = dnsmasq.Process.Kill(); _ = dnsmasq.Wait() }()
-	eventually(t, "dnsmasq listens", func() bool { return strings.Contains(world.run("/bin/busybox", "netstat", "-lun"), ":67 ") })
+	leases := world.leaseAddresses()
 	p := m.connect("p", podOf(server("s", "for")), "dhcp")
 	address := m.networksOf(p)[0].address(false)
 	if !strings.HasPrefix(address, "203.0.113.5") && address != "203.0.113.60" {

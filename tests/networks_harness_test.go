@@ -40,6 +40,15 @@ func makeNetworkStore() (string, error) {
 		for _, name := range pluginNames() {
 			files = append(files, pluginACI(name))
 		}
+		if networkStore.err = os.Mkdir(dir, 0o700); networkStore.err != nil {
+			return
+		}
+		web, err := webImage(dir)
+		if err != nil {
+			networkStore.err = err
+			return
+		}
+		files = append(files, web)
 		args := append([]string{"--state", dir, "image", "import"}, files...)
 		if out, err := exec.Command(suite.launcher, args...).CombinedOutput(); err != nil {
 			networkStore.err = fmt.Errorf("import plugins: %w: %s", err, out)
@@ -119,6 +128,20 @@ func serveScript(dir, address string, port int, text string) string {
 		$busybox chmod +x cgi-bin/who && exec $busybox httpd -f -h %[1]s -p %[2]s:%[3]d`, dir, address, port, text)
 }
 
+// getScript is a shell script that prints a page of a server, as this machine's shell runs it.
+func getScript(address string, port int, path string) string {
+	return fmt.Sprintf(`printf 'GET %s HTTP/1.0\r\n\r\n' | /bin/busybox nc -w 3 %s %d`, path, address, port)
+}
+
+// runTool runs a program that make has built.
+func runTool(name string, args ...string) error {
+	out, err := exec.Command(filepath.Join(filepath.Dir(suite.launcher), name), args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, out)
+	}
+	return nil
+}
+
 // fetchScript is a shell script that prints a server's page.
 func fetchScript(busybox, address string, port int) string {
 	return fmt.Sprintf(`printf 'GET /cgi-bin/who HTTP/1.0\r\n\r\n' | %s nc -w 3 %s %d`, busybox, address, port)
@@ -156,6 +179,7 @@ type netMachine struct {
 	*machine
 	host     *netns
 	networks string // the launcher's folder of networks
+	uplink   string // the link to the world
 }
 
 // newNetMachine makes a machine with networks: the entries of container_networks. At the test's end, when
@@ -182,7 +206,7 @@ func newNetMachine(t *testing.T, networks string, options ...option) *netMachine
 		b.config["trustedKeys"], b.config["networksDirectory"] = append(keys, b.keys...), dir
 		b.config["container_networks"] = json.RawMessage(networks)
 	})...)
-	m := &netMachine{b, host, dir}
+	m := &netMachine{b, host, dir, "none"}
 	t.Cleanup(m.closeNetworks)
 	return m
 }
@@ -228,9 +252,9 @@ func (m *netMachine) checkNetworks() {
 	}
 }
 
-// ownLinks counts the test's own pairs of links, by their name.
+// ownLinks counts the test's own pairs of links.
 func (m *netMachine) ownLinks() int {
-	return strings.Count(m.host.run("ip", "-o", "link", "show"), ": test")
+	return strings.Count(m.host.run("ip", "-o", "link", "show"), ": "+m.uplink+"@")
 }
 
 // netPodDoc is a pod manifest with ports.

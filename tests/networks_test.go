@@ -18,10 +18,14 @@ func bridgeEntry(backend string) string {
 
 // withWorld connects the machine to a namespace that stands for the world: 203.0.113.1 and
 // 2001:db8::1; the machine is 203.0.113.2 and 2001:db8::2. The world has no route to the pods.
-func (m *netMachine) withWorld() *netns {
+func (m *netMachine) withWorld() *netns { return m.worldBy("testup") }
+
+// worldBy is withWorld by a link of that name.
+func (m *netMachine) worldBy(uplink string) *netns {
 	m.t.Helper()
+	m.uplink = uplink
 	world := newNetns(m.t)
-	m.host.join(world, "testup", "203.0.113.2/24 2001:db8::2/64", "eth0", "203.0.113.1/24 2001:db8::1/64")
+	m.host.join(world, uplink, "203.0.113.2/24 2001:db8::2/64", "eth0", "203.0.113.1/24 2001:db8::1/64")
 	return world
 }
 

@@ -50,6 +50,13 @@ func (c *container) Setup(ctx context.Context, config string) error {
 	return err
 }
 
+// check is Setup with the variable by which a plugin is asked to check the pods that are
+// connected as well.
+func (c *container) check(ctx context.Context, config string) error {
+	_, err := c.run(ctx, networks.Call{Config: config, Env: []string{"NETWORK_CHECK=1"}}, callDir+"/setup")
+	return err
+}
+
 // Add implements networks.Plugin.
 func (c *container) Add(ctx context.Context, call networks.Call) ([]byte, error) {
 	return c.run(ctx, call, arguments("add", call)...)

@@ -352,13 +352,14 @@ func (c *Containers) collect(ctx context.Context, store *pods.Store, pod *pods.P
 }
 
 // Validate starts the network's container if it does not run, and calls `setup` again, which
-// checks the configuration and the plugin's health. Both may change the host.
+// checks the configuration and the plugin's health, and, where the plugin can, the pods that are
+// connected. It may change the host.
 func (c *Containers) Validate(ctx context.Context, n networks.Network) error {
-	p, err := c.Open(ctx, n.Name)
+	p, err := c.open(ctx, n.Name)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, networks.CallTime, fmt.Errorf("not done within %v", networks.CallTime))
 	defer cancel()
-	return p.Setup(ctx, n.Entry)
+	return p.check(ctx, n.Entry)
 }

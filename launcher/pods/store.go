@@ -128,6 +128,9 @@ func (s *Store) create(plan Plan) (*Pod, error) {
 	if uuid, taken := names[plan.Name]; taken {
 		return nil, fmt.Errorf("%w by pod %s; choose another with --name", ErrNameTaken, uuid)
 	}
+	if err := s.checkPorts(plan); err != nil {
+		return nil, err
+	}
 	plan.Cgroup = filepath.Join(s.cgroup, plan.UUID)
 	pod := &Pod{Dir: filepath.Join(s.dir, plan.UUID), Plan: plan, State: State{Phase: Starting, Created: time.Now().UTC()}, connector: s.Connector}
 	if err := os.Mkdir(pod.Dir, 0o700); err != nil {

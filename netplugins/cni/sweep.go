@@ -30,7 +30,14 @@ func (c *cni) begin(n *network, rt *libcni.RuntimeConf) (done func() error, inte
 	if interrupted = errors.Is(err, os.ErrExist); interrupted {
 		err = nil
 	}
-	return func() error { return os.Remove(mark) }, interrupted, err
+	done = func() error {
+		err := os.Remove(mark)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // the DEL of a launcher that was killed has ended by itself after all
+		}
+		return err
+	}
+	return done, interrupted, err
 }
 
 // sweep removes what bridge and ptp have made for a pod in the tables of iptables and nftables, by

@@ -1,0 +1,160 @@
+package pods
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"kurma.io/stager/launcher/networks"
+)
+
+// ErrPortTaken says that a port of the host that a pod publishes is in use.
+var ErrPortTaken = errors.New("host port already used")
+
+// checkPorts returns an error that names the holder of a port that the plan publishes: the plan
+// itself, a live pod, or a process that listens on it. The caller has the store's lock.
+func (s *Store) checkPorts(plan Plan) error {
+	if len(plan.Ports) == 0 {
+		return nil
+	}
+	for i, port := range plan.Ports {
+		for _, other := range plan.Ports[:i] {
+			if collide(port, other) {
+				return fmt.Errorf("%w: %s is published twice by the pod", ErrPortTaken, describePort(port))
+			}
+		}
+	}
+	all, err := s.List()
+	if err != nil {
+		return err
+	}
+	for _, pod := range all {
+		if !pod.alive() {
+			continue
+		}
+		for _, port := range plan.Ports {
+			for _, other := range pod.Plan.Ports {
+				if collide(port, other) {
+					return fmt.Errorf("%w: %s is published by pod %q (%s)", ErrPortTaken, describePort(port), pod.Plan.Name, pod.Plan.UUID)
+				}
+			}
+		}
+	}
+	return checkListeners(plan.Ports)
+}
+
+func describePort(p networks.PortMapping) string {
+	if p.HostIP != "" {
+		return fmt.Sprintf("port %d/%s of %s", p.HostPort, p.Protocol, p.HostIP)
+	}
+	return fmt.Sprintf("port %d/%s", p.HostPort, p.Protocol)
+}
+
+// collide reports whether two mappings want the same port of the host.
+func collide(a, b networks.PortMapping) bool {
+	if a.HostPort != b.HostPort || a.Protocol != b.Protocol {
+		return false
+	}
+	one, _ := netip.ParseAddr(a.HostIP) // invalid for "", which is every address
+	other, _ := netip.ParseAddr(b.HostIP)
+	return covers(one, other)
+}
+
+// covers reports whether two addresses to listen on have one in common; an invalid or unspecified
+// one is every address.
+func covers(a, b netip.Addr) bool {
+	isAny := func(x netip.Addr) bool { return !x.IsValid() || x.IsUnspecified() }
+	return isAny(a) || isAny(b) || a.Unmap() == b.Unmap()
+}
+
+// socket is a socket that listens.
+type socket struct {
+	address netip.Addr
+	port    uint
+	inode   string
+}
+
+// checkListeners looks for the ports among the sockets of this process's network namespace.
+func checkListeners(ports []networks.PortMapping) error {
+	for _, protocol := range []string{"tcp", "udp"} {
+		for _, family := range []string{"", "6"} {
+			sockets, err := listening(protocol, family)
+			if err != nil {
+				return err
+			}
+			for _, port := range ports {
+				host, _ := netip.ParseAddr(port.HostIP)
+				for _, s := range sockets {
+					if port.Protocol == protocol && s.port == port.HostPort && covers(host, s.address) {
+						return fmt.Errorf("%w: %s is used by %s", ErrPortTaken, describePort(port), ownerOf(s.inode))
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// listening reads /proc/net/tcp and its siblings (proc_pid_net(5)): the second field is the local
+// address in hexadecimal, the fourth the state, the tenth the inode.
+func listening(protocol, family string) ([]socket, error) {
+	data, err := os.ReadFile("/proc/self/net/" + protocol + family)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil // a kernel without IPv6
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for ports in use: %w", err)
+	}
+	state := map[string]string{"tcp": "0A", "udp": "07"}[protocol] // TCP_LISTEN; a UDP socket without a peer
+	var all []socket
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		if len(fields) < 10 || fields[3] != state {
+			continue
+		}
+		if s, ok := parseSocket(fields[1], fields[9]); ok {
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+// parseSocket reads an address such as 0100007F:1F90: words of 32 bits in the machine's byte order.
+func parseSocket(local, inode string) (socket, bool) {
+	text, portText, _ := strings.Cut(local, ":")
+	port, err := strconv.ParseUint(portText, 16, 16)
+	if err != nil || len(text)%8 != 0 {
+		return socket{}, false
+	}
+	var bytes []byte
+	for i := 0; i < len(text); i += 8 {
+		word, err := strconv.ParseUint(text[i:i+8], 16, 32)
+		if err != nil {
+			return socket{}, false
+		}
+		bytes = append(bytes, byte(word), byte(word>>8), byte(word>>16), byte(word>>24))
+	}
+	address, ok := netip.AddrFromSlice(bytes)
+	return socket{address.Unmap(), uint(port), inode}, ok
+}
+
+// ownerOf names a process that has the socket open.
+func ownerOf(inode string) string {
+	fds, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		return "a process"
+	}
+	for _, fd := range fds {
+		if target, err := os.Readlink(fd); err != nil || target != "socket:["+inode+"]" {
+			continue
+		}
+		pid := strings.Split(fd, "/")[2]
+		name, _ := os.ReadFile("/proc/" + pid + "/comm") // "" if it has just ended
+		return fmt.Sprintf("process %s (%s)", pid, strings.TrimSpace(string(name)))
+	}
+	return "a process"
+}

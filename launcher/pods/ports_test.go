@@ -1,0 +1,45 @@
+package pods
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/launcher/networks"
+)
+
+func TestAPortInUseIsAnErrorThatNamesTheHolder(t *testing.T) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	number := uint(listener.Addr().(*net.TCPAddr).Port)
+	taken := fmt.Sprintf("process %d (", os.Getpid())
+	port := func(protocol, ip string) networks.PortMapping {
+		return networks.PortMapping{HostPort: number, ContainerPort: 80, Protocol: protocol, HostIP: ip}
+	}
+	for _, tt := range []struct {
+		name, words string
+		ports       []networks.PortMapping
+	}{
+		{"every address", taken, []networks.PortMapping{port("tcp", "")}},
+		{"the address", taken, []networks.PortMapping{port("tcp", "127.0.0.1")}},
+		{"another address", "", []networks.PortMapping{port("tcp", "127.0.0.2")}},
+		{"another protocol", "", []networks.PortMapping{port("udp", "")}},
+		{"twice", "published twice", []networks.PortMapping{port("udp", ""), port("udp", "10.0.0.1")}},
+		{"two addresses", "", []networks.PortMapping{port("udp", "10.0.0.2"), port("udp", "10.0.0.1")}},
+	} {
+		store, err := Open(t.TempDir(), "kurma-test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = store.checkPorts(Plan{Ports: tt.ports})
+		if tt.words == "" && err != nil || tt.words != "" && (!errors.Is(err, ErrPortTaken) || !strings.Contains(err.Error(), tt.words)) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.words)
+		}
+	}
+}
