@@ -18,7 +18,9 @@
  * the supervisor waits no longer; its start fails. The later processes of a start block that
  * start only, and supervisor.StartLimit ends it.
  *
- * An app that has stopped itself, or another app, stays stopped: it is another program. waitid(2)
+ * An app that has stopped itself, or another app, stays stopped: it is another program. But a SIGSTOP that
+ * was sent before the last exec of a start stops the app: where the process was stopped as one of the start just
+ * before, this thread continues the app as well. waitid(2)
  * takes the report of a stop here, and nothing else in the supervisor asks for those; it
  * collects no process (no WEXITED).
  */
@@ -43,6 +45,8 @@
 
 /* How long a process that shares the supervisor's memory may be kept from its exec. */
 #define VFORK_LIMIT_NS 100000000L
+/* How long after a stop of a start's process a stop of the app, which it has become, is taken for an earlier signal's. */
+#define JUST_NOW_NS 100000000L
 /* A process that was stopped longer ago than this is another one with the same PID. */
 #define FORGET_NS 2000000000L
 
@@ -111,6 +115,45 @@ static int64_t now(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* The processes of starts that were stopped last, and when. */
+static struct {
+	pid_t pid;
+	int64_t time;
+} recent[32];
+
+enum { RECENT = sizeof(recent) / sizeof(*recent) };
+
+/* Returns the place of a process in recent, RECENT for none. */
+static int find_recent(pid_t pid)
+{
+	int i;
+
+	for (i = 0; i < RECENT && recent[i].pid != pid; i++)
+		;
+	return i;
+}
+
+static void remember(pid_t pid, int64_t time)
+{
+	static int next;
+	int i = find_recent(pid);
+
+	if (i == RECENT) {
+		i = next;
+		next = (next + 1) % RECENT;
+	}
+	recent[i].pid = pid;
+	recent[i].time = time;
+}
+
+/* Returns whether a process was stopped as one of a start just now. */
+static int was_stopped(pid_t pid, int64_t time)
+{
+	int i = find_recent(pid);
+
+	return i < RECENT && time - recent[i].time < JUST_NOW_NS;
+}
+
 /* Continues a stopped process of a start, or kills it. The Go runtime makes one process that shares
  * its memory at a time, so one is remembered. The PID cannot be another process's by now: only the
  * start collects the process, and it is waiting. */
@@ -120,8 +163,12 @@ static void take_stop(pid_t pid, const struct program *own)
 	static int64_t since;
 	int64_t time = now();
 
-	if (!is_this_program(pid, own))
+	if (!is_this_program(pid, own)) {
+		if (was_stopped(pid, time))
+			kill(pid, SIGCONT);
 		return;
+	}
+	remember(pid, time);
 	if (!shares_memory(pid)) {
 		kill(pid, SIGCONT);
 		return;

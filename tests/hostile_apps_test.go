@@ -32,18 +32,16 @@ func TestAnAppStopsEveryNewProcess(t *testing.T) {
 	}
 	p := b.up("p", podOf(apps...).hostVolume("probe", dir, "/probe"))
 	for range 5 {
-		within(t, "status", 5*time.Second, func() { p.status() })
-		within(t, "exec", 30*time.Second, func() {
-			if r := p.exec("app3", "true"); r.code != 0 {
-				t.Errorf("exec: exit status %d: %s", r.code, r.stderr)
-			}
+		within(t, "status", hostileStatus, func() { p.status() })
+		within(t, "exec", hostileExec, func() {
+			eventually(t, "a command succeeds", func() bool { return p.attempt("app3", "true") == 0 })
 		})
 	}
 	before := p.status()["app5"].PID
 	if err := unix.Kill(before, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "restart", 30*time.Second, func() {
+	within(t, "restart", hostileRestart, func() {
 		eventually(t, "app5 runs again", func() bool { s := p.status()["app5"]; return !s.Exited && s.PID != before && s.PID != 0 })
 	})
 	begin := time.Now()
@@ -118,6 +116,7 @@ func TestHostileApps(t *testing.T) {
 	if t.Failed() {
 		t.Log(p.stagerLog())
 	}
+	p.must("rm", p.name)
 	b.checkGone()
 }
 
