@@ -26,7 +26,7 @@ func TestForkBombMeetsItsLimit(t *testing.T) {
 	p.stop()
 }
 
-// The supervisor is the OOM killer's last choice. An app cannot change the supervisor's files in /proc,
+// The supervisor and the waiter are the OOM killer's last choice. An app cannot change the supervisor's files in /proc,
 // and they show no path of the host.
 func TestSupervisorsFilesAreOutOfReach(t *testing.T) {
 	m := newMachine(t)
@@ -41,14 +41,16 @@ func TestSupervisorsFilesAreOutOfReach(t *testing.T) {
 	if log := p.logs("a"); log != "0\ndone\n" {
 		t.Errorf("the app reports %q", log)
 	}
-	// Without CAP_SYS_RESOURCE it cannot go below what the test has.
-	score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.supervisor()))
+	// Without CAP_SYS_RESOURCE they cannot go below what the test has.
 	want := "-1000\n"
 	if !mayLowerOOMScore() {
 		want = "0\n"
 	}
-	if err != nil || string(score) != want {
-		t.Errorf("the supervisor's oom_score_adj is %q, %v; want %q", score, err, want)
+	for name, pid := range map[string]int{"supervisor": p.supervisor(), "waiter": p.stager} {
+		score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
+		if err != nil || string(score) != want {
+			t.Errorf("the %s's oom_score_adj is %q, %v; want %q", name, score, err, want)
+		}
 	}
 	p.stop()
 }

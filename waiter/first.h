@@ -24,6 +24,10 @@ void enter_mount_namespace(void);
 /* Forks into new namespaces, as in clone(2). */
 pid_t fork_into(uint32_t namespaces);
 
+/* Makes this process the OOM killer's last choice, if it may: the waiter's end is the pod's. A helper has the
+ * value of before again. */
+void protect_from_oom(void);
+
 /* Starts a helper with the descriptors of enum waiter_file, nfiles in all. The caller
  * closes them. Whatever fails is reported on the descriptor WAITER_REPORT. */
 void start_guard(const int *files, int nfiles, int own_mounts);

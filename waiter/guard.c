@@ -88,6 +88,33 @@ static void pass_files(const int *files, int nfiles)
 			fail(WAITER_PASS_FILES);
 }
 
+#define OOM_SCORE "/proc/self/oom_score_adj"
+
+static char oom_score[16]; /* of before protect_from_oom; empty if it is not known */
+
+static void set_oom_score(const char *score)
+{
+	int fd = open(OOM_SCORE, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	(void)!write(fd, score, strlen(score)); /* a value that it may not set stays */
+	close(fd);
+}
+
+void protect_from_oom(void)
+{
+	int fd = open(OOM_SCORE, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, oom_score, sizeof(oom_score) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return;
+	oom_score[n] = 0;
+	set_oom_score("-1000");
+}
+
 static void __attribute__((noreturn)) become_helper(const int *files, int nfiles, int own_mounts)
 {
 	const struct waiter_plan *plan;
@@ -100,6 +127,8 @@ static void __attribute__((noreturn)) become_helper(const int *files, int nfiles
 	args = take_strings(&rest, plan->nargs);
 	env = take_strings(&rest, plan->nenv);
 	setsid();
+	if (oom_score[0])
+		set_oom_score(oom_score);
 	enter_mounts(files[WAITER_MOUNTS], own_mounts);
 	pass_files(files, nfiles);
 	reset_signals();

@@ -383,6 +383,7 @@ static void __attribute__((constructor)) waiter(void)
 		namespaces = settled.namespaces;
 	}
 	keep_only(channel, settled.ready, &signals);
+	protect_from_oom();
 	release_start_memory();
 	wait_for(supervisor);
 }
