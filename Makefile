@@ -43,7 +43,7 @@ export GOFLAGS += -buildvcs=false
 # The C files' copy of the program's name, after Go's own default flags.
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-g -O2) '-DSTAGER_PROGRAM="$(NAME)"'
 
-.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-follow test-vm test-vm-ci test-aufs hostile clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-follow test-vm test-vm-ci test-aufs hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
@@ -126,6 +126,22 @@ MINUTES ?= 10
 hostile: root deps-build deps-test aci images
 	HOSTILE_FOR='$(MINUTES)m' STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
 		$(GO) test -tags '$(TAGS)' -count=1 -v -timeout $$(($(MINUTES) + 10))m -run '^TestHostileApps$$' ./tests
+
+# Kills a random process at a random moment of a pod's life or an import, N times. SEED repeats
+# the choices of an earlier run, which prints its seed.
+N    ?= 1000
+SEED ?=
+chaos: root deps-build deps-test aci images
+	CHAOS='$(N)' CHAOSSEED='$(SEED)' STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
+		$(GO) test -tags '$(TAGS)' -count=1 -timeout 6h -v -run '^TestNothingIsLeftAfterKillsAtRandom$$' ./tests
+
+# Leaves ORPHANS orphans to a supervisor and has it run RUNS commands: neither may cost it memory
+# or descriptors.
+ORPHANS ?= 1000000
+RUNS    ?= 100000
+orphans: root deps-build deps-test aci images
+	ORPHANS='$(ORPHANS)' RUNS='$(RUNS)' STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
+		$(GO) test -tags '$(TAGS)' -count=1 -timeout 24h -v -run '^Test(Orphans|Commands)CostTheSupervisorNothing$$' ./tests
 
 # appc's own acceptance program, ACETIMES times in a row.
 ACETIMES ?= 20

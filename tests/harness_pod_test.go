@@ -325,7 +325,13 @@ func (b *machine) signalPipe(path string) *signalPipe {
 // line waits for the next line.
 func (s *signalPipe) line() string {
 	s.t.Helper()
-	if err := s.file.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	return s.lineWithin(patience)
+}
+
+// lineWithin is line with another limit.
+func (s *signalPipe) lineWithin(limit time.Duration) string {
+	s.t.Helper()
+	if err := s.file.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		s.t.Fatal(err)
 	}
 	buf := make([]byte, 4096)
