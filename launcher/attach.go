@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+
 	"kurma.io/stager/names"
 
 	"github.com/spf13/cobra"
@@ -31,5 +33,16 @@ func (c *cli) attach(args []string) error {
 	if err != nil {
 		return err
 	}
-	return c.become(pod, names.Attach, a.Name)
+	if !c.hasKeyboard() {
+		return pod.Become(names.Attach, a.Name)
+	}
+	if !hasTerminal(pod, a.Name) {
+		c.hint("ctrl-c leaves the app running")
+		return c.become(pod, names.Attach, a.Name)
+	}
+	code, left, err := c.callByKeyboard(pod, "leaves the app running", [2]*os.File{os.Stdout, os.Stderr}, nil, names.Attach, a.Name)
+	if err == nil && code != 0 && !left {
+		err = exitError{code}
+	}
+	return err
 }

@@ -101,6 +101,10 @@ func (c *cli) exec(target, command []string, o execOptions) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if o.tty && c.hasKeyboard() {
+		code, _, err := c.callByKeyboard(pod, "ends the command", [2]*os.File{os.Stdout, os.Stderr}, settings, "run", a.Name)
+		return code, err
+	}
 	defer c.keepTerminal()()
 	if o.tty {
 		defer c.rawOutput()()

@@ -71,7 +71,10 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	signal.Notify(broken, unix.SIGPIPE)
 	defer signal.Stop(broken)
 	pod.LastLines = lastLines
-	if !o.detach {
+	switch {
+	case o.interactive():
+		return c.runInteractive(ctx, store, pod, o)
+	case !o.detach:
 		return c.runHere(ctx, store, pod, o)
 	}
 	if err := pod.Detach(ctx, c.monitor(pod.Dir)); err != nil {

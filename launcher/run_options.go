@@ -50,7 +50,7 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 
 // appFlags are the flags that change an image's app.
 func appFlags() []string {
-	return []string{"exec", "env", "user", "workdir", "memory", "cpus", "cap-add", "cap-drop"}
+	return []string{"exec", "env", "user", "workdir", "memory", "cpus", "cap-add", "cap-drop", "interactive", "tty"}
 }
 
 func (o *runOptions) declareApp(flags *pflag.FlagSet) {
@@ -85,6 +85,8 @@ func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 		o.app.CPU = text
 		return nil
 	})
+	flags.BoolVarP(&o.app.Stdin, "interactive", "i", false, "keep the app's stdin open, and pass the caller's on to it; its end is not passed on")
+	flags.BoolVarP(&o.app.TTY, "tty", "t", false, "give the app a terminal of its own; with --interactive, ctrl-p ctrl-q leaves the pod running")
 	flags.Func("cap-add", "add a `CAPABILITY`, such as NET_ADMIN", func(text string) error {
 		if strings.EqualFold(text, "all") {
 			return errors.New("name each capability")
@@ -97,6 +99,9 @@ func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 		return nil
 	})
 }
+
+// interactive reports whether the caller's input is the app's.
+func (o *runOptions) interactive() bool { return o.app.Stdin && !o.detach }
 
 // parseEnv reads NAME=VALUE, or NAME for the caller's variable.
 func parseEnv(text string) (podplan.Environment, error) {

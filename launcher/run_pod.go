@@ -80,7 +80,7 @@ func plan(p podplan.Planner, o runOptions, taken func(string) bool) (pods.Plan, 
 	options := podplan.Options{
 		Name: o.name, Taken: taken, Volumes: o.volumes.named, Mounts: o.volumes.mounts, App: o.app,
 		HostNetwork: o.net.host, NoNetwork: o.net.none, Networks: o.net.requests,
-		Remove: o.remove, ExitPolicy: o.exitPolicy, Restart: o.restart,
+		Remove: o.remove && !o.interactive(), ExitPolicy: o.exitPolicy, Restart: o.restart,
 	}
 	if !o.detach {
 		options.DefaultExit = "all"

@@ -100,6 +100,11 @@ func (p *Pod) notExecuted(name string, err error) error {
 // descriptor 3 to its end within 10 seconds of its start; if it does not, Call kills it
 // and returns an error.
 func (p *Pod) Call(stdio [3]*os.File, settings []byte, name string, args ...string) (int, error) {
+	return p.CallUntil(nil, stdio, settings, name, args...)
+}
+
+// CallUntil is Call, and kills the child when stop is closed.
+func (p *Pod) CallUntil(stop <-chan struct{}, stdio [3]*os.File, settings []byte, name string, args ...string) (int, error) {
 	var feed *settingsFeed
 	if settings != nil {
 		var err error
@@ -129,6 +134,9 @@ func (p *Pod) Call(stdio [3]*os.File, settings []byte, name string, args ...stri
 			if isForChild(sig, stdio[0]) {
 				_ = child.Signal(sig) // a child that has ended is reported by its channel
 			}
+		case <-stop:
+			_ = child.Kill()
+			stop = nil
 		case <-late.C:
 			if unread = feed != nil && !feed.isRead(); unread {
 				_ = child.Kill()

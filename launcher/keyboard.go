@@ -1,0 +1,135 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/names"
+
+	"golang.org/x/term"
+)
+
+// The detach keys, as podman's users know them, typed one after the other.
+const (
+	firstDetachKey  = 'p' & 0x1f // ctrl-p
+	secondDetachKey = 'q' & 0x1f // ctrl-q
+)
+
+// keyboard is the caller's terminal as the stdin of a call-in: what is typed goes through a pipe, in
+// which the detach keys are found. The call-in does not see a terminal there, so the launcher
+// makes the terminal pass every byte on as it is typed.
+type keyboard struct {
+	read  *os.File      // the call-in's stdin
+	left  chan struct{} // closed when the detach keys are typed
+	state *term.State
+	fd    int
+}
+
+// hasKeyboard reports whether a person can type into a call-in.
+func (c *cli) hasKeyboard() bool { return term.IsTerminal(int(c.stdin.Fd())) }
+
+// openKeyboard begins to read the terminal, and says what the detach keys do.
+func (c *cli) openKeyboard(detach string) (*keyboard, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	c.hint("ctrl-p ctrl-q " + detach)
+	fd := int(c.stdin.Fd())
+	state, err := term.MakeRaw(fd)
+	if err != nil {
+		_, _ = read.Close(), write.Close()
+		return nil, fmt.Errorf("make the terminal raw: %w", err)
+	}
+	k := &keyboard{read: read, left: make(chan struct{}), state: state, fd: fd}
+	go func() {
+		if passKeys(c.stdin, write) {
+			close(k.left)
+		}
+		_ = write.Close()
+	}()
+	return k, nil
+}
+
+// close restores the terminal. The reader of the terminal stays until the next key, or the
+// program's end.
+func (k *keyboard) close() {
+	_ = term.Restore(k.fd, k.state) // it fails only for a terminal that has gone
+	_ = k.read.Close()
+}
+
+// hint tells a person at a terminal what can be typed.
+func (c *cli) hint(text string) {
+	if isTerminal(c.stderr) {
+		fmt.Fprintln(c.stderr, "launcher:", text)
+	}
+}
+
+// passKeys copies what is typed until the end of file, or the detach keys: then it returns true. The
+// first of them waits for the next key.
+func passKeys(from io.Reader, to io.Writer) (left bool) {
+	buf := make([]byte, 4096)
+	waiting := false
+	for {
+		n, err := from.Read(buf)
+		var typed []byte
+		for _, key := range buf[:n] {
+			if waiting && key == secondDetachKey {
+				_, _ = to.Write(typed) // what was typed before
+				return true
+			}
+			if waiting {
+				typed = append(typed, firstDetachKey)
+			}
+			if waiting = key == firstDetachKey; !waiting {
+				typed = append(typed, key)
+			}
+		}
+		if _, writeErr := to.Write(typed); err != nil || writeErr != nil {
+			return false
+		}
+	}
+}
+
+// callByKeyboard runs a call-in whose stdin is the keyboard. detach says what the detach keys do, which
+// kill the call-in: then left is true.
+func (c *cli) callByKeyboard(pod *pods.Pod, detach string, outputs [2]*os.File, settings []byte, name string, args ...string) (code int, left bool, err error) {
+	k, err := c.openKeyboard(detach)
+	if err != nil {
+		return 0, false, err
+	}
+	defer k.close()
+	code, err = pod.CallUntil(k.left, [3]*os.File{k.read, outputs[0], outputs[1]}, settings, name, args...)
+	select {
+	case <-k.left:
+		left = true
+	default:
+	}
+	return code, left, err
+}
+
+// hasTerminal reports whether the app has a terminal of its own.
+func hasTerminal(pod *pods.Pod, app string) bool {
+	type annotation struct{ Name, Value string }
+	var document struct {
+		Pod struct {
+			Apps []struct {
+				Name        string
+				Annotations []annotation
+			}
+		}
+	}
+	if json.Unmarshal(pod.Plan.Manifest, &document) != nil {
+		return false
+	}
+	for _, a := range document.Pod.Apps {
+		if a.Name == app {
+			return slices.Contains(a.Annotations, annotation{names.TTYAnnotation, "true"})
+		}
+	}
+	return false
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/names"
+
+	"golang.org/x/sys/unix"
+)
+
+// runInteractive runs a pod of one app whose stdin is the caller's. The pod's monitor is a process of
+// its own, so that the detach keys can leave the pod running. The output comes from the log, with
+// every byte from the beginning; attach passes the input on.
+func (c *cli) runInteractive(ctx context.Context, store *pods.Store, pod *pods.Pod, o runOptions) error {
+	if err := pod.Detach(ctx, c.monitor(pod.Dir)); err != nil {
+		return err
+	}
+	if err := writeUUID(o.uuidFile, pod); err != nil {
+		return errors.Join(err, store.Remove(ctx, pod, true))
+	}
+	c.showWarnings(pod)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var output sync.WaitGroup
+	if err := c.showOutput(ctx, store, pod.Plan.UUID, &output, cancel); err != nil {
+		return errors.Join(err, store.Remove(ctx, pod, true))
+	}
+	shown := make(chan struct{})
+	go func() {
+		output.Wait()
+		close(shown)
+	}()
+	left, err := c.typeUntil(ctx, shown, pod, o)
+	if left {
+		text := fmt.Sprintf("pod %q runs on; launcher attach %[1]s comes back, launcher stop %[1]s ends it", pod.Plan.Name)
+		if o.remove {
+			text += fmt.Sprintf("; it stays until launcher rm %s", pod.Plan.Name)
+		}
+		c.hint(text)
+		return err
+	}
+	return errors.Join(err, c.endInteractive(ctx, store, pod, o))
+}
+
+// typeUntil passes the caller's input to the app until all of its output has been shown, ctx ends, or
+// the detach keys are typed: then it returns true.
+func (c *cli) typeUntil(ctx context.Context, shown <-chan struct{}, pod *pods.Pod, o runOptions) (left bool, err error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return false, err
+	}
+	defer null.Close()
+	stdin, outputs := c.stdin, [2]*os.File{null, null}
+	var detach chan struct{} // never ready
+	if o.app.TTY && c.hasKeyboard() {
+		k, err := c.openKeyboard("leaves the pod running")
+		if err != nil {
+			return false, err
+		}
+		defer k.close()
+		stdin, outputs[1], detach = k.read, os.Stderr, k.left // the terminal, whose size the app gets
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	own := *pod
+	go func() {
+		defer close(ended)
+		// An app that has ended already needs no input.
+		_, _ = own.CallUntil(stop, [3]*os.File{stdin, outputs[0], outputs[1]}, nil, names.Attach, appNames(&own)[0])
+	}()
+	defer func() {
+		close(stop)
+		<-ended
+	}()
+	select {
+	case <-shown:
+	case <-ctx.Done():
+	case <-detach:
+		return true, nil
+	}
+	return false, nil
+}
+
+// endInteractive stops a pod that is still alive, and returns its exit code as an error.
+func (c *cli) endInteractive(ctx context.Context, store *pods.Store, pod *pods.Pod, o runOptions) error {
+	cause := context.Cause(ctx)
+	lasting := context.WithoutCancel(ctx)
+	if cause != nil {
+		if err := store.Stop(lasting, pod); err != nil {
+			return err
+		}
+	}
+	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	if err := pod.AwaitEnd(lasting); err != nil {
+		return err
+	}
+	code, _ := exitOf(pod)
+	if o.remove {
+		if err := store.Remove(lasting, pod, false); err != nil {
+			return err
+		}
+	}
+	var interrupted interruption
+	switch {
+	case errors.As(cause, &interrupted) && interrupted.signal == unix.SIGINT:
+		return exitError{128 + int(unix.SIGINT)}
+	case cause != nil && !errors.As(cause, &interrupted):
+		return cause
+	case cause == nil && code != 0:
+		return exitError{code}
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package tests
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/creack/pty"
+)
+
+// typist is a person at a terminal in which a command runs.
+type typist struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	terminal *os.File
+	mu       sync.Mutex
+	seen     strings.Builder // guarded by mu
+	gone     chan struct{}   // closed when the terminal has shown all
+}
+
+// atTerminal starts a command of the launcher in a terminal of 24 lines of 100 characters.
+func (b *machine) atTerminal(args ...string) *typist {
+	b.t.Helper()
+	cmd := b.command(args...)
+	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 100})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	p := &typist{t: b.t, cmd: cmd, terminal: terminal, gone: make(chan struct{})}
+	go func() {
+		defer close(p.gone)
+		_, _ = io.Copy(p, terminal) // EIO is a terminal's end
+	}()
+	b.t.Cleanup(func() { _ = terminal.Close() })
+	return p
+}
+
+// Write implements io.Writer: the terminal shows it.
+func (p *typist) Write(data []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen.Write(data)
+}
+
+func (p *typist) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen.String()
+}
+
+// sees waits until the terminal has shown the text.
+func (p *typist) sees(text string) {
+	p.t.Helper()
+	eventually(p.t, "the terminal shows "+text, func() bool { return strings.Contains(p.text(), text) })
+}
+
+func (p *typist) types(text string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.terminal, text); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// ends waits for the command's end and returns its exit status.
+func (p *typist) ends() int {
+	_ = p.cmd.Wait()
+	<-p.gone
+	return p.cmd.ProcessState.ExitCode()
+}
+
+const detachKeys = "\x10\x11"
+
+// run --interactive --tty is a session at the app's terminal. The detach keys leave the pod running, attach comes
+// back, and the app's end ends both with its exit code.
+func TestASessionIsLeftAndTakenUpAgain(t *testing.T) {
+	t.Parallel()
+	b := newMachine(t)
+	run := b.atTerminal("run", "-it", "--name", "it", "kurma.io/stager/tests/busybox", "--", "-c",
+		"while read line; do [ \"$line\" = size ] && stty size; echo \"<$line>\"; [ \"$line\" = end ] && exit 6; done")
+	run.sees("ctrl-p ctrl-q leaves the pod running")
+	run.types("one\r")
+	run.sees("<one>")
+	run.types("size\r")
+	run.sees("24 100\r\n")
+	run.types(detachKeys)
+	if code := run.ends(); code != 0 || !strings.Contains(run.text(), `pod "it" runs on`) {
+		t.Errorf("exit status %d: %s", code, run.text())
+	}
+	if all := b.ps(); len(all) != 1 || all[0].State != "running" {
+		t.Fatalf("%+v", all)
+	}
+	left := b.atTerminal("attach", "it")
+	left.sees("ctrl-p ctrl-q leaves the app running")
+	left.types("two\r")
+	left.sees("<two>")
+	left.types(detachKeys)
+	if code := left.ends(); code != 0 {
+		t.Errorf("attach ended with %d: %s", code, left.text())
+	}
+	last := b.atTerminal("attach", "it")
+	last.sees("ctrl-p")
+	last.types("three\r")
+	last.sees("<three>")
+	last.types("end\r")
+	if code := last.ends(); code != 6 {
+		t.Errorf("attach ended with %d, want the app's 6: %s", code, last.text())
+	}
+	if out := b.must("wait", "it"); out != "6\n" {
+		t.Errorf("wait: %q", out)
+	}
+}
+
+// The exit status of a session is the app's; input that is not a terminal is also passed on.
+func TestRunInteractiveReturnsTheExitStatus(t *testing.T) {
+	t.Parallel()
+	b := newMachine(t)
+	run := b.atTerminal("run", "-it", "--rm", "kurma.io/stager/tests/busybox", "--", "-c", "read line; exit $line")
+	run.sees("ctrl-p")
+	run.types("7\r")
+	if code := run.ends(); code != 7 {
+		t.Errorf("exit status %d: %s", code, run.text())
+	}
+	cmd := b.command("run", "--interactive", "--rm", "kurma.io/stager/tests/busybox", "--", "-c", "read line; echo \"<$line>\"; exit 8")
+	cmd.Stdin = strings.NewReader("from a pipe\n")
+	if r := finish(t, cmd); r.code != 8 || r.stdout != "<from a pipe>\n" {
+		t.Errorf("%+v", r)
+	}
+	if all := b.ps(); len(all) != 0 {
+		t.Errorf("left: %+v", all)
+	}
+}
+
+// The detach keys end a command of exec --tty.
+func TestDetachKeysEndACommand(t *testing.T) {
+	t.Parallel()
+	b := newMachine(t)
+	p := b.up("p", podOf(shell("a", "exec sleep 1000")))
+	run := b.atTerminal("exec", "--tty", "p", "--", "/bin/sh", "-c", "echo up; exec sleep 999")
+	run.sees("ctrl-p ctrl-q ends the command")
+	run.sees("up\r\n")
+	run.types(detachKeys)
+	if code := run.ends(); code != 137 {
+		t.Errorf("exit status %d: %s", code, run.text())
+	}
+	eventually(t, "the command has ended", func() bool {
+		r := p.exec("a", "/bin/sh", "-c", "ps | grep -c '[s]leep 999'")
+		return r.stdout == "0\n"
+	})
+}
