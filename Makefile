@@ -7,9 +7,10 @@ VERSION := $(shell tools/version.sh)
 endif
 # ARCH is the architecture that the programs are built for, amd64 or arm64, by Go's names.
 ARCH    ?= amd64
-# KEY is an OpenPGP private key file that signs the stager image. Without it aci makes a
-# throwaway key, and writes its public key to the image's folder.
+# KEY is an OpenPGP private key file that signs the stager image; GPG is the ID of a key in your gpg
+# agent. Without one aci makes a throwaway key, and writes its public key to the image's folder.
 KEY     ?=
+GPG     ?=
 # ADD are folders whose files are added to the stager image.
 ADD     ?=
 
@@ -68,17 +69,17 @@ completions: $(BIN)/launcher
 aci: build deps-netplugins
 	mkdir -p $(OUT)
 	rm -f $(OUT)/$(NAME)-*-linux-$(ARCH).aci*
-	bin/aci --manifest aci-manifest.json --stager bin/stager $(foreach dir,$(ADD),--add '$(dir)') --version '$(VERSION)' $(if $(KEY),--key '$(KEY)') -o '$(ACI)'
+	bin/aci --manifest aci-manifest.json --stager bin/stager $(foreach dir,$(ADD),--add '$(dir)') --version '$(VERSION)' $(if $(KEY),--key '$(KEY)') $(if $(GPG),--gpg '$(GPG)') -o '$(ACI)'
 	netplugins/build.sh $(OUT) '$(VERSION)' '$(KEY)'
 
 # The release in DIST: images, programs and Debian packages for each architecture, signed with
 # KEY, or with the key that GPG names in the user's gpg agent; see docs/verify.md.
 release: root deps-release
-	release/release.sh '$(DIST)'
+	KEY='$(KEY)' GPG='$(GPG)' VERSION='$(VERSION)' release/release.sh '$(DIST)'
 
 # Builds the release twice, by different users in different folders, and compares each byte.
 reproducible: root deps-release
-	release/reproducible.sh '$(OUT)/reproducible'
+	VERSION='$(VERSION)' release/reproducible.sh '$(OUT)/reproducible'
 
 images: build
 	tests/images/build.sh $(IMAGES)
@@ -156,6 +157,10 @@ test-vm: root deps-vm aci images
 test-vm-ci: root deps-vm aci images
 	tests/vm/run.sh $(OUT) cgroups pods container unionfs stager \
 		e2e='^Test(LayersStayAsTheyAre|RunHasItsAppsSurroundings|SpecificationExampleRuns|StagerRunsOnOverlay|ThreeRealProgramsShareAVolume)$$'
+
+# README.md's first pod and a pod as a service, in a virtual machine with Debian's systemd.
+test-service: root deps-vm deps-release aci images
+	tests/vm/systemd.sh $(OUT)
 
 # The tests of layers in a virtual machine, on the kernel KERNEL=FILE with aufs and without
 # modules. APPEND is added to the kernel's command line.

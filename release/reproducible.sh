@@ -18,9 +18,16 @@ copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 mkdir -p "$copy/another folder/tree"
 (cd "$top" && git ls-files -z | tar -c --null --ignore-failed-read -T -) | tar -x -m -C "$copy/another folder/tree"
-ROOT="${ROOT:-$top/build/out/release-root.tar}" SIGNATURES="$out/first" \
-	BUILD_FOLDER=/home/other/somewhere-else BUILD_USER=other:4321 BUILD_UMASK=077 BUILD_TZ=Pacific/Kiritimati BUILD_LOCALE=C.UTF-8 \
-	"$copy/another folder/tree/release/release.sh" "$out/second"
+# The second build is made by the commands of docs/verify.md.
+cp -r "$out/first" "$copy/another folder/tree/published"
+rm -rf "$out/second"
+(
+	cd "$copy/another folder/tree"
+	commands=$(sed -n '/^```sh rebuild$/,/^```$/{/^```/!p}' docs/verify.md)
+	ROOT="${ROOT:-$top/build/out/release-root.tar}" BUILD_FOLDER=/home/other/somewhere-else BUILD_USER=other:4321 BUILD_UMASK=077 \
+		BUILD_TZ=Pacific/Kiritimati BUILD_LOCALE=C.UTF-8 sh -eux -c "$commands"
+)
+mv "$copy/another folder/tree/dist" "$out/second"
 diff -r "$out/first" "$out/second" || {
 	echo 'reproducible: the two builds differ' >&2
 	exit 1

@@ -1,0 +1,171 @@
+// Package docs executes the commands of the documents word for word, on a copy of this machine's file
+// system that is thrown away: packages are installed in it, and pods run.
+//
+// STAGER_BIN is the folder of the built programs, and STAGER_ACI the stager image; the defaults are
+// the repository's own.
+package docs
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kurma.io/stager/names"
+	"kurma.io/stager/tests/surroundings"
+)
+
+func TestMain(m *testing.M) {
+	surroundings.Settle()
+	os.Exit(m.Run())
+}
+
+// document is a file with commands, in blocks of the language "sh". Blocks of "sh systemd" and "sh rebuild"
+// are for tests/vm/systemd.sh and release/reproducible.sh.
+type document struct {
+	file   string
+	before string   // makes the files that the document begins with
+	blocks int      // at least
+	prints []string // what the commands print
+}
+
+func documents() []document {
+	return []document{
+		{"README.md", `cp /release/*.deb .`, 4, []string{
+			"signed by", "first  running", "hello from hello", "hello from a command",
+		}},
+		{"docs/operate.md", "", 5, []string{
+			"msg=\"pod is running\"", "msg=stager version=", "/var/log/" + names.Program + "/hello/", "memory", "running", "hello from hello",
+		}},
+		{"docs/kurma.md", `cp ../README.md/hello.aci .`, 4, []string{"signed by", names.Image, "hello|running"}},
+		{"docs/images.md", `
+			mkdir -p tree/bin deb/DEBIAN deb/bin
+			cp /bin/busybox tree/bin/ && cp /bin/busybox deb/bin/
+			tar -c -C tree -f tool.tar .
+			printf 'Package: tool\nVersion: 1\nArchitecture: all\nMaintainer: me <me@example.com>\nDescription: tool\n' >deb/DEBIAN/control
+			dpkg-deb --build deb tool.deb && rm -r deb tree`, 7, []string{"dockerfile.aci: valid image", `"/bin/busybox"`, "Good signature|gpg: Signature made", "it works"}},
+		{"docs/verify.md", `cp /release/* .`, 2, []string{"SHA512SUMS: signed by", "valid image", names.Image}},
+	}
+}
+
+// commands are the blocks of a document.
+func (d document) commands(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../" + d.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
+	if len(blocks) < d.blocks {
+		t.Fatalf("%s has %d blocks of commands, want %d", d.file, len(blocks), d.blocks)
+	}
+	var all strings.Builder
+	for _, block := range blocks {
+		all.WriteString(block[1])
+	}
+	return all.String()
+}
+
+// release makes a release of what has been built, signed with a key of its own.
+func release(t *testing.T) string {
+	t.Helper()
+	bin, aci := os.Getenv("STAGER_BIN"), os.Getenv("STAGER_ACI")
+	if bin == "" {
+		bin = "../../bin"
+	}
+	if aci == "" {
+		found, _ := filepath.Glob("../../build/out/" + names.Program + "-*.aci")
+		aci = strings.Join(found, " ")
+	}
+	out := t.TempDir()
+	script := `
+		set -eu
+		bin=$1 image=$2 out=$3 arch=$4
+		cp "$bin/launcher" "$out/launcher-$VERSION-linux-$arch"
+		cp "$bin/aci" "$out/aci-$VERSION-linux-$arch"
+		cp "$image" "$out/stager-$VERSION-linux-$arch.aci"
+		"$bin/aci" key --new 'a test' -o "$out/../key.$$"
+		"$bin/aci" key --public "$out/../key.$$" -o "$out/stager-key.asc"
+		"$bin/aci" sign --key "$out/../key.$$" "$out"/*.aci
+		for package in stager kurma-launcher; do ../../release/debian/package.sh "$package" "$out" "$arch"; done
+		(cd "$out" && sha512sum aci-* launcher-* *.aci *.deb >SHA512SUMS)
+		"$bin/aci" sign --key "$out/../key.$$" "$out/SHA512SUMS"
+	`
+	cmd := exec.Command("sh", "-c", script, "release", bin, aci, out, runtime.GOARCH)
+	cmd.Env = append(os.Environ(), "VERSION=1.0.0-test", "SOURCE_DATE_EPOCH=1700000000")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make aci first: %v\n%s", err, text)
+	}
+	return out
+}
+
+// sandbox executes a script with this machine's file system under a layer in memory. The processes
+// of the script end with it.
+const sandbox = `
+set -eu
+release=$1 script=$2
+mount --make-rprivate /
+mount -t tmpfs layers /mnt
+mkdir /mnt/upper /mnt/work /mnt/root
+mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work overlay /mnt/root
+mount -t proc proc /mnt/root/proc
+mount --rbind /sys /mnt/root/sys
+mount --rbind /dev /mnt/root/dev
+mount -t tmpfs run /mnt/root/run
+mount -t tmpfs tmp /mnt/root/tmp
+rm -rf /mnt/root/etc/kurma /mnt/root/var/lib/kurma
+mkdir -p /mnt/root/var/lib/kurma /mnt/root/release
+mount -t tmpfs state /mnt/root/var/lib/kurma
+mount --bind "$release" /mnt/root/release
+exec chroot /mnt/root /usr/bin/env -i HOME=/tmp PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /bin/sh -c "$script" </dev/null
+`
+
+func TestDocumentsAreTrue(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test must run as root")
+	}
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		name := "docs/" + filepath.Base(file)
+		known := slices.ContainsFunc(documents(), func(d document) bool { return d.file == name })
+		if !known && name != "docs/fork.md" { // tests/fork executes it
+			t.Errorf("no test executes %s", name)
+		}
+	}
+	script := "set -eu\n"
+	for _, d := range documents() {
+		script += "echo '== begin " + d.file + "'\nmkdir -p /tmp/doc/$(dirname " + d.file + ") && mkdir /tmp/doc/" + strings.ReplaceAll(d.file, "docs/", "") +
+			"\n(\nset -eux\ncd /tmp/doc/" + strings.ReplaceAll(d.file, "docs/", "") + "\n" + d.before + "\n" + d.commands(t) + ")\n"
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	defer cancel()
+	var output bytes.Buffer
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", sandbox, "sandbox", release(t), script)
+	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Run(); err != nil {
+		_ = exec.Command("find", "/sys/fs/cgroup", "-depth", "-path", "*/kurma*", "-type", "d", "-empty", "-exec", "rmdir", "{}", "+").Run()
+		t.Fatalf("%v\n%s", err, output.String())
+	}
+	printed := strings.Split(output.String(), "== begin ")[1:]
+	for i, d := range documents() {
+		for _, want := range d.prints {
+			if !slices.ContainsFunc(strings.Split(want, "|"), func(one string) bool { return strings.Contains(printed[i], one) }) {
+				t.Errorf("the commands of %s do not print %q:\n%s", d.file, want, printed[i])
+			}
+		}
+	}
+}

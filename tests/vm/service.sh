@@ -1,0 +1,102 @@
+#!/bin/sh
+# Runs in a machine whose PID 1 is systemd: README.md's first pod with the Debian packages in this folder,
+# then a pod as a service.
+set -eu
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+trap 'status=$?; [ "$status" = 0 ] || { echo "SERVICE: failed"; journalctl --no-pager -n 60; }' EXIT
+
+check() {
+	echo "check: $1"
+	shift
+	"$@" || {
+		echo "failed: $*"
+		exit 1
+	}
+}
+is() { [ "$1" = "$2" ] || { echo "is '$1', want '$2'"; return 1; }; }
+property() { systemctl show --property "$1" --value "$2"; }
+contains() { grep -q -e "$2" "$1" || { cat "$1"; return 1; }; }
+fails() { ! "$@"; }
+
+# pod NAME SCRIPT writes the manifest of a pod of one shell.
+pod() {
+	id=$(launcher image list --json | grep '"name":"kurma.io/stager/tests/busybox"' | sed 's/.*"id":"\([^"]*\)".*/\1/')
+	cat >"/etc/kurma/pods/$1.json" <<-END
+		{"acVersion": "0.8.11", "acKind": "PodManifest", "apps": [{"name": "app", "image": {"id": "$id"},
+			"app": {"exec": ["/bin/sh", "-c", "$2"], "user": "0", "group": "0"}}]}
+	END
+}
+
+echo "PID 1 is $(cat /proc/1/comm), $(systemctl --version | head -1)"
+check 'systemd is PID 1' is "$(cat /proc/1/comm)" systemd
+check 'cgroup v2 only' test -e /sys/fs/cgroup/cgroup.controllers
+
+cd /root
+begin=$(cut -d . -f 1 /proc/uptime)
+sh -eux first-pod >/run/first-pod 2>&1 || { cat /run/first-pod; exit 1; }
+echo "README.md's first pod took $(($(cut -d . -f 1 /proc/uptime) - begin)) s"
+sed 's/^/| /' /run/first-pod
+for line in 'signed by' 'first  running' '^hello from hello' '^hello from a command' 'Active: active (running)' 'launcher\[[0-9]*\]: hello from hello'; do
+	check "the first pod prints '$line'" contains /run/first-pod "$line"
+done
+check 'the first pod has ended' is "$(property ActiveState kurma-pod@first.service)" inactive
+
+launcher image import busybox.aci
+
+pod web 'echo hello from the pod; trap \"echo good bye; exit 0\" TERM; while :; do sleep 1; done'
+check 'the service starts' systemctl start kurma-pod@web.service
+check 'the service is ready when the pod runs' is "$(property ActiveState kurma-pod@web.service)" active
+launcher status web >/run/status
+check 'the app runs' contains /run/status running
+main=$(property MainPID kurma-pod@web.service)
+check 'the main process is the launcher' is "$(cat "/proc/$main/comm")" launcher
+unit=$(property ControlGroup kurma-pod@web.service)
+uuid=$(launcher ps --json | sed -n 's/.*"uuid":"\([^"]*\)".*"name":"web".*/\1/p')
+check 'the pod is in the cgroup of the service' test -d "/sys/fs/cgroup$unit/$uuid"
+check 'the status text has the pod' is "$(property StatusText kurma-pod@web.service)" "Pod $uuid"
+for n in 1 2 3 4 5 6 7 8 9 10; do
+	journalctl --no-pager --output cat --unit kurma-pod@web.service >/run/journal
+	! grep -q 'hello from the pod' /run/journal || break
+	sleep 1
+done
+check 'the app writes to the journal' contains /run/journal 'hello from the pod'
+
+check 'systemd executes itself again' systemctl daemon-reexec
+check 'the service is still active' is "$(property ActiveState kurma-pod@web.service)" active
+check 'the launcher is the same process' is "$(property MainPID kurma-pod@web.service)" "$main"
+launcher status web >/run/status
+check 'the app still runs' contains /run/status running
+launcher exec web app -- echo from exec >/run/exec
+check 'a command runs in the app' contains /run/exec 'from exec'
+
+check 'the service stops' systemctl stop kurma-pod@web.service
+check 'the stop was clean' is "$(property Result kurma-pod@web.service)" success
+check 'the launcher has ended with 0' is "$(property ExecMainStatus kurma-pod@web.service)" 0
+journalctl --no-pager --output cat --unit kurma-pod@web.service >/run/journal
+check 'the app was told to stop' contains /run/journal 'good bye'
+check 'no pod is left' is "$(launcher ps --all --json)" ''
+check 'no cgroup is left' test ! -e "/sys/fs/cgroup$unit"
+check 'no mount is left' fails grep -q ' /var/lib/kurma/' /proc/self/mounts
+
+check 'the service starts again' systemctl start kurma-pod@web.service
+kill -KILL "$(property MainPID kurma-pod@web.service)"
+for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+	again=$(property MainPID kurma-pod@web.service)
+	[ "$again" = 0 ] || [ "$(property ActiveState kurma-pod@web.service)" != active ] || break
+	sleep 1
+done
+check 'a launcher that is killed is started again' is "$(property ActiveState kurma-pod@web.service)" active
+launcher status web >/run/status
+check 'the app runs again' contains /run/status running
+
+pod bad '/nonexistent/program' && sed -i 's,"/bin/sh","/nonexistent",' /etc/kurma/pods/bad.json
+check 'a pod that cannot start fails the start' fails systemctl start kurma-pod@bad.service
+check 'a service without a manifest does not start' fails systemctl is-active --quiet kurma-pod@none.service
+
+dpkg --remove kurma-launcher
+check 'the removal stops the pods' is "$(property ActiveState kurma-pod@web.service)" inactive
+check 'no process of a pod is left' fails pgrep -f /var/lib/kurma
+rm /etc/kurma/pods/*.json
+dpkg --purge kurma-launcher stager
+check 'the purge leaves nothing' test ! -e /var/lib/kurma -a ! -e /etc/kurma
+echo 'SERVICE: passed'
