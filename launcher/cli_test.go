@@ -20,7 +20,7 @@ func TestHelpIsPrintedForEachCommand(t *testing.T) {
 		"run --help":         "-d, --detach",
 		"help run":           "-d, --detach",
 		"image list --help":  "Usage:\n  launcher image list",
-		"help image import":  "Usage:\n  launcher image import FILE",
+		"help image import":  "Usage:\n  launcher image import SOURCE",
 		"version":            "launcher ",
 		"--version":          "launcher ",
 		"version --json":     `{"version":"`,

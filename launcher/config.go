@@ -20,6 +20,8 @@ const (
 	defaultKeyring    = "/etc/kurma/trusted-keys.asc"
 	defaultTrust      = "/etc/kurma/trusted-keys"
 	defaultState      = "/var/lib/kurma"
+
+	defaultMaxImage = 16 << 30
 )
 
 // config is the configuration file: a JSON object, which is also a YAML document, with the
@@ -43,6 +45,12 @@ type config struct {
 	NetworksDirectory string `json:"networksDirectory"`
 	// TrustDirectory is the folder of keys that `trust` manages, see signing.ReadTrust.
 	TrustDirectory string `json:"trustDirectory"`
+	// CacheDirectory is the cache of sources.Fetcher.
+	CacheDirectory string `json:"cacheDirectory"`
+	// MaxImageSize is the largest number of bytes of one file that is downloaded.
+	MaxImageSize int64 `json:"maxImageSize"`
+	// InsecureRegistries lists the registries that are asked by HTTP, see sources.Fetcher.
+	InsecureRegistries []string `json:"insecureRegistries"`
 	// ImagePins maps names of images to the only ID or version that each of them means.
 	ImagePins map[string]string `json:"imagePins"`
 }
@@ -84,7 +92,7 @@ func (c *config) parse(data []byte, dir string) error {
 	if string(c.DefaultStagerConfig) == "null" { // null, as for the other keys
 		c.DefaultStagerConfig = nil
 	}
-	paths := []*string{&c.PodsDirectory, &c.ImagesDirectory, &c.NetworksDirectory, &c.TrustDirectory}
+	paths := []*string{&c.PodsDirectory, &c.ImagesDirectory, &c.NetworksDirectory, &c.TrustDirectory, &c.CacheDirectory}
 	for i := range c.TrustedKeys {
 		paths = append(paths, &c.TrustedKeys[i])
 	}
@@ -105,8 +113,12 @@ func (c *config) fill(state string) {
 	setDefault(&c.PodsDirectory, filepath.Join(state, "pods"))
 	setDefault(&c.ImagesDirectory, filepath.Join(state, "images"))
 	setDefault(&c.NetworksDirectory, filepath.Join(state, "networks"))
+	setDefault(&c.CacheDirectory, filepath.Join(state, "cache"))
 	setDefault(&c.DefaultStagerImage, names.Image)
 	setDefault(&c.TrustDirectory, defaultTrust)
+	if c.MaxImageSize == 0 {
+		c.MaxImageSize = defaultMaxImage
+	}
 	if _, err := os.Stat(defaultKeyring); err == nil && c.TrustedKeys == nil {
 		c.TrustedKeys = []string{defaultKeyring}
 	}

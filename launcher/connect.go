@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/networks"
@@ -108,23 +107,15 @@ func (c *cli) containers() (*plugins.Containers, error) {
 	}, nil
 }
 
-// pluginImage returns the image of a plugin: one of the store, or a file. It must be signed by a
+// pluginImage returns the image of a plugin: one of the store, or of a source. It must be signed by a
 // trusted key, as the stager must, because a plugin has the powers of the host's root.
 func (c *cli) pluginImage(ctx context.Context, aci string) (*images.Image, func(), error) {
 	store, catalog, err := c.catalog()
 	if err != nil {
 		return nil, nil, err
 	}
-	if path, ok := strings.CutPrefix(aci, "file://"); ok {
-		ring, err := c.config.keyring()
-		if err != nil {
-			return nil, nil, err
-		}
-		imported, err := store.Import(ctx, path, ring, nil)
-		if err != nil {
-			return nil, nil, err
-		}
-		aci = imported.ID
+	if aci, err = c.obtain(ctx, aci); err != nil {
+		return nil, nil, err
 	}
 	release, err := store.Pin()
 	if err != nil {
@@ -144,7 +135,11 @@ func (c *cli) pluginPlanner() (*podplan.Planner, error) {
 	if err != nil {
 		return nil, err
 	}
-	stager, err := catalog.Stager(c.config.DefaultStagerImage)
+	ref, err := c.obtain(context.Background(), c.config.DefaultStagerImage)
+	if err != nil {
+		return nil, err
+	}
+	stager, err := catalog.Stager(ref)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"kurma.io/stager/launcher/images"
 
@@ -13,14 +12,24 @@ import (
 	"golang.org/x/term"
 )
 
-// imageImportCommand is `image import FILE…`.
+// imageImportCommand is `image import SOURCE…`.
 func imageImportCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:   "import FILE…",
-		Short: "import ACIs and print their IDs",
-		Long: `import imports ACIs, plain or compressed with gzip, bzip2 or xz, and prints their IDs. The file
-FILE.asc is the signature of FILE.`,
-		Args: wants(1, -1, "FILE…"),
+		Use:   "import SOURCE…",
+		Short: "import images and print their IDs",
+		Long: `import imports images and prints their IDs. A SOURCE is one of
+
+  FILE or file://FILE        an ACI, plain or compressed with gzip, bzip2, xz or Zstandard; the file
+                             FILE.asc is its signature
+  http://… or https://…      an ACI; the signature is at the same address with .asc
+  docker://[HOST/]NAME[:TAG] an image of a registry; also …@DIGEST
+  FILE or FOLDER             an archive of docker save, an OCI archive, or an OCI layout
+
+An image that is not an ACI becomes an image for each of its layers and one on top of them. A download
+that was interrupted is resumed, and a layer that is there is not downloaded again.`,
+		Example: `  launcher image import stager.aci https://example.com/images/web-1.0.aci
+  launcher image import docker://docker.io/library/redis:7`,
+		Args: wants(1, -1, "SOURCE…"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			store, err := c.images()
 			if err != nil {
@@ -38,12 +47,16 @@ func (c *cli) importImages(ctx context.Context, store *images.Store, files []str
 	if err != nil {
 		return err
 	}
+	fetcher, err := c.fetcher(store)
+	if err != nil {
+		return err
+	}
 	var errs []error
 	for _, file := range files {
 		if ctx.Err() != nil {
 			break
 		}
-		image, err := store.Import(ctx, file, ring, c.progress(filepath.Base(file)))
+		image, err := fetcher.Import(ctx, file)
 		if err != nil {
 			errs = append(errs, err) // which names the file
 			continue

@@ -104,7 +104,7 @@ func (c *cli) isNeeded(image *images.Image) bool {
 		names = append(names, n.ACI)
 	}
 	for _, name := range names {
-		if image.Is(name) {
+		if ref := c.known(name); ref != "" && image.Is(ref) {
 			return true
 		}
 	}

@@ -37,7 +37,10 @@ func (h *host) starts(args ...string) (stager, layer, stderr string) {
 	if r.code != 0 {
 		h.t.Fatalf("run %s: %d: %s", args, r.code, r.stderr)
 	}
-	defer h.run("stop", "p")
+	defer func() {
+		h.run("stop", "p")
+		h.run("gc")
+	}()
 	plans, err := filepath.Glob(filepath.Join(h.dir, "pods", "*", "plan.json"))
 	if err != nil || len(plans) != 1 {
 		h.t.Fatalf("%v, %v", plans, err)

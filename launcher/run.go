@@ -61,6 +61,9 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.source, err = c.obtainAll(ctx, o.source); err != nil {
+		return err
+	}
 	pod, err := c.createPod(store, o)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 
@@ -38,11 +39,15 @@ func validateCommand(c *cli) *cobra.Command {
 prints a line for each warning and each isolator, and starts nothing. The exit status is 1 if the pod would be refused.`,
 		Args:              wants(1, 1, "POD.json or IMAGE"),
 		ValidArgsFunction: c.completeImages(1, true),
-		RunE:              func(_ *cobra.Command, args []string) error { return c.validate(args[0]) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.validate(cmd.Context(), args[0]) },
 	}
 }
 
-func (c *cli) validate(source string) error {
+func (c *cli) validate(ctx context.Context, source string) error {
+	source, err := c.obtainAll(ctx, source)
+	if err != nil {
+		return err
+	}
 	store, err := c.images()
 	if err != nil {
 		return err

@@ -27,6 +27,9 @@ needs() {
 		test  systemd        test -x /lib/systemd/systemd-journald && command -v journalctl
 		test  apparmor       ! grep -q Y /sys/module/apparmor/parameters/enabled || command -v apparmor_parser
 		test  dpkg           command -v dpkg-deb
+		test  docker-registry command -v docker-registry
+		test  skopeo         command -v skopeo
+		test  umoci          command -v umoci
 		test  ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
 		lint  cppcheck       command -v cppcheck
 		lint  musl-tools     command -v musl-gcc

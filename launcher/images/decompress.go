@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
 )
 
@@ -25,8 +26,15 @@ func compressions() []compression {
 		{[]byte("\xfd7zXZ\x00"), func(r *bufio.Reader, e expansion) (io.Reader, error) {
 			return xz.NewReader(guardXZ(r, e))
 		}},
+		{[]byte("\x28\xb5\x2f\xfd"), func(r *bufio.Reader, _ expansion) (io.Reader, error) {
+			return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		}},
 	}
 }
+
+// maxWindow is the most memory that the decoder of Zstandard keeps of the file, the limit of the
+// program zstd.
+const maxWindow = 128 << 20
 
 // decompress returns the tar inside an image file. A file of none of the compressed formats
 // is read as a plain tar. E is of the same file.

@@ -41,6 +41,18 @@ func (s *Store) importFile(ctx context.Context, path string, ring signing.KeyRin
 		return nil, err
 	}
 	defer file.Close()
+	in := &meter{ctx: ctx, in: file, size: size, report: progress}
+	return s.importStream(in, path+".asc", ring)
+}
+
+// ImportStream is Import for an image file without a signature that is read from in to its end.
+// Errors do not name it.
+func (s *Store) ImportStream(ctx context.Context, in io.Reader) (*Image, error) {
+	return s.importStream(&meter{ctx: ctx, in: in}, "", signing.KeyRing{})
+}
+
+// importStream imports what in reads. Signature is the path of its signature, which need not exist.
+func (s *Store) importStream(in io.Reader, signature string, ring signing.KeyRing) (*Image, error) {
 	temp, err := s.newTemp()
 	if err != nil {
 		return nil, err
@@ -50,11 +62,13 @@ func (s *Store) importFile(ctx context.Context, path string, ring signing.KeyRin
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	signed, err := keepSignature(dir, path)
+	signed := false
+	if signature != "" {
+		signed, err = keepSignature(dir, signature)
+	}
 	if err != nil {
 		return nil, err
 	}
-	in := &meter{ctx: ctx, in: file, size: size, report: progress}
 	id, record, err := unpackKept(dir, in, signed)
 	if err != nil {
 		return nil, err
@@ -118,10 +132,9 @@ func unpack(dir string, in io.Reader) (string, Record, error) {
 	return archive.id(), Record{Imported: time.Now().UTC(), Size: size}, nil
 }
 
-// keepSignature copies an image file's signature into dir and reports whether
-// there is one.
+// keepSignature copies a signature into dir and reports whether there is one.
 func keepSignature(dir, path string) (bool, error) {
-	err := copyFile(filepath.Join(dir, sigFile), path+".asc")
+	err := copyFile(filepath.Join(dir, sigFile), path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

@@ -92,7 +92,7 @@ func editSection(image *images.Image, args []string, o AppOptions) (strictjson.O
 	case section == nil:
 		section = strictjson.Object{"user": json.RawMessage(`"0"`), "group": json.RawMessage(`"0"`)}
 	default:
-		exec = image.Manifest.App.Exec
+		exec = fixedExec(image.Manifest, args)
 	}
 	if o.Exec != "" {
 		exec = []string{o.Exec}
@@ -109,6 +109,19 @@ func editSection(image *images.Image, args []string, o AppOptions) (strictjson.O
 		}
 	}
 	return section, errors.Join(editEnvironment(section, o.Env), editIsolators(section, o))
+}
+
+// fixedExec returns the words of an image's exec that arguments follow: all, but of an image that
+// was converted from Docker only the entry point if there are arguments, as there.
+func fixedExec(m *images.Manifest, args []string) []string {
+	var entrypoint, command []string
+	if len(args) == 0 ||
+		json.Unmarshal([]byte(m.Annotations[images.EntrypointAnnotation]), &entrypoint) != nil ||
+		json.Unmarshal([]byte(m.Annotations[images.CommandAnnotation]), &command) != nil ||
+		!slices.Equal(slices.Concat(entrypoint, command), m.App.Exec) {
+		return m.App.Exec
+	}
+	return entrypoint
 }
 
 // editEnvironment sets variables.

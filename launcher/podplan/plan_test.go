@@ -185,3 +185,27 @@ func TestWrongPodsAreRefused(t *testing.T) {
 		})
 	}
 }
+
+func TestArgumentsReplaceTheCommandOfDocker(t *testing.T) {
+	tests := []struct {
+		name, entrypoint, command string
+		want                      []string
+	}{
+		{"entry point and command", `["/x"]`, `["a"]`, []string{"/x", "-v"}},
+		{"command only", `[]`, `["/x","a"]`, []string{"-v"}},
+		{"not from Docker", "", "", []string{"/x", "a", "-v"}},
+		{"not what exec is", `["/y"]`, `["a"]`, []string{"/x", "a", "-v"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := &images.Manifest{App: &images.App{Exec: []string{"/x", "a"}}, Annotations: map[string]string{
+				images.EntrypointAnnotation: tt.entrypoint, images.CommandAnnotation: tt.command}}
+			if diff := cmp.Diff(tt.want, append(fixedExec(m, []string{"-v"}), "-v")); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff([]string{"/x", "a"}, fixedExec(m, nil)); diff != "" {
+				t.Errorf("without arguments: %s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// ociImage makes an OCI layout with an image of no layers that says what to execute.
+func (h *host) ociImage(entrypoint, command string) string {
+	h.t.Helper()
+	layout := filepath.Join(h.dir, "layout")
+	for _, args := range [][]string{
+		{"init", "--layout", layout},
+		{"new", "--image", layout + ":3"},
+		{"config", "--image", layout + ":3", "--config.entrypoint", entrypoint, "--config.cmd", command, "--config.user", "5:6"},
+	} {
+		if out, err := exec.Command("umoci", args...).CombinedOutput(); err != nil {
+			h.t.Fatalf("umoci %s: %v\n%s", args, err, out)
+		}
+	}
+	return layout
+}
+
+// TestImagesAreNamedByTheirSources runs a pod whose stager comes from a web server and whose image
+// comes from an OCI layout.
+func TestImagesAreNamedByTheirSources(t *testing.T) {
+	h := bareHost(t)
+	stager := h.stagerImage("stager.aci", "", h.key)
+	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(stager))))
+	defer server.Close()
+	h.configure(`"defaultStagerImage":"` + server.URL + `/stager.aci","cacheDirectory":"cache"`)
+	layout := h.ociImage("/entry", "word")
+	if _, _, stderr := h.starts("file://"+layout, "--", "a"); stderr != "" {
+		t.Errorf("warnings: %s", stderr)
+	}
+	if listed := h.listed(); listed["layout"].Labels["version"] != "3" || listed[stagerName].SignedBy != h.key.Fingerprint() {
+		t.Errorf("%+v", listed)
+	}
+	server.Close() // what was imported is found without it
+	h.starts("file://" + layout)
+	if err := os.RemoveAll(filepath.Join(h.dir, "cache")); err != nil {
+		t.Fatal(err)
+	}
+	h.refuse(1, "connection refused", "run", "file://"+layout)
+}
+
+// TestAnUnsignedStagerOfAServerIsRefused takes the stager from a server that has no signature.
+func TestAnUnsignedStagerOfAServerIsRefused(t *testing.T) {
+	h := bareHost(t)
+	stager := h.stagerImage("stager.aci", "", nil)
+	h.run("image", "import", h.image("one.aci", appManifest))
+	h.configure(`"defaultStagerImage":"file://` + stager + `","cacheDirectory":"cache"`)
+	h.refuse(1, "not signed", "run", "example.com/one")
+}
+
+func TestImportOfSourcesNamesWhatIsWrong(t *testing.T) {
+	h := bareHost(t)
+	h.configure(`"cacheDirectory":"cache","maxImageSize":1000`)
+	server := httptest.NewServer(http.FileServer(http.Dir(h.dir)))
+	defer server.Close()
+	h.text("large.aci", strings.Repeat("x", 2000))
+	for source, words := range map[string]string{
+		"docker://127.0.0.1:1/x":         "connection refused",
+		server.URL + "/none.aci":         "404 Not Found",
+		server.URL + "/large.aci":        "maxImageSize",
+		"file:///nowhere":                "no such file",
+		h.text("empty.aci", ""):          "not an ACI",
+		"docker://127.0.0.1:1/UPPER/x:y": "could not parse reference",
+	} {
+		h.refuse(1, words, "image", "import", source)
+	}
+}

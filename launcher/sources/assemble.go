@@ -1,0 +1,164 @@
+package sources
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"kurma.io/stager/launcher/images"
+
+	"github.com/appc/spec/schema/types"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// Limits of an image of Docker or OCI.
+const (
+	maxLayers = 400
+	maxConfig = 8 << 20
+)
+
+// blobs opens a file of an image by its digest. Done releases the file, and removes it if it was
+// downloaded.
+type blobs func(what, digest string, size int64) (file *os.File, done func(), err error)
+
+// parts are what an image of Docker or OCI consists of.
+type parts struct {
+	name, version string
+	config        *v1.ConfigFile
+	layers        []func() (file *os.File, done func(), err error) // the lowest first
+}
+
+// partsOf returns the parts of an image whose files open opens.
+func partsOf(image v1.Image, open blobs, name, version string) (parts, error) {
+	p := parts{name: name, version: version}
+	manifest, err := image.Manifest()
+	if err != nil {
+		return p, fmt.Errorf("read image manifest: %w", err)
+	}
+	if manifest.Config.Size > maxConfig {
+		return p, fmt.Errorf("its configuration has %d bytes, more than %d", manifest.Config.Size, maxConfig)
+	}
+	file, done, err := open("configuration", manifest.Config.Digest.String(), manifest.Config.Size)
+	if err != nil {
+		return p, err
+	}
+	defer done()
+	if p.config, err = v1.ParseConfigFile(file); err != nil {
+		return p, fmt.Errorf("read image configuration: %w", err)
+	}
+	for _, layer := range manifest.Layers {
+		if !layer.MediaType.IsLayer() {
+			return p, fmt.Errorf("its media type %q is not one of a layer", layer.MediaType)
+		}
+		p.layers = append(p.layers, func() (*os.File, func(), error) {
+			digest := layer.Digest.String()
+			return open(shortDigest(digest), digest, layer.Size)
+		})
+	}
+	return p, nil
+}
+
+// assemble imports an image of Docker or OCI: its layers that the store lacks, and the image
+// with its configuration.
+func (f *Fetcher) assemble(ctx context.Context, p parts) (*images.Image, error) {
+	digests := p.config.RootFS.DiffIDs
+	if len(p.layers) != len(digests) || len(p.layers) > maxLayers {
+		return nil, fmt.Errorf("it has %d layers and %d digests of layers; want as many of both, and at most %d", len(p.layers), len(digests), maxLayers)
+	}
+	s := stack{fetcher: f, folders: make(folders)}
+	for i, open := range p.layers {
+		if err := s.add(ctx, open, digests[i].String()); err != nil {
+			return nil, fmt.Errorf("layer %d of %d: %w", i+1, len(p.layers), err)
+		}
+	}
+	identifier, err := types.SanitizeACIdentifier(strings.ToLower(strings.TrimPrefix(p.name, "index.")))
+	if err != nil {
+		return nil, fmt.Errorf("make an image name of %q: %w", p.name, err)
+	}
+	document, err := convert(p.config, identifier, p.version, s.layers)
+	if err != nil {
+		return nil, err
+	}
+	return s.store(ctx, document, func(w *layerWriter) error { return w.root() })
+}
+
+// stack are the layers of an image that are in the store, the lowest first.
+type stack struct {
+	fetcher *Fetcher
+	chain   string  // identifies the layers so far: OCI's ChainID, but for the first
+	folders folders // of the layers so far, but of those of unread only the root
+	unread  []string
+	layers  []*images.Image
+}
+
+// add puts a layer on top: one that the store has, or one that it converts and imports.
+func (s *stack) add(ctx context.Context, open func() (*os.File, func(), error), diffID string) error {
+	sum := sha256.Sum256([]byte(s.chain + " " + diffID))
+	s.chain = hex.EncodeToString(sum[:])
+	if image := s.fetcher.known("layers", s.chain); image != nil {
+		s.layers = append(s.layers, image)
+		s.unread = append(s.unread, image.Rootfs())
+		return s.folders.readOne(image.Rootfs(), image.Rootfs())
+	}
+	file, done, err := open()
+	if err != nil {
+		return err
+	}
+	defer done()
+	image, err := s.convert(ctx, file, diffID)
+	if err != nil {
+		return err
+	}
+	s.layers = append(s.layers, image)
+	return s.fetcher.remember("layers", s.chain, image)
+}
+
+// convert imports a layer's file as an image of its own.
+func (s *stack) convert(ctx context.Context, file *os.File, diffID string) (*images.Image, error) {
+	marks, err := scan(file, diffID)
+	if err != nil {
+		return nil, err
+	}
+	for _, root := range s.unread {
+		if err := s.folders.read(root); err != nil {
+			return nil, err
+		}
+	}
+	s.unread = nil
+	document := layerManifest(s.chain)
+	return s.store(ctx, document, func(w *layerWriter) error {
+		w.marks = marks
+		return w.layer(file)
+	})
+}
+
+// store imports an image that write writes, after its manifest.
+func (s *stack) store(ctx context.Context, document []byte, write func(*layerWriter) error) (*images.Image, error) {
+	out, in := io.Pipe()
+	written := make(chan error, 1)
+	go func() {
+		w := newLayerWriter(in, s.folders)
+		err := errors.Join(w.manifest(document), write(w))
+		if err == nil {
+			err = w.tar.Close()
+		}
+		_ = in.CloseWithError(err)
+		written <- err
+	}()
+	image, err := s.fetcher.Store.ImportStream(ctx, out)
+	_ = out.CloseWithError(errors.New("the import has ended")) // the writer ends also if we failed
+	if writeErr := <-written; err == nil && writeErr != nil {
+		err = writeErr
+	}
+	return image, err
+}
+
+func shortDigest(digest string) string {
+	_, hex, _ := strings.Cut(digest, ":")
+	return hex[:min(len(hex), 12)]
+}

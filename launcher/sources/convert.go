@@ -1,0 +1,281 @@
+package sources
+
+import (
+	"archive/tar"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"kurma.io/stager/launcher/images"
+)
+
+// How layers of Docker and OCI mark what they hide, and what becomes of the marks.
+//
+//	.wh.NAME         hides NAME of the layers below: a character device 0:0 called NAME
+//	.wh..wh..opq     hides what the layers below have in its folder: the folder's attribute
+//	                 trusted.overlay.opaque=y
+//
+// These are what the drivers overlay and copy of the stager read (see package unionfs).
+const (
+	whiteoutPrefix  = ".wh."
+	opaqueMark      = ".wh..wh..opq"
+	aufsPrefix      = ".wh..wh." // other files of aufs, which are not part of the image
+	overlayPrefix   = "trusted.overlay."
+	opaqueAttribute = "SCHILY.xattr.trusted.overlay.opaque"
+	xattrPrefix     = "SCHILY.xattr."
+	rootfs          = "rootfs"
+)
+
+// maxMarks bounds the memory that the marks of a layer take.
+const maxMarks = 1 << 20
+
+// marks are the paths that a layer hides.
+type marks struct {
+	whiteouts map[string]bool
+	opaque    map[string]bool // folders
+}
+
+// scan reads a layer, plain or compressed, and checks its digest.
+func scan(file io.ReadSeeker, diffID string) (marks, error) {
+	m := marks{make(map[string]bool), make(map[string]bool)}
+	in, err := reopen(file)
+	if err != nil {
+		return m, err
+	}
+	sum := sha256.New()
+	all := io.TeeReader(in, sum)
+	err = eachEntry(tar.NewReader(all), func(header *tar.Header, name string) error {
+		return m.note(name)
+	})
+	if err == nil {
+		_, err = io.Copy(io.Discard, all)
+	}
+	if err != nil {
+		return m, err
+	}
+	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != diffID {
+		return m, fmt.Errorf("the digest of its content is %s, not %s", got, diffID)
+	}
+	return m, nil
+}
+
+func reopen(file io.ReadSeeker) (io.Reader, error) {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return images.Decompress(file)
+}
+
+// eachEntry calls f with the entries of a layer, each with its path in the root, "." for the root
+// itself.
+func eachEntry(archive *tar.Reader, f func(header *tar.Header, name string) error) error {
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read layer: %w", err)
+		}
+		if header.Typeflag == tar.TypeXGlobalHeader {
+			continue
+		}
+		if err := f(header, inRoot(header.Name)); err != nil {
+			return err
+		}
+	}
+}
+
+// inRoot makes a path relative to the root, where it stays.
+func inRoot(name string) string {
+	if clean := path.Join("/", name); clean != "/" {
+		return clean[1:]
+	}
+	return "."
+}
+
+// note notes what an entry hides.
+func (m marks) note(name string) error {
+	dir, base := path.Dir(name), path.Base(name)
+	hidden, isWhiteout := strings.CutPrefix(base, whiteoutPrefix)
+	switch {
+	case base == opaqueMark:
+		m.opaque[dir] = true
+	case !isWhiteout || strings.HasPrefix(base, aufsPrefix):
+		return nil
+	case hidden == "" || hidden == "." || hidden == "..":
+		return fmt.Errorf("whiteout %q hides nothing", name)
+	default:
+		m.whiteouts[path.Join(dir, hidden)] = true
+	}
+	if len(m.whiteouts)+len(m.opaque) > maxMarks {
+		return fmt.Errorf("it hides more than %d paths", maxMarks)
+	}
+	return nil
+}
+
+// folders are the folders of the layers so far, for layers that have a file but not its folders: the
+// folder of the layer below would be hidden by one with another owner and mode.
+type folders map[string]*tar.Header
+
+// read adds the folders of a layer that was converted before.
+func (all folders) read(root string) error {
+	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		return all.readOne(root, file)
+	})
+}
+
+func (all folders) readOne(root, file string) error {
+	info, err := os.Lstat(file)
+	if err != nil {
+		return err
+	}
+	header, err := tar.FileInfoHeader(info, "")
+	if err != nil {
+		return err
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	header.Uid, header.Gid = int(st.Uid), int(st.Gid)
+	name, err := filepath.Rel(root, file)
+	all[name] = header
+	return err
+}
+
+// layerWriter writes an ACI.
+type layerWriter struct {
+	tar     *tar.Writer
+	folders folders
+	marks   marks
+	written map[string]bool // folders
+}
+
+func newLayerWriter(w io.Writer, all folders) *layerWriter {
+	return &layerWriter{tar: tar.NewWriter(w), folders: all, written: make(map[string]bool)}
+}
+
+func (w *layerWriter) manifest(document []byte) error {
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: "manifest", Mode: 0o644, Size: int64(len(document)), Format: tar.FormatPAX}
+	if err := w.tar.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err := w.tar.Write(document)
+	return err
+}
+
+// root writes the root folder as the layers below have it.
+func (w *layerWriter) root() error { return w.folder(".") }
+
+// layer writes a layer's whiteouts, then its entries: one that is there itself replaces its
+// whiteout.
+func (w *layerWriter) layer(file io.ReadSeeker) error {
+	in, err := reopen(file)
+	if err != nil {
+		return err
+	}
+	if err := w.root(); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.marks.whiteouts)) {
+		if err := w.above(name); err != nil {
+			return err
+		}
+		header := &tar.Header{Typeflag: tar.TypeChar, Name: path.Join(rootfs, name), Format: tar.FormatPAX}
+		if err := w.tar.WriteHeader(header); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.marks.opaque)) {
+		if err := w.above(path.Join(name, "x")); err != nil {
+			return err
+		}
+	}
+	archive := tar.NewReader(in)
+	return eachEntry(archive, func(header *tar.Header, name string) error { return w.entry(archive, header, name) })
+}
+
+// above writes the folders on the way to a file.
+func (w *layerWriter) above(name string) error {
+	dir := path.Dir(name)
+	if w.written[dir] {
+		return nil
+	}
+	if dir != "." {
+		if err := w.above(dir); err != nil {
+			return err
+		}
+	}
+	return w.folder(dir)
+}
+
+// folder writes a folder as the layers below have it.
+func (w *layerWriter) folder(name string) error {
+	header := w.folders[name]
+	if header == nil {
+		header = &tar.Header{Typeflag: tar.TypeDir, Mode: 0o755, ModTime: time.Unix(0, 0)}
+	}
+	return w.write(header, name)
+}
+
+// write writes the header of an entry.
+func (w *layerWriter) write(header *tar.Header, name string) error {
+	out := &tar.Header{
+		Typeflag: header.Typeflag, Name: path.Join(rootfs, name), Linkname: header.Linkname, Size: header.Size, Mode: header.Mode,
+		Uid: header.Uid, Gid: header.Gid, ModTime: header.ModTime, Devmajor: header.Devmajor, Devminor: header.Devminor,
+		PAXRecords: make(map[string]string), Format: tar.FormatPAX,
+	}
+	for key, value := range header.PAXRecords {
+		if attr, isAttr := strings.CutPrefix(key, xattrPrefix); isAttr && !strings.HasPrefix(attr, overlayPrefix) {
+			out.PAXRecords[key] = value
+		}
+	}
+	switch header.Typeflag {
+	case tar.TypeDir:
+		w.written[name] = true
+		out.Size = 0
+		if w.marks.opaque[name] || w.marks.whiteouts[name] {
+			out.PAXRecords[opaqueAttribute] = "y"
+		}
+	case tar.TypeLink:
+		out.Linkname = path.Join(rootfs, inRoot(header.Linkname))
+	case tar.TypeGNUSparse:
+		out.Typeflag = tar.TypeReg
+	}
+	return w.tar.WriteHeader(out)
+}
+
+func (w *layerWriter) entry(archive *tar.Reader, header *tar.Header, name string) error {
+	if strings.HasPrefix(path.Base(name), whiteoutPrefix) {
+		return nil
+	}
+	if name != "." {
+		if err := w.above(name); err != nil {
+			return err
+		}
+	}
+	if err := w.write(header, name); err != nil {
+		return fmt.Errorf("convert %q: %w", name, err)
+	}
+	if header.Typeflag == tar.TypeDir {
+		plain := *header
+		w.folders[name] = &plain
+		return nil
+	}
+	if _, err := io.Copy(w.tar, archive); err != nil {
+		return fmt.Errorf("convert %q: %w", name, err)
+	}
+	return nil
+}

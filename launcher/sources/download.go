@@ -1,0 +1,266 @@
+package sources
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// defaultAttempts is how often a download is tried, each time where it has stopped. The waits
+// between them double, from a second.
+const defaultAttempts = 5
+
+// download is a file of a server.
+type download struct {
+	client *http.Client
+	url    string
+	what   string // for the progress and for people
+	digest string // "sha256:HEX" that the file must have; "" for any
+	size   int64  // that the file must have; -1 for any
+}
+
+// statusError is an answer of a server that is not the file.
+type statusError struct {
+	code   int
+	status string
+}
+
+func (e statusError) Error() string { return "the server answers " + e.status }
+
+// errChanged says that the server has another file now than the one whose start we have.
+var errChanged = errors.New("the file on the server has changed meanwhile")
+
+// httpTransport is a transport that waits neither for a server that does not answer nor for one
+// that cannot be reached.
+func httpTransport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	t.ResponseHeaderTimeout = time.Minute
+	t.DisableCompression = true // a digest is of the file as it is, and so are sizes and ranges
+	return t
+}
+
+// get downloads a file, resuming what an earlier download has left, and returns it open at its
+// start. Its name is locked; done removes it.
+func (f *Fetcher) get(ctx context.Context, d download) (file *os.File, done func(), err error) {
+	if d.size > f.MaxSize {
+		return nil, nil, fmt.Errorf("download %s: it has %d bytes, more than maxImageSize in the configuration, %d", d.what, d.size, f.MaxSize)
+	}
+	file, err = f.lockPart(d.url + "\n" + d.digest)
+	if err != nil {
+		return nil, nil, fmt.Errorf("download %s: %w", d.what, err)
+	}
+	report := f.progress(d.what)
+	for try := 0; ; try++ {
+		if err = f.resume(ctx, d, file, report); err == nil || try == f.tries()-1 || !temporary(ctx, err) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second << try):
+		}
+	}
+	if err == nil {
+		err = check(d, file)
+	}
+	if err != nil {
+		if !temporary(ctx, err) {
+			_ = os.Remove(file.Name())
+		}
+		_ = file.Close()
+		return nil, nil, fmt.Errorf("download %s: %w", d.what, err)
+	}
+	return file, func() {
+		_ = os.Remove(file.Name())
+		_ = file.Close()
+	}, nil
+}
+
+func (f *Fetcher) tries() int {
+	if f.attempts > 0 {
+		return f.attempts
+	}
+	return defaultAttempts
+}
+
+// temporary reports whether another attempt may succeed where this one has failed.
+func temporary(ctx context.Context, err error) bool {
+	var status statusError
+	var dns *net.DNSError
+	switch {
+	case ctx.Err() != nil:
+		return true // what there is can be resumed by another process
+	case errors.As(err, &status):
+		return status.code >= 500 || status.code == http.StatusTooManyRequests || status.code == http.StatusRequestTimeout
+	case errors.As(err, &dns):
+		return dns.IsTemporary
+	case errors.Is(err, unix.ECONNREFUSED):
+		return false
+	}
+	var operation *net.OpError
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, errChanged) || errors.As(err, &operation) || os.IsTimeout(err)
+}
+
+// lockPart opens the file of a download that may have begun, and waits while another process works
+// on it.
+func (f *Fetcher) lockPart(key string) (*os.File, error) {
+	path := f.cached("parts", key)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	for {
+		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil && !errors.Is(err, unix.EINTR) {
+			_ = file.Close()
+			return nil, err
+		}
+		ours, err := file.Stat()
+		theirs, pathErr := os.Stat(path)
+		if err == nil && pathErr == nil && os.SameFile(ours, theirs) {
+			return file, nil
+		}
+		_ = file.Close() // the other process was done with it
+	}
+}
+
+// resume asks for what is missing of a file and appends it.
+func (f *Fetcher) resume(ctx context.Context, d download, file *os.File, report func(done, size int64)) error {
+	have, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if d.size >= 0 && have == d.size {
+		return nil
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url, nil)
+	if err != nil {
+		return err
+	}
+	tag := entityTag(file)
+	if have > 0 && (d.digest != "" || tag != "") { // else nothing shows that two halves belong together
+		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", have))
+		if d.digest == "" {
+			request.Header.Set("If-Range", tag)
+		}
+	}
+	response, err := d.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	switch {
+	case response.StatusCode == http.StatusPartialContent && have > 0:
+		if !strings.HasPrefix(response.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", have)) {
+			return restart(file, errors.New("the server sends another range than the one that was asked for"))
+		}
+	case response.StatusCode == http.StatusOK:
+		have = 0
+		if err := restart(file, nil); err != nil {
+			return err
+		}
+		setEntityTag(file, response.Header.Get("ETag"))
+	case response.StatusCode == http.StatusRequestedRangeNotSatisfiable:
+		return restart(file, errChanged)
+	default:
+		return statusError{response.StatusCode, response.Status}
+	}
+	return f.append(file, response, have, report)
+}
+
+// tagAttribute keeps the version that the server gave a file whose start we have.
+const tagAttribute = "user.kurma.etag"
+
+// entityTag returns what setEntityTag has set, "" for nothing.
+func entityTag(file *os.File) string {
+	value := make([]byte, 1024)
+	n, err := unix.Fgetxattr(int(file.Fd()), tagAttribute, value)
+	if err != nil {
+		return ""
+	}
+	return string(value[:n])
+}
+
+// setEntityTag keeps a strong entity tag (RFC 9110, 8.8.3). Where the file system keeps no
+// attributes, a download begins again.
+func setEntityTag(file *os.File, tag string) {
+	if !strings.HasPrefix(tag, `"`) || unix.Fsetxattr(int(file.Fd()), tagAttribute, []byte(tag), 0) != nil {
+		_ = unix.Fremovexattr(int(file.Fd()), tagAttribute) // there may be none
+	}
+}
+
+// restart empties the file and returns the error.
+func restart(file *os.File, reason error) error {
+	if err := file.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return reason
+}
+
+// append writes a response's body after the bytes that the file has.
+func (f *Fetcher) append(file *os.File, response *http.Response, have int64, report func(done, size int64)) error {
+	size := int64(-1)
+	if response.ContentLength >= 0 {
+		size = have + response.ContentLength
+	}
+	if size > f.MaxSize {
+		return fmt.Errorf("it has %d bytes, more than maxImageSize in the configuration, %d", size, f.MaxSize)
+	}
+	buffer := make([]byte, 256<<10)
+	for {
+		n, err := response.Body.Read(buffer)
+		if _, writeErr := file.Write(buffer[:n]); writeErr != nil {
+			return writeErr
+		}
+		if have += int64(n); have > f.MaxSize {
+			return fmt.Errorf("it has more bytes than maxImageSize in the configuration, %d", f.MaxSize)
+		}
+		report(have, max(size, have))
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if size >= 0 && have < size {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
+
+// check compares a complete file with what is known of it, and goes to its start.
+func check(d download, file *os.File) error {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	sum := sha256.New()
+	size, err := io.Copy(sum, file)
+	if err != nil {
+		return err
+	}
+	if d.size >= 0 && size != d.size {
+		return fmt.Errorf("it has %d bytes, not %d", size, d.size)
+	}
+	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); d.digest != "" && got != d.digest {
+		return fmt.Errorf("its digest is %s, not %s", got, d.digest)
+	}
+	_, err = file.Seek(0, io.SeekStart)
+	return err
+}

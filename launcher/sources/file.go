@@ -1,0 +1,272 @@
+package sources
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"kurma.io/stager/launcher/images"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+)
+
+// The files by which an archive or folder is recognized.
+const (
+	dockerManifest = "manifest.json"
+	layoutIndex    = "index.json"
+	layoutFile     = "oci-layout"
+)
+
+// file imports an ACI, an archive or a layout.
+func (f *Fetcher) file(ctx context.Context, path string) (*images.Image, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("import: %w", err)
+	}
+	kind := ""
+	if info.IsDir() {
+		kind = layoutIndex
+	} else if info.Mode().IsRegular() {
+		if kind, err = recognize(path); err != nil {
+			return nil, fmt.Errorf("import %s: %w", path, err)
+		}
+	}
+	if kind == "" {
+		return f.Store.Import(ctx, path, f.Ring, f.progress(filepath.Base(path)))
+	}
+	dir := path
+	if !info.IsDir() {
+		if dir, err = f.extract(path); err != nil {
+			return nil, fmt.Errorf("import %s: %w", path, err)
+		}
+		defer os.RemoveAll(dir)
+	}
+	var image *images.Image
+	if kind == dockerManifest {
+		image, err = f.dockerArchive(ctx, dir, path)
+	} else {
+		image, err = f.layout(ctx, dir, path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("import %s: %w", path, err)
+	}
+	return image, nil
+}
+
+// recognize returns which file of an archive says what it is, "" for an ACI or what is none.
+func recognize(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	in, err := images.Decompress(file)
+	if err != nil {
+		return "", nil // the import says what is wrong
+	}
+	kind := ""
+	for archive := tar.NewReader(in); ; {
+		header, err := archive.Next()
+		if err != nil {
+			return kind, nil // the same
+		}
+		switch first, _, _ := strings.Cut(inRoot(header.Name), "/"); first {
+		case "manifest", rootfs:
+			return "", nil
+		case layoutFile, layoutIndex:
+			kind = layoutIndex
+		case dockerManifest:
+			return dockerManifest, nil // newer Docker writes both
+		}
+	}
+}
+
+// extract extracts the files of an archive into a folder in the cache; what else is in it is not part
+// of an image. Links of older archives of Docker are followed when they name a layer.
+func (f *Fetcher) extract(path string) (dir string, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	in, err := images.Decompress(file)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(f.Cache, 0o700); err != nil {
+		return "", err
+	}
+	if dir, err = os.MkdirTemp(f.Cache, ".archive-"); err != nil {
+		return "", err
+	}
+	root, err := os.OpenRoot(dir)
+	if err == nil {
+		err = f.fill(root, tar.NewReader(in))
+		_ = root.Close()
+	}
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return "", err
+	}
+	return dir, nil
+}
+
+func (f *Fetcher) fill(root *os.Root, archive *tar.Reader) error {
+	const maxFiles = 4 * maxLayers
+	left := f.MaxSize
+	files := 0
+	return eachEntry(archive, func(header *tar.Header, name string) error {
+		if header.Typeflag != tar.TypeReg && header.Typeflag != tar.TypeSymlink && header.Typeflag != tar.TypeLink || name == "." {
+			return nil
+		}
+		if files++; files > maxFiles {
+			return fmt.Errorf("the archive has more than %d files", maxFiles)
+		}
+		if left -= header.Size; left < 0 {
+			return fmt.Errorf("the archive has more bytes than maxImageSize in the configuration, %d", f.MaxSize)
+		}
+		if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			return err
+		}
+		switch header.Typeflag {
+		case tar.TypeSymlink:
+			return root.Symlink(header.Linkname, name)
+		case tar.TypeLink:
+			return root.Link(inRoot(header.Linkname), name)
+		}
+		out, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(out, archive)
+		return errors.Join(err, out.Close())
+	})
+}
+
+// layout imports the only image for this machine of an OCI layout.
+func (f *Fetcher) layout(ctx context.Context, dir, path string) (*images.Image, error) {
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read OCI layout: %w", err)
+	}
+	image, tag, err := onlyImage(index)
+	if err != nil {
+		return nil, err
+	}
+	blob := func(_, digest string, size int64) (*os.File, func(), error) {
+		algorithm, hex, _ := strings.Cut(digest, ":")
+		return openBlob(dir, filepath.Join("blobs", algorithm, hex), digest, size)
+	}
+	repository, version := baseName(path), tag
+	if ref, err := name.ParseReference(tag); err == nil && strings.Contains(tag, "/") {
+		repository, version = ref.Context().Name(), ref.Identifier()
+	}
+	p, err := partsOf(image, blob, repository, version)
+	if err != nil {
+		return nil, err
+	}
+	return f.assemble(ctx, p)
+}
+
+// openBlob opens a file of a layout and checks it.
+func openBlob(dir, name, digest string, size int64) (*os.File, func(), error) {
+	file, err := os.OpenInRoot(dir, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := check(download{digest: digest, size: size}, file); err != nil {
+		_ = file.Close()
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return file, func() { _ = file.Close() }, nil
+}
+
+// onlyImage returns the image of an index that fits the machine, and its tag.
+func onlyImage(index v1.ImageIndex) (v1.Image, string, error) {
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, "", err
+	}
+	var found []v1.Descriptor
+	for _, d := range manifest.Manifests {
+		if d.Platform == nil || d.Platform.Satisfies(platform()) || d.MediaType.IsIndex() {
+			found = append(found, d)
+		}
+	}
+	if len(found) != 1 {
+		return nil, "", fmt.Errorf("it has %d images for this machine; want one", len(found))
+	}
+	tag := found[0].Annotations["org.opencontainers.image.ref.name"]
+	if found[0].MediaType.IsIndex() {
+		below, err := index.ImageIndex(found[0].Digest)
+		if err != nil {
+			return nil, "", err
+		}
+		image, _, err := onlyImage(below)
+		return image, tag, err
+	}
+	image, err := index.Image(found[0].Digest)
+	return image, tag, err
+}
+
+// dockerArchive imports the only image of what `docker save` has written.
+func (f *Fetcher) dockerArchive(ctx context.Context, dir, path string) (*images.Image, error) {
+	var list []struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
+	}
+	if err := readJSON(dir, dockerManifest, &list); err != nil {
+		return nil, err
+	}
+	if len(list) != 1 {
+		return nil, fmt.Errorf("it has %d images; want one", len(list))
+	}
+	p := parts{name: baseName(path), config: &v1.ConfigFile{}}
+	if len(list[0].RepoTags) > 0 {
+		ref, err := name.ParseReference(list[0].RepoTags[0])
+		if err != nil {
+			return nil, err
+		}
+		p.name, p.version = ref.Context().Name(), ref.Identifier()
+	}
+	if err := readJSON(dir, list[0].Config, p.config); err != nil {
+		return nil, err
+	}
+	for _, file := range list[0].Layers {
+		p.layers = append(p.layers, func() (*os.File, func(), error) {
+			return openBlob(dir, file, "", -1) // its content has a digest in the configuration
+		})
+	}
+	return f.assemble(ctx, p)
+}
+
+// readJSON reads a document of an archive.
+func readJSON(dir, name string, v any) error {
+	file, err := os.OpenInRoot(dir, name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := json.NewDecoder(io.LimitReader(file, maxConfig)).Decode(v); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	return nil
+}
+
+// baseName is the name of an image that has none, from its file.
+func baseName(path string) string {
+	base := filepath.Base(path)
+	for _, suffix := range []string{".gz", ".xz", ".bz2", ".tar", ".oci"} {
+		base = strings.TrimSuffix(base, suffix)
+	}
+	return base
+}

@@ -1,0 +1,212 @@
+package sources
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kurma.io/stager/launcher/images"
+
+	"github.com/appc/spec/schema/types"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// stopSignalAnnotation has an image's stop signal. The stager stops apps with SIGTERM, whatever
+// it is.
+const stopSignalAnnotation = "org.opencontainers.image.stop-signal"
+
+// imageManifest has the form of appc's document.
+type imageManifest struct {
+	ACKind       string       `json:"acKind"`
+	ACVersion    string       `json:"acVersion"`
+	Name         string       `json:"name"`
+	Labels       []nameValue  `json:"labels,omitempty"`
+	App          *app         `json:"app,omitempty"`
+	Annotations  []nameValue  `json:"annotations,omitempty"`
+	Dependencies []dependency `json:"dependencies,omitempty"`
+}
+
+type nameValue struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+type dependency struct {
+	ImageName string `json:"imageName"`
+	ImageID   string `json:"imageID"`
+}
+
+type app struct {
+	Exec              []string     `json:"exec"`
+	User              string       `json:"user"`
+	Group             string       `json:"group"`
+	SupplementaryGIDs []int        `json:"supplementaryGIDs,omitempty"`
+	WorkingDirectory  string       `json:"workingDirectory,omitempty"`
+	Environment       []nameValue  `json:"environment,omitempty"`
+	MountPoints       []mountPoint `json:"mountPoints,omitempty"`
+	Ports             []port       `json:"ports,omitempty"`
+}
+
+type mountPoint struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
+}
+
+type port struct {
+	Name     string `json:"name"`
+	Protocol string `json:"protocol"`
+	Port     int    `json:"port"`
+	Count    int    `json:"count"`
+}
+
+// layerManifest is the manifest of a layer's image.
+func layerManifest(chain string) []byte {
+	document, err := json.Marshal(imageManifest{ACKind: "ImageManifest", ACVersion: "0.8.11", Name: layerName(chain)})
+	if err != nil {
+		panic(err) // it has strings only
+	}
+	return document
+}
+
+func layerName(chain string) string { return "oci-layer/" + chain }
+
+// convert writes the manifest of an image of Docker or OCI: entry point and command, environment,
+// user, working directory, volumes, ports, labels, and the layers, the lowest first, as
+// dependencies. An image that says nothing to execute has no app.
+func convert(config *v1.ConfigFile, name, version string, layers []*images.Image) ([]byte, error) {
+	m := imageManifest{ACKind: "ImageManifest", ACVersion: "0.8.11", Name: name, Labels: machine(config, version)}
+	for _, layer := range layers {
+		m.Dependencies = append(m.Dependencies, dependency{layer.Manifest.Name, layer.ID})
+	}
+	c := config.Config
+	for _, key := range slices.Sorted(maps.Keys(c.Labels)) {
+		if valid, err := types.SanitizeACIdentifier(strings.ToLower(key)); err == nil {
+			m.annotate(valid, c.Labels[key])
+		}
+	}
+	if c.StopSignal != "" {
+		m.annotate(stopSignalAnnotation, c.StopSignal)
+	}
+	if !config.Created.IsZero() {
+		m.annotate("created", config.Created.UTC().Format("2006-01-02T15:04:05Z"))
+	}
+	if exec := slices.Concat(c.Entrypoint, c.Cmd); len(exec) > 0 {
+		if err := m.annotateExec(c.Entrypoint, c.Cmd); err != nil {
+			return nil, err
+		}
+		m.App = &app{Exec: exec, WorkingDirectory: c.WorkingDir, MountPoints: mountPoints(c.Volumes)}
+		var err error
+		if m.App.Ports, err = ports(c.ExposedPorts); err != nil {
+			return nil, err
+		}
+		for _, variable := range c.Env {
+			name, value, _ := strings.Cut(variable, "=")
+			m.App.set(name, value)
+		}
+		if err := m.App.lookUpUser(c.User, layers); err != nil {
+			return nil, fmt.Errorf("user %q: %w", c.User, err)
+		}
+	}
+	return json.Marshal(m)
+}
+
+// annotateExec notes which part of exec is the entry point and which the command, as docker2aci
+// does: arguments replace the command.
+func (m *imageManifest) annotateExec(entrypoint, command []string) error {
+	for name, words := range map[string][]string{images.EntrypointAnnotation: entrypoint, images.CommandAnnotation: command} {
+		text, err := json.Marshal(append([]string{}, words...))
+		if err != nil {
+			return err
+		}
+		m.annotate(name, string(text))
+	}
+	slices.SortFunc(m.Annotations, func(a, b nameValue) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// annotate adds an annotation unless there is one of that name.
+func (m *imageManifest) annotate(name, value string) {
+	if !slices.ContainsFunc(m.Annotations, func(a nameValue) bool { return a.Name == name }) {
+		m.Annotations = append(m.Annotations, nameValue{name, value})
+	}
+}
+
+// set sets a variable of the environment; a later one wins, as in Docker.
+func (a *app) set(name, value string) {
+	i := slices.IndexFunc(a.Environment, func(v nameValue) bool { return v.Name == name })
+	if i < 0 {
+		a.Environment = append(a.Environment, nameValue{name, value})
+		return
+	}
+	a.Environment[i].Value = value
+}
+
+// machine returns the labels version, os and arch, the last in appc's words.
+func machine(config *v1.ConfigFile, version string) []nameValue {
+	var labels []nameValue
+	if version != "" {
+		labels = append(labels, nameValue{"version", version})
+	}
+	arch := config.Architecture
+	if other, known := map[string]string{"386": "i386", "arm64": "aarch64", "arm": "armv7l"}[arch]; known {
+		arch = other
+	}
+	if config.OS != "" {
+		labels = append(labels, nameValue{"os", config.OS})
+	}
+	if arch != "" && types.IsValidOSArch(map[types.ACIdentifier]string{"os": config.OS, "arch": arch}, types.ValidOSArch) == nil {
+		labels = append(labels, nameValue{"arch", arch})
+	}
+	return labels
+}
+
+// mountPoints names volumes by their paths: /var/lib/data is var-lib-data.
+func mountPoints(volumes map[string]struct{}) []mountPoint {
+	var points []mountPoint
+	used := make(map[string]bool)
+	for _, target := range slices.Sorted(maps.Keys(volumes)) {
+		if target = path.Join("/", target); target == "/" {
+			continue
+		}
+		name, err := types.SanitizeACName(strings.ToLower(strings.ReplaceAll(target[1:], "/", "-")))
+		if err != nil {
+			name = "volume"
+		}
+		for n := 2; used[name]; n++ {
+			name = strings.TrimSuffix(name, "-"+strconv.Itoa(n-1)) + "-" + strconv.Itoa(n)
+		}
+		used[name] = true
+		points = append(points, mountPoint{name, target})
+	}
+	return points
+}
+
+// ports converts PORT[-LAST][/PROTOCOL].
+func ports(exposed map[string]struct{}) ([]port, error) {
+	var all []port
+	for _, text := range slices.Sorted(maps.Keys(exposed)) {
+		numbers, protocol, found := strings.Cut(text, "/")
+		if !found {
+			protocol = "tcp"
+		}
+		first, last, isRange := strings.Cut(numbers, "-")
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.ParseUint(first, 10, 16)
+		if err != nil {
+			return nil, fmt.Errorf("port %q: want a number or a range", text)
+		}
+		to, err := strconv.ParseUint(last, 10, 16)
+		if err != nil || to < from {
+			return nil, fmt.Errorf("port %q: want a number or a range", text)
+		}
+		protocol = strings.ToLower(protocol)
+		all = append(all, port{Name: numbers + "-" + protocol, Protocol: protocol, Port: int(from), Count: int(to - from + 1)})
+	}
+	return all, nil
+}

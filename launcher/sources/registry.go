@@ -1,0 +1,81 @@
+package sources
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+
+	"kurma.io/stager/launcher/images"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// platform is the one that images run on here.
+func platform() v1.Platform { return v1.Platform{OS: "linux", Architecture: runtime.GOARCH} }
+
+// registry imports an image of a registry.
+func (f *Fetcher) registry(ctx context.Context, text string) (*images.Image, error) {
+	ref, err := f.parse(text)
+	if err != nil {
+		return nil, err
+	}
+	base := httpTransport()
+	defer base.CloseIdleConnections()
+	options := []remote.Option{
+		remote.WithContext(ctx), remote.WithTransport(base), remote.WithAuthFromKeychain(authn.DefaultKeychain),
+		remote.WithPlatform(platform()), remote.WithUserAgent("kurma-launcher"),
+	}
+	image, err := remote.Image(ref, options...)
+	if err != nil {
+		return nil, err
+	}
+	client, err := blobClient(ctx, ref, base)
+	if err != nil {
+		return nil, err
+	}
+	repository := ref.Context()
+	blob := func(what, digest string, size int64) (*os.File, func(), error) {
+		return f.get(ctx, download{
+			client: client, what: what, digest: digest, size: size,
+			url: fmt.Sprintf("%s://%s/v2/%s/blobs/%s", repository.Scheme(), repository.RegistryStr(), repository.RepositoryStr(), digest),
+		})
+	}
+	p, err := partsOf(image, blob, repository.Name(), ref.Identifier())
+	if err != nil {
+		return nil, err
+	}
+	return f.assemble(ctx, p)
+}
+
+// parse parses [HOST/]NAME[:TAG|@DIGEST].
+func (f *Fetcher) parse(text string) (name.Reference, error) {
+	ref, err := name.ParseReference(text)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(f.Insecure, ref.Context().RegistryStr()) {
+		return name.ParseReference(text, name.Insecure)
+	}
+	return ref, nil
+}
+
+// blobClient returns a client that the registry lets read the repository.
+func blobClient(ctx context.Context, ref name.Reference, base http.RoundTripper) (*http.Client, error) {
+	repository := ref.Context()
+	auth, err := authn.Resolve(ctx, authn.DefaultKeychain, repository)
+	if err != nil {
+		return nil, err
+	}
+	authorized, err := transport.NewWithContext(ctx, repository.Registry, auth, base, []string{repository.Scope(transport.PullScope)})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: authorized}, nil
+}

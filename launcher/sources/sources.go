@@ -1,0 +1,185 @@
+// Package sources brings images into the store from where they are: files, web servers,
+// registries, and the archives and layouts that other tools write.
+//
+//	PATH, file://PATH            an ACI, an archive of `docker save` or an OCI archive, or the folder of
+//	                             an OCI layout; of an ACI also PATH.asc
+//	http://…, https://…          an ACI, and its signature at the same address with .asc
+//	docker://[HOST/]NAME[:TAG]   an image of a registry; also [HOST/]NAME@DIGEST
+//
+// An image of Docker or OCI becomes an image for each layer, and one on top of them with the
+// configuration as its manifest. See convert.go for the files and manifest.go for the manifest.
+//
+// The cache folder, mode 0700, has
+//
+//	refs/HASH      the ID of the image that a source has been imported as
+//	layers/HASH    the ID of the image that a chain of layers has been imported as
+//	parts/HASH     a download that has begun, locked while a process works on it
+//
+// It can be deleted at any time.
+package sources
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/signing"
+)
+
+// The schemes of sources.
+const (
+	fileScheme   = "file://"
+	httpScheme   = "http://"
+	httpsScheme  = "https://"
+	dockerScheme = "docker://"
+)
+
+// Fetcher brings images into a store. Several may use the same store and cache, also in several
+// processes.
+type Fetcher struct {
+	Store *images.Store
+	Ring  signing.KeyRing // that is trusted, for signatures of ACIs
+	Cache string          // folder; it is made if it is missing
+	// MaxSize is the largest number of bytes of one file that is downloaded.
+	MaxSize int64
+	// Insecure lists the registries, HOST or HOST:PORT, that are asked by HTTP. Those of
+	// this machine always may be.
+	Insecure []string
+	// Progress returns a function that is called with the bytes that were read of the named
+	// thing, and of how many; either may be nil.
+	Progress func(what string) func(done, size int64)
+
+	attempts int // of a download, for tests; 0 for the default
+}
+
+// Is reports whether a reference to an image is a source, with a scheme, and not a name or ID.
+func Is(ref string) bool {
+	for _, scheme := range []string{fileScheme, httpScheme, httpsScheme, dockerScheme} {
+		if strings.HasPrefix(ref, scheme) {
+			return true
+		}
+	}
+	return false
+}
+
+// Obtain returns the image of a source. It asks no server if the source has been imported before
+// and the store still has the image; a file is imported again if it has changed.
+func (f *Fetcher) Obtain(ctx context.Context, ref string) (*images.Image, error) {
+	if image := f.Known(ref); image != nil {
+		return image, nil
+	}
+	return f.Import(ctx, ref)
+}
+
+// Known returns the image that a source was imported as, nil if Obtain would import it.
+func (f *Fetcher) Known(ref string) *images.Image {
+	key, err := f.refKey(ref)
+	if err != nil {
+		return nil
+	}
+	return f.known("refs", key)
+}
+
+// Import brings the image of a source, or of a file's path, into the store, and returns
+// it. A server is asked whether it has another one now. After an error the
+// store may have some of the image's layers, and the cache the start of a download.
+func (f *Fetcher) Import(ctx context.Context, ref string) (*images.Image, error) {
+	key, err := f.refKey(ref)
+	if err != nil {
+		return nil, err
+	}
+	image, err := f.fetch(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return image, f.remember("refs", key, image)
+}
+
+func (f *Fetcher) fetch(ctx context.Context, ref string) (*images.Image, error) {
+	var image *images.Image
+	var err error
+	switch {
+	case strings.HasPrefix(ref, dockerScheme):
+		image, err = f.registry(ctx, strings.TrimPrefix(ref, dockerScheme))
+	case strings.HasPrefix(ref, httpScheme), strings.HasPrefix(ref, httpsScheme):
+		image, err = f.web(ctx, ref)
+	default:
+		return f.file(ctx, strings.TrimPrefix(ref, fileScheme))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("import %s: %w", ref, err)
+	}
+	return image, nil
+}
+
+// refKey names a source in the cache. That of a file changes with the file.
+func (f *Fetcher) refKey(ref string) (string, error) {
+	if strings.HasPrefix(ref, dockerScheme) || strings.HasPrefix(ref, httpScheme) || strings.HasPrefix(ref, httpsScheme) {
+		return ref, nil
+	}
+	path, err := filepath.Abs(strings.TrimPrefix(ref, fileScheme))
+	if err != nil {
+		return "", err
+	}
+	key := path
+	for _, file := range []string{path, path + ".asc", filepath.Join(path, "index.json")} {
+		if info, err := os.Stat(file); err == nil {
+			key += fmt.Sprintf("\n%s %d %d", file, info.Size(), info.ModTime().UnixNano())
+		}
+	}
+	return key, nil
+}
+
+// known returns the image that the cache has noted, nil if there is none in the store.
+func (f *Fetcher) known(kind, key string) *images.Image {
+	id, err := os.ReadFile(f.cached(kind, key))
+	if err != nil {
+		return nil
+	}
+	image, err := f.Store.Get(string(id))
+	if err != nil {
+		return nil
+	}
+	return image
+}
+
+// remember notes an image in the cache.
+func (f *Fetcher) remember(kind, key string, image *images.Image) error {
+	path := f.cached(kind, key)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("cache image: %w", err)
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return fmt.Errorf("cache image: %w", err)
+	}
+	_, err = temp.WriteString(image.ID)
+	if err = errors.Join(err, temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(temp.Name())
+		return fmt.Errorf("cache image: %w", err)
+	}
+	return nil
+}
+
+func (f *Fetcher) cached(kind, key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return filepath.Join(f.Cache, kind, hex.EncodeToString(sum[:]))
+}
+
+func (f *Fetcher) progress(what string) func(done, size int64) {
+	if f.Progress != nil {
+		if report := f.Progress(what); report != nil {
+			return report
+		}
+	}
+	return func(int64, int64) {}
+}

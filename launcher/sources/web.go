@@ -1,0 +1,67 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+
+	"kurma.io/stager/launcher/images"
+)
+
+// maxSignature is the largest signature of an ACI that is downloaded.
+const maxSignature = 256 << 10
+
+// web imports the ACI at an address, and the signature beside it.
+func (f *Fetcher) web(ctx context.Context, address string) (*images.Image, error) {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	signature := *parsed
+	signature.Path += ".asc"
+	signature.RawPath = ""
+	client := &http.Client{Transport: httpTransport()}
+	defer client.CloseIdleConnections()
+	what := path.Base(parsed.Path)
+	limited := *f
+	limited.MaxSize = min(f.MaxSize, maxSignature)
+	limited.Progress = nil
+	asc, ascDone, err := limited.get(ctx, download{client: client, url: signature.String(), what: what + ".asc", size: -1})
+	var status statusError
+	unsigned := errors.As(err, &status) && (status.code == http.StatusNotFound || status.code == http.StatusForbidden || status.code == http.StatusGone)
+	if err != nil && !unsigned {
+		return nil, err
+	}
+	if asc != nil {
+		defer ascDone()
+	}
+	aci, done, err := f.get(ctx, download{client: client, url: parsed.String(), what: what, size: -1})
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return f.importPair(ctx, aci, asc)
+}
+
+// importPair imports an ACI and its signature, which may be nil, from files of any name.
+func (f *Fetcher) importPair(ctx context.Context, aci, asc *os.File) (*images.Image, error) {
+	dir, err := os.MkdirTemp(f.Cache, ".import-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	name := filepath.Join(dir, "image.aci")
+	if err := os.Link(aci.Name(), name); err != nil {
+		return nil, err
+	}
+	if asc != nil {
+		if err := os.Link(asc.Name(), name+".asc"); err != nil {
+			return nil, err
+		}
+	}
+	return f.Store.Import(ctx, name, f.Ring, nil)
+}

@@ -1,0 +1,174 @@
+package sources
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kurma.io/stager/signing"
+)
+
+// aci is an image with a file of so many bytes.
+func aci(t *testing.T, size int) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, f := range []struct {
+		header  tar.Header
+		content []byte
+	}{
+		{tar.Header{Name: "manifest"}, []byte(`{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/web"}`)},
+		{tar.Header{Name: "rootfs/", Typeflag: tar.TypeDir, Mode: 0o755}, nil},
+		{tar.Header{Name: "rootfs/f"}, bytes.Repeat([]byte("x"), size)},
+	} {
+		f.header.Size = int64(len(f.content))
+		if err := w.WriteHeader(&f.header); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(f.content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// web serves files.
+type web map[string][]byte
+
+// ServeHTTP implements http.Handler.
+func (w web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
+	data, found := w[in.URL.Path]
+	if !found {
+		http.NotFound(out, in)
+		return
+	}
+	out.Header().Set("ETag", fmt.Sprintf(`"%d"`, len(data)))
+	http.ServeContent(out, in, "", time.Time{}, bytes.NewReader(data))
+}
+
+func TestAnACIOfAWebServer(t *testing.T) {
+	key, err := signing.NewKey("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := aci(t, 100_000)
+	var signature, public bytes.Buffer
+	if err := errors.Join(signing.Sign(&signature, bytes.NewReader(data), key), key.WritePublic(&public)); err != nil {
+		t.Fatal(err)
+	}
+	keys := filepath.Join(t.TempDir(), "keys.asc")
+	if err := os.WriteFile(keys, public.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ring, err := signing.ReadKeyRing(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(web{"/a.aci": data, "/a.aci.asc": signature.Bytes(), "/b.aci": data,
+		"/c.aci": aci(t, 1), "/c.aci.asc": signature.Bytes(), "/d.aci": []byte("no image")})
+	defer server.Close()
+	tests := []struct{ name, path, words, signer string }{
+		{"signed", "/a.aci?x=y", "", key.Fingerprint()},
+		{"unsigned", "/b.aci", "", ""},
+		{"signature of another file", "/c.aci", "invalid signature", ""},
+		{"not an image", "/d.aci", "read archive", ""},
+		{"not there", "/e.aci", "404 Not Found", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFetcher(t)
+			f.Ring = ring
+			image, err := f.Import(t.Context(), server.URL+tt.path)
+			f.checkCache(t)
+			if tt.words != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.words) {
+					t.Errorf("%v, want %q", err, tt.words)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if by, err := f.Store.Signer(image, ring); by != tt.signer {
+				t.Errorf("signed by %q, %v", by, err)
+			}
+		})
+	}
+}
+
+// TestAWebDownloadIsResumedByAnotherProcess ends downloads halfway, one by a broken connection and
+// one by the end of the fetcher, and has the file change in between.
+func TestAWebDownloadIsResumedByAnotherProcess(t *testing.T) {
+	data := aci(t, 3_000_000)
+	files := web{"/a.aci": data}
+	var asked []string
+	halve := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/a.aci" {
+			http.NotFound(w, r)
+			return
+		}
+		asked = append(asked, r.Header.Get("Range"))
+		if halve {
+			w.Header().Set("ETag", fmt.Sprintf(`"%d"`, len(data)))
+			w.Header().Set("Content-Length", fmt.Sprint(len(data)))
+			_, _ = w.Write(data[:len(data)/2])
+			panic(http.ErrAbortHandler)
+		}
+		files.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	f := newFetcher(t)
+	f.attempts = 1
+	if _, err := f.Import(t.Context(), server.URL+"/a.aci"); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Fatalf("half a download: %v", err)
+	}
+	halve = false
+	image, err := f.Import(t.Context(), server.URL+"/a.aci")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(asked) != 2 || !strings.HasPrefix(asked[1], "bytes=") {
+		t.Errorf("asked for %q", asked)
+	}
+	halve = true
+	_, _ = f.Import(t.Context(), server.URL+"/a.aci")
+	halve = false
+	files["/a.aci"] = aci(t, 3_000_001)
+	changed, err := f.Import(t.Context(), server.URL+"/a.aci")
+	if err != nil || changed.ID == image.ID {
+		t.Errorf("the file that has changed: %v", err)
+	}
+	f.checkCache(t)
+}
+
+func TestAWebDownloadHasLimits(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/a.aci" {
+			http.NotFound(w, r)
+			return
+		}
+		for r.Context().Err() == nil { // it has no length
+			_, _ = w.Write(make([]byte, 64<<10))
+		}
+	}))
+	defer server.Close()
+	f := newFetcher(t)
+	f.MaxSize = 1 << 20
+	if _, err := f.Import(t.Context(), server.URL+"/a.aci"); err == nil || !strings.Contains(err.Error(), "maxImageSize") {
+		t.Errorf("a file without an end: %v", err)
+	}
+	f.checkCache(t)
+}
