@@ -44,7 +44,7 @@ export GOFLAGS += -buildvcs=false
 # The C files' copy of the program's name, after Go's own default flags.
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-g -O2) '-DSTAGER_PROGRAM="$(NAME)"'
 
-.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-follow test-vm test-vm-ci test-aufs hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-networks test-follow test-vm test-vm-ci test-aufs hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
@@ -143,6 +143,14 @@ RUNS    ?= 100000
 orphans: root deps-build deps-test aci images
 	ORPHANS='$(ORPHANS)' RUNS='$(RUNS)' STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
 		$(GO) test -tags '$(TAGS)' -count=1 -timeout 24h -v -run '^Test(Orphans|Commands)CostTheSupervisorNothing$$' ./tests
+
+# The tests of networks: ROUNDS times 24 pods at once, and KILLS launchers that are killed.
+ROUNDS ?= 20
+KILLS  ?= 200
+test-networks: root deps-build deps-test aci images
+	NETWORK_ROUNDS='$(ROUNDS)' NETWORK_KILLS='$(KILLS)' \
+	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
+		$(GO) test -tags '$(TAGS)' -count=1 -v -timeout 60m -run 'Network|Bridge|ManyPods|NothingIsLeft|DHCP|Bandwidth|APluginThat|SamplePlugins|CNITool' ./tests
 
 # appc's own acceptance program, ACETIMES times in a row.
 ACETIMES ?= 20

@@ -165,8 +165,10 @@ func TestParseResult(t *testing.T) {
 	for _, tt := range []struct{ name, output, want string }{
 		{"empty", " \n", `{}`},
 		{"old", `{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.2/24","gateway":"10.0.0.1","routes":[{"dst":"0.0.0.0/0"}]},"dns":{}}`, `{"ip4":{"ip":"10.0.0.2/24","gateway":"10.0.0.1","routes":[{"dst":"0.0.0.0/0"}]}}`},
-		{"new", `{"cniVersion":"1.0.0","interfaces":[{}],"ips":[{"address":"10.0.0.2/24","gateway":"10.0.0.1","interface":0},{"address":"fd00::2/64"},{"address":"10.1.0.2/24"}],"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0","gw":"fd00::1"}],"dns":{"nameservers":["1.1.1.1"]}}`,
-			`{"ip4":{"ip":"10.0.0.2/24","gateway":"10.0.0.1","routes":[{"dst":"0.0.0.0/0"}]},"ip6":{"ip":"fd00::2/64","routes":[{"dst":"::/0","gw":"fd00::1"}]},"dns":{"nameservers":["1.1.1.1"]}}`},
+		{
+			"new", `{"cniVersion":"1.0.0","interfaces":[{}],"ips":[{"address":"10.0.0.2/24","gateway":"10.0.0.1","interface":0},{"address":"fd00::2/64"},{"address":"10.1.0.2/24"}],"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0","gw":"fd00::1"}],"dns":{"nameservers":["1.1.1.1"]}}`,
+			`{"ip4":{"ip":"10.0.0.2/24","gateway":"10.0.0.1","routes":[{"dst":"0.0.0.0/0"}]},"ip6":{"ip":"fd00::2/64","routes":[{"dst":"::/0","gw":"fd00::1"}]},"dns":{"nameservers":["1.1.1.1"]}}`,
+		},
 	} {
 		r, err := ParseResult([]byte(tt.output))
 		if err != nil {

@@ -74,7 +74,7 @@ func parseSingle(keys map[string]json.RawMessage) (*libcni.NetworkConfigList, er
 	if err != nil {
 		return nil, err
 	}
-	return libcni.ConfListFromConf(conf)
+	return libcni.ConfListFromConf(conf) //nolint:staticcheck // deprecated as the format is; Kurma networks have it, and cnitool reads it so
 }
 
 // parseList reads a list. CNI has args in the configuration of a plugin; those beside the list are
