@@ -20,7 +20,7 @@ import (
 )
 
 // version is the stager's version. The Makefile sets it.
-var version = "unknown" //nolint:gochecknoglobals // the linker can set only a variable of a package
+var version = "unknown"
 
 func main() {
 	beContainer()

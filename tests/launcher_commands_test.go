@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kurma.io/stager/names"
 )
 
 // kill signals an app's main process, and wait prints the pod's exit code.
@@ -169,7 +171,7 @@ func TestExportedImages(t *testing.T) {
 	b := newMachine(t)
 	dir := b.folder("out", 0o755)
 	stager := filepath.Join(dir, "stager.aci")
-	b.must("image", "export", "kurma.io/stager/reference", stager)
+	b.must("image", "export", names.Image, stager)
 	for suffix, from := range map[string]string{"": os.Getenv("STAGER_ACI"), ".asc": os.Getenv("STAGER_ACI") + ".asc"} {
 		have, err := os.ReadFile(stager + suffix)
 		want, wantErr := os.ReadFile(from)

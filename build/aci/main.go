@@ -36,7 +36,7 @@ import (
 )
 
 // version is aci's version. The Makefile sets it.
-var version = "unknown" //nolint:gochecknoglobals // the linker can set only a variable of a package
+var version = "unknown"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
