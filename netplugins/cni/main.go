@@ -47,10 +47,8 @@ func (c *cni) Setup(ctx context.Context, config []byte) error {
 	if n.Interface == "" {
 		return errors.New("containerInterface: missing: CNI needs the interface's name")
 	}
-	for _, dir := range []string{c.cache, c.data} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return fmt.Errorf("make folder: %w", err)
-		}
+	if err := c.makeFolders(); err != nil {
+		return err
 	}
 	lib, _ := c.library()
 	if _, err := lib.ValidateNetworkList(ctx, n.list); err != nil {
@@ -73,6 +71,17 @@ func (c *cni) Setup(ctx context.Context, config []byte) error {
 	return nil
 }
 
+// makeFolders makes what libcni and the CNI plugins write to. A daemon of 2016 may call `add` before
+// the main process has made them.
+func (c *cni) makeFolders() error {
+	for _, dir := range []string{c.cache, c.data} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make folder: %w", err)
+		}
+	}
+	return nil
+}
+
 // library returns libcni with our way of executing plugins.
 func (c *cni) library() (*libcni.CNIConfig, *executor) {
 	e := newExecutor()
@@ -88,6 +97,9 @@ func (c *cni) Add(ctx context.Context, config []byte, pod plugin.Pod) (*plugin.R
 	}
 	rt, err := c.runtime(n, pod)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.makeFolders(); err != nil {
 		return nil, err
 	}
 	lib, executor := c.library()

@@ -1,0 +1,125 @@
+package tests
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/names"
+)
+
+// A Kurma daemon of 2016 runs the plugin's image as the main process of an app that is called as the
+// network, in a pod with the host's namespaces, with the configuration on a pipe whose read end is
+// in place of stdout and stderr as well. `add` and `del` are commands of `run`, whose stdout and
+// stderr are one pipe.
+func TestPluginsWorkUnderAKurmaDaemonOf2016(t *testing.T) {
+	for _, tt := range []struct{ plugin, config, want string }{
+		{"cni", `{"name": "net", "aci": "x", "containerInterface": "eth0", "type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true,
+			"ipam": {"type": "host-local", "subnet": "10.10.0.0/16", "routes": [{"dst": "0.0.0.0/0"}]}}`, "10.10.0.2/16"},
+		{"lo", `{"name": "net", "aci": "x"}`, "127.0.0.1/8"},
+		{"sample", `{"name": "net", "aci": "x", "containerInterface": "eth0", "subnet": "10.99.0.0/24"}`, "10.99.0.2/32"},
+	} {
+		t.Run(tt.plugin, func(t *testing.T) {
+			b := newMachine(t)
+			rootfs, manifest := pluginImage(t, tt.plugin)
+			id := layerID(rootfs)
+			d := b.direct(document{
+				"kurmaVersion": "0.4.1", "name": "kurma-networking", "stagerConfig": map[string]any{},
+				"images": map[string]any{id: manifest}, "appImageOrder": map[string]any{"net": []string{id}},
+				"pod": podDoc{Version: "0.8.11", Kind: "PodManifest", Apps: []appDoc{{Name: "net", Image: imageRef{id}}}, Isolators: []any{
+					isolator("os/linux/namespaces", map[string]string{"ipc": "host", "net": "host", "pid": "host", "uts": "host"}),
+				}},
+			}, rootfs)
+			stdin, config := b.pipe()
+			ready, write := b.pipe()
+			d.ready = ready
+			for i, suffix := range []string{names.StdinSuffix, names.StdoutSuffix, names.StderrSuffix} {
+				d.plan.Env = append(d.plan.Env, fmt.Sprintf("%snet%s=%d", names.StdioPrefix, suffix, 5+i))
+			}
+			if _, err := config.WriteString(tt.config); err != nil {
+				t.Fatal(err)
+			}
+			config.Close()
+			d.start(nil, write, stdin, stdin, stdin)
+			write.Close()
+			d.waitReady()
+			ns := newNetns(t)
+			network := &pod2016{&pod{machine: b, stager: d.cmd.Process.Pid}, tt.config, ns}
+			var result struct{ IP4 struct{ IP string } }
+			output := network.call("add")
+			if err := json.Unmarshal([]byte(output), &result); err != nil || result.IP4.IP != tt.want {
+				t.Errorf("add: %v, %q, want %s", err, output, tt.want)
+			}
+			if links := ns.run("ip", "-o", "-4", "addr"); !strings.Contains(links, strings.Split(tt.want, "/")[0]) {
+				t.Errorf("addresses of the pod:\n%s", links)
+			}
+			if output := network.call("del"); output != "" {
+				t.Errorf("del: %q", output)
+			}
+			if links := ns.run("ip", "-o", "link"); strings.Contains(links, "eth0") {
+				t.Errorf("links after del:\n%s", links)
+			}
+			d.stop()
+		})
+	}
+}
+
+// pod2016 is a network's container, and a pod's network namespace.
+type pod2016 struct {
+	*pod
+	config string
+	ns     *netns
+}
+
+// call calls one of the plugin's executables, which must succeed, and returns stdout and stderr.
+func (p *pod2016) call(name string) string {
+	p.t.Helper()
+	settings, err := json.Marshal(map[string]any{
+		"exec": []string{"/opt/network/" + name, fmt.Sprintf("/proc/%d/ns/net", p.ns.hold.Process.Pid), "146d7cef-fbf6-41da-a2f8-eba218597f9c", "eth0"},
+		"user": "0", "group": "0",
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	read, write := p.pipe()
+	if _, err := write.Write(settings); err != nil {
+		p.t.Fatal(err)
+	}
+	write.Close()
+	// With --root, because the stager is in a chroot.
+	cmd := exec.Command("nsenter", fmt.Sprintf("--target=%d", p.stager), "--mount", "--net", "--root", "--wd=/", names.CallInDir+"/"+names.Run, "net")
+	cmd.Env = []string{"HOME=/root"}
+	var output strings.Builder
+	cmd.Stdin, cmd.Stdout, cmd.ExtraFiles = strings.NewReader(p.config), &output, []*os.File{read}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Run(); err != nil {
+		p.t.Fatalf("%s: %v\n%s", name, err, output.String())
+	}
+	return strings.TrimSpace(output.String())
+}
+
+// pluginImage returns the files and the manifest of a plugin's image in the store of the networks' tests.
+func pluginImage(t *testing.T, plugin string) (rootfs string, manifest json.RawMessage) {
+	t.Helper()
+	store, err := makeNetworkStore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifests, _ := filepath.Glob(filepath.Join(store, "sha512-*", "manifest"))
+	for _, path := range manifests {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(data), "kurma.io/stager/"+plugin+"-netplugin") {
+			return filepath.Join(filepath.Dir(path), "rootfs"), data
+		}
+	}
+	t.Fatalf("the store has no image of plugin %s", plugin)
+	return "", nil
+}
