@@ -33,7 +33,9 @@
 // subreaper) are reaped while starts are under way as well, even while one hangs: a child belongs to the
 // thread that has forked it, and an orphan to the first thread (find_new_reaper in kernel/exit.c).
 // A start runs on a thread that is not the first and lives until the start has returned, so the
-// first thread's children are none of a start's. proc_pid_children(5) lists them.
+// first thread's children are none of those that a start waits for. proc_pid_children(5) lists them.
+// A start may return an orphan: what a helper of the start has made, and left to this program. If it ends
+// before it is registered, the start has two seconds to look at it, and its status is kept beyond them.
 //
 // A kernel without that file (CONFIG_PROC_CHILDREN) leaves orphans zombies while starts are under way.
 // There, an unbroken series of overlapping starts cannot keep them zombies for ever: when a full pass
@@ -63,6 +65,12 @@ const (
 	// of starts if the first thread's children cannot be listed: after it, new starts wait for those
 	// under way and for one full pass.
 	maxReapDelay = 100 * time.Millisecond
+	// maxStrays bounds how many statuses of unknown children are kept. A start registers its process
+	// some milliseconds after it has got the number.
+	maxStrays = 4096
+	// orphanDelay is how long orphans stay zombies while starts are under way: one may be the process that a
+	// start is about to return, and looks at in /proc.
+	orphanDelay = 2 * time.Second
 	// maxPassWait bounds that wait: one start that hangs must not block all others.
 	maxPassWait = time.Second
 )
@@ -98,6 +106,11 @@ type Reaper struct {
 	spawning int            // guarded by mu; calls of Spawn under way
 	due      time.Time      // guarded by mu; since when a full pass is due, zero when it is not
 	blind    bool           // guarded by mu; the first thread's children could not be listed
+
+	ended map[int]time.Time // guarded by mu; orphans that are zombies, by PID, and when they were seen first
+	// The unknown children that were collected while calls of Spawn were under way, the last maxStrays of them.
+	strays map[int]syscall.WaitStatus // guarded by mu; by PID
+	order  []int                      // guarded by mu; the keys of strays, the earliest first
 }
 
 // Child is a started process whose end the Reaper sees. Its methods may be called
@@ -126,6 +139,8 @@ func New() (*Reaper, error) {
 		stopped:  make(chan struct{}),
 		list:     childrenOfFirstThread,
 		known:    make(map[int]*Child),
+		ended:    make(map[int]time.Time),
+		strays:   make(map[int]syscall.WaitStatus),
 	}
 	r.change = sync.NewCond(&r.mu)
 	r.children <- syscall.SIGCHLD // for children that ended before
@@ -223,13 +238,41 @@ func (r *Reaper) leave(child *Child) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if child != nil {
-		r.known[child.pid] = child
+		r.register(child)
 	}
 	r.spawning--
+	if r.spawning == 0 {
+		clear(r.strays)
+		r.order = nil
+	}
 	if !r.due.IsZero() {
 		r.reap()
 	}
 	r.change.Broadcast()
+}
+
+// register makes child known, or ended if it has been collected already. The caller holds mu.
+func (r *Reaper) register(child *Child) {
+	status, collected := r.strays[child.pid]
+	// The number may be that of an earlier orphan.
+	if !collected || unix.Waitid(unix.P_PID, child.pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == nil {
+		r.known[child.pid] = child
+		return
+	}
+	child.ended, child.status = true, status
+	go child.finish()
+}
+
+// keep keeps the status of an unknown child for register. The caller holds mu.
+func (r *Reaper) keep(pid int, status syscall.WaitStatus) {
+	if _, again := r.strays[pid]; !again {
+		r.order = append(r.order, pid)
+	}
+	r.strays[pid] = status
+	if len(r.order) > maxStrays {
+		delete(r.strays, r.order[0])
+		r.order = r.order[1:]
+	}
 }
 
 // reap collects the children that have ended: all of them, or only the registered
@@ -239,16 +282,51 @@ func (r *Reaper) reap() {
 		for pid := range r.known {
 			r.collect(pid)
 		}
-		orphans, err := r.list()
-		r.blind = err != nil
-		for _, pid := range orphans {
-			r.collect(pid)
-		}
+		r.reapOrphans()
 		return
 	}
+	clear(r.ended)
 	for r.collect(-1) {
 	}
 	r.due = time.Time{}
+}
+
+// reapOrphans collects the orphans that have been zombies for orphanDelay, and sees to it that the others are looked at
+// then. The caller holds mu.
+func (r *Reaper) reapOrphans() {
+	orphans, err := r.list()
+	r.blind = err != nil
+	now, waiting := time.Now(), false
+	for _, pid := range orphans {
+		if r.known[pid] != nil || !isZombie(pid) {
+			continue
+		}
+		if _, seen := r.ended[pid]; !seen {
+			r.ended[pid], waiting = now, true
+		}
+		if now.Sub(r.ended[pid]) >= orphanDelay {
+			delete(r.ended, pid)
+			r.collect(pid)
+		}
+	}
+	if waiting {
+		time.AfterFunc(orphanDelay, r.wake)
+	}
+}
+
+// isZombie returns whether a child has ended and was not collected.
+func isZombie(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo != 0 // 0 for a living child
+}
+
+// wake has the loop look at the children again.
+func (r *Reaper) wake() {
+	select {
+	case r.children <- syscall.SIGCHLD:
+	default: // it is going to
+	}
 }
 
 // childrenOfFirstThread returns the children of this program's first thread, living and ended ones:
@@ -284,6 +362,8 @@ func (r *Reaper) collect(which int) bool {
 		child.ended = true
 		child.status = status
 		go child.finish()
+	} else if r.spawning > 0 {
+		r.keep(pid, status)
 	}
 	return true
 }

@@ -144,6 +144,63 @@ func TestOrphansAreReapedWhileAStartHangs(t *testing.T) {
 	<-first
 }
 
+// A start may return a process that its helper has left to this program, and that has ended.
+func TestAStartMayReturnAnOrphan(t *testing.T) {
+	r := newReaper(t)
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	gate, open, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gate.Close()
+	child, err := r.Spawn(func() (Process, error) {
+		helper, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", "sh -c 'read gate <&3; exit 7' & echo $!"},
+			&syscall.ProcAttr{Files: []uintptr{0, in.Fd(), 2, gate.Fd()}})
+		if err != nil {
+			return nil, err
+		}
+		var orphan int
+		if _, err := fmt.Fscan(out, &orphan); err != nil {
+			return nil, err
+		}
+		if _, err := syscall.Wait4(helper, nil, 0, nil); err != nil {
+			return nil, err
+		}
+		if err := open.Close(); err != nil {
+			return nil, err
+		}
+		surroundings.Eventually(t, "the orphan is collected", func() bool { return unix.Kill(orphan, 0) == unix.ESRCH })
+		return process(orphan), nil
+	})
+	if err := errors.Join(err, in.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got := statusOf(child); got != exited(7) {
+		t.Errorf("%#x", got)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.strays)+len(r.order) > 0 {
+		t.Errorf("statuses %v are kept", r.strays)
+	}
+}
+
+// Few statuses are kept, those of the last.
+func TestStatusesOfOrphansAreNotKeptForEver(t *testing.T) {
+	r := &Reaper{strays: make(map[int]syscall.WaitStatus)}
+	for pid := range maxStrays + 10 {
+		r.keep(pid, 0)
+		r.keep(pid, syscall.WaitStatus(pid))
+	}
+	if len(r.strays) != maxStrays || len(r.order) != maxStrays || r.strays[maxStrays+9] != maxStrays+9 {
+		t.Errorf("%d and %d are kept", len(r.strays), len(r.order))
+	}
+}
+
 func TestReaperStartsInParallelWhileAPassIsDue(t *testing.T) {
 	const n = 8
 	r := newReaper(t)
