@@ -177,8 +177,10 @@ func TestTrustIsAsItIsNow(t *testing.T) {
 		words  string
 		listed string
 	}{
-		{"keyring emptied", func(_ *testing.T, h *host, _ string) { h.configure(`"trustDirectory":"none"`); h.untrust() },
-			"unknown key", "by an unknown key"},
+		{
+			"keyring emptied", func(_ *testing.T, h *host, _ string) { h.configure(`"trustDirectory":"none"`); h.untrust() },
+			"unknown key", "by an unknown key",
+		},
 		{"manifest edited", func(t *testing.T, _ *host, image string) {
 			path := filepath.Join(image, "manifest")
 			edited := bytes.Replace(must(os.ReadFile(path)), []byte(`"exec":["`+names.Exec), []byte(`"exec":["/bin/other`), 1)

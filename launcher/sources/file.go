@@ -47,7 +47,7 @@ func (f *Fetcher) file(ctx context.Context, path string) (*images.Image, error) 
 		if dir, err = f.extract(path); err != nil {
 			return nil, fmt.Errorf("import %s: %w", path, err)
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }() // it is in the cache, which can be deleted
 	}
 	var image *images.Image
 	if kind == dockerManifest {

@@ -53,7 +53,7 @@ func (f *Fetcher) importPair(ctx context.Context, aci, asc *os.File) (*images.Im
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // it is in the cache, which can be deleted
 	name := filepath.Join(dir, "image.aci")
 	if err := os.Link(aci.Name(), name); err != nil {
 		return nil, err

@@ -76,8 +76,10 @@ func TestAnACIOfAWebServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(web{"/a.aci": data, "/a.aci.asc": signature.Bytes(), "/b.aci": data,
-		"/c.aci": aci(t, 1), "/c.aci.asc": signature.Bytes(), "/d.aci": []byte("no image")})
+	server := httptest.NewServer(web{
+		"/a.aci": data, "/a.aci.asc": signature.Bytes(), "/b.aci": data,
+		"/c.aci": aci(t, 1), "/c.aci.asc": signature.Bytes(), "/d.aci": []byte("no image"),
+	})
 	defer server.Close()
 	tests := []struct{ name, path, words, signer string }{
 		{"signed", "/a.aci?x=y", "", key.Fingerprint()},
