@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -290,7 +291,13 @@ func finish(t *testing.T, cmd *exec.Cmd) result {
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+	return result{stdout.String(), withoutUnsigned(stderr.String()), cmd.ProcessState.ExitCode()}
+}
+
+// withoutUnsigned removes the launcher's warnings that an image is not signed: the tests' images are
+// not. The launcher's own tests check these warnings.
+func withoutUnsigned(stderr string) string {
+	return regexp.MustCompile(`(?m)^launcher: warning: image \S+ \(sha512-[0-9a-f]+\) is not signed\n`).ReplaceAllString(stderr, "")
 }
 
 // eventually is surroundings.Eventually, which ends the test if it fails.
