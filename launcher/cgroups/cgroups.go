@@ -147,6 +147,33 @@ const madeHere = "trusted.kurma.launcher"
 // mark marks a group as made by a launcher. If that fails the administrator must remove it.
 func mark(dir string) { _ = unix.Setxattr(dir, madeHere, []byte("1"), 0) }
 
+// Missing returns the folders of the group's parents that do not exist. A caller that keeps them before
+// Make, for Claim, can be killed in the middle of Make.
+func (g *Group) Missing() []string {
+	var missing []string
+	for _, h := range g.Hierarchies {
+		for parent := filepath.Dir(g.Path); parent != "."; parent = filepath.Dir(parent) {
+			if dir := filepath.Join(h.Mount, parent); !exists(dir) {
+				missing = append(missing, dir)
+			}
+		}
+	}
+	return missing
+}
+
+// Claim marks the parents that Missing has returned before a launcher was killed, as Make would have:
+// the launcher that removes the last pod removes them. Folders that do not exist, or that are none of the group's parents,
+// are ignored.
+func (g *Group) Claim(missing []string) {
+	for _, h := range g.Hierarchies {
+		for parent := filepath.Dir(g.Path); parent != "."; parent = filepath.Dir(parent) {
+			if dir := filepath.Join(h.Mount, parent); slices.Contains(missing, dir) {
+				mark(dir)
+			}
+		}
+	}
+}
+
 func isMarked(dir string) bool {
 	_, err := unix.Getxattr(dir, madeHere, nil)
 	return err == nil

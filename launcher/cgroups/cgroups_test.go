@@ -177,6 +177,44 @@ func TestParentsAreRemovedUpwards(t *testing.T) {
 	}
 }
 
+// A launcher was killed after it had made a parent and before it marked it.
+func TestAnUnmarkedParentOfAKilledLauncherIsRemoved(t *testing.T) {
+	g, err := Open(fmt.Sprintf("kurma-cgroups-test-unmarked-%d/pod", os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := g.Missing()
+	parents := make([]string, 0, len(g.Hierarchies))
+	for _, h := range g.Hierarchies {
+		dir := filepath.Dir(g.Dir(h))
+		parents = append(parents, dir)
+		t.Cleanup(func() { _ = os.Remove(dir) })
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(missing, parents) {
+		t.Errorf("missing are %q, want %q", missing, parents)
+	}
+	if err := g.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range parents {
+		if !exists(dir) {
+			t.Errorf("%s is gone; an administrator could have made it", dir)
+		}
+	}
+	g.Claim(append(missing, "/sys/fs/cgroup/no/parent"))
+	if err := g.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range parents {
+		if exists(dir) {
+			t.Errorf("%s is left", dir)
+		}
+	}
+}
+
 func TestAChildStartsInTheGroup(t *testing.T) {
 	g := newGroup(t)
 	lines := make(chan string, 1)

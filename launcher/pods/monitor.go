@@ -47,7 +47,7 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error)
 	if err != nil {
 		return Exit{}, err
 	}
-	p.State.Monitor = self
+	p.State.Monitor, p.State.MissingCgroups = self, group.Missing()
 	if err := errors.Join(p.save(), p.prepare(ctx, group)); err != nil {
 		return Exit{}, err
 	}
@@ -192,6 +192,7 @@ const (
 // takeDown kills the pod's processes, disconnects it from its networks, and removes its cgroups
 // and files. It may be repeated, and needs only the pod's folder.
 func (p *Pod) takeDown(group *cgroups.Group, exit Exit, how ending) error {
+	group.Claim(p.State.MissingCgroups)
 	if err := errors.Join(group.Kill(), group.Remove()); err != nil {
 		return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
 	}

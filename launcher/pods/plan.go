@@ -117,6 +117,10 @@ type State struct {
 	Stager  Process   `json:"stager"`
 	Exit    *Exit     `json:"exit,omitempty"`
 	Ended   time.Time `json:"ended,omitzero"` // when the pod has become Exited
+
+	// MissingCgroups are the parents of the pod's cgroup that did not exist before the monitor made
+	// the cgroup, see cgroups.Group.Missing.
+	MissingCgroups []string `json:"missingCgroups,omitempty"`
 }
 
 // Exit is how a stager ended: Code is its exit status. If a signal ended it, Code is 128
