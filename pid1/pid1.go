@@ -2,8 +2,9 @@
 // only, for stagers without cgo:
 //
 //	daemon
-//	 └─ waiter        Wait: stays in the daemon's namespaces, has the supervisor stop the pod on
-//	     │            the daemon's signals, ends as the supervisor ends
+//	 └─ waiter        Wait: stays in the daemon's namespaces, but for the mount namespace, which is the
+//	     │            supervisor's; has the supervisor stop the pod on the daemon's signals, ends as
+//	     │            the supervisor ends
 //	     └─ supervisor  TakeLine: the same program again, PID 1 of the pod's namespaces
 //
 // A Go runtime stays in the waiter for the life of the pod, some five megabytes. The
@@ -106,7 +107,11 @@ func startSupervisor(namespaces uintptr, lifeline, report *os.File) (*exec.Cmd, 
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: os.Args[:1], Env: append(os.Environ(), names.SupervisorVariable+"="+mark),
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		SysProcAttr: &unix.SysProcAttr{Cloneflags: namespaces, Pdeathsig: unix.SIGKILL},
+		SysProcAttr: &unix.SysProcAttr{Cloneflags: namespaces},
+	}
+	if namespaces&unix.CLONE_NEWPID != 0 {
+		// In the host's PID namespace the supervisor must live to kill the pod's processes, see Line.Watch.
+		cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
 	}
 	err := cmd.Start()
 	return cmd, errors.Join(err, lifeline.Close(), report.Close())
@@ -147,7 +152,7 @@ func enterMountNamespace() error {
 	return pivot(path)
 }
 
-// pivot makes the folder at path the root of the mount namespace (pivot_root(2), NOTES).
+// pivot makes the folder at path the root of the mount namespace (pivot_root(2), NOTES), and the working directory.
 func pivot(path string) error {
 	if err := unix.Mount(path, path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("make root a mount point: %w", err)
@@ -174,7 +179,7 @@ func pivot(path string) error {
 			return fmt.Errorf("detach host's root: %w", err)
 		}
 	}
-	return os.NewSyscallError("chdir", unix.Chdir("/"))
+	return nil
 }
 
 // enterLeaf enters a leaf cgroup if only cgroup v2 is mounted: a cgroup that has processes cannot

@@ -11,13 +11,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/boot"
 	"kurma.io/stager/names"
 	"kurma.io/stager/tests/daemon"
+	"kurma.io/stager/tests/firstprocess"
 )
 
 // TestMain is also the process that calls Wait, if it is called by the stager's name, and the supervisor,
 // which tries to leave the stager's root.
 func TestMain(m *testing.M) {
+	if os.Getenv(names.SupervisorVariable) != "" && firstprocess.IsWanted() {
+		supervise()
+	}
 	if os.Getenv(names.SupervisorVariable) != "" {
 		if err := daemon.LeaveChroot(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -26,7 +31,11 @@ func TestMain(m *testing.M) {
 		os.Exit(7)
 	}
 	if filepath.Base(os.Args[0]) == names.Program {
-		code, err := Wait(unix.CLONE_NEWPID)
+		namespaces := uintptr(unix.CLONE_NEWPID)
+		if firstprocess.IsWanted() {
+			namespaces = firstprocess.Namespaces()
+		}
+		code, err := Wait(namespaces)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
@@ -34,6 +43,20 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// supervise is the supervisor of the suite.
+func supervise() {
+	in := boot.TakeDescriptors(os.Environ())
+	line, err := TakeLine()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	firstprocess.Supervise(line, in.Ready)
+}
+
+// The suite of every first process.
+func TestFirstProcess(t *testing.T) { firstprocess.Run(t) }
 
 // A daemon puts the stager into a chroot; the supervisor cannot leave it, also on a host that runs from its
 // initial RAM disk, where pivot_root(2) fails.

@@ -70,6 +70,7 @@ void enter_mount_namespace(void)
 		return; /* the daemon has done it already */
 	if (mount(path, path, "", MS_BIND | MS_REC, NULL) < 0 || chdir(path) < 0)
 		give_up("make root a mount point");
+	/* From here on the working directory is the new root. */
 	if (syscall(SYS_pivot_root, ".", ".") == 0) {
 		/* The old root lies on top of the new one now (pivot_root(2), NOTES). */
 		if (umount2(".", MNT_DETACH) < 0)
@@ -82,6 +83,4 @@ void enter_mount_namespace(void)
 	} else {
 		give_up("pivot root");
 	}
-	if (chdir("/") < 0)
-		give_up("change to root");
 }

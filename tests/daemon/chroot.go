@@ -54,13 +54,16 @@ func chroot(ctx context.Context, folder, program, host string) *exec.Cmd {
 	return cmd
 }
 
-// LeaveChroot tries to leave the chroot, by joining this process's own mount namespace, which leads to the namespace's
+// LeaveChroot checks that the working directory is the root, and tries to leave the chroot, by joining this process's own mount namespace, which leads to the namespace's
 // root (setns(2)). It returns nil if that root is the folder of Chroot, else an error. The goroutine's thread
 // ends with the goroutine.
 func LeaveChroot() error {
 	runtime.LockOSThread()
 	if _, err := os.Stat(chrootMark); err != nil {
 		return fmt.Errorf("the root is not the stager's: %w", err)
+	}
+	if dir, err := unix.Getwd(); err != nil || dir != "/" {
+		return fmt.Errorf("the working directory is %q and not the root: %w", dir, err)
 	}
 	own, err := os.Open("/proc/thread-self/ns/mnt")
 	if err != nil {
