@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
@@ -70,15 +69,30 @@ func interpreterOf(root *os.File, path string) string {
 		return ""
 	}
 	defer f.Close()
-	head := make([]byte, 256) // the kernel reads no more of a script (BINPRM_BUF_SIZE)
+	head := make([]byte, scriptHead)
 	n, _ := io.ReadFull(f, head)
 	if line, ok := bytes.CutPrefix(head[:n], []byte("#!")); ok {
-		line, _, _ = bytes.Cut(line, []byte("\n"))
-		name, _, _ := strings.Cut(strings.TrimLeft(string(line), " \t"), " ")
-		return strings.TrimRight(name, "\t\r")
+		return scriptInterpreter(line)
 	}
 	return elfInterpreter(f, head[:n])
 }
+
+// scriptHead is how much the kernel reads of a script, in bytes (BINPRM_BUF_SIZE).
+const scriptHead = 256
+
+// scriptInterpreter returns the interpreter in a script's first line, without its "#!", as
+// load_script in fs/binfmt_script.c finds it.
+func scriptInterpreter(line []byte) string {
+	line, _, _ = bytes.Cut(line, []byte("\n"))
+	line = bytes.TrimLeft(line, " \t")
+	if end := bytes.IndexAny(line, " \t\x00"); end >= 0 {
+		line = line[:end]
+	}
+	return string(line)
+}
+
+// maxHeaders limits the program headers that are read.
+const maxHeaders = 64
 
 // elfInterpreter returns the contents of the segment of type PT_INTERP (elf(5)) in a program of
 // the machine's word size and byte order. The file is untrusted, and debug/elf would parse more
@@ -88,7 +102,6 @@ func elfInterpreter(f io.ReaderAt, head []byte) string {
 		class64, interp   = 2, 3
 		size              = 56 // of a program header
 		phoff, entry, num = 32, 54, 56
-		most              = 64
 	)
 	if len(head) < 64 || string(head[:4]) != "\x7fELF" || head[4] != class64 {
 		return ""
@@ -97,7 +110,7 @@ func elfInterpreter(f io.ReaderAt, head []byte) string {
 	if order.Uint16(head[entry:]) != size {
 		return ""
 	}
-	headers := make([]byte, size*min(int(order.Uint16(head[num:])), most))
+	headers := make([]byte, size*min(int(order.Uint16(head[num:])), maxHeaders))
 	n, _ := f.ReadAt(headers, int64(order.Uint64(head[phoff:])))
 	for ; n >= size; headers, n = headers[size:], n-size {
 		if order.Uint32(headers) != interp {

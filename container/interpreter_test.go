@@ -20,7 +20,7 @@ import (
 
 // dynamicProgram is as much of one as the kernel reads before it looks for the
 // loader (elf(5)).
-func dynamicProgram(t *testing.T, loader string) string {
+func dynamicProgram(t testing.TB, loader string) string {
 	t.Helper()
 	const start = 64 + 56
 	header := elf.Header64{

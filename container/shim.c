@@ -149,9 +149,9 @@ static void restrict_self(const struct shim_plan *p)
 	int root = open("/", O_PATH | O_CLOEXEC);
 	uint32_t i;
 
-	if (fd < 0 || root < 0)
+	if (fd < 0)
 		fail(SHIM_RESTRICT, errno);
-	allow_refer(fd, root);
+	allow_refer(fd, root); /* fails without a root */
 	for (i = 0; i < p->nbacking; i++)
 		allow_refer(fd, backing_fd(i));
 	if (syscall(__NR_landlock_restrict_self, fd, 0) < 0)
@@ -177,6 +177,15 @@ static void own_stdio(uid_t uid)
 	}
 }
 
+/* Sets the capabilities of this process. */
+static void set_capabilities(const struct __user_cap_data_struct *d)
+{
+	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+
+	if (syscall(SYS_capset, &h, d) < 0)
+		fail(SHIM_CAPABILITIES, errno);
+}
+
 /*
  * Becomes the user, and keeps only the capability that loading a filter needs: the
  * filter comes last, so CAP_SYS_ADMIN must survive setuid(2). The exec drops it: a
@@ -185,7 +194,6 @@ static void own_stdio(uid_t uid)
  */
 static void become_user(const struct shim_plan *p, const uint32_t *groups)
 {
-	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct d[2];
 	uint64_t caps = 1ULL << CAP_SYS_ADMIN;
 
@@ -200,8 +208,7 @@ static void become_user(const struct shim_plan *p, const uint32_t *groups)
 	d[0].permitted = d[0].effective = (uint32_t)caps;
 	d[1].permitted = d[1].effective = (uint32_t)(caps >> 32);
 	d[0].inheritable = d[1].inheritable = 0;
-	if (syscall(SYS_capset, &h, d) < 0)
-		fail(SHIM_CAPABILITIES, errno);
+	set_capabilities(d);
 }
 
 /*
@@ -222,11 +229,9 @@ static int change_directory(const char *dir, uint64_t effective)
 	memcpy(d, all, sizeof(d));
 	d[0].effective &= (uint32_t)effective;
 	d[1].effective &= (uint32_t)(effective >> 32);
-	if (syscall(SYS_capset, &h, d) < 0)
-		fail(SHIM_CAPABILITIES, errno);
+	set_capabilities(d);
 	error = chdir(dir) < 0 ? errno : 0;
-	if (syscall(SYS_capset, &h, all) < 0)
-		fail(SHIM_CAPABILITIES, errno);
+	set_capabilities(all);
 	return error;
 }
 
