@@ -26,6 +26,9 @@ shift
 # How long the machine may take, in seconds.
 patience=${VMPATIENCE:-2400}
 
+# After how many seconds without a sign of life the machine counts as stopped.
+silence=240
+
 # A suite is a package's tests.
 suites() {
 	cat <<-'END'
@@ -154,15 +157,29 @@ disk() {
 	rm -rf "$tree"
 }
 
-# boot runs the machine to its end. Its console is printed here as well, without the starts of
-# tests and without those that have passed.
+# boot runs the machine to its end, and leaves the disk as it was. The machine's console is printed
+# here as well, without signs of life, the starts of tests and those that have passed.
 boot() {
+	: >"$vm/console"
 	timeout --foreground "$patience" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 2048 \
-		-nodefaults -no-reboot -display none -serial stdio \
+		-nodefaults -no-reboot -display none -serial stdio -pidfile "$vm/pid" \
 		-kernel "$image" -initrd "$vm/initrd" \
-		-drive "file=$vm/disk,format=raw,if=virtio,cache=unsafe" \
+		-snapshot -drive "file=$vm/disk,format=raw,if=virtio,cache=unsafe" \
 		-append "console=ttyS0 quiet loglevel=3 oops=panic panic=-1 ${VMAPPEND:-}" \
-		</dev/null | sed -u 's,\r,,g' | tee "$vm/console" | sed -u '/^ *--- PASS/d; /^=== /d'
+		</dev/null | sed -u 's,\r,,g' | tee "$vm/console" | sed -u '/^ *--- PASS/d; /^=== /d; /^alive$/d' &
+	machine=$!
+	while kill -0 $machine 2>/dev/null; do
+		sleep 5
+		[ $(($(date +%s) - $(stat -c %Y "$vm/console"))) -lt "$silence" ] || kill -KILL "$(cat "$vm/pid")" 2>/dev/null || true
+	done
+	wait $machine
+}
+
+# stopped succeeds if the machine has stopped by itself, with all that ran in it: its init prints a
+# sign of life every ten seconds.
+stopped() {
+	! grep -q 'reboot: Power down\|Kernel panic' "$vm/console" &&
+		[ $(($(date +%s) - $(stat -c %Y "$vm/console"))) -ge "$silence" ]
 }
 
 # running SUITE prints the tests of the suite that had begun and had not ended when the console ended.
@@ -214,7 +231,7 @@ verdict() {
 	[ -n "$reasons" ] || return 0
 	{
 		echo "vm: the last lines of $vm/console:"
-		tail -n 40 "$vm/console"
+		sed "/^alive$/d" "$vm/console" | tail -n 40
 		echo "$reasons"
 	} >&2
 	exit 1
@@ -229,4 +246,9 @@ project
 tests "$@"
 disk
 boot
+if stopped; then
+	# The emulator, or the kernel on it, has hung. No test can be told from another then.
+	echo "vm: the machine has stopped as a whole while these ran:$(running "$(sed -n 's/^== //p' "$vm/console" | tail -n 1)"); it boots once more" >&2
+	boot
+fi
 verdict "$@"
