@@ -92,10 +92,10 @@ func TestExamplesRunTheSpecificationsPod(t *testing.T) {
 // makes it end.
 func examplePod(shared string) podDoc {
 	server := appDoc{Name: "nats", Image: imageRef{suite.ids["nats"]}}
-	writer := shell("writer", `echo hello from the example
-		trap 'exit 7' TERM
+	writer := shell("writer", `trap 'exit 7' TERM
 		id -u >/shared/uid
 		echo $$ >/shared/pid
+		echo hello from the example
 		while :; do echo tick; sleep 1; done`)
 	writer.App.Isolators = []any{isolator("resource/memory", map[string]string{"limit": "64Mi"})}
 	return podOf(server, writer).hostVolume("shared", shared, "/shared")

@@ -129,7 +129,7 @@ func TestBandwidthOfAPodIsLimited(t *testing.T) {
 		return len(r.stdout)
 	}
 	eventually(t, "the server listens", func() bool {
-		return strings.Contains(m.host.run("/bin/busybox", "sh", "-c", fetchScript("/bin/busybox", "10.92.0.2", 8080)), "HTTP")
+		return strings.Contains(finish(t, m.host.command("/bin/busybox", "sh", "-c", fetchScript("/bin/busybox", "10.92.0.2", 8080))).stdout, "HTTP")
 	})
 	start := time.Now()
 	got := fetch()
