@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-
 	"path/filepath"
 	"strings"
 	"testing"
