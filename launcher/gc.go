@@ -79,9 +79,12 @@ func (c *cli) collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	told := c.busy("delete pods")
+	defer told()
 	done, podErr := podStore.Collect()
 	idle, networkErr := c.collectNetworks(ctx, podStore)
 	imports, imageErr := imageStore.Collect()
+	told()
 	if err := errors.Join(podErr, networkErr, imageErr); err != nil {
 		return err
 	}

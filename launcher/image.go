@@ -30,6 +30,9 @@ func (c *cli) catalog() (*images.Store, *images.Catalog, error) {
 
 // warn prints warnings, a line each.
 func (c *cli) warn(warnings []string) {
+	if len(warnings) > 0 && isTerminal(c.stderr) {
+		fmt.Fprint(c.stderr, eraseLine) // of busy
+	}
 	for _, warning := range warnings {
 		fmt.Fprintln(c.stderr, "launcher: warning:", warning)
 	}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"kurma.io/stager/launcher/images"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 // imageImportCommand is `image import SOURCE…`.
@@ -74,23 +72,4 @@ func (c *cli) importImages(ctx context.Context, store *images.Store, files []str
 		errs = append(errs, fmt.Errorf("%d of %d files are not imported", len(errs), len(files)))
 	}
 	return errors.Join(errs...)
-}
-
-// progress reports on a terminal how much of a file is read; elsewhere it is nil.
-func (c *cli) progress(what string) func(done, size int64) {
-	if !term.IsTerminal(int(os.Stderr.Fd())) {
-		return nil
-	}
-	printed := int64(-1)
-	return func(done, size int64) {
-		percent := 100 * done / max(size, 1)
-		if percent == printed {
-			return
-		}
-		printed = percent
-		fmt.Fprintf(c.stderr, "\r%s: %d %%", what, percent)
-		if done >= size {
-			fmt.Fprint(c.stderr, "\r\x1b[K")
-		}
-	}
 }

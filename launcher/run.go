@@ -64,6 +64,8 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	if o.source, err = c.obtainAll(ctx, o.source); err != nil {
 		return err
 	}
+	started := c.busy("start pod")
+	defer started()
 	pod, err := c.createPod(store, o)
 	if err != nil {
 		return err
@@ -76,11 +78,13 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	pod.LastLines = lastLines
 	switch {
 	case o.interactive():
-		return c.runInteractive(ctx, store, pod, o)
+		return c.runInteractive(ctx, store, pod, o, started)
 	case !o.detach:
-		return c.runHere(ctx, store, pod, o)
+		return c.runHere(ctx, store, pod, o, started)
 	}
-	if err := pod.Detach(ctx, c.monitor(pod.Dir)); err != nil {
+	err = pod.Detach(ctx, c.monitor(pod.Dir))
+	started()
+	if err != nil {
 		return err
 	}
 	err = writeUUID(o.uuidFile, pod)

@@ -17,12 +17,13 @@ import (
 
 // runHere runs a pod in the foreground: this process is its monitor, shows the output of its
 // apps, to the last byte, and returns the pod's exit code. The pod is stopped if ctx ends, or the
-// output cannot be written.
-func (c *cli) runHere(ctx context.Context, store *pods.Store, pod *pods.Pod, o runOptions) error {
+// output cannot be written. It calls started when the pod is up.
+func (c *cli) runHere(ctx context.Context, store *pods.Store, pod *pods.Pod, o runOptions, started func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var output sync.WaitGroup
 	exit, err := pod.Run(ctx, true, func() error {
+		started()
 		err := writeUUID(o.uuidFile, pod)
 		if err == nil && c.json {
 			err = c.printStarted(pod)

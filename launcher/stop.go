@@ -43,6 +43,8 @@ func (c *cli) stop(ctx context.Context, refs []string, seconds int) error {
 	if err != nil {
 		return err
 	}
+	done := c.busy("stop pods")
+	defer done()
 	var stopping sync.WaitGroup
 	stopped := make([]error, len(found))
 	for i, pod := range found {

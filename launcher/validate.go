@@ -91,12 +91,12 @@ func (v *validated) add(app string, fates []decision.IsolatorFate) {
 
 func (c *cli) printValidated(v validated) error {
 	var errs []error
-	print := func(format string, args ...any) {
+	line := func(format string, args ...any) {
 		_, err := fmt.Fprintf(c.stdout, format+"\n", args...)
 		errs = append(errs, err)
 	}
 	for _, warning := range v.Warnings {
-		print("warning: %s", printable(warning))
+		line("warning: %s", printable(warning))
 	}
 	for _, i := range v.Isolators {
 		of, why := "pod", ""
@@ -106,8 +106,8 @@ func (c *cli) printValidated(v validated) error {
 		if i.Why != "" {
 			why = ": " + printable(i.Why)
 		}
-		print("%s: isolator %s is %s%s", of, printable(i.Name), i.Fate, why)
+		line("%s: isolator %s is %s%s", of, printable(i.Name), i.Fate, why)
 	}
-	print("pod %q with %d apps can be started", v.Name, len(v.Apps))
+	line("pod %q with %d apps can be started", v.Name, len(v.Apps))
 	return errors.Join(errs...)
 }
