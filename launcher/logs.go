@@ -130,7 +130,7 @@ func (c *cli) logs(ctx context.Context, args []string, o logsOptions) error {
 	case c.json:
 		return c.logsJSON(ctx, pod, o.callIn(true), apps[0], new(sync.Mutex))
 	}
-	err = readLog(ctx, pod, apps[0], o.callIn(o.timestamps), c.stdout, c.stderr)
+	err = c.readLog(ctx, pod, apps[0], o.callIn(o.timestamps), c.stdout, c.stderr)
 	if errors.Is(err, errNoLog) {
 		return pod.Become("logs", append(o.callIn(o.timestamps), apps[0])...)
 	}
@@ -152,13 +152,9 @@ func (c *cli) followAll(ctx context.Context, pod *pods.Pod, apps []string, o log
 
 // readAppLog writes the app's output to two descriptors.
 func (c *cli) readAppLog(ctx context.Context, pod *pods.Pod, options []string, app string, stdout, stderr *os.File) error {
-	err := readLog(ctx, pod, app, options, stdout, stderr)
+	err := c.readLog(ctx, pod, app, options, stdout, stderr)
 	if !errors.Is(err, errNoLog) {
 		return err
 	}
-	code, err := pod.Call([3]*os.File{c.stdin, stdout, stderr}, nil, "logs", append(options, app)...)
-	if err == nil && code != 0 {
-		err = exitError{code}
-	}
-	return err
+	return c.askForLog(pod, append(options, app), stdout, stderr)
 }

@@ -49,22 +49,13 @@ func (c *cli) mergeLogs(ctx context.Context, pod *pods.Pod, apps []string, o log
 func (c *cli) readLines(ctx context.Context, pod *pods.Pod, app string, options []string, to chan<- loggedLine) error {
 	stdout := &lineSender{ctx: ctx, stream: "stdout", to: to}
 	stderr := &lineSender{ctx: ctx, stream: "stderr", to: to}
-	err := readLog(ctx, pod, app, options, stdout, stderr)
+	err := c.readLog(ctx, pod, app, options, stdout, stderr)
 	if errors.Is(err, errNoLog) {
 		err = c.askForLog(pod, append(options, app), stdout, stderr)
 	}
 	err = errors.Join(err, stdout.flush(), stderr.flush())
 	if ctx.Err() != nil {
 		return nil
-	}
-	return err
-}
-
-// askForLog has the stager's call-in read the log.
-func (c *cli) askForLog(pod *pods.Pod, args []string, stdout, stderr io.Writer) error {
-	data, err := c.capture(pod, stderr, "logs", args...)
-	if err == nil {
-		_, err = stdout.Write(data)
 	}
 	return err
 }

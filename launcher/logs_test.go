@@ -42,6 +42,26 @@ func TestLongLinesArePrintedAsJSONInParts(t *testing.T) {
 	}
 }
 
+// The lock of a log that is written in a virtual machine is held there: the launcher finds it free, though the app
+// runs, and leaves the log to the call-in.
+func TestLogsThatAreLockedElsewhereAreTheCallIns(t *testing.T) {
+	h := newHost(t)
+	h.run("run", "--detach", "--name", "elsewhere", "example.com/one")
+	for args, want := range map[string]string{
+		"logs --follow elsewhere": "logs --follow one\n",
+		"logs elsewhere":          "words\n",
+	} {
+		if out := h.run(strings.Fields(args)...); out != want {
+			t.Errorf("%s: %q, want %q", args, out, want)
+		}
+	}
+	h.run("stop", "elsewhere")
+	if out := h.run("logs", "--follow", "elsewhere"); out != "words\n" {
+		t.Errorf("after the end: %q", out)
+	}
+	h.run("rm", "elsewhere")
+}
+
 // A message of the call-in itself is not printed as a line of the app.
 func TestTheCallInsMessagesAreNotLinesOfTheApp(t *testing.T) {
 	var out, errors bytes.Buffer

@@ -18,11 +18,15 @@ import (
 	"kurma.io/stager/callins"
 	"kurma.io/stager/launcher/pods"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
 // errNoLog says that the stager keeps no log where the launcher can read it.
 var errNoLog = errors.New("its stager keeps no log here")
+
+// errNoLogs says that no app of a pod that has ended has a log.
+var errNoLogs = errors.New("has ended and has no logs")
 
 // lookForLog is how often openLog looks for the log of a pod that starts.
 const lookForLog = 5 * time.Millisecond
@@ -43,7 +47,7 @@ func openLog(ctx context.Context, pod *pods.Pod, app string, follow bool) (*os.F
 			_ = logs.Close()
 		}
 		if pod.Ended() && errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("pod %q has ended and has no logs", pod.Plan.Name)
+			return nil, fmt.Errorf("pod %q %w", pod.Plan.Name, errNoLogs)
 		}
 		if pod.Ended() {
 			return nil, err
@@ -71,39 +75,66 @@ func logPath(logs *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", logs
 
 // readLog writes an app's output to two streams; options are those of the call-in logs. It reads
 // the log itself, to its last byte also if the pod ends meanwhile. It returns errNoLog if
-// it cannot, see openLog.
-func readLog(ctx context.Context, pod *pods.Pod, app string, options []string, stdout, stderr io.Writer) error {
+// it cannot, see openLog and stillWritten.
+func (c *cli) readLog(ctx context.Context, pod *pods.Pod, app string, options []string, stdout, stderr io.Writer) error {
 	follow := slices.Contains(options, "--follow")
 	logs, err := openLog(ctx, pod, app, follow)
 	if err != nil {
 		return err
 	}
 	defer logs.Close()
-	if follow && pod.Ended() { // there will be no more output, and perhaps there never was any
+	if follow && !isHeld(logs, app) {
+		written, err := c.stillWritten(ctx, pod, app)
+		if err != nil {
+			return err
+		}
+		if written {
+			return errNoLog
+		}
+		// There will be no more output, and perhaps there never was any.
 		options = slices.DeleteFunc(slices.Clone(options), func(o string) bool { return o == "--follow" })
-	}
-	if follow && !pod.Ended() {
-		ending, cancel := context.WithCancel(ctx)
-		defer cancel()
-		watching := *pod
-		go func() {
-			if watching.AwaitEnd(ending) == nil && !isLocked(logs, app) {
-				time.AfterFunc(withoutLock, cancel)
-			}
-		}()
-		ctx = ending
 	}
 	return callins.Logs(ctx, logPath(logs), append(slices.Clone(options), app), stdout, stderr)
 }
 
-// withoutLock is how long a follower goes on after the end of a pod whose stager is of another
-// make, and has not locked the log: only the lock tells a follower that it has read all.
-const withoutLock = time.Second
+// stillWritten reports whether an app whose log has no lock that is held may write to it: a stager that
+// writes in another machine, such as a virtual one, has its locks there. Only its call-in knows
+// when such a log ends.
+func (c *cli) stillWritten(ctx context.Context, pod *pods.Pod, app string) (bool, error) {
+	if pod.Ended() {
+		return false, nil
+	}
+	data, err := c.statusDocument(ctx, pod)
+	if errors.Is(err, pods.ErrNotFound) {
+		return false, nil // it has ended and is deleted
+	}
+	if err != nil {
+		return false, err
+	}
+	apps, err := readStatus(pod, data)
+	return !apps[app].Exited, err
+}
 
-// isLocked reports whether the log's writer has a lock, taken or free.
-func isLocked(logs *os.File, app string) bool {
-	_, err := os.Stat(filepath.Join(logPath(logs), app, "lock"))
-	return err == nil
+// isHeld reports whether the log's writer holds its lock, as an app's does until the app has
+// ended for good.
+func isHeld(logs *os.File, app string) bool {
+	file, err := os.Open(filepath.Join(logPath(logs), app, "lock"))
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	lock := unix.Flock_t{Type: unix.F_RDLCK}
+	err = unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock)
+	return err == nil && lock.Type != unix.F_UNLCK
+}
+
+// askForLog has the stager's call-in read the log.
+func (c *cli) askForLog(pod *pods.Pod, args []string, stdout, stderr io.Writer) error {
+	code, err := c.callInto(pod, stdout, stderr, "logs", args...)
+	if err == nil && code != 0 {
+		err = exitError{code}
+	}
+	return err
 }
 
 // lastLines returns the last lines of each app's output, for a pod that failed to start.
@@ -112,7 +143,7 @@ func lastLines(pod *pods.Pod) string {
 	var all strings.Builder
 	for _, app := range appNames(pod) {
 		var text bytes.Buffer
-		if err := readLog(context.Background(), pod, app, []string{"--tail", enough}, &text, &text); err != nil || text.Len() == 0 {
+		if err := new(cli).readLog(context.Background(), pod, app, []string{"--tail", enough}, &text, &text); err != nil || text.Len() == 0 {
 			continue
 		}
 		fmt.Fprintf(&all, "launcher: app %q has written:\n", app)

@@ -85,7 +85,7 @@ func (c *cli) showOutput(ctx context.Context, store *pods.Store, uuid string, sh
 	for _, app := range appNames(own) {
 		pod := *own
 		shown.Go(func() {
-			if err := here.showApp(ctx, &pod, app, here.followOptions(), &writing); err != nil && !errors.Is(err, errNoLog) {
+			if err := here.showApp(ctx, &pod, app, here.followOptions(), &writing); err != nil && !errors.Is(err, errNoLogs) {
 				failed(fmt.Errorf("show the output of app %q: %w", app, err))
 			}
 		})
@@ -106,7 +106,11 @@ func (c *cli) showApp(ctx context.Context, pod *pods.Pod, app string, options []
 		return c.logsJSON(ctx, pod, options, app, writing)
 	}
 	stdout, stderr, flush := c.appStreams(writing, appNames(pod), app)
-	return errors.Join(readLog(ctx, pod, app, options, stdout, stderr), flush())
+	err := c.readLog(ctx, pod, app, options, stdout, stderr)
+	if errors.Is(err, errNoLog) {
+		err = c.askForLog(pod, append(options, app), stdout, stderr)
+	}
+	return errors.Join(err, flush())
 }
 
 // watched is a stream whose first error is reported: callins.Logs does not return a reader's

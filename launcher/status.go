@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -114,13 +115,22 @@ func (c *cli) statusDocument(ctx context.Context, pod *pods.Pod) ([]byte, error)
 // capture runs a call-in and returns what it wrote to its stdout; stderr receives the rest.
 func (c *cli) capture(pod *pods.Pod, stderr io.Writer, name string, args ...string) ([]byte, error) {
 	var out bytes.Buffer
-	written := [2]io.Writer{&out, stderr}
+	code, err := c.callInto(pod, &out, stderr, name, args...)
+	if err == nil && code != 0 {
+		err = exitError{code}
+	}
+	return out.Bytes(), err
+}
+
+// callInto runs a call-in whose output goes to writers, and returns its exit status.
+func (c *cli) callInto(pod *pods.Pod, stdout, stderr io.Writer, name string, args ...string) (int, error) {
+	written := [2]io.Writer{stdout, stderr}
 	stdio := c.stdio()
 	copied := make(chan error, len(written))
 	for i, to := range written {
 		read, write, err := os.Pipe()
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		defer read.Close()
 		defer write.Close()
@@ -135,17 +145,12 @@ func (c *cli) capture(pod *pods.Pod, stderr io.Writer, name string, args ...stri
 		_ = stdio[i+1].Close()
 	}
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	for range written {
-		if err := <-copied; err != nil {
-			return nil, err
-		}
+		err = errors.Join(err, <-copied)
 	}
-	if code != 0 {
-		return nil, exitError{code}
-	}
-	return out.Bytes(), nil
+	return code, err
 }
 
 func (c *cli) printStatus(pod *pods.Pod, apps map[string]appStatus) error {

@@ -337,7 +337,7 @@ func TestKilledStagerLeavesNoProcess(t *testing.T) {
 		}
 		return len(p.helper) == 2
 	})
-	eventually(t, "the pod's end", func() bool { return strings.Contains(p.must("ps"), "exited") })
+	eventually(t, "the pod's end", func() bool { return strings.Contains(p.must("ps", "--all"), "exited") })
 }
 
 // The stager logs why a pod cannot start.
