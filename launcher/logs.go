@@ -156,5 +156,5 @@ func (c *cli) readAppLog(ctx context.Context, pod *pods.Pod, options []string, a
 	if !errors.Is(err, errNoLog) {
 		return err
 	}
-	return c.askForLog(pod, append(options, app), stdout, stderr)
+	return c.askForOutput(ctx, pod, app, options, stdout, stderr)
 }

@@ -108,9 +108,25 @@ func (c *cli) showApp(ctx context.Context, pod *pods.Pod, app string, options []
 	stdout, stderr, flush := c.appStreams(writing, appNames(pod), app)
 	err := c.readLog(ctx, pod, app, options, stdout, stderr)
 	if errors.Is(err, errNoLog) {
-		err = c.askForLog(pod, append(options, app), stdout, stderr)
+		err = c.askForOutput(ctx, pod, app, options, stdout, stderr)
 	}
 	return errors.Join(err, flush())
+}
+
+// askForOutput has the stager's call-in follow the log. The pod may end before the call-in is
+// executed: then the log is read.
+func (c *cli) askForOutput(ctx context.Context, pod *pods.Pod, app string, options []string, stdout, stderr io.Writer) error {
+	err := c.askForLog(pod, append(options, app), stdout, stderr)
+	if err == nil || !pod.Ends(ctx, endingTime) {
+		return err
+	}
+	if exit := (exitError{}); errors.As(err, &exit) {
+		return nil // the call-in has ended with its pod
+	}
+	if pod.AwaitEnd(ctx) != nil {
+		return nil // the pod is deleted
+	}
+	return c.readLog(ctx, pod, app, options, stdout, stderr)
 }
 
 // watched is a stream whose first error is reported: callins.Logs does not return a reader's

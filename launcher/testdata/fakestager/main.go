@@ -81,7 +81,7 @@ func stager() {
 	case "slow":
 		waitForLeave()
 	case "talks", "elsewhere":
-		talk(manifest.AppImageOrder)
+		talk(manifest.AppImageOrder, manifest.Name == "talks")
 	case "ends":
 		_ = os.MkdirAll(names.LogDir+"/one", 0o755)
 		_ = os.WriteFile(names.LogDir+"/one/0000000001.log", []byte("2026-11-21T03:00:01.000000000Z stdout F last words\n"), 0o644)
@@ -110,13 +110,21 @@ func stager() {
 	<-stop
 }
 
-// talk writes a line to the log of each app, and ends the logs.
-func talk(apps map[string]any) {
+// talk writes a line to the log of each app, whose lock it holds to its end, or nobody.
+func talk(apps map[string]any, locked bool) {
 	for name := range apps {
 		dir := filepath.Join(names.LogDir, name)
 		_ = os.MkdirAll(dir, 0o755)
 		_ = os.WriteFile(filepath.Join(dir, "0000000001.log"), []byte("2026-11-21T03:00:01.000000000Z stdout F words\n"), 0o644)
-		_ = os.WriteFile(filepath.Join(dir, "lock"), nil, 0o644)
+		lock, err := syscall.Open(filepath.Join(dir, "lock"), syscall.O_CREAT|syscall.O_RDWR, 0o644)
+		if err != nil {
+			fail(err)
+		}
+		held := syscall.Flock_t{Type: syscall.F_WRLCK}
+		const setLock = 37 // F_OFD_SETLK
+		if locked && syscall.FcntlFlock(uintptr(lock), setLock, &held) != nil {
+			fail("lock of a log")
+		}
 	}
 }
 
