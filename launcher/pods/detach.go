@@ -70,6 +70,7 @@ func (p *Pod) Detach(ctx context.Context, argv []string) error {
 // takeOver deletes the pod of a monitor that was killed. This process has the pod's lock,
 // as the monitor had.
 func (p *Pod) takeOver() error {
+	_ = readJSON(filepath.Join(p.Dir, stateFile), &p.State) // what the monitor has recorded, if it came so far
 	group, err := cgroups.Open(p.Plan.Cgroup)
 	if err != nil {
 		return err
