@@ -59,7 +59,7 @@ func interpreterByLibrary(file []byte) (name string, ok bool) {
 			continue
 		}
 		text := make([]byte, min(segment.Filesz, unix.PathMax))
-		n, _ := segment.ReaderAt.ReadAt(text, 0)
+		n, _ := segment.ReadAt(text, 0)
 		text, _, _ = bytes.Cut(text[:n], []byte{0})
 		return string(text), true
 	}

@@ -68,7 +68,9 @@ func (r *round) killCommand() {
 	commands := [][]string{
 		{"exec", "p", "a", "--", "sh", "-c", "sleep 1000 & wait", mark},
 		{"exec", "p", "a", "--", "sh", "-c", "exec sleep 1000", mark},
-		{"attach", "p", "a"}, {"logs", "--follow", "p"}, {"status", "p"},
+		{"attach", "p", "a"},
+		{"logs", "--follow", "p"},
+		{"status", "p"},
 	}
 	cmd := r.start(commands[r.rng.IntN(len(commands))]...)
 	r.strike(spanExec, cmd, func() []int { return chain(cmd.Process.Pid) })
