@@ -56,7 +56,7 @@ func stoppedProbe(out io.Writer) error {
 			runtime.GC()
 		}
 	}()
-	for range 50 {
+	for range 20 {
 		begin := time.Now()
 		cmd := exec.Command("/bin/true")
 		err := cmd.Start()
