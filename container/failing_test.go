@@ -99,10 +99,11 @@ func TestShimStopsWhereTheKernelRefuses(t *testing.T) {
 }
 
 // The working directory may be closed to the user, or to root without capabilities: one of them enters it.
-// The shim keeps the capabilities that it needs afterwards.
+// A directory that is closed to both stays closed, whatever capabilities the shim still has, and
+// it keeps those that it needs afterwards.
 func TestShimEntersADirectoryAsRootOrAsTheUser(t *testing.T) {
-	roots, users := t.TempDir(), t.TempDir()
-	for dir, uid := range map[string]int{roots: 0, users: 65534} {
+	roots, users, others := t.TempDir(), t.TempDir(), t.TempDir()
+	for dir, uid := range map[string]int{roots: 0, users: 65534, others: 1} {
 		for path, mode := range map[string]os.FileMode{dir: 0o700, filepath.Dir(dir): 0o711} {
 			if err := os.Chmod(path, mode); err != nil {
 				t.Fatal(err)
@@ -112,10 +113,10 @@ func TestShimEntersADirectoryAsRootOrAsTheUser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, dir := range []string{"/", roots, users} {
+	for dir, want := range map[string]int{"/": 0, roots: 0, users: 0, others: 126} {
 		plan := truePlan()
 		plan.dir, plan.uid, plan.gid, plan.groups = dir, 65534, 65534, []uint32{1}
-		if report, code := runFailing(t, plan, call{}); len(report) != 0 || code != 0 {
+		if report, code := runFailing(t, plan, call{}); code != want || (len(report) == 0) != (want == 0) {
 			t.Errorf("%s: the shim reports %v and ends with %d", dir, report, code)
 		}
 	}
