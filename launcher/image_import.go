@@ -38,8 +38,8 @@ that was interrupted is resumed, and a layer that is there is not downloaded aga
 	}
 }
 
-// importImages prints the ID of each image that it imports. A file that is not an image does not
-// keep it from the others.
+// importImages prints the ID of each image that it imports. After a file that is not an
+// image it goes on with the next one.
 func (c *cli) importImages(ctx context.Context, store *images.Store, files []string) error {
 	ring, err := c.config.keyring()
 	if err != nil {

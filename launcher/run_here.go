@@ -38,7 +38,7 @@ func (c *cli) runHere(ctx context.Context, store *pods.Store, pod *pods.Pod, o r
 	if err != nil {
 		return err
 	}
-	// The pod has ended: nothing of what is left to do may keep a person from leaving.
+	// The pod has ended: a signal may end the launcher in what is left to do.
 	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	output.Wait()
 	if o.remove {

@@ -30,7 +30,7 @@ trustDirectory of the configuration. With --prefix a key may sign only images wh
 or begins with PREFIX and a slash.
 
 It shows each key's fingerprint and asks for a confirmation; compare the fingerprint with one from
-another source. Where nobody can be asked, --fingerprint confirms a key.`,
+another source. Without a terminal, --fingerprint confirms a key.`,
 		Args: wants(1, -1, "FILE…"),
 		RunE: func(_ *cobra.Command, args []string) error { return c.addTrust(args, o) },
 	}

@@ -199,7 +199,7 @@ func enterLeaf() error {
 
 // killChildren kills the processes that a supervisor in the host's PID namespace has left: its
 // orphans become this process's children, one generation after the other. One in uninterruptible sleep does
-// not keep this process from ending.
+// not prevent the end of this process.
 func killChildren() {
 	const limit, moment = 5 * time.Second, 10 * time.Millisecond
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(moment) {

@@ -129,7 +129,7 @@ func helperPlan(cmd helper.Command) (*os.File, error) {
 	return f, nil
 }
 
-// Steps of a report that are no failure of the way to the helper's program.
+// Steps of a report that are not failures of the way to the helper's program.
 const (
 	stepReady = C.WAITER_READY
 	stepExec  = C.WAITER_EXEC

@@ -137,7 +137,7 @@ static void make_channel(int ends[2])
 }
 
 /* How long the waiter waits for children that it has killed: one in uninterruptible sleep must not
- * keep the stager from ending. */
+ * prevent the end of the stager. */
 #define KILL_LIMIT_S 5
 
 static int64_t milliseconds(void)

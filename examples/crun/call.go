@@ -64,7 +64,7 @@ func executeCrun(score string, cgroups []string) error {
 		return os.NewSyscallError("unshare", err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("keep mounts from the stager: %w", err)
+		return fmt.Errorf("separate mounts of crun: %w", err)
 	}
 	if err := unix.Mount("tmpfs", "/sys/fs/cgroup", "tmpfs", unix.MS_RDONLY, ""); err != nil {
 		return fmt.Errorf("hide cgroups from crun: %w", err)

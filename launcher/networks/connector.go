@@ -21,7 +21,7 @@ type Plugin interface {
 	Setup(ctx context.Context, config string) error
 	// Add connects a pod and returns the plugin's output, which ParseResult reads.
 	Add(ctx context.Context, call Call) ([]byte, error)
-	// Del undoes Add. An Add that failed, or was killed, or never ran is no error.
+	// Del undoes Add. An Add that failed, or was killed, or never ran is not an error.
 	Del(ctx context.Context, call Call) error
 }
 

@@ -61,8 +61,8 @@ func Reopen(pin string) (*Namespace, error) {
 	return n, nil
 }
 
-// Remove removes the pin, and with it the namespace once no process is in it. A file that does
-// not exist is no error.
+// Remove removes the pin, and with it the namespace once no process is in it. It ignores a file that
+// does not exist.
 func Remove(pin string) error {
 	if err := unix.Unmount(pin, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
 		return fmt.Errorf("remove network namespace: %w", &os.PathError{Op: "unmount", Path: pin, Err: err})

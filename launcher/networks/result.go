@@ -36,7 +36,7 @@ type DNS struct {
 	Options     []string `json:"options,omitempty"`
 }
 
-// isEmpty reports whether the plugin has said nothing: {"dns": {}} is no answer.
+// isEmpty reports whether the plugin has said nothing: {"dns": {}} counts as nothing.
 func (d *DNS) isEmpty() bool {
 	return d == nil || len(d.Nameservers) == 0 && d.Domain == "" && len(d.Search) == 0 && len(d.Options) == 0
 }

@@ -21,7 +21,7 @@ const (
 	maxOutput = 1 << 20
 	// maxWords is how much of the end of a plugin's stderr is kept for an error and the log.
 	maxWords = 16 << 10
-	// maxLog is the size at which a plugin's log begins anew.
+	// maxLog is the size at which a plugin's log is emptied.
 	maxLog = 1 << 20
 	// afterEnd is how long the pipes of a plugin that has ended may stay open: a process that
 	// setup leaves behind may have kept them.

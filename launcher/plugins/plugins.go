@@ -204,7 +204,7 @@ func (c *Containers) launch(ctx context.Context, store *pods.Store, name string,
 	return pod, pod.Detach(ctx, append(slices.Clone(c.Monitor), pod.Dir))
 }
 
-// stop stops a container; one that does not exist is no error.
+// stop stops a container; it ignores one that does not exist.
 func stop(ctx context.Context, store *pods.Store, uuid string) error {
 	if uuid == "" {
 		return nil

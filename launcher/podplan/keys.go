@@ -32,7 +32,7 @@ func podKeys() keys {
 	}
 }
 
-// unknownKeys warns of the keys of a document that nobody reads: they are probably misspelt. Name is
+// unknownKeys warns of the keys of a document that the launcher does not know: they are probably misspelt. Name is
 // the document's, for the warnings.
 func unknownKeys(name string, document []byte, known keys) []string {
 	var value any

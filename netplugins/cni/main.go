@@ -233,7 +233,7 @@ func (c *cni) runtime(n *network, pod plugin.Pod) (*libcni.RuntimeConf, error) {
 }
 
 // checkPods calls CHECK for each pod that is connected, where the configuration's version has
-// it. A pod that is disconnected meanwhile is no error.
+// it. It ignores a pod that is disconnected meanwhile.
 func (c *cni) checkPods(ctx context.Context, lib *libcni.CNIConfig, n *network) error {
 	all, err := lib.GetCachedAttachments("")
 	if err != nil {

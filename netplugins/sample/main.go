@@ -73,7 +73,7 @@ func (sample) Del(_ context.Context, _ []byte, pod plugin.Pod) error {
 func hostLink(pod plugin.Pod) string { return "smp" + pod.UUID[:min(8, len(pod.UUID))] }
 
 // reserve takes an address of the subnet for a pod. A link to the pod's UUID marks an address as
-// taken: symlink(2) fails if there is one already, whoever runs at the same time.
+// taken: symlink(2) fails if another run of the plugin has made one.
 func reserve(subnet netip.Prefix, uuid string) (netip.Addr, error) {
 	for ip := subnet.Masked().Addr().Next().Next(); subnet.Contains(ip.Next()); ip = ip.Next() {
 		err := os.Symlink(uuid, filepath.Join(plugin.RunDir, ip.String()))

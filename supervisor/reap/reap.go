@@ -180,7 +180,7 @@ func (r *Reaper) loop() {
 // start may have children of its own, and waits for them itself. It runs on a goroutine of its own, which is
 // locked to a thread, and forks there or on threads that end later than start. It may return an orphan, not
 // later than two seconds after the orphan's end if it looks at it in /proc. It may leave the
-// goroutine locked once more (runtime.LockOSThread): then the thread ends after the child's registration. After
+// goroutine locked a second time (runtime.LockOSThread): then the thread ends after the child's registration. After
 // an error of start none of its children may be left: the Reaper would discard their status as that of orphans.
 func (r *Reaper) Spawn(start func() (Process, error)) (child *Child, err error) {
 	r.enter()

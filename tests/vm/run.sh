@@ -248,7 +248,7 @@ disk
 boot
 if stopped; then
 	# The emulator, or the kernel on it, has hung. No test can be told from another then.
-	echo "vm: the machine has stopped as a whole while these ran:$(running "$(sed -n 's/^== //p' "$vm/console" | tail -n 1)"); it boots once more" >&2
+	echo "vm: the machine has stopped as a whole while these ran:$(running "$(sed -n 's/^== //p' "$vm/console" | tail -n 1)"); it boots again" >&2
 	boot
 fi
 verdict "$@"

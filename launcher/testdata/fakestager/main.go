@@ -110,7 +110,7 @@ func stager() {
 	<-stop
 }
 
-// talk writes a line to the log of each app, whose lock it holds to its end, or nobody.
+// talk writes a line to the log of each app, whose lock it holds to its end if locked is set.
 func talk(apps map[string]any, locked bool) {
 	for name := range apps {
 		dir := filepath.Join(names.LogDir, name)
