@@ -3,6 +3,7 @@ package tests
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,16 +95,30 @@ func TestRestartStartsAnotherPodLikeIt(t *testing.T) {
 func TestLogsOfAllApps(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
+	dir := b.folder("turns", 0o755)
+	const await = "await() { until [ -e /turns/$1 ]; do sleep 0.02; done; }; "
 	path := b.write("talk.json", podOf(
-		shell("a", "echo one; sleep 0.4; echo three; printf last"),
-		shell("b", "sleep 0.2; echo two >&2; sleep 0.4; echo four"),
-	))
+		shell("a", await+"echo one; await 3; echo three; await 5; printf last"),
+		shell("b", await+"await 2; echo two >&2; await 4; echo four"),
+	).hostVolume("turns", dir, "/turns"))
 	p := b.adopt(b.must("run", "--json", "--detach", "--exit-policy", "all", path))
-	follow := p.launcher("logs", "--follow", p.name)
-	if r := follow; r.code != 0 || r.stderr != "two\n" || strings.Count(r.stdout, "\n") != 4 {
-		t.Errorf("logs --follow: %+v", r)
+	follow := p.command("logs", "--follow", p.name)
+	var stdout, stderr bytes.Buffer
+	follow.Stdout, follow.Stderr = &stdout, &stderr
+	if err := follow.Start(); err != nil {
+		t.Fatal(err)
 	}
-	if r := p.launcher("logs", p.name); r.code != 0 || r.stdout != "one\nthree\nlast\nfour\n" || r.stderr != "two\n" {
+	// A line's time is that of its logging: the next one is written when it is in the log.
+	for i, line := range []struct{ app, text string }{{"a", "one"}, {"b", "two"}, {"a", "three"}, {"b", "four"}} {
+		p.sees(line.app, line.text)
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i+2)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := follow.Wait(); err != nil || stderr.String() != "two\n" || strings.Count(stdout.String(), "\n") != 4 {
+		t.Errorf("logs --follow: %v: %q, %q", err, &stdout, &stderr)
+	}
+	if r := p.launcher("logs", p.name); r.code != 0 || r.stdout != "one\nthree\nfour\nlast\n" || r.stderr != "two\n" {
 		t.Errorf("logs: %+v", r)
 	}
 	var lines []struct{ Time, App, Stream, Message string }
@@ -114,13 +129,13 @@ func TestLogsOfAllApps(t *testing.T) {
 		}
 		lines = append(lines, one)
 	}
-	if len(lines) != 5 || lines[1].Message != "two" || lines[1].App != "b" || lines[1].Stream != "stderr" || lines[4].Message != "four" {
+	if len(lines) != 5 || lines[1].Message != "two" || lines[1].App != "b" || lines[1].Stream != "stderr" || lines[4].Message != "last" {
 		t.Errorf("logs --json: %+v", lines)
 	}
 	if r := p.launcher("logs", "--until", lines[2].Time, p.name); r.stdout != "one\n" || r.stderr != "two\n" {
 		t.Errorf("logs --until: %+v", r)
 	}
-	if r := p.launcher("logs", "--until", lines[3].Time, p.name, "a"); r.stdout != "one\nthree\n" {
+	if r := p.launcher("logs", "--until", lines[4].Time, p.name, "a"); r.stdout != "one\nthree\n" {
 		t.Errorf("logs --until of an app: %+v", r)
 	}
 	if out := p.must("logs", "--stager", "--follow", p.name); out != p.stagerLog() || !strings.Contains(out, "app ended") {
