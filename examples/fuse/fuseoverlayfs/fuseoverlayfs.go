@@ -4,6 +4,7 @@ package fuseoverlayfs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -57,7 +58,7 @@ func (d Driver) Mount(ctx context.Context, r unionfs.Root) error {
 	if err == nil {
 		var process *helper.Process
 		if process, err = d.mount(ctx, "of app "+r.App, r.Scratch, r.Target, stack.Lower); err == nil {
-			go d.watch(r.App, process)
+			go d.watch(r, process)
 		}
 	}
 	if err != nil {
@@ -66,11 +67,19 @@ func (d Driver) Mount(ctx context.Context, r unionfs.Root) error {
 	return nil
 }
 
-// watch reports a helper that ends with an error. One whose root is unmounted ends without.
-func (d Driver) watch(app string, process *helper.Process) {
-	if err := process.Wait(); err != nil {
-		d.Log.Error("root file system is lost: accesses to it return ENOTCONN", "app", app, "driver", d.Name(), "error", err)
+// watch reports a root whose helper has ended while the root was mounted. A helper can also end with an
+// error because of the unmount: the kernel answers a read with ECONNABORTED, and not with ENODEV, if the
+// unmount comes while it hands over a request (fuse_dev_do_read).
+func (d Driver) watch(r unionfs.Root, process *helper.Process) {
+	err := process.Wait()
+	if err == nil {
+		return
 	}
+	if statErr := unix.Statfs(r.Target, new(unix.Statfs_t)); !errors.Is(statErr, unix.ENOTCONN) {
+		d.Log.Info("helper ended after its root", "app", r.App, "driver", d.Name(), "error", err)
+		return
+	}
+	d.Log.Error("root file system is lost: accesses to it return ENOTCONN", "app", r.App, "driver", d.Name(), "error", err)
 }
 
 // Where the helper finds the descriptors that it is given.

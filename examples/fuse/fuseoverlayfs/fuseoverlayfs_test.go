@@ -156,7 +156,9 @@ func TestALostHelperIsReported(t *testing.T) {
 	if err := os.WriteFile(r.Target+"/new", nil, 0o644); !errors.Is(err, unix.ENOTCONN) {
 		t.Errorf("write: %v", err)
 	}
-	d.watch("again", helpers.last)
+	again := r
+	again.App = "again"
+	d.watch(again, helpers.last)
 	for _, want := range []string{"root file system is lost", "ENOTCONN", "app=again", "exit code 137"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log has no %q:\n%s", want, log)
