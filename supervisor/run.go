@@ -11,18 +11,9 @@ import (
 	"kurma.io/stager/supervisor/reap"
 )
 
-const (
-	// postStopLimit bounds the post-stop handler, within the pod's stop.
-	postStopLimit = 10 * time.Second
-	// killLimit bounds the wait for processes that have been sent SIGKILL:
-	// one in uninterruptible sleep must not prevent the pod from ending.
-	killLimit = 5 * time.Second
-	// lastOutputLimit bounds how long the end of a main process is not reported because its last
-	// output is not in the log yet: a log that is stuck may never take it.
-	lastOutputLimit = time.Second
-	// killInterval is how often SIGKILL goes to the processes that are left.
-	killInterval = 5 * time.Millisecond
-)
+// lastOutputLimit bounds how long the end of a main process is not reported because its last
+// output is not in the log yet: a log that is stuck may never take it.
+const lastOutputLimit = time.Second
 
 // run is one run of an app: handlers, main process, and the commands of Exec, its sessions.
 type run struct {
@@ -54,19 +45,6 @@ type run struct {
 
 func newRun(a *app) *run {
 	return &run{app: a, slots: make(chan struct{}, parallelStarts), ended: make(chan struct{}), abandoned: make(chan struct{})}
-}
-
-// handlerError reports an event handler that did not exit 0.
-type handlerError struct {
-	name string
-	exit Exit
-}
-
-func (e *handlerError) Error() string {
-	if e.exit.Reason != "" {
-		return e.name + " handler " + e.exit.Reason
-	}
-	return fmt.Sprintf("%s handler exited %d", e.name, e.exit.Code)
 }
 
 // failedExit returns the Exit of an app whose main process was not started because of err.
@@ -135,13 +113,6 @@ func (a *app) outputOptions() output.Options {
 	return o
 }
 
-// handlerOutput are the streams of the app's event handlers: its log, and no input.
-func (a *app) handlerOutput() output.Options {
-	return output.Options{Stdout: a.Stdout, Stderr: a.Stderr, LogError: func(err error) {
-		a.pod.log.Error("write log", "app", a.Name, "error", err)
-	}}
-}
-
 func stdioOf(s *output.Streams) Stdio {
 	return Stdio{Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Terminal: s.Console != nil, Console: s.Console}
 }
@@ -171,98 +142,6 @@ func (p *Pod) startContainer(c Container, stdio Stdio, forced <-chan struct{}) (
 		err = fmt.Errorf("not started within %s, and killed: %w", p.config.StartLimit, err)
 	}
 	return process, err
-}
-
-// killUntil kills the processes in a container's cgroup, again and again until done is closed.
-func killUntil(c Container, done <-chan struct{}) {
-	retry := time.NewTicker(killInterval)
-	defer retry.Stop()
-	for {
-		_ = c.Kill() // it is called again
-		select {
-		case <-done:
-			return
-		case <-retry.C:
-		}
-	}
-}
-
-// handle runs an event handler, nil for none, until it ends by itself or end ends it. name
-// is for errors.
-func (r *run) handle(name string, handler func() (Container, error), end stop) error {
-	if handler == nil {
-		return nil
-	}
-	exit, err := r.runHandler(handler, end)
-	if err != nil {
-		return fmt.Errorf("%s handler: %w", name, err)
-	}
-	if exit.Code != 0 {
-		return &handlerError{name: name, exit: exit}
-	}
-	return nil
-}
-
-// runHandler runs a handler until it ends by itself or the moments of end come. It does
-// not start the handler after the first of them.
-func (r *run) runHandler(handler func() (Container, error), end stop) (Exit, error) {
-	a := r.app
-	streams, err := a.pod.output.Open(a.handlerOutput())
-	if err != nil {
-		return Exit{}, fmt.Errorf("open output: %w", err)
-	}
-	defer streams.Finish()
-	var c Container
-	begins, why := end.begins()
-	child, err := a.pod.spawn(a.pod.slots, begins, why, func() (Process, error) {
-		var err error
-		if c, err = handler(); err != nil {
-			return nil, err
-		}
-		return a.pod.startContainer(c, stdioOf(streams), end.forced)
-	})
-	if c != nil {
-		defer a.destroy(c)
-	}
-	if err != nil {
-		return Exit{}, err
-	}
-	streams.Started()
-	_, err = waitChild(child, c, end)
-	if killErr := killUntilEmpty(c, noSessions()); err == nil && killErr != nil {
-		err = fmt.Errorf("kill processes that it left: %w", killErr)
-	}
-	if err != nil {
-		return Exit{}, err
-	}
-	return exitOf(child.Status()), nil
-}
-
-// waitChild waits for the end of a process: by itself; by SIGTERM, sent
-// when end.asked closes; or by SIGKILL to its whole cgroup, when end.forced closes, which
-// forced reports. The error says that not even SIGKILL ended it.
-func waitChild(child *reap.Child, c Container, end stop) (forced bool, err error) {
-	asked := end.asked
-	for {
-		select {
-		case <-child.Done():
-			return false, nil
-		case <-asked:
-			asked = nil
-			// It may have ended just now.
-			_ = child.Signal(syscall.SIGTERM)
-		case <-end.forced:
-			if err := c.Kill(); err != nil {
-				return true, err
-			}
-			select {
-			case <-child.Done():
-				return true, nil
-			case <-time.After(killLimit):
-				return true, fmt.Errorf("process %d survives SIGKILL", child.PID())
-			}
-		}
-	}
 }
 
 // wait waits for the end of the main process.
@@ -364,42 +243,6 @@ func (r *run) destroyMain() {
 	if r.main != nil {
 		a.destroy(r.main)
 	}
-}
-
-// killUntilEmpty kills the processes in a container's cgroup until idle is closed and
-// none is left: a process that is being started may escape a single Kill.
-func killUntilEmpty(c Container, idle <-chan struct{}) error {
-	retry := time.NewTicker(killInterval)
-	defer retry.Stop()
-	limit := time.After(killLimit)
-	tooLong := errors.New("some survive SIGKILL")
-	for {
-		if err := c.Kill(); err != nil {
-			return err
-		}
-		select {
-		case <-idle:
-		case <-retry.C:
-			continue
-		case <-limit:
-			return tooLong
-		}
-		if pids, err := c.PIDs(); err != nil || len(pids) == 0 {
-			return err
-		}
-		select {
-		case <-retry.C:
-		case <-limit:
-			return tooLong
-		}
-	}
-}
-
-// noSessions is the idle of a container without sessions.
-func noSessions() <-chan struct{} {
-	idle := make(chan struct{})
-	close(idle)
-	return idle
 }
 
 func (a *app) destroy(c Container) {

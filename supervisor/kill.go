@@ -1,0 +1,95 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"kurma.io/stager/supervisor/reap"
+)
+
+const (
+	// killLimit bounds the wait for processes that have been sent SIGKILL:
+	// one in uninterruptible sleep must not prevent the pod from ending.
+	killLimit = 5 * time.Second
+	// killInterval is how often SIGKILL goes to the processes that are left.
+	killInterval = 5 * time.Millisecond
+)
+
+// waitChild waits for the end of a process: by itself; by SIGTERM, sent
+// when end.asked closes; or by SIGKILL to its whole cgroup, when end.forced closes, which
+// forced reports. The error says that not even SIGKILL ended it.
+func waitChild(child *reap.Child, c Container, end stop) (forced bool, err error) {
+	asked := end.asked
+	for {
+		select {
+		case <-child.Done():
+			return false, nil
+		case <-asked:
+			asked = nil
+			// It may have ended just now.
+			_ = child.Signal(syscall.SIGTERM)
+		case <-end.forced:
+			if err := c.Kill(); err != nil {
+				return true, err
+			}
+			select {
+			case <-child.Done():
+				return true, nil
+			case <-time.After(killLimit):
+				return true, fmt.Errorf("process %d survives SIGKILL", child.PID())
+			}
+		}
+	}
+}
+
+// killUntil kills the processes in a container's cgroup, again and again until done is closed.
+func killUntil(c Container, done <-chan struct{}) {
+	retry := time.NewTicker(killInterval)
+	defer retry.Stop()
+	for {
+		_ = c.Kill() // it is called again
+		select {
+		case <-done:
+			return
+		case <-retry.C:
+		}
+	}
+}
+
+// killUntilEmpty kills the processes in a container's cgroup until idle is closed and
+// none is left: a process that is being started may escape a single Kill.
+func killUntilEmpty(c Container, idle <-chan struct{}) error {
+	retry := time.NewTicker(killInterval)
+	defer retry.Stop()
+	limit := time.After(killLimit)
+	tooLong := errors.New("some survive SIGKILL")
+	for {
+		if err := c.Kill(); err != nil {
+			return err
+		}
+		select {
+		case <-idle:
+		case <-retry.C:
+			continue
+		case <-limit:
+			return tooLong
+		}
+		if pids, err := c.PIDs(); err != nil || len(pids) == 0 {
+			return err
+		}
+		select {
+		case <-retry.C:
+		case <-limit:
+			return tooLong
+		}
+	}
+}
+
+// noSessions is the idle of a container without sessions.
+func noSessions() <-chan struct{} {
+	idle := make(chan struct{})
+	close(idle)
+	return idle
+}
