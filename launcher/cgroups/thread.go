@@ -65,6 +65,36 @@ func openTasks() ([]*os.File, error) {
 	return files, nil
 }
 
+// EnterProcess moves the calling process into the group, which Make has made, in every hierarchy. It
+// returns a function that moves the process back, or, where its earlier group is gone, to the
+// root of the hierarchy.
+func (g *Group) EnterProcess() (leave func() error, err error) {
+	paths, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("find own cgroups: %w", err)
+	}
+	leave = func() error {
+		var errs []error
+		for _, h := range g.Hierarchies {
+			if home, ok := h.dirOf(paths); !ok || moveProcess(home) != nil {
+				errs = append(errs, moveProcess(h.Mount))
+			}
+		}
+		return errors.Join(errs...)
+	}
+	for _, h := range g.Hierarchies {
+		if err := moveProcess(g.Dir(h)); err != nil {
+			return nil, errors.Join(fmt.Errorf("enter cgroup %s: %w", g.Dir(h), err), leave())
+		}
+	}
+	return leave, nil
+}
+
+// moveProcess moves the calling process into a group of one hierarchy.
+func moveProcess(dir string) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
+}
+
 // threadCgroups lists the folders of the v1 cgroups that the calling thread is in.
 func threadCgroups() ([]string, error) {
 	paths, err := cgroups.ParseCgroupFile("/proc/thread-self/cgroup")
@@ -77,20 +107,21 @@ func threadCgroups() ([]string, error) {
 	}
 	var dirs []string
 	for _, h := range all {
-		if dir, ok := h.dirOf(paths); ok {
+		if dir, ok := h.dirOf(paths); ok && !h.V2 {
 			dirs = append(dirs, dir)
 		}
 	}
 	return dirs, nil
 }
 
-// dirOf returns the folder of a v1 hierarchy's cgroup among paths, which maps controllers to the
-// cgroups' paths. A path is one from the root of the hierarchy, which need not be what is mounted.
+// dirOf returns the folder of a hierarchy's cgroup among paths, which maps controllers, and "" for the
+// v2 hierarchy, to the cgroups' paths. A path is one from the root of the hierarchy, which need not be what is mounted.
 func (h Hierarchy) dirOf(paths map[string]string) (string, bool) {
+	options := strings.Split(h.options, ",")
 	if h.V2 {
-		return "", false
+		options = []string{""}
 	}
-	for option := range strings.SplitSeq(h.options, ",") {
+	for _, option := range options {
 		path, ok := paths[option]
 		if !ok {
 			continue

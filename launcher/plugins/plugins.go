@@ -197,6 +197,7 @@ func (c *Containers) launch(ctx context.Context, store *pods.Store, name string,
 	if err != nil {
 		return nil, err
 	}
+	plan.MonitorCgroup = true
 	pod, err := store.Create(plan)
 	if err != nil {
 		return nil, err

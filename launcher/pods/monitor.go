@@ -48,7 +48,7 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error)
 		return Exit{}, err
 	}
 	p.State.Monitor, p.State.MissingCgroups = self, group.Missing()
-	if err := errors.Join(p.save(), p.prepare(ctx, group)); err != nil {
+	if err := errors.Join(p.save(), p.enterMonitorCgroup(), p.prepare(ctx, group)); err != nil {
 		return Exit{}, err
 	}
 	s, err := p.startStager(group)
@@ -75,6 +75,43 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error)
 		return exit, p.endedEarly(exit, ready)
 	}
 	return p.stay(ctx, s, group, ready)
+}
+
+// monitorSuffix is what the name of the monitor's cgroup has after that of the pod's.
+const monitorSuffix = ".monitor"
+
+// enterMonitorCgroup moves this process into the monitor's cgroup, if the plan has one.
+func (p *Pod) enterMonitorCgroup() error {
+	if !p.Plan.MonitorCgroup {
+		return nil
+	}
+	group, err := cgroups.Open(p.Plan.Cgroup + monitorSuffix)
+	if err != nil {
+		return err
+	}
+	if err := group.Make(); err != nil {
+		return err
+	}
+	p.leave, err = group.EnterProcess()
+	return err
+}
+
+// removeMonitorCgroup removes the monitor's cgroup, and moves this process out of it before.
+func (p *Pod) removeMonitorCgroup() error {
+	if !p.Plan.MonitorCgroup {
+		return nil
+	}
+	group, err := cgroups.Open(p.Plan.Cgroup + monitorSuffix)
+	if err != nil {
+		return err
+	}
+	if p.leave != nil {
+		if err := p.leave(); err != nil {
+			return fmt.Errorf("leave cgroup of the monitor: %w", err)
+		}
+		p.leave = nil
+	}
+	return group.Remove()
 }
 
 // stay waits until a pod that is up has ended.
@@ -193,7 +230,7 @@ const (
 // and files. It may be repeated, and needs only the pod's folder.
 func (p *Pod) takeDown(group *cgroups.Group, exit Exit, how ending) error {
 	group.Claim(p.State.MissingCgroups)
-	if err := errors.Join(group.Kill(), group.Remove()); err != nil {
+	if err := errors.Join(group.Kill(), p.removeMonitorCgroup(), group.Remove()); err != nil {
 		return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
 	}
 	err := p.disconnect()

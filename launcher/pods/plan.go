@@ -39,6 +39,11 @@ type Plan struct {
 	Journal string `json:"journal,omitempty"`
 	Apps    []App  `json:"apps"` // in the pod's order
 
+	// MonitorCgroup has the monitor run in a cgroup beside the pod's, which Cgroup and monitorSuffix
+	// name. It is for a pod that serves others: the cgroup of the process that starts it may be
+	// that of a service, whose end kills every process in it.
+	MonitorCgroup bool `json:"monitorCgroup,omitempty"`
+
 	// Remove has the pod deleted with its logs when it ends.
 	Remove bool `json:"remove,omitempty"`
 

@@ -1,0 +1,98 @@
+package tests
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kurma.io/stager/tests/daemon"
+)
+
+// A service manager stops a service by killing every process in the service's cgroup. The plugin that a
+// launcher in it has started stays, because pods of others use it.
+func TestThePluginThatAServiceHasStartedOutlivesIt(t *testing.T) {
+	m := newNetMachine(t, "["+cniEntry("ptp", `"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.89.0.0/24"}`)+"]")
+	service := m.cgroup + "-service"
+	if err := daemon.MakeCgroup(service); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := daemon.RemoveCgroup(service); err != nil {
+			t.Error(err)
+		}
+	})
+	doc := podOf(shell("s", "echo up; exec sleep 1000"))
+	cmd := m.command("run", "--name", "service", "--net", "ptp", m.write("service.json", doc))
+	enter := `for file in /sys/fs/cgroup/$0/cgroup.procs /sys/fs/cgroup/*/$0/cgroup.procs; do [ ! -e "$file" ] || echo $$ >"$file"; done; exec "$@"`
+	cmd.Args = append([]string{"/bin/sh", "-c", enter, service}, cmd.Args...)
+	cmd.Path = "/bin/sh"
+	up, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := up.Read(make([]byte, 64)); err != nil {
+		t.Fatalf("the pod is not up: %v", err)
+	}
+	plugin := m.pluginOf("ptp")
+	other := m.connect("other", doc, "ptp")
+	if pids := killCgroup(t, service); len(pids) == 0 {
+		t.Fatal("the service has no process")
+	}
+	_ = cmd.Wait() // killed
+	if r := m.launcher("stop", other.name); r.code != 0 {
+		t.Errorf("stop: %+v", r)
+	}
+	if now := m.pluginOf("ptp"); now != plugin {
+		t.Errorf("the plugin was process %d before the end of the service, and is %d", plugin.PID, now.PID)
+	}
+}
+
+// pluginState is a network's plugin in `network inspect`.
+type pluginState struct {
+	Running bool
+	PID     int
+}
+
+func (m *netMachine) pluginOf(network string) pluginState {
+	m.t.Helper()
+	var state pluginState
+	if err := json.Unmarshal([]byte(m.must("network", "inspect", network)), &state); err != nil || !state.Running {
+		m.t.Fatalf("plugin of network %s: %v, %+v", network, err, state)
+	}
+	return state
+}
+
+// killCgroup kills the processes of a cgroup, in every hierarchy, and returns them.
+func killCgroup(t *testing.T, path string) []int {
+	t.Helper()
+	mounts, err := daemon.Hierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, mount := range mounts {
+		text, err := os.ReadFile(filepath.Join(mount, path, "cgroup.procs"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for word := range strings.FieldsSeq(string(text)) {
+			if pid, err := strconv.Atoi(word); err == nil && !slices.Contains(pids, pid) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
+			t.Fatal(err)
+		}
+	}
+	return pids
+}
