@@ -84,11 +84,11 @@ func (b *boot) selectDriver() (unionfs.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, reason := range choice.Rejected {
-		b.log.Warn("file system not used", "reason", reason)
+	if choice.Rejected != nil {
+		b.log.Warn("the driver "+choice.Driver.Name()+" makes the root file systems: no other one works here", "error", choice.Rejected)
 	}
 	for _, note := range choice.Notes {
-		b.log.Warn("root file systems have a limitation", "driver", choice.Driver.Name(), "note", note)
+		b.log.Warn("the driver "+choice.Driver.Name()+" makes the root file systems, with a limitation", "why", note)
 	}
 	b.log.Info("root file systems", "driver", choice.Driver.Name())
 	return choice.Driver, nil

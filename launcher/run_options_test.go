@@ -91,6 +91,7 @@ func TestWarningsOfTheStagerAreShown(t *testing.T) {
 		`time=2026-11-22T03:27:16.1Z level=WARN msg="no volume for mount point \"data\"" app=web`:                 `app "web": no volume for mount point "data"`,
 		`time=2026-11-22T03:27:16.1Z level=WARN msg=isolator app=web name=resource/x fate=ignored why="not here"`: `app "web": isolator resource/x is ignored: not here`,
 		`time=2026-11-22T03:27:16.1Z level=ERROR msg="end log" app=web error="disk full"`:                         `app "web": end log: disk full`,
+		`time=2026-11-22T03:27:16.1Z level=WARN msg="no service" why="not root"`:                                  "no service: not root",
 		`time=2026-11-22T03:27:16.1Z level=INFO msg="pod is running" apps=1`:                                      "",
 		`stager: something else`:      "",
 		`level=WARN`:                  "",

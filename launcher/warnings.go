@@ -35,14 +35,16 @@ func warningText(line string) string {
 	}
 	text := fields["msg"]
 	if name := fields["name"]; text == "isolator" && name != "" {
-		text = fmt.Sprintf("isolator %s is %s: %s", name, fields["fate"], fields["why"])
-	} else if fields["error"] != "" {
-		text += ": " + fields["error"]
+		text = fmt.Sprintf("isolator %s is %s", name, fields["fate"])
 	}
 	if app := fields["app"]; app != "" {
 		text = fmt.Sprintf("app %q: %s", app, text)
 	}
-	return printable(text)
+	text = printable(text)
+	if why := fields["error"] + fields["why"]; why != "" {
+		text += ": " + printable(why)
+	}
+	return text
 }
 
 // parseRecord reads a line of log/slog's TextHandler: KEY=VALUE, values with spaces quoted.

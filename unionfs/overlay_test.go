@@ -47,7 +47,7 @@ func TestSelectWorksOnOverlay(t *testing.T) {
 	root := overlayAt(t, t.TempDir())
 	choice, err := unionfs.Select(unionfs.Drivers(), "", root, nil)
 	must(t, err)
-	if choice.Driver.Name() != "copy" || len(choice.Rejected) != 2 {
+	if why := fmt.Sprint(choice.Rejected); choice.Driver.Name() != "copy" || !strings.HasPrefix(why, "overlay in ") || !strings.Contains(why, "; aufs in ") {
 		t.Errorf("with scratch on overlay: %s after %v", choice.Driver.Name(), choice.Rejected)
 	}
 	_, err = unionfs.Select(unionfs.Drivers(), "overlay", root, nil)
@@ -73,7 +73,7 @@ func TestSelectReturnsTheNamedDriver(t *testing.T) {
 	for name, want := range map[string]string{"": "overlay", "overlay": "overlay", "copy": "copy"} {
 		choice, err := unionfs.Select(unionfs.Drivers(), name, t.TempDir(), []string{t.TempDir()})
 		must(t, err)
-		if choice.Driver.Name() != want || len(choice.Rejected) != 0 {
+		if choice.Driver.Name() != want || choice.Rejected != nil {
 			t.Errorf("Select(%q) is %s after %v", name, choice.Driver.Name(), choice.Rejected)
 		}
 	}

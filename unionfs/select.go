@@ -9,8 +9,9 @@ import (
 type Choice struct {
 	Driver Driver
 
-	// Rejected has the reason for each driver that Select tried before and rejected.
-	Rejected []error
+	// Rejected has the reason for each driver that Select tried before and rejected, with
+	// semicolons between them; nil if the first one works.
+	Rejected error
 
 	// Notes are the limitations of roots here with Driver, one sentence each; see Driver.Probe.
 	Notes []string
@@ -39,27 +40,32 @@ func NamesOf(drivers []Driver) []string {
 // here, or no driver works, the error has the reason for each driver that Select tried.
 func Select(drivers []Driver, name, scratch string, layers []string) (Choice, error) {
 	var choice Choice
+	var rejected []error
 	for _, d := range drivers {
 		if name != "" && d.Name() != name {
 			continue
 		}
 		notes, err := d.Probe(scratch, layers)
 		if err == nil {
-			choice.Driver, choice.Notes = d, notes
+			choice.Driver, choice.Notes, choice.Rejected = d, notes, joinErrors(rejected)
 			return choice, nil
 		}
-		choice.Rejected = append(choice.Rejected, err)
+		rejected = append(rejected, err)
 	}
-	if name != "" && len(choice.Rejected) == 0 {
+	if name != "" && len(rejected) == 0 {
 		return choice, fmt.Errorf("select file system %q: choose one of %s", name, strings.Join(NamesOf(drivers), ", "))
 	}
-	return choice, fmt.Errorf("select file system %q: %w", name, joinErrors(choice.Rejected))
+	return choice, fmt.Errorf("select file system %q: %w", name, joinErrors(rejected))
 }
 
 // joinErrors joins errors with semicolons; errors.Join would use lines.
 func joinErrors(errs []error) error {
-	joined := errs[0]
-	for _, err := range errs[1:] {
+	var joined error
+	for _, err := range errs {
+		if joined == nil {
+			joined = err
+			continue
+		}
 		joined = fmt.Errorf("%w; %w", joined, err)
 	}
 	return joined

@@ -139,8 +139,8 @@ func (s *stager) mountRoots(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, reason := range choice.Rejected {
-		s.log.Warn("file system not used", "reason", reason)
+	if choice.Rejected != nil {
+		s.log.Warn("the driver "+choice.Driver.Name()+" makes the root file systems: no other one works here", "error", choice.Rejected)
 	}
 	s.driver = choice.Driver.Name()
 	for _, app := range s.plan.Apps {
