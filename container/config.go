@@ -1,6 +1,7 @@
 package container
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -25,7 +26,8 @@ const noSuidExecDev = unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV
 // nothing. shm is the pod's directory for POSIX shared memory.
 //
 // The container shares the namespaces that are not listed here with the caller: the supervisor
-// runs in the pod's PID, IPC, UTS and network namespaces, and so do its children.
+// runs in the pod's PID, IPC, UTS and network namespaces, and so do its children. A privileged
+// container also shares the cgroup namespace: it manages the cgroups that the caller has.
 func configOf(s *spec.Spec, shm string) *configs.Config {
 	oom := s.OOMScoreAdj
 	c := &configs.Config{
@@ -48,6 +50,7 @@ func configOf(s *spec.Spec, shm string) *configs.Config {
 	c.Cgroups.Devices = deviceRules(s)
 	if !s.Privileged {
 		c.MaskPaths, c.ReadonlyPaths = spec.MaskedPaths(), spec.ReadOnlyPaths()
+		c.Namespaces.Add(configs.NEWCGROUP, "")
 	}
 	return c
 }
@@ -93,11 +96,28 @@ func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 	}
 }
 
-// cgroupMount returns the mount of the caller's /sys/fs/cgroup in the container: one recursive bind
-// of all hierarchies. libcontainer's own mount of type "cgroup" binds each hierarchy separately,
-// which takes 2 ms of every start. The mount is read-only unless the container is privileged.
-func cgroupMount(privileged bool) *configs.Mount {
-	return mountOf(spec.Mount{Source: names.CgroupDir, Target: "/sys/fs/cgroup", Type: "bind", Recursive: true, ReadOnly: !privileged})
+// cgroupMounts returns the mounts on the container's /sys/fs/cgroup. A privileged container has all that
+// the caller has, writable; another one its own cgroup and those below it, read-only. hierarchies are those of
+// cgroup.Hierarchies.
+//
+// libcontainer's own mount of type "cgroup" reads the mounts of the whole machine first, and
+// mounts a file system in each hierarchy, for which the kernel allocates a new superblock.
+func cgroupMounts(s *spec.Spec, hierarchies []string) []*configs.Mount {
+	const target = "/sys/fs/cgroup"
+	if s.Privileged {
+		return []*configs.Mount{mountOf(spec.Mount{Source: names.CgroupDir, Target: target, Type: "bind", Recursive: true})}
+	}
+	var out []*configs.Mount
+	if !slices.Equal(hierarchies, []string{""}) {
+		flags := noSuidExecDev | unix.MS_RDONLY
+		out = append(out, &configs.Mount{Source: "tmpfs", Destination: target, Device: "tmpfs", Flags: flags, Data: "mode=755,size=64k"})
+	}
+	for _, h := range hierarchies {
+		m := mountOf(spec.Mount{Source: filepath.Join(names.CgroupDir, h, s.Cgroup), Target: filepath.Join(target, h), Type: "bind", ReadOnly: true})
+		m.Flags |= noSuidExecDev
+		out = append(out, m)
+	}
+	return out
 }
 
 func mountsOf(s *spec.Spec) []*configs.Mount {

@@ -146,17 +146,22 @@ func openHandles(pid int) (h handles, err error) {
 		h.close()
 		return handles{}, fmt.Errorf("open container's mount namespace: %w", err)
 	}
+	if h.cgroups, err = os.Open(proc + "/ns/cgroup"); err != nil {
+		h.close()
+		return handles{}, fmt.Errorf("open container's cgroup namespace: %w", err)
+	}
 	return h, nil
 }
 
-// handles are open descriptors of a container's root and mount namespace. The runtime holds them
+// handles are open descriptors of a container's root and namespaces. The runtime holds them
 // from the start on, because the kernel can reuse the PID of the first process.
 type handles struct {
-	root   *os.File // O_PATH
-	mounts *os.File // the mount namespace
+	root    *os.File // O_PATH
+	mounts  *os.File // the mount namespace
+	cgroups *os.File // the cgroup namespace
 }
 
-func (h handles) close() { closeAll([]*os.File{h.root, h.mounts}) }
+func (h handles) close() { closeAll([]*os.File{h.root, h.mounts, h.cgroups}) }
 
 // openBacking opens the folders of spec.Spec.Backing for the shim's Landlock rules. The caller
 // closes them.

@@ -24,11 +24,11 @@ import (
 
 // Exec implements supervisor.Container.
 //
-// The supervisor is already in all of the container's namespaces but one, so it does not use
+// The supervisor is already in all of the container's namespaces but two, so it does not use
 // libcontainer, which would start this program twice to join them all. The supervisor executes
 // the shim outside the container, where no process of the container can interfere with it. The
-// shim joins the mount namespace and the cgroups by open descriptors, and does the rest as for
-// the first process.
+// shim joins the mount and the cgroup namespace and the cgroups by open descriptors, and does the
+// rest as for the first process.
 func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
 	p, err := c.exec(cmd, stdio)
 	if err != nil {
@@ -258,7 +258,7 @@ func (j *joining) execute() (*os.Process, error) {
 			}
 		}
 	}
-	attr.Files = append(attr.Files, j.files(append([]*os.File{j.container.handles.mounts}, j.cgroupFiles.files...)...)...)
+	attr.Files = append(attr.Files, j.files(append([]*os.File{j.container.handles.mounts, j.container.handles.cgroups}, j.cgroupFiles.files...)...)...)
 	return os.StartProcess(j.program(), []string{"shim"}, attr)
 }
 

@@ -84,8 +84,8 @@ func TestShimStopsWhereTheKernelRefuses(t *testing.T) {
 		"landlock_create_ruleset": {call{number: unix.SYS_LANDLOCK_CREATE_RULESET}, landlock, "enter Landlock domain"},
 		"landlock_add_rule":       {call{number: unix.SYS_LANDLOCK_ADD_RULE}, landlock, "enter Landlock domain"},
 		"landlock_restrict_self":  {call{number: unix.SYS_LANDLOCK_RESTRICT_SELF}, landlock, "enter Landlock domain"},
-		"getcwd":                  {call{number: unix.SYS_GETCWD}, nil, "step 9"}, // SHIM_CHDIR
-		"chdir":                   {call{number: unix.SYS_CHDIR}, nil, "step 9"},
+		"getcwd":                  {call{number: unix.SYS_GETCWD}, nil, "step 10"}, // SHIM_CHDIR
+		"chdir":                   {call{number: unix.SYS_CHDIR}, nil, "step 10"},
 	} {
 		plan := truePlan()
 		if test.change != nil {

@@ -68,13 +68,14 @@ func TestShimRefusesBrokenPlans(t *testing.T) {
 // The shim reports the first step that fails, and does not execute the program.
 func TestShimReportsWhatFails(t *testing.T) {
 	for want, change := range map[string]func(*shimPlan){
-		"limit locked memory":  func(p *shimPlan) { p.memlock = unix.Rlimit{Cur: 2, Max: 1} },
-		"set AppArmor profile": func(p *shimPlan) { p.profile = "no such profile" },
-		"set oom_score_adj":    func(p *shimPlan) { p.flags, p.oomScore = shimJoin, 5000 },
-		"enter cgroup":         func(p *shimPlan) { p.flags, p.ncgroups = shimJoin, 1 }, // neither is open
-		"join mount namespace": func(p *shimPlan) { p.flags = shimJoin },
-		"set groups":           func(p *shimPlan) { p.groups = make([]uint32, 1<<16+1) },
-		"load seccomp filter":  func(p *shimPlan) { p.filter = &filter{program: make([]byte, unix.SizeofSockFilter)} },
+		"limit locked memory":   func(p *shimPlan) { p.memlock = unix.Rlimit{Cur: 2, Max: 1} },
+		"set AppArmor profile":  func(p *shimPlan) { p.profile = "no such profile" },
+		"set oom_score_adj":     func(p *shimPlan) { p.flags, p.oomScore = shimJoin, 5000 },
+		"enter cgroup":          func(p *shimPlan) { p.flags, p.ncgroups = shimJoin, 1 }, // neither is open
+		"join mount namespace":  func(p *shimPlan) { p.flags, p.nbacking = shimJoin, 1 }, // nothing is open there
+		"join cgroup namespace": func(p *shimPlan) { p.flags = shimJoin },
+		"set groups":            func(p *shimPlan) { p.groups = make([]uint32, 1<<16+1) },
+		"load seccomp filter":   func(p *shimPlan) { p.filter = &filter{program: make([]byte, unix.SizeofSockFilter)} },
 	} {
 		plan := &shimPlan{dir: "/", candidates: []string{"/bin/true"}, args: []string{"true"}, memlock: unix.Rlimit{Cur: 1 << 16, Max: 1 << 16}}
 		change(plan)
@@ -129,7 +130,7 @@ func TestShimFindsItsProgram(t *testing.T) {
 	}
 }
 
-// runShim executes the shim outside a container.
+// runShim executes the shim outside a container. Its only namespace to join is the mount namespace, its own.
 func runShim(t *testing.T, variable string, plan []byte) (report []byte, code int) {
 	t.Helper()
 	pipes, err := newShimPipes()
@@ -140,14 +141,14 @@ func runShim(t *testing.T, variable string, plan []byte) (report []byte, code in
 	if _, err := pipes.plan.WriteAt(plan, 0); err != nil {
 		t.Fatal(err)
 	}
-	null, err := os.Open(os.DevNull)
+	mounts, err := os.Open("/proc/self/ns/mnt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer null.Close()
+	defer mounts.Close()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{shimEnvironment + "=" + variable}
-	cmd.ExtraFiles = []*os.File{shimProgram: null, shimPlanFile: pipes.plan, shimReport: pipes.reportChild}
+	cmd.ExtraFiles = []*os.File{shimProgram: mounts, shimPlanFile: pipes.plan, shimReport: pipes.reportChild, shimReport + 1: mounts}
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	_ = cmd.Run() // the state says how it ended

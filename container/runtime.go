@@ -51,8 +51,7 @@ type Runtime struct {
 	exe      *os.File // this program; no container can write to it
 	landlock bool
 
-	cgroupsMounted bool // the caller has a /sys/fs/cgroup
-	readOnlyTrees  bool // see canMakeTreesReadOnly
+	hierarchies []string // of cgroups, below the caller's /sys/fs/cgroup; nil if it has none
 
 	// memlock is the caller's RLIMIT_MEMLOCK. On cgroup v2, libcontainer removes the
 	// process's limit for good when it loads a device policy into the kernel, and the processes
@@ -104,24 +103,11 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	if err := watchStages(); err != nil {
 		return err
 	}
-	_, err = os.Stat(names.CgroupDir)
-	r.cgroupsMounted, r.readOnlyTrees = err == nil, canMakeTreesReadOnly()
+	r.hierarchies = r.pod.Hierarchies(names.CgroupDir)
 	if r.landlock = landlockABI() >= 2; !r.landlock {
 		r.log.Warn("the kernel has no Landlock with REFER (Linux 5.19): root apps with equal capabilities can read each other through /proc")
 	}
 	return nil
-}
-
-// showsCgroups reports whether a container gets the caller's /sys/fs/cgroup: a privileged one if the
-// caller has any, another one if the kernel can also make them read-only.
-func (r *Runtime) showsCgroups(privileged bool) bool {
-	return r.cgroupsMounted && (privileged || r.readOnlyTrees)
-}
-
-// canMakeTreesReadOnly reports whether the kernel has mount_setattr(2) (Linux 5.12), by which
-// libcontainer makes a recursive bind read-only.
-func canMakeTreesReadOnly() bool {
-	return !errors.Is(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{}), unix.ENOSYS)
 }
 
 // Support implements supervisor.Runtime.
@@ -197,8 +183,8 @@ func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
 func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err error) {
 	defer starting()()
 	config := configOf(&c.spec, c.runtime.shm)
-	if c.runtime.showsCgroups(c.spec.Privileged) {
-		config.Mounts = append(config.Mounts, cgroupMount(c.spec.Privileged))
+	if len(c.runtime.hierarchies) > 0 {
+		config.Mounts = append(config.Mounts, cgroupMounts(&c.spec, c.runtime.hierarchies)...)
 	}
 	if !stdio.Terminal {
 		config.Devices = append(config.Devices, console())

@@ -243,12 +243,14 @@ func TestExecJoinsEverything(t *testing.T) {
 	s.OOMScoreAdj = 77
 	s.Process.NoNewPrivileges = true
 	c, pid := startSleeper(t, r, s)
-	text, _ := execOutput(t, c, rootCommand("sh", "-c", `
+	cmd := rootCommand("sh", "-c", `
 		for n in mnt pid ipc uts net cgroup user; do echo $n $(readlink /proc/self/ns/$n); done
-		cat /proc/self/cgroup /proc/self/oom_score_adj
+		cmp /proc/self/cgroup /proc/$MAIN/cgroup && cat /proc/self/oom_score_adj
 		grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status
 		ls -l /proc/self/fd | grep -c -E ' [0-9]+ -> '
-		grep -E 'proc/sys|proc/keys|/sys ' /proc/self/mountinfo | cut -d' ' -f5,6`))
+		grep -E 'proc/sys|proc/keys|/sys ' /proc/self/mountinfo | cut -d' ' -f5,6`)
+	cmd.Env = append(cmd.Env, fmt.Sprintf("MAIN=%d", pid))
+	text, _ := execOutput(t, c, cmd)
 	var want strings.Builder
 	for _, n := range []string{"mnt", "pid", "ipc", "uts", "net", "cgroup", "user"} {
 		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, n))
@@ -257,11 +259,6 @@ func TestExecJoinsEverything(t *testing.T) {
 		}
 		fmt.Fprintln(&want, n, link)
 	}
-	cgroup, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want.Write(cgroup)
 	want.WriteString("77\n")
 	if !strings.HasPrefix(text, want.String()) || !strings.Contains(text, "NoNewPrivs:\t1") || !strings.Contains(text, "CapBnd:\t00000000a80425fb") {
 		t.Errorf("a command is in\n%s\nthe app is in\n%s", text, &want)

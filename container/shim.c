@@ -46,7 +46,8 @@ static int first_fd; /* of enum shim_file */
 static int report_fd(void) { return first_fd + SHIM_REPORT; }
 static int backing_fd(uint32_t i) { return first_fd + SHIM_BACKING + (int)i; }
 static int mounts_fd(const struct shim_plan *p) { return backing_fd(p->nbacking); }
-static int cgroup_fd(const struct shim_plan *p, uint32_t i) { return mounts_fd(p) + 1 + (int)i; }
+static int cgroups_fd(const struct shim_plan *p) { return mounts_fd(p) + 1; }
+static int cgroup_fd(const struct shim_plan *p, uint32_t i) { return cgroups_fd(p) + 1 + (int)i; }
 
 /* Writes the report, then exits with exec's customary exit codes. */
 static void __attribute__((noreturn)) fail(uint32_t step, int error)
@@ -64,9 +65,9 @@ static void bad_plan(int error)
 }
 
 /*
- * Joins a running container, by the open descriptors after the backing folders': the mount
- * namespace, then the files of the cgroups. The shim resolves no path that the container's
- * processes could change.
+ * Joins a running container, by the open descriptors after the backing folders': the mount and
+ * the cgroup namespace, then the files of the cgroups. The shim resolves no path that the
+ * container's processes could change.
  */
 static void join(const struct shim_plan *p)
 {
@@ -81,6 +82,8 @@ static void join(const struct shim_plan *p)
 			fail(SHIM_CGROUP, errno);
 	if (setns(mounts_fd(p), CLONE_NEWNS) < 0)
 		fail(SHIM_MOUNTS, errno);
+	if (setns(cgroups_fd(p), CLONE_NEWCGROUP) < 0)
+		fail(SHIM_CGROUPS, errno);
 }
 
 /* Restores the limit that the supervisor loses when libcontainer loads a device

@@ -174,6 +174,8 @@ func shimStep(step uint32) string {
 		return "set AppArmor profile"
 	case C.SHIM_CGROUP:
 		return "enter cgroup"
+	case C.SHIM_CGROUPS:
+		return "join cgroup namespace"
 	case C.SHIM_OOM:
 		return "set oom_score_adj"
 	case C.SHIM_MOUNTS:

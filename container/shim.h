@@ -31,8 +31,8 @@ enum shim_file {
 	SHIM_PROGRAM, /* this program; no container can write to it */
 	SHIM_PLAN,
 	SHIM_REPORT,
-	SHIM_BACKING, /* nbacking folders; then, only with SHIM_JOIN, the mount namespace to
-	               * join, and ncgroups files of the cgroups to enter */
+	SHIM_BACKING, /* nbacking folders; then, only with SHIM_JOIN, the mount and the cgroup
+	               * namespace to join, and ncgroups files of the cgroups to enter */
 };
 
 enum shim_flags {
@@ -40,8 +40,8 @@ enum shim_flags {
 	SHIM_LANDLOCK = 2,     /* enter a new Landlock domain, with rules for / and the backing folders */
 	SHIM_OWN_STDIO = 4,    /* make the user the owner of pipes and terminals at 0 to 2 */
 	SHIM_LISTEN_PID = 8,   /* add LISTEN_PID=<own pid> to the environment */
-	SHIM_JOIN = 16,        /* join a running container: its mount namespace and
-	                        * cgroups, and set oom_score_adj */
+	SHIM_JOIN = 16,        /* join a running container: its mount and cgroup namespaces
+	                        * and cgroups, and set oom_score_adj */
 };
 
 struct shim_plan {
@@ -69,6 +69,7 @@ enum shim_step {
 	SHIM_CGROUP,
 	SHIM_OOM,
 	SHIM_MOUNTS,
+	SHIM_CGROUPS,
 	SHIM_BOUNDING,
 	SHIM_RESTRICT,
 	SHIM_CHDIR,

@@ -96,6 +96,8 @@ func checkBounds(t *testing.T, p *pod) {
 		"[ -z \"$(cat /proc/keys /proc/kcore /proc/timer_list 2>/dev/null)\" ]",
 		"! mkdir /sys/x 2>/dev/null",
 		"! grep ' - cgroup' /proc/self/mountinfo | grep -v ' ro,'",
+		"[ $(cut -d: -f3 /proc/self/cgroup | sort -u) = / ]",
+		"[ -z \"$(find /sys/fs/cgroup -type d -name bounded)\" ]", // another app's cgroup
 		"! mkdir /sys/fs/cgroup/x /sys/fs/cgroup/memory/x 2>/dev/null",
 		"! mount -t cgroup2 none /tmp 2>/dev/null",
 	} {

@@ -89,6 +89,26 @@ func (g *Pod) Make() error {
 	return nil
 }
 
+// Hierarchies returns the hierarchies that have the pod's cgroup, as the names below dir, where all
+// are mounted: "" for version 2 alone; otherwise the folder of each, and each link to one.
+func (g *Pod) Hierarchies(dir string) []string {
+	mounted := map[string]bool{}
+	for _, path := range g.manager.GetPaths() {
+		mounted[strings.TrimSuffix(path, g.path)] = true
+	}
+	if mounted[dir] {
+		return []string{""}
+	}
+	entries, _ := os.ReadDir(dir) // nothing is mounted there then
+	var out []string
+	for _, e := range entries {
+		if at, err := filepath.EvalSymlinks(filepath.Join(dir, e.Name())); err == nil && mounted[at] {
+			out = append(out, e.Name())
+		}
+	}
+	return out
+}
+
 // KillPod kills the processes in the pod's cgroup of that path, see Pod.kill.
 func KillPod(path string) error {
 	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{SkipDevices: true}})

@@ -1,6 +1,7 @@
 package containertest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ func cgroupCases() []testCase {
 		{"CPU quota and weight", cpuLimits},
 		{"limit of processes", processLimit},
 		{"cgroups are removed by Destroy", cgroupRemoved},
+		{"an app sees no cgroup around its own", ownCgroupOnly},
 		{"an out-of-memory kill of the main process is reported", oomKilled},
 		{"another SIGKILL is not an out-of-memory kill", notOOMKilled},
 		{"oom_score_adj", oomScore},
@@ -118,6 +120,23 @@ func cgroupRemoved(b *bench) {
 	}
 	must(b.t, a.end())
 	b.wantNoCgroup(s.Cgroup)
+}
+
+// ownCgroupOnly: the app's cgroup is the root of all that the app and its commands see, and is read-only.
+func ownCgroupOnly(b *bench) {
+	other := b.sleeper(spec.Resources{})
+	s := b.spec()
+	s.Process.Capabilities = append(spec.DefaultCapabilities(), "CAP_SYS_ADMIN")
+	script := fmt.Sprintf(`
+		cut -d: -f3 /proc/self/cgroup | sort -u
+		grep ' - cgroup' /proc/self/mountinfo | cut -d' ' -f4,6 | cut -d, -f1 | grep -v -x '/ ro'
+		mkdir -p /tmp/v1 /tmp/v2
+		mount -t cgroup -o pids none /tmp/v1 2>/dev/null
+		mount -t cgroup2 none /tmp/v2 2>/dev/null
+		find /sys/fs/cgroup /tmp -name cgroup.procs -exec cat {} + | grep -x %d
+		find /sys/fs/cgroup /tmp -mindepth 1 -type d -name '*-*'
+		umount /tmp/v1 /tmp/v2 2>/dev/null; true`, other.main.PID())
+	b.wantBoth(s, script, "/\n")
 }
 
 // reporter returns a container as one that recognises out-of-memory kills.

@@ -13,7 +13,8 @@ import (
 )
 
 // configOf turns the spec into an OCI configuration. It decides and touches nothing. The
-// namespaces that are not named are the caller's, which are the pod's.
+// namespaces that are not named are the caller's, which are the pod's; a privileged container also has the caller's
+// cgroup namespace.
 func configOf(s *spec.Spec, user [2]uint32, shm string, stdio supervisor.Stdio) (*specs.Spec, error) {
 	filter, err := seccompOf(&s.Process)
 	if err != nil {
@@ -31,6 +32,7 @@ func configOf(s *spec.Spec, user [2]uint32, shm string, stdio supervisor.Stdio) 
 		},
 	}
 	if !s.Privileged {
+		config.Linux.Namespaces = append(config.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
 		config.Linux.MaskedPaths, config.Linux.ReadonlyPaths = spec.MaskedPaths(), spec.ReadOnlyPaths()
 	}
 	return config, nil
