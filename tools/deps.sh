@@ -46,6 +46,9 @@ needs() {
 		bench runc           command -v runc
 		bench crun           command -v crun
 		bench conmon         command -v conmon
+		bench podman         command -v podman
+		bench netavark       test -x /usr/lib/podman/netavark
+		bench iproute2       command -v ip
 		release mmdebstrap   command -v mmdebstrap
 		release gnupg        command -v gpg
 		release util-linux   command -v unshare

@@ -110,10 +110,15 @@ func (h *host) layersByID() map[string]string {
 	return byID
 }
 
-// makeNetwork pins a new network namespace to a file.
+// makeNetwork makes the network namespace to join.
 func (h *host) makeNetwork() error {
 	h.netns = filepath.Join(h.dir, "netns")
-	if err := os.WriteFile(h.netns, nil, 0o644); err != nil {
+	return pinNetns(h.netns)
+}
+
+// pinNetns pins a new network namespace to a file.
+func pinNetns(file string) error {
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		return err
 	}
 	done := make(chan error)
@@ -121,7 +126,7 @@ func (h *host) makeNetwork() error {
 		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
-			err = unix.Mount("/proc/thread-self/ns/net", h.netns, "", unix.MS_BIND, "")
+			err = unix.Mount("/proc/thread-self/ns/net", file, "", unix.MS_BIND, "")
 		}
 		done <- err
 	}()

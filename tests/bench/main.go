@@ -1,7 +1,7 @@
-// Bench measures the stager beside runc, crun and conmon in one run on one
+// Bench measures the stager beside runc, crun, conmon, podman and cnitool in one run on one
 // machine, and prints the medians and their ratios as tables.
 //
-//	go run ./tests/bench [-runs N] [-only ready,run,logs,memory]
+//	go run ./tests/bench [-runs N] [-only ready,run,logs,memory,network]
 //
 // It runs as root, in a mount namespace of its own that holds all of its files,
 // and leaves nothing behind. Every app, ours and the peers', has a root that is an
@@ -38,7 +38,7 @@ func run() error {
 	}
 	var o options
 	flag.IntVar(&o.runs, "runs", 20, "samples of each figure")
-	flag.StringVar(&o.only, "only", "ready,run,logs,memory", "parts to run")
+	flag.StringVar(&o.only, "only", "ready,run,logs,memory,network", "parts to run")
 	flag.StringVar(&o.bin, "bin", "bin", "folder of the launcher")
 	flag.StringVar(&o.aci, "aci", "", "the stager image")
 	flag.Parse()
@@ -81,6 +81,7 @@ func bench(o options) (err error) {
 		{"run", b.run},
 		{"logs", b.logs},
 		{"memory", b.memory},
+		{"network", b.network},
 	}
 	for _, part := range parts {
 		if !strings.Contains(","+o.only+",", ","+part.name+",") {
