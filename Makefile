@@ -196,6 +196,7 @@ bench: root deps-build deps-bench aci
 demo: root deps-build deps-test aci
 	tests/images/build.sh $(IMAGES) nats
 	tests/demo.sh '$(CURDIR)/bin' '$(CURDIR)/$(ACI)' '$(CURDIR)/$(IMAGES)'
+	tests/demo-networks.sh '$(CURDIR)/bin' '$(CURDIR)/$(ACI)' '$(CURDIR)/$(IMAGES)'
 
 # Runs each fuzz target for FUZZTIME.
 FUZZTIME ?= 30s
