@@ -25,7 +25,11 @@ import (
 // Parts are the exchangeable parts of a stager. A fork passes its own runtime, drivers or
 // call-ins to Run here.
 type Parts struct {
-	Log     *slog.Logger
+	Log *slog.Logger
+	// LimitLog limits the file of Log's messages, in bytes, as the manifest's log.maxSize says; nil if
+	// it cannot be limited.
+	LimitLog func(bytes int64)
+
 	Version string // of the stager, which logs it at the start; "" logs nothing
 	Runtime supervisor.Runtime
 	Drivers []unionfs.Driver // in the order of the automatic choice; unionfs.Drivers has the usual ones
@@ -155,6 +159,9 @@ func (b *boot) decide(context.Context) error {
 	}
 	if err := b.Waiter.Settle(b.plan.Namespaces.CloneFlags(), b.Inherited.Ready); err != nil {
 		return err
+	}
+	if b.LimitLog != nil {
+		b.LimitLog(b.plan.Config.Log.MaxSize)
 	}
 	b.logPlan()
 	return nil

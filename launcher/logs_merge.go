@@ -183,10 +183,11 @@ func (c *cli) stagerLog(ctx context.Context, pod *pods.Pod, follow bool) error {
 		return fmt.Errorf("read the stager's log of pod %q: %w", pod.Plan.Name, err)
 	}
 	defer log.Close()
+	lines := &stagerLogFile{file: log}
 	for {
 		// In this order: a pod that has ended writes nothing any more.
 		ended := !follow || pod.Refresh() != nil || pod.Ended()
-		if err := c.copyStagerLog(log); err != nil || ended {
+		if err := c.copyStagerLog(lines); err != nil || ended {
 			return err
 		}
 		select {
@@ -201,7 +202,7 @@ func (c *cli) stagerLog(ctx context.Context, pod *pods.Pod, follow bool) error {
 const lookForLines = 50 * time.Millisecond
 
 // copyStagerLog prints what has been added to the log, with --json as objects.
-func (c *cli) copyStagerLog(log *os.File) error {
+func (c *cli) copyStagerLog(log io.Reader) error {
 	if !c.json {
 		_, err := io.Copy(c.stdout, log)
 		return err

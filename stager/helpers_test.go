@@ -64,7 +64,7 @@ func superviseHelpers() error {
 		<-line.Settled()
 		serveHelpers(starter, log)
 	}()
-	return live(context.Background(), line, partsOf(line, in, starter, log))
+	return live(context.Background(), line, partsOf(line, in, starter, log, nil))
 }
 
 func serveHelpers(starter helper.Starter, log *slog.Logger) {

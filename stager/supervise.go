@@ -27,14 +27,14 @@ func supervise(ctx context.Context) error {
 	messages := supervisor.NewMessages(os.Stderr)
 	defer messages.Close()
 	log := slog.New(slog.NewTextHandler(messages, nil))
-	return live(ctx, line, partsOf(line, in, line.Helpers(log), log))
+	return live(ctx, line, partsOf(line, in, line.Helpers(log), log, messages.Limit))
 }
 
 // partsOf returns the parts of the reference stager. The waiter starts the helpers that a driver or
 // a runtime needs.
-func partsOf(line *waiter.Line, in boot.Inherited, starter helper.Starter, log *slog.Logger) boot.Parts {
+func partsOf(line *waiter.Line, in boot.Inherited, starter helper.Starter, log *slog.Logger, limitLog func(int64)) boot.Parts {
 	return boot.Parts{
-		Log: log, Version: version, Runtime: newRuntime(names.AppsCgroup, starter, log), Drivers: newDrivers(starter),
+		Log: log, LimitLog: limitLog, Version: version, Runtime: newRuntime(names.AppsCgroup, starter, log), Drivers: newDrivers(starter),
 		Waiter: line, Inherited: in, CallIns: handlers,
 	}
 }

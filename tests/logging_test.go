@@ -51,6 +51,27 @@ func TestTheLogOfAFastWriterIsBounded(t *testing.T) {
 	p.stop()
 }
 
+// The stager's own log loses its older half at log.maxSize, and has its newest lines.
+func TestTheStagersOwnLogIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newMachine(t, stagerConfig(`{"log": {"maxSize": "2Mi"}}`))
+	p := b.up("p", podOf(command("a", "sleep", "1000")))
+	log, err := os.OpenFile(filepath.Join(p.dir, "stager.log"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	if _, err := io.WriteString(log, strings.Repeat("a line of another time\n", 3<<20/23)); err != nil {
+		t.Fatal(err)
+	}
+	b.must("kill", "p") // the stager logs the app's end
+	eventually(t, "the log is cut", func() bool { return len(p.stagerLog()) <= 1<<20+4096 })
+	if text := p.stagerLog(); !strings.Contains(text, `msg="app ended"`) || !strings.HasPrefix(text, "a line of another time\n") {
+		t.Errorf("the log is now %.100q…", text)
+	}
+	p.stop()
+}
+
 // The test fills the disk of the pods' folder: the app goes on, and the stager logs it once.
 func TestAppsGoOnWhenTheDiskIsFull(t *testing.T) {
 	t.Parallel()

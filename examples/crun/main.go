@@ -76,7 +76,7 @@ func supervise(ctx context.Context, line *pid1.Line, runtime supervisor.Runtime)
 	defer release()
 	go line.Watch(stop, func() { _ = runtime.KillPod() })
 	code, err := boot.Run(ctx, boot.Parts{
-		Log: slog.New(slog.NewTextHandler(messages, nil)), Runtime: runtime, Drivers: unionfs.Drivers(),
+		Log: slog.New(slog.NewTextHandler(messages, nil)), LimitLog: messages.Limit, Runtime: runtime, Drivers: unionfs.Drivers(),
 		Waiter: line, Inherited: inherited, CallIns: handlers,
 	})
 	if err != nil {

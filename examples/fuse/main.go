@@ -58,7 +58,8 @@ func supervise(ctx context.Context, line *waiter.Line, inherited boot.Inherited)
 	defer release()
 	go line.Watch(stop, func() { _ = runtime.KillPod() })
 	code, err := boot.Run(ctx, boot.Parts{
-		Log: log, Runtime: runtime, Drivers: drivers(line.Helpers(log), log), Waiter: line, Inherited: inherited, CallIns: handlers,
+		Log: log, LimitLog: messages.Limit, Runtime: runtime, Drivers: drivers(line.Helpers(log), log),
+		Waiter: line, Inherited: inherited, CallIns: handlers,
 	})
 	switch {
 	case errors.Is(err, boot.ErrOtherNamespaces):
