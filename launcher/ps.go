@@ -26,7 +26,7 @@ type podInfo struct {
 	Created time.Time  `json:"created"`
 	Ended   time.Time  `json:"ended,omitzero"`
 	Exit    *pods.Exit `json:"exit,omitempty"`   // the stager's
-	Code    *int       `json:"code,omitempty"`   // of a pod that has ended: see exitOf
+	Code    *int       `json:"code,omitempty"`   // of a pod that has ended: see pods.Pod.Outcome
 	Reason  string     `json:"reason,omitempty"` // "oom-killed" if that has ended an app
 	// Networks are the networks that the pod is connected to, and its addresses there.
 	Networks []pods.Connection `json:"networks,omitempty"`
@@ -40,9 +40,6 @@ type damagedPod struct {
 	State   pods.Phase `json:"state"`
 	Damaged string     `json:"damaged"` // why
 }
-
-// oomKilled is the reason of an app that the kernel has killed for its memory.
-const oomKilled = "oom-killed"
 
 // describePod asks the stager of a live pod for its apps.
 func (c *cli) describePod(pod *pods.Pod) podInfo {
@@ -60,7 +57,7 @@ func (c *cli) describePod(pod *pods.Pod) podInfo {
 		Networks: pod.Connections(),
 	}
 	if pod.Ended() {
-		code, reason := exitOf(pod)
+		code, reason := pod.Outcome()
 		info.Running, info.Code, info.Reason = new(int), &code, reason
 		return info
 	}
@@ -70,31 +67,12 @@ func (c *cli) describePod(pod *pods.Pod) podInfo {
 			if a.PID != 0 {
 				*info.Running++
 			}
-			if a.Reason == oomKilled {
-				info.Reason = oomKilled
+			if a.Reason == pods.OOMKilled {
+				info.Reason = pods.OOMKilled
 			}
 		}
 	}
 	return info
-}
-
-// exitOf returns the exit code of a pod that has ended: the stager's, or if that is 0 the
-// first in the pod's order that is not 0; the reason is oomKilled if an app has it.
-func exitOf(pod *pods.Pod) (code int, reason string) {
-	if pod.State.Exit != nil {
-		code = pod.State.Exit.Code
-	}
-	last := pod.LastStatus()
-	for _, name := range appNames(pod) {
-		a := last[name]
-		if code == 0 && a.Code != nil {
-			code = *a.Code
-		}
-		if a.Reason == oomKilled {
-			reason = oomKilled
-		}
-	}
-	return code, reason
 }
 
 // answerTime is how long ps waits for the answer of a stager.

@@ -101,7 +101,7 @@ func (c *cli) endInteractive(ctx context.Context, store *pods.Store, pod *pods.P
 	if err := pod.AwaitEnd(lasting); err != nil {
 		return err
 	}
-	code, _ := exitOf(pod)
+	code, _ := pod.Outcome()
 	if o.remove {
 		if err := store.Remove(lasting, pod, false); err != nil {
 			return err

@@ -52,7 +52,7 @@ func (c *cli) wait(ctx context.Context, refs []string) error {
 			}
 			return err
 		}
-		code, reason := exitOf(pod)
+		code, reason := pod.Outcome()
 		if c.json {
 			err = c.printJSON(podEnded{pod.Plan.UUID, pod.Plan.Name, code, reason})
 		} else {

@@ -75,7 +75,7 @@ func (p *Pod) takeOver() error {
 	if err != nil {
 		return err
 	}
-	return p.takeDown(group, Exit{}, deletePod)
+	return p.takeDown(group, killed(), deletePod)
 }
 
 // RunDetached is the main function of a detached monitor: it runs the pod in that folder,

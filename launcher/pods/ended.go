@@ -64,6 +64,28 @@ func (p *Pod) LastStatus() map[string]AppStatus {
 	return all
 }
 
+// OOMKilled is the reason of an app that the kernel has killed for its memory.
+const OOMKilled = "oom-killed"
+
+// Outcome returns the exit code of a pod that has ended: the stager's, or if that is 0 the
+// first in the pod's order that is not 0; the reason is OOMKilled if an app has it.
+func (p *Pod) Outcome() (code int, reason string) {
+	if p.State.Exit != nil {
+		code = p.State.Exit.Code
+	}
+	last := p.LastStatus()
+	for _, app := range p.Plan.Apps {
+		a := last[app.Name]
+		if code == 0 && a.Code != nil {
+			code = *a.Code
+		}
+		if a.Reason == OOMKilled {
+			reason = OOMKilled
+		}
+	}
+	return code, reason
+}
+
 // hasLastStatus reports whether the stager has written the apps' last states.
 func (p *Pod) hasLastStatus() bool {
 	logs, err := p.AppLogs()

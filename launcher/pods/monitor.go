@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/events"
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/rmtree"
 )
@@ -31,7 +32,13 @@ func (p *Pod) Run(ctx context.Context, keep bool, ready func() error) (Exit, err
 	if err != nil {
 		return Exit{}, errors.Join(fmt.Errorf("launch pod %q: %w", p.Plan.Name, err), p.removeDir())
 	}
-	exit, err := p.run(ctx, group, ready)
+	apps := p.recordApps()
+	exit, err := p.run(ctx, group, func() error {
+		apps.catchUp() // all apps have been started
+		p.record(events.Event{Action: events.Ready})
+		return ready()
+	})
+	apps.stop()
 	if err != nil {
 		err = fmt.Errorf("launch pod %q: %w", p.Plan.Name, err)
 	}
@@ -56,6 +63,7 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error)
 		return Exit{}, err
 	}
 	p.State.Stager = s.Process
+	p.record(events.Event{Action: events.Started})
 	if err := p.save(); err != nil {
 		return p.stop(s, group), err
 	}
@@ -233,6 +241,7 @@ func (p *Pod) takeDown(group *cgroups.Group, exit Exit, how ending) error {
 	if err := errors.Join(group.Kill(), p.removeMonitorCgroup(), group.Remove()); err != nil {
 		return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
 	}
+	p.recordExit(exit)
 	err := p.disconnect()
 	if err != nil {
 		err = fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
@@ -241,7 +250,7 @@ func (p *Pod) takeDown(group *cgroups.Group, exit Exit, how ending) error {
 	case how == keepLogs:
 		return errors.Join(err, p.keepEnded(exit))
 	case err != nil && how == deletePod && p.lock != nil:
-		return errors.Join(err, p.lock.Close())
+		return errors.Join(err, p.save(), p.lock.Close())
 	}
 	return errors.Join(err, p.removeDir())
 }
@@ -300,6 +309,9 @@ func (p *Pod) removeDir() error {
 	}
 	if err := rmtree.Remove(p.Dir); err != nil {
 		return fmt.Errorf("remove pod %s: %w", p.Plan.UUID, err)
+	}
+	if p.Plan.Name != "" { // not a folder whose maker was killed before there was a pod
+		p.record(events.Event{Action: events.Removed})
 	}
 	if p.lock != nil {
 		return p.lock.Close()

@@ -14,6 +14,7 @@
 //	    networks.json  networks.Record, of a pod that is connected to networks
 //	    netns          its network namespace is mounted here
 //	.lock              taken for moments, while a pod is made or dead ones are looked for
+//	.events            what happens to the pods, of package events; .events.old is what came before
 //
 // A folder whose name is not a UUID in the usual form is not a pod's, and is not touched.
 //
@@ -34,6 +35,7 @@ import (
 	"strings"
 	"time"
 
+	"kurma.io/stager/launcher/events"
 	"kurma.io/stager/launcher/networks"
 
 	"github.com/google/uuid"
@@ -140,6 +142,7 @@ func (s *Store) create(plan Plan) (*Pod, error) {
 	if err := pod.begin(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(pod.Dir))
 	}
+	pod.record(events.Event{Action: events.Created, Time: pod.State.Created})
 	return pod, nil
 }
 

@@ -1,0 +1,152 @@
+package pods
+
+import (
+	"bufio"
+	"cmp"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"kurma.io/stager/launcher/events"
+)
+
+// eventsFile is beside the pods' folders.
+const eventsFile = ".events"
+
+// Events returns the file of what happens to the store's pods, for package events.
+func (s *Store) Events() string { return filepath.Join(s.dir, eventsFile) }
+
+// record records an event of the pod. The pod does not depend on it: on a full disk, say, the event
+// is left out.
+func (p *Pod) record(e events.Event) {
+	e.UUID, e.Pod = p.Plan.UUID, p.Plan.Name
+	if e.Time.IsZero() {
+		e.Time = time.Now().UTC()
+	}
+	_ = events.Append(filepath.Join(filepath.Dir(p.Dir), eventsFile), e)
+}
+
+// recordExit records once that the pod's stager has ended. A pod whose stager was not started has not exited.
+func (p *Pod) recordExit(exit Exit) {
+	if p.State.Stager.PID == 0 || p.State.Exit != nil {
+		return
+	}
+	p.State.Exit = &exit
+	code, reason := p.Outcome()
+	p.record(events.Event{Action: events.Exited, Code: &code, Reason: cmp.Or(reason, exit.Signal)})
+}
+
+// lookForReports is how often the stager's log is looked at for what apps have done.
+const lookForReports = 500 * time.Millisecond
+
+// appReports records what the stager's log says of the apps. A stager of another make may log in
+// another form: then there are no events of apps.
+type appReports struct {
+	pod *Pod
+	end chan struct{}
+	off sync.WaitGroup
+
+	mu   sync.Mutex
+	log  *os.File      // guarded by mu; nil until the stager has been started
+	in   *bufio.Reader // guarded by mu
+	part string        // guarded by mu; the beginning of a line that is being written
+}
+
+// recordApps begins to record, until stop is called.
+func (p *Pod) recordApps() *appReports {
+	r := &appReports{pod: p, end: make(chan struct{})}
+	r.off.Go(func() {
+		look := time.NewTicker(lookForReports)
+		defer look.Stop()
+		for {
+			select {
+			case <-look.C:
+				r.catchUp()
+			case <-r.end:
+				return
+			}
+		}
+	})
+	return r
+}
+
+// stop records the rest of the log.
+func (r *appReports) stop() {
+	close(r.end)
+	r.off.Wait()
+	r.catchUp()
+	if r.log != nil {
+		_ = r.log.Close()
+	}
+}
+
+// catchUp records all that the log has so far.
+func (r *appReports) catchUp() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.log == nil {
+		log, err := os.Open(r.pod.LogPath())
+		if err != nil {
+			return // there is none yet
+		}
+		r.log, r.in = log, bufio.NewReader(log)
+	}
+	for {
+		text, err := r.in.ReadString('\n')
+		r.part += text
+		if err != nil { // io.EOF: so far
+			return
+		}
+		if e, ok := appEvent(r.part); ok {
+			r.pod.record(e)
+		}
+		r.part = ""
+	}
+}
+
+// appEvent returns the event that a line of the stager's log reports.
+func appEvent(line string) (events.Event, bool) {
+	fields := ParseRecord(strings.TrimSuffix(line, "\n"))
+	e := events.Event{App: fields["app"], Reason: fields["reason"]}
+	switch fields["msg"] {
+	case "app started":
+		e.Action = events.Started
+	case "app ended":
+		e.Action = events.Exited
+		if code, err := strconv.Atoi(fields["code"]); err == nil {
+			e.Code = &code
+		}
+	case "app not started":
+		e.Action, e.Reason = events.Failed, fields["error"]
+	case "app restarts":
+		e.Action = events.Restarting
+	}
+	var err error
+	e.Time, err = time.Parse(time.RFC3339Nano, fields["time"])
+	e.Time = e.Time.UTC()
+	return e, err == nil && e.Action != "" && e.App != ""
+}
+
+// ParseRecord reads a line of log/slog's TextHandler, the form of the reference stager's log: KEY=VALUE, values
+// with spaces quoted. It returns what it can read of any other line.
+func ParseRecord(line string) map[string]string {
+	fields := make(map[string]string)
+	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {
+		key, rest, ok := strings.Cut(line, "=")
+		if !ok {
+			return fields
+		}
+		value := ""
+		if prefix, err := strconv.QuotedPrefix(rest); err == nil {
+			value, _ = strconv.Unquote(prefix) // QuotedPrefix has checked it
+			line = rest[len(prefix):]
+		} else {
+			value, line, _ = strings.Cut(rest, " ")
+		}
+		fields[key] = value
+	}
+	return fields
+}
