@@ -1,0 +1,170 @@
+// Package copies copies files and folders between the host and a tree of files that a stranger owns and changes meanwhile,
+// such as the root of an app, as tar archives.
+//
+// What the stranger does must neither lead out of the tree, nor make the caller wait or open a device:
+//
+//   - A path that a person names is resolved inside the tree, as if the caller had its root (RESOLVE_IN_ROOT in
+//     openat2(2)). Below it no symbolic link is followed.
+//   - A file is opened with O_PATH first, and read only if it is a regular file, to the size that it has then.
+//   - A file is always made anew, by a descriptor of its folder, so that a link in its place is replaced and not
+//     followed. Its owner and mode are set by the descriptor of the new file.
+//   - Files of the kernel's own file systems, such as /proc, are left out.
+//
+// Devices, FIFOs and sockets are left out, and extended attributes are.
+package copies
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tree is where paths are resolved.
+type Tree struct {
+	root *os.File // nil for the host
+}
+
+// Host is the caller's own tree.
+func Host() Tree { return Tree{} }
+
+// In is the tree below a root, an open folder. It is the caller's to close.
+func In(root *os.File) Tree { return Tree{root} }
+
+// open opens what a path leads to, with O_PATH. The caller closes it.
+func (t Tree) open(path string) (*os.File, error) {
+	const flags = unix.O_PATH | unix.O_CLOEXEC
+	if t.root == nil {
+		return os.OpenFile(path, flags, 0)
+	}
+	how := unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	for {
+		fd, err := unix.Openat2(int(t.root.Fd()), path, &how)
+		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) { // a name has been changed meanwhile
+			continue
+		}
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		}
+		return os.NewFile(uintptr(fd), path), nil
+	}
+}
+
+// Source is a file or folder to copy.
+type Source struct {
+	file     *os.File // O_PATH
+	base     string   // "" for the contents of a folder
+	isFolder bool
+}
+
+// Source opens what the path leads to. A folder whose path ends in "/." is its contents. The caller closes it.
+func (t Tree) Source(path string) (*Source, error) {
+	file, err := t.open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+	case !info.IsDir() && !info.Mode().IsRegular():
+		err = &os.PathError{Op: "copy", Path: path, Err: errors.New("it is neither a file nor a folder")}
+	default:
+		if err = notOfTheKernel(int(file.Fd())); err != nil {
+			err = &os.PathError{Op: "copy", Path: path, Err: err}
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	s := &Source{file: file, base: filepath.Base(path), isFolder: info.IsDir()}
+	if strings.HasSuffix(path, "/.") || s.base == "." || s.base == ".." || s.base == "/" {
+		s.base = ""
+	}
+	return s, nil
+}
+
+// Close closes the source.
+func (s *Source) Close() error { return s.file.Close() }
+
+// Target is a folder, and the name that a copy has in it; "" for contents that are put into the folder itself.
+type Target struct {
+	folder *os.File // O_PATH
+	name   string
+}
+
+// Name is the name that a copy has in the target's folder, as Pack wants it.
+func (t *Target) Name() string { return t.name }
+
+// Close closes the target.
+func (t *Target) Close() error { return t.folder.Close() }
+
+// Target opens the place of a copy of the source, by cp(1)'s rules: below a folder that exists, or with the path's name if there
+// is nothing, or in place of a file. Without a source, of an archive, the path must be a folder. The caller closes it.
+func (t Tree) Target(path string, source *Source) (*Target, error) {
+	at, err := t.open(path)
+	if err == nil {
+		info, err := at.Stat()
+		if err == nil && info.IsDir() {
+			return target(path, at, source)
+		}
+		if err := errors.Join(err, at.Close()); err != nil {
+			return nil, err
+		}
+	}
+	missing := errors.Is(err, unix.ENOENT)
+	if err != nil && !missing {
+		return nil, err
+	}
+	folder, name := filepath.Split(path)
+	switch {
+	case source == nil || missing && name == "" && !source.isFolder || name == "." || name == "..":
+		return nil, &os.PathError{Op: "copy into", Path: path, Err: unix.ENOTDIR}
+	case !missing && (source.isFolder || name == ""):
+		return nil, &os.PathError{Op: "copy a folder to", Path: path, Err: unix.ENOTDIR}
+	case name == "": // a new folder whose path ends in a slash
+		folder, name = filepath.Split(strings.TrimRight(path, "/"))
+	}
+	if folder == "" {
+		folder = "."
+	}
+	if at, err = t.open(folder); err != nil {
+		return nil, err
+	}
+	return &Target{at, name}, nil
+}
+
+// target is the place in a folder that exists.
+func target(path string, at *os.File, source *Source) (*Target, error) {
+	if err := notOfTheKernel(int(at.Fd())); err != nil {
+		return nil, errors.Join(&os.PathError{Op: "copy into", Path: path, Err: err}, at.Close())
+	}
+	if source == nil {
+		return &Target{folder: at}, nil
+	}
+	return &Target{at, source.base}, nil
+}
+
+// notOfTheKernel refuses files that the kernel makes: to read one may block, take something away or never end, and to
+// write one is a command to the kernel.
+func notOfTheKernel(fd int) error {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return os.NewSyscallError("fstatfs", err)
+	}
+	switch int64(fs.Type) {
+	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC,
+		unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.SELINUX_MAGIC, unix.EFIVARFS_MAGIC:
+		return errKernel
+	}
+	return nil
+}
+
+var errKernel = errors.New("it belongs to a file system of the kernel's own, such as /proc")
+
+// reopen opens a file for reading that is open with O_PATH: the same file, whatever its name leads to now.
+func reopen(at *os.File, flags int) (*os.File, error) {
+	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", at.Fd()), flags|unix.O_CLOEXEC, 0)
+}

@@ -1,0 +1,220 @@
+package copies
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Unpack makes the files of a tar archive in the target's folder, with their owners, modes and times; folders that
+// exist stay as they are. SetID keeps the bits setuid and setgid, which are dropped otherwise. It calls
+// warn for each file that is left out.
+func (t *Target) Unpack(r io.Reader, setID bool, warn func(string)) error {
+	u := &unpacker{folder: int(t.folder.Fd()), modes: 0o1777, warn: warn, fd: -1}
+	if setID {
+		u.modes = 0o7777
+	}
+	defer u.forget()
+	in := tar.NewReader(r)
+	for {
+		header, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			_, err := io.Copy(io.Discard, r) // what pads the archive
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("read archive: %w", err)
+		}
+		if err := u.unpack(header, in); err != nil {
+			return err
+		}
+	}
+}
+
+type unpacker struct {
+	folder int // the descriptor of the target's folder
+	modes  int64
+	warn   func(string)
+
+	parent string // the folder that dir returned last
+	fd     int    // its descriptor, -1 for none
+}
+
+func (u *unpacker) unpack(header *tar.Header, content io.Reader) error {
+	name := strings.TrimPrefix(path.Clean("/"+header.Name), "/")
+	if name == "" {
+		return nil // the target's folder itself
+	}
+	dir, base := path.Split(name)
+	at, err := u.dir(strings.TrimSuffix(dir, "/"))
+	if err == nil {
+		err = u.make(at, base, header, content)
+	}
+	if err != nil {
+		return pathError("make", name, err)
+	}
+	return nil
+}
+
+func (u *unpacker) make(at int, base string, header *tar.Header, content io.Reader) error {
+	switch header.Typeflag {
+	case tar.TypeDir:
+		return u.makeFolder(at, base, header)
+	case tar.TypeReg:
+		return u.makeFile(at, base, header, content)
+	case tar.TypeSymlink:
+		if err := unlink(at, base); err != nil {
+			return err
+		}
+		if err := unix.Symlinkat(header.Linkname, at, base); err != nil {
+			return err
+		}
+		return unix.Fchownat(at, base, header.Uid, header.Gid, unix.AT_SYMLINK_NOFOLLOW)
+	case tar.TypeLink:
+		return u.makeLink(at, base, header)
+	case tar.TypeXGlobalHeader: // it describes no file
+		return nil
+	default:
+		u.warn(fmt.Sprintf("%q is left out: it is a device, FIFO or socket", header.Name))
+		return nil
+	}
+}
+
+func (u *unpacker) makeFolder(at int, base string, header *tar.Header) error {
+	if err := unix.Mkdirat(at, base, 0o700); errors.Is(err, unix.EEXIST) {
+		var stat unix.Stat_t
+		if err := unix.Fstatat(at, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil || stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+			return err
+		}
+		return unix.ENOTDIR
+	} else if err != nil {
+		return err
+	}
+	fd, err := unix.Openat(at, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return errors.Join(unix.Fchown(fd, header.Uid, header.Gid), unix.Fchmod(fd, uint32(header.Mode&u.modes)))
+}
+
+// makeFile makes a file of its own, in place of what has the name.
+func (u *unpacker) makeFile(at int, base string, header *tar.Header, content io.Reader) error {
+	if err := hasSpace(at, header.Size); err != nil {
+		return err
+	}
+	if err := unlink(at, base); err != nil {
+		return err
+	}
+	fd, err := unix.Openat(at, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), base)
+	_, err = io.Copy(file, content)
+	when := unix.NsecToTimespec(header.ModTime.UnixNano())
+	// The owner first: a change of it clears setuid and setgid.
+	err = errors.Join(err, unix.Fchown(fd, header.Uid, header.Gid), unix.Fchmod(fd, uint32(header.Mode&u.modes)),
+		unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), []unix.Timespec{when, when}, 0), file.Close())
+	if err != nil {
+		_ = unlink(at, base) // not a part of a file
+	}
+	return err
+}
+
+// makeLink makes another name for a file that has been unpacked.
+func (u *unpacker) makeLink(at int, base string, header *tar.Header) error {
+	first := strings.TrimPrefix(path.Clean("/"+header.Linkname), "/")
+	dir, name := path.Split(first)
+	from, err := u.find(strings.TrimSuffix(dir, "/"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(from) }()
+	if err := unlink(at, base); err != nil {
+		return err
+	}
+	return unix.Linkat(from, name, at, base, 0)
+}
+
+// unlink removes a file of any kind but a folder, if it is there.
+func unlink(at int, base string) error {
+	if err := unix.Unlinkat(at, base, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return nil
+}
+
+// hasSpace refuses a file that the file system cannot hold, before it is full: a file with holes may have
+// any size.
+func hasSpace(at int, size int64) error {
+	const small = 1 << 20
+	if size < small {
+		return nil
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(at, &fs); err != nil {
+		return os.NewSyscallError("fstatfs", err)
+	}
+	if free := fs.Bavail * uint64(fs.Bsize); uint64(size) > free {
+		return fmt.Errorf("%w: it has %d bytes, and there are %d", unix.ENOSPC, size, free)
+	}
+	return nil
+}
+
+// dir returns a descriptor of a folder below the target's, valid until the next call. It makes missing folders, and
+// follows no symbolic link.
+func (u *unpacker) dir(name string) (int, error) {
+	if u.fd >= 0 && u.parent == name {
+		return u.fd, nil
+	}
+	u.forget()
+	fd, err := u.find(name)
+	if errors.Is(err, unix.ENOENT) {
+		parent, base := path.Split(name)
+		var above int
+		if above, err = u.dir(strings.TrimSuffix(parent, "/")); err != nil {
+			return -1, err
+		}
+		if err := unix.Mkdirat(above, base, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+			return -1, err
+		}
+		u.forget()
+		fd, err = u.find(name)
+	}
+	if err != nil {
+		return -1, err
+	}
+	u.parent, u.fd = name, fd
+	return fd, nil
+}
+
+// find opens a folder below the target's, which the caller closes.
+func (u *unpacker) find(name string) (int, error) {
+	if name == "" {
+		name = "."
+	}
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	for {
+		fd, err := unix.Openat2(u.folder, name, &how)
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			return fd, err
+		}
+	}
+}
+
+func (u *unpacker) forget() {
+	if u.fd >= 0 {
+		_ = unix.Close(u.fd)
+	}
+	u.parent, u.fd = "", -1
+}
