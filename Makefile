@@ -7,7 +7,7 @@ VERSION := $(shell tools/version.sh)
 endif
 # ARCH is the architecture that the programs are built for, amd64 or arm64, by Go's names.
 ARCH    ?= amd64
-# KEY is an OpenPGP private key file that signs the stager image; GPG is the ID of a key in your gpg
+# KEY is an OpenPGP private key file that signs the images of stager and network plugins; GPG is the ID of a key in your gpg
 # agent. Without one aci makes a throwaway key, and writes its public key to the image's folder.
 KEY     ?=
 GPG     ?=
@@ -70,7 +70,7 @@ aci: build deps-netplugins
 	mkdir -p $(OUT)
 	rm -f $(OUT)/$(NAME)-*-linux-$(ARCH).aci*
 	bin/aci --manifest aci-manifest.json --stager bin/stager $(foreach dir,$(ADD),--add '$(dir)') --version '$(VERSION)' $(if $(KEY),--key '$(KEY)') $(if $(GPG),--gpg '$(GPG)') -o '$(ACI)'
-	netplugins/build.sh $(OUT) '$(VERSION)' '$(KEY)'
+	GPG='$(GPG)' netplugins/build.sh $(OUT) '$(VERSION)' '$(KEY)'
 
 # The release in DIST: images, programs and Debian packages for each architecture, signed with
 # KEY, or with the key that GPG names in the user's gpg agent; see docs/verify.md.

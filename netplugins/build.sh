@@ -1,8 +1,9 @@
 #!/bin/sh
 # Usage: netplugins/build.sh OUT VERSION [KEY] [NAME...]
 # Makes the images of network plugins, signed: OUT/NAME-netplugin.aci, of the folders NAME here, or of
-# all folders that have an image.json. KEY is an OpenPGP private key file; with "" each image has a
-# throwaway key, whose public half is OUT/NAME-netplugin.aci.pub. It needs bin/aci.
+# all folders that have an image.json. KEY is an OpenPGP private key file; with "" the variable GPG is the ID of a key in
+# your gpg agent. Without both each image has a throwaway key, whose public half is OUT/NAME-netplugin.aci.pub. It
+# needs bin/aci.
 #
 # An image has the program NAME as /opt/network/setup, add and del. If the folder has a
 # recipe.sh, this shell executes it with $root, the image's root, and the functions below.
@@ -15,6 +16,7 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 version=$2
 key=${3:-}
+gpg=${GPG:-}
 [ $# -lt 3 ] || shift
 shift 2
 [ $# -gt 0 ] || set -- $(cd "$here" && ls -d */image.json | xargs -n 1 dirname)
@@ -49,7 +51,7 @@ take() {
 
 for name in "$@"; do
 	image=$out/$name-netplugin.aci
-	if [ -z "$key" ] && [ -e "$image" ] && [ -z "$(find "$here" -newer "$image")" ]; then
+	if [ -z "$key$gpg" ] && [ -e "$image" ] && [ -z "$(find "$here" -newer "$image")" ]; then
 		continue
 	fi
 	root=$work/$name
@@ -62,6 +64,8 @@ for name in "$@"; do
 	sed "s/@VERSION@/$version/" "$here/$name/image.json" >"$work/$name.json"
 	if [ -n "$key" ]; then
 		"$aci" --manifest "$work/$name.json" --root "$root" --key "$key" -o "$image"
+	elif [ -n "$gpg" ]; then
+		"$aci" --manifest "$work/$name.json" --root "$root" --gpg "$gpg" -o "$image"
 	else
 		"$aci" --manifest "$work/$name.json" --root "$root" --sign -o "$image"
 	fi
