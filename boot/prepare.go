@@ -85,6 +85,7 @@ func (b *boot) makeVolumes(context.Context) error {
 			return fmt.Errorf("app %q: %w", app.Name, err)
 		}
 		app.Spec.Devices = devices
+		rootfs.OpenDevices(app.Spec.Mounts, os.Lstat)
 	}
 	return nil
 }

@@ -113,8 +113,7 @@ func cgroupMounts(s *spec.Spec, hierarchies []string) []*configs.Mount {
 		out = append(out, &configs.Mount{Source: "tmpfs", Destination: target, Device: "tmpfs", Flags: flags, Data: "mode=755,size=64k"})
 	}
 	for _, h := range hierarchies {
-		m := mountOf(spec.Mount{Source: filepath.Join(names.CgroupDir, h, s.Cgroup), Target: filepath.Join(target, h), Type: "bind", ReadOnly: true})
-		m.Flags |= noSuidExecDev
+		m := mountOf(spec.Mount{Source: filepath.Join(names.CgroupDir, h, s.Cgroup), Target: filepath.Join(target, h), Type: "bind", ReadOnly: true, NoSuid: true, NoDev: true})
 		out = append(out, m)
 	}
 	return out
@@ -139,18 +138,31 @@ func mountOf(m spec.Mount) *configs.Mount {
 			c.Flags |= unix.MS_REC
 		}
 	}
-	if m.ReadOnly && m.Type == "bind" {
-		// A later mount in the source would come in writable: only what is there now is made
-		// read-only (mount_setattr(2)).
+	if m.ReadOnly && m.Type != "bind" {
+		c.Flags |= unix.MS_RDONLY
+	}
+	if attributes := attributesOf(m); m.Type == "bind" && attributes != 0 {
+		// Flags would take away those that the source is mounted with: the daemon's nosuid, for example.
+		c.RecAttr = &unix.MountAttr{Attr_set: attributes}
+		// A later mount in the source would come in without the attributes, which only what is
+		// there now gets (mount_setattr(2)).
 		c.PropagationFlags = []int{unix.MS_PRIVATE | unix.MS_REC}
 	}
-	if m.ReadOnly {
-		c.Flags |= unix.MS_RDONLY
-		if m.Recursive {
-			c.RecAttr = &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-		}
-	}
 	return c
+}
+
+// attributesOf returns the attributes that restrict a bind, as in mount_setattr(2).
+func attributesOf(m spec.Mount) (attributes uint64) {
+	if m.ReadOnly {
+		attributes |= unix.MOUNT_ATTR_RDONLY
+	}
+	if m.NoSuid {
+		attributes |= unix.MOUNT_ATTR_NOSUID
+	}
+	if m.NoDev {
+		attributes |= unix.MOUNT_ATTR_NODEV
+	}
+	return attributes
 }
 
 // deviceRules returns rules that allow only the default devices and the spec's own; a privileged

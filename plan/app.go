@@ -73,6 +73,9 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 	if err != nil {
 		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
+	if !isolators.Privileged { // it could take the flags away
+		mounts.restrict(c.VolumeFlags)
+	}
 	plan := App{
 		Name:     app.Name,
 		Volumes:  mounts.Empty,

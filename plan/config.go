@@ -25,8 +25,9 @@ type Config struct {
 	Restart            supervisor.RestartPolicy // its zero value is "never"
 	StrictIsolators    bool
 	MaxProcesses       MaxProcesses
-	SharedMemory       int64   // the size of the pod's /dev/shm, in bytes; the key "shmSize"
-	Forbid             []Power // the powers that no app of a pod may ask for
+	SharedMemory       int64        // the size of the pod's /dev/shm, in bytes; the key "shmSize"
+	Forbid             []Power      // the powers that no app of a pod may ask for
+	VolumeFlags        []VolumeFlag // of all host volumes
 	Log                LogConfig
 }
 
@@ -44,6 +45,15 @@ const (
 	PowerCapabilities   Power = "capabilities"   // a capability beyond the default set
 	PowerSeccomp        Power = "seccomp"        // no seccomp filter, or one in place of the default filter
 	PowerHostNamespaces Power = "hostNamespaces" // a namespace of the host, by os/linux/namespaces
+)
+
+// VolumeFlag is a flag that the key "volumeFlags" sets for the mounts of host volumes (mount(2)).
+type VolumeFlag string
+
+// The flags.
+const (
+	FlagNoSuid VolumeFlag = "nosuid" // set-ID bits and file capabilities have no effect
+	FlagNoDev  VolumeFlag = "nodev"  // device nodes cannot be opened; a volume that is a device itself can be
 )
 
 // LogConfig is the key "log".
@@ -80,7 +90,10 @@ func settings(drivers []string) []setting {
 		{"maxProcesses.app", func(c *Config, v json.RawMessage) error { return processes(v, &c.MaxProcesses.App) }},
 		{"maxProcesses.pod", func(c *Config, v json.RawMessage) error { return processes(v, &c.MaxProcesses.Pod) }},
 		{"shmSize", func(c *Config, v json.RawMessage) error { return size(v, &c.SharedMemory) }},
-		{"forbid", func(c *Config, v json.RawMessage) error { return powerList(v, &c.Forbid) }},
+		{"forbid", func(c *Config, v json.RawMessage) error {
+			return listOf(v, &c.Forbid, PowerPrivileged, PowerCapabilities, PowerSeccomp, PowerHostNamespaces)
+		}},
+		{"volumeFlags", func(c *Config, v json.RawMessage) error { return listOf(v, &c.VolumeFlags, FlagNoSuid, FlagNoDev) }},
 		{"log.driver", func(c *Config, v json.RawMessage) error { return oneOf(v, &c.Log.Driver, LogToFiles, LogToJournal) }},
 		{"log.maxSize", func(c *Config, v json.RawMessage) error { return size(v, &c.Log.MaxSize) }},
 		{"log.maxFiles", func(c *Config, v json.RawMessage) error { return count(v, &c.Log.MaxFiles) }},
@@ -234,13 +247,12 @@ func processes(raw json.RawMessage, to *int64) error {
 	return nil
 }
 
-func powerList(raw json.RawMessage, to *[]Power) error {
-	known := []Power{PowerPrivileged, PowerCapabilities, PowerSeccomp, PowerHostNamespaces}
-	var v []Power
+func listOf[T ~string](raw json.RawMessage, to *[]T, known ...T) error {
+	var v []T
 	err := json.Unmarshal(raw, &v)
-	for _, power := range v {
-		if !slices.Contains(known, power) {
-			err = errors.New("unknown power")
+	for _, word := range v {
+		if !slices.Contains(known, word) {
+			err = errors.New("unknown word")
 		}
 	}
 	if err != nil {

@@ -47,6 +47,7 @@ func TestEveryKeyOfTheConfigurationIsRead(t *testing.T) {
 		{"shared memory", `{"shmSize": "1Gi"}`, with(func(c *Config) { c.SharedMemory = 1 << 30 }), nil},
 		{"limits of processes", `{"maxProcesses": {"app": 0, "POD": 7}}`, with(func(c *Config) { c.MaxProcesses = MaxProcesses{App: 0, Pod: 7} }), nil},
 		{"forbidden powers", `{"forbid": ["seccomp", "privileged"]}`, with(func(c *Config) { c.Forbid = []Power{PowerSeccomp, PowerPrivileged} }), nil},
+		{"flags of volumes", `{"volumeFlags": ["nodev"]}`, with(func(c *Config) { c.VolumeFlags = []VolumeFlag{FlagNoDev} }), nil},
 		{"strict isolators", `{"strictIsolators": true}`, with(func(c *Config) { c.StrictIsolators = true }), nil},
 		{
 			"log", `{"log": {"driver": "journald", "maxSize": "1Mi", "maxFiles": 2}}`,
@@ -81,6 +82,7 @@ func TestWrongConfigurationsAreRefused(t *testing.T) {
 		{"storage a number", `{"graphStorage": 1}`, `stagerConfig.graphStorage: 1: must be one of`},
 		{"unknown namespace", `{"requiredNamespaces": ["pid", "time"]}`, `stagerConfig.requiredNamespaces: ["pid","time"]: must be a list of ipc, net`},
 		{"namespaces a string", `{"defaultNamespaces": "pid"}`, `stagerConfig.defaultNamespaces: "pid": must be a list of`},
+		{"unknown flag", `{"volumeFlags": ["noexec"]}`, `stagerConfig.volumeFlags: ["noexec"]: must be a list of "nosuid", "nodev"`},
 		{"duration a number", `{"gracePeriod": 10}`, `stagerConfig.gracePeriod: 10: must be a duration`},
 		{"duration negative", `{"gracePeriod": "-1s"}`, `stagerConfig.gracePeriod: "-1s": must be a duration`},
 		{"exit policy", `{"exitPolicy": "any"}`, `stagerConfig.exitPolicy: "any": must be one of "never", "all", "failure"`},

@@ -215,6 +215,16 @@ func (p *mountPlan) add(app string, r request) error {
 	return nil
 }
 
+// restrict sets the flags of the mounts of host volumes.
+func (p *mountPlan) restrict(flags []VolumeFlag) {
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
+		if slices.ContainsFunc(p.Sources, func(s Source) bool { return s.Path == m.Source }) {
+			m.NoSuid, m.NoDev = slices.Contains(flags, FlagNoSuid), slices.Contains(flags, FlagNoDev)
+		}
+	}
+}
+
 // emptyFolder returns the folder of the app's nth empty volume. The pod's apps share a volume
 // of the pod. A mount's own volume is not shared, even with another of the same name.
 func emptyFolder(app string, n int, r request) (EmptyVolume, error) {

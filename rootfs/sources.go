@@ -34,6 +34,16 @@ func CheckSources(sources []plan.Source, lstat func(string) (fs.FileInfo, error)
 	return devices, nil
 }
 
+// OpenDevices lets the mounts whose source is a device node open it, whatever stagerConfig's volumeFlags say of the
+// nodes in volumes: such a volume has been given to the app as a device. lstat is os.Lstat.
+func OpenDevices(mounts []spec.Mount, lstat func(string) (fs.FileInfo, error)) {
+	for i := range mounts {
+		if info, err := lstat(mounts[i].Source); err == nil && info.Mode()&fs.ModeDevice != 0 {
+			mounts[i].NoDev = false
+		}
+	}
+}
+
 func deviceOf(info fs.FileInfo) (spec.Device, bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || info.Mode()&fs.ModeDevice == 0 {

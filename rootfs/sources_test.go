@@ -37,6 +37,16 @@ func TestSourcesOfVolumesAreChecked(t *testing.T) {
 	checkRefused(t, err, `"l"`, link, "symbolic link")
 }
 
+func TestVolumesThatAreDevicesCanBeOpened(t *testing.T) {
+	mounts := []spec.Mount{
+		{Source: "/dev/null", NoSuid: true, NoDev: true}, {Source: t.TempDir(), NoDev: true}, {Source: "/no/such", NoDev: true},
+	}
+	OpenDevices(mounts, os.Lstat)
+	if mounts[0].NoDev || !mounts[0].NoSuid || !mounts[1].NoDev || !mounts[2].NoDev {
+		t.Errorf("%+v", mounts)
+	}
+}
+
 func checkRefused(t *testing.T, err error, words ...string) {
 	t.Helper()
 	for _, word := range words {

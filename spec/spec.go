@@ -90,8 +90,10 @@ type Mount struct {
 	// root, and makes it if it is missing.
 	Target    string
 	Type      string // "bind", or a file system type such as "tmpfs"
-	ReadOnly  bool   // with Recursive, submounts included
-	Recursive bool   // bind with submounts
+	Recursive bool   // bind with submounts, to which the next three then apply, too
+	ReadOnly  bool
+	NoSuid    bool   // of a bind: set-ID bits and file capabilities have no effect
+	NoDev     bool   // of a bind: device nodes cannot be opened
 	Options   string // data of the file system, for example "mode=1777"
 }
 

@@ -125,6 +125,15 @@ func TestALateMountReachesTheApp(t *testing.T) {
 	p.stop()
 }
 
+func TestHostVolumesHaveTheFlagsOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	b := newMachine(t, stagerConfig(`{"volumeFlags": ["nosuid", "nodev"]}`))
+	doc := podOf(command("a", "sleep", "1000")).hostVolume("data", b.folder("data", 0o777), "/files").hostVolume("device", "/dev/full", "/full")
+	p := b.up("p", doc)
+	p.succeeds("a", "grep -E ' /files .*nosuid,nodev' /proc/self/mounts && grep ' /full .*nosuid' /proc/self/mounts && : </full")
+	p.stop()
+}
+
 func TestMissingVolumeSourceIsAnError(t *testing.T) {
 	clause.Covers(t, "C-VOL-06")
 	t.Parallel()

@@ -18,6 +18,8 @@ func fileCases() []testCase {
 		{"bind mounts", bindMounts},
 		{"recursive read-only bind mounts", recursiveBinds},
 		{"a mount that comes later shows up", laterMounts},
+		{"flags of binds", bindFlags},
+		{"a read-only bind keeps the flags of its source", sourceFlags},
 		{"tmpfs", tmpfs},
 		{"mounts are made in order", mountOrder},
 		{"masked and read-only paths", maskedPaths},
@@ -101,6 +103,48 @@ func laterMounts(b *bench) {
 	b.t.Cleanup(func() { must(b.t, unix.Unmount(filepath.Join(volume, "sub"), unix.MNT_DETACH)) })
 	must(b.t, os.WriteFile(filepath.Join(volume, "sub/late"), []byte("late\n"), 0o644))
 	a.wantExec(command("cat", "/v/sub/late"), "late\n")
+}
+
+// showFlags is a script that prints the flags of the mounts at and below /v.
+const showFlags = `while read -r _ at _ options _; do
+		case $at in /v/*) echo $at $(echo $options | tr , '\n' | grep -x -E 'ro|rw|nosuid|nodev|noexec');; esac
+	done </proc/self/mounts`
+
+// bindFlags: a bind and all that is mounted in it have the flags that the spec asks for.
+func bindFlags(b *bench) {
+	volume := b.submounted()
+	must(b.t, unix.Mknod(filepath.Join(volume, "sub/null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))))
+	s := b.spec()
+	s.Mounts = []spec.Mount{
+		{Source: volume, Target: "/v/plain", Type: "bind", Recursive: true},
+		{Source: volume, Target: "/v/flags", Type: "bind", Recursive: true, NoSuid: true, NoDev: true},
+		{Source: volume, Target: "/v/nosuid", Type: "bind", NoSuid: true},
+		{Source: volume, Target: "/v/nodev", Type: "bind", Recursive: true, ReadOnly: true, NoDev: true},
+	}
+	script := "for f in plain flags nodev; do if (: </v/$f/sub/null) 2>/dev/null; then echo opens; else echo not; fi; done;" + showFlags
+	b.wantBoth(s, script, `opens
+not
+not
+/v/plain rw
+/v/plain/sub rw
+/v/flags rw nosuid nodev
+/v/flags/sub rw nosuid nodev
+/v/nosuid rw nosuid
+/v/nodev ro nodev
+/v/nodev/sub ro nodev
+`)
+}
+
+func sourceFlags(b *bench) {
+	volume := b.folder()
+	must(b.t, unix.Mount("tmpfs", volume, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
+	b.t.Cleanup(func() { must(b.t, unix.Unmount(volume, unix.MNT_DETACH)) })
+	s := b.spec()
+	s.Mounts = []spec.Mount{
+		{Source: volume, Target: "/v/flat", Type: "bind", ReadOnly: true},
+		{Source: volume, Target: "/v/deep", Type: "bind", ReadOnly: true, Recursive: true},
+	}
+	b.wantBoth(s, showFlags, "/v/flat ro nosuid nodev noexec\n/v/deep ro nosuid nodev noexec\n")
 }
 
 func tmpfs(b *bench) {

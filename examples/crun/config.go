@@ -104,10 +104,13 @@ func mountOptions(m spec.Mount) []string {
 	case m.Type == "bind":
 		options = []string{"bind", "slave"}
 	}
-	if m.ReadOnly {
-		options = append(options, "ro")
-		if m.Recursive {
-			options = append(options, "rro")
+	bind := m.Type == "bind"
+	for flag, set := range map[string]bool{"ro": m.ReadOnly, "nosuid": m.NoSuid, "nodev": m.NoDev} {
+		switch {
+		case set && bind:
+			options = append(options, "r"+flag) // without the r, crun would take away the flags of the source
+		case set:
+			options = append(options, flag)
 		}
 	}
 	if m.Options != "" {

@@ -29,6 +29,7 @@ func unmet() containertest.Unmet {
 		"a working directory that does not exist is named":      "crun makes a working directory that does not exist",
 		"exit code of a script without its interpreter":         "crun reports why it could not execute a program to the app's stderr alone",
 		"LISTEN_PID is the app's own number":                    "crun takes the environment before there is a process with a number",
+		"a read-only bind keeps the flags of its source":        "crun sets the flags of a bind anew, without those of its source",
 		"users of a file that is mounted":                       "crun takes numbers, which are looked up before it mounts anything",
 		"seccomp: retain-set":                                   filter,
 		"seccomp: a filter without the calls that set the user": filter,
