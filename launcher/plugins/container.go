@@ -68,6 +68,12 @@ func (c *container) Del(ctx context.Context, call networks.Call) error {
 	return err
 }
 
+// remove calls the executable of a plugin that deletes what `setup` has made.
+func (c *container) remove(ctx context.Context, config string) error {
+	_, err := c.run(ctx, networks.Call{Config: config}, removePath)
+	return err
+}
+
 func arguments(name string, call networks.Call) []string {
 	args := []string{callDir + "/" + name, call.Namespace, call.UUID}
 	if call.Interface != "" {
@@ -79,7 +85,7 @@ func arguments(name string, call networks.Call) []string {
 // run runs one of the plugin's executables and returns what it wrote to stdout.
 func (c *container) run(ctx context.Context, call networks.Call, argv ...string) ([]byte, error) {
 	name := argv[0][len(callDir)+1:]
-	s := settings{Exec: argv, User: "0", Group: "0"}
+	s := settings{Exec: argv, User: "0", Group: "0", Environment: []pods.Environment{{Name: hostVariable, Value: fmt.Sprintf("/proc/%d/root", os.Getpid())}}}
 	for _, e := range call.Env {
 		key, value, _ := strings.Cut(e, "=")
 		s.Environment = append(s.Environment, pods.Environment{Name: key, Value: value})

@@ -16,7 +16,16 @@ const (
 	statePath = "/var/lib/network"
 	runPath   = "/run/network"
 	holdPath  = callDir + "/.hold"
+
+	// removePath is an executable that a plugin may have: it undoes `setup` when the network has left
+	// the configuration.
+	removePath = callDir + "/remove"
 )
+
+// hostVariable is the variable that has the path of the host's root folder, for plugins that need files of
+// the host. It leads through the launcher that calls the plugin, and is valid during the call: unlike a
+// mount it shows what appears later, wherever it is, and keeps no file system of the host busy.
+const hostVariable = "NETWORK_HOST"
 
 // app is the name of the container's only app.
 const app = "plugin"

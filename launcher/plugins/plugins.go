@@ -13,7 +13,8 @@
 //	pods/             the pods.Store of the containers
 //
 // A container is kept between the calls of several launchers, so that processes that `setup`
-// starts stay. Collect stops those whose network no pod uses.
+// starts stay. Collect stops those whose network no pod uses, and has plugins delete the networks that have
+// left the configuration.
 package plugins
 
 import (
@@ -73,6 +74,9 @@ type record struct {
 	Image string `json:"image"` // ID
 	Pod   string `json:"pod"`   // UUID of the container
 	Boot  string `json:"boot"`  // the machine's boot ID
+
+	// Removes says that the image has the executable `remove`.
+	Removes bool `json:"removes,omitempty"`
 }
 
 func (c *Containers) dir(network string) string { return filepath.Join(c.Dir, network) }
@@ -151,28 +155,9 @@ func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Ne
 	if err := stop(ctx, store, old.Pod); err != nil {
 		return nil, err
 	}
-	boot, err := bootID()
+	p, r, err := c.begin(ctx, store, n, old.Boot)
 	if err != nil {
 		return nil, err
-	}
-	if err := c.makeFolders(n.Name, old.Boot != boot); err != nil {
-		return nil, err
-	}
-	image, release, err := c.Image(ctx, n.ACI)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	pod, err := c.launch(ctx, store, n.Name, image)
-	if err != nil {
-		return nil, err
-	}
-	// Before the setup: a launcher that is killed in it leaves a container that the next one
-	// stops.
-	r := record{ACI: n.ACI, Image: image.ID, Pod: pod.Plan.UUID, Boot: boot}
-	p := &container{pod: pod, log: filepath.Join(c.dir(n.Name), logFile)}
-	if err := c.writeRecord(n.Name, r); err != nil {
-		return nil, errors.Join(err, stop(ctx, store, r.Pod))
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, networks.CallTime, fmt.Errorf("not done within %v", networks.CallTime))
 	defer cancel()
@@ -181,6 +166,36 @@ func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Ne
 	}
 	r.Entry = n.Entry
 	return p, c.writeRecord(n.Name, r)
+}
+
+// begin starts a network's container, which is not set up yet, and records it. lastBoot is the boot in
+// which the network's container ran before.
+func (c *Containers) begin(ctx context.Context, store *pods.Store, n networks.Network, lastBoot string) (*container, record, error) {
+	boot, err := bootID()
+	if err != nil {
+		return nil, record{}, err
+	}
+	if err := c.makeFolders(n.Name, lastBoot != boot); err != nil {
+		return nil, record{}, err
+	}
+	image, release, err := c.Image(ctx, n.ACI)
+	if err != nil {
+		return nil, record{}, err
+	}
+	defer release()
+	pod, err := c.launch(ctx, store, n.Name, image)
+	if err != nil {
+		return nil, record{}, err
+	}
+	_, err = os.Lstat(filepath.Join(image.Rootfs(), removePath))
+	// Before the setup: a launcher that is killed in it leaves a container that the next one
+	// stops.
+	r := record{ACI: n.ACI, Image: image.ID, Pod: pod.Plan.UUID, Boot: boot, Removes: err == nil}
+	p := &container{pod: pod, log: filepath.Join(c.dir(n.Name), logFile)}
+	if err := c.writeRecord(n.Name, r); err != nil {
+		return nil, record{}, errors.Join(err, stop(ctx, store, r.Pod))
+	}
+	return p, r, nil
 }
 
 // launch starts a container and waits until it is up.
@@ -306,50 +321,6 @@ func (c *Containers) State(n networks.Network) (State, error) {
 		s.Running, s.Pod, s.PID = true, r.Pod, p.pod.State.Stager.PID
 	}
 	return s, nil
-}
-
-// Collect stops the containers of networks that no pod uses, and deletes dead ones. used
-// reports whether a pod uses a network; it is called with the network's lock held, so that a pod
-// that is made later waits. Collect returns the names of the networks.
-func (c *Containers) Collect(ctx context.Context, used func(network string) (bool, error)) ([]string, error) {
-	if _, err := os.Stat(c.Dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	store, err := c.store()
-	if err != nil {
-		return nil, err
-	}
-	all, err := store.List()
-	if err != nil {
-		return nil, err
-	}
-	var done []string
-	var errs []error
-	for _, pod := range all {
-		name := pod.Plan.Name
-		if pod.Damage != nil || !networks.IsName(name) {
-			continue // store.Collect deletes it
-		}
-		stopped, err := c.collect(ctx, store, pod, used)
-		if stopped {
-			done = append(done, name)
-		}
-		errs = append(errs, err)
-	}
-	_, err = store.Collect()
-	return done, errors.Join(append(errs, err)...)
-}
-
-func (c *Containers) collect(ctx context.Context, store *pods.Store, pod *pods.Pod, used func(string) (bool, error)) (bool, error) {
-	unlock, err := c.lock(pod.Plan.Name)
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	if is, err := used(pod.Plan.Name); is || err != nil {
-		return false, err
-	}
-	return true, stop(ctx, store, pod.Plan.UUID)
 }
 
 // Validate starts the network's container if it does not run, and calls `setup` again, which

@@ -1,0 +1,129 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/launcher/pods"
+)
+
+// Collect stops the containers of networks that no pod uses, and deletes dead ones. Of these networks, it
+// has the plugins delete those that are not in the configuration. used reports whether a pod uses a
+// network; it is called with the network's lock held, so that a pod that is made later waits. Collect
+// returns the names of the networks.
+func (c *Containers) Collect(ctx context.Context, used func(network string) (bool, error)) ([]string, error) {
+	if _, err := os.Stat(c.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	store, err := c.store()
+	if err != nil {
+		return nil, err
+	}
+	done, err := c.deleteNetworks(ctx, store, used)
+	errs := []error{err}
+	all, err := store.List()
+	if err != nil {
+		return nil, errors.Join(append(errs, err)...)
+	}
+	for _, pod := range all {
+		name := pod.Plan.Name
+		if pod.Damage != nil || !networks.IsName(name) {
+			continue // store.Collect deletes it
+		}
+		stopped, err := c.collect(ctx, store, pod, used)
+		if stopped {
+			done = append(done, name)
+		}
+		errs = append(errs, err)
+	}
+	_, err = store.Collect()
+	return done, errors.Join(append(errs, err)...)
+}
+
+func (c *Containers) collect(ctx context.Context, store *pods.Store, pod *pods.Pod, used func(string) (bool, error)) (bool, error) {
+	unlock, err := c.lock(pod.Plan.Name)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if is, err := used(pod.Plan.Name); is || err != nil {
+		return false, err
+	}
+	return true, stop(ctx, store, pod.Plan.UUID)
+}
+
+// deleteNetworks has the plugins delete the networks that have left the configuration, and returns their
+// names.
+func (c *Containers) deleteNetworks(ctx context.Context, store *pods.Store, used func(string) (bool, error)) ([]string, error) {
+	entries, err := os.ReadDir(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var done []string
+	var errs []error
+	for _, e := range entries {
+		name := e.Name()
+		if _, err := networks.Find(c.Networks, name); err == nil || !networks.IsName(name) {
+			continue
+		}
+		if r, err := c.readRecord(name); err != nil || !r.Removes {
+			continue
+		}
+		deleted, err := c.deleteNetwork(ctx, store, name, used)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("delete network %q, which is not in the configuration: %w", name, err))
+		}
+		if deleted {
+			done = append(done, name)
+		}
+	}
+	return done, errors.Join(errs...)
+}
+
+// deleteNetwork calls the plugin's `remove`, in the network's container or in one that it starts for this,
+// and stops the container. After an error the record stays, so that the next Collect tries again.
+func (c *Containers) deleteNetwork(ctx context.Context, store *pods.Store, name string, used func(string) (bool, error)) (bool, error) {
+	unlock, err := c.lock(name)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if is, err := used(name); is || err != nil {
+		return false, err
+	}
+	r, err := c.readRecord(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // another launcher has deleted the network meanwhile
+	}
+	if err != nil {
+		return false, err
+	}
+	network := networks.Network{Name: name, ACI: r.Image, Entry: r.Entry}
+	p := c.running(store, network)
+	if p == nil {
+		if err := stop(ctx, store, r.Pod); err != nil {
+			return false, err
+		}
+		if p, r, err = c.begin(ctx, store, network, r.Boot); err != nil {
+			return false, err
+		}
+	}
+	if network.Entry == "" {
+		network.Entry = "{}" // `setup` has never ended
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, networks.CallTime, fmt.Errorf("not done within %v", networks.CallTime))
+	defer cancel()
+	err = p.remove(limited, network.Entry)
+	if err == nil {
+		err = os.Remove(filepath.Join(c.dir(name), recordFile))
+	} else {
+		r.Entry = network.Entry
+		err = errors.Join(err, c.writeRecord(name, r))
+	}
+	return err == nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, r.Pod))
+}
