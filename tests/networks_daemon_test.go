@@ -2,6 +2,7 @@ package tests
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,10 +23,12 @@ func TestPluginsWorkUnderAKurmaDaemonOf2016(t *testing.T) {
 			"ipam": {"type": "host-local", "subnet": "10.10.0.0/16", "routes": [{"dst": "0.0.0.0/0"}]}}`, "10.10.0.2/16"},
 		{"lo", `{"name": "net", "aci": "x"}`, "127.0.0.1/8"},
 		{"sample", `{"name": "net", "aci": "x", "containerInterface": "eth0", "subnet": "10.99.0.0/24"}`, "10.99.0.2/32"},
+		{"remote", fmt.Sprintf(`{"name": "net", "aci": "x", "containerInterface": "eth0", "driver": %q, "ipam": [{"subnet": "10.95.0.0/24", "gateway": "10.95.0.1/24"}]}`, uniqueDriver()), "10.95.0.2/24"},
 	} {
 		t.Run(tt.plugin, func(t *testing.T) {
 			b := newMachine(t)
 			rootfs, manifest := pluginImage(t, tt.plugin)
+			manifest = withHostRoot(t, manifest)
 			id := layerID(rootfs)
 			d := b.direct(document{
 				"kurmaVersion": "0.4.1", "name": "kurma-networking", "stagerConfig": map[string]any{},
@@ -47,6 +50,11 @@ func TestPluginsWorkUnderAKurmaDaemonOf2016(t *testing.T) {
 			d.start(nil, write, stdin, stdin, stdin)
 			write.Close()
 			d.waitReady()
+			var driver *testDriver
+			if tt.plugin == "remote" { // on the host, whose network namespace is the stager's
+				driver = newDriver(t, &netns{t, d.cmd}, uniqueDriver())
+				t.Cleanup(driver.close)
+			}
 			ns := newNetns(t)
 			network := &pod2016{&pod{machine: b, stager: d.cmd.Process.Pid}, tt.config, ns}
 			var result struct{ IP4 struct{ IP string } }
@@ -64,6 +72,12 @@ func TestPluginsWorkUnderAKurmaDaemonOf2016(t *testing.T) {
 				t.Errorf("links after del:\n%s", links)
 			}
 			d.stop()
+			if driver == nil {
+				return
+			}
+			if got, want := driver.methods(), strings.Join([]string{callsOfNetwork, callsOfConnect, callsOfDisconnect, "DeleteNetwork"}, " "); got != want {
+				t.Errorf("calls of the driver\n%s, want\n%s", got, want)
+			}
 		})
 	}
 }
@@ -80,7 +94,7 @@ func (p *pod2016) call(name string) string {
 	p.t.Helper()
 	settings, err := json.Marshal(map[string]any{
 		"exec": []string{"/opt/network/" + name, fmt.Sprintf("/proc/%d/ns/net", p.ns.hold.Process.Pid), "146d7cef-fbf6-41da-a2f8-eba218597f9c", "eth0"},
-		"user": "0", "group": "0",
+		"user": "0", "group": "0", "environment": []any{hostRootVariable()},
 	})
 	if err != nil {
 		p.t.Fatal(err)
@@ -100,6 +114,52 @@ func (p *pod2016) call(name string) string {
 		p.t.Fatalf("%s: %v\n%s", name, err, output.String())
 	}
 	return strings.TrimSpace(output.String())
+}
+
+// hostRootVariable is the variable of the host's root folder. Such a daemon does not set it, and the plugin
+// takes that of the machine's first process, which a test may be forbidden to read: see
+// TestDriversOfTheMachineAreFoundWithoutTheLauncher.
+func hostRootVariable() map[string]string {
+	return map[string]string{"name": "NETWORK_HOST", "value": fmt.Sprintf("/proc/%d/root", os.Getpid())}
+}
+
+// withHostRoot adds the variable to the app of an image's manifest.
+func withHostRoot(t *testing.T, manifest json.RawMessage) json.RawMessage {
+	t.Helper()
+	var image struct {
+		App map[string]any `json:"app"`
+	}
+	var all map[string]any
+	if err := errors.Join(json.Unmarshal(manifest, &image), json.Unmarshal(manifest, &all)); err != nil {
+		t.Fatal(err)
+	}
+	environment, _ := image.App["environment"].([]any)
+	image.App["environment"], all["app"] = append(environment, hostRootVariable()), image.App
+	data, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Without the launcher's variable a plugin finds drivers through the machine's first process: here a shell
+// that is PID 1 of a namespace of its own.
+func TestDriversOfTheMachineAreFoundWithoutTheLauncher(t *testing.T) {
+	rootfs, _ := pluginImage(t, "remote")
+	host := newNetns(t)
+	name := uniqueDriver()
+	d := newDriver(t, host, name)
+	t.Cleanup(d.close)
+	config := fmt.Sprintf(`{"name": "net", "driver": %q}`, name)
+	// The plugin's state goes into a file system of the test's own. The driver's socket is visible to the shell only.
+	script := fmt.Sprintf(`mount -t tmpfs none /var/lib && echo '%s' | NETWORK_HOST= unshare --mount sh -c 'mount -t tmpfs none /run && %s/opt/network/setup'; exit $?`, config, rootfs)
+	cmd := host.command("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", script)
+	if r := finish(t, cmd); r.code != 0 {
+		t.Fatalf("setup: %+v", r)
+	}
+	if got := d.methods(); got != callsOfNetwork {
+		t.Errorf("calls %s, want %s", got, callsOfNetwork)
+	}
 }
 
 // pluginImage returns the files and the manifest of a plugin's image in the store of the networks' tests.

@@ -28,12 +28,13 @@ func TestNetworkDocumentIsTrue(t *testing.T) {
 			entries = append(entries, block[1])
 		}
 	}
-	if len(entries) < 7 || len(pods) != 1 {
+	if len(entries) < 8 || len(pods) != 1 {
 		t.Fatalf("%d networks and %d pods", len(entries), len(pods))
 	}
 	m := newNetMachine(t, "["+strings.Join(entries, ",")+"]")
 	world := m.worldBy("eth0")
 	world.leaseAddresses()
+	m.driver("example")
 	m.write("web.json", pods[0])
 	names := make(map[string]bool)
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(document), -1) {
@@ -59,7 +60,7 @@ func TestNetworkDocumentIsTrue(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"both", "fixed", "alone", "web", "db", "tuned", "sampled"} {
+	for _, name := range []string{"both", "fixed", "alone", "web", "db", "tuned", "driven", "sampled"} {
 		if !names[name] {
 			t.Errorf("no pod %s", name)
 		}

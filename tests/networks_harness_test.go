@@ -18,7 +18,7 @@ import (
 )
 
 // pluginNames are the images of network plugins that `make aci` builds.
-func pluginNames() []string { return []string{"lo", "cni", "sample"} }
+func pluginNames() []string { return []string{"lo", "cni", "remote", "sample"} }
 
 // pluginACI returns the file of a plugin's image.
 func pluginACI(name string) string {
@@ -178,8 +178,9 @@ func (n *netns) join(other *netns, name, here, otherName, there string) {
 type netMachine struct {
 	*machine
 	host     *netns
-	networks string // the launcher's folder of networks
-	uplink   string // the link to the world
+	networks string   // the launcher's folder of networks
+	uplink   string   // the link to the world
+	after    []func() // what the test's end ends last
 }
 
 // newNetMachine makes a machine with networks: the entries of container_networks. At the test's end, when
@@ -206,13 +207,16 @@ func newNetMachine(t *testing.T, networks string, options ...option) *netMachine
 		b.config["trustedKeys"], b.config["networksDirectory"] = append(keys, b.keys...), dir
 		b.config["container_networks"] = json.RawMessage(networks)
 	})...)
-	m := &netMachine{b, host, dir, "none"}
+	m := &netMachine{b, host, dir, "none", nil}
 	t.Cleanup(m.closeNetworks)
 	return m
 }
 
 // closeNetworks stops the pods and the plugins, and checks what is left of the networks.
 func (m *netMachine) closeNetworks() {
+	for _, f := range m.after {
+		defer f()
+	}
 	for _, info := range m.ps() {
 		if r := m.launcher("stop", info.UUID); r.code != 0 {
 			m.t.Errorf("stop pod %s: %s", info.Name, r.stderr)

@@ -6,7 +6,8 @@
 //	setup             stdin: the network's configuration
 //	add NS UUID [IF]  stdin: the same; stdout: a result
 //	del NS UUID [IF]  stdin: the same
-//	setup stay        as setup, then waits for SIGTERM
+//	setup stay        as setup, then waits for SIGTERM, and does what remove does
+//	remove            stdin: the same; for a Remover only
 //
 // Exit status 0 is success; otherwise stderr has the reason, in one line. After success
 // nothing is on stderr: a Kurma daemon of 2016 gives both streams one pipe, and reads the result
@@ -61,6 +62,23 @@ type Plugin interface {
 	Del(ctx context.Context, config []byte, pod Pod) error
 }
 
+// Remover is a Plugin that makes something that outlasts its container. Its image also has the program as
+// /opt/network/remove, which our launcher calls when a network has left the configuration. Other daemons
+// do not know it: there the network goes with the container's main process.
+type Remover interface {
+	// Remove undoes Setup. No pod is connected.
+	Remove(ctx context.Context, config []byte) error
+}
+
+// HostRoot is the path of the host's root folder: the daemon's, by the variable NETWORK_HOST that our
+// launcher sets, else that of the machine's first process.
+func HostRoot() string {
+	if path := os.Getenv("NETWORK_HOST"); path != "" {
+		return path
+	}
+	return "/proc/1/root"
+}
+
 // Pod is the pod of an Add or Del.
 type Pod struct {
 	Namespace string // path of its network namespace
@@ -107,7 +125,7 @@ func Main(p Plugin) {
 }
 
 // Run is Main with everything given: argv is the program's command line, whose first word ends
-// in setup, add or del.
+// in setup, add, del or remove.
 func Run(ctx context.Context, p Plugin, argv []string, stdin io.Reader, stdout io.Writer) error {
 	name, args := filepath.Base(argv[0]), argv[1:]
 	config, err := io.ReadAll(io.LimitReader(stdin, maxConfig+1))
@@ -141,8 +159,10 @@ func Run(ctx context.Context, p Plugin, argv []string, stdin io.Reader, stdout i
 			return err
 		}
 		return p.Del(ctx, config, pod)
+	case "remove":
+		return remove(ctx, p, config)
 	}
-	return fmt.Errorf("called as %q: want setup, add or del", name)
+	return fmt.Errorf("called as %q: want setup, add, del or remove", name)
 }
 
 // setup calls Setup, and as a main process waits until daemon ends.
@@ -153,8 +173,19 @@ func setup(ctx, daemon context.Context, p Plugin, config []byte, args []string) 
 	if err := p.Setup(ctx, config); err != nil {
 		return err
 	}
-	if len(args) == 1 {
-		<-daemon.Done()
+	if len(args) == 0 {
+		return nil
+	}
+	<-daemon.Done()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(daemon), UndoTime)
+	defer cancel()
+	return remove(ctx, p, config)
+}
+
+// remove calls Remove of a plugin that has it.
+func remove(ctx context.Context, p Plugin, config []byte) error {
+	if r, ok := p.(Remover); ok {
+		return r.Remove(ctx, config)
 	}
 	return nil
 }

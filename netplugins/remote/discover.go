@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketDir has the sockets of drivers. A driver without one is described by a file in specDirs:
+// NAME.spec has its address; NAME.json also has its keys for TLS. Each may be in a folder NAME.
+const socketDir = "/run/docker/plugins"
+
+func specDirs() []string { return []string{"/etc/docker/plugins", "/usr/lib/docker/plugins"} }
+
+// errNotFound is wrapped by find's error if a driver is not there yet.
+var errNotFound = errors.New("driver not found")
+
+// specification is a driver's address and keys, as in a NAME.json.
+type specification struct {
+	Addr      string
+	TLSConfig *tlsFiles
+}
+
+// tlsFiles are paths on the host.
+type tlsFiles struct {
+	CAFile, CertFile, KeyFile string
+	InsecureSkipVerify        bool
+}
+
+// target is where a driver listens.
+type target struct {
+	network string      // unix or tcp
+	address string      // path of a socket on the host, or host:port
+	tls     *tls.Config // nil for no TLS
+}
+
+// find looks a driver up as Docker does: first its socket, then its specification.
+func (h *hostRoot) find(name string) (target, error) {
+	for _, file := range []string{name + ".sock", name + "/" + name + ".sock"} {
+		if p := path.Join(socketDir, file); h.isSocket(p) {
+			return target{network: "unix", address: p}, nil
+		}
+	}
+	for _, dir := range specDirs() {
+		for _, file := range []string{name + ".spec", name + "/" + name + ".spec", name + ".json", name + "/" + name + ".json"} {
+			p := path.Join(dir, file)
+			data, err := h.readFile(p)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+				continue
+			}
+			if err != nil {
+				return target{}, err
+			}
+			t, err := h.target(p, data)
+			if err != nil {
+				return target{}, fmt.Errorf("%s: %w", p, err)
+			}
+			return t, nil
+		}
+	}
+	return target{}, fmt.Errorf("%w: there is no %s/%s.sock, and no %s.spec or %s.json in %s", errNotFound, socketDir, name, name, name, strings.Join(specDirs(), " or "))
+}
+
+// target reads a specification.
+func (h *hostRoot) target(file string, data []byte) (target, error) {
+	s := specification{Addr: strings.TrimSpace(string(data))}
+	if path.Ext(file) == ".json" {
+		s = specification{}
+		if err := json.Unmarshal(data, &s); err != nil {
+			return target{}, err
+		}
+	}
+	u, err := url.Parse(s.Addr)
+	if err != nil {
+		return target{}, err
+	}
+	switch u.Scheme {
+	case "unix":
+		if u.Host != "" || u.Path == "" {
+			return target{}, fmt.Errorf("address %q: want unix:///PATH", s.Addr)
+		}
+		return target{network: "unix", address: u.Path}, nil
+	case "tcp", "http", "https":
+	default:
+		return target{}, fmt.Errorf("address %q: want unix://, tcp://, http:// or https://", s.Addr)
+	}
+	t := target{network: "tcp", address: u.Host}
+	if u.Hostname() == "" {
+		return target{}, fmt.Errorf("address %q has no host", s.Addr)
+	}
+	if u.Port() == "" {
+		t.address = net.JoinHostPort(u.Hostname(), map[bool]string{true: "443", false: "80"}[u.Scheme == "https"])
+	}
+	if u.Scheme == "https" || s.TLSConfig != nil {
+		t.tls, err = h.tlsConfig(s.TLSConfig, u.Hostname())
+	}
+	return t, err
+}
+
+// tlsConfig reads a driver's keys. As with Docker, a driver without a CA file is not verified.
+func (h *hostRoot) tlsConfig(files *tlsFiles, host string) (*tls.Config, error) {
+	if files == nil {
+		files = &tlsFiles{}
+	}
+	c := &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		ServerName:         host,
+		InsecureSkipVerify: files.InsecureSkipVerify || files.CAFile == "", //nolint:gosec // the operator's choice, in the specification
+	}
+	if files.CAFile != "" {
+		data, err := h.readFile(files.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("CAFile: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(data) {
+			return nil, fmt.Errorf("CAFile: %s has no certificate", files.CAFile)
+		}
+	}
+	if files.CertFile == "" && files.KeyFile == "" {
+		return c, nil
+	}
+	certificate, err := h.readFile(files.CertFile)
+	if err != nil {
+		return nil, fmt.Errorf("CertFile: %w", err)
+	}
+	key, err := h.readFile(files.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("KeyFile: %w", err)
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return nil, fmt.Errorf("CertFile: %w", err)
+	}
+	c.Certificates = []tls.Certificate{pair}
+	return c, nil
+}
+
+// dial connects to a driver.
+func (h *hostRoot) dial(ctx context.Context, t target) (net.Conn, error) {
+	var d net.Dialer
+	if t.network != "unix" {
+		return d.DialContext(ctx, t.network, t.address)
+	}
+	socket, err := h.open(t.address, unix.O_PATH)
+	if err != nil {
+		return nil, err
+	}
+	defer socket.Close()
+	// By the descriptor: the socket is on the host, and its path may be longer than unix(7) allows.
+	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+
+	"kurma.io/stager/netplugins/plugin"
+)
+
+// begin chooses the addresses of a pod's endpoint and puts it on record. The caller has the lock.
+func (r *remote) begin(s *settings, w wishes, network string, pod plugin.Pod) (*endpoint, error) {
+	n, err := load[networkRecord](r.state.networkFile(network))
+	if err != nil {
+		return nil, err
+	}
+	others, err := r.state.endpoints(network)
+	if err != nil {
+		return nil, err
+	}
+	used := make(map[netip.Addr]bool)
+	for _, other := range others {
+		for _, address := range other.Addresses {
+			used[address.Addr()] = true
+		}
+	}
+	if n.Last == nil {
+		n.Last = make(map[string]netip.Addr)
+	}
+	e := &endpoint{ID: endpointID(s.Name, pod.UUID, pod.Interface), Network: network, Driver: s.Driver, Boot: r.state.boot}
+	if e.Addresses, err = s.choose(w.ips, used, n.Last); err != nil {
+		return nil, err
+	}
+	return e, errors.Join(save(r.state.networkFile(network), n), save(r.state.endpointFile(e.ID), e))
+}
+
+// connect makes the endpoint, and the pod's link. What it has done when it fails is in e, for undo.
+func (r *remote) connect(ctx context.Context, d *driver, s *settings, w wishes, e *endpoint, pod plugin.Pod) (*plugin.Result, error) {
+	options, err := s.endpointOptions(w.labels)
+	if err != nil {
+		return nil, err
+	}
+	given := address{MacAddress: w.mac}
+	for _, prefix := range e.Addresses {
+		if prefix.Addr().Is4() {
+			given.Address = prefix.String()
+		} else {
+			given.AddressIPv6 = prefix.String()
+		}
+	}
+	var created createdEndpoint
+	if err := r.step(ctx, d, e, &e.Created, "CreateEndpoint", createEndpoint{e.Network, e.ID, options, given}, &created); err != nil {
+		return nil, err
+	}
+	addresses, err := settle(given, created.Interface)
+	if err != nil {
+		return nil, d.wrong("CreateEndpoint", err)
+	}
+	var answer joined
+	if err := r.step(ctx, d, e, &e.Joined, "Join", join{e.Network, e.ID, pod.Namespace, options}, &answer); err != nil {
+		return nil, err
+	}
+	l, err := answer.link(addresses)
+	if err != nil {
+		return nil, d.wrong("Join", err)
+	}
+	if err := r.attach(e, l, pod); err != nil {
+		return nil, err
+	}
+	err = r.step(ctx, d, e, &e.External, "ProgramExternalConnectivity", externalConnectivity{e.Network, e.ID, options}, nil)
+	if err != nil && !notFound(err) {
+		return nil, err
+	}
+	return l.result(), nil
+}
+
+// step calls the driver. *done is on disk as true before, and as false again if the driver did not do
+// it: it has answered so, or has not been reached.
+func (r *remote) step(ctx context.Context, d *driver, e *endpoint, done *bool, method string, request, response any) error {
+	*done = true
+	if err := save(r.state.endpointFile(e.ID), e); err != nil {
+		return err
+	}
+	err := d.network(ctx, method, request, response)
+	if err == nil || !answered(err) && (!isSilent(err) || errors.Is(err, errNoAnswer)) {
+		return err
+	}
+	*done = false
+	return errors.Join(err, save(r.state.endpointFile(e.ID), e))
+}
+
+// attach puts the driver's link into the pod.
+func (r *remote) attach(e *endpoint, l link, pod plugin.Pod) error {
+	name, err := r.links.choose(pod, l)
+	if err != nil {
+		return err
+	}
+	e.Link = &movedLink{l.Source, name}
+	if err := save(r.state.endpointFile(e.ID), e); err != nil {
+		return err
+	}
+	return r.links.attach(pod, name, l)
+}
+
+// undo undoes connect, also one that was killed. What the driver answers to it is reported, but not
+// asked again; what it does not answer stays on record for the next undo. Without a namespace in pod
+// the link has gone with it.
+func (r *remote) undo(ctx context.Context, d *driver, e *endpoint, pod plugin.Pod) error {
+	var errs []error
+	silent := false
+	tell := func(done *bool, method string) {
+		if !*done || silent {
+			return
+		}
+		err := d.network(ctx, method, endpointOnly{e.Network, e.ID}, nil)
+		if silent = err != nil && isSilent(err); !silent {
+			*done = false
+		}
+		if method != "RevokeExternalConnectivity" || !notFound(err) {
+			errs = append(errs, err)
+		}
+	}
+	tell(&e.External, "RevokeExternalConnectivity")
+	tell(&e.Joined, "Leave")
+	if e.Link != nil {
+		err := r.links.detach(pod, *e.Link)
+		if err == nil {
+			e.Link = nil
+		}
+		errs = append(errs, err)
+	}
+	tell(&e.Created, "DeleteEndpoint")
+	file := r.state.endpointFile(e.ID)
+	if !e.Created && !e.Joined && !e.External && e.Link == nil {
+		errs = append(errs, drop(file))
+	} else {
+		errs = append(errs, save(file, e))
+	}
+	return errors.Join(errs...)
+}
+
+// check asks the driver about the pods that are connected.
+func (r *remote) check(ctx context.Context, d *driver, network string) error {
+	endpoints, err := r.state.endpoints(network)
+	errs := []error{err}
+	for _, e := range endpoints {
+		err := d.network(ctx, "EndpointOperInfo", endpointOnly{e.Network, e.ID}, nil)
+		if _, gone := os.Stat(r.state.endpointFile(e.ID)); gone == nil { // else it was disconnected meanwhile
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

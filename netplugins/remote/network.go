@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+
+	"kurma.io/stager/netplugins/plugin"
+)
+
+// register registers with the driver, and tells one of global scope which nodes there are.
+func (r *remote) register(ctx context.Context, d *driver, s *settings) error {
+	scope, err := d.handshake(ctx)
+	if err != nil || scope != "global" {
+		return err
+	}
+	known, err := load[[]string](r.state.nodesFile())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	nodes := slices.Clone(s.Nodes)
+	if s.Node != "" {
+		nodes = append([]string{s.Node}, nodes...)
+	}
+	for _, node := range nodes { // all of them, because a driver that was restarted has forgotten them
+		if err := d.network(ctx, "DiscoverNew", discovery{nodeDiscovery, discoveredNode{node, node == s.Node}}, nil); err != nil {
+			return err
+		}
+	}
+	for _, node := range known {
+		if slices.Contains(nodes, node) {
+			continue
+		}
+		if err := d.network(ctx, "DiscoverDelete", discovery{nodeDiscovery, discoveredNode{node, false}}, nil); err != nil {
+			return err
+		}
+	}
+	return save(r.state.nodesFile(), nodes)
+}
+
+// create creates the network, once in a boot of the machine. What a CreateNetwork of which nothing is
+// known, or one of an earlier boot, may have left is deleted first. The caller has the lock.
+func (r *remote) create(ctx context.Context, d *driver, s *settings, id string) error {
+	if r.state.isCreated(id) {
+		return nil
+	}
+	file := r.state.networkFile(id)
+	if old, err := load[networkRecord](file); err == nil {
+		if err := r.forget(ctx, old); err != nil {
+			return err
+		}
+	}
+	n := networkRecord{ID: id, Driver: s.Driver, Boot: r.state.boot}
+	if err := save(file, n); err != nil {
+		return err
+	}
+	err := d.network(ctx, "CreateNetwork", s.creation(id), nil)
+	if answered(err) {
+		return errors.Join(err, drop(file))
+	}
+	if err != nil {
+		return errors.Join(err, r.forget(context.WithoutCancel(ctx), n))
+	}
+	n.Created = true
+	return save(file, n)
+}
+
+// impatient returns a driver for calls whose errors do not matter.
+func (r *remote) impatient(name string) *driver {
+	return &driver{name: name, host: r.host, patience: patience{request: min(r.patience.request, 4*time.Second)}}
+}
+
+// forget deletes a network, and its endpoints of an earlier boot, as far as the driver knows them. The
+// record stays if the driver does not answer, unless it is of an earlier boot. The caller has the lock.
+func (r *remote) forget(ctx context.Context, n networkRecord) error {
+	ctx, cancel := context.WithTimeout(ctx, plugin.UndoTime)
+	defer cancel()
+	d := r.impatient(n.Driver)
+	endpoints, err := r.state.endpoints(n.ID)
+	if err != nil {
+		return err
+	}
+	for _, e := range endpoints {
+		_ = r.undo(ctx, d, &e, plugin.Pod{}) // the driver may have forgotten it
+		if err := drop(r.state.endpointFile(e.ID)); err != nil {
+			return err
+		}
+	}
+	err = d.network(ctx, "DeleteNetwork", networkOnly{n.ID}, nil)
+	if err != nil && isSilent(err) && n.Boot == r.state.boot {
+		return nil
+	}
+	return drop(r.state.networkFile(n.ID))
+}
+
+// forgetOthers deletes the networks of earlier configurations and boots, and reports whether pods are
+// still connected to one. The caller has the lock.
+func (r *remote) forgetOthers(ctx context.Context, id string) (inUse bool, err error) {
+	records, err := r.state.networks()
+	if err != nil {
+		return false, err
+	}
+	for _, n := range records {
+		if n.ID == id && n.Boot == r.state.boot {
+			continue
+		}
+		endpoints, err := r.state.endpoints(n.ID)
+		if err != nil {
+			return false, err
+		}
+		if len(endpoints) > 0 && n.Boot == r.state.boot {
+			inUse = true
+			continue
+		}
+		if err := r.forget(ctx, n); err != nil {
+			return false, err
+		}
+	}
+	return inUse, nil
+}
+
+// deleteAll deletes every network. A network that the driver refuses to delete is an error once: asking
+// again would not help. One that could not be deleted for lack of an answer stays on record.
+func (r *remote) deleteAll(ctx context.Context) error {
+	records, err := r.state.networks()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, n := range records {
+		if n.Boot != r.state.boot {
+			errs = append(errs, r.forget(ctx, n))
+			continue
+		}
+		d := r.driver(n.Driver)
+		endpoints, err := r.state.endpoints(n.ID)
+		if err != nil {
+			return err
+		}
+		for _, e := range endpoints {
+			errs = append(errs, r.undo(ctx, d, &e, plugin.Pod{}))
+		}
+		err = d.network(ctx, "DeleteNetwork", networkOnly{n.ID}, nil)
+		if errs = append(errs, err); err == nil || !isSilent(err) {
+			errs = append(errs, drop(r.state.networkFile(n.ID)))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,336 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/netplugins/plugin"
+)
+
+func TestOrderOfCalls(t *testing.T) {
+	f := newDriver(t)
+	r, config := f.newRemote(t), configWith(t, map[string]any{
+		"options": map[string]any{"mode": "l2"}, "capabilities": map[string]bool{"portMappings": true, "mac": true},
+	})
+	f.must(t, setup(r, config), callsOfSetup)
+	f.must(t, setup(r, config), "Activate GetCapabilities") // again: CreateNetwork once
+	result, err := r.Add(context.Background(), config, podNamed("pod-1"))
+	f.must(t, err, callsOfAdd)
+	text, _ := json.Marshal(result)
+	if string(text) != `{"ip4":{"ip":"10.1.0.3/24","gateway":"10.1.0.1"}}` {
+		t.Errorf("result %s", text)
+	}
+	f.must(t, del(r, config, "pod-1"), callsOfDel)
+	f.must(t, del(r, config, "pod-1"), "")
+	f.checkEmpty(t, 1)
+	f.must(t, r.Remove(context.Background(), config), callsOfRemove)
+	f.checkEmpty(t, 0)
+
+	var made createNetwork
+	if err := json.Unmarshal([]byte(f.bodies["CreateNetwork"]), &made); err != nil {
+		t.Fatal(err)
+	}
+	if len(made.NetworkID) != 64 || strings.Trim(made.NetworkID, "0123456789abcdef") != "" {
+		t.Errorf("ID %q", made.NetworkID)
+	}
+	end := endpointID("net", "pod-1", "eth0")
+	both := fmt.Sprintf(`"NetworkID":%q,"EndpointID":%q`, made.NetworkID, end)
+	for method, want := range map[string]string{
+		"Activate": "", "GetCapabilities": "",
+		"CreateNetwork": fmt.Sprintf(`{"NetworkID":%q,"Options":{"com.docker.network.generic":{"mode":"l2"},"mode":"l2"},`+
+			`"IPv4Data":[{"AddressSpace":"","Pool":"10.1.0.0/24","Gateway":"10.1.0.1/24","AuxAddresses":{"router":"10.1.0.2"}}],"IPv6Data":[]}`, made.NetworkID),
+		"CreateEndpoint":              "{" + both + `,"Options":{},"Interface":{"Address":"10.1.0.3/24","AddressIPv6":"","MacAddress":""}}`,
+		"Join":                        "{" + both + `,"SandboxKey":"/proc/1/ns/net","Options":{}}`,
+		"ProgramExternalConnectivity": "{" + both + `,"Options":{}}`,
+		"RevokeExternalConnectivity":  "{" + both + "}", "Leave": "{" + both + "}", "DeleteEndpoint": "{" + both + "}",
+		"DeleteNetwork": fmt.Sprintf(`{"NetworkID":%q}`, made.NetworkID),
+	} {
+		if got := f.bodies[method]; got != want {
+			t.Errorf("%s: %s, want %s", method, got, want)
+		}
+	}
+}
+
+// Each failure of an add is undone, as far as the driver has got.
+func TestFailuresOfAPodRollBack(t *testing.T) {
+	const undoneEndpoint, undoneJoin = " DeleteEndpoint", " Leave DeleteEndpoint"
+	const undoneLink = " Leave detach:eth0:veth1 DeleteEndpoint"
+	for _, tt := range []struct {
+		name, method, answer string
+		status               int
+		calls, words         string
+	}{
+		{"Err of CreateEndpoint", "CreateEndpoint", `{"Err": "no room"}`, 200, "CreateEndpoint", "CreateEndpoint: no room"},
+		{"500 of CreateEndpoint", "CreateEndpoint", `{"Err": "no room"}`, 500, "CreateEndpoint", "no room (HTTP status 500)"},
+		{"redirection", "CreateEndpoint", "", 307, "CreateEndpoint", "HTTP status 307"},
+		{"404 of CreateEndpoint", "CreateEndpoint", "404 page not found", 404, "CreateEndpoint", "404 page not found (HTTP status 404)"},
+		{"garbage of CreateEndpoint", "CreateEndpoint", "hello", 200, "CreateEndpoint" + undoneEndpoint, "CreateEndpoint: read answer: invalid"},
+		{"no answer", "CreateEndpoint", "drop", 200, "CreateEndpoint" + undoneEndpoint, "no answer"},
+		{"too long an answer", "CreateEndpoint", strings.Repeat(" ", 2<<20) + "{}", 200, "CreateEndpoint" + undoneEndpoint, "longer than"},
+		{"address that was given", "CreateEndpoint", `{"Interface": {"Address": "10.1.0.3/24"}}`, 200, "CreateEndpoint" + undoneEndpoint, "must not answer 10.1.0.3/24"},
+		{"bad CIDR", "CreateEndpoint", `{"Interface": {"AddressIPv6": "fd00::1"}}`, 200, "CreateEndpoint" + undoneEndpoint, `AddressIPv6 "fd00::1"`},
+		{"address of the other family", "CreateEndpoint", `{"Interface": {"AddressIPv6": "10.0.0.1/8"}}`, 200, "CreateEndpoint" + undoneEndpoint, "of the family"},
+		{"bad MAC", "CreateEndpoint", `{"Interface": {"MacAddress": "x"}}`, 200, "CreateEndpoint" + undoneEndpoint, "MacAddress"},
+		{"Err of Join", "Join", `{"Err": "not now"}`, 200, "CreateEndpoint Join" + undoneEndpoint, "Join: not now"},
+		{"500 of Join", "Join", "oh", 500, "CreateEndpoint Join" + undoneEndpoint, "oh (HTTP status 500)"},
+		{"garbage of Join", "Join", `{"InterfaceName": 7}`, 200, "CreateEndpoint Join" + undoneJoin, "Join: read answer"},
+		{"no link", "Join", `{}`, 200, "CreateEndpoint Join" + undoneJoin, `SrcName ""`},
+		{"bad link", "Join", `{"InterfaceName": {"SrcName": "../../x"}}`, 200, "CreateEndpoint Join" + undoneJoin, "SrcName"},
+		{"bad gateway", "Join", `{"InterfaceName": {"SrcName": "v"}, "Gateway": "10.1.0.1/24"}`, 200, "CreateEndpoint Join" + undoneJoin, "Gateway"},
+		{"bad route", "Join", `{"InterfaceName": {"SrcName": "v"}, "StaticRoutes": [{"Destination": "10.0.0.1"}]}`, 200, "CreateEndpoint Join" + undoneJoin, "StaticRoutes[0]: Destination"},
+		{"route without a next hop", "Join", `{"InterfaceName": {"SrcName": "v"}, "StaticRoutes": [{"Destination": "10.0.0.0/8"}]}`, 200, "CreateEndpoint Join" + undoneJoin, "NextHop"},
+		{"route of another type", "Join", `{"InterfaceName": {"SrcName": "v"}, "StaticRoutes": [{"Destination": "10.0.0.0/8", "RouteType": 2}]}`, 200, "CreateEndpoint Join" + undoneJoin, "RouteType 2"},
+		{"link that is not there", "", "", 0, "CreateEndpoint Join attach:veth1:eth0" + undoneLink, "no such link"},
+		{"Err of ProgramExternalConnectivity", "ProgramExternalConnectivity", `{"Err": "port taken"}`, 200, callsOfAdd + undoneLink, "port taken"},
+		{"ProgramExternalConnectivity without an answer", "ProgramExternalConnectivity", "drop", 200, callsOfAdd + " " + callsOfDel, "no answer"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newDriver(t)
+			r, config := f.newRemote(t), configWith(t, nil)
+			f.must(t, setup(r, config), callsOfSetup)
+			if tt.method == "" {
+				r.links = fakeLinks{f, errors.New("no such link")}
+			} else {
+				f.set(tt.method, tt.answer, tt.status)
+			}
+			err := add(r, config, "pod-1")
+			if got := f.take(); err == nil || got != tt.calls || !strings.Contains(err.Error(), tt.words) {
+				t.Errorf("error %v, want %s; calls\n%s, want\n%s", err, tt.words, got, tt.calls)
+			}
+			f.checkEmpty(t, 1)
+		})
+	}
+}
+
+func TestDriversWithoutExternalConnectivity(t *testing.T) {
+	f := newDriver(t)
+	r, config := f.newRemote(t), configWith(t, nil)
+	f.set("ProgramExternalConnectivity", "404 page not found", 404)
+	f.must(t, setup(r, config), callsOfSetup)
+	f.must(t, add(r, config, "pod-1"), callsOfAdd)
+	f.must(t, del(r, config, "pod-1"), strings.TrimPrefix(callsOfDel, "RevokeExternalConnectivity "))
+	f.set("ProgramExternalConnectivity", "", 0)
+	f.set("RevokeExternalConnectivity", "404 page not found", 404)
+	f.must(t, add(r, config, "pod-1"), callsOfAdd)
+	f.must(t, del(r, config, "pod-1"), callsOfDel)
+}
+
+func TestSetupRefusesDrivers(t *testing.T) {
+	for _, tt := range []struct{ method, answer, calls, words string }{
+		{"Activate", `{"Implements": ["VolumeDriver"]}`, "Activate", `implements ["VolumeDriver"]`},
+		{"Activate", `{"Err": "no"}`, "Activate", "Plugin.Activate: no"},
+		{"GetCapabilities", `{"Scope": "galactic"}`, "Activate GetCapabilities", `scope "galactic"`},
+		{"CreateNetwork", `{"Err": "overlap"}`, callsOfSetup, "CreateNetwork: overlap"},
+		{"CreateNetwork", "drop", callsOfSetup + " DeleteNetwork", "no answer"},
+	} {
+		f := newDriver(t)
+		r, config := f.newRemote(t), configWith(t, nil)
+		f.set(tt.method, tt.answer, 200)
+		err := setup(r, config)
+		if got := f.take(); err == nil || got != tt.calls || !strings.Contains(err.Error(), tt.words) {
+			t.Errorf("%s: error %v, calls %s", tt.answer, err, got)
+		}
+		f.checkEmpty(t, 0)
+	}
+}
+
+// At each call of the driver a kill of the plugin leaves a state of which del knows what to undo.
+func TestKilledAddIsUndone(t *testing.T) {
+	f := newDriver(t)
+	r, config := f.newRemote(t), configWith(t, nil)
+	f.must(t, setup(r, config), callsOfSetup)
+	states := make(map[string]string)
+	f.called = func(method string) { states[method] = f.copyState(t, "killed-in-"+method) }
+	f.must(t, add(r, config, "pod-1"), callsOfAdd)
+	f.called = nil
+	for method, want := range map[string]string{
+		"CreateEndpoint":              "DeleteEndpoint",
+		"Join":                        "Leave DeleteEndpoint",
+		"ProgramExternalConnectivity": callsOfDel,
+	} {
+		killed := f.newRemote(t)
+		killed.state.dir = states[method]
+		f.must(t, del(killed, config, "pod-1"), want)
+	}
+}
+
+// What was killed is also undone by the next call that does the same.
+func TestKilledCallsAreRepeated(t *testing.T) {
+	f := newDriver(t)
+	r, config := f.newRemote(t), configWith(t, nil)
+	states := make(map[string]string)
+	f.called = func(method string) { states[method] = f.copyState(t, "killed-in-"+method) }
+	f.must(t, setup(r, config), callsOfSetup)
+	f.must(t, add(r, config, "pod-1"), callsOfAdd)
+	f.called = nil
+	killed := f.newRemote(t)
+	killed.state.dir = states["CreateNetwork"]
+	f.must(t, setup(killed, config), "Activate GetCapabilities DeleteNetwork CreateNetwork")
+	killed.state.dir = states["Join"]
+	f.must(t, add(killed, config, "pod-1"), "Leave DeleteEndpoint "+callsOfAdd)
+}
+
+func TestDelReportsWhatTheDriverAnswersOnce(t *testing.T) {
+	f := newDriver(t)
+	r, config := f.newRemote(t), configWith(t, nil)
+	f.must(t, setup(r, config), callsOfSetup)
+	f.must(t, add(r, config, "pod-1"), callsOfAdd)
+	f.set("Leave", `{"Err": "unknown endpoint"}`, 200)
+	if err, calls := del(r, config, "pod-1"), f.take(); err == nil || calls != callsOfDel {
+		t.Errorf("error %v, calls %s", err, calls)
+	}
+	f.must(t, del(r, config, "pod-1"), "")
+}
+
+// A driver that does not answer is told at the next del.
+func TestDelIsRepeatedForADriverThatIsAway(t *testing.T) {
+	f := newDriver(t)
+	r, config := f.newRemote(t), configWith(t, nil)
+	f.must(t, setup(r, config), callsOfSetup)
+	f.must(t, add(r, config, "pod-1"), callsOfAdd)
+	f.set("Leave", "drop", 200)
+	if err, calls := del(r, config, "pod-1"), f.take(); err == nil || calls != "RevokeExternalConnectivity Leave detach:eth0:veth1" {
+		t.Errorf("error %v, calls %s", err, calls)
+	}
+	f.set("Leave", "", 200)
+	f.must(t, del(r, config, "pod-1"), "Leave DeleteEndpoint")
+	f.checkEmpty(t, 1)
+}
+
+// After a restart of the machine the driver may have forgotten everything, or nothing.
+func TestNetworksOfAnEarlierBootAreMadeAgain(t *testing.T) {
+	for _, answer := range []string{"{}", `{"Err": "no such network"}`} {
+		f := newDriver(t)
+		r, config := f.newRemote(t), configWith(t, nil)
+		f.must(t, setup(r, config), callsOfSetup)
+		f.must(t, add(r, config, "pod-1"), callsOfAdd)
+		for _, method := range []string{"Leave", "DeleteEndpoint", "DeleteNetwork", "RevokeExternalConnectivity"} {
+			f.set(method, answer, 200)
+		}
+		r.state.boot = "boot 2"
+		f.must(t, setup(r, config), "Activate GetCapabilities RevokeExternalConnectivity Leave detach:eth0:veth1 DeleteEndpoint DeleteNetwork CreateNetwork")
+		f.must(t, del(r, config, "pod-1"), "")
+		f.checkEmpty(t, 1)
+	}
+}
+
+// A network whose configuration changes is another network. The old one goes with its last pod.
+func TestNetworksOfAnEarlierConfigurationGo(t *testing.T) {
+	f := newDriver(t)
+	r, old, config := f.newRemote(t), configWith(t, nil), configWith(t, map[string]any{"options": map[string]any{"mode": "l3"}})
+	f.must(t, setup(r, old), callsOfSetup)
+	f.must(t, setup(r, config), "Activate GetCapabilities DeleteNetwork CreateNetwork")
+	f.must(t, setup(r, old), "Activate GetCapabilities DeleteNetwork CreateNetwork")
+	f.must(t, add(r, old, "pod-1"), callsOfAdd)
+	f.must(t, setup(r, config), "Activate GetCapabilities")
+	f.must(t, del(r, old, "pod-1"), callsOfDel+" DeleteNetwork")
+	f.must(t, add(r, config, "pod-2"), "Activate GetCapabilities CreateNetwork "+callsOfAdd)
+	f.must(t, del(r, config, "pod-2"), callsOfDel)
+	f.checkEmpty(t, 1)
+}
+
+func TestRemoveKeepsWhatTheDriverDoesNotAnswer(t *testing.T) {
+	f := newDriver(t)
+	r, config := f.newRemote(t), configWith(t, nil)
+	f.must(t, setup(r, config), callsOfSetup)
+	f.set("DeleteNetwork", "drop", 200)
+	if err := r.Remove(context.Background(), config); err == nil {
+		t.Error("no error of a driver that is away")
+	}
+	f.checkEmpty(t, 1)
+	f.set("DeleteNetwork", `{"Err": "in use"}`, 200)
+	if err := r.Remove(context.Background(), config); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("error %v", err)
+	}
+	f.checkEmpty(t, 0)
+}
+
+func TestDriversOfGlobalScopeHearOfNodes(t *testing.T) {
+	f := newDriver(t)
+	f.set("GetCapabilities", `{"Scope": "global"}`, 200)
+	r := f.newRemote(t)
+	f.must(t, setup(r, configWith(t, map[string]any{"node": "192.0.2.1", "nodes": []string{"192.0.2.2"}})), "Activate GetCapabilities DiscoverNew DiscoverNew CreateNetwork")
+	if want := `{"DiscoveryType":1,"DiscoveryData":{"Address":"192.0.2.2","self":false}}`; f.bodies["DiscoverNew"] != want {
+		t.Errorf("DiscoverNew: %s, want %s", f.bodies["DiscoverNew"], want)
+	}
+	f.must(t, setup(r, configWith(t, map[string]any{"node": "192.0.2.1"})), "Activate GetCapabilities DiscoverNew DiscoverDelete")
+	if want := `{"DiscoveryType":1,"DiscoveryData":{"Address":"192.0.2.1","self":true}}`; f.bodies["DiscoverNew"] != want {
+		t.Errorf("DiscoverNew: %s, want %s", f.bodies["DiscoverNew"], want)
+	}
+	if want := `{"DiscoveryType":1,"DiscoveryData":{"Address":"192.0.2.2","self":false}}`; f.bodies["DiscoverDelete"] != want {
+		t.Errorf("DiscoverDelete: %s, want %s", f.bodies["DiscoverDelete"], want)
+	}
+}
+
+func TestCheckAsksTheDriverAboutPods(t *testing.T) {
+	f := newDriver(t)
+	r, config := f.newRemote(t), configWith(t, nil)
+	f.must(t, setup(r, config), callsOfSetup)
+	f.must(t, add(r, config, "pod-1"), callsOfAdd)
+	r.checks = true
+	f.must(t, setup(r, config), "Activate GetCapabilities EndpointOperInfo")
+	f.set("EndpointOperInfo", `{"Err": "unknown endpoint"}`, 200)
+	if err := setup(r, config); err == nil || !strings.Contains(err.Error(), "unknown endpoint") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestPodsAtOnceHaveAddressesOfTheirOwn(t *testing.T) {
+	f := newDriver(t)
+	r, config := f.newRemote(t), configWith(t, nil)
+	f.must(t, setup(r, config), callsOfSetup)
+	const pods = 24
+	results, errs := make(chan string, pods), make(chan error, pods)
+	for i := range pods {
+		go func() {
+			result, err := r.Add(context.Background(), config, podNamed(fmt.Sprint("pod-", i)))
+			errs <- err
+			if err == nil {
+				results <- result.IP4.IP
+			}
+		}()
+	}
+	for range pods {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(results)
+	seen := make(map[string]bool)
+	for ip := range results {
+		seen[ip] = true
+	}
+	if len(seen) != pods {
+		t.Errorf("%d addresses for %d pods: %v", len(seen), pods, seen)
+	}
+	for i := range pods {
+		if err := del(r, config, fmt.Sprint("pod-", i)); err != nil {
+			t.Error(err)
+		}
+	}
+	f.checkEmpty(t, 1)
+}
+
+func TestStateThatAPowerLossHasDamaged(t *testing.T) {
+	f := newDriver(t)
+	r, config := f.newRemote(t), configWith(t, nil)
+	f.must(t, setup(r, config), callsOfSetup)
+	f.must(t, add(r, config, "pod-1"), callsOfAdd)
+	files, _ := filepath.Glob(filepath.Join(f.host, "state/*/*.json"))
+	for _, file := range files {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.must(t, setup(r, config), callsOfSetup)
+	f.must(t, del(r, config, "pod-1"), "")
+	f.must(t, add(r, config, "pod-1"), callsOfAdd)
+}
+
+var _ plugin.Remover = (*remote)(nil)

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// state is what the plugin keeps on disk, in /var/lib/network, between its calls. Each change is on disk
+// before the driver is told, so that a call that was killed can be undone. The files are of a boot of the
+// machine: links and sandboxes of an earlier boot are no more, but a driver may remember its networks.
+//
+//	lock               held while networks are made or deleted, and addresses are chosen
+//	current            ID of the network of the present configuration
+//	nodes.json         nodes that the driver has been told of
+//	networks/ID.json   a networkRecord
+//	endpoints/ID.json  an endpoint: a pod that is connected
+type state struct {
+	dir  string
+	boot string // the machine's boot ID
+}
+
+// networkRecord is a network that the driver has, or may have.
+type networkRecord struct {
+	ID      string                `json:"id"`
+	Driver  string                `json:"driver"`
+	Boot    string                `json:"boot"`
+	Created bool                  `json:"created"` // false while CreateNetwork is under way
+	Last    map[string]netip.Addr `json:"last"`    // the last address of each pool that was given to a pod
+}
+
+// endpoint is a pod's connection, and how far it has come.
+type endpoint struct {
+	ID        string         `json:"id"`
+	Network   string         `json:"network"` // ID
+	Driver    string         `json:"driver"`
+	Boot      string         `json:"boot"`
+	Addresses []netip.Prefix `json:"addresses"` // that the driver was given
+
+	// What must be undone.
+	Created  bool       `json:"created"`
+	Joined   bool       `json:"joined"`
+	Link     *movedLink `json:"link"` // nil unless it may be in the pod
+	External bool       `json:"external"`
+}
+
+// movedLink names a link on the host and in the pod.
+type movedLink struct {
+	Source string `json:"source"`
+	Name   string `json:"name"`
+}
+
+func (s state) networkFile(id string) string  { return filepath.Join(s.dir, "networks", id+".json") }
+func (s state) endpointFile(id string) string { return filepath.Join(s.dir, "endpoints", id+".json") }
+func (s state) nodesFile() string             { return filepath.Join(s.dir, "nodes.json") }
+func (s state) currentFile() string           { return filepath.Join(s.dir, "current") }
+
+// makeFolders makes the folders of the state.
+func (s state) makeFolders() error {
+	return errors.Join(os.MkdirAll(filepath.Join(s.dir, "networks"), 0o700), os.MkdirAll(filepath.Join(s.dir, "endpoints"), 0o700))
+}
+
+// lock takes the state's lock.
+func (s state) lock(ctx context.Context) (unlock func(), err error) {
+	if err := s.makeFolders(); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(s.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	locked := make(chan error, 1)
+	go func() {
+		err := error(unix.EINTR)
+		for err == unix.EINTR {
+			err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		}
+		locked <- err
+	}()
+	select {
+	case err := <-locked:
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", s.dir, err), file.Close())
+		}
+		return func() { _ = file.Close() }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for another call of this network: %w", context.Cause(ctx))
+	}
+}
+
+// save writes a file in one step.
+func save(file string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
+// load reads a file. A file that a power loss has damaged is as good as none: the driver's links are
+// gone as well.
+func load[T any](file string) (value T, err error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return value, err
+	}
+	if err := json.Unmarshal(data, &value); err != nil {
+		return value, fmt.Errorf("%s: %w: %w", file, fs.ErrNotExist, err)
+	}
+	return value, nil
+}
+
+// drop removes a file that may be gone.
+func drop(file string) error {
+	err := os.Remove(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// all reads the records of a folder.
+func all[T any](dir string) ([]T, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var values []T
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".json") {
+			continue
+		}
+		value, err := load[T](filepath.Join(dir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, value)
+	}
+	return values, nil
+}
+
+func (s state) networks() ([]networkRecord, error) {
+	return all[networkRecord](filepath.Join(s.dir, "networks"))
+}
+
+// endpoints returns the endpoints of a network.
+func (s state) endpoints(network string) ([]endpoint, error) {
+	every, err := all[endpoint](filepath.Join(s.dir, "endpoints"))
+	var some []endpoint
+	for _, e := range every {
+		if e.Network == network {
+			some = append(some, e)
+		}
+	}
+	return some, err
+}
+
+// isCreated reports whether the driver has the network.
+func (s state) isCreated(id string) bool {
+	n, err := load[networkRecord](s.networkFile(id))
+	return err == nil && n.Created && n.Boot == s.boot
+}
