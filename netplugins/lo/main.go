@@ -23,12 +23,12 @@ func (loopback) Setup(context.Context, []byte) error { return nil }
 func (loopback) Add(_ context.Context, _ []byte, pod plugin.Pod) (*plugin.Result, error) {
 	result := &plugin.Result{}
 	return result, pod.In(func() error {
+		if err := plugin.Configure("lo"); err != nil {
+			return err
+		}
 		link, err := netlink.LinkByName("lo")
 		if err != nil {
 			return fmt.Errorf("find loopback: %w", err)
-		}
-		if err := netlink.LinkSetUp(link); err != nil {
-			return fmt.Errorf("bring up loopback: %w", err)
 		}
 		addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 		if err != nil {
