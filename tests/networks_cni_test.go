@@ -1,17 +1,12 @@
 package tests
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // cniEntry is a network of cni-netplugin; more are its other keys.
@@ -137,110 +132,5 @@ func TestBandwidthOfAPodIsLimited(t *testing.T) {
 	// 1.5 MB less the burst of 100 kB at 1 MB/s; a machine under load is only slower.
 	if rate := float64(got) / took.Seconds(); got < 3<<19 || rate > 1.3e6 {
 		t.Errorf("%d bytes in %v, %.0f bytes a second", got, took, rate)
-	}
-}
-
-// cniCall is a command that the CNI project's plugin noop has recorded.
-type cniCall struct {
-	Command string
-	CmdArgs struct {
-		ContainerID, Netns, IfName, Args, Path string
-		StdinData                              []byte
-	}
-}
-
-// ours replaces what is ours to choose: the container's ID and namespace, and where programs are.
-func (c cniCall) ours(t *testing.T, folder string) map[string]any {
-	t.Helper()
-	var stdin map[string]any
-	text := strings.ReplaceAll(string(c.CmdArgs.StdinData), folder, "FOLDER")
-	if err := json.Unmarshal([]byte(text), &stdin); err != nil {
-		t.Fatalf("stdin of noop: %v: %s", err, text)
-	}
-	return map[string]any{"command": c.Command, "interface": c.CmdArgs.IfName, "args": c.CmdArgs.Args, "stdin": stdin}
-}
-
-// buildNoop builds a program of the CNI project.
-func buildCNI(t *testing.T, program, target string) {
-	t.Helper()
-	cmd := exec.Command("go", "build", "-o", target, "github.com/containernetworking/cni/"+program)
-	cmd.Dir = "../netplugins"
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", program, err, out)
-	}
-}
-
-// The CNI project's own tool and our launcher call the plugins of a configuration alike.
-func TestPluginsAreCalledAsCNIToolCallsThem(t *testing.T) {
-	tools := t.TempDir()
-	buildCNI(t, "cnitool", filepath.Join(tools, "cnitool"))
-	buildCNI(t, "plugins/test/noop", filepath.Join(tools, "noop"))
-	const result = `{"cniVersion": "1.0.0", "ips": [{"address": "10.1.2.3/24"}]}`
-	conf := func(folder, version string) string {
-		return fmt.Sprintf(`"cniVersion": %[2]q, "plugins": [
-			{"type": "noop", "debugFile": "%[1]s/first", "commandLog": "%[1]s/log", "some": {"key": [1, "ü"]}, "capabilities": {"bandwidth": true}, "ipam": {}},
-			{"type": "noop", "debugFile": "%[1]s/second", "commandLog": "%[1]s/log", "capabilities": {"portMappings": true, "dns": false}}]`, folder, version)
-	}
-	prepare := func(folder string) {
-		for name, debug := range map[string]string{"first": fmt.Sprintf(`{"ReportResult": %q}`, result), "second": `{"ReportResult": "PASSTHROUGH"}`, "log": "[]"} {
-			if err := os.WriteFile(filepath.Join(folder, name), []byte(debug), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	read := func(folder, path string) (calls []map[string]any) {
-		data, err := os.ReadFile(filepath.Join(folder, "log"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var all []cniCall
-		if err := json.Unmarshal(data, &all); err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range all {
-			calls = append(calls, c.ours(t, path))
-		}
-		return calls
-	}
-
-	const inside = "/var/lib/network"
-	m := newNetMachine(t, fmt.Sprintf(`[{"name": "noop", "aci": "kurma.io/stager/cni-netplugin", "containerInterface": "eth7", %s}]`, conf(inside, "1.0.0")))
-	state := filepath.Join(m.networks, "noop", "state")
-	if err := os.MkdirAll(filepath.Join(state, "bin"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("cp", filepath.Join(tools, "noop"), filepath.Join(state, "bin", "noop")).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	prepare(state)
-	doc := netPodDoc{podOf(shell("s", "sleep 1000")), []map[string]any{{"name": "web", "hostPort": 80, "podPort": map[string]any{"name": "web", "protocol": "TCP", "port": 8080}}}}
-	doc.Isolators = []any{isolator("resource/network-bandwidth", map[string]any{"default": true, "limit": "1M"})}
-	p := m.connect("p", doc, "noop:args=A=B")
-	if nets := m.networksOf(p); nets[0].address(false) != "10.1.2.3" {
-		t.Errorf("networks %+v", nets)
-	}
-	m.must("stop", "p")
-
-	theirs := t.TempDir()
-	prepare(theirs)
-	if err := os.WriteFile(filepath.Join(theirs, "noop.conflist"), []byte(`{"name": "noop", `+conf(theirs, "1.0.0")+"}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ns := newNetns(t)
-	for _, command := range []string{"add", "del"} {
-		cmd := m.host.command(filepath.Join(tools, "cnitool"), command, "noop", "/proc/"+strconv.Itoa(ns.hold.Process.Pid)+"/ns/net")
-		cmd.Env = append(os.Environ(), "CNI_PATH="+tools, "NETCONFPATH="+theirs, "CNI_IFNAME=eth7", "CNI_ARGS=IgnoreUnknown=1;A=B",
-			`CAP_ARGS={"portMappings":[{"hostPort":80,"containerPort":8080,"protocol":"tcp"}],"bandwidth":{"ingressRate":8000000,"ingressBurst":800000,"egressRate":8000000,"egressBurst":800000}}`)
-		if r := finish(t, cmd); r.code != 0 {
-			t.Fatalf("cnitool %s: %+v", command, r)
-		}
-	}
-	want, got := read(theirs, theirs), read(state, inside)
-	if len(want) != 4 {
-		t.Fatalf("cnitool has called %d times, want 4", len(want))
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("calls of cnitool (-) and of the launcher (+):\n%s", diff)
 	}
 }

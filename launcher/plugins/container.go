@@ -45,15 +45,20 @@ type settings struct {
 }
 
 // Setup implements networks.Plugin.
-func (c *container) Setup(ctx context.Context, config string) error {
-	_, err := c.run(ctx, networks.Call{Config: config}, callDir+"/setup")
-	return err
-}
+func (c *container) Setup(ctx context.Context, config string) error { return c.setup(ctx, config) }
 
-// check is Setup with the variable by which a plugin is asked to check the pods that are
-// connected as well.
-func (c *container) check(ctx context.Context, config string) error {
-	_, err := c.run(ctx, networks.Call{Config: config, Env: []string{"NETWORK_CHECK=1"}}, callDir+"/setup")
+// Variables by which `setup` may do more.
+const (
+	// checkPods asks to check the pods that are connected as well.
+	checkPods = "NETWORK_CHECK=1"
+	// idle says that no other call of the network runs until `setup` has ended: the plugin may
+	// remove what earlier calls that were killed have left.
+	idle = "NETWORK_IDLE=1"
+)
+
+// setup is Setup with variables.
+func (c *container) setup(ctx context.Context, config string, env ...string) error {
+	_, err := c.run(ctx, networks.Call{Config: config, Env: env}, callDir+"/setup")
 	return err
 }
 

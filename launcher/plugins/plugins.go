@@ -161,7 +161,7 @@ func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Ne
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, networks.CallTime, fmt.Errorf("not done within %v", networks.CallTime))
 	defer cancel()
-	if err := p.Setup(limited, n.Entry); err != nil {
+	if err := p.setup(limited, n.Entry, idle); err != nil {
 		return nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, r.Pod))
 	}
 	r.Entry = n.Entry
@@ -333,5 +333,5 @@ func (c *Containers) Validate(ctx context.Context, n networks.Network) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, networks.CallTime, fmt.Errorf("not done within %v", networks.CallTime))
 	defer cancel()
-	return p.check(ctx, n.Entry)
+	return p.setup(ctx, n.Entry, checkPods)
 }

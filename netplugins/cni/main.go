@@ -26,6 +26,7 @@ func main() {
 		data:  plugin.RunDir + "/cni", // /var/lib/cni is a link to it
 		args:  os.Getenv("CNI_ARGS"),
 		check: os.Getenv("NETWORK_CHECK") != "",
+		idle:  os.Getenv("NETWORK_IDLE") != "",
 	})
 }
 
@@ -36,6 +37,7 @@ type cni struct {
 	data  string   // the CNI plugins' folder
 	args  string   // CNI_ARGS
 	check bool     // setup also checks the pods that are connected
+	idle  bool     // no other call runs while setup runs
 }
 
 // Setup implements plugin.Plugin.
@@ -64,6 +66,11 @@ func (c *cni) Setup(ctx context.Context, config []byte) error {
 	}
 	if err := lib.GetStatusNetworkList(ctx, n.list); err != nil {
 		return fmt.Errorf("status of plugins: %w", err)
+	}
+	if c.idle {
+		if err := c.collect(ctx, lib, n); err != nil {
+			return err
+		}
 	}
 	if c.check {
 		return c.checkPods(ctx, lib, n)
@@ -230,29 +237,4 @@ func (c *cni) runtime(n *network, pod plugin.Pod) (*libcni.RuntimeConf, error) {
 		rt.Args = append(rt.Args, [2]string{key, value})
 	}
 	return rt, nil
-}
-
-// checkPods calls CHECK for each pod that is connected, where the configuration's version has
-// it. It ignores a pod that is disconnected meanwhile.
-func (c *cni) checkPods(ctx context.Context, lib *libcni.CNIConfig, n *network) error {
-	all, err := lib.GetCachedAttachments("")
-	if err != nil {
-		return fmt.Errorf("list connected pods: %w", err)
-	}
-	var errs []error
-	for _, a := range all {
-		if a.Network != n.list.Name || n.list.DisableCheck || !hasCheck(n.list.CNIVersion) {
-			continue
-		}
-		rt := &libcni.RuntimeConf{ContainerID: a.ContainerID, NetNS: a.NetNS, IfName: a.IfName, Args: a.CniArgs, CapabilityArgs: a.CapabilityArgs}
-		if err := lib.CheckNetworkList(ctx, n.list, rt); err != nil && exists(a.NetNS) && exists(c.cached(n, rt)) {
-			errs = append(errs, fmt.Errorf("pod %s: %w", a.ContainerID, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
