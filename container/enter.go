@@ -71,8 +71,8 @@ func (e *entrance) plan() (*shimPlan, error) {
 	if len(p.Args) == 0 || p.Args[0] == "" {
 		return nil, errors.New("no program to execute")
 	}
-	uid, gid, err := identityOf(c.handles.root, p)
-	if err != nil {
+	who, err := look(c, func(root *os.File) user { return userOf(root, p) }, nil)
+	if err := errors.Join(err, who.err); err != nil {
 		return nil, err
 	}
 	bounding, err := boundingSet(p.Capabilities)
@@ -80,7 +80,7 @@ func (e *entrance) plan() (*shimPlan, error) {
 		return nil, err
 	}
 	plan := &shimPlan{
-		flags: e.flags, bounding: bounding, uid: uid, gid: gid, filter: c.filter,
+		flags: e.flags, bounding: bounding, uid: who.uid, gid: who.gid, filter: c.filter,
 		dir: p.Dir, candidates: spec.Candidates(p.Args[0], p.Env), args: p.Args, env: p.Env,
 		nfds: uint32(len(e.kept)), nbacking: uint32(len(c.backing)), profile: c.spec.AppArmorProfile,
 		oomScore: int32(c.spec.OOMScoreAdj), memlock: c.runtime.memlock,
@@ -103,18 +103,32 @@ func (e *entrance) plan() (*shimPlan, error) {
 	return plan, nil
 }
 
-func identityOf(root *os.File, p *spec.Process) (uid, gid uint32, err error) {
-	if p.Root {
-		return 0, 0, nil
+// user is whom a process runs as, or why that is not known.
+type user struct {
+	uid, gid uint32
+	err      error
+}
+
+func userOf(root *os.File, p *spec.Process) (u user) {
+	if !p.Root {
+		u.uid, u.gid, u.err = identity.Resolve(root, p.User, p.Group)
 	}
-	return identity.Resolve(root, p.User, p.Group)
+	return u
 }
 
 // result waits until the shim has become the process or has ended. If it has become the process,
 // result returns nil.
 func (e *entrance) result() error {
 	p := e.process
-	return explain(e.pipes.result(p.Args[0], p.Dir), e.container.handles.root, p.Args[0], p.Dir, p.Env)
+	err := e.pipes.result(p.Args[0], p.Dir)
+	if !unexplained(err) {
+		return err
+	}
+	explained, lookErr := look(e.container, func(root *os.File) error { return explain(err, root, p.Args[0], p.Dir, p.Env) }, nil)
+	if lookErr != nil {
+		return err
+	}
+	return explained
 }
 
 // resultOf is result for a shim that is killed if it takes longer than limit: an app can stop it.

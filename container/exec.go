@@ -238,12 +238,13 @@ func (j *joining) execute() (*os.Process, error) {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(j.cgroupFiles.unified.Fd())
 	}
 	if j.stdio.Terminal {
-		terminal, err := j.openTerminal()
-		if err != nil {
+		made, err := look(j.container, func(root *os.File) terminal { return openTerminal(root, j.stdio) }, terminal.close)
+		if err := errors.Join(err, made.err); err != nil {
 			return nil, fmt.Errorf("make terminal: %w", err)
 		}
-		defer terminal.Close()
-		attr.Files = []*os.File{terminal, terminal, terminal}
+		defer made.own.Close()
+		j.master = made.master
+		attr.Files = []*os.File{made.own, made.own, made.own}
 		attr.Sys.Setctty = true
 	} else {
 		null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
@@ -262,30 +263,47 @@ func (j *joining) execute() (*os.Process, error) {
 	return os.StartProcess(j.program(), []string{"shim"}, attr)
 }
 
-// openTerminal makes a terminal in the container's devpts, and returns the process's side.
-func (j *joining) openTerminal() (*os.File, error) {
-	path, err := pathrs.OpenatInRoot(j.container.handles.root, "dev/pts/ptmx")
+// terminal is a new one, or why there is none.
+type terminal struct {
+	master, own *os.File // own is the process's side
+	err         error
+}
+
+func (t terminal) close() { closeAll([]*os.File{t.master, t.own}) }
+
+// openTerminal makes a terminal in the container's devpts, in root. The caller closes both sides.
+func openTerminal(root *os.File, stdio supervisor.Stdio) (t terminal) {
+	t.err = t.open(root, stdio)
+	if t.err != nil {
+		t.close()
+	}
+	return t
+}
+
+func (t *terminal) open(root *os.File, stdio supervisor.Stdio) error {
+	path, err := pathrs.OpenatInRoot(root, "dev/pts/ptmx")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer path.Close()
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(path.Fd()), &fs); err != nil || fs.Type != unix.DEVPTS_SUPER_MAGIC {
-		return nil, errors.New("/dev/pts is not a devpts")
+		return errors.New("/dev/pts is not a devpts")
 	}
-	if j.master, err = pathrs.Reopen(path, unix.O_RDWR|unix.O_NOCTTY); err != nil {
-		return nil, err
+	if t.master, err = pathrs.Reopen(path, unix.O_RDWR|unix.O_NOCTTY); err != nil {
+		return err
 	}
-	fd := int(j.master.Fd())
+	fd := int(t.master.Fd())
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		return nil, os.NewSyscallError("ioctl TIOCSPTLCK", err)
+		return os.NewSyscallError("ioctl TIOCSPTLCK", err)
 	}
-	if j.stdio.Width != 0 && j.stdio.Height != 0 {
-		size := &unix.Winsize{Col: j.stdio.Width, Row: j.stdio.Height}
+	if stdio.Width != 0 && stdio.Height != 0 {
+		size := &unix.Winsize{Col: stdio.Width, Row: stdio.Height}
 		if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size); err != nil {
-			return nil, os.NewSyscallError("ioctl TIOCSWINSZ", err)
+			return os.NewSyscallError("ioctl TIOCSWINSZ", err)
 		}
 	}
 	// Not by its path, which the app may have replaced (ioctl_tty(2)).
-	return system.GetPtyPeer(uintptr(fd), "terminal", unix.O_RDWR)
+	t.own, err = system.GetPtyPeer(uintptr(fd), "terminal", unix.O_RDWR)
+	return err
 }

@@ -17,14 +17,16 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// explain adds the name of the missing interpreter to the error if the program exists and the
-// kernel reports ENOENT: the kernel did not find the interpreter that the script or dynamically
-// linked program names (execve(2)).
-func explain(err error, root *os.File, program, dir string, env []string) error {
+// unexplained reports whether the kernel did not find the program, or the interpreter that the program names, which is
+// the same error (execve(2)).
+func unexplained(err error) bool {
 	var exec *supervisor.ExecError
-	if !errors.As(err, &exec) || !errors.Is(exec.Errno, unix.ENOENT) {
-		return err
-	}
+	return errors.As(err, &exec) && errors.Is(exec.Errno, unix.ENOENT)
+}
+
+// explain adds the name of the missing interpreter to an error that is unexplained, if the program exists: a script or
+// a dynamically linked program.
+func explain(err error, root *os.File, program, dir string, env []string) error {
 	for _, candidate := range spec.Candidates(program, env) {
 		if name := missingInterpreter(root, dir, candidate); name != "" {
 			return fmt.Errorf("%w: the program exists, but its interpreter %q does not", err, name)

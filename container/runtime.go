@@ -147,7 +147,7 @@ func (r *Runtime) Container(s spec.Spec) (supervisor.Container, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make seccomp filter: %w", err)
 	}
-	return &container{runtime: r, spec: s, filter: filter, id: rand.Text()}, nil
+	return &container{runtime: r, spec: s, filter: filter, id: rand.Text(), looks: make(chan struct{}, maxLooks)}, nil
 }
 
 // container implements supervisor.Container.
@@ -164,7 +164,8 @@ type container struct {
 	handles handles    // from Start to Destroy
 	backing []*os.File // the folders of spec.Backing, O_PATH; likewise
 	oom     cgroup.OOMWatch
-	started atomic.Bool // libcontainer no longer holds its lock
+	started atomic.Bool   // libcontainer no longer holds its lock
+	looks   chan struct{} // see look
 
 	once       sync.Once // sets the next two
 	manager    cgroups.Manager

@@ -133,7 +133,7 @@ func TestOpenRegularRefusesOtherFiles(t *testing.T) {
 	}
 	for path, root := range map[string]*os.File{
 		"etc/file-fifo": root, "etc": root,
-		"proc/version": everything, "sys/kernel/uevent_seqnum": everything, "dev/null": everything,
+		"proc/version": everything, "proc/kmsg": everything, "sys/kernel/uevent_seqnum": everything, "dev/null": everything,
 	} {
 		f, err := OpenRegular(root, path)
 		if !errors.Is(err, ErrNotRegular) {

@@ -1,0 +1,59 @@
+package container
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLooks is how many looks at a container's files may be under way at once.
+const maxLooks = 4
+
+// look calls f with the container's root, to open or read files in it, on a goroutine of its own. What f opens
+// can be on a file system that does not answer: an app with CAP_SYS_ADMIN mounts FUSE over /etc and serves
+// nothing, or a volume is on a server that is gone. Then look returns an error after the runtime's limit of a start. The
+// thread that the kernel keeps waiting is lost until the file system answers or goes, so a container has maxLooks of
+// them at most, and a look at its files that comes later waits for one of these.
+//
+// discard takes the result of an f that was too late; it is nil if there is nothing to release.
+func look[T any](c *container, f func(root *os.File) T, discard func(T)) (result T, err error) {
+	late := time.NewTimer(c.runtime.startLimit)
+	defer late.Stop()
+	tooLate := func() error {
+		return fmt.Errorf("the container's files do not answer within %s", c.runtime.startLimit)
+	}
+	select {
+	case c.looks <- struct{}{}:
+	case <-late.C:
+		return result, tooLate()
+	}
+	// A descriptor of its own: Destroy closes the container's.
+	fd, err := unix.FcntlInt(c.handles.root.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		<-c.looks
+		return result, os.NewSyscallError("fcntl", err)
+	}
+	root := os.NewFile(uintptr(fd), c.handles.root.Name())
+	done, gone := make(chan T), make(chan struct{})
+	defer close(gone)
+	go func() {
+		found := f(root)
+		root.Close()
+		<-c.looks
+		select {
+		case done <- found:
+		case <-gone:
+			if discard != nil {
+				discard(found)
+			}
+		}
+	}()
+	select {
+	case result = <-done:
+		return result, nil
+	case <-late.C:
+		return result, tooLate()
+	}
+}

@@ -1,0 +1,85 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
+	"kurma.io/stager/supervisor"
+	"kurma.io/stager/tests/surroundings"
+)
+
+// mountSilent mounts a FUSE file system whose server never answers (fuse(4)), until release is called: whoever opens
+// anything in it waits.
+func mountSilent(t *testing.T, dir string) (release func()) {
+	t.Helper()
+	node := filepath.Join(t.TempDir(), "fuse")
+	if err := unix.Mknod(node, unix.S_IFCHR|0o600, int(unix.Mkdev(10, 229))); err != nil {
+		t.Fatal(err)
+	}
+	server, err := unix.Open(node, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", server)
+	if err := unix.Mount("silent", dir, "fuse", 0, options); err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = errors.Join(unix.Close(server), unix.Unmount(dir, unix.MNT_DETACH)) }
+}
+
+// Files of an app that do not answer cost the start that looks at them, in time, and nothing else.
+func TestFilesThatDoNotAnswerCostOneStart(t *testing.T) {
+	r, root, volume := newRuntime(t), busyboxRoot(t), t.TempDir()
+	r.startLimit = time.Second
+	if err := errors.Join(os.Mkdir(filepath.Join(volume, "etc"), 0o755), os.Mkdir(filepath.Join(volume, "bin"), 0o755),
+		os.RemoveAll(filepath.Join(root, "etc")), os.Symlink("/volume/etc", filepath.Join(root, "etc")),
+		unix.Mount(volume, volume, "", unix.MS_BIND, ""), unix.Mount("", volume, "", unix.MS_SHARED, "")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(volume, unix.MNT_DETACH) })
+	s := testSpec(root, "sleep", "1000")
+	s.Mounts = []spec.Mount{{Source: volume, Target: "/volume", Type: "bind", Recursive: true}}
+	hostile, _ := startSleeper(t, r, s)
+	other, _ := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
+	release := mountSilent(t, filepath.Join(volume, "etc"))
+	named := rootCommand("true")
+	named.User = "bob"
+	ended := make(chan error)
+	const starts = 2*maxLooks + 1
+	for range starts {
+		go func() {
+			_, err := hostile.Exec(named, supervisor.Stdio{})
+			ended <- err
+		}()
+	}
+	for range starts {
+		select {
+		case err := <-ended:
+			if err == nil || !strings.Contains(err.Error(), "do not answer within") {
+				t.Errorf("error %v", err)
+			}
+		case <-time.After(surroundings.Patience):
+			t.Fatal("a start waits for the files for ever")
+		}
+	}
+	if text, _ := execOutput(t, other, rootCommand("sh", "-c", "echo other")); text != "other\n" {
+		t.Errorf("another container's command writes %q", text)
+	}
+	release()
+	c, ok := hostile.(*container)
+	if !ok {
+		t.Fatal("no container of this package")
+	}
+	surroundings.Eventually(t, "the looks end with the file system", func() bool { return len(c.looks) == 0 })
+	if text, _ := execOutput(t, hostile, rootCommand("sh", "-c", "echo again")); text != "again\n" {
+		t.Errorf("the container's command writes %q", text)
+	}
+}
