@@ -26,14 +26,14 @@ die() {
 
 # debian unpacks a fresh Debian, which it keeps for the next time.
 debian() {
-	if [ ! -e "$vm/root.tar" ]; then
-		mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus bookworm - \
-			"${MIRROR:-http://deb.debian.org/debian}" >"$vm/root.tar.new"
-		mv "$vm/root.tar.new" "$vm/root.tar"
+	if [ ! -e "$vm/debian.tar" ]; then
+		mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,busybox-static bookworm - \
+			"${MIRROR:-http://deb.debian.org/debian}" >"$vm/debian.tar.new"
+		mv "$vm/debian.tar.new" "$vm/debian.tar"
 	fi
 	rm -rf "$tree"
 	mkdir "$tree"
-	tar -x -f "$vm/root.tar" -C "$tree"
+	tar -x -f "$vm/debian.tar" -C "$tree"
 }
 
 # packages makes the packages of what has been built.
@@ -59,7 +59,6 @@ system() {
 	cp -r "$vm/kernel/lib/modules" "$tree/usr/lib/"
 	cp "$out/images/busybox.aci" "$tree/root/"
 	cp "$here/service.sh" "$tree/root/test"
-	cp /bin/busybox "$tree/bin/"
 	sed -n '/^```sh\( systemd\)*$/,/^```$/{/^```/!p}' "$top/README.md" >"$tree/root/first-pod"
 	echo vm >"$tree/etc/hostname"
 	: >"$tree/etc/machine-id"
