@@ -178,7 +178,7 @@ func TestTrustIsAsItIsNow(t *testing.T) {
 		listed string
 	}{
 		{
-			"keyring emptied", func(_ *testing.T, h *host, _ string) { h.configure(`"trustDirectory":"none"`); h.untrust() },
+			"keyring emptied", func(_ *testing.T, h *host, _ string) { h.untrust() },
 			"unknown key", "by an unknown key",
 		},
 		{"manifest edited", func(t *testing.T, _ *host, image string) {
@@ -228,7 +228,6 @@ func (h *host) untrust() {
 func TestTrustCommands(t *testing.T) {
 	h := bareHost(t)
 	h.untrust()
-	h.configure(`"trustDirectory":"trust"`)
 	h.run("image", "import", h.stagerImage("stager.aci", "", h.key), h.image("one.aci", appManifest))
 	h.refuse(1, "unknown key", "run", "example.com/one")
 	public, fingerprint := filepath.Join(h.dir, "keys.asc"), h.key.Fingerprint()
