@@ -50,7 +50,14 @@ func (c *cli) status(ctx context.Context, args []string, isolators bool) error {
 		if err != nil {
 			return err
 		}
-		return pod.Become("status", "--isolators", a.Name)
+		if !c.json {
+			return pod.Become("status", "--isolators", a.Name)
+		}
+		data, err := c.capture(pod, c.stderr, "status", "--isolators", a.Name)
+		if err != nil {
+			return err
+		}
+		return c.printJSON(json.RawMessage(data))
 	}
 	if len(rest) > 0 {
 		return usageError{"status: want one POD, or --isolators POD [APP]"}
