@@ -77,6 +77,8 @@ func nextStep(err error) string {
 		return "; launcher trust add KEY.asc trusts its key, as trustedKeys in the configuration does"
 	case errors.Is(err, images.ErrUnsigned):
 		return "; import it again with its signature beside it, as FILE.asc"
+	case errors.Is(err, pods.ErrEnded):
+		return "; launcher logs shows what it has written, launcher restart starts another like it"
 	case errors.Is(err, pods.ErrNotFound):
 		return "; launcher ps --all lists the pods"
 	}
@@ -99,10 +101,21 @@ func needCommand(cmd *cobra.Command, args []string) error {
 		return usageError{commandName(cmd) + "no command; want " + alternatives(cmd)}
 	}
 	text := fmt.Sprintf("%sunknown command %s", commandName(cmd), quoted(args[0]))
+	if known, ok := elsewhere()[args[0]]; ok && !cmd.HasParent() {
+		return usageError{text + "; did you mean " + known + "?"}
+	}
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return usageError{text + "; did you mean " + strings.Join(near, " or ") + "?"}
 	}
 	return usageError{text + "; " + cmd.CommandPath() + " --help lists the commands"}
+}
+
+// elsewhere maps commands of podman and docker to those that do the same here.
+func elsewhere() map[string]string {
+	return map[string]string{
+		"build": "aci build, another program", "export": "cp or image export", "images": "image list", "import": "image import", "load": "image import",
+		"pull": "image import", "rmi": "image rm", "save": "image export", "start": "run or restart",
+	}
 }
 
 // alternatives lists a group's commands as a sentence has them.
@@ -135,6 +148,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	text := commandName(cmd) + err.Error()
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
+		if unknown.GetSpecifiedShortnames() != "" { // a letter is like any other
+			return usageError{text + "; " + cmd.CommandPath() + " --help lists the options" + forTheApp(cmd)}
+		}
 		// Cobra proposes commands; the flags are compared in the same way.
 		flags := &cobra.Command{SuggestionsMinimumDistance: 2}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -145,9 +161,17 @@ func flagError(cmd *cobra.Command, err error) error {
 		if near := flags.SuggestionsFor(unknown.GetSpecifiedName()); len(near) > 0 {
 			return usageError{text + "; did you mean --" + strings.Join(near, " or --") + "?"}
 		}
-		return usageError{text + "; " + cmd.CommandPath() + " --help lists the options"}
+		return usageError{text + "; " + cmd.CommandPath() + " --help lists the options" + forTheApp(cmd)}
 	}
 	return usageError{text}
+}
+
+// forTheApp adds to an error of a flag what a command line for the app needs.
+func forTheApp(cmd *cobra.Command) string {
+	if name := cmd.Name(); name == "run" || name == "exec" {
+		return ", and those of the app come after --"
+	}
+	return ""
 }
 
 func firstWord(args []string) string {

@@ -104,22 +104,26 @@ func (c *cli) askApps(pod *pods.Pod) (map[string]appStatus, bool) {
 	}
 }
 
+// psOptions is the command line of `ps`.
+type psOptions struct{ all, quiet bool }
+
 // psCommand is `ps`: one line for each pod. Pods that have ended are listed with --all until rm
 // or gc; those that are dead or damaged always.
 func psCommand(c *cli) *cobra.Command {
-	all := false
+	var o psOptions
 	cmd := &cobra.Command{
 		Use:               "ps",
 		Short:             "list pods",
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return c.listPods(cmd.Context(), all) },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return c.listPods(cmd.Context(), o) },
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "list ended pods as well")
+	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "list ended pods as well")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print only the UUIDs")
 	return cmd
 }
 
-func (c *cli) listPods(_ context.Context, ended bool) error {
+func (c *cli) listPods(_ context.Context, o psOptions) error {
 	store, err := c.pods()
 	if err != nil {
 		return err
@@ -130,9 +134,17 @@ func (c *cli) listPods(_ context.Context, ended bool) error {
 	}
 	var all []*pods.Pod
 	for _, pod := range listed {
-		if ended || pod.State.Phase != pods.Exited {
+		if o.all || pod.State.Phase != pods.Exited {
 			all = append(all, pod)
 		}
+	}
+	if o.quiet && !c.json {
+		for _, pod := range all {
+			if _, err := fmt.Fprintln(c.stdout, pod.Plan.UUID); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	infos := c.describePods(all)
 	if !c.json {

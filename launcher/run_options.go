@@ -46,6 +46,15 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 	flags.Func("restart", "whether an app that has ended is restarted: `never|on-failure|always`", oneOf(&o.restart, "never", "on-failure", "always"))
 	flags.Var(&o.net, "net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's network, \"none\" for only a loopback device")
 	o.declareApp(flags)
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		switch name { // podman's names
+		case "network":
+			name = "net"
+		case "entrypoint":
+			name = "exec"
+		}
+		return pflag.NormalizedName(name)
+	})
 }
 
 // appFlags are the flags that change an image's app.

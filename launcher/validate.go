@@ -108,6 +108,10 @@ func (c *cli) printValidated(v validated) error {
 		}
 		line("%s: isolator %s is %s%s", of, printable(i.Name), i.Fate, why)
 	}
-	line("pod %q with %d apps can be started", v.Name, len(v.Apps))
+	noun := "apps"
+	if len(v.Apps) == 1 {
+		noun = "app"
+	}
+	line("pod %q with %d %s can be started", v.Name, len(v.Apps), noun)
 	return errors.Join(errs...)
 }

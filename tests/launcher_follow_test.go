@@ -101,6 +101,9 @@ func TestForegroundShowsTheOutput(t *testing.T) {
 	if out := b.must("ps", "--all"); !strings.Contains(out, "front  exited (3)  -    0/2 ") {
 		t.Errorf("ps --all:\n%s", out)
 	}
+	if out := b.must("ps", "-q") + "|" + b.must("ps", "-aq"); len(out) != len("|")+36+len("\n") {
+		t.Errorf("ps -q, and ps -aq: %q", out)
+	}
 	b.must("rm", "front")
 	if r := b.launcher("run", "--rm", path); r.code != 3 {
 		t.Errorf("run --rm: %+v", r)

@@ -30,15 +30,18 @@ func callInEnv() []string { return []string{"HOME=/root"} }
 // enter moves the calling thread into the stager's mount and network namespace, and into
 // no other. The caller has locked the thread and uses it for nothing else afterwards.
 func (p *Pod) enter() error {
-	if p.State.Phase == Exited || p.State.Phase == Dead {
-		return fmt.Errorf("pod %q is %s", p.Plan.Name, p.State.Phase)
+	if p.State.Phase == Dead {
+		return fmt.Errorf("pod %q is dead; launcher gc deletes what is left of it", p.Plan.Name)
+	}
+	if p.State.Phase == Exited {
+		return fmt.Errorf("pod %q %w", p.Plan.Name, ErrEnded)
 	}
 	fd, err := p.State.Stager.open()
 	if err != nil && p.State.Stager.PID == 0 {
 		return fmt.Errorf("pod %q is %s", p.Plan.Name, p.State.Phase) // its stager has not been started
 	}
 	if err != nil {
-		return fmt.Errorf("pod %q has just ended", p.Plan.Name)
+		return fmt.Errorf("pod %q %w", p.Plan.Name, ErrEnded)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	root, err := p.State.Stager.root(fd)

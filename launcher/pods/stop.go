@@ -40,6 +40,9 @@ func (s *Store) Kill(uuid string) {
 	}
 }
 
+// ErrEnded says that a pod has ended, so that nothing can be called in it.
+var ErrEnded = errors.New("has ended")
+
 // ErrAlive says that a pod has not ended.
 var ErrAlive = errors.New("it has not ended")
 
