@@ -42,8 +42,8 @@ func TestCallInsReceiveTheirArguments(t *testing.T) {
 		{"logs p one", "logs one\n"},
 		{"logs --follow --timestamps --tail 5 --since 1h --stream stderr p", "logs --follow --timestamps --tail 5 --since 1h --stream stderr one\n"},
 		{"attach p", "attach one\n"},
-		{"status --isolators p", "[--isolators one]\n"},
-		{"status --json --isolators p one", "[--isolators one]\n"},
+		{"status --isolators p", "[\n  \"--isolators\",\n  \"one\"\n]\n"},
+		{"status --json --isolators p one", "[\"--isolators\",\"one\"]\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

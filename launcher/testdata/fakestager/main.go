@@ -27,7 +27,8 @@ func main() {
 	switch name {
 	case names.Status:
 		if len(os.Args) > 1 {
-			fmt.Println(os.Args[1:])
+			document, _ := json.MarshalIndent(os.Args[1:], "", "  ") // in several lines, as the stager's
+			fmt.Println(string(document))
 			return
 		}
 		fmt.Println(`{"one":{"pid":1,"exited":false}}`)
