@@ -92,34 +92,41 @@ func TestNothingIsLeftOfALauncherThatWasKilled(t *testing.T) {
 	m.must("stop", "timed")
 	stopping := time.Since(start)
 	for i := range times(t, "NETWORK_KILLS", 6) {
-		cmd := m.command("run", "--name", "p", "--net", "bridge", doc)
-		up, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		when := "start"
-		moment := time.Duration(rand.Int64N(int64(starting)))
-		if i%2 == 1 { // in the stop
-			when, moment = "stop", time.Duration(rand.Int64N(int64(stopping)))
-			if _, err := up.Read(make([]byte, 64)); err != nil {
-				t.Fatalf("the pod is not up: %v", err)
-			}
-			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-		}
-		killed := time.AfterFunc(moment, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait() // killed, or done before
-		killed.Stop()
+		moment := m.killRun(i%2 == 1, starting, stopping, "bridge", doc)
 		if r := m.launcher("gc"); r.code != 0 {
-			t.Errorf("gc after a launcher that was killed %v after a %s: %s", moment, when, r.stderr)
+			t.Errorf("gc after a launcher that was killed after %v of its start (even) or stop (odd), round %d: %s", moment, i, r.stderr)
 		}
 		m.leaves(1)
 	}
 	m.must("stop", "first")
+}
+
+// killRun starts a pod on a network and kills its launcher at a random moment of the start, or of the stop,
+// which take about so long. It returns the moment.
+func (m *netMachine) killRun(inStop bool, starting, stopping time.Duration, network, doc string) time.Duration {
+	m.t.Helper()
+	cmd := m.command("run", "--name", "p", "--net", network, doc)
+	up, err := cmd.StdoutPipe()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+	moment := time.Duration(rand.Int64N(int64(starting)))
+	if inStop {
+		moment = time.Duration(rand.Int64N(int64(stopping)))
+		if _, err := up.Read(make([]byte, 64)); err != nil {
+			m.t.Fatalf("the pod is not up: %v", err)
+		}
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	killed := time.AfterFunc(moment, func() { _ = cmd.Process.Kill() })
+	_ = cmd.Wait() // killed, or done before
+	killed.Stop()
+	return moment
 }
 
 // leaves checks that as many pods are connected, by their addresses, links and namespaces.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -219,6 +220,9 @@ func TestPodsOfARemoteDriverTalk(t *testing.T) {
 			t.Errorf("no route %s in\n%s", want, routes)
 		}
 	}
+	if routes := b.exec("s", "/bin/ip", "-6", "route").stdout; !strings.Contains(routes, "default via fd00:95::1 dev eth0") {
+		t.Errorf("routes of IPv6\n%s", routes)
+	}
 	if r := m.launcher("network", "validate", "remote"); r.code != 0 {
 		t.Errorf("network validate: %+v", r)
 	}
@@ -242,7 +246,7 @@ func TestPodsOfARemoteDriverTalk(t *testing.T) {
 		t.Errorf("options %s, want %s", options, want)
 	}
 
-	// A second network, whose default route the pod has already; and the first one is kept by gc.
+	// A network that no pod uses is kept while it is in the configuration.
 	m.must("gc")
 	if got := d.methods(); got != "" {
 		t.Errorf("calls of gc: %s", got)
@@ -254,8 +258,7 @@ func TestPodsOfARemoteDriverTalk(t *testing.T) {
 	}
 
 	// A network that is taken out of the configuration is deleted.
-	m.config["container_networks"] = []any{}
-	m.write("config.json", m.config)
+	m.reconfigure("[]")
 	m.must("gc")
 	if got := d.methods(); got != "DeleteNetwork" {
 		t.Errorf("calls of gc without the network: %s", got)
@@ -343,11 +346,97 @@ func TestFailuresOfARemoteDriverRollBack(t *testing.T) {
 	if err != nil || !strings.Contains(string(log), "DeleteEndpoint: no such endpoint") {
 		t.Errorf("log of the network: %v\n%s", err, log)
 	}
-	for link := range strings.FieldsSeq(m.linkNames()) { // the pod's, which is back
-		if name, _, is := strings.Cut(link, "@"); is && strings.HasPrefix(name, "tdp") {
+	for link := range strings.FieldsSeq(m.linkNames()) { // the driver has forgotten them
+		if name, _, _ := strings.Cut(strings.TrimSuffix(link, ":"), "@"); strings.HasPrefix(name, "td") && !strings.HasPrefix(name, "tdh") {
 			m.host.run("ip", "link", "del", name)
 		}
 	}
+
+	// The driver gets the network again when it is taken out of the configuration and put back.
+	entries, _ := m.config["container_networks"].(json.RawMessage)
+	m.reconfigure("[]")
+	if r := m.launcher("gc"); r.code == 0 || !strings.Contains(r.stderr, "DeleteNetwork: no such network") {
+		t.Errorf("gc of a network that the driver has forgotten: %+v", r)
+	}
+	m.must("gc")
+	m.reconfigure(string(entries))
+	m.connect("good", podOf(shell("s", "sleep 1000")), "remote")
+}
+
+// Pods that start at once have addresses of their own, and when they stop at once nothing is left of them.
+func TestManyPodsOfARemoteDriverAreConnectedAtOnce(t *testing.T) {
+	const pods = 24
+	name := uniqueDriver()
+	m := newNetMachine(t, "["+remoteEntry(name, dualStack)+"]")
+	d := m.driver(name)
+	doc := m.write("p.json", podOf(shell("s", "sleep 1000")))
+	for range times(t, "NETWORK_ROUNDS", 1) {
+		addresses := make(map[string]bool)
+		for i, r := range m.together(pods, func(i int) []string {
+			return []string{"run", "--detach", "--name", fmt.Sprint("p", i), "--net", "remote", doc}
+		}) {
+			if r.code != 0 {
+				t.Fatalf("pod %d: %s", i, r.stderr)
+			}
+			addresses[m.networksOf(&pod{machine: m.machine, uuid: strings.TrimSpace(r.stdout)})[0].address(false)] = true
+		}
+		if len(addresses) != pods {
+			t.Errorf("%d addresses of %d pods", len(addresses), pods)
+		}
+		for i, r := range m.together(pods, func(i int) []string { return []string{"stop", fmt.Sprint("p", i)} }) {
+			if r.code != 0 {
+				t.Errorf("stop pod %d: %s", i, r.stderr)
+			}
+		}
+		m.checkEndpoints(0)
+		m.checkNetworks()
+		counts := make(map[string]int)
+		for _, c := range d.calls() {
+			counts[c.Method]++
+		}
+		for _, method := range strings.Fields(callsOfConnect + " " + callsOfDisconnect) {
+			if counts[method] != pods {
+				t.Errorf("%d calls of %s", counts[method], method)
+			}
+		}
+		if counts["CreateNetwork"] > 1 {
+			t.Errorf("%d calls of CreateNetwork", counts["CreateNetwork"])
+		}
+	}
+}
+
+// A launcher that is killed at any moment of a pod's start or stop leaves what gc undoes at the driver.
+// NETWORK_KILLS is how often.
+func TestADriverKeepsNothingOfALauncherThatWasKilled(t *testing.T) {
+	name := uniqueDriver()
+	m := newNetMachine(t, "["+remoteEntry(name, dualStack)+"]")
+	m.driver(name)
+	doc := m.write("p.json", podOf(shell("s", "echo up; exec sleep 1000")))
+	m.connect("first", podOf(shell("s", "sleep 1000")), "remote")
+	before := m.linkNames()
+	start := time.Now()
+	m.must("run", "--detach", "--name", "timed", "--net", "remote", doc)
+	starting := time.Since(start)
+	start = time.Now()
+	m.must("stop", "timed")
+	stopping := time.Since(start)
+	for i := range times(t, "NETWORK_KILLS", 10) {
+		moment := m.killRun(i%2 == 1, starting, stopping, "remote", doc)
+		if r := m.launcher("gc"); r.code != 0 {
+			t.Errorf("gc after a launcher that was killed after %v of its start (even) or stop (odd), round %d: %s", moment, i, r.stderr)
+		}
+		m.checkEndpoints(1)
+		if links := m.linkNames(); links != before {
+			t.Errorf("links\n%s, want\n%s", links, before)
+		}
+	}
+}
+
+// reconfigure changes the entries of container_networks.
+func (m *netMachine) reconfigure(entries string) {
+	m.t.Helper()
+	m.config["container_networks"] = json.RawMessage(entries)
+	m.write("config.json", m.config)
 }
 
 // linkNames returns the names of the machine's links.

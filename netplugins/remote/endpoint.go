@@ -78,16 +78,20 @@ func (r *remote) connect(ctx context.Context, d *driver, s *settings, w wishes, 
 // step calls the driver. *done is on disk as true before, and as false again if the driver did not do
 // it: it has answered so, or has not been reached.
 func (r *remote) step(ctx context.Context, d *driver, e *endpoint, done *bool, method string, request, response any) error {
-	*done = true
-	if err := save(r.state.endpointFile(e.ID), e); err != nil {
+	file := r.state.endpointFile(e.ID)
+	*done, e.Pending = true, method
+	if err := save(file, e); err != nil {
 		return err
 	}
 	err := d.network(ctx, method, request, response)
-	if err == nil || !answered(err) && (!isSilent(err) || errors.Is(err, errNoAnswer)) {
+	if errors.Is(err, errNoAnswer) {
 		return err
 	}
-	*done = false
-	return errors.Join(err, save(r.state.endpointFile(e.ID), e))
+	if answered(err) || isSilent(err) {
+		*done = false
+	}
+	e.Pending = ""
+	return errors.Join(err, save(file, e))
 }
 
 // attach puts the driver's link into the pod.
@@ -107,37 +111,56 @@ func (r *remote) attach(e *endpoint, l link, pod plugin.Pod) error {
 // asked again; what it does not answer stays on record for the next undo. Without a namespace in pod
 // the link has gone with it.
 func (r *remote) undo(ctx context.Context, d *driver, e *endpoint, pod plugin.Pod) error {
-	var errs []error
-	silent := false
-	tell := func(done *bool, method string) {
-		if !*done || silent {
-			return
-		}
-		err := d.network(ctx, method, endpointOnly{e.Network, e.ID}, nil)
-		if silent = err != nil && isSilent(err); !silent {
-			*done = false
-		}
-		if method != "RevokeExternalConnectivity" || !notFound(err) {
-			errs = append(errs, err)
-		}
-	}
-	tell(&e.External, "RevokeExternalConnectivity")
-	tell(&e.Joined, "Leave")
+	u := &undoing{r: r, d: d, e: e, unsure: e.Pending}
+	u.tell(ctx, &e.External, "RevokeExternalConnectivity", "ProgramExternalConnectivity")
+	u.tell(ctx, &e.Joined, "Leave", "Join")
 	if e.Link != nil {
 		err := r.links.detach(pod, *e.Link)
 		if err == nil {
 			e.Link = nil
 		}
-		errs = append(errs, err)
+		u.errs = append(u.errs, err)
 	}
-	tell(&e.Created, "DeleteEndpoint")
+	u.tell(ctx, &e.Created, "DeleteEndpoint", "CreateEndpoint")
 	file := r.state.endpointFile(e.ID)
 	if !e.Created && !e.Joined && !e.External && e.Link == nil {
-		errs = append(errs, drop(file))
-	} else {
-		errs = append(errs, save(file, e))
+		return errors.Join(append(u.errs, drop(file))...)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(u.errs, save(file, e))...)
+}
+
+// undoing is the state of an undo.
+type undoing struct {
+	r      *remote
+	d      *driver
+	e      *endpoint
+	unsure string // the method that was under way when the endpoint was left
+	silent bool   // the driver does not answer
+	errs   []error
+}
+
+// tell calls a method that undoes another one, if that was done. If either was under way before, the driver
+// may not know the endpoint, and what it answers does not matter.
+func (u *undoing) tell(ctx context.Context, done *bool, method, undone string) {
+	if !*done || u.silent {
+		return
+	}
+	u.e.Pending = method
+	if err := save(u.r.state.endpointFile(u.e.ID), u.e); err != nil {
+		u.errs = append(u.errs, err)
+		return
+	}
+	err := u.d.network(ctx, method, endpointOnly{u.e.Network, u.e.ID}, nil)
+	if isSilent(err) {
+		u.silent = true
+		u.errs = append(u.errs, err)
+		return
+	}
+	*done, u.e.Pending = false, ""
+	if answered(err) && (u.unsure == method || u.unsure == undone) || method == "RevokeExternalConnectivity" && notFound(err) {
+		return
+	}
+	u.errs = append(u.errs, err)
 }
 
 // check asks the driver about the pods that are connected.

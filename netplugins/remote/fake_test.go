@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -214,12 +213,12 @@ func setup(r *remote, config []byte) error { return r.Setup(context.Background()
 
 // copyState copies the plugin's state, as a kill of the plugin would leave it.
 func (f *fakeDriver) copyState(t *testing.T, name string) string {
-	t.Helper()
-	to := filepath.Join(f.host, name)
-	if err := os.CopyFS(to, os.DirFS(filepath.Join(f.host, "state"))); err != nil {
+	return copyDir(t, filepath.Join(f.host, "state"), filepath.Join(f.host, name))
+}
+
+func copyDir(t *testing.T, from, to string) string {
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		t.Error(err)
 	}
 	return to
 }
-
-func contains(log, method string) bool { return slices.Contains(strings.Fields(log), method) }

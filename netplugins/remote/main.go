@@ -59,7 +59,7 @@ func (r *remote) Setup(ctx context.Context, config []byte) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := r.state.lock(ctx)
+	unlock, err := r.state.lockNetworks(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,6 +107,11 @@ func (r *remote) Add(ctx context.Context, config []byte, pod plugin.Pod) (*plugi
 	if err != nil {
 		return nil, err
 	}
+	unlock, err := r.state.lockEndpoint(ctx, endpointID(s.Name, pod.UUID, pod.Interface))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	d := r.driver(s.Driver)
 	e, err := r.reserve(ctx, d, s, w, id, pod)
 	if err != nil {
@@ -127,7 +132,7 @@ func (r *remote) Add(ctx context.Context, config []byte, pod plugin.Pod) (*plugi
 // reserve makes sure that the network exists, and puts a new endpoint on record. What an earlier Add for
 // the pod may have left is undone first.
 func (r *remote) reserve(ctx context.Context, d *driver, s *settings, w wishes, id string, pod plugin.Pod) (*endpoint, error) {
-	unlock, err := r.state.lock(ctx)
+	unlock, err := r.state.lockNetworks(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -154,21 +159,15 @@ func (r *remote) Del(ctx context.Context, config []byte, pod plugin.Pod) error {
 	if err != nil {
 		return err
 	}
-	e, err := load[endpoint](r.state.endpointFile(endpointID(s.Name, pod.UUID, pod.Interface)))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := r.undo(ctx, r.driver(e.Driver), &e, pod); err != nil {
+	e, err := r.disconnect(ctx, endpointID(s.Name, pod.UUID, pod.Interface), pod)
+	if err != nil || e == nil {
 		return err
 	}
 	current, err := load[string](r.state.currentFile())
 	if err != nil || current == e.Network {
 		return nil
 	}
-	unlock, err := r.state.lock(ctx)
+	unlock, err := r.state.lockNetworks(ctx)
 	if err != nil {
 		return err
 	}
@@ -177,9 +176,26 @@ func (r *remote) Del(ctx context.Context, config []byte, pod plugin.Pod) error {
 	return err
 }
 
+// disconnect undoes an endpoint and returns it, nil if there is none.
+func (r *remote) disconnect(ctx context.Context, id string, pod plugin.Pod) (*endpoint, error) {
+	unlock, err := r.state.lockEndpoint(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	e, err := load[endpoint](r.state.endpointFile(id))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &e, r.undo(ctx, r.driver(e.Driver), &e, pod)
+}
+
 // Remove implements plugin.Remover.
 func (r *remote) Remove(ctx context.Context, _ []byte) error {
-	unlock, err := r.state.lock(ctx)
+	unlock, err := r.state.lockNetworks(ctx)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"kurma.io/stager/netplugins/plugin"
 )
@@ -149,6 +150,12 @@ func TestKilledAddIsUndone(t *testing.T) {
 	f.called = func(method string) { states[method] = f.copyState(t, "killed-in-"+method) }
 	f.must(t, add(r, config, "pod-1"), callsOfAdd)
 	f.called = nil
+	// The driver may not have carried out what it was asked for.
+	f.set("DeleteEndpoint", `{"Err": "unknown endpoint"}`, 200)
+	killed := f.newRemote(t)
+	killed.state.dir = copyDir(t, states["CreateEndpoint"], filepath.Join(f.host, "not-carried-out"))
+	f.must(t, del(killed, config, "pod-1"), "DeleteEndpoint")
+	f.set("DeleteEndpoint", "", 0)
 	for method, want := range map[string]string{
 		"CreateEndpoint":              "DeleteEndpoint",
 		"Join":                        "Leave DeleteEndpoint",
@@ -158,6 +165,42 @@ func TestKilledAddIsUndone(t *testing.T) {
 		killed.state.dir = states[method]
 		f.must(t, del(killed, config, "pod-1"), want)
 	}
+
+	// A kill in del: the driver has carried out what it is asked for again.
+	f.called = func(method string) { states[method] = f.copyState(t, "killed-in-"+method) }
+	f.must(t, del(r, config, "pod-1"), callsOfDel)
+	f.called = nil
+	for method, want := range map[string]string{
+		"RevokeExternalConnectivity": callsOfDel,
+		"Leave":                      "Leave detach:eth0:veth1 DeleteEndpoint",
+		"DeleteEndpoint":             "DeleteEndpoint",
+	} {
+		f.set(method, `{"Err": "unknown endpoint"}`, 200)
+		killed := f.newRemote(t)
+		killed.state.dir = states[method]
+		f.must(t, del(killed, config, "pod-1"), want)
+		f.set(method, "", 0)
+	}
+}
+
+// A call for a pod waits for another one, of a daemon that was killed.
+func TestCallsForAPodDoNotMix(t *testing.T) {
+	f := newDriver(t)
+	r, config := f.newRemote(t), configWith(t, nil)
+	f.must(t, setup(r, config), callsOfSetup)
+	late := make(chan error, 1)
+	f.called = func(method string) {
+		if method == "Join" {
+			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+			defer cancel()
+			late <- r.Del(ctx, config, podNamed("pod-1"))
+		}
+	}
+	f.must(t, add(r, config, "pod-1"), callsOfAdd)
+	if err := <-late; err == nil || !strings.Contains(err.Error(), "wait for another call") {
+		t.Errorf("error %v", err)
+	}
+	f.must(t, del(r, config, "pod-1"), callsOfDel)
 }
 
 // What was killed is also undone by the next call that does the same.

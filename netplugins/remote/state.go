@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +19,7 @@ import (
 // before the driver is told, so that a call that was killed can be undone. The files are of a boot of the
 // machine: links and sandboxes of an earlier boot are no more, but a driver may remember its networks.
 //
-//	lock               held while networks are made or deleted, and addresses are chosen
+//	lock               whose bytes are locks: the first is the networks', the others are endpoints'
 //	current            ID of the network of the present configuration
 //	nodes.json         nodes that the driver has been told of
 //	networks/ID.json   a networkRecord
@@ -45,6 +46,9 @@ type endpoint struct {
 	Boot      string         `json:"boot"`
 	Addresses []netip.Prefix `json:"addresses"` // that the driver was given
 
+	// Pending is the driver's method that is under way, which the driver may or may not have carried out.
+	Pending string `json:"pending,omitempty"`
+
 	// What must be undone.
 	Created  bool       `json:"created"`
 	Joined   bool       `json:"joined"`
@@ -68,8 +72,23 @@ func (s state) makeFolders() error {
 	return errors.Join(os.MkdirAll(filepath.Join(s.dir, "networks"), 0o700), os.MkdirAll(filepath.Join(s.dir, "endpoints"), 0o700))
 }
 
-// lock takes the state's lock.
-func (s state) lock(ctx context.Context) (unlock func(), err error) {
+// lockNetworks takes the lock under which networks are made and deleted, and addresses are chosen.
+func (s state) lockNetworks(ctx context.Context) (unlock func(), err error) {
+	return s.lock(ctx, 0)
+}
+
+// lockEndpoint takes the lock of an endpoint. A call may still be under way when the daemon that was killed
+// in it is followed by another. A caller takes it before the lock of the networks.
+func (s state) lockEndpoint(ctx context.Context, id string) (unlock func(), err error) {
+	number, err := strconv.ParseInt(id[:15], 16, 64)
+	if err != nil {
+		return nil, err
+	}
+	return s.lock(ctx, 1+number)
+}
+
+// lock takes the lock of a byte of the file.
+func (s state) lock(ctx context.Context, number int64) (unlock func(), err error) {
 	if err := s.makeFolders(); err != nil {
 		return nil, err
 	}
@@ -81,7 +100,7 @@ func (s state) lock(ctx context.Context) (unlock func(), err error) {
 	go func() {
 		err := error(unix.EINTR)
 		for err == unix.EINTR {
-			err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
+			err = unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLKW, &unix.Flock_t{Type: unix.F_WRLCK, Start: number, Len: 1})
 		}
 		locked <- err
 	}()
@@ -92,6 +111,10 @@ func (s state) lock(ctx context.Context) (unlock func(), err error) {
 		}
 		return func() { _ = file.Close() }, nil
 	case <-ctx.Done():
+		go func() {
+			<-locked
+			_ = file.Close()
+		}()
 		return nil, fmt.Errorf("wait for another call of this network: %w", context.Cause(ctx))
 	}
 }
