@@ -22,6 +22,8 @@ type Attachment struct {
 	Config string `json:"config"`
 	// Env is the environment of the calls, NAME=value.
 	Env []string `json:"env,omitempty"`
+	// Published reports whether the network publishes the pod's ports.
+	Published bool `json:"published,omitempty"`
 	// DNS is the pod's own choice of name servers, nil for none.
 	DNS *DNS `json:"dns,omitempty"`
 }
@@ -84,6 +86,7 @@ func Attach(all []Network, requests []Request, pod Pod) (attachments []Attachmen
 			return nil, false, fmt.Errorf("network %q: %w", n.Name, err)
 		}
 		published = published || takesPorts
+		a.Published = takesPorts && len(pod.Ports) > 0
 		if !r.DNS.isEmpty() {
 			a.DNS = &r.DNS
 		}

@@ -15,6 +15,19 @@ type Result struct {
 	DNS *DNS      `json:"dns,omitempty"`
 }
 
+// Address returns an address of the pod, that of IPv6 if there is one; it is not valid without an address.
+func (r Result) Address() netip.Addr {
+	for _, ip := range []*IPConfig{r.IP6, r.IP4} {
+		if ip == nil {
+			continue
+		}
+		if prefix, err := netip.ParsePrefix(ip.IP); err == nil {
+			return prefix.Addr()
+		}
+	}
+	return netip.Addr{}
+}
+
 // IPConfig is an address of the pod's interface.
 type IPConfig struct {
 	IP      string  `json:"ip"` // in CIDR notation

@@ -82,7 +82,20 @@ func (p *Pod) connect(ctx context.Context) ([]networks.Result, error) {
 	p.namespace = namespace
 	results, err := p.connector.Connect(ctx, p.recordFile(), p.Plan.UUID, namespace.Path(), p.Plan.Networks)
 	p.tried = err != nil
-	return results, err
+	if err != nil {
+		return nil, err
+	}
+	return results, p.forwardLoopback(results)
+}
+
+// forwardLoopback forwards the published ports of [::1], as long as this process runs.
+func (p *Pod) forwardLoopback(results []networks.Result) (err error) {
+	for i, a := range p.Plan.Networks {
+		if address := results[i].Address(); a.Published && address.IsValid() {
+			p.loopback, err = networks.ForwardLoopback(p.Plan.Ports, address)
+		}
+	}
+	return err
 }
 
 func (p *Pod) replaceResolvConf(text string) error {
@@ -102,6 +115,10 @@ func (p *Pod) replaceResolvConf(text string) error {
 func (p *Pod) disconnect() error {
 	if p.namespace != nil {
 		defer func() { p.namespace.Close(); p.namespace = nil }()
+	}
+	if p.loopback != nil {
+		_ = p.loopback.Close() // it ends with this process
+		p.loopback = nil
 	}
 	_, err := os.Stat(p.recordFile())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -56,7 +56,11 @@ func (c *cni) checkPods(ctx context.Context, lib *libcni.CNIConfig, n *network) 
 	var errs []error
 	for _, a := range connected {
 		rt := &libcni.RuntimeConf{ContainerID: a.ContainerID, NetNS: a.NetNS, IfName: a.IfName, Args: a.CniArgs, CapabilityArgs: a.CapabilityArgs}
-		if err := lib.CheckNetworkList(ctx, n.list, rt); err != nil && exists(a.NetNS) && exists(c.cached(n, rt)) {
+		list, err := sparingLoopback(n.list, a.CapabilityArgs)
+		if err != nil {
+			return err
+		}
+		if err := lib.CheckNetworkList(ctx, list, rt); err != nil && exists(a.NetNS) && exists(c.cached(n, rt)) {
 			errs = append(errs, fmt.Errorf("pod %s: %w", a.ContainerID, err))
 		}
 	}

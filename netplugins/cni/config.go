@@ -61,6 +61,9 @@ func parse(config []byte) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
+	if n.list, err = sparingLoopback(n.list, n.RuntimeConfig); err != nil {
+		return nil, err
+	}
 	return n, n.findIPAM()
 }
 
