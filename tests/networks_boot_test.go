@@ -1,0 +1,88 @@
+package tests
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// A machine that is restarted loses its pods, links and plugin containers, without a `del`. The next launch has every
+// address again, although those of the dead pods have been given away on disk. The test kills the processes, and
+// writes another boot ID into the record of the network.
+func TestAddressesOfAnEarlierBootAreFree(t *testing.T) {
+	m := newNetMachine(t, "["+cniEntry("ptp", `"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.89.0.0/30"}`)+"]")
+	doc := podOf(shell("s", "sleep 1000"))
+	first := m.connect("first", doc, "ptp") // takes the only address
+	if got := m.networksOf(first)[0].address(false); got != "10.89.0.2" {
+		t.Fatalf("address %s", got)
+	}
+	r := m.launcher("run", "--detach", "--name", "second", "--net", "ptp", m.write("pod.json", doc))
+	if r.code != 1 {
+		t.Fatalf("a second pod in a subnet of one address: %+v", r)
+	}
+	plugin := m.pluginOf("ptp").PID
+	m.kill(first.name)
+	if err := syscall.Kill(plugin, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	var state struct{ Running bool }
+	eventually(t, "the plugin has ended", func() bool {
+		return json.Unmarshal([]byte(m.must("network", "inspect", "ptp")), &state) == nil && !state.Running
+	})
+	path := filepath.Join(m.networks, "ptp", "network.json")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var record map[string]any
+	if err := json.Unmarshal(data, &record); err != nil || record["boot"] == nil {
+		t.Fatalf("%v: %s", err, data)
+	}
+	record["boot"] = "another"
+	if data, err = json.Marshal(record); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second := m.connect("second", doc, "ptp")
+	if got := m.networksOf(second)[0].address(false); got != "10.89.0.2" {
+		t.Errorf("address after a restart %s", got)
+	}
+	// The `del` of the dead pod must not free the address of the second.
+	m.must("gc")
+	if r := m.launcher("run", "--detach", "--name", "third", "--net", "ptp", m.write("pod.json", doc)); r.code != 1 {
+		t.Errorf("a third pod in a subnet of one address: %+v", r)
+	}
+}
+
+// kill kills the monitor of a pod, as the end of the machine does.
+func (m *netMachine) kill(name string) {
+	m.t.Helper()
+	var state struct{ Monitor struct{ PID int } }
+	for _, info := range m.ps() {
+		if info.Name != name {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(m.pods, info.UUID, "state.json"))
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		if err := json.Unmarshal(data, &state); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	if err := syscall.Kill(state.Monitor.PID, syscall.SIGKILL); err != nil || state.Monitor.PID == 0 {
+		m.t.Fatalf("kill monitor %d: %v", state.Monitor.PID, err)
+	}
+	eventually(m.t, "the pod is dead", func() bool {
+		for _, info := range m.ps() {
+			if info.Name == name {
+				return info.State == "dead"
+			}
+		}
+		return true
+	})
+}
