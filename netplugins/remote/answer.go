@@ -116,7 +116,7 @@ func (j joined) link(a address) (link, error) {
 func (l *link) addRoute(r staticRoute) error {
 	to, err := netip.ParsePrefix(r.Destination)
 	if err != nil {
-		return fmt.Errorf("Destination %q: want CIDR notation", r.Destination)
+		return fmt.Errorf("destination %q: want CIDR notation", r.Destination)
 	}
 	switch {
 	case r.RouteType == routeConnected && r.NextHop == "":

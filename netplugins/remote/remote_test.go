@@ -84,7 +84,7 @@ func TestFailuresOfAPodRollBack(t *testing.T) {
 		{"no link", "Join", `{}`, 200, "CreateEndpoint Join" + undoneJoin, `SrcName ""`},
 		{"bad link", "Join", `{"InterfaceName": {"SrcName": "../../x"}}`, 200, "CreateEndpoint Join" + undoneJoin, "SrcName"},
 		{"bad gateway", "Join", `{"InterfaceName": {"SrcName": "v"}, "Gateway": "10.1.0.1/24"}`, 200, "CreateEndpoint Join" + undoneJoin, "Gateway"},
-		{"bad route", "Join", `{"InterfaceName": {"SrcName": "v"}, "StaticRoutes": [{"Destination": "10.0.0.1"}]}`, 200, "CreateEndpoint Join" + undoneJoin, "StaticRoutes[0]: Destination"},
+		{"bad route", "Join", `{"InterfaceName": {"SrcName": "v"}, "StaticRoutes": [{"Destination": "10.0.0.1"}]}`, 200, "CreateEndpoint Join" + undoneJoin, "StaticRoutes[0]: destination"},
 		{"route without a next hop", "Join", `{"InterfaceName": {"SrcName": "v"}, "StaticRoutes": [{"Destination": "10.0.0.0/8"}]}`, 200, "CreateEndpoint Join" + undoneJoin, "NextHop"},
 		{"route of another type", "Join", `{"InterfaceName": {"SrcName": "v"}, "StaticRoutes": [{"Destination": "10.0.0.0/8", "RouteType": 2}]}`, 200, "CreateEndpoint Join" + undoneJoin, "RouteType 2"},
 		{"link that is not there", "", "", 0, "CreateEndpoint Join attach:veth1:eth0" + undoneLink, "no such link"},

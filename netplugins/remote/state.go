@@ -62,7 +62,8 @@ type movedLink struct {
 	Name   string `json:"name"`
 }
 
-func (s state) networkFile(id string) string  { return filepath.Join(s.dir, "networks", id+".json") }
+func (s state) networkFile(id string) string { return filepath.Join(s.dir, "networks", id+".json") }
+
 func (s state) endpointFile(id string) string { return filepath.Join(s.dir, "endpoints", id+".json") }
 func (s state) nodesFile() string             { return filepath.Join(s.dir, "nodes.json") }
 func (s state) currentFile() string           { return filepath.Join(s.dir, "current") }
@@ -98,11 +99,13 @@ func (s state) lock(ctx context.Context, number int64) (unlock func(), err error
 	}
 	locked := make(chan error, 1)
 	go func() {
-		err := error(unix.EINTR)
-		for err == unix.EINTR {
-			err = unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLKW, &unix.Flock_t{Type: unix.F_WRLCK, Start: number, Len: 1})
+		for {
+			err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLKW, &unix.Flock_t{Type: unix.F_WRLCK, Start: number, Len: 1})
+			if !errors.Is(err, unix.EINTR) {
+				locked <- err
+				return
+			}
 		}
-		locked <- err
 	}()
 	select {
 	case err := <-locked:
@@ -112,7 +115,7 @@ func (s state) lock(ctx context.Context, number int64) (unlock func(), err error
 		return func() { _ = file.Close() }, nil
 	case <-ctx.Done():
 		go func() {
-			<-locked
+			_ = <-locked // the caller has gone
 			_ = file.Close()
 		}()
 		return nil, fmt.Errorf("wait for another call of this network: %w", context.Cause(ctx))
