@@ -9,9 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/moby/sys/capability"
@@ -305,71 +303,6 @@ func TestVolumesTakeLaterMounts(t *testing.T) {
 				t.Errorf("%v; the container's mount goes out", err)
 			}
 		})
-	}
-}
-
-// The shim keeps an app's other processes from reading it from its first step on: the
-// kernel makes root the owner of such a process's files in /proc (proc(5)).
-func TestShimIsNotDumpable(t *testing.T) {
-	owners := make(chan [2]uint32, 1)
-	go func() {
-		defer close(owners)
-		runtime.LockOSThread() // for good: ptrace(2) is a thread's
-		owners <- dumpOwners(t)
-	}()
-	if got := <-owners; got != [2]uint32{1234, 0} {
-		t.Errorf("before its first step the shim's environment belongs to group %d, want 1234; then to %d, want 0", got[0], got[1])
-	}
-}
-
-// dumpOwners returns the group of the shim's /proc/PID/environ after execve(2), and when it
-// limits its locked memory.
-func dumpOwners(t *testing.T) (owners [2]uint32) {
-	plan, err := (&shimPlan{dir: "/", candidates: []string{"/no/such"}, args: []string{"x"}, memlock: unix.Rlimit{Cur: 1 << 16, Max: 1 << 16}}).encode()
-	pipes, pipesErr := newShimPipes()
-	if err != nil || pipesErr != nil {
-		t.Error(err, pipesErr)
-		return owners
-	}
-	defer pipes.close()
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = []string{shimEnvironment + "=3"}
-	cmd.ExtraFiles = []*os.File{shimProgram: pipes.plan, shimPlanFile: pipes.plan, shimReport: pipes.reportChild}
-	cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true, Credential: &syscall.Credential{Gid: 1234, NoSetGroups: true}}
-	if _, err := pipes.plan.WriteAt(plan, 0); err != nil {
-		t.Error(err)
-		return owners
-	}
-	if err := cmd.Start(); err != nil {
-		t.Error(err)
-		return owners
-	}
-	pid := cmd.Process.Pid
-	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
-	var st unix.Stat_t
-	var status unix.WaitStatus
-	var regs unix.PtraceRegs
-	for first := true; ; first = false {
-		if _, err := unix.Wait4(pid, &status, 0, nil); err != nil || !status.Stopped() {
-			t.Error(err, status)
-			return owners
-		}
-		if err := unix.Stat(procPath(pid, "environ"), &st); err != nil {
-			t.Error(err)
-			return owners
-		}
-		if first {
-			owners[0] = st.Gid
-		}
-		// setrlimit(2) is prlimit(2) with a new limit.
-		if err := unix.PtraceGetRegs(pid, &regs); err != nil || regs.Orig_rax == unix.SYS_PRLIMIT64 && regs.Rdx != 0 {
-			owners[1] = st.Gid
-			return owners
-		}
-		if err := unix.PtraceSyscall(pid, 0); err != nil {
-			t.Error(err)
-			return owners
-		}
 	}
 }
 

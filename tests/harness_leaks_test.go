@@ -213,7 +213,8 @@ func (b *machine) checkFiles() {
 type fileFacts struct {
 	mode         uint32
 	uid, gid     uint32
-	nlink, ino   uint64
+	ino          uint64
+	nlink        int // the type of st_nlink depends on the architecture
 	size         int64
 	mtime, ctime syscall.Timespec
 	xattrs       string
@@ -242,7 +243,7 @@ func addFiles(all map[string]fileFacts, root string, thorough bool) error {
 		}
 		st := info.Sys().(*syscall.Stat_t)
 		facts := fileFacts{
-			mode: st.Mode, uid: st.Uid, gid: st.Gid, nlink: st.Nlink, ino: st.Ino,
+			mode: st.Mode, uid: st.Uid, gid: st.Gid, nlink: int(st.Nlink), ino: st.Ino,
 			size: st.Size, mtime: st.Mtim, ctime: st.Ctim,
 		}
 		if thorough {
