@@ -2,6 +2,7 @@ package callins
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -200,12 +201,12 @@ func awaitAttached(t *testing.T, a *attached) {
 }
 
 // A caller that does not read is dropped, and neither the app nor
-// another caller notices. The app waits for the other one after each burst, of less than may
-// wait for a reader, so that a busy machine makes no difference.
+// another caller notices. The app waits for the other one after each burst, of less than the
+// supervisor holds without a time limit, so that a busy machine makes no difference.
 func TestACallerThatDoesNotReadIsDropped(t *testing.T) {
-	const bursts, size = 8, 6_000_000
+	const bursts, size = 16, 3_000_000
 	gate := fifo(t)
-	p := newPod(t, script("app", gate, "for i in 1 2 3 4 5 6 7 8; do head -c 6000000 /dev/zero; read x <"+gate+"; done; exit 4"))
+	p := newPod(t, script("app", gate, fmt.Sprintf("for i in $(seq %d); do head -c %d /dev/zero; read x <%s; done; exit 4", bursts, size, gate)))
 	slow, quick := attachTo(t, p, "app"), attachTo(t, p, "app")
 	awaitAttached(t, slow)
 	awaitAttached(t, quick)
