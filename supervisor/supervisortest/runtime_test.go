@@ -20,11 +20,14 @@ func unmet() containertest.Unmet {
 		"it mounts nothing, so a root has no /proc and no /dev but its own": {
 			"descriptors that are nil are /dev/null", "no other descriptor is open", "files from descriptor 3 on", "a terminal",
 			"signals are at their defaults", "read-only root", "bind mounts", "recursive read-only bind mounts",
-			"a mount that comes later shows up", "tmpfs", "mounts are made in order", "masked and read-only paths",
+			"a mount that comes later shows up", "flags of binds", "a read-only bind keeps the flags of its source",
+			"tmpfs", "mounts are made in order", "masked and read-only paths",
 			"a privileged app has no masked paths", "device nodes", "device policy", "apps share /dev/shm",
 			"the probe reads its own process",
 		},
-		"it makes no namespaces": {"namespaces are the caller's but for mounts", "a command is where the app is"},
+		"it makes no namespaces": {
+			"namespaces are the caller's but for mounts", "a command is where the app is", "an app sees no cgroup around its own",
+		},
 		"its processes have the caller's user": {
 			"a user or group that does not exist is named", "user and group by number", "user and group by name",
 			"a name overrides a number", "user and group of a file", "users of a file that is mounted", "supplementary groups",
