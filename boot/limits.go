@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/supervisor"
 )
 
 // guardLimits prevents apps from changing the supervisor's resource limits. The supervisor and
@@ -24,6 +25,7 @@ func (b *boot) guardLimits(context.Context) error {
 		b.log.Warn("apps of user 0 can change the supervisor's resource limits", "error", os.NewSyscallError("setresgid", err))
 	}
 	b.guardLife()
+	supervisor.ReserveThreads()
 	return nil
 }
 

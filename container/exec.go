@@ -16,7 +16,6 @@ import (
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer/keys"
 	"github.com/opencontainers/runc/libcontainer/system"
-	"github.com/opencontainers/selinux/go-selinux"
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/supervisor"
@@ -39,6 +38,9 @@ func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 
 func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
 	defer starting()()
+	// The caller may have locked this goroutine to a thread (reap.Reaper.Spawn). The shim is the child of
+	// another one, the starter's, and commands that wait must not hold a thread each.
+	runtime.UnlockOSThread()
 	p := c.spec.Process
 	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
 	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
@@ -172,7 +174,7 @@ type joining struct {
 	*entrance
 	stdio       supervisor.Stdio
 	cgroupFiles cgroupFiles
-	master      *os.File // of the terminal that execute made
+	master      *os.File // of the terminal that attributes made
 }
 
 // enter starts the shim with its plan. The kernel makes the process in the container's v2 cgroup;
@@ -205,15 +207,20 @@ func cannotClone(err error) bool {
 		func(errno error) bool { return errors.Is(err, errno) })
 }
 
-// start executes the shim from a thread with the container's keyring and labels. The thread is
-// not reusable afterwards: this goroutine stays locked to it, and the thread ends with the goroutine. The
+// start executes the shim from the starter's thread, with the container's keyring and labels. The
 // shim is the child of that thread, which must not end before the reaper knows the shim (reap.Reaper.Spawn).
-func (j *joining) start() (*os.Process, error) {
-	runtime.LockOSThread()
-	if err := j.label(); err != nil {
+func (j *joining) start() (started *os.Process, err error) {
+	attr, closing, err := j.attributes()
+	defer closeAll(closing)
+	if err != nil {
 		return nil, err
 	}
-	return j.execute()
+	j.container.runtime.starter.do(func() {
+		if err = j.label(); err == nil {
+			started, err = os.StartProcess(j.program(), []string{"shim"}, attr)
+		}
+	})
+	return started, err
 }
 
 // label sets what the thread's children inherit: the container's session keyring, and the labels
@@ -223,35 +230,33 @@ func (j *joining) label() error {
 	if _, err := keys.JoinSessionKeyring("_ses." + j.container.id); err != nil && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("join session keyring: %w", err)
 	}
-	if j.container.spec.SELinuxLabel != "" {
-		if err := selinux.SetExecLabel(j.container.spec.SELinuxLabel); err != nil {
-			return fmt.Errorf("set SELinux label: %w", err)
-		}
+	if err := j.container.runtime.starter.setLabel(j.container.spec.SELinuxLabel); err != nil {
+		return fmt.Errorf("set SELinux label: %w", err)
 	}
 	return nil
 }
 
-// execute starts the shim as the leader of a new session.
-func (j *joining) execute() (*os.Process, error) {
-	attr := &os.ProcAttr{Dir: "/", Env: []string{j.variable()}, Sys: &syscall.SysProcAttr{Setsid: true}}
+// attributes makes the shim the leader of a new session, with its files. The caller closes those of closing, also after
+// an error.
+func (j *joining) attributes() (attr *os.ProcAttr, closing []*os.File, err error) {
+	attr = &os.ProcAttr{Dir: "/", Env: []string{j.variable()}, Sys: &syscall.SysProcAttr{Setsid: true}}
 	if j.cgroupFiles.unified != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(j.cgroupFiles.unified.Fd())
 	}
 	if j.stdio.Terminal {
 		made, err := look(j.container, func(root *os.File) terminal { return openTerminal(root, j.stdio) }, terminal.close)
 		if err := errors.Join(err, made.err); err != nil {
-			return nil, fmt.Errorf("make terminal: %w", err)
+			return nil, nil, fmt.Errorf("make terminal: %w", err)
 		}
-		defer made.own.Close()
-		j.master = made.master
+		closing, j.master = []*os.File{made.own}, made.master
 		attr.Files = []*os.File{made.own, made.own, made.own}
 		attr.Sys.Setctty = true
 	} else {
 		null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		defer null.Close()
+		closing = []*os.File{null}
 		attr.Files = []*os.File{null, null, null}
 		for i, f := range []*os.File{j.stdio.Stdin, j.stdio.Stdout, j.stdio.Stderr} {
 			if f != nil {
@@ -260,7 +265,7 @@ func (j *joining) execute() (*os.Process, error) {
 		}
 	}
 	attr.Files = append(attr.Files, j.files(append([]*os.File{j.container.handles.mounts, j.container.handles.cgroups}, j.cgroupFiles.files...)...)...)
-	return os.StartProcess(j.program(), []string{"shim"}, attr)
+	return attr, closing, nil
 }
 
 // terminal is a new one, or why there is none.

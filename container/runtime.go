@@ -58,6 +58,7 @@ type Runtime struct {
 	// started afterwards would have no limit either.
 	memlock unix.Rlimit
 
+	starter    *starter      // of commands
 	startLimit time.Duration // of a command's shim
 }
 
@@ -103,6 +104,7 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	if err := watchStages(); err != nil {
 		return err
 	}
+	r.starter = newStarter()
 	r.hierarchies = r.pod.Hierarchies(names.CgroupDir)
 	if r.landlock = landlockABI() >= 2; !r.landlock {
 		r.log.Warn("the kernel has no Landlock with REFER (Linux 5.19): root apps with equal capabilities can read each other through /proc")
@@ -127,6 +129,9 @@ func (r *Runtime) Close() error {
 	}
 	if r.exe != nil {
 		errs = append(errs, r.exe.Close())
+	}
+	if r.starter != nil {
+		r.starter.close()
 	}
 	return errors.Join(errs...)
 }

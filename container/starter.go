@@ -1,0 +1,67 @@
+package container
+
+import (
+	"runtime"
+
+	"github.com/opencontainers/selinux/go-selinux"
+	"golang.org/x/sys/unix"
+)
+
+// starter is the one thread from which commands are started: what it gives to its children, the session keyring and
+// the labels, is no other thread's. A new thread for each command would end after it, and the supervisor must
+// need no new threads while apps run: where apps have used up the tasks of a cgroup around the pod's, the Go runtime
+// ends a program that cannot make one.
+type starter struct {
+	calls chan func()
+	label string // SELinux's, for the thread's next exec; of the thread
+}
+
+func newStarter() *starter {
+	s := &starter{calls: make(chan func())}
+	locked := make(chan struct{})
+	go s.serve(locked)
+	<-locked
+	return s
+}
+
+// serve makes calls until close. The process's first thread cannot end, and is never used.
+func (s *starter) serve(locked chan<- struct{}) {
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		other := make(chan struct{})
+		go s.serve(other)
+		<-other // on another thread, since this goroutine keeps the first
+		runtime.UnlockOSThread()
+		close(locked)
+		return
+	}
+	close(locked)
+	for call := range s.calls {
+		call()
+	}
+}
+
+// do makes a call on the thread, and returns when that has returned.
+func (s *starter) do(call func()) {
+	done := make(chan struct{})
+	s.calls <- func() {
+		defer close(done)
+		call()
+	}
+	<-done
+}
+
+// close ends the thread.
+func (s *starter) close() { close(s.calls) }
+
+// setLabel sets the SELinux label of the thread's next children at their exec, "" for none. It is called by do.
+func (s *starter) setLabel(label string) error {
+	if label == s.label {
+		return nil
+	}
+	if err := selinux.SetExecLabel(label); err != nil {
+		return err
+	}
+	s.label = label
+	return nil
+}

@@ -1,0 +1,78 @@
+package tests
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// pidsFile returns the path of a file of the pids controller in a cgroup.
+func pidsFile(t *testing.T, cgroup, name string) string {
+	t.Helper()
+	for _, dir := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
+		if path := filepath.Join(dir, cgroup, name); exists(path) {
+			return path
+		}
+	}
+	t.Fatalf("no %s in the cgroup %s", name, cgroup)
+	return ""
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// Where all tasks of a cgroup around the pod's are used up, which the supervisor cannot see, it makes no more threads and no
+// processes, and lives: status answers, commands fail or run, apps end, and the pod stops.
+func TestTheSupervisorOutlivesAFullCgroupAroundIt(t *testing.T) {
+	m := newMachine(t, stagerConfig(`{"gracePeriod": "1s", "restart": "always"}`))
+	dir := m.folder("probe", 0o777)
+	m.testProgram(dir)
+	forker := shell("forker", "while ! [ -e /probe/go ]; do sleep 0.05; done; exec /probe/probe forker")
+	p := m.up("full", podOf(forker, command("calm", "sleep", "1000"), command("other", "sleep", "1000")).hostVolume("probe", dir, "/probe"))
+	current, limit := pidsFile(t, m.cgroup, "pids.current"), pidsFile(t, m.cgroup, "pids.max")
+	count := func() int {
+		text, err := os.ReadFile(current)
+		n, convErr := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil || convErr != nil {
+			t.Fatal(err, convErr)
+		}
+		return n
+	}
+	most := count() + 3
+	if err := os.WriteFile(limit, []byte(strconv.Itoa(most)), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cgroup is full", func() bool { return count() >= most })
+	supervisor := p.supervisor()
+	var ran atomic.Int32
+	for i := range 6 {
+		var commands sync.WaitGroup
+		for range 12 {
+			commands.Go(func() {
+				if p.attempt("calm", "true") == 0 {
+					ran.Add(1)
+				}
+			})
+		}
+		commands.Wait()
+		p.launcher("kill", p.name, "other") // which restarts, or does not
+		if s := p.status()["calm"]; s.Exited || s.PID == 0 {
+			t.Errorf("status %d of the calm app: %+v", i, s)
+		}
+	}
+	t.Logf("%d of 72 commands ran", ran.Load())
+	if now := p.supervisor(); now != supervisor {
+		t.Errorf("the supervisor is %d and was %d", now, supervisor)
+	}
+	within(t, "stop", time.Minute, func() { p.stop() })
+}
