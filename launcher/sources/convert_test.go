@@ -1,0 +1,117 @@
+package sources
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// layerOf is a layer's archive: names that end in / are folders, "A=B" is a hard link A to B, others files.
+func layerOf(t *testing.T, names ...string) (archive []byte, diffID string) {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, name := range names {
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}
+		if strings.HasSuffix(name, "/") {
+			header.Typeflag, header.Mode = tar.TypeDir, 0o750
+		}
+		if link, to, ok := strings.Cut(name, "="); ok {
+			header.Typeflag, header.Name, header.Linkname = tar.TypeLink, link, to
+		}
+		if err := w.WriteHeader(header); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes(), fmt.Sprintf("sha256:%x", sha256.Sum256(out.Bytes()))
+}
+
+// convertLayer returns what a layer becomes on top of folders: one word for each entry.
+func convertLayer(t *testing.T, below folders, names ...string) ([]string, error) {
+	t.Helper()
+	archive, diffID := layerOf(t, names...)
+	file := bytes.NewReader(archive)
+	marks, err := scan(file, diffID)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	w := newLayerWriter(&out, below)
+	w.marks = marks
+	if err := errors.Join(w.layer(file), w.tar.Close()); err != nil {
+		return nil, err
+	}
+	var words []string
+	for in := tar.NewReader(&out); ; {
+		header, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return words, nil
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		word := header.Name
+		switch header.Typeflag {
+		case tar.TypeChar:
+			word += fmt.Sprintf(" device %d:%d", header.Devmajor, header.Devminor)
+		case tar.TypeDir:
+			word += fmt.Sprintf(" %o", header.Mode)
+		case tar.TypeLink:
+			word += " = " + header.Linkname
+		}
+		if header.PAXRecords[opaqueAttribute] == "y" {
+			word += " opaque"
+		}
+		words = append(words, word)
+	}
+}
+
+// A layer's whiteouts become overlay's, which the drivers overlay and copy read.
+func TestWhiteoutsBecomeOverlays(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		below       folders
+		layer, want []string
+	}{
+		{"nothing", nil, []string{"a"}, []string{"rootfs 755", "rootfs/a"}},
+		{"a whiteout", nil, []string{".wh.gone"}, []string{"rootfs 755", "rootfs/gone device 0:0"}},
+		{
+			"a whiteout in a folder of the layer below", folders{"d": {Typeflag: tar.TypeDir, Mode: 0o700}}, []string{"d/.wh.gone"},
+			[]string{"rootfs 755", "rootfs/d 700", "rootfs/d/gone device 0:0"},
+		},
+		{"an opaque folder", nil, []string{"d/", "d/.wh..wh..opq", "d/new"}, []string{"rootfs 755", "rootfs/d 755 opaque", "rootfs/d 750 opaque", "rootfs/d/new"}},
+		{"an opaque folder that is not in the layer", folders{"d": {Typeflag: tar.TypeDir, Mode: 0o711}}, []string{"d/.wh..wh..opq"}, []string{"rootfs 755", "rootfs/d 711 opaque"}},
+		{"an opaque root", nil, []string{".wh..wh..opq"}, []string{"rootfs 755 opaque"}},
+		{"a whiteout of a folder that is new", nil, []string{".wh.d", "d/", "d/new"}, []string{"rootfs 755", "rootfs/d device 0:0", "rootfs/d 750 opaque", "rootfs/d/new"}},
+		{"other files of aufs", nil, []string{".wh..wh.plnk/", ".wh..wh.aufs"}, []string{"rootfs 755"}},
+		{"a file without its folder", folders{"d": {Typeflag: tar.TypeDir, Mode: 0o700}}, []string{"d/new"}, []string{"rootfs 755", "rootfs/d 700", "rootfs/d/new"}},
+		{"names that lead out of the root", nil, []string{"../../a", "/b", "./c", "l=../../a"}, []string{"rootfs 755", "rootfs/a", "rootfs/b", "rootfs/c", "rootfs/l = rootfs/a"}},
+	} {
+		if tt.below == nil {
+			tt.below = make(folders)
+		}
+		got, err := convertLayer(t, tt.below, tt.layer...)
+		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v\n%s", tt.name, err, diff)
+		}
+	}
+	for _, name := range []string{".wh.", "d/.wh..", "d/.wh..."} {
+		if got, err := convertLayer(t, make(folders), name); err == nil || !strings.Contains(err.Error(), "hides nothing") {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	archive, _ := layerOf(t, "a")
+	if _, err := scan(bytes.NewReader(archive), "sha256:"+strings.Repeat("0", 64)); err == nil || !strings.Contains(err.Error(), "digest") {
+		t.Errorf("another digest: %v", err)
+	}
+}
