@@ -86,7 +86,9 @@ func TestWhiteoutsBecomeOverlays(t *testing.T) {
 		{"nothing", nil, []string{"a"}, []string{"rootfs 755", "rootfs/a"}},
 		{"a whiteout", nil, []string{".wh.gone"}, []string{"rootfs 755", "rootfs/gone device 0:0"}},
 		{
-			"a whiteout in a folder of the layer below", folders{"d": {Typeflag: tar.TypeDir, Mode: 0o700}}, []string{"d/.wh.gone"},
+			"a whiteout in a folder of the layer below",
+			folders{"d": {Typeflag: tar.TypeDir, Mode: 0o700}},
+			[]string{"d/.wh.gone"},
 			[]string{"rootfs 755", "rootfs/d 700", "rootfs/d/gone device 0:0"},
 		},
 		{"an opaque folder", nil, []string{"d/", "d/.wh..wh..opq", "d/new"}, []string{"rootfs 755", "rootfs/d 755 opaque", "rootfs/d 750 opaque", "rootfs/d/new"}},

@@ -9,6 +9,9 @@
 //	setup stay        as setup, then waits for SIGTERM, and does what remove does
 //	remove            stdin: the same; for a Remover only
 //
+// The launcher tells setup by variables what more it may do: NETWORK_CHECK asks to check the pods that are
+// connected, and with NETWORK_IDLE no other call of the network runs until setup has ended.
+//
 // Exit status 0 is success; otherwise stderr has the reason, in one line. After success
 // nothing is on stderr: a Kurma daemon of 2016 gives both streams one pipe, and reads the result
 // from it. Such a daemon also runs the image's app as the container's main process, which must

@@ -118,7 +118,7 @@ func output(cmd *exec.Cmd) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("run %s: %w: %s", strings.Join(cmd.Args, " "), err, stderr.String())
+		return "", fmt.Errorf("run %s: %w: %s%s", strings.Join(cmd.Args, " "), err, stdout.String(), stderr.String())
 	}
 	return stdout.String(), nil
 }
