@@ -101,6 +101,9 @@ func TestForegroundShowsTheOutput(t *testing.T) {
 	if out := b.must("ps", "--all"); !strings.Contains(out, "front  exited (3)  -    0/2 ") {
 		t.Errorf("ps --all:\n%s", out)
 	}
+	if r := b.launcher("exec", "front", "a", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, `pod "front" has ended; launcher logs shows what it has written`) {
+		t.Errorf("exec in an ended pod: %+v", r)
+	}
 	if out := b.must("ps", "-q") + "|" + b.must("ps", "-aq"); len(out) != len("|")+36+len("\n") {
 		t.Errorf("ps -q, and ps -aq: %q", out)
 	}
