@@ -94,3 +94,29 @@ func TestExitPolicyNeverKeepsAForegroundPod(t *testing.T) {
 		t.Errorf("exit status %d, want 130", code)
 	}
 }
+
+// The stager's warnings reach the person who has started the pod, in the foreground and in the background.
+func TestWarningsReachThePersonWhoStartsAPod(t *testing.T) {
+	t.Parallel()
+	b := newMachine(t)
+	app := shell("a", "exit 0")
+	app.App.Isolators = []any{isolator("example.com/unknown", map[string]any{})}
+	path := b.write("warned.json", podOf(app))
+	const ignored = `app "a": isolator example.com/unknown is ignored`
+	for _, start := range []struct {
+		want string
+		args []string
+	}{
+		{ignored, []string{"run", path}},
+		{ignored, []string{"run", "--detach", "--exit-policy", "all", path}},
+		{ignored, []string{"restart", "warned"}},
+		{`no volume for mount point "data"`, []string{"run", "--interactive", suite.ids["busybox"], "--", "-c", "exit 0"}},
+	} {
+		r := b.launcher(start.args...)
+		if r.code != 0 || !strings.Contains(r.stderr, start.want) {
+			t.Errorf("%s: %+v, want %q", strings.Join(start.args, " "), r, start.want)
+		}
+		b.note()
+		b.must("stop", "--all")
+	}
+}
