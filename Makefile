@@ -44,7 +44,7 @@ export GOFLAGS += -buildvcs=false
 # The C files' copy of the program's name, after Go's own default flags.
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-g -O2) '-DSTAGER_PROGRAM="$(NAME)"'
 
-.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-networks test-follow test-vm test-vm-ci test-aufs hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
@@ -166,6 +166,10 @@ test-vm-ci: root deps-vm aci images
 	tests/vm/run.sh $(OUT) cgroups pods container unionfs stager \
 		e2e='^Test(LayersStayAsTheyAre|RunHasItsAppsSurroundings|SpecificationExampleRuns|StagerRunsOnOverlay|ThreeRealProgramsShareAVolume)$$'
 
+# A pod and the unit tests in a virtual machine for arm64, on Debian's kernel.
+test-arm64: root deps-arm64 build
+	VMARCH=arm64 tests/vm/run.sh $(OUT)
+
 # README.md's first pod and a pod as a service, in a virtual machine with Debian's systemd.
 test-service: root deps-vm deps-release aci images
 	tests/vm/systemd.sh $(OUT)
@@ -229,6 +233,8 @@ deps-lint:
 	@tools/deps.sh build lint
 deps-vm:
 	@tools/deps.sh build test vm
+deps-arm64:
+	@tools/deps.sh build test arm64
 deps-examples:
 	@tools/deps.sh build examples
 deps-bench:

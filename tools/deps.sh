@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: tools/deps.sh GROUP...
-# Makes sure that the machine has what the groups "build", "netplugins", "test", "lint", "vm",
-# "examples", "bench" and "release" need. On Debian and its derivatives it installs only the missing packages; on
-# other systems it lists them on one line, and exits with 1.
+# Makes sure that the machine has what the groups "build", "netplugins", "test", "lint", "vm", "arm64",
+# "examples", "bench" and "release" need. On Debian and its derivatives it installs only the missing
+# packages; on other systems it lists them on one line, and exits with 1.
 set -eu
 
 # One line for each dependency: the group, the Debian package, and a shell test that succeeds
@@ -38,6 +38,11 @@ needs() {
 		vm    bsdutils       command -v script
 		vm    dpkg           command -v dpkg-deb
 		vm    apparmor       command -v apparmor_parser
+		arm64 qemu-system-arm command -v qemu-system-aarch64
+		arm64 gcc-aarch64-linux-gnu command -v aarch64-linux-gnu-gcc
+		arm64 libc6-dev-arm64-cross test -e "$(aarch64-linux-gnu-gcc -print-file-name=libc.a)"
+		arm64 mmdebstrap     command -v mmdebstrap
+		arm64 e2fsprogs      command -v mke2fs
 		examples qemu-system-x86 command -v qemu-system-x86_64
 		examples qemu-system-common test -x /usr/lib/qemu/virtiofsd
 		examples dpkg        command -v dpkg-deb

@@ -130,7 +130,8 @@ for name in "$@"; do
 	[ ! -e "$recipe/manifest.json" ] || cp "$recipe/manifest.json" "$manifest"
 	# shellcheck source=/dev/null
 	(. "$recipe/recipe.sh")
-	"$aci" --manifest "$manifest" --root "$root" --keep-owners -o "$image.new"
+	# shellcheck disable=SC2086 # two words or none
+	"$aci" --manifest "$manifest" ${GOARCH:+--arch $GOARCH} --root "$root" --keep-owners -o "$image.new"
 	echo "sha512-$(gzip -dc "$image.new" | sha512sum | cut -d ' ' -f 1)" >"$out/$name.id"
 	mv "$image.new" "$image"
 done

@@ -5,6 +5,9 @@
 # tests that match. Exits with 0 if all tests passed. It writes its files to OUT/vm
 # and the console's output to OUT/vm/console.
 #
+# VMARCH=arm64 emulates a machine of that architecture, instead of amd64; the files
+# amd64.sh and arm64.sh have what differs. The machine's files are in OUT/vm-arm64 then.
+#
 # VMKERNEL=FILE boots that kernel instead. It must have built in what Debian's
 # kernel has as modules. VMAPPEND is added to the kernel's command line.
 # VMFILESYSTEM=NAME fails unless the kernel has that file system.
@@ -17,51 +20,33 @@ umask 022
 
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
-mkdir -p "$1/vm"
+vm=vm${VMARCH:+-$VMARCH}
+mkdir -p "$1/$vm"
 out=$(cd "$1" && pwd)
-vm=$out/vm
+vm=$out/$vm
 tree=$vm/tree # of the disk
 shift
 
+# shellcheck source=tests/vm/amd64.sh
+. "$here/${VMARCH:-amd64}.sh"
+
 # How long the machine may take, in seconds.
-patience=${VMPATIENCE:-2400}
+patience=${VMPATIENCE:-$patience}
 
 # After how many seconds without a sign of life the machine counts as stopped.
 silence=240
-
-# A suite is a package's tests.
-suites() {
-	cat <<-'END'
-		cgroups    launcher/cgroups
-		container  container
-		unionfs    unionfs
-		stager     stager
-		supervisor supervisor
-		pods       launcher/pods
-		launcher   launcher
-		e2e        tests
-	END
-}
-
-# What cannot run in the machine: the suite, the test, and why.
-exceptions() {
-	cat <<-'END'
-		e2e TestAcceptanceProgramPasses appc's program waits 100 ms for an answer, too short for an emulated processor
-		e2e TestExamplesRunTheSpecificationsPod it builds the modules in examples, and the machine has no Go
-	END
-}
 
 die() {
 	echo "vm: $*" >&2
 	exit 1
 }
 
-# kernel sets $image to VMKERNEL, or unpacks Debian's kernel into $vm/kernel. It also
-# sets $release, which is empty for a kernel without modules.
-kernel() {
+# boots sets $image to VMKERNEL, or to Debian's kernel. It also sets $release, which is empty for a
+# kernel without modules.
+boots() {
 	release='' image=${VMKERNEL:-}
 	[ -z "$image" ] || return 0
-	release=$("$top/tools/kernel.sh" "$vm/kernel")
+	release=$(kernel)
 	image=$vm/kernel/boot/vmlinuz-$release
 }
 
@@ -70,7 +55,7 @@ initrd() {
 	ram=$vm/initrd.d
 	rm -rf "$ram"
 	mkdir -p "$ram/bin" "$ram/dev" "$ram/proc" "$ram/root"
-	cp /bin/busybox "$ram/bin/"
+	cp "$busybox" "$ram/bin/"
 	cp "$here/initrd.sh" "$ram/init"
 	[ -z "$release" ] || initrd_modules "lib/modules/$release"
 	(cd "$ram" && find . | /bin/busybox cpio -o -H newc 2>/dev/null) >"$vm/initrd"
@@ -85,24 +70,13 @@ initrd_modules() {
 	cp "$vm/kernel/$1/kernel/drivers/block"/virtio_blk.ko* "$ram/$1/kernel/drivers/block/"
 }
 
-# programs NAME... takes programs of this machine, and the loader and libraries
-# that they need.
-programs() {
-	for name in "$@"; do
-		path=$(command -v "$name") || die "$name is missing"
-		for file in "$path" $(ldd "$path" | grep -o '/[^ ]*'); do
-			mkdir -p "$tree$(dirname "$file")"
-			cp -L "$file" "$tree$file"
-		done
-	done
-}
-
 # build PROGRAM PACKAGE [COMMAND...] builds a static Go program for the machine.
 build() {
 	target=$1 package=$2
 	shift 2
 	[ $# -gt 0 ] || set -- build
-	(cd "$top" && CGO_ENABLED=1 go "$@" -trimpath -buildvcs=false -tags 'seccomp netgo osusergo' \
+	# shellcheck disable=SC2086 # a list of variables
+	(cd "$top" && env $cross CGO_ENABLED=1 go "$@" -trimpath -buildvcs=false -tags 'seccomp netgo osusergo' \
 		-ldflags "-s -w -linkmode external -extldflags '-static'" -o "$tree/$target" "$package")
 }
 
@@ -113,12 +87,12 @@ system() {
 		mkdir -p "$tree/$dir"
 	done
 	chmod 1777 "$tree/tmp" "$tree/var/tmp"
-	cp /bin/busybox "$tree/bin/"
-	programs ip tc nsenter ps pgrep script gpg xz bzip2 journalctl apparmor_parser /lib/systemd/systemd-journald
+	userland
+	cp "$busybox" "$tree/bin/"
 	/bin/busybox --list | while read -r name; do
-		[ -e "$tree/bin/$name" ] || [ -e "$tree/usr/bin/$name" ] || ln -s busybox "$tree/bin/$name"
+		[ -e "$tree/bin/$name" ] || [ -e "$tree/usr/bin/$name" ] || [ -e "$tree/usr/sbin/$name" ] || ln -s busybox "$tree/bin/$name"
 	done
-	ln -s ../bin/busybox "$tree/sbin/modprobe" # where the kernel looks for it
+	ln -sf ../bin/busybox "$tree/sbin/modprobe" # where the kernel looks for it
 	[ -z "$release" ] || cp -r "$vm/kernel/lib/modules" "$tree/lib/"
 	echo 'root:x:0:0:root:/root:/bin/sh' >"$tree/etc/passwd"
 	echo 'root:x:0:' >"$tree/etc/group"
@@ -128,25 +102,31 @@ system() {
 # project puts the sources and what has been built of them into the tree.
 project() {
 	tar -C "$top" -c --exclude=./.git --exclude=./bin --exclude=./build/out . | tar -C "$tree/src" -x
-	name=$(cd "$top" && go run ./names/print PROGRAM)
-	cp "$top/bin/launcher" "$top/bin/stager" "$out/$name"-*.aci* "$tree/built/"
-	cp -r "$out/images/pods" "$out"/images/*.aci "$out"/images/*.id "$out/images/natstalk" "$tree/built/images/"
+	products
 	cp "$here/built.sh" "$tree/usr/bin/gcc"
 	cp "$here/built.sh" "$tree/usr/bin/go"
-	gcc -static -pthread -O1 -o "$tree/usr/lib/built/calls" "$top/container/testdata/calls.c"
+	"$cc" -static -pthread -O1 -o "$tree/usr/lib/built/calls" "$top/container/testdata/calls.c"
 	build usr/lib/built/fakestager ./launcher/testdata/fakestager
 	build usr/lib/built/actool github.com/appc/spec/actool
 }
 
+# demo makes tests/demo.sh a suite of one test.
+demo() {
+	# shellcheck disable=SC2016 # for the machine's shell
+	printf '#!/bin/sh\n/src/tests/demo.sh "$STAGER_BIN" "$STAGER_ACI" "$STAGER_IMAGES" && echo "--- PASS: demo"\n' >"$tree/src/tests/suite.test"
+	chmod 0755 "$tree/src/tests/suite.test"
+}
+
 # tests builds the chosen suites, and writes the list that the machine's init reads.
 tests() {
+	all=$(suites)
 	for chosen in "$@"; do
 		name=${chosen%%=*} pattern=.
 		[ "$name" = "$chosen" ] || pattern=${chosen#*=}
-		package=$(suites | sed -n "s/^$name  *//p")
+		package=$(echo "$all" | sed -n "s,^$name  *,,p")
 		[ -n "$package" ] || die "no suite $name"
-		build "src/$package/suite.test" "./$package" test -c
-		without=$(exceptions | sed -n "s/^$name \([^ ]*\) .*/\1/p" | tr '\n' '|')
+		if [ "$name" = demo ]; then demo; else build "src/$package/suite.test" "./$package" test -c; fi
+		without=$(exceptions | sed -n "s,^$name \([^ ]*\) .*,\1,p" | tr '\n' '|')
 		echo "$name $package $pattern ^(${without%|})\$" >>"$tree/suites"
 	done
 }
@@ -161,11 +141,12 @@ disk() {
 # here as well, without signs of life, the starts of tests and those that have passed.
 boot() {
 	: >"$vm/console"
-	timeout --foreground "$patience" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 2048 \
+	# shellcheck disable=SC2086 # a list of options
+	timeout --foreground "$patience" $emulator -smp 2 \
 		-nodefaults -no-reboot -display none -serial stdio -pidfile "$vm/pid" \
 		-kernel "$image" -initrd "$vm/initrd" \
 		-snapshot -drive "file=$vm/disk,format=raw,if=virtio,cache=unsafe" \
-		-append "console=ttyS0 quiet loglevel=3 oops=panic panic=-1 ${VMAPPEND:-}" \
+		-append "console=$console quiet loglevel=3 oops=panic panic=-1 ${VMAPPEND:-}" \
 		</dev/null | sed -u 's,\r,,g' | tee "$vm/console" | sed -u '/^ *--- PASS/d; /^=== /d; /^alive$/d' &
 	machine=$!
 	while kill -0 $machine 2>/dev/null; do
@@ -220,8 +201,9 @@ failure() {
 
 # verdict fails unless every suite has passed.
 verdict() {
+	exceptions | sed -n 's/^\([^ ]*\) all /vm: \1 is left out: /p'
 	for chosen in "$@"; do
-		exceptions | sed -n "s/^${chosen%%=*} \([^ ]*\) /vm: ${chosen%%=*} is without \1: /p"
+		exceptions | sed -n "s,^${chosen%%=*} \([^ ]*\) ,vm: ${chosen%%=*} is without \1: ,p"
 	done
 	[ -z "${VMFILESYSTEM:-}" ] || grep -q "^kernel .*; file systems .* $VMFILESYSTEM .*;" "$vm/console" ||
 		die "the kernel does not have $VMFILESYSTEM"
@@ -239,7 +221,7 @@ verdict() {
 
 # shellcheck disable=SC2046 # a list of names
 [ $# -gt 0 ] || set -- $(suites | sed 's/ .*//')
-kernel
+boots
 initrd
 system
 project

@@ -1,0 +1,58 @@
+# shellcheck shell=sh disable=SC2034,SC2154 # variables of run.sh, which includes this file
+# The emulated machine for amd64: Debian's cloud kernel, and programs of this machine.
+
+emulator='qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 2048'
+console=ttyS0
+busybox=/bin/busybox
+cc=gcc
+cross='' # nothing to tell Go and its C compiler
+patience=2400
+
+# A suite is a package's tests.
+suites() {
+	cat <<-'END'
+		cgroups    launcher/cgroups
+		container  container
+		unionfs    unionfs
+		stager     stager
+		supervisor supervisor
+		pods       launcher/pods
+		launcher   launcher
+		e2e        tests
+	END
+}
+
+# What cannot run in the machine: the suite, the test, and why.
+exceptions() {
+	cat <<-'END'
+		e2e TestAcceptanceProgramPasses appc's program waits 100 ms for an answer, too short for an emulated processor
+		e2e TestExamplesRunTheSpecificationsPod it builds the modules in examples, and the machine has no Go
+	END
+}
+
+# kernel unpacks Debian's kernel into $vm/kernel and prints its release.
+kernel() { "$top/tools/kernel.sh" "$vm/kernel"; }
+
+# programs NAME... takes programs of this machine, and the loader and libraries
+# that they need.
+programs() {
+	for name in "$@"; do
+		path=$(command -v "$name") || die "$name is missing"
+		for file in "$path" $(ldd "$path" | grep -o '/[^ ]*'); do
+			mkdir -p "$tree$(dirname "$file")"
+			cp -L "$file" "$tree$file"
+		done
+	done
+}
+
+# userland fills the tree with the programs that tests call.
+userland() {
+	programs ip tc nsenter ps pgrep script gpg xz bzip2 bash umoci journalctl apparmor_parser /lib/systemd/systemd-journald
+}
+
+# products puts what has been built for the machine into $tree/built.
+products() {
+	name=$(cd "$top" && go run ./names/print PROGRAM)
+	cp "$top/bin/launcher" "$top/bin/stager" "$out/$name"-*.aci* "$tree/built/"
+	cp -r "$out/images/pods" "$out"/images/*.aci "$out"/images/*.id "$out/images/natstalk" "$tree/built/images/"
+}
