@@ -114,10 +114,7 @@ func (s state) lock(ctx context.Context, number int64) (unlock func(), err error
 		}
 		return func() { _ = file.Close() }, nil
 	case <-ctx.Done():
-		go func() {
-			_ = <-locked // the caller has gone
-			_ = file.Close()
-		}()
+		go func() { _ = errors.Join(<-locked, file.Close()) }() // the caller has gone
 		return nil, fmt.Errorf("wait for another call of this network: %w", context.Cause(ctx))
 	}
 }
