@@ -100,7 +100,6 @@ func (c *Connector) Disconnect(ctx context.Context, file, uuid, namespace string
 	for i := min(record.Begun, len(attachments)) - 1; i >= 0; i-- {
 		if err := c.del(ctx, uuid, namespace, attachments[i]); err != nil {
 			errs = append(errs, fmt.Errorf("disconnect from network %q: %w", attachments[i].Network, err))
-			continue
 		}
 	}
 	if len(errs) > 0 {
