@@ -7,6 +7,7 @@ busybox=/bin/busybox
 cc=gcc
 cross='' # nothing to tell Go and its C compiler
 patience=2400
+limit=15
 
 # A suite is a package's tests.
 suites() {

@@ -8,7 +8,8 @@ console=ttyAMA0
 busybox=$debian/bin/busybox
 cc=aarch64-linux-gnu-gcc
 cross="GOARCH=arm64 CC=$cc PKG_CONFIG_LIBDIR=$debian/usr/lib/aarch64-linux-gnu/pkgconfig PKG_CONFIG_SYSROOT_DIR=$debian"
-patience=7200
+patience=14400
+limit=60
 
 # The suites: the demonstration, which starts a pod, then each package's unit tests.
 suites() {

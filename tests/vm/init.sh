@@ -42,7 +42,7 @@ tasks() {
 # watch switches the machine off if a suite's own time limit has not ended it: Go cannot keep that
 # limit while the kernel holds a thread between fork and exec.
 watch() {
-	sleep 960
+	sleep $((limit * 60 + 60))
 	echo 'the suite is hung'
 	tasks
 	poweroff -f
@@ -54,7 +54,7 @@ suite() {
 	cd "/src/$2" || return
 	watch </dev/null &
 	{
-		./suite.test -test.v -test.timeout 15m -test.run "$3" -test.skip "$4" </dev/null 2>&1
+		./suite.test -test.v -test.timeout "${limit}m" -test.run "$3" -test.skip "$4" </dev/null 2>&1
 		echo $? >/run/status
 	} | tee /run/log | grep -v '^=== ATTR'
 	kill $!
@@ -69,6 +69,7 @@ modprobe loop # block devices that hold nothing, as every machine has
 ip link set lo up
 hostname vm
 ulimit -n 65536
+limit=$(cat /limit) # of a suite, in minutes
 STAGER_BIN=/built STAGER_IMAGES=/built/images STAGER_ACI=$(ls /built/*.aci)
 export STAGER_BIN STAGER_IMAGES STAGER_ACI
 echo "kernel $(uname -r), cgroup2 with $(cat /sys/fs/cgroup/cgroup.controllers); file systems $(sed 's/.*\t//' /proc/filesystems | tr '\n' ' '); $(cat /sys/kernel/security/lsm)"

@@ -97,6 +97,7 @@ system() {
 	echo 'root:x:0:0:root:/root:/bin/sh' >"$tree/etc/passwd"
 	echo 'root:x:0:' >"$tree/etc/group"
 	cp "$here/init.sh" "$tree/init"
+	echo "$limit" >"$tree/limit"
 }
 
 # project puts the sources and what has been built of them into the tree.
