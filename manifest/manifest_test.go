@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,14 +15,18 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
+// example is the document's example, with an image for this machine.
 func example(t testing.TB) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", "example.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(data)
+	return strings.Replace(string(data), `"amd64"`, thisArch, 1)
 }
+
+// thisArch is the label that an image for this machine has, as JSON.
+var thisArch = strconv.Quote(architectures(runtime.GOARCH)[0])
 
 const (
 	natsID  = "sha512-de8f22333d0234270a8a18d47dcc475a69489ab18bf7e7fbbcdee50b6d0a1c8f536750c5c55e9a0e63574053f2fc51bbba20caedb14220e0c157e6d8fb35f4fc"
@@ -172,9 +178,9 @@ func TestReadRefusesWrongFields(t *testing.T) {
 		{"image null", "", `"` + natsID + `": {`, `"` + natsID + `": null, "x": {`, []string{natsID, "null"}},
 		{"image without version", "", image, ``, []string{natsID, "acVersion"}},
 		{"image key short", "", `"images": {`, `"images": {"sha512-1": {"acKind": "ImageManifest", "acVersion": "0.8.11", "name": "a"},`, []string{`images: "sha512-1"`}},
-		{"freebsd", "C-LAB-02", `"linux"`, `"freebsd"`, []string{natsID, `labels: os "freebsd"`}},
+		{"freebsd", "C-LAB-02", "\"linux\"\n\t\t\t}, {\n\t\t\t\t\"name\": \"arch\"", `"freebsd"}, {"name": "machine"`, []string{natsID, `labels: os "freebsd"`}},
 		{"plan9", "", `"linux"`, `"plan9"`, []string{natsID, `labels`, `plan9`}},
-		{"s390x", "C-LAB-02", `"amd64"`, `"s390x"`, []string{natsID, `labels: arch "s390x"`}},
+		{"s390x", "C-LAB-02", thisArch, `"s390x"`, []string{natsID, `labels: arch "s390x"`}},
 		{"order absent", "", `"appImageOrder"`, `"x"`, []string{"appImageOrder: missing"}},
 		{"order without the app", "", order, `"redis": ["` + natsID + `"]`, []string{"appImageOrder.nats: missing or empty"}},
 		{"order empty", "", order, `"nats": []`, []string{"appImageOrder.nats: missing or empty"}},

@@ -1,7 +1,10 @@
 package plan
 
 import (
+	"bytes"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,6 +16,8 @@ func TestManifestWithoutKurmaVersionIsWarnedAbout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	labels := map[string]string{"amd64": "amd64", "arm64": "aarch64"}
+	example = bytes.Replace(example, []byte(`"amd64"`), []byte(strconv.Quote(labels[runtime.GOARCH])), 1)
 	without := strings.Replace(string(example), `"kurmaVersion": "0.4.1",`, "", 1)
 	for text, want := range map[string]bool{string(example): false, without: true} {
 		m, err := manifest.Read(strings.NewReader(text))

@@ -22,6 +22,7 @@ suites() {
 # What cannot run in the machine: the suite, the test or "all", and why.
 exceptions() {
 	cat <<-'END'
+		launcher/images TestHostileArchivesTakeLittle its limits of CPU are not for an emulator, in which system calls cost more than computing
 		tests all its pods are of programs for amd64; the demonstration starts a pod instead
 		tests/clauses all it reads the packages with Go, which the machine does not have
 		tests/docs all it builds Debian packages of a release

@@ -83,7 +83,7 @@ build() {
 # system fills the tree with what a small Debian has, and what tests call.
 system() {
 	rm -rf "$tree"
-	for dir in bin sbin usr/bin usr/lib/built etc proc sys dev run root tmp var/tmp lib src built/images; do
+	for dir in bin sbin usr/bin usr/lib/built etc proc sys dev run root tmp var/tmp lib mnt src built/images; do
 		mkdir -p "$tree/$dir"
 	done
 	chmod 1777 "$tree/tmp" "$tree/var/tmp"
