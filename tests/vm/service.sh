@@ -93,9 +93,10 @@ pod bad '/nonexistent/program' && sed -i 's,"/bin/sh","/nonexistent",' /etc/kurm
 check 'a pod that cannot start fails the start' fails systemctl start kurma-pod@bad.service
 check 'a service without a manifest does not start' fails systemctl is-active --quiet kurma-pod@none.service
 
+check 'a pod has a stager' busybox pgrep -x stager
 dpkg --remove kurma-launcher
 check 'the removal stops the pods' is "$(property ActiveState kurma-pod@web.service)" inactive
-check 'no process of a pod is left' fails pgrep -f /var/lib/kurma
+check 'no stager of a pod is left' fails busybox pgrep -x stager
 rm /etc/kurma/pods/*.json
 dpkg --purge kurma-launcher stager
 check 'the purge leaves nothing' test ! -e /var/lib/kurma -a ! -e /etc/kurma
