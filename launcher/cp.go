@@ -151,14 +151,14 @@ func (c *cli) copyBetween(ctx context.Context, fromTree copies.Tree, from copyEn
 		if err != nil {
 			return err
 		}
-		defer target.Close()
+		defer func() { _ = target.Close() }()
 		return target.Unpack(c.stdin, intoPod, warn)
 	}
 	source, err := fromTree.Source(from.path)
 	if err != nil {
 		return err
 	}
-	defer source.Close()
+	defer func() { _ = source.Close() }()
 	if to.isArchive() {
 		return source.Pack(ctx, c.stdout, "", warn)
 	}
@@ -166,7 +166,7 @@ func (c *cli) copyBetween(ctx context.Context, fromTree copies.Tree, from copyEn
 	if err != nil {
 		return err
 	}
-	defer target.Close()
+	defer func() { _ = target.Close() }()
 	// Only the source warns: it leaves out what the target cannot make.
 	read, write := io.Pipe()
 	unhook := context.AfterFunc(ctx, func() { _ = read.CloseWithError(context.Cause(ctx)) })

@@ -59,7 +59,7 @@ func (c *cli) events(ctx context.Context, o eventsOptions) error {
 	if err != nil {
 		return fmt.Errorf("read events: %w", err)
 	}
-	defer reader.Close()
+	defer func() { _ = reader.Close() }()
 	// A reader of the output may have stopped reading: a signal may end the process while it writes.
 	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	for {

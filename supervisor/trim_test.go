@@ -13,6 +13,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kurma.io/stager/tests/poll"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // numbered returns the numbers of a file's lines, "line N…". Each line must be whole.
@@ -34,7 +37,7 @@ func numbered(t *testing.T, path string) []int {
 	return numbers
 }
 
-var filler = strings.Repeat("x", 200) //nolint:gochecknoglobals // a constant text
+var filler = strings.Repeat("x", 200)
 
 // The file of the messages stays within its limit, whoever has opened it how, and has the newest of them.
 func TestTheFileOfMessagesIsLimited(t *testing.T) {
@@ -51,10 +54,8 @@ func TestTheFileOfMessagesIsLimited(t *testing.T) {
 			const n = 20000
 			for i := range n {
 				fmt.Fprintf(m, "line %d %s\n", i, filler)
-				if i%messageLimit == 0 {
-					for len(m.queue) > 0 {
-						time.Sleep(time.Millisecond)
-					}
+				if i%messageLimit == 0 && !poll.Until(surroundings.Patience, time.Millisecond, func() bool { return len(m.queue) == 0 }) {
+					t.Fatal("the messages are not written")
 				}
 				if info, err := file.Stat(); err != nil || info.Size() > leastLimit+2*messageLimit*256 {
 					t.Fatalf("%v: %d bytes", err, info.Size())
@@ -129,7 +130,7 @@ func writeTrimmed(path string, limit int64) {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	for i := 0; err == nil; i++ {
 		if _, err = fmt.Fprintf(file, "line %d %s\n", i, filler); err == nil {
-			fmt.Println(i)
+			fmt.Fprintln(os.Stdout, i)
 			err = trim(file, limit)
 		}
 	}

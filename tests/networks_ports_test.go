@@ -98,9 +98,12 @@ func TestPublishedPortsAnswerFromEverywhere(t *testing.T) {
 				n       *netns
 				address string
 			}{
-				{"the host", m.host, "203.0.113.2"}, {"the host, IPv6", m.host, "2001:db8::2"},
-				{"loopback", m.host, "127.0.0.1"}, {"loopback, IPv6", m.host, "::1"},
-				{"the world", world, "203.0.113.2"}, {"the world, IPv6", world, "2001:db8::2"},
+				{"the host", m.host, "203.0.113.2"},
+				{"the host, IPv6", m.host, "2001:db8::2"},
+				{"loopback", m.host, "127.0.0.1"},
+				{"loopback, IPv6", m.host, "::1"},
+				{"the world", world, "203.0.113.2"},
+				{"the world, IPv6", world, "2001:db8::2"},
 			} {
 				t.Run(from.name, func(t *testing.T) {
 					for port, want := range map[int]string{18080: "one for", 18081: "two for"} {

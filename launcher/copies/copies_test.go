@@ -170,8 +170,10 @@ func TestPathsStayInTheTree(t *testing.T) {
 	tree := filepath.Join(outside, "tree")
 	fill(t, tree, [2]string{"up", "->../secret"}, [2]string{"absolute", "->" + outside + "/secret"}, [2]string{"magic", "->/proc/self/root"},
 		[2]string{"folder", "->../../.."}, [2]string{"host", "->" + outside}, [2]string{"self", "->self"})
-	for path, want := range map[string]string{"../secret": "app's", "/../../secret": "app's", "up": "app's", "folder/secret": "app's",
-		"absolute": "", "magic" + outside + "/secret": "", "host/secret": "", "self": ""} {
+	for path, want := range map[string]string{
+		"../secret": "app's", "/../../secret": "app's", "up": "app's", "folder/secret": "app's",
+		"absolute": "", "magic" + outside + "/secret": "", "host/secret": "", "self": "",
+	} {
 		out := t.TempDir()
 		_, err := copyTo(t, in(t, tree), path, Host(), out+"/new", false)
 		switch {

@@ -135,7 +135,7 @@ func (p *packer) addLink(at *os.File, header *tar.Header) error {
 func (p *packer) addFile(at *os.File, header *tar.Header, stat *unix.Stat_t) error {
 	header.Typeflag = tar.TypeReg
 	if stat.Nlink > 1 {
-		id := inode{uint64(stat.Dev), stat.Ino}
+		id := inode{stat.Dev, stat.Ino}
 		if first, ok := p.links[id]; ok {
 			header.Typeflag, header.Linkname = tar.TypeLink, first
 			return p.out.WriteHeader(header)

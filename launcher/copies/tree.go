@@ -154,7 +154,7 @@ func notOfTheKernel(fd int) error {
 	if err := unix.Fstatfs(fd, &fs); err != nil {
 		return os.NewSyscallError("fstatfs", err)
 	}
-	switch int64(fs.Type) {
+	switch fs.Type {
 	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC,
 		unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.SELINUX_MAGIC, unix.EFIVARFS_MAGIC:
 		return errKernel
