@@ -221,7 +221,7 @@ func TestValidate(t *testing.T) {
 	out := b.must("validate", b.write("limited.json", podOf(limited)))
 	for _, want := range []string{
 		"app \"a\": isolator os/linux/capabilities-retain-set is modified: ", "app \"a\": isolator example.com/unknown is ignored: ",
-		"pod \"limited\" with 1 apps can be started\n",
+		"pod \"limited\" with 1 app can be started\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
