@@ -26,19 +26,8 @@ finish() {
 }
 trap finish EXIT
 
-fail() {
-	echo "demo: $*" >&2
-	exit 1
-}
-
-say() { printf '\n== %s\n' "$*"; }
-
-# show runs a command after showing it.
-show() {
-	printf '$ %s\n' "$*" | sed "s,$bin/,,; s, --config $state/kurmad.json --state $state,,"
-	"$@"
-}
-launcher() { show "$bin/launcher" --config "$state/kurmad.json" --state "$state" "$@"; }
+# shellcheck source=tests/demo-words.sh
+. "$(dirname "$0")/demo-words.sh"
 quietly() { "$@" >"$state/said" 2>&1 || fail "$*: $(cat "$state/said")"; }
 
 # address_of POD prints the pod's address on its network.

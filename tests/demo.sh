@@ -18,19 +18,8 @@ finish() {
 }
 trap finish EXIT
 
-fail() {
-	echo "demo: $*" >&2
-	exit 1
-}
-
-say() { printf '\n== %s\n' "$*"; }
-
-# show runs a command after showing it.
-show() {
-	printf '$ %s\n' "$*" | sed "s,$bin/,,; s, --config $state/kurmad.json --state $state,,"
-	"$@"
-}
-launcher() { show "$bin/launcher" --config "$state/kurmad.json" --state "$state" "$@"; }
+# shellcheck source=tests/demo-words.sh
+. "$(dirname "$0")/demo-words.sh"
 
 # processes_of PID lists the processes in the network namespace of PID.
 processes_of() {
@@ -100,6 +89,6 @@ done
 ! grep "$state" /proc/self/mountinfo || fail "mounts are left"
 left=$(find /sys/fs/cgroup -path "*$cgroup/*" -type d)
 [ -z "$left" ] || fail "cgroups are left: $left"
-left=$(find "$state/pods" -mindepth 1 ! -name .lock)
+left=$(find "$state/pods" -mindepth 1 ! -name .lock ! -name .events) # the launcher's own, which `events` reads
 [ -z "$left" ] || fail "files of the pod are left: $left"
 echo "no process, namespace, mount, cgroup or file of the pod"
