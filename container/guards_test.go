@@ -212,6 +212,25 @@ func TestNoUmaskIsInherited(t *testing.T) {
 	}
 }
 
+// The suite of runtimes lets the size come later.
+func TestACommandsTerminalHasItsSizeAtTheStart(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+	console := make(chan *os.File, 1)
+	p, err := c.Exec(rootCommand("stty", "size"), supervisor.Stdio{Terminal: true, Width: 123, Height: 45, Console: console})
+	if err != nil {
+		t.Fatal(err)
+	}
+	master := <-console
+	defer master.Close()
+	text, _ := io.ReadAll(master) // EIO is the end of a terminal
+	_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+	p.Release()
+	if string(text) != "45 123\r\n" {
+		t.Errorf("stty prints %q", text)
+	}
+}
+
 // A terminal and the app's pipes belong to the user of the process; files, and a
 // command's pipes, stay their owner's.
 func TestTheUserOwnsTheTerminalAndThePipes(t *testing.T) {

@@ -98,7 +98,8 @@ func listenPID(b *bench) {
 }
 
 func terminal(b *bench) {
-	const script = "tty; stty size; echo $$; cut -d' ' -f6 /proc/$$/stat; : </dev/tty && echo controlling"
+	// Without a size, busybox's stty fails: crun sets a command's size while the command starts.
+	const script = "tty; until stty size 2>/dev/null; do sleep 0.01; done; echo $$; cut -d' ' -f6 /proc/$$/stat; : </dev/tty && echo controlling"
 	check := func(how string, start func(supervisor.Stdio) (*reap.Child, error)) {
 		console := make(chan *os.File, 1)
 		child, err := start(supervisor.Stdio{Terminal: true, Width: 123, Height: 45, Console: console})
