@@ -16,10 +16,16 @@ import (
 )
 
 // TestMain is also the supervisor, if the waiter has started it,
-// which tries to leave the stager's root.
+// which tries to leave the stager's root; and a waiter whose system calls fail.
 func TestMain(m *testing.M) {
 	if os.Getenv(names.SupervisorVariable) != "" && firstprocess.IsWanted() {
 		supervise()
+	}
+	if os.Getenv(names.SupervisorVariable) != "" && os.Getenv(helperVariable) != "" {
+		superviseHelper()
+	}
+	if os.Getenv(names.SupervisorVariable) == "" && os.Getenv(failsVariable) != "" {
+		becomeFailing()
 	}
 	if os.Getenv(names.SupervisorVariable) != "" {
 		if err := daemon.LeaveChroot(); err != nil {

@@ -67,7 +67,7 @@ func start(t *testing.T, role string, namespaces uintptr, setup string) *process
 	ctx, cancel := context.WithTimeout(t.Context(), surroundings.Patience)
 	t.Cleanup(cancel)
 	p := &process{Cmd: daemon.Chroot(ctx, t.TempDir(), script), t: t}
-	p.Env = append(p.Env, roleVariable+"="+role, fmt.Sprintf("%s=%d", namespacesVariable, namespaces))
+	p.Env = append(p.Env, Environment(role, namespaces)...)
 	p.Stderr = os.Stderr
 	if p.in, err = p.StdinPipe(); err != nil {
 		t.Fatal(err)

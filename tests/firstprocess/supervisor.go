@@ -25,6 +25,11 @@ type Line interface {
 	Watch(stop, lost func())
 }
 
+// Environment returns the variables that make a supervisor play a role of Supervise, in namespaces as in clone(2).
+func Environment(role string, namespaces uintptr) []string {
+	return []string{roleVariable + "=" + role, fmt.Sprintf("%s=%d", namespacesVariable, namespaces)}
+}
+
 // IsWanted reports whether this process was started by a test of the suite.
 func IsWanted() bool { return os.Getenv(roleVariable) != "" }
 

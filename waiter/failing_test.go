@@ -1,0 +1,225 @@
+package waiter
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/helper"
+	"kurma.io/stager/names"
+	"kurma.io/stager/tests/daemon"
+	"kurma.io/stager/tests/failing"
+	"kurma.io/stager/tests/firstprocess"
+	"kurma.io/stager/tests/surroundings"
+)
+
+// failsVariable has the call that fails in the waiter, as JSON; helperVariable says which helper the supervisor starts.
+const (
+	failsVariable  = "WAITER_TEST_FAILS"
+	helperVariable = "WAITER_TEST_HELPER"
+)
+
+// becomeFailing becomes the waiter, whose system call fails, and so it does in the supervisor and in guards.
+func becomeFailing() {
+	var fails failing.Call
+	err := json.Unmarshal([]byte(os.Getenv(failsVariable)), &fails)
+	if err == nil && fails.Number != 0 {
+		err = fails.Fail()
+	}
+	if err == nil {
+		err = unix.Exec("/proc/self/exe", []string{names.Program}, os.Environ())
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(2)
+}
+
+// runFailing runs a waiter in a chroot, with the variables.
+func runFailing(t *testing.T, fails failing.Call, variables ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "fails")
+	if err := os.Symlink(own, program); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(fails)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), surroundings.Patience)
+	defer cancel()
+	cmd := daemon.Chroot(ctx, t.TempDir(), program)
+	cmd.Env = append(append(cmd.Env, failsVariable+"="+string(text)), variables...)
+	var out, messages bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &messages
+	_ = cmd.Run() // the state has the outcome
+	return out.String(), messages.String(), cmd.ProcessState.ExitCode()
+}
+
+func callOf(number uint32, args map[int]uint32) failing.Call {
+	return failing.Call{Number: number, Args: args}
+}
+
+// A step that the kernel refuses ends the stager with a message that names it, before there is a pod: the
+// supervisor would be where it must not be, or would survive its waiter.
+func TestWaiterStopsWhereTheKernelRefuses(t *testing.T) {
+	const own, host = unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, 0
+	for name, test := range map[string]struct {
+		fails      failing.Call
+		role       string
+		namespaces uintptr
+		message    string
+	}{
+		"nothing":             {callOf(0, nil), "exit", own, ""},
+		"readlink":            {callOf(sysReadlink, nil), "exit", own, "find own program"},
+		"parent-death signal": {callOf(unix.SYS_PRCTL, map[int]uint32{0: unix.PR_SET_PDEATHSIG}), "exit", own, "set parent-death signal"},
+		"subreaper":           {callOf(unix.SYS_PRCTL, map[int]uint32{0: unix.PR_SET_CHILD_SUBREAPER}), "exit", host, "become child subreaper"},
+		"F_SETFD":             {callOf(unix.SYS_FCNTL, map[int]uint32{1: unix.F_SETFD}), "exit", own, "keep channel"},
+		"F_DUPFD_CLOEXEC":     {callOf(unix.SYS_FCNTL, map[int]uint32{1: unix.F_DUPFD_CLOEXEC}), "exit", own, "make descriptor"},
+		"socketpair":          {callOf(unix.SYS_SOCKETPAIR, nil), "exit", own, "make channel"},
+		"clone":               {callOf(unix.SYS_CLONE, map[int]uint32{0: own | uint32(unix.SIGCHLD)}), "exit", own, "fork"},
+		"send":                {callOf(unix.SYS_SENDTO, nil), "exit", own, "welcome supervisor"},
+		"wait":                {callOf(unix.SYS_WAIT4, nil), "early", own, "wait for supervisor"},
+		"dup3 of the channel": {callOf(unix.SYS_DUP3, map[int]uint32{1: 3}), "exit", own, "keep channel"},
+		"dup3 of the signals": {callOf(unix.SYS_DUP3, map[int]uint32{1: 4}), "exit", own, "keep channel"},
+		"signalfd":            {callOf(unix.SYS_SIGNALFD4, nil), "exit", own, "make descriptor"},
+		"poll":                {callOf(sysPoll, nil), "exit", own, "poll"},
+		"mount namespace":     {callOf(unix.SYS_UNSHARE, map[int]uint32{0: unix.CLONE_NEWNS}), "exit", own, "make mount namespace"},
+		"setns":               {callOf(unix.SYS_SETNS, nil), "exit", own, "leave chroot"},
+		"slave mounts":        {callOf(unix.SYS_MOUNT, map[int]uint32{3: unix.MS_SLAVE | unix.MS_REC}), "exit", own, "make mounts slaves of the stager's"},
+		"fchdir":              {callOf(unix.SYS_FCHDIR, nil), "exit", own, "find root"},
+		"getcwd":              {callOf(unix.SYS_GETCWD, nil), "exit", own, "find root"},
+		"bind mount":          {callOf(unix.SYS_MOUNT, map[int]uint32{3: unix.MS_BIND | unix.MS_REC}), "exit", own, "make root a mount point"},
+		"chdir":               {callOf(unix.SYS_CHDIR, nil), "exit", own, "make root a mount point"},
+		"pivot_root":          {callOf(unix.SYS_PIVOT_ROOT, nil), "exit", own, "pivot root"},
+		"umount":              {callOf(unix.SYS_UMOUNT2, nil), "exit", own, "detach host's root"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, stderr, code := runFailing(t, test.fails, firstprocess.Environment(test.role, test.namespaces)...)
+			want, line := 7, ""
+			if test.message != "" {
+				want, line = 1, names.Program+": "+test.message+": Operation not permitted\n"
+			}
+			if code != want || !strings.Contains(stderr, line) {
+				t.Errorf("exit code %d, want %d; stderr %q, want %q", code, want, stderr, line)
+			}
+		})
+	}
+}
+
+// A guard that cannot make its helper's surroundings, or does not understand what it is to execute, reports that, and
+// executes nothing.
+func TestGuardStopsWhereTheKernelRefuses(t *testing.T) {
+	const outOfTheWay = 3 + 32 // WAITER_MAX_FILES
+	for name, test := range map[string]struct {
+		fails     failing.Call
+		namespace int
+		helper    string // see superviseHelper
+		want      string
+	}{
+		"nothing":            {callOf(0, nil), unix.CLONE_NEWPID, "plain", "<nil>"},
+		"own mounts":         {callOf(0, nil), unix.CLONE_NEWPID, "own mounts", "<nil>"},
+		"PID namespace":      {callOf(unix.SYS_CLONE, map[int]uint32{0: unix.CLONE_NEWPID | uint32(unix.SIGCHLD)}), 0, "plain", "fork: operation not permitted"},
+		"/proc":              {callOf(unix.SYS_MOUNT, map[int]uint32{3: unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC}), unix.CLONE_NEWPID, "own mounts", "mount /proc: operation not permitted"},
+		"files":              {callOf(unix.SYS_FCNTL, map[int]uint32{1: unix.F_DUPFD_CLOEXEC, 2: outOfTheWay}), unix.CLONE_NEWPID, "plain", "pass files: operation not permitted"},
+		"stdin":              {callOf(sysDup2, map[int]uint32{1: 0}), unix.CLONE_NEWPID, "plain", "pass files: operation not permitted"},
+		"stdout":             {callOf(sysDup2, map[int]uint32{1: 1}), unix.CLONE_NEWPID, "plain", "pass files: operation not permitted"},
+		"stderr":             {callOf(sysDup2, map[int]uint32{1: 2}), unix.CLONE_NEWPID, "plain", "pass files: operation not permitted"},
+		"a file":             {callOf(sysDup2, map[int]uint32{1: 4}), unix.CLONE_NEWPID, "with two files", "pass files: operation not permitted"},
+		"no mount namespace": {callOf(0, nil), unix.CLONE_NEWPID, "no mount namespace", "enter mount namespace: invalid argument"},
+		"plan too long":      {callOf(0, nil), unix.CLONE_NEWPID, "plan too long", "read plan: invalid argument"},
+		"no program":         {callOf(0, nil), unix.CLONE_NEWPID, "no program", "read plan: invalid argument"},
+		"too few files":      {callOf(0, nil), unix.CLONE_NEWPID, "too few files", errNoReport.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			variables := firstprocess.Environment("", uintptr(test.namespace))[1:]
+			stdout, stderr, code := runFailing(t, test.fails, append(variables, helperVariable+"="+test.helper)...)
+			if want := "the helper: " + test.want + "\n"; stdout != want || code != 0 {
+				t.Errorf("exit code %d; stdout %q, want %q; stderr %q", code, stdout, want, stderr)
+			}
+		})
+	}
+}
+
+// superviseHelper is a supervisor that starts a helper and says what came of it.
+func superviseHelper() {
+	line, err := TakeLine()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	if line.Settle(firstprocess.Namespaces(), nil) != nil {
+		os.Exit(0) // the waiter starts this program again
+	}
+	fmt.Fprintln(os.Stdout, "the helper:", startHelper(line, os.Getenv(helperVariable)))
+	os.Exit(0)
+}
+
+func startHelper(line *Line, kind string) error {
+	cmd := helper.Command{Name: "h", Args: []string{"/bin/true"}, OwnMounts: kind == "own mounts"}
+	plan, err := helperPlan(cmd)
+	if err != nil {
+		return err
+	}
+	mounts, count := line.mounts, 6 // WAITER_FILES
+	switch kind {
+	case "with two files":
+		count += 2
+	case "no mount namespace":
+		mounts, err = os.Open(os.DevNull)
+	case "plan too long":
+		_, err = plan.Seek(0, io.SeekEnd)
+		if err == nil {
+			_, err = plan.Write([]byte{0})
+		}
+	case "no program":
+		_, err = plan.WriteAt(make([]byte, 4), 4) // nargs
+	case "too few files":
+		count--
+	}
+	if err != nil {
+		return err
+	}
+	return askForHelper(line, cmd.OwnMounts, plan, mounts, count)
+}
+
+// askForHelper is Starter.Start with a plan, a mount namespace and a number of descriptors of the test's choice.
+func askForHelper(line *Line, ownMounts bool, plan, mounts *os.File, count int) error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	report, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	fds := []int{int(plan.Fd()), int(mounts.Fd()), int(write.Fd()), pair[1], int(null.Fd()), int(null.Fd()), int(null.Fd()), int(null.Fd())}
+	request := []uint32{3, 0, 0, 0} // WAITER_HELPER
+	if ownMounts {
+		request[3] = 1
+	}
+	var text bytes.Buffer
+	if err := binary.Write(&text, binary.NativeEndian, request); err != nil {
+		return err
+	}
+	if _, _, err := line.channel.WriteMsgUnix(text.Bytes(), unix.UnixRights(fds[:count]...), nil); err != nil {
+		return err
+	}
+	write.Close()
+	return helperPipes{report: report}.result(context.Background(), "/bin/true")
+}
