@@ -119,6 +119,18 @@ func TestReadAcceptsEveryForm(t *testing.T) {
 	}
 }
 
+// The specification itself writes the key of the supplementary groups in two ways.
+func TestKeysAreReadInAnyCase(t *testing.T) {
+	clause.Covers(t, "C-USR-05")
+	m, err := Read(strings.NewReader(edited(t, imageApp, imageApp+`"supplementaryGids": [5, 7],`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int{5, 7}, m.Apps()[0].App.SupplementaryGIDs); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestReadRefusesWrongFields(t *testing.T) {
 	tests := []struct {
 		name, clauses, old, new string

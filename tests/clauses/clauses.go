@@ -136,7 +136,7 @@ func document(root string) (string, error) {
 }
 
 // choicesTable returns the table of the questions that the text, rkt and Kurma answer differently. A
-// line with a wrong number of fields is an error, and so is a clause that does not exist.
+// line with a wrong number of fields is an error, and so are a gap in the IDs and a clause that does not exist.
 func choicesTable(path string, clauses []entry) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -146,15 +146,20 @@ func choicesTable(path string, clauses []entry) (string, error) {
 	b.WriteString("\n# Where the text, rkt and Kurma differ\n\n\"?\" means not known. The clauses are those above whose tests show the choice.\n\n")
 	b.WriteString("| | question | the text | rkt | Kurma | here | clauses |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	var errs []error
+	count := 0
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
+		count++
 		fields := strings.Split(line, " | ")
 		if len(fields) != 7 {
 			errs = append(errs, fmt.Errorf("%s: %q has %d fields, want 7", path, line, len(fields)))
 			continue
+		}
+		if want := fmt.Sprintf("D-%02d", count); fields[0] != want {
+			errs = append(errs, fmt.Errorf("%s: question %s, want %s", path, fields[0], want))
 		}
 		for _, id := range strings.Fields(fields[6]) {
 			if !slices.ContainsFunc(clauses, func(c entry) bool { return c.id == id }) {
