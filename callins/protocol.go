@@ -42,7 +42,7 @@ package callins
 //
 // After the first reply the caller of run and attach may send notes:
 //
-//	{"signal":N}                   run: send signal N, one of forwarded, to the command
+//	{"signal":N}                   run: send signal N, one of forwarded, to the command, and SIGCONT after one of endSignals
 //	{"width":W,"height":H}         attach: the caller's terminal has a new size
 //
 // End of file from the caller of run kills the command with all of its session; from

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -13,6 +14,11 @@ import (
 
 // defaultTerm is TERM for a command on a terminal whose caller names none.
 const defaultTerm = "xterm"
+
+// endSignals are the signals of the caller that ask a command to end.
+var endSignals = []syscall.Signal{ //nolint:gochecknoglobals // a table that is only read
+	syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT,
+}
 
 // ServeRun returns the handler of RequestRun for the pod: it starts a command,
 // passes signals to it and reports how it ended. env returns the variables, NAME=value,
@@ -107,7 +113,8 @@ func termOf(req request) string {
 	return req.Term
 }
 
-// passSignals passes the caller's signals to the command. It kills the session when
+// passSignals passes the caller's signals to the command. One that asks it to end also continues it: an app of user 0
+// can have stopped it, and a stopped process takes no signal but SIGKILL. passSignals kills the session when
 // the caller goes, or sends an invalid note, before the command has ended.
 func passSignals(c conn, session *supervisor.Session) {
 	for {
@@ -118,7 +125,11 @@ func passSignals(c conn, session *supervisor.Session) {
 			break
 		}
 		// It may have ended just now.
-		_ = session.Signal(syscall.Signal(n.Signal))
+		sig := syscall.Signal(n.Signal)
+		_ = session.Signal(sig)
+		if slices.Contains(endSignals, sig) {
+			_ = session.Signal(syscall.SIGCONT)
+		}
 	}
 	select {
 	case <-session.Done():

@@ -2,6 +2,7 @@ package callins
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -240,4 +241,33 @@ func pair(t *testing.T) (a, b conn) {
 		t.Cleanup(func() { c.Close() })
 	}
 	return ends[0], ends[1]
+}
+
+// A root app can stop a command, which then takes its caller's signals nevertheless.
+func TestRunEndsAStoppedCommand(t *testing.T) {
+	p := newPod(t, sleeper)
+	for _, sig := range endSignals {
+		t.Run(sig.String(), func(t *testing.T) {
+			cmd := p.caller("run", shell(t, "echo $$; kill -STOP $$; sleep infinity"), "app")
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			pid := strings.TrimSpace(readUntil(t, stdout, "\n"))
+			status := fmt.Sprintf("/proc/%d/root/proc/%s/status", p.cmd.Process.Pid, pid) // the pod's /proc
+			eventually(t, "the command is stopped", func() bool {
+				text, err := os.ReadFile(status)
+				return err == nil && strings.Contains(string(text), "State:\tT")
+			})
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			if got := exitCode(t, cmd.Wait()); got != 128+int(sig) {
+				t.Errorf("exit code %d, want %d", got, 128+int(sig))
+			}
+		})
+	}
 }
