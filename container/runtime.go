@@ -278,19 +278,22 @@ func (c *container) PIDs() ([]int, error) {
 
 // Kill implements supervisor.Container.
 func (c *container) Kill() error {
-	if !c.started.Load() {
-		m, err := c.cgroups()
-		if err != nil {
-			return err
-		}
-		_, err = cgroup.SignalAll(m)
+	m, err := c.cgroups()
+	if err != nil {
 		return err
 	}
-	err := c.handle.Signal(unix.SIGKILL)
-	// ENODEV: a cgroup was removed while libcontainer read its processes, so it has none.
-	if errors.Is(err, libcontainer.ErrNotRunning) || errors.Is(err, unix.ENODEV) {
-		return nil
+	if c.started.Load() {
+		err := c.handle.Signal(unix.SIGKILL)
+		// ENODEV: a cgroup was removed while libcontainer read its processes, so it has none.
+		if errors.Is(err, libcontainer.ErrNotRunning) || errors.Is(err, unix.ENODEV) {
+			return nil
+		}
+		if err != nil || cgroup.HasKill(m) {
+			return err
+		}
 	}
+	// libcontainer stops the processes first, so that none forks, but does not say which signals are denied.
+	_, err = cgroup.SignalAll(m)
 	return err
 }
 

@@ -186,21 +186,40 @@ func (g *Pod) awaitHidden() {
 }
 
 // SignalAll sends SIGKILL to every process in a cgroup and below, and returns the number of
-// processes. It can miss processes that are forked meanwhile.
-func SignalAll(m cgroups.Manager) (int, error) {
+// processes. It can miss processes that are forked meanwhile. A process whose AppArmor profile takes no signals from the
+// caller, without "signal (receive) peer=unconfined", is an error: it survives, and so does its cgroup. The
+// kernel's cgroup.kill (version 2, Linux 5.14) asks no profile.
+func SignalAll(m cgroups.Manager) (int, error) { return signalAll(m, unix.Kill) }
+
+func signalAll(m cgroups.Manager, kill func(pid int, sig unix.Signal) error) (int, error) {
 	pids, err := m.GetAllPids()
 	// Reading the processes of a cgroup that is removed meanwhile returns ENODEV.
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 		return 0, err
 	}
+	err = nil
 	for _, pid := range pids {
 		// Version 2 lists a process of another PID namespace as 0, which kill(2) takes for the
 		// caller's own process group.
-		if pid > 0 {
-			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
+		if pid <= 0 {
+			continue
+		}
+		// After another error it has ended: root needs no permission (kill(2)).
+		if e := kill(pid, unix.SIGKILL); errors.Is(e, unix.EACCES) {
+			err = fmt.Errorf("kill process %d: its AppArmor profile, or another security module, denies the stager's signals: %w", pid, e)
 		}
 	}
-	return len(pids), nil
+	return len(pids), err
+}
+
+// HasKill reports whether the kernel kills the processes of a cgroup by itself (cgroups(7), cgroup.kill).
+func HasKill(m cgroups.Manager) bool {
+	unified := m.Path("")
+	if unified == "" {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(unified, "cgroup.kill"))
+	return err == nil
 }
 
 // Remove removes the cgroup and the cgroups below it, and retries while killed processes are still
