@@ -12,6 +12,10 @@ import (
 // writing alone: what stays is the newest lines, of limit/2 bytes or less. It takes the space of the lines
 // that go for a copy of those that stay, and then cuts the file, so that the newest lines are in the file at
 // every moment, whenever this process is killed.
+//
+// Other processes write to the file with O_APPEND, or leave holes. What one of them writes in the microseconds between
+// the end of the copy and the cut is lost: no file system but ext4 and XFS takes bytes away from a file's start
+// (fallocate(2)), and none cuts a file where it ends just then.
 func trim(file *os.File, limit int64) error {
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() <= limit {
