@@ -169,7 +169,7 @@ type Fates struct {
 // MarshalJSON implements json.Marshaler. An empty list is [], not null.
 func (f Fates) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string][]IsolatorFate{
-		"pod": slices.Concat([]IsolatorFate{}, f.Pod),
-		"app": slices.Concat([]IsolatorFate{}, f.App),
+		"pod": append([]IsolatorFate{}, f.Pod...),
+		"app": append([]IsolatorFate{}, f.App...),
 	})
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"runtime"
 	"strconv"
@@ -31,5 +32,11 @@ func TestManifestWithoutKurmaVersionIsWarnedAbout(t *testing.T) {
 		if got := strings.Contains(strings.Join(pod.Warnings, "\n"), "kurmaVersion"); got != want {
 			t.Errorf("warnings %q", pod.Warnings)
 		}
+	}
+}
+
+func TestFatesOfNoIsolatorsAreEmptyLists(t *testing.T) {
+	if text, err := json.Marshal(Fates{}); err != nil || string(text) != `{"app":[],"pod":[]}` {
+		t.Errorf("%s, %v", text, err)
 	}
 }

@@ -96,6 +96,11 @@ func TestStatusWorksAsTheDaemonCallsIt(t *testing.T) {
 			t.Errorf("status --isolators is without %q: %s%s", word, r.stdout, r.stderr)
 		}
 	}
+	var none struct{ Pod, App json.RawMessage }
+	r = finish(t, p.callIn("status", "--isolators", "ended"))
+	if err := json.Unmarshal([]byte(r.stdout), &none); err != nil || string(none.Pod) != "[]" || string(none.App) != "[]" {
+		t.Errorf("the fates of no isolators: %v, %q", err, r.stdout)
+	}
 	if r := finish(t, p.callIn("status", "--isolators", "nobody")); r.code == 0 || !strings.HasPrefix(r.stderr, "status: ") {
 		t.Errorf("status of an unknown app: exit status %d, %q", r.code, r.stderr)
 	}
