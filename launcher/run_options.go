@@ -100,12 +100,14 @@ func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 		if strings.EqualFold(text, "all") {
 			return errors.New("name each capability")
 		}
-		o.app.CapAdd = append(o.app.CapAdd, capability(text))
-		return nil
+		name, err := podplan.Capability(text)
+		o.app.CapAdd = append(o.app.CapAdd, name)
+		return err
 	})
 	flags.Func("cap-drop", "take a `CAPABILITY` away, or ALL", func(text string) error {
-		o.app.CapDrop = append(o.app.CapDrop, capability(text))
-		return nil
+		name, err := podplan.Capability(text)
+		o.app.CapDrop = append(o.app.CapDrop, name)
+		return err
 	})
 }
 
@@ -142,15 +144,6 @@ func parseMemory(text string) (string, error) {
 		return match[1] + strings.ToUpper(suffix) + "i", nil
 	}
 	return text, nil
-}
-
-// capability returns a capability's name as manifests have it.
-func capability(text string) string {
-	name := strings.ToUpper(text)
-	if name == "ALL" || strings.HasPrefix(name, "CAP_") {
-		return name
-	}
-	return "CAP_" + name
 }
 
 // oneOf returns a flag's function that accepts one of the words.

@@ -152,3 +152,18 @@ func TestUnknownKeysAreNamedWithTheirPlace(t *testing.T) {
 		}
 	}
 }
+
+func TestCapabilitiesHaveTheirNamesInManifests(t *testing.T) {
+	for text, want := range map[string]string{
+		"NET_ADMIN": "CAP_NET_ADMIN", "cap_chown": "CAP_CHOWN", "Checkpoint_Restore": "CAP_CHECKPOINT_RESTORE", "all": "ALL",
+	} {
+		if got, err := Capability(text); got != want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "CAP_", "FOO", "NET ADMIN", "CAP_CAP_CHOWN", strings.Repeat("x", 1000)} {
+		if got, err := Capability(text); err == nil {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}

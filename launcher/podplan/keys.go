@@ -3,7 +3,9 @@ package podplan
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -42,7 +44,7 @@ func unknownKeys(name string, document []byte, known keys) []string {
 	var all []string
 	findUnknown("", value, known, func(path, key string, known keys) {
 		text := fmt.Sprintf("%s: unknown key %q%s, ignored", name, key, path)
-		if near := nearest(key, known); near != "" {
+		if near, differ := nearest(key, maps.Keys(known)); differ <= 2 {
 			text += fmt.Sprintf("; did you mean %q?", near)
 		}
 		all = append(all, text)
@@ -86,16 +88,15 @@ func (k keys) find(key string) (string, bool) {
 	return "", false
 }
 
-// nearest returns the known key that differs least, "" if all differ by more than two
-// characters.
-func nearest(key string, known keys) string {
-	best, least := "", 3
-	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if d := distance(strings.ToLower(key), strings.ToLower(name)); d < least {
+// nearest returns the name that differs least from the word, in any case, and in how many characters.
+func nearest(word string, names iter.Seq[string]) (best string, least int) {
+	least = math.MaxInt
+	for _, name := range slices.Sorted(names) {
+		if d := distance(strings.ToLower(word), strings.ToLower(name)); d < least {
 			best, least = name, d
 		}
 	}
-	return best
+	return best, least
 }
 
 // distance is the number of characters to insert, delete or replace (Levenshtein's).
