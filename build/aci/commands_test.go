@@ -305,3 +305,17 @@ func TestActoolAgrees(t *testing.T) {
 		}
 	}
 }
+
+func TestTheManPageHasEveryCommandAndOption(t *testing.T) {
+	page := must(t, "man")
+	for _, want := range []string{
+		".SH NAME\naci \\- ", ".SS aci build ", ".SS aci key ", "\\fB\\-\\-keep\\-owners\\fR", "\\fB\\-o\\fR \\fIfile\\fR\nthe image file to write\n",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page is without %q:\n%s", want, page)
+		}
+	}
+	if have := strings.Count(page, "\n.SS "); have != len(commands()) {
+		t.Errorf("the page has %d commands, want %d", have, len(commands()))
+	}
+}

@@ -95,6 +95,8 @@ func dispatch(ctx context.Context, s streams, args []string) error {
 	case "--version", "-version", "version":
 		_, err := fmt.Fprintln(s.stdout, "aci", version)
 		return err
+	case "man": // for packages, and so not in the help
+		return writeManPage(s.stdout)
 	}
 	if strings.HasPrefix(args[0], "-") {
 		args = append([]string{"build"}, args...)

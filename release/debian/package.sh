@@ -2,7 +2,7 @@
 # Usage: release/debian/package.sh PACKAGE OUT ARCH
 # Makes the Debian package "stager" or "kurma-launcher" of a release from the files in OUT, and
 # writes it there. It needs VERSION and SOURCE_DATE_EPOCH, and of OUT the stager image with its
-# signature and key, or launcher and aci of ARCH; a launcher that this machine can execute makes the
+# signature and key, or launcher and aci of ARCH; those that this machine can execute make the
 # man pages and the shells' completions. The same files give the same bytes.
 set -eu
 umask 022
@@ -43,6 +43,7 @@ kurma_launcher() {
 	mkdir -p "$tree/etc/kurma/pods"
 	here_launcher=$out/launcher-$VERSION-linux-$(dpkg --print-architecture)
 	"$here_launcher" man "$tree/man"
+	"$out/aci-$VERSION-linux-$(dpkg --print-architecture)" man >"$tree/man/aci.1"
 	for page in "$tree"/man/*; do
 		zip 644 "$page" "usr/share/man/man${page##*.}/$(basename "$page").gz"
 	done
