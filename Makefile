@@ -70,7 +70,7 @@ aci: build deps-netplugins
 	mkdir -p $(OUT)
 	rm -f $(OUT)/$(NAME)-*-linux-$(ARCH).aci*
 	bin/aci --manifest aci-manifest.json --stager bin/stager $(foreach dir,$(ADD),--add '$(dir)') --version '$(VERSION)' $(if $(KEY),--key '$(KEY)') $(if $(GPG),--gpg '$(GPG)') -o '$(ACI)'
-	GPG='$(GPG)' netplugins/build.sh $(OUT) '$(VERSION)' '$(KEY)'
+	GPG='$(GPG)' ARCH='$(ARCH)' netplugins/build.sh $(OUT) '$(VERSION)' '$(KEY)'
 
 # The release in DIST: images, programs and Debian packages for each architecture, signed with
 # KEY, or with the key that GPG names in the user's gpg agent; see docs/verify.md.

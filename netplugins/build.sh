@@ -3,7 +3,11 @@
 # Makes the images of network plugins, signed: OUT/NAME-netplugin.aci, of the folders NAME here, or of
 # all folders that have an image.json. KEY is an OpenPGP private key file; with "" the variable GPG is the ID of a key in
 # your gpg agent. Without both each image has a throwaway key, whose public half is OUT/NAME-netplugin.aci.pub. It
-# needs bin/aci.
+# needs bin/aci. The environment:
+#
+# ARCH         the architecture, by Go's name; this machine's. A recipe.sh that takes programs takes this machine's
+# ACI          the program aci
+# UNSIGNED=1   does not sign the images
 #
 # An image has the program NAME as /opt/network/setup, add and del. If the folder has a
 # recipe.sh, this shell executes it with $root, the image's root, and the functions below.
@@ -11,7 +15,9 @@ set -eu
 umask 022
 
 here=$(cd "$(dirname "$0")" && pwd)
-aci=$here/../bin/aci
+aci=${ACI:-$here/../bin/aci}
+arch=${ARCH:-$(go env GOARCH)}
+case $arch in arm64) label=aarch64 ;; *) label=$arch ;; esac # appc's name
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 version=$2
@@ -29,11 +35,15 @@ go_programs() {
 	target=$1
 	shift
 	mkdir -p "${target%/*}"
-	CGO_ENABLED=0 go build -C "$here" -trimpath -buildvcs=false -tags 'netgo osusergo' -ldflags '-s -w' -o "$target" "$@"
+	CGO_ENABLED=0 GOARCH=$arch go build -C "$here" -trimpath -buildvcs=false -tags 'netgo osusergo' -ldflags '-s -w' -o "$target" "$@"
 }
 
 # take_program PATH... copies programs of this machine, with the loader and the libraries that they need.
 take_program() {
+	[ "$arch" = "$(go env GOHOSTARCH)" ] || {
+		echo "netplugins: $name has programs of this machine, which are not for $arch" >&2
+		exit 1
+	}
 	for path in "$@"; do
 		take "$path"
 		ldd "$path" | sed -n -e 's,.* => \(/.*\) (0x.*,\1,p' -e 's,^[[:space:]]*\(/.*\) (0x.*,\1,p' | while read -r library; do
@@ -61,8 +71,10 @@ for name in "$@"; do
 	ln -s setup "$root/opt/network/del"
 	# shellcheck source=/dev/null
 	[ ! -e "$here/$name/recipe.sh" ] || (. "$here/$name/recipe.sh")
-	sed "s/@VERSION@/$version/" "$here/$name/image.json" >"$work/$name.json"
-	if [ -n "$key" ]; then
+	sed "s/@VERSION@/$version/; s/@ARCH@/$label/" "$here/$name/image.json" >"$work/$name.json"
+	if [ -n "${UNSIGNED:-}" ]; then
+		"$aci" --manifest "$work/$name.json" --root "$root" -o "$image"
+	elif [ -n "$key" ]; then
 		"$aci" --manifest "$work/$name.json" --root "$root" --key "$key" -o "$image"
 	elif [ -n "$gpg" ]; then
 		"$aci" --manifest "$work/$name.json" --root "$root" --gpg "$gpg" -o "$image"

@@ -52,11 +52,26 @@ programs() {
 		"$work/amd64/aci" build --manifest aci-manifest.json --stager "$work/$arch/stager" --arch "$arch" \
 			--version "$VERSION" --unsigned -o "$out/stager-$VERSION-linux-$arch.aci"
 	done
+	plugins
 	mkdir -p "$work/licenses/stager@$VERSION"
 	cp LICENSE "$work/licenses/stager@$VERSION/"
 	tar -C "$work/licenses" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --format=gnu -c . |
 		gzip -9 -n >"$out/licenses-$VERSION.tar.gz"
 	buildinfo
+}
+
+# plugins makes the images of the network plugins that consist of their program.
+plugins() {
+	for arch in amd64 arm64; do
+		for name in lo remote sample; do
+			ACI=$work/amd64/aci ARCH=$arch UNSIGNED=1 netplugins/build.sh "$work/$arch" "$VERSION" '' "$name"
+			mv "$work/$arch/$name-netplugin.aci" "$out/$name-netplugin-$VERSION-linux-$arch.aci"
+			mkdir "$work/$arch/$name"
+			"$work/amd64/aci" extract "$out/$name-netplugin-$VERSION-linux-$arch.aci" "$work/$arch/$name/image"
+			mv "$work/$arch/$name/image/rootfs/opt/network/setup" "$work/$arch/$name-netplugin"
+			bill "$name-netplugin" "$arch"
+		done
+	done
 }
 
 # buildinfo lists what the bytes depend on beside the sources.
