@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: release/release.sh DIST
-# Builds the release into the folder DIST: the programs, the stager images, their bills of
-# materials, the licences of all that is linked, the Debian packages, the signatures, and
-# SHA512SUMS. It needs Debian on amd64, root, Go and mmdebstrap.
+# Builds the release into the folder DIST: the programs, the images of stager and network plugins,
+# their bills of materials, the licences of all that is linked, the Debian packages, the signatures, and
+# SHA512SUMS. It needs Debian on amd64, root, Go, lintian and mmdebstrap.
 #
 # The build runs in a clean Debian root without network, in which Go and its modules come from this
 # machine. The same sources, Go and Debian packages give the same bytes, but for the signatures;
@@ -60,7 +60,7 @@ sources() {
 	else
 		tar -C "$top" -c --exclude=./bin --exclude=./build/out --exclude=./dist . | tar -x -C "$root$folder/source"
 	fi
-	(cd "$top" && go mod download && cd release && go mod download)
+	for module in . netplugins release; do go mod download -C "$top/$module"; done
 	chown -R "${user#*:}" "$root$folder"
 }
 
@@ -97,6 +97,9 @@ signatures() {
 	"$aci" verify --key "$out/stager-key.asc" "$out"/*.aci >&2
 }
 
+# checks has lintian look for errors in the packages.
+checks() { lintian --allow-root --fail-on error "$out"/*.deb >&2; }
+
 # sums writes the list of all files but the signatures, and signs it.
 sums() {
 	(cd "$out" && find . -type f ! -name '*.asc' ! -name SHA512SUMS | sed 's,^\./,,' | LC_ALL=C sort | xargs sha512sum >SHA512SUMS)
@@ -117,6 +120,7 @@ inside programs
 aci=$out/aci-$version-linux-amd64
 signatures
 inside packages
+checks
 sums
 rm -rf "${dist:?}"/*
 cp "$out"/* "$dist/"

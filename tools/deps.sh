@@ -55,6 +55,7 @@ needs() {
 		bench netavark       test -x /usr/lib/podman/netavark
 		bench iproute2       command -v ip
 		release mmdebstrap   command -v mmdebstrap
+		release lintian      command -v lintian
 		release gnupg        command -v gpg
 		release util-linux   command -v unshare
 		release ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
