@@ -130,8 +130,8 @@ func getXattr(path, name string) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// opaque reports whether e is a directory that hides those below it.
-func (c *copier) opaque(e *entry) bool {
+// isOpaque reports whether e is a directory that hides those below it.
+func isOpaque(e *entry) bool {
 	if !e.isDir() {
 		return false
 	}

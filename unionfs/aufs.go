@@ -22,8 +22,10 @@ import (
 //   - rename(2) of a directory that has content in a layer returns EXDEV, for which
 //     mv(1) and the like copy (the option dirren, which allows it, makes link(2) fail);
 //   - a file between two directories of one name does not hide the lower one: the two merge;
-//   - overlay's marks in layers mean nothing;
 //   - the times that an app sets become whole seconds.
+//
+// aufs does not read overlay's marks, which images of Docker have for the files that a layer deletes. Probe and
+// Mount refuse layers that have some, because the root would show the deleted files.
 //
 // A kernel can be built without aufs's extended attributes (CONFIG_AUFS_XATTR).
 // Files of a root then have none. Probe returns a note about it, and Probe and
@@ -52,6 +54,9 @@ func (a AUFS) mount(ctx context.Context, r Root) error {
 	}
 	dirs, err := filteredDirs(ctx, r)
 	if err != nil {
+		return err
+	}
+	if err := refuseMarks(dirs[:len(dirs)-1]); err != nil { // below the last layer is nothing to hide
 		return err
 	}
 	if err := topAttributes(upper, r.Layers[0]); err != nil {

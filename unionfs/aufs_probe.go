@@ -35,6 +35,9 @@ func (a AUFS) tryIfKnown(dir string, layers []string) ([]string, error) {
 	if lacksFileSystem(a.Name()) {
 		return nil, errNoAUFS
 	}
+	if err := refuseMarks(layers); err != nil {
+		return nil, err
+	}
 	xattrs, err := a.try(dir, layers)
 	if err != nil || xattrs {
 		return nil, err
@@ -130,4 +133,39 @@ func findCapability(layer string) (found string, err error) {
 		return err == nil
 	})
 	return found, err
+}
+
+// refuseMarks returns an error that names the first of overlay's marks in layers.
+func refuseMarks(layers []string) error {
+	for _, layer := range layers {
+		file, err := findMark(layer)
+		if err != nil {
+			return fmt.Errorf("look for deleted files in layer %s: %w", layer, err)
+		}
+		if file != "" {
+			return fmt.Errorf("%s hides files of the layers below, which aufs would show; use overlay or copy", filepath.Join(layer, file))
+		}
+	}
+	return nil
+}
+
+// findMark returns a path of layer that hides files of the layers below, or "".
+func findMark(layer string) (found string, err error) {
+	top, err := os.OpenFile(layer, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME, 0)
+	if err != nil {
+		return "", err
+	}
+	defer top.Close()
+	var failed error
+	_, err = anyPath(top, "", func(parent *os.File, p string, dir bool) bool {
+		e := &entry{name: path.Base(p), dir: parent}
+		if failed = unix.Fstatat(int(parent.Fd()), e.name, &e.stat, unix.AT_SYMLINK_NOFOLLOW); failed != nil {
+			return true
+		}
+		if e.isWhiteout() || dir && isOpaque(e) {
+			found = p
+		}
+		return found != ""
+	})
+	return found, errors.Join(err, failed)
 }

@@ -23,7 +23,7 @@ func aufsUnmet() unionfstest.Unmet {
 		"names of 255 bytes":                 "aufs puts a prefix before the name of a file that it hides, and takes names of 242 bytes",
 		"rename of directories with content": "aufs returns EXDEV without the option dirren, and with it link(2) fails",
 		"a file between two directories":     "aufs merges the directories above and below the file",
-		"marks of overlay in layers":         "overlay's marks mean nothing to aufs",
+		"marks of overlay in layers":         "aufs refuses layers with overlay's marks",
 		"times that an app sets":             "aufs keeps them in whole seconds",
 	}
 }
@@ -276,5 +276,46 @@ func TestFileCapabilitiesNeedExtendedAttributes(t *testing.T) {
 	_, err = unionfs.JudgeNoXattrs([]string{filepath.Join(plain, "missing")})
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("with a layer that is missing: %v", err)
+	}
+}
+
+// aufs would show what overlay's marks hide, so layers with marks are refused: a device or an opaque directory above
+// another layer. A mark in the lowest layer hides nothing.
+func TestAUFSRefusesOverlaysMarks(t *testing.T) {
+	plain, whiteout, opaque := t.TempDir(), t.TempDir(), t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(plain, "etc/dir"), 0o755))
+	must(t, os.WriteFile(filepath.Join(plain, "etc/secret"), nil, 0o644))
+	must(t, unix.Mknod(filepath.Join(plain, "etc/null"), unix.S_IFCHR, int(unix.Mkdev(1, 3))))
+	must(t, os.Mkdir(filepath.Join(whiteout, "etc"), 0o755))
+	must(t, unix.Mknod(filepath.Join(whiteout, "etc/secret"), unix.S_IFCHR, 0))
+	must(t, os.MkdirAll(filepath.Join(opaque, "etc/dir"), 0o755))
+	must(t, unix.Lsetxattr(filepath.Join(opaque, "etc/dir"), "trusted.overlay.opaque", []byte("y"), 0))
+	for _, tt := range []struct {
+		name   string
+		layers []string
+		mark   string // "" for none
+	}{
+		{"none", []string{plain, t.TempDir()}, ""},
+		{"device", []string{t.TempDir(), whiteout, plain}, filepath.Join(whiteout, "etc/secret")},
+		{"opaque directory", []string{opaque, plain}, filepath.Join(opaque, "etc/dir")},
+		{"in the lowest layer", []string{plain, whiteout}, ""},
+	} {
+		r := unionfs.Root{App: "a", Scratch: t.TempDir(), Target: t.TempDir()}
+		for _, dir := range tt.layers {
+			r.Layers = append(r.Layers, unionfs.Layer{Dir: dir})
+		}
+		want := tt.mark + " hides files of the layers below, which aufs would show"
+		err := unionfs.AUFS{}.Mount(t.Context(), r) // on a kernel without aufs always an error, but another one
+		if refused := err != nil && strings.Contains(err.Error(), "hides files"); refused != (tt.mark != "") || refused && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: Mount: %v, want %q", tt.name, err, tt.mark)
+		}
+		must(t, unionfs.Unmount(r))
+		if tt.mark == "" {
+			continue
+		}
+		// What Probe returns on a kernel with aufs, so that Select takes another driver.
+		if err := unionfs.RefuseMarks(tt.layers); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", tt.name, err, want)
+		}
 	}
 }

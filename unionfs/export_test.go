@@ -6,6 +6,7 @@ var (
 	AUFSMountError = aufsMountError
 	JudgeXattrs    = judgeXattrs
 	JudgeNoXattrs  = judgeNoXattrs
+	RefuseMarks    = refuseMarks
 	StackedType    = stackedType
 )
 

@@ -139,7 +139,7 @@ func (c *copier) mergeNames(rel string, sources []source) ([]*entry, error) {
 				continue
 			}
 			first := seen[name]
-			closed[name] = !e.isDir() || c.opaque(e)
+			closed[name] = !e.isDir() || isOpaque(e)
 			switch {
 			case first == nil:
 				seen[name] = e
