@@ -167,7 +167,8 @@ func pluginStagerConfig(config json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(object)
 }
 
-// collectNetworks stops the plugin containers of networks that no pod of the store uses.
+// collectNetworks stops the plugin containers of networks that no pod of the store uses. A pod that could not be
+// disconnected uses its networks.
 func (c *cli) collectNetworks(ctx context.Context, store *pods.Store) ([]string, error) {
 	containers, err := c.containers()
 	if err != nil {
@@ -176,7 +177,7 @@ func (c *cli) collectNetworks(ctx context.Context, store *pods.Store) ([]string,
 	return containers.Collect(ctx, func(network string) (bool, error) {
 		all, err := store.List()
 		for _, pod := range all {
-			if slices.ContainsFunc(pod.Plan.Networks, func(a networks.Attachment) bool { return a.Network == network }) && pod.State.Phase != pods.Exited {
+			if slices.ContainsFunc(pod.Plan.Networks, func(a networks.Attachment) bool { return a.Network == network }) && (pod.State.Phase != pods.Exited || pod.StillConnected() != nil) {
 				return true, err
 			}
 		}

@@ -30,7 +30,9 @@ type podInfo struct {
 	Reason  string     `json:"reason,omitempty"` // "oom-killed" if that has ended an app
 	// Networks are the networks that the pod is connected to, and its addresses there.
 	Networks []pods.Connection `json:"networks,omitempty"`
-	Log      string            `json:"log"` // file of the stager's own output
+	// DisconnectError is why a pod that has ended is still connected to networks.
+	DisconnectError string `json:"disconnectError,omitempty"`
+	Log             string `json:"log"` // file of the stager's own output
 }
 
 // damagedPod is what `ps --json` shows of a damaged pod.
@@ -54,7 +56,8 @@ func (c *cli) describePod(pod *pods.Pod) podInfo {
 		Exit:    pod.State.Exit,
 		Log:     pod.LogPath(),
 
-		Networks: pod.Connections(),
+		Networks:        pod.Connections(),
+		DisconnectError: pod.State.DisconnectError,
 	}
 	if pod.Ended() {
 		code, reason := pod.Outcome()
@@ -204,6 +207,9 @@ func stateText(info podInfo) string {
 	}
 	if info.Reason != "" {
 		text += ", " + info.Reason
+	}
+	if info.DisconnectError != "" {
+		text += ", still connected"
 	}
 	return text
 }

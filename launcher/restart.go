@@ -43,7 +43,8 @@ func (c *cli) restart(ctx context.Context, refs []string) error {
 }
 
 // restartPod starts a pod again with the plan that it has. Its images cannot be removed
-// meanwhile, and its stager must still be trusted.
+// meanwhile, and its stager must still be trusted. A pod that has ended, but could not be disconnected from
+// its networks, is started again too, and the error returned.
 func (c *cli) restartPod(ctx context.Context, store *pods.Store, old *pods.Pod) error {
 	images, err := images.Open(c.config.ImagesDirectory)
 	if err != nil {
@@ -70,9 +71,14 @@ func (c *cli) restartPod(ctx context.Context, store *pods.Store, old *pods.Pod) 
 			return err
 		}
 	}
-	if err := store.Stop(ctx, old); err != nil {
-		return err
+	stopped := store.Stop(ctx, old)
+	if stopped != nil && !errors.Is(stopped, pods.ErrConnected) {
+		return stopped
 	}
+	return errors.Join(stopped, c.startAgain(ctx, store, old))
+}
+
+func (c *cli) startAgain(ctx context.Context, store *pods.Store, old *pods.Pod) error {
 	pod, err := store.Create(old.Plan.Again())
 	if err != nil {
 		return err

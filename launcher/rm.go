@@ -18,7 +18,7 @@ func rmCommand(c *cli) *cobra.Command {
 		ValidArgsFunction: c.completePods(math.MaxInt, false),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.removePods(cmd.Context(), args, force) },
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "stop a pod that is still alive first")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "stop a pod that is still alive first, and delete one that its networks' plugins do not disconnect")
 	return cmd
 }
 

@@ -35,12 +35,12 @@ func (c *cli) runHere(ctx context.Context, store *pods.Store, pod *pods.Pod, o r
 		c.notify(daemon.SdNotifyReady + "\nSTATUS=Pod " + pod.Plan.UUID)
 		return c.showOutput(ctx, store, pod.Plan.UUID, &output, cancel)
 	})
-	if err != nil {
-		return err
-	}
 	// The pod has ended: a signal may end the launcher in what is left to do.
 	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	output.Wait()
+	if err != nil {
+		return err
+	}
 	if o.remove {
 		ended, err := store.Find(pod.Plan.UUID)
 		if err == nil {

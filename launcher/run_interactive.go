@@ -98,7 +98,7 @@ func (c *cli) endInteractive(ctx context.Context, store *pods.Store, pod *pods.P
 		}
 	}
 	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
-	if err := pod.AwaitEnd(lasting); err != nil {
+	if err := errors.Join(pod.AwaitEnd(lasting), pod.StillConnected()); err != nil {
 		return err
 	}
 	code, _ := pod.Outcome()

@@ -338,8 +338,10 @@ func TestFailuresOfARemoteDriverRollBack(t *testing.T) {
 		t.Errorf("a driver that does not listen: %+v", r)
 	}
 	m.checkEndpoints(1)
-	d.start() // it has forgotten the pod: what it answers does not keep the pod from ending
-	m.must("stop", "good")
+	d.start() // it has forgotten the pod: that is an error once, and does not keep the pod from ending
+	if r := m.launcher("stop", "good"); r.code != 1 || !strings.Contains(r.stderr, `pod "good" has ended`) || !strings.Contains(r.stderr, "DeleteEndpoint: no such endpoint") {
+		t.Errorf("stop of a pod that the driver has forgotten: %+v", r)
+	}
 	m.must("gc")
 	m.checkEndpoints(0)
 	log, err := os.ReadFile(filepath.Join(m.networks, "remote", "log"))

@@ -226,7 +226,7 @@ type ending int
 
 const (
 	// deletePod deletes the pod, unless a network could not be disconnected: then the pod
-	// stays as a dead one, and gc tries again.
+	// stays, as a dead one if it has not exited, and Collect tries again.
 	deletePod ending = iota
 	// keepLogs leaves plan, state and logs.
 	keepLogs
@@ -242,10 +242,7 @@ func (p *Pod) takeDown(group *cgroups.Group, exit Exit, how ending) error {
 		return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
 	}
 	p.recordExit(exit)
-	err := p.disconnect()
-	if err != nil {
-		err = fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
-	}
+	err := p.disconnectOnce(how == deleteAnyway)
 	switch {
 	case how == keepLogs:
 		return errors.Join(err, p.keepEnded(exit))

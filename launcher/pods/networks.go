@@ -1,12 +1,14 @@
 package pods
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/networks"
@@ -110,6 +112,34 @@ func (p *Pod) replaceResolvConf(text string) error {
 	return nil
 }
 
+// ErrConnected says that a pod has ended, and a network's plugin has not disconnected it.
+var ErrConnected = errors.New("still connected to its networks")
+
+// StillConnected returns an error in one line, which wraps ErrConnected, if the pod has ended and could
+// not be disconnected from its networks; else nil.
+func (p *Pod) StillConnected() error {
+	if p.State.DisconnectError == "" {
+		return nil
+	}
+	return fmt.Errorf("pod %q has ended, but is %w: %s; launcher gc tries again, and launcher rm --force deletes the pod in any case",
+		cmp.Or(p.Plan.Name, p.Plan.UUID), ErrConnected, p.State.DisconnectError)
+}
+
+// disconnectOnce disconnects the pod and notes in its state whether that worked. deleted says that
+// the pod is deleted in any case.
+func (p *Pod) disconnectOnce(deleted bool) error {
+	err := p.disconnect()
+	if err == nil {
+		p.State.DisconnectError = ""
+		return nil
+	}
+	p.State.DisconnectError = strings.Join(strings.Split(err.Error(), "\n"), "; ")
+	if deleted {
+		return fmt.Errorf("pod %q is deleted, but what its networks keep for it stays: %s", cmp.Or(p.Plan.Name, p.Plan.UUID), p.State.DisconnectError)
+	}
+	return p.StillConnected()
+}
+
 // disconnect disconnects the pod from its networks and removes its network namespace. Without
 // an error nothing is left; after one, disconnect may be repeated.
 func (p *Pod) disconnect() error {
@@ -128,10 +158,10 @@ func (p *Pod) disconnect() error {
 		return err
 	}
 	if p.tried {
-		return errors.New("disconnect pod from its networks: a plugin's del has failed; gc tries again")
+		return errors.New("disconnect: the plugin's del after its add has failed")
 	}
 	if p.connector == nil {
-		return errors.New("disconnect pod from its networks: there is no configuration of networks")
+		return errors.New("disconnect: there is no configuration of networks")
 	}
 	if p.namespace == nil {
 		if p.namespace, err = networks.Reopen(p.pin()); err != nil {

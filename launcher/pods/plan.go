@@ -123,6 +123,10 @@ type State struct {
 	Exit    *Exit     `json:"exit,omitempty"`
 	Ended   time.Time `json:"ended,omitzero"` // when the pod has become Exited
 
+	// DisconnectError is why the last attempt to disconnect a pod that has ended from its networks
+	// failed, in one line; "" if the pod is disconnected.
+	DisconnectError string `json:"disconnectError,omitempty"`
+
 	// MissingCgroups are the parents of the pod's cgroup that did not exist before the monitor made
 	// the cgroup, see cgroups.Group.Missing.
 	MissingCgroups []string `json:"missingCgroups,omitempty"`

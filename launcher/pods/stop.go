@@ -15,21 +15,29 @@ import (
 
 // Stop stops a pod and returns when it has ended. The pod's monitor does the
 // work (see Run), so the pod ends even if the caller does not wait. Stop itself takes down
-// a pod without a monitor. The pod stays in the store, as Run leaves it.
+// a pod without a monitor. The pod stays in the store, as Run leaves it. The error wraps ErrConnected if
+// the pod has ended, but not all of its networks' plugins have disconnected it.
 func (s *Store) Stop(ctx context.Context, p *Pod) error {
 	lock, err := s.endMonitor(ctx, p)
 	if err != nil || lock == nil {
 		return err
 	}
-	if err := p.refresh(); err != nil || p.State.Phase == Exited {
+	if err := p.refresh(); err != nil || p.State.Phase == Exited || p.State.DisconnectError != "" {
 		_ = lock.Close()
-		if errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			return nil
+		case err != nil:
+			return err
 		}
-		return err
+		return p.StillConnected()
 	}
 	p.lock = lock
-	return s.clear(p, !p.Plan.Remove)
+	how := keepLogs
+	if p.Plan.Remove {
+		how = deletePod
+	}
+	return s.clear(p, how)
 }
 
 // Kill kills the stager of a pod, and so the pod, whose monitor takes it down. It does nothing to a
@@ -46,8 +54,9 @@ var ErrEnded = errors.New("has ended")
 // ErrAlive says that a pod has not ended.
 var ErrAlive = errors.New("it has not ended")
 
-// Remove deletes a pod that has ended, with its logs. A pod that is alive is ErrAlive; with
-// force Remove stops it first.
+// Remove deletes a pod that has ended, with its logs. A pod that is alive is ErrAlive, and one that cannot be
+// disconnected from its networks stays, with ErrConnected. With force Remove stops the pod first, and
+// deletes it in any case.
 func (s *Store) Remove(ctx context.Context, p *Pod, force bool) error {
 	if p.alive() && !force {
 		return fmt.Errorf("remove pod %q: %w; stop it first, or use --force", p.Plan.Name, ErrAlive)
@@ -57,7 +66,10 @@ func (s *Store) Remove(ctx context.Context, p *Pod, force bool) error {
 		return err
 	}
 	p.lock = lock
-	return s.clear(p, false)
+	if force {
+		return s.clear(p, deleteAnyway)
+	}
+	return s.clear(p, deletePod)
 }
 
 // endMonitor ends the pod's monitor, and so the pod. It returns the pod's lock, which it has taken,
@@ -116,7 +128,7 @@ func (p *Pod) askMonitor(ctx context.Context) error {
 }
 
 // Collect deletes every pod that has no monitor: dead pods and those that have exited. It
-// returns their UUIDs. It does not touch live pods. Several Collects may run at
+// returns their UUIDs. A pod that cannot be disconnected from its networks stays, with an error. Collect does not touch live pods. Several Collects may run at
 // once; if one is killed, the next does the rest of its work.
 func (s *Store) Collect() ([]string, error) {
 	orphans, err := s.orphans()
@@ -126,7 +138,7 @@ func (s *Store) Collect() ([]string, error) {
 	var done []string
 	var errs []error
 	for _, p := range orphans {
-		if err := s.clear(p, false); err != nil {
+		if err := s.clear(p, deletePod); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -166,9 +178,8 @@ func (s *Store) orphans() ([]*Pod, error) {
 	return orphans, nil
 }
 
-// clear takes down a pod and deletes it, or with keep leaves its plan, state and logs. The caller has
-// taken its lock.
-func (s *Store) clear(p *Pod, keep bool) error {
+// clear takes down a pod as how says. The caller has taken its lock.
+func (s *Store) clear(p *Pod, how ending) error {
 	if _, err := os.Stat(p.Dir); errors.Is(err, fs.ErrNotExist) {
 		return p.lock.Close() // its monitor did it all
 	}
@@ -187,10 +198,6 @@ func (s *Store) clear(p *Pod, keep bool) error {
 	group, err := cgroups.Open(p.Plan.Cgroup)
 	if err != nil {
 		return fmt.Errorf("clear pod %s: %w", p.Plan.UUID, err)
-	}
-	how := deleteAnyway
-	if keep {
-		how = keepLogs
 	}
 	return p.takeDown(group, killed(), how)
 }
