@@ -66,10 +66,10 @@ func TestNetworkDocumentIsTrue(t *testing.T) {
 		}
 	}
 	answers(t, "web", func() string {
-		return bodyOf(finish(t, world.command("/bin/busybox", "sh", "-c", getScript("203.0.113.2", 8080, "/"))).stdout)
+		return bodyOf(world.get("203.0.113.2", 8080, "/"))
 	})
 	answers(t, "web", func() string {
-		return bodyOf(finish(t, m.host.command("/bin/busybox", "sh", "-c", getScript("10.90.0.9", 80, "/"))).stdout)
+		return bodyOf(m.host.get("10.90.0.9", 80, "/"))
 	})
 }
 

@@ -107,7 +107,13 @@ func (n *netns) run(args ...string) string {
 // serve runs a server in the namespace that sends each client its address, or a text.
 func (n *netns) serve(address string, port int, text string) {
 	n.t.Helper()
-	cmd := n.command("/bin/busybox", "sh", "-c", serveScript(n.t.TempDir(), address, port, text))
+	n.background(port, "/bin/busybox", "sh", "-c", serveScript(n.t.TempDir(), address, port, text))
+}
+
+// background runs a server in the namespace until the test ends, and waits until it listens on the port.
+func (n *netns) background(port int, args ...string) {
+	n.t.Helper()
+	cmd := n.command(args...)
 	if err := cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
@@ -115,6 +121,12 @@ func (n *netns) serve(address string, port int, text string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+	n.awaitPort(port)
+}
+
+// awaitPort waits until a server in the namespace listens on the port.
+func (n *netns) awaitPort(port int) {
+	n.t.Helper()
 	eventually(n.t, "the server listens", func() bool {
 		return strings.Contains(n.run("/bin/busybox", "netstat", "-ltn"), fmt.Sprintf(":%d ", port))
 	})
@@ -128,9 +140,10 @@ func serveScript(dir, address string, port int, text string) string {
 		$busybox chmod +x cgi-bin/who && exec $busybox httpd -f -h %[1]s -p %[2]s:%[3]d`, dir, address, port, text)
 }
 
-// getScript is a shell script that prints a page of a server, as this machine's shell runs it.
-func getScript(address string, port int, path string) string {
-	return fmt.Sprintf(`printf 'GET %s HTTP/1.0\r\n\r\n' | /bin/busybox nc -w 3 %s %d`, path, address, port)
+// getScript is a shell script that prints a server's answer, the page with its header. busybox is the program that has
+// nc, "" if nc is a program of its own.
+func getScript(busybox, address string, port int, path string) string {
+	return fmt.Sprintf(`printf 'GET %s HTTP/1.0\r\n\r\n' | %s nc -w 3 %s %d`, path, busybox, address, port)
 }
 
 // runTool runs a program that make has built.
@@ -142,21 +155,25 @@ func runTool(name string, args ...string) error {
 	return nil
 }
 
-// fetchScript is a shell script that prints a server's page.
-func fetchScript(busybox, address string, port int) string {
-	return fmt.Sprintf(`printf 'GET /cgi-bin/who HTTP/1.0\r\n\r\n' | %s nc -w 3 %s %d`, busybox, address, port)
-}
-
 // bodyOf returns the text of a page, without the signs of IPv6 around the client's address.
 func bodyOf(answer string) string {
 	_, body, _ := strings.Cut(answer, "\r\n\r\n")
 	return strings.TrimSpace(strings.NewReplacer("[", "", "]", "", "::ffff:", "").Replace(body))
 }
 
-// fetch reads from a server, from inside the namespace; "" if there is no answer.
+// who is the page of the servers.
+const who = "/cgi-bin/who"
+
+// get reads a page of a server, from inside the namespace; "" if there is no answer.
+func (n *netns) get(address string, port int, path string) string {
+	n.t.Helper()
+	return finish(n.t, n.command("/bin/busybox", "sh", "-c", getScript("/bin/busybox", address, port, path))).stdout
+}
+
+// fetch is get of the page who, without its header.
 func (n *netns) fetch(address string, port int) string {
 	n.t.Helper()
-	return bodyOf(finish(n.t, n.command("/bin/busybox", "sh", "-c", fetchScript("/bin/busybox", address, port))).stdout)
+	return bodyOf(n.get(address, port, who))
 }
 
 // join connects the namespace to another one by a pair of links, with these addresses.
@@ -325,7 +342,7 @@ func server(name, text string) appDoc {
 // fetchFrom reads from a server, from inside a pod; "" if there is no answer.
 func fetchFrom(p *pod, app, address string, port int) string {
 	p.t.Helper()
-	return bodyOf(p.exec(app, "/bin/sh", "-c", fetchScript("", address, port)).stdout)
+	return bodyOf(p.exec(app, "/bin/sh", "-c", getScript("", address, port, who)).stdout)
 }
 
 // answers waits until a server answers with the text.

@@ -31,36 +31,40 @@ func times(t *testing.T, variable string, few int) int {
 // them. NETWORK_ROUNDS is how often.
 func TestManyPodsAreConnectedAtOnce(t *testing.T) {
 	const pods = 24
-	for _, backend := range []string{"iptables", "nftables"} {
+	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			m := newNetMachine(t, "["+bridgeEntry(backend)+"]")
 			for range times(t, "NETWORK_ROUNDS", 1) {
-				results := m.together(pods, func(i int) []string {
-					doc := netPodDoc{podOf(shell("s", "sleep 1000")), []map[string]any{
-						{"name": "web", "hostPort": 20000 + i, "podPort": map[string]any{"name": "web", "protocol": "tcp", "port": 8080}},
-					}}
-					return []string{"run", "--detach", "--name", fmt.Sprint("p", i), "--net", "bridge", m.write(fmt.Sprintf("p%d.json", i), doc)}
+				m.startAndStop(pods, "bridge", func(i int) string {
+					doc := netPodDoc{podOf(shell("s", "sleep 1000")), []map[string]any{published("web", "tcp", 20000+i, 8080, 1)}}
+					return m.write(fmt.Sprintf("p%d.json", i), doc)
 				})
-				addresses := make(map[string]bool)
-				for i, r := range results {
-					if r.code != 0 {
-						t.Errorf("pod %d: %s", i, r.stderr)
-						continue
-					}
-					nets := m.networksOf(&pod{machine: m.machine, uuid: strings.TrimSpace(r.stdout)})
-					addresses[nets[0].address(false)] = true
-				}
-				if len(addresses) != pods {
-					t.Errorf("%d addresses of %d pods", len(addresses), pods)
-				}
-				for i, r := range m.together(pods, func(i int) []string { return []string{"stop", fmt.Sprint("p", i)} }) {
-					if r.code != 0 {
-						t.Errorf("stop pod %d: %s", i, r.stderr)
-					}
-				}
 				m.checkNetworks()
 			}
 		})
+	}
+}
+
+// startAndStop starts as many pods at once, which must get addresses of their own in the network, and stops them at
+// once. doc returns the manifest of a pod.
+func (m *netMachine) startAndStop(pods int, network string, doc func(i int) string) {
+	m.t.Helper()
+	addresses := make(map[string]bool)
+	for i, r := range m.together(pods, func(i int) []string {
+		return []string{"run", "--detach", "--name", fmt.Sprint("p", i), "--net", network, doc(i)}
+	}) {
+		if r.code != 0 {
+			m.t.Fatalf("pod %d: %s", i, r.stderr)
+		}
+		addresses[m.networksOf(&pod{machine: m.machine, uuid: strings.TrimSpace(r.stdout)})[0].address(false)] = true
+	}
+	if len(addresses) != pods {
+		m.t.Errorf("%d addresses of %d pods", len(addresses), pods)
+	}
+	for i, r := range m.together(pods, func(i int) []string { return []string{"stop", fmt.Sprint("p", i)} }) {
+		if r.code != 0 {
+			m.t.Errorf("stop pod %d: %s", i, r.stderr)
+		}
 	}
 }
 
@@ -77,28 +81,32 @@ func (m *netMachine) together(count int, args func(int) []string) []result {
 }
 
 // A launcher that is killed at any moment of a pod's start or stop leaves what gc removes: no
-// address, rule, link or namespace stays. NETWORK_KILLS is how often.
+// address, rule, link or namespace stays.
 func TestNothingIsLeftOfALauncherThatWasKilled(t *testing.T) {
 	m := newNetMachine(t, "["+bridgeEntry("iptables")+"]")
-	doc := m.write("p.json", netPodDoc{podOf(shell("s", "echo up; exec sleep 1000")), []map[string]any{
-		{"name": "web", "hostPort": 20000, "podPort": map[string]any{"name": "web", "protocol": "tcp", "port": 8080}},
-	}})
-	// How long a start and a stop take, with a plugin that runs.
+	doc := m.write("p.json", netPodDoc{podOf(shell("s", "echo up; exec sleep 1000")), []map[string]any{published("web", "tcp", 20000, 8080, 1)}})
 	m.connect("first", podOf(shell("s", "sleep 1000")), "bridge")
+	m.killRuns(6, "bridge", doc, func() { m.leaves(1) })
+	m.must("stop", "first")
+}
+
+// killRuns starts pods on a network, whose plugin runs, and kills their launchers at random moments of the start and of the
+// stop. After each, gc must work, and check is called. NETWORK_KILLS is how often, or few.
+func (m *netMachine) killRuns(few int, network, doc string, check func()) {
+	m.t.Helper()
 	start := time.Now()
-	m.must("run", "--detach", "--name", "timed", "--net", "bridge", doc)
+	m.must("run", "--detach", "--name", "timed", "--net", network, doc)
 	starting := time.Since(start)
 	start = time.Now()
 	m.must("stop", "timed")
 	stopping := time.Since(start)
-	for i := range times(t, "NETWORK_KILLS", 6) {
-		moment := m.killRun(i%2 == 1, starting, stopping, "bridge", doc)
+	for i := range times(m.t, "NETWORK_KILLS", few) {
+		moment := m.killRun(i%2 == 1, starting, stopping, network, doc)
 		if r := m.launcher("gc"); r.code != 0 {
-			t.Errorf("gc after a launcher that was killed after %v of its start (even) or stop (odd), round %d: %s", moment, i, r.stderr)
+			m.t.Errorf("gc after a launcher that was killed after %v of its start (even) or stop (odd), round %d: %s", moment, i, r.stderr)
 		}
-		m.leaves(1)
+		check()
 	}
-	m.must("stop", "first")
 }
 
 // killRun starts a pod on a network and kills its launcher at a random moment of the start, or of the stop,

@@ -84,7 +84,7 @@ func (n *netns) askUDP(address string, port int) string {
 // Published ports, TCP, UDP and a range, answer on the host, in another network namespace and on loopback, by
 // IPv4 and IPv6.
 func TestPublishedPortsAnswerFromEverywhere(t *testing.T) {
-	for _, backend := range []string{"iptables", "nftables"} {
+	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			m := newNetMachine(t, "["+bridgeEntry(backend)+"]")
 			world := m.withWorld()

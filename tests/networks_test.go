@@ -6,14 +6,17 @@ import (
 	"testing"
 )
 
-// bridgeEntry is a network on a bridge with published ports. backend is iptables or nftables.
-func bridgeEntry(backend string) string {
+// backends are those of the CNI plugins that masquerade and forward ports.
+func backends() []string { return []string{"iptables", "nftables"} }
+
+// bridgeEntry is a network on a bridge with published ports, and more plugins.
+func bridgeEntry(backend string, more ...string) string {
 	return fmt.Sprintf(`{"name": "bridge", "aci": "kurma.io/stager/cni-netplugin", "containerInterface": "eth{{num}}", "cniVersion": "1.0.0",
 		"plugins": [
 			{"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "ipMasqBackend": %[1]q, "ipam": {"type": "host-local",
 				"ranges": [[{"subnet": "10.88.0.0/16"}], [{"subnet": "fd00:88::/64"}]], "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}},
-			{"type": "portmap", "backend": %[1]q, "capabilities": {"portMappings": true}}
-		]}`, backend)
+			{"type": "portmap", "backend": %[1]q, "capabilities": {"portMappings": true}}%[2]s
+		]}`, backend, strings.Join(append([]string{""}, more...), ", "))
 }
 
 // withWorld connects the machine to a namespace that stands for the world: 203.0.113.1 and
@@ -35,9 +38,7 @@ func TestPodsOnABridgeTalk(t *testing.T) {
 			m := newNetMachine(t, "["+bridgeEntry(backend)+"]")
 			world := m.withWorld()
 			a := m.connect("a", podOf(server("s", "a for")), "bridge")
-			b := m.connect("b", netPodDoc{podOf(server("s", "b for")), []map[string]any{
-				{"name": "web", "hostPort": 18080, "podPort": map[string]any{"name": "web", "protocol": "tcp", "port": 8080}},
-			}}, "bridge")
+			b := m.connect("b", netPodDoc{podOf(server("s", "b for")), []map[string]any{published("web", "tcp", 18080, 8080, 1)}}, "bridge")
 			nets := m.networksOf(b)
 			if len(nets) != 1 || nets[0].Interface != "eth0" || nets[0].IP4 == nil || nets[0].IP4.Gateway != "10.88.0.1" {
 				t.Fatalf("networks of b: %+v", nets)
