@@ -22,15 +22,8 @@ func TestAddressesOfAnEarlierBootAreFree(t *testing.T) {
 	if r.code != 1 {
 		t.Fatalf("a second pod in a subnet of one address: %+v", r)
 	}
-	plugin := m.pluginOf("ptp").PID
 	m.kill(first.name)
-	if err := syscall.Kill(plugin, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	var state struct{ Running bool }
-	eventually(t, "the plugin has ended", func() bool {
-		return json.Unmarshal([]byte(m.must("network", "inspect", "ptp")), &state) == nil && !state.Running
-	})
+	m.killPlugin("ptp")
 	path := filepath.Join(m.networks, "ptp", "network.json")
 	data, err := os.ReadFile(path)
 	if err != nil {

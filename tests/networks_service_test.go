@@ -61,13 +61,34 @@ type pluginState struct {
 	PID     int
 }
 
-func (m *netMachine) pluginOf(network string) pluginState {
+func (m *netMachine) pluginState(network string) pluginState {
 	m.t.Helper()
 	var state pluginState
-	if err := json.Unmarshal([]byte(m.must("network", "inspect", network)), &state); err != nil || !state.Running {
-		m.t.Fatalf("plugin of network %s: %v, %+v", network, err, state)
+	if err := json.Unmarshal([]byte(m.must("network", "inspect", network)), &state); err != nil {
+		m.t.Fatalf("plugin of network %s: %v", network, err)
 	}
 	return state
+}
+
+// pluginOf returns the state of a plugin that runs.
+func (m *netMachine) pluginOf(network string) pluginState {
+	m.t.Helper()
+	state := m.pluginState(network)
+	if !state.Running {
+		m.t.Fatalf("the plugin of network %s does not run", network)
+	}
+	return state
+}
+
+// killPlugin kills the plugin of a network, which runs, and returns its process.
+func (m *netMachine) killPlugin(network string) int {
+	m.t.Helper()
+	plugin := m.pluginOf(network).PID
+	if err := syscall.Kill(plugin, syscall.SIGKILL); err != nil {
+		m.t.Fatal(err)
+	}
+	eventually(m.t, "the plugin has ended", func() bool { return !m.pluginState(network).Running })
+	return plugin
 }
 
 // killCgroup kills the processes of a cgroup, in every hierarchy, and returns them.
