@@ -5,28 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // testDriver is a network driver, written with Docker's go-plugins-helpers, that runs on a machine.
 type testDriver struct {
-	t      *testing.T
-	host   *netns
-	name   string
-	dir    string // has its files calls and faults
-	socket string
-	args   []string
-	lock   *os.File
-	cmd    *exec.Cmd
+	t       *testing.T
+	host    *netns
+	name    string
+	dir     string // has its files calls and faults
+	file    string // by which it is found: its socket, or a specification
+	address string // on which it listens: its socket, or a port of loopback
+	args    []string
+	lock    *os.File
+	cmd     *exec.Cmd
 }
 
 // driverProgram builds the driver once.
@@ -52,22 +54,30 @@ func (m *netMachine) driver(name string, args ...string) *testDriver {
 	return d
 }
 
-// newDriver runs a driver in a network namespace, until close. Its socket is where Docker looks for it: no
-// two suites may have a driver of one name at a time.
+// newDriver runs a driver in a network namespace, until close.
 func newDriver(t *testing.T, host *netns, name string, args ...string) *testDriver {
 	t.Helper()
+	d := makeDriver(t, host, filepath.Join(driverSockets, name, name+".sock"), args...)
+	d.start()
+	return d
+}
+
+// makeDriver makes a driver that start starts, in a network namespace, and close ends. file is its socket or specification
+// where Docker looks for it: no two suites may have a driver of one name at a time.
+func makeDriver(t *testing.T, host *netns, file string, args ...string) *testDriver {
+	t.Helper()
+	name := filepath.Base(filepath.Dir(file))
 	lock, err := lockName(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &testDriver{t: t, host: host, name: name, dir: t.TempDir(), socket: filepath.Join(driverSockets, name, name+".sock"), args: args, lock: lock}
+	d := &testDriver{t: t, host: host, name: name, dir: t.TempDir(), file: file, address: file, args: args, lock: lock}
 	for err = fs.ErrNotExist; errors.Is(err, fs.ErrNotExist); { // another suite may remove the parent meanwhile
-		err = os.MkdirAll(filepath.Dir(d.socket), 0o755)
+		err = os.MkdirAll(filepath.Dir(d.file), 0o755)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.start()
 	return d
 }
 
@@ -92,11 +102,12 @@ func lockName(name string) (*os.File, error) {
 // driverSockets is where Docker looks for the sockets of drivers.
 const driverSockets = "/run/docker/plugins"
 
-// close ends the driver, and removes its socket and what it was in, unless there are other drivers.
+// close ends the driver, and removes its file and what it was in, unless there are other drivers.
 func (d *testDriver) close() {
 	d.stop()
-	_ = os.RemoveAll(filepath.Dir(d.socket))
-	_, _ = os.Remove(driverSockets), os.Remove(filepath.Dir(driverSockets))
+	own := filepath.Dir(d.file)
+	_ = os.RemoveAll(own)
+	_, _ = os.Remove(filepath.Dir(own)), os.Remove(filepath.Dir(filepath.Dir(own)))
 	_ = errors.Join(os.Remove(d.lock.Name()), d.lock.Close())
 }
 
@@ -107,17 +118,22 @@ func (d *testDriver) start() {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	for _, stale := range []string{d.socket, filepath.Join(d.dir, "inner.sock")} {
+	for _, stale := range []string{d.address, filepath.Join(d.dir, "inner.sock")} {
 		if err := os.Remove(stale); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			d.t.Fatal(err)
 		}
 	}
-	d.cmd = d.host.command(slices.Concat([]string{program}, d.args, []string{d.socket, d.dir})...)
+	d.cmd = d.host.command(slices.Concat([]string{program}, d.args, []string{d.address, d.dir})...)
 	d.cmd.Stderr = os.Stderr
 	if err := d.cmd.Start(); err != nil {
 		d.t.Fatal(err)
 	}
-	eventually(d.t, "the driver listens", func() bool { _, err := os.Stat(d.socket); return err == nil })
+	if _, port, err := net.SplitHostPort(d.address); err == nil {
+		number, _ := strconv.Atoi(port)
+		d.host.awaitPort(number)
+		return
+	}
+	eventually(d.t, "the driver listens", func() bool { _, err := os.Stat(d.address); return err == nil })
 }
 
 // stop kills the driver. Its socket stays, and refuses connections.
@@ -195,9 +211,7 @@ func TestPodsOfARemoteDriverTalk(t *testing.T) {
 	m := newNetMachine(t, "["+remoteEntry(name, dualStack)+"]")
 	d := m.driver(name)
 	a := m.connect("a", podOf(server("s", "a for")), "remote")
-	b := m.connect("b", netPodDoc{podOf(server("s", "b for")), []map[string]any{
-		{"name": "web", "hostPort": 18081, "podPort": map[string]any{"name": "web", "protocol": "tcp", "port": 8080}},
-	}}, "remote:ips=10.95.0.77,mac=02:00:00:00:00:77,label=tier=front")
+	b := m.connect("b", netPodDoc{podOf(server("s", "b for")), []map[string]any{published("web", "tcp", 18081, 8080, 1)}}, "remote:ips=10.95.0.77,mac=02:00:00:00:00:77,label=tier=front")
 	nets := m.networksOf(b)
 	if len(nets) != 1 || nets[0].Interface != "eth0" || nets[0].address(false) != "10.95.0.77" || nets[0].IP4.Gateway != "10.95.0.1" || nets[0].IP6.Gateway != "fd00:95::1" {
 		t.Fatalf("networks of b: %+v", nets)
@@ -373,23 +387,7 @@ func TestManyPodsOfARemoteDriverAreConnectedAtOnce(t *testing.T) {
 	d := m.driver(name)
 	doc := m.write("p.json", podOf(shell("s", "sleep 1000")))
 	for range times(t, "NETWORK_ROUNDS", 1) {
-		addresses := make(map[string]bool)
-		for i, r := range m.together(pods, func(i int) []string {
-			return []string{"run", "--detach", "--name", fmt.Sprint("p", i), "--net", "remote", doc}
-		}) {
-			if r.code != 0 {
-				t.Fatalf("pod %d: %s", i, r.stderr)
-			}
-			addresses[m.networksOf(&pod{machine: m.machine, uuid: strings.TrimSpace(r.stdout)})[0].address(false)] = true
-		}
-		if len(addresses) != pods {
-			t.Errorf("%d addresses of %d pods", len(addresses), pods)
-		}
-		for i, r := range m.together(pods, func(i int) []string { return []string{"stop", fmt.Sprint("p", i)} }) {
-			if r.code != 0 {
-				t.Errorf("stop pod %d: %s", i, r.stderr)
-			}
-		}
+		m.startAndStop(pods, "remote", func(int) string { return doc })
 		m.checkEndpoints(0)
 		m.checkNetworks()
 		counts := make(map[string]int)
@@ -408,30 +406,18 @@ func TestManyPodsOfARemoteDriverAreConnectedAtOnce(t *testing.T) {
 }
 
 // A launcher that is killed at any moment of a pod's start or stop leaves what gc undoes at the driver.
-// NETWORK_KILLS is how often.
 func TestADriverKeepsNothingOfALauncherThatWasKilled(t *testing.T) {
 	name := uniqueDriver()
 	m := newNetMachine(t, "["+remoteEntry(name, dualStack)+"]")
 	m.driver(name)
-	doc := m.write("p.json", podOf(shell("s", "echo up; exec sleep 1000")))
 	m.connect("first", podOf(shell("s", "sleep 1000")), "remote")
 	before := m.linkNames()
-	start := time.Now()
-	m.must("run", "--detach", "--name", "timed", "--net", "remote", doc)
-	starting := time.Since(start)
-	start = time.Now()
-	m.must("stop", "timed")
-	stopping := time.Since(start)
-	for i := range times(t, "NETWORK_KILLS", 10) {
-		moment := m.killRun(i%2 == 1, starting, stopping, "remote", doc)
-		if r := m.launcher("gc"); r.code != 0 {
-			t.Errorf("gc after a launcher that was killed after %v of its start (even) or stop (odd), round %d: %s", moment, i, r.stderr)
-		}
+	m.killRuns(10, "remote", m.write("p.json", podOf(shell("s", "echo up; exec sleep 1000"))), func() {
 		m.checkEndpoints(1)
 		if links := m.linkNames(); links != before {
 			t.Errorf("links\n%s, want\n%s", links, before)
 		}
-	}
+	})
 }
 
 // reconfigure changes the entries of container_networks.

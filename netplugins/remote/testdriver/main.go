@@ -1,15 +1,18 @@
 // Command testdriver is a network driver for tests, written with Docker's go-plugins-helpers: a bridge for
 // each network, and a pair of virtual Ethernet devices for each endpoint.
 //
-//	testdriver [--addresses SUBNET] [--scope SCOPE] SOCKET DIR
+//	testdriver [--addresses SUBNET] [--scope SCOPE] [--tls KEYS] ADDRESS DIR
 //
-// It listens on SOCKET, and writes each request as a line of JSON to DIR/calls. DIR/faults, which a test
+// It listens on ADDRESS: the path of a socket, or HOST:PORT with --tls. KEYS is a folder with its certificate, cert.pem and
+// key.pem, and ca.pem, by which it knows its callers. It writes each request as a line of JSON to DIR/calls. DIR/faults, which a test
 // may write at any time, has the methods that it answers wrongly.
 package main
 
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -28,21 +31,42 @@ import (
 func main() {
 	addresses := flag.String("addresses", "", "the subnet of which the driver itself gives addresses")
 	scope := flag.String("scope", network.LocalScope, "the driver's scope")
+	keys := flag.String("tls", "", "the folder of the keys for TLS")
 	flag.Parse()
-	if err := run(flag.Arg(0), flag.Arg(1), newBridges(*addresses, *scope)); err != nil {
+	front, err := listen(flag.Arg(0), *keys)
+	if err == nil {
+		err = run(front, flag.Arg(1), newBridges(*addresses, *scope))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
+// listen listens on a socket, or on an address for callers with a certificate.
+func listen(address, keys string) (net.Listener, error) {
+	if keys == "" {
+		return net.Listen("unix", address)
+	}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(keys, "cert.pem"), filepath.Join(keys, "key.pem"))
+	if err != nil {
+		return nil, err
+	}
+	ca, err := os.ReadFile(filepath.Join(keys, "ca.pem"))
+	if err != nil {
+		return nil, err
+	}
+	callers := x509.NewCertPool()
+	callers.AppendCertsFromPEM(ca)
+	return tls.Listen("tcp", address, &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: callers,
+	})
+}
+
 // run serves the driver, which the helpers' handler does on a socket of its own behind the recorder.
-func run(socket, dir string, driver network.Driver) error {
+func run(front net.Listener, dir string, driver network.Driver) error {
 	inner := filepath.Join(dir, "inner.sock")
 	behind, err := net.Listen("unix", inner)
-	if err != nil {
-		return err
-	}
-	front, err := net.Listen("unix", socket)
 	if err != nil {
 		return err
 	}
