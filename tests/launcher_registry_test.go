@@ -1,0 +1,128 @@
+package tests
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// entrypoint is what images of programs that drop root's rights have, as Docker's own of redis: without rights it
+// executes its arguments; as root it gives the volume to the user first.
+const entrypoint = `#!/bin/sh
+set -e
+if [ "$1" = redis-server ] && [ "$(id -u)" = 0 ]; then
+	find . \! -user redis -exec chown redis '{}' +
+	exec su -s /bin/sh redis -c "exec $0 $*"
+fi
+exec "$@"
+`
+
+// runAll runs programs of other projects, one after the other.
+func runAll(t *testing.T, commands ...[]string) {
+	t.Helper()
+	for _, args := range commands {
+		if r := finish(t, exec.Command(args[0], args[1:]...)); r.code != 0 {
+			t.Fatalf("%s: %+v", strings.Join(args, " "), r)
+		}
+	}
+}
+
+// redisLayout makes an OCI layout with an image of redis, as umoci makes them: a layer of files, and one that deletes
+// one of them.
+func redisLayout(t *testing.T) (layout string) {
+	t.Helper()
+	layout = filepath.Join(t.TempDir(), "layout")
+	image := layout + ":7"
+	first, second := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "second")
+	root := filepath.Join(first, "rootfs")
+	runAll(t, []string{"umoci", "init", "--layout", layout}, []string{"umoci", "new", "--image", image},
+		[]string{"umoci", "unpack", "--image", image, first},
+		[]string{"cp", "-a", filepath.Join(suite.store, suite.ids["redis"], "rootfs") + "/.", root},
+		[]string{"mkdir", "-p", root + "/bin", root + "/data", root + "/usr/local/bin"},
+		[]string{"cp", "/bin/busybox", root + "/bin/busybox"},
+		[]string{"chroot", root, "/bin/busybox", "--install", "-s", "/bin"})
+	if err := errors.Join(os.WriteFile(root+"/secret", nil, 0o644), os.WriteFile(root+"/usr/local/bin/docker-entrypoint.sh", []byte(entrypoint), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	runAll(t, []string{"umoci", "repack", "--image", image, first},
+		[]string{"umoci", "unpack", "--image", image, second}, []string{"rm", second + "/rootfs/secret"}, []string{"umoci", "repack", "--image", image, second},
+		[]string{"umoci", "config", "--image", image, "--config.entrypoint", "docker-entrypoint.sh", "--config.cmd", "redis-server", "--config.workingdir", "/data",
+			"--config.volume", "/data", "--config.exposedports", "6379/tcp", "--config.env", "PATH=/usr/local/bin:/usr/bin:/bin"})
+	return layout
+}
+
+// runRegistry runs Debian's docker-registry on loopback until stop, and returns its address.
+func runRegistry(t *testing.T) (address string, stop func()) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address = listener.Addr().String()
+	listener.Close()
+	config := filepath.Join(t.TempDir(), "config.yml")
+	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %q}\n", t.TempDir(), address)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("docker-registry", "serve", config)
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop = func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }
+	t.Cleanup(stop)
+	eventually(t, "the registry answers", func() bool {
+		answer, err := http.Get("http://" + address + "/v2/")
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		return err == nil
+	})
+	return address, stop
+}
+
+// `launcher run docker://…/redis` does what a person expects of the image: its entry point becomes the user redis, which owns
+// the volume; what a layer deletes is gone; words after -- replace the command; and the registry is
+// asked once.
+func TestRedisOfARegistryRuns(t *testing.T) {
+	b := newMachine(t, ownStore())
+	registry, stop := runRegistry(t)
+	runAll(t, []string{"skopeo", "copy", "--quiet", "--dest-tls-verify=false", "oci:" + redisLayout(t) + ":7", "docker://" + registry + "/library/redis:7"})
+	image := "docker://" + registry + "/library/redis:7"
+	b.must("image", "import", image)
+	b.layersAreNow()
+	stop()
+
+	b.must("run", "--detach", "--name", "r", image)
+	client := func(args ...string) string {
+		return strings.TrimSpace(b.launcher(append([]string{"exec", "r", "--", "redis-cli"}, args...)...).stdout)
+	}
+	eventually(t, "redis answers", func() bool { return client("ping") == "PONG" })
+	for _, tt := range []struct{ command, want string }{{"set k v", "OK"}, {"get k", "v"}, {"save", "OK"}} {
+		if got := client(strings.Fields(tt.command)...); got != tt.want {
+			t.Errorf("redis-cli %s: %q, want %q", tt.command, got, tt.want)
+		}
+	}
+	if got := b.must("exec", "r", "--", "stat", "-c", "%U", "/data/dump.rdb"); got != "redis\n" {
+		t.Errorf("owner of the data: %q", got)
+	}
+	if r := b.launcher("exec", "r", "--", "stat", "/secret"); r.code == 0 {
+		t.Errorf("a file that a layer deletes: %+v", r)
+	}
+	b.must("stop", "r")
+	if got := strings.TrimSpace(b.must("wait", "r")); got != "0" {
+		t.Errorf("exit code of redis %s", got)
+	}
+	if r := b.launcher("run", "--rm", image, "--", "redis-server", "--version"); r.code != 0 || !strings.HasPrefix(r.stdout, "Redis server v=") {
+		t.Errorf("with a command: %+v", r)
+	}
+}
