@@ -150,7 +150,7 @@ KILLS  ?= 200
 test-networks: root deps-build deps-test aci images
 	NETWORK_ROUNDS='$(ROUNDS)' NETWORK_KILLS='$(KILLS)' \
 	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
-		$(GO) test -tags '$(TAGS)' -count=1 -v -timeout 120m -run 'Network|Bridge|ManyPods|NothingIsLeft|DHCP|Bandwidth|APluginThat|SamplePlugins|CNITool|RemoteDriver|ADriverKeeps|DriversOfTheMachine|OfCNI|Published|ThePluginThat|EarlierBoot' ./tests
+		$(GO) test -tags '$(TAGS)' -count=1 -v -timeout 120m -run 'Network|Bridge|ManyPods|NothingIsLeft|DHCP|Bandwidth|APluginThat|SamplePlugins|CNITool|RemoteDriver|ADriverKeeps|DriversOfTheMachine|OfCNI|Published|ThePluginThat|EarlierBoot|UnderAKurmaDaemon|OfARegistry' ./tests
 
 # appc's own acceptance program, ACETIMES times in a row.
 ACETIMES ?= 20

@@ -12,19 +12,22 @@ import (
 	"time"
 )
 
-// misbehaving is a plugin as a shell script, whose `add` does what the configuration's key "do" says.
+// misbehaving is a plugin as a shell script, whose `setup` or `add` does what the configuration's key "do" says.
 const misbehaving = `#!/bin/busybox sh
 config=$(/bin/busybox cat)
 echo "$0 $*" >>/var/lib/network/calls
-[ "${0##*/}" = add ] || exit 0
-case $config in
-*garbage*) echo hello world ;;
-*flood*) exec /bin/busybox yes ;;
-*dies*) kill -9 $$ ;;
-*fails*) echo "on stdout"; echo "no more addresses" >&2; exit 3 ;;
-*hangs*) /bin/busybox sleep 3599 & /bin/busybox sleep 3599 ;;
-*chatty*) echo words >&2; echo '{"ip4": {"ip": "10.0.0.9/24"}}' ;;
-*background*) /bin/busybox sleep 3598 & echo '{}' ;;
+case ${0##*/}:$config in
+setup:*unready*) echo "no such bridge" >&2; exit 4 ;;
+setup:*stillborn*) kill -9 $$ ;;
+add:*garbage*) echo hello world ;;
+add:*flood*) exec /bin/busybox yes ;;
+add:*hundred*) /bin/busybox yes | /bin/busybox head -c 100000000 ;;
+add:*dies*) kill -9 $$ ;;
+add:*fails*) echo "on stdout"; echo "no more addresses" >&2; exit 3 ;;
+add:*hangs*) /bin/busybox sleep 3599 & /bin/busybox sleep 3599 ;;
+add:*chatty*) echo words >&2; echo '{"ip4": {"ip": "10.0.0.9/24"}}' ;;
+add:*noisy*) /bin/busybox yes | /bin/busybox head -c 100000000 >&2; echo '{}' ;;
+add:*background*) /bin/busybox sleep 3598 & echo '{}' ;;
 esac
 `
 
@@ -80,23 +83,37 @@ func (m *netMachine) calls(network string) string {
 	return string(text)
 }
 
-// A plugin that misbehaves costs its own pod's start: an error names the network, `del` is called,
+// A plugin that misbehaves costs its own pod's start: an error names the network, `del` is called if `add` was,
 // nothing is left, and the other networks work.
 func TestAPluginThatMisbehavesCostsItsPodOnly(t *testing.T) {
-	m := newScriptMachine(t, misbehaving, "garbage", "flood", "dies", "fails", "chatty", "background")
-	for network, words := range map[string]string{
-		"garbage": "not a result: hello world",
-		"flood":   "printed more than 1048576 bytes",
-		"dies":    "exit status 137",
-		"fails":   "exit status 3: no more addresses on stdout",
+	m := newScriptMachine(t, misbehaving, "garbage", "flood", "hundred", "dies", "fails", "unready", "stillborn", "chatty", "noisy", "background")
+	const all = "setup add del"
+	for _, tt := range []struct{ network, words, calls string }{
+		{"garbage", "not a result: hello world", all},
+		{"flood", "printed more than 1048576 bytes", all},
+		{"hundred", "printed more than 1048576 bytes", all},
+		{"dies", "exit status 137", all},
+		{"fails", "exit status 3: no more addresses on stdout", all},
+		{"unready", "setup: exit status 4: no such bridge", "setup"},
+		{"stillborn", "setup: exit status 137", "setup"},
 	} {
-		r := m.launcher("run", "--detach", "--name", network, "--net", "lo", "--net", network, m.write("pod.json", podOf(shell("s", "sleep 1000"))))
-		if r.code != 1 || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, fmt.Sprintf("network %q", network)) || !strings.Contains(r.stderr, words) {
-			t.Errorf("%s: %+v, want one line with the network and %q", network, r, words)
+		r := m.launcher("run", "--detach", "--name", tt.network, "--net", "lo", "--net", tt.network, m.write("pod.json", podOf(shell("s", "sleep 1000"))))
+		if r.code != 1 || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, fmt.Sprintf("network %q", tt.network)) || !strings.Contains(r.stderr, tt.words) {
+			t.Errorf("%s: %+v, want one line with the network and %q", tt.network, r, tt.words)
 		}
-		calls := strings.Split(strings.TrimSpace(m.calls(network)), "\n")
-		if len(calls) != 3 || !strings.Contains(calls[1], "/add /proc/") || !strings.Contains(calls[2], "/del /proc/") || !strings.HasSuffix(calls[2], " eth0") {
-			t.Errorf("%s: calls %q, want setup, add and del", network, calls)
+		var calls []string
+		for line := range strings.Lines(m.calls(tt.network)) {
+			words := strings.Fields(line)
+			calls = append(calls, filepath.Base(words[0]))
+			if len(words) > 1 && (!strings.HasPrefix(words[1], "/proc/") || words[len(words)-1] != "eth0") {
+				t.Errorf("%s: call %q", tt.network, line)
+			}
+		}
+		if got := strings.Join(calls, " "); got != tt.calls {
+			t.Errorf("%s: calls %s, want %s", tt.network, got, tt.calls)
+		}
+		if running := m.pluginState(tt.network).Running; running != (tt.calls == all) {
+			t.Errorf("%s: the plugin runs: %t", tt.network, running)
 		}
 	}
 	m.layersAreNow() // the plugin's image is new in the store
@@ -110,6 +127,13 @@ func TestAPluginThatMisbehavesCostsItsPodOnly(t *testing.T) {
 	log, err := os.ReadFile(filepath.Join(m.networks, "chatty", "log"))
 	if err != nil || !strings.Contains(string(log), "add "+good.uuid+"\nwords\n") {
 		t.Errorf("log of the plugin: %v, %q", err, log)
+	}
+	noisy := m.connect("noisy", podOf(shell("s", "sleep 1000")), "noisy")
+	if nets := m.networksOf(noisy); len(nets) != 1 {
+		t.Errorf("networks of a plugin that writes 100 MB to stderr: %+v", nets)
+	}
+	if info, err := os.Stat(filepath.Join(m.networks, "noisy", "log")); err != nil || info.Size() > 64<<10 {
+		t.Errorf("its log: %v, %+v", err, info)
 	}
 	m.connect("background", podOf(shell("s", "sleep 1000")), "background")
 }

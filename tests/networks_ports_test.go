@@ -88,9 +88,11 @@ func TestPublishedPortsAnswerFromEverywhere(t *testing.T) {
 		t.Run(backend, func(t *testing.T) {
 			m := newNetMachine(t, "["+bridgeEntry(backend)+"]")
 			world := m.withWorld()
+			only := published("only", "tcp", 18090, 8080, 1)
+			only["hostIP"] = "203.0.113.2"
 			servers := podOf(server("one", "one for"), shell("two", serveScript("/tmp/www", "[::]", 8081, "two for")))
 			p := m.connect("p", netPodDoc{servers, []map[string]any{
-				published("range", "tcp", 18080, 8080, 2), published("udp", "udp", 19090, 9090, 1),
+				published("range", "tcp", 18080, 8080, 2), published("udp", "udp", 19090, 9090, 1), only,
 			}}, "bridge")
 			p.answerUDP(9090, "udp")
 			for _, from := range []struct {
@@ -113,6 +115,9 @@ func TestPublishedPortsAnswerFromEverywhere(t *testing.T) {
 						})
 					}
 					answers(t, "udp", func() string { return from.n.askUDP(from.address, 19090) })
+					if answered := strings.HasPrefix(from.n.fetch(from.address, 18090), "one for "); answered != (from.address == "203.0.113.2") {
+						t.Errorf("the port of one address of the host answers: %t", answered)
+					}
 				})
 			}
 		})

@@ -1,9 +1,13 @@
 package tests
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // backends are those of the CNI plugins that masquerade and forward ports.
@@ -81,8 +85,45 @@ func TestLoopbackAndSamplePlugins(t *testing.T) {
 		t.Fatalf("networks %+v", nets)
 	}
 	answers(t, "p for 10.99.0.1", func() string { return m.host.fetch("10.99.0.2", 8080) })
+	m.checkShown(p, nets)
+	hosts, err := os.ReadFile("/etc/resolv.conf")
+	if got := p.exec("s", "/bin/cat", "/etc/resolv.conf").stdout; err != nil || got != string(hosts) {
+		t.Errorf("resolv.conf of a pod whose networks have no name servers: %q, want the host's %q, %v", got, hosts, err)
+	}
 	alone := m.connect("alone", podOf(server("s", "alone")), "none")
 	if nets := m.networksOf(alone); len(nets) != 0 {
 		t.Errorf("a pod without networks has %+v", nets)
+	}
+}
+
+// checkShown checks that `inspect` shows the networks of a pod, and `network inspect` and `network list` the pod's networks.
+func (m *netMachine) checkShown(p *pod, nets []netInfo) {
+	m.t.Helper()
+	var inspected struct{ Networks []netInfo }
+	if err := json.Unmarshal([]byte(m.must("inspect", "--json", p.uuid)), &inspected); err != nil {
+		m.t.Fatal(err)
+	}
+	if diff := cmp.Diff(nets, inspected.Networks); diff != "" {
+		m.t.Errorf("networks of ps (-) and inspect (+):\n%s", diff)
+	}
+	list := m.must("network", "list", "--json")
+	for _, n := range nets {
+		var network struct {
+			Configuration struct{ Name string }
+			Pods          []struct {
+				UUID string
+				IP4  struct{ IP string }
+			}
+		}
+		if err := json.Unmarshal([]byte(m.must("network", "inspect", n.Name)), &network); err != nil {
+			m.t.Fatal(err)
+		}
+		last := network.Pods[len(network.Pods)-1]
+		if network.Configuration.Name != n.Name || last.UUID != p.uuid || last.IP4.IP != n.IP4.IP {
+			m.t.Errorf("network inspect %s: %+v, want pod %s with %s as the last", n.Name, network, p.uuid, n.IP4.IP)
+		}
+		if want := fmt.Sprintf(`"name":%q,`, n.Name); !strings.Contains(list, want) {
+			m.t.Errorf("network list: %s, want %s", list, want)
+		}
 	}
 }

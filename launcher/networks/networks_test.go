@@ -103,7 +103,8 @@ func TestParseRequest(t *testing.T) {
 func TestAttachAddsOnlyWhatCapabilitiesAskFor(t *testing.T) {
 	const plain = `{"name":"plain","aci":"x" }`
 	const capable = `{"name":"capable","aci":"x","plugins":[{"type":"a"},{"type":"b","capabilities":{"portMappings":true,"bandwidth":true,"ips":true,"mac":false}}]}`
-	all := parseAll(t, plain, capable)
+	const every = `{"name":"every","aci":"x","type":"a","capabilities":{"ipRanges":true,"dns":true,"mac":true,"aliases":true}}`
+	all := parseAll(t, plain, capable, every)
 	pod := Pod{
 		UUID:  "u",
 		Ports: []PortMapping{{HostPort: 80, ContainerPort: 8080, Protocol: "tcp"}}, Bandwidth: &Bandwidth{IngressRate: 8},
@@ -114,6 +115,8 @@ func TestAttachAddsOnlyWhatCapabilitiesAskFor(t *testing.T) {
 	}{
 		{"nothing", "plain", plain, false},
 		{"data", "capable:ips=10.0.0.5", capable[:len(capable)-1] + `,"runtimeConfig":{"bandwidth":{"ingressRate":8},"ips":["10.0.0.5"],"portMappings":[{"hostPort":80,"containerPort":8080,"protocol":"tcp"}]}}`, true},
+		{"the other capabilities", "every:ipRanges=10.1.0.0/16,ipRanges=fd00::/64,dns=1.1.1.1,search=a.example,mac=0a:58:0a:00:00:05,alias=db", every[:len(every)-1] +
+			`,"runtimeConfig":{"aliases":["db"],"dns":{"options":[],"searches":["a.example"],"servers":["1.1.1.1"]},"ipRanges":[[{"subnet":"10.1.0.0/16"}],[{"subnet":"fd00::/64"}]],"mac":"0a:58:0a:00:00:05"}}`, false},
 		{"args", "plain:ips=10.0.0.5,label=k=v", `{"name":"plain","aci":"x" ,"args":{"cni":{"ips":["10.0.0.5"],"labels":[{"key":"k","value":"v"}]}}}`, false},
 	} {
 		r, err := ParseRequest(tt.request)
