@@ -39,14 +39,9 @@ func configOf(s *spec.Spec, shm string) *configs.Config {
 		Capabilities:    shimCapabilities(s.Process.Capabilities),
 		OomScoreAdj:     &oom,
 		ProcessLabel:    s.SELinuxLabel,
-		Version:         "1.0.0",
 	}
 	c.Mounts = append(systemMounts(s, shm), mountsOf(s)...)
-	for _, d := range specconv.AllowedDevices {
-		if d.Path != "" {
-			c.Devices = append(c.Devices, d)
-		}
-	}
+	c.Devices = append(c.Devices, specconv.AllowedDevices...) // one without a path is a rule of the policy alone
 	c.Cgroups.Devices = deviceRules(s)
 	if !s.Privileged {
 		c.MaskPaths, c.ReadonlyPaths = spec.MaskedPaths(), spec.ReadOnlyPaths()

@@ -325,6 +325,27 @@ func TestVolumesTakeLaterMounts(t *testing.T) {
 	}
 }
 
+// A volume in the mount that also has the root takes later mounts as one that is a mount of its own.
+func TestAVolumeBesideTheRootTakesLaterMounts(t *testing.T) {
+	root := busyboxRoot(t)
+	base := filepath.Dir(root)
+	later := filepath.Join(base, "volume", "in")
+	err := errors.Join(os.MkdirAll(later, 0o755), unix.Mount(base, base, "", unix.MS_BIND, ""), unix.Mount("", base, "", unix.MS_SHARED, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(base, unix.MNT_DETACH) })
+	s := testSpec(root, "sleep", "1000")
+	s.Mounts = []spec.Mount{{Source: filepath.Dir(later), Target: "/volume", Type: "bind"}}
+	c, _ := startSleeper(t, newRuntime(t), s)
+	if err := unix.Mount("later", later, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := execOutput(t, c, rootCommand("grep", "-c", "^later /volume/in", "/proc/mounts")); text != "1\n" {
+		t.Errorf("the later mount is there %q times", text)
+	}
+}
+
 // A container's terminals are limited, so that one app leaves some to the others.
 func TestTerminalsAreLimited(t *testing.T) {
 	r := newRuntime(t)

@@ -2,11 +2,15 @@ package container
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
+	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/tests/failing"
 	"kurma.io/stager/tests/hostile"
 	"kurma.io/stager/tests/surroundings"
 )
@@ -21,8 +26,14 @@ import (
 // The starts of a PID 1 end, one way or the other, while two processes on two cores stop every child
 // between its fork and its exec, again and again.
 func TestStartsEndWhileOtherProcessesStopThem(t *testing.T) {
+	t.Log(runProbe(t, "stopped-probe"))
+}
+
+// runProbe runs a probe as PID 1, and returns its output.
+func runProbe(t *testing.T, name string, args ...string) string {
+	t.Helper()
 	var out bytes.Buffer
-	cmd := exec.Command("/proc/self/exe", "stopped-probe")
+	cmd := exec.Command("/proc/self/exe", append([]string{name}, args...)...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 	if err := cmd.Start(); err != nil {
@@ -31,9 +42,100 @@ func TestStartsEndWhileOtherProcessesStopThem(t *testing.T) {
 	late := time.AfterFunc(surroundings.Patience, func() { _ = cmd.Process.Kill() })
 	err := cmd.Wait()
 	if !late.Stop() || err != nil {
-		t.Errorf("the starts ended with %v:\n%s", err, out.String())
+		t.Errorf("%s ended with %v:\n%s", name, err, out.String())
 	}
-	t.Log(out.String())
+	return out.String()
+}
+
+// A process that is kept from its exec by stops is killed when it has had its time, and its start ends: until then it has
+// the supervisor's memory.
+func TestAStartThatIsStoppedAgainAndAgainIsKilled(t *testing.T) {
+	if out := runProbe(t, "kept-probe", filepath.Join(t.TempDir(), "program")); out != "signal: killed, not early: true\n" {
+		t.Errorf("the start ended with %q", out)
+	}
+}
+
+// keptProbe is a PID 1. It has a lease of its child's program, for which the exec waits, and stops the child meanwhile
+// (fcntl(2), F_SETLEASE). It says how the child ended, and whether that had its time.
+func keptProbe(out io.Writer) error {
+	runtime.GOMAXPROCS(2)     // one waits for the exec
+	debug.SetGCPercent(-1)    // a collection would wait, too
+	signal.Ignore(unix.SIGIO) // by which the kernel asks for the lease back
+	program, err := os.OpenFile(os.Args[2], os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o700)
+	if err != nil {
+		return err
+	}
+	defer program.Close()
+	_, err = unix.FcntlInt(program.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	if err := errors.Join(err, unix.Mount("proc", "/proc", "proc", 0, ""), watchStages()); err != nil {
+		return err
+	}
+	defer starting()()
+	go func() {
+		for {
+			_ = unix.Kill(-1, unix.SIGSTOP) // all but PID 1, which is this one
+		}
+	}()
+	begin := time.Now()
+	err = exec.Command(program.Name()).Run()
+	_, _ = fmt.Fprintf(out, "%v, not early: %v\n", err, time.Since(begin) >= 100*time.Millisecond)
+	return nil
+}
+
+// A process of a start that has memory of its own is continued however long it is being stopped: it delays its own start
+// only. On a kernel without kcmp(2), which could say whose memory it has, it is killed.
+func TestACopyOfTheProgramIsContinued(t *testing.T) {
+	for kcmp, want := range map[string]string{"with kcmp": "<nil>\n", "without kcmp": "signal: killed\n"} {
+		t.Run(kcmp, func(t *testing.T) {
+			if out := runProbe(t, "copy-probe", kcmp); out != want {
+				t.Errorf("the process ended with %q, want %q", out, want)
+			}
+		})
+	}
+}
+
+// copyProbe is a PID 1. Its child executes this program, and is stopped for longer than one that shares memory may be.
+func copyProbe(out io.Writer) error {
+	runtime.LockOSThread() // the watching thread has this one's filter
+	var err error
+	if os.Args[2] == "without kcmp" {
+		err = failing.Call{Number: unix.SYS_KCMP}.Fail()
+	}
+	if err := errors.Join(err, unix.Mount("proc", "/proc", "proc", 0, ""), watchStages()); err != nil {
+		return err
+	}
+	defer starting()()
+	cmd := exec.Command("/proc/self/exe", "wait-probe")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	enough := time.After(500 * time.Millisecond)
+	for {
+		select {
+		case <-again.C:
+			_ = cmd.Process.Signal(unix.SIGSTOP) // it may have ended just now
+		case <-enough:
+			in.Close()
+			again.Stop()
+		case err := <-ended:
+			_, err = fmt.Fprintln(out, err)
+			return err
+		}
+	}
+}
+
+// waitProbe waits for the end of its stdin.
+func waitProbe(io.Writer) error {
+	_, err := io.ReadAll(os.Stdin)
+	return err
 }
 
 // stoppedProbe is a PID 1. It makes children that are stopped before their exec, and collects garbage
