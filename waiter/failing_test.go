@@ -5,12 +5,16 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -63,7 +67,8 @@ func runFailing(t *testing.T, fails failing.Call, variables ...string) (stdout, 
 	cmd.Env = append(append(cmd.Env, failsVariable+"="+string(text)), variables...)
 	var out, messages bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &messages
-	_ = cmd.Run() // the state has the outcome
+	cmd.WaitDelay = time.Second // after the waiter's end, for what holds its output open
+	_ = cmd.Run()               // the state has the outcome
 	return out.String(), messages.String(), cmd.ProcessState.ExitCode()
 }
 
@@ -137,6 +142,7 @@ func TestGuardStopsWhereTheKernelRefuses(t *testing.T) {
 		"stdout":             {callOf(sysDup2, map[int]uint32{1: 1}), unix.CLONE_NEWPID, "plain", "pass files: operation not permitted"},
 		"stderr":             {callOf(sysDup2, map[int]uint32{1: 2}), unix.CLONE_NEWPID, "plain", "pass files: operation not permitted"},
 		"a file":             {callOf(sysDup2, map[int]uint32{1: 4}), unix.CLONE_NEWPID, "with two files", "pass files: operation not permitted"},
+		"ten files":          {callOf(0, nil), unix.CLONE_NEWPID, "with ten files", "<nil>"},
 		"no mount namespace": {callOf(0, nil), unix.CLONE_NEWPID, "no mount namespace", "enter mount namespace: invalid argument"},
 		"plan too long":      {callOf(0, nil), unix.CLONE_NEWPID, "plan too long", "read plan: invalid argument"},
 		"no program":         {callOf(0, nil), unix.CLONE_NEWPID, "no program", "read plan: invalid argument"},
@@ -152,6 +158,66 @@ func TestGuardStopsWhereTheKernelRefuses(t *testing.T) {
 	}
 }
 
+// A helper has the arguments and variables that it was given, a session of its own, no signal blocked or ignored, and the
+// OOM score that the waiter had from the daemon, not the waiter's later one. What it mounts stays its own if asked, also in
+// a mount that the supervisor shares.
+func TestHelpersSurroundings(t *testing.T) {
+	daemons, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, code := runFailing(t, failing.Call{}, append(firstprocess.Environment("", unix.CLONE_NEWPID)[1:], helperVariable+"=surroundings")...)
+	want := strings.Join([]string{
+		"word $GREETING hello", "session 1", "SigBlk: 0000000000000000", "SigIgn: 0000000000000000", "oom " + strings.TrimSpace(string(daemons)), "mounted", "the helper: <nil>", "",
+	}, "\n")
+	if stdout != want || code != 0 {
+		t.Errorf("exit code %d; stdout %q, want %q; stderr %q", code, stdout, want, stderr)
+	}
+}
+
+// showSurroundings starts a helper that says what it has, and returns an error if a mount of the helper is the supervisor's.
+func showSurroundings(line *Line) error {
+	err := errors.Join(unix.Mount("outer", "/mnt", "tmpfs", 0, ""), unix.Mount("", "/mnt", "", unix.MS_SHARED, ""), os.Mkdir("/mnt/in", 0o755))
+	if err != nil {
+		return err
+	}
+	script := `echo "word $1 $GREETING"
+		set -- $(cat /proc/$$/stat); echo "session $(($6 == $$))"
+		grep -E 'Sig(Blk|Ign)' /proc/self/status | tr '\t' ' '
+		echo "oom $(cat /proc/self/oom_score_adj)"
+		mount -t tmpfs inner /mnt/in && echo mounted`
+	h, err := line.Helpers(slog.New(lines{})).Start(context.Background(), helper.Command{
+		Name: "h", Args: []string{"/bin/sh", "-c", script, "sh", "$GREETING"}, Env: []string{"GREETING=hello", "PATH=/usr/bin:/bin"}, OwnMounts: true,
+	})
+	if err == nil {
+		err = h.Wait()
+	}
+	if err != nil {
+		return err
+	}
+	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err == nil && strings.Contains(string(mounts), " inner ") {
+		err = errors.New("its mount is the supervisor's")
+	}
+	return err
+}
+
+// lines is a slog.Handler that prints a helper's lines.
+type lines struct{}
+
+func (lines) Enabled(context.Context, slog.Level) bool { return true }
+func (l lines) WithAttrs([]slog.Attr) slog.Handler     { return l }
+func (l lines) WithGroup(string) slog.Handler          { return l }
+func (lines) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "line" {
+			fmt.Fprintln(os.Stdout, a.Value)
+		}
+		return true
+	})
+	return nil
+}
+
 // superviseHelper is a supervisor that starts a helper and says what came of it.
 func superviseHelper() {
 	line, err := TakeLine()
@@ -162,7 +228,12 @@ func superviseHelper() {
 	if line.Settle(firstprocess.Namespaces(), nil) != nil {
 		os.Exit(0) // the waiter starts this program again
 	}
-	fmt.Fprintln(os.Stdout, "the helper:", startHelper(line, os.Getenv(helperVariable)))
+	if kind := os.Getenv(helperVariable); kind == "surroundings" {
+		err = showSurroundings(line)
+	} else {
+		err = startHelper(line, kind)
+	}
+	fmt.Fprintln(os.Stdout, "the helper:", err)
 	os.Exit(0)
 }
 
@@ -176,6 +247,8 @@ func startHelper(line *Line, kind string) error {
 	switch kind {
 	case "with two files":
 		count += 2
+	case "with ten files": // some are at the numbers of the guard's own descriptors
+		count += 10
 	case "no mount namespace":
 		mounts, err = os.Open(os.DevNull)
 	case "plan too long":
@@ -208,7 +281,10 @@ func askForHelper(line *Line, ownMounts bool, plan, mounts *os.File, count int) 
 	if err != nil {
 		return err
 	}
-	fds := []int{int(plan.Fd()), int(mounts.Fd()), int(write.Fd()), pair[1], int(null.Fd()), int(null.Fd()), int(null.Fd()), int(null.Fd())}
+	fds := []int{int(plan.Fd()), int(mounts.Fd()), int(write.Fd()), pair[1]}
+	for range 12 {
+		fds = append(fds, int(null.Fd()))
+	}
 	request := []uint32{3, 0, 0, 0} // WAITER_HELPER
 	if ownMounts {
 		request[3] = 1
@@ -222,4 +298,39 @@ func askForHelper(line *Line, ownMounts bool, plan, mounts *os.File, count int) 
 	}
 	write.Close()
 	return helperPipes{report: report}.result(context.Background(), "/bin/true")
+}
+
+// A supervisor that is killed is told with the signal.
+func TestAKilledSupervisorIsTold(t *testing.T) {
+	_, stderr, code := runFailing(t, failing.Call{}, firstprocess.Environment("killed", 0)...)
+	if want := names.Program + ": supervisor was ended by signal 9\n"; code != 1 || stderr != want {
+		t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
+	}
+}
+
+// Processes that even SIGKILL does not end, as one in uninterruptible sleep, cannot keep the stager from its end. Here the
+// kernel refuses the waiter's kill(2).
+func TestWaiterEndsBeforeProcessesThatSurvive(t *testing.T) {
+	mark := "WAITER_TEST_MARK=" + t.TempDir()
+	t.Cleanup(func() { killMarked(t, mark) })
+	_, stderr, code := runFailing(t, callOf(unix.SYS_KILL, nil), append(firstprocess.Environment("orphans", 0), mark)...)
+	if want := names.Program + ": processes survive SIGKILL\n"; code != 0 || stderr != want {
+		t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
+	}
+}
+
+// killMarked kills the processes that have a variable.
+func killMarked(t *testing.T, mark string) {
+	t.Helper()
+	lists, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil || len(lists) == 0 {
+		t.Errorf("%v: no process is listed", err)
+	}
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // a gone one has none
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(list)))
+		if err == nil && strings.Contains("\x00"+string(text), "\x00"+mark+"\x00") {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended just now
+		}
+	}
 }

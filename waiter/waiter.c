@@ -102,13 +102,8 @@ static void __attribute__((noreturn)) become_supervisor(uint32_t namespaces, int
 {
 	char self[PATH_MAX], mark[16];
 	char *args[] = { self, NULL };
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self));
-	int length;
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
-	if (n == sizeof(self)) {
-		n = -1;
-		errno = ENAMETOOLONG;
-	}
 	if (n < 0)
 		give_up("find own program");
 	self[n] = 0;
@@ -117,8 +112,8 @@ static void __attribute__((noreturn)) become_supervisor(uint32_t namespaces, int
 	enter_mount_namespace();
 	if (fcntl(channel, F_SETFD, 0) < 0)
 		give_up("keep channel");
-	length = snprintf(mark, sizeof(mark), "%d", channel);
-	if (length < 0 || (size_t)length >= sizeof(mark) || setenv(SUPERVISOR_ENV, mark, 1) < 0)
+	snprintf(mark, sizeof(mark), "%d", channel);
+	if (setenv(SUPERVISOR_ENV, mark, 1) < 0)
 		give_up("set " SUPERVISOR_ENV);
 	sigprocmask(SIG_SETMASK, signals, NULL);
 	execv(self, args);
@@ -130,7 +125,7 @@ static void make_channel(int ends[2])
 {
 	int made[2];
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, made) < 0)
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, made) < 0)
 		give_up("make channel");
 	ends[0] = move_up(made[0]);
 	ends[1] = move_up(made[1]);
@@ -152,12 +147,10 @@ static int64_t milliseconds(void)
 static int kill_all(void)
 {
 	char path[64];
-	int child, length;
+	int child;
 	FILE *f;
 
-	length = snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
-	if (length < 0 || (size_t)length >= sizeof(path))
-		return 0;
+	snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
 	f = fopen(path, "re");
 	if (f == NULL)
 		return 0;
