@@ -136,7 +136,7 @@ func (p *testPod) ask(request helperRequest) string {
 		return err == nil
 	})
 	defer conn.Close()
-	p.must(conn.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.must(conn.SetDeadline(time.Now().Add(5 * surroundings.Patience)))
 	p.must(json.NewEncoder(conn).Encode(request))
 	var answer string
 	if err := json.NewDecoder(conn).Decode(&answer); err != nil {
@@ -238,7 +238,11 @@ func (p *testPod) supervisor() int {
 	p.t.Helper()
 	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.cmd.Process.Pid))
 	p.must(err)
-	pid, err := strconv.Atoi(strings.Fields(string(list))[0])
+	pids := strings.Fields(string(list))
+	if len(pids) == 0 {
+		p.t.Fatalf("the stager has no supervisor:\n%s", p.messages())
+	}
+	pid, err := strconv.Atoi(pids[0])
 	p.must(err)
 	return pid
 }
