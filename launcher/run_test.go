@@ -439,7 +439,7 @@ func TestNamesAreMadeFree(t *testing.T) {
 	if len(names) != 3 || !names["one"] || !names["one-2"] || !names["one-3"] {
 		t.Errorf("names %v", names)
 	}
-	if r := h.try("run", "--detach", "--name", "one-2", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, "name already used by pod ") {
+	if r := h.try("run", "--detach", "--name", "one-2", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, "name already used by pod ") || !strings.Contains(r.stderr, "; choose another with --name\n") {
 		t.Errorf("%+v", r)
 	}
 	h.run("rm", "--force", "one", "one-2", "one-3")
@@ -573,7 +573,7 @@ func TestNamesAreUnique(t *testing.T) {
 	h := newHost(t)
 	h.run("run", "--detach", "--name", "p", "example.com/one")
 	defer h.run("rm", "--force", "p")
-	if r := h.try("run", "--name", "p", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, "name already used by pod ") {
+	if r := h.try("run", "--name", "p", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, "name already used by pod ") || !strings.Contains(r.stderr, "; choose another with --name\n") {
 		t.Errorf("%+v", r)
 	}
 	if r := h.try("image", "rm", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, `in use by pod "p"`) {

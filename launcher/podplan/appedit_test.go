@@ -7,6 +7,7 @@ import (
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 
 	"github.com/google/go-cmp/cmp"
@@ -165,5 +166,16 @@ func TestCapabilitiesHaveTheirNamesInManifests(t *testing.T) {
 		if got, err := Capability(text); err == nil {
 			t.Errorf("%q: %q", text, got)
 		}
+	}
+}
+
+func TestStdinAndTerminalOfTheOptionsAreAnnotations(t *testing.T) {
+	want := []map[string]string{{"name": names.StdinAnnotation, "value": "stream"}, {"name": names.TTYAnnotation, "value": "true"}}
+	both := AppOptions{Stdin: true, TTY: true}
+	if diff := cmp.Diff(want, both.annotations()); diff != "" {
+		t.Error(diff)
+	}
+	if all := new(AppOptions).annotations(); all != nil {
+		t.Errorf("without options: %v", all)
 	}
 }

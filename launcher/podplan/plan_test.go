@@ -146,6 +146,12 @@ func TestThePlanChecksTheNamesOfVolumes(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
+	const without = `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/my_app.1"},
+		"app":{"exec":["/x"],"user":"0","group":"0"}}]}`
+	_, _, err := newPlanner().FromManifest("p.json", []byte(without), Options{Volumes: map[string]string{"y": "/y"}})
+	if want := `pod "p": volume "y": no app has a mount point`; fmt.Sprint(err) != want {
+		t.Errorf("a pod without mount points: %v, want %q", err, want)
+	}
 }
 
 func TestWrongPodsAreRefused(t *testing.T) {
