@@ -98,7 +98,9 @@ func TestACopyOfTheProgramIsContinued(t *testing.T) {
 func copyProbe(out io.Writer) error {
 	runtime.LockOSThread() // the watching thread has this one's filter
 	var err error
+	enough := time.After(500 * time.Millisecond)
 	if os.Args[2] == "without kcmp" {
+		enough = nil // it is killed
 		err = failing.Call{Number: unix.SYS_KCMP}.Fail()
 	}
 	if err := errors.Join(err, unix.Mount("proc", "/proc", "proc", 0, ""), watchStages()); err != nil {
@@ -117,7 +119,6 @@ func copyProbe(out io.Writer) error {
 	go func() { ended <- cmd.Wait() }()
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
-	enough := time.After(500 * time.Millisecond)
 	for {
 		select {
 		case <-again.C:

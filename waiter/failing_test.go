@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,6 +35,7 @@ const (
 
 // becomeFailing becomes the waiter, whose system call fails, and so it does in the supervisor and in guards.
 func becomeFailing() {
+	runtime.LockOSThread() // the thread that has the filter executes the waiter
 	var fails failing.Call
 	err := json.Unmarshal([]byte(os.Getenv(failsVariable)), &fails)
 	if err == nil && fails.Number != 0 {
