@@ -17,6 +17,7 @@ is() { [ "$1" = "$2" ] || { echo "is '$1', want '$2'"; return 1; }; }
 property() { systemctl show --property "$1" --value "$2"; }
 contains() { grep -q -e "$2" "$1" || { cat "$1"; return 1; }; }
 fails() { ! "$@"; }
+stagers() { grep -q -s -x stager /proc/[0-9]*/comm; } # Debian's busybox has no pgrep
 
 # pod NAME SCRIPT writes the manifest of a pod of one shell.
 pod() {
@@ -93,10 +94,10 @@ pod bad '/nonexistent/program' && sed -i 's,"/bin/sh","/nonexistent",' /etc/kurm
 check 'a pod that cannot start fails the start' fails systemctl start kurma-pod@bad.service
 check 'a service without a manifest does not start' fails systemctl is-active --quiet kurma-pod@none.service
 
-check 'a pod has a stager' busybox pgrep -x stager
+check 'a pod has a stager' stagers
 dpkg --remove kurma-launcher
 check 'the removal stops the pods' is "$(property ActiveState kurma-pod@web.service)" inactive
-check 'no stager of a pod is left' fails busybox pgrep -x stager
+check 'no stager of a pod is left' fails stagers
 rm /etc/kurma/pods/*.json
 dpkg --purge kurma-launcher stager
 check 'the purge leaves nothing' test ! -e /var/lib/kurma -a ! -e /etc/kurma
