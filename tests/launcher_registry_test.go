@@ -54,8 +54,10 @@ func redisLayout(t *testing.T) (layout string) {
 	}
 	runAll(t, []string{"umoci", "repack", "--image", image, first},
 		[]string{"umoci", "unpack", "--image", image, second}, []string{"rm", second + "/rootfs/secret"}, []string{"umoci", "repack", "--image", image, second},
-		[]string{"umoci", "config", "--image", image, "--config.entrypoint", "docker-entrypoint.sh", "--config.cmd", "redis-server", "--config.workingdir", "/data",
-			"--config.volume", "/data", "--config.exposedports", "6379/tcp", "--config.env", "PATH=/usr/local/bin:/usr/bin:/bin"})
+		[]string{
+			"umoci", "config", "--image", image, "--config.entrypoint", "docker-entrypoint.sh", "--config.cmd", "redis-server", "--config.workingdir", "/data",
+			"--config.volume", "/data", "--config.exposedports", "6379/tcp", "--config.env", "PATH=/usr/local/bin:/usr/bin:/bin",
+		})
 	return layout
 }
 
