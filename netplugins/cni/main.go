@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 
 	"kurma.io/stager/netplugins/plugin"
 )
@@ -56,6 +57,9 @@ func (c *cni) Setup(ctx context.Context, config []byte) error {
 	if _, err := lib.ValidateNetworkList(ctx, n.list); err != nil {
 		return fmt.Errorf("check plugins: %w", err)
 	}
+	if err := c.findIPAM(n); err != nil {
+		return fmt.Errorf("check plugins: %w", err)
+	}
 	if err := n.probe(ctx); err != nil {
 		return err
 	}
@@ -74,6 +78,19 @@ func (c *cni) Setup(ctx context.Context, config []byte) error {
 	}
 	if c.check {
 		return c.checkPods(ctx, lib, n)
+	}
+	return nil
+}
+
+// findIPAM looks for the IPAM plugins, which libcni does not check: their plugins execute them.
+func (c *cni) findIPAM(n *network) error {
+	for i, kind := range n.ipam {
+		if kind == "" {
+			continue
+		}
+		if _, err := invoke.FindInPath(kind, c.path); err != nil {
+			return fmt.Errorf("plugins[%d]: ipam: %w", i, err)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,72 @@
+package tests
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// `network validate` has a line for each network: what is wrong with the configuration, in the plugin's words, or that it is
+// good.
+func TestNetworkValidateSaysWhatIsWrong(t *testing.T) {
+	const ptp = `"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.89.0.0/24"}`
+	cni := func(name, more string) string {
+		return fmt.Sprintf(`{"name": %q, "aci": "kurma.io/stager/cni-netplugin", %s}`, name, more)
+	}
+	const eth = `"containerInterface": "eth0", `
+	all := []struct{ name, entry, words string }{
+		{"good", cni("good", eth+`"cniVersion": "1.1.0", `+ptp), "good"},
+		{"plugin", cni("plugin", eth+`"cniVersion": "1.0.0", "type": "nosuch"`), `failed to find plugin "nosuch" in path`},
+		{"ipam", cni("ipam", eth+`"cniVersion": "1.0.0", "type": "ptp", "ipam": {"type": "nosuch"}`), `failed to find plugin "nosuch" in path`},
+		{"version", cni("version", eth+`"cniVersion": "9.0.0", `+ptp), "9.0.0"},
+		{"both", cni("both", eth+`"cniVersion": "1.0.0", "plugins": [{"type": "ptp"}], `+ptp), "type and plugins are both given"},
+		{"interface", cni("interface", `"cniVersion": "1.0.0", `+ptp), "containerInterface: missing"},
+		{"image", `{"name": "image", "aci": "example.com/nosuch"}`, `"example.com/nosuch"`},
+		{"driver", `{"name": "driver", "aci": "kurma.io/stager/remote-netplugin"}`, "driver: missing"},
+		{"key", `{"name": "key", "aci": "kurma.io/stager/remote-netplugin", "driver": "d", "subnet": "x"}`, `unknown field "subnet"`},
+		{"subnet", `{"name": "subnet", "aci": "kurma.io/stager/sample-netplugin", "subnet": "10.0.0.0/31"}`, "subnet: want an IPv4 subnet of at most 30 bits"},
+	}
+	var entries []string
+	for _, tt := range all {
+		entries = append(entries, tt.entry)
+	}
+	m := newNetMachine(t, "["+strings.Join(entries, ",")+"]")
+	r := m.launcher("network", "validate")
+	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
+	if r.code != 1 || len(lines) != len(all) {
+		t.Fatalf("network validate: %+v, want %d lines", r, len(all))
+	}
+	for i, tt := range all {
+		if !strings.HasPrefix(lines[i], tt.name+": ") || !strings.Contains(lines[i], tt.words) {
+			t.Errorf("%s: %q, want %q", tt.name, lines[i], tt.words)
+		}
+	}
+	if r := m.launcher("network", "validate", "good"); r.code != 0 || r.stdout != "good: good\n" {
+		t.Errorf("network validate good: %+v", r)
+	}
+}
+
+// A plugin's image may come from a server, with its signature beside it. One without a signature is refused.
+func TestAPluginThatAServerHasMustBeSigned(t *testing.T) {
+	aci := scriptPlugin(t, unwilling)
+	dir := t.TempDir()
+	runAll(t, []string{"cp", aci, aci + ".asc", dir}, []string{"cp", aci, filepath.Join(dir, "unsigned.aci")})
+	m := newNetMachine(t, `[
+		{"name": "signed", "aci": "http://127.0.0.1:8000/plugin.aci", "containerInterface": "eth0"},
+		{"name": "unsigned", "aci": "http://127.0.0.1:8000/unsigned.aci", "containerInterface": "eth0"}]`, func(b *machine) {
+		b.keys = append(b.keys, aci+".pub")
+		b.config["cacheDirectory"] = filepath.Join(b.dir, "cache")
+	})
+	m.host.background(8000, "/bin/busybox", "httpd", "-f", "-h", dir, "-p", "127.0.0.1:8000")
+	doc := podOf(shell("s", "sleep 1000"))
+	r := m.launcher("run", "--detach", "--net", "unsigned", m.write("pod.json", doc))
+	if r.code != 1 || !strings.Contains(r.stderr, `network "unsigned"`) || !strings.Contains(r.stderr, "not signed") {
+		t.Errorf("a plugin without a signature: %+v", r)
+	}
+	p := m.connect("p", doc, "signed")
+	m.layersAreNow()
+	if got := m.networksOf(p)[0].address(false); got != "10.0.0.9" {
+		t.Errorf("address %s", got)
+	}
+}
