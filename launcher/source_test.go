@@ -1,6 +1,9 @@
 package main
 
 import (
+	"encoding/pem"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -73,5 +76,21 @@ func TestImportOfSourcesNamesWhatIsWrong(t *testing.T) {
 		"docker://127.0.0.1:1/UPPER/x:y": "could not parse reference",
 	} {
 		h.refuse(1, words, "image", "import", source)
+	}
+}
+
+// TestImagesOfAServerWithTLS imports an image and its signature from a server whose certificate must be trusted.
+func TestImagesOfAServerWithTLS(t *testing.T) {
+	h := bareHost(t)
+	stager := h.stagerImage("stager.aci", "", h.key)
+	h.configure(`"cacheDirectory":"cache"`)
+	server := httptest.NewTLSServer(http.FileServer(http.Dir(filepath.Dir(stager))))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	defer server.Close()
+	h.refuse(1, "certificate signed by unknown authority", "image", "import", server.URL+"/stager.aci")
+	t.Setenv("SSL_CERT_FILE", h.text("ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))))
+	h.run("image", "import", server.URL+"/stager.aci")
+	if listed := h.listed(); listed[stagerName].SignedBy != h.key.Fingerprint() {
+		t.Errorf("%+v", listed)
 	}
 }
