@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/opencontainers/cgroups/manager"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 )
 
@@ -87,6 +89,28 @@ func (g *Pod) Make() error {
 		return fmt.Errorf("limit pod's cgroup %s: %w", g.path, err)
 	}
 	return nil
+}
+
+// Hasten moves this process into a cgroup that it is in. That changes nothing, but the kernel's lock for
+// moves waits for an RCU grace period, 5 to 10 ms, unless it was held just before: an app that is started some
+// milliseconds later does not wait. Errors do not matter: then the app waits.
+func (g *Pod) Hasten() { _ = g.moveNowhere(os.Getpid()) }
+
+// moveNowhere moves a process into a cgroup that it is in, and returns the cgroup's folder, "" if it finds none.
+func (g *Pod) moveNowhere(pid int) string {
+	number := strconv.Itoa(pid)
+	for _, path := range g.manager.GetPaths() {
+		stager := filepath.Dir(path)
+		// On a machine with version 2 alone the waiter has entered a cgroup beside the apps'.
+		for _, dir := range []string{stager, filepath.Join(stager, names.Program)} {
+			file := filepath.Join(dir, "cgroup.procs")
+			text, err := os.ReadFile(file)
+			if err == nil && slices.Contains(strings.Fields(string(text)), number) && os.WriteFile(file, []byte(number), 0) == nil {
+				return dir
+			}
+		}
+	}
+	return ""
 }
 
 // Hierarchies returns the hierarchies that have the pod's cgroup, as the names below dir, where all
