@@ -61,7 +61,7 @@ func (f *netFlags) check(all []networks.Network) error {
 
 // monitor returns the command line of a detached monitor with this configuration, whose working
 // directory is another one.
-func (c *cli) monitor(dir ...string) []string {
+func (c *cli) monitor() []string {
 	argv := []string{os.Args[0]}
 	for _, o := range [][2]string{{"--config", c.configFile}, {"--state", c.state}} {
 		if o[1] == "" {
@@ -73,7 +73,7 @@ func (c *cli) monitor(dir ...string) []string {
 		}
 		argv = append(argv, o[0], path)
 	}
-	return slices.Concat(argv, []string{"monitor"}, dir)
+	return append(argv, "monitor")
 }
 
 // connector connects pods to the networks of the configuration.

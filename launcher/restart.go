@@ -83,7 +83,7 @@ func (c *cli) startAgain(ctx context.Context, store *pods.Store, old *pods.Pod) 
 	if err != nil {
 		return err
 	}
-	if err := pod.Detach(ctx, c.monitor(pod.Dir)); err != nil {
+	if err := pod.Detach(ctx, c.monitor()); err != nil {
 		return err
 	}
 	c.showWarnings(pod)

@@ -66,6 +66,14 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	}
 	started := c.busy("start pod")
 	defer started()
+	var monitor *pods.Monitor
+	if o.detach || o.interactive() {
+		if monitor, err = store.StartMonitor(c.monitor()); err != nil {
+			return err
+		}
+		defer monitor.Close()
+		o.uuid = monitor.UUID
+	}
 	pod, err := c.createPod(store, o)
 	if err != nil {
 		return err
@@ -78,11 +86,11 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	pod.LastLines = lastLines
 	switch {
 	case o.interactive():
-		return c.runInteractive(ctx, store, pod, o, started)
+		return c.runInteractive(ctx, store, pod, monitor, o, started)
 	case !o.detach:
 		return c.runHere(ctx, store, pod, o, started)
 	}
-	err = pod.Detach(ctx, c.monitor(pod.Dir))
+	err = monitor.HandOver(ctx, pod)
 	started()
 	if err != nil {
 		return err

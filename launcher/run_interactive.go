@@ -17,8 +17,8 @@ import (
 // runInteractive runs a pod of one app whose stdin is the caller's. The pod's monitor is a process of
 // its own, so that the detach keys can leave the pod running. The output comes from the log, with
 // every byte from the beginning; attach passes the input on. runInteractive calls started when the pod is up.
-func (c *cli) runInteractive(ctx context.Context, store *pods.Store, pod *pods.Pod, o runOptions, started func()) error {
-	err := pod.Detach(ctx, c.monitor(pod.Dir))
+func (c *cli) runInteractive(ctx context.Context, store *pods.Store, pod *pods.Pod, monitor *pods.Monitor, o runOptions, started func()) error {
+	err := monitor.HandOver(ctx, pod)
 	started()
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ type runOptions struct {
 	// exitPolicy and restart are values of the same keys of stagerConfig, "" for the configuration's.
 	exitPolicy, restart string
 	name                string
+	uuid                string // "" for a new one
 	uuidFile            string
 	cgroupParent        string
 	volumes             volumeFlags

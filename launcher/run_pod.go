@@ -78,7 +78,7 @@ var errNoStager = errors.New("pods need it")
 // plan plans the pod of a pod manifest or of an image.
 func plan(p podplan.Planner, o runOptions, taken func(string) bool) (pods.Plan, []string, error) {
 	options := podplan.Options{
-		Name: o.name, Taken: taken, Volumes: o.volumes.named, Mounts: o.volumes.mounts, App: o.app,
+		UUID: o.uuid, Name: o.name, Taken: taken, Volumes: o.volumes.named, Mounts: o.volumes.mounts, App: o.app,
 		HostNetwork: o.net.host, NoNetwork: o.net.none, Networks: o.net.requests,
 		Remove: o.remove && !o.interactive(), ExitPolicy: o.exitPolicy, Restart: o.restart,
 	}

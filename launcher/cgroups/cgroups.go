@@ -216,14 +216,3 @@ func inheritCPUs(parent, dir string) error {
 	}
 	return nil
 }
-
-// V2Dir opens the group's folder in the v2 hierarchy, for CLONE_INTO_CGROUP. It returns nil
-// if there is no v2 hierarchy. The caller closes the file.
-func (g *Group) V2Dir() (*os.File, error) {
-	for _, h := range g.Hierarchies {
-		if h.V2 {
-			return os.OpenFile(g.Dir(h), unix.O_PATH|unix.O_DIRECTORY, 0)
-		}
-	}
-	return nil, nil
-}

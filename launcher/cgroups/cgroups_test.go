@@ -2,18 +2,22 @@ package cgroups
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
 )
 
 func TestHierarchiesAreFoundInTheMounts(t *testing.T) {
@@ -217,30 +221,62 @@ func TestAnUnmarkedParentOfAKilledLauncherIsRemoved(t *testing.T) {
 
 func TestAChildStartsInTheGroup(t *testing.T) {
 	g := newGroup(t)
-	lines := make(chan string, 1)
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		leave, err := g.EnterThread()
-		if err != nil {
-			lines <- err.Error()
-			return
-		}
-		out, err := exec.Command("cat", "/proc/self/cgroup").Output()
-		if leaveErr := leave(); err != nil || leaveErr != nil {
-			lines <- fmt.Sprint(err, leaveErr)
-			return
-		}
-		own, _ := os.ReadFile("/proc/thread-self/cgroup")
-		if strings.Contains(string(own), g.Path) {
-			out = append(out, "the thread has not left"...)
-		}
-		lines <- strings.TrimSpace(string(out))
+		done <- forkCat(g, in)
 	}()
-	for line := range strings.SplitSeq(<-lines, "\n") {
-		if !strings.HasPrefix(line, "0::") && !strings.HasSuffix(line, ":/"+g.Path) {
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := strings.TrimSpace(string(text))
+	if strings.Count(groups, "\n")+1 < len(g.Hierarchies) {
+		t.Errorf("the child's cgroups are %q", groups)
+	}
+	for line := range strings.SplitSeq(groups, "\n") {
+		if !strings.HasSuffix(line, ":/"+g.Path) {
 			t.Errorf("child's cgroup %s", line)
 		}
 	}
+}
+
+// forkCat has a child in the group write its cgroups, from a thread without the host's cgroups, and returns an error
+// if the thread stays in the group.
+func forkCat(g *Group, out *os.File) error {
+	defer out.Close()
+	entrance, err := g.OpenEntrance()
+	if err != nil {
+		return err
+	}
+	defer entrance.Close()
+	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("none", "/sys", "tmpfs", 0, "")); err != nil {
+		return err
+	}
+	child, err := entrance.Fork(func(v2 *os.File) (*os.Process, error) {
+		attr := &syscall.SysProcAttr{}
+		if v2 != nil {
+			attr.UseCgroupFD, attr.CgroupFD = true, int(v2.Fd())
+		}
+		return os.StartProcess("/bin/cat", []string{"cat", "/proc/self/cgroup"}, &os.ProcAttr{Files: []*os.File{nil, out}, Sys: attr})
+	})
+	if err != nil {
+		return err
+	}
+	_, err = child.Wait()
+	if own, _ := os.ReadFile("/proc/thread-self/cgroup"); strings.Contains(string(own), g.Path) {
+		err = errors.Join(err, errors.New("the thread has not left the group"))
+	}
+	return err
 }
 
 // start starts a process that writes a line when it is up, in a group below g.

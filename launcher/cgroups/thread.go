@@ -5,44 +5,82 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 )
 
-// EnterThread moves the calling thread into the group in the v1 hierarchies, so that a
-// child that it forks starts there, and returns a function that moves it back. The caller
-// has locked the thread. A single thread cannot move in the v2 hierarchy: use V2Dir and
-// clone3(2) for that.
-//
-// The thread must be moved back before the group is frozen or killed: it would be frozen or
-// killed with it.
-func (g *Group) EnterThread() (leave func() error, err error) {
-	tid := []byte(strconv.Itoa(unix.Gettid()))
-	// Opened before: the thread may be in another mount namespace when it leaves.
-	homes, err := openTasks()
-	if err != nil {
+// self is the thread or process that writes it. A thread that moves itself takes no kernel lock; the
+// one for others, and for processes, waits for an RCU grace period, 5 to 10 ms.
+var self = []byte("0") //nolint:gochecknoglobals // a constant
+
+// Entrance is the open files by which a thread starts a process in a group, from any mount namespace.
+type Entrance struct {
+	group, home []*os.File // the thread lists of the v1 groups, and of those that the thread is in
+	v2          *os.File   // the group's folder in the v2 hierarchy; nil without one
+}
+
+// OpenEntrance opens the entrance for the calling thread, which the caller has locked. After an error it is nil,
+// which may be closed.
+func (g *Group) OpenEntrance() (*Entrance, error) {
+	e, err := &Entrance{}, error(nil)
+	for _, h := range g.Hierarchies {
+		var file *os.File
+		if h.V2 {
+			e.v2, err = os.OpenFile(g.Dir(h), unix.O_PATH|unix.O_DIRECTORY, 0)
+		} else if file, err = os.OpenFile(filepath.Join(g.Dir(h), "tasks"), os.O_WRONLY, 0); err == nil {
+			e.group = append(e.group, file)
+		}
+		if err != nil {
+			e.Close()
+			return nil, fmt.Errorf("open cgroup: %w", err)
+		}
+	}
+	if e.home, err = openTasks(); err != nil {
+		e.Close()
 		return nil, fmt.Errorf("find own cgroups: %w", err)
 	}
-	leave = func() error {
-		var errs []error
-		for _, home := range homes {
-			_, err := home.Write(tid)
-			errs = append(errs, err, home.Close())
-		}
-		return errors.Join(errs...)
+	return e, nil
+}
+
+// Close closes the files.
+func (e *Entrance) Close() {
+	if e == nil {
+		return
 	}
-	for _, h := range g.Hierarchies {
-		if h.V2 {
-			continue
-		}
-		if err := os.WriteFile(filepath.Join(g.Dir(h), "tasks"), tid, 0); err != nil {
-			return nil, errors.Join(fmt.Errorf("enter cgroup %s: %w", g.Dir(h), err), leave())
-		}
+	for _, file := range append(append(e.group, e.home...), e.v2) {
+		file.Close()
 	}
-	return leave, nil
+}
+
+// Fork calls start with the calling thread, for which the entrance was opened, in the group's v1 hierarchies, so that
+// a child that start forks starts there. A thread cannot move alone in the v2 hierarchy: start gets the group's
+// folder in it, nil without one, for clone3(2). If the thread cannot be moved back, Fork
+// kills the child: the thread would be frozen and killed with the group.
+func (e *Entrance) Fork(start func(v2 *os.File) (*os.Process, error)) (*os.Process, error) {
+	if err := move(e.group); err != nil {
+		return nil, errors.Join(fmt.Errorf("enter cgroup: %w", err), move(e.home))
+	}
+	process, err := start(e.v2)
+	if moveErr := move(e.home); moveErr != nil {
+		if process != nil {
+			_ = process.Kill()
+			_, _ = process.Wait()
+		}
+		return nil, errors.Join(err, fmt.Errorf("leave cgroup: %w", moveErr))
+	}
+	return process, err
+}
+
+// move moves the calling thread into the groups of those thread lists. It attempts all.
+func move(lists []*os.File) error {
+	var errs []error
+	for _, list := range lists {
+		_, err := list.Write(self)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // openTasks opens the thread lists of the v1 cgroups that the calling thread is in.
@@ -92,7 +130,7 @@ func (g *Group) EnterProcess() (leave func() error, err error) {
 
 // moveProcess moves the calling process into a group of one hierarchy.
 func moveProcess(dir string) error {
-	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), self, 0)
 }
 
 // threadCgroups lists the folders of the v1 cgroups that the calling thread is in.

@@ -25,7 +25,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/networks"
@@ -217,7 +216,7 @@ func (c *Containers) launch(ctx context.Context, store *pods.Store, name string,
 	if err != nil {
 		return nil, err
 	}
-	return pod, pod.Detach(ctx, append(slices.Clone(c.Monitor), pod.Dir))
+	return pod, pod.Detach(ctx, c.Monitor)
 }
 
 // stop stops a container; it ignores one that does not exist.

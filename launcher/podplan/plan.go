@@ -5,6 +5,7 @@ package podplan
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -58,6 +59,7 @@ type Planner struct {
 
 // Options is what a person asks for beside a pod manifest or an image.
 type Options struct {
+	UUID        string            // the pod's; "" for a new one
 	Name        string            // the pod's name, for which IsName holds; "" for one made from the manifest's file or the image
 	Taken       func(string) bool // reports whether a name made so is used already; a number is added to it then. nil for none
 	Volumes     map[string]string // paths of the host by the names of volumes or mount points
@@ -136,7 +138,7 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
 	}
 	plan := pods.Plan{
-		UUID:        uuid.NewString(),
+		UUID:        cmp.Or(o.UUID, uuid.NewString()),
 		Name:        name,
 		StagerImage: p.Stager.ID,
 		StagerRoot:  p.Stager.Rootfs(),

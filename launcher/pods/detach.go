@@ -9,17 +9,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
+
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/networks"
 )
 
-// Descriptors of a detached monitor, which Detach starts and whose main function is RunDetached.
-const (
-	lockDescriptor   = 3 // the pod's lock, held
-	reportDescriptor = 4 // the write end of a pipe for one report
-)
+// controlDescriptor is a detached monitor's end of a pair of stream sockets, whose other end its starter
+// has. The monitor gets one byte with the pod's lock, held, when there is a pod; end of file says
+// that there will be none. It answers with one report.
+const controlDescriptor = 3
 
 // report is the only message of a detached monitor: JSON, then end of file. End of file
 // without a message means that the monitor was killed.
@@ -28,34 +31,82 @@ type report struct {
 	Output string `json:"output,omitempty"` // of a StartError
 }
 
-// Detach starts a monitor that outlives the caller, and returns when the pod is up.
-// Argv is this program's command line for RunDetached. If the pod does not start, or ctx
-// ends before, the pod is deleted and an error returned.
-func (p *Pod) Detach(ctx context.Context, argv []string) error {
-	read, write, err := os.Pipe()
+// Monitor is a process that waits for the pod whose monitor it will be.
+type Monitor struct {
+	UUID string // the pod's
+
+	process *os.Process
+	control *os.File // nil after Close
+}
+
+// StartMonitor starts the monitor of a pod that need not exist yet, with a new UUID: what a new process does before
+// it needs the pod is done while the caller plans it. The monitor outlives the caller. Argv is as for Detach. The caller
+// calls HandOver, and Close in any case.
+func (s *Store) StartMonitor(argv []string) (*Monitor, error) {
+	id := uuid.NewString()
+	m, err := startMonitor(append(slices.Clone(argv), s.podDir(id)))
 	if err != nil {
-		return errors.Join(err, p.removeDir())
+		return nil, err
 	}
-	defer read.Close()
+	m.UUID = id
+	return m, nil
+}
+
+func startMonitor(argv []string) (m *Monitor, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("start monitor: %w", err)
+		}
+	}()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	m = &Monitor{control: os.NewFile(uintptr(pair[0]), "monitor")}
+	other := os.NewFile(uintptr(pair[1]), "monitor's end")
+	defer other.Close()
 	cmd := exec.Command("/proc/self/exe", argv[1:]...)
 	cmd.Args = argv
 	cmd.Dir = "/"
-	cmd.ExtraFiles = []*os.File{p.lock, write}
+	cmd.ExtraFiles = []*os.File{other}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
-	_ = write.Close()
-	if err != nil {
-		return errors.Join(fmt.Errorf("start monitor: %w", err), p.removeDir())
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, m.control.Close())
 	}
+	m.process = cmd.Process
+	return m, nil
+}
+
+// Close ends the monitor unless it has got a pod.
+func (m *Monitor) Close() {
+	if m.control == nil {
+		return
+	}
+	_ = m.control.Close()
+	m.control = nil
+	_, _ = m.process.Wait()
+}
+
+// HandOver makes the process the pod's monitor, and returns when the pod is up. If the pod does not start, or ctx
+// ends before, the pod is deleted and an error returned.
+func (m *Monitor) HandOver(ctx context.Context, p *Pod) error {
+	control := m.control
+	m.control = nil
+	defer control.Close()
 	defer p.lock.Close()
-	unhook := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
+	unhook := context.AfterFunc(ctx, func() { _ = m.process.Signal(syscall.SIGTERM) })
 	defer unhook()
-	data, err := io.ReadAll(read)
+	err := unix.Sendmsg(int(control.Fd()), []byte{0}, unix.UnixRights(int(p.lock.Fd())), nil, unix.MSG_NOSIGNAL)
+	var data []byte
+	if err == nil {
+		data, err = io.ReadAll(control)
+	}
+	// A monitor that has been killed before it has read the byte resets the connection.
+	if killed := errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || err == nil && len(data) == 0; killed {
+		return errors.Join(fmt.Errorf("launch pod %q: its monitor was killed", p.Plan.Name), p.takeOver())
+	}
 	if err != nil {
 		return fmt.Errorf("read from monitor: %w", err)
-	}
-	if len(data) == 0 {
-		return errors.Join(fmt.Errorf("launch pod %q: its monitor was killed", p.Plan.Name), p.takeOver())
 	}
 	var message report
 	if err := json.Unmarshal(data, &message); err != nil {
@@ -65,6 +116,16 @@ func (p *Pod) Detach(ctx context.Context, argv []string) error {
 		return &StartError{Err: errors.New(message.Error), Output: message.Output}
 	}
 	return p.refresh()
+}
+
+// Detach starts a monitor that outlives the caller, and returns when the pod is up, see HandOver. Argv is this
+// program's command line for RunDetached, without the pod's folder, which is added.
+func (p *Pod) Detach(ctx context.Context, argv []string) error {
+	m, err := startMonitor(append(slices.Clone(argv), p.Dir))
+	if err != nil {
+		return errors.Join(err, p.removeDir())
+	}
+	return m.HandOver(ctx, p)
 }
 
 // takeOver deletes the pod of a monitor that was killed. This process has the pod's lock,
@@ -78,15 +139,17 @@ func (p *Pod) takeOver() error {
 	return p.takeDown(group, killed(), deletePod)
 }
 
-// RunDetached is the main function of a detached monitor: it runs the pod in that folder,
-// whose lock it inherited, and reports once. If the process that started it has been
+// RunDetached is the main function of a detached monitor: it runs the pod in that folder when it gets the pod's
+// lock, and reports once. It returns nil if it gets none. If the process that started it has been
 // killed and cannot read the report, the pod keeps running and `ps` shows it. connector is as in
 // Store; lastLines is the pod's LastLines.
 func RunDetached(ctx context.Context, dir string, connector *networks.Connector, lastLines func(*Pod) string) error {
-	pod := &Pod{Dir: dir, lock: os.NewFile(lockDescriptor, "lock"), connector: connector, LastLines: lastLines}
-	out := os.NewFile(reportDescriptor, "report")
-	syscall.CloseOnExec(lockDescriptor)
-	syscall.CloseOnExec(reportDescriptor)
+	lock, err := receiveLock()
+	if lock == nil || err != nil {
+		return err
+	}
+	pod := &Pod{Dir: dir, lock: lock, connector: connector, LastLines: lastLines}
+	out := os.NewFile(controlDescriptor, "report")
 	send := func(message report) error {
 		return errors.Join(json.NewEncoder(out).Encode(message), out.Close())
 	}
@@ -95,7 +158,7 @@ func RunDetached(ctx context.Context, dir string, connector *networks.Connector,
 	}
 	var sent error
 	ready := false
-	_, err := pod.Run(ctx, !pod.Plan.Remove, func() error {
+	_, err = pod.Run(ctx, !pod.Plan.Remove, func() error {
 		ready = true
 		sent = send(report{})
 		return nil
@@ -108,6 +171,35 @@ func RunDetached(ctx context.Context, dir string, connector *networks.Connector,
 		return send(message)
 	}
 	return errors.Join(sent, err)
+}
+
+// receiveLock waits for the lock of the pod; nil for none.
+func receiveLock() (*os.File, error) {
+	syscall.CloseOnExec(controlDescriptor)
+	rights := make([]byte, unix.CmsgSpace(4))
+	var n, space int
+	for {
+		var err error
+		n, space, _, _, err = unix.Recvmsg(controlDescriptor, make([]byte, 1), rights, unix.MSG_CMSG_CLOEXEC)
+		if err == nil {
+			break
+		}
+		if err != unix.EINTR {
+			return nil, fmt.Errorf("wait for the pod: %w", err)
+		}
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:space])
+	if err != nil || len(messages) != 1 {
+		return nil, errors.New("wait for the pod: its lock was not passed")
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.New("wait for the pod: its lock was not passed")
+	}
+	return os.NewFile(uintptr(fds[0]), lockFile), nil
 }
 
 func (p *Pod) reload() error {

@@ -55,10 +55,10 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error)
 		return Exit{}, err
 	}
 	p.State.Monitor, p.State.MissingCgroups = self, group.Missing()
-	if err := errors.Join(p.save(), p.enterMonitorCgroup(), p.prepare(ctx, group)); err != nil {
+	if err := errors.Join(p.save(), p.enterMonitorCgroup()); err != nil {
 		return Exit{}, err
 	}
-	s, err := p.startStager(group)
+	s, err := p.launch(ctx, group)
 	if err != nil {
 		return Exit{}, err
 	}
@@ -83,6 +83,28 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error)
 		return exit, p.endedEarly(exit, ready)
 	}
 	return p.stay(ctx, s, group, ready)
+}
+
+// launch makes what the stager needs, while the networks' plugins connect the pod, and starts the stager when they
+// are done.
+func (p *Pod) launch(ctx context.Context, group *cgroups.Group) (*stager, error) {
+	results, err := p.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(p.makeRoot(), group.Make())
+	connected := make(chan error, 1)
+	go func() {
+		r := <-results
+		if err == nil && r.err == nil {
+			r.err = p.useNameServers(r.results)
+		}
+		connected <- r.err
+	}()
+	if err != nil {
+		return nil, errors.Join(err, <-connected)
+	}
+	return p.startStager(group, connected)
 }
 
 // monitorSuffix is what the name of the monitor's cgroup has after that of the pod's.

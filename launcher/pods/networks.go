@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/networks"
 )
 
@@ -46,48 +45,36 @@ func (p *Pod) Connections() []Connection {
 	return all
 }
 
-// prepare makes what a launch needs: the stager's root, the pod's cgroups, and its networks. The
-// networks are connected meanwhile, because plugins take long.
-func (p *Pod) prepare(ctx context.Context, group *cgroups.Group) error {
-	if len(p.Plan.Networks) == 0 {
-		return errors.Join(p.makeRoot(), group.Make())
-	}
-	type connected struct {
-		results []networks.Result
-		err     error
-	}
-	done := make(chan connected)
-	go func() {
-		results, err := p.connect(ctx)
-		done <- connected{results, err}
-	}()
-	err := errors.Join(p.makeRoot(), group.Make())
-	c := <-done
-	if err := errors.Join(err, c.err); err != nil {
-		return err
-	}
-	if dns := networks.Names(p.Plan.Networks, c.results); dns != nil {
-		return p.replaceResolvConf(dns.ResolvConf())
-	}
-	return nil
+// connected is what the plugins of a pod's networks have returned.
+type connected struct {
+	results []networks.Result
+	err     error
 }
 
-// connect makes the pod's network namespace and connects it to the networks.
-func (p *Pod) connect(ctx context.Context) ([]networks.Result, error) {
+// connect makes the pod's network namespace, and connects it to the networks in the background. The
+// channel gets one value. Nothing of the pod may be taken down before.
+func (p *Pod) connect(ctx context.Context) (<-chan connected, error) {
+	done := make(chan connected, 1)
+	if len(p.Plan.Networks) == 0 {
+		done <- connected{}
+		return done, nil
+	}
 	if p.connector == nil {
 		return nil, errors.New("connect pod to its networks: there is no configuration of networks")
 	}
-	namespace, err := networks.Make(p.pin())
-	if err != nil {
+	var err error
+	if p.namespace, err = networks.Make(p.pin()); err != nil {
 		return nil, err
 	}
-	p.namespace = namespace
-	results, err := p.connector.Connect(ctx, p.recordFile(), p.Plan.UUID, namespace.Path(), p.Plan.Networks)
-	p.tried = err != nil
-	if err != nil {
-		return nil, err
-	}
-	return results, p.forwardLoopback(results)
+	go func() {
+		results, err := p.connector.Connect(ctx, p.recordFile(), p.Plan.UUID, p.namespace.Path(), p.Plan.Networks)
+		p.tried = err != nil
+		if err == nil {
+			err = p.forwardLoopback(results)
+		}
+		done <- connected{results, err}
+	}()
+	return done, nil
 }
 
 // forwardLoopback forwards the published ports of [::1], as long as this process runs.
@@ -100,13 +87,18 @@ func (p *Pod) forwardLoopback(results []networks.Result) (err error) {
 	return err
 }
 
-func (p *Pod) replaceResolvConf(text string) error {
+// useNameServers writes resolv.conf into the stager's root if the networks say what is in it.
+func (p *Pod) useNameServers(results []networks.Result) error {
+	dns := networks.Names(p.Plan.Networks, results)
+	if dns == nil {
+		return nil
+	}
 	root, err := os.OpenRoot(filepath.Join(p.Dir, rootDir))
 	if err != nil {
 		return fmt.Errorf("write resolv.conf: %w", err)
 	}
 	defer root.Close()
-	if err := writeNew(root, "etc/resolv.conf", []byte(text)); err != nil {
+	if err := writeNew(root, "etc/resolv.conf", []byte(dns.ResolvConf())); err != nil {
 		return fmt.Errorf("write resolv.conf: %w", err)
 	}
 	return nil

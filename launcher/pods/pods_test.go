@@ -56,6 +56,11 @@ func fakeUUID(name string) string {
 // newPod creates a pod whose stager is a shell script.
 func (s *Store) newPod(t *testing.T, name, body string) *Pod {
 	t.Helper()
+	return s.newPodOf(t, fakeUUID(name), name, body)
+}
+
+func (s *Store) newPodOf(t *testing.T, uuid, name, body string) *Pod {
+	t.Helper()
 	root := t.TempDir()
 	busybox, err := os.ReadFile("/bin/busybox")
 	if err != nil {
@@ -67,7 +72,7 @@ func (s *Store) newPod(t *testing.T, name, body string) *Pod {
 		}
 	}
 	pod, err := s.Create(Plan{
-		UUID:        fakeUUID(name),
+		UUID:        uuid,
 		Name:        name,
 		StagerRoot:  root,
 		Exec:        []string{names.Exec},

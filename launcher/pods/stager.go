@@ -25,17 +25,18 @@ type started struct {
 	err     error
 }
 
-// startStager starts the stager in namespaces of its own. The thread that forks it lives
+// startStager starts the stager in namespaces of its own when connected has got its one value, nil, which says
+// that the pod is connected to its networks. The thread that forks it lives
 // until the stager has ended: PR_SET_PDEATHSIG kills the stager when that thread ends, and
 // the thread, in the pod's mount namespace, cannot be used for anything else.
-func (p *Pod) startStager(group *cgroups.Group) (*stager, error) {
+func (p *Pod) startStager(group *cgroups.Group, connected <-chan error) (*stager, error) {
 	readyRead, readyWrite, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("make ready pipe: %w", err)
+		return nil, errors.Join(fmt.Errorf("make ready pipe: %w", err), <-connected)
 	}
 	start, exited := make(chan started), make(chan Exit, 1)
 	onOwnThread(func() {
-		process, err := p.fork(group, readyWrite)
+		process, err := p.fork(group, readyWrite, connected)
 		_ = readyWrite.Close() // the stager has the only copy now
 		start <- started{process, err}
 		if err == nil {
@@ -61,57 +62,56 @@ func (p *Pod) startStager(group *cgroups.Group) (*stager, error) {
 
 // fork starts the stager on the calling thread, as Kurma does: in its own session, with
 // /dev/null as stdin, the log as stdout and stderr, and the ready pipe as descriptor 4.
-func (p *Pod) fork(group *cgroups.Group, ready *os.File) (*os.Process, error) {
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return nil, err
+func (p *Pod) fork(group *cgroups.Group, ready *os.File, connected <-chan error) (*os.Process, error) {
+	files, err := p.openHost(group)
+	defer files.close()
+	if err == nil {
+		err = p.enterNew(group)
 	}
-	defer null.Close()
-	log, err := os.OpenFile(p.LogPath(), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	unified, err := group.V2Dir()
-	if err != nil {
-		return nil, err
-	}
-	if unified != nil {
-		defer unified.Close()
-		attr.UseCgroupFD, attr.CgroupFD = true, int(unified.Fd())
-	}
-	leave, err := group.EnterThread()
-	if err != nil {
-		return nil, err
-	}
-	process, err := p.forkInside(group, &os.ProcAttr{
-		Dir:   "/",
-		Env:   p.Plan.Env,
-		Files: []*os.File{null, log, log, nil, ready},
-		Sys:   attr,
-	})
-	if err := leave(); err != nil {
-		// As it is still in the pod's group, the thread would be frozen and killed with it.
-		if process != nil {
-			_ = process.Kill()
-			_, _ = process.Wait()
-		}
-		return nil, fmt.Errorf("leave pod's cgroup: %w", err)
-	}
-	return process, err
-}
-
-func (p *Pod) forkInside(group *cgroups.Group, attr *os.ProcAttr) (*os.Process, error) {
-	if err := p.enterNew(group); err != nil {
+	if err := errors.Join(err, <-connected); err != nil {
 		return nil, err
 	}
 	unix.Umask(0o022) // unshare(2) of the mount namespace gave this thread its own umask
-	process, err := os.StartProcess(p.Plan.Exec[0], p.Plan.Exec, attr)
-	if err != nil {
-		return nil, fmt.Errorf("start stager: %w", err)
+	return files.entrance.Fork(func(cgroup *os.File) (*os.Process, error) {
+		attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+		if cgroup != nil {
+			attr.UseCgroupFD, attr.CgroupFD = true, int(cgroup.Fd())
+		}
+		process, err := os.StartProcess(p.Plan.Exec[0], p.Plan.Exec, &os.ProcAttr{
+			Dir:   "/",
+			Env:   p.Plan.Env,
+			Files: []*os.File{files.null, files.log, files.log, nil, ready},
+			Sys:   attr,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("start stager: %w", err)
+		}
+		return process, nil
+	})
+}
+
+// hostFiles are what the start of a stager needs and cannot open in the pod's mount namespace.
+type hostFiles struct {
+	null, log *os.File
+	entrance  *cgroups.Entrance
+}
+
+func (p *Pod) openHost(group *cgroups.Group) (f hostFiles, err error) {
+	if f.null, err = os.Open(os.DevNull); err != nil {
+		return f, err
 	}
-	return process, nil
+	if f.log, err = os.OpenFile(p.LogPath(), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
+		return f, err
+	}
+	f.entrance, err = group.OpenEntrance()
+	return f, err
+}
+
+// close closes what has been opened.
+func (f hostFiles) close() {
+	_ = f.null.Close()
+	_ = f.log.Close()
+	f.entrance.Close()
 }
 
 func wait(process *os.Process) Exit {

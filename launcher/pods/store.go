@@ -105,6 +105,8 @@ type Pod struct {
 // LogPath returns the file of the stager's own output.
 func (p *Pod) LogPath() string { return filepath.Join(p.Dir, logFile) }
 
+func (s *Store) podDir(uuid string) string { return filepath.Join(s.dir, uuid) }
+
 // Create makes a pod's folder and takes its lock. If a live pod has the name it returns
 // ErrNameTaken; one that has exited or is dead is not an error. The caller then calls Run or
 // Detach.
@@ -136,7 +138,7 @@ func (s *Store) create(plan Plan) (*Pod, error) {
 		return nil, err
 	}
 	plan.Cgroup = filepath.Join(s.cgroup, plan.UUID)
-	pod := &Pod{Dir: filepath.Join(s.dir, plan.UUID), Plan: plan, State: State{Phase: Starting, Created: time.Now().UTC()}, connector: s.Connector}
+	pod := &Pod{Dir: s.podDir(plan.UUID), Plan: plan, State: State{Phase: Starting, Created: time.Now().UTC()}, connector: s.Connector}
 	if err := os.Mkdir(pod.Dir, 0o700); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,103 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// monitorWord makes this program a detached monitor.
+const monitorWord = "monitor-of-a-test"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == monitorWord {
+		if err := RunDetached(context.Background(), os.Args[2], nil, nil); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func startTestMonitor(t *testing.T, s *Store) *Monitor {
+	t.Helper()
+	m, err := s.StartMonitor([]string{"test", monitorWord})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+func TestAMonitorThatWaitsRunsThePodThatItGets(t *testing.T) {
+	s := newStore(t)
+	m := startTestMonitor(t, s)
+	pod := s.newPodOf(t, m.UUID, "later", "while :; do /busybox sleep 1000; done\n")
+	if err := m.HandOver(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	found, err := s.Get(m.UUID)
+	if err != nil || found.State.Phase != Running || found.State.Monitor.PID != m.process.Pid {
+		t.Errorf("%+v, %v; want the monitor %d", found.State, err, m.process.Pid)
+	}
+	if err := s.Remove(t.Context(), found, true); err != nil {
+		t.Error(err)
+	}
+	_, _ = m.process.Wait()
+}
+
+// Nothing is left of a monitor when there will be no pod, or its starter has been killed, which the monitor
+// sees in the same way.
+func TestAMonitorWithoutAPodEnds(t *testing.T) {
+	s := newStore(t)
+	m := startTestMonitor(t, s)
+	ended := make(chan int, 1)
+	process, control := m.process, m.control
+	m.control = nil
+	if err := control.Close(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		state, err := process.Wait()
+		if err != nil {
+			ended <- -1
+			return
+		}
+		ended <- state.ExitCode()
+	}()
+	select {
+	case code := <-ended:
+		if code != 0 {
+			t.Errorf("exit status %d", code)
+		}
+	case <-time.After(time.Minute):
+		_ = process.Kill()
+		t.Error("the monitor waits still")
+	}
+}
+
+func TestThePodOfAMonitorThatWasKilledIsDeleted(t *testing.T) {
+	s := newStore(t)
+	m := startTestMonitor(t, s)
+	pod := s.newPodOf(t, m.UUID, "unlucky", "/busybox sleep 1000\n")
+	if err := m.process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.process.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	err := m.HandOver(t.Context(), pod)
+	if err == nil || !strings.Contains(err.Error(), `launch pod "unlucky": its monitor was killed`) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := os.Stat(pod.Dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the pod's folder: %v", err)
+	}
+}
