@@ -49,7 +49,7 @@ func TestNetworkValidateSaysWhatIsWrong(t *testing.T) {
 
 // A plugin's image may come from a server, with its signature beside it. One without a signature is refused.
 func TestAPluginThatAServerHasMustBeSigned(t *testing.T) {
-	aci := scriptPlugin(t, unwilling)
+	aci := scriptPlugin(t, unwilling+"# of a server\n") // another image than those of other tests in the store, which have their signatures
 	dir := t.TempDir()
 	runAll(t, []string{"cp", aci, aci + ".asc", dir}, []string{"cp", aci, filepath.Join(dir, "unsigned.aci")})
 	m := newNetMachine(t, `[
