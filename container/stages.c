@@ -200,7 +200,9 @@ static void *watch(void *unused)
 	if (!read_program("/proc/self/stat", &own))
 		return NULL;
 	for (;;) {
-		if (waitid(P_ALL, 0, &stopped, WSTOPPED) == 0)
+		/* Go tries clone(2) once with a child that reports its end by no signal (os, checkClonePidfd):
+		 * one that only __WALL sees. */
+		if (waitid(P_ALL, 0, &stopped, WSTOPPED | __WALL) == 0)
 			take_stop(stopped.si_pid, &own);
 		else if (errno != EINTR)
 			await_child();
