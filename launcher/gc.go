@@ -85,18 +85,19 @@ func (c *cli) collect(ctx context.Context) error {
 	idle, networkErr := c.collectNetworks(ctx, podStore)
 	imports, imageErr := imageStore.Collect()
 	told()
-	if err := errors.Join(podErr, networkErr, imageErr); err != nil {
-		return err
-	}
+	return errors.Join(podErr, networkErr, imageErr, c.printAllCollected(collected{append([]string{}, done...), imports, idle}))
+}
+
+func (c *cli) printAllCollected(all collected) error {
 	if c.json {
-		return c.printJSON(collected{append([]string{}, done...), imports, idle})
+		return c.printJSON(all)
 	}
-	for _, name := range idle {
+	for _, name := range all.Networks {
 		if _, err := fmt.Fprintln(c.stdout, "network", name); err != nil {
 			return err
 		}
 	}
-	return printCollected(c.stdout, done, imports)
+	return printCollected(c.stdout, all.Pods, all.Imports)
 }
 
 func printCollected(w io.Writer, done []string, imports int) error {

@@ -37,7 +37,9 @@ func (c *cli) runHere(ctx context.Context, store *pods.Store, pod *pods.Pod, o r
 	})
 	// The pod has ended: a signal may end the launcher in what is left to do.
 	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
-	output.Wait()
+	if err == nil || errors.Is(err, pods.ErrConnected) { // after another error the output may have no end
+		output.Wait()
+	}
 	if err != nil {
 		return err
 	}

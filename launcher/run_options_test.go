@@ -61,6 +61,7 @@ func TestRunOptionsAreChecked(t *testing.T) {
 		"--cap-add all example.com/one":   "name each capability",
 		"--cap-add NET_ADMIM x":           `unknown capability "NET_ADMIM"; the nearest name is NET_ADMIN`,
 		"--cap-add cap_sysadmin x":        `unknown capability "cap_sysadmin"; the nearest name is SYS_ADMIN`,
+		"--cap-add CAP_ALL x":             `unknown capability "CAP_ALL"; the nearest name is `,
 		"--cap-add FOO x":                 `unknown capability "FOO"; the nearest name is `,
 		"--cap-drop CHOWNS x":             `unknown capability "CHOWNS"; the nearest name is CHOWN`,
 		"--env NOT_SET_x example.com/one": `there is no variable "NOT_SET_x" to pass on`,

@@ -13,9 +13,9 @@ import (
 // that go for a copy of those that stay, and then cuts the file, so that the newest lines are in the file at
 // every moment, whenever this process is killed.
 //
-// Other processes write to the file with O_APPEND, or leave holes. What one of them writes in the microseconds between
-// the end of the copy and the cut is lost: no file system but ext4 and XFS takes bytes away from a file's start
-// (fallocate(2)), and none cuts a file where it ends just then.
+// Another process must write with O_APPEND; else it leaves a hole after the cut. A line that it writes between the end of
+// the copy and ftruncate(2) is lost: only ext4 and XFS can remove the start of a file (fallocate(2)), and no system call
+// truncates a file only if its size has not changed.
 func trim(file *os.File, limit int64) error {
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() <= limit {

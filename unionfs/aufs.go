@@ -25,7 +25,8 @@ import (
 //   - the times that an app sets become whole seconds.
 //
 // aufs does not read overlay's marks, which images of Docker have for the files that a layer deletes. Probe and
-// Mount refuse layers that have some, because the root would show the deleted files.
+// Mount refuse layers that have some, because the root would show the deleted files. Mount does not look into the
+// lowest layer, which hides nothing.
 //
 // A kernel can be built without aufs's extended attributes (CONFIG_AUFS_XATTR).
 // Files of a root then have none. Probe returns a note about it, and Probe and
@@ -56,7 +57,7 @@ func (a AUFS) mount(ctx context.Context, r Root) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseMarks(dirs[:len(dirs)-1]); err != nil { // below the last layer is nothing to hide
+	if err := refuseMarks(dirs[:len(dirs)-1]); err != nil { // the last layer has no layer below it to hide
 		return err
 	}
 	if err := topAttributes(upper, r.Layers[0]); err != nil {

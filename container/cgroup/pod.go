@@ -92,7 +92,7 @@ func (g *Pod) Make() error {
 }
 
 // Hasten moves this process into a cgroup that it is in. That changes nothing, but the kernel's lock for
-// moves waits for an RCU grace period, 5 to 10 ms, unless it was held just before: an app that is started some
+// moves (cgroup_threadgroup_rwsem) waits for an RCU grace period, 5 to 10 ms, unless it was held just before: an app that is started some
 // milliseconds later does not wait. Errors do not matter: then the app waits.
 func (g *Pod) Hasten() { _ = g.moveNowhere(os.Getpid()) }
 

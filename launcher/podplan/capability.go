@@ -13,10 +13,10 @@ import (
 // nearest one: an app without a capability that a misspelt option should give, or with one that it should
 // take away, fails later and elsewhere.
 func Capability(text string) (string, error) {
-	name := strings.TrimPrefix(strings.ToUpper(text), "CAP_")
-	if name == "ALL" {
-		return name, nil
+	if strings.EqualFold(text, "all") {
+		return "ALL", nil
 	}
+	name := strings.TrimPrefix(strings.ToUpper(text), "CAP_")
 	var known []string
 	for _, c := range capability.ListKnown() {
 		known = append(known, strings.ToUpper(c.String()))

@@ -29,6 +29,7 @@ const controlDescriptor = 3
 type report struct {
 	Error  string `json:"error,omitempty"`  // "" when the pod is up
 	Output string `json:"output,omitempty"` // of a StartError
+	Left   bool   `json:"left,omitempty"`   // the monitor has not begun with the pod, so it has not deleted it either
 }
 
 // Monitor is a process that waits for the pod whose monitor it will be.
@@ -39,8 +40,8 @@ type Monitor struct {
 	control *os.File // nil after Close
 }
 
-// StartMonitor starts the monitor of a pod that need not exist yet, with a new UUID: what a new process does before
-// it needs the pod is done while the caller plans it. The monitor outlives the caller. Argv is as for Detach. The caller
+// StartMonitor starts the monitor of a pod that need not exist yet, with a new UUID. The process starts while
+// the caller plans the pod, which saves the time of its start. The monitor outlives the caller. Argv is as for Detach. The caller
 // calls HandOver, and Close in any case.
 func (s *Store) StartMonitor(argv []string) (*Monitor, error) {
 	id := uuid.NewString()
@@ -97,6 +98,9 @@ func (m *Monitor) HandOver(ctx context.Context, p *Pod) error {
 	unhook := context.AfterFunc(ctx, func() { _ = m.process.Signal(syscall.SIGTERM) })
 	defer unhook()
 	err := unix.Sendmsg(int(control.Fd()), []byte{0}, unix.UnixRights(int(p.lock.Fd())), nil, unix.MSG_NOSIGNAL)
+	if err != nil && !errors.Is(err, unix.EPIPE) {
+		return errors.Join(fmt.Errorf("launch pod %q: pass its lock to the monitor: %w", p.Plan.Name, err), p.takeOver())
+	}
 	var data []byte
 	if err == nil {
 		data, err = io.ReadAll(control)
@@ -111,6 +115,9 @@ func (m *Monitor) HandOver(ctx context.Context, p *Pod) error {
 	var message report
 	if err := json.Unmarshal(data, &message); err != nil {
 		return fmt.Errorf("read from monitor: %w", err)
+	}
+	if message.Left {
+		return errors.Join(fmt.Errorf("launch pod %q: %s", p.Plan.Name, message.Error), p.takeOver())
 	}
 	if message.Error != "" {
 		return &StartError{Err: errors.New(message.Error), Output: message.Output}
@@ -144,17 +151,21 @@ func (p *Pod) takeOver() error {
 // killed and cannot read the report, the pod keeps running and `ps` shows it. connector is as in
 // Store; lastLines is the pod's LastLines.
 func RunDetached(ctx context.Context, dir string, connector *networks.Connector, lastLines func(*Pod) string) error {
-	lock, err := receiveLock()
-	if lock == nil || err != nil {
-		return err
-	}
-	pod := &Pod{Dir: dir, lock: lock, connector: connector, LastLines: lastLines}
+	syscall.CloseOnExec(controlDescriptor)
 	out := os.NewFile(controlDescriptor, "report")
 	send := func(message report) error {
 		return errors.Join(json.NewEncoder(out).Encode(message), out.Close())
 	}
+	lock, err := receiveLock()
+	if err != nil {
+		return send(report{Error: err.Error(), Left: true})
+	}
+	if lock == nil {
+		return nil
+	}
+	pod := &Pod{Dir: dir, lock: lock, connector: connector, LastLines: lastLines}
 	if err := pod.reload(); err != nil {
-		return send(report{Error: err.Error()})
+		return send(report{Error: err.Error(), Left: true})
 	}
 	var sent error
 	ready := false
@@ -175,7 +186,6 @@ func RunDetached(ctx context.Context, dir string, connector *networks.Connector,
 
 // receiveLock waits for the lock of the pod; nil for none.
 func receiveLock() (*os.File, error) {
-	syscall.CloseOnExec(controlDescriptor)
 	rights := make([]byte, unix.CmsgSpace(4))
 	var n, space int
 	for {

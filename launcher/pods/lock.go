@@ -9,7 +9,7 @@ import (
 )
 
 // The lock of a pod is an open file description lock (fcntl_locking(2)). It belongs to
-// the open file: a monitor inherits it from the process that made the pod, and
+// the open file: a monitor gets it from the process that made the pod (unix(7), SCM_RIGHTS), and
 // the kernel releases it with the last descriptor, however the holders end. Other processes
 // can find out whether it is held without taking it.
 

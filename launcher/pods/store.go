@@ -108,8 +108,8 @@ func (p *Pod) LogPath() string { return filepath.Join(p.Dir, logFile) }
 func (s *Store) podDir(uuid string) string { return filepath.Join(s.dir, uuid) }
 
 // Create makes a pod's folder and takes its lock. If a live pod has the name it returns
-// ErrNameTaken; one that has exited or is dead is not an error. The caller then calls Run or
-// Detach.
+// ErrNameTaken; one that has exited or is dead is not an error. The caller then calls Run, Detach, or
+// HandOver of the monitor whose UUID the plan has.
 func (s *Store) Create(plan Plan) (*Pod, error) {
 	pod, err := s.create(plan)
 	if err != nil {
