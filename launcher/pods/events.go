@@ -39,8 +39,15 @@ func (p *Pod) recordExit(exit Exit) {
 	p.record(events.Event{Action: events.Exited, Code: &code, Reason: cmp.Or(reason, exit.Signal)})
 }
 
-// lookForReports is how often the stager's log is looked at for what apps have done.
-const lookForReports = 500 * time.Millisecond
+const (
+	// lookForReports is how often the stager's log is looked at for what apps have done.
+	lookForReports = 500 * time.Millisecond
+	// lookWhenReady is the same when the pod is up: the stager closes the ready descriptor before it has
+	// written all of its log.
+	lookWhenReady = 5 * time.Millisecond
+	// reportTime is how long the record of a pod that is up waits for the reports of its apps' starts.
+	reportTime = time.Second
+)
 
 // appReports records what the stager's log says of the apps. A stager of another make may log in
 // another form: then there are no events of apps.
@@ -53,11 +60,17 @@ type appReports struct {
 	log  *os.File      // guarded by mu; nil until the stager has been started
 	in   *bufio.Reader // guarded by mu
 	part string        // guarded by mu; the beginning of a line that is being written
+
+	awaited map[string]bool // guarded by mu; the apps whose start has not been reported
+	ready   *events.Event   // guarded by mu; that the pod is up, until it is recorded
 }
 
 // recordApps begins to record, until stop is called.
 func (p *Pod) recordApps() *appReports {
-	r := &appReports{pod: p, end: make(chan struct{})}
+	r := &appReports{pod: p, end: make(chan struct{}), awaited: make(map[string]bool)}
+	for _, app := range p.Plan.Apps {
+		r.awaited[app.Name] = true
+	}
 	r.off.Go(func() {
 		look := time.NewTicker(lookForReports)
 		defer look.Stop()
@@ -73,24 +86,55 @@ func (p *Pod) recordApps() *appReports {
 	return r
 }
 
+// up records that the pod is up, in the background: after its apps' starts.
+func (r *appReports) up() {
+	r.mu.Lock()
+	r.ready = &events.Event{Action: events.Ready, Time: time.Now().UTC()}
+	r.mu.Unlock()
+	r.off.Go(func() {
+		late := time.After(reportTime)
+		for again := true; again && !r.catchUp(); {
+			select {
+			case <-r.end:
+				return
+			case <-late:
+				again = false
+			case <-time.After(lookWhenReady):
+			}
+		}
+		r.recordReady()
+	})
+}
+
+// recordReady records that the pod is up, once.
+func (r *appReports) recordReady() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ready != nil {
+		r.pod.record(*r.ready)
+		r.ready = nil
+	}
+}
+
 // stop records the rest of the log.
 func (r *appReports) stop() {
 	close(r.end)
 	r.off.Wait()
 	r.catchUp()
+	r.recordReady()
 	if r.log != nil {
 		_ = r.log.Close()
 	}
 }
 
-// catchUp records all that the log has so far.
-func (r *appReports) catchUp() {
+// catchUp records all that the log has so far, and returns whether each app's start has been reported.
+func (r *appReports) catchUp() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.log == nil {
 		log, err := os.Open(r.pod.LogPath())
 		if err != nil {
-			return // there is none yet
+			return false // there is none yet
 		}
 		r.log, r.in = log, bufio.NewReader(log)
 	}
@@ -98,12 +142,17 @@ func (r *appReports) catchUp() {
 		text, err := r.in.ReadString('\n')
 		r.part += text
 		if err != nil { // io.EOF: so far
-			return
+			return len(r.awaited) == 0
 		}
 		if e, ok := appEvent(r.part); ok {
 			r.pod.record(e)
+			delete(r.awaited, e.App)
 		}
 		r.part = ""
+		if len(r.awaited) == 0 && r.ready != nil {
+			r.pod.record(*r.ready)
+			r.ready = nil
+		}
 	}
 }
 

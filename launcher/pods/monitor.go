@@ -34,8 +34,7 @@ func (p *Pod) Run(ctx context.Context, keep bool, ready func() error) (Exit, err
 	}
 	apps := p.recordApps()
 	exit, err := p.run(ctx, group, func() error {
-		apps.catchUp() // all apps have been started
-		p.record(events.Event{Action: events.Ready})
+		apps.up()
 		return ready()
 	})
 	apps.stop()
