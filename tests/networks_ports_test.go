@@ -27,14 +27,24 @@ func inNamespace(t *testing.T, namespace string, do func() error) {
 	}
 	defer file.Close()
 	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the runtime ends the thread
-		if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- err
+	var enter func()
+	enter = func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// /proc/self stands for the main thread, which cannot end: this goroutine keeps it meanwhile.
+			ended := make(chan struct{})
+			go func() { defer close(ended); enter() }()
+			<-ended
+			runtime.UnlockOSThread()
 			return
 		}
-		done <- do()
-	}()
+		err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET)
+		if err == nil {
+			err = do()
+		}
+		done <- err // the runtime ends the thread, which is not unlocked
+	}
+	go enter()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
