@@ -212,12 +212,12 @@ func TestNoUmaskIsInherited(t *testing.T) {
 	}
 }
 
-// The suite of runtimes lets the size come later.
-func TestACommandsTerminalHasItsSizeAtTheStart(t *testing.T) {
-	r, root := newRuntime(t), busyboxRoot(t)
-	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+// terminalOutput returns what a command writes to a terminal of the size of stdio.
+func terminalOutput(t *testing.T, c supervisor.Container, command supervisor.Command, stdio supervisor.Stdio) string {
+	t.Helper()
 	console := make(chan *os.File, 1)
-	p, err := c.Exec(rootCommand("stty", "size"), supervisor.Stdio{Terminal: true, Width: 123, Height: 45, Console: console})
+	stdio.Terminal, stdio.Console = true, console
+	p, err := c.Exec(command, stdio)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,15 @@ func TestACommandsTerminalHasItsSizeAtTheStart(t *testing.T) {
 	text, _ := io.ReadAll(master) // EIO is the end of a terminal
 	_, _ = unix.Wait4(p.PID(), nil, 0, nil)
 	p.Release()
-	if string(text) != "45 123\r\n" {
+	return string(text)
+}
+
+// The suite of runtimes lets the size come later.
+func TestACommandsTerminalHasItsSizeAtTheStart(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+	text := terminalOutput(t, c, rootCommand("stty", "size"), supervisor.Stdio{Width: 123, Height: 45})
+	if text != "45 123\r\n" {
 		t.Errorf("stty prints %q", text)
 	}
 }
@@ -238,17 +246,7 @@ func TestTheUserOwnsTheTerminalAndThePipes(t *testing.T) {
 	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
 	owner := rootCommand("stat", "-L", "-c", "%u", "/proc/self/fd/0")
 	owner.User, owner.Group = "1000", "1000"
-	console := make(chan *os.File, 1)
-	p, err := c.Exec(owner, supervisor.Stdio{Terminal: true, Console: console})
-	if err != nil {
-		t.Fatal(err)
-	}
-	master := <-console
-	defer master.Close()
-	text, _ := io.ReadAll(master) // EIO is the end of a terminal
-	_, _ = unix.Wait4(p.PID(), nil, 0, nil)
-	p.Release()
-	if string(text) != "1000\r\n" {
+	if text := terminalOutput(t, c, owner, supervisor.Stdio{}); text != "1000\r\n" {
 		t.Errorf("a command's terminal is %q's", text)
 	}
 
