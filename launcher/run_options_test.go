@@ -121,6 +121,41 @@ func TestAKeyThatNobodyReadsIsNamed(t *testing.T) {
 	h.run("rm", "--force", "typo")
 }
 
+// A misspelt key is often why a pod is refused: it is named beside the error, which alone would not say what to mend.
+func TestAKeyThatNobodyReadsIsNamedBesideTheError(t *testing.T) {
+	h := newHost(t)
+	id := h.listed()["example.com/one"].ID
+	for name, tt := range map[string]struct{ text, key, words string }{
+		"apps": {`"appps":[{"name":"a","image":{"id":"` + id + `"}}]`, `"appps", ignored; did you mean "apps"?`, "pod.apps: missing or empty"},
+		"exec": {`"apps":[{"name":"a","image":{"id":"` + id + `"},"app":{"exce":["/x"],"user":"0","group":"0"}}]`, `"exce" in apps[0].app, ignored; did you mean "exec"?`, "exec: missing or empty"},
+		"name": {`"apps":[{"nam":"a","image":{"id":"` + id + `"},"app":{"exec":["/x"],"user":"0","group":"0"}}]`, `"nam" in apps[0], ignored; did you mean "name"?`, "pod.apps[0].name: missing"},
+		"user": {`"apps":[{"name":"a","image":{"id":"` + id + `"},"app":{"exec":["/x"],"usr":"0","group":"0"}}]`, `"usr" in apps[0].app, ignored; did you mean "user"?`, "user is required"},
+	} {
+		pod := h.text(name+".json", `{"acKind":"PodManifest","acVersion":"0.8.11",`+tt.text+`}`)
+		for _, args := range [][]string{{"run", pod}, {"run", "--detach", pod}, {"validate", pod}} {
+			r := h.try(args...)
+			warning := "launcher: warning: " + name + ".json: unknown key " + tt.key + "\n"
+			refusal, warned := strings.CutPrefix(r.stderr, warning)
+			if r.code != 1 || !warned || strings.Count(refusal, "\n") != 1 || !strings.Contains(refusal, tt.words) {
+				t.Errorf("%s: %+v, want %q and an error with %q", args, r, warning, tt.words)
+			}
+		}
+	}
+	h.checkNoPods()
+}
+
+// What the reference stager would refuse has its warnings, too.
+func TestValidateWarnsOfAPodThatTheStagerRefuses(t *testing.T) {
+	h := newHost(t)
+	pod := h.text("both.json", `{"acKind":"PodManifest","acVersion":"0.8.11","volums":[],"apps":[{"name":"a","image":{"id":"`+h.listed()["example.com/one"].ID+`"},
+		"app":{"exec":["/x"],"user":"0","group":"0","isolators":[{"name":"os/linux/capabilities-retain-set","value":{"set":["CAP_KILL"]}},
+		{"name":"os/linux/capabilities-remove-set","value":{"set":["CAP_KILL"]}}]}}]}`)
+	r := h.try("validate", pod)
+	if r.code != 1 || !strings.HasPrefix(r.stderr, "launcher: warning: both.json: unknown key \"volums\"") || !strings.Contains(r.stderr, "must not be used together") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // A bad file does not keep the good ones from the store, and is named.
 func TestImportGoesOnAfterABadFile(t *testing.T) {
 	h := bareHost(t)

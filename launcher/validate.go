@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"kurma.io/stager/container/machine"
+	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
 	decision "kurma.io/stager/plan"
 	"kurma.io/stager/unionfs"
@@ -57,16 +58,13 @@ func (c *cli) validate(ctx context.Context, source string) error {
 		return err
 	}
 	planned, warnings, err := c.planPod(store.Catalog(ring, c.config.ImagePins), runOptions{source: source}, nil)
+	var decided *decision.Pod
+	if err == nil {
+		decided, err = decideAsStager(planned)
+	}
 	if err != nil {
+		c.warn(warnings) // the cause may be what they name
 		return err
-	}
-	m, err := manifest.Read(bytes.NewReader(planned.Manifest))
-	if err != nil {
-		return fmt.Errorf("pod %q: %w", planned.Name, err)
-	}
-	decided, err := decision.Decide(m, machine.Support(), unionfs.NamesOf(unionfs.Drivers()))
-	if err != nil {
-		return fmt.Errorf("pod %q: %w", planned.Name, err)
 	}
 	found := validated{Name: planned.Name, Apps: []string{}, Warnings: append(append([]string{}, warnings...), decided.Warnings...), Isolators: []validatedIsolator{}}
 	found.add("", decided.Fates)
@@ -81,6 +79,19 @@ func (c *cli) validate(ctx context.Context, source string) error {
 		return c.printJSON(found)
 	}
 	return c.printValidated(found)
+}
+
+// decideAsStager decides about the pod as the reference stager would on this machine.
+func decideAsStager(planned pods.Plan) (*decision.Pod, error) {
+	m, err := manifest.Read(bytes.NewReader(planned.Manifest))
+	if err != nil {
+		return nil, fmt.Errorf("pod %q: %w", planned.Name, err)
+	}
+	decided, err := decision.Decide(m, machine.Support(), unionfs.NamesOf(unionfs.Drivers()))
+	if err != nil {
+		return nil, fmt.Errorf("pod %q: %w", planned.Name, err)
+	}
+	return decided, nil
 }
 
 func (v *validated) add(app string, fates []decision.IsolatorFate) {

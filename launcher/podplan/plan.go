@@ -76,14 +76,15 @@ type Options struct {
 
 // FromManifest plans the pod of a pod manifest. File is the manifest's path, for
 // the pod's name and for errors. Each warning is one line about a
-// request in the manifest that has no effect.
+// request in the manifest that has no effect; there are warnings with an error, too.
 func (p *Planner) FromManifest(file string, document []byte, o Options) (plan pods.Plan, warnings []string, err error) {
+	unknown := unknownKeys(filepath.Base(file), document, podKeys())
 	edited, volumes, err := p.readPod(file, document, o)
 	if err != nil {
-		return pods.Plan{}, nil, err
+		return pods.Plan{}, unknown, err
 	}
 	plan, warnings, err = p.plan(edited, fileName(file), volumes, o)
-	return plan, append(unknownKeys(filepath.Base(file), document, podKeys()), warnings...), err
+	return plan, append(unknown, warnings...), err
 }
 
 // FromImage plans a pod of one app. Arguments are added to the image's exec. Ref
