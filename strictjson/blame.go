@@ -33,10 +33,37 @@ func blame(path string, data []byte, t reflect.Type, err error) error {
 	return fmt.Errorf("%s: %s: %s", path, Show(data), reason)
 }
 
+// checkFields refuses a field of a struct in t that data, which decodes into a t, has under two keys: encoding/json
+// takes the later one without a word.
+func checkFields(path string, data []byte, t reflect.Type) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	keys := make(map[string]string) // by field
+	for _, part := range parts(path, data, t) {
+		if first, ok := keys[part.field]; ok {
+			twice := &DuplicateKeyError{part.field, first, part.key}
+			if path == "" {
+				return twice
+			}
+			return fmt.Errorf("%s.%w", path, twice)
+		}
+		if part.field != "" {
+			keys[part.field] = part.key
+		}
+		if err := checkFields(part.path, part.data, part.t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 type part struct {
 	path string
 	data []byte
 	t    reflect.Type
+
+	field, key string // of a struct: the field's name in JSON, and as it is written; "" otherwise
 }
 
 // parts returns the fields or elements of data, where both it and t have such.
@@ -50,7 +77,8 @@ func parts(path string, data []byte, t reflect.Type) []part {
 		}
 		for _, key := range slices.Sorted(maps.Keys(fields)) {
 			if field, ok := fieldOf(t, key); ok {
-				out = append(out, part{Join(path, key), fields[key], field.Type})
+				name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+				out = append(out, part{Join(path, key), fields[key], field.Type, name, key})
 			}
 		}
 	case reflect.Slice:
@@ -59,7 +87,7 @@ func parts(path string, data []byte, t reflect.Type) []part {
 			return nil
 		}
 		for i, elem := range elems {
-			out = append(out, part{fmt.Sprintf("%s[%d]", path, i), elem, t.Elem()})
+			out = append(out, part{path: fmt.Sprintf("%s[%d]", path, i), data: elem, t: t.Elem()})
 		}
 	case reflect.Map:
 		var values map[string]json.RawMessage
@@ -67,7 +95,7 @@ func parts(path string, data []byte, t reflect.Type) []part {
 			return nil
 		}
 		for _, key := range slices.Sorted(maps.Keys(values)) {
-			out = append(out, part{Join(path, key), values[key], t.Elem()})
+			out = append(out, part{path: Join(path, key), data: values[key], t: t.Elem()})
 		}
 	}
 	return out

@@ -5,7 +5,7 @@
 // its path, such as pod.apps[0].name, and truncate a long value.
 //
 //	Decode      a whole document into a struct, every rule above
-//	Unmarshal   a part of a larger document: unknown keys pass, an error names the path
+//	Unmarshal   a part of a larger document: unknown keys pass, each error names the path
 //	Object      an object whose keys are looked up one by one; the rest stays unchanged
 //
 // It needs only the standard library.
@@ -43,10 +43,10 @@ func (e *DuplicateKeyError) Error() string {
 }
 
 // Decode decodes text, which must be one JSON document and nothing else, into
-// the struct that v points to. It refuses unknown keys at every depth and
-// duplicate keys of the document's own object; the objects in it may be maps, whose keys
-// may differ in case only. The error is ErrEmpty, ErrTrailing, a
-// *DuplicateKeyError or one of encoding/json's. After an error *v may be partly set.
+// the struct that v points to. It refuses unknown keys, and a field of a struct that is given under two
+// keys, at every depth, and duplicate keys of the document's own object; the objects in it may be maps,
+// whose keys may differ in case only. The error is ErrEmpty, ErrTrailing, a
+// *DuplicateKeyError, wrapped, or one of encoding/json's. After an error *v may be partly set.
 func Decode(text []byte, v any) error {
 	if err := checkDocumentKeys(text); err != nil {
 		return err
@@ -62,7 +62,7 @@ func Decode(text []byte, v any) error {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return ErrTrailing
 	}
-	return nil
+	return checkFields("", text, reflect.TypeOf(v).Elem())
 }
 
 // checkDocumentKeys refuses duplicate keys. It leaves all other errors of the text to the decoder
@@ -113,13 +113,14 @@ func fold(r rune) rune {
 	return smallest
 }
 
-// Unmarshal decodes data into v as encoding/json does. An error is one line
-// that names the innermost field that does not fit, as a path that begins with
-// the given one ("" for a whole document), and shows its value.
+// Unmarshal decodes data into v as encoding/json does, and refuses a field of a struct that is
+// given under two keys, at every depth. An error is one line that names the innermost field that
+// does not fit, as a path that begins with the given one ("" for a whole document), and shows its
+// value, or its two keys. After an error *v may be partly set.
 func Unmarshal(path string, data []byte, v any) error {
 	err := json.Unmarshal(data, v)
 	if err == nil {
-		return nil
+		return checkFields(path, data, reflect.TypeOf(v).Elem())
 	}
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {

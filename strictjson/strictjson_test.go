@@ -45,6 +45,7 @@ func TestDecodeAcceptsOneStrictDocument(t *testing.T) {
 		{"a key twice", `{"name": "a", "name": "b"}`, `name: given twice, as "name" and "name"`},
 		{"a key twice in another case", `{"name": "a", "NAME": "b"}`, `NAME: given twice, as "name" and "NAME"`},
 		{"a key twice by Unicode's rules", `{"size": 1, "\u017fize": 2}`, `["ſize"]: given twice, as "size" and "ſize"`},
+		{"an element's field twice", `{"list": [{"at": 1, "At": 2}]}`, `list[0].at: given twice, as "At" and "at"`},
 		{"an unknown key twice", `{"x": 1, "X": 2}`, `X: given twice`},
 	}
 	for _, test := range tests {
@@ -93,6 +94,9 @@ func TestUnmarshalNamesThePathToTheError(t *testing.T) {
 		{"an odd key of a map", "", `{"tags": {"a b": 1}}`, `tags["a b"]: 1: must be a string`},
 		{"a type that blames nothing", "", `{"odd": [1,` + "\n" + ` 2]}`, `odd: [1, 2]: not like this`},
 		{"a long value", "", `{"name": ["` + long + `"]}`, `name: ["` + long[:MaxShown-2] + `…: must be a string`},
+		{"a field twice", "", `{"name": "a", "NAME": "a"}`, `name: given twice, as "NAME" and "name"`},
+		{"a field in letters that fold twice", "pod", `{"size": 1, "ſize": 2}`, `pod.size: given twice, as "size" and "ſize"`},
+		{"an element's field twice", "pod", `{"list": [{}, {"at": 1, "At": 2}]}`, `pod.list[1].at: given twice, as "At" and "at"`},
 		{"cut short", "", `{"name"`, `not a JSON document: byte 7 of 7: unexpected end of JSON input`},
 		{"garbage", "x", `}`, `not a JSON document: byte 1 of 1: invalid character`},
 	}
@@ -106,7 +110,7 @@ func TestUnmarshalNamesThePathToTheError(t *testing.T) {
 		})
 	}
 	var d document
-	if err := Unmarshal("", []byte(`{"name": "a", "unknown": 1}`), &d); err != nil || d.Name != "a" {
+	if err := Unmarshal("", []byte(`{"name": "a", "unknown": 1, "UNKNOWN": 2, "tags": {"k": "v", "K": "w"}}`), &d); err != nil || d.Name != "a" || len(d.Tags) != 2 {
 		t.Errorf("decoded %+v, %v", d, err)
 	}
 }
@@ -181,7 +185,7 @@ func TestNothingAndNullAreNull(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{
 		`{"name": "a", "size": 1, "list": [{"at": 1}], "tags": {"k": "v"}}`,
-		`{"name": "a", "NAME": "b"}`, `{"\u017fize": 1, "Size": 2}`, `{"odd": 1}`, `{"x": {`, `[]`, `null`, `{}x`, "",
+		`{"name": "a", "NAME": "b"}`, `{"list": [{"at": 1, "At": 2}]}`, `{"\u017fize": 1, "Size": 2}`, `{"odd": 1}`, `{"x": {`, `[]`, `null`, `{}x`, "",
 	} {
 		f.Add([]byte(text))
 	}
