@@ -48,15 +48,7 @@ func (r *run) runHandler(handler func() (Container, error), end stop) (Exit, err
 		return Exit{}, fmt.Errorf("open output: %w", err)
 	}
 	defer streams.Finish()
-	var c Container
-	begins, why := end.begins()
-	child, err := a.pod.spawn(a.pod.slots, begins, why, func() (Process, error) {
-		var err error
-		if c, err = handler(); err != nil {
-			return nil, err
-		}
-		return a.pod.startContainer(c, stdioOf(streams), end.forced)
-	})
+	c, child, err := a.pod.launch(handler, stdioOf(streams), end)
 	if c != nil {
 		defer a.destroy(c)
 	}

@@ -87,18 +87,11 @@ func (r *run) start() error {
 
 func (r *run) startMain() error {
 	a := r.app
-	child, err := a.pod.spawn(a.pod.slots, a.pod.stop.asked, errStopping, func() (Process, error) {
-		c, err := a.Main()
-		if err != nil {
-			return nil, err
-		}
-		r.main = c
-		return a.pod.startContainer(c, stdioOf(r.streams), a.pod.stop.forced)
-	})
+	main, child, err := a.pod.launch(a.Main, stdioOf(r.streams), a.pod.stop)
+	r.main, r.child = main, child
 	if err != nil {
 		return err
 	}
-	r.child = child
 	r.streams.Started()
 	a.transition(StateRunning, func(s *AppStatus) { s.PID = child.PID() })
 	a.pod.log.Info("app started", "app", a.Name, "pid", child.PID())
@@ -117,11 +110,33 @@ func stdioOf(s *output.Streams) Stdio {
 	return Stdio{Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Terminal: s.Console != nil, Console: s.Console}
 }
 
-// startContainer starts a container. A start that has not returned when forced closes, or within the
-// pod's limit, is ended by killing its processes.
-func (p *Pod) startContainer(c Container, stdio Stdio, forced <-chan struct{}) (Process, error) {
-	started := make(chan struct{})
+// launch makes a container and starts it in one of the pod's slots, unless the first moment of end comes before.
+// c, where not nil, is the caller's to destroy, also after an error.
+func (p *Pod) launch(container func() (Container, error), stdio Stdio, end stop) (c Container, child *reap.Child, err error) {
 	late := false
+	begins, why := end.begins()
+	child, err = p.spawn(p.slots, begins, why, func() (process Process, err error) {
+		made, err := container()
+		if err != nil {
+			return nil, err
+		}
+		c = made
+		process, late, err = p.startContainer(c, stdio, end.forced)
+		return process, err
+	})
+	if !late {
+		return c, child, err
+	}
+	if err == nil {
+		err = errors.Join(errStartedLate, killUntilEmpty(c, child.Done()))
+	}
+	return c, nil, fmt.Errorf("not started within %s, and killed: %w", p.config.StartLimit, err)
+}
+
+// startContainer starts a container. A start that has not returned when forced closes, or within the
+// pod's limit, which late reports, is ended by killing its processes. It may succeed in that moment.
+func (p *Pod) startContainer(c Container, stdio Stdio, forced <-chan struct{}) (process Process, late bool, err error) {
+	started := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		limit := time.NewTimer(p.config.StartLimit)
@@ -135,13 +150,10 @@ func (p *Pod) startContainer(c Container, stdio Stdio, forced <-chan struct{}) (
 		}
 		killUntil(c, started)
 	})
-	process, err := c.Start(stdio)
+	process, err = c.Start(stdio)
 	close(started)
 	watch.Wait()
-	if err != nil && late {
-		err = fmt.Errorf("not started within %s, and killed: %w", p.config.StartLimit, err)
-	}
-	return process, err
+	return process, late, err
 }
 
 // wait waits for the end of the main process.

@@ -2,6 +2,9 @@ package supervisor_test
 
 import (
 	"errors"
+	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,6 +62,61 @@ func TestExecDoesNotOutwaitTheApp(t *testing.T) {
 	open()
 	if err := <-failed; !errors.Is(err, ErrNotRunning) {
 		t.Errorf("%v", err)
+	}
+}
+
+// tardy is a container whose start succeeds in the moment in which its limit kills it; that kill misses its process.
+type tardy struct {
+	*fake
+	first  sync.Once
+	killed chan struct{} // closed by the first Kill
+}
+
+func (c *tardy) Start(stdio Stdio) (Process, error) {
+	process, err := c.fake.Start(stdio)
+	<-c.killed
+	return process, err
+}
+
+func (c *tardy) Kill() error {
+	missed := false
+	c.first.Do(func() {
+		close(c.killed)
+		missed = true
+	})
+	if missed {
+		return nil
+	}
+	return c.fake.Kill()
+}
+
+// An app, or a handler, that starts in the moment in which the limit of starts kills it has not started: the log and the
+// app's status give the limit as the reason, and nothing of it is left.
+func TestAStartThatItsLimitKillsAsItSucceedsHasFailed(t *testing.T) {
+	const words = "not started within 50ms, and killed: it started in that moment"
+	for name, want := range map[string]string{"main": words, "pre-start": "pre-start handler: " + words} {
+		t.Run(name, func(t *testing.T) {
+			b := newFakes(t)
+			app := App{Name: "app", Main: func() (Container, error) {
+				c, err := b.make("/bin/sh", "-c", "exec sleep 3")
+				return &tardy{fake: c, killed: make(chan struct{})}, err
+			}}
+			if name == "pre-start" {
+				app.Main, app.PreStart = b.sh("exit 0"), app.Main
+			}
+			out := newLog()
+			pod := start(t, Config{StartLimit: 50 * time.Millisecond, Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{app}, Log: slog.New(slog.NewTextHandler(out, nil))})
+			_, _ = pod.wait()
+			status := pod.Status()[0]
+			if status.State != StateExited || status.Error != want || status.Exit == nil || *status.Exit != (Exit{Code: 125, Reason: "not started"}) {
+				t.Errorf("%+v, exit %+v, want error %q", status, status.Exit, want)
+			}
+			log := out.String()
+			if !strings.Contains(log, `msg="app not started" app=app error="`+want+`"`) || strings.Contains(log, `"app started"`) || strings.Contains(log, `"app ended"`) {
+				t.Errorf("log %s", log)
+			}
+			children.AwaitNone(t)
+		})
 	}
 }
 

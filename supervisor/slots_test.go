@@ -65,10 +65,12 @@ func (s *stuckFor) Kill() error {
 
 // A start that takes too long is killed, and called so.
 func TestAStartHasALimitInTime(t *testing.T) {
-	pod := NewPod(Config{StartLimit: time.Millisecond})
+	pod := full(t)
+	pod.config.StartLimit = time.Millisecond
+	<-pod.slots
 	killed := make(chan struct{}, 1)
 	c := &stuckFor{released: killed, killed: killed}
-	if _, err := pod.startContainer(c, Stdio{}, nil); err == nil || err.Error() != "not started within 1ms, and killed: killed" {
+	if _, _, err := pod.launch(func() (Container, error) { return c, nil }, Stdio{}, stop{}); err == nil || err.Error() != "not started within 1ms, and killed: killed" {
 		t.Errorf("error %v", err)
 	}
 }

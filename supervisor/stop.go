@@ -6,8 +6,9 @@ import (
 )
 
 var (
-	errStopping = errors.New("the pod stops")
-	errTooLate  = errors.New("not started in time")
+	errStopping    = errors.New("the pod stops")
+	errTooLate     = errors.New("not started in time")
+	errStartedLate = errors.New("it started in that moment")
 )
 
 // stop is the two moments at which what runs is to end. Each is a channel that is closed
