@@ -2,8 +2,8 @@
 # Usage: netplugins/build.sh OUT VERSION [KEY] [NAME...]
 # Makes the images of network plugins, signed: OUT/NAME-netplugin.aci, of the folders NAME here, or of
 # all folders that have an image.json. KEY is an OpenPGP private key file; with "" the variable GPG is the ID of a key in
-# your gpg agent. Without both each image has a throwaway key, whose public half is OUT/NAME-netplugin.aci.pub. It
-# needs bin/aci. The environment:
+# your gpg agent. Without both each image has a throwaway key, whose public half is OUT/NAME-netplugin.aci.pub; then
+# an image of the same architecture that is newer than this folder stays as it is. It needs bin/aci. The environment:
 #
 # ARCH         the architecture, by Go's name; this machine's. A recipe.sh that takes programs takes this machine's
 # ACI          the program aci
@@ -61,7 +61,7 @@ take() {
 
 for name in "$@"; do
 	image=$out/$name-netplugin.aci
-	if [ -z "$key$gpg" ] && [ -e "$image" ] && [ -z "$(find "$here" -newer "$image")" ]; then
+	if [ -z "$key$gpg" ] && [ -e "$image" ] && [ -z "$(find "$here" -newer "$image")" ] && "$aci" inspect "$image" | grep -q "^arch *\"$label\"$"; then
 		continue
 	fi
 	root=$work/$name

@@ -2,11 +2,14 @@ package release
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The key that signs the stager image signs the images of network plugins as well.
@@ -61,5 +64,50 @@ func TestNetworkPluginsAreSignedByTheKeyInTheAgent(t *testing.T) {
 	verify := exec.Command("../../bin/aci", "verify", "--key", key, filepath.Join(out, "lo-netplugin.aci"))
 	if text, err := verify.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// The images of all architectures have the same names: one of another architecture is not up to date.
+func TestImagesOfNetworkPluginsAreOfTheArchitectureThatIsAskedFor(t *testing.T) {
+	t.Parallel()
+	out := t.TempDir()
+	image := filepath.Join(out, "lo-netplugin.aci")
+	run := func(name string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(name, args...)
+		cmd.Env = append(os.Environ(), "ARCH="+runtime.GOARCH, "UNSIGNED=1")
+		text, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %s: %v\n%s", name, args, err, text)
+		}
+		return string(text)
+	}
+	build := func() string {
+		t.Helper()
+		run("../../netplugins/build.sh", out, "1", "", "lo")
+		return run("../../bin/aci", "inspect", image)
+	}
+	first := build()
+	newer := time.Now().Add(time.Hour).Truncate(time.Second) // than the sources
+	age := func() {
+		t.Helper()
+		if err := os.Chtimes(image, newer, newer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	age()
+	build()
+	if info, err := os.Stat(image); err != nil || !info.ModTime().Equal(newer) {
+		t.Errorf("an image of the same architecture is built again: %v", err)
+	}
+	other := map[string]string{"amd64": "arm64"}[runtime.GOARCH]
+	manifest := filepath.Join(t.TempDir(), "manifest.json")
+	if err := os.WriteFile(manifest, []byte(run("../../bin/aci", "inspect", "--manifest", image)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run("../../bin/aci", "build", "--manifest", manifest, "--root", t.TempDir(), "--arch", cmp.Or(other, "amd64"), "-o", image)
+	age()
+	if got := build(); got != first {
+		t.Errorf("in place of an image of another architecture there is\n%s, want\n%s", got, first)
 	}
 }
