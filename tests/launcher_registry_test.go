@@ -2,16 +2,13 @@ package tests
 
 import (
 	"errors"
-	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"kurma.io/stager/tests/dockerregistry"
 )
 
 // entrypoint is what images of programs that drop root's rights have, as Docker's own of redis: without rights it
@@ -61,43 +58,12 @@ func redisLayout(t *testing.T) (layout string) {
 	return layout
 }
 
-// runRegistry runs Debian's docker-registry on loopback until stop, and returns its address.
-func runRegistry(t *testing.T) (address string, stop func()) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address = listener.Addr().String()
-	listener.Close()
-	config := filepath.Join(t.TempDir(), "config.yml")
-	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %q}\n", t.TempDir(), address)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("docker-registry", "serve", config)
-	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	stop = func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }
-	t.Cleanup(stop)
-	eventually(t, "the registry answers", func() bool {
-		answer, err := http.Get("http://" + address + "/v2/")
-		if err == nil {
-			_ = answer.Body.Close()
-		}
-		return err == nil
-	})
-	return address, stop
-}
-
 // `launcher run docker://…/redis` does what a person expects of the image: its entry point becomes the user redis, which owns
 // the volume; what a layer deletes is gone; words after -- replace the command; and the registry is
 // asked once.
 func TestRedisOfARegistryRuns(t *testing.T) {
 	b := newMachine(t, ownStore())
-	registry, stop := runRegistry(t)
+	registry, stop := dockerregistry.Run(t)
 	runAll(t, []string{"skopeo", "copy", "--quiet", "--dest-tls-verify=false", "oci:" + redisLayout(t) + ":7", "docker://" + registry + "/library/redis:7"})
 	image := "docker://" + registry + "/library/redis:7"
 	b.must("image", "import", image)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -24,7 +23,7 @@ import (
 	"github.com/appc/spec/schema/types"
 
 	"kurma.io/stager/launcher/images"
-	"kurma.io/stager/tests/surroundings"
+	"kurma.io/stager/tests/dockerregistry"
 
 	"golang.org/x/sys/unix"
 )
@@ -99,32 +98,7 @@ type registry struct{ host string }
 
 func newRegistry(t *testing.T) registry {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	host := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	config := filepath.Join(t.TempDir(), "config.yml")
-	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %q}\n", t.TempDir(), host)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("docker-registry", "serve", config)
-	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	surroundings.Eventually(t, "the registry answers", func() bool {
-		answer, err := http.Get("http://" + host + "/v2/")
-		if err == nil {
-			_ = answer.Body.Close()
-		}
-		return err == nil
-	})
+	host, _ := dockerregistry.Run(t)
 	return registry{host}
 }
 
