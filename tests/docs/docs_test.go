@@ -146,7 +146,7 @@ func TestDocumentsAreTrue(t *testing.T) {
 			t.Errorf("no test executes %s", name)
 		}
 	}
-	script := "set -eu\n"
+	script := "set -eu\ntrap '[ $? = 0 ] || tail -n +1 /var/lib/kurma/pods/*/stager.log' EXIT\n"
 	for _, d := range documents() {
 		script += "echo '== begin " + d.file + "'\nmkdir -p /tmp/doc/$(dirname " + d.file + ") && mkdir /tmp/doc/" + strings.ReplaceAll(d.file, "docs/", "") +
 			"\n(\nset -eux\ncd /tmp/doc/" + strings.ReplaceAll(d.file, "docs/", "") + "\n" + d.before + "\n" + d.commands(t) + ")\n"
@@ -160,7 +160,7 @@ func TestDocumentsAreTrue(t *testing.T) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Run(); err != nil {
-		_ = exec.Command("find", "/sys/fs/cgroup", "-depth", "-path", "*/kurma*", "-type", "d", "-empty", "-exec", "rmdir", "{}", "+").Run()
+		_ = exec.Command("find", "/sys/fs/cgroup", "-depth", "(", "-path", "*/kurma", "-o", "-path", "*/kurma/*", ")", "-type", "d", "-exec", "rmdir", "{}", "+").Run()
 		t.Fatalf("%v\n%s", err, output.String())
 	}
 	printed := strings.Split(output.String(), "== begin ")[1:]
