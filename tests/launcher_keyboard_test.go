@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+
+	"kurma.io/stager/names"
 )
 
 // typist is a person at a terminal in which a command runs.
@@ -110,6 +112,57 @@ func TestASessionIsLeftAndTakenUpAgain(t *testing.T) {
 	}
 	if out := b.must("wait", "it"); out != "6\n" {
 		t.Errorf("wait: %q", out)
+	}
+}
+
+// An app of a pod manifest gets its stdin and its terminal by the manifest's annotations, without options.
+func TestAnnotationsOfAPodManifestOpenASession(t *testing.T) {
+	t.Parallel()
+	b := newMachine(t)
+	app := func(name string) appDoc {
+		return shell(name, `while :; do if [ -t 0 ]; then echo terminal; else echo none; fi; read line && echo "<$line>" || exec sleep 1000; done`)
+	}
+	p := b.up("p", podOf(app("plain"), app("stdin").annotated(names.StdinAnnotation, "stream"),
+		app("tty").annotated(names.StdinAnnotation, "stream").annotated(names.TTYAnnotation, "true")))
+	p.sees("plain", "none")
+	p.sees("stdin", "none")
+	p.sees("tty", "terminal")
+	stdin := p.attach("stdin")
+	stdin.types("typed\n")
+	p.sees("stdin", "<typed>")
+	left := b.atTerminal("attach", "p", "tty")
+	left.sees("ctrl-p ctrl-q leaves the app running\r\n")
+	left.types("typed\r")
+	left.sees("<typed>")
+	left.types(detachKeys)
+	if code := left.ends(); code != 0 {
+		t.Errorf("attach ended with %d: %s", code, left.text())
+	}
+	if text := p.logs("plain"); text != "none\n" {
+		t.Errorf("an app without annotations has read %q", text)
+	}
+}
+
+// At a terminal, attach says before anything else how it ends, also for an app without a terminal.
+func TestAttachSaysHowItIsLeft(t *testing.T) {
+	t.Parallel()
+	b := newMachine(t)
+	const ticks = "while :; do echo tick; sleep 0.05; done"
+	p := b.up("p", podOf(shell("plain", ticks), shell("tty", ticks).annotated(names.TTYAnnotation, "true")))
+	for _, tt := range []struct{ app, hint, keys string }{
+		{"plain", "launcher: ctrl-c leaves the app running\r\n", "\x03"},
+		{"tty", "launcher: ctrl-p ctrl-q leaves the app running\r\n", detachKeys},
+	} {
+		attached := b.atTerminal("attach", "p", tt.app)
+		attached.sees("tick")
+		if text := attached.text(); !strings.HasPrefix(text, tt.hint) {
+			t.Errorf("attach to %s begins with %q, want %q", tt.app, text, tt.hint)
+		}
+		attached.types(tt.keys)
+		attached.ends()
+		if p.status()[tt.app].Exited {
+			t.Errorf("%s does not run on", tt.app)
+		}
 	}
 }
 

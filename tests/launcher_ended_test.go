@@ -1,0 +1,95 @@
+package tests
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A pod that has ended stays with its logs and status, however it was run and has ended, until rm or gc deletes it; other
+// commands do not.
+func TestEndedPodsStayUntilRmOrGC(t *testing.T) {
+	t.Parallel()
+	b := newMachine(t)
+	short := b.write("short.json", podOf(shell("a", "echo words")))
+	long := b.write("long.json", podOf(shell("a", "echo words; exec sleep 1000")))
+	detached := func(name string, then ...string) {
+		b.must("run", "--detach", "--name", name, "--exit-policy", "all", long)
+		b.must(then...)
+		b.must("wait", name)
+	}
+	ways := map[string]func(name string){
+		"foreground": func(name string) { b.must("run", "--name", name, short) },
+		"interrupted": func(name string) {
+			cmd := b.command("run", "--name", name, long)
+			out, err := cmd.StdoutPipe()
+			if err := errors.Join(err, cmd.Start()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := out.Read(make([]byte, 1)); err != nil {
+				t.Error(err)
+			}
+			_ = cmd.Process.Signal(unix.SIGINT)
+			_, _ = io.Copy(io.Discard, out)
+			_ = cmd.Wait()
+		},
+		"interactive": func(name string) {
+			b.must("run", "--interactive", "--name", name, "kurma.io/stager/tests/busybox", "--", "-c", "echo words")
+		},
+		"by-itself": func(name string) {
+			b.must("run", "--detach", "--name", name, "--exit-policy", "all", short)
+			b.must("wait", name)
+		},
+		"stopped":    func(name string) { detached(name, "stop", name) },
+		"killed":     func(name string) { detached(name, "kill", name) },
+		"app-killed": func(name string) { detached(name, "kill", name, "a") },
+	}
+	folders := make(map[string]string) // of the pods, by their names
+	for name, run := range ways {
+		run(name)
+		for _, p := range b.ps() {
+			if p.Name == name {
+				folders[name] = filepath.Join(b.pods, p.UUID)
+			}
+		}
+	}
+	check := func(when string, gone ...string) {
+		t.Helper()
+		states := make(map[string]string)
+		for _, p := range b.ps() {
+			states[p.Name] = p.State
+		}
+		for name, folder := range folders {
+			_, err := os.Stat(folder)
+			if slices.Contains(gone, name) {
+				if !os.IsNotExist(err) || states[name] != "" {
+					t.Errorf("%s the pod %q is there: %q, %v", when, name, states[name], err)
+				}
+				continue
+			}
+			logs, status := b.launcher("logs", name), b.launcher("status", "--json", name)
+			if states[name] != "exited" || logs.stdout != "words\n" || !strings.Contains(status.stdout, `"exited":true`) {
+				t.Errorf("%s the pod %q is %q; logs %+v, status %+v", when, name, states[name], logs, status)
+			}
+		}
+	}
+	if len(folders) != len(ways) {
+		t.Fatalf("of %d pods there are %v", len(ways), folders)
+	}
+	check("at its end")
+	b.must("run", "--rm", "--name", "other", short)
+	b.must("run", "--detach", "--name", "another", long)
+	b.must("stop", "--all")
+	b.must("rm", "another")
+	check("after another pod")
+	b.must("rm", "stopped", "foreground")
+	check("after rm of others", "stopped", "foreground")
+	b.must("gc")
+	check("after gc", "foreground", "interrupted", "interactive", "by-itself", "stopped", "killed", "app-killed")
+}
