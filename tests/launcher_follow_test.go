@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // followedPods is how many pods TestFollowersOfShortPodsGetEveryByte follows: PODS, or 20.
@@ -52,7 +54,7 @@ func TestFollowersOfShortPodsGetEveryByte(t *testing.T) {
 	}
 }
 
-// What a pod that is not kept has written reaches its follower.
+// What a pod that is not kept has written reaches its follower, also one that reads it only after the pod with its log is deleted.
 func TestAFollowerOfARemovedPodGetsEveryByte(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
@@ -70,7 +72,17 @@ func TestAFollowerOfARemovedPodGetsEveryByte(t *testing.T) {
 	if line, err := lines.ReadString('\n'); line != "first\n" {
 		t.Fatalf("%q, %v", line, err)
 	}
+	follower := cmd.Process.Pid
+	if err := unix.Kill(follower, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Waitid(unix.P_PID, follower, nil, unix.WSTOPPED, nil); err != nil {
+		t.Fatal(err)
+	}
 	b.must("stop", "gone")
+	if err := unix.Kill(follower, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
 	rest, readErr := io.ReadAll(lines)
 	if err := errors.Join(readErr, cmd.Wait()); err != nil || string(rest) != "last words" {
 		t.Errorf("then %q, %v", rest, err)
