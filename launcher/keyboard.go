@@ -38,13 +38,14 @@ func (c *cli) openKeyboard(detach string) (*keyboard, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.hint("ctrl-p ctrl-q " + detach)
 	fd := int(c.stdin.Fd())
 	state, err := term.MakeRaw(fd)
 	if err != nil {
 		_, _ = read.Close(), write.Close()
 		return nil, fmt.Errorf("make the terminal raw: %w", err)
 	}
+	// Before, the terminal takes ctrl-q for itself (termios(3), IXON); now it needs the carriage return.
+	c.hint("ctrl-p ctrl-q " + detach + "\r")
 	k := &keyboard{read: read, left: make(chan struct{}), state: state, fd: fd}
 	go func() {
 		if passKeys(c.stdin, write) {

@@ -102,6 +102,12 @@ func TestASessionIsLeftAndTakenUpAgain(t *testing.T) {
 	if code := left.ends(); code != 0 {
 		t.Errorf("attach ended with %d: %s", code, left.text())
 	}
+	quick := b.atTerminal("attach", "it")
+	quick.sees("ctrl-p ctrl-q leaves the app running\r\n")
+	quick.types(detachKeys) // before the call-in runs
+	if code := quick.ends(); code != 0 {
+		t.Errorf("attach ended with %d: %s", code, quick.text())
+	}
 	last := b.atTerminal("attach", "it")
 	last.sees("ctrl-p")
 	last.types("three\r")
