@@ -61,7 +61,7 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 	j := &joining{entrance: e, stdio: stdio, cgroupFiles: files}
 	started, err := j.enter()
 	if err == nil {
-		if err = e.resultOf(started, c.runtime.startLimit); err != nil {
+		if err = e.resultOf(started, c.runtime.execLimit); err != nil {
 			_ = started.Kill() // it is ending anyway
 			_, _ = started.Wait()
 		}

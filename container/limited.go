@@ -13,16 +13,16 @@ const maxLooks = 4
 
 // look calls f with the container's root, to open or read files in it, on a goroutine of its own. What f opens
 // can be on a file system that does not answer: an app with CAP_SYS_ADMIN mounts FUSE over /etc and serves
-// nothing, or a volume is on a server that is gone. Then look returns an error after the runtime's limit of a start. The
+// nothing, or a volume is on a server that is gone. Then look returns an error after the runtime's limit of a command's start. The
 // thread that the kernel keeps waiting is lost until the file system answers or goes, so a container has maxLooks of
 // them at most, and a look at its files that comes later waits for one of these.
 //
 // discard takes the result of an f that was too late; it is nil if there is nothing to release.
 func look[T any](c *container, f func(root *os.File) T, discard func(T)) (result T, err error) {
-	late := time.NewTimer(c.runtime.startLimit)
+	late := time.NewTimer(c.runtime.execLimit)
 	defer late.Stop()
 	tooLate := func() error {
-		return fmt.Errorf("the container's files do not answer within %s", c.runtime.startLimit)
+		return fmt.Errorf("the container's files do not answer within %s", c.runtime.execLimit)
 	}
 	select {
 	case c.looks <- struct{}{}:

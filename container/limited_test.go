@@ -38,7 +38,7 @@ func mountSilent(t *testing.T, dir string) (release func()) {
 // Files of an app that do not answer cost the start that looks at them, in time, and nothing else.
 func TestFilesThatDoNotAnswerCostOneStart(t *testing.T) {
 	r, root, volume := newRuntime(t), busyboxRoot(t), t.TempDir()
-	r.startLimit = time.Second
+	r.execLimit = time.Second
 	if err := errors.Join(os.Mkdir(filepath.Join(volume, "etc"), 0o755), os.Mkdir(filepath.Join(volume, "bin"), 0o755),
 		os.RemoveAll(filepath.Join(root, "etc")), os.Symlink("/volume/etc", filepath.Join(root, "etc")),
 		unix.Mount(volume, volume, "", unix.MS_BIND, ""), unix.Mount("", volume, "", unix.MS_SHARED, "")); err != nil {

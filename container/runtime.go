@@ -58,14 +58,14 @@ type Runtime struct {
 	// started afterwards would have no limit either.
 	memlock unix.Rlimit
 
-	starter    *starter      // of commands
-	startLimit time.Duration // of a command's shim
+	starter   *starter      // of commands
+	execLimit time.Duration // of a command's shim, and of a look at an app's files
 }
 
 // NewRuntime returns a runtime for the pod whose cgroup is the absolute path cgroup below
 // every mounted hierarchy. The caller must be root. The runtime changes nothing before Prepare.
 func NewRuntime(cgroup string, log *slog.Logger) *Runtime {
-	return &Runtime{cgroup: cgroup, log: log, startLimit: supervisor.StartLimit}
+	return &Runtime{cgroup: cgroup, log: log, execLimit: supervisor.ExecLimit}
 }
 
 // Prepare implements supervisor.Runtime. If the kernel cannot prevent apps from reading each

@@ -13,9 +13,12 @@ import (
 	"kurma.io/stager/supervisor/reap"
 )
 
-// StartLimit is how long the start of a process may take. Then it is killed, and fails. A start takes some
-// 10 ms; machines without hardware support for their virtualization take a hundred times as long.
-const StartLimit = 20 * time.Second
+// Limits of a start. What has not started by then is killed, and its start fails. A start takes some 10 ms; an emulated
+// machine takes 100 times as long for one, and a pod starts eight apps at once.
+const (
+	StartLimit = time.Minute      // of an app or a handler
+	ExecLimit  = 20 * time.Second // of a command, for which a person waits
+)
 
 // Runtime makes the containers of one pod. A stager chooses one in one place, so that a
 // fork can bring another; containertest.Run checks an implementation. Its methods may be
@@ -83,7 +86,7 @@ type Container interface {
 	Start(stdio Stdio) (Process, error)
 
 	// Exec starts a further process in the running container, with the same
-	// contract as Start. What has not started within StartLimit is killed, and an error.
+	// contract as Start. What has not started within ExecLimit is killed, and an error.
 	Exec(cmd Command, stdio Stdio) (Process, error)
 
 	// PIDs returns the processes in the container's cgroup, descendants of
