@@ -61,11 +61,14 @@ func TestHelpersEndWithTheirParents(t *testing.T) {
 func (p *testPod) removeAppsCgroups() {
 	p.stop()
 	for _, h := range hierarchies() {
-		// Without its waiter, a supervisor in the host's PID namespace kills the pod before it ends.
-		p.eventually("the stager's processes have ended", func() bool {
-			pids, err := os.ReadFile(filepath.Join(h, p.cgroup, "cgroup.procs"))
-			return err != nil || len(pids) == 0
-		})
+		// Without its waiter, a supervisor in the host's PID namespace kills the pod before it ends. On version 2
+		// it is in a cgroup of its own.
+		for _, dir := range []string{filepath.Join(h, p.cgroup), filepath.Join(h, p.cgroup, names.LeafCgroup)} {
+			p.eventually("the stager's processes have ended", func() bool {
+				pids, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+				return err != nil || len(pids) == 0
+			})
+		}
 		p.eventually("the apps' cgroups are empty", func() bool {
 			dirs, _ := filepath.Glob(filepath.Join(h, p.cgroup, names.AppsCgroup, "*", "*"))
 			more, _ := filepath.Glob(filepath.Join(h, p.cgroup, names.AppsCgroup, "*"))
