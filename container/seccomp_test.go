@@ -89,11 +89,14 @@ func TestDefaultFilterIsCurrent(t *testing.T) {
 		}
 		return
 	}
-	embedded, err := filters.ReadFile(filterFile())
-	if err != nil {
+	if _, err := filters.ReadFile("filters/default_amd64.bpf"); err != nil {
 		t.Fatalf("%v; make it with: go generate ./container", err)
 	}
-	have, want := verdicts(t, &filter{program: embedded}), verdicts(t, fresh)
+	used, err := defaultFilter(spec.DefaultCapabilities()) // compiled on an architecture without a file
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, want := verdicts(t, used), verdicts(t, fresh)
 	for call, verdict := range want {
 		if have[call] != verdict {
 			t.Errorf("ABI %#x call %#x: the embedded filter returns %#x, a fresh one %#x; regenerate it: go generate ./container",
