@@ -70,10 +70,6 @@ func shimCapabilities(app []string) *configs.Capabilities {
 // systemMounts returns the file systems of appc's Linux environment (OS-SPEC.md), which are
 // mounted before the app's own mounts.
 func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
-	sysFlags := noSuidExecDev | unix.MS_RDONLY
-	if s.Privileged {
-		sysFlags = noSuidExecDev
-	}
 	procOptions := ""
 	if slices.Contains(s.Process.Capabilities, "CAP_PERFMON") {
 		// With CAP_PERFMON a process can open environ, maps and auxv of every process that
@@ -81,14 +77,20 @@ func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 		// hides the processes that it must not read (proc(5), hidepid).
 		procOptions = "hidepid=ptraceable"
 	}
-	return []*configs.Mount{
+	mounts := []*configs.Mount{
 		{Source: "proc", Destination: "/proc", Device: "proc", Flags: noSuidExecDev, Data: procOptions},
 		{Source: "tmpfs", Destination: "/dev", Device: "tmpfs", Flags: unix.MS_NOSUID | unix.MS_STRICTATIME, Data: "mode=755,size=64k"},
 		{Source: "devpts", Destination: "/dev/pts", Device: "devpts", Flags: unix.MS_NOSUID | unix.MS_NOEXEC, Data: "newinstance,ptmxmode=0666,mode=0620,gid=5," + maxTerminals},
 		{Source: shm, Destination: "/dev/shm", Device: "bind", Flags: unix.MS_BIND | noSuidExecDev},
 		{Source: "mqueue", Destination: "/dev/mqueue", Device: "mqueue", Flags: noSuidExecDev},
-		{Source: "sysfs", Destination: "/sys", Device: "sysfs", Flags: sysFlags},
+		{Source: "sysfs", Destination: "/sys", Device: "sysfs", Flags: noSuidExecDev | unix.MS_RDONLY},
 	}
+	if s.Privileged {
+		// The mounts of sysfs in a network namespace share a superblock, which is read-only if the first of them is: the
+		// daemon's, or another app's. Those keep the read-only flag of their own mount (mount(2), MS_REMOUNT).
+		mounts = append(mounts, &configs.Mount{Source: "sysfs", Destination: "/sys", Device: "sysfs", Flags: unix.MS_REMOUNT | noSuidExecDev})
+	}
+	return mounts
 }
 
 // cgroupMounts returns the mounts on the container's /sys/fs/cgroup. A privileged container has all that

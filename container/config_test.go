@@ -1,6 +1,9 @@
 package container
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,9 +14,14 @@ import (
 )
 
 // The options of the file systems that every container has keep devices, programs and set-user-ID bits out of
-// them, and a privileged container may write to /sys.
+// them, and a privileged container may write to /sys, although the daemon has mounted it read-only in the pod's network
+// namespace before.
 func TestTheSystemsFileSystemsAreRestricted(t *testing.T) {
-	r, root := newRuntime(t), busyboxRoot(t)
+	r, root, daemons := newRuntime(t), busyboxRoot(t), t.TempDir()
+	if err := unix.Mount("sysfs", daemons, "sysfs", unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(daemons, unix.MNT_DETACH) })
 	restricted := []string{"rw", "nosuid", "nodev", "noexec"}
 	readOnly := []string{"ro", "nosuid", "nodev", "noexec"}
 	cgroups := []string{"ro", "nosuid", "nodev"}
@@ -50,6 +58,9 @@ func TestTheSystemsFileSystemsAreRestricted(t *testing.T) {
 		}
 		if slices.Contains(mounts["/dev"], "relatime") {
 			t.Errorf("%s: /dev is mounted %v: terminals show when they were used", name, mounts["/dev"])
+		}
+		if err := os.WriteFile(filepath.Join(daemons, "class/net/lo/ifalias"), nil, 0); !errors.Is(err, unix.EROFS) {
+			t.Errorf("%s: the daemon's read-only /sys takes a write: %v", name, err)
 		}
 	}
 }
