@@ -1,0 +1,201 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/supervisor"
+	"kurma.io/stager/tests/failing"
+	"kurma.io/stager/tests/surroundings"
+)
+
+// held is what the test's process has open, and its children, zombies included.
+func held(t *testing.T) (files, children []string) {
+	t.Helper()
+	const dir = "/proc/self/fd"
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if link, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil { // ReadDir's own is gone
+			files = append(files, e.Name()+" "+link)
+		}
+	}
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // a thread may have ended
+		children = append(children, strings.Fields(string(text))...)
+	}
+	slices.Sort(children)
+	return files, children
+}
+
+// A start of a command that fails leaves no descriptor and no process: where there is no program, and wherever the
+// supervisor's descriptors run out.
+func TestACommandThatFailsLeavesNothing(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which closes lost files
+	c, _ := startSleeper(t, newRuntime(t), testSpec(busyboxRoot(t), "sleep", "1000"))
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(most uint64) {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: most, Max: before.Max}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer limit(before.Cur)
+	for _, terminal := range []bool{false, true} {
+		execOutput(t, c, rootCommand("true")) // libraries keep what they open the first time
+		files, children := held(t)
+		unchanged := func(what string) {
+			t.Helper()
+			if nowFiles, nowChildren := held(t); !slices.Equal(nowFiles, files) || !slices.Equal(nowChildren, children) {
+				t.Fatalf("terminal %t, %s: left are %q and %q, before %q and %q", terminal, what, nowFiles, nowChildren, files, children)
+			}
+		}
+		if _, err := c.Exec(rootCommand("nosuchprogram"), supervisor.Stdio{Terminal: terminal}); !errors.Is(err, unix.ENOENT) {
+			t.Errorf("terminal %t: error %v", terminal, err)
+		}
+		unchanged("no program")
+		failed := 0
+		for most := uint64(3); ; most++ {
+			console := make(chan *os.File, 1)
+			limit(most)
+			p, err := c.Exec(rootCommand("true"), supervisor.Stdio{Terminal: terminal, Console: console})
+			limit(before.Cur)
+			if err == nil {
+				_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+				p.Release()
+				if terminal {
+					(<-console).Close()
+				}
+			}
+			unchanged(fmt.Sprintf("at most %d descriptors: %v", most, err))
+			if err == nil {
+				break
+			}
+			failed++
+		}
+		if failed < 10 {
+			t.Errorf("terminal %t: only %d starts have failed", terminal, failed)
+		}
+	}
+}
+
+// A command that would lack the app's keyring or label, or has no process, does not start.
+func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
+	for want, test := range map[string]struct {
+		fails failing.Call
+		label string
+	}{
+		"join session keyring: ":      {fails: failing.Call{Number: unix.SYS_KEYCTL}},
+		"set SELinux label: ":         {label: "no such label"},
+		"fork/exec /proc/self/fd/3: ": {fails: failing.Call{Number: unix.SYS_EXECVE}},
+	} {
+		r := newRuntime(t)
+		sleeper, _ := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
+		c := sleeper.(*container)
+		c.spec.SELinuxLabel = test.label // which this machine has not for the app
+		if test.fails.Number != 0 {
+			r.starter.do(func() {
+				if err := test.fails.Fail(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		p, err := c.Exec(rootCommand("true"), supervisor.Stdio{})
+		if err == nil {
+			_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+			p.Release()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// Commands that wait in their start hold no thread each, and go on when an app has stopped them.
+func TestCommandsThatAreStoppedInTheirStartGoOn(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	r.execLimit = surroundings.Patience
+	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+	release := delayExec(t, filepath.Join(root, "bin/busybox-late"))
+	const commands = 30
+	ended := make(chan error, commands)
+	for range commands {
+		go func() {
+			runtime.LockOSThread() // as reap.Reaper.Spawn does
+			p, err := c.Exec(rootCommand("/bin/busybox-late", "true"), supervisor.Stdio{})
+			if err == nil {
+				_, err = unix.Wait4(p.PID(), nil, 0, nil)
+				p.Release()
+			}
+			ended <- err
+		}()
+	}
+	// A shim waits if it sleeps and no signal waits for it.
+	wait := func() bool {
+		_, children := held(t)
+		waiting := 0
+		for _, pid := range children {
+			name, _ := os.ReadFile("/proc/" + pid + "/cmdline") // it may be gone
+			status, _ := os.ReadFile("/proc/" + pid + "/status")
+			if string(name) == "shim\x00" && strings.Contains(string(status), "\nState:\tS") && strings.Contains(string(status), "\nShdPnd:\t0000000000000000\n") {
+				waiting++
+			}
+		}
+		return waiting == commands
+	}
+	surroundings.Eventually(t, "all commands wait", wait)
+	stacks := make([]byte, 1<<20)
+	for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if title, _, _ := strings.Cut(stack, "\n"); strings.Contains(stack, "(*container).exec(") && strings.Contains(title, "locked to thread") {
+			t.Errorf("a command that waits holds a thread:\n%s", stack)
+		}
+	}
+	if err := unix.Kill(-1, unix.SIGSTOP); err != nil { // all but PID 1, which is this one
+		t.Error(err)
+	}
+	surroundings.Eventually(t, "the commands go on and wait again", wait)
+	release()
+	for range commands {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// delayExec makes a busybox that no process can execute until release is called, for 45 seconds at most
+// (fcntl(2), F_SETLEASE).
+func delayExec(t *testing.T, path string) (release func()) {
+	t.Helper()
+	text, err := os.ReadFile("/bin/busybox")
+	if err == nil {
+		err = os.WriteFile(path, text, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(program.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatal(err)
+	}
+	return func() { program.Close() }
+}
