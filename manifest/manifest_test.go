@@ -166,6 +166,7 @@ func TestReadRefusesWrongFields(t *testing.T) {
 		{"read-only a string", "", podApp, podApp + `"readOnlyRootFS": "yes",`, []string{`pod.apps[0].readOnlyRootFS: "yes": must be true or false`}},
 		{"mount's volume a number", "", podApp, podApp + `"mounts": [{"volume": 1, "path": "/"}],`, []string{"pod.apps[0].mounts[0].volume: 1: must be a string"}},
 		{"read-only given twice", "", podApp, podApp + `"readOnlyRootFS": true, "readOnlyRootfs": false,`, []string{"pod.apps[0].readOnlyRootFS", "twice"}},
+		{"read-only given twice by one key", "", podApp, podApp + `"readOnlyRootFS": true, "readOnlyRootFS": false,`, []string{"pod.apps[0].readOnlyRootFS", "twice"}},
 		{"volume's read-only given twice", "", pod, pod + `"volumes": [{"name": "v", "kind": "empty", "readOnly": true, "readonly": false}],`, []string{"pod.volumes[0].readOnly", "twice"}},
 		{"volume of an unknown kind", "", pod, pod + `"volumes": [{"name": "v", "kind": "cloud"}],`, []string{`pod.volumes[0]: {"name":"v","kind":"cloud"}`, "kind"}},
 		{"two volumes of one name", "", pod, pod + `"volumes": [{"name": "v", "kind": "empty"}, {"name": "v", "kind": "empty"}],`, []string{"pod", `"v"`}},

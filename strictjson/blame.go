@@ -1,12 +1,12 @@
 package strictjson
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 )
 
@@ -33,25 +33,20 @@ func blame(path string, data []byte, t reflect.Type, err error) error {
 	return fmt.Errorf("%s: %s: %s", path, Show(data), reason)
 }
 
-// checkFields refuses a field of a struct in t that data, which decodes into a t, has under two keys: encoding/json
-// takes the later one without a word.
-func checkFields(path string, data []byte, t reflect.Type) error {
+// checkKeys refuses a key that data, which decodes into a t, has twice: encoding/json takes the later one without a word.
+// The keys of a field of a struct are the same in any case, those of a map are not. What stays JSON in a t is not looked
+// at, nor are keys that no field has. So the depth of t, not that of data, is how often a byte is read.
+func checkKeys(path string, data []byte, t reflect.Type) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	keys := make(map[string]string) // by field
+	keys := make(map[string]string) // as written, by name
 	for _, part := range parts(path, data, t) {
-		if first, ok := keys[part.field]; ok {
-			twice := &DuplicateKeyError{part.field, first, part.key}
-			if path == "" {
-				return twice
-			}
-			return fmt.Errorf("%s.%w", path, twice)
+		if first, ok := keys[part.name]; ok {
+			return &DuplicateKeyError{Join(path, part.name), first, part.key}
 		}
-		if part.field != "" {
-			keys[part.field] = part.key
-		}
-		if err := checkFields(part.path, part.data, part.t); err != nil {
+		keys[part.name] = part.key
+		if err := checkKeys(part.path, part.data, part.t); err != nil {
 			return err
 		}
 	}
@@ -63,54 +58,63 @@ type part struct {
 	data []byte
 	t    reflect.Type
 
-	field, key string // of a struct: the field's name in JSON, and as it is written; "" otherwise
+	name string // of a struct's field, in JSON; a map's key; an element's index
+	key  string // as written
 }
 
-// parts returns the fields or elements of data, where both it and t have such.
+// parts returns the fields or elements of data, where both it and t have such, in the order of data. A type with an
+// UnmarshalJSON of its own is taken to read the fields that it has.
 func parts(path string, data []byte, t reflect.Type) []part {
-	var out []part
-	switch t.Kind() {
-	case reflect.Struct:
-		var fields map[string]json.RawMessage
-		if json.Unmarshal(data, &fields) != nil {
-			return nil
-		}
-		for _, key := range slices.Sorted(maps.Keys(fields)) {
-			if field, ok := fieldOf(t, key); ok {
-				name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-				out = append(out, part{Join(path, key), fields[key], field.Type, name, key})
+	var all []part
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	begin, _ := decoder.Token()
+	switch {
+	case begin == json.Delim('{') && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map):
+		for decoder.More() {
+			token, _ := decoder.Token()
+			key, isKey := token.(string)
+			var value json.RawMessage
+			if !isKey || decoder.Decode(&value) != nil {
+				return nil
 			}
+			p := part{path: Join(path, key), data: value, name: key, key: key}
+			if t.Kind() == reflect.Map {
+				p.t = t.Elem()
+			} else if field, ok := fieldOf(t, key); ok {
+				p.name, p.t = nameOf(field), field.Type
+			} else {
+				continue
+			}
+			all = append(all, p)
 		}
-	case reflect.Slice:
-		var elems []json.RawMessage
-		if json.Unmarshal(data, &elems) != nil {
-			return nil
-		}
-		for i, elem := range elems {
-			out = append(out, part{path: fmt.Sprintf("%s[%d]", path, i), data: elem, t: t.Elem()})
-		}
-	case reflect.Map:
-		var values map[string]json.RawMessage
-		if json.Unmarshal(data, &values) != nil {
-			return nil
-		}
-		for _, key := range slices.Sorted(maps.Keys(values)) {
-			out = append(out, part{path: Join(path, key), data: values[key], t: t.Elem()})
+	case begin == json.Delim('[') && t.Kind() == reflect.Slice:
+		for i := 0; decoder.More(); i++ {
+			var element json.RawMessage
+			if decoder.Decode(&element) != nil {
+				return nil
+			}
+			index := fmt.Sprintf("[%d]", i)
+			all = append(all, part{path: path + index, data: element, t: t.Elem(), name: index})
 		}
 	}
-	return out
+	return all
 }
 
 // fieldOf finds the exported field of the struct t that has the JSON key.
 func fieldOf(t reflect.Type, key string) (reflect.StructField, bool) {
 	for i := range t.NumField() {
 		field := t.Field(i)
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if field.IsExported() && strings.EqualFold(name, key) {
+		if field.IsExported() && field.Tag.Get("json") != "-" && strings.EqualFold(nameOf(field), key) {
 			return field, true
 		}
 	}
 	return reflect.StructField{}, false
+}
+
+// nameOf returns the name of a struct's field in JSON.
+func nameOf(field reflect.StructField) string {
+	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+	return cmp.Or(name, field.Name)
 }
 
 func describe(t reflect.Type) string {

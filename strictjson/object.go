@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Object is a JSON object whose fields are found by their keys in any case, as
@@ -23,7 +24,7 @@ func (o Object) Key(name string) (string, error) {
 			continue
 		}
 		if found != "" {
-			return "", &DuplicateKeyError{name, found, key}
+			return "", &DuplicateKeyError{Join("", name), found, key}
 		}
 		found = key
 	}
@@ -71,14 +72,26 @@ func (o Object) Set(name string, value any) error {
 	return nil
 }
 
-// CheckKeys returns a *DuplicateKeyError if two keys differ in case only. Its name is the later of
+// CheckKeys returns a *DuplicateKeyError if two keys differ in case only. Its path is the later of
 // the keys in byte order.
 func (o Object) CheckKeys() error {
-	var keys keySet
+	keys := make(map[string]string, len(o)) // by their folded form
 	for _, key := range slices.Sorted(maps.Keys(o)) {
-		if err := keys.add(key); err != nil {
-			return err
+		folded := strings.Map(fold, key)
+		if first, ok := keys[folded]; ok {
+			return &DuplicateKeyError{Join("", key), first, key}
 		}
+		keys[folded] = key
 	}
 	return nil
+}
+
+// fold returns the same rune for all runes that strings.EqualFold, and so
+// encoding/json, takes for equal: the smallest of them.
+func fold(r rune) rune {
+	smallest := r
+	for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
+		smallest = min(smallest, other)
+	}
+	return smallest
 }

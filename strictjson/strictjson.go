@@ -1,5 +1,5 @@
 // Package strictjson reads JSON that an administrator or another program
-// wrote, and refuses what encoding/json accepts: a key given twice (in any
+// wrote, and refuses what encoding/json accepts: a field given twice (in any
 // case, since encoding/json matches keys in any case and takes the last), an
 // unknown key, text after the document. Its errors are one line, name the field by
 // its path, such as pod.apps[0].name, and truncate a long value.
@@ -18,8 +18,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"strings"
-	"unicode"
 )
 
 var (
@@ -31,26 +29,21 @@ var (
 )
 
 // DuplicateKeyError reports two keys of one object that encoding/json would
-// take for the same one. Its text begins with the name of the field.
+// take for the same one. Its text begins with the path of the field.
 type DuplicateKeyError struct {
-	Name          string // of the field
+	Path          string // of the field, as Join returns it
 	First, Second string // as written
 }
 
 // Error implements error.
 func (e *DuplicateKeyError) Error() string {
-	return fmt.Sprintf("%s: given twice, as %s and %s", Join("", e.Name), Quote(e.First), Quote(e.Second))
+	return fmt.Sprintf("%s: given twice, as %s and %s", e.Path, Quote(e.First), Quote(e.Second))
 }
 
 // Decode decodes text, which must be one JSON document and nothing else, into
-// the struct that v points to. It refuses unknown keys, and a field of a struct that is given under two
-// keys, at every depth, and duplicate keys of the document's own object; the objects in it may be maps,
-// whose keys may differ in case only. The error is ErrEmpty, ErrTrailing, a
-// *DuplicateKeyError, wrapped, or one of encoding/json's. After an error *v may be partly set.
+// the struct that v points to. It refuses unknown keys, and a key that is given twice in any struct or map. The error is
+// ErrEmpty, ErrTrailing, a *DuplicateKeyError, wrapped, or one of encoding/json's. After an error *v may be partly set.
 func Decode(text []byte, v any) error {
-	if err := checkDocumentKeys(text); err != nil {
-		return err
-	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(v); err != nil {
@@ -62,65 +55,16 @@ func Decode(text []byte, v any) error {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return ErrTrailing
 	}
-	return checkFields("", text, reflect.TypeOf(v).Elem())
+	return checkKeys("", text, reflect.TypeOf(v).Elem())
 }
 
-// checkDocumentKeys refuses duplicate keys. It leaves all other errors of the text to the decoder
-// that reads it next.
-func checkDocumentKeys(text []byte) error {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	if begin, err := decoder.Token(); err != nil || begin != json.Delim('{') {
-		return nil //nolint:nilerr // see above
-	}
-	var keys keySet
-	for decoder.More() {
-		token, err := decoder.Token()
-		key, isKey := token.(string)
-		var value json.RawMessage
-		if err != nil || !isKey || decoder.Decode(&value) != nil {
-			return nil //nolint:nilerr // see above
-		}
-		if err := keys.add(key); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// keySet holds the keys of one object by their folded form.
-type keySet map[string]string
-
-// add returns a *DuplicateKeyError for a key that the set already has.
-func (s *keySet) add(key string) error {
-	if *s == nil {
-		*s = make(keySet)
-	}
-	folded := strings.Map(fold, key)
-	if first, ok := (*s)[folded]; ok {
-		return &DuplicateKeyError{key, first, key}
-	}
-	(*s)[folded] = key
-	return nil
-}
-
-// fold returns the same rune for all runes that strings.EqualFold, and so
-// encoding/json, takes for equal: the smallest of them.
-func fold(r rune) rune {
-	smallest := r
-	for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
-		smallest = min(smallest, other)
-	}
-	return smallest
-}
-
-// Unmarshal decodes data into v as encoding/json does, and refuses a field of a struct that is
-// given under two keys, at every depth. An error is one line that names the innermost field that
-// does not fit, as a path that begins with the given one ("" for a whole document), and shows its
-// value, or its two keys. After an error *v may be partly set.
+// Unmarshal decodes data into v as encoding/json does, and refuses a key that is given twice in any struct or map. An
+// error is one line that names the innermost field that does not fit, as a path that begins with the given one
+// ("" for a whole document), and shows its value, or its two keys. After an error *v may be partly set.
 func Unmarshal(path string, data []byte, v any) error {
 	err := json.Unmarshal(data, v)
 	if err == nil {
-		return checkFields(path, data, reflect.TypeOf(v).Elem())
+		return checkKeys(path, data, reflect.TypeOf(v).Elem())
 	}
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {

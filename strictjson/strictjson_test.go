@@ -1,7 +1,6 @@
 package strictjson
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"reflect"
@@ -19,8 +18,10 @@ type document struct {
 	List []struct {
 		At *int `json:"at"`
 	} `json:"list"`
-	Odd  odd             `json:"odd"`
-	Rest json.RawMessage `json:"rest"`
+	Odd    odd             `json:"odd"`
+	Rest   json.RawMessage `json:"rest"`
+	Plain  bool
+	Hidden bool `json:"-"`
 }
 
 // odd refuses a value and does not say where it stands, as appc's types do.
@@ -43,10 +44,12 @@ func TestDecodeAcceptsOneStrictDocument(t *testing.T) {
 		{"an unknown key", `{"names": "a"}`, `json: unknown field "names"`},
 		{"an unknown key inside", `{"list": [{"et": 1}]}`, `json: unknown field "et"`},
 		{"a key twice", `{"name": "a", "name": "b"}`, `name: given twice, as "name" and "name"`},
-		{"a key twice in another case", `{"name": "a", "NAME": "b"}`, `NAME: given twice, as "name" and "NAME"`},
-		{"a key twice by Unicode's rules", `{"size": 1, "\u017fize": 2}`, `["ſize"]: given twice, as "size" and "ſize"`},
-		{"an element's field twice", `{"list": [{"at": 1, "At": 2}]}`, `list[0].at: given twice, as "At" and "at"`},
-		{"an unknown key twice", `{"x": 1, "X": 2}`, `X: given twice`},
+		{"a key twice in another case", `{"name": "a", "NAME": "b"}`, `name: given twice, as "name" and "NAME"`},
+		{"a key twice by Unicode's rules", `{"size": 1, "\u017fize": 2}`, `size: given twice, as "size" and "ſize"`},
+		{"an element's field twice", `{"list": [{"at": 1, "At": 2}]}`, `list[0].at: given twice, as "at" and "At"`},
+		{"an element's key twice", `{"list": [{"at": 1, "at": 2}]}`, `list[0].at: given twice, as "at" and "at"`},
+		{"a map's key twice", `{"tags": {"a b": "1", "a b": "2"}}`, `tags["a b"]: given twice, as "a b" and "a b"`},
+		{"an unknown key twice", `{"x": 1, "X": 2}`, `json: unknown field "x"`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -74,7 +77,7 @@ func TestDecodeErrorsAreTyped(t *testing.T) {
 		t.Errorf("more: %v", err)
 	}
 	var twice *DuplicateKeyError
-	want := DuplicateKeyError{Name: "Name", First: "name", Second: "Name"}
+	want := DuplicateKeyError{Path: "name", First: "name", Second: "Name"}
 	if err := Decode([]byte(`{"name": "", "Name": ""}`), &d); !errors.As(err, &twice) || *twice != want {
 		t.Errorf("twice: %+v", twice)
 	}
@@ -93,10 +96,12 @@ func TestUnmarshalNamesThePathToTheError(t *testing.T) {
 		{"an element", "", `{"list": [{}, {"at": "x"}]}`, `list[1].at: "x": must be a whole number`},
 		{"an odd key of a map", "", `{"tags": {"a b": 1}}`, `tags["a b"]: 1: must be a string`},
 		{"a type that blames nothing", "", `{"odd": [1,` + "\n" + ` 2]}`, `odd: [1, 2]: not like this`},
+		{"a field without a tag", "", `{"plain": 1}`, `plain: 1: must be true or false`},
+		{"a key that is no field's", "", `{"-": 1, "": 1, "hidden": 1, "size": -1}`, `size: -1: must be a whole number, not negative`},
 		{"a long value", "", `{"name": ["` + long + `"]}`, `name: ["` + long[:MaxShown-2] + `…: must be a string`},
-		{"a field twice", "", `{"name": "a", "NAME": "a"}`, `name: given twice, as "NAME" and "name"`},
+		{"a field twice", "", `{"name": "a", "NAME": "a"}`, `name: given twice, as "name" and "NAME"`},
 		{"a field in letters that fold twice", "pod", `{"size": 1, "ſize": 2}`, `pod.size: given twice, as "size" and "ſize"`},
-		{"an element's field twice", "pod", `{"list": [{}, {"at": 1, "At": 2}]}`, `pod.list[1].at: given twice, as "At" and "at"`},
+		{"an element's field twice", "pod", `{"list": [{}, {"at": 1, "At": 2}]}`, `pod.list[1].at: given twice, as "at" and "At"`},
 		{"cut short", "", `{"name"`, `not a JSON document: byte 7 of 7: unexpected end of JSON input`},
 		{"garbage", "x", `}`, `not a JSON document: byte 1 of 1: invalid character`},
 	}
@@ -185,7 +190,7 @@ func TestNothingAndNullAreNull(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{
 		`{"name": "a", "size": 1, "list": [{"at": 1}], "tags": {"k": "v"}}`,
-		`{"name": "a", "NAME": "b"}`, `{"list": [{"at": 1, "At": 2}]}`, `{"\u017fize": 1, "Size": 2}`, `{"odd": 1}`, `{"x": {`, `[]`, `null`, `{}x`, "",
+		`{"name": "a", "NAME": "b"}`, `{"list": [{"at": 1, "At": 2}]}`, `{"list": [{"at": 1, "at": 2}]}`, `{"\u017fize": 1, "Size": 2}`, `{"odd": 1}`, `{"x": {`, `[]`, `null`, `{}x`, "",
 	} {
 		f.Add([]byte(text))
 	}
@@ -212,9 +217,8 @@ func FuzzDecode(f *testing.F) {
 		if got := object.CheckKeys(); (got != nil) != twice {
 			t.Errorf("%q: %v, want an error: %v", text, got, twice)
 		}
-		var duplicate *DuplicateKeyError
-		if twice && !errors.As(err, &duplicate) && bytes.Contains(text, []byte("{")) {
-			t.Errorf("%q: Decode says %v", text, err)
+		if twice && err == nil {
+			t.Errorf("%q: Decode accepts it", text)
 		}
 	})
 }
