@@ -144,6 +144,7 @@ func TestUnknownKeysAreNamedWithTheirPlace(t *testing.T) {
 		`{"acKind":"x","AppS":[{"image":{"NAME":"x"}}]}`:                                    nil,
 		`{"volums":[],"x-custom":1}`:                                                        {`f: unknown key "volums", ignored; did you mean "volumes"?`, `f: unknown key "x-custom", ignored`},
 		`{"apps":[{},{"app":{"enviroment":[]}}]}`:                                           {`f: unknown key "enviroment" in apps[1].app, ignored; did you mean "environment"?`},
+		`{"apps":[{"nmae":"a","image":{"di":""}}]}`:                                         {`f: unknown key "di" in apps[0].image, ignored; did you mean "id"?`, `f: unknown key "nmae" in apps[0], ignored; did you mean "name"?`},
 		`{"apps":[{"mounts":[{"appVolume":{"src":""}}]}]}`:                                  {`f: unknown key "src" in apps[0].mounts[0].appVolume, ignored`},
 		`{"isolators":[{"name":"x","value":{"anything":1}}],"userLabels":{"anything":"x"}}`: nil,
 		`[`: nil,

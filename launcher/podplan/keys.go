@@ -99,22 +99,23 @@ func nearest(word string, names iter.Seq[string]) (best string, least int) {
 	return best, least
 }
 
-// distance is the number of characters to insert, delete or replace (Levenshtein's).
+// distance is the number of characters to insert, delete, replace or swap with the next one (optimal string alignment).
 func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		last := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := last
-			if a[i] != b[j] {
-				cost++
+	var before, last, row []int // of the table, whose element i, j is the distance of a[:i] and b[:j]
+	for i := range len(a) + 1 {
+		before, last, row = last, row, make([]int, len(b)+1)
+		for j := range row {
+			switch {
+			case i == 0 || j == 0:
+				row[j] = i + j
+			case a[i-1] == b[j-1]:
+				row[j] = last[j-1]
+			default:
+				row[j] = 1 + min(last[j-1], last[j], row[j-1])
+				if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+					row[j] = min(row[j], 1+before[j-2])
+				}
 			}
-			last = row[j+1]
-			row[j+1] = min(cost, last+1, row[j]+1)
 		}
 	}
 	return row[len(b)]
