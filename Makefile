@@ -32,6 +32,12 @@ LINT   := bin/tools/golangci-lint
 VULN   := bin/tools/govulncheck
 IMAGES := $(OUT)/images
 
+# PACK is the program aci for this machine, which makes the images.
+NATIVE := $(filter $(ARCH),$(shell $(GO) env GOHOSTARCH))
+PACK   := $(if $(NATIVE),$(BIN)/aci,bin/tools/aci)
+# PLUGINS are the network plugins with an image: all, or for another architecture those without programs of this machine.
+PLUGINS := $(if $(NATIVE),,lo remote sample)
+
 # RACEFREE are the packages that are tested without the race detector. Its runtime cannot
 # follow container and unionfs into other namespaces. The tests of launcher and tests run
 # processes, in which it finds nothing and takes minutes.
@@ -57,6 +63,8 @@ $(BIN)/launcher: FORCE
 	$(HOST) -o $@ ./launcher
 $(BIN)/aci: FORCE
 	$(HOST) -o $@ ./build/aci
+bin/tools/aci: FORCE
+	GOARCH= CGO_ENABLED=0 $(GOBUILD) -o $@ ./build/aci
 
 # The launcher's man pages, and the completion scripts of the shells.
 man: $(BIN)/launcher
@@ -66,11 +74,11 @@ completions: $(BIN)/launcher
 	for shell in bash zsh fish; do $(BIN)/launcher completion $$shell >$(OUT)/completions/launcher.$$shell || exit 1; done
 
 # Earlier versions' images go: tests take the one image that there is.
-aci: build deps-netplugins
+aci: build $(PACK) deps-netplugins
 	mkdir -p $(OUT)
 	rm -f $(OUT)/$(NAME)-*-linux-$(ARCH).aci*
-	bin/aci --manifest aci-manifest.json --stager bin/stager $(foreach dir,$(ADD),--add '$(dir)') --version '$(VERSION)' $(if $(KEY),--key '$(KEY)') $(if $(GPG),--gpg '$(GPG)') -o '$(ACI)'
-	GPG='$(GPG)' ARCH='$(ARCH)' netplugins/build.sh $(OUT) '$(VERSION)' '$(KEY)'
+	$(PACK) --manifest aci-manifest.json --stager $(BIN)/stager --arch '$(ARCH)' $(foreach dir,$(ADD),--add '$(dir)') --version '$(VERSION)' $(if $(KEY),--key '$(KEY)') $(if $(GPG),--gpg '$(GPG)') -o '$(ACI)'
+	ACI='$(PACK)' GPG='$(GPG)' ARCH='$(ARCH)' netplugins/build.sh $(OUT) '$(VERSION)' '$(KEY)' $(PLUGINS)
 
 # The release in DIST: images, programs and Debian packages for each architecture, signed with
 # KEY, or with the key that GPG names in the user's gpg agent; see docs/verify.md.
