@@ -61,7 +61,7 @@ take() {
 
 for name in "$@"; do
 	image=$out/$name-netplugin.aci
-	if [ -z "$key$gpg" ] && [ -e "$image" ] && [ -z "$(find "$here" -newer "$image")" ] && "$aci" inspect "$image" | grep -q "^arch *\"$label\"$"; then
+	if [ -z "$key$gpg" ] && [ -e "$image" ] && [ -z "$(find "$here" -newer "$image")" ] && "$aci" inspect --json "$image" | grep -qF "\"arch\":\"$label\""; then
 		continue
 	fi
 	root=$work/$name
