@@ -73,6 +73,15 @@ func (p *typist) ends() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
+// detaches types the detach keys, which end an attach without an error.
+func (p *typist) detaches() {
+	p.t.Helper()
+	p.types(detachKeys)
+	if code := p.ends(); code != 0 {
+		p.t.Errorf("%s ended with %d: %s", p.cmd.Args, code, p.text())
+	}
+}
+
 const detachKeys = "\x10\x11"
 
 // run --interactive --tty is a session at the app's terminal. The detach keys leave the pod running, attach comes
@@ -98,16 +107,10 @@ func TestASessionIsLeftAndTakenUpAgain(t *testing.T) {
 	left.sees("ctrl-p ctrl-q leaves the app running")
 	left.types("two\r")
 	left.sees("<two>")
-	left.types(detachKeys)
-	if code := left.ends(); code != 0 {
-		t.Errorf("attach ended with %d: %s", code, left.text())
-	}
+	left.detaches()
 	quick := b.atTerminal("attach", "it")
 	quick.sees("ctrl-p ctrl-q leaves the app running\r\n")
-	quick.types(detachKeys) // before the call-in runs
-	if code := quick.ends(); code != 0 {
-		t.Errorf("attach ended with %d: %s", code, quick.text())
-	}
+	quick.detaches() // before the call-in runs
 	last := b.atTerminal("attach", "it")
 	last.sees("ctrl-p")
 	last.types("three\r")
@@ -140,10 +143,7 @@ func TestAnnotationsOfAPodManifestOpenASession(t *testing.T) {
 	left.sees("ctrl-p ctrl-q leaves the app running\r\n")
 	left.types("typed\r")
 	left.sees("<typed>")
-	left.types(detachKeys)
-	if code := left.ends(); code != 0 {
-		t.Errorf("attach ended with %d: %s", code, left.text())
-	}
+	left.detaches()
 	if text := p.logs("plain"); text != "none\n" {
 		t.Errorf("an app without annotations has read %q", text)
 	}
