@@ -183,7 +183,7 @@ func (p *Pod) beginStop() {
 // spawn starts a process when one of the slots is free. It gives up, and returns
 // why, when end closes first. A start that hangs keeps its slot for twice its limit at most, so that it
 // blocks only itself.
-func (p *Pod) spawn(slots chan struct{}, end <-chan struct{}, why error, start func() (Process, error)) (*reap.Child, error) {
+func (p *Pod) spawn(slots chan struct{}, limit time.Duration, end <-chan struct{}, why error, start func() (Process, error)) (*reap.Child, error) {
 	select {
 	case slots <- struct{}{}:
 	case <-end:
@@ -191,7 +191,7 @@ func (p *Pod) spawn(slots chan struct{}, end <-chan struct{}, why error, start f
 	}
 	leave := sync.OnceFunc(func() { <-slots })
 	defer leave()
-	defer time.AfterFunc(2*p.config.StartLimit, leave).Stop()
+	defer time.AfterFunc(2*limit, leave).Stop()
 	if closed(end) {
 		return nil, why
 	}

@@ -115,7 +115,7 @@ func stdioOf(s *output.Streams) Stdio {
 func (p *Pod) launch(container func() (Container, error), stdio Stdio, end stop) (c Container, child *reap.Child, err error) {
 	late := false
 	begins, why := end.begins()
-	child, err = p.spawn(p.slots, begins, why, func() (process Process, err error) {
+	child, err = p.spawn(p.slots, p.config.StartLimit, begins, why, func() (process Process, err error) {
 		made, err := container()
 		if err != nil {
 			return nil, err
@@ -127,14 +127,17 @@ func (p *Pod) launch(container func() (Container, error), stdio Stdio, end stop)
 	if !late {
 		return c, child, err
 	}
-	if err == nil {
-		err = errors.Join(errStartedLate, killUntilEmpty(c, child.Done()))
+	if err == nil { // the kill may have missed the process, which had just started
+		err = errors.New("it started in that moment")
+		if killErr := killUntilEmpty(c, child.Done()); killErr != nil {
+			err = fmt.Errorf("%w: %w", err, killErr)
+		}
 	}
 	return c, nil, fmt.Errorf("not started within %s, and killed: %w", p.config.StartLimit, err)
 }
 
-// startContainer starts a container. A start that has not returned when forced closes, or within the
-// pod's limit, which late reports, is ended by killing its processes. It may succeed in that moment.
+// startContainer starts a container. When forced closes, or the pod's limit has passed, which late reports, it kills the
+// container's processes until Start returns. Even then Start may succeed.
 func (p *Pod) startContainer(c Container, stdio Stdio, forced <-chan struct{}) (process Process, late bool, err error) {
 	started := make(chan struct{})
 	var watch sync.WaitGroup

@@ -75,7 +75,7 @@ type Runtime interface {
 // Destroy and Process.Release run outside Spawn: these must not start processes.
 //
 // Limits in time: apps can stop or kill the processes of a start (kill(2)). After StartLimit the supervisor calls
-// Kill until Start returns; Exec itself kills what it has started. A runtime that forks in the pod's PID namespace
+// Kill until Start returns, and kills a process that it returns even then; Exec itself kills what it has started. A runtime that forks in the pod's PID namespace
 // with vfork(2), as the os/exec package does, also sees to it that an app's SIGSTOP between fork and exec blocks nothing
 // but that start: package container does, a runtime without cgo cannot. The limit ends with the exec: a command that is
 // stopped then is a process of the app like any other, which may have stopped itself, and stays so until it is continued or killed.

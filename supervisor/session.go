@@ -66,7 +66,7 @@ func (r *run) startCommand(cmd Command, stdio Stdio) <-chan startedCommand {
 	started := make(chan startedCommand, 1)
 	go func() {
 		defer r.sessions.Done()
-		child, err := r.app.pod.spawn(r.slots, r.ended, ErrNotRunning, func() (Process, error) { return r.main.Exec(cmd, stdio) })
+		child, err := r.app.pod.spawn(r.slots, ExecLimit, r.ended, ErrNotRunning, func() (Process, error) { return r.main.Exec(cmd, stdio) })
 		started <- startedCommand{child, err}
 		if err != nil {
 			return

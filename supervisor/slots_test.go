@@ -78,20 +78,19 @@ func TestAStartHasALimitInTime(t *testing.T) {
 // A start that not even SIGKILL ends gives its slot to others.
 func TestAStartThatHangsGivesUpItsSlot(t *testing.T) {
 	pod := full(t)
-	pod.config.StartLimit = time.Millisecond
 	<-pod.slots
 	released, begun, hung := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	nothing := errors.New("nothing")
 	go func() {
 		defer close(hung)
-		_, _ = pod.spawn(pod.slots, nil, nil, func() (Process, error) {
+		_, _ = pod.spawn(pod.slots, time.Millisecond, nil, nil, func() (Process, error) {
 			close(begun)
 			<-released
 			return nil, nothing
 		})
 	}()
 	<-begun
-	if _, err := pod.spawn(pod.slots, nil, nil, func() (Process, error) { return nil, nothing }); !errors.Is(err, nothing) {
+	if _, err := pod.spawn(pod.slots, time.Millisecond, nil, nil, func() (Process, error) { return nil, nothing }); !errors.Is(err, nothing) {
 		t.Errorf("error %v", err)
 	}
 	close(released)

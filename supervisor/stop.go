@@ -6,9 +6,8 @@ import (
 )
 
 var (
-	errStopping    = errors.New("the pod stops")
-	errTooLate     = errors.New("not started in time")
-	errStartedLate = errors.New("it started in that moment")
+	errStopping = errors.New("the pod stops")
+	errTooLate  = errors.New("not started in time")
 )
 
 // stop is the two moments at which what runs is to end. Each is a channel that is closed
