@@ -14,7 +14,7 @@ func TestRuntimeConforms(t *testing.T) {
 	}, unmet())
 }
 
-// unmet is what a kernel without Landlock cannot hold.
+// unmet returns the cases that a kernel without Landlock cannot meet.
 func unmet() containertest.Unmet {
 	if landlockABI() >= 2 {
 		return nil

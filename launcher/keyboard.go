@@ -44,7 +44,7 @@ func (c *cli) openKeyboard(detach string) (*keyboard, error) {
 		_, _ = read.Close(), write.Close()
 		return nil, fmt.Errorf("make the terminal raw: %w", err)
 	}
-	// Before, the terminal takes ctrl-q for itself (termios(3), IXON); now it needs the carriage return.
+	// Only a raw terminal passes ctrl-q on (termios(3), IXON). It needs a carriage return at the end of a line.
 	c.hint("ctrl-p ctrl-q " + detach + "\r")
 	k := &keyboard{read: read, left: make(chan struct{}), state: state, fd: fd}
 	go func() {

@@ -144,7 +144,7 @@ func TestAKeyThatNobodyReadsIsNamedBesideTheError(t *testing.T) {
 	h.checkNoPods()
 }
 
-// What the reference stager would refuse has its warnings, too.
+// A pod that the reference stager would refuse also has its warnings.
 func TestValidateWarnsOfAPodThatTheStagerRefuses(t *testing.T) {
 	h := newHost(t)
 	pod := h.text("both.json", `{"acKind":"PodManifest","acVersion":"0.8.11","volums":[],"apps":[{"name":"a","image":{"id":"`+h.listed()["example.com/one"].ID+`"},

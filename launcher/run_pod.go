@@ -38,7 +38,7 @@ func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
 		}
 		plan, warnings, err := c.planPod(images.Catalog(ring, c.config.ImagePins), o, names)
 		if err != nil {
-			c.warn(warnings) // the cause may be what they name
+			c.warn(warnings) // a misspelt key may be the cause
 			return nil, err
 		}
 		pod, err := store.Create(plan)
@@ -50,7 +50,7 @@ func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
 	}
 }
 
-// planPod plans a pod and returns the plan's warnings, with an error, too. A name that is made for the pod is
+// planPod plans a pod and returns the plan's warnings, also with an error. A name that is made for the pod is
 // not among names.
 func (c *cli) planPod(catalog *images.Catalog, o runOptions, names map[string]string) (pods.Plan, []string, error) {
 	stager, err := catalog.Stager(c.config.DefaultStagerImage)

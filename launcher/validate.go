@@ -63,7 +63,7 @@ func (c *cli) validate(ctx context.Context, source string) error {
 		decided, err = decideAsStager(planned)
 	}
 	if err != nil {
-		c.warn(warnings) // the cause may be what they name
+		c.warn(warnings) // a misspelt key may be the cause
 		return err
 	}
 	found := validated{Name: planned.Name, Apps: []string{}, Warnings: append(append([]string{}, warnings...), decided.Warnings...), Isolators: []validatedIsolator{}}

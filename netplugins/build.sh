@@ -2,11 +2,11 @@
 # Usage: netplugins/build.sh OUT VERSION [KEY] [NAME...]
 # Makes the images of network plugins, signed: OUT/NAME-netplugin.aci, of the folders NAME here, or of
 # all folders that have an image.json. KEY is an OpenPGP private key file; with "" the variable GPG is the ID of a key in
-# your gpg agent. Without both each image has a throwaway key, whose public half is OUT/NAME-netplugin.aci.pub; then
-# an image of the same architecture that is newer than this folder stays as it is. It needs bin/aci. The environment:
+# your gpg agent. Without either, each image has a throwaway key, whose public half is OUT/NAME-netplugin.aci.pub; then
+# the script does not make an image again that is of the same architecture and newer than this folder. The environment:
 #
 # ARCH         the architecture, by Go's name; this machine's. A recipe.sh that takes programs takes this machine's
-# ACI          the program aci
+# ACI          the program aci; bin/aci
 # UNSIGNED=1   does not sign the images
 #
 # An image has the program NAME as /opt/network/setup, add and del. If the folder has a

@@ -76,7 +76,7 @@ type Options struct {
 
 // FromManifest plans the pod of a pod manifest. File is the manifest's path, for
 // the pod's name and for errors. Each warning is one line about a
-// request in the manifest that has no effect; there are warnings with an error, too.
+// request in the manifest that has no effect. An error also comes with warnings.
 func (p *Planner) FromManifest(file string, document []byte, o Options) (plan pods.Plan, warnings []string, err error) {
 	unknown := unknownKeys(filepath.Base(file), document, podKeys())
 	edited, volumes, err := p.readPod(file, document, o)
