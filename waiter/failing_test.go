@@ -24,6 +24,7 @@ import (
 	"kurma.io/stager/tests/daemon"
 	"kurma.io/stager/tests/failing"
 	"kurma.io/stager/tests/firstprocess"
+	"kurma.io/stager/tests/poll"
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -48,7 +49,7 @@ func becomeFailing() {
 	os.Exit(2)
 }
 
-// runFailing runs a waiter in a chroot, with the variables.
+// runFailing runs a waiter in a chroot, with the variables, and a ready pipe as descriptor 3.
 func runFailing(t *testing.T, fails failing.Call, variables ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	own, err := os.Executable()
@@ -68,6 +69,13 @@ func runFailing(t *testing.T, fails failing.Call, variables ...string) (stdout, 
 	cmd := daemon.Chroot(ctx, t.TempDir(), program)
 	cmd.Env = append(append(cmd.Env, failsVariable+"="+string(text)), variables...)
 	var out, messages bytes.Buffer
+	ready, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ready.Close()
+	defer write.Close()
+	cmd.ExtraFiles = []*os.File{write}
 	cmd.Stdout, cmd.Stderr = &out, &messages
 	cmd.WaitDelay = time.Second // after the waiter's end, for what holds its output open
 	_ = cmd.Run()               // the state has the outcome
@@ -88,29 +96,31 @@ func TestWaiterStopsWhereTheKernelRefuses(t *testing.T) {
 		namespaces uintptr
 		message    string
 	}{
-		"nothing":             {callOf(0, nil), "exit", own, ""},
-		"readlink":            {callOf(sysReadlink, nil), "exit", own, "find own program"},
-		"parent-death signal": {callOf(unix.SYS_PRCTL, map[int]uint32{0: unix.PR_SET_PDEATHSIG}), "exit", own, "set parent-death signal"},
-		"subreaper":           {callOf(unix.SYS_PRCTL, map[int]uint32{0: unix.PR_SET_CHILD_SUBREAPER}), "exit", host, "become child subreaper"},
-		"F_SETFD":             {callOf(unix.SYS_FCNTL, map[int]uint32{1: unix.F_SETFD}), "exit", own, "keep channel"},
-		"F_DUPFD_CLOEXEC":     {callOf(unix.SYS_FCNTL, map[int]uint32{1: unix.F_DUPFD_CLOEXEC}), "exit", own, "make descriptor"},
-		"socketpair":          {callOf(unix.SYS_SOCKETPAIR, nil), "exit", own, "make channel"},
-		"clone":               {callOf(unix.SYS_CLONE, map[int]uint32{0: own | uint32(unix.SIGCHLD)}), "exit", own, "fork"},
-		"send":                {callOf(unix.SYS_SENDTO, nil), "exit", own, "welcome supervisor"},
-		"wait":                {callOf(unix.SYS_WAIT4, nil), "early", own, "wait for supervisor"},
-		"dup3 of the channel": {callOf(unix.SYS_DUP3, map[int]uint32{1: 3}), "exit", own, "keep channel"},
-		"dup3 of the signals": {callOf(unix.SYS_DUP3, map[int]uint32{1: 4}), "exit", own, "keep channel"},
-		"signalfd":            {callOf(unix.SYS_SIGNALFD4, nil), "exit", own, "make descriptor"},
-		"poll":                {callOf(sysPoll, nil), "exit", own, "poll"},
-		"mount namespace":     {callOf(unix.SYS_UNSHARE, map[int]uint32{0: unix.CLONE_NEWNS}), "exit", own, "make mount namespace"},
-		"setns":               {callOf(unix.SYS_SETNS, nil), "exit", own, "leave chroot"},
-		"slave mounts":        {callOf(unix.SYS_MOUNT, map[int]uint32{3: unix.MS_SLAVE | unix.MS_REC}), "exit", own, "make mounts slaves of the stager's"},
-		"fchdir":              {callOf(unix.SYS_FCHDIR, nil), "exit", own, "find root"},
-		"getcwd":              {callOf(unix.SYS_GETCWD, nil), "exit", own, "find root"},
-		"bind mount":          {callOf(unix.SYS_MOUNT, map[int]uint32{3: unix.MS_BIND | unix.MS_REC}), "exit", own, "make root a mount point"},
-		"chdir":               {callOf(unix.SYS_CHDIR, nil), "exit", own, "make root a mount point"},
-		"pivot_root":          {callOf(unix.SYS_PIVOT_ROOT, nil), "exit", own, "pivot root"},
-		"umount":              {callOf(unix.SYS_UMOUNT2, nil), "exit", own, "detach host's root"},
+		"nothing":                {callOf(0, nil), "exit", own, ""},
+		"readlink":               {callOf(sysReadlink, nil), "exit", own, "find own program"},
+		"parent-death signal":    {callOf(unix.SYS_PRCTL, map[int]uint32{0: unix.PR_SET_PDEATHSIG}), "exit", own, "set parent-death signal"},
+		"subreaper":              {callOf(unix.SYS_PRCTL, map[int]uint32{0: unix.PR_SET_CHILD_SUBREAPER}), "exit", host, "become child subreaper"},
+		"F_SETFD":                {callOf(unix.SYS_FCNTL, map[int]uint32{1: unix.F_SETFD}), "exit", own, "keep channel"},
+		"F_DUPFD_CLOEXEC":        {callOf(unix.SYS_FCNTL, map[int]uint32{1: unix.F_DUPFD_CLOEXEC}), "exit", own, "make descriptor"},
+		"socketpair":             {callOf(unix.SYS_SOCKETPAIR, nil), "exit", own, "make channel"},
+		"clone":                  {callOf(unix.SYS_CLONE, map[int]uint32{0: own | uint32(unix.SIGCHLD)}), "exit", own, "fork"},
+		"send":                   {callOf(unix.SYS_SENDTO, nil), "exit", own, "welcome supervisor"},
+		"wait":                   {callOf(unix.SYS_WAIT4, nil), "early", own, "wait for supervisor"},
+		"dup3 of the channel":    {callOf(unix.SYS_DUP3, map[int]uint32{1: 3}), "exit", own, "keep channel"},
+		"dup3 of the signals":    {callOf(unix.SYS_DUP3, map[int]uint32{1: 4}), "exit", own, "keep channel"},
+		"dup of the ready pipe":  {callOf(unix.SYS_FCNTL, map[int]uint32{0: 3, 1: unix.F_DUPFD_CLOEXEC, 2: 10}), "exit", own, "keep ready pipe"},
+		"dup3 of the ready pipe": {callOf(unix.SYS_DUP3, map[int]uint32{1: 5}), "exit", own, "keep ready pipe"},
+		"signalfd":               {callOf(unix.SYS_SIGNALFD4, nil), "exit", own, "make descriptor"},
+		"poll":                   {callOf(sysPoll, nil), "exit", own, "poll"},
+		"mount namespace":        {callOf(unix.SYS_UNSHARE, map[int]uint32{0: unix.CLONE_NEWNS}), "exit", own, "make mount namespace"},
+		"setns":                  {callOf(unix.SYS_SETNS, nil), "exit", own, "leave chroot"},
+		"slave mounts":           {callOf(unix.SYS_MOUNT, map[int]uint32{3: unix.MS_SLAVE | unix.MS_REC}), "exit", own, "make mounts slaves of the stager's"},
+		"fchdir":                 {callOf(unix.SYS_FCHDIR, nil), "exit", own, "find root"},
+		"getcwd":                 {callOf(unix.SYS_GETCWD, nil), "exit", own, "find root"},
+		"bind mount":             {callOf(unix.SYS_MOUNT, map[int]uint32{3: unix.MS_BIND | unix.MS_REC}), "exit", own, "make root a mount point"},
+		"chdir":                  {callOf(unix.SYS_CHDIR, nil), "exit", own, "make root a mount point"},
+		"pivot_root":             {callOf(unix.SYS_PIVOT_ROOT, nil), "exit", own, "pivot root"},
+		"umount":                 {callOf(unix.SYS_UMOUNT2, nil), "exit", own, "detach host's root"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, stderr, code := runFailing(t, test.fails, firstprocess.Environment(test.role, test.namespaces)...)
@@ -160,7 +170,7 @@ func TestGuardStopsWhereTheKernelRefuses(t *testing.T) {
 	}
 }
 
-// A helper has the arguments and variables that it was given, a session of its own, no signal blocked or ignored, and the
+// A helper has the arguments and variables that it was given, no descriptor but its stdio, a session of its own, no signal blocked or ignored, and the
 // OOM score that the waiter had from the daemon, not the waiter's later one. What it mounts stays its own if asked, also in
 // a mount that the supervisor shares.
 func TestHelpersSurroundings(t *testing.T) {
@@ -170,11 +180,43 @@ func TestHelpersSurroundings(t *testing.T) {
 	}
 	stdout, stderr, code := runFailing(t, failing.Call{}, append(firstprocess.Environment("", unix.CLONE_NEWPID)[1:], helperVariable+"=surroundings")...)
 	want := strings.Join([]string{
-		"word $GREETING hello", "session 1", "SigBlk: 0000000000000000", "SigIgn: 0000000000000000", "oom " + strings.TrimSpace(string(daemons)), "mounted", "the helper: <nil>", "",
+		"word $GREETING hello", "session 1", "SigBlk: 0000000000000000", "SigIgn: 0000000000000000", "oom " + strings.TrimSpace(string(daemons)), "mounted", "0", "1", "2", "the helper: <nil>", "",
 	}, "\n")
 	if stdout != want || code != 0 {
 		t.Errorf("exit code %d; stdout %q, want %q; stderr %q", code, stdout, want, stderr)
 	}
+}
+
+// A waiter whose supervisor ends, which may take a while, keeps no core busy meanwhile, and has closed what the daemon
+// has passed, also on a kernel without close_range(2).
+func TestWaiterWaitsForASupervisorThatEnds(t *testing.T) {
+	for _, fails := range []failing.Call{{}, {Number: unix.SYS_CLOSE_RANGE}} {
+		stdout, stderr, code := runFailing(t, fails, append(firstprocess.Environment("", 0)[1:], helperVariable+"=no more requests")...)
+		if want := "the helper: <nil>\n"; stdout != want || code != 0 {
+			t.Errorf("call %d fails: exit code %d; stdout %q, want %q; stderr %q", fails.Number, code, stdout, want, stderr)
+		}
+	}
+}
+
+// watchWaiter returns an error if the waiter does not wait, or has descriptors from before its start.
+func watchWaiter() error {
+	waits := func() bool {
+		for range 100 {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", os.Getppid()))
+			if err != nil || !strings.Contains(string(stat), ") S ") {
+				return false
+			}
+		}
+		return true
+	}
+	if !poll.Until(surroundings.Patience/2, time.Millisecond, waits) {
+		return errors.New("the waiter does not wait")
+	}
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", os.Getppid()))
+	if err == nil && len(open) > 6 {
+		err = fmt.Errorf("descriptors %v are open", open)
+	}
+	return err
 }
 
 // showSurroundings starts a helper that says what it has, and returns an error if a mount of the helper is the supervisor's.
@@ -187,7 +229,8 @@ func showSurroundings(line *Line) error {
 		set -- $(cat /proc/$$/stat); echo "session $(($6 == $$))"
 		grep -E 'Sig(Blk|Ign)' /proc/self/status | tr '\t' ' '
 		echo "oom $(cat /proc/self/oom_score_adj)"
-		mount -t tmpfs inner /mnt/in && echo mounted`
+		mount -t tmpfs inner /mnt/in && echo mounted
+		ls /proc/$$/fd`
 	h, err := line.Helpers(slog.New(lines{})).Start(context.Background(), helper.Command{
 		Name: "h", Args: []string{"/bin/sh", "-c", script, "sh", "$GREETING"}, Env: []string{"GREETING=hello", "PATH=/usr/bin:/bin"}, OwnMounts: true,
 	})
@@ -230,9 +273,12 @@ func superviseHelper() {
 	if line.Settle(firstprocess.Namespaces(), nil) != nil {
 		os.Exit(0) // the waiter starts this program again
 	}
-	if kind := os.Getenv(helperVariable); kind == "surroundings" {
+	switch kind := os.Getenv(helperVariable); kind {
+	case "surroundings":
 		err = showSurroundings(line)
-	} else {
+	case "no more requests":
+		err = errors.Join(line.channel.Close(), watchWaiter())
+	default:
 		err = startHelper(line, kind)
 	}
 	fmt.Fprintln(os.Stdout, "the helper:", err)

@@ -161,7 +161,7 @@ static void __attribute__((noreturn)) guard(pid_t helper, int leash)
 	kill(-1, SIGKILL);
 	while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
 		;
-	_exit(send(leash, &status, sizeof(status), MSG_NOSIGNAL) < 0);
+	_exit(send(leash, &status, sizeof(status), 0) < 0);
 }
 
 void start_guard(const int *files, int nfiles, int own_mounts)

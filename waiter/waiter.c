@@ -214,7 +214,7 @@ static int start_supervisor(uint32_t namespaces, const sigset_t *signals, pid_t 
 	if (*supervisor == 0)
 		become_supervisor(namespaces, ends[1], signals);
 	close(ends[1]);
-	if (send(ends[0], &welcome, sizeof(welcome), MSG_NOSIGNAL) < 0 && errno != EPIPE)
+	if (send(ends[0], &welcome, sizeof(welcome), 0) < 0 && errno != EPIPE)
 		give_up("welcome supervisor");
 	do
 		n = recv(ends[0], settled, sizeof(*settled), 0);
@@ -237,7 +237,7 @@ static void close_ready(void)
  * pipe, or -1. */
 static void keep_only(int channel, int ready, const sigset_t *signals)
 {
-	int awaited = move_up(signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK));
+	int awaited = move_up(signalfd(-1, signals, SFD_NONBLOCK));
 	int fd, first = KEPT_READY + 1, max = (int)sysconf(_SC_OPEN_MAX);
 
 	/* The daemon may have put the ready pipe on a number of enum kept. */
@@ -271,7 +271,7 @@ static void order_stop(void)
 {
 	uint32_t order = WAITER_STOP;
 
-	(void)!send(KEPT_CHANNEL, &order, sizeof(order), MSG_DONTWAIT | MSG_NOSIGNAL);
+	(void)!send(KEPT_CHANNEL, &order, sizeof(order), MSG_DONTWAIT);
 }
 
 /* Passes the daemon's signals on as orders, and ends with the supervisor. */
@@ -337,9 +337,9 @@ static void __attribute__((noreturn)) wait_for(pid_t supervisor)
 
 /*
  * Blocks the signals that the waiter reads from a signalfd, so that none is lost before
- * there is a supervisor to get it, and SIGPIPE. A signal that is ignored would be
- * lost, blocked or not, and an ignored SIGCHLD loses a child's status (signal(7), wait(2)):
- * what the daemon ignores ends here.
+ * there is a supervisor to get it, and SIGPIPE. An ignored SIGCHLD would lose a child's
+ * status (wait(2)), and the supervisor would ignore what its parent does: what the daemon
+ * ignores ends here.
  */
 static void block_signals(sigset_t *signals, sigset_t *before)
 {
@@ -371,7 +371,6 @@ static void __attribute__((constructor)) waiter(void)
 		channel = start_supervisor(namespaces, &before, &supervisor, &settled);
 		if (settled.namespaces == namespaces)
 			break;
-		close(channel);
 		waitpid(supervisor, NULL, 0);
 		namespaces = settled.namespaces;
 	}

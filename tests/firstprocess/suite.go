@@ -32,6 +32,7 @@ func Run(t *testing.T) {
 		"ends as the supervisor ends":                               endsAlike,
 		"keeps the ready pipe until the pod is up":                  keepsReady,
 		"passes the daemon's signals on":                            passesSignals,
+		"takes signals that the supervisor does not":                neverBlocks,
 		"takes the supervisor with it":                              takesSupervisor,
 		"kills what a supervisor in the host's PIDs has left":       killsOrphans,
 		"starts the supervisor with no signal blocked, in the root": startsClean,
@@ -49,7 +50,11 @@ type process struct {
 	ready *os.File // the read end, which the test has
 }
 
-// start starts the first process in a chroot, after a shell has executed setup.
+// ignoring is a setup by which the first process starts with signals ignored; a shell's trap cannot ignore SIGCHLD.
+const ignoring = "wrap='env --ignore-signal=TERM,INT,QUIT,CHLD,PIPE'"
+
+// start starts the first process in a chroot, after a shell has executed setup, by the command of the variable wrap if
+// setup sets it.
 func start(t *testing.T, role string, namespaces uintptr, setup string) *process {
 	t.Helper()
 	own, err := os.Executable()
@@ -61,7 +66,7 @@ func start(t *testing.T, role string, namespaces uintptr, setup string) *process
 	if err := os.Symlink(own, program); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(script, []byte("#!/bin/sh\n"+setup+"\nexec "+program+"\n"), 0o755); err != nil {
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"+setup+"\nexec $wrap "+program+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), surroundings.Patience)
@@ -137,8 +142,13 @@ func endsAlike(t *testing.T) {
 	}{
 		"exit": {"exit", ownPID, 7}, "exit, host's PIDs": {"exit", hostPID, 7}, "more namespaces": {"exit", ownPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, 7},
 		"killed": {"killed", hostPID, 1}, "before it settles": {"early", ownPID, 3},
+		"one at a time": {"alone", ownPID | unix.CLONE_NEWIPC, 7},
 	} {
-		t.Run(name, func(t *testing.T) { start(t, test.role, test.namespaces, "").ends(test.code) })
+		t.Run(name, func(t *testing.T) {
+			for _, setup := range []string{"", ignoring} {
+				start(t, test.role, test.namespaces, setup).ends(test.code)
+			}
+		})
 	}
 }
 
@@ -166,8 +176,8 @@ func keepsReady(t *testing.T) {
 }
 
 func passesSignals(t *testing.T) {
-	for _, setup := range []string{"", "trap '' TERM INT QUIT CHLD PIPE"} {
-		t.Run("setup "+setup, func(t *testing.T) {
+	for name, setup := range map[string]string{"as usual": "", "ignored by the daemon": ignoring} {
+		t.Run(name, func(t *testing.T) {
 			p := start(t, "watch", ownPID, setup)
 			p.says("up")
 			p.signal(unix.SIGPIPE)
@@ -180,6 +190,24 @@ func passesSignals(t *testing.T) {
 			p.isSilent()
 		})
 	}
+}
+
+// neverBlocks fills the supervisor's line with orders that it does not read.
+func neverBlocks(t *testing.T) {
+	p := start(t, "deaf", ownPID, "")
+	p.says("up")
+	for i := range 1000 {
+		p.signal(unix.SIGTERM)
+		taken := func() bool {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Process.Pid))
+			return err == nil && strings.Contains(string(status), "\nShdPnd:\t0000000000000000\n")
+		}
+		if !poll.Until(surroundings.Patience, time.Millisecond, taken) {
+			t.Fatalf("signal %d is not taken", i)
+		}
+	}
+	_ = p.in.Close()
+	p.ends(0)
 }
 
 func takesSupervisor(t *testing.T) {

@@ -49,7 +49,13 @@ func Supervise(line Line, ready *os.File) {
 	if role == "early" {
 		os.Exit(3)
 	}
+	if role == "alone" {
+		holdProgram()
+	}
 	if err := line.Settle(Namespaces(), ready); err != nil {
+		if role == "alone" {
+			_, _ = unix.Poll(nil, 200) // the end takes a while
+		}
 		os.Exit(0) // the first process starts this one again
 	}
 	if role == "ready" {
@@ -62,7 +68,7 @@ func Supervise(line Line, ready *os.File) {
 	}
 	say("up")
 	switch role {
-	case "exit":
+	case "exit", "alone":
 		os.Exit(7)
 	case "killed":
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
@@ -88,6 +94,17 @@ func Supervise(line Line, ready *os.File) {
 		fmt.Fprintf(os.Stdout, "%q\n", text)
 	}
 	os.Exit(0)
+}
+
+// holdProgram ends the process with 9 if another one has called holdProgram and has not ended.
+func holdProgram() {
+	program, err := unix.Open("/proc/self/exe", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Flock(program, unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
+		os.Exit(9)
+	}
 }
 
 // sayState prints what the supervisor has inherited.
