@@ -1,17 +1,12 @@
 package waiter
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"kurma.io/stager/boot"
 	"kurma.io/stager/names"
-	"kurma.io/stager/tests/daemon"
 	"kurma.io/stager/tests/firstprocess"
 )
 
@@ -28,11 +23,7 @@ func TestMain(m *testing.M) {
 		becomeFailing()
 	}
 	if os.Getenv(names.SupervisorVariable) != "" {
-		if err := daemon.LeaveChroot(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(2)
-		}
-		os.Exit(7)
+		firstprocess.LeaveRoot()
 	}
 	os.Exit(m.Run())
 }
@@ -60,28 +51,5 @@ func TestWaiterKeepsTheDaemonsMounts(t *testing.T) { firstprocess.KeepsMounts(t)
 // Files are made in the stager's root, whatever the daemon's umask is.
 func TestSupervisorHasAUmask(t *testing.T) { firstprocess.HasUmask(t) }
 
-// A daemon puts the stager into a chroot; the supervisor cannot leave it, also on a host that runs from its
-// initial RAM disk, where pivot_root(2) fails.
-func TestSupervisorsRootIsTheStagers(t *testing.T) {
-	for name, chroot := range map[string]func(ctx context.Context, folder, program string) *exec.Cmd{
-		"host": daemon.Chroot, "host on its initial RAM disk": daemon.ChrootOnRAMDisk,
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			own, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
-			program := filepath.Join(t.TempDir(), names.Program)
-			if err := os.Symlink(own, program); err != nil {
-				t.Fatal(err)
-			}
-			cmd := chroot(ctx, t.TempDir(), program)
-			out, err := cmd.CombinedOutput()
-			if code := cmd.ProcessState.ExitCode(); code != 7 {
-				t.Errorf("exit code %d, %v: %s", code, err, out)
-			}
-		})
-	}
-}
+// The supervisor's root is the stager's.
+func TestSupervisorsRootIsTheStagers(t *testing.T) { firstprocess.KeepsRoot(t) }

@@ -300,3 +300,29 @@ func HasUmask(t *testing.T) {
 		t.Errorf("%v: the supervisor's state is\n%s", err, state)
 	}
 }
+
+// KeepsRoot tests that the supervisor, which calls LeaveRoot, cannot leave the chroot into which the daemon has put the stager, also
+// on a host that runs from its initial RAM disk, where pivot_root(2) fails.
+func KeepsRoot(t *testing.T) {
+	for name, chroot := range map[string]func(ctx context.Context, folder, program string) *exec.Cmd{
+		"host": daemon.Chroot, "host on its initial RAM disk": daemon.ChrootOnRAMDisk,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			own, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			program := filepath.Join(t.TempDir(), names.Program)
+			if err := os.Symlink(own, program); err != nil {
+				t.Fatal(err)
+			}
+			cmd := chroot(ctx, t.TempDir(), program)
+			out, err := cmd.CombinedOutput()
+			if code := cmd.ProcessState.ExitCode(); code != 7 {
+				t.Errorf("exit code %d, %v: %s", code, err, out)
+			}
+		})
+	}
+}

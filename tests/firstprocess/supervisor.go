@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/daemon"
 )
 
 // roleVariable says what the supervisor does, namespacesVariable which namespaces it wants.
@@ -105,6 +107,15 @@ func holdProgram() {
 	if err != nil {
 		os.Exit(9)
 	}
+}
+
+// LeaveRoot is the supervisor of KeepsRoot. It ends the process, with 7 if it cannot leave the stager's root.
+func LeaveRoot() {
+	if err := daemon.LeaveChroot(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	os.Exit(7)
 }
 
 // sayState prints what the supervisor has inherited.
