@@ -1,8 +1,11 @@
 package tests
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -35,5 +38,35 @@ func TestGCAfterACrashSparesLivePodsOfCNI(t *testing.T) {
 	}
 	if slices.Contains(given, address) || !slices.Contains(given, free) {
 		t.Errorf("addresses of later pods %q: want that of the dead pod, %s, and not that of the live one, %s", given, free, address)
+	}
+}
+
+// A pod that `rm --force` has deleted although `del` had failed keeps its address until the plugin is set up again: the
+// plugin then disconnects the pods whose network namespace is gone. This needs no GC of CNI's.
+func TestTheNextSetupOfCNIDisconnectsPodsThatWereDeletedByForce(t *testing.T) {
+	m := newNetMachine(t, `[{"name": "ptp", "aci": "kurma.io/stager/cni-netplugin", "containerInterface": "eth{{num}}", "cniVersion": "0.4.0",
+		"type": "ptp", "ipMasq": true, "ipam": {"type": "host-local", "subnet": "10.89.0.0/30"}}]`)
+	doc := podOf(server("s", "for"))
+	m.connect("gone", doc, "ptp")
+
+	lock := filepath.Join(m.networks, "ptp/run/cni/networks/ptp/lock")
+	if err := errors.Join(os.Remove(lock), os.Mkdir(lock, 0o700)); err != nil { // host-local opens it as a file
+		t.Fatal(err)
+	}
+	if r := m.launcher("rm", "--force", "gone"); r.code != 1 || !strings.Contains(r.stderr, `pod "gone" is deleted, but what its networks keep for it stays: `) {
+		t.Fatalf("rm of a pod whose del fails: %+v", r)
+	}
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	if r := m.launcher("run", "--detach", "--name", "refused", "--net", "ptp", m.write("refused.json", doc)); r.code == 0 {
+		t.Fatalf("the network's only address was given away twice: %+v", r)
+	}
+	m.must("gc")
+	answers(t, "for 10.89.0.1", func() string {
+		return m.host.fetch(m.networksOf(m.connect("next", doc, "ptp"))[0].address(false), 8080)
+	})
+	if left, _ := filepath.Glob(filepath.Join(m.networks, "ptp/run/cache/deleting/*")); len(left) != 0 {
+		t.Errorf("left: marks of interrupted calls %q", left)
 	}
 }

@@ -25,10 +25,13 @@ func attachments(lib *libcni.CNIConfig, n *network) ([]*libcni.NetworkAttachment
 	return own, nil
 }
 
-// collect calls GC, where the configuration's version has it: the plugins remove what belongs to no
-// pod that is connected, such as after a crash. A pod that is being connected is not recorded yet, so
-// no other call may run meanwhile.
+// collect removes what belongs to no pod that is connected, such as after a crash: it disconnects the pods
+// whose network namespace is gone, and calls GC, where the configuration's version has it. A pod that is
+// being connected is not recorded yet, so no other call may run meanwhile.
 func (c *cni) collect(ctx context.Context, lib *libcni.CNIConfig, n *network) error {
+	if err := c.disconnectGone(ctx, lib, n); err != nil {
+		return err
+	}
 	connected, err := attachments(lib, n)
 	if err != nil {
 		return err
@@ -43,6 +46,30 @@ func (c *cni) collect(ctx context.Context, lib *libcni.CNIConfig, n *network) er
 	return nil
 }
 
+// disconnectGone calls DEL for the pods whose network namespace is gone: their launcher was killed, or it
+// has deleted them although DEL had failed. A DEL that fails again is in the log only, since the
+// network's next pods do not depend on it.
+func (c *cni) disconnectGone(ctx context.Context, lib *libcni.CNIConfig, n *network) error {
+	connected, err := attachments(lib, n)
+	if err != nil {
+		return err
+	}
+	for _, a := range connected {
+		if exists(a.NetNS) {
+			continue
+		}
+		if err := c.del(ctx, n, runtimeOf(a)); err != nil {
+			fmt.Fprintf(os.Stderr, "disconnect pod %s, whose network namespace is gone: %v\n", a.ContainerID, err)
+		}
+	}
+	return nil
+}
+
+// runtimeOf is what libcni needs to know of a pod that is connected.
+func runtimeOf(a *libcni.NetworkAttachment) *libcni.RuntimeConf {
+	return &libcni.RuntimeConf{ContainerID: a.ContainerID, NetNS: a.NetNS, IfName: a.IfName, Args: a.CniArgs, CapabilityArgs: a.CapabilityArgs}
+}
+
 // checkPods calls CHECK for each pod that is connected, where the configuration's version has
 // it. It ignores a pod that is disconnected meanwhile.
 func (c *cni) checkPods(ctx context.Context, lib *libcni.CNIConfig, n *network) error {
@@ -55,7 +82,7 @@ func (c *cni) checkPods(ctx context.Context, lib *libcni.CNIConfig, n *network) 
 	}
 	var errs []error
 	for _, a := range connected {
-		rt := &libcni.RuntimeConf{ContainerID: a.ContainerID, NetNS: a.NetNS, IfName: a.IfName, Args: a.CniArgs, CapabilityArgs: a.CapabilityArgs}
+		rt := runtimeOf(a)
 		list, err := sparingLoopback(n.list, a.CapabilityArgs)
 		if err != nil {
 			return err
