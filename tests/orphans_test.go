@@ -94,7 +94,7 @@ func TestOrphansCostTheSupervisorNothing(t *testing.T) {
 func TestCommandsCostTheSupervisorNothing(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
-	p := b.up("p", podOf(shell("a", "exec sleep 1000")))
+	p := b.up("p", podOf(shell("a", "while :; do sleep 1000; done")))
 	p.runMany(100) // Go's heap and threads grow with the first ones
 	before := usageOf(t, p.supervisor())
 	count := number(t, "RUNS", 200)
@@ -140,5 +140,8 @@ func (p *pod) runMany(count uint64) {
 		if err := cmd.Wait(); err != nil {
 			p.t.Errorf("call-ins: %v", err)
 		}
+	}
+	if p.t.Failed() {
+		p.t.Logf("stager's log:\n%s", p.stagerLog())
 	}
 }
