@@ -210,13 +210,14 @@ demo: root deps-build deps-test aci
 	tests/demo.sh '$(CURDIR)/bin' '$(CURDIR)/$(ACI)' '$(CURDIR)/$(IMAGES)'
 	tests/demo-networks.sh '$(CURDIR)/bin' '$(CURDIR)/$(ACI)' '$(CURDIR)/$(IMAGES)'
 
-# Runs each fuzz target for FUZZTIME.
+# Runs each fuzz target for FUZZTIME. Go minimizes each input that it finds interesting for up to a minute if it may, and
+# tries nothing else meanwhile.
 FUZZTIME ?= 30s
 fuzz: deps-build
 	@for module in . examples/vm; do \
 		for package in $$($(GO) list -C $$module -tags '$(TAGS)' ./...); do \
 			for target in $$($(GO) test -C $$module -tags '$(TAGS)' -list '^Fuzz' $$package | grep '^Fuzz'); do \
-				$(GO) test -C $$module -tags '$(TAGS)' -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+				$(GO) test -C $$module -tags '$(TAGS)' -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x $$package || exit 1; \
 			done; \
 		done; \
 	done
