@@ -163,7 +163,7 @@ func (b *machine) strays() []string {
 	var left []string
 	for _, pid := range allProcesses() {
 		start, why := startOf(pid), ""
-		if start == never {
+		if start == never || start < b.born && pid != os.Getpid() {
 			continue
 		}
 		groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)) // a gone one has none
@@ -175,7 +175,7 @@ func (b *machine) strays() []string {
 		}
 		for _, kind := range namespaceKinds() {
 			// The kernel reuses a namespace's number. A process that started after the last
-			// look at the namespace is in another one.
+			// look at the namespace is in another one, as is one from before the machine.
 			name, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 			if err == nil && start < b.namespaces[name] {
 				why = name

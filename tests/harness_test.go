@@ -169,6 +169,7 @@ type machine struct {
 	images  []string // files to import, where the machine has a store of its own
 	config  map[string]any
 
+	born       uint64            // when the machine was made, before its processes
 	namespaces map[string]uint64 // of processes in the pods, and when they were last seen, see note
 	layers     map[string]fileFacts
 	unmount    []string // what the test itself has mounted, in that order
@@ -189,7 +190,7 @@ func ownStore() option {
 
 func newMachine(t *testing.T, options ...option) *machine {
 	t.Helper()
-	b := &machine{t: t, dir: t.TempDir(), store: suite.store, images: []string{suite.stagerACI}, namespaces: make(map[string]uint64)}
+	b := &machine{t: t, dir: t.TempDir(), store: suite.store, images: []string{suite.stagerACI}, born: now(), namespaces: make(map[string]uint64)}
 	b.pods = filepath.Join(b.dir, "pods")
 	b.cgroup = fmt.Sprintf("kurma-e2e-%d-%d", os.Getpid(), suite.machines.Add(1))
 	b.config = map[string]any{
