@@ -253,38 +253,43 @@ func childrenOf(pid int) []int {
 
 const (
 	roleEnded      = "ended process"
-	roleForked     = "child of the launcher before its exec" // Go forks one without exec to look at the kernel's pidfds
+	roleForked     = "child before its exec" // of launcher or supervisor; Go also forks one to look at the kernel's pidfds
 	roleSupervisor = "supervisor"
 	roleWaiter     = "waiter"
 	roleMonitor    = "monitor"
 	roleCallIn     = "call-in"
 )
 
-// roleOf names a process of the machine by its command line. Any other process is roleEnded.
+// roleOf names a process of the machine by its command line. Any other process is roleEnded, as is one that
+// ends meanwhile.
 func (r *round) roleOf(pid int) string {
-	read := func(name string) string {
-		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name)) // "" of an ended process
+	read := func(pid, name string) string {
+		text, _ := os.ReadFile("/proc/" + pid + "/" + name) // "" of an ended process
 		return string(text)
 	}
-	line := read("cmdline")
-	words := strings.Split(strings.TrimSuffix(line, "\x00"), "\x00")
-	if slices.Contains(words, r.dir) {
-		_, parent, _ := strings.Cut(read("status"), "\nPPid:\t")
-		parent, _, _ = strings.Cut(parent, "\n")
-		if above, _ := os.ReadFile("/proc/" + parent + "/cmdline"); string(above) == line {
-			return roleForked
-		}
+	self := strconv.Itoa(pid)
+	line, environ, cgroup := read(self, "cmdline"), read(self, "environ"), read(self, "cgroup")
+	_, parent, _ := strings.Cut(read(self, "status"), "\nPPid:\t")
+	parent, _, _ = strings.Cut(parent, "\n")
+	if parent == "" {
+		return roleEnded
 	}
-	switch mine := strings.Contains(read("cgroup"), "/"+r.cgroup+"/"); {
-	case slices.Contains(words, r.dir) && slices.Contains(words, "monitor"):
+	words := strings.Split(strings.TrimSuffix(line, "\x00"), "\x00")
+	isLauncher := slices.Contains(words, r.dir)
+	isSupervisor := strings.Contains(cgroup, "/"+r.cgroup+"/") && strings.Contains(environ, names.SupervisorVariable+"=")
+	if (isLauncher || isSupervisor) && read(parent, "cmdline") == line && read(parent, "environ") == environ {
+		return roleForked
+	}
+	switch {
+	case isLauncher && slices.Contains(words, "monitor"):
 		return roleMonitor
-	case slices.Contains(words, r.dir):
+	case isLauncher:
 		return "launcher " + words[slices.Index(words, r.dir)+1] // see command
 	case strings.HasPrefix(words[0], names.CallInDir):
 		return roleCallIn
-	case mine && strings.Contains(read("environ"), names.SupervisorVariable+"="):
+	case isSupervisor:
 		return roleSupervisor
-	case mine && len(words) == 1 && filepath.Base(words[0]) == names.Program:
+	case strings.Contains(cgroup, "/"+r.cgroup+"/") && len(words) == 1 && filepath.Base(words[0]) == names.Program:
 		return roleWaiter
 	}
 	return roleEnded
