@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/supervisor"
@@ -96,28 +98,36 @@ func TestACommandThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-// A command that would lack the app's keyring or label, or has no process, does not start.
+// A command that would lack the app's keyring, label, cgroup or devpts, or has no process, does not start.
 func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
-	for want, test := range map[string]struct {
-		fails failing.Call
-		label string
-	}{
-		"join session keyring: ":      {fails: failing.Call{Number: unix.SYS_KEYCTL}},
-		"set SELinux label: ":         {label: "no such label"},
-		"fork/exec /proc/self/fd/3: ": {fails: failing.Call{Number: unix.SYS_EXECVE}},
-	} {
-		r := newRuntime(t)
-		sleeper, _ := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
-		c := sleeper.(*container)
-		c.spec.SELinuxLabel = test.label // which this machine has not for the app
-		if test.fails.Number != 0 {
-			r.starter.do(func() {
-				if err := test.fails.Fail(); err != nil {
+	fails := func(number uint32) func(*container) {
+		return func(c *container) {
+			c.runtime.starter.do(func() {
+				if err := (failing.Call{Number: number}).Fail(); err != nil {
 					t.Error(err)
 				}
 			})
 		}
-		p, err := c.Exec(rootCommand("true"), supervisor.Stdio{})
+	}
+	for want, change := range map[string]func(c *container){
+		"join session keyring: ":      fails(unix.SYS_KEYCTL),
+		"fork/exec /proc/self/fd/3: ": fails(unix.SYS_EXECVE),
+		"set SELinux label: ":         func(c *container) { c.spec.SELinuxLabel = "no such label" }, // not the machine's
+		"no manager":                  func(c *container) { c.manager, c.managerErr = nil, errors.New("no manager") },
+		"open container's cgroup: ": func(c *container) {
+			c.manager, c.managerErr = manager.New(&cgroups.Cgroup{Path: "/stager-test-none", Resources: &cgroups.Resources{SkipDevices: true}})
+		},
+		"/dev/pts is not a devpts": func(c *container) { replaceTerminals(t, c) },
+	} {
+		sleeper, _ := startSleeper(t, newRuntime(t), testSpec(busyboxRoot(t), "sleep", "1000"))
+		c := sleeper.(*container)
+		m, err := c.cgroups()
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(c)
+		p, err := c.Exec(rootCommand("true"), supervisor.Stdio{Terminal: strings.Contains(want, "/dev/pts"), Console: make(chan *os.File, 1)})
+		c.manager, c.managerErr = m, nil
 		if err == nil {
 			_, _ = unix.Wait4(p.PID(), nil, 0, nil)
 			p.Release()
@@ -125,6 +135,23 @@ func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
+	}
+}
+
+// replaceTerminals makes /dev/pts/ptmx of a container a file, as an app with CAP_SYS_ADMIN can.
+func replaceTerminals(t *testing.T, c *container) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		err := errors.Join(unix.Unshare(unix.CLONE_FS), unix.Setns(int(c.handles.mounts.Fd()), unix.CLONE_NEWNS))
+		if err == nil {
+			err = errors.Join(unix.Unmount("/dev/pts", unix.MNT_DETACH), os.WriteFile("/dev/pts/ptmx", nil, 0o666))
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
 	}
 }
 
