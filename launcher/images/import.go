@@ -20,7 +20,7 @@ import (
 // Import reads an image file, plain or compressed with gzip, bzip2 or xz, and
 // puts it into the store under its ID, the SHA-512 of the uncompressed tar.
 // An image that the store already has stays as it is; if it has no signature, it gets
-// this one's. A detached signature is read from path + ".asc" if that file exists: a
+// this one's. It is an error if its manifest, or its files and it is signed, have been altered since. A detached signature is read from path + ".asc" if that file exists: a
 // wrong signature is an error; one by a key that is not in the ring leaves the image
 // untrusted. Import calls progress from time to time with the bytes read and the file's
 // size; progress may be nil.
@@ -244,7 +244,7 @@ func writeRecord(dir string, record Record) error {
 }
 
 // adopt moves a complete image to its place and gives it the next number. If the store already
-// has the image, that stays, because pods may use it, see adoptSignature for its signature.
+// has the image, that stays, because pods may use it, see adoptAgain.
 func (s *Store) adopt(dir, id string, ring signing.KeyRing) (*Image, error) {
 	lock, err := s.lockStore(unix.LOCK_EX)
 	if err != nil {
@@ -253,7 +253,7 @@ func (s *Store) adopt(dir, id string, ring signing.KeyRing) (*Image, error) {
 	defer lock.Close()
 	place := filepath.Join(s.dir, id)
 	if _, err = os.Lstat(place); err == nil {
-		err = s.adoptSignature(dir, place, ring)
+		err = s.adoptAgain(dir, id, ring)
 	} else if err = s.number(dir); err == nil {
 		err = os.Rename(dir, place)
 	}
@@ -279,16 +279,34 @@ func (s *Store) number(dir string) error {
 	return writeRecord(dir, record)
 }
 
+// adoptAgain gives an image of the store what a new import of it in from has to add. It refuses one that
+// a launch would refuse because it has been altered: whoever imports an image wants to run it.
+func (s *Store) adoptAgain(from, id string, ring signing.KeyRing) error {
+	old, err := s.Get(id)
+	if err != nil {
+		return err
+	}
+	if old.Record.Seal != "" {
+		err = checkSeal(old)
+	}
+	if err == nil {
+		err = sameManifest(from, old.Dir)
+	}
+	if err == nil {
+		err = adoptSignature(from, old, ring)
+	}
+	if err != nil {
+		return fmt.Errorf("image %s: %w", id, err)
+	}
+	return nil
+}
+
 // adoptSignature gives an image the signature and file of the same image that was imported
 // again. An image that has a signature keeps it unless the new one is good and by a trusted
 // key. The files of an unsigned image are compared first, because no seal shows that they are
 // unchanged. The record is written last: until then the image counts as unsigned, or its
 // signature is checked with its file.
-func (s *Store) adoptSignature(from, place string, ring signing.KeyRing) error {
-	old, err := s.Get(filepath.Base(place))
-	if err != nil {
-		return err
-	}
+func adoptSignature(from string, old *Image, ring signing.KeyRing) error {
 	fresh, err := readRecord(from)
 	if err != nil || fresh.Head == nil {
 		return err
@@ -306,17 +324,17 @@ func (s *Store) adoptSignature(from, place string, ring signing.KeyRing) error {
 		return err
 	}
 	for _, name := range []string{aciFile, sigFile} {
-		if err := os.Rename(filepath.Join(from, name), filepath.Join(place, name)); err != nil {
+		if err := os.Rename(filepath.Join(from, name), filepath.Join(old.Dir, name)); err != nil {
 			return err
 		}
 	}
-	if record.Head, err = newHead(place); err != nil {
+	if record.Head, err = newHead(old.Dir); err != nil {
 		return err
 	}
-	if err := sameManifest(from, place); err != nil {
+	if err := sameManifest(from, old.Dir); err != nil {
 		return err
 	}
-	return writeRecord(place, record)
+	return writeRecord(old.Dir, record)
 }
 
 // sameManifest returns an error if the manifests of an image and of a fresh extraction differ.
@@ -327,7 +345,7 @@ func sameManifest(fresh, place string) error {
 	}
 	have, err := os.ReadFile(filepath.Join(place, manifestFile))
 	if err == nil && !bytes.Equal(have, want) {
-		err = errors.New("its manifest has been altered since it was imported; remove it first")
+		err = errors.New("its manifest has been altered since it was imported; remove it and import it again")
 	}
 	return err
 }
