@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,9 +88,13 @@ func plan(p podplan.Planner, o runOptions, taken func(string) bool) (pods.Plan, 
 	if !o.detach {
 		options.DefaultExit = "all"
 	}
-	info, err := os.Stat(o.source)
-	if !strings.HasSuffix(o.source, ".json") && (err != nil || !info.Mode().IsRegular()) {
-		return p.FromImage(o.source, o.args, options)
+	isManifest, err := isPodManifest(o.source)
+	if err != nil {
+		return pods.Plan{}, nil, err
+	}
+	if !isManifest {
+		pod, warnings, err := p.FromImage(o.source, o.args, options)
+		return pod, warnings, hintAtFolder(p.Images, o.source, err)
 	}
 	if len(o.args) > 0 {
 		return pods.Plan{}, nil, usageError{"run: arguments after -- are for an image's app, not for a pod manifest"}
@@ -101,6 +107,46 @@ func plan(p podplan.Planner, o runOptions, taken func(string) bool) (pods.Plan, 
 		return pods.Plan{}, nil, fmt.Errorf("read pod manifest: %w", err)
 	}
 	return p.FromManifest(o.source, document, options)
+}
+
+// isPodManifest reports whether what `run` is given is the file of a pod manifest: by its suffix, or
+// because there is such a file. A file that cannot be a pod manifest is an error: it is probably an image's.
+func isPodManifest(source string) (bool, error) {
+	if strings.HasSuffix(source, ".json") {
+		return true, nil
+	}
+	info, err := os.Stat(source)
+	if err != nil || !info.Mode().IsRegular() {
+		return false, nil
+	}
+	file, err := os.Open(source)
+	if err != nil {
+		return false, fmt.Errorf("read pod manifest: %w", err)
+	}
+	defer file.Close()
+	head, err := io.ReadAll(io.LimitReader(file, 1<<12))
+	if err != nil {
+		return false, fmt.Errorf("read pod manifest: %w", err)
+	}
+	if head = bytes.TrimSpace(head); len(head) > 0 && head[0] != '{' {
+		return false, fmt.Errorf("%s is not a pod manifest, which is a JSON object; an image in that file is file://%s", printable(source), printable(source))
+	}
+	return true, nil
+}
+
+// hintAtFolder makes an error of one that says that there is no image called as a folder: the folder's image may be meant.
+func hintAtFolder(catalog podplan.Images, ref string, err error) error {
+	if !errors.Is(err, images.ErrNotFound) {
+		return err
+	}
+	info, statErr := os.Stat(ref)
+	if statErr != nil || !info.IsDir() {
+		return err
+	}
+	if _, findErr := catalog.Find(ref); !errors.Is(findErr, images.ErrNotFound) {
+		return err // one of the image's layers is missing
+	}
+	return fmt.Errorf("no such image: %q; an image in that folder is file://%s", ref, printable(ref))
 }
 
 // hostJournal is the host's folder of journald's sockets, "" if it has none.

@@ -52,6 +52,22 @@ func TestImagesAreNamedByTheirSources(t *testing.T) {
 	h.refuse(1, "connection refused", "run", "file://"+layout)
 }
 
+// A path without a scheme is a pod manifest's or an image's name, and the error says how to name the image in it.
+func TestRunOfAPathNamesTheSource(t *testing.T) {
+	h := newHost(t)
+	t.Chdir(h.dir)
+	layout := filepath.Base(h.ociImage("/entry", "word"))
+	for _, command := range []string{"run", "validate"} {
+		h.refuse(1, "launcher: one.aci is not a pod manifest, which is a JSON object; an image in that file is file://one.aci\n", command, "one.aci")
+		h.refuse(1, "an image in that file is file://./one.aci\n", command, "./one.aci")
+		h.refuse(1, `launcher: no such image: "./`+layout+`"; an image in that folder is file://./`+layout+"\n", command, "./"+layout)
+		h.refuse(1, `no such image: "./nothing"; launcher image list lists`, command, "./nothing")
+	}
+	h.starts("file://./" + layout)
+	h.text("pod", "\n {}")
+	h.refuse(1, "read pod manifest pod: ", "run", "pod")
+}
+
 // TestAnUnsignedStagerOfAServerIsRefused takes the stager from a server that has no signature.
 func TestAnUnsignedStagerOfAServerIsRefused(t *testing.T) {
 	h := bareHost(t)
