@@ -15,8 +15,8 @@ func imageExportCommand(c *cli) *cobra.Command {
 		Use:   "export IMAGE FILE",
 		Short: "write an image into a file",
 		Long: `export writes the ACI that was imported, and its signature as FILE.asc, if the image is signed. The store does not
-keep the file of an image that is not signed: it is built again from the image's manifest and files, and its ID is another one.
-A FILE that exists is an error.`,
+keep the file of an image that is not signed: it is built again from the image's manifest and files, and a
+warning says so if its ID is another one. A FILE that exists is an error.`,
 		Args:              wants(2, 2, "IMAGE FILE"),
 		ValidArgsFunction: c.completeImages(1, false),
 		RunE:              func(_ *cobra.Command, args []string) error { return c.exportImage(args[0], args[1]) },
@@ -45,16 +45,16 @@ func (c *cli) exportImage(ref, path string) error {
 	if err != nil {
 		return err
 	}
-	kept, err := store.Export(image, file, func() (io.WriteCloser, error) { return createNew(path + ".asc") })
+	id, err := store.Export(image, file, func() (io.WriteCloser, error) { return createNew(path + ".asc") })
 	if err := errors.Join(err, file.Close()); err != nil {
 		return errors.Join(err, os.Remove(path))
 	}
-	if !kept {
+	if id != image.ID {
 		fmt.Fprintf(c.stderr, "launcher: warning: %s is built again from the image's files, so its ID is another one\n", path)
 	}
 	return nil
 }
 
 func createNew(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 }

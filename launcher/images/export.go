@@ -11,25 +11,32 @@ import (
 	"kurma.io/stager/build"
 )
 
-// Export writes an image as a file that Import takes: the file that was imported if the store has
-// kept it, as it does for a signed image, with the signature; otherwise one that is built of the image's
-// manifest and files, whose ID is another one. signature is nil if there is none; its writer
-// is made only for a kept signature.
-func (s *Store) Export(image *Image, to io.Writer, signature func() (io.WriteCloser, error)) (kept bool, err error) {
+// Export writes an image into a new file that Import takes, and returns the file's ID: the file that was
+// imported if the store has kept it, as it does for a signed image, with the signature; otherwise one that is
+// built of the image's manifest and files, whose ID is another one unless the imported file was
+// built in the same way. signature is nil if there is none; its writer is made only for a kept
+// signature.
+func (s *Store) Export(image *Image, to *os.File, signature func() (io.WriteCloser, error)) (id string, err error) {
 	if err := copyInto(filepath.Join(image.Dir, aciFile), to); !errors.Is(err, fs.ErrNotExist) {
 		if err != nil {
-			return true, fmt.Errorf("export image %s: %w", image.ID, err)
+			return "", fmt.Errorf("export image %s: %w", image.ID, err)
 		}
-		return true, exportSignature(image, signature)
+		return image.ID, exportSignature(image, signature)
 	}
 	entries, err := build.Tree(image.Rootfs(), true)
 	if err == nil {
 		err = build.Write(to, image.Manifest.Raw, entries)
 	}
-	if err != nil {
-		return false, fmt.Errorf("export image %s: %w", image.ID, err)
+	if err == nil {
+		_, err = to.Seek(0, io.SeekStart)
 	}
-	return false, nil
+	if err == nil {
+		id, _, err = fileID(to)
+	}
+	if err != nil {
+		return "", fmt.Errorf("export image %s: %w", image.ID, err)
+	}
+	return id, nil
 }
 
 func exportSignature(image *Image, signature func() (io.WriteCloser, error)) error {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"kurma.io/stager/build"
 	"kurma.io/stager/signing"
 
 	"golang.org/x/sys/unix"
@@ -351,6 +352,42 @@ func TestImportRefusesAnImageThatHasBeenAltered(t *testing.T) {
 			}
 			if _, err := s.Verify(image, ring); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestExportReturnsTheIDOfTheFile exports images that the store keeps as files only.
+func TestExportReturnsTheIDOfTheFile(t *testing.T) {
+	var built bytes.Buffer
+	if err := build.Write(&built, []byte(testManifest), nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		data []byte
+		same bool
+	}{
+		"built by aci":     {built.Bytes(), true},
+		"built otherwise":  {archive(t, testManifest, dir("rootfs"), owned(1, 1)), false},
+		"an earlier mtime": {archive(t, testManifest, file{Header: tar.Header{Typeflag: tar.TypeDir, Name: "rootfs", Mode: 0o755, ModTime: time.Unix(9, 0)}}), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			image, err := s.importData(t, tt.data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to, err := os.OpenFile(filepath.Join(t.TempDir(), "file.aci"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer to.Close()
+			id, err := s.Export(image, to, nil)
+			if err != nil || (id == image.ID) != tt.same {
+				t.Errorf("%s, %v; the image is %s", id, err, image.ID)
+			}
+			if again, err := s.Import(t.Context(), to.Name(), signing.KeyRing{}, nil); err != nil || again.ID != id {
+				t.Errorf("imported as %v, %v; want %s", again, err, id)
 			}
 		})
 	}
