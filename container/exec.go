@@ -122,10 +122,7 @@ func (c *container) openCgroupFiles() (g cgroupFiles, err error) {
 // below the container's, and then no process can enter the container's cgroup itself
 // (cgroups(7), "no internal processes").
 func (c *container) below(dir string) string {
-	paths, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", c.initPID))
-	if err != nil {
-		return "" // it has ended, and so has the container
-	}
+	paths, _ := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", c.initPID)) // without one it has ended, and so has the container
 	return belowCgroup(paths[""], c.spec.Cgroup, dir, c.initPID)
 }
 
@@ -163,9 +160,7 @@ func (c *container) cgroups() (cgroups.Manager, error) {
 
 func closeAll(files []*os.File) {
 	for _, f := range files {
-		if f != nil {
-			f.Close()
-		}
+		f.Close() // nil is none
 	}
 }
 

@@ -98,8 +98,10 @@ func TestACommandThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-// A command that would lack the app's keyring, label, cgroup or devpts, or has no process, does not start.
+// A command that would lack the app's keyring, label, cgroup or devpts, or has no process, does not start, and leaves no
+// descriptor.
 func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which closes lost files
 	fails := func(number uint32) func(*container) {
 		return func(c *container) {
 			c.runtime.starter.do(func() {
@@ -117,7 +119,17 @@ func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
 		"open container's cgroup: ": func(c *container) {
 			c.manager, c.managerErr = manager.New(&cgroups.Cgroup{Path: "/stager-test-none", Resources: &cgroups.Resources{SkipDevices: true}})
 		},
-		"/dev/pts is not a devpts": func(c *container) { replaceTerminals(t, c) },
+		"make terminal: /dev/pts is not a devpts": func(c *container) {
+			inMounts(t, c, func() error {
+				return errors.Join(unix.Unmount("/dev/pts", unix.MNT_DETACH), os.WriteFile("/dev/pts/ptmx", nil, 0o666))
+			})
+		},
+		"make terminal: ioctl TIOCSPTLCK: ": func(c *container) { // the other side of a terminal
+			inMounts(t, c, func() error {
+				master, err := unix.Open("/dev/pts/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0) // makes 0
+				return errors.Join(err, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0), unix.Mount("/dev/pts/0", "/dev/pts/ptmx", "", unix.MS_BIND, ""))
+			})
+		},
 	} {
 		sleeper, _ := startSleeper(t, newRuntime(t), testSpec(busyboxRoot(t), "sleep", "1000"))
 		c := sleeper.(*container)
@@ -126,7 +138,8 @@ func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		change(c)
-		p, err := c.Exec(rootCommand("true"), supervisor.Stdio{Terminal: strings.Contains(want, "/dev/pts"), Console: make(chan *os.File, 1)})
+		before, _ := held(t)
+		p, err := c.Exec(rootCommand("true"), supervisor.Stdio{Terminal: strings.HasPrefix(want, "make terminal"), Console: make(chan *os.File, 1)})
 		c.manager, c.managerErr = m, nil
 		if err == nil {
 			_, _ = unix.Wait4(p.PID(), nil, 0, nil)
@@ -135,18 +148,21 @@ func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
+		if after, _ := held(t); !slices.Equal(after, before) {
+			t.Errorf("%v leaves %q, before %q", err, after, before)
+		}
 	}
 }
 
-// replaceTerminals makes /dev/pts/ptmx of a container a file, as an app with CAP_SYS_ADMIN can.
-func replaceTerminals(t *testing.T, c *container) {
+// inMounts changes mounts of a container, as an app with CAP_SYS_ADMIN can.
+func inMounts(t *testing.T, c *container, change func() error) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the thread ends with the goroutine
 		err := errors.Join(unix.Unshare(unix.CLONE_FS), unix.Setns(int(c.handles.mounts.Fd()), unix.CLONE_NEWNS))
 		if err == nil {
-			err = errors.Join(unix.Unmount("/dev/pts", unix.MNT_DETACH), os.WriteFile("/dev/pts/ptmx", nil, 0o666))
+			err = change()
 		}
 		done <- err
 	}()
