@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strconv"
 	"sync"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 
 // stopCommand is `stop`.
 func stopCommand(c *cli) *cobra.Command {
-	all, seconds := false, -1
+	all, limit := false, noLimit
 	cmd := &cobra.Command{
 		Use:               "stop POD… | --all",
 		Short:             "stop pods",
@@ -24,17 +25,27 @@ func stopCommand(c *cli) *cobra.Command {
 			if all == (len(args) > 0) {
 				return usageError{"stop: want a POD, or --all"}
 			}
-			return c.stop(cmd.Context(), args, seconds)
+			return c.stop(cmd.Context(), args, limit)
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "stop all pods")
-	cmd.Flags().IntVarP(&seconds, "time", "t", -1, "kill a pod that has not ended after `SECONDS`; else the stager's grace period holds, and after 60 s Kurma's")
+	cmd.Flags().FuncP("time", "t", "kill a pod that has not ended after `SECONDS`; else the stager's grace period holds, and after 60 s Kurma's", func(text string) error {
+		seconds, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return errors.New("want a number of seconds")
+		}
+		limit = time.Duration(seconds) * time.Second
+		return nil
+	})
 	return cmd
 }
 
-// stop returns when the pods have ended; without refs all that are alive. It stops them at the same
+// noLimit is stop's limit of pods that it does not kill.
+const noLimit time.Duration = -1
+
+// stop returns when the pods have ended; without refs all that are alive. It kills those that have not ended after limit. It stops them at the same
 // time, and one that cannot be stopped prevents no other.
-func (c *cli) stop(ctx context.Context, refs []string, seconds int) error {
+func (c *cli) stop(ctx context.Context, refs []string, limit time.Duration) error {
 	store, err := c.pods()
 	if err != nil {
 		return err
@@ -49,8 +60,8 @@ func (c *cli) stop(ctx context.Context, refs []string, seconds int) error {
 	stopped := make([]error, len(found))
 	for i, pod := range found {
 		stopping.Go(func() {
-			if seconds >= 0 {
-				late := time.AfterFunc(time.Duration(seconds)*time.Second, func() { store.Kill(pod.Plan.UUID) })
+			if limit != noLimit {
+				late := time.AfterFunc(limit, func() { store.Kill(pod.Plan.UUID) })
 				defer late.Stop()
 			}
 			stopped[i] = store.Stop(ctx, pod)
