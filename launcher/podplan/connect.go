@@ -21,22 +21,25 @@ const (
 	bitsPerByte = 8
 )
 
-// connect decides a pod's networks. published reports whether a network takes the pod's ports.
+// connect decides a pod's networks, and checks the pod's ports in any case. published reports whether a network takes the pod's ports.
 func (p *Planner) connect(plan *pods.Plan, m *manifest.Manifest, o Options) (published bool, err error) {
+	ports, err := portMappings(m)
+	if err != nil {
+		return false, err
+	}
 	switch {
 	case plan.HostNetwork && len(o.Networks) > 0:
 		return false, errors.New("it uses the host's network, so it cannot be connected to others")
 	case plan.HostNetwork || o.NoNetwork:
 		return false, nil
 	}
-	ports, portErr := portMappings(m)
 	pod := networks.Pod{UUID: plan.UUID, Ports: ports, Bandwidth: bandwidth(m)}
 	plan.Networks, published, err = networks.Attach(p.Networks, o.Networks, pod)
 	if err != nil || !published {
 		return false, err
 	}
 	plan.Ports = ports
-	return true, portErr
+	return true, nil
 }
 
 // portMappings lists the ports of the pod's manifest, one entry for each port of a range.
@@ -57,7 +60,7 @@ func portMappings(m *manifest.Manifest) ([]networks.PortMapping, error) {
 			return nil, fmt.Errorf("port %q: no app has a port of that name", port.Name)
 		}
 		count := max(to.Count, 1)
-		if port.HostPort == 0 || port.HostPort+count-1 > maxPort || to.Port+count-1 > maxPort {
+		if port.HostPort == 0 || count > maxPort || port.HostPort+count-1 > maxPort || to.Port+count-1 > maxPort {
 			return nil, fmt.Errorf("port %q: %d ports from host port %d to port %d are not within 1 to %d", port.Name, count, port.HostPort, to.Port, maxPort)
 		}
 		ip := ""

@@ -192,6 +192,26 @@ func TestWrongPodsAreRefused(t *testing.T) {
 	}
 }
 
+// A wrong port is refused whether or not a network takes the pod's ports.
+func TestWrongPortsAreRefused(t *testing.T) {
+	for ports, words := range map[string]string{
+		`{"name":"x","hostPort":80}`:          `pod "p": port "x": no app has a port of that name`,
+		`{"name":"x","hostPort":99999999}`:    `pod "p": port "x": no app has a port of that name`,
+		`{"name":"http","hostPort":99999999}`: `pod "p": port "http": 1 ports from host port 99999999 to port 80 are not within 1 to 65535`,
+		`{"name":"http","hostPort":0}`:        `pod "p": port "http": 1 ports from host port 0 to port 80 are not within 1 to 65535`,
+		`{"name":"x","hostPort":65535,"podPort":{"name":"x","protocol":"tcp","port":80,"count":2}}`:                 "2 ports from host port 65535",
+		`{"name":"x","hostPort":20,"podPort":{"name":"x","protocol":"tcp","port":20,"count":18446744073709551610}}`: "18446744073709551610 ports from",
+	} {
+		for name, o := range map[string]Options{"own": {}, "none": {NoNetwork: true}, "host": {HostNetwork: true}} {
+			pod := `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/my_app.1"}}],"ports":[` + ports + `]}`
+			_, _, err := newPlanner().FromManifest("p.json", []byte(pod), o)
+			if err == nil || !strings.Contains(err.Error(), words) {
+				t.Errorf("network %s, port %s: %v, want %q", name, ports, err, words)
+			}
+		}
+	}
+}
+
 func TestArgumentsReplaceTheCommandOfDocker(t *testing.T) {
 	tests := []struct {
 		name, entrypoint, command string
