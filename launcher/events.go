@@ -110,8 +110,8 @@ func eventText(e events.Event) string {
 		subject = "app " + printable(e.Pod) + "/" + e.App
 	}
 	text := fmt.Sprintf("%s  %s  %s %s", e.Time.Local().Format("2006-01-02 15:04:05.000 MST"), e.UUID[:min(8, len(e.UUID))], subject, e.Action)
-	if e.Code != nil {
-		text += fmt.Sprintf(" (%d)", *e.Code)
+	if e.Code != nil || e.Action == events.Exited && e.App == "" {
+		text += fmt.Sprintf(" (%s)", codeText(e.Code))
 	}
 	if e.Reason != "" {
 		text += ", " + printable(e.Reason)

@@ -26,7 +26,7 @@ type podInfo struct {
 	Created time.Time  `json:"created"`
 	Ended   time.Time  `json:"ended,omitzero"`
 	Exit    *pods.Exit `json:"exit,omitempty"`   // the stager's
-	Code    *int       `json:"code,omitempty"`   // of a pod that has ended: see pods.Pod.Outcome
+	Code    *int       `json:"code,omitempty"`   // of a pod that has ended: see pods.Pod.Outcome; nil if it is not known
 	Reason  string     `json:"reason,omitempty"` // "oom-killed" if that has ended an app
 	// Networks are the networks that the pod is connected to, and its addresses there.
 	Networks []pods.Connection `json:"networks,omitempty"`
@@ -60,8 +60,8 @@ func (c *cli) describePod(pod *pods.Pod) podInfo {
 		DisconnectError: pod.State.DisconnectError,
 	}
 	if pod.Ended() {
-		code, reason := pod.Outcome()
-		info.Running, info.Code, info.Reason = new(int), &code, reason
+		info.Running = new(int)
+		info.Code, info.Reason = pod.Outcome()
 		return info
 	}
 	if apps, ok := c.askApps(pod); ok {
@@ -203,7 +203,7 @@ func (c *cli) printPods(all []*pods.Pod, infos []podInfo) error {
 func stateText(info podInfo) string {
 	text := string(info.State)
 	if info.State == pods.Exited {
-		text = fmt.Sprintf("%s (%d)", text, *info.Code)
+		text = fmt.Sprintf("%s (%s)", text, codeText(info.Code))
 	}
 	if info.Reason != "" {
 		text += ", " + info.Reason

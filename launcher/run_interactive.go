@@ -113,8 +113,10 @@ func (c *cli) endInteractive(ctx context.Context, store *pods.Store, pod *pods.P
 		return exitError{128 + int(unix.SIGINT)}
 	case cause != nil && !errors.As(cause, &interrupted):
 		return cause
-	case cause == nil && code != 0:
-		return exitError{code}
+	case cause == nil && code == nil:
+		return unknownCode(pod)
+	case cause == nil && *code != 0:
+		return exitError{*code}
 	}
 	return nil
 }

@@ -92,6 +92,9 @@ func (c *cli) measure(store *pods.Store, refs []string, last map[string]sample) 
 	}
 	all := []appStats{}
 	for _, pod := range found {
+		if pod.Ended() {
+			continue // the cgroup of a dead pod is there until gc
+		}
 		group, err := cgroups.Open(pod.Plan.Cgroup)
 		if err != nil {
 			return nil, err

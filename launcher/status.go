@@ -21,7 +21,7 @@ type appStatus struct {
 	PID    int    `json:"pid"`
 	Exited bool   `json:"exited"`
 	Ending bool   `json:"ending"`
-	Code   *int   `json:"exitCode"` // nil for an app that was killed with its stager
+	Code   *int   `json:"exitCode"` // nil if it is not known
 	Reason string `json:"exitReason"`
 }
 
@@ -166,8 +166,10 @@ func (c *cli) printStatus(pod *pods.Pod, apps map[string]appStatus) error {
 	for _, name := range appNames(pod) {
 		a := apps[name]
 		switch {
-		case a.Exited && a.Code == nil:
+		case a.Exited && a.Code == nil && pod.Killed():
 			fmt.Fprintf(out, "%s\texited\t-\t?\tended with its stager\n", name)
+		case a.Exited && a.Code == nil:
+			fmt.Fprintf(out, "%s\texited\t-\t?\tits last state was not kept\n", name)
 		case a.Exited:
 			fmt.Fprintf(out, "%s\texited\t-\t%d\t%s\n", name, *a.Code, dash(a.Reason))
 		case a.Ending:

@@ -42,6 +42,14 @@ func dash(text string) string {
 	return text
 }
 
+// codeText is an exit code, or "?" if it is not known.
+func codeText(code *int) string {
+	if code == nil {
+		return "?"
+	}
+	return strconv.Itoa(*code)
+}
+
 func shortID(id string) string { return id[:len("sha512-")+12] }
 
 // inUTF8 refuses arguments that JSON would change.

@@ -15,7 +15,7 @@ import (
 type podEnded struct {
 	UUID   string `json:"uuid"`
 	Name   string `json:"name"`
-	Code   int    `json:"code"`             // as in ps --json
+	Code   *int   `json:"code,omitempty"`   // as in ps --json
 	Reason string `json:"reason,omitempty"` // "oom-killed"
 }
 
@@ -25,7 +25,8 @@ func waitCommand(c *cli) *cobra.Command {
 		Use:   "wait POD…",
 		Short: "wait until pods have ended, and print their exit codes",
 		Long: `wait waits until each pod has ended and prints its exit code: the stager's, or if that is 0 the first of
-an app that is not 0. A pod with the exit policy never ends when it is stopped.`,
+an app that is not 0. For a code that is not known it prints ?, and fails. A pod with the exit policy never
+ends when it is stopped.`,
 		Args:              wants(1, -1, "POD…"),
 		ValidArgsFunction: c.completePods(math.MaxInt, false),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.wait(cmd.Context(), args) },
@@ -45,6 +46,7 @@ func (c *cli) wait(ctx context.Context, refs []string) error {
 		}
 		all = append(all, pod)
 	}
+	var unknown []error
 	for _, pod := range all {
 		if err := pod.AwaitEnd(ctx); err != nil {
 			if errors.Is(err, pods.ErrNotFound) {
@@ -56,11 +58,19 @@ func (c *cli) wait(ctx context.Context, refs []string) error {
 		if c.json {
 			err = c.printJSON(podEnded{pod.Plan.UUID, pod.Plan.Name, code, reason})
 		} else {
-			_, err = fmt.Fprintln(c.stdout, code)
+			_, err = fmt.Fprintln(c.stdout, codeText(code))
 		}
 		if err != nil {
 			return err
 		}
+		if code == nil {
+			unknown = append(unknown, unknownCode(pod))
+		}
 	}
-	return nil
+	return errors.Join(unknown...)
+}
+
+// unknownCode is the error of a command that returns a pod's exit code.
+func unknownCode(pod *pods.Pod) error {
+	return fmt.Errorf("the exit code of pod %q is not known: its stager has not kept the apps' last states", pod.Plan.Name)
 }

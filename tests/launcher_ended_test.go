@@ -8,8 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/poll"
 )
 
 // A pod that has ended stays with its logs and status, however it was run and has ended, until rm or gc deletes it; other
@@ -92,4 +95,33 @@ func TestEndedPodsStayUntilRmOrGC(t *testing.T) {
 	check("after rm of others", "stopped", "foreground")
 	b.must("gc")
 	check("after gc", "foreground", "interrupted", "interactive", "by-itself", "stopped", "killed", "app-killed")
+}
+
+// The stager cannot write the apps' last states on a full disk: nothing says that the app has succeeded.
+func TestAFailureOnAFullDiskIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	b := newMachine(t)
+	disk := b.folder("disk", 0o755)
+	b.mountTmpfs(disk, "size=40m")
+	b.pods = filepath.Join(disk, "pods")
+	b.config["podsDirectory"] = b.pods
+	b.write("config.json", b.config)
+	p := b.up("full", podOf(shell("a", `trap "exit 9" TERM; cat /dev/zero >/fill; while :; do sleep 0.1; done`)))
+	var left unix.Statfs_t
+	if !poll.Until(30*time.Second, 10*time.Millisecond, func() bool { return unix.Statfs(disk, &left) == nil && left.Bavail == 0 }) {
+		t.Fatalf("%d blocks are free", left.Bavail)
+	}
+	p.must("stop", p.name)
+	if out := p.must("ps", "--all"); !strings.Contains(out, "exited (?)") {
+		t.Errorf("ps: %s", out)
+	}
+	if r := p.launcher("wait", p.name); r.code != 1 || r.stdout != "?\n" {
+		t.Errorf("wait: %+v", r)
+	}
+	if out := p.must("status", p.name); !strings.Contains(out, "its last state was not kept") {
+		t.Errorf("status: %s", out)
+	}
+	if out := p.must("events", "--since", "1h", "--stream=false"); !strings.Contains(out, "pod "+p.name+" exited (?)") {
+		t.Errorf("events: %s", out)
+	}
 }

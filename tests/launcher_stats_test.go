@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // stats and top show what each app uses, and its processes.
@@ -50,4 +52,23 @@ func TestStatsAndTop(t *testing.T) {
 	if r := b.launcher("top", "used"); r.code != 1 || !strings.Contains(r.stderr, "has ended") {
 		t.Errorf("top of an ended pod: %+v", r)
 	}
+}
+
+// The cgroups of a dead pod's apps stay until gc, but nothing uses anything there.
+func TestStatsHasNoDeadPod(t *testing.T) {
+	t.Parallel()
+	b := newMachine(t)
+	b.up("dead", podOf(shell("a", "exec sleep 1000")))
+	if err := unix.Kill(b.monitor(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if out := b.must("wait", "dead"); out != "137\n" {
+		t.Errorf("wait: %q", out)
+	}
+	for _, args := range [][]string{{"stats"}, {"stats", "dead"}} {
+		if out := b.must(args...); strings.Count(out, "\n") != 1 {
+			t.Errorf("%v:\n%s", args, out)
+		}
+	}
+	b.must("gc")
 }

@@ -44,16 +44,24 @@ func (p *Pod) AppLogs() (*os.File, error) {
 // AppStatus is how an app of a pod that has ended has ended itself.
 type AppStatus struct {
 	Exited bool   `json:"exited"`
-	Code   *int   `json:"exitCode,omitempty"` // nil if it is not known: the stager was killed
+	Code   *int   `json:"exitCode,omitempty"` // nil if it is not known, see Killed
 	Reason string `json:"exitReason,omitempty"`
 }
 
 // LastStatus returns the states in which the apps of a pod that has ended were at its end, by
-// their names. An app that was killed with its stager has no Code.
+// their names. An app has no Code if it was killed with its stager, or the stager has not
+// written the states, which fails on a full disk.
 func (p *Pod) LastStatus() map[string]AppStatus {
+	all, _ := p.lastStatus()
+	return all
+}
+
+// lastStatus is LastStatus; the error is why the stager's document of the states cannot be read.
+func (p *Pod) lastStatus() (map[string]AppStatus, error) {
 	all := make(map[string]AppStatus)
-	if logs, err := p.AppLogs(); err == nil {
-		_ = readJSON(fmt.Sprintf("/proc/self/fd/%d/%s", logs.Fd(), names.LastStatus), &all) // a stager that was killed has not written it
+	logs, err := p.AppLogs()
+	if err == nil {
+		err = readJSON(fmt.Sprintf("/proc/self/fd/%d/%s", logs.Fd(), names.LastStatus), &all)
 		_ = logs.Close()
 	}
 	for _, app := range p.Plan.Apps {
@@ -61,29 +69,44 @@ func (p *Pod) LastStatus() map[string]AppStatus {
 		state.Exited = true
 		all[app.Name] = state
 	}
-	return all
+	return all, err
+}
+
+// Killed reports whether a signal has ended the stager of a pod that has ended, and so the apps that
+// had not ended before.
+func (p *Pod) Killed() bool { return p.exit().Signal != "" }
+
+// exit is how the stager of a pod that has ended has ended: the kernel has killed it with a
+// monitor that has not recorded it.
+func (p *Pod) exit() Exit {
+	if p.State.Exit == nil {
+		return killed()
+	}
+	return *p.State.Exit
 }
 
 // OOMKilled is the reason of an app that the kernel has killed for its memory.
 const OOMKilled = "oom-killed"
 
 // Outcome returns the exit code of a pod that has ended: the stager's, or if that is 0 the
-// first in the pod's order that is not 0; the reason is OOMKilled if an app has it.
-func (p *Pod) Outcome() (code int, reason string) {
-	if p.State.Exit != nil {
-		code = p.State.Exit.Code
-	}
-	last := p.LastStatus()
+// first in the pod's order that is not 0. It is nil, not known, if the stager's is 0 and the stager has not
+// written the apps', although its image says where. The reason is OOMKilled if an app has it.
+func (p *Pod) Outcome() (code *int, reason string) {
+	first := p.exit().Code
+	last, err := p.lastStatus()
 	for _, app := range p.Plan.Apps {
 		a := last[app.Name]
-		if code == 0 && a.Code != nil {
-			code = *a.Code
+		if first == 0 && a.Code != nil {
+			first = *a.Code
 		}
 		if a.Reason == OOMKilled {
 			reason = OOMKilled
 		}
 	}
-	return code, reason
+	if first == 0 && err != nil && p.Plan.LogDir != "" {
+		return nil, reason
+	}
+	return &first, reason
 }
 
 // hasLastStatus reports whether the stager has written the apps' last states.

@@ -36,7 +36,7 @@ func (p *Pod) recordExit(exit Exit) {
 	}
 	p.State.Exit = &exit
 	code, reason := p.Outcome()
-	p.record(events.Event{Action: events.Exited, Code: &code, Reason: cmp.Or(reason, exit.Signal)})
+	p.record(events.Event{Action: events.Exited, Code: code, Reason: cmp.Or(reason, exit.Signal)})
 }
 
 const (
