@@ -151,19 +151,28 @@ func flagError(cmd *cobra.Command, err error) error {
 		if unknown.GetSpecifiedShortnames() != "" { // a letter is like any other
 			return usageError{text + "; " + cmd.CommandPath() + " --help lists the options" + forTheApp(cmd)}
 		}
-		// Cobra proposes commands; the flags are compared in the same way.
-		flags := &cobra.Command{SuggestionsMinimumDistance: 2}
+		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden {
-				flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+				names = append(names, f.Name)
 			}
 		})
-		if near := flags.SuggestionsFor(unknown.GetSpecifiedName()); len(near) > 0 {
+		if near := suggestions(unknown.GetSpecifiedName(), names); len(near) > 0 {
 			return usageError{text + "; did you mean --" + strings.Join(near, " or --") + "?"}
 		}
 		return usageError{text + "; " + cmd.CommandPath() + " --help lists the options" + forTheApp(cmd)}
 	}
 	return usageError{text}
+}
+
+// suggestions returns those of the names that a misspelt word may mean. Cobra has them for commands; other
+// names are compared in the same way.
+func suggestions(word string, names []string) []string {
+	all := &cobra.Command{SuggestionsMinimumDistance: 2}
+	for _, name := range names {
+		all.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+	}
+	return all.SuggestionsFor(word)
 }
 
 // forTheApp adds to an error of a flag what a command line for the app needs.

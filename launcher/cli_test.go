@@ -67,6 +67,8 @@ func TestUsageErrorsProposeWhatMayBeMeant(t *testing.T) {
 		"stop --time -3 p":                "want a number of seconds",
 		"stop --time 1e3 p":               "want a number of seconds",
 		"stop --time 99999999999 p":       "want a number of seconds",
+		"run --cgroup-parent ../.. x":     "run: --cgroup-parent ../..: want a path below the root of the cgroups, or own",
+		"run --cgroup-parent / x":         "run: --cgroup-parent /: want a path below the root of the cgroups, or own",
 		"completion tcsh":                 "completion: want bash, zsh or fish",
 		"image rm":                        "image rm: want IMAGE…",
 		"monitor":                         "monitor: only run --detach may start this",

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 
 	"kurma.io/stager/names"
 	"kurma.io/stager/signing"
@@ -87,7 +90,10 @@ func (c *config) parse(data []byte, dir string) error {
 	case err != nil && json.Valid(data) && !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")):
 		return errors.New("it is not a JSON object, such as {} for the defaults")
 	case err != nil:
-		return err
+		return wrongConfig(data, err)
+	}
+	if c.ParentCgroupName != "" && !isCgroup(c.ParentCgroupName) {
+		return fmt.Errorf("parentCgroupName: %s: want a path below the root of the cgroups, such as \"machine/kurma\"", strictjson.Quote(c.ParentCgroupName))
 	}
 	if string(c.DefaultStagerConfig) == "null" { // null, as for the other keys
 		c.DefaultStagerConfig = nil
@@ -102,6 +108,34 @@ func (c *config) parse(data []byte, dir string) error {
 		}
 	}
 	return nil
+}
+
+// wrongConfig says by the names of keys why data, a JSON object, is not a configuration. err is the decoder's reason.
+func wrongConfig(data []byte, err error) error {
+	if err := strictjson.Unmarshal("", data, new(config)); err != nil {
+		return err
+	}
+	var known []string
+	wire := reflect.TypeFor[config]()
+	for i := range wire.NumField() {
+		known = append(known, wire.Field(i).Tag.Get("json"))
+	}
+	var object strictjson.Object
+	if err := json.Unmarshal(data, &object); err != nil {
+		return err
+	}
+	for _, key := range known {
+		object.Take(key)
+	}
+	unknown := slices.Sorted(maps.Keys(object))
+	if len(unknown) == 0 {
+		return err
+	}
+	text := "unknown key " + strictjson.Quote(unknown[0])
+	if near := suggestions(unknown[0], known); len(near) > 0 {
+		text += fmt.Sprintf("; did you mean %q?", near[0])
+	}
+	return errors.New(text)
 }
 
 // fill sets the defaults.

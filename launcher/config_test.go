@@ -37,6 +37,29 @@ func TestANullInTheConfigurationIsTheDefault(t *testing.T) {
 	}
 }
 
+func TestAWrongConfigurationIsNamedByItsKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.json")
+	for text, want := range map[string]string{
+		`{"parentCgroupName": 5}`:                      `parentCgroupName: 5: must be a string`,
+		`{"trustedKeys": ["a", {}]}`:                   `trustedKeys[1]: {}: must be a string`,
+		`{"imagePins": {"example.com/a": 1}}`:          `imagePins["example.com/a"]: 1: must be a string`,
+		`{"parentCgroupNam": "x"}`:                     `unknown key "parentCgroupNam"; did you mean "parentCgroupName"?`,
+		`{"podsDir": "x"}`:                             `unknown key "podsDir"; did you mean "podsDirectory"?`,
+		`{"elephant": "x"}`:                            `unknown key "elephant"`,
+		`{"podsDirectory": "x", "PodsDirectory": "y"}`: `podsDirectory: given twice, as "podsDirectory" and "PodsDirectory"`,
+		`{"podsDirectory": "x",}`:                      `not a JSON document: byte 23 of 23: invalid character '}' looking for beginning of object key string`,
+		`{"parentCgroupName": "../x"}`:                 `parentCgroupName: "../x": want a path below the root of the cgroups, such as "machine/kurma"`,
+		`{"parentCgroupName": "/x"}`:                   `parentCgroupName: "/x": want a path below the root of the cgroups, such as "machine/kurma"`,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readConfig(path, ""); err == nil || err.Error() != "read configuration "+path+": "+want {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
 func TestAPodRunsWithANullStagerConfig(t *testing.T) {
 	h := newHost(t)
 	config := string(must(os.ReadFile(filepath.Join(h.dir, "config.json"))))

@@ -163,6 +163,9 @@ func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 	if o.name != "" && !podplan.IsName(o.name) {
 		return usageError{fmt.Sprintf("run: --name %s: want letters, digits, '.', '_' and '-', %d at most, the first a letter or digit", printable(o.name), podplan.MaxName)}
 	}
+	if o.cgroupParent != "" && !isCgroup(strings.Trim(o.cgroupParent, "/")) {
+		return usageError{fmt.Sprintf("run: --cgroup-parent %s: want a path below the root of the cgroups, or %s", printable(o.cgroupParent), ownCgroup)}
+	}
 	for _, name := range appFlags() {
 		if cmd.Flags().Changed(name) {
 			o.appFlag = name

@@ -16,6 +16,9 @@ import (
 // ownCgroup is the value of --cgroup-parent for the cgroup that the launcher is in.
 const ownCgroup = "own"
 
+// isCgroup reports whether a path names a cgroup below each hierarchy's root.
+func isCgroup(path string) bool { return filepath.IsLocal(path) }
+
 // cgroupParent returns the cgroup in which a pod's cgroup is made: a path below each hierarchy's root, ""
 // for the configuration's.
 // For "own", which is for a service with Delegate=yes (systemd.resource-control(5)), the launcher moves
