@@ -74,15 +74,16 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 		defer monitor.Close()
 		o.uuid = monitor.UUID
 	}
+	// A write to a pipe without a reader must be an error, which stops the pod. With
+	// SIGPIPE this process would end and the pod would not be stopped. The first write is that of
+	// createPod's warnings.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, unix.SIGPIPE)
+	defer signal.Stop(broken)
 	pod, err := c.createPod(store, o)
 	if err != nil {
 		return err
 	}
-	// A write to a pipe without a reader must be an error, which stops the pod. With
-	// SIGPIPE this process would end and the pod would not be stopped.
-	broken := make(chan os.Signal, 1)
-	signal.Notify(broken, unix.SIGPIPE)
-	defer signal.Stop(broken)
 	pod.LastLines = lastLines
 	switch {
 	case o.interactive():

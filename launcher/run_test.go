@@ -234,6 +234,36 @@ func TestAPodWhoseUUIDCannotBePrintedIsStopped(t *testing.T) {
 	}
 }
 
+// A warning that nobody reads is written when the pod has been made: it must not end the launcher before the pod.
+func TestAWarningThatNobodyReadsLeavesNoDeadPod(t *testing.T) {
+	h := newHost(t)
+	h.run("image", "import", h.image("two.aci", strings.Replace(appManifest, "example.com/one", "example.com/two", 1)))
+	if r := h.try("run", "--detach", "--name", "p", "example.com/two"); r.code != 0 || strings.Count(r.stderr, "launcher: warning: ") != 1 {
+		t.Fatalf("want a warning: %+v", r)
+	}
+	h.run("rm", "--force", "p")
+	read, broken, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = read.Close()
+	defer broken.Close()
+	for _, detach := range []string{"--detach=true", "--detach=false"} {
+		cmd := h.command("run", "--json", detach, "--name", "p", "example.com/two")
+		cmd.Stdout, cmd.Stderr = broken, broken
+		if cmd.Run() == nil {
+			t.Errorf("%s: exit status 0 without an output", detach)
+		}
+		h.checkNoPods()
+	}
+	cmd := h.command("run", "--detach", "--name", "p", "example.com/two")
+	cmd.Stderr = broken
+	if uuid, err := cmd.Output(); err != nil || len(uuid) == 0 {
+		t.Errorf("with stdout: %q, %v", uuid, err)
+	}
+	h.run("rm", "--force", "p")
+}
+
 func TestDetachedPodThatEndsIsKeptForGC(t *testing.T) {
 	h := newHost(t)
 	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "ends", "example.com/one"))
