@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -36,6 +37,18 @@ func Configure(name string, ips ...*IP) error {
 		}
 	}
 	return nil
+}
+
+// HasDefaultRoute reports whether the calling thread's network namespace has a default route for IPv4, of
+// which Linux adds no second one with the same metric.
+func HasDefaultRoute() (bool, error) {
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return false, fmt.Errorf("list routes: %w", err)
+	}
+	return slices.ContainsFunc(routes, func(r netlink.Route) bool {
+		return r.Dst == nil || r.Dst.IP.IsUnspecified() && r.Dst.Mask.String() == "00000000"
+	}), nil
 }
 
 func addRoute(link netlink.Link, route Route) error {

@@ -54,18 +54,29 @@ func (p sample) Add(_ context.Context, config []byte, pod plugin.Pod) (*plugin.R
 	if err != nil {
 		return nil, err
 	}
-	// The pod reaches the gateway by its link, and everything else by the gateway.
-	there := &plugin.IP{IP: ip.String() + "/32", Gateway: gateway.String(), Routes: []plugin.Route{
-		{Dst: gateway.String() + "/32"}, {Dst: "0.0.0.0/0", GW: gateway.String()},
-	}}
+	// The pod reaches the gateway by its link.
+	there := &plugin.IP{IP: ip.String() + "/32", Gateway: gateway.String(), Routes: []plugin.Route{{Dst: gateway.String() + "/32"}}}
 	here := &plugin.IP{IP: gateway.String() + "/32", Routes: []plugin.Route{{Dst: ip.String() + "/32"}}}
 	if err := makePair(pod); err != nil {
 		return nil, err
 	}
-	if err := pod.In(func() error { return plugin.Configure(pod.Interface, there) }); err != nil {
+	if err := pod.In(func() error { return configure(pod.Interface, there) }); err != nil {
 		return nil, err
 	}
 	return &plugin.Result{IP4: there}, plugin.Configure(hostLink(pod), here)
+}
+
+// configure brings up the pod's end. The pod reaches everything else by the gateway, unless another network, which
+// it was connected to before, has given it the default route.
+func configure(link string, ip *plugin.IP) error {
+	taken, err := plugin.HasDefaultRoute()
+	if err != nil {
+		return err
+	}
+	if !taken {
+		ip.Routes = append(ip.Routes, plugin.Route{Dst: "0.0.0.0/0", GW: ip.Gateway})
+	}
+	return plugin.Configure(link, ip)
 }
 
 // Del implements plugin.Plugin. A link that is gone has taken its other end and routes along.
