@@ -28,6 +28,7 @@ shift 2
 [ $# -gt 0 ] || set -- $(cd "$here" && ls -d */image.json | xargs -n 1 dirname)
 work=$(mktemp -d "$out/netplugins-XXXXXX")
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it
 
 # go_programs TARGET PACKAGE... builds static programs from this folder's module: a file, or those
 # of several packages in the folder TARGET/.

@@ -12,6 +12,7 @@ cd "$top"
 export SOURCE_DATE_EPOCH VERSION
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work" && rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it
 
 # installed PACKAGE prints a Debian package's version.
 installed() { dpkg-query -W -f '${Version}' "$1"; }

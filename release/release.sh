@@ -33,6 +33,7 @@ dist=$(cd "$1" && pwd)
 archive=${ROOT:-$top/build/out/release-root.tar}
 work=$(mktemp -d) # outside of the tree: Go finds modules in it
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it
 root=$work/root
 folder=${BUILD_FOLDER:-/build}
 user=${BUILD_USER:-root:0} # NAME:ID

@@ -16,6 +16,7 @@ export VERSION SOURCE_DATE_EPOCH
 "$top/release/release.sh" "$out/first"
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
+trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it
 mkdir -p "$copy/another folder/tree"
 (cd "$top" && git ls-files -z | tar -c --null --ignore-failed-read -T -) | tar -x -m -C "$copy/another folder/tree"
 # The second build is made by the commands of docs/verify.md.

@@ -25,6 +25,7 @@ finish() {
 	[ "$status" = 0 ] || echo "demo: ended early, with status $status" >&2
 }
 trap finish EXIT
+trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it
 
 # shellcheck source=tests/demo-words.sh
 . "$(dirname "$0")/demo-words.sh"

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 files='waiter/waiter.c waiter/enter.c waiter/guard.c container/shim.c'
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
+trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it
 
 # shellcheck disable=SC2086 # a list of files
 for file in $files; do

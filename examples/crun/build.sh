@@ -12,6 +12,7 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 work=$(mktemp -d "$out/crun-XXXXXX")
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it
 
 CGO_ENABLED=0 go build -C "$here" -trimpath -buildvcs=false -ldflags '-s -w' -o "$work/stager" .
 for file in /usr/bin/crun $(ldd /usr/bin/crun | grep -o '/[^ ]*'); do

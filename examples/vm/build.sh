@@ -13,6 +13,7 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 work=$(mktemp -d "$out/vm-XXXXXX")
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it
 tree=$work/tree # what the image has beside the program
 debian=$out/kernel # Debian's kernel, unpacked
 

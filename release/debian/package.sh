@@ -12,6 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
+trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it
 
 # Debian takes what follows the last hyphen for its own revision.
 version=$(echo "$VERSION" | sed 's/-rc/~rc/; s/-/+/; s/-/./g')

@@ -20,6 +20,7 @@ shift
 debs=$out/debs
 work=$(mktemp -d "$out/work-XXXXXX")
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it
 
 die() {
 	echo "images: $*" >&2
