@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,7 +88,7 @@ func TestADamagedPodStopsNoOther(t *testing.T) {
 			}
 			h.run("status", "good")
 			for _, command := range []string{"status", "logs", "attach", "stop"} {
-				if r := h.try(command, bad[:13]); r.code != 1 || r.stderr != "launcher: pod "+bad+" is damaged, gc deletes it once it has ended: "+tt.why+"\n" {
+				if r := h.try(command, bad[:13]); r.code != 1 || r.stderr != "launcher: pod "+bad+" is damaged, rm --force ends and deletes it: "+tt.why+"\n" {
 					t.Errorf("%s: %+v", command, r)
 				}
 			}
@@ -98,6 +99,48 @@ func TestADamagedPodStopsNoOther(t *testing.T) {
 			}
 			h.run("rm", "--force", "bad")
 		})
+	}
+}
+
+// rm --force ends a pod that runs on with damaged files, and deletes one that has ended. No other pod is touched, also not
+// the one that its plan belongs to.
+func TestRmForceEndsADamagedPod(t *testing.T) {
+	for _, file := range []string{"state.json", "plan.json", "another's plan.json"} {
+		for _, alive := range []bool{true, false} {
+			t.Run(fmt.Sprint(file, alive), func(t *testing.T) {
+				h := newHost(t)
+				good := strings.TrimSpace(h.run("run", "--detach", "--name", "good", "example.com/one"))
+				bad := strings.TrimSpace(h.run("run", "--detach", "--name", "bad", "example.com/one"))
+				if !alive {
+					h.killMonitor(bad)
+				}
+				path := filepath.Join(h.dir, "pods", bad, filepath.Base(strings.TrimPrefix(file, "another's ")))
+				content := []byte{}
+				if strings.HasPrefix(file, "another's") {
+					content = must(os.ReadFile(filepath.Join(h.dir, "pods", good, "plan.json")))
+				}
+				if err := os.WriteFile(path, content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if alive {
+					if out := h.run("gc"); out != "" {
+						t.Errorf("gc of a pod that runs: %q", out)
+					}
+				}
+				if r := h.try("rm", bad); r.code != 1 || !strings.Contains(r.stderr, "is damaged, rm --force ends and deletes it: ") {
+					t.Errorf("rm: %+v", r)
+				}
+				if r := h.try("rm", "--force", bad); r != (result{}) {
+					t.Errorf("rm --force: %+v", r)
+				}
+				if all := h.ps(); len(all) != 1 || all[0].UUID != good || all[0].State != "running" {
+					t.Errorf("ps: %+v", all)
+				}
+				h.run("status", "good")
+				h.run("rm", "--force", "good")
+				h.checkNoPods()
+			})
+		}
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 
+	"kurma.io/stager/launcher/pods"
+
 	"github.com/spf13/cobra"
 )
 
@@ -18,7 +20,7 @@ func rmCommand(c *cli) *cobra.Command {
 		ValidArgsFunction: c.completePods(math.MaxInt, false),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.removePods(cmd.Context(), args, force) },
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "stop a pod that is still alive first, and delete one that its networks' plugins do not disconnect")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "stop a pod that is still alive first, kill one that is damaged, and delete one that its networks' plugins do not disconnect")
 	return cmd
 }
 
@@ -31,7 +33,7 @@ func (c *cli) removePods(ctx context.Context, refs []string, force bool) error {
 	var errs []error
 	for _, ref := range refs {
 		pod, err := store.Find(ref)
-		if err == nil {
+		if err == nil || force && errors.Is(err, pods.ErrDamaged) {
 			err = store.Remove(ctx, pod, force)
 		}
 		errs = append(errs, err)

@@ -125,3 +125,21 @@ func TestAFailureOnAFullDiskIsNoSuccess(t *testing.T) {
 		t.Errorf("events: %s", out)
 	}
 }
+
+// rm --force kills a pod whose state cannot be read, and whose monitor is not known therefore.
+func TestADamagedPodThatRunsIsEnded(t *testing.T) {
+	t.Parallel()
+	b := newMachine(t)
+	p := b.up("bad", podOf(shell("a", "trap '' TERM; echo up; while :; do sleep 0.05; done")))
+	p.sees("a", "up")
+	if err := os.Truncate(filepath.Join(p.dir, "state.json"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if out := b.must("gc"); out != "" {
+		t.Errorf("gc of a pod that runs: %q", out)
+	}
+	b.must("rm", "--force", "bad")
+	if _, err := os.Stat(p.dir); !os.IsNotExist(err) || len(b.ps()) != 0 {
+		t.Errorf("the pod is there: %v, %+v", err, b.ps())
+	}
+}

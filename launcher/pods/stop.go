@@ -56,9 +56,13 @@ var ErrAlive = errors.New("it has not ended")
 
 // Remove deletes a pod that has ended, with its logs. A pod that is alive is ErrAlive, and one that cannot be
 // disconnected from its networks stays, with ErrConnected. With force Remove stops the pod first, and
-// deletes it in any case.
+// deletes it in any case. It kills a damaged pod.
 func (s *Store) Remove(ctx context.Context, p *Pod, force bool) error {
-	if p.alive() && !force {
+	if p.Damage != nil {
+		p = &Pod{Dir: p.Dir, Plan: Plan{UUID: p.Plan.UUID}, Damage: p.Damage} // nothing else is sure
+		s.recall(p)
+	}
+	if !force && (p.alive() || p.Damage != nil && p.Locked()) {
 		return fmt.Errorf("remove pod %q: %w; stop it first, or use --force", p.Plan.Name, ErrAlive)
 	}
 	lock, err := s.endMonitor(ctx, p)
@@ -72,7 +76,7 @@ func (s *Store) Remove(ctx context.Context, p *Pod, force bool) error {
 	return s.clear(p, deletePod)
 }
 
-// endMonitor ends the pod's monitor, and so the pod. It returns the pod's lock, which it has taken,
+// endMonitor ends the pod's monitor, and so the pod; of a damaged pod the pod first. It returns the pod's lock, which it has taken,
 // or nil if the pod is not in the store any more.
 func (s *Store) endMonitor(ctx context.Context, p *Pod) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(p.Dir, lockFile), os.O_RDWR, 0)
@@ -82,7 +86,12 @@ func (s *Store) endMonitor(ctx context.Context, p *Pod) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stop pod %q: %w", p.Plan.Name, err)
 	}
-	if err := p.askMonitor(ctx); err != nil {
+	if p.Damage != nil {
+		err = s.endDamaged(ctx, p, lock)
+	} else {
+		err = p.askMonitor(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("stop pod %q: %w", p.Plan.Name, err), lock.Close())
 	}
 	waited := make(chan error, 1)
@@ -183,16 +192,8 @@ func (s *Store) clear(p *Pod, how ending) error {
 	if _, err := os.Stat(p.Dir); errors.Is(err, fs.ErrNotExist) {
 		return p.lock.Close() // its monitor did it all
 	}
-	// If its maker was killed, the pod may have neither file, and a power loss may have
-	// damaged them: a plan that is not this pod's must not delete another one.
-	var plan Plan
-	if readJSON(filepath.Join(p.Dir, planFile), &plan) == nil && plan.UUID == p.Plan.UUID {
-		p.Plan = plan
-	}
+	s.recall(p)
 	_ = readJSON(filepath.Join(p.Dir, stateFile), &p.State)
-	if p.Plan.Cgroup == "" {
-		p.Plan.Cgroup = filepath.Join(s.cgroup, p.Plan.UUID)
-	}
 	p.connector = s.Connector
 	_ = p.State.Stager.signal(syscall.SIGKILL) // it died with its monitor, or is about to
 	group, err := cgroups.Open(p.Plan.Cgroup)

@@ -87,7 +87,7 @@ type Pod struct {
 	State State
 
 	// Damage is why plan or state of a pod in Phase Damaged cannot be read. Plan has the
-	// UUID then, and whatever could be read. Only List returns such pods.
+	// UUID then, and whatever could be read. Only List returns such pods, and Find with its error.
 	Damage error
 
 	// LastLines, unless nil, returns what the apps of a pod that failed to start have written last,
@@ -274,7 +274,7 @@ func (s *Store) Get(uuid string) (*Pod, error) {
 
 // Find returns the pod that a person means: by its name, else by its UUID or the unique
 // start of it. A live pod overrides those of the same name that have ended; of these
-// it returns the latest. A damaged pod is an error.
+// it returns the latest. A damaged pod is ErrDamaged; it is returned as well, for Remove.
 func (s *Store) Find(ref string) (*Pod, error) {
 	all, err := s.List()
 	if err != nil {
@@ -304,7 +304,7 @@ func (s *Store) Find(ref string) (*Pod, error) {
 	case len(named) == 0 && len(found) > 1:
 		return nil, fmt.Errorf("%q is the start of %d pods' UUIDs", ref, len(found))
 	case found[0].Damage != nil:
-		return nil, fmt.Errorf("pod %s is damaged, gc deletes it once it has ended: %w", found[0].Plan.UUID, found[0].Damage)
+		return found[0], fmt.Errorf("pod %s is %w, rm --force ends and deletes it: %w", found[0].Plan.UUID, ErrDamaged, found[0].Damage)
 	default:
 		return found[0], nil
 	}

@@ -43,7 +43,7 @@ func documents() []document {
 			"signed by", "first  running", "hello from hello", "hello from a command",
 		}},
 		{"docs/operate.md", "", 5, []string{
-			"msg=\"pod is running\"", "pod web ready", "\nfrom the app\n", "msg=stager version=", names.LogDir + "/hello/", "memory", "running", "hello from hello",
+			"msg=\"pod is running\"", "pod web ready", "\nfrom the app\n", "msg=stager version=", names.LogDir + "/hello/", "/logs/hello/", "memory", "running", "hello from hello",
 		}},
 		{"docs/kurma.md", `cp ../README.md/hello.aci .`, 4, []string{"signed by", names.Image, "hello|running"}},
 		{"docs/images.md", `
