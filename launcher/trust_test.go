@@ -177,9 +177,9 @@ func TestWrongConfigurationsAreRefused(t *testing.T) {
 	h := bareHost(t)
 	tests := []struct{ name, config, words string }{
 		{"not JSON", "podsDirectory: x", "invalid character"},
-		{"unknown key", `{"podDirectory":"x"}`, `unknown field "podDirectory"`},
+		{"unknown key", `{"podDirectory":"x"}`, `unknown key "podDirectory"; did you mean "podsDirectory"?`},
 		{"nothing", ``, "the document is empty"},
-		{"cut short", `{"podsDirectory":"x"`, "unexpected EOF"},
+		{"cut short", `{"podsDirectory":"x"`, "unexpected end of JSON input"},
 		{"key twice", `{"podsDirectory":"x","PodsDirectory":"y"}`, `given twice, as "podsDirectory" and "PodsDirectory"`},
 		{"two objects", `{}{}`, "more than one"},
 		{"a bracket more", `{}}`, "more than one"},
