@@ -69,6 +69,8 @@ func TestUsageErrorsProposeWhatMayBeMeant(t *testing.T) {
 		"stop --time 99999999999 p":       "want a number of seconds",
 		"run --cgroup-parent ../.. x":     "run: --cgroup-parent ../..: want a path below the root of the cgroups, or own",
 		"run --cgroup-parent / x":         "run: --cgroup-parent /: want a path below the root of the cgroups, or own",
+		"--state= ps":                     `invalid argument "" for "--state" flag: want a folder`,
+		"ps --config=":                    `ps: invalid argument "" for "--config" flag: want a file`,
 		"completion tcsh":                 "completion: want bash, zsh or fish",
 		"image rm":                        "image rm: want IMAGE…",
 		"monitor":                         "monitor: only run --detach may start this",

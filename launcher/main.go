@@ -13,6 +13,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -68,8 +69,8 @@ func rootCommand(c *cli) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return c.begin() }
 	flags := root.PersistentFlags()
-	flags.StringVar(&c.configFile, "config", "", "the configuration `FILE`; "+defaultConfigFile+" if that exists")
-	flags.StringVar(&c.state, "state", "", "the `DIR` of pods and images if the configuration names none; else "+defaultState)
+	flags.Func("config", "the configuration `FILE`; "+defaultConfigFile+" if that exists", notEmpty(&c.configFile, "want a file"))
+	flags.Func("state", "the `DIR` of pods and images if the configuration names none; else "+defaultState, notEmpty(&c.state, "want a folder"))
 	flags.BoolVar(&c.json, "json", false, "print JSON, one object a line")
 	all := commands(c)
 	for _, g := range []cobra.Group{{ID: podGroup, Title: "Pods:"}, {ID: imageGroup, Title: "Images:"}, {ID: networkGroup, Title: "Networks:"}, {ID: otherGroup, Title: "Others:"}} {
@@ -81,6 +82,18 @@ func rootCommand(c *cli) *cobra.Command {
 	}
 	root.SetHelpCommand(helpCommand())
 	return root
+}
+
+// notEmpty returns a flag's function that refuses "", which is often a variable that is not set: the default would
+// be other pods and images.
+func notEmpty(value *string, want string) func(string) error {
+	return func(text string) error {
+		if text == "" {
+			return errors.New(want)
+		}
+		*value = text
+		return nil
+	}
 }
 
 // begin prepares what a command works with. Commands that need neither configuration nor

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 
 	"kurma.io/stager/launcher/pods"
 
@@ -32,6 +33,9 @@ The arguments after -- follow those of the image.`,
 		ValidArgsFunction: c.completeImages(1, true),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.parse(cmd, args); err != nil {
+				return err
+			}
+			if err := checkUUIDFile(o.uuidFile); err != nil {
 				return err
 			}
 			return c.run(cmd.Context(), o)
@@ -104,6 +108,29 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 		return errors.Join(err, store.Remove(ctx, pod, true))
 	}
 	c.showWarnings(pod)
+	return nil
+}
+
+// checkUUIDFile returns an error if --uuid-file cannot be written, as far as that can be seen while there is no pod: the
+// file is made when the pod is up, and not before.
+func checkUUIDFile(path string) error {
+	if path == "" {
+		return nil
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		err = unix.EISDIR
+	case err == nil:
+		err = unix.Access(path, unix.W_OK)
+	case errors.Is(err, unix.ENOENT):
+		err = unix.Access(filepath.Dir(path), unix.W_OK)
+	default:
+		err = errors.Unwrap(err) // of the path, which is named below
+	}
+	if err != nil {
+		return fmt.Errorf("--uuid-file %s: %w", path, err)
+	}
 	return nil
 }
 

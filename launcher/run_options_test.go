@@ -61,8 +61,8 @@ func TestRunOptionsAreChecked(t *testing.T) {
 		"--cap-add all example.com/one":   "name each capability",
 		"--cap-add NET_ADMIM x":           `unknown capability "NET_ADMIM"; the nearest name is NET_ADMIN`,
 		"--cap-add cap_sysadmin x":        `unknown capability "cap_sysadmin"; the nearest name is SYS_ADMIN`,
-		"--cap-add CAP_ALL x":             `unknown capability "CAP_ALL"; the nearest name is `,
-		"--cap-add FOO x":                 `unknown capability "FOO"; the nearest name is `,
+		"--cap-add CAP_ALL x":             `unknown capability "CAP_ALL"; capabilities(7) lists them`,
+		"--cap-add FOO x":                 `unknown capability "FOO"; capabilities(7) lists them`,
 		"--cap-drop CHOWNS x":             `unknown capability "CHOWNS"; the nearest name is CHOWN`,
 		"--env NOT_SET_x example.com/one": `there is no variable "NOT_SET_x" to pass on`,
 		"--env =x example.com/one":        "want NAME=VALUE",
@@ -87,7 +87,24 @@ func TestUUIDFileHasTheUUID(t *testing.T) {
 		}
 		h.run("rm", "--force", "talks")
 	}
-	h.refuse(1, "no such file or directory", "run", "--detach", "--uuid-file", "/nonexistent/uuid", "example.com/one")
+}
+
+// A file that cannot be written is noticed before there is a pod.
+func TestUUIDFileIsCheckedBeforeTheStart(t *testing.T) {
+	h := newHost(t)
+	file := h.text("file", "")
+	for path, want := range map[string]string{
+		"/nonexistent/uuid": "launcher: --uuid-file /nonexistent/uuid: no such file or directory\n",
+		h.dir:               "launcher: --uuid-file " + h.dir + ": is a directory\n",
+		file + "/uuid":      "launcher: --uuid-file " + file + "/uuid: not a directory\n",
+	} {
+		for _, detach := range []string{"--detach=true", "--detach=false"} {
+			h.refuse(1, want, "run", detach, "--uuid-file", path, "example.com/one")
+		}
+	}
+	if events := h.run("events", "--since", "1h", "--stream=false"); events != "" {
+		t.Errorf("pods were made:\n%s", events)
+	}
 }
 
 // What the stager has warned of reaches the person; other lines do not.

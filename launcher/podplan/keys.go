@@ -44,7 +44,7 @@ func unknownKeys(name string, document []byte, known keys) []string {
 	var all []string
 	findUnknown("", value, known, func(path, key string, known keys) {
 		text := fmt.Sprintf("%s: unknown key %q%s, ignored", name, key, path)
-		if near, differ := nearest(key, maps.Keys(known)); differ <= 2 {
+		if near, differ := nearest(key, maps.Keys(known)); differ <= maxTypos {
 			text += fmt.Sprintf("; did you mean %q?", near)
 		}
 		all = append(all, text)
@@ -87,6 +87,9 @@ func (k keys) find(key string) (string, bool) {
 	}
 	return "", false
 }
+
+// maxTypos is in how many characters a misspelt word may differ from the one that is meant.
+const maxTypos = 2
 
 // nearest returns the name that differs least from the word, in any case, and in how many characters.
 func nearest(word string, names iter.Seq[string]) (best string, least int) {
