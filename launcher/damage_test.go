@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/names"
 )
 
 // damage empties a file, as a power loss does.
@@ -162,4 +165,20 @@ func TestGCOfADamagedPodDoesNoHarm(t *testing.T) {
 		t.Errorf("ps: %+v", all)
 	}
 	h.run("status", "good")
+}
+
+// The document of the apps' last states comes from the stager's image: nothing in it, null for one, ends the launcher.
+func TestLastStatesOfAnotherStagerAreTakenAsTheyAre(t *testing.T) {
+	h := newHost(t)
+	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "p", "example.com/one"))
+	h.run("stop", "p")
+	logs := filepath.Join(h.dir, "pods", uuid, "logs")
+	for _, content := range []string{"null", "{}", `{"another": null}`, `{"one": null}`, "[]", "{"} {
+		if err := errors.Join(os.MkdirAll(logs, 0o700), os.WriteFile(filepath.Join(logs, names.LastStatus), []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if out := h.run("status", "p"); strings.Count(out, "exited") != 1 {
+			t.Errorf("status with %s: %s", content, out)
+		}
+	}
 }

@@ -58,14 +58,15 @@ func (p *Pod) LastStatus() map[string]AppStatus {
 
 // lastStatus is LastStatus; the error is why the stager's document of the states cannot be read.
 func (p *Pod) lastStatus() (map[string]AppStatus, error) {
-	all := make(map[string]AppStatus)
+	var kept map[string]AppStatus // nil also after null, which is JSON
 	logs, err := p.AppLogs()
 	if err == nil {
-		err = readJSON(fmt.Sprintf("/proc/self/fd/%d/%s", logs.Fd(), names.LastStatus), &all)
+		err = readJSON(fmt.Sprintf("/proc/self/fd/%d/%s", logs.Fd(), names.LastStatus), &kept)
 		_ = logs.Close()
 	}
+	all := make(map[string]AppStatus)
 	for _, app := range p.Plan.Apps {
-		state := all[app.Name]
+		state := kept[app.Name]
 		state.Exited = true
 		all[app.Name] = state
 	}
