@@ -62,7 +62,7 @@ static void enter_mounts(int mounts, int own_mounts)
 		fail(WAITER_JOIN_MOUNTS);
 	if (!own_mounts)
 		return;
-	if (unshare(CLONE_NEWNS) < 0 || mount("", "/", "", MS_SLAVE | MS_REC, NULL) < 0)
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_SLAVE | MS_REC, NULL) < 0)
 		fail(WAITER_JOIN_MOUNTS);
 	if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
 		fail(WAITER_MOUNT_PROC);
@@ -180,8 +180,7 @@ void start_guard(const int *files, int nfiles, int own_mounts)
 	/* These must end when the waiter closes them, and not later. */
 	close(KEPT_CHANNEL);
 	close(KEPT_READY);
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
-		fail(WAITER_FORK);
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* fails for a wrong signal number alone (PR_SET_PDEATHSIG(2const)) */
 	pid = fork();
 	if (pid < 0)
 		fail(WAITER_FORK);

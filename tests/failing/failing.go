@@ -13,9 +13,10 @@ import (
 type Call struct {
 	Number uint32
 	Args   map[int]uint32
+	Silent bool // the call does nothing, and the program is told that it has succeeded
 }
 
-// Fail has the call fail with EPERM in this thread, which the caller has locked, and in processes that it starts from
+// Fail has the call fail, with EPERM, in this thread, which the caller has locked, and in processes that it starts from
 // now on, whatever they execute (seccomp(2)).
 func (c Call) Fail() error {
 	const number, args = 0, 16 // offsets in struct seccomp_data
@@ -31,8 +32,12 @@ func (c Call) Fail() error {
 			program[i].Code, program[i].Jf = unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, uint8(len(program)-i)
 		}
 	}
+	errno := uint32(unix.EPERM)
+	if c.Silent {
+		errno = 0
+	}
 	program = slices.Concat(program, []unix.SockFilter{
-		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ERRNO | errno},
 		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW},
 	})
 	text := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
