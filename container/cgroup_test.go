@@ -4,6 +4,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,12 +82,28 @@ func TestExecEntersACgroupThatTheAppHasDivided(t *testing.T) {
 	}
 }
 
-// Where the kernel cannot make a process in a cgroup, it moves there.
+// Where the kernel cannot make a process in a cgroup, it moves there. The first attempt leaves no terminal.
 func TestExecMovesIntoTheCgroup(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which closes lost files
 	r := newRuntime(t)
 	running, pid := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
-	c := running.(*container)
 	cmd := rootCommand("sh", "-c", "cmp /proc/self/cgroup "+procPath(pid, "cgroup"))
+	execOutput(t, running, cmd) // libraries keep what they open the first time
+	for _, terminal := range []bool{false, true} {
+		before, _ := held(t)
+		text, state := moved(t, running.(*container), cmd, terminal)
+		if !state.Success() || text != "" {
+			t.Errorf("terminal %t: a command is not in the app's cgroups: %v, %s", terminal, state, text)
+		}
+		if after, _ := held(t); !slices.Equal(after, before) {
+			t.Errorf("terminal %t: left are %q, before %q", terminal, after, before)
+		}
+	}
+}
+
+// moved returns what a command writes that the kernel cannot make in the container's cgroup, and how it ends.
+func moved(t *testing.T, c *container, cmd supervisor.Command, terminal bool) (string, *os.ProcessState) {
+	t.Helper()
 	p := c.spec.Process
 	p.Args, p.Env = cmd.Args, cmd.Env
 	entrance, err := c.newEntrance(&p, shimJoin, nil)
@@ -108,17 +126,23 @@ func TestExecMovesIntoTheCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer out.Close()
+	unified := files.unified
+	defer unified.Close()
 	files.unified = noCgroup
-	started, err := (&joining{entrance: entrance, stdio: supervisor.Stdio{Stdout: in}, cgroupFiles: files}).enter()
+	j := &joining{entrance: entrance, stdio: supervisor.Stdio{Stdout: in, Terminal: terminal}, cgroupFiles: files}
+	started, err := j.enter()
 	in.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := io.ReadAll(out)
+	if terminal {
+		defer j.master.Close()
+		out = j.master
+	}
+	text, _ := io.ReadAll(out) // EIO is the end of a terminal
+	state, err := started.Wait()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if state, err := started.Wait(); err != nil || !state.Success() || len(text) > 0 {
-		t.Errorf("a command is not in the app's cgroups: %v, %v, %s", err, state, text)
-	}
+	return string(text), state
 }
