@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 )
 
@@ -129,6 +130,35 @@ func TestVolumesAreMountedAsAsked(t *testing.T) {
 		}
 		if c.Flags != test.flags || have != test.attributes || c.ClearedFlags != 0 || (len(c.PropagationFlags) > 0) != (test.attributes != 0) {
 			t.Errorf("%s: flags %#x, attributes %#x, propagation %v", name, c.Flags, have, c.PropagationFlags)
+		}
+	}
+}
+
+// The container has its own cgroup of each hierarchy, read-only, and around them a read-only folder that takes little memory where there are
+// several. A privileged one has what the stager has, writable.
+func TestCgroupsAreMountedByTheirHierarchies(t *testing.T) {
+	const target = "/sys/fs/cgroup"
+	for name, test := range map[string]struct {
+		privileged  bool
+		hierarchies []string
+		want        []string // source, target
+	}{
+		"version 2":  {false, []string{""}, []string{names.CgroupDir + "/pod/app " + target}},
+		"version 1":  {false, []string{"cpu", "memory"}, []string{"tmpfs " + target, names.CgroupDir + "/cpu/pod/app " + target + "/cpu", names.CgroupDir + "/memory/pod/app " + target + "/memory"}},
+		"none":       {false, nil, []string{"tmpfs " + target}},
+		"privileged": {true, []string{"cpu"}, []string{names.CgroupDir + " " + target}},
+	} {
+		var have []string
+		for _, m := range cgroupMounts(&spec.Spec{Cgroup: "/pod/app", Privileged: test.privileged}, test.hierarchies) {
+			have = append(have, m.Source+" "+m.Destination)
+			restricted := m.RecAttr != nil && m.RecAttr.Attr_set == unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV ||
+				m.Device == "tmpfs" && m.Flags == noSuidExecDev|unix.MS_RDONLY && strings.Contains(m.Data, "size=64k")
+			if restricted == test.privileged {
+				t.Errorf("%s: %s is mounted with flags %#x, %q, and attributes %v", name, m.Destination, m.Flags, m.Data, m.RecAttr)
+			}
+		}
+		if !slices.Equal(have, test.want) {
+			t.Errorf("%s: the mounts are %q, want %q", name, have, test.want)
 		}
 	}
 }
