@@ -1,6 +1,7 @@
 package container
 
 import (
+	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,7 +26,7 @@ func newRuntime(t testing.TB) *Runtime {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	r := NewRuntime(fmt.Sprintf("/stager-test-pod-%d-%d", os.Getppid(), testCgroup.Add(1)), slog.New(slog.DiscardHandler))
+	r := NewRuntime(fmt.Sprintf("/stager-test-pod-%s-%d", testRun, testCgroup.Add(1)), slog.New(slog.DiscardHandler))
 	if err := r.Prepare(dir, spec.Resources{}); err != nil {
 		t.Fatal(err)
 	}
@@ -60,12 +61,17 @@ func busyboxRoot(t testing.TB) string {
 	return root
 }
 
-var testCgroup atomic.Int64
+// testRun is in the names of cgroups, which test programs that run at the same time share: each is PID 1, and has no parent's
+// number either.
+var (
+	testRun    = strings.ToLower(rand.Text()[:10])
+	testCgroup atomic.Int64
+)
 
 func testSpec(root string, args ...string) spec.Spec {
 	n := testCgroup.Add(1)
 	return spec.Spec{
-		Name: fmt.Sprintf("app%d", n), Root: root, Cgroup: fmt.Sprintf("/stager-test-%d-%d", os.Getppid(), n),
+		Name: fmt.Sprintf("app%d", n), Root: root, Cgroup: fmt.Sprintf("/stager-test-%s-%d", testRun, n),
 		Process: spec.Process{
 			Args: args, Env: []string{"PATH=/bin"}, User: "0", Group: "0", Capabilities: spec.DefaultCapabilities(),
 			Seccomp: spec.Seccomp{Kind: spec.SeccompOff},
