@@ -85,13 +85,12 @@ func TestExecEntersACgroupThatTheAppHasDivided(t *testing.T) {
 // Where the kernel cannot make a process in a cgroup, it moves there. The first attempt leaves no terminal.
 func TestExecMovesIntoTheCgroup(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which closes lost files
-	r := newRuntime(t)
-	running, pid := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
-	cmd := rootCommand("sh", "-c", "cmp /proc/self/cgroup "+procPath(pid, "cgroup"))
+	running := startUnwatched(t)
+	cmd := rootCommand("sh", "-c", "cmp /proc/self/cgroup "+procPath(running.initPID, "cgroup"))
 	execOutput(t, running, cmd) // libraries keep what they open the first time
 	for _, terminal := range []bool{false, true} {
 		before, _ := held(t)
-		text, state := moved(t, running.(*container), cmd, terminal)
+		text, state := moved(t, running, cmd, terminal)
 		if !state.Success() || text != "" {
 			t.Errorf("terminal %t: a command is not in the app's cgroups: %v, %s", terminal, state, text)
 		}

@@ -45,11 +45,21 @@ func held(t *testing.T) (files, children []string) {
 	return files, children
 }
 
+// startUnwatched starts a container that sleeps. Nobody watches its memory: the watch opens a file a second after the
+// start, which is none that a command has left.
+func startUnwatched(t *testing.T) *container {
+	t.Helper()
+	sleeper, _ := startSleeper(t, newRuntime(t), testSpec(busyboxRoot(t), "sleep", "1000"))
+	c := sleeper.(*container)
+	c.oom.Close()
+	return c
+}
+
 // A start of a command that fails leaves no descriptor and no process: where there is no program, and wherever the
 // supervisor's descriptors run out.
 func TestACommandThatFailsLeavesNothing(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which closes lost files
-	c, _ := startSleeper(t, newRuntime(t), testSpec(busyboxRoot(t), "sleep", "1000"))
+	c := startUnwatched(t)
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
@@ -131,8 +141,7 @@ func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
 			})
 		},
 	} {
-		sleeper, _ := startSleeper(t, newRuntime(t), testSpec(busyboxRoot(t), "sleep", "1000"))
-		c := sleeper.(*container)
+		c := startUnwatched(t)
 		m, err := c.cgroups()
 		if err != nil {
 			t.Fatal(err)
