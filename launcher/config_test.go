@@ -47,7 +47,7 @@ func TestAWrongConfigurationIsNamedByItsKey(t *testing.T) {
 		`{"podsDir": "x"}`:                             `unknown key "podsDir"; did you mean "podsDirectory"?`,
 		`{"elephant": "x"}`:                            `unknown key "elephant"`,
 		`{"podsDirectory": "x", "PodsDirectory": "y"}`: `podsDirectory: given twice, as "podsDirectory" and "PodsDirectory"`,
-		`{"podsDirectory": "x",}`:                      `not a JSON document: byte 23 of 23: invalid character '}' looking for beginning of object key string`,
+		`{"podsDirectory": "x",}`:                      `not a JSON document: line 1, column 23: invalid character '}' looking for beginning of object key string`,
 		`{"parentCgroupName": "../x"}`:                 `parentCgroupName: "../x": want a path below the root of the cgroups, such as "machine/kurma"`,
 		`{"parentCgroupName": "/x"}`:                   `parentCgroupName: "/x": want a path below the root of the cgroups, such as "machine/kurma"`,
 	} {

@@ -239,7 +239,7 @@ func TestReadRefusesWhatIsNotADocument(t *testing.T) {
 		want       []string
 	}{
 		{"empty", "", []string{"not a JSON document"}},
-		{"cut", text[:len(text)/2], []string{"not a JSON document", "byte"}},
+		{"cut", text[:len(text)/2], []string{"not a JSON document", "line 40, column 23"}},
 		{"cut at the end", strings.TrimRight(text, "}\n"), []string{"not a JSON document"}},
 		{"garbage", "\x7fELF\x02\x01", []string{"not a JSON document"}},
 		{"two documents", text + text, []string{"not a JSON document"}},

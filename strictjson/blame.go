@@ -8,7 +8,22 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"unicode/utf8"
 )
+
+// explain says what of data is wrong, which encoding/json did not decode into a t.
+func explain(path string, data []byte, t reflect.Type, err error) error {
+	var syntax *json.SyntaxError
+	if errors.As(json.Unmarshal(data, new(json.RawMessage)), &syntax) { // a decoder does not say where data ends too early
+		before := data[:max(syntax.Offset-1, 0)] // the offset counts the character that is wrong
+		begin := bytes.LastIndexByte(before, '\n') + 1
+		return fmt.Errorf("not a JSON document: line %d, column %d: %w", bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[begin:])+1, syntax)
+	}
+	if unknown, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return fmt.Errorf("unknown key %s", unknown)
+	}
+	return blame(path, data, t, err)
+}
 
 // blame finds the innermost field of data that alone does not decode into its
 // place in a t: a type with an UnmarshalJSON of its own says what it refuses, not where

@@ -40,9 +40,10 @@ func (e *DuplicateKeyError) Error() string {
 	return fmt.Sprintf("%s: given twice, as %s and %s", e.Path, Quote(e.First), Quote(e.Second))
 }
 
-// Decode decodes text, which must be one JSON document and nothing else, into
-// the struct that v points to. It refuses unknown keys, and a key that is given twice in any struct or map. The error is
-// ErrEmpty, ErrTrailing, a *DuplicateKeyError, wrapped, or one of encoding/json's. After an error *v may be partly set.
+// Decode decodes text, which must be one JSON document and nothing else, into the struct that v points to. It refuses
+// unknown keys, and a key that is given twice in any struct or map. The error is ErrEmpty, ErrTrailing, a
+// *DuplicateKeyError, or one line that says where the text is no JSON, or which field does not fit. After an error *v may
+// be partly set.
 func Decode(text []byte, v any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -50,7 +51,7 @@ func Decode(text []byte, v any) error {
 		if errors.Is(err, io.EOF) {
 			return ErrEmpty
 		}
-		return err
+		return explain("", text, reflect.TypeOf(v).Elem(), err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return ErrTrailing
@@ -59,18 +60,14 @@ func Decode(text []byte, v any) error {
 }
 
 // Unmarshal decodes data into v as encoding/json does, and refuses a key that is given twice in any struct or map. An
-// error is one line that names the innermost field that does not fit, as a path that begins with the given one
-// ("" for a whole document), and shows its value, or its two keys. After an error *v may be partly set.
+// error is one line that says where data is no JSON, or that names the innermost field that does not fit, as a path that
+// begins with the given one ("" for a whole document), and shows its value, or its two keys. After an error *v may be
+// partly set.
 func Unmarshal(path string, data []byte, v any) error {
-	err := json.Unmarshal(data, v)
-	if err == nil {
-		return checkKeys(path, data, reflect.TypeOf(v).Elem())
+	if err := json.Unmarshal(data, v); err != nil {
+		return explain(path, data, reflect.TypeOf(v).Elem(), err)
 	}
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
-		return fmt.Errorf("not a JSON document: byte %d of %d: %w", syntax.Offset, len(data), syntax)
-	}
-	return blame(path, data, reflect.TypeOf(v).Elem(), err)
+	return checkKeys(path, data, reflect.TypeOf(v).Elem())
 }
 
 // IsNull reports whether raw is null, or empty, as a field is that was absent.
