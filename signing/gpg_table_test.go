@@ -101,9 +101,10 @@ func joined(t *testing.T, signatures ...[]byte) []byte {
 	return out.Bytes()
 }
 
-// past is a time in which keys and signatures of a short life were valid.
+// past is a time in which keys and signatures of a short life were valid. It stands still, else a slow gpg would make a key
+// in the future of the next.
 func past(args ...string) []string {
-	return append([]string{"--faked-system-time", "20200101T000000"}, args...)
+	return append([]string{"--faked-system-time", "20200101T000000!"}, args...)
 }
 
 // signedByGPG is a signature of message that real gpg has made, and the keys that are trusted.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // signer is a GnuPG home with a key that certifies and a subkey that signs.
@@ -17,11 +18,12 @@ type signer struct {
 	main string // fingerprints
 	sub  string
 	data string
+	time time.Time // of the last call of gpg
 }
 
 func newSigner(t *testing.T) *signer {
 	t.Helper()
-	s := &signer{t: t, home: gpgHome(t)}
+	s := &signer{t: t, home: gpgHome(t), time: time.Date(2024, time.January, 2, 0, 0, 0, 0, time.UTC)}
 	s.gpg("--quick-gen-key", "tester <t@example.com>", "ed25519", "cert", "never")
 	s.main = s.fingerprints()[0]
 	s.gpg("--quick-add-key", s.main, "ed25519", "sign", "never")
@@ -30,9 +32,12 @@ func newSigner(t *testing.T) *signer {
 	return s
 }
 
+// gpg runs gpg a minute after its last call, however long that has taken: it refuses keys that were made in its future, and
+// signatures of one key in the same second.
 func (s *signer) gpg(args ...string) []byte {
 	s.t.Helper()
-	return gpg(s.t, s.home, append([]string{"--yes", "--faked-system-time", "20240102T000000", "--pinentry-mode", "loopback", "--passphrase", ""}, args...)...)
+	s.time = s.time.Add(time.Minute)
+	return gpg(s.t, s.home, append([]string{"--yes", "--faked-system-time", s.time.Format("20060102T150405!"), "--pinentry-mode", "loopback", "--passphrase", ""}, args...)...)
 }
 
 // revokeSubkey revokes the subkey as compromised.
