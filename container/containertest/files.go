@@ -1,6 +1,7 @@
 package containertest
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 
@@ -24,6 +25,7 @@ func fileCases() []testCase {
 		{"mounts are made in order", mountOrder},
 		{"masked and read-only paths", maskedPaths},
 		{"a privileged app has no masked paths", privilegedPaths},
+		{"a privileged app writes to /sys", privilegedSys},
 		{"device nodes", deviceNodes},
 		{"device policy", devicePolicy},
 		{"apps share /dev/shm", sharedMemory},
@@ -180,6 +182,21 @@ func privilegedPaths(b *bench) {
 	s.Privileged = true
 	s.Process.Capabilities = append(spec.DefaultCapabilities(), "CAP_SYS_ADMIN", "CAP_SYS_RAWIO")
 	b.wantBoth(s, "head -c1 /proc/interrupts | grep -c .; (: >>/proc/sys/kernel/hostname) && echo writes", "1\nwrites\n")
+}
+
+// privilegedSys checks that the daemon's /sys, which was mounted read-only in the same network namespace before, neither
+// makes the app's read-only nor becomes writable: the two share a superblock.
+func privilegedSys(b *bench) {
+	daemons := b.folder()
+	must(b.t, unix.Mount("sysfs", daemons, "sysfs", unix.MS_RDONLY, ""))
+	b.t.Cleanup(func() { must(b.t, unix.Unmount(daemons, unix.MNT_DETACH)) })
+	s := b.spec()
+	s.Privileged = true
+	s.Process.Capabilities = append(spec.DefaultCapabilities(), "CAP_SYS_ADMIN", "CAP_NET_ADMIN")
+	b.wantBoth(s, "(: >>/sys/class/net/lo/ifalias) && echo writes", "writes\n")
+	if err := os.WriteFile(filepath.Join(daemons, "class/net/lo/ifalias"), nil, 0); !errors.Is(err, unix.EROFS) {
+		b.t.Errorf("the daemon's read-only /sys takes a write: %v", err)
+	}
 }
 
 func deviceNodes(b *bench) {

@@ -78,7 +78,7 @@ func systemMounts(s *spec.Spec, shm string) []specs.Mount {
 	if s.Privileged {
 		sys = safe
 	}
-	return []specs.Mount{
+	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: proc},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=64k"}},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
@@ -86,6 +86,12 @@ func systemMounts(s *spec.Spec, shm string) []specs.Mount {
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: safe},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: sys},
 	}
+	if s.Privileged {
+		// The mounts of sysfs in a network namespace share a superblock, which is read-only if the first of them is: the
+		// daemon's is, or an app's.
+		mounts = append(mounts, specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: append([]string{"remount"}, safe...)})
+	}
+	return mounts
 }
 
 func mountsOf(s *spec.Spec) []specs.Mount {
