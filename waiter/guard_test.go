@@ -39,6 +39,7 @@ func TestGuardStopsWhereTheKernelRefuses(t *testing.T) {
 		"nothing":            {callOf(0, nil), unix.CLONE_NEWPID, "plain", "<nil>"},
 		"own mounts":         {callOf(0, nil), unix.CLONE_NEWPID, "own mounts", "<nil>"},
 		"PID namespace":      {callOf(unix.SYS_CLONE, map[int]uint32{0: unix.CLONE_NEWPID | uint32(unix.SIGCHLD)}), 0, "plain", "fork: operation not permitted"},
+		"helper":             {callOf(unix.SYS_CLONE, map[int]uint32{0: unix.CLONE_CHILD_SETTID | unix.CLONE_CHILD_CLEARTID | uint32(unix.SIGCHLD)}), unix.CLONE_NEWPID, "plain", "fork: operation not permitted"}, // fork(3)'s
 		"slave mounts":       {callOf(unix.SYS_MOUNT, slaves), unix.CLONE_NEWPID, "own mounts", "enter mount namespace: operation not permitted"},
 		"/proc":              {callOf(unix.SYS_MOUNT, map[int]uint32{3: unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC}), unix.CLONE_NEWPID, "own mounts", "mount /proc: operation not permitted"},
 		"files":              {callOf(unix.SYS_FCNTL, map[int]uint32{1: unix.F_DUPFD_CLOEXEC, 2: outOfTheWay}), unix.CLONE_NEWPID, "plain", "pass files: operation not permitted"},
