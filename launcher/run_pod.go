@@ -56,7 +56,10 @@ func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
 // not among names.
 func (c *cli) planPod(catalog *images.Catalog, o runOptions, names map[string]string) (pods.Plan, []string, error) {
 	stager, err := catalog.Stager(c.config.DefaultStagerImage)
-	if errors.Is(err, images.ErrNotFound) {
+	switch {
+	case errors.Is(err, images.ErrNotFound) && filepath.IsAbs(c.config.DefaultStagerImage):
+		err = fmt.Errorf("find stager image: no image is called %q; defaultStagerImage names an image in that file as file://%[1]s", printable(c.config.DefaultStagerImage))
+	case errors.Is(err, images.ErrNotFound):
 		err = errors.Join(err, errNoStager)
 	}
 	if err != nil {

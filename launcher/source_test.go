@@ -68,6 +68,13 @@ func TestRunOfAPathNamesTheSource(t *testing.T) {
 	h.refuse(1, "read pod manifest pod: ", "run", "pod")
 }
 
+// A path as the stager is no image's name, and the error says how to name the image in it.
+func TestAPathAsTheStagerNamesTheSource(t *testing.T) {
+	h := newHost(t)
+	h.configure(`"defaultStagerImage":"/opt/stager.aci"`)
+	h.refuse(1, `launcher: find stager image: no image is called "/opt/stager.aci"; defaultStagerImage names an image in that file as file:///opt/stager.aci`+"\n", "run", "example.com/one")
+}
+
 // TestAnUnsignedStagerOfAServerIsRefused takes the stager from a server that has no signature.
 func TestAnUnsignedStagerOfAServerIsRefused(t *testing.T) {
 	h := bareHost(t)
