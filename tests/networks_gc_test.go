@@ -63,9 +63,8 @@ func TestTheNextSetupOfCNIDisconnectsPodsThatWereDeletedByForce(t *testing.T) {
 		t.Fatalf("the network's only address was given away twice: %+v", r)
 	}
 	m.must("gc")
-	answers(t, "for 10.89.0.1", func() string {
-		return m.host.fetch(m.networksOf(m.connect("next", doc, "ptp"))[0].address(false), 8080)
-	})
+	next := m.networksOf(m.connect("next", doc, "ptp"))[0].address(false)
+	answers(t, "for 10.89.0.1", func() string { return m.host.fetch(next, 8080) })
 	if left, _ := filepath.Glob(filepath.Join(m.networks, "ptp/run/cache/deleting/*")); len(left) != 0 {
 		t.Errorf("left: marks of interrupted calls %q", left)
 	}
