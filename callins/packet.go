@@ -75,6 +75,12 @@ func (c conn) receive(msg any) (packet, error) {
 		// come after this error (unix_release_sock, __skb_try_recv_datagram).
 		n, cn, flags, _, err = c.ReadMsgUnix(text, control)
 	}
+	if errors.Is(err, io.EOF) {
+		// The kernel finds no packet first, and looks afterwards whether the other end was closed
+		// (unix_dgram_recvmsg): it misses a last packet that came between the two. The second read
+		// finds that packet, and nothing comes after it.
+		n, cn, flags, _, err = c.ReadMsgUnix(text, control)
+	}
 	p, perr := parseControl(control[:cn]) // also after an error: files that came must be closed
 	if err := receiveError(n, flags, err, perr); err != nil {
 		p.close()
