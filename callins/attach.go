@@ -1,6 +1,7 @@
 package callins
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,12 +146,11 @@ func follow(c conn, s Streams, theirs appStreams, signals <-chan os.Signal) (int
 			if errors.Is(end.err, errDropped) {
 				return 0, end.err // the output is stuck
 			}
-			for _, o := range outputs {
-				if err := o.finish(); err != nil {
-					end.err = err
-				}
+			code, err := awaitOutput(func() error { return finishAll(outputs) }, signals)
+			if code != 0 {
+				return code, nil
 			}
-			return end.code, end.err
+			return end.code, cmp.Or(err, end.err)
 		case sig := <-signals:
 			if sig != unix.SIGWINCH {
 				return 128 + int(sig.(syscall.Signal)), nil
@@ -158,6 +158,14 @@ func follow(c conn, s Streams, theirs appStreams, signals <-chan os.Signal) (int
 			tellSize(c, s)
 		}
 	}
+}
+
+func finishAll(outputs []*output) error {
+	var all []error
+	for _, o := range outputs {
+		all = append(all, o.finish())
+	}
+	return errors.Join(all...)
 }
 
 type ending struct {

@@ -225,6 +225,23 @@ func TestACallerThatDoesNotReadIsDropped(t *testing.T) {
 	}
 }
 
+// The app has ended, and its last output is on its way to a reader that does not read.
+func TestASignalEndsAStuckAttachAfterTheAppsEnd(t *testing.T) {
+	gate := fifo(t)
+	// It fits into the pipes between, so the supervisor does not drop the caller.
+	p := newPod(t, script("app", gate, "head -c 150000 /dev/zero; exit 4"))
+	a := attachTo(t, p, "app")
+	awaitAttached(t, a)
+	open(t, gate)
+	p.awaitEnded(1)
+	if err := a.cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := exitCode(t, a.cmd.Wait()); code != 128+int(unix.SIGTERM) {
+		t.Errorf("exit code %d, want %d", code, 128+int(unix.SIGTERM))
+	}
+}
+
 func TestADroppedCallerReportsIt(t *testing.T) {
 	gate := fifo(t)
 	p := newPod(t, script("app", gate, "seq 6000000"))

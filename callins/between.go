@@ -114,13 +114,7 @@ func (b *between) start(failed func()) (finish func() error) {
 	for _, c := range b.outputs {
 		outputs = append(outputs, startOutput(c.dst, c.src, failed))
 	}
-	return func() error {
-		var all []error
-		for _, o := range outputs {
-			all = append(all, o.finish())
-		}
-		return errors.Join(all...)
-	}
+	return func() error { return finishAll(outputs) }
 }
 
 // typed reads what the caller types.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,6 +42,23 @@ func (o *output) finish() error {
 	// It fails only for a closed file, which also wakes the copy.
 	_ = o.src.SetReadDeadline(time.Unix(1, 0))
 	return <-o.done
+}
+
+// awaitOutput calls finish, which finishes outputs, and returns its error. A signal of the caller, unless it is
+// a change of the window, ends the wait for a reader that does not read; then code is 128+N.
+func awaitOutput(finish func() error, signals <-chan os.Signal) (code int, err error) {
+	finished := make(chan error, 1)
+	go func() { finished <- finish() }()
+	for {
+		select {
+		case err := <-finished:
+			return 0, err
+		case sig := <-signals:
+			if sig != unix.SIGWINCH {
+				return 128 + int(sig.(syscall.Signal)), nil
+			}
+		}
+	}
 }
 
 func (o *output) copy() error {
@@ -80,29 +98,32 @@ func (o *output) drain(buf []byte) error {
 	if err != nil {
 		return fmt.Errorf("read output: %w", err)
 	}
-	var werr error
-	err = raw.Read(func(fd uintptr) bool {
-		werr = o.drainDescriptor(int(fd), buf)
-		return true
-	})
-	return errors.Join(err, werr)
-}
-
-func (o *output) drainDescriptor(fd int, buf []byte) error {
 	for left := maxLeft; left > 0; {
-		n, err := unix.Read(fd, buf)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
+		n, err := readNow(raw, buf)
 		if err != nil || n == 0 {
-			return nil // EAGAIN, EIO and end of file mean the same here
+			return err
 		}
+		// Not within raw.Read, which would make Close wait for a reader that does not read.
 		if _, err := o.dst.Write(buf[:n]); err != nil {
 			return fmt.Errorf("write output: %w", err)
 		}
 		left -= n
 	}
 	return nil
+}
+
+// readNow makes one read that does not wait. It returns 0 when there is nothing: EAGAIN, EIO and end of
+// file mean the same here.
+func readNow(raw syscall.RawConn, buf []byte) (n int, err error) {
+	err = raw.Read(func(fd uintptr) bool {
+		var failed error
+		n, failed = unix.Read(int(fd), buf)
+		for errors.Is(failed, unix.EINTR) {
+			n, failed = unix.Read(int(fd), buf)
+		}
+		return true
+	})
+	return max(n, 0), err
 }
 
 // pollable replaces f by a file on the same open file description, in

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,7 +21,8 @@ var forwarded = []os.Signal{ //nolint:gochecknoglobals // a table that is only r
 // Run is the call-in run: it starts the command that the settings describe in
 // the app that args names, and ends as the command does. If the command ended with
 // another status than 0, the error is an *ExitError without Err; if it could not be
-// run, one with Code 125, 126 or 127. When ctx ends, the command is killed.
+// run, one with Code 125, 126 or 127. When ctx ends, the command is killed. If a reader does not take
+// the command's last output, a signal N of forwarded ends the call-in with Code 128+N.
 func Run(ctx context.Context, s Streams, args []string) error {
 	code, err := run(ctx, s, args)
 	if err != nil {
@@ -203,19 +205,30 @@ func runTerminal(ctx context.Context, c conn, s Streams, signals <-chan os.Signa
 		return 0, err
 	}
 	defer restore()
-	go forward(ctx, early, signals, func(sig os.Signal) error {
-		// The kernel signals a new size of the terminal to the command.
-		if sig == unix.SIGWINCH && resize(s, master) {
-			return nil
-		}
-		return sendSignal(c, sig)
+	var passing sync.WaitGroup
+	passed, stopPassing := context.WithCancel(ctx)
+	defer stopPassing()
+	passing.Go(func() {
+		forward(passed, early, signals, func(sig os.Signal) error {
+			// The kernel signals a new size of the terminal to the command.
+			if sig == unix.SIGWINCH && resize(s, master) {
+				return nil
+			}
+			return sendSignal(c, sig)
+		})
 	})
 	go typeInto(master, s.Stdin)
 	output := startOutput(s.Stdout, master, func() { c.Close() })
 	r, p, err := c.next(kindExit)
 	p.close()
-	if outErr := output.finish(); outErr != nil {
-		err = outErr
+	stopPassing() // the command is gone: from now on a signal is for this call-in
+	passing.Wait()
+	code, outErr := awaitOutput(output.finish, signals)
+	switch {
+	case code != 0:
+		return code, nil
+	case outErr != nil:
+		return 0, outErr
 	}
 	return r.Code, err
 }

@@ -2,6 +2,7 @@ package callins
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"strconv"
@@ -195,4 +196,46 @@ func TestTerminalIsRestoredWhenTheSupervisorIsKilled(t *testing.T) {
 	}
 	readUntil(t, c, "run: the pod's supervisor has gone\r\n")
 	c.end(125)
+}
+
+// The command has ended, and its last output is on its way to a reader that does not read.
+func TestASignalEndsAStuckRunAfterTheCommandsEnd(t *testing.T) {
+	p := newPod(t, sleeper)
+	// More than the smallest pipe holds; the rest fits into the terminal.
+	cmd := p.caller("run", shell(t, "trap '' USR1; head -c 6000 /dev/zero; exit 5", onTerminal), "app")
+	stuck, stdout, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stuck.Close()
+	if _, err := unix.FcntlInt(stuck.Fd(), unix.F_SETPIPE_SZ, os.Getpagesize()); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = stdout
+	err = cmd.Start()
+	stdout.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stuck.Read(make([]byte, 1)); err != nil { // the command runs
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var code int
+	eventually(t, "a signal ends the call-in", func() bool {
+		if err := cmd.Process.Signal(unix.SIGUSR1); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			code = exitCode(t, err)
+			return true
+		default:
+			return false
+		}
+	})
+	if want := 128 + int(unix.SIGUSR1); code != want {
+		t.Errorf("exit code %d, want %d", code, want)
+	}
 }
