@@ -16,16 +16,20 @@ import (
 // nothing is lost, and it is a bound, because a background process may write on.
 const maxLeft = 2 << 20
 
+// reopenPause is the time between two reads of a terminal that no process holds.
+const reopenPause = 50 * time.Millisecond
+
 // output copies a pipe or a terminal's master to one of the caller's streams.
 type output struct {
 	dst, src *os.File
+	over     chan struct{} // closed by finish
 	done     chan error
 }
 
 // startOutput begins to copy src, which must be pollable. After an error of dst
 // it calls failed, once.
 func startOutput(dst, src *os.File, failed func()) *output {
-	o := &output{dst: dst, src: src, done: make(chan error, 1)}
+	o := &output{dst: dst, src: src, over: make(chan struct{}), done: make(chan error, 1)}
 	go func() {
 		err := o.copy()
 		if err != nil {
@@ -37,10 +41,11 @@ func startOutput(dst, src *os.File, failed func()) *output {
 }
 
 // finish is called after the writer has ended: it returns once everything that was written
-// before has been copied, without waiting for an end of file.
+// before has been copied, without waiting for an end of file. It is called once.
 func (o *output) finish() error {
 	// It fails only for a closed file, which also wakes the copy.
 	_ = o.src.SetReadDeadline(time.Unix(1, 0))
+	close(o.over)
 	return <-o.done
 }
 
@@ -74,18 +79,18 @@ func (o *output) copy() error {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return o.drain(buf)
-		case isEnd(err):
+		case errors.Is(err, unix.EIO):
+			// No process holds the terminal now. The command may open it again.
+			select {
+			case <-o.over:
+			case <-time.After(reopenPause):
+			}
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrClosed):
 			return nil
 		default:
 			return fmt.Errorf("read output: %w", err)
 		}
 	}
-}
-
-// isEnd reports whether err is the end of the output. A terminal's master returns EIO
-// once no process holds the terminal, after all bytes.
-func isEnd(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, unix.EIO) || errors.Is(err, os.ErrClosed)
 }
 
 // drain copies what is left. A read of a terminal's master first fetches the bytes that

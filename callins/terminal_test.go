@@ -146,6 +146,17 @@ func TestTerminalShowsTheLastOutput(t *testing.T) {
 	}
 }
 
+// A command may close its terminal and open it again by its name.
+func TestTerminalShowsOutputAfterItWasClosed(t *testing.T) {
+	p := newPod(t, sleeper)
+	// The call-in reads the closed terminal meanwhile.
+	script := "exec <&- >&- 2>&-; sleep 0.2; echo again >/dev/tty; exit 5"
+	got := finish(t, p.caller("run", shell(t, script, onTerminal), "app"))
+	if diff := cmp.Diff(result{"again\r\n", "", 5}, got); diff != "" {
+		t.Errorf("run (-want +got):\n%s", diff)
+	}
+}
+
 func TestTerminalShowsTheOutputOfShortCommands(t *testing.T) {
 	p := newPod(t, sleeper)
 	for range 100 {

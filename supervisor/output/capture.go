@@ -102,7 +102,8 @@ func (c *capture) isFinished() bool {
 }
 
 // read makes one read. It returns the number of bytes, 0 when there are none
-// now, and -1 at the end; a terminal whose slave is closed returns EIO.
+// now, and -1 at the end. A terminal that no process holds returns EIO, which is not its
+// end: a process of the app may open it again.
 func (c *capture) read() int {
 	buf := c.buffers.get()
 	defer c.buffers.put(buf)
@@ -114,7 +115,7 @@ func (c *capture) read() int {
 	case n > 0:
 		c.emit(buf[:n])
 		return n
-	case err == unix.EAGAIN:
+	case err == unix.EAGAIN, err == unix.EIO:
 		return 0
 	default:
 		return -1

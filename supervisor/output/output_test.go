@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 )
 
@@ -131,6 +133,52 @@ func TestAttachmentsWriteToStdin(t *testing.T) {
 	s.Finish()
 	if got := readAll(t, theirs); got != "onetwo" {
 		t.Errorf("%q", got)
+	}
+}
+
+// The app's processes may close the terminal all at once, and open it again by its name.
+func TestATerminalIsReadAgainAfterItWasClosed(t *testing.T) {
+	var out log
+	c := newCollector(t)
+	s := open(t, c, Options{Terminal: true, Stdout: &out})
+	master, slave, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := slave.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.Console <- master
+	s.Started()
+	for waiting := 0; waiting == 0; runtime.Gosched() {
+		select {
+		case <-s.captures[0].done:
+			t.Fatal("nothing reads the terminal any more")
+		default:
+		}
+		c.poller.mu.Lock()
+		waiting = len(c.poller.waiting)
+		c.poller.mu.Unlock()
+	}
+	again, err := os.OpenFile(slave.Name(), os.O_WRONLY|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Attach()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	write(t, again, "again")
+	if _, err := io.ReadFull(a.Stdout, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.Finish()
+	if out.text.String() != "again" {
+		t.Errorf("log %q", &out.text)
 	}
 }
 
