@@ -5,7 +5,9 @@ package activation
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -87,14 +89,44 @@ func (s *NotifySocket) Add(app spec.Spec) spec.Spec {
 // Close stops reading.
 func (s *NotifySocket) Close() error { return s.conn.Close() }
 
-// Wait returns when the app is ready, or with ctx's error.
+// Wait returns when the app is ready, or with ctx's error. What the app has sent before ctx ends counts.
 func (s *NotifySocket) Wait(ctx context.Context) error {
 	select {
 	case <-s.ready:
 		return nil
 	case <-ctx.Done():
+	}
+	if err := s.awaitRead(); err != nil && !errors.Is(err, net.ErrClosed) { // the pod may be over
+		s.log.Warn("read the app's last notifications", "error", err)
+	}
+	select {
+	case <-s.ready:
+		return nil
+	default:
 		return ctx.Err()
 	}
+}
+
+// awaitRead returns when serve has read all messages that are in the socket now. It sends one as
+// sd_notify_barrier(3) does: a pipe, which serve closes when it has read the messages before.
+func (s *NotifySocket) awaitRead() error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	err = s.conn.SetWriteDeadline(time.Now().Add(readLimit))
+	if err == nil {
+		// The kernel's limit on a socket's messages, which an app may have reached, is not for the socket's own.
+		_, _, err = s.conn.WriteMsgUnix([]byte("BARRIER=1"), unix.UnixRights(int(w.Fd())), &net.UnixAddr{Name: s.path, Net: "unixgram"})
+	}
+	if err = errors.Join(err, w.Close(), r.SetReadDeadline(time.Now().Add(readLimit))); err != nil {
+		return err
+	}
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
 }
 
 // serve reads messages until the socket is closed.
@@ -106,9 +138,11 @@ func (s *NotifySocket) serve() {
 			return
 		}
 		pid, fds := readControl(oob[:oobn])
-		if pid == 0 || elsewhere(pid, s.cgroup) {
+		switch {
+		case pid == os.Getpid(): // a barrier of awaitRead
+		case pid == 0 || elsewhere(pid, s.cgroup):
 			s.say(slog.LevelWarn, "notification ignored: the sender is not a process of the app", "pid", pid)
-		} else {
+		default:
 			s.take(string(message[:n]))
 		}
 		// A sender may wait until its descriptor is closed, to know that its message has been
@@ -149,6 +183,9 @@ func (s *NotifySocket) take(message string) {
 		}
 	}
 }
+
+// readLimit bounds each step of the wait for an ended app's last messages.
+const readLimit = time.Second
 
 // maxStatus bounds the part of a status that is logged, in bytes.
 const maxStatus = 200

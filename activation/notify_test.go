@@ -1,6 +1,8 @@
 package activation
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -43,6 +45,38 @@ func TestMessagesOfOtherProcessesDoNotCount(t *testing.T) {
 	case <-s.ready:
 		t.Error("ready by a message from elsewhere")
 	default:
+	}
+}
+
+// An app may end as soon as it has reported that it is ready.
+func TestAMessageBeforeTheEndCounts(t *testing.T) {
+	var out strings.Builder
+	dir := t.TempDir()
+	for n := range 200 {
+		s, err := OpenNotify(dir, n, "", slog.New(slog.NewTextHandler(&out, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: s.path + ".sender", Net: "unixgram"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sender := unix.UnixCredentials(&unix.Ucred{Pid: int32(os.Getppid())})
+		message := []string{"READY=0", "READY=1"}[n%2]
+		if _, _, err := conn.WriteMsgUnix([]byte(message), sender, &net.UnixAddr{Name: s.path, Net: "unixgram"}); err != nil {
+			t.Fatal(err)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if got := s.Wait(ended); (got == nil) != (message == "READY=1") {
+			t.Errorf("after %s: %v", message, got)
+		}
+		if err := errors.Join(conn.Close(), s.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	if out.Len() > 0 {
+		t.Errorf("logged: %s", &out)
 	}
 }
 
