@@ -6,9 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"kurma.io/stager/names"
+
+	"golang.org/x/sys/unix"
 )
 
 // damage empties a file, as a power loss does.
@@ -181,4 +184,48 @@ func TestLastStatesOfAnotherStagerAreTakenAsTheyAre(t *testing.T) {
 			t.Errorf("status with %s: %s", content, out)
 		}
 	}
+}
+
+// Pods whose disk is read-only, as after an error of it, are not damaged: commands that write nothing go on.
+func TestPodsOnAReadOnlyDiskAreNotDamaged(t *testing.T) {
+	h := newHost(t)
+	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "p", "example.com/one"))
+	dir := filepath.Join(h.dir, "pods")
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer h.run("rm", "--force", "p")
+	unmount := sync.OnceValue(func() error { return unix.Unmount(dir, unix.MNT_DETACH) })
+	defer unmount()
+	if err := unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if all := h.ps(); len(all) != 1 || all[0].UUID != uuid || all[0].State != "running" {
+		t.Errorf("ps: %+v", all)
+	}
+	h.run("status", "p")
+	h.run("inspect", "p")
+	if err := unmount(); err != nil {
+		t.Error(err)
+	}
+}
+
+// stop --all says which pods it cannot stop, and stops the others.
+func TestStopAllNamesDamagedPodsThatRun(t *testing.T) {
+	h := newHost(t)
+	bad := strings.TrimSpace(h.run("run", "--detach", "--name", "bad", "example.com/one"))
+	dead := strings.TrimSpace(h.run("run", "--detach", "--name", "dead", "example.com/one"))
+	h.killMonitor(dead)
+	h.run("run", "--detach", "--name", "good", "example.com/one")
+	h.damage("pods", bad, "state.json")
+	h.damage("pods", dead, "state.json")
+	if r := h.try("stop", "--all"); r.code != 1 || r.stderr != "launcher: pod "+bad+" is damaged, rm --force ends and deletes it: state.json: "+unreadable+"\n" {
+		t.Errorf("stop --all: %+v", r)
+	}
+	if all := h.ps(); len(all) != 3 || all[0].Name != "good" || all[0].State != "exited" {
+		t.Errorf("ps: %+v", all)
+	}
+	h.run("rm", "--force", "good")
+	h.run("rm", "--force", bad)
+	h.run("rm", "--force", dead)
 }

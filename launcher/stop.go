@@ -54,6 +54,12 @@ func (c *cli) stop(ctx context.Context, refs []string, limit time.Duration) erro
 	if err != nil {
 		return err
 	}
+	if len(refs) == 0 {
+		errs, err = unstoppable(store)
+	}
+	if err != nil {
+		return err
+	}
 	done := c.busy("stop pods")
 	defer done()
 	var stopping sync.WaitGroup
@@ -69,6 +75,19 @@ func (c *cli) stop(ctx context.Context, refs []string, limit time.Duration) erro
 	}
 	stopping.Wait()
 	return errors.Join(append(errs, stopped...)...)
+}
+
+// unstoppable returns the errors of the damaged pods that may be alive: nobody knows how to stop them.
+func unstoppable(store *pods.Store) ([]error, error) {
+	all, err := store.List()
+	var errs []error
+	for _, pod := range all {
+		if pod.Damage != nil && pod.Locked() {
+			_, err := store.Find(pod.Plan.UUID)
+			errs = append(errs, err)
+		}
+	}
+	return errs, err
 }
 
 // findAll returns the pods that refs name, each once, and the errors of those that cannot be found; without

@@ -31,8 +31,9 @@ func waitLock(file *os.File) error {
 	}
 }
 
+// isHeld reports whether a process holds the lock of a file, which may be on a file system that is read-only.
 func isHeld(path string) (bool, error) {
-	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	file, err := os.Open(path)
 	if err != nil {
 		return false, err
 	}
