@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"kurma.io/stager/launcher/images"
@@ -70,7 +71,11 @@ func (c *cli) pruneImages(unused, dry bool) error {
 			continue
 		}
 		if !dry {
-			if err := store.Remove(image.ID, func() error { return c.checkUnused(image.ID, image.ID) }); err != nil {
+			err := store.Remove(image.ID, func() error { return c.checkUnused(image.ID, image.ID) })
+			if errors.Is(err, images.ErrNotFound) || errors.Is(err, errInUse) {
+				continue // another command has removed it meanwhile, or started a pod with it
+			}
+			if err != nil {
 				return err
 			}
 		}

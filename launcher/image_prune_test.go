@@ -1,7 +1,10 @@
 package main
 
 import (
+	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -41,5 +44,32 @@ func TestPruneKeepsWhatIsNotReplaced(t *testing.T) {
 	h.run("image", "import", h.image("latest.aci", baseManifest))
 	if out := h.run("image", "prune"); out != "" {
 		t.Errorf("prune: %q; the signed one is %s, the named one %s", out, signed, later)
+	}
+}
+
+// Several commands that prune at once remove each image once, and none fails.
+func TestPrunesAtTheSameTime(t *testing.T) {
+	h := newHost(t)
+	for i := range 8 {
+		name := fmt.Sprintf("example.com/unused-%d", i)
+		h.run("image", "import", h.image(fmt.Sprintf("%d.aci", i), strings.Replace(appManifest, "example.com/one", name, 1)))
+	}
+	unused := len(h.listed()) - 1
+	var out [6]string
+	var pruning sync.WaitGroup
+	for i := range out {
+		pruning.Go(func() {
+			r := h.try("image", "prune", "--all")
+			if r.code != 0 || r.stderr != "" {
+				t.Errorf("%+v", r)
+			}
+			out[i] = r.stdout
+		})
+	}
+	pruning.Wait()
+	removed := strings.Fields(strings.Join(out[:], ""))
+	slices.Sort(removed)
+	if len(slices.Compact(removed)) != len(removed) || len(removed) != unused {
+		t.Errorf("removed %q, want each of %d images once", removed, unused)
 	}
 }

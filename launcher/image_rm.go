@@ -41,14 +41,17 @@ func (c *cli) removeImages(store *images.Store, catalog *images.Catalog, refs []
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
 }
 
-// checkUnused returns an error if a live pod uses the image.
+// errInUse says that a live pod uses an image.
+var errInUse = errors.New("in use")
+
+// checkUnused returns errInUse if a live pod uses the image.
 func (c *cli) checkUnused(ref, id string) error {
 	inUse, err := c.imagesInUse()
 	if err != nil {
 		return err
 	}
 	if pod, used := inUse[id]; used {
-		return fmt.Errorf("image %s: in use by pod %q", ref, pod)
+		return fmt.Errorf("image %s: %w by pod %q", ref, errInUse, pod)
 	}
 	return nil
 }
