@@ -24,6 +24,9 @@ warning says so if its ID is another one. A FILE that exists is an error.`,
 }
 
 func (c *cli) exportImage(ref, path string) error {
+	if path == "-" {
+		return usageError{"image export: want a FILE, and not -: its signature is written beside it"}
+	}
 	store, err := c.images()
 	if err != nil {
 		return err

@@ -32,7 +32,12 @@ func logsCommand(c *cli) *cobra.Command {
 		Long: `logs shows the output of an app, or of all apps of the pod in the order of time. On a terminal, lines of
 several apps begin with the app's name. --follow ends when the apps have ended, with their last byte.`,
 		ValidArgsFunction: c.completePods(1, true),
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.logs(cmd.Context(), args, o) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			return c.logs(cmd.Context(), args, o)
+		},
 	}
 	o.declare(cmd.Flags())
 	return cmd
@@ -79,6 +84,17 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
+// check refuses options that exclude each other.
+func (o *logsOptions) check() error {
+	if o.follow && !o.until.IsZero() {
+		return usageError{"logs: --follow has no --until"}
+	}
+	if o.stager && (o.timestamps || o.tail+o.since+o.stream != "" || !o.until.IsZero()) {
+		return usageError{"logs: --stager shows the whole log; want no other option than --follow"}
+	}
+	return nil
+}
+
 // callIn returns the options for the call-in logs.
 func (o *logsOptions) callIn(timestamps bool) []string {
 	var options []string
@@ -105,9 +121,6 @@ func (c *cli) logs(ctx context.Context, args []string, o logsOptions) error {
 	}
 	if len(rest) > 1 || o.stager && len(rest) > 0 {
 		return usageError{"logs: want POD [APP], or --stager POD"}
-	}
-	if o.follow && !o.until.IsZero() {
-		return usageError{"logs: --follow has no --until"}
 	}
 	apps := appNames(pod)
 	if len(rest) > 0 {

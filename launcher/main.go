@@ -84,8 +84,8 @@ func rootCommand(c *cli) *cobra.Command {
 	return root
 }
 
-// notEmpty returns a flag's function that refuses "", which is often a variable that is not set: the default would
-// be other pods and images.
+// notEmpty returns a flag's function that refuses "", which is often a variable that is not set: the default is
+// not what was meant.
 func notEmpty(value *string, want string) func(string) error {
 	return func(text string) error {
 		if text == "" {

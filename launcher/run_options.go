@@ -39,9 +39,9 @@ type runOptions struct {
 func (o *runOptions) declare(flags *pflag.FlagSet) {
 	flags.BoolVarP(&o.detach, "detach", "d", false, "return when the pod is up")
 	flags.BoolVar(&o.remove, "rm", false, "delete the pod with its logs when it ends")
-	flags.StringVar(&o.name, "name", "", "the pod's `NAME`")
-	flags.StringVar(&o.cgroupParent, "cgroup-parent", "", "make the pod's cgroup in this `CGROUP`; \"own\" for the launcher's own, in a service with Delegate=yes")
-	flags.StringVar(&o.uuidFile, "uuid-file", "", "write the pod's UUID into a `FILE` when the pod is up")
+	flags.Func("name", "the pod's `NAME`", notEmpty(&o.name, "want a name"))
+	flags.Func("cgroup-parent", "make the pod's cgroup in this `CGROUP`; \"own\" for the launcher's own, in a service with Delegate=yes", notEmpty(&o.cgroupParent, "want a cgroup"))
+	flags.Func("uuid-file", "write the pod's UUID into a `FILE` when the pod is up", notEmpty(&o.uuidFile, "want a file"))
 	flags.VarP(&o.volumes, "volume", "v", "mount the host's path as a volume, `NAME=/PATH`, or at a path of each app, /PATH:/TARGET[:ro]")
 	flags.Func("exit-policy", "when the pod ends by itself: `never|all|failure`", oneOf(&o.exitPolicy, "never", "all", "failure"))
 	flags.Func("restart", "whether an app that has ended is restarted: `never|on-failure|always`", oneOf(&o.restart, "never", "on-failure", "always"))
@@ -64,7 +64,7 @@ func appFlags() []string {
 }
 
 func (o *runOptions) declareApp(flags *pflag.FlagSet) {
-	flags.StringVar(&o.app.Exec, "exec", "", "execute `PROGRAM` instead of the image's; the arguments after -- are its own")
+	flags.Func("exec", "execute `PROGRAM` instead of the image's; the arguments after -- are its own", notEmpty(&o.app.Exec, "want a program"))
 	flags.FuncP("env", "e", "set a variable, `NAME=VALUE`, or pass the caller's on, NAME", func(text string) error {
 		e, err := parseEnv(text)
 		o.app.Env = append(o.app.Env, e)

@@ -68,6 +68,11 @@ func TestRunOptionsAreChecked(t *testing.T) {
 		"--env =x example.com/one":        "want NAME=VALUE",
 		"--restart maybe example.com/one": "want never, on-failure, always",
 		"--exit-policy x example.com/one": "want never, all, failure",
+		"--name= x":                       `invalid argument "" for "--name" flag: want a name`,
+		"--uuid-file= x":                  `invalid argument "" for "--uuid-file" flag: want a file`,
+		"--cgroup-parent= x":              `invalid argument "" for "--cgroup-parent" flag: want a cgroup`,
+		"--exec= x":                       `invalid argument "" for "--exec" flag: want a program`,
+		"--entrypoint= x":                 "want a program",
 		"--user 3 " + pod:                 "--user is for an image's app; write it into the pod manifest",
 	} {
 		h.refuse(2, want, append([]string{"run"}, strings.Fields(args)...)...)

@@ -47,6 +47,9 @@ func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
 		if o.name == "" && errors.Is(err, pods.ErrNameTaken) {
 			continue // by a pod that was made since we looked
 		}
+		if errors.Is(err, pods.ErrNameTaken) {
+			err = fmt.Errorf("%w; choose another with --name", err)
+		}
 		c.warn(warnings)
 		return pod, err
 	}

@@ -606,6 +606,13 @@ func TestNamesAreUnique(t *testing.T) {
 	if r := h.try("run", "--name", "p", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, "name already used by pod ") || !strings.Contains(r.stderr, "; choose another with --name\n") {
 		t.Errorf("%+v", r)
 	}
+	old := strings.TrimSpace(h.run("run", "--detach", "--name", "old", "example.com/one"))
+	h.run("stop", "old")
+	h.run("run", "--detach", "--name", "old", "example.com/one")
+	if r := h.try("restart", old); r.code != 1 || !strings.Contains(r.stderr, "name already used by pod ") || strings.Contains(r.stderr, "--name") {
+		t.Errorf("restart has no --name: %+v", r)
+	}
+	h.run("rm", "--force", "old")
 	if r := h.try("image", "rm", "example.com/one"); r.code != 1 || !strings.Contains(r.stderr, `in use by pod "p"`) {
 		t.Errorf("%+v", r)
 	}

@@ -132,7 +132,7 @@ func (s *Store) create(plan Plan) (*Pod, error) {
 		return nil, err
 	}
 	if uuid, taken := names[plan.Name]; taken {
-		return nil, fmt.Errorf("%w by pod %s; choose another with --name", ErrNameTaken, uuid)
+		return nil, fmt.Errorf("%w by pod %s", ErrNameTaken, uuid)
 	}
 	if err := s.checkPorts(plan); err != nil {
 		return nil, err
