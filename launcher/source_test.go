@@ -96,6 +96,13 @@ func TestImportOfSourcesNamesWhatIsWrong(t *testing.T) {
 		server.URL + "/large.aci":        "maxImageSize",
 		"file:///nowhere":                "no such file",
 		h.text("empty.aci", ""):          "not an ACI",
+		"":                               "the source names no file",
+		"file://":                        "the source names no file",
+		"http://":                        "the address has no host",
+		"https:///x.aci":                 "the address has no host",
+		"http://me:secret@127.0.0.1:1/x": "launcher: import http://me:xxxxx@127.0.0.1:1/x: ",
+		"http://me:se cret@127.0.0.1:1/": "launcher: import that address: net/url: invalid userinfo\n",
+		"docker://127.0.0.1:1/x\x1b[31m": `docker://127.0.0.1:1/x\x1b[31m: could not parse reference`,
 		"docker://127.0.0.1:1/UPPER/x:y": "could not parse reference",
 	} {
 		h.refuse(1, words, "image", "import", source)

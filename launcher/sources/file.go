@@ -27,6 +27,9 @@ const (
 
 // file imports an ACI, an archive or a layout.
 func (f *Fetcher) file(ctx context.Context, path string) (*images.Image, error) {
+	if path == "" {
+		return nil, errors.New("import: the source names no file")
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("import: %w", err)

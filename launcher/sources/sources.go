@@ -108,7 +108,7 @@ func (f *Fetcher) fetch(ctx context.Context, ref string) (*images.Image, error) 
 	case strings.HasPrefix(ref, dockerScheme):
 		image, err = f.registry(ctx, strings.TrimPrefix(ref, dockerScheme))
 	case strings.HasPrefix(ref, httpScheme), strings.HasPrefix(ref, httpsScheme):
-		image, err = f.web(ctx, ref)
+		ref, image, err = f.web(ctx, ref)
 	default:
 		return f.file(ctx, strings.TrimPrefix(ref, fileScheme))
 	}

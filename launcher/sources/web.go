@@ -15,12 +15,23 @@ import (
 // maxSignature is the largest signature of an ACI that is downloaded.
 const maxSignature = 256 << 10
 
-// web imports the ACI at an address, and the signature beside it.
-func (f *Fetcher) web(ctx context.Context, address string) (*images.Image, error) {
+// web imports the ACI at an address, and the signature beside it. It also returns the address as errors may
+// show it, without a password.
+func (f *Fetcher) web(ctx context.Context, address string) (string, *images.Image, error) {
 	parsed, err := url.Parse(address)
-	if err != nil {
-		return nil, err
+	var wrong *url.Error
+	switch {
+	case errors.As(err, &wrong):
+		return "that address", nil, wrong.Err // the rest of the error is the address
+	case parsed.Hostname() == "":
+		return parsed.Redacted(), nil, errors.New("the address has no host")
 	}
+	image, err := f.pair(ctx, parsed)
+	return parsed.Redacted(), image, err
+}
+
+// pair downloads an ACI and its signature, and imports them.
+func (f *Fetcher) pair(ctx context.Context, parsed *url.URL) (*images.Image, error) {
 	signature := *parsed
 	signature.Path += ".asc"
 	signature.RawPath = ""
@@ -63,5 +74,9 @@ func (f *Fetcher) importPair(ctx context.Context, aci, asc *os.File) (*images.Im
 			return nil, err
 		}
 	}
-	return f.Store.Import(ctx, name, f.Ring, nil)
+	image, err := f.Store.Import(ctx, name, f.Ring, nil)
+	if err != nil {
+		return nil, errors.Unwrap(err) // of the name, which is nobody's
+	}
+	return image, nil
 }

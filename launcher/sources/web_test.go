@@ -95,8 +95,8 @@ func TestAnACIOfAWebServer(t *testing.T) {
 			image, err := f.Import(t.Context(), server.URL+tt.path)
 			f.checkCache(t)
 			if tt.words != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.words) {
-					t.Errorf("%v, want %q", err, tt.words)
+				if err == nil || !strings.Contains(err.Error(), tt.words) || strings.Contains(err.Error(), f.Cache) {
+					t.Errorf("%v, want %q and no file of the cache", err, tt.words)
 				}
 				return
 			}
