@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -81,6 +82,8 @@ func nextStep(err error) string {
 		return "; launcher logs shows what it has written, launcher restart starts another like it"
 	case errors.Is(err, pods.ErrNotFound):
 		return "; launcher ps --all lists the pods"
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return "; the launcher needs root"
 	}
 	return ""
 }

@@ -597,6 +597,12 @@ func TestRunWithoutPrivilegesIsRefused(t *testing.T) {
 	if r := h.finish(cmd); r.code != 1 || r.stderr != "launcher: run: only root can start a pod\n" {
 		t.Errorf("%+v", r)
 	}
+	ps := h.command("ps")
+	ps.Path, ps.Args = copied, []string{copied, "--state", "/nonexistent", "ps"}
+	ps.Dir, ps.SysProcAttr = cmd.Dir, cmd.SysProcAttr
+	if r := h.finish(ps); r.code != 1 || !strings.HasSuffix(r.stderr, ": permission denied; the launcher needs root\n") {
+		t.Errorf("%+v", r)
+	}
 }
 
 func TestNamesAreUnique(t *testing.T) {
