@@ -13,6 +13,9 @@ import (
 
 // explain says what of data is wrong, which encoding/json did not decode into a t.
 func explain(path string, data []byte, t reflect.Type, err error) error {
+	if bytes.HasPrefix(data, []byte("\ufeff")) {
+		return errors.New("not a JSON document: it begins with a byte order mark (RFC 8259, section 8.1)")
+	}
 	var syntax *json.SyntaxError
 	if errors.As(json.Unmarshal(data, new(json.RawMessage)), &syntax) { // a decoder does not say where data ends too early
 		before := data[:max(syntax.Offset-1, 0)] // the offset counts the character that is wrong

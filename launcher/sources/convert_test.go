@@ -117,3 +117,14 @@ func TestWhiteoutsBecomeOverlays(t *testing.T) {
 		t.Errorf("another digest: %v", err)
 	}
 }
+
+// An archive without a tag is called as its file, without the endings that say how it is packed.
+func TestAnArchiveWithoutATagIsCalledAsItsFile(t *testing.T) {
+	for path, want := range map[string]string{
+		"/a/redis.tar": "redis", "redis.tar.gz": "redis", "redis.tar.bz2": "redis", "redis.tar.xz": "redis", "redis.tar.zst": "redis", "redis.7.oci": "redis.7", "/a/redis": "redis",
+	} {
+		if have := baseName(path); have != want {
+			t.Errorf("%s is called %q, want %q", path, have, want)
+		}
+	}
+}

@@ -268,7 +268,7 @@ func readJSON(dir, name string, v any) error {
 // baseName is the name of an image that has none, from its file.
 func baseName(path string) string {
 	base := filepath.Base(path)
-	for _, suffix := range []string{".gz", ".xz", ".bz2", ".tar", ".oci"} {
+	for _, suffix := range []string{".gz", ".xz", ".bz2", ".zst", ".tar", ".oci"} {
 		base = strings.TrimSuffix(base, suffix)
 	}
 	return base
