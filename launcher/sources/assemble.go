@@ -40,6 +40,9 @@ func partsOf(image v1.Image, open blobs, name, version string) (parts, error) {
 	if err != nil {
 		return p, fmt.Errorf("read image manifest: %w", err)
 	}
+	if kind := manifest.Config.MediaType; !kind.IsConfig() { // registries also keep what is no image, such as charts
+		return p, fmt.Errorf("it is not an image: the media type %q is not that of an image's configuration", kind)
+	}
 	if manifest.Config.Size > maxConfig {
 		return p, fmt.Errorf("its configuration has %d bytes, more than %d", manifest.Config.Size, maxConfig)
 	}

@@ -3,6 +3,7 @@ package sources
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -185,6 +186,31 @@ func mount(t *testing.T, layers []*images.Image) string {
 		}
 	})
 	return merged
+}
+
+// A chart or another artifact that a registry or layout keeps (OCI image specification, artifacts) is not imported as an
+// image without files.
+func TestAnArtifactIsNoImage(t *testing.T) {
+	layout := t.TempDir()
+	blob := func(kind, content string) string {
+		sum := fmt.Sprintf("%x", sha256.Sum256([]byte(content)))
+		path := filepath.Join(layout, "blobs/sha256", sum)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf(`{"mediaType": %q, "digest": "sha256:%s", "size": %d}`, kind, sum, len(content))
+	}
+	manifest := blob("application/vnd.oci.image.manifest.v1+json", `{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+		"config": `+blob("application/vnd.cncf.helm.config.v1+json", "{}")+`, "layers": []}`)
+	for name, content := range map[string]string{"oci-layout": `{"imageLayoutVersion": "1.0.0"}`, "index.json": `{"schemaVersion": 2, "manifests": [` + manifest + `]}`} {
+		if err := os.WriteFile(filepath.Join(layout, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	image, err := newFetcher(t).Import(t.Context(), "file://"+layout)
+	if err == nil || !strings.Contains(err.Error(), `it is not an image: the media type "application/vnd.cncf.helm.config.v1+json" is not`) {
+		t.Errorf("%v, %v", image, err)
+	}
 }
 
 // TestOneImageFromEverywhere imports one image from a registry, an OCI layout, an OCI archive and an
