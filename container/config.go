@@ -1,7 +1,6 @@
 package container
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/container/cgroup"
-	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 )
 
@@ -93,27 +91,11 @@ func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 	return mounts
 }
 
-// cgroupMounts returns the mounts on the container's /sys/fs/cgroup. A privileged container has all that
-// the caller has, writable; another one its own cgroup and those below it, read-only. hierarchies are those of
-// cgroup.Hierarchies.
-//
-// libcontainer's own mount of type "cgroup" reads the mounts of the whole machine first, and
-// mounts a file system in each hierarchy, for which the kernel allocates a new superblock.
-func cgroupMounts(s *spec.Spec, hierarchies []string) []*configs.Mount {
-	const target = "/sys/fs/cgroup"
-	if s.Privileged {
-		return []*configs.Mount{mountOf(spec.Mount{Source: names.CgroupDir, Target: target, Type: "bind", Recursive: true})}
-	}
-	var out []*configs.Mount
-	if !slices.Equal(hierarchies, []string{""}) {
-		flags := noSuidExecDev | unix.MS_RDONLY
-		out = append(out, &configs.Mount{Source: "tmpfs", Destination: target, Device: "tmpfs", Flags: flags, Data: "mode=755,size=64k"})
-	}
-	for _, h := range hierarchies {
-		m := mountOf(spec.Mount{Source: filepath.Join(names.CgroupDir, h, s.Cgroup), Target: filepath.Join(target, h), Type: "bind", ReadOnly: true, NoSuid: true, NoDev: true})
-		out = append(out, m)
-	}
-	return out
+// cgroupMount returns the mount of dir on the container's /sys/fs/cgroup, see cgroupView. It is read-only unless the
+// container is privileged.
+func cgroupMount(dir string, privileged bool) *configs.Mount {
+	restricted := !privileged
+	return mountOf(spec.Mount{Source: dir, Target: "/sys/fs/cgroup", Type: "bind", Recursive: true, ReadOnly: restricted, NoSuid: restricted, NoDev: restricted})
 }
 
 func mountsOf(s *spec.Spec) []*configs.Mount {

@@ -134,31 +134,30 @@ func TestVolumesAreMountedAsAsked(t *testing.T) {
 	}
 }
 
-// The container has its own cgroup of each hierarchy, read-only, and around them a read-only folder that takes little memory where there are
-// several. A privileged one has what the stager has, writable.
-func TestCgroupsAreMountedByTheirHierarchies(t *testing.T) {
-	const target = "/sys/fs/cgroup"
+// The container has its own cgroup, read-only: the folder of mounts where there are several hierarchies. A
+// privileged one has what the stager has, writable.
+func TestCgroupsAreShownByTheirHierarchies(t *testing.T) {
 	for name, test := range map[string]struct {
 		privileged  bool
 		hierarchies []string
-		want        []string // source, target
+		dir         string
+		made        bool
 	}{
-		"version 2":  {false, []string{""}, []string{names.CgroupDir + "/pod/app " + target}},
-		"version 1":  {false, []string{"cpu", "memory"}, []string{"tmpfs " + target, names.CgroupDir + "/cpu/pod/app " + target + "/cpu", names.CgroupDir + "/memory/pod/app " + target + "/memory"}},
-		"none":       {false, nil, []string{"tmpfs " + target}},
-		"privileged": {true, []string{"cpu"}, []string{names.CgroupDir + " " + target}},
+		"version 2":           {false, []string{""}, names.CgroupDir + "/pod/app", false},
+		"version 1":           {false, []string{"cpu", "memory"}, "/state/id/cgroup", true},
+		"one of version 1":    {false, []string{"cpu"}, "/state/id/cgroup", true},
+		"none":                {false, nil, "", false},
+		"privileged":          {true, []string{"cpu"}, names.CgroupDir, false},
+		"privileged, no such": {true, nil, "", false},
 	} {
-		var have []string
-		for _, m := range cgroupMounts(&spec.Spec{Cgroup: "/pod/app", Privileged: test.privileged}, test.hierarchies) {
-			have = append(have, m.Source+" "+m.Destination)
-			restricted := m.RecAttr != nil && m.RecAttr.Attr_set == unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV ||
-				m.Device == "tmpfs" && m.Flags == noSuidExecDev|unix.MS_RDONLY && strings.Contains(m.Data, "size=64k")
-			if restricted == test.privileged {
-				t.Errorf("%s: %s is mounted with flags %#x, %q, and attributes %v", name, m.Destination, m.Flags, m.Data, m.RecAttr)
-			}
+		c := &container{runtime: &Runtime{state: "/state", hierarchies: test.hierarchies}, id: "id", spec: spec.Spec{Cgroup: "/pod/app", Privileged: test.privileged}}
+		if dir, made := c.cgroupView(); dir != test.dir || made != test.made {
+			t.Errorf("%s: the view is %q, made: %v, want %q, %v", name, dir, made, test.dir, test.made)
 		}
-		if !slices.Equal(have, test.want) {
-			t.Errorf("%s: the mounts are %q, want %q", name, have, test.want)
+		m := cgroupMount("/view", test.privileged)
+		restricted := m.RecAttr != nil && m.RecAttr.Attr_set == unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV
+		if m.Source != "/view" || m.Destination != "/sys/fs/cgroup" || m.Flags != unix.MS_BIND|unix.MS_REC || restricted == test.privileged {
+			t.Errorf("%s: the mount is %+v", name, m)
 		}
 	}
 }

@@ -190,8 +190,9 @@ func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
 func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err error) {
 	defer starting()()
 	config := configOf(&c.spec, c.runtime.shm)
-	if len(c.runtime.hierarchies) > 0 {
-		config.Mounts = append(config.Mounts, cgroupMounts(&c.spec, c.runtime.hierarchies)...)
+	view, makeView := c.cgroupView()
+	if view != "" {
+		config.Mounts = append(config.Mounts, cgroupMount(view, c.spec.Privileged))
 	}
 	if !stdio.Terminal {
 		config.Devices = append(config.Devices, console())
@@ -209,6 +210,13 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 	c.handle, err = libcontainer.Create(c.runtime.state, c.id, config)
 	if err != nil {
 		return nil, err
+	}
+	if makeView {
+		done, err := c.makeCgroupView(view)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
 	}
 	if c.backing, err = openBacking(c.spec.Backing); err != nil {
 		return nil, err
