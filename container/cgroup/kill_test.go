@@ -93,6 +93,12 @@ func TestHastenMovesNoProcess(t *testing.T) {
 	if !strings.HasSuffix(dir, own) || string(before) != string(after) || len(before) == 0 {
 		t.Errorf("moved into %q; the process was in\n%sand is in\n%s", dir, before, after)
 	}
+	if err := pod.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if again := pod.moveNowhere(sleeper.Process.Pid); !strings.HasSuffix(again, own) {
+		t.Errorf("after Remove, which Hasten may run beside: moved into %q", again)
+	}
 }
 
 // hiding is a cgroup of version 1 with processes that it does not list.

@@ -6,6 +6,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,7 @@ import (
 type Pod struct {
 	manager cgroups.Manager
 	path    string
+	folders map[string]string // of each controller; the manager's own map loses them in Remove, beside which Hasten may run
 	limits  *cgroups.Resources
 }
 
@@ -43,7 +45,7 @@ func NewPod(path string, limits spec.Resources) (*Pod, error) {
 		return nil, fmt.Errorf("make pod's cgroup %s: %w", path, err)
 	}
 	leaveRoomForStager(resources, m.Path("pids"))
-	g := &Pod{manager: m, path: path, limits: resources}
+	g := &Pod{manager: m, path: path, folders: maps.Clone(m.GetPaths()), limits: resources}
 	if m.Exists() {
 		if err := g.kill(); err != nil {
 			return nil, err
@@ -93,13 +95,13 @@ func (g *Pod) Make() error {
 
 // Hasten moves this process into a cgroup that it is in. That changes nothing, but the kernel's lock for
 // moves (cgroup_threadgroup_rwsem) waits for an RCU grace period, 5 to 10 ms, unless it was held just before: an app that is started some
-// milliseconds later does not wait. Errors do not matter: then the app waits.
+// milliseconds later does not wait. Errors do not matter: then the app waits. It may run beside all other methods.
 func (g *Pod) Hasten() { _ = g.moveNowhere(os.Getpid()) }
 
 // moveNowhere moves a process into a cgroup that it is in, and returns the cgroup's folder, "" if it finds none.
 func (g *Pod) moveNowhere(pid int) string {
 	number := strconv.Itoa(pid)
-	for _, path := range g.manager.GetPaths() {
+	for _, path := range g.folders {
 		stager := filepath.Dir(path)
 		// On a machine with version 2 alone the waiter has entered a cgroup beside the apps'.
 		for _, dir := range []string{stager, filepath.Join(stager, names.Program)} {
@@ -117,7 +119,7 @@ func (g *Pod) moveNowhere(pid int) string {
 // are mounted: "" for version 2 alone; otherwise the folder of each, and each link to one.
 func (g *Pod) Hierarchies(dir string) []string {
 	mounted := map[string]bool{}
-	for _, path := range g.manager.GetPaths() {
+	for _, path := range g.folders {
 		mounted[strings.TrimSuffix(path, g.path)] = true
 	}
 	if mounted[dir] {
