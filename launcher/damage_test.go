@@ -186,7 +186,8 @@ func TestLastStatesOfAnotherStagerAreTakenAsTheyAre(t *testing.T) {
 	}
 }
 
-// Pods whose disk is read-only, as after an error of it, are not damaged: commands that write nothing go on.
+// Pods whose disk is read-only, as after an error of it, are not damaged: commands that write nothing go on, and stop ends the pod and
+// says what is left to gc.
 func TestPodsOnAReadOnlyDiskAreNotDamaged(t *testing.T) {
 	h := newHost(t)
 	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "p", "example.com/one"))
@@ -194,7 +195,6 @@ func TestPodsOnAReadOnlyDiskAreNotDamaged(t *testing.T) {
 	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	defer h.run("rm", "--force", "p")
 	unmount := sync.OnceValue(func() error { return unix.Unmount(dir, unix.MNT_DETACH) })
 	defer unmount()
 	if err := unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
@@ -205,8 +205,18 @@ func TestPodsOnAReadOnlyDiskAreNotDamaged(t *testing.T) {
 	}
 	h.run("status", "p")
 	h.run("inspect", "p")
+	stager := h.ps()[0].PID
+	if r := h.try("stop", "p"); r.code != 1 || !strings.Contains(r.stderr, "read-only file system") {
+		t.Errorf("stop: %+v", r)
+	}
+	if err := unix.Kill(stager, 0); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("the stager of a pod that was stopped: %v", err)
+	}
 	if err := unmount(); err != nil {
 		t.Error(err)
+	}
+	if out := h.run("gc"); strings.TrimSpace(out) != "pod "+uuid {
+		t.Errorf("gc: %s", out)
 	}
 }
 

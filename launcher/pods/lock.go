@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,11 +22,25 @@ func tryLock(file *os.File) bool {
 	return unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, wholeFile(unix.F_WRLCK)) == nil
 }
 
-// waitLock waits until the lock is free and takes it.
+// openLock opens the lock of a pod that exists, for waitLock. On a file system that is read-only it can be read alone.
+func openLock(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, unix.EROFS) {
+		return os.Open(path)
+	}
+	return file, err
+}
+
+// waitLock waits until the lock is free and takes it. Of a file that can be read alone, several processes may have the
+// lock at once, and none together with a monitor.
 func waitLock(file *os.File) error {
+	kind := int16(unix.F_WRLCK)
 	for {
-		err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLKW, wholeFile(unix.F_WRLCK))
-		if err != unix.EINTR {
+		err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLKW, wholeFile(kind))
+		switch {
+		case err == unix.EBADF && kind == unix.F_WRLCK: // the file can be read alone
+			kind = unix.F_RDLCK
+		case err != unix.EINTR:
 			return err
 		}
 	}

@@ -79,7 +79,7 @@ func (s *Store) Remove(ctx context.Context, p *Pod, force bool) error {
 // endMonitor ends the pod's monitor, and so the pod; of a damaged pod the pod first. It returns the pod's lock, which it has taken,
 // or nil if the pod is not in the store any more.
 func (s *Store) endMonitor(ctx context.Context, p *Pod) (*os.File, error) {
-	lock, err := os.OpenFile(filepath.Join(p.Dir, lockFile), os.O_RDWR, 0)
+	lock, err := openLock(filepath.Join(p.Dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // it has ended meanwhile
 	}
