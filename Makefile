@@ -5,8 +5,10 @@
 ifndef VERSION
 VERSION := $(shell tools/version.sh)
 endif
-# ARCH is the architecture that the programs are built for, amd64 or arm64, by Go's names.
-ARCH    ?= amd64
+# ARCH is the architecture that the programs are built for, amd64 or arm64, by Go's names: this machine's, unless it is given.
+ifndef ARCH
+ARCH := $(shell go env GOHOSTARCH)
+endif
 # KEY is an OpenPGP private key file that signs the images of stager and network plugins; GPG is the ID of a key in your gpg
 # agent. Without one aci makes a throwaway key, and writes its public key to the image's folder.
 KEY     ?=
