@@ -62,7 +62,11 @@ func (c *Connector) Connect(ctx context.Context, file, uuid, namespace string, a
 			return nil, errors.Join(err, c.Disconnect(context.WithoutCancel(ctx), file, uuid, namespace, attachments))
 		}
 	}
-	return record.Results, writeRecord(file, record)
+	if err := writeRecord(file, record); err != nil {
+		err = fmt.Errorf("connect to networks: %w", err)
+		return nil, errors.Join(err, c.Disconnect(context.WithoutCancel(ctx), file, uuid, namespace, attachments))
+	}
+	return record.Results, nil
 }
 
 // add records that the `add` begins, and calls it. Of a plugin that cannot be opened there is

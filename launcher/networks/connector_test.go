@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -141,6 +142,19 @@ func TestAFailedAddIsUndoneWithTheEarlierOnes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The results of the last add cannot be written, as on a full disk.
+func TestARecordThatCannotBeWrittenUndoesEveryAdd(t *testing.T) {
+	var f *fakes
+	f = newFakes(t, map[string]*fake{"a": {}, "b": {add: func(context.Context) ([]byte, error) {
+		return nil, os.Mkdir(f.file+".new", 0o700) // in the place of the next record
+	}}})
+	results, err := f.connect("a", "b")
+	if !errors.Is(err, syscall.EISDIR) || results != nil || !isGone(f.file) {
+		t.Errorf("results %v, error %v, record gone %v", results, err, isGone(f.file))
+	}
+	f.check(t, "add a /ns uuid eth0 {a}", "add b /ns uuid eth1 {b}", "del b /ns uuid eth1 {b}", "del a /ns uuid eth0 {a}")
 }
 
 func TestEveryDelIsTriedAndCanBeRepeated(t *testing.T) {

@@ -150,7 +150,7 @@ func (p *Pod) disconnect() error {
 		return err
 	}
 	if p.tried {
-		return errors.New("disconnect: the plugin's add failed, and so did the del that undoes it")
+		return errors.New("disconnect: connecting failed, and so did the del that undoes it")
 	}
 	if p.connector == nil {
 		return errors.New("disconnect: there is no configuration of networks")
