@@ -46,7 +46,7 @@ func (c *Containers) Collect(ctx context.Context, used func(network string) (boo
 }
 
 func (c *Containers) collect(ctx context.Context, store *pods.Store, pod *pods.Pod, used func(string) (bool, error)) (bool, error) {
-	unlock, err := c.lock(pod.Plan.Name)
+	unlock, err := c.lock(ctx, pod.Plan.Name)
 	if err != nil {
 		return false, err
 	}
@@ -88,7 +88,7 @@ func (c *Containers) deleteNetworks(ctx context.Context, store *pods.Store, used
 // deleteNetwork calls the plugin's `remove`, in the network's container or in one that it starts for this,
 // and stops the container. After an error the record stays, so that the next Collect tries again.
 func (c *Containers) deleteNetwork(ctx context.Context, store *pods.Store, name string, used func(string) (bool, error)) (bool, error) {
-	unlock, err := c.lock(name)
+	unlock, err := c.lock(ctx, name)
 	if err != nil {
 		return false, err
 	}

@@ -30,8 +30,6 @@ import (
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/podplan"
 	"kurma.io/stager/launcher/pods"
-
-	"golang.org/x/sys/unix"
 )
 
 // Containers are the plugin containers of the networks of one configuration. Several processes
@@ -107,7 +105,7 @@ func (c *Containers) open(ctx context.Context, name string) (*container, error) 
 	if p := c.running(store, network); p != nil {
 		return p, nil
 	}
-	unlock, err := c.lock(name)
+	unlock, err := c.lock(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -268,26 +266,6 @@ func (c *Containers) writeRecord(name string, r record) error {
 		return err
 	}
 	return os.Rename(path+".new", path)
-}
-
-// lock takes the lock of a network.
-func (c *Containers) lock(name string) (unlock func(), err error) {
-	if err := os.MkdirAll(c.dir(name), 0o700); err != nil {
-		return nil, err
-	}
-	file, err := os.OpenFile(filepath.Join(c.dir(name), lockFile), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
-		if err == nil {
-			return func() { _ = file.Close() }, nil
-		}
-		if err != unix.EINTR {
-			return nil, errors.Join(fmt.Errorf("lock network %q: %w", name, err), file.Close())
-		}
-	}
 }
 
 func bootID() (string, error) {
