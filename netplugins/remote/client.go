@@ -73,7 +73,8 @@ func notFound(err error) bool {
 }
 
 // A call that the driver does not answer wraps one of these, or errNotFound. Only after errNoAnswer the
-// driver may have done what it was asked for.
+// driver may have done what it was asked for. An answeredError is beside errNoAnswer if an earlier try of
+// the call had no answer: the driver may have carried that out, and refused the second request for it.
 var (
 	errNotReached = errors.New("cannot be reached")
 	errNoAnswer   = errors.New("no answer")
@@ -81,8 +82,11 @@ var (
 
 // isSilent reports whether a call failed because the driver did not answer.
 func isSilent(err error) bool {
-	return errors.Is(err, errNoAnswer) || errors.Is(err, errNotReached) || errors.Is(err, errNotFound)
+	return !answered(err) && (errors.Is(err, errNoAnswer) || errors.Is(err, errNotReached) || errors.Is(err, errNotFound))
 }
+
+// refused reports whether a call failed because the driver said so, and the driver has done nothing.
+func refused(err error) bool { return answered(err) && !errors.Is(err, errNoAnswer) }
 
 // call calls a method. A nil request is an empty body; a nil response is an answer that does not
 // matter. Like Docker it tries again while the driver is not there or its connection fails.
@@ -103,10 +107,13 @@ func (d *driver) call(ctx context.Context, method string, request, response any)
 			lost = err
 		}
 		if err == nil {
-			if err = read(status, answer, response); err != nil {
-				return d.wrong(method, err)
+			if err = read(status, answer, response); err == nil {
+				return nil
 			}
-			return nil
+			if lost != nil && answered(err) {
+				err = fmt.Errorf("%w; asked again: %w", lost, err)
+			}
+			return d.wrong(method, err)
 		}
 		if !isSilent(err) || time.Since(start)+pause >= d.patience.retries || !sleep(ctx, pause) {
 			if lost != nil {

@@ -139,8 +139,8 @@ type undoing struct {
 	errs   []error
 }
 
-// tell calls a method that undoes another one, if that was done. If either was under way before, the driver
-// may not know the endpoint, and what it answers does not matter.
+// tell calls a method that undoes another one, if that was done. If either was under way before, or the
+// driver got the request twice, it may not know the endpoint, and what it answers does not matter.
 func (u *undoing) tell(ctx context.Context, done *bool, method, undone string) {
 	if !*done || u.silent {
 		return
@@ -157,7 +157,7 @@ func (u *undoing) tell(ctx context.Context, done *bool, method, undone string) {
 		return
 	}
 	*done, u.e.Pending = false, ""
-	if answered(err) && (u.unsure == method || u.unsure == undone) || method == "RevokeExternalConnectivity" && notFound(err) {
+	if answered(err) && (!refused(err) || u.unsure == method || u.unsure == undone) || method == "RevokeExternalConnectivity" && notFound(err) {
 		return
 	}
 	u.errs = append(u.errs, err)

@@ -57,7 +57,7 @@ func (r *remote) create(ctx context.Context, d *driver, s *settings, id string) 
 		return err
 	}
 	err := d.network(ctx, "CreateNetwork", s.creation(id), nil)
-	if answered(err) {
+	if refused(err) {
 		return errors.Join(err, drop(file))
 	}
 	if err != nil {
