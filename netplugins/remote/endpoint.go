@@ -15,15 +15,9 @@ func (r *remote) begin(s *settings, w wishes, network string, pod plugin.Pod) (*
 	if err != nil {
 		return nil, err
 	}
-	others, err := r.state.endpoints(network)
+	used, err := r.state.addresses()
 	if err != nil {
 		return nil, err
-	}
-	used := make(map[netip.Addr]bool)
-	for _, other := range others {
-		for _, address := range other.Addresses {
-			used[address.Addr()] = true
-		}
 	}
 	if n.Last == nil {
 		n.Last = make(map[string]netip.Addr)

@@ -263,21 +263,6 @@ func TestNetworksOfAnEarlierBootAreMadeAgain(t *testing.T) {
 	}
 }
 
-// A network whose configuration changes is another network. The old one goes with its last pod.
-func TestNetworksOfAnEarlierConfigurationGo(t *testing.T) {
-	f := newDriver(t)
-	r, old, config := f.newRemote(t), configWith(t, nil), configWith(t, map[string]any{"options": map[string]any{"mode": "l3"}})
-	f.must(t, setup(r, old), callsOfSetup)
-	f.must(t, setup(r, config), "Activate GetCapabilities DeleteNetwork CreateNetwork")
-	f.must(t, setup(r, old), "Activate GetCapabilities DeleteNetwork CreateNetwork")
-	f.must(t, add(r, old, "pod-1"), callsOfAdd)
-	f.must(t, setup(r, config), "Activate GetCapabilities")
-	f.must(t, del(r, old, "pod-1"), callsOfDel+" DeleteNetwork")
-	f.must(t, add(r, config, "pod-2"), "Activate GetCapabilities CreateNetwork "+callsOfAdd)
-	f.must(t, del(r, config, "pod-2"), callsOfDel)
-	f.checkEmpty(t, 1)
-}
-
 func TestRemoveKeepsWhatTheDriverDoesNotAnswer(t *testing.T) {
 	f := newDriver(t)
 	r, config := f.newRemote(t), configWith(t, nil)
@@ -292,23 +277,6 @@ func TestRemoveKeepsWhatTheDriverDoesNotAnswer(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	f.checkEmpty(t, 0)
-}
-
-func TestDriversOfGlobalScopeHearOfNodes(t *testing.T) {
-	f := newDriver(t)
-	f.set("GetCapabilities", `{"Scope": "global"}`, 200)
-	r := f.newRemote(t)
-	f.must(t, setup(r, configWith(t, map[string]any{"node": "192.0.2.1", "nodes": []string{"192.0.2.2"}})), "Activate GetCapabilities DiscoverNew DiscoverNew CreateNetwork")
-	if want := `{"DiscoveryType":1,"DiscoveryData":{"Address":"192.0.2.2","self":false}}`; f.bodies["DiscoverNew"] != want {
-		t.Errorf("DiscoverNew: %s, want %s", f.bodies["DiscoverNew"], want)
-	}
-	f.must(t, setup(r, configWith(t, map[string]any{"node": "192.0.2.1"})), "Activate GetCapabilities DiscoverNew DiscoverDelete")
-	if want := `{"DiscoveryType":1,"DiscoveryData":{"Address":"192.0.2.1","self":true}}`; f.bodies["DiscoverNew"] != want {
-		t.Errorf("DiscoverNew: %s, want %s", f.bodies["DiscoverNew"], want)
-	}
-	if want := `{"DiscoveryType":1,"DiscoveryData":{"Address":"192.0.2.2","self":false}}`; f.bodies["DiscoverDelete"] != want {
-		t.Errorf("DiscoverDelete: %s, want %s", f.bodies["DiscoverDelete"], want)
-	}
 }
 
 func TestCheckAsksTheDriverAboutPods(t *testing.T) {
@@ -333,10 +301,10 @@ func TestPodsAtOnceHaveAddressesOfTheirOwn(t *testing.T) {
 	for i := range pods {
 		go func() {
 			result, err := r.Add(context.Background(), config, podNamed(fmt.Sprint("pod-", i)))
-			errs <- err
 			if err == nil {
 				results <- result.IP4.IP
 			}
+			errs <- err
 		}()
 	}
 	for range pods {

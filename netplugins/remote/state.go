@@ -180,9 +180,14 @@ func (s state) networks() ([]networkRecord, error) {
 	return all[networkRecord](filepath.Join(s.dir, "networks"))
 }
 
+// everyEndpoint returns the endpoints of all networks.
+func (s state) everyEndpoint() ([]endpoint, error) {
+	return all[endpoint](filepath.Join(s.dir, "endpoints"))
+}
+
 // endpoints returns the endpoints of a network.
 func (s state) endpoints(network string) ([]endpoint, error) {
-	every, err := all[endpoint](filepath.Join(s.dir, "endpoints"))
+	every, err := s.everyEndpoint()
 	var some []endpoint
 	for _, e := range every {
 		if e.Network == network {
@@ -190,6 +195,22 @@ func (s state) endpoints(network string) ([]endpoint, error) {
 		}
 	}
 	return some, err
+}
+
+// addresses returns the addresses of the pods that are connected, also to the networks of earlier
+// configurations, which may have the same subnets.
+func (s state) addresses() (map[netip.Addr]bool, error) {
+	every, err := s.everyEndpoint()
+	used := make(map[netip.Addr]bool)
+	for _, e := range every {
+		if e.Boot != s.boot {
+			continue
+		}
+		for _, address := range e.Addresses {
+			used[address.Addr()] = true
+		}
+	}
+	return used, err
 }
 
 // isCreated reports whether the driver has the network.
