@@ -10,7 +10,8 @@ import (
 	"kurma.io/stager/netplugins/plugin"
 )
 
-// register registers with the driver, and tells one of global scope which nodes there are.
+// register registers with the driver, and tells one of global scope which nodes there are. Like Docker it
+// goes on if the driver answers to that with an error, such as that it has no such method.
 func (r *remote) register(ctx context.Context, d *driver, s *settings) error {
 	scope, err := d.handshake(ctx)
 	if err != nil || scope != "global" {
@@ -25,7 +26,7 @@ func (r *remote) register(ctx context.Context, d *driver, s *settings) error {
 		nodes = append([]string{s.Node}, nodes...)
 	}
 	for _, node := range nodes { // all of them, because a driver that was restarted has forgotten them
-		if err := d.network(ctx, "DiscoverNew", discovery{nodeDiscovery, discoveredNode{node, node == s.Node}}, nil); err != nil {
+		if err := d.network(ctx, "DiscoverNew", discovery{nodeDiscovery, discoveredNode{node, node == s.Node}}, nil); err != nil && !answered(err) {
 			return err
 		}
 	}
@@ -33,7 +34,7 @@ func (r *remote) register(ctx context.Context, d *driver, s *settings) error {
 		if slices.Contains(nodes, node) {
 			continue
 		}
-		if err := d.network(ctx, "DiscoverDelete", discovery{nodeDiscovery, discoveredNode{node, false}}, nil); err != nil {
+		if err := d.network(ctx, "DiscoverDelete", discovery{nodeDiscovery, discoveredNode{node, false}}, nil); err != nil && !answered(err) {
 			return err
 		}
 	}

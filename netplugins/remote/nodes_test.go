@@ -18,3 +18,26 @@ func TestDriversOfGlobalScopeHearOfNodes(t *testing.T) {
 		t.Errorf("DiscoverDelete: %s, want %s", f.bodies["DiscoverDelete"], want)
 	}
 }
+
+// To Docker these calls are notices.
+func TestDriversOfGlobalScopeMayRefuseToHearOfNodes(t *testing.T) {
+	for _, tt := range []struct {
+		answer string
+		status int
+	}{{"404 page not found", 404}, {`{"Err": "not implemented"}`, 200}} {
+		f := newDriver(t)
+		f.set("GetCapabilities", `{"Scope": "global"}`, 200)
+		f.set("DiscoverNew", tt.answer, tt.status)
+		f.set("DiscoverDelete", tt.answer, tt.status)
+		r := f.newRemote(t)
+		f.must(t, setup(r, configWith(t, map[string]any{"nodes": []string{"192.0.2.1", "192.0.2.2"}})), "Activate GetCapabilities DiscoverNew DiscoverNew CreateNetwork")
+		f.must(t, setup(r, configWith(t, map[string]any{"nodes": []string{"192.0.2.2"}})), "Activate GetCapabilities DiscoverNew DiscoverDelete")
+		f.set("DiscoverNew", "drop", 200)
+		if err := setup(r, configWith(t, nil)); err != nil {
+			t.Error(err)
+		}
+		if err := setup(r, configWith(t, map[string]any{"nodes": []string{"192.0.2.2"}})); err == nil {
+			t.Error("no error of a driver that is away")
+		}
+	}
+}
