@@ -45,6 +45,9 @@ type Record struct {
 type Connector struct {
 	// Open returns the plugin of a network, set up. It may be called concurrently.
 	Open func(ctx context.Context, network string) (Plugin, error)
+	// OpenAny returns the plugin of a network, set up with whatever configuration the network has or had: `del` gets
+	// that of its `add`. It may be called concurrently.
+	OpenAny func(ctx context.Context, network string) (Plugin, error)
 	// CallTime limits each call; 0 for the constant CallTime.
 	CallTime time.Duration
 }
@@ -113,7 +116,7 @@ func (c *Connector) Disconnect(ctx context.Context, file, uuid, namespace string
 }
 
 func (c *Connector) del(ctx context.Context, uuid, namespace string, a Attachment) error {
-	plugin, err := c.Open(ctx, a.Network)
+	plugin, err := c.OpenAny(ctx, a.Network)
 	if err != nil {
 		return err
 	}

@@ -63,12 +63,13 @@ func newFakes(t *testing.T, plugins map[string]*fake) *fakes {
 	for name, p := range plugins {
 		p.mu, p.calls, p.name = &f.mu, &f.calls, name
 	}
-	f.Connector = &Connector{Open: func(_ context.Context, network string) (Plugin, error) {
+	open := func(_ context.Context, network string) (Plugin, error) {
 		if p := f.plugins[network]; p != nil {
 			return p, nil
 		}
 		return nil, errors.New("no image")
-	}}
+	}
+	f.Connector = &Connector{Open: open, OpenAny: open}
 	return f
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/pods"
+
+	"golang.org/x/sys/unix"
 )
 
 // Collect stops the containers of networks that no pod uses, and deletes dead ones. Of these networks, it
@@ -46,7 +48,7 @@ func (c *Containers) Collect(ctx context.Context, used func(network string) (boo
 }
 
 func (c *Containers) collect(ctx context.Context, store *pods.Store, pod *pods.Pod, used func(string) (bool, error)) (bool, error) {
-	unlock, err := c.lock(ctx, pod.Plan.Name)
+	unlock, err := c.lock(ctx, pod.Plan.Name, unix.LOCK_EX)
 	if err != nil {
 		return false, err
 	}
@@ -88,7 +90,7 @@ func (c *Containers) deleteNetworks(ctx context.Context, store *pods.Store, used
 // deleteNetwork calls the plugin's `remove`, in the network's container or in one that it starts for this,
 // and stops the container. After an error the record stays, so that the next Collect tries again.
 func (c *Containers) deleteNetwork(ctx context.Context, store *pods.Store, name string, used func(string) (bool, error)) (bool, error) {
-	unlock, err := c.lock(ctx, name)
+	unlock, err := c.lock(ctx, name, unix.LOCK_EX)
 	if err != nil {
 		return false, err
 	}
@@ -104,7 +106,7 @@ func (c *Containers) deleteNetwork(ctx context.Context, store *pods.Store, name 
 		return false, err
 	}
 	network := networks.Network{Name: name, ACI: r.Image, Entry: r.Entry}
-	p := c.running(store, network)
+	p := c.running(store, name, func(r record) bool { return r.Entry == network.Entry })
 	if p == nil {
 		if err := stop(ctx, store, r.Pod); err != nil {
 			return false, err

@@ -30,7 +30,7 @@ const (
 	afterKill = 5 * time.Second
 )
 
-// container is a running plugin container: a networks.Plugin.
+// container is a running plugin container.
 type container struct {
 	pod *pods.Pod
 	log string
@@ -44,9 +44,6 @@ type settings struct {
 	Environment []pods.Environment `json:"environment,omitempty"`
 }
 
-// Setup implements networks.Plugin.
-func (c *container) Setup(ctx context.Context, config string) error { return c.setup(ctx, config) }
-
 // Variables by which `setup` may do more.
 const (
 	// checkPods asks to check the pods that are connected as well.
@@ -56,19 +53,19 @@ const (
 	idle = "NETWORK_IDLE=1"
 )
 
-// setup is Setup with variables.
+// setup calls `setup` with variables.
 func (c *container) setup(ctx context.Context, config string, env ...string) error {
 	_, err := c.run(ctx, networks.Call{Config: config, Env: env}, callDir+"/setup")
 	return err
 }
 
-// Add implements networks.Plugin.
-func (c *container) Add(ctx context.Context, call networks.Call) ([]byte, error) {
+// add calls `add` and returns its output.
+func (c *container) add(ctx context.Context, call networks.Call) ([]byte, error) {
 	return c.run(ctx, call, arguments("add", call)...)
 }
 
-// Del implements networks.Plugin.
-func (c *container) Del(ctx context.Context, call networks.Call) error {
+// del calls `del`.
+func (c *container) del(ctx context.Context, call networks.Call) error {
 	_, err := c.run(ctx, call, arguments("del", call)...)
 	return err
 }

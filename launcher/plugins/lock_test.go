@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/networks"
+
+	"golang.org/x/sys/unix"
 )
 
 // newContainers returns containers of the networks in a folder of the test.
@@ -18,7 +20,7 @@ func newContainers(t *testing.T, all ...networks.Network) *Containers {
 // A launcher that waits for another one, which starts the network's container, ends when it is asked to.
 func TestTheWaitForANetworkEndsWithItsContext(t *testing.T) {
 	c := newContainers(t, networks.Network{Name: "n"})
-	unlock, err := c.lock(context.Background(), "n")
+	unlock, err := c.lock(context.Background(), "n", unix.LOCK_EX)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +46,7 @@ func TestTheWaitForANetworkEndsWithItsContext(t *testing.T) {
 		t.Fatal("the launcher waits on")
 	}
 	unlock()
-	if unlock, err = c.lock(context.Background(), "n"); err != nil {
+	if unlock, err = c.lock(context.Background(), "n", unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
 	unlock()

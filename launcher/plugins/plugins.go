@@ -5,7 +5,8 @@
 // On disk, below the folder of Containers (mode 0700, root's):
 //
 //	NAME/             one network
-//	    lock          locked while the plugin's container is started or stopped
+//	    lock          locked while the plugin's container is started or stopped, and shared while it is looked up
+//	    calls         shared by the plugin's calls; a container that is replaced waits for them
 //	    network.json  record: what the container was set up with
 //	    state/        /var/lib/network in the container: the plugin's own, and kept
 //	    run/          /run/network in the container: emptied when the machine has been restarted
@@ -57,6 +58,7 @@ type Containers struct {
 // Folders and files of a network.
 const (
 	lockFile   = "lock"
+	callsFile  = "calls"
 	recordFile = "network.json"
 	stateDir   = "state"
 	runDir     = "run"
@@ -82,71 +84,14 @@ func (c *Containers) store() (*pods.Store, error) {
 	return pods.Open(filepath.Join(c.Dir, podsDir), c.Cgroup)
 }
 
-// Open returns a network's plugin; it is networks.Connector's Open. It starts and sets up the
-// container unless it runs with the same configuration. A network that is not in the
-// configuration has the image and the entry that its container was last set up with.
-func (c *Containers) Open(ctx context.Context, name string) (networks.Plugin, error) {
-	p, err := c.open(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("open plugin of network %q: %w", name, err)
-	}
-	return p, nil
-}
-
-func (c *Containers) open(ctx context.Context, name string) (*container, error) {
-	network, err := c.network(name)
-	if err != nil {
-		return nil, err
-	}
-	store, err := c.store()
-	if err != nil {
-		return nil, err
-	}
-	if p := c.running(store, network); p != nil {
-		return p, nil
-	}
-	unlock, err := c.lock(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	if p := c.running(store, network); p != nil { // another launcher has started it meanwhile
-		return p, nil
-	}
-	return c.start(ctx, store, network)
-}
-
-// network finds a network in the configuration, or what is left of one that was in it.
-func (c *Containers) network(name string) (networks.Network, error) {
-	n, err := networks.Find(c.Networks, name)
-	if err == nil {
-		return n, nil
-	}
-	old, readErr := c.readRecord(name)
-	if readErr != nil {
-		return networks.Network{}, err
-	}
-	return networks.Network{Name: name, ACI: old.Image, Entry: old.Entry}, nil
-}
-
-// running returns the network's container if it runs and was set up with the configuration.
-func (c *Containers) running(store *pods.Store, n networks.Network) *container {
-	r, err := c.readRecord(n.Name)
-	if err != nil || r.Entry != n.Entry {
-		return nil
-	}
-	pod, err := store.Get(r.Pod)
-	if err != nil || pod.State.Phase != pods.Running {
-		return nil
-	}
-	return &container{pod: pod, log: filepath.Join(c.dir(n.Name), logFile)}
-}
-
 // start starts a network's container and sets it up. A container that runs with another
-// configuration, or another image, is stopped first. The caller has the network's lock.
+// configuration, or another image, is stopped first, after its calls. The caller has the network's lock.
 func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Network) (*container, error) {
 	old, err := c.readRecord(n.Name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := c.awaitCalls(ctx, n.Name); err != nil {
 		return nil, err
 	}
 	if err := stop(ctx, store, old.Pod); err != nil {
@@ -294,7 +239,7 @@ func (c *Containers) State(n networks.Network) (State, error) {
 		return s, err
 	}
 	s.Image = r.Image
-	if p := c.running(store, n); p != nil {
+	if p := c.running(store, n.Name, func(r record) bool { return r.Entry == n.Entry }); p != nil {
 		s.Running, s.Pod, s.PID = true, r.Pod, p.pod.State.Stager.PID
 	}
 	return s, nil
@@ -304,10 +249,11 @@ func (c *Containers) State(n networks.Network) (State, error) {
 // checks the configuration and the plugin's health, and, where the plugin can, the pods that are
 // connected. It may change the host.
 func (c *Containers) Validate(ctx context.Context, n networks.Network) error {
-	p, err := c.open(ctx, n.Name)
+	p, release, err := c.use(ctx, n.Name)
 	if err != nil {
 		return err
 	}
+	defer release()
 	ctx, cancel := context.WithTimeoutCause(ctx, networks.CallTime, fmt.Errorf("not done within %v", networks.CallTime))
 	defer cancel()
 	return p.setup(ctx, n.Entry, checkPods)
