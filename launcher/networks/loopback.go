@@ -1,6 +1,7 @@
 package networks
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 
 // Loopback forwards ports of [::1] to a pod, until Close.
 type Loopback struct {
+	cancel    context.CancelFunc // ends the dials
 	listeners []io.Closer
 	running   sync.WaitGroup
 
@@ -25,20 +27,25 @@ type Loopback struct {
 	closed bool
 }
 
-// udpSilence is how long a client of a UDP port may be silent before its place is given up.
-const udpSilence = time.Minute
+// dialTime is how long one address of a pod may leave a connection unanswered; Linux would try for two minutes.
+const dialTime = 5 * time.Second
 
 // ForwardLoopback listens on [::1] for the ports that are published on every address or on ::1, and forwards
-// them to the pod's address. A machine without IPv6 has no [::1], and nothing is forwarded.
-func ForwardLoopback(ports []PortMapping, pod netip.Addr) (*Loopback, error) {
-	l := &Loopback{open: make(map[io.Closer]bool)}
+// them to the first of the pod's addresses on which an app listens. A machine without IPv6 has no [::1], and
+// nothing is forwarded.
+func ForwardLoopback(ports []PortMapping, pod []netip.Addr) (*Loopback, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &Loopback{cancel: cancel, open: make(map[io.Closer]bool)}
 	for _, p := range ports {
 		host, _ := netip.ParseAddr(p.HostIP) // invalid for "", which is every address
 		if host.IsValid() && host != netip.IPv6Unspecified() && host != netip.IPv6Loopback() {
 			continue
 		}
-		to := netip.AddrPortFrom(pod, uint16(p.ContainerPort)).String()
-		err := l.listen(p.Protocol, net.JoinHostPort("::1", strconv.FormatUint(uint64(p.HostPort), 10)), to)
+		var to []string
+		for _, address := range pod {
+			to = append(to, netip.AddrPortFrom(address, uint16(p.ContainerPort)).String())
+		}
+		err := l.listen(ctx, p.Protocol, net.JoinHostPort("::1", strconv.FormatUint(uint64(p.HostPort), 10)), to)
 		if errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT) {
 			break
 		}
@@ -49,7 +56,7 @@ func ForwardLoopback(ports []PortMapping, pod netip.Addr) (*Loopback, error) {
 	return l, nil
 }
 
-func (l *Loopback) listen(protocol, address, to string) error {
+func (l *Loopback) listen(ctx context.Context, protocol, address string, to []string) error {
 	switch protocol {
 	case "tcp":
 		listener, err := net.Listen("tcp6", address)
@@ -57,7 +64,7 @@ func (l *Loopback) listen(protocol, address, to string) error {
 			return err
 		}
 		l.listeners = append(l.listeners, listener)
-		l.running.Go(func() { l.acceptTCP(listener, to) })
+		l.running.Go(func() { l.acceptTCP(ctx, listener, to) })
 	case "udp":
 		socket, err := net.ListenPacket("udp6", address)
 		if err != nil {
@@ -72,6 +79,7 @@ func (l *Loopback) listen(protocol, address, to string) error {
 // Close ends the forwarding, with the connections.
 func (l *Loopback) Close() error {
 	var errs []error
+	l.cancel()
 	l.mu.Lock()
 	for conn := range l.open {
 		_ = conn.Close() // its goroutine closes it again
@@ -105,7 +113,7 @@ func (l *Loopback) keep(conns ...io.Closer) (drop func()) {
 	}
 }
 
-func (l *Loopback) acceptTCP(listener net.Listener, to string) {
+func (l *Loopback) acceptTCP(ctx context.Context, listener net.Listener, to []string) {
 	for {
 		client, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -115,13 +123,13 @@ func (l *Loopback) acceptTCP(listener net.Listener, to string) {
 			time.Sleep(10 * time.Millisecond) // out of descriptors
 			continue
 		}
-		l.running.Go(func() { l.copyTCP(client, to) })
+		l.running.Go(func() { l.copyTCP(ctx, client, to) })
 	}
 }
 
-func (l *Loopback) copyTCP(client net.Conn, to string) {
+func (l *Loopback) copyTCP(ctx context.Context, client net.Conn, to []string) {
 	defer l.keep(client)()
-	server, err := net.Dial("tcp", to)
+	server, err := dial(ctx, to)
 	if err != nil {
 		return // the client sees its connection closed
 	}
@@ -139,51 +147,13 @@ func (l *Loopback) copyTCP(client net.Conn, to string) {
 	both.Wait()
 }
 
-// serveUDP has a socket for each client, so that answers find their way.
-func (l *Loopback) serveUDP(socket net.PacketConn, to string) {
-	var mu sync.Mutex
-	servers := make(map[string]net.Conn)
-	buffer := make([]byte, 64<<10)
-	for {
-		n, client, err := socket.ReadFrom(buffer)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			continue
-		}
-		mu.Lock()
-		server := servers[client.String()]
-		if server == nil {
-			if server, err = net.Dial("udp", to); err != nil {
-				mu.Unlock()
-				continue
-			}
-			servers[client.String()] = server
-			l.running.Go(func() {
-				l.answerUDP(socket, server, client)
-				mu.Lock()
-				defer mu.Unlock()
-				delete(servers, client.String())
-			})
-		}
-		_ = server.SetReadDeadline(time.Now().Add(udpSilence))
-		mu.Unlock()
-		_, _ = server.Write(buffer[:n]) // UDP loses what cannot be sent
-	}
-}
-
-// answerUDP passes a pod's datagrams to a client until it has been silent for long.
-func (l *Loopback) answerUDP(socket net.PacketConn, server net.Conn, client net.Addr) {
-	defer l.keep(server)()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := server.Read(buffer)
-		switch {
-		case err == nil:
-			_, _ = socket.WriteTo(buffer[:n], client)
-		case !errors.Is(err, syscall.ECONNREFUSED): // nobody listens in the pod, yet
-			return
+// dial connects to the first address that answers: an app may listen on those of one family alone.
+func dial(ctx context.Context, addresses []string) (conn net.Conn, err error) {
+	dialer := net.Dialer{Timeout: dialTime}
+	for _, address := range addresses {
+		if conn, err = dialer.DialContext(ctx, "tcp", address); err == nil {
+			return conn, nil
 		}
 	}
+	return nil, err
 }

@@ -2,6 +2,7 @@ package networks
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -186,6 +187,13 @@ func TestParseResult(t *testing.T) {
 		if _, err := ParseResult([]byte(output)); err == nil {
 			t.Errorf("%s is accepted", output)
 		}
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	both := Result{IP4: &IPConfig{IP: "10.0.0.2/24"}, IP6: &IPConfig{IP: "fd00::2/64"}}
+	if got := fmt.Sprint(both.Addresses(), Result{IP4: both.IP4}.Addresses(), Result{}.Addresses()); got != "[fd00::2 10.0.0.2] [10.0.0.2] []" {
+		t.Errorf("addresses %s", got)
 	}
 }
 

@@ -15,17 +15,18 @@ type Result struct {
 	DNS *DNS      `json:"dns,omitempty"`
 }
 
-// Address returns an address of the pod, that of IPv6 if there is one; it is not valid without an address.
-func (r Result) Address() netip.Addr {
+// Addresses returns the pod's addresses, that of IPv6 first.
+func (r Result) Addresses() []netip.Addr {
+	var all []netip.Addr
 	for _, ip := range []*IPConfig{r.IP6, r.IP4} {
 		if ip == nil {
 			continue
 		}
 		if prefix, err := netip.ParsePrefix(ip.IP); err == nil {
-			return prefix.Addr()
+			all = append(all, prefix.Addr())
 		}
 	}
-	return netip.Addr{}
+	return all
 }
 
 // IPConfig is an address of the pod's interface.

@@ -80,8 +80,8 @@ func (p *Pod) connect(ctx context.Context) (<-chan connected, error) {
 // forwardLoopback forwards the published ports of [::1], as long as this process runs.
 func (p *Pod) forwardLoopback(results []networks.Result) (err error) {
 	for i, a := range p.Plan.Networks {
-		if address := results[i].Address(); a.Published && address.IsValid() {
-			p.loopback, err = networks.ForwardLoopback(p.Plan.Ports, address)
+		if addresses := results[i].Addresses(); a.Published && len(addresses) > 0 {
+			p.loopback, err = networks.ForwardLoopback(p.Plan.Ports, addresses)
 		}
 	}
 	return err
