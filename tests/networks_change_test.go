@@ -3,6 +3,8 @@ package tests
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -62,4 +64,56 @@ func TestThePluginOfAChangedNetworkIsReplacedAfterItsCalls(t *testing.T) {
 	if calls := m.calls("slow"); strings.Count(calls, "/setup begins") != 2 || !strings.Contains(calls, "/add ends\n/opt/network/setup begins") {
 		t.Errorf("calls %q, want the second setup after the first add", calls)
 	}
+}
+
+// A pod is disconnected although its network's entry was first changed to one that cannot be set up, and then left the
+// configuration: the plugin is started with the last entry that could.
+func TestAPodIsDisconnectedFromANetworkWhoseChangeFailed(t *testing.T) {
+	m := newScriptMachine(t, misbehaving, "chatty")
+	entries, _ := m.config["container_networks"].(json.RawMessage)
+	p := m.connect("p", podOf(shell("s", "sleep 1000")), "chatty")
+	m.layersAreNow()
+	m.reconfigure(strings.ReplaceAll(string(entries), `"do": "chatty"`, `"do": "unready"`))
+	for range 2 {
+		if r := m.launcher("network", "validate", "chatty"); r.code != 1 || !strings.Contains(r.stdout, "no such bridge") {
+			t.Fatalf("network validate: %+v", r)
+		}
+	}
+	m.reconfigure("[]")
+	m.kill(p.name)
+	m.must("gc")
+	if calls := m.calls("chatty"); strings.Count(calls, "/opt/network/del /proc/") != 1 {
+		t.Errorf("calls %q, want one of del", calls)
+	}
+}
+
+// The next setup of the CNI plugin removes the rules of a pod that was deleted without a DEL.
+func TestTheNextSetupOfCNIRemovesTheRulesOfPodsWithoutADEL(t *testing.T) {
+	m := newNetMachine(t, changeableEntry(""))
+	doc := podOf(server("s", "for"))
+	m.connect("gone", doc, "ptp")
+	m.killPlugin("ptp")
+	m.kill("gone")
+
+	path := filepath.Join(m.networks, "ptp", "network.json")
+	var record map[string]any
+	if data, err := os.ReadFile(path); err != nil || json.Unmarshal(data, &record) != nil {
+		t.Fatalf("read record: %v: %s", err, data)
+	}
+	record["entry"] = "" // nothing is known with which the plugin could be started
+	data, err := json.Marshal(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.reconfigure("[]")
+	if r := m.launcher("rm", "--force", "gone"); r.code != 1 || !strings.Contains(r.stderr, `no network "ptp"`) {
+		t.Fatalf("rm of a pod whose network is not in the configuration: %+v", r)
+	}
+	m.reconfigure(changeableEntry(""))
+	m.connect("next", doc, "ptp")
+	m.must("stop", "next")
+	m.checkNetworks()
 }

@@ -73,7 +73,7 @@ func (c *Containers) deleteNetworks(ctx context.Context, store *pods.Store, used
 		if _, err := networks.Find(c.Networks, name); err == nil || !networks.IsName(name) {
 			continue
 		}
-		if r, err := c.readRecord(name); err != nil || !r.Removes {
+		if r, err := c.readRecord(name); err != nil || !r.good().Removes {
 			continue
 		}
 		deleted, err := c.deleteNetwork(ctx, store, name, used)
@@ -105,13 +105,14 @@ func (c *Containers) deleteNetwork(ctx context.Context, store *pods.Store, name 
 	if err != nil {
 		return false, err
 	}
-	network := networks.Network{Name: name, ACI: r.Image, Entry: r.Entry}
+	last := r.good()
+	network := networks.Network{Name: name, ACI: last.Image, Entry: last.Entry}
 	p := c.running(store, name, func(r record) bool { return r.Entry == network.Entry })
 	if p == nil {
 		if err := stop(ctx, store, r.Pod); err != nil {
 			return false, err
 		}
-		if p, r, err = c.begin(ctx, store, network, r.Boot); err != nil {
+		if p, r, err = c.begin(ctx, store, network, r); err != nil {
 			return false, err
 		}
 	}
@@ -124,7 +125,7 @@ func (c *Containers) deleteNetwork(ctx context.Context, store *pods.Store, name 
 	if err == nil {
 		err = os.Remove(filepath.Join(c.dir(name), recordFile))
 	} else {
-		r.Entry = network.Entry
+		r.Entry, r.Last = network.Entry, nil
 		err = errors.Join(err, c.writeRecord(name, r))
 	}
 	return err == nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, r.Pod))

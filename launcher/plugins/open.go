@@ -21,8 +21,8 @@ func (c *Containers) Open(ctx context.Context, name string) (networks.Plugin, er
 
 // OpenAny returns a network's plugin for calls that bring their configuration; it is networks.Connector's OpenAny.
 // Any container of the network will do that runs and is set up: its entry may be newer than this launcher's
-// configuration. If none runs, it starts one, with the image and the entry of the last container if there was one,
-// because the pods that are connected are known to it, else with those of the configuration.
+// configuration. If none runs, it starts one, with the image and the entry that were set up
+// last, if there are some, because the pods that are connected are known to them, else with those of the configuration.
 func (c *Containers) OpenAny(ctx context.Context, name string) (networks.Plugin, error) {
 	return open(ctx, name, c.useAny)
 }
@@ -96,7 +96,8 @@ func (c *Containers) useAny(ctx context.Context, name string) (*container, func(
 // candidates returns what a network's container may be started with, the best first.
 func (c *Containers) candidates(name string) ([]networks.Network, error) {
 	n, err := networks.Find(c.Networks, name)
-	last, readErr := c.readRecord(name)
+	r, readErr := c.readRecord(name)
+	last := r.good()
 	switch {
 	case readErr != nil || last.Entry == "":
 		return []networks.Network{n}, err

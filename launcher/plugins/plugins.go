@@ -76,6 +76,17 @@ type record struct {
 
 	// Removes says that the image has the executable `remove`.
 	Removes bool `json:"removes,omitempty"`
+
+	// Last is the record of the last setup that has ended well, while Entry is "" because that of this record has not.
+	Last *record `json:"last,omitempty"`
+}
+
+// good returns the record of the last setup that has ended well; without one, the Entry is "".
+func (r record) good() record {
+	if r.Entry == "" && r.Last != nil {
+		return *r.Last
+	}
+	return r
 }
 
 func (c *Containers) dir(network string) string { return filepath.Join(c.Dir, network) }
@@ -97,7 +108,7 @@ func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Ne
 	if err := stop(ctx, store, old.Pod); err != nil {
 		return nil, err
 	}
-	p, r, err := c.begin(ctx, store, n, old.Boot)
+	p, r, err := c.begin(ctx, store, n, old)
 	if err != nil {
 		return nil, err
 	}
@@ -106,18 +117,18 @@ func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Ne
 	if err := p.setup(limited, n.Entry, idle); err != nil {
 		return nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, r.Pod))
 	}
-	r.Entry = n.Entry
+	r.Entry, r.Last = n.Entry, nil
 	return p, c.writeRecord(n.Name, r)
 }
 
-// begin starts a network's container, which is not set up yet, and records it. lastBoot is the boot in
-// which the network's container ran before.
-func (c *Containers) begin(ctx context.Context, store *pods.Store, n networks.Network, lastBoot string) (*container, record, error) {
+// begin starts a network's container, which is not set up yet, and records it. old is the record of the
+// network's container before.
+func (c *Containers) begin(ctx context.Context, store *pods.Store, n networks.Network, old record) (*container, record, error) {
 	boot, err := bootID()
 	if err != nil {
 		return nil, record{}, err
 	}
-	if err := c.makeFolders(n.Name, lastBoot != boot); err != nil {
+	if err := c.makeFolders(n.Name, old.Boot != boot); err != nil {
 		return nil, record{}, err
 	}
 	image, release, err := c.Image(ctx, n.ACI)
@@ -133,6 +144,9 @@ func (c *Containers) begin(ctx context.Context, store *pods.Store, n networks.Ne
 	// Before the setup: a launcher that is killed in it leaves a container that the next one
 	// stops.
 	r := record{ACI: n.ACI, Image: image.ID, Pod: pod.Plan.UUID, Boot: boot, Removes: err == nil}
+	if last := old.good(); last.Entry != "" {
+		r.Last = &last
+	}
 	p := &container{pod: pod, log: filepath.Join(c.dir(n.Name), logFile)}
 	if err := c.writeRecord(n.Name, r); err != nil {
 		return nil, record{}, errors.Join(err, stop(ctx, store, r.Pod))

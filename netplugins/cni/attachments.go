@@ -58,7 +58,7 @@ func (c *cni) disconnectGone(ctx context.Context, lib *libcni.CNIConfig, n *netw
 		if exists(a.NetNS) {
 			continue
 		}
-		if err := c.del(ctx, n, runtimeOf(a)); err != nil {
+		if err := c.del(ctx, n, runtimeOf(a), true); err != nil {
 			fmt.Fprintf(os.Stderr, "disconnect pod %s, whose network namespace is gone: %v\n", a.ContainerID, err)
 		}
 	}

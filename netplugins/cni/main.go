@@ -140,7 +140,7 @@ func (c *cni) Add(ctx context.Context, config []byte, pod plugin.Pod) (*plugin.R
 func (c *cni) undo(ctx context.Context, n *network, rt *libcni.RuntimeConf) error {
 	ctx, cancel := context.WithTimeout(ctx, plugin.UndoTime)
 	defer cancel()
-	if err := c.del(ctx, n, rt); err != nil {
+	if err := c.del(ctx, n, rt, false); err != nil {
 		return fmt.Errorf("undo: %w", err)
 	}
 	return nil
@@ -156,11 +156,11 @@ func (c *cni) Del(ctx context.Context, config []byte, pod plugin.Pod) error {
 	if err != nil {
 		return err
 	}
-	return c.del(ctx, n, rt)
+	return c.del(ctx, n, rt, false)
 }
 
-// del calls DEL, and removes what a DEL leaves if an earlier one was killed.
-func (c *cni) del(ctx context.Context, n *network, rt *libcni.RuntimeConf) error {
+// del calls DEL, and removes what a DEL leaves if an earlier one was killed, or if the pod's network namespace is gone.
+func (c *cni) del(ctx context.Context, n *network, rt *libcni.RuntimeConf, gone bool) error {
 	done, interrupted, err := c.begin(n, rt)
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (c *cni) del(ctx context.Context, n *network, rt *libcni.RuntimeConf) error
 	if err := c.delAll(ctx, n, rt); err != nil {
 		return err
 	}
-	if interrupted && n.masquerades() {
+	if (interrupted || gone) && n.masquerades() {
 		lock, err := lockTables(ctx)
 		if err != nil {
 			return err

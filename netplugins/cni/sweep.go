@@ -15,7 +15,8 @@ import (
 
 // A DEL that was killed may have removed the pod's link, and not yet its masquerade rules. The next
 // DEL of bridge and ptp finds no link, so no addresses, and leaves the rules. A file marks a DEL
-// under way: the DEL that finds one removes the rules itself.
+// under way: the DEL that finds one removes the rules itself. So does the DEL of a pod whose network namespace
+// is gone, and the link with it.
 
 // begin marks the DEL of a pod, and reports whether an earlier one was interrupted.
 func (c *cni) begin(n *network, rt *libcni.RuntimeConf) (done func() error, interrupted bool, err error) {
