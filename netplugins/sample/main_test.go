@@ -91,3 +91,44 @@ func TestTheDefaultRouteIsThatOfTheFirstNetwork(t *testing.T) {
 		})
 	}
 }
+
+func TestAPodIsOnTwoNetworksOfThePlugin(t *testing.T) {
+	nothing := func() error { return nil }
+	host := plugin.Pod{Namespace: newNamespace(t, nothing)}
+	pod := plugin.Pod{Namespace: newNamespace(t, nothing), UUID: "b6ef0496-103d-4685-b937-ac97bc570ac3"}
+	links := func() (n int) {
+		t.Helper()
+		if err := host.In(func() error {
+			all, err := netlink.LinkList()
+			for _, l := range all {
+				if l.Type() == "veth" {
+					n++
+				}
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for i, name := range []string{"eth0", "eth1"} {
+		pod.Interface = name
+		p := sample{plugin.Addresses{Dir: filepath.Join(t.TempDir(), "addresses")}}
+		conf := fmt.Sprintf(`{"name": "sample%[1]d", "subnet": "10.99.%[1]d.0/24"}`, i)
+		if err := host.In(func() error { _, err := p.Add(t.Context(), []byte(conf), pod); return err }); err != nil {
+			t.Fatal(err)
+		}
+		if n := links(); n != i+1 {
+			t.Errorf("the host has %d links, want %d", n, i+1)
+		}
+		defer func() {
+			pod.Interface = name
+			if err := host.In(func() error { return p.Del(t.Context(), []byte(conf), pod) }); err != nil {
+				t.Error(err)
+			}
+			if n := links(); n != i {
+				t.Errorf("after del of %s the host has %d links, want %d", name, n, i)
+			}
+		}()
+	}
+}
