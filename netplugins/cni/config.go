@@ -30,6 +30,18 @@ type kurma struct {
 	Args          map[string]json.RawMessage `json:"args"`
 	Plugins       []json.RawMessage          `json:"plugins"`
 	Type          string                     `json:"type"`
+	Capabilities  any                        `json:"capabilities"`
+}
+
+// check checks what Kurma's daemon makes of the configuration, and CNI ignores.
+func (k *kurma) check() error {
+	switch {
+	case k.Interface == "":
+		return errors.New("containerInterface: missing: CNI needs the interface's name")
+	case len(k.Plugins) > 0 && k.Capabilities != nil:
+		return errors.New("capabilities: beside plugins they turn on nothing: want them in an element of plugins")
+	}
+	return nil
 }
 
 // parse reads a network's configuration. The CNI plugins get it without Kurma's own keys: a

@@ -47,8 +47,8 @@ func (c *cni) Setup(ctx context.Context, config []byte) error {
 	if err != nil {
 		return err
 	}
-	if n.Interface == "" {
-		return errors.New("containerInterface: missing: CNI needs the interface's name")
+	if err := n.check(); err != nil {
+		return err
 	}
 	if err := c.makeFolders(); err != nil {
 		return err
