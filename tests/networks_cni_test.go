@@ -51,7 +51,17 @@ func TestKindsOfNetworks(t *testing.T) {
 		t.Errorf("resolv.conf of a pod with name servers of its own: %q", got)
 	}
 
-	chain := m.connect("chain", serve, "chain", "ptp")
+	chain := m.connect("chain", serve, "chain", "ptp:search=corp.example")
+	hosts, err := os.ReadFile("/etc/resolv.conf")
+	var servers strings.Builder
+	for line := range strings.Lines(string(hosts)) {
+		if strings.HasPrefix(line, "nameserver ") {
+			servers.WriteString(line)
+		}
+	}
+	if got := chain.exec("s", "/bin/cat", "/etc/resolv.conf").stdout; err != nil || got != servers.String()+"search corp.example\n" {
+		t.Errorf("resolv.conf of a pod with a search domain alone: %q, want the host's name servers %q, %v", got, &servers, err)
+	}
 	if nets := m.networksOf(chain); len(nets) != 2 || nets[0].Interface != "eth0" || nets[1].Interface != "eth1" {
 		t.Fatalf("two networks: %+v", nets)
 	}

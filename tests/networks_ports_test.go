@@ -100,9 +100,10 @@ func TestPublishedPortsAnswerFromEverywhere(t *testing.T) {
 			world := m.withWorld()
 			only := published("only", "tcp", 18090, 8080, 1)
 			only["hostIP"] = "203.0.113.2"
-			servers := podOf(server("one", "one for"), shell("two", serveScript("/tmp/www", "[::]", 8081, "two for")))
+			servers := podOf(server("one", "one for"), shell("two", serveScript("/tmp/www", "[::]", 8081, "two for")),
+				shell("four", serveScript("/tmp/www", "0.0.0.0", 8082, "four for")))
 			p := m.connect("p", netPodDoc{servers, []map[string]any{
-				published("range", "tcp", 18080, 8080, 2), published("udp", "udp", 19090, 9090, 1), only,
+				published("range", "tcp", 18080, 8080, 3), published("udp", "udp", 19090, 9090, 1), only,
 			}}, "bridge")
 			p.answerUDP(9090, "udp")
 			for _, from := range []struct {
@@ -128,6 +129,12 @@ func TestPublishedPortsAnswerFromEverywhere(t *testing.T) {
 					if answered := strings.HasPrefix(from.n.fetch(from.address, 18090), "one for "); answered != (from.address == "203.0.113.2") {
 						t.Errorf("the port of one address of the host answers: %t", answered)
 					}
+				})
+			}
+			for _, loopback := range []string{"127.0.0.1", "::1"} { // the app listens on IPv4 alone
+				answers(t, "four for", func() string {
+					words := strings.Fields(m.host.fetch(loopback, 18082))
+					return strings.Join(words[:min(2, len(words))], " ")
 				})
 			}
 		})

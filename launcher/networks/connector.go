@@ -163,19 +163,3 @@ func writeRecord(file string, record Record) error {
 	}
 	return os.Rename(file+".new", file)
 }
-
-// Names decides a pod's resolv.conf: the pod's own choice, else the first answer of a network
-// that has one. nil means the host's.
-func Names(attachments []Attachment, results []Result) *DNS {
-	for _, a := range attachments {
-		if !a.DNS.isEmpty() {
-			return a.DNS
-		}
-	}
-	for _, r := range results {
-		if !r.DNS.isEmpty() {
-			return r.DNS
-		}
-	}
-	return nil
-}

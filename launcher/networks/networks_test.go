@@ -196,18 +196,3 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("addresses %s", got)
 	}
 }
-
-func TestResolvConf(t *testing.T) {
-	network := []Result{{}, {DNS: &DNS{Nameservers: []string{"10.0.0.1", "fd00::1"}, Domain: "a", Search: []string{"b", "c"}, Options: []string{"ndots:2"}}}}
-	const want = "nameserver 10.0.0.1\nnameserver fd00::1\ndomain a\nsearch b c\noptions ndots:2\n"
-	if got := Names(make([]Attachment, 2), network).ResolvConf(); got != want {
-		t.Errorf("of a network:\n%s", got)
-	}
-	own := []Attachment{{}, {DNS: &DNS{Nameservers: []string{"9.9.9.9"}}}}
-	if got := Names(own, network).ResolvConf(); got != "nameserver 9.9.9.9\n" {
-		t.Errorf("of the pod itself:\n%s", got)
-	}
-	if got := Names(make([]Attachment, 1), make([]Result, 1)); got != nil {
-		t.Errorf("of nobody: %v", got)
-	}
-}

@@ -42,40 +42,6 @@ type Route struct {
 	GW  string `json:"gw,omitempty"`
 }
 
-// DNS is what a network says about name servers.
-type DNS struct {
-	Nameservers []string `json:"nameservers,omitempty"`
-	Domain      string   `json:"domain,omitempty"`
-	Search      []string `json:"search,omitempty"`
-	Options     []string `json:"options,omitempty"`
-}
-
-// isEmpty reports whether the plugin has said nothing: {"dns": {}} counts as nothing.
-func (d *DNS) isEmpty() bool {
-	return d == nil || len(d.Nameservers) == 0 && d.Domain == "" && len(d.Search) == 0 && len(d.Options) == 0
-}
-
-// ResolvConf returns the text of a resolv.conf(5), "" if there is none to write.
-func (d *DNS) ResolvConf() string {
-	if d.isEmpty() {
-		return ""
-	}
-	var out strings.Builder
-	for _, server := range d.Nameservers {
-		fmt.Fprintf(&out, "nameserver %s\n", server)
-	}
-	if d.Domain != "" {
-		fmt.Fprintf(&out, "domain %s\n", d.Domain)
-	}
-	if len(d.Search) > 0 {
-		fmt.Fprintf(&out, "search %s\n", strings.Join(d.Search, " "))
-	}
-	if len(d.Options) > 0 {
-		fmt.Fprintf(&out, "options %s\n", strings.Join(d.Options, " "))
-	}
-	return out.String()
-}
-
 // anyResult has the fields of the old form, ip4 and ip6, and of the newer one, ips, which CNI
 // has had since 0.3.0.
 type anyResult struct {

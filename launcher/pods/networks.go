@@ -87,18 +87,23 @@ func (p *Pod) forwardLoopback(results []networks.Result) (err error) {
 	return err
 }
 
-// useNameServers writes resolv.conf into the stager's root if the networks say what is in it.
+// useNameServers writes resolv.conf into the stager's root, where the host's is, if the networks say what is in it.
 func (p *Pod) useNameServers(results []networks.Result) error {
-	dns := networks.Names(p.Plan.Networks, results)
-	if dns == nil {
-		return nil
-	}
+	const name = "etc/resolv.conf"
 	root, err := os.OpenRoot(filepath.Join(p.Dir, rootDir))
 	if err != nil {
 		return fmt.Errorf("write resolv.conf: %w", err)
 	}
 	defer root.Close()
-	if err := writeNew(root, "etc/resolv.conf", []byte(dns.ResolvConf())); err != nil {
+	host, err := root.ReadFile(name)
+	if err != nil {
+		return fmt.Errorf("write resolv.conf: %w", err)
+	}
+	dns := networks.Names(p.Plan.Networks, results, string(host))
+	if dns == nil {
+		return nil
+	}
+	if err := writeNew(root, name, []byte(dns.ResolvConf())); err != nil {
 		return fmt.Errorf("write resolv.conf: %w", err)
 	}
 	return nil
