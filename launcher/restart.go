@@ -79,7 +79,7 @@ func (c *cli) restartPod(ctx context.Context, store *pods.Store, old *pods.Pod) 
 }
 
 func (c *cli) startAgain(ctx context.Context, store *pods.Store, old *pods.Pod) error {
-	pod, err := store.Create(old.Plan.Again())
+	pod, err := store.Create(ctx, old.Plan.Again())
 	if err != nil {
 		return err
 	}

@@ -84,7 +84,7 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, unix.SIGPIPE)
 	defer signal.Stop(broken)
-	pod, err := c.createPod(store, o)
+	pod, err := c.createPod(ctx, store, o)
 	if err != nil {
 		return err
 	}

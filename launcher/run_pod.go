@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +20,7 @@ const journalDir = "/run/systemd/journal"
 
 // createPod plans a pod and puts it into the store. Its images cannot be removed
 // meanwhile; afterwards the pod's plan says that they are in use.
-func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
+func (c *cli) createPod(ctx context.Context, store *pods.Store, o runOptions) (*pods.Pod, error) {
 	images, err := c.images()
 	if err != nil {
 		return nil, err
@@ -43,7 +44,7 @@ func (c *cli) createPod(store *pods.Store, o runOptions) (*pods.Pod, error) {
 			c.warn(warnings) // a misspelt key may be the cause
 			return nil, err
 		}
-		pod, err := store.Create(plan)
+		pod, err := store.Create(ctx, plan)
 		if o.name == "" && errors.Is(err, pods.ErrNameTaken) {
 			continue // by a pod that was made since we looked
 		}

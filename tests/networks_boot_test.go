@@ -6,11 +6,13 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A machine that is restarted loses its pods, links and plugin containers, without a `del`. The next launch has every
-// address again, although those of the dead pods have been given away on disk. The test kills the processes, and
-// writes another boot ID into the record of the network.
+// address again, although those of the dead pods have been given away on disk. The test kills the processes, ends the
+// pod's network namespace, and writes another boot ID into the record of the network.
 func TestAddressesOfAnEarlierBootAreFree(t *testing.T) {
 	m := newNetMachine(t, "["+cniEntry("ptp", `"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.89.0.0/30"}`)+"]")
 	doc := podOf(shell("s", "sleep 1000"))
@@ -24,6 +26,9 @@ func TestAddressesOfAnEarlierBootAreFree(t *testing.T) {
 	}
 	m.kill(first.name)
 	m.killPlugin("ptp")
+	if err := unix.Unmount(filepath.Join(m.pods, first.uuid, "netns"), unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
 	path := filepath.Join(m.networks, "ptp", "network.json")
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -51,14 +56,16 @@ func TestAddressesOfAnEarlierBootAreFree(t *testing.T) {
 	}
 }
 
-// kill kills the monitor of a pod, as the end of the machine does.
+// kill kills the monitor of the latest pod of that name, as the end of the machine does.
 func (m *netMachine) kill(name string) {
 	m.t.Helper()
 	var state struct{ Monitor struct{ PID int } }
+	uuid := ""
 	for _, info := range m.ps() {
 		if info.Name != name {
 			continue
 		}
+		uuid = info.UUID
 		data, err := os.ReadFile(filepath.Join(m.pods, info.UUID, "state.json"))
 		if err != nil {
 			m.t.Fatal(err)
@@ -72,7 +79,7 @@ func (m *netMachine) kill(name string) {
 	}
 	eventually(m.t, "the pod is dead", func() bool {
 		for _, info := range m.ps() {
-			if info.Name == name {
+			if info.UUID == uuid {
 				return info.State == "dead"
 			}
 		}

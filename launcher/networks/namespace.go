@@ -73,6 +73,16 @@ func Remove(pin string) error {
 	return nil
 }
 
+// IsPinned reports whether the file pins a namespace: not after a restart of the machine.
+func IsPinned(pin string) bool {
+	file, err := os.Open(pin)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	return isNamespace(file)
+}
+
 // Path is the namespace's path as plugins get it, valid until Close.
 func (n *Namespace) Path() string { return fmt.Sprintf("/proc/%d/ns/net", n.thread) }
 

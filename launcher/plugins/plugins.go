@@ -169,7 +169,7 @@ func (c *Containers) launch(ctx context.Context, store *pods.Store, name string,
 		return nil, err
 	}
 	plan.MonitorCgroup = true
-	pod, err := store.Create(plan)
+	pod, err := store.Create(ctx, plan)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -43,6 +44,28 @@ func waitLock(file *os.File) error {
 		case err != unix.EINTR:
 			return err
 		}
+	}
+}
+
+// awaitLock is waitLock until ctx ends. After an error the file is closed, or will be when the wait is over.
+func awaitLock(ctx context.Context, file *os.File) error {
+	waited := make(chan error)
+	go func() {
+		err := waitLock(file)
+		select {
+		case waited <- err:
+		case <-ctx.Done():
+			_ = file.Close() // which releases a lock that nobody waits for
+		}
+	}()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case err := <-waited:
+		if err != nil {
+			return errors.Join(fmt.Errorf("wait for its monitor: %w", err), file.Close())
+		}
+		return nil
 	}
 }
 

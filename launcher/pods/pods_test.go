@@ -71,7 +71,7 @@ func (s *Store) newPodOf(t *testing.T, uuid, name, body string) *Pod {
 			t.Fatal(err)
 		}
 	}
-	pod, err := s.Create(Plan{
+	pod, err := s.Create(t.Context(), Plan{
 		UUID:        uuid,
 		Name:        name,
 		StagerRoot:  root,
@@ -347,10 +347,10 @@ func TestFindTakesANameOrAUUID(t *testing.T) {
 			t.Errorf("Find(%q) = %v, %v", tt.ref, pod, err)
 		}
 	}
-	if _, err := s.Create(Plan{UUID: fakeUUID("other"), Name: "a"}); err == nil {
+	if _, err := s.Create(t.Context(), Plan{UUID: fakeUUID("other"), Name: "a"}); err == nil {
 		t.Error("a name is given twice")
 	}
-	if _, err := s.Create(Plan{UUID: "../x", Name: "x"}); err == nil {
+	if _, err := s.Create(t.Context(), Plan{UUID: "../x", Name: "x"}); err == nil {
 		t.Error("a UUID that is none is taken")
 	}
 }
@@ -365,7 +365,7 @@ func TestFindReturnsTheLatestEndedPod(t *testing.T) {
 			t.Fatal(err)
 		}
 		pod.Plan.UUID = uuid
-		pod, err := s.Create(pod.Plan)
+		pod, err := s.Create(t.Context(), pod.Plan)
 		if err != nil {
 			t.Fatal(err)
 		}

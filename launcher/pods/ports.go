@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,35 +17,33 @@ import (
 var ErrPortTaken = errors.New("host port already used")
 
 // checkPorts returns an error that names the holder of a port that the plan publishes: the plan
-// itself, a live pod, or a process that listens on it. The caller has the store's lock.
-func (s *Store) checkPorts(plan Plan) error {
+// itself, a pod that is live or could not be disconnected, or a process that listens on it. The caller has the store's lock.
+func checkPorts(plan Plan, all []*Pod) error {
 	if len(plan.Ports) == 0 {
 		return nil
 	}
 	for i, port := range plan.Ports {
-		for _, other := range plan.Ports[:i] {
-			if collide(port, other) {
-				return fmt.Errorf("%w: %s is published twice by the pod", ErrPortTaken, describePort(port))
-			}
+		if publishedBy(port, plan.Ports[:i]) {
+			return fmt.Errorf("%w: %s is published twice by the pod", ErrPortTaken, describePort(port))
 		}
-	}
-	all, err := s.List()
-	if err != nil {
-		return err
 	}
 	for _, pod := range all {
-		if !pod.alive() {
-			continue
-		}
 		for _, port := range plan.Ports {
-			for _, other := range pod.Plan.Ports {
-				if collide(port, other) {
-					return fmt.Errorf("%w: %s is published by pod %q (%s)", ErrPortTaken, describePort(port), pod.Plan.Name, pod.Plan.UUID)
-				}
+			switch {
+			case !publishedBy(port, pod.Plan.Ports):
+			case pod.alive():
+				return fmt.Errorf("%w: %s is published by pod %q (%s)", ErrPortTaken, describePort(port), pod.Plan.Name, pod.Plan.UUID)
+			case pod.lingers():
+				return fmt.Errorf("%w: %s: %w", ErrPortTaken, describePort(port), pod.lingering())
 			}
 		}
 	}
 	return checkListeners(plan.Ports)
+}
+
+// publishedBy reports whether one of the mappings wants the port's port of the host.
+func publishedBy(port networks.PortMapping, mappings []networks.PortMapping) bool {
+	return slices.ContainsFunc(mappings, func(other networks.PortMapping) bool { return collide(port, other) })
 }
 
 func describePort(p networks.PortMapping) string {

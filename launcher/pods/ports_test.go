@@ -33,11 +33,7 @@ func TestAPortInUseIsAnErrorThatNamesTheHolder(t *testing.T) {
 		{"twice", "published twice", []networks.PortMapping{port("udp", ""), port("udp", "10.0.0.1")}},
 		{"two addresses", "", []networks.PortMapping{port("udp", "10.0.0.2"), port("udp", "10.0.0.1")}},
 	} {
-		store, err := Open(t.TempDir(), "kurma-test")
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = store.checkPorts(Plan{Ports: tt.ports})
+		err := checkPorts(Plan{Ports: tt.ports}, nil)
 		if tt.words == "" && err != nil || tt.words != "" && (!errors.Is(err, ErrPortTaken) || !strings.Contains(err.Error(), tt.words)) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.words)
 		}

@@ -94,15 +94,8 @@ func (s *Store) endMonitor(ctx context.Context, p *Pod) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("stop pod %q: %w", p.Plan.Name, err), lock.Close())
 	}
-	waited := make(chan error, 1)
-	go func() { waited <- waitLock(lock) }()
-	select {
-	case <-ctx.Done():
-		return nil, fmt.Errorf("stop pod %q: %w", p.Plan.Name, context.Cause(ctx)) // waitLock still uses the lock's file
-	case err := <-waited:
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("stop pod %q: wait for its monitor: %w", p.Plan.Name, err), lock.Close())
-		}
+	if err := awaitLock(ctx, lock); err != nil {
+		return nil, fmt.Errorf("stop pod %q: %w", p.Plan.Name, err)
 	}
 	return lock, nil
 }

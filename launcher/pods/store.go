@@ -20,11 +20,12 @@
 //
 // A pod's monitor is the parent process of its stager. The kernel kills the
 // stager with the monitor (PR_SET_PDEATHSIG), so a live pod always has one: if
-// the lock is free, the pod is dead and Collect may delete it.
+// the lock is free, the pod is dead: Create may disconnect it, and Collect may delete it.
 // All mounts are made in the stager's own mount namespace and vanish with it.
 package pods
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -108,33 +109,33 @@ func (p *Pod) LogPath() string { return filepath.Join(p.Dir, logFile) }
 func (s *Store) podDir(uuid string) string { return filepath.Join(s.dir, uuid) }
 
 // Create makes a pod's folder and takes its lock. If a live pod has the name it returns
-// ErrNameTaken; one that has exited or is dead is not an error. The caller then calls Run, Detach, or
-// HandOver of the monitor whose UUID the plan has.
-func (s *Store) Create(plan Plan) (*Pod, error) {
-	pod, err := s.create(plan)
+// ErrNameTaken; one that has exited or is dead is not an error. Dead pods whose networks or ports the new pod
+// shares are disconnected before, and keep their logs; one that cannot be is an error if it holds a port or an address that the
+// plan asks for. The caller then calls Run, Detach, or HandOver of the monitor whose UUID the plan has.
+func (s *Store) Create(ctx context.Context, plan Plan) (*Pod, error) {
+	pod, err := s.create(ctx, plan)
 	if err != nil {
 		return nil, fmt.Errorf("create pod %q: %w", plan.Name, err)
 	}
 	return pod, nil
 }
 
-func (s *Store) create(plan Plan) (*Pod, error) {
+func (s *Store) create(ctx context.Context, plan Plan) (*Pod, error) {
 	if !isUUID(plan.UUID) {
 		return nil, fmt.Errorf("%q is not a UUID", plan.UUID)
 	}
-	store, err := s.lockStore()
+	store, all, err := s.makeRoom(ctx, plan)
 	if err != nil {
 		return nil, err
 	}
 	defer store.Close()
-	names, err := s.LiveNames()
-	if err != nil {
-		return nil, err
-	}
-	if uuid, taken := names[plan.Name]; taken {
+	if uuid, taken := liveNames(all)[plan.Name]; taken {
 		return nil, fmt.Errorf("%w by pod %s", ErrNameTaken, uuid)
 	}
-	if err := s.checkPorts(plan); err != nil {
+	if err := checkPorts(plan, all); err != nil {
+		return nil, err
+	}
+	if err := checkAddresses(plan, all); err != nil {
 		return nil, err
 	}
 	plan.Cgroup = filepath.Join(s.cgroup, plan.UUID)
@@ -205,13 +206,17 @@ func (s *Store) LiveNames() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	return liveNames(all), nil
+}
+
+func liveNames(all []*Pod) map[string]string {
 	names := make(map[string]string)
 	for _, pod := range all {
 		if pod.alive() {
 			names[pod.Plan.Name] = pod.Plan.UUID
 		}
 	}
-	return names, nil
+	return names
 }
 
 func (s *Store) uuids() ([]string, error) {
