@@ -24,7 +24,7 @@ func TestDriversOfGlobalScopeMayRefuseToHearOfNodes(t *testing.T) {
 	for _, tt := range []struct {
 		answer string
 		status int
-	}{{"404 page not found", 404}, {`{"Err": "not implemented"}`, 200}} {
+	}{{"404 page not found", 404}, {`{"Err": "unknown method"}`, 200}} {
 		f := newDriver(t)
 		f.set("GetCapabilities", `{"Scope": "global"}`, 200)
 		f.set("DiscoverNew", tt.answer, tt.status)
