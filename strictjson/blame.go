@@ -58,6 +58,9 @@ func checkKeys(path string, data []byte, t reflect.Type) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
+	if t.Kind() == reflect.Slice && !hasParts(t.Elem()) {
+		return nil // most lists are of strings
+	}
 	keys := make(map[string]string) // as written, by name
 	for _, part := range parts(path, data, t) {
 		if first, ok := keys[part.name]; ok {
@@ -84,6 +87,9 @@ type part struct {
 // UnmarshalJSON of its own is taken to read the fields that it has.
 func parts(path string, data []byte, t reflect.Type) []part {
 	var all []part
+	if !hasParts(t) || !bytes.ContainsAny(data[:min(len(data), 1)], "{[ \t\r\n") {
+		return nil // no object and no list
+	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	begin, _ := decoder.Token()
 	switch {
@@ -116,6 +122,14 @@ func parts(path string, data []byte, t reflect.Type) []part {
 		}
 	}
 	return all
+}
+
+// hasParts reports whether JSON that decodes into a t can have fields or elements.
+func hasParts(t reflect.Type) bool {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.Struct || t.Kind() == reflect.Map || t.Kind() == reflect.Slice
 }
 
 // fieldOf finds the exported field of the struct t that has the JSON key.
