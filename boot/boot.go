@@ -100,6 +100,7 @@ func (b *boot) phases() []phase {
 	return []phase{
 		{"claim root", b.claimRoot},
 		{"decide", b.decide},
+		{"reserve threads", b.reserveThreads},
 		{"start metadata service", b.startMetadata},
 		{"make own view", b.makeView},
 		{"prepare runtime", b.prepareRuntime},

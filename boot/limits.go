@@ -13,6 +13,13 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
+// reserveThreads makes the threads of the starts. It is an early phase, because the Go runtime gives each thread a stack for
+// signals, 32 KiB that take no memory if they lie where nothing was before.
+func (b *boot) reserveThreads(context.Context) error {
+	supervisor.ReserveThreads(len(b.plan.Apps))
+	return nil
+}
+
 // guardLimits prevents apps from changing the supervisor's resource limits. The supervisor and
 // root's apps have the same user and group IDs, which is all that prlimit(2) checks, and no
 // Landlock domain denies the call. guardLimits gives the supervisor a saved group ID that no app
@@ -25,7 +32,6 @@ func (b *boot) guardLimits(context.Context) error {
 		b.log.Warn("apps of user 0 can change the supervisor's resource limits", "error", os.NewSyscallError("setresgid", err))
 	}
 	b.guardLife()
-	supervisor.ReserveThreads()
 	return nil
 }
 

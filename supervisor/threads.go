@@ -5,17 +5,18 @@ import (
 	"sync"
 )
 
-// spareThreads are enough for as many starts as there may be at once, each of which holds a thread, and for what else
-// waits in the kernel.
-const spareThreads = parallelStarts + 4
+// spareThreads are for what waits in the kernel beside starts.
+const spareThreads = 4
 
-// ReserveThreads makes threads that the Go runtime keeps, and uses before it makes another one. It is called before
-// apps run: they can use up all tasks of a cgroup around theirs and the supervisor's, which it may not even
-// see, and the Go runtime ends a program that cannot make the thread that it needs.
-func ReserveThreads() {
+// ReserveThreads makes threads that the Go runtime keeps, and uses before it makes another one: enough for as many starts
+// of a number of apps as there may be at once, each of which holds a thread. It is called before apps run: they can use
+// up all tasks of a cgroup around theirs and the supervisor's, which it may not even see, and the Go runtime ends a
+// program that cannot make the thread that it needs.
+func ReserveThreads(apps int) {
+	threads := min(apps, parallelStarts) + spareThreads
 	var locked, done sync.WaitGroup
-	locked.Add(spareThreads)
-	for range spareThreads {
+	locked.Add(threads)
+	for range threads {
 		done.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
