@@ -105,7 +105,7 @@ func moved(t *testing.T, c *container, cmd supervisor.Command, terminal bool) (s
 	t.Helper()
 	p := c.spec.Process
 	p.Args, p.Env = cmd.Args, cmd.Env
-	entrance, err := c.newEntrance(&p, shimJoin, nil)
+	entrance, err := c.newEntrance(&p, c.joinFlags(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

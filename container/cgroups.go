@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,54 +12,86 @@ import (
 	"kurma.io/stager/names"
 )
 
-// cgroupView returns what the container gets as /sys/fs/cgroup: the stager's cgroups for a privileged container, its own
-// cgroup and those below it for another one, "" where no cgroups are mounted. made reports that this is a folder that
-// makeCgroupView makes, because there are several hierarchies.
-func (c *container) cgroupView() (dir string, made bool) {
-	switch {
-	case len(c.runtime.hierarchies) == 0:
-		return "", false
-	case c.spec.Privileged:
-		return names.CgroupDir, false
-	case slices.Equal(c.runtime.hierarchies, []string{""}):
-		return filepath.Join(names.CgroupDir, c.spec.Cgroup), false
-	default:
-		return filepath.Join(c.runtime.state, c.id, "cgroup"), true
-	}
+// tree is a tree of mounts that is detached from every mount namespace (open_tree(2), Linux 5.2), and the place where the
+// shim attaches it in the container.
+type tree struct {
+	file   *os.File
+	target string
 }
 
-// makeCgroupView mounts the container's cgroup of each hierarchy below dir. The caller calls done once the container has its
-// copies of the mounts.
+// cgroupTrees returns what the container has as /sys/fs/cgroup, in the order in which the shim attaches it: the stager's
+// cgroups, writable, for a privileged container; its own cgroup and those below it, read-only, for another one; nothing where no
+// cgroups are mounted. It makes the container's cgroups. The caller closes the trees, also after an error.
 //
-// libcontainer could mount each of them, but would take half a millisecond for each. Its mount of type "cgroup" also reads the
-// mounts of the whole machine, and mounts file systems, for each of which the kernel allocates a superblock.
-func (c *container) makeCgroupView(dir string) (done func(), err error) {
-	done = func() { _ = unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) } // it may not be mounted
-	if err := c.mountCgroups(dir); err != nil {
-		done()
-		return nil, fmt.Errorf("show cgroups: %w", err)
+// libcontainer could mount the cgroups, but takes half a millisecond for each hierarchy. Mounts in the supervisor's own mount namespace
+// would be copied into that of each container that starts meanwhile.
+func (c *container) cgroupTrees() ([]tree, error) {
+	const restricted = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+	hierarchies := c.runtime.hierarchies
+	switch {
+	case len(hierarchies) == 0:
+		return nil, nil
+	case c.spec.Privileged:
+		// Like all other mounts of a container: it sees what the daemon mounts later.
+		all, err := openTree(names.CgroupDir, names.CgroupDir, unix.AT_RECURSIVE, unix.MountAttr{Propagation: unix.MS_SLAVE})
+		return []tree{all}, err
+	case slices.Equal(hierarchies, []string{""}):
+		own, err := c.cgroupTree("", unix.MountAttr{Attr_set: restricted, Propagation: unix.MS_PRIVATE})
+		return []tree{own}, err
 	}
-	return done, nil
+	attributes := unix.MountAttr{Attr_set: restricted, Propagation: unix.MS_PRIVATE}
+	folder, err := openTree(c.runtime.folders, names.CgroupDir, 0, attributes)
+	trees := []tree{folder}
+	for i := 0; i < len(hierarchies) && err == nil; i++ {
+		var own tree
+		own, err = c.cgroupTree(hierarchies[i], attributes)
+		trees = append(trees, own)
+	}
+	return trees, err
 }
 
-func (c *container) mountCgroups(dir string) error {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
+// cgroupTree makes the container's cgroup in a hierarchy, and returns its tree. libcontainer makes the cgroup too, but not
+// before the process that needs the tree.
+func (c *container) cgroupTree(hierarchy string, attributes unix.MountAttr) (tree, error) {
+	target := filepath.Join(names.CgroupDir, hierarchy)
+	own := filepath.Join(target, c.spec.Cgroup)
+	err := os.Mkdir(own, 0o755)
+	if errors.Is(err, os.ErrNotExist) {
+		err = os.MkdirAll(own, 0o755)
 	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", noSuidExecDev, "mode=755,size=64k"); err != nil {
-		return os.NewSyscallError("mount", err)
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return tree{}, err
 	}
-	for _, h := range c.runtime.hierarchies {
-		own, target := filepath.Join(names.CgroupDir, h, c.spec.Cgroup), filepath.Join(dir, h)
-		// libcontainer makes the cgroup too, but after its process has its mount namespace.
-		if err := os.MkdirAll(own, 0o755); err != nil {
-			return err
-		}
-		if err := os.Mkdir(target, 0o755); err != nil {
-			return err
-		}
-		if err := unix.Mount(own, target, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("mount %s: %w", own, err)
+	return openTree(own, target, 0, attributes)
+}
+
+// openTree returns a detached copy of the mount at path, or with AT_RECURSIVE also of those below it. The caller closes it, also after
+// an error.
+func openTree(path, target string, recursive uint, attributes unix.MountAttr) (tree, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|recursive)
+	if err != nil {
+		return tree{}, &os.PathError{Op: "open_tree", Path: path, Err: err}
+	}
+	t := tree{file: os.NewFile(uintptr(fd), path), target: target}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|recursive, &attributes); err != nil {
+		return t, &os.PathError{Op: "mount_setattr", Path: path, Err: err}
+	}
+	return t, nil
+}
+
+func closeTrees(trees []tree) {
+	for _, t := range trees {
+		t.file.Close() // nil is none
+	}
+}
+
+// makeCgroupFolders makes the folder with the folders on which the shim attaches the cgroups of several hierarchies. It is
+// the same one for all containers, and none can write to it.
+func (r *Runtime) makeCgroupFolders(dir string) error {
+	r.folders = filepath.Join(dir, "cgroup")
+	for _, h := range append([]string{""}, r.hierarchies...) {
+		if err := os.Mkdir(filepath.Join(r.folders, h), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("make folders of cgroups: %w", err)
 		}
 	}
 	return nil

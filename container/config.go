@@ -25,7 +25,8 @@ const noSuidExecDev = unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV
 //
 // The container shares the namespaces that are not listed here with the caller: the supervisor
 // runs in the pod's PID, IPC, UTS and network namespaces, and so do its children. A privileged
-// container also shares the cgroup namespace: it manages the cgroups that the caller has.
+// container also shares the cgroup namespace: it manages the cgroups that the caller has. The shim makes that
+// of another one (SHIM_NEW_CGROUPS in shim.h).
 func configOf(s *spec.Spec, shm string) *configs.Config {
 	oom := s.OOMScoreAdj
 	c := &configs.Config{
@@ -43,7 +44,6 @@ func configOf(s *spec.Spec, shm string) *configs.Config {
 	c.Cgroups.Devices = deviceRules(s)
 	if !s.Privileged {
 		c.MaskPaths, c.ReadonlyPaths = spec.MaskedPaths(), spec.ReadOnlyPaths()
-		c.Namespaces.Add(configs.NEWCGROUP, "")
 	}
 	return c
 }
@@ -89,13 +89,6 @@ func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 		mounts = append(mounts, &configs.Mount{Source: "sysfs", Destination: "/sys", Device: "sysfs", Flags: unix.MS_REMOUNT | noSuidExecDev})
 	}
 	return mounts
-}
-
-// cgroupMount returns the mount of dir on the container's /sys/fs/cgroup, see cgroupView. It is read-only unless the
-// container is privileged.
-func cgroupMount(dir string, privileged bool) *configs.Mount {
-	restricted := !privileged
-	return mountOf(spec.Mount{Source: dir, Target: "/sys/fs/cgroup", Type: "bind", Recursive: true, ReadOnly: restricted, NoSuid: restricted, NoDev: restricted})
 }
 
 func mountsOf(s *spec.Spec) []*configs.Mount {

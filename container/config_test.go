@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 )
 
@@ -130,34 +129,6 @@ func TestVolumesAreMountedAsAsked(t *testing.T) {
 		}
 		if c.Flags != test.flags || have != test.attributes || c.ClearedFlags != 0 || (len(c.PropagationFlags) > 0) != (test.attributes != 0) {
 			t.Errorf("%s: flags %#x, attributes %#x, propagation %v", name, c.Flags, have, c.PropagationFlags)
-		}
-	}
-}
-
-// The container has its own cgroup, read-only: the folder of mounts where there are several hierarchies. A
-// privileged one has what the stager has, writable.
-func TestCgroupsAreShownByTheirHierarchies(t *testing.T) {
-	for name, test := range map[string]struct {
-		privileged  bool
-		hierarchies []string
-		dir         string
-		made        bool
-	}{
-		"version 2":           {false, []string{""}, names.CgroupDir + "/pod/app", false},
-		"version 1":           {false, []string{"cpu", "memory"}, "/state/id/cgroup", true},
-		"one of version 1":    {false, []string{"cpu"}, "/state/id/cgroup", true},
-		"none":                {false, nil, "", false},
-		"privileged":          {true, []string{"cpu"}, names.CgroupDir, false},
-		"privileged, no such": {true, nil, "", false},
-	} {
-		c := &container{runtime: &Runtime{state: "/state", hierarchies: test.hierarchies}, id: "id", spec: spec.Spec{Cgroup: "/pod/app", Privileged: test.privileged}}
-		if dir, made := c.cgroupView(); dir != test.dir || made != test.made {
-			t.Errorf("%s: the view is %q, made: %v, want %q, %v", name, dir, made, test.dir, test.made)
-		}
-		m := cgroupMount("/view", test.privileged)
-		restricted := m.RecAttr != nil && m.RecAttr.Attr_set == unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV
-		if m.Source != "/view" || m.Destination != "/sys/fs/cgroup" || m.Flags != unix.MS_BIND|unix.MS_REC || restricted == test.privileged {
-			t.Errorf("%s: the mount is %+v", name, m)
 		}
 	}
 }

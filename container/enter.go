@@ -150,19 +150,19 @@ func (c *container) failed(verb string, err error) error {
 	return fmt.Errorf("%s container %q: %w", verb, c.spec.Name, err)
 }
 
-// openHandles opens handles on a running process. The caller closes them.
+// openHandles opens handles on a container's first process, before it is the shim. The caller closes them.
 func openHandles(pid int) (h handles, err error) {
 	proc := "/proc/" + strconv.Itoa(pid)
+	if h.process, err = os.OpenFile(proc, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return handles{}, fmt.Errorf("open container's first process: %w", err)
+	}
 	if h.root, err = os.OpenFile(proc+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		h.close()
 		return handles{}, fmt.Errorf("open container's root: %w", err)
 	}
 	if h.mounts, err = os.Open(proc + "/ns/mnt"); err != nil {
 		h.close()
 		return handles{}, fmt.Errorf("open container's mount namespace: %w", err)
-	}
-	if h.cgroups, err = os.Open(proc + "/ns/cgroup"); err != nil {
-		h.close()
-		return handles{}, fmt.Errorf("open container's cgroup namespace: %w", err)
 	}
 	return h, nil
 }
@@ -170,12 +170,20 @@ func openHandles(pid int) (h handles, err error) {
 // handles are open descriptors of a container's root and namespaces. The runtime holds them
 // from the start on, because the kernel can reuse the PID of the first process.
 type handles struct {
+	process *os.File // its folder in /proc, O_PATH; of no other process with the same PID
 	root    *os.File // O_PATH
 	mounts  *os.File // the mount namespace
-	cgroups *os.File // the cgroup namespace
+	cgroups *os.File // the cgroup namespace that the shim has made; nil if the app had ended before it could be opened
 }
 
-func (h handles) close() { closeAll([]*os.File{h.root, h.mounts, h.cgroups}) }
+// openCgroups opens the cgroup namespace, once the first process is the app.
+func (h *handles) openCgroups() {
+	if fd, err := unix.Openat(int(h.process.Fd()), "ns/cgroup", unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+		h.cgroups = os.NewFile(uintptr(fd), "ns/cgroup")
+	}
+}
+
+func (h handles) close() { closeAll([]*os.File{h.process, h.root, h.mounts, h.cgroups}) }
 
 // openBacking opens the folders of spec.Spec.Backing for the shim's Landlock rules. The caller
 // closes them.

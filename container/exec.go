@@ -13,7 +13,6 @@ import (
 
 	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"github.com/opencontainers/cgroups"
-	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer/keys"
 	"github.com/opencontainers/runc/libcontainer/system"
 	"golang.org/x/sys/unix"
@@ -44,7 +43,7 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 	p := c.spec.Process
 	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
 	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
-	flags := uint32(shimJoin)
+	flags := c.joinFlags()
 	if stdio.Terminal { // otherwise the caller's own files, which the caller closes
 		flags |= shimOwnStdio
 	}
@@ -74,6 +73,17 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 		stdio.Console <- j.master
 	}
 	return &process{pid: started.Pid, release: func() { _ = started.Release() }}, nil
+}
+
+// joinFlags returns the flags of a plan for a command in the running container.
+func (c *container) joinFlags() uint32 {
+	switch {
+	case c.spec.Privileged:
+		return shimJoin
+	case c.handles.cgroups == nil: // the app had ended before
+		return shimJoin | shimNewCgroups
+	}
+	return shimJoin | shimJoinCgroups
 }
 
 // cgroupFiles are the open files by which a process enters a container's cgroups. Moving a whole
@@ -153,7 +163,7 @@ func belowCgroup(path, container, dir string, pid int) string {
 // cgroups returns the manager of the container's cgroup, always the same one.
 func (c *container) cgroups() (cgroups.Manager, error) {
 	c.once.Do(func() {
-		c.manager, c.managerErr = manager.New(&cgroups.Cgroup{Path: c.spec.Cgroup, Resources: &cgroups.Resources{SkipDevices: true}})
+		c.manager, c.managerErr = c.runtime.pod.Manager(c.spec.Cgroup)
 	})
 	return c.manager, c.managerErr
 }
@@ -259,7 +269,11 @@ func (j *joining) attributes() (attr *os.ProcAttr, closing []*os.File, err error
 			}
 		}
 	}
-	attr.Files = append(attr.Files, j.files(append([]*os.File{j.container.handles.mounts, j.container.handles.cgroups}, j.cgroupFiles.files...)...)...)
+	namespaces := []*os.File{j.container.handles.mounts}
+	if j.flags&shimJoinCgroups != 0 {
+		namespaces = append(namespaces, j.container.handles.cgroups)
+	}
+	attr.Files = append(attr.Files, j.files(append(namespaces, j.cgroupFiles.files...)...)...)
 	return attr, closing, nil
 }
 

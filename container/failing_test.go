@@ -59,11 +59,12 @@ func TestShimStopsWhereTheKernelRefuses(t *testing.T) {
 		"setresuid":               {failing.Call{Number: unix.SYS_SETRESUID}, nil, "set user"},
 		"setresgid":               {failing.Call{Number: unix.SYS_SETRESGID}, nil, "set groups"},
 		"no new privileges":       {prctl(unix.PR_SET_NO_NEW_PRIVS), func(p *shimPlan) { p.flags = shimNoNewPrivs }, "set no_new_privs"},
+		"unshare":                 {failing.Call{Number: unix.SYS_UNSHARE}, func(p *shimPlan) { p.flags = shimNewCgroups }, "enter cgroup namespace"},
 		"landlock_create_ruleset": {failing.Call{Number: unix.SYS_LANDLOCK_CREATE_RULESET}, landlock, "enter Landlock domain"},
 		"landlock_add_rule":       {failing.Call{Number: unix.SYS_LANDLOCK_ADD_RULE}, landlock, "enter Landlock domain"},
 		"landlock_restrict_self":  {failing.Call{Number: unix.SYS_LANDLOCK_RESTRICT_SELF}, landlock, "enter Landlock domain"},
-		"getcwd":                  {failing.Call{Number: unix.SYS_GETCWD}, nil, "step 10"}, // SHIM_CHDIR
-		"chdir":                   {failing.Call{Number: unix.SYS_CHDIR}, nil, "step 10"},
+		"getcwd":                  {failing.Call{Number: unix.SYS_GETCWD}, nil, "step 11"}, // SHIM_CHDIR
+		"chdir":                   {failing.Call{Number: unix.SYS_CHDIR}, nil, "step 11"},
 	} {
 		plan, want := truePlan(), unix.EPERM
 		if test.change != nil {

@@ -18,18 +18,27 @@ type firstProcess struct {
 	*entrance
 	process  libcontainer.Process
 	stdio    supervisor.Stdio
+	trees    []tree
 	console  *os.File // our end of the socket that transfers the terminal's master
 	consoles *os.File // libcontainer's end
 }
 
-// newFirstProcess prepares everything that the first process needs from outside. The caller
-// closes it, even if the process cannot start.
-func (c *container) newFirstProcess(stdio supervisor.Stdio) (*firstProcess, error) {
-	e, err := c.newEntrance(&c.spec.Process, shimOwnStdio, c.spec.Files)
+// newFirstProcess prepares everything that the first process needs from outside, with the trees that its shim
+// attaches. The caller closes it, even if the process cannot start, and the trees.
+func (c *container) newFirstProcess(stdio supervisor.Stdio, trees []tree) (*firstProcess, error) {
+	flags := uint32(shimOwnStdio)
+	if !c.spec.Privileged {
+		flags |= shimNewCgroups
+	}
+	e, err := c.newEntrance(&c.spec.Process, flags, c.spec.Files)
 	if err != nil {
 		return nil, err
 	}
-	l := &firstProcess{entrance: e, stdio: stdio}
+	l := &firstProcess{entrance: e, stdio: stdio, trees: trees}
+	var files []*os.File
+	for _, t := range trees {
+		files = append(files, t.file)
+	}
 	l.process = libcontainer.Process{
 		Init: true,
 		Args: []string{e.program()},
@@ -38,7 +47,7 @@ func (c *container) newFirstProcess(stdio supervisor.Stdio) (*firstProcess, erro
 		Env:        []string{e.variable(), "HOME=/"},
 		Cwd:        "/",
 		LogLevel:   "3", // warnings; libcontainer's default sends every step through a pipe, as JSON
-		ExtraFiles: e.files(),
+		ExtraFiles: e.files(files...),
 	}
 	if stdio.Terminal {
 		return l, l.openConsole()
@@ -54,6 +63,18 @@ func (c *container) newFirstProcess(stdio supervisor.Stdio) (*firstProcess, erro
 		l.process.Stderr = stdio.Stderr
 	}
 	return l, nil
+}
+
+// plan decides what the shim does, see entrance.plan.
+func (l *firstProcess) plan() (*shimPlan, error) {
+	plan, err := l.entrance.plan()
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range l.trees {
+		plan.targets = append(plan.targets, t.target)
+	}
+	return plan, nil
 }
 
 func (l *firstProcess) openConsole() (err error) {

@@ -52,6 +52,7 @@ type Runtime struct {
 	landlock bool
 
 	hierarchies []string // of cgroups, below the caller's /sys/fs/cgroup; nil if it has none
+	folders     string   // where those are attached, see makeCgroupFolders
 
 	// memlock is the caller's RLIMIT_MEMLOCK. On cgroup v2, libcontainer removes the
 	// process's limit for good when it loads a device policy into the kernel, and the processes
@@ -107,6 +108,9 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	}
 	r.starter = newStarter()
 	r.hierarchies = r.pod.Hierarchies(names.CgroupDir)
+	if err := r.makeCgroupFolders(dir); err != nil {
+		return err
+	}
 	if r.landlock = landlockABI() >= 2; !r.landlock {
 		r.log.Warn("the kernel has no Landlock with REFER (Linux 5.19): root apps with equal capabilities can read each other through /proc")
 	}
@@ -190,10 +194,6 @@ func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
 func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err error) {
 	defer starting()()
 	config := configOf(&c.spec, c.runtime.shm)
-	view, makeView := c.cgroupView()
-	if view != "" {
-		config.Mounts = append(config.Mounts, cgroupMount(view, c.spec.Privileged))
-	}
 	if !stdio.Terminal {
 		config.Devices = append(config.Devices, console())
 	}
@@ -211,17 +211,15 @@ func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err err
 	if err != nil {
 		return nil, err
 	}
-	if makeView {
-		done, err := c.makeCgroupView(view)
-		if err != nil {
-			return nil, err
-		}
-		defer done()
+	trees, err := c.cgroupTrees()
+	defer closeTrees(trees)
+	if err != nil {
+		return nil, fmt.Errorf("show cgroups: %w", err)
 	}
 	if c.backing, err = openBacking(c.spec.Backing); err != nil {
 		return nil, err
 	}
-	l, err := c.newFirstProcess(stdio)
+	l, err := c.newFirstProcess(stdio, trees)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +257,13 @@ func (c *container) run(l *firstProcess) error {
 		c.releaseFIFO()
 		return err
 	}
-	return l.result()
+	if err := l.result(); err != nil {
+		return err
+	}
+	if !c.spec.Privileged {
+		c.handles.openCgroups()
+	}
+	return nil
 }
 
 // releaseFIFO ends the open(2) in which libcontainer leaves a thread if the first process is killed while

@@ -30,6 +30,10 @@
 #ifndef __NR_close_range
 #define __NR_close_range 436
 #endif
+#ifndef __NR_move_mount
+#define __NR_move_mount 429
+#endif
+#define MOVE_FROM_DESCRIPTOR 4 /* MOVE_MOUNT_F_EMPTY_PATH of linux/mount.h, which cannot be included beside sys/mount.h */
 #define LANDLOCK_REFER (1ULL << 13)
 #define LANDLOCK_PATH_BENEATH 1
 #define CLOSE_RANGE_SET_CLOEXEC 4
@@ -45,9 +49,13 @@ static int first_fd; /* of enum shim_file */
 /* The descriptors of enum shim_file by name. */
 static int report_fd(void) { return first_fd + SHIM_REPORT; }
 static int backing_fd(uint32_t i) { return first_fd + SHIM_BACKING + (int)i; }
-static int mounts_fd(const struct shim_plan *p) { return backing_fd(p->nbacking); }
+static int tree_fd(const struct shim_plan *p, uint32_t i) { return backing_fd(p->nbacking) + (int)i; }
+static int mounts_fd(const struct shim_plan *p) { return tree_fd(p, p->ntrees); }
 static int cgroups_fd(const struct shim_plan *p) { return mounts_fd(p) + 1; }
-static int cgroup_fd(const struct shim_plan *p, uint32_t i) { return cgroups_fd(p) + 1 + (int)i; }
+static int cgroup_fd(const struct shim_plan *p, uint32_t i)
+{
+	return cgroups_fd(p) + (p->flags & SHIM_JOIN_CGROUPS ? 1 : 0) + (int)i;
+}
 
 /* Writes the report, then exits with exec's customary exit codes. */
 static void __attribute__((noreturn)) fail(uint32_t step, int error)
@@ -65,7 +73,7 @@ static void bad_plan(int error)
 }
 
 /*
- * Joins a running container, by the open descriptors after the backing folders': the mount and
+ * Joins a running container, by the open descriptors after the trees': the mount and
  * the cgroup namespace, then the files of the cgroups. The shim resolves no path that the
  * container's processes could change.
  */
@@ -82,8 +90,22 @@ static void join(const struct shim_plan *p)
 			fail(SHIM_CGROUP, errno);
 	if (setns(mounts_fd(p), CLONE_NEWNS) < 0)
 		fail(SHIM_MOUNTS, errno);
-	if (setns(cgroups_fd(p), CLONE_NEWCGROUP) < 0)
+	if (p->flags & SHIM_JOIN_CGROUPS && setns(cgroups_fd(p), CLONE_NEWCGROUP) < 0)
 		fail(SHIM_CGROUPS, errno);
+}
+
+/* Attaches the trees. A target is resolved in the container's root; what is not in its mount namespace
+ * is refused (move_mount(2), EINVAL). A volume over /sys may have no place for them. */
+static void attach_trees(const struct shim_plan *p, char **targets)
+{
+	uint32_t i;
+
+	for (i = 0; i < p->ntrees; i++)
+		if (syscall(__NR_move_mount, tree_fd(p, i), "", AT_FDCWD, targets[i], MOVE_FROM_DESCRIPTOR) < 0) {
+			if (errno == ENOENT)
+				return;
+			fail(SHIM_TREES, errno);
+		}
 }
 
 /* Restores the limit that the supervisor loses when libcontainer loads a device
@@ -298,6 +320,7 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p, stru
 	char **dir = take_strings(rest, 1), **profile = take_strings(rest, 1);
 	char **candidates = take_strings(rest, p->ncandidates);
 	char **args = take_strings(rest, p->nargs), **env = take_strings(rest, p->nenv);
+	char **targets = take_strings(rest, p->ntrees);
 	static char listen_pid[32];
 	const char *program;
 	int there;
@@ -314,6 +337,9 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p, stru
 		confine(profile[0]);
 	if (p->flags & SHIM_JOIN)
 		join(p);
+	if (p->flags & SHIM_NEW_CGROUPS && unshare(CLONE_NEWCGROUP) < 0)
+		fail(SHIM_CGROUPS, errno);
+	attach_trees(p, targets);
 	reset_signals();
 	umask(022);
 	close_on_exec_from(3 + p->nfds);

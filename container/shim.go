@@ -36,11 +36,13 @@ import (
 
 // Flags of a plan.
 const (
-	shimNoNewPrivs = C.SHIM_NO_NEW_PRIVS
-	shimLandlock   = C.SHIM_LANDLOCK
-	shimOwnStdio   = C.SHIM_OWN_STDIO
-	shimListenPID  = C.SHIM_LISTEN_PID
-	shimJoin       = C.SHIM_JOIN
+	shimNoNewPrivs  = C.SHIM_NO_NEW_PRIVS
+	shimLandlock    = C.SHIM_LANDLOCK
+	shimOwnStdio    = C.SHIM_OWN_STDIO
+	shimListenPID   = C.SHIM_LISTEN_PID
+	shimJoin        = C.SHIM_JOIN
+	shimJoinCgroups = C.SHIM_JOIN_CGROUPS
+	shimNewCgroups  = C.SHIM_NEW_CGROUPS
 )
 
 // shimEnvironment is shim.h's copy of names.ShimVariable; TestShimVariableIsTheSameInC compares them.
@@ -64,6 +66,7 @@ type shimPlan struct {
 	profile    string // AppArmor, "" for none
 	candidates []string
 	args, env  []string
+	targets    []string // of the trees
 	nfds       uint32
 	nbacking   uint32
 	ncgroups   uint32
@@ -79,7 +82,7 @@ func (p *shimPlan) encode() ([]byte, error) {
 		filter = p.filter.program
 	}
 	var text []byte
-	for _, list := range [][]string{{p.dir, p.profile}, p.candidates, p.args, p.env} {
+	for _, list := range [][]string{{p.dir, p.profile}, p.candidates, p.args, p.env, p.targets} {
 		for _, s := range list {
 			if strings.IndexByte(s, 0) >= 0 {
 				return nil, fmt.Errorf("%q contains a NUL byte", s)
@@ -93,7 +96,7 @@ func (p *shimPlan) encode() ([]byte, error) {
 		ngroups: C.uint32_t(len(p.groups)), nfilter: C.uint32_t(len(filter) / unix.SizeofSockFilter),
 		ncandidates: C.uint32_t(len(p.candidates)), nargs: C.uint32_t(len(p.args)),
 		nenv: C.uint32_t(len(p.env)), nfds: C.uint32_t(p.nfds),
-		nbacking: C.uint32_t(p.nbacking), ncgroups: C.uint32_t(p.ncgroups), oom_score_adj: C.int32_t(p.oomScore),
+		nbacking: C.uint32_t(p.nbacking), ncgroups: C.uint32_t(p.ncgroups), ntrees: C.uint32_t(len(p.targets)), oom_score_adj: C.int32_t(p.oomScore),
 		memlock_soft: C.uint64_t(p.memlock.Cur), memlock_hard: C.uint64_t(p.memlock.Max),
 	}
 	header.size = C.uint64_t(int(unsafe.Sizeof(header)) + 4*len(p.groups) + len(filter) + len(text))
@@ -175,11 +178,13 @@ func shimStep(step uint32) string {
 	case C.SHIM_CGROUP:
 		return "enter cgroup"
 	case C.SHIM_CGROUPS:
-		return "join cgroup namespace"
+		return "enter cgroup namespace"
 	case C.SHIM_OOM:
 		return "set oom_score_adj"
 	case C.SHIM_MOUNTS:
 		return "join mount namespace"
+	case C.SHIM_TREES:
+		return "mount cgroups"
 	case C.SHIM_BOUNDING:
 		return "drop capabilities"
 	case C.SHIM_RESTRICT:

@@ -12,7 +12,8 @@
  *	uint32_t           groups[ngroups]
  *	struct sock_filter filter[nfilter]
  *	char               strings[], each ended by NUL, in this order:
- *	                   directory, AppArmor profile, candidates, arguments, environment
+ *	                   directory, AppArmor profile, candidates, arguments, environment,
+ *	                   targets of the trees
  *
  * All numbers are in the machine's byte order: both ends are the same program.
  */
@@ -24,15 +25,16 @@
 /* The variable that makes the program the shim. Its value is the first of the shim's descriptors, in decimal. */
 #define SHIM_ENV "_STAGER_SHIM"
 
-#define SHIM_MAGIC 0x53484d33u
+#define SHIM_MAGIC 0x53484d34u
 
 /* The shim's descriptors, from the first one on, in this order. */
 enum shim_file {
 	SHIM_PROGRAM, /* this program; no container can write to it */
 	SHIM_PLAN,
 	SHIM_REPORT,
-	SHIM_BACKING, /* nbacking folders; then, only with SHIM_JOIN, the mount and the cgroup
-	               * namespace to join, and ncgroups files of the cgroups to enter */
+	SHIM_BACKING, /* nbacking folders; then ntrees detached mounts; then, only with SHIM_JOIN, the
+	               * mount namespace and with SHIM_JOIN_CGROUPS the cgroup namespace to join, and
+	               * ncgroups files of the cgroups to enter */
 };
 
 enum shim_flags {
@@ -40,8 +42,12 @@ enum shim_flags {
 	SHIM_LANDLOCK = 2,     /* enter a new Landlock domain, with rules for / and the backing folders */
 	SHIM_OWN_STDIO = 4,    /* make the user the owner of pipes and terminals at 0 to 2 */
 	SHIM_LISTEN_PID = 8,   /* add LISTEN_PID=<own pid> to the environment */
-	SHIM_JOIN = 16,        /* join a running container: its mount and cgroup namespaces
-	                        * and cgroups, and set oom_score_adj */
+	SHIM_JOIN = 16,        /* join a running container: its mount namespace and cgroups, and
+	                        * set oom_score_adj */
+	SHIM_JOIN_CGROUPS = 32, /* with SHIM_JOIN, join the cgroup namespace */
+	SHIM_NEW_CGROUPS = 64, /* make a cgroup namespace, after entering the cgroups. libcontainer's init would
+	                        * read all mounts of the pod if it were in one: the Go runtime looks for
+	                        * the cgroup of the processor among the mounts and would not find it */
 };
 
 struct shim_plan {
@@ -56,6 +62,7 @@ struct shim_plan {
 	uint32_t nfds; /* descriptors from 3 on that the app keeps */
 	uint32_t nbacking; /* folders of spec.Spec.Backing */
 	uint32_t ncgroups; /* files of the cgroups to enter */
+	uint32_t ntrees; /* detached mounts (open_tree(2)) to attach to their targets, in this order */
 	int32_t oom_score_adj;
 	uint64_t memlock_soft, memlock_hard; /* RLIMIT_MEMLOCK */
 	uint64_t size; /* of the whole plan in bytes */
@@ -70,6 +77,7 @@ enum shim_step {
 	SHIM_OOM,
 	SHIM_MOUNTS,
 	SHIM_CGROUPS,
+	SHIM_TREES,
 	SHIM_BOUNDING,
 	SHIM_RESTRICT,
 	SHIM_CHDIR,

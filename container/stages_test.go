@@ -208,7 +208,7 @@ func TestACommandThatHangsInItsStartIsKilled(t *testing.T) {
 	sleeper, _ := startSleeper(t, newRuntime(t), testSpec(busyboxRoot(t), "sleep", "1000"))
 	c := sleeper.(*container)
 	process := c.spec.Process
-	e, err := c.newEntrance(&process, shimJoin, nil)
+	e, err := c.newEntrance(&process, c.joinFlags(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -135,6 +135,16 @@ func (g *Pod) Hierarchies(dir string) []string {
 	return out
 }
 
+// Manager returns a manager of the cgroup of that absolute path below every hierarchy that has the pod's. It looks for
+// none, which would take as long as ten system calls for each controller.
+func (g *Pod) Manager(path string) (cgroups.Manager, error) {
+	folders := map[string]string{}
+	for controller, folder := range g.folders {
+		folders[controller] = strings.TrimSuffix(folder, g.path) + path
+	}
+	return manager.NewWithPaths(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{SkipDevices: true}}, folders)
+}
+
 // KillPod kills the processes in the pod's cgroup of that path, see Pod.kill.
 func KillPod(path string) error {
 	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{SkipDevices: true}})
