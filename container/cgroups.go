@@ -12,8 +12,8 @@ import (
 	"kurma.io/stager/names"
 )
 
-// tree is a tree of mounts that is detached from every mount namespace (open_tree(2), Linux 5.2), and the place where the
-// shim attaches it in the container.
+// tree is a tree of mounts that is detached from every mount namespace (open_tree(2), mount_setattr(2), Linux 5.12), and the
+// place where the shim attaches it in the container.
 type tree struct {
 	file   *os.File
 	target string
@@ -85,12 +85,22 @@ func closeTrees(trees []tree) {
 	}
 }
 
-// makeCgroupFolders makes the folder with the folders on which the shim attaches the cgroups of several hierarchies. It is
-// the same one for all containers, and none can write to it.
+// makeCgroupFolders mounts the file system with the folders on which the shim attaches the cgroups of several hierarchies. It
+// is the same one for all containers. Only an app with CAP_SYS_ADMIN can write to it, and what it writes takes no space from the
+// runtime.
 func (r *Runtime) makeCgroupFolders(dir string) error {
+	if len(r.hierarchies) == 0 || slices.Equal(r.hierarchies, []string{""}) {
+		return nil
+	}
 	r.folders = filepath.Join(dir, "cgroup")
-	for _, h := range append([]string{""}, r.hierarchies...) {
-		if err := os.Mkdir(filepath.Join(r.folders, h), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.Mkdir(r.folders, 0o755); err != nil {
+		return fmt.Errorf("make folders of cgroups: %w", err)
+	}
+	if err := unix.Mount("tmpfs", r.folders, "tmpfs", noSuidExecDev, "mode=755,size=64k"); err != nil {
+		return fmt.Errorf("mount folders of cgroups: %w", err)
+	}
+	for _, h := range r.hierarchies {
+		if err := os.Mkdir(filepath.Join(r.folders, h), 0o755); err != nil {
 			return fmt.Errorf("make folders of cgroups: %w", err)
 		}
 	}

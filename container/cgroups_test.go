@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -110,9 +111,8 @@ func targetsOf(hierarchies []string) []string {
 	return targets
 }
 
-// The folder of the hierarchies is all containers' own: none can write to it, nor to its cgroups, and each has its own ones. A volume over /sys
-// has no place for them.
-func TestAContainerSeesItsOwnCgroupsAlone(t *testing.T) {
+// An app sees its own cgroups alone, and cannot write to them, nor to the folder that has them.
+func TestAnAppSeesItsOwnCgroupsAlone(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	script := `for d in /sys/fs/cgroup /sys/fs/cgroup/*/; do ! mkdir $d/x 2>/dev/null || echo $d; done; cd /sys/fs/cgroup; echo *`
 	text, status := output(t, r, testSpec(root, "sh", "-c", script))
@@ -125,10 +125,76 @@ func TestAContainerSeesItsOwnCgroupsAlone(t *testing.T) {
 	if strings.Contains(text, "/sys/fs/cgroup") || len(r.hierarchies) > 1 && len(found) != len(r.hierarchies) || !status.Exited() {
 		t.Errorf("a container can write to its cgroups, or sees others: %s", text)
 	}
-	s := testSpec(root, "sh", "-c", "echo /sys/*")
-	s.Mounts = []spec.Mount{{Source: t.TempDir(), Target: "/sys", Type: "bind"}}
-	if text, status := output(t, r, s); text != "/sys/*\n" || status.ExitStatus() != 0 {
-		t.Errorf("an empty volume over /sys: %s, %v", text, status)
+}
+
+// A privileged app sees the stager's cgroups, can make others in them, and sees what is mounted there later.
+func TestAPrivilegedAppSeesTheStagersCgroups(t *testing.T) {
+	r := newRuntime(t)
+	cgroup := filepath.Join(names.CgroupDir, r.hierarchies[0])
+	s := testSpec(busyboxRoot(t), "sleep", "1000")
+	s.Privileged = true
+	c, _ := startSleeper(t, r, s)
+	inner := filepath.Join(cgroup, s.Cgroup, "inner")
+	if text, status := execOutput(t, c, rootCommand("mkdir", inner)); status.ExitStatus() != 0 {
+		t.Fatalf("a privileged app cannot make a cgroup: %s", text)
+	}
+	if err := unix.Mount("tmpfs", inner, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := execOutput(t, c, rootCommand("sh", "-c", "grep -c '"+inner+" ' /proc/self/mounts"))
+	if err := errors.Join(unix.Unmount(inner, unix.MNT_DETACH), os.Remove(inner)); err != nil {
+		t.Error(err)
+	}
+	if shared := isShared(t, names.CgroupDir, cgroup); shared != (text == "1\n") {
+		t.Errorf("a later mount is seen %q times, propagation: %v", text, shared)
+	}
+}
+
+// isShared reports whether one of the mount points has shared propagation (proc_pid_mountinfo(5)).
+func isShared(t *testing.T, points ...string) bool {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := false
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		shared = shared || slices.Contains(points, fields[4]) && strings.HasPrefix(fields[6], "shared:")
+	}
+	return shared
+}
+
+// A volume over /sys may have no place for the cgroups: then the app sees none. A place that is none stops the start: the shim
+// follows no link.
+func TestAVolumeOverSysHasNoPlaceForCgroups(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	for name, test := range map[string]struct {
+		place func(path string) error
+		want  string // in the error
+	}{
+		"none":   {func(string) error { return nil }, ""},
+		"a link": {func(path string) error { return os.Symlink("/tmp", path) }, "attach cgroups to /sys/fs/cgroup: invalid argument"},
+		"a file": {func(path string) error { return os.WriteFile(path, nil, 0o644) }, "attach cgroups to /sys/fs/cgroup: "},
+	} {
+		volume := t.TempDir()
+		if err := errors.Join(os.Mkdir(filepath.Join(volume, "fs"), 0o755), test.place(filepath.Join(volume, "fs/cgroup"))); err != nil {
+			t.Fatal(err)
+		}
+		s := testSpec(root, "sleep", "0")
+		s.Mounts = []spec.Mount{{Source: volume, Target: "/sys", Type: "bind"}}
+		c := containerOf(t, r, s)
+		p, err := c.Start(supervisor.Stdio{})
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+		if err == nil {
+			_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+			p.Release()
+		}
+		if err := c.Destroy(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -156,6 +222,24 @@ func TestACommandSeesTheCgroupsThatTheAppSees(t *testing.T) {
 		}
 		if root := strings.Count(groups, ":/\n"); !test.privileged && root != strings.Count(groups, "\n") {
 			t.Errorf("%s: its command is in\n%s", name, groups)
+		}
+	}
+}
+
+// A command also enters a container whose app has ended at once, as a post-stop handler does.
+func TestACommandEntersTheCgroupsOfAnAppThatEndsAtOnce(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	for range 10 {
+		c := containerOf(t, r, testSpec(root, "true"))
+		if _, status := run(t, c); status.ExitStatus() != 0 {
+			t.Fatalf("the app ended with %v", status)
+		}
+		text, status := execOutput(t, c, rootCommand("cat", "/proc/self/cgroup"))
+		if status.ExitStatus() != 0 || text == "" || strings.Count(text, ":/\n") != strings.Count(text, "\n") {
+			t.Errorf("the command ended with %v and is in\n%s", status, text)
+		}
+		if err := c.Destroy(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -170,17 +170,27 @@ func openHandles(pid int) (h handles, err error) {
 // handles are open descriptors of a container's root and namespaces. The runtime holds them
 // from the start on, because the kernel can reuse the PID of the first process.
 type handles struct {
-	process *os.File // its folder in /proc, O_PATH; of no other process with the same PID
+	process *os.File // its folder in /proc, O_PATH, until it is the app; of no other process with the same PID
 	root    *os.File // O_PATH
 	mounts  *os.File // the mount namespace
-	cgroups *os.File // the cgroup namespace that the shim has made; nil if the app had ended before it could be opened
+	cgroups *os.File // the cgroup namespace that the shim has made; nil if it could not be opened, as where the app had ended before
 }
 
-// openCgroups opens the cgroup namespace, once the first process is the app.
+// openCgroups opens the cgroup namespace, once the first process is the app. That of the supervisor itself is none: the process
+// ended before the shim had made its own.
 func (h *handles) openCgroups() {
-	if fd, err := unix.Openat(int(h.process.Fd()), "ns/cgroup", unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
-		h.cgroups = os.NewFile(uintptr(fd), "ns/cgroup")
+	fd, err := unix.Openat(int(h.process.Fd()), "ns/cgroup", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
 	}
+	opened := os.NewFile(uintptr(fd), "ns/cgroup")
+	found, err1 := opened.Stat()
+	own, err2 := os.Stat("/proc/self/ns/cgroup")
+	if err1 != nil || err2 != nil || os.SameFile(found, own) {
+		opened.Close()
+		return
+	}
+	h.cgroups = opened
 }
 
 func (h handles) close() { closeAll([]*os.File{h.process, h.root, h.mounts, h.cgroups}) }

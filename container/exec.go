@@ -26,7 +26,8 @@ import (
 // libcontainer, which would start this program twice to join them all. The supervisor executes
 // the shim outside the container, where no process of the container can interfere with it. The
 // shim joins the mount and the cgroup namespace and the cgroups by open descriptors, and does the
-// rest as for the first process.
+// rest as for the first process. The cgroup namespace of a privileged container is the supervisor's own; where that of another one is not
+// known, the shim makes one that is like it.
 func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
 	p, err := c.exec(cmd, stdio)
 	if err != nil {
@@ -80,7 +81,7 @@ func (c *container) joinFlags() uint32 {
 	switch {
 	case c.spec.Privileged:
 		return shimJoin
-	case c.handles.cgroups == nil: // the app had ended before
+	case c.handles.cgroups == nil:
 		return shimJoin | shimNewCgroups
 	}
 	return shimJoin | shimJoinCgroups

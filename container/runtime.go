@@ -263,6 +263,8 @@ func (c *container) run(l *firstProcess) error {
 	if !c.spec.Privileged {
 		c.handles.openCgroups()
 	}
+	c.handles.process.Close()
+	c.handles.process = nil
 	return nil
 }
 

@@ -73,8 +73,8 @@ static void bad_plan(int error)
 }
 
 /*
- * Joins a running container, by the open descriptors after the trees': the mount and
- * the cgroup namespace, then the files of the cgroups. The shim resolves no path that the
+ * Joins a running container, by the open descriptors after the trees': the mount and, where
+ * the plan says so, the cgroup namespace, then the files of the cgroups. The shim resolves no path that the
  * container's processes could change.
  */
 static void join(const struct shim_plan *p)
@@ -94,15 +94,15 @@ static void join(const struct shim_plan *p)
 		fail(SHIM_CGROUPS, errno);
 }
 
-/* Attaches the trees. A target is resolved in the container's root; what is not in its mount namespace
- * is refused (move_mount(2), EINVAL). A volume over /sys may have no place for them. */
+/* Attaches the trees. A target is resolved in the container's root. A link in its last place is not followed, and what is
+ * not in the mount namespace is refused (move_mount(2), EINVAL). A volume over /sys may have no place for them. */
 static void attach_trees(const struct shim_plan *p, char **targets)
 {
 	uint32_t i;
 
 	for (i = 0; i < p->ntrees; i++)
 		if (syscall(__NR_move_mount, tree_fd(p, i), "", AT_FDCWD, targets[i], MOVE_FROM_DESCRIPTOR) < 0) {
-			if (errno == ENOENT)
+			if (errno == ENOENT && i == 0)
 				return;
 			fail(SHIM_TREES, errno);
 		}

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
 )
 
@@ -27,6 +28,7 @@ import (
 // descriptor. shim.c is a constructor, so it takes control before the Go runtime starts. It does
 // what libcontainer cannot do:
 //
+//   - it makes the cgroup namespace and attaches the cgroups, which libcontainer can, but slowly;
 //   - it enters a Landlock domain;
 //   - it loads a filter that was compiled once for the pod. It does so after setuid, setgroups
 //     and capset, so that a filter that blocks those calls works, and without no_new_privs;
@@ -184,7 +186,7 @@ func shimStep(step uint32) string {
 	case C.SHIM_MOUNTS:
 		return "join mount namespace"
 	case C.SHIM_TREES:
-		return "mount cgroups"
+		return "attach cgroups to " + names.CgroupDir
 	case C.SHIM_BOUNDING:
 		return "drop capabilities"
 	case C.SHIM_RESTRICT:

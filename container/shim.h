@@ -47,7 +47,7 @@ enum shim_flags {
 	SHIM_JOIN_CGROUPS = 32, /* with SHIM_JOIN, join the cgroup namespace */
 	SHIM_NEW_CGROUPS = 64, /* make a cgroup namespace, after entering the cgroups. libcontainer's init would
 	                        * read all mounts of the pod if it were in one: the Go runtime looks for
-	                        * the cgroup of the processor among the mounts and would not find it */
+	                        * the cgroup of the controller cpu among the mounts and would not find it */
 };
 
 struct shim_plan {
