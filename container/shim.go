@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -102,7 +103,7 @@ func (p *shimPlan) encode() ([]byte, error) {
 		memlock_soft: C.uint64_t(p.memlock.Cur), memlock_hard: C.uint64_t(p.memlock.Max),
 	}
 	header.size = C.uint64_t(int(unsafe.Sizeof(header)) + 4*len(p.groups) + len(filter) + len(text))
-	b := C.GoBytes(unsafe.Pointer(&header), C.int(unsafe.Sizeof(header)))
+	b := slices.Grow(C.GoBytes(unsafe.Pointer(&header), C.int(unsafe.Sizeof(header))), int(header.size)) // the filter is some KiB
 	for _, g := range p.groups {
 		b = binary.NativeEndian.AppendUint32(b, g)
 	}
