@@ -183,9 +183,10 @@ func (r *remote) disconnect(ctx context.Context, id string, pod plugin.Pod) (*en
 		return nil, err
 	}
 	defer unlock()
-	e, err := load[endpoint](r.state.endpointFile(id))
+	file := r.state.endpointFile(id)
+	e, err := load[endpoint](file)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return nil, drop(file)
 	}
 	if err != nil {
 		return nil, err

@@ -183,6 +183,31 @@ func TestKilledAddIsUndone(t *testing.T) {
 	}
 }
 
+// A call that was killed while it saved the endpoint leaves nothing after `del`, whether it was the first save or a later one.
+func TestAKilledSaveLeavesNothing(t *testing.T) {
+	f := newDriver(t)
+	r, config := f.newRemote(t), configWith(t, nil)
+	f.must(t, setup(r, config), callsOfSetup)
+	for _, connected := range []bool{false, true} {
+		calls := ""
+		if connected {
+			f.must(t, add(r, config, "pod-1"), callsOfAdd)
+			calls = callsOfDel
+		}
+		pod := podNamed("pod-1")
+		s, err := parse(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := r.state.endpointFile(endpointID(s.Name, pod.UUID, pod.Interface))
+		if err := os.WriteFile(file+".new", []byte(`{"id":`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f.must(t, del(r, config, "pod-1"), calls)
+		f.checkEmpty(t, 1)
+	}
+}
+
 // A call for a pod waits for another one, of a daemon that was killed.
 func TestCallsForAPodDoNotMix(t *testing.T) {
 	f := newDriver(t)

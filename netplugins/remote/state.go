@@ -144,13 +144,15 @@ func load[T any](file string) (value T, err error) {
 	return value, nil
 }
 
-// drop removes a file that may be gone.
+// drop removes a file that may be gone, with what a save that was killed has left of it.
 func drop(file string) error {
-	err := os.Remove(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	var errs []error
+	for _, path := range []string{file, file + ".new"} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // all reads the records of a folder.
