@@ -28,6 +28,11 @@ func TestAStartLeavesNoMountOrCgroupBehind(t *testing.T) {
 		"no such cgroup": {"true", func(r *Runtime) {
 			below := filepath.Join(r.hierarchies[0], "cgroup.procs") // a file
 			r.hierarchies = append(slices.DeleteFunc(r.hierarchies, func(h string) bool { return h == "" }), below)
+			if r.folders == "" { // version 2 alone needs none
+				if err := r.makeCgroupFolders(filepath.Dir(r.state)); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}, "show cgroups: mkdir "},
 	} {
 		r := newRuntime(t)
