@@ -20,34 +20,40 @@ type tree struct {
 }
 
 // cgroupTrees returns what the container has as /sys/fs/cgroup, in the order in which the shim attaches it: the stager's
-// cgroups, writable, for a privileged container; its own cgroup and those below it, read-only, for another one; nothing where no
-// cgroups are mounted. It makes the container's cgroups. The caller closes the trees, also after an error.
+// cgroups, writable, for a privileged container; its own cgroup and those below it, read-only, for another one, whose cgroups it
+// makes; nothing where no cgroups are mounted. The caller closes the trees, also after an error.
 //
-// libcontainer could mount the cgroups, but takes half a millisecond for each hierarchy. Mounts in the supervisor's own mount namespace
-// would be copied into that of each container that starts meanwhile.
+// libcontainer could mount the cgroups, but takes half a millisecond for each hierarchy. Mounts in the supervisor's own
+// mount namespace would be copied into that of each container that starts meanwhile.
 func (c *container) cgroupTrees() ([]tree, error) {
-	const restricted = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
-	hierarchies := c.runtime.hierarchies
-	switch {
-	case len(hierarchies) == 0:
+	if len(c.runtime.hierarchies) == 0 {
 		return nil, nil
-	case c.spec.Privileged:
+	}
+	if c.spec.Privileged {
 		// Like all other mounts of a container: it sees what the daemon mounts later.
 		all, err := openTree(names.CgroupDir, names.CgroupDir, unix.AT_RECURSIVE, unix.MountAttr{Propagation: unix.MS_SLAVE})
 		return []tree{all}, err
-	case slices.Equal(hierarchies, []string{""}):
-		own, err := c.cgroupTree("", unix.MountAttr{Attr_set: restricted, Propagation: unix.MS_PRIVATE})
-		return []tree{own}, err
 	}
-	attributes := unix.MountAttr{Attr_set: restricted, Propagation: unix.MS_PRIVATE}
-	folder, err := openTree(c.runtime.folders, names.CgroupDir, 0, attributes)
-	trees := []tree{folder}
-	for i := 0; i < len(hierarchies) && err == nil; i++ {
-		var own tree
-		own, err = c.cgroupTree(hierarchies[i], attributes)
+	restricted := unix.MountAttr{
+		Attr_set:    unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
+		Propagation: unix.MS_PRIVATE,
+	}
+	var trees []tree
+	if c.runtime.folders != "" {
+		folders, err := openTree(c.runtime.folders, names.CgroupDir, 0, restricted)
+		trees = append(trees, folders)
+		if err != nil {
+			return trees, err
+		}
+	}
+	for _, h := range c.runtime.hierarchies {
+		own, err := c.cgroupTree(h, restricted)
 		trees = append(trees, own)
+		if err != nil {
+			return trees, err
+		}
 	}
-	return trees, err
+	return trees, nil
 }
 
 // cgroupTree makes the container's cgroup in a hierarchy, and returns its tree. libcontainer makes the cgroup too, but not

@@ -52,7 +52,7 @@ type Runtime struct {
 	landlock bool
 
 	hierarchies []string // of cgroups, below the caller's /sys/fs/cgroup; nil if it has none
-	folders     string   // where those are attached, see makeCgroupFolders
+	folders     string   // where those are attached, see makeCgroupFolders; "" if there is one at most, of version 2
 
 	// memlock is the caller's RLIMIT_MEMLOCK. On cgroup v2, libcontainer removes the
 	// process's limit for good when it loads a device policy into the kernel, and the processes

@@ -27,9 +27,9 @@ import (
 //
 // libcontainer does not execute the app in a container, but this program again, from a read-only
 // descriptor. shim.c is a constructor, so it takes control before the Go runtime starts. It does
-// what libcontainer cannot do:
+// what libcontainer cannot do, or is slow to do:
 //
-//   - it makes the cgroup namespace and attaches the cgroups, which libcontainer can, but slowly;
+//   - it makes the cgroup namespace and attaches the cgroups;
 //   - it enters a Landlock domain;
 //   - it loads a filter that was compiled once for the pod. It does so after setuid, setgroups
 //     and capset, so that a filter that blocks those calls works, and without no_new_privs;

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// spareThreads are for what waits in the kernel beside starts: commands, the Go runtime's own work, an app's files that do not answer.
+// spareThreads are for what waits in the kernel beside starts: commands, the Go runtime's own work, an app's files that do
+// not answer.
 const spareThreads = 8
 
 // ReserveThreads makes threads that the Go runtime keeps, and uses before it makes another one: enough for as many starts
-// of a number of apps as there may be at once, each of which holds a thread, and a second one while it waits for the container's first
-// process. It is called before apps run: they can use
-// up all tasks of a cgroup around theirs and the supervisor's, which it may not even see, and the Go runtime ends a
-// program that cannot make the thread that it needs.
+// of a number of apps as there may be at once, each of which holds a thread, and a second one while it waits for the
+// container's first process. It is called before apps run: they can use up all tasks of a cgroup around theirs and the
+// supervisor's, which it may not even see, and the Go runtime ends a program that cannot make the thread that it needs.
 func ReserveThreads(apps int) {
 	threads := 2*min(apps, parallelStarts) + spareThreads
 	var locked, done sync.WaitGroup
