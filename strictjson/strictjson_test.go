@@ -3,6 +3,7 @@ package strictjson
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -49,6 +50,8 @@ func TestDecodeAcceptsOneStrictDocument(t *testing.T) {
 		{"an unknown key inside", `{"list": [{"et": 1}]}`, `unknown key "et"`},
 		{"a key twice", `{"name": "a", "name": "b"}`, `name: given twice, as "name" and "name"`},
 		{"a key twice in another case", `{"name": "a", "NAME": "b"}`, `name: given twice, as "name" and "NAME"`},
+		{"a key twice around a string with quotes", `{"name": "\"}, {\"\\", "tags": {"a,": "[{"}, "name": "b"}`, `name: given twice, as "name" and "name"`},
+		{"a map's last of many keys twice", `{"tags": {` + many(maxSimpleKeys) + `"k0": "v"}}`, `tags.k0: given twice, as "k0" and "k0"`},
 		{"a key twice by Unicode's rules", `{"size": 1, "\u017fize": 2}`, `size: given twice, as "size" and "ſize"`},
 		{"an element's field twice", `{"list": [{"at": 1, "At": 2}]}`, `list[0].at: given twice, as "at" and "At"`},
 		{"an element's key twice", `{"list": [{"at": 1, "at": 2}]}`, `list[0].at: given twice, as "at" and "at"`},
@@ -70,6 +73,15 @@ func TestDecodeAcceptsOneStrictDocument(t *testing.T) {
 			}
 		})
 	}
+}
+
+// many returns n members of an object, each with a comma.
+func many(n int) string {
+	var all strings.Builder
+	for i := range n {
+		fmt.Fprintf(&all, `"k%d": "v", `, i)
+	}
+	return all.String()
 }
 
 func TestDecodeErrorsAreTyped(t *testing.T) {
@@ -190,11 +202,11 @@ func TestNothingAndNullAreNull(t *testing.T) {
 
 // FuzzDecode holds Decode and CheckKeys to encoding/json: what they accept it
 // accepts with the same result, keys are equal for both or for neither,
-// and no error has more than one line.
+// and no error has more than one line. mayRepeat misses nothing that checkKeys refuses.
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{
 		`{"name": "a", "size": 1, "list": [{"at": 1}], "tags": {"k": "v"}}`,
-		`{"name": "a", "NAME": "b"}`, `{"list": [{"at": 1, "At": 2}]}`, `{"list": [{"at": 1, "at": 2}]}`, `{"\u017fize": 1, "Size": 2}`, `{"odd": 1}`, `{"x": {`, `[]`, `null`, `{}x`, "",
+		`{"name": "a", "NAME": "b"}`, `{"name": "\"}, {\"\\", "tags": {"a,": "[{"}, "name": "b"}`, `{"list": [{"at": 1, "At": 2}]}`, `{"list": [{"at": 1, "at": 2}]}`, `{"\u017fize": 1, "Size": 2}`, `{"odd": 1}`, `{"x": {`, `[]`, `null`, `{}x`, "",
 	} {
 		f.Add([]byte(text))
 	}
@@ -207,6 +219,11 @@ func FuzzDecode(f *testing.F) {
 		}
 		if looseErr != nil && (strings.ContainsAny(looseErr.Error(), "\n\r") || !utf8.ValidString(looseErr.Error())) {
 			t.Errorf("%q: not one line of text: %q", text, looseErr)
+		}
+		if json.Unmarshal(text, &loose) == nil && !mayRepeat(text) {
+			if err := checkKeys("", text, reflect.TypeOf(loose)); err != nil {
+				t.Errorf("%q: mayRepeat has missed %v", text, err)
+			}
 		}
 		var object Object
 		if json.Unmarshal(text, &object) != nil {
