@@ -79,6 +79,7 @@ type boot struct {
 
 	manifest *manifest.Manifest // decide
 	plan     *plan.Pod          // decide
+	reserved <-chan struct{}    // reserve threads: closed when they are made
 	sockets  [][]*os.File       // open sockets, by app
 	journal  *journal.Journal   // open journal
 	apps     []supervisor.App   // assemble apps
@@ -230,6 +231,7 @@ func (b *boot) listen(context.Context) error {
 
 // runApps starts the apps and returns when the pod is over.
 func (b *boot) runApps(ctx context.Context) error {
+	<-b.reserved
 	b.code, b.failure = b.pod.Run(ctx, b.ready)
 	if b.failure != nil {
 		return nil

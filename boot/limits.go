@@ -13,10 +13,15 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// reserveThreads makes the threads of the starts. It is an early phase, because the Go runtime gives each thread a stack for
-// signals, 32 KiB that take no memory if they lie where nothing was before.
+// reserveThreads begins to make the threads of the starts, beside the next phases; runApps waits for them. It is an early phase,
+// because the Go runtime gives each thread a stack for signals, 32 KiB that take no memory if they lie where nothing was before.
 func (b *boot) reserveThreads(context.Context) error {
-	supervisor.ReserveThreads(len(b.plan.Apps))
+	reserved := make(chan struct{})
+	b.reserved = reserved
+	go func() {
+		defer close(reserved)
+		supervisor.ReserveThreads(len(b.plan.Apps))
+	}()
 	return nil
 }
 
