@@ -100,17 +100,18 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 		return err
 	}
 	go r.pod.Hasten() // the rest of the pod's start takes as long
+	r.starter = newStarter()
 	if r.exe, err = exeseal.CloneSelfExe(r.state); err != nil {
 		return err
 	}
 	if err := watchStages(); err != nil {
 		return err
 	}
-	r.starter = newStarter()
 	r.hierarchies = r.pod.Hierarchies(names.CgroupDir)
 	if err := r.makeCgroupFolders(dir); err != nil {
 		return err
 	}
+	<-r.starter.locked
 	if r.landlock = landlockABI() >= 2; !r.landlock {
 		r.log.Warn("the kernel has no Landlock with REFER (Linux 5.19): root apps with equal capabilities can read each other through /proc")
 	}

@@ -12,15 +12,16 @@ import (
 // need no new threads while apps run: where apps have used up the tasks of a cgroup around the pod's, the Go runtime
 // ends a program that cannot make one.
 type starter struct {
-	calls chan func()
-	label string // SELinux's, for the thread's next exec; of the thread
+	calls  chan func()
+	locked <-chan struct{} // closed when it has its thread
+	label  string          // SELinux's, for the thread's next exec; of the thread
 }
 
+// newStarter begins to make a starter.
 func newStarter() *starter {
-	s := &starter{calls: make(chan func())}
 	locked := make(chan struct{})
+	s := &starter{calls: make(chan func()), locked: locked}
 	go s.serve(locked)
-	<-locked
 	return s
 }
 

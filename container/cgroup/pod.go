@@ -128,7 +128,11 @@ func (g *Pod) Hierarchies(dir string) []string {
 	entries, _ := os.ReadDir(dir) // nothing is mounted there then
 	var out []string
 	for _, e := range entries {
-		if at, err := filepath.EvalSymlinks(filepath.Join(dir, e.Name())); err == nil && mounted[at] {
+		at := filepath.Join(dir, e.Name())
+		if e.Type()&os.ModeSymlink != 0 {
+			at, _ = filepath.EvalSymlinks(at) // one that leads nowhere is none
+		}
+		if mounted[at] {
 			out = append(out, e.Name())
 		}
 	}
