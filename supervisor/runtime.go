@@ -70,8 +70,8 @@ type Runtime interface {
 // Child processes: the reaper takes the status of every child of the program
 // that it does not know, except those of a call of reap.Reaper.Spawn that is under way. The supervisor calls
 // the functions that make a Container (App.Main, App.PreStart, App.PostStop), Start and
-// Exec inside Spawn, on a goroutine that is locked to a thread: these may start helper processes, on that
-// goroutine, must wait for them themselves, and must leave none behind but the process that they return. Kill, PIDs, OOMKilled,
+// Exec inside Spawn: these may start helper processes, not on the program's first thread, must wait for them themselves, not later
+// than two seconds after their ends, and must leave none behind but the process that they return. Kill, PIDs, OOMKilled,
 // Destroy and Process.Release run outside Spawn: these must not start processes.
 //
 // Limits in time: apps can stop or kill the processes of a start (kill(2)). After StartLimit the supervisor calls

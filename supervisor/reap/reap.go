@@ -13,8 +13,8 @@
 //	──────────────────────────                 ─────────────────────────────────────────
 //	┌ read side ──────────────────┐            a full pass is due
 //	│ start(): fork, exec, wait   │              │
-//	│   for helpers of its own,   │              ├─ a Spawn is under way: wait4(PID) for each
-//	│   on a thread of its own    │              │    registered child, and for each child of
+//	│   for helpers of its own    │              ├─ a Spawn is under way: wait4(PID) for each
+//	│                             │              │    registered child, and for each child of
 //	│ register the child's number │              │    the first thread; the full pass stays due
 //	└─────────────────────────────┘              │
 //	the last Spawn to leave makes                │
@@ -31,11 +31,11 @@
 //
 // Orphans (descendants whose parent has ended, which the kernel gives to PID 1 or to the nearest
 // subreaper) are reaped while starts are under way as well, even while one hangs: a child belongs to the
-// thread that has forked it, and an orphan to the first thread (find_new_reaper in kernel/exit.c).
-// A start runs on a thread that is not the first and lives until the start has returned, so the
-// first thread's children are none of those that a start waits for. proc_pid_children(5) lists them.
-// A start may return an orphan: what a helper of the start has made, and left to this program. If it ends
-// before it is registered, the start has two seconds to look at it, and its status is kept beyond them.
+// thread that has forked it, and an orphan to the first thread (find_new_reaper in kernel/exit.c), on which
+// no start forks: in a program that keeps its main goroutine there (runtime.LockOSThread in an init function)
+// none can. proc_pid_children(5) lists the first thread's children. Those of another thread that ends become its
+// children too, and libcontainer ends a thread in each start. So an orphan is left for two seconds after its end: that is long enough
+// for a start to wait for a helper, and to look at an orphan that it returns, whose status is kept beyond them.
 //
 // A kernel without that file (CONFIG_PROC_CHILDREN) leaves orphans zombies while starts are under way.
 // There, an unbroken series of overlapping starts cannot keep them zombies for ever: when a full pass
@@ -50,7 +50,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,8 +67,8 @@ const (
 	// maxStrays bounds how many statuses of unknown children are kept. A start registers its process
 	// some milliseconds after it has got the number.
 	maxStrays = 4096
-	// orphanDelay is how long orphans stay zombies while starts are under way: one may be the process that a
-	// start is about to return, and looks at in /proc.
+	// orphanDelay is how long orphans stay zombies while starts are under way: one may be a helper for which a start is
+	// about to wait, or the process that it is about to return, and looks at in /proc.
 	orphanDelay = 2 * time.Second
 	// maxPassWait bounds that wait: one start that hangs must not block all others.
 	maxPassWait = time.Second
@@ -177,37 +176,17 @@ func (r *Reaper) loop() {
 // Spawn calls start and registers the process that it returns, so that its
 // exit status is kept, however early it ends. Several calls may run at once.
 //
-// start may have children of its own, and waits for them itself. It runs on a goroutine of its own, which is
-// locked to a thread, and forks there or on threads that end later than start. It may return an orphan, not
-// later than two seconds after the orphan's end if it looks at it in /proc. It may leave the
-// goroutine locked a second time (runtime.LockOSThread): then the thread ends after the child's registration. After
-// an error of start none of its children may be left: the Reaper would discard their status as that of orphans.
+// start may have children of its own, and waits for them itself, not later than two seconds after their ends. It must not fork
+// on the program's first thread. It may return an orphan, not later than two seconds after the orphan's end if it looks at it in
+// /proc. After an error of start none of its children may be left: the Reaper would discard their status as that of orphans.
 func (r *Reaper) Spawn(start func() (Process, error)) (child *Child, err error) {
 	r.enter()
-	aside(func() {
-		defer func() { r.leave(child) }()
-		var process Process
-		if process, err = start(); err == nil {
-			child = &Child{reaper: r, process: process, pid: process.PID(), done: make(chan struct{})}
-		}
-	})
-	return child, err
-}
-
-// aside calls f on a thread that is not the program's first, and returns when f has.
-func aside(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		if unix.Gettid() == os.Getpid() {
-			aside(f) // on another one, since this goroutine keeps the first
-			return
-		}
-		f()
-	}()
-	<-done
+	defer func() { r.leave(child) }()
+	process, err := start()
+	if err != nil {
+		return nil, err
+	}
+	return &Child{reaper: r, process: process, pid: process.PID(), done: make(chan struct{})}, nil
 }
 
 func (r *Reaper) enter() {
