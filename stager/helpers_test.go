@@ -198,9 +198,10 @@ func parentOf(pid int) int {
 // An app that is root with the default isolators sees no helper, and cannot kill one.
 func TestAppsCannotReachHelpers(t *testing.T) {
 	t.Parallel()
-	script := "trap go=1 USR1; while [ -z $go ]; do sleep 0.1; done; for f in /proc/[0-9]*/cmdline; do cat $f; echo; done; kill -9 -1; echo done; exec sleep 1000"
+	script := "trap go=1 USR1; echo trapped; while [ -z $go ]; do sleep 0.1; done; for f in /proc/[0-9]*/cmdline; do cat $f; echo; done; kill -9 -1; echo done; exec sleep 1000"
 	p := launch(t, []testApp{{Name: "a", App: map[string]any{"exec": []string{"/bin/sh", "-c", script}}}}, withHelpers)
 	p.isReady()
+	p.line("a")
 	seconds := p.unique()
 	p.startHelper("sleeper", "exec $B/sleep "+seconds)
 	p.must(unix.Kill(p.pidOf("a"), unix.SIGUSR1))

@@ -47,7 +47,14 @@ func live(ctx context.Context, line *waiter.Line, parts boot.Parts) error {
 	release := supervisor.IgnoreSignals()
 	defer release()
 	go line.Watch(stop, func() { _ = parts.Runtime.KillPod() })
-	code, err := boot.Run(ctx, parts)
+	var code int
+	var err error
+	over := make(chan struct{})
+	go func() { // on another goroutine than this one, which has the first thread (package waiter): each of its waits changes threads twice
+		defer close(over)
+		code, err = boot.Run(ctx, parts)
+	}()
+	<-over
 	switch {
 	case errors.Is(err, boot.ErrOtherNamespaces):
 		return nil
