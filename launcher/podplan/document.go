@@ -1,6 +1,7 @@
 package podplan
 
 import (
+	"errors"
 	"fmt"
 	"unicode/utf8"
 
@@ -41,7 +42,7 @@ func (p *Planner) runtimeImage(want schema.RuntimeImage) (*images.Image, error) 
 		return p.Images.Find(want.ID.String())
 	}
 	if want.Name == nil {
-		return nil, fmt.Errorf("%w: the app's image has neither ID nor name", images.ErrNotFound)
+		return nil, errors.New("image: neither ID nor name")
 	}
 	labels := make([]images.Label, 0, len(want.Labels))
 	for _, l := range want.Labels {
