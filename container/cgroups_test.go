@@ -179,8 +179,8 @@ func TestAVolumeOverSysHasNoPlaceForCgroups(t *testing.T) {
 		want  string // in the error
 	}{
 		"none":   {func(string) error { return nil }, ""},
-		"a link": {func(path string) error { return os.Symlink("/tmp", path) }, "attach cgroups to /sys/fs/cgroup: invalid argument"},
-		"a file": {func(path string) error { return os.WriteFile(path, nil, 0o644) }, "attach cgroups to /sys/fs/cgroup: "},
+		"a link": {func(path string) error { return os.Symlink("/tmp", path) }, "attach cgroups to /sys/fs/cgroup, which must be a folder and no link: "},
+		"a file": {func(path string) error { return os.WriteFile(path, nil, 0o644) }, "attach cgroups to /sys/fs/cgroup, which must be a folder and no link: "},
 	} {
 		volume := t.TempDir()
 		if err := errors.Join(os.Mkdir(filepath.Join(volume, "fs"), 0o755), test.place(filepath.Join(volume, "fs/cgroup"))); err != nil {

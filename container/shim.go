@@ -187,7 +187,7 @@ func shimStep(step uint32) string {
 	case C.SHIM_MOUNTS:
 		return "join mount namespace"
 	case C.SHIM_TREES:
-		return "attach cgroups to " + names.CgroupDir
+		return "attach cgroups to " + names.CgroupDir + ", which must be a folder and no link"
 	case C.SHIM_BOUNDING:
 		return "drop capabilities"
 	case C.SHIM_RESTRICT:
