@@ -43,6 +43,7 @@ func (c *cli) runHere(ctx context.Context, store *pods.Store, pod *pods.Pod, o r
 	if err != nil {
 		return err
 	}
+	c.reportFailedStager(pod, o.remove)
 	if o.remove {
 		ended, err := store.Find(pod.Plan.UUID)
 		if err == nil {
@@ -65,6 +66,19 @@ func (c *cli) runHere(ctx context.Context, store *pods.Store, pod *pods.Pod, o r
 		return exitError{exit.Code}
 	}
 	return nil
+}
+
+// reportFailedStager prints why a pod that has ended has an exit code that is not its apps'. deleted is whether the pod's logs
+// will be.
+func (c *cli) reportFailedStager(pod *pods.Pod, deleted bool) {
+	how := pod.StagerFailed()
+	if how == "" {
+		return
+	}
+	if !deleted {
+		how += "; launcher logs --stager " + pod.Plan.Name + " shows its messages"
+	}
+	fmt.Fprintf(c.stderr, "launcher: pod %q: %s\n", pod.Plan.Name, how)
 }
 
 // showOutput begins to show the output of the pod's apps. shown is done when all has been written;

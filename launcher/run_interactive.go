@@ -102,6 +102,7 @@ func (c *cli) endInteractive(ctx context.Context, store *pods.Store, pod *pods.P
 		return err
 	}
 	code, _ := pod.Outcome()
+	c.reportFailedStager(pod, o.remove)
 	if o.remove {
 		if err := store.Remove(lasting, pod, false); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -179,6 +181,48 @@ func TestForegroundReturnsTheExitStatus(t *testing.T) {
 		t.Errorf("logs after the end: %q", out)
 	}
 	h.run("rm", "ends")
+	h.checkNoPods()
+}
+
+// A stager that is killed, or that its supervisor's end has ended, says nothing itself.
+func TestForegroundSaysThatTheStagerHasEnded(t *testing.T) {
+	h := newHost(t)
+	for _, test := range []struct {
+		signal syscall.Signal
+		rm     bool
+		code   int
+		want   string
+	}{
+		{unix.SIGKILL, false, 137, "launcher: pod \"ends\": its stager was ended by SIGKILL; launcher logs --stager ends shows its messages\n"},
+		{unix.SIGKILL, true, 137, "launcher: pod \"ends\": its stager was ended by SIGKILL\n"},
+		{unix.SIGUSR1, false, 3, "launcher: pod \"ends\": its stager ended with exit status 3, before it had written the apps' last states; launcher logs --stager ends shows its messages\n"},
+	} {
+		cmd := h.command("run", "--json", "--rm="+strconv.FormatBool(test.rm), "--name", "ends", "example.com/one")
+		out := must(cmd.StdoutPipe())
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var pod podStarted
+		if err := json.NewDecoder(out).Decode(&pod); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Kill(pod.PID, test.signal); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != test.code || !strings.HasSuffix(said.String(), test.want) {
+			t.Errorf("%s: %v, %q; want exit status %d, %q", test.signal, err, said.String(), test.code, test.want)
+		}
+		if test.rm {
+			continue
+		}
+		logged := strings.Contains(h.run("logs", "--stager", "ends"), `level=ERROR msg="the stager was ended" signal=SIGKILL`)
+		if logged != (test.signal == unix.SIGKILL) {
+			t.Errorf("%s: in the stager's log: %v", test.signal, logged)
+		}
+		h.run("rm", "ends")
+	}
 	h.checkNoPods()
 }
 

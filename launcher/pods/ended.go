@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -76,6 +77,29 @@ func (p *Pod) lastStatus() (map[string]AppStatus, error) {
 // Killed reports whether a signal has ended the stager of a pod that has ended, and so the apps that
 // had not ended before.
 func (p *Pod) Killed() bool { return p.exit().Signal != "" }
+
+// StagerFailed says, for a pod that has ended, that its end was its stager's and not its apps': a signal has ended the
+// stager, or it has failed and not written the apps' last states, although its image says where. It is "" for any other end.
+func (p *Pod) StagerFailed() string {
+	switch exit := p.exit(); {
+	case exit.Signal != "":
+		return "its stager was ended by " + exit.Signal
+	case exit.Code != 0 && p.Plan.LogDir != "" && !p.hasLastStatus():
+		return fmt.Sprintf("its stager ended with exit status %d, before it had written the apps' last states", exit.Code)
+	}
+	return ""
+}
+
+// logSignal adds to the stager's log that a signal has ended the stager, which could not say so itself. A log that cannot be
+// written stays as it is.
+func (p *Pod) logSignal(exit Exit) {
+	log, err := os.OpenFile(p.LogPath(), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return
+	}
+	defer log.Close()
+	slog.New(slog.NewTextHandler(log, nil)).Error("the stager was ended", "signal", exit.Signal)
+}
 
 // exit is how the stager of a pod that has ended has ended: the kernel has killed it with a
 // monitor that has not recorded it.

@@ -29,12 +29,15 @@ func (p *Pod) record(e events.Event) {
 	_ = events.Append(filepath.Join(filepath.Dir(p.Dir), eventsFile), e)
 }
 
-// recordExit records once that the pod's stager has ended. A pod whose stager was not started has not exited.
+// recordExit records once that the pod's stager has ended, and in the stager's log if a signal has ended it. A pod whose stager was not started has not exited.
 func (p *Pod) recordExit(exit Exit) {
 	if p.State.Stager.PID == 0 || p.State.Exit != nil {
 		return
 	}
 	p.State.Exit = &exit
+	if exit.Signal != "" {
+		p.logSignal(exit)
+	}
 	code, reason := p.Outcome()
 	p.record(events.Event{Action: events.Exited, Code: code, Reason: cmp.Or(reason, exit.Signal)})
 }
