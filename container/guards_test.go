@@ -72,7 +72,7 @@ func TestShimReportsWhatFails(t *testing.T) {
 		"enter cgroup":                     func(p *shimPlan) { p.flags, p.ncgroups = shimJoin, 1 }, // neither is open
 		"join mount namespace":             func(p *shimPlan) { p.flags, p.nbacking = shimJoin, 1 }, // nothing is open there
 		"enter cgroup namespace":           func(p *shimPlan) { p.flags = shimJoin | shimJoinCgroups },
-		"attach cgroups to /sys/fs/cgroup": func(p *shimPlan) { p.nbacking, p.targets = 1, []string{"/"} }, // nothing is open there
+		"attach cgroups to /sys/fs/cgroup, which must be a folder and no link": func(p *shimPlan) { p.nbacking, p.targets = 1, []string{"/"} }, // nothing is open there
 		"set groups":                       func(p *shimPlan) { p.groups = make([]uint32, 1<<16+1) },
 		"load seccomp filter":              func(p *shimPlan) { p.filter = &filter{program: make([]byte, unix.SizeofSockFilter)} },
 	} {
