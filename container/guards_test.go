@@ -66,15 +66,15 @@ func TestShimRefusesBrokenPlans(t *testing.T) {
 // The shim reports the first step that fails, and does not execute the program.
 func TestShimReportsWhatFails(t *testing.T) {
 	for want, change := range map[string]func(*shimPlan){
-		"limit locked memory":              func(p *shimPlan) { p.memlock = unix.Rlimit{Cur: 2, Max: 1} },
-		"set AppArmor profile":             func(p *shimPlan) { p.profile = "no such profile" },
-		"set oom_score_adj":                func(p *shimPlan) { p.flags, p.oomScore = shimJoin, 5000 },
-		"enter cgroup":                     func(p *shimPlan) { p.flags, p.ncgroups = shimJoin, 1 }, // neither is open
-		"join mount namespace":             func(p *shimPlan) { p.flags, p.nbacking = shimJoin, 1 }, // nothing is open there
-		"enter cgroup namespace":           func(p *shimPlan) { p.flags = shimJoin | shimJoinCgroups },
+		"limit locked memory":    func(p *shimPlan) { p.memlock = unix.Rlimit{Cur: 2, Max: 1} },
+		"set AppArmor profile":   func(p *shimPlan) { p.profile = "no such profile" },
+		"set oom_score_adj":      func(p *shimPlan) { p.flags, p.oomScore = shimJoin, 5000 },
+		"enter cgroup":           func(p *shimPlan) { p.flags, p.ncgroups = shimJoin, 1 }, // neither is open
+		"join mount namespace":   func(p *shimPlan) { p.flags, p.nbacking = shimJoin, 1 }, // nothing is open there
+		"enter cgroup namespace": func(p *shimPlan) { p.flags = shimJoin | shimJoinCgroups },
 		"attach cgroups to /sys/fs/cgroup, which must be a folder and no link": func(p *shimPlan) { p.nbacking, p.targets = 1, []string{"/"} }, // nothing is open there
-		"set groups":                       func(p *shimPlan) { p.groups = make([]uint32, 1<<16+1) },
-		"load seccomp filter":              func(p *shimPlan) { p.filter = &filter{program: make([]byte, unix.SizeofSockFilter)} },
+		"set groups":          func(p *shimPlan) { p.groups = make([]uint32, 1<<16+1) },
+		"load seccomp filter": func(p *shimPlan) { p.filter = &filter{program: make([]byte, unix.SizeofSockFilter)} },
 	} {
 		plan := &shimPlan{dir: "/", candidates: []string{"/bin/true"}, args: []string{"true"}, memlock: unix.Rlimit{Cur: 1 << 16, Max: 1 << 16}}
 		change(plan)
