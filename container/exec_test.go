@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -45,13 +46,26 @@ func held(t *testing.T) (files, children []string) {
 	return files, children
 }
 
-// startUnwatched starts a container that sleeps. Nobody watches its memory: the watch opens a file a second after the
-// start, which is none that a command has left.
+// startUnwatched starts a container that sleeps, and returns when what the test's process holds of it stays the same. Nobody
+// watches its memory: the watch opens a file a second after the start. The thread of libcontainer that opens the sources of
+// mounts closes the mount namespace some moments after the start.
 func startUnwatched(t *testing.T) *container {
 	t.Helper()
 	sleeper, _ := startSleeper(t, newRuntime(t), testSpec(busyboxRoot(t), "sleep", "1000"))
 	c := sleeper.(*container)
 	c.oom.Close()
+	mounts, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", c.handles.mounts.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := func() bool {
+		files, _ := held(t)
+		return !slices.ContainsFunc(files, func(f string) bool {
+			number, link, _ := strings.Cut(f, " ")
+			return link == mounts && number != strconv.Itoa(int(c.handles.mounts.Fd()))
+		})
+	}
+	surroundings.Eventually(t, "libcontainer closes the mount namespace", alone)
 	return c
 }
 
