@@ -44,6 +44,26 @@ func AddEtcFiles(rootfs string, resolver []byte, hostname string) error {
 	return nil
 }
 
+// UpdateResolver writes resolver to the /etc/resolv.conf that AddEtcFiles has made, in place: in a container of the root, which may exist by now,
+// something may be mounted on that file, and would be unmounted if the file were replaced (unlink(2) of a mount point of
+// another mount namespace). No program of the app may run yet.
+func UpdateResolver(rootfs string, resolver []byte) error {
+	etc, err := openEtc(rootfs)
+	if err != nil {
+		return fmt.Errorf("open /etc: %w", err)
+	}
+	defer etc.Close()
+	file, err := etc.OpenFile("resolv.conf", os.O_WRONLY|os.O_TRUNC|os.O_CREATE|unix.O_NONBLOCK, 0o644)
+	if err != nil {
+		return fmt.Errorf("open /etc/resolv.conf: %w", err)
+	}
+	_, err = file.Write(resolver)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write /etc/resolv.conf: %w", err)
+	}
+	return nil
+}
+
 // openEtc opens the root's /etc, and makes it if the image has none.
 func openEtc(rootfs string) (*os.Root, error) {
 	root, err := os.OpenFile(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

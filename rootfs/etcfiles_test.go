@@ -40,3 +40,34 @@ func TestResolverConfigurationIsTheDaemons(t *testing.T) {
 		t.Errorf("resolv.conf of nothing: %v", err)
 	}
 }
+
+// Something may be mounted on the file in a container already: the file stays the same one.
+func TestResolverConfigurationIsUpdatedInPlace(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, "etc/resolv.conf")
+	if err := AddEtcFiles(root, []byte("nameserver 192.0.2.1\nnameserver 192.0.2.2\n"), ""); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "nameserver 192.0.2.3\n"
+	if err := UpdateResolver(root, []byte(want)); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.Stat(file)
+	if err != nil || !os.SameFile(before, after) {
+		t.Errorf("another file: %v", err)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != want {
+		t.Errorf("resolv.conf %q, %v", text, err)
+	}
+	empty := t.TempDir()
+	if err := UpdateResolver(empty, []byte(want)); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(empty, "etc/resolv.conf")); err != nil || string(text) != want {
+		t.Errorf("resolv.conf where there was none: %q, %v", text, err)
+	}
+}

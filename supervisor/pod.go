@@ -38,7 +38,12 @@ type Config struct {
 	Grace   time.Duration // from SIGTERM to SIGKILL, the same moments for all apps; 0 for no grace
 	Log     *slog.Logger  // nil for none
 
-	// StartLimit replaces the constant of this name, if it is not 0.
+	// Held, where not nil, keeps the apps from running until it is closed: their containers are made meanwhile, as
+	// far as they can be (Holder), but no program of an app or handler is executed. If the pod stops before, none
+	// has been, and the apps' post-stop handlers do not run either.
+	Held <-chan struct{}
+
+	// StartLimit replaces the constant of this name, if it is not 0. It counts from the close of Held on.
 	StartLimit time.Duration
 }
 

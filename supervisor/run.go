@@ -121,6 +121,9 @@ func (p *Pod) launch(container func() (Container, error), stdio Stdio, end stop)
 			return nil, err
 		}
 		c = made
+		if err := p.hold(c, begins, why); err != nil {
+			return nil, err
+		}
 		process, late, err = p.startContainer(c, stdio, end.forced)
 		return process, err
 	})
@@ -136,20 +139,53 @@ func (p *Pod) launch(container func() (Container, error), stdio Stdio, end stop)
 	return c, nil, fmt.Errorf("not started within %s, and killed: %w", p.config.StartLimit, err)
 }
 
+// hold keeps a container's program from running until the pod's apps may run. It waits here, or has the container wait in its
+// Start. The wait fails with why when end closes.
+func (p *Pod) hold(c Container, end <-chan struct{}, why error) error {
+	if p.mayRun() {
+		return nil
+	}
+	wait := func() error {
+		select {
+		case <-p.config.Held:
+			return nil
+		case <-end:
+			return why
+		}
+	}
+	holder, ok := c.(Holder)
+	if !ok {
+		return wait()
+	}
+	holder.Hold(wait)
+	return nil
+}
+
+// mayRun returns whether programs of apps may be executed.
+func (p *Pod) mayRun() bool { return p.config.Held == nil || closed(p.config.Held) }
+
 // startContainer starts a container. When forced closes, or the pod's limit has passed, which late reports, it kills the
 // container's processes until Start returns. Even then Start may succeed.
 func (p *Pod) startContainer(c Container, stdio Stdio, forced <-chan struct{}) (process Process, late bool, err error) {
 	started := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		limit := time.NewTimer(p.config.StartLimit)
-		defer limit.Stop()
-		select {
-		case <-started:
-			return
-		case <-forced:
-		case <-limit.C:
-			late = true
+		held, limit := p.config.Held, (<-chan time.Time)(nil)
+		if p.mayRun() {
+			held, limit = nil, time.After(p.config.StartLimit)
+		}
+		for waits := true; waits; {
+			waits = false
+			select {
+			case <-started:
+				return
+			case <-held: // before, no app is there that could hold the start up
+				held, limit = nil, time.After(p.config.StartLimit)
+				waits = true
+			case <-forced:
+			case <-limit:
+				late = true
+			}
 		}
 		killUntil(c, started)
 	})
@@ -207,7 +243,7 @@ func (r *run) end(exit Exit, cause error) {
 	a.run = nil
 	a.mu.Unlock()
 	r.destroyMain()
-	if !r.begun {
+	if !r.begun || !a.pod.mayRun() {
 		return
 	}
 	limit, release := limited(postStopLimit)

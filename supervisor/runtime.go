@@ -103,6 +103,18 @@ type Container interface {
 	Destroy() error
 }
 
+// Holder is a Container whose Start can do all of its work but the last step before the program may be
+// executed. It saves the time of that work where the supervisor has to wait for something, such as the pod's networks. The supervisor
+// waits before the Start of another Container.
+type Holder interface {
+	Container
+
+	// Hold has Start call wait before it executes the program. If wait returns an error, Start fails
+	// with it, wrapped or not. Hold is called at most once, before Start. While Start is in wait, Kill may
+	// be called, and need not end wait.
+	Hold(wait func() error)
+}
+
 // OOMReporter is a Container that can tell whether the kernel killed the main process
 // because the container was out of memory.
 type OOMReporter interface {

@@ -75,6 +75,45 @@ func TestAStartHasALimitInTime(t *testing.T) {
 	}
 }
 
+// heldStart is a container whose start, after its hold, takes until it is killed.
+type heldStart struct {
+	stuckFor
+	wait func() error
+}
+
+func (h *heldStart) Hold(wait func() error) { h.wait = wait }
+
+func (h *heldStart) Start(stdio Stdio) (Process, error) {
+	if err := h.wait(); err != nil {
+		return nil, err
+	}
+	return h.stuckFor.Start(stdio)
+}
+
+// The limit of a start begins with the end of its hold: the networks may take longer than it.
+func TestAHoldIsNoPartOfAStart(t *testing.T) {
+	pod := full(t)
+	held := make(chan struct{})
+	pod.config.StartLimit, pod.config.Held = time.Millisecond, held
+	<-pod.slots
+	killed := make(chan struct{}, 1)
+	c := &heldStart{stuckFor: stuckFor{released: killed, killed: killed}}
+	failed := make(chan error, 1)
+	go func() {
+		_, _, err := pod.launch(func() (Container, error) { return c, nil }, Stdio{}, stop{})
+		failed <- err
+	}()
+	select {
+	case err := <-failed:
+		t.Fatalf("error %v before the end of the hold", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(held)
+	if err := <-failed; err == nil || err.Error() != "not started within 1ms, and killed: killed" {
+		t.Errorf("error %v", err)
+	}
+}
+
 // A start that not even SIGKILL ends gives its slot to others.
 func TestAStartThatHangsGivesUpItsSlot(t *testing.T) {
 	pod := full(t)

@@ -133,6 +133,9 @@ func TestAStagersManifestHasTheNames(t *testing.T) {
 	if dir, ok := m.Annotations.Get(names.LogDirAnnotation); !ok || dir != names.LogDir {
 		t.Errorf("annotations %v", m.Annotations)
 	}
+	if fifo, ok := m.Annotations.Get(names.ConnectedAnnotation); !ok || fifo != names.ConnectedFIFO {
+		t.Errorf("annotations %v", m.Annotations)
+	}
 }
 
 func TestAStagersManifestKeepsOtherNames(t *testing.T) {

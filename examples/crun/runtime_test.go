@@ -21,9 +21,12 @@ func unmet() containertest.Unmet {
 	const (
 		filter  = "crun 1.8 loads the filter before it sets capabilities and the user, with the calls that the filter blocks"
 		apart   = "crun makes no Landlock domain: processes with the same user and capabilities read each other"
+		hold    = "a container is no Holder: it is made when its program may run"
 		program = "crun looks a program up in the folders that PATH names, and in no other"
 	)
 	return containertest.Unmet{
+		"a start that is held executes its program afterwards":  hold,
+		"a hold that fails leaves nothing of the start":         hold,
 		"an empty part of PATH is the working directory":        program,
 		"without PATH a program is looked up in /bin":           program,
 		"a working directory that does not exist is named":      "crun makes a working directory that does not exist",

@@ -126,9 +126,10 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 	if !filepath.IsAbs(stager.App.Exec[0]) {
 		return pods.Plan{}, nil, fmt.Errorf("stager image %s: exec %q is not an absolute path", stager.Name, stager.App.Exec[0])
 	}
-	logs := stager.Annotations[names.LogDirAnnotation]
-	if logs != "" && (!filepath.IsAbs(logs) || logs == "/" || filepath.Clean(logs) != logs) {
-		return pods.Plan{}, nil, fmt.Errorf("stager image %s: annotation %s: %q is not the absolute path of a folder", stager.Name, names.LogDirAnnotation, logs)
+	logs, logsErr := annotatedPath(stager, names.LogDirAnnotation, "folder")
+	fifo, fifoErr := annotatedPath(stager, names.ConnectedAnnotation, "FIFO")
+	if err := cmp.Or(logsErr, fifoErr); err != nil {
+		return pods.Plan{}, nil, err
 	}
 	var text bytes.Buffer
 	if err := m.Write(&text); err != nil {
@@ -139,21 +140,22 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
 	}
 	plan := pods.Plan{
-		UUID:        cmp.Or(o.UUID, uuid.NewString()),
-		Name:        name,
-		StagerImage: p.Stager.ID,
-		StagerRoot:  p.Stager.Rootfs(),
-		Exec:        stager.App.Exec,
-		Env:         stagerEnv(stager.App),
-		LogDir:      logs,
-		Manifest:    text.Bytes(),
-		Layers:      layers,
-		Volumes:     volumes,
-		HostNetwork: wantsHostNetwork(m.Pod),
-		Journal:     p.Journal,
-		Apps:        apps(m),
-		Remove:      o.Remove,
-		StopTimeout: stopTimeout,
+		UUID:          cmp.Or(o.UUID, uuid.NewString()),
+		Name:          name,
+		StagerImage:   p.Stager.ID,
+		StagerRoot:    p.Stager.Rootfs(),
+		Exec:          stager.App.Exec,
+		Env:           stagerEnv(stager.App),
+		LogDir:        logs,
+		ConnectedFIFO: fifo,
+		Manifest:      text.Bytes(),
+		Layers:        layers,
+		Volumes:       volumes,
+		HostNetwork:   wantsHostNetwork(m.Pod),
+		Journal:       p.Journal,
+		Apps:          apps(m),
+		Remove:        o.Remove,
+		StopTimeout:   stopTimeout,
 	}
 	published, err := p.connect(&plan, m, o)
 	if err != nil {
@@ -163,6 +165,15 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 		return plan, nil, nil
 	}
 	return plan, portWarnings(m, plan), nil
+}
+
+// annotatedPath returns the path of a file in the stager's root that its image names in an annotation, "" for none.
+func annotatedPath(stager *images.Manifest, annotation, kind string) (string, error) {
+	path := stager.Annotations[annotation]
+	if path != "" && (!filepath.IsAbs(path) || path == "/" || filepath.Clean(path) != path) {
+		return "", fmt.Errorf("stager image %s: annotation %s: %q is not the absolute path of a %s", stager.Name, annotation, path, kind)
+	}
+	return path, nil
 }
 
 // stagerEnv is the stager's whole environment: its image's and HOME.

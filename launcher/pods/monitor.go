@@ -61,6 +61,7 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error)
 	if err != nil {
 		return Exit{}, err
 	}
+	defer s.connected.Close()
 	p.State.Stager = s.Process
 	p.record(events.Event{Action: events.Started})
 	if err := p.save(); err != nil {
@@ -85,25 +86,48 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error)
 }
 
 // launch makes what the stager needs, while the networks' plugins connect the pod, and starts the stager when they
-// are done.
+// are done; or at once, if the stager itself waits for the networks.
 func (p *Pod) launch(ctx context.Context, group *cgroups.Group) (*stager, error) {
 	results, err := p.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(p.makeRoot(), group.Make())
+	if err := errors.Join(p.makeRoot(), group.Make()); err != nil {
+		return nil, errors.Join(err, (<-results).err)
+	}
 	connected := make(chan error, 1)
 	go func() {
 		r := <-results
-		if err == nil && r.err == nil {
+		if r.err == nil {
 			r.err = p.useNameServers(r.results)
 		}
 		connected <- r.err
 	}()
+	if len(p.Plan.Networks) > 0 && p.Plan.ConnectedFIFO != "" {
+		return p.startMeanwhile(group, connected)
+	}
+	return p.startStager(group, connected)
+}
+
+// startMeanwhile starts a stager that waits for the networks, and tells it when connected has got its one value, nil. After an error
+// the stager may run; no app of it has.
+func (p *Pod) startMeanwhile(group *cgroups.Group, connected <-chan error) (*stager, error) {
+	fifo, err := p.makeConnectedFIFO()
 	if err != nil {
 		return nil, errors.Join(err, <-connected)
 	}
-	return p.startStager(group, connected)
+	now := make(chan error, 1)
+	now <- nil
+	s, err := p.startStager(group, now)
+	err = errors.Join(err, <-connected)
+	if err == nil {
+		s.connected = fifo
+		_, err = fifo.Write([]byte{1})
+	}
+	if err != nil {
+		return nil, errors.Join(err, fifo.Close())
+	}
+	return s, nil
 }
 
 // monitorSuffix is what the name of the monitor's cgroup has after that of the pod's.

@@ -2,12 +2,14 @@ package pods
 
 import (
 	"archive/tar"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"kurma.io/stager/build"
 
@@ -73,6 +75,32 @@ func (p *Pod) fillRoot(root *os.Root) error {
 		return err
 	}
 	return writeNames(root)
+}
+
+// makeConnectedFIFO makes the FIFO by which the stager waits for the pod's networks, and opens it. It replaces what the image has
+// under that name.
+func (p *Pod) makeConnectedFIFO() (fifo *os.File, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("make FIFO of the stager: %w", err)
+		}
+	}()
+	root, err := os.OpenRoot(filepath.Join(p.Dir, rootDir))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	name := strings.TrimPrefix(p.Plan.ConnectedFIFO, "/")
+	dir, err := root.Open(filepath.Dir(name))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	err = cmp.Or(root.RemoveAll(name), unix.Mkfifoat(int(dir.Fd()), filepath.Base(name), 0o600))
+	if err != nil {
+		return nil, &os.PathError{Op: "mkfifo", Path: p.Plan.ConnectedFIFO, Err: err}
+	}
+	return root.OpenFile(name, os.O_RDWR, 0) // also to read: it has a writer before the stager opens it, and opens at once
 }
 
 // makeDir makes a folder, or accepts one that the image has. Anything else of that name

@@ -1,0 +1,87 @@
+package supervisor_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	. "kurma.io/stager/supervisor"
+)
+
+// holder is a fake that can be held.
+type holder struct {
+	*fake
+	wait func() error
+	made chan<- struct{} // closed when only the wait is left
+}
+
+func (h *holder) Hold(wait func() error) { h.wait = wait }
+
+func (h *holder) Start(stdio Stdio) (Process, error) {
+	close(h.made)
+	if h.wait != nil {
+		if err := h.wait(); err != nil {
+			return nil, err
+		}
+	}
+	return h.fake.Start(stdio)
+}
+
+// held is a factory of one holder that runs a shell script.
+func (b *fakes) held(script string) (factory func() (Container, error), made <-chan struct{}) {
+	done := make(chan struct{})
+	return func() (Container, error) {
+		c, err := b.make("/bin/sh", "-c", script)
+		return &holder{fake: c, made: done}, err
+	}, done
+}
+
+// A container that can be held is made meanwhile, any other one and handlers wait, and nothing runs before.
+func TestHeldAppsRunAfterwards(t *testing.T) {
+	b := newFakes(t)
+	out, release := newLog(), make(chan struct{})
+	main, made := b.held("echo held; exec sleep 1000")
+	pod := start(t, Config{Held: release, Apps: []App{
+		{Name: "held", Main: main, Stdout: out},
+		{Name: "plain", Main: b.sh("echo plain; exec sleep 1000"), Stdout: out},
+		{Name: "handled", PreStart: b.sh("echo before"), Main: b.sh("exec sleep 1000"), Stdout: out},
+	}})
+	<-made
+	for _, app := range pod.Status() {
+		if app.State != StateStarting && app.State != StateWaiting {
+			t.Errorf("app %+v runs", app)
+		}
+	}
+	if text := out.String(); text != "" {
+		t.Errorf("output %q before the end of the hold", text)
+	}
+	close(release)
+	pod.up()
+	for _, word := range []string{"held", "plain", "before"} {
+		out.await(word)
+	}
+}
+
+// Of a pod that is stopped before its apps may run, nothing has run, and no post-stop handler does.
+func TestStopEndsAHold(t *testing.T) {
+	b := newFakes(t)
+	out := newLog()
+	main, made := b.held("echo main")
+	cleaned := func() (Container, error) { return nil, errors.New("no post-stop handler may run") }
+	pod := start(t, Config{Held: make(chan struct{}), Grace: time.Minute, Apps: []App{
+		{Name: "held", Main: main, Stdout: out, PostStop: func() (Container, error) { t.Error("post-stop"); return cleaned() }},
+		{Name: "plain", Main: b.sh("echo main"), Stdout: out, PostStop: func() (Container, error) { t.Error("post-stop"); return cleaned() }},
+	}})
+	<-made
+	if code, err := pod.stopped(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+	for _, app := range pod.Status() {
+		if app.State != StateExited || app.Exit == nil || *app.Exit != (Exit{143, "stopped before its start"}) {
+			t.Errorf("status %+v, exit %+v", app, app.Exit)
+		}
+	}
+	if text := out.String(); text != "" {
+		t.Errorf("output %q", text)
+	}
+}
