@@ -73,9 +73,6 @@ func parse(config []byte) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.list, err = sparingLoopback(n.list, n.RuntimeConfig); err != nil {
-		return nil, err
-	}
 	return n, n.findIPAM()
 }
 

@@ -22,23 +22,25 @@ import (
 
 func main() {
 	plugin.Main(&cni{
-		path:  []string{"/opt/cni/bin", plugin.StateDir + "/bin"},
-		cache: plugin.RunDir + "/cache",
-		data:  plugin.RunDir + "/cni", // /var/lib/cni is a link to it
-		args:  os.Getenv("CNI_ARGS"),
-		check: os.Getenv("NETWORK_CHECK") != "",
-		idle:  os.Getenv("NETWORK_IDLE") != "",
+		path:    []string{"/opt/cni/bin", plugin.StateDir + "/bin"},
+		cache:   plugin.RunDir + "/cache",
+		data:    plugin.RunDir + "/cni", // /var/lib/cni is a link to it
+		backend: plugin.RunDir + "/backend",
+		args:    os.Getenv("CNI_ARGS"),
+		check:   os.Getenv("NETWORK_CHECK") != "",
+		idle:    os.Getenv("NETWORK_IDLE") != "",
 	})
 }
 
 // cni is the plugin.
 type cni struct {
-	path  []string // where CNI plugins are
-	cache string   // libcni's folder
-	data  string   // the CNI plugins' folder
-	args  string   // CNI_ARGS
-	check bool     // setup also checks the pods that are connected
-	idle  bool     // no other call runs while setup runs
+	path    []string // where CNI plugins are
+	cache   string   // libcni's folder
+	data    string   // the CNI plugins' folder
+	backend string   // file of the backend that setup has chosen: iptables or nftables
+	args    string   // CNI_ARGS
+	check   bool     // setup also checks the pods that are connected
+	idle    bool     // no other call runs while setup runs
 }
 
 // Setup implements plugin.Plugin.
@@ -61,6 +63,9 @@ func (c *cni) Setup(ctx context.Context, config []byte) error {
 		return fmt.Errorf("check plugins: %w", err)
 	}
 	if err := n.probe(ctx); err != nil {
+		return err
+	}
+	if err := c.decide(n); err != nil {
 		return err
 	}
 	if n.uses("dhcp") {
@@ -112,10 +117,23 @@ func (c *cni) library() (*libcni.CNIConfig, *executor) {
 	return libcni.NewCNIConfigWithCacheDir(c.path, c.cache, e), e
 }
 
+// podNetwork reads the configuration of a pod's network, as the plugins get it for this pod.
+func (c *cni) podNetwork(config []byte) (*network, error) {
+	n, err := parse(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.setBackend(c.remembered()); err != nil {
+		return nil, err
+	}
+	n.list, err = sparingLoopback(n.list, n.RuntimeConfig)
+	return n, err
+}
+
 // Add implements plugin.Plugin. libcni does not undo an ADD that has failed, and a Kurma daemon
 // of 2016 does not call `del` then.
 func (c *cni) Add(ctx context.Context, config []byte, pod plugin.Pod) (*plugin.Result, error) {
-	n, err := parse(config)
+	n, err := c.podNetwork(config)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +166,7 @@ func (c *cni) undo(ctx context.Context, n *network, rt *libcni.RuntimeConf) erro
 
 // Del implements plugin.Plugin.
 func (c *cni) Del(ctx context.Context, config []byte, pod plugin.Pod) error {
-	n, err := parse(config)
+	n, err := c.podNetwork(config)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/containernetworking/cni/libcni"
-	"github.com/containernetworking/plugins/pkg/utils"
 )
 
 // sparingLoopback returns the list for a pod with this runtimeConfig, in which portmap leaves the ports of [::1]
@@ -42,17 +41,14 @@ func sparingLoopback(list *libcni.NetworkConfigList, runtimeConfig map[string]an
 	return &sparing, nil
 }
 
-// loopbackConditions are the keys of portmap's configuration that spare [::1]. If no backend is given, it is
-// the one that portmap chooses.
+// loopbackConditions are the keys of portmap's configuration that spare [::1]. They are in the language of the backend,
+// so they name it: with "" it is the one that portmap would choose.
 func loopbackConditions(backend string) map[string]any {
 	if backend == "" {
-		backend = "iptables"
-		if !utils.SupportsIPTables() && utils.SupportsNFTables() {
-			backend = "nftables"
-		}
+		backend = chooseBackend()
 	}
 	conditions := []string{"!", "-d", "::1"}
-	if backend == "nftables" {
+	if backend == nftablesBackend {
 		conditions = []string{"ip6", "daddr", "!=", "::1"}
 	}
 	return map[string]any{"backend": backend, "conditionsV6": conditions}

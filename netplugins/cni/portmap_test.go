@@ -17,7 +17,7 @@ func TestPortmapSparesLoopback(t *testing.T) {
 		{"with a condition", `"conditionsV4": ["-i", "eth0"]`, ports, `null`},
 		{"with a condition of IPv6", `"conditionsV6": ["-i", "eth0"]`, ports, `["-i","eth0"]`},
 	} {
-		n, err := parse([]byte(`{"name": "n", "cniVersion": "1.0.0", "plugins": [{"type": "bridge"}, {"type": "portmap", ` + tt.portmap + `}]` + tt.runtime + `}`))
+		n, err := (&cni{}).podNetwork([]byte(`{"name": "n", "cniVersion": "1.0.0", "plugins": [{"type": "bridge"}, {"type": "portmap", ` + tt.portmap + `}]` + tt.runtime + `}`))
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
