@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -208,14 +209,15 @@ func TestSupervisorsFirstThreadStaysInItsMountNamespace(t *testing.T) {
 	proc := fmt.Sprintf("/proc/%d", p.supervisor())
 	first, err := os.Readlink(proc + "/ns/mnt")
 	p.must(err)
-	threads, err := os.ReadDir(proc + "/task")
-	p.must(err)
-	for _, thread := range threads {
-		other, err := os.Readlink(filepath.Join(proc, "task", thread.Name(), "ns/mnt"))
-		if err == nil && other != first {
-			t.Errorf("the first thread is in %s, thread %s in %s", first, thread.Name(), other)
-		}
-	}
+	// The last of libcontainer's threads may still be ending.
+	p.eventually("no thread is in another mount namespace than the first, "+first, func() bool {
+		threads, err := os.ReadDir(proc + "/task")
+		p.must(err)
+		return !slices.ContainsFunc(threads, func(thread os.DirEntry) bool {
+			other, err := os.Readlink(filepath.Join(proc, "task", thread.Name(), "ns/mnt"))
+			return err == nil && other != first
+		})
+	})
 	if _, err := os.Stat(proc + "/root/manifest"); err != nil {
 		t.Error("the supervisor's root is not the stager's:", err)
 	}
