@@ -177,7 +177,12 @@ func (c *cli) collectNetworks(ctx context.Context, store *pods.Store) ([]string,
 	if err != nil {
 		return nil, err
 	}
-	return containers.Collect(ctx, func(network string) (bool, error) {
+	return containers.Collect(ctx, usesNetwork(store))
+}
+
+// usesNetwork returns a function that reports whether a pod of the store uses a network.
+func usesNetwork(store *pods.Store) func(network string) (bool, error) {
+	return func(network string) (bool, error) {
 		all, err := store.List()
 		for _, pod := range all {
 			if slices.ContainsFunc(pod.Plan.Networks, func(a networks.Attachment) bool { return a.Network == network }) && (pod.State.Phase != pods.Exited || pod.StillConnected() != nil) {
@@ -185,5 +190,5 @@ func (c *cli) collectNetworks(ctx context.Context, store *pods.Store) ([]string,
 			}
 		}
 		return false, err
-	})
+	}
 }

@@ -41,22 +41,22 @@ func (c *cli) removeImages(store *images.Store, catalog *images.Catalog, refs []
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
 }
 
-// errInUse says that a live pod uses an image.
+// errInUse says that a live pod or a network uses an image.
 var errInUse = errors.New("in use")
 
-// checkUnused returns errInUse if a live pod uses the image.
+// checkUnused returns errInUse if a live pod or a network uses the image.
 func (c *cli) checkUnused(ref, id string) error {
 	inUse, err := c.imagesInUse()
 	if err != nil {
 		return err
 	}
-	if pod, used := inUse[id]; used {
-		return fmt.Errorf("image %s: %w by pod %q", ref, errInUse, pod)
+	if by, used := inUse[id]; used {
+		return fmt.Errorf("image %s: %w by %s", ref, errInUse, by)
 	}
 	return nil
 }
 
-// imagesInUse maps the ID of each image in use to the name of a live pod that uses it.
+// imagesInUse maps the ID of each image in use to the live pod, or the network, that uses it, for messages.
 func (c *cli) imagesInUse() (map[string]string, error) {
 	store, err := c.pods()
 	if err != nil {
@@ -66,14 +66,24 @@ func (c *cli) imagesInUse() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	containers, err := c.containers()
+	if err != nil {
+		return nil, err
+	}
+	networks, err := containers.Images(usesNetwork(store))
+	if err != nil {
+		return nil, err
+	}
 	inUse := make(map[string]string)
+	for id, network := range networks {
+		inUse[id] = fmt.Sprintf("network %q", network)
+	}
 	for _, pod := range all {
 		if pod.State.Phase == pods.Exited {
 			continue
 		}
-		inUse[pod.Plan.StagerImage] = pod.Plan.Name
-		for _, layer := range pod.Plan.Layers {
-			inUse[layer.ID] = pod.Plan.Name
+		for _, id := range pod.Plan.Images() {
+			inUse[id] = fmt.Sprintf("pod %q", pod.Plan.Name)
 		}
 	}
 	return inUse, nil

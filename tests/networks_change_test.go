@@ -117,3 +117,50 @@ func TestTheNextSetupOfCNIRemovesTheRulesOfPodsWithoutADEL(t *testing.T) {
 	m.must("stop", "next")
 	m.checkNetworks()
 }
+
+// The image of a network that connects a pod is in use, also when the network has left the configuration.
+func TestTheImageOfAConnectedPodsPluginStays(t *testing.T) {
+	m := newScriptMachine(t, slow, "gone")
+	p := m.connect("p", podOf(shell("s", "sleep 1000")), "gone")
+	m.layersAreNow()
+	var plugin struct{ Image string }
+	if err := json.Unmarshal([]byte(m.must("network", "inspect", "gone")), &plugin); err != nil {
+		t.Fatal(err)
+	}
+	stays := func(state string) {
+		t.Helper()
+		if r := m.launcher("image", "rm", plugin.Image); r.code != 1 || !strings.Contains(r.stderr, `in use by network "gone"`) {
+			t.Errorf("rm of the image, %s: %+v", state, r)
+		}
+		if out := m.must("image", "prune", "--all", "--dry-run"); strings.Contains(out, plugin.Image) {
+			t.Errorf("prune, %s: %q has the image %s", state, out, plugin.Image)
+		}
+	}
+	stays("whose plugin runs")
+	m.killPlugin("gone")
+	m.reconfigure("[]")
+	stays("whose plugin was killed")
+	m.must("stop", p.name)
+	m.must("gc")
+	m.must("image", "rm", plugin.Image)
+	m.layersAreNow()
+}
+
+// A new configuration whose image cannot be fetched costs the pods that are started with it, and not the plugin that runs.
+func TestAPluginRunsUntilThereIsAnother(t *testing.T) {
+	m := newScriptMachine(t, slow, "net")
+	doc := podOf(shell("s", "sleep 1000"))
+	p := m.connect("p", doc, "net")
+	m.layersAreNow()
+	before := m.pluginOf("net")
+	entries, _ := m.config["container_networks"].(json.RawMessage)
+	m.reconfigure(strings.ReplaceAll(string(entries), ".aci", ".gone.aci"))
+	if r := m.launcher("run", "--detach", "--net", "net", m.write("q.json", doc)); r.code != 1 || !strings.Contains(r.stderr, ".gone.aci") {
+		t.Errorf("a pod whose plugin's image is missing: %+v", r)
+	}
+	m.reconfigure(string(entries))
+	if now := m.pluginOf("net"); now != before {
+		t.Errorf("the plugin was process %d, and is %+v", before.PID, now)
+	}
+	m.must("stop", p.name)
+}

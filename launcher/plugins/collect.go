@@ -112,7 +112,12 @@ func (c *Containers) deleteNetwork(ctx context.Context, store *pods.Store, name 
 		if err := stop(ctx, store, r.Pod); err != nil {
 			return false, err
 		}
-		if p, r, err = c.begin(ctx, store, network, r); err != nil {
+		image, unpin, err := c.Image(ctx, network.ACI)
+		if err != nil {
+			return false, err
+		}
+		defer unpin()
+		if p, r, err = c.begin(ctx, store, network, image, r); err != nil {
 			return false, err
 		}
 	}

@@ -125,22 +125,42 @@ func (c *Containers) obtain(ctx context.Context, name string, fits func(record) 
 	if p != nil || err != nil {
 		return p, release, err
 	}
-	if unlock, err = c.lock(ctx, name, unix.LOCK_EX); err != nil {
-		return nil, nil, err
-	}
-	defer unlock()
-	if p := c.running(store, name, fits); p != nil { // another launcher has started it meanwhile
-		return c.join(ctx, p)
-	}
 	var errs []error
 	for _, n := range candidates {
-		p, err := c.start(ctx, store, n)
+		p, release, err := c.replace(ctx, store, n, fits)
 		if err == nil {
-			return c.join(ctx, p)
+			return p, release, nil
 		}
 		errs = append(errs, err)
 	}
 	return nil, nil, errors.Join(errs...)
+}
+
+// replace starts a network's container, unless another launcher has started one that fits meanwhile. It has fetched the
+// image before it takes the network's lock: that may take long, and a container that runs stays until there is an image.
+func (c *Containers) replace(ctx context.Context, store *pods.Store, n networks.Network, fits func(record) bool) (*container, func(), error) {
+	fetched, err := c.lockFile(ctx, n.Name, fetchFile, unix.LOCK_EX)
+	if err != nil {
+		return nil, nil, err
+	}
+	image, unpin, err := c.Image(ctx, n.ACI)
+	fetched()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unpin()
+	unlock, err := c.lock(ctx, n.Name, unix.LOCK_EX)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unlock()
+	p := c.running(store, n.Name, fits)
+	if p == nil {
+		if p, err = c.start(ctx, store, n, image); err != nil {
+			return nil, nil, err
+		}
+	}
+	return c.join(ctx, p)
 }
 
 // join makes a container, if it is not nil, stay until release is called. The caller has the network's lock.

@@ -6,6 +6,7 @@
 //
 //	NAME/             one network
 //	    lock          locked while the plugin's container is started or stopped, and shared while it is looked up
+//	    fetch         locked while the plugin's image is fetched, so that one launcher does it
 //	    calls         shared by the plugin's calls; a container that is replaced waits for them
 //	    network.json  record: what the container was set up with
 //	    state/        /var/lib/network in the container: the plugin's own, and kept
@@ -58,6 +59,7 @@ type Containers struct {
 // Folders and files of a network.
 const (
 	lockFile   = "lock"
+	fetchFile  = "fetch"
 	callsFile  = "calls"
 	recordFile = "network.json"
 	stateDir   = "state"
@@ -97,7 +99,7 @@ func (c *Containers) store() (*pods.Store, error) {
 
 // start starts a network's container and sets it up. A container that runs with another
 // configuration, or another image, is stopped first, after its calls. The caller has the network's lock.
-func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Network) (*container, error) {
+func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Network, image *images.Image) (*container, error) {
 	old, err := c.readRecord(n.Name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -108,7 +110,7 @@ func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Ne
 	if err := stop(ctx, store, old.Pod); err != nil {
 		return nil, err
 	}
-	p, r, err := c.begin(ctx, store, n, old)
+	p, r, err := c.begin(ctx, store, n, image, old)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +125,7 @@ func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Ne
 
 // begin starts a network's container, which is not set up yet, and records it. old is the record of the
 // network's container before.
-func (c *Containers) begin(ctx context.Context, store *pods.Store, n networks.Network, old record) (*container, record, error) {
+func (c *Containers) begin(ctx context.Context, store *pods.Store, n networks.Network, image *images.Image, old record) (*container, record, error) {
 	boot, err := bootID()
 	if err != nil {
 		return nil, record{}, err
@@ -131,11 +133,6 @@ func (c *Containers) begin(ctx context.Context, store *pods.Store, n networks.Ne
 	if err := c.makeFolders(n.Name, old.Boot != boot); err != nil {
 		return nil, record{}, err
 	}
-	image, release, err := c.Image(ctx, n.ACI)
-	if err != nil {
-		return nil, record{}, err
-	}
-	defer release()
 	pod, err := c.launch(ctx, store, n.Name, image)
 	if err != nil {
 		return nil, record{}, err
@@ -257,6 +254,50 @@ func (c *Containers) State(n networks.Network) (State, error) {
 		s.Running, s.Pod, s.PID = true, r.Pod, p.pod.State.Stager.PID
 	}
 	return s, nil
+}
+
+// Images maps the ID of each image that a network needs to the network's name: those of containers, and of a network that a
+// pod uses also the plugin's that was set up last, with which its container is started again (OpenAny). used reports whether a
+// pod uses a network.
+func (c *Containers) Images(used func(network string) (bool, error)) (map[string]string, error) {
+	entries, err := os.ReadDir(c.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	store, err := c.store()
+	if err != nil {
+		return nil, err
+	}
+	all, err := store.List()
+	if err != nil {
+		return nil, err
+	}
+	needed := make(map[string]string)
+	for _, pod := range all {
+		if pod.State.Phase == pods.Exited {
+			continue
+		}
+		for _, id := range pod.Plan.Images() {
+			needed[id] = pod.Plan.Name
+		}
+	}
+	for _, e := range entries {
+		r, err := c.readRecord(e.Name())
+		if err != nil || r.good().Image == "" {
+			continue // not a network that was set up
+		}
+		is, err := used(e.Name())
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			needed[r.good().Image] = e.Name()
+		}
+	}
+	return needed, nil
 }
 
 // Validate starts the network's container if it does not run, and calls `setup` again, which
