@@ -29,14 +29,21 @@ func chooseBackend() string {
 }
 
 // decide chooses the backend of a network that needs one, for setup's own calls of plugins and for those of
-// add and del.
-func (c *cni) decide(n *network) error {
-	if !n.filters() {
+// add and del. While pods are connected it stays the same: their DEL removes only the rules of the backend that it is given.
+func (c *cni) decide(lib *libcni.CNIConfig, n *network) error {
+	if !n.masquerades() && !n.uses("portmap") {
 		return nil
 	}
-	backend := chooseBackend()
-	if err := c.remember(backend); err != nil {
-		return fmt.Errorf("remember backend: %w", err)
+	connected, err := attachments(lib, n)
+	if err != nil {
+		return err
+	}
+	backend := c.remembered()
+	if backend == "" || len(connected) == 0 {
+		backend = chooseBackend()
+		if err := c.remember(backend); err != nil {
+			return fmt.Errorf("remember backend: %w", err)
+		}
 	}
 	return n.setBackend(backend)
 }

@@ -199,14 +199,11 @@ func TestSetupChoosesForAddAndDel(t *testing.T) {
 	if err := check.Setup(t.Context(), []byte(network+`}`)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(calls); err != nil {
-		t.Fatal(err)
-	}
 	if err := c.Del(t.Context(), []byte(network+ports+`}`), pod); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(calls); err == nil {
-		t.Errorf("del executed iptables: %s", text)
+		t.Errorf("del, or setup with a pod that is connected, executed iptables: %s", text)
 	}
 	for _, command := range []string{"ADD", "CHECK", "DEL"} {
 		for kind, want := range map[string][]string{
@@ -222,6 +219,33 @@ func TestSetupChoosesForAddAndDel(t *testing.T) {
 					t.Errorf("%s of %s: %s, want %s", command, kind, config, text)
 				}
 			}
+		}
+	}
+}
+
+// The choice stays while a pod is connected, whose rules are those of that backend.
+func TestBackendStaysWhileAPodIsConnected(t *testing.T) {
+	c := newCNI(t, fakePlugins(t, "portmap"))
+	const network = `{"name": "n", "cniVersion": "1.0.0", "containerInterface": "eth0", "type": "portmap"}`
+	pod := plugin.Pod{Namespace: t.TempDir(), UUID: "pod", Interface: "eth0"}
+	for _, step := range []struct {
+		iptables bool
+		do       func() error
+		want     string
+	}{
+		{true, func() error { return nil }, "iptables"},
+		{false, func() error { _, err := c.Add(t.Context(), []byte(network), pod); return err }, "iptables"},
+		{false, func() error { return c.Del(t.Context(), []byte(network), pod) }, "nftables"},
+	} {
+		fakeTables(t, step.iptables, true)
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Setup(t.Context(), []byte(network)); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.remembered(); got != step.want {
+			t.Errorf("remembered %q, want %q", got, step.want)
 		}
 	}
 }

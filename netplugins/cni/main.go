@@ -65,7 +65,7 @@ func (c *cni) Setup(ctx context.Context, config []byte) error {
 	if err := n.probe(ctx); err != nil {
 		return err
 	}
-	if err := c.decide(n); err != nil {
+	if err := c.decide(lib, n); err != nil {
 		return err
 	}
 	if n.uses("dhcp") {
