@@ -46,19 +46,21 @@ func AddEtcFiles(rootfs string, resolver []byte, hostname string) error {
 
 // UpdateResolver writes resolver to the /etc/resolv.conf that AddEtcFiles has made, in place: in a container of the root, which may exist by now,
 // something may be mounted on that file, and would be unmounted if the file were replaced (unlink(2) of a mount point of
-// another mount namespace). No program of the app may run yet.
+// another mount namespace). A folder in the file's place is a volume's target and stays. No program of the app may run yet.
 func UpdateResolver(rootfs string, resolver []byte) error {
 	etc, err := openEtc(rootfs)
 	if err != nil {
 		return fmt.Errorf("open /etc: %w", err)
 	}
 	defer etc.Close()
-	file, err := etc.OpenFile("resolv.conf", os.O_WRONLY|os.O_TRUNC|os.O_CREATE|unix.O_NONBLOCK, 0o644)
-	if err != nil {
-		return fmt.Errorf("open /etc/resolv.conf: %w", err)
+	info, err := etc.Lstat("resolv.conf")
+	switch {
+	case err == nil && info.IsDir():
+		return nil
+	case err != nil || !info.Mode().IsRegular(): // the image's, if AddEtcFiles had none to write
+		return replaceFile(etc, "resolv.conf", resolver)
 	}
-	_, err = file.Write(resolver)
-	if err := errors.Join(err, file.Close()); err != nil {
+	if err := etc.WriteFile("resolv.conf", resolver, 0o644); err != nil {
 		return fmt.Errorf("write /etc/resolv.conf: %w", err)
 	}
 	return nil

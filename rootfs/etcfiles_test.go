@@ -63,11 +63,23 @@ func TestResolverConfigurationIsUpdatedInPlace(t *testing.T) {
 	if text, err := os.ReadFile(file); err != nil || string(text) != want {
 		t.Errorf("resolv.conf %q, %v", text, err)
 	}
-	empty := t.TempDir()
-	if err := UpdateResolver(empty, []byte(want)); err != nil {
-		t.Fatal(err)
+	for name, make := range map[string]func(etc string) error{
+		"none": func(string) error { return nil },
+		"link": func(etc string) error { return os.Symlink("../run/resolv.conf", filepath.Join(etc, "resolv.conf")) },
+	} {
+		root := t.TempDir()
+		etc := filepath.Join(root, "etc")
+		if err := errors.Join(os.Mkdir(etc, 0o755), make(etc), UpdateResolver(root, []byte(want))); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Lstat(filepath.Join(etc, "resolv.conf"))
+		text, readErr := os.ReadFile(filepath.Join(etc, "resolv.conf"))
+		if err != nil || !info.Mode().IsRegular() || readErr != nil || string(text) != want {
+			t.Errorf("resolv.conf in the place of %s: %q, %v, %v", name, text, err, readErr)
+		}
 	}
-	if text, err := os.ReadFile(filepath.Join(empty, "etc/resolv.conf")); err != nil || string(text) != want {
-		t.Errorf("resolv.conf where there was none: %q, %v", text, err)
+	folder := filepath.Join(t.TempDir(), "etc/resolv.conf")
+	if err := errors.Join(os.MkdirAll(folder, 0o755), UpdateResolver(filepath.Dir(filepath.Dir(folder)), []byte(want))); err != nil {
+		t.Errorf("with a volume's folder in its place: %v", err)
 	}
 }

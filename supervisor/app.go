@@ -23,7 +23,8 @@ type App struct {
 	// PreStart and PostStop make the containers of the event handlers (appc,
 	// aci.md, eventHandlers), with the contract of Main; nil for none. Main
 	// starts after PreStart's process has exited 0. PostStop runs, for at most
-	// 10 s, after every run in which PreStart was tried, however the run ended.
+	// 10 s, after every run in which PreStart was tried, however the run ended; not
+	// after one that was held (Config.Held) when the pod stopped.
 	PreStart, PostStop func() (Container, error)
 
 	// Ready, where not nil, returns nil once the app is ready, or the reason why it never

@@ -2,6 +2,7 @@ package supervisor_test
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,19 +37,31 @@ func (b *fakes) held(script string) (factory func() (Container, error), made <-c
 	}, done
 }
 
+// tells is a factory that tells when it is called.
+func tells(called *sync.WaitGroup, factory func() (Container, error)) func() (Container, error) {
+	called.Add(1)
+	return func() (Container, error) {
+		defer called.Done()
+		return factory()
+	}
+}
+
 // A container that can be held is made meanwhile, any other one and handlers wait, and nothing runs before.
 func TestHeldAppsRunAfterwards(t *testing.T) {
 	b := newFakes(t)
 	out, release := newLog(), make(chan struct{})
 	main, made := b.held("echo held; exec sleep 1000")
+	var called sync.WaitGroup
 	pod := start(t, Config{Held: release, Apps: []App{
 		{Name: "held", Main: main, Stdout: out},
-		{Name: "plain", Main: b.sh("echo plain; exec sleep 1000"), Stdout: out},
-		{Name: "handled", PreStart: b.sh("echo before"), Main: b.sh("exec sleep 1000"), Stdout: out},
+		{Name: "plain", Main: tells(&called, b.sh("echo plain; exec sleep 1000")), Stdout: out},
+		{Name: "handled", PreStart: tells(&called, b.sh("echo before")), Main: b.sh("exec sleep 1000"), Stdout: out},
 	}})
 	<-made
+	called.Wait()
+	time.Sleep(20 * time.Millisecond) //nolint:forbidigo // in which what is not held starts
 	for _, app := range pod.Status() {
-		if app.State != StateStarting && app.State != StateWaiting {
+		if app.State != StateStarting {
 			t.Errorf("app %+v runs", app)
 		}
 	}

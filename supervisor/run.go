@@ -121,7 +121,7 @@ func (p *Pod) launch(container func() (Container, error), stdio Stdio, end stop)
 			return nil, err
 		}
 		c = made
-		if err := p.hold(c, begins, why); err != nil {
+		if err := p.hold(c, begins); err != nil {
 			return nil, err
 		}
 		process, late, err = p.startContainer(c, stdio, end.forced)
@@ -140,18 +140,20 @@ func (p *Pod) launch(container func() (Container, error), stdio Stdio, end stop)
 }
 
 // hold keeps a container's program from running until the pod's apps may run. It waits here, or has the container wait in its
-// Start. The wait fails with why when end closes.
-func (p *Pod) hold(c Container, end <-chan struct{}, why error) error {
+// Start. The wait fails with errHeld when end closes.
+func (p *Pod) hold(c Container, end <-chan struct{}) error {
 	if p.mayRun() {
 		return nil
 	}
 	wait := func() error {
 		select {
 		case <-p.config.Held:
-			return nil
 		case <-end:
-			return why
 		}
+		if closed(end) {
+			return errHeld
+		}
+		return nil
 	}
 	holder, ok := c.(Holder)
 	if !ok {
@@ -243,7 +245,7 @@ func (r *run) end(exit Exit, cause error) {
 	a.run = nil
 	a.mu.Unlock()
 	r.destroyMain()
-	if !r.begun || !a.pod.mayRun() {
+	if !r.begun || errors.Is(cause, errHeld) || !a.pod.mayRun() {
 		return
 	}
 	limit, release := limited(postStopLimit)

@@ -108,6 +108,9 @@ func TestAHoldIsNoPartOfAStart(t *testing.T) {
 		t.Fatalf("error %v before the end of the hold", err)
 	case <-time.After(50 * time.Millisecond):
 	}
+	if len(killed) > 0 {
+		t.Fatal("it was killed before the end of the hold")
+	}
 	close(held)
 	if err := <-failed; err == nil || err.Error() != "not started within 1ms, and killed: killed" {
 		t.Errorf("error %v", err)

@@ -184,6 +184,52 @@ func TestAPodWhoseNetworkFailsMeanwhileHasRunNothing(t *testing.T) {
 	if files, err := filepath.Glob(dir + "/*"); err != nil || len(files) > 0 {
 		t.Errorf("the pod has run what made %q, %v", files, err)
 	}
+	p.checkEvents(p.events(), "created p", "removed p")
+}
+
+func TestAPodThatIsStoppedMeanwhileHasRunNothing(t *testing.T) {
+	dir := t.TempDir()
+	p := hold(t, "root file systems", podOf(shell("a", "touch /out/ran")).hostVolume("out", dir, "/out"))
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.failed(`launcher: launch pod "p": `)
+	if files, err := filepath.Glob(dir + "/*"); err != nil || len(files) > 0 {
+		t.Errorf("the pod has run what made %q, %v", files, err)
+	}
+}
+
+func TestALauncherThatIsKilledMeanwhileTakesItsStagerWithIt(t *testing.T) {
+	p := hold(t, "root file systems", podOf(shell("a", "exec sleep 1000")))
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.wait()
+	eventually(t, "the stager has ended", func() bool { return len(p.inCgroup("")) == 0 })
+	p.let("go")
+	p.must("gc")
+	if all := p.ps(); len(all) != 0 {
+		t.Errorf("left: pods %+v", all)
+	}
+}
+
+// More apps than the supervisor starts at once, with a limit of the network, which is set when its interfaces are there.
+func TestManyAppsAndALimitWaitForTheNetworks(t *testing.T) {
+	var apps []appDoc
+	for i := range 20 {
+		apps = append(apps, shell(fmt.Sprint("a", i), "cat /etc/resolv.conf; exec sleep 1000"))
+	}
+	doc := podOf(apps...)
+	doc.Isolators = []any{isolator("resource/network-bandwidth", map[string]any{"default": true, "limit": "1M"})}
+	p := hold(t, "msg=stager", doc)
+	p.let("go")
+	for _, app := range apps {
+		p.writes(app.Name, "nameserver 192.0.2.53\n")
+	}
+	pid := p.inCgroup("/apps/a0")[0]
+	if out, err := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", pid), "tc", "qdisc", "show", "dev", "eth0").CombinedOutput(); err != nil || !strings.Contains(string(out), "tbf") {
+		t.Errorf("queues of eth0: %v, %s", err, out)
+	}
 }
 
 func TestAStagerThatIsKilledMeanwhileFailsThePod(t *testing.T) {

@@ -151,6 +151,9 @@ func TestAStagersManifestKeepsOtherNames(t *testing.T) {
 	if dir, _ := m.Annotations.Get(names.LogDirAnnotation); dir != "/logs" || len(m.Annotations) != 2 {
 		t.Errorf("annotations %v", m.Annotations)
 	}
+	if fifo, waits := m.Annotations.Get(names.ConnectedAnnotation); waits {
+		t.Errorf("the image says that its stager waits for %s", fifo)
+	}
 }
 
 func TestAnotherImagesManifestIsLeftAlone(t *testing.T) {

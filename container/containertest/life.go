@@ -44,6 +44,7 @@ func lifeCases() []testCase {
 		{"Destroy without Start", destroyUnstarted},
 		{"a start that is held executes its program afterwards", heldStart},
 		{"a hold that fails leaves nothing of the start", failedHold},
+		{"a first process that is killed while it is held fails the start", killedWhileHeld},
 		{"ten at once", tenAtOnce},
 		{"commands of several callers", commandsAtOnce},
 	}
@@ -289,6 +290,20 @@ func failedHold(b *bench) {
 	}
 	if left := processesIn(s.Cgroup); len(left) > 0 {
 		b.t.Errorf("processes %q are left", left)
+	}
+	must(b.t, c.Destroy())
+	b.wantNoCgroup(s.Cgroup)
+	if _, err := os.Stat(filepath.Join(b.root, "ran")); !errors.Is(err, os.ErrNotExist) {
+		b.t.Errorf("the program ran: %v", err)
+	}
+}
+
+func killedWhileHeld(b *bench) {
+	s := b.sh("touch /ran")
+	var c supervisor.Container
+	c = b.hold(s, func() error { return c.Kill() })
+	if _, err := b.reaper.Spawn(func() (reap.Process, error) { return c.Start(supervisor.Stdio{}) }); err == nil {
+		b.t.Error("it has started")
 	}
 	must(b.t, c.Destroy())
 	b.wantNoCgroup(s.Cgroup)

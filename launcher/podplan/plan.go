@@ -126,9 +126,8 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 	if !filepath.IsAbs(stager.App.Exec[0]) {
 		return pods.Plan{}, nil, fmt.Errorf("stager image %s: exec %q is not an absolute path", stager.Name, stager.App.Exec[0])
 	}
-	logs, logsErr := annotatedPath(stager, names.LogDirAnnotation, "folder")
-	fifo, fifoErr := annotatedPath(stager, names.ConnectedAnnotation, "FIFO")
-	if err := cmp.Or(logsErr, fifoErr); err != nil {
+	logs, fifo, err := stagerPaths(stager)
+	if err != nil {
 		return pods.Plan{}, nil, err
 	}
 	var text bytes.Buffer
@@ -167,13 +166,17 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 	return plan, portWarnings(m, plan), nil
 }
 
-// annotatedPath returns the path of a file in the stager's root that its image names in an annotation, "" for none.
-func annotatedPath(stager *images.Manifest, annotation, kind string) (string, error) {
-	path := stager.Annotations[annotation]
-	if path != "" && (!filepath.IsAbs(path) || path == "/" || filepath.Clean(path) != path) {
-		return "", fmt.Errorf("stager image %s: annotation %s: %q is not the absolute path of a %s", stager.Name, annotation, path, kind)
+// stagerPaths returns the paths in the stager's root that its image names in annotations, "" for none: the folder of the apps' logs, and
+// the FIFO for the networks, which is directly in the root, where no mount hides it.
+func stagerPaths(stager *images.Manifest) (logs, fifo string, err error) {
+	logs, fifo = stager.Annotations[names.LogDirAnnotation], stager.Annotations[names.ConnectedAnnotation]
+	if logs != "" && (!filepath.IsAbs(logs) || logs == "/" || filepath.Clean(logs) != logs) {
+		return "", "", fmt.Errorf("stager image %s: annotation %s: %q is not the absolute path of a folder", stager.Name, names.LogDirAnnotation, logs)
 	}
-	return path, nil
+	if fifo != "" && (fifo == "/" || filepath.Clean(fifo) != fifo || filepath.Dir(fifo) != "/") {
+		return "", "", fmt.Errorf("stager image %s: annotation %s: %q is not the path of a file in /", stager.Name, names.ConnectedAnnotation, fifo)
+	}
+	return logs, fifo, nil
 }
 
 // stagerEnv is the stager's whole environment: its image's and HOME.

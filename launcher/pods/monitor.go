@@ -110,7 +110,7 @@ func (p *Pod) launch(ctx context.Context, group *cgroups.Group) (*stager, error)
 }
 
 // startMeanwhile starts a stager that waits for the networks, and tells it when connected has got its one value, nil. After an error
-// the stager may run; no app of it has.
+// no app has run, and the stager has ended.
 func (p *Pod) startMeanwhile(group *cgroups.Group, connected <-chan error) (*stager, error) {
 	fifo, err := p.makeConnectedFIFO()
 	if err != nil {
@@ -125,7 +125,7 @@ func (p *Pod) startMeanwhile(group *cgroups.Group, connected <-chan error) (*sta
 		_, err = fifo.Write([]byte{1})
 	}
 	if err != nil {
-		return nil, errors.Join(err, fifo.Close())
+		return nil, errors.Join(err, s.kill(group), fifo.Close())
 	}
 	return s, nil
 }

@@ -2,7 +2,6 @@ package pods
 
 import (
 	"archive/tar"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +21,9 @@ const (
 	layersName   = "layers"
 	volumesName  = "volumes"
 )
+
+// resolvConf is the host's resolv.conf in the stager's root, or that of the pod's networks.
+const resolvConf = "etc/resolv.conf"
 
 // journalDir is where in its root the stager looks for journald's sockets.
 const journalDir = "run/systemd/journal"
@@ -74,11 +76,11 @@ func (p *Pod) fillRoot(root *os.Root) error {
 	if err := writeNew(root, manifestName, p.Plan.Manifest); err != nil {
 		return err
 	}
-	return writeNames(root)
+	return p.writeNames(root)
 }
 
-// makeConnectedFIFO makes the FIFO by which the stager waits for the pod's networks, and opens it. It replaces what the image has
-// under that name.
+// makeConnectedFIFO makes the FIFO by which the stager waits for the pod's networks, and opens it. The image has nothing
+// of that name.
 func (p *Pod) makeConnectedFIFO() (fifo *os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -90,14 +92,13 @@ func (p *Pod) makeConnectedFIFO() (fifo *os.File, err error) {
 		return nil, err
 	}
 	defer root.Close()
-	name := strings.TrimPrefix(p.Plan.ConnectedFIFO, "/")
-	dir, err := root.Open(filepath.Dir(name))
+	dir, err := root.Open(".")
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
-	err = cmp.Or(root.RemoveAll(name), unix.Mkfifoat(int(dir.Fd()), filepath.Base(name), 0o600))
-	if err != nil {
+	name := strings.TrimPrefix(p.Plan.ConnectedFIFO, "/")
+	if err := unix.Mkfifoat(int(dir.Fd()), name, 0o600); err != nil {
 		return nil, &os.PathError{Op: "mkfifo", Path: p.Plan.ConnectedFIFO, Err: err}
 	}
 	return root.OpenFile(name, os.O_RDWR, 0) // also to read: it has a writer before the stager opens it, and opens at once
@@ -127,12 +128,12 @@ func writeNew(root *os.Root, name string, data []byte) error {
 
 // writeNames gives the stager the host's resolv.conf and its own hosts file. The stager
 // makes those of its apps from them.
-func writeNames(root *os.Root) error {
-	resolv, err := os.ReadFile("/etc/resolv.conf")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (p *Pod) writeNames(root *os.Root) error {
+	var err error
+	if p.resolver, err = os.ReadFile("/etc/resolv.conf"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := writeNew(root, "etc/resolv.conf", resolv); err != nil {
+	if err := writeNew(root, resolvConf, p.resolver); err != nil {
 		return err
 	}
 	return writeNew(root, "etc/hosts", []byte("127.0.0.1\tlocalhost\n::1\tlocalhost\n"))

@@ -63,6 +63,17 @@ func (p *Pod) startStager(group *cgroups.Group, connected <-chan error) (*stager
 	return &stager{Process: identity, ready: ready, exited: exited}, nil
 }
 
+// kill kills a stager, with all processes of the pod, and waits for its end. A nil stager is none.
+func (s *stager) kill(group *cgroups.Group) error {
+	if s == nil {
+		return nil
+	}
+	_ = s.signal(syscall.SIGKILL) // it may have ended
+	err := group.Kill()
+	<-s.exited
+	return err
+}
+
 // fork starts the stager on the calling thread, as Kurma does: in its own session, with
 // /dev/null as stdin, the log as stdout and stderr, and the ready pipe as descriptor 4.
 func (p *Pod) fork(group *cgroups.Group, ready *os.File, connected <-chan error) (*os.Process, error) {
