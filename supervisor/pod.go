@@ -88,6 +88,11 @@ func NewPod(config Config) *Pod {
 	if p.config.StartLimit == 0 {
 		p.config.StartLimit = StartLimit
 	}
+	if p.config.Held == nil {
+		held := make(chan struct{})
+		close(held)
+		p.config.Held = held
+	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}

@@ -142,7 +142,7 @@ func (p *Pod) launch(container func() (Container, error), stdio Stdio, end stop)
 // hold keeps a container's program from running until the pod's apps may run. It waits here, or has the container wait in its
 // Start. The wait fails with errHeld when end closes.
 func (p *Pod) hold(c Container, end <-chan struct{}) error {
-	if p.mayRun() {
+	if closed(p.config.Held) {
 		return nil
 	}
 	wait := func() error {
@@ -163,29 +163,22 @@ func (p *Pod) hold(c Container, end <-chan struct{}) error {
 	return nil
 }
 
-// mayRun returns whether programs of apps may be executed.
-func (p *Pod) mayRun() bool { return p.config.Held == nil || closed(p.config.Held) }
-
 // startContainer starts a container. When forced closes, or the pod's limit has passed, which late reports, it kills the
 // container's processes until Start returns. Even then Start may succeed.
 func (p *Pod) startContainer(c Container, stdio Stdio, forced <-chan struct{}) (process Process, late bool, err error) {
 	started := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		held, limit := p.config.Held, (<-chan time.Time)(nil)
-		if p.mayRun() {
-			held, limit = nil, time.After(p.config.StartLimit)
-		}
-		for waits := true; waits; {
-			waits = false
+		select {
+		case <-started:
+			return
+		case <-forced:
+		case <-p.config.Held: // before, no app is there that could hold the start up
 			select {
 			case <-started:
 				return
-			case <-held: // before, no app is there that could hold the start up
-				held, limit = nil, time.After(p.config.StartLimit)
-				waits = true
 			case <-forced:
-			case <-limit:
+			case <-time.After(p.config.StartLimit):
 				late = true
 			}
 		}
@@ -245,7 +238,7 @@ func (r *run) end(exit Exit, cause error) {
 	a.run = nil
 	a.mu.Unlock()
 	r.destroyMain()
-	if !r.begun || errors.Is(cause, errHeld) || !a.pod.mayRun() {
+	if !r.begun || errors.Is(cause, errHeld) || !closed(a.pod.config.Held) {
 		return
 	}
 	limit, release := limited(postStopLimit)
