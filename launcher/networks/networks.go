@@ -48,10 +48,11 @@ type entry struct {
 // IsName reports whether a network may have that name: it is the name of a folder, and stands
 // before a colon on the command line.
 func IsName(name string) bool {
-	return namePattern.MatchString(name) && name != HostName && name != NoneName
+	const longest = 63
+	return len(name) <= longest && namePattern.MatchString(name) && name != HostName && name != NoneName
 }
 
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // HostName and NoneName stand on the command line for the host's network and for loopback alone.
 const (

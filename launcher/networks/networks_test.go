@@ -196,3 +196,14 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("addresses %s", got)
 	}
 }
+
+func TestNamesOfNetworks(t *testing.T) {
+	for name, want := range map[string]bool{
+		"a": true, "0.b_C-d": true, strings.Repeat("a", 63): true,
+		"": false, strings.Repeat("a", 64): false, "-a": false, ".a": false, "a/b": false, "a b": false, "a\n": false, "é": false, HostName: false, NoneName: false,
+	} {
+		if IsName(name) != want {
+			t.Errorf("%q is a name: %t", name, !want)
+		}
+	}
+}
