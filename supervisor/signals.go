@@ -34,7 +34,7 @@ func stops() []os.Signal { return []os.Signal{syscall.SIGTERM, syscall.SIGINT, s
 // Call it once, before the first child; release undoes it.
 func IgnoreSignals() (release func()) {
 	unwanted := []os.Signal{
-		syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGSTKFLT,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGSTKFLT,
 		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGVTALRM,
 		syscall.SIGIO, syscall.SIGPWR, syscall.SIGSYS,
 	}
@@ -44,11 +44,14 @@ func IgnoreSignals() (release func()) {
 	// dropped, as wanted. Catching one takes two threads and 25 µs of a pod's start.
 	faults := make(chan os.Signal, 1)
 	signal.Notify(faults, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV)
-	signal.Notify(faults, stops()...) // not ignored: a child would start so
+	signal.Notify(faults, stops()...)     // not ignored: a child would start so
+	signal.Notify(faults, syscall.SIGHUP) // not ignored: os/signal cannot take that back
 	setDefaults(actionDefault, actionIgnore)
 	return func() {
+		// For a signal with a handler of the Go runtime, Reset alone would leave it ignored:
+		// Go has put the handler back only once somebody was notified of it.
+		signal.Notify(faults, unwanted...)
 		signal.Stop(faults)
-		signal.Reset(unwanted...)
 		setDefaults(actionIgnore, actionDefault)
 	}
 }

@@ -111,3 +111,15 @@ func TestIgnoredSignalsDoNothing(t *testing.T) {
 		}
 	}
 }
+
+// What a program starts after the release has a signal that was ignored at its default again.
+func TestReleasedSignalsAreNoLongerIgnored(t *testing.T) {
+	IgnoreSignals()()
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGPIPE, syscall.SIGXFSZ, syscall.SIGSYS} {
+		err := exec.Command("/bin/sh", "-c", fmt.Sprintf("kill -%d $$", s)).Run()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != s {
+			t.Errorf("child after %v: %v", s, err)
+		}
+	}
+}
