@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 
 	"kurma.io/stager/launcher/cgroups"
 
@@ -91,7 +92,7 @@ func (p *Pod) fork(group *cgroups.Group, ready *os.File, connected <-chan error)
 		if cgroup != nil {
 			attr.UseCgroupFD, attr.CgroupFD = true, int(cgroup.Fd())
 		}
-		process, err := os.StartProcess(p.Plan.Exec[0], p.Plan.Exec, &os.ProcAttr{
+		process, err := startProcess(p.Plan.Exec, &os.ProcAttr{
 			Dir:   "/",
 			Env:   p.Plan.Env,
 			Files: []*os.File{files.null, files.log, files.log, nil, ready},
@@ -102,6 +103,21 @@ func (p *Pod) fork(group *cgroups.Group, ready *os.File, connected <-chan error)
 		}
 		return process, nil
 	})
+}
+
+// busyPatience is how long a program may be busy.
+const busyPatience = 10 * time.Second
+
+// startProcess starts a program that this process may just have written. A process that another thread has forked
+// meanwhile has that file open for writing too, until the kernel closes it in execve(2), which refuses
+// to execute a file that is open for writing (ETXTBSY, https://go.dev/issue/22315).
+func startProcess(exec []string, attr *os.ProcAttr) (*os.Process, error) {
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		process, err := os.StartProcess(exec[0], exec, attr)
+		if !errors.Is(err, syscall.ETXTBSY) || time.Since(begin) > busyPatience {
+			return process, err
+		}
+	}
 }
 
 // hostFiles are what the start of a stager needs and cannot open in the pod's mount namespace.
