@@ -28,6 +28,19 @@ type download struct {
 	what   string // for the progress and for people
 	digest string // "sha256:HEX" that the file must have; "" for any
 	size   int64  // that the file must have; -1 for any
+
+	signature bool // the file is one: at most maxSignature bytes
+}
+
+// tooLarge returns an error if that many bytes of the file are too many.
+func (f *Fetcher) tooLarge(d download, bytes int64) error {
+	switch {
+	case d.signature && bytes > maxSignature:
+		return fmt.Errorf("it has at least %d bytes, but a signature may have %d", bytes, maxSignature)
+	case bytes > f.MaxSize:
+		return fmt.Errorf("it has at least %d bytes, but maxImageSize in the configuration is %d", bytes, f.MaxSize)
+	}
+	return nil
 }
 
 // statusError is an answer of a server that is not the file.
@@ -54,14 +67,17 @@ func httpTransport() *http.Transport {
 // get downloads a file, resuming what an earlier download has left, and returns it open at its
 // start. Its name is locked; done removes it.
 func (f *Fetcher) get(ctx context.Context, d download) (file *os.File, done func(), err error) {
-	if d.size > f.MaxSize {
-		return nil, nil, fmt.Errorf("download %s: it has %d bytes, more than maxImageSize in the configuration, %d", d.what, d.size, f.MaxSize)
+	if err := f.tooLarge(d, d.size); err != nil {
+		return nil, nil, fmt.Errorf("download %s: %w", d.what, err)
 	}
 	file, err = f.lockPart(d.url + "\n" + d.digest)
 	if err != nil {
 		return nil, nil, fmt.Errorf("download %s: %w", d.what, err)
 	}
-	report := f.progress(d.what)
+	report := func(int64, int64) {} // a signature is small
+	if !d.signature {
+		report = f.progress(d.what)
+	}
 	for try := 0; ; try++ {
 		if err = f.resume(ctx, d, file, report); err == nil || try == f.tries()-1 || !temporary(ctx, err) {
 			break
@@ -178,7 +194,7 @@ func (f *Fetcher) resume(ctx context.Context, d download, file *os.File, report 
 	default:
 		return statusError{response.StatusCode, response.Status}
 	}
-	return f.append(file, response, have, report)
+	return f.append(d, file, response, have, report)
 }
 
 // tagAttribute keeps the version that the server gave a file whose start we have.
@@ -214,13 +230,13 @@ func restart(file *os.File, reason error) error {
 }
 
 // append writes a response's body after the bytes that the file has.
-func (f *Fetcher) append(file *os.File, response *http.Response, have int64, report func(done, size int64)) error {
+func (f *Fetcher) append(d download, file *os.File, response *http.Response, have int64, report func(done, size int64)) error {
 	size := int64(-1)
 	if response.ContentLength >= 0 {
 		size = have + response.ContentLength
 	}
-	if size > f.MaxSize {
-		return fmt.Errorf("it has %d bytes, more than maxImageSize in the configuration, %d", size, f.MaxSize)
+	if err := f.tooLarge(d, size); err != nil {
+		return err
 	}
 	buffer := make([]byte, 256<<10)
 	for {
@@ -228,8 +244,9 @@ func (f *Fetcher) append(file *os.File, response *http.Response, have int64, rep
 		if _, writeErr := file.Write(buffer[:n]); writeErr != nil {
 			return writeErr
 		}
-		if have += int64(n); have > f.MaxSize {
-			return fmt.Errorf("it has more bytes than maxImageSize in the configuration, %d", f.MaxSize)
+		have += int64(n)
+		if err := f.tooLarge(d, have); err != nil {
+			return err
 		}
 		report(have, max(size, have))
 		if errors.Is(err, io.EOF) {

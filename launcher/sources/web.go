@@ -38,10 +38,7 @@ func (f *Fetcher) pair(ctx context.Context, parsed *url.URL) (*images.Image, err
 	client := &http.Client{Transport: httpTransport()}
 	defer client.CloseIdleConnections()
 	what := path.Base(parsed.Path)
-	limited := *f
-	limited.MaxSize = min(f.MaxSize, maxSignature)
-	limited.Progress = nil
-	asc, ascDone, err := limited.get(ctx, download{client: client, url: signature.String(), what: what + ".asc", size: -1})
+	asc, ascDone, err := f.get(ctx, download{client: client, url: signature.String(), what: what + ".asc", size: -1, signature: true})
 	var status statusError
 	unsigned := errors.As(err, &status) && (status.code == http.StatusNotFound || status.code == http.StatusForbidden || status.code == http.StatusGone)
 	if err != nil && !unsigned {

@@ -157,20 +157,27 @@ func TestAWebDownloadIsResumedByAnotherProcess(t *testing.T) {
 }
 
 func TestAWebDownloadHasLimits(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/a.aci" {
-			http.NotFound(w, r)
-			return
-		}
-		for r.Context().Err() == nil { // it has no length
-			_, _ = w.Write(make([]byte, 64<<10))
-		}
-	}))
-	defer server.Close()
-	f := newFetcher(t)
-	f.MaxSize = 1 << 20
-	if _, err := f.Import(t.Context(), server.URL+"/a.aci"); err == nil || !strings.Contains(err.Error(), "maxImageSize") {
-		t.Errorf("a file without an end: %v", err)
+	for _, tt := range []struct{ name, path, words string }{
+		{"image", "/a.aci", "bytes, but maxImageSize in the configuration is 1048576"},
+		{"signature", "/a.aci.asc", "bytes, but a signature may have 262144"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != tt.path {
+					http.NotFound(w, r)
+					return
+				}
+				for r.Context().Err() == nil { // it has no length
+					_, _ = w.Write(make([]byte, 64<<10))
+				}
+			}))
+			defer server.Close()
+			f := newFetcher(t)
+			f.MaxSize = 1 << 20
+			if _, err := f.Import(t.Context(), server.URL+"/a.aci"); err == nil || !strings.Contains(err.Error(), tt.words) {
+				t.Errorf("a file without an end: %v", err)
+			}
+			f.checkCache(t)
+		})
 	}
-	f.checkCache(t)
 }
