@@ -72,7 +72,11 @@ func (b *machine) hostilePod(dir string) *pod {
 		app.App.Isolators = []any{isolator("resource/memory", map[string]string{"limit": "128Mi"})}
 		apps = append(apps, app)
 	}
-	return b.up("p", podOf(apps...).hostVolume("probe", dir, "/probe"))
+	p := b.up("p", podOf(apps...).hostVolume("probe", dir, "/probe"))
+	if err := os.WriteFile(filepath.Join(dir, filepath.Base(hostile.Up)), nil, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+	return p
 }
 
 // All hostile programs run as apps of one pod. Its neighbours restart, commands run in them, orphans are
