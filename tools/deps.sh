@@ -30,6 +30,7 @@ needs() {
 		test  docker-registry command -v docker-registry
 		test  skopeo         command -v skopeo
 		test  umoci          command -v umoci
+		test  buildah        command -v buildah
 		test  ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
 		lint  cppcheck       command -v cppcheck
 		lint  musl-tools     command -v musl-gcc

@@ -52,46 +52,76 @@ func newFetcher(t *testing.T) *Fetcher {
 	return &Fetcher{Store: store, Cache: filepath.Join(dir, "cache"), MaxSize: 1 << 30}
 }
 
-// ociLayout makes a layout with umoci: an image of three layers, the last of which deletes and hides
-// what the others have. It returns LAYOUT and the tag.
+// imageLayers fill the three layers of an image, the last of which deletes and hides what the others have.
+func imageLayers(t *testing.T) []func(root string) {
+	write := func(path, content string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []func(root string){
+		func(root string) {
+			write(root+"/etc/passwd", "root:x:0:0::/root:/bin/sh\napp:x:7:8::/:/bin/sh\n")
+			write(root+"/etc/group", "root:x:0:\nmore:x:99:other,app\n")
+			write(root+"/data/old", "old")
+			write(root+"/gone", "gone")
+			write(root+"/dir/file", "file")
+			if err := errors.Join(os.Mkdir(root+"/tmp", 0o777), os.Chmod(root+"/tmp", os.ModeSticky|0o777), os.Link(root+"/dir/file", root+"/dir/hard"), os.Symlink("file", root+"/dir/soft")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		func(root string) { write(root+"/tmp/second", "second") },
+		func(root string) {
+			if err := errors.Join(os.Remove(root+"/gone"), os.RemoveAll(root+"/data"), os.Mkdir(root+"/data", 0o711)); err != nil {
+				t.Fatal(err)
+			}
+			write(root+"/data/new", "new")
+		},
+	}
+}
+
+// ociLayout makes a layout with umoci: an image of imageLayers. It returns LAYOUT and the tag.
 func ociLayout(t *testing.T) (dir, tag string) {
 	t.Helper()
 	dir, tag = filepath.Join(t.TempDir(), "layout"), "1.2"
 	image := dir + ":" + tag
 	tool(t, "umoci", "init", "--layout", dir)
 	tool(t, "umoci", "new", "--image", image)
-	layer := func(change func(root string)) {
+	for _, fill := range imageLayers(t) {
 		bundle := filepath.Join(t.TempDir(), "bundle")
 		tool(t, "umoci", "unpack", "--image", image, bundle)
-		change(filepath.Join(bundle, "rootfs"))
+		fill(filepath.Join(bundle, "rootfs"))
 		tool(t, "umoci", "repack", "--image", image, bundle)
 	}
-	write := func(path, content string) {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	layer(func(root string) {
-		write(root+"/etc/passwd", "root:x:0:0::/root:/bin/sh\napp:x:7:8::/:/bin/sh\n")
-		write(root+"/etc/group", "root:x:0:\nmore:x:99:other,app\n")
-		write(root+"/data/old", "old")
-		write(root+"/gone", "gone")
-		write(root+"/dir/file", "file")
-		if err := errors.Join(os.Mkdir(root+"/tmp", 0o777), os.Chmod(root+"/tmp", os.ModeSticky|0o777), os.Link(root+"/dir/file", root+"/dir/hard"), os.Symlink("file", root+"/dir/soft")); err != nil {
-			t.Fatal(err)
-		}
-	})
-	layer(func(root string) { write(root+"/tmp/second", "second") })
-	layer(func(root string) {
-		if err := errors.Join(os.Remove(root+"/gone"), os.RemoveAll(root+"/data"), os.Mkdir(root+"/data", 0o711)); err != nil {
-			t.Fatal(err)
-		}
-		write(root+"/data/new", "new")
-	})
 	tool(t, "umoci", "config", "--image", image, "--config.entrypoint", "/entry", "--config.cmd", "one", "--config.cmd", "two words",
 		"--config.env", "A=b=c", "--config.env", "PATH=/bin", "--config.user", "app", "--config.volume", "/data", "--config.volume", "/var/lib/x",
 		"--config.exposedports", "6379/tcp", "--config.label", "org.example.Title=a title", "--config.workingdir", "/dir", "--config.stopsignal", "SIGUSR1")
 	return dir, tag
+}
+
+// buildahLayout makes the image of ociLayout with buildah, which keeps its files in a folder of the test.
+func buildahLayout(t *testing.T, tag string) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "layout")
+	storage := t.TempDir()
+	buildah := func(args ...string) string {
+		t.Helper()
+		return strings.TrimSpace(tool(t, "buildah", append([]string{"--root", storage + "/root", "--runroot", storage + "/run", "--storage-driver", "vfs"}, args...)...))
+	}
+	image, container := "scratch", ""
+	for i, fill := range imageLayers(t) {
+		if i > 0 {
+			image = fmt.Sprint("layer", i)
+			buildah("commit", "--quiet", "--rm", container, image)
+		}
+		container = buildah("from", image)
+		fill(buildah("mount", container))
+		buildah("umount", container)
+	}
+	buildah("config", "--entrypoint", `["/entry"]`, "--cmd", `one "two words"`, "--env", "A=b=c", "--env", "PATH=/bin", "--user", "app",
+		"--volume", "/data", "--volume", "/var/lib/x", "--port", "6379/tcp", "--label", "org.example.Title=a title", "--workingdir", "/dir", "--stop-signal", "SIGUSR1", container)
+	buildah("commit", "--quiet", "--rm", container, "oci:"+dir+":"+tag)
+	return dir
 }
 
 // registry is Debian's docker-registry on the loopback device.
@@ -110,7 +140,7 @@ func (r registry) push(t *testing.T, layout, tag, name string) string {
 	return "docker://" + r.host + "/" + name
 }
 
-// check checks the image of ociLayout in a store.
+// checkImage checks the image of ociLayout in a store.
 func (f *Fetcher) checkImage(t *testing.T, image *images.Image) {
 	t.Helper()
 	var m struct {
@@ -128,7 +158,7 @@ func (f *Fetcher) checkImage(t *testing.T, image *images.Image) {
 	if err := json.Unmarshal(image.Manifest.Raw, &m); err != nil {
 		t.Fatal(err)
 	}
-	m.Annotations = slices.DeleteFunc(m.Annotations, func(a nameValue) bool { return a.Name == "created" })
+	m.Annotations = slices.DeleteFunc(m.Annotations, func(a nameValue) bool { return a.Name == "created" || a.Name == "io.buildah.version" })
 	slices.SortFunc(m.App.Environment, func(a, b nameValue) int { return strings.Compare(a.Name, b.Name) }) // umoci has them in any order
 	got := fmt.Sprintf("%q %s:%s %d %s %v %v %v %v", m.App.Exec, m.App.User, m.App.Group, m.App.SupplementaryGIDs, m.App.WorkingDirectory,
 		m.App.Environment, m.App.MountPoints, m.App.Ports, m.Annotations)
@@ -232,6 +262,7 @@ func TestOneImageFromEverywhere(t *testing.T) {
 		{"registry", server.push(t, layout, tag, "team/app:"+tag), dockerHost + "/team/app", tag},
 		{"registry and latest", server.push(t, layout, tag, "team/other"), dockerHost + "/team/other", "latest"},
 		{"layout", layout, "layout", tag},
+		{"layout of buildah", buildahLayout(t, tag), "layout", tag},
 		{"layout with Zstandard", zstd, "zstd", tag},
 		{"OCI archive", "file://" + archives + "/oci.tar", "oci", tag},
 		{"docker save", archives + "/docker.tar", "example.com/team/app", tag},

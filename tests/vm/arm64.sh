@@ -38,7 +38,7 @@ kernel() {
 	if [ ! -e "$debian/complete" ]; then
 		rm -rf "$debian"
 		mmdebstrap --quiet --variant=extract --architectures=arm64 --format=directory \
-			--include='?essential' --include='busybox-static,iproute2,procps,gnupg,xz-utils,bzip2,systemd,apparmor,umoci,skopeo,docker-registry,fuse-overlayfs,libseccomp-dev,linux-image-cloud-arm64' \
+			--include='?essential' --include='busybox-static,iproute2,procps,gnupg,xz-utils,bzip2,systemd,apparmor,umoci,buildah,skopeo,docker-registry,fuse-overlayfs,libseccomp-dev,linux-image-cloud-arm64' \
 			bookworm "$debian" "${MIRROR:-http://deb.debian.org/debian}" >&2
 		touch "$debian/complete"
 	fi
