@@ -54,12 +54,10 @@ func watchFIFO(path string) (*networks, error) {
 func (n *networks) wait(ctx context.Context) error {
 	select {
 	case <-n.known:
+		return n.err
 	case <-ctx.Done():
-	}
-	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return n.err
 }
 
 // releaseApps lets the apps run when the pod's networks are connected, with the name servers of those.

@@ -24,7 +24,7 @@ type App struct {
 	// aci.md, eventHandlers), with the contract of Main; nil for none. Main
 	// starts after PreStart's process has exited 0. PostStop runs, for at most
 	// 10 s, after every run in which PreStart was tried, however the run ended; not
-	// after one that was held (Config.Held) when the pod stopped.
+	// after one that has ended before the apps might run (Config.Held).
 	PreStart, PostStop func() (Container, error)
 
 	// Ready, where not nil, returns nil once the app is ready, or the reason why it never

@@ -191,8 +191,8 @@ func (p *Pod) beginStop() {
 }
 
 // spawn starts a process when one of the slots is free. It gives up, and returns
-// why, when end closes first. A start that hangs keeps its slot for twice its limit at most, so that it
-// blocks only itself.
+// why, when end closes first. A start that hangs keeps its slot for twice its limit at most, counted
+// from the close of Config.Held on, so that it blocks only itself.
 func (p *Pod) spawn(slots chan struct{}, limit time.Duration, end <-chan struct{}, why error, start func() (Process, error)) (*reap.Child, error) {
 	select {
 	case slots <- struct{}{}:
@@ -201,7 +201,20 @@ func (p *Pod) spawn(slots chan struct{}, limit time.Duration, end <-chan struct{
 	}
 	leave := sync.OnceFunc(func() { <-slots })
 	defer leave()
-	defer time.AfterFunc(2*limit, leave).Stop()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-p.config.Held:
+		case <-done:
+			return
+		}
+		select {
+		case <-time.After(2 * limit):
+			leave()
+		case <-done:
+		}
+	}()
 	if closed(end) {
 		return nil, why
 	}

@@ -104,12 +104,12 @@ type Container interface {
 }
 
 // Holder is a Container whose Start can do all of its work but the last step before the program may be
-// executed. It saves the time of that work where the supervisor has to wait for something, such as the pod's networks. The supervisor
-// waits before the Start of another Container.
+// executed. It saves the time of that work where the supervisor has to wait for something, such as the pod's networks. For
+// a Container that is no Holder, the supervisor waits before Start.
 type Holder interface {
 	Container
 
-	// Hold has Start call wait before it executes the program. If wait returns an error, Start fails
+	// Hold has Start call wait, on any goroutine, before it executes the program. wait may take minutes. If it returns an error, Start fails
 	// with it, wrapped or not. Hold is called at most once, before Start. While Start is in wait, Kill may
 	// be called, and need not end wait.
 	Hold(wait func() error)

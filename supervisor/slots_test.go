@@ -139,6 +139,30 @@ func TestAStartThatHangsGivesUpItsSlot(t *testing.T) {
 	<-hung
 }
 
+// A start keeps its slot while it is held, so that no more than parallelStarts go on when the hold ends.
+func TestAHeldStartKeepsItsSlot(t *testing.T) {
+	pod := full(t)
+	<-pod.slots
+	held, begun, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	pod.config.Held = held
+	go func() {
+		defer close(done)
+		_, _ = pod.spawn(pod.slots, time.Millisecond, nil, nil, func() (Process, error) {
+			close(begun)
+			<-held
+			return nil, errors.New("released")
+		})
+	}()
+	<-begun
+	select {
+	case pod.slots <- struct{}{}:
+		t.Error("its slot is free before the end of the hold")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(held)
+	<-done
+}
+
 // A session whose processes cannot be looked at is not one without processes.
 func TestMembersOfASessionWithoutDescriptors(t *testing.T) {
 	var limit unix.Rlimit
