@@ -24,7 +24,7 @@ func imagePruneCommand(c *cli) *cobra.Command {
 		Use:   "prune",
 		Short: "remove images that later imports have replaced",
 		Long: `prune removes the images that a later import of the same name and labels, signed by the same key, has replaced, and that no live pod
-and no network uses. With --all it removes every image that no live pod uses, but for the stager's and those of networks. It prints their IDs.`,
+and no network uses. With --all it removes every image that no live pod and no network uses, but for the stager's. It prints their IDs.`,
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(*cobra.Command, []string) error { return c.pruneImages(all, dry) },

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"kurma.io/stager/launcher/images"
-	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/cobra"
 )
@@ -16,7 +15,7 @@ import (
 func imageRmCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:               "rm IMAGE…",
-		Short:             "remove images that no pod uses",
+		Short:             "remove images that no pod and no network uses",
 		Args:              wants(1, -1, "IMAGE…"),
 		ValidArgsFunction: c.completeImages(math.MaxInt, false),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -62,7 +61,7 @@ func (c *cli) imagesInUse() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := store.List()
+	byPods, err := store.ImagesInUse()
 	if err != nil {
 		return nil, err
 	}
@@ -78,13 +77,8 @@ func (c *cli) imagesInUse() (map[string]string, error) {
 	for id, network := range networks {
 		inUse[id] = fmt.Sprintf("network %q", network)
 	}
-	for _, pod := range all {
-		if pod.State.Phase == pods.Exited {
-			continue
-		}
-		for _, id := range pod.Plan.Images() {
-			inUse[id] = fmt.Sprintf("pod %q", pod.Plan.Name)
-		}
+	for id, pod := range byPods {
+		inUse[id] = fmt.Sprintf("pod %q", pod)
 	}
 	return inUse, nil
 }

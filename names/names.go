@@ -99,7 +99,7 @@ const (
 	// ConnectedFIFO is a FIFO by which a daemon starts the stager while it connects the pod to its
 	// networks. The daemon makes it before the start, keeps it open, and writes one byte when the networks are
 	// connected and ResolvConf, which it may replace in one step, has their name servers. No program of an app runs before. End of file without a byte ends
-	// the stager. Without a FIFO the networks are connected before the start (Kurma Network Specification). The daemon makes
+	// the stager. Without a FIFO the networks are connected before the start (Kurma Stager Specification). The daemon makes
 	// it only for a stager image with ConnectedAnnotation, which has the path, of a file in /.
 	ConnectedFIFO = "/connected"
 )

@@ -118,7 +118,8 @@ func TestTheNextSetupOfCNIRemovesTheRulesOfPodsWithoutADEL(t *testing.T) {
 	m.checkNetworks()
 }
 
-// The image of a network that connects a pod is in use, also when the network has left the configuration.
+// The image of a network that connects a pod is in use, also when the network has left the configuration, until its
+// plugin has deleted it.
 func TestTheImageOfAConnectedPodsPluginStays(t *testing.T) {
 	m := newScriptMachine(t, slow, "gone")
 	p := m.connect("p", podOf(shell("s", "sleep 1000")), "gone")
@@ -141,6 +142,7 @@ func TestTheImageOfAConnectedPodsPluginStays(t *testing.T) {
 	m.reconfigure("[]")
 	stays("whose plugin was killed")
 	m.must("stop", p.name)
+	stays("which the plugin has to delete")
 	m.must("gc")
 	m.must("image", "rm", plugin.Image)
 	m.layersAreNow()

@@ -44,7 +44,7 @@ func scriptPlugin(t *testing.T, script string) (aci string) {
 	if out, err := exec.Command("cp", "/bin/busybox", filepath.Join(root, "bin/busybox")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for _, name := range []string{"setup", "add", "del"} {
+	for _, name := range []string{"setup", "add", "del", "remove"} {
 		if err := os.WriteFile(filepath.Join(root, "opt/network", name), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -70,10 +70,7 @@ func (c *Containers) deleteNetworks(ctx context.Context, store *pods.Store, used
 	var errs []error
 	for _, e := range entries {
 		name := e.Name()
-		if _, err := networks.Find(c.Networks, name); err == nil || !networks.IsName(name) {
-			continue
-		}
-		if r, err := c.readRecord(name); err != nil || !r.good().Removes {
+		if r, err := c.readRecord(name); err != nil || !c.isLeft(name, r) {
 			continue
 		}
 		deleted, err := c.deleteNetwork(ctx, store, name, used)
@@ -85,6 +82,12 @@ func (c *Containers) deleteNetworks(ctx context.Context, store *pods.Store, used
 		}
 	}
 	return done, errors.Join(errs...)
+}
+
+// isLeft reports whether a network has left the configuration and its plugin has to delete it.
+func (c *Containers) isLeft(name string, r record) bool {
+	_, err := networks.Find(c.Networks, name)
+	return err != nil && networks.IsName(name) && r.good().Removes
 }
 
 // deleteNetwork calls the plugin's `remove`, in the network's container or in one that it starts for this,
@@ -116,8 +119,9 @@ func (c *Containers) deleteNetwork(ctx context.Context, store *pods.Store, name 
 		if err != nil {
 			return false, err
 		}
-		defer unpin()
-		if p, r, err = c.begin(ctx, store, network, image, r); err != nil {
+		p, r, err = c.begin(ctx, store, network, image, r)
+		unpin() // the container's pod uses the image now
+		if err != nil {
 			return false, err
 		}
 	}

@@ -28,6 +28,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/podplan"
@@ -256,9 +258,9 @@ func (c *Containers) State(n networks.Network) (State, error) {
 	return s, nil
 }
 
-// Images maps the ID of each image that a network needs to the network's name: those of containers, and of a network that a
-// pod uses also the plugin's that was set up last, with which its container is started again (OpenAny). used reports whether a
-// pod uses a network.
+// Images maps the ID of each image that a network needs to the network's name: those of containers, and the plugin's that was set up
+// last, of a network that a pod uses, whose container is started again with it (OpenAny), and of one that Collect
+// will have the plugin delete. used reports whether a pod uses a network.
 func (c *Containers) Images(used func(network string) (bool, error)) (map[string]string, error) {
 	entries, err := os.ReadDir(c.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -271,25 +273,22 @@ func (c *Containers) Images(used func(network string) (bool, error)) (map[string
 	if err != nil {
 		return nil, err
 	}
-	all, err := store.List()
+	needed, err := store.ImagesInUse()
 	if err != nil {
 		return nil, err
 	}
-	needed := make(map[string]string)
-	for _, pod := range all {
-		if pod.State.Phase == pods.Exited {
-			continue
-		}
-		for _, id := range pod.Plan.Images() {
-			needed[id] = pod.Plan.Name
-		}
-	}
 	for _, e := range entries {
 		r, err := c.readRecord(e.Name())
-		if err != nil || r.good().Image == "" {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && r.good().Image == "" {
 			continue // not a network that was set up
 		}
-		is, err := used(e.Name())
+		if err != nil {
+			return nil, err
+		}
+		is := c.isLeft(e.Name(), r)
+		if !is {
+			is, err = used(e.Name())
+		}
 		if err != nil {
 			return nil, err
 		}

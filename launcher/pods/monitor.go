@@ -116,18 +116,21 @@ func (p *Pod) startMeanwhile(group *cgroups.Group, connected <-chan error) (*sta
 	if err != nil {
 		return nil, errors.Join(err, <-connected)
 	}
-	now := make(chan error, 1)
-	now <- nil
+	now := make(chan error)
+	close(now) // nil: it does not wait
 	s, err := p.startStager(group, now)
 	err = errors.Join(err, <-connected)
 	if err == nil {
 		s.connected = fifo
 		_, err = fifo.Write([]byte{1})
 	}
-	if err != nil {
-		return nil, errors.Join(err, s.kill(group), fifo.Close())
+	if err == nil {
+		return s, nil
 	}
-	return s, nil
+	if s != nil {
+		s.kill(group)
+	}
+	return nil, errors.Join(err, fifo.Close())
 }
 
 // monitorSuffix is what the name of the monitor's cgroup has after that of the pod's.
@@ -197,9 +200,7 @@ func (p *Pod) stop(s *stager, group *cgroups.Group) Exit {
 		return exit
 	case <-late.C:
 	}
-	_ = s.signal(syscall.SIGKILL)
-	_ = group.Kill() // takeDown kills it again and returns the error
-	return <-s.exited
+	return s.kill(group)
 }
 
 // endedEarly handles a stager that ended before this process saw it ready. It returns

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"kurma.io/stager/build"
 
@@ -81,27 +80,16 @@ func (p *Pod) fillRoot(root *os.Root) error {
 
 // makeConnectedFIFO makes the FIFO by which the stager waits for the pod's networks, and opens it. The image has nothing
 // of that name.
-func (p *Pod) makeConnectedFIFO() (fifo *os.File, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("make FIFO of the stager: %w", err)
-		}
-	}()
-	root, err := os.OpenRoot(filepath.Join(p.Dir, rootDir))
+func (p *Pod) makeConnectedFIFO() (*os.File, error) {
+	path := filepath.Join(p.Dir, rootDir, p.Plan.ConnectedFIFO) // a file directly in the root
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		return nil, fmt.Errorf("make FIFO of the stager: mkfifo %s: %w", p.Plan.ConnectedFIFO, err)
+	}
+	fifo, err := os.OpenFile(path, os.O_RDWR, 0) // also to read: it has a writer before the stager opens it, and opens at once
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open FIFO of the stager: %w", err)
 	}
-	defer root.Close()
-	dir, err := root.Open(".")
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	name := strings.TrimPrefix(p.Plan.ConnectedFIFO, "/")
-	if err := unix.Mkfifoat(int(dir.Fd()), name, 0o600); err != nil {
-		return nil, &os.PathError{Op: "mkfifo", Path: p.Plan.ConnectedFIFO, Err: err}
-	}
-	return root.OpenFile(name, os.O_RDWR, 0) // also to read: it has a writer before the stager opens it, and opens at once
+	return fifo, nil
 }
 
 // makeDir makes a folder, or accepts one that the image has. Anything else of that name

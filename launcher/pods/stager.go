@@ -64,15 +64,11 @@ func (p *Pod) startStager(group *cgroups.Group, connected <-chan error) (*stager
 	return &stager{Process: identity, ready: ready, exited: exited}, nil
 }
 
-// kill kills a stager, with all processes of the pod, and waits for its end. A nil stager is none.
-func (s *stager) kill(group *cgroups.Group) error {
-	if s == nil {
-		return nil
-	}
+// kill kills a stager, with all processes of the pod, and waits for its end.
+func (s *stager) kill(group *cgroups.Group) Exit {
 	_ = s.signal(syscall.SIGKILL) // it may have ended
-	err := group.Kill()
-	<-s.exited
-	return err
+	_ = group.Kill()              // takeDown kills it again and returns the error
+	return <-s.exited
 }
 
 // fork starts the stager on the calling thread, as Kurma does: in its own session, with

@@ -179,6 +179,24 @@ func (s *Store) lockStore() (*os.File, error) {
 	return file, nil
 }
 
+// ImagesInUse maps the ID of each image of the pods that have not exited to such a pod's name.
+func (s *Store) ImagesInUse() (map[string]string, error) {
+	all, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	inUse := make(map[string]string)
+	for _, pod := range all {
+		if pod.State.Phase == Exited {
+			continue
+		}
+		for _, id := range pod.Plan.Images() {
+			inUse[id] = pod.Plan.Name
+		}
+	}
+	return inUse, nil
+}
+
 // List returns all pods, the oldest first, and damaged pods at the end.
 func (s *Store) List() ([]*Pod, error) {
 	uuids, err := s.uuids()

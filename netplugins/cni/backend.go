@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/plugins/pkg/utils"
@@ -31,7 +32,7 @@ func chooseBackend() string {
 // decide chooses the backend of a network that needs one, for setup's own calls of plugins and for those of
 // add and del. While pods are connected it stays the same: their DEL removes only the rules of the backend that it is given.
 func (c *cni) decide(lib *libcni.CNIConfig, n *network) error {
-	if !n.masquerades() && !n.uses("portmap") {
+	if !slices.ContainsFunc(n.list.Plugins, func(p *libcni.PluginConfig) bool { return backendKey(p) != "" }) {
 		return nil
 	}
 	connected, err := attachments(lib, n)
