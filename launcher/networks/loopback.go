@@ -30,6 +30,9 @@ type Loopback struct {
 // dialTime is how long one address of a pod may leave a connection unanswered; Linux would try for two minutes.
 const dialTime = 5 * time.Second
 
+// dialMoment is how long it may before the next address is tried as well, as RFC 8305 recommends.
+const dialMoment = 250 * time.Millisecond
+
 // ForwardLoopback listens on [::1] for the ports that are published on every address or on ::1, and forwards
 // them to the first of the pod's addresses on which an app listens. A machine without IPv6 has no [::1], and
 // nothing is forwarded.
@@ -147,13 +150,50 @@ func (l *Loopback) copyTCP(ctx context.Context, client net.Conn, to []string) {
 	both.Wait()
 }
 
-// dial connects to the first address that answers: an app may listen on those of one family alone.
-func dial(ctx context.Context, addresses []string) (conn net.Conn, err error) {
+// dial connects to the first address that answers: an app may listen on those of one family alone. After an error, or without
+// an answer for a moment, it tries the next address beside (RFC 8305, section 5): on a new bridge, IPv6 does not answer in the first seconds.
+func dial(ctx context.Context, addresses []string) (net.Conn, error) {
+	type answer struct {
+		conn net.Conn
+		err  error
+	}
+	answers := make(chan answer)
+	dials := 0
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		for ; dials > 0; dials-- {
+			if late := <-answers; late.err == nil {
+				_ = late.conn.Close()
+			}
+		}
+	}()
 	dialer := net.Dialer{Timeout: dialTime}
-	for _, address := range addresses {
-		if conn, err = dialer.DialContext(ctx, "tcp", address); err == nil {
-			return conn, nil
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-next.C:
+			if len(addresses) == 0 {
+				if dials == 0 {
+					return nil, errors.New("the pod has no address")
+				}
+				continue
+			}
+			address := addresses[0]
+			addresses = addresses[1:]
+			dials++
+			go func() {
+				conn, err := dialer.DialContext(ctx, "tcp", address)
+				answers <- answer{conn, err}
+			}()
+			next.Reset(dialMoment)
+		case a := <-answers:
+			dials--
+			if a.err == nil || dials == 0 && len(addresses) == 0 {
+				return a.conn, a.err
+			}
+			next.Reset(0)
 		}
 	}
-	return nil, err
 }
