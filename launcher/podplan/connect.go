@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"kurma.io/stager/launcher/networks"
@@ -63,6 +64,10 @@ func portMappings(m *manifest.Manifest) ([]networks.PortMapping, error) {
 		if port.HostPort == 0 || count > maxPort || port.HostPort+count-1 > maxPort || to.Port+count-1 > maxPort {
 			return nil, fmt.Errorf("port %q: %d ports from host port %d to port %d are not within 1 to %d", port.Name, count, port.HostPort, to.Port, maxPort)
 		}
+		protocol := strings.ToLower(to.Protocol)
+		if !slices.Contains([]string{"tcp", "udp", "sctp"}, protocol) { // those of CNI's portmap and of libnetwork
+			return nil, fmt.Errorf("port %q: protocol %q: want tcp, udp or sctp", port.Name, to.Protocol)
+		}
 		ip := ""
 		if port.HostIP != nil {
 			ip = port.HostIP.String()
@@ -70,7 +75,7 @@ func portMappings(m *manifest.Manifest) ([]networks.PortMapping, error) {
 		for i := range count {
 			all = append(all, networks.PortMapping{
 				HostPort: port.HostPort + i, ContainerPort: to.Port + i,
-				Protocol: strings.ToLower(to.Protocol), HostIP: ip,
+				Protocol: protocol, HostIP: ip,
 			})
 		}
 	}

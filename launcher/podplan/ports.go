@@ -10,7 +10,7 @@ import (
 )
 
 // portWarnings warns of the pod's ports that are not on the host under the number
-// that the pod asks for. The launcher forwards no ports, so a port is on the host only if
+// that the pod asks for. No network of the pod takes its ports, so one is on the host only if
 // the pod's network is the host's, under the number on which the app listens.
 func portWarnings(m *manifest.Manifest, plan pods.Plan) []string {
 	numbers := make(map[types.ACName]uint)
