@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"kurma.io/stager/launcher/images"
 
@@ -34,7 +33,7 @@ func gcCommand(c *cli) *cobra.Command {
 			return c.collect(cmd.Context())
 		},
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the pods that would be deleted, and delete nothing")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the pods that would be deleted and the networks whose plugin would be stopped, and change nothing")
 	return cmd
 }
 
@@ -56,16 +55,26 @@ func (c *cli) wouldCollect() error {
 	if err != nil {
 		return err
 	}
+	containers, err := c.containers()
+	if err != nil {
+		return err
+	}
 	done := []string{}
+	kept := make(map[string]bool) // networks
 	for _, pod := range all {
 		if pod.Ended() && !pod.Locked() {
 			done = append(done, pod.Plan.UUID)
+			continue
+		}
+		for _, a := range pod.Plan.Networks {
+			kept[a.Network] = true
 		}
 	}
-	if c.json {
-		return c.printJSON(collected{Pods: done, Imports: imports})
+	idle, err := containers.Idle(func(network string) (bool, error) { return kept[network], nil })
+	if err != nil {
+		return err
 	}
-	return printCollected(c.stdout, done, imports)
+	return c.printCollected(collected{done, imports, idle})
 }
 
 // collect deletes pods without a monitor and unfinished imports, and stops the plugin
@@ -85,10 +94,10 @@ func (c *cli) collect(ctx context.Context) error {
 	idle, networkErr := c.collectNetworks(ctx, podStore)
 	imports, imageErr := imageStore.Collect()
 	told()
-	return errors.Join(podErr, networkErr, imageErr, c.printAllCollected(collected{append([]string{}, done...), imports, idle}))
+	return errors.Join(podErr, networkErr, imageErr, c.printCollected(collected{append([]string{}, done...), imports, idle}))
 }
 
-func (c *cli) printAllCollected(all collected) error {
+func (c *cli) printCollected(all collected) error {
 	if c.json {
 		return c.printJSON(all)
 	}
@@ -97,18 +106,14 @@ func (c *cli) printAllCollected(all collected) error {
 			return err
 		}
 	}
-	return printCollected(c.stdout, all.Pods, all.Imports)
-}
-
-func printCollected(w io.Writer, done []string, imports int) error {
-	for _, id := range done {
-		if _, err := fmt.Fprintln(w, "pod", id); err != nil {
+	for _, id := range all.Pods {
+		if _, err := fmt.Fprintln(c.stdout, "pod", id); err != nil {
 			return err
 		}
 	}
-	if imports == 0 {
+	if all.Imports == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintln(w, imports, "unfinished imports")
+	_, err := fmt.Fprintln(c.stdout, all.Imports, "unfinished imports")
 	return err
 }

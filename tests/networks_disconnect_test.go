@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -60,8 +61,15 @@ func TestAPluginThatDoesNotDisconnectAPodIsReported(t *testing.T) {
 	if err := os.Remove(fails); err != nil {
 		t.Fatal(err)
 	}
-	if out := m.must("gc"); !strings.Contains(out, "pod "+p.uuid) || !strings.Contains(out, "pod "+temporary) {
-		t.Errorf("gc with a plugin that works again: %s", out)
+	would := slices.Sorted(strings.Lines(m.must("gc", "--dry-run")))
+	done := slices.Sorted(strings.Lines(m.must("gc")))
+	if !slices.Equal(would, done) {
+		t.Errorf("gc --dry-run: %q, gc: %q", would, done)
+	}
+	for _, want := range []string{"pod " + p.uuid + "\n", "pod " + temporary + "\n", "network bad\n"} {
+		if !slices.Contains(done, want) {
+			t.Errorf("gc with a plugin that works again: %q, want %q", done, want)
+		}
 	}
 	if left := m.must("ps", "--all", "--quiet"); left != "" {
 		t.Errorf("left: pods\n%s", left)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/pods"
@@ -45,6 +46,42 @@ func (c *Containers) Collect(ctx context.Context, used func(network string) (boo
 	}
 	_, err = store.Collect()
 	return done, errors.Join(append(errs, err)...)
+}
+
+// Idle returns the names of the networks that Collect would return now. It changes nothing.
+func (c *Containers) Idle(used func(network string) (bool, error)) ([]string, error) {
+	entries, err := os.ReadDir(c.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	store, err := c.store()
+	if err != nil {
+		return nil, err
+	}
+	containers, err := store.List()
+	if err != nil {
+		return nil, err
+	}
+	var idle []string
+	for _, e := range entries {
+		name := e.Name()
+		r, err := c.readRecord(name)
+		has := slices.ContainsFunc(containers, func(p *pods.Pod) bool { return p.Damage == nil && p.Plan.Name == name })
+		if err != nil || !has && !c.isLeft(name, r) {
+			continue
+		}
+		is, err := used(name)
+		if err != nil {
+			return nil, err
+		}
+		if !is {
+			idle = append(idle, name)
+		}
+	}
+	return idle, nil
 }
 
 func (c *Containers) collect(ctx context.Context, store *pods.Store, pod *pods.Pod, used func(string) (bool, error)) (bool, error) {
