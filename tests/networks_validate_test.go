@@ -69,4 +69,18 @@ func TestAPluginThatAServerHasMustBeSigned(t *testing.T) {
 	if got := m.networksOf(p)[0].address(false); got != "10.0.0.9" {
 		t.Errorf("address %s", got)
 	}
+
+	// The plugin runs on when its key is not trusted any more, but the network is not good.
+	keys := m.config["trustedKeys"]
+	for _, tt := range []struct {
+		keys  any
+		code  int
+		words string
+	}{{[]string{suite.stagerACI + ".pub"}, 1, "signed by an unknown key"}, {keys, 0, "signed: good\n"}} {
+		m.config["trustedKeys"] = tt.keys
+		m.write("config.json", m.config)
+		if r := m.launcher("network", "validate", "signed"); r.code != tt.code || !strings.Contains(r.stdout, tt.words) {
+			t.Errorf("network validate with keys %q: %+v, want %q", tt.keys, r, tt.words)
+		}
+	}
 }

@@ -301,8 +301,14 @@ func (c *Containers) Images(used func(network string) (bool, error)) (map[string
 
 // Validate starts the network's container if it does not run, and calls `setup` again, which
 // checks the configuration and the plugin's health, and, where the plugin can, the pods that are
-// connected. It may change the host.
+// connected. It may change the host. The plugin's image must be there and trusted, also if the container runs: the next one
+// needs it.
 func (c *Containers) Validate(ctx context.Context, n networks.Network) error {
+	_, unpin, err := c.Image(ctx, n.ACI)
+	if err != nil {
+		return err
+	}
+	unpin()
 	p, release, err := c.use(ctx, n.Name)
 	if err != nil {
 		return err
