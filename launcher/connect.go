@@ -14,12 +14,19 @@ import (
 	"kurma.io/stager/launcher/podplan"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/strictjson"
+
+	"github.com/spf13/pflag"
 )
 
 // netFlags collects --net.
 type netFlags struct {
 	host, none bool
 	requests   []networks.Request
+}
+
+// declare declares the flag.
+func (f *netFlags) declare(flags *pflag.FlagSet) {
+	flags.Var(f, "net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's network, \"none\" for only a loopback device")
 }
 
 // String implements pflag.Value.
@@ -35,6 +42,7 @@ func (f *netFlags) Set(text string) error {
 	}
 	switch text {
 	case "":
+		return errors.New("want a network")
 	case networks.HostName:
 		f.host = true
 	case networks.NoneName:
@@ -49,11 +57,11 @@ func (f *netFlags) Set(text string) error {
 	return nil
 }
 
-// check reports a network that the configuration does not have as an error of the command line.
-func (f *netFlags) check(all []networks.Network) error {
+// check reports a network that the configuration does not have as an error of the command's line.
+func (f *netFlags) check(command string, all []networks.Network) error {
 	for _, r := range f.requests {
 		if _, err := networks.Find(all, r.Name); err != nil {
-			return usageError{"run: " + err.Error() + "; --net host and --net none are always there"}
+			return usageError{command + ": " + err.Error() + "; --net host and --net none are always there"}
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ The arguments after -- follow those of the image.`,
 // run starts a pod. With --detach it prints the pod's UUID when it is up; if the UUID cannot be
 // printed, the pod is deleted. Otherwise it shows the pod's output until it ends, see runHere.
 func (c *cli) run(ctx context.Context, o runOptions) error {
-	if err := o.net.check(c.networks); err != nil {
+	if err := o.net.check("run", c.networks); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {

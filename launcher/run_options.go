@@ -45,7 +45,7 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 	flags.VarP(&o.volumes, "volume", "v", "mount the host's path as a volume, `NAME=/PATH`, or at a path of each app, /PATH:/TARGET[:ro]")
 	flags.Func("exit-policy", "when the pod ends by itself: `never|all|failure`", oneOf(&o.exitPolicy, "never", "all", "failure"))
 	flags.Func("restart", "whether an app that has ended is restarted: `never|on-failure|always`", oneOf(&o.restart, "never", "on-failure", "always"))
-	flags.Var(&o.net, "net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's network, \"none\" for only a loopback device")
+	o.net.declare(flags)
 	o.declareApp(flags)
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		switch name { // podman's names

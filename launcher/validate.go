@@ -33,18 +33,24 @@ type validatedIsolator struct {
 
 // validateCommand is `validate`.
 func validateCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
+	var net netFlags
+	cmd := &cobra.Command{
 		Use:   "validate POD.json | IMAGE",
 		Short: "check a pod without a start: what would be refused, changed or ignored",
 		Long: `validate plans the pod as run does, and then as the reference stager of this version would on this machine. It
 prints a line for each warning and each isolator, and starts nothing. The exit status is 1 if the pod would be refused.`,
 		Args:              wants(1, 1, "POD.json or IMAGE"),
 		ValidArgsFunction: c.completeImages(1, true),
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.validate(cmd.Context(), args[0]) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.validate(cmd.Context(), args[0], net) },
 	}
+	net.declare(cmd.Flags())
+	return cmd
 }
 
-func (c *cli) validate(ctx context.Context, source string) error {
+func (c *cli) validate(ctx context.Context, source string, net netFlags) error {
+	if err := net.check("validate", c.networks); err != nil {
+		return err
+	}
 	source, err := c.obtainAll(ctx, source)
 	if err != nil {
 		return err
@@ -57,7 +63,7 @@ func (c *cli) validate(ctx context.Context, source string) error {
 	if err != nil {
 		return err
 	}
-	planned, warnings, err := c.planPod(store.Catalog(ring, c.config.ImagePins), runOptions{source: source}, nil)
+	planned, warnings, err := c.planPod(store.Catalog(ring, c.config.ImagePins), runOptions{source: source, net: net}, nil)
 	var decided *decision.Pod
 	if err == nil {
 		decided, err = decideAsStager(planned)
