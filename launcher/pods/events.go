@@ -96,12 +96,12 @@ func (r *appReports) up() {
 	r.mu.Unlock()
 	r.off.Go(func() {
 		late := time.After(reportTime)
-		for again := true; again && !r.catchUp(); {
+		for last := false; !r.catchUp() && !last; {
 			select {
 			case <-r.end:
 				return
 			case <-late:
-				again = false
+				last = true
 			case <-time.After(lookWhenReady):
 			}
 		}
