@@ -287,10 +287,12 @@ func TestAttachEndsWithThePod(t *testing.T) {
 }
 
 func TestAttachConnectsTheCallersTerminal(t *testing.T) {
-	text := `stty size; trap 'stty size' WINCH; trap 'exit 5' INT; while :; do read line && echo "got $line"; done`
+	// The app's terminal takes the caller's size before or after the app looks.
+	text := `until [ "$(stty size)" = "33 111" ]; do sleep 0.01; done; trap 'stty size' WINCH; trap 'exit 5' INT; stty size
+		while :; do read line && echo "got $line"; done`
 	p := newPod(t, testApp{Name: "app", Terminal: true, Args: []string{"/bin/sh", "-c", text}})
 	c := newConsole(t, p.caller("attach", "", "app"), 33, 111)
-	readUntil(t, c, "33 111\r\n") // the app's terminal has taken the caller's size
+	readUntil(t, c, "33 111\r\n")
 	c.WriteString("words\r")
 	readUntil(t, c, "words\r\ngot words\r\n")
 	c.resize(44, 122)

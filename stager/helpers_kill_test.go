@@ -187,9 +187,7 @@ func TestAHelpersMountsStayItsOwnIfAsked(t *testing.T) {
 		t.Errorf("the supervisor's mounts are\n%s\n%s", mounts, p.messages())
 	}
 	for _, fd := range []string{"0", "1", "2", "3"} {
-		if !strings.Contains(p.messages(), "helper=own line="+fd+"\n") {
-			t.Errorf("descriptor %s is not open\n%s", fd, p.messages())
-		}
+		p.eventually("descriptor "+fd+" is open", func() bool { return strings.Contains(p.messages(), "helper=own line="+fd+"\n") })
 	}
 	if strings.Contains(p.messages(), "helper=own line=4\n") {
 		t.Errorf("a helper without files has descriptors\n%s", p.messages())

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -94,16 +95,11 @@ func (p *pod) succeeds(app, script string) string {
 	return out
 }
 
-// testProgram copies this test program into a folder, which a pod can use as a volume.
+// testProgram copies this test program into a folder, which a pod can use as a volume. cp has it open for writing, and not
+// the tests' process, of which another test may fork a copy meanwhile: the program could not be executed.
 func (b *machine) testProgram(dir string) {
 	b.t.Helper()
-	data, err := os.ReadFile("/proc/self/exe")
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "probe"), data, 0o755)
-	}
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	runAll(b.t, []string{"cp", fmt.Sprintf("/proc/%d/exe", os.Getpid()), filepath.Join(dir, "probe")})
 }
 
 // pidOf returns the PID of a running command.

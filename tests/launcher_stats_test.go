@@ -15,6 +15,7 @@ func TestStatsAndTop(t *testing.T) {
 	busy := shell("busy", "while :; do :; done")
 	busy.App.Isolators = []any{isolator("resource/memory", map[string]string{"limit": "32Mi"})}
 	p := b.up("used", podOf(busy, shell("idle", "sleep 999 & exec sleep 1000")))
+	eventually(t, "the second process of idle", func() bool { return strings.Contains(b.must("top", "used", "idle"), "sleep 999\n") })
 	type appStats struct {
 		Pod, App                  string
 		CPUPercent                *float64

@@ -126,8 +126,11 @@ func TestPublishedPortsAnswerFromEverywhere(t *testing.T) {
 						})
 					}
 					answers(t, "udp", func() string { return from.n.askUDP(from.address, 19090) })
-					if answered := strings.HasPrefix(from.n.fetch(from.address, 18090), "one for "); answered != (from.address == "203.0.113.2") {
-						t.Errorf("the port of one address of the host answers: %t", answered)
+					fetched := func() bool { return strings.HasPrefix(from.n.fetch(from.address, 18090), "one for ") }
+					if from.address == "203.0.113.2" {
+						eventually(t, "the port of one address of the host answers", fetched)
+					} else if fetched() {
+						t.Error("the port of one address of the host answers on another")
 					}
 				})
 			}

@@ -84,8 +84,8 @@ func runFailing(t *testing.T, fails failing.Call, variables ...string) (stdout, 
 	cmd, _, _ := failingWaiter(t, fails, variables...)
 	var out, messages bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &messages
-	cmd.WaitDelay = time.Second // after the waiter's end, for what holds its output open
-	_ = cmd.Run()               // the state has the outcome
+	cmd.WaitDelay = 10 * time.Second // after the waiter's end, for what holds its output open
+	_ = cmd.Run()                    // the state has the outcome
 	return out.String(), messages.String(), cmd.ProcessState.ExitCode()
 }
 

@@ -15,7 +15,7 @@ func TestADriverThatDoesNotAnswerInTime(t *testing.T) {
 	r, config := f.newRemote(t), configWith(t, nil)
 	f.must(t, setup(r, config), callsOfSetup)
 	f.set("Join", "hang", 200)
-	r.patience.request = 100 * time.Millisecond
+	r.patience.request = 3 * time.Second // also for the calls that are answered
 	if err, calls := add(r, config, "pod-1"), f.take(); err == nil || !strings.Contains(err.Error(), "not done within") || calls != "CreateEndpoint Join Leave DeleteEndpoint" {
 		t.Errorf("error %v, calls %s", err, calls)
 	}

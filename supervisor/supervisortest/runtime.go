@@ -18,6 +18,9 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
+// patience is how long processes that were killed may take to leave their cgroup.
+const patience = 30 * time.Second
+
 // Runtime implements supervisor.Runtime. It supports no isolator.
 type Runtime struct {
 	cgroup string // of the pod
@@ -63,14 +66,16 @@ func (r *Runtime) KillPod() error {
 		return err
 	}
 	folder := filepath.Join(mount, r.cgroup)
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		err := kill(folder)
 		events, _ := os.ReadFile(filepath.Join(folder, "cgroup.events"))
 		if err != nil || !strings.Contains(string(events), "populated 1") {
 			return err
 		}
+		if time.Now().After(deadline) {
+			return errors.New("kill pod's processes: some survive SIGKILL")
+		}
 	}
-	return errors.New("kill pod's processes: some survive SIGKILL")
 }
 
 // Close implements supervisor.Runtime.
@@ -214,13 +219,15 @@ func remove(folder string) error {
 			return err
 		}
 	}
-	var err error
-	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if err = os.Remove(folder); err == nil || errors.Is(err, fs.ErrNotExist) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		err := os.Remove(folder)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
+		if time.Now().After(deadline) {
+			return err
+		}
 	}
-	return err
 }
 
 // hierarchy is where cgroups of version 2 are mounted.
