@@ -13,7 +13,7 @@ import (
 
 // lastOutputLimit bounds how long the end of a main process is not reported because its last
 // output is not in the log yet: a log that is stuck may never take it.
-const lastOutputLimit = time.Second
+const lastOutputLimit = 5 * time.Second
 
 // run is one run of an app: handlers, main process, and the commands of Exec, its sessions.
 type run struct {
