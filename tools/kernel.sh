@@ -18,17 +18,22 @@ name() {
 
 download() { (cd "$folder" && apt-get download -q -q -o APT::Sandbox::User=root "$package") >&2; }
 
-package=$(name)
+# lookup looks for the package's name in the machine's lists, which may be old.
+lookup() {
+	package=$(name)
+	release=${package#linux-image-}
+}
+
+lookup
 if [ -z "$package" ] && command -v apt-get >/dev/null; then
 	apt-get update -q >&2
-	package=$(name)
+	lookup
 fi
 [ -n "$package" ] || die "there is no package linux-image-cloud-amd64 here: this needs Debian on amd64"
-release=${package#linux-image-}
 if [ ! -e "$folder/$release" ]; then
 	rm -rf "$folder"
 	mkdir -p "$folder"
-	download || { apt-get update -q >&2 && download; } || die "cannot download Debian's package $package"
+	download || { apt-get update -q >&2 && lookup && download; } || die "cannot download Debian's package $package"
 	dpkg-deb -x "$folder/$package"_*.deb "$folder"
 	rm "$folder/$package"_*.deb
 	/bin/busybox depmod -b "$folder" "$release"
