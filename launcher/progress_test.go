@@ -16,7 +16,7 @@ func TestLongWorkIsTold(t *testing.T) {
 	if short.Len() > 0 {
 		t.Errorf("short work printed %q", &short)
 	}
-	told := &notified{Buffer: &long, written: make(chan struct{}, 100)}
+	told := &notified{Buffer: &long, written: make(chan struct{}, 1)}
 	done = (&cli{stderr: told}).busyEvery(time.Millisecond, "stop pods")
 	<-told.written
 	done()
@@ -32,7 +32,12 @@ type notified struct {
 }
 
 func (n *notified) Write(data []byte) (int, error) {
-	defer func() { n.written <- struct{}{} }()
+	defer func() {
+		select {
+		case n.written <- struct{}{}:
+		default: // nobody has read the last ones
+		}
+	}()
 	return n.Buffer.Write(data)
 }
 

@@ -71,6 +71,7 @@ quietly umoci config --image "$state/layout:2" --config.entrypoint /nats-server 
 for attempt in $(seq 100); do
 	! skopeo copy --quiet --dest-tls-verify=false "oci:$state/layout:2" docker://127.0.0.1:5000/nats:2 2>"$state/said" || break
 	[ "$attempt" != 100 ] || fail "push the image: $(cat "$state/said")"
+	sleep 0.2
 done
 
 say "a pod whose port 4222 is port 14222 of the machine"

@@ -63,9 +63,10 @@ say "attach, while a client connects"
 echo '$ launcher attach demo nats &'
 "$bin/launcher" --config "$state/kurmad.json" --state "$state" attach demo nats >"$state/attached" 2>&1 </dev/null &
 attached=$!
-for _ in $(seq 100); do
+for _ in $(seq 300); do
 	nsenter --net="/proc/$stager_pid/ns/net" "$images/natstalk" greetings "again" >/dev/null
 	! grep -q 'Client connection' "$state/attached" || break
+	sleep 0.1
 done
 kill $attached
 wait $attached || true

@@ -65,8 +65,12 @@ func TestTheStagersOwnLogIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.must("kill", "p") // the stager logs the app's end
-	eventually(t, "the log is cut", func() bool { return len(p.stagerLog()) <= 1<<20+4096 })
-	if text := p.stagerLog(); !strings.Contains(text, `msg="app ended"`) || !strings.HasPrefix(text, "a line of another time\n") {
+	var text string
+	eventually(t, "the log is cut, and has the app's end", func() bool {
+		text = p.stagerLog()
+		return len(text) <= 1<<20+4096 && strings.Contains(text, `msg="app ended"`)
+	})
+	if !strings.HasPrefix(text, "a line of another time\n") {
 		t.Errorf("the log is now %.100q…", text)
 	}
 	p.stop()
@@ -207,9 +211,11 @@ func TestBothStreamsAreKept(t *testing.T) {
 	killed := shell("killed", "echo last words; echo last err >&2; kill -KILL $$")
 	p := b.up("p", podOf(ended, killed, shell("lives", "echo out; echo err >&2; exec sleep 1000"), shell("silent", "exec sleep 1000")))
 	p.sees("ended", "after err\n")
+	p.sees("ended", "\nafter\n")
 	p.exited("ended")
 	p.exited("killed")
 	p.sees("lives", "err\n")
+	p.sees("lives", "out\n")
 	for app, want := range map[string]result{
 		"ended":  {stdout: "before\nout \x00\xff\r\nmore\n\nafter\n", stderr: "before err\nerr\nno endafter err\n"},
 		"killed": {stdout: "last words\n", stderr: "last err\n"},

@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds every wait: long past it something hangs.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 // socketVariable has this test program call run at the socket that it names.
 const socketVariable = "RELAY_TEST_SOCKET"

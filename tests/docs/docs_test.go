@@ -125,6 +125,7 @@ mount -t tmpfs run /mnt/root/run
 mount -t tmpfs tmp /mnt/root/tmp
 rm -rf /mnt/root/etc/kurma /mnt/root/var/lib/kurma
 mkdir -p /mnt/root/var/lib/kurma /mnt/root/release
+echo 'Acquire::Retries "5";' >/mnt/root/etc/apt/apt.conf.d/99retries
 mount -t tmpfs state /mnt/root/var/lib/kurma
 mount --bind "$release" /mnt/root/release
 exec chroot /mnt/root /usr/bin/env -i HOME=/tmp PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /bin/sh -c "$script" </dev/null

@@ -11,7 +11,7 @@ import (
 )
 
 // patience bounds every wait: long past it something hangs.
-const patience = 10 * time.Second
+const patience = 60 * time.Second
 
 // pair makes a line over a pipe without a buffer, so that nothing passes that the other
 // end has not taken. The test fails if an end that still serves does not end with it.
