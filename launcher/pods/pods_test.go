@@ -20,9 +20,11 @@ import (
 	"kurma.io/stager/names"
 )
 
-// script is a stager for these tests: a shell script that the host's busybox
-// runs. It closes the ready descriptor, says so, and does the rest.
-const script = "#!/busybox sh\nexec 4>&-\n"
+// A stager for these tests is a shell script that the host's busybox runs.
+const (
+	interpreter = "#!/busybox sh\n"
+	isUp        = "exec 4>&-\n" // closes the ready descriptor
+)
 
 var stores atomic.Int32
 
@@ -53,7 +55,7 @@ func fakeUUID(name string) string {
 	return "00000000-0000-4000-8000-" + fmt.Sprintf("%012x", name[:min(len(name), 6)])
 }
 
-// newPod creates a pod whose stager is a shell script.
+// newPod creates a pod whose stager is up at once, and then does what the script says.
 func (s *Store) newPod(t *testing.T, name, body string) *Pod {
 	t.Helper()
 	return s.newPodOf(t, fakeUUID(name), name, body)
@@ -66,7 +68,7 @@ func (s *Store) newPodOf(t *testing.T, uuid, name, body string) *Pod {
 	if err != nil {
 		t.Fatalf("busybox-static is needed: %v", err)
 	}
-	for file, data := range map[string]string{"busybox": string(busybox), names.Program: script + body} {
+	for file, data := range map[string]string{"busybox": string(busybox), names.Program: interpreter + isUp + body} {
 		if err := os.WriteFile(filepath.Join(root, file), []byte(data), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -86,12 +88,21 @@ func (s *Store) newPodOf(t *testing.T, uuid, name, body string) *Pod {
 	return pod
 }
 
+// runScript replaces the script of a pod that has not been run.
+func (p *Pod) runScript(t *testing.T, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(p.Plan.StagerRoot, names.Program), []byte(interpreter+text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // noted is the ready callback of a test that waits for nothing.
 func noted() error { return nil }
 
 func TestAStubbornStagerIsKilled(t *testing.T) {
 	s := newStore(t)
-	pod := s.newPod(t, "stubborn", "trap '' TERM\nwhile :; do /busybox sleep 1000; done\n")
+	pod := s.newPod(t, "stubborn", "")
+	pod.runScript(t, "trap '' TERM\n"+isUp+"while :; do /busybox sleep 1000; done\n") // it is stopped as soon as it is up
 	ctx, stop := context.WithCancel(t.Context())
 	exit, err := pod.Run(ctx, false, func() error { stop(); return nil })
 	if err != nil || exit.Code != 128+int(syscall.SIGKILL) || exit.Signal != "SIGKILL" {
@@ -113,11 +124,8 @@ func TestAPodThatCannotBeReportedIsStopped(t *testing.T) {
 
 func TestStopEndsAStartingPod(t *testing.T) {
 	s := newStore(t)
-	// Starting again from the top, the descriptor is open still.
 	pod := s.newPod(t, "starting", "")
-	if err := os.WriteFile(filepath.Join(pod.Plan.StagerRoot, names.Program), []byte("#!/busybox sh\n/busybox sleep 1000\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	pod.runScript(t, "/busybox sleep 1000\n") // it is never up
 	ctx, stop := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	stop(why)
