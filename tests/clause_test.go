@@ -96,7 +96,7 @@ func TestAppsOfAPodShareAMachine(t *testing.T) {
 	t.Parallel()
 	b := newMachine(t)
 	p := b.up("pod", podOf(
-		shell("a", "ip addr show lo; echo $$ >/dev/shm/a; nc -l -p 7777 -e echo hello & trap 'echo signalled; exit 0' USR1; while :; do sleep 1000 & wait; done"),
+		shell("a", "trap 'echo signalled; exit 0' USR1; ip addr show lo; echo $$ >/dev/shm/a; nc -l -p 7777 -e echo hello & while :; do sleep 1000 & wait; done"),
 		shell("b", "while ! [ -s /dev/shm/a ]; do usleep 1000; done; while ! nc 127.0.0.1 7777; do usleep 10000; done; kill -USR1 $(cat /dev/shm/a)"),
 	))
 	p.sees("b", "hello\n")
