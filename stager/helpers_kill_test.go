@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -58,7 +59,8 @@ func TestHelpersEndWithTheirParents(t *testing.T) {
 	}
 }
 
-// removeAppsCgroups plays the daemon, which removes the cgroups that a killed stager has left.
+// removeAppsCgroups plays the daemon, which removes the cgroups that a killed stager has left, and its own: a process keeps its
+// cgroup for a moment after cgroup.procs has it no more.
 func (p *testPod) removeAppsCgroups() {
 	p.stop()
 	for _, h := range hierarchies() {
@@ -78,6 +80,11 @@ func (p *testPod) removeAppsCgroups() {
 			}
 			_, err := os.Stat(filepath.Join(h, p.cgroup, names.AppsCgroup))
 			return err != nil
+		})
+		p.eventually("the stager's cgroup is empty", func() bool {
+			_ = unix.Rmdir(filepath.Join(h, p.cgroup, names.LeafCgroup)) // only on version 2
+			err := unix.Rmdir(filepath.Join(h, p.cgroup))
+			return err == nil || errors.Is(err, unix.ENOENT)
 		})
 	}
 }
