@@ -20,14 +20,11 @@ import (
 // network; it is called with the network's lock held, so that a pod that is made later waits. Collect
 // returns the names of the networks.
 func (c *Containers) Collect(ctx context.Context, used func(network string) (bool, error)) ([]string, error) {
-	if _, err := os.Stat(c.Dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	store, err := c.store()
-	if err != nil {
+	entries, store, err := c.contents()
+	if err != nil || entries == nil {
 		return nil, err
 	}
-	done, err := c.deleteNetworks(ctx, store, used)
+	done, err := c.deleteNetworks(ctx, store, entries, used)
 	errs := []error{err}
 	all, err := store.List()
 	if err != nil {
@@ -50,15 +47,8 @@ func (c *Containers) Collect(ctx context.Context, used func(network string) (boo
 
 // Idle returns the names of the networks that Collect would return now. It changes nothing.
 func (c *Containers) Idle(used func(network string) (bool, error)) ([]string, error) {
-	entries, err := os.ReadDir(c.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	store, err := c.store()
-	if err != nil {
+	entries, store, err := c.contents()
+	if err != nil || entries == nil {
 		return nil, err
 	}
 	containers, err := store.List()
@@ -98,11 +88,7 @@ func (c *Containers) collect(ctx context.Context, store *pods.Store, pod *pods.P
 
 // deleteNetworks has the plugins delete the networks that have left the configuration, and returns their
 // names.
-func (c *Containers) deleteNetworks(ctx context.Context, store *pods.Store, used func(string) (bool, error)) ([]string, error) {
-	entries, err := os.ReadDir(c.Dir)
-	if err != nil {
-		return nil, err
-	}
+func (c *Containers) deleteNetworks(ctx context.Context, store *pods.Store, entries []os.DirEntry, used func(string) (bool, error)) ([]string, error) {
 	var done []string
 	var errs []error
 	for _, e := range entries {

@@ -99,6 +99,19 @@ func (c *Containers) store() (*pods.Store, error) {
 	return pods.Open(filepath.Join(c.Dir, podsDir), c.Cgroup)
 }
 
+// contents returns what is in the containers' folder, and their store. Without the folder both are nil.
+func (c *Containers) contents() ([]os.DirEntry, *pods.Store, error) {
+	entries, err := os.ReadDir(c.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := c.store()
+	return entries, store, err
+}
+
 // start starts a network's container and sets it up. A container that runs with another
 // configuration, or another image, is stopped first, after its calls. The caller has the network's lock.
 func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Network, image *images.Image) (*container, error) {
@@ -262,15 +275,8 @@ func (c *Containers) State(n networks.Network) (State, error) {
 // last, of a network that a pod uses, whose container is started again with it (OpenAny), and of one that Collect
 // will have the plugin delete. used reports whether a pod uses a network.
 func (c *Containers) Images(used func(network string) (bool, error)) (map[string]string, error) {
-	entries, err := os.ReadDir(c.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	store, err := c.store()
-	if err != nil {
+	entries, store, err := c.contents()
+	if err != nil || entries == nil {
 		return nil, err
 	}
 	needed, err := store.ImagesInUse()
