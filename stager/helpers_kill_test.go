@@ -87,6 +87,7 @@ func (p *testPod) removeAppsCgroups() {
 			return err == nil || errors.Is(err, unix.ENOENT)
 		})
 	}
+	p.removed = true
 }
 
 // The pod's stop does not wait for helpers, even if one is stopped or ignores signals.

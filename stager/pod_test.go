@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -65,15 +64,16 @@ type testApp struct {
 
 // testPod is a pod that has been launched.
 type testPod struct {
-	t      *testing.T
-	root   string            // the stager's root
-	layers map[string]string // the image's layer by each image's ID
-	cgroup string            // below every hierarchy
-	bare   bool              // the cgroup is to have no controllers, on version 2
-	cmd    *exec.Cmd
-	ready  *os.File
-	output map[string]*bufio.Reader // stdout of each app
-	stderr *os.File
+	t       *testing.T
+	root    string            // the stager's root
+	layers  map[string]string // the image's layer by each image's ID
+	cgroup  string            // below every hierarchy
+	bare    bool              // the cgroup is to have no controllers, on version 2
+	removed bool              // the cgroup is, by removeAppsCgroups
+	cmd     *exec.Cmd
+	ready   *os.File
+	output  map[string]*bufio.Reader // stdout of each app
+	stderr  *os.File
 }
 
 var podCount atomic.Int64
@@ -267,8 +267,8 @@ func (p *testPod) checkCgroups(cgroup string) {
 	for _, h := range hierarchies() {
 		dir := filepath.Join(h, cgroup)
 		p.t.Cleanup(func() {
-			_ = os.Remove(filepath.Join(dir, names.LeafCgroup))                       // the daemon's to remove, on version 2
-			if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) { // removeAppsCgroups has removed it
+			_ = os.Remove(filepath.Join(dir, names.LeafCgroup)) // the daemon's to remove, on version 2
+			if err := os.Remove(dir); err != nil && !p.removed {
 				p.t.Error("cgroup left behind:", err)
 			}
 		})

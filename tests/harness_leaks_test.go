@@ -150,7 +150,7 @@ func (b *machine) checkGone() {
 func (b *machine) checkProcesses() {
 	b.t.Helper()
 	var left []string
-	poll.Until(patience, 5*time.Millisecond, func() bool {
+	poll.Until(10*time.Second, 5*time.Millisecond, func() bool {
 		left = b.strays()
 		return left == nil
 	})

@@ -49,10 +49,10 @@ func TestAnAppStopsEveryNewProcess(t *testing.T) {
 
 // Limits of TestHostileApps. Apps may signal each other, so a start can be stopped and killed: it is tried again.
 const (
-	hostileStatus  = 30 * time.Second // for each answer of status
+	hostileStatus  = 5 * time.Second  // for each answer of status
 	hostileExec    = 30 * time.Second // until a command in a neighbour succeeds
 	hostileRestart = 60 * time.Second // until a neighbour that was killed runs again
-	hostileStop    = 60 * time.Second // with a grace period of a second; a machine without other work takes less than one more
+	hostileStop    = 20 * time.Second // with a grace period of a second; a machine without other work takes less than one more
 	hostileZombies = 200              // fewer of them wait to be collected, at some moment in each round
 )
 

@@ -349,7 +349,7 @@ func fetchFrom(p *pod, app, address string, port int) string {
 func answers(t *testing.T, want string, fetch func() string) {
 	t.Helper()
 	var got string
-	if !poll.Until(patience, 100*time.Millisecond, func() bool { got = fetch(); return got == want }) {
+	if !poll.Until(15*time.Second, 100*time.Millisecond, func() bool { got = fetch(); return got == want }) {
 		t.Fatalf("answer %q, want %q", got, want)
 	}
 }

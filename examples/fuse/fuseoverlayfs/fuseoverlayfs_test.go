@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -173,10 +172,8 @@ func TestHelperEndsWithItsRoot(t *testing.T) {
 	helpers := &starter{Children: d.Helpers.(helper.Children)}
 	d.Helpers = helpers
 	must(t, unionfs.Unmount(root(t, d, "layer", "file")))
-	select {
-	case <-helpers.last.Done(): // with an error or without one, see watch
-	case <-time.After(time.Minute):
-		t.Errorf("the process is still there\n%s", log)
+	if err := helpers.last.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, log)
 	}
 }
 
