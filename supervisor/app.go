@@ -107,7 +107,7 @@ type AppStatus struct {
 	PID int
 	// Exit is how the latest run ended, nil before the end of the first,
 	// while the next one starts or runs, and in StateEnding until the main process's last
-	// output is in the log, for a second at most: once it is set, all output is in the log.
+	// output is in the log, for five seconds at most: once it is set, all output is in the log.
 	Exit *Exit
 	// Error is why the latest run was not started, "" when it was.
 	Error string

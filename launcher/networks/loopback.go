@@ -34,7 +34,7 @@ const dialTime = 5 * time.Second
 const dialMoment = 250 * time.Millisecond
 
 // ForwardLoopback listens on [::1] for the ports that are published on every address or on ::1, and forwards
-// them to the first of the pod's addresses on which an app listens. A machine without IPv6 has no [::1], and
+// them to the first of the pod's addresses that answers, TCP and UDP. A machine without IPv6 has no [::1], and
 // nothing is forwarded.
 func ForwardLoopback(ports []PortMapping, pod []netip.Addr) (*Loopback, error) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -76,7 +76,7 @@ func (l *Loopback) listen(ctx context.Context, protocol, address string, to []st
 		l.listeners = append(l.listeners, socket)
 		l.running.Go(func() { l.serveUDP(socket, to) })
 	}
-	return nil // no other protocol has been published
+	return nil // SCTP is not forwarded
 }
 
 // Close ends the forwarding, with the connections.

@@ -26,7 +26,7 @@ const (
 	lockFile = "/sys/class/net"
 	// lockPatience is how long a plugin waits for another one. A plugin that hangs must not
 	// prevent the others from running.
-	lockPatience = 40 * time.Second
+	lockPatience = 20 * time.Second
 	// lockInterval is how often the lock is tried.
 	lockInterval = 3 * time.Millisecond
 )
