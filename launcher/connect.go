@@ -107,8 +107,12 @@ func (c *cli) containers() (*plugins.Containers, error) {
 	if err != nil {
 		return nil, err
 	}
+	dir, err := filepath.Abs(c.config.NetworksDirectory) // its folders are volumes of the containers
+	if err != nil {
+		return nil, err
+	}
 	return &plugins.Containers{
-		Dir:      c.config.NetworksDirectory,
+		Dir:      dir,
 		Networks: c.networks,
 		Cgroup:   c.config.ParentCgroupName,
 		Image:    c.pluginImage,

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -82,5 +83,22 @@ func TestAPluginThatAServerHasMustBeSigned(t *testing.T) {
 		if r := m.launcher("network", "validate", "signed"); r.code != tt.code || !strings.Contains(r.stdout, tt.words) {
 			t.Errorf("network validate with keys %q: %+v, want %q", tt.keys, r, tt.words)
 		}
+	}
+}
+
+// The networks' folder may be relative to the working directory, as the configuration is.
+func TestTheFolderOfNetworksMayBeRelative(t *testing.T) {
+	m := newNetMachine(t, `[{"name": "lo", "aci": "kurma.io/stager/lo-netplugin"}]`)
+	folder, err := os.Getwd()
+	if err == nil {
+		folder, err = filepath.Rel(folder, m.networks)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.config["networksDirectory"] = folder
+	m.write("config.json", m.config)
+	if r := m.launcher("network", "validate"); r.code != 0 || r.stdout != "lo: good\n" {
+		t.Errorf("network validate: %+v", r)
 	}
 }
