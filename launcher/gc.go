@@ -60,7 +60,7 @@ func (c *cli) wouldCollect() error {
 		return err
 	}
 	done := []string{}
-	kept := make(map[string]bool) // networks
+	kept := make(map[string]bool) // networks: gc first disconnects the pods that it deletes
 	for _, pod := range all {
 		if pod.Ended() && !pod.Locked() {
 			done = append(done, pod.Plan.UUID)
@@ -70,7 +70,7 @@ func (c *cli) wouldCollect() error {
 			kept[a.Network] = true
 		}
 	}
-	idle, err := containers.Idle(func(network string) (bool, error) { return kept[network], nil })
+	idle, err := containers.Idle(func(network string) bool { return kept[network] })
 	if err != nil {
 		return err
 	}

@@ -45,8 +45,8 @@ func (c *Containers) Collect(ctx context.Context, used func(network string) (boo
 	return done, errors.Join(append(errs, err)...)
 }
 
-// Idle returns the names of the networks that Collect would return now. It changes nothing.
-func (c *Containers) Idle(used func(network string) (bool, error)) ([]string, error) {
+// Idle returns the names of the networks that Collect would return now if no plugin failed. It changes nothing.
+func (c *Containers) Idle(used func(network string) bool) ([]string, error) {
 	entries, store, err := c.contents()
 	if err != nil || entries == nil {
 		return nil, err
@@ -56,22 +56,18 @@ func (c *Containers) Idle(used func(network string) (bool, error)) ([]string, er
 		return nil, err
 	}
 	var idle []string
-	for _, e := range entries {
-		name := e.Name()
-		r, err := c.readRecord(name)
-		has := slices.ContainsFunc(containers, func(p *pods.Pod) bool { return p.Damage == nil && p.Plan.Name == name })
-		if err != nil || !has && !c.isLeft(name, r) {
-			continue
-		}
-		is, err := used(name)
-		if err != nil {
-			return nil, err
-		}
-		if !is {
-			idle = append(idle, name)
+	for _, pod := range containers {
+		if pod.Damage == nil && networks.IsName(pod.Plan.Name) {
+			idle = append(idle, pod.Plan.Name)
 		}
 	}
-	return idle, nil
+	for _, e := range entries {
+		if r, err := c.readRecord(e.Name()); err == nil && c.isLeft(e.Name(), r) {
+			idle = append(idle, e.Name())
+		}
+	}
+	slices.Sort(idle)
+	return slices.DeleteFunc(slices.Compact(idle), used), nil
 }
 
 func (c *Containers) collect(ctx context.Context, store *pods.Store, pod *pods.Pod, used func(string) (bool, error)) (bool, error) {
