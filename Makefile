@@ -85,11 +85,11 @@ aci: build $(PACK) deps-netplugins
 # The release in DIST: images, programs and Debian packages for each architecture, signed with
 # KEY, or with the key that GPG names in the user's gpg agent; see docs/verify.md.
 release: root deps-release
-	KEY='$(KEY)' GPG='$(GPG)' VERSION='$(VERSION)' release/release.sh '$(DIST)'
+	KEY='$(KEY)' GPG='$(GPG)' VERSION='$(VERSION)' tools/release/release.sh '$(DIST)'
 
 # Builds the release twice, by different users in different folders, and compares each byte.
 reproducible: root deps-release
-	VERSION='$(VERSION)' release/reproducible.sh '$(OUT)/reproducible'
+	VERSION='$(VERSION)' tools/release/reproducible.sh '$(OUT)/reproducible'
 
 images: build
 	tests/images/build.sh $(IMAGES)
@@ -198,7 +198,7 @@ clauses:
 lint: deps-build deps-lint $(LINT)
 	tools/lint-c.sh
 	$(LINT) run ./...
-	for module in examples/* netplugins release; do (cd $$module && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
+	for module in examples/* netplugins tools/release; do (cd $$module && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
 
 # Needs https://vuln.go.dev, so it is not part of continuous integration.
 vuln: deps-build $(VULN)

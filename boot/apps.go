@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"kurma.io/stager/activation"
+	"kurma.io/stager/boot/activation"
+	"kurma.io/stager/boot/journal"
+	"kurma.io/stager/boot/rootfs"
 	"kurma.io/stager/crilog"
-	"kurma.io/stager/journal"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
-	"kurma.io/stager/rootfs"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )

@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"kurma.io/stager/boot/journal"
 	"kurma.io/stager/callins"
-	"kurma.io/stager/journal"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"

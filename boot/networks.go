@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/boot/rootfs"
 	"kurma.io/stager/names"
-	"kurma.io/stager/rootfs"
 )
 
 // networks are the pod's networks, which the daemon may connect while the pod starts (names.ConnectedFIFO). A phase that needs

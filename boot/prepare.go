@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"os"
 
-	"kurma.io/stager/activation"
-	"kurma.io/stager/journal"
-	"kurma.io/stager/metadata"
+	"kurma.io/stager/boot/activation"
+	"kurma.io/stager/boot/journal"
+	"kurma.io/stager/boot/metadata"
+	"kurma.io/stager/boot/netlimit"
+	"kurma.io/stager/boot/rootfs"
 	"kurma.io/stager/names"
-	"kurma.io/stager/netlimit"
 	"kurma.io/stager/plan"
-	"kurma.io/stager/rootfs"
 )
 
 // The phases that prepare what the apps share.

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/boot/rootfs"
+	"kurma.io/stager/internal/rmtree"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
-	"kurma.io/stager/rmtree"
-	"kurma.io/stager/rootfs"
 	"kurma.io/stager/unionfs"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"kurma.io/stager/strictjson"
+	"kurma.io/stager/internal/strictjson"
 	"kurma.io/stager/supervisor"
 )
 

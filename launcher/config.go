@@ -12,9 +12,9 @@ import (
 	"reflect"
 	"slices"
 
+	"kurma.io/stager/internal/strictjson"
 	"kurma.io/stager/names"
 	"kurma.io/stager/signing"
-	"kurma.io/stager/strictjson"
 )
 
 // Files and folders that are used unless a configuration names others.

@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 
+	"kurma.io/stager/internal/strictjson"
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/plugins"
 	"kurma.io/stager/launcher/podplan"
 	"kurma.io/stager/launcher/pods"
-	"kurma.io/stager/strictjson"
 
 	"github.com/spf13/pflag"
 )

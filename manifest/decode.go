@@ -9,7 +9,7 @@ import (
 
 	"github.com/appc/spec/schema"
 
-	"kurma.io/stager/strictjson"
+	"kurma.io/stager/internal/strictjson"
 )
 
 // document is the manifest's JSON, with its parts not decoded yet.

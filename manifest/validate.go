@@ -11,7 +11,7 @@ import (
 	"github.com/appc/spec/schema"
 	"github.com/appc/spec/schema/types"
 
-	"kurma.io/stager/strictjson"
+	"kurma.io/stager/internal/strictjson"
 )
 
 // MaxName limits an app's name, in bytes. Names become file names with suffixes, and Linux allows

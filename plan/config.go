@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"kurma.io/stager/crilog"
-	"kurma.io/stager/strictjson"
+	"kurma.io/stager/internal/strictjson"
 	"kurma.io/stager/supervisor"
 )
 

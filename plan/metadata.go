@@ -7,8 +7,8 @@ import (
 	"github.com/appc/spec/schema/types"
 	"github.com/google/uuid"
 
+	"kurma.io/stager/boot/metadata"
 	"kurma.io/stager/manifest"
-	"kurma.io/stager/metadata"
 	"kurma.io/stager/names"
 )
 

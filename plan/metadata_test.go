@@ -15,8 +15,8 @@ import (
 	"github.com/appc/spec/schema"
 	"github.com/google/go-cmp/cmp"
 
+	"kurma.io/stager/boot/metadata"
 	"kurma.io/stager/manifest"
-	"kurma.io/stager/metadata"
 	"kurma.io/stager/names"
 	"kurma.io/stager/tests/clause"
 )

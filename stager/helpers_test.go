@@ -20,11 +20,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/boot"
-	"kurma.io/stager/helper"
 	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/surroundings"
 	"kurma.io/stager/waiter"
+	"kurma.io/stager/waiter/helper"
 )
 
 // In this file the supervisor starts helpers at a test's request, through a socket in the stager's

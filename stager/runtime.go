@@ -4,9 +4,9 @@ import (
 	"log/slog"
 
 	"kurma.io/stager/container"
-	"kurma.io/stager/helper"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/unionfs"
+	"kurma.io/stager/waiter/helper"
 )
 
 // This file selects the runtime and the union file system drivers. A fork with another runtime or

@@ -9,10 +9,10 @@ import (
 
 	"kurma.io/stager/boot"
 	"kurma.io/stager/callins"
-	"kurma.io/stager/helper"
 	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/waiter"
+	"kurma.io/stager/waiter/helper"
 )
 
 // supervise is the supervisor: the pod's PID 1, or in the host's PID namespace a child subreaper. It

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/procstat"
+	"kurma.io/stager/internal/procstat"
 	"kurma.io/stager/supervisor/reap"
 )
 

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/boot"
-	"kurma.io/stager/helper"
 	"kurma.io/stager/tests/failing"
 	"kurma.io/stager/tests/firstprocess"
 	"kurma.io/stager/tests/surroundings"
+	"kurma.io/stager/waiter/helper"
 )
 
 // helperVariable says which helper the supervisor starts.

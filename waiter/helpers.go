@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/helper"
+	"kurma.io/stager/waiter/helper"
 )
 
 // helpers implements helper.Starter: the waiter starts a guard, guard.c, and the guard starts

@@ -14,10 +14,10 @@ import (
 	"kurma.io/stager/callins"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
-	"kurma.io/stager/pid1"
 	"kurma.io/stager/plan"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/unionfs"
+	"kurma.io/stager/waiter/pid1"
 )
 
 func main() {

@@ -15,12 +15,12 @@ import (
 	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
 	"kurma.io/stager/examples/fuse/fuseoverlayfs"
-	"kurma.io/stager/helper"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/unionfs"
 	"kurma.io/stager/waiter"
+	"kurma.io/stager/waiter/helper"
 )
 
 func main() {

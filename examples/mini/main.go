@@ -21,20 +21,20 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/activation"
 	"kurma.io/stager/boot"
+	"kurma.io/stager/boot/activation"
+	"kurma.io/stager/boot/rootfs"
 	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
 	"kurma.io/stager/crilog"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
-	"kurma.io/stager/pid1"
 	"kurma.io/stager/plan"
-	"kurma.io/stager/rootfs"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/supervisor/reap"
 	"kurma.io/stager/unionfs"
+	"kurma.io/stager/waiter/pid1"
 )
 
 func main() {

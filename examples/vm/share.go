@@ -9,10 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/boot/rootfs"
+	"kurma.io/stager/internal/rmtree"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
-	"kurma.io/stager/rmtree"
-	"kurma.io/stager/rootfs"
 	"kurma.io/stager/unionfs"
 )
 

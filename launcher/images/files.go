@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"kurma.io/stager/rmtree"
+	"kurma.io/stager/internal/rmtree"
 
 	"golang.org/x/sys/unix"
 )

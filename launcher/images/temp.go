@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/rmtree"
+	"kurma.io/stager/internal/rmtree"
 )
 
 // tempDir is the folder of an import or removal that runs. Its maker holds a lock on it for

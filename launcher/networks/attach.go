@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"kurma.io/stager/strictjson"
+	"kurma.io/stager/internal/strictjson"
 )
 
 // Attachment is a pod's connection to a network, decided and plain data. It is stored in the

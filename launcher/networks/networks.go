@@ -21,7 +21,7 @@ import (
 	"regexp"
 	"strings"
 
-	"kurma.io/stager/strictjson"
+	"kurma.io/stager/internal/strictjson"
 )
 
 // Network is an entry of container_networks.

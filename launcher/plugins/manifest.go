@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"kurma.io/stager/internal/strictjson"
 	"kurma.io/stager/launcher/images"
-	"kurma.io/stager/strictjson"
 )
 
 // Paths in a plugin's container.

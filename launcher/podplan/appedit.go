@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
+	"kurma.io/stager/internal/strictjson"
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/strictjson"
 )
 
 // AppOptions is what a person asks for an image's app beside the image. What is empty stays as

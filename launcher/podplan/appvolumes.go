@@ -3,7 +3,7 @@ package podplan
 import (
 	"fmt"
 
-	"kurma.io/stager/strictjson"
+	"kurma.io/stager/internal/strictjson"
 
 	"github.com/appc/spec/schema/types"
 )

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"kurma.io/stager/strictjson"
+	"kurma.io/stager/internal/strictjson"
 )
 
 // editPod puts the apps' image IDs and the options into a pod manifest, and gives the

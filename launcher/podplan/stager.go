@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"kurma.io/stager/internal/strictjson"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
-	"kurma.io/stager/strictjson"
 )
 
 // namespacesIsolator is the pod isolator that says which namespaces are the

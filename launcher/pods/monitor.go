@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"time"
 
+	"kurma.io/stager/internal/rmtree"
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/events"
 	"kurma.io/stager/launcher/networks"
-	"kurma.io/stager/rmtree"
 )
 
 // Run launches the pod that Create has made. The calling process is the pod's monitor:

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/procstat"
+	"kurma.io/stager/internal/procstat"
 )
 
 // errGone says that a process has ended, so that its PID may be another process's.

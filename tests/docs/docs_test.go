@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 // document is a file with commands, in blocks of the language "sh". Blocks of "sh systemd" and "sh rebuild"
-// are for tests/vm/systemd.sh and release/reproducible.sh.
+// are for tests/vm/systemd.sh and tools/release/reproducible.sh.
 type document struct {
 	file   string
 	before string   // makes the files that the document begins with
@@ -97,7 +97,7 @@ func release(t *testing.T) string {
 		"$bin/aci" key --new 'a test' -o "$out/../key.$$"
 		"$bin/aci" key --public "$out/../key.$$" -o "$out/stager-key.asc"
 		"$bin/aci" sign --key "$out/../key.$$" "$out"/*.aci
-		for package in stager kurma-launcher; do ../../release/debian/package.sh "$package" "$out" "$arch"; done
+		for package in stager kurma-launcher; do ../../tools/release/debian/package.sh "$package" "$out" "$arch"; done
 		(cd "$out" && sha512sum aci-* launcher-* *.aci *.deb >SHA512SUMS)
 		"$bin/aci" sign --key "$out/../key.$$" "$out/SHA512SUMS"
 	`

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -69,8 +68,8 @@ func list(t *testing.T, args ...string) []goPackage {
 // libcontainer, with all that it depends on.
 func TestRoomsNeedNoCgo(t *testing.T) {
 	for _, room := range []string{
-		"plan", "spec", "manifest", "unionfs", "unionfs/unionfstest", "crilog", "supervisor", "callins", "boot", "pid1", "rootfs",
-		"activation", "journal", "netlimit", "metadata", "helper", "names", "strictjson", "procstat", "container/cgroup", "container/identity",
+		"plan", "spec", "manifest", "unionfs", "unionfs/unionfstest", "crilog", "supervisor", "callins", "boot", "boot/rootfs",
+		"boot/activation", "boot/journal", "boot/netlimit", "boot/metadata", "waiter/pid1", "waiter/helper", "names", "container/cgroup", "container/identity",
 		"container/machine", "container/containertest", "supervisor/supervisortest",
 	} {
 		for _, p := range list(t, "-deps", "./"+room) {
@@ -87,14 +86,11 @@ func TestRoomsNeedNoCgo(t *testing.T) {
 // imports are a room's: other rooms, and other modules.
 type imports struct{ Rooms, Modules []string }
 
-// The table of rooms in ARCHITECTURE.md says what each room imports, and lint allows exactly that.
+// The table of rooms in ARCHITECTURE.md says what each room imports.
 func TestRoomsImportWhatTheTableSays(t *testing.T) {
 	table := readTable(t)
 	if diff := cmp.Diff(table, readPackages(t, table)); diff != "" {
 		t.Errorf("the table of ARCHITECTURE.md (-) and the code (+) differ:\n%s", diff)
-	}
-	if diff := cmp.Diff(table, readRules(t, table)); diff != "" {
-		t.Errorf("the table of ARCHITECTURE.md (-) and the rules of .golangci.yml (+) differ:\n%s", diff)
 	}
 }
 
@@ -139,8 +135,7 @@ func readTable(t *testing.T) map[string]imports {
 	return rooms
 }
 
-// roomOf returns the room that a package is in, "" for none. Suites and commands that lint has a rule of
-// their own for are in none.
+// roomOf returns the room that a package is in, "" for none. Suites and commands are in none.
 func roomOf(t *testing.T, path string, rooms map[string]imports) string {
 	folder, ok := strings.CutPrefix(path, module(t)+"/")
 	if !ok || slices.Contains([]string{"unionfs/unionfstest", "container/containertest", "supervisor/supervisortest", "build/aci", "names/print"}, folder) {
@@ -195,28 +190,4 @@ func readPackages(t *testing.T, rooms map[string]imports) map[string]imports {
 func unique(names []string) []string {
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// readRules reads depguard's lists, by the rooms' folders.
-func readRules(t *testing.T, rooms map[string]imports) map[string]imports {
-	t.Helper()
-	rule := regexp.MustCompile(`files: \["\$\{base-path\}/([^"*]+)/\*\*"[^\n]*\n +list-mode: strict\n +allow: \[([^\]]*)\]`)
-	found := map[string]imports{}
-	for _, match := range rule.FindAllStringSubmatch(readFile(t, ".golangci.yml"), -1) {
-		if _, ok := rooms[match[1]]; !ok {
-			continue
-		}
-		all := imports{[]string{}, []string{}}
-		for allowed := range strings.SplitSeq(match[2], ", ") {
-			room, ours := strings.CutPrefix(strings.TrimSuffix(allowed, "$"), module(t)+"/")
-			switch {
-			case ours && room != match[1]:
-				all.Rooms = append(all.Rooms, room)
-			case !ours && allowed != "$gostd":
-				all.Modules = append(all.Modules, allowed)
-			}
-		}
-		found[match[1]] = imports{unique(all.Rooms), unique(all.Modules)}
-	}
-	return found
 }

@@ -56,7 +56,7 @@ func built(t *testing.T, version string) string {
 func pack(t *testing.T, name, version string, surroundings ...string) string {
 	t.Helper()
 	out := built(t, version)
-	cmd := exec.Command("sh", "-c", `umask "${TESTMASK:-022}" && exec ../../release/debian/package.sh "$@"`, "pack", name, out, runtime.GOARCH)
+	cmd := exec.Command("sh", "-c", `umask "${TESTMASK:-022}" && exec ../../tools/release/debian/package.sh "$@"`, "pack", name, out, runtime.GOARCH)
 	cmd.Env = append(append(os.Environ(), "VERSION="+version, "SOURCE_DATE_EPOCH=1700000000"), surroundings...)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)

@@ -49,7 +49,7 @@ packages() {
 	cp "$image" "$vm/dist/stager-$VERSION-linux-amd64.aci"
 	cp "$image.asc" "$vm/dist/stager-$VERSION-linux-amd64.aci.asc"
 	cp "$image.pub" "$vm/dist/stager-key.asc"
-	for package in stager kurma-launcher; do "$top/release/debian/package.sh" "$package" "$vm/dist" amd64; done
+	for package in stager kurma-launcher; do "$top/tools/release/debian/package.sh" "$package" "$vm/dist" amd64; done
 	cp "$vm/dist"/*.deb "$tree/root/"
 }
 

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/helper"
 	"kurma.io/stager/unionfs"
 	"kurma.io/stager/unionfs/unionfstest"
+	"kurma.io/stager/waiter/helper"
 )
 
 func TestMain(m *testing.M) { unionfstest.Main(m) }

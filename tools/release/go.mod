@@ -1,4 +1,4 @@
-module kurma.io/stager/release
+module kurma.io/stager/tools/release
 
 go 1.26.0
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Usage: release/release.sh DIST
+# Usage: tools/release/release.sh DIST
 # Builds the release into the folder DIST: the programs, the images of stager and network plugins,
 # their bills of materials, the licences of all that is linked, the Debian packages, the signatures, and
 # SHA512SUMS. It needs Debian on amd64, root, Go, lintian and mmdebstrap.
@@ -18,11 +18,11 @@
 # MIRROR, SUITE      where the root's packages come from: http://deb.debian.org/debian, bookworm
 # ROOT=FILE.tar      the root is this archive, made if it does not exist
 # BUILD_FOLDER, BUILD_USER, BUILD_UMASK, BUILD_TZ, BUILD_LOCALE
-#                    what the build sees, for release/reproducible.sh, and nothing depends on
+#                    what the build sees, for tools/release/reproducible.sh, and nothing depends on
 set -eu
 umask 022
 
-top=$(cd "$(dirname "$0")/.." && pwd)
+top=$(cd "$(dirname "$0")/../.." && pwd)
 version=${VERSION:-$("$top/tools/version.sh")}
 epoch=${SOURCE_DATE_EPOCH:-$(git -C "$top" log -1 --format=%ct)} || {
 	echo 'release: this is not a git repository: set SOURCE_DATE_EPOCH' >&2
@@ -61,11 +61,11 @@ sources() {
 	else
 		tar -C "$top" -c --exclude=./bin --exclude=./build/out --exclude=./dist . | tar -x -C "$root$folder/source"
 	fi
-	for module in . netplugins release; do go mod download -C "$top/$module"; done
+	for module in . netplugins tools/release; do go mod download -C "$top/$module"; done
 	chown -R "${user#*:}" "$root$folder"
 }
 
-# inside runs a step of release/build.sh in the root, without network and with an environment of
+# inside runs a step of tools/release/build.sh in the root, without network and with an environment of
 # its own.
 inside() {
 	unshare --mount --net --pid --ipc --uts --fork --kill-child sh -eu -c '
@@ -79,7 +79,7 @@ inside() {
 		PATH=/usr/local/go/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME="$folder" TMPDIR=/tmp \
 		TZ="${BUILD_TZ:-UTC}" LC_ALL="${BUILD_LOCALE:-C}" VERSION="$version" SOURCE_DATE_EPOCH="$epoch" \
 		GOPROXY=file:///modules GOSUMDB=off GOTOOLCHAIN=local \
-		/bin/sh -eu -c 'umask "$1" && cd "$2/source" && exec release/build.sh "$3" "$2/out"' build "${BUILD_UMASK:-022}" "$folder" "$1"
+		/bin/sh -eu -c 'umask "$1" && cd "$2/source" && exec tools/release/build.sh "$3" "$2/out"' build "${BUILD_UMASK:-022}" "$folder" "$1"
 }
 
 # signatures signs the images, or takes the signatures of another build of this release.

@@ -1,19 +1,19 @@
 #!/bin/sh
-# Usage: release/reproducible.sh OUT
+# Usage: tools/release/reproducible.sh OUT
 # Builds the release twice, in clean Debian roots with cold caches, and fails unless all files are
 # the same bytes. The builds differ in the source's folder, the folder of the build, the user, the
 # umask, the time zone, the locale and the time. The second one takes the signatures of the first:
 # only the holder of the key can make them.
 set -eu
 
-top=$(cd "$(dirname "$0")/.." && pwd)
+top=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 VERSION=${VERSION:-$("$top/tools/version.sh")}
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$top" log -1 --format=%ct)}
 export VERSION SOURCE_DATE_EPOCH
 
-"$top/release/release.sh" "$out/first"
+"$top/tools/release/release.sh" "$out/first"
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it

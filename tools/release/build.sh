@@ -1,13 +1,13 @@
 #!/bin/sh
-# Usage: release/build.sh programs OUT
-#        release/build.sh packages OUT
-# The two steps of a release in its clean root, see release/release.sh: what needs no signature,
+# Usage: tools/release/build.sh programs OUT
+#        tools/release/build.sh packages OUT
+# The two steps of a release in its clean root, see tools/release/release.sh: what needs no signature,
 # and what contains the images' signatures. Without an image of an architecture in OUT, the second
 # step makes no packages for it.
 set -eu
 
 step=$1 out=$2
-top=$(cd "$(dirname "$0")/.." && pwd)
+top=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$top"
 export SOURCE_DATE_EPOCH VERSION
 work=$(mktemp -d)
@@ -88,8 +88,8 @@ buildinfo() {
 packages() {
 	for arch in amd64 arm64; do
 		[ -e "$out/stager-$VERSION-linux-$arch.aci" ] || continue
-		release/debian/package.sh stager "$out" "$arch"
-		release/debian/package.sh kurma-launcher "$out" "$arch"
+		tools/release/debian/package.sh stager "$out" "$arch"
+		tools/release/debian/package.sh kurma-launcher "$out" "$arch"
 	done
 }
 

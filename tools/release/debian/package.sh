@@ -1,5 +1,5 @@
 #!/bin/sh
-# Usage: release/debian/package.sh PACKAGE OUT ARCH
+# Usage: tools/release/debian/package.sh PACKAGE OUT ARCH
 # Makes the Debian package "stager" or "kurma-launcher" of a release from the files in OUT, and
 # writes it there. It needs VERSION and SOURCE_DATE_EPOCH, and of OUT the stager image with its
 # signature and key, or launcher and aci of ARCH; those that this machine can execute make the
@@ -9,7 +9,7 @@ umask 022
 
 package=$1 out=$(cd "$2" && pwd) arch=$3
 here=$(cd "$(dirname "$0")" && pwd)
-top=$(cd "$here/../.." && pwd)
+top=$(cd "$here/../../.." && pwd)
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it

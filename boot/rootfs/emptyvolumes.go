@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/internal/rmtree"
 	"kurma.io/stager/plan"
-	"kurma.io/stager/rmtree"
 )
 
 // ClearEmptyVolumes removes dir, the folder of empty volumes that an earlier pod in the same

@@ -6,7 +6,7 @@ import (
 
 	"github.com/opencontainers/cgroups"
 
-	"kurma.io/stager/procstat"
+	"kurma.io/stager/internal/procstat"
 )
 
 // elsewhere reports whether a process is known to be outside a cgroup and the cgroups below it.
