@@ -1,0 +1,166 @@
+// Command figures prints the size of a tree of Go and C: lines of product code by folder, the lengths of functions, files
+// and lines, and the modules that each go.mod requires. Tests, their suites, the benchmark and the examples are counted apart.
+//
+//	go run -C tools ./figures [TREE]
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The aims: most functions are shorter than typical, and none is longer than longest, all in lines.
+const (
+	typicalFunction = 25
+	longestFunction = 60
+	longestFile     = 350
+	longestLine     = 120 // columns; a tab is one
+)
+
+// figures are those of a tree.
+type figures struct {
+	product, tests map[string]int // lines, by folder
+	functions      []int          // lengths of the functions of product code
+	long           []string       // what is longer than an aim
+	modules        map[string]int // requirements, by go.mod
+}
+
+func main() {
+	tree := ".."
+	if len(os.Args) > 1 {
+		tree = os.Args[1]
+	}
+	f := figures{map[string]int{}, map[string]int{}, nil, nil, map[string]int{}}
+	err := filepath.WalkDir(tree, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(tree, path)
+		if entry.IsDir() && (name == "bin" || name == "dist" || name == "build/out" || entry.Name() == "testdata" || name != "." && strings.HasPrefix(entry.Name(), ".")) {
+			return filepath.SkipDir
+		}
+		if entry.IsDir() || !slices.Contains([]string{".go", ".c", ".h", ".mod"}, filepath.Ext(name)) {
+			return nil
+		}
+		return f.add(path, name)
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "figures:", err)
+		os.Exit(1)
+	}
+	f.print()
+}
+
+// add counts a file.
+func (f *figures) add(path, name string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if filepath.Base(name) == "go.mod" {
+		f.modules[name] = requirements(text)
+		return nil
+	}
+	lines := bytes.Count(text, []byte("\n"))
+	if isTest(name) {
+		f.tests[folder(name)] += lines
+		return nil
+	}
+	f.product[folder(name)] += lines
+	if lines > longestFile {
+		f.long = append(f.long, fmt.Sprintf("file of %d lines: %s", lines, name))
+	}
+	for i, line := range strings.Split(string(text), "\n") {
+		if n := len([]rune(line)); n > longestLine {
+			f.long = append(f.long, fmt.Sprintf("line of %d columns: %s:%d", n, name, i+1))
+		}
+	}
+	if filepath.Ext(name) == ".go" {
+		return f.addFunctions(name, text)
+	}
+	return nil
+}
+
+func (f *figures) addFunctions(name string, text []byte) error {
+	files := token.NewFileSet()
+	parsed, err := parser.ParseFile(files, name, text, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	for _, declaration := range parsed.Decls {
+		function, ok := declaration.(*ast.FuncDecl)
+		if !ok || function.Body == nil {
+			continue
+		}
+		n := files.Position(function.End()).Line - files.Position(function.Pos()).Line + 1
+		f.functions = append(f.functions, n)
+		if n > longestFunction {
+			f.long = append(f.long, fmt.Sprintf("function of %d lines: %s %s", n, name, function.Name.Name))
+		}
+	}
+	return nil
+}
+
+// isTest reports whether a file is a test, part of a suite or the benchmark, or an example.
+func isTest(name string) bool {
+	parts := strings.Split(filepath.Dir(name), "/")
+	return strings.HasSuffix(name, "_test.go") || parts[0] == "examples" ||
+		slices.ContainsFunc(parts, func(part string) bool { return strings.HasSuffix(part, "test") || part == "tests" || part == "testdriver" })
+}
+
+// folder is where a file counts: the first folder of its path, with the second below the launcher.
+func folder(name string) string {
+	parts := strings.Split(filepath.Dir(name), "/")
+	if parts[0] == "launcher" {
+		return strings.Join(parts[:min(2, len(parts))], "/")
+	}
+	return parts[0]
+}
+
+// requirements counts the modules that a go.mod requires directly.
+func requirements(text []byte) int {
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+		if len(fields) >= 2 && strings.HasPrefix(fields[1], "v") && !strings.Contains(line, "// indirect") && !strings.Contains(line, "=>") {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *figures) print() {
+	show := func(title string, counts map[string]int) {
+		fmt.Println(title)
+		sum := 0
+		for _, name := range sorted(counts) {
+			fmt.Printf("  %6d  %s\n", counts[name], name)
+			sum += counts[name]
+		}
+		fmt.Printf("  %6d  in all\n", sum)
+	}
+	show("lines of product code", f.product)
+	show("lines of tests, suites, benchmark and examples", f.tests)
+	show("modules that are required directly", f.modules)
+	slices.Sort(f.functions)
+	short, _ := slices.BinarySearch(f.functions, typicalFunction)
+	fmt.Printf("%d functions, median %d lines, %.1f %% below %d\n", len(f.functions), f.functions[len(f.functions)/2], 100*float64(short)/float64(len(f.functions)), typicalFunction)
+	fmt.Println(strings.Join(append(f.long, fmt.Sprintf("%d longer than an aim", len(f.long))), "\n"))
+}
+
+func sorted(counts map[string]int) []string {
+	var names []string
+	for name := range counts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
