@@ -36,7 +36,7 @@ The last 1 to 2 MiB of events are kept.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return c.events(cmd.Context(), o) },
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&o.stream, "stream", true, "wait for what happens next")
+	flags.BoolVar(&o.stream, "stream", true, "follow new events")
 	flags.Func("since", "show events since `TIME`, RFC 3339, or for the last DURATION, such as 1h30m", func(text string) (err error) {
 		o.since, err = parseTime(text, time.Now())
 		return err

@@ -30,7 +30,7 @@ type inspectedImage struct {
 func inspectCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "inspect POD | IMAGE",
-		Short: "print all that is known about a pod or image, as JSON",
+		Short: "print the full record of a pod or image, as JSON",
 		Long: `inspect prints the plan, state and manifest of a pod, or the record and manifest of an image: indented, or with
 --json in one line. A pod overrides an image of the same name.`,
 		Args:              wants(1, 1, "a POD or IMAGE"),

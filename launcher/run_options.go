@@ -95,7 +95,7 @@ func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 		o.app.CPU = text
 		return nil
 	})
-	flags.BoolVarP(&o.app.Stdin, "interactive", "i", false, "keep the app's stdin open, and pass the caller's on to it; its end is not passed on")
+	flags.BoolVarP(&o.app.Stdin, "interactive", "i", false, "keep the app's stdin open, and connect your stdin; EOF is not forwarded")
 	flags.BoolVarP(&o.app.TTY, "tty", "t", false, "give the app a terminal of its own; with --interactive, ctrl-p ctrl-q leaves the pod running")
 	flags.Func("cap-add", "add a `CAPABILITY`, such as NET_ADMIN", func(text string) error {
 		if strings.EqualFold(text, "all") {

@@ -83,7 +83,7 @@ func (c *cli) planPod(catalog *images.Catalog, o runOptions, names map[string]st
 }
 
 // errNoStager says that the store does not have the stager's image.
-var errNoStager = errors.New("pods need it")
+var errNoStager = errors.New("pods need a stager image")
 
 // plan plans the pod of a pod manifest or of an image.
 func plan(p podplan.Planner, o runOptions, taken func(string) bool) (pods.Plan, []string, error) {

@@ -15,7 +15,7 @@ func trustRmCommand(c *cli) *cobra.Command {
 	var prefix string
 	cmd := &cobra.Command{
 		Use:   "rm [--prefix PREFIX] FINGERPRINT…",
-		Short: "no longer trust keys",
+		Short: "stop trusting keys",
 		Long: `rm removes keys from the folder trustDirectory of the configuration: wherever they are in it, or
 with --prefix for that prefix only. FINGERPRINT may be the end of one, of at least 8 digits.
 From then on no image that only they have signed is run as a stager.`,

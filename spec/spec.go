@@ -90,7 +90,7 @@ type Mount struct {
 	// root, and makes it if it is missing.
 	Target    string
 	Type      string // "bind", or a file system type such as "tmpfs"
-	Recursive bool   // bind with submounts, to which the next three then apply, too
+	Recursive bool   // bind with submounts; the next three flags then cover the submounts
 	ReadOnly  bool
 	NoSuid    bool   // of a bind: set-ID bits and file capabilities have no effect
 	NoDev     bool   // of a bind: device nodes cannot be opened

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// explain says what of data is wrong, which encoding/json did not decode into a t.
+// explain says why encoding/json did not decode data into a t.
 func explain(path string, data []byte, t reflect.Type, err error) error {
 	if bytes.HasPrefix(data, []byte("\ufeff")) {
 		return errors.New("not a JSON document: it begins with a byte order mark (RFC 8259, section 8.1)")

@@ -131,7 +131,7 @@ func Find(all []Network, name string) (Network, error) {
 	if len(names) == 0 {
 		return Network{}, fmt.Errorf("no network %q: the configuration has no container_networks", name)
 	}
-	return Network{}, fmt.Errorf("no network %q; there are %s", name, strings.Join(names, ", "))
+	return Network{}, fmt.Errorf("no network %q; known networks: %s", name, strings.Join(names, ", "))
 }
 
 // capabilities returns what the entry, or a plugin in its list, turns on.

@@ -83,7 +83,7 @@ func parse(config []byte) (*settings, error) {
 	}
 	for name, on := range s.Capabilities {
 		if on && !slices.Contains([]string{"portMappings", "ips", "mac"}, name) {
-			return nil, fmt.Errorf("capabilities: a network driver has no %q; there are portMappings, ips and mac", name)
+			return nil, fmt.Errorf("capabilities: unknown capability %q; want portMappings, ips or mac", name)
 		}
 	}
 	for i, p := range s.IPAM {
