@@ -113,7 +113,9 @@ func (f *figures) addFunctions(name string, text []byte) error {
 func isTest(name string) bool {
 	parts := strings.Split(filepath.Dir(name), "/")
 	return strings.HasSuffix(name, "_test.go") || parts[0] == "examples" ||
-		slices.ContainsFunc(parts, func(part string) bool { return strings.HasSuffix(part, "test") || part == "tests" || part == "testdriver" })
+		slices.ContainsFunc(parts, func(part string) bool {
+			return strings.HasSuffix(part, "test") || part == "tests" || part == "testdriver"
+		})
 }
 
 // folder is where a file counts: the first folder of its path, with the second below the launcher.
