@@ -41,9 +41,9 @@ PACK   := $(if $(NATIVE),$(BIN)/aci,bin/tools/aci)
 PLUGINS := $(if $(NATIVE),,lo remote sample)
 
 # RACEFREE are the packages that are tested without the race detector. Its runtime cannot
-# follow container and unionfs into other namespaces. The tests of launcher and tests run
-# processes, in which it finds nothing and takes minutes.
-RACEFREE := ./container/... ./supervisor/supervisortest ./unionfs/... ./launcher ./tests/...
+# follow container and unionfs into other namespaces. The tests of tests and of the launcher's
+# commands run processes, in which it finds nothing and takes minutes.
+RACEFREE := ./container/... ./supervisor/supervisortest ./unionfs/... ./tests/...
 
 # PATIENCE is how long the tests of one package may take, on a busy machine too.
 PATIENCE := 20m
@@ -62,7 +62,7 @@ build: $(BIN)/stager $(BIN)/launcher $(BIN)/aci
 $(BIN)/stager: deps-build FORCE
 	$(STATIC) -o $@ ./stager
 $(BIN)/launcher: FORCE
-	$(HOST) -o $@ ./launcher
+	cd launcher && $(HOST) -o $(abspath $@) .
 $(BIN)/aci: FORCE
 	$(HOST) -o $@ ./build/aci
 bin/tools/aci: FORCE
@@ -108,6 +108,9 @@ test-unit: root deps-build deps-test
 	$(GO) list -tags '$(TAGS)' $(RACEFREE) >$(OUT)/racefree
 	GORACE=atexit_sleep_ms=0 $(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) -race $$(grep -v -x -F -f $(OUT)/racefree $(OUT)/packages)
 	$(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) $(filter-out ./tests/...,$(RACEFREE))
+	$(GO) vet -C launcher -tags '$(TAGS)' ./...
+	GORACE=atexit_sleep_ms=0 $(GO) test -C launcher -tags '$(TAGS)' -timeout $(PATIENCE) -race $$($(GO) list -C launcher -tags '$(TAGS)' ./... | grep -v '/launcher$$')
+	$(GO) test -C launcher -tags '$(TAGS)' -timeout $(PATIENCE) .
 	$(GO) vet -C netplugins ./...
 	$(GO) test -C netplugins ./...
 
@@ -198,11 +201,11 @@ clauses:
 lint: deps-build deps-lint $(LINT)
 	tools/lint-c.sh
 	$(LINT) run ./...
-	for module in examples/* netplugins tools/release; do (cd $$module && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
+	for module in launcher examples/* netplugins tools/release; do (cd $$module && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
 
 # Needs https://vuln.go.dev, so it is not part of continuous integration.
 vuln: deps-build $(VULN)
-	$(VULN) -tags '$(TAGS)' ./...
+	for module in . launcher; do (cd $$module && $(CURDIR)/$(VULN) -tags '$(TAGS)' ./...) || exit 1; done
 
 bench: root deps-build deps-bench aci
 	$(GO) run -tags '$(TAGS)' ./tests/bench -aci '$(ACI)'
@@ -216,7 +219,7 @@ demo: root deps-build deps-test aci
 # tries nothing else meanwhile.
 FUZZTIME ?= 30s
 fuzz: deps-build
-	@for module in . examples/vm; do \
+	@for module in . launcher examples/vm; do \
 		for package in $$($(GO) list -C $$module -tags '$(TAGS)' ./...); do \
 			for target in $$($(GO) test -C $$module -tags '$(TAGS)' -list '^Fuzz' $$package | grep '^Fuzz'); do \
 				$(GO) test -C $$module -tags '$(TAGS)' -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x $$package || exit 1; \

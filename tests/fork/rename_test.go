@@ -70,9 +70,10 @@ func TestRenameIsOneEdit(t *testing.T) {
 	// As make passes them to cgo.
 	cgo := "CGO_CFLAGS=" + strings.TrimSpace(f.run(nil, "make", "--no-print-directory", "--eval", `flags: ; @printf '%s\n' "$$CGO_CFLAGS"`, "flags"))
 	test := []string{"go", "test", "-buildvcs=false", "-count=1", "-timeout=4m", "-tags", "seccomp netgo osusergo", "-run"}
+	inLauncher := slices.Insert(slices.Clone(test), 2, "-C=launcher")
 	f.run([]string{cgo}, append(test, ".", "./names/...", "./build/...", "./plan", "./waiter")...)
 	f.run([]string{cgo}, append(test, "^Test(CallInsAreThoseOfTheImage|PodIsReadyWhenTheAppSaysSo)$", "./stager")...)
-	f.run(nil, append(test, "^Test(StagerGetsWhatTheSpecificationSays|DetachedPodThatEndsIsKeptForGC|AStagerWithoutALogFolderRuns)$", "./launcher")...)
+	f.run(nil, append(inLauncher, "^Test(StagerGetsWhatTheSpecificationSays|DetachedPodThatEndsIsKeptForGC|AStagerWithoutALogFolderRuns)$", ".")...)
 	f.run(
 		[]string{"STAGER_BIN=" + f.path("bin"), "STAGER_ACI=" + found[0], "STAGER_IMAGES=" + images(t)},
 		append(test, "^Test(SpecificationExampleRuns|ReadyPipeEndsWhenThePodIsUp|StdioVariablesNameDescriptors|"+

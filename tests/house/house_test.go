@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -38,11 +39,14 @@ type goPackage struct {
 	Module     *struct{ Path string }
 }
 
-// list runs go list with arguments in the repository's root.
-func list(t *testing.T, args ...string) []goPackage {
+// modules are the folders of the two houses' modules: the stager's and the launcher's.
+var modules = []string{".", "launcher"}
+
+// list runs go list with arguments in a module's folder.
+func list(t *testing.T, folder string, args ...string) []goPackage {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-tags", "seccomp,netgo,osusergo", "-json=ImportPath,Standard,CgoFiles,Imports,Module"}, args...)...)
-	cmd.Dir = "../.."
+	cmd.Dir = filepath.Join("../..", folder)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	out, err := cmd.Output()
 	if err != nil {
@@ -72,7 +76,7 @@ func TestRoomsNeedNoCgo(t *testing.T) {
 		"boot/activation", "boot/journal", "boot/netlimit", "boot/metadata", "waiter/pid1", "waiter/helper", "names", "container/cgroup", "container/identity",
 		"container/machine", "container/containertest", "supervisor/supervisortest",
 	} {
-		for _, p := range list(t, "-deps", "./"+room) {
+		for _, p := range list(t, ".", "-deps", "./"+room) {
 			if len(p.CgoFiles) > 0 {
 				t.Errorf("%s needs cgo, for %s", room, p.ImportPath)
 			}
@@ -153,17 +157,21 @@ func roomOf(t *testing.T, path string, rooms map[string]imports) string {
 // readPackages finds out what the rooms' packages import, their tests left out.
 func readPackages(t *testing.T, rooms map[string]imports) map[string]imports {
 	t.Helper()
-	modules := map[string]string{}
-	for _, p := range list(t, "-deps", "./...") {
-		if p.Module != nil {
-			modules[p.ImportPath] = p.Module.Path
+	origins := map[string]string{}
+	var packages []goPackage
+	for _, folder := range modules {
+		for _, p := range list(t, folder, "-deps", "./...") {
+			if p.Module != nil {
+				origins[p.ImportPath] = p.Module.Path
+			}
 		}
+		packages = append(packages, list(t, folder, "./...")...)
 	}
 	found := map[string]imports{}
 	for name := range rooms {
 		found[name] = imports{[]string{}, []string{}}
 	}
-	for _, p := range list(t, "./...") {
+	for _, p := range packages {
 		room := roomOf(t, p.ImportPath, rooms)
 		if room == "" {
 			if folder := strings.TrimPrefix(p.ImportPath, module(t)+"/"); !strings.HasPrefix(folder, "tests") && !strings.Contains(folder, "/") {
@@ -173,8 +181,8 @@ func readPackages(t *testing.T, rooms map[string]imports) map[string]imports {
 		}
 		all := found[room]
 		for _, path := range p.Imports {
-			switch other := modules[path]; {
-			case other == module(t):
+			switch other := origins[path]; {
+			case other == module(t) || strings.HasPrefix(other, module(t)+"/"):
 				if r := roomOf(t, path, rooms); r != room {
 					all.Rooms = append(all.Rooms, r)
 				}

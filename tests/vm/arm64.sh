@@ -15,7 +15,9 @@ limit=60
 suites() {
 	echo 'demo tests'
 	without=$(exceptions | sed -n 's/^\([^ ]*\) all .*/\1/p')
-	(cd "$top" && go list -tags 'seccomp netgo osusergo' -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...) |
+	for module in . launcher; do
+		go list -C "$top/$module" -tags 'seccomp netgo osusergo' -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...
+	done |
 		sed -n 's,^kurma.io/stager/\(.*\),\1,p' | grep -v -x -F "$without" | sed 's/.*/& &/'
 }
 

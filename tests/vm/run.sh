@@ -72,11 +72,12 @@ initrd_modules() {
 
 # build PROGRAM PACKAGE [COMMAND...] builds a static Go program for the machine.
 build() {
-	target=$1 package=$2
+	target=$1 module=$top package=$2
+	case $package in ./launcher | ./launcher/*) module=$top/launcher package=.${package#./launcher} ;; esac
 	shift 2
 	[ $# -gt 0 ] || set -- build
 	# shellcheck disable=SC2086 # a list of variables
-	(cd "$top" && env $cross CGO_ENABLED=1 go "$@" -trimpath -buildvcs=false -tags 'seccomp netgo osusergo' \
+	(cd "$module" && env $cross CGO_ENABLED=1 go "$@" -trimpath -buildvcs=false -tags 'seccomp netgo osusergo' \
 		-ldflags "-s -w -linkmode external -extldflags '-static'" -o "$tree/$target" "$package")
 }
 

@@ -39,7 +39,7 @@ bill() {
 }
 
 programs() {
-	go build -C release -trimpath -buildvcs=false -o "$work/bom" ./bom
+	go build -C tools/release -trimpath -buildvcs=false -o "$work/bom" ./bom
 	for arch in amd64 arm64; do
 		make -s build BIN="$work/$arch" ARCH="$arch" VERSION="$VERSION"
 		for program in launcher aci; do

@@ -109,7 +109,10 @@ func (o options) components(info *buildinfo.BuildInfo) ([]cdx.Component, error) 
 	all = append(all, std)
 	for _, m := range info.Deps {
 		if m.Replace != nil {
-			return nil, fmt.Errorf("module %s is replaced", m.Path)
+			if !strings.HasPrefix(m.Replace.Path, "../") {
+				return nil, fmt.Errorf("module %s is replaced", m.Path)
+			}
+			continue // a module of the program's own repository, with the program's version and licence
 		}
 		c := component(m.Path, m.Version, "pkg:golang/"+m.Path+"@"+m.Version)
 		if sum, ok := moduleHash(m.Sum); ok {
@@ -134,7 +137,7 @@ func component(name, version, purl string) cdx.Component {
 // document is the bill of materials.
 func (o options) document(info *buildinfo.BuildInfo, components []cdx.Component) *cdx.BOM {
 	name := filepath.Base(o.program)
-	main := component(name, o.version, "pkg:golang/"+info.Main.Path+"@"+o.version+"#"+strings.TrimPrefix(info.Path, info.Main.Path+"/"))
+	main := component(name, o.version, "pkg:golang/"+info.Main.Path+"@"+o.version+"#"+strings.TrimPrefix(strings.TrimPrefix(info.Path, info.Main.Path), "/"))
 	main.Type = cdx.ComponentTypeApplication
 	main.Licenses = &cdx.Licenses{{License: &cdx.License{ID: "Apache-2.0"}}}
 	var refs []string
