@@ -112,7 +112,8 @@ func (u *unpacker) makeFile(at int, base string, header *tar.Header, content io.
 	if err := unlink(at, base); err != nil {
 		return err
 	}
-	fd, err := unix.Openat(at, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	// O_EXCL refuses a symbolic link as well, wherever it leads.
+	fd, err := unix.Openat(at, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
 	}
