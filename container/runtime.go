@@ -199,6 +199,9 @@ func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
 }
 
 func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err error) {
+	if err := checkSystemFolders(c.spec.Root); err != nil {
+		return nil, err
+	}
 	defer starting()()
 	config := configOf(&c.spec, c.runtime.shm)
 	if !stdio.Terminal {

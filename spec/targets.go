@@ -22,3 +22,8 @@ func Reserved(target string) string {
 func Inside(p, folder string) bool {
 	return strings.HasPrefix(p, strings.TrimSuffix(folder, "/")+"/")
 }
+
+// SystemFolders returns the folders of a root on which a runtime mounts the file systems of appc's
+// Linux environment (OS-SPEC.md). A runtime refuses a root in which one of them is a symbolic link: with a volume
+// where a linked /dev leads, the runtime would make device nodes in the volume (CVE-2026-41579).
+func SystemFolders() []string { return []string{"/proc", "/dev", "/sys"} }

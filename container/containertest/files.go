@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -29,6 +31,8 @@ func fileCases() []testCase {
 		{"device nodes", deviceNodes},
 		{"device policy", devicePolicy},
 		{"apps share /dev/shm", sharedMemory},
+		{"a linked /dev, /proc or /sys is refused", linkedSystem},
+		{"links in the image's /dev lead nowhere", linkedBelowDev},
 	}
 }
 
@@ -230,4 +234,43 @@ func devicePolicy(b *bench) {
 func sharedMemory(b *bench) {
 	b.wantRun(b.sh("echo shared >/dev/shm/x"), "")
 	b.wantRun(b.sh("stat -c %a /dev/shm; cat /dev/shm/x"), "1777\nshared\n")
+}
+
+// linked makes path in the root a link to the mount target /v of the folder that it returns, with the app's spec.
+func (b *bench) linked(path string) (s spec.Spec, folder string) {
+	b.t.Helper()
+	s, folder = b.spec("true"), b.folder()
+	s.Mounts = []spec.Mount{{Source: folder, Target: "/v", Type: "bind"}}
+	must(b.t, os.RemoveAll(filepath.Join(b.root, path)))
+	must(b.t, os.Symlink("../../../v", filepath.Join(b.root, path)))
+	return s, folder
+}
+
+func (b *bench) wantEmpty(folder string) {
+	b.t.Helper()
+	if made, err := os.ReadDir(folder); err != nil || len(made) > 0 {
+		b.t.Errorf("the folder that the link leads to has %v, %v", made, err)
+	}
+}
+
+// linkedSystem: a volume is mounted where the link leads, and a runtime that follows it makes device nodes in the volume.
+func linkedSystem(b *bench) {
+	for _, path := range spec.SystemFolders() {
+		s, folder := b.linked(path)
+		_, err := b.tryRun(s)
+		if err == nil || !strings.Contains(err.Error(), strconv.Quote(s.Name)) || !strings.Contains(err.Error(), path+" in the root is a symbolic link") {
+			b.t.Errorf("the start with a linked %s ends with: %v", path, err)
+		}
+		b.wantEmpty(folder)
+		must(b.t, os.Remove(filepath.Join(b.root, path)))
+		must(b.t, os.Mkdir(filepath.Join(b.root, path), 0o755))
+	}
+}
+
+func linkedBelowDev(b *bench) {
+	for _, path := range []string{"dev/pts", "dev/shm", "dev/mqueue", "dev/null", "dev/console"} {
+		s, folder := b.linked(path)
+		b.wantRun(s, "")
+		b.wantEmpty(folder)
+	}
 }

@@ -37,6 +37,9 @@ func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
 }
 
 func (c *container) start(stdio supervisor.Stdio) (supervisor.Process, error) {
+	if err := refuseLinks(c.spec.Root); err != nil {
+		return nil, err
+	}
 	if err := os.Mkdir(c.bundle, 0o700); err != nil {
 		return nil, err
 	}
@@ -63,6 +66,16 @@ func (c *container) start(stdio supervisor.Stdio) (supervisor.Process, error) {
 	}
 	c.oom.Start(pid, func() (cgroups.Manager, error) { return c.cgroups, nil })
 	return process(pid), nil
+}
+
+// refuseLinks refuses a root in which a folder that crun mounts a file system on is a symbolic link.
+func refuseLinks(root string) error {
+	for _, path := range spec.SystemFolders() {
+		if _, err := os.Readlink(filepath.Join(root, path)); err == nil {
+			return fmt.Errorf("%s in the root is a symbolic link", path)
+		}
+	}
+	return nil
 }
 
 // makeCgroup makes the container's cgroup with its limits and its policy of devices.
