@@ -21,21 +21,28 @@ const (
 
 var errBothSeccomp = errors.New("seccomp-retain-set and seccomp-remove-set must not be used together")
 
+// keyrings returns the calls that reach the kernel's keyrings (keyrings(7)), sorted. No namespace but that of users separates
+// keyrings: user 0 of a pod has those of the host's user 0. So an app has these calls only if a retain-set lists
+// them by name; the default filter has none of them, either.
+func keyrings() []string { return []string{"add_key", "keyctl", "request_key"} }
+
 func (i *applier) seccompRetain(value json.RawMessage) (verdict, error) {
-	return i.seccomp(value, true, wildcardAll, spec.SeccompOff)
+	return i.seccomp(value, filterToRetain)
 }
 
 func (i *applier) seccompRemove(value json.RawMessage) (verdict, error) {
-	return i.seccomp(value, false, wildcardEmpty, spec.SeccompDefault)
+	return i.seccomp(value, filterToRemove)
 }
 
-// seccomp reads a set. If the set contains the wildcard mask, the filter is of kind masked and
-// the rest of the set has no effect.
-func (i *applier) seccomp(value json.RawMessage, retain bool, mask string, masked spec.SeccompKind) (verdict, error) {
-	var v struct {
-		Set   []string
-		Errno string
-	}
+// syscallIsolator is the value of a seccomp isolator.
+type syscallIsolator struct {
+	Set   []string
+	Errno string
+}
+
+// seccomp reads the value of an isolator, and sets the filter that filterOf makes of it.
+func (i *applier) seccomp(value json.RawMessage, filterOf func(syscallIsolator) (spec.Seccomp, verdict)) (verdict, error) {
+	var v syscallIsolator
 	if json.Unmarshal(value, &v) != nil || len(v.Set) == 0 {
 		return verdict{}, errors.New(`must be an object with a set that is not empty, such as {"set": ["reboot"], "errno": "EPERM"}`)
 	}
@@ -49,24 +56,59 @@ func (i *applier) seccomp(value json.RawMessage, retain bool, mask string, maske
 	if !i.machine.Seccomp {
 		return ignore("the runtime loads no seccomp filters")
 	}
+	filter, fate := filterOf(v)
+	if fate.fate != Ignored {
+		i.app.Seccomp, i.chosen = filter, true
+	}
+	return fate, nil
+}
+
+// filterToRetain makes the filter of a seccomp-retain-set. A set with the wildcard of all calls has them, but for the
+// keyrings' that it does not list by name.
+func filterToRetain(v syscallIsolator) (spec.Seccomp, verdict) {
+	if !slices.Contains(v.Set, wildcardAll) {
+		return filterOfSet(v, true)
+	}
+	unlisted := slices.DeleteFunc(keyrings(), func(call string) bool { return slices.Contains(v.Set, call) })
+	if len(unlisted) == 0 {
+		return spec.Seccomp{Kind: spec.SeccompOff}, verdict{}
+	}
+	errno, _ := errnoOf(v.Errno)
+	if errno == 0 {
+		errno = syscall.EPERM // no call that the isolator seems to allow ends the app
+	}
+	filter := spec.Seccomp{Kind: spec.SeccompSet, Set: spec.SyscallSet{Syscalls: unlisted, Errno: errno}}
+	return filter, verdict{Modified, "blocked, because the set does not list them by name: " + quoted(unlisted)}
+}
+
+// filterToRemove makes the filter of a seccomp-remove-set. The keyrings' calls are the addition that appc leaves to the
+// executor. A set with the empty wildcard is the default filter.
+func filterToRemove(v syscallIsolator) (spec.Seccomp, verdict) {
+	if slices.Contains(v.Set, wildcardEmpty) {
+		return spec.Seccomp{Kind: spec.SeccompDefault}, verdict{}
+	}
+	filter, fate := filterOfSet(v, false)
+	calls := append(filter.Set.Syscalls, keyrings()...)
+	slices.Sort(calls)
+	filter.Set.Syscalls = slices.Compact(calls)
+	return filter, fate
+}
+
+// filterOfSet makes the filter of a set without wildcards that have a meaning here.
+func filterOfSet(v syscallIsolator, retain bool) (spec.Seccomp, verdict) {
 	calls, unknown := systemCalls(v.Set)
-	switch {
-	case slices.Contains(v.Set, mask):
-		i.app.Seccomp, i.chosen = spec.Seccomp{Kind: masked}, true
-		return verdict{}, nil
-	case len(calls) == 0:
-		return ignore("no name in the set is known, so the isolator has no effect: %s", quoted(unknown))
+	if len(calls) == 0 {
+		return spec.Seccomp{}, verdict{Ignored, "no name in the set is known, so the isolator has no effect: " + quoted(unknown)}
 	}
 	errno, known := errnoOf(v.Errno)
-	i.chosen = true
-	i.app.Seccomp = spec.Seccomp{Kind: spec.SeccompSet, Set: spec.SyscallSet{Retain: retain, Syscalls: calls, Errno: errno}}
+	filter := spec.Seccomp{Kind: spec.SeccompSet, Set: spec.SyscallSet{Retain: retain, Syscalls: calls, Errno: errno}}
 	switch {
 	case !known:
-		return change("blocked calls kill the app: this machine does not have the errno %s", v.Errno)
+		return filter, verdict{Modified, "blocked calls kill the app: this machine does not have the errno " + v.Errno}
 	case unknown != nil:
-		return change("this stager does not know %s", quoted(unknown))
+		return filter, verdict{Modified, "this stager does not know " + quoted(unknown)}
 	}
-	return verdict{}, nil
+	return filter, verdict{}
 }
 
 // errnoName is compiled on first use, see number.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -225,7 +226,11 @@ const (
 )
 
 func TestSeccompSetsBecomeFilters(t *testing.T) {
+	keyrings := []string{"add_key", "keyctl", "request_key"}
 	set := func(retain bool, errno syscall.Errno, calls ...string) spec.Seccomp {
+		if !retain {
+			calls = slices.Sorted(slices.Values(append(calls, keyrings...)))
+		}
 		return spec.Seccomp{Kind: spec.SeccompSet, Set: spec.SyscallSet{Retain: retain, Syscalls: calls, Errno: errno}}
 	}
 	tests := []struct {
@@ -238,7 +243,15 @@ func TestSeccompSetsBecomeFilters(t *testing.T) {
 		{"remove, errno", "C-SEC-01", listed(seccompRemoveSet, `{"errno": "ENOTSUP", "set": ["reboot", "clock_settime", "reboot"]}`), set(false, syscall.ENOTSUP, "clock_settime", "reboot"), []Fate{Enforced}},
 		{"remove, end the app", "C-SEC-01", listed(seccompRemoveSet, `{"errno": "", "set": ["reboot"]}`), set(false, 0, "reboot"), []Fate{Enforced}},
 		{"retain", "C-SEC-02", listed(seccompRetainSet, `{"errno": "EPERM", "set": ["read"]}`), set(true, syscall.EPERM, "read"), []Fate{Enforced}},
-		{"all", "C-SEC-03", listed(seccompRetainSet, `{"set": ["read", "@appc.io/all"]}`), spec.Seccomp{Kind: spec.SeccompOff}, []Fate{Enforced}},
+		{"remove a call of keyrings", "C-SEC-01", listed(seccompRemoveSet, `{"set": ["keyctl"]}`), spec.Seccomp{Kind: spec.SeccompSet, Set: spec.SyscallSet{Syscalls: keyrings}}, []Fate{Enforced}},
+		{"retain calls of keyrings", "C-SEC-02", listed(seccompRetainSet, `{"set": ["read", "keyctl"]}`), set(true, 0, "keyctl", "read"), []Fate{Enforced}},
+		{"all", "C-SEC-03", listed(seccompRetainSet, `{"set": ["read", "@appc.io/all"]}`), set(false, syscall.EPERM), []Fate{Modified}},
+		{"all, errno", "C-SEC-03", listed(seccompRetainSet, `{"set": ["@appc.io/all"], "errno": "ENOSYS"}`), set(false, syscall.ENOSYS), []Fate{Modified}},
+		{"all, unknown errno", "C-SEC-03", listed(seccompRetainSet, `{"set": ["@appc.io/all"], "errno": "EFOO"}`), set(false, syscall.EPERM), []Fate{Modified}},
+		{"all and a call by name", "C-SEC-03", listed(seccompRetainSet, `{"set": ["@appc.io/all", "keyctl"]}`), spec.Seccomp{
+			Kind: spec.SeccompSet, Set: spec.SyscallSet{Syscalls: []string{"add_key", "request_key"}, Errno: syscall.EPERM},
+		}, []Fate{Modified}},
+		{"all and every call by name", "C-SEC-03", listed(seccompRetainSet, `{"set": ["@appc.io/all", "keyctl", "add_key", "request_key"]}`), spec.Seccomp{Kind: spec.SeccompOff}, []Fate{Enforced}},
 		{"empty", "C-SEC-03", listed(seccompRemoveSet, `{"set": ["@appc.io/empty", "read"]}`), spec.Seccomp{Kind: spec.SeccompDefault}, []Fate{Enforced}},
 		{"unknown wildcard beside others", "C-SEC-03", listed(seccompRetainSet, `{"set": ["@x/y", "read"]}`), set(true, 0, "read"), []Fate{Modified}},
 		{"unknown wildcard alone", "C-SEC-03", listed(seccompRetainSet, `{"set": ["@docker/default-whitelist"]}`), spec.Seccomp{Kind: spec.SeccompDefault}, []Fate{Ignored}},

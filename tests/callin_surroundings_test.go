@@ -41,6 +41,9 @@ func TestRunHasItsAppsSurroundings(t *testing.T) {
 	user.App.User, user.App.Group = "1000", "1000"
 	readOnly := shell("read-only", "")
 	readOnly.ReadOnly = true
+	for _, app := range []*appDoc{&user, &readOnly} { // for their keyrings; two calls stay blocked
+		app.App.Isolators = []any{isolator("os/linux/seccomp-retain-set", map[string]any{"set": []string{"@appc.io/all", "keyctl"}})}
+	}
 	apps := []appDoc{plain, bounded, user, readOnly}
 	up := b.signalPipe(filepath.Join(dir, "up"))
 	for i := range apps {
@@ -68,6 +71,9 @@ func TestRunHasItsAppsSurroundings(t *testing.T) {
 			t.Errorf("%s has another app's session keyring %s", app.Name, ring)
 		}
 		rings[ring] = true
+	}
+	if len(rings) != 2 {
+		t.Errorf("the session keyrings of two apps are %v", rings)
 	}
 	checkBounds(t, p)
 }
@@ -108,6 +114,35 @@ func checkBounds(t *testing.T, p *pod) {
 	}
 }
 
+// withKeyrings is the isolator that allows all calls, those of keyrings included.
+func withKeyrings() any {
+	return isolator("os/linux/seccomp-retain-set", map[string]any{"set": []string{"@appc.io/all", "keyctl", "add_key", "request_key"}})
+}
+
+// Keyrings belong to no pod: an app reaches them only if a filter lists their calls by name.
+func TestAppsReachNoKeyringsUnlessAFilterListsThem(t *testing.T) {
+	t.Parallel()
+	b := newMachine(t)
+	dir := b.folder("sync", 0o777)
+	b.testProgram(dir)
+	app := func(name string, isolators ...any) appDoc {
+		a := shell(name, "/probe/probe session-keyring; exec sleep 1000")
+		a.App.Isolators = isolators
+		return a
+	}
+	set := func(kind string, calls ...string) any {
+		return isolator("os/linux/seccomp-"+kind+"-set", map[string]any{"set": calls, "errno": "EPERM"})
+	}
+	p := b.up("pod", podOf(
+		app("default"), app("remove", set("remove", "reboot")), app("empty", set("remove", "@appc.io/empty")), app("all", set("retain", "@appc.io/all")),
+		app("listed", set("retain", "@appc.io/all", "keyctl")),
+	).hostVolume("sync", dir, "/probe"))
+	for _, name := range []string{"default", "remove", "empty", "all"} {
+		p.sees(name, "operation not permitted")
+	}
+	p.sees("listed", "<nil>")
+}
+
 // Names of keyrings apply to the whole machine: apps of the same name in two pods must not share a
 // keyring.
 func TestPodsDoNotShareSessionKeyrings(t *testing.T) {
@@ -116,7 +151,7 @@ func TestPodsDoNotShareSessionKeyrings(t *testing.T) {
 	dir := b.folder("sync", 0o777)
 	b.testProgram(dir)
 	app := shell("app", "/probe/probe session-keyring; exec sleep 1000")
-	app.App.Isolators = []any{isolator("os/linux/seccomp-retain-set", map[string]any{"set": []string{"@appc.io/all"}})}
+	app.App.Isolators = []any{withKeyrings()}
 	doc := podOf(app).hostVolume("sync", dir, "/probe")
 	first, second := b.up("first", doc), b.up("second", doc)
 	first.sees("app", "<nil>")
