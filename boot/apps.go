@@ -74,8 +74,8 @@ func (b *boot) endLog(app string, log *crilog.Writer) {
 
 // maker returns a function that makes containers from an app's spec. Call that function only
 // when the root is mounted.
-func (b *boot) maker(app string, s spec.Spec) func() (supervisor.Container, error) {
-	return func() (supervisor.Container, error) {
+func (b *boot) maker(app string, s spec.Spec) func() (spec.Container, error) {
+	return func() (spec.Container, error) {
 		b.journal.EndLines(app)
 		mounts, err := rootfs.ResolveTargets(s.Root, s.Mounts)
 		if err != nil {
@@ -89,7 +89,7 @@ func (b *boot) maker(app string, s spec.Spec) func() (supervisor.Container, erro
 
 // handlerMaker returns a function that makes an event handler's containers. They are like the
 // app's, but have their own name and cgroup. The function is nil if the app has no such handler.
-func (b *boot) handlerMaker(main spec.Spec, event string, args []string) func() (supervisor.Container, error) {
+func (b *boot) handlerMaker(main spec.Spec, event string, args []string) func() (spec.Container, error) {
 	if args == nil {
 		return nil
 	}

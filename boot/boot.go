@@ -17,6 +17,7 @@ import (
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/supervisor/reap"
 	"kurma.io/stager/unionfs"
@@ -31,7 +32,7 @@ type Parts struct {
 	LimitLog func(bytes int64)
 
 	Version string // of the stager, which logs it at the start; "" logs nothing
-	Runtime supervisor.Runtime
+	Runtime spec.Runtime
 	Drivers []unionfs.Driver // in the order of the automatic choice; unionfs.Drivers has the usual ones
 	Waiter  Waiter
 

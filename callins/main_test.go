@@ -144,10 +144,10 @@ func ownProc() error {
 	return nil
 }
 
-func definitions(runtime supervisor.Runtime, apps []testApp) []supervisor.App {
+func definitions(runtime spec.Runtime, apps []testApp) []supervisor.App {
 	var all []supervisor.App
-	maker := func(name string, args []string) func() (supervisor.Container, error) {
-		return func() (supervisor.Container, error) {
+	maker := func(name string, args []string) func() (spec.Container, error) {
+		return func() (spec.Container, error) {
 			return runtime.Container(spec.Spec{
 				Name: name, Cgroup: os.Getenv(cgroupVariable) + "/" + name, Process: spec.Process{Args: args, Env: os.Environ()},
 			})

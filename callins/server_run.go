@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
@@ -79,11 +80,11 @@ func startCommand(pod *supervisor.Pod, defaults []string, call *Call) (*supervis
 	if err != nil {
 		return nil, nil, err
 	}
-	stdio := supervisor.Stdio{Stdin: p.files[1], Stdout: p.files[2], Stderr: p.files[3]}
+	stdio := spec.Stdio{Stdin: p.files[1], Stdout: p.files[2], Stderr: p.files[3]}
 	var console chan *os.File
 	if set.TTY {
 		console = make(chan *os.File, 1)
-		stdio = supervisor.Stdio{Terminal: true, Width: req.Width, Height: req.Height, Console: console}
+		stdio = spec.Stdio{Terminal: true, Width: req.Width, Height: req.Height, Console: console}
 		defaults = append(defaults[:len(defaults):len(defaults)], "TERM="+termOf(req))
 	}
 	session, err := pod.Exec(req.App, set.command(defaults), stdio)
@@ -140,7 +141,7 @@ func passSignals(c conn, session *supervisor.Session) {
 
 // execCode returns the exit code of run for a command that did not start.
 func execCode(err error) int {
-	var exec *supervisor.ExecError
+	var exec *spec.ExecError
 	if errors.As(err, &exec) {
 		return exec.ExitCode()
 	}

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"kurma.io/stager/internal/strictjson"
-	"kurma.io/stager/supervisor"
+	"kurma.io/stager/spec"
 )
 
 // maxSettings is the largest size of run's settings in bytes.
@@ -118,7 +118,7 @@ func validName(name string) bool {
 
 // command returns the settings as the supervisor takes them. It adds those of defaults,
 // NAME=value, whose name the settings do not list.
-func (s settings) command(defaults []string) supervisor.Command {
+func (s settings) command(defaults []string) spec.Command {
 	listed := make(map[string]bool, len(s.Environment))
 	env := make([]string, 0, len(s.Environment)+len(defaults))
 	for _, v := range s.Environment {
@@ -136,7 +136,7 @@ func (s settings) command(defaults []string) supervisor.Command {
 	for i, gid := range s.SupplementaryGIDs {
 		gids[i] = int(gid)
 	}
-	return supervisor.Command{
+	return spec.Command{
 		Args: s.Exec, Env: env, User: s.User, Group: s.Group, SupplementaryGID: gids, Dir: s.WorkingDirectory,
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/supervisor"
+	"kurma.io/stager/spec"
 )
 
 const someSettings = `{"exec": ["/bin/bash", ""], "user": "0", "group": "/f", "supplementaryGIDs": [20, 4294967294],
@@ -27,7 +27,7 @@ func TestParseSettingsReadsEveryField(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
-	command := supervisor.Command{
+	command := spec.Command{
 		Args: []string{"/bin/bash", ""}, Env: []string{"A.b-1=$x\n=", "_=", "PATH=/bin"},
 		User: "0", Group: "/f", SupplementaryGID: []int{20, 4294967294}, Dir: "/w",
 	}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/supervisor"
+	"kurma.io/stager/spec"
 )
 
 // The domain allows renames and links in the folders behind the root as well, where
@@ -48,7 +48,7 @@ func TestDomainOfCommandAllowsBackingFolders(t *testing.T) {
 				s.Backing[1] = folder.path
 			}
 			c, _ := startSleeper(t, r, s)
-			p, err := c.Exec(rootCommand("sh", "-c", renameAndLink), supervisor.Stdio{Stdin: folder.open(t)})
+			p, err := c.Exec(rootCommand("sh", "-c", renameAndLink), spec.Stdio{Stdin: folder.open(t)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +65,7 @@ func TestAMissingBackingFolderIsReported(t *testing.T) {
 	s := testSpec(busyboxRoot(t), "true")
 	s.Backing = []string{filepath.Join(t.TempDir(), "missing")}
 	c := containerOf(t, newRuntime(t), s)
-	_, err := c.Start(supervisor.Stdio{})
+	_, err := c.Start(spec.Stdio{})
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), s.Backing[0]) {
 		t.Errorf("got %v", err)
 	}

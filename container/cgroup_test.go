@@ -13,7 +13,6 @@ import (
 
 	"kurma.io/stager/container/cgroup"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 // The limits of a pod's cgroup are its apps' sum, and it goes with what is left in it.
@@ -101,7 +100,7 @@ func TestExecMovesIntoTheCgroup(t *testing.T) {
 }
 
 // moved returns what a command writes that the kernel cannot make in the container's cgroup, and how it ends.
-func moved(t *testing.T, c *container, cmd supervisor.Command, terminal bool) (string, *os.ProcessState) {
+func moved(t *testing.T, c *container, cmd spec.Command, terminal bool) (string, *os.ProcessState) {
 	t.Helper()
 	p := c.spec.Process
 	p.Args, p.Env = cmd.Args, cmd.Env
@@ -128,7 +127,7 @@ func moved(t *testing.T, c *container, cmd supervisor.Command, terminal bool) (s
 	unified := files.unified
 	defer unified.Close()
 	files.unified = noCgroup
-	j := &joining{entrance: entrance, stdio: supervisor.Stdio{Stdout: in, Terminal: terminal}, cgroupFiles: files}
+	j := &joining{entrance: entrance, stdio: spec.Stdio{Stdout: in, Terminal: terminal}, cgroupFiles: files}
 	started, err := j.enter()
 	in.Close()
 	if err != nil {

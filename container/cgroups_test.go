@@ -12,7 +12,6 @@ import (
 
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 // A start leaves no mount in the supervisor's mount namespace, whatever becomes of it, and no cgroup.
@@ -41,7 +40,7 @@ func TestAStartLeavesNoMountOrCgroupBehind(t *testing.T) {
 		}
 		s := testSpec(root, test.program)
 		c := containerOf(t, r, s)
-		p, err := c.Start(supervisor.Stdio{})
+		p, err := c.Start(spec.Stdio{})
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Fatalf("%s: %v, want %q", name, err, test.want)
 		}
@@ -189,7 +188,7 @@ func TestAVolumeOverSysHasNoPlaceForCgroups(t *testing.T) {
 		s := testSpec(root, "sleep", "0")
 		s.Mounts = []spec.Mount{{Source: volume, Target: "/sys", Type: "bind"}}
 		c := containerOf(t, r, s)
-		p, err := c.Start(supervisor.Stdio{})
+		p, err := c.Start(spec.Stdio{})
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}

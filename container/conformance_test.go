@@ -5,11 +5,11 @@ import (
 	"testing"
 
 	"kurma.io/stager/container/containertest"
-	"kurma.io/stager/supervisor"
+	"kurma.io/stager/spec"
 )
 
 func TestRuntimeConforms(t *testing.T) {
-	containertest.Run(t, "container", func(cgroup string) supervisor.Runtime {
+	containertest.Run(t, "container", func(cgroup string) spec.Runtime {
 		return NewRuntime(cgroup, slog.New(slog.DiscardHandler))
 	}, unmet())
 }

@@ -13,7 +13,6 @@ import (
 	"kurma.io/stager/container/identity"
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 // entrance starts a process in a container. It is the common part of firstProcess and joining
@@ -141,9 +140,9 @@ func (e *entrance) resultOf(shim *os.Process, limit time.Duration) error {
 	return err
 }
 
-// failed adds to an error what has failed. A *supervisor.ExecError already says so.
+// failed adds to an error what has failed. A *spec.ExecError already says so.
 func (c *container) failed(verb string, err error) error {
-	var missing *supervisor.ExecError
+	var missing *spec.ExecError
 	if err == nil || errors.As(err, &missing) {
 		return err
 	}

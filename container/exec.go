@@ -17,10 +17,10 @@ import (
 	"github.com/opencontainers/runc/libcontainer/system"
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/supervisor"
+	"kurma.io/stager/spec"
 )
 
-// Exec implements supervisor.Container.
+// Exec implements spec.Container.
 //
 // The supervisor is already in all of the container's namespaces but two, so it does not use
 // libcontainer, which would start this program twice to join them all. The supervisor executes
@@ -28,7 +28,7 @@ import (
 // shim joins the mount and the cgroup namespace and the cgroups by open descriptors, and does the
 // rest as for the first process. The cgroup namespace of a privileged container is the supervisor's own; where that of another one is not
 // known, the shim makes one that is like it.
-func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
+func (c *container) Exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, error) {
 	p, err := c.exec(cmd, stdio)
 	if err != nil {
 		return nil, c.failed("enter", err)
@@ -36,7 +36,7 @@ func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 	return p, nil
 }
 
-func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
+func (c *container) exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, error) {
 	defer starting()()
 	// The caller may have locked this goroutine to a thread (reap.Reaper.Spawn). The shim is the child of
 	// another one, the starter's, and commands that wait must not hold a thread each.
@@ -178,7 +178,7 @@ func closeAll(files []*os.File) {
 // joining starts a command in a running container.
 type joining struct {
 	*entrance
-	stdio       supervisor.Stdio
+	stdio       spec.Stdio
 	cgroupFiles cgroupFiles
 	master      *os.File // of the terminal that attributes made
 }
@@ -287,7 +287,7 @@ type terminal struct {
 func (t terminal) close() { closeAll([]*os.File{t.master, t.own}) }
 
 // openTerminal makes a terminal in the container's devpts, in root. The caller closes both sides.
-func openTerminal(root *os.File, stdio supervisor.Stdio) (t terminal) {
+func openTerminal(root *os.File, stdio spec.Stdio) (t terminal) {
 	t.err = t.open(root, stdio)
 	if t.err != nil {
 		t.close()
@@ -295,7 +295,7 @@ func openTerminal(root *os.File, stdio supervisor.Stdio) (t terminal) {
 	return t
 }
 
-func (t *terminal) open(root *os.File, stdio supervisor.Stdio) error {
+func (t *terminal) open(root *os.File, stdio spec.Stdio) error {
 	path, err := pathrs.OpenatInRoot(root, "dev/pts/ptmx")
 	if err != nil {
 		return err

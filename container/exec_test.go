@@ -16,7 +16,7 @@ import (
 	"github.com/opencontainers/cgroups/manager"
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/supervisor"
+	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/failing"
 	"kurma.io/stager/tests/surroundings"
 )
@@ -93,7 +93,7 @@ func TestACommandThatFailsLeavesNothing(t *testing.T) {
 				t.Fatalf("terminal %t, %s: left are %q and %q, before %q and %q", terminal, what, nowFiles, nowChildren, files, children)
 			}
 		}
-		if _, err := c.Exec(rootCommand("nosuchprogram"), supervisor.Stdio{Terminal: terminal}); !errors.Is(err, unix.ENOENT) {
+		if _, err := c.Exec(rootCommand("nosuchprogram"), spec.Stdio{Terminal: terminal}); !errors.Is(err, unix.ENOENT) {
 			t.Errorf("terminal %t: error %v", terminal, err)
 		}
 		unchanged("no program")
@@ -101,7 +101,7 @@ func TestACommandThatFailsLeavesNothing(t *testing.T) {
 		for most := uint64(3); ; most++ {
 			console := make(chan *os.File, 1)
 			limit(most)
-			p, err := c.Exec(rootCommand("true"), supervisor.Stdio{Terminal: terminal, Console: console})
+			p, err := c.Exec(rootCommand("true"), spec.Stdio{Terminal: terminal, Console: console})
 			limit(before.Cur)
 			if err == nil {
 				_, _ = unix.Wait4(p.PID(), nil, 0, nil)
@@ -162,7 +162,7 @@ func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
 		}
 		change(c)
 		before, _ := held(t)
-		p, err := c.Exec(rootCommand("true"), supervisor.Stdio{Terminal: strings.HasPrefix(want, "make terminal"), Console: make(chan *os.File, 1)})
+		p, err := c.Exec(rootCommand("true"), spec.Stdio{Terminal: strings.HasPrefix(want, "make terminal"), Console: make(chan *os.File, 1)})
 		c.manager, c.managerErr = m, nil
 		if err == nil {
 			_, _ = unix.Wait4(p.PID(), nil, 0, nil)
@@ -205,7 +205,7 @@ func TestCommandsThatAreStoppedInTheirStartGoOn(t *testing.T) {
 	for range commands {
 		go func() {
 			runtime.LockOSThread() // as reap.Reaper.Spawn does
-			p, err := c.Exec(rootCommand("/bin/busybox-late", "true"), supervisor.Stdio{})
+			p, err := c.Exec(rootCommand("/bin/busybox-late", "true"), spec.Stdio{})
 			if err == nil {
 				_, err = unix.Wait4(p.PID(), nil, 0, nil)
 				p.Release()

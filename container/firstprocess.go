@@ -10,14 +10,14 @@ import (
 	"github.com/opencontainers/runc/libcontainer/utils"
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/supervisor"
+	"kurma.io/stager/spec"
 )
 
 // firstProcess starts a container's first process.
 type firstProcess struct {
 	*entrance
 	process  libcontainer.Process
-	stdio    supervisor.Stdio
+	stdio    spec.Stdio
 	trees    []tree
 	console  *os.File // our end of the socket that transfers the terminal's master
 	consoles *os.File // libcontainer's end
@@ -25,7 +25,7 @@ type firstProcess struct {
 
 // newFirstProcess prepares everything that the first process needs from outside, with the trees that its shim
 // attaches. The caller closes it, even if the process cannot start, and the trees.
-func (c *container) newFirstProcess(stdio supervisor.Stdio, trees []tree) (*firstProcess, error) {
+func (c *container) newFirstProcess(stdio spec.Stdio, trees []tree) (*firstProcess, error) {
 	flags := uint32(shimOwnStdio)
 	if !c.spec.Privileged {
 		flags |= shimNewCgroups
@@ -102,7 +102,7 @@ func (l *firstProcess) kill() {
 }
 
 // started returns the running process, and first sends its terminal's master to stdio.Console.
-func (l *firstProcess) started() (supervisor.Process, error) {
+func (l *firstProcess) started() (spec.Running, error) {
 	pid, err := l.process.Pid()
 	if err != nil {
 		return nil, err

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 // The shim refuses whatever is not a whole plan, and reads nothing beyond its end.
@@ -193,7 +192,7 @@ func TestAWorkingDirectoryOutsideTheRootIsRefused(t *testing.T) {
 	defer func() { _, _ = outside.Process.Kill(), outside.Wait() }()
 	cmd := rootCommand("true")
 	cmd.Dir = fmt.Sprintf("/proc/%d/root", outside.Process.Pid)
-	if p, err := c.Exec(cmd, supervisor.Stdio{}); err == nil || !strings.Contains(err.Error(), unix.EXDEV.Error()) {
+	if p, err := c.Exec(cmd, spec.Stdio{}); err == nil || !strings.Contains(err.Error(), unix.EXDEV.Error()) {
 		if err == nil {
 			_, _ = unix.Wait4(p.PID(), nil, 0, nil)
 		}
@@ -214,7 +213,7 @@ func TestNoUmaskIsInherited(t *testing.T) {
 }
 
 // terminalOutput returns what a command writes to a terminal of the size of stdio.
-func terminalOutput(t *testing.T, c supervisor.Container, command supervisor.Command, stdio supervisor.Stdio) string {
+func terminalOutput(t *testing.T, c spec.Container, command spec.Command, stdio spec.Stdio) string {
 	t.Helper()
 	console := make(chan *os.File, 1)
 	stdio.Terminal, stdio.Console = true, console
@@ -234,7 +233,7 @@ func terminalOutput(t *testing.T, c supervisor.Container, command supervisor.Com
 func TestACommandsTerminalHasItsSizeAtTheStart(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
-	text := terminalOutput(t, c, rootCommand("stty", "size"), supervisor.Stdio{Width: 123, Height: 45})
+	text := terminalOutput(t, c, rootCommand("stty", "size"), spec.Stdio{Width: 123, Height: 45})
 	if text != "45 123\r\n" {
 		t.Errorf("stty prints %q", text)
 	}
@@ -247,7 +246,7 @@ func TestTheUserOwnsTheTerminalAndThePipes(t *testing.T) {
 	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
 	owner := rootCommand("stat", "-L", "-c", "%u", "/proc/self/fd/0")
 	owner.User, owner.Group = "1000", "1000"
-	if text := terminalOutput(t, c, owner, supervisor.Stdio{}); text != "1000\r\n" {
+	if text := terminalOutput(t, c, owner, spec.Stdio{}); text != "1000\r\n" {
 		t.Errorf("a command's terminal is %q's", text)
 	}
 
@@ -266,7 +265,7 @@ func TestTheUserOwnsTheTerminalAndThePipes(t *testing.T) {
 	}
 	defer file.Close()
 	again := containerOf(t, r, s)
-	started, err := again.Start(supervisor.Stdio{Stdout: file})
+	started, err := again.Start(spec.Stdio{Stdout: file})
 	if err != nil {
 		t.Fatal(err)
 	}

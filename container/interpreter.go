@@ -14,13 +14,12 @@ import (
 
 	"kurma.io/stager/container/identity"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 // unexplained reports whether the kernel did not find the program, or the interpreter that the program names, which is
 // the same error (execve(2)).
 func unexplained(err error) bool {
-	var exec *supervisor.ExecError
+	var exec *spec.ExecError
 	return errors.As(err, &exec) && errors.Is(exec.Errno, unix.ENOENT)
 }
 

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/supervisor"
+	"kurma.io/stager/spec"
 )
 
 // dynamicProgram is as much of one as the kernel reads before it looks for the
@@ -60,15 +60,15 @@ func TestMissingInterpreterIsNamed(t *testing.T) {
 		{"odd", "exec odd: exec format error"},
 	} {
 		check := func(how string, err error) {
-			var exec *supervisor.ExecError
+			var exec *spec.ExecError
 			if !errors.As(err, &exec) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s of %s: %v, want %s", how, tt.program, err, tt.want)
 			}
 		}
-		_, err := c.Exec(rootCommand(tt.program), supervisor.Stdio{})
+		_, err := c.Exec(rootCommand(tt.program), spec.Stdio{})
 		check("run", err)
 		started := containerOf(t, r, testSpec(root, tt.program))
-		_, err = started.Start(supervisor.Stdio{})
+		_, err = started.Start(spec.Stdio{})
 		check("start", err)
 		if err := started.Destroy(); err != nil {
 			t.Error(err)

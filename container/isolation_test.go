@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 func procPath(pid int, name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }
@@ -61,11 +60,11 @@ func TestWorkingDirectoryStaysInRoot(t *testing.T) {
 	}
 }
 
-func checkDirectory(t *testing.T, r *Runtime, c supervisor.Container, root, dir string) {
+func checkDirectory(t *testing.T, r *Runtime, c spec.Container, root, dir string) {
 	t.Helper()
 	cmd := rootCommand("true")
 	cmd.Dir = dir
-	if p, err := c.Exec(cmd, supervisor.Stdio{}); err == nil {
+	if p, err := c.Exec(cmd, spec.Stdio{}); err == nil {
 		t.Error("a command starts there")
 		_, _ = unix.Wait4(p.PID(), nil, 0, nil)
 		p.Release()
@@ -75,7 +74,7 @@ func checkDirectory(t *testing.T, r *Runtime, c supervisor.Container, root, dir 
 	s := testSpec(root, "true")
 	s.Process.Dir = dir
 	app := containerOf(t, r, s)
-	if p, err := app.Start(supervisor.Stdio{}); err == nil {
+	if p, err := app.Start(spec.Stdio{}); err == nil {
 		t.Error("an app starts there")
 		_, _ = unix.Wait4(p.PID(), nil, 0, nil)
 		p.Release()

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -56,7 +55,7 @@ func TestFilesThatDoNotAnswerCostOneStart(t *testing.T) {
 	const starts = 2*maxLooks + 1
 	for range starts {
 		go func() {
-			_, err := hostile.Exec(named, supervisor.Stdio{})
+			_, err := hostile.Exec(named, spec.Stdio{})
 			ended <- err
 		}()
 	}

@@ -9,7 +9,6 @@ import (
 
 	"kurma.io/stager/container/cgroup"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/children"
 	"kurma.io/stager/tests/surroundings"
 )
@@ -84,7 +83,7 @@ func TestOOMKilledIsTrueAfterOtherKills(t *testing.T) {
 	s := testSpec(root, "sh", "-c", "("+hungry+"); read gate; exec "+hungry)
 	s.Resources = spec.Resources{MemoryLimit: hungryLimit}
 	c := containerOf(t, r, s)
-	p, err := c.Start(supervisor.Stdio{Stdin: in})
+	p, err := c.Start(spec.Stdio{Stdin: in})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // Package container is the runtime that makes containers with runc's libcontainer. Only this
 // package knows libcontainer: its input is a spec.Spec, which is plain data, and its output a
-// supervisor.Container.
+// spec.Container.
 package container
 
 import (
@@ -26,7 +26,6 @@ import (
 	"kurma.io/stager/container/machine"
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 // Init makes the process a container's first process if libcontainer has started it for that, and
@@ -38,7 +37,7 @@ func Init() {
 	}
 }
 
-// Runtime implements supervisor.Runtime.
+// Runtime implements spec.Runtime.
 type Runtime struct {
 	log    *slog.Logger
 	cgroup string // the pod's
@@ -66,10 +65,10 @@ type Runtime struct {
 // NewRuntime returns a runtime for the pod whose cgroup is the absolute path cgroup below
 // every mounted hierarchy. The caller must be root. The runtime changes nothing before Prepare.
 func NewRuntime(cgroup string, log *slog.Logger) *Runtime {
-	return &Runtime{cgroup: cgroup, log: log, execLimit: supervisor.ExecLimit}
+	return &Runtime{cgroup: cgroup, log: log, execLimit: spec.ExecLimit}
 }
 
-// Prepare implements supervisor.Runtime. If the kernel cannot prevent apps from reading each
+// Prepare implements spec.Runtime. If the kernel cannot prevent apps from reading each
 // other through /proc, Prepare logs a warning.
 func (r *Runtime) Prepare(dir string, limits spec.Resources) error {
 	if err := r.prepare(dir, limits); err != nil {
@@ -118,16 +117,16 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	return nil
 }
 
-// Support implements supervisor.Runtime.
+// Support implements spec.Runtime.
 func (r *Runtime) Support() spec.Support { return machine.Support() }
 
-// MakePod implements supervisor.Runtime.
+// MakePod implements spec.Runtime.
 func (r *Runtime) MakePod() error { return r.pod.Make() }
 
-// KillPod implements supervisor.Runtime.
+// KillPod implements spec.Runtime.
 func (r *Runtime) KillPod() error { return cgroup.KillPod(r.cgroup) }
 
-// Close implements supervisor.Runtime.
+// Close implements spec.Runtime.
 func (r *Runtime) Close() error {
 	var errs []error // of what Prepare made, which may have failed
 	if r.pod != nil {
@@ -152,8 +151,8 @@ func landlockABI() int {
 	return int(abi)
 }
 
-// Container implements supervisor.Runtime.
-func (r *Runtime) Container(s spec.Spec) (supervisor.Container, error) {
+// Container implements spec.Runtime.
+func (r *Runtime) Container(s spec.Spec) (spec.Container, error) {
 	filter, err := r.filters.of(&s.Process)
 	if err != nil {
 		return nil, fmt.Errorf("make seccomp filter: %w", err)
@@ -161,7 +160,7 @@ func (r *Runtime) Container(s spec.Spec) (supervisor.Container, error) {
 	return &container{runtime: r, spec: s, filter: filter, id: rand.Text(), looks: make(chan struct{}, maxLooks)}, nil
 }
 
-// container implements supervisor.Container.
+// container implements spec.Container.
 type container struct {
 	runtime *Runtime
 	spec    spec.Spec
@@ -184,13 +183,13 @@ type container struct {
 	managerErr error
 }
 
-var _ supervisor.Holder = (*container)(nil)
+var _ spec.Holder = (*container)(nil)
 
-// Hold implements supervisor.Holder.
+// Hold implements spec.Holder.
 func (c *container) Hold(wait func() error) { c.hold = wait }
 
-// Start implements supervisor.Container.
-func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
+// Start implements spec.Container.
+func (c *container) Start(stdio spec.Stdio) (spec.Running, error) {
 	p, err := c.start(stdio)
 	if err != nil {
 		return nil, c.failed("start", err)
@@ -198,7 +197,7 @@ func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
 	return p, nil
 }
 
-func (c *container) start(stdio supervisor.Stdio) (_ supervisor.Process, err error) {
+func (c *container) start(stdio spec.Stdio) (_ spec.Running, err error) {
 	if err := checkSystemFolders(c.spec.Root); err != nil {
 		return nil, err
 	}
@@ -298,7 +297,7 @@ func (r *Runtime) restrict(p *spec.Process) bool {
 	return r.landlock && !slices.Contains(p.Capabilities, "CAP_SYS_ADMIN")
 }
 
-// PIDs implements supervisor.Container.
+// PIDs implements spec.Container.
 func (c *container) PIDs() ([]int, error) {
 	if c.handle == nil {
 		return nil, nil
@@ -306,7 +305,7 @@ func (c *container) PIDs() ([]int, error) {
 	return c.handle.Processes()
 }
 
-// Kill implements supervisor.Container.
+// Kill implements spec.Container.
 func (c *container) Kill() error {
 	m, err := c.cgroups()
 	if err != nil {
@@ -327,7 +326,7 @@ func (c *container) Kill() error {
 	return err
 }
 
-// Destroy implements supervisor.Container.
+// Destroy implements spec.Container.
 func (c *container) Destroy() error {
 	c.handles.close()
 	closeAll(c.backing)
@@ -341,22 +340,22 @@ func (c *container) Destroy() error {
 	return nil
 }
 
-var _ supervisor.OOMReporter = (*container)(nil)
+var _ spec.OOMReporter = (*container)(nil)
 
-// OOMKilled implements supervisor.OOMReporter. Another SIGKILL of the main process cannot
+// OOMKilled implements spec.OOMReporter. Another SIGKILL of the main process cannot
 // be distinguished from an out-of-memory kill, when it comes within moments of the
 // out-of-memory kill of another process.
 func (c *container) OOMKilled() bool { return c.oom.Killed() }
 
-// process implements supervisor.Process.
+// process implements spec.Running.
 type process struct {
 	pid     int
 	release func()
 }
 
-// PID implements supervisor.Process.
+// PID implements spec.Running.
 func (p *process) PID() int { return p.pid }
 
-// Release implements supervisor.Process. Wait returns ECHILD, which is expected here: the reaper
+// Release implements spec.Running. Wait returns ECHILD, which is expected here: the reaper
 // has already collected the child.
 func (p *process) Release() { p.release() }

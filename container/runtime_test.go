@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 // newRuntime returns a runtime on a new tmpfs.
@@ -101,20 +100,20 @@ func output(t testing.TB, r *Runtime, s spec.Spec) (string, unix.WaitStatus) {
 }
 
 // run starts a container and waits for its end.
-func run(t testing.TB, c supervisor.Container) (string, unix.WaitStatus) {
+func run(t testing.TB, c spec.Container) (string, unix.WaitStatus) {
 	t.Helper()
 	return runIn(t, c, nil)
 }
 
 // runIn is run with a standard input.
-func runIn(t testing.TB, c supervisor.Container, stdin *os.File) (string, unix.WaitStatus) {
+func runIn(t testing.TB, c spec.Container, stdin *os.File) (string, unix.WaitStatus) {
 	t.Helper()
 	out, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	p, err := c.Start(supervisor.Stdio{Stdin: stdin, Stdout: in, Stderr: in})
+	p, err := c.Start(spec.Stdio{Stdin: stdin, Stdout: in, Stderr: in})
 	in.Close()
 	if err != nil {
 		t.Fatal(err)
@@ -169,10 +168,10 @@ func BenchmarkStart(b *testing.B) {
 
 // startSleeper starts a container that stays until the test's end. A file is
 // its stdout and stderr.
-func startSleeper(t testing.TB, r *Runtime, s spec.Spec, out ...*os.File) (supervisor.Container, int) {
+func startSleeper(t testing.TB, r *Runtime, s spec.Spec, out ...*os.File) (spec.Container, int) {
 	t.Helper()
 	c := containerOf(t, r, s)
-	var stdio supervisor.Stdio
+	var stdio spec.Stdio
 	for _, f := range out {
 		stdio.Stdout, stdio.Stderr = f, f
 	}
@@ -195,18 +194,18 @@ func startSleeper(t testing.TB, r *Runtime, s spec.Spec, out ...*os.File) (super
 }
 
 // execOutput runs a command in a running container.
-func execOutput(t testing.TB, c supervisor.Container, cmd supervisor.Command) (string, unix.WaitStatus) {
+func execOutput(t testing.TB, c spec.Container, cmd spec.Command) (string, unix.WaitStatus) {
 	t.Helper()
 	out, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	var p supervisor.Process
+	var p spec.Running
 	started := make(chan struct{})
 	go func() { // on a goroutine of its own, as the supervisor does
 		defer close(started)
-		p, err = c.Exec(cmd, supervisor.Stdio{Stdout: in, Stderr: in})
+		p, err = c.Exec(cmd, spec.Stdio{Stdout: in, Stderr: in})
 	}()
 	<-started
 	in.Close()
@@ -225,8 +224,8 @@ func execOutput(t testing.TB, c supervisor.Container, cmd supervisor.Command) (s
 	return string(text), status
 }
 
-func rootCommand(args ...string) supervisor.Command {
-	return supervisor.Command{Args: args, Env: []string{"PATH=/bin"}, User: "0", Group: "0"}
+func rootCommand(args ...string) spec.Command {
+	return spec.Command{Args: args, Env: []string{"PATH=/bin"}, User: "0", Group: "0"}
 }
 
 func BenchmarkExec(b *testing.B) {
@@ -283,7 +282,7 @@ func TestNamesAreNotReadFromProc(t *testing.T) {
 	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
 	cmd := rootCommand("true")
 	cmd.User = "proc"
-	if _, err := c.Exec(cmd, supervisor.Stdio{}); err == nil || !strings.Contains(err.Error(), `user "proc" is neither`) {
+	if _, err := c.Exec(cmd, spec.Stdio{}); err == nil || !strings.Contains(err.Error(), `user "proc" is neither`) {
 		t.Errorf("error %v", err)
 	}
 }

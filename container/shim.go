@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/names"
-	"kurma.io/stager/supervisor"
+	"kurma.io/stager/spec"
 )
 
 // A program with this package is linked statically, because it is executed inside containers,
@@ -161,7 +161,7 @@ func (p *shimPipes) result(program, dir string) error {
 	}
 	step, errno := binary.NativeEndian.Uint32(b), syscall.Errno(binary.NativeEndian.Uint32(b[4:]))
 	if step == C.SHIM_EXEC {
-		return &supervisor.ExecError{Path: program, Errno: errno}
+		return &spec.ExecError{Path: program, Errno: errno}
 	}
 	if step == C.SHIM_CHDIR {
 		return fmt.Errorf("change to working directory %q: %w", dir, errno)

@@ -16,7 +16,7 @@
  * Apps can send SIGSTOP again as fast as this thread sends SIGCONT. A process that shares the
  * supervisor's memory is killed when it is still being stopped after VFORK_LIMIT, so that the rest of
  * the supervisor waits no longer; its start fails. The later processes of a start block that
- * start only, and supervisor.StartLimit ends it.
+ * start only, and spec.StartLimit ends it.
  *
  * An app that has stopped itself, or another app, stays stopped: it is another program. But a SIGSTOP that
  * was sent before the last exec of a start stops the app: where the process was stopped as one of the start just

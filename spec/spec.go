@@ -1,6 +1,6 @@
-// Package spec describes a container as plain data. Package plan decides the data, and a runtime
-// (supervisor.Runtime) makes the container from it. Neither side needs the other, and the data
-// needs neither cgo nor a runtime's library.
+// Package spec is the contract between the supervisor and a runtime. It describes a container as plain data, which
+// package plan decides, and what the supervisor asks of a runtime (Runtime, Container). Neither side
+// needs the other, and the contract needs neither cgo nor a runtime's library.
 package spec
 
 import "os"

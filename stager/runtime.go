@@ -4,7 +4,7 @@ import (
 	"log/slog"
 
 	"kurma.io/stager/container"
-	"kurma.io/stager/supervisor"
+	"kurma.io/stager/spec"
 	"kurma.io/stager/unionfs"
 	"kurma.io/stager/waiter/helper"
 )
@@ -18,7 +18,7 @@ import (
 func beContainer() { container.Init() }
 
 // newRuntime returns the runtime of a pod. cgroup is the path of the pod's cgroup.
-func newRuntime(cgroup string, _ helper.Starter, log *slog.Logger) supervisor.Runtime {
+func newRuntime(cgroup string, _ helper.Starter, log *slog.Logger) spec.Runtime {
 	return container.NewRuntime(cgroup, log)
 }
 

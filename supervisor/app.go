@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"kurma.io/stager/spec"
 )
 
 // App is the definition of one app of a pod. It is not changed after NewPod.
@@ -18,14 +20,14 @@ type App struct {
 	// returns, except one in which a command does not end even by
 	// SIGKILL. The caller of Pod.Run cleans up the root, and what else belongs to the app beyond
 	// one run, after Pod.Run.
-	Main func() (Container, error)
+	Main func() (spec.Container, error)
 
 	// PreStart and PostStop make the containers of the event handlers (appc,
 	// aci.md, eventHandlers), with the contract of Main; nil for none. Main
 	// starts after PreStart's process has exited 0. PostStop runs, for at most
 	// 10 s, after every run in which PreStart was tried, however the run ended; not
 	// after one that has ended before the apps might run (Config.Held).
-	PreStart, PostStop func() (Container, error)
+	PreStart, PostStop func() (spec.Container, error)
 
 	// Ready, where not nil, returns nil once the app is ready, or the reason why it never
 	// will be; without it an app is ready when its main process has been

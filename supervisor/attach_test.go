@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/surroundings"
 )
@@ -237,7 +238,7 @@ func TestAnAppMayBeAttachedBeforeItsStart(t *testing.T) {
 		gate, begun := make(chan struct{}), make(chan struct{})
 		pod := start(t, Config{Reaper: reaper, Grace: time.Minute, Apps: []App{{
 			Name: "app", Terminal: terminal,
-			Main: func() (Container, error) {
+			Main: func() (spec.Container, error) {
 				close(begun)
 				<-gate
 				return b.sh("echo first; stty size; exit 1")()

@@ -28,7 +28,7 @@ type fake struct {
 	starting <-chan struct{}
 }
 
-func (f *fake) Start(stdio Stdio) (Process, error) {
+func (f *fake) Start(stdio spec.Stdio) (spec.Running, error) {
 	if f.starting != nil {
 		<-f.starting
 	}
@@ -80,15 +80,15 @@ func (b *fakes) make(args ...string) (*fake, error) {
 }
 
 // run is a factory of containers that run args.
-func (b *fakes) run(args ...string) func() (Container, error) {
-	return func() (Container, error) {
+func (b *fakes) run(args ...string) func() (spec.Container, error) {
+	return func() (spec.Container, error) {
 		c, err := b.make(args...)
 		return c, err
 	}
 }
 
 // sh is a factory of containers that run a shell script.
-func (b *fakes) sh(script string) func() (Container, error) {
+func (b *fakes) sh(script string) func() (spec.Container, error) {
 	return b.run("/bin/sh", "-c", script)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor/output"
 )
 
@@ -25,7 +26,7 @@ func (e *handlerError) Error() string {
 
 // handle runs an event handler, nil for none, until it ends by itself or end ends it. name
 // is for errors.
-func (r *run) handle(name string, handler func() (Container, error), end stop) error {
+func (r *run) handle(name string, handler func() (spec.Container, error), end stop) error {
 	if handler == nil {
 		return nil
 	}
@@ -41,7 +42,7 @@ func (r *run) handle(name string, handler func() (Container, error), end stop) e
 
 // runHandler runs a handler until it ends by itself or the moments of end come. It does
 // not start the handler after the first of them.
-func (r *run) runHandler(handler func() (Container, error), end stop) (Exit, error) {
+func (r *run) runHandler(handler func() (spec.Container, error), end stop) (Exit, error) {
 	a := r.app
 	streams, err := a.pod.output.Open(a.handlerOutput())
 	if err != nil {

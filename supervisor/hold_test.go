@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
 )
 
@@ -18,7 +19,7 @@ type holder struct {
 
 func (h *holder) Hold(wait func() error) { h.wait = wait }
 
-func (h *holder) Start(stdio Stdio) (Process, error) {
+func (h *holder) Start(stdio spec.Stdio) (spec.Running, error) {
 	close(h.made)
 	if h.wait != nil {
 		if err := h.wait(); err != nil {
@@ -29,18 +30,18 @@ func (h *holder) Start(stdio Stdio) (Process, error) {
 }
 
 // held is a factory of one holder that runs a shell script.
-func (b *fakes) held(script string) (factory func() (Container, error), made <-chan struct{}) {
+func (b *fakes) held(script string) (factory func() (spec.Container, error), made <-chan struct{}) {
 	done := make(chan struct{})
-	return func() (Container, error) {
+	return func() (spec.Container, error) {
 		c, err := b.make("/bin/sh", "-c", script)
 		return &holder{fake: c, made: done}, err
 	}, done
 }
 
 // tells is a factory that tells when it is called.
-func tells(called *sync.WaitGroup, factory func() (Container, error)) func() (Container, error) {
+func tells(called *sync.WaitGroup, factory func() (spec.Container, error)) func() (spec.Container, error) {
 	called.Add(1)
-	return func() (Container, error) {
+	return func() (spec.Container, error) {
 		defer called.Done()
 		return factory()
 	}
@@ -80,10 +81,10 @@ func TestStopEndsAHold(t *testing.T) {
 	b := newFakes(t)
 	out := newLog()
 	main, made := b.held("echo main")
-	cleaned := func() (Container, error) { return nil, errors.New("no post-stop handler may run") }
+	cleaned := func() (spec.Container, error) { return nil, errors.New("no post-stop handler may run") }
 	pod := start(t, Config{Held: make(chan struct{}), Grace: time.Minute, Apps: []App{
-		{Name: "held", Main: main, Stdout: out, PostStop: func() (Container, error) { t.Error("post-stop"); return cleaned() }},
-		{Name: "plain", Main: b.sh("echo main"), Stdout: out, PostStop: func() (Container, error) { t.Error("post-stop"); return cleaned() }},
+		{Name: "held", Main: main, Stdout: out, PostStop: func() (spec.Container, error) { t.Error("post-stop"); return cleaned() }},
+		{Name: "plain", Main: b.sh("echo main"), Stdout: out, PostStop: func() (spec.Container, error) { t.Error("post-stop"); return cleaned() }},
 	}})
 	<-made
 	if code, err := pod.stopped(); code != 0 || err != nil {

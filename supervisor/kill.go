@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor/reap"
 )
 
@@ -20,7 +21,7 @@ const (
 // waitChild waits for the end of a process: by itself; by SIGTERM, sent
 // when end.asked closes; or by SIGKILL to its whole cgroup, when end.forced closes, which
 // forced reports. The error says that not even SIGKILL ended it.
-func waitChild(child *reap.Child, c Container, end stop) (forced bool, err error) {
+func waitChild(child *reap.Child, c spec.Container, end stop) (forced bool, err error) {
 	asked := end.asked
 	for {
 		select {
@@ -45,7 +46,7 @@ func waitChild(child *reap.Child, c Container, end stop) (forced bool, err error
 }
 
 // killUntil kills the processes in a container's cgroup, again and again until done is closed.
-func killUntil(c Container, done <-chan struct{}) {
+func killUntil(c spec.Container, done <-chan struct{}) {
 	retry := time.NewTicker(killInterval)
 	defer retry.Stop()
 	for {
@@ -60,7 +61,7 @@ func killUntil(c Container, done <-chan struct{}) {
 
 // killUntilEmpty kills the processes in a container's cgroup until idle is closed and
 // none is left: a process that is being started may escape a single Kill.
-func killUntilEmpty(c Container, idle <-chan struct{}) error {
+func killUntilEmpty(c spec.Container, idle <-chan struct{}) error {
 	retry := time.NewTicker(killInterval)
 	defer retry.Stop()
 	limit := time.After(killLimit)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"testing"
 
+	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/children"
 )
@@ -89,7 +90,7 @@ func TestForeignWriterDoesNotKeepARunOpen(t *testing.T) {
 	b := newFakes(t)
 	out := newLog()
 	var foreign int
-	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Stdout: out, Main: func() (Container, error) {
+	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Stdout: out, Main: func() (spec.Container, error) {
 		return b.sh("sleep 1000 & echo $! > " + b.dir + "/cgroup.procs; echo $!")()
 	}}}})
 	if _, err := pod.wait(); err != nil {

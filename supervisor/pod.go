@@ -2,7 +2,7 @@
 // subreaper: it starts, restarts and stops them. Its package reap collects the processes
 // that end, its package output carries the apps' output to logs and attachments.
 // It knows nothing of images, file systems and namespaces: those belong to a
-// Container, which runtime.go defines.
+// runtime (spec.Runtime).
 package supervisor
 
 import (
@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor/output"
 	"kurma.io/stager/supervisor/reap"
 )
@@ -86,7 +87,7 @@ func NewPod(config Config) *Pod {
 		stop:   newStop(),
 	}
 	if p.config.StartLimit == 0 {
-		p.config.StartLimit = StartLimit
+		p.config.StartLimit = spec.StartLimit
 	}
 	if p.config.Held == nil {
 		held := make(chan struct{})
@@ -193,7 +194,7 @@ func (p *Pod) beginStop() {
 // spawn starts a process when one of the slots is free. It gives up, and returns
 // why, when end closes first. A start that hangs keeps its slot for twice its limit at most, counted
 // from the close of Config.Held on, so that it blocks only itself.
-func (p *Pod) spawn(slots chan struct{}, limit time.Duration, end <-chan struct{}, why error, start func() (Process, error)) (*reap.Child, error) {
+func (p *Pod) spawn(slots chan struct{}, limit time.Duration, end <-chan struct{}, why error, start func() (spec.Running, error)) (*reap.Child, error) {
 	select {
 	case slots <- struct{}{}:
 	case <-end:

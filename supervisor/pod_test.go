@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/clause"
 	"kurma.io/stager/tests/surroundings"
@@ -25,7 +26,7 @@ func TestPodRunsUntilStopped(t *testing.T) {
 	ended := make(chan struct{})
 	pod := start(t, Config{Grace: time.Minute, Apps: []App{
 		{Name: "one", Main: b.sh("echo up; exec sleep 1000"), Stdout: out},
-		{Name: "two", Main: b.sh("exit 7"), PostStop: func() (Container, error) {
+		{Name: "two", Main: b.sh("exit 7"), PostStop: func() (spec.Container, error) {
 			close(ended)
 			return b.sh("exit 0")()
 		}},
@@ -70,7 +71,7 @@ func TestFailedStartNamesTheAppAndStopsTheOthers(t *testing.T) {
 		},
 		{
 			"no container",
-			App{Main: func() (Container, error) { return nil, errors.New("no room") }},
+			App{Main: func() (spec.Container, error) { return nil, errors.New("no room") }},
 			`start app "bad": no room`,
 			Exit{125, "not started"},
 		},
@@ -175,7 +176,7 @@ func TestStopEndsAStart(t *testing.T) {
 	out := newLog()
 	pod := start(t, Config{Grace: time.Minute, Apps: []App{{
 		Name: "app", Stdout: out,
-		Main: func() (Container, error) {
+		Main: func() (spec.Container, error) {
 			c, err := b.make("/bin/sleep", "1000")
 			c.starting = gate
 			close(begun)
@@ -282,7 +283,7 @@ func TestOOMKillsAreNamedAsReasons(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newFakes(t)
-			pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Main: func() (Container, error) {
+			pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Main: func() (spec.Container, error) {
 				c, err := b.make("/bin/sh", "-c", test.script)
 				c.oom = test.oom
 				return c, err
@@ -301,7 +302,7 @@ func TestOOMKillsAreNamedAsReasons(t *testing.T) {
 func TestTheStopsKillIsNotAnOOMKill(t *testing.T) {
 	b := newFakes(t)
 	out := newLog()
-	pod := start(t, Config{Grace: 50 * time.Millisecond, Apps: []App{{Name: "app", Stdout: out, Main: func() (Container, error) {
+	pod := start(t, Config{Grace: 50 * time.Millisecond, Apps: []App{{Name: "app", Stdout: out, Main: func() (spec.Container, error) {
 		c, err := b.make("/bin/sh", "-c", "trap '' TERM; echo set; while :; do sleep 1000; done")
 		c.oom = true
 		return c, err
@@ -514,7 +515,7 @@ type stuck struct {
 	once   sync.Once
 }
 
-func (s *stuck) Start(Stdio) (Process, error) {
+func (s *stuck) Start(spec.Stdio) (spec.Running, error) {
 	<-s.killed
 	return nil, errors.New("killed")
 }
@@ -526,14 +527,14 @@ func (s *stuck) Kill() error {
 
 func TestGracePeriodEndsAStartThatHangs(t *testing.T) {
 	b := newFakes(t)
-	for name, change := range map[string]func(*App, func() (Container, error)){
-		"main":      func(a *App, hangs func() (Container, error)) { a.Main = hangs },
-		"pre-start": func(a *App, hangs func() (Container, error)) { a.Main, a.PreStart = b.sh("true"), hangs },
+	for name, change := range map[string]func(*App, func() (spec.Container, error)){
+		"main":      func(a *App, hangs func() (spec.Container, error)) { a.Main = hangs },
+		"pre-start": func(a *App, hangs func() (spec.Container, error)) { a.Main, a.PreStart = b.sh("true"), hangs },
 	} {
 		t.Run(name, func(t *testing.T) {
 			begun := make(chan struct{})
 			app := App{Name: "app"}
-			change(&app, func() (Container, error) {
+			change(&app, func() (spec.Container, error) {
 				c, err := b.make()
 				close(begun)
 				return &stuck{fake: c, killed: make(chan struct{})}, err

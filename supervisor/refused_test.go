@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
 )
 
@@ -19,7 +20,7 @@ func TestARefusedMoveDoesNotWedgeThePod(t *testing.T) {
 		{Name: "app", Main: b.sh("exec sleep 1000")},
 	}}).up()
 	pod.ForceState("app", StateExited)
-	if _, err := pod.Exec("app", script("exit 0"), Stdio{}); !errors.Is(err, ErrNotRunning) {
+	if _, err := pod.Exec("app", script("exit 0"), spec.Stdio{}); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("%v", err)
 	}
 	if code, err := pod.stopped(); code != 0 || err != nil {
@@ -38,7 +39,7 @@ func TestProcessesAreTheMainProcessAndSessions(t *testing.T) {
 	app.Ended = func() { close(ended) }
 	gate := make(chan struct{})
 	pod := start(t, Config{Grace: time.Minute, Apps: []App{app, {
-		Name: "other", PreStart: func() (Container, error) {
+		Name: "other", PreStart: func() (spec.Container, error) {
 			<-gate
 			return b.sh("exit 0")()
 		}, Main: b.sh("exec sleep 1000"),
@@ -52,7 +53,7 @@ func TestProcessesAreTheMainProcessAndSessions(t *testing.T) {
 	if got, err := pod.Processes("app"); err != nil || !slices.Equal(got, []int{main}) {
 		t.Errorf("%v, %v, want %d", got, err, main)
 	}
-	session := run1(t, pod, "exec sleep 1000", Stdio{})
+	session := run1(t, pod, "exec sleep 1000", spec.Stdio{})
 	got, err := pod.Processes("app")
 	if want := []int{main, session.PID()}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v, want %v", got, err, want)

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor/output"
 	"kurma.io/stager/supervisor/reap"
 )
@@ -39,7 +40,7 @@ type run struct {
 	// it moves the app to StateRunning. They are not changed after that. Other goroutines read
 	// them only after they have seen app.run (Attach) or StateRunning (join) under app.mu.
 	streams *output.Streams
-	main    Container
+	main    spec.Container
 	child   *reap.Child
 }
 
@@ -53,7 +54,7 @@ func failedExit(err error) Exit {
 	if errors.As(err, &handler) {
 		return Exit{Code: handler.exit.Code, Reason: handler.name + " failed"}
 	}
-	var execErr *ExecError
+	var execErr *spec.ExecError
 	if errors.As(err, &execErr) {
 		return Exit{Code: execErr.ExitCode(), Reason: "not executed"}
 	}
@@ -106,16 +107,16 @@ func (a *app) outputOptions() output.Options {
 	return o
 }
 
-func stdioOf(s *output.Streams) Stdio {
-	return Stdio{Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Terminal: s.Console != nil, Console: s.Console}
+func stdioOf(s *output.Streams) spec.Stdio {
+	return spec.Stdio{Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Terminal: s.Console != nil, Console: s.Console}
 }
 
 // launch makes a container and starts it in one of the pod's slots, unless the first moment of end comes before.
 // c, where not nil, is the caller's to destroy, also after an error.
-func (p *Pod) launch(container func() (Container, error), stdio Stdio, end stop) (c Container, child *reap.Child, err error) {
+func (p *Pod) launch(container func() (spec.Container, error), stdio spec.Stdio, end stop) (c spec.Container, child *reap.Child, err error) {
 	late := false
 	begins, why := end.begins()
-	child, err = p.spawn(p.slots, p.config.StartLimit, begins, why, func() (process Process, err error) {
+	child, err = p.spawn(p.slots, p.config.StartLimit, begins, why, func() (process spec.Running, err error) {
 		made, err := container()
 		if err != nil {
 			return nil, err
@@ -141,7 +142,7 @@ func (p *Pod) launch(container func() (Container, error), stdio Stdio, end stop)
 
 // hold keeps a container's program from running until the pod's apps may run. It waits here, or has the container wait in its
 // Start. The wait fails with errHeld when end closes.
-func (p *Pod) hold(c Container, end <-chan struct{}) error {
+func (p *Pod) hold(c spec.Container, end <-chan struct{}) error {
 	if closed(p.config.Held) {
 		return nil
 	}
@@ -155,7 +156,7 @@ func (p *Pod) hold(c Container, end <-chan struct{}) error {
 		}
 		return nil
 	}
-	holder, ok := c.(Holder)
+	holder, ok := c.(spec.Holder)
 	if !ok {
 		return wait()
 	}
@@ -165,7 +166,7 @@ func (p *Pod) hold(c Container, end <-chan struct{}) error {
 
 // startContainer starts a container. When forced closes, or the pod's limit has passed, which late reports, it kills the
 // container's processes until Start returns. Even then Start may succeed.
-func (p *Pod) startContainer(c Container, stdio Stdio, forced <-chan struct{}) (process Process, late bool, err error) {
+func (p *Pod) startContainer(c spec.Container, stdio spec.Stdio, forced <-chan struct{}) (process spec.Running, late bool, err error) {
 	started := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
@@ -199,7 +200,7 @@ func (r *run) wait() Exit {
 		return Exit{Code: 128 + int(syscall.SIGKILL), Reason: syscall.SIGKILL.String()}
 	}
 	exit := exitOf(r.child.Status())
-	if c, ok := r.main.(OOMReporter); ok && exit.killed() && !forced && c.OOMKilled() {
+	if c, ok := r.main.(spec.OOMReporter); ok && exit.killed() && !forced && c.OOMKilled() {
 		exit.Reason = reasonOOM
 	}
 	return exit
@@ -291,7 +292,7 @@ func (r *run) destroyMain() {
 	}
 }
 
-func (a *app) destroy(c Container) {
+func (a *app) destroy(c spec.Container) {
 	if err := c.Destroy(); err != nil {
 		a.pod.log.Error("destroy container of app", "app", a.Name, "error", err)
 	}

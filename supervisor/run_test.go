@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/children"
 )
@@ -30,7 +31,7 @@ func TestNothingOutlivesTheMainProcess(t *testing.T) {
 	b := newFakes(t)
 	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Grace: time.Minute, Apps: []App{{
 		Name: "app",
-		Main: func() (Container, error) {
+		Main: func() (spec.Container, error) {
 			c, err := b.make("/bin/sh", "-c", "trap '' TERM; sleep 1000 & setsid sleep 1001 & exit 3")
 			return &leaky{fake: c}, err
 		},
@@ -49,14 +50,14 @@ func TestExecDoesNotOutwaitTheApp(t *testing.T) {
 	app.Name = "app"
 	pod := start(t, Config{Grace: 0, Apps: []App{app, other}}).up()
 	pod.TakeCommandSlots("app")
-	if s, err := pod.Exec("other", script("exit 0"), Stdio{}); err != nil {
+	if s, err := pod.Exec("other", script("exit 0"), spec.Stdio{}); err != nil {
 		t.Errorf("a command in another app: %v", err)
 	} else {
 		<-s.Done()
 	}
 	failed := make(chan error)
 	go func() {
-		_, err := pod.Exec("app", script("exit 0"), Stdio{})
+		_, err := pod.Exec("app", script("exit 0"), spec.Stdio{})
 		failed <- err
 	}()
 	open()
@@ -72,7 +73,7 @@ type tardy struct {
 	killed chan struct{} // closed by the first Kill
 }
 
-func (c *tardy) Start(stdio Stdio) (Process, error) {
+func (c *tardy) Start(stdio spec.Stdio) (spec.Running, error) {
 	process, err := c.fake.Start(stdio)
 	<-c.killed
 	return process, err
@@ -97,7 +98,7 @@ func TestAStartThatItsLimitKillsAsItSucceedsHasFailed(t *testing.T) {
 	for name, want := range map[string]string{"main": words, "pre-start": "pre-start handler: " + words} {
 		t.Run(name, func(t *testing.T) {
 			b := newFakes(t)
-			app := App{Name: "app", Main: func() (Container, error) {
+			app := App{Name: "app", Main: func() (spec.Container, error) {
 				c, err := b.make("/bin/sh", "-c", "exec sleep 3")
 				return &tardy{fake: c, killed: make(chan struct{})}, err
 			}}
@@ -127,7 +128,7 @@ type hanging struct {
 	destroyed   atomic.Bool
 }
 
-func (h *hanging) Exec(Command, Stdio) (Process, error) {
+func (h *hanging) Exec(spec.Command, spec.Stdio) (spec.Running, error) {
 	close(h.begun)
 	<-h.over
 	return nil, errors.New("interrupted")
@@ -146,7 +147,7 @@ func TestACommandsStartThatHangsBlocksNothing(t *testing.T) {
 	out := newLog()
 	h := &hanging{begun: make(chan struct{}), over: make(chan struct{})}
 	main := app.Main
-	app.Main = func() (Container, error) {
+	app.Main = func() (spec.Container, error) {
 		c, err := main()
 		h.fake = c.(*fake)
 		return h, err
@@ -155,7 +156,7 @@ func TestACommandsStartThatHangsBlocksNothing(t *testing.T) {
 	pod := podOf(t, app)
 	failed := make(chan error)
 	go func() {
-		_, err := pod.Exec("app", script("exit 0"), Stdio{})
+		_, err := pod.Exec("app", script("exit 0"), spec.Stdio{})
 		failed <- err
 	}()
 	<-h.begun

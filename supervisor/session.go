@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/internal/procstat"
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor/reap"
 )
 
@@ -27,10 +28,10 @@ type Session struct {
 }
 
 // Exec starts a command in an app whose main process runs. The errors are
-// ErrNoApp, ErrNotRunning and *ExecError, wrapped, or any other. Exec returns a
+// ErrNoApp, ErrNotRunning and *spec.ExecError, wrapped, or any other. Exec returns a
 // few seconds after the main process's end at the latest, even when the start hangs. The caller
 // closes its own files of stdio, and the terminal's master.
-func (p *Pod) Exec(app string, cmd Command, stdio Stdio) (*Session, error) {
+func (p *Pod) Exec(app string, cmd spec.Command, stdio spec.Stdio) (*Session, error) {
 	a, err := p.find(app)
 	if err != nil {
 		return nil, err
@@ -62,11 +63,11 @@ type startedCommand struct {
 
 // startCommand starts a command, for the session that join has added. A start that
 // hangs holds a goroutine, not its caller; if it succeeds after that, the command is killed.
-func (r *run) startCommand(cmd Command, stdio Stdio) <-chan startedCommand {
+func (r *run) startCommand(cmd spec.Command, stdio spec.Stdio) <-chan startedCommand {
 	started := make(chan startedCommand, 1)
 	go func() {
 		defer r.sessions.Done()
-		child, err := r.app.pod.spawn(r.slots, ExecLimit, r.ended, ErrNotRunning, func() (Process, error) { return r.main.Exec(cmd, stdio) })
+		child, err := r.app.pod.spawn(r.slots, spec.ExecLimit, r.ended, ErrNotRunning, func() (spec.Running, error) { return r.main.Exec(cmd, stdio) })
 		started <- startedCommand{child, err}
 		if err != nil {
 			return

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/children"
 )
@@ -23,11 +24,11 @@ func podOf(t *testing.T, app App) *running {
 	return start(t, Config{Grace: time.Minute, Apps: []App{app}}).up()
 }
 
-func script(text string) Command {
-	return Command{Args: []string{"/bin/sh", "-c", text}, Env: os.Environ()}
+func script(text string) spec.Command {
+	return spec.Command{Args: []string{"/bin/sh", "-c", text}, Env: os.Environ()}
 }
 
-func run1(t *testing.T, p *running, text string, stdio Stdio) *Session {
+func run1(t *testing.T, p *running, text string, stdio spec.Stdio) *Session {
 	t.Helper()
 	s, err := p.Exec("app", script(text), stdio)
 	if err != nil {
@@ -59,7 +60,7 @@ func TestASessionReportsItsExit(t *testing.T) {
 		{"exit 255", Exit{Code: 255}},
 		{"kill -9 $$", Exit{137, "killed"}},
 	} {
-		s := run1(t, pod, test.script, Stdio{})
+		s := run1(t, pod, test.script, spec.Stdio{})
 		<-s.Done()
 		if got := s.Exit(); got != test.want {
 			t.Errorf("%s: %+v", test.script, got)
@@ -73,23 +74,23 @@ func TestExecReportsItsErrors(t *testing.T) {
 	gate := make(chan struct{})
 	pod := start(t, Config{Reaper: reaper, Grace: time.Minute, Apps: []App{
 		{Name: "app", Main: b.sh("exec sleep 1000")},
-		{Name: "ended", Main: b.sh("exit 0"), PostStop: func() (Container, error) {
+		{Name: "ended", Main: b.sh("exit 0"), PostStop: func() (spec.Container, error) {
 			close(gate)
 			return b.sh("exit 0")()
 		}},
 	}}).up()
 	<-gate
-	var missing *ExecError
-	if _, err := pod.Exec("app", Command{Args: []string{"/none"}}, Stdio{}); !errors.As(err, &missing) || missing.ExitCode() != 127 {
+	var missing *spec.ExecError
+	if _, err := pod.Exec("app", spec.Command{Args: []string{"/none"}}, spec.Stdio{}); !errors.As(err, &missing) || missing.ExitCode() != 127 {
 		t.Errorf("missing program: %v", err)
 	}
-	if _, err := pod.Exec("app", Command{Args: []string{"/etc/passwd"}}, Stdio{}); !errors.As(err, &missing) || missing.ExitCode() != 126 {
+	if _, err := pod.Exec("app", spec.Command{Args: []string{"/etc/passwd"}}, spec.Stdio{}); !errors.As(err, &missing) || missing.ExitCode() != 126 {
 		t.Errorf("no program: %v", err)
 	}
-	if _, err := pod.Exec("other", script("exit 0"), Stdio{}); !errors.Is(err, ErrNoApp) {
+	if _, err := pod.Exec("other", script("exit 0"), spec.Stdio{}); !errors.Is(err, ErrNoApp) {
 		t.Errorf("no app: %v", err)
 	}
-	if _, err := pod.Exec("ended", script("exit 0"), Stdio{}); !errors.Is(err, ErrNotRunning) {
+	if _, err := pod.Exec("ended", script("exit 0"), spec.Stdio{}); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("ended app: %v", err)
 	}
 	if _, err := pod.Attach("other"); !errors.Is(err, ErrNoApp) {
@@ -109,7 +110,7 @@ func TestSessionKillTakesItsDescendants(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, w := outputPipe(t)
-			s := run1(t, pod, test.script, Stdio{Stdout: w})
+			s := run1(t, pod, test.script, spec.Stdio{Stdout: w})
 			if err := w.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -138,9 +139,9 @@ func TestSessionKillTakesItsDescendants(t *testing.T) {
 func TestSessionKillSparesANewSessionOfTheSameNumber(t *testing.T) {
 	b := newFakes(t)
 	pod := podOf(t, App{Main: b.sh("exec sleep 1000")})
-	old := run1(t, pod, "exit 0", Stdio{})
+	old := run1(t, pod, "exit 0", spec.Stdio{})
 	<-old.Done()
-	other := run1(t, pod, "sleep 1000", Stdio{})
+	other := run1(t, pod, "sleep 1000", spec.Stdio{})
 	// As if the kernel had given the number again.
 	old.SetPID(other.PID())
 	old.Kill()
@@ -164,7 +165,7 @@ func TestSessionsEndWithTheApp(t *testing.T) {
 	sessions := make([]*Session, 50)
 	var all sync.WaitGroup
 	for i := range sessions {
-		all.Go(func() { sessions[i] = run1(t, pod, "trap '' TERM; while :; do sleep 1000; done", Stdio{}) })
+		all.Go(func() { sessions[i] = run1(t, pod, "trap '' TERM; while :; do sleep 1000; done", spec.Stdio{}) })
 	}
 	all.Wait()
 	if err := open.Close(); err != nil {
@@ -192,7 +193,7 @@ func TestExecIsSafeWhileTheAppEnds(t *testing.T) {
 	for range 4 {
 		callers.Go(func() {
 			for n := 0; ; n++ {
-				s, err := pod.Exec("app", script("exit 6"), Stdio{})
+				s, err := pod.Exec("app", script("exit 6"), spec.Stdio{})
 				if errors.Is(err, ErrNotRunning) {
 					return
 				}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor/output"
 	"kurma.io/stager/supervisor/reap"
 )
@@ -34,7 +35,7 @@ func TestPostStopDoesNotWaitForASlotForEver(t *testing.T) {
 	limit := make(chan struct{})
 	close(limit)
 	r := newRun(&app{pod: full(t)})
-	handler := func() (Container, error) {
+	handler := func() (spec.Container, error) {
 		t.Error("it was started after its limit")
 		return nil, errors.New("no")
 	}
@@ -45,12 +46,12 @@ func TestPostStopDoesNotWaitForASlotForEver(t *testing.T) {
 
 // stuckFor is a container whose start takes until it is released, whatever kills it.
 type stuckFor struct {
-	Container
+	spec.Container
 	released <-chan struct{}
 	killed   chan struct{} // receives a value for each Kill, if it has room
 }
 
-func (s *stuckFor) Start(Stdio) (Process, error) {
+func (s *stuckFor) Start(spec.Stdio) (spec.Running, error) {
 	<-s.released
 	return nil, errors.New("killed")
 }
@@ -70,7 +71,7 @@ func TestAStartHasALimitInTime(t *testing.T) {
 	<-pod.slots
 	killed := make(chan struct{}, 1)
 	c := &stuckFor{released: killed, killed: killed}
-	if _, _, err := pod.launch(func() (Container, error) { return c, nil }, Stdio{}, stop{}); err == nil || err.Error() != "not started within 1ms, and killed: killed" {
+	if _, _, err := pod.launch(func() (spec.Container, error) { return c, nil }, spec.Stdio{}, stop{}); err == nil || err.Error() != "not started within 1ms, and killed: killed" {
 		t.Errorf("error %v", err)
 	}
 }
@@ -83,7 +84,7 @@ type heldStart struct {
 
 func (h *heldStart) Hold(wait func() error) { h.wait = wait }
 
-func (h *heldStart) Start(stdio Stdio) (Process, error) {
+func (h *heldStart) Start(stdio spec.Stdio) (spec.Running, error) {
 	if err := h.wait(); err != nil {
 		return nil, err
 	}
@@ -100,7 +101,7 @@ func TestAHoldIsNoPartOfAStart(t *testing.T) {
 	c := &heldStart{stuckFor: stuckFor{released: killed, killed: killed}}
 	failed := make(chan error, 1)
 	go func() {
-		_, _, err := pod.launch(func() (Container, error) { return c, nil }, Stdio{}, stop{})
+		_, _, err := pod.launch(func() (spec.Container, error) { return c, nil }, spec.Stdio{}, stop{})
 		failed <- err
 	}()
 	select {
@@ -125,14 +126,14 @@ func TestAStartThatHangsGivesUpItsSlot(t *testing.T) {
 	nothing := errors.New("nothing")
 	go func() {
 		defer close(hung)
-		_, _ = pod.spawn(pod.slots, time.Millisecond, nil, nil, func() (Process, error) {
+		_, _ = pod.spawn(pod.slots, time.Millisecond, nil, nil, func() (spec.Running, error) {
 			close(begun)
 			<-released
 			return nil, nothing
 		})
 	}()
 	<-begun
-	if _, err := pod.spawn(pod.slots, time.Millisecond, nil, nil, func() (Process, error) { return nil, nothing }); !errors.Is(err, nothing) {
+	if _, err := pod.spawn(pod.slots, time.Millisecond, nil, nil, func() (spec.Running, error) { return nil, nothing }); !errors.Is(err, nothing) {
 		t.Errorf("error %v", err)
 	}
 	close(released)
@@ -147,7 +148,7 @@ func TestAHeldStartKeepsItsSlot(t *testing.T) {
 	pod.config.Held = held
 	go func() {
 		defer close(done)
-		_, _ = pod.spawn(pod.slots, time.Millisecond, nil, nil, func() (Process, error) {
+		_, _ = pod.spawn(pod.slots, time.Millisecond, nil, nil, func() (spec.Running, error) {
 			close(begun)
 			<-held
 			return nil, errors.New("released")
@@ -188,7 +189,7 @@ func TestExecErrorIsOneLine(t *testing.T) {
 		"/bin/\xff":     `exec "/bin/\xff": no such file or directory`,
 		"/bin/\u2028":   `exec "/bin/\u2028": no such file or directory`,
 	} {
-		if got := (&ExecError{Path: path, Errno: syscall.ENOENT}).Error(); got != want {
+		if got := (&spec.ExecError{Path: path, Errno: syscall.ENOENT}).Error(); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

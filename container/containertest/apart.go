@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 // Apps of a pod share its PID namespace and must not share data: no process can read the
@@ -129,8 +128,8 @@ func probeItself(b *bench) {
 }
 
 func readNone(b *bench, change func(*spec.Process)) {
-	other := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
-	cmd, err := other.tryExec(command("sleep", "1000"), supervisor.Stdio{})
+	other := b.start(b.spec("sleep", "1000"), spec.Stdio{})
+	cmd, err := other.tryExec(command("sleep", "1000"), spec.Stdio{})
 	must(b.t, err)
 	for target, pid := range map[string]int{"supervisor": os.Getpid(), "other app": other.main.PID(), "command in the other app": cmd.PID()} {
 		s := b.probing(strconv.Itoa(pid))

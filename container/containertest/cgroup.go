@@ -8,7 +8,6 @@ import (
 	"syscall"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 const cgroupDir = "/sys/fs/cgroup"
@@ -81,13 +80,13 @@ func (b *bench) sleeper(r spec.Resources) *app {
 	b.t.Helper()
 	s := b.spec("sleep", "1000")
 	s.Resources = r
-	return b.start(s, supervisor.Stdio{})
+	return b.start(s, spec.Stdio{})
 }
 
 func memoryLimits(b *bench) {
 	s := b.spec("sleep", "1000")
 	s.Resources = spec.Resources{MemoryLimit: 64<<20 + 1, MemoryRequest: 32 << 20}
-	b.start(s, supervisor.Stdio{})
+	b.start(s, spec.Stdio{})
 	b.wantLimit(s.Cgroup, "memory", "memory.limit_in_bytes", "memory.max", "67108864")
 	b.wantLimit(s.Cgroup, "memory", "memory.soft_limit_in_bytes", "memory.low", "33554432")
 }
@@ -95,7 +94,7 @@ func memoryLimits(b *bench) {
 func cpuLimits(b *bench) {
 	s := b.spec("sleep", "1000")
 	s.Resources = spec.Resources{CPUQuota: 10_000, CPUPeriod: 100_000, CPUShares: 512}
-	b.start(s, supervisor.Stdio{})
+	b.start(s, spec.Stdio{})
 	b.wantLimit(s.Cgroup, "cpu", "cpu.cfs_quota_us", "cpu.max", "10000", "10000 100000")
 	if _, err := os.Stat(cgroupDir + "/cgroup.controllers"); err != nil {
 		b.wantLimit(s.Cgroup, "cpu", "cpu.shares", "", "512")
@@ -107,13 +106,13 @@ func cpuLimits(b *bench) {
 func processLimit(b *bench) {
 	s := b.spec("sleep", "1000")
 	s.Resources = spec.Resources{PIDs: 20}
-	b.start(s, supervisor.Stdio{})
+	b.start(s, spec.Stdio{})
 	b.wantLimit(s.Cgroup, "pids", "pids.max", "pids.max", "20")
 }
 
 func cgroupRemoved(b *bench) {
 	s := b.spec("sleep", "1000")
-	a, err := b.try(s, supervisor.Stdio{})
+	a, err := b.try(s, spec.Stdio{})
 	must(b.t, err)
 	if len(groupFolders(s.Cgroup)) == 0 || len(processesIn(s.Cgroup)) == 0 {
 		b.t.Errorf("the app is not in its cgroup %s", s.Cgroup)
@@ -140,9 +139,9 @@ func ownCgroupOnly(b *bench) {
 }
 
 // reporter returns a container as one that recognises out-of-memory kills.
-func (a *app) reporter() supervisor.OOMReporter {
+func (a *app) reporter() spec.OOMReporter {
 	a.b.t.Helper()
-	reporter, ok := a.c.(supervisor.OOMReporter)
+	reporter, ok := a.c.(spec.OOMReporter)
 	if !ok {
 		a.b.t.Fatal("the container is not an OOMReporter")
 	}
@@ -152,7 +151,7 @@ func (a *app) reporter() supervisor.OOMReporter {
 func oomKilled(b *bench) {
 	s := b.spec("dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=1")
 	s.Resources.MemoryLimit = 64 << 20
-	a := b.start(s, supervisor.Stdio{})
+	a := b.start(s, spec.Stdio{})
 	status, err := wait(a.main)
 	if err != nil || status.Signal() != syscall.SIGKILL || !a.reporter().OOMKilled() {
 		b.t.Errorf("status %#x, %v: not an out-of-memory kill", status, err)

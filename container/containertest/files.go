@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 // The root, mounts, devices.
@@ -104,7 +103,7 @@ func laterMounts(b *bench) {
 	must(b.t, os.Mkdir(filepath.Join(volume, "sub"), 0o755))
 	s := b.spec("sleep", "1000")
 	s.Mounts = []spec.Mount{{Source: volume, Target: "/v", Type: "bind", Recursive: true}}
-	a := b.start(s, supervisor.Stdio{})
+	a := b.start(s, spec.Stdio{})
 	must(b.t, unix.Mount("tmpfs", filepath.Join(volume, "sub"), "tmpfs", 0, ""))
 	b.t.Cleanup(func() { must(b.t, unix.Unmount(filepath.Join(volume, "sub"), unix.MNT_DETACH)) })
 	must(b.t, os.WriteFile(filepath.Join(volume, "sub/late"), []byte("late\n"), 0o644))

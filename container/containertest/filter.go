@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 func filterCases() []testCase {
@@ -76,7 +75,7 @@ func filterKill(b *bench) {
 		b.t.Errorf("the app ends with status %#x, %q", r.status, r.text)
 	}
 	s.Process.Args = []string{"sleep", "1000"}
-	if r := b.start(s, supervisor.Stdio{}).exec(command("mkdir", "/tmp/new")); r.status.Signal() != syscall.SIGSYS {
+	if r := b.start(s, spec.Stdio{}).exec(command("mkdir", "/tmp/new")); r.status.Signal() != syscall.SIGSYS {
 		b.t.Errorf("the command ends with status %#x, %q", r.status, r.text)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 	"kurma.io/stager/supervisor/reap"
 )
 
@@ -25,7 +24,7 @@ const timeLimit = time.Minute
 
 // NewRuntime makes the runtime of a pod. cgroup is the path of the pod's cgroup below every
 // mounted hierarchy.
-type NewRuntime func(cgroup string) supervisor.Runtime
+type NewRuntime func(cgroup string) spec.Runtime
 
 // bench is what one case works with: a prepared runtime, a root with busybox, and a reaper. At the
 // end of the case no process may be left.
@@ -35,7 +34,7 @@ type bench struct {
 	dir     string // a tmpfs
 	root    string
 	cgroup  string // the pod's
-	runtime supervisor.Runtime
+	runtime spec.Runtime
 	reaper  *reap.Reaper
 	names   int
 }
@@ -102,7 +101,7 @@ func (b *bench) folder() string {
 }
 
 // prepare returns a prepared runtime. At the case's end it is closed, and its cgroup must be gone.
-func (b *bench) prepare(cgroup string, limits spec.Resources) supervisor.Runtime {
+func (b *bench) prepare(cgroup string, limits spec.Resources) spec.Runtime {
 	b.t.Helper()
 	r := b.make(cgroup)
 	b.t.Cleanup(func() {
@@ -129,21 +128,21 @@ func (b *bench) spec(args ...string) spec.Spec {
 func (b *bench) sh(script string) spec.Spec { return b.spec("sh", "-c", script) }
 
 // command returns a command of user 0.
-func command(args ...string) supervisor.Command {
-	return supervisor.Command{Args: args, Env: []string{"PATH=/bin"}, User: "0", Group: "0"}
+func command(args ...string) spec.Command {
+	return spec.Command{Args: args, Env: []string{"PATH=/bin"}, User: "0", Group: "0"}
 }
 
 // app is a container whose main process was started.
 type app struct {
 	b    *bench
-	c    supervisor.Container
+	c    spec.Container
 	main *reap.Child
 }
 
 // container makes a container of the bench's runtime.
-func (b *bench) container(s spec.Spec) (c supervisor.Container, err error) {
+func (b *bench) container(s spec.Spec) (c spec.Container, err error) {
 	// Spawn expects a process; it is not an error here that none exists yet.
-	_, _ = b.reaper.Spawn(func() (reap.Process, error) {
+	_, _ = b.reaper.Spawn(func() (spec.Running, error) {
 		c, err = b.runtime.Container(s)
 		return nil, errors.New("no process yet")
 	})
@@ -152,12 +151,12 @@ func (b *bench) container(s spec.Spec) (c supervisor.Container, err error) {
 
 // try starts a container. After an error it destroys the container, and checks that nothing is
 // left of it.
-func (b *bench) try(s spec.Spec, stdio supervisor.Stdio) (*app, error) {
+func (b *bench) try(s spec.Spec, stdio spec.Stdio) (*app, error) {
 	c, err := b.container(s)
 	if err != nil {
 		return nil, err
 	}
-	main, err := b.reaper.Spawn(func() (reap.Process, error) { return c.Start(stdio) })
+	main, err := b.reaper.Spawn(func() (spec.Running, error) { return c.Start(stdio) })
 	if err == nil {
 		return &app{b: b, c: c, main: main}, nil
 	}
@@ -168,7 +167,7 @@ func (b *bench) try(s spec.Spec, stdio supervisor.Stdio) (*app, error) {
 }
 
 // start starts a container, which is killed and destroyed at the case's end.
-func (b *bench) start(s spec.Spec, stdio supervisor.Stdio) *app {
+func (b *bench) start(s spec.Spec, stdio spec.Stdio) *app {
 	b.t.Helper()
 	a, err := b.try(s, stdio)
 	must(b.t, err)
@@ -223,13 +222,13 @@ type result struct {
 
 // collect starts a process with a pipe, and returns when the process has ended and every process
 // has closed the pipe.
-func collect(start func(supervisor.Stdio) (*reap.Child, error)) (r result, err error) {
+func collect(start func(spec.Stdio) (*reap.Child, error)) (r result, err error) {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return r, err
 	}
 	defer out.Close()
-	child, err := start(supervisor.Stdio{Stdout: in, Stderr: in})
+	child, err := start(spec.Stdio{Stdout: in, Stderr: in})
 	if err := errors.Join(err, in.Close(), out.SetReadDeadline(time.Now().Add(timeLimit))); err != nil {
 		return r, err
 	}
@@ -245,7 +244,7 @@ func collect(start func(supervisor.Stdio) (*reap.Child, error)) (r result, err e
 // tryRun runs a container to its end, and destroys it.
 func (b *bench) tryRun(s spec.Spec) (result, error) {
 	var a *app
-	r, err := collect(func(stdio supervisor.Stdio) (child *reap.Child, err error) {
+	r, err := collect(func(stdio spec.Stdio) (child *reap.Child, err error) {
 		if a, err = b.try(s, stdio); err == nil {
 			child = a.main
 		}
@@ -265,14 +264,14 @@ func (b *bench) run(s spec.Spec) result {
 }
 
 // tryExec starts a command.
-func (a *app) tryExec(cmd supervisor.Command, stdio supervisor.Stdio) (*reap.Child, error) {
-	return a.b.reaper.Spawn(func() (reap.Process, error) { return a.c.Exec(cmd, stdio) })
+func (a *app) tryExec(cmd spec.Command, stdio spec.Stdio) (*reap.Child, error) {
+	return a.b.reaper.Spawn(func() (spec.Running, error) { return a.c.Exec(cmd, stdio) })
 }
 
 // exec runs a command to its end.
-func (a *app) exec(cmd supervisor.Command) result {
+func (a *app) exec(cmd spec.Command) result {
 	a.b.t.Helper()
-	r, err := collect(func(stdio supervisor.Stdio) (*reap.Child, error) { return a.tryExec(cmd, stdio) })
+	r, err := collect(func(stdio spec.Stdio) (*reap.Child, error) { return a.tryExec(cmd, stdio) })
 	must(a.b.t, err)
 	return r
 }
@@ -286,7 +285,7 @@ func (b *bench) wantRun(s spec.Spec, want string) {
 }
 
 // wantExec runs a command that must write want and exit with 0.
-func (a *app) wantExec(cmd supervisor.Command, want string) {
+func (a *app) wantExec(cmd spec.Command, want string) {
 	a.b.t.Helper()
 	if r := a.exec(cmd); r.text != want || r.status != 0 {
 		a.b.t.Errorf("the command ends with status %#x and writes\n%s\nwant\n%s", r.status, r.text, want)
@@ -303,7 +302,7 @@ func (b *bench) wantBoth(s spec.Spec, script, want string) {
 	cmd := command("sh", "-c", script)
 	p := s.Process
 	cmd.User, cmd.Group, cmd.SupplementaryGID, cmd.Dir, cmd.Env = p.User, p.Group, p.SupplementaryGID, p.Dir, p.Env
-	b.start(around, supervisor.Stdio{}).wantExec(cmd, want)
+	b.start(around, spec.Stdio{}).wantExec(cmd, want)
 }
 
 // eventually waits until a condition holds.

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 	"kurma.io/stager/supervisor/reap"
 )
 
@@ -57,7 +56,7 @@ func exitStatus(b *bench) {
 	if r := b.run(b.sh("kill -KILL $$")); r.status.Signal() != syscall.SIGKILL {
 		b.t.Errorf("status %#x of an app that SIGKILL has ended", r.status)
 	}
-	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
+	a := b.start(b.spec("sleep", "1000"), spec.Stdio{})
 	if r := a.exec(command("sh", "-c", "exit 7")); r.status.ExitStatus() != 7 {
 		b.t.Errorf("status %#x of a command", r.status)
 	}
@@ -73,18 +72,18 @@ func wantExitCodes(b *bench, codes map[string]int) {
 	for _, name := range []string{"junk", "script"} {
 		must(b.t, os.Chmod(filepath.Join(b.root, "bin", name), 0o755))
 	}
-	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
+	a := b.start(b.spec("sleep", "1000"), spec.Stdio{})
 	for program, code := range codes {
-		_, err := b.try(b.spec(program), supervisor.Stdio{})
+		_, err := b.try(b.spec(program), spec.Stdio{})
 		b.wantExecError("start", program, code, err)
-		_, err = a.tryExec(command(program), supervisor.Stdio{})
+		_, err = a.tryExec(command(program), spec.Stdio{})
 		b.wantExecError("run", program, code, err)
 	}
 }
 
 func (b *bench) wantExecError(how, program string, code int, err error) {
 	b.t.Helper()
-	var exec *supervisor.ExecError
+	var exec *spec.ExecError
 	if !errors.As(err, &exec) || exec.ExitCode() != code || exec.Path != program {
 		b.t.Errorf("%s %s: error %v, want one of exit code %d", how, program, err, code)
 	}
@@ -116,30 +115,30 @@ func noSuchDirectory(b *bench) {
 
 // wantNamedErrors checks the errors of processes with a value that is not accepted.
 func wantNamedErrors(b *bench, changes map[string]func(*spec.Process)) {
-	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
+	a := b.start(b.spec("sleep", "1000"), spec.Stdio{})
 	for value, change := range changes {
 		s := b.spec("true")
 		change(&s.Process)
-		_, err := b.try(s, supervisor.Stdio{})
+		_, err := b.try(s, spec.Stdio{})
 		b.wantNamed("start", value, err)
 		cmd := command("true")
 		cmd.User, cmd.Group, cmd.Dir = s.Process.User, s.Process.Group, s.Process.Dir
-		_, err = a.tryExec(cmd, supervisor.Stdio{})
+		_, err = a.tryExec(cmd, spec.Stdio{})
 		b.wantNamed("run", value, err)
 	}
 }
 
 func (b *bench) wantNamed(how, value string, err error) {
 	b.t.Helper()
-	var exec *supervisor.ExecError
+	var exec *spec.ExecError
 	if err == nil || errors.As(err, &exec) || !strings.Contains(err.Error(), value) || strings.Contains(err.Error(), "\n") {
 		b.t.Errorf("%s with %s: error %v", how, value, err)
 	}
 }
 
 func onlyTheProcess(b *bench) {
-	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
-	cmd, err := a.tryExec(command("sleep", "1000"), supervisor.Stdio{})
+	a := b.start(b.spec("sleep", "1000"), spec.Stdio{})
+	cmd, err := a.tryExec(command("sleep", "1000"), spec.Stdio{})
 	must(b.t, err)
 	want := []int{a.main.PID(), cmd.PID()}
 	slices.Sort(want)
@@ -169,8 +168,8 @@ const family = "sleep 1000 & setsid sleep 1000 & echo up; exec sleep 1000"
 // startFamily starts two families, one of a command, and returns when both are complete.
 func startFamily(b *bench) *app {
 	b.t.Helper()
-	a := b.start(b.sh(family+" >/dev/null"), supervisor.Stdio{})
-	_, err := a.tryExec(command("sh", "-c", family), supervisor.Stdio{})
+	a := b.start(b.sh(family+" >/dev/null"), spec.Stdio{})
+	_, err := a.tryExec(command("sh", "-c", family), spec.Stdio{})
 	must(b.t, err)
 	b.eventually("six processes", func() bool {
 		pids, err := a.c.PIDs()
@@ -227,7 +226,7 @@ func killDuringStart(b *bench) {
 			}
 		}
 	})
-	main, err := b.reaper.Spawn(func() (reap.Process, error) { return c.Start(supervisor.Stdio{}) })
+	main, err := b.reaper.Spawn(func() (spec.Running, error) { return c.Start(spec.Stdio{}) })
 	close(started)
 	killing.Wait()
 	must(b.t, killed)
@@ -252,11 +251,11 @@ func destroyUnstarted(b *bench) {
 }
 
 // hold makes a container whose Start calls wait.
-func (b *bench) hold(s spec.Spec, wait func() error) supervisor.Container {
+func (b *bench) hold(s spec.Spec, wait func() error) spec.Container {
 	b.t.Helper()
 	c, err := b.container(s)
 	must(b.t, err)
-	holder, ok := c.(supervisor.Holder)
+	holder, ok := c.(spec.Holder)
 	if !ok {
 		b.t.Fatal("the container is not a Holder")
 	}
@@ -271,7 +270,7 @@ func heldStart(b *bench) {
 		_, early = os.Stat(ran)
 		return nil
 	})
-	main, err := b.reaper.Spawn(func() (reap.Process, error) { return c.Start(supervisor.Stdio{}) })
+	main, err := b.reaper.Spawn(func() (spec.Running, error) { return c.Start(spec.Stdio{}) })
 	must(b.t, err)
 	a := &app{b: b, c: c, main: main}
 	b.t.Cleanup(func() { must(b.t, a.end()) })
@@ -285,7 +284,7 @@ func failedHold(b *bench) {
 	refused := errors.New("refused")
 	s := b.sh("touch /ran")
 	c := b.hold(s, func() error { return refused })
-	if _, err := b.reaper.Spawn(func() (reap.Process, error) { return c.Start(supervisor.Stdio{}) }); !errors.Is(err, refused) {
+	if _, err := b.reaper.Spawn(func() (spec.Running, error) { return c.Start(spec.Stdio{}) }); !errors.Is(err, refused) {
 		b.t.Errorf("error %v", err)
 	}
 	if left := processesIn(s.Cgroup); len(left) > 0 {
@@ -300,9 +299,9 @@ func failedHold(b *bench) {
 
 func killedWhileHeld(b *bench) {
 	s := b.sh("touch /ran")
-	var c supervisor.Container
+	var c spec.Container
 	c = b.hold(s, func() error { return c.Kill() })
-	if _, err := b.reaper.Spawn(func() (reap.Process, error) { return c.Start(supervisor.Stdio{}) }); err == nil {
+	if _, err := b.reaper.Spawn(func() (spec.Running, error) { return c.Start(spec.Stdio{}) }); err == nil {
 		b.t.Error("it has started")
 	}
 	must(b.t, c.Destroy())
@@ -330,12 +329,12 @@ func tenAtOnce(b *bench) {
 }
 
 func commandsAtOnce(b *bench) {
-	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
+	a := b.start(b.spec("sleep", "1000"), spec.Stdio{})
 	errs := make([]error, 5)
 	var all sync.WaitGroup
 	for i := range errs {
 		all.Go(func() {
-			r, err := collect(func(stdio supervisor.Stdio) (*reap.Child, error) {
+			r, err := collect(func(stdio spec.Stdio) (*reap.Child, error) {
 				return a.tryExec(command("echo", strconv.Itoa(i)), stdio)
 			})
 			if err == nil && r.text != strconv.Itoa(i)+"\n" {

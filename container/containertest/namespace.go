@@ -1,11 +1,11 @@
-// Package containertest is the conformance suite of supervisor.Runtime, and of the containers and
+// Package containertest is the conformance suite of spec.Runtime, and of the containers and
 // processes that a runtime makes. The runtime's test calls Main from its TestMain. It calls Run
 // with a function that makes the runtime, and with the cases that the runtime does not meet and
 // the reasons:
 //
 //	func TestMain(m *testing.M) { containertest.Main(m) }
 //	func TestRuntimeConforms(t *testing.T) {
-//		containertest.Run(t, "mine", func(cgroup string) supervisor.Runtime { return New(cgroup) }, nil)
+//		containertest.Run(t, "mine", func(cgroup string) spec.Runtime { return New(cgroup) }, nil)
 //	}
 //
 // The apps are Debian's static busybox. The package links neither cgo nor libcontainer.

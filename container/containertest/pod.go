@@ -6,8 +6,6 @@ import (
 	"syscall"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
-	"kurma.io/stager/supervisor/reap"
 )
 
 // Prepare, MakePod, KillPod, Close, Support.
@@ -24,7 +22,7 @@ func podCases() []testCase {
 }
 
 func leftovers(b *bench) {
-	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
+	a := b.start(b.spec("sleep", "1000"), spec.Stdio{})
 	next := b.make(b.cgroup)
 	must(b.t, next.Prepare(b.folder(), spec.Resources{}))
 	if _, err := wait(a.main); err != nil {
@@ -50,7 +48,7 @@ func killPod(b *bench) {
 
 func killUnprepared(b *bench) {
 	must(b.t, b.make(b.cgroup+"-none").KillPod())
-	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
+	a := b.start(b.spec("sleep", "1000"), spec.Stdio{})
 	must(b.t, b.make(b.cgroup).KillPod())
 	if _, err := wait(a.main); err != nil {
 		b.t.Error(err)
@@ -80,7 +78,7 @@ func podLimits(b *bench) {
 	s.Cgroup = cgroup + "/app"
 	c, err := r.Container(s)
 	must(b.t, err)
-	child, err := b.reaper.Spawn(func() (reap.Process, error) { return c.Start(supervisor.Stdio{}) })
+	child, err := b.reaper.Spawn(func() (spec.Running, error) { return c.Start(spec.Stdio{}) })
 	must(b.t, err)
 	if status, err := wait(child); err != nil || status.Signal() != syscall.SIGKILL {
 		b.t.Errorf("an app that exceeds the pod's memory ends with status %#x, %v", status, err)

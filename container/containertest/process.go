@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
@@ -42,7 +43,7 @@ func environment(b *bench) {
 	b.wantRun(s, want)
 	cmd := command("env")
 	cmd.Env = env
-	b.start(b.spec("sleep", "1000"), supervisor.Stdio{}).wantExec(cmd, want)
+	b.start(b.spec("sleep", "1000"), spec.Stdio{}).wantExec(cmd, want)
 }
 
 // signals checks that an app does not inherit the signals that the supervisor ignores or blocks.
@@ -118,7 +119,7 @@ func namespaces(b *bench) {
 func commandSurroundings(b *bench) {
 	s := b.spec("sleep", "1000")
 	s.Process.NoNewPrivileges, s.OOMScoreAdj = true, 77
-	a := b.start(s, supervisor.Stdio{})
+	a := b.start(s, spec.Stdio{})
 	var want strings.Builder
 	for _, name := range []string{"mnt", "pid", "cgroup"} {
 		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", a.main.PID(), name))

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"kurma.io/stager/supervisor"
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor/reap"
 )
 
@@ -34,12 +34,12 @@ func stdioFiles(b *bench) {
 		must(b.t, err)
 		_, err = in.WriteAt([]byte("words\n"), 0)
 		must(b.t, err)
-		stdio := supervisor.Stdio{Stdin: in, Stdout: out, Stderr: errs}
+		stdio := spec.Stdio{Stdin: in, Stdout: out, Stderr: errs}
 		const script = "cat; echo bad >&2"
 		var child *reap.Child
 		if how == "app" {
 			child = b.start(b.sh(script), stdio).main
-		} else if child, err = b.start(b.spec("sleep", "1000"), supervisor.Stdio{}).tryExec(command("sh", "-c", script), stdio); err != nil {
+		} else if child, err = b.start(b.spec("sleep", "1000"), spec.Stdio{}).tryExec(command("sh", "-c", script), stdio); err != nil {
 			b.t.Fatal(err)
 		}
 		_, err = wait(child)
@@ -64,9 +64,9 @@ func stdioNull(b *bench) {
 			b.t.Errorf("the %s has %q, %v", how, got, err)
 		}
 	}
-	check("app", b.start(b.spec("sh", "-c", script, "app"), supervisor.Stdio{}).main, nil)
-	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
-	child, err := a.tryExec(command("sh", "-c", script, "command"), supervisor.Stdio{})
+	check("app", b.start(b.spec("sh", "-c", script, "app"), spec.Stdio{}).main, nil)
+	a := b.start(b.spec("sleep", "1000"), spec.Stdio{})
+	child, err := a.tryExec(command("sh", "-c", script, "command"), spec.Stdio{})
 	check("command", child, err)
 }
 
@@ -88,7 +88,7 @@ func passedFiles(b *bench) {
 	b.wantRun(s, "2\none\ntwo\n0\n1\n2\n3\n4\n5\n")
 	s = b.spec("sleep", "1000")
 	s.Files = []*os.File{os.Stderr}
-	b.start(s, supervisor.Stdio{}).wantExec(command("sh", "-c", "ls /proc/self/fd; echo $LISTEN_PID"), "0\n1\n2\n3\n\n")
+	b.start(s, spec.Stdio{}).wantExec(command("sh", "-c", "ls /proc/self/fd; echo $LISTEN_PID"), "0\n1\n2\n3\n\n")
 }
 
 func listenPID(b *bench) {
@@ -100,9 +100,9 @@ func listenPID(b *bench) {
 func terminal(b *bench) {
 	// Without a size, busybox's stty fails: crun sets a command's size while the command starts.
 	const script = "tty; until stty size 2>/dev/null; do sleep 0.01; done; echo $$; cut -d' ' -f6 /proc/$$/stat; : </dev/tty && echo controlling"
-	check := func(how string, start func(supervisor.Stdio) (*reap.Child, error)) {
+	check := func(how string, start func(spec.Stdio) (*reap.Child, error)) {
 		console := make(chan *os.File, 1)
-		child, err := start(supervisor.Stdio{Terminal: true, Width: 123, Height: 45, Console: console})
+		child, err := start(spec.Stdio{Terminal: true, Width: 123, Height: 45, Console: console})
 		must(b.t, err)
 		var master *os.File
 		select {
@@ -123,9 +123,9 @@ func terminal(b *bench) {
 			b.t.Errorf("the %s's terminal has %q, want %q", how, text, want)
 		}
 	}
-	check("app", func(stdio supervisor.Stdio) (*reap.Child, error) { return b.start(b.sh(script), stdio).main, nil })
-	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
-	check("command", func(stdio supervisor.Stdio) (*reap.Child, error) {
+	check("app", func(stdio spec.Stdio) (*reap.Child, error) { return b.start(b.sh(script), stdio).main, nil })
+	a := b.start(b.spec("sleep", "1000"), spec.Stdio{})
+	check("command", func(stdio spec.Stdio) (*reap.Child, error) {
 		return a.tryExec(command("sh", "-c", script), stdio)
 	})
 }

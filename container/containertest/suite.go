@@ -10,8 +10,8 @@ import (
 // Unmet declares cases that a runtime does not meet, see conformance.Unmet.
 type Unmet = conformance.Unmet
 
-// Run checks that the runtimes that newRuntime makes keep the contracts of supervisor.Runtime,
-// supervisor.Container and supervisor.Process, and enforce every field of a spec.Spec. Each case is
+// Run checks that the runtimes that newRuntime makes keep the contracts of spec.Runtime,
+// spec.Container and spec.Running, and enforce every field of a spec.Spec. Each case is
 // a subtest. who is the runtime's name, for messages. Run needs root, a mounted cgroup hierarchy,
 // Debian's busybox-static and the namespaces that Main makes.
 //

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 func userCases() []testCase {
@@ -57,7 +56,7 @@ func rootWhatever(b *bench) {
 	b.wantRun(s, "0\n0\n0\n")
 	// root is user 0 where the image has no such name.
 	must(b.t, os.Remove(filepath.Join(b.root, "etc/passwd")))
-	a := b.start(b.spec("sleep", "1000"), supervisor.Stdio{})
+	a := b.start(b.spec("sleep", "1000"), spec.Stdio{})
 	cmd := command("sh", "-c", printUser)
 	cmd.User, cmd.Group = "root", "root"
 	a.wantExec(cmd, "0\n0\n0\n")

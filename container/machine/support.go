@@ -17,7 +17,7 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// Support returns what a runtime (supervisor.Runtime) can enforce if it loads seccomp filters and
+// Support returns what a runtime (spec.Runtime) can enforce if it loads seccomp filters and
 // applies AppArmor profiles and SELinux labels. A feature that Support cannot detect counts as
 // absent.
 func Support() spec.Support {

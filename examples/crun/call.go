@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
@@ -83,7 +84,7 @@ func executeCrun(score string, cgroups []string) error {
 
 // call calls crun to start a process, and returns its number once it has executed program.
 // files are the process's from 3 on.
-func (c *container) call(stdio supervisor.Stdio, files []*os.File, program string, args ...string) (pid int, err error) {
+func (c *container) call(stdio spec.Stdio, files []*os.File, program string, args ...string) (pid int, err error) {
 	name := strconv.FormatInt(c.calls.Add(1), 10)
 	log, number := filepath.Join(c.bundle, "log-"+name), filepath.Join(c.bundle, "pid-"+name)
 	defer func() { _, _ = os.Remove(log), os.Remove(number) }() // crun may have written neither
@@ -122,7 +123,7 @@ func (c *container) call(stdio supervisor.Stdio, files []*os.File, program strin
 }
 
 // execute runs crun to its end, in the container's cgroups.
-func (c *container) execute(stdio supervisor.Stdio, files []*os.File, args []string) error {
+func (c *container) execute(stdio spec.Stdio, files []*os.File, args []string) error {
 	entered := []string{strconv.Itoa(c.spec.OOMScoreAdj)}
 	for _, folder := range c.cgroups.GetPaths() {
 		entered = append(entered, folder)
@@ -171,7 +172,7 @@ func awaitExec(pid int, program string) error {
 		// It has ended: the number stays its own until it is waited for, and so does its name.
 		name, err := os.ReadFile(folder + "comm")
 		if err != nil || strings.HasPrefix(string(name), "crun") {
-			return &supervisor.ExecError{Path: program, Errno: unix.ENOEXEC}
+			return &spec.ExecError{Path: program, Errno: unix.ENOEXEC}
 		}
 		return nil
 	}
@@ -195,7 +196,7 @@ func failure(log, program string) error {
 		}
 	}
 	if found := notExecuted.FindStringSubmatch(entry.Msg); found != nil {
-		return &supervisor.ExecError{Path: program, Errno: errnoOf(found[2])}
+		return &spec.ExecError{Path: program, Errno: errnoOf(found[2])}
 	}
 	return errors.New("crun: " + entry.Msg)
 }

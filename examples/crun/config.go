@@ -9,13 +9,12 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 // configOf turns the spec into an OCI configuration. It decides and touches nothing. The
 // namespaces that are not named are the caller's, which are the pod's; a privileged container also has the caller's
 // cgroup namespace.
-func configOf(s *spec.Spec, user [2]uint32, shm string, stdio supervisor.Stdio) (*specs.Spec, error) {
+func configOf(s *spec.Spec, user [2]uint32, shm string, stdio spec.Stdio) (*specs.Spec, error) {
 	filter, err := seccompOf(&s.Process)
 	if err != nil {
 		return nil, err
@@ -40,7 +39,7 @@ func configOf(s *spec.Spec, user [2]uint32, shm string, stdio supervisor.Stdio) 
 
 // processOf is a process in the container: its main process, or a command with the
 // main process's rights.
-func processOf(s *spec.Spec, user [2]uint32, stdio supervisor.Stdio) *specs.Process {
+func processOf(s *spec.Spec, user [2]uint32, stdio spec.Stdio) *specs.Process {
 	p, oom := &s.Process, s.OOMScoreAdj
 	out := &specs.Process{
 		Terminal: stdio.Terminal,

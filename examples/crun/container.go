@@ -17,10 +17,9 @@ import (
 	"kurma.io/stager/container/cgroup"
 	"kurma.io/stager/container/identity"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
-// container implements supervisor.OOMReporter.
+// container implements spec.OOMReporter.
 type container struct {
 	runtime *runtime
 	spec    spec.Spec
@@ -30,13 +29,13 @@ type container struct {
 	calls   atomic.Int64 // of crun so far, for the names of files
 }
 
-// Start implements supervisor.Container.
-func (c *container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
+// Start implements spec.Container.
+func (c *container) Start(stdio spec.Stdio) (spec.Running, error) {
 	p, err := c.start(stdio)
 	return p, wrap(fmt.Sprintf("start container %q", c.spec.Name), err)
 }
 
-func (c *container) start(stdio supervisor.Stdio) (supervisor.Process, error) {
+func (c *container) start(stdio spec.Stdio) (spec.Running, error) {
 	if err := refuseLinks(c.spec.Root); err != nil {
 		return nil, err
 	}
@@ -98,13 +97,13 @@ func (c *container) makeCgroup() error {
 	return nil
 }
 
-// Exec implements supervisor.Container.
-func (c *container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
+// Exec implements spec.Container.
+func (c *container) Exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, error) {
 	p, err := c.exec(cmd, stdio)
 	return p, wrap(fmt.Sprintf("enter container %q", c.spec.Name), err)
 }
 
-func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
+func (c *container) exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, error) {
 	s := c.spec
 	s.Process.Args, s.Process.Env, s.Process.Dir, s.Process.Root = cmd.Args, cmd.Env, cmd.Dir, false
 	s.Process.User, s.Process.Group, s.Process.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
@@ -124,10 +123,10 @@ func (c *container) exec(cmd supervisor.Command, stdio supervisor.Stdio) (superv
 	return process(pid), nil
 }
 
-// PIDs implements supervisor.Container.
+// PIDs implements spec.Container.
 func (c *container) PIDs() ([]int, error) { return c.cgroups.GetAllPids() }
 
-// Kill implements supervisor.Container.
+// Kill implements spec.Container.
 func (c *container) Kill() error {
 	_, err := cgroup.SignalAll(c.cgroups)
 	return err
@@ -143,28 +142,28 @@ func (c *container) killAll() error {
 	return errors.New("processes survive SIGKILL")
 }
 
-// Destroy implements supervisor.Container. It starts no process, so crun does not clean up.
+// Destroy implements spec.Container. It starts no process, so crun does not clean up.
 func (c *container) Destroy() error {
 	c.oom.Close()
 	err := errors.Join(c.cgroups.Destroy(), os.RemoveAll(c.bundle), os.RemoveAll(filepath.Join(c.runtime.state, c.spec.Name)))
 	return wrap(fmt.Sprintf("destroy container %q", c.spec.Name), err)
 }
 
-// OOMKilled implements supervisor.OOMReporter.
+// OOMKilled implements spec.OOMReporter.
 func (c *container) OOMKilled() bool { return c.oom.Killed() }
 
-// process implements supervisor.Process: crun has ended, so nothing is kept for it.
+// process implements spec.Running: crun has ended, so nothing is kept for it.
 type process int
 
-// PID implements supervisor.Process.
+// PID implements spec.Running.
 func (p process) PID() int { return int(p) }
 
-// Release implements supervisor.Process.
+// Release implements spec.Running.
 func (process) Release() {}
 
 // wrap says what failed, but for a program that cannot be executed, which says it itself.
 func wrap(what string, err error) error {
-	var missing *supervisor.ExecError
+	var missing *spec.ExecError
 	if err == nil || errors.As(err, &missing) {
 		return err
 	}

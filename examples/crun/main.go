@@ -15,6 +15,7 @@ import (
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/unionfs"
 	"kurma.io/stager/waiter/pid1"
@@ -48,7 +49,7 @@ func dispatch(ctx context.Context) (int, error) {
 }
 
 // namespacesOf reads which namespaces the pod of the manifest wants.
-func namespacesOf(runtime supervisor.Runtime) (uintptr, error) {
+func namespacesOf(runtime spec.Runtime) (uintptr, error) {
 	f, err := os.Open(names.Manifest)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", names.Program, err)
@@ -66,7 +67,7 @@ func namespacesOf(runtime supervisor.Runtime) (uintptr, error) {
 }
 
 // supervise is the pod's PID 1. It returns when the pod is over.
-func supervise(ctx context.Context, line *pid1.Line, runtime supervisor.Runtime) (int, error) {
+func supervise(ctx context.Context, line *pid1.Line, runtime spec.Runtime) (int, error) {
 	inherited := boot.TakeDescriptors(os.Environ())
 	messages := supervisor.NewMessages(os.Stderr)
 	defer messages.Close()

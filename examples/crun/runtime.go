@@ -13,10 +13,9 @@ import (
 	"kurma.io/stager/container/cgroup"
 	"kurma.io/stager/container/machine"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
-// runtime implements supervisor.Runtime with crun. Cgroups are made here and not by crun: a
+// runtime implements spec.Runtime with crun. Cgroups are made here and not by crun: a
 // container's end must not start processes, and crun 1.8 refuses machines with cgroups of
 // versions 1 and 2 at once.
 type runtime struct {
@@ -31,14 +30,14 @@ type runtime struct {
 func newRuntime(cgroup string) *runtime { return &runtime{cgroup: cgroup} }
 
 var (
-	_ supervisor.Runtime     = (*runtime)(nil)
-	_ supervisor.OOMReporter = (*container)(nil)
+	_ spec.Runtime     = (*runtime)(nil)
+	_ spec.OOMReporter = (*container)(nil)
 )
 
-// Support implements supervisor.Runtime.
+// Support implements spec.Runtime.
 func (r *runtime) Support() spec.Support { return machine.Support() }
 
-// Prepare implements supervisor.Runtime.
+// Prepare implements spec.Runtime.
 func (r *runtime) Prepare(dir string, limits spec.Resources) (err error) {
 	r.state, r.bundles, r.shm = filepath.Join(dir, "crun"), filepath.Join(dir, "bundles"), filepath.Join(dir, "shm")
 	for path, mode := range map[string]os.FileMode{r.state: 0o700, r.bundles: 0o700, r.shm: 0o777 | os.ModeSticky} {
@@ -53,13 +52,13 @@ func (r *runtime) Prepare(dir string, limits spec.Resources) (err error) {
 	return err
 }
 
-// MakePod implements supervisor.Runtime.
+// MakePod implements spec.Runtime.
 func (r *runtime) MakePod() error { return r.pod.Make() }
 
-// KillPod implements supervisor.Runtime.
+// KillPod implements spec.Runtime.
 func (r *runtime) KillPod() error { return cgroup.KillPod(r.cgroup) }
 
-// Close implements supervisor.Runtime.
+// Close implements spec.Runtime.
 func (r *runtime) Close() error {
 	if r.pod == nil {
 		return nil // Prepare has failed, or was not called
@@ -67,8 +66,8 @@ func (r *runtime) Close() error {
 	return r.pod.Remove()
 }
 
-// Container implements supervisor.Runtime.
-func (r *runtime) Container(s spec.Spec) (supervisor.Container, error) {
+// Container implements spec.Runtime.
+func (r *runtime) Container(s spec.Spec) (spec.Container, error) {
 	m, err := manager.New(&cgroups.Cgroup{Path: s.Cgroup, Resources: &cgroups.Resources{SkipDevices: true}})
 	if err != nil {
 		return nil, fmt.Errorf("find container's cgroup: %w", err)

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/container/containertest"
-	"kurma.io/stager/supervisor"
+	"kurma.io/stager/spec"
 )
 
 func TestMain(m *testing.M) {
@@ -13,7 +13,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestRuntimeConforms(t *testing.T) {
-	containertest.Run(t, "crun", func(cgroup string) supervisor.Runtime { return newRuntime(cgroup) }, unmet())
+	containertest.Run(t, "crun", func(cgroup string) spec.Runtime { return newRuntime(cgroup) }, unmet())
 }
 
 // unmet is what README.md lists.

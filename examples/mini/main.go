@@ -90,7 +90,7 @@ func decide(support spec.Support) (*plan.Pod, error) {
 // mini is one pod.
 type mini struct {
 	plan    *plan.Pod
-	runtime supervisor.Runtime
+	runtime spec.Runtime
 	line    *pid1.Line
 	apps    []supervisor.App
 }
@@ -231,7 +231,7 @@ func (m *mini) assemble(app plan.App) error {
 	main := app.Spec
 	main.Root, main.Cgroup = rootOf(app.Name), names.AppsCgroup+"/"+app.Name
 	main.Backing = []string{filepath.Join(names.ScratchDir, app.Name)}
-	handler := func(event string, args []string) func() (supervisor.Container, error) {
+	handler := func(event string, args []string) func() (spec.Container, error) {
 		if args == nil {
 			return nil
 		}
@@ -252,8 +252,8 @@ func (m *mini) assemble(app plan.App) error {
 }
 
 // maker returns a function that makes a container for each run of an app.
-func (m *mini) maker(s spec.Spec) func() (supervisor.Container, error) {
-	return func() (supervisor.Container, error) {
+func (m *mini) maker(s spec.Spec) func() (spec.Container, error) {
+	return func() (spec.Container, error) {
 		run := s
 		var err error
 		if run.Mounts, err = rootfs.ResolveTargets(s.Root, s.Mounts); err != nil {

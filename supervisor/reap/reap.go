@@ -57,6 +57,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
 )
 
 const (
@@ -73,17 +75,6 @@ const (
 	// maxPassWait bounds that wait: one start that hangs must not block all others.
 	maxPassWait = time.Second
 )
-
-// Process is a process that a start has made.
-type Process interface {
-	// PID is the process's number in the reaper's PID namespace.
-	PID() int
-
-	// Release frees what the starter keeps for the process. The reaper calls it
-	// once, after it has collected the process and before it closes Done: what waits for
-	// Done may rely on it.
-	Release()
-}
 
 // Reaper owns wait(2) for the whole program. It keeps the exit status of
 // the processes started through Spawn and discards that of orphans, which
@@ -116,7 +107,7 @@ type Reaper struct {
 // by several goroutines at once.
 type Child struct {
 	reaper  *Reaper
-	process Process
+	process spec.Running
 	pid     int
 	done    chan struct{}
 
@@ -179,7 +170,7 @@ func (r *Reaper) loop() {
 // start may have children of its own, and waits for them itself, not later than two seconds after their ends. It must not fork
 // on the program's first thread. It may return an orphan, not later than two seconds after the orphan's end if it looks at it in
 // /proc. After an error of start none of its children may be left: the Reaper would discard their status as that of orphans.
-func (r *Reaper) Spawn(start func() (Process, error)) (child *Child, err error) {
+func (r *Reaper) Spawn(start func() (spec.Running, error)) (child *Child, err error) {
 	r.enter()
 	defer func() { r.leave(child) }()
 	process, err := start()

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/children"
 	"kurma.io/stager/tests/surroundings"
 )
@@ -43,14 +44,14 @@ func newBlindReaper(t *testing.T) *Reaper {
 	return r
 }
 
-func fork(t *testing.T, script string) Process {
+func fork(t *testing.T, script string) spec.Running {
 	t.Helper()
 	return process(children.Fork(t, script))
 }
 
 func spawn(t *testing.T, r *Reaper, script string) *Child {
 	t.Helper()
-	child, err := r.Spawn(func() (Process, error) { return fork(t, script), nil })
+	child, err := r.Spawn(func() (spec.Running, error) { return fork(t, script), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ const killed = syscall.WaitStatus(syscall.SIGKILL)
 
 func TestReaperKeepsACodeThatCameBeforeItsRegistration(t *testing.T) {
 	r := newReaper(t)
-	child, err := r.Spawn(func() (Process, error) {
+	child, err := r.Spawn(func() (spec.Running, error) {
 		p := fork(t, "exit 3")
 		children.AwaitZombie(t, p.PID())
 		return p, nil
@@ -90,7 +91,7 @@ func TestReaperKeepsACodeThatCameBeforeItsRegistration(t *testing.T) {
 func TestReaperLeavesAStartItsOwnChildren(t *testing.T) {
 	r := newReaper(t)
 	other := spawn(t, r, "exec sleep 1000")
-	_, err := r.Spawn(func() (Process, error) {
+	_, err := r.Spawn(func() (spec.Running, error) {
 		helper := fork(t, "exit 9")
 		children.AwaitZombie(t, helper.PID())
 		// A registered process is collected while the start is under way, and
@@ -119,7 +120,7 @@ func TestOrphansAreReapedWhileAStartHangs(t *testing.T) {
 	var helper int
 	go func() {
 		defer close(first)
-		_, _ = r.Spawn(func() (Process, error) {
+		_, _ = r.Spawn(func() (spec.Running, error) {
 			helper = children.Fork(t, "exit 9")
 			children.AwaitZombie(t, helper)
 			close(inside)
@@ -157,7 +158,7 @@ func TestAStartMayReturnAnOrphan(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer gate.Close()
-	child, err := r.Spawn(func() (Process, error) {
+	child, err := r.Spawn(func() (spec.Running, error) {
 		helper, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", "sh -c 'read gate <&3; exit 7' & echo $!"},
 			&syscall.ProcAttr{Files: []uintptr{0, in.Fd(), 2, gate.Fd()}})
 		if err != nil {
@@ -211,7 +212,7 @@ func TestReaperStartsInParallelWhileAPassIsDue(t *testing.T) {
 	all.Add(n)
 	for i := range n {
 		ended.Go(func() {
-			child, err := r.Spawn(func() (Process, error) {
+			child, err := r.Spawn(func() (spec.Running, error) {
 				all.Done()
 				all.Wait()
 				return fork(t, fmt.Sprint("exit ", i)), nil
@@ -233,7 +234,7 @@ func TestReaperIsNotStarvedByStarts(t *testing.T) {
 	first := make(chan struct{})
 	go func() {
 		defer close(first)
-		_, _ = r.Spawn(func() (Process, error) {
+		_, _ = r.Spawn(func() (spec.Running, error) {
 			close(inside)
 			<-release
 			return nil, errors.New("nothing")
@@ -246,7 +247,7 @@ func TestReaperIsNotStarvedByStarts(t *testing.T) {
 	r.due = time.Now().Add(-time.Hour)
 	r.mu.Unlock()
 	time.AfterFunc(time.Millisecond, func() { close(release) })
-	_, _ = r.Spawn(func() (Process, error) {
+	_, _ = r.Spawn(func() (spec.Running, error) {
 		if err := unix.Waitid(unix.P_PID, orphan, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != unix.ECHILD {
 			t.Errorf("the orphan was not reaped: %v", err)
 		}
@@ -260,7 +261,7 @@ func TestAStartThatHangsDoesNotBlockOthers(t *testing.T) {
 	inside, release, first := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(first)
-		_, _ = r.Spawn(func() (Process, error) {
+		_, _ = r.Spawn(func() (spec.Running, error) {
 			close(inside)
 			<-release
 			return nil, errors.New("nothing")

@@ -15,13 +15,12 @@ import (
 	"time"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 // patience is how long processes that were killed may take to leave their cgroup.
 const patience = 30 * time.Second
 
-// Runtime implements supervisor.Runtime. It supports no isolator.
+// Runtime implements spec.Runtime. It supports no isolator.
 type Runtime struct {
 	cgroup string // of the pod
 	folder string // of that, below the mount
@@ -31,10 +30,10 @@ type Runtime struct {
 // hierarchy of version 2. The caller must be root. Nothing is touched before Prepare.
 func NewRuntime(cgroup string) *Runtime { return &Runtime{cgroup: cgroup} }
 
-// Support implements supervisor.Runtime.
+// Support implements spec.Runtime.
 func (r *Runtime) Support() spec.Support { return spec.Support{} }
 
-// Prepare implements supervisor.Runtime. It keeps nothing in dir.
+// Prepare implements spec.Runtime. It keeps nothing in dir.
 func (r *Runtime) Prepare(dir string, _ spec.Resources) error {
 	if _, err := os.Stat(dir); err != nil {
 		return err
@@ -47,11 +46,11 @@ func (r *Runtime) Prepare(dir string, _ spec.Resources) error {
 	return err
 }
 
-// MakePod implements supervisor.Runtime.
+// MakePod implements spec.Runtime.
 func (r *Runtime) MakePod() error { return os.MkdirAll(r.folder, 0o755) }
 
-// Container implements supervisor.Runtime. It returns a *Container.
-func (r *Runtime) Container(s spec.Spec) (supervisor.Container, error) {
+// Container implements spec.Runtime. It returns a *Container.
+func (r *Runtime) Container(s spec.Spec) (spec.Container, error) {
 	mount, err := hierarchy()
 	if err != nil {
 		return nil, err
@@ -59,7 +58,7 @@ func (r *Runtime) Container(s spec.Spec) (supervisor.Container, error) {
 	return &Container{spec: s, folder: filepath.Join(mount, s.Cgroup)}, nil
 }
 
-// KillPod implements supervisor.Runtime.
+// KillPod implements spec.Runtime.
 func (r *Runtime) KillPod() error {
 	mount, err := hierarchy()
 	if err != nil {
@@ -78,7 +77,7 @@ func (r *Runtime) KillPod() error {
 	}
 }
 
-// Close implements supervisor.Runtime.
+// Close implements spec.Runtime.
 func (r *Runtime) Close() error {
 	if r.folder == "" {
 		return nil // Prepare has failed, or was not called
@@ -86,36 +85,36 @@ func (r *Runtime) Close() error {
 	return remove(r.folder)
 }
 
-// Container implements supervisor.Container.
+// Container implements spec.Container.
 type Container struct {
 	spec   spec.Spec
 	folder string // the cgroup
 }
 
-// process implements supervisor.Process.
+// process implements spec.Running.
 type process int
 
-// PID implements supervisor.Process.
+// PID implements spec.Running.
 func (p process) PID() int { return int(p) }
 
-// Release implements supervisor.Process.
+// Release implements spec.Running.
 func (process) Release() {}
 
-// Start implements supervisor.Container.
-func (c *Container) Start(stdio supervisor.Stdio) (supervisor.Process, error) {
+// Start implements spec.Container.
+func (c *Container) Start(stdio spec.Stdio) (spec.Running, error) {
 	if err := os.MkdirAll(c.folder, 0o755); err != nil {
 		return nil, err
 	}
 	p := c.spec.Process
-	return c.execute(supervisor.Command{Args: p.Args, Env: p.Env, Dir: p.Dir}, stdio, c.spec.Files)
+	return c.execute(spec.Command{Args: p.Args, Env: p.Env, Dir: p.Dir}, stdio, c.spec.Files)
 }
 
-// Exec implements supervisor.Container.
-func (c *Container) Exec(cmd supervisor.Command, stdio supervisor.Stdio) (supervisor.Process, error) {
+// Exec implements spec.Container.
+func (c *Container) Exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, error) {
 	return c.execute(cmd, stdio, nil)
 }
 
-func (c *Container) execute(cmd supervisor.Command, stdio supervisor.Stdio, files []*os.File) (supervisor.Process, error) {
+func (c *Container) execute(cmd spec.Command, stdio spec.Stdio, files []*os.File) (spec.Running, error) {
 	cgroup, err := os.Open(c.folder)
 	if err != nil {
 		return nil, err
@@ -156,7 +155,7 @@ func (c *Container) execute(cmd supervisor.Command, stdio supervisor.Stdio, file
 }
 
 // execute tries the paths of the program, in order.
-func execute(cmd supervisor.Command, files []*os.File, attr *syscall.SysProcAttr) (supervisor.Process, error) {
+func execute(cmd spec.Command, files []*os.File, attr *syscall.SysProcAttr) (spec.Running, error) {
 	var fds []uintptr
 	for _, f := range files {
 		fds = append(fds, f.Fd())
@@ -165,7 +164,7 @@ func execute(cmd supervisor.Command, files []*os.File, attr *syscall.SysProcAttr
 	if dir == "" {
 		dir = "/"
 	}
-	failed := &supervisor.ExecError{Path: cmd.Args[0], Errno: syscall.ENOENT}
+	failed := &spec.ExecError{Path: cmd.Args[0], Errno: syscall.ENOENT}
 	for _, path := range spec.Candidates(cmd.Args[0], cmd.Env) {
 		pid, _, err := syscall.StartProcess(path, cmd.Args, &syscall.ProcAttr{Env: cmd.Env, Dir: dir, Files: fds, Sys: attr})
 		if err == nil {
@@ -178,7 +177,7 @@ func execute(cmd supervisor.Command, files []*os.File, attr *syscall.SysProcAttr
 	return nil, failed
 }
 
-// PIDs implements supervisor.Container.
+// PIDs implements spec.Container.
 func (c *Container) PIDs() ([]int, error) {
 	text, err := os.ReadFile(filepath.Join(c.folder, "cgroup.procs"))
 	if err != nil {
@@ -195,10 +194,10 @@ func (c *Container) PIDs() ([]int, error) {
 	return pids, nil
 }
 
-// Kill implements supervisor.Container.
+// Kill implements spec.Container.
 func (c *Container) Kill() error { return kill(c.folder) }
 
-// Destroy implements supervisor.Container.
+// Destroy implements spec.Container.
 func (c *Container) Destroy() error { return remove(c.folder) }
 
 // kill kills what is in a cgroup and below.

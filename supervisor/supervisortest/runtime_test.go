@@ -4,13 +4,13 @@ import (
 	"testing"
 
 	"kurma.io/stager/container/containertest"
-	"kurma.io/stager/supervisor"
+	"kurma.io/stager/spec"
 )
 
 func TestMain(m *testing.M) { containertest.Main(m) }
 
 func TestRuntimeConforms(t *testing.T) {
-	containertest.Run(t, "supervisortest", func(cgroup string) supervisor.Runtime { return NewRuntime(cgroup) }, unmet())
+	containertest.Run(t, "supervisortest", func(cgroup string) spec.Runtime { return NewRuntime(cgroup) }, unmet())
 }
 
 // unmet is what the package's comment says.

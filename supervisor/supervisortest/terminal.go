@@ -6,11 +6,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/supervisor"
+	"kurma.io/stager/spec"
 )
 
 // openTerminal opens both sides of a terminal of the caller's devpts, of stdio's size.
-func openTerminal(stdio supervisor.Stdio) (master, terminal *os.File, err error) {
+func openTerminal(stdio spec.Stdio) (master, terminal *os.File, err error) {
 	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		return nil, nil, err
 	}

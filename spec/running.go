@@ -1,0 +1,67 @@
+package spec
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Running is a started process, a child of the program. The reaper collects its exit status (reap.Reaper).
+type Running interface {
+	// PID is the process's number in the supervisor's PID namespace.
+	PID() int
+
+	// Release frees the runtime's resources of the process. The reaper calls it once, after the process's end and
+	// before the supervisor learns of the end. Release must not start processes.
+	Release()
+}
+
+// Stdio are a process's descriptors 0, 1 and 2; nil means /dev/null. The caller closes them after the call.
+//
+// With Terminal, the process gets a terminal of its container's devpts instead, of the given size, as its
+// controlling terminal. Start or Exec sends the terminal's master to Console before it returns; the receiver closes it.
+type Stdio struct {
+	Stdin, Stdout, Stderr *os.File
+
+	Terminal      bool
+	Width, Height uint16
+	Console       chan<- *os.File // buffered, of capacity 1
+}
+
+// Command is a process to run in a container beside its main process.
+type Command struct {
+	Args             []string // Args[0] without a slash is looked up in PATH
+	Env              []string // NAME=value, complete
+	User, Group      string   // see Process
+	SupplementaryGID []int
+	Dir              string // absolute; "" is "/"
+}
+
+// ExecError says why the kernel did not execute a program in a container that was ready.
+type ExecError struct {
+	Path  string
+	Errno syscall.Errno
+}
+
+// Error implements error. It is one line for every name of a program.
+func (e *ExecError) Error() string {
+	path := e.Path
+	if !utf8.ValidString(path) || strings.ContainsFunc(path, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		path = strconv.Quote(path)
+	}
+	return "exec " + path + ": " + e.Errno.Error()
+}
+
+// Unwrap returns the errno, so that errors.Is(err, fs.ErrNotExist) works.
+func (e *ExecError) Unwrap() error { return e.Errno }
+
+// ExitCode is 127 for a missing program, 126 for any other reason.
+func (e *ExecError) ExitCode() int {
+	if e.Errno == syscall.ENOENT || e.Errno == syscall.ENOTDIR {
+		return 127
+	}
+	return 126
+}
