@@ -298,22 +298,40 @@ func TestSignatureIsOfWhatWasExtracted(t *testing.T) {
 // signedImage writes an image file and its signature, and returns the path and the ring with the key.
 func signedImage(t *testing.T, data []byte) (path string, ring signing.KeyRing) {
 	t.Helper()
+	key, ring := newKey(t)
+	return signedBy(t, key, data), ring
+}
+
+// newKey returns a key and a ring with it.
+func newKey(t *testing.T) (*signing.Key, signing.KeyRing) {
+	t.Helper()
 	key, err := signing.NewKey("test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var public, sig bytes.Buffer
-	if err := errors.Join(key.WritePublic(&public), signing.Sign(&sig, bytes.NewReader(data), key)); err != nil {
+	var public bytes.Buffer
+	if err := key.WritePublic(&public); err != nil {
 		t.Fatal(err)
 	}
-	if ring, err = signing.ReadKeyRing(writeFile(t, "key.asc", public.Bytes())); err != nil {
+	ring, err := signing.ReadKeyRing(writeFile(t, "key.asc", public.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, ring
+}
+
+// signedBy writes an image file and its signature, and returns the path.
+func signedBy(t *testing.T, key *signing.Key, data []byte) (path string) {
+	t.Helper()
+	var sig bytes.Buffer
+	if err := signing.Sign(&sig, bytes.NewReader(data), key); err != nil {
 		t.Fatal(err)
 	}
 	path = writeFile(t, "image.aci", data)
 	if err := os.WriteFile(path+".asc", sig.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return path, ring
+	return path
 }
 
 // An import of an image that is there keeps its files, so it must not succeed if a launch would refuse them.

@@ -128,3 +128,23 @@ func TestAnArchiveWithoutATagIsCalledAsItsFile(t *testing.T) {
 		}
 	}
 }
+
+// Overlay's attributes would be orders to the kernel: what a layer of Docker or OCI calls so means nothing there.
+func TestOverlaysAttributesAreDropped(t *testing.T) {
+	const capability = xattrPrefix + "security.capability"
+	var out bytes.Buffer
+	w := newLayerWriter(&out, make(folders))
+	header := &tar.Header{Typeflag: tar.TypeDir, Mode: 0o755, PAXRecords: map[string]string{
+		capability: "kept", opaqueAttribute: "y", xattrPrefix + "trusted.overlay.redirect": "/etc", xattrPrefix + "trusted.overlay.metacopy": "", "comment": "none",
+	}}
+	if err := errors.Join(w.write(header, "d"), w.tar.Close()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := tar.NewReader(&out).Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{capability: "kept"}, got.PAXRecords); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -3,6 +3,7 @@ package sources
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -167,7 +168,8 @@ func TestAWebDownloadHasLimits(t *testing.T) {
 					http.NotFound(w, r)
 					return
 				}
-				for r.Context().Err() == nil { // it has no length
+				const many = 1 << 10                                    // it ends, so that a launcher without a limit does not fill the disk
+				for i := 0; i < many && r.Context().Err() == nil; i++ { // it has no length
 					_, _ = w.Write(make([]byte, 64<<10))
 				}
 			}))
@@ -175,9 +177,28 @@ func TestAWebDownloadHasLimits(t *testing.T) {
 			f := newFetcher(t)
 			f.MaxSize = 1 << 20
 			if _, err := f.Import(t.Context(), server.URL+"/a.aci"); err == nil || !strings.Contains(err.Error(), tt.words) {
-				t.Errorf("a file without an end: %v", err)
+				t.Errorf("a file of 64 MiB: %v", err)
 			}
 			f.checkCache(t)
 		})
 	}
+}
+
+// A server that says how long its file is need not send it.
+func TestALengthBeyondTheLimitIsRefusedUnread(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(1<<40))
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	f := newFetcher(t)
+	f.MaxSize = 1 << 20
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := f.Import(ctx, server.URL+"/a.aci"); err == nil || !strings.Contains(err.Error(), "it has at least 1099511627776 bytes") {
+		t.Errorf("%v", err)
+	}
+	f.checkCache(t)
 }

@@ -1,0 +1,98 @@
+package sources
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// archiveFile writes a compressed OCI archive with files of so many bytes, beside those by which it is recognized.
+func archiveFile(t *testing.T, sizes ...int) (path string) {
+	t.Helper()
+	var packed bytes.Buffer
+	compressed := gzip.NewWriter(&packed)
+	w := tar.NewWriter(compressed)
+	for i, size := range append([]int{2, 2}, sizes...) {
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("blobs/%d", i), Mode: 0o644, Size: int64(size)}
+		if i < 2 {
+			header.Name = []string{layoutFile, layoutIndex}[i]
+		}
+		if err := w.WriteHeader(header); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(bytes.Repeat([]byte("{}"), size/2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), compressed.Close()); err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(t.TempDir(), "archive.tar.gz")
+	if err := os.WriteFile(path, packed.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// An archive of a few KiB neither fills the disk nor its inodes.
+func TestAnArchiveHasLimits(t *testing.T) {
+	half := 512 << 10
+	for _, tt := range []struct {
+		name, words string
+		sizes       []int
+	}{
+		{"within them", "it has 0 images for this machine", []int{half}},
+		{"one file too large", "the archive has more bytes than maxImageSize in the configuration, 1048576", []int{3 * half}},
+		{"all files too large", "the archive has more bytes than maxImageSize in the configuration, 1048576", []int{half, half, half}},
+		{"too many files", "the archive has more than 1600 files", make([]int, 4*maxLayers)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFetcher(t)
+			f.MaxSize = 1 << 20
+			if _, err := f.Import(t.Context(), archiveFile(t, tt.sizes...)); err == nil || !strings.Contains(err.Error(), tt.words) {
+				t.Errorf("%v, want %q", err, tt.words)
+			}
+			f.checkCache(t)
+		})
+	}
+}
+
+// A layout's files are what its manifest says, and in its folder.
+func TestABlobIsChecked(t *testing.T) {
+	outside := t.TempDir()
+	dir := filepath.Join(outside, "layout")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "blob"), []byte("text"), 0o644),
+		os.WriteFile(filepath.Join(outside, "secret"), []byte("text"), 0o644), os.Symlink("../secret", filepath.Join(dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	digest := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte("text")))
+	for _, tt := range []struct {
+		name, file, digest string
+		size               int64
+		words              string
+	}{
+		{"right", "blob", digest, 4, ""},
+		{"of any size and content", "blob", "", -1, ""},
+		{"another size", "blob", digest, 5, "it has 4 bytes, not 5"},
+		{"another content", "blob", strings.Replace(digest, "sha256:", "sha256:0", 1), 4, "its digest is"},
+		{"a link to another folder", "link", digest, 4, "escapes"},
+		{"another folder", "../secret", digest, 4, "escapes"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, done, err := openBlob(dir, tt.file, tt.digest, tt.size)
+			if err == nil {
+				done()
+			}
+			if (err == nil) != (tt.words == "") || err != nil && !strings.Contains(err.Error(), tt.words) {
+				t.Errorf("%v, want %q", err, tt.words)
+			}
+		})
+	}
+}
