@@ -80,14 +80,11 @@ type boot struct {
 
 	manifest *manifest.Manifest // decide
 	plan     *plan.Pod          // decide
-	networks *networks          // watch networks
 	reserved <-chan struct{}    // reserve threads: closed when they are made
 	sockets  [][]*os.File       // open sockets, by app
 	journal  *journal.Journal   // open journal
 	apps     []supervisor.App   // assemble apps
 	pod      *supervisor.Pod    // listen
-	mayRun   chan struct{}      // listen; run apps closes it: programs of apps may be executed
-	resolver []byte             // mount roots: the resolv.conf that the roots have
 
 	code    int   // run apps: the stager's exit code
 	failure error // run apps: why the pod did not end cleanly
@@ -105,7 +102,6 @@ func (b *boot) phases() []phase {
 	return []phase{
 		{"claim root", b.claimRoot},
 		{"decide", b.decide},
-		{"watch networks", b.watchNetworks},
 		{"reserve threads", b.reserveThreads},
 		{"start metadata service", b.startMetadata},
 		{"make own view", b.makeView},
@@ -218,9 +214,8 @@ func (b *boot) listen(context.Context) error {
 		return err
 	}
 	b.undo(func() error { reaper.Close(); return nil })
-	b.mayRun = make(chan struct{})
 	b.pod = supervisor.NewPod(supervisor.Config{
-		Apps: b.apps, Reaper: reaper, Log: b.log, Held: b.mayRun,
+		Apps: b.apps, Reaper: reaper, Log: b.log,
 		Restart: b.plan.Config.Restart, Exit: b.plan.Config.ExitPolicy, Grace: b.plan.Config.GracePeriod,
 	})
 	listener, err := callins.Listen(names.ControlSocket)
@@ -235,25 +230,10 @@ func (b *boot) listen(context.Context) error {
 	return nil
 }
 
-// runApps starts the apps and returns when the pod is over. It makes their containers while the daemon may still connect the pod to its
-// networks, and has their programs executed when it has.
+// runApps starts the apps and returns when the pod is over.
 func (b *boot) runApps(ctx context.Context) error {
 	<-b.reserved
-	apps, stop := context.WithCancel(ctx)
-	defer stop()
-	released := make(chan error, 1)
-	go func() {
-		err := b.releaseApps(apps)
-		released <- err
-		if err != nil {
-			stop()
-		}
-	}()
-	b.code, b.failure = b.pod.Run(apps, b.ready)
-	stop()
-	if err := <-released; err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
+	b.code, b.failure = b.pod.Run(ctx, b.ready)
 	if b.failure != nil {
 		return nil
 	}

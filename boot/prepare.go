@@ -54,12 +54,9 @@ func (b *boot) openJournal(context.Context) error {
 
 // limitNetwork limits the pod's interfaces. If it cannot limit one, the fates of the isolators
 // report it.
-func (b *boot) limitNetwork(ctx context.Context) error {
+func (b *boot) limitNetwork(context.Context) error {
 	if b.plan.NetworkBandwidth == 0 {
 		return nil
-	}
-	if err := b.networks.wait(ctx); err != nil {
-		return err
 	}
 	err := netlimit.Limit(b.plan.NetworkBandwidth)
 	if err == nil {

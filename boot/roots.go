@@ -34,44 +34,33 @@ func (b *boot) mountAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b.resolver, err = readResolver(); err != nil {
-		return err
+	resolver, err := os.ReadFile(names.ResolvConf)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("read resolver configuration: %w", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelMounts)
 	for _, app := range b.plan.Apps {
 		group.Go(func() error {
-			return b.makeRoot(ctx, driver, app)
+			return b.makeRoot(ctx, driver, app, resolver)
 		})
 	}
 	return group.Wait()
 }
 
 // makeRoot mounts one app's root and prepares it.
-func (b *boot) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App) error {
+func (b *boot) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App, resolver []byte) error {
 	log, root := b.log.With("app", app.Name), rootOf(app.Name)
 	if err := mountRoot(ctx, driver, app, root); err != nil {
 		return fmt.Errorf("mount root of app %q: %w", app.Name, err)
 	}
-	if err := rootfs.AddEtcFiles(root, b.resolver, b.plan.Hostname); err != nil {
+	if err := rootfs.AddEtcFiles(root, resolver, b.plan.Hostname); err != nil {
 		log.Warn("the app lacks files in /etc", "error", err)
 	}
 	if err := rootfs.PrepareTargets(root, app.Spec.Mounts, log); err != nil {
 		return fmt.Errorf("app %q: %w", app.Name, err)
 	}
 	return nil
-}
-
-// readResolver returns the daemon's resolv.conf, nil for none.
-func readResolver() ([]byte, error) {
-	resolver, err := os.ReadFile(names.ResolvConf)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read resolver configuration: %w", err)
-	}
-	return resolver, nil
 }
 
 // rootOf returns the path at which an app's root file system is mounted.

@@ -16,7 +16,7 @@ import (
 
 // makeView makes the supervisor's own mounts, which vanish with it, and sets the pod's hostname
 // and kernel parameters.
-func (b *boot) makeView(ctx context.Context) error {
+func (b *boot) makeView(context.Context) error {
 	if err := mountProc(b.plan.Namespaces); err != nil {
 		return err
 	}
@@ -26,12 +26,6 @@ func (b *boot) makeView(ctx context.Context) error {
 		}
 	}
 	if err := privateFolders(b.plan.Config.SharedMemory); err != nil {
-		return err
-	}
-	if len(b.plan.Sysctl) == 0 {
-		return nil
-	}
-	if err := b.networks.wait(ctx); err != nil { // the parameters of an interface exist with it, and others become those of new ones
 		return err
 	}
 	return writeSysctls(b.plan.Sysctl)

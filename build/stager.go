@@ -88,8 +88,5 @@ func checkAdded(e Entry) error {
 	if "/"+e.Name == names.Manifest || strings.HasPrefix("/"+e.Name, names.Manifest+"/") {
 		return fmt.Errorf("/%s: the daemon writes the pod's manifest there", e.Name)
 	}
-	if "/"+e.Name == names.ConnectedFIFO || strings.HasPrefix("/"+e.Name, names.ConnectedFIFO+"/") {
-		return fmt.Errorf("/%s: the daemon makes a FIFO there", e.Name)
-	}
 	return nil
 }

@@ -141,7 +141,6 @@ func TestStagerTreeRefusesAddedFiles(t *testing.T) {
 		"invalid UTF-8":         {[]string{folder(t, "a\xff")}, `"/a\xff"`},
 		"the pod's manifest":    {[]string{folder(t, names.Manifest)}, names.Manifest},
 		"a manifest folder":     {[]string{folder(t, names.Manifest+"/x")}, names.Manifest},
-		"the daemon's FIFO":     {[]string{folder(t, names.ConnectedFIFO)}, names.ConnectedFIFO},
 		"a layer":               {[]string{folder(t, names.LayersDir+"/x/y")}, names.LayersDir + "/x"},
 		"a link for the layers": {[]string{link(names.LayersDir, "/tmp")}, names.LayersDir},
 		"a file in /proc":       {[]string{folder(t, "proc/x")}, "/proc/x"},

@@ -175,18 +175,12 @@ type container struct {
 	backing []*os.File // the folders of spec.Backing, O_PATH; likewise
 	oom     cgroup.OOMWatch
 	started atomic.Bool   // libcontainer no longer holds its lock
-	hold    func() error  // waits until the program may be executed; nil for at once
 	looks   chan struct{} // see look
 
 	once       sync.Once // sets the next two
 	manager    cgroups.Manager
 	managerErr error
 }
-
-var _ spec.Holder = (*container)(nil)
-
-// Hold implements spec.Holder.
-func (c *container) Hold(wait func() error) { c.hold = wait }
 
 // Start implements spec.Container.
 func (c *container) Start(stdio spec.Stdio) (spec.Running, error) {
@@ -261,11 +255,6 @@ func (c *container) run(l *firstProcess) error {
 	}
 	if err := l.pipes.send(plan); err != nil {
 		return err
-	}
-	if c.hold != nil {
-		if err := c.hold(); err != nil {
-			return err
-		}
 	}
 	if err := c.handle.Exec(); err != nil {
 		c.releaseFIFO()

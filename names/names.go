@@ -31,13 +31,12 @@ const (
 	ControlSocket = RunDir + "/control.sock"
 )
 
-// Annotations. The first two are of an app in the pod manifest; the last two are of the
+// Annotations. The first two are of an app in the pod manifest; the last is of the
 // stager image.
 const (
-	StdinAnnotation     = "kurma.io/stager/stdin"          // "null" or "stream"
-	TTYAnnotation       = "kurma.io/stager/tty"            // "true" or "false"
-	LogDirAnnotation    = "kurma.io/stager/log-folder"     // LogDir
-	ConnectedAnnotation = "kurma.io/stager/connected-fifo" // ConnectedFIFO
+	StdinAnnotation  = "kurma.io/stager/stdin"      // "null" or "stream"
+	TTYAnnotation    = "kurma.io/stager/tty"        // "true" or "false"
+	LogDirAnnotation = "kurma.io/stager/log-folder" // LogDir
 )
 
 // The call-ins: the names under which a daemon executes the program in
@@ -95,13 +94,6 @@ const (
 
 	// ResolvConf is the daemon's or the stager image's; it is copied into apps.
 	ResolvConf = "/etc/resolv.conf"
-
-	// ConnectedFIFO is a FIFO by which a daemon starts the stager while it connects the pod to its
-	// networks. The daemon makes it before the start, keeps it open, and writes one byte when the networks are
-	// connected and ResolvConf, which it may replace in one step, has their name servers. No program of an app runs before. End of file without a byte ends
-	// the stager. Without a FIFO the networks are connected before the start (Kurma Stager Specification). The daemon makes
-	// it only for a stager image with ConnectedAnnotation, which has the path, of a file in /.
-	ConnectedFIFO = "/connected"
 )
 
 // Descriptors that the daemon passes.

@@ -80,15 +80,3 @@ type OOMReporter interface {
 	// before Destroy, if a SIGKILL that the supervisor did not send ended the main process.
 	OOMKilled() bool
 }
-
-// Holder is a Container whose Start can do all of its work but the last step before the program may be
-// executed. It saves the time of that work where the supervisor has to wait for something, such as the pod's networks. For
-// a Container that is no Holder, the supervisor waits before Start.
-type Holder interface {
-	Container
-
-	// Hold has Start call wait, on any goroutine, before it executes the program. wait may take minutes. If it returns an error, Start fails
-	// with it, wrapped or not. Hold is called at most once, before Start. While Start is in wait, Kill may
-	// be called, and need not end wait.
-	Hold(wait func() error)
-}

@@ -25,8 +25,7 @@ type App struct {
 	// PreStart and PostStop make the containers of the event handlers (appc,
 	// aci.md, eventHandlers), with the contract of Main; nil for none. Main
 	// starts after PreStart's process has exited 0. PostStop runs, for at most
-	// 10 s, after every run in which PreStart was tried, however the run ended; not
-	// after one that has ended before the apps might run (Config.Held).
+	// 10 s, after every run in which PreStart was tried, however the run ended.
 	PreStart, PostStop func() (spec.Container, error)
 
 	// Ready, where not nil, returns nil once the app is ready, or the reason why it never

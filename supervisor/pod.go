@@ -39,12 +39,7 @@ type Config struct {
 	Grace   time.Duration // from SIGTERM to SIGKILL, the same moments for all apps; 0 for no grace
 	Log     *slog.Logger  // nil for none
 
-	// Held, where not nil, keeps the apps from running until it is closed: their containers are made meanwhile, as
-	// far as they can be (Holder), but no program of an app or handler is executed. If the pod stops before, none
-	// has been, and the apps' post-stop handlers do not run either.
-	Held <-chan struct{}
-
-	// StartLimit replaces the constant of this name, if it is not 0. It counts from the close of Held on.
+	// StartLimit replaces the constant of this name, if it is not 0.
 	StartLimit time.Duration
 }
 
@@ -88,11 +83,6 @@ func NewPod(config Config) *Pod {
 	}
 	if p.config.StartLimit == 0 {
 		p.config.StartLimit = spec.StartLimit
-	}
-	if p.config.Held == nil {
-		held := make(chan struct{})
-		close(held)
-		p.config.Held = held
 	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
@@ -192,8 +182,8 @@ func (p *Pod) beginStop() {
 }
 
 // spawn starts a process when one of the slots is free. It gives up, and returns
-// why, when end closes first. A start that hangs keeps its slot for twice its limit at most, counted
-// from the close of Config.Held on, so that it blocks only itself.
+// why, when end closes first. A start that hangs keeps its slot for twice its limit at most, so that it
+// blocks only itself.
 func (p *Pod) spawn(slots chan struct{}, limit time.Duration, end <-chan struct{}, why error, start func() (spec.Running, error)) (*reap.Child, error) {
 	select {
 	case slots <- struct{}{}:
@@ -202,20 +192,7 @@ func (p *Pod) spawn(slots chan struct{}, limit time.Duration, end <-chan struct{
 	}
 	leave := sync.OnceFunc(func() { <-slots })
 	defer leave()
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		select {
-		case <-p.config.Held:
-		case <-done:
-			return
-		}
-		select {
-		case <-time.After(2 * limit):
-			leave()
-		case <-done:
-		}
-	}()
+	defer time.AfterFunc(2*limit, leave).Stop()
 	if closed(end) {
 		return nil, why
 	}

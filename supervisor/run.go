@@ -122,9 +122,6 @@ func (p *Pod) launch(container func() (spec.Container, error), stdio spec.Stdio,
 			return nil, err
 		}
 		c = made
-		if err := p.hold(c, begins); err != nil {
-			return nil, err
-		}
 		process, late, err = p.startContainer(c, stdio, end.forced)
 		return process, err
 	})
@@ -140,48 +137,20 @@ func (p *Pod) launch(container func() (spec.Container, error), stdio spec.Stdio,
 	return c, nil, fmt.Errorf("not started within %s, and killed: %w", p.config.StartLimit, err)
 }
 
-// hold keeps a container's program from running until the pod's apps may run. It waits here, or has the container wait in its
-// Start. The wait fails with errHeld when end closes.
-func (p *Pod) hold(c spec.Container, end <-chan struct{}) error {
-	if closed(p.config.Held) {
-		return nil
-	}
-	wait := func() error {
-		select {
-		case <-p.config.Held:
-		case <-end:
-		}
-		if closed(end) {
-			return errHeld
-		}
-		return nil
-	}
-	holder, ok := c.(spec.Holder)
-	if !ok {
-		return wait()
-	}
-	holder.Hold(wait)
-	return nil
-}
-
 // startContainer starts a container. When forced closes, or the pod's limit has passed, which late reports, it kills the
 // container's processes until Start returns. Even then Start may succeed.
 func (p *Pod) startContainer(c spec.Container, stdio spec.Stdio, forced <-chan struct{}) (process spec.Running, late bool, err error) {
 	started := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
+		limit := time.NewTimer(p.config.StartLimit)
+		defer limit.Stop()
 		select {
 		case <-started:
 			return
 		case <-forced:
-		case <-p.config.Held: // before, no app is there that could hold the start up
-			select {
-			case <-started:
-				return
-			case <-forced:
-			case <-time.After(p.config.StartLimit):
-				late = true
-			}
+		case <-limit.C:
+			late = true
 		}
 		killUntil(c, started)
 	})
@@ -239,7 +208,7 @@ func (r *run) end(exit Exit, cause error) {
 	a.run = nil
 	a.mu.Unlock()
 	r.destroyMain()
-	if !r.begun || errors.Is(cause, errHeld) || !closed(a.pod.config.Held) {
+	if !r.begun {
 		return
 	}
 	limit, release := limited(postStopLimit)

@@ -76,48 +76,6 @@ func TestAStartHasALimitInTime(t *testing.T) {
 	}
 }
 
-// heldStart is a container whose start, after its hold, takes until it is killed.
-type heldStart struct {
-	stuckFor
-	wait func() error
-}
-
-func (h *heldStart) Hold(wait func() error) { h.wait = wait }
-
-func (h *heldStart) Start(stdio spec.Stdio) (spec.Running, error) {
-	if err := h.wait(); err != nil {
-		return nil, err
-	}
-	return h.stuckFor.Start(stdio)
-}
-
-// The limit of a start begins with the end of its hold: the networks may take longer than it.
-func TestAHoldIsNoPartOfAStart(t *testing.T) {
-	pod := full(t)
-	held := make(chan struct{})
-	pod.config.StartLimit, pod.config.Held = time.Millisecond, held
-	<-pod.slots
-	killed := make(chan struct{}, 1)
-	c := &heldStart{stuckFor: stuckFor{released: killed, killed: killed}}
-	failed := make(chan error, 1)
-	go func() {
-		_, _, err := pod.launch(func() (spec.Container, error) { return c, nil }, spec.Stdio{}, stop{})
-		failed <- err
-	}()
-	select {
-	case err := <-failed:
-		t.Fatalf("error %v before the end of the hold", err)
-	case <-time.After(50 * time.Millisecond):
-	}
-	if len(killed) > 0 {
-		t.Fatal("it was killed before the end of the hold")
-	}
-	close(held)
-	if err := <-failed; err == nil || err.Error() != "not started within 1ms, and killed: killed" {
-		t.Errorf("error %v", err)
-	}
-}
-
 // A start that not even SIGKILL ends gives its slot to others.
 func TestAStartThatHangsGivesUpItsSlot(t *testing.T) {
 	pod := full(t)
@@ -138,30 +96,6 @@ func TestAStartThatHangsGivesUpItsSlot(t *testing.T) {
 	}
 	close(released)
 	<-hung
-}
-
-// A start keeps its slot while it is held, so that no more than parallelStarts go on when the hold ends.
-func TestAHeldStartKeepsItsSlot(t *testing.T) {
-	pod := full(t)
-	<-pod.slots
-	held, begun, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	pod.config.Held = held
-	go func() {
-		defer close(done)
-		_, _ = pod.spawn(pod.slots, time.Millisecond, nil, nil, func() (spec.Running, error) {
-			close(begun)
-			<-held
-			return nil, errors.New("released")
-		})
-	}()
-	<-begun
-	select {
-	case pod.slots <- struct{}{}:
-		t.Error("its slot is free before the end of the hold")
-	case <-time.After(50 * time.Millisecond):
-	}
-	close(held)
-	<-done
 }
 
 // A session whose processes cannot be looked at is not one without processes.

@@ -2,15 +2,12 @@ package supervisor
 
 import (
 	"errors"
-	"fmt"
 	"time"
 )
 
 var (
 	errStopping = errors.New("the pod stops")
 	errTooLate  = errors.New("not started in time")
-	// errHeld is the errStopping of a start that was held until then.
-	errHeld = fmt.Errorf("%w before its apps might run", errStopping)
 )
 
 // stop is the two moments at which what runs is to end. Each is a channel that is closed

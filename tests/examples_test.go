@@ -2,9 +2,7 @@ package tests
 
 import (
 	"bufio"
-	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,11 +43,7 @@ func (e example) image(t *testing.T) string {
 		t.Fatalf("build example %s: %v\n%s", e.name, err, out)
 	}
 	image := filepath.Join(dir, e.name+".aci")
-	manifest := filepath.Join(source, "aci-manifest.json")
-	if _, err := os.Stat(manifest); errors.Is(err, fs.ErrNotExist) {
-		manifest = "../aci-manifest.json" // the reference stager's
-	}
-	args := []string{"--manifest", manifest, "--stager", filepath.Join(dir, e.name), "--version", "0.0.1", "-o", image}
+	args := []string{"--manifest", "../aci-manifest.json", "--stager", filepath.Join(dir, e.name), "--version", "0.0.1", "-o", image}
 	if e.add != "" {
 		files := filepath.Join(dir, "files")
 		fill := exec.Command("./"+e.add, files)
@@ -74,7 +68,6 @@ func withStager(image string) option {
 			b.images = append(b.images, filepath.Join(suite.images, name+".aci"))
 		}
 		b.config["trustedKeys"] = []string{image + ".pub"}
-		b.config["defaultStagerImage"] = "file://" + image // by whatever name
 	}
 }
 

@@ -67,19 +67,14 @@ func scriptPlugin(t *testing.T, script string) (aci string) {
 // newScriptMachine makes a machine with a network for each word, whose plugin is the script, and
 // the network lo.
 func newScriptMachine(t *testing.T, script string, words ...string) *netMachine {
-	return newScriptMachineWith(t, script, nil, words...)
-}
-
-// newScriptMachineWith is newScriptMachine with options.
-func newScriptMachineWith(t *testing.T, script string, options []option, words ...string) *netMachine {
 	aci := scriptPlugin(t, script)
 	entries := []string{`{"name": "lo", "aci": "kurma.io/stager/lo-netplugin"}`}
 	for _, word := range words {
 		entries = append(entries, fmt.Sprintf(`{"name": %q, "aci": %q, "containerInterface": "eth0", "do": %[1]q}`, word, "file://"+aci))
 	}
-	return newNetMachine(t, "["+strings.Join(entries, ",")+"]", append(options, func(b *machine) {
+	return newNetMachine(t, "["+strings.Join(entries, ",")+"]", func(b *machine) {
 		b.keys = append(b.keys, aci+".pub")
-	})...)
+	})
 }
 
 // calls returns what the script's plugin of a network was called with, in words.

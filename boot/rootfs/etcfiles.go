@@ -44,28 +44,6 @@ func AddEtcFiles(rootfs string, resolver []byte, hostname string) error {
 	return nil
 }
 
-// UpdateResolver writes resolver to the /etc/resolv.conf that AddEtcFiles has made, in place: in a container of the root, which may exist by now,
-// something may be mounted on that file, and would be unmounted if the file were replaced (unlink(2) of a mount point of
-// another mount namespace). A folder in the file's place is a volume's target and stays. No program of the app may run yet.
-func UpdateResolver(rootfs string, resolver []byte) error {
-	etc, err := openEtc(rootfs)
-	if err != nil {
-		return fmt.Errorf("open /etc: %w", err)
-	}
-	defer etc.Close()
-	info, err := etc.Lstat("resolv.conf")
-	switch {
-	case err == nil && info.IsDir():
-		return nil
-	case err != nil || !info.Mode().IsRegular(): // the image's, if AddEtcFiles had none to write
-		return replaceFile(etc, "resolv.conf", resolver)
-	}
-	if err := etc.WriteFile("resolv.conf", resolver, 0o644); err != nil {
-		return fmt.Errorf("write /etc/resolv.conf: %w", err)
-	}
-	return nil
-}
-
 // openEtc opens the root's /etc, and makes it if the image has none.
 func openEtc(rootfs string) (*os.Root, error) {
 	root, err := os.OpenFile(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

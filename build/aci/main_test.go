@@ -133,9 +133,6 @@ func TestAStagersManifestHasTheNames(t *testing.T) {
 	if dir, ok := m.Annotations.Get(names.LogDirAnnotation); !ok || dir != names.LogDir {
 		t.Errorf("annotations %v", m.Annotations)
 	}
-	if fifo, ok := m.Annotations.Get(names.ConnectedAnnotation); !ok || fifo != names.ConnectedFIFO {
-		t.Errorf("annotations %v", m.Annotations)
-	}
 }
 
 func TestAStagersManifestKeepsOtherNames(t *testing.T) {
@@ -150,9 +147,6 @@ func TestAStagersManifestKeepsOtherNames(t *testing.T) {
 	}
 	if dir, _ := m.Annotations.Get(names.LogDirAnnotation); dir != "/logs" || len(m.Annotations) != 2 {
 		t.Errorf("annotations %v", m.Annotations)
-	}
-	if fifo, waits := m.Annotations.Get(names.ConnectedAnnotation); waits {
-		t.Errorf("the image says that its stager waits for %s", fifo)
 	}
 }
 

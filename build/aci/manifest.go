@@ -131,8 +131,7 @@ const named = "names/names.go"
 
 // setNames completes a stager's manifest: the image's name, the program to execute, and the
 // annotation that tells a daemon where the logs are. A manifest with other names keeps them: its
-// stager was not built with package names. One with another name for the image does not say either that its stager
-// waits for the pod's networks, as package boot does.
+// stager was not built with package names.
 func setNames(f fields) error {
 	var name string
 	var exec []string
@@ -152,21 +151,14 @@ func setNames(f fields) error {
 	}
 	if name == named {
 		name = names.Image
-		annotations = addAnnotation(annotations, names.ConnectedAnnotation, names.ConnectedFIFO)
 	}
 	for i, arg := range exec {
 		if arg == "/"+named {
 			exec[i] = names.Exec
 		}
 	}
-	annotations = addAnnotation(annotations, names.LogDirAnnotation, names.LogDir)
-	return cmp.Or(f.set("name", name), app.set("exec", exec), f.set("app", app), f.set("annotations", annotations))
-}
-
-// addAnnotation adds an annotation unless there is one of that name.
-func addAnnotation(all []nameAndValue, name, value string) []nameAndValue {
-	if slices.ContainsFunc(all, func(a nameAndValue) bool { return a.Name == name }) {
-		return all
+	if !slices.ContainsFunc(annotations, func(a nameAndValue) bool { return a.Name == names.LogDirAnnotation }) {
+		annotations = append(annotations, nameAndValue{names.LogDirAnnotation, names.LogDir})
 	}
-	return append(all, nameAndValue{name, value})
+	return cmp.Or(f.set("name", name), app.set("exec", exec), f.set("app", app), f.set("annotations", annotations))
 }

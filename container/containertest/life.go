@@ -41,9 +41,6 @@ func lifeCases() []testCase {
 		{"Kill without a process", killNothing},
 		{"Kill while Start is under way", killDuringStart},
 		{"Destroy without Start", destroyUnstarted},
-		{"a start that is held executes its program afterwards", heldStart},
-		{"a hold that fails leaves nothing of the start", failedHold},
-		{"a first process that is killed while it is held fails the start", killedWhileHeld},
 		{"ten at once", tenAtOnce},
 		{"commands of several callers", commandsAtOnce},
 	}
@@ -248,67 +245,6 @@ func destroyUnstarted(b *bench) {
 	b.wantNoCgroup(s.Cgroup)
 	must(b.t, c.Destroy())
 	b.wantNoCgroup(s.Cgroup)
-}
-
-// hold makes a container whose Start calls wait.
-func (b *bench) hold(s spec.Spec, wait func() error) spec.Container {
-	b.t.Helper()
-	c, err := b.container(s)
-	must(b.t, err)
-	holder, ok := c.(spec.Holder)
-	if !ok {
-		b.t.Fatal("the container is not a Holder")
-	}
-	holder.Hold(wait)
-	return c
-}
-
-func heldStart(b *bench) {
-	ran := filepath.Join(b.root, "ran")
-	var early error
-	c := b.hold(b.sh("touch /ran; exec sleep 1000"), func() error {
-		_, early = os.Stat(ran)
-		return nil
-	})
-	main, err := b.reaper.Spawn(func() (spec.Running, error) { return c.Start(spec.Stdio{}) })
-	must(b.t, err)
-	a := &app{b: b, c: c, main: main}
-	b.t.Cleanup(func() { must(b.t, a.end()) })
-	if !errors.Is(early, os.ErrNotExist) {
-		b.t.Errorf("the program ran before the end of the hold: %v", early)
-	}
-	b.eventually("the program runs", func() bool { _, err := os.Stat(ran); return err == nil })
-}
-
-func failedHold(b *bench) {
-	refused := errors.New("refused")
-	s := b.sh("touch /ran")
-	c := b.hold(s, func() error { return refused })
-	if _, err := b.reaper.Spawn(func() (spec.Running, error) { return c.Start(spec.Stdio{}) }); !errors.Is(err, refused) {
-		b.t.Errorf("error %v", err)
-	}
-	if left := processesIn(s.Cgroup); len(left) > 0 {
-		b.t.Errorf("processes %q are left", left)
-	}
-	must(b.t, c.Destroy())
-	b.wantNoCgroup(s.Cgroup)
-	if _, err := os.Stat(filepath.Join(b.root, "ran")); !errors.Is(err, os.ErrNotExist) {
-		b.t.Errorf("the program ran: %v", err)
-	}
-}
-
-func killedWhileHeld(b *bench) {
-	s := b.sh("touch /ran")
-	var c spec.Container
-	c = b.hold(s, func() error { return c.Kill() })
-	if _, err := b.reaper.Spawn(func() (spec.Running, error) { return c.Start(spec.Stdio{}) }); err == nil {
-		b.t.Error("it has started")
-	}
-	must(b.t, c.Destroy())
-	b.wantNoCgroup(s.Cgroup)
-	if _, err := os.Stat(filepath.Join(b.root, "ran")); !errors.Is(err, os.ErrNotExist) {
-		b.t.Errorf("the program ran: %v", err)
-	}
 }
 
 func tenAtOnce(b *bench) {

@@ -1,13 +1,12 @@
 // Command mini is a stager in one file, of the reference stager's packages: it plans the pod, mounts the roots, runs
 // the apps under a PID 1 of their own, keeps their logs and answers status, logs, run and attach. It lacks the metadata
 // service, the journal, sd_notify, limits of network and shared memory, the apps' last states after the pod's end, and
-// isolators' fates in its log. It does not wait for the pod's networks (names.ConnectedFIFO), so its image has a manifest of its own,
-// with another name, which is the launcher's defaultStagerImage then: `aci` says of the reference stager's name only that it waits.
+// isolators' fates in its log.
 //
 // In the project's folder, after `make build`, these commands make the stager, and its image with a throwaway key:
 //
 //	go build -C examples/mini -tags 'seccomp netgo osusergo' -ldflags "-linkmode external -extldflags '-static'" -o /tmp/mini .
-//	bin/aci --manifest examples/mini/aci-manifest.json --stager /tmp/mini -o mini.aci
+//	bin/aci --manifest aci-manifest.json --stager /tmp/mini -o mini.aci
 package main
 
 import (

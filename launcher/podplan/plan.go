@@ -126,9 +126,9 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 	if !filepath.IsAbs(stager.App.Exec[0]) {
 		return pods.Plan{}, nil, fmt.Errorf("stager image %s: exec %q is not an absolute path", stager.Name, stager.App.Exec[0])
 	}
-	logs, fifo, err := stagerPaths(stager)
-	if err != nil {
-		return pods.Plan{}, nil, err
+	logs := stager.Annotations[names.LogDirAnnotation]
+	if logs != "" && (!filepath.IsAbs(logs) || logs == "/" || filepath.Clean(logs) != logs) {
+		return pods.Plan{}, nil, fmt.Errorf("stager image %s: annotation %s: %q is not the absolute path of a folder", stager.Name, names.LogDirAnnotation, logs)
 	}
 	var text bytes.Buffer
 	if err := m.Write(&text); err != nil {
@@ -139,22 +139,21 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
 	}
 	plan := pods.Plan{
-		UUID:          cmp.Or(o.UUID, uuid.NewString()),
-		Name:          name,
-		StagerImage:   p.Stager.ID,
-		StagerRoot:    p.Stager.Rootfs(),
-		Exec:          stager.App.Exec,
-		Env:           stagerEnv(stager.App),
-		LogDir:        logs,
-		ConnectedFIFO: fifo,
-		Manifest:      text.Bytes(),
-		Layers:        layers,
-		Volumes:       volumes,
-		HostNetwork:   wantsHostNetwork(m.Pod),
-		Journal:       p.Journal,
-		Apps:          apps(m),
-		Remove:        o.Remove,
-		StopTimeout:   stopTimeout,
+		UUID:        cmp.Or(o.UUID, uuid.NewString()),
+		Name:        name,
+		StagerImage: p.Stager.ID,
+		StagerRoot:  p.Stager.Rootfs(),
+		Exec:        stager.App.Exec,
+		Env:         stagerEnv(stager.App),
+		LogDir:      logs,
+		Manifest:    text.Bytes(),
+		Layers:      layers,
+		Volumes:     volumes,
+		HostNetwork: wantsHostNetwork(m.Pod),
+		Journal:     p.Journal,
+		Apps:        apps(m),
+		Remove:      o.Remove,
+		StopTimeout: stopTimeout,
 	}
 	published, err := p.connect(&plan, m, o)
 	if err != nil {
@@ -164,19 +163,6 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 		return plan, nil, nil
 	}
 	return plan, portWarnings(m, plan), nil
-}
-
-// stagerPaths returns the paths in the stager's root that its image names in annotations, "" for none: the folder of the apps' logs, and
-// the FIFO for the networks, which is directly in the root, where no mount hides it.
-func stagerPaths(stager *images.Manifest) (logs, fifo string, err error) {
-	logs, fifo = stager.Annotations[names.LogDirAnnotation], stager.Annotations[names.ConnectedAnnotation]
-	if logs != "" && (!filepath.IsAbs(logs) || logs == "/" || filepath.Clean(logs) != logs) {
-		return "", "", fmt.Errorf("stager image %s: annotation %s: %q is not the absolute path of a folder", stager.Name, names.LogDirAnnotation, logs)
-	}
-	if fifo != "" && (fifo == "/" || filepath.Clean(fifo) != fifo || filepath.Dir(fifo) != "/") {
-		return "", "", fmt.Errorf("stager image %s: annotation %s: %q is not the path of a file in /", stager.Name, names.ConnectedAnnotation, fifo)
-	}
-	return logs, fifo, nil
 }
 
 // stagerEnv is the stager's whole environment: its image's and HOME.

@@ -54,7 +54,7 @@ func newPlanner() *Planner {
 		Images: newShelf(),
 		Stager: &images.Image{ID: imageID(9), Dir: "/images/9", Manifest: &images.Manifest{
 			Name:        "example.com/stager",
-			Annotations: map[string]string{names.LogDirAnnotation: "/logs", names.ConnectedAnnotation: "/fifo"},
+			Annotations: map[string]string{names.LogDirAnnotation: "/logs"},
 			App:         &images.App{Exec: []string{"/stager", "-x"}, Environment: []images.Environment{{Name: "HOME", Value: "/"}, {Name: "B", Value: "c"}}},
 		}},
 		StagerConfig: json.RawMessage(`{"gracePeriod":"1s"}`),
@@ -92,12 +92,10 @@ func TestAnImageIsPlannedAsAPod(t *testing.T) {
 		Exec:        []string{"/stager", "-x"},
 		Env:         []string{"HOME=/root", "B=c"},
 		LogDir:      "/logs",
-
-		ConnectedFIFO: "/fifo",
-		Layers:        []pods.Layer{{ID: imageID(1), Dir: "/images/1/rootfs"}, {ID: imageID(2), Dir: "/images/2/rootfs"}},
-		Journal:       "/journal",
-		Apps:          []pods.App{{Name: "my-app-1", User: "7", Group: "8", Environment: []pods.Environment{{Name: "A", Value: "b"}}}},
-		StopTimeout:   stopTimeout,
+		Layers:      []pods.Layer{{ID: imageID(1), Dir: "/images/1/rootfs"}, {ID: imageID(2), Dir: "/images/2/rootfs"}},
+		Journal:     "/journal",
+		Apps:        []pods.App{{Name: "my-app-1", User: "7", Group: "8", Environment: []pods.Environment{{Name: "A", Value: "b"}}}},
+		StopTimeout: stopTimeout,
 	}
 	if diff := cmp.Diff(want, plan); diff != "" {
 		t.Error(diff)
@@ -175,19 +173,11 @@ func TestWrongPodsAreRefused(t *testing.T) {
 			fmt.Sprintf(pod, "example.com/my_app.1", ""), `stager image example.com/stager: exec "stager" is not an absolute path`,
 		},
 	}
-	for annotation, wrong := range map[string]struct {
-		paths []string
-		words string
-	}{
-		names.LogDirAnnotation:    {[]string{"logs", "/", "/a/../..", "/a/"}, "the absolute path of a folder"},
-		names.ConnectedAnnotation: {[]string{"fifo", "/", "/..", "/fifo/", "/dev/fifo"}, "the path of a file in /"},
-	} {
-		for _, path := range wrong.paths {
-			tests = append(tests, tests[len(tests)-1])
-			last := &tests[len(tests)-1]
-			last.name, last.words = annotation+" "+path, fmt.Sprintf("annotation %s: %q is not %s", annotation, path, wrong.words)
-			last.change = func(p *Planner) { p.Stager.Manifest.Annotations[annotation] = path }
-		}
+	for _, path := range []string{"logs", "/", "/a/../..", "/a/"} {
+		tests = append(tests, tests[len(tests)-1])
+		last := &tests[len(tests)-1]
+		last.name, last.words = "log folder "+path, fmt.Sprintf("annotation %s: %q is not the absolute path of a folder", names.LogDirAnnotation, path)
+		last.change = func(p *Planner) { p.Stager.Manifest.Annotations[names.LogDirAnnotation] = path }
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -61,7 +61,6 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error)
 	if err != nil {
 		return Exit{}, err
 	}
-	defer s.connected.Close()
 	p.State.Stager = s.Process
 	p.record(events.Event{Action: events.Started})
 	if err := p.save(); err != nil {
@@ -86,7 +85,7 @@ func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error)
 }
 
 // launch makes what the stager needs, while the networks' plugins connect the pod, and starts the stager when they
-// are done; or at once, if the stager itself waits for the networks.
+// are done.
 func (p *Pod) launch(ctx context.Context, group *cgroups.Group) (*stager, error) {
 	results, err := p.connect(ctx)
 	if err != nil {
@@ -103,34 +102,7 @@ func (p *Pod) launch(ctx context.Context, group *cgroups.Group) (*stager, error)
 		}
 		connected <- r.err
 	}()
-	if len(p.Plan.Networks) > 0 && p.Plan.ConnectedFIFO != "" {
-		return p.startMeanwhile(group, connected)
-	}
 	return p.startStager(group, connected)
-}
-
-// startMeanwhile starts a stager that waits for the networks, and tells it when connected has got its one value, nil. After an error
-// no app has run, and the stager has ended.
-func (p *Pod) startMeanwhile(group *cgroups.Group, connected <-chan error) (*stager, error) {
-	fifo, err := p.makeConnectedFIFO()
-	if err != nil {
-		return nil, errors.Join(err, <-connected)
-	}
-	now := make(chan error)
-	close(now) // nil: it does not wait
-	s, err := p.startStager(group, now)
-	err = errors.Join(err, <-connected)
-	if err == nil {
-		s.connected = fifo
-		_, err = fifo.Write([]byte{1})
-	}
-	if err == nil {
-		return s, nil
-	}
-	if s != nil {
-		s.kill(group)
-	}
-	return nil, errors.Join(err, fifo.Close())
 }
 
 // monitorSuffix is what the name of the monitor's cgroup has after that of the pod's.

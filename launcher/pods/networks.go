@@ -89,20 +89,20 @@ func (p *Pod) forwardLoopback(results []networks.Result) (err error) {
 
 // useNameServers writes resolv.conf into the stager's root, where the host's is, if the networks say what is in it.
 func (p *Pod) useNameServers(results []networks.Result) error {
-	dns := networks.Names(p.Plan.Networks, results, string(p.resolver))
-	if dns == nil {
-		return nil
-	}
 	root, err := os.OpenRoot(filepath.Join(p.Dir, rootDir))
 	if err != nil {
 		return fmt.Errorf("write resolv.conf: %w", err)
 	}
 	defer root.Close()
-	const beside = resolvConf + ".new"
-	if err = writeNew(root, beside, []byte(dns.ResolvConf())); err == nil {
-		err = root.Rename(beside, resolvConf) // in one step: a stager that waits for the networks may be reading the old one
-	}
+	host, err := root.ReadFile(resolvConf)
 	if err != nil {
+		return fmt.Errorf("write resolv.conf: %w", err)
+	}
+	dns := networks.Names(p.Plan.Networks, results, string(host))
+	if dns == nil {
+		return nil
+	}
+	if err := writeNew(root, resolvConf, []byte(dns.ResolvConf())); err != nil {
 		return fmt.Errorf("write resolv.conf: %w", err)
 	}
 	return nil

@@ -24,9 +24,6 @@ type Plan struct {
 	// LogDir is the stager's folder of the apps' logs, an absolute path in its root;
 	// "" if its image does not say.
 	LogDir string `json:"logDir,omitempty"`
-	// ConnectedFIFO is the path, directly in the stager's root, of the FIFO by which the stager waits for the pod's networks
-	// (names.ConnectedFIFO); "" if the stager is to start when they are connected.
-	ConnectedFIFO string `json:"connectedFIFO,omitempty"`
 
 	Manifest    json.RawMessage `json:"manifest"` // the Stager Manifest
 	Layers      []Layer         `json:"layers"`

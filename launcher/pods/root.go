@@ -75,21 +75,7 @@ func (p *Pod) fillRoot(root *os.Root) error {
 	if err := writeNew(root, manifestName, p.Plan.Manifest); err != nil {
 		return err
 	}
-	return p.writeNames(root)
-}
-
-// makeConnectedFIFO makes the FIFO by which the stager waits for the pod's networks, and opens it. The image has nothing
-// of that name.
-func (p *Pod) makeConnectedFIFO() (*os.File, error) {
-	path := filepath.Join(p.Dir, rootDir, p.Plan.ConnectedFIFO) // a file directly in the root
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		return nil, fmt.Errorf("make FIFO of the stager: mkfifo %s: %w", p.Plan.ConnectedFIFO, err)
-	}
-	fifo, err := os.OpenFile(path, os.O_RDWR, 0) // also to read: it has a writer before the stager opens it, and opens at once
-	if err != nil {
-		return nil, fmt.Errorf("open FIFO of the stager: %w", err)
-	}
-	return fifo, nil
+	return writeNames(root)
 }
 
 // makeDir makes a folder, or accepts one that the image has. Anything else of that name
@@ -116,12 +102,12 @@ func writeNew(root *os.Root, name string, data []byte) error {
 
 // writeNames gives the stager the host's resolv.conf and its own hosts file. The stager
 // makes those of its apps from them.
-func (p *Pod) writeNames(root *os.Root) error {
-	var err error
-	if p.resolver, err = os.ReadFile("/etc/resolv.conf"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func writeNames(root *os.Root) error {
+	resolver, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := writeNew(root, resolvConf, p.resolver); err != nil {
+	if err := writeNew(root, resolvConf, resolver); err != nil {
 		return err
 	}
 	return writeNew(root, "etc/hosts", []byte("127.0.0.1\tlocalhost\n::1\tlocalhost\n"))

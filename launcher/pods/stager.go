@@ -18,9 +18,6 @@ type stager struct {
 	Process
 	ready  <-chan error // one value: nil when the ready descriptor was closed
 	exited <-chan Exit  // one value
-	// connected is the FIFO of a stager that waits for its networks, else nil. It has the byte that the stager
-	// reads, which would be lost if the FIFO were closed before the stager opens it.
-	connected *os.File
 }
 
 // started is the message of the thread that starts a process.

@@ -15,12 +15,7 @@ func TestRuntimeConforms(t *testing.T) {
 
 // unmet is what the package's comment says.
 func unmet() containertest.Unmet {
-	unmet := containertest.Unmet{
-		"LISTEN_PID is the app's own number":                              "a process's number is known when it has its environment already",
-		"a start that is held executes its program afterwards":            "there is nothing to prepare before the process, so a Container is no Holder",
-		"a first process that is killed while it is held fails the start": "there is nothing to prepare before the process, so a Container is no Holder",
-		"a hold that fails leaves nothing of the start":                   "there is nothing to prepare before the process, so a Container is no Holder",
-	}
+	unmet := containertest.Unmet{"LISTEN_PID is the app's own number": "a process's number is known when it has its environment already"}
 	for reason, names := range map[string][]string{
 		"it mounts nothing, so a root has no /proc and no /dev but its own": {
 			"descriptors that are nil are /dev/null", "no other descriptor is open", "files from descriptor 3 on", "a terminal",
