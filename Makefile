@@ -109,7 +109,7 @@ test-unit: root deps-build deps-test
 	GORACE=atexit_sleep_ms=0 $(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) -race $$(grep -v -x -F -f $(OUT)/racefree $(OUT)/packages)
 	$(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) $(filter-out ./tests/...,$(RACEFREE))
 	$(GO) vet -C launcher -tags '$(TAGS)' ./...
-	GORACE=atexit_sleep_ms=0 $(GO) test -C launcher -tags '$(TAGS)' -timeout $(PATIENCE) -race $$($(GO) list -C launcher -tags '$(TAGS)' ./... | grep -v '/launcher$$')
+	GORACE=atexit_sleep_ms=0 $(GO) test -C launcher -tags '$(TAGS)' -timeout $(PATIENCE) -race $$($(GO) list -C launcher -tags '$(TAGS)' ./... | grep -v -e '/launcher$$' -e '/launcher/tests$$')
 	$(GO) test -C launcher -tags '$(TAGS)' -timeout $(PATIENCE) .
 	$(GO) vet -C netplugins ./...
 	$(GO) test -C netplugins ./...
@@ -117,9 +117,11 @@ test-unit: root deps-build deps-test
 # Tests the built binaries and images; runs the tests whose names match RUN. The packages run
 # one after the other, because tests/fork builds, and the tests of the others have time limits.
 RUN ?= .
+# BUILT are the variables that tell the end-to-end tests what to test.
+BUILT = STAGER_BIN='$(CURDIR)/bin' STAGER_ACI="$$(ls $(CURDIR)/$(OUT)/$(NAME)-*-linux-$(ARCH).aci)" STAGER_IMAGES='$(CURDIR)/$(IMAGES)'
 test-e2e: root
-	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI="$$(ls $(CURDIR)/$(OUT)/$(NAME)-*-linux-$(ARCH).aci)" STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
-		$(GO) test -tags '$(TAGS)' -count=1 -p 1 -timeout $(PATIENCE) -run '$(RUN)' ./tests/...
+	$(BUILT) $(GO) test -tags '$(TAGS)' -count=1 -p 1 -timeout $(PATIENCE) -run '$(RUN)' ./tests/...
+	$(BUILT) $(GO) test -C launcher -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) -run '$(RUN)' ./tests
 
 # The examples' own tests, and their images under the launcher.
 test-examples: root deps-build deps-test build images examples/vm examples/crun
@@ -132,13 +134,13 @@ test-examples: root deps-build deps-test build images examples/vm examples/crun
 # Follows PODS short pods, one after the other, from their start to their end.
 PODS ?= 1000
 test-follow: root deps-build deps-test aci images
-	PODS=$(PODS) STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
-		$(GO) test -tags '$(TAGS)' -count=1 -timeout 60m -run '^TestFollowersOfShortPodsGetEveryByte$$' ./tests
+	PODS=$(PODS) $(BUILT) \
+		$(GO) test -C launcher -tags '$(TAGS)' -count=1 -timeout 60m -run '^TestFollowersOfShortPodsGetEveryByte$$' ./tests
 
 # All hostile programs (tests/hostile) as the apps of one pod, for MINUTES.
 MINUTES ?= 10
 hostile: root deps-build deps-test aci images
-	HOSTILE_FOR='$(MINUTES)m' STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
+	HOSTILE_FOR='$(MINUTES)m' $(BUILT) \
 		$(GO) test -tags '$(TAGS)' -count=1 -v -timeout $$(($(MINUTES) + 10))m -run '^TestHostileApps$$' ./tests
 
 # Kills a random process at a random moment of a pod's life or an import, N times. SEED repeats
@@ -146,7 +148,7 @@ hostile: root deps-build deps-test aci images
 N    ?= 1000
 SEED ?=
 chaos: root deps-build deps-test aci images
-	CHAOS='$(N)' CHAOSSEED='$(SEED)' STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
+	CHAOS='$(N)' CHAOSSEED='$(SEED)' $(BUILT) \
 		$(GO) test -tags '$(TAGS)' -count=1 -timeout 6h -v -run '^TestNothingIsLeftAfterKillsAtRandom$$' ./tests
 
 # Leaves ORPHANS orphans to a supervisor and has it run RUNS commands: neither may cost it memory
@@ -154,7 +156,7 @@ chaos: root deps-build deps-test aci images
 ORPHANS ?= 1000000
 RUNS    ?= 100000
 orphans: root deps-build deps-test aci images
-	ORPHANS='$(ORPHANS)' RUNS='$(RUNS)' STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
+	ORPHANS='$(ORPHANS)' RUNS='$(RUNS)' $(BUILT) \
 		$(GO) test -tags '$(TAGS)' -count=1 -timeout 24h -v -run '^Test(Orphans|Commands)CostTheSupervisorNothing$$' ./tests
 
 # The tests of networks: ROUNDS times 24 pods at once, and KILLS launchers that are killed.
@@ -162,14 +164,12 @@ ROUNDS ?= 20
 KILLS  ?= 200
 test-networks: root deps-build deps-test aci images
 	NETWORK_ROUNDS='$(ROUNDS)' NETWORK_KILLS='$(KILLS)' \
-	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
-		$(GO) test -tags '$(TAGS)' -count=1 -v -timeout 120m -run 'Network|Bridge|ManyPods|NothingIsLeft|DHCP|Bandwidth|APluginThat|SamplePlugins|CNITool|RemoteDriver|ADriverKeeps|DriversOfTheMachine|OfCNI|Published|ThePluginThat|EarlierBoot|UnderAKurmaDaemon|OfARegistry' ./tests
+	$(BUILT) $(GO) test -C launcher -tags '$(TAGS)' -count=1 -v -timeout 120m -run 'Network|Bridge|ManyPods|NothingIsLeft|DHCP|Bandwidth|APluginThat|SamplePlugins|CNITool|RemoteDriver|ADriverKeeps|DriversOfTheMachine|OfCNI|Published|ThePluginThat|EarlierBoot|UnderAKurmaDaemon|OfARegistry' ./tests
 
 # appc's own acceptance program, ACETIMES times in a row.
 ACETIMES ?= 20
 test-ace: root deps-build deps-test aci images
-	STAGER_BIN='$(CURDIR)/bin' STAGER_ACI='$(CURDIR)/$(ACI)' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
-		$(GO) test -tags '$(TAGS)' -count=$(ACETIMES) -timeout $(PATIENCE) -v -run '^TestAcceptanceProgramPasses$$' ./tests
+	$(BUILT) $(GO) test -tags '$(TAGS)' -count=$(ACETIMES) -timeout $(PATIENCE) -v -run '^TestAcceptanceProgramPasses$$' ./tests
 
 # Tests in a virtual machine, on Debian's kernel with cgroup v2 only: all tests that depend
 # on the kernel, or a part of them for continuous integration.

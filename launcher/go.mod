@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/appc/spec v0.8.11
 	github.com/coreos/go-systemd/v22 v22.7.0
+	github.com/creack/pty v1.1.24
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.22.1
 	github.com/google/uuid v1.6.0

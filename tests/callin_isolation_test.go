@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/tests/harness"
 )
 
 // readOthers is a script that takes PIDs, and prints what it can read of those processes and whether
@@ -25,24 +27,24 @@ cd /; echo end; cat /proc/self/environ >/dev/null && echo "can itself"`
 // another app, or a command that run has started. Signals are allowed.
 func TestAppsCannotReadEachOther(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	dir := b.folder("sync", 0o777)
-	up := b.signalPipe(filepath.Join(dir, "up"))
-	noCapabilities := shell("bare", "exec sleep 1000")
-	noCapabilities.App.Isolators = []any{isolator("os/linux/capabilities-retain-set", map[string]any{"set": []string{"CAP_KILL"}})}
-	tracer := shell("tracer", "exec sleep 1000")
+	b := suite.NewMachine(t)
+	dir := b.Folder("sync", 0o777)
+	up := b.SignalPipe(filepath.Join(dir, "up"))
+	noCapabilities := suite.Shell("bare", "exec sleep 1000")
+	noCapabilities.App.Isolators = []any{harness.Isolator("os/linux/capabilities-retain-set", map[string]any{"set": []string{"CAP_KILL"}})}
+	tracer := suite.Shell("tracer", "exec sleep 1000")
 	tracer.App.Isolators = []any{
-		isolator("os/linux/capabilities-retain-set", map[string]any{"set": []string{"CAP_SYS_PTRACE", "CAP_KILL", "CAP_DAC_OVERRIDE"}}),
-		isolator("os/linux/seccomp-retain-set", map[string]any{"set": []string{"@appc.io/all"}}),
+		harness.Isolator("os/linux/capabilities-retain-set", map[string]any{"set": []string{"CAP_SYS_PTRACE", "CAP_KILL", "CAP_DAC_OVERRIDE"}}),
+		harness.Isolator("os/linux/seccomp-retain-set", map[string]any{"set": []string{"@appc.io/all"}}),
 	}
-	p := b.up("pod", podOf(shell("target", "echo $$ >/sync/up; exec sleep 1000"), shell("root", "exec sleep 1000"), noCapabilities, tracer).hostVolume("sync", dir, "/sync"))
-	target := up.line()
-	cmd, write := p.settingsPipe("target")
+	p := b.Up("pod", harness.PodOf(suite.Shell("target", "echo $$ >/sync/up; exec sleep 1000"), suite.Shell("root", "exec sleep 1000"), noCapabilities, tracer).HostVolume("sync", dir, "/sync"))
+	target := up.Line()
+	cmd, write := settingsPipe(p, "target")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	feed(t, write, asRoot("echo $$ >/sync/up; exec sleep 1000"))
-	run := up.line()
+	sleeper := up.Line()
 	defer func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -51,8 +53,8 @@ func TestAppsCannotReadEachOther(t *testing.T) {
 		app, user string
 		signals   bool
 	}{{"root", "0", true}, {"bare", "0", true}, {"tracer", "0", true}, {"root", "1000", false}} {
-		s := settings{Exec: []string{"/bin/sh", "-c", readOthers, "sh", "1", target, run}, User: tt.user, Group: tt.user}
-		out, code := p.run(tt.app, s)
+		s := settings{Exec: []string{"/bin/sh", "-c", readOthers, "sh", "1", target, sleeper}, User: tt.user, Group: tt.user}
+		out, code := run(p, tt.app, s)
 		if code != 0 || !strings.Contains(out, "end\ncan itself\n") || strings.Contains(strings.Split(out, "end\n")[0], "can ") || strings.Contains(out, "no ") {
 			t.Errorf("%s as %s: exit status %d:\n%s", tt.app, tt.user, code, out)
 		}
@@ -66,22 +68,22 @@ func TestAppsCannotReadEachOther(t *testing.T) {
 // isolators.
 func TestStatusWorksAsTheDaemonCallsIt(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	app := shell("app", "exec sleep 1000")
+	b := suite.NewMachine(t)
+	app := suite.Shell("app", "exec sleep 1000")
 	app.App.Isolators = []any{
-		isolator("resource/memory", map[string]any{"limit": "64Mi"}),
-		isolator("example.com/unknown", map[string]any{"x": 1}),
+		harness.Isolator("resource/memory", map[string]any{"limit": "64Mi"}),
+		harness.Isolator("example.com/unknown", map[string]any{"x": 1}),
 	}
-	p := b.up("pod", podOf(app, shell("ended", "exit 3"), shell("killed", "kill -KILL $$")))
-	p.exited("ended")
-	p.exited("killed")
-	r := finish(t, p.callIn("status"))
+	p := b.Up("pod", harness.PodOf(app, suite.Shell("ended", "exit 3"), suite.Shell("killed", "kill -KILL $$")))
+	p.Exited("ended")
+	p.Exited("killed")
+	r := harness.Finish(t, p.CallIn("status"))
 	var all map[string]map[string]any
-	if err := json.Unmarshal([]byte(r.stdout), &all); err != nil || r.stderr != "" {
-		t.Fatalf("%v: %q %q", err, r.stdout, r.stderr)
+	if err := json.Unmarshal([]byte(r.Stdout), &all); err != nil || r.Stderr != "" {
+		t.Fatalf("%v: %q %q", err, r.Stdout, r.Stderr)
 	}
 	pid, _ := all["app"]["pid"].(float64)
-	if pid == 0 || !strings.Contains(finish(t, p.inNetwork("cat", "/proc/"+strconv.Itoa(int(pid))+"/cmdline")).stdout, "sleep") {
+	if pid == 0 || !strings.Contains(harness.Finish(t, p.InNetwork("cat", "/proc/"+strconv.Itoa(int(pid))+"/cmdline")).Stdout, "sleep") {
 		t.Errorf("pid %v is not a process of the app on the host", all["app"]["pid"])
 	}
 	for name, want := range map[string][3]any{"ended": {true, 3.0, nil}, "killed": {true, 137.0, "killed"}} {
@@ -90,19 +92,19 @@ func TestStatusWorksAsTheDaemonCallsIt(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, have, want)
 		}
 	}
-	r = finish(t, p.callIn("status", "--isolators", "app"))
+	r = harness.Finish(t, p.CallIn("status", "--isolators", "app"))
 	for _, word := range []string{"resource/memory", "enforced", "example.com/unknown", "ignored"} {
-		if !strings.Contains(r.stdout, word) {
-			t.Errorf("status --isolators is without %q: %s%s", word, r.stdout, r.stderr)
+		if !strings.Contains(r.Stdout, word) {
+			t.Errorf("status --isolators is without %q: %s%s", word, r.Stdout, r.Stderr)
 		}
 	}
 	var none struct{ Pod, App json.RawMessage }
-	r = finish(t, p.callIn("status", "--isolators", "ended"))
-	if err := json.Unmarshal([]byte(r.stdout), &none); err != nil || string(none.Pod) != "[]" || string(none.App) != "[]" {
-		t.Errorf("the fates of no isolators: %v, %q", err, r.stdout)
+	r = harness.Finish(t, p.CallIn("status", "--isolators", "ended"))
+	if err := json.Unmarshal([]byte(r.Stdout), &none); err != nil || string(none.Pod) != "[]" || string(none.App) != "[]" {
+		t.Errorf("the fates of no isolators: %v, %q", err, r.Stdout)
 	}
-	if r := finish(t, p.callIn("status", "--isolators", "nobody")); r.code == 0 || !strings.HasPrefix(r.stderr, "status: ") {
-		t.Errorf("status of an unknown app: exit status %d, %q", r.code, r.stderr)
+	if r := harness.Finish(t, p.CallIn("status", "--isolators", "nobody")); r.Code == 0 || !strings.HasPrefix(r.Stderr, "status: ") {
+		t.Errorf("status of an unknown app: exit status %d, %q", r.Code, r.Stderr)
 	}
 }
 
@@ -110,13 +112,13 @@ func TestStatusWorksAsTheDaemonCallsIt(t *testing.T) {
 // logs of all apps, and the pod.
 func TestAppsCannotLimitTheSupervisor(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	dir := b.folder("probe", 0o755)
-	b.testProgram(dir)
-	p := b.up("pod", podOf(shell("a", "exec sleep 1000")).hostVolume("probe", dir, "/probe"))
+	b := suite.NewMachine(t)
+	dir := b.Folder("probe", 0o755)
+	testProgram(b, dir)
+	p := b.Up("pod", harness.PodOf(suite.Shell("a", "exec sleep 1000")).HostVolume("probe", dir, "/probe"))
 	denied := "operation not permitted\n"
-	if have := p.succeeds("a", "/probe/probe limit-pid-1"); have != denied+denied+denied {
+	if have := succeeds(p, "a", "/probe/probe limit-pid-1"); have != denied+denied+denied {
 		t.Errorf("a command says %q", have)
 	}
-	p.stop()
+	p.Stop()
 }

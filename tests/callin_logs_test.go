@@ -7,20 +7,20 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/tests/harness"
 )
 
 func TestLogsWorkAsTheDaemonCallsThem(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	p := b.up("pod", podOf(shell("app", `for i in 1 2 3; do echo out$i; echo err$i >&2; usleep 1000; done; printf 'a\0b\377partial'`)))
-	if code, _ := p.exited("app"); code != 0 {
+	b := suite.NewMachine(t)
+	p := b.Up("pod", harness.PodOf(suite.Shell("app", `for i in 1 2 3; do echo out$i; echo err$i >&2; usleep 1000; done; printf 'a\0b\377partial'`)))
+	if code, _ := p.Exited("app"); code != 0 {
 		t.Fatalf("the app's exit code is %d", code)
 	}
 	for _, tt := range []struct {
@@ -38,20 +38,20 @@ func TestLogsWorkAsTheDaemonCallsThem(t *testing.T) {
 		{"of an ended app, followed", []string{"--follow", "--stream", "stderr"}, "", "err1\nerr2\nerr3\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := finish(t, p.callIn(append(append([]string{"logs"}, tt.args...), "app")...))
-			if r.stdout != tt.stdout || r.stderr != tt.stderr || r.code != 0 {
-				t.Errorf("exit status %d, %q and %q", r.code, r.stdout, r.stderr)
+			r := harness.Finish(t, p.CallIn(append(append([]string{"logs"}, tt.args...), "app")...))
+			if r.Stdout != tt.stdout || r.Stderr != tt.stderr || r.Code != 0 {
+				t.Errorf("exit status %d, %q and %q", r.Code, r.Stdout, r.Stderr)
 			}
 		})
 	}
-	r := finish(t, p.callIn("logs", "--timestamps", "--stream", "stderr", "app"))
-	if !regexp.MustCompile(`^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z err\d\n){3}$`).MatchString(r.stdout + r.stderr) {
-		t.Errorf("with times: %q %q", r.stdout, r.stderr)
+	r := harness.Finish(t, p.CallIn("logs", "--timestamps", "--stream", "stderr", "app"))
+	if !regexp.MustCompile(`^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z err\d\n){3}$`).MatchString(r.Stdout + r.Stderr) {
+		t.Errorf("with times: %q %q", r.Stdout, r.Stderr)
 	}
 	for _, args := range [][]string{{"nobody"}, {"../app"}, {}, {"--tail", "x", "app"}, {"--stream", "x", "app"}} {
-		r := finish(t, p.callIn(append([]string{"logs"}, args...)...))
-		if r.code == 0 || r.stdout != "" || !strings.HasPrefix(r.stderr, "logs: ") {
-			t.Errorf("logs %q: exit status %d, %q, %q", args, r.code, r.stdout, r.stderr)
+		r := harness.Finish(t, p.CallIn(append([]string{"logs"}, args...)...))
+		if r.Code == 0 || r.Stdout != "" || !strings.HasPrefix(r.Stderr, "logs: ") {
+			t.Errorf("logs %q: exit status %d, %q, %q", args, r.Code, r.Stdout, r.Stderr)
 		}
 	}
 }
@@ -59,16 +59,16 @@ func TestLogsWorkAsTheDaemonCallsThem(t *testing.T) {
 // A follower sees every line, in order, across rotations, and ends with the app.
 func TestLogsAreFollowedAcrossRotation(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t, stagerConfig(`{"log": {"maxSize": "64Ki", "maxFiles": 4}}`))
-	dir := b.folder("sync", 0o777)
-	release := b.signalPipe(filepath.Join(dir, "go"))
-	app := shell("app", "echo 0; read go </sync/go; i=1; while [ $i -le 60 ]; do seq $((i*100-99)) $((i*100)); i=$((i+1)); usleep 5000; done")
-	p := b.up("pod", podOf(app).hostVolume("sync", dir, "/sync"))
-	p.sees("app", "0\n")
-	cmd := p.command("logs", "--follow", p.name, "app")
-	done := make(chan result, 1)
-	go func() { done <- finish(t, cmd) }()
-	if _, err := release.file.WriteString("go\n"); err != nil {
+	b := suite.NewMachine(t, harness.StagerConfig(`{"log": {"maxSize": "64Ki", "maxFiles": 4}}`))
+	dir := b.Folder("sync", 0o777)
+	release := b.SignalPipe(filepath.Join(dir, "go"))
+	app := suite.Shell("app", "echo 0; read go </sync/go; i=1; while [ $i -le 60 ]; do seq $((i*100-99)) $((i*100)); i=$((i+1)); usleep 5000; done")
+	p := b.Up("pod", harness.PodOf(app).HostVolume("sync", dir, "/sync"))
+	p.Sees("app", "0\n")
+	cmd := p.Command("logs", "--follow", p.Name, "app")
+	done := make(chan harness.Result, 1)
+	go func() { done <- harness.Finish(t, cmd) }()
+	if _, err := release.File.WriteString("go\n"); err != nil {
 		t.Fatal(err)
 	}
 	r := <-done
@@ -76,10 +76,10 @@ func TestLogsAreFollowedAcrossRotation(t *testing.T) {
 	for i := range 6001 {
 		fmt.Fprintln(&want, i)
 	}
-	if r.code != 0 || r.stdout != want.String() {
-		t.Errorf("exit status %d, %d bytes of %d, %s", r.code, len(r.stdout), want.Len(), r.stderr)
+	if r.Code != 0 || r.Stdout != want.String() {
+		t.Errorf("exit status %d, %d bytes of %d, %s", r.Code, len(r.Stdout), want.Len(), r.Stderr)
 	}
-	files, err := filepath.Glob(p.root(suite.stager.LogDir + "/app/*.log"))
+	files, err := filepath.Glob(p.Root(suite.Stager.LogDir + "/app/*.log"))
 	if err != nil || len(files) < 2 || len(files) > 4 {
 		t.Errorf("log files %q, %v", files, err)
 	}
@@ -89,18 +89,18 @@ func TestLogsAreFollowedAcrossRotation(t *testing.T) {
 // long as the stager's mount namespace is there. A follower ends with the pod.
 func TestLogsNeedNoSupervisor(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	p := b.up("pod", podOf(shell("app", "echo words; exec sleep 1000")))
-	p.sees("app", "words\n")
-	supervisor, monitor := p.supervisor(), parentOf(t, p.stager)
+	b := suite.NewMachine(t)
+	p := b.Up("pod", harness.PodOf(suite.Shell("app", "echo words; exec sleep 1000")))
+	p.Sees("app", "words\n")
+	supervisor, monitor := p.Supervisor(), harness.ParentOf(t, p.Stager)
 	mustSignal(t, supervisor, unix.SIGSTOP)
-	if text := p.logs("app"); text != "words\n" {
+	if text := p.Logs("app"); text != "words\n" {
 		t.Errorf("of a stopped supervisor: %q", text)
 	}
 	// The monitor would stop the pod.
 	mustSignal(t, monitor, unix.SIGSTOP)
 	defer mustSignal(t, monitor, unix.SIGCONT)
-	logs, out := p.command("logs", "--follow", p.name, "app"), p.heldMounts()
+	logs, out := p.Command("logs", "--follow", p.Name, "app"), heldMounts(p)
 	defer out.Close()
 	shown, err := logs.StdoutPipe()
 	if err == nil {
@@ -121,28 +121,28 @@ func TestLogsNeedNoSupervisor(t *testing.T) {
 	if err := logs.Wait(); err != nil {
 		t.Errorf("the follower ended with %v", err)
 	}
-	if r := finish(t, inMounts(out, "logs", "app")); r.stdout != "words\n" || r.code != 0 {
-		t.Errorf("logs of a dead pod: exit status %d, %q, %q", r.code, r.stdout, r.stderr)
+	if r := harness.Finish(t, inMounts(out, "logs", "app")); r.Stdout != "words\n" || r.Code != 0 {
+		t.Errorf("logs of a dead pod: exit status %d, %q, %q", r.Code, r.Stdout, r.Stderr)
 	}
 	for _, call := range []string{"status", "attach"} {
 		args := []string{call, "app"}
 		if call == "status" {
 			args = args[:1]
 		}
-		r := finish(t, inMounts(out, args...))
-		if r.code == 0 || !strings.HasPrefix(r.stderr, call+": ") || strings.Count(r.stderr, "\n") != 1 {
-			t.Errorf("%s of a dead pod: exit status %d, %q, %q", call, r.code, r.stdout, r.stderr)
+		r := harness.Finish(t, inMounts(out, args...))
+		if r.Code == 0 || !strings.HasPrefix(r.Stderr, call+": ") || strings.Count(r.Stderr, "\n") != 1 {
+			t.Errorf("%s of a dead pod: exit status %d, %q, %q", call, r.Code, r.Stdout, r.Stderr)
 		}
 	}
 }
 
 // heldMounts returns an open file of the stager's mount namespace, which keeps the namespace after
 // the stager's end.
-func (p *pod) heldMounts() *os.File {
-	p.t.Helper()
-	mounts, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", p.stager))
+func heldMounts(p *harness.Pod) *os.File {
+	p.T.Helper()
+	mounts, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", p.Stager))
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	return mounts
 }
@@ -160,19 +160,4 @@ func mustSignal(t *testing.T, pid int, sig unix.Signal) {
 	if err := unix.Kill(pid, sig); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func parentOf(t *testing.T, pid int) int {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(status), "\nPPid:\t")
-	line, _, _ := strings.Cut(rest, "\n")
-	parent, err := strconv.Atoi(line)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parent
 }

@@ -17,15 +17,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/tests/harness"
 )
 
 // sleeper starts a pod of one app that only sleeps.
-func sleeper(b *machine) *pod { return b.up("pod", podOf(shell("app", "exec sleep 1000"))) }
+func sleeper(b *harness.Machine) *harness.Pod {
+	return b.Up("pod", harness.PodOf(suite.Shell("app", "exec sleep 1000")))
+}
 
 func TestRunWorksAsTheDaemonCallsIt(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newMachine(t))
-	env := []nameValue{{"A", "$HOME `id` 'q' \"q\" \\n a=b\nnext "}, {"X.y-z", ""}}
+	p := sleeper(suite.NewMachine(t))
+	env := []harness.NameValue{{Name: "A", Value: "$HOME `id` 'q' \"q\" \\n a=b\nnext "}, {Name: "X.y-z", Value: ""}}
 	for _, tt := range []struct {
 		name     string
 		settings settings
@@ -37,7 +40,7 @@ func TestRunWorksAsTheDaemonCallsIt(t *testing.T) {
 		{"looked up in the default PATH", settings{Exec: []string{"true"}, User: "0", Group: "0"}, "", 0},
 		{
 			"looked up in the given PATH",
-			settings{Exec: []string{"true"}, User: "0", Group: "0", Environment: []nameValue{{"PATH", "/tmp"}}},
+			settings{Exec: []string{"true"}, User: "0", Group: "0", Environment: []harness.NameValue{{Name: "PATH", Value: "/tmp"}}},
 			"run: start command in app \"app\": exec true: no such file or directory\n", 127,
 		},
 		{"not found", settings{Exec: []string{"/no"}, User: "0", Group: "0"}, "run: start command in app \"app\": exec /no: no such file or directory\n", 127},
@@ -54,14 +57,14 @@ func TestRunWorksAsTheDaemonCallsIt(t *testing.T) {
 		{"tty on pipes", settings{Exec: []string{"/bin/sh", "-c", "tty; stty size; exit 5"}, User: "0", Group: "0", TTY: true}, "/dev/pts/0\r\n24 80\r\n", 5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			output, code := p.run("app", tt.settings)
+			output, code := run(p, "app", tt.settings)
 			if diff := cmp.Diff(tt.output, output); diff != "" || code != tt.code {
 				t.Errorf("exit status %d, want %d, output (-want +have):\n%s", code, tt.code, diff)
 			}
 		})
 	}
 	for _, app := range []string{"nobody", "", "../app"} {
-		output, code := p.run(app, asRoot("true"))
+		output, code := run(p, app, asRoot("true"))
 		if code != 125 || !strings.HasPrefix(output, "run: ") || strings.Count(output, "\n") != 1 {
 			t.Errorf("run in app %q: exit status %d, %q", app, code, output)
 		}
@@ -71,8 +74,8 @@ func TestRunWorksAsTheDaemonCallsIt(t *testing.T) {
 // A command of run has the variables of its settings and those that describe the executor.
 func TestRunHasTheVariablesOfItsSettings(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newMachine(t))
-	out, code := p.run("app", settings{Exec: []string{"env"}, User: "0", Group: "0", Environment: []nameValue{{"GIVEN", "1"}}})
+	p := sleeper(suite.NewMachine(t))
+	out, code := run(p, "app", settings{Exec: []string{"env"}, User: "0", Group: "0", Environment: []harness.NameValue{{Name: "GIVEN", Value: "1"}}})
 	var got []string
 	for line := range strings.Lines(out) {
 		name, value, _ := strings.Cut(line, "=")
@@ -92,21 +95,21 @@ func TestRunHasTheVariablesOfItsSettings(t *testing.T) {
 // run waits at most 10 s for settings that never come or never end.
 func TestRunGivesUpWithoutSettings(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newMachine(t))
+	p := sleeper(suite.NewMachine(t))
 	for name, text := range map[string]string{"none": "", "without end": `{"exec":["/bin/sh","-c","echo started"],"user":"0","group":"0"}`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cmd, write := p.settingsPipe("app")
+			cmd, write := settingsPipe(p, "app")
 			if _, err := io.WriteString(write, text); err != nil {
 				t.Fatal(err)
 			}
 			begin := time.Now()
-			r := finish(t, cmd)
+			r := harness.Finish(t, cmd)
 			if took := time.Since(begin); took < 9*time.Second || took > 20*time.Second {
 				t.Errorf("it took %s, want 10 s", took)
 			}
-			if r.code != 125 || !strings.HasPrefix(r.stderr, "run: ") || r.stdout != "" {
-				t.Errorf("exit status %d, %q, %q", r.code, r.stdout, r.stderr)
+			if r.Code != 125 || !strings.HasPrefix(r.Stderr, "run: ") || r.Stdout != "" {
+				t.Errorf("exit status %d, %q, %q", r.Code, r.Stdout, r.Stderr)
 			}
 		})
 	}
@@ -115,34 +118,34 @@ func TestRunGivesUpWithoutSettings(t *testing.T) {
 // A caller that is killed takes its command and the command's session with it.
 func TestKilledCallerTakesItsCommand(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	dir := b.folder("sync", 0o777)
-	up := b.signalPipe(filepath.Join(dir, "up"))
-	p := b.up("pod", podOf(shell("app", "exec sleep 1000")).hostVolume("sync", dir, "/sync"))
-	before := p.processes()
+	b := suite.NewMachine(t)
+	dir := b.Folder("sync", 0o777)
+	up := b.SignalPipe(filepath.Join(dir, "up"))
+	p := b.Up("pod", harness.PodOf(suite.Shell("app", "exec sleep 1000")).HostVolume("sync", dir, "/sync"))
+	before := p.Processes()
 	for _, tty := range []bool{false, true} {
-		cmd, write := p.settingsPipe("app")
+		cmd, write := settingsPipe(p, "app")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		s := asRoot("trap '' TERM HUP; (trap '' TERM HUP; sleep 1000) & (sleep 1000 | sleep 1000) & echo up >/sync/up; sleep 1000; sleep 1000")
 		s.TTY = tty
 		feed(t, write, s)
-		up.line()
+		up.Line()
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait() // killed
-		eventually(t, "the session is gone", func() bool { return len(p.processes()) == len(before) })
+		harness.Eventually(t, "the session is gone", func() bool { return len(p.Processes()) == len(before) })
 	}
 }
 
 // run ends with its command, even if a child of the command keeps the output open.
 func TestRunDoesNotWaitForBackgroundChildren(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newMachine(t))
+	p := sleeper(suite.NewMachine(t))
 	for _, tty := range []bool{false, true} {
-		cmd, write := p.settingsPipe("app")
+		cmd, write := settingsPipe(p, "app")
 		out, theirs, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
@@ -162,7 +165,7 @@ func TestRunDoesNotWaitForBackgroundChildren(t *testing.T) {
 			t.Errorf("tty %t: exit status %d, output %q, %v", tty, code, line, err)
 		}
 	}
-	p.succeeds("app", `[ -z "$(ps -o stat | grep Z)" ]`)
+	succeeds(p, "app", `[ -z "$(ps -o stat | grep Z)" ]`)
 }
 
 // pattern returns a stream of a size whose content does not repeat.
@@ -181,10 +184,10 @@ func pattern(size int64) io.Reader {
 
 func TestExecPassesAHundredMegabytes(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newMachine(t))
+	p := sleeper(suite.NewMachine(t))
 	const size = 100 << 20
 	sent, back := sha512.New(), sha512.New()
-	cmd := p.command("exec", p.name, "app", "--", "cat")
+	cmd := p.Command("exec", p.Name, "app", "--", "cat")
 	cmd.Stdin = io.TeeReader(pattern(size), sent)
 	cmd.Stdout = back
 	var stderr bytes.Buffer
@@ -200,20 +203,20 @@ func TestExecPassesAHundredMegabytes(t *testing.T) {
 // Fifty call-ins of every kind run at once, while apps end.
 func TestFiftyCallInsRunAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	dir := b.folder("sync", 0o777)
-	apps := []appDoc{shell("stays", "echo up; exec sleep 1000")}
+	b := suite.NewMachine(t)
+	dir := b.Folder("sync", 0o777)
+	apps := []harness.AppDoc{suite.Shell("stays", "echo up; exec sleep 1000")}
 	for i := range 5 {
-		apps = append(apps, shell(fmt.Sprintf("ends%d", i), "read line </sync/go"))
+		apps = append(apps, suite.Shell(fmt.Sprintf("ends%d", i), "read line </sync/go"))
 	}
-	release := b.signalPipe(filepath.Join(dir, "go"))
-	p := b.up("pod", podOf(apps...).hostVolume("sync", dir, "/sync"))
-	p.sees("stays", "up")
+	release := b.SignalPipe(filepath.Join(dir, "go"))
+	p := b.Up("pod", harness.PodOf(apps...).HostVolume("sync", dir, "/sync"))
+	p.Sees("stays", "up")
 	var all sync.WaitGroup
 	for i := range 50 {
 		all.Go(func() {
 			if i == 25 {
-				if _, err := release.file.WriteString(strings.Repeat("go\n", 5)); err != nil {
+				if _, err := release.File.WriteString(strings.Repeat("go\n", 5)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -223,28 +226,28 @@ func TestFiftyCallInsRunAtOnce(t *testing.T) {
 	all.Wait()
 	for _, app := range apps[1:] {
 		// Its shell may have read another one's line, and waits.
-		if _, err := release.file.WriteString("go\n"); err != nil {
+		if _, err := release.File.WriteString("go\n"); err != nil {
 			t.Error(err)
 		}
-		if code, _ := p.exited(app.Name); code != 0 {
+		if code, _ := p.Exited(app.Name); code != 0 {
 			t.Errorf("%s ended with %d", app.Name, code)
 		}
 	}
 }
 
 // fiftieth makes one call-in of each kind.
-func fiftieth(t *testing.T, p *pod, i int) {
-	out, code := p.run("stays", asRoot(fmt.Sprintf("echo %d; exit %d", i, i)))
+func fiftieth(t *testing.T, p *harness.Pod, i int) {
+	out, code := run(p, "stays", asRoot(fmt.Sprintf("echo %d; exit %d", i, i)))
 	if code != i || out != fmt.Sprintf("%d\n", i) {
 		t.Errorf("run %d: exit status %d, %q", i, code, out)
 	}
-	if s := p.status(); len(s) != 6 || s["stays"].Exited {
+	if s := p.Status(); len(s) != 6 || s["stays"].Exited {
 		t.Errorf("status %+v", s)
 	}
-	if text := p.logs("stays"); text != "up\n" {
+	if text := p.Logs("stays"); text != "up\n" {
 		t.Errorf("logs %q", text)
 	}
-	out, code = p.run(fmt.Sprintf("ends%d", i%5), asRoot("true"))
+	out, code = run(p, fmt.Sprintf("ends%d", i%5), asRoot("true"))
 	if gone := code == 125 || code == 137; code != 0 && !gone {
 		t.Errorf("run in an app that ends: exit status %d, %q", code, out)
 	}

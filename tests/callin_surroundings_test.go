@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kurma.io/stager/tests/harness"
 )
 
 // surroundingsScript is a script that prints a process's namespaces, cgroups and limits, which must
@@ -23,42 +25,42 @@ ls -di / /dev/shm
 // A command of run has every restriction that its app has.
 func TestRunHasItsAppsSurroundings(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	dir := b.folder("sync", 0o777)
-	b.testProgram(dir)
-	plain := shell("plain", "")
-	bounded := shell("bounded", "")
+	b := suite.NewMachine(t)
+	dir := b.Folder("sync", 0o777)
+	testProgram(b, dir)
+	plain := suite.Shell("plain", "")
+	bounded := suite.Shell("bounded", "")
 	bounded.App.SupplementaryGID = []int{7, 1234}
 	bounded.App.Isolators = []any{
-		isolator("os/linux/capabilities-retain-set", map[string]any{"set": []string{"CAP_CHOWN", "CAP_KILL"}}),
-		isolator("os/linux/no-new-privileges", true),
-		isolator("os/linux/seccomp-remove-set", map[string]any{"set": []string{"reboot"}, "errno": "ENOTSUP"}),
-		isolator("os/linux/oom-score-adj", 567),
-		isolator("resource/memory", map[string]any{"limit": "123Mi"}),
-		isolator("resource/cpu", map[string]any{"limit": "700m"}),
+		harness.Isolator("os/linux/capabilities-retain-set", map[string]any{"set": []string{"CAP_CHOWN", "CAP_KILL"}}),
+		harness.Isolator("os/linux/no-new-privileges", true),
+		harness.Isolator("os/linux/seccomp-remove-set", map[string]any{"set": []string{"reboot"}, "errno": "ENOTSUP"}),
+		harness.Isolator("os/linux/oom-score-adj", 567),
+		harness.Isolator("resource/memory", map[string]any{"limit": "123Mi"}),
+		harness.Isolator("resource/cpu", map[string]any{"limit": "700m"}),
 	}
-	user := shell("user", "")
+	user := suite.Shell("user", "")
 	user.App.User, user.App.Group = "1000", "1000"
-	readOnly := shell("read-only", "")
+	readOnly := suite.Shell("read-only", "")
 	readOnly.ReadOnly = true
-	for _, app := range []*appDoc{&user, &readOnly} { // for their keyrings; two calls stay blocked
-		app.App.Isolators = []any{isolator("os/linux/seccomp-retain-set", map[string]any{"set": []string{"@appc.io/all", "keyctl"}})}
+	for _, app := range []*harness.AppDoc{&user, &readOnly} { // for their keyrings; two calls stay blocked
+		app.App.Isolators = []any{harness.Isolator("os/linux/seccomp-retain-set", map[string]any{"set": []string{"@appc.io/all", "keyctl"}})}
 	}
-	apps := []appDoc{plain, bounded, user, readOnly}
-	up := b.signalPipe(filepath.Join(dir, "up"))
+	apps := []harness.AppDoc{plain, bounded, user, readOnly}
+	up := b.SignalPipe(filepath.Join(dir, "up"))
 	for i := range apps {
 		apps[i].App.Exec[2] = surroundingsScript + "echo up >/probe/up; exec sleep 1000"
 	}
-	p := b.up("pod", podOf(apps...).hostVolume("sync", dir, "/probe"))
+	p := b.Up("pod", harness.PodOf(apps...).HostVolume("sync", dir, "/probe"))
 	for range apps {
-		up.line()
+		up.Line()
 	}
 	rings := map[string]bool{}
 	for _, app := range apps {
-		want := p.logs(app.Name)
+		want := p.Logs(app.Name)
 		s := asRoot(surroundingsScript)
 		s.User, s.Group, s.SupplementaryGID = app.App.User, app.App.Group, app.App.SupplementaryGID
-		have, code := p.run(app.Name, s)
+		have, code := run(p, app.Name, s)
 		if diff := cmp.Diff(want, have); diff != "" || code != 0 || !strings.Contains(want, "Seccomp:\t2\n") {
 			t.Errorf("%s: exit status %d, the app's (-) and the run's (+):\n%s\n%s", app.Name, code, diff, want)
 		}
@@ -80,7 +82,7 @@ func TestRunHasItsAppsSurroundings(t *testing.T) {
 
 // checkBounds checks some restrictions themselves: it is not enough that both processes have the
 // same.
-func checkBounds(t *testing.T, p *pod) {
+func checkBounds(t *testing.T, p *harness.Pod) {
 	t.Helper()
 	for _, tt := range []struct{ app, fact string }{
 		{"plain", "CapBnd:\t00000000a80425fb\n"},
@@ -92,8 +94,8 @@ func checkBounds(t *testing.T, p *pod) {
 		{"user", "CapEff:\t0000000000000000\n"},
 		{"user", "NoNewPrivs:\t0\n"},
 	} {
-		if !strings.Contains(p.logs(tt.app), tt.fact) {
-			t.Errorf("app %s is without %q:\n%s", tt.app, tt.fact, p.logs(tt.app))
+		if !strings.Contains(p.Logs(tt.app), tt.fact) {
+			t.Errorf("app %s is without %q:\n%s", tt.app, tt.fact, p.Logs(tt.app))
 		}
 	}
 	for _, script := range []string{
@@ -107,59 +109,59 @@ func checkBounds(t *testing.T, p *pod) {
 		"! mkdir /sys/fs/cgroup/x /sys/fs/cgroup/memory/x 2>/dev/null",
 		"! mount -t cgroup2 none /tmp 2>/dev/null",
 	} {
-		p.succeeds("plain", script)
+		succeeds(p, "plain", script)
 	}
-	if out, code := p.run("read-only", asRoot("echo x >/file")); code == 0 || !strings.Contains(out, "Read-only file system") {
+	if out, code := run(p, "read-only", asRoot("echo x >/file")); code == 0 || !strings.Contains(out, "Read-only file system") {
 		t.Errorf("a read-only root is written to: exit status %d, %s", code, out)
 	}
 }
 
 // withKeyrings is the isolator that allows all calls, those of keyrings included.
 func withKeyrings() any {
-	return isolator("os/linux/seccomp-retain-set", map[string]any{"set": []string{"@appc.io/all", "keyctl", "add_key", "request_key"}})
+	return harness.Isolator("os/linux/seccomp-retain-set", map[string]any{"set": []string{"@appc.io/all", "keyctl", "add_key", "request_key"}})
 }
 
 // Keyrings belong to no pod: an app reaches them only if a filter lists their calls by name.
 func TestAppsReachNoKeyringsUnlessAFilterListsThem(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	dir := b.folder("sync", 0o777)
-	b.testProgram(dir)
-	app := func(name string, isolators ...any) appDoc {
-		a := shell(name, "/probe/probe session-keyring; exec sleep 1000")
+	b := suite.NewMachine(t)
+	dir := b.Folder("sync", 0o777)
+	testProgram(b, dir)
+	app := func(name string, isolators ...any) harness.AppDoc {
+		a := suite.Shell(name, "/probe/probe session-keyring; exec sleep 1000")
 		a.App.Isolators = isolators
 		return a
 	}
 	set := func(kind string, calls ...string) any {
-		return isolator("os/linux/seccomp-"+kind+"-set", map[string]any{"set": calls, "errno": "EPERM"})
+		return harness.Isolator("os/linux/seccomp-"+kind+"-set", map[string]any{"set": calls, "errno": "EPERM"})
 	}
-	p := b.up("pod", podOf(
+	p := b.Up("pod", harness.PodOf(
 		app("default"), app("remove", set("remove", "reboot")), app("empty", set("remove", "@appc.io/empty")), app("all", set("retain", "@appc.io/all")),
 		app("listed", set("retain", "@appc.io/all", "keyctl")),
-	).hostVolume("sync", dir, "/probe"))
+	).HostVolume("sync", dir, "/probe"))
 	for _, name := range []string{"default", "remove", "empty", "all"} {
-		p.sees(name, "operation not permitted")
+		p.Sees(name, "operation not permitted")
 	}
-	p.sees("listed", "<nil>")
+	p.Sees("listed", "<nil>")
 }
 
 // Names of keyrings apply to the whole machine: apps of the same name in two pods must not share a
 // keyring.
 func TestPodsDoNotShareSessionKeyrings(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	dir := b.folder("sync", 0o777)
-	b.testProgram(dir)
-	app := shell("app", "/probe/probe session-keyring; exec sleep 1000")
+	b := suite.NewMachine(t)
+	dir := b.Folder("sync", 0o777)
+	testProgram(b, dir)
+	app := suite.Shell("app", "/probe/probe session-keyring; exec sleep 1000")
 	app.App.Isolators = []any{withKeyrings()}
-	doc := podOf(app).hostVolume("sync", dir, "/probe")
-	first, second := b.up("first", doc), b.up("second", doc)
-	first.sees("app", "<nil>")
-	second.sees("app", "<nil>")
-	if one, other := first.logs("app"), second.logs("app"); one == other {
+	doc := harness.PodOf(app).HostVolume("sync", dir, "/probe")
+	first, second := b.Up("first", doc), b.Up("second", doc)
+	first.Sees("app", "<nil>")
+	second.Sees("app", "<nil>")
+	if one, other := first.Logs("app"), second.Logs("app"); one == other {
 		t.Errorf("two pods share the session keyring %s", one)
 	}
-	if own, run := first.logs("app"), first.succeeds("app", "/probe/probe session-keyring"); own != run {
+	if own, run := first.Logs("app"), succeeds(first, "app", "/probe/probe session-keyring"); own != run {
 		t.Errorf("the run has the session keyring %s, its app %s", run, own)
 	}
 }

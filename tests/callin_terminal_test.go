@@ -10,6 +10,8 @@ import (
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/harness"
 )
 
 // terminal is a program on its own terminal; the test plays the user.
@@ -61,7 +63,7 @@ func (m *terminal) types(text string) {
 // sees reads until the text appears, and drops everything up to its end.
 func (m *terminal) sees(text string) {
 	m.t.Helper()
-	if err := m.master.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := m.master.SetReadDeadline(time.Now().Add(harness.Patience)); err != nil {
 		m.t.Fatal(err)
 	}
 	buf := make([]byte, 4096)
@@ -93,7 +95,7 @@ func (m *terminal) mode() [4]uint32 {
 // ends waits for the program's end and returns its exit status.
 func (m *terminal) ends() int {
 	m.t.Helper()
-	late := time.AfterFunc(patience, func() { _ = m.cmd.Process.Kill() })
+	late := time.AfterFunc(harness.Patience, func() { _ = m.cmd.Process.Kill() })
 	_ = m.cmd.Wait() // its status is the answer
 	if !late.Stop() {
 		m.t.Fatalf("it hangs; shown is %q", m.shown.Bytes())
@@ -104,8 +106,8 @@ func (m *terminal) ends() int {
 // A user's session: size, echo, ^C, job control, resize, exit status, and the restored terminal.
 func TestAUsersTerminalSessionWorks(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newMachine(t))
-	cmd := p.command("exec", "--tty", p.name, "app", "--", "/bin/sh", "-i")
+	p := sleeper(suite.NewMachine(t))
+	cmd := p.Command("exec", "--tty", p.Name, "app", "--", "/bin/sh", "-i")
 	cmd.Env = append(cmd.Env, "TERM=vt220")
 	m := onTerminal(t, cmd)
 	before := m.mode()
@@ -136,15 +138,15 @@ func TestAUsersTerminalSessionWorks(t *testing.T) {
 	if after := m.mode(); after != before {
 		t.Errorf("the terminal's mode is %o, was %o", after, before)
 	}
-	p.succeeds("app", `[ -z "$(ps -o stat | grep Z)" ]`)
+	succeeds(p, "app", `[ -z "$(ps -o stat | grep Z)" ]`)
 }
 
 // run prints the whole output before it exits, even if there is a lot of it.
 func TestTerminalShowsAllOutput(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newMachine(t))
+	p := sleeper(suite.NewMachine(t))
 	for range 20 {
-		m := onTerminal(t, p.command("exec", "--tty", p.name, "app", "--", "/bin/sh", "-c", "seq 20000; echo the last word; exit 3"))
+		m := onTerminal(t, p.Command("exec", "--tty", p.Name, "app", "--", "/bin/sh", "-c", "seq 20000; echo the last word; exit 3"))
 		m.sees("\r\n20000\r\nthe last word\r\n")
 		if code := m.ends(); code != 3 {
 			t.Errorf("exit status %d", code)
@@ -155,18 +157,18 @@ func TestTerminalShowsAllOutput(t *testing.T) {
 // When the launcher is killed, its command ends; when it is terminated, it also restores the terminal.
 func TestAKilledCallerTakesItsTerminalsCommand(t *testing.T) {
 	t.Parallel()
-	p := sleeper(newMachine(t))
-	before := len(p.processes())
-	m := onTerminal(t, p.command("exec", "--tty", p.name, "app", "--", "/bin/sh", "-c", "trap '' HUP; echo up; sleep 1000; sleep 1000"))
+	p := sleeper(suite.NewMachine(t))
+	before := len(p.Processes())
+	m := onTerminal(t, p.Command("exec", "--tty", p.Name, "app", "--", "/bin/sh", "-c", "trap '' HUP; echo up; sleep 1000; sleep 1000"))
 	mode := m.mode()
 	m.sees("up")
 	children := exec.Command("pgrep", "-P", pidOf(m.cmd))
-	r := finish(t, children)
-	if r.code != 0 {
-		t.Fatalf("the launcher has no call-in: %s", r.stderr)
+	r := harness.Finish(t, children)
+	if r.Code != 0 {
+		t.Fatalf("the launcher has no call-in: %s", r.Stderr)
 	}
-	if out := finish(t, exec.Command("kill", "-KILL", strings.TrimSpace(r.stdout))); out.code != 0 {
-		t.Fatal(out.stderr)
+	if out := harness.Finish(t, exec.Command("kill", "-KILL", strings.TrimSpace(r.Stdout))); out.Code != 0 {
+		t.Fatal(out.Stderr)
 	}
 	if code := m.ends(); code != 128+int(unix.SIGKILL) {
 		t.Errorf("exit status %d", code)
@@ -174,5 +176,5 @@ func TestAKilledCallerTakesItsTerminalsCommand(t *testing.T) {
 	if after := m.mode(); after != mode {
 		t.Errorf("the terminal's mode is %o, was %o", after, mode)
 	}
-	eventually(t, "the command is gone", func() bool { return len(p.processes()) == before })
+	harness.Eventually(t, "the command is gone", func() bool { return len(p.Processes()) == before })
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/tests/harness"
 )
 
 // number returns the number in an environment variable, or another one if the variable is empty.
@@ -69,7 +70,7 @@ type chaos struct {
 
 // round is one kill: of a process that rng chooses, at a moment that rng chooses.
 type round struct {
-	*machine
+	*harness.Machine
 	chaos   *chaos
 	rng     *rand.Rand
 	storage string
@@ -114,24 +115,24 @@ func TestNothingIsLeftAfterKillsAtRandom(t *testing.T) {
 
 // round returns a round on a machine of its own.
 func (c *chaos) round(t *testing.T, storage string, what span, rng *rand.Rand) *round {
-	options := []option{stagerConfig(fmt.Sprintf(`{"graphStorage": %q, "gracePeriod": "5s"}`, storage))}
+	options := []harness.Option{harness.StagerConfig(fmt.Sprintf(`{"graphStorage": %q, "gracePeriod": "5s"}`, storage))}
 	if what == spanImport {
-		options = append(options, ownStore())
+		options = append(options, harness.OwnStore())
 	}
-	return &round{newMachine(t, options...), c, rng, storage}
+	return &round{suite.NewMachine(t, options...), c, rng, storage}
 }
 
 // doc is a pod whose start and stop have many steps, in the host's PID namespace in one of four rounds.
-func (r *round) doc() podDoc {
-	busy := shell("a", "(setsid sleep 1000 &); sleep 1000 & exec sleep 1000")
-	busy.App.EventHandlers = []handlerDoc{
-		{"pre-start", []string{"/bin/sh", "-c", "sleep 0.01"}}, {"post-stop", []string{"/bin/sh", "-c", "sleep 0.01"}},
+func (r *round) doc() harness.PodDoc {
+	busy := suite.Shell("a", "(setsid sleep 1000 &); sleep 1000 & exec sleep 1000")
+	busy.App.EventHandlers = []harness.HandlerDoc{
+		{Name: "pre-start", Exec: []string{"/bin/sh", "-c", "sleep 0.01"}}, {Name: "post-stop", Exec: []string{"/bin/sh", "-c", "sleep 0.01"}},
 	}
-	doc := podOf(busy, shell("b", "echo x >/scratch/x; exec sleep 1000"))
-	doc.Volumes = []volumeDoc{{Name: "scratch", Kind: "empty"}}
-	doc.Apps[1].Mounts = []any{mountDoc{"scratch", "/scratch"}}
+	doc := harness.PodOf(busy, suite.Shell("b", "echo x >/scratch/x; exec sleep 1000"))
+	doc.Volumes = []harness.VolumeDoc{{Name: "scratch", Kind: "empty"}}
+	doc.Apps[1].Mounts = []any{harness.MountDoc{Volume: "scratch", Path: "/scratch"}}
 	if r.rng.IntN(4) == 0 {
-		doc.Isolators = []any{isolator("os/linux/namespaces", map[string]string{"pid": "host"})}
+		doc.Isolators = []any{harness.Isolator("os/linux/namespaces", map[string]string{"pid": "host"})}
 	}
 	return doc
 }
@@ -145,17 +146,17 @@ func (c *chaos) measure(t *testing.T, storage string) {
 		c.takes[string(what)+storage] = time.Since(began)
 	}
 	r := c.round(t, storage, spanImport, rand.New(rand.NewPCG(0, 0)))
-	took(spanImport, func() { r.must("image", "import", r.busyboxFile()) })
-	r.layersAreNow()
-	var p *pod
-	took(spanStart, func() { p = r.up("p", r.doc()) })
-	took(spanExec, func() { p.exec("a", "true") })
+	took(spanImport, func() { r.Must("image", "import", r.busyboxFile()) })
+	r.LayersAreNow()
+	var p *harness.Pod
+	took(spanStart, func() { p = r.Up("p", r.doc()) })
+	took(spanExec, func() { p.Exec("a", "true") })
 	c.takes[string(spanRun)+storage] = c.takes[string(spanExec)+storage]
-	took(spanStop, func() { p.must("stop", "p") })
-	p.must("rm", "p")
+	took(spanStop, func() { p.Must("stop", "p") })
+	p.Must("rm", "p")
 }
 
-func (r *round) busyboxFile() string { return filepath.Join(suite.images, "busybox.aci") }
+func (r *round) busyboxFile() string { return filepath.Join(suite.Images, "busybox.aci") }
 
 // kill is the whole round.
 func (r *round) kill(what span) {
@@ -173,10 +174,10 @@ func (r *round) kill(what span) {
 
 // start starts a command of the launcher. The test's end waits for it.
 func (r *round) start(args ...string) *exec.Cmd {
-	r.t.Helper()
-	cmd := r.command(args...)
+	r.T.Helper()
+	cmd := r.Command(args...)
 	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	return cmd
 }
@@ -184,14 +185,14 @@ func (r *round) start(args ...string) *exec.Cmd {
 // strike kills one of the victims at a moment within the span, waits for the command, if there is one, and
 // returns the victim's role.
 func (r *round) strike(what span, cmd *exec.Cmd, victims func() []int) (role string) {
-	r.t.Helper()
+	r.T.Helper()
 	<-time.After(time.Duration(r.rng.Float64() * float64(r.chaos.takes[string(what)+r.storage])))
 	if what == spanStart {
-		r.note()
+		r.Note()
 	}
 	pids := victims()
 	role = r.killOne(pids[r.rng.IntN(len(pids))])
-	r.t.Logf("killed %s", role)
+	r.T.Logf("killed %s", role)
 	r.chaos.mutex.Lock()
 	r.chaos.kills[fmt.Sprintf("%s %s: %s", r.storage, what, role)]++
 	r.chaos.mutex.Unlock()
@@ -201,10 +202,10 @@ func (r *round) strike(what span, cmd *exec.Cmd, victims func() []int) (role str
 	if role == roleEnded || role == roleForked {
 		_ = cmd.Process.Kill() // a command that may not end by itself
 	}
-	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	late := time.AfterFunc(harness.Patience, func() { _ = cmd.Process.Kill() })
 	_ = cmd.Wait() // it may have failed
 	if !late.Stop() {
-		r.t.Errorf("launcher %v does not end after the kill of %s", cmd.Args[5:], role)
+		r.T.Errorf("launcher %v does not end after the kill of %s", cmd.Args[5:], role)
 	}
 	return role
 }
@@ -275,8 +276,8 @@ func (r *round) roleOf(pid int) string {
 		return roleEnded
 	}
 	words := strings.Split(strings.TrimSuffix(line, "\x00"), "\x00")
-	isLauncher := slices.Contains(words, r.dir)
-	isSupervisor := strings.Contains(cgroup, "/"+r.cgroup+"/") && strings.Contains(environ, names.SupervisorVariable+"=")
+	isLauncher := slices.Contains(words, r.Dir)
+	isSupervisor := strings.Contains(cgroup, "/"+r.Cgroup+"/") && strings.Contains(environ, names.SupervisorVariable+"=")
 	if (isLauncher || isSupervisor) && read(parent, "cmdline") == line && read(parent, "environ") == environ {
 		return roleForked
 	}
@@ -284,12 +285,12 @@ func (r *round) roleOf(pid int) string {
 	case isLauncher && slices.Contains(words, "monitor"):
 		return roleMonitor
 	case isLauncher:
-		return "launcher " + words[slices.Index(words, r.dir)+1] // see command
+		return "launcher " + words[slices.Index(words, r.Dir)+1] // see command
 	case strings.HasPrefix(words[0], names.CallInDir):
 		return roleCallIn
 	case isSupervisor:
 		return roleSupervisor
-	case strings.Contains(cgroup, "/"+r.cgroup+"/") && len(words) == 1 && filepath.Base(words[0]) == names.Program:
+	case strings.Contains(cgroup, "/"+r.Cgroup+"/") && len(words) == 1 && filepath.Base(words[0]) == names.Program:
 		return roleWaiter
 	}
 	return roleEnded

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kurma.io/stager/tests/harness"
 )
 
 // example is a stager of the folder examples, a module of its own.
@@ -16,8 +18,8 @@ type example struct {
 	name  string
 	build []string // the arguments of go build, before the output and the package
 	cgo   bool
-	add   string                         // a script in the example's folder that fills the folder $1 with further files of the image
-	more  func(t *testing.T, b *machine) // what else the example shows, with its image
+	add   string                                 // a script in the example's folder that fills the folder $1 with further files of the image
+	more  func(t *testing.T, b *harness.Machine) // what else the example shows, with its image
 }
 
 func examples() []example {
@@ -53,21 +55,21 @@ func (e example) image(t *testing.T) string {
 		}
 		args = append(args, "--add", files)
 	}
-	if out, err := exec.Command(filepath.Join(filepath.Dir(suite.launcher), "aci"), args...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(filepath.Join(filepath.Dir(suite.Launcher), "aci"), args...).CombinedOutput(); err != nil {
 		t.Fatalf("build image of example %s: %v\n%s", e.name, err, out)
 	}
 	return image
 }
 
 // withStager sets up for the machine an image store of its own with that stager and the images of the apps.
-func withStager(image string) option {
-	return func(b *machine) {
-		b.store = filepath.Join(b.dir, "images")
-		b.images = []string{image}
+func withStager(image string) harness.Option {
+	return func(b *harness.Machine) {
+		b.Store = filepath.Join(b.Dir, "images")
+		b.Images = []string{image}
 		for _, name := range []string{"nats", "busybox"} {
-			b.images = append(b.images, filepath.Join(suite.images, name+".aci"))
+			b.Images = append(b.Images, filepath.Join(suite.Images, name+".aci"))
 		}
-		b.config["trustedKeys"] = []string{image + ".pub"}
+		b.Config["trustedKeys"] = []string{image + ".pub"}
 	}
 }
 
@@ -76,11 +78,11 @@ func withStager(image string) option {
 func TestExamplesRunTheSpecificationsPod(t *testing.T) {
 	for _, e := range examples() {
 		t.Run(e.name, func(t *testing.T) {
-			b := newMachine(t, withStager(e.image(t)))
-			shared := b.folder("shared", 0o777)
-			p := b.up("example", examplePod(shared))
+			b := suite.NewMachine(t, withStager(e.image(t)))
+			shared := b.Folder("shared", 0o777)
+			p := b.Up("example", examplePod(shared))
 			checkExample(t, p, shared)
-			p.stop()
+			p.Stop()
 			if e.more != nil {
 				e.more(t, b)
 			}
@@ -90,50 +92,50 @@ func TestExamplesRunTheSpecificationsPod(t *testing.T) {
 
 // examplePod is a NATS server and a shell that writes to a volume of the host until a command
 // makes it end.
-func examplePod(shared string) podDoc {
-	server := appDoc{Name: "nats", Image: imageRef{suite.ids["nats"]}}
-	writer := shell("writer", `trap 'exit 7' TERM
+func examplePod(shared string) harness.PodDoc {
+	server := harness.AppDoc{Name: "nats", Image: harness.ImageRef{ID: suite.IDs["nats"]}}
+	writer := suite.Shell("writer", `trap 'exit 7' TERM
 		id -u >/shared/uid
 		echo $$ >/shared/pid
 		echo hello from the example
 		while :; do echo tick; sleep 1; done`)
-	writer.App.Isolators = []any{isolator("resource/memory", map[string]string{"limit": "64Mi"})}
-	return podOf(server, writer).hostVolume("shared", shared, "/shared")
+	writer.App.Isolators = []any{harness.Isolator("resource/memory", map[string]string{"limit": "64Mi"})}
+	return harness.PodOf(server, writer).HostVolume("shared", shared, "/shared")
 }
 
-func checkExample(t *testing.T, p *pod, shared string) {
+func checkExample(t *testing.T, p *harness.Pod, shared string) {
 	t.Helper()
-	p.sees("writer", "hello from the example")
+	p.Sees("writer", "hello from the example")
 	if text, err := os.ReadFile(filepath.Join(shared, "uid")); err != nil || string(text) != "0\n" {
 		t.Errorf("volume has %q, %v", text, err)
 	}
-	status := p.status()
+	status := p.Status()
 	for _, app := range []string{"nats", "writer"} {
 		if s := status[app]; s.PID == 0 || s.Exited {
 			t.Errorf("status of %s: %+v", app, s)
 		}
 	}
-	if r := p.exec("nats", "/gnatsd", "--version"); r.code != 0 || !strings.Contains(r.stdout, "nats-server") {
+	if r := p.Exec("nats", "/gnatsd", "--version"); r.Code != 0 || !strings.Contains(r.Stdout, "nats-server") {
 		t.Errorf("exec: %+v", r)
 	}
-	if r := p.exec("writer", "/bin/sh", "-c", "exit 3"); r.code != 3 {
+	if r := p.Exec("writer", "/bin/sh", "-c", "exit 3"); r.Code != 3 {
 		t.Errorf("exec: %+v", r)
 	}
-	r := finish(t, p.inNetwork(filepath.Join(suite.images, "natstalk"), "greetings", "hello"))
-	if r.code != 0 || !strings.Contains(r.stdout, "hello") {
+	r := harness.Finish(t, p.InNetwork(filepath.Join(suite.Images, "natstalk"), "greetings", "hello"))
+	if r.Code != 0 || !strings.Contains(r.Stdout, "hello") {
 		t.Errorf("natstalk: %+v", r)
 	}
 	checkAttach(t, p)
-	if code, _ := p.exited("writer"); code != 7 {
+	if code, _ := p.Exited("writer"); code != 7 {
 		t.Errorf("writer ended with %d, want 7", code)
 	}
 }
 
 // checkAttach attaches to the writer, makes it end by a command in it, and sees its output
 // and its exit code.
-func checkAttach(t *testing.T, p *pod) {
+func checkAttach(t *testing.T, p *harness.Pod) {
 	t.Helper()
-	attach := p.command("attach", p.name, "writer")
+	attach := p.Command("attach", p.Name, "writer")
 	out, err := attach.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -141,12 +143,12 @@ func checkAttach(t *testing.T, p *pod) {
 	if err := attach.Start(); err != nil {
 		t.Fatal(err)
 	}
-	late := time.AfterFunc(patience, func() { _ = attach.Process.Kill() })
+	late := time.AfterFunc(harness.Patience, func() { _ = attach.Process.Kill() })
 	defer late.Stop()
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "tick\n" {
 		t.Errorf("attach: %q, %v", line, err)
 	}
-	if r := p.exec("writer", "/bin/sh", "-c", "kill -TERM $(cat /shared/pid)"); r.code != 0 {
+	if r := p.Exec("writer", "/bin/sh", "-c", "kill -TERM $(cat /shared/pid)"); r.Code != 0 {
 		t.Errorf("exec kill: %+v", r)
 	}
 	_, _ = io.Copy(io.Discard, out)

@@ -4,41 +4,43 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"kurma.io/stager/tests/harness"
 )
 
 // An app that forks without end reaches its limit. The other app, status and commands of run in both
 // apps still work, and the pod stops in time.
 func TestForkBombMeetsItsLimit(t *testing.T) {
-	m := newMachine(t, stagerConfig(`{"maxProcesses": {"app": 50, "pod": 200}, "gracePeriod": "1s"}`))
-	bomb := shell("bomb", "echo begins; f() { f | f & }; while :; do f; done 2>/dev/null")
-	calm := shell("calm", "echo here; while :; do sleep 1; done")
-	p := m.up("forks", podOf(bomb, calm))
-	p.sees("bomb", "begins")
-	p.sees("calm", "here")
+	m := suite.NewMachine(t, harness.StagerConfig(`{"maxProcesses": {"app": 50, "pod": 200}, "gracePeriod": "1s"}`))
+	bomb := suite.Shell("bomb", "echo begins; f() { f | f & }; while :; do f; done 2>/dev/null")
+	calm := suite.Shell("calm", "echo here; while :; do sleep 1; done")
+	p := m.Up("forks", harness.PodOf(bomb, calm))
+	p.Sees("bomb", "begins")
+	p.Sees("calm", "here")
 	for range 5 {
-		if r := p.exec("calm", "/bin/sh", "-c", "echo answer"); r.code != 0 || r.stdout != "answer\n" {
+		if r := p.Exec("calm", "/bin/sh", "-c", "echo answer"); r.Code != 0 || r.Stdout != "answer\n" {
 			t.Errorf("exec beside a fork bomb: %+v", r)
 		}
-		if s := p.status()["calm"]; s.Exited || s.PID == 0 {
+		if s := p.Status()["calm"]; s.Exited || s.PID == 0 {
 			t.Errorf("status of the neighbour: %+v", s)
 		}
 	}
-	p.stop()
+	p.Stop()
 }
 
 // The supervisor and the waiter are the OOM killer's last choice. An app cannot change the supervisor's files in /proc,
 // and they show no path of the host.
 func TestSupervisorsFilesAreOutOfReach(t *testing.T) {
-	m := newMachine(t)
-	p := m.up("guarded", podOf(shell("a", `cd /proc/1
+	m := suite.NewMachine(t)
+	p := m.Up("guarded", harness.PodOf(suite.Shell("a", `cd /proc/1
 		for file in oom_score_adj autogroup coredump_filter clear_refs; do
 			[ ! -e $file ] || { echo 0 >$file; } 2>/dev/null && [ -e $file ] && echo "$file is writable"
 		done
 		cat mountinfo mounts mountstats task/*/mountinfo 2>/dev/null | grep . && echo "mounts are shown"
 		cat /proc/self/oom_score_adj
 		echo done; while :; do sleep 1; done`)))
-	p.sees("a", "done")
-	if log := p.logs("a"); log != "0\ndone\n" {
+	p.Sees("a", "done")
+	if log := p.Logs("a"); log != "0\ndone\n" {
 		t.Errorf("the app reports %q", log)
 	}
 	// Without CAP_SYS_RESOURCE they cannot go below what the test has.
@@ -46,13 +48,13 @@ func TestSupervisorsFilesAreOutOfReach(t *testing.T) {
 	if !mayLowerOOMScore() {
 		want = "0\n"
 	}
-	for name, pid := range map[string]int{"supervisor": p.supervisor(), "waiter": p.stager} {
+	for name, pid := range map[string]int{"supervisor": p.Supervisor(), "waiter": p.Stager} {
 		score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
 		if err != nil || string(score) != want {
 			t.Errorf("the %s's oom_score_adj is %q, %v; want %q", name, score, err, want)
 		}
 	}
-	p.stop()
+	p.Stop()
 }
 
 // mayLowerOOMScore reports whether this machine lets root protect a process from the OOM killer

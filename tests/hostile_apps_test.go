@@ -14,37 +14,40 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/tests/daemon"
+	"kurma.io/stager/tests/harness"
 	"kurma.io/stager/tests/hostile"
 )
 
 // hostileApp returns an app that runs a program of package hostile from the volume "probe".
-func hostileApp(program string) appDoc { return command(program, "/probe/probe", program) }
+func hostileApp(program string) harness.AppDoc {
+	return suite.Command(program, "/probe/probe", program)
+}
 
 // An app that stops every process that starts in the pod delays the others, and hangs nothing: 14 apps
 // come up, status and exec answer, a neighbour restarts, and the stop takes the grace period.
 func TestAnAppStopsEveryNewProcess(t *testing.T) {
-	b := newMachine(t, stagerConfig(`{"gracePeriod": "1s", "restart": "always"}`))
-	dir := b.folder("probe", 0o755)
-	b.testProgram(dir)
-	apps := []appDoc{hostileApp("stopper")}
+	b := suite.NewMachine(t, harness.StagerConfig(`{"gracePeriod": "1s", "restart": "always"}`))
+	dir := b.Folder("probe", 0o755)
+	testProgram(b, dir)
+	apps := []harness.AppDoc{hostileApp("stopper")}
 	for i := range 13 {
-		apps = append(apps, shell(fmt.Sprint("app", i), "exec sleep 1000"))
+		apps = append(apps, suite.Shell(fmt.Sprint("app", i), "exec sleep 1000"))
 	}
-	p := b.up("p", podOf(apps...).hostVolume("probe", dir, "/probe"))
+	p := b.Up("p", harness.PodOf(apps...).HostVolume("probe", dir, "/probe"))
 	for range 5 {
-		within(t, "status", hostileStatus, func() { p.status() })
+		within(t, "status", hostileStatus, func() { p.Status() })
 		within(t, "exec", hostileExec, func() {
-			eventually(t, "a command succeeds", func() bool { return p.attempt("app3", "true") == 0 })
+			harness.Eventually(t, "a command succeeds", func() bool { return attempt(p, "app3", "true") == 0 })
 		})
 	}
-	before := p.status()["app5"].PID
+	before := p.Status()["app5"].PID
 	if err := unix.Kill(before, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	within(t, "restart", hostileRestart, func() {
-		eventually(t, "app5 runs again", func() bool { s := p.status()["app5"]; return !s.Exited && s.PID != before && s.PID != 0 })
+		harness.Eventually(t, "app5 runs again", func() bool { s := p.Status()["app5"]; return !s.Exited && s.PID != before && s.PID != 0 })
 	})
-	within(t, "stop", hostileStop, p.stop)
+	within(t, "stop", hostileStop, p.Stop)
 }
 
 // Limits of TestHostileApps. Apps may signal each other, so a start can be stopped and killed: it is tried again.
@@ -58,23 +61,23 @@ const (
 
 // hostilePod is a pod of all programs of package hostile and of three neighbours, whose post-stop handlers write to
 // the folder.
-func (b *machine) hostilePod(dir string) *pod {
-	b.t.Helper()
-	var apps []appDoc
+func hostilePod(b *harness.Machine, dir string) *harness.Pod {
+	b.T.Helper()
+	var apps []harness.AppDoc
 	for i := range 3 {
 		name := fmt.Sprint("neighbour", i)
-		app := shell(name, "exec sleep 100000")
-		app.App.EventHandlers = []handlerDoc{{"post-stop", []string{"/bin/sh", "-c", "echo stopped >/probe/" + name}}}
+		app := suite.Shell(name, "exec sleep 100000")
+		app.App.EventHandlers = []harness.HandlerDoc{{Name: "post-stop", Exec: []string{"/bin/sh", "-c", "echo stopped >/probe/" + name}}}
 		apps = append(apps, app)
 	}
 	for name := range hostile.Programs() {
 		app := hostileApp(name)
-		app.App.Isolators = []any{isolator("resource/memory", map[string]string{"limit": "128Mi"})}
+		app.App.Isolators = []any{harness.Isolator("resource/memory", map[string]string{"limit": "128Mi"})}
 		apps = append(apps, app)
 	}
-	p := b.up("p", podOf(apps...).hostVolume("probe", dir, "/probe"))
+	p := b.Up("p", harness.PodOf(apps...).HostVolume("probe", dir, "/probe"))
 	if err := os.WriteFile(filepath.Join(dir, filepath.Base(hostile.Up)), nil, 0o644); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return p
 }
@@ -86,10 +89,10 @@ func TestHostileApps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newMachine(t, stagerConfig(`{"gracePeriod": "1s", "restart": "always", "maxProcesses": {"app": 500, "pod": 3000}}`))
-	dir := b.folder("probe", 0o777)
-	b.testProgram(dir)
-	p := b.hostilePod(dir)
+	b := suite.NewMachine(t, harness.StagerConfig(`{"gracePeriod": "1s", "restart": "always", "maxProcesses": {"app": 500, "pod": 3000}}`))
+	dir := b.Folder("probe", 0o777)
+	testProgram(b, dir)
+	p := hostilePod(b, dir)
 	longest := map[string]time.Duration{}
 	limited := func(what string, limit time.Duration, f func()) {
 		longest[what] = max(longest[what], within(t, what, limit, f))
@@ -97,16 +100,16 @@ func TestHostileApps(t *testing.T) {
 	rounds := 0
 	for end := time.Now().Add(duration); time.Now().Before(end); rounds++ {
 		name := fmt.Sprint("neighbour", rounds%3)
-		limited("status", hostileStatus, func() { p.status() })
+		limited("status", hostileStatus, func() { p.Status() })
 		limited("exec", hostileExec, func() {
-			eventually(t, "a command succeeds in "+name, func() bool { return p.attempt(name, "true") == 0 })
+			harness.Eventually(t, "a command succeeds in "+name, func() bool { return attempt(p, name, "true") == 0 })
 		})
-		limited("exec in a hostile app", hostileExec, func() { p.attempt("leaser", "true") })
-		limited("restart", hostileRestart, func() { p.restarts(name) })
-		eventually(t, "orphans are reaped", func() bool { return p.zombies() < hostileZombies })
+		limited("exec in a hostile app", hostileExec, func() { attempt(p, "leaser", "true") })
+		limited("restart", hostileRestart, func() { restarts(p, name) })
+		harness.Eventually(t, "orphans are reaped", func() bool { return zombies(p) < hostileZombies })
 	}
-	p.note()
-	limited("stop", hostileStop, func() { p.must("stop", p.name) })
+	p.Note()
+	limited("stop", hostileStop, func() { p.Must("stop", p.Name) })
 	t.Log(rounds, "rounds, at most", longest)
 	for i := range 3 {
 		if _, err := os.Stat(filepath.Join(dir, fmt.Sprint("neighbour", i))); err != nil {
@@ -114,20 +117,20 @@ func TestHostileApps(t *testing.T) {
 		}
 	}
 	if t.Failed() {
-		t.Log(p.stagerLog())
+		t.Log(p.StagerLog())
 	}
-	p.must("rm", p.name)
-	b.checkGone()
+	p.Must("rm", p.Name)
+	b.CheckGone()
 }
 
 // attempt runs a command in an app, and returns its exit status. A command that is not done after a moment has been
 // stopped by an app, as apps may stop each other: it is given up.
-func (p *pod) attempt(app string, command ...string) int {
-	p.t.Helper()
+func attempt(p *harness.Pod, app string, command ...string) int {
+	p.T.Helper()
 	const moment = 5 * time.Second
-	cmd := p.command(append([]string{"exec", p.name, app, "--"}, command...)...)
+	cmd := p.Command(append([]string{"exec", p.Name, app, "--"}, command...)...)
 	if err := cmd.Start(); err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	defer time.AfterFunc(moment, func() { _ = cmd.Process.Kill() }).Stop()
 	_ = cmd.Wait() // the exit status says it
@@ -135,25 +138,25 @@ func (p *pod) attempt(app string, command ...string) int {
 }
 
 // restarts kills an app's main process, and waits until another one runs.
-func (p *pod) restarts(app string) {
-	p.t.Helper()
-	before := p.status()[app]
+func restarts(p *harness.Pod, app string) {
+	p.T.Helper()
+	before := p.Status()[app]
 	if before.PID != 0 {
 		_ = unix.Kill(before.PID, unix.SIGKILL) // it may have ended
 	}
-	eventually(p.t, app+" runs again", func() bool {
-		s := p.status()[app]
+	harness.Eventually(p.T, app+" runs again", func() bool {
+		s := p.Status()[app]
 		return !s.Exited && s.PID != 0 && s.PID != before.PID
 	})
 }
 
 // zombies returns how many children of the supervisor wait to be collected.
-func (p *pod) zombies() int {
-	p.t.Helper()
-	pid := p.supervisor()
+func zombies(p *harness.Pod) int {
+	p.T.Helper()
+	pid := p.Supervisor()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	n := 0
 	for _, child := range strings.Fields(string(text)) {
@@ -170,13 +173,13 @@ func (p *pod) zombies() int {
 func TestAForkerAtTheLimitOfTheStagersCgroup(t *testing.T) {
 	t.Parallel()
 	const limit, spare = 400, 64
-	b := newMachine(t)
-	forker := shell("forker", "while :; do (while :; do sleep 1000 & done) 2>/dev/null; done")
-	doc := documentOf(podOf(forker, shell("again", "echo again; exec sleep 0.1")), b.busyboxLayer())
+	b := suite.NewMachine(t)
+	forker := suite.Shell("forker", "while :; do (while :; do sleep 1000 & done) 2>/dev/null; done")
+	doc := harness.DocumentOf(harness.PodOf(forker, suite.Shell("again", "echo again; exec sleep 0.1")), b.BusyboxLayer())
 	doc["stagerConfig"] = map[string]any{"gracePeriod": "1s", "restart": "always"}
-	d := b.direct(doc, b.busyboxLayer())
-	limited := d.limitTasks(limit)
-	d.startReady()
+	d := b.Direct(doc, b.BusyboxLayer())
+	limited := limitTasks(d, limit)
+	d.StartReady()
 	tasks := func(cgroup string) int {
 		text, err := os.ReadFile(filepath.Join(limited, cgroup, "pids.current"))
 		n, convErr := strconv.Atoi(strings.TrimSpace(string(text)))
@@ -185,39 +188,39 @@ func TestAForkerAtTheLimitOfTheStagersCgroup(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, "the apps' cgroup is full", func() bool { return tasks("apps") >= 270 })
+	harness.Eventually(t, "the apps' cgroup is full", func() bool { return tasks("apps") >= 270 })
 	// A start of the other app needs tasks among the apps', and mostly fails here.
 	tried := func() int {
-		return strings.Count(d.appLog("again"), "stdout F again") + strings.Count(d.messages(), `msg="app not started" app=again`)
+		return strings.Count(d.AppLog("again"), "stdout F again") + strings.Count(d.Messages(), `msg="app not started" app=again`)
 	}
 	before, most := tried(), 0
-	eventually(t, "the supervisor starts the other app or reports why not", func() bool {
+	harness.Eventually(t, "the supervisor starts the other app or reports why not", func() bool {
 		most = max(most, tasks("."))
 		return tried() >= before+4
 	})
 	if most > limit-spare {
 		t.Errorf("%d of %d tasks were taken, want at least %d left to the supervisor", most, limit, spare)
 	}
-	d.stop()
+	d.Stop()
 }
 
 // limitTasks makes the stager's cgroup with a limit of tasks, and returns its folder.
-func (d *direct) limitTasks(n int) string {
-	d.t.Helper()
-	if err := daemon.MakeCgroup(d.plan.Cgroup); err != nil {
-		d.t.Fatal(err)
+func limitTasks(d *harness.Direct, n int) string {
+	d.T.Helper()
+	if err := daemon.MakeCgroup(d.Plan.Cgroup); err != nil {
+		d.T.Fatal(err)
 	}
 	mounts, err := daemon.Hierarchies()
 	if err != nil {
-		d.t.Fatal(err)
+		d.T.Fatal(err)
 	}
 	for _, mount := range mounts {
-		dir := filepath.Join(mount, d.plan.Cgroup)
+		dir := filepath.Join(mount, d.Plan.Cgroup)
 		if os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.Itoa(n)), 0) == nil {
 			return dir
 		}
 	}
-	d.t.Fatal("the machine has no pids controller")
+	d.T.Fatal("the machine has no pids controller")
 	return ""
 }
 

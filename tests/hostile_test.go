@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
+	"kurma.io/stager/tests/harness"
 )
 
 // hostileLinks returns symbolic links of an image, at paths at which the stager mounts or writes.
@@ -32,9 +33,9 @@ func hostileLinks() map[string]string {
 // is refused with one line, and nothing outside changes.
 func TestHostileImagesChangeNothingOutside(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t, ownStore(), stagerConfig(`{"gracePeriod": "0s"}`))
-	outside := b.folder("outside", 0o755)
-	files := []string{filepath.Join(suite.images, "busybox.aci")}
+	b := suite.NewMachine(t, harness.OwnStore(), harness.StagerConfig(`{"gracePeriod": "0s"}`))
+	outside := b.Folder("outside", 0o755)
+	files := []string{filepath.Join(suite.Images, "busybox.aci")}
 	names := map[string]string{}
 	for link, target := range hostileLinks() {
 		if strings.Contains(target, "%s") {
@@ -43,29 +44,29 @@ func TestHostileImagesChangeNothingOutside(t *testing.T) {
 		path, _, _ := strings.Cut(link, " ")
 		name := strings.NewReplacer("/", "-", " ", "-", ".", "-").Replace(link)
 		names[name] = link
-		files = append(files, b.image(name, hostileManifest(name), func(root string) error {
+		files = append(files, image(b, name, hostileManifest(name), func(root string) error {
 			return errors.Join(
 				os.MkdirAll(filepath.Join(root, filepath.Dir(path)), 0o755),
 				os.Mkdir(filepath.Join(root, "outside"), 0o755),
 				os.Symlink(target, filepath.Join(root, path)))
 		}))
 	}
-	b.must(append([]string{"image", "import"}, files...)...)
-	b.layersAreNow()
-	before := b.hostState(outside)
+	b.Must(append([]string{"image", "import"}, files...)...)
+	b.LayersAreNow()
+	before := hostState(b, outside)
 	// One pod for each app: apps of one pod would hide each other's failures.
 	for name, link := range names {
-		r := b.launcher("run", "--detach", "--name", name, "tests/"+name)
+		r := b.Launcher("run", "--detach", "--name", name, "tests/"+name)
 		path, _, _ := strings.Cut(link, " ")
 		switch refused := fmt.Sprintf("start container %q: /%s in the root is a symbolic link", name, path); {
-		case slices.Contains(spec.SystemFolders(), "/"+path) && !strings.Contains(r.stderr, refused):
-			t.Errorf("%s: exit status %d and %q, want %q", link, r.code, r.stderr, refused)
-		case r.code == 0:
-			b.must("rm", "--force", name)
-		case r.code != 1 || strings.Count(r.stderr, "\n") != 1 || strings.Contains(r.stderr, "panic"):
-			t.Errorf("%s: exit status %d: %s", link, r.code, r.stderr)
+		case slices.Contains(spec.SystemFolders(), "/"+path) && !strings.Contains(r.Stderr, refused):
+			t.Errorf("%s: exit status %d and %q, want %q", link, r.Code, r.Stderr, refused)
+		case r.Code == 0:
+			b.Must("rm", "--force", name)
+		case r.Code != 1 || strings.Count(r.Stderr, "\n") != 1 || strings.Contains(r.Stderr, "panic"):
+			t.Errorf("%s: exit status %d: %s", link, r.Code, r.Stderr)
 		}
-		if after := b.hostState(outside); after != before {
+		if after := hostState(b, outside); after != before {
 			t.Fatalf("%s changed the host:\n%s\nwas\n%s", link, after, before)
 		}
 	}
@@ -79,8 +80,8 @@ func hostileManifest(name string) string {
 
 // hostState returns what a hostile image could change: the contents of a folder of the host, and of
 // the host's paths at which pods have mounts.
-func (b *machine) hostState(outside string) string {
-	b.t.Helper()
+func hostState(b *harness.Machine, outside string) string {
+	b.T.Helper()
 	var all strings.Builder
 	for _, dir := range []string{outside, "/dev/pts/..", "/etc/resolv.conf", "/etc/hosts", "/etc/hostname", "/etc/mtab"} {
 		info, err := os.Lstat(dir)
@@ -104,7 +105,7 @@ func TestAChrootEscapeEndsInTheAppsRoot(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		t.Run(fmt.Sprint("stager in a chroot ", direct), func(t *testing.T) {
 			t.Parallel()
-			b := newMachine(t)
+			b := suite.NewMachine(t)
 			// chroot into a folder while the working directory stays outside, and climb.
 			up := strings.Repeat("../", 30)
 			script := `mkdir -p /jail/bin && cp /bin/busybox /jail/bin/sh 2>/dev/null; touch /mine
@@ -114,16 +115,16 @@ func TestAChrootEscapeEndsInTheAppsRoot(t *testing.T) {
 				ls ` + up + ` | grep -q -x -e manifest -e layers && echo ESCAPED root; [ -e ` + up + `mine ] && echo own root; echo done; exec sleep 1000`
 			seen := ""
 			if direct {
-				d := b.direct(documentOf(podOf(shell("a", script), shell("b", "exec sleep 1000")), b.busyboxLayer()), b.busyboxLayer())
-				d.startReady()
-				d.sees("a", "stdout F done")
-				seen = d.appLog("a")
-				d.stop()
+				d := b.Direct(harness.DocumentOf(harness.PodOf(suite.Shell("a", script), suite.Shell("b", "exec sleep 1000")), b.BusyboxLayer()), b.BusyboxLayer())
+				d.StartReady()
+				d.Sees("a", "stdout F done")
+				seen = d.AppLog("a")
+				d.Stop()
 			} else {
-				p := b.up("p", podOf(shell("a", script), shell("b", "exec sleep 1000")))
-				p.sees("a", "done\n")
-				seen = p.logs("a")
-				p.stop()
+				p := b.Up("p", harness.PodOf(suite.Shell("a", script), suite.Shell("b", "exec sleep 1000")))
+				p.Sees("a", "done\n")
+				seen = p.Logs("a")
+				p.Stop()
 			}
 			if strings.Contains(seen, "ESCAPED") || strings.Contains(seen, "READ") || !strings.Contains(seen, "own root") {
 				t.Errorf("the app says:\n%s", seen)
@@ -135,12 +136,12 @@ func TestAChrootEscapeEndsInTheAppsRoot(t *testing.T) {
 // The test starts an image whose passwd file would block a reader for ever.
 func TestAPasswdThatIsAFIFOBlocksNothing(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t, ownStore())
-	b.must("image", "import", filepath.Join(suite.images, "busybox.aci"), b.image("fifo", hostileManifest("fifo"), func(root string) error {
+	b := suite.NewMachine(t, harness.OwnStore())
+	b.Must("image", "import", filepath.Join(suite.Images, "busybox.aci"), image(b, "fifo", hostileManifest("fifo"), func(root string) error {
 		return errors.Join(os.Mkdir(filepath.Join(root, "etc"), 0o755), unix.Mkfifo(filepath.Join(root, "etc/passwd"), 0o644))
 	}))
-	b.layersAreNow()
-	p := b.adopt(b.must("run", "--json", "--detach", "--name", "fifo", "tests/fifo"))
-	p.sees("fifo", "up\n")
-	p.stop()
+	b.LayersAreNow()
+	p := b.Adopt(b.Must("run", "--json", "--detach", "--name", "fifo", "tests/fifo"))
+	p.Sees("fifo", "up\n")
+	p.Stop()
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/tests/clause"
+	"kurma.io/stager/tests/harness"
 )
 
 // Two apps signal each other, and communicate by shared memory, semaphores and message queues of
@@ -21,16 +22,16 @@ import (
 func TestAppsShareSignalsAndIPC(t *testing.T) {
 	clause.Covers(t, "C-NET-03")
 	t.Parallel()
-	b := newMachine(t)
-	dir := b.folder("probe", 0o755)
-	b.testProgram(dir)
-	p := b.up("p", podOf(command("one", "/probe/probe", "ipc-one"), command("other", "/probe/probe", "ipc-other")).hostVolume("probe", dir, "/probe"))
+	b := suite.NewMachine(t)
+	dir := b.Folder("probe", 0o755)
+	testProgram(b, dir)
+	p := b.Up("p", harness.PodOf(suite.Command("one", "/probe/probe", "ipc-one"), suite.Command("other", "/probe/probe", "ipc-other")).HostVolume("probe", dir, "/probe"))
 	for app, want := range map[string]string{
 		"one":   "there is a signal: user defined signal 1\n",
 		"other": "System V: memory, after its semaphore\nSystem V: message queue\nPOSIX: message queue\nPOSIX: memory, after its semaphore\n",
 	} {
-		code, reason := p.exited(app)
-		if diff := cmp.Diff(want, p.logs(app)); diff != "" || code != 0 {
+		code, reason := p.Exited(app)
+		if diff := cmp.Diff(want, p.Logs(app)); diff != "" || code != 0 {
 			t.Errorf("app %s: exit code %d %s (-want +have):\n%s", app, code, reason, diff)
 		}
 	}
@@ -40,7 +41,7 @@ func TestAppsShareSignalsAndIPC(t *testing.T) {
 	if _, err := os.Stat("/dev/shm" + ipcName); err == nil {
 		t.Error("the host has the file as well")
 	}
-	p.stop()
+	p.Stop()
 }
 
 // The names of the shared objects.

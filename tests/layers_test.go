@@ -12,31 +12,32 @@ import (
 
 	"kurma.io/stager/build"
 	"kurma.io/stager/tests/clause"
+	"kurma.io/stager/tests/harness"
 )
 
 // tinyLayers makes n folders named as image IDs, the topmost first. Each has /top with its number, and
 // a file that no other layer has. The last is a copy of busybox by hard links.
-func (b *machine) tinyLayers(n int) []string {
-	b.t.Helper()
-	dir := b.folder("layers", 0o755)
+func tinyLayers(b *harness.Machine, n int) []string {
+	b.T.Helper()
+	dir := b.Folder("layers", 0o755)
 	var layers []string
 	for i := range n {
-		layer := filepath.Join(dir, fmt.Sprintf("sha512-%x", sha512.Sum512(fmt.Append(nil, b.cgroup, i))))
+		layer := filepath.Join(dir, fmt.Sprintf("sha512-%x", sha512.Sum512(fmt.Append(nil, b.Cgroup, i))))
 		if err := os.Mkdir(layer, 0o755); err != nil {
-			b.t.Fatal(err)
+			b.T.Fatal(err)
 		}
 		for name, text := range map[string]string{"top": fmt.Sprint(i), fmt.Sprintf("only-%d", i): ""} {
 			if err := os.WriteFile(filepath.Join(layer, name), []byte(text), 0o644); err != nil {
-				b.t.Fatal(err)
+				b.T.Fatal(err)
 			}
 		}
 		layers = append(layers, layer)
 	}
 	bottom := layers[n-1]
 	if err := os.MkdirAll(filepath.Join(bottom, "bin"), 0o755); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	b.copyFile(filepath.Join(b.busyboxLayer(), "bin/busybox"), filepath.Join(bottom, "bin/busybox"))
+	b.CopyFile(filepath.Join(b.BusyboxLayer(), "bin/busybox"), filepath.Join(bottom, "bin/busybox"))
 	return layers
 }
 
@@ -60,17 +61,17 @@ func TestAppsChangeFilesOfTheirLayers(t *testing.T) {
 	t.Parallel()
 	for _, driver := range layerDrivers(t) {
 		t.Run(driver, func(t *testing.T) {
-			b := newMachine(t)
-			layers := b.tinyLayers(5)
-			doc := documentOf(podOf(command("a", "/bin/busybox", "sh", "-c",
+			b := suite.NewMachine(t)
+			layers := tinyLayers(b, 5)
+			doc := harness.DocumentOf(harness.PodOf(suite.Command("a", "/bin/busybox", "sh", "-c",
 				"rm /only-3 && ln /top /hard && mv /only-2 /bin/moved && mv /top /tip && ln /bin/busybox /box && "+
 					"[ ! -e /only-3 ] && [ ! -e /only-2 ] && [ -e /bin/moved ] && [ ! -e /top ] && [ /hard -ef /tip ] && [ /box -ef /bin/busybox ] && "+
 					"echo all changed; exec sleep 1000")), layers...)
 			doc["stagerConfig"] = map[string]any{"graphStorage": driver, "gracePeriod": "0s"}
-			d := b.direct(doc, layers...)
-			d.startReady()
-			d.sees("a", "stdout F all changed\n")
-			d.stop()
+			d := b.Direct(doc, layers...)
+			d.StartReady()
+			d.Sees("a", "stdout F all changed\n")
+			d.Stop()
 		})
 	}
 }
@@ -89,34 +90,34 @@ func TestLayersStayAsTheyAre(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprintf("%d %s", tt.n, tt.driver), func(t *testing.T) {
-			b := newMachine(t)
-			layers := b.tinyLayers(tt.n)
+			b := suite.NewMachine(t)
+			layers := tinyLayers(b, tt.n)
 			before, err := listLayers(layers)
 			if err != nil {
 				t.Fatal(err)
 			}
-			doc := documentOf(podOf(command("a", "/bin/busybox", "sh", "-c",
+			doc := harness.DocumentOf(harness.PodOf(suite.Command("a", "/bin/busybox", "sh", "-c",
 				"echo top $(cat /top) of $(ls / | grep -c only-); echo changed >/top; exec sleep 1000")), layers...)
 			doc["stagerConfig"] = map[string]any{"graphStorage": tt.driver, "gracePeriod": "0s"}
-			d := b.direct(doc, layers...)
-			d.startReady()
-			d.sees("a", fmt.Sprintf("stdout F top 0 of %d\n", tt.n))
-			d.stop()
+			d := b.Direct(doc, layers...)
+			d.StartReady()
+			d.Sees("a", fmt.Sprintf("stdout F top 0 of %d\n", tt.n))
+			d.Stop()
 			after, err := listLayers(layers)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, change := range compare(before, after) {
+			for _, change := range harness.Compare(before, after) {
 				t.Error(change)
 			}
 		})
 	}
 }
 
-func listLayers(layers []string) (map[string]fileFacts, error) {
-	all := make(map[string]fileFacts)
+func listLayers(layers []string) (map[string]harness.FileFacts, error) {
+	all := make(map[string]harness.FileFacts)
 	for _, layer := range layers {
-		if err := addFiles(all, layer, true); err != nil {
+		if err := harness.AddFiles(all, layer, true); err != nil {
 			return nil, err
 		}
 	}
@@ -125,16 +126,16 @@ func listLayers(layers []string) (map[string]fileFacts, error) {
 
 func TestTooManyLayersAreRefused(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	layers := b.tinyLayers(501)
-	doc := documentOf(podOf(command("a", "/bin/busybox", "true")), layers...)
+	b := suite.NewMachine(t)
+	layers := tinyLayers(b, 501)
+	doc := harness.DocumentOf(harness.PodOf(suite.Command("a", "/bin/busybox", "true")), layers...)
 	doc["stagerConfig"] = map[string]any{"graphStorage": "overlay"}
-	d := b.direct(doc, layers...)
-	d.start(nil, nil)
-	if code := d.wait(); code != 1 {
+	d := b.Direct(doc, layers...)
+	d.Start(nil, nil)
+	if code := d.Wait(); code != 1 {
 		t.Errorf("exit status %d, want 1", code)
 	}
-	messages := strings.TrimSpace(d.messages())
+	messages := strings.TrimSpace(d.Messages())
 	last := messages[strings.LastIndexByte(messages, '\n')+1:]
 	for _, word := range []string{`"a"`, "501", "500"} {
 		if !strings.Contains(last, word) {
@@ -147,15 +148,15 @@ func TestTooManyLayersAreRefused(t *testing.T) {
 // and the files of every layer are there.
 func TestDependenciesAreResolved(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t, ownStore())
+	b := suite.NewMachine(t, harness.OwnStore())
 	const n = 40
-	files := []string{filepath.Join(suite.images, "busybox.aci")}
+	files := []string{filepath.Join(suite.Images, "busybox.aci")}
 	for i := range n {
 		below := fmt.Sprintf("tests/layer%d", i-1)
 		if i == 0 {
 			below = "kurma.io/stager/tests/busybox"
 		}
-		files = append(files, b.image(fmt.Sprintf("layer%d", i), fmt.Sprintf(
+		files = append(files, image(b, fmt.Sprintf("layer%d", i), fmt.Sprintf(
 			`{"acKind":"ImageManifest","acVersion":"0.8.11","name":"tests/layer%d","dependencies":[{"imageName":%q}],
 			"app":{"exec":["/bin/sh","-c","cat /top; ls / | grep -c only-; exec sleep 1000"],"user":"0","group":"0"}}`, i, below),
 			func(root string) error {
@@ -163,12 +164,12 @@ func TestDependenciesAreResolved(t *testing.T) {
 					os.WriteFile(filepath.Join(root, fmt.Sprintf("only-%d", i)), nil, 0o644))
 			}))
 	}
-	b.must(append([]string{"image", "import"}, files...)...)
-	b.layersAreNow()
-	p := b.adopt(b.must("run", "--json", "--detach", "--name", "deep", fmt.Sprintf("tests/layer%d", n-1)))
+	b.Must(append([]string{"image", "import"}, files...)...)
+	b.LayersAreNow()
+	p := b.Adopt(b.Must("run", "--json", "--detach", "--name", "deep", fmt.Sprintf("tests/layer%d", n-1)))
 	app := fmt.Sprintf("layer%d", n-1)
-	p.sees(app, fmt.Sprintf("%d\n%d\n", n-1, n))
-	p.stop()
+	p.Sees(app, fmt.Sprintf("%d\n%d\n", n-1, n))
+	p.Stop()
 }
 
 // Two images of a dependency tree have path whitelists: the app sees the files that every whitelist on
@@ -176,7 +177,7 @@ func TestDependenciesAreResolved(t *testing.T) {
 func TestPathWhitelistHidesOtherPaths(t *testing.T) {
 	clause.Covers(t, "C-FS-04", "C-FS-05")
 	t.Parallel()
-	b := newMachine(t, ownStore())
+	b := suite.NewMachine(t, harness.OwnStore())
 	fill := func(names ...string) func(string) error {
 		return func(root string) error {
 			var errs []error
@@ -187,13 +188,13 @@ func TestPathWhitelistHidesOtherPaths(t *testing.T) {
 			return errors.Join(errs...)
 		}
 	}
-	base := b.image("base", `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"tests/base",
+	base := image(b, "base", `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"tests/base",
 		"pathWhitelist":["/d","/d/kept","/d/dropped-above"]}`, fill("d/kept", "d/dropped-above", "d/dropped-here"))
-	busybox, err := os.ReadFile(filepath.Join(b.busyboxLayer(), "bin/busybox"))
+	busybox, err := os.ReadFile(filepath.Join(b.BusyboxLayer(), "bin/busybox"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	top := b.image("top", `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"tests/top",
+	top := image(b, "top", `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"tests/top",
 		"dependencies":[{"imageName":"tests/base"}],
 		"pathWhitelist":["/bin","/bin/busybox","/d","/d/kept","/d/own"],
 		"app":{"exec":["/bin/busybox","sh","-c","cd /d; echo *; ls /d/unlisted /bin/unlisted; exec sleep 1000"],"user":"0","group":"0"}}`,
@@ -201,31 +202,31 @@ func TestPathWhitelistHidesOtherPaths(t *testing.T) {
 			return errors.Join(fill("d/own", "d/unlisted", "bin/unlisted")(root),
 				os.WriteFile(filepath.Join(root, "bin/busybox"), busybox, 0o755))
 		})
-	b.must("image", "import", base, top)
-	b.layersAreNow()
-	p := b.adopt(b.must("run", "--json", "--detach", "--name", "white", "tests/top"))
-	p.sees("top", "kept own\n")
-	p.stop()
+	b.Must("image", "import", base, top)
+	b.LayersAreNow()
+	p := b.Adopt(b.Must("run", "--json", "--detach", "--name", "white", "tests/top"))
+	p.Sees("top", "kept own\n")
+	p.Stop()
 }
 
 // image builds an image whose root fill has filled; owners are kept.
-func (b *machine) image(name, manifest string, fill func(root string) error) string {
-	b.t.Helper()
-	root := b.folder(name+".root", 0o755)
+func image(b *harness.Machine, name, manifest string, fill func(root string) error) string {
+	b.T.Helper()
+	root := b.Folder(name+".root", 0o755)
 	if err := fill(root); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	entries, err := build.Tree(root, true)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	path := filepath.Join(b.dir, name+".aci")
+	path := filepath.Join(b.Dir, name+".aci")
 	file, err := os.Create(path)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	if err := errors.Join(build.Write(file, []byte(manifest), entries), file.Close(), os.RemoveAll(root)); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return path
 }

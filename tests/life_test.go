@@ -6,38 +6,40 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/tests/harness"
 )
 
 func TestSpecificationExampleRuns(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	doc := filepath.Join(suite.images, "pods/nats.json")
-	p := b.adopt(b.must("run", "--json", "--detach", "--name", "example1", doc))
-	r := finish(t, p.inNetwork(filepath.Join(suite.images, "natstalk"), "greetings", "hello"))
-	if r.code != 0 || !strings.Contains(r.stdout, "received on greetings: hello\n") {
-		t.Errorf("natstalk: exit status %d: %s%s", r.code, r.stdout, r.stderr)
+	b := suite.NewMachine(t)
+	doc := filepath.Join(suite.Images, "pods/nats.json")
+	p := b.Adopt(b.Must("run", "--json", "--detach", "--name", "example1", doc))
+	r := harness.Finish(t, p.InNetwork(filepath.Join(suite.Images, "natstalk"), "greetings", "hello"))
+	if r.Code != 0 || !strings.Contains(r.Stdout, "received on greetings: hello\n") {
+		t.Errorf("natstalk: exit status %d: %s%s", r.Code, r.Stdout, r.Stderr)
 	}
-	if s := p.status()["nats"]; s.Exited || s.PID <= 0 || s.Code != nil {
+	if s := p.Status()["nats"]; s.Exited || s.PID <= 0 || s.Code != nil {
 		t.Errorf("status %+v", s)
 	}
-	p.sees("nats", "Server is ready")
+	p.Sees("nats", "Server is ready")
 	checkExampleManifest(t, p)
-	p.stop()
+	p.Stop()
 }
 
 // checkExampleManifest compares the stager's manifest with the document in the specification, apart
 // from the image IDs.
-func checkExampleManifest(t *testing.T, p *pod) {
+func checkExampleManifest(t *testing.T, p *harness.Pod) {
 	t.Helper()
 	var have map[string]json.RawMessage
-	data, err := os.ReadFile(p.root("manifest"))
+	data, err := os.ReadFile(p.Root("manifest"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(data, &have); err != nil {
 		t.Fatal(err)
 	}
-	id := suite.ids["nats"]
+	id := suite.IDs["nats"]
 	for key, want := range map[string]string{
 		"appImageOrder": `{"nats":["` + id + `"]}`,
 		"name":          `"example1"`,
@@ -51,24 +53,24 @@ func checkExampleManifest(t *testing.T, p *pod) {
 
 func TestThreeRealProgramsShareAVolume(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	doc := filepath.Join(suite.images, "pods/three.json")
-	p := b.adopt(b.must("run", "--json", "--detach", "--name", "web", doc))
-	eventually(t, "redis answers", func() bool {
-		return strings.TrimSpace(p.exec("redis", "/usr/bin/redis-cli", "ping").stdout) == "PONG"
+	b := suite.NewMachine(t)
+	doc := filepath.Join(suite.Images, "pods/three.json")
+	p := b.Adopt(b.Must("run", "--json", "--detach", "--name", "web", doc))
+	harness.Eventually(t, "redis answers", func() bool {
+		return strings.TrimSpace(p.Exec("redis", "/usr/bin/redis-cli", "ping").Stdout) == "PONG"
 	})
 	for _, tt := range []struct{ command, want string }{
 		{"set greeting hello", "OK"},
 		{"get greeting", "hello"},
 	} {
-		r := p.exec("redis", append([]string{"/usr/bin/redis-cli"}, strings.Fields(tt.command)...)...)
-		if strings.TrimSpace(r.stdout) != tt.want {
-			t.Errorf("%s: %q, want %q (%s)", tt.command, r.stdout, tt.want, r.stderr)
+		r := p.Exec("redis", append([]string{"/usr/bin/redis-cli"}, strings.Fields(tt.command)...)...)
+		if strings.TrimSpace(r.Stdout) != tt.want {
+			t.Errorf("%s: %q, want %q (%s)", tt.command, r.Stdout, tt.want, r.Stderr)
 		}
 	}
-	eventually(t, "nginx serves what the writer wrote", func() bool {
-		return p.exec("writer", "/bin/wget", "-q", "-O", "-", "http://127.0.0.1:8080/").stdout == "hello from the writer\n"
+	harness.Eventually(t, "nginx serves what the writer wrote", func() bool {
+		return p.Exec("writer", "/bin/wget", "-q", "-O", "-", "http://127.0.0.1:8080/").Stdout == "hello from the writer\n"
 	})
-	p.sees("nginx", "GET / HTTP/1.1")
-	p.stop()
+	p.Sees("nginx", "GET / HTTP/1.1")
+	p.Stop()
 }

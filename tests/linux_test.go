@@ -15,25 +15,26 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/tests/clause"
+	"kurma.io/stager/tests/harness"
 )
 
 // Every app has the file systems and devices of Linux, and they work for every user.
 func TestAppHasTheFileSystemsAndDevicesOfLinux(t *testing.T) {
 	clause.Covers(t, "C-OS-01")
 	t.Parallel()
-	b := newMachine(t)
-	dir := b.folder("probe", 0o755)
-	b.testProgram(dir)
-	root, user := shell("root", linuxScript), shell("user", linuxScript)
+	b := suite.NewMachine(t)
+	dir := b.Folder("probe", 0o755)
+	testProgram(b, dir)
+	root, user := suite.Shell("root", linuxScript), suite.Shell("user", linuxScript)
 	user.App.User, user.App.Group = "1000", "1000"
-	p := b.up("p", podOf(root, user).hostVolume("probe", dir, "/probe"))
+	p := b.Up("p", harness.PodOf(root, user).HostVolume("probe", dir, "/probe"))
 	for _, app := range []string{"root", "user"} {
-		p.exited(app)
-		if diff := cmp.Diff(linuxFacts, p.logs(app)); diff != "" {
+		p.Exited(app)
+		if diff := cmp.Diff(linuxFacts, p.Logs(app)); diff != "" {
 			t.Errorf("app %s (-want +have):\n%s", app, diff)
 		}
 	}
-	p.stop()
+	p.Stop()
 }
 
 // linuxScript prints what the specification lists for Linux. Device numbers are those of null(4),
@@ -112,12 +113,12 @@ func probeTerminal(out io.Writer) error {
 func TestCommandHasATerminalOfTheApp(t *testing.T) {
 	clause.Covers(t, "C-OS-01")
 	t.Parallel()
-	app := shell("a", "exec sleep 1000")
+	app := suite.Shell("a", "exec sleep 1000")
 	app.App.User, app.App.Group = "1000", "1000"
-	p := newMachine(t).up("pod", podOf(app))
-	out, code := p.run("a", settings{Exec: []string{"sh", "-c", "tty; echo >/dev/tty"}, User: "1000", Group: "1000", TTY: true})
-	if out != "/dev/pts/0\r\n\r\n" || code != 0 || p.logs("a") != "" {
-		t.Errorf("exit status %d, %q; the app says %q", code, out, p.logs("a"))
+	p := suite.NewMachine(t).Up("pod", harness.PodOf(app))
+	out, code := run(p, "a", settings{Exec: []string{"sh", "-c", "tty; echo >/dev/tty"}, User: "1000", Group: "1000", TTY: true})
+	if out != "/dev/pts/0\r\n\r\n" || code != 0 || p.Logs("a") != "" {
+		t.Errorf("exit status %d, %q; the app says %q", code, out, p.Logs("a"))
 	}
 }
 
@@ -129,14 +130,14 @@ const etcScript = `cd /etc; hostname; for f in hosts hostname resolv.conf; do [ 
 func TestFilesInEtcAreFilled(t *testing.T) {
 	clause.Covers(t, "C-OS-02")
 	t.Parallel()
-	b := newMachine(t, ownStore())
-	bare, given, mounted := shell("bare", etcScript), shell("given", etcScript), shell("mounted", etcScript)
-	given.Image = b.etcImage()
-	file := b.write("hosts", "127.0.0.9 of-the-volume\n")
-	mounted.Mounts = []any{mountDoc{"hosts", "/etc/hosts"}, mountDoc{"hosts", "/etc/resolv.conf"}}
-	doc := podOf(bare, given, mounted)
-	doc.Volumes = []volumeDoc{{Name: "hosts", Kind: "host", Source: file}}
-	p := b.up("my-pod", doc)
+	b := suite.NewMachine(t, harness.OwnStore())
+	bare, given, mounted := suite.Shell("bare", etcScript), suite.Shell("given", etcScript), suite.Shell("mounted", etcScript)
+	given.Image = etcImage(b)
+	file := b.Write("hosts", "127.0.0.9 of-the-volume\n")
+	mounted.Mounts = []any{harness.MountDoc{Volume: "hosts", Path: "/etc/hosts"}, harness.MountDoc{Volume: "hosts", Path: "/etc/resolv.conf"}}
+	doc := harness.PodOf(bare, given, mounted)
+	doc.Volumes = []harness.VolumeDoc{{Name: "hosts", Kind: "host", Source: file}}
+	p := b.Up("my-pod", doc)
 	resolv, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
@@ -153,23 +154,23 @@ func TestFilesInEtcAreFilled(t *testing.T) {
 		"given":   "my-pod\nhosts regular file 640 0 7\nimage's hosts\nhostname regular file 640 0 7\nimage's hostname\n" + resolvers + ofImage + "/of/the/image\n",
 		"mounted": "my-pod\nhosts" + volume + hostname + "resolv.conf" + volume + mtab,
 	} {
-		p.exited(app)
-		have, _, _ := strings.Cut(p.logs(app), "grep: ") // what mtab of an image leads to
+		p.Exited(app)
+		have, _, _ := strings.Cut(p.Logs(app), "grep: ") // what mtab of an image leads to
 		if diff := cmp.Diff(want, have); diff != "" {
 			t.Errorf("app %s (-want +have):\n%s", app, diff)
 		}
 	}
-	p.stop()
+	p.Stop()
 	after, _ := os.ReadFile("/etc/resolv.conf") // or there is none, as before
-	if b.content(file) != "127.0.0.9 of-the-volume\n" || !bytes.Equal(after, resolv) {
+	if content(b, file) != "127.0.0.9 of-the-volume\n" || !bytes.Equal(after, resolv) {
 		t.Error("files of the host have changed")
 	}
 }
 
 // etcImage makes an image of busybox that has these files itself.
-func (b *machine) etcImage() imageRef {
-	b.t.Helper()
-	path := b.image("etc", hostileManifest("etc"), func(root string) error {
+func etcImage(b *harness.Machine) harness.ImageRef {
+	b.T.Helper()
+	path := image(b, "etc", hostileManifest("etc"), func(root string) error {
 		dir := filepath.Join(root, "etc")
 		errs := []error{os.Mkdir(dir, 0o755), os.Symlink("/of/the/image", filepath.Join(dir, "mtab"))}
 		for _, name := range []string{"hosts", "hostname", "resolv.conf"} {
@@ -178,7 +179,7 @@ func (b *machine) etcImage() imageRef {
 		}
 		return errors.Join(errs...)
 	})
-	id := strings.TrimSpace(b.must("image", "import", filepath.Join(suite.images, "busybox.aci"), path))
-	b.layersAreNow()
-	return imageRef{id[strings.LastIndexByte(id, '\n')+1:]}
+	id := strings.TrimSpace(b.Must("image", "import", filepath.Join(suite.Images, "busybox.aci"), path))
+	b.LayersAreNow()
+	return harness.ImageRef{ID: id[strings.LastIndexByte(id, '\n')+1:]}
 }

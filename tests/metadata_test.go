@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kurma.io/stager/tests/clause"
+	"kurma.io/stager/tests/harness"
 )
 
 // metadataPaths returns all paths of the service for a pod of one app, "a", below its URL, with the
@@ -32,22 +33,22 @@ func metadataPaths() map[string]string {
 // service is the metadata service of a pod that is up in the host's network.
 type service struct {
 	*url.URL
-	pod *pod
+	pod *harness.Pod
 }
 
 // twoServices starts two pods whose services this process can reach.
-func twoServices(b *machine) [2]service {
-	b.t.Helper()
-	doc := podOf(shell("a", `echo "$AC_METADATA_URL"; wget -q -O - "$AC_METADATA_URL/acMetadata/v1/pod/uuid"; echo; exec sleep 1000`))
-	doc.Isolators = []any{isolator("os/linux/namespaces", map[string]string{"net": "host"})}
+func twoServices(b *harness.Machine) [2]service {
+	b.T.Helper()
+	doc := harness.PodOf(suite.Shell("a", `echo "$AC_METADATA_URL"; wget -q -O - "$AC_METADATA_URL/acMetadata/v1/pod/uuid"; echo; exec sleep 1000`))
+	doc.Isolators = []any{harness.Isolator("os/linux/namespaces", map[string]string{"net": "host"})}
 	var all [2]service
 	for i, name := range []string{"one", "two"} {
-		p := b.up(name, doc)
-		p.sees("a", "\n"+p.uuid+"\n")
-		base, _, _ := strings.Cut(p.logs("a"), "\n")
+		p := b.Up(name, doc)
+		p.Sees("a", "\n"+p.UUID+"\n")
+		base, _, _ := strings.Cut(p.Logs("a"), "\n")
 		parsed, err := url.Parse(base)
 		if err != nil {
-			b.t.Fatal(err)
+			b.T.Fatal(err)
 		}
 		all[i] = service{parsed, p}
 	}
@@ -59,30 +60,30 @@ func twoServices(b *machine) [2]service {
 func TestTokensOfTwoPodsDiffer(t *testing.T) {
 	clause.Covers(t, "C-MDS-01")
 	t.Parallel()
-	services := twoServices(newMachine(t))
+	services := twoServices(suite.NewMachine(t))
 	for i, s := range services {
 		token, other := strings.TrimPrefix(s.Path, "/"), services[1-i]
 		bits, err := hex.DecodeString(token)
-		if err != nil || len(bits)*8 < 128 || strings.Contains(token, s.pod.uuid) || s.Path == other.Path {
+		if err != nil || len(bits)*8 < 128 || strings.Contains(token, s.pod.UUID) || s.Path == other.Path {
 			t.Errorf("pods' URLs %s and %s", s, other)
 		}
-		for _, wrong := range []string{other.Path, "/" + s.pod.uuid, "/" + strings.Repeat("0", len(token)), s.Path[:len(s.Path)-1], s.Path + "0", ""} {
-			tellsNothing(t, "http://"+s.Host+wrong, s.pod.uuid)
+		for _, wrong := range []string{other.Path, "/" + s.pod.UUID, "/" + strings.Repeat("0", len(token)), s.Path[:len(s.Path)-1], s.Path + "0", ""} {
+			tellsNothing(t, "http://"+s.Host+wrong, s.pod.UUID)
 		}
 	}
 }
 
 // post sends a form to one of the service's paths for signatures.
 func (s service) post(path string, fields url.Values) (status int, body string) {
-	s.pod.t.Helper()
+	s.pod.T.Helper()
 	response, err := http.PostForm(s.String()+"/acMetadata/v1/pod/hmac/"+path, fields)
 	if err != nil {
-		s.pod.t.Fatal(err)
+		s.pod.T.Fatal(err)
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
-		s.pod.t.Fatal(err)
+		s.pod.T.Fatal(err)
 	}
 	return response.StatusCode, string(text)
 }
@@ -92,7 +93,7 @@ func (s service) post(path string, fields url.Values) (status int, body string) 
 func TestSignaturesOfTwoPodsAreVerified(t *testing.T) {
 	clause.Covers(t, "C-MDS-08", "C-MDS-09")
 	t.Parallel()
-	services := twoServices(newMachine(t))
+	services := twoServices(suite.NewMachine(t))
 	for i, s := range services {
 		other := services[1-i]
 		_, own := s.post("sign", url.Values{"content": {"farm"}})
@@ -101,15 +102,15 @@ func TestSignaturesOfTwoPodsAreVerified(t *testing.T) {
 			content, uuid, signature string
 			want                     int
 		}{
-			{"farm", s.pod.uuid, own, http.StatusOK},
-			{"Farm", s.pod.uuid, own, http.StatusForbidden},
-			{"farm", other.pod.uuid, own, http.StatusForbidden},
-			{"farm", s.pod.uuid, foreign, http.StatusForbidden},
-			{"farm", other.pod.uuid, foreign, http.StatusForbidden},
+			{"farm", s.pod.UUID, own, http.StatusOK},
+			{"Farm", s.pod.UUID, own, http.StatusForbidden},
+			{"farm", other.pod.UUID, own, http.StatusForbidden},
+			{"farm", s.pod.UUID, foreign, http.StatusForbidden},
+			{"farm", other.pod.UUID, foreign, http.StatusForbidden},
 		} {
 			status, _ := s.post("verify", url.Values{"content": {tt.content}, "uuid": {tt.uuid}, "signature": {tt.signature}})
 			if status != tt.want || own == foreign {
-				t.Errorf("pod %s answers %d to %+v, want %d", s.pod.uuid, status, tt, tt.want)
+				t.Errorf("pod %s answers %d to %+v, want %d", s.pod.UUID, status, tt, tt.want)
 			}
 		}
 	}
@@ -150,16 +151,16 @@ const (
 func TestAThousandMetadataClientsAreAnsweredInAPod(t *testing.T) {
 	clause.Covers(t, "C-MDS-10")
 	t.Parallel()
-	b := newMachine(t)
-	dir := b.folder("probe", 0o755)
-	b.testProgram(dir)
-	p := b.up("p", podOf(command("a", "/probe/probe", "metadata-load")).hostVolume("probe", dir, "/probe"))
-	code, reason := p.exited("a")
-	want := fmt.Sprintf("%d answers of %d kinds\n%s, %s\n", manyClients, len(metadataPaths()), p.uuid, suite.ids["busybox"])
-	if diff := cmp.Diff(want, p.logs("a")); diff != "" || code != 0 {
+	b := suite.NewMachine(t)
+	dir := b.Folder("probe", 0o755)
+	testProgram(b, dir)
+	p := b.Up("p", harness.PodOf(suite.Command("a", "/probe/probe", "metadata-load")).HostVolume("probe", dir, "/probe"))
+	code, reason := p.Exited("a")
+	want := fmt.Sprintf("%d answers of %d kinds\n%s, %s\n", manyClients, len(metadataPaths()), p.UUID, suite.IDs["busybox"])
+	if diff := cmp.Diff(want, p.Logs("a")); diff != "" || code != 0 {
 		t.Errorf("exit code %d %s (-want +have):\n%s", code, reason, diff)
 	}
-	p.stop()
+	p.Stop()
 }
 
 // probeMetadataLoad sends requests to the service of its pod.

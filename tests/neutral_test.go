@@ -13,6 +13,7 @@ import (
 
 	"kurma.io/stager/names"
 	"kurma.io/stager/tests/clause"
+	"kurma.io/stager/tests/harness"
 )
 
 // userData returns names and values that have a meaning in other places of a manifest.
@@ -40,26 +41,26 @@ touch /x && echo written; cat /proc/self/cgroup | wc -l
 func TestUserAnnotationsAndLabelsChangeNothing(t *testing.T) {
 	clause.Covers(t, "C-UAN-01")
 	t.Parallel()
-	b := newMachine(t)
+	b := suite.NewMachine(t)
 	saved := `wget -q -O /out/$AC_APP_NAME $AC_METADATA_URL/acMetadata/v1/pod/manifest`
-	dir := b.folder("out", 0o777)
-	plain, annotated := podOf(shell("a", facts+saved)), podOf(shell("a", facts+saved))
+	dir := b.Folder("out", 0o777)
+	plain, annotated := harness.PodOf(suite.Shell("a", facts+saved)), harness.PodOf(suite.Shell("a", facts+saved))
 	annotated.UserAnnotations, annotated.UserLabels = userData(), userData()
 	annotated.Apps[0].App.UserAnnotations, annotated.Apps[0].App.UserLabels = userData(), userData()
 	var printed []string
-	for _, doc := range []podDoc{plain, annotated} {
-		p := b.up("same-name", doc.hostVolume("out", dir, "/out"))
-		if code, reason := p.exited("a"); code != 0 || reason != "" {
+	for _, doc := range []harness.PodDoc{plain, annotated} {
+		p := b.Up("same-name", doc.HostVolume("out", dir, "/out"))
+		if code, reason := p.Exited("a"); code != 0 || reason != "" {
 			t.Errorf("exit code %d %s", code, reason)
 		}
-		printed = append(printed, p.logs("a"))
-		p.stop()
+		printed = append(printed, p.Logs("a"))
+		p.Stop()
 	}
 	if diff := cmp.Diff(printed[0], printed[1]); diff != "" || !strings.Contains(printed[0], "written\n") {
 		t.Errorf("without (-) and with them (+):\n%s", diff)
 	}
-	var served podDoc
-	if err := json.Unmarshal([]byte(b.content(dir, "a")), &served); err != nil {
+	var served harness.PodDoc
+	if err := json.Unmarshal([]byte(content(b, dir, "a")), &served); err != nil {
 		t.Fatal(err)
 	}
 	for _, have := range []map[string]string{served.UserAnnotations, served.UserLabels, served.Apps[0].App.UserAnnotations, served.Apps[0].App.UserLabels} {
@@ -74,46 +75,46 @@ func TestUserAnnotationsAndLabelsChangeNothing(t *testing.T) {
 func TestImagesOfOtherMachinesAreRefused(t *testing.T) {
 	clause.Covers(t, "C-LAB-01", "C-LAB-02")
 	t.Parallel()
-	b := newMachine(t, ownStore())
+	b := suite.NewMachine(t, harness.OwnStore())
 	labels := map[string]string{
 		"none": ``, "os": `{"name": "os", "value": "linux"}`, "arch": `{"name": "arch", "value": "s390x"}`,
 		"both":  `{"name": "os", "value": "linux"}, {"name": "arch", "value": "amd64"}`,
 		"other": `{"name": "os", "value": "linux"}, {"name": "arch", "value": "s390x"}`,
 		"bsd":   `{"name": "os", "value": "freebsd"}, {"name": "arch", "value": "amd64"}`,
 	}
-	busybox, err := os.ReadFile(filepath.Join(b.busyboxLayer(), "bin/busybox"))
+	busybox, err := os.ReadFile(filepath.Join(b.BusyboxLayer(), "bin/busybox"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc := podOf()
-	others := map[string]imageRef{}
+	doc := harness.PodOf()
+	others := map[string]harness.ImageRef{}
 	for name, list := range labels {
-		path := b.image(name, fmt.Sprintf(`{"acKind":"ImageManifest","acVersion":"0.8.11","name":"tests/%s","labels":[%s]}`, name, list), func(root string) error {
+		path := image(b, name, fmt.Sprintf(`{"acKind":"ImageManifest","acVersion":"0.8.11","name":"tests/%s","labels":[%s]}`, name, list), func(root string) error {
 			return errors.Join(os.Mkdir(filepath.Join(root, "bin"), 0o755), os.WriteFile(filepath.Join(root, "bin/sh"), busybox, 0o755))
 		})
-		app := shell(name, "echo runs; touch /v/$AC_APP_NAME")
-		app.Image = imageRef{strings.TrimSpace(b.must("image", "import", path))}
+		app := suite.Shell(name, "echo runs; touch /v/$AC_APP_NAME")
+		app.Image = harness.ImageRef{ID: strings.TrimSpace(b.Must("image", "import", path))}
 		if name == "other" || name == "bsd" {
 			others[name] = app.Image
 			continue
 		}
 		doc.Apps = append(doc.Apps, app)
 	}
-	b.layersAreNow()
-	dir := b.folder("volume", 0o777)
+	b.LayersAreNow()
+	dir := b.Folder("volume", 0o777)
 	for name, image := range others {
-		bad := doc.hostVolume("v", dir, "/v")
+		bad := doc.HostVolume("v", dir, "/v")
 		bad.Apps[len(bad.Apps)-1].Image = image
-		b.refuse(name, bad, map[string]string{"other": `arch "s390x"`, "bsd": `os "freebsd"`}[name])
+		b.Refuse(name, bad, map[string]string{"other": `arch "s390x"`, "bsd": `os "freebsd"`}[name])
 	}
 	if started, err := os.ReadDir(dir); err != nil || len(started) > 0 {
 		t.Errorf("apps were started: %v, %v", started, err)
 	}
-	p := b.up("p", doc)
+	p := b.Up("p", doc)
 	for _, app := range doc.Apps {
-		if p.exited(app.Name); !strings.Contains(p.logs(app.Name), "runs\n") {
-			t.Errorf("image %s says %q", app.Name, p.logs(app.Name))
+		if p.Exited(app.Name); !strings.Contains(p.Logs(app.Name), "runs\n") {
+			t.Errorf("image %s says %q", app.Name, p.Logs(app.Name))
 		}
 	}
-	p.stop()
+	p.Stop()
 }

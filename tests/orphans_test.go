@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"kurma.io/stager/tests/harness"
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -50,16 +51,16 @@ const (
 
 // checkFlat compares the supervisor's usage with an earlier one. A descriptor of a command that has just
 // ended may still be open.
-func (p *pod) checkFlat(what string, before usage) {
-	p.t.Helper()
+func checkFlat(p *harness.Pod, what string, before usage) {
+	p.T.Helper()
 	var after usage
-	surroundings.Eventually(p.t, "descriptors and threads of the supervisor after "+what, func() bool {
-		after = usageOf(p.t, p.supervisor())
+	surroundings.Eventually(p.T, "descriptors and threads of the supervisor after "+what, func() bool {
+		after = usageOf(p.T, p.Supervisor())
 		return after.descriptors <= before.descriptors+moreDescriptors && after.threads <= before.threads+moreThreads
 	})
-	p.t.Logf("after %s: %+v, before %+v", what, after, before)
+	p.T.Logf("after %s: %+v, before %+v", what, after, before)
 	if after.anonymous > before.anonymous+moreMemory {
-		p.t.Errorf("after %s the supervisor uses %d KiB, before %d KiB", what, after.anonymous, before.anonymous)
+		p.T.Errorf("after %s the supervisor uses %d KiB, before %d KiB", what, after.anonymous, before.anonymous)
 	}
 }
 
@@ -67,70 +68,70 @@ func (p *pod) checkFlat(what string, before usage) {
 // descriptors or threads than before.
 func TestOrphansCostTheSupervisorNothing(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
+	b := suite.NewMachine(t)
 	count := number(t, "ORPHANS", 20_000)
-	dir := b.folder("sync", 0o777)
-	up := b.signalPipe(dir + "/up")
+	dir := b.Folder("sync", 0o777)
+	up := b.SignalPipe(dir + "/up")
 	// Each subshell ends before its child.
 	script := `make() { i=0; while [ $i -lt $1 ]; do (: & :); i=$((i+1)); done; }
 		make 1000; echo warm >/sync/up; read go </sync/go; make $((` + strconv.FormatUint(count, 10) + `/2)) & make $((` + strconv.FormatUint(count, 10) + `/2)); wait; echo made >/sync/up; exec sleep 1000`
-	goOn := b.signalPipe(dir + "/go")
-	p := b.up("p", podOf(shell("a", script)).hostVolume("sync", dir, "/sync"))
-	up.line()
-	before := usageOf(t, p.supervisor())
-	if _, err := goOn.file.WriteString("go\n"); err != nil {
+	goOn := b.SignalPipe(dir + "/go")
+	p := b.Up("p", harness.PodOf(suite.Shell("a", script)).HostVolume("sync", dir, "/sync"))
+	up.Line()
+	before := usageOf(t, p.Supervisor())
+	if _, err := goOn.File.WriteString("go\n"); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	up.lineWithin(patience + time.Duration(count)*10*time.Millisecond)
+	up.LineWithin(harness.Patience + time.Duration(count)*10*time.Millisecond)
 	t.Logf("%d orphans in %s", count, time.Since(began))
-	eventually(t, "no zombie is left", func() bool { return len(childrenOf(p.supervisor())) == 1 })
-	p.checkFlat(fmt.Sprintf("%d orphans", count), before)
-	p.stop()
+	harness.Eventually(t, "no zombie is left", func() bool { return len(childrenOf(p.Supervisor())) == 1 })
+	checkFlat(p, fmt.Sprintf("%d orphans", count), before)
+	p.Stop()
 }
 
 // The call-in run is called RUNS (200) times, four at once, and the supervisor needs no more memory,
 // descriptors or threads than before.
 func TestCommandsCostTheSupervisorNothing(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	p := b.up("p", podOf(shell("a", "while :; do sleep 1000; done")))
-	p.runMany(100) // Go's heap and threads grow with the first ones
-	before := usageOf(t, p.supervisor())
+	b := suite.NewMachine(t)
+	p := b.Up("p", harness.PodOf(suite.Shell("a", "while :; do sleep 1000; done")))
+	runMany(p, 100) // Go's heap and threads grow with the first ones
+	before := usageOf(t, p.Supervisor())
 	count := number(t, "RUNS", 200)
 	began := time.Now()
-	p.runMany(count)
+	runMany(p, count)
 	t.Logf("%d commands in %s", count, time.Since(began))
-	p.checkFlat(fmt.Sprintf("%d commands", count), before)
-	p.stop()
+	checkFlat(p, fmt.Sprintf("%d commands", count), before)
+	p.Stop()
 }
 
 // runMany calls the call-in run so often, from four processes.
-func (p *pod) runMany(count uint64) {
-	p.t.Helper()
+func runMany(p *harness.Pod, count uint64) {
+	p.T.Helper()
 	text, err := json.Marshal(asRoot("exit 7"))
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	// The shell is the host's: the stager's root has none. It enters for each call-in.
 	loop := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do "$program" "$@" 3<"$settings"; [ $? = 7 ] || exit 1; i=$((i+1)); done`, (count+3)/4)
-	settings := p.write("settings", string(text))
+	settings := p.Write("settings", string(text))
 	program, err := os.Executable()
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	var all []*exec.Cmd
 	for range 4 {
-		call := p.callIn("run", "a")
+		call := p.CallIn("run", "a")
 		cmd := exec.Command("sh", append([]string{"-c", loop, "sh"}, call.Args[1:]...)...)
 		cmd.Env = append(call.Env, "program="+program, "settings="+settings)
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
-			p.t.Fatal(err)
+			p.T.Fatal(err)
 		}
 		all = append(all, cmd)
 	}
-	late := time.AfterFunc(patience+time.Duration(count)*time.Second, func() {
+	late := time.AfterFunc(harness.Patience+time.Duration(count)*time.Second, func() {
 		for _, cmd := range all {
 			_ = cmd.Process.Kill()
 		}
@@ -138,10 +139,10 @@ func (p *pod) runMany(count uint64) {
 	defer late.Stop()
 	for _, cmd := range all {
 		if err := cmd.Wait(); err != nil {
-			p.t.Errorf("call-ins: %v", err)
+			p.T.Errorf("call-ins: %v", err)
 		}
 	}
-	if p.t.Failed() {
-		p.t.Logf("stager's log:\n%s", p.stagerLog())
+	if p.T.Failed() {
+		p.T.Logf("stager's log:\n%s", p.StagerLog())
 	}
 }

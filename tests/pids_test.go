@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"kurma.io/stager/tests/harness"
 )
 
 // pidsFile returns the path of a file of the pids controller in a cgroup.
@@ -31,12 +33,12 @@ func exists(path string) bool {
 // Where all tasks of a cgroup around the pod's are used up, which the supervisor cannot see, it makes no more threads and no
 // processes, and lives: status answers, commands fail or run, apps end, and the pod stops.
 func TestTheSupervisorOutlivesAFullCgroupAroundIt(t *testing.T) {
-	m := newMachine(t, stagerConfig(`{"gracePeriod": "1s", "restart": "always"}`))
-	dir := m.folder("probe", 0o777)
-	m.testProgram(dir)
-	forker := shell("forker", "while ! [ -e /probe/go ]; do sleep 0.05; done; exec /probe/probe forker")
-	p := m.up("full", podOf(forker, command("calm", "sleep", "1000"), command("other", "sleep", "1000")).hostVolume("probe", dir, "/probe"))
-	current, limit := pidsFile(t, m.cgroup, "pids.current"), pidsFile(t, m.cgroup, "pids.max")
+	m := suite.NewMachine(t, harness.StagerConfig(`{"gracePeriod": "1s", "restart": "always"}`))
+	dir := m.Folder("probe", 0o777)
+	testProgram(m, dir)
+	forker := suite.Shell("forker", "while ! [ -e /probe/go ]; do sleep 0.05; done; exec /probe/probe forker")
+	p := m.Up("full", harness.PodOf(forker, suite.Command("calm", "sleep", "1000"), suite.Command("other", "sleep", "1000")).HostVolume("probe", dir, "/probe"))
+	current, limit := pidsFile(t, m.Cgroup, "pids.current"), pidsFile(t, m.Cgroup, "pids.max")
 	count := func() int {
 		text, err := os.ReadFile(current)
 		n, convErr := strconv.Atoi(strings.TrimSpace(string(text)))
@@ -52,27 +54,27 @@ func TestTheSupervisorOutlivesAFullCgroupAroundIt(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the cgroup is full", func() bool { return count() >= most })
-	supervisor := p.supervisor()
+	harness.Eventually(t, "the cgroup is full", func() bool { return count() >= most })
+	supervisor := p.Supervisor()
 	var ran atomic.Int32
 	for i := range 6 {
 		var commands sync.WaitGroup
 		for range 12 {
 			commands.Go(func() {
-				if p.attempt("calm", "true") == 0 {
+				if attempt(p, "calm", "true") == 0 {
 					ran.Add(1)
 				}
 			})
 		}
 		commands.Wait()
-		p.launcher("kill", p.name, "other") // which restarts, or does not
-		if s := p.status()["calm"]; s.Exited || s.PID == 0 {
+		p.Launcher("kill", p.Name, "other") // which restarts, or does not
+		if s := p.Status()["calm"]; s.Exited || s.PID == 0 {
 			t.Errorf("status %d of the calm app: %+v", i, s)
 		}
 	}
 	t.Logf("%d of 72 commands ran", ran.Load())
-	if now := p.supervisor(); now != supervisor {
+	if now := p.Supervisor(); now != supervisor {
 		t.Errorf("the supervisor is %d and was %d", now, supervisor)
 	}
-	within(t, "stop", time.Minute, func() { p.stop() })
+	within(t, "stop", time.Minute, func() { p.Stop() })
 }

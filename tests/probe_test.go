@@ -3,16 +3,16 @@ package tests
 import (
 	"fmt"
 	"io"
-	"os"
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/tests/harness"
 	"kurma.io/stager/tests/hostile"
 )
 
 // probes returns what this test program can do as a program of an app, see testProgram.
-func probes() map[string]func(out io.Writer) error {
-	all := map[string]func(out io.Writer) error{
+func probes() map[string]harness.Probe {
+	all := map[string]harness.Probe{
 		"session-keyring": probeSessionKeyring,
 		"open-terminal":   probeTerminal,
 		"ipc-one":         probeIPCOne,
@@ -24,22 +24,6 @@ func probes() map[string]func(out io.Writer) error {
 		all[name] = func(io.Writer) error { return program() }
 	}
 	return all
-}
-
-// beProbe makes this process a probe, if its arguments say so.
-func beProbe() {
-	if len(os.Args) != 2 {
-		return
-	}
-	probe, ok := probes()[os.Args[1]]
-	if !ok {
-		return
-	}
-	if err := probe(os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, os.Args[1]+":", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
 }
 
 // probeLimitPID1 tries to set the limits of the pod's supervisor.

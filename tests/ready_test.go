@@ -14,6 +14,7 @@ import (
 
 	"kurma.io/stager/names"
 	"kurma.io/stager/tests/clause"
+	"kurma.io/stager/tests/harness"
 )
 
 // The ready pipe's end of file comes when the pod is up and not before, for each descriptor
@@ -29,79 +30,79 @@ func TestReadyPipeEndsWhenThePodIsUp(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			b := newMachine(t)
-			dir := b.folder("sync", 0o777)
-			up := b.signalPipe(filepath.Join(dir, "up"))
-			app := shell("a", "exec sleep 1000")
-			app.App.EventHandlers = []handlerDoc{{"pre-start", []string{"/bin/sh", "-c", "echo up >/sync/up; while ! [ -e /sync/go ]; do sleep 0.01; done"}}}
-			d := b.direct(documentOf(podOf(app, shell("b", "exec sleep 1000")).hostVolume("sync", dir, "/sync"), b.busyboxLayer()), b.busyboxLayer())
-			d.plan.Volumes = map[string]string{"sync": dir}
-			read, write := b.pipe()
-			d.start(tt.files(write)...)
+			b := suite.NewMachine(t)
+			dir := b.Folder("sync", 0o777)
+			up := b.SignalPipe(filepath.Join(dir, "up"))
+			app := suite.Shell("a", "exec sleep 1000")
+			app.App.EventHandlers = []harness.HandlerDoc{{Name: "pre-start", Exec: []string{"/bin/sh", "-c", "echo up >/sync/up; while ! [ -e /sync/go ]; do sleep 0.01; done"}}}
+			d := b.Direct(harness.DocumentOf(harness.PodOf(app, suite.Shell("b", "exec sleep 1000")).HostVolume("sync", dir, "/sync"), b.BusyboxLayer()), b.BusyboxLayer())
+			d.Plan.Volumes = map[string]string{"sync": dir}
+			read, write := b.Pipe()
+			d.Start(tt.files(write)...)
 			write.Close()
-			up.line()
+			up.Line()
 			if err := read.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := read.Read(make([]byte, 1)); !os.IsTimeout(err) {
-				t.Fatalf("the ready pipe ends during the start: %v\n%s", err, d.messages())
+				t.Fatalf("the ready pipe ends during the start: %v\n%s", err, d.Messages())
 			}
 			if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			d.ready = read
-			d.waitReady()
-			d.stop()
+			d.Ready = read
+			d.WaitReady()
+			d.Stop()
 		})
 	}
 }
 
 func TestAPodStartsWithoutAReadyPipe(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	d := b.direct(documentOf(podOf(shell("a", "echo runs; exec sleep 1000")), b.busyboxLayer()), b.busyboxLayer())
-	d.start(nil, nil)
-	d.sees("a", "stdout F runs")
-	d.stop()
+	b := suite.NewMachine(t)
+	d := b.Direct(harness.DocumentOf(harness.PodOf(suite.Shell("a", "echo runs; exec sleep 1000")), b.BusyboxLayer()), b.BusyboxLayer())
+	d.Start(nil, nil)
+	d.Sees("a", "stdout F runs")
+	d.Stop()
 }
 
 // The test passes descriptors for apps as some versions of Kurma do, also the
 // read end of one pipe for all three.
 func TestStdioVariablesNameDescriptors(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	talker := shell("my-app", "read line; echo out $line; echo err $line >&2; exec sleep 1000")
-	reader := shell("reader", "read line; echo got $line; exec sleep 1000")
-	plain := shell("plain", "echo plain; exec sleep 1000")
-	d := b.direct(documentOf(podOf(talker, reader, plain), b.busyboxLayer()), b.busyboxLayer())
-	inRead, inWrite := b.pipe()
-	configRead, configWrite := b.pipe()
-	outRead, outWrite := b.pipe()
-	readyRead, readyWrite := b.pipe()
-	d.plan.Env = append(slices.Clone(d.plan.Env),
+	b := suite.NewMachine(t)
+	talker := suite.Shell("my-app", "read line; echo out $line; echo err $line >&2; exec sleep 1000")
+	reader := suite.Shell("reader", "read line; echo got $line; exec sleep 1000")
+	plain := suite.Shell("plain", "echo plain; exec sleep 1000")
+	d := b.Direct(harness.DocumentOf(harness.PodOf(talker, reader, plain), b.BusyboxLayer()), b.BusyboxLayer())
+	inRead, inWrite := b.Pipe()
+	configRead, configWrite := b.Pipe()
+	outRead, outWrite := b.Pipe()
+	readyRead, readyWrite := b.Pipe()
+	d.Plan.Env = append(slices.Clone(d.Plan.Env),
 		"STAGER_CONTAINER_my-app_STDIN=4", "STAGER_CONTAINER_my-app_STDOUT=5", "STAGER_CONTAINER_my-app_STDERR=5",
 		"STAGER_CONTAINER_reader_STDIN=6", "STAGER_CONTAINER_reader_STDOUT=6", "STAGER_CONTAINER_reader_STDERR=6",
 		"STAGER_CONTAINER_plain_STDIN=77", "STAGER_CONTAINER_plain_STDOUT=-1", "STAGER_CONTAINER_plain_STDERR=x",
 		"STAGER_CONTAINER_nobody_STDOUT=1",
 	)
-	d.ready = readyRead
-	d.start(readyWrite, inRead, outWrite, configRead)
+	d.Ready = readyRead
+	d.Start(readyWrite, inRead, outWrite, configRead)
 	for _, f := range []*os.File{readyWrite, inRead, outWrite, configRead} {
 		f.Close()
 	}
-	d.waitReady()
+	d.WaitReady()
 	fmt.Fprintln(inWrite, "one")
 	fmt.Fprintln(configWrite, "two")
-	if err := outRead.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := outRead.SetReadDeadline(time.Now().Add(harness.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	got := make([]byte, len("out one\nerr one\n"))
 	if _, err := io.ReadFull(outRead, got); err != nil || string(got) != "out one\nerr one\n" {
 		t.Errorf("my-app wrote %q, %v", got, err)
 	}
-	d.sees("reader", "stdout F got two")
-	d.sees("plain", "stdout F plain")
-	d.stop()
+	d.Sees("reader", "stdout F got two")
+	d.Sees("plain", "stdout F plain")
+	d.Stop()
 	// No process may have a copy of the app's end.
 	if rest, err := io.ReadAll(outRead); len(rest) > 0 || err != nil {
 		t.Errorf("after the end %q, %v", rest, err)
@@ -114,44 +115,44 @@ func TestStdioVariablesNameDescriptors(t *testing.T) {
 // The test checks the open descriptors of an app, its handler and a command of run.
 func TestAppsInheritNoDescriptors(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
+	b := suite.NewMachine(t)
 	// 3 is the folder that ls reads; with another open descriptor, it would be 4.
 	list := []string{"/bin/ls", "-x", "/proc/self/fd"}
-	app := command("a", list...)
-	app.App.EventHandlers = []handlerDoc{{"pre-start", list}, {"post-stop", list}}
-	d := b.direct(documentOf(podOf(app), b.busyboxLayer()), b.busyboxLayer())
-	read, write := b.pipe()
-	extra, extraWrite := b.pipe()
-	d.ready = read
-	d.start(nil, write, extra, extraWrite, extra)
+	app := suite.Command("a", list...)
+	app.App.EventHandlers = []harness.HandlerDoc{{Name: "pre-start", Exec: list}, {Name: "post-stop", Exec: list}}
+	d := b.Direct(harness.DocumentOf(harness.PodOf(app), b.BusyboxLayer()), b.BusyboxLayer())
+	read, write := b.Pipe()
+	extra, extraWrite := b.Pipe()
+	d.Ready = read
+	d.Start(nil, write, extra, extraWrite, extra)
 	write.Close()
-	d.waitReady()
-	eventually(t, "three lists", func() bool { return strings.Count(d.appLog("a"), "\n") >= 3 })
-	for line := range strings.Lines(d.appLog("a")) {
+	d.WaitReady()
+	harness.Eventually(t, "three lists", func() bool { return strings.Count(d.AppLog("a"), "\n") >= 3 })
+	for line := range strings.Lines(d.AppLog("a")) {
 		_, list, _ := strings.Cut(line, "stdout F ")
 		if strings.Join(strings.Fields(list), " ") != "0 1 2 3" {
 			t.Errorf("descriptors: %s", line)
 		}
 	}
-	d.stop()
+	d.Stop()
 }
 
 func TestAnAppHasItsEnvironmentAndIdentity(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	app := command("a", "env")
-	app.App.Environment = []nameValue{{"A", "$HOME ${A} `id` \"q\" 'q' \\n a=b"}, {"PATH", "/nowhere:/bin"}, {"AC_APP_NAME", "liar"}}
-	ids := command("ids", "cat", "/proc/self/status")
+	b := suite.NewMachine(t)
+	app := suite.Command("a", "env")
+	app.App.Environment = []harness.NameValue{{Name: "A", Value: "$HOME ${A} `id` \"q\" 'q' \\n a=b"}, {Name: "PATH", Value: "/nowhere:/bin"}, {Name: "AC_APP_NAME", Value: "liar"}}
+	ids := suite.Command("ids", "cat", "/proc/self/status")
 	ids.App.User, ids.App.Group, ids.App.SupplementaryGID = "user", "1234", []int{20, 21}
-	file := command("file", "cat", "/proc/self/status")
+	file := suite.Command("file", "cat", "/proc/self/status")
 	file.App.User, file.App.Group = "/tmp", "/tmp"
-	folder := command("folder", "pwd")
+	folder := suite.Command("folder", "pwd")
 	folder.App.WorkingDirectory = "/tmp"
-	p := b.up("env", podOf(app, ids, file, folder))
-	for name := range p.status() {
-		p.exited(name)
+	p := b.Up("env", harness.PodOf(app, ids, file, folder))
+	for name := range p.Status() {
+		p.Exited(name)
 	}
-	env := p.logs("a")
+	env := p.Logs("a")
 	for _, want := range []string{
 		"A=$HOME ${A} `id` \"q\" 'q' \\n a=b\n", "PATH=/nowhere:/bin\n", "AC_APP_NAME=a\n", "container=", "AC_METADATA_URL=http",
 	} {
@@ -170,12 +171,12 @@ func TestAnAppHasItsEnvironmentAndIdentity(t *testing.T) {
 		"folder": {"/tmp\n"},
 	} {
 		for _, want := range wants {
-			if log := p.logs(app); !strings.Contains(log, want) {
+			if log := p.Logs(app); !strings.Contains(log, want) {
 				t.Errorf("%s: no %q in\n%s", app, want, log)
 			}
 		}
 	}
-	p.stop()
+	p.Stop()
 }
 
 // The test starts a stager whose own root is an overlay, which cannot hold an app's upper
@@ -184,24 +185,24 @@ func TestStagerRunsOnOverlay(t *testing.T) {
 	t.Parallel()
 	for _, storage := range []string{"", "copy"} {
 		t.Run("graphStorage "+storage, func(t *testing.T) {
-			b := newMachine(t)
-			doc := documentOf(podOf(shell("a", "echo changed >/etc/passwd && echo wrote; exec sleep 1000")), b.busyboxLayer())
+			b := suite.NewMachine(t)
+			doc := harness.DocumentOf(harness.PodOf(suite.Shell("a", "echo changed >/etc/passwd && echo wrote; exec sleep 1000")), b.BusyboxLayer())
 			doc["stagerConfig"] = map[string]any{"graphStorage": storage}
-			d := b.direct(doc, b.busyboxLayer())
-			d.plan.Overlay = true
+			d := b.Direct(doc, b.BusyboxLayer())
+			d.Plan.Overlay = true
 			for _, suffix := range []string{".upper", ".work"} {
-				if err := os.Mkdir(d.plan.Root+suffix, 0o755); err != nil {
+				if err := os.Mkdir(d.Plan.Root+suffix, 0o755); err != nil {
 					t.Fatal(err)
 				}
 			}
 			// The log is in the daemon's overlay, so it cannot be read from outside.
-			d.startReady()
-			d.plan.Root += ".upper"
-			d.sees("a", "stdout F wrote")
-			d.plan.Root = strings.TrimSuffix(d.plan.Root, ".upper")
-			d.stop()
+			d.StartReady()
+			d.Plan.Root += ".upper"
+			d.Sees("a", "stdout F wrote")
+			d.Plan.Root = strings.TrimSuffix(d.Plan.Root, ".upper")
+			d.Stop()
 			for _, suffix := range []string{".upper", ".work"} {
-				if err := os.RemoveAll(d.plan.Root + suffix); err != nil {
+				if err := os.RemoveAll(d.Plan.Root + suffix); err != nil {
 					t.Error(err)
 				}
 			}
@@ -213,24 +214,24 @@ func TestStagerRunsOnOverlay(t *testing.T) {
 // started yet.
 func TestStatusAnswersWhileRootsAreMade(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	large := b.folder("sha512-"+strings.Repeat("1", 128), 0o755)
+	b := suite.NewMachine(t)
+	large := b.Folder("sha512-"+strings.Repeat("1", 128), 0o755)
 	for i := range 5000 {
 		if err := os.WriteFile(filepath.Join(large, fmt.Sprint(i)), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	doc := documentOf(podOf(shell("a", "exec sleep 1000")), b.busyboxLayer(), large)
+	doc := harness.DocumentOf(harness.PodOf(suite.Shell("a", "exec sleep 1000")), b.BusyboxLayer(), large)
 	doc["stagerConfig"] = map[string]any{"graphStorage": "copy", "gracePeriod": "1s"}
-	d := b.direct(doc, b.busyboxLayer(), large)
-	read, write := b.pipe()
-	d.ready = read
-	d.start(nil, write)
+	d := b.Direct(doc, b.BusyboxLayer(), large)
+	read, write := b.Pipe()
+	d.Ready = read
+	d.Start(nil, write)
 	write.Close()
 	var out []byte
-	eventually(t, "an answer of status", func() bool {
+	harness.Eventually(t, "an answer of status", func() bool {
 		var err error
-		out, err = exec.Command("nsenter", "--target", strconv.Itoa(d.cmd.Process.Pid), "--mount", "--net", "--root", names.CallInDir+"/"+names.Status).CombinedOutput()
+		out, err = exec.Command("nsenter", "--target", strconv.Itoa(d.Cmd.Process.Pid), "--mount", "--net", "--root", names.CallInDir+"/"+names.Status).CombinedOutput()
 		return err == nil
 	})
 	if text := strings.Join(strings.Fields(string(out)), ""); text != `{"a":{"exited":false}}` {
@@ -242,33 +243,33 @@ func TestStatusAnswersWhileRootsAreMade(t *testing.T) {
 	if _, err := read.Read(make([]byte, 1)); !os.IsTimeout(err) {
 		t.Errorf("the copy was over too early for this test: %v", err)
 	}
-	d.waitReady()
-	d.stop()
+	d.WaitReady()
+	d.Stop()
 }
 
 // TestPodHasOneUUID: the metadata service has the same UUID of the pod as the launcher.
 func TestPodHasOneUUID(t *testing.T) {
 	clause.Covers(t, "C-ID-01")
 	t.Parallel()
-	b := newMachine(t)
-	p := b.up("uuid", podOf(shell("a", `wget -q -O - "$AC_METADATA_URL/acMetadata/v1/pod/uuid"; exec sleep 1000`)))
-	p.sees("a", p.uuid)
-	p.stop()
+	b := suite.NewMachine(t)
+	p := b.Up("uuid", harness.PodOf(suite.Shell("a", `wget -q -O - "$AC_METADATA_URL/acMetadata/v1/pod/uuid"; exec sleep 1000`)))
+	p.Sees("a", p.UUID)
+	p.Stop()
 }
 
 // TestASecondStagerIsRefused starts the stager's program again in the root of a
 // running pod, as a person does who wants to see its usage.
 func TestASecondStagerIsRefused(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	p := b.up("p", podOf(shell("a", "exec sleep 1000")))
-	r := finish(t, p.callIn("../.."+suite.stager.Exec[0]))
-	if r.code != 1 || r.stderr != filepath.Base(suite.stager.Exec[0])+": another stager already runs in this root\n" {
+	b := suite.NewMachine(t)
+	p := b.Up("p", harness.PodOf(suite.Shell("a", "exec sleep 1000")))
+	r := harness.Finish(t, p.CallIn("../.."+suite.Stager.Exec[0]))
+	if r.Code != 1 || r.Stderr != filepath.Base(suite.Stager.Exec[0])+": another stager already runs in this root\n" {
 		t.Errorf("a second stager: %+v", r)
 	}
-	if s := p.status()["a"]; s.Exited {
+	if s := p.Status()["a"]; s.Exited {
 		t.Errorf("the app is %+v", s)
 	}
-	p.succeeds("a", "true")
-	p.stop()
+	succeeds(p, "a", "true")
+	p.Stop()
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/tests/harness"
 )
 
 // An app that fills /dev/shm with bytes, or with files, takes nothing from the starts of its
@@ -18,22 +20,22 @@ func TestFullSharedMemoryHarmsNoNeighbour(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newMachine(t, stagerConfig(`{"shmSize": "1Mi", "restart": "always"}`))
-			dir := b.folder("sync", 0o777)
-			full, runs := b.signalPipe(filepath.Join(dir, "full")), b.signalPipe(filepath.Join(dir, "runs"))
+			b := suite.NewMachine(t, harness.StagerConfig(`{"shmSize": "1Mi", "restart": "always"}`))
+			dir := b.Folder("sync", 0o777)
+			full, runs := b.SignalPipe(filepath.Join(dir, "full")), b.SignalPipe(filepath.Join(dir, "runs"))
 			filler := fmt.Sprintf("(%s); echo $? >/sync/status; echo >/sync/full; exec sleep 1000", fill)
-			p := b.up("p", podOf(shell("filler", filler), shell("neighbour", "echo >/sync/runs; until rm /sync/again 2>/dev/null; do usleep 10000; done")).hostVolume("sync", dir, "/sync"))
-			full.line()
-			runs.line()
+			p := b.Up("p", harness.PodOf(suite.Shell("filler", filler), suite.Shell("neighbour", "echo >/sync/runs; until rm /sync/again 2>/dev/null; do usleep 10000; done")).HostVolume("sync", dir, "/sync"))
+			full.Line()
+			runs.Line()
 			if status, err := os.ReadFile(filepath.Join(dir, "status")); string(status) != "1\n" {
 				t.Errorf("filling /dev/shm ended with %q, %v, want 1", status, err)
 			}
-			b.write("sync/again", "")
-			runs.line() // it has been started again
-			if r := p.exec("neighbour", "/bin/df", "-k", "/dev/shm"); !strings.Contains(r.stdout, " 1024 ") {
+			b.Write("sync/again", "")
+			runs.Line() // it has been started again
+			if r := p.Exec("neighbour", "/bin/df", "-k", "/dev/shm"); !strings.Contains(r.Stdout, " 1024 ") {
 				t.Errorf("/dev/shm: %+v", r)
 			}
-			p.stop()
+			p.Stop()
 		})
 	}
 }

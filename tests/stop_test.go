@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/harness"
 )
 
 // stubborn is a script that reports SIGTERM and does not end.
@@ -18,26 +20,26 @@ const stubborn = `trap 'echo asked' TERM; echo up >/sync/up; while :; do sleep 1
 // period applies to all.
 func TestStopIsOneGracePeriod(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t, stagerConfig(`{"gracePeriod": "4s"}`))
-	dir := b.folder("sync", 0o777)
-	up := b.signalPipe(filepath.Join(dir, "up"))
-	var apps []appDoc
+	b := suite.NewMachine(t, harness.StagerConfig(`{"gracePeriod": "4s"}`))
+	dir := b.Folder("sync", 0o777)
+	up := b.SignalPipe(filepath.Join(dir, "up"))
+	var apps []harness.AppDoc
 	for i := range 5 {
-		app := shell(fmt.Sprintf("app%d", i), strings.ReplaceAll(stubborn, "echo asked", fmt.Sprintf("echo asked >>/sync/asked%d", i)))
+		app := suite.Shell(fmt.Sprintf("app%d", i), strings.ReplaceAll(stubborn, "echo asked", fmt.Sprintf("echo asked >>/sync/asked%d", i)))
 		apps = append(apps, app)
 	}
-	p := b.up("stubborn", podOf(apps...).hostVolume("sync", dir, "/sync"))
+	p := b.Up("stubborn", harness.PodOf(apps...).HostVolume("sync", dir, "/sync"))
 	for range apps {
-		up.line()
+		up.Line()
 	}
-	p.note()
+	p.Note()
 	begin := time.Now()
-	p.must("stop", p.name)
+	p.Must("stop", p.Name)
 	if took := time.Since(begin); took < 4*time.Second || took > 16*time.Second {
 		t.Errorf("the stop took %s, want a grace period of 4 s, once", took)
 	}
-	p.must("rm", p.name)
-	p.checkGone()
+	p.Must("rm", p.Name)
+	p.CheckGone()
 	for i := range apps {
 		asked, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("asked%d", i)))
 		if err != nil || string(asked) != "asked\n" {
@@ -49,13 +51,13 @@ func TestStopIsOneGracePeriod(t *testing.T) {
 // The test stops a pod at the moment it is up: an app that handles SIGTERM can do so.
 func TestAnAppHandlesAStopAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	dir := b.folder("sync", 0o777)
+	b := suite.NewMachine(t)
+	dir := b.Folder("sync", 0o777)
 	script := `trap 'echo cleaned >/sync/cleaned; exit 0' TERM; echo up >/sync/up; while :; do sleep 1000 & wait $!; done`
-	up := b.signalPipe(filepath.Join(dir, "up"))
-	p := b.up("quick", podOf(shell("a", script)).hostVolume("sync", dir, "/sync"))
-	up.line()
-	p.stop()
+	up := b.SignalPipe(filepath.Join(dir, "up"))
+	p := b.Up("quick", harness.PodOf(suite.Shell("a", script)).HostVolume("sync", dir, "/sync"))
+	up.Line()
+	p.Stop()
 	if _, err := os.Stat(filepath.Join(dir, "cleaned")); err != nil {
 		t.Error(err)
 	}
@@ -70,24 +72,24 @@ func TestStopEndsAStart(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			b := newMachine(t, stagerConfig(`{"gracePeriod": "300ms"}`))
-			dir := b.folder("sync", 0o777)
-			up := b.signalPipe(filepath.Join(dir, "up"))
-			slow := shell("slow", "echo main >>/sync/main")
-			slow.App.EventHandlers = []handlerDoc{
-				{"pre-start", []string{"/bin/sh", "-c", tt.handler}},
-				{"post-stop", []string{"/bin/sh", "-c", "echo stopped >/sync/stopped"}},
+			b := suite.NewMachine(t, harness.StagerConfig(`{"gracePeriod": "300ms"}`))
+			dir := b.Folder("sync", 0o777)
+			up := b.SignalPipe(filepath.Join(dir, "up"))
+			slow := suite.Shell("slow", "echo main >>/sync/main")
+			slow.App.EventHandlers = []harness.HandlerDoc{
+				{Name: "pre-start", Exec: []string{"/bin/sh", "-c", tt.handler}},
+				{Name: "post-stop", Exec: []string{"/bin/sh", "-c", "echo stopped >/sync/stopped"}},
 			}
-			doc := podOf(shell("other", "exec sleep 1000"), slow).hostVolume("sync", dir, "/sync")
-			cmd := b.command("run", "--name", "slow", b.write("slow.json", doc))
-			done := make(chan result, 1)
-			go func() { done <- finish(t, cmd) }()
-			up.line()
-			b.note()
-			b.must("stop", "slow")
+			doc := harness.PodOf(suite.Shell("other", "exec sleep 1000"), slow).HostVolume("sync", dir, "/sync")
+			cmd := b.Command("run", "--name", "slow", b.Write("slow.json", doc))
+			done := make(chan harness.Result, 1)
+			go func() { done <- harness.Finish(t, cmd) }()
+			up.Line()
+			b.Note()
+			b.Must("stop", "slow")
 			r := <-done
-			if strings.Contains(r.stderr, "panic") || r.code == -1 {
-				t.Errorf("exit status %d: %s", r.code, r.stderr)
+			if strings.Contains(r.Stderr, "panic") || r.Code == -1 {
+				t.Errorf("exit status %d: %s", r.Code, r.Stderr)
 			}
 			if _, err := os.Stat(filepath.Join(dir, "main")); err == nil {
 				t.Error("the main process was started")
@@ -95,7 +97,7 @@ func TestStopEndsAStart(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(dir, "stopped")); err != nil {
 				t.Errorf("post-stop: %v", err)
 			}
-			b.checkGone()
+			b.CheckGone()
 		})
 	}
 }
@@ -104,25 +106,25 @@ func TestStopEndsAStart(t *testing.T) {
 // the app.
 func TestAFailedStartStopsTheOtherApps(t *testing.T) {
 	t.Parallel()
-	failing := map[string]func(*appDoc){
-		"no such program": func(a *appDoc) { a.App.Exec = []string{"/no/such"} },
-		"not in PATH":     func(a *appDoc) { a.App.Exec = []string{"nosuch"} },
-		"not executable":  func(a *appDoc) { a.App.Exec = []string{"/etc/passwd"} },
-		"no such user":    func(a *appDoc) { a.App.User = "nosuchuser" },
-		"no such group":   func(a *appDoc) { a.App.Group = "nosuchgroup" },
-		"no such file":    func(a *appDoc) { a.App.User = "/no/such/file" },
-		"no such folder":  func(a *appDoc) { a.App.WorkingDirectory = "/no/such/folder" },
-		"pre-start fails": func(a *appDoc) {
-			a.App.EventHandlers = []handlerDoc{{"pre-start", []string{"/bin/sh", "-c", "exit 7"}}}
+	failing := map[string]func(*harness.AppDoc){
+		"no such program": func(a *harness.AppDoc) { a.App.Exec = []string{"/no/such"} },
+		"not in PATH":     func(a *harness.AppDoc) { a.App.Exec = []string{"nosuch"} },
+		"not executable":  func(a *harness.AppDoc) { a.App.Exec = []string{"/etc/passwd"} },
+		"no such user":    func(a *harness.AppDoc) { a.App.User = "nosuchuser" },
+		"no such group":   func(a *harness.AppDoc) { a.App.Group = "nosuchgroup" },
+		"no such file":    func(a *harness.AppDoc) { a.App.User = "/no/such/file" },
+		"no such folder":  func(a *harness.AppDoc) { a.App.WorkingDirectory = "/no/such/folder" },
+		"pre-start fails": func(a *harness.AppDoc) {
+			a.App.EventHandlers = []harness.HandlerDoc{{Name: "pre-start", Exec: []string{"/bin/sh", "-c", "exit 7"}}}
 		},
 	}
 	for name, spoil := range failing {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newMachine(t)
-			bad := shell("bad", "exec sleep 1000")
+			b := suite.NewMachine(t)
+			bad := suite.Shell("bad", "exec sleep 1000")
 			spoil(&bad)
-			b.refuse("p", podOf(shell("one", "exec sleep 1000"), shell("two", "exec sleep 1000"), bad), `"bad"`)
+			b.Refuse("p", harness.PodOf(suite.Shell("one", "exec sleep 1000"), suite.Shell("two", "exec sleep 1000"), bad), `"bad"`)
 		})
 	}
 }
@@ -131,52 +133,52 @@ func TestAFailedStartStopsTheOtherApps(t *testing.T) {
 // app end as well. Each exit code is the app's own, and no zombie is left.
 func TestEachExitCodeIsTheAppsOwn(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	dir := b.folder("sync", 0o777)
-	up := b.signalPipe(filepath.Join(dir, "up"))
-	var apps []appDoc
+	b := suite.NewMachine(t)
+	dir := b.Folder("sync", 0o777)
+	up := b.SignalPipe(filepath.Join(dir, "up"))
+	var apps []harness.AppDoc
 	for i := range 10 {
 		script := fmt.Sprintf("(exit 99) & (sleep 0; exit 98) & echo up >/sync/up; while ! [ -e /sync/go ]; do sleep 0.05; done; exit %d", i)
-		apps = append(apps, shell(fmt.Sprintf("app%d", i), script))
+		apps = append(apps, suite.Shell(fmt.Sprintf("app%d", i), script))
 	}
-	apps = append(apps, shell("killed", "kill -9 $$"), shell("terminated", "kill -15 $$"), shell("aborted", "kill -6 $$"))
-	p := b.up("ten", podOf(apps...).hostVolume("sync", dir, "/sync"))
+	apps = append(apps, suite.Shell("killed", "kill -9 $$"), suite.Shell("terminated", "kill -15 $$"), suite.Shell("aborted", "kill -6 $$"))
+	p := b.Up("ten", harness.PodOf(apps...).HostVolume("sync", dir, "/sync"))
 	for range 10 {
-		up.line()
+		up.Line()
 	}
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 10 {
-		if code, reason := p.exited(fmt.Sprintf("app%d", i)); code != i || reason != "" {
+		if code, reason := p.Exited(fmt.Sprintf("app%d", i)); code != i || reason != "" {
 			t.Errorf("app%d: exit code %d, reason %q", i, code, reason)
 		}
 	}
 	for app, want := range map[string]int{"killed": 137, "terminated": 143, "aborted": 134} {
-		if code, reason := p.exited(app); code != want || reason != app {
+		if code, reason := p.Exited(app); code != want || reason != app {
 			t.Errorf("%s: exit code %d, reason %q", app, code, reason)
 		}
 	}
-	if len(p.ps()) != 1 || p.ps()[0].State != "running" {
-		t.Errorf("pods %+v, want the pod running with all of its apps ended", p.ps())
+	if len(p.PS()) != 1 || p.PS()[0].State != "running" {
+		t.Errorf("pods %+v, want the pod running with all of its apps ended", p.PS())
 	}
-	p.stop()
+	p.Stop()
 }
 
 // An app leaves thousands of orphans. All are reaped, the pod goes on, and status reports
 // the app's own exit code.
 func TestOrphansAreReaped(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	p := b.up("orphans", podOf(
-		shell("many", `i=0; while [ $i -lt 1000 ]; do (true &); i=$((i+1)); done; exit 23`),
-		shell("other", "exec sleep 1000"),
+	b := suite.NewMachine(t)
+	p := b.Up("orphans", harness.PodOf(
+		suite.Shell("many", `i=0; while [ $i -lt 1000 ]; do (true &); i=$((i+1)); done; exit 23`),
+		suite.Shell("other", "exec sleep 1000"),
 	))
-	if code, _ := p.exited("many"); code != 23 {
+	if code, _ := p.Exited("many"); code != 23 {
 		t.Errorf("exit code %d, want 23", code)
 	}
-	eventually(t, "no zombie", func() bool {
-		for _, pid := range p.processes() {
+	harness.Eventually(t, "no zombie", func() bool {
+		for _, pid := range p.Processes() {
 			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 			if strings.Contains(string(stat), ") Z ") {
 				return false
@@ -184,54 +186,54 @@ func TestOrphansAreReaped(t *testing.T) {
 		}
 		return true
 	})
-	if s := p.status()["other"]; s.Exited {
+	if s := p.Status()["other"]; s.Exited {
 		t.Errorf("other: %+v", s)
 	}
-	p.stop()
+	p.Stop()
 }
 
 // Apps can end before the supervisor knows their PIDs.
 func TestAppsMayEndAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	var apps []appDoc
+	b := suite.NewMachine(t)
+	var apps []harness.AppDoc
 	for i := range 20 {
-		apps = append(apps, command(fmt.Sprintf("app%d", i), "/bin/sh", "-c", fmt.Sprintf("echo said %d; exit %d", i, i)))
+		apps = append(apps, suite.Command(fmt.Sprintf("app%d", i), "/bin/sh", "-c", fmt.Sprintf("echo said %d; exit %d", i, i)))
 	}
-	p := b.up("short", podOf(apps...))
+	p := b.Up("short", harness.PodOf(apps...))
 	for i := range apps {
 		app := fmt.Sprintf("app%d", i)
-		if code, _ := p.exited(app); code != i {
+		if code, _ := p.Exited(app); code != i {
 			t.Errorf("%s: exit code %d, want %d", app, code, i)
 		}
-		if log := p.logs(app); log != fmt.Sprintf("said %d\n", i) {
+		if log := p.Logs(app); log != fmt.Sprintf("said %d\n", i) {
 			t.Errorf("%s: log %q", app, log)
 		}
 	}
-	p.stop()
+	p.Stop()
 }
 
 func TestExitPoliciesDecideThePodsEnd(t *testing.T) {
 	t.Parallel()
-	ends := func(name string, code int) appDoc { return shell(name, fmt.Sprintf("exit %d", code)) }
-	stays := shell("stays", "exec sleep 1000")
+	ends := func(name string, code int) harness.AppDoc { return suite.Shell(name, fmt.Sprintf("exit %d", code)) }
+	stays := suite.Shell("stays", "exec sleep 1000")
 	for _, tt := range []struct {
 		policy string
-		apps   []appDoc
+		apps   []harness.AppDoc
 		want   int
 	}{
-		{"all", []appDoc{ends("a", 0), ends("b", 0)}, 0},
-		{"all", []appDoc{ends("a", 0), ends("b", 5)}, 5},
-		{"failure", []appDoc{stays, ends("b", 6)}, 6},
+		{"all", []harness.AppDoc{ends("a", 0), ends("b", 0)}, 0},
+		{"all", []harness.AppDoc{ends("a", 0), ends("b", 5)}, 5},
+		{"failure", []harness.AppDoc{stays, ends("b", 6)}, 6},
 	} {
 		t.Run(fmt.Sprintf("%s %d", tt.policy, tt.want), func(t *testing.T) {
 			t.Parallel()
-			b := newMachine(t, stagerConfig(fmt.Sprintf(`{"exitPolicy": %q, "gracePeriod": "1s"}`, tt.policy)))
-			r := b.launcher("run", "--rm", "--name", "p", b.write("p.json", podOf(tt.apps...)))
-			if r.code != tt.want {
-				t.Errorf("exit status %d, want %d: %s", r.code, tt.want, r.stderr)
+			b := suite.NewMachine(t, harness.StagerConfig(fmt.Sprintf(`{"exitPolicy": %q, "gracePeriod": "1s"}`, tt.policy)))
+			r := b.Launcher("run", "--rm", "--name", "p", b.Write("p.json", harness.PodOf(tt.apps...)))
+			if r.Code != tt.want {
+				t.Errorf("exit status %d, want %d: %s", r.Code, tt.want, r.Stderr)
 			}
-			b.checkGone()
+			b.CheckGone()
 		})
 	}
 }
@@ -239,14 +241,14 @@ func TestExitPoliciesDecideThePodsEnd(t *testing.T) {
 // The test counts the runs of an app that fails twice.
 func TestAFailingAppIsRestarted(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t, stagerConfig(`{"restart": "on-failure", "exitPolicy": "all"}`))
-	dir := b.folder("sync", 0o777)
+	b := suite.NewMachine(t, harness.StagerConfig(`{"restart": "on-failure", "exitPolicy": "all"}`))
+	dir := b.Folder("sync", 0o777)
 	script := `echo run >>/sync/runs; [ $(wc -l </sync/runs) -ge 3 ] || exit 9; exit 0`
 	begin := time.Now()
-	r := b.launcher("run", "--name", "p", b.write("p.json", podOf(shell("a", script)).hostVolume("sync", dir, "/sync")))
+	r := b.Launcher("run", "--name", "p", b.Write("p.json", harness.PodOf(suite.Shell("a", script)).HostVolume("sync", dir, "/sync")))
 	runs, err := os.ReadFile(filepath.Join(dir, "runs"))
-	if r.code != 0 || string(runs) != "run\nrun\nrun\n" || err != nil {
-		t.Errorf("exit status %d, runs %q, %v: %s", r.code, runs, err, r.stderr)
+	if r.Code != 0 || string(runs) != "run\nrun\nrun\n" || err != nil {
+		t.Errorf("exit status %d, runs %q, %v: %s", r.Code, runs, err, r.Stderr)
 	}
 	// 100 and 200 ms of back-off.
 	if took := time.Since(begin); took < 300*time.Millisecond {
@@ -262,18 +264,18 @@ func TestAppCannotStopThePod(t *testing.T) {
 		for s in TERM INT QUIT; do kill -$s $PPID || exit 3; done
 		echo up >/sync/up
 		while :; do sleep 1000 & wait $!; done`
-	for name, doc := range map[string]podDoc{"own PIDs": podOf(shell("a", script)), "host's PIDs": hostPID(shell("a", script))} {
+	for name, doc := range map[string]harness.PodDoc{"own PIDs": harness.PodOf(suite.Shell("a", script)), "host's PIDs": hostPID(suite.Shell("a", script))} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newMachine(t)
-			dir := b.folder("sync", 0o777)
-			up := b.signalPipe(filepath.Join(dir, "up"))
-			p := b.up("p", doc.hostVolume("sync", dir, "/sync"))
-			up.line()
-			if r := p.exec("a", "/bin/sh", "-c", "! test -e /sync/asked"); r.code != 0 || p.status()["a"].Exited {
+			b := suite.NewMachine(t)
+			dir := b.Folder("sync", 0o777)
+			up := b.SignalPipe(filepath.Join(dir, "up"))
+			p := b.Up("p", doc.HostVolume("sync", dir, "/sync"))
+			up.Line()
+			if r := p.Exec("a", "/bin/sh", "-c", "! test -e /sync/asked"); r.Code != 0 || p.Status()["a"].Exited {
 				t.Errorf("the app's signals stop the pod: %+v", r)
 			}
-			p.stop()
+			p.Stop()
 			if asked, err := os.ReadFile(filepath.Join(dir, "asked")); string(asked) != "asked\n" {
 				t.Errorf("the daemon's stop has asked the app %q, %v, want once", asked, err)
 			}
@@ -287,21 +289,21 @@ func TestTheDaemonsSignalsStopThePod(t *testing.T) {
 	for name, signal := range map[string]unix.Signal{"TERM": unix.SIGTERM, "INT": unix.SIGINT, "QUIT": unix.SIGQUIT} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newMachine(t)
-			dir := b.folder("sync", 0o777)
-			up := b.signalPipe(filepath.Join(dir, "up"))
+			b := suite.NewMachine(t)
+			dir := b.Folder("sync", 0o777)
+			up := b.SignalPipe(filepath.Join(dir, "up"))
 			script := `trap 'echo asked >>/sync/asked; exit 0' TERM; echo up >/sync/up; while :; do sleep 1000 & wait $!; done`
-			cmd := b.command("run", "--name", "p", b.write("p.json", podOf(shell("a", script)).hostVolume("sync", dir, "/sync")))
-			done := make(chan result, 1)
-			go func() { done <- finish(t, cmd) }()
-			up.line()
-			eventually(t, "the pod is up", func() bool { return b.ps()[0].State == "running" })
-			b.note()
-			if err := unix.Kill(b.ps()[0].PID, signal); err != nil {
+			cmd := b.Command("run", "--name", "p", b.Write("p.json", harness.PodOf(suite.Shell("a", script)).HostVolume("sync", dir, "/sync")))
+			done := make(chan harness.Result, 1)
+			go func() { done <- harness.Finish(t, cmd) }()
+			up.Line()
+			harness.Eventually(t, "the pod is up", func() bool { return b.PS()[0].State == "running" })
+			b.Note()
+			if err := unix.Kill(b.PS()[0].PID, signal); err != nil {
 				t.Fatal(err)
 			}
-			if r := <-done; r.code != 0 {
-				t.Errorf("exit status %d: %s", r.code, r.stderr)
+			if r := <-done; r.Code != 0 {
+				t.Errorf("exit status %d: %s", r.Code, r.Stderr)
 			}
 			if asked, err := os.ReadFile(filepath.Join(dir, "asked")); string(asked) != "asked\n" {
 				t.Errorf("the app was asked %q, %v", asked, err)

@@ -7,14 +7,15 @@ import (
 	"testing"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/tests/harness"
 )
 
 // The image's label, the program in it and its log have one version, and the launcher has its own.
 func TestTheVersionIsInLabelProgramAndLog(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
+	b := suite.NewMachine(t)
 	version := ""
-	for line := range strings.Lines(b.must("image", "list", "--json")) {
+	for line := range strings.Lines(b.Must("image", "list", "--json")) {
 		var image struct {
 			Name   string
 			Labels map[string]string
@@ -22,26 +23,26 @@ func TestTheVersionIsInLabelProgramAndLog(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &image); err != nil {
 			t.Fatal(err)
 		}
-		if image.Name == suite.stager.Name {
+		if image.Name == suite.Stager.Name {
 			version = image.Labels["version"]
 		}
 	}
 	if version == "" {
 		t.Fatal("the stager's image has no version")
 	}
-	p := b.up("p", podOf(shell("a", "exec sleep 1000")))
-	if log := p.stagerLog(); !strings.Contains(log, "version="+version+"\n") {
+	p := b.Up("p", harness.PodOf(suite.Shell("a", "exec sleep 1000")))
+	if log := p.StagerLog(); !strings.Contains(log, "version="+version+"\n") {
 		t.Errorf("the log does not say version=%s:\n%s", version, log)
 	}
-	for program, args := range map[string][]string{p.root(names.Exec): {"--version"}, suite.launcher: {"--version"}} {
+	for program, args := range map[string][]string{p.Root(names.Exec): {"--version"}, suite.Launcher: {"--version"}} {
 		out, err := exec.Command(program, args...).Output()
 		fields := strings.Fields(string(out))
 		if err != nil || len(fields) == 0 {
 			t.Fatalf("%s %s prints %q, %v", program, args[0], out, err)
 		}
-		if printed := fields[len(fields)-1]; printed == "unknown" || program == p.root(names.Exec) && printed != version {
+		if printed := fields[len(fields)-1]; printed == "unknown" || program == p.Root(names.Exec) && printed != version {
 			t.Errorf("%s %s prints %q, the image has version %s", program, args[0], out, version)
 		}
 	}
-	p.stop()
+	p.Stop()
 }

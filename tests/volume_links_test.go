@@ -9,35 +9,36 @@ import (
 	"testing"
 
 	"kurma.io/stager/tests/clause"
+	"kurma.io/stager/tests/harness"
 )
 
 // linkedImage imports an image of busybox with a symbolic link in it.
-func (b *machine) linkedImage(name, link, target string) imageRef {
-	b.t.Helper()
-	id := strings.TrimSpace(b.must("image", "import", filepath.Join(suite.images, "busybox.aci"), b.image(name, hostileManifest(name), func(root string) error {
+func linkedImage(b *harness.Machine, name, link, target string) harness.ImageRef {
+	b.T.Helper()
+	id := strings.TrimSpace(b.Must("image", "import", filepath.Join(suite.Images, "busybox.aci"), image(b, name, hostileManifest(name), func(root string) error {
 		return errors.Join(os.MkdirAll(filepath.Join(root, filepath.Dir(link)), 0o755), os.Symlink(target, filepath.Join(root, link)))
 	})))
-	b.layersAreNow()
-	return imageRef{id[strings.LastIndexByte(id, '\n')+1:]}
+	b.LayersAreNow()
+	return harness.ImageRef{ID: id[strings.LastIndexByte(id, '\n')+1:]}
 }
 
 // precious makes a folder of the host that must not change, and returns a function that checks it.
-func (b *machine) precious() (dir string, check func(what string)) {
-	dir = b.folder("precious", 0o777)
-	b.write("precious/ptmx", "mine\n")
+func precious(b *harness.Machine) (dir string, check func(what string)) {
+	dir = b.Folder("precious", 0o777)
+	b.Write("precious/ptmx", "mine\n")
 	look := func() string {
 		entries, err := os.ReadDir(dir)
 		text, readErr := os.ReadFile(filepath.Join(dir, "ptmx"))
 		if err := errors.Join(err, readErr); err != nil {
-			b.t.Fatal(err)
+			b.T.Fatal(err)
 		}
 		return fmt.Sprint(entries, string(text))
 	}
 	before := look()
 	return dir, func(what string) {
-		b.t.Helper()
+		b.T.Helper()
 		if after := look(); after != before {
-			b.t.Errorf("%s changed the volume: %s, was %s", what, after, before)
+			b.T.Errorf("%s changed the volume: %s, was %s", what, after, before)
 		}
 	}
 }
@@ -61,18 +62,18 @@ func TestVolumeByALinkOfTheImageStaysInside(t *testing.T) {
 	} {
 		t.Run(strings.Trim(strings.ReplaceAll(tt.target, "/", "-"), "-"), func(t *testing.T) {
 			t.Parallel()
-			b := newMachine(t, ownStore())
-			dir, unchanged := b.precious()
+			b := suite.NewMachine(t, harness.OwnStore())
+			dir, unchanged := precious(b)
 			target := filepath.Clean("/" + tt.target)
-			app := shell("a", fmt.Sprintf("cat /data/ptmx; grep -q ' %s ' /proc/self/mounts && echo there; exec sleep 1000", target))
-			app.Image = b.linkedImage("linked", tt.link, tt.target)
-			doc := podOf(app).hostVolume("v", dir, "/../x/../../data/.")
+			app := suite.Shell("a", fmt.Sprintf("cat /data/ptmx; grep -q ' %s ' /proc/self/mounts && echo there; exec sleep 1000", target))
+			app.Image = linkedImage(b, "linked", tt.link, tt.target)
+			doc := harness.PodOf(app).HostVolume("v", dir, "/../x/../../data/.")
 			if tt.want != "" {
-				b.refuse("p", doc, `mount target "/data"`, tt.want)
+				b.Refuse("p", doc, `mount target "/data"`, tt.want)
 			} else {
-				p := b.up("p", doc)
-				p.sees("a", "mine\nthere\n")
-				p.stop()
+				p := b.Up("p", doc)
+				p.Sees("a", "mine\nthere\n")
+				p.Stop()
 			}
 			if _, err := os.Lstat(outside); err == nil {
 				t.Errorf("%s was made on the host", outside)
@@ -86,16 +87,16 @@ func TestVolumeByALinkOfTheImageStaysInside(t *testing.T) {
 // handler starts.
 func TestVolumeByALinkOfTheAppStaysInside(t *testing.T) {
 	t.Parallel()
-	b := newMachine(t)
-	dir, unchanged := b.precious()
-	app := shell("a", "mv /x /old && ln -s / /x && ln -s /dev /data && ls -d /x/data/null && echo linked")
-	app.App.EventHandlers = []handlerDoc{{"post-stop", []string{"/bin/sh", "-c", "echo handled"}}}
-	p := b.up("p", podOf(app).hostVolume("v", dir, "/x/data"))
-	p.sees("a", "linked\n")
-	p.exited("a")
-	eventually(t, "a refusal of the handler's mount in the log", func() bool {
-		return strings.Contains(p.stagerLog(), "nothing can be mounted over /dev")
+	b := suite.NewMachine(t)
+	dir, unchanged := precious(b)
+	app := suite.Shell("a", "mv /x /old && ln -s / /x && ln -s /dev /data && ls -d /x/data/null && echo linked")
+	app.App.EventHandlers = []harness.HandlerDoc{{Name: "post-stop", Exec: []string{"/bin/sh", "-c", "echo handled"}}}
+	p := b.Up("p", harness.PodOf(app).HostVolume("v", dir, "/x/data"))
+	p.Sees("a", "linked\n")
+	p.Exited("a")
+	harness.Eventually(t, "a refusal of the handler's mount in the log", func() bool {
+		return strings.Contains(p.StagerLog(), "nothing can be mounted over /dev")
 	})
-	p.stop()
+	p.Stop()
 	unchanged("post-stop")
 }

@@ -12,21 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/tests/clause"
+	"kurma.io/stager/tests/harness"
 )
 
 // sleeping is an app that only is there, with the mounts given.
-func sleeping(name string, mounts ...any) appDoc {
-	app := shell(name, "exec sleep 1000")
+func sleeping(name string, mounts ...any) harness.AppDoc {
+	app := suite.Shell(name, "exec sleep 1000")
 	app.Mounts = mounts
 	return app
 }
 
 // content is what a file of the host has.
-func (b *machine) content(path ...string) string {
-	b.t.Helper()
+func content(b *harness.Machine, path ...string) string {
+	b.T.Helper()
 	data, err := os.ReadFile(filepath.Join(path...))
 	if err != nil {
-		b.t.Error(err)
+		b.T.Error(err)
 	}
 	return string(data)
 }
@@ -36,17 +37,17 @@ func (b *machine) content(path ...string) string {
 func TestVolumesOfPodAndAppsAreMounted(t *testing.T) {
 	clause.Covers(t, "C-VOL-01", "C-VOL-10", "C-VOL-11")
 	t.Parallel()
-	b := newMachine(t)
-	shared, own := b.folder("shared", 0o755), b.folder("own", 0o755)
-	doc := podOf(
-		sleeping("one", mountDoc{"v", "/v"}),
-		sleeping("two", mountDoc{"v", "/deep/er"}, mountDoc{"v", "/again"}),
-		sleeping("own", ownMountDoc{mountDoc{"v", "/v"}, volumeDoc{Name: "v", Kind: "host", Source: own}}),
-		sleeping("empty", ownMountDoc{mountDoc{"v", "/v"}, volumeDoc{Name: "v", Kind: "empty", Mode: "0751"}}),
+	b := suite.NewMachine(t)
+	shared, own := b.Folder("shared", 0o755), b.Folder("own", 0o755)
+	doc := harness.PodOf(
+		sleeping("one", harness.MountDoc{Volume: "v", Path: "/v"}),
+		sleeping("two", harness.MountDoc{Volume: "v", Path: "/deep/er"}, harness.MountDoc{Volume: "v", Path: "/again"}),
+		sleeping("own", harness.OwnMountDoc{MountDoc: harness.MountDoc{Volume: "v", Path: "/v"}, Own: harness.VolumeDoc{Name: "v", Kind: "host", Source: own}}),
+		sleeping("empty", harness.OwnMountDoc{MountDoc: harness.MountDoc{Volume: "v", Path: "/v"}, Own: harness.VolumeDoc{Name: "v", Kind: "empty", Mode: "0751"}}),
 		sleeping("none"),
 	)
-	doc.Volumes = []volumeDoc{{Name: "v", Kind: "host", Source: shared}}
-	p := b.up("p", doc)
+	doc.Volumes = []harness.VolumeDoc{{Name: "v", Kind: "host", Source: shared}}
+	p := b.Up("p", doc)
 	for _, tt := range []struct{ app, script, want string }{
 		{"one", "echo from one >/v/file; stat -c %d:%i /v", inode(t, shared)},
 		{"two", "cat /deep/er/file /again/file; echo from two >/again/file; stat -c %d:%i /deep/er", "from one\nfrom one\n" + inode(t, shared)},
@@ -55,14 +56,14 @@ func TestVolumesOfPodAndAppsAreMounted(t *testing.T) {
 		{"empty", "ls -A /v; stat -c '%a %u %g' /v; echo from empty >/v/file", "751 0 0\n"},
 		{"none", "ls -d /v /deep /again 2>/dev/null; true", ""},
 	} {
-		if have := p.succeeds(tt.app, tt.script); have != tt.want {
+		if have := succeeds(p, tt.app, tt.script); have != tt.want {
 			t.Errorf("app %s says %q, want %q", tt.app, have, tt.want)
 		}
 	}
-	if one, other := b.content(shared, "file"), b.content(own, "file"); one != "from two\n" || other != "from own\n" {
+	if one, other := content(b, shared, "file"), content(b, own, "file"); one != "from two\n" || other != "from own\n" {
 		t.Errorf("the host has %q and %q", one, other)
 	}
-	p.stop()
+	p.Stop()
 }
 
 // inode is a file's device and number as stat -c %d:%i prints it.
@@ -79,17 +80,17 @@ func inode(t *testing.T, path string) string {
 func TestTargetsInsideEachOtherAreRefused(t *testing.T) {
 	clause.Covers(t, "C-VOL-05")
 	t.Parallel()
-	b := newMachine(t, ownStore())
-	image := b.linkedImage("linked", "link", "/real")
-	dir := b.folder("volume", 0o755)
+	b := suite.NewMachine(t, harness.OwnStore())
+	image := linkedImage(b, "linked", "link", "/real")
+	dir := b.Folder("volume", 0o755)
 	for i, tt := range []struct{ one, other string }{
 		{"/d", "/d/"}, {"/d", "/d/e/f"}, {"/d/e", "/x/../d"}, {"/link", "/real"}, {"/real/sub", "/link"},
 	} {
-		app := sleeping("a", mountDoc{"v", tt.one}, mountDoc{"e", tt.other})
+		app := sleeping("a", harness.MountDoc{Volume: "v", Path: tt.one}, harness.MountDoc{Volume: "e", Path: tt.other})
 		app.Image = image
-		doc := podOf(app)
-		doc.Volumes = []volumeDoc{{Name: "v", Kind: "host", Source: dir}, {Name: "e", Kind: "empty"}}
-		b.refuse(fmt.Sprint("p", i), doc, `"a"`, filepath.Clean(tt.one), filepath.Clean(tt.other))
+		doc := harness.PodOf(app)
+		doc.Volumes = []harness.VolumeDoc{{Name: "v", Kind: "host", Source: dir}, {Name: "e", Kind: "empty"}}
+		b.Refuse(fmt.Sprint("p", i), doc, `"a"`, filepath.Clean(tt.one), filepath.Clean(tt.other))
 	}
 }
 
@@ -98,42 +99,42 @@ func TestTargetsInsideEachOtherAreRefused(t *testing.T) {
 func TestNoVolumeIsMadeOnTheHost(t *testing.T) {
 	clause.Covers(t, "C-VOL-07")
 	t.Parallel()
-	b := newMachine(t)
-	dir := b.folder("host", 0o755)
-	b.folder("host/volume", 0o700)
-	b.folder("host/volume/sub", 0o755)
-	file := b.write("host/file", "the host's\n")
-	look := func() map[string]fileFacts {
-		all := make(map[string]fileFacts)
-		if err := addFiles(all, dir, true); err != nil {
+	b := suite.NewMachine(t)
+	dir := b.Folder("host", 0o755)
+	b.Folder("host/volume", 0o700)
+	b.Folder("host/volume/sub", 0o755)
+	file := b.Write("host/file", "the host's\n")
+	look := func() map[string]harness.FileFacts {
+		all := make(map[string]harness.FileFacts)
+		if err := harness.AddFiles(all, dir, true); err != nil {
 			t.Fatal(err)
 		}
 		return all
 	}
 	before := look()
-	app := sleeping("a", mountDoc{"v", "/a/b"}, mountDoc{"sub", "/etc"}, mountDoc{"f", "/etc-file"}, mountDoc{"e", "/e"})
+	app := sleeping("a", harness.MountDoc{Volume: "v", Path: "/a/b"}, harness.MountDoc{Volume: "sub", Path: "/etc"}, harness.MountDoc{Volume: "f", Path: "/etc-file"}, harness.MountDoc{Volume: "e", Path: "/e"})
 	app.App.WorkingDirectory = "/a/b/sub"
-	app.App.EventHandlers = []handlerDoc{{"post-stop", []string{"/bin/ls", "/a/b/sub", "/etc"}}}
-	doc := podOf(app)
-	doc.Volumes = []volumeDoc{
+	app.App.EventHandlers = []harness.HandlerDoc{{Name: "post-stop", Exec: []string{"/bin/ls", "/a/b/sub", "/etc"}}}
+	doc := harness.PodOf(app)
+	doc.Volumes = []harness.VolumeDoc{
 		{Name: "v", Kind: "host", Source: filepath.Join(dir, "volume")},
 		{Name: "sub", Kind: "host", Source: filepath.Join(dir, "volume/sub"), ReadOnly: true},
 		{Name: "f", Kind: "host", Source: file},
 		{Name: "e", Kind: "empty"},
 	}
-	b.up("p", doc).stop()
+	b.Up("p", doc).Stop()
 	app.App.WorkingDirectory = "/a/b/missing"
-	b.refuse("working-directory", doc, "/a/b/missing")
+	b.Refuse("working-directory", doc, "/a/b/missing")
 	doc.Volumes[0].Source = filepath.Join(dir, "missing/too")
-	b.refuse("source", doc, `"v"`, "missing/too")
-	for _, change := range compare(before, look()) {
+	b.Refuse("source", doc, `"v"`, "missing/too")
+	for _, change := range harness.Compare(before, look()) {
 		t.Error(change)
 	}
 }
 
 // underUmask is a run of the launcher with another umask.
-func (b *machine) underUmask(umask string, args ...string) *exec.Cmd {
-	cmd := b.command(args...)
+func underUmask(b *harness.Machine, umask string, args ...string) *exec.Cmd {
+	cmd := b.Command(args...)
 	cmd.Args = append([]string{"sh", "-c", `umask "$0"; exec "$@"`, umask}, cmd.Args...)
 	cmd.Path = "/bin/sh"
 	return cmd
@@ -144,36 +145,36 @@ func (b *machine) underUmask(umask string, args ...string) *exec.Cmd {
 func TestEmptyVolumesAreNewForEachPod(t *testing.T) {
 	clause.Covers(t, "C-VOL-12")
 	t.Parallel()
-	b := newMachine(t)
+	b := suite.NewMachine(t)
 	seven, eight := 7, 8
-	mounts := []any{mountDoc{"plain", "/plain"}, mountDoc{"given", "/given"}}
-	one := shell("one", "ls -A /plain /given; stat -c '%a %u %g' /plain /given; echo shared >/plain/file")
+	mounts := []any{harness.MountDoc{Volume: "plain", Path: "/plain"}, harness.MountDoc{Volume: "given", Path: "/given"}}
+	one := suite.Shell("one", "ls -A /plain /given; stat -c '%a %u %g' /plain /given; echo shared >/plain/file")
 	two := sleeping("two", mounts...)
 	one.Mounts = mounts
-	doc := podOf(one, two)
-	doc.Volumes = []volumeDoc{
+	doc := harness.PodOf(one, two)
+	doc.Volumes = []harness.VolumeDoc{
 		{Name: "plain", Kind: "empty"}, {Name: "given", Kind: "empty", Mode: "3753", UID: &seven, GID: &eight},
 	}
-	path := b.write("p.json", doc)
+	path := b.Write("p.json", doc)
 	for _, umask := range []string{"0777", "0"} {
-		r := finish(t, b.underUmask(umask, "run", "--json", "--detach", path))
-		if r.code != 0 {
+		r := harness.Finish(t, underUmask(b, umask, "run", "--json", "--detach", path))
+		if r.Code != 0 {
 			t.Fatalf("umask %s: %+v", umask, r)
 		}
-		p := b.adopt(r.stdout)
-		p.exited("one")
-		if diff := cmp.Diff("/given:\n\n/plain:\n755 0 0\n3753 7 8\n", p.logs("one")); diff != "" {
+		p := b.Adopt(r.Stdout)
+		p.Exited("one")
+		if diff := cmp.Diff("/given:\n\n/plain:\n755 0 0\n3753 7 8\n", p.Logs("one")); diff != "" {
 			t.Errorf("umask %s (-want +have): %s", umask, diff)
 		}
-		if have := p.succeeds("two", "cat /plain/file; stat -c '%a %u %g' /plain /given"); have != "shared\n755 0 0\n3753 7 8\n" {
+		if have := succeeds(p, "two", "cat /plain/file; stat -c '%a %u %g' /plain /given"); have != "shared\n755 0 0\n3753 7 8\n" {
 			t.Errorf("umask %s: the other app says %q", umask, have)
 		}
-		p.stop()
+		p.Stop()
 	}
-	doc.Volumes[0] = volumeDoc{Name: "plain", Kind: "host", Source: b.dir, Mode: "0700"}
-	b.refuse("mode", doc, "mode for host volume")
-	doc.Volumes[0] = volumeDoc{Name: "plain", Kind: "host", Source: b.dir, UID: &seven}
-	b.refuse("uid", doc, "uid for host volume")
+	doc.Volumes[0] = harness.VolumeDoc{Name: "plain", Kind: "host", Source: b.Dir, Mode: "0700"}
+	b.Refuse("mode", doc, "mode for host volume")
+	doc.Volumes[0] = harness.VolumeDoc{Name: "plain", Kind: "host", Source: b.Dir, UID: &seven}
+	b.Refuse("uid", doc, "uid for host volume")
 }
 
 // A mount point without a volume gets an empty one: for this app only, without the image's files,
@@ -181,23 +182,23 @@ func TestEmptyVolumesAreNewForEachPod(t *testing.T) {
 func TestUnfilledMountPointGetsAnEmptyVolume(t *testing.T) {
 	clause.Covers(t, "C-VOL-14")
 	t.Parallel()
-	b := newMachine(t)
+	b := suite.NewMachine(t)
 	script := "ls -A /etc; stat -c '%a %u %g' /etc; echo $AC_APP_NAME >/etc/file; cat /etc/file; touch /bin/x"
-	apps := []appDoc{shell("one", script), shell("two", script)}
+	apps := []harness.AppDoc{suite.Shell("one", script), suite.Shell("two", script)}
 	for _, app := range apps {
 		app.App.MountPoints = []any{map[string]any{"name": "unfilled", "path": "/etc"}}
 	}
 	for _, name := range []string{"first", "second"} {
-		p := b.up(name, podOf(apps...))
+		p := b.Up(name, harness.PodOf(apps...))
 		for _, app := range apps {
-			p.exited(app.Name)
-			if have := p.logs(app.Name); have != "755 0 0\n"+app.Name+"\n" {
+			p.Exited(app.Name)
+			if have := p.Logs(app.Name); have != "755 0 0\n"+app.Name+"\n" {
 				t.Errorf("app %s of the %s pod says %q", app.Name, name, have)
 			}
 		}
-		if log := p.stagerLog(); strings.Count(log, "no volume for mount point") != 2 || !strings.Contains(log, "unfilled") || !strings.Contains(log, "/etc") {
+		if log := p.StagerLog(); strings.Count(log, "no volume for mount point") != 2 || !strings.Contains(log, "unfilled") || !strings.Contains(log, "/etc") {
 			t.Errorf("warnings:\n%s", log)
 		}
-		p.stop()
+		p.Stop()
 	}
 }

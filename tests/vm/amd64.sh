@@ -20,6 +20,7 @@ suites() {
 		pods       launcher/pods
 		launcher   launcher
 		e2e        tests
+		networks   launcher/tests
 	END
 }
 

@@ -25,6 +25,7 @@ suites() {
 exceptions() {
 	cat <<-'END'
 		launcher/images TestHostileArchivesTakeLittle its limits of CPU are not for an emulator, in which system calls cost more than computing
+		launcher/tests all its pods are of programs for amd64, as those of tests are
 		tests all its pods are of programs for amd64; the demonstration starts a pod instead
 		tests/clauses all it reads the packages with Go, which the machine does not have
 		tests/docs all it builds Debian packages of a release

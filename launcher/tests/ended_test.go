@@ -1,0 +1,146 @@
+package tests
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/harness"
+	"kurma.io/stager/tests/poll"
+)
+
+// A pod that has ended stays with its logs and status, however it was run and has ended, until rm or gc deletes it; other
+// commands do not.
+func TestEndedPodsStayUntilRmOrGC(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	short := b.Write("short.json", harness.PodOf(suite.Shell("a", "echo words")))
+	long := b.Write("long.json", harness.PodOf(suite.Shell("a", "echo words; exec sleep 1000")))
+	detached := func(name string, then ...string) {
+		b.Must("run", "--detach", "--name", name, "--exit-policy", "all", long)
+		b.Must(then...)
+		b.Must("wait", name)
+	}
+	ways := map[string]func(name string){
+		"foreground": func(name string) { b.Must("run", "--name", name, short) },
+		"interrupted": func(name string) {
+			cmd := b.Command("run", "--name", name, long)
+			out, err := cmd.StdoutPipe()
+			if err := errors.Join(err, cmd.Start()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := out.Read(make([]byte, 1)); err != nil {
+				t.Error(err)
+			}
+			_ = cmd.Process.Signal(unix.SIGINT)
+			_, _ = io.Copy(io.Discard, out)
+			_ = cmd.Wait()
+		},
+		"interactive": func(name string) {
+			b.Must("run", "--interactive", "--name", name, "kurma.io/stager/tests/busybox", "--", "-c", "echo words")
+		},
+		"by-itself": func(name string) {
+			b.Must("run", "--detach", "--name", name, "--exit-policy", "all", short)
+			b.Must("wait", name)
+		},
+		"stopped":    func(name string) { detached(name, "stop", name) },
+		"killed":     func(name string) { detached(name, "kill", name) },
+		"app-killed": func(name string) { detached(name, "kill", name, "a") },
+	}
+	folders := make(map[string]string) // of the pods, by their names
+	for name, run := range ways {
+		run(name)
+		for _, p := range b.PS() {
+			if p.Name == name {
+				folders[name] = filepath.Join(b.Pods, p.UUID)
+			}
+		}
+	}
+	check := func(when string, gone ...string) {
+		t.Helper()
+		states := make(map[string]string)
+		for _, p := range b.PS() {
+			states[p.Name] = p.State
+		}
+		for name, folder := range folders {
+			_, err := os.Stat(folder)
+			if slices.Contains(gone, name) {
+				if !os.IsNotExist(err) || states[name] != "" {
+					t.Errorf("%s the pod %q is there: %q, %v", when, name, states[name], err)
+				}
+				continue
+			}
+			logs, status := b.Launcher("logs", name), b.Launcher("status", "--json", name)
+			if states[name] != "exited" || logs.Stdout != "words\n" || !strings.Contains(status.Stdout, `"exited":true`) {
+				t.Errorf("%s the pod %q is %q; logs %+v, status %+v", when, name, states[name], logs, status)
+			}
+		}
+	}
+	if len(folders) != len(ways) {
+		t.Fatalf("of %d pods there are %v", len(ways), folders)
+	}
+	check("at its end")
+	b.Must("run", "--rm", "--name", "other", short)
+	b.Must("run", "--detach", "--name", "another", long)
+	b.Must("stop", "--all")
+	b.Must("rm", "another")
+	check("after another pod")
+	b.Must("rm", "stopped", "foreground")
+	check("after rm of others", "stopped", "foreground")
+	b.Must("gc")
+	check("after gc", "foreground", "interrupted", "interactive", "by-itself", "stopped", "killed", "app-killed")
+}
+
+// The stager cannot write the apps' last states on a full disk: nothing says that the app has succeeded.
+func TestAFailureOnAFullDiskIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	disk := b.Folder("disk", 0o755)
+	b.MountTmpfs(disk, "size=40m")
+	b.Pods = filepath.Join(disk, "pods")
+	b.Config["podsDirectory"] = b.Pods
+	b.Write("config.json", b.Config)
+	p := b.Up("full", harness.PodOf(suite.Shell("a", `trap "exit 9" TERM; cat /dev/zero >/fill; while :; do sleep 0.1; done`)))
+	var left unix.Statfs_t
+	if !poll.Until(30*time.Second, 10*time.Millisecond, func() bool { return unix.Statfs(disk, &left) == nil && left.Bavail == 0 }) {
+		t.Fatalf("%d blocks are free", left.Bavail)
+	}
+	p.Must("stop", p.Name)
+	if out := p.Must("ps", "--all"); !strings.Contains(out, "exited (?)") {
+		t.Errorf("ps: %s", out)
+	}
+	if r := p.Launcher("wait", p.Name); r.Code != 1 || r.Stdout != "?\n" {
+		t.Errorf("wait: %+v", r)
+	}
+	if out := p.Must("status", p.Name); !strings.Contains(out, "its last state was not kept") {
+		t.Errorf("status: %s", out)
+	}
+	if out := p.Must("events", "--since", "1h", "--stream=false"); !strings.Contains(out, "pod "+p.Name+" exited (?)") {
+		t.Errorf("events: %s", out)
+	}
+}
+
+// rm --force kills a pod whose state cannot be read, and whose monitor is not known therefore.
+func TestADamagedPodThatRunsIsEnded(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	p := b.Up("bad", harness.PodOf(suite.Shell("a", "trap '' TERM; echo up; while :; do sleep 0.05; done")))
+	p.Sees("a", "up")
+	if err := os.Truncate(filepath.Join(p.Dir, "state.json"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if out := b.Must("gc"); out != "" {
+		t.Errorf("gc of a pod that runs: %q", out)
+	}
+	b.Must("rm", "--force", "bad")
+	if _, err := os.Stat(p.Dir); !os.IsNotExist(err) || len(b.PS()) != 0 {
+		t.Errorf("the pod is there: %v, %+v", err, b.PS())
+	}
+}
