@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -71,6 +72,9 @@ func portMappings(m *manifest.Manifest) ([]networks.PortMapping, error) {
 		ip := ""
 		if port.HostIP != nil {
 			ip = port.HostIP.String()
+		}
+		if ip == net.IPv6loopback.String() {
+			return nil, fmt.Errorf("port %q: hostIP %s: Linux routes no packets from it to a pod; want 127.0.0.1 or another address", port.Name, ip)
 		}
 		for i := range count {
 			all = append(all, networks.PortMapping{

@@ -69,22 +69,9 @@ func (p *Pod) connect(ctx context.Context) (<-chan connected, error) {
 	go func() {
 		results, err := p.connector.Connect(ctx, p.recordFile(), p.Plan.UUID, p.namespace.Path(), p.Plan.Networks)
 		p.tried = err != nil
-		if err == nil {
-			err = p.forwardLoopback(results)
-		}
 		done <- connected{results, err}
 	}()
 	return done, nil
-}
-
-// forwardLoopback forwards the published ports of [::1], as long as this process runs.
-func (p *Pod) forwardLoopback(results []networks.Result) (err error) {
-	for i, a := range p.Plan.Networks {
-		if addresses := results[i].Addresses(); a.Published && len(addresses) > 0 {
-			p.loopback, err = networks.ForwardLoopback(p.Plan.Ports, addresses)
-		}
-	}
-	return err
 }
 
 // useNameServers writes resolv.conf into the stager's root, where the host's is, if the networks say what is in it.
@@ -141,10 +128,6 @@ func (p *Pod) disconnectOnce(deleted bool) error {
 func (p *Pod) disconnect() error {
 	if p.namespace != nil {
 		defer func() { p.namespace.Close(); p.namespace = nil }()
-	}
-	if p.loopback != nil {
-		_ = p.loopback.Close() // it ends with this process
-		p.loopback = nil
 	}
 	_, err := os.Stat(p.recordFile())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -98,7 +98,6 @@ type Pod struct {
 	lock      *os.File // nil in processes that are not the monitor
 	connector *networks.Connector
 	namespace *networks.Namespace // of a pod with networks, in its monitor
-	loopback  *networks.Loopback  // of a pod with published ports, in its monitor
 	leave     func() error        // moves the monitor out of its own cgroup; nil if it is not in it
 	tried     bool                // a failed connect has tried to undo what it did
 }

@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -93,8 +94,23 @@ func (n *netns) askUDP(address string, port int) string {
 	return string(buffer[:count])
 }
 
-// Published ports, TCP, UDP and a range, answer on the host, in another network namespace and on loopback, by
-// IPv4 and IPv6.
+// refuses checks that a connection from inside the namespace is refused at once, and does not hang.
+func (n *netns) refuses(t *testing.T, address string) {
+	t.Helper()
+	inNamespace(t, fmt.Sprintf("/proc/%d/ns/net", n.hold.Process.Pid), func() error {
+		conn, err := net.DialTimeout("tcp", address, 10*time.Second)
+		if err == nil {
+			_ = conn.Close()
+		}
+		if !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("connect to %s: %v", address, err)
+		}
+		return nil
+	})
+}
+
+// Published ports, TCP, UDP and a range, answer on the host and in another network namespace, by IPv4 and IPv6,
+// and on 127.0.0.1.
 func TestPublishedPortsAnswerFromEverywhere(t *testing.T) {
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
@@ -102,10 +118,9 @@ func TestPublishedPortsAnswerFromEverywhere(t *testing.T) {
 			world := m.withWorld()
 			only := published("only", "tcp", 18090, 8080, 1)
 			only["hostIP"] = "203.0.113.2"
-			servers := harness.PodOf(server("one", "one for"), suite.Shell("two", serveScript("/tmp/www", "[::]", 8081, "two for")),
-				suite.Shell("four", serveScript("/tmp/www", "0.0.0.0", 8082, "four for")))
+			servers := harness.PodOf(server("one", "one for"), suite.Shell("two", serveScript("/tmp/www", "[::]", 8081, "two for")))
 			p := m.connect("p", netPodDoc{servers, []map[string]any{
-				published("range", "tcp", 18080, 8080, 3), published("udp", "udp", 19090, 9090, 1), only,
+				published("range", "tcp", 18080, 8080, 2), published("udp", "udp", 19090, 9090, 1), only,
 			}}, "bridge")
 			answerUDP(p, 9090, "udp")
 			for _, from := range []struct {
@@ -116,7 +131,6 @@ func TestPublishedPortsAnswerFromEverywhere(t *testing.T) {
 				{"the host", m.host, "203.0.113.2"},
 				{"the host, IPv6", m.host, "2001:db8::2"},
 				{"loopback", m.host, "127.0.0.1"},
-				{"loopback, IPv6", m.host, "::1"},
 				{"the world", world, "203.0.113.2"},
 				{"the world, IPv6", world, "2001:db8::2"},
 			} {
@@ -136,12 +150,7 @@ func TestPublishedPortsAnswerFromEverywhere(t *testing.T) {
 					}
 				})
 			}
-			for _, loopback := range []string{"127.0.0.1", "::1"} { // the app listens on IPv4 alone
-				answers(t, "four for", func() string {
-					words := strings.Fields(m.host.fetch(loopback, 18082))
-					return strings.Join(words[:min(2, len(words))], " ")
-				})
-			}
+			m.host.refuses(t, "[::1]:18080")
 		})
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 // sparingLoopback returns the list for a pod with this runtimeConfig, in which portmap leaves the ports of [::1]
 // alone: it would send packets from ::1 to a pod, and Linux routes no packet from ::1 to another
-// interface. A daemon that forwards these ports itself, as the launcher does, cannot see the packets
-// then. A configuration with conditions of its own stays as it is.
+// interface. A connection to [::1] would hang. It is refused instead, so a client of "localhost" connects to 127.0.0.1.
+// A configuration with conditions of its own stays as it is.
 func sparingLoopback(list *libcni.NetworkConfigList, runtimeConfig map[string]any) (*libcni.NetworkConfigList, error) {
 	if runtimeConfig["portMappings"] == nil {
 		return list, nil
