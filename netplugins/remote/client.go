@@ -39,7 +39,7 @@ func dockerPatience() patience {
 // driver is a network driver process.
 type driver struct {
 	name     string
-	host     *hostRoot
+	roots    []*root
 	patience patience
 }
 
@@ -139,7 +139,7 @@ func sleep(ctx context.Context, pause time.Duration) bool {
 
 // try sends a request once.
 func (d *driver) try(ctx context.Context, method string, body []byte) (status int, answer []byte, err error) {
-	where, err := d.host.find(d.name)
+	where, err := find(d.roots, d.name)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -149,7 +149,7 @@ func (d *driver) try(ctx context.Context, method string, body []byte) (status in
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
 			TLSClientConfig:   where.tls,
-			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return d.host.dial(ctx, where) },
+			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return where.dial(ctx) },
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

@@ -74,7 +74,7 @@ func TestCallsAreTriedAgain(t *testing.T) {
 		t.Errorf("a driver that is there later: %v", err)
 	}
 	r.patience.retries = 30 * time.Millisecond
-	if err := setup(r, configWith(t, map[string]any{"driver": "never"})); err == nil || !strings.Contains(err.Error(), "there is no /run/docker/plugins/never.sock") {
+	if err := setup(r, configWith(t, map[string]any{"driver": "never"})); err == nil || !strings.Contains(err.Error(), "no /run/docker/plugins/never.sock") {
 		t.Errorf("a driver that is never there: %v", err)
 	}
 }

@@ -31,7 +31,7 @@ type specification struct {
 	TLSConfig *tlsFiles
 }
 
-// tlsFiles are paths on the host.
+// tlsFiles are paths in the root of the specification.
 type tlsFiles struct {
 	CAFile, CertFile, KeyFile string
 	InsecureSkipVerify        bool
@@ -39,40 +39,55 @@ type tlsFiles struct {
 
 // target is where a driver listens.
 type target struct {
+	root    *root       // that has the socket
 	network string      // unix or tcp
-	address string      // path of a socket on the host, or host:port
+	address string      // path of a socket in the root, or host:port
 	tls     *tls.Config // nil for no TLS
 }
 
-// find looks a driver up as Docker does: first its socket, then its specification.
-func (h *hostRoot) find(name string) (target, error) {
+// find looks a driver up in each root.
+func find(roots []*root, name string) (target, error) {
+	var paths []string
+	for _, r := range roots {
+		where, err := r.find(name)
+		if !errors.Is(err, errNotFound) {
+			return where, err
+		}
+		paths = append(paths, r.path)
+	}
+	return target{}, fmt.Errorf("%w: no %s/%s.sock, and no %s.spec or %s.json in %s; looked below %s", errNotFound, socketDir, name, name, name,
+		strings.Join(specDirs(), " or "), strings.Join(paths, " and "))
+}
+
+// find looks a driver up as Docker does: first its socket, then its specification. Without either, the error is errNotFound.
+func (r *root) find(name string) (target, error) {
 	for _, file := range []string{name + ".sock", name + "/" + name + ".sock"} {
-		if p := path.Join(socketDir, file); h.isSocket(p) {
-			return target{network: "unix", address: p}, nil
+		if p := path.Join(socketDir, file); r.isSocket(p) {
+			return target{root: r, network: "unix", address: p}, nil
 		}
 	}
 	for _, dir := range specDirs() {
 		for _, file := range []string{name + ".spec", name + "/" + name + ".spec", name + ".json", name + "/" + name + ".json"} {
 			p := path.Join(dir, file)
-			data, err := h.readFile(p)
+			data, err := r.readFile(p)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 				continue
 			}
 			if err != nil {
 				return target{}, err
 			}
-			t, err := h.target(p, data)
+			t, err := r.target(p, data)
 			if err != nil {
 				return target{}, fmt.Errorf("%s: %w", p, err)
 			}
 			return t, nil
 		}
 	}
-	return target{}, fmt.Errorf("%w: there is no %s/%s.sock, and no %s.spec or %s.json in %s", errNotFound, socketDir, name, name, name, strings.Join(specDirs(), " or "))
+	return target{}, errNotFound
 }
 
 // target reads a specification.
-func (h *hostRoot) target(file string, data []byte) (target, error) {
+func (r *root) target(file string, data []byte) (target, error) {
 	s := specification{Addr: strings.TrimSpace(string(data))}
 	if path.Ext(file) == ".json" {
 		s = specification{}
@@ -89,7 +104,7 @@ func (h *hostRoot) target(file string, data []byte) (target, error) {
 		if u.Host != "" || u.Path == "" {
 			return target{}, fmt.Errorf("address %q: want unix:///PATH", s.Addr)
 		}
-		return target{network: "unix", address: u.Path}, nil
+		return target{root: r, network: "unix", address: u.Path}, nil
 	case "tcp", "http", "https":
 	default:
 		return target{}, fmt.Errorf("address %q: want unix://, tcp://, http:// or https://", s.Addr)
@@ -102,13 +117,13 @@ func (h *hostRoot) target(file string, data []byte) (target, error) {
 		t.address = net.JoinHostPort(u.Hostname(), map[bool]string{true: "443", false: "80"}[u.Scheme == "https"])
 	}
 	if u.Scheme == "https" || s.TLSConfig != nil {
-		t.tls, err = h.tlsConfig(s.TLSConfig, u.Hostname())
+		t.tls, err = r.tlsConfig(s.TLSConfig, u.Hostname())
 	}
 	return t, err
 }
 
 // tlsConfig reads a driver's keys. As with Docker, a driver without a CA file is not verified.
-func (h *hostRoot) tlsConfig(files *tlsFiles, host string) (*tls.Config, error) {
+func (r *root) tlsConfig(files *tlsFiles, host string) (*tls.Config, error) {
 	if files == nil {
 		files = &tlsFiles{}
 	}
@@ -118,7 +133,7 @@ func (h *hostRoot) tlsConfig(files *tlsFiles, host string) (*tls.Config, error) 
 		InsecureSkipVerify: files.InsecureSkipVerify || files.CAFile == "", //nolint:gosec // the operator's choice, in the specification
 	}
 	if files.CAFile != "" {
-		data, err := h.readFile(files.CAFile)
+		data, err := r.readFile(files.CAFile)
 		if err != nil {
 			return nil, fmt.Errorf("CAFile: %w", err)
 		}
@@ -130,11 +145,11 @@ func (h *hostRoot) tlsConfig(files *tlsFiles, host string) (*tls.Config, error) 
 	if files.CertFile == "" && files.KeyFile == "" {
 		return c, nil
 	}
-	certificate, err := h.readFile(files.CertFile)
+	certificate, err := r.readFile(files.CertFile)
 	if err != nil {
 		return nil, fmt.Errorf("CertFile: %w", err)
 	}
-	key, err := h.readFile(files.KeyFile)
+	key, err := r.readFile(files.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("KeyFile: %w", err)
 	}
@@ -147,16 +162,16 @@ func (h *hostRoot) tlsConfig(files *tlsFiles, host string) (*tls.Config, error) 
 }
 
 // dial connects to a driver.
-func (h *hostRoot) dial(ctx context.Context, t target) (net.Conn, error) {
+func (t target) dial(ctx context.Context) (net.Conn, error) {
 	var d net.Dialer
 	if t.network != "unix" {
 		return d.DialContext(ctx, t.network, t.address)
 	}
-	socket, err := h.open(t.address, unix.O_PATH)
+	socket, err := t.root.open(t.address, unix.O_PATH)
 	if err != nil {
 		return nil, err
 	}
 	defer socket.Close()
-	// By the descriptor: the socket is on the host, and its path may be longer than unix(7) allows.
+	// By the descriptor: the socket is in another root, and its path may be longer than unix(7) allows.
 	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
 }

@@ -59,7 +59,7 @@ func TestDriversAreFoundWhereDockerFindsThem(t *testing.T) {
 	}
 	deep := f.listen(t, "deep/deep")
 	defer deep.Close()
-	host, err := openHost(f.host)
+	host, err := openRoot(f.host)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestDriversAreFoundWhereDockerFindsThem(t *testing.T) {
 		{"ca", "", "", "CAFile: open /etc/nowhere.pem"},
 		{"none", "", "", "driver not found"},
 	} {
-		where, err := host.find(tt.name)
+		where, err := find([]*root{host}, tt.name)
 		if tt.words != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.words) || errors.Is(err, errNotFound) != (tt.name == "none") {
 				t.Errorf("%s: %v, want %s", tt.name, err, tt.words)
@@ -223,5 +223,29 @@ func TestAddressesOfPods(t *testing.T) {
 		if tt.words != "" && (err == nil || !strings.Contains(err.Error(), tt.words)) || tt.words == "" && err != nil || strings.Join(got, " ") != tt.want {
 			t.Errorf("%s: %v, %v, want %s%s", tt.name, got, err, tt.want, tt.words)
 		}
+	}
+}
+
+// A daemon without the host's PID namespace gives the sockets in a volume, which comes before the host.
+func TestDriversAreFoundInAVolumeFirst(t *testing.T) {
+	inVolume, onHost := newDriver(t), newDriver(t)
+	onHost.put(t, map[string]string{"etc/docker/plugins/other.spec": "tcp://192.0.2.1:1"})
+	var roots []*root
+	for _, f := range []*fakeDriver{inVolume, onHost} {
+		r, err := openRoot(f.host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		roots = append(roots, r)
+	}
+	if where, err := find(roots, "test"); err != nil || where.root != roots[0] {
+		t.Errorf("%v; the driver is found in %v, want the volume", err, where.root)
+	}
+	if where, err := find(roots, "other"); err != nil || where.address != "192.0.2.1:1" {
+		t.Errorf("%v; the driver of the host is %q", err, where.address)
+	}
+	_, err := find(roots, "none")
+	if err == nil || !errors.Is(err, errNotFound) || !strings.Contains(err.Error(), inVolume.host+" and "+onHost.host) {
+		t.Errorf("error %v, want both places", err)
 	}
 }

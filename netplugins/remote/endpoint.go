@@ -66,7 +66,14 @@ func (r *remote) connect(ctx context.Context, d *driver, s *settings, w wishes, 
 	if err != nil && !notFound(err) {
 		return nil, err
 	}
+	r.ask(ctx, s.Driver, e)
 	return l.result(), nil
+}
+
+// ask asks the driver about an endpoint, as Docker does after each Join: a driver may wait for it. As with Docker, the
+// answer does not matter.
+func (r *remote) ask(ctx context.Context, driver string, e *endpoint) {
+	_ = r.impatient(driver).network(ctx, "EndpointOperInfo", endpointOnly{e.Network, e.ID}, nil)
 }
 
 // step calls the driver. *done is on disk as true before, and as false again if the driver did not do

@@ -139,12 +139,12 @@ func (l fakeLinks) detach(_ plugin.Pod, moved movedLink) error {
 // newRemote returns a plugin of the driver's machine, which does not wait for long.
 func (f *fakeDriver) newRemote(t *testing.T) *remote {
 	t.Helper()
-	host, err := openHost(f.host)
+	host, err := openRoot(f.host)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &remote{
-		host: host, links: fakeLinks{f, nil}, state: state{filepath.Join(f.host, "state"), "boot 1"},
+		roots: []*root{host}, links: fakeLinks{f, nil}, state: state{filepath.Join(f.host, "state"), "boot 1"},
 		patience: patience{request: 10 * time.Second, retries: 0},
 	}
 }
@@ -171,7 +171,8 @@ func podNamed(uuid string) plugin.Pod {
 // What a pod's life is to the driver.
 const (
 	callsOfSetup  = "Activate GetCapabilities CreateNetwork"
-	callsOfAdd    = "CreateEndpoint Join attach:veth1:eth0 ProgramExternalConnectivity"
+	callsToExpose = "CreateEndpoint Join attach:veth1:eth0 ProgramExternalConnectivity" // what an add does that fails there
+	callsOfAdd    = callsToExpose + " EndpointOperInfo"
 	callsOfDel    = "RevokeExternalConnectivity Leave detach:eth0:veth1 DeleteEndpoint"
 	callsOfRemove = "DeleteNetwork"
 )

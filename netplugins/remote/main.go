@@ -23,7 +23,7 @@ func main() {
 
 // remote is the plugin.
 type remote struct {
-	host     *hostRoot
+	roots    []*root // where drivers are looked up, in this order
 	links    linker
 	state    state
 	patience patience
@@ -32,7 +32,12 @@ type remote struct {
 
 // open opens what the plugin needs of the machine.
 func open() (*remote, error) {
-	host, err := openHost(plugin.HostRoot())
+	// A volume in the container comes first: the daemon's /proc/1/root need not be the host's.
+	own, err := openRoot("/")
+	if err != nil {
+		return nil, err
+	}
+	host, err := openRoot(plugin.HostRoot())
 	if err != nil {
 		return nil, err
 	}
@@ -44,11 +49,11 @@ func open() (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &remote{host, links, state{plugin.StateDir, string(boot)}, dockerPatience(), os.Getenv("NETWORK_CHECK") != ""}, nil
+	return &remote{[]*root{own, host}, links, state{plugin.StateDir, string(boot)}, dockerPatience(), os.Getenv("NETWORK_CHECK") != ""}, nil
 }
 
 func (r *remote) driver(name string) *driver {
-	return &driver{name: name, host: r.host, patience: r.patience}
+	return &driver{name: name, roots: r.roots, patience: r.patience}
 }
 
 // Setup implements plugin.Plugin. It registers with the driver, and creates the network, unless pods are

@@ -25,16 +25,16 @@ func (r *remote) register(ctx context.Context, d *driver, s *settings) error {
 	if s.Node != "" {
 		nodes = append([]string{s.Node}, nodes...)
 	}
-	for _, node := range nodes { // all of them, because a driver that was restarted has forgotten them
-		if err := d.network(ctx, "DiscoverNew", discovery{nodeDiscovery, discoveredNode{node, node == s.Node}}, nil); err != nil && !answered(err) {
+	for _, address := range nodes { // all of them, because a driver that was restarted has forgotten them
+		if err := d.network(ctx, "DiscoverNew", discovery{nodeDiscovery, node(address, s.Node)}, nil); err != nil && !answered(err) {
 			return err
 		}
 	}
-	for _, node := range known {
-		if slices.Contains(nodes, node) {
+	for _, address := range known {
+		if slices.Contains(nodes, address) {
 			continue
 		}
-		if err := d.network(ctx, "DiscoverDelete", discovery{nodeDiscovery, discoveredNode{node, false}}, nil); err != nil && !answered(err) {
+		if err := d.network(ctx, "DiscoverDelete", discovery{nodeDiscovery, node(address, "")}, nil); err != nil && !answered(err) {
 			return err
 		}
 	}
@@ -70,7 +70,7 @@ func (r *remote) create(ctx context.Context, d *driver, s *settings, id string) 
 
 // impatient returns a driver for calls whose errors do not matter.
 func (r *remote) impatient(name string) *driver {
-	return &driver{name: name, host: r.host, patience: patience{request: min(r.patience.request, 4*time.Second)}}
+	return &driver{name: name, roots: r.roots, patience: patience{request: min(r.patience.request, 4*time.Second)}}
 }
 
 // forget deletes a network, and its endpoints of an earlier boot, as far as the driver knows them. The

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -16,7 +17,7 @@ import (
 //	  /NetworkDriver.CreateEndpoint                add, each pod
 //	  /NetworkDriver.Join
 //	  /NetworkDriver.ProgramExternalConnectivity
-//	  /NetworkDriver.EndpointOperInfo              check
+//	  /NetworkDriver.EndpointOperInfo              the end of add, and check
 //	  /NetworkDriver.RevokeExternalConnectivity    del
 //	  /NetworkDriver.Leave
 //	  /NetworkDriver.DeleteEndpoint
@@ -44,6 +45,9 @@ type ipamData struct {
 	Gateway      string            `json:",omitempty"`
 	AuxAddresses map[string]string `json:",omitempty"`
 }
+
+// localAddressSpace is the address space of Docker's own IPAM driver, which some drivers expect.
+const localAddressSpace = "LocalDefault"
 
 type networkOnly struct {
 	NetworkID string
@@ -116,9 +120,21 @@ type discovery struct {
 // nodeDiscovery is the DiscoveryType of nodes.
 const nodeDiscovery = 1
 
+// discoveredNode is the DiscoveryData of a node. The document spells the last key "self"; Docker sends "Self", and the
+// address that it has bound to on the machine itself.
 type discoveredNode struct {
-	Address string
-	Self    bool `json:"self"`
+	Address     string
+	BindAddress string
+	Self        bool
+	SelfOfDoc   bool `json:"self"`
+}
+
+// node describes a node; own is this machine's address.
+func node(address, own string) discoveredNode {
+	if address != own {
+		return discoveredNode{Address: address}
+	}
+	return discoveredNode{address, address, true, true}
 }
 
 // Options that libnetwork names.
@@ -162,7 +178,7 @@ func withGeneric[V any](options map[string]V) map[string]any {
 func (s *settings) creation(id string) createNetwork {
 	c := createNetwork{NetworkID: id, Options: withGeneric(s.Options), IPv4Data: []ipamData{}, IPv6Data: []ipamData{}}
 	for _, p := range s.IPAM {
-		data := ipamData{AddressSpace: p.AddressSpace, Pool: p.Subnet.Masked().String(), Gateway: p.Gateway, AuxAddresses: p.AuxAddresses}
+		data := ipamData{AddressSpace: cmp.Or(p.AddressSpace, localAddressSpace), Pool: p.Subnet.Masked().String(), Gateway: p.Gateway, AuxAddresses: p.AuxAddresses}
 		if p.Subnet.Addr().Is4() {
 			c.IPv4Data = append(c.IPv4Data, data)
 			continue
@@ -175,14 +191,10 @@ func (s *settings) creation(id string) createNetwork {
 	return c
 }
 
-// endpointOptions are the Options of a pod's requests: its labels and its ports.
+// endpointOptions are the Options of a pod's requests: its labels and its ports, which are empty lists without ports, as with Docker.
 func (s *settings) endpointOptions(labels map[string]string) (map[string]any, error) {
 	options := withGeneric(labels)
-	if len(s.Runtime.PortMappings) == 0 {
-		return options, nil
-	}
-	var bindings []portBinding
-	var exposed []transportPort
+	bindings, exposed := []portBinding{}, []transportPort{}
 	for _, m := range s.Runtime.PortMappings {
 		proto, ok := map[string]uint8{"tcp": 6, "udp": 17, "sctp": 132}[strings.ToLower(m.Protocol)]
 		if !ok {

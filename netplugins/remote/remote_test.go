@@ -33,29 +33,7 @@ func TestOrderOfCalls(t *testing.T) {
 	f.must(t, r.Remove(context.Background(), config), callsOfRemove)
 	f.checkEmpty(t, 0)
 
-	var made createNetwork
-	if err := json.Unmarshal([]byte(f.bodies["CreateNetwork"]), &made); err != nil {
-		t.Fatal(err)
-	}
-	if len(made.NetworkID) != 64 || strings.Trim(made.NetworkID, "0123456789abcdef") != "" {
-		t.Errorf("ID %q", made.NetworkID)
-	}
-	end := endpointID("net", "pod-1", "eth0")
-	both := fmt.Sprintf(`"NetworkID":%q,"EndpointID":%q`, made.NetworkID, end)
-	for method, want := range map[string]string{
-		"Activate": "", "GetCapabilities": "",
-		"CreateNetwork": fmt.Sprintf(`{"NetworkID":%q,"Options":{"com.docker.network.generic":{"mode":"l2"},"mode":"l2"},`+
-			`"IPv4Data":[{"AddressSpace":"","Pool":"10.1.0.0/24","Gateway":"10.1.0.1/24","AuxAddresses":{"router":"10.1.0.2"}}],"IPv6Data":[]}`, made.NetworkID),
-		"CreateEndpoint":              "{" + both + `,"Options":{},"Interface":{"Address":"10.1.0.3/24","AddressIPv6":"","MacAddress":""}}`,
-		"Join":                        "{" + both + `,"SandboxKey":"/proc/1/ns/net","Options":{}}`,
-		"ProgramExternalConnectivity": "{" + both + `,"Options":{}}`,
-		"RevokeExternalConnectivity":  "{" + both + "}", "Leave": "{" + both + "}", "DeleteEndpoint": "{" + both + "}",
-		"DeleteNetwork": fmt.Sprintf(`{"NetworkID":%q}`, made.NetworkID),
-	} {
-		if got := f.bodies[method]; got != want {
-			t.Errorf("%s: %s, want %s", method, got, want)
-		}
-	}
+	f.checkWire(t, "local")
 }
 
 // Each failure of an add is undone, as far as the driver has got.
@@ -88,8 +66,8 @@ func TestFailuresOfAPodRollBack(t *testing.T) {
 		{"route without a next hop", "Join", `{"InterfaceName": {"SrcName": "v"}, "StaticRoutes": [{"Destination": "10.0.0.0/8"}]}`, 200, "CreateEndpoint Join" + undoneJoin, "NextHop"},
 		{"route of another type", "Join", `{"InterfaceName": {"SrcName": "v"}, "StaticRoutes": [{"Destination": "10.0.0.0/8", "RouteType": 2}]}`, 200, "CreateEndpoint Join" + undoneJoin, "RouteType 2"},
 		{"link that is not there", "", "", 0, "CreateEndpoint Join attach:veth1:eth0" + undoneLink, "no such link"},
-		{"Err of ProgramExternalConnectivity", "ProgramExternalConnectivity", `{"Err": "port taken"}`, 200, callsOfAdd + undoneLink, "port taken"},
-		{"ProgramExternalConnectivity without an answer", "ProgramExternalConnectivity", "drop", 200, callsOfAdd + " " + callsOfDel, "no answer"},
+		{"Err of ProgramExternalConnectivity", "ProgramExternalConnectivity", `{"Err": "port taken"}`, 200, callsToExpose + undoneLink, "port taken"},
+		{"ProgramExternalConnectivity without an answer", "ProgramExternalConnectivity", "drop", 200, callsToExpose + " " + callsOfDel, "no answer"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newDriver(t)

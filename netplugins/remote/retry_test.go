@@ -43,7 +43,7 @@ func TestEndpointWhoseAnswerWasLostIsUndone(t *testing.T) {
 	for method, calls := range map[string]string{
 		"CreateEndpoint":              "CreateEndpoint CreateEndpoint DeleteEndpoint",
 		"Join":                        "CreateEndpoint Join Join Leave DeleteEndpoint",
-		"ProgramExternalConnectivity": callsOfAdd + " ProgramExternalConnectivity " + callsOfDel,
+		"ProgramExternalConnectivity": callsToExpose + " ProgramExternalConnectivity " + callsOfDel,
 	} {
 		t.Run(method, func(t *testing.T) {
 			f := newDriver(t)
@@ -66,7 +66,7 @@ func TestDriverWithoutExternalConnectivityWhoseAnswerWasLost(t *testing.T) {
 	f.must(t, setup(r, config), callsOfSetup)
 	f.loseAnswer("ProgramExternalConnectivity", "404 page not found", 404)
 	f.set("RevokeExternalConnectivity", "404 page not found", 404)
-	f.must(t, add(r, config, "pod-1"), callsOfAdd+" ProgramExternalConnectivity")
+	f.must(t, add(r, config, "pod-1"), callsToExpose+" ProgramExternalConnectivity EndpointOperInfo")
 	f.must(t, del(r, config, "pod-1"), callsOfDel)
 	f.checkEmpty(t, 1)
 }

@@ -8,26 +8,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostRoot is the root of the host's files, in which drivers have their sockets and specifications. It
-// stays valid when the process that it was opened by has ended.
-type hostRoot struct {
-	fd int
+// root is a root folder in which drivers have their sockets and specifications: the host's, or the container's own, which
+// has them in volumes. It stays valid when the process that it was opened by has ended.
+type root struct {
+	fd   int
+	path string // for errors
 }
 
-// openHost opens a root folder.
-func openHost(path string) (*hostRoot, error) {
+// openRoot opens a root folder.
+func openRoot(path string) (*root, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open the host's files: %w", &os.PathError{Op: "open", Path: path, Err: err})
+		return nil, fmt.Errorf("open the drivers' files: %w", &os.PathError{Op: "open", Path: path, Err: err})
 	}
-	return &hostRoot{fd}, nil
+	return &root{fd, path}, nil
 }
 
-// open opens a path of the host. Links are followed as on the host: none leads out of its root.
-func (h *hostRoot) open(path string, flags uint64) (*os.File, error) {
+// open opens a path of the root. Links are followed as in a chroot: none leads out of the root.
+func (r *root) open(path string, flags uint64) (*os.File, error) {
 	how := &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	for {
-		fd, err := unix.Openat2(h.fd, path, how)
+		fd, err := unix.Openat2(r.fd, path, how)
 		switch err {
 		case nil:
 			return os.NewFile(uintptr(fd), path), nil
@@ -38,9 +39,9 @@ func (h *hostRoot) open(path string, flags uint64) (*os.File, error) {
 	}
 }
 
-// isSocket reports whether a path of the host is a socket.
-func (h *hostRoot) isSocket(path string) bool {
-	file, err := h.open(path, unix.O_PATH)
+// isSocket reports whether a path is a socket.
+func (r *root) isSocket(path string) bool {
+	file, err := r.open(path, unix.O_PATH)
 	if err != nil {
 		return false
 	}
@@ -52,9 +53,9 @@ func (h *hostRoot) isSocket(path string) bool {
 // maxFile is the longest specification, certificate or key that is read, in bytes.
 const maxFile = 1 << 20
 
-// readFile reads a file of the host.
-func (h *hostRoot) readFile(path string) ([]byte, error) {
-	file, err := h.open(path, unix.O_RDONLY|unix.O_NONBLOCK) // a pipe in its place must not stop us
+// readFile reads a file.
+func (r *root) readFile(path string) ([]byte, error) {
+	file, err := r.open(path, unix.O_RDONLY|unix.O_NONBLOCK) // a pipe in its place must not stop us
 	if err != nil {
 		return nil, err
 	}
