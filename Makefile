@@ -1,4 +1,4 @@
-# `make demo` imports, starts and stops a pod; `make test` runs all tests.
+# `make demo` imports, starts and stops a pod; `make test` runs the tests, in some minutes.
 # Run both as root. On Debian they install missing packages.
 
 # VERSION is the version that the programs, the image's label and the stager's log have.
@@ -45,6 +45,27 @@ PLUGINS := $(if $(NATIVE),,lo remote sample)
 # commands run processes, in which it finds nothing and takes minutes.
 RACEFREE := ./container/... ./supervisor/supervisortest ./unionfs/... ./tests/...
 
+# LONG are the end-to-end tests that make test leaves to make test-all: they make forks, packages or examples, repeat
+# what others do once, or wait for limits.
+LONG := \
+	TestDocumentsAreTrue \
+	TestExamplesRunTheSpecificationsPod \
+	TestFailuresOfARemoteDriverRollBack \
+	TestForkDocumentIsTrue \
+	TestHostileApps \
+	TestHostileImagesChangeNothingOutside \
+	TestImagesOfNetworkPluginsAreOfTheArchitectureThatIsAskedFor \
+	TestManyPodsAreConnectedAtOnce \
+	TestManyPodsOfARemoteDriverAreConnectedAtOnce \
+	TestNetworkPluginsAreSignedByTheKeyInTheAgent \
+	TestNothingIsLeftAfterKillsAtRandom \
+	TestPackagesAreInstalledUpgradedRemovedAndPurged \
+	TestPackagesAreReproducible \
+	TestPluginsAreCalledAsCNIToolCallsThem \
+	TestRemoteDriverOfGlobalScopeOverTLS \
+	TestRenameIsOneEdit
+space := $(subst ,, )
+
 # PATIENCE is how long the tests of one package may take, on a busy machine too.
 PATIENCE := 20m
 
@@ -52,7 +73,7 @@ export GOFLAGS += -buildvcs=false
 # The C files' copy of the program's name, after Go's own default flags.
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-g -O2) '-DSTAGER_PROGRAM="$(NAME)"'
 
-.PHONY: all build man completions aci images test test-unit test-e2e test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all build man completions aci images test test-all test-unit test-e2e test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
@@ -98,30 +119,36 @@ images: build
 examples/vm examples/crun: deps-examples build FORCE
 	$@/build.sh $(OUT)/examples
 
-test: root deps-build deps-test aci images test-unit test-e2e test-examples
+test: root deps-build deps-test aci images test-unit test-e2e
 
-# The packages, without the end-to-end tests.
+# All tests, as in continuous integration: those of make test, with the race detector, the long ones and the examples'.
+test-all: RACE := -race
+test-all: LONG :=
+test-all: root deps-build deps-test aci images test-unit test-e2e test-examples
+
+# The packages, without the end-to-end tests. RACE=-race tests them with the race detector.
 test-unit: root deps-build deps-test
 	mkdir -p $(OUT)
 	$(GO) vet -tags '$(TAGS)' ./...
 	$(GO) list -tags '$(TAGS)' ./... >$(OUT)/packages
 	$(GO) list -tags '$(TAGS)' $(RACEFREE) >$(OUT)/racefree
-	GORACE=atexit_sleep_ms=0 $(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) -race $$(grep -v -x -F -f $(OUT)/racefree $(OUT)/packages)
+	GORACE=atexit_sleep_ms=0 $(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) $(RACE) $$(grep -v -x -F -f $(OUT)/racefree $(OUT)/packages)
 	$(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) $(filter-out ./tests/...,$(RACEFREE))
 	$(GO) vet -C launcher -tags '$(TAGS)' ./...
-	GORACE=atexit_sleep_ms=0 $(GO) test -C launcher -tags '$(TAGS)' -timeout $(PATIENCE) -race $$($(GO) list -C launcher -tags '$(TAGS)' ./... | grep -v -e '/launcher$$' -e '/launcher/tests$$')
+	GORACE=atexit_sleep_ms=0 $(GO) test -C launcher -tags '$(TAGS)' -timeout $(PATIENCE) $(RACE) $$($(GO) list -C launcher -tags '$(TAGS)' ./... | grep -v -e '/launcher$$' -e '/launcher/tests$$')
 	$(GO) test -C launcher -tags '$(TAGS)' -timeout $(PATIENCE) .
 	$(GO) vet -C netplugins ./...
 	$(GO) test -C netplugins ./...
 
-# Tests the built binaries and images; runs the tests whose names match RUN. The packages run
+# Tests the built binaries and images; runs the tests whose names match RUN, LONG or not. The packages run
 # one after the other, because tests/fork builds, and the tests of the others have time limits.
 RUN ?= .
 # BUILT are the variables that tell the end-to-end tests what to test.
 BUILT = STAGER_BIN='$(CURDIR)/bin' STAGER_ACI="$$(ls $(CURDIR)/$(OUT)/$(NAME)-*-linux-$(ARCH).aci)" STAGER_IMAGES='$(CURDIR)/$(IMAGES)'
+SKIP = $(if $(and $(LONG),$(filter .,$(RUN))),-skip '^($(subst $(space),|,$(strip $(LONG))))$$')
 test-e2e: root
-	$(BUILT) $(GO) test -tags '$(TAGS)' -count=1 -p 1 -timeout $(PATIENCE) -run '$(RUN)' ./tests/...
-	$(BUILT) $(GO) test -C launcher -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) -run '$(RUN)' ./tests
+	$(BUILT) $(GO) test -tags '$(TAGS)' -count=1 -p 1 -timeout $(PATIENCE) -run '$(RUN)' $(SKIP) ./tests/...
+	$(BUILT) $(GO) test -C launcher -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) -run '$(RUN)' $(SKIP) ./tests
 
 # The examples' own tests, and their images under the launcher.
 test-examples: root deps-build deps-test build images examples/vm examples/crun
