@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -83,5 +84,43 @@ func checkDirectory(t *testing.T, r *Runtime, c spec.Container, root, dir string
 	}
 	if err := app.Destroy(); err != nil {
 		t.Error(err)
+	}
+}
+
+// An app and a command that name no supplementary groups have none, whatever those of the supervisor are.
+func TestNoGroupIsInherited(t *testing.T) {
+	before, err := syscall.Getgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := syscall.Setgroups(before); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := syscall.Setgroups([]int{6, 4321}); err != nil {
+		t.Fatal(err)
+	}
+	r, root := newRuntime(t), busyboxRoot(t)
+	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+	show := []string{"grep", "^Groups", "/proc/self/status"}
+	for _, test := range []struct {
+		user   string
+		groups []int
+		want   string
+	}{
+		{"0", nil, ""}, {"1000", nil, ""}, {"1000", []int{7}, "7"},
+	} {
+		command := rootCommand(show...)
+		command.User, command.SupplementaryGID = test.user, test.groups
+		s := testSpec(root, show...)
+		s.Process.User, s.Process.SupplementaryGID = test.user, test.groups
+		ofCommand, _ := execOutput(t, c, command)
+		ofApp, _ := output(t, r, s)
+		for who, text := range map[string]string{"an app": ofApp, "a command": ofCommand} {
+			if got := strings.TrimSpace(strings.TrimPrefix(text, "Groups:")); got != test.want {
+				t.Errorf("%s of user %s with groups %d is in groups %q", who, test.user, test.groups, got)
+			}
+		}
 	}
 }
