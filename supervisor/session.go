@@ -146,10 +146,6 @@ func (s *Session) members() (fds []int, err error) {
 		if e != nil {
 			continue // not a process
 		}
-		if session, e := sessionOf(pid); e != nil || session != s.pid {
-			err = cmp.Or(err, e)
-			continue
-		}
 		fd, e := unix.PidfdOpen(pid, 0)
 		if errors.Is(e, unix.ESRCH) {
 			continue
@@ -158,7 +154,7 @@ func (s *Session) members() (fds []int, err error) {
 			err = cmp.Or(err, os.NewSyscallError("pidfd_open", e))
 			continue
 		}
-		// The descriptor holds the process, so this answer is about the
+		// The descriptor comes first. It holds the process, so the answer is about the
 		// process that gets the signal, or about none.
 		if session, e := sessionOf(pid); e != nil || session != s.pid {
 			err = cmp.Or(err, e)

@@ -117,3 +117,19 @@ func openBelow(parent *os.File, name string) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(fd), name), err
 }
+
+// A file that its owner exchanges for another after the copy has looked at it is not followed, and blocks nothing.
+func TestCopyReadsNoFileInAFilesPlace(t *testing.T) {
+	outside := t.TempDir()
+	in, out := filepath.Join(outside, "in"), filepath.Join(outside, "out")
+	must(t, errors.Join(os.Mkdir(in, 0o755), os.Mkdir(out, 0o755), os.WriteFile(filepath.Join(outside, "secret"), []byte("host's"), 0o644)))
+	must(t, os.Symlink("../secret", filepath.Join(in, "link")))
+	must(t, unix.Mkfifo(filepath.Join(in, "fifo"), 0o644))
+	if err := unionfs.CopyRegular(in, out, "link"); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("a link: %v", err)
+	}
+	if _, err := os.Lstat(filepath.Join(out, "link")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the link is copied: %v", err)
+	}
+	must(t, unionfs.CopyRegular(in, out, "fifo")) // no process writes to it
+}

@@ -1,5 +1,11 @@
 package unionfs
 
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
 // For tests of pure decisions, and of the way that older kernels take.
 var (
 	Distinct       = distinct
@@ -29,3 +35,18 @@ func LegacyOptions(n int) string {
 
 // Keeps is Filter.keeps.
 func (f *Filter) Keeps(path string, dir bool) bool { return f.keeps(path, dir) }
+
+// CopyRegular copies a file between two folders as if it had been found to be a regular file.
+func CopyRegular(from, to, name string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Open(to)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	return new(copier).regular(&entry{name: name, path: name, dir: in, stat: unix.Stat_t{Size: 1, Blocks: 1}}, int(out.Fd()))
+}

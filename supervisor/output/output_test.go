@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
@@ -243,5 +244,93 @@ func TestAnAttachmentThatKeepsUpHoldsNothing(t *testing.T) {
 	defer b.mu.Unlock()
 	if s := a.senders[stdout]; s.next != b.last || s.behind != 0 || b.last.text != nil {
 		t.Errorf("%d bytes behind", s.behind)
+	}
+}
+
+// A process that is not the run's may hold the pipe and write to it without an end.
+func TestAForeignWriterIsReadToALimit(t *testing.T) {
+	ours, theirs, err := openOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	finishing, total := make(chan struct{}), 0
+	c := newCollector(t).capture(ours, func(text []byte) {
+		<-finishing
+		if total += len(text); total < 4*drainLimit { // no more, so that a capture without a limit ends
+			write(t, theirs, string(text))
+		}
+	})
+	write(t, theirs, strings.Repeat("x", readSize))
+	go func() {
+		<-c.finished
+		close(finishing)
+	}()
+	c.finish()
+	if total < drainLimit || total > drainLimit+3*readSize {
+		t.Errorf("%d bytes are read, want about %d", total, drainLimit)
+	}
+	if err := theirs.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is kept for a reader that does not read has a limit.
+func TestAnAttachmentFarBehindIsDropped(t *testing.T) {
+	r := newRelay(false)
+	a, err := newAttachment(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	text := make([]byte, readSize)
+	for range 2 * backlogLimit / readSize {
+		r.emit(stdout, text)
+	}
+	b := r.backlogs[stdout]
+	b.mu.Lock()
+	left := len(b.senders)
+	b.mu.Unlock()
+	if left != 0 {
+		t.Fatal("it is not dropped")
+	}
+	<-a.Done()
+	if !errors.Is(a.Err(), ErrDropped) {
+		t.Errorf("%v, want %v", a.Err(), ErrDropped)
+	}
+}
+
+// A reader that has stalled is dropped before it is so far behind, and when the app has ended. Both take as long as a reader may
+// stall.
+func TestAStalledAttachmentIsDropped(t *testing.T) {
+	for name, test := range map[string]struct {
+		chunks, size int
+		ended        bool
+	}{"far behind": {stallBehind/readSize + 4, readSize, false}, "at the end": {1, stallBehind / 2, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRelay(false)
+			a, err := newAttachment(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.Close()
+			for range test.chunks {
+				r.emit(stdout, make([]byte, test.size))
+			}
+			if _, err := io.ReadFull(a.Stdout, make([]byte, 1)); err != nil { // a write is under way
+				t.Fatal(err)
+			}
+			if test.ended {
+				r.end()
+			}
+			select {
+			case <-a.Done():
+			case <-time.After(6 * stallLimit):
+				t.Fatal("it is not dropped")
+			}
+			if !errors.Is(a.Err(), ErrDropped) {
+				t.Errorf("%v, want %v", a.Err(), ErrDropped)
+			}
+		})
 	}
 }

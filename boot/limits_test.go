@@ -1,0 +1,68 @@
+package boot
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/plan"
+)
+
+// setLimit sets a resource limit of the test's process, to what it is, as an app of user 0 would.
+func setLimit(t *testing.T) (message string, err error) {
+	t.Helper()
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("setpriv", "--bounding-set=-all", "--inh-caps=-all", "prlimit", fmt.Sprintf("--pid=%d", os.Getpid()),
+		fmt.Sprintf("--nofile=%d:%d", files.Cur, files.Max)).CombinedOutput()
+	return string(out), err
+}
+
+func TestAppsCannotSetTheSupervisorsLimits(t *testing.T) {
+	if message, err := setLimit(t); err != nil {
+		t.Fatalf("before: %v: %s", err, message)
+	}
+	before, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := errors.Join(unix.Setresgid(-1, -1, os.Getegid()), os.WriteFile("/proc/self/oom_score_adj", before, 0)); err != nil {
+			t.Error(err)
+		}
+	}()
+	const score = 77
+	b := &boot{log: slog.New(slog.DiscardHandler), plan: &plan.Pod{OOMScoreAdj: score}}
+	if err := b.guardLimits(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if message, err := setLimit(t); err == nil || !strings.Contains(message, "not permitted") {
+		t.Errorf("an app sets them: %v: %s", err, message)
+	}
+	if got, err := os.ReadFile("/proc/self/oom_score_adj"); err != nil || strings.TrimSpace(string(got)) != strconv.Itoa(score) {
+		t.Errorf("oom_score_adj is %q, %v", got, err)
+	}
+}
+
+// Earlier, a FUSE file system of the roots would refuse the supervisor; later, apps run.
+func TestTheLimitsAreGuardedBeforeTheAppsRun(t *testing.T) {
+	var order []string
+	for _, phase := range new(boot).phases() {
+		if slices.Contains([]string{"mount roots", "guard own limits", "run apps"}, phase.name) {
+			order = append(order, phase.name)
+		}
+	}
+	if want := []string{"mount roots", "guard own limits", "run apps"}; !slices.Equal(order, want) {
+		t.Errorf("%q, want %q", order, want)
+	}
+}
