@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 
+	"kurma.io/stager/internal/plaintext"
 	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
 )
@@ -44,7 +45,7 @@ func ProcessStreams() Streams {
 }
 
 // ExitCode returns the exit code of a program whose main has the error, and writes the text of
-// the error to stderr: nothing and 0 for nil, the Code and the Err of an *ExitError, 1 and the text of
+// the error to stderr, in one line that a terminal shows and does not obey: nothing and 0 for nil, the Code and the Err of an *ExitError, 1 and the text of
 // any other.
 func ExitCode(err error, stderr io.Writer) int {
 	if err == nil {
@@ -56,7 +57,7 @@ func ExitCode(err error, stderr io.Writer) int {
 		code, err = exit.Code, exit.Err
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, err)
+		fmt.Fprintln(stderr, plaintext.Line(err.Error()))
 	}
 	return code
 }

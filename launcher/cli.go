@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -213,10 +212,4 @@ func (c *cli) pods() (*pods.Store, error) {
 	}
 	store.Connector = c.connector()
 	return store, nil
-}
-
-func (c *cli) printJSON(v any) error {
-	out := json.NewEncoder(c.stdout)
-	out.SetEscapeHTML(false)
-	return out.Encode(v)
 }

@@ -102,9 +102,7 @@ func (c *cli) cp(ctx context.Context, from, to string) error {
 		err = c.copyBetween(ctx, app, source, copies.Host(), target, warn)
 	}
 	done()
-	for _, text := range warnings {
-		fmt.Fprintln(c.stderr, "launcher: warning:", text)
-	}
+	c.warn(warnings...)
 	return err
 }
 

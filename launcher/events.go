@@ -95,7 +95,7 @@ func (c *cli) printEvents(reader *events.Reader, o eventsOptions) error {
 		if c.json {
 			err = c.printJSON(e)
 		} else {
-			_, err = fmt.Fprintln(c.stdout, eventText(e))
+			err = c.line(eventText(e))
 		}
 		if err != nil {
 			return err

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -79,7 +78,7 @@ func (c *cli) execute(cmd *cobra.Command, args []string, o execOptions) error {
 	}
 	code, err := c.exec(args[:dashes], args[dashes:], o)
 	if err != nil {
-		fmt.Fprintln(c.stderr, "launcher: exec:", oneLine(err)+nextStep(err))
+		c.say("exec: " + err.Error() + nextStep(err))
 		code = exitImpossible
 	}
 	if code != 0 {

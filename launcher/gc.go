@@ -102,7 +102,7 @@ func (c *cli) printCollected(all collected) error {
 		return c.printJSON(all)
 	}
 	for _, name := range all.Networks {
-		if _, err := fmt.Fprintln(c.stdout, "network", name); err != nil {
+		if err := c.line("network " + name); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"kurma.io/stager/launcher/images"
@@ -26,16 +25,6 @@ func (c *cli) catalog() (*images.Store, *images.Catalog, error) {
 		return nil, nil, err
 	}
 	return store, store.Catalog(ring, c.config.ImagePins), nil
-}
-
-// warn prints warnings, a line each.
-func (c *cli) warn(warnings []string) {
-	if len(warnings) > 0 && isTerminal(c.stderr) {
-		fmt.Fprint(c.stderr, eraseLine) // of busy
-	}
-	for _, warning := range warnings {
-		fmt.Fprintln(c.stderr, "launcher: warning:", warning)
-	}
 }
 
 // images opens the store of images.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -53,7 +52,7 @@ func (c *cli) exportImage(ref, path string) error {
 		return errors.Join(err, os.Remove(path))
 	}
 	if id != image.ID {
-		fmt.Fprintf(c.stderr, "launcher: warning: %s is built again from the image's files, so its ID is another one\n", path)
+		c.warn(path + " is built again from the image's files, so its ID is another one")
 	}
 	return nil
 }

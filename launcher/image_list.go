@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"text/tabwriter"
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/signing"
@@ -40,19 +39,17 @@ func (c *cli) listImages(store *images.Store) error {
 	if c.json {
 		return c.listImagesJSON(store, all, ring)
 	}
-	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(out, "ID\tNAME\tVERSION\tARCH\tSIZE\tIMPORTED ("+zone()+")\tSIGNED")
+	out := c.table("ID", "NAME", "VERSION", "ARCH", "SIZE", "IMPORTED ("+zone()+")", "SIGNED")
 	for _, image := range all {
 		if image.Damage != nil {
-			fmt.Fprintf(out, "%s\t-\t-\t-\t-\t-\tdamaged: %s\n", shortID(image.ID), printable(oneLine(image.Damage)))
+			out.row(shortID(image.ID), "-", "-", "-", "-", "-", "damaged: "+oneLine(image.Damage))
 			continue
 		}
 		info := describeImage(store, image, ring)
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.1f MB\t%s\t%s\n", shortID(info.ID), printable(info.Name),
-			dash(printable(info.Labels["version"])), dash(printable(info.Labels["arch"])), float64(info.Size)/1e6,
+		out.row(shortID(info.ID), info.Name, info.Labels["version"], info.Labels["arch"], fmt.Sprintf("%.1f MB", float64(info.Size)/1e6),
 			localTime(info.Imported), signedText(info))
 	}
-	return out.Flush()
+	return out.flush()
 }
 
 func (c *cli) listImagesJSON(store *images.Store, all []*images.Image, ring signing.KeyRing) error {
@@ -85,5 +82,5 @@ func signedText(info imageInfo) string {
 	case info.SignedBy == "" && info.Distrust == signing.ErrUnknownKey.Error():
 		return "by an unknown key"
 	}
-	return "not trusted: " + printable(info.Distrust)
+	return "not trusted: " + info.Distrust
 }

@@ -47,10 +47,7 @@ func (c *cli) inspect(ctx context.Context, ref string) error {
 	if c.json {
 		return c.printJSON(found)
 	}
-	out := json.NewEncoder(c.stdout)
-	out.SetEscapeHTML(false)
-	out.SetIndent("", "  ")
-	return out.Encode(found)
+	return c.printIndented(found, "  ")
 }
 
 func (c *cli) findForInspection(ctx context.Context, ref string) (any, error) {

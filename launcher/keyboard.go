@@ -66,7 +66,7 @@ func (k *keyboard) close() {
 // hint tells a person at a terminal what can be typed.
 func (c *cli) hint(text string) {
 	if isTerminal(c.stderr) {
-		fmt.Fprintln(c.stderr, "launcher:", text)
+		c.say(text)
 	}
 }
 

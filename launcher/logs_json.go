@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"kurma.io/stager/internal/plaintext"
 	"kurma.io/stager/launcher/pods"
 )
 
@@ -68,7 +69,7 @@ func (p *linePrinter) take(text string, more bool) error {
 	if when == "" {
 		when, message, _ = strings.Cut(text, " ")
 		if _, err := time.Parse(time.RFC3339Nano, when); err != nil {
-			_, err := fmt.Fprintln(p.cli.stderr, text)
+			_, err := fmt.Fprintln(p.cli.stderr, plaintext.Line(text))
 			return err
 		}
 	}

@@ -98,7 +98,7 @@ func TestANameMeansTheNewestTrustedVersion(t *testing.T) {
 		}, nil, name, 0, "without a good signature"},
 		{"none is signed", func(h *host) []string {
 			return []string{h.version(name, "2", nil), h.version(name, "1", nil)}
-		}, nil, name, 0, "example.com/app:2 (sha512-"},
+		}, nil, name, 0, `"example.com/app:2" (sha512-`},
 		{"signed by a key that is not trusted", func(h *host) []string {
 			return []string{h.version(name, "2", newKey(h.t))}
 		}, nil, name, 0, "no good signature by a trusted key"},
@@ -158,7 +158,7 @@ func TestADependencyIsNotSquatted(t *testing.T) {
 	h.run("image", "import", h.version("example.com/base", "2", nil),
 		h.image("top.aci", `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/top","app":{"exec":["/x"],"user":"0","group":"0"},"dependencies":[{"imageName":"example.com/base"}]}`))
 	r := h.try("run", "--detach", "--name", "p", "example.com/top")
-	if r.code != 0 || !strings.Contains(r.stderr, "example.com/base without a good signature") {
+	if r.code != 0 || !strings.Contains(r.stderr, `"example.com/base" without a good signature`) {
 		t.Fatalf("%+v", r)
 	}
 	defer h.run("stop", "p")

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
-	"text/tabwriter"
 
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/plugins"
@@ -96,9 +94,9 @@ func (c *cli) listNetworks() error {
 	if err != nil {
 		return err
 	}
-	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
+	var out *table
 	if !c.json {
-		fmt.Fprintln(out, "NAME\tPLUGIN\tINTERFACE\tDEFAULT\tRUNNING")
+		out = c.table("NAME", "PLUGIN", "INTERFACE", "DEFAULT", "RUNNING")
 	}
 	for _, n := range c.networks {
 		info, err := describeNetwork(containers, n)
@@ -106,14 +104,17 @@ func (c *cli) listNetworks() error {
 			return err
 		}
 		if !c.json {
-			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", n.Name, printable(n.ACI), dash(printable(n.Interface)), yes(n.Default), yes(info.Running))
+			out.row(n.Name, n.ACI, n.Interface, yes(n.Default), yes(info.Running))
 			continue
 		}
 		if err := c.printJSON(info); err != nil {
 			return err
 		}
 	}
-	return out.Flush()
+	if c.json {
+		return nil
+	}
+	return out.flush()
 }
 
 func yes(is bool) string {
@@ -195,6 +196,5 @@ func (c *cli) printCheck(check networkCheck) error {
 	if check.Error != "" {
 		text = check.Error
 	}
-	_, err := fmt.Fprintf(c.stdout, "%s: %s\n", check.Name, text)
-	return err
+	return c.line(check.Name + ": " + text)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"kurma.io/stager/internal/plaintext"
 )
 
 // patience is how long a person waits without a word.
@@ -31,7 +33,7 @@ func (c *cli) busyEvery(tick time.Duration, what string) (done func()) {
 		for {
 			select {
 			case <-ticks.C:
-				fmt.Fprintf(c.stderr, "%slauncher: %s … %d s", eraseLine, what, int(time.Since(begin).Seconds()))
+				fmt.Fprintf(c.stderr, "%slauncher: %s … %d s", eraseLine, plaintext.Line(what), int(time.Since(begin).Seconds()))
 				shown = true
 			case <-stop:
 				if shown {
@@ -64,7 +66,7 @@ func (c *cli) progressAfter(quiet time.Duration, what string) func(done, size in
 			return
 		}
 		if done < size {
-			fmt.Fprintf(c.stderr, "%slauncher: import %s … %d %%", eraseLine, what, percent)
+			fmt.Fprintf(c.stderr, "%slauncher: import %s … %d %%", eraseLine, plaintext.Line(what), percent)
 			printed = percent
 		} else if printed >= 0 {
 			fmt.Fprint(c.stderr, eraseLine)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"strconv"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"kurma.io/stager/launcher/pods"
@@ -185,19 +184,16 @@ func (c *cli) describePods(all []*pods.Pod) []podInfo {
 }
 
 func (c *cli) printPods(all []*pods.Pod, infos []podInfo) error {
-	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(out, "UUID\tNAME\tSTATE\tPID\tAPPS\tCREATED ("+zone()+")")
+	out := c.table("UUID", "NAME", "STATE", "PID", "APPS", "CREATED ("+zone()+")")
 	for i, pod := range all {
 		if pod.Damage != nil {
-			fmt.Fprintf(out, "%s\t%s\t%s\t-\t-\t%s\n", pod.Plan.UUID[:8], dash(printable(pod.Plan.Name)), pod.State.Phase,
-				printable(oneLine(pod.Damage)))
+			out.row(pod.Plan.UUID[:8], pod.Plan.Name, pod.State.Phase, "-", "-", oneLine(pod.Damage))
 			continue
 		}
 		info := infos[i]
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\n", info.UUID[:8], printable(info.Name), stateText(info), pidText(info),
-			appsText(info), localTime(info.Created))
+		out.row(info.UUID[:8], info.Name, stateText(info), pidText(info), appsText(info), localTime(info.Created))
 	}
-	return out.Flush()
+	return out.flush()
 }
 
 func stateText(info podInfo) string {

@@ -78,7 +78,7 @@ func (c *cli) reportFailedStager(pod *pods.Pod, deleted bool) {
 	if !deleted {
 		how += "; launcher logs --stager " + pod.Plan.Name + " shows its messages"
 	}
-	fmt.Fprintf(c.stderr, "launcher: pod %q: %s\n", pod.Plan.Name, how)
+	c.say(fmt.Sprintf("pod %q: %s", pod.Plan.Name, how))
 }
 
 // showOutput begins to show the output of the pod's apps. shown is done when all has been written;
@@ -90,7 +90,7 @@ func (c *cli) showOutput(ctx context.Context, store *pods.Store, uuid string, sh
 		return err
 	}
 	if own.Plan.LogDir == "" {
-		fmt.Fprintf(c.stderr, "launcher: warning: the output is not shown: the stager image has no annotation %q\n", names.LogDirAnnotation)
+		c.warn(fmt.Sprintf("the output is not shown: the stager image has no annotation %q", names.LogDirAnnotation))
 		return nil
 	}
 	here := *c

@@ -41,7 +41,7 @@ func (c *cli) createPod(ctx context.Context, store *pods.Store, o runOptions) (*
 		}
 		plan, warnings, err := c.planPod(images.Catalog(ring, c.config.ImagePins), o, names)
 		if err != nil {
-			c.warn(warnings) // a misspelt key may be the cause
+			c.warn(warnings...) // a misspelt key may be the cause
 			return nil, err
 		}
 		pod, err := store.Create(ctx, plan)
@@ -51,7 +51,7 @@ func (c *cli) createPod(ctx context.Context, store *pods.Store, o runOptions) (*
 		if errors.Is(err, pods.ErrNameTaken) {
 			err = fmt.Errorf("%w; choose another with --name", err)
 		}
-		c.warn(warnings)
+		c.warn(warnings...)
 		return pod, err
 	}
 }

@@ -595,7 +595,7 @@ func TestRunRefusesWrongArguments(t *testing.T) {
 		{"no such image", `no such image: "x"`, 1, []string{"run", "x"}},
 		{"no such file", "pod.json: no such file", 1, []string{"run", "pod.json"}},
 		{"not JSON", "pod", 1, []string{"run", h.text("bad.json", "{")}},
-		{"image missing", `app "a": no such image: example.com/none,version=9`, 1, []string{"run", h.text("none.json",
+		{"image missing", `app "a": no such image: "example.com/none,version=9"`, 1, []string{"run", h.text("none.json",
 			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/none","labels":[{"name":"version","value":"9"}]}}]}`)}},
 		{"owner of 33 bits", `volume "v": uid 4294967301 is not within 0 to 4294967294`, 1, []string{"run", h.text("owner.json",
 			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":"`+h.listed()["example.com/one"].ID+`"}}],"volumes":[{"name":"v","kind":"empty","uid":4294967301}]}`)}},

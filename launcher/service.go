@@ -77,6 +77,6 @@ func enterUnified(group *cgroups.Group) error {
 // it (sd_notify(3)). A service manager that does not listen does not stop the pod.
 func (c *cli) notify(state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		fmt.Fprintln(c.stderr, "launcher: warning: report to the service manager:", oneLine(err))
+		c.warn("report to the service manager: " + err.Error())
 	}
 }

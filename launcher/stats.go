@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"text/tabwriter"
 	"time"
 
 	"kurma.io/stager/launcher/cgroups"
@@ -149,8 +148,7 @@ func (c *cli) printStats(all []appStats, live bool) error {
 	if live {
 		fmt.Fprint(c.stdout, "\x1b[H\x1b[J") // to the terminal's upper left corner, the rest erased
 	}
-	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(out, "POD\tAPP\tCPU\tMEMORY\tLIMIT\tREAD\tWRITTEN\tPIDS")
+	out := c.table("POD", "APP", "CPU", "MEMORY", "LIMIT", "READ", "WRITTEN", "PIDS")
 	for _, s := range all {
 		cpu, pids := "-", "-"
 		if s.CPUPercent != nil {
@@ -159,9 +157,9 @@ func (c *cli) printStats(all []appStats, live bool) error {
 		if s.PIDs != nil {
 			pids = fmt.Sprint(*s.PIDs)
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(s.Pod), s.App, cpu, size(s.Memory), size(s.MemoryLimit), size(s.Read), size(s.Written), pids)
+		out.row(s.Pod, s.App, cpu, size(s.Memory), size(s.MemoryLimit), size(s.Read), size(s.Written), pids)
 	}
-	return out.Flush()
+	return out.flush()
 }
 
 // size is a number of bytes for a person.

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
 	"time"
 
+	"kurma.io/stager/internal/plaintext"
 	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/cobra"
@@ -98,7 +98,7 @@ func (c *cli) statusDocument(ctx context.Context, pod *pods.Pod) ([]byte, error)
 			return data, nil
 		}
 		if pod.State.Phase == pods.Dead || !pod.Ends(ctx, endingTime) {
-			_, _ = c.stderr.Write(words.Bytes()) // what the call-in has said
+			_, _ = plaintext.NewWriter(c.stderr).Write(words.Bytes()) // what the call-in has said
 			return nil, err
 		}
 		if err := pod.AwaitEnd(ctx); err != nil {
@@ -161,24 +161,23 @@ func (c *cli) callInto(pod *pods.Pod, stdout, stderr io.Writer, name string, arg
 }
 
 func (c *cli) printStatus(pod *pods.Pod, apps map[string]appStatus) error {
-	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(out, "APP\tSTATE\tPID\tEXIT\tREASON")
+	out := c.table("APP", "STATE", "PID", "EXIT", "REASON")
 	for _, name := range appNames(pod) {
 		a := apps[name]
 		switch {
 		case a.Exited && a.Code == nil && pod.Killed():
-			fmt.Fprintf(out, "%s\texited\t-\t?\tended with its stager\n", name)
+			out.row(name, "exited", "-", "?", "ended with its stager")
 		case a.Exited && a.Code == nil:
-			fmt.Fprintf(out, "%s\texited\t-\t?\tits last state was not kept\n", name)
+			out.row(name, "exited", "-", "?", "its last state was not kept")
 		case a.Exited:
-			fmt.Fprintf(out, "%s\texited\t-\t%d\t%s\n", name, *a.Code, dash(a.Reason))
+			out.row(name, "exited", "-", *a.Code, a.Reason)
 		case a.Ending:
-			fmt.Fprintf(out, "%s\tending\t-\t-\t-\n", name)
+			out.row(name, "ending", "-", "-", "-")
 		case a.PID == 0:
-			fmt.Fprintf(out, "%s\tstarting\t-\t-\t-\n", name)
+			out.row(name, "starting", "-", "-", "-")
 		default:
-			fmt.Fprintf(out, "%s\trunning\t%d\t-\t-\n", name, a.PID)
+			out.row(name, "running", a.PID, "-", "-")
 		}
 	}
-	return out.Flush()
+	return out.flush()
 }

@@ -7,24 +7,13 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"kurma.io/stager/internal/plaintext"
 )
 
-// oneLine returns an error's text in one line, of joined errors one after the other. It escapes characters that a
-// terminal would obey: a server or a file may have put them there.
-func oneLine(err error) string {
-	var line strings.Builder
-	for rest := strings.ReplaceAll(err.Error(), "\n", "; "); rest != ""; {
-		r, size := utf8.DecodeRuneInString(rest)
-		if r == utf8.RuneError && size == 1 || !unicode.IsPrint(r) {
-			escaped := strconv.Quote(rest[:size])
-			line.WriteString(escaped[1 : len(escaped)-1])
-		} else {
-			line.WriteString(rest[:size])
-		}
-		rest = rest[size:]
-	}
-	return line.String()
-}
+// oneLine returns an error's text in one line, which a terminal shows and does not obey: a server or a file may have
+// chosen parts of it.
+func oneLine(err error) string { return plaintext.Line(err.Error()) }
 
 // printable returns a text from a manifest or the command line as a table or an error
 // can show it: quoted if it has characters that a terminal would not just show, and

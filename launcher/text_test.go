@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"strings"
 	"testing"
 )
@@ -17,21 +16,6 @@ func TestPrintableQuotesControlCharacters(t *testing.T) {
 	} {
 		if got := printable(text); got != want {
 			t.Errorf("printable(%q) = %q, want %q", text, got, want)
-		}
-	}
-}
-
-// An error is one line, whose characters a terminal shows and does not obey.
-func TestOneLineEscapesControlCharacters(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                                   "",
-		`import "a b": ü\x`:                  `import "a b": ü\x`,
-		"no\nway":                            "no; way",
-		"DENIED: \x1b[31m\r\t\u202e\x7f\xff": `DENIED: \x1b[31m\r\t\u202e\x7f\xff`,
-		"\ufffd":                             "\ufffd",
-	} {
-		if got := oneLine(errors.New(text)); got != want {
-			t.Errorf("oneLine(%q) = %q, want %q", text, got, want)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/pods"
@@ -66,12 +65,11 @@ func (c *cli) top(args []string) error {
 		}
 		return nil
 	}
-	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(out, "APP\tPID\tPPID\tUID\tSTATE\tMEMORY\tCOMMAND")
+	out := c.table("APP", "PID", "PPID", "UID", "STATE", "MEMORY", "COMMAND")
 	for _, p := range all {
-		fmt.Fprintf(out, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", p.App, p.PID, p.PPID, p.UID, p.State, p.Memory, printable(strings.Join(p.Command, " ")))
+		out.row(p.App, p.PID, p.PPID, p.UID, p.State, p.Memory, strings.Join(p.Command, " "))
 	}
-	return out.Flush()
+	return out.flush()
 }
 
 func processesOf(pod *pods.Pod, apps []string) ([]processInfo, error) {

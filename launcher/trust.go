@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"text/tabwriter"
-
 	"kurma.io/stager/signing"
 
 	"github.com/spf13/cobra"
@@ -58,10 +55,9 @@ func (c *cli) listTrust() error {
 		}
 		return nil
 	}
-	out := tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(out, "FINGERPRINT\tIMAGES\tSTATE\tOWNER")
+	out := c.table("FINGERPRINT", "IMAGES", "STATE", "OWNER")
 	for _, key := range ring.Keys() {
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", key.Fingerprint, forImages(printable(key.Prefix)), key.State, dash(owners(key)))
+		out.row(key.Fingerprint, forImages(key.Prefix), key.State, owners(key))
 	}
-	return out.Flush()
+	return out.flush()
 }

@@ -79,7 +79,7 @@ func (c *cli) confirm(key signing.Trusted, o trustOptions, answers *bufio.Reader
 	}
 	images := "all images"
 	if o.prefix != "" {
-		images = "images below " + o.prefix
+		images = "images below " + printable(o.prefix)
 	}
 	if len(o.fingerprints) > 0 {
 		return fmt.Errorf("key %s is not one that --fingerprint confirms", key.Fingerprint)

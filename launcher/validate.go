@@ -69,7 +69,7 @@ func (c *cli) validate(ctx context.Context, source string, net netFlags) error {
 		decided, err = decideAsStager(planned)
 	}
 	if err != nil {
-		c.warn(warnings) // a misspelt key may be the cause
+		c.warn(warnings...) // a misspelt key may be the cause
 		return err
 	}
 	found := validated{Name: planned.Name, Apps: []string{}, Warnings: append(append([]string{}, warnings...), decided.Warnings...), Isolators: []validatedIsolator{}}
@@ -109,8 +109,7 @@ func (v *validated) add(app string, fates []decision.IsolatorFate) {
 func (c *cli) printValidated(v validated) error {
 	var errs []error
 	line := func(format string, args ...any) {
-		_, err := fmt.Fprintf(c.stdout, format+"\n", args...)
-		errs = append(errs, err)
+		errs = append(errs, c.line(fmt.Sprintf(format, args...)))
 	}
 	for _, warning := range v.Warnings {
 		line("warning: %s", printable(warning))

@@ -19,7 +19,7 @@ func (c *cli) showWarnings(pod *pods.Pod) {
 	lines := bufio.NewScanner(log)
 	for lines.Scan() {
 		if text := warningText(lines.Text()); text != "" {
-			fmt.Fprintf(c.stderr, "launcher: warning: pod %q: %s\n", pod.Plan.Name, text)
+			c.warn(fmt.Sprintf("pod %q: %s", pod.Plan.Name, text))
 		}
 	}
 }
@@ -33,7 +33,7 @@ func warningText(line string) string {
 	}
 	text := fields["msg"]
 	if name := fields["name"]; text == "isolator" && name != "" {
-		text = fmt.Sprintf("isolator %s is %s", name, fields["fate"])
+		text = fmt.Sprintf("isolator %s is %s", printable(name), printable(fields["fate"]))
 	}
 	if app := fields["app"]; app != "" {
 		text = fmt.Sprintf("app %q: %s", app, text)

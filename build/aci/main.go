@@ -33,6 +33,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/internal/plaintext"
 )
 
 // version is aci's version. The Makefile sets it.
@@ -77,10 +79,10 @@ func exitStatus(err error, stderr io.Writer) int {
 	case err == nil || errors.Is(err, flag.ErrHelp):
 		return 0
 	case errors.As(err, &usage):
-		fmt.Fprintln(stderr, "aci:", usage.text)
+		fmt.Fprintln(stderr, "aci:", plaintext.Line(usage.text))
 		return 2
 	}
-	fmt.Fprintln(stderr, "aci:", strings.ReplaceAll(err.Error(), "\n", "; "))
+	fmt.Fprintln(stderr, "aci:", plaintext.Line(err.Error()))
 	return 1
 }
 

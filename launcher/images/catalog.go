@@ -106,7 +106,7 @@ func (c *Catalog) FindLabelled(name string, labels []Label) (*Image, error) {
 	}
 	image, err := c.choose(sound, name, labels)
 	if err != nil {
-		err = hintAtDamaged(damaged, fmt.Errorf("%w: %s", err, describe(name, labels)))
+		err = hintAtDamaged(damaged, fmt.Errorf("%w: %q", err, describe(name, labels)))
 	}
 	return image, err
 }
@@ -181,14 +181,14 @@ func (c *Catalog) warn(name string, found []*Image, signers []string, chosen int
 	var text string
 	switch served := slices.Compact(slices.Sorted(slices.Values(signers))); {
 	case signers[chosen] == "" && image.Record.Seal == "":
-		text = fmt.Sprintf("image %s (%s) is not signed", describeVersion(image), shortID(image))
+		text = fmt.Sprintf("image %q (%s) is not signed", describeVersion(image), shortID(image))
 	case signers[chosen] == "":
-		text = fmt.Sprintf("image %s (%s) has no good signature by a trusted key", describeVersion(image), shortID(image))
+		text = fmt.Sprintf("image %q (%s) has no good signature by a trusted key", describeVersion(image), shortID(image))
 	case served[0] == "":
-		text = fmt.Sprintf("there are images called %s without a good signature by a trusted key; they do not count, and %s (%s) is used",
+		text = fmt.Sprintf("there are images called %q without a good signature by a trusted key; they do not count, and %q (%s) is used",
 			name, describeVersion(image), shortID(image))
 	case len(served) > 1:
-		text = fmt.Sprintf("images called %s are signed by %d keys; %s (%s) is used, signed by %s; imagePins in the configuration can pin one",
+		text = fmt.Sprintf("images called %q are signed by %d keys; %q (%s) is used, signed by %s; imagePins in the configuration can pin one",
 			name, len(served), describeVersion(image), shortID(image), signers[chosen])
 	default:
 		return
@@ -279,7 +279,7 @@ func findPrefix(all []*Image, prefix string) (string, error) {
 
 func describe(name string, labels []Label) string {
 	for _, l := range labels {
-		name += fmt.Sprintf(",%s=%s", l.Name, l.Value)
+		name += "," + l.Name + "=" + l.Value
 	}
 	return name
 }

@@ -1,7 +1,6 @@
 package images
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 )
@@ -48,10 +47,10 @@ type resolver struct {
 
 func (r *resolver) add(image *Image) error {
 	if slices.Contains(r.chain, image.ID) {
-		return fmt.Errorf("image %s (%s) depends on itself", image.Manifest.Name, image.ID)
+		return fmt.Errorf("image %q (%s) depends on itself", image.Manifest.Name, image.ID)
 	}
 	if len(r.chain) >= maxDepth {
-		return fmt.Errorf("image %s: more than %d dependencies deep", image.Manifest.Name, maxDepth)
+		return fmt.Errorf("image %q: more than %d dependencies deep", image.Manifest.Name, maxDepth)
 	}
 	if r.placed[image.ID] {
 		return nil // its dependencies also have their places
@@ -76,17 +75,17 @@ func (r *resolver) find(dep Dependency) (*Image, error) {
 	if dep.ID == "" {
 		image, err := r.choose(r.all, dep.Name, dep.Labels)
 		if err != nil {
-			err = fmt.Errorf("%w: %s", err, describe(dep.Name, dep.Labels))
+			err = fmt.Errorf("%w: %q", err, describe(dep.Name, dep.Labels))
 		}
 		return image, err
 	}
 	i := slices.IndexFunc(r.all, func(i *Image) bool { return i.ID == dep.ID })
 	if i < 0 {
-		return nil, fmt.Errorf("%w: %s with ID %s", ErrNotFound, dep.Name, dep.ID)
+		return nil, fmt.Errorf("%w: %q with ID %s", ErrNotFound, dep.Name, dep.ID)
 	}
 	found := r.all[i]
 	if found.Manifest.Name != dep.Name || !found.Manifest.HasLabels(dep.Labels) {
-		return nil, errors.New("image " + dep.ID + " is not " + describe(dep.Name, dep.Labels))
+		return nil, fmt.Errorf("image %s is not %q", dep.ID, describe(dep.Name, dep.Labels))
 	}
 	return found, nil
 }

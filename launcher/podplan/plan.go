@@ -124,11 +124,11 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 	}
 	stager := p.Stager.Manifest
 	if !filepath.IsAbs(stager.App.Exec[0]) {
-		return pods.Plan{}, nil, fmt.Errorf("stager image %s: exec %q is not an absolute path", stager.Name, stager.App.Exec[0])
+		return pods.Plan{}, nil, fmt.Errorf("stager image %q: exec %q is not an absolute path", stager.Name, stager.App.Exec[0])
 	}
 	logs := stager.Annotations[names.LogDirAnnotation]
 	if logs != "" && (!filepath.IsAbs(logs) || logs == "/" || filepath.Clean(logs) != logs) {
-		return pods.Plan{}, nil, fmt.Errorf("stager image %s: annotation %s: %q is not the absolute path of a folder", stager.Name, names.LogDirAnnotation, logs)
+		return pods.Plan{}, nil, fmt.Errorf("stager image %q: annotation %s: %q is not the absolute path of a folder", stager.Name, names.LogDirAnnotation, logs)
 	}
 	var text bytes.Buffer
 	if err := m.Write(&text); err != nil {

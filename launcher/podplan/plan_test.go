@@ -170,7 +170,7 @@ func TestWrongPodsAreRefused(t *testing.T) {
 		}, fmt.Sprintf(pod, "example.com/my_app.1", `,"volumes":[{"name":"v","kind":"host","source":"/v"}]`), `pod "p": volume "v": /v is forbidden`},
 		{
 			"a stager without a path", func(p *Planner) { p.Stager.Manifest.App.Exec = []string{"stager"} },
-			fmt.Sprintf(pod, "example.com/my_app.1", ""), `stager image example.com/stager: exec "stager" is not an absolute path`,
+			fmt.Sprintf(pod, "example.com/my_app.1", ""), `stager image "example.com/stager": exec "stager" is not an absolute path`,
 		},
 	}
 	for _, path := range []string{"logs", "/", "/a/../..", "/a/"} {
