@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
@@ -36,8 +37,22 @@ func (b *boot) guardLimits(context.Context) error {
 	if err := unix.Setresgid(-1, -1, unused); err != nil {
 		b.log.Warn("apps of user 0 can change the supervisor's resource limits", "error", os.NewSyscallError("setresgid", err))
 	}
+	if err := limitPendingSignals(); err != nil {
+		b.log.Warn("apps can take the machine's queue of user 0's signals", "error", err)
+	}
 	b.guardLife()
 	return nil
+}
+
+// limitPendingSignals gives the supervisor the limit of an app. Signals with data queue up at a thread that blocks
+// them, and count for the user of that thread until its own limit is reached, whoever sends them (sigqueue(3)). The supervisor waits for none.
+func limitPendingSignals() error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_SIGPENDING, &limit); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	limit.Cur, limit.Max = min(limit.Cur, spec.PendingSignals), min(limit.Max, spec.PendingSignals)
+	return os.NewSyscallError("setrlimit", unix.Setrlimit(unix.RLIMIT_SIGPENDING, &limit))
 }
 
 // guardLife makes the supervisor the OOM killer's last choice: the supervisor's end ends every app,

@@ -27,7 +27,7 @@ func TestShimRefusesBrokenPlans(t *testing.T) {
 	put := func(offset int, value uint32) func([]byte) []byte {
 		return func(b []byte) []byte { binary.NativeEndian.PutUint32(b[offset:], value); return b }
 	}
-	const header = 88 // shim_plan; checked below
+	const header = 104 // shim_plan; checked below
 	if len(whole) != header+len("/\x00\x00/no/such\x00x\x00") {
 		t.Fatalf("the plan is %d bytes long", len(whole))
 	}
@@ -65,7 +65,7 @@ func TestShimRefusesBrokenPlans(t *testing.T) {
 // The shim reports the first step that fails, and does not execute the program.
 func TestShimReportsWhatFails(t *testing.T) {
 	for want, change := range map[string]func(*shimPlan){
-		"limit locked memory":    func(p *shimPlan) { p.memlock = unix.Rlimit{Cur: 2, Max: 1} },
+		"set resource limits":    func(p *shimPlan) { p.memlock = unix.Rlimit{Cur: 2, Max: 1} },
 		"set AppArmor profile":   func(p *shimPlan) { p.profile = "no such profile" },
 		"set oom_score_adj":      func(p *shimPlan) { p.flags, p.oomScore = shimJoin, 5000 },
 		"enter cgroup":           func(p *shimPlan) { p.flags, p.ncgroups = shimJoin, 1 }, // neither is open

@@ -118,6 +118,21 @@ static void limit_locked_memory(const struct shim_plan *p)
 		fail(SHIM_LIMIT, errno);
 }
 
+/* Lowers a limit, soft and hard, to a number at most. */
+static void limit_at_most(int resource, uint64_t most)
+{
+	struct rlimit limit;
+
+	if (getrlimit(resource, &limit) < 0)
+		fail(SHIM_LIMIT, errno);
+	if (limit.rlim_cur > most)
+		limit.rlim_cur = most;
+	if (limit.rlim_max > most)
+		limit.rlim_max = most;
+	if (setrlimit(resource, &limit) < 0)
+		fail(SHIM_LIMIT, errno);
+}
+
 /* Sets the AppArmor profile for the next exec, which is the app's; a profile need
  * not allow what the shim does. Call it before join(), while /proc is the
  * supervisor's. */
@@ -333,6 +348,8 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p, stru
 		env[p->nenv] = listen_pid;
 	}
 	limit_locked_memory(p);
+	limit_at_most(RLIMIT_SIGPENDING, p->sigpending);
+	limit_at_most(RLIMIT_MSGQUEUE, p->msgqueue);
 	if (*profile[0])
 		confine(profile[0]);
 	if (p->flags & SHIM_JOIN)

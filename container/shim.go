@@ -101,6 +101,7 @@ func (p *shimPlan) encode() ([]byte, error) {
 		nenv: C.uint32_t(len(p.env)), nfds: C.uint32_t(p.nfds),
 		nbacking: C.uint32_t(p.nbacking), ncgroups: C.uint32_t(p.ncgroups), ntrees: C.uint32_t(len(p.targets)), oom_score_adj: C.int32_t(p.oomScore),
 		memlock_soft: C.uint64_t(p.memlock.Cur), memlock_hard: C.uint64_t(p.memlock.Max),
+		sigpending: spec.PendingSignals, msgqueue: spec.MessageQueueBytes,
 	}
 	header.size = C.uint64_t(int(unsafe.Sizeof(header)) + 4*len(p.groups) + len(filter) + len(text))
 	b := slices.Grow(C.GoBytes(unsafe.Pointer(&header), C.int(unsafe.Sizeof(header))), int(header.size)) // the filter is some KiB
@@ -175,7 +176,7 @@ func shimStep(step uint32) string {
 	case C.SHIM_READ_PLAN:
 		return "read plan"
 	case C.SHIM_LIMIT:
-		return "limit locked memory"
+		return "set resource limits"
 	case C.SHIM_PROFILE:
 		return "set AppArmor profile"
 	case C.SHIM_CGROUP:

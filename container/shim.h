@@ -65,6 +65,7 @@ struct shim_plan {
 	uint32_t ntrees; /* detached mounts (open_tree(2)) to attach to their targets, in this order */
 	int32_t oom_score_adj;
 	uint64_t memlock_soft, memlock_hard; /* RLIMIT_MEMLOCK */
+	uint64_t sigpending, msgqueue; /* RLIMIT_SIGPENDING and RLIMIT_MSGQUEUE, unless the limit is lower already */
 	uint64_t size; /* of the whole plan in bytes */
 };
 

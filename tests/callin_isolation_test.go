@@ -2,11 +2,14 @@ package tests
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/harness"
 )
 
@@ -119,6 +122,11 @@ func TestAppsCannotLimitTheSupervisor(t *testing.T) {
 	denied := "operation not permitted\n"
 	if have := succeeds(p, "a", "/probe/probe limit-pid-1"); have != denied+denied+denied {
 		t.Errorf("a command says %q", have)
+	}
+	// Signals that the supervisor blocks count for user 0 of the machine, up to the supervisor's limit.
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", p.Supervisor()))
+	if want := fmt.Sprintf("%-25s %-20d %-20d", "Max pending signals", spec.PendingSignals, spec.PendingSignals); err != nil || !strings.Contains(string(limits), want) {
+		t.Errorf("%v; the supervisor's limits are\n%s", err, limits)
 	}
 	p.Stop()
 }

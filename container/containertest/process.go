@@ -21,6 +21,7 @@ func processCases() []testCase {
 		{"capabilities of user 0", capabilitiesOfRoot},
 		{"capabilities of another user", capabilitiesOfUser},
 		{"no_new_privs", noNewPrivileges},
+		{"pending signals and message queues are limited", perUserLimits},
 		{"namespaces are the caller's but for mounts", namespaces},
 		{"a command is where the app is", commandSurroundings},
 	}
@@ -98,6 +99,24 @@ func noNewPrivileges(b *bench) {
 	s = b.spec()
 	s.Process.User, s.Process.Group, s.Process.NoNewPrivileges = "1000", "1000", true
 	b.wantBoth(s, script, "CapEff:\t0000000000000000\nNoNewPrivs:\t1\n")
+}
+
+// perUserLimits checks the limits of what the kernel counts for a user: an app must not take what the user's other
+// processes need, those of the host included. A limit of the caller's that is lower stays.
+func perUserLimits(b *bench) {
+	limited := func(signals, bytes uint64) {
+		b.t.Helper()
+		b.wantBoth(b.spec(), "exec sed -n -E 's/^Max (pending signals|msgqueue size) +([0-9]+) +([0-9]+) .*/\\1 \\2 \\3/p' /proc/self/limits",
+			fmt.Sprintf("pending signals %d %d\nmsgqueue size %d %d\n", signals, spec.PendingSignals, bytes, spec.MessageQueueBytes))
+	}
+	limited(spec.PendingSignals, spec.MessageQueueBytes)
+	for _, resource := range []int{unix.RLIMIT_SIGPENDING, unix.RLIMIT_MSGQUEUE} {
+		var before unix.Rlimit
+		must(b.t, unix.Getrlimit(resource, &before))
+		must(b.t, unix.Setrlimit(resource, &unix.Rlimit{Cur: 500, Max: before.Max}))
+		defer func() { must(b.t, unix.Setrlimit(resource, &before)) }()
+	}
+	limited(500, 500)
 }
 
 func namespaces(b *bench) {

@@ -7,11 +7,12 @@ import (
 
 	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
 )
 
-// configOf turns the spec into an OCI configuration. It decides and touches nothing. The
+// configOf turns the spec into an OCI configuration. It decides and changes nothing. The
 // namespaces that are not named are the caller's, which are the pod's; a privileged container also has the caller's
 // cgroup namespace.
 func configOf(s *spec.Spec, user [2]uint32, shm string, stdio spec.Stdio) (*specs.Spec, error) {
@@ -50,6 +51,10 @@ func processOf(s *spec.Spec, user [2]uint32, stdio spec.Stdio) *specs.Process {
 		ApparmorProfile: s.AppArmorProfile,
 		OOMScoreAdj:     &oom,
 		SelinuxLabel:    s.SELinuxLabel,
+		Rlimits: []specs.POSIXRlimit{
+			limitAtMost("RLIMIT_SIGPENDING", unix.RLIMIT_SIGPENDING, spec.PendingSignals),
+			limitAtMost("RLIMIT_MSGQUEUE", unix.RLIMIT_MSGQUEUE, spec.MessageQueueBytes),
+		},
 	}
 	if out.Cwd == "" {
 		out.Cwd = "/"
@@ -64,6 +69,15 @@ func processOf(s *spec.Spec, user [2]uint32, stdio spec.Stdio) *specs.Process {
 		out.Capabilities.Permitted, out.Capabilities.Effective = p.Capabilities, p.Capabilities
 	}
 	return out
+}
+
+// limitAtMost is a number as a limit, soft and hard, or the caller's own limit where that is lower.
+func limitAtMost(name string, resource int, most uint64) specs.POSIXRlimit {
+	var own unix.Rlimit
+	if unix.Getrlimit(resource, &own) != nil {
+		own = unix.Rlimit{Cur: most, Max: most}
+	}
+	return specs.POSIXRlimit{Type: name, Soft: min(own.Cur, most), Hard: min(own.Max, most)}
 }
 
 // systemMounts are the file systems that appc's Linux environment has (OS-SPEC.md), before
