@@ -13,17 +13,36 @@ import (
 	"golang.org/x/sys/unix"
 
 	. "kurma.io/stager/supervisor"
+	"kurma.io/stager/tests/hostile"
 )
 
 // The test runs a pod as PID 1 of a PID namespace of its own. Its app
 // sends PID 1 every signal that must not end it, then the one that does.
-func TestPIDOneSurvivesTheSignalsOfItsApps(t *testing.T) {
-	cmd := exec.Command("/proc/self/exe", "-test.run=^TestChildRunsAPodAsPIDOne$", "-test.v")
+func TestPIDOneSurvivesTheSignalsOfItsApps(t *testing.T) { asPIDOne(t, "TestChildRunsAPodAsPIDOne") }
+
+// No signal ends PID 1, in whatever way and with whatever data user 0 sends it to any of its threads.
+func TestPIDOneSurvivesSignalsWithData(t *testing.T) { asPIDOne(t, "TestChildIsSentEverySignal") }
+
+// asPIDOne runs another test in a process that is PID 1 of its own PID namespace.
+func asPIDOne(t *testing.T, test string) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+test+"$", "-test.v")
 	cmd.Env = append(os.Environ(), "SUPERVISOR_TEST_PID1=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestChildRunsAPodAsPIDOne") {
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+test) {
 		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// mountOwnProc mounts a /proc of this process's PID namespace.
+func mountOwnProc(t *testing.T) {
+	t.Helper()
+	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -65,12 +84,7 @@ func TestChildRunsAPodAsPIDOne(t *testing.T) {
 	if os.Getenv("SUPERVISOR_TEST_PID1") == "" {
 		return // TestPIDOneSurvivesTheSignalsOfItsApps's child does the rest
 	}
-	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	mountOwnProc(t)
 	ctx, release := CatchSignals(t.Context())
 	defer release()
 	checkNothingEndsUs(t)
@@ -89,6 +103,28 @@ func TestChildRunsAPodAsPIDOne(t *testing.T) {
 	}
 	if got := *pod.Status()[0].Exit; got != (Exit{Code: 4}) {
 		t.Errorf("app: %+v", got)
+	}
+}
+
+func TestChildIsSentEverySignal(t *testing.T) {
+	if os.Getenv("SUPERVISOR_TEST_PID1") == "" {
+		return // TestPIDOneSurvivesSignalsWithData's child does the rest
+	}
+	mountOwnProc(t)
+	defer IgnoreSignals()()
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestChildSendsEverySignal$")
+	cmd.Env = append(os.Environ(), "SUPERVISOR_TEST_SENDER=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestChildSendsEverySignal(t *testing.T) {
+	if os.Getenv("SUPERVISOR_TEST_SENDER") == "" {
+		return // TestChildIsSentEverySignal's child does the rest
+	}
+	if sent, err := hostile.Signal(1); err != nil || sent == 0 {
+		t.Errorf("%d signals are sent: %v", sent, err)
 	}
 }
 

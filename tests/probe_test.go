@@ -19,6 +19,7 @@ func probes() map[string]harness.Probe {
 		"ipc-other":       probeIPCOther,
 		"metadata-load":   probeMetadataLoad,
 		"limit-pid-1":     probeLimitPID1,
+		"signals":         probeSignals,
 	}
 	for name, program := range hostile.Programs() {
 		all[name] = func(io.Writer) error { return program() }

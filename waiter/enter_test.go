@@ -7,6 +7,7 @@ import (
 
 	"kurma.io/stager/boot"
 	"kurma.io/stager/names"
+	"kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/firstprocess"
 )
 
@@ -36,11 +37,14 @@ func supervise() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	firstprocess.Supervise(line, in.Ready)
+	firstprocess.Supervise(line, in.Ready, supervisor.IgnoreSignals)
 }
 
 // The suite of every first process.
 func TestFirstProcess(t *testing.T) { firstprocess.Run(t) }
+
+// The Go runtime reports a fault of the supervisor.
+func TestAFaultIsReported(t *testing.T) { firstprocess.Faults(t, 2) }
 
 // The waiter keeps stdio, its channel and its signals, and for some time the ready pipe.
 func TestWaiterKeepsFewDescriptors(t *testing.T) { firstprocess.KeepsDescriptors(t, 6) }

@@ -13,6 +13,7 @@
 package waiter
 
 // #cgo CFLAGS: -Wall -Wextra -Werror -O2
+// #include "faults.h"
 // #include "waiter.h"
 import "C"
 
@@ -58,11 +59,15 @@ func init() { //nolint:gochecknoinits // see above
 }
 
 // TakeLine returns the line if this process is the supervisor that the waiter has started, else
-// nil. It is called once, by the main goroutine, after boot.TakeDescriptors: it opens descriptors.
+// nil. It is called once, by the main goroutine, after boot.TakeDescriptors: it opens descriptors. From then on no signal that
+// another process sends is taken for a fault of this program (faults.c); supervisor.IgnoreSignals must come later.
 func TakeLine() (*Line, error) {
 	mark := os.Getenv(names.SupervisorVariable)
 	if mark == "" {
 		return nil, nil //nolint:nilnil // no line is an answer here
+	}
+	if _, err := C.faults_guard(); err != nil {
+		return nil, fmt.Errorf("guard signals of faults: %w", err)
 	}
 	fd, err := strconv.Atoi(mark)
 	if err != nil {

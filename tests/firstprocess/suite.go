@@ -16,6 +16,7 @@ import (
 
 	"kurma.io/stager/names"
 	"kurma.io/stager/tests/daemon"
+	"kurma.io/stager/tests/hostile"
 	"kurma.io/stager/tests/poll"
 	"kurma.io/stager/tests/surroundings"
 )
@@ -28,6 +29,12 @@ const (
 
 // Run tests a first process. The test program that calls Run is that process if it is called by the stager's name.
 func Run(t *testing.T) {
+	if os.Getenv(roleVariable) == roleSender {
+		if sent, err := hostile.Signal(1); err != nil || sent == 0 {
+			t.Errorf("%d signals are sent: %v", sent, err)
+		}
+		return
+	}
 	for name, test := range map[string]func(t *testing.T){
 		"ends as the supervisor ends":                               endsAlike,
 		"keeps the ready pipe until the pod is up":                  keepsReady,
@@ -35,6 +42,7 @@ func Run(t *testing.T) {
 		"takes signals that the supervisor does not":                neverBlocks,
 		"takes the supervisor with it":                              takesSupervisor,
 		"kills what a supervisor in the host's PIDs has left":       killsOrphans,
+		"leaves the supervisor to no signal of its pod":             outlivesSignals,
 		"starts the supervisor with no signal blocked, in the root": startsClean,
 	} {
 		t.Run(name, test)
@@ -208,6 +216,20 @@ func neverBlocks(t *testing.T) {
 	}
 	_ = p.in.Close()
 	p.ends(0)
+}
+
+func outlivesSignals(t *testing.T) {
+	p := start(t, "signals", ownPID, "")
+	p.says("up", "signals are sent")
+	p.ends(0)
+}
+
+// Faults tests that a supervisor with a fault of its own ends, although other processes' signals do not end it, and the first process
+// with that exit code: 2 is the Go runtime's, with its report, 1 stands for a signal.
+func Faults(t *testing.T, code int) {
+	p := start(t, "fault", ownPID, "")
+	p.says("up")
+	p.ends(code)
 }
 
 func takesSupervisor(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 const (
 	roleVariable       = "FIRST_PROCESS_ROLE"
 	namespacesVariable = "FIRST_PROCESS_NAMESPACES"
+	roleSender         = "sender" // of a child of the supervisor, see takeSignals
 )
 
 // Line is the supervisor's side of its line to the first process; boot.Waiter and Watch have the contract.
@@ -44,9 +45,9 @@ func Namespaces() uintptr {
 	return uintptr(n)
 }
 
-// Supervise is the supervisor, in the role that a test wants. ready is the ready pipe, or nil. Supervise
-// ends the process.
-func Supervise(line Line, ready *os.File) {
+// Supervise is the supervisor, in the role that a test wants. ready is the ready pipe, or nil; ignore is
+// supervisor.IgnoreSignals. Supervise ends the process.
+func Supervise(line Line, ready *os.File, ignore func() (release func())) {
 	role := os.Getenv(roleVariable)
 	if role == "early" {
 		os.Exit(3)
@@ -86,6 +87,13 @@ func Supervise(line Line, ready *os.File) {
 		}
 	case "state":
 		sayState()
+	case "signals":
+		defer ignore()()
+		takeSignals()
+	case "fault":
+		defer ignore()()
+		var none *os.ProcAttr
+		none.Dir = "a fault"
 	case "mount":
 		if err := unix.Mount("inside", "/mnt", "tmpfs", 0, ""); err != nil {
 			say(err.Error())
@@ -107,6 +115,20 @@ func holdProgram() {
 	if err != nil {
 		os.Exit(9)
 	}
+}
+
+// takeSignals has a child send this process every signal, as an app of user 0 can. If this process survives, it prints how the child ended.
+func takeSignals() {
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		say(err.Error())
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestFirstProcess$")
+	cmd.Args[0] = roleSender // not the stager's name
+	cmd.Env = append(os.Environ(), roleVariable+"="+roleSender)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		say(string(out))
+	}
+	say("signals are sent")
 }
 
 // LeaveRoot is the supervisor of KeepsRoot. It ends the process, with 7 if it cannot leave the stager's root.

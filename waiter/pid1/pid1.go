@@ -11,6 +11,10 @@
 // reference stager has the same two processes with a waiter in C, which takes a tenth of that and
 // can start helper processes (package waiter).
 //
+// The supervisor ignores the signals of its own faults (supervisor.IgnoreSignals), because a handler in Go cannot see whether an app has sent
+// one. A fault ends the supervisor all the same, but the Go runtime does not report it: the process that calls Wait
+// reports the signal.
+//
 // What the package does not cover: an app of user 0 can send SIGSTOP to a child of the supervisor between its
 // fork and its exec. The Go runtime forks with CLONE_VFORK, so the forking thread then waits where no
 // stop-the-world passes, and the supervisor hangs until the daemon kills it. Only code outside the Go runtime

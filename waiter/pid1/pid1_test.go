@@ -10,6 +10,7 @@ import (
 
 	"kurma.io/stager/boot"
 	"kurma.io/stager/names"
+	"kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/firstprocess"
 )
 
@@ -44,11 +45,14 @@ func supervise() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	firstprocess.Supervise(line, in.Ready)
+	firstprocess.Supervise(line, in.Ready, supervisor.IgnoreSignals)
 }
 
 // The suite of every first process.
 func TestFirstProcess(t *testing.T) { firstprocess.Run(t) }
+
+// A fault of the supervisor ends it.
+func TestAFaultEndsTheSupervisor(t *testing.T) { firstprocess.Faults(t, 1) }
 
 // The supervisor's root is the stager's.
 func TestSupervisorsRootIsTheStagers(t *testing.T) { firstprocess.KeepsRoot(t) }
