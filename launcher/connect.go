@@ -86,16 +86,13 @@ func (c *cli) monitor() []string {
 
 // connector connects pods to the networks of the configuration.
 func (c *cli) connector() *networks.Connector {
-	open := func(which func(*plugins.Containers, context.Context, string) (networks.Plugin, error)) func(context.Context, string) (networks.Plugin, error) {
-		return func(ctx context.Context, network string) (networks.Plugin, error) {
-			containers, err := c.containers()
-			if err != nil {
-				return nil, err
-			}
-			return which(containers, ctx, network)
+	return &networks.Connector{Plugin: func(network string) (networks.Plugin, error) {
+		containers, err := c.containers()
+		if err != nil {
+			return nil, err
 		}
-	}
-	return &networks.Connector{Open: open((*plugins.Containers).Open), OpenAny: open((*plugins.Containers).OpenAny)}
+		return containers.Plugin(network), nil
+	}}
 }
 
 // containers are the plugin containers of the configuration's networks.

@@ -13,15 +13,15 @@ import (
 // CallTime is how long a plugin may take for a call (Kurma Network Specification).
 const CallTime = time.Minute
 
-// Plugin is a network's plugin, which has been set up. Its methods may run concurrently, for
+// Plugin is a network's plugin. Its methods may run concurrently, for
 // several pods. Each returns soon after ctx ends, and has ended the plugin's processes then. An
 // error has the plugin's words.
 type Plugin interface {
-	// Setup prepares the network on the host, and may be called again at any time.
-	Setup(ctx context.Context, config string) error
+	// Start starts the plugin, and sets it up with the network's configuration, unless it runs so. It may be called at any time.
+	Start(ctx context.Context) error
 	// Add connects a pod and returns the plugin's output, which ParseResult reads.
 	Add(ctx context.Context, call Call) ([]byte, error)
-	// Del undoes Add. An Add that failed, or was killed, or never ran is not an error.
+	// Del undoes Add, also when the network is no longer in the configuration. An Add that failed, or was killed, or never ran is not an error.
 	Del(ctx context.Context, call Call) error
 }
 
@@ -43,11 +43,8 @@ type Record struct {
 
 // Connector connects pods to networks by the networks' plugins.
 type Connector struct {
-	// Open returns the plugin of a network, set up. It may be called concurrently.
-	Open func(ctx context.Context, network string) (Plugin, error)
-	// OpenAny returns the plugin of a network, set up with whatever configuration the network has or had: `del` gets
-	// that of its `add`. It may be called concurrently.
-	OpenAny func(ctx context.Context, network string) (Plugin, error)
+	// Plugin returns the plugin of a network. It may be called concurrently.
+	Plugin func(network string) (Plugin, error)
 	// CallTime limits each call; 0 for the constant CallTime.
 	CallTime time.Duration
 }
@@ -72,10 +69,13 @@ func (c *Connector) Connect(ctx context.Context, file, uuid, namespace string, a
 	return record.Results, nil
 }
 
-// add records that the `add` begins, and calls it. Of a plugin that cannot be opened there is
+// add records that the `add` begins, and calls it. Of a plugin that cannot be started there is
 // nothing to undo.
 func (c *Connector) add(ctx context.Context, file string, record *Record, call Call, network string) (Result, error) {
-	plugin, err := c.Open(ctx, network)
+	plugin, err := c.Plugin(network)
+	if err == nil {
+		err = plugin.Start(ctx)
+	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -116,7 +116,7 @@ func (c *Connector) Disconnect(ctx context.Context, file, uuid, namespace string
 }
 
 func (c *Connector) del(ctx context.Context, uuid, namespace string, a Attachment) error {
-	plugin, err := c.OpenAny(ctx, a.Network)
+	plugin, err := c.Plugin(a.Network)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (f *fake) note(what string, call Call) {
 	*f.calls = append(*f.calls, fmt.Sprintf("%s %s %s %s %s %s", what, f.name, call.Namespace, call.UUID, call.Interface, call.Config))
 }
 
-func (f *fake) Setup(context.Context, string) error { return nil }
+func (f *fake) Start(context.Context) error { return nil }
 
 func (f *fake) Add(ctx context.Context, call Call) ([]byte, error) {
 	f.note("add", call)
@@ -63,13 +63,13 @@ func newFakes(t *testing.T, plugins map[string]*fake) *fakes {
 	for name, p := range plugins {
 		p.mu, p.calls, p.name = &f.mu, &f.calls, name
 	}
-	open := func(_ context.Context, network string) (Plugin, error) {
+	plugin := func(network string) (Plugin, error) {
 		if p := f.plugins[network]; p != nil {
 			return p, nil
 		}
 		return nil, errors.New("no image")
 	}
-	f.Connector = &Connector{Open: open, OpenAny: open}
+	f.Connector = &Connector{Plugin: plugin}
 	return f
 }
 

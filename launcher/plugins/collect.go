@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +80,7 @@ func (c *Containers) collect(ctx context.Context, store *pods.Store, pod *pods.P
 	if is, err := used(pod.Plan.Name); is || err != nil {
 		return false, err
 	}
-	return true, stop(ctx, store, pod.Plan.UUID)
+	return true, store.Stop(ctx, pod)
 }
 
 // deleteNetworks has the plugins delete the networks that have left the configuration, and returns their
@@ -106,7 +107,7 @@ func (c *Containers) deleteNetworks(ctx context.Context, store *pods.Store, entr
 // isLeft reports whether a network has left the configuration and its plugin has to delete it.
 func (c *Containers) isLeft(name string, r record) bool {
 	_, err := networks.Find(c.Networks, name)
-	return err != nil && networks.IsName(name) && r.good().Removes
+	return err != nil && networks.IsName(name) && r.Removes
 }
 
 // deleteNetwork calls the plugin's `remove`, in the network's container or in one that it starts for this,
@@ -127,34 +128,23 @@ func (c *Containers) deleteNetwork(ctx context.Context, store *pods.Store, name 
 	if err != nil {
 		return false, err
 	}
-	last := r.good()
-	network := networks.Network{Name: name, ACI: last.Image, Entry: last.Entry}
-	p := c.running(store, name, func(r record) bool { return r.Entry == network.Entry })
+	p := c.running(store, name, isSetUp)
 	if p == nil {
-		if err := stop(ctx, store, r.Pod); err != nil {
-			return false, err
-		}
-		image, unpin, err := c.Image(ctx, network.ACI)
+		image, unpin, err := c.Image(ctx, r.Image)
 		if err != nil {
 			return false, err
 		}
-		p, r, err = c.begin(ctx, store, network, image, r)
+		p, _, err = c.begin(ctx, store, name, image, r)
 		unpin() // the container's pod uses the image now
 		if err != nil {
 			return false, err
 		}
 	}
-	if network.Entry == "" {
-		network.Entry = "{}" // `setup` has never ended
-	}
 	limited, cancel := context.WithTimeoutCause(ctx, networks.CallTime, fmt.Errorf("not done within %v", networks.CallTime))
 	defer cancel()
-	err = p.remove(limited, network.Entry)
+	err = p.remove(limited, cmp.Or(r.Entry, "{}")) // without an entry, `setup` has never ended
 	if err == nil {
 		err = os.Remove(filepath.Join(c.dir(name), recordFile))
-	} else {
-		r.Entry, r.Last = network.Entry, nil
-		err = errors.Join(err, c.writeRecord(name, r))
 	}
-	return err == nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, r.Pod))
+	return err == nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, name))
 }

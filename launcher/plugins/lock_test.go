@@ -28,8 +28,7 @@ func TestTheWaitForANetworkEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	opened := make(chan error, 1)
 	go func() {
-		_, err := c.Open(ctx, "n")
-		opened <- err
+		opened <- c.Plugin("n").Start(ctx)
 	}()
 	select {
 	case err := <-opened:

@@ -2,7 +2,6 @@ package plugins
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -12,52 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open returns a network's plugin; it is networks.Connector's Open. It starts and sets up the container
-// unless it runs with the same configuration. Each call of the plugin does so, too: another launcher may have
-// replaced the container meanwhile.
-func (c *Containers) Open(ctx context.Context, name string) (networks.Plugin, error) {
-	return open(ctx, name, c.use)
+// Plugin returns a network's plugin; it is networks.Connector's Plugin.
+func (c *Containers) Plugin(network string) networks.Plugin { return &plugin{c, network} }
+
+// plugin implements networks.Plugin: each call finds the container that runs then, because another launcher may
+// have replaced it meanwhile.
+type plugin struct {
+	containers *Containers
+	network    string
 }
 
-// OpenAny returns a network's plugin for calls that bring their configuration; it is networks.Connector's OpenAny.
-// Any container of the network will do that runs and is set up: its entry may be newer than this launcher's
-// configuration. If none runs, it starts one, with the image and the entry that were set up
-// last, if there are some, because the pods that are connected are known to them, else with those of the configuration.
-func (c *Containers) OpenAny(ctx context.Context, name string) (networks.Plugin, error) {
-	return open(ctx, name, c.useAny)
-}
-
-// use is a function that returns a network's container, which stays until release is called.
-type use func(ctx context.Context, name string) (p *container, release func(), err error)
-
-func open(ctx context.Context, name string, use use) (networks.Plugin, error) {
-	_, release, err := use(ctx, name)
+// Start implements networks.Plugin.
+func (p *plugin) Start(ctx context.Context) error {
+	_, release, err := p.containers.use(ctx, p.network)
 	if err != nil {
-		return nil, fmt.Errorf("open plugin of network %q: %w", name, err)
+		return fmt.Errorf("start plugin of network %q: %w", p.network, err)
 	}
 	release()
-	return &plugin{name, use}, nil
-}
-
-// plugin is a network's plugin, a networks.Plugin: each call finds the container that runs then.
-type plugin struct {
-	name string
-	use  use
-}
-
-// Setup implements networks.Plugin.
-func (p *plugin) Setup(ctx context.Context, config string) error {
-	c, release, err := p.use(ctx, p.name)
-	if err != nil {
-		return err
-	}
-	defer release()
-	return c.setup(ctx, config)
+	return nil
 }
 
 // Add implements networks.Plugin.
 func (p *plugin) Add(ctx context.Context, call networks.Call) ([]byte, error) {
-	c, release, err := p.use(ctx, p.name)
+	c, release, err := p.containers.use(ctx, p.network)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +43,7 @@ func (p *plugin) Add(ctx context.Context, call networks.Call) ([]byte, error) {
 
 // Del implements networks.Plugin.
 func (p *plugin) Del(ctx context.Context, call networks.Call) error {
-	c, release, err := p.use(ctx, p.name)
+	c, release, err := p.containers.useAny(ctx, p.network)
 	if err != nil {
 		return err
 	}
@@ -75,65 +51,44 @@ func (p *plugin) Del(ctx context.Context, call networks.Call) error {
 	return c.del(ctx, call)
 }
 
-// use returns the container that is set up with the configuration.
+// use returns the container that is set up with the configuration. It starts one unless it runs.
 func (c *Containers) use(ctx context.Context, name string) (*container, func(), error) {
 	n, err := networks.Find(c.Networks, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.obtain(ctx, name, func(r record) bool { return r.Entry == n.Entry }, []networks.Network{n})
+	return c.obtain(ctx, n, func(r record) bool { return r.Entry == n.Entry })
 }
 
-// useAny returns any container that is set up.
+// useAny returns any container that is set up: its entry may be newer than this launcher's configuration. If none runs, it starts one
+// with the image and the entry of the last setup, because the pods that are connected are known to those.
 func (c *Containers) useAny(ctx context.Context, name string) (*container, func(), error) {
-	candidates, err := c.candidates(name)
-	if err != nil {
-		return nil, nil, err
+	r, err := c.readRecord(name)
+	if err != nil || !isSetUp(r) {
+		return c.use(ctx, name)
 	}
-	return c.obtain(ctx, name, func(r record) bool { return r.Entry != "" }, candidates)
+	return c.obtain(ctx, networks.Network{Name: name, ACI: r.Image, Entry: r.Entry}, isSetUp)
 }
 
-// candidates returns what a network's container may be started with, the best first.
-func (c *Containers) candidates(name string) ([]networks.Network, error) {
-	n, err := networks.Find(c.Networks, name)
-	r, readErr := c.readRecord(name)
-	last := r.good()
-	switch {
-	case readErr != nil || last.Entry == "":
-		return []networks.Network{n}, err
-	case err != nil:
-		return []networks.Network{{Name: name, ACI: last.Image, Entry: last.Entry}}, nil
-	case last.Entry == n.Entry:
-		return []networks.Network{n}, nil
-	}
-	return []networks.Network{{Name: name, ACI: last.Image, Entry: last.Entry}, n}, nil
-}
+// isSetUp reports whether a record is of a setup.
+func isSetUp(r record) bool { return r.Entry != "" }
 
-// obtain returns a network's container whose record fits. If none runs, it starts one with the first of the
-// candidates with which that works.
-func (c *Containers) obtain(ctx context.Context, name string, fits func(record) bool, candidates []networks.Network) (*container, func(), error) {
+// obtain returns a network's container whose record fits, and starts one as the network says if none runs.
+func (c *Containers) obtain(ctx context.Context, n networks.Network, fits func(record) bool) (*container, func(), error) {
 	store, err := c.store()
 	if err != nil {
 		return nil, nil, err
 	}
-	unlock, err := c.lock(ctx, name, unix.LOCK_SH)
+	unlock, err := c.lock(ctx, n.Name, unix.LOCK_SH)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, release, err := c.join(ctx, c.running(store, name, fits))
+	p, release, err := c.join(ctx, c.running(store, n.Name, fits))
 	unlock()
 	if p != nil || err != nil {
 		return p, release, err
 	}
-	var errs []error
-	for _, n := range candidates {
-		p, release, err := c.replace(ctx, store, n, fits)
-		if err == nil {
-			return p, release, nil
-		}
-		errs = append(errs, err)
-	}
-	return nil, nil, errors.Join(errs...)
+	return c.replace(ctx, store, n, fits)
 }
 
 // replace starts a network's container, unless another launcher has started one that fits meanwhile. It has fetched the

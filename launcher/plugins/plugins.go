@@ -8,7 +8,7 @@
 //	    lock          locked while the plugin's container is started or stopped, and shared while it is looked up
 //	    fetch         locked while the plugin's image is fetched, so that one launcher does it
 //	    calls         shared by the plugin's calls; a container that is replaced waits for them
-//	    network.json  record: what the container was set up with
+//	    network.json  record: what the container was set up with last
 //	    state/        /var/lib/network in the container: the plugin's own, and kept
 //	    run/          /run/network in the container: emptied when the machine has been restarted
 //	    log           what the plugin has written to stderr
@@ -70,27 +70,15 @@ const (
 	podsDir    = "pods"
 )
 
-// record is what a network's container was set up with.
+// record is of the last setup of a network that has ended well. A network of which none has has a record without an entry, pod and boot ID.
 type record struct {
 	Entry string `json:"entry"` // the configuration's, as it was written
-	ACI   string `json:"aci"`
 	Image string `json:"image"` // ID
 	Pod   string `json:"pod"`   // UUID of the container
 	Boot  string `json:"boot"`  // the machine's boot ID
 
 	// Removes says that the image has the executable `remove`.
 	Removes bool `json:"removes,omitempty"`
-
-	// Last is the record of the last setup that has ended well, while Entry is "" because that of this record has not.
-	Last *record `json:"last,omitempty"`
-}
-
-// good returns the record of the last setup that has ended well; without one, the Entry is "".
-func (r record) good() record {
-	if r.Entry == "" && r.Last != nil {
-		return *r.Last
-	}
-	return r
 }
 
 func (c *Containers) dir(network string) string { return filepath.Join(c.Dir, network) }
@@ -122,48 +110,44 @@ func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Ne
 	if err := c.awaitCalls(ctx, n.Name); err != nil {
 		return nil, err
 	}
-	if err := stop(ctx, store, old.Pod); err != nil {
-		return nil, err
-	}
-	p, r, err := c.begin(ctx, store, n, image, old)
+	p, r, err := c.begin(ctx, store, n.Name, image, old)
 	if err != nil {
 		return nil, err
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, networks.CallTime, fmt.Errorf("not done within %v", networks.CallTime))
 	defer cancel()
 	if err := p.setup(limited, n.Entry, idle); err != nil {
-		return nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, r.Pod))
+		return nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, n.Name))
 	}
-	r.Entry, r.Last = n.Entry, nil
+	r.Entry = n.Entry
 	return p, c.writeRecord(n.Name, r)
 }
 
-// begin starts a network's container, which is not set up yet, and records it. old is the record of the
-// network's container before.
-func (c *Containers) begin(ctx context.Context, store *pods.Store, n networks.Network, image *images.Image, old record) (*container, record, error) {
+// begin starts a network's container, which is not set up yet, after it has stopped one that runs. It returns the record of the
+// setup, without the entry. old is the record that the network has.
+func (c *Containers) begin(ctx context.Context, store *pods.Store, name string, image *images.Image, old record) (*container, record, error) {
+	if err := stop(ctx, store, name); err != nil {
+		return nil, record{}, err
+	}
 	boot, err := bootID()
 	if err != nil {
 		return nil, record{}, err
 	}
-	if err := c.makeFolders(n.Name, old.Boot != boot); err != nil {
-		return nil, record{}, err
-	}
-	pod, err := c.launch(ctx, store, n.Name, image)
-	if err != nil {
+	if err := c.makeFolders(name, old.Boot != boot); err != nil {
 		return nil, record{}, err
 	}
 	_, err = os.Lstat(filepath.Join(image.Rootfs(), removePath))
-	// Before the setup: a launcher that is killed in it leaves a container that the next one
-	// stops.
-	r := record{ACI: n.ACI, Image: image.ID, Pod: pod.Plan.UUID, Boot: boot, Removes: err == nil}
-	if last := old.good(); last.Entry != "" {
-		r.Last = &last
+	removes := err == nil
+	if old.Entry == "" { // the plugin can delete the network although its setup never ends well
+		if err := c.writeRecord(name, record{Image: image.ID, Removes: removes}); err != nil {
+			return nil, record{}, err
+		}
 	}
-	p := &container{pod: pod, log: filepath.Join(c.dir(n.Name), logFile)}
-	if err := c.writeRecord(n.Name, r); err != nil {
-		return nil, record{}, errors.Join(err, stop(ctx, store, r.Pod))
+	pod, err := c.launch(ctx, store, name, image)
+	if err != nil {
+		return nil, record{}, err
 	}
-	return p, r, nil
+	return &container{pod: pod, log: filepath.Join(c.dir(name), logFile)}, record{Image: image.ID, Pod: pod.Plan.UUID, Boot: boot, Removes: removes}, nil
 }
 
 // launch starts a container and waits until it is up.
@@ -188,19 +172,20 @@ func (c *Containers) launch(ctx context.Context, store *pods.Store, name string,
 	return pod, pod.Detach(ctx, c.Monitor)
 }
 
-// stop stops a container; it ignores one that does not exist.
-func stop(ctx context.Context, store *pods.Store, uuid string) error {
-	if uuid == "" {
-		return nil
-	}
-	pod, err := store.Get(uuid)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+// stop stops the containers of a network: one, or that of a launcher that was killed before it has recorded it.
+func stop(ctx context.Context, store *pods.Store, name string) error {
+	all, err := store.List()
 	if err != nil {
 		return err
 	}
-	return store.Stop(ctx, pod)
+	for _, pod := range all {
+		if pod.Damage == nil && pod.Plan.Name == name {
+			if err := store.Stop(ctx, pod); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // makeFolders makes a network's folders. After a restart of the machine what the run folder
@@ -272,7 +257,7 @@ func (c *Containers) State(n networks.Network) (State, error) {
 }
 
 // Images maps the ID of each image that a network needs to the network's name: those of containers, and the plugin's that was set up
-// last, of a network that a pod uses, whose container is started again with it (OpenAny), and of one that Collect
+// last, of a network that a pod uses, whose container is started again with it, and of one that Collect
 // will have the plugin delete. used reports whether a pod uses a network.
 func (c *Containers) Images(used func(network string) (bool, error)) (map[string]string, error) {
 	entries, store, err := c.contents()
@@ -285,7 +270,7 @@ func (c *Containers) Images(used func(network string) (bool, error)) (map[string
 	}
 	for _, e := range entries {
 		r, err := c.readRecord(e.Name())
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && r.good().Image == "" {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && r.Image == "" {
 			continue // not a network that was set up
 		}
 		if err != nil {
@@ -299,7 +284,7 @@ func (c *Containers) Images(used func(network string) (bool, error)) (map[string
 			return nil, err
 		}
 		if is {
-			needed[r.good().Image] = e.Name()
+			needed[r.Image] = e.Name()
 		}
 	}
 	return needed, nil

@@ -22,7 +22,7 @@ type plugin struct {
 	del  func() error
 }
 
-func (p *plugin) Setup(context.Context, string) error { return nil }
+func (p *plugin) Start(context.Context) error { return nil }
 
 func (p *plugin) Add(context.Context, networks.Call) ([]byte, error) { return nil, nil }
 
@@ -34,7 +34,7 @@ func (p *plugin) Del(context.Context, networks.Call) error {
 // newNetworkStore makes a store whose networks all have this plugin. At the end `del` works, and the pods are deleted.
 func newNetworkStore(t *testing.T, del func() error) (*Store, *plugin) {
 	s, p := newStore(t), &plugin{del: del}
-	s.Connector = &networks.Connector{OpenAny: func(context.Context, string) (networks.Plugin, error) { return p, nil }}
+	s.Connector = &networks.Connector{Plugin: func(string) (networks.Plugin, error) { return p, nil }}
 	t.Cleanup(func() {
 		p.del = func() error { return nil }
 		if _, err := s.Collect(); err != nil {
