@@ -21,7 +21,7 @@ func unmet() containertest.Unmet {
 			"descriptors that are nil are /dev/null", "no other descriptor is open", "files from descriptor 3 on", "a terminal",
 			"signals are at their defaults", "read-only root", "bind mounts", "recursive read-only bind mounts",
 			"a mount that comes later shows up", "flags of binds", "a read-only bind keeps the flags of its source",
-			"tmpfs", "mounts are made in order", "masked and read-only paths",
+			"tmpfs", "mounts are made in order", "a linked /dev, /proc or /sys is refused", "masked and read-only paths",
 			"a privileged app has no masked paths", "a privileged app writes to /sys", "device nodes", "device policy", "apps share /dev/shm",
 			"the probe reads its own process",
 		},
