@@ -28,6 +28,7 @@ type cli struct {
 	stdin             *os.File
 	stdout, stderr    io.Writer
 	json              bool // --json, for a command that prints
+	escapes           bool // control characters of the apps' output on a terminal become \xNN
 }
 
 // usageError is an error in the command line: exit status 2.

@@ -18,9 +18,9 @@ import (
 
 // logsOptions is the command line of `logs`.
 type logsOptions struct {
-	follow, timestamps, stager bool
-	tail, since, stream        string
-	until                      time.Time // zero for no end
+	follow, timestamps, stager, raw bool
+	tail, since, stream             string
+	until                           time.Time // zero for no end
 }
 
 // logsCommand is `logs`.
@@ -30,7 +30,8 @@ func logsCommand(c *cli) *cobra.Command {
 		Use:   "logs POD [APP]",
 		Short: "show the output of a pod's apps",
 		Long: `logs shows the output of an app, or of all apps of the pod in the order of time. On a terminal, lines of
-several apps begin with the app's name. --follow ends when the apps have ended, with their last byte.`,
+several apps begin with the app's name, and control characters but newline and tab become \xNN, unless --raw passes
+them on; a file or pipe gets every byte as it was written. --follow ends when the apps have ended, with their last byte.`,
 		ValidArgsFunction: c.completePods(1, true),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
@@ -46,6 +47,7 @@ several apps begin with the app's name. --follow ends when the apps have ended, 
 func (o *logsOptions) declare(flags *pflag.FlagSet) {
 	flags.BoolVarP(&o.follow, "follow", "f", false, "wait for more output, until the apps have ended")
 	flags.BoolVarP(&o.timestamps, "timestamps", "t", false, "print the time before each line, in UTC")
+	flags.BoolVar(&o.raw, "raw", false, "pass control characters to a terminal as they are")
 	flags.BoolVar(&o.stager, "stager", false, "show the stager's own log")
 	flags.FuncP("tail", "n", "show the last `N` lines of each app", func(text string) error {
 		if n, err := strconv.Atoi(text); err != nil || n < 0 {
@@ -133,6 +135,7 @@ func (c *cli) logs(ctx context.Context, args []string, o logsOptions) error {
 	// A write to a pipe that its reader does not read cannot be cancelled, and there
 	// is nothing to clean up: a signal may end the process.
 	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	c.escapes = !o.raw && !c.json
 	switch {
 	case o.stager:
 		return c.stagerLog(ctx, pod, o.follow)
@@ -143,11 +146,21 @@ func (c *cli) logs(ctx context.Context, args []string, o logsOptions) error {
 	case c.json:
 		return c.logsJSON(ctx, pod, o.callIn(true), apps[0], new(sync.Mutex))
 	}
-	err = c.readLog(ctx, pod, apps[0], o.callIn(o.timestamps), c.stdout, c.stderr)
-	if errors.Is(err, errNoLog) {
-		return pod.Become("logs", append(o.callIn(o.timestamps), apps[0])...)
+	return c.appLog(ctx, pod, apps[0], o.callIn(o.timestamps))
+}
+
+// appLog shows the output of one app.
+func (c *cli) appLog(ctx context.Context, pod *pods.Pod, app string, options []string) error {
+	stdout, stderr, flush := c.appStreams(new(sync.Mutex), []string{app}, app)
+	err := c.readLog(ctx, pod, app, options, stdout, stderr)
+	switch asIs := stdout == c.stdout && stderr == c.stderr; {
+	case !errors.Is(err, errNoLog):
+	case asIs:
+		return pod.Become("logs", append(options, app)...)
+	default:
+		err = c.askForLog(pod, append(options, app), stdout, stderr)
 	}
-	return err
+	return errors.Join(err, flush())
 }
 
 // followAll follows several apps at the same time.

@@ -109,7 +109,7 @@ func (l *lineSender) send(text []byte, whole bool) error {
 
 // printMerged prints the lines of all sources, the earliest first. Each source is in the order of
 // time.
-func (c *cli) printMerged(apps []string, sources []chan loggedLine, o logsOptions) error {
+func (c *cli) printMerged(apps []string, sources []chan loggedLine, o logsOptions) (err error) {
 	var writing sync.Mutex
 	heads := make([]*loggedLine, len(sources))
 	printers := make([]func(loggedLine) error, len(sources))
@@ -120,7 +120,8 @@ func (c *cli) printMerged(apps []string, sources []chan loggedLine, o logsOption
 		}
 	}
 	for i, name := range apps {
-		stdout, stderr, _ := c.appStreams(&writing, apps, name) // which get whole lines, so nothing is left to flush
+		stdout, stderr, flush := c.appStreams(&writing, apps, name)
+		defer func() { err = errors.Join(err, flush()) }()
 		printers[i] = func(line loggedLine) error { return c.printLine(stdout, stderr, name, line, o, len(apps) > 1) }
 		take(i)
 	}
@@ -204,8 +205,9 @@ const lookForLines = 50 * time.Millisecond
 // copyStagerLog prints what has been added to the log, with --json as objects.
 func (c *cli) copyStagerLog(log io.Reader) error {
 	if !c.json {
-		_, err := io.Copy(c.stdout, log)
-		return err
+		stdout, flush := c.escape(c.stdout, c.stdout)
+		_, err := io.Copy(stdout, log)
+		return errors.Join(err, flush())
 	}
 	return copyParts(log, func(text string, _ bool) error {
 		return c.printJSON(struct {

@@ -54,6 +54,9 @@ func TestLogsThatAreLockedElsewhereAreTheCallIns(t *testing.T) {
 		if out := h.run(strings.Fields(args)...); out != want {
 			t.Errorf("%s: %q, want %q", args, out, want)
 		}
+		if out := h.onTerminal(strings.Fields(args)...); out != want {
+			t.Errorf("%s on a terminal: %q, want %q", args, out, want)
+		}
 	}
 	h.run("stop", "elsewhere")
 	if out := h.run("logs", "--follow", "elsewhere"); out != "words\n" {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"kurma.io/stager/callins"
+	"kurma.io/stager/internal/plaintext"
 	"kurma.io/stager/launcher/pods"
 
 	"golang.org/x/sys/unix"
@@ -223,7 +224,9 @@ func appLabel(app string, width int) string {
 // flush ends a last line.
 func (c *cli) appStreams(writing *sync.Mutex, apps []string, app string) (stdout, stderr io.Writer, flush func() error) {
 	if len(apps) < 2 {
-		return c.stdout, c.stderr, func() error { return nil }
+		stdout, flushOut := c.escape(c.stdout, c.stdout)
+		stderr, flushErr := c.escape(c.stderr, c.stderr)
+		return stdout, stderr, func() error { return errors.Join(flushOut(), flushErr()) }
 	}
 	width := 0
 	for _, name := range apps {
@@ -235,5 +238,19 @@ func (c *cli) appStreams(writing *sync.Mutex, apps []string, app string) (stdout
 			s.label = appLabel(app, width)
 		}
 	}
-	return streams[0], streams[1], func() error { return errors.Join(streams[0].flush(), streams[1].flush()) }
+	stdout, flushOut := c.escape(streams[0], c.stdout)
+	stderr, flushErr := c.escape(streams[1], c.stderr)
+	return stdout, stderr, func() error {
+		return errors.Join(flushOut(), streams[0].flush(), flushErr(), streams[1].flush())
+	}
+}
+
+// escape returns a writer to to, which writes to a stream of the caller: one that escapes control characters if that
+// stream is a terminal and c.escapes says so. flush ends a last character.
+func (c *cli) escape(to, stream io.Writer) (escaped io.Writer, flush func() error) {
+	if !c.escapes || !isTerminal(stream) {
+		return to, func() error { return nil }
+	}
+	w := plaintext.NewWriter(to)
+	return w, w.Flush
 }
