@@ -3,6 +3,7 @@ package boot
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"kurma.io/stager/boot/activation"
@@ -16,80 +17,82 @@ import (
 )
 
 // assembleApps prepares the apps for the supervisor, and opens their logs.
-func (b *boot) assembleApps(context.Context) error {
-	for i, app := range b.plan.Apps {
-		assembled, err := b.assembleApp(i, app)
+func assembleApps(_ context.Context, p *Pod) error {
+	for i, app := range p.Plan.Apps {
+		assembled, err := p.assembleApp(i, app)
 		if err != nil {
 			return fmt.Errorf("app %q: %w", app.Name, err)
 		}
-		b.apps = append(b.apps, assembled)
+		p.Apps = append(p.Apps, assembled)
 	}
 	return nil
 }
 
 // assembleApp prepares the pod's nth app.
-func (b *boot) assembleApp(n int, app plan.App) (supervisor.App, error) {
+func (p *Pod) assembleApp(n int, app plan.App) (supervisor.App, error) {
 	writer, err := crilog.Open(filepath.Join(names.LogDir, app.Name), crilog.Options{
-		MaxSize: b.plan.Config.Log.MaxSize, MaxFiles: b.plan.Config.Log.MaxFiles, Logger: b.log.With("app", app.Name),
+		MaxSize: p.Plan.Config.Log.MaxSize, MaxFiles: p.Plan.Config.Log.MaxFiles, Logger: p.Log.With("app", app.Name),
 	})
 	if err != nil {
 		return supervisor.App{}, fmt.Errorf("open log: %w", err)
 	}
-	b.undo(writer.Close)
-	stdio := b.Inherited.Stdio[app.Name]
+	p.Undo(writer.Close)
+	stdio := p.Inherited.Stdio[app.Name]
 	assembled := supervisor.App{
 		Name: app.Name, Terminal: app.Terminal, OpenStdin: app.Stdin,
-		Ended: func() { b.endLog(app.Name, writer) },
+		Ended: func() { p.endLog(app.Name, writer) },
 		Stdin: stdio[0], OutFile: stdio[1], ErrFile: stdio[2],
-		Stdout: b.journal.Tee(app.Name, journal.Info, logStream{writer, crilog.Stdout}),
-		Stderr: b.journal.Tee(app.Name, journal.Error, logStream{writer, crilog.Stderr}),
+		Stdout: p.journal.Tee(app.Name, journal.Info, logStream{writer, crilog.Stdout}),
+		Stderr: p.journal.Tee(app.Name, journal.Error, logStream{writer, crilog.Stderr}),
 	}
 	main := app.Spec
+	main.Process.Env = plan.WithMetadata(main.Process.Env, p.metadataURL)
+	main.Devices, main.Mounts = p.devices[app.Name], rootfs.OpenDevices(main.Mounts, os.Lstat)
 	main.Root, main.Cgroup = rootOf(app.Name), names.AppsCgroup+"/"+app.Name
 	main.Backing = []string{scratchOf(app.Name)}
-	assembled.PreStart = b.handlerMaker(main, "pre-start", app.PreStart)
-	assembled.PostStop = b.handlerMaker(main, "post-stop", app.PostStop)
-	main.Files, main.Process.Env = b.sockets[n], activation.ListenEnv(main.Process.Env, app.Sockets)
+	assembled.PreStart = p.handlerMaker(main, "pre-start", app.PreStart)
+	assembled.PostStop = p.handlerMaker(main, "post-stop", app.PostStop)
+	main.Files, main.Process.Env = p.sockets[app.Name], activation.ListenEnv(main.Process.Env, app.Sockets)
 	if app.Notifies {
-		socket, err := activation.OpenNotify(names.NotifyDir, n, main.Cgroup, b.log.With("app", app.Name))
+		socket, err := activation.OpenNotify(names.NotifyDir, n, main.Cgroup, p.Log.With("app", app.Name))
 		if err != nil {
 			return supervisor.App{}, err
 		}
-		b.undo(socket.Close)
+		p.Undo(socket.Close)
 		main = socket.Add(main)
 		assembled.Ready = socket.Wait
 	}
-	assembled.Main = b.maker(app.Name, main)
+	assembled.Main = p.maker(app.Name, main)
 	return assembled, nil
 }
 
 // endLog closes the log of an app that will not run again, so that clients that follow the log
 // end.
-func (b *boot) endLog(app string, log *crilog.Writer) {
-	b.journal.EndLines(app)
+func (p *Pod) endLog(app string, log *crilog.Writer) {
+	p.journal.EndLines(app)
 	if err := log.Close(); err != nil {
-		b.log.Error("end log", "app", app, "error", err)
+		p.Log.Error("end log", "app", app, "error", err)
 	}
 }
 
 // maker returns a function that makes containers from an app's spec. Call that function only
 // when the root is mounted.
-func (b *boot) maker(app string, s spec.Spec) func() (spec.Container, error) {
+func (p *Pod) maker(app string, s spec.Spec) func() (spec.Container, error) {
 	return func() (spec.Container, error) {
-		b.journal.EndLines(app)
+		p.journal.EndLines(app)
 		mounts, err := rootfs.ResolveTargets(s.Root, s.Mounts)
 		if err != nil {
 			return nil, err
 		}
 		resolved := s
 		resolved.Mounts = mounts
-		return b.Runtime.Container(resolved)
+		return p.Runtime.Container(resolved)
 	}
 }
 
 // handlerMaker returns a function that makes an event handler's containers. They are like the
 // app's, but have their own name and cgroup. The function is nil if the app has no such handler.
-func (b *boot) handlerMaker(main spec.Spec, event string, args []string) func() (spec.Container, error) {
+func (p *Pod) handlerMaker(main spec.Spec, event string, args []string) func() (spec.Container, error) {
 	if args == nil {
 		return nil
 	}
@@ -98,7 +101,7 @@ func (b *boot) handlerMaker(main spec.Spec, event string, args []string) func() 
 	main.Name += "." + event
 	main.Cgroup += "." + event
 	main.Process = plan.Handler(main.Process, args)
-	return b.maker(app, main)
+	return p.maker(app, main)
 }
 
 // logStream is one stream of an app's log as an io.Writer.

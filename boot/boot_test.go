@@ -9,14 +9,15 @@ import (
 	"testing"
 )
 
-// recorded returns phases that record what they do and push an undo that also records. The
-// phase called fails fails after it has pushed, and the phase called stops stops the pod.
-func recorded(b *boot, stop context.CancelFunc, done *[]string, names ...string) []phase {
-	var list []phase
+// recorded returns steps that record what they do and push an undo that also records. The
+// step called fails fails after it has pushed, and the step called stops stops the pod.
+func recorded(stop context.CancelFunc, done *[]string, names ...string) []Step {
+	var list []Step
 	for _, name := range names {
-		list = append(list, phase{name, func(context.Context) error {
+		list = append(list, Step{name, func(_ context.Context, p *Pod) error {
+			p.code = 7
 			*done = append(*done, name)
-			b.undo(func() error {
+			p.Undo(func() error {
 				*done = append(*done, "undo "+name)
 				if name == "sticks" {
 					return errors.New("undo refused")
@@ -25,7 +26,7 @@ func recorded(b *boot, stop context.CancelFunc, done *[]string, names ...string)
 			})
 			switch name {
 			case "fails":
-				return errors.New("phase refused")
+				return errors.New("step refused")
 			case "stops":
 				stop()
 			case "fails of the stop":
@@ -38,24 +39,23 @@ func recorded(b *boot, stop context.CancelFunc, done *[]string, names ...string)
 	return list
 }
 
-func TestPhasesAreUndoneBackwards(t *testing.T) {
+func TestStepsAreUndoneBackwards(t *testing.T) {
 	tests := map[string]struct {
-		phases, want []string
-		code         int
-		err          string // that the error must hold, in this order, separated by "|"; "" for none
+		steps, want []string
+		code        int
+		err         string // that the error must hold, in this order, separated by "|"; "" for none
 	}{
 		"all":               {[]string{"a", "b"}, []string{"a", "b", "undo b", "undo a"}, 7, ""},
-		"failure":           {[]string{"a", "fails", "b"}, []string{"a", "fails", "undo fails", "undo a"}, 1, "phase refused"},
-		"failure of undo":   {[]string{"sticks", "fails"}, []string{"sticks", "fails", "undo fails", "undo sticks"}, 1, "phase refused|undo refused"},
+		"failure":           {[]string{"a", "fails", "b"}, []string{"a", "fails", "undo fails", "undo a"}, 1, "step refused"},
+		"failure of undo":   {[]string{"sticks", "fails"}, []string{"sticks", "fails", "undo fails", "undo sticks"}, 1, "step refused|undo refused"},
 		"stop":              {[]string{"a", "stops", "b"}, []string{"a", "stops", "undo stops", "undo a"}, 0, ""},
 		"failure of a stop": {[]string{"a", "fails of the stop"}, []string{"a", "fails of the stop", "undo fails of the stop", "undo a"}, 0, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
-			b := &boot{log: slog.New(slog.DiscardHandler), code: 7}
 			var done []string
-			code, err := b.run(ctx, recorded(b, stop, &done, test.phases...))
+			code, err := Run(ctx, Parts{Log: slog.New(slog.DiscardHandler)}, recorded(stop, &done, test.steps...))
 			if code != test.code || !slices.Equal(done, test.want) {
 				t.Errorf("code %d after %q, want %d after %q", code, done, test.code, test.want)
 			}

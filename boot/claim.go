@@ -18,7 +18,7 @@ const (
 // other's cgroups and volumes as leftovers of a dead stager. The claim is a lock on the root
 // folder, which ends with this process; on a file system without locks every claim succeeds.
 // claimRoot waits a moment for a supervisor whose waiter has been killed, and which is ending.
-func (b *boot) claimRoot(context.Context) error {
+func claimRoot(context.Context, *Pod) error {
 	root, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("claim root: %w", err)

@@ -14,14 +14,14 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// reserveThreads begins to make the threads of the starts, beside the next phases; runApps waits for them. It is an early phase,
+// reserveThreads begins to make the threads of the starts, beside the next steps; runApps waits for them. It is an early step,
 // because the Go runtime gives each thread a stack for signals, 32 KiB that take no memory if they lie where nothing was before.
-func (b *boot) reserveThreads(context.Context) error {
+func reserveThreads(_ context.Context, p *Pod) error {
 	reserved := make(chan struct{})
-	b.reserved = reserved
+	p.reserved = reserved
 	go func() {
 		defer close(reserved)
-		supervisor.ReserveThreads(len(b.plan.Apps))
+		supervisor.ReserveThreads(len(p.Plan.Apps))
 	}()
 	return nil
 }
@@ -30,17 +30,17 @@ func (b *boot) reserveThreads(context.Context) error {
 // root's apps have the same user and group IDs, which is all that prlimit(2) checks, and no
 // Landlock domain denies the call. guardLimits gives the supervisor a saved group ID that no app
 // has; then only apps with CAP_SYS_RESOURCE can change its limits. A FUSE file system that
-// serves only its mounter also compares these IDs, so this phase comes after the roots and
+// serves only its mounter also compares these IDs, so this step comes after the roots and
 // volumes. execve(2) resets the saved group ID to the effective one.
-func (b *boot) guardLimits(context.Context) error {
+func guardLimits(_ context.Context, p *Pod) error {
 	const unused = 65534
 	if err := unix.Setresgid(-1, -1, unused); err != nil {
-		b.log.Warn("apps of user 0 can change the supervisor's resource limits", "error", os.NewSyscallError("setresgid", err))
+		p.Log.Warn("apps of user 0 can change the supervisor's resource limits", "error", os.NewSyscallError("setresgid", err))
 	}
 	if err := limitPendingSignals(); err != nil {
-		b.log.Warn("apps can take the machine's queue of user 0's signals", "error", err)
+		p.Log.Warn("apps can take the machine's queue of user 0's signals", "error", err)
 	}
-	b.guardLife()
+	p.guardLife()
 	return nil
 }
 
@@ -57,13 +57,13 @@ func limitPendingSignals() error {
 
 // guardLife makes the supervisor the OOM killer's last choice: the supervisor's end ends every app,
 // and in a cgroup full of small processes the supervisor would be the largest.
-func (b *boot) guardLife() {
+func (p *Pod) guardLife() {
 	if err := reserveMemory(filepath.Join(names.CgroupDir, names.LeafCgroup)); err != nil {
-		b.log.Warn("the supervisor has no memory reserve", "error", err)
+		p.Log.Warn("the supervisor has no memory reserve", "error", err)
 	}
-	lowest := strconv.Itoa(b.plan.OOMScoreAdj)
+	lowest := strconv.Itoa(p.Plan.OOMScoreAdj)
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(lowest), 0); err != nil {
-		b.log.Warn("the OOM killer may choose the supervisor before an app", "error", err)
+		p.Log.Warn("the OOM killer may choose the supervisor before an app", "error", err)
 	}
 }
 

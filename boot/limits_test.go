@@ -42,8 +42,8 @@ func TestAppsCannotSetTheSupervisorsLimits(t *testing.T) {
 		}
 	}()
 	const score = 77
-	b := &boot{log: slog.New(slog.DiscardHandler), plan: &plan.Pod{OOMScoreAdj: score}}
-	if err := b.guardLimits(t.Context()); err != nil {
+	p := &Pod{Parts: Parts{Log: slog.New(slog.DiscardHandler)}, Plan: &plan.Pod{OOMScoreAdj: score}}
+	if err := guardLimits(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	if message, err := setLimit(t); err == nil || !strings.Contains(message, "not permitted") {
@@ -57,9 +57,9 @@ func TestAppsCannotSetTheSupervisorsLimits(t *testing.T) {
 // Earlier, a FUSE file system of the roots would refuse the supervisor; later, apps run.
 func TestTheLimitsAreGuardedBeforeTheAppsRun(t *testing.T) {
 	var order []string
-	for _, phase := range new(boot).phases() {
-		if slices.Contains([]string{"mount roots", "guard own limits", "run apps"}, phase.name) {
-			order = append(order, phase.name)
+	for _, step := range Steps() {
+		if slices.Contains([]string{"mount roots", "guard own limits", "run apps"}, step.Name) {
+			order = append(order, step.Name)
 		}
 	}
 	if want := []string{"mount roots", "guard own limits", "run apps"}; !slices.Equal(order, want) {

@@ -13,70 +13,71 @@ import (
 	"kurma.io/stager/boot/rootfs"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
+	"kurma.io/stager/spec"
 )
 
-// The phases that prepare what the apps share.
+// The steps that prepare what the apps share.
 
 // prepareRuntime prepares the runtime, which also kills processes that an earlier stager left in
 // the pod's cgroup.
-func (b *boot) prepareRuntime(context.Context) error {
-	b.undo(b.Runtime.Close)
-	return b.Runtime.Prepare(names.RuntimeDir, b.plan.Resources)
+func prepareRuntime(_ context.Context, p *Pod) error {
+	p.Undo(p.Runtime.Close)
+	return p.Runtime.Prepare(names.RuntimeDir, p.Plan.Resources)
 }
 
-// startMetadata starts the pod's metadata service, and sets its URL in the environment of every
-// process. The pod's UUID is that of plan.PodUUID. Without a loopback interface the apps have no
+// startMetadata starts the pod's metadata service. Every process of an app has its URL in the environment. The pod's UUID is that of plan.PodUUID. Without a loopback interface the apps have no
 // metadata service, and startMetadata logs a warning.
-func (b *boot) startMetadata(context.Context) error {
+func startMetadata(_ context.Context, p *Pod) error {
 	cgroups, _ := os.ReadFile("/proc/self/cgroup") // on an error the pod gets a new UUID
-	server, err := metadata.Start(plan.Metadata(b.manifest, plan.PodUUID(string(cgroups))), b.log)
+	data := p.Plan.Metadata
+	data.UUID = plan.PodUUID(string(cgroups))
+	server, err := metadata.Start(data, p.Log)
 	if errors.Is(err, metadata.ErrNoLoopback) {
-		b.log.Warn("apps have no metadata service and no AC_METADATA_URL", "why", err)
+		p.Log.Warn("apps have no metadata service and no AC_METADATA_URL", "why", err)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	b.undo(server.Close)
-	b.plan.SetMetadataURL(server.URL())
+	p.Undo(server.Close)
+	p.metadataURL = server.URL()
 	return nil
 }
 
 // openJournal connects the apps' output to the journal if the configuration asks for it.
-func (b *boot) openJournal(context.Context) error {
-	b.journal = new(journal.Journal)
-	if b.plan.Config.Log.Driver == plan.LogToJournal {
-		b.journal = journal.Open(names.JournalSocket, b.log)
+func openJournal(_ context.Context, p *Pod) error {
+	if p.Plan.Config.Log.Driver == plan.LogToJournal {
+		p.journal = journal.Open(names.JournalSocket, p.Log)
 	}
-	b.undo(b.journal.Close)
+	p.Undo(p.journal.Close)
 	return nil
 }
 
 // limitNetwork limits the pod's interfaces. If it cannot limit one, the fates of the isolators
 // report it.
-func (b *boot) limitNetwork(context.Context) error {
-	if b.plan.NetworkBandwidth == 0 {
+func limitNetwork(_ context.Context, p *Pod) error {
+	if p.Plan.NetworkBandwidth == 0 {
 		return nil
 	}
-	err := netlimit.Limit(b.plan.NetworkBandwidth)
+	err := netlimit.Limit(p.Plan.NetworkBandwidth)
 	if err == nil {
 		return nil
 	}
-	if b.plan.Config.StrictIsolators {
+	if p.Plan.Config.StrictIsolators {
 		return fmt.Errorf("limit network, as stagerConfig.strictIsolators requires: %w", err)
 	}
-	b.log.Warn("not every interface of the pod is limited", "error", err)
-	b.plan.Degrade("resource/network-bandwidth", err.Error())
+	p.Log.Warn("not every interface of the pod is limited", "error", err)
+	p.unlimited = err.Error()
 	return nil
 }
 
 // makeVolumes makes the folders of the empty volumes, and finds devices among the host volumes.
-func (b *boot) makeVolumes(context.Context) error {
+func makeVolumes(_ context.Context, p *Pod) error {
 	if err := rootfs.ClearEmptyVolumes(names.EmptyVolumesDir); err != nil {
 		return err
 	}
-	for i := range b.plan.Apps {
-		app := &b.plan.Apps[i]
+	p.devices = make(map[string][]spec.Device)
+	for _, app := range p.Plan.Apps {
 		devices, err := rootfs.CheckSources(app.Sources, os.Lstat)
 		if err == nil {
 			err = rootfs.MakeEmptyVolumes(app.Volumes)
@@ -84,19 +85,19 @@ func (b *boot) makeVolumes(context.Context) error {
 		if err != nil {
 			return fmt.Errorf("app %q: %w", app.Name, err)
 		}
-		app.Spec.Devices = devices
-		rootfs.OpenDevices(app.Spec.Mounts, os.Lstat)
+		p.devices[app.Name] = devices
 	}
 	return nil
 }
 
 // openSockets opens the sockets that the apps inherit.
-func (b *boot) openSockets(context.Context) error {
-	for _, app := range b.plan.Apps {
+func openSockets(_ context.Context, p *Pod) error {
+	p.sockets = make(map[string][]*os.File)
+	for _, app := range p.Plan.Apps {
 		files, err := activation.OpenSockets(app.Sockets)
-		b.sockets = append(b.sockets, files)
+		p.sockets[app.Name] = files
 		for _, f := range files {
-			b.undo(f.Close)
+			p.Undo(f.Close)
 		}
 		if err != nil {
 			return fmt.Errorf("app %q: %w", app.Name, err)

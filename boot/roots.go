@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -19,18 +18,18 @@ import (
 
 // mountRoots makes every app's root file system, and at the same time the pod's cgroup: both
 // take about as long.
-func (b *boot) mountRoots(ctx context.Context) error {
+func mountRoots(ctx context.Context, p *Pod) error {
 	made := make(chan error, 1)
-	go func() { made <- b.Runtime.MakePod() }()
-	return errors.Join(b.mountAll(ctx), <-made)
+	go func() { made <- p.Runtime.MakePod() }()
+	return errors.Join(p.mountAll(ctx), <-made)
 }
 
 // mountAll mounts the roots, several at once.
-func (b *boot) mountAll(ctx context.Context) error {
+func (p *Pod) mountAll(ctx context.Context) error {
 	if err := prepareScratch(); err != nil {
 		return err
 	}
-	driver, err := b.selectDriver()
+	driver, err := p.selectDriver()
 	if err != nil {
 		return err
 	}
@@ -40,21 +39,21 @@ func (b *boot) mountAll(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelMounts)
-	for _, app := range b.plan.Apps {
+	for _, app := range p.Plan.Apps {
 		group.Go(func() error {
-			return b.makeRoot(ctx, driver, app, resolver)
+			return p.makeRoot(ctx, driver, app, resolver)
 		})
 	}
 	return group.Wait()
 }
 
 // makeRoot mounts one app's root and prepares it.
-func (b *boot) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App, resolver []byte) error {
-	log, root := b.log.With("app", app.Name), rootOf(app.Name)
+func (p *Pod) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App, resolver []byte) error {
+	log, root := p.Log.With("app", app.Name), rootOf(app.Name)
 	if err := mountRoot(ctx, driver, app, root); err != nil {
 		return fmt.Errorf("mount root of app %q: %w", app.Name, err)
 	}
-	if err := rootfs.AddEtcFiles(root, resolver, b.plan.Hostname); err != nil {
+	if err := rootfs.AddEtcFiles(root, resolver, p.Plan.Hostname); err != nil {
 		log.Warn("the app lacks files in /etc", "error", err)
 	}
 	if err := rootfs.PrepareTargets(root, app.Spec.Mounts, log); err != nil {
@@ -63,34 +62,28 @@ func (b *boot) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App
 	return nil
 }
 
-// rootOf returns the path at which an app's root file system is mounted.
-func rootOf(app string) string { return filepath.Join(names.PrivateDir, "roots", app) }
-
-// scratchOf returns the folder in which the app's root file system stores what the app writes.
-func scratchOf(app string) string { return filepath.Join(names.ScratchDir, app) }
-
 // parallelMounts limits how many roots are made at once: the copy driver is limited by the disk,
 // the others by nothing.
 const parallelMounts = 4
 
-func (b *boot) selectDriver() (unionfs.Driver, error) {
+func (p *Pod) selectDriver() (unionfs.Driver, error) {
 	var layers []string
-	for _, app := range b.plan.Apps {
+	for _, app := range p.Plan.Apps {
 		for _, layer := range app.LayersIn(names.LayersDir) {
 			layers = append(layers, layer.Dir)
 		}
 	}
-	choice, err := unionfs.Select(b.Drivers, b.plan.Config.GraphStorage, names.ScratchDir, layers)
+	choice, err := unionfs.Select(p.Drivers, p.Plan.Config.GraphStorage, names.ScratchDir, layers)
 	if err != nil {
 		return nil, err
 	}
 	if choice.Rejected != nil {
-		b.log.Warn("the driver "+choice.Driver.Name()+" makes the root file systems: no other one works here", "error", choice.Rejected)
+		p.Log.Warn("the driver "+choice.Driver.Name()+" makes the root file systems: no other one works here", "error", choice.Rejected)
 	}
 	for _, note := range choice.Notes {
-		b.log.Warn("the driver "+choice.Driver.Name()+" makes the root file systems, with a limitation", "why", note)
+		p.Log.Warn("the driver "+choice.Driver.Name()+" makes the root file systems, with a limitation", "why", note)
 	}
-	b.log.Info("root file systems", "driver", choice.Driver.Name())
+	p.Log.Info("root file systems", "driver", choice.Driver.Name())
 	return choice.Driver, nil
 }
 

@@ -16,19 +16,19 @@ import (
 
 // makeView makes the supervisor's own mounts, which vanish with it, and sets the pod's hostname
 // and kernel parameters.
-func (b *boot) makeView(context.Context) error {
-	if err := mountProc(b.plan.Namespaces); err != nil {
+func makeView(_ context.Context, p *Pod) error {
+	if err := mountProc(p.Plan.Namespaces); err != nil {
 		return err
 	}
-	if b.plan.Hostname != "" {
-		if err := unix.Sethostname([]byte(b.plan.Hostname)); err != nil {
-			return fmt.Errorf("set hostname %q: %w", b.plan.Hostname, err)
+	if p.Plan.Hostname != "" {
+		if err := unix.Sethostname([]byte(p.Plan.Hostname)); err != nil {
+			return fmt.Errorf("set hostname %q: %w", p.Plan.Hostname, err)
 		}
 	}
-	if err := privateFolders(b.plan.Config.SharedMemory); err != nil {
+	if err := privateFolders(p.Plan.Config.SharedMemory); err != nil {
 		return err
 	}
-	return writeSysctls(b.plan.Sysctl)
+	return writeSysctls(p.Plan.Sysctl)
 }
 
 // mountProc mounts a /proc of the pod's PID namespace. If the pod shares the stager's PID

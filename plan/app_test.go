@@ -39,11 +39,7 @@ func TestTheStagersVariablesOverrideTheApps(t *testing.T) {
 			clause.Covers(t, test.clauses)
 			app := withMounts(nil, nil)
 			app.App.Environment = test.own
-			pod := Pod{Apps: []App{{Spec: spec.Spec{Process: spec.Process{Env: environment(app, test.terminal)}}}}}
-			if test.metadata != "" {
-				pod.SetMetadataURL(test.metadata)
-			}
-			if diff := cmp.Diff(test.want, pod.Apps[0].Spec.Process.Env); diff != "" {
+			if diff := cmp.Diff(test.want, WithMetadata(environment(app, test.terminal), test.metadata)); diff != "" {
 				t.Error(diff)
 			}
 		})

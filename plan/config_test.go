@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kurma.io/stager/manifest"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/clause"
 	"kurma.io/stager/unionfs"
@@ -213,11 +214,11 @@ func TestTheConfigurationLimitsNamespaces(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			var value json.RawMessage
+			var list []manifest.Isolator
 			if test.value != "" {
-				value = json.RawMessage(test.value)
+				list = listed("os/linux/namespaces", test.value)
 			}
-			got, err := decideNamespaces(test.Config, value)
+			got, err := namespacesOf(test.Config, list)
 			if test.err != "" {
 				wantError(t, err, test.err)
 				return

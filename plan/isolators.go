@@ -157,14 +157,6 @@ func applyPodIsolators(c Config, m spec.Support, list []manifest.Isolator, targe
 	if m.PIDLimits {
 		i.pod.Resources.PIDs = c.MaxProcesses.Pod
 	}
-	// What the isolator asks for, apart from what the configuration leaves to the host.
-	asked, err := namespacesOf(Config{DefaultNamespaces: namespaceNames()}, list)
-	if err == nil && asked != (Namespaces{}) && c.forbids(PowerHostNamespaces) {
-		err = forbidden("os/linux/namespaces", PowerHostNamespaces)
-	}
-	if err != nil {
-		return podIsolators{}, err
-	}
 	return i.pod, nil
 }
 
@@ -281,17 +273,18 @@ func namespacesOf(c Config, list []manifest.Isolator) (Namespaces, error) {
 			value = written.Value
 		}
 	}
-	ns, err := decideNamespaces(c, value)
+	asked, err := hostNamespaces(c, value)
 	if err != nil {
-		return ns, fmt.Errorf("isolator os/linux/namespaces: %s: %w", showValue(value), err)
+		return Namespaces{}, fmt.Errorf("isolator os/linux/namespaces: %s: %w", showValue(value), err)
 	}
-	return ns, nil
+	if asked != (Namespaces{}) && c.forbids(PowerHostNamespaces) {
+		return Namespaces{}, forbidden("os/linux/namespaces", PowerHostNamespaces)
+	}
+	return asked.or(c), nil
 }
 
-func (i *applier) namespaces(value json.RawMessage) (v verdict, err error) {
-	i.pod.Namespaces, err = decideNamespaces(i.config, value)
-	return verdict{}, err
-}
+// namespaces has nothing left to do: namespacesOf has decided.
+func (i *applier) namespaces(json.RawMessage) (verdict, error) { return verdict{}, nil }
 
 // preparedAt is for an isolator that the daemon enforces before the stager runs, by mounts at
 // or below dir.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/appc/spec/schema/types"
@@ -30,10 +31,19 @@ func PodUUID(cgroups string) string {
 	return uuid.NewString()
 }
 
-// Metadata returns the data that the metadata service serves for the pod with the UUID id.
-func Metadata(m *manifest.Manifest, id string) metadata.Pod {
+// WithMetadata returns a process's environment with the URL of the pod's metadata service, which overrides another; without
+// a URL it returns env.
+func WithMetadata(env []string, url string) []string {
+	if url == "" {
+		return env
+	}
+	own := func(v string) bool { return strings.HasPrefix(v, metadataVariable+"=") }
+	return append(slices.DeleteFunc(slices.Clone(env), own), metadataVariable+"="+url)
+}
+
+// metadataOf returns the data that the metadata service serves for the pod of m, without the pod's UUID.
+func metadataOf(m *manifest.Manifest, apps []manifest.App) metadata.Pod {
 	pod := metadata.Pod{
-		UUID:        id,
 		Manifest:    m.Pod.JSON,
 		Annotations: annotationsOf(m.Pod.Annotations),
 	}
@@ -43,7 +53,7 @@ func Metadata(m *manifest.Manifest, id string) metadata.Pod {
 			pod.Ports = append(pod.Ports, portRange(*port.PodPort))
 		}
 	}
-	for _, app := range m.Apps() {
+	for _, app := range apps {
 		for _, port := range app.App.Ports {
 			if !strings.EqualFold(port.Protocol, "tcp") {
 				continue // the service's port is a TCP port

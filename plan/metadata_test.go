@@ -42,7 +42,7 @@ func TestTheMetadataIsThatOfThePod(t *testing.T) {
 	app2 := app
 	app2.Name, app2.Annotations = "db2", lorem("dolor")
 	want := metadata.Pod{
-		UUID: "uuid", Manifest: []byte(pod), Annotations: []metadata.Annotation{}, Apps: []metadata.App{app, app2},
+		Manifest: []byte(pod), Annotations: []metadata.Annotation{}, Apps: []metadata.App{app, app2},
 		Ports: []metadata.PortRange{
 			{First: 40000, Count: 1},
 			{First: 41000, Count: 1},
@@ -59,7 +59,7 @@ func TestTheMetadataIsThatOfThePod(t *testing.T) {
 		}
 		return v
 	})
-	if diff := cmp.Diff(want, Metadata(m, "uuid"), document); diff != "" {
+	if diff := cmp.Diff(want, metadataOf(m, m.Apps()), document); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -71,15 +71,15 @@ func TestEveryPodHasAUUIDOfItsOwn(t *testing.T) {
 	seen := map[string]bool{}
 	for range 50 {
 		m := &manifest.Manifest{Pod: &manifest.Pod{PodManifest: new(schema.PodManifest)}}
-		server, err := metadata.Start(Metadata(m, PodUUID("0::/user.slice\n")), slog.New(slog.DiscardHandler))
+		data := metadataOf(m, m.Apps())
+		data.UUID = PodUUID("0::/user.slice\n")
+		server, err := metadata.Start(data, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = server.Close() })
 		url := server.URL()
-		var pod Pod
-		pod.SetMetadataURL(url)
-		if env := pod.CommandEnv("app"); !slices.Contains(env, "AC_METADATA_URL="+url) {
+		if env := WithMetadata(new(Pod).CommandEnv("app"), url); !slices.Contains(env, "AC_METADATA_URL="+url) {
 			t.Errorf("environment of run %q", env)
 		}
 		id := body(t, url+"/acMetadata/v1/pod/uuid")

@@ -20,9 +20,9 @@ type Namespaces struct {
 	HostIPC, HostNet, HostPID, HostUTS bool
 }
 
-// decideNamespaces decides the pod's namespaces. value is the isolator's, such as
-// {"pid": "host"}, or nil for none. A namespace that is "" or absent is the configured default.
-func decideNamespaces(c Config, value json.RawMessage) (Namespaces, error) {
+// hostNamespaces returns the namespaces of the host that the isolator asks for. value is the isolator's, such as
+// {"pid": "host"}, or nil for none. A namespace that is "" or absent is not asked for.
+func hostNamespaces(c Config, value json.RawMessage) (Namespaces, error) {
 	var asked map[string]string
 	if value != nil && json.Unmarshal(value, &asked) != nil {
 		return Namespaces{}, fmt.Errorf(`must be an object such as {"net": "host"}`)
@@ -37,13 +37,19 @@ func decideNamespaces(c Config, value json.RawMessage) (Namespaces, error) {
 			return Namespaces{}, fmt.Errorf("%s must not be the host's: stagerConfig.requiredNamespaces forbids it", name)
 		}
 	}
+	host := func(name string) bool { return asked[name] == "host" }
+	return Namespaces{HostIPC: host("ipc"), HostNet: host("net"), HostPID: host("pid"), HostUTS: host("uts")}, nil
+}
+
+// or returns n and the namespaces that the configuration leaves to the host.
+func (n Namespaces) or(c Config) Namespaces {
 	host := func(name string) bool {
-		if asked[name] == "host" {
-			return true
-		}
 		return !slices.Contains(c.RequiredNamespaces, name) && !slices.Contains(c.DefaultNamespaces, name)
 	}
-	return Namespaces{HostIPC: host("ipc"), HostNet: host("net"), HostPID: host("pid"), HostUTS: host("uts")}, nil
+	return Namespaces{
+		HostIPC: n.HostIPC || host("ipc"), HostNet: n.HostNet || host("net"),
+		HostPID: n.HostPID || host("pid"), HostUTS: n.HostUTS || host("uts"),
+	}
 }
 
 // CloneFlags returns the clone(2) flags for a supervisor in the pod's namespaces. The

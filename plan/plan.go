@@ -7,14 +7,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
+	"kurma.io/stager/boot/metadata"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 )
 
-// Pod is the plan of a pod.
+// Pod is the plan of a pod. It is data that nobody changes after Decide: what the stager finds out later, such as the URL
+// of the metadata service, is a value of whoever finds it out.
 type Pod struct {
 	Name     string
 	Hostname string // to set in the pod's UTS namespace; "" for none, or if the pod shares the host's
@@ -34,7 +35,7 @@ type Pod struct {
 	Apps     []App          // in the pod's order
 	Warnings []string       // about the pod, for the log
 
-	metadataURL string // "" for none
+	Metadata metadata.Pod // what the metadata service serves, but for the UUID
 }
 
 // Decide plans the pod of m, which manifest.Read has accepted. machine is what the runtime
@@ -45,8 +46,9 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod,
 	if err != nil {
 		return nil, err
 	}
+	apps := m.Apps()
 	var targets []string
-	for _, app := range m.Apps() {
+	for _, app := range apps {
 		targets = append(targets, targetsOf(app)...)
 	}
 	isolators, err := applyPodIsolators(config, machine, m.Pod.Isolators, targets...)
@@ -58,7 +60,7 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod,
 		Name: m.Name, Config: config,
 		Namespaces: isolators.Namespaces, Resources: isolators.Resources, Sysctl: isolators.Sysctl,
 		NetworkBandwidth: isolators.NetworkBandwidth, OOMScoreAdj: machine.MinOOMScoreAdj, Fates: isolators.Fates,
-		Warnings: configWarnings(config, unknown),
+		Warnings: configWarnings(config, unknown), Metadata: metadataOf(m, apps),
 	}
 	if !machine.PIDLimits && config.MaxProcesses != (MaxProcesses{}) {
 		pod.Warnings = append(pod.Warnings, "stagerConfig.maxProcesses has no effect: the machine's cgroups have no pids controller")
@@ -72,12 +74,12 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod,
 	if err := checkVolumeNames(m.Pod); err != nil {
 		return nil, err
 	}
-	warnings, err := checkPortNames(m.Apps(), m.Pod.Ports)
+	warnings, err := checkPortNames(apps, m.Pod.Ports)
 	if err != nil {
 		return nil, err
 	}
 	pod.Warnings = append(pod.Warnings, warnings...)
-	for _, app := range m.Apps() {
+	for _, app := range apps {
 		if err := pod.add(m, app, machine, isolators); err != nil {
 			return nil, err
 		}
@@ -114,41 +116,10 @@ func (p *Pod) add(m *manifest.Manifest, app manifest.App, machine spec.Support, 
 	return nil
 }
 
-// SetMetadataURL sets the URL of the pod's metadata service in every app's environment.
-// Without a call the apps have no URL.
-func (p *Pod) SetMetadataURL(url string) {
-	p.metadataURL = url
-	for i := range p.Apps {
-		process := &p.Apps[i].Spec.Process
-		own := func(v string) bool { return strings.HasPrefix(v, metadataVariable+"=") }
-		process.Env = append(slices.DeleteFunc(process.Env, own), metadataVariable+"="+url)
-	}
-}
-
 // CommandEnv returns the default environment of a command that the call-in run executes in
-// the app.
+// the app. WithMetadata adds the URL of the metadata service.
 func (p *Pod) CommandEnv(app string) []string {
-	env := []string{"PATH=" + defaultPath, "AC_APP_NAME=" + app, "container=" + names.Executor}
-	if p.metadataURL != "" {
-		env = append(env, metadataVariable+"="+p.metadataURL)
-	}
-	return env
-}
-
-// Degrade records that the stager could not enforce an isolator as planned: for the pod and
-// each app that has it, its fate becomes Modified, unless it is Ignored.
-func (p *Pod) Degrade(isolator, why string) {
-	lists := [][]IsolatorFate{p.Fates}
-	for _, app := range p.Apps {
-		lists = append(lists, app.Fates)
-	}
-	for _, list := range lists {
-		for i := range list {
-			if f := &list[i]; f.Name == isolator && f.Fate != Ignored {
-				f.Fate, f.Why = Modified, why
-			}
-		}
-	}
+	return []string{"PATH=" + defaultPath, "AC_APP_NAME=" + app, "container=" + names.Executor}
 }
 
 // Isolators returns the fates of an app's isolators and the pod's, as status --isolators
@@ -164,6 +135,21 @@ func (p *Pod) Isolators(app string) (Fates, bool) {
 // Fates are the fates of all isolators that an app is subject to.
 type Fates struct {
 	Pod, App []IsolatorFate
+}
+
+// Degraded returns the fates for a stager that could not enforce an isolator as planned: its fate is Modified for the pod and
+// the app, unless it is Ignored.
+func (f Fates) Degraded(isolator, why string) Fates {
+	degraded := func(list []IsolatorFate) []IsolatorFate {
+		list = slices.Clone(list)
+		for i := range list {
+			if f := &list[i]; f.Name == isolator && f.Fate != Ignored {
+				f.Fate, f.Why = Modified, why
+			}
+		}
+		return list
+	}
+	return Fates{Pod: degraded(f.Pod), App: degraded(f.App)}
 }
 
 // MarshalJSON implements json.Marshaler. An empty list is [], not null.

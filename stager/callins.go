@@ -1,9 +1,8 @@
 package main
 
 import (
+	"kurma.io/stager/boot"
 	"kurma.io/stager/callins"
-	"kurma.io/stager/plan"
-	"kurma.io/stager/supervisor"
 )
 
 // callIns returns the callers' side of the call-ins, by name: the standard ones. To add one, add a
@@ -11,6 +10,6 @@ import (
 func callIns() map[string]callins.CallIn { return callins.CallIns() }
 
 // handlers returns the supervisor's side of the call-ins, by the name of the request: the standard ones.
-func handlers(pod *supervisor.Pod, decided *plan.Pod) map[string]callins.Handler {
-	return callins.Handlers(pod, decided.Isolators, decided.CommandEnv)
+func handlers(pod *boot.Pod) map[string]callins.Handler {
+	return callins.Handlers(pod.Supervisor, pod.Isolators, pod.CommandEnv)
 }

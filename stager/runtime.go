@@ -3,14 +3,15 @@ package main
 import (
 	"log/slog"
 
+	"kurma.io/stager/boot"
 	"kurma.io/stager/container"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/unionfs"
 	"kurma.io/stager/waiter/helper"
 )
 
-// This file selects the runtime and the union file system drivers. A fork with another runtime or
-// driver changes only this file. A runtime or driver that needs a process, such as a FUSE daemon,
+// This file selects the runtime, the union file system drivers and the steps of a pod's way. A fork with another runtime, driver or
+// step changes only this file. A runtime or driver that needs a process, such as a FUSE daemon,
 // starts it with the helper.Starter, so that apps cannot reach the process.
 
 // beContainer makes the process a container's first process if the runtime has executed this program
@@ -24,3 +25,6 @@ func newRuntime(cgroup string, _ helper.Starter, log *slog.Logger) spec.Runtime 
 
 // newDrivers returns the drivers, in the order of the automatic choice.
 func newDrivers(_ helper.Starter) []unionfs.Driver { return unionfs.Drivers() }
+
+// newSteps returns the steps of a pod's way. A fork inserts its own, or leaves one out.
+func newSteps() []boot.Step { return boot.Steps() }

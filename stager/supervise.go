@@ -52,7 +52,7 @@ func live(ctx context.Context, line *waiter.Line, parts boot.Parts) error {
 	over := make(chan struct{})
 	go func() { // on another goroutine than this one, which has the first thread (package waiter): each of its waits changes threads twice
 		defer close(over)
-		code, err = boot.Run(ctx, parts)
+		code, err = boot.Run(ctx, parts, newSteps())
 	}()
 	<-over
 	switch {

@@ -3,6 +3,7 @@ package rootfs
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -34,14 +35,16 @@ func CheckSources(sources []plan.Source, lstat func(string) (fs.FileInfo, error)
 	return devices, nil
 }
 
-// OpenDevices lets the mounts whose source is a device node open it, whatever stagerConfig's volumeFlags say of the
-// nodes in volumes: such a volume has been given to the app as a device. lstat is os.Lstat.
-func OpenDevices(mounts []spec.Mount, lstat func(string) (fs.FileInfo, error)) {
+// OpenDevices returns the mounts; if a mount's source is a device node, the app may open it, whatever stagerConfig's
+// volumeFlags say of the nodes in volumes: such a volume has been given to the app as a device. lstat is os.Lstat.
+func OpenDevices(mounts []spec.Mount, lstat func(string) (fs.FileInfo, error)) []spec.Mount {
+	mounts = slices.Clone(mounts)
 	for i := range mounts {
 		if info, err := lstat(mounts[i].Source); err == nil && info.Mode()&fs.ModeDevice != 0 {
 			mounts[i].NoDev = false
 		}
 	}
+	return mounts
 }
 
 func deviceOf(info fs.FileInfo) (spec.Device, bool) {

@@ -38,10 +38,13 @@ func TestSourcesOfVolumesAreChecked(t *testing.T) {
 }
 
 func TestVolumesThatAreDevicesCanBeOpened(t *testing.T) {
-	mounts := []spec.Mount{
+	given := []spec.Mount{
 		{Source: "/dev/null", NoSuid: true, NoDev: true}, {Source: t.TempDir(), NoDev: true}, {Source: "/no/such", NoDev: true},
 	}
-	OpenDevices(mounts, os.Lstat)
+	mounts := OpenDevices(given, os.Lstat)
+	if !given[0].NoDev {
+		t.Error("the given mounts are changed")
+	}
 	if mounts[0].NoDev || !mounts[0].NoSuid || !mounts[1].NoDev || !mounts[2].NoDev {
 		t.Errorf("%+v", mounts)
 	}

@@ -12,9 +12,7 @@ import (
 
 	"kurma.io/stager/boot"
 	"kurma.io/stager/callins"
-	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
-	"kurma.io/stager/plan"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/unionfs"
@@ -39,31 +37,13 @@ func dispatch(ctx context.Context) (int, error) {
 	}
 	runtime := newRuntime(names.AppsCgroup)
 	if line == nil {
-		namespaces, err := namespacesOf(runtime)
+		pod, err := boot.Decide(runtime, unionfs.Drivers())
 		if err != nil {
-			return 1, err
+			return 1, fmt.Errorf("%s: %w", names.Program, err)
 		}
-		return pid1.Wait(namespaces)
+		return pid1.Wait(pod.Namespaces.CloneFlags())
 	}
 	return supervise(ctx, line, runtime)
-}
-
-// namespacesOf reads which namespaces the pod of the manifest wants.
-func namespacesOf(runtime spec.Runtime) (uintptr, error) {
-	f, err := os.Open(names.Manifest)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", names.Program, err)
-	}
-	defer f.Close()
-	m, err := manifest.Read(f)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", names.Program, err)
-	}
-	pod, err := plan.Decide(m, runtime.Support(), unionfs.NamesOf(unionfs.Drivers()))
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", names.Program, err)
-	}
-	return pod.Namespaces.CloneFlags(), nil
 }
 
 // supervise is the pod's PID 1. It returns when the pod is over.
@@ -78,15 +58,10 @@ func supervise(ctx context.Context, line *pid1.Line, runtime spec.Runtime) (int,
 	go line.Watch(stop, func() { _ = runtime.KillPod() })
 	code, err := boot.Run(ctx, boot.Parts{
 		Log: slog.New(slog.NewTextHandler(messages, nil)), LimitLog: messages.Limit, Runtime: runtime, Drivers: unionfs.Drivers(),
-		Waiter: line, Inherited: inherited, CallIns: handlers,
-	})
+		Waiter: line, Inherited: inherited,
+	}, boot.Steps())
 	if err != nil {
 		return max(code, 1), fmt.Errorf("%s: %w", names.Program, err)
 	}
 	return code, nil
-}
-
-// handlers is the supervisor's side of the call-ins.
-func handlers(pod *supervisor.Pod, decided *plan.Pod) map[string]callins.Handler {
-	return callins.Handlers(pod, decided.Isolators, decided.CommandEnv)
 }

@@ -16,7 +16,6 @@ import (
 	"kurma.io/stager/container"
 	"kurma.io/stager/examples/fuse/fuseoverlayfs"
 	"kurma.io/stager/names"
-	"kurma.io/stager/plan"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/unionfs"
 	"kurma.io/stager/waiter"
@@ -59,8 +58,8 @@ func supervise(ctx context.Context, line *waiter.Line, inherited boot.Inherited)
 	go line.Watch(stop, func() { _ = runtime.KillPod() })
 	code, err := boot.Run(ctx, boot.Parts{
 		Log: log, LimitLog: messages.Limit, Runtime: runtime, Drivers: drivers(line.Helpers(log), log),
-		Waiter: line, Inherited: inherited, CallIns: handlers,
-	})
+		Waiter: line, Inherited: inherited,
+	}, boot.Steps())
 	switch {
 	case errors.Is(err, boot.ErrOtherNamespaces):
 		return 0, nil
@@ -80,9 +79,4 @@ func drivers(helpers helper.Starter, log *slog.Logger) []unionfs.Driver {
 func program() []string {
 	const folder = "/fuse-overlayfs"
 	return []string{folder + "/ld.so", "--library-path", folder, folder + "/fuse-overlayfs"}
-}
-
-// handlers is the supervisor's side of the call-ins.
-func handlers(pod *supervisor.Pod, decided *plan.Pod) map[string]callins.Handler {
-	return callins.Handlers(pod, decided.Isolators, decided.CommandEnv)
 }

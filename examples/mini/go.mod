@@ -2,10 +2,7 @@ module kurma.io/stager/examples/mini
 
 go 1.26.0
 
-require (
-	golang.org/x/sys v0.48.0
-	kurma.io/stager v0.0.0
-)
+require kurma.io/stager v0.0.0
 
 require (
 	cyphar.com/go-pathrs v0.2.6 // indirect
@@ -37,6 +34,7 @@ require (
 	go4.org v0.0.0-20260112195520-a5071408f32f // indirect
 	golang.org/x/net v0.58.0 // indirect
 	golang.org/x/sync v0.22.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/term v0.46.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 )

@@ -12,7 +12,6 @@ import (
 	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
 	"kurma.io/stager/names"
-	"kurma.io/stager/plan"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/unionfs"
 )
@@ -53,8 +52,7 @@ func supervise(ctx context.Context, driver string) error {
 		Drivers:   []unionfs.Driver{shared{driver}},
 		Waiter:    reporter{report},
 		Inherited: boot.Inherited{Ready: ready},
-		CallIns:   handlers,
-	})
+	}, boot.Steps())
 	switch {
 	case err != nil:
 		fmt.Fprintln(report, reportError+inOneLine(err))
@@ -71,11 +69,6 @@ func awaitStop(orders *os.File, stop func()) {
 	if n, _ := orders.Read(make([]byte, 1)); n > 0 {
 		stop()
 	}
-}
-
-// handlers is the supervisor's side of the call-ins.
-func handlers(pod *supervisor.Pod, p *plan.Pod) map[string]callins.Handler {
-	return callins.Handlers(pod, p.Isolators, p.CommandEnv)
 }
 
 // reporter implements boot.Waiter for a supervisor that was started in the

@@ -1,0 +1,72 @@
+package boot
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
+	"kurma.io/stager/plan"
+	"kurma.io/stager/spec"
+	"kurma.io/stager/unionfs"
+)
+
+// Decide reads the manifest at names.Manifest and plans the pod. It changes nothing. A first process that must know the
+// pod's namespaces before it starts the supervisor calls Decide too.
+func Decide(runtime spec.Runtime, drivers []unionfs.Driver) (*plan.Pod, error) {
+	f, err := os.Open(names.Manifest)
+	if err != nil {
+		return nil, fmt.Errorf("read manifest: %w", err)
+	}
+	defer f.Close()
+	m, err := manifest.Read(f)
+	if err != nil {
+		return nil, err
+	}
+	return plan.Decide(m, runtime.Support(), unionfs.NamesOf(drivers))
+}
+
+// decide plans the pod, and reports the pod's namespaces to the waiter. The waiter starts the supervisor again if the pod
+// needs other namespaces.
+func decide(_ context.Context, p *Pod) error {
+	var err error
+	if p.Plan, err = Decide(p.Runtime, p.Drivers); err != nil {
+		return err
+	}
+	if err := p.Waiter.Settle(p.Plan.Namespaces.CloneFlags(), p.Inherited.Ready); err != nil {
+		return err
+	}
+	if p.LimitLog != nil {
+		p.LimitLog(p.Plan.Config.Log.MaxSize)
+	}
+	p.logPlan()
+	return nil
+}
+
+func (p *Pod) logPlan() {
+	if p.Version != "" {
+		p.Log.Info("stager", "version", p.Version)
+	}
+	p.logFates("", p.Plan.Fates)
+	for _, warning := range p.Plan.Warnings {
+		p.Log.Warn(warning)
+	}
+	for _, app := range p.Plan.Apps {
+		p.logFates(app.Name, app.Fates)
+		for _, warning := range app.Warnings {
+			p.Log.Warn(warning, "app", app.Name)
+		}
+	}
+}
+
+func (p *Pod) logFates(app string, fates []plan.IsolatorFate) {
+	for _, f := range fates {
+		level := slog.LevelInfo
+		if f.Fate != plan.Enforced {
+			level = slog.LevelWarn
+		}
+		p.Log.Log(context.Background(), level, "isolator", "app", app, "name", f.Name, "fate", f.Fate, "why", f.Why)
+	}
+}

@@ -1,0 +1,116 @@
+package boot
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"kurma.io/stager/boot/journal"
+	"kurma.io/stager/callins"
+	"kurma.io/stager/names"
+	"kurma.io/stager/plan"
+	"kurma.io/stager/spec"
+	"kurma.io/stager/supervisor"
+	"kurma.io/stager/unionfs"
+)
+
+// Parts are the exchangeable parts of a stager. A fork passes its own runtime, drivers or
+// call-ins to Run here.
+type Parts struct {
+	Log *slog.Logger
+	// LimitLog limits the file of Log's messages, in bytes, as the manifest's log.maxSize says; nil if
+	// it cannot be limited.
+	LimitLog func(bytes int64)
+
+	Version string // of the stager, which logs it at the start; "" logs nothing
+	Runtime spec.Runtime
+	Drivers []unionfs.Driver // in the order of the automatic choice; unionfs.Drivers has the usual ones
+	Waiter  Waiter
+
+	// Inherited are the descriptors that the daemon passed, see TakeDescriptors.
+	Inherited Inherited
+
+	// CallIns returns the supervisor's side of the call-ins, by the name of the request; nil for the standard ones.
+	CallIns func(*Pod) map[string]callins.Handler
+}
+
+// Waiter is the supervisor's connection to the waiter: the process that the daemon waits for,
+// and that has started the supervisor.
+type Waiter interface {
+	// Settle reports the namespaces that the pod needs, as clone(2) flags, and passes the
+	// ready pipe, nil for none. It returns ErrOtherNamespaces if the supervisor runs in other
+	// namespaces: the supervisor then ends, and the waiter starts it again in the right ones.
+	Settle(namespaces uintptr, ready *os.File) error
+
+	// Up reports that the pod is up; the waiter then closes its copy of the ready pipe.
+	// Run calls Up at most once, and only if there is a ready pipe.
+	Up() error
+}
+
+// ErrOtherNamespaces means that the waiter will start the supervisor again, in the namespaces
+// that the pod needs.
+var ErrOtherNamespaces = errors.New("started in other namespaces than the pod's")
+
+// Pod is the state of one call of Run. The comment of a field names the step that sets the field; later steps only
+// read it.
+type Pod struct {
+	Parts                       // Run
+	Plan       *plan.Pod        // decide; no step changes it
+	Apps       []supervisor.App // assemble apps, in the order of Plan.Apps
+	Supervisor *supervisor.Pod  // listen
+
+	undos []func() error // Undo; Run calls them at the end, the last one first
+
+	reserved    <-chan struct{}          // reserve threads: closed when they are made
+	metadataURL string                   // start metadata service; "" for none
+	journal     *journal.Journal         // open journal
+	unlimited   string                   // limit network: why not every interface has its limit; "" if each has
+	devices     map[string][]spec.Device // make volumes, by app: the volumes that are devices
+	sockets     map[string][]*os.File    // open sockets, by app
+
+	code    int   // run apps: the stager's exit code
+	failure error // run apps: why the pod did not end cleanly
+}
+
+// Undo registers f to be called at the pod's end, before the functions registered earlier. A
+// resource that vanishes with the supervisor's process or mount namespace needs no undo.
+func (p *Pod) Undo(f func() error) { p.undos = append(p.undos, f) }
+
+func (p *Pod) undoAll() error {
+	var errs []error
+	for _, f := range slices.Backward(p.undos) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+// Isolators returns the fates of an app's isolators, as planned and as the steps found them. It returns false if the pod does not
+// have the app.
+func (p *Pod) Isolators(app string) (plan.Fates, bool) {
+	fates, ok := p.Plan.Isolators(app)
+	if p.unlimited != "" {
+		fates = fates.Degraded("resource/network-bandwidth", p.unlimited)
+	}
+	return fates, ok
+}
+
+// CommandEnv returns the default environment of a command that the call-in run executes in the app.
+func (p *Pod) CommandEnv(app string) []string {
+	return plan.WithMetadata(p.Plan.CommandEnv(app), p.metadataURL)
+}
+
+// handlers returns the supervisor's side of the call-ins.
+func (p *Pod) handlers() map[string]callins.Handler {
+	if p.CallIns == nil {
+		return callins.Handlers(p.Supervisor, p.Isolators, p.CommandEnv)
+	}
+	return p.CallIns(p)
+}
+
+// rootOf returns the path at which an app's root file system is mounted.
+func rootOf(app string) string { return filepath.Join(names.PrivateDir, "roots", app) }
+
+// scratchOf returns the folder in which the app's root file system stores what the app writes.
+func scratchOf(app string) string { return filepath.Join(names.ScratchDir, app) }

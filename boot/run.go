@@ -1,0 +1,75 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/callins"
+	"kurma.io/stager/names"
+	"kurma.io/stager/supervisor"
+	"kurma.io/stager/supervisor/reap"
+)
+
+// The steps that run the apps.
+
+// listen starts to answer call-ins. It comes before the apps start, so that status works before
+// the first start and attach works while an app starts.
+func listen(_ context.Context, p *Pod) error {
+	reaper, err := reap.New()
+	if err != nil {
+		return err
+	}
+	p.Undo(func() error { reaper.Close(); return nil })
+	p.Supervisor = supervisor.NewPod(supervisor.Config{
+		Apps: p.Apps, Reaper: reaper, Log: p.Log,
+		Restart: p.Plan.Config.Restart, Exit: p.Plan.Config.ExitPolicy, Grace: p.Plan.Config.GracePeriod,
+	})
+	listener, err := callins.Listen(names.ControlSocket)
+	if err != nil {
+		return err
+	}
+	server := &callins.Server{Handlers: p.handlers(), Log: p.Log}
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, listener) }()
+	p.Undo(func() error { stop(); return <-served })
+	return nil
+}
+
+// runApps starts the apps and returns when the pod is over.
+func runApps(ctx context.Context, p *Pod) error {
+	if p.reserved != nil {
+		<-p.reserved
+	}
+	p.code, p.failure = p.Supervisor.Run(ctx, p.ready)
+	if p.failure != nil {
+		return nil
+	}
+	if err := p.writeLastStatus(); err != nil {
+		p.Log.Warn("the apps' last states are not kept", "error", err)
+	}
+	return nil
+}
+
+// writeLastStatus keeps the apps' last states beside their logs, for a daemon that answers status
+// after the pod's end.
+func (p *Pod) writeLastStatus() error {
+	text, err := callins.LastStatus(p.Supervisor)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(names.LogDir, names.LastStatus), text, 0o640)
+}
+
+// ready reports to the daemon that the pod is up: the daemon reads end of file when the
+// supervisor and the waiter have closed their copies of the ready pipe.
+func (p *Pod) ready() error {
+	p.Log.Info("pod is running", "apps", len(p.Apps))
+	defer func() { go releaseStartMemory() }()
+	if p.Inherited.Ready == nil {
+		return nil
+	}
+	return errors.Join(p.Inherited.Ready.Close(), p.Waiter.Up())
+}
