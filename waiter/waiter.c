@@ -272,7 +272,8 @@ static void keep_only(int channel, int ready, const sigset_t *signals)
 }
 
 /* Releases the pages of the program that only the start needed; the kernel reloads
- * the few that are used again from the page cache. Nothing depends on this advice. */
+ * the few that are used again from the page cache. Nothing depends on this advice: without it
+ * the waiter has a PSS of 970 KiB instead of 420. */
 static void release_start_memory(void)
 {
 	extern char __executable_start[], etext[];

@@ -94,8 +94,9 @@ func (g *Pod) Make() error {
 }
 
 // Hasten moves this process into a cgroup that it is in. That changes nothing, but the kernel's lock for
-// moves (cgroup_threadgroup_rwsem) waits for an RCU grace period, 5 to 10 ms, unless it was held just before: an app that is started some
-// milliseconds later does not wait. Errors do not matter: then the app waits. It may run beside all other methods.
+// moves (cgroup_threadgroup_rwsem) waits for an RCU grace period unless it was held just before: an app that is started some
+// milliseconds later does not wait. A write to cgroup.procs takes 5.7 ms a quarter of a second after the one before, and 0.2 ms five
+// milliseconds after it (medians of 40). Errors do not matter: then the app waits. It may run beside all other methods.
 func (g *Pod) Hasten() { _ = g.moveNowhere(os.Getpid()) }
 
 // moveNowhere moves a process into a cgroup that it is in, and returns the cgroup's folder, "" if it finds none.
