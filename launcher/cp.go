@@ -165,6 +165,9 @@ func (c *cli) copyBetween(ctx context.Context, fromTree copies.Tree, from copyEn
 		return err
 	}
 	defer func() { _ = target.Close() }()
+	if err := target.CheckRoom(ctx, source); err != nil {
+		return fmt.Errorf("copy to %q: %w", to.path, err)
+	}
 	// Only the source warns: it leaves out what the target cannot make.
 	read, write := io.Pipe()
 	unhook := context.AfterFunc(ctx, func() { _ = read.CloseWithError(context.Cause(ctx)) })

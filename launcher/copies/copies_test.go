@@ -40,6 +40,9 @@ func copyTo(t *testing.T, from Tree, path string, to Tree, into string, setID bo
 		return nil, err
 	}
 	defer target.Close()
+	if err := target.CheckRoom(context.Background(), source); err != nil {
+		return nil, err
+	}
 	var archive bytes.Buffer
 	if err := source.Pack(context.Background(), &archive, target.Name(), func(text string) { warnings = append(warnings, text) }); err != nil {
 		return warnings, err

@@ -5,9 +5,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -132,25 +135,84 @@ func TestALinkInANewFoldersPlaceIsNotFollowed(t *testing.T) {
 	})
 }
 
-// A file that does not fit is refused before the file in its place is removed and the file system is full.
-func TestWhatDoesNotFitIsRefusedFirst(t *testing.T) {
-	from, small := t.TempDir(), t.TempDir()
-	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=4m"); err != nil {
+// smallDisk mounts a file system of 4 MiB.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(small, unix.MNT_DETACH); err != nil {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})
+	return dir
+}
+
+// A copy that does not fit as a whole is refused before a file in its place is removed and the file system is full. So is
+// a file of an archive.
+func TestWhatDoesNotFitIsRefusedFirst(t *testing.T) {
+	half := strings.Repeat("data", 3<<18)
+	for name, files := range map[string][][2]string{
+		"one file":  {{"copied/file", half + half}},
+		"two files": {{"copied/file", half}, {"copied/other", half}},
+		"small files": slices.Collect(func(yield func([2]string) bool) {
+			for i := 0; i < 5<<20/1000 && yield([2]string{fmt.Sprint("copied/", i), half[:1000]}); i++ {
+			}
+		}),
+	} {
+		from, small := t.TempDir(), smallDisk(t)
+		fill(t, small, [2]string{"copied/", ""}, [2]string{"copied/file", "before"})
+		fill(t, from, append([][2]string{{"copied/", ""}}, files...)...)
+		if _, err := copyTo(t, in(t, from), "copied", in(t, small), "/", true); !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("%s: %v, want %v", name, err, unix.ENOSPC)
+		}
+		if entries, err := os.ReadDir(filepath.Join(small, "copied")); err != nil || len(entries) != 1 || content(t, filepath.Join(small, "copied/file")) != "before" {
+			t.Errorf("%s: the target has %d files, %v", name, len(entries), err)
+		}
+	}
+	small := smallDisk(t)
 	fill(t, small, [2]string{"file", "before"})
-	if err := os.WriteFile(from+"/file", bytes.Repeat([]byte("data"), 2<<20), 0o644); err != nil {
+	target, err := in(t, small).Target("/", nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := copyTo(t, in(t, from), "file", in(t, small), "/", true); !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("%v, want %v", err, unix.ENOSPC)
+	defer target.Close()
+	var archive bytes.Buffer // its file's content is not read
+	if err := tar.NewWriter(&archive).WriteHeader(&tar.Header{Name: "file", Typeflag: tar.TypeReg, Size: 8 << 20}); err != nil {
+		t.Fatal(err)
 	}
-	if got := content(t, filepath.Join(small, "file")); got != "before" {
-		t.Errorf("the file in its place has %d bytes", len(got))
+	if err := target.Unpack(&archive, true, func(string) {}); !errors.Is(err, unix.ENOSPC) || content(t, filepath.Join(small, "file")) != "before" {
+		t.Errorf("an archive: %v, want %v", err, unix.ENOSPC)
+	}
+}
+
+// Holes need no room: a file that is larger than the disk is copied, and is the same.
+func TestHolesStayHoles(t *testing.T) {
+	from, small := t.TempDir(), smallDisk(t)
+	file, err := os.Create(filepath.Join(from, "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 64<<20 + 5
+	for at, text := range map[int64]string{0: "first", 5<<20 + 1: "middle", 64 << 20: "last!"} {
+		if _, err := file.WriteAt([]byte(text), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(file.Truncate(size), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, from, [2]string{"zeros", strings.Repeat("\x00", 100_000)})
+	for _, name := range []string{"file", "zeros"} {
+		mustCopy(t, in(t, from), name, in(t, small), "/")
+		if content(t, filepath.Join(from, name)) != content(t, filepath.Join(small, name)) {
+			t.Errorf("%s: the copy differs", name)
+		}
+		var stat unix.Stat_t
+		if err := unix.Stat(filepath.Join(small, name), &stat); err != nil || stat.Blocks*512 > 3*4096 {
+			t.Errorf("%s: the copy has %d blocks, %v", name, stat.Blocks, err)
+		}
 	}
 }

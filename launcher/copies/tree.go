@@ -10,7 +10,7 @@
 //     followed. Its owner and mode are set by the descriptor of the new file.
 //   - Files of the kernel's own file systems, such as /proc, are left out.
 //
-// Devices, FIFOs and sockets are left out, and extended attributes are.
+// Devices, FIFOs and sockets are left out, and extended attributes are. Zeros become holes.
 package copies
 
 import (
@@ -91,8 +91,9 @@ func (s *Source) Close() error { return s.file.Close() }
 
 // Target is a folder, and the name that a copy has in it; "" for contents that are put into the folder itself.
 type Target struct {
-	folder *os.File // O_PATH
-	name   string
+	folder  *os.File // O_PATH
+	name    string
+	checked bool // by CheckRoom
 }
 
 // Name is the name that a copy has in the target's folder, as Pack wants it.
@@ -133,7 +134,7 @@ func (t Tree) Target(path string, source *Source) (*Target, error) {
 	if at, err = t.open(folder); err != nil {
 		return nil, err
 	}
-	return &Target{at, name}, nil
+	return &Target{folder: at, name: name}, nil
 }
 
 // target is the place in a folder that exists.
@@ -144,7 +145,7 @@ func target(path string, at *os.File, source *Source) (*Target, error) {
 	if source == nil {
 		return &Target{folder: at}, nil
 	}
-	return &Target{at, source.base}, nil
+	return &Target{folder: at, name: source.base}, nil
 }
 
 // notOfTheKernel refuses files that the kernel makes: to read one may block, take something away or never end, and to

@@ -16,7 +16,7 @@ import (
 // exist stay as they are. SetID keeps the bits setuid and setgid, which are dropped otherwise. It calls
 // warn for each file that is left out.
 func (t *Target) Unpack(r io.Reader, setID bool, warn func(string)) error {
-	u := &unpacker{folder: int(t.folder.Fd()), modes: 0o1777, warn: warn, fd: -1}
+	u := &unpacker{folder: int(t.folder.Fd()), modes: 0o1777, warn: warn, checked: t.checked, fd: -1}
 	if setID {
 		u.modes = 0o7777
 	}
@@ -41,6 +41,8 @@ type unpacker struct {
 	folder int // the descriptor of the target's folder
 	modes  int64
 	warn   func(string)
+	// checked says that there is room for the copy. Of an archive, each file is looked at: how many are to come is not known.
+	checked bool
 
 	parent string // the folder that dir returned last
 	fd     int    // its descriptor, -1 for none
@@ -106,8 +108,10 @@ func (u *unpacker) makeFolder(at int, base string, header *tar.Header) error {
 
 // makeFile makes a file of its own, in place of what has the name.
 func (u *unpacker) makeFile(at int, base string, header *tar.Header, content io.Reader) error {
-	if err := hasSpace(at, header.Size); err != nil {
-		return err
+	if !u.checked {
+		if err := hasRoom(at, header.Size); err != nil {
+			return err
+		}
 	}
 	if err := unlink(at, base); err != nil {
 		return err
@@ -118,7 +122,7 @@ func (u *unpacker) makeFile(at int, base string, header *tar.Header, content io.
 		return err
 	}
 	file := os.NewFile(uintptr(fd), base)
-	_, err = io.Copy(file, content)
+	err = writeSparse(file, content)
 	when := unix.NsecToTimespec(header.ModTime.UnixNano())
 	// The owner first: a change of it clears setuid and setgid.
 	err = errors.Join(err, unix.Fchown(fd, header.Uid, header.Gid), unix.Fchmod(fd, uint32(header.Mode&u.modes)),
@@ -148,23 +152,6 @@ func (u *unpacker) makeLink(at int, base string, header *tar.Header) error {
 func unlink(at int, base string) error {
 	if err := unix.Unlinkat(at, base, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
-	}
-	return nil
-}
-
-// hasSpace refuses a file that the file system cannot hold, before it is full: a file with holes may have
-// any size.
-func hasSpace(at int, size int64) error {
-	const small = 1 << 20
-	if size < small {
-		return nil
-	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(at, &fs); err != nil {
-		return os.NewSyscallError("fstatfs", err)
-	}
-	if free := fs.Bavail * uint64(fs.Bsize); uint64(size) > free {
-		return fmt.Errorf("%w: it has %d bytes, and there are %d", unix.ENOSPC, size, free)
 	}
 	return nil
 }
