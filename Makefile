@@ -135,7 +135,7 @@ test-unit: root deps-build deps-test
 	GORACE=atexit_sleep_ms=0 $(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) $(RACE) $$(grep -v -x -F -f $(OUT)/racefree $(OUT)/packages)
 	$(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) $(filter-out ./tests/...,$(RACEFREE))
 	$(GO) vet -C launcher -tags '$(TAGS)' ./...
-	GORACE=atexit_sleep_ms=0 $(GO) test -C launcher -tags '$(TAGS)' -timeout $(PATIENCE) $(RACE) $$($(GO) list -C launcher -tags '$(TAGS)' ./... | grep -v -e '/launcher$$' -e '/launcher/tests$$')
+	GORACE=atexit_sleep_ms=0 $(GO) test -C launcher -tags '$(TAGS)' -timeout $(PATIENCE) $(RACE) -skip '^Example$$' $$($(GO) list -C launcher -tags '$(TAGS)' ./... | grep -v -e '/launcher$$' -e '/launcher/tests$$')
 	$(GO) test -C launcher -tags '$(TAGS)' -timeout $(PATIENCE) .
 	$(GO) vet -C netplugins ./...
 	$(GO) test -C netplugins ./...
@@ -148,7 +148,7 @@ BUILT = STAGER_BIN='$(CURDIR)/bin' STAGER_ACI="$$(ls $(CURDIR)/$(OUT)/$(NAME)-*-
 SKIP = $(if $(and $(LONG),$(filter .,$(RUN))),-skip '^($(subst $(space),|,$(strip $(LONG))))$$')
 test-e2e: root
 	$(BUILT) $(GO) test -tags '$(TAGS)' -count=1 -p 1 -timeout $(PATIENCE) -run '$(RUN)' $(SKIP) ./tests/...
-	$(BUILT) $(GO) test -C launcher -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) -run '$(RUN)' $(SKIP) ./tests
+	$(BUILT) $(GO) test -C launcher -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) -run '$(RUN)' $(SKIP) ./daemon ./tests
 
 # The examples' own tests, and their images under the launcher.
 test-examples: root deps-build deps-test build images examples/vm examples/crun

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,7 +41,7 @@ func TestCallInsReceiveTheirArguments(t *testing.T) {
 	tests := []struct{ name, want string }{
 		{"logs p", "logs one\n"},
 		{"logs p one", "logs one\n"},
-		{"logs --follow --timestamps --tail 5 --since 1h --stream stderr p", "logs --follow --timestamps --tail 5 --since 1h --stream stderr one\n"},
+		{"logs --follow --timestamps --tail 5 --since 2026-11-21T03:00:00.5Z --stream stderr p", "logs --follow --timestamps --tail 5 --since 2026-11-21T03:00:00.5Z --stream stderr one\n"},
 		{"attach p", "attach one\n"},
 		{"status --isolators p", "[\n  \"--isolators\",\n  \"one\"\n]\n"},
 		{"status --json --isolators p one", "[\"--isolators\",\"one\"]\n"},
@@ -56,9 +57,11 @@ func TestCallInsReceiveTheirArguments(t *testing.T) {
 
 func TestLogsArePrintedAsJSON(t *testing.T) {
 	h := newPod(t)
-	cmd := h.command("logs", "--json", "--tail", "9", "p")
-	cmd.Stdin = strings.NewReader("2026-11-21T03:00:01.5Z a \"line\"\n2026-11-21T03:00:02Z \n2026-11-21T03:00:03Z not \xff ended")
-	r := h.finish(cmd)
+	lines := filepath.Join(h.dir, "pods", h.ps()[0].UUID, "root/lines")
+	if err := os.WriteFile(lines, []byte("2026-11-21T03:00:01.5Z a \"line\"\n2026-11-21T03:00:02Z \n2026-11-21T03:00:03Z not \xff ended"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := h.try("logs", "--json", "--tail", "9", "p")
 	want := `{"time":"2026-11-21T03:00:01.5Z","stream":"stdout","app":"one","message":"a \"line\""}
 {"time":"2026-11-21T03:00:02Z","stream":"stdout","app":"one","message":""}
 {"time":"2026-11-21T03:00:03Z","stream":"stdout","app":"one","message":"not \ufffd ended"}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +9,9 @@ import (
 	"os"
 	"strings"
 
+	"kurma.io/stager/internal/plaintext"
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/images"
-	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/signing"
 
@@ -21,10 +21,8 @@ import (
 
 // cli is what a command works with.
 type cli struct {
-	configFile, state string // --config, --state
-	config            config // that begin has read
-	cgroupParent      string // of run --cgroup-parent, "" for the configuration's
-	networks          []networks.Network
+	configFile, state string         // --config, --state
+	daemon            *daemon.Daemon // that begin has opened
 	stdin             *os.File
 	stdout, stderr    io.Writer
 	json              bool // --json, for a command that prints
@@ -46,18 +44,22 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", e.code)
 func exitStatus(ctx context.Context, err error) int {
 	var usage usageError
 	var exit exitError
+	var failed *daemon.CallInError
 	var interrupted interruption
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.As(err, &usage):
+	case errors.As(err, &failed):
+		_, _ = plaintext.NewWriter(os.Stderr).Write([]byte(failed.Words)) // what the call-in has said
+		return failed.Code
+	case errors.As(err, &usage), errors.Is(err, daemon.ErrSeveralApps):
 		fmt.Fprintln(os.Stderr, "launcher:", oneLine(err))
 		return 2
 	}
 	if failed := (*pods.StartError)(nil); errors.As(err, &failed) {
-		fmt.Fprint(os.Stderr, failed.Output)
+		printOutput(os.Stderr, failed.Output)
 	}
 	fmt.Fprintln(os.Stderr, "launcher:", oneLine(err)+nextStep(err))
 	if errors.As(context.Cause(ctx), &interrupted) {
@@ -69,8 +71,13 @@ func exitStatus(ctx context.Context, err error) int {
 // nextStep says what a person can do about an error, for those errors that do not say it
 // themselves.
 func nextStep(err error) string {
+	var unknown *daemon.UnknownKeyError
 	switch {
-	case errors.Is(err, errNoStager):
+	case errors.As(err, &unknown):
+		if near := suggestions(unknown.Key, unknown.Known); len(near) > 0 {
+			return fmt.Sprintf("; did you mean %q?", near[0])
+		}
+	case errors.Is(err, daemon.ErrNoStager):
 		return "; import it with launcher image import STAGER.aci, or name another one as defaultStagerImage"
 	case errors.Is(err, images.ErrNotFound):
 		return "; launcher image list lists the images, launcher image import FILE adds one"
@@ -204,13 +211,4 @@ func wants(low, high int, text string) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-func (c *cli) pods() (*pods.Store, error) {
-	store, err := pods.Open(c.config.PodsDirectory, cmp.Or(c.cgroupParent, c.config.ParentCgroupName))
-	if err != nil {
-		return nil, err
-	}
-	store.Connector = c.connector()
-	return store, nil
 }

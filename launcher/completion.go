@@ -1,6 +1,8 @@
 package main
 
 import (
+	"kurma.io/stager/launcher/daemon"
+
 	"github.com/spf13/cobra"
 )
 
@@ -39,16 +41,12 @@ func (c *cli) completePods(count int, apps bool) completer {
 		if c.begin() != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		store, err := c.pods()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
 		if apps && len(args) == 1 {
-			if pod, err := store.Find(args[0]); err == nil {
-				found = appNames(pod)
+			if pod, err := c.daemon.FindPod(args[0]); err == nil {
+				found = daemon.AppNames(pod)
 			}
 		}
-		all, err := store.List()
+		all, err := c.daemon.Pods()
 		if err != nil || len(args) >= count {
 			return found, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -72,19 +70,13 @@ func (c *cli) completeImages(count int, files bool) completer {
 		if len(args) >= count || c.begin() != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		store, err := c.images()
-		if err != nil {
-			return nil, directive
-		}
-		all, err := store.List()
+		all, err := c.daemon.ImageNames()
 		if err != nil {
 			return nil, directive
 		}
 		var found []cobra.Completion
 		for _, image := range all {
-			if image.Damage == nil {
-				found = append(found, cobra.CompletionWithDesc(image.Manifest.Name, shortID(image.ID)))
-			}
+			found = append(found, cobra.CompletionWithDesc(image.Name, shortID(image.ID)))
 		}
 		return found, directive
 	}

@@ -84,7 +84,7 @@ func (c *cli) cp(ctx context.Context, from, to string) error {
 	if target.pod != "" {
 		inApp = target
 	}
-	app, closeApp, err := c.appTree(inApp)
+	app, closeApp, err := c.appTree(ctx, inApp)
 	if err != nil {
 		return err
 	}
@@ -110,35 +110,12 @@ func (c *cli) cp(ctx context.Context, from, to string) error {
 const maxCopyWarnings = 20
 
 // appTree opens the files of a running app.
-func (c *cli) appTree(e copyEnd) (tree copies.Tree, done func(), err error) {
+func (c *cli) appTree(ctx context.Context, e copyEnd) (tree copies.Tree, done func(), err error) {
 	pod, _, err := c.findPod("cp", []string{e.pod})
 	if err != nil {
 		return tree, nil, err
 	}
-	if pod.Ended() {
-		return tree, nil, fmt.Errorf("pod %q has ended, and the files of its apps are gone; those in a volume of the host are kept", pod.Plan.Name)
-	}
-	var named []string
-	if e.app != "" {
-		named = []string{e.app}
-	}
-	a, err := app(pod, named)
-	if err != nil {
-		return tree, nil, err
-	}
-	states, ok := c.askApps(pod)
-	if !ok {
-		return tree, nil, fmt.Errorf("the stager of pod %q does not say which process is app %q", pod.Plan.Name, a.Name)
-	}
-	pid := states[a.Name].PID
-	if pid == 0 {
-		return tree, nil, fmt.Errorf("app %q of pod %q does not run; its files cannot be reached", a.Name, pod.Plan.Name)
-	}
-	root, err := pod.OpenAppRoot(pid)
-	if err != nil {
-		return tree, nil, err
-	}
-	return copies.In(root), func() { _ = root.Close() }, nil
+	return c.daemon.AppFiles(ctx, pod, e.app)
 }
 
 // copyBetween copies from a tree or stdin to a tree or stdout.

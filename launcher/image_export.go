@@ -1,10 +1,6 @@
 package main
 
 import (
-	"errors"
-	"io"
-	"os"
-
 	"github.com/spf13/cobra"
 )
 
@@ -26,37 +22,9 @@ func (c *cli) exportImage(ref, path string) error {
 	if path == "-" {
 		return usageError{"image export: want a FILE, and not -: its signature is written beside it"}
 	}
-	store, err := c.images()
-	if err != nil {
-		return err
-	}
-	ring, err := c.config.keyring()
-	if err != nil {
-		return err
-	}
-	release, err := store.Pin()
-	if err != nil {
-		return err
-	}
-	defer release()
-	image, err := store.Catalog(ring, c.config.ImagePins).Find(ref)
-	if err != nil {
-		return err
-	}
-	file, err := createNew(path)
-	if err != nil {
-		return err
-	}
-	id, err := store.Export(image, file, func() (io.WriteCloser, error) { return createNew(path + ".asc") })
-	if err := errors.Join(err, file.Close()); err != nil {
-		return errors.Join(err, os.Remove(path))
-	}
-	if id != image.ID {
+	same, err := c.daemon.ExportImage(ref, path)
+	if err == nil && !same {
 		c.warn(path + " is built again from the image's files, so its ID is another one")
 	}
-	return nil
-}
-
-func createNew(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	return err
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"kurma.io/stager/launcher/images"
-
 	"github.com/spf13/cobra"
 )
 
@@ -28,39 +26,25 @@ that was interrupted is resumed, and a layer that is there is not downloaded aga
 		Example: `  launcher image import stager.aci https://example.com/images/web-1.0.aci
   launcher image import docker://docker.io/library/redis:7`,
 		Args: wants(1, -1, "SOURCE…"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			store, err := c.images()
-			if err != nil {
-				return err
-			}
-			return c.importImages(cmd.Context(), store, args)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return c.importImages(cmd.Context(), args) },
 	}
 }
 
 // importImages prints the ID of each image that it imports. After a file that is not an
 // image it goes on with the next one.
-func (c *cli) importImages(ctx context.Context, store *images.Store, files []string) error {
-	ring, err := c.config.keyring()
-	if err != nil {
-		return err
-	}
-	fetcher, err := c.fetcher(store)
-	if err != nil {
-		return err
-	}
+func (c *cli) importImages(ctx context.Context, sources []string) error {
 	var errs []error
-	for _, file := range files {
+	for _, source := range sources {
 		if ctx.Err() != nil {
 			break
 		}
-		image, err := fetcher.Import(ctx, file)
+		image, err := c.daemon.ImportImage(ctx, source)
 		if err != nil {
 			errs = append(errs, err) // which names the file
 			continue
 		}
 		if c.json {
-			err = c.printJSON(describeImage(store, image, ring))
+			err = c.printJSON(image)
 		} else {
 			_, err = fmt.Fprintln(c.stdout, image.ID)
 		}
@@ -68,8 +52,8 @@ func (c *cli) importImages(ctx context.Context, store *images.Store, files []str
 			return err
 		}
 	}
-	if len(errs) > 0 && len(files) > 1 {
-		errs = append(errs, fmt.Errorf("%d of %d files are not imported", len(errs), len(files)))
+	if len(errs) > 0 && len(sources) > 1 {
+		errs = append(errs, fmt.Errorf("%d of %d files are not imported", len(errs), len(sources)))
 	}
 	return errors.Join(errs...)
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/signing"
 
 	"github.com/spf13/cobra"
@@ -17,27 +17,17 @@ func imageListCommand(c *cli) *cobra.Command {
 		Short:             "list images, the latest first",
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(*cobra.Command, []string) error {
-			store, err := c.images()
-			if err != nil {
-				return err
-			}
-			return c.listImages(store)
-		},
+		RunE:              func(*cobra.Command, []string) error { return c.listImages() },
 	}
 }
 
-func (c *cli) listImages(store *images.Store) error {
-	all, err := store.List()
-	if err != nil {
-		return err
-	}
-	ring, err := c.config.keyring()
+func (c *cli) listImages() error {
+	all, err := c.daemon.Images()
 	if err != nil {
 		return err
 	}
 	if c.json {
-		return c.listImagesJSON(store, all, ring)
+		return c.listImagesJSON(all)
 	}
 	out := c.table("ID", "NAME", "VERSION", "ARCH", "SIZE", "IMPORTED ("+zone()+")", "SIGNED")
 	for _, image := range all {
@@ -45,22 +35,19 @@ func (c *cli) listImages(store *images.Store) error {
 			out.row(shortID(image.ID), "-", "-", "-", "-", "-", "damaged: "+oneLine(image.Damage))
 			continue
 		}
-		info := describeImage(store, image, ring)
-		out.row(shortID(info.ID), info.Name, info.Labels["version"], info.Labels["arch"], fmt.Sprintf("%.1f MB", float64(info.Size)/1e6),
-			localTime(info.Imported), signedText(info))
+		out.row(shortID(image.ID), image.Name, image.Labels["version"], image.Labels["arch"], fmt.Sprintf("%.1f MB", float64(image.Size)/1e6),
+			localTime(image.Imported), signedText(image))
 	}
 	return out.flush()
 }
 
-func (c *cli) listImagesJSON(store *images.Store, all []*images.Image, ring signing.KeyRing) error {
+func (c *cli) listImagesJSON(all []daemon.Image) error {
 	for _, image := range all {
-		var info any
+		var shown any = image
 		if image.Damage != nil {
-			info = damagedImage{image.ID, oneLine(image.Damage)}
-		} else {
-			info = describeImage(store, image, ring)
+			shown = damagedImage{image.ID, oneLine(image.Damage)}
 		}
-		if err := c.printJSON(info); err != nil {
+		if err := c.printJSON(shown); err != nil {
 			return err
 		}
 	}
@@ -73,14 +60,14 @@ type damagedImage struct {
 	Damaged string `json:"damaged"` // why
 }
 
-func signedText(info imageInfo) string {
+func signedText(image daemon.Image) string {
 	switch {
-	case !info.Signed:
+	case !image.Signed:
 		return "no"
-	case info.Distrust == "":
-		return "by " + info.SignedBy
-	case info.SignedBy == "" && info.Distrust == signing.ErrUnknownKey.Error():
+	case image.Distrust == "":
+		return "by " + image.SignedBy
+	case image.SignedBy == "" && image.Distrust == signing.ErrUnknownKey.Error():
 		return "by an unknown key"
 	}
-	return "not trusted: " + info.Distrust
+	return "not trusted: " + image.Distrust
 }

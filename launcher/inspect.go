@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
 
@@ -13,7 +14,7 @@ import (
 
 // inspectedPod is what `inspect` prints of a pod.
 type inspectedPod struct {
-	podInfo
+	daemon.PodInfo
 	Status   json.RawMessage `json:"status,omitempty"` // of the apps, as status --json prints it
 	Plan     pods.Plan       `json:"plan"`
 	Monitor  int             `json:"monitor,omitempty"` // PID of the launcher that watches the pod
@@ -22,7 +23,7 @@ type inspectedPod struct {
 
 // inspectedImage is what `inspect` prints of an image.
 type inspectedImage struct {
-	imageInfo
+	daemon.Image
 	Manifest json.RawMessage `json:"manifest"`
 }
 
@@ -51,38 +52,23 @@ func (c *cli) inspect(ctx context.Context, ref string) error {
 }
 
 func (c *cli) findForInspection(ctx context.Context, ref string) (any, error) {
-	store, err := c.pods()
-	if err != nil {
-		return nil, err
-	}
-	pod, err := store.Find(ref)
+	pod, err := c.daemon.FindPod(ref)
 	if err == nil {
-		info := inspectedPod{podInfo: c.describePod(pod), Plan: pod.Plan, Manifest: pod.Plan.Manifest, Monitor: pod.State.Monitor.PID}
+		info := inspectedPod{PodInfo: c.daemon.Describe(ctx, pod)[0], Plan: pod.Plan, Manifest: pod.Plan.Manifest, Monitor: pod.State.Monitor.PID}
 		info.Plan.Manifest = nil
-		if data, err := c.statusDocument(ctx, pod); err == nil {
-			info.Status = data
+		if status, err := c.daemon.Status(ctx, pod); err == nil {
+			info.Status = status.Document
 		}
 		return info, nil
 	}
 	if !errors.Is(err, pods.ErrNotFound) {
 		return nil, err
 	}
-	imageStore, err := c.images()
-	if err != nil {
-		return nil, err
-	}
-	ring, err := c.config.keyring()
-	if err != nil {
-		return nil, err
-	}
-	image, imageErr := imageStore.Catalog(ring, c.config.ImagePins).Find(ref)
-	if errors.Is(imageErr, images.ErrNotFound) {
+	image, err := c.daemon.FindImage(ref)
+	if errors.Is(err, images.ErrNotFound) {
 		return nil, neitherFound(ref)
 	}
-	if imageErr != nil {
-		return nil, imageErr
-	}
-	return inspectedImage{describeImage(imageStore, image, ring), image.Manifest.Raw}, nil
+	return inspectedImage{image, image.Manifest}, err
 }
 
 // neitherFound is the error of a reference that is neither a pod's nor an image's.

@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"syscall"
-
-	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -50,60 +47,8 @@ func (c *cli) kill(ctx context.Context, args []string, sig syscall.Signal) error
 	if err != nil {
 		return err
 	}
-	if len(rest) > 0 {
-		if _, err := app(pod, rest); err != nil {
-			return err
-		}
+	if len(rest) == 0 {
+		return c.daemon.Signal(ctx, pod, "", sig)
 	}
-	apps, err := c.runningApps(ctx, pod)
-	if err != nil {
-		return err
-	}
-	sent := false
-	for name, state := range apps {
-		if state.PID == 0 || len(rest) > 0 && name != rest[0] {
-			continue
-		}
-		if err := c.signalApp(ctx, pod, name, state.PID, sig); err != nil {
-			return err
-		}
-		sent = true
-	}
-	if !sent {
-		return fmt.Errorf("pod %q: nothing runs that could be sent %s; launcher status %[1]s shows its apps", pod.Plan.Name, unix.SignalName(sig))
-	}
-	return nil
-}
-
-// runningApps returns the states of the apps of a pod that must be alive.
-func (c *cli) runningApps(ctx context.Context, pod *pods.Pod) (map[string]appStatus, error) {
-	data, err := c.statusDocument(ctx, pod)
-	if err != nil {
-		return nil, err
-	}
-	if pod.Ended() {
-		return nil, fmt.Errorf("pod %q has ended; launcher logs %[1]s shows what it has written", pod.Plan.Name)
-	}
-	return readStatus(pod, data)
-}
-
-// signalApp signals an app's main process. The number may be another process's by the time that it
-// is opened, so the stager is asked again then.
-func (c *cli) signalApp(ctx context.Context, pod *pods.Pod, name string, pid int, sig syscall.Signal) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return fmt.Errorf("app %q has just ended", name)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	apps, err := c.runningApps(ctx, pod)
-	if err != nil {
-		return err
-	}
-	if apps[name].PID != pid {
-		return fmt.Errorf("app %q has just ended", name)
-	}
-	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
-		return fmt.Errorf("send %s to app %q: %w", unix.SignalName(sig), name, err)
-	}
-	return nil
+	return c.daemon.Signal(ctx, pod, rest[0], sig)
 }

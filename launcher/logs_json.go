@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"kurma.io/stager/internal/plaintext"
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/pods"
 )
 
@@ -29,7 +30,7 @@ type logLine struct {
 // logsJSON reads the app's log with times and prints each line as an object. It keeps
 // the order of each stream's lines. Lines of two streams that were written at the same
 // time may change places. It holds printing for each line.
-func (c *cli) logsJSON(ctx context.Context, pod *pods.Pod, options []string, app string, printing *sync.Mutex) error {
+func (c *cli) logsJSON(ctx context.Context, pod *pods.Pod, o daemon.LogOptions, app string, printing *sync.Mutex) error {
 	stdout, outDone, err := eachPart((&linePrinter{cli: c, app: app, stream: "stdout", printing: printing}).take)
 	if err != nil {
 		return err
@@ -38,7 +39,8 @@ func (c *cli) logsJSON(ctx context.Context, pod *pods.Pod, options []string, app
 	if err != nil {
 		return errors.Join(err, stdout.Close(), <-outDone)
 	}
-	err = c.readAppLog(ctx, pod, options, app, stdout, stderr)
+	o.Timestamps = true
+	err = c.daemon.Logs(ctx, pod, app, o, stdout, stderr)
 	_, _ = stdout.Close(), stderr.Close()
 	for _, done := range []<-chan error{outDone, errDone} {
 		select {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/pods"
 )
 
@@ -33,10 +34,9 @@ func (c *cli) mergeLogs(ctx context.Context, pod *pods.Pod, apps []string, o log
 	errs := make([]error, len(apps))
 	for i, name := range apps {
 		sources[i] = make(chan loggedLine, 256)
-		own := *pod
 		reading.Go(func() {
 			defer close(sources[i])
-			errs[i] = c.readLines(ctx, &own, name, o.callIn(true), sources[i])
+			errs[i] = c.readLines(ctx, pod, name, o.LogOptions, sources[i])
 		})
 	}
 	err := c.printMerged(apps, sources, o)
@@ -46,13 +46,11 @@ func (c *cli) mergeLogs(ctx context.Context, pod *pods.Pod, apps []string, o log
 }
 
 // readLines sends the lines of an app's log. It ends without an error when ctx ends.
-func (c *cli) readLines(ctx context.Context, pod *pods.Pod, app string, options []string, to chan<- loggedLine) error {
+func (c *cli) readLines(ctx context.Context, pod *pods.Pod, app string, o daemon.LogOptions, to chan<- loggedLine) error {
 	stdout := &lineSender{ctx: ctx, stream: "stdout", to: to}
 	stderr := &lineSender{ctx: ctx, stream: "stderr", to: to}
-	err := c.readLog(ctx, pod, app, options, stdout, stderr)
-	if errors.Is(err, errNoLog) {
-		err = c.askForLog(pod, append(options, app), stdout, stderr)
-	}
+	o.Timestamps = true
+	err := c.daemon.Logs(ctx, pod, app, o, stdout, stderr)
 	err = errors.Join(err, stdout.flush(), stderr.flush())
 	if ctx.Err() != nil {
 		return nil
@@ -147,7 +145,7 @@ func (c *cli) printLine(stdout, stderr io.Writer, app string, line loggedLine, o
 		return c.printLineJSON(app, line)
 	}
 	text := line.text
-	if o.timestamps {
+	if o.Timestamps {
 		text = line.stamp + " " + text
 	}
 	if line.whole || several {

@@ -20,7 +20,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/launcher/daemon"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -69,8 +69,8 @@ func rootCommand(c *cli) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return c.begin() }
 	flags := root.PersistentFlags()
-	flags.Func("config", "the configuration `FILE`; "+defaultConfigFile+" if that exists", notEmpty(&c.configFile, "want a file"))
-	flags.Func("state", "the `DIR` of pods and images if the configuration names none; else "+defaultState, notEmpty(&c.state, "want a folder"))
+	flags.Func("config", "the configuration `FILE`; "+daemon.DefaultConfigFile+" if that exists", notEmpty(&c.configFile, "want a file"))
+	flags.Func("state", "the `DIR` of pods and images if the configuration names none; else "+daemon.DefaultState, notEmpty(&c.state, "want a folder"))
 	flags.BoolVar(&c.json, "json", false, "print JSON, one object a line")
 	all := commands(c)
 	for _, g := range []cobra.Group{{ID: podGroup, Title: "Pods:"}, {ID: imageGroup, Title: "Images:"}, {ID: networkGroup, Title: "Networks:"}, {ID: otherGroup, Title: "Others:"}} {
@@ -102,15 +102,16 @@ func (c *cli) begin() error {
 	if err := keepDescriptors(); err != nil {
 		return err
 	}
-	config, err := readConfig(c.configFile, c.state)
+	config, err := daemon.ReadConfig(c.configFile)
 	if err != nil {
 		return err
 	}
-	c.config = config
-	if c.networks, err = networks.Parse(config.ContainerNetworks); err != nil {
-		return fmt.Errorf("read configuration: %w", err)
+	programs, err := c.programs()
+	if err != nil {
+		return err
 	}
-	return nil
+	c.daemon, err = daemon.Open(config, daemon.Options{State: c.state, Programs: programs, Progress: c.progress})
+	return err
 }
 
 // begins is the PersistentPreRunE of a command that works without a configuration.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/build"
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/names"
 	"kurma.io/stager/signing"
 	"kurma.io/stager/tests/surroundings"
@@ -226,9 +227,9 @@ func (h *host) refuse(code int, words string, args ...string) {
 }
 
 // ps lists the pods.
-func (h *host) ps() []podInfo {
+func (h *host) ps() []daemon.PodInfo {
 	h.t.Helper()
-	return jsonLines[podInfo](h.t, h.run("ps", "--all", "--json"))
+	return jsonLines[daemon.PodInfo](h.t, h.run("ps", "--all", "--json"))
 }
 
 // jsonLines reads one object a line.

@@ -2,12 +2,9 @@ package main
 
 import (
 	"github.com/spf13/cobra"
-
-	"kurma.io/stager/launcher/pods"
 )
 
-// monitorCommand is `monitor`, hidden: the process that `run --detach` leaves running, see
-// pods.RunDetached.
+// monitorCommand is `monitor`, hidden: the process that `run --detach` leaves running.
 func monitorCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:    "monitor DIR",
@@ -19,7 +16,7 @@ func monitorCommand(c *cli) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return pods.RunDetached(cmd.Context(), args[0], c.connector(), lastLines)
+			return c.daemon.Monitor(cmd.Context(), args[0])
 		},
 	}
 }

@@ -250,3 +250,28 @@ func TestTrustCommands(t *testing.T) {
 	h.refuse(1, "unknown key", "run", "example.com/one")
 	h.refuse(1, "no key", "trust", "rm", fingerprint)
 }
+
+func TestAPodRunsWithANullStagerConfig(t *testing.T) {
+	h := newHost(t)
+	config := string(must(os.ReadFile(filepath.Join(h.dir, "config.json"))))
+	h.text("config.json", strings.Replace(config, "{", `{"defaultStagerConfig":null,`, 1))
+	h.run("run", "--detach", "--name", "p", "example.com/one")
+	h.run("rm", "--force", "p")
+}
+
+// A misspelt key of the configuration is named, with the one that may be meant.
+func TestAMisspeltKeyOfTheConfigurationIsNamed(t *testing.T) {
+	h := bareHost(t)
+	good := string(must(os.ReadFile(filepath.Join(h.dir, "config.json"))))
+	for key, words := range map[string]string{
+		"parentCgroupNam": `unknown key "parentCgroupNam"; did you mean "parentCgroupName"?`,
+		"podsDir":         `unknown key "podsDir"; did you mean "podsDirectory"?`,
+		"elephant":        `unknown key "elephant"` + "\n",
+	} {
+		h.text("config.json", `{"`+key+`":"x"}`)
+		if r := h.try("ps"); r.code != 1 || !strings.Contains(r.stderr, words) {
+			t.Errorf("%s: %+v, want %q", key, r, words)
+		}
+	}
+	h.text("config.json", good)
+}

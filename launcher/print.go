@@ -66,3 +66,13 @@ func (c *cli) printIndented(v any, indent string) error {
 	_, err := c.stdout.Write(plaintext.JSON(document.Bytes()))
 	return err
 }
+
+// printAll prints values as JSON, one a line.
+func printAll[T any](c *cli, all []T) error {
+	for _, v := range all {
+		if err := c.printJSON(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}

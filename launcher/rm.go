@@ -26,15 +26,11 @@ func rmCommand(c *cli) *cobra.Command {
 
 // removePods deletes pods; one that cannot be deleted prevents no other.
 func (c *cli) removePods(ctx context.Context, refs []string, force bool) error {
-	store, err := c.pods()
-	if err != nil {
-		return err
-	}
 	var errs []error
 	for _, ref := range refs {
-		pod, err := store.Find(ref)
+		pod, err := c.daemon.FindPod(ref)
 		if err == nil || force && errors.Is(err, pods.ErrDamaged) {
-			err = store.Remove(ctx, pod, force)
+			err = c.daemon.RemovePod(ctx, pod, force)
 		}
 		errs = append(errs, err)
 	}

@@ -48,7 +48,7 @@ The arguments after -- follow those of the image.`,
 // run starts a pod. With --detach it prints the pod's UUID when it is up; if the UUID cannot be
 // printed, the pod is deleted. Otherwise it shows the pod's output until it ends, see runHere.
 func (c *cli) run(ctx context.Context, o runOptions) error {
-	if err := o.net.check("run", c.networks); err != nil {
+	if err := o.net.check("run", c.daemon.Networks()); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {
@@ -57,57 +57,56 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	if o.cgroupParent == ownCgroup && o.detach {
 		return usageError{"run: --cgroup-parent own is for a service, which must not use --detach"}
 	}
-	var err error
-	if c.cgroupParent, err = cgroupParent(o.cgroupParent); err != nil {
-		return err
-	}
-	store, err := c.pods()
+	asked, err := o.pod("run")
 	if err != nil {
 		return err
 	}
-	if o.source, err = c.obtainAll(ctx, o.source); err != nil {
+	if asked.CgroupParent, err = cgroupParent(o.cgroupParent); err != nil {
+		return err
+	}
+	// Before "start pod" is shown: an import reports its own progress.
+	if asked.Image, err = c.daemon.Obtain(ctx, asked.Image); err == nil {
+		_, err = c.daemon.Obtain(ctx, c.daemon.Config().DefaultStagerImage)
+	}
+	if err != nil {
 		return err
 	}
 	started := c.busy("start pod")
 	defer started()
-	var monitor *pods.Monitor
-	if o.detach || o.interactive() {
-		if monitor, err = store.StartMonitor(c.monitor()); err != nil {
-			return err
-		}
-		defer monitor.Close()
-		o.uuid = monitor.UUID
-	}
 	// A write to a pipe without a reader must be an error, which stops the pod. With
 	// SIGPIPE this process would end and the pod would not be stopped. The first write is that of
-	// createPod's warnings.
+	// the warnings.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, unix.SIGPIPE)
 	defer signal.Stop(broken)
-	pod, err := c.createPod(ctx, store, o)
-	if err != nil {
-		return err
+	launch, warnings, err := c.daemon.Create(ctx, asked)
+	c.warn(warnings...)
+	if errors.Is(err, pods.ErrNameTaken) {
+		err = fmt.Errorf("%w; choose another with --name", err)
 	}
-	pod.LastLines = lastLines
+	if err != nil {
+		return c.hintAtFolder(o.source, err)
+	}
+	defer launch.Close()
 	switch {
 	case o.interactive():
-		return c.runInteractive(ctx, store, pod, monitor, o, started)
+		return c.runInteractive(ctx, launch, o, started)
 	case !o.detach:
-		return c.runHere(ctx, store, pod, o, started)
+		return c.runHere(ctx, launch, o, started)
 	}
-	err = monitor.HandOver(ctx, pod)
+	err = launch.Start(ctx)
 	started()
 	if err != nil {
 		return err
 	}
-	err = writeUUID(o.uuidFile, pod)
+	err = writeUUID(o.uuidFile, launch.Pod)
 	if err == nil {
-		err = c.printStarted(pod)
+		err = c.printStarted(launch.Pod)
 	}
 	if err != nil {
-		return errors.Join(err, store.Remove(ctx, pod, true))
+		return errors.Join(err, c.daemon.RemovePod(ctx, launch.Pod, true))
 	}
-	c.showWarnings(pod)
+	c.showWarnings(launch.Pod)
 	return nil
 }
 

@@ -8,21 +8,23 @@ import (
 	"os/signal"
 	"sync"
 
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/names"
 
-	"github.com/coreos/go-systemd/v22/daemon"
+	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 )
 
 // runHere runs a pod in the foreground: this process is its monitor, shows the output of its
 // apps, to the last byte, and returns the pod's exit code. The pod is stopped if ctx ends, or the
 // output cannot be written. It calls started when the pod is up.
-func (c *cli) runHere(ctx context.Context, store *pods.Store, pod *pods.Pod, o runOptions, started func()) error {
+func (c *cli) runHere(ctx context.Context, launch *daemon.Launch, o runOptions, started func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var output sync.WaitGroup
-	exit, err := pod.Run(ctx, true, func() error {
+	pod := launch.Pod
+	exit, err := launch.Run(ctx, func() error {
 		started()
 		err := writeUUID(o.uuidFile, pod)
 		if err == nil && c.json {
@@ -32,8 +34,8 @@ func (c *cli) runHere(ctx context.Context, store *pods.Store, pod *pods.Pod, o r
 			return err
 		}
 		c.showWarnings(pod)
-		c.notify(daemon.SdNotifyReady + "\nSTATUS=Pod " + pod.Plan.UUID)
-		return c.showOutput(ctx, store, pod.Plan.UUID, &output, cancel)
+		c.notify(systemd.SdNotifyReady + "\nSTATUS=Pod " + pod.Plan.UUID)
+		return c.showOutput(ctx, pod.Plan.UUID, &output, cancel)
 	})
 	// The pod has ended: a signal may end the launcher in what is left to do.
 	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
@@ -45,9 +47,9 @@ func (c *cli) runHere(ctx context.Context, store *pods.Store, pod *pods.Pod, o r
 	}
 	c.reportFailedStager(pod, o.remove)
 	if o.remove {
-		ended, err := store.Find(pod.Plan.UUID)
+		ended, err := c.daemon.FindPod(pod.Plan.UUID)
 		if err == nil {
-			err = store.Remove(context.WithoutCancel(ctx), ended, false)
+			err = c.daemon.RemovePod(context.WithoutCancel(ctx), ended, false)
 		}
 		if err != nil && !errors.Is(err, pods.ErrNotFound) {
 			return err
@@ -84,8 +86,8 @@ func (c *cli) reportFailedStager(pod *pods.Pod, deleted bool) {
 // showOutput begins to show the output of the pod's apps. shown is done when all has been written;
 // failed is called if it cannot be. The readers have their own copy of the pod, because
 // its monitor changes the other one.
-func (c *cli) showOutput(ctx context.Context, store *pods.Store, uuid string, shown *sync.WaitGroup, failed func(error)) error {
-	own, err := store.Find(uuid)
+func (c *cli) showOutput(ctx context.Context, uuid string, shown *sync.WaitGroup, failed func(error)) error {
+	own, err := c.daemon.FindPod(uuid)
 	if err != nil {
 		return err
 	}
@@ -98,10 +100,9 @@ func (c *cli) showOutput(ctx context.Context, store *pods.Store, uuid string, sh
 	// A stop of the pod ends the output by the apps' end.
 	ctx = context.WithoutCancel(ctx)
 	var writing sync.Mutex
-	for _, app := range appNames(own) {
-		pod := *own
+	for _, app := range daemon.AppNames(own) {
 		shown.Go(func() {
-			if err := here.showApp(ctx, &pod, app, here.followOptions(), &writing); err != nil && !errors.Is(err, errNoLogs) {
+			if err := here.showApp(ctx, own, app, daemon.LogOptions{Follow: true}, &writing); err != nil && !errors.Is(err, daemon.ErrNoLogs) {
 				failed(fmt.Errorf("show the output of app %q: %w", app, err))
 			}
 		})
@@ -109,40 +110,13 @@ func (c *cli) showOutput(ctx context.Context, store *pods.Store, uuid string, sh
 	return nil
 }
 
-// followOptions are those of the call-in logs for all output of an app.
-func (c *cli) followOptions() []string {
-	o := logsOptions{follow: true}
-	return o.callIn(c.json)
-}
-
-// showApp shows an app's output as it is written; options are those of the call-in logs. Those for --json have
-// timestamps.
-func (c *cli) showApp(ctx context.Context, pod *pods.Pod, app string, options []string, writing *sync.Mutex) error {
+// showApp shows an app's output as it is written.
+func (c *cli) showApp(ctx context.Context, pod *pods.Pod, app string, o daemon.LogOptions, writing *sync.Mutex) error {
 	if c.json {
-		return c.logsJSON(ctx, pod, options, app, writing)
+		return c.logsJSON(ctx, pod, o, app, writing)
 	}
-	stdout, stderr, flush := c.appStreams(writing, appNames(pod), app)
-	err := c.readLog(ctx, pod, app, options, stdout, stderr)
-	if errors.Is(err, errNoLog) {
-		err = c.askForOutput(ctx, pod, app, options, stdout, stderr)
-	}
-	return errors.Join(err, flush())
-}
-
-// askForOutput has the stager's call-in follow the log. The pod may end before the call-in is
-// executed: then the log is read.
-func (c *cli) askForOutput(ctx context.Context, pod *pods.Pod, app string, options []string, stdout, stderr io.Writer) error {
-	err := c.askForLog(pod, append(options, app), stdout, stderr)
-	if err == nil || !pod.Ends(ctx, endingTime) {
-		return err
-	}
-	if exit := (exitError{}); errors.As(err, &exit) {
-		return nil // the call-in has ended with its pod
-	}
-	if pod.AwaitEnd(ctx) != nil {
-		return nil // the pod is deleted
-	}
-	return c.readLog(ctx, pod, app, options, stdout, stderr)
+	stdout, stderr, flush := c.appStreams(writing, daemon.AppNames(pod), app)
+	return errors.Join(c.daemon.Logs(ctx, pod, app, o, stdout, stderr), flush())
 }
 
 // watched is a stream whose first error is reported: callins.Logs does not return a reader's

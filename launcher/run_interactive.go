@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"sync"
 
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/names"
 
@@ -17,21 +18,22 @@ import (
 // runInteractive runs a pod of one app whose stdin is the caller's. The pod's monitor is a process of
 // its own, so that the detach keys can leave the pod running. The output comes from the log, with
 // every byte from the beginning; attach passes the input on. runInteractive calls started when the pod is up.
-func (c *cli) runInteractive(ctx context.Context, store *pods.Store, pod *pods.Pod, monitor *pods.Monitor, o runOptions, started func()) error {
-	err := monitor.HandOver(ctx, pod)
+func (c *cli) runInteractive(ctx context.Context, launch *daemon.Launch, o runOptions, started func()) error {
+	pod := launch.Pod
+	err := launch.Start(ctx)
 	started()
 	if err != nil {
 		return err
 	}
 	if err := writeUUID(o.uuidFile, pod); err != nil {
-		return errors.Join(err, store.Remove(ctx, pod, true))
+		return errors.Join(err, c.daemon.RemovePod(ctx, pod, true))
 	}
 	c.showWarnings(pod)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var output sync.WaitGroup
-	if err := c.showOutput(ctx, store, pod.Plan.UUID, &output, cancel); err != nil {
-		return errors.Join(err, store.Remove(ctx, pod, true))
+	if err := c.showOutput(ctx, pod.Plan.UUID, &output, cancel); err != nil {
+		return errors.Join(err, c.daemon.RemovePod(ctx, pod, true))
 	}
 	shown := make(chan struct{})
 	go func() {
@@ -47,7 +49,7 @@ func (c *cli) runInteractive(ctx context.Context, store *pods.Store, pod *pods.P
 		c.hint(text)
 		return err
 	}
-	return errors.Join(err, c.endInteractive(ctx, store, pod, o))
+	return errors.Join(err, c.endInteractive(ctx, pod, o))
 }
 
 // typeUntil passes the caller's input to the app until all of its output has been shown, ctx ends, or
@@ -73,7 +75,7 @@ func (c *cli) typeUntil(ctx context.Context, shown <-chan struct{}, pod *pods.Po
 	go func() {
 		defer close(ended)
 		// An app that has ended already needs no input.
-		_, _ = own.CallUntil(stop, [3]*os.File{stdin, outputs[0], outputs[1]}, nil, names.Attach, appNames(&own)[0])
+		_, _ = own.CallUntil(stop, [3]*os.File{stdin, outputs[0], outputs[1]}, nil, names.Attach, daemon.AppNames(&own)[0])
 	}()
 	defer func() {
 		close(stop)
@@ -89,11 +91,11 @@ func (c *cli) typeUntil(ctx context.Context, shown <-chan struct{}, pod *pods.Po
 }
 
 // endInteractive stops a pod that is still alive, and returns its exit code as an error.
-func (c *cli) endInteractive(ctx context.Context, store *pods.Store, pod *pods.Pod, o runOptions) error {
+func (c *cli) endInteractive(ctx context.Context, pod *pods.Pod, o runOptions) error {
 	cause := context.Cause(ctx)
 	lasting := context.WithoutCancel(ctx)
 	if cause != nil {
-		if err := store.Stop(lasting, pod); err != nil {
+		if err := c.daemon.StopPod(lasting, pod, daemon.NoLimit); err != nil {
 			return err
 		}
 	}
@@ -104,7 +106,7 @@ func (c *cli) endInteractive(ctx context.Context, store *pods.Store, pod *pods.P
 	code, _ := pod.Outcome()
 	c.reportFailedStager(pod, o.remove)
 	if o.remove {
-		if err := store.Remove(lasting, pod, false); err != nil {
+		if err := c.daemon.RemovePod(lasting, pod, false); err != nil {
 			return err
 		}
 	}

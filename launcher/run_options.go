@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/podplan"
 
 	"github.com/appc/spec/schema/types"
@@ -24,7 +25,6 @@ type runOptions struct {
 	// exitPolicy and restart are values of the same keys of stagerConfig, "" for the configuration's.
 	exitPolicy, restart string
 	name                string
-	uuid                string // "" for a new one
 	uuidFile            string
 	cgroupParent        string
 	volumes             volumeFlags
@@ -163,7 +163,7 @@ func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 	if o.name != "" && !podplan.IsName(o.name) {
 		return usageError{fmt.Sprintf("run: --name %s: want letters, digits, '.', '_' and '-', %d at most, the first a letter or digit", printable(o.name), podplan.MaxName)}
 	}
-	if o.cgroupParent != "" && !isCgroup(strings.Trim(o.cgroupParent, "/")) {
+	if o.cgroupParent != "" && !daemon.IsCgroup(strings.Trim(o.cgroupParent, "/")) {
 		return usageError{fmt.Sprintf("run: --cgroup-parent %s: want a path below the root of the cgroups, or %s", printable(o.cgroupParent), ownCgroup)}
 	}
 	for _, name := range appFlags() {

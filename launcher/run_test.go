@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/names"
 	"kurma.io/stager/tests/surroundings"
 
@@ -717,10 +718,10 @@ func TestThePodHasTheHostsNetworkIfAsked(t *testing.T) {
 }
 
 // listed is `image list` by name.
-func (h *host) listed() map[string]imageInfo {
+func (h *host) listed() map[string]daemon.Image {
 	h.t.Helper()
-	byName := make(map[string]imageInfo)
-	for _, info := range jsonLines[imageInfo](h.t, h.run("image", "list", "--json")) {
+	byName := make(map[string]daemon.Image)
+	for _, info := range jsonLines[daemon.Image](h.t, h.run("image", "list", "--json")) {
 		byName[info.Name] = info
 	}
 	return byName

@@ -8,16 +8,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/coreos/go-systemd/v22/daemon"
-
 	"kurma.io/stager/launcher/cgroups"
+
+	systemd "github.com/coreos/go-systemd/v22/daemon"
 )
 
 // ownCgroup is the value of --cgroup-parent for the cgroup that the launcher is in.
 const ownCgroup = "own"
-
-// isCgroup reports whether a path names a cgroup below each hierarchy's root.
-func isCgroup(path string) bool { return filepath.IsLocal(path) }
 
 // cgroupParent returns the cgroup in which a pod's cgroup is made: a path below each hierarchy's root, ""
 // for the configuration's.
@@ -76,7 +73,7 @@ func enterUnified(group *cgroups.Group) error {
 // notify reports a state of the pod to the service manager, if one has started the launcher and asks for
 // it (sd_notify(3)). A service manager that does not listen does not stop the pod.
 func (c *cli) notify(state string) {
-	if _, err := daemon.SdNotify(false, state); err != nil {
+	if _, err := systemd.SdNotify(false, state); err != nil {
 		c.warn("report to the service manager: " + err.Error())
 	}
 }

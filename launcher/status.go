@@ -1,29 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"time"
 
-	"kurma.io/stager/internal/plaintext"
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/cobra"
 )
-
-// appStatus is an app in the document of the call-in status.
-type appStatus struct {
-	PID    int    `json:"pid"`
-	Exited bool   `json:"exited"`
-	Ending bool   `json:"ending"`
-	Code   *int   `json:"exitCode"` // nil if it is not known
-	Reason string `json:"exitReason"`
-}
 
 // statusCommand is `status`: a table, or with --json the call-in's own document.
 func statusCommand(c *cli) *cobra.Command {
@@ -46,123 +30,39 @@ func (c *cli) status(ctx context.Context, args []string, isolators bool) error {
 		return err
 	}
 	if isolators && len(rest) <= 1 {
-		a, err := app(pod, rest)
-		if err != nil {
-			return err
-		}
-		if !c.json {
-			return pod.Become("status", "--isolators", a.Name)
-		}
-		data, err := c.capture(pod, c.stderr, "status", "--isolators", a.Name)
-		if err != nil {
-			return err
-		}
-		return c.printJSON(json.RawMessage(data))
+		return c.isolators(ctx, pod, rest)
 	}
 	if len(rest) > 0 {
 		return usageError{"status: want one POD, or --isolators POD [APP]"}
 	}
-	data, err := c.statusDocument(ctx, pod)
+	status, err := c.daemon.Status(ctx, pod)
 	if err != nil {
 		return err
 	}
 	if c.json {
-		return c.printJSON(json.RawMessage(data)) // the encoder makes it one line
+		return c.printJSON(status.Document) // the encoder makes it one line
 	}
-	apps, err := readStatus(pod, data)
+	return c.printStatus(pod, status.Apps)
+}
+
+func (c *cli) isolators(ctx context.Context, pod *pods.Pod, names []string) error {
+	a, err := app(pod, names)
 	if err != nil {
 		return err
 	}
-	return c.printStatus(pod, apps)
-}
-
-func readStatus(pod *pods.Pod, document []byte) (map[string]appStatus, error) {
-	var apps map[string]appStatus
-	if err := json.Unmarshal(document, &apps); err != nil {
-		return nil, fmt.Errorf("read status of pod %q: %w", pod.Plan.Name, err)
+	if !c.json {
+		return pod.Become("status", "--isolators", a.Name)
 	}
-	return apps, nil
-}
-
-// endingTime is how long a stager that no longer answers may take to end.
-const endingTime = 2 * time.Second
-
-// statusDocument returns what the stager of a live pod answers, or the last states of the
-// apps of a pod that has ended. If the pod ends meanwhile it waits for that: a pod is
-// alive or has ended, and nothing else.
-func (c *cli) statusDocument(ctx context.Context, pod *pods.Pod) ([]byte, error) {
-	if pod.State.Phase != pods.Exited {
-		var words bytes.Buffer
-		data, err := c.capture(pod, &words, "status")
-		if err == nil {
-			return data, nil
-		}
-		if pod.State.Phase == pods.Dead || !pod.Ends(ctx, endingTime) {
-			_, _ = plaintext.NewWriter(c.stderr).Write(words.Bytes()) // what the call-in has said
-			return nil, err
-		}
-		if err := pod.AwaitEnd(ctx); err != nil {
-			return nil, err
-		}
-	}
-	// In the pod's order, as the stager has it.
-	last := pod.LastStatus()
-	var text bytes.Buffer
-	for i, name := range appNames(pod) {
-		state, err := json.Marshal(last[name])
-		if err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(&text, "%c%q:%s", "{,"[min(i, 1)], name, state)
-	}
-	text.WriteByte('}')
-	return text.Bytes(), nil
-}
-
-// capture runs a call-in and returns what it wrote to its stdout; stderr receives the rest.
-func (c *cli) capture(pod *pods.Pod, stderr io.Writer, name string, args ...string) ([]byte, error) {
-	var out bytes.Buffer
-	code, err := c.callInto(pod, &out, stderr, name, args...)
-	if err == nil && code != 0 {
-		err = exitError{code}
-	}
-	return out.Bytes(), err
-}
-
-// callInto runs a call-in whose output goes to writers, and returns its exit status.
-func (c *cli) callInto(pod *pods.Pod, stdout, stderr io.Writer, name string, args ...string) (int, error) {
-	written := [2]io.Writer{stdout, stderr}
-	stdio := c.stdio()
-	copied := make(chan error, len(written))
-	for i, to := range written {
-		read, write, err := os.Pipe()
-		if err != nil {
-			return 0, err
-		}
-		defer read.Close()
-		defer write.Close()
-		stdio[i+1] = write
-		go func() {
-			_, err := io.Copy(to, read)
-			copied <- err
-		}()
-	}
-	code, err := pod.Call(stdio, nil, name, args...)
-	for i := range written {
-		_ = stdio[i+1].Close()
-	}
+	document, err := c.daemon.Isolators(ctx, pod, a.Name)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	for range written {
-		err = errors.Join(err, <-copied)
-	}
-	return code, err
+	return c.printJSON(document)
 }
 
-func (c *cli) printStatus(pod *pods.Pod, apps map[string]appStatus) error {
+func (c *cli) printStatus(pod *pods.Pod, apps map[string]daemon.AppStatus) error {
 	out := c.table("APP", "STATE", "PID", "EXIT", "REASON")
-	for _, name := range appNames(pod) {
+	for _, name := range daemon.AppNames(pod) {
 		a := apps[name]
 		switch {
 		case a.Exited && a.Code == nil && pod.Killed():

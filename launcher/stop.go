@@ -8,14 +8,14 @@ import (
 	"sync"
 	"time"
 
-	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/launcher/daemon"
 
 	"github.com/spf13/cobra"
 )
 
 // stopCommand is `stop`.
 func stopCommand(c *cli) *cobra.Command {
-	all, limit := false, noLimit
+	all, limit := false, daemon.NoLimit
 	cmd := &cobra.Command{
 		Use:               "stop POD… | --all",
 		Short:             "stop pods",
@@ -40,79 +40,18 @@ func stopCommand(c *cli) *cobra.Command {
 	return cmd
 }
 
-// noLimit is stop's limit of pods that it does not kill.
-const noLimit time.Duration = -1
-
-// stop returns when the pods have ended; without refs all that are alive. It kills those that have not ended after limit. It stops them at the same
-// time, and one that cannot be stopped prevents no other.
+// stop stops pods at the same time, without refs all that are alive; one that cannot be stopped prevents no other.
 func (c *cli) stop(ctx context.Context, refs []string, limit time.Duration) error {
-	store, err := c.pods()
+	found, errs, err := c.daemon.FindPods(refs)
 	if err != nil {
 		return err
 	}
-	found, errs, err := findAll(store, refs)
-	if err != nil {
-		return err
-	}
-	if len(refs) == 0 {
-		errs, err = unstoppable(store)
-	}
-	if err != nil {
-		return err
-	}
-	done := c.busy("stop pods")
-	defer done()
-	var stopping sync.WaitGroup
+	defer c.busy("stop pods")()
 	stopped := make([]error, len(found))
+	var stopping sync.WaitGroup
 	for i, pod := range found {
-		stopping.Go(func() {
-			if limit != noLimit {
-				late := time.AfterFunc(limit, func() { store.Kill(pod.Plan.UUID) })
-				defer late.Stop()
-			}
-			stopped[i] = store.Stop(ctx, pod)
-		})
+		stopping.Go(func() { stopped[i] = c.daemon.StopPod(ctx, pod, limit) })
 	}
 	stopping.Wait()
 	return errors.Join(append(errs, stopped...)...)
-}
-
-// unstoppable returns the errors of the damaged pods that may be alive: nobody knows how to stop them.
-func unstoppable(store *pods.Store) ([]error, error) {
-	all, err := store.List()
-	var errs []error
-	for _, pod := range all {
-		if pod.Damage != nil && pod.Locked() {
-			_, err := store.Find(pod.Plan.UUID)
-			errs = append(errs, err)
-		}
-	}
-	return errs, err
-}
-
-// findAll returns the pods that refs name, each once, and the errors of those that cannot be found; without
-// refs it returns all pods that are alive.
-func findAll(store *pods.Store, refs []string) (found []*pods.Pod, errs []error, err error) {
-	if len(refs) == 0 {
-		all, err := store.List()
-		for _, pod := range all {
-			if !pod.Ended() {
-				found = append(found, pod)
-			}
-		}
-		return found, nil, err
-	}
-	seen := make(map[string]bool)
-	for _, ref := range refs {
-		pod, err := store.Find(ref)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if !seen[pod.Plan.UUID] {
-			found = append(found, pod)
-		}
-		seen[pod.Plan.UUID] = true
-	}
-	return found, errs, nil
 }

@@ -1,26 +1,12 @@
 package main
 
 import (
-	"kurma.io/stager/signing"
-
 	"github.com/spf13/cobra"
 )
 
 // trustCommand is `trust` with its subcommands.
 func trustCommand(c *cli) *cobra.Command {
 	return group("trust", "manage the keys that may sign images", trustAddCommand(c), trustListCommand(c), trustRmCommand(c))
-}
-
-// trustedKey is what `trust list --json` shows of a key.
-type trustedKey struct {
-	Fingerprint string   `json:"fingerprint"`
-	Prefix      string   `json:"prefix,omitempty"` // of the images that it may sign; none for all
-	Users       []string `json:"users"`
-	State       string   `json:"state"` // "valid", "expired" or "revoked"
-}
-
-func describeKey(key signing.Trusted) trustedKey {
-	return trustedKey{key.Fingerprint, key.Prefix, append([]string{}, key.Users...), key.State}
 }
 
 // forImages says which images a key may sign.
@@ -43,21 +29,16 @@ func trustListCommand(c *cli) *cobra.Command {
 }
 
 func (c *cli) listTrust() error {
-	ring, err := c.config.keyring()
+	all, err := c.daemon.TrustedKeys()
 	if err != nil {
 		return err
 	}
 	if c.json {
-		for _, key := range ring.Keys() {
-			if err := c.printJSON(describeKey(key)); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printAll(c, all)
 	}
 	out := c.table("FINGERPRINT", "IMAGES", "STATE", "OWNER")
-	for _, key := range ring.Keys() {
-		out.row(key.Fingerprint, forImages(key.Prefix), key.State, owners(key))
+	for _, key := range all {
+		out.row(key.Fingerprint, forImages(key.Prefix), key.State, owners(key.Users))
 	}
 	return out.flush()
 }

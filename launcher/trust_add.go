@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/signing"
 
 	"github.com/spf13/cobra"
@@ -51,13 +52,13 @@ func (c *cli) addTrust(files []string, o trustOptions) error {
 			return err
 		}
 	}
-	if err := ring.Trust(c.config.TrustDirectory, o.prefix); err != nil {
+	if err := c.daemon.Trust(ring, o.prefix); err != nil {
 		return err
 	}
 	for _, key := range ring.Keys() {
 		key.Prefix = o.prefix
 		if c.json {
-			err = c.printJSON(describeKey(key))
+			err = c.printJSON(daemon.DescribeKey(key))
 		} else {
 			_, err = fmt.Fprintln(c.stdout, key.Fingerprint)
 		}
@@ -73,7 +74,7 @@ func (c *cli) confirm(key signing.Trusted, o trustOptions, answers *bufio.Reader
 	if key.State != "valid" {
 		return fmt.Errorf("key %s is %s", key.Fingerprint, key.State)
 	}
-	given := slices.ContainsFunc(o.fingerprints, func(f string) bool { return plainFingerprint(f) == key.Fingerprint })
+	given := slices.ContainsFunc(o.fingerprints, func(f string) bool { return daemon.PlainFingerprint(f) == key.Fingerprint })
 	if given {
 		return nil
 	}
@@ -85,20 +86,14 @@ func (c *cli) confirm(key signing.Trusted, o trustOptions, answers *bufio.Reader
 		return fmt.Errorf("key %s is not one that --fingerprint confirms", key.Fingerprint)
 	}
 	if !term.IsTerminal(int(c.stdin.Fd())) {
-		return fmt.Errorf("key %s of %s is not confirmed: compare the fingerprint and add --fingerprint %[1]s", key.Fingerprint, owners(key))
+		return fmt.Errorf("key %s of %s is not confirmed: compare the fingerprint and add --fingerprint %[1]s", key.Fingerprint, owners(key.Users))
 	}
-	fmt.Fprintf(os.Stderr, "fingerprint: %s\nowner:       %s\nTrust this key for %s? [y/N] ", groupsOf4(key.Fingerprint), owners(key), images)
+	fmt.Fprintf(os.Stderr, "fingerprint: %s\nowner:       %s\nTrust this key for %s? [y/N] ", groupsOf4(key.Fingerprint), owners(key.Users), images)
 	answer, err := answers.ReadString('\n')
 	if err != nil || !slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))) {
 		return errors.Join(errors.New("not confirmed; no key was added"), err)
 	}
 	return nil
-}
-
-// plainFingerprint removes what people write in fingerprints.
-func plainFingerprint(text string) string {
-	text = strings.TrimPrefix(strings.ToLower(text), "0x")
-	return strings.NewReplacer(" ", "", ":", "").Replace(text)
 }
 
 func groupsOf4(text string) string {
@@ -110,4 +105,4 @@ func groupsOf4(text string) string {
 }
 
 // owners names who a key says it belongs to, which anyone can write into a key.
-func owners(key signing.Trusted) string { return printable(strings.Join(key.Users, ", ")) }
+func owners(users []string) string { return printable(strings.Join(users, ", ")) }

@@ -1,35 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 
-	"kurma.io/stager/container/machine"
-	"kurma.io/stager/launcher/pods"
-	"kurma.io/stager/manifest"
-	decision "kurma.io/stager/plan"
-	"kurma.io/stager/unionfs"
+	"kurma.io/stager/launcher/daemon"
 
 	"github.com/spf13/cobra"
 )
-
-// validated is what `validate --json` prints.
-type validated struct {
-	Name      string              `json:"name"`
-	Apps      []string            `json:"apps"`
-	Warnings  []string            `json:"warnings"`
-	Isolators []validatedIsolator `json:"isolators"`
-}
-
-// validatedIsolator is the fate of an isolator.
-type validatedIsolator struct {
-	App  string `json:"app,omitempty"` // "" for the pod's
-	Name string `json:"name"`
-	Fate string `json:"fate"` // "enforced", "modified" or "ignored"
-	Why  string `json:"why,omitempty"`
-}
 
 // validateCommand is `validate`.
 func validateCommand(c *cli) *cobra.Command {
@@ -48,38 +27,19 @@ prints a line for each warning and each isolator, and starts nothing. The exit s
 }
 
 func (c *cli) validate(ctx context.Context, source string, net netFlags) error {
-	if err := net.check("validate", c.networks); err != nil {
+	if err := net.check("validate", c.daemon.Networks()); err != nil {
 		return err
 	}
-	source, err := c.obtainAll(ctx, source)
+	o := runOptions{source: source, net: net}
+	asked, err := o.pod("validate")
 	if err != nil {
 		return err
 	}
-	store, err := c.images()
-	if err != nil {
-		return err
-	}
-	ring, err := c.config.keyring()
-	if err != nil {
-		return err
-	}
-	planned, warnings, err := c.planPod(store.Catalog(ring, c.config.ImagePins), runOptions{source: source, net: net}, nil)
-	var decided *decision.Pod
-	if err == nil {
-		decided, err = decideAsStager(planned)
-	}
+	asked.DefaultExit = ""
+	found, warnings, err := c.daemon.Validate(ctx, asked)
 	if err != nil {
 		c.warn(warnings...) // a misspelt key may be the cause
-		return err
-	}
-	found := validated{Name: planned.Name, Apps: []string{}, Warnings: append(append([]string{}, warnings...), decided.Warnings...), Isolators: []validatedIsolator{}}
-	found.add("", decided.Fates)
-	for _, app := range decided.Apps {
-		found.Apps = append(found.Apps, app.Name)
-		found.add(app.Name, app.Fates)
-		for _, warning := range app.Warnings {
-			found.Warnings = append(found.Warnings, fmt.Sprintf("app %q: %s", app.Name, warning))
-		}
+		return c.hintAtFolder(source, err)
 	}
 	if c.json {
 		return c.printJSON(found)
@@ -87,26 +47,7 @@ func (c *cli) validate(ctx context.Context, source string, net netFlags) error {
 	return c.printValidated(found)
 }
 
-// decideAsStager decides about the pod as the reference stager would on this machine.
-func decideAsStager(planned pods.Plan) (*decision.Pod, error) {
-	m, err := manifest.Read(bytes.NewReader(planned.Manifest))
-	if err != nil {
-		return nil, fmt.Errorf("pod %q: %w", planned.Name, err)
-	}
-	decided, err := decision.Decide(m, machine.Support(), unionfs.NamesOf(unionfs.Drivers()))
-	if err != nil {
-		return nil, fmt.Errorf("pod %q: %w", planned.Name, err)
-	}
-	return decided, nil
-}
-
-func (v *validated) add(app string, fates []decision.IsolatorFate) {
-	for _, f := range fates {
-		v.Isolators = append(v.Isolators, validatedIsolator{app, f.Name, string(f.Fate), f.Why})
-	}
-}
-
-func (c *cli) printValidated(v validated) error {
+func (c *cli) printValidated(v daemon.Validation) error {
 	var errs []error
 	line := func(format string, args ...any) {
 		errs = append(errs, c.line(fmt.Sprintf(format, args...)))

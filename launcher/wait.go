@@ -11,14 +11,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// podEnded is what `wait --json` prints of a pod.
-type podEnded struct {
-	UUID   string `json:"uuid"`
-	Name   string `json:"name"`
-	Code   *int   `json:"code,omitempty"`   // as in ps --json
-	Reason string `json:"reason,omitempty"` // "oom-killed"
-}
-
 // waitCommand is `wait`.
 func waitCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
@@ -34,13 +26,9 @@ ends when it is stopped.`,
 }
 
 func (c *cli) wait(ctx context.Context, refs []string) error {
-	store, err := c.pods()
-	if err != nil {
-		return err
-	}
 	var all []*pods.Pod
 	for _, ref := range refs { // a name may mean another pod later
-		pod, err := store.Find(ref)
+		pod, err := c.daemon.FindPod(ref)
 		if err != nil {
 			return err
 		}
@@ -48,22 +36,22 @@ func (c *cli) wait(ctx context.Context, refs []string) error {
 	}
 	var unknown []error
 	for _, pod := range all {
-		if err := pod.AwaitEnd(ctx); err != nil {
-			if errors.Is(err, pods.ErrNotFound) {
-				return fmt.Errorf("pod %q has ended and was deleted with its exit code, as run --rm asks", pod.Plan.Name)
-			}
-			return err
-		}
-		code, reason := pod.Outcome()
-		if c.json {
-			err = c.printJSON(podEnded{pod.Plan.UUID, pod.Plan.Name, code, reason})
-		} else {
-			_, err = fmt.Fprintln(c.stdout, codeText(code))
+		outcome, err := c.daemon.Wait(ctx, pod)
+		if errors.Is(err, pods.ErrNotFound) {
+			return fmt.Errorf("pod %q has ended and was deleted with its exit code, as run --rm asks", pod.Plan.Name)
 		}
 		if err != nil {
 			return err
 		}
-		if code == nil {
+		if c.json {
+			err = c.printJSON(outcome)
+		} else {
+			_, err = fmt.Fprintln(c.stdout, codeText(outcome.Code))
+		}
+		if err != nil {
+			return err
+		}
+		if outcome.Code == nil {
 			unknown = append(unknown, unknownCode(pod))
 		}
 	}

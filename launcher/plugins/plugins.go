@@ -28,12 +28,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/podplan"
 	"kurma.io/stager/launcher/pods"
+
+	"golang.org/x/sys/unix"
 )
 
 // Containers are the plugin containers of the networks of one configuration. Several processes

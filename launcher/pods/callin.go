@@ -14,9 +14,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"kurma.io/stager/names"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -152,11 +152,14 @@ func (p *Pod) CallUntil(stop <-chan struct{}, stdio [3]*os.File, settings []byte
 // supervisor then kills the call-in's command with all processes of its session. The error is
 // ctx's cause then.
 func (p *Pod) Execute(ctx context.Context, stdio [3]*os.File, settings []byte, name string, args ...string) (int, error) {
-	feed, err := newFeed(settings)
-	if err != nil {
-		return 0, err
+	var feed *settingsFeed
+	if settings != nil {
+		var err error
+		if feed, err = newFeed(settings); err != nil {
+			return 0, err
+		}
+		defer feed.close()
 	}
-	defer feed.close()
 	child, ended, err := p.startCall(stdio, feed, name, args)
 	if err != nil {
 		return 0, err

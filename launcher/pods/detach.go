@@ -12,11 +12,11 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/google/uuid"
-	"golang.org/x/sys/unix"
-
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/networks"
+
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
 )
 
 // controlDescriptor is a detached monitor's end of a pair of stream sockets, whose other end its starter
@@ -27,9 +27,9 @@ const controlDescriptor = 3
 // report is the only message of a detached monitor: JSON, then end of file. End of file
 // without a message means that the monitor was killed.
 type report struct {
-	Error  string `json:"error,omitempty"`  // "" when the pod is up
-	Output string `json:"output,omitempty"` // of a StartError
-	Left   bool   `json:"left,omitempty"`   // the monitor has not begun with the pod, so it has not deleted it either
+	Error  string      `json:"error,omitempty"`  // "" when the pod is up
+	Output []AppOutput `json:"output,omitempty"` // of a StartError
+	Left   bool        `json:"left,omitempty"`   // the monitor has not begun with the pod, so it has not deleted it either
 }
 
 // Monitor is a process that waits for the pod whose monitor it will be.
@@ -150,7 +150,7 @@ func (p *Pod) takeOver() error {
 // lock, and reports once. It returns nil if it gets none. If the process that started it has been
 // killed and cannot read the report, the pod keeps running and `ps` shows it. connector is as in
 // Store; lastLines is the pod's LastLines.
-func RunDetached(ctx context.Context, dir string, connector *networks.Connector, lastLines func(*Pod) string) error {
+func RunDetached(ctx context.Context, dir string, connector *networks.Connector, lastLines func(*Pod) []AppOutput) error {
 	syscall.CloseOnExec(controlDescriptor)
 	out := os.NewFile(controlDescriptor, "report")
 	send := func(message report) error {

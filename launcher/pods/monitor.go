@@ -201,7 +201,13 @@ func (p *Pod) endedEarly(exit Exit, ready func() error) error {
 // StartError is the error of a pod that did not start.
 type StartError struct {
 	Err    error
-	Output string // what the apps have written last, "" for nothing
+	Output []AppOutput // nil for nothing
+}
+
+// AppOutput is what an app has written last.
+type AppOutput struct {
+	App   string   `json:"app"`
+	Lines []string `json:"lines"`
 }
 
 func (e *StartError) Error() string { return e.Err.Error() }

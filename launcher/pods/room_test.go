@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"kurma.io/stager/launcher/networks"
+
+	"golang.org/x/sys/unix"
 )
 
 // plugin is a network's plugin that counts the calls of `del`.

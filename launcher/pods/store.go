@@ -93,7 +93,7 @@ type Pod struct {
 
 	// LastLines, unless nil, returns what the apps of a pod that failed to start have written last,
 	// for the StartError. It is called before the pod is deleted.
-	LastLines func(*Pod) string
+	LastLines func(*Pod) []AppOutput
 
 	lock      *os.File // nil in processes that are not the monitor
 	connector *networks.Connector

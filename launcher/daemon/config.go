@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"bytes"
@@ -19,18 +19,18 @@ import (
 
 // Files and folders that are used unless a configuration names others.
 const (
-	defaultConfigFile = "/etc/kurma/kurmad.json"
+	DefaultConfigFile = "/etc/kurma/kurmad.json"
+	DefaultState      = "/var/lib/kurma"
 	defaultKeyring    = "/etc/kurma/trusted-keys.asc"
 	defaultTrust      = "/etc/kurma/trusted-keys"
-	defaultState      = "/var/lib/kurma"
 
 	defaultMaxImage = 16 << 30
 )
 
-// config is the configuration file: a JSON object, which is also a YAML document, with the
+// Config is the configuration file: a JSON object, which is also a YAML document, with the
 // keys of Kurma's kurmad.yml. A key that is missing or null has its default. Paths
-// are relative to the file's folder.
-type config struct {
+// are relative to the file's folder, and in a Config that was not read from a file to the working folder.
+type Config struct {
 	// ParentCgroupName is the control group that the pods' groups are made in.
 	ParentCgroupName string `json:"parentCgroupName"`
 	PodsDirectory    string `json:"podsDirectory"`
@@ -58,29 +58,26 @@ type config struct {
 	ImagePins map[string]string `json:"imagePins"`
 }
 
-// readConfig reads the file, or the default file if path is "" and that exists. State is
-// the folder for pods and images if the configuration does not name any, "" for
-// the default.
-func readConfig(path, state string) (config, error) {
+// ReadConfig reads the file, or the default file if path is "" and that exists.
+func ReadConfig(path string) (Config, error) {
 	optional := path == ""
 	if optional {
-		path = defaultConfigFile
+		path = DefaultConfigFile
 	}
-	var c config
+	var c Config
 	data, err := os.ReadFile(path)
 	switch {
 	case err == nil:
 		if err := c.parse(data, filepath.Dir(path)); err != nil {
-			return config{}, fmt.Errorf("read configuration %s: %w", path, err)
+			return Config{}, fmt.Errorf("read configuration %s: %w", path, err)
 		}
 	case !optional || !errors.Is(err, fs.ErrNotExist):
-		return config{}, fmt.Errorf("read configuration: %w", err)
+		return Config{}, fmt.Errorf("read configuration: %w", err)
 	}
-	c.fill(state)
 	return c, nil
 }
 
-func (c *config) parse(data []byte, dir string) error {
+func (c *Config) parse(data []byte, dir string) error {
 	err := strictjson.Decode(data, c)
 	switch {
 	case errors.Is(err, strictjson.ErrTrailing):
@@ -92,7 +89,7 @@ func (c *config) parse(data []byte, dir string) error {
 	case err != nil:
 		return wrongConfig(data, err)
 	}
-	if c.ParentCgroupName != "" && !isCgroup(c.ParentCgroupName) {
+	if c.ParentCgroupName != "" && !IsCgroup(c.ParentCgroupName) {
 		return fmt.Errorf("parentCgroupName: %s: want a path below the root of the cgroups, such as \"machine/kurma\"", strictjson.Quote(c.ParentCgroupName))
 	}
 	if string(c.DefaultStagerConfig) == "null" { // null, as for the other keys
@@ -112,11 +109,11 @@ func (c *config) parse(data []byte, dir string) error {
 
 // wrongConfig says by the names of keys why data, a JSON object, is not a configuration. err is the decoder's reason.
 func wrongConfig(data []byte, err error) error {
-	if err := strictjson.Unmarshal("", data, new(config)); err != nil {
+	if err := strictjson.Unmarshal("", data, new(Config)); err != nil {
 		return err
 	}
 	var known []string
-	wire := reflect.TypeFor[config]()
+	wire := reflect.TypeFor[Config]()
 	for i := range wire.NumField() {
 		known = append(known, wire.Field(i).Tag.Get("json"))
 	}
@@ -131,17 +128,24 @@ func wrongConfig(data []byte, err error) error {
 	if len(unknown) == 0 {
 		return err
 	}
-	text := "unknown key " + strictjson.Quote(unknown[0])
-	if near := suggestions(unknown[0], known); len(near) > 0 {
-		text += fmt.Sprintf("; did you mean %q?", near[0])
-	}
-	return errors.New(text)
+	return &UnknownKeyError{unknown[0], known}
 }
 
+// UnknownKeyError is the error of a configuration that has a key which no configuration has.
+type UnknownKeyError struct {
+	Key   string
+	Known []string // the keys of configurations
+}
+
+func (e *UnknownKeyError) Error() string { return "unknown key " + strictjson.Quote(e.Key) }
+
+// IsCgroup reports whether a path names a cgroup below each hierarchy's root.
+func IsCgroup(path string) bool { return filepath.IsLocal(path) }
+
 // fill sets the defaults.
-func (c *config) fill(state string) {
+func (c *Config) fill(state string) {
 	if state == "" {
-		state = defaultState
+		state = DefaultState
 	}
 	setDefault(&c.ParentCgroupName, "kurma")
 	setDefault(&c.PodsDirectory, filepath.Join(state, "pods"))
@@ -165,7 +169,7 @@ func setDefault(value *string, text string) {
 }
 
 // keyring reads the keys that are trusted.
-func (c *config) keyring() (signing.KeyRing, error) {
+func (c *Config) keyring() (signing.KeyRing, error) {
 	files, err := signing.ReadKeyRing(c.TrustedKeys...)
 	if err != nil {
 		return signing.KeyRing{}, err

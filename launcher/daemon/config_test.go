@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"os"
@@ -11,19 +11,19 @@ import (
 // A key that is null is one that is left out.
 func TestANullInTheConfigurationIsTheDefault(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
-	read := func(text string) config {
+	read := func(text string) Config {
 		t.Helper()
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, err := readConfig(path, "/state")
+		c, err := ReadConfig(path)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 		return c
 	}
 	want := read(`{}`)
-	wire := reflect.TypeFor[config]()
+	wire := reflect.TypeFor[Config]()
 	for i := range wire.NumField() {
 		key, _, _ := strings.Cut(wire.Field(i).Tag.Get("json"), ",")
 		for _, text := range []string{`{"` + key + `": null}`, `{"` + key + "\":\n null\n}"} {
@@ -43,8 +43,8 @@ func TestAWrongConfigurationIsNamedByItsKey(t *testing.T) {
 		`{"parentCgroupName": 5}`:                      `parentCgroupName: 5: must be a string`,
 		`{"trustedKeys": ["a", {}]}`:                   `trustedKeys[1]: {}: must be a string`,
 		`{"imagePins": {"example.com/a": 1}}`:          `imagePins["example.com/a"]: 1: must be a string`,
-		`{"parentCgroupNam": "x"}`:                     `unknown key "parentCgroupNam"; did you mean "parentCgroupName"?`,
-		`{"podsDir": "x"}`:                             `unknown key "podsDir"; did you mean "podsDirectory"?`,
+		`{"parentCgroupNam": "x"}`:                     `unknown key "parentCgroupNam"`,
+		`{"podsDir": "x"}`:                             `unknown key "podsDir"`,
 		`{"elephant": "x"}`:                            `unknown key "elephant"`,
 		`{"podsDirectory": "x", "PodsDirectory": "y"}`: `podsDirectory: given twice, as "podsDirectory" and "PodsDirectory"`,
 		`{"podsDirectory": "x",}`:                      `not a JSON document: line 1, column 23: invalid character '}' looking for beginning of object key string`,
@@ -54,16 +54,8 @@ func TestAWrongConfigurationIsNamedByItsKey(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readConfig(path, ""); err == nil || err.Error() != "read configuration "+path+": "+want {
+		if _, err := ReadConfig(path); err == nil || err.Error() != "read configuration "+path+": "+want {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
-}
-
-func TestAPodRunsWithANullStagerConfig(t *testing.T) {
-	h := newHost(t)
-	config := string(must(os.ReadFile(filepath.Join(h.dir, "config.json"))))
-	h.text("config.json", strings.Replace(config, "{", `{"defaultStagerConfig":null,`, 1))
-	h.run("run", "--detach", "--name", "p", "example.com/one")
-	h.run("rm", "--force", "p")
 }

@@ -1,0 +1,188 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/podplan"
+	"kurma.io/stager/launcher/pods"
+)
+
+// journalDir holds the sockets of journald, if the host has one.
+const journalDir = "/run/systemd/journal"
+
+// ErrNoStager says that the store does not have the stager's image.
+var ErrNoStager = errors.New("pods need a stager image")
+
+// PodOptions is a pod to start: that of an image, or of a pod manifest.
+type PodOptions struct {
+	// Image is the image of the pod's only app: a source with a scheme, see sources.Is, an ID, or NAME[:VERSION].
+	Image string
+	Args  []string // follow those of the image
+
+	// Manifest is a pod manifest, instead of an image. File is its path, for the pod's name and for errors.
+	Manifest []byte
+	File     string
+
+	// Options is what is asked for beside it. Taken is the daemon's; so is the UUID of a pod that is Detached.
+	podplan.Options
+
+	// CgroupParent is the group in which the pod's cgroup is made, a path below each hierarchy's root; "" for the
+	// configuration's.
+	CgroupParent string
+	// Detached has the pod watched by a process of its own, so that the pod outlives this process.
+	Detached bool
+}
+
+// Launch is a pod that has been made and not been started. Its images cannot be removed. The caller calls Start or Run, according to
+// PodOptions.Detached, and Close in any case.
+type Launch struct {
+	Pod     *pods.Pod
+	monitor *pods.Monitor // of a pod that is detached
+}
+
+// Create plans a pod and puts it into the store. It imports images of sources before, unless they have been imported. The warnings
+// are about requests that have no effect, a line each; they come with an error, too, as a misspelt key may be its cause.
+func (d *Daemon) Create(ctx context.Context, o PodOptions) (launch *Launch, warnings []string, err error) {
+	store, err := d.podsBelow(o.CgroupParent)
+	if err != nil {
+		return nil, nil, err
+	}
+	stager, err := d.Obtain(ctx, d.config.DefaultStagerImage)
+	if err == nil {
+		o.Image, err = d.Obtain(ctx, o.Image)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	launch = new(Launch)
+	if o.Detached {
+		if launch.monitor, err = store.StartMonitor(d.programs.Monitor); err != nil {
+			return nil, nil, err
+		}
+		o.UUID = launch.monitor.UUID
+	}
+	launch.Pod, warnings, err = d.create(ctx, store, stager, o)
+	if err != nil {
+		launch.Close()
+		return nil, warnings, err
+	}
+	launch.Pod.LastLines = lastLines
+	return launch, warnings, nil
+}
+
+// Start has the pod's monitor start the pod, and returns when all of its apps have been started. A pod that does not start is
+// deleted; the error is a pods.StartError then.
+func (l *Launch) Start(ctx context.Context) error { return l.monitor.HandOver(ctx, l.Pod) }
+
+// Run starts the pod and returns when it has ended. This process is the pod's monitor: the pod ends with it, and is stopped when ctx
+// ends. Run calls up when all apps have been started; its error stops the pod. The pod stays in the store if it was up.
+func (l *Launch) Run(ctx context.Context, up func() error) (pods.Exit, error) {
+	return l.Pod.Run(ctx, true, up)
+}
+
+// Close ends what has been started for a pod that was not. It may be called again.
+func (l *Launch) Close() {
+	if l.monitor != nil {
+		l.monitor.Close()
+	}
+}
+
+// Start makes a pod that is detached and starts it: Create, and Launch.Start.
+func (d *Daemon) Start(ctx context.Context, o PodOptions) (pod *pods.Pod, warnings []string, err error) {
+	o.Detached = true
+	launch, warnings, err := d.Create(ctx, o)
+	if err != nil {
+		return nil, warnings, err
+	}
+	defer launch.Close()
+	return launch.Pod, warnings, launch.Start(ctx)
+}
+
+// Monitor is the main function of the process of Programs.Monitor, which watches the pod in that folder until the pod ends. If ctx
+// ends, it stops the pod.
+func (d *Daemon) Monitor(ctx context.Context, dir string) error {
+	return pods.RunDetached(ctx, dir, d.connector(), lastLines)
+}
+
+// podsBelow opens the store of pods. New pods have their cgroups in the group parent, "" for the configuration's.
+func (d *Daemon) podsBelow(parent string) (*pods.Store, error) {
+	store, err := pods.Open(d.config.PodsDirectory, cmp.Or(parent, d.config.ParentCgroupName))
+	if err != nil {
+		return nil, err
+	}
+	store.Connector = d.connector()
+	return store, nil
+}
+
+// create plans a pod and puts it into the store. Its images cannot be removed
+// meanwhile; afterwards the pod's plan says that they are in use.
+func (d *Daemon) create(ctx context.Context, store *pods.Store, stager string, o PodOptions) (*pods.Pod, []string, error) {
+	imageStore, ring, err := d.imagesAndKeys()
+	if err != nil {
+		return nil, nil, err
+	}
+	release, err := imageStore.Pin()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer release()
+	for {
+		names, err := store.LiveNames()
+		if err != nil {
+			return nil, nil, err
+		}
+		asked := o
+		asked.Taken = func(name string) bool { return names[name] != "" }
+		plan, warnings, err := d.plan(imageStore.Catalog(ring, d.config.ImagePins), stager, asked)
+		if err != nil {
+			return nil, warnings, err
+		}
+		pod, err := store.Create(ctx, plan)
+		if o.Name == "" && errors.Is(err, pods.ErrNameTaken) {
+			continue // by a pod that was made since we looked
+		}
+		return pod, warnings, err
+	}
+}
+
+// plan plans a pod and returns the plan's warnings, also with an error.
+func (d *Daemon) plan(catalog *images.Catalog, stagerRef string, o PodOptions) (plan pods.Plan, warnings []string, err error) {
+	stager, err := catalog.Stager(stagerRef)
+	switch {
+	case errors.Is(err, images.ErrNotFound) && filepath.IsAbs(stagerRef):
+		err = fmt.Errorf("find stager image: no image is called %q; defaultStagerImage names an image in that file as file://%[1]s", stagerRef)
+	case errors.Is(err, images.ErrNotFound):
+		err = errors.Join(err, ErrNoStager)
+	}
+	if err != nil {
+		return pods.Plan{}, nil, err
+	}
+	planner := podplan.Planner{
+		Images:       catalog,
+		Stager:       stager,
+		StagerConfig: d.config.DefaultStagerConfig,
+		CheckSource:  pods.CheckSource,
+		Journal:      hostJournal(),
+		Networks:     d.networks,
+	}
+	if o.Manifest != nil {
+		plan, warnings, err = planner.FromManifest(o.File, o.Manifest, o.Options)
+	} else {
+		plan, warnings, err = planner.FromImage(o.Image, o.Args, o.Options)
+	}
+	return plan, append(catalog.Warnings(), warnings...), err
+}
+
+// hostJournal is the host's folder of journald's sockets, "" if it has none.
+func hostJournal() string {
+	if _, err := os.Stat(filepath.Join(journalDir, "socket")); err != nil {
+		return ""
+	}
+	return journalDir
+}

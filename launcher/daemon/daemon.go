@@ -1,0 +1,58 @@
+// Package daemon is the daemon's part on one machine, as a library: images and the keys that may sign them, pods, their logs,
+// events and limits, and networks. Command launcher is its face.
+//
+// The package prints nothing, reads no command line and never ends the process. Warnings are values. A context that ends
+// interrupts a call, which returns the context's cause, unless the call's comment says otherwise. Several daemons, also in
+// several processes, may use the same folders at once; all that they know is on disk.
+package daemon
+
+import (
+	"fmt"
+
+	"kurma.io/stager/launcher/networks"
+)
+
+// Daemon works with the folders of one configuration. Its methods may be called at the same time.
+type Daemon struct {
+	config   Config
+	networks []networks.Network
+	programs Programs
+	progress func(what string) func(done, size int64)
+}
+
+// Programs are the command lines with which a daemon starts processes that outlive a call. Pods that are started detached, and
+// networks, need them; both must be programs of the machine that stay where they are.
+type Programs struct {
+	// Monitor is this program's own command line, whose first word names it, for a process that calls Daemon.Monitor with the
+	// word that is added to it. The daemon executes the program again, in the host's root folder.
+	Monitor []string
+	// Hold is the path of a program, linked statically, that waits until it is stopped if its argument is "hold". It is the main
+	// process of a network's container.
+	Hold string
+}
+
+// Options is what a daemon needs beside its configuration.
+type Options struct {
+	// State is the folder of what the configuration names no folder for; "" for DefaultState.
+	State    string
+	Programs Programs
+	// Progress returns a function that is called with the bytes of the named thing that have been imported, and with all that
+	// there are; either may be nil.
+	Progress func(what string) func(done, size int64)
+}
+
+// Open returns the daemon of a configuration, whose missing keys have their defaults. It makes nothing on disk: each method makes the folders that it needs.
+func Open(config Config, o Options) (*Daemon, error) {
+	all, err := networks.Parse(config.ContainerNetworks)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	config.fill(o.State)
+	return &Daemon{config: config, networks: all, programs: o.Programs, progress: o.Progress}, nil
+}
+
+// Config returns the configuration, with the defaults of missing keys.
+func (d *Daemon) Config() Config { return d.config }
+
+// Networks returns the networks of the configuration.
+func (d *Daemon) Networks() []networks.Network { return d.networks }

@@ -1,0 +1,105 @@
+package daemon
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"kurma.io/stager/launcher/pods"
+)
+
+// PodInfo describes a pod.
+type PodInfo struct {
+	UUID    string     `json:"uuid"`
+	Name    string     `json:"name"`
+	State   pods.Phase `json:"state"`
+	PID     int        `json:"pid"` // the stager's
+	Apps    []string   `json:"apps"`
+	Running *int       `json:"running,omitempty"` // how many of the apps run; nil if the stager did not answer
+	Created time.Time  `json:"created"`
+	Ended   time.Time  `json:"ended,omitzero"`
+	Exit    *pods.Exit `json:"exit,omitempty"`   // the stager's
+	Code    *int       `json:"code,omitempty"`   // of a pod that has ended: see pods.Pod.Outcome; nil if it is not known
+	Reason  string     `json:"reason,omitempty"` // "oom-killed" if that has ended an app
+	// Networks are the networks that the pod is connected to, and its addresses there.
+	Networks []pods.Connection `json:"networks,omitempty"`
+	// DisconnectError is why a pod that has ended is still connected to networks.
+	DisconnectError string `json:"disconnectError,omitempty"`
+	Log             string `json:"log"` // file of the stager's own output
+
+	// Damage is why the pod's record cannot be read; nothing else but the UUID, the state and perhaps the name is set then.
+	Damage error `json:"-"`
+}
+
+// Describe describes pods, and asks the stagers of those that are alive for their apps, several at once.
+func (d *Daemon) Describe(ctx context.Context, all ...*pods.Pod) []PodInfo {
+	infos := make([]PodInfo, len(all))
+	slots := make(chan struct{}, 8)
+	var asking sync.WaitGroup
+	for i, pod := range all {
+		slots <- struct{}{}
+		asking.Go(func() {
+			infos[i] = d.describe(ctx, pod)
+			<-slots
+		})
+	}
+	asking.Wait()
+	return infos
+}
+
+// describe asks the stager of a live pod for its apps.
+func (d *Daemon) describe(ctx context.Context, pod *pods.Pod) PodInfo {
+	if pod.Damage != nil {
+		return PodInfo{UUID: pod.Plan.UUID, Name: pod.Plan.Name, State: pod.State.Phase, Damage: pod.Damage}
+	}
+	info := PodInfo{
+		UUID:    pod.Plan.UUID,
+		Name:    pod.Plan.Name,
+		State:   pod.State.Phase,
+		PID:     pod.State.Stager.PID,
+		Apps:    AppNames(pod),
+		Created: pod.State.Created,
+		Ended:   pod.State.Ended,
+		Exit:    pod.State.Exit,
+		Log:     pod.LogPath(),
+
+		Networks:        pod.Connections(),
+		DisconnectError: pod.State.DisconnectError,
+	}
+	if pod.Ended() {
+		info.Running = new(int)
+		info.Code, info.Reason = pod.Outcome()
+		return info
+	}
+	if apps, ok := d.askApps(ctx, pod); ok {
+		info.Running = new(int)
+		for _, a := range apps {
+			if a.PID != 0 {
+				*info.Running++
+			}
+			if a.Reason == pods.OOMKilled {
+				info.Reason = pods.OOMKilled
+			}
+		}
+	}
+	return info
+}
+
+// answerTime is how long the description of a pod waits for the answer of its stager.
+const answerTime = 2 * time.Second
+
+// askApps returns the states of a live pod's apps, and false if the stager does not answer in
+// time.
+func (d *Daemon) askApps(ctx context.Context, pod *pods.Pod) (map[string]AppStatus, bool) {
+	if pod.State.Phase != pods.Running && pod.State.Phase != pods.Starting {
+		return nil, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	data, err := ask(ctx, pod, "status")
+	if err != nil {
+		return nil, false
+	}
+	status, err := readStatus(pod, data)
+	return status.Apps, err == nil
+}

@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+)
+
+// Collected is what Collect has deleted, or would delete.
+type Collected struct {
+	Pods    []string `json:"pods"`    // UUIDs
+	Imports int      `json:"imports"` // unfinished imports and removals of images
+	// Networks are those whose plugin container was stopped because no pod uses it.
+	Networks []string `json:"networks,omitempty"`
+}
+
+// Collect deletes ended and dead pods with their logs, and what interrupted imports have left, and stops the plugins of networks that
+// no pod uses. It returns what it has deleted, also with an error.
+func (d *Daemon) Collect(ctx context.Context) (Collected, error) {
+	store, err := d.pods()
+	if err != nil {
+		return Collected{}, err
+	}
+	imageStore, err := d.imageStore()
+	if err != nil {
+		return Collected{}, err
+	}
+	done, podErr := store.Collect()
+	idle, networkErr := d.collectNetworks(ctx, store)
+	imports, imageErr := imageStore.Collect()
+	return Collected{append([]string{}, done...), imports, idle}, errors.Join(podErr, networkErr, imageErr)
+}
+
+// WouldCollect returns what Collect would delete.
+func (d *Daemon) WouldCollect() (Collected, error) {
+	all, err := d.Pods()
+	if err != nil {
+		return Collected{}, err
+	}
+	imageStore, err := d.imageStore()
+	if err != nil {
+		return Collected{}, err
+	}
+	imports, err := imageStore.Unfinished()
+	if err != nil {
+		return Collected{}, err
+	}
+	containers, err := d.containers()
+	if err != nil {
+		return Collected{}, err
+	}
+	found := Collected{Pods: []string{}, Imports: imports}
+	kept := make(map[string]bool) // networks: Collect first disconnects the pods that it deletes
+	for _, pod := range all {
+		if pod.Ended() && !pod.Locked() {
+			found.Pods = append(found.Pods, pod.Plan.UUID)
+			continue
+		}
+		for _, a := range pod.Plan.Networks {
+			kept[a.Network] = true
+		}
+	}
+	found.Networks, err = containers.Idle(func(network string) bool { return kept[network] })
+	return found, err
+}

@@ -1,0 +1,233 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"kurma.io/stager/internal/plaintext"
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/signing"
+)
+
+// Image is an image of the store.
+type Image struct {
+	ID       string            `json:"id"`
+	Name     string            `json:"name"`
+	Labels   map[string]string `json:"labels"`
+	Size     int64             `json:"size"` // bytes
+	Imported time.Time         `json:"imported"`
+	Signed   bool              `json:"signed"`
+	SignedBy string            `json:"signedBy,omitempty"` // fingerprint, if a trusted key made the signature and it is good
+	Distrust string            `json:"distrust,omitempty"` // why the signature does not count
+	Rootfs   string            `json:"rootfs"`
+
+	Manifest json.RawMessage `json:"-"`
+	// Damage is why the image cannot be read, nil for an image that can be used. Only Images returns damaged images, of which
+	// nothing else but the ID is set.
+	Damage error `json:"-"`
+}
+
+func (d *Daemon) imageStore() (*images.Store, error) { return images.Open(d.config.ImagesDirectory) }
+
+// catalog opens the store of images and reads the keys that are trusted.
+func (d *Daemon) catalog() (*images.Store, *images.Catalog, error) {
+	store, ring, err := d.imagesAndKeys()
+	if err != nil {
+		return nil, nil, err
+	}
+	return store, store.Catalog(ring, d.config.ImagePins), nil
+}
+
+func (d *Daemon) imagesAndKeys() (*images.Store, signing.KeyRing, error) {
+	store, err := d.imageStore()
+	if err != nil {
+		return nil, signing.KeyRing{}, err
+	}
+	ring, err := d.config.keyring()
+	return store, ring, err
+}
+
+// describeImage describes an image. Whether it is trusted is found out now.
+func describeImage(store *images.Store, image *images.Image, ring signing.KeyRing) Image {
+	info := Image{
+		ID:       image.ID,
+		Name:     image.Manifest.Name,
+		Labels:   make(map[string]string),
+		Size:     image.Record.Size,
+		Imported: image.Record.Imported,
+		Signed:   image.Record.Seal != "",
+		Rootfs:   image.Rootfs(),
+		Manifest: image.Manifest.Raw,
+	}
+	if info.Signed {
+		signer, err := store.Verify(image, ring)
+		if err != nil {
+			info.Distrust = plaintext.Line(err.Error())
+		}
+		info.SignedBy = signer
+	}
+	for _, l := range image.Manifest.Labels {
+		info.Labels[l.Name] = l.Value
+	}
+	return info
+}
+
+// Images returns all images, the latest import first, and damaged images at the end.
+func (d *Daemon) Images() ([]Image, error) {
+	store, ring, err := d.imagesAndKeys()
+	if err != nil {
+		return nil, err
+	}
+	listed, err := store.List()
+	if err != nil {
+		return nil, err
+	}
+	var all []Image
+	for _, image := range listed {
+		if image.Damage != nil {
+			all = append(all, Image{ID: image.ID, Damage: image.Damage})
+			continue
+		}
+		all = append(all, describeImage(store, image, ring))
+	}
+	return all, nil
+}
+
+// ImageNames returns the names of all images that can be used, the latest import first.
+func (d *Daemon) ImageNames() ([]ImageName, error) {
+	store, err := d.imageStore()
+	if err != nil {
+		return nil, err
+	}
+	listed, err := store.List()
+	var all []ImageName
+	for _, image := range listed {
+		if image.Damage == nil {
+			all = append(all, ImageName{image.ID, image.Manifest.Name, image.Record.Size})
+		}
+	}
+	return all, err
+}
+
+// FindImage returns the image that a person means: an ID, the start of one, or NAME[:VERSION]. An image that the store does
+// not have is images.ErrNotFound.
+func (d *Daemon) FindImage(ref string) (Image, error) {
+	store, ring, err := d.imagesAndKeys()
+	if err != nil {
+		return Image{}, err
+	}
+	image, err := store.Catalog(ring, d.config.ImagePins).Find(ref)
+	if err != nil {
+		return Image{}, err
+	}
+	return describeImage(store, image, ring), nil
+}
+
+// ImportImage imports the image of a source, or of a file's path, see sources.Fetcher.Import.
+func (d *Daemon) ImportImage(ctx context.Context, source string) (Image, error) {
+	store, ring, err := d.imagesAndKeys()
+	if err != nil {
+		return Image{}, err
+	}
+	fetcher, err := d.fetcher(store)
+	if err != nil {
+		return Image{}, err
+	}
+	image, err := fetcher.Import(ctx, source)
+	if err != nil {
+		return Image{}, err
+	}
+	return describeImage(store, image, ring), nil
+}
+
+// ExportImage writes the image's ACI into a new file, and its signature, if it has one, into path.asc. same reports whether the
+// file is the one that was imported: that of an image that is not signed is built again, and may have another ID.
+func (d *Daemon) ExportImage(ref, path string) (same bool, err error) {
+	store, catalog, err := d.catalog()
+	if err != nil {
+		return false, err
+	}
+	release, err := store.Pin()
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	image, err := catalog.Find(ref)
+	if err != nil {
+		return false, err
+	}
+	file, err := createNew(path)
+	if err != nil {
+		return false, err
+	}
+	id, err := store.Export(image, file, func() (io.WriteCloser, error) { return createNew(path + ".asc") })
+	if err := errors.Join(err, file.Close()); err != nil {
+		return false, errors.Join(err, os.Remove(path))
+	}
+	return id == image.ID, nil
+}
+
+func createNew(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+}
+
+// ErrInUse says that a live pod or a network uses an image.
+var ErrInUse = errors.New("in use")
+
+// RemoveImage removes the image that a person means; an image that a live pod or a network uses is ErrInUse.
+func (d *Daemon) RemoveImage(ref string) error {
+	store, catalog, err := d.catalog()
+	if err != nil {
+		return err
+	}
+	id, err := catalog.FindID(ref)
+	if err != nil {
+		return err
+	}
+	return store.Remove(id, func() error { return d.checkUnused(ref, id) })
+}
+
+// checkUnused returns ErrInUse if a live pod or a network uses the image.
+func (d *Daemon) checkUnused(ref, id string) error {
+	inUse, err := d.imagesInUse()
+	if err != nil {
+		return err
+	}
+	if by, used := inUse[id]; used {
+		return fmt.Errorf("image %s: %w by %s", ref, ErrInUse, by)
+	}
+	return nil
+}
+
+// imagesInUse maps the ID of each image in use to the live pod, or the network, that uses it, for messages.
+func (d *Daemon) imagesInUse() (map[string]string, error) {
+	store, err := d.pods()
+	if err != nil {
+		return nil, err
+	}
+	byPods, err := store.ImagesInUse()
+	if err != nil {
+		return nil, err
+	}
+	containers, err := d.containers()
+	if err != nil {
+		return nil, err
+	}
+	networks, err := containers.Images(usesNetwork(store))
+	if err != nil {
+		return nil, err
+	}
+	inUse := make(map[string]string)
+	for id, network := range networks {
+		inUse[id] = fmt.Sprintf("network %q", network)
+	}
+	for id, pod := range byPods {
+		inUse[id] = fmt.Sprintf("pod %q", pod)
+	}
+	return inUse, nil
+}

@@ -1,0 +1,126 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"slices"
+
+	"kurma.io/stager/internal/strictjson"
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/launcher/plugins"
+	"kurma.io/stager/launcher/podplan"
+	"kurma.io/stager/launcher/pods"
+)
+
+// connector connects pods to the networks of the configuration.
+func (d *Daemon) connector() *networks.Connector {
+	return &networks.Connector{Plugin: func(network string) (networks.Plugin, error) {
+		containers, err := d.containers()
+		if err != nil {
+			return nil, err
+		}
+		return containers.Plugin(network), nil
+	}}
+}
+
+// containers are the plugin containers of the configuration's networks.
+func (d *Daemon) containers() (*plugins.Containers, error) {
+	dir, err := filepath.Abs(d.config.NetworksDirectory) // its folders are volumes of the containers
+	if err != nil {
+		return nil, err
+	}
+	return &plugins.Containers{
+		Dir:      dir,
+		Networks: d.networks,
+		Cgroup:   d.config.ParentCgroupName,
+		Image:    d.pluginImage,
+		Planner:  d.pluginPlanner,
+		Monitor:  d.programs.Monitor,
+		Hold:     d.programs.Hold,
+	}, nil
+}
+
+// pluginImage returns the image of a plugin: one of the store, or of a source. It must be signed by a
+// trusted key, as the stager must, because a plugin has the powers of the host's root.
+func (d *Daemon) pluginImage(ctx context.Context, aci string) (*images.Image, func(), error) {
+	store, catalog, err := d.catalog()
+	if err != nil {
+		return nil, nil, err
+	}
+	if aci, err = d.Obtain(ctx, aci); err != nil {
+		return nil, nil, err
+	}
+	release, err := store.Pin()
+	if err != nil {
+		return nil, nil, err
+	}
+	image, err := catalog.Plugin(aci)
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return image, release, nil
+}
+
+// pluginPlanner plans the pods of plugin containers.
+func (d *Daemon) pluginPlanner() (*podplan.Planner, error) {
+	_, catalog, err := d.catalog()
+	if err != nil {
+		return nil, err
+	}
+	ref, err := d.Obtain(context.Background(), d.config.DefaultStagerImage)
+	if err != nil {
+		return nil, err
+	}
+	stager, err := catalog.Stager(ref)
+	if err != nil {
+		return nil, err
+	}
+	config, err := pluginStagerConfig(d.config.DefaultStagerConfig)
+	if err != nil {
+		return nil, err
+	}
+	return &podplan.Planner{Images: catalog, Stager: stager, StagerConfig: config, CheckSource: pods.CheckSource}, nil
+}
+
+// pluginStagerConfig is the configuration of a plugin container's stager: the administrator's,
+// without what is about the pods of others. A plugin needs the host's namespaces and all
+// capabilities, and its container stays.
+func pluginStagerConfig(config json.RawMessage) (json.RawMessage, error) {
+	if config == nil {
+		return nil, nil
+	}
+	var object strictjson.Object
+	if err := json.Unmarshal(config, &object); err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"requiredNamespaces", "defaultNamespaces", "forbid", "strictIsolators", "exitPolicy", "restart"} {
+		object.Take(key)
+	}
+	return json.Marshal(object)
+}
+
+// collectNetworks stops the plugin containers of networks that no pod of the store uses. A pod that could not be
+// disconnected uses its networks.
+func (d *Daemon) collectNetworks(ctx context.Context, store *pods.Store) ([]string, error) {
+	containers, err := d.containers()
+	if err != nil {
+		return nil, err
+	}
+	return containers.Collect(ctx, usesNetwork(store))
+}
+
+// usesNetwork returns a function that reports whether a pod of the store uses a network.
+func usesNetwork(store *pods.Store) func(network string) (bool, error) {
+	return func(network string) (bool, error) {
+		all, err := store.List()
+		for _, pod := range all {
+			if slices.ContainsFunc(pod.Plan.Networks, func(a networks.Attachment) bool { return a.Network == network }) && (pod.State.Phase != pods.Exited || pod.StillConnected() != nil) {
+				return true, err
+			}
+		}
+		return false, err
+	}
+}

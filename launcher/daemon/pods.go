@@ -1,0 +1,155 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"kurma.io/stager/launcher/pods"
+)
+
+// pods opens the store of pods.
+func (d *Daemon) pods() (*pods.Store, error) { return d.podsBelow("") }
+
+// Pods returns all pods, the oldest first, and damaged pods at the end.
+func (d *Daemon) Pods() ([]*pods.Pod, error) {
+	store, err := d.pods()
+	if err != nil {
+		return nil, err
+	}
+	return store.List()
+}
+
+// FindPod returns the pod that a person means, see pods.Store.Find.
+func (d *Daemon) FindPod(ref string) (*pods.Pod, error) {
+	store, err := d.pods()
+	if err != nil {
+		return nil, err
+	}
+	return store.Find(ref)
+}
+
+// FindPods returns the pods that refs name, each once, and the errors of those that cannot be found. Without
+// refs it returns all pods that are alive, and the errors of the damaged ones that may be.
+func (d *Daemon) FindPods(refs []string) (found []*pods.Pod, errs []error, err error) {
+	store, err := d.pods()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(refs) == 0 {
+		return findLive(store)
+	}
+	seen := make(map[string]bool)
+	for _, ref := range refs {
+		pod, err := store.Find(ref)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if !seen[pod.Plan.UUID] {
+			found = append(found, pod)
+		}
+		seen[pod.Plan.UUID] = true
+	}
+	return found, errs, nil
+}
+
+func findLive(store *pods.Store) (found []*pods.Pod, errs []error, err error) {
+	all, err := store.List()
+	for _, pod := range all {
+		if !pod.Ended() {
+			found = append(found, pod)
+		}
+		if pod.Damage != nil && pod.Locked() {
+			_, err := store.Find(pod.Plan.UUID)
+			errs = append(errs, err)
+		}
+	}
+	return found, errs, err
+}
+
+// NoLimit is StopPod's limit for a pod that it does not kill.
+const NoLimit time.Duration = -1
+
+// StopPod stops a pod and returns when the pod has ended, see pods.Store.Stop. It kills a pod that has not ended after limit. The end
+// of ctx ends the wait, and not the stop.
+func (d *Daemon) StopPod(ctx context.Context, pod *pods.Pod, limit time.Duration) error {
+	store, err := d.pods()
+	if err != nil {
+		return err
+	}
+	if limit != NoLimit {
+		late := time.AfterFunc(limit, func() { store.Kill(pod.Plan.UUID) })
+		defer late.Stop()
+	}
+	return store.Stop(ctx, pod)
+}
+
+// RemovePod deletes a pod that has ended, see pods.Store.Remove.
+func (d *Daemon) RemovePod(ctx context.Context, pod *pods.Pod, force bool) error {
+	store, err := d.pods()
+	if err != nil {
+		return err
+	}
+	return store.Remove(ctx, pod, force)
+}
+
+// Outcome is how a pod has ended.
+type Outcome struct {
+	UUID   string `json:"uuid"`
+	Name   string `json:"name"`
+	Code   *int   `json:"code,omitempty"`   // see pods.Pod.Outcome; nil if it is not known
+	Reason string `json:"reason,omitempty"` // "oom-killed" if that has ended an app
+}
+
+// Wait waits until the pod has ended. A pod that is deleted at its end, with its outcome, is pods.ErrNotFound.
+func (d *Daemon) Wait(ctx context.Context, pod *pods.Pod) (Outcome, error) {
+	if err := pod.AwaitEnd(ctx); err != nil {
+		return Outcome{}, err
+	}
+	code, reason := pod.Outcome()
+	return Outcome{pod.Plan.UUID, pod.Plan.Name, code, reason}, nil
+}
+
+// Restart stops a pod, unless it has ended, and starts another one with the same plan, detached. Its images cannot be removed
+// meanwhile, and its stager must still be trusted. A pod that has ended, but could not be disconnected from
+// its networks, is started again, too, and the error returned beside the new pod.
+func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) {
+	imageStore, ring, err := d.imagesAndKeys()
+	if err != nil {
+		return nil, err
+	}
+	release, err := imageStore.Pin()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	stager, err := imageStore.Get(old.Plan.StagerImage)
+	if err == nil {
+		err = imageStore.TrustStager(stager, ring)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, layer := range old.Plan.Layers {
+		if _, err := imageStore.Get(layer.ID); err != nil {
+			return nil, err
+		}
+	}
+	store, err := d.pods()
+	if err != nil {
+		return nil, err
+	}
+	stopped := store.Stop(ctx, old)
+	if stopped != nil && !errors.Is(stopped, pods.ErrConnected) {
+		return nil, stopped
+	}
+	pod, err := store.Create(ctx, old.Plan.Again())
+	if err == nil {
+		err = pod.Detach(ctx, d.programs.Monitor)
+	}
+	if err != nil {
+		return nil, errors.Join(stopped, err)
+	}
+	return pod, stopped
+}

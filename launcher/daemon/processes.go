@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/names"
+)
+
+// Process is a process of an app.
+type Process struct {
+	App     string   `json:"app"`
+	PID     int      `json:"pid"` // in the host's PID namespace
+	PPID    string   `json:"ppid"`
+	UID     string   `json:"uid"`   // effective
+	State   string   `json:"state"` // a letter of proc_pid_stat(5) and its meaning
+	Memory  string   `json:"memory"`
+	Command []string `json:"command"`
+}
+
+// Processes returns the processes of the pod's apps, a zombie included. A pod that has ended has none.
+func (d *Daemon) Processes(pod *pods.Pod, apps []string) ([]Process, error) {
+	group, err := cgroups.Open(pod.Plan.Cgroup)
+	if err != nil {
+		return nil, err
+	}
+	var all []Process
+	for _, app := range apps {
+		u, _ := group.Usage(filepath.Join(names.AppsCgroup, app)) // an app that has ended has no processes
+		for _, pid := range u.Processes {
+			if p, ok := readProcess(pid); ok {
+				p.App = app
+				all = append(all, p)
+			}
+		}
+	}
+	return all, nil
+}
+
+// readProcess reads proc_pid_status(5) and proc_pid_cmdline(5). It returns false for a process that has
+// ended meanwhile.
+func readProcess(pid int) (Process, bool) {
+	p := Process{PID: pid, Memory: "-"}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return p, false
+	}
+	name := ""
+	for line := range strings.Lines(string(status)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		value = strings.TrimSpace(value)
+		switch key {
+		case "Name":
+			name = value
+		case "State":
+			p.State = value
+		case "PPid":
+			p.PPID = value
+		case "Uid":
+			if fields := strings.Fields(value); len(fields) > 1 {
+				p.UID = fields[1]
+			}
+		case "VmRSS":
+			p.Memory = value
+		}
+	}
+	command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
+	for _, word := range bytes.Split(bytes.TrimSuffix(command, []byte{0}), []byte{0}) {
+		p.Command = append(p.Command, strings.ToValidUTF8(string(word), "\ufffd"))
+	}
+	if len(command) == 0 {
+		p.Command = []string{"[" + name + "]"}
+	}
+	return p, true
+}

@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+
+	"kurma.io/stager/launcher/pods"
+
+	"golang.org/x/sys/unix"
+)
+
+// Signal sends a signal to the main process of an app, or for "" of each app that runs. That none runs is an error.
+func (d *Daemon) Signal(ctx context.Context, pod *pods.Pod, app string, sig syscall.Signal) error {
+	if app != "" {
+		if _, err := FindApp(pod, app); err != nil {
+			return err
+		}
+	}
+	apps, err := d.runningApps(ctx, pod)
+	if err != nil {
+		return err
+	}
+	sent := false
+	for name, state := range apps {
+		if state.PID == 0 || app != "" && name != app {
+			continue
+		}
+		if err := d.signalApp(ctx, pod, name, state.PID, sig); err != nil {
+			return err
+		}
+		sent = true
+	}
+	if !sent {
+		return fmt.Errorf("pod %q: nothing runs that could be sent %s; launcher status %[1]s shows its apps", pod.Plan.Name, unix.SignalName(sig))
+	}
+	return nil
+}
+
+// runningApps returns the states of the apps of a pod that must be alive.
+func (d *Daemon) runningApps(ctx context.Context, pod *pods.Pod) (map[string]AppStatus, error) {
+	status, err := d.Status(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	if pod.Ended() {
+		return nil, fmt.Errorf("pod %q has ended; launcher logs %[1]s shows what it has written", pod.Plan.Name)
+	}
+	return status.Apps, nil
+}
+
+// signalApp signals an app's main process. The number may be another process's by the time that it
+// is opened, so the stager is asked again then.
+func (d *Daemon) signalApp(ctx context.Context, pod *pods.Pod, name string, pid int, sig syscall.Signal) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return fmt.Errorf("app %q has just ended", name)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	apps, err := d.runningApps(ctx, pod)
+	if err != nil {
+		return err
+	}
+	if apps[name].PID != pid {
+		return fmt.Errorf("app %q has just ended", name)
+	}
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
+		return fmt.Errorf("send %s to app %q: %w", unix.SignalName(sig), name, err)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"kurma.io/stager/launcher/pods"
+)
+
+// AppStatus is the state of an app, as the stager's call-in status has it.
+type AppStatus struct {
+	PID    int    `json:"pid"` // of the main process, on the host; 0 for an app that does not run
+	Exited bool   `json:"exited"`
+	Ending bool   `json:"ending"`
+	Code   *int   `json:"exitCode"` // nil if it is not known
+	Reason string `json:"exitReason"`
+}
+
+// Status is the states of a pod's apps.
+type Status struct {
+	Apps     map[string]AppStatus // by their names
+	Document json.RawMessage      // as the stager writes it
+}
+
+// CallInError says that a call-in of the stager has ended with another exit status than 0.
+type CallInError struct {
+	Code  int
+	Words string // the call-in's stderr, "" if the caller had it
+}
+
+func (e *CallInError) Error() string { return fmt.Sprintf("exit status %d", e.Code) }
+
+// endingTime is how long a stager that no longer answers may take to end.
+const endingTime = 2 * time.Second
+
+// Status returns what the stager of a live pod answers, or the last states of the
+// apps of a pod that has ended. If the pod ends meanwhile it waits for that: a pod is
+// alive or has ended, and nothing else. The pod has its last state then.
+func (d *Daemon) Status(ctx context.Context, pod *pods.Pod) (Status, error) {
+	if pod.State.Phase != pods.Exited {
+		data, err := ask(ctx, pod, "status")
+		if err == nil {
+			return readStatus(pod, data)
+		}
+		if pod.State.Phase == pods.Dead || !pod.Ends(ctx, endingTime) {
+			return Status{}, err
+		}
+		if err := pod.AwaitEnd(ctx); err != nil {
+			return Status{}, err
+		}
+	}
+	// In the pod's order, as the stager has it.
+	last := pod.LastStatus()
+	var text bytes.Buffer
+	for i, name := range AppNames(pod) {
+		state, err := json.Marshal(last[name])
+		if err != nil {
+			return Status{}, err
+		}
+		fmt.Fprintf(&text, "%c%q:%s", "{,"[min(i, 1)], name, state)
+	}
+	text.WriteByte('}')
+	return readStatus(pod, text.Bytes())
+}
+
+func readStatus(pod *pods.Pod, document []byte) (Status, error) {
+	s := Status{Document: document}
+	if err := json.Unmarshal(document, &s.Apps); err != nil {
+		return s, fmt.Errorf("read status of pod %q: %w", pod.Plan.Name, err)
+	}
+	return s, nil
+}
+
+// Isolators returns the stager's document that says of each isolator of an app whether it is enforced, changed or ignored.
+func (d *Daemon) Isolators(ctx context.Context, pod *pods.Pod, app string) (json.RawMessage, error) {
+	return ask(ctx, pod, "status", "--isolators", app)
+}
+
+// ask runs a call-in and returns what it wrote to its stdout.
+func ask(ctx context.Context, pod *pods.Pod, name string, args ...string) ([]byte, error) {
+	var out, words bytes.Buffer
+	code, err := callInto(ctx, pod, &out, &words, name, args...)
+	if err == nil && code != 0 {
+		err = &CallInError{code, words.String()}
+	}
+	return out.Bytes(), err
+}
+
+// callInto runs a call-in whose output goes to writers, and returns its exit status.
+func callInto(ctx context.Context, pod *pods.Pod, stdout, stderr io.Writer, name string, args ...string) (int, error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, err
+	}
+	defer null.Close()
+	stdio := [3]*os.File{null}
+	written := [2]io.Writer{stdout, stderr}
+	copied := make(chan error, len(written))
+	for i, to := range written {
+		read, write, err := os.Pipe()
+		if err != nil {
+			return 0, err
+		}
+		defer read.Close()
+		defer write.Close()
+		stdio[i+1] = write
+		go func() {
+			_, err := io.Copy(to, read)
+			copied <- err
+		}()
+	}
+	code, err := pod.Execute(ctx, stdio, nil, name, args...)
+	for i := range written {
+		_ = stdio[i+1].Close()
+	}
+	if err != nil {
+		return 0, err
+	}
+	for range written {
+		err = errors.Join(err, <-copied)
+	}
+	return code, err
+}

@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"kurma.io/stager/signing"
+)
+
+// TrustedKey is a key that may sign images.
+type TrustedKey struct {
+	Fingerprint string   `json:"fingerprint"`
+	Prefix      string   `json:"prefix,omitempty"` // of the images that it may sign; none for all
+	Users       []string `json:"users"`
+	State       string   `json:"state"` // "valid", "expired" or "revoked"
+}
+
+// DescribeKey describes a key.
+func DescribeKey(key signing.Trusted) TrustedKey {
+	return TrustedKey{key.Fingerprint, key.Prefix, append([]string{}, key.Users...), key.State}
+}
+
+// TrustedKeys returns the keys that may sign images.
+func (d *Daemon) TrustedKeys() ([]TrustedKey, error) {
+	ring, err := d.config.keyring()
+	if err != nil {
+		return nil, err
+	}
+	var all []TrustedKey
+	for _, key := range ring.Keys() {
+		all = append(all, DescribeKey(key))
+	}
+	return all, nil
+}
+
+// Trust adds keys to the folder of trusted keys, for images whose name is prefix or below it; "" for all images. Whoever calls it has
+// compared their fingerprints.
+func (d *Daemon) Trust(keys signing.KeyRing, prefix string) error {
+	return keys.Trust(d.config.TrustDirectory, prefix)
+}
+
+// Distrust removes the key whose fingerprint ends in text, of at least 8 digits, from the folder of trusted keys: wherever it is in it, or
+// unless prefix is nil for that prefix alone.
+func (d *Daemon) Distrust(text string, prefix *string) error {
+	const enough = 8
+	ring, err := signing.ReadTrust(d.config.TrustDirectory)
+	if err != nil {
+		return err
+	}
+	wanted := PlainFingerprint(text)
+	var found []signing.Trusted
+	for _, key := range ring.Keys() {
+		if len(wanted) >= enough && strings.HasSuffix(key.Fingerprint, wanted) && (prefix == nil || key.Prefix == *prefix) {
+			found = append(found, key)
+		}
+	}
+	if len(found) == 0 {
+		return fmt.Errorf("no key %q in %s; keys in the files of trustedKeys are removed there", text, d.config.TrustDirectory)
+	}
+	var errs []error
+	for _, key := range found {
+		if key.Fingerprint != found[0].Fingerprint {
+			return fmt.Errorf("%q is the end of several fingerprints", text)
+		}
+	}
+	for _, key := range found {
+		errs = append(errs, signing.Distrust(d.config.TrustDirectory, key.Prefix, key.Fingerprint))
+	}
+	return errors.Join(errs...)
+}
+
+// PlainFingerprint removes what people write in fingerprints.
+func PlainFingerprint(text string) string {
+	text = strings.TrimPrefix(strings.ToLower(text), "0x")
+	return strings.NewReplacer(" ", "", ":", "").Replace(text)
+}

@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"kurma.io/stager/container/machine"
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/manifest"
+	decision "kurma.io/stager/plan"
+	"kurma.io/stager/unionfs"
+)
+
+// Validation is what would become of a pod.
+type Validation struct {
+	Name      string              `json:"name"`
+	Apps      []string            `json:"apps"`
+	Warnings  []string            `json:"warnings"`
+	Isolators []ValidatedIsolator `json:"isolators"`
+}
+
+// ValidatedIsolator is the fate of an isolator.
+type ValidatedIsolator struct {
+	App  string `json:"app,omitempty"` // "" for the pod's
+	Name string `json:"name"`
+	Fate string `json:"fate"` // "enforced", "modified" or "ignored"
+	Why  string `json:"why,omitempty"`
+}
+
+// Validate plans a pod as Create does, and then as the reference stager of this version would on this machine. It starts nothing.
+// The warnings, which are also in the Validation, come with an error, too.
+func (d *Daemon) Validate(ctx context.Context, o PodOptions) (v Validation, warnings []string, err error) {
+	stager, err := d.Obtain(ctx, d.config.DefaultStagerImage)
+	if err == nil {
+		o.Image, err = d.Obtain(ctx, o.Image)
+	}
+	if err != nil {
+		return v, nil, err
+	}
+	_, catalog, err := d.catalog()
+	if err != nil {
+		return v, nil, err
+	}
+	planned, warnings, err := d.plan(catalog, stager, o)
+	if err != nil {
+		return v, warnings, err
+	}
+	decided, err := decideAsStager(planned)
+	if err != nil {
+		return v, warnings, err
+	}
+	v = Validation{Name: planned.Name, Apps: []string{}, Warnings: append(append([]string{}, warnings...), decided.Warnings...), Isolators: []ValidatedIsolator{}}
+	v.add("", decided.Fates)
+	for _, app := range decided.Apps {
+		v.Apps = append(v.Apps, app.Name)
+		v.add(app.Name, app.Fates)
+		for _, warning := range app.Warnings {
+			v.Warnings = append(v.Warnings, fmt.Sprintf("app %q: %s", app.Name, warning))
+		}
+	}
+	return v, warnings, nil
+}
+
+// decideAsStager decides about the pod as the reference stager would on this machine.
+func decideAsStager(planned pods.Plan) (*decision.Pod, error) {
+	m, err := manifest.Read(bytes.NewReader(planned.Manifest))
+	if err != nil {
+		return nil, fmt.Errorf("pod %q: %w", planned.Name, err)
+	}
+	decided, err := decision.Decide(m, machine.Support(), unionfs.NamesOf(unionfs.Drivers()))
+	if err != nil {
+		return nil, fmt.Errorf("pod %q: %w", planned.Name, err)
+	}
+	return decided, nil
+}
+
+func (v *Validation) add(app string, fates []decision.IsolatorFate) {
+	for _, f := range fates {
+		v.Isolators = append(v.Isolators, ValidatedIsolator{app, f.Name, string(f.Fate), f.Why})
+	}
+}

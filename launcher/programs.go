@@ -1,0 +1,28 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/launcher/daemon"
+)
+
+// programs are this program's own commands, for processes that outlive this one and whose working folder is another one.
+func (c *cli) programs() (daemon.Programs, error) {
+	argv := []string{os.Args[0]}
+	for _, o := range [][2]string{{"--config", c.configFile}, {"--state", c.state}} {
+		if o[1] == "" {
+			continue
+		}
+		path := o[1]
+		if abs, err := filepath.Abs(path); err == nil { // without a working directory, only an absolute path works
+			path = abs
+		}
+		argv = append(argv, o[0], path)
+	}
+	self, err := os.Executable()
+	if err == nil {
+		self, err = filepath.EvalSymlinks(self)
+	}
+	return daemon.Programs{Monitor: append(argv, "monitor"), Hold: self}, err
+}
