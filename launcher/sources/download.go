@@ -54,16 +54,6 @@ func (e statusError) Error() string { return "the server answers " + e.status }
 // errChanged says that the server has another file now than the one whose start we have.
 var errChanged = errors.New("the file on the server has changed meanwhile")
 
-// httpTransport is a transport that waits neither for a server that does not answer nor for one
-// that cannot be reached.
-func httpTransport() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DialContext = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	t.ResponseHeaderTimeout = time.Minute
-	t.DisableCompression = true // a digest is of the file as it is, and so are sizes and ranges
-	return t
-}
-
 // get downloads a file, resuming what an earlier download has left, and returns it open at its
 // start. Its name is locked; done removes it.
 func (f *Fetcher) get(ctx context.Context, d download) (file *os.File, done func(), err error) {

@@ -26,7 +26,7 @@ func (f *Fetcher) registry(ctx context.Context, text string) (*images.Image, err
 	if err != nil {
 		return nil, err
 	}
-	base := httpTransport()
+	base := f.transport()
 	defer base.CloseIdleConnections()
 	options := []remote.Option{
 		remote.WithContext(ctx), remote.WithTransport(base), remote.WithAuthFromKeychain(authn.DefaultKeychain),

@@ -55,7 +55,8 @@ type Fetcher struct {
 	// thing, and of how many; either may be nil.
 	Progress func(what string) func(done, size int64)
 
-	attempts int // of a download, for tests; 0 for the default
+	attempts int  // of a download, for tests; 0 for the default
+	pace     pace // that servers must keep, for tests; none for the default
 }
 
 // Is reports whether a reference to an image is a source, with a scheme, and not a name or ID.

@@ -35,7 +35,7 @@ func (f *Fetcher) pair(ctx context.Context, parsed *url.URL) (*images.Image, err
 	signature := *parsed
 	signature.Path += ".asc"
 	signature.RawPath = ""
-	client := &http.Client{Transport: httpTransport()}
+	client := &http.Client{Transport: f.transport()}
 	defer client.CloseIdleConnections()
 	what := path.Base(parsed.Path)
 	asc, ascDone, err := f.get(ctx, download{client: client, url: signature.String(), what: what + ".asc", size: -1, signature: true})
