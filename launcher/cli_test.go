@@ -59,7 +59,6 @@ func TestUsageErrorsProposeWhatMayBeMeant(t *testing.T) {
 		"ps x":                            "ps: want no arguments",
 		"run --name":                      "run: flag needs an argument: --name",
 		"run --net x example.com/one":     `run: no network "x": the configuration has no container_networks; --net host and --net none are always there`,
-		"run --network x example.com/one": `run: no network "x"`,
 		"run --net= example.com/one":      `run: invalid argument "" for "--net" flag: want a network`,
 		"validate --net x p.json":         `validate: no network "x"`,
 		"logs --tail x p":                 `logs: invalid argument "x" for "-n, --tail" flag: want a number of lines`,

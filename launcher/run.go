@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 
 	"kurma.io/stager/launcher/pods"
 
@@ -33,9 +32,6 @@ The arguments after -- follow those of the image.`,
 		ValidArgsFunction: c.completeImages(1, true),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.parse(cmd, args); err != nil {
-				return err
-			}
-			if err := checkUUIDFile(o.uuidFile); err != nil {
 				return err
 			}
 			return c.run(cmd.Context(), o)
@@ -99,46 +95,11 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	if err != nil {
 		return err
 	}
-	err = writeUUID(o.uuidFile, launch.Pod)
-	if err == nil {
-		err = c.printStarted(launch.Pod)
-	}
-	if err != nil {
+	if err := c.printStarted(launch.Pod); err != nil {
 		return errors.Join(err, c.daemon.RemovePod(ctx, launch.Pod, true))
 	}
 	c.showWarnings(launch.Pod)
 	return nil
-}
-
-// checkUUIDFile returns an error if --uuid-file cannot be written, as far as that can be seen while there is no pod: the
-// file is made when the pod is up, and not before.
-func checkUUIDFile(path string) error {
-	if path == "" {
-		return nil
-	}
-	info, err := os.Stat(path)
-	switch {
-	case err == nil && info.IsDir():
-		err = unix.EISDIR
-	case err == nil:
-		err = unix.Access(path, unix.W_OK)
-	case errors.Is(err, unix.ENOENT):
-		err = unix.Access(filepath.Dir(path), unix.W_OK)
-	default:
-		err = errors.Unwrap(err) // of the path, which is named below
-	}
-	if err != nil {
-		return fmt.Errorf("--uuid-file %s: %w", path, err)
-	}
-	return nil
-}
-
-// writeUUID writes --uuid-file.
-func writeUUID(path string, pod *pods.Pod) error {
-	if path == "" {
-		return nil
-	}
-	return os.WriteFile(path, []byte(pod.Plan.UUID+"\n"), 0o644)
 }
 
 // podStarted is what `run --json` prints.

@@ -26,12 +26,10 @@ func (c *cli) runHere(ctx context.Context, launch *daemon.Launch, o runOptions, 
 	pod := launch.Pod
 	exit, err := launch.Run(ctx, func() error {
 		started()
-		err := writeUUID(o.uuidFile, pod)
-		if err == nil && c.json {
-			err = c.printStarted(pod)
-		}
-		if err != nil {
-			return err
+		if c.json {
+			if err := c.printStarted(pod); err != nil {
+				return err
+			}
 		}
 		c.showWarnings(pod)
 		c.notify(systemd.SdNotifyReady + "\nSTATUS=Pod " + pod.Plan.UUID)

@@ -25,9 +25,6 @@ func (c *cli) runInteractive(ctx context.Context, launch *daemon.Launch, o runOp
 	if err != nil {
 		return err
 	}
-	if err := writeUUID(o.uuidFile, pod); err != nil {
-		return errors.Join(err, c.daemon.RemovePod(ctx, pod, true))
-	}
 	c.showWarnings(pod)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

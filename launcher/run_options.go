@@ -25,7 +25,6 @@ type runOptions struct {
 	// exitPolicy and restart are values of the same keys of stagerConfig, "" for the configuration's.
 	exitPolicy, restart string
 	name                string
-	uuidFile            string
 	cgroupParent        string
 	volumes             volumeFlags
 	net                 netFlags
@@ -41,21 +40,11 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.remove, "rm", false, "delete the pod with its logs when it ends")
 	flags.Func("name", "the pod's `NAME`", notEmpty(&o.name, "want a name"))
 	flags.Func("cgroup-parent", "make the pod's cgroup in this `CGROUP`; \"own\" for the launcher's own, in a service with Delegate=yes", notEmpty(&o.cgroupParent, "want a cgroup"))
-	flags.Func("uuid-file", "write the pod's UUID into a `FILE` when the pod is up", notEmpty(&o.uuidFile, "want a file"))
 	flags.VarP(&o.volumes, "volume", "v", "mount the host's path as a volume, `NAME=/PATH`, or at a path of each app, /PATH:/TARGET[:ro]")
 	flags.Func("exit-policy", "when the pod ends by itself: `never|all|failure`", oneOf(&o.exitPolicy, "never", "all", "failure"))
 	flags.Func("restart", "whether an app that has ended is restarted: `never|on-failure|always`", oneOf(&o.restart, "never", "on-failure", "always"))
 	o.net.declare(flags)
 	o.declareApp(flags)
-	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		switch name { // podman's names
-		case "network":
-			name = "net"
-		case "entrypoint":
-			name = "exec"
-		}
-		return pflag.NormalizedName(name)
-	})
 }
 
 // appFlags are the flags that change an image's app.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -69,46 +68,11 @@ func TestRunOptionsAreChecked(t *testing.T) {
 		"--restart maybe example.com/one": "want never, on-failure, always",
 		"--exit-policy x example.com/one": "want never, all, failure",
 		"--name= x":                       `invalid argument "" for "--name" flag: want a name`,
-		"--uuid-file= x":                  `invalid argument "" for "--uuid-file" flag: want a file`,
 		"--cgroup-parent= x":              `invalid argument "" for "--cgroup-parent" flag: want a cgroup`,
 		"--exec= x":                       `invalid argument "" for "--exec" flag: want a program`,
-		"--entrypoint= x":                 "want a program",
 		"--user 3 " + pod:                 "--user is for an image's app; write it into the pod manifest",
 	} {
 		h.refuse(2, want, append([]string{"run"}, strings.Fields(args)...)...)
-	}
-}
-
-// The fake stager ends at once, as the pod's name says; the pod has been up.
-func TestUUIDFileHasTheUUID(t *testing.T) {
-	h := newHost(t)
-	path := filepath.Join(h.dir, "uuid")
-	for _, detach := range []string{"--detach=true", "--detach=false"} {
-		if r := h.try("run", detach, "--uuid-file", path, "--name", "talks", "example.com/one"); r.code != 0 && r.code != 3 {
-			t.Errorf("%+v", r)
-		}
-		if uuid := string(must(os.ReadFile(path))); uuid != h.ps()[0].UUID+"\n" {
-			t.Errorf("%q", uuid)
-		}
-		h.run("rm", "--force", "talks")
-	}
-}
-
-// A file that cannot be written is noticed before there is a pod.
-func TestUUIDFileIsCheckedBeforeTheStart(t *testing.T) {
-	h := newHost(t)
-	file := h.text("file", "")
-	for path, want := range map[string]string{
-		"/nonexistent/uuid": "launcher: --uuid-file /nonexistent/uuid: no such file or directory\n",
-		h.dir:               "launcher: --uuid-file " + h.dir + ": is a directory\n",
-		file + "/uuid":      "launcher: --uuid-file " + file + "/uuid: not a directory\n",
-	} {
-		for _, detach := range []string{"--detach=true", "--detach=false"} {
-			h.refuse(1, want, "run", detach, "--uuid-file", path, "example.com/one")
-		}
-	}
-	if events := h.run("events", "--since", "1h", "--stream=false"); events != "" {
-		t.Errorf("pods were made:\n%s", events)
 	}
 }
 

@@ -20,8 +20,6 @@ type Attachment struct {
 	// Config is the stdin of `add` and `del`: the network's entry byte for byte, and what
 	// Attach adds. A string, because JSON would change the white space of a raw value.
 	Config string `json:"config"`
-	// Env is the environment of the calls, NAME=value.
-	Env []string `json:"env,omitempty"`
 	// Published reports whether the network publishes the pod's ports.
 	Published bool `json:"published,omitempty"`
 	// DNS is the pod's own choice of name servers, nil for none.
@@ -80,7 +78,7 @@ func Attach(all []Network, requests []Request, pod Pod) (attachments []Attachmen
 		if name != "" {
 			used = append(used, name)
 		}
-		a := Attachment{Network: n.Name, Interface: name, Env: environment(r)}
+		a := Attachment{Network: n.Name, Interface: name}
 		takesPorts := false
 		if a.Config, takesPorts, err = configure(n, r, pod, !published); err != nil {
 			return nil, false, fmt.Errorf("network %q: %w", n.Name, err)
@@ -93,14 +91,6 @@ func Attach(all []Network, requests []Request, pod Pod) (attachments []Attachmen
 		attachments = append(attachments, a)
 	}
 	return attachments, published, nil
-}
-
-// environment passes the old way of arguments on.
-func environment(r Request) []string {
-	if len(r.Args) == 0 {
-		return nil
-	}
-	return []string{"CNI_ARGS=" + strings.Join(append([]string{"IgnoreUnknown=1"}, r.Args...), ";")}
 }
 
 // configure adds to a network's entry what its capabilities and the request's labels ask for.
@@ -169,7 +159,6 @@ func (r Request) fill(on map[string]bool, runtime, args map[string]any) error {
 	}{
 		{"mac", r.MAC != "", r.MAC},
 		{"ipRanges", len(r.IPRanges) > 0, ranges(r.IPRanges)},
-		{"aliases", len(r.Aliases) > 0, r.Aliases},
 	} {
 		switch {
 		case !o.isSet:

@@ -134,7 +134,7 @@ func (c *Connector) limited(ctx context.Context) (context.Context, context.Cance
 }
 
 func call(a Attachment, uuid, namespace string) Call {
-	return Call{Config: a.Config, Namespace: namespace, UUID: uuid, Interface: a.Interface, Env: a.Env}
+	return Call{Config: a.Config, Namespace: namespace, UUID: uuid, Interface: a.Interface}
 }
 
 // ReadRecord reads the record of a pod; it is fs.ErrNotExist for a pod that is connected to no

@@ -85,16 +85,16 @@ func TestInterfaceNames(t *testing.T) {
 }
 
 func TestParseRequest(t *testing.T) {
-	r, err := ParseRequest("net:ips=10.0.0.5/24,ips=fd00::5,mac=0A:58:0a:00:00:05,dns=1.1.1.1,search=example.com,ipRanges=10.1.2.3/16,alias=db,label=a=b=c,args=K=V,args=L=W")
+	r, err := ParseRequest("net:ips=10.0.0.5/24,ips=fd00::5,mac=0A:58:0a:00:00:05,dns=1.1.1.1,search=example.com,ipRanges=10.1.2.3/16,label=a=b=c")
 	want := Request{
 		Name: "net", IPs: []string{"10.0.0.5/24", "fd00::5"}, MAC: "0a:58:0a:00:00:05",
 		DNS: DNS{Nameservers: []string{"1.1.1.1"}, Search: []string{"example.com"}}, IPRanges: []string{"10.1.0.0/16"},
-		Aliases: []string{"db"}, Labels: map[string]string{"a": "b=c"}, Args: []string{"K=V", "L=W"},
+		Labels: map[string]string{"a": "b=c"},
 	}
 	if diff := cmp.Diff(want, r); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	for _, text := range []string{"", "host", "a b", "n:x", "n:x=y", "n:ips=", "n:ips=1.2", "n:mac=1", "n:mac=0a:58:0a:00:00:05,mac=0a:58:0a:00:00:05", "n:dns=x", "n:ipRanges=10.0.0.1", "n:label=a", "n:label=a=1,label=a=2", "n:args=K", "n:args=K=V;L"} {
+	for _, text := range []string{"", "host", "a b", "n:x", "n:x=y", "n:ips=", "n:ips=1.2", "n:mac=1", "n:mac=0a:58:0a:00:00:05,mac=0a:58:0a:00:00:05", "n:dns=x", "n:ipRanges=10.0.0.1", "n:label=a", "n:label=a=1,label=a=2", "n:args=K=V", "n:alias=a"} {
 		if _, err := ParseRequest(text); err == nil {
 			t.Errorf("%q is accepted", text)
 		}
@@ -104,7 +104,7 @@ func TestParseRequest(t *testing.T) {
 func TestAttachAddsOnlyWhatCapabilitiesAskFor(t *testing.T) {
 	const plain = `{"name":"plain","aci":"x" }`
 	const capable = `{"name":"capable","aci":"x","plugins":[{"type":"a"},{"type":"b","capabilities":{"portMappings":true,"bandwidth":true,"ips":true,"mac":false}}]}`
-	const every = `{"name":"every","aci":"x","type":"a","capabilities":{"ipRanges":true,"dns":true,"mac":true,"aliases":true}}`
+	const every = `{"name":"every","aci":"x","type":"a","capabilities":{"ipRanges":true,"dns":true,"mac":true}}`
 	all := parseAll(t, plain, capable, every)
 	pod := Pod{
 		UUID:  "u",
@@ -116,8 +116,8 @@ func TestAttachAddsOnlyWhatCapabilitiesAskFor(t *testing.T) {
 	}{
 		{"nothing", "plain", plain, false},
 		{"data", "capable:ips=10.0.0.5", capable[:len(capable)-1] + `,"runtimeConfig":{"bandwidth":{"ingressRate":8},"ips":["10.0.0.5"],"portMappings":[{"hostPort":80,"containerPort":8080,"protocol":"tcp"}]}}`, true},
-		{"the other capabilities", "every:ipRanges=10.1.0.0/16,ipRanges=fd00::/64,dns=1.1.1.1,search=a.example,mac=0a:58:0a:00:00:05,alias=db", every[:len(every)-1] +
-			`,"runtimeConfig":{"aliases":["db"],"dns":{"options":[],"searches":["a.example"],"servers":["1.1.1.1"]},"ipRanges":[[{"subnet":"10.1.0.0/16"}],[{"subnet":"fd00::/64"}]],"mac":"0a:58:0a:00:00:05"}}`, false},
+		{"the other capabilities", "every:ipRanges=10.1.0.0/16,ipRanges=fd00::/64,dns=1.1.1.1,search=a.example,mac=0a:58:0a:00:00:05", every[:len(every)-1] +
+			`,"runtimeConfig":{"dns":{"options":[],"searches":["a.example"],"servers":["1.1.1.1"]},"ipRanges":[[{"subnet":"10.1.0.0/16"}],[{"subnet":"fd00::/64"}]],"mac":"0a:58:0a:00:00:05"}}`, false},
 		{"args", "plain:ips=10.0.0.5,label=k=v", `{"name":"plain","aci":"x" ,"args":{"cni":{"ips":["10.0.0.5"],"labels":[{"key":"k","value":"v"}]}}}`, false},
 	} {
 		r, err := ParseRequest(tt.request)
@@ -133,7 +133,7 @@ func TestAttachAddsOnlyWhatCapabilitiesAskFor(t *testing.T) {
 			t.Errorf("%s:\n%s, want\n%s", tt.name, got[0].Config, tt.config)
 		}
 	}
-	for _, option := range []string{"mac=0a:58:0a:00:00:05", "ipRanges=10.0.0.0/8", "alias=a"} {
+	for _, option := range []string{"mac=0a:58:0a:00:00:05", "ipRanges=10.0.0.0/8"} {
 		r, _ := ParseRequest("capable:" + option)
 		if _, _, err := Attach(all, []Request{r}, pod); err == nil || !strings.Contains(err.Error(), "capability") {
 			t.Errorf("%s: %v, want an error about the capability", option, err)
@@ -147,7 +147,7 @@ func TestAttachAddsOnlyWhatCapabilitiesAskFor(t *testing.T) {
 
 func TestAttachMergesTheEntrysOwnArgs(t *testing.T) {
 	all := parseAll(t, `{"name":"n","aci":"x","args":{"cni":{"ips":["1.1.1.1"],"own":1},"other":2}}`)
-	r, _ := ParseRequest("n:ips=10.0.0.5,args=A=B")
+	r, _ := ParseRequest("n:ips=10.0.0.5")
 	got, _, err := Attach(all, []Request{r}, Pod{UUID: "u"})
 	if err != nil {
 		t.Fatal(err)
@@ -158,9 +158,6 @@ func TestAttachMergesTheEntrysOwnArgs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, have); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"CNI_ARGS=IgnoreUnknown=1;A=B"}, got[0].Env); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -14,13 +14,11 @@ type Request struct {
 	MAC      string
 	DNS      DNS
 	IPRanges []string          // subnets
-	Aliases  []string          // names of the pod in the network
 	Labels   map[string]string // passed to the plugins as they are
-	Args     []string          // KEY=VALUE of CNI_ARGS
 }
 
 // ParseRequest reads NAME[:KEY=VALUE[,KEY=VALUE]…]. The keys are ips, mac, dns, search, ipRanges,
-// alias, label (K=V) and args (K=V). All but mac may be repeated.
+// and label (K=V). All but mac may be repeated.
 func ParseRequest(text string) (Request, error) {
 	name, options, _ := strings.Cut(text, ":")
 	r := Request{Name: name}
@@ -68,17 +66,10 @@ func (r *Request) set(key, value string) error {
 			return fmt.Errorf("%q is not a subnet in CIDR notation", value)
 		}
 		r.IPRanges = append(r.IPRanges, prefix.Masked().String())
-	case "alias":
-		r.Aliases = append(r.Aliases, value)
 	case "label":
 		return r.setLabel(value)
-	case "args":
-		if k, _, ok := strings.Cut(value, "="); !ok || k == "" || strings.Contains(value, ";") {
-			return fmt.Errorf("want args=KEY=VALUE, without ';'")
-		}
-		r.Args = append(r.Args, value)
 	default:
-		return fmt.Errorf("unknown key; there are ips, mac, dns, search, ipRanges, alias, label, args")
+		return fmt.Errorf("unknown key; there are ips, mac, dns, search, ipRanges, label")
 	}
 	return nil
 }

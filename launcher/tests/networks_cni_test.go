@@ -183,8 +183,8 @@ func TestFirewallOfANetworkLetsItsPodsThrough(t *testing.T) {
 	}
 }
 
-// What a pod asks for reaches the plugins as the conventions say: as runtimeConfig for the capabilities that are on, as
-// args, and in CNI_ARGS.
+// What a pod asks for reaches the plugins as the conventions say: as runtimeConfig for the capabilities that are on, and as
+// args.
 func TestConventionsOfCNIReachItsPlugins(t *testing.T) {
 	m := newNetMachine(t, "["+strings.Join([]string{
 		cniEntry("ranges", `"plugins": [
@@ -196,9 +196,8 @@ func TestConventionsOfCNIReachItsPlugins(t *testing.T) {
 	for _, tt := range []struct{ name, request, address, mac string }{
 		{"runtimeConfig", "ranges:ipRanges=10.97.0.0/24,mac=0a:58:0a:61:00:02", "10.97.0.2", "0a:58:0a:61:00:02"},
 		{"args", "plain:ips=10.98.0.77", "10.98.0.77", ""},
-		{"CNI_ARGS", "plain:args=IP=10.98.0.78", "10.98.0.78", ""},
 	} {
-		p := m.connect(strings.ToLower(strings.ReplaceAll(tt.name, "_", "-")), doc, tt.request)
+		p := m.connect(strings.ToLower(tt.name), doc, tt.request)
 		if got := m.networksOf(p)[0].address(false); got != tt.address {
 			t.Errorf("%s: address %s, want %s", tt.name, got, tt.address)
 		}

@@ -124,7 +124,7 @@ func TestPluginsAreCalledAsCNIToolCallsThem(t *testing.T) {
 			state.write(t, tt.version)
 			doc := netPodDoc{harness.PodOf(suite.Shell("s", "sleep 1000")), []map[string]any{{"name": "web", "hostPort": 80, "podPort": map[string]any{"name": "web", "protocol": "TCP", "port": 8080}}}}
 			doc.Isolators = []any{harness.Isolator("resource/network-bandwidth", map[string]any{"default": true, "limit": "1M"})}
-			p := m.connect("p", doc, "noop:args=A=B")
+			p := m.connect("p", doc, "noop")
 			if nets := m.networksOf(p); nets[0].address(false) != "10.1.2.3" {
 				t.Errorf("networks %+v", nets)
 			}
@@ -139,7 +139,7 @@ func TestPluginsAreCalledAsCNIToolCallsThem(t *testing.T) {
 			ns := newNetns(t)
 			for _, command := range tt.commands {
 				cmd := m.host.command(filepath.Join(tools, "cnitool"), command, "noop", "/proc/"+strconv.Itoa(ns.hold.Process.Pid)+"/ns/net")
-				cmd.Env = append(os.Environ(), "CNI_PATH="+tools, "NETCONFPATH="+string(theirs), "CNI_IFNAME=eth7", "CNI_ARGS=IgnoreUnknown=1;A=B",
+				cmd.Env = append(os.Environ(), "CNI_PATH="+tools, "NETCONFPATH="+string(theirs), "CNI_IFNAME=eth7",
 					`CAP_ARGS={"portMappings":[{"hostPort":80,"containerPort":8080,"protocol":"tcp"}],"bandwidth":{"ingressRate":8000000,"ingressBurst":800000,"egressRate":8000000,"egressBurst":800000}}`)
 				if r := harness.Finish(t, cmd); r.Code != 0 {
 					t.Fatalf("cnitool %s: %+v", command, r)

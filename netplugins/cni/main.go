@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -26,7 +25,6 @@ func main() {
 		cache:   plugin.RunDir + "/cache",
 		data:    plugin.RunDir + "/cni", // /var/lib/cni is a link to it
 		backend: plugin.RunDir + "/backend",
-		args:    os.Getenv("CNI_ARGS"),
 		check:   os.Getenv("NETWORK_CHECK") != "",
 		idle:    os.Getenv("NETWORK_IDLE") != "",
 	})
@@ -38,7 +36,6 @@ type cni struct {
 	cache   string   // libcni's folder
 	data    string   // the CNI plugins' folder
 	backend string   // file of the backend that setup has chosen: iptables or nftables
-	args    string   // CNI_ARGS
 	check   bool     // setup also checks the pods that are connected
 	idle    bool     // no other call runs while setup runs
 }
@@ -255,21 +252,10 @@ func (c *cni) runtime(n *network, pod plugin.Pod) (*libcni.RuntimeConf, error) {
 	if pod.Interface == "" {
 		return nil, errors.New("no interface is given: the network's configuration has no containerInterface")
 	}
-	rt := &libcni.RuntimeConf{
+	return &libcni.RuntimeConf{
 		ContainerID:    pod.UUID,
 		NetNS:          pod.Namespace,
 		IfName:         pod.Interface,
 		CapabilityArgs: n.RuntimeConfig,
-	}
-	if c.args == "" {
-		return rt, nil
-	}
-	for pair := range strings.SplitSeq(c.args, ";") {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			return nil, fmt.Errorf("CNI_ARGS: %q is not KEY=VALUE", pair)
-		}
-		rt.Args = append(rt.Args, [2]string{key, value})
-	}
-	return rt, nil
+	}, nil
 }
