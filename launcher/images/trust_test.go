@@ -1,6 +1,7 @@
 package images
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -72,4 +73,71 @@ func TestASignedFileMustBeTheImagesOwn(t *testing.T) {
 func replace(path, by string) error {
 	data, err := os.ReadFile(by)
 	return errors.Join(err, os.WriteFile(path+".new", data, 0o600), os.Rename(path+".new", path))
+}
+
+// A stager and a plugin have the powers of the host's root.
+func TestStagersAndPluginsMustBeTrusted(t *testing.T) {
+	const (
+		noApp   = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/a"}`
+		noExec  = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/a","app":{"user":"0","group":"0"}}`
+		program = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/a","app":{"exec":["/a"],"user":"0","group":"0"}}`
+		built   = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/a","dependencies":[{"imageName":"example.com/b"}],"app":{"exec":["/a"],"user":"0","group":"0"}}`
+	)
+	for name, tt := range map[string]struct {
+		manifest       string
+		altered        bool
+		trusted        string // the names that the key is trusted for, "" for none
+		stager, plugin string // what the errors say, "" for none
+	}{
+		"trusted":               {program, false, "example.com", "", ""},
+		"without an exec":       {noExec, false, "example.com", "no app with an exec", ""},
+		"without an app":        {noApp, false, "example.com", "no app with an exec", "no app"},
+		"dependencies":          {built, false, "example.com", "dependencies", "dependencies"},
+		"altered":               {program, true, "example.com", "have been altered", "have been altered"},
+		"a key for other names": {program, false, "example.com/b", "unknown", "unknown"},
+		"no key":                {program, false, "", "unknown", "unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key, ring := newKey(t)
+			s := newStore(t)
+			image, err := s.Import(t.Context(), signedBy(t, key, archive(t, tt.manifest, dir("rootfs"), regular("rootfs/f", "good"))), ring, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.altered {
+				if err := os.WriteFile(filepath.Join(image.Rootfs(), "f"), []byte("evil"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ring = trustedFor(t, key, tt.trusted)
+			checkTrust(t, "stager", s.TrustStager(image, ring), tt.stager)
+			checkTrust(t, "plugin", s.TrustPlugin(image, ring), tt.plugin)
+		})
+	}
+}
+
+// trustedFor returns a ring in which the key is trusted for a name and the names below it, or for none.
+func trustedFor(t *testing.T, key *signing.Key, name string) signing.KeyRing {
+	t.Helper()
+	trust := t.TempDir()
+	if name != "" {
+		folder := filepath.Join(trust, "prefix.d", name)
+		var public bytes.Buffer
+		if err := errors.Join(key.WritePublic(&public), os.MkdirAll(folder, 0o755),
+			os.WriteFile(filepath.Join(folder, key.Fingerprint()), public.Bytes(), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ring, err := signing.ReadTrust(trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ring
+}
+
+func checkTrust(t *testing.T, as string, err error, words string) {
+	t.Helper()
+	if (err == nil) != (words == "") || err != nil && !strings.Contains(err.Error(), words) {
+		t.Errorf("as a %s: %v, want %q", as, err, words)
+	}
 }
