@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/container/identity"
 	"kurma.io/stager/spec"
 )
 
@@ -121,6 +122,23 @@ func TestNoGroupIsInherited(t *testing.T) {
 			if got := strings.TrimSpace(strings.TrimPrefix(text, "Groups:")); got != test.want {
 				t.Errorf("%s of user %s with groups %d is in groups %q", who, test.user, test.groups, got)
 			}
+		}
+	}
+}
+
+// A group that is no number of the kernel's would become another one.
+func TestAGroupThatIsNoNumberIsRefused(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+	for _, group := range []int{-1, identity.Max + 1, 1 << 32} {
+		command := rootCommand("true")
+		command.SupplementaryGID = []int{group}
+		p, err := c.Exec(command, spec.Stdio{})
+		if err == nil {
+			p.Release()
+		}
+		if want := fmt.Sprintf("supplementary group %d is not a number", group); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("group %d: %v", group, err)
 		}
 	}
 }
