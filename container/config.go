@@ -69,7 +69,7 @@ func shimCapabilities(app []string) *configs.Capabilities {
 // mounted before the app's own mounts.
 func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 	procOptions := ""
-	if slices.Contains(s.Process.Capabilities, "CAP_PERFMON") {
+	if s.HideProcesses || slices.Contains(s.Process.Capabilities, "CAP_PERFMON") {
 		// With CAP_PERFMON a process can open environ, maps and auxv of every process that
 		// /proc shows, whatever its Landlock domain (mm_access in kernel/fork.c). So /proc
 		// hides the processes that it must not read (proc(5), hidepid).

@@ -31,12 +31,13 @@ const (
 	ControlSocket = RunDir + "/control.sock"
 )
 
-// Annotations. The first two are of an app in the pod manifest; the last is of the
+// Annotations. The first three are of an app in the pod manifest; the last is of the
 // stager image.
 const (
-	StdinAnnotation  = "kurma.io/stager/stdin"      // "null" or "stream"
-	TTYAnnotation    = "kurma.io/stager/tty"        // "true" or "false"
-	LogDirAnnotation = "kurma.io/stager/log-folder" // LogDir
+	StdinAnnotation         = "kurma.io/stager/stdin"          // "null" or "stream"
+	TTYAnnotation           = "kurma.io/stager/tty"            // "true" or "false"
+	HideProcessesAnnotation = "kurma.io/stager/hide-processes" // "true" or "false"
+	LogDirAnnotation        = "kurma.io/stager/log-folder"     // LogDir
 )
 
 // The call-ins: the names under which a daemon executes the program in

@@ -88,6 +88,10 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 	if plan.Stdin, plan.Terminal, err = streamsOf(app.Runtime.Annotations); err != nil {
 		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
+	hide, err := flag(app.Runtime.Annotations, names.HideProcessesAnnotation)
+	if err != nil {
+		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+	}
 	var warning string
 	if plan.Notifies, warning = notifies(app); warning != "" {
 		plan.Warnings = append(plan.Warnings, warning)
@@ -110,6 +114,7 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 		Mounts:          mounts.Mounts,
 		Resources:       isolators.Resources,
 		Privileged:      isolators.Privileged,
+		HideProcesses:   hide,
 		OOMScoreAdj:     isolators.OOMScoreAdj,
 		AppArmorProfile: isolators.AppArmorProfile,
 		SELinuxLabel:    isolators.SELinuxLabel,
@@ -179,14 +184,20 @@ func streamsOf(annotations types.Annotations) (stdin, terminal bool, err error) 
 	default:
 		return false, false, fmt.Errorf(`annotation %s: %q: must be "null" or "stream"`, names.StdinAnnotation, v)
 	}
-	switch v, _ := annotations.Get(names.TTYAnnotation); v {
+	terminal, err = flag(annotations, names.TTYAnnotation)
+	return stdin, terminal, err
+}
+
+// flag reads an annotation that is "true" or "false", the default.
+func flag(annotations types.Annotations, name string) (bool, error) {
+	switch v, _ := annotations.Get(name); v {
 	case "", "false":
+		return false, nil
 	case "true":
-		terminal = true
+		return true, nil
 	default:
-		return false, false, fmt.Errorf(`annotation %s: %q: must be "true" or "false"`, names.TTYAnnotation, v)
+		return false, fmt.Errorf(`annotation %s: %q: must be "true" or "false"`, name, v)
 	}
-	return stdin, terminal, nil
 }
 
 // hostnameOf derives a hostname from the pod's name: at most 64 bytes (sethostname(2)),

@@ -52,7 +52,7 @@ func TestAnAppBecomesASpec(t *testing.T) {
 		Runtime: schema.RuntimeApp{
 			ReadOnlyRootFS: true,
 			Mounts:         []schema.Mount{mountOf("v", "/d")},
-			Annotations:    types.Annotations{{Name: names.StdinAnnotation, Value: "stream"}, {Name: names.TTYAnnotation, Value: "true"}},
+			Annotations:    types.Annotations{{Name: names.StdinAnnotation, Value: "stream"}, {Name: names.TTYAnnotation, Value: "true"}, {Name: names.HideProcessesAnnotation, Value: "true"}},
 		},
 		App: &types.App{
 			Exec: types.Exec{"db", "", "$PATH", "a "}, User: "postgres", Group: "/f", SupplementaryGIDs: []int{20, 21},
@@ -74,8 +74,8 @@ func TestAnAppBecomesASpec(t *testing.T) {
 			Env:          []string{"AC_APP_NAME=db", "container=" + names.Executor, "PATH=" + defaultPath, "TERM=xterm"},
 			Capabilities: without(spec.DefaultCapabilities(), "CAP_CHOWN"), NoNewPrivileges: true,
 		},
-		Mounts:      []spec.Mount{bound("/volumes/v", "/d"), bound(names.EmptyVolumesDir+"/app/db/other-0", "/o")},
-		OOMScoreAdj: 7, SELinuxLabel: "l",
+		Mounts:        []spec.Mount{bound("/volumes/v", "/d"), bound(names.EmptyVolumesDir+"/app/db/other-0", "/o")},
+		HideProcesses: true, OOMScoreAdj: 7, SELinuxLabel: "l",
 	}
 	if diff := cmp.Diff(want, got.Spec); diff != "" {
 		t.Error(diff)
@@ -103,6 +103,9 @@ func TestAnErrorNamesTheApp(t *testing.T) {
 		{"tty annotation", func(a *manifest.App) {
 			a.Runtime.Annotations = types.Annotations{{Name: names.TTYAnnotation, Value: "1"}}
 		}, []string{`app "a"`, names.TTYAnnotation, `"1"`}},
+		{"annotation to hide processes", func(a *manifest.App) {
+			a.Runtime.Annotations = types.Annotations{{Name: names.HideProcessesAnnotation, Value: "yes"}}
+		}, []string{`app "a"`, names.HideProcessesAnnotation, `"yes"`}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -43,6 +43,10 @@ type Spec struct {
 	// Privileged means a container without masked paths, read-only paths and device policy.
 	Privileged bool
 
+	// HideProcesses hides every process in /proc that the reading one may not trace (proc(5), hidepid=ptraceable): the supervisor,
+	// its threads and other apps.
+	HideProcesses bool
+
 	OOMScoreAdj     int    // -1000 to 1000
 	AppArmorProfile string // "" for none
 	SELinuxLabel    string // user:role:type:level, "" for none

@@ -178,7 +178,7 @@ func TestAForkerAtTheLimitOfTheStagersCgroup(t *testing.T) {
 	doc := harness.DocumentOf(harness.PodOf(forker, suite.Shell("again", "echo again; exec sleep 0.1")), b.BusyboxLayer())
 	doc["stagerConfig"] = map[string]any{"gracePeriod": "1s", "restart": "always"}
 	d := b.Direct(doc, b.BusyboxLayer())
-	limited := limitTasks(d, limit)
+	limited := limitStager(d, limit, "pids.max")
 	d.StartReady()
 	tasks := func(cgroup string) int {
 		text, err := os.ReadFile(filepath.Join(limited, cgroup, "pids.current"))
@@ -204,8 +204,30 @@ func TestAForkerAtTheLimitOfTheStagersCgroup(t *testing.T) {
 	d.Stop()
 }
 
-// limitTasks makes the stager's cgroup with a limit of tasks, and returns its folder.
-func limitTasks(d *harness.Direct, n int) string {
+// Where the daemon limits the memory of the stager's cgroup, an app that uses it up does not have the supervisor killed, although
+// it has made the supervisor's threads the OOM killer's first choice.
+func TestAnEaterAtTheLimitOfTheStagersCgroup(t *testing.T) {
+	t.Parallel()
+	const limit = 96 << 20
+	b := suite.NewMachine(t)
+	eater := suite.Shell("eater", `t=2; while [ $t -lt 200 ]; do
+			grep -q "^Tgid:.1$" /proc/$t/status && echo 1000 >/proc/$t/oom_score_adj && echo raised; t=$((t+1))
+		done 2>/dev/null
+		for i in 1 2 3; do tail /dev/zero; echo "ended $?"; done; exec sleep 1000`)
+	doc := harness.DocumentOf(harness.PodOf(eater, suite.Shell("neighbour", "exec sleep 1000")), b.BusyboxLayer())
+	doc["stagerConfig"] = map[string]any{"gracePeriod": "1s"}
+	d := b.Direct(doc, b.BusyboxLayer())
+	limitStager(d, limit, "memory.max", "memory.limit_in_bytes")
+	d.StartReady()
+	harness.Eventually(t, "the eater has been killed three times", func() bool { return strings.Count(d.AppLog("eater"), "stdout F ended 137") == 3 })
+	if !strings.Contains(d.AppLog("eater"), "stdout F raised") {
+		t.Error("the eater has changed no thread's oom_score_adj, so this test shows nothing")
+	}
+	d.Stop()
+}
+
+// limitStager makes the stager's cgroup with a limit in the first of the files that the machine has, and returns its folder.
+func limitStager(d *harness.Direct, n int, files ...string) string {
 	d.T.Helper()
 	if err := daemon.MakeCgroup(d.Plan.Cgroup); err != nil {
 		d.T.Fatal(err)
@@ -216,11 +238,13 @@ func limitTasks(d *harness.Direct, n int) string {
 	}
 	for _, mount := range mounts {
 		dir := filepath.Join(mount, d.Plan.Cgroup)
-		if os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.Itoa(n)), 0) == nil {
-			return dir
+		for _, file := range files {
+			if os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(n)), 0) == nil {
+				return dir
+			}
 		}
 	}
-	d.T.Fatal("the machine has no pids controller")
+	d.T.Fatalf("the machine has none of %q", files)
 	return ""
 }
 

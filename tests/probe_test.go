@@ -20,6 +20,7 @@ func probes() map[string]harness.Probe {
 		"metadata-load":   probeMetadataLoad,
 		"limit-pid-1":     probeLimitPID1,
 		"signals":         probeSignals,
+		"proc":            probeProc,
 	}
 	for name, program := range hostile.Programs() {
 		all[name] = func(io.Writer) error { return program() }

@@ -164,13 +164,47 @@ func TestThePodLeavesTasksToTheStager(t *testing.T) {
 			if test.asked != none {
 				limits.PidsLimit = &test.asked
 			}
-			leaveRoomForStager(limits, filepath.Join(dir, "inner", "apps"))
+			leaveRoomForStager(limits, func(controller string) string {
+				return map[string]string{"pids": filepath.Join(dir, "inner", "apps")}[controller]
+			})
 			got := int64(none)
 			if limits.PidsLimit != nil {
 				got = *limits.PidsLimit
 			}
 			if got != test.want {
 				t.Errorf("limit %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// Where the cgroup around the pod's has a memory limit, of either version, the pod's is lower.
+func TestTheStagerKeepsMemory(t *testing.T) {
+	for name, test := range map[string]struct {
+		file, outer string
+		asked, want int64
+	}{
+		"no limit around":            {"memory.max", "max", 1 << 30, 1 << 30},
+		"none of version 1":          {"memory.limit_in_bytes", "9223372036854771712", 0, 0},
+		"a limit and none asked":     {"memory.max", "1073741824", 0, 1<<30 - 16<<20},
+		"of version 1":               {"memory.limit_in_bytes", "1073741824", 1 << 30, 1<<30 - 16<<20},
+		"a limit of a few MiB":       {"memory.max", "33554432", 0, 24 << 20},
+		"a lower one asked":          {"memory.max", "1073741824", 1 << 20, 1 << 20},
+		"no controller and no limit": {"", "", 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if test.file != "" {
+				if err := os.WriteFile(filepath.Join(dir, test.file), []byte(test.outer+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			limits := &cgroups.Resources{Memory: test.asked}
+			leaveRoomForStager(limits, func(controller string) string {
+				return map[string]string{"memory": filepath.Join(dir, "apps")}[controller]
+			})
+			if limits.Memory != test.want {
+				t.Errorf("limit %d, want %d", limits.Memory, test.want)
 			}
 		})
 	}

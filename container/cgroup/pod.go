@@ -44,7 +44,7 @@ func NewPod(path string, limits spec.Resources) (*Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make pod's cgroup %s: %w", path, err)
 	}
-	leaveRoomForStager(resources, m.Path("pids"))
+	leaveRoomForStager(resources, m.Path)
 	g := &Pod{manager: m, path: path, folders: maps.Clone(m.GetPaths()), limits: resources}
 	if m.Exists() {
 		if err := g.kill(); err != nil {
@@ -58,28 +58,45 @@ func NewPod(path string, limits spec.Resources) (*Pod, error) {
 // runtime that cannot make a thread ends the program.
 const stagerTasks = 128
 
-// leaveRoomForStager lowers the limit of tasks of the pod's cgroup, whose folder is dir, below those of the
-// cgroups around it that can be seen.
-func leaveRoomForStager(limits *cgroups.Resources, dir string) {
-	outer, limited := int64(0), false
+// stagerMemory is how many bytes apps leave to the stager likewise, several times what it uses. Apps that use up their memory reach
+// their own limit first, and the kernel then looks among them for a process to kill: not at the supervisor, whose oom_score_adj
+// an app of user 0 can raise by the number of one of its threads (/proc/TID).
+const stagerMemory = 16 << 20
+
+// leaveRoomForStager lowers the limits of tasks and memory of the pod's cgroup below those of the cgroups around it
+// that can be seen. path returns its folder in the hierarchy of a controller, "" for none.
+func leaveRoomForStager(limits *cgroups.Resources, path func(controller string) string) {
+	if outer, limited := outerLimit(path("pids"), "pids.max"); limited {
+		room := max(outer-stagerTasks, outer/2, 1)
+		if limits.PidsLimit == nil || *limits.PidsLimit <= 0 || *limits.PidsLimit > room {
+			limits.PidsLimit = &room
+		}
+	}
+	for _, file := range []string{"memory.max", "memory.limit_in_bytes"} { // of version 2 and 1
+		if outer, limited := outerLimit(path("memory"), file); limited {
+			room := max(outer-stagerMemory, outer/4*3)
+			if limits.Memory <= 0 || limits.Memory > room {
+				limits.Memory = room
+			}
+		}
+	}
+}
+
+// outerLimit returns the lowest limit of the cgroups around the one whose folder is dir.
+func outerLimit(dir, file string) (outer int64, limited bool) {
+	const none = 1 << 62 // version 1 has a number near the highest for no memory limit
 	for dir != "" {
 		dir = filepath.Dir(dir)
-		text, err := os.ReadFile(filepath.Join(dir, "pids.max"))
+		text, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil {
 			break // no cgroup, or the root of the hierarchy
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		if err == nil && (!limited || n < outer) { // it may be "max"
+		if err == nil && n < none && (!limited || n < outer) { // it may be "max"
 			outer, limited = n, true
 		}
 	}
-	if !limited {
-		return
-	}
-	room := max(outer-stagerTasks, outer/2, 1)
-	if limits.PidsLimit == nil || *limits.PidsLimit <= 0 || *limits.PidsLimit > room {
-		limits.PidsLimit = &room
-	}
+	return outer, limited
 }
 
 // Make makes the cgroup, with its limits. Call it once, before any app's cgroup is made.

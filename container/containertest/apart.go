@@ -31,6 +31,7 @@ func apartCases() []testCase {
 		{"user 0 with CAP_PERFMON reads no other process", func(b *bench) {
 			readNone(b, func(p *spec.Process) { p.Capabilities = append(spec.DefaultCapabilities(), "CAP_PERFMON") })
 		}},
+		{"an app that asks for it sees no thread of the supervisor", hiddenThreads},
 	}
 }
 
@@ -142,4 +143,18 @@ func readNone(b *bench, change func(*spec.Process)) {
 			b.t.Errorf("no signal passes to the %s:\n%s", target, r.text)
 		}
 	}
+}
+
+// hiddenThreads checks that /proc has none of the supervisor's threads for an app with HideProcesses, also not by their numbers.
+func hiddenThreads(b *bench) {
+	threads, err := os.ReadDir("/proc/self/task")
+	must(b.t, err)
+	var script strings.Builder
+	for _, thread := range threads {
+		fmt.Fprintf(&script, "[ ! -e /proc/%s/stat ] || echo thread; ", thread.Name())
+	}
+	script.WriteString("[ -e /proc/self/stat ] && echo itself")
+	s := b.sh(script.String())
+	s.HideProcesses = true
+	b.wantRun(s, "itself\n")
 }

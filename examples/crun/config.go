@@ -85,7 +85,7 @@ func limitAtMost(name string, resource int, most uint64) specs.POSIXRlimit {
 func systemMounts(s *spec.Spec, shm string) []specs.Mount {
 	safe := []string{"nosuid", "noexec", "nodev"}
 	proc, sys := safe, append([]string{"ro"}, safe...)
-	if slices.Contains(s.Process.Capabilities, "CAP_PERFMON") {
+	if s.HideProcesses || slices.Contains(s.Process.Capabilities, "CAP_PERFMON") {
 		proc = append([]string{"hidepid=ptraceable"}, safe...)
 	}
 	if s.Privileged {

@@ -19,14 +19,15 @@ import (
 // renamed are the names that TestRenameIsOneEdit changes, with what it changes them to.
 func renamed() map[string][2]string {
 	return map[string][2]string{
-		"Program":          {names.Program, "lodger"},
-		"Image":            {names.Image, "example.com/lodger/image"},
-		"RunDir":           {names.RunDir, "/run/of-lodger"},
-		"LogDir":           {names.LogDir, "/var/log/of-lodger/apps"},
-		"ControlSocket":    {strings.TrimPrefix(names.ControlSocket, names.RunDir), "/lodger.sock"},
-		"StdinAnnotation":  {names.StdinAnnotation, "example.com/lodger/stdin"},
-		"TTYAnnotation":    {names.TTYAnnotation, "example.com/lodger/tty"},
-		"LogDirAnnotation": {names.LogDirAnnotation, "example.com/lodger/logs"},
+		"Program":                 {names.Program, "lodger"},
+		"Image":                   {names.Image, "example.com/lodger/image"},
+		"RunDir":                  {names.RunDir, "/run/of-lodger"},
+		"LogDir":                  {names.LogDir, "/var/log/of-lodger/apps"},
+		"ControlSocket":           {strings.TrimPrefix(names.ControlSocket, names.RunDir), "/lodger.sock"},
+		"StdinAnnotation":         {names.StdinAnnotation, "example.com/lodger/stdin"},
+		"HideProcessesAnnotation": {names.HideProcessesAnnotation, "example.com/lodger/hide-processes"},
+		"TTYAnnotation":           {names.TTYAnnotation, "example.com/lodger/tty"},
+		"LogDirAnnotation":        {names.LogDirAnnotation, "example.com/lodger/logs"},
 	}
 }
 
@@ -111,7 +112,7 @@ func TestNamesAreWrittenOnce(t *testing.T) {
 // onlyInNames are the names, and the paths without their slash: they may be joined to
 // another path.
 func onlyInNames() []string {
-	all := []string{names.Image, names.StdinAnnotation, names.TTYAnnotation, names.LogDirAnnotation}
+	all := []string{names.Image, names.StdinAnnotation, names.TTYAnnotation, names.HideProcessesAnnotation, names.LogDirAnnotation}
 	for _, path := range []string{names.RunDir, names.LogDir, names.NotifySocket} {
 		all = append(all, strings.TrimPrefix(path, "/"))
 	}
