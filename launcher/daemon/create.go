@@ -168,6 +168,7 @@ func (d *Daemon) plan(catalog *images.Catalog, stagerRef string, o PodOptions) (
 		Stager:       stager,
 		StagerConfig: d.config.DefaultStagerConfig,
 		CheckSource:  pods.CheckSource,
+		Reachable:    pods.Reachable,
 		Journal:      hostJournal(),
 		Networks:     d.networks,
 	}

@@ -51,6 +51,8 @@ type Planner struct {
 	StagerConfig json.RawMessage
 	// CheckSource reports why a path of the host cannot be a volume, or nil.
 	CheckSource func(path string) error
+	// Reachable reports whether others on the host can execute programs at or below a path that can be a volume. nil for no warnings of it.
+	Reachable func(path string) bool
 	// Journal is the host's folder of journald's sockets, "" if it has none.
 	Journal string
 	// Networks are the networks that pods can be connected to.
@@ -159,10 +161,11 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 	if err != nil {
 		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
 	}
-	if published {
-		return plan, nil, nil
+	warnings := p.reachableWarnings(m, plan)
+	if !published {
+		warnings = append(warnings, portWarnings(m, plan)...)
 	}
-	return plan, portWarnings(m, plan), nil
+	return plan, warnings, nil
 }
 
 // stagerEnv is the stager's whole environment: its image's and HOME.

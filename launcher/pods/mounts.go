@@ -242,3 +242,21 @@ func pivot(root string) error {
 	}
 	return unix.Chdir("/")
 }
+
+// Reachable reports whether users of the host who are not root can execute programs that are made at or below a path:
+// they can search every folder on the way, and the file system heeds set-user-ID bits.
+func Reachable(path string) bool {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil || fs.Flags&unix.ST_NOSUID != 0 {
+		return false
+	}
+	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
+		var stat unix.Stat_t
+		if err := unix.Stat(at, &stat); err != nil || stat.Mode&unix.S_IFMT == unix.S_IFDIR && stat.Mode&unix.S_IXOTH == 0 {
+			return false
+		}
+		if at == "/" {
+			return true
+		}
+	}
+}
