@@ -44,8 +44,11 @@ func (c *cli) openKeyboard(detach string) (*keyboard, error) {
 		_, _ = read.Close(), write.Close()
 		return nil, fmt.Errorf("make the terminal raw: %w", err)
 	}
-	// Only a raw terminal passes ctrl-q on (termios(3), IXON). It needs a carriage return at the end of a line.
-	c.hint("ctrl-p ctrl-q " + detach + "\r")
+	// Only a raw terminal passes ctrl-q on (termios(3), IXON). It needs a carriage return at the end of a line, which say
+	// would make visible.
+	if isTerminal(c.stderr) {
+		fmt.Fprintf(c.stderr, "launcher: ctrl-p ctrl-q %s\r\n", detach)
+	}
 	k := &keyboard{read: read, left: make(chan struct{}), state: state, fd: fd}
 	go func() {
 		if passKeys(c.stdin, write) {
