@@ -79,14 +79,16 @@ func TestRestartStartsAnotherPodLikeIt(t *testing.T) {
 	b := suite.NewMachine(t)
 	dir := b.Folder("sync", 0o777)
 	p := b.Up("again", harness.PodOf(suite.Shell("a", "echo run >>/sync/runs; exec sleep 1000")).HostVolume("sync", dir, "/sync"))
+	runs := func(want string) func() bool {
+		return func() bool { text, _ := os.ReadFile(filepath.Join(dir, "runs")); return string(text) == want }
+	}
+	// The pod is up once the shell is executed, which may be before the shell writes.
+	harness.Eventually(t, "the first run", runs("run\n"))
 	fresh := b.Adopt(b.Must("restart", "--json", "again"))
 	if fresh.UUID == p.UUID || fresh.Name != "again" {
 		t.Errorf("the new pod is %s %s", fresh.UUID, fresh.Name)
 	}
-	harness.Eventually(t, "the second run", func() bool {
-		runs, _ := os.ReadFile(filepath.Join(dir, "runs"))
-		return string(runs) == "run\nrun\n"
-	})
+	harness.Eventually(t, "the second run", runs("run\nrun\n"))
 	if out := b.Must("ps", "--all"); strings.Count(out, "  again  ") != 2 || strings.Count(out, "running") != 1 {
 		t.Errorf("ps --all:\n%s", out)
 	}
