@@ -81,9 +81,6 @@ const (
 	ShimVariable       = "_STAGER_SHIM"       // the shim, started by package container
 )
 
-// ConfigFile is configuration in the stager's image: the keys of stagerConfig, for a daemon that passes none. It may be missing.
-const ConfigFile = "/etc/" + Program + "/config.json"
-
 // Made by the daemon before the stager starts (Kurma Stager Specification,
 // "Filesystem Configuration").
 const (

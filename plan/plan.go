@@ -40,19 +40,12 @@ type Pod struct {
 
 // Decide plans the pod of m, which manifest.Read has accepted. machine is what the runtime
 // supports, drivers are the names of the union file systems. An error is one line that names
-// the field, app, isolator, volume or port that Decide refuses. image is the configuration in the stager's image, nil for
-// none: it has the defaults of the keys that the manifest's stagerConfig lacks.
-func Decide(m *manifest.Manifest, machine spec.Support, drivers []string, image json.RawMessage) (*Pod, error) {
-	config := defaultConfig()
-	unknown, err := config.parse(names.ConfigFile, image, drivers)
+// the field, app, isolator, volume or port that Decide refuses.
+func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod, error) {
+	config, unknown, err := parseConfig(m.StagerConfig, drivers)
 	if err != nil {
 		return nil, err
 	}
-	more, err := config.parse("stagerConfig", m.StagerConfig, drivers)
-	if err != nil {
-		return nil, err
-	}
-	unknown = append(unknown, more...)
 	apps := m.Apps()
 	var targets []string
 	for _, app := range apps {
@@ -97,7 +90,7 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string, image 
 func configWarnings(c Config, unknown []string) []string {
 	var warnings []string
 	for _, key := range unknown {
-		warnings = append(warnings, "unknown key, ignored: "+key)
+		warnings = append(warnings, "unknown key, ignored: stagerConfig."+key)
 	}
 	if slices.Contains(c.RequiredNamespaces, "user") {
 		warnings = append(warnings, "a pod's user namespace is the stager's: stagerConfig.requiredNamespaces cannot change it")

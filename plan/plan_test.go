@@ -12,25 +12,20 @@ import (
 	"kurma.io/stager/manifest"
 )
 
-// example returns the specification's manifest, for this machine.
-func example(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("../manifest/testdata/example.json")
+func TestManifestWithoutKurmaVersionIsWarnedAbout(t *testing.T) {
+	example, err := os.ReadFile("../manifest/testdata/example.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	labels := map[string]string{"amd64": "amd64", "arm64": "aarch64"}
-	return string(bytes.Replace(text, []byte(`"amd64"`), []byte(strconv.Quote(labels[runtime.GOARCH])), 1))
-}
-
-func TestManifestWithoutKurmaVersionIsWarnedAbout(t *testing.T) {
-	without := strings.Replace(example(t), `"kurmaVersion": "0.4.1",`, "", 1)
-	for text, want := range map[string]bool{example(t): false, without: true} {
+	example = bytes.Replace(example, []byte(`"amd64"`), []byte(strconv.Quote(labels[runtime.GOARCH])), 1)
+	without := strings.Replace(string(example), `"kurmaVersion": "0.4.1",`, "", 1)
+	for text, want := range map[string]bool{string(example): false, without: true} {
 		m, err := manifest.Read(strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		pod, err := Decide(m, able, nil, nil)
+		pod, err := Decide(m, able, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,16 +3,11 @@ package daemon
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"kurma.io/stager/container/machine"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
-	"kurma.io/stager/names"
 	decision "kurma.io/stager/plan"
 	"kurma.io/stager/unionfs"
 )
@@ -73,11 +68,7 @@ func decideAsStager(planned pods.Plan) (*decision.Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pod %q: %w", planned.Name, err)
 	}
-	config, err := os.ReadFile(filepath.Join(planned.StagerRoot, names.ConfigFile))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("read the stager image's configuration: %w", err)
-	}
-	decided, err := decision.Decide(m, machine.Support(), unionfs.NamesOf(unionfs.Drivers()), config)
+	decided, err := decision.Decide(m, machine.Support(), unionfs.NamesOf(unionfs.Drivers()))
 	if err != nil {
 		return nil, fmt.Errorf("pod %q: %w", planned.Name, err)
 	}

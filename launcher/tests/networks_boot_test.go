@@ -16,6 +16,7 @@ import (
 // address again, although those of the dead pods have been given away on disk. The test kills the processes, ends the
 // pod's network namespace, and writes another boot ID into the record of the network.
 func TestAddressesOfAnEarlierBootAreFree(t *testing.T) {
+	t.Parallel()
 	m := newNetMachine(t, "["+cniEntry("ptp", `"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.89.0.0/30"}`)+"]")
 	doc := harness.PodOf(suite.Shell("s", "sleep 1000"))
 	first := m.connect("first", doc, "ptp") // takes the only address

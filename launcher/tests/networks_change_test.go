@@ -19,6 +19,7 @@ func changeableEntry(more string) string {
 
 // The plugin that a changed configuration has started stays when pods end that were started before.
 func TestThePluginOfAChangedNetworkDisconnectsEarlierPods(t *testing.T) {
+	t.Parallel()
 	m := newNetMachine(t, changeableEntry(""))
 	doc := harness.PodOf(server("s", "for"))
 	old := []*harness.Pod{m.connect("a", doc, "ptp"), m.connect("b", doc, "ptp"), m.connect("c", doc, "ptp")}
@@ -51,6 +52,7 @@ echo "$0 ends" >>/var/lib/network/calls
 
 // A plugin that a changed configuration replaces ends the calls first that are under way.
 func TestThePluginOfAChangedNetworkIsReplacedAfterItsCalls(t *testing.T) {
+	t.Parallel()
 	m := newScriptMachine(t, slow, "slow")
 	entries, _ := m.Config["container_networks"].(json.RawMessage)
 	doc := m.Write("pod.json", harness.PodOf(suite.Shell("s", "sleep 1000")))
@@ -71,6 +73,7 @@ func TestThePluginOfAChangedNetworkIsReplacedAfterItsCalls(t *testing.T) {
 // A pod is disconnected although its network's entry was first changed to one that cannot be set up, and then left the
 // configuration: the plugin is started with the last entry that could.
 func TestAPodIsDisconnectedFromANetworkWhoseChangeFailed(t *testing.T) {
+	t.Parallel()
 	m := newScriptMachine(t, misbehaving, "chatty")
 	entries, _ := m.Config["container_networks"].(json.RawMessage)
 	p := m.connect("p", harness.PodOf(suite.Shell("s", "sleep 1000")), "chatty")
@@ -91,6 +94,7 @@ func TestAPodIsDisconnectedFromANetworkWhoseChangeFailed(t *testing.T) {
 
 // The next setup of the CNI plugin removes the rules of a pod that was deleted without a DEL.
 func TestTheNextSetupOfCNIRemovesTheRulesOfPodsWithoutADEL(t *testing.T) {
+	t.Parallel()
 	m := newNetMachine(t, changeableEntry(""))
 	doc := harness.PodOf(server("s", "for"))
 	m.connect("gone", doc, "ptp")
@@ -123,6 +127,7 @@ func TestTheNextSetupOfCNIRemovesTheRulesOfPodsWithoutADEL(t *testing.T) {
 // The image of a network that connects a pod is in use, also when the network has left the configuration, until its
 // plugin has deleted it.
 func TestTheImageOfAConnectedPodsPluginStays(t *testing.T) {
+	t.Parallel()
 	m := newScriptMachine(t, slow, "gone")
 	p := m.connect("p", harness.PodOf(suite.Shell("s", "sleep 1000")), "gone")
 	m.LayersAreNow()
@@ -152,6 +157,7 @@ func TestTheImageOfAConnectedPodsPluginStays(t *testing.T) {
 
 // A new configuration whose image cannot be fetched costs the pods that are started with it, and not the plugin that runs.
 func TestAPluginRunsUntilThereIsAnother(t *testing.T) {
+	t.Parallel()
 	m := newScriptMachine(t, slow, "net")
 	doc := harness.PodOf(suite.Shell("s", "sleep 1000"))
 	p := m.connect("p", doc, "net")

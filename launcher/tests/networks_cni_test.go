@@ -19,6 +19,7 @@ func cniEntry(name, more string) string {
 // Must be pods that the test starts: a server on each kind of network, which a client reaches where the
 // kind lets it.
 func TestKindsOfNetworks(t *testing.T) {
+	t.Parallel()
 	m := newNetMachine(t, "["+strings.Join([]string{
 		cniEntry("ptp", `"type": "ptp", "ipMasq": true, "ipam": {"type": "host-local", "subnet": "10.89.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}`),
 		cniEntry("macvlan", `"type": "macvlan", "master": "testup", "ipam": {"type": "host-local", "subnet": "203.0.113.0/24", "rangeStart": "203.0.113.100"}`),
@@ -97,6 +98,7 @@ func (n *netns) leaseAddresses() string {
 }
 
 func TestAddressesByDHCP(t *testing.T) {
+	t.Parallel()
 	m := newNetMachine(t, "["+cniEntry("dhcp", `"type": "macvlan", "master": "testup", "ipam": {"type": "dhcp"}`)+"]")
 	world := m.withWorld()
 	leases := world.leaseAddresses()
@@ -122,6 +124,7 @@ func TestAddressesByDHCP(t *testing.T) {
 // A megabyte and a half in each direction, limited to a megabyte a second: the burst passes at once. The limit
 // holds beside the rules of either backend.
 func TestBandwidthOfAPodIsLimited(t *testing.T) {
+	t.Parallel()
 	const makeData = "dd if=/dev/zero of=%s/data bs=1024 count=1536 2>/dev/null"
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
@@ -159,6 +162,7 @@ func TestBandwidthOfAPodIsLimited(t *testing.T) {
 // The plugin firewall, which has no backend for nftables, lets a pod through a host that forwards nothing else, whatever
 // masquerades the pod's packets.
 func TestFirewallOfANetworkLetsItsPodsThrough(t *testing.T) {
+	t.Parallel()
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			const network = `"type": "bridge", "bridge": %q, "isGateway": true, "ipMasq": true, "ipMasqBackend": %q,
@@ -186,6 +190,7 @@ func TestFirewallOfANetworkLetsItsPodsThrough(t *testing.T) {
 // What a pod asks for reaches the plugins as the conventions say: as runtimeConfig for the capabilities that are on, and as
 // args.
 func TestConventionsOfCNIReachItsPlugins(t *testing.T) {
+	t.Parallel()
 	m := newNetMachine(t, "["+strings.Join([]string{
 		cniEntry("ranges", `"plugins": [
 			{"type": "bridge", "bridge": "brr", "capabilities": {"ipRanges": true}, "ipam": {"type": "host-local"}},

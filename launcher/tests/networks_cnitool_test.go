@@ -91,6 +91,7 @@ func (f noopFiles) calls(t *testing.T, inside string) (calls []map[string]any) {
 // configuration, with what each version has. `network validate` calls CHECK of the pods that are connected, and
 // STATUS; a plugin's first setup calls GC.
 func TestPluginsAreCalledAsCNIToolCallsThem(t *testing.T) {
+	t.Parallel()
 	tools := t.TempDir()
 	buildCNI(t, "cnitool", filepath.Join(tools, "cnitool"))
 	buildCNI(t, "plugins/test/noop", filepath.Join(tools, "noop"))

@@ -19,12 +19,14 @@ import (
 // in place of stdout and stderr as well. `add` and `del` are commands of `run`, whose stdout and
 // stderr are one pipe.
 func TestPluginsWorkUnderAKurmaDaemonOf2016(t *testing.T) {
+	t.Parallel()
+	driverName := uniqueDriver()
 	for _, tt := range []struct{ plugin, config, want string }{
 		{"cni", `{"name": "net", "aci": "x", "containerInterface": "eth0", "type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true,
 			"ipam": {"type": "host-local", "subnet": "10.10.0.0/16", "routes": [{"dst": "0.0.0.0/0"}]}}`, "10.10.0.2/16"},
 		{"lo", `{"name": "net", "aci": "x"}`, "127.0.0.1/8"},
 		{"sample", `{"name": "net", "aci": "x", "containerInterface": "eth0", "subnet": "10.99.0.0/24"}`, "10.99.0.2/32"},
-		{"remote", fmt.Sprintf(`{"name": "net", "aci": "x", "containerInterface": "eth0", "driver": %q, "ipam": [{"subnet": "10.95.0.0/24", "gateway": "10.95.0.1/24"}]}`, uniqueDriver()), "10.95.0.2/24"},
+		{"remote", fmt.Sprintf(`{"name": "net", "aci": "x", "containerInterface": "eth0", "driver": %q, "ipam": [{"subnet": "10.95.0.0/24", "gateway": "10.95.0.1/24"}]}`, driverName), "10.95.0.2/24"},
 	} {
 		t.Run(tt.plugin, func(t *testing.T) {
 			b := suite.NewMachine(t)
@@ -53,7 +55,7 @@ func TestPluginsWorkUnderAKurmaDaemonOf2016(t *testing.T) {
 			d.WaitReady()
 			var driver *testDriver
 			if tt.plugin == "remote" { // on the host, whose network namespace is the stager's
-				driver = newDriver(t, &netns{t, d.Cmd}, uniqueDriver())
+				driver = newDriver(t, &netns{t, d.Cmd}, driverName)
 				t.Cleanup(driver.close)
 			}
 			ns := newNetns(t)
@@ -146,6 +148,7 @@ func withHostRoot(t *testing.T, manifest json.RawMessage) json.RawMessage {
 // Without the launcher's variable a plugin finds drivers through the machine's first process: here a shell
 // that is PID 1 of a namespace of its own.
 func TestDriversOfTheMachineAreFoundWithoutTheLauncher(t *testing.T) {
+	t.Parallel()
 	rootfs, _ := pluginImage(t, "remote")
 	host := newNetns(t)
 	name := uniqueDriver()

@@ -10,6 +10,7 @@ import (
 // After a crash of its launcher a pod is started again, with its port and its address: the dead pod, whose rules would
 // come first, is disconnected before. It keeps its logs.
 func TestThePodThatFollowsADeadOneHasItsPortAndAddress(t *testing.T) {
+	t.Parallel()
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			m := newNetMachine(t, "["+bridgeEntry(backend)+"]")

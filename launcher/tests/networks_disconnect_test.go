@@ -23,6 +23,7 @@ esac
 // A pod that a plugin does not disconnect ends all the same. The command that ends it fails with one line, which
 // has the plugin's words and says what to do, and the pod stays until gc has disconnected it.
 func TestAPluginThatDoesNotDisconnectAPodIsReported(t *testing.T) {
+	t.Parallel()
 	m := newScriptMachine(t, unwilling, "bad")
 	doc := harness.PodOf(suite.Shell("s", "echo up; exec sleep 1000"))
 	p := m.connect("p", doc, "lo", "bad")

@@ -14,6 +14,7 @@ import (
 // docs/networks.md is true: its configurations and its pod are used as they are printed, and its commands
 // are executed in their order.
 func TestNetworkDocumentIsTrue(t *testing.T) {
+	t.Parallel()
 	document, err := os.ReadFile("../../docs/networks.md")
 	if err != nil {
 		t.Fatal(err)

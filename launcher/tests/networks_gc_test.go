@@ -15,6 +15,7 @@ import (
 // that is not among the valid ones: a live pod keeps its link, its address and the record of it. The dead pod
 // loses all.
 func TestGCAfterACrashSparesLivePodsOfCNI(t *testing.T) {
+	t.Parallel()
 	m := newNetMachine(t, `[{"name": "ptp", "aci": "kurma.io/stager/cni-netplugin", "containerInterface": "eth{{num}}", "cniVersion": "1.1.0",
 		"type": "ptp", "ipMasq": true, "ipam": {"type": "host-local", "subnet": "10.89.0.0/29"}}]`)
 	doc := harness.PodOf(server("s", "for"))
@@ -46,6 +47,7 @@ func TestGCAfterACrashSparesLivePodsOfCNI(t *testing.T) {
 // A pod that `rm --force` has deleted although `del` had failed keeps its address until the plugin is set up again: the
 // plugin then disconnects the pods whose network namespace is gone. This needs no GC of CNI's.
 func TestTheNextSetupOfCNIDisconnectsPodsThatWereDeletedByForce(t *testing.T) {
+	t.Parallel()
 	m := newNetMachine(t, `[{"name": "ptp", "aci": "kurma.io/stager/cni-netplugin", "containerInterface": "eth{{num}}", "cniVersion": "0.4.0",
 		"type": "ptp", "ipMasq": true, "ipam": {"type": "host-local", "subnet": "10.89.0.0/30"}}]`)
 	doc := harness.PodOf(server("s", "for"))

@@ -219,12 +219,15 @@ func newNetMachine(t *testing.T, networks string, options ...harness.Option) *ne
 	for _, name := range pluginNames() {
 		keys = append(keys, pluginACI(name)+".pub")
 	}
-	b := suite.NewMachine(t, append(options, func(b *harness.Machine) {
+	b := suite.NewMachine(t, func(b *harness.Machine) {
 		b.Store, b.Shared, b.Inside = store, true, host.enter()
 		b.Network = network
+		for _, o := range options {
+			o(b)
+		}
 		b.Config["trustedKeys"], b.Config["networksDirectory"] = append(keys, b.Keys...), dir
 		b.Config["container_networks"] = json.RawMessage(networks)
-	})...)
+	})
 	m := &netMachine{b, host, dir, "none", nil}
 	t.Cleanup(m.closeNetworks)
 	return m
@@ -277,6 +280,13 @@ func (m *netMachine) checkNetworks() {
 // ownLinks counts the test's own pairs of links.
 func (m *netMachine) ownLinks() int {
 	return strings.Count(m.host.run("ip", "-o", "link", "show"), ": "+m.uplink+"@")
+}
+
+// ownPlugins makes an image store for the machine, into which its plugins' images are imported: the tests that share
+// the other one run at the same time. It has the stager, busybox and the plugin lo.
+func ownPlugins(b *harness.Machine) {
+	b.Store, b.Shared = filepath.Join(b.Dir, "images"), false
+	b.Images = append(b.Images, filepath.Join(suite.Images, "busybox.aci"), pluginACI("lo"))
 }
 
 // netPodDoc is a pod manifest with ports.

@@ -74,7 +74,7 @@ func newScriptMachine(t *testing.T, script string, words ...string) *netMachine 
 	for _, word := range words {
 		entries = append(entries, fmt.Sprintf(`{"name": %q, "aci": %q, "containerInterface": "eth0", "do": %[1]q}`, word, "file://"+aci))
 	}
-	return newNetMachine(t, "["+strings.Join(entries, ",")+"]", func(b *harness.Machine) {
+	return newNetMachine(t, "["+strings.Join(entries, ",")+"]", ownPlugins, func(b *harness.Machine) {
 		b.Keys = append(b.Keys, aci+".pub")
 	})
 }
@@ -88,6 +88,7 @@ func (m *netMachine) calls(network string) string {
 // A plugin that misbehaves costs its own pod's start: an error names the network, `del` is called if `add` was,
 // nothing is left, and the other networks work.
 func TestAPluginThatMisbehavesCostsItsPodOnly(t *testing.T) {
+	t.Parallel()
 	m := newScriptMachine(t, misbehaving, "garbage", "flood", "hundred", "dies", "fails", "unready", "stillborn", "chatty", "noisy", "background")
 	const all = "setup add del"
 	for _, tt := range []struct{ network, words, calls string }{
@@ -143,6 +144,7 @@ func TestAPluginThatMisbehavesCostsItsPodOnly(t *testing.T) {
 // A plugin that hangs holds up its own pod alone; a launcher that is asked to stop meanwhile ends
 // it with all of its processes, and undoes what it did.
 func TestAPluginThatHangsIsEndedWithTheLaunch(t *testing.T) {
+	t.Parallel()
 	m := newScriptMachine(t, misbehaving, "hangs")
 	cmd := m.Command("run", "--name", "p", "--net", "hangs", m.Write("pod.json", harness.PodOf(suite.Shell("s", "sleep 1000"))))
 	if err := cmd.Start(); err != nil {

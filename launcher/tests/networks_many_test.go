@@ -32,6 +32,7 @@ func times(t *testing.T, variable string, few int) int {
 // Pods that start at once get different addresses, and when they stop at once nothing is left of
 // them. NETWORK_ROUNDS is how often.
 func TestManyPodsAreConnectedAtOnce(t *testing.T) {
+	t.Parallel()
 	const pods = 24
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
@@ -85,6 +86,7 @@ func (m *netMachine) together(count int, args func(int) []string) []harness.Resu
 // A launcher that is killed at any moment of a pod's start or stop leaves what gc removes: no
 // address, rule, link or namespace stays.
 func TestNothingIsLeftOfALauncherThatWasKilled(t *testing.T) {
+	t.Parallel()
 	m := newNetMachine(t, "["+bridgeEntry("iptables")+"]")
 	doc := m.Write("p.json", netPodDoc{harness.PodOf(suite.Shell("s", "echo up; exec sleep 1000")), []map[string]any{published("web", "tcp", 20000, 8080, 1)}})
 	m.connect("first", harness.PodOf(suite.Shell("s", "sleep 1000")), "bridge")

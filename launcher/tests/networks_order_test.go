@@ -22,6 +22,7 @@ esac
 
 // A stager starts when its pod is connected: it finds the interfaces, whose kernel parameters it sets, and the name servers.
 func TestAStagerStartsWhenItsPodIsConnected(t *testing.T) {
+	t.Parallel()
 	m := newScriptMachine(t, late, "late")
 	doc := harness.PodOf(suite.Shell("a", "cat /proc/sys/net/ipv4/conf/eth0/forwarding /etc/resolv.conf; exec sleep 1000"))
 	doc.Isolators = []any{harness.Isolator("os/unix/sysctl", map[string]string{"net.ipv4.conf.eth0.forwarding": "1"})}

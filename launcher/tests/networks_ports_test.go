@@ -112,6 +112,7 @@ func (n *netns) refuses(t *testing.T, address string) {
 // Published ports, TCP, UDP and a range, answer on the host and in another network namespace, by IPv4 and IPv6,
 // and on 127.0.0.1.
 func TestPublishedPortsAnswerFromEverywhere(t *testing.T) {
+	t.Parallel()
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			m := newNetMachine(t, "["+bridgeEntry(backend)+"]")
@@ -157,6 +158,7 @@ func TestPublishedPortsAnswerFromEverywhere(t *testing.T) {
 
 // A port in use is an error that names its holder: another pod, or a process.
 func TestAPublishedPortInUseNamesItsHolder(t *testing.T) {
+	t.Parallel()
 	m := newNetMachine(t, "["+bridgeEntry("iptables")+"]")
 	doc := func(port int) netPodDoc {
 		return netPodDoc{harness.PodOf(suite.Shell("s", "sleep 1000")), []map[string]any{published("web", "tcp", port, 80, 1)}}

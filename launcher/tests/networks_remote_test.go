@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -45,8 +46,11 @@ var driverProgram = sync.OnceValues(func() (string, error) {
 	return program, nil
 })
 
-// uniqueDriver is the name of a driver that no other suite on this machine has.
-func uniqueDriver() string { return fmt.Sprintf("kurma-test-%d", os.Getpid()) }
+// drivers counts the names of uniqueDriver.
+var drivers atomic.Int32
+
+// uniqueDriver returns the name of a driver that no other test on this machine has.
+func uniqueDriver() string { return fmt.Sprintf("kurma-test-%d-%d", os.Getpid(), drivers.Add(1)) }
 
 // driver runs a driver on the machine. It ends when the machine's pods and plugins have.
 func (m *netMachine) driver(name string, args ...string) *testDriver {
@@ -201,7 +205,7 @@ func remoteEntry(driver, more string) string {
 // What a driver hears.
 const (
 	callsOfNetwork    = "Activate GetCapabilities CreateNetwork"
-	callsOfConnect    = "CreateEndpoint Join ProgramExternalConnectivity"
+	callsOfConnect    = "CreateEndpoint Join ProgramExternalConnectivity EndpointOperInfo"
 	callsOfDisconnect = "RevokeExternalConnectivity Leave DeleteEndpoint"
 )
 
@@ -209,6 +213,7 @@ const dualStack = `"ipam": [{"subnet": "10.95.0.0/24", "gateway": "10.95.0.1/24"
 	"capabilities": {"portMappings": true, "ips": true, "mac": true}`
 
 func TestPodsOfARemoteDriverTalk(t *testing.T) {
+	t.Parallel()
 	name := uniqueDriver()
 	m := newNetMachine(t, "["+remoteEntry(name, dualStack)+"]")
 	d := m.driver(name)
@@ -256,7 +261,7 @@ func TestPodsOfARemoteDriverTalk(t *testing.T) {
 	if got := strings.Join(methods, " "); got != want {
 		t.Fatalf("calls\n%s, want\n%s", got, want)
 	}
-	options, _ := json.Marshal(calls[6].Body["Options"])
+	options, _ := json.Marshal(calls[7].Body["Options"])
 	if want := `{"com.docker.network.endpoint.exposedports":[{"Port":8080,"Proto":6}],"com.docker.network.generic":{"tier":"front"},` +
 		`"com.docker.network.portmap":[{"HostIP":"","HostPort":18081,"HostPortEnd":18081,"IP":"","Port":8080,"Proto":6}],"tier":"front"}`; string(options) != want {
 		t.Errorf("options %s, want %s", options, want)
@@ -290,6 +295,7 @@ func TestPodsOfARemoteDriverTalk(t *testing.T) {
 
 // A driver that gives the addresses itself, beside a network that has the default route.
 func TestRemoteDriverGivesAddresses(t *testing.T) {
+	t.Parallel()
 	name := uniqueDriver()
 	m := newNetMachine(t, "["+remoteEntry(name, `"options": {"mode": "x"}`)+`,
 		{"name": "sample", "aci": "kurma.io/stager/sample-netplugin", "containerInterface": "eth{{num}}", "subnet": "10.99.0.0/24"},
@@ -314,6 +320,7 @@ func TestRemoteDriverGivesAddresses(t *testing.T) {
 // Whatever a driver does wrong, the launch fails with its words, and nothing is left of the pod: each call
 // that the driver has carried out is undone.
 func TestFailuresOfARemoteDriverRollBack(t *testing.T) {
+	t.Parallel()
 	name := uniqueDriver()
 	m := newNetMachine(t, "["+remoteEntry(name, `"ipam": [{"subnet": "10.95.0.0/24", "gateway": "10.95.0.1/24"}]`)+"]")
 	d := m.driver(name)
@@ -383,6 +390,7 @@ func TestFailuresOfARemoteDriverRollBack(t *testing.T) {
 
 // Pods that start at once have addresses of their own, and when they stop at once nothing is left of them.
 func TestManyPodsOfARemoteDriverAreConnectedAtOnce(t *testing.T) {
+	t.Parallel()
 	const pods = 24
 	name := uniqueDriver()
 	m := newNetMachine(t, "["+remoteEntry(name, dualStack)+"]")
@@ -409,6 +417,7 @@ func TestManyPodsOfARemoteDriverAreConnectedAtOnce(t *testing.T) {
 
 // A launcher that is killed at any moment of a pod's start or stop leaves what gc undoes at the driver.
 func TestADriverKeepsNothingOfALauncherThatWasKilled(t *testing.T) {
+	t.Parallel()
 	name := uniqueDriver()
 	m := newNetMachine(t, "["+remoteEntry(name, dualStack)+"]")
 	m.driver(name)

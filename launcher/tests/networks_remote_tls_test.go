@@ -62,6 +62,7 @@ func (d *testDriver) specify(caller, ca string) {
 // certificate is not that of its authority, one that does not know our certificate, and one of another scope
 // cost the pod's start, with a line that says why, before the driver is asked for a network.
 func TestRemoteDriverOfGlobalScopeOverTLS(t *testing.T) {
+	t.Parallel()
 	name := uniqueDriver()
 	m := newNetMachine(t, "["+remoteEntry(name, dualStack+`, "node": "192.0.2.1", "nodes": ["192.0.2.2"]`)+"]")
 	ours, theirs, strangers := newKeys(t), newKeys(t), newKeys(t)
@@ -116,7 +117,10 @@ func TestRemoteDriverOfGlobalScopeOverTLS(t *testing.T) {
 	if got := strings.Join(methods, " "); got != want {
 		t.Fatalf("calls\n%s, want\n%s", got, want)
 	}
-	for i, want := range []string{`{"DiscoveryData":{"Address":"192.0.2.1","self":true},"DiscoveryType":1}`, `{"DiscoveryData":{"Address":"192.0.2.2","self":false},"DiscoveryType":1}`} {
+	for i, want := range []string{
+		`{"DiscoveryData":{"Address":"192.0.2.1","BindAddress":"192.0.2.1","Self":true,"self":true},"DiscoveryType":1}`,
+		`{"DiscoveryData":{"Address":"192.0.2.2","BindAddress":"","Self":false,"self":false},"DiscoveryType":1}`,
+	} {
 		if body, _ := json.Marshal(calls[2+i].Body); string(body) != want {
 			t.Errorf("DiscoverNew %s, want %s", body, want)
 		}

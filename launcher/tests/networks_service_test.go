@@ -17,6 +17,7 @@ import (
 // A service manager stops a service by killing every process in the service's cgroup. The plugin that a
 // launcher in it has started stays, because pods of others use it.
 func TestThePluginThatAServiceHasStartedOutlivesIt(t *testing.T) {
+	t.Parallel()
 	m := newNetMachine(t, "["+cniEntry("ptp", `"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.89.0.0/24"}`)+"]")
 	service := m.Cgroup + "-service"
 	if err := daemon.MakeCgroup(service); err != nil {

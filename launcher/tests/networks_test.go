@@ -39,6 +39,7 @@ func (m *netMachine) worldBy(uplink string) *netns {
 }
 
 func TestPodsOnABridgeTalk(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []string{"iptables", "nftables"} {
 		t.Run(backend, func(t *testing.T) {
 			m := newNetMachine(t, "["+bridgeEntry(backend)+"]")
@@ -73,6 +74,7 @@ func TestPodsOnABridgeTalk(t *testing.T) {
 }
 
 func TestLoopbackAndSamplePlugins(t *testing.T) {
+	t.Parallel()
 	m := newNetMachine(t, `[
 		{"name": "lo", "aci": "kurma.io/stager/lo-netplugin", "default": true},
 		{"name": "sample", "aci": "kurma.io/stager/sample-netplugin", "containerInterface": "veth{{shortuuid}}", "subnet": "10.99.0.0/24"}

@@ -13,6 +13,7 @@ import (
 // `network validate` has a line for each network: what is wrong with the configuration, in the plugin's words, or that it is
 // good.
 func TestNetworkValidateSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	const ptp = `"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.89.0.0/24"}`
 	cni := func(name, more string) string {
 		return fmt.Sprintf(`{"name": %q, "aci": "kurma.io/stager/cni-netplugin", %s}`, name, more)
@@ -52,12 +53,13 @@ func TestNetworkValidateSaysWhatIsWrong(t *testing.T) {
 
 // A plugin's image may come from a server, with its signature beside it. One without a signature is refused.
 func TestAPluginThatAServerHasMustBeSigned(t *testing.T) {
-	aci := scriptPlugin(t, unwilling+"# of a server\n") // another image than those of other tests in the store, which have their signatures
+	t.Parallel()
+	aci := scriptPlugin(t, unwilling)
 	dir := t.TempDir()
 	harness.RunAll(t, []string{"cp", aci, aci + ".asc", dir}, []string{"cp", aci, filepath.Join(dir, "unsigned.aci")})
 	m := newNetMachine(t, `[
 		{"name": "signed", "aci": "http://127.0.0.1:8000/plugin.aci", "containerInterface": "eth0"},
-		{"name": "unsigned", "aci": "http://127.0.0.1:8000/unsigned.aci", "containerInterface": "eth0"}]`, func(b *harness.Machine) {
+		{"name": "unsigned", "aci": "http://127.0.0.1:8000/unsigned.aci", "containerInterface": "eth0"}]`, ownPlugins, func(b *harness.Machine) {
 		b.Keys = append(b.Keys, aci+".pub")
 		b.Config["cacheDirectory"] = filepath.Join(b.Dir, "cache")
 	})
@@ -90,6 +92,7 @@ func TestAPluginThatAServerHasMustBeSigned(t *testing.T) {
 
 // The networks' folder may be relative to the working directory, as the configuration is.
 func TestTheFolderOfNetworksMayBeRelative(t *testing.T) {
+	t.Parallel()
 	m := newNetMachine(t, `[{"name": "lo", "aci": "kurma.io/stager/lo-netplugin"}]`)
 	folder, err := os.Getwd()
 	if err == nil {

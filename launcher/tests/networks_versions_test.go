@@ -11,6 +11,7 @@ import (
 // Each version of CNI, as a single configuration and as a list, connects a pod; a pod is connected to all of
 // them at once, and CHECK, where the version has it, is content.
 func TestEveryVersionOfCNIConnectsPods(t *testing.T) {
+	t.Parallel()
 	var entries, networks []string
 	for i, version := range []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
 		const kurma = `"aci": "kurma.io/stager/cni-netplugin", "containerInterface": "eth{{num}}"`
