@@ -51,6 +51,9 @@ launcher status web >/run/status
 check 'the app runs' contains /run/status running
 main=$(property MainPID kurma-pod@web.service)
 check 'the main process is the launcher' is "$(cat "/proc/$main/comm")" launcher
+bounds=$(sed -n 's/^CapBnd:\t//p' "/proc/$main/status")
+check 'the service cannot load modules' is "$((0x$bounds >> 16 & 1))" 0
+check 'systemd-analyze counts what the unit restricts' systemd-analyze security --no-pager --threshold=95 kurma-pod@web.service
 unit=$(property ControlGroup kurma-pod@web.service)
 uuid=$(launcher ps --json | sed -n 's/.*"uuid":"\([^"]*\)".*"name":"web".*/\1/p')
 check 'the pod is in the cgroup of the service' test -d "/sys/fs/cgroup$unit/$uuid"
