@@ -20,12 +20,12 @@ var enders = []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} /
 // errDropped is the message for a caller whose output was not read.
 var errDropped = errors.New("dropped, because the output was not read in time")
 
-// Attach is the call-in attach: it copies the output of the app that args names to the
+// callAttach is the call-in attach: it copies the output of the app that args names to the
 // caller from now on, and the caller's stdin to the app if the app's is open. It ends with the
 // app; if the app ended with another status than 0, the error is an *ExitError without
 // Err. Code 124 means that the supervisor dropped the caller, 125 that it could not
 // attach, 128+N that signal N ended the call-in. The app runs on in these cases.
-func Attach(ctx context.Context, s Streams, args []string) error {
+func callAttach(ctx context.Context, s Streams, args []string) error {
 	code, err := attach(ctx, s, args)
 	switch {
 	case errors.Is(err, errDropped):
@@ -46,7 +46,7 @@ func attach(ctx context.Context, s Streams, args []string) (int, error) {
 		return 0, err
 	}
 	defer c.Close()
-	if err := c.ask(request{Version: protocolVersion, Call: RequestAttach, App: app}); err != nil {
+	if err := c.ask(request{Version: protocolVersion, Call: requestAttach, App: app}); err != nil {
 		return 0, err
 	}
 	if err := c.SetReadDeadline(time.Now().Add(answerTime)); err != nil {

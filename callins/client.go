@@ -34,7 +34,7 @@ type CallIn func(ctx context.Context, s Streams, args []string) error
 type Streams struct {
 	Socket                string // the supervisor's socket, names.ControlSocket unless a test has its own
 	Stdin, Stdout, Stderr *os.File
-	Settings              int // the number of run's settings descriptor, SettingsDescriptor
+	Settings              int // the number of run's settings descriptor: 3, unless a test has its own
 }
 
 // ExitError says how the program is to end: with Code, after Err's text on stderr

@@ -27,7 +27,7 @@ func PrintDocument(request string) CallIn {
 
 // printDocument is the call-in name, which asks for the document request.
 func printDocument(ctx context.Context, s Streams, name, request string, args []string) error {
-	text, err := AskDocument(ctx, s, request, args...)
+	text, err := askDocument(ctx, s, request, args...)
 	if err == nil {
 		_, err = s.Stdout.Write(text)
 	}
@@ -37,11 +37,11 @@ func printDocument(ctx context.Context, s Streams, name, request string, args []
 	return nil
 }
 
-// AskDocument asks the supervisor for the document name and returns it: JSON,
+// askDocument asks the supervisor for the document name and returns it: JSON,
 // indented by tabs, with a newline at its end. Of s it uses the socket only. The name
 // and the arguments must fit into a packet, of 16 KiB. The text of an error of the
 // document's handler is the handler's own.
-func AskDocument(ctx context.Context, s Streams, name string, args ...string) ([]byte, error) {
+func askDocument(ctx context.Context, s Streams, name string, args ...string) ([]byte, error) {
 	c, err := dial(ctx, s.Socket)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func readDocument(p packet) ([]byte, error) {
 	return readSealed(p.files[0], maxDocument)
 }
 
-// ServeDocument returns the handler that answers AskDocument with what document
+// ServeDocument returns the handler that answers PrintDocument with what document
 // returns, as JSON. document may run concurrently with itself. Its error, which is to be
 // one line, becomes the call-in's.
 func ServeDocument(document func(ctx context.Context, call *Call) (any, error)) Handler {
@@ -106,7 +106,7 @@ func encodeDocument(name string, content any) (*os.File, error) {
 	return sealed(name, append(text, '\n'))
 }
 
-// Args returns the arguments that AskDocument was called with.
+// Args returns the arguments of the call-in that PrintDocument returned.
 func (c *Call) Args() []string { return c.request.Args }
 
 // Process returns the number that the process pid of the supervisor's PID

@@ -217,7 +217,7 @@ func (p *testPod) call(settings string, stdin, stdout, stderr *os.File) int {
 		return -1
 	}
 	s := Streams{Socket: p.socket, Stdin: stdin, Stdout: stdout, Stderr: stderr, Settings: fd}
-	err = Run(limited(p.t), s, []string{"app"})
+	err = callRun(limited(p.t), s, []string{"app"})
 	var exit *ExitError
 	if !errors.As(err, &exit) {
 		return 0

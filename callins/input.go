@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SettingsDescriptor is the descriptor on which a daemon passes run's settings.
-const SettingsDescriptor = 3
+// settingsDescriptor is the descriptor on which a daemon passes run's settings.
+const settingsDescriptor = 3
 
 // settingsTime is how long run waits for all of its settings.
 const settingsTime = 10 * time.Second

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	s := Streams{
 		Socket: os.Getenv(socketVariable),
 		Stdin:  os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Settings: SettingsDescriptor,
+		Settings: settingsDescriptor,
 	}
 	switch role := os.Getenv(roleVariable); role {
 	case "":

@@ -55,12 +55,12 @@ const (
 )
 
 // The requests of this package's call-ins, for Server.Handlers. The handlers are
-// ServeStatus, ServeIsolators, ServeRun and ServeAttach.
+// serveStatus, serveIsolators, serveRun and serveAttach.
 const (
-	RequestStatus    = "status"
-	RequestIsolators = "isolators" // of status --isolators
-	RequestRun       = "run"
-	RequestAttach    = "attach"
+	requestStatus    = "status"
+	requestIsolators = "isolators" // of status --isolators
+	requestRun       = "run"
+	requestAttach    = "attach"
 )
 
 // request opens a connection. Width, Height and Term are the caller's terminal, for

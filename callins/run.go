@@ -18,12 +18,12 @@ var forwarded = []os.Signal{ //nolint:gochecknoglobals // a table that is only r
 	unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH,
 }
 
-// Run is the call-in run: it starts the command that the settings describe in
+// callRun is the call-in run: it starts the command that the settings describe in
 // the app that args names, and ends as the command does. If the command ended with
 // another status than 0, the error is an *ExitError without Err; if it could not be
 // run, one with Code 125, 126 or 127. When ctx ends, the command is killed. If a reader does not take
 // the command's last output, a signal N of forwarded ends the call-in with Code 128+N.
-func Run(ctx context.Context, s Streams, args []string) error {
+func callRun(ctx context.Context, s Streams, args []string) error {
 	code, err := run(ctx, s, args)
 	if err != nil {
 		code = codeOf(err)
@@ -55,7 +55,7 @@ func run(ctx context.Context, s Streams, args []string) (int, error) {
 	signal.Notify(signals, forwarded...)
 	defer signal.Stop(signals)
 	if set.TTY {
-		if err := requestRun(c, s, app, text, true); err != nil {
+		if err := askRun(c, s, app, text, true); err != nil {
 			return 0, err
 		}
 		return runTerminal(ctx, c, s, signals)
@@ -71,7 +71,7 @@ func runPipes(ctx context.Context, c conn, s Streams, app string, text []byte, s
 	}
 	defer b.close()
 	s.Stdin, s.Stdout, s.Stderr = b.stdio[0], b.stdio[1], b.stdio[2]
-	if err := requestRun(c, s, app, text, false); err != nil {
+	if err := askRun(c, s, app, text, false); err != nil {
 		return 0, err
 	}
 	b.passed()
@@ -147,13 +147,13 @@ func collect(signals <-chan os.Signal, over <-chan struct{}, hurry func()) []os.
 	}
 }
 
-func requestRun(c conn, s Streams, app string, text []byte, tty bool) error {
+func askRun(c conn, s Streams, app string, text []byte, tty bool) error {
 	memory, err := sealed("settings", text)
 	if err != nil {
 		return err
 	}
 	defer memory.Close()
-	req := request{Version: protocolVersion, Call: RequestRun, App: app}
+	req := request{Version: protocolVersion, Call: requestRun, App: app}
 	if tty {
 		req.Width, req.Height = callerSize(s)
 		req.Term = os.Getenv("TERM")

@@ -296,7 +296,7 @@ func TestFiftyCallsRunAtOnce(t *testing.T) {
 			}
 		})
 		calls.Go(func() {
-			if _, err := AskDocument(t.Context(), Streams{Socket: p.socket}, RequestStatus); err != nil {
+			if _, err := askDocument(t.Context(), Streams{Socket: p.socket}, requestStatus); err != nil {
 				t.Error(err)
 			}
 		})

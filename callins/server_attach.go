@@ -13,9 +13,9 @@ import (
 // output of its app.
 const lastWords = time.Second
 
-// ServeAttach returns the handler of RequestAttach for the pod: it hands an app's
+// serveAttach returns the handler of requestAttach for the pod: it hands an app's
 // streams to the caller and reports how the app ended.
-func ServeAttach(pod *supervisor.Pod) Handler {
+func serveAttach(pod *supervisor.Pod) Handler {
 	return func(ctx context.Context, call *Call) error { return attachCaller(ctx, pod, call) }
 }
 

@@ -21,11 +21,11 @@ var endSignals = []syscall.Signal{ //nolint:gochecknoglobals // a table that is 
 	syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT,
 }
 
-// ServeRun returns the handler of RequestRun for the pod: it starts a command,
+// serveRun returns the handler of requestRun for the pod: it starts a command,
 // passes signals to it and reports how it ended. env returns the variables, NAME=value,
 // that a command in app has unless its settings list the name: PATH, AC_APP_NAME,
 // AC_METADATA_URL, container. It may run concurrently with itself.
-func ServeRun(pod *supervisor.Pod, env func(app string) []string) Handler {
+func serveRun(pod *supervisor.Pod, env func(app string) []string) Handler {
 	return func(ctx context.Context, call *Call) error {
 		return runCommand(ctx, pod, env(call.request.App), call)
 	}

@@ -123,7 +123,7 @@ func TestAHostileNoteEndsItsOwnCommand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := rawCall(t, p)
 			defer c.Close()
-			request := request{Version: protocolVersion, Call: RequestRun, App: "app"}
+			request := request{Version: protocolVersion, Call: requestRun, App: "app"}
 			if err := c.send(request, []*os.File{settings, none, none, none}); err != nil {
 				t.Fatal(err)
 			}
@@ -170,7 +170,7 @@ func TestOnlyRootReachesTheSocket(t *testing.T) {
 }
 
 func statusError(t *testing.T, p *testPod) error {
-	_, err := AskDocument(t.Context(), Streams{Socket: p.socket}, RequestStatus)
+	_, err := askDocument(t.Context(), Streams{Socket: p.socket}, requestStatus)
 	return err
 }
 

@@ -15,22 +15,23 @@ import (
 // the names that package names gives them. The map is the caller's, which may add rows.
 func CallIns() map[string]CallIn {
 	return map[string]CallIn{
-		names.Status: Status,
+		names.Status: callStatus,
 		names.Logs:   LogsFrom(names.LogDir),
-		names.Run:    Run,
-		names.Attach: Attach,
+		names.Run:    callRun,
+		names.Attach: callAttach,
 	}
 }
 
 // Handlers returns the supervisor's side of the standard call-ins for the pod, by the name of
-// the request. isolators is as in ServeIsolators, env as in ServeRun; a plan.Pod has both as methods.
-// The map is the caller's, which may add rows.
+// the request. isolators returns the fate of each of an app's isolators, to be written as JSON; false if there is no such app.
+// env returns the variables, NAME=value, that a command in an app has unless its settings list the name. Both may run concurrently with
+// themselves; a plan.Pod has both as methods. The map is the caller's, which may add rows.
 func Handlers[Fates any](pod *supervisor.Pod, isolators func(app string) (Fates, bool), env func(app string) []string) map[string]Handler {
 	return map[string]Handler{
-		RequestStatus:    ServeStatus(pod),
-		RequestIsolators: ServeIsolators(isolators),
-		RequestRun:       ServeRun(pod, env),
-		RequestAttach:    ServeAttach(pod),
+		requestStatus:    serveStatus(pod),
+		requestIsolators: serveIsolators(isolators),
+		requestRun:       serveRun(pod, env),
+		requestAttach:    serveAttach(pod),
 	}
 }
 
@@ -40,7 +41,7 @@ func ProcessStreams() Streams {
 	return Streams{
 		Socket: names.ControlSocket,
 		Stdin:  os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Settings: SettingsDescriptor,
+		Settings: settingsDescriptor,
 	}
 }
 

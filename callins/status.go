@@ -11,26 +11,26 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// Status is the call-in status: it writes one JSON object to Stdout, with the apps
+// callStatus is the call-in status: it writes one JSON object to Stdout, with the apps
 // in the pod's order (stager specification, status), or, with the arguments
 // --isolators APP, whether each of the app's isolators is enforced, changed or ignored.
 // An error is an *ExitError with Code 1.
-func Status(ctx context.Context, s Streams, args []string) error {
-	request := RequestStatus
+func callStatus(ctx context.Context, s Streams, args []string) error {
+	request := requestStatus
 	switch {
 	case len(args) == 0:
 	case len(args) == 2 && args[0] == "--isolators":
-		request, args = RequestIsolators, args[1:]
+		request, args = requestIsolators, args[1:]
 	default:
 		return exit("status", exitDocument, fmt.Errorf("unknown arguments %q, want none or --isolators APP", args))
 	}
 	return printDocument(ctx, s, "status", request, args)
 }
 
-// ServeIsolators returns the handler of RequestIsolators. isolators returns the
+// serveIsolators returns the handler of requestIsolators. isolators returns the
 // fate of each of app's isolators, to be written as JSON; false if there is no such
 // app. It may run concurrently with itself.
-func ServeIsolators[Fates any](isolators func(app string) (Fates, bool)) Handler {
+func serveIsolators[Fates any](isolators func(app string) (Fates, bool)) Handler {
 	return ServeDocument(func(_ context.Context, call *Call) (any, error) {
 		args := call.Args()
 		if len(args) != 1 {
@@ -44,8 +44,8 @@ func ServeIsolators[Fates any](isolators func(app string) (Fates, bool)) Handler
 	})
 }
 
-// ServeStatus returns the handler of RequestStatus for the pod.
-func ServeStatus(pod *supervisor.Pod) Handler {
+// serveStatus returns the handler of requestStatus for the pod.
+func serveStatus(pod *supervisor.Pod) Handler {
 	return ServeDocument(func(ctx context.Context, call *Call) (any, error) {
 		var apps orderedObject
 		for _, app := range pod.Status() {

@@ -14,8 +14,8 @@ import (
 	"github.com/appc/spec/schema/types"
 )
 
-// MaxSize is the largest document that Read accepts, in bytes.
-const MaxSize = 64 << 20
+// maxSize is the largest document that Read accepts, in bytes.
+const maxSize = 64 << 20
 
 // Manifest is a Stager Manifest. Its fields are those of the document, and errors use the
 // document's names.
@@ -83,12 +83,12 @@ type App struct {
 // Read reads a manifest to the end of r and validates it. An error is one
 // line that names the field and its value.
 func Read(r io.Reader) (*Manifest, error) {
-	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
+	data, err := io.ReadAll(io.LimitReader(r, maxSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("read manifest: %w", err)
 	}
-	if len(data) > MaxSize {
-		return nil, fmt.Errorf("read manifest: it is larger than %d bytes", MaxSize)
+	if len(data) > maxSize {
+		return nil, fmt.Errorf("read manifest: it is larger than %d bytes", maxSize)
 	}
 	m, err := decode(data)
 	if err != nil {

@@ -269,7 +269,7 @@ func TestReadIsBounded(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "larger than 67108864 bytes") {
 		t.Errorf("got error %v", err)
 	}
-	if source.read > MaxSize+1 {
+	if source.read > maxSize+1 {
 		t.Errorf("read %d bytes", source.read)
 	}
 }

@@ -56,9 +56,9 @@ func (r *KeyRing) add(prefix string, entities openpgp.EntityList) {
 	}
 }
 
-// Trusts reports whether the ring holds the primary key with that
+// trusts reports whether the ring holds the primary key with that
 // fingerprint, 40 or 64 lower-case hexadecimal digits, neither revoked nor expired now.
-func (r KeyRing) Trusts(keyFingerprint string) bool {
+func (r KeyRing) trusts(keyFingerprint string) bool {
 	now := time.Now()
 	for _, e := range r.entities {
 		if fingerprint(e) != keyFingerprint || e.Revoked(now) {

@@ -89,14 +89,14 @@ func TestVerifyAcceptsOnlyKnownSigners(t *testing.T) {
 func TestAKeyRingTrustsItsOwnKeys(t *testing.T) {
 	a, b := newKey(t), newKey(t)
 	ring := ringOf(t, publicFile(t, a), publicFile(t, b))
-	if !ring.Trusts(a.Fingerprint()) || !ring.Trusts(b.Fingerprint()) {
+	if !ring.trusts(a.Fingerprint()) || !ring.trusts(b.Fingerprint()) {
 		t.Error("a key of the ring is not trusted")
 	}
-	if ring.Trusts(newKey(t).Fingerprint()) || (KeyRing{}).Trusts(a.Fingerprint()) {
+	if ring.trusts(newKey(t).Fingerprint()) || (KeyRing{}).trusts(a.Fingerprint()) {
 		t.Error("a key outside the ring is trusted")
 	}
 	both := writeFile(t, "both.asc", func(w *bytes.Buffer) error { return errors.Join(a.WritePublic(w), b.WritePublic(w)) })
-	if !ringOf(t, both).Trusts(b.Fingerprint()) {
+	if !ringOf(t, both).trusts(b.Fingerprint()) {
 		t.Error("the second block of a file is not read")
 	}
 	if _, err := ReadKeyRing(privateFile(t, a)); err == nil {
@@ -168,7 +168,7 @@ func TestWeVerifyGPGs(t *testing.T) {
 				exported := gpg(t, home, append(armored, "--export")...)
 				path := writeFile(t, "ring", func(b *bytes.Buffer) error { _, err := b.Write(exported); return err })
 				by, err := Verify(ringOf(t, path), strings.NewReader(message), bytes.NewReader(sig))
-				if err != nil || !ringOf(t, path).Trusts(by) {
+				if err != nil || !ringOf(t, path).trusts(by) {
 					t.Errorf("Verify = %q, %v", by, err)
 				}
 			}

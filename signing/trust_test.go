@@ -33,7 +33,7 @@ func TestATrustFolderHasKeysForPrefixes(t *testing.T) {
 		{"other.com/example.com/team", false},
 	}
 	for _, tt := range tests {
-		if got := ring.For(tt.name); !got.Trusts(all.Fingerprint()) || got.Trusts(team.Fingerprint()) != tt.team {
+		if got := ring.For(tt.name); !got.trusts(all.Fingerprint()) || got.trusts(team.Fingerprint()) != tt.team {
 			t.Errorf("%s: %+v", tt.name, got.Keys())
 		}
 		by, err := Verify(ring.For(tt.name), strings.NewReader(message), strings.NewReader(signed(t, team)))

@@ -86,7 +86,7 @@ func resolveFile(root *os.File, kind, value string, owner func(*syscall.Stat_t) 
 // regular file, or is in /proc or /sys, has no entries.
 func lookUp(root *os.File, database, name string) (id uint32, found bool, err error) {
 	f, err := OpenRegular(root, database)
-	for _, none := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, ErrNotRegular} {
+	for _, none := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, errNotRegular} {
 		if errors.Is(err, none) {
 			return 0, false, nil //nolint:nilerr // an image without the file has no names
 		}

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotRegular is the error of OpenRegular for what is not a regular file on a file system
+// errNotRegular is the error of OpenRegular for what is not a regular file on a file system
 // that stores files.
-var ErrNotRegular = errors.New("not a regular file")
+var errNotRegular = errors.New("not a regular file")
 
 // kernelFileSystems have files that call themselves regular and whose content the kernel makes
 // up. A read of one can wait (trace_pipe), take something away from its other readers (kmsg) or
@@ -46,7 +46,7 @@ func OpenRegular(root *os.File, path string) (*os.File, error) {
 		return nil, os.NewSyscallError("fstatfs", err)
 	}
 	if !info.Mode().IsRegular() || slices.Contains(kernelFileSystems, fs.Type) {
-		return nil, fmt.Errorf("open %s: %w", path, ErrNotRegular)
+		return nil, fmt.Errorf("open %s: %w", path, errNotRegular)
 	}
 	return pathrs.Reopen(at, unix.O_RDONLY|unix.O_NONBLOCK)
 }

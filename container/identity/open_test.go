@@ -136,8 +136,8 @@ func TestOpenRegularRefusesOtherFiles(t *testing.T) {
 		"proc/version": everything, "proc/kmsg": everything, "sys/kernel/uevent_seqnum": everything, "dev/null": everything,
 	} {
 		f, err := OpenRegular(root, path)
-		if !errors.Is(err, ErrNotRegular) {
-			t.Errorf("open %s: %v, want %v", path, err, ErrNotRegular)
+		if !errors.Is(err, errNotRegular) {
+			t.Errorf("open %s: %v, want %v", path, err, errNotRegular)
 		}
 		f.Close() // nil, unless the test has failed
 	}

@@ -40,7 +40,7 @@ func blame(path string, data []byte, t reflect.Type, err error) error {
 			return blame(part.path, part.data, part.t, err)
 		}
 	}
-	reason := OneLine(err.Error())
+	reason := oneLine(err.Error())
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
 		reason = "must be " + describe(wrong.Type)

@@ -114,7 +114,7 @@ func TestUnmarshalNamesThePathToTheError(t *testing.T) {
 		{"a type that blames nothing", "", `{"odd": [1,` + "\n" + ` 2]}`, `odd: [1, 2]: not like this`},
 		{"a field without a tag", "", `{"plain": 1}`, `plain: 1: must be true or false`},
 		{"a key that is no field's", "", `{"-": 1, "": 1, "hidden": 1, "size": -1}`, `size: -1: must be a whole number, not negative`},
-		{"a long value", "", `{"name": ["` + long + `"]}`, `name: ["` + long[:MaxShown-2] + `…: must be a string`},
+		{"a long value", "", `{"name": ["` + long + `"]}`, `name: ["` + long[:maxShown-2] + `…: must be a string`},
 		{"a field twice", "", `{"name": "a", "NAME": "a"}`, `name: given twice, as "name" and "NAME"`},
 		{"a field in letters that fold twice", "pod", `{"size": 1, "ſize": 2}`, `pod.size: given twice, as "size" and "ſize"`},
 		{"an element's field twice", "pod", `{"list": [{}, {"at": 1, "At": 2}]}`, `pod.list[1].at: given twice, as "at" and "At"`},

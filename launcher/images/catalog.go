@@ -78,7 +78,7 @@ func nameOf(ref string) string {
 // Is reports whether ref may mean the image: by its ID, the start of it, or NAME[:VERSION].
 func (i *Image) Is(ref string) bool {
 	return strings.HasPrefix(i.ID, ref) || isBareID(ref) && strings.HasPrefix(i.ID, idPrefix+ref) ||
-		i.Manifest.Name == nameOf(ref) && i.Manifest.HasLabels(versionOf(ref))
+		i.Manifest.Name == nameOf(ref) && i.Manifest.hasLabels(versionOf(ref))
 }
 
 // versionOf returns the labels that a reference asks for.
@@ -138,7 +138,7 @@ func (c *Catalog) candidates(all []*Image, name string, labels []Label) ([]*Imag
 	others, pin := 0, c.pins[name]
 	for _, image := range all {
 		switch {
-		case image.Manifest.Name != name || !image.Manifest.HasLabels(labels) || !fits(image.Manifest, labels):
+		case image.Manifest.Name != name || !image.Manifest.hasLabels(labels) || !fits(image.Manifest, labels):
 		case pin != "" && image.ID != pin && image.Manifest.Version() != pin:
 			others++
 		default:
@@ -168,7 +168,7 @@ func fits(m *Manifest, labels []Label) bool {
 	}
 	for _, machine := range []Label{{"os", runtime.GOOS}, {"arch", arch}} {
 		asked := slices.ContainsFunc(labels, func(l Label) bool { return l.Name == machine.Name })
-		if have := m.Label(machine.Name); !asked && have != "" && have != machine.Value {
+		if have := m.label(machine.Name); !asked && have != "" && have != machine.Value {
 			return false
 		}
 	}
@@ -205,9 +205,9 @@ func (c *Catalog) Stager(ref string) (*Image, error) {
 	return c.trusted(ref, "stager", c.store.TrustStager)
 }
 
-// Plugin is Stager for a network plugin, see Store.TrustPlugin.
+// Plugin is Stager for a network plugin: it must also have an app and no dependencies.
 func (c *Catalog) Plugin(ref string) (*Image, error) {
-	return c.trusted(ref, "plugin", c.store.TrustPlugin)
+	return c.trusted(ref, "plugin", c.store.trustPlugin)
 }
 
 func (c *Catalog) trusted(ref, kind string, check func(*Image, signing.KeyRing) error) (*Image, error) {

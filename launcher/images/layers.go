@@ -84,7 +84,7 @@ func (r *resolver) find(dep Dependency) (*Image, error) {
 		return nil, fmt.Errorf("%w: %q with ID %s", ErrNotFound, dep.Name, dep.ID)
 	}
 	found := r.all[i]
-	if found.Manifest.Name != dep.Name || !found.Manifest.HasLabels(dep.Labels) {
+	if found.Manifest.Name != dep.Name || !found.Manifest.hasLabels(dep.Labels) {
 		return nil, fmt.Errorf("image %s is not %q", dep.ID, describe(dep.Name, dep.Labels))
 	}
 	return found, nil

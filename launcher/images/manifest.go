@@ -95,8 +95,8 @@ func labels(in types.Labels) []Label {
 	return out
 }
 
-// Label returns the value of a label, or "".
-func (m *Manifest) Label(name string) string {
+// label returns the value of a label, or "".
+func (m *Manifest) label(name string) string {
 	for _, l := range m.Labels {
 		if l.Name == name {
 			return l.Value
@@ -106,10 +106,10 @@ func (m *Manifest) Label(name string) string {
 }
 
 // Version returns the value of the label "version".
-func (m *Manifest) Version() string { return m.Label("version") }
+func (m *Manifest) Version() string { return m.label("version") }
 
-// HasLabels reports whether the image has all of these labels.
-func (m *Manifest) HasLabels(want []Label) bool {
+// hasLabels reports whether the image has all of these labels.
+func (m *Manifest) hasLabels(want []Label) bool {
 	for _, l := range want {
 		if !slices.Contains(m.Labels, l) {
 			return false

@@ -37,11 +37,11 @@ func (s *Store) TrustStager(image *Image, ring signing.KeyRing) error {
 	return nil
 }
 
-// TrustPlugin returns why an image must not be run as a network plugin, or nil: it must have an
+// trustPlugin returns why an image must not be run as a network plugin, or nil: it must have an
 // app and no dependencies, have a good signature by a key of the ring, and be unchanged since the
 // import, its manifest included. A plugin has the powers of the host's root, so it is trusted as
 // a stager is.
-func (s *Store) TrustPlugin(image *Image, ring signing.KeyRing) error {
+func (s *Store) trustPlugin(image *Image, ring signing.KeyRing) error {
 	_, err := s.Verify(image, ring)
 	switch {
 	case len(image.Manifest.Dependencies) > 0:

@@ -111,7 +111,7 @@ func TestStagersAndPluginsMustBeTrusted(t *testing.T) {
 			}
 			ring = trustedFor(t, key, tt.trusted)
 			checkTrust(t, "stager", s.TrustStager(image, ring), tt.stager)
-			checkTrust(t, "plugin", s.TrustPlugin(image, ring), tt.plugin)
+			checkTrust(t, "plugin", s.trustPlugin(image, ring), tt.plugin)
 		})
 	}
 }

@@ -19,7 +19,7 @@ const CallTime = time.Minute
 type Plugin interface {
 	// Start starts the plugin, and sets it up with the network's configuration, unless it runs so. It may be called at any time.
 	Start(ctx context.Context) error
-	// Add connects a pod and returns the plugin's output, which ParseResult reads.
+	// Add connects a pod and returns the plugin's output, a result of the Kurma Network Specification or of CNI.
 	Add(ctx context.Context, call Call) ([]byte, error)
 	// Del undoes Add, also when the network is no longer in the configuration. An Add that failed, or was killed, or never ran is not an error.
 	Del(ctx context.Context, call Call) error
@@ -89,7 +89,7 @@ func (c *Connector) add(ctx context.Context, file string, record *Record, call C
 	if err != nil {
 		return Result{}, err
 	}
-	return ParseResult(output)
+	return parseResult(output)
 }
 
 // Disconnect calls `del` for every attachment whose `add` has begun, the last first, and

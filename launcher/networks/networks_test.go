@@ -171,7 +171,7 @@ func TestParseResult(t *testing.T) {
 			`{"ip4":{"ip":"10.0.0.2/24","gateway":"10.0.0.1","routes":[{"dst":"0.0.0.0/0"}]},"ip6":{"ip":"fd00::2/64","routes":[{"dst":"::/0","gw":"fd00::1"}]},"dns":{"nameservers":["1.1.1.1"]}}`,
 		},
 	} {
-		r, err := ParseResult([]byte(tt.output))
+		r, err := parseResult([]byte(tt.output))
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
@@ -181,7 +181,7 @@ func TestParseResult(t *testing.T) {
 		}
 	}
 	for _, output := range []string{"garbage", "[]", `{"ip4":`, `{"ip4":{"ip":"10.0.0.2"}}`, `{"ip4":{"ip":"fd00::2/64"}}`, `{"ips":[{"address":"x"}]}`, `{"ip4":"10.0.0.2/24"}`} {
-		if _, err := ParseResult([]byte(output)); err == nil {
+		if _, err := parseResult([]byte(output)); err == nil {
 			t.Errorf("%s is accepted", output)
 		}
 	}

@@ -53,10 +53,10 @@ type anyResult struct {
 	Routes []Route `json:"routes"`
 }
 
-// ParseResult reads the output of an `add`. Empty output means no addresses. The newer form is
+// parseResult reads the output of an `add`. Empty output means no addresses. The newer form is
 // converted: the first address of each family is kept, with the routes of its family. Output of
 // another form is an error.
-func ParseResult(output []byte) (Result, error) {
+func parseResult(output []byte) (Result, error) {
 	text := strings.TrimSpace(string(output))
 	if text == "" {
 		return Result{}, nil

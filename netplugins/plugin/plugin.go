@@ -128,15 +128,15 @@ func Main(p Plugin) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
-	if err := Run(ctx, p, os.Args, os.Stdin, os.Stdout); err != nil {
+	if err := run(ctx, p, os.Args, os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, oneLine(err))
 		os.Exit(1)
 	}
 }
 
-// Run is Main with everything given: argv is the program's command line, whose first word ends
+// run is Main with everything given: argv is the program's command line, whose first word ends
 // in setup, add, del or remove.
-func Run(ctx context.Context, p Plugin, argv []string, stdin io.Reader, stdout io.Writer) error {
+func run(ctx context.Context, p Plugin, argv []string, stdin io.Reader, stdout io.Writer) error {
 	name, args := filepath.Base(argv[0]), argv[1:]
 	config, err := io.ReadAll(io.LimitReader(stdin, maxConfig+1))
 	switch {
