@@ -95,10 +95,10 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := c.printStarted(launch.Pod); err != nil {
-		return errors.Join(err, c.daemon.RemovePod(ctx, launch.Pod, true))
+	if err := c.printStarted(launch.Pod()); err != nil {
+		return errors.Join(err, c.daemon.RemovePod(ctx, launch.Pod(), true))
 	}
-	c.showWarnings(launch.Pod)
+	c.showWarnings(launch.Pod())
 	return nil
 }
 

@@ -23,8 +23,8 @@ func (c *cli) runHere(ctx context.Context, launch *daemon.Launch, o runOptions, 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var output sync.WaitGroup
-	pod := launch.Pod
 	exit, err := launch.Run(ctx, func() error {
+		pod := launch.Pod()
 		started()
 		if c.json {
 			if err := c.printStarted(pod); err != nil {
@@ -43,6 +43,7 @@ func (c *cli) runHere(ctx context.Context, launch *daemon.Launch, o runOptions, 
 	if err != nil {
 		return err
 	}
+	pod := launch.Pod()
 	c.reportFailedStager(pod, o.remove)
 	if o.remove {
 		ended, err := c.daemon.FindPod(pod.Plan.UUID)

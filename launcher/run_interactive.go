@@ -19,8 +19,8 @@ import (
 // its own, so that the detach keys can leave the pod running. The output comes from the log, with
 // every byte from the beginning; attach passes the input on. runInteractive calls started when the pod is up.
 func (c *cli) runInteractive(ctx context.Context, launch *daemon.Launch, o runOptions, started func()) error {
-	pod := launch.Pod
 	err := launch.Start(ctx)
+	pod := launch.Pod()
 	started()
 	if err != nil {
 		return err
@@ -68,11 +68,10 @@ func (c *cli) typeUntil(ctx context.Context, shown <-chan struct{}, pod *pods.Po
 		stdin, outputs[1], detach = k.read, os.Stderr, k.left // the terminal, whose size the app gets
 	}
 	stop, ended := make(chan struct{}), make(chan struct{})
-	own := *pod
 	go func() {
 		defer close(ended)
 		// An app that has ended already needs no input.
-		_, _ = own.CallUntil(stop, [3]*os.File{stdin, outputs[0], outputs[1]}, nil, names.Attach, daemon.AppNames(&own)[0])
+		_, _ = pod.CallUntil(stop, [3]*os.File{stdin, outputs[0], outputs[1]}, nil, names.Attach, daemon.AppNames(pod)[0])
 	}()
 	defer func() {
 		close(stop)

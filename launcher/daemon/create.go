@@ -42,8 +42,14 @@ type PodOptions struct {
 // Launch is a pod that has been made and not been started. Its images cannot be removed. The caller calls Start or Run, according to
 // PodOptions.Detached, and Close in any case.
 type Launch struct {
-	Pod     *pods.Pod
+	pod     *pods.Keeper
 	monitor *pods.Monitor // of a pod that is detached
+}
+
+// Pod returns the pod's record as it is now. While Run works, only its function up may call it.
+func (l *Launch) Pod() *pods.Pod {
+	record := l.pod.Pod
+	return &record
 }
 
 // Create plans a pod and puts it into the store. It imports images of sources before, unless they have been imported. The warnings
@@ -67,23 +73,23 @@ func (d *Daemon) Create(ctx context.Context, o PodOptions) (launch *Launch, warn
 		}
 		o.UUID = launch.monitor.UUID
 	}
-	launch.Pod, warnings, err = d.create(ctx, store, stager, o)
+	launch.pod, warnings, err = d.create(ctx, store, stager, o)
 	if err != nil {
 		launch.Close()
 		return nil, warnings, err
 	}
-	launch.Pod.LastLines = lastLines
+	launch.pod.LastLines = lastLines
 	return launch, warnings, nil
 }
 
 // Start has the pod's monitor start the pod, and returns when all of its apps have been started. A pod that does not start is
 // deleted; the error is a pods.StartError then.
-func (l *Launch) Start(ctx context.Context) error { return l.monitor.HandOver(ctx, l.Pod) }
+func (l *Launch) Start(ctx context.Context) error { return l.monitor.HandOver(ctx, l.pod) }
 
 // Run starts the pod and returns when it has ended. This process is the pod's monitor: the pod ends with it, and is stopped when ctx
 // ends. Run calls up when all apps have been started; its error stops the pod. The pod stays in the store if it was up.
 func (l *Launch) Run(ctx context.Context, up func() error) (pods.Exit, error) {
-	return l.Pod.Run(ctx, true, up)
+	return l.pod.Run(ctx, true, up)
 }
 
 // Close ends what has been started for a pod that was not. It may be called again.
@@ -101,7 +107,8 @@ func (d *Daemon) Start(ctx context.Context, o PodOptions) (pod *pods.Pod, warnin
 		return nil, warnings, err
 	}
 	defer launch.Close()
-	return launch.Pod, warnings, launch.Start(ctx)
+	err = launch.Start(ctx)
+	return launch.Pod(), warnings, err
 }
 
 // Monitor is the main function of the process of Programs.Monitor, which watches the pod in that folder until the pod ends. If ctx
@@ -122,7 +129,7 @@ func (d *Daemon) podsBelow(parent string) (*pods.Store, error) {
 
 // create plans a pod and puts it into the store. Its images cannot be removed
 // meanwhile; afterwards the pod's plan says that they are in use.
-func (d *Daemon) create(ctx context.Context, store *pods.Store, stager string, o PodOptions) (*pods.Pod, []string, error) {
+func (d *Daemon) create(ctx context.Context, store *pods.Store, stager string, o PodOptions) (*pods.Keeper, []string, error) {
 	imageStore, ring, err := d.imagesAndKeys()
 	if err != nil {
 		return nil, nil, err

@@ -151,5 +151,5 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 	if err != nil {
 		return nil, errors.Join(stopped, err)
 	}
-	return pod, stopped
+	return &pod.Pod, stopped
 }

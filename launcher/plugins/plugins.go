@@ -169,7 +169,8 @@ func (c *Containers) launch(ctx context.Context, store *pods.Store, name string,
 	if err != nil {
 		return nil, err
 	}
-	return pod, pod.Detach(ctx, c.Monitor)
+	err = pod.Detach(ctx, c.Monitor)
+	return &pod.Pod, err
 }
 
 // stop stops the containers of a network: one, or that of a launcher that was killed before it has recorded it.

@@ -90,16 +90,16 @@ func (m *Monitor) Close() {
 
 // HandOver makes the process the pod's monitor, and returns when the pod is up. If the pod does not start, or ctx
 // ends before, the pod is deleted and an error returned.
-func (m *Monitor) HandOver(ctx context.Context, p *Pod) error {
+func (m *Monitor) HandOver(ctx context.Context, k *Keeper) error {
 	control := m.control
 	m.control = nil
 	defer control.Close()
-	defer p.lock.Close()
+	defer k.lock.Close()
 	unhook := context.AfterFunc(ctx, func() { _ = m.process.Signal(syscall.SIGTERM) })
 	defer unhook()
-	err := unix.Sendmsg(int(control.Fd()), []byte{0}, unix.UnixRights(int(p.lock.Fd())), nil, unix.MSG_NOSIGNAL)
+	err := unix.Sendmsg(int(control.Fd()), []byte{0}, unix.UnixRights(int(k.lock.Fd())), nil, unix.MSG_NOSIGNAL)
 	if err != nil && !errors.Is(err, unix.EPIPE) {
-		return errors.Join(fmt.Errorf("launch pod %q: pass its lock to the monitor: %w", p.Plan.Name, err), p.takeOver())
+		return errors.Join(fmt.Errorf("launch pod %q: pass its lock to the monitor: %w", k.Plan.Name, err), k.takeOver())
 	}
 	var data []byte
 	if err == nil {
@@ -107,7 +107,7 @@ func (m *Monitor) HandOver(ctx context.Context, p *Pod) error {
 	}
 	// A monitor that has been killed before it has read the byte resets the connection.
 	if killed := errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || err == nil && len(data) == 0; killed {
-		return errors.Join(fmt.Errorf("launch pod %q: its monitor was killed", p.Plan.Name), p.takeOver())
+		return errors.Join(fmt.Errorf("launch pod %q: its monitor was killed", k.Plan.Name), k.takeOver())
 	}
 	if err != nil {
 		return fmt.Errorf("read from monitor: %w", err)
@@ -117,33 +117,33 @@ func (m *Monitor) HandOver(ctx context.Context, p *Pod) error {
 		return fmt.Errorf("read from monitor: %w", err)
 	}
 	if message.Left {
-		return errors.Join(fmt.Errorf("launch pod %q: %s", p.Plan.Name, message.Error), p.takeOver())
+		return errors.Join(fmt.Errorf("launch pod %q: %s", k.Plan.Name, message.Error), k.takeOver())
 	}
 	if message.Error != "" {
 		return &StartError{Err: errors.New(message.Error), Output: message.Output}
 	}
-	return p.refresh()
+	return k.refresh()
 }
 
 // Detach starts a monitor that outlives the caller, and returns when the pod is up, see HandOver. Argv is this
 // program's command line for RunDetached, without the pod's folder, which is added.
-func (p *Pod) Detach(ctx context.Context, argv []string) error {
-	m, err := startMonitor(append(slices.Clone(argv), p.Dir))
+func (k *Keeper) Detach(ctx context.Context, argv []string) error {
+	m, err := startMonitor(append(slices.Clone(argv), k.Dir))
 	if err != nil {
-		return errors.Join(err, p.removeDir())
+		return errors.Join(err, k.removeDir())
 	}
-	return m.HandOver(ctx, p)
+	return m.HandOver(ctx, k)
 }
 
 // takeOver deletes the pod of a monitor that was killed. This process has the pod's lock,
 // as the monitor had.
-func (p *Pod) takeOver() error {
-	_ = readJSON(filepath.Join(p.Dir, stateFile), &p.State) // what the monitor has recorded, if it came so far
-	group, err := cgroups.Open(p.Plan.Cgroup)
+func (k *Keeper) takeOver() error {
+	_ = readJSON(filepath.Join(k.Dir, stateFile), &k.State) // what the monitor has recorded, if it came so far
+	group, err := cgroups.Open(k.Plan.Cgroup)
 	if err != nil {
 		return err
 	}
-	return p.takeDown(group, killed(), deletePod)
+	return k.takeDown(group, killed(), deletePod)
 }
 
 // RunDetached is the main function of a detached monitor: it runs the pod in that folder when it gets the pod's
@@ -163,7 +163,7 @@ func RunDetached(ctx context.Context, dir string, connector *networks.Connector,
 	if lock == nil {
 		return nil
 	}
-	pod := &Pod{Dir: dir, lock: lock, connector: connector, LastLines: lastLines}
+	pod := &Keeper{Pod: Pod{Dir: dir}, lock: lock, connector: connector, LastLines: lastLines}
 	if err := pod.reload(); err != nil {
 		return send(report{Error: err.Error(), Left: true})
 	}
@@ -212,10 +212,10 @@ func receiveLock() (*os.File, error) {
 	return os.NewFile(uintptr(fds[0]), lockFile), nil
 }
 
-func (p *Pod) reload() error {
+func (k *Keeper) reload() error {
 	err := errors.Join(
-		readJSON(filepath.Join(p.Dir, planFile), &p.Plan),
-		readJSON(filepath.Join(p.Dir, stateFile), &p.State))
+		readJSON(filepath.Join(k.Dir, planFile), &k.Plan),
+		readJSON(filepath.Join(k.Dir, stateFile), &k.State))
 	if err != nil {
 		return fmt.Errorf("read pod: %w", err)
 	}

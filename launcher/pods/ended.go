@@ -92,8 +92,8 @@ func (p *Pod) StagerFailed() string {
 
 // logSignal adds to the stager's log that a signal has ended the stager, which could not say so itself. A log that cannot be
 // written stays as it is.
-func (p *Pod) logSignal(exit Exit) {
-	log, err := os.OpenFile(p.LogPath(), os.O_WRONLY|os.O_APPEND, 0)
+func (k *Keeper) logSignal(exit Exit) {
+	log, err := os.OpenFile(k.LogPath(), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return
 	}

@@ -30,16 +30,16 @@ func (p *Pod) record(e events.Event) {
 }
 
 // recordExit records once that the pod's stager has ended, and in the stager's log if a signal has ended it. A pod whose stager was not started has not exited.
-func (p *Pod) recordExit(exit Exit) {
-	if p.State.Stager.PID == 0 || p.State.Exit != nil {
+func (k *Keeper) recordExit(exit Exit) {
+	if k.State.Stager.PID == 0 || k.State.Exit != nil {
 		return
 	}
-	p.State.Exit = &exit
+	k.State.Exit = &exit
 	if exit.Signal != "" {
-		p.logSignal(exit)
+		k.logSignal(exit)
 	}
-	code, reason := p.Outcome()
-	p.record(events.Event{Action: events.Exited, Code: code, Reason: cmp.Or(reason, exit.Signal)})
+	code, reason := k.Outcome()
+	k.record(events.Event{Action: events.Exited, Code: code, Reason: cmp.Or(reason, exit.Signal)})
 }
 
 const (
@@ -55,7 +55,7 @@ const (
 // appReports records what the stager's log says of the apps. A stager of another make may log in
 // another form: then there are no events of apps.
 type appReports struct {
-	pod *Pod
+	pod *Keeper
 	end chan struct{}
 	off sync.WaitGroup
 
@@ -69,9 +69,9 @@ type appReports struct {
 }
 
 // recordApps begins to record, until stop is called.
-func (p *Pod) recordApps() *appReports {
-	r := &appReports{pod: p, end: make(chan struct{}), awaited: make(map[string]bool)}
-	for _, app := range p.Plan.Apps {
+func (k *Keeper) recordApps() *appReports {
+	r := &appReports{pod: k, end: make(chan struct{}), awaited: make(map[string]bool)}
+	for _, app := range k.Plan.Apps {
 		r.awaited[app.Name] = true
 	}
 	r.off.Go(func() {

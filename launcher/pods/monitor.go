@@ -27,145 +27,145 @@ import (
 // A stager that ends before it is ready is an error, which has the last line of its log;
 // the pod is deleted then. If keep is set, plan, state and logs of a pod that was up stay;
 // otherwise the pod's folder is also deleted.
-func (p *Pod) Run(ctx context.Context, keep bool, ready func() error) (Exit, error) {
-	group, err := cgroups.Open(p.Plan.Cgroup)
+func (k *Keeper) Run(ctx context.Context, keep bool, ready func() error) (Exit, error) {
+	group, err := cgroups.Open(k.Plan.Cgroup)
 	if err != nil {
-		return Exit{}, errors.Join(fmt.Errorf("launch pod %q: %w", p.Plan.Name, err), p.removeDir())
+		return Exit{}, errors.Join(fmt.Errorf("launch pod %q: %w", k.Plan.Name, err), k.removeDir())
 	}
-	apps := p.recordApps()
-	exit, err := p.run(ctx, group, func() error {
+	apps := k.recordApps()
+	exit, err := k.run(ctx, group, func() error {
 		apps.up()
 		return ready()
 	})
 	apps.stop()
 	if err != nil {
-		err = fmt.Errorf("launch pod %q: %w", p.Plan.Name, err)
+		err = fmt.Errorf("launch pod %q: %w", k.Plan.Name, err)
 	}
 	end := deletePod
 	if keep && err == nil {
 		end = keepLogs
 	}
-	return exit, errors.Join(err, p.takeDown(group, exit, end))
+	return exit, errors.Join(err, k.takeDown(group, exit, end))
 }
 
-func (p *Pod) run(ctx context.Context, group *cgroups.Group, ready func() error) (Exit, error) {
+func (k *Keeper) run(ctx context.Context, group *cgroups.Group, ready func() error) (Exit, error) {
 	self, err := identify(os.Getpid())
 	if err != nil {
 		return Exit{}, err
 	}
-	p.State.Monitor, p.State.MissingCgroups = self, group.Missing()
-	if err := errors.Join(p.save(), p.enterMonitorCgroup()); err != nil {
+	k.State.Monitor, k.State.MissingCgroups = self, group.Missing()
+	if err := errors.Join(k.save(), k.enterMonitorCgroup()); err != nil {
 		return Exit{}, err
 	}
-	s, err := p.launch(ctx, group)
+	s, err := k.launch(ctx, group)
 	if err != nil {
 		return Exit{}, err
 	}
-	p.State.Stager = s.Process
-	p.record(events.Event{Action: events.Started})
-	if err := p.save(); err != nil {
-		return p.stop(s, group), err
+	k.State.Stager = s.Process
+	k.record(events.Event{Action: events.Started})
+	if err := k.save(); err != nil {
+		return k.stop(s, group), err
 	}
 	select {
 	case <-ctx.Done():
-		return p.stop(s, group), context.Cause(ctx)
+		return k.stop(s, group), context.Cause(ctx)
 	case exit := <-s.exited:
-		return exit, p.endedEarly(exit, ready)
+		return exit, k.endedEarly(exit, ready)
 	case err := <-s.ready:
 		if err != nil {
-			return p.stop(s, group), fmt.Errorf("wait for the stager to be ready: %w", err)
+			return k.stop(s, group), fmt.Errorf("wait for the stager to be ready: %w", err)
 		}
 	}
 	// A stager that ends also closes the descriptor.
 	if s.ended() {
 		exit := <-s.exited
-		return exit, p.endedEarly(exit, ready)
+		return exit, k.endedEarly(exit, ready)
 	}
-	return p.stay(ctx, s, group, ready)
+	return k.stay(ctx, s, group, ready)
 }
 
 // launch makes what the stager needs, while the networks' plugins connect the pod, and starts the stager when they
 // are done.
-func (p *Pod) launch(ctx context.Context, group *cgroups.Group) (*stager, error) {
-	results, err := p.connect(ctx)
+func (k *Keeper) launch(ctx context.Context, group *cgroups.Group) (*stager, error) {
+	results, err := k.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(p.makeRoot(), group.Make()); err != nil {
+	if err := errors.Join(k.makeRoot(), group.Make()); err != nil {
 		return nil, errors.Join(err, (<-results).err)
 	}
 	connected := make(chan error, 1)
 	go func() {
 		r := <-results
 		if r.err == nil {
-			r.err = p.useNameServers(r.results)
+			r.err = k.useNameServers(r.results)
 		}
 		connected <- r.err
 	}()
-	return p.startStager(group, connected)
+	return k.startStager(group, connected)
 }
 
 // monitorSuffix is what the name of the monitor's cgroup has after that of the pod's.
 const monitorSuffix = ".monitor"
 
 // enterMonitorCgroup moves this process into the monitor's cgroup, if the plan has one.
-func (p *Pod) enterMonitorCgroup() error {
-	if !p.Plan.MonitorCgroup {
+func (k *Keeper) enterMonitorCgroup() error {
+	if !k.Plan.MonitorCgroup {
 		return nil
 	}
-	group, err := cgroups.Open(p.Plan.Cgroup + monitorSuffix)
+	group, err := cgroups.Open(k.Plan.Cgroup + monitorSuffix)
 	if err != nil {
 		return err
 	}
 	if err := group.Make(); err != nil {
 		return err
 	}
-	p.leave, err = group.EnterProcess()
+	k.leave, err = group.EnterProcess()
 	return err
 }
 
 // removeMonitorCgroup removes the monitor's cgroup, and moves this process out of it before.
-func (p *Pod) removeMonitorCgroup() error {
-	if !p.Plan.MonitorCgroup {
+func (k *Keeper) removeMonitorCgroup() error {
+	if !k.Plan.MonitorCgroup {
 		return nil
 	}
-	group, err := cgroups.Open(p.Plan.Cgroup + monitorSuffix)
+	group, err := cgroups.Open(k.Plan.Cgroup + monitorSuffix)
 	if err != nil {
 		return err
 	}
-	if p.leave != nil {
-		if err := p.leave(); err != nil {
+	if k.leave != nil {
+		if err := k.leave(); err != nil {
 			return fmt.Errorf("leave cgroup of the monitor: %w", err)
 		}
-		p.leave = nil
+		k.leave = nil
 	}
 	return group.Remove()
 }
 
 // stay waits until a pod that is up has ended.
-func (p *Pod) stay(ctx context.Context, s *stager, group *cgroups.Group, ready func() error) (Exit, error) {
-	p.State.Phase = Running
-	if err := p.save(); err != nil {
-		return p.stop(s, group), err
+func (k *Keeper) stay(ctx context.Context, s *stager, group *cgroups.Group, ready func() error) (Exit, error) {
+	k.State.Phase = Running
+	if err := k.save(); err != nil {
+		return k.stop(s, group), err
 	}
 	if err := ready(); err != nil {
-		return p.stop(s, group), err
+		return k.stop(s, group), err
 	}
 	select {
 	case exit := <-s.exited:
 		return exit, nil
 	case <-ctx.Done():
-		return p.stop(s, group), nil
+		return k.stop(s, group), nil
 	}
 }
 
 // stop stops a pod as Kurma does: it sends SIGTERM to the stager, and SIGKILL to all
 // processes of the pod if the stager does not end in time.
-func (p *Pod) stop(s *stager, group *cgroups.Group) Exit {
-	p.State.Phase = Stopping
-	_ = p.save() // only ps reads it
+func (k *Keeper) stop(s *stager, group *cgroups.Group) Exit {
+	k.State.Phase = Stopping
+	_ = k.save() // only ps reads it
 	_ = s.signal(syscall.SIGTERM)
-	late := time.NewTimer(p.Plan.StopTimeout)
+	late := time.NewTimer(k.Plan.StopTimeout)
 	defer late.Stop()
 	select {
 	case exit := <-s.exited:
@@ -179,23 +179,23 @@ func (p *Pod) stop(s *stager, group *cgroups.Group) Exit {
 // an error with the last line of the stager's log. The exit status of a start that fails is
 // 1, and such a stager leaves no last status: otherwise the pod was up for a moment, and ready is
 // called.
-func (p *Pod) endedEarly(exit Exit, ready func() error) error {
-	if exit.Signal == "" && (exit.Code != 1 || p.hasLastStatus()) {
+func (k *Keeper) endedEarly(exit Exit, ready func() error) error {
+	if exit.Signal == "" && (exit.Code != 1 || k.hasLastStatus()) {
 		return ready()
 	}
 	how := fmt.Sprintf("exit status %d", exit.Code)
 	if exit.Signal != "" {
 		how = exit.Signal
 	}
-	words := lastLine(p.LogPath())
+	words := lastLine(k.LogPath())
 	if words == "" {
 		words = "it logged nothing"
 	}
 	err := fmt.Errorf("the stager ended before the pod was up (%s): %s", how, words)
-	if p.LastLines == nil {
+	if k.LastLines == nil {
 		return err
 	}
-	return &StartError{Err: err, Output: p.LastLines(p)}
+	return &StartError{Err: err, Output: k.LastLines(&k.Pod)}
 }
 
 // StartError is the error of a pod that did not start.
@@ -260,51 +260,51 @@ const (
 
 // takeDown kills the pod's processes, disconnects it from its networks, and removes its cgroups
 // and files. It may be repeated, and needs only the pod's folder.
-func (p *Pod) takeDown(group *cgroups.Group, exit Exit, how ending) error {
-	group.Claim(p.State.MissingCgroups)
-	if err := errors.Join(group.Kill(), p.removeMonitorCgroup(), group.Remove()); err != nil {
-		return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
+func (k *Keeper) takeDown(group *cgroups.Group, exit Exit, how ending) error {
+	group.Claim(k.State.MissingCgroups)
+	if err := errors.Join(group.Kill(), k.removeMonitorCgroup(), group.Remove()); err != nil {
+		return fmt.Errorf("take down pod %s: %w", k.Plan.UUID, err)
 	}
-	p.recordExit(exit)
-	err := p.disconnectOnce(how == deleteAnyway)
+	k.recordExit(exit)
+	err := k.disconnectOnce(how == deleteAnyway)
 	switch {
 	case how == keepLogs:
-		return errors.Join(err, p.keepEnded(exit))
-	case err != nil && how == deletePod && p.lock != nil:
-		return errors.Join(err, p.save(), p.lock.Close())
+		return errors.Join(err, k.keepEnded(exit))
+	case err != nil && how == deletePod && k.lock != nil:
+		return errors.Join(err, k.save(), k.lock.Close())
 	}
-	return errors.Join(err, p.removeDir())
+	return errors.Join(err, k.removeDir())
 }
 
 // keepEnded removes a pod's files but for plan, state and logs.
-func (p *Pod) keepEnded(exit Exit) error {
-	p.keepAppLogs()
+func (k *Keeper) keepEnded(exit Exit) error {
+	k.keepAppLogs()
 	for _, name := range []string{rootDir, volumesDir} {
-		if err := rmtree.Remove(filepath.Join(p.Dir, name)); err != nil {
-			return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
+		if err := rmtree.Remove(filepath.Join(k.Dir, name)); err != nil {
+			return fmt.Errorf("take down pod %s: %w", k.Plan.UUID, err)
 		}
 	}
-	p.State.Phase, p.State.Exit, p.State.Ended = Exited, &exit, time.Now().UTC()
-	if err := p.save(); err != nil {
-		return fmt.Errorf("take down pod %s: %w", p.Plan.UUID, err)
+	k.State.Phase, k.State.Exit, k.State.Ended = Exited, &exit, time.Now().UTC()
+	if err := k.save(); err != nil {
+		return fmt.Errorf("take down pod %s: %w", k.Plan.UUID, err)
 	}
-	return p.lock.Close()
+	return k.lock.Close()
 }
 
 // keepAppLogs moves the apps' logs out of the stager's root, for a person to
 // read until gc or rm. It moves the folder in one step, so that AppLogs always finds it. It keeps
 // nothing if the pod's plan does not say where the logs are, or if that is not a folder inside the
 // root. The pod is taken down in any case.
-func (p *Pod) keepAppLogs() {
-	if p.Plan.LogDir == "" {
+func (k *Keeper) keepAppLogs() {
+	if k.Plan.LogDir == "" {
 		return
 	}
-	dir, err := os.OpenRoot(p.Dir)
+	dir, err := os.OpenRoot(k.Dir)
 	if err != nil {
 		return
 	}
 	defer dir.Close()
-	logs := filepath.Join(rootDir, filepath.Join("/", p.Plan.LogDir)) // ".." does not lead out of the root
+	logs := filepath.Join(rootDir, filepath.Join("/", k.Plan.LogDir)) // ".." does not lead out of the root
 	if info, err := dir.Lstat(logs); err == nil && info.IsDir() {
 		_ = dir.Rename(logs, appLogsDir)
 	}
@@ -312,30 +312,30 @@ func (p *Pod) keepAppLogs() {
 
 // removeDir removes the pod's folder and its pin of a network namespace. The lock is removed last, so that it shows until then
 // that a process works on the folder.
-func (p *Pod) removeDir() error {
-	if err := networks.Remove(p.pin()); err != nil {
-		return fmt.Errorf("remove pod %s: %w", p.Plan.UUID, err)
+func (k *Keeper) removeDir() error {
+	if err := networks.Remove(k.pin()); err != nil {
+		return fmt.Errorf("remove pod %s: %w", k.Plan.UUID, err)
 	}
-	entries, err := os.ReadDir(p.Dir)
+	entries, err := os.ReadDir(k.Dir)
 	if err != nil {
-		return fmt.Errorf("remove pod %s: %w", p.Plan.UUID, err)
+		return fmt.Errorf("remove pod %s: %w", k.Plan.UUID, err)
 	}
 	for _, e := range entries {
 		if e.Name() == lockFile {
 			continue
 		}
-		if err := rmtree.Remove(filepath.Join(p.Dir, e.Name())); err != nil {
-			return fmt.Errorf("remove pod %s: %w", p.Plan.UUID, err)
+		if err := rmtree.Remove(filepath.Join(k.Dir, e.Name())); err != nil {
+			return fmt.Errorf("remove pod %s: %w", k.Plan.UUID, err)
 		}
 	}
-	if err := rmtree.Remove(p.Dir); err != nil {
-		return fmt.Errorf("remove pod %s: %w", p.Plan.UUID, err)
+	if err := rmtree.Remove(k.Dir); err != nil {
+		return fmt.Errorf("remove pod %s: %w", k.Plan.UUID, err)
 	}
-	if p.Plan.Name != "" { // not a folder whose maker was killed before there was a pod
-		p.record(events.Event{Action: events.Removed})
+	if k.Plan.Name != "" { // not a folder whose maker was killed before there was a pod
+		k.record(events.Event{Action: events.Removed})
 	}
-	if p.lock != nil {
-		return p.lock.Close()
+	if k.lock != nil {
+		return k.lock.Close()
 	}
 	return nil
 }

@@ -18,17 +18,17 @@ const noExec = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 // enterNew moves the calling thread into a new mount and network namespace, the pod's, with
 // the stager's root as /. The caller has locked the thread and uses it for nothing
 // else afterwards. mount_setattr(2) needs Linux 5.12.
-func (p *Pod) enterNew(group *cgroups.Group) error {
+func (k *Keeper) enterNew(group *cgroups.Group) error {
 	namespaces := unix.CLONE_NEWNS
-	alone := !p.Plan.HostNetwork && p.namespace == nil
+	alone := !k.Plan.HostNetwork && k.namespace == nil
 	if alone {
 		namespaces |= unix.CLONE_NEWNET
 	}
 	if err := unix.Unshare(namespaces); err != nil {
 		return fmt.Errorf("make namespaces: %w", err)
 	}
-	if p.namespace != nil {
-		if err := p.namespace.Enter(); err != nil {
+	if k.namespace != nil {
+		if err := k.namespace.Enter(); err != nil {
 			return fmt.Errorf("enter network namespace: %w", err)
 		}
 	}
@@ -37,14 +37,14 @@ func (p *Pod) enterNew(group *cgroups.Group) error {
 			return fmt.Errorf("bring up loopback: %w", err)
 		}
 	}
-	root := filepath.Join(p.Dir, rootDir)
-	if err := p.mountAll(root, group); err != nil {
+	root := filepath.Join(k.Dir, rootDir)
+	if err := k.mountAll(root, group); err != nil {
 		return err
 	}
 	return pivot(root)
 }
 
-func (p *Pod) mountAll(root string, group *cgroups.Group) error {
+func (k *Keeper) mountAll(root string, group *cgroups.Group) error {
 	// From here on no mount propagates to the host. The host's later mounts still
 	// propagate to us, until the mounts that are not the host's are made private.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
@@ -53,7 +53,7 @@ func (p *Pod) mountAll(root string, group *cgroups.Group) error {
 	if err := unix.Mount(root, root, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount stager root: %w", err)
 	}
-	for _, layer := range p.Plan.Layers {
+	for _, layer := range k.Plan.Layers {
 		target := filepath.Join(root, layersName, layer.ID)
 		if err := bind(layer.Dir, target, bindOptions{readOnly: true, recursive: true}); err != nil {
 			return fmt.Errorf("mount layer %s: %w", layer.ID, err)
@@ -62,8 +62,8 @@ func (p *Pod) mountAll(root string, group *cgroups.Group) error {
 	if err := mountSystem(root, group); err != nil {
 		return err
 	}
-	if p.Plan.Journal != "" {
-		if err := bind(p.Plan.Journal, filepath.Join(root, journalDir), bindOptions{readOnly: true}); err != nil {
+	if k.Plan.Journal != "" {
+		if err := bind(k.Plan.Journal, filepath.Join(root, journalDir), bindOptions{readOnly: true}); err != nil {
 			return fmt.Errorf("mount folder of journald: %w", err)
 		}
 	}
@@ -72,19 +72,19 @@ func (p *Pod) mountAll(root string, group *cgroups.Group) error {
 	}
 	// Volumes are mounted last: they stay slaves of the host's mounts, so that the pod
 	// sees what the host mounts below a shared one.
-	for _, volume := range p.Plan.Volumes {
-		if err := p.mountVolume(root, volume); err != nil {
+	for _, volume := range k.Plan.Volumes {
+		if err := k.mountVolume(root, volume); err != nil {
 			return fmt.Errorf("mount volume %q: %w", volume.Name, err)
 		}
 	}
 	return nil
 }
 
-func (p *Pod) mountVolume(root string, volume Volume) error {
+func (k *Keeper) mountVolume(root string, volume Volume) error {
 	options := bindOptions{readOnly: volume.ReadOnly, recursive: !volume.SingleMount}
 	target := filepath.Join(root, volumesName, volume.Name)
 	if volume.Source == "" {
-		return bind(p.emptyVolume(volume), target, options)
+		return bind(k.emptyVolume(volume), target, options)
 	}
 	source, err := OpenSource(volume.Source)
 	if err != nil {

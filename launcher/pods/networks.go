@@ -53,30 +53,30 @@ type connected struct {
 
 // connect makes the pod's network namespace, and connects it to the networks in the background. The
 // channel gets one value. Nothing of the pod may be taken down before.
-func (p *Pod) connect(ctx context.Context) (<-chan connected, error) {
+func (k *Keeper) connect(ctx context.Context) (<-chan connected, error) {
 	done := make(chan connected, 1)
-	if len(p.Plan.Networks) == 0 {
+	if len(k.Plan.Networks) == 0 {
 		done <- connected{}
 		return done, nil
 	}
-	if p.connector == nil {
+	if k.connector == nil {
 		return nil, errors.New("connect pod to its networks: there is no configuration of networks")
 	}
 	var err error
-	if p.namespace, err = networks.Make(p.pin()); err != nil {
+	if k.namespace, err = networks.Make(k.pin()); err != nil {
 		return nil, err
 	}
 	go func() {
-		results, err := p.connector.Connect(ctx, p.recordFile(), p.Plan.UUID, p.namespace.Path(), p.Plan.Networks)
-		p.tried = err != nil
+		results, err := k.connector.Connect(ctx, k.recordFile(), k.Plan.UUID, k.namespace.Path(), k.Plan.Networks)
+		k.tried = err != nil
 		done <- connected{results, err}
 	}()
 	return done, nil
 }
 
 // useNameServers writes resolv.conf into the stager's root, where the host's is, if the networks say what is in it.
-func (p *Pod) useNameServers(results []networks.Result) error {
-	root, err := os.OpenRoot(filepath.Join(p.Dir, rootDir))
+func (k *Keeper) useNameServers(results []networks.Result) error {
+	root, err := os.OpenRoot(filepath.Join(k.Dir, rootDir))
 	if err != nil {
 		return fmt.Errorf("write resolv.conf: %w", err)
 	}
@@ -85,7 +85,7 @@ func (p *Pod) useNameServers(results []networks.Result) error {
 	if err != nil {
 		return fmt.Errorf("write resolv.conf: %w", err)
 	}
-	dns := networks.Names(p.Plan.Networks, results, string(host))
+	dns := networks.Names(k.Plan.Networks, results, string(host))
 	if dns == nil {
 		return nil
 	}
@@ -110,47 +110,47 @@ func (p *Pod) StillConnected() error {
 
 // disconnectOnce disconnects the pod and notes in its state whether that worked. deleted says that
 // the pod is deleted in any case.
-func (p *Pod) disconnectOnce(deleted bool) error {
-	err := p.disconnect()
+func (k *Keeper) disconnectOnce(deleted bool) error {
+	err := k.disconnect()
 	if err == nil {
-		p.State.DisconnectError = ""
+		k.State.DisconnectError = ""
 		return nil
 	}
-	p.State.DisconnectError = strings.Join(strings.Split(err.Error(), "\n"), "; ")
+	k.State.DisconnectError = strings.Join(strings.Split(err.Error(), "\n"), "; ")
 	if deleted {
-		return fmt.Errorf("pod %q is deleted, but what its networks keep for it stays: %s", cmp.Or(p.Plan.Name, p.Plan.UUID), p.State.DisconnectError)
+		return fmt.Errorf("pod %q is deleted, but what its networks keep for it stays: %s", cmp.Or(k.Plan.Name, k.Plan.UUID), k.State.DisconnectError)
 	}
-	return p.StillConnected()
+	return k.StillConnected()
 }
 
 // disconnect disconnects the pod from its networks and removes its network namespace. Without
 // an error nothing is left; after one, disconnect may be repeated.
-func (p *Pod) disconnect() error {
-	if p.namespace != nil {
-		defer func() { p.namespace.Close(); p.namespace = nil }()
+func (k *Keeper) disconnect() error {
+	if k.namespace != nil {
+		defer func() { k.namespace.Close(); k.namespace = nil }()
 	}
-	_, err := os.Stat(p.recordFile())
+	_, err := os.Stat(k.recordFile())
 	if errors.Is(err, fs.ErrNotExist) {
-		return networks.Remove(p.pin())
+		return networks.Remove(k.pin())
 	}
 	if err != nil {
 		return err
 	}
-	if p.tried {
+	if k.tried {
 		return errors.New("disconnect: connecting failed, and so did the del that undoes it")
 	}
-	if p.connector == nil {
+	if k.connector == nil {
 		return errors.New("disconnect: there is no configuration of networks")
 	}
-	if p.namespace == nil {
-		if p.namespace, err = networks.Reopen(p.pin()); err != nil {
+	if k.namespace == nil {
+		if k.namespace, err = networks.Reopen(k.pin()); err != nil {
 			return err
 		}
-		defer func() { p.namespace.Close(); p.namespace = nil }()
+		defer func() { k.namespace.Close(); k.namespace = nil }()
 	}
-	err = p.connector.Disconnect(context.Background(), p.recordFile(), p.Plan.UUID, p.namespace.Path(), p.Plan.Networks)
+	err = k.connector.Disconnect(context.Background(), k.recordFile(), k.Plan.UUID, k.namespace.Path(), k.Plan.Networks)
 	if err != nil {
 		return err
 	}
-	return networks.Remove(p.pin())
+	return networks.Remove(k.pin())
 }

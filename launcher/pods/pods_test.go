@@ -56,12 +56,12 @@ func fakeUUID(name string) string {
 }
 
 // newPod creates a pod whose stager is up at once, and then does what the script says.
-func (s *Store) newPod(t *testing.T, name, body string) *Pod {
+func (s *Store) newPod(t *testing.T, name, body string) *Keeper {
 	t.Helper()
 	return s.newPodOf(t, fakeUUID(name), name, body)
 }
 
-func (s *Store) newPodOf(t *testing.T, uuid, name, body string) *Pod {
+func (s *Store) newPodOf(t *testing.T, uuid, name, body string) *Keeper {
 	t.Helper()
 	root := t.TempDir()
 	busybox, err := os.ReadFile("/bin/busybox")
@@ -89,9 +89,9 @@ func (s *Store) newPodOf(t *testing.T, uuid, name, body string) *Pod {
 }
 
 // runScript replaces the script of a pod that has not been run.
-func (p *Pod) runScript(t *testing.T, text string) {
+func (k *Keeper) runScript(t *testing.T, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(p.Plan.StagerRoot, names.Program), []byte(interpreter+text), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(k.Plan.StagerRoot, names.Program), []byte(interpreter+text), 0o755); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -153,16 +153,16 @@ func (s *Store) settle(ctx context.Context, p *Pod, wait bool) error {
 	if !p.lingers() {
 		return nil
 	}
-	p.lock, p.connector = lock, s.Connector
-	if p.State.Phase == Exited {
-		_ = p.disconnectOnce(false) // the state has the error
-		return p.save()
+	k := s.keep(*p, lock)
+	if k.State.Phase == Exited {
+		_ = k.disconnectOnce(false) // the state has the error
+		return k.save()
 	}
 	how := keepLogs
 	if p.Plan.Remove {
 		how = deletePod
 	}
-	_ = s.clear(p, how) // the state has the error, or the pod stays dead
+	_ = s.clear(k, how) // the state has the error, or the pod stays dead
 	return nil
 }
 

@@ -85,7 +85,7 @@ func (s *Store) dead(t *testing.T, plan Plan) *Pod {
 	if err := errors.Join(pod.save(), pod.lock.Close()); err != nil {
 		t.Fatal(err)
 	}
-	return pod
+	return &pod.Pod
 }
 
 // is reads the pod's state.

@@ -30,8 +30,8 @@ const journalDir = "run/systemd/journal"
 // makeRoot makes the part of the stager's root that is on disk: a writable copy of the
 // image, the manifest, resolv.conf and hosts, the mount points and the empty
 // volumes. Paths are resolved inside the root only.
-func (p *Pod) makeRoot() error {
-	path := filepath.Join(p.Dir, rootDir)
+func (k *Keeper) makeRoot() error {
+	path := filepath.Join(k.Dir, rootDir)
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return fmt.Errorf("make stager root: %w", err)
 	}
@@ -40,39 +40,39 @@ func (p *Pod) makeRoot() error {
 		return fmt.Errorf("make stager root: %w", err)
 	}
 	defer root.Close()
-	if err := copyImage(root, p.Plan.StagerRoot); err != nil {
+	if err := copyImage(root, k.Plan.StagerRoot); err != nil {
 		return fmt.Errorf("copy stager image: %w", err)
 	}
-	if err := p.fillRoot(root); err != nil {
+	if err := k.fillRoot(root); err != nil {
 		return fmt.Errorf("fill stager root: %w", err)
 	}
-	return p.makeEmptyVolumes()
+	return k.makeEmptyVolumes()
 }
 
-func (p *Pod) fillRoot(root *os.Root) error {
+func (k *Keeper) fillRoot(root *os.Root) error {
 	for _, name := range []string{"dev", "proc", "sys", "etc", layersName, volumesName} {
 		if err := makeDir(root, name); err != nil {
 			return err
 		}
 	}
-	for _, layer := range p.Plan.Layers {
+	for _, layer := range k.Plan.Layers {
 		if err := makeDir(root, filepath.Join(layersName, layer.ID)); err != nil {
 			return err
 		}
 	}
-	for _, volume := range p.Plan.Volumes {
-		if err := p.makeVolumePoint(root, volume); err != nil {
+	for _, volume := range k.Plan.Volumes {
+		if err := k.makeVolumePoint(root, volume); err != nil {
 			return err
 		}
 	}
-	if p.Plan.Journal != "" {
+	if k.Plan.Journal != "" {
 		for _, name := range []string{"run", "run/systemd", journalDir} {
 			if err := makeDir(root, name); err != nil {
 				return err
 			}
 		}
 	}
-	if err := writeNew(root, manifestName, p.Plan.Manifest); err != nil {
+	if err := writeNew(root, manifestName, k.Plan.Manifest); err != nil {
 		return err
 	}
 	return writeNames(root)
@@ -114,7 +114,7 @@ func writeNames(root *os.Root) error {
 }
 
 // makeVolumePoint makes the mount point of a volume: a file if the source is a file, else a folder.
-func (p *Pod) makeVolumePoint(root *os.Root, volume Volume) error {
+func (k *Keeper) makeVolumePoint(root *os.Root, volume Volume) error {
 	name := filepath.Join(volumesName, volume.Name)
 	if volume.Source == "" {
 		return makeDir(root, name)
@@ -134,12 +134,12 @@ func (p *Pod) makeVolumePoint(root *os.Root, volume Volume) error {
 	return writeNew(root, name, nil)
 }
 
-func (p *Pod) makeEmptyVolumes() error {
-	for _, volume := range p.Plan.Volumes {
+func (k *Keeper) makeEmptyVolumes() error {
+	for _, volume := range k.Plan.Volumes {
 		if volume.Source != "" {
 			continue
 		}
-		dir := p.emptyVolume(volume)
+		dir := k.emptyVolume(volume)
 		// chmod(2) ignores the umask, mkdir(2) does not.
 		err := errors.Join(os.MkdirAll(dir, 0o700), os.Chown(dir, volume.UID, volume.GID), unix.Chmod(dir, volume.Mode))
 		if err != nil {
@@ -150,8 +150,8 @@ func (p *Pod) makeEmptyVolumes() error {
 }
 
 // emptyVolume returns the host's path of an empty volume.
-func (p *Pod) emptyVolume(volume Volume) string {
-	return filepath.Join(p.Dir, volumesDir, volume.Name)
+func (k *Keeper) emptyVolume(volume Volume) string {
+	return filepath.Join(k.Dir, volumesDir, volume.Name)
 }
 
 // copyImage copies an image's files. A stager image is small, usually one binary. On a file

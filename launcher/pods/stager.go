@@ -30,14 +30,14 @@ type started struct {
 // that the pod is connected to its networks. The thread that forks it lives
 // until the stager has ended: PR_SET_PDEATHSIG kills the stager when that thread ends, and
 // the thread, in the pod's mount namespace, cannot be used for anything else.
-func (p *Pod) startStager(group *cgroups.Group, connected <-chan error) (*stager, error) {
+func (k *Keeper) startStager(group *cgroups.Group, connected <-chan error) (*stager, error) {
 	readyRead, readyWrite, err := os.Pipe()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make ready pipe: %w", err), <-connected)
 	}
 	start, exited := make(chan started), make(chan Exit, 1)
 	onOwnThread(func() {
-		process, err := p.fork(group, readyWrite, connected)
+		process, err := k.fork(group, readyWrite, connected)
 		_ = readyWrite.Close() // the stager has the only copy now
 		start <- started{process, err}
 		if err == nil {
@@ -70,11 +70,11 @@ func (s *stager) kill(group *cgroups.Group) Exit {
 
 // fork starts the stager on the calling thread, as Kurma does: in its own session, with
 // /dev/null as stdin, the log as stdout and stderr, and the ready pipe as descriptor 4.
-func (p *Pod) fork(group *cgroups.Group, ready *os.File, connected <-chan error) (*os.Process, error) {
-	files, err := p.openHost(group)
+func (k *Keeper) fork(group *cgroups.Group, ready *os.File, connected <-chan error) (*os.Process, error) {
+	files, err := k.openHost(group)
 	defer files.close()
 	if err == nil {
-		err = p.enterNew(group)
+		err = k.enterNew(group)
 	}
 	if err := errors.Join(err, <-connected); err != nil {
 		return nil, err
@@ -85,9 +85,9 @@ func (p *Pod) fork(group *cgroups.Group, ready *os.File, connected <-chan error)
 		if cgroup != nil {
 			attr.UseCgroupFD, attr.CgroupFD = true, int(cgroup.Fd())
 		}
-		process, err := startProcess(p.Plan.Exec, &os.ProcAttr{
+		process, err := startProcess(k.Plan.Exec, &os.ProcAttr{
 			Dir:   "/",
-			Env:   p.Plan.Env,
+			Env:   k.Plan.Env,
 			Files: []*os.File{files.null, files.log, files.log, nil, ready},
 			Sys:   attr,
 		})
@@ -119,11 +119,11 @@ type hostFiles struct {
 	entrance  *cgroups.Entrance
 }
 
-func (p *Pod) openHost(group *cgroups.Group) (f hostFiles, err error) {
+func (k *Keeper) openHost(group *cgroups.Group) (f hostFiles, err error) {
 	if f.null, err = os.Open(os.DevNull); err != nil {
 		return f, err
 	}
-	if f.log, err = os.OpenFile(p.LogPath(), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
+	if f.log, err = os.OpenFile(k.LogPath(), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
 		return f, err
 	}
 	f.entrance, err = group.OpenEntrance()

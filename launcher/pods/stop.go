@@ -32,12 +32,11 @@ func (s *Store) Stop(ctx context.Context, p *Pod) error {
 		}
 		return p.StillConnected()
 	}
-	p.lock = lock
 	how := keepLogs
 	if p.Plan.Remove {
 		how = deletePod
 	}
-	return s.clear(p, how)
+	return s.clear(s.keep(*p, lock), how)
 }
 
 // Kill kills the stager of a pod, and so the pod, whose monitor takes it down. It does nothing to a
@@ -69,11 +68,10 @@ func (s *Store) Remove(ctx context.Context, p *Pod, force bool) error {
 	if err != nil || lock == nil {
 		return err
 	}
-	p.lock = lock
 	if force {
-		return s.clear(p, deleteAnyway)
+		return s.clear(s.keep(*p, lock), deleteAnyway)
 	}
-	return s.clear(p, deletePod)
+	return s.clear(s.keep(*p, lock), deletePod)
 }
 
 // endMonitor ends the pod's monitor, and so the pod; of a damaged pod the pod first. It returns the pod's lock, which it has taken,
@@ -151,7 +149,7 @@ func (s *Store) Collect() ([]string, error) {
 
 // orphans takes the locks of all pods without a monitor. The store's lock keeps away
 // processes that have made a pod's folder and not yet its lock.
-func (s *Store) orphans() ([]*Pod, error) {
+func (s *Store) orphans() ([]*Keeper, error) {
 	store, err := s.lockStore()
 	if err != nil {
 		return nil, err
@@ -161,7 +159,7 @@ func (s *Store) orphans() ([]*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	var orphans []*Pod
+	var orphans []*Keeper
 	for _, uuid := range uuids {
 		dir := filepath.Join(s.dir, uuid)
 		lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
@@ -175,25 +173,29 @@ func (s *Store) orphans() ([]*Pod, error) {
 			_ = lock.Close()
 			continue
 		}
-		orphans = append(orphans, &Pod{Dir: dir, Plan: Plan{UUID: uuid}, lock: lock})
+		orphans = append(orphans, s.keep(Pod{Dir: dir, Plan: Plan{UUID: uuid}}, lock))
 	}
 	return orphans, nil
 }
 
-// clear takes down a pod as how says. The caller has taken its lock.
-func (s *Store) clear(p *Pod, how ending) error {
-	if _, err := os.Stat(p.Dir); errors.Is(err, fs.ErrNotExist) {
-		return p.lock.Close() // its monitor did it all
+// keep returns the keeper of a pod whose lock the caller has taken.
+func (s *Store) keep(p Pod, lock *os.File) *Keeper {
+	return &Keeper{Pod: p, lock: lock, connector: s.Connector}
+}
+
+// clear takes down a pod as how says.
+func (s *Store) clear(k *Keeper, how ending) error {
+	if _, err := os.Stat(k.Dir); errors.Is(err, fs.ErrNotExist) {
+		return k.lock.Close() // its monitor did it all
 	}
-	s.recall(p)
-	_ = readJSON(filepath.Join(p.Dir, stateFile), &p.State)
-	p.connector = s.Connector
-	_ = p.State.Stager.signal(syscall.SIGKILL) // it died with its monitor, or is about to
-	group, err := cgroups.Open(p.Plan.Cgroup)
+	s.recall(&k.Pod)
+	_ = readJSON(filepath.Join(k.Dir, stateFile), &k.State)
+	_ = k.State.Stager.signal(syscall.SIGKILL) // it died with its monitor, or is about to
+	group, err := cgroups.Open(k.Plan.Cgroup)
 	if err != nil {
-		return fmt.Errorf("clear pod %s: %w", p.Plan.UUID, err)
+		return fmt.Errorf("clear pod %s: %w", k.Plan.UUID, err)
 	}
-	return p.takeDown(group, killed(), how)
+	return k.takeDown(group, killed(), how)
 }
 
 // killed is the Exit of a stager that died with its monitor.

@@ -81,7 +81,7 @@ func Open(dir, cgroup string) (*Store, error) {
 	return &Store{dir: dir, cgroup: cgroup}, nil
 }
 
-// Pod is one pod of a store.
+// Pod is the record of a pod of a store, as it was when it was read: a value, which may be copied. Refresh and AwaitEnd read it again.
 type Pod struct {
 	Dir   string
 	Plan  Plan
@@ -90,16 +90,6 @@ type Pod struct {
 	// Damage is why plan or state of a pod in Phase Damaged cannot be read. Plan has the
 	// UUID then, and whatever could be read. Only List returns such pods, and Find with its error.
 	Damage error
-
-	// LastLines, unless nil, returns what the apps of a pod that failed to start have written last,
-	// for the StartError. It is called before the pod is deleted.
-	LastLines func(*Pod) []AppOutput
-
-	lock      *os.File // nil in processes that are not the monitor
-	connector *networks.Connector
-	namespace *networks.Namespace // of a pod with networks, in its monitor
-	leave     func() error        // moves the monitor out of its own cgroup; nil if it is not in it
-	tried     bool                // a failed connect has tried to undo what it did
 }
 
 // LogPath returns the file of the stager's own output.
@@ -111,15 +101,15 @@ func (s *Store) podDir(uuid string) string { return filepath.Join(s.dir, uuid) }
 // ErrNameTaken; one that has exited or is dead is not an error. Dead pods whose networks or ports the new pod
 // shares are disconnected before, and keep their logs; one that cannot be is an error if it holds a port or an address that the
 // plan asks for. The caller then calls Run, Detach, or HandOver of the monitor whose UUID the plan has.
-func (s *Store) Create(ctx context.Context, plan Plan) (*Pod, error) {
-	pod, err := s.create(ctx, plan)
+func (s *Store) Create(ctx context.Context, plan Plan) (*Keeper, error) {
+	k, err := s.create(ctx, plan)
 	if err != nil {
 		return nil, fmt.Errorf("create pod %q: %w", plan.Name, err)
 	}
-	return pod, nil
+	return k, nil
 }
 
-func (s *Store) create(ctx context.Context, plan Plan) (*Pod, error) {
+func (s *Store) create(ctx context.Context, plan Plan) (*Keeper, error) {
 	if !isUUID(plan.UUID) {
 		return nil, fmt.Errorf("%q is not a UUID", plan.UUID)
 	}
@@ -138,30 +128,33 @@ func (s *Store) create(ctx context.Context, plan Plan) (*Pod, error) {
 		return nil, err
 	}
 	plan.Cgroup = filepath.Join(s.cgroup, plan.UUID)
-	pod := &Pod{Dir: s.podDir(plan.UUID), Plan: plan, State: State{Phase: Starting, Created: time.Now().UTC()}, connector: s.Connector}
-	if err := os.Mkdir(pod.Dir, 0o700); err != nil {
+	k := &Keeper{
+		Pod:       Pod{Dir: s.podDir(plan.UUID), Plan: plan, State: State{Phase: Starting, Created: time.Now().UTC()}},
+		connector: s.Connector,
+	}
+	if err := os.Mkdir(k.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := pod.begin(); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(pod.Dir))
+	if err := k.begin(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(k.Dir))
 	}
-	pod.record(events.Event{Action: events.Created, Time: pod.State.Created})
-	return pod, nil
+	k.record(events.Event{Action: events.Created, Time: k.State.Created})
+	return k, nil
 }
 
-func (p *Pod) begin() error {
-	lock, err := os.OpenFile(filepath.Join(p.Dir, lockFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+func (k *Keeper) begin() error {
+	lock, err := os.OpenFile(filepath.Join(k.Dir, lockFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	p.lock = lock
+	k.lock = lock
 	if !tryLock(lock) {
 		return errors.New("its lock is held")
 	}
-	if err := writeJSON(filepath.Join(p.Dir, planFile), p.Plan); err != nil {
+	if err := writeJSON(filepath.Join(k.Dir, planFile), k.Plan); err != nil {
 		return err
 	}
-	return p.save()
+	return k.save()
 }
 
 // lockStore takes the store's lock, which is held for short times only.
@@ -337,7 +330,7 @@ func (p *Pod) alive() bool {
 	return p.State.Phase != Exited && p.State.Phase != Dead && p.State.Phase != Damaged
 }
 
-func (p *Pod) save() error { return writeJSON(filepath.Join(p.Dir, stateFile), p.State) }
+func (k *Keeper) save() error { return writeJSON(filepath.Join(k.Dir, stateFile), k.State) }
 
 func readJSON(path string, into any) error {
 	data, err := os.ReadFile(path)
