@@ -22,8 +22,13 @@ func listen(_ context.Context, p *Pod) error {
 		return err
 	}
 	p.Undo(func() error { reaper.Close(); return nil })
+	events, err := openEvents(names.EventsFile, p.Log)
+	if err != nil {
+		return err
+	}
+	p.Undo(events.close)
 	p.Supervisor = supervisor.NewPod(supervisor.Config{
-		Apps: p.Apps, Reaper: reaper, Log: p.Log,
+		Apps: p.Apps, Reaper: reaper, Log: p.Log, Changed: events.changed,
 		Restart: p.Plan.Config.Restart, Exit: p.Plan.Config.ExitPolicy, Grace: p.Plan.Config.GracePeriod,
 	})
 	listener, err := callins.Listen(names.ControlSocket)

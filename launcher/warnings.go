@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 
 	"kurma.io/stager/launcher/pods"
 )
@@ -27,7 +29,7 @@ func (c *cli) showWarnings(pod *pods.Pod) {
 // warningText returns a warning of the stager's log for a person, and "" for any other line. A
 // stager of another make may log in another form: then nothing is shown.
 func warningText(line string) string {
-	fields := pods.ParseRecord(line)
+	fields := parseRecord(line)
 	if fields["level"] != "WARN" && fields["level"] != "ERROR" || fields["msg"] == "" {
 		return ""
 	}
@@ -43,4 +45,25 @@ func warningText(line string) string {
 		text += ": " + printable(why)
 	}
 	return text
+}
+
+// parseRecord reads a line of log/slog's TextHandler, the form of the reference stager's log: KEY=VALUE, values
+// with spaces quoted. It returns what it can read of any other line.
+func parseRecord(line string) map[string]string {
+	fields := make(map[string]string)
+	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {
+		key, rest, ok := strings.Cut(line, "=")
+		if !ok {
+			return fields
+		}
+		value := ""
+		if prefix, err := strconv.QuotedPrefix(rest); err == nil {
+			value, _ = strconv.Unquote(prefix) // QuotedPrefix has checked it
+			line = rest[len(prefix):]
+		} else {
+			value, line, _ = strings.Cut(rest, " ")
+		}
+		fields[key] = value
+	}
+	return fields
 }

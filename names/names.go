@@ -26,18 +26,24 @@ const (
 	// fail to start: what the call-in status would print of the ended pod.
 	LastStatus = "status.json"
 
+	// EventsFile has a line of JSON for each change of an app's state, see supervisor.Change, and EventsFile with OldSuffix the
+	// lines before them. The daemon reads this path from the image's EventsAnnotation.
+	EventsFile = LogDir + "/events.jsonl"
+	OldSuffix  = ".old"
+
 	// ControlSocket is the supervisor's socket in the stager's mount namespace, mode
 	// 0600. Only the call-ins may rely on it.
 	ControlSocket = RunDir + "/control.sock"
 )
 
-// Annotations. The first three are of an app in the pod manifest; the last is of the
+// Annotations. The first three are of an app in the pod manifest; the others are of the
 // stager image.
 const (
 	StdinAnnotation         = "kurma.io/stager/stdin"          // "null" or "stream"
 	TTYAnnotation           = "kurma.io/stager/tty"            // "true" or "false"
 	HideProcessesAnnotation = "kurma.io/stager/hide-processes" // "true" or "false"
 	LogDirAnnotation        = "kurma.io/stager/log-folder"     // LogDir
+	EventsAnnotation        = "kurma.io/stager/events"         // EventsFile
 )
 
 // The call-ins: the names under which a daemon executes the program in

@@ -116,6 +116,26 @@ type AppStatus struct {
 	Restarts int
 }
 
+// Change is a change of an app's state, and the line of JSON of names.EventsFile that reports it.
+type Change struct {
+	Time  time.Time `json:"time"`
+	App   string    `json:"app"`
+	State State     `json:"state"`
+	// Code is the exit code of the main process that has ended, of StateEnding; nil if it was not started.
+	Code *int `json:"exitCode,omitempty"`
+	// Reason, of StateEnding, is that of the Exit, or why the main process was not started.
+	Reason string `json:"reason,omitempty"`
+}
+
+// changed reports a change of the app's state.
+func (a *app) changed(c Change) {
+	if a.pod.config.Changed == nil {
+		return
+	}
+	c.Time, c.App = time.Now().UTC(), a.Name
+	a.pod.config.Changed(c)
+}
+
 // app is an App and its life in a Pod. One goroutine, live, moves it on.
 type app struct {
 	App      // not changed after NewPod
@@ -151,8 +171,11 @@ func (a *app) transition(to State, fill func(*AppStatus)) {
 		}
 	}
 	a.mu.Unlock()
-	if !from.mayBecome(to) {
+	switch {
+	case !from.mayBecome(to):
 		a.pod.log.Error(refusedMove, "app", a.Name, "from", from, "to", to)
+	case to != StateEnding: // which run.end reports, with how
+		a.changed(Change{State: to})
 	}
 }
 

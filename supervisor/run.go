@@ -188,6 +188,13 @@ func (r *run) end(exit Exit, cause error) {
 	close(r.ended)
 	a.mu.Unlock()
 	a.transition(StateEnding, nil)
+	change := Change{State: StateEnding}
+	if cause == nil {
+		change.Code, change.Reason = &exit.Code, exit.Reason
+	} else {
+		change.Reason = cause.Error()
+	}
+	a.changed(change)
 	last := make(chan struct{})
 	go func() {
 		defer close(last)

@@ -130,8 +130,10 @@ func TestAStagersManifestHasTheNames(t *testing.T) {
 	if m.Name.String() != names.Image || !slices.Equal(m.App.Exec, []string{names.Exec}) || m.App.User != "0" {
 		t.Errorf("name %s, app %+v", m.Name, m.App)
 	}
-	if dir, ok := m.Annotations.Get(names.LogDirAnnotation); !ok || dir != names.LogDir {
-		t.Errorf("annotations %v", m.Annotations)
+	for annotation, want := range map[string]string{names.LogDirAnnotation: names.LogDir, names.EventsAnnotation: names.EventsFile} {
+		if path, ok := m.Annotations.Get(annotation); !ok || path != want {
+			t.Errorf("annotations %v, want %s", m.Annotations, want)
+		}
 	}
 }
 

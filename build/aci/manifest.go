@@ -130,7 +130,7 @@ func setLabel(f fields, name, value string) error {
 const named = "names/names.go"
 
 // setNames completes a stager's manifest: the image's name, the program to execute, and the
-// annotation that tells a daemon where the logs are. A manifest with other names keeps them: its
+// annotations that tell a daemon where the logs and the apps' events are. A manifest with other names keeps them: its
 // stager was not built with package names.
 func setNames(f fields) error {
 	var name string
@@ -158,7 +158,7 @@ func setNames(f fields) error {
 		}
 	}
 	if !slices.ContainsFunc(annotations, func(a nameAndValue) bool { return a.Name == names.LogDirAnnotation }) {
-		annotations = append(annotations, nameAndValue{names.LogDirAnnotation, names.LogDir})
+		annotations = append(annotations, nameAndValue{names.LogDirAnnotation, names.LogDir}, nameAndValue{names.EventsAnnotation, names.EventsFile})
 	}
 	return cmp.Or(f.set("name", name), app.set("exec", exec), f.set("app", app), f.set("annotations", annotations))
 }

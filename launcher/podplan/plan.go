@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -128,9 +129,10 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 	if !filepath.IsAbs(stager.App.Exec[0]) {
 		return pods.Plan{}, nil, fmt.Errorf("stager image %q: exec %q is not an absolute path", stager.Name, stager.App.Exec[0])
 	}
-	logs := stager.Annotations[names.LogDirAnnotation]
-	if logs != "" && (!filepath.IsAbs(logs) || logs == "/" || filepath.Clean(logs) != logs) {
-		return pods.Plan{}, nil, fmt.Errorf("stager image %q: annotation %s: %q is not the absolute path of a folder", stager.Name, names.LogDirAnnotation, logs)
+	logs, err := annotatedPath(stager, names.LogDirAnnotation)
+	events, eventsErr := annotatedPath(stager, names.EventsAnnotation)
+	if err := errors.Join(err, eventsErr); err != nil {
+		return pods.Plan{}, nil, err
 	}
 	var text bytes.Buffer
 	if err := m.Write(&text); err != nil {
@@ -148,6 +150,7 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 		Exec:        stager.App.Exec,
 		Env:         stagerEnv(stager.App),
 		LogDir:      logs,
+		EventsFile:  events,
 		Manifest:    text.Bytes(),
 		Layers:      layers,
 		Volumes:     volumes,
@@ -166,6 +169,15 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 		warnings = append(warnings, portWarnings(m, plan)...)
 	}
 	return plan, warnings, nil
+}
+
+// annotatedPath returns the path in the stager's root that its image names in an annotation, "" for none.
+func annotatedPath(stager *images.Manifest, annotation string) (string, error) {
+	path := stager.Annotations[annotation]
+	if path != "" && (!filepath.IsAbs(path) || path == "/" || filepath.Clean(path) != path) {
+		return "", fmt.Errorf("stager image %q: annotation %s: %q is not an absolute path below /", stager.Name, annotation, path)
+	}
+	return path, nil
 }
 
 // stagerEnv is the stager's whole environment: its image's and HOME.

@@ -54,7 +54,7 @@ func newPlanner() *Planner {
 		Images: newShelf(),
 		Stager: &images.Image{ID: imageID(9), Dir: "/images/9", Manifest: &images.Manifest{
 			Name:        "example.com/stager",
-			Annotations: map[string]string{names.LogDirAnnotation: "/logs"},
+			Annotations: map[string]string{names.LogDirAnnotation: "/logs", names.EventsAnnotation: "/logs/events"},
 			App:         &images.App{Exec: []string{"/stager", "-x"}, Environment: []images.Environment{{Name: "HOME", Value: "/"}, {Name: "B", Value: "c"}}},
 		}},
 		StagerConfig: json.RawMessage(`{"gracePeriod":"1s"}`),
@@ -92,6 +92,7 @@ func TestAnImageIsPlannedAsAPod(t *testing.T) {
 		Exec:        []string{"/stager", "-x"},
 		Env:         []string{"HOME=/root", "B=c"},
 		LogDir:      "/logs",
+		EventsFile:  "/logs/events",
 		Layers:      []pods.Layer{{ID: imageID(1), Dir: "/images/1/rootfs"}, {ID: imageID(2), Dir: "/images/2/rootfs"}},
 		Journal:     "/journal",
 		Apps:        []pods.App{{Name: "my-app-1", User: "7", Group: "8", Environment: []pods.Environment{{Name: "A", Value: "b"}}}},
@@ -176,9 +177,13 @@ func TestWrongPodsAreRefused(t *testing.T) {
 	for _, path := range []string{"logs", "/", "/a/../..", "/a/"} {
 		tests = append(tests, tests[len(tests)-1])
 		last := &tests[len(tests)-1]
-		last.name, last.words = "log folder "+path, fmt.Sprintf("annotation %s: %q is not the absolute path of a folder", names.LogDirAnnotation, path)
+		last.name, last.words = "log folder "+path, fmt.Sprintf("annotation %s: %q is not an absolute path below /", names.LogDirAnnotation, path)
 		last.change = func(p *Planner) { p.Stager.Manifest.Annotations[names.LogDirAnnotation] = path }
 	}
+	tests = append(tests, tests[len(tests)-1])
+	last := &tests[len(tests)-1]
+	last.name, last.words = "file of events", fmt.Sprintf("annotation %s: %q is not an absolute path below /", names.EventsAnnotation, "events")
+	last.change = func(p *Planner) { p.Stager.Manifest.Annotations[names.EventsAnnotation] = "events" }
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPlanner()

@@ -1,11 +1,10 @@
 package pods
 
 import (
-	"bufio"
 	"cmp"
+	"encoding/json"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -42,163 +41,118 @@ func (k *Keeper) recordExit(exit Exit) {
 	k.record(events.Event{Action: events.Exited, Code: code, Reason: cmp.Or(reason, exit.Signal)})
 }
 
-const (
-	// lookForReports is how often the stager's log is looked at for what apps have done.
-	lookForReports = 500 * time.Millisecond
-	// lookWhenReady is the same when the pod is up: the stager closes the ready descriptor before it has
-	// written all of its log.
-	lookWhenReady = 5 * time.Millisecond
-	// reportTime is how long the record of a pod that is up waits for the reports of its apps' starts.
-	reportTime = time.Second
-)
+// lookForChanges is how often the stager's file is looked at for what apps have done.
+const lookForChanges = 500 * time.Millisecond
 
-// appReports records what the stager's log says of the apps. A stager of another make may log in
-// another form: then there are no events of apps.
-type appReports struct {
-	pod *Keeper
-	end chan struct{}
-	off sync.WaitGroup
+// appEvents records what the stager reports of the apps, in the file that its image names. A stager without such a file has no
+// events of apps.
+type appEvents struct {
+	pod   *Pod
+	stop  chan struct{}
+	ended sync.WaitGroup
 
-	mu   sync.Mutex
-	log  *os.File      // guarded by mu; nil until the stager has been started
-	in   *bufio.Reader // guarded by mu
-	part string        // guarded by mu; the beginning of a line that is being written
-
-	awaited map[string]bool // guarded by mu; the apps whose start has not been reported
-	ready   *events.Event   // guarded by mu; that the pod is up, until it is recorded
+	mu    sync.Mutex
+	lines *events.Lines // guarded by mu; nil until the stager's root has been made
 }
 
-// recordApps begins to record, until stop is called.
-func (k *Keeper) recordApps() *appReports {
-	r := &appReports{pod: k, end: make(chan struct{}), awaited: make(map[string]bool)}
-	for _, app := range k.Plan.Apps {
-		r.awaited[app.Name] = true
+// recordApps begins to record, until finish is called. Meanwhile it reads nothing of the keeper.
+func (k *Keeper) recordApps() *appEvents {
+	e := &appEvents{pod: &Pod{Dir: k.Dir, Plan: k.Plan}, stop: make(chan struct{})}
+	if k.Plan.EventsFile == "" {
+		return e
 	}
-	r.off.Go(func() {
-		look := time.NewTicker(lookForReports)
+	e.ended.Go(func() {
+		look := time.NewTicker(lookForChanges)
 		defer look.Stop()
 		for {
 			select {
 			case <-look.C:
-				r.catchUp()
-			case <-r.end:
+				e.catchUp()
+			case <-e.stop:
 				return
 			}
 		}
 	})
-	return r
+	return e
 }
 
-// up records that the pod is up, in the background: after its apps' starts.
-func (r *appReports) up() {
-	r.mu.Lock()
-	r.ready = &events.Event{Action: events.Ready, Time: time.Now().UTC()}
-	r.mu.Unlock()
-	r.off.Go(func() {
-		late := time.After(reportTime)
-		for last := false; !r.catchUp() && !last; {
-			select {
-			case <-r.end:
-				return
-			case <-late:
-				last = true
-			case <-time.After(lookWhenReady):
-			}
-		}
-		r.recordReady()
-	})
+// up records that the pod is up, after its apps' starts, which the stager has reported before.
+func (e *appEvents) up() {
+	e.catchUp()
+	e.pod.record(events.Event{Action: events.Ready})
 }
 
-// recordReady records that the pod is up, once.
-func (r *appReports) recordReady() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ready != nil {
-		r.pod.record(*r.ready)
-		r.ready = nil
+// finish records the rest.
+func (e *appEvents) finish() {
+	close(e.stop)
+	e.ended.Wait()
+	e.catchUp()
+	if e.lines != nil {
+		_ = e.lines.Close()
 	}
 }
 
-// stop records the rest of the log.
-func (r *appReports) stop() {
-	close(r.end)
-	r.off.Wait()
-	r.catchUp()
-	r.recordReady()
-	if r.log != nil {
-		_ = r.log.Close()
-	}
-}
-
-// catchUp records all that the log has so far, and returns whether each app's start has been reported.
-func (r *appReports) catchUp() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.log == nil {
-		log, err := os.Open(r.pod.LogPath())
-		if err != nil {
-			return false // there is none yet
-		}
-		r.log, r.in = log, bufio.NewReader(log)
+// catchUp records all that the stager has reported so far.
+func (e *appEvents) catchUp() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.lines == nil && !e.open() {
+		return
 	}
 	for {
-		text, err := r.in.ReadString('\n')
-		r.part += text
+		line, err := e.lines.Next()
 		if err != nil { // io.EOF: so far
-			return len(r.awaited) == 0
+			return
 		}
-		if e, ok := appEvent(r.part); ok {
-			r.pod.record(e)
-			delete(r.awaited, e.App)
-		}
-		r.part = ""
-		if len(r.awaited) == 0 && r.ready != nil {
-			r.pod.record(*r.ready)
-			r.ready = nil
+		if event, ok := appEvent(line); ok {
+			e.pod.record(event)
 		}
 	}
 }
 
-// appEvent returns the event that a line of the stager's log reports.
-func appEvent(line string) (events.Event, bool) {
-	fields := ParseRecord(strings.TrimSuffix(line, "\n"))
-	e := events.Event{App: fields["app"], Reason: fields["reason"]}
-	switch fields["msg"] {
-	case "app started":
+// open opens the stager's file, which need not exist yet.
+func (e *appEvents) open() bool {
+	if e.pod.Plan.EventsFile == "" {
+		return false
+	}
+	root, err := os.OpenRoot(filepath.Join(e.pod.Dir, rootDir))
+	if err != nil {
+		return false
+	}
+	lines, err := events.NewLines(root, strings.TrimPrefix(e.pod.Plan.EventsFile, "/"), true)
+	if err != nil {
+		_ = lines.Close()
+		return false
+	}
+	e.lines = lines
+	return true
+}
+
+// change is a line of the stager's file.
+type change struct {
+	Time   time.Time `json:"time"`
+	App    string    `json:"app"`
+	State  string    `json:"state"`
+	Code   *int      `json:"exitCode"` // of "ending"; nil for an app that was not started
+	Reason string    `json:"reason"`
+}
+
+// appEvent returns the event that a line of the stager's file reports; false for a state that is none.
+func appEvent(line []byte) (events.Event, bool) {
+	var c change
+	if json.Unmarshal(line, &c) != nil || c.App == "" || c.Time.IsZero() {
+		return events.Event{}, false
+	}
+	e := events.Event{Time: c.Time.UTC(), App: c.App, Code: c.Code, Reason: c.Reason}
+	switch {
+	case c.State == "running":
 		e.Action = events.Started
-	case "app ended":
+	case c.State == "ending" && c.Code != nil:
 		e.Action = events.Exited
-		if code, err := strconv.Atoi(fields["code"]); err == nil {
-			e.Code = &code
-		}
-	case "app not started":
-		e.Action, e.Reason = events.Failed, fields["error"]
-	case "app restarts":
+	case c.State == "ending":
+		e.Action = events.Failed
+	case c.State == "restarting":
 		e.Action = events.Restarting
 	}
-	var err error
-	e.Time, err = time.Parse(time.RFC3339Nano, fields["time"])
-	e.Time = e.Time.UTC()
-	return e, err == nil && e.Action != "" && e.App != ""
-}
-
-// ParseRecord reads a line of log/slog's TextHandler, the form of the reference stager's log: KEY=VALUE, values
-// with spaces quoted. It returns what it can read of any other line.
-func ParseRecord(line string) map[string]string {
-	fields := make(map[string]string)
-	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {
-		key, rest, ok := strings.Cut(line, "=")
-		if !ok {
-			return fields
-		}
-		value := ""
-		if prefix, err := strconv.QuotedPrefix(rest); err == nil {
-			value, _ = strconv.Unquote(prefix) // QuotedPrefix has checked it
-			line = rest[len(prefix):]
-		} else {
-			value, line, _ = strings.Cut(rest, " ")
-		}
-		fields[key] = value
-	}
-	return fields
+	return e, e.Action != ""
 }

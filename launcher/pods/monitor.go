@@ -37,7 +37,7 @@ func (k *Keeper) Run(ctx context.Context, keep bool, ready func() error) (Exit, 
 		apps.up()
 		return ready()
 	})
-	apps.stop()
+	apps.finish()
 	if err != nil {
 		err = fmt.Errorf("launch pod %q: %w", k.Plan.Name, err)
 	}

@@ -25,6 +25,10 @@ type Plan struct {
 	// "" if its image does not say.
 	LogDir string `json:"logDir,omitempty"`
 
+	// EventsFile is the file in which the stager reports the changes of its apps' states, an absolute path in its root;
+	// "" if its image does not say.
+	EventsFile string `json:"eventsFile,omitempty"`
+
 	Manifest    json.RawMessage `json:"manifest"` // the Stager Manifest
 	Layers      []Layer         `json:"layers"`
 	Volumes     []Volume        `json:"volumes"`

@@ -28,6 +28,7 @@ func renamed() map[string][2]string {
 		"HideProcessesAnnotation": {names.HideProcessesAnnotation, "example.com/lodger/hide-processes"},
 		"TTYAnnotation":           {names.TTYAnnotation, "example.com/lodger/tty"},
 		"LogDirAnnotation":        {names.LogDirAnnotation, "example.com/lodger/logs"},
+		"EventsAnnotation":        {names.EventsAnnotation, "example.com/lodger/events"},
 	}
 }
 
@@ -112,7 +113,7 @@ func TestNamesAreWrittenOnce(t *testing.T) {
 // onlyInNames are the names, and the paths without their slash: they may be joined to
 // another path.
 func onlyInNames() []string {
-	all := []string{names.Image, names.StdinAnnotation, names.TTYAnnotation, names.HideProcessesAnnotation, names.LogDirAnnotation}
+	all := []string{names.Image, names.StdinAnnotation, names.TTYAnnotation, names.HideProcessesAnnotation, names.LogDirAnnotation, names.EventsAnnotation}
 	for _, path := range []string{names.RunDir, names.LogDir, names.NotifySocket} {
 		all = append(all, strings.TrimPrefix(path, "/"))
 	}

@@ -1,0 +1,43 @@
+package boot
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/names"
+	"kurma.io/stager/supervisor"
+)
+
+// The file of changes has whole lines and stays within its limit, with the lines before it in the old one.
+func TestChangesOfAppsAreKeptInABoundedFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events")
+	var log bytes.Buffer
+	events, err := openEvents(path, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reason := strings.Repeat("x", 100<<10)
+	for range 25 {
+		events.changed(supervisor.Change{App: "a", State: supervisor.StateEnding, Reason: reason})
+	}
+	if err := events.close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, lines := range map[string]int{path: 5, path + names.OldSuffix: 10} {
+		text, err := os.ReadFile(name)
+		if err != nil || len(text) > maxEvents || bytes.Count(text, []byte("\n")) != lines || !bytes.HasPrefix(text, []byte(`{"time":`)) || text[len(text)-1] != '\n' {
+			t.Errorf("%s: %d bytes, %d lines, want %d: %v", name, len(text), bytes.Count(text, []byte("\n")), lines, err)
+		}
+	}
+	if log.Len() > 0 {
+		t.Errorf("logged: %s", &log)
+	}
+	events.changed(supervisor.Change{App: "a", State: supervisor.StateRunning}) // the file is closed
+	if !strings.Contains(log.String(), "app=a state=running") {
+		t.Errorf("a change that is lost is not logged: %s", &log)
+	}
+}
