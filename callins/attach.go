@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -59,17 +58,17 @@ func attach(ctx context.Context, s Streams, args []string) (int, error) {
 	if err := c.SetReadDeadline(time.Time{}); err != nil { // the app may run for years
 		return 0, err
 	}
-	theirs, err := takeStreams(r, p)
+	theirs, err := takeStreams(r, p, s)
 	if err != nil {
 		return 0, err
 	}
-	defer theirs.close()
 	signals := make(chan os.Signal, 64)
 	defer signal.Stop(signals)
 	notifyUnlessIgnored(signals)
 	if r.Terminal {
 		restore, err := rawMode(s.Stdin)
 		if err != nil {
+			theirs.close()
 			return 0, err
 		}
 		defer restore()
@@ -88,55 +87,66 @@ func notifyUnlessIgnored(signals chan<- os.Signal) {
 	}
 }
 
-// appStreams are the app's ends of its streams; stderr and stdin may be nil.
-type appStreams struct{ stdout, stderr, stdin *os.File }
+// appStreams are the copies between the app's streams and the caller's; input is nil if the app has no open stdin.
+type appStreams struct {
+	input   *copying
+	outputs []*copying
+}
 
-func takeStreams(r reply, p packet) (appStreams, error) {
-	var a appStreams
-	ends := []**os.File{&a.stdout}
+// takeStreams makes the copies for a reply of kind streams.
+func takeStreams(r reply, p packet, s Streams) (a appStreams, err error) {
+	outputs := []*os.File{s.Stdout}
 	if r.Stderr {
-		ends = append(ends, &a.stderr)
+		outputs = append(outputs, s.Stderr)
 	}
-	outputs := len(ends)
+	want := len(outputs)
 	if r.Stdin {
-		ends = append(ends, &a.stdin)
+		want++
 	}
-	if len(p.files) != len(ends) {
+	if len(p.files) != want {
 		p.close()
-		return a, fmt.Errorf("the supervisor sent %d streams, want %d", len(p.files), len(ends))
+		return a, fmt.Errorf("the supervisor sent %d streams, want %d", len(p.files), want)
 	}
 	for i, f := range p.files {
-		if i < outputs {
-			var err error
-			if f, err = pollable(f); err != nil {
-				p.close()
-				return a, err
-			}
+		var c *copying
+		if i < len(outputs) {
+			c, err = newOutput(outputs[i], f)
+		} else {
+			c, err = newInput(f, s.Stdin)
 		}
-		*ends[i] = f
+		if err != nil {
+			a.close()
+			packet{files: p.files[i+1:]}.close()
+			return appStreams{}, err
+		}
+		if i < len(outputs) {
+			a.outputs = append(a.outputs, c)
+		} else {
+			a.input = c
+		}
 	}
 	return a, nil
 }
 
+// close frees streams that have not been started.
 func (a appStreams) close() {
-	for _, f := range []*os.File{a.stdout, a.stderr, a.stdin} {
-		if f != nil {
-			f.Close()
-		}
+	for _, c := range a.outputs {
+		c.close()
+	}
+	if a.input != nil {
+		a.input.close()
 	}
 }
 
 // follow copies until the app ends, the caller is dropped, or a signal comes.
 func follow(c conn, s Streams, theirs appStreams, signals <-chan os.Signal) (int, error) {
-	failed := func() { c.Close() }
-	outputs := []*output{startOutput(s.Stdout, theirs.stdout, failed)}
-	if theirs.stderr != nil {
-		outputs = append(outputs, startOutput(s.Stderr, theirs.stderr, failed))
+	for _, output := range theirs.outputs {
+		output.start(func() { c.Close() })
 	}
-	if theirs.stdin != nil {
+	if theirs.input != nil {
 		// Neither the caller's end of file nor an app that closes its stdin ends the
 		// attachment, and the former does not end the app's input.
-		go func() { _, _ = io.Copy(theirs.stdin, s.Stdin) }()
+		theirs.input.start(func() {})
 	}
 	last := make(chan ending, 1)
 	go func() { last <- awaitEnding(c) }()
@@ -146,7 +156,7 @@ func follow(c conn, s Streams, theirs appStreams, signals <-chan os.Signal) (int
 			if errors.Is(end.err, errDropped) {
 				return 0, end.err // the output is stuck
 			}
-			code, err := awaitOutput(func() error { return finishAll(outputs) }, signals)
+			code, err := awaitOutput(theirs.outputs, signals)
 			if code != 0 {
 				return code, nil
 			}
@@ -158,14 +168,6 @@ func follow(c conn, s Streams, theirs appStreams, signals <-chan os.Signal) (int
 			tellSize(c, s)
 		}
 	}
-}
-
-func finishAll(outputs []*output) error {
-	var all []error
-	for _, o := range outputs {
-		all = append(all, o.finish())
-	}
-	return errors.Join(all...)
 }
 
 type ending struct {

@@ -3,141 +3,166 @@ package callins
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
-// between is the stdio of a command that has not asked for a terminal. A process that holds the
-// caller's terminal can read what the caller types after the command has ended, so the command gets
-// pipes instead. It gets the caller's other files as they are.
+// outputPipe is the size of the pipe that a command writes to.
+const outputPipe = 256 << 10
+
+// between is the stdio of a command that has not asked for a terminal. A process reopens by
+// /proc/self/fd what it holds, with other access: it would write into the script that the caller's shell reads,
+// truncate the caller's log, or read what the caller types after the command has ended. So the command gets
+// pipes, and the call-in copies. The caller's null device stands for that of the command's app.
 type between struct {
-	stdio   [3]*os.File // the command's
-	pipes   []*os.File  // the command's ends of the pipes, which are in stdio
-	input   copying     // src is nil for none
-	outputs []copying
+	stdio   [3]*os.File // what the command gets
+	theirs  []*os.File  // the command's ends of the pipes, which are in stdio
+	input   *copying    // nil for none
+	outputs []*copying
 }
 
-// copying is a pipe and a stream of the caller, which is a terminal.
-type copying struct{ dst, src *os.File }
-
-// newBetween makes the pipes that the caller's streams need. The caller closes it.
-func newBetween(s Streams) (b *between, err error) {
-	b = &between{stdio: [3]*os.File{s.Stdin, s.Stdout, s.Stderr}}
-	defer func() {
-		if err != nil {
-			b.close()
-		}
-	}()
-	if isTerminal(s.Stdin) {
-		ours, err := b.replace(&b.stdio[0], 1)
-		if err != nil {
-			return b, err
-		}
-		b.input = copying{dst: ours, src: s.Stdin}
+// newBetween makes the pipes for the caller's streams.
+func newBetween(s Streams) (*between, error) {
+	b := &between{}
+	err := b.addInput(s.Stdin)
+	if err == nil {
+		err = b.addOutput(1, s.Stdout)
 	}
-	for i, f := range []*os.File{s.Stdout, s.Stderr} {
-		switch {
-		case !isTerminal(f):
-		case i == 1 && sameFile(s.Stdout, s.Stderr):
-			b.stdio[2] = b.stdio[1] // one pipe keeps the order of the lines
-		default:
-			ours, err := b.replace(&b.stdio[i+1], 0)
-			if err != nil {
-				return b, err
-			}
-			b.outputs = append(b.outputs, copying{dst: f, src: ours})
-		}
+	switch {
+	case err != nil:
+	case sameFile(s.Stdout, s.Stderr):
+		b.stdio[2] = b.stdio[1] // one pipe keeps the order of what is written
+	default:
+		err = b.addOutput(2, s.Stderr)
+	}
+	if err != nil {
+		b.close()
+		return nil, err
 	}
 	return b, nil
 }
 
+func (b *between) addInput(stdin *os.File) error {
+	if isNull(stdin) {
+		b.stdio[0] = stdin
+		return nil
+	}
+	theirs, ours, err := b.pipe()
+	if err != nil {
+		return err
+	}
+	b.stdio[0] = theirs
+	b.theirs = append(b.theirs, theirs)
+	if !isReadable(stdin) {
+		return ours.Close() // the end of the command's input
+	}
+	b.input, err = newInput(ours, stdin)
+	return err
+}
+
+func (b *between) addOutput(number int, f *os.File) error {
+	if isNull(f) {
+		b.stdio[number] = f
+		return nil
+	}
+	ours, theirs, err := b.pipe()
+	if err != nil {
+		return err
+	}
+	// Above the user's limit (pipe(7)) the pipe keeps its size, and is slower.
+	_, _ = unix.FcntlInt(ours.Fd(), unix.F_SETPIPE_SZ, outputPipe)
+	b.stdio[number] = theirs
+	b.theirs = append(b.theirs, theirs)
+	c, err := newOutput(f, ours)
+	if err == nil {
+		b.outputs = append(b.outputs, c)
+	}
+	return err
+}
+
+// pipe makes a pipe whose ends block: few programs expect anything else of their stdio.
+func (b *between) pipe() (read, write *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("make pipe: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "pipe"), os.NewFile(uintptr(fds[1]), "pipe"), nil
+}
+
+// passed closes the command's ends here, because a pipe ends when the last copy of its end is closed.
+func (b *between) passed() {
+	for _, f := range b.theirs {
+		f.Close()
+	}
+	b.theirs = nil
+}
+
+// close frees a between that has not been started.
+func (b *between) close() {
+	b.passed()
+	for _, c := range b.outputs {
+		c.close()
+	}
+	if b.input != nil {
+		b.input.close()
+	}
+}
+
+// start begins to copy.
+func (b *between) start() {
+	if b.input != nil {
+		b.input.start(func() {})
+	}
+	for _, c := range b.outputs {
+		c.start(func() {}) // the command's next write fails
+	}
+}
+
+// finish is called once, when the command has ended. It returns the errors of the copies, once all that the command has written has
+// been copied. A reader that has gone is none: the command has had its SIGPIPE.
+func (b *between) finish() error {
+	var all []error
+	if b.input != nil {
+		b.input.end() // what comes now stays the caller's
+		select {
+		case err := <-b.input.done:
+			all = append(all, err)
+		default: // it waits for the caller, who will not be read
+		}
+	}
+	for _, c := range b.outputs {
+		if err := c.finish(); !errors.Is(err, unix.EPIPE) {
+			all = append(all, err)
+		}
+	}
+	return errors.Join(all...)
+}
+
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// sameFile reports whether both are one file, such as one terminal.
+// sameFile reports whether both are one file, such as one pipe or terminal. Two opens of a regular file are one
+// file, too: otherwise the streams would overwrite each other there.
 func sameFile(a, b *os.File) bool {
 	first, errA := a.Stat()
 	second, errB := b.Stat()
 	return errA == nil && errB == nil && os.SameFile(first, second)
 }
 
-// replace makes a pipe, puts the command's end of it into stream and returns the other end, which is
-// number end as in pipe(2). Only the returned end is non-blocking: few programs expect that of their
-// stdio.
-func (b *between) replace(stream **os.File, end int) (ours *os.File, err error) {
-	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("make pipe: %w", err)
-	}
-	theirs := os.NewFile(uintptr(fds[1-end]), "pipe")
-	b.pipes = append(b.pipes, theirs)
-	*stream = theirs
-	ours, err = pollable(os.NewFile(uintptr(fds[end]), "pipe"))
-	return ours, err
+// isNull reports whether f is a null device.
+func isNull(f *os.File) bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3)
 }
 
-// passed closes the command's ends here, because a pipe ends when the last copy of its end is closed.
-func (b *between) passed() {
-	for _, f := range b.pipes {
-		f.Close()
+// isReadable reports whether f can be read at all: a folder, or a file that is open for writing or as a path only, is an input
+// without a byte.
+func isReadable(f *os.File) bool {
+	var st unix.Stat_t
+	mode, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err != nil || mode&unix.O_ACCMODE == unix.O_WRONLY || mode&unix.O_PATH != 0 {
+		return false
 	}
-	b.pipes = nil
-}
-
-// close closes all pipes.
-func (b *between) close() {
-	b.passed()
-	for _, c := range b.outputs {
-		c.src.Close()
-	}
-	if b.input.dst != nil {
-		b.input.dst.Close()
-	}
-}
-
-// start begins to copy. It calls failed after an error of an output. The caller calls finish when the
-// command has ended: finish returns the outputs' errors, once all that the command has written has
-// been copied.
-func (b *between) start(failed func()) (finish func() error) {
-	if b.input.src != nil {
-		signal.Ignore(unix.SIGTTIN) // see typed
-		go func() {
-			defer b.input.dst.Close() // the end of the command's input
-			_, _ = io.Copy(b.input.dst, typed{b.input.src})
-		}()
-	}
-	var outputs []*output
-	for _, c := range b.outputs {
-		outputs = append(outputs, startOutput(c.dst, c.src, failed))
-	}
-	return func() error { return finishAll(outputs) }
-}
-
-// typed reads what the caller types.
-type typed struct{ terminal *os.File }
-
-// backgroundPause is how long a call-in in the background waits before it tries to read again.
-const backgroundPause = 200 * time.Millisecond
-
-// Read implements io.Reader. The kernel stops a background process that reads its terminal, and a
-// stopped call-in copies no output. If the process ignores SIGTTIN, the read fails with EIO instead
-// (termios(3)); then Read waits until the process is in the foreground.
-func (t typed) Read(p []byte) (int, error) {
-	for {
-		n, err := t.terminal.Read(p)
-		if !errors.Is(err, unix.EIO) || !t.inBackground() {
-			return n, err
-		}
-		time.Sleep(backgroundPause)
-	}
-}
-
-// inBackground is false also if the terminal is gone.
-func (t typed) inBackground() bool {
-	foreground, err := unix.IoctlGetInt(int(t.terminal.Fd()), unix.TIOCGPGRP)
-	return err == nil && foreground != unix.Getpgrp()
+	return unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR
 }

@@ -25,9 +25,9 @@ import (
 // descriptors that go with it.
 func FuzzServer(f *testing.F) {
 	for _, packets := range []string{
-		`0{"version":2,"call":"status"}`, `0{"version":2,"call":"isolators","args":["app"]}`, `0{"version":2,"call":"attach","app":"app"}` + "\x000" + `{"width":1,"height":1}`,
-		`4{"version":2,"call":"run","app":"app","width":80,"height":24,"term":"vt100"}` + "\x000" + `{"signal":15}`,
-		`0{"version":2,"call":"uptime","args":["a"]}` + "\x000" + `{"process":1}`, `9{}`, `0`, "",
+		`0{"version":3,"call":"status"}`, `0{"version":3,"call":"isolators","args":["app"]}`, `0{"version":3,"call":"attach","app":"app"}` + "\x000" + `{"width":1,"height":1}`,
+		`4{"version":3,"call":"run","app":"app","width":80,"height":24,"term":"vt100"}` + "\x000" + `{"signal":15}`,
+		`0{"version":3,"call":"uptime","args":["a"]}` + "\x000" + `{"process":1}`, `9{}`, `0`, "",
 	} {
 		f.Add([]byte(packets), []byte(someSettings))
 	}

@@ -12,18 +12,18 @@
 //	"uptime": callins.ServeDocument(func(…) (any, error) { … }),  // a Handler
 package callins
 
-// The protocol, version 2. A SOCK_SEQPACKET unix socket; one packet is one JSON
+// The protocol, version 3. A SOCK_SEQPACKET unix socket; one packet is one JSON
 // object of at most maxPacket bytes, with descriptors (SCM_RIGHTS) as in the tables; one connection is one call. Both sides are the same program, so a version
 // that differs is refused and not negotiated.
 //
 //	caller (host PID namespace)                    supervisor (pod's PID namespace)
-//	  │ request {"version":2,"call":C,"app":A,…}  + descriptors of C  │
+//	  │ request {"version":3,"call":C,"app":A,…}  + descriptors of C  │
 //	  ├───────────────────────────────────────────────────────────────►
 //	  │ reply   {"kind":K,…}                      + descriptors of K  │
 //	  ◄───────────────────────────────────────────────────────────────┤
 //
 //	call       descriptors                     replies, in order
-//	run        settings, stdin, stdout, stderr started or terminal, exit
+//	run        settings[, streams]             started or terminal, exit
 //	attach     none                            streams, exit or dropped
 //	another    none                            process (for each number that its handler needs), document
 //	any                                        error, in place of the next one, is the last one
@@ -45,11 +45,15 @@ package callins
 //	{"signal":N}                   run: send signal N, one of forwarded, to the command, and SIGCONT after one of endSignals
 //	{"width":W,"height":H}         attach: the caller's terminal has a new size
 //
+// The streams of run are stdin, stdout and stderr, without them if the settings ask for a terminal. Each is a pipe that the
+// caller has made for the command, or a null device, for which the command gets that of its app: any other file is refused, because a
+// process can open again, with other access, what it holds.
+//
 // End of file from the caller of run kills the command with all of its session; from
 // the caller of attach it ends the attachment only. The settings are a sealed memfd
 // because they may be larger than a packet, and so is a document.
 const (
-	protocolVersion = 2
+	protocolVersion = 3
 	maxPacket       = 16 << 10 // bytes
 	maxFiles        = 4        // descriptors in a packet
 )

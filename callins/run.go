@@ -55,7 +55,9 @@ func run(ctx context.Context, s Streams, args []string) (int, error) {
 	signal.Notify(signals, forwarded...)
 	defer signal.Stop(signals)
 	if set.TTY {
-		if err := askRun(c, s, app, text, true); err != nil {
+		req := request{App: app, Term: os.Getenv("TERM")}
+		req.Width, req.Height = callerSize(s)
+		if err := askRun(c, req, text); err != nil {
 			return 0, err
 		}
 		return runTerminal(ctx, c, s, signals)
@@ -69,24 +71,25 @@ func runPipes(ctx context.Context, c conn, s Streams, app string, text []byte, s
 	if err != nil {
 		return 0, err
 	}
-	defer b.close()
-	s.Stdin, s.Stdout, s.Stderr = b.stdio[0], b.stdio[1], b.stdio[2]
-	if err := askRun(c, s, app, text, false); err != nil {
-		return 0, err
-	}
+	err = askRun(c, request{App: app}, text, b.stdio[:]...)
 	b.passed()
-	p, early, err := awaitStart(c, kindStarted, signals)
-	p.close()
+	var early []os.Signal
+	if err == nil {
+		var p packet
+		p, early, err = awaitStart(c, kindStarted, signals)
+		p.close()
+	}
 	if err != nil {
+		b.close()
 		return 0, err
 	}
+	b.start()
 	go forward(ctx, early, signals, func(sig os.Signal) error { return sendSignal(c, sig) })
-	finish := b.start(func() { c.Close() })
 	r, p, err := c.next(kindExit)
 	p.close()
-	signal.Reset(forwarded...) // the command is gone; a caller whose terminal does not take the rest may be ended
-	if outErr := finish(); outErr != nil {
-		err = outErr
+	signal.Reset(forwarded...) // the command is gone; a caller whose reader does not take the rest may be ended
+	if copyErr := b.finish(); copyErr != nil {
+		err = copyErr
 	}
 	return r.Code, err
 }
@@ -147,18 +150,15 @@ func collect(signals <-chan os.Signal, over <-chan struct{}, hurry func()) []os.
 	}
 }
 
-func askRun(c conn, s Streams, app string, text []byte, tty bool) error {
-	memory, err := sealed("settings", text)
+// askRun sends the request with the settings, and with the command's streams unless it has a terminal.
+func askRun(c conn, req request, settings []byte, streams ...*os.File) error {
+	memory, err := sealed("settings", settings)
 	if err != nil {
 		return err
 	}
 	defer memory.Close()
-	req := request{Version: protocolVersion, Call: requestRun, App: app}
-	if tty {
-		req.Width, req.Height = callerSize(s)
-		req.Term = os.Getenv("TERM")
-	}
-	return c.ask(req, memory, s.Stdin, s.Stdout, s.Stderr)
+	req.Version, req.Call = protocolVersion, requestRun
+	return c.ask(req, append([]*os.File{memory}, streams...)...)
 }
 
 // forward calls pass with the early signals and then with each that comes, until ctx
@@ -197,11 +197,17 @@ func runTerminal(ctx context.Context, c conn, s Streams, signals <-chan os.Signa
 	}
 	master, err := pollable(p.files[0])
 	if err != nil {
+		p.close()
 		return 0, fmt.Errorf("take over terminal: %w", err)
 	}
 	defer master.Close()
+	output, err := newOutput(s.Stdout, p.files[0])
+	if err != nil {
+		return 0, err
+	}
 	restore, err := rawMode(s.Stdin)
 	if err != nil {
+		output.close()
 		return 0, err
 	}
 	defer restore()
@@ -218,12 +224,12 @@ func runTerminal(ctx context.Context, c conn, s Streams, signals <-chan os.Signa
 		})
 	})
 	go typeInto(master, s.Stdin)
-	output := startOutput(s.Stdout, master, func() { c.Close() })
+	output.start(func() { c.Close() })
 	r, p, err := c.next(kindExit)
 	p.close()
 	stopPassing() // the command is gone: from now on a signal is for this call-in
 	passing.Wait()
-	code, outErr := awaitOutput(output.finish, signals)
+	code, outErr := awaitOutput([]*copying{output}, signals)
 	switch {
 	case code != 0:
 		return code, nil

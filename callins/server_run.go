@@ -69,8 +69,8 @@ func tellStarted(c conn, terminal *os.File) error {
 // master, which its caller closes.
 func startCommand(pod *supervisor.Pod, defaults []string, call *Call) (*supervisor.Session, *os.File, error) {
 	req, p := call.request, call.packet
-	if len(p.files) != 4 {
-		return nil, nil, fmt.Errorf("call with %d descriptors, want settings, stdin, stdout and stderr", len(p.files))
+	if len(p.files) == 0 {
+		return nil, nil, errors.New("call without settings")
 	}
 	text, err := readSealed(p.files[0], maxSettings)
 	if err != nil {
@@ -80,12 +80,14 @@ func startCommand(pod *supervisor.Pod, defaults []string, call *Call) (*supervis
 	if err != nil {
 		return nil, nil, err
 	}
-	stdio := spec.Stdio{Stdin: p.files[1], Stdout: p.files[2], Stderr: p.files[3]}
+	var stdio spec.Stdio
 	var console chan *os.File
 	if set.TTY {
 		console = make(chan *os.File, 1)
 		stdio = spec.Stdio{Terminal: true, Width: req.Width, Height: req.Height, Console: console}
 		defaults = append(defaults[:len(defaults):len(defaults)], "TERM="+termOf(req))
+	} else if stdio, err = streamsOf(p.files[1:]); err != nil {
+		return nil, nil, err
 	}
 	session, err := pod.Exec(req.App, set.command(defaults), stdio)
 	if err != nil {
@@ -96,6 +98,27 @@ func startCommand(pod *supervisor.Pod, defaults []string, call *Call) (*supervis
 		return session, nil, nil
 	}
 	return session, <-console, nil
+}
+
+// streamsOf returns a command's streams: pipes, which the caller has made for it, and the app's own null device for a null device.
+// Another file is refused, because a process can open again, with other access, what it holds.
+func streamsOf(files []*os.File) (stdio spec.Stdio, err error) {
+	streams := []**os.File{&stdio.Stdin, &stdio.Stdout, &stdio.Stderr}
+	if len(files) != len(streams) {
+		return stdio, fmt.Errorf("call with %d streams, want stdin, stdout and stderr", len(files))
+	}
+	for i, f := range files {
+		info, err := f.Stat()
+		switch {
+		case err != nil:
+			return stdio, fmt.Errorf("look at descriptor %d of the command: %w", i, err)
+		case info.Mode().Type() == os.ModeNamedPipe:
+			*streams[i] = f
+		case !isNull(f):
+			return stdio, fmt.Errorf("descriptor %d of the command is neither a pipe nor the null device", i)
+		}
+	}
+	return stdio, nil
 }
 
 // closeConsole closes the master that a failed start may have left.

@@ -67,6 +67,27 @@ func TestHostileCallersHarmNoOther(t *testing.T) {
 		}
 		return unix.UnixRights(fds...)
 	}
+	settings, err := sealed("settings", []byte(shell(t, "true")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer settings.Close()
+	folder, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	socket, err := rawCall(t, p).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	// passed are settings and null devices, but for stream number.
+	passed := func(number int, f *os.File) []byte {
+		fds := []int{int(settings.Fd()), int(null(t).Fd()), int(null(t).Fd()), int(null(t).Fd())}
+		fds[1+number] = int(f.Fd())
+		return unix.UnixRights(fds...)
+	}
 	tests := []struct {
 		name, text string
 		control    []byte
@@ -76,13 +97,17 @@ func TestHostileCallersHarmNoOther(t *testing.T) {
 		{"no JSON, with descriptors", "garbage", files(4), "decode message"},
 		{"empty", "", nil, "gone"},
 		{"too long", strings.Repeat(" ", maxPacket+1), files(1), "longer than"},
-		{"too many descriptors", `{"version":2,"call":"run","app":"app"}`, files(40), "too many descriptors"},
-		{"other version", `{"version":1,"call":"status"}`, nil, "unknown protocol version 1, want 2"},
-		{"unknown call", `{"version":2,"call":"reboot"}`, files(2), `unknown call "reboot"`},
-		{"run without descriptors", `{"version":2,"call":"run","app":"app"}`, nil, "call with 0 descriptors"},
-		{"run with settings that could block", `{"version":2,"call":"run","app":"app"}`, files(4), "not a sealed memory file"},
-		{"attach with descriptors", `{"version":2,"call":"attach","app":"x"}`, files(4), "no such app"},
-		{"long name", `{"version":2,"call":"attach","app":"` + strings.Repeat("x", maxPacket-50) + `"}`, nil, "app \"xxx"},
+		{"too many descriptors", `{"version":3,"call":"run","app":"app"}`, files(40), "too many descriptors"},
+		{"other version", `{"version":1,"call":"status"}`, nil, "unknown protocol version 1, want 3"},
+		{"unknown call", `{"version":3,"call":"reboot"}`, files(2), `unknown call "reboot"`},
+		{"run without descriptors", `{"version":3,"call":"run","app":"app"}`, nil, "call without settings"},
+		{"run with settings that could block", `{"version":3,"call":"run","app":"app"}`, files(4), "not a sealed memory file"},
+		{"run without streams", `{"version":3,"call":"run","app":"app"}`, unix.UnixRights(int(settings.Fd())), "call with 0 streams"},
+		{"run with a folder", `{"version":3,"call":"run","app":"app"}`, passed(0, folder), "descriptor 0 of the command is neither a pipe nor the null device"},
+		{"run with a socket", `{"version":3,"call":"run","app":"app"}`, passed(2, socket), "descriptor 2 of the command is neither a pipe nor the null device"},
+		{"run with a file", `{"version":3,"call":"run","app":"app"}`, passed(1, settings), "descriptor 1 of the command is neither a pipe nor the null device"},
+		{"attach with descriptors", `{"version":3,"call":"attach","app":"x"}`, files(4), "no such app"},
+		{"long name", `{"version":3,"call":"attach","app":"` + strings.Repeat("x", maxPacket-50) + `"}`, nil, "app \"xxx"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

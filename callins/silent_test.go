@@ -52,7 +52,7 @@ func TestACommandsOutputEndsWhenTheCommandClosesIt(t *testing.T) {
 	defer read.Close()
 	c := rawCall(t, p)
 	defer c.Close()
-	err = askRun(c, Streams{Stdin: none, Stdout: write, Stderr: none}, "app", []byte(shell(t, "echo text; exec sleep infinity >&2")), false)
+	err = askRun(c, request{App: "app"}, []byte(shell(t, "echo text; exec sleep infinity >&2")), none, write, none)
 	if err := errors.Join(err, write.Close(), read.SetReadDeadline(time.Now().Add(timeLimit/2))); err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,9 @@ package callins
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
-	"os/signal"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -51,26 +51,31 @@ func resize(s Streams, master *os.File) bool {
 	return err == nil
 }
 
+// pollable returns a file on f's open file description, which it makes non-blocking, so that writes wait in the Go runtime.
+func pollable(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate descriptor: %w", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("make descriptor non-blocking: %w", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
 // rawMode makes the caller's stdin, if it is a terminal, pass every byte on as it is
-// typed, until restore is called. Until then, a write to a closed stdout is an error
-// and not a SIGPIPE, which would kill the call-in and leave the terminal raw.
+// typed, until restore is called.
 func rawMode(stdin *os.File) (restore func(), err error) {
 	fd := int(stdin.Fd())
 	if !term.IsTerminal(fd) {
 		return func() {}, nil
 	}
-	pipe := make(chan os.Signal, 1)
-	signal.Notify(pipe, unix.SIGPIPE)
 	state, err := term.MakeRaw(fd)
 	if err != nil {
-		signal.Stop(pipe)
 		return nil, err
 	}
-	return func() {
-		// Restore fails only for a terminal that has gone.
-		_ = term.Restore(fd, state)
-		signal.Stop(pipe)
-	}, nil
+	return func() { _ = term.Restore(fd, state) }, nil // it fails only for a terminal that has gone
 }
 
 // typeInto copies the caller's stdin to the terminal. The only end of file of a
