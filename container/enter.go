@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/container/identity"
@@ -163,6 +164,7 @@ func openHandles(pid int) (h handles, err error) {
 		h.close()
 		return handles{}, fmt.Errorf("open container's mount namespace: %w", err)
 	}
+	h.null, _ = pathrs.OpenatInRoot(h.root, "dev/null") // a volume may be where it would be
 	return h, nil
 }
 
@@ -172,7 +174,18 @@ type handles struct {
 	process *os.File // its folder in /proc, O_PATH, until it is the app; of no other process with the same PID
 	root    *os.File // O_PATH
 	mounts  *os.File // the mount namespace
+	null    *os.File // what is at /dev/null before the app could replace it, O_PATH; nil for nothing
 	cgroups *os.File // the cgroup namespace that the shim has made; nil if it could not be opened, as where the app had ended before
+}
+
+// openNull opens the container's null device, for a command. That of the supervisor is the machine's: a process of user 0 could
+// change its mode. The caller closes it.
+func (h *handles) openNull() (*os.File, error) {
+	var st unix.Stat_t
+	if h.null == nil || unix.Fstat(int(h.null.Fd()), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(1, 3) {
+		return nil, errors.New("the container's /dev/null is not the null device")
+	}
+	return pathrs.Reopen(h.null, unix.O_RDWR)
 }
 
 // openCgroups opens the cgroup namespace, once the first process is the app. That of the supervisor itself is none: the process
@@ -192,7 +205,7 @@ func (h *handles) openCgroups() {
 	h.cgroups = opened
 }
 
-func (h handles) close() { closeAll([]*os.File{h.process, h.root, h.mounts, h.cgroups}) }
+func (h handles) close() { closeAll([]*os.File{h.process, h.root, h.mounts, h.null, h.cgroups}) }
 
 // openBacking opens the folders of spec.Spec.Backing for the shim's Landlock rules. The caller
 // closes them.

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -44,11 +45,7 @@ func (c *container) exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, erro
 	p := c.spec.Process
 	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
 	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
-	flags := c.joinFlags()
-	if stdio.Terminal { // otherwise the caller's own files, which the caller closes
-		flags |= shimOwnStdio
-	}
-	e, err := c.newEntrance(&p, flags, nil)
+	e, err := c.newEntrance(&p, c.joinFlags()|shimOwnStdio, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -258,15 +255,15 @@ func (j *joining) attributes() (attr *os.ProcAttr, closing []*os.File, err error
 		attr.Files = []*os.File{made.own, made.own, made.own}
 		attr.Sys.Setctty = true
 	} else {
-		null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
-		if err != nil {
-			return nil, nil, err
-		}
-		closing = []*os.File{null}
-		attr.Files = []*os.File{null, null, null}
-		for i, f := range []*os.File{j.stdio.Stdin, j.stdio.Stdout, j.stdio.Stderr} {
-			if f != nil {
-				attr.Files[i] = f
+		attr.Files = []*os.File{j.stdio.Stdin, j.stdio.Stdout, j.stdio.Stderr}
+		if slices.Contains(attr.Files, nil) {
+			null, err := j.container.handles.openNull()
+			if err != nil {
+				return nil, nil, err
+			}
+			closing = []*os.File{null}
+			for i, f := range attr.Files {
+				attr.Files[i] = cmp.Or(f, null)
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -17,6 +18,8 @@ func stdioCases() []testCase {
 	return []testCase{
 		{"descriptors that are files", stdioFiles},
 		{"descriptors that are nil are /dev/null", stdioNull},
+		{"descriptors that are nil are the container's own", stdioOwnNull},
+		{"a user opens its pipes again", stdioAgain},
 		{"no other descriptor is open", noOtherDescriptor},
 		{"files from descriptor 3 on", passedFiles},
 		{"LISTEN_PID is the app's own number", listenPID},
@@ -55,19 +58,47 @@ func stdioFiles(b *bench) {
 }
 
 func stdioNull(b *bench) {
-	const script = "for n in 0 1 2; do N=$(stat -L -c %t:%T /proc/$$/fd/$n); echo $N >>/$0; done"
-	check := func(how string, child *reap.Child, err error) {
+	for how, got := range nullDevices(b, "%t:%T") {
+		if got != "1:3\n1:3\n1:3\n" {
+			b.t.Errorf("the %s has %q", how, got)
+		}
+	}
+}
+
+// A process of user 0 changes the mode of what it holds.
+func stdioOwnNull(b *bench) {
+	var machines syscall.Stat_t
+	must(b.t, syscall.Stat(os.DevNull, &machines))
+	for how, got := range nullDevices(b, "%d:%i") {
+		if strings.Count(got, ":") != 3 || strings.Contains(got, fmt.Sprintf("%d:%d\n", machines.Dev, machines.Ino)) {
+			b.t.Errorf("the %s has the machine's null device, %q", how, got)
+		}
+	}
+}
+
+// nullDevices starts an app and a command without descriptors, and returns what stat prints for each of the three.
+func nullDevices(b *bench, format string) map[string]string {
+	script := "for n in 0 1 2; do N=$(stat -L -c " + format + " /proc/$$/fd/$n); echo $N >>/$0; done"
+	got := make(map[string]string)
+	read := func(how string, child *reap.Child, err error) {
 		must(b.t, err)
 		_, err = wait(child)
 		must(b.t, err)
-		if got, err := os.ReadFile(filepath.Join(b.root, how)); err != nil || string(got) != "1:3\n1:3\n1:3\n" {
-			b.t.Errorf("the %s has %q, %v", how, got, err)
-		}
+		text, err := os.ReadFile(filepath.Join(b.root, how))
+		must(b.t, err)
+		got[how] = string(text)
 	}
-	check("app", b.start(b.spec("sh", "-c", script, "app"), spec.Stdio{}).main, nil)
+	read("app", b.start(b.spec("sh", "-c", script, "app"), spec.Stdio{}).main, nil)
 	a := b.start(b.spec("sleep", "1000"), spec.Stdio{})
 	child, err := a.tryExec(command("sh", "-c", script, "command"), spec.Stdio{})
-	check("command", child, err)
+	read("command", child, err)
+	return got
+}
+
+func stdioAgain(b *bench) {
+	s := b.spec()
+	s.Process.User, s.Process.Group = "1000", "1000"
+	b.wantBoth(s, "echo out >/dev/stdout; echo bad >/dev/stderr", "out\nbad\n")
 }
 
 func noOtherDescriptor(b *bench) {

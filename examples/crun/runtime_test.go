@@ -28,6 +28,7 @@ func unmet() containertest.Unmet {
 		"without PATH a program is looked up in /bin":           program,
 		"a working directory that does not exist is named":      "crun makes a working directory that does not exist",
 		"exit code of a script without its interpreter":         "crun reports why it could not execute a program to the app's stderr alone",
+		"descriptors that are nil are the container's own":      "crun exec gives a command the null device with which it was started",
 		"LISTEN_PID is the app's own number":                    "crun takes the environment before there is a process with a number",
 		"a read-only bind keeps the flags of its source":        "crun sets the flags of a bind anew, without those of its source",
 		"users of a file that is mounted":                       "crun takes numbers, which are looked up before it mounts anything",

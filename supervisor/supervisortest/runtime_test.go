@@ -18,7 +18,8 @@ func unmet() containertest.Unmet {
 	unmet := containertest.Unmet{"LISTEN_PID is the app's own number": "a process's number is known when it has its environment already"}
 	for reason, names := range map[string][]string{
 		"it mounts nothing, so a root has no /proc and no /dev but its own": {
-			"descriptors that are nil are /dev/null", "no other descriptor is open", "files from descriptor 3 on", "a terminal",
+			"descriptors that are nil are /dev/null", "descriptors that are nil are the container's own",
+			"no other descriptor is open", "files from descriptor 3 on", "a terminal",
 			"signals are at their defaults", "read-only root", "bind mounts", "recursive read-only bind mounts",
 			"a mount that comes later shows up", "flags of binds", "a read-only bind keeps the flags of its source",
 			"tmpfs", "mounts are made in order", "a linked /dev, /proc or /sys is refused", "masked and read-only paths",
@@ -29,7 +30,7 @@ func unmet() containertest.Unmet {
 			"namespaces are the caller's but for mounts", "a command is where the app is", "an app sees no cgroup around its own",
 		},
 		"its processes have the caller's user": {
-			"a user or group that does not exist is named", "user and group by number", "user and group by name",
+			"a user opens its pipes again", "a user or group that does not exist is named", "user and group by number", "user and group by name",
 			"a name overrides a number", "user and group of a file", "users of a file that is mounted", "supplementary groups",
 		},
 		"its processes have the caller's rights": {
