@@ -53,7 +53,7 @@ type App struct {
 
 	// Stdin, OutFile and ErrFile, where not nil, take the place of the pipe
 	// or /dev/null that stdin, stdout or stderr would be; what goes there is not
-	// logged. The Pod closes none of them.
+	// logged. A pipe or a socket becomes the app's own descriptor, any other file is copied. The Pod closes none of them.
 	Stdin, OutFile, ErrFile *os.File
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,6 +47,30 @@ func pipe(ourWrite bool) (ours, theirs *os.File, err error) {
 		return nil, nil, fmt.Errorf("make pipe non-blocking: %w", err)
 	}
 	return os.NewFile(uintptr(our), "pipe"), os.NewFile(uintptr(their), "pipe"), nil
+}
+
+// isLent reports whether a process gets f itself. A process reopens through /proc/self/fd what it holds, with other
+// access, so it gets neither a regular file nor a device: only a pipe or a socket, which the owner has made for it.
+func isLent(f *os.File) bool {
+	info, err := f.Stat() // an error without a file
+	return err == nil && (info.Mode().Type() == os.ModeNamedPipe || info.Mode().Type() == os.ModeSocket)
+}
+
+// isNull reports whether f is a null device.
+func isNull(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && info.Mode()&os.ModeCharDevice != 0 && uint64(st.Rdev) == unix.Mkdev(1, 3) //nolint:unconvert // 32 bits on some machines
+}
+
+// sameFile reports whether both are one file.
+func sameFile(a, b *os.File) bool {
+	first, errA := a.Stat()
+	second, errB := b.Stat()
+	return errA == nil && errB == nil && os.SameFile(first, second)
 }
 
 // duplicate returns another descriptor of f, for a capture to take over.

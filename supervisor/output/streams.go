@@ -1,6 +1,10 @@
 package output
 
-import "os"
+import (
+	"errors"
+	"io"
+	"os"
+)
 
 // Streams are a run's stdin, stdout and stderr, or its terminal: the ends that the
 // process gets, and ours. Open makes them; then the caller starts the process with the
@@ -9,7 +13,7 @@ import "os"
 // by one goroutine at a time.
 type Streams struct {
 	// Stdin, Stdout and Stderr are the process's ends, nil for /dev/null and where there
-	// is a terminal. They belong to Streams, but for those that Options gave.
+	// is a terminal. They belong to Streams, but for the pipes and sockets that Options gave.
 	Stdin, Stdout, Stderr *os.File
 	// Console, nil without a terminal, takes the terminal's master from the
 	// code that starts the process, before Started. It has room for one, and
@@ -23,6 +27,7 @@ type Streams struct {
 	captures []*capture
 	master   *os.File   // of a terminal, for what is typed and its size
 	theirs   []*os.File // the process's ends of our pipes, closed once it has its own
+	fed      *os.File   // our end of a pipe that Options.Stdin is copied to
 }
 
 // Open makes what a run needs. After an error nothing is left to be freed;
@@ -38,36 +43,63 @@ func (c *Collector) Open(options Options) (*Streams, error) {
 		s.Console = make(chan *os.File, 1)
 		return s, nil
 	}
-	s.Stdin, s.Stdout, s.Stderr = options.Stdin, options.OutFile, options.ErrFile
-	if err := s.openPipes(options); err != nil {
+	err := errors.Join(s.openOutputs(options), s.openStdin(options))
+	if err != nil {
 		s.Finish()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Streams) openPipes(options Options) error {
-	for i, given := range []**os.File{&s.Stdout, &s.Stderr} {
-		if *given != nil {
+func (s *Streams) openOutputs(options Options) error {
+	files := [2]*os.File{options.OutFile, options.ErrFile}
+	for i, theirs := range []**os.File{&s.Stdout, &s.Stderr} {
+		file, emit := files[i], s.emit[i]
+		switch {
+		case isNull(file):
+			continue // the process's own
+		case isLent(file):
+			*theirs = file
 			continue
+		case i == 1 && sameFile(file, files[0]):
+			*theirs = s.Stdout // one pipe keeps the order of what is written
+			continue
+		case file != nil:
+			emit = logWriter(file, options.LogError)
 		}
-		ours, theirs, err := openOutput()
+		ours, end, err := openOutput()
 		if err != nil {
 			return err
 		}
-		*given = theirs
-		s.theirs = append(s.theirs, theirs)
-		s.captures = append(s.captures, s.collector.capture(ours, s.emit[i]))
+		*theirs = end
+		s.theirs = append(s.theirs, end)
+		s.captures = append(s.captures, s.collector.capture(ours, emit))
 	}
-	if !options.OpenStdin || options.Stdin != nil {
+	return nil
+}
+
+func (s *Streams) openStdin(options Options) error {
+	if isLent(options.Stdin) {
+		s.Stdin = options.Stdin
 		return nil
+	}
+	if isNull(options.Stdin) || options.Stdin == nil && !options.OpenStdin {
+		return nil // the process's own
 	}
 	ours, theirs, err := pipe(true)
 	if err != nil {
 		return err
 	}
 	s.Stdin = theirs
-	s.relay.setStdin(ours, theirs)
+	if options.Stdin == nil {
+		s.relay.setStdin(ours, theirs)
+		return nil
+	}
+	s.fed, s.theirs = ours, append(s.theirs, theirs)
+	go func() {
+		defer ours.Close()
+		_, _ = io.Copy(ours, options.Stdin) // a file that cannot be read has ended
+	}()
 	return nil
 }
 
@@ -113,8 +145,8 @@ func (s *Streams) Finish() {
 	for _, c := range s.captures {
 		c.finish()
 	}
-	if s.master != nil {
-		_ = s.master.Close()
+	for _, f := range []*os.File{s.master, s.fed} {
+		_ = f.Close() // nil is none
 	}
 	s.relay.end()
 }
