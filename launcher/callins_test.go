@@ -105,11 +105,13 @@ func TestExecReturnsTheExitStatus(t *testing.T) {
 
 func TestExecPassesStdio(t *testing.T) {
 	h := newPod(t)
-	cmd := h.command("exec", "p", "--", "cat")
 	text := strings.Repeat("0123456789abcde\n", 1<<16)
-	cmd.Stdin = strings.NewReader(text)
-	if r := h.finish(cmd); r.code != 0 || r.stdout != text {
-		t.Errorf("exit status %d, %d of %d bytes", r.code, len(r.stdout), len(text))
+	for _, test := range []struct{ option, want string }{{"--interactive", text}, {"--interactive=false", ""}} {
+		cmd := h.command("exec", test.option, "p", "--", "cat")
+		cmd.Stdin = strings.NewReader(text)
+		if r := h.finish(cmd); r.code != 0 || r.stdout != test.want {
+			t.Errorf("%s: exit status %d, %d of %d bytes", test.option, r.code, len(r.stdout), len(test.want))
+		}
 	}
 }
 
@@ -210,7 +212,7 @@ func TestCallInsRefuseWrongArguments(t *testing.T) {
 // terminal raw, with util-linux's script(1) for a terminal.
 func TestTerminalIsRestored(t *testing.T) {
 	h := newPod(t)
-	launcher := strings.Join(h.command("exec", "--tty", "p", "--", "raw").Args, " ")
+	launcher := strings.Join(h.command("exec", "-it", "p", "--", "raw").Args, " ")
 	script := exec.Command("script", "--quiet", "--return", "--command",
 		"stty -g; "+launcher+"; stty -g", "/dev/null")
 	script.Env = append(os.Environ(), asLauncher+"=1")

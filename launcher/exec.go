@@ -19,19 +19,21 @@ const exitImpossible = 125
 // execCommand is `exec`.
 func execCommand(c *cli) *cobra.Command {
 	var o daemon.Command
+	var interactive bool
 	cmd := &cobra.Command{
 		Use:   "exec POD [APP] -- CMD…",
 		Short: "run a command in an app",
 		Long: `exec runs a command with the app's user, working directory and environment, unless options name others.
-With --tty the command has a terminal of its own; it never has the caller's.`,
-		Example:           "  launcher exec --tty web -- sh",
+With --tty the command has a terminal of its own; it never has the caller's, nor another file of the caller. With --interactive
+it reads the caller's stdin through a pipe, otherwise its stdin is at its end.`,
+		Example:           "  launcher exec --interactive --tty web -- sh\n  launcher exec -i web -- tar -x <files.tar",
 		ValidArgsFunction: c.completePods(1, true),
 		Annotations:       map[string]string{exitStatusAnnotation: "The command's; 125 if the launcher or the stager could not run it, 126 if it is not executable, 127 if it is not there."},
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.execute(cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.execute(cmd, args, o, interactive) },
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.TTY, "tty", "t", false, "give the command its own terminal")
-	flags.BoolP("interactive", "i", false, "for the fingers of podman's users: a command always has the caller's stdin")
+	flags.BoolVarP(&interactive, "interactive", "i", false, "pass your stdin on to the command")
 	flags.FuncP("env", "e", "set a variable, `NAME=VALUE`, or pass the caller's on, NAME", func(text string) error {
 		e, err := parseEnv(text)
 		o.Environment = append(o.Environment, pods.Environment(e))
@@ -50,7 +52,7 @@ With --tty the command has a terminal of its own; it never has the caller's.`,
 
 // execute runs a command with the app's user, working directory and
 // environment, or those of the options. Its exit status is the command's.
-func (c *cli) execute(cmd *cobra.Command, args []string, o daemon.Command) error {
+func (c *cli) execute(cmd *cobra.Command, args []string, o daemon.Command, interactive bool) error {
 	dashes := cmd.ArgsLenAtDash()
 	if dashes < 1 || dashes > 2 || dashes == len(args) {
 		return usageError{"exec: want POD [APP] -- CMD…"}
@@ -59,7 +61,7 @@ func (c *cli) execute(cmd *cobra.Command, args []string, o daemon.Command) error
 		return err
 	}
 	o.Exec, o.Terminal = args[dashes:], os.Getenv("TERM")
-	code, err := c.exec(args[:dashes], o)
+	code, err := c.exec(args[:dashes], o, interactive)
 	if err != nil {
 		c.say("exec: " + err.Error() + nextStep(err))
 		code = exitImpossible
@@ -70,7 +72,7 @@ func (c *cli) execute(cmd *cobra.Command, args []string, o daemon.Command) error
 	return nil
 }
 
-func (c *cli) exec(target []string, o daemon.Command) (int, error) {
+func (c *cli) exec(target []string, o daemon.Command, interactive bool) (int, error) {
 	pod, names, err := c.findPod("exec", target)
 	if err != nil {
 		return 0, err
@@ -83,13 +85,22 @@ func (c *cli) exec(target []string, o daemon.Command) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if o.TTY && c.hasKeyboard() {
+	stdio := c.stdio()
+	if !interactive {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return 0, err
+		}
+		defer null.Close()
+		stdio[0] = null
+	}
+	if o.TTY && interactive && c.hasKeyboard() {
 		code, _, err := c.callByKeyboard(pod, "ends the command", [2]*os.File{os.Stdout, os.Stderr}, settings, "run", a.Name)
 		return code, err
 	}
 	defer c.keepTerminal()()
 	if o.TTY {
-		defer c.rawOutput()()
+		defer c.rawOutput(stdio[0])()
 	}
-	return pod.Call(c.stdio(), settings, "run", a.Name)
+	return pod.Call(stdio, settings, "run", a.Name)
 }

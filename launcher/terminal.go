@@ -23,10 +23,10 @@ func (c *cli) keepTerminal() (restore func()) {
 
 // rawOutput turns the output processing of the caller's terminal off until restore is
 // called: the command's terminal has already made CR LF of each LF, and ours would make
-// CR CR LF of it. If stdin is the terminal, the call-in makes it raw, output included.
-func (c *cli) rawOutput() (restore func()) {
+// CR CR LF of it. If the call-in's stdin is the terminal, the call-in makes it raw, output included.
+func (c *cli) rawOutput(stdin *os.File) (restore func()) {
 	out := int(os.Stdout.Fd())
-	if term.IsTerminal(int(c.stdin.Fd())) {
+	if term.IsTerminal(int(stdin.Fd())) {
 		return func() {}
 	}
 	if group, err := unix.IoctlGetInt(out, unix.TIOCGPGRP); err != nil || group != unix.Getpgrp() {

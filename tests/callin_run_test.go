@@ -187,7 +187,7 @@ func TestExecPassesAHundredMegabytes(t *testing.T) {
 	p := sleeper(suite.NewMachine(t))
 	const size = 100 << 20
 	sent, back := sha512.New(), sha512.New()
-	cmd := p.Command("exec", p.Name, "app", "--", "cat")
+	cmd := p.Command("exec", "--interactive", p.Name, "app", "--", "cat")
 	cmd.Stdin = io.TeeReader(pattern(size), sent)
 	cmd.Stdout = back
 	var stderr bytes.Buffer

@@ -107,7 +107,7 @@ func (m *terminal) ends() int {
 func TestAUsersTerminalSessionWorks(t *testing.T) {
 	t.Parallel()
 	p := sleeper(suite.NewMachine(t))
-	cmd := p.Command("exec", "--tty", p.Name, "app", "--", "/bin/sh", "-i")
+	cmd := p.Command("exec", "-it", p.Name, "app", "--", "/bin/sh", "-i")
 	cmd.Env = append(cmd.Env, "TERM=vt220")
 	m := onTerminal(t, cmd)
 	before := m.mode()
@@ -159,7 +159,7 @@ func TestAKilledCallerTakesItsTerminalsCommand(t *testing.T) {
 	t.Parallel()
 	p := sleeper(suite.NewMachine(t))
 	before := len(p.Processes())
-	m := onTerminal(t, p.Command("exec", "--tty", p.Name, "app", "--", "/bin/sh", "-c", "trap '' HUP; echo up; sleep 1000; sleep 1000"))
+	m := onTerminal(t, p.Command("exec", "-it", p.Name, "app", "--", "/bin/sh", "-c", "trap '' HUP; echo up; sleep 1000; sleep 1000"))
 	mode := m.mode()
 	m.sees("up")
 	children := exec.Command("pgrep", "-P", pidOf(m.cmd))

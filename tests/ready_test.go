@@ -112,6 +112,40 @@ func TestStdioVariablesNameDescriptors(t *testing.T) {
 	}
 }
 
+// Regular files and devices of the daemon are not the app's, which could open them again: their bytes go through pipes.
+func TestStdioVariablesMayNameFiles(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	d := b.Direct(harness.DocumentOf(harness.PodOf(suite.Shell("a", listInodes+"; read line; echo out $line; echo err >&2; exec sleep 1000")), b.BusyboxLayer()), b.BusyboxLayer())
+	in, err := os.Open(b.Write("in", "words\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	log, err := os.OpenFile(b.Write("log", "before\n"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	d.Plan.Env = append(slices.Clone(d.Plan.Env), "STAGER_CONTAINER_a_STDIN=4", "STAGER_CONTAINER_a_STDOUT=5", "STAGER_CONTAINER_a_STDERR=5")
+	d.Start(nil, in, log)
+	read := func() string {
+		text, err := os.ReadFile(log.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	harness.Eventually(t, "the app has written", func() bool { return strings.HasSuffix(read(), "err\n") })
+	d.Stop()
+	_, list, _ := strings.Cut(strings.TrimSuffix(read(), "out words\nerr\n"), "before\n")
+	for _, f := range []*os.File{in, log} {
+		if strings.Count(list, ":") != 3 || strings.Contains(list, inodeOf(t, f)+"\n") {
+			t.Errorf("the app has %s: %q", f.Name(), read())
+		}
+	}
+}
+
 // The test checks the open descriptors of an app, its handler and a command of run.
 func TestAppsInheritNoDescriptors(t *testing.T) {
 	t.Parallel()

@@ -134,7 +134,7 @@ func (p *Pod) CallUntil(stop <-chan struct{}, stdio [3]*os.File, settings []byte
 			}
 			return status.Code, nil
 		case sig := <-signals:
-			if isForChild(sig, stdio[0]) {
+			if isForChild(sig) {
 				_ = child.Signal(sig) // a child that has ended is reported by its channel
 			}
 		case <-stop:
@@ -204,13 +204,18 @@ func (p *Pod) startCall(stdio [3]*os.File, feed *settingsFeed, name string, args
 	return s.process, ended, s.err
 }
 
-// isForChild reports whether a signal must be passed to the child. A terminal sends SIGINT,
+// isForChild reports whether a signal must be passed to the child. The controlling terminal sends SIGINT,
 // SIGQUIT and SIGWINCH to its whole foreground process group, the child included, which
 // would receive them twice.
-func isForChild(sig os.Signal, stdin *os.File) bool {
+func isForChild(sig os.Signal) bool {
 	switch sig {
 	case unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH:
-		group, err := unix.IoctlGetInt(int(stdin.Fd()), unix.TIOCGPGRP)
+		terminal, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY, 0)
+		if err != nil {
+			return true // there is none
+		}
+		defer terminal.Close()
+		group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
 		return err != nil || group != unix.Getpgrp()
 	}
 	return true

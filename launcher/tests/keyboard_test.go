@@ -193,12 +193,12 @@ func TestRunInteractiveReturnsTheExitStatus(t *testing.T) {
 	}
 }
 
-// The detach keys end a command of exec --tty.
+// The detach keys end a command of exec -it.
 func TestDetachKeysEndACommand(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)
 	p := b.Up("p", harness.PodOf(suite.Shell("a", "exec sleep 1000")))
-	run := atTerminal(b, "exec", "--tty", "p", "--", "/bin/sh", "-c", "echo up; exec sleep 999")
+	run := atTerminal(b, "exec", "-it", "p", "--", "/bin/sh", "-c", "echo up; exec sleep 999")
 	run.sees("ctrl-p ctrl-q ends the command")
 	run.sees("up\r\n")
 	run.types(detachKeys)

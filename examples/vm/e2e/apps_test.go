@@ -196,7 +196,7 @@ func testRunSignal(t *testing.T, p *pod) {
 }
 
 func testRunTerminal(t *testing.T, p *pod) {
-	cmd := p.command("exec", "--tty", p.name, "work", "--", "sh")
+	cmd := p.command("exec", "-it", p.name, "work", "--", "sh")
 	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: 91, Rows: 17})
 	if err != nil {
 		t.Fatal(err)
