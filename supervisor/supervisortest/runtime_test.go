@@ -24,7 +24,8 @@ func unmet() containertest.Unmet {
 			"a mount that comes later shows up", "flags of binds", "a read-only bind keeps the flags of its source",
 			"tmpfs", "mounts are made in order", "a linked /dev, /proc or /sys is refused", "masked and read-only paths",
 			"a privileged app has no masked paths", "a privileged app writes to /sys", "device nodes", "device policy", "apps share /dev/shm",
-			"the probe reads its own process",
+			"the probe reads its own process", "pending signals and message queues are limited",
+			"an app that asks for it sees no thread of the supervisor",
 		},
 		"it makes no namespaces": {
 			"namespaces are the caller's but for mounts", "a command is where the app is", "an app sees no cgroup around its own",
