@@ -94,6 +94,7 @@ func release(t *testing.T) string {
 		cp "$bin/launcher" "$out/launcher-$VERSION-linux-$arch"
 		cp "$bin/aci" "$out/aci-$VERSION-linux-$arch"
 		cp "$image" "$out/stager-$VERSION-linux-$arch.aci"
+		cp ../../LICENSE "$out/licenses-$VERSION.tar.gz" # in the place of the release's
 		"$bin/aci" key --new 'a test' -o "$out/../key.$$"
 		"$bin/aci" key --public "$out/../key.$$" -o "$out/stager-key.asc"
 		"$bin/aci" sign --key "$out/../key.$$" "$out"/*.aci

@@ -43,6 +43,7 @@ func built(t *testing.T, version string) string {
 		aci:                            "stager" + platform + ".aci",
 		aci + ".asc":                   "stager" + platform + ".aci.asc",
 		aci + ".pub":                   "stager-key.asc",
+		"../../LICENSE":                "licenses-" + version + ".tar.gz", // in the place of the release's
 	} {
 		// This process must not write what is executed: it may fork, for another test, a copy that has the file open.
 		if text, err := exec.Command("cp", from, filepath.Join(out, to)).CombinedOutput(); err != nil {
@@ -171,9 +172,9 @@ func TestPackagesAreInstalledUpgradedRemovedAndPurged(t *testing.T) {
 	launcher := []string{
 		"usr/bin/launcher", "usr/bin/aci", "usr/lib/systemd/system/kurma-pod@.service", "usr/share/man/man1/launcher.1.gz", "usr/share/man/man1/aci.1.gz",
 		"usr/share/man/man1/launcher-run.1.gz", "usr/share/bash-completion/completions/launcher", "usr/share/zsh/vendor-completions/_launcher",
-		"usr/share/fish/vendor_completions.d/launcher.fish", "usr/share/doc/kurma-launcher/copyright", "etc/kurma/pods",
+		"usr/share/fish/vendor_completions.d/launcher.fish", "usr/share/doc/kurma-launcher/copyright", "usr/share/doc/kurma-launcher/licenses.tar.gz", "etc/kurma/pods",
 	}
-	stager := []string{"usr/share/kurma/stager.aci", "usr/share/kurma/stager.aci.asc", "usr/share/kurma/stager-key.asc", "usr/share/doc/stager/copyright"}
+	stager := []string{"usr/share/kurma/stager.aci", "usr/share/kurma/stager.aci.asc", "usr/share/kurma/stager-key.asc", "usr/share/doc/stager/copyright", "usr/share/doc/stager/licenses.tar.gz"}
 	const config = "etc/kurma/kurmad.json"
 
 	m.dpkg("--install", pack(t, "stager", "1.0.0-rc1"), pack(t, "kurma-launcher", "1.0.0-rc1"))

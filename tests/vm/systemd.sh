@@ -49,6 +49,7 @@ packages() {
 	cp "$image" "$vm/dist/stager-$VERSION-linux-amd64.aci"
 	cp "$image.asc" "$vm/dist/stager-$VERSION-linux-amd64.aci.asc"
 	cp "$image.pub" "$vm/dist/stager-key.asc"
+	cp "$top/LICENSE" "$vm/dist/licenses-$VERSION.tar.gz" # in the place of the release's
 	for package in stager kurma-launcher; do "$top/tools/release/debian/package.sh" "$package" "$vm/dist" amd64; done
 	cp "$vm/dist"/*.deb "$tree/root/"
 }

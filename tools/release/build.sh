@@ -17,10 +17,15 @@ trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it
 # installed PACKAGE prints a Debian package's version.
 installed() { dpkg-query -W -f '${Version}' "$1"; }
 
-# library NAME PACKAGE ARCH prints bom's option for a C library.
+# library NAME PACKAGE ARCH prints bom's option for a C library. Debian's copyright file refers to the texts of the licences that Debian has once.
 library() {
-	copyright=/usr/share/doc/${2%%:*}/copyright
-	echo "--c=$1=$(installed "$2")=pkg:deb/debian/${2%%:*}@$(installed "$2")?arch%3D$3=$copyright"
+	case $1 in
+	libseccomp) licence=LGPL-2.1-only text=LGPL-2.1 ;;
+	glibc) licence=LGPL-2.1-or-later text=LGPL-2.1 ;;
+	libgcc) licence='GPL-3.0-or-later WITH GCC-exception-3.1' text=GPL-3 ;;
+	esac
+	files=/usr/share/doc/${2%%:*}/copyright:/usr/share/common-licenses/$text
+	echo "--c=$1=$(installed "$2")=pkg:deb/debian/${2%%:*}@$(installed "$2")?arch%3D$3=$licence=$files"
 }
 
 libraries() {
@@ -46,8 +51,11 @@ programs() {
 			cp "$work/$arch/$program" "$out/$program-$VERSION-linux-$arch"
 			bill "$program" "$arch"
 		done
-		# shellcheck disable=SC2046 # a list of options
+		IFS='
+'
+		# shellcheck disable=SC2046 # a list of options, one a line
 		bill stager "$arch" $(libraries "$arch")
+		unset IFS
 	done
 	for arch in amd64 arm64; do
 		"$work/amd64/aci" build --manifest aci-manifest.json --stager "$work/$arch/stager" --arch "$arch" \

@@ -1,11 +1,11 @@
 // Command bom writes the bill of materials of a program that Go has built, and copies the licences
 // of all that is linked into it.
 //
-//	bom --version V --epoch SECONDS --modules DIR --goroot DIR [--c NAME=VERSION=PURL=LICENCE]... -o OUT.json --licenses DIR PROGRAM
+//	bom --version V --epoch SECONDS --modules DIR --goroot DIR [--c NAME=VERSION=PURL=LICENCE=FILE[:FILE]...]... -o OUT.json --licenses DIR PROGRAM
 //
 // The bill is a CycloneDX document. The list of Go modules is the one that the linker has written into
 // the program. Modules is Go's module cache, in which bom finds the modules' licences. Each --c is a C
-// library that is linked statically, with the file of its licence.
+// library that is linked statically, with its licence, an expression of SPDX, and the files that have the text of it.
 //
 // The same program and options give the same bytes.
 package main
@@ -30,7 +30,10 @@ type options struct {
 }
 
 // library is a C library.
-type library struct{ name, version, purl, license string }
+type library struct {
+	name, version, purl, license string
+	files                        []string
+}
 
 func main() {
 	o, err := parse(os.Args[1:])
@@ -52,14 +55,14 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.goroot, "goroot", "", "Go's own `folder`")
 	flags.StringVar(&o.out, "o", "", "the document, a `file`")
 	flags.StringVar(&o.licenses, "licenses", "", "`folder` for the licences")
-	flags.Func("c", "a C library, `NAME=VERSION=PURL=LICENCE`; may be repeated", func(text string) error {
-		parts := strings.SplitN(text, "=", 4)
-		if len(parts) != 4 {
-			return errors.New("want NAME=VERSION=PURL=LICENCE")
+	flags.Func("c", "a C library, `NAME=VERSION=PURL=LICENCE=FILE[:FILE]...`; may be repeated", func(text string) error {
+		parts := strings.SplitN(text, "=", 5)
+		if len(parts) != 5 {
+			return errors.New("want NAME=VERSION=PURL=LICENCE=FILES")
 		}
 		// A package's URL may have "=" in it, and is then written with %3D.
 		purl := strings.ReplaceAll(parts[2], "%3D", "=")
-		o.libraries = append(o.libraries, library{parts[0], parts[1], purl, parts[3]})
+		o.libraries = append(o.libraries, library{parts[0], parts[1], purl, parts[3], strings.Split(parts[4], ":")})
 		return nil
 	})
 	if err := flags.Parse(args); err != nil {
@@ -95,8 +98,8 @@ func run(o options) error {
 func (o options) components(info *buildinfo.BuildInfo) ([]cdx.Component, error) {
 	var all []cdx.Component
 	for _, l := range o.libraries {
-		c := component(l.name, l.version, l.purl)
-		if err := copyFile(l.license, filepath.Join(o.licenses, l.name+"@"+l.version, "copyright")); err != nil {
+		c, err := o.library(l)
+		if err != nil {
 			return nil, err
 		}
 		all = append(all, c)
@@ -128,6 +131,18 @@ func (o options) components(info *buildinfo.BuildInfo) ([]cdx.Component, error) 
 		all = append(all, c)
 	}
 	return all, nil
+}
+
+// library is the component of a C library. It copies the library's licences.
+func (o options) library(l library) (cdx.Component, error) {
+	c := component(l.name, l.version, l.purl)
+	c.Licenses = &cdx.Licenses{{Expression: l.license}}
+	for _, file := range l.files {
+		if err := copyFile(file, filepath.Join(o.licenses, l.name+"@"+l.version, filepath.Base(file))); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
 }
 
 func component(name, version, purl string) cdx.Component {

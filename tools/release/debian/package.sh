@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: tools/release/debian/package.sh PACKAGE OUT ARCH
 # Makes the Debian package "stager" or "kurma-launcher" of a release from the files in OUT, and
-# writes it there. It needs VERSION and SOURCE_DATE_EPOCH, and of OUT the stager image with its
+# writes it there. It needs VERSION and SOURCE_DATE_EPOCH, and of OUT the licences, and the stager image with its
 # signature and key, or launcher and aci of ARCH; those that this machine can execute make the
 # man pages and the shells' completions. The same files give the same bytes.
 set -eu
@@ -59,6 +59,7 @@ kurma_launcher() {
 # documents are what every package of Debian has.
 documents() {
 	put 644 "$here/copyright" "usr/share/doc/$package/copyright"
+	put 644 "$out/licenses-$VERSION.tar.gz" "usr/share/doc/$package/licenses.tar.gz"
 	[ ! -e "$here/$package/lintian-overrides" ] || put 644 "$here/$package/lintian-overrides" "usr/share/lintian/overrides/$package"
 	{
 		echo "$package ($version) stable; urgency=medium"
