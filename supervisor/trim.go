@@ -11,7 +11,8 @@ import (
 // trim takes the older lines away from a file that has more than limit bytes, which may be open for
 // writing alone: what stays is the newest lines, of limit/2 bytes or less. It takes the space of the lines
 // that go for a copy of those that stay, and then cuts the file, so that the newest lines are in the file at
-// every moment, whenever this process is killed.
+// every moment, whenever this process is killed. Without trim the log of an app that restarts for ever grows without end
+// (TestTheFileOfMessagesIsLimited).
 //
 // Another process must write with O_APPEND; else it leaves a hole after the cut. A line that it writes between the end of
 // the copy and ftruncate(2) is lost: only ext4 and XFS can remove the start of a file (fallocate(2)), and no system call
