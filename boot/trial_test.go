@@ -210,6 +210,10 @@ func goroutines() (running []string) {
 
 // leftBehind returns what is left of the pod. open are the descriptors before the pod.
 func leftBehind(open []string) (left []string) {
+	var running []string
+	if !poll.Until(surroundings.Patience, 10*time.Millisecond, func() bool { running = goroutines(); return len(running) == 0 }) {
+		left = append(left, running...)
+	}
 	for _, d := range descriptors() {
 		i := slices.Index(open, d)
 		switch {
@@ -223,10 +227,6 @@ func leftBehind(open []string) (left []string) {
 	left = append(left, groups...)
 	if info, err := os.Lstat(names.ControlSocket); err == nil && info.Mode()&os.ModeSocket != 0 {
 		left = append(left, names.ControlSocket)
-	}
-	var running []string
-	if !poll.Until(surroundings.Patience, 10*time.Millisecond, func() bool { running = goroutines(); return len(running) == 0 }) {
-		left = append(left, running...)
 	}
 	if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); err != unix.ECHILD {
 		left = append(left, fmt.Sprintf("child %d, %v", pid, err))
