@@ -65,7 +65,7 @@ func (s settings) validate() error {
 		return fmt.Errorf(`settings: "workingDirectory" %q is not absolute`, s.WorkingDirectory)
 	}
 	for _, gid := range s.SupplementaryGIDs {
-		if gid < 0 || gid > 1<<32-2 {
+		if gid < 0 || gid > spec.MaxID {
 			return fmt.Errorf(`settings: "supplementaryGIDs" has %d, which is not a group ID`, gid)
 		}
 	}

@@ -95,8 +95,8 @@ func (e *entrance) plan() (*shimPlan, error) {
 		plan.flags |= shimLandlock
 	}
 	for _, g := range p.SupplementaryGID {
-		if g < 0 || g > identity.Max {
-			return nil, fmt.Errorf("supplementary group %d is not a number from 0 to %d", g, uint32(identity.Max))
+		if g < 0 || g > spec.MaxID {
+			return nil, fmt.Errorf("supplementary group %d is not a number from 0 to %d", g, uint32(spec.MaxID))
 		}
 		plan.groups = append(plan.groups, uint32(g))
 	}

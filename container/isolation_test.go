@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/container/identity"
 	"kurma.io/stager/spec"
 )
 
@@ -130,7 +129,7 @@ func TestNoGroupIsInherited(t *testing.T) {
 func TestAGroupThatIsNoNumberIsRefused(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
-	for _, group := range []int{-1, identity.Max + 1, 1 << 32} {
+	for _, group := range []int{-1, spec.MaxID + 1, 1 << 32} {
 		command := rootCommand("true")
 		command.SupplementaryGID = []int{group}
 		p, err := c.Exec(command, spec.Stdio{})

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"kurma.io/stager/launcher/daemon"
-	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/cobra"
 )
@@ -36,7 +35,7 @@ it reads the caller's stdin through a pipe, otherwise its stdin is at its end.`,
 	flags.BoolVarP(&interactive, "interactive", "i", false, "pass your stdin on to the command")
 	flags.FuncP("env", "e", "set a variable, `NAME=VALUE`, or pass the caller's on, NAME", func(text string) error {
 		e, err := parseEnv(text)
-		o.Environment = append(o.Environment, pods.Environment(e))
+		o.Environment = append(o.Environment, e)
 		return err
 	})
 	flags.FuncP("user", "u", "run as `USER[:GROUP]`, names or numbers", func(text string) error {

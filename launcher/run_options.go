@@ -12,6 +12,7 @@ import (
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/podplan"
+	"kurma.io/stager/launcher/pods"
 
 	"github.com/appc/spec/schema/types"
 	"github.com/spf13/cobra"
@@ -41,8 +42,8 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 	flags.Func("name", "the pod's `NAME`", notEmpty(&o.name, "want a name"))
 	flags.Func("cgroup-parent", "make the pod's cgroup in this `CGROUP`; \"own\" for the launcher's own, in a service with Delegate=yes", notEmpty(&o.cgroupParent, "want a cgroup"))
 	flags.VarP(&o.volumes, "volume", "v", "mount the host's path as a volume, `NAME=/PATH`, or at a path of each app, /PATH:/TARGET[:ro]")
-	flags.Func("exit-policy", "when the pod ends by itself: `never|all|failure`", oneOf(&o.exitPolicy, "never", "all", "failure"))
-	flags.Func("restart", "whether an app that has ended is restarted: `never|on-failure|always`", oneOf(&o.restart, "never", "on-failure", "always"))
+	flags.Func("exit-policy", "when the pod ends by itself: `"+strings.Join(daemon.ExitPolicies(), "|")+"`", oneOf(&o.exitPolicy, daemon.ExitPolicies()...))
+	flags.Func("restart", "whether an app that has ended is restarted: `"+strings.Join(daemon.RestartPolicies(), "|")+"`", oneOf(&o.restart, daemon.RestartPolicies()...))
 	o.net.declare(flags)
 	o.declareApp(flags)
 }
@@ -105,20 +106,20 @@ func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 func (o *runOptions) interactive() bool { return o.app.Stdin && !o.detach }
 
 // parseEnv reads NAME=VALUE, or NAME for the caller's variable.
-func parseEnv(text string) (podplan.Environment, error) {
+func parseEnv(text string) (pods.Environment, error) {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok {
 		if value, ok = os.LookupEnv(name); !ok {
-			return podplan.Environment{}, fmt.Errorf("there is no variable %s to pass on; want NAME=VALUE", quoted(name))
+			return pods.Environment{}, fmt.Errorf("there is no variable %s to pass on; want NAME=VALUE", quoted(name))
 		}
 	}
 	if name == "" {
-		return podplan.Environment{}, errors.New("want NAME=VALUE")
+		return pods.Environment{}, errors.New("want NAME=VALUE")
 	}
 	if !utf8.ValidString(text + value) { // JSON would change it
-		return podplan.Environment{}, errors.New("it is not UTF-8")
+		return pods.Environment{}, errors.New("it is not UTF-8")
 	}
-	return podplan.Environment{Name: name, Value: value}, nil
+	return pods.Environment{Name: name, Value: value}, nil
 }
 
 // parseMemory reads bytes with podman's suffixes, which are powers of 1024, or appc's.

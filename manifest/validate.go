@@ -12,6 +12,7 @@ import (
 	"github.com/appc/spec/schema/types"
 
 	"kurma.io/stager/internal/strictjson"
+	"kurma.io/stager/spec"
 )
 
 // MaxName limits an app's name, in bytes. Names become file names with suffixes, and Linux allows
@@ -177,16 +178,12 @@ func validateSection(path string, app *types.App) error {
 		}
 	}
 	for i, gid := range app.SupplementaryGIDs {
-		if gid < 0 || int64(gid) > maxID {
-			return fmt.Errorf("%s.supplementaryGIDs[%d]: %d: must be from 0 to %d", path, i, gid, maxID)
+		if gid < 0 || gid > spec.MaxID {
+			return fmt.Errorf("%s.supplementaryGIDs[%d]: %d: must be from 0 to %d", path, i, gid, int64(spec.MaxID))
 		}
 	}
 	return noNUL(path+".workingDirectory", app.WorkingDirectory)
 }
-
-// maxID is the largest user or group ID; to chown(2) and setresuid(2) the next one, -1 in 32 bits,
-// means "no change".
-const maxID int64 = 1<<32 - 2
 
 // noNUL refuses a string with a NUL character, which execve(2) and mount(2) would truncate.
 func noNUL(path, s string) error {

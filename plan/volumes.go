@@ -247,8 +247,8 @@ func emptyFolder(app string, n int, r request) (EmptyVolume, error) {
 		if id.from == nil {
 			continue
 		}
-		if int64(*id.from) < 0 || int64(*id.from) > 1<<32-2 {
-			return e, fmt.Errorf("volume %q: %s %d must be from 0 to %d", r.volume.Name, id.name, *id.from, int64(1<<32-2))
+		if *id.from < 0 || *id.from > spec.MaxID {
+			return e, fmt.Errorf("volume %q: %s %d must be from 0 to %d", r.volume.Name, id.name, *id.from, int64(spec.MaxID))
 		}
 		*id.to = *id.from
 	}

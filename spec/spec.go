@@ -5,6 +5,9 @@ package spec
 
 import "os"
 
+// MaxID is the largest user or group ID. To chown(2) and setresuid(2) the next one, -1 in 32 bits, means "no change".
+const MaxID = 1<<32 - 2
+
 // Spec describes one app's container. It is plain data, and nothing in it refers to appc.
 type Spec struct {
 	// Name identifies the container in the pod, in errors and in the

@@ -15,11 +15,9 @@ import (
 
 	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
-)
 
-// Max is the largest user or group number; the one above means "no change"
-// to setresuid(2).
-const Max = 1<<32 - 2
+	"kurma.io/stager/spec"
+)
 
 // maxDatabase limits how much of a passwd or group file is read, in bytes.
 const maxDatabase = 16 << 20
@@ -61,7 +59,7 @@ func resolve(root *os.File, kind, value, database string, owner func(*syscall.St
 	if value == "root" {
 		return 0, nil
 	}
-	return 0, fmt.Errorf("%s %q is neither in /%s nor a number from 0 to %d", kind, value, database, uint32(Max))
+	return 0, fmt.Errorf("%s %q is neither in /%s nor a number from 0 to %d", kind, value, database, uint32(spec.MaxID))
 }
 
 func resolveFile(root *os.File, kind, value string, owner func(*syscall.Stat_t) uint32) (uint32, error) {
@@ -142,5 +140,5 @@ func parseID(s string) (uint32, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(s, 10, 64)
-	return uint32(n), err == nil && n <= Max
+	return uint32(n), err == nil && n <= spec.MaxID
 }

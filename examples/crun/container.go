@@ -173,8 +173,8 @@ func wrap(what string, err error) error {
 // userOf looks a process's user up in the app's root, before crun has mounted anything there.
 func userOf(root string, p *spec.Process) (uid [2]uint32, err error) {
 	for _, g := range p.SupplementaryGID {
-		if g < 0 || g > identity.Max {
-			return uid, fmt.Errorf("supplementary group %d is not a number from 0 to %d", g, uint32(identity.Max))
+		if g < 0 || g > spec.MaxID {
+			return uid, fmt.Errorf("supplementary group %d is not a number from 0 to %d", g, uint32(spec.MaxID))
 		}
 	}
 	if p.Root {

@@ -82,9 +82,9 @@ func (i *Image) Is(ref string) bool {
 }
 
 // versionOf returns the labels that a reference asks for.
-func versionOf(ref string) []Label {
+func versionOf(ref string) []NameValue {
 	if _, version, _ := strings.Cut(ref, ":"); version != "" {
-		return []Label{{"version", version}}
+		return []NameValue{{"version", version}}
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func (c *Catalog) Find(ref string) (*Image, error) {
 }
 
 // FindLabelled returns the image with the name and all of the labels, or ErrNotFound.
-func (c *Catalog) FindLabelled(name string, labels []Label) (*Image, error) {
+func (c *Catalog) FindLabelled(name string, labels []NameValue) (*Image, error) {
 	sound, damaged, err := c.store.list()
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (c *Catalog) FindLabelled(name string, labels []Label) (*Image, error) {
 }
 
 // choose returns the image of all that the name means. An error does not name it.
-func (c *Catalog) choose(all []*Image, name string, labels []Label) (*Image, error) {
+func (c *Catalog) choose(all []*Image, name string, labels []NameValue) (*Image, error) {
 	found, err := c.candidates(all, name, labels)
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (c *Catalog) choose(all []*Image, name string, labels []Label) (*Image, err
 }
 
 // candidates returns the images that a name may mean, the best first, or an error.
-func (c *Catalog) candidates(all []*Image, name string, labels []Label) ([]*Image, error) {
+func (c *Catalog) candidates(all []*Image, name string, labels []NameValue) ([]*Image, error) {
 	var found []*Image
 	others, pin := 0, c.pins[name]
 	for _, image := range all {
@@ -161,13 +161,13 @@ func newestFirst(a, b *Image) int {
 }
 
 // fits reports whether an image can run on this machine, if the labels leave that open.
-func fits(m *Manifest, labels []Label) bool {
+func fits(m *Manifest, labels []NameValue) bool {
 	arch := runtime.GOARCH
 	if other, known := map[string]string{"386": "i386", "arm64": "aarch64"}[arch]; known {
 		arch = other
 	}
-	for _, machine := range []Label{{"os", runtime.GOOS}, {"arch", arch}} {
-		asked := slices.ContainsFunc(labels, func(l Label) bool { return l.Name == machine.Name })
+	for _, machine := range []NameValue{{"os", runtime.GOOS}, {"arch", arch}} {
+		asked := slices.ContainsFunc(labels, func(l NameValue) bool { return l.Name == machine.Name })
 		if have := m.label(machine.Name); !asked && have != "" && have != machine.Value {
 			return false
 		}
@@ -277,7 +277,7 @@ func findPrefix(all []*Image, prefix string) (string, error) {
 	return "", fmt.Errorf("%q is the start of %d image IDs", prefix, len(found))
 }
 
-func describe(name string, labels []Label) string {
+func describe(name string, labels []NameValue) string {
 	for _, l := range labels {
 		name += "," + l.Name + "=" + l.Value
 	}

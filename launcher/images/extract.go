@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/spec"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,10 +21,6 @@ const (
 	maxManifest    = 4 << 20  // bytes of the image manifest
 	maxEntries     = 1 << 20  // entries of any kind
 	maxFolderNames = 64 << 20 // bytes of the names of all folders, which are kept until the end
-
-	// maxID is the highest user or group ID. The next number means "no change" to
-	// chown(2).
-	maxID = 1<<32 - 2
 
 	// The highest device numbers of Linux.
 	maxMajor = 1<<12 - 1
@@ -147,10 +144,10 @@ func (x *extractor) extract(header *tar.Header) error {
 // checkOwner refuses IDs that do not fit into the kernel's 32 bits.
 func checkOwner(header *tar.Header) error {
 	switch {
-	case header.Uid < 0 || header.Uid > maxID:
-		return fmt.Errorf("its user ID %d is not within 0 to %d", header.Uid, maxID)
-	case header.Gid < 0 || header.Gid > maxID:
-		return fmt.Errorf("its group ID %d is not within 0 to %d", header.Gid, maxID)
+	case header.Uid < 0 || header.Uid > spec.MaxID:
+		return fmt.Errorf("its user ID %d is not within 0 to %d", header.Uid, int64(spec.MaxID))
+	case header.Gid < 0 || header.Gid > spec.MaxID:
+		return fmt.Errorf("its group ID %d is not within 0 to %d", header.Gid, int64(spec.MaxID))
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"kurma.io/stager/build"
 	"kurma.io/stager/signing"
+	"kurma.io/stager/spec"
 
 	"golang.org/x/sys/unix"
 )
@@ -205,12 +206,12 @@ func owned(uid, gid int) file {
 }
 
 func TestTheHighestOwnerIsKept(t *testing.T) {
-	image, err := newStore(t).importData(t, archive(t, testManifest, dir("rootfs"), owned(maxID, maxID)))
+	image, err := newStore(t).importData(t, archive(t, testManifest, dir("rootfs"), owned(spec.MaxID, spec.MaxID)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(filepath.Join(image.Rootfs(), "f"), &st); err != nil || st.Uid != maxID || st.Gid != maxID {
+	if err := unix.Stat(filepath.Join(image.Rootfs(), "f"), &st); err != nil || st.Uid != spec.MaxID || st.Gid != spec.MaxID {
 		t.Errorf("owner %d:%d, %v", st.Uid, st.Gid, err)
 	}
 }

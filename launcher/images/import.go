@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/signing"
 
 	"golang.org/x/sys/unix"
@@ -221,23 +222,10 @@ func readRecord(dir string) (record Record, err error) {
 // so at once; the last one wins.
 func writeRecord(dir string, record Record) error {
 	data, err := json.Marshal(record)
-	if err != nil {
-		return err
-	}
-	temp, err := os.CreateTemp(dir, recordFile+".new-")
-	if err != nil {
-		return fmt.Errorf("write image record: %w", err)
-	}
-	_, err = temp.Write(data)
 	if err == nil {
-		err = temp.Sync()
-	}
-	err = errors.Join(err, temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), filepath.Join(dir, recordFile))
+		err = jsonfile.Replace(filepath.Join(dir, recordFile), data, true)
 	}
 	if err != nil {
-		_ = os.Remove(temp.Name())
 		return fmt.Errorf("write image record: %w", err)
 	}
 	return nil

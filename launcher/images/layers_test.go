@@ -62,21 +62,21 @@ func TestLayersAreInDepthFirstOrder(t *testing.T) {
 }
 
 func TestDependencyMustMatch(t *testing.T) {
-	base := &Image{ID: "sha512-b", Manifest: &Manifest{Name: "base", Labels: []Label{{"version", "2"}, {"kind", "b"}}}}
+	base := &Image{ID: "sha512-b", Manifest: &Manifest{Name: "base", Labels: []NameValue{{"version", "2"}, {"kind", "b"}}}}
 	tests := []struct {
 		name string
 		dep  Dependency
 		ok   bool
 	}{
 		{"name", Dependency{Name: "base"}, true},
-		{"name and label", Dependency{Name: "base", Labels: []Label{{"version", "2"}}}, true},
+		{"name and label", Dependency{Name: "base", Labels: []NameValue{{"version", "2"}}}, true},
 		{"ID", Dependency{Name: "base", ID: "sha512-b"}, true},
 		{"other name", Dependency{Name: "bass"}, false},
-		{"other label", Dependency{Name: "base", Labels: []Label{{"version", "1"}}}, false},
-		{"label it has not", Dependency{Name: "base", Labels: []Label{{"os", "linux"}}}, false},
+		{"other label", Dependency{Name: "base", Labels: []NameValue{{"version", "1"}}}, false},
+		{"label it has not", Dependency{Name: "base", Labels: []NameValue{{"os", "linux"}}}, false},
 		{"other ID", Dependency{Name: "base", ID: "sha512-c"}, false},
 		{"ID of another name", Dependency{Name: "bass", ID: "sha512-b"}, false},
-		{"ID and other label", Dependency{Name: "base", ID: "sha512-b", Labels: []Label{{"version", "1"}}}, false},
+		{"ID and other label", Dependency{Name: "base", ID: "sha512-b", Labels: []NameValue{{"version", "1"}}}, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

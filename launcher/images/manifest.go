@@ -21,32 +21,29 @@ const (
 type Manifest struct {
 	Raw          json.RawMessage // as it is in the image
 	Name         string
-	Labels       []Label
+	Labels       []NameValue
 	Dependencies []Dependency
 	Annotations  map[string]string // values by names
 	App          *App              // nil for an image that is only a layer
 }
 
-// Label is a name and a value that distinguish images of one name.
-type Label struct{ Name, Value string }
+// NameValue is a label, an annotation or an environment variable, as appc writes it.
+type NameValue struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
 
 // Dependency is an image that another one is built on.
 type Dependency struct {
 	Name   string
 	ID     string // "" for the latest image with the name and the labels
-	Labels []Label
+	Labels []NameValue
 }
 
 // App is how an image is executed, as far as it matters for a stager.
 type App struct {
-	Exec        []string      `json:"exec"`
-	Environment []Environment `json:"environment"`
-}
-
-// Environment is one environment variable.
-type Environment struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
+	Exec        []string    `json:"exec"`
+	Environment []NameValue `json:"environment"`
 }
 
 // wireManifest has the form of the document. appc's types check names, labels, operating
@@ -87,10 +84,10 @@ func parseManifest(data []byte) (*Manifest, error) {
 	return m, nil
 }
 
-func labels(in types.Labels) []Label {
-	out := make([]Label, 0, len(in))
+func labels(in types.Labels) []NameValue {
+	out := make([]NameValue, 0, len(in))
 	for _, l := range in {
-		out = append(out, Label{Name: l.Name.String(), Value: l.Value})
+		out = append(out, NameValue{Name: l.Name.String(), Value: l.Value})
 	}
 	return out
 }
@@ -109,7 +106,7 @@ func (m *Manifest) label(name string) string {
 func (m *Manifest) Version() string { return m.label("version") }
 
 // hasLabels reports whether the image has all of these labels.
-func (m *Manifest) hasLabels(want []Label) bool {
+func (m *Manifest) hasLabels(want []NameValue) bool {
 	for _, l := range want {
 		if !slices.Contains(m.Labels, l) {
 			return false

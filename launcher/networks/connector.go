@@ -2,12 +2,13 @@ package networks
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"time"
+
+	"kurma.io/stager/launcher/jsonfile"
 )
 
 // CallTime is how long a plugin may take for a call (Kurma Network Specification).
@@ -62,7 +63,7 @@ func (c *Connector) Connect(ctx context.Context, file, uuid, namespace string, a
 			return nil, errors.Join(err, c.Disconnect(context.WithoutCancel(ctx), file, uuid, namespace, attachments))
 		}
 	}
-	if err := writeRecord(file, record); err != nil {
+	if err := jsonfile.Write(file, record); err != nil {
 		err = fmt.Errorf("connect to networks: %w", err)
 		return nil, errors.Join(err, c.Disconnect(context.WithoutCancel(ctx), file, uuid, namespace, attachments))
 	}
@@ -80,7 +81,7 @@ func (c *Connector) add(ctx context.Context, file string, record *Record, call C
 		return Result{}, err
 	}
 	record.Begun++
-	if err := writeRecord(file, *record); err != nil {
+	if err := jsonfile.Write(file, *record); err != nil {
 		return Result{}, err
 	}
 	ctx, cancel := c.limited(ctx)
@@ -141,25 +142,8 @@ func call(a Attachment, uuid, namespace string) Call {
 // network.
 func ReadRecord(file string) (Record, error) {
 	var record Record
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return record, err
-	}
-	if err := json.Unmarshal(data, &record); err != nil {
+	if err := jsonfile.Read(file, &record); err != nil {
 		return Record{}, fmt.Errorf("read networks of pod: %w", err)
 	}
 	return record, nil
-}
-
-// writeRecord replaces the record in one step. It does not sync: a power loss ends the pod's
-// namespace too, and a record that cannot be read is one of all attachments.
-func writeRecord(file string, record Record) error {
-	data, err := json.Marshal(record)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
 }

@@ -29,6 +29,7 @@ import (
 	"path/filepath"
 
 	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/podplan"
 	"kurma.io/stager/launcher/pods"
@@ -214,15 +215,7 @@ func (c *Containers) readRecord(name string) (record, error) {
 }
 
 func (c *Containers) writeRecord(name string, r record) error {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(c.dir(name), recordFile)
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return jsonfile.Write(filepath.Join(c.dir(name), recordFile), r)
 }
 
 func bootID() (string, error) {

@@ -8,6 +8,7 @@ import (
 
 	"kurma.io/stager/internal/strictjson"
 	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 )
@@ -15,20 +16,14 @@ import (
 // AppOptions is what a person asks for an image's app beside the image. What is empty stays as
 // the image has it.
 type AppOptions struct {
-	Exec             string        // the program, in place of the image's exec
-	Env              []Environment // replaces variables of the same name
+	Exec             string             // the program, in place of the image's exec
+	Env              []pods.Environment // replaces variables of the same name
 	User, Group      string
 	WorkingDirectory string
 	Memory, CPU      string   // limits as appc writes quantities: "512Mi", "1500m"
 	CapAdd, CapDrop  []string // "CAP_NET_ADMIN"; "ALL" in CapDrop
 	Stdin            bool     // the app's stdin stays open, for attach
 	TTY              bool     // the app has a terminal of its own
-}
-
-// Environment is one environment variable.
-type Environment struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
 }
 
 // isZero reports whether nothing is asked for.
@@ -125,16 +120,16 @@ func fixedExec(m *images.Manifest, args []string) []string {
 }
 
 // editEnvironment sets variables.
-func editEnvironment(section strictjson.Object, env []Environment) error {
+func editEnvironment(section strictjson.Object, env []pods.Environment) error {
 	if len(env) == 0 {
 		return nil
 	}
-	var have []Environment
+	var have []pods.Environment
 	if err := section.Get("environment", &have); err != nil {
 		return err
 	}
 	for _, e := range env {
-		have = slices.DeleteFunc(have, func(old Environment) bool { return old.Name == e.Name })
+		have = slices.DeleteFunc(have, func(old pods.Environment) bool { return old.Name == e.Name })
 		have = append(have, e)
 	}
 	return section.Set("environment", have)

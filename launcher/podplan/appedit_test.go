@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
@@ -39,7 +40,7 @@ func TestOptionsChangeAnImagesApp(t *testing.T) {
 		{"another program", app, []string{"z"}, AppOptions{Exec: "/p"}, `{"environment":[{"name":"A","value":"b"},{"name":"B","value":"c"}],"exec":["/p","z"],"group":"8","other":1,"user":"7"}`},
 		{"a program for an image without an app", "", nil, AppOptions{Exec: "/p"}, `{"exec":["/p"],"group":"0","user":"0"}`},
 		{"who and where", app, nil, AppOptions{User: "1", Group: "2", WorkingDirectory: "/w"}, `{"environment":[{"name":"A","value":"b"},{"name":"B","value":"c"}],"exec":["/x","y"],"group":"2","other":1,"user":"1","workingDirectory":"/w"}`},
-		{"variables", app, nil, AppOptions{Env: []Environment{{"A", "2"}, {"C", ""}}}, `{"environment":[{"name":"B","value":"c"},{"name":"A","value":"2"},{"name":"C","value":""}],"exec":["/x","y"],"group":"8","other":1,"user":"7"}`},
+		{"variables", app, nil, AppOptions{Env: []pods.Environment{{Name: "A", Value: "2"}, {Name: "C", Value: ""}}}, `{"environment":[{"name":"B","value":"c"},{"name":"A","value":"2"},{"name":"C","value":""}],"exec":["/x","y"],"group":"8","other":1,"user":"7"}`},
 		{
 			"limits", `{"exec":["/x"],"user":"0","group":"0","isolators":[{"name":"resource/memory","value":{"limit":"1Gi"}},{"name":"o","value":1}]}`, nil,
 			AppOptions{Memory: "5Mi", CPU: "1.5"},

@@ -44,9 +44,9 @@ func (p *Planner) runtimeImage(want schema.RuntimeImage) (*images.Image, error) 
 	if want.Name == nil {
 		return nil, errors.New("image: neither ID nor name")
 	}
-	labels := make([]images.Label, 0, len(want.Labels))
+	labels := make([]images.NameValue, 0, len(want.Labels))
 	for _, l := range want.Labels {
-		labels = append(labels, images.Label{Name: l.Name.String(), Value: l.Value})
+		labels = append(labels, images.NameValue{Name: l.Name.String(), Value: l.Value})
 	}
 	return p.Images.FindLabelled(want.Name.String(), labels)
 }

@@ -35,7 +35,7 @@ type Images interface {
 	// Find returns the image that a person means: an ID, the start of one, or NAME[:VERSION].
 	Find(ref string) (*images.Image, error)
 	// FindLabelled returns the latest image with the name and all of the labels.
-	FindLabelled(name string, labels []images.Label) (*images.Image, error)
+	FindLabelled(name string, labels []images.NameValue) (*images.Image, error)
 	// Get returns the image with that whole ID.
 	Get(id string) (*images.Image, error)
 	// Layers returns the image and all images that it depends on, the top one first.

@@ -41,7 +41,7 @@ func (s shelf) Find(ref string) (*images.Image, error) {
 	return nil, fmt.Errorf("%w: %q", images.ErrNotFound, ref)
 }
 
-func (s shelf) FindLabelled(name string, _ []images.Label) (*images.Image, error) {
+func (s shelf) FindLabelled(name string, _ []images.NameValue) (*images.Image, error) {
 	return s.Find(name)
 }
 
@@ -55,7 +55,7 @@ func newPlanner() *Planner {
 		Stager: &images.Image{ID: imageID(9), Dir: "/images/9", Manifest: &images.Manifest{
 			Name:        "example.com/stager",
 			Annotations: map[string]string{names.LogDirAnnotation: "/logs", names.EventsAnnotation: "/logs/events"},
-			App:         &images.App{Exec: []string{"/stager", "-x"}, Environment: []images.Environment{{Name: "HOME", Value: "/"}, {Name: "B", Value: "c"}}},
+			App:         &images.App{Exec: []string{"/stager", "-x"}, Environment: []images.NameValue{{Name: "HOME", Value: "/"}, {Name: "B", Value: "c"}}},
 		}},
 		StagerConfig: json.RawMessage(`{"gracePeriod":"1s"}`),
 		CheckSource:  func(string) error { return nil },

@@ -9,12 +9,10 @@ import (
 
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/spec"
 
 	"github.com/appc/spec/schema/types"
 )
-
-// maxID is the highest user or group ID.
-const maxID = 1<<32 - 2
 
 // volumes are those of the pod and those that apps have for themselves.
 func (p *Planner) volumes(pod *manifest.Pod) ([]pods.Volume, error) {
@@ -119,8 +117,8 @@ func planEmpty(volume *pods.Volume, mode *string, uid, gid *int) error {
 			continue
 		}
 		// chown(2) would cut an ID with more bits down to another ID.
-		if *id.from < 0 || *id.from > maxID {
-			return fmt.Errorf("%s %d is not within 0 to %d", id.name, *id.from, maxID)
+		if *id.from < 0 || *id.from > spec.MaxID {
+			return fmt.Errorf("%s %d is not within 0 to %d", id.name, *id.from, int64(spec.MaxID))
 		}
 		*id.to = *id.from
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/jsonfile"
 )
 
 // ErrDamaged says that a pod's plan or state cannot be read.
@@ -26,7 +27,7 @@ const (
 // power loss may have damaged it: a plan that is not this pod's must not delete another one.
 func (s *Store) recall(p *Pod) {
 	var plan Plan
-	if readJSON(filepath.Join(p.Dir, planFile), &plan) == nil && plan.UUID == p.Plan.UUID {
+	if jsonfile.Read(filepath.Join(p.Dir, planFile), &plan) == nil && plan.UUID == p.Plan.UUID {
 		p.Plan = plan
 	}
 	if p.Plan.Cgroup == "" {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/launcher/networks"
 
 	"github.com/google/uuid"
@@ -138,7 +139,7 @@ func (k *Keeper) Detach(ctx context.Context, argv []string) error {
 // takeOver deletes the pod of a monitor that was killed. This process has the pod's lock,
 // as the monitor had.
 func (k *Keeper) takeOver() error {
-	_ = readJSON(filepath.Join(k.Dir, stateFile), &k.State) // what the monitor has recorded, if it came so far
+	_ = jsonfile.Read(filepath.Join(k.Dir, stateFile), &k.State) // what the monitor has recorded, if it came so far
 	group, err := cgroups.Open(k.Plan.Cgroup)
 	if err != nil {
 		return err
@@ -214,8 +215,8 @@ func receiveLock() (*os.File, error) {
 
 func (k *Keeper) reload() error {
 	err := errors.Join(
-		readJSON(filepath.Join(k.Dir, planFile), &k.Plan),
-		readJSON(filepath.Join(k.Dir, stateFile), &k.State))
+		jsonfile.Read(filepath.Join(k.Dir, planFile), &k.Plan),
+		jsonfile.Read(filepath.Join(k.Dir, stateFile), &k.State))
 	if err != nil {
 		return fmt.Errorf("read pod: %w", err)
 	}

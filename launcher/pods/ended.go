@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/names"
 
 	"golang.org/x/sys/unix"
@@ -62,7 +63,7 @@ func (p *Pod) lastStatus() (map[string]AppStatus, error) {
 	var kept map[string]AppStatus // nil also after null, which is JSON
 	logs, err := p.AppLogs()
 	if err == nil {
-		err = readJSON(fmt.Sprintf("/proc/self/fd/%d/%s", logs.Fd(), names.LastStatus), &kept)
+		err = jsonfile.Read(fmt.Sprintf("/proc/self/fd/%d/%s", logs.Fd(), names.LastStatus), &kept)
 		_ = logs.Close()
 	}
 	all := make(map[string]AppStatus)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/jsonfile"
 )
 
 // Stop stops a pod and returns when it has ended. The pod's monitor does the
@@ -189,7 +190,7 @@ func (s *Store) clear(k *Keeper, how ending) error {
 		return k.lock.Close() // its monitor did it all
 	}
 	s.recall(&k.Pod)
-	_ = readJSON(filepath.Join(k.Dir, stateFile), &k.State)
+	_ = jsonfile.Read(filepath.Join(k.Dir, stateFile), &k.State)
 	_ = k.State.Stager.signal(syscall.SIGKILL) // it died with its monitor, or is about to
 	group, err := cgroups.Open(k.Plan.Cgroup)
 	if err != nil {

@@ -26,7 +26,6 @@ package pods
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,6 +36,7 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/events"
+	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/launcher/networks"
 
 	"github.com/google/uuid"
@@ -151,7 +151,7 @@ func (k *Keeper) begin() error {
 	if !tryLock(lock) {
 		return errors.New("its lock is held")
 	}
-	if err := writeJSON(filepath.Join(k.Dir, planFile), k.Plan); err != nil {
+	if err := jsonfile.Write(filepath.Join(k.Dir, planFile), k.Plan); err != nil {
 		return err
 	}
 	return k.save()
@@ -254,7 +254,7 @@ func isUUID(name string) bool {
 // read. A pod whose monitor was killed is in Phase Dead.
 func (s *Store) read(uuid string) (*Pod, error) {
 	pod := &Pod{Dir: filepath.Join(s.dir, uuid)}
-	if err := readJSON(filepath.Join(pod.Dir, planFile), &pod.Plan); err != nil {
+	if err := jsonfile.Read(filepath.Join(pod.Dir, planFile), &pod.Plan); err != nil {
 		return pod, err
 	}
 	if pod.Plan.UUID != uuid {
@@ -270,7 +270,7 @@ func (p *Pod) refresh() error {
 	if err != nil {
 		return err
 	}
-	if err := readJSON(filepath.Join(p.Dir, stateFile), &p.State); err != nil {
+	if err := jsonfile.Read(filepath.Join(p.Dir, stateFile), &p.State); err != nil {
 		return err
 	}
 	if !held && p.State.Phase != Exited {
@@ -330,28 +330,5 @@ func (p *Pod) alive() bool {
 	return p.State.Phase != Exited && p.State.Phase != Dead && p.State.Phase != Damaged
 }
 
-func (k *Keeper) save() error { return writeJSON(filepath.Join(k.Dir, stateFile), k.State) }
-
-func readJSON(path string, into any) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("%s: %w", filepath.Base(path), err)
-	}
-	return nil
-}
-
-// writeJSON replaces a file in one step. It does not sync: after a power loss the pod has
-// ended as well, and Collect deletes it even if its files are damaged.
-func writeJSON(path string, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
-}
+// save does not sync: after a power loss the pod has ended as well, and Collect deletes it even if its files are damaged.
+func (k *Keeper) save() error { return jsonfile.Write(filepath.Join(k.Dir, stateFile), k.State) }

@@ -21,18 +21,13 @@ const stopSignalAnnotation = "org.opencontainers.image.stop-signal"
 
 // imageManifest has the form of appc's document.
 type imageManifest struct {
-	ACKind       string       `json:"acKind"`
-	ACVersion    string       `json:"acVersion"`
-	Name         string       `json:"name"`
-	Labels       []nameValue  `json:"labels,omitempty"`
-	App          *app         `json:"app,omitempty"`
-	Annotations  []nameValue  `json:"annotations,omitempty"`
-	Dependencies []dependency `json:"dependencies,omitempty"`
-}
-
-type nameValue struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
+	ACKind       string             `json:"acKind"`
+	ACVersion    string             `json:"acVersion"`
+	Name         string             `json:"name"`
+	Labels       []images.NameValue `json:"labels,omitempty"`
+	App          *app               `json:"app,omitempty"`
+	Annotations  []images.NameValue `json:"annotations,omitempty"`
+	Dependencies []dependency       `json:"dependencies,omitempty"`
 }
 
 type dependency struct {
@@ -41,14 +36,14 @@ type dependency struct {
 }
 
 type app struct {
-	Exec              []string     `json:"exec"`
-	User              string       `json:"user"`
-	Group             string       `json:"group"`
-	SupplementaryGIDs []int        `json:"supplementaryGIDs,omitempty"`
-	WorkingDirectory  string       `json:"workingDirectory,omitempty"`
-	Environment       []nameValue  `json:"environment,omitempty"`
-	MountPoints       []mountPoint `json:"mountPoints,omitempty"`
-	Ports             []port       `json:"ports,omitempty"`
+	Exec              []string           `json:"exec"`
+	User              string             `json:"user"`
+	Group             string             `json:"group"`
+	SupplementaryGIDs []int              `json:"supplementaryGIDs,omitempty"`
+	WorkingDirectory  string             `json:"workingDirectory,omitempty"`
+	Environment       []images.NameValue `json:"environment,omitempty"`
+	MountPoints       []mountPoint       `json:"mountPoints,omitempty"`
+	Ports             []port             `json:"ports,omitempty"`
 }
 
 type mountPoint struct {
@@ -124,42 +119,42 @@ func (m *imageManifest) annotateExec(entrypoint, command []string) error {
 		}
 		m.annotate(name, string(text))
 	}
-	slices.SortFunc(m.Annotations, func(a, b nameValue) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(m.Annotations, func(a, b images.NameValue) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 
 // annotate adds an annotation unless there is one of that name.
 func (m *imageManifest) annotate(name, value string) {
-	if !slices.ContainsFunc(m.Annotations, func(a nameValue) bool { return a.Name == name }) {
-		m.Annotations = append(m.Annotations, nameValue{name, value})
+	if !slices.ContainsFunc(m.Annotations, func(a images.NameValue) bool { return a.Name == name }) {
+		m.Annotations = append(m.Annotations, images.NameValue{Name: name, Value: value})
 	}
 }
 
 // set sets a variable of the environment; a later one wins, as in Docker.
 func (a *app) set(name, value string) {
-	i := slices.IndexFunc(a.Environment, func(v nameValue) bool { return v.Name == name })
+	i := slices.IndexFunc(a.Environment, func(v images.NameValue) bool { return v.Name == name })
 	if i < 0 {
-		a.Environment = append(a.Environment, nameValue{name, value})
+		a.Environment = append(a.Environment, images.NameValue{Name: name, Value: value})
 		return
 	}
 	a.Environment[i].Value = value
 }
 
 // machine returns the labels version, os and arch, the last in appc's words.
-func machine(config *v1.ConfigFile, version string) []nameValue {
-	var labels []nameValue
+func machine(config *v1.ConfigFile, version string) []images.NameValue {
+	var labels []images.NameValue
 	if version != "" {
-		labels = append(labels, nameValue{"version", version})
+		labels = append(labels, images.NameValue{Name: "version", Value: version})
 	}
 	arch := config.Architecture
 	if other, known := map[string]string{"386": "i386", "arm64": "aarch64", "arm": "armv7l"}[arch]; known {
 		arch = other
 	}
 	if config.OS != "" {
-		labels = append(labels, nameValue{"os", config.OS})
+		labels = append(labels, images.NameValue{Name: "os", Value: config.OS})
 	}
 	if arch != "" && types.IsValidOSArch(map[types.ACIdentifier]string{"os": config.OS, "arch": arch}, types.ValidOSArch) == nil {
-		labels = append(labels, nameValue{"arch", arch})
+		labels = append(labels, images.NameValue{Name: "arch", Value: arch})
 	}
 	return labels
 }

@@ -149,17 +149,17 @@ func (f *Fetcher) checkImage(t *testing.T, image *images.Image) {
 			User, Group       string
 			SupplementaryGIDs []int
 			WorkingDirectory  string
-			Environment       []nameValue
+			Environment       []images.NameValue
 			MountPoints       []mountPoint
 			Ports             []port
 		}
-		Annotations []nameValue
+		Annotations []images.NameValue
 	}
 	if err := json.Unmarshal(image.Manifest.Raw, &m); err != nil {
 		t.Fatal(err)
 	}
-	m.Annotations = slices.DeleteFunc(m.Annotations, func(a nameValue) bool { return a.Name == "created" || a.Name == "io.buildah.version" })
-	slices.SortFunc(m.App.Environment, func(a, b nameValue) int { return strings.Compare(a.Name, b.Name) }) // umoci has them in any order
+	m.Annotations = slices.DeleteFunc(m.Annotations, func(a images.NameValue) bool { return a.Name == "created" || a.Name == "io.buildah.version" })
+	slices.SortFunc(m.App.Environment, func(a, b images.NameValue) int { return strings.Compare(a.Name, b.Name) }) // umoci has them in any order
 	got := fmt.Sprintf("%q %s:%s %d %s %v %v %v %v", m.App.Exec, m.App.User, m.App.Group, m.App.SupplementaryGIDs, m.App.WorkingDirectory,
 		m.App.Environment, m.App.MountPoints, m.App.Ports, m.Annotations)
 	want := `["/entry" "one" "two words"] app:8 [99] /dir [{A b=c} {PATH /bin}] [{data /data} {var-lib-x /var/lib/x}] ` +

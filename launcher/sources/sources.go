@@ -22,13 +22,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/signing"
 )
 
@@ -156,16 +156,7 @@ func (f *Fetcher) remember(kind, key string, image *images.Image) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("cache image: %w", err)
 	}
-	temp, err := os.CreateTemp(filepath.Dir(path), ".new-")
-	if err != nil {
-		return fmt.Errorf("cache image: %w", err)
-	}
-	_, err = temp.WriteString(image.ID)
-	if err = errors.Join(err, temp.Close()); err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(temp.Name())
+	if err := jsonfile.Replace(path, []byte(image.ID), false); err != nil {
 		return fmt.Errorf("cache image: %w", err)
 	}
 	return nil

@@ -1,0 +1,56 @@
+// Package jsonfile keeps values in files, as JSON, which are replaced in one step: a reader gets the old value or the new one.
+package jsonfile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Read decodes the file into a value. A missing file is fs.ErrNotExist.
+func Read(path string, into any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+// Write replaces the file by way of PATH.new, mode 0600, which a process that was killed may leave to the next one: there must be only one
+// writer at a time. It does not sync: after a power loss the file may be damaged.
+func Write(path string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// Replace replaces a file by one with the data, mode 0600, and with sync also in a power loss. Several processes may do so at once; the
+// last one wins.
+func Replace(path string, data []byte, sync bool) error {
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err == nil && sync {
+		err = file.Sync()
+	}
+	err = errors.Join(err, file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+	}
+	return err
+}
