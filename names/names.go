@@ -36,12 +36,13 @@ const (
 	ControlSocket = RunDir + "/control.sock"
 )
 
-// Annotations. The first three are of an app in the pod manifest; the others are of the
-// stager image.
+// Annotations. The first three are of an app in the pod manifest, the fourth is of an app or its image; the others are of
+// the stager image.
 const (
 	StdinAnnotation         = "kurma.io/stager/stdin"          // "null" or "stream"
 	TTYAnnotation           = "kurma.io/stager/tty"            // "true" or "false"
 	HideProcessesAnnotation = "kurma.io/stager/hide-processes" // "true" or "false"
+	StopSignalAnnotation    = "kurma.io/stager/stop-signal"    // the name or number of a signal
 	LogDirAnnotation        = "kurma.io/stager/log-folder"     // LogDir
 	EventsAnnotation        = "kurma.io/stager/events"         // EventsFile
 )

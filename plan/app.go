@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/appc/spec/schema/types"
 
@@ -41,6 +42,10 @@ type App struct {
 	Notifies bool          // the app reports when it is ready (sd_notify(3))
 	Terminal bool          // the app gets a terminal of its own
 	Stdin    bool          // the app's stdin stays open
+
+	// StopSignal is what asks the main process to end when the pod stops.
+	StopSignal syscall.Signal
+
 	Fates    []IsolatorFate
 	Warnings []string // for the log
 
@@ -86,6 +91,9 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 		networkBandwidth: isolators.NetworkBandwidth,
 	}
 	if plan.Stdin, plan.Terminal, err = streamsOf(app.Runtime.Annotations); err != nil {
+		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+	}
+	if plan.StopSignal, err = stopSignal(app); err != nil {
 		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
 	hide, err := flag(app.Runtime.Annotations, names.HideProcessesAnnotation)

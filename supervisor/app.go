@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"kurma.io/stager/spec"
@@ -50,6 +51,9 @@ type App struct {
 	// OpenStdin gives each run a pipe as stdin that stays open and that
 	// attachments write to, instead of end of file.
 	OpenStdin bool
+
+	// StopSignal asks the main process to end when the pod stops; 0 for SIGTERM. Event handlers always get SIGTERM.
+	StopSignal syscall.Signal
 
 	// Stdin, OutFile and ErrFile, where not nil, take the place of the pipe
 	// or /dev/null that stdin, stdout or stderr would be; what goes there is not

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"fmt"
+	"syscall"
 	"time"
 
 	"kurma.io/stager/spec"
@@ -57,7 +58,7 @@ func (r *run) runHandler(handler func() (spec.Container, error), end stop) (Exit
 		return Exit{}, err
 	}
 	streams.Started()
-	_, err = waitChild(child, c, end)
+	_, err = waitChild(child, c, end, syscall.SIGTERM)
 	if killErr := killUntilEmpty(c, noSessions()); err == nil && killErr != nil {
 		err = fmt.Errorf("kill processes that it left: %w", killErr)
 	}

@@ -18,10 +18,10 @@ const (
 	killInterval = 5 * time.Millisecond
 )
 
-// waitChild waits for the end of a process: by itself; by SIGTERM, sent
+// waitChild waits for the end of a process: by itself; by the signal request, sent
 // when end.asked closes; or by SIGKILL to its whole cgroup, when end.forced closes, which
 // forced reports. The error says that not even SIGKILL ended it.
-func waitChild(child *reap.Child, c spec.Container, end stop) (forced bool, err error) {
+func waitChild(child *reap.Child, c spec.Container, end stop, request syscall.Signal) (forced bool, err error) {
 	asked := end.asked
 	for {
 		select {
@@ -30,7 +30,7 @@ func waitChild(child *reap.Child, c spec.Container, end stop) (forced bool, err 
 		case <-asked:
 			asked = nil
 			// It may have ended just now.
-			_ = child.Signal(syscall.SIGTERM)
+			_ = child.Signal(request)
 		case <-end.forced:
 			if err := c.Kill(); err != nil {
 				return true, err

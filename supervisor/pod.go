@@ -36,7 +36,7 @@ type Config struct {
 	Reaper  *reap.Reaper
 	Restart RestartPolicy
 	Exit    ExitPolicy
-	Grace   time.Duration // from SIGTERM to SIGKILL, the same moments for all apps; 0 for no grace
+	Grace   time.Duration // from SIGTERM, or App.StopSignal, to SIGKILL, the same moments for all apps; 0 for no grace
 	Log     *slog.Logger  // nil for none
 
 	// Changed, where not nil, is called for each change of an app's state, in the order of the app's changes. Several calls may run
@@ -103,7 +103,7 @@ func NewPod(config Config) *Pod {
 // Run starts all apps at once, calls ready when every app is (App.Ready, or
 // else its main process executed), and keeps the pod until ctx ends or the
 // exit policy ends it. Then, and after a failed start or ready, it stops the
-// apps: SIGTERM to all main processes at once; after one grace period for all, SIGKILL to
+// apps: SIGTERM, or App.StopSignal, to all main processes at once; after one grace period for all, SIGKILL to
 // what is left; post-stop handlers. No process of the pod is left when Run returns, except
 // one that SIGKILL does not end.
 //

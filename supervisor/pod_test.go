@@ -49,6 +49,26 @@ func TestPodRunsUntilStopped(t *testing.T) {
 	}
 }
 
+func TestAnAppIsStoppedByItsOwnSignal(t *testing.T) {
+	b := newFakes(t)
+	out := newLog()
+	pod := start(t, Config{Grace: time.Minute, Apps: []App{
+		{Name: "usual", Main: b.sh("exec sleep 1000")},
+		{Name: "own", Main: b.sh("trap 'exit 7' USR1; trap '' TERM; echo up; while :; do sleep 1000 & wait $!; done"), Stdout: out, StopSignal: syscall.SIGUSR1},
+		{Name: "real-time", Main: b.sh("exec sleep 1000"), StopSignal: 37},
+	}}).up()
+	out.await("up")
+	if code, err := pod.stopped(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+	want := []Exit{{Code: 143, Reason: "terminated"}, {Code: 7}, {Code: 128 + 37, Reason: "signal 37"}}
+	for i, s := range pod.Status() {
+		if *s.Exit != want[i] {
+			t.Errorf("app %q: %+v, want %+v", s.Name, *s.Exit, want[i])
+		}
+	}
+}
+
 func TestFailedStartNamesTheAppAndStopsTheOthers(t *testing.T) {
 	b := newFakes(t)
 	for _, test := range []struct {

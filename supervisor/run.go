@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -163,7 +164,7 @@ func (p *Pod) startContainer(c spec.Container, stdio spec.Stdio, forced <-chan s
 // wait waits for the end of the main process.
 func (r *run) wait() Exit {
 	pod := r.app.pod
-	forced, err := waitChild(r.child, r.main, pod.stop)
+	forced, err := waitChild(r.child, r.main, pod.stop, cmp.Or(r.app.StopSignal, syscall.SIGTERM))
 	if err != nil {
 		pod.log.Error("app does not end", "app", r.app.Name, "error", err)
 		return Exit{Code: 128 + int(syscall.SIGKILL), Reason: syscall.SIGKILL.String()}

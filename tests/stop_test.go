@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/names"
 	"kurma.io/stager/tests/harness"
 )
 
@@ -61,6 +62,25 @@ func TestAnAppHandlesAStopAtOnce(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "cleaned")); err != nil {
 		t.Error(err)
 	}
+}
+
+// SIGTERM would not end the app.
+func TestAnAppIsStoppedByTheSignalOfItsAnnotation(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t, harness.StagerConfig(`{"gracePeriod": "20s"}`))
+	dir := b.Folder("sync", 0o777)
+	script := `trap 'echo cleaned >/sync/cleaned; exit 0' QUIT; trap '' TERM; echo up >/sync/up; while :; do sleep 1000 & wait $!; done`
+	up := b.SignalPipe(filepath.Join(dir, "up"))
+	app := suite.Shell("a", script)
+	app.Annotations = []harness.NameValue{{Name: names.StopSignalAnnotation, Value: "SIGQUIT"}}
+	p := b.Up("quick", harness.PodOf(app).HostVolume("sync", dir, "/sync"))
+	up.Line()
+	p.Stop()
+	if _, err := os.Stat(filepath.Join(dir, "cleaned")); err != nil {
+		t.Error(err)
+	}
+	app.Annotations[0].Value = "SIGNAL"
+	b.Refuse("wrong", harness.PodOf(app).HostVolume("sync", dir, "/sync"), names.StopSignalAnnotation, `"SIGNAL"`)
 }
 
 // The test stops a pod whose pre-start handler does not end.

@@ -10,14 +10,11 @@ import (
 	"strings"
 
 	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/names"
 
 	"github.com/appc/spec/schema/types"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
-
-// stopSignalAnnotation has an image's stop signal. The stager stops apps with SIGTERM, whatever
-// it is.
-const stopSignalAnnotation = "org.opencontainers.image.stop-signal"
 
 // imageManifest has the form of appc's document.
 type imageManifest struct {
@@ -84,7 +81,7 @@ func convert(config *v1.ConfigFile, name, version string, layers []*images.Image
 		}
 	}
 	if c.StopSignal != "" {
-		m.annotate(stopSignalAnnotation, c.StopSignal)
+		m.annotate(names.StopSignalAnnotation, c.StopSignal)
 	}
 	if !config.Created.IsZero() {
 		m.annotate("created", config.Created.UTC().Format("2006-01-02T15:04:05Z"))

@@ -164,7 +164,7 @@ func (f *Fetcher) checkImage(t *testing.T, image *images.Image) {
 		m.App.Environment, m.App.MountPoints, m.App.Ports, m.Annotations)
 	want := `["/entry" "one" "two words"] app:8 [99] /dir [{A b=c} {PATH /bin}] [{data /data} {var-lib-x /var/lib/x}] ` +
 		`[{6379-tcp tcp 6379 1}] [{appc.io/docker/cmd ["one","two words"]} {appc.io/docker/entrypoint ["/entry"]} ` +
-		`{org.example.title a title} {org.opencontainers.image.stop-signal SIGUSR1}]`
+		`{kurma.io/stager/stop-signal SIGUSR1} {org.example.title a title}]`
 	if got != want {
 		t.Errorf("manifest\n%s, want\n%s", got, want)
 	}
