@@ -106,11 +106,7 @@ func (c *cli) begin() error {
 	if err != nil {
 		return err
 	}
-	programs, err := c.programs()
-	if err != nil {
-		return err
-	}
-	c.daemon, err = daemon.Open(config, daemon.Options{State: c.state, Programs: programs, Progress: c.progress})
+	c.daemon, err = daemon.Open(config, daemon.Options{State: c.state, Programs: c.programs(), Progress: c.progress})
 	return err
 }
 

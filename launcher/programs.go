@@ -8,7 +8,7 @@ import (
 )
 
 // programs are this program's own commands, for processes that outlive this one and whose working folder is another one.
-func (c *cli) programs() (daemon.Programs, error) {
+func (c *cli) programs() daemon.Programs {
 	argv := []string{os.Args[0]}
 	for _, o := range [][2]string{{"--config", c.configFile}, {"--state", c.state}} {
 		if o[1] == "" {
@@ -24,5 +24,8 @@ func (c *cli) programs() (daemon.Programs, error) {
 	if err == nil {
 		self, err = filepath.EvalSymlinks(self)
 	}
-	return daemon.Programs{Monitor: append(argv, "monitor"), Hold: self}, err
+	if err != nil { // in a root without /proc, where an image can be imported all the same
+		self = ""
+	}
+	return daemon.Programs{Monitor: append(argv, "monitor"), Hold: self}
 }

@@ -27,7 +27,7 @@ type Programs struct {
 	// word that is added to it. The daemon executes the program again, in the host's root folder.
 	Monitor []string
 	// Hold is the path of a program, linked statically, that waits until it is stopped if its argument is "hold". It is the main
-	// process of a network's container.
+	// process of a network's container. With "" no pod is connected to networks.
 	Hold string
 }
 

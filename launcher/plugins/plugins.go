@@ -55,7 +55,7 @@ type Containers struct {
 	// Monitor is the command line of a detached monitor, to which the pod's folder is added.
 	Monitor []string
 	// Hold is a command for a main process that waits until it is stopped, and the host's path of its
-	// program, which is mounted into the container as /opt/network/.hold.
+	// program, which is mounted into the container as /opt/network/.hold. With "" no container starts.
 	Hold string
 }
 
@@ -153,6 +153,9 @@ func (c *Containers) begin(ctx context.Context, store *pods.Store, name string, 
 
 // launch starts a container and waits until it is up.
 func (c *Containers) launch(ctx context.Context, store *pods.Store, name string, image *images.Image) (*pods.Pod, error) {
+	if c.Hold == "" {
+		return nil, errors.New("start plugin: the program that holds its container is not known; is /proc mounted?")
+	}
 	planner, err := c.Planner()
 	if err != nil {
 		return nil, err
