@@ -63,7 +63,7 @@ func eventText(e events.Event) string {
 		text += fmt.Sprintf(" (%s)", codeText(e.Code))
 	}
 	if e.Reason != "" {
-		text += ", " + printable(e.Reason)
+		text += ", " + printable(reasonText(e.Reason))
 	}
 	return text
 }

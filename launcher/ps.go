@@ -89,12 +89,20 @@ func stateText(info daemon.PodInfo) string {
 		text = fmt.Sprintf("%s (%s)", text, codeText(info.Code))
 	}
 	if info.Reason != "" {
-		text += ", " + info.Reason
+		text += ", " + reasonText(info.Reason)
 	}
 	if info.DisconnectError != "" {
 		text += ", still connected"
 	}
 	return text
+}
+
+// reasonText is why an app has ended, for a person.
+func reasonText(reason string) string {
+	if reason == pods.OOMKilled {
+		return "out of memory"
+	}
+	return reason
 }
 
 func pidText(info daemon.PodInfo) string {

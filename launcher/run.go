@@ -23,7 +23,8 @@ func runCommand(c *cli) *cobra.Command {
 apps. It ends when all apps have ended, with the first exit code that is not 0; --exit-policy never
 keeps the pod until a signal stops it. SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the pod.
 
-With --detach it prints the pod's UUID when all apps have been started, and the pod stays until it is stopped.
+With --detach it prints the pod's UUID when all apps have been started, and the pod goes on: the pod of an image ends with
+its app, the pod of a manifest stays until it is stopped, unless --exit-policy says otherwise.
 
 The arguments after -- follow those of the image.`,
 		Annotations: map[string]string{exitStatusAnnotation: "The pod's: the first exit code of an app that is not 0; 130 after SIGINT; 1 if the pod does not start."},

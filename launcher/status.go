@@ -70,7 +70,7 @@ func (c *cli) printStatus(pod *pods.Pod, apps map[string]daemon.AppStatus) error
 		case a.Exited && a.Code == nil:
 			out.row(name, "exited", "-", "?", "its last state was not kept")
 		case a.Exited:
-			out.row(name, "exited", "-", *a.Code, a.Reason)
+			out.row(name, "exited", "-", *a.Code, reasonText(a.Reason))
 		case a.Ending:
 			out.row(name, "ending", "-", "-", "-")
 		case a.PID == 0:

@@ -21,7 +21,8 @@ var ErrNoStager = errors.New("pods need a stager image")
 
 // PodOptions is a pod to start: that of an image, or of a pod manifest.
 type PodOptions struct {
-	// Image is the image of the pod's only app: a source with a scheme, see sources.Is, an ID, or NAME[:VERSION].
+	// Image is the image of the pod's only app: a source with a scheme, see sources.Is, an ID, or NAME[:VERSION]. The pod ends with
+	// its app, unless the configuration or the Options have another exit policy.
 	Image string
 	Args  []string // follow those of the image
 
@@ -182,6 +183,7 @@ func (d *Daemon) plan(catalog *images.Catalog, stagerRef string, o PodOptions) (
 	if o.Manifest != nil {
 		plan, warnings, err = planner.FromManifest(o.File, o.Manifest, o.Options)
 	} else {
+		o.DefaultExit = cmp.Or(o.DefaultExit, "all")
 		plan, warnings, err = planner.FromImage(o.Image, o.Args, o.Options)
 	}
 	return plan, append(catalog.Warnings(), warnings...), err

@@ -16,6 +16,32 @@ import (
 	"kurma.io/stager/tests/poll"
 )
 
+// The pod of an image ends with its app, detached, too. The pod of a manifest stays until it is stopped, and so does
+// one of an image whose --exit-policy says so.
+func TestDetachedPodOfAnImageEndsWithItsApp(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	const image = "kurma.io/stager/tests/busybox"
+	detached := []string{"run", "--detach", "--name"}
+	b.Must(append(detached, "short", image, "--", "-c", "exit 3")...)
+	if out := b.Must("wait", "short"); out != "3\n" {
+		t.Errorf("wait: %q", out)
+	}
+	b.Must(append(detached, "gone", "--rm", image, "--", "-c", "exit 3")...)
+	harness.Eventually(t, "the end of run --rm", func() bool {
+		return !slices.ContainsFunc(b.PS(), func(p harness.PodInfo) bool { return p.Name == "gone" })
+	})
+	b.Must(append(detached, "manifest", b.Write("manifest.json", harness.PodOf(suite.Shell("a", "exit 3"))))...)
+	b.Must(append(detached, "policy", "--exit-policy", "never", image, "--", "-c", "exit 3")...)
+	for _, name := range []string{"manifest", "policy"} {
+		harness.Eventually(t, "the end of the app of "+name, func() bool { return strings.Contains(b.Must("status", "--json", name), `"exitCode":3`) })
+		if out := b.Must("ps"); !strings.Contains(out, name+"  ") {
+			t.Errorf("pod %s has ended with its app:\n%s", name, out)
+		}
+		b.Must("stop", name)
+	}
+}
+
 // A pod that has ended stays with its logs and status, however it was run and has ended, until rm or gc deletes it; other
 // commands do not.
 func TestEndedPodsStayUntilRmOrGC(t *testing.T) {

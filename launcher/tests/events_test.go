@@ -127,7 +127,7 @@ func TestEventsOfPodsAndApps(t *testing.T) {
 	_ = follower.cmd.Wait()
 	checkEvents(b, events(b, "--since", begin), got...)
 	checkEvents(b, events(b, "--until", begin), events(b)[:len(short)]...)
-	if out := b.Must("events", "--stream=false"); !strings.Contains(out, "  app long/hungry exited (137), oom-killed\n") || !strings.Contains(out, "  pod long removed\n") {
+	if out := b.Must("events", "--stream=false"); !strings.Contains(out, "  app long/hungry exited (137), out of memory\n") || !strings.Contains(out, "  pod long removed\n") {
 		t.Errorf("for a person:\n%s", out)
 	}
 	if out := b.Must("events", "--until", "0s"); strings.Count(out, "\n") != len(events(b)) {

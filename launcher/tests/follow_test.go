@@ -140,11 +140,11 @@ func TestPsCountsRunningApps(t *testing.T) {
 	if code, reason := p.Exited("hungry"); code != 137 || reason != "oom-killed" {
 		t.Errorf("exit code %d, reason %q", code, reason)
 	}
-	if out := b.Must("ps"); !strings.Contains(out, "two   running, oom-killed") || !strings.Contains(out, " 1/2 ") {
+	if out := b.Must("ps"); !strings.Contains(out, "two   running, out of memory") || !strings.Contains(out, " 1/2 ") {
 		t.Errorf("ps:\n%s", out)
 	}
 	p.Must("stop", "two")
-	if out := b.Must("ps", "--all"); !strings.Contains(out, "two   exited (137), oom-killed  -    0/2 ") {
+	if out := b.Must("ps", "--all"); !strings.Contains(out, "two   exited (137), out of memory  -    0/2 ") {
 		t.Errorf("ps --all:\n%s", out)
 	}
 	b.Must("rm", "two")
