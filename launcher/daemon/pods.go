@@ -111,9 +111,10 @@ func (d *Daemon) Wait(ctx context.Context, pod *pods.Pod) (Outcome, error) {
 	return Outcome{pod.Plan.UUID, pod.Plan.Name, code, reason}, nil
 }
 
-// Restart stops a pod, unless it has ended, and starts another one with the same plan, detached. Its images cannot be removed
+// Restart stops a pod, unless it has ended, and starts another one with the same plan, detached. The new pod takes the place of the
+// old one, which is deleted with its logs once the new one is up. Its images cannot be removed
 // meanwhile, and its stager must still be trusted. A pod that has ended, but could not be disconnected from
-// its networks, is started again, too, and the error returned beside the new pod.
+// its networks, is started again, too, and stays; its error, as one of its deletion, is returned beside the new pod.
 func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) {
 	imageStore, ring, err := d.imagesAndKeys()
 	if err != nil {
@@ -151,5 +152,8 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 	if err != nil {
 		return nil, errors.Join(stopped, err)
 	}
-	return &pod.Pod, stopped
+	if stopped != nil {
+		return &pod.Pod, stopped
+	}
+	return &pod.Pod, store.Remove(ctx, old, false)
 }

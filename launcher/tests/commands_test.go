@@ -73,7 +73,7 @@ func TestStopKillsAfterItsTime(t *testing.T) {
 	}
 }
 
-// restart starts a pod again as it was started.
+// restart starts a pod again as it was started. The new pod takes the old one's place, whether the old one was alive or had ended.
 func TestRestartStartsAnotherPodLikeIt(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)
@@ -89,8 +89,10 @@ func TestRestartStartsAnotherPodLikeIt(t *testing.T) {
 		t.Errorf("the new pod is %s %s", fresh.UUID, fresh.Name)
 	}
 	harness.Eventually(t, "the second run", runs("run\nrun\n"))
-	if out := b.Must("ps", "--all"); strings.Count(out, "  again  ") != 2 || strings.Count(out, "running") != 1 {
-		t.Errorf("ps --all:\n%s", out)
+	b.Must("stop", "again")
+	last := b.Adopt(b.Must("restart", "--json", "again"))
+	if all := b.PS(); len(all) != 1 || all[0].UUID != last.UUID || all[0].State != "running" {
+		t.Errorf("ps --all: %+v, want the pod %s alone", all, last.UUID)
 	}
 }
 
