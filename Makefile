@@ -70,8 +70,6 @@ space := $(subst ,, )
 PATIENCE := 20m
 
 export GOFLAGS += -buildvcs=false
-# The C files' copy of the program's name, after Go's own default flags.
-export CGO_CFLAGS := $(or $(CGO_CFLAGS),-g -O2) '-DSTAGER_PROGRAM="$(NAME)"'
 
 .PHONY: all build man completions aci images test test-all test-unit test-e2e test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
 

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
 )
 
 // The shim keeps an app's other processes from reading it from its first step on: the
@@ -37,7 +39,7 @@ func dumpOwners(t *testing.T) (owners [2]uint32) {
 	}
 	defer pipes.close()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = []string{shimEnvironment + "=3"}
+	cmd.Env = []string{names.ShimVariable + "=3"}
 	cmd.ExtraFiles = []*os.File{shimProgram: pipes.plan, shimPlanFile: pipes.plan, shimReport: pipes.reportChild}
 	cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true, Credential: &syscall.Credential{Gid: 1234, NoSetGroups: true}}
 	if _, err := pipes.plan.WriteAt(plan, 0); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/moby/sys/capability"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 )
 
@@ -145,7 +146,7 @@ func runShim(t *testing.T, variable string, plan []byte) (report []byte, code in
 	}
 	defer mounts.Close()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = []string{shimEnvironment + "=" + variable}
+	cmd.Env = []string{names.ShimVariable + "=" + variable}
 	cmd.ExtraFiles = []*os.File{shimProgram: mounts, shimPlanFile: pipes.plan, shimReport: pipes.reportChild, shimReport + 1: mounts}
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output

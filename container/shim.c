@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "shim.h"
 
+#include "names.h"
 #include "plan.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 package container
 
-// #cgo CFLAGS: -Wall -Wextra -Werror -O2
+// #cgo CFLAGS: -Wall -Wextra -Werror -O2 -I${SRCDIR}/../internal/c
 // #cgo LDFLAGS: -static
 // #include "shim.h"
 import "C"
@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	_ "kurma.io/stager/internal/c" // shim.c includes its headers
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 )
@@ -47,9 +48,6 @@ const (
 	shimJoinCgroups = C.SHIM_JOIN_CGROUPS
 	shimNewCgroups  = C.SHIM_NEW_CGROUPS
 )
-
-// shimEnvironment is shim.h's copy of names.ShimVariable; TestShimVariableIsTheSameInC compares them.
-const shimEnvironment = C.SHIM_ENV
 
 // The shim's descriptors, as offsets from the first one.
 const (

@@ -22,9 +22,6 @@
 
 #include <stdint.h>
 
-/* The variable that makes the program the shim. Its value is the first of the shim's descriptors, in decimal. */
-#define SHIM_ENV "_STAGER_SHIM"
-
 #define SHIM_MAGIC 0x53484d34u
 
 /* The shim's descriptors, from the first one on, in this order. */

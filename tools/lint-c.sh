@@ -4,18 +4,18 @@
 # constructors recognize the program's part with a C library that passes them no arguments.
 set -eu
 cd "$(dirname "$0")/.."
-files='waiter/waiter.c waiter/enter.c waiter/guard.c container/shim.c'
+files='waiter/first.c waiter/waiter.c waiter/enter.c waiter/guard.c container/shim.c'
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it
 
 # shellcheck disable=SC2086 # a list of files
 for file in $files; do
-	gcc -O2 -Wall -Wextra -Werror -fanalyzer -c -o "$dir/analysed.o" "$file"
+	gcc -O2 -Wall -Wextra -Werror -fanalyzer -Iinternal/c -c -o "$dir/analysed.o" "$file"
 done
 # To cppcheck, a member that only the kernel or a compiler reads looks unused.
 # shellcheck disable=SC2086
-cppcheck --quiet --enable=warning,style,performance,portability --suppress=unusedStructMember --error-exitcode=1 $files
+cppcheck -Iinternal/c --quiet --enable=warning,style,performance,portability --suppress=unusedStructMember --error-exitcode=1 $files
 
 # musl does not bring the kernel's headers.
 headers="-idirafter /usr/include -idirafter /usr/include/$(gcc -print-multiarch)"
@@ -29,7 +29,7 @@ int main(void)
 }
 END
 # shellcheck disable=SC2086
-musl-gcc -static -O2 -Wall -Wextra -Werror $headers -o "$dir/stager" "$dir/main.c" $files
+musl-gcc -static -O2 -Wall -Wextra -Werror -Iinternal/c $headers -o "$dir/stager" "$dir/main.c" $files
 is() {
 	[ "$2" = "$3" ] || { echo "lint-c: with musl, $1 is \"$3\" and not \"$2\"" >&2; exit 1; }
 }

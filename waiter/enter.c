@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "first.h"
 
-#include "waiter.h"
+#include "names.h"
 
 #include <errno.h>
 #include <fcntl.h>

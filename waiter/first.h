@@ -12,7 +12,7 @@ enum kept {
 	KEPT_READY,       /* the daemon's ready pipe, until the pod is up */
 };
 
-/* Ends the process with a message that says what failed, and why, by errno. */
+/* Ends the process with a message that says what failed, and why, by errno; in first.c. */
 void give_up(const char *what) __attribute__((noreturn));
 
 /* Enters the waiter's cgroup, in enter.c. */
@@ -21,15 +21,15 @@ void enter_leaf(void);
 /* Makes the supervisor's mount namespace and enters it, in enter.c. */
 void enter_mount_namespace(void);
 
-/* Forks into new namespaces, as in clone(2). */
+/* Forks into new namespaces, as in clone(2); in guard.c. */
 pid_t fork_into(uint32_t namespaces);
 
 /* Makes this process the OOM killer's last choice, if it may: the waiter's end is the pod's. A helper has the
- * value of before again. */
+ * value of before again. In guard.c. */
 void protect_from_oom(void);
 
 /* Starts a helper with the descriptors of enum waiter_file, nfiles in all. The caller
- * closes them. Whatever fails is reported on the descriptor WAITER_REPORT. */
+ * closes them. Whatever fails is reported on the descriptor WAITER_REPORT. In guard.c. */
 void start_guard(const int *files, int nfiles, int own_mounts);
 
 #endif

@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "first.h"
 
-#include "../container/plan.h"
+#include "plan.h"
 #include "waiter.h"
 
 #include <errno.h>

@@ -24,8 +24,8 @@
 #define _GNU_SOURCE
 #include "waiter.h"
 
-#include "../container/shim.h"
 #include "first.h"
+#include "names.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -55,12 +55,6 @@
 
 /* How many descriptors the supervisor has room for from the start; RLIMIT_NOFILE is 1024 by default. */
 #define DESCRIPTORS 1024
-
-void give_up(const char *what)
-{
-	fprintf(stderr, STAGER_PROGRAM ": %s: %s\n", what, strerror(errno));
-	_exit(1);
-}
 
 /*
  * Returns 1 in a stager: not in a call-in, not in "stager COMMAND", and in none of

@@ -7,12 +7,9 @@
 // The waiter takes half a megabyte, and starts helper processes that no app can reach (package
 // helper). Package pid1 does the same in Go alone, without such helpers, for stagers without
 // cgo. A program imports one of the two.
-//
-// If names.Program is not "stager", pass the name to the C files with the flag
-// -DSTAGER_PROGRAM="NAME" in CGO_CFLAGS, as the Makefile does.
 package waiter
 
-// #cgo CFLAGS: -Wall -Wextra -Werror -O2
+// #cgo CFLAGS: -Wall -Wextra -Werror -O2 -I${SRCDIR}/../internal/c
 // #include "faults.h"
 // #include "waiter.h"
 import "C"
@@ -29,13 +26,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/boot"
+	_ "kurma.io/stager/internal/c" // the C files include its headers
 	"kurma.io/stager/names"
-)
-
-// Names that the C files have a copy of, by -D or in waiter.h; TestNamesAreTheSameInC compares them.
-const (
-	waiterProgram     = C.STAGER_PROGRAM
-	waiterEnvironment = C.SUPERVISOR_ENV
 )
 
 // Line is the supervisor's side of its channel to the waiter. It implements boot.Waiter. Its

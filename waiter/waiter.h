@@ -31,15 +31,6 @@
 
 #include <stdint.h>
 
-/* The base name of argv[0] that makes the program a stager. The Makefile takes it from
- * package names. TestNamesAreTheSameInC compares both names. */
-#ifndef STAGER_PROGRAM
-#define STAGER_PROGRAM "stager"
-#endif
-
-/* The variable that makes the program the supervisor. Its value is the channel's descriptor, in decimal. */
-#define SUPERVISOR_ENV "_STAGER_SUPERVISOR"
-
 /* The maximum number of a helper's files from descriptor 3 on. */
 #define WAITER_MAX_FILES 32
 

@@ -2,12 +2,16 @@
 //
 //	print         all of them, as assignments for a shell: PROGRAM='stager' …
 //	print NAME    the value of one of them: print PROGRAM
+//	print --c     those that C files know, as a header: go generate writes internal/c/names.h
 package main
+
+//go:generate sh -c "go run . --c >../../internal/c/names.h"
 
 import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"kurma.io/stager/names"
 )
@@ -33,7 +37,28 @@ func all() []name {
 	}
 }
 
+// header is the text of internal/c/names.h.
+const header = `/* Names that C files share with package names. "go generate ./names/..." writes this file. */
+#ifndef STAGER_NAMES_H
+#define STAGER_NAMES_H
+
+/* The base name of argv[0] that makes the program a stager. */
+#define STAGER_PROGRAM %q
+
+/* The variable that makes the program the supervisor. Its value is the channel's descriptor, in decimal. */
+#define SUPERVISOR_ENV %q
+
+/* The variable that makes the program the shim. Its value is the first of the shim's descriptors, in decimal. */
+#define SHIM_ENV %q
+
+#endif
+`
+
 func run(out io.Writer, args []string) error {
+	if slices.Equal(args, []string{"--c"}) {
+		_, err := fmt.Fprintf(out, header, names.Program, names.SupervisorVariable, names.ShimVariable)
+		return err
+	}
 	if len(args) == 0 {
 		for _, n := range all() {
 			if _, err := fmt.Fprintf(out, "%s='%s'\n", n.name, n.value); err != nil {

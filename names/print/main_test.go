@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -29,6 +30,14 @@ func TestAllNamesAreAssignmentsOfAShell(t *testing.T) {
 	want := []string{names.Program, names.Image, names.Exec, names.RunDir, names.LogDir, names.ControlSocket, names.CallInDir}
 	if got := strings.TrimSpace(string(out)); err != nil || got != strings.Join(want, " ") {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// A fork that renames the stager writes the header again.
+func TestHeaderIsCurrent(t *testing.T) {
+	text, err := os.ReadFile("../../internal/c/names.h")
+	if err != nil || string(text) != printed(t, "--c") {
+		t.Errorf("internal/c/names.h is not that of names.go, %v: run go generate ./names/...", err)
 	}
 }
 

@@ -199,3 +199,35 @@ func unique(names []string) []string {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
+
+// A C file includes headers of its own room, and those that rooms share.
+func TestCFilesIncludeTheirRoomsHeaders(t *testing.T) {
+	files := 0
+	for _, pattern := range []string{"*/*.[ch]", "*/*/*.[ch]"} {
+		found, err := filepath.Glob("../../" + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range found {
+			path := strings.TrimPrefix(file, "../../")
+			if strings.HasPrefix(path, "build/") {
+				continue
+			}
+			files++
+			for line := range strings.Lines(readFile(t, path)) {
+				header, ok := strings.CutPrefix(strings.TrimSpace(line), `#include "`)
+				if header = strings.TrimSuffix(header, `"`); !ok {
+					continue
+				}
+				_, own := os.Stat(filepath.Join(filepath.Dir(file), header))
+				_, shared := os.Stat("../../internal/c/" + header)
+				if strings.Contains(header, "/") || own != nil && shared != nil {
+					t.Errorf("%s includes %s", path, header)
+				}
+			}
+		}
+	}
+	if files < 10 {
+		t.Errorf("%d C files", files)
+	}
+}

@@ -1,0 +1,14 @@
+/* Names that C files share with package names. "go generate ./names/..." writes this file. */
+#ifndef STAGER_NAMES_H
+#define STAGER_NAMES_H
+
+/* The base name of argv[0] that makes the program a stager. */
+#define STAGER_PROGRAM "stager"
+
+/* The variable that makes the program the supervisor. Its value is the channel's descriptor, in decimal. */
+#define SUPERVISOR_ENV "_STAGER_SUPERVISOR"
+
+/* The variable that makes the program the shim. Its value is the first of the shim's descriptors, in decimal. */
+#define SHIM_ENV "_STAGER_SHIM"
+
+#endif
