@@ -31,19 +31,6 @@ func (o Object) Key(name string) (string, error) {
 	return found, nil
 }
 
-// Get decodes the field into v, which stays as it was if the object has no such
-// field. An error begins with the field's name.
-func (o Object) Get(name string, v any) error {
-	key, err := o.Key(name)
-	if err != nil || key == "" {
-		return err
-	}
-	if err := json.Unmarshal(o[key], v); err != nil {
-		return fmt.Errorf("%s: %w", Join("", key), err)
-	}
-	return nil
-}
-
 // Take removes the field and returns its value, nil if the object has no such
 // field. If the object has the field more than once, Take takes any: see CheckKeys.
 func (o Object) Take(name string) json.RawMessage {

@@ -1,14 +1,18 @@
 package podplan
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
-	"kurma.io/stager/internal/strictjson"
+	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
+
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 )
@@ -33,77 +37,87 @@ func (a *AppOptions) isZero() bool {
 }
 
 // annotations returns the app's annotations for its stdin.
-func (a *AppOptions) annotations() []map[string]string {
-	var all []map[string]string
+func (a *AppOptions) annotations() types.Annotations {
+	var all types.Annotations
 	if a.Stdin {
-		all = append(all, map[string]string{"name": names.StdinAnnotation, "value": "stream"})
+		all = append(all, types.Annotation{Name: names.StdinAnnotation, Value: "stream"})
 	}
 	if a.TTY {
-		all = append(all, map[string]string{"name": names.TTYAnnotation, "value": "true"})
+		all = append(all, types.Annotation{Name: names.TTYAnnotation, Value: "true"})
 	}
 	return all
 }
 
-// imagePod writes the manifest of a pod of one app. Arguments are added to the image's exec, or follow
+// imagePod returns the manifest of a pod of one app. Arguments are added to the image's exec, or follow
 // the program of the options.
-func imagePod(image *images.Image, name string, args []string, o Options) ([]byte, error) {
-	app := map[string]any{"name": name, "image": map[string]string{"id": image.ID}}
-	if len(args) > 0 || !o.App.isZero() {
-		section, err := editSection(image, args, o.App)
+func imagePod(image *images.Image, name string, args []string, o AppOptions) (document, error) {
+	d := document{pod: &manifest.Pod{PodManifest: schema.BlankPodManifest(), AppIsolators: make(map[string][]manifest.Isolator)}}
+	app := schema.RuntimeApp{Annotations: o.annotations()}
+	if err := errors.Join(app.Name.Set(name), app.Image.ID.Set(image.ID)); err != nil {
+		return d, err
+	}
+	if len(args) > 0 || !o.isZero() {
+		section, err := editSection(image, args, o)
 		if err != nil {
-			return nil, err
+			return d, err
 		}
-		app["app"] = section
+		app.App, d.pod.AppIsolators[name], d.unknown = section.app, section.isolators, section.unknown
 	}
-	if annotations := o.App.annotations(); annotations != nil {
-		app["annotations"] = annotations
-	}
-	pod, err := json.Marshal(map[string]any{
-		"acKind":    "PodManifest",
-		"acVersion": "0.8.11",
-		"apps":      []any{app},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return editPod(pod, []string{image.ID}, o)
+	d.pod.Apps = schema.AppList{app}
+	return d, nil
 }
 
-// editSection returns the image's app section with the arguments and options. The other
-// fields stay as they are written there. An image without an app gets one if the options have
+// section is the app section of a pod of one app.
+type section struct {
+	app       *types.App
+	isolators []manifest.Isolator
+	unknown   []unknownKey // by their places in the pod
+}
+
+// sectionOf returns the image's app section; app is nil if the image has none.
+func sectionOf(image *images.Image) (section, error) {
+	decoded, err := manifest.DecodeImage(image.Manifest.Raw)
+	if err != nil {
+		return section{}, err
+	}
+	s := section{app: decoded.App, isolators: decoded.Isolators}
+	for _, u := range unknownKeys(image.Manifest.Raw, keys{"app": podKeys()["apps"]["app"]}) {
+		if len(u.place) > 0 && !slices.Contains(u.place, any("isolators")) { // whose order changes
+			u.place = append([]any{"apps", 0}, u.place...)
+			s.unknown = append(s.unknown, u)
+		}
+	}
+	return s, nil
+}
+
+// editSection returns the image's app section with the arguments and options. An image without an app gets one if the options have
 // a program.
-func editSection(image *images.Image, args []string, o AppOptions) (strictjson.Object, error) {
-	var document struct {
-		App strictjson.Object `json:"app"`
+func editSection(image *images.Image, args []string, o AppOptions) (section, error) {
+	s, err := sectionOf(image)
+	if err != nil {
+		return s, err
 	}
-	if err := json.Unmarshal(image.Manifest.Raw, &document); err != nil {
-		return nil, err
-	}
-	section := document.App
 	var exec []string
 	switch {
-	case section == nil && o.Exec == "":
-		return nil, errors.New("image " + image.Manifest.Name + " has no app: name its program with --exec")
-	case section == nil:
-		section = strictjson.Object{"user": json.RawMessage(`"0"`), "group": json.RawMessage(`"0"`)}
+	case s.app == nil && o.Exec == "":
+		return s, errors.New("image " + image.Manifest.Name + " has no app: name its program with --exec")
+	case s.app == nil:
+		s.app = &types.App{User: "0", Group: "0"}
 	default:
 		exec = fixedExec(image.Manifest, args)
 	}
 	if o.Exec != "" {
 		exec = []string{o.Exec}
 	}
-	if err := section.Set("exec", slices.Concat(exec, args)); err != nil {
-		return nil, err
+	s.app.Exec = slices.Concat(exec, args)
+	s.app.User = cmp.Or(o.User, s.app.User)
+	s.app.Group = cmp.Or(o.Group, s.app.Group)
+	s.app.WorkingDirectory = cmp.Or(o.WorkingDirectory, s.app.WorkingDirectory)
+	for _, e := range o.Env {
+		s.app.Environment = slices.DeleteFunc(s.app.Environment, func(old types.EnvironmentVariable) bool { return old.Name == e.Name })
+		s.app.Environment = append(s.app.Environment, types.EnvironmentVariable(e))
 	}
-	for _, field := range [][2]string{{"user", o.User}, {"group", o.Group}, {"workingDirectory", o.WorkingDirectory}} {
-		if field[1] == "" {
-			continue
-		}
-		if err := section.Set(field[0], field[1]); err != nil {
-			return nil, err
-		}
-	}
-	return section, errors.Join(editEnvironment(section, o.Env), editIsolators(section, o))
+	return s, s.editIsolators(o)
 }
 
 // fixedExec returns the words of an image's exec that arguments follow: all, but of an image that
@@ -119,28 +133,6 @@ func fixedExec(m *images.Manifest, args []string) []string {
 	return entrypoint
 }
 
-// editEnvironment sets variables.
-func editEnvironment(section strictjson.Object, env []pods.Environment) error {
-	if len(env) == 0 {
-		return nil
-	}
-	var have []pods.Environment
-	if err := section.Get("environment", &have); err != nil {
-		return err
-	}
-	for _, e := range env {
-		have = slices.DeleteFunc(have, func(old pods.Environment) bool { return old.Name == e.Name })
-		have = append(have, e)
-	}
-	return section.Set("environment", have)
-}
-
-// isolator is an isolator as a manifest has it.
-type isolator struct {
-	Name  string `json:"name"`
-	Value any    `json:"value"`
-}
-
 // The isolators of the options.
 const (
 	memoryIsolator = "resource/memory"
@@ -150,65 +142,54 @@ const (
 )
 
 // editIsolators replaces the isolators that the options name.
-func editIsolators(section strictjson.Object, o AppOptions) error {
-	var list []strictjson.Object
-	if err := section.Get("isolators", &list); err != nil {
-		return err
-	}
-	var more []isolator
-	var replaced []string
+func (s *section) editIsolators(o AppOptions) error {
+	var more []manifest.Isolator
+	replaced := []string{}
 	for _, limit := range [][2]string{{memoryIsolator, o.Memory}, {cpuIsolator, o.CPU}} {
-		if limit[1] != "" {
-			more = append(more, isolator{limit[0], map[string]string{"limit": limit[1]}})
-			replaced = append(replaced, limit[0])
+		if limit[1] == "" {
+			continue
 		}
-	}
-	if len(o.CapAdd)+len(o.CapDrop) > 0 {
-		capabilities, err := capabilityIsolator(list, o)
+		isolator, err := newIsolator(limit[0], map[string]string{"limit": limit[1]})
 		if err != nil {
 			return err
 		}
-		more = append(more, capabilities)
-		replaced = append(replaced, retainIsolator, removeIsolator)
+		more, replaced = append(more, isolator), append(replaced, limit[0])
 	}
-	if more == nil {
-		return nil
-	}
-	all := []any{}
-	for _, have := range list {
-		var name string
-		if err := have.Get("name", &name); err != nil {
-			return fmt.Errorf("isolators: %w", err)
+	if len(o.CapAdd)+len(o.CapDrop) > 0 {
+		isolator, err := capabilityIsolator(s.isolators, o)
+		if err != nil {
+			return err
 		}
-		if !slices.Contains(replaced, name) {
-			all = append(all, have)
-		}
+		more, replaced = append(more, isolator), append(replaced, retainIsolator, removeIsolator)
 	}
-	for _, m := range more {
-		all = append(all, m)
-	}
-	return section.Set("isolators", all)
+	s.isolators = slices.DeleteFunc(s.isolators, func(i manifest.Isolator) bool { return slices.Contains(replaced, i.Name) })
+	s.isolators = append(s.isolators, more...)
+	return nil
+}
+
+func newIsolator(name string, value any) (manifest.Isolator, error) {
+	text, err := json.Marshal(value)
+	return manifest.Isolator{Name: name, Value: text}, err
 }
 
 // capabilityIsolator returns the isolator for the capabilities that the app's isolators leave it, with
 // those that the options add and without those that they drop.
-func capabilityIsolator(list []strictjson.Object, o AppOptions) (isolator, error) {
-	var retain, remove []string
-	for _, have := range list {
-		var name string
-		var value struct{ Set []string }
-		if err := have.Get("name", &name); err != nil || name != retainIsolator && name != removeIsolator {
+func capabilityIsolator(list []manifest.Isolator, o AppOptions) (manifest.Isolator, error) {
+	type set struct {
+		Set []string `json:"set"`
+	}
+	have := make(map[string][]string)
+	for _, isolator := range list {
+		if isolator.Name != retainIsolator && isolator.Name != removeIsolator {
 			continue
 		}
-		if err := have.Get("value", &value); err != nil {
-			return isolator{}, fmt.Errorf("isolator %s: %w", name, err)
+		var value set
+		if err := json.Unmarshal(isolator.Value, &value); err != nil {
+			return isolator, fmt.Errorf("isolator %s: %w", isolator.Name, err)
 		}
-		if name == retainIsolator {
-			retain = append(retain, value.Set...)
-		} else {
-			remove = append(remove, value.Set...)
-		}
+		have[isolator.Name] = append(have[isolator.Name], value.Set...)
 	}
+	retain, remove := have[retainIsolator], have[removeIsolator]
 	if retain == nil {
 		retain = spec.DefaultCapabilities()
 	}
@@ -216,55 +197,10 @@ func capabilityIsolator(list []strictjson.Object, o AppOptions) (isolator, error
 		retain = nil
 	}
 	gone := func(name string) bool { return slices.Contains(remove, name) || slices.Contains(o.CapDrop, name) }
-	retain = slices.DeleteFunc(slices.Clone(retain), gone)
-	retain = append(retain, o.CapAdd...)
+	retain = append(slices.DeleteFunc(slices.Clone(retain), gone), o.CapAdd...)
 	if len(retain) == 0 { // appc has no empty set
-		return isolator{removeIsolator, map[string]any{"set": spec.DefaultCapabilities()}}, nil
+		return newIsolator(removeIsolator, set{spec.DefaultCapabilities()})
 	}
 	slices.Sort(retain)
-	return isolator{retainIsolator, map[string]any{"set": slices.Compact(retain)}}, nil
-}
-
-// Mount is a path of the host that every app of a pod has at a path of its own.
-type Mount struct {
-	Source, Target string
-	ReadOnly       bool
-}
-
-// addMounts adds a volume for each mount to the pod, and a mount of it to each app.
-func addMounts(pod strictjson.Object, mounts []Mount) error {
-	if len(mounts) == 0 {
-		return nil
-	}
-	var volumes, apps []strictjson.Object
-	if err := errors.Join(pod.Get("volumes", &volumes), pod.Get("apps", &apps)); err != nil {
-		return err
-	}
-	taken := make(map[string]bool)
-	for _, v := range volumes {
-		var name string
-		_ = v.Get("name", &name) // a volume without a name is refused later
-		taken[name] = true
-	}
-	for _, m := range mounts {
-		name := freeName("launcher-path", func(name string) bool { return taken[name] })
-		taken[name] = true
-		volume := make(strictjson.Object)
-		for field, value := range map[string]any{"name": name, "kind": "host", "source": m.Source, "readOnly": m.ReadOnly} {
-			if err := volume.Set(field, value); err != nil {
-				return err
-			}
-		}
-		volumes = append(volumes, volume)
-		for i, app := range apps {
-			var own []any
-			if err := app.Get("mounts", &own); err != nil {
-				return fmt.Errorf("apps[%d]: %w", i, err)
-			}
-			if err := app.Set("mounts", append(own, map[string]string{"volume": name, "path": m.Target})); err != nil {
-				return fmt.Errorf("apps[%d]: %w", i, err)
-			}
-		}
-	}
-	return errors.Join(pod.Set("volumes", volumes), pod.Set("apps", apps))
+	return newIsolator(retainIsolator, set{slices.Compact(retain)})
 }

@@ -2,6 +2,7 @@ package podplan
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -11,6 +12,8 @@ import (
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 
+	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -26,6 +29,25 @@ func optionsImage(t *testing.T, app string) *images.Image {
 		}
 	}
 	return &images.Image{ID: "sha512-" + strings.Repeat("0123456789abcdef", 8), Manifest: m}
+}
+
+// encodedSection is the section in the pod's manifest.
+func encodedSection(s section) ([]byte, error) {
+	d := document{pod: &manifest.Pod{PodManifest: schema.BlankPodManifest(), AppIsolators: map[string][]manifest.Isolator{"a": s.isolators}}, unknown: s.unknown}
+	app := schema.RuntimeApp{App: s.app}
+	if err := errors.Join(app.Name.Set("a"), app.Image.ID.Set("sha512-"+strings.Repeat("0123456789abcdef", 8))); err != nil {
+		return nil, err
+	}
+	d.pod.Apps = schema.AppList{app}
+	text, err := d.encode()
+	if err != nil {
+		return nil, err
+	}
+	tree, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(find(tree, []any{"apps", 0, "app"}))
 }
 
 func TestOptionsChangeAnImagesApp(t *testing.T) {
@@ -53,7 +75,7 @@ func TestOptionsChangeAnImagesApp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if text, err := json.Marshal(section); err != nil || string(text) != tt.want {
+			if text, err := encodedSection(section); err != nil || string(text) != tt.want {
 				t.Errorf("%s, %v\nwant %s", text, err, tt.want)
 			}
 		})
@@ -97,7 +119,8 @@ func TestCapabilitiesAreAddedAndDropped(t *testing.T) {
 				Name  string
 				Value struct{ Set []string }
 			}
-			if err := section.Get("isolators", &have); err != nil || len(have) != 1 || have[0].Name != tt.wantName {
+			text, err := json.Marshal(section.isolators)
+			if err := errors.Join(err, json.Unmarshal(text, &have)); err != nil || len(have) != 1 || have[0].Name != tt.wantName {
 				t.Fatalf("%+v, %v", have, err)
 			}
 			if diff := cmp.Diff(tt.want, have[0].Value.Set); diff != "" {
@@ -108,14 +131,9 @@ func TestCapabilitiesAreAddedAndDropped(t *testing.T) {
 }
 
 func TestPathsAreMountedInEveryApp(t *testing.T) {
-	id := "sha512-" + strings.Repeat("0123456789abcdef", 8)
 	document := `{"acKind":"PodManifest","acVersion":"0.8.11","volumes":[{"name":"launcher-path","kind":"empty"}],
 		"apps":[{"name":"a","image":{},"mounts":[{"volume":"launcher-path","path":"/own"}]},{"name":"b","image":{}}]}`
-	edited, err := editPod([]byte(document), []string{id, id}, Options{Mounts: []Mount{{"/host", "/in", true}, {"/more", "/more", false}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pod, err := manifest.DecodePod(edited)
+	pod, err := editPod(document, Options{Mounts: []Mount{{"/host", "/in", true}, {"/more", "/more", false}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +168,7 @@ func TestUnknownKeysAreNamedWithTheirPlace(t *testing.T) {
 		`{"isolators":[{"name":"x","value":{"anything":1}}],"userLabels":{"anything":"x"}}`: nil,
 		`[`: nil,
 	} {
-		if diff := cmp.Diff(want, unknownKeys("f", []byte(document), podKeys())); diff != "" {
+		if diff := cmp.Diff(want, unknownWarnings("f", unknownKeys([]byte(document), podKeys()))); diff != "" {
 			t.Errorf("%s: %s", document, diff)
 		}
 	}
@@ -172,7 +190,7 @@ func TestCapabilitiesHaveTheirNamesInManifests(t *testing.T) {
 }
 
 func TestStdinAndTerminalOfTheOptionsAreAnnotations(t *testing.T) {
-	want := []map[string]string{{"name": names.StdinAnnotation, "value": "stream"}, {"name": names.TTYAnnotation, "value": "true"}}
+	want := types.Annotations{{Name: names.StdinAnnotation, Value: "stream"}, {Name: names.TTYAnnotation, Value: "true"}}
 	both := AppOptions{Stdin: true, TTY: true}
 	if diff := cmp.Diff(want, both.annotations()); diff != "" {
 		t.Error(diff)

@@ -1,7 +1,6 @@
 package podplan
 
 import (
-	"encoding/json"
 	"fmt"
 	"iter"
 	"maps"
@@ -34,49 +33,96 @@ func podKeys() keys {
 	}
 }
 
-// unknownKeys warns of the keys of a document that the launcher does not know: they are probably misspelt. Name is
-// the document's, for the warnings.
-func unknownKeys(name string, document []byte, known keys) []string {
-	var value any
-	if json.Unmarshal(document, &value) != nil {
-		return nil // the error is reported where the document is read
-	}
-	var all []string
-	findUnknown("", value, known, func(path, key string, known keys) {
-		text := fmt.Sprintf("%s: unknown key %q%s, ignored", name, key, path)
-		if near, differ := nearest(key, maps.Keys(known)); differ <= maxTypos {
-			text += fmt.Sprintf("; did you mean %q?", near)
-		}
-		all = append(all, text)
-	})
-	return all
+// unknownKey is a key of a document that the launcher does not know.
+type unknownKey struct {
+	place []any // the names and indexes that lead to the object that has the key
+	key   string
+	value any
+	known keys // that the object can have
 }
 
-// findUnknown looks into objects and lists whose keys are known, and calls report with the path of the
-// object that has an unknown key.
-func findUnknown(path string, value any, known keys, report func(path, key string, known keys)) {
+// unknownKeys returns the unknown keys of a document, in the order of their places.
+func unknownKeys(document []byte, known keys) []unknownKey {
+	value, err := parse(document)
+	if err != nil {
+		return nil // the error is reported where the document is read
+	}
+	return findUnknown(nil, value, known)
+}
+
+// findUnknown looks into objects and lists whose keys are known.
+func findUnknown(place []any, value any, known keys) (all []unknownKey) {
 	if known == nil {
-		return
+		return nil
 	}
 	switch v := value.(type) {
 	case []any:
 		for i, element := range v {
-			findUnknown(fmt.Sprintf("%s[%d]", path, i), element, known, report)
+			all = append(all, findUnknown(append(slices.Clone(place), i), element, known)...)
 		}
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			at := ""
-			if path != "" {
-				at = " in " + path
-			}
 			name, ok := known.find(key)
 			if !ok {
-				report(at, key, known)
+				all = append(all, unknownKey{place, key, v[key], known})
 				continue
 			}
-			findUnknown(strings.TrimPrefix(path+"."+name, "."), v[key], known[name], report)
+			all = append(all, findUnknown(append(slices.Clone(place), name), v[key], known[name])...)
 		}
 	}
+	return all
+}
+
+// find returns what is at a place of a document, nil for nothing.
+func find(value any, place []any) any {
+	for _, step := range place {
+		switch at := step.(type) {
+		case string:
+			object, _ := value.(map[string]any)
+			value = object[at]
+		case int:
+			list, _ := value.([]any)
+			if at >= len(list) {
+				return nil
+			}
+			value = list[at]
+		}
+	}
+	return value
+}
+
+// unknownWarnings returns a warning for each unknown key: they are probably misspelt. Name is the document's.
+func unknownWarnings(name string, unknown []unknownKey) []string {
+	var all []string
+	for _, u := range unknown {
+		text := fmt.Sprintf("%s: unknown key %q", name, u.key)
+		if len(u.place) > 0 {
+			text += " in " + placeText(u.place)
+		}
+		text += ", ignored"
+		if near, differ := nearest(u.key, maps.Keys(u.known)); differ <= maxTypos {
+			text += fmt.Sprintf("; did you mean %q?", near)
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// placeText is a place for a person: apps[0].image.
+func placeText(place []any) string {
+	var text strings.Builder
+	for i, step := range place {
+		switch at := step.(type) {
+		case string:
+			if i > 0 {
+				text.WriteByte('.')
+			}
+			text.WriteString(at)
+		case int:
+			fmt.Fprintf(&text, "[%d]", at)
+		}
+	}
+	return text.String()
 }
 
 func (k keys) find(key string) (string, bool) {

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -80,13 +79,13 @@ type Options struct {
 // FromManifest plans the pod of a pod manifest. File is the manifest's path, for
 // the pod's name and for errors. Each warning is one line about a
 // request in the manifest that has no effect. An error also comes with warnings.
-func (p *Planner) FromManifest(file string, document []byte, o Options) (plan pods.Plan, warnings []string, err error) {
-	unknown := unknownKeys(filepath.Base(file), document, podKeys())
-	edited, volumes, err := p.readPod(file, document, o)
+func (p *Planner) FromManifest(file string, text []byte, o Options) (plan pods.Plan, warnings []string, err error) {
+	d, err := p.readDocument(file, text)
+	unknown := unknownWarnings(filepath.Base(file), d.unknown)
 	if err != nil {
 		return pods.Plan{}, unknown, err
 	}
-	plan, warnings, err = p.plan(edited, fileName(file), volumes, o)
+	plan, warnings, err = p.plan(d, fileName(file), o)
 	return plan, append(unknown, warnings...), err
 }
 
@@ -98,17 +97,16 @@ func (p *Planner) FromImage(ref string, args []string, o Options) (plan pods.Pla
 		return pods.Plan{}, nil, err
 	}
 	name := appName(image.Manifest.Name)
-	document, err := imagePod(image, name, args, o)
+	d, err := imagePod(image, name, args, o.App)
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}
-	return p.plan(document, podName(name), nil, o)
+	return p.plan(d, podName(name), o)
 }
 
 // plan plans the pod of a document in which every image has its ID. Name is the
-// pod's name unless the options have one. Own are the names of the volumes that the pod
-// has without the options.
-func (p *Planner) plan(document []byte, name string, own []string, o Options) (pods.Plan, []string, error) {
+// pod's name unless the options have one.
+func (p *Planner) plan(d document, name string, o Options) (pods.Plan, []string, error) {
 	if o.Name != "" {
 		name = o.Name
 	} else if o.Taken != nil {
@@ -118,21 +116,16 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}
-	m, layers, err := p.stagerManifest(document, name, config)
+	own := d.volumeNames()
+	if err := d.edit(o); err != nil {
+		return pods.Plan{}, nil, err
+	}
+	m, layers, err := p.stagerManifest(d, name, config)
 	if err != nil {
 		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
 	}
 	if err := checkUsed(m, own, o.Volumes); err != nil {
 		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
-	}
-	stager := p.Stager.Manifest
-	if !filepath.IsAbs(stager.App.Exec[0]) {
-		return pods.Plan{}, nil, fmt.Errorf("stager image %q: exec %q is not an absolute path", stager.Name, stager.App.Exec[0])
-	}
-	logs, err := annotatedPath(stager, names.LogDirAnnotation)
-	events, eventsErr := annotatedPath(stager, names.EventsAnnotation)
-	if err := errors.Join(err, eventsErr); err != nil {
-		return pods.Plan{}, nil, err
 	}
 	var text bytes.Buffer
 	if err := m.Write(&text); err != nil {
@@ -145,20 +138,17 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 	plan := pods.Plan{
 		UUID:        cmp.Or(o.UUID, uuid.NewString()),
 		Name:        name,
-		StagerImage: p.Stager.ID,
-		StagerRoot:  p.Stager.Rootfs(),
-		Exec:        stager.App.Exec,
-		Env:         stagerEnv(stager.App),
-		LogDir:      logs,
-		EventsFile:  events,
 		Manifest:    text.Bytes(),
 		Layers:      layers,
 		Volumes:     volumes,
-		HostNetwork: wantsHostNetwork(m.Pod),
+		HostNetwork: o.HostNetwork || d.hasHostNetwork(),
 		Journal:     p.Journal,
 		Apps:        apps(m),
 		Remove:      o.Remove,
 		StopTimeout: stopTimeout,
+	}
+	if err := p.planStager(&plan); err != nil {
+		return pods.Plan{}, nil, err
 	}
 	published, err := p.connect(&plan, m, o)
 	if err != nil {
@@ -169,6 +159,21 @@ func (p *Planner) plan(document []byte, name string, own []string, o Options) (p
 		warnings = append(warnings, portWarnings(m, plan)...)
 	}
 	return plan, warnings, nil
+}
+
+// planStager sets what the stager's image decides.
+func (p *Planner) planStager(plan *pods.Plan) (err error) {
+	stager := p.Stager.Manifest
+	if !filepath.IsAbs(stager.App.Exec[0]) {
+		return fmt.Errorf("stager image %q: exec %q is not an absolute path", stager.Name, stager.App.Exec[0])
+	}
+	plan.StagerImage, plan.StagerRoot = p.Stager.ID, p.Stager.Rootfs()
+	plan.Exec, plan.Env = stager.App.Exec, stagerEnv(stager.App)
+	if plan.LogDir, err = annotatedPath(stager, names.LogDirAnnotation); err != nil {
+		return err
+	}
+	plan.EventsFile, err = annotatedPath(stager, names.EventsAnnotation)
+	return err
 }
 
 // annotatedPath returns the path in the stager's root that its image names in an annotation, "" for none.

@@ -8,123 +8,164 @@ import (
 	"slices"
 
 	"kurma.io/stager/internal/strictjson"
+	"kurma.io/stager/manifest"
+
+	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
 )
 
-// editPod puts the apps' image IDs and the options into a pod manifest, and gives the
-// apps' own volumes names. The rest, unknown fields included, stays as it was written. Field
-// names are found in any case, as manifest.DecodePod and the stager find them.
-func editPod(document []byte, ids []string, o Options) ([]byte, error) {
-	var pod strictjson.Object
-	if err := json.Unmarshal(document, &pod); err != nil {
-		return nil, fmt.Errorf("read pod manifest: %w", err)
+// namespacesIsolator is the pod isolator that says which namespaces are the
+// host's: {"net": "host"}.
+const namespacesIsolator = "os/linux/namespaces"
+
+// edit puts the options into the document, and gives the apps' own volumes names.
+func (d *document) edit(o Options) error {
+	if err := d.setVolumes(o.Volumes); err != nil {
+		return fmt.Errorf("set volumes of pod: %w", err)
 	}
-	if pod == nil {
-		return nil, errors.New("read pod manifest: not a JSON object")
-	}
-	if err := editApps(pod, ids); err != nil {
-		return nil, fmt.Errorf("set images of pod: %w", err)
-	}
-	if err := editVolumes(pod, o.Volumes); err != nil {
-		return nil, fmt.Errorf("set volumes of pod: %w", err)
-	}
-	if err := addMounts(pod, o.Mounts); err != nil {
-		return nil, fmt.Errorf("mount paths: %w", err)
+	if err := d.addMounts(o.Mounts); err != nil {
+		return fmt.Errorf("mount paths: %w", err)
 	}
 	if o.HostNetwork {
-		if err := shareNetwork(pod); err != nil {
-			return nil, fmt.Errorf("set network of pod: %w", err)
+		if err := d.shareNetwork(); err != nil {
+			return fmt.Errorf("set network of pod: %w", err)
 		}
 	}
-	if err := nameAppVolumes(pod); err != nil {
-		return nil, fmt.Errorf("name volumes of apps: %w", err)
-	}
-	return json.Marshal(pod)
+	return d.nameAppVolumes()
 }
 
-func editApps(pod strictjson.Object, ids []string) error {
-	var apps []strictjson.Object
-	if err := pod.Get("apps", &apps); err != nil {
-		return err
-	}
-	for i, app := range apps {
-		image := make(strictjson.Object)
-		if err := app.Get("image", &image); err != nil {
-			return fmt.Errorf("apps[%d]: %w", i, err)
-		}
-		if app == nil || image == nil {
-			return fmt.Errorf("apps[%d]: no image", i)
-		}
-		if err := image.Set("id", ids[i]); err != nil {
-			return fmt.Errorf("apps[%d].image: %w", i, err)
-		}
-		if err := app.Set("image", image); err != nil {
-			return fmt.Errorf("apps[%d]: %w", i, err)
-		}
-	}
-	return pod.Set("apps", apps)
-}
-
-// editVolumes makes each of the named volumes a path of the host, whatever the
+// setVolumes makes each of the named volumes a path of the host, whatever the
 // pod's manifest says. A volume that the pod makes read-only stays read-only.
-func editVolumes(pod strictjson.Object, volumes map[string]string) error {
-	if len(volumes) == 0 {
-		return nil
-	}
-	var list []strictjson.Object
-	if err := pod.Get("volumes", &list); err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(volumes)) {
-		entry := make(strictjson.Object)
-		for field, value := range map[string]string{"name": name, "kind": "host", "source": volumes[name]} {
-			if err := entry.Set(field, value); err != nil {
-				return err
-			}
+func (d *document) setVolumes(volumes map[string]string) error {
+	for _, text := range slices.Sorted(maps.Keys(volumes)) {
+		name, err := types.NewACName(text)
+		if err != nil {
+			return err
 		}
-		i := slices.IndexFunc(list, func(v strictjson.Object) bool {
-			var have string
-			return v.Get("name", &have) == nil && have == name
-		})
+		volume := types.Volume{Name: *name, Kind: "host", Source: volumes[text]}
+		i := slices.IndexFunc(d.pod.Volumes, func(v types.Volume) bool { return v.Name == *name })
 		if i < 0 {
-			list = append(list, entry)
+			d.pod.Volumes = append(d.pod.Volumes, volume)
 			continue
 		}
-		if key, err := list[i].Key("readOnly"); err == nil && key != "" {
-			entry["readOnly"] = list[i][key]
-		}
-		list[i] = entry
+		volume.ReadOnly = d.pod.Volumes[i].ReadOnly
+		d.pod.Volumes[i] = volume
+		d.unknown = slices.DeleteFunc(d.unknown, func(u unknownKey) bool {
+			return len(u.place) >= 2 && u.place[0] == "volumes" && u.place[1] == i
+		})
 	}
-	return pod.Set("volumes", list)
+	return nil
 }
 
-// shareNetwork writes into the pod's isolator of namespaces that the network is the
-// host's, for the stager must also know. If there are several isolators it is the last.
-func shareNetwork(pod strictjson.Object) error {
-	var list []strictjson.Object
-	if err := pod.Get("isolators", &list); err != nil {
-		return err
-	}
-	theirs := strictjson.Object{"name": json.RawMessage(`"` + namespacesIsolator + `"`)}
-	known := false
-	for i, isolator := range list {
-		var name string
-		if err := isolator.Get("name", &name); err != nil {
-			return fmt.Errorf("isolators[%d]: %w", i, err)
+// Mount is a path of the host that every app of a pod has at a path of its own.
+type Mount struct {
+	Source, Target string
+	ReadOnly       bool
+}
+
+// addMounts adds a volume for each mount to the pod, and a mount of it to each app.
+func (d *document) addMounts(mounts []Mount) error {
+	taken := d.volumeNames()
+	for _, m := range mounts {
+		text := freeName("launcher-path", func(name string) bool { return slices.Contains(taken, name) })
+		taken = append(taken, text)
+		name, err := types.NewACName(text)
+		if err != nil {
+			return err
 		}
-		if name == namespacesIsolator {
-			theirs, known = isolator, true
+		d.pod.Volumes = append(d.pod.Volumes, types.Volume{Name: *name, Kind: "host", Source: m.Source, ReadOnly: &m.ReadOnly})
+		for i := range d.pod.Apps {
+			app := &d.pod.Apps[i]
+			app.Mounts = append(app.Mounts, schema.Mount{Volume: *name, Path: m.Target})
 		}
 	}
-	if !known {
-		list = append(list, theirs)
+	return nil
+}
+
+// shareNetwork sets in the pod's isolator of namespaces, by which the stager decides, that the network is the
+// host's. If there are several isolators it is the last.
+func (d *document) shareNetwork() error {
+	i := lastNamespaces(d.pod.Isolators)
+	if i < 0 {
+		i = len(d.pod.Isolators)
+		d.pod.Isolators = append(d.pod.Isolators, manifest.Isolator{Name: namespacesIsolator})
 	}
-	var value strictjson.Object
-	if err := theirs.Get("value", &value); err != nil {
-		return fmt.Errorf("isolator %s: %w", namespacesIsolator, err)
-	}
-	if value == nil {
-		value = make(strictjson.Object)
+	theirs := &d.pod.Isolators[i]
+	value := make(strictjson.Object)
+	if theirs.Value != nil && !strictjson.IsNull(theirs.Value) {
+		if err := json.Unmarshal(theirs.Value, &value); err != nil {
+			return fmt.Errorf("isolator %s: %w", namespacesIsolator, err)
+		}
 	}
 	value["net"] = json.RawMessage(`"host"`)
-	return errors.Join(theirs.Set("value", value), pod.Set("isolators", list))
+	var err error
+	theirs.Value, err = json.Marshal(value)
+	return err
+}
+
+// hasHostNetwork reports whether the pod's isolator of namespaces has the host's network. If there are several
+// isolators it is the last, as for the stager.
+func (d *document) hasHostNetwork() bool {
+	i := lastNamespaces(d.pod.Isolators)
+	if i < 0 {
+		return false
+	}
+	var namespaces map[string]string
+	return json.Unmarshal(d.pod.Isolators[i].Value, &namespaces) == nil && namespaces["net"] == "host"
+}
+
+func lastNamespaces(isolators []manifest.Isolator) int {
+	last := -1
+	for i, isolator := range isolators {
+		if isolator.Name == namespacesIsolator {
+			last = i
+		}
+	}
+	return last
+}
+
+// The stager finds a host volume by its name, so each host volume of a pod needs a
+// name of its own. The volume of an app's mount overrides the pod's volume (appc,
+// pods.md, mounts) and may have the same name. It gets another name then, which
+// nothing else in the pod refers to.
+
+// nameAppVolumes gives names to the host volumes of apps. Each name stands for one
+// source that is mounted in one way.
+func (d *document) nameAppVolumes() error {
+	taken := make(map[types.ACName]types.Volume)
+	for _, v := range d.pod.Volumes {
+		taken[v.Name] = v
+	}
+	var errs []error
+	for _, app := range d.pod.Apps {
+		for _, mount := range app.Mounts {
+			if volume := mount.AppVolume; volume != nil && volume.Kind == "host" {
+				errs = append(errs, nameVolume(volume, taken))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// nameVolume gives a volume the first free name, or that of one that is mounted in the same way.
+func nameVolume(volume *types.Volume, taken map[types.ACName]types.Volume) error {
+	name := volume.Name
+	for n := 2; ; n++ {
+		other, ok := taken[name]
+		if !ok || sameMount(other, *volume) {
+			break
+		}
+		if err := name.Set(fmt.Sprintf("%s-%d", volume.Name, n)); err != nil {
+			return fmt.Errorf("name volumes of apps: %w", err)
+		}
+	}
+	taken[name] = *volume
+	volume.Name = name
+	return nil
+}
+
+// sameMount reports whether one mount in the stager's root can serve as both volumes.
+func sameMount(a, b types.Volume) bool {
+	return a.Kind == b.Kind && a.Source == b.Source && isSet(a.ReadOnly) == isSet(b.ReadOnly) &&
+		(a.Recursive == nil || *a.Recursive) == (b.Recursive == nil || *b.Recursive)
 }

@@ -9,27 +9,19 @@ import (
 	"kurma.io/stager/manifest"
 )
 
-// namespacesIsolator is the pod isolator that says which namespaces are the
-// host's: {"net": "host"}.
-const namespacesIsolator = "os/linux/namespaces"
-
 // stagerManifest resolves the images of a pod's apps. It returns the manifest
 // for the pod's stager, and the layers that the manifest names, each once.
-func (p *Planner) stagerManifest(document []byte, name string, config json.RawMessage) (*manifest.Manifest, []pods.Layer, error) {
-	pod, err := manifest.DecodePod(document)
-	if err != nil {
-		return nil, nil, err
-	}
+func (p *Planner) stagerManifest(d document, name string, config json.RawMessage) (*manifest.Manifest, []pods.Layer, error) {
 	m := &manifest.Manifest{
 		KurmaVersion:  kurmaVersion,
 		Name:          name,
-		Pod:           pod,
+		Pod:           d.pod,
 		Images:        make(map[string]*manifest.Image),
 		AppImageOrder: make(map[string][]string),
 		StagerConfig:  config,
 	}
 	var layers []pods.Layer
-	for _, app := range pod.Apps {
+	for _, app := range d.pod.Apps {
 		top, err := p.Images.Get(app.Image.ID.String())
 		if err != nil {
 			return nil, nil, fmt.Errorf("app %q: %w", app.Name, err)
@@ -49,7 +41,12 @@ func (p *Planner) stagerManifest(document []byte, name string, config json.RawMe
 			layers = append(layers, pods.Layer{ID: image.ID, Dir: image.Rootfs()})
 		}
 	}
-	return m, layers, m.Validate()
+	if err := m.Validate(); err != nil { // it names the field, which encode does not
+		return nil, nil, err
+	}
+	var err error
+	d.pod.JSON, err = d.encode()
+	return m, layers, err
 }
 
 // stagerConfig returns the configuration's stagerConfig with the policies that the options have.
@@ -84,17 +81,4 @@ func stagerConfig(configured json.RawMessage, o Options) (json.RawMessage, error
 		return configured, nil
 	}
 	return json.Marshal(config)
-}
-
-// wantsHostNetwork reads the pod's isolator of namespaces. If there are several
-// it reads the last, as the stager does.
-func wantsHostNetwork(pod *manifest.Pod) bool {
-	wants := false
-	for _, isolator := range pod.Isolators {
-		var namespaces map[string]string
-		if isolator.Name == namespacesIsolator && json.Unmarshal(isolator.Value, &namespaces) == nil {
-			wants = namespaces["net"] == "host"
-		}
-	}
-	return wants
 }
