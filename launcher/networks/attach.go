@@ -150,7 +150,11 @@ func (r Request) fill(on map[string]bool, runtime, args map[string]any) error {
 		args["labels"] = labels
 	}
 	if on["dns"] && !r.DNS.isEmpty() {
-		runtime["dns"] = map[string][]string{"servers": list(r.DNS.Nameservers), "searches": list(r.DNS.Search), "options": list(r.DNS.Options)}
+		runtime["dns"] = struct {
+			Servers  []string `json:"servers,omitempty"`
+			Searches []string `json:"searches,omitempty"`
+			Options  []string `json:"options,omitempty"`
+		}{r.DNS.Nameservers, r.DNS.Search, r.DNS.Options}
 	}
 	for _, o := range []struct {
 		capability string
@@ -170,8 +174,6 @@ func (r Request) fill(on map[string]bool, runtime, args map[string]any) error {
 	}
 	return nil
 }
-
-func list(texts []string) []string { return append([]string{}, texts...) }
 
 // ranges is a list of subnets as host-local has it: one address from each.
 func ranges(subnets []string) [][]map[string]string {

@@ -116,8 +116,9 @@ func TestAttachAddsOnlyWhatCapabilitiesAskFor(t *testing.T) {
 	}{
 		{"nothing", "plain", plain, false},
 		{"data", "capable:ips=10.0.0.5", capable[:len(capable)-1] + `,"runtimeConfig":{"bandwidth":{"ingressRate":8},"ips":["10.0.0.5"],"portMappings":[{"hostPort":80,"containerPort":8080,"protocol":"tcp"}]}}`, true},
+		{"name servers alone", "every:dns=1.1.1.1", every[:len(every)-1] + `,"runtimeConfig":{"dns":{"servers":["1.1.1.1"]}}}`, false},
 		{"the other capabilities", "every:ipRanges=10.1.0.0/16,ipRanges=fd00::/64,dns=1.1.1.1,search=a.example,mac=0a:58:0a:00:00:05", every[:len(every)-1] +
-			`,"runtimeConfig":{"dns":{"options":[],"searches":["a.example"],"servers":["1.1.1.1"]},"ipRanges":[[{"subnet":"10.1.0.0/16"}],[{"subnet":"fd00::/64"}]],"mac":"0a:58:0a:00:00:05"}}`, false},
+			`,"runtimeConfig":{"dns":{"servers":["1.1.1.1"],"searches":["a.example"]},"ipRanges":[[{"subnet":"10.1.0.0/16"}],[{"subnet":"fd00::/64"}]],"mac":"0a:58:0a:00:00:05"}}`, false},
 		{"args", "plain:ips=10.0.0.5,label=k=v", `{"name":"plain","aci":"x" ,"args":{"cni":{"ips":["10.0.0.5"],"labels":[{"key":"k","value":"v"}]}}}`, false},
 	} {
 		r, err := ParseRequest(tt.request)
