@@ -67,8 +67,9 @@ func parseShare(value json.RawMessage) (resource, error) {
 	return r, nil
 }
 
-// parseRate reads a resource that is limited on every device.
-func parseRate(value json.RawMessage) (uint64, error) {
+// Rate reads the value of an isolator that limits a resource on every device, such as resource/network-bandwidth,
+// and returns the limit in units a second.
+func Rate(value json.RawMessage) (uint64, error) {
 	r, err := parseResource(value)
 	switch {
 	case err != nil:
@@ -180,7 +181,7 @@ func (i *applier) memory(value json.RawMessage) (verdict, error) {
 }
 
 func (i *applier) blockBandwidth(value json.RawMessage) (verdict, error) {
-	rate, err := parseRate(value)
+	rate, err := Rate(value)
 	if err != nil {
 		return verdict{}, err
 	}
@@ -190,7 +191,7 @@ func (i *applier) blockBandwidth(value json.RawMessage) (verdict, error) {
 }
 
 func (i *applier) blockIOPS(value json.RawMessage) (verdict, error) {
-	rate, err := parseRate(value)
+	rate, err := Rate(value)
 	if err != nil {
 		return verdict{}, err
 	}
@@ -236,7 +237,7 @@ func least(a, b uint64) uint64 {
 }
 
 func (i *applier) networkBandwidth(value json.RawMessage) (verdict, error) {
-	rate, err := parseRate(value)
+	rate, err := Rate(value)
 	if err != nil {
 		return verdict{}, err
 	}

@@ -1,19 +1,20 @@
 package podplan
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strings"
 
+	"kurma.io/stager/internal/strictjson"
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
+	decision "kurma.io/stager/plan"
 
 	"github.com/appc/spec/schema/types"
-	"github.com/appc/spec/schema/types/resource"
 )
 
 const (
@@ -35,7 +36,10 @@ func (p *Planner) connect(plan *pods.Plan, m *manifest.Manifest, o Options) (pub
 	case plan.HostNetwork || o.NoNetwork:
 		return false, nil
 	}
-	pod := networks.Pod{UUID: plan.UUID, Ports: ports, Bandwidth: bandwidth(m)}
+	pod := networks.Pod{UUID: plan.UUID, Ports: ports}
+	if pod.Bandwidth, err = bandwidth(m); err != nil {
+		return false, err
+	}
 	plan.Networks, published, err = networks.Attach(p.Networks, o.Networks, pod)
 	if err != nil || !published {
 		return false, err
@@ -89,23 +93,24 @@ func portMappings(m *manifest.Manifest) ([]networks.PortMapping, error) {
 const maxPort = 1<<16 - 1
 
 // bandwidth is the limit of the pod's network, or that of its only app; nil for none. The stager
-// limits the interfaces as well, and refuses what is not a limit.
-func bandwidth(m *manifest.Manifest) *networks.Bandwidth {
+// limits the interfaces as well.
+func bandwidth(m *manifest.Manifest) (*networks.Bandwidth, error) {
 	isolators := m.Pod.Isolators
 	if apps := m.Apps(); len(apps) == 1 {
 		isolators = append(append([]manifest.Isolator{}, apps[0].Isolators...), isolators...)
 	}
 	var limit *networks.Bandwidth
 	for _, isolator := range isolators {
-		var value struct {
-			Limit *resource.Quantity `json:"limit"`
-		}
-		if isolator.Name != bandwidthIsolator || json.Unmarshal(isolator.Value, &value) != nil || value.Limit == nil {
+		if isolator.Name != bandwidthIsolator {
 			continue
 		}
-		rate := uint64(max(value.Limit.Value(), 0)) * bitsPerByte
+		bytes, err := decision.Rate(isolator.Value)
+		if err != nil {
+			return nil, fmt.Errorf("isolator %s: %s: %w", isolator.Name, strictjson.Show(isolator.Value), err)
+		}
+		rate := min(bytes, math.MaxUint64/bitsPerByte) * bitsPerByte
 		// A tenth of a second's worth may pass at once.
 		limit = &networks.Bandwidth{IngressRate: rate, IngressBurst: rate / 10, EgressRate: rate, EgressBurst: rate / 10}
 	}
-	return limit
+	return limit, nil
 }
