@@ -185,12 +185,12 @@ orphans: root deps-build deps-test aci images
 	ORPHANS='$(ORPHANS)' RUNS='$(RUNS)' $(BUILT) \
 		$(GO) test -tags '$(TAGS)' -count=1 -timeout 24h -v -run '^Test(Orphans|Commands)CostTheSupervisorNothing$$' ./tests
 
-# The tests of networks: ROUNDS times 24 pods at once, and KILLS launchers that are killed.
+# The tests of networks: ROUNDS times 24 pods at once, and KILLS launchers and as many plugins that are killed.
 ROUNDS ?= 20
 KILLS  ?= 200
 test-networks: root deps-build deps-test aci images
 	NETWORK_ROUNDS='$(ROUNDS)' NETWORK_KILLS='$(KILLS)' \
-	$(BUILT) $(GO) test -C launcher -tags '$(TAGS)' -count=1 -v -timeout 120m -run 'Network|Bridge|ManyPods|NothingIsLeft|DHCP|Bandwidth|APluginThat|SamplePlugins|CNITool|RemoteDriver|ADriverKeeps|DriversOfTheMachine|OfCNI|Published|ThePluginThat|EarlierBoot|UnderAKurmaDaemon|OfARegistry' ./tests
+	$(BUILT) $(GO) test -C launcher -tags '$(TAGS)' -count=1 -v -timeout 120m -run 'Network|Bridge|ManyPods|NothingIsLeft|DHCP|Bandwidth|APluginThat|SamplePlugins|CNITool|RemoteDriver|ADriverKeeps|DriversOfTheMachine|OfCNI|Published|ThePluginThat|EarlierBoot|LostItsMainProcess|UnderAKurmaDaemon|OfARegistry' ./tests
 
 # appc's own acceptance program, ACETIMES times in a row.
 ACETIMES ?= 20

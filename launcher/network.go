@@ -18,14 +18,14 @@ func networkCommand(c *cli) *cobra.Command {
 			Short:             "list networks",
 			Args:              wants(0, 0, "no arguments"),
 			ValidArgsFunction: cobra.NoFileCompletions,
-			RunE:              func(*cobra.Command, []string) error { return c.listNetworks() },
+			RunE:              func(cmd *cobra.Command, _ []string) error { return c.listNetworks(cmd.Context()) },
 		},
 		&cobra.Command{
 			Use:               "inspect NETWORK",
 			Short:             "show a network, its configuration and its pods, as JSON",
 			Args:              wants(1, 1, "a NETWORK"),
 			ValidArgsFunction: c.completeNetworks,
-			RunE:              func(_ *cobra.Command, args []string) error { return c.inspectNetwork(args[0]) },
+			RunE:              func(cmd *cobra.Command, args []string) error { return c.inspectNetwork(cmd.Context(), args[0]) },
 		},
 		&cobra.Command{
 			Use:   "validate [NETWORK…]",
@@ -49,8 +49,8 @@ func (c *cli) completeNetworks(*cobra.Command, []string, string) ([]cobra.Comple
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (c *cli) listNetworks() error {
-	all, err := c.daemon.DescribeNetworks()
+func (c *cli) listNetworks(ctx context.Context) error {
+	all, err := c.daemon.DescribeNetworks(ctx)
 	if err != nil {
 		return err
 	}
@@ -71,8 +71,8 @@ func yes(is bool) string {
 	return "no"
 }
 
-func (c *cli) inspectNetwork(name string) error {
-	info, err := c.daemon.InspectNetwork(name)
+func (c *cli) inspectNetwork(ctx context.Context, name string) error {
+	info, err := c.daemon.InspectNetwork(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ type NetworkInfo struct {
 	ACI       string `json:"aci"`
 	Interface string `json:"containerInterface,omitempty"` // the template
 	Default   bool   `json:"default,omitempty"`
-	Running   bool   `json:"running"`         // whether the plugin's container runs with this configuration
+	Running   bool   `json:"running"`         // whether the main process of the plugin's container runs, with this configuration
 	Image     string `json:"image,omitempty"` // ID of the plugin's image, once it has been used
 	PID       int    `json:"pid,omitempty"`   // the stager of the plugin's container
 	Log       string `json:"log"`             // what the plugin has written to stderr
@@ -32,8 +32,8 @@ type NetworkPod struct {
 	networks.Result
 }
 
-func describeNetwork(containers *plugins.Containers, n networks.Network) (NetworkInfo, error) {
-	state, err := containers.State(n)
+func describeNetwork(ctx context.Context, containers *plugins.Containers, n networks.Network) (NetworkInfo, error) {
+	state, err := containers.State(ctx, n)
 	return NetworkInfo{
 		Name:      n.Name,
 		ACI:       n.ACI,
@@ -47,14 +47,14 @@ func describeNetwork(containers *plugins.Containers, n networks.Network) (Networ
 }
 
 // DescribeNetworks describes the networks of the configuration.
-func (d *Daemon) DescribeNetworks() ([]NetworkInfo, error) {
+func (d *Daemon) DescribeNetworks(ctx context.Context) ([]NetworkInfo, error) {
 	containers, err := d.containers()
 	if err != nil {
 		return nil, err
 	}
 	var all []NetworkInfo
 	for _, n := range d.networks {
-		info, err := describeNetwork(containers, n)
+		info, err := describeNetwork(ctx, containers, n)
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +64,7 @@ func (d *Daemon) DescribeNetworks() ([]NetworkInfo, error) {
 }
 
 // InspectNetwork describes a network of the configuration, and the pods that are connected to it.
-func (d *Daemon) InspectNetwork(name string) (NetworkInfo, error) {
+func (d *Daemon) InspectNetwork(ctx context.Context, name string) (NetworkInfo, error) {
 	n, err := networks.Find(d.networks, name)
 	if err != nil {
 		return NetworkInfo{}, err
@@ -73,7 +73,7 @@ func (d *Daemon) InspectNetwork(name string) (NetworkInfo, error) {
 	if err != nil {
 		return NetworkInfo{}, err
 	}
-	info, err := describeNetwork(containers, n)
+	info, err := describeNetwork(ctx, containers, n)
 	if err != nil {
 		return NetworkInfo{}, err
 	}

@@ -17,9 +17,10 @@ import (
 )
 
 // Collect stops the containers of networks that no pod uses, and deletes dead ones. Of these networks, it
-// has the plugins delete those that are not in the configuration. used reports whether a pod uses a
+// has the plugins delete those that are not in the configuration. It starts the container of a network that a pod uses
+// again if the container has ended. used reports whether a pod uses a
 // network; it is called with the network's lock held, so that a pod that is made later waits. Collect
-// returns the names of the networks.
+// returns the names of the networks whose container it has stopped, or that it has deleted, each once.
 func (c *Containers) Collect(ctx context.Context, used func(network string) (bool, error)) ([]string, error) {
 	entries, store, err := c.contents()
 	if err != nil || entries == nil {
@@ -42,8 +43,12 @@ func (c *Containers) Collect(ctx context.Context, used func(network string) (boo
 		}
 		errs = append(errs, err)
 	}
+	for _, e := range entries {
+		errs = append(errs, c.restore(ctx, e.Name(), used))
+	}
 	_, err = store.Collect()
-	return done, errors.Join(append(errs, err)...)
+	slices.Sort(done)
+	return slices.Compact(done), errors.Join(append(errs, err)...)
 }
 
 // Idle returns the names of the networks that Collect would return now if no plugin failed. It changes nothing.
@@ -128,23 +133,31 @@ func (c *Containers) deleteNetwork(ctx context.Context, store *pods.Store, name 
 	if err != nil {
 		return false, err
 	}
-	p := c.running(store, name, isSetUp)
+	err = again(func() error { return c.remove(ctx, store, name, r) })
+	return err == nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, name))
+}
+
+// remove calls the plugin's `remove`, in a container that it starts unless one runs, and deletes the record. The caller has the network's lock.
+func (c *Containers) remove(ctx context.Context, store *pods.Store, name string, r record) error {
+	p, err := c.running(ctx, store, name, isSetUp)
+	if err != nil {
+		return err
+	}
 	if p == nil {
 		image, unpin, err := c.Image(ctx, r.Image)
 		if err != nil {
-			return false, err
+			return err
 		}
 		p, _, err = c.begin(ctx, store, name, image, r)
 		unpin() // the container's pod uses the image now
 		if err != nil {
-			return false, err
+			return err
 		}
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, networks.CallTime, fmt.Errorf("not done within %v", networks.CallTime))
 	defer cancel()
-	err = p.remove(limited, cmp.Or(r.Entry, "{}")) // without an entry, `setup` has never ended
-	if err == nil {
-		err = os.Remove(filepath.Join(c.dir(name), recordFile))
+	if err := p.remove(limited, cmp.Or(r.Entry, "{}")); err != nil { // without an entry, `setup` has never ended
+		return err
 	}
-	return err == nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, name))
+	return os.Remove(filepath.Join(c.dir(name), recordFile))
 }

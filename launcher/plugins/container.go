@@ -84,7 +84,8 @@ func arguments(name string, call networks.Call) []string {
 	return args
 }
 
-// run runs one of the plugin's executables and returns what it wrote to stdout.
+// run runs one of the plugin's executables and returns what it wrote to stdout. The error wraps errLost if the
+// container has ended meanwhile.
 func (c *container) run(ctx context.Context, call networks.Call, argv ...string) ([]byte, error) {
 	name := argv[0][len(callDir)+1:]
 	s := settings{Exec: argv, User: "0", Group: "0", Environment: []pods.Environment{{Name: hostVariable, Value: fmt.Sprintf("/proc/%d/root", os.Getpid())}}}
@@ -111,9 +112,9 @@ func (c *container) run(ctx context.Context, call networks.Call, argv ...string)
 	c.writeLog(name, call.UUID, stderr)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w%s", name, err, words(stderr))
+		return nil, c.orLost(ctx, fmt.Errorf("%s: %w%s", name, err, words(stderr)))
 	case code != 0:
-		return nil, fmt.Errorf("%s: exit status %d%s", name, code, words(append(stderr, stdout...)))
+		return nil, c.orLost(ctx, fmt.Errorf("%s: exit status %d%s", name, code, words(append(stderr, stdout...))))
 	}
 	return stdout, nil
 }

@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -31,8 +32,20 @@ func (p *plugin) Start(ctx context.Context) error {
 	return nil
 }
 
-// Add implements networks.Plugin.
+// Add implements networks.Plugin. If the plugin's container ends meanwhile, `del` undoes in another one what the call has done,
+// and the call is repeated.
 func (p *plugin) Add(ctx context.Context, call networks.Call) ([]byte, error) {
+	output, err := p.add(ctx, call)
+	if !errors.Is(err, errLost) {
+		return output, err
+	}
+	if err := p.Del(ctx, call); err != nil {
+		return nil, err
+	}
+	return p.add(ctx, call)
+}
+
+func (p *plugin) add(ctx context.Context, call networks.Call) ([]byte, error) {
 	c, release, err := p.containers.use(ctx, p.network)
 	if err != nil {
 		return nil, err
@@ -41,8 +54,12 @@ func (p *plugin) Add(ctx context.Context, call networks.Call) ([]byte, error) {
 	return c.add(ctx, call)
 }
 
-// Del implements networks.Plugin.
+// Del implements networks.Plugin. If the plugin's container ends meanwhile, the call is repeated in another one.
 func (p *plugin) Del(ctx context.Context, call networks.Call) error {
+	return again(func() error { return p.del(ctx, call) })
+}
+
+func (p *plugin) del(ctx context.Context, call networks.Call) error {
 	c, release, err := p.containers.useAny(ctx, p.network)
 	if err != nil {
 		return err
@@ -83,7 +100,7 @@ func (c *Containers) obtain(ctx context.Context, n networks.Network, fits func(r
 	if err != nil {
 		return nil, nil, err
 	}
-	p, release, err := c.join(ctx, c.running(store, n.Name, fits))
+	p, release, err := c.joinRunning(ctx, store, n.Name, fits)
 	unlock()
 	if p != nil || err != nil {
 		return p, release, err
@@ -109,20 +126,27 @@ func (c *Containers) replace(ctx context.Context, store *pods.Store, n networks.
 		return nil, nil, err
 	}
 	defer unlock()
-	p := c.running(store, n.Name, fits)
-	if p == nil {
-		if p, err = c.start(ctx, store, n, image); err != nil {
-			return nil, nil, err
-		}
+	if p, release, err := c.joinRunning(ctx, store, n.Name, fits); p != nil || err != nil {
+		return p, release, err
+	}
+	p, err := c.start(ctx, store, n, image)
+	if err != nil {
+		return nil, nil, err
 	}
 	return c.join(ctx, p)
 }
 
-// join makes a container, if it is not nil, stay until release is called. The caller has the network's lock.
-func (c *Containers) join(ctx context.Context, p *container) (_ *container, release func(), err error) {
-	if p == nil {
-		return nil, nil, nil
+// joinRunning joins the network's container if it runs and its record fits; else it returns no container.
+func (c *Containers) joinRunning(ctx context.Context, store *pods.Store, name string, fits func(record) bool) (*container, func(), error) {
+	p, err := c.running(ctx, store, name, fits)
+	if p == nil || err != nil {
+		return nil, nil, err
 	}
+	return c.join(ctx, p)
+}
+
+// join makes a container stay until release is called. The caller has the network's lock.
+func (c *Containers) join(ctx context.Context, p *container) (_ *container, release func(), err error) {
 	release, err = c.lockFile(ctx, p.pod.Plan.Name, callsFile, unix.LOCK_SH)
 	if err != nil {
 		return nil, nil, err
@@ -146,15 +170,20 @@ func (c *Containers) awaitCalls(ctx context.Context, name string) error {
 	return nil
 }
 
-// running returns the network's container if it runs and its record fits.
-func (c *Containers) running(store *pods.Store, name string, fits func(record) bool) *container {
+// running returns the network's container if its record fits and its main process runs; else nil. The error is that of a ctx
+// that has ended.
+func (c *Containers) running(ctx context.Context, store *pods.Store, name string, fits func(record) bool) (*container, error) {
 	r, err := c.readRecord(name)
 	if err != nil || !fits(r) {
-		return nil
+		return nil, nil
 	}
 	pod, err := store.Get(r.Pod)
 	if err != nil || pod.State.Phase != pods.Running {
-		return nil
+		return nil, nil
 	}
-	return &container{pod: pod, log: filepath.Join(c.dir(name), logFile)}
+	p := &container{pod: pod, log: filepath.Join(c.dir(name), logFile)}
+	if up, err := p.isUp(ctx); !up || err != nil {
+		return nil, err
+	}
+	return p, nil
 }

@@ -111,6 +111,16 @@ func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Ne
 	if err := c.awaitCalls(ctx, n.Name); err != nil {
 		return nil, err
 	}
+	var p *container
+	err = again(func() (err error) {
+		p, err = c.setUp(ctx, store, n, image, old)
+		return err
+	})
+	return p, err
+}
+
+// setUp starts a network's container, calls `setup` in it, and records it. A container that cannot be set up is stopped.
+func (c *Containers) setUp(ctx context.Context, store *pods.Store, n networks.Network, image *images.Image, old record) (*container, error) {
 	p, r, err := c.begin(ctx, store, n.Name, image, old)
 	if err != nil {
 		return nil, err
@@ -235,8 +245,8 @@ type State struct {
 	Log     string // the file of what the plugin has written to stderr
 }
 
-// State returns the state of a network's container.
-func (c *Containers) State(n networks.Network) (State, error) {
+// State returns the state of a network's container, which runs if its main process does.
+func (c *Containers) State(ctx context.Context, n networks.Network) (State, error) {
 	s := State{Log: filepath.Join(c.dir(n.Name), logFile)}
 	store, err := c.store()
 	if err != nil {
@@ -247,10 +257,11 @@ func (c *Containers) State(n networks.Network) (State, error) {
 		return s, err
 	}
 	s.Image = r.Image
-	if p := c.running(store, n.Name, func(r record) bool { return r.Entry == n.Entry }); p != nil {
-		s.Running, s.Pod, s.PID = true, r.Pod, p.pod.State.Stager.PID
+	p, err := c.running(ctx, store, n.Name, func(r record) bool { return r.Entry == n.Entry })
+	if p != nil {
+		s.Running, s.Pod, s.PID = true, p.pod.Plan.UUID, p.pod.State.Stager.PID
 	}
-	return s, nil
+	return s, err
 }
 
 // Images maps the ID of each image that a network needs to the network's name: those of containers, and the plugin's that was set up
@@ -297,6 +308,11 @@ func (c *Containers) Validate(ctx context.Context, n networks.Network) error {
 		return err
 	}
 	unpin()
+	return again(func() error { return c.check(ctx, n) })
+}
+
+// check is Validate, of a network whose image is there.
+func (c *Containers) check(ctx context.Context, n networks.Network) error {
 	p, release, err := c.use(ctx, n.Name)
 	if err != nil {
 		return err
