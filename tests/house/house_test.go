@@ -98,6 +98,30 @@ func TestRoomsImportWhatTheTableSays(t *testing.T) {
 	}
 }
 
+// What the launcher shares with the stager by import is the list that ARCHITECTURE.md has.
+func TestTheLauncherSharesWhatTheListSays(t *testing.T) {
+	_, list, found := strings.Cut(readFile(t, "ARCHITECTURE.md"), "\n| shared |")
+	list, _, ends := strings.Cut(list, "\n\n")
+	if !found || !ends {
+		t.Fatal("ARCHITECTURE.md has no list of what is shared")
+	}
+	var listed, imported []string
+	for line := range strings.Lines(list) {
+		if cells := strings.Split(line, "|"); len(cells) > 2 {
+			listed = append(listed, quoted(cells[1])...)
+		}
+	}
+	for room, i := range readTable(t) {
+		if room == "launcher" || strings.HasPrefix(room, "launcher/") {
+			imported = append(imported, i.Rooms...)
+		}
+	}
+	imported = slices.DeleteFunc(unique(imported), func(room string) bool { return strings.HasPrefix(room, "launcher/") })
+	if diff := cmp.Diff(unique(listed), imported); diff != "" {
+		t.Errorf("the list (-) and the rows (+) differ:\n%s", diff)
+	}
+}
+
 func readFile(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../" + path)
