@@ -10,10 +10,8 @@ import (
 	"kurma.io/stager/boot/journal"
 	"kurma.io/stager/boot/metadata"
 	"kurma.io/stager/boot/netlimit"
-	"kurma.io/stager/boot/rootfs"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
-	"kurma.io/stager/spec"
 )
 
 // The steps that prepare what the apps share.
@@ -68,25 +66,6 @@ func limitNetwork(_ context.Context, p *Pod) error {
 	}
 	p.Log.Warn("not every interface of the pod is limited", "error", err)
 	p.unlimited = err.Error()
-	return nil
-}
-
-// makeVolumes makes the folders of the empty volumes, and finds devices among the host volumes.
-func makeVolumes(_ context.Context, p *Pod) error {
-	if err := rootfs.ClearEmptyVolumes(names.EmptyVolumesDir); err != nil {
-		return err
-	}
-	p.devices = make(map[string][]spec.Device)
-	for _, app := range p.Plan.Apps {
-		devices, err := rootfs.CheckSources(app.Sources, os.Lstat)
-		if err == nil {
-			err = rootfs.MakeEmptyVolumes(app.Volumes)
-		}
-		if err != nil {
-			return fmt.Errorf("app %q: %w", app.Name, err)
-		}
-		p.devices[app.Name] = devices
-	}
 	return nil
 }
 

@@ -37,17 +37,20 @@ func (p *Pod) mountAll(ctx context.Context) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("read resolver configuration: %w", err)
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	group, mounting := errgroup.WithContext(ctx)
 	group.SetLimit(parallelMounts)
 	for _, app := range p.Plan.Apps {
 		group.Go(func() error {
-			return p.makeRoot(ctx, driver, app, resolver)
+			return p.makeRoot(mounting, driver, app, resolver)
 		})
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return p.prepareMounts(ctx)
 }
 
-// makeRoot mounts one app's root and prepares it.
+// makeRoot mounts one app's root and adds the files in /etc.
 func (p *Pod) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App, resolver []byte) error {
 	log, root := p.Log.With("app", app.Name), rootOf(app.Name)
 	if err := mountRoot(ctx, driver, app, root); err != nil {
@@ -55,9 +58,6 @@ func (p *Pod) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App,
 	}
 	if err := rootfs.AddEtcFiles(root, resolver, p.Plan.Hostname); err != nil {
 		log.Warn("the app lacks files in /etc", "error", err)
-	}
-	if err := rootfs.PrepareTargets(root, app.Spec.Mounts, log); err != nil {
-		return fmt.Errorf("app %q: %w", app.Name, err)
 	}
 	return nil
 }

@@ -29,6 +29,10 @@ type EmptyVolume struct {
 	Path     string
 	Mode     uint32 // permission, set-ID and sticky bits, as in chmod(2)
 	UID, GID int
+
+	// FromImage says that the pod asks for no mode and owner: if an app's image has a folder at the target of the mount, the
+	// volume becomes a copy of that folder before the apps start. The first such app in the pod's order decides.
+	FromImage bool
 }
 
 // Source is the path at which the daemon has mounted a host volume, the source of a mount.
@@ -145,7 +149,7 @@ func unfilled(app manifest.App, volumes []types.Volume, filled []request) ([]req
 			r.volume = volumes[n]
 		} else {
 			r.volume, r.own = types.Volume{Name: point.Name, Kind: "empty"}, true
-			r.why = fmt.Sprintf("no volume for mount point %q at %q: it gets an empty one of its own", point.Name, target)
+			r.why = fmt.Sprintf("no volume for mount point %q at %q: it gets a new one of its own", point.Name, target)
 		}
 		out = append(out, r)
 	}
@@ -225,10 +229,17 @@ func (p *mountPlan) restrict(flags []VolumeFlag) {
 	}
 }
 
+// saysNothing reports whether an empty volume has appc's default mode and owner. Daemons write out the defaults, so those count as nothing
+// said.
+func saysNothing(v types.Volume) bool {
+	isRoot := func(id *int) bool { return id == nil || *id == 0 }
+	return (v.Mode == nil || *v.Mode == "0755") && isRoot(v.UID) && isRoot(v.GID)
+}
+
 // emptyFolder returns the folder of the app's nth empty volume. The pod's apps share a volume
 // of the pod. A mount's own volume is not shared, even with another of the same name.
 func emptyFolder(app string, n int, r request) (EmptyVolume, error) {
-	e := EmptyVolume{Path: path.Join(names.EmptyVolumesDir, "pod", r.volume.Name.String()), Mode: 0o755}
+	e := EmptyVolume{Path: path.Join(names.EmptyVolumesDir, "pod", r.volume.Name.String()), Mode: 0o755, FromImage: saysNothing(r.volume)}
 	if r.own {
 		e.Path = path.Join(names.EmptyVolumesDir, "app", app, fmt.Sprintf("%s-%d", r.volume.Name, n))
 	}

@@ -177,13 +177,12 @@ func TestEmptyVolumesAreNewForEachPod(t *testing.T) {
 	b.Refuse("uid", doc, "uid for host volume")
 }
 
-// A mount point without a volume gets an empty one: for this app only, without the image's files,
-// new for each pod. The log says so.
+// A mount point without a volume gets one for this app only, with a copy of what the image has there, new for each pod. The log says so.
 func TestUnfilledMountPointGetsAnEmptyVolume(t *testing.T) {
 	clause.Covers(t, "C-VOL-14")
 	t.Parallel()
 	b := suite.NewMachine(t)
-	script := "ls -A /etc; stat -c '%a %u %g' /etc; echo $AC_APP_NAME >/etc/file; cat /etc/file; touch /bin/x"
+	script := "test -e /etc/file && echo old; test -e /etc/group && echo copied; stat -c '%a %u %g' /etc; echo $AC_APP_NAME >/etc/file; cat /etc/file; touch /bin/x"
 	apps := []harness.AppDoc{suite.Shell("one", script), suite.Shell("two", script)}
 	for _, app := range apps {
 		app.App.MountPoints = []any{map[string]any{"name": "unfilled", "path": "/etc"}}
@@ -192,7 +191,7 @@ func TestUnfilledMountPointGetsAnEmptyVolume(t *testing.T) {
 		p := b.Up(name, harness.PodOf(apps...))
 		for _, app := range apps {
 			p.Exited(app.Name)
-			if have := p.Logs(app.Name); have != "755 0 0\n"+app.Name+"\n" {
+			if have := p.Logs(app.Name); have != "copied\n755 0 0\n"+app.Name+"\n" {
 				t.Errorf("app %s of the %s pod says %q", app.Name, name, have)
 			}
 		}

@@ -35,15 +35,20 @@ func topAttributes(dst string, top Layer) error {
 		return err
 	}
 	defer in.Close()
-	e := &entry{name: ".", dir: in}
-	if err := unix.Fstat(int(in.Fd()), &e.stat); err != nil {
-		return &os.PathError{Op: "stat", Path: top.Dir, Err: err}
-	}
-	c := &copier{markers: dropped}
-	if err := c.attributes(e, int(out.Fd())); err != nil {
+	if err := folderAttributes(out, in); err != nil {
 		return fmt.Errorf("make the root's directory like that of layer %s: %w", top.Dir, err)
 	}
 	return nil
+}
+
+// folderAttributes sets an open directory to the owner, mode, extended attributes and times of another.
+func folderAttributes(out, in *os.File) error {
+	e := &entry{name: ".", dir: in}
+	if err := unix.Fstat(int(in.Fd()), &e.stat); err != nil {
+		return &os.PathError{Op: "stat", Path: in.Name(), Err: err}
+	}
+	c := &copier{markers: dropped}
+	return c.attributes(e, int(out.Fd()))
 }
 
 // attributes sets the copy of e in out to the owner, mode, extended attributes and times of e.

@@ -23,7 +23,7 @@ type markers int
 const (
 	merged   markers = iota // they hide what is below and are not copied
 	verbatim                // they are copied, for overlay to read
-	dropped                 // no attributes are copied: overlay reads none of a layer's top directory
+	dropped                 // they are not copied, and devices are left out: the copy is no layer
 )
 
 type copier struct {
@@ -97,6 +97,11 @@ type entry struct {
 
 func (e *entry) isDir() bool { return e.stat.Mode&unix.S_IFMT == unix.S_IFDIR }
 
+func (e *entry) isDevice() bool {
+	kind := e.stat.Mode & unix.S_IFMT
+	return kind == unix.S_IFCHR || kind == unix.S_IFBLK
+}
+
 func (e *entry) isWhiteout() bool {
 	return e.stat.Mode&unix.S_IFMT == unix.S_IFCHR && e.stat.Rdev == 0
 }
@@ -112,7 +117,7 @@ func (c *copier) copyDirectory(rel string, out int, sources []source) error {
 			return fmt.Errorf("copy /%s: %w", e.path, err)
 		}
 		if err := c.copyEntry(e, out); err != nil {
-			return fmt.Errorf("copy /%s of layer %s: %w", e.path, c.layers[e.layer].Dir, err)
+			return fmt.Errorf("copy /%s of %s: %w", e.path, c.layers[e.layer].Dir, err)
 		}
 	}
 	return nil
@@ -126,7 +131,7 @@ func (c *copier) mergeNames(rel string, sources []source) ([]*entry, error) {
 	for _, s := range sources {
 		names, err := s.dir.Readdirnames(-1)
 		if err != nil {
-			return nil, fmt.Errorf("read /%s of layer %s: %w", rel, c.layers[s.layer].Dir, err)
+			return nil, fmt.Errorf("read /%s of %s: %w", rel, c.layers[s.layer].Dir, err)
 		}
 		for _, name := range names {
 			if closed[name] {
@@ -134,7 +139,7 @@ func (c *copier) mergeNames(rel string, sources []source) ([]*entry, error) {
 			}
 			e := &entry{name: name, path: path.Join(rel, name), layer: s.layer, dir: s.dir}
 			if kept, err := c.look(e); err != nil {
-				return nil, fmt.Errorf("look up /%s of layer %s: %w", e.path, c.layers[s.layer].Dir, err)
+				return nil, fmt.Errorf("look up /%s of %s: %w", e.path, c.layers[s.layer].Dir, err)
 			} else if !kept {
 				continue
 			}
@@ -174,7 +179,7 @@ func (c *copier) look(e *entry) (bool, error) {
 
 // copyEntry copies one name into the directory out.
 func (c *copier) copyEntry(e *entry, out int) error {
-	if c.markers == merged && e.isWhiteout() {
+	if c.markers == merged && e.isWhiteout() || c.markers == dropped && e.isDevice() {
 		return nil
 	}
 	if !e.isDir() {

@@ -75,7 +75,7 @@ func PrepareTargets(root string, mounts []spec.Mount, log *slog.Logger) error {
 
 // prepareTarget returns what the mount hides, "" for nothing.
 func prepareTarget(root int, m spec.Mount) (hides string, err error) {
-	parent, err := openIn(root, filepath.Dir(m.Target))
+	parent, err := openIn(root, filepath.Dir(m.Target), unix.O_PATH)
 	if errors.Is(err, unix.ENOENT) {
 		return "", nil // made later
 	}
@@ -105,9 +105,24 @@ func prepareTarget(root int, m spec.Mount) (hides string, err error) {
 	return "", nil
 }
 
+// OpenFolder opens the folder in root that a path leads to, for reading. No symbolic link leads out of root. Where there is no folder, the
+// error wraps unix.ENOENT or unix.ENOTDIR. The caller closes the folder.
+func OpenFolder(root, path string) (*os.File, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: root, Err: err}
+	}
+	defer func() { _ = unix.Close(dir) }()
+	fd, err := openIn(dir, path, unix.O_RDONLY|unix.O_NOATIME)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
 // openIn opens a path below root, with root as the root of all symbolic links.
-func openIn(root int, path string) (int, error) {
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+func openIn(root int, path string, flags uint64) (int, error) {
+	how := unix.OpenHow{Flags: flags | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	return unix.Openat2(root, path, &how)
 }
 

@@ -3,6 +3,7 @@ package tests
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -82,5 +83,63 @@ func TestRedisOfARegistryRuns(t *testing.T) {
 	}
 	if r := b.Launcher("run", "--rm", image, "--", "redis-server", "--version"); r.Code != 0 || !strings.HasPrefix(r.Stdout, "Redis server v=") {
 		t.Errorf("with a command: %+v", r)
+	}
+}
+
+// savingScript is a program of user 1000 that saves data in its image's volume, is restarted once, and ends of SIGQUIT alone.
+const savingScript = `#!/bin/sh
+if [ -e /data/seed ]; then
+	stat -c '%u %g %a' /data && cat /data/seed && echo saved >/data/mine && rm /data/seed
+	exit 1
+fi
+cat /data/mine
+trap 'echo asked; exit 0' QUIT
+trap '' TERM
+echo up
+while :; do sleep 1000 & wait $!; done`
+
+// savingImage pushes an image with USER, VOLUME and STOPSIGNAL, as buildah makes them, and returns its source.
+func savingImage(t *testing.T, registry string) string {
+	t.Helper()
+	storage := t.TempDir()
+	buildah := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("buildah", append([]string{"--root", storage + "/root", "--runroot", storage + "/run", "--storage-driver", "vfs"}, args...)...).Output()
+		if err != nil {
+			t.Fatalf("buildah %q: %v", args, err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	container := buildah("from", "scratch")
+	root := buildah("mount", container)
+	harness.RunAll(t, []string{"mkdir", "-p", root + "/bin", root + "/data"}, []string{"cp", "/bin/busybox", root + "/bin/busybox"},
+		[]string{"chroot", root, "/bin/busybox", "--install", "-s", "/bin"})
+	if err := errors.Join(os.WriteFile(root+"/entry", []byte(savingScript), 0o755), os.WriteFile(root+"/data/seed", []byte("from the image\n"), 0o644),
+		os.Chown(root+"/data", 1000, 1000), os.Chmod(root+"/data", 0o750)); err != nil {
+		t.Fatal(err)
+	}
+	buildah("umount", container)
+	buildah("config", "--entrypoint", `["/entry"]`, "--env", "PATH=/bin", "--user", "1000:1000",
+		"--volume", "/data", "--stop-signal", "SIGQUIT", container)
+	buildah("commit", "--quiet", "--rm", container, "oci:"+storage+"/layout:1")
+	harness.RunAll(t, []string{"skopeo", "copy", "--quiet", "--dest-tls-verify=false", "oci:" + storage + "/layout:1", "docker://" + registry + "/saving:1"})
+	return "docker://" + registry + "/saving:1"
+}
+
+// An app that runs as another user than 0 writes into the volume of its image, finds there what the image has, and is stopped by the
+// image's stop signal. When the app is restarted, its volume stays as it is; a new pod has a new one.
+func TestAnImagesVolumeBelongsToItsUser(t *testing.T) {
+	b := suite.NewMachine(t, harness.OwnStore(), harness.StagerConfig(`{"gracePeriod": "20s", "restart": "on-failure"}`))
+	registry, _ := dockerregistry.Run(t)
+	image := savingImage(t, registry)
+	b.Must("image", "import", image)
+	b.LayersAreNow()
+	for _, name := range []string{"first", "second"} {
+		b.Must("run", "--detach", "--name", name, image)
+		harness.Eventually(t, "the app is up again", func() bool { return strings.HasSuffix(b.Must("logs", name), "up\n") })
+		b.Must("stop", name)
+		if got, want := b.Must("logs", name), "1000 1000 750\nfrom the image\nsaved\nup\nasked\n"; got != want {
+			t.Errorf("the app of pod %s writes\n%s, want\n%s", name, got, want)
+		}
 	}
 }

@@ -1,0 +1,91 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/boot/rootfs"
+	"kurma.io/stager/names"
+	"kurma.io/stager/plan"
+	"kurma.io/stager/spec"
+	"kurma.io/stager/unionfs"
+)
+
+// The steps that make the apps' volumes.
+
+// makeVolumes makes the folders of the empty volumes, and finds devices among the host volumes.
+func makeVolumes(_ context.Context, p *Pod) error {
+	if err := rootfs.ClearEmptyVolumes(names.EmptyVolumesDir); err != nil {
+		return err
+	}
+	p.devices = make(map[string][]spec.Device)
+	for _, app := range p.Plan.Apps {
+		devices, err := rootfs.CheckSources(app.Sources, os.Lstat)
+		if err == nil {
+			err = rootfs.MakeEmptyVolumes(app.Volumes)
+		}
+		if err != nil {
+			return fmt.Errorf("app %q: %w", app.Name, err)
+		}
+		p.devices[app.Name] = devices
+	}
+	return nil
+}
+
+// prepareMounts fills the empty volumes from the images, and prepares the targets of the apps' mounts. The apps come one after the other,
+// because the first whose image has a volume's target decides what the volume gets.
+func (p *Pod) prepareMounts(ctx context.Context) error {
+	filled := make(map[string]bool) // the volumes' paths
+	for _, app := range p.Plan.Apps {
+		root := rootOf(app.Name)
+		mounts, err := rootfs.ResolveTargets(root, app.Spec.Mounts)
+		if err == nil {
+			mounts, err = fillVolumes(ctx, root, mounts, app.Volumes, filled)
+		}
+		if err == nil {
+			err = rootfs.PrepareTargets(root, mounts, p.Log.With("app", app.Name))
+		}
+		if err != nil {
+			return fmt.Errorf("app %q: %w", app.Name, err)
+		}
+	}
+	return nil
+}
+
+// fillVolumes copies into an app's empty volumes that are not filled yet what the app's root has at their targets. It returns the mounts
+// that are left, whose targets are not prepared.
+func fillVolumes(ctx context.Context, root string, mounts []spec.Mount, volumes []plan.EmptyVolume, filled map[string]bool) ([]spec.Mount, error) {
+	var rest []spec.Mount
+	for _, m := range mounts {
+		takes := slices.ContainsFunc(volumes, func(v plan.EmptyVolume) bool { return v.Path == m.Source && v.FromImage })
+		if takes && !filled[m.Source] {
+			found, err := fillVolume(ctx, root, m)
+			if err != nil {
+				return nil, fmt.Errorf("copy what the image has at %q into its volume: %w", m.Target, err)
+			}
+			if filled[m.Source] = found; found {
+				continue
+			}
+		}
+		rest = append(rest, m)
+	}
+	return rest, nil
+}
+
+// fillVolume returns false if the root has no folder at the mount's target.
+func fillVolume(ctx context.Context, root string, m spec.Mount) (found bool, err error) {
+	folder, err := rootfs.OpenFolder(root, m.Target)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer folder.Close()
+	return true, unionfs.CopyFolder(ctx, m.Source, folder)
+}

@@ -1,0 +1,118 @@
+package boot
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/plan"
+	"kurma.io/stager/spec"
+)
+
+// filling is an app with one mount, of the volume "v".
+type filling struct {
+	target  string
+	fixed   bool              // the manifest says mode and owner
+	files   map[string]string // of the root; a name that ends in "/" is a folder of 1000:1000 and mode 0750
+	links   map[string]string
+	refused bool
+	rest    int // mounts whose targets are still to prepare
+}
+
+func (f filling) root(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, name := range slices.Sorted(maps.Keys(f.files)) { // a folder before its files
+		path, text := filepath.Join(root, name), f.files[name]
+		if strings.HasSuffix(name, "/") {
+			must(t, os.Mkdir(path, 0o750))
+			must(t, os.Chown(path, 1000, 1000))
+			continue
+		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	for name, target := range f.links {
+		must(t, os.Symlink(target, filepath.Join(root, name)))
+	}
+	return root
+}
+
+// contents returns the names of the files in a folder with their texts, and for "." its mode and owner.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	var stat unix.Stat_t
+	must(t, unix.Stat(dir, &stat))
+	all := map[string]string{".": "another's"}
+	switch {
+	case stat.Mode == unix.S_IFDIR|0o755 && stat.Uid == 0 && stat.Gid == 0:
+		all["."] = "root's"
+	case stat.Mode == unix.S_IFDIR|0o750 && stat.Uid == 1000 && stat.Gid == 1000:
+		all["."] = "app's"
+	}
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		must(t, err)
+		all[e.Name()] = string(text)
+	}
+	return all
+}
+
+// The root of an app is a stranger's: a folder outside, which a link leads to, stays out of the volumes.
+func TestVolumesAreFilledFromTheFirstImageThatHasTheirPath(t *testing.T) {
+	outside := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(outside, "secret"), nil, 0o644))
+	own := func(name string) map[string]string { return map[string]string{"data/": "", "data/" + name: name} }
+	tests := []struct {
+		name string
+		apps []filling
+		want map[string]string
+	}{
+		{"folder of the app", []filling{{target: "/data", files: own("a")}}, map[string]string{".": "app's", "a": "a"}},
+		{"empty folder of the app", []filling{{target: "/data", files: map[string]string{"data/": ""}}}, map[string]string{".": "app's"}},
+		{"no folder", []filling{{target: "/data", rest: 1}}, map[string]string{".": "root's"}},
+		{"no parent", []filling{{target: "/no/data", rest: 1}}, map[string]string{".": "root's"}},
+		{"a file", []filling{{target: "/data", files: map[string]string{"data": ""}, rest: 1}}, map[string]string{".": "root's"}},
+		{"below a file", []filling{{target: "/file/data", files: map[string]string{"file": ""}, rest: 1}}, map[string]string{".": "root's"}},
+		{"the manifest says mode and owner", []filling{{target: "/data", fixed: true, files: own("a"), rest: 1}}, map[string]string{".": "root's"}},
+		{"the first of two", []filling{{target: "/data", files: own("a")}, {target: "/data", files: own("b"), rest: 1}}, map[string]string{".": "app's", "a": "a"}},
+		{"the first that has the path", []filling{{target: "/data", rest: 1}, {target: "/other", files: map[string]string{"other/": "", "other/b": "b"}}}, map[string]string{".": "app's", "b": "b"}},
+		{"a link inside the root", []filling{{target: "/link", files: own("a"), links: map[string]string{"link": "/data"}}}, map[string]string{".": "app's", "a": "a"}},
+		{"a link out of the root", []filling{{target: "/link", links: map[string]string{"link": outside}, rest: 1}}, map[string]string{".": "root's"}},
+		{"a relative link out of the root", []filling{{target: "/link", links: map[string]string{"link": strings.Repeat("../", 20) + outside}, rest: 1}}, map[string]string{".": "root's"}},
+		{"a loop", []filling{{target: "/link", links: map[string]string{"link": "link"}, refused: true}}, map[string]string{".": "root's"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			volume := filepath.Join(t.TempDir(), "v")
+			must(t, os.Mkdir(volume, 0o755))
+			filled := make(map[string]bool)
+			for i, app := range test.apps {
+				mounts := []spec.Mount{{Source: volume, Target: app.target, Type: "bind"}}
+				rest, err := fillVolumes(t.Context(), app.root(t), mounts, []plan.EmptyVolume{{Path: volume, Mode: 0o755, FromImage: !app.fixed}}, filled)
+				if (err != nil) != app.refused || len(rest) != app.rest {
+					t.Errorf("app %d: %d mounts are left, and the error is %v", i, len(rest), err)
+				}
+			}
+			if got := contents(t, volume); !maps.Equal(got, test.want) {
+				t.Errorf("the volume has %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestAHostVolumeIsNotFilled(t *testing.T) {
+	source := t.TempDir()
+	app := filling{files: map[string]string{"data/": "", "data/a": "a"}}
+	rest, err := fillVolumes(t.Context(), app.root(t), []spec.Mount{{Source: source, Target: "/data", Type: "bind"}}, nil, make(map[string]bool))
+	if entries, _ := os.ReadDir(source); len(entries) > 0 || len(rest) != 1 || err != nil {
+		t.Errorf("copied: %v; %d mounts are left, and the error is %v", entries, len(rest), err)
+	}
+}
