@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,14 +59,16 @@ func exitStatus(ctx context.Context, err error) int {
 		fmt.Fprintln(os.Stderr, "launcher:", oneLine(err))
 		return 2
 	}
+	status := 1
 	if failed := (*pods.StartError)(nil); errors.As(err, &failed) {
 		printOutput(os.Stderr, failed.Output)
+		status = cmp.Or(failed.NotExecuted, status)
 	}
 	fmt.Fprintln(os.Stderr, "launcher:", oneLine(err)+nextStep(err))
 	if errors.As(context.Cause(ctx), &interrupted) {
 		return 128 + int(interrupted.signal)
 	}
-	return 1
+	return status
 }
 
 // nextStep says what a person can do about an error, for those errors that do not say it

@@ -27,7 +27,7 @@ With --detach it prints the pod's UUID when all apps have been started, and the 
 its app, the pod of a manifest stays until it is stopped, unless --exit-policy says otherwise.
 
 The arguments after -- follow those of the image.`,
-		Annotations: map[string]string{exitStatusAnnotation: "The pod's: the first exit code of an app that is not 0; 130 after SIGINT; 1 if the pod does not start."},
+		Annotations: map[string]string{exitStatusAnnotation: "The pod's: the first exit code of an app that is not 0; 130 after SIGINT; 1 if the pod does not start, 126 if an app's program is not executable, 127 if it is not there."},
 		Example: `  launcher run --detach --name web --volume data=/srv/web example.com/web:1.0
   launcher run pod.json`,
 		ValidArgsFunction: c.completeImages(1, true),

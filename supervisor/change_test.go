@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"kurma.io/stager/spec"
@@ -18,10 +19,14 @@ func TestChangesOfAnAppAreReported(t *testing.T) {
 	count := filepath.Join(t.TempDir(), "count")
 	again := App{Name: "app", Main: b.sh(fmt.Sprintf("echo run >>%s; test $(wc -l <%s) = 2 || exit 7", count, count))}
 	missing := App{Name: "app", Main: func() (spec.Container, error) { return nil, errors.New("no such program") }}
+	directory := App{Name: "app", Main: func() (spec.Container, error) {
+		return nil, fmt.Errorf("start: %w", &spec.ExecError{Path: "/", Errno: syscall.EACCES})
+	}}
 	for _, tt := range []struct {
 		app  App
 		want string
 	}{
+		{directory, "starting ending:start: exec /: permission denied:not-executed:126 exited"},
 		{again, "starting running ending:7 restarting starting running ending:0 exited"},
 		{missing, "starting ending:no such program exited"},
 	} {
@@ -36,6 +41,9 @@ func TestChangesOfAnAppAreReported(t *testing.T) {
 			}
 			if c.Reason != "" {
 				text += ":" + c.Reason
+			}
+			if c.NotExecuted != 0 {
+				text += fmt.Sprintf(":not-executed:%d", c.NotExecuted)
 			}
 			if c.App != "app" || c.Time.IsZero() {
 				t.Errorf("%+v", c)

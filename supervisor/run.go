@@ -194,6 +194,9 @@ func (r *run) end(exit Exit, cause error) {
 		change.Code, change.Reason = &exit.Code, exit.Reason
 	} else {
 		change.Reason = cause.Error()
+		if execErr := (*spec.ExecError)(nil); errors.As(cause, &execErr) {
+			change.NotExecuted = execErr.ExitCode()
+		}
 	}
 	a.changed(change)
 	last := make(chan struct{})

@@ -28,9 +28,10 @@ const controlDescriptor = 3
 // report is the only message of a detached monitor: JSON, then end of file. End of file
 // without a message means that the monitor was killed.
 type report struct {
-	Error  string      `json:"error,omitempty"`  // "" when the pod is up
-	Output []AppOutput `json:"output,omitempty"` // of a StartError
-	Left   bool        `json:"left,omitempty"`   // the monitor has not begun with the pod, so it has not deleted it either
+	Error       string      `json:"error,omitempty"`  // "" when the pod is up
+	Output      []AppOutput `json:"output,omitempty"` // of a StartError, as NotExecuted
+	NotExecuted int         `json:"notExecuted,omitempty"`
+	Left        bool        `json:"left,omitempty"` // the monitor has not begun with the pod, so it has not deleted it either
 }
 
 // Monitor is a process that waits for the pod whose monitor it will be.
@@ -121,7 +122,7 @@ func (m *Monitor) HandOver(ctx context.Context, k *Keeper) error {
 		return errors.Join(fmt.Errorf("launch pod %q: %s", k.Plan.Name, message.Error), k.takeOver())
 	}
 	if message.Error != "" {
-		return &StartError{Err: errors.New(message.Error), Output: message.Output}
+		return &StartError{Err: errors.New(message.Error), Output: message.Output, NotExecuted: message.NotExecuted}
 	}
 	return k.refresh()
 }
@@ -178,7 +179,7 @@ func RunDetached(ctx context.Context, dir string, connector *networks.Connector,
 	if !ready && err != nil {
 		message := report{Error: err.Error()}
 		if failed := (*StartError)(nil); errors.As(err, &failed) {
-			message.Output = failed.Output
+			message.Output, message.NotExecuted = failed.Output, failed.NotExecuted
 		}
 		return send(message)
 	}

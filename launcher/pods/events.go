@@ -53,6 +53,8 @@ type appEvents struct {
 
 	mu    sync.Mutex
 	lines *events.Lines // guarded by mu; nil until the stager's root has been made
+
+	notExecuted int // guarded by mu; of the first app with one
 }
 
 // recordApps begins to record, until finish is called. Meanwhile it reads nothing of the keeper.
@@ -104,8 +106,15 @@ func (e *appEvents) catchUp() {
 		if err != nil { // io.EOF: so far
 			return
 		}
-		if event, ok := appEvent(line); ok {
+		c, ok := readChange(line)
+		if !ok {
+			continue
+		}
+		if event, ok := c.event(); ok {
 			e.pod.record(event)
+		}
+		if e.notExecuted == 0 && (c.NotExecuted == 126 || c.NotExecuted == 127) {
+			e.notExecuted = c.NotExecuted
 		}
 	}
 }
@@ -135,14 +144,18 @@ type change struct {
 	State  string    `json:"state"`
 	Code   *int      `json:"exitCode"` // of "ending"; nil for an app that was not started
 	Reason string    `json:"reason"`
+	// NotExecuted is 127 for an app whose program is missing, and 126 for one whose program cannot be executed.
+	NotExecuted int `json:"notExecuted"`
 }
 
-// appEvent returns the event that a line of the stager's file reports; false for a state that is none.
-func appEvent(line []byte) (events.Event, bool) {
-	var c change
-	if json.Unmarshal(line, &c) != nil || c.App == "" || c.Time.IsZero() {
-		return events.Event{}, false
-	}
+// readChange reads a line of the stager's file; false for one that reports no change.
+func readChange(line []byte) (c change, ok bool) {
+	err := json.Unmarshal(line, &c)
+	return c, err == nil && c.App != "" && !c.Time.IsZero()
+}
+
+// event returns the event that the change is; false for a state that is none.
+func (c change) event() (events.Event, bool) {
 	e := events.Event{Time: c.Time.UTC(), App: c.App, Code: c.Code, Reason: c.Reason}
 	switch {
 	case c.State == "running":

@@ -38,6 +38,9 @@ func (k *Keeper) Run(ctx context.Context, keep bool, ready func() error) (Exit, 
 		return ready()
 	})
 	apps.finish()
+	if failed := (*StartError)(nil); errors.As(err, &failed) {
+		failed.NotExecuted = apps.notExecuted
+	}
 	if err != nil {
 		err = fmt.Errorf("launch pod %q: %w", k.Plan.Name, err)
 	}
@@ -202,6 +205,8 @@ func (k *Keeper) endedEarly(exit Exit, ready func() error) error {
 type StartError struct {
 	Err    error
 	Output []AppOutput // nil for nothing
+	// NotExecuted is 127 if an app's program is missing, 126 if it cannot be executed, and 0 for any other error.
+	NotExecuted int
 }
 
 // AppOutput is what an app has written last.

@@ -130,6 +130,20 @@ func TestForegroundShowsTheOutput(t *testing.T) {
 	}
 }
 
+// run ends as a shell does if the app's program cannot be executed, detached, too.
+func TestRunOfAProgramThatCannotBeExecuted(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	for program, want := range map[string]int{"nosuch": 127, "/etc": 126} {
+		for _, detach := range []string{"--detach=true", "--detach=false"} {
+			r := b.Launcher("run", detach, "--exec", program, "kurma.io/stager/tests/busybox")
+			if r.Code != want || !strings.Contains(r.Stderr, "exec "+program+": ") {
+				t.Errorf("%s %s: %+v, want exit status %d", detach, program, r, want)
+			}
+		}
+	}
+}
+
 // ps counts the apps that run, and status names the kernel's kill for memory.
 func TestPsCountsRunningApps(t *testing.T) {
 	t.Parallel()
