@@ -94,10 +94,10 @@ func (e *entrance) plan() (*shimPlan, error) {
 	if c.runtime.restrict(p) {
 		plan.flags |= shimLandlock
 	}
+	if err := identity.CheckGroups(p.SupplementaryGID); err != nil {
+		return nil, err
+	}
 	for _, g := range p.SupplementaryGID {
-		if g < 0 || g > spec.MaxID {
-			return nil, fmt.Errorf("supplementary group %d is not a number from 0 to %d", g, uint32(spec.MaxID))
-		}
 		plan.groups = append(plan.groups, uint32(g))
 	}
 	return plan, nil

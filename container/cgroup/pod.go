@@ -195,18 +195,24 @@ func (g *Pod) kill() error {
 		_ = os.WriteFile(filepath.Join(unified, "cgroup.kill"), []byte("1"), 0)
 	}
 	g.thaw()
-	left, err := SignalAll(g.manager)
-	for deadline := time.Now().Add(killLimit); left > 0 && err == nil; left, err = SignalAll(g.manager) {
+	if err := KillAll(g.manager); err != nil {
+		return fmt.Errorf("kill pod's processes: %w", err)
+	}
+	g.awaitHidden()
+	return nil
+}
+
+// KillAll sends SIGKILL to the processes in a cgroup and below until none is left. If some are left after killLimit, it
+// returns an error.
+func KillAll(m cgroups.Manager) error {
+	left, err := SignalAll(m)
+	for deadline := time.Now().Add(killLimit); left > 0 && err == nil; left, err = SignalAll(m) {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("kill pod's processes: %d survive SIGKILL", left)
+			return fmt.Errorf("%d survive SIGKILL", left)
 		}
 		time.Sleep(killInterval) // cgroup v1 does not notify when a cgroup is empty
 	}
-	g.awaitHidden()
-	if err != nil {
-		return fmt.Errorf("kill pod's processes: %w", err)
-	}
-	return nil
+	return err
 }
 
 // thaw thaws the cgroup and those below it: libcontainer freezes a cgroup of version 1 to signal its processes, and a

@@ -43,6 +43,30 @@ func Resolve(root *os.File, user, group string) (uid, gid uint32, err error) {
 	return uid, gid, nil
 }
 
+// Of is Resolve for the user and group of a process whose container has the assembled file system at the path root; those of a process
+// with Root are 0. It also refuses supplementary groups that are no IDs.
+func Of(root string, p *spec.Process) (uid, gid uint32, err error) {
+	if err := CheckGroups(p.SupplementaryGID); err != nil || p.Root {
+		return 0, 0, err
+	}
+	folder, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer folder.Close()
+	return Resolve(folder, p.User, p.Group)
+}
+
+// CheckGroups refuses supplementary groups that are no IDs.
+func CheckGroups(groups []int) error {
+	for _, g := range groups {
+		if g < 0 || g > spec.MaxID {
+			return fmt.Errorf("supplementary group %d is not a number from 0 to %d", g, uint32(spec.MaxID))
+		}
+	}
+	return nil
+}
+
 func resolve(root *os.File, kind, value, database string, owner func(*syscall.Stat_t) uint32) (uint32, error) {
 	if value == "" {
 		return 0, fmt.Errorf("%s is empty", kind)

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -136,29 +135,4 @@ func mountOptions(m spec.Mount) []string {
 		options = append(options, strings.Split(m.Options, ",")...)
 	}
 	return options
-}
-
-// deviceRules allow the devices that every container has and the spec's own, and no
-// others; a privileged container may use any.
-func deviceRules(s *spec.Spec) []*devices.Rule {
-	everything := &devices.Rule{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm", Allow: s.Privileged}
-	rules := []*devices.Rule{everything}
-	if s.Privileged {
-		return rules
-	}
-	allow := func(kind devices.Type, major, minor int64, access string) {
-		rules = append(rules, &devices.Rule{Type: kind, Major: major, Minor: minor, Permissions: devices.Permissions(access), Allow: true})
-	}
-	allow(devices.CharDevice, devices.Wildcard, devices.Wildcard, "m")
-	allow(devices.BlockDevice, devices.Wildcard, devices.Wildcard, "m")
-	for _, minor := range []int64{3, 5, 7, 8, 9} { // null, zero, full, random, urandom
-		allow(devices.CharDevice, 1, minor, "rwm")
-	}
-	allow(devices.CharDevice, 5, 0, "rwm")                  // tty
-	allow(devices.CharDevice, 5, 2, "rwm")                  // ptmx
-	allow(devices.CharDevice, 136, devices.Wildcard, "rwm") // terminals
-	for _, d := range s.Devices {
-		allow(devices.Type(d.Type), d.Major, d.Minor, d.Access)
-	}
-	return rules
 }

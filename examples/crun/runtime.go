@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"github.com/opencontainers/cgroups"
-	_ "github.com/opencontainers/cgroups/devices" // sets device rules; without it the cgroup manager refuses any
 	"github.com/opencontainers/cgroups/manager"
 
 	"kurma.io/stager/container/cgroup"

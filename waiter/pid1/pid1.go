@@ -15,6 +15,8 @@
 // one. A fault ends the supervisor all the same, but the Go runtime does not report it: the process that calls Wait
 // reports the signal.
 //
+// Main is the main function of a stager that needs nothing else; it puts Wait, TakeLine and boot.Run together.
+//
 // What the package does not cover: an app of user 0 can send SIGSTOP to a child of the supervisor between its
 // fork and its exec. The Go runtime forks with CLONE_VFORK, so the forking thread then waits where no
 // stop-the-world passes, and the supervisor hangs until the daemon kills it. Only code outside the Go runtime

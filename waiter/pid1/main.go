@@ -1,0 +1,68 @@
+package pid1
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/boot"
+	"kurma.io/stager/callins"
+	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
+	"kurma.io/stager/supervisor"
+	"kurma.io/stager/unionfs"
+)
+
+// Main is the main function of a stager with the standard call-ins, and returns the program's exit code. It finds the program's
+// part: a call-in by its name, the supervisor by its Line, or the process that starts the supervisor. runtime makes
+// the pod's runtime, which logs to its argument. Main is called before anything else opens descriptors.
+func Main(runtime func(*slog.Logger) spec.Runtime, drivers []unionfs.Driver, steps []boot.Step) int {
+	code, err := dispatch(context.Background(), runtime, drivers, steps)
+	return max(code, callins.ExitCode(err, os.Stderr))
+}
+
+func dispatch(ctx context.Context, runtime func(*slog.Logger) spec.Runtime, drivers []unionfs.Driver, steps []boot.Step) (code int, err error) {
+	if callIn, ok := callins.CallIns()[filepath.Base(os.Args[0])]; ok {
+		return 0, callIn(ctx, callins.ProcessStreams(), os.Args[1:])
+	}
+	line, err := TakeLine()
+	switch {
+	case err != nil:
+	case line == nil:
+		code, err = start(runtime(slog.Default()), drivers)
+	default:
+		code, err = line.supervise(ctx, runtime, drivers, steps)
+	}
+	if err != nil {
+		return max(code, 1), fmt.Errorf("%s: %w", names.Program, err)
+	}
+	return code, nil
+}
+
+// start starts the supervisor in the pod's namespaces, and waits.
+func start(runtime spec.Runtime, drivers []unionfs.Driver) (int, error) {
+	pod, err := boot.Decide(runtime, drivers)
+	if err != nil {
+		return 1, err
+	}
+	return Wait(pod.Namespaces.CloneFlags())
+}
+
+// supervise runs the pod. If the process in Wait is gone, no process is left to which an error of KillPod could be reported.
+func (l *Line) supervise(ctx context.Context, newRuntime func(*slog.Logger) spec.Runtime, drivers []unionfs.Driver, steps []boot.Step) (int, error) {
+	inherited := boot.TakeDescriptors(os.Environ())
+	messages := supervisor.NewMessages(os.Stderr) // if the reader of stderr stops reading, the pod must not stop
+	defer messages.Close()
+	log := slog.New(slog.NewTextHandler(messages, nil))
+	runtime := newRuntime(log)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	release := supervisor.IgnoreSignals()
+	defer release()
+	go l.Watch(stop, func() { _ = runtime.KillPod() })
+	return boot.Run(ctx, boot.Parts{
+		Log: log, LimitLog: messages.Limit, Runtime: runtime, Drivers: drivers, Waiter: l, Inherited: inherited,
+	}, steps)
+}
