@@ -3,7 +3,7 @@
 //
 //	launcher [--config FILE] [--state DIR] [--json] COMMAND [ARGUMENTS]
 //
-// README.md beside this file has the commands, their JSON and the configuration.
+// README.md beside this file has the commands, docs/launcher.md their JSON and the configuration.
 //
 // Exit status: 0; 1 and one line on stderr for an error; 2 for a usage error. status,
 // exec, attach and call return the call-in's status, run in the foreground returns the

@@ -41,6 +41,7 @@ kurma_launcher() {
 	put 644 "$here/kurma-launcher/kurmad.json" etc/kurma/kurmad.json
 	put 644 "$here/kurma-launcher/kurma-pod@.service" usr/lib/systemd/system/kurma-pod@.service
 	put 644 "$top/launcher/README.md" usr/share/doc/kurma-launcher/README.md
+	put 644 "$top/docs/launcher.md" usr/share/doc/kurma-launcher/launcher.md
 	mkdir -p "$tree/etc/kurma/pods"
 	here_launcher=$out/launcher-$VERSION-linux-$(dpkg --print-architecture)
 	"$here_launcher" man "$tree/man"
