@@ -8,6 +8,7 @@ package daemon
 
 import (
 	"fmt"
+	"time"
 
 	"kurma.io/stager/launcher/networks"
 )
@@ -18,6 +19,7 @@ type Daemon struct {
 	networks []networks.Network
 	programs Programs
 	progress func(what string) func(done, size int64)
+	callTime time.Duration
 }
 
 // Programs are the command lines with which a daemon starts processes that outlive a call. Pods that are started detached, and
@@ -39,6 +41,9 @@ type Options struct {
 	// Progress returns a function that is called with the bytes of the named thing that have been imported, and with all that
 	// there are; either may be nil.
 	Progress func(what string) func(done, size int64)
+	// CallTime limits each call of a network's plugin that this process makes; 0 for networks.CallTime, the minute of the
+	// Kurma Network Specification.
+	CallTime time.Duration
 }
 
 // Open returns the daemon of a configuration, whose missing keys have their defaults. It makes nothing on disk: each method makes the folders that it needs.
@@ -48,7 +53,7 @@ func Open(config Config, o Options) (*Daemon, error) {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
 	config.fill(o.State)
-	return &Daemon{config: config, networks: all, programs: o.Programs, progress: o.Progress}, nil
+	return &Daemon{config: config, networks: all, programs: o.Programs, progress: o.Progress, callTime: o.CallTime}, nil
 }
 
 // Config returns the configuration, with the defaults of missing keys.

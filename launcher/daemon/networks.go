@@ -16,7 +16,7 @@ import (
 
 // connector connects pods to the networks of the configuration.
 func (d *Daemon) connector() *networks.Connector {
-	return &networks.Connector{Plugin: func(network string) (networks.Plugin, error) {
+	return &networks.Connector{CallTime: d.callTime, Plugin: func(network string) (networks.Plugin, error) {
 		containers, err := d.containers()
 		if err != nil {
 			return nil, err
@@ -39,6 +39,7 @@ func (d *Daemon) containers() (*plugins.Containers, error) {
 		Planner:  d.pluginPlanner,
 		Monitor:  d.programs.Monitor,
 		Hold:     d.programs.Hold,
+		CallTime: d.callTime,
 	}, nil
 }
 

@@ -154,7 +154,7 @@ func (c *Containers) remove(ctx context.Context, store *pods.Store, name string,
 			return err
 		}
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, networks.CallTime, fmt.Errorf("not done within %v", networks.CallTime))
+	limited, cancel := c.limited(ctx)
 	defer cancel()
 	if err := p.remove(limited, cmp.Or(r.Entry, "{}")); err != nil { // without an entry, `setup` has never ended
 		return err

@@ -20,6 +20,7 @@
 package plugins
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/jsonfile"
@@ -57,6 +59,8 @@ type Containers struct {
 	// Hold is a command for a main process that waits until it is stopped, and the host's path of its
 	// program, which is mounted into the container as /opt/network/.hold. With "" no container starts.
 	Hold string
+	// CallTime limits each call of a plugin that is not networks.Connector's; 0 for networks.CallTime.
+	CallTime time.Duration
 }
 
 // Folders and files of a network.
@@ -125,7 +129,7 @@ func (c *Containers) setUp(ctx context.Context, store *pods.Store, n networks.Ne
 	if err != nil {
 		return nil, err
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, networks.CallTime, fmt.Errorf("not done within %v", networks.CallTime))
+	limited, cancel := c.limited(ctx)
 	defer cancel()
 	if err := p.setup(limited, n.Entry, idle); err != nil {
 		return nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, n.Name))
@@ -159,6 +163,12 @@ func (c *Containers) begin(ctx context.Context, store *pods.Store, name string, 
 		return nil, record{}, err
 	}
 	return &container{pod: pod, log: filepath.Join(c.dir(name), logFile)}, record{Image: image.ID, Pod: pod.Plan.UUID, Boot: boot, Removes: removes}, nil
+}
+
+// limited is the context of one call of a plugin.
+func (c *Containers) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := cmp.Or(c.CallTime, networks.CallTime)
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %v", limit))
 }
 
 // launch starts a container and waits until it is up.
@@ -318,7 +328,7 @@ func (c *Containers) check(ctx context.Context, n networks.Network) error {
 		return err
 	}
 	defer release()
-	ctx, cancel := context.WithTimeoutCause(ctx, networks.CallTime, fmt.Errorf("not done within %v", networks.CallTime))
+	ctx, cancel := c.limited(ctx)
 	defer cancel()
 	return p.setup(ctx, n.Entry, checkPods)
 }

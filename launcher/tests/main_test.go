@@ -11,4 +11,7 @@ import (
 // suite is what all tests share.
 var suite harness.Suite
 
-func TestMain(m *testing.M) { suite.Main(m, nil) }
+func TestMain(m *testing.M) {
+	beMonitor()
+	suite.Main(m, nil)
+}
