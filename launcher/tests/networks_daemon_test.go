@@ -29,37 +29,13 @@ func TestPluginsWorkUnderAKurmaDaemonOf2016(t *testing.T) {
 		{"remote", fmt.Sprintf(`{"name": "net", "aci": "x", "containerInterface": "eth0", "driver": %q, "ipam": [{"subnet": "10.95.0.0/24", "gateway": "10.95.0.1/24"}]}`, driverName), "10.95.0.2/24"},
 	} {
 		t.Run(tt.plugin, func(t *testing.T) {
-			b := suite.NewMachine(t)
-			rootfs, manifest := pluginImage(t, tt.plugin)
-			manifest = withHostRoot(t, manifest)
-			id := harness.LayerID(rootfs)
-			d := b.Direct(harness.Document{
-				"kurmaVersion": "0.4.1", "name": "kurma-networking", "stagerConfig": map[string]any{},
-				"images": map[string]any{id: manifest}, "appImageOrder": map[string]any{"net": []string{id}},
-				"pod": harness.PodDoc{Version: "0.8.11", Kind: "PodManifest", Apps: []harness.AppDoc{{Name: "net", Image: harness.ImageRef{ID: id}}}, Isolators: []any{
-					harness.Isolator("os/linux/namespaces", map[string]string{"ipc": "host", "net": "host", "pid": "host", "uts": "host"}),
-				}},
-			}, rootfs)
-			stdin, config := b.Pipe()
-			ready, write := b.Pipe()
-			d.Ready = ready
-			for i, suffix := range []string{names.StdinSuffix, names.StdoutSuffix, names.StderrSuffix} {
-				d.Plan.Env = append(d.Plan.Env, fmt.Sprintf("%snet%s=%d", names.StdioPrefix, suffix, 5+i))
-			}
-			if _, err := config.WriteString(tt.config); err != nil {
-				t.Fatal(err)
-			}
-			config.Close()
-			d.Start(nil, write, stdin, stdin, stdin)
-			write.Close()
-			d.WaitReady()
+			d, network := start2016(t, tt.plugin, tt.config)
+			ns := network.ns
 			var driver *testDriver
 			if tt.plugin == "remote" { // on the host, whose network namespace is the stager's
 				driver = newDriver(t, &netns{t, d.Cmd}, driverName)
 				t.Cleanup(driver.close)
 			}
-			ns := newNetns(t)
-			network := &pod2016{&harness.Pod{Machine: b, Stager: d.Cmd.Process.Pid}, tt.config, ns}
 			var result struct{ IP4 struct{ IP string } }
 			output := network.call("add")
 			if err := json.Unmarshal([]byte(output), &result); err != nil || result.IP4.IP != tt.want {
@@ -81,6 +57,65 @@ func TestPluginsWorkUnderAKurmaDaemonOf2016(t *testing.T) {
 			if got, want := driver.methods(), strings.Join([]string{callsOfNetwork, callsOfConnect, callsOfDisconnect, "DeleteNetwork"}, " "); got != want {
 				t.Errorf("calls of the driver\n%s, want\n%s", got, want)
 			}
+		})
+	}
+}
+
+// start2016 starts the container of a network called net as such a daemon does, and makes a pod's network namespace.
+func start2016(t *testing.T, plugin, config string) (*harness.Direct, *pod2016) {
+	t.Helper()
+	b := suite.NewMachine(t)
+	rootfs, manifest := pluginImage(t, plugin)
+	manifest = withHostRoot(t, manifest)
+	id := harness.LayerID(rootfs)
+	d := b.Direct(harness.Document{
+		"kurmaVersion": "0.4.1", "name": "kurma-networking", "stagerConfig": map[string]any{},
+		"images": map[string]any{id: manifest}, "appImageOrder": map[string]any{"net": []string{id}},
+		"pod": harness.PodDoc{Version: "0.8.11", Kind: "PodManifest", Apps: []harness.AppDoc{{Name: "net", Image: harness.ImageRef{ID: id}}}, Isolators: []any{
+			harness.Isolator("os/linux/namespaces", map[string]string{"ipc": "host", "net": "host", "pid": "host", "uts": "host"}),
+		}},
+	}, rootfs)
+	stdin, write := b.Pipe()
+	ready, up := b.Pipe()
+	d.Ready = ready
+	for i, suffix := range []string{names.StdinSuffix, names.StdoutSuffix, names.StderrSuffix} {
+		d.Plan.Env = append(d.Plan.Env, fmt.Sprintf("%snet%s=%d", names.StdioPrefix, suffix, 5+i))
+	}
+	if _, err := write.WriteString(config); err != nil {
+		t.Fatal(err)
+	}
+	write.Close()
+	d.Start(nil, up, stdin, stdin, stdin)
+	up.Close()
+	d.WaitReady()
+	return d, &pod2016{&harness.Pod{Machine: b, Stager: d.Cmd.Process.Pid}, config, newNetns(t)}
+}
+
+// The filters of the machine let a pod of such a daemon through, and have its packets masqueraded, by either backend. After
+// `del` they have no rule of the pod.
+func TestFiltersOfCNIWorkUnderAKurmaDaemonOf2016(t *testing.T) {
+	t.Parallel()
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) {
+			d, network := start2016(t, "cni", fmt.Sprintf(`{"name": "net", "aci": "x", "containerInterface": "eth0", "cniVersion": "1.0.0", "plugins": [
+				{"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "ipMasqBackend": %q,
+					"ipam": {"type": "host-local", "subnet": "10.10.0.0/16", "routes": [{"dst": "0.0.0.0/0"}]}},
+				{"type": "firewall", "backend": "iptables"}]}`, backend))
+			host, world := &netns{t, d.Cmd}, newNetns(t)
+			host.join(world, "testup", "203.0.113.2/24", "eth0", "203.0.113.1/24")
+			host.run("iptables", "-P", "FORWARD", "DROP")
+			world.serve("0.0.0.0", 9000, "world for")
+			network.call("add")
+			answers(t, "world for 203.0.113.2", func() string { return network.ns.fetch("203.0.113.1", 9000) })
+			rules := host.run("nft", "list", "ruleset")
+			if native := strings.Contains(rules, "table inet cni_plugins_masquerade"); native != (backend == "nftables") || !strings.Contains(rules, "10.10.0.2") {
+				t.Errorf("rules of backend %s:\n%s", backend, rules)
+			}
+			network.call("del")
+			if rules := host.run("nft", "list", "ruleset"); strings.Contains(rules, "10.10.0.2") {
+				t.Errorf("left: rules of the pod\n%s", rules)
+			}
+			d.Stop()
 		})
 	}
 }
