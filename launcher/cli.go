@@ -127,7 +127,16 @@ func needCommand(cmd *cobra.Command, args []string) error {
 func elsewhere() map[string]string {
 	return map[string]string{
 		"build": "aci build, another program", "export": "cp or image export", "images": "image list", "import": "image import", "load": "image import",
-		"pull": "image import", "rmi": "image rm", "save": "image export", "start": "run or restart",
+		"login": "docker login or skopeo login, whose credentials the launcher uses", "pull": "image import docker://NAME",
+		"tag": "imagePins in the configuration, because an image has the name of its manifest", "rmi": "image rm", "save": "image export", "start": "run or restart",
+	}
+}
+
+// otherwise maps options of podman's and docker's run to how the launcher does the same.
+func otherwise() map[string]string {
+	const ports = "a network publishes the ports of a pod manifest, see docs/networks.md"
+	return map[string]string{
+		"publish": ports, "p": ports, "dns": "--net NETWORK:dns=ADDRESS sets the pod's name servers", "init": "the stager is the init process of every pod",
 	}
 }
 
@@ -161,6 +170,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	text := commandName(cmd) + err.Error()
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
+		if hint, ok := otherwise()[unknown.GetSpecifiedName()]; ok && cmd.Name() == "run" {
+			return usageError{text + "; " + hint}
+		}
 		if unknown.GetSpecifiedShortnames() != "" { // a letter is like any other
 			return usageError{text + "; " + cmd.CommandPath() + " --help lists the options" + forTheApp(cmd)}
 		}

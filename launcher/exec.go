@@ -18,6 +18,7 @@ const exitImpossible = 125
 // execCommand is `exec`.
 func execCommand(c *cli) *cobra.Command {
 	var o daemon.Command
+	var env envFlags
 	var interactive bool
 	cmd := &cobra.Command{
 		Use:   "exec POD [APP] -- CMD…",
@@ -28,16 +29,15 @@ it reads the caller's stdin through a pipe, otherwise its stdin is at its end.`,
 		Example:           "  launcher exec --interactive --tty web -- sh\n  launcher exec -i web -- tar -x <files.tar",
 		ValidArgsFunction: c.completePods(1, true),
 		Annotations:       map[string]string{exitStatusAnnotation: "The command's; 125 if the launcher or the stager could not run it, 126 if it is not executable, 127 if it is not there."},
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.execute(cmd, args, o, interactive) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Environment = env.all()
+			return c.execute(cmd, args, o, interactive)
+		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.TTY, "tty", "t", false, "give the command its own terminal")
 	flags.BoolVarP(&interactive, "interactive", "i", false, "pass your stdin on to the command")
-	flags.FuncP("env", "e", "set a variable, `NAME=VALUE`, or pass the caller's on, NAME", func(text string) error {
-		e, err := parseEnv(text)
-		o.Environment = append(o.Environment, e)
-		return err
-	})
+	env.declare(flags)
 	flags.FuncP("user", "u", "run as `USER[:GROUP]`, names or numbers", func(text string) error {
 		o.User, o.Group, _ = strings.Cut(text, ":")
 		if o.User == "" {

@@ -15,6 +15,7 @@ func networkCommand(c *cli) *cobra.Command {
 	return group("network", "show and check the networks of the configuration",
 		&cobra.Command{
 			Use:               "list",
+			Aliases:           []string{"ls"},
 			Short:             "list networks",
 			Args:              wants(0, 0, "no arguments"),
 			ValidArgsFunction: cobra.NoFileCompletions,

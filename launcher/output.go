@@ -17,7 +17,7 @@ import (
 )
 
 // labeller writes the output of several apps to one place: whole lines, with the app's name
-// before each if that is a terminal.
+// before each.
 type labeller struct {
 	out     io.Writer
 	writing *sync.Mutex // held for one line; all streams of all apps share it
@@ -67,11 +67,11 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// appLabel is what stands before an app's lines on a terminal: the name, padded to width, in a
+// appLabel is what stands before an app's lines: the name, padded to width, on a terminal in a
 // colour that is always the app's unless the user wants none (https://no-color.org).
-func appLabel(app string, width int) string {
+func appLabel(app string, width int, terminal bool) string {
 	text := fmt.Sprintf("%-*s | ", width, app)
-	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if !terminal || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return text
 	}
 	colours := []int{32, 33, 34, 35, 36, 92, 93, 94, 95, 96}
@@ -81,7 +81,7 @@ func appLabel(app string, width int) string {
 }
 
 // appStreams returns where the output of one of the apps goes: to the caller's streams; if there
-// are several apps and one of the streams is a terminal, line by line and labelled there.
+// are several apps, line by line and labelled.
 // flush ends a last line.
 func (c *cli) appStreams(writing *sync.Mutex, apps []string, app string) (stdout, stderr io.Writer, flush func() error) {
 	if len(apps) < 2 {
@@ -93,11 +93,9 @@ func (c *cli) appStreams(writing *sync.Mutex, apps []string, app string) (stdout
 	for _, name := range apps {
 		width = max(width, len(name))
 	}
-	streams := [2]*labeller{{out: c.stdout, writing: writing}, {out: c.stderr, writing: writing}}
-	for _, s := range streams {
-		if isTerminal(s.out) {
-			s.label = appLabel(app, width)
-		}
+	var streams [2]*labeller
+	for i, out := range []io.Writer{c.stdout, c.stderr} {
+		streams[i] = &labeller{out: out, writing: writing, label: appLabel(app, width, isTerminal(out))}
 	}
 	stdout, flushOut := c.escape(streams[0], c.stdout)
 	stderr, flushErr := c.escape(streams[1], c.stderr)

@@ -12,14 +12,22 @@ import (
 
 // rmCommand is `rm`.
 func rmCommand(c *cli) *cobra.Command {
-	force := false
+	force, all := false, false
 	cmd := &cobra.Command{
-		Use:               "rm POD…",
+		Use:               "rm POD… | --all",
 		Short:             "delete ended pods with their logs",
-		Args:              wants(1, -1, "POD…"),
 		ValidArgsFunction: c.completePods(math.MaxInt, false),
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.removePods(cmd.Context(), args, force) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case all == (len(args) > 0):
+				return usageError{"rm: want a POD, or --all"}
+			case all:
+				return c.daemon.RemovePods(cmd.Context(), force)
+			}
+			return c.removePods(cmd.Context(), args, force)
+		},
 	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "delete all pods that have ended; with --force, all pods")
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "stop a pod that is still alive first, kill one that is damaged, and delete one that its networks' plugins do not disconnect")
 	return cmd
 }

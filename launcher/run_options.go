@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -12,7 +11,6 @@ import (
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/podplan"
-	"kurma.io/stager/launcher/pods"
 
 	"github.com/appc/spec/schema/types"
 	"github.com/spf13/cobra"
@@ -30,6 +28,7 @@ type runOptions struct {
 	volumes             volumeFlags
 	net                 netFlags
 	app                 podplan.AppOptions
+	env                 envFlags
 	appFlag             string   // a flag for an image's app that is given, "" for none
 	source              string   // a pod manifest's file or an image
 	args                []string // for an image's app
@@ -50,16 +49,12 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 
 // appFlags are the flags that change an image's app.
 func appFlags() []string {
-	return []string{"exec", "env", "user", "workdir", "memory", "cpus", "cap-add", "cap-drop", "interactive", "tty"}
+	return []string{"exec", "env", "env-file", "user", "workdir", "memory", "cpus", "cap-add", "cap-drop", "interactive", "tty"}
 }
 
 func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 	flags.Func("exec", "execute `PROGRAM` instead of the image's; the arguments after -- are its own", notEmpty(&o.app.Exec, "want a program"))
-	flags.FuncP("env", "e", "set a variable, `NAME=VALUE`, or pass the caller's on, NAME", func(text string) error {
-		e, err := parseEnv(text)
-		o.app.Env = append(o.app.Env, e)
-		return err
-	})
+	o.env.declare(flags)
 	flags.FuncP("user", "u", "run as `USER[:GROUP]`, names or numbers", func(text string) error {
 		o.app.User, o.app.Group, _ = strings.Cut(text, ":")
 		if o.app.User == "" {
@@ -104,23 +99,6 @@ func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 
 // interactive reports whether the caller's input is the app's.
 func (o *runOptions) interactive() bool { return o.app.Stdin && !o.detach }
-
-// parseEnv reads NAME=VALUE, or NAME for the caller's variable.
-func parseEnv(text string) (pods.Environment, error) {
-	name, value, ok := strings.Cut(text, "=")
-	if !ok {
-		if value, ok = os.LookupEnv(name); !ok {
-			return pods.Environment{}, fmt.Errorf("there is no variable %s to pass on; want NAME=VALUE", quoted(name))
-		}
-	}
-	if name == "" {
-		return pods.Environment{}, errors.New("want NAME=VALUE")
-	}
-	if !utf8.ValidString(text + value) { // JSON would change it
-		return pods.Environment{}, errors.New("it is not UTF-8")
-	}
-	return pods.Environment{Name: name, Value: value}, nil
-}
 
 // parseMemory reads bytes with podman's suffixes, which are powers of 1024, or appc's.
 func parseMemory(text string) (string, error) {
@@ -171,7 +149,7 @@ func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 	if len(words) > 1 {
 		return usageError{fmt.Sprintf("run: unexpected %q; arguments for the app come after --", words[1])}
 	}
-	o.source, o.args = words[0], rest
+	o.source, o.args, o.app.Env = words[0], rest, o.env.all()
 	return inUTF8("run", append(slices.Clone(o.args), o.app.Exec, o.app.User, o.app.Group, o.app.WorkingDirectory))
 }
 

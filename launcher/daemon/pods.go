@@ -94,6 +94,21 @@ func (d *Daemon) RemovePod(ctx context.Context, pod *pods.Pod, force bool) error
 	return store.Remove(ctx, pod, force)
 }
 
+// RemovePods deletes the pods that have ended, and with force all pods, as RemovePod does. One that cannot be deleted prevents no other.
+func (d *Daemon) RemovePods(ctx context.Context, force bool) error {
+	all, err := d.Pods()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, pod := range all {
+		if force || pod.Ended() && pod.Damage == nil {
+			errs = append(errs, d.RemovePod(ctx, pod, force))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Outcome is how a pod has ended.
 type Outcome struct {
 	UUID   string `json:"uuid"`

@@ -120,10 +120,10 @@ func TestLogsOfAllApps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := follow.Wait(); err != nil || stderr.String() != "two\n" || strings.Count(stdout.String(), "\n") != 4 {
+	if err := follow.Wait(); err != nil || stderr.String() != "b | two\n" || strings.Count(stdout.String(), "\n") != 4 {
 		t.Errorf("logs --follow: %v: %q, %q", err, &stdout, &stderr)
 	}
-	if r := p.Launcher("logs", p.Name); r.Code != 0 || r.Stdout != "one\nthree\nfour\nlast\n" || r.Stderr != "two\n" {
+	if r := p.Launcher("logs", p.Name); r.Code != 0 || r.Stdout != "a | one\na | three\nb | four\na | last\n" || r.Stderr != "b | two\n" {
 		t.Errorf("logs: %+v", r)
 	}
 	var lines []struct{ Time, App, Stream, Message string }
@@ -137,7 +137,7 @@ func TestLogsOfAllApps(t *testing.T) {
 	if len(lines) != 5 || lines[1].Message != "two" || lines[1].App != "b" || lines[1].Stream != "stderr" || lines[4].Message != "last" {
 		t.Errorf("logs --json: %+v", lines)
 	}
-	if r := p.Launcher("logs", "--until", lines[2].Time, p.Name); r.Stdout != "one\n" || r.Stderr != "two\n" {
+	if r := p.Launcher("logs", "--until", lines[2].Time, p.Name); r.Stdout != "a | one\n" || r.Stderr != "b | two\n" {
 		t.Errorf("logs --until: %+v", r)
 	}
 	if r := p.Launcher("logs", "--until", lines[4].Time, p.Name, "a"); r.Stdout != "one\nthree\n" {

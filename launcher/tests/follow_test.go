@@ -103,7 +103,7 @@ func TestForegroundShowsTheOutput(t *testing.T) {
 		suite.Shell("b", "printf 'out of b'"),
 	))
 	r := b.Launcher("run", path)
-	if r.Code != 3 || r.Stdout != "out of a\nout of b\n" && r.Stdout != "out of b\nout of a\n" || r.Stderr != "err of a\n" {
+	if r.Code != 3 || r.Stdout != "a | out of a\nb | out of b\n" && r.Stdout != "b | out of b\na | out of a\n" || r.Stderr != "a | err of a\n" {
 		t.Errorf("%+v", r)
 	}
 	if out := b.Must("status", "--json", "front"); out != `{"a":{"exited":true,"exitCode":3},"b":{"exited":true,"exitCode":0}}`+"\n" {

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"kurma.io/stager/launcher/pods"
+
+	"github.com/spf13/pflag"
+)
+
+// envFlags collects --env and --env-file.
+type envFlags struct{ given, fromFiles []pods.Environment }
+
+func (e *envFlags) declare(flags *pflag.FlagSet) {
+	flags.FuncP("env", "e", "set a variable, `NAME=VALUE`, or pass the caller's on, NAME", func(text string) error {
+		one, err := parseEnv(text)
+		e.given = append(e.given, one)
+		return err
+	})
+	flags.Func("env-file", "set the variables of a `FILE`, a NAME=VALUE a line; --env overrides them", func(path string) error {
+		all, err := readEnvFile(path)
+		e.fromFiles = append(e.fromFiles, all...)
+		return err
+	})
+}
+
+// all returns the variables; a later one overrides an earlier one of the same name.
+func (e *envFlags) all() []pods.Environment { return slices.Concat(e.fromFiles, e.given) }
+
+// parseEnv reads NAME=VALUE, or NAME for the caller's variable.
+func parseEnv(text string) (pods.Environment, error) {
+	name, value, ok := strings.Cut(text, "=")
+	if !ok {
+		if value, ok = os.LookupEnv(name); !ok {
+			return pods.Environment{}, fmt.Errorf("there is no variable %s to pass on; want NAME=VALUE", quoted(name))
+		}
+	}
+	return environment(name, value)
+}
+
+// environment returns the variable. Its error does not have the value, which may be a secret.
+func environment(name, value string) (pods.Environment, error) {
+	if name == "" {
+		return pods.Environment{}, errors.New("want NAME=VALUE")
+	}
+	if !utf8.ValidString(name + value) { // JSON would change it
+		return pods.Environment{}, errors.New("it is not UTF-8")
+	}
+	if !regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`).MatchString(name) {
+		return pods.Environment{}, errors.New(`want a name of letters, digits, "_", "." and "-", which begins with a letter or "_"`)
+	}
+	return pods.Environment{Name: name, Value: value}, nil
+}
+
+// readEnvFile reads a file of lines NAME=VALUE. Empty lines and those that begin with # are left out; everything after the
+// first = is the value. An error names the line by its number.
+func readEnvFile(path string) ([]pods.Environment, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var all []pods.Environment
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for number := 1; lines.Scan(); number++ {
+		line := lines.Text()
+		if strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if !ok {
+			return nil, fmt.Errorf("line %d: want NAME=VALUE", number)
+		}
+		one, err := environment(name, value)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		}
+		all = append(all, one)
+	}
+	return all, lines.Err()
+}
