@@ -1,10 +1,41 @@
-package main
+package daemon
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"io"
 	"os"
+	"time"
+
+	"kurma.io/stager/launcher/pods"
 )
+
+// lookForMessages is how often the stager's log is looked at for more lines.
+const lookForMessages = 50 * time.Millisecond
+
+// StagerLog writes the stager's own log; with follow it goes on until the pod has ended, or ctx.
+func (d *Daemon) StagerLog(ctx context.Context, pod *pods.Pod, follow bool, to io.Writer) error {
+	own := *pod // whose state changes
+	log, err := os.Open(own.LogPath())
+	if err != nil {
+		return fmt.Errorf("read the stager's log of pod %q: %w", own.Plan.Name, err)
+	}
+	defer log.Close()
+	lines := &stagerLogFile{file: log}
+	for {
+		// In this order: a pod that has ended writes nothing any more.
+		ended := !follow || own.Refresh() != nil || own.Ended()
+		if _, err := io.Copy(to, lines); err != nil || ended {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(lookForMessages):
+		}
+	}
+}
 
 // stagerLogFile reads the stager's log from its start to its end for now, and again from there. When the stager
 // has taken older lines away (supervisor.Messages), it goes on behind what it has read.
