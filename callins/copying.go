@@ -72,10 +72,10 @@ func newInput(dst, src *os.File) (*copying, error) {
 
 // pauseOf is the pause of what the caller types. The kernel stops a background process that reads its terminal, and a
 // stopped call-in copies no output. If the process ignores SIGTTIN, the read fails with EIO instead
-// (termios(3)); then the copying waits until the process is in the foreground. A terminal that is gone has no foreground.
+// (termios(3)); then the copying tries again until the process is in the foreground, which it may be by now. A terminal that is gone
+// has no foreground.
 func pauseOf(terminal *os.File) time.Duration {
-	foreground, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
-	if err != nil || foreground == unix.Getpgrp() {
+	if _, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP); err != nil {
 		return 0
 	}
 	return backgroundPause

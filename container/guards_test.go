@@ -240,8 +240,7 @@ func TestACommandsTerminalHasItsSizeAtTheStart(t *testing.T) {
 	}
 }
 
-// A terminal and the app's pipes belong to the user of the process; files, and a
-// command's pipes, stay their owner's.
+// A terminal and the pipes of an app or a command belong to the user of the process; files stay their owner's.
 func TestTheUserOwnsTheTerminalAndThePipes(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
@@ -252,7 +251,7 @@ func TestTheUserOwnsTheTerminalAndThePipes(t *testing.T) {
 	}
 
 	owner.Args[4] = "/proc/self/fd/1"
-	if text, _ := execOutput(t, c, owner); text != "0\n" {
+	if text, _ := execOutput(t, c, owner); text != "1000\n" {
 		t.Errorf("a command's pipe is %q's", text)
 	}
 	s := testSpec(root, owner.Args...)
