@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
+	"text/template"
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/pods"
@@ -21,21 +21,33 @@ type damagedPod struct {
 }
 
 // psOptions is the command line of `ps`.
-type psOptions struct{ all, quiet bool }
+type psOptions struct {
+	all, quiet bool
+	filter     daemon.PodFilter
+	format     *template.Template // nil for a table or JSON
+}
 
 // psCommand is `ps`: one line for each pod. Pods that have ended are listed with --all until rm
 // or gc; those that are dead or damaged always.
 func psCommand(c *cli) *cobra.Command {
-	var o psOptions
+	o := psOptions{filter: make(daemon.PodFilter)}
 	cmd := &cobra.Command{
 		Use:               "ps",
 		Short:             "list pods",
+		Example:           "  launcher ps --filter name=web --filter state=running\n  launcher ps --format '{{.Name}} {{.State}} {{.Created}}'",
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return c.listPods(cmd.Context(), o) },
 	}
 	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "list ended pods as well")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print only the UUIDs")
+	cmd.Flags().Func("filter", "list only the pods with `KEY=VALUE`: name, state, app or network; with state, ended pods as well", o.filter.Add)
+	cmd.Flags().Func("format", "print json, or each pod by a Go `TEMPLATE` of the fields of daemon.PodInfo, such as {{.Name}}", func(text string) (err error) {
+		if c.json = text == "json"; !c.json {
+			o.format, err = template.New("format").Parse(text)
+		}
+		return err
+	})
 	return cmd
 }
 
@@ -44,7 +56,8 @@ func (c *cli) listPods(ctx context.Context, o psOptions) error {
 	if err != nil {
 		return err
 	}
-	if !o.all {
+	all = slices.DeleteFunc(all, func(p *pods.Pod) bool { return !o.filter.Matches(p) })
+	if !o.all && o.filter["state"] == nil {
 		all = slices.DeleteFunc(all, func(p *pods.Pod) bool { return p.State.Phase == pods.Exited })
 	}
 	if o.quiet && !c.json {
@@ -56,7 +69,10 @@ func (c *cli) listPods(ctx context.Context, o psOptions) error {
 		return nil
 	}
 	infos := c.daemon.Describe(ctx, all...)
-	if !c.json {
+	switch {
+	case o.format != nil:
+		return c.formatPods(infos, o.format)
+	case !c.json:
 		return c.printPods(infos)
 	}
 	for _, info := range infos {
@@ -69,54 +85,4 @@ func (c *cli) listPods(ctx context.Context, o psOptions) error {
 		}
 	}
 	return nil
-}
-
-func (c *cli) printPods(infos []daemon.PodInfo) error {
-	out := c.table("UUID", "NAME", "STATE", "PID", "APPS", "CREATED ("+zone()+")")
-	for _, info := range infos {
-		if info.Damage != nil {
-			out.row(info.UUID[:8], info.Name, info.State, "-", "-", oneLine(info.Damage))
-			continue
-		}
-		out.row(info.UUID[:8], info.Name, stateText(info), pidText(info), appsText(info), localTime(info.Created))
-	}
-	return out.flush()
-}
-
-func stateText(info daemon.PodInfo) string {
-	text := string(info.State)
-	if info.State == pods.Exited {
-		text = fmt.Sprintf("%s (%s)", text, codeText(info.Code))
-	}
-	if info.Reason != "" {
-		text += ", " + reasonText(info.Reason)
-	}
-	if info.DisconnectError != "" {
-		text += ", still connected"
-	}
-	return text
-}
-
-// reasonText is why an app has ended, for a person.
-func reasonText(reason string) string {
-	if reason == pods.OOMKilled {
-		return "out of memory"
-	}
-	return reason
-}
-
-func pidText(info daemon.PodInfo) string {
-	if info.State == pods.Exited || info.State == pods.Dead {
-		return "-"
-	}
-	return strconv.Itoa(info.PID)
-}
-
-// appsText is how many of the pod's apps run, of how many.
-func appsText(info daemon.PodInfo) string {
-	running := "?"
-	if info.Running != nil {
-		running = strconv.Itoa(*info.Running)
-	}
-	return fmt.Sprintf("%s/%d", running, len(info.Apps))
 }

@@ -669,26 +669,6 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-// rm --all deletes the pods that have ended, and with --force all.
-func TestRemoveAllPods(t *testing.T) {
-	h := newHost(t)
-	for _, name := range []string{"first", "second", "alive"} {
-		h.run("run", "--detach", "--name", name, "example.com/one")
-	}
-	h.run("stop", "first", "second")
-	h.run("rm", "--all")
-	if all := h.ps(); len(all) != 1 || all[0].Name != "alive" || all[0].State != "running" {
-		t.Errorf("after rm --all: %+v", all)
-	}
-	for _, args := range [][]string{{"rm"}, {"rm", "--all", "alive"}} {
-		if r := h.try(args...); r.code != 2 || !strings.Contains(r.stderr, "rm: want a POD, or --all") {
-			t.Errorf("%q: %+v", args, r)
-		}
-	}
-	h.run("rm", "-af")
-	h.checkNoPods()
-}
-
 // Between the look at the images and the pod that uses them none is removed.
 func TestRunPinsItsImages(t *testing.T) {
 	h := newHost(t)

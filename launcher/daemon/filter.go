@@ -1,0 +1,49 @@
+package daemon
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"kurma.io/stager/launcher/pods"
+)
+
+// PodFilter selects pods. For each key that is in it, one of the values must be the pod's.
+type PodFilter map[string][]string
+
+// podFilters returns the keys of a PodFilter, each with a function that returns the pod's values.
+func podFilters() map[string]func(*pods.Pod) []string {
+	return map[string]func(*pods.Pod) []string{
+		"name":  func(p *pods.Pod) []string { return []string{p.Plan.Name} },
+		"state": func(p *pods.Pod) []string { return []string{string(p.State.Phase)} },
+		"app":   AppNames,
+		"network": func(p *pods.Pod) []string {
+			var all []string
+			for _, c := range p.Connections() {
+				all = append(all, c.Name)
+			}
+			return all
+		},
+	}
+}
+
+// Add adds a condition, KEY=VALUE. Its keys are name, state, app and network.
+func (f PodFilter) Add(text string) error {
+	key, value, ok := strings.Cut(text, "=")
+	if !ok || podFilters()[key] == nil {
+		return errors.New("want name=NAME, state=STATE, app=APP or network=NETWORK")
+	}
+	f[key] = append(f[key], value)
+	return nil
+}
+
+// Matches reports whether the filter selects the pod.
+func (f PodFilter) Matches(pod *pods.Pod) bool {
+	known := podFilters()
+	for key, values := range f {
+		if !slices.ContainsFunc(known[key](pod), func(have string) bool { return slices.Contains(values, have) }) {
+			return false
+		}
+	}
+	return true
+}

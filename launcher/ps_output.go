@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"kurma.io/stager/launcher/daemon"
+	"kurma.io/stager/launcher/pods"
+)
+
+func (c *cli) printPods(infos []daemon.PodInfo) error {
+	out := c.table("UUID", "NAME", "STATE", "PID", "APPS", "CREATED ("+zone()+")")
+	for _, info := range infos {
+		if info.Damage != nil {
+			out.row(info.UUID[:8], info.Name, info.State, "-", "-", oneLine(info.Damage))
+			continue
+		}
+		out.row(info.UUID[:8], info.Name, stateText(info), pidText(info), appsText(info), localTime(info.Created))
+	}
+	return out.flush()
+}
+
+// formatPods prints a line for each pod.
+func (c *cli) formatPods(infos []daemon.PodInfo, format *template.Template) error {
+	for _, info := range infos {
+		var text strings.Builder
+		if err := format.Execute(&text, info); err != nil {
+			return usageError{"ps: --format: " + err.Error()}
+		}
+		if err := c.line(text.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func stateText(info daemon.PodInfo) string {
+	text := string(info.State)
+	if info.State == pods.Exited {
+		text = fmt.Sprintf("%s (%s)", text, codeText(info.Code))
+	}
+	if info.Reason != "" {
+		text += ", " + reasonText(info.Reason)
+	}
+	if info.DisconnectError != "" {
+		text += ", still connected"
+	}
+	return text
+}
+
+// reasonText is why an app has ended, for a person.
+func reasonText(reason string) string {
+	if reason == pods.OOMKilled {
+		return "out of memory"
+	}
+	return reason
+}
+
+func pidText(info daemon.PodInfo) string {
+	if info.State == pods.Exited || info.State == pods.Dead {
+		return "-"
+	}
+	return strconv.Itoa(info.PID)
+}
+
+// appsText is how many of the pod's apps run, of how many.
+func appsText(info daemon.PodInfo) string {
+	running := "?"
+	if info.Running != nil {
+		running = strconv.Itoa(*info.Running)
+	}
+	return fmt.Sprintf("%s/%d", running, len(info.Apps))
+}
