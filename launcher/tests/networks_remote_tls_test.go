@@ -126,3 +126,35 @@ func TestRemoteDriverOfGlobalScopeOverTLS(t *testing.T) {
 		}
 	}
 }
+
+// A driver without a socket in Docker's folder, by a file with its address in either of Docker's folders for these.
+func TestRemoteDriverOfASpecFile(t *testing.T) {
+	t.Parallel()
+	sockets, err := os.MkdirTemp("", "driver-") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(sockets) })
+	for _, tt := range []struct{ name, folder, scheme, address string }{
+		{"TCP", "/etc/docker/plugins", "tcp://", "127.0.0.1:7444"},
+		{"a socket elsewhere", "/usr/lib/docker/plugins", "unix://", filepath.Join(sockets, "driver.sock")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			name := uniqueDriver()
+			m := newNetMachine(t, "["+remoteEntry(name, dualStack)+"]")
+			d := makeDriver(t, m.host, filepath.Join(tt.folder, name, name+".spec"))
+			d.address = tt.address
+			m.after = append(m.after, d.close)
+			d.start()
+			if err := os.WriteFile(d.file, []byte(tt.scheme+tt.address+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p := m.connect("p", harness.PodOf(server("s", "p for")), "remote")
+			answers(t, "p for 10.95.0.1", func() string { return m.host.fetch(m.networksOf(p)[0].address(false), 8080) })
+			m.Must("stop", p.Name)
+			if got, want := d.methods(), strings.Join([]string{callsOfNetwork, callsOfConnect, callsOfDisconnect}, " "); got != want {
+				t.Errorf("calls\n%s, want\n%s", got, want)
+			}
+		})
+	}
+}

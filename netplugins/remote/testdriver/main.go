@@ -3,7 +3,7 @@
 //
 //	testdriver [--addresses SUBNET] [--scope SCOPE] [--tls KEYS] ADDRESS DIR
 //
-// It listens on ADDRESS: the path of a socket, or HOST:PORT with --tls. KEYS is a folder with its certificate, cert.pem and
+// It listens on ADDRESS: the path of a socket, or HOST:PORT, with TLS if there are keys. KEYS is a folder with its certificate, cert.pem and
 // key.pem, and ca.pem, by which it knows its callers. It writes each request as a line of JSON to DIR/calls. DIR/faults, which a test
 // may write at any time, has the methods that it answers wrongly.
 package main
@@ -43,10 +43,13 @@ func main() {
 	}
 }
 
-// listen listens on a socket, or on an address for callers with a certificate.
+// listen listens on a socket, or on an address, there with keys for callers with a certificate.
 func listen(address, keys string) (net.Listener, error) {
-	if keys == "" {
+	if _, _, err := net.SplitHostPort(address); err != nil {
 		return net.Listen("unix", address)
+	}
+	if keys == "" {
+		return net.Listen("tcp", address)
 	}
 	pair, err := tls.LoadX509KeyPair(filepath.Join(keys, "cert.pem"), filepath.Join(keys, "key.pem"))
 	if err != nil {
