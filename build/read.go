@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"compress/bzip2"
 	"compress/gzip"
-	"crypto/sha512"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +27,8 @@ type Image struct {
 	Compression string
 	// Size is the size of the tar in bytes.
 	Size int64
+	// Marked says that the tar has an end marker, see Archive.
+	Marked bool
 	// Manifest is the image's manifest, which Read does not parse.
 	Manifest []byte
 	// Files is the number of entries in the image's root, the root itself included.
@@ -39,7 +39,7 @@ type Image struct {
 // image's root. Name is the entry's path below the root, "" for the root itself; a hard link's target
 // in the header is also such a path. Visit may read the entry's content until it returns.
 //
-// Anything but one manifest and a folder rootfs is an error, and so is a path that leads out of the
+// Anything but one manifest and a folder rootfs in a whole tar, see Archive, is an error, and so is a path that leads out of the
 // root. Names are not resolved: a symbolic link and an entry behind it are visited like any other.
 func Read(file io.Reader, visit func(name string, h *tar.Header, content io.Reader) error) (Image, error) {
 	plain, compression, err := decompress(file)
@@ -47,9 +47,8 @@ func Read(file io.Reader, visit func(name string, h *tar.Header, content io.Read
 		return Image{}, err
 	}
 	r := reader{image: Image{Compression: compression}, visit: visit}
-	hash := sha512.New()
-	counted := io.TeeReader(plain, io.MultiWriter(hash, (*counter)(&r.image.Size)))
-	for archive := tar.NewReader(counted); ; {
+	archive := NewArchive(plain)
+	for {
 		h, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			break
@@ -61,26 +60,14 @@ func Read(file io.Reader, visit func(name string, h *tar.Header, content io.Read
 			return Image{}, fmt.Errorf("read image: %w", err)
 		}
 	}
-	// What follows the archive's end is a part of the image's ID.
-	if _, err := io.Copy(io.Discard, counted); err != nil {
-		return Image{}, fmt.Errorf("read image: %w", err)
-	}
 	switch {
 	case r.image.Manifest == nil:
 		return Image{}, errors.New("read image: no file \"manifest\"")
 	case !r.root:
 		return Image{}, errors.New("read image: no folder \"rootfs\"")
 	}
-	r.image.ID = "sha512-" + hex.EncodeToString(hash.Sum(nil))
+	r.image.ID, r.image.Size, r.image.Marked = archive.ID(), archive.Size(), archive.Marked()
 	return r.image, nil
-}
-
-// counter counts the bytes that are written to it.
-type counter int64
-
-func (c *counter) Write(p []byte) (int, error) {
-	*c += counter(len(p))
-	return len(p), nil
 }
 
 type reader struct {

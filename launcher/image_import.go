@@ -43,6 +43,9 @@ func (c *cli) importImages(ctx context.Context, sources []string) error {
 			errs = append(errs, err) // which names the file
 			continue
 		}
+		if image.Warning != "" {
+			c.warn(fmt.Sprintf("%s: %s", source, image.Warning))
+		}
 		if c.json {
 			err = c.printJSON(image)
 		} else {

@@ -224,6 +224,28 @@ func TestHostileImagesAreRefused(t *testing.T) {
 	}
 }
 
+// Kurma's own build tool closes the compressed file before the tar, so its images have no end marker.
+func TestAnImageWithoutAnEndMarkerIsValidWithAWarning(t *testing.T) {
+	whole, err := os.ReadFile(archive(t, entry(tar.TypeReg, "manifest", ""), entry(tar.TypeDir, "rootfs", ""), entry(tar.TypeReg, "rootfs/file", "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unmarked := write(t, t.TempDir(), "kurma.aci", string(whole[:len(whole)-1024]))
+	for _, args := range [][]string{{"validate", unmarked}, {"extract", unmarked, filepath.Join(t.TempDir(), "x")}} {
+		code, out, message := aci(t, args...)
+		if code != 0 || out == "" || message != "aci: warning: "+unmarked+": the archive has no end marker; it may be incomplete\n" {
+			t.Errorf("aci %s: exit status %d, %q, %q", args[0], code, out, message)
+		}
+	}
+	if _, _, message := aci(t, "validate", builtImage(t)); message != "" {
+		t.Errorf("validate says of a whole image: %q", message)
+	}
+	cut := write(t, t.TempDir(), "cut.aci", string(whole[:len(whole)-1024-512]))
+	if code, _, message := aci(t, "validate", cut); code != 1 || !strings.Contains(message, "unexpected EOF") {
+		t.Errorf("an image that is cut off in a file: exit status %d, %q", code, message)
+	}
+}
+
 func TestWrongUsageEndsWithTwo(t *testing.T) {
 	for _, args := range [][]string{
 		{},

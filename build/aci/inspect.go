@@ -43,13 +43,22 @@ func runValidate(_ context.Context, s streams, flags *flag.FlagSet, args []strin
 	}
 	var errs []error
 	for _, path := range flags.Args() {
-		if _, _, err := read(path, nil); err != nil {
+		image, _, err := read(path, nil)
+		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
+		warnUnmarked(s, path, image)
 		fmt.Fprintf(s.stdout, "%s: valid image\n", path)
 	}
 	return errors.Join(errs...)
+}
+
+// warnUnmarked warns of an image that may have been cut off between two files.
+func warnUnmarked(s streams, path string, image build.Image) {
+	if !image.Marked {
+		fmt.Fprintf(s.stderr, "aci: warning: %s: the archive has no end marker; it may be incomplete\n", path)
+	}
 }
 
 // inspected is what `inspect --json` prints.
@@ -162,6 +171,7 @@ func runExtract(_ context.Context, s streams, flags *flag.FlagSet, args []string
 	if err != nil {
 		return fmt.Errorf("extract %s: %w", flags.Arg(0), err)
 	}
+	warnUnmarked(s, flags.Arg(0), image)
 	_, err = fmt.Fprintln(s.stdout, image.ID)
 	return err
 }

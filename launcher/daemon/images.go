@@ -24,6 +24,7 @@ type Image struct {
 	Signed   bool              `json:"signed"`
 	SignedBy string            `json:"signedBy,omitempty"` // fingerprint, if a trusted key made the signature and it is good
 	Distrust string            `json:"distrust,omitempty"` // why the signature does not count
+	Warning  string            `json:"warning,omitempty"`  // what may be wrong with the image
 	Rootfs   string            `json:"rootfs"`
 
 	Manifest json.RawMessage `json:"-"`
@@ -63,6 +64,9 @@ func describeImage(store *images.Store, image *images.Image, ring signing.KeyRin
 		Signed:   image.Record.Seal != "",
 		Rootfs:   image.Rootfs(),
 		Manifest: image.Manifest.Raw,
+	}
+	if image.Record.Unmarked {
+		info.Warning = "the archive has no end marker; it may be incomplete"
 	}
 	if info.Signed {
 		signer, err := store.Verify(image, ring)

@@ -1,11 +1,7 @@
 package images
 
 import (
-	"crypto/sha512"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"hash"
 	"io"
 )
 
@@ -42,14 +38,11 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stream is the tar in an image file. It reports the end of the file only by itself, so that
-// a reader of the tar that meets it has not found the tar's end marker.
+// stream is the tar in an image file.
 type stream struct {
 	in        io.Reader
 	expansion expansion
-	hash      hash.Hash // of all that was read; nil if it is not needed
-	n         int64     // bytes read
-	ended     bool      // the end of the file was met
+	n         int64 // bytes read
 	ending    error
 }
 
@@ -61,34 +54,22 @@ func openStream(file io.Reader) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &stream{in: in, expansion: e, hash: sha512.New()}, nil
+	return &stream{in: in, expansion: e}, nil
 }
 
 // Decompress returns what is in a file that is plain or compressed with gzip, bzip2, xz or
 // Zstandard. A read fails if the file expands more than 1,100 times.
 func Decompress(file io.Reader) (io.Reader, error) {
-	s, err := openStream(file)
-	if err != nil {
-		return nil, err
-	}
-	s.hash = nil
-	return s, nil
+	return openStream(file)
 }
-
-// id returns the image ID of what was read.
-func (s *stream) id() string { return idPrefix + hex.EncodeToString(s.hash.Sum(nil)) }
 
 // Read implements io.Reader.
 func (s *stream) Read(p []byte) (int, error) {
 	if s.ending != nil {
-		s.ended = s.ended || errors.Is(s.ending, io.EOF)
 		return 0, s.ending
 	}
 	n, err := s.in.Read(p)
 	s.n += int64(n)
-	if s.hash != nil {
-		s.hash.Write(p[:n])
-	}
 	s.ending = err
 	if err == nil {
 		s.ending = s.expansion.allow(s.n)
@@ -97,22 +78,4 @@ func (s *stream) Read(p []byte) (int, error) {
 		return s.Read(p)
 	}
 	return n, nil
-}
-
-// drain reads what follows a tar's end marker, which is padding: zeros.
-func (s *stream) drain(buffer []byte) error {
-	for {
-		n, err := s.Read(buffer)
-		for _, b := range buffer[:n] {
-			if b != 0 {
-				return errors.New("read archive: data follows its end marker")
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read image: %w", err)
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"kurma.io/stager/build"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/spec"
 
@@ -28,22 +29,22 @@ const (
 )
 
 // extract writes an image's manifest and files below dir, which is empty, and
-// returns the bytes of its files. Modes, owners, times and extended attributes
+// returns its ID and a record with the bytes of its files. Modes, owners, times and extended attributes
 // are the archive's. A fileTree resolves every name inside rootfs, so names, symlinks and
 // hard links of the archive do not reach files outside.
-func extract(dir string, archive *stream) (int64, error) {
-	x, err := newExtractor(dir, archive)
+func extract(dir string, in *stream) (id string, record Record, err error) {
+	x, err := newExtractor(dir, in)
 	if err != nil {
-		return 0, err
+		return "", Record{}, err
 	}
 	defer x.tree.close()
 	if err := x.all(); err != nil {
-		return 0, err
+		return "", Record{}, err
 	}
-	return x.size, x.finish()
+	return x.tar.ID(), Record{Size: x.size, Unmarked: !x.tar.Marked()}, x.finish()
 }
 
-func newExtractor(dir string, archive *stream) (*extractor, error) {
+func newExtractor(dir string, in *stream) (*extractor, error) {
 	rootfs := filepath.Join(dir, rootfsDir)
 	if err := os.Mkdir(rootfs, 0o755); err != nil {
 		return nil, err
@@ -59,8 +60,8 @@ func newExtractor(dir string, archive *stream) (*extractor, error) {
 	return &extractor{
 		dir:     dir,
 		tree:    tree,
-		archive: archive,
-		tar:     tar.NewReader(archive),
+		stream:  in,
+		tar:     build.NewArchive(in),
 		buffer:  make([]byte, 256<<10),
 		free:    int64(disk.Bavail) * disk.Bsize,
 		entries: maxEntries,
@@ -70,13 +71,13 @@ func newExtractor(dir string, archive *stream) (*extractor, error) {
 }
 
 type extractor struct {
-	dir     string
-	tree    *fileTree
-	archive *stream
-	tar     *tar.Reader
-	buffer  []byte
-	free    int64 // free bytes of the store's file system at the start
-	size    int64 // bytes of files so far
+	dir    string
+	tree   *fileTree
+	stream *stream
+	tar    *build.Archive
+	buffer []byte
+	free   int64 // free bytes of the store's file system at the start
+	size   int64 // bytes of files so far
 
 	entries, names int // how many more entries and bytes of folder names are allowed
 
@@ -108,10 +109,7 @@ func (x *extractor) all() error {
 	if !x.rootfs {
 		return errors.New("not an ACI: no rootfs found")
 	}
-	if x.archive.ended {
-		return errors.New("read archive: it is cut off: its end marker is missing")
-	}
-	return x.archive.drain(x.buffer)
+	return nil
 }
 
 // extract extracts an entry of the archive.

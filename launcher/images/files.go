@@ -134,7 +134,7 @@ func (x *extractor) regular(header *tar.Header, parent int, base string) error {
 	if header.Size > x.free-x.size {
 		return fmt.Errorf("%d bytes do not fit: %d are free", header.Size, max(x.free-x.size, 0))
 	}
-	if err := x.archive.expansion.allow(x.size + header.Size); err != nil {
+	if err := x.stream.expansion.allow(x.size + header.Size); err != nil {
 		return err
 	}
 	x.size += header.Size

@@ -126,11 +126,9 @@ func unpack(dir string, in io.Reader) (string, Record, error) {
 	if err != nil {
 		return "", Record{}, err
 	}
-	size, err := extract(dir, archive)
-	if err != nil {
-		return "", Record{}, err
-	}
-	return archive.id(), Record{Imported: time.Now().UTC(), Size: size}, nil
+	id, record, err := extract(dir, archive)
+	record.Imported = time.Now().UTC()
+	return id, record, err
 }
 
 // keepSignature copies a signature into dir and reports whether there is one.

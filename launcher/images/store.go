@@ -72,6 +72,9 @@ type Record struct {
 	Imported time.Time `json:"imported"`
 	Size     int64     `json:"size"` // bytes of the files' content
 
+	// Unmarked says that the archive had no end marker, see build.Archive.
+	Unmarked bool `json:"unmarked,omitempty"`
+
 	// Number counts the imports of a store, so that the order of imports does not follow
 	// the clock.
 	Number int64 `json:"number"`

@@ -151,12 +151,13 @@ func readAgain(image *Image, seal string, ring signing.KeyRing) (keyFingerprint 
 
 // fileID returns the ID of an image file and the manifest in it.
 func fileID(file io.Reader) (id string, manifest []byte, err error) {
-	archive, err := openStream(file)
+	in, err := openStream(file)
 	if err != nil {
 		return "", nil, err
 	}
-	for entries := tar.NewReader(archive); ; {
-		header, err := entries.Next()
+	archive := build.NewArchive(in)
+	for {
+		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -166,14 +167,11 @@ func fileID(file io.Reader) (id string, manifest []byte, err error) {
 		if name, err := cleanName(header.Name); err != nil || name != manifestFile {
 			continue
 		}
-		if manifest, err = io.ReadAll(io.LimitReader(entries, maxManifest)); err != nil {
+		if manifest, err = io.ReadAll(io.LimitReader(archive, maxManifest)); err != nil {
 			return "", nil, fmt.Errorf("read image: %w", err)
 		}
 	}
-	if _, err := io.Copy(io.Discard, archive); err != nil {
-		return "", nil, fmt.Errorf("read image: %w", err)
-	}
-	return archive.id(), manifest, nil
+	return archive.ID(), manifest, nil
 }
 
 // digestsOf reads the file kept in an image's folder.
