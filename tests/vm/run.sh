@@ -72,13 +72,13 @@ initrd_modules() {
 
 # build PROGRAM PACKAGE [COMMAND...] builds a static Go program for the machine.
 build() {
-	target=$1 module=$top package=$2
-	case $package in ./launcher | ./launcher/*) module=$top/launcher package=.${package#./launcher} ;; esac
+	target=$1 module=$top source=$2
+	case $source in ./launcher | ./launcher/*) module=$top/launcher source=.${source#./launcher} ;; esac
 	shift 2
 	[ $# -gt 0 ] || set -- build
 	# shellcheck disable=SC2086 # a list of variables
 	(cd "$module" && env $cross CGO_ENABLED=1 go "$@" -trimpath -buildvcs=false -tags 'seccomp netgo osusergo' \
-		-ldflags "-s -w -linkmode external -extldflags '-static'" -o "$tree/$target" "$package")
+		-ldflags "-s -w -linkmode external -extldflags '-static'" -o "$tree/$target" "$source")
 }
 
 # system fills the tree with what a small Debian has, and what tests call.
