@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os/signal"
 	"strings"
 
@@ -142,28 +140,7 @@ func (c *cli) copyBetween(ctx context.Context, fromTree copies.Tree, from copyEn
 		return err
 	}
 	defer func() { _ = target.Close() }()
-	if err := target.CheckRoom(ctx, source); err != nil {
-		return fmt.Errorf("copy to %q: %w", to.path, err)
-	}
-	// Only the source warns: it leaves out what the target cannot make.
-	read, write := io.Pipe()
-	unhook := context.AfterFunc(ctx, func() { _ = read.CloseWithError(context.Cause(ctx)) })
-	defer unhook()
-	packed := make(chan error, 1)
-	go func() {
-		err := source.Pack(ctx, write, target.Name(), warn)
-		_ = write.CloseWithError(err)
-		packed <- err
-	}()
-	err = target.Unpack(read, intoPod, func(string) {})
-	_ = read.CloseWithError(err)
-	if cause := context.Cause(ctx); cause != nil {
-		return cause // the source may be waiting for a file system
-	}
-	if packErr := <-packed; packErr != nil && !errors.Is(packErr, err) {
-		return packErr
-	}
-	return err
+	return copies.Copy(ctx, source, target, intoPod, warn)
 }
 
 // completeCopies proposes pods, and paths of the host.

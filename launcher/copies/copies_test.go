@@ -40,7 +40,7 @@ func copyTo(t *testing.T, from Tree, path string, to Tree, into string, setID bo
 		return nil, err
 	}
 	defer target.Close()
-	if err := target.CheckRoom(context.Background(), source); err != nil {
+	if err := target.checkRoom(context.Background(), source); err != nil {
 		return nil, err
 	}
 	var archive bytes.Buffer

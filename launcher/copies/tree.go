@@ -93,7 +93,8 @@ func (s *Source) Close() error { return s.file.Close() }
 type Target struct {
 	folder  *os.File // O_PATH
 	name    string
-	checked bool // by CheckRoom
+	path    string // as the caller names it, for errors
+	checked bool   // by checkRoom
 }
 
 // Name is the name that a copy has in the target's folder, as Pack wants it.
@@ -134,7 +135,7 @@ func (t Tree) Target(path string, source *Source) (*Target, error) {
 	if at, err = t.open(folder); err != nil {
 		return nil, err
 	}
-	return &Target{folder: at, name: name}, nil
+	return &Target{folder: at, name: name, path: path}, nil
 }
 
 // target is the place in a folder that exists.
@@ -143,9 +144,9 @@ func target(path string, at *os.File, source *Source) (*Target, error) {
 		return nil, errors.Join(&os.PathError{Op: "copy into", Path: path, Err: err}, at.Close())
 	}
 	if source == nil {
-		return &Target{folder: at}, nil
+		return &Target{folder: at, path: path}, nil
 	}
-	return &Target{folder: at, name: source.base}, nil
+	return &Target{folder: at, name: source.base, path: path}, nil
 }
 
 // notOfTheKernel refuses files that the kernel makes: to read one may block, take something away or never end, and to
