@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/harness"
 )
@@ -127,6 +129,32 @@ func TestAppsCannotLimitTheSupervisor(t *testing.T) {
 	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", p.Supervisor()))
 	if want := fmt.Sprintf("%-25s %-20d %-20d", "Max pending signals", spec.PendingSignals, spec.PendingSignals); err != nil || !strings.Contains(string(limits), want) {
 		t.Errorf("%v; the supervisor's limits are\n%s", err, limits)
+	}
+	p.Stop()
+}
+
+// TestAppsWakeOneThreadBySIGIO: of the supervisor's threads, only the one that waits for signals takes SIGIO. Otherwise an app that sends it
+// to all of them in a loop would keep them from their work for its neighbours.
+func TestAppsWakeOneThreadBySIGIO(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	p := b.Up("p", harness.PodOf(suite.Shell("a", "echo up; exec sleep 1000")))
+	p.Sees("a", "up")
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", p.Supervisor()))
+	if err != nil || len(threads) < 2 {
+		t.Fatalf("%v: %d threads", err, len(threads))
+	}
+	var take []string
+	for _, path := range threads {
+		status, _ := os.ReadFile(path) // a thread may have ended
+		_, rest, found := strings.Cut(string(status), "\nSigBlk:\t")
+		mask, err := strconv.ParseUint(rest[:min(len(rest), 16)], 16, 64)
+		if found && err == nil && mask>>(unix.SIGIO-1)&1 == 0 {
+			take = append(take, path)
+		}
+	}
+	if len(take) != 1 {
+		t.Errorf("%d of %d threads take SIGIO: %s", len(take), len(threads), take)
 	}
 	p.Stop()
 }

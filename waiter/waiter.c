@@ -107,6 +107,20 @@ static void make_room_for_descriptors(int any)
 		close(last);
 }
 
+/*
+ * Sets the supervisor's signal mask: the daemon's, and SIGIO. The Go runtime gives this mask to all threads, and unblocks SIGIO in the one
+ * thread that it keeps for package os/signal (ensureSigM in runtime/signal_unix.go). So an app that sends SIGIO to every thread in a loop wakes
+ * none that works for the apps. A handler could not drop the signals of apps: the kernel merges its own into one that is pending. The shim
+ * unblocks SIGIO (reset_signals).
+ */
+static void set_mask(const sigset_t *daemons)
+{
+	sigset_t signals = *daemons;
+
+	sigaddset(&signals, SIGIO);
+	sigprocmask(SIG_SETMASK, &signals, NULL);
+}
+
 /* Becomes the supervisor: this program again, at its path in the new root. */
 static void __attribute__((noreturn)) become_supervisor(uint32_t namespaces, int channel, const sigset_t *signals)
 {
@@ -126,7 +140,7 @@ static void __attribute__((noreturn)) become_supervisor(uint32_t namespaces, int
 	snprintf(mark, sizeof(mark), "%d", channel);
 	if (setenv(SUPERVISOR_ENV, mark, 1) < 0)
 		give_up("set " SUPERVISOR_ENV);
-	sigprocmask(SIG_SETMASK, signals, NULL);
+	set_mask(signals);
 	execv(self, args);
 	give_up("execute supervisor");
 }
