@@ -38,19 +38,32 @@ func (s *Store) TrustStager(image *Image, ring signing.KeyRing) error {
 }
 
 // trustPlugin returns why an image must not be run as a network plugin, or nil: it must have an
-// app and no dependencies, have a good signature by a key of the ring, and be unchanged since the
-// import, its manifest included. A plugin has the powers of the host's root, so it is trusted as
-// a stager is.
-func (s *Store) trustPlugin(image *Image, ring signing.KeyRing) error {
-	_, err := s.Verify(image, ring)
-	switch {
-	case len(image.Manifest.Dependencies) > 0:
-		err = errors.New("it has dependencies, which are not signed with it")
-	case image.Manifest.App == nil:
+// app. It and its dependencies must each have a good signature by a key of the ring, and be unchanged since their imports, their
+// manifests included. A plugin has the powers of the host's root, so it is trusted as a stager is.
+func (c *Catalog) trustPlugin(image *Image) error {
+	err := c.trustLayers(image)
+	if err == nil && image.Manifest.App == nil {
 		err = errors.New("it has no app")
 	}
 	if err != nil {
 		return fmt.Errorf("plugin image %s (%s): %w", image.Manifest.Name, shortID(image), err)
+	}
+	return nil
+}
+
+// trustLayers checks an image before it looks for its dependencies.
+func (c *Catalog) trustLayers(top *Image) error {
+	if _, err := c.store.Verify(top, c.ring); err != nil {
+		return err
+	}
+	order, err := c.Layers(top)
+	if err != nil {
+		return err
+	}
+	for _, image := range order[1:] {
+		if _, err := c.store.Verify(image, c.ring); err != nil {
+			return fmt.Errorf("dependency %s (%s): %w", image.Manifest.Name, shortID(image), err)
+		}
 	}
 	return nil
 }

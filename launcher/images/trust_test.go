@@ -3,6 +3,7 @@ package images
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,7 +93,7 @@ func TestStagersAndPluginsMustBeTrusted(t *testing.T) {
 		"trusted":               {program, false, "example.com", "", ""},
 		"without an exec":       {noExec, false, "example.com", "no app with an exec", ""},
 		"without an app":        {noApp, false, "example.com", "no app with an exec", "no app"},
-		"dependencies":          {built, false, "example.com", "dependencies", "dependencies"},
+		"dependencies":          {built, false, "example.com", "dependencies", "resolve dependency"},
 		"altered":               {program, true, "example.com", "have been altered", "have been altered"},
 		"a key for other names": {program, false, "example.com/b", "unknown", "unknown"},
 		"no key":                {program, false, "", "unknown", "unknown"},
@@ -111,7 +112,56 @@ func TestStagersAndPluginsMustBeTrusted(t *testing.T) {
 			}
 			ring = trustedFor(t, key, tt.trusted)
 			checkTrust(t, "stager", s.TrustStager(image, ring), tt.stager)
-			checkTrust(t, "plugin", s.trustPlugin(image, ring), tt.plugin)
+			checkTrust(t, "plugin", s.Catalog(ring, nil).trustPlugin(image), tt.plugin)
+		})
+	}
+}
+
+// A plugin has dependencies, as Kurma's own one for CNI: each image must be signed for its own name, also a dependency's dependency.
+func TestThePluginsDependenciesMustBeTrusted(t *testing.T) {
+	depending := func(name, on string) string {
+		return `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"` + name + `","app":{"exec":["/a"],"user":"0","group":"0"}` + on + `}`
+	}
+	const on = `,"dependencies":[{"imageName":"%s"}]`
+	for name, tt := range map[string]struct {
+		base, lowest string // their names
+		signed       [3]bool
+		altered      string // the name of the image whose files are altered
+		words        string
+	}{
+		"each is signed":                      {"example.com/b", "example.com/c", [3]bool{true, true, true}, "", ""},
+		"the top is not":                      {"example.com/b", "example.com/c", [3]bool{false, true, true}, "", ": it is not signed"},
+		"the dependency is not":               {"example.com/b", "example.com/c", [3]bool{true, false, true}, "", "dependency example.com/b"},
+		"the lowest is not":                   {"example.com/b", "example.com/c", [3]bool{true, true, false}, "", "dependency example.com/c"},
+		"the key is for other names":          {"example.com/b", "elsewhere.org/c", [3]bool{true, true, true}, "", "dependency elsewhere.org/c"},
+		"the dependency's files were altered": {"example.com/b", "example.com/c", [3]bool{true, true, true}, "example.com/b", "dependency example.com/b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key, anyName := newKey(t)
+			s := newStore(t)
+			var top *Image
+			for i, text := range []string{
+				depending("example.com/a", fmt.Sprintf(on, tt.base)), depending(tt.base, fmt.Sprintf(on, tt.lowest)), depending(tt.lowest, ""),
+			} {
+				data := archive(t, text, dir("rootfs"), regular("rootfs/f", "good"))
+				path := writeFile(t, "image.aci", data)
+				if tt.signed[i] {
+					path = signedBy(t, key, data)
+				}
+				image, err := s.Import(t.Context(), path, anyName, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if top == nil {
+					top = image
+				}
+				if image.Manifest.Name == tt.altered {
+					if err := os.WriteFile(filepath.Join(image.Rootfs(), "f"), []byte("evil"), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			checkTrust(t, "plugin", s.Catalog(trustedFor(t, key, "example.com"), nil).trustPlugin(top), tt.words)
 		})
 	}
 }
