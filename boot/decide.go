@@ -58,6 +58,9 @@ func (p *Pod) logPlan() {
 		for _, warning := range app.Warnings {
 			p.Log.Warn(warning, "app", app.Name)
 		}
+		for _, note := range app.Notes {
+			p.Log.Info(note, "app", app.Name)
+		}
 	}
 }
 

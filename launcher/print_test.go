@@ -27,6 +27,7 @@ func TestNoControlCharacterOfAnImageIsPrinted(t *testing.T) {
 		"isolators":[{"name":"example.com/unknown","value":"`+hostile+`"}]}}`)
 	lost := h.image("lost.aci", `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/lost","app":{"exec":["/x"],"user":"0","group":"0"},
 		"dependencies":[{"imageName":"example.com/base","labels":[{"name":"version","value":"`+hostile+`"}]}]}`)
+	h.sign(image, newKey(t))
 	h.run("image", "import", image, lost)
 	for _, tt := range []struct {
 		command string

@@ -282,7 +282,9 @@ func TestAPodWhoseUUIDCannotBePrintedIsStopped(t *testing.T) {
 // A warning that nobody reads is written when the pod has been made: it must not end the launcher before the pod.
 func TestAWarningThatNobodyReadsLeavesNoDeadPod(t *testing.T) {
 	h := newHost(t)
-	h.run("image", "import", h.image("two.aci", strings.Replace(appManifest, "example.com/one", "example.com/two", 1)))
+	two := h.image("two.aci", strings.Replace(appManifest, "example.com/one", "example.com/two", 1))
+	h.sign(two, newKey(t))
+	h.run("image", "import", two)
 	if r := h.try("run", "--detach", "--name", "p", "example.com/two"); r.code != 0 || strings.Count(r.stderr, "launcher: warning: ") != 1 {
 		t.Fatalf("want a warning: %+v", r)
 	}

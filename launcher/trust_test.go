@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,6 +135,24 @@ func TestAWrongSignatureIsRefused(t *testing.T) {
 	h.refuse(1, "not an armored OpenPGP signature", "image", "import", other)
 	if out := h.run("image", "list"); strings.Count(out, "\n") != 1 {
 		t.Errorf("image list: %s", out)
+	}
+}
+
+// run warns of an unsigned image only if a key is trusted for its name by a prefix.
+func TestAnUnsignedImageIsAsAskedFor(t *testing.T) {
+	h := newHost(t)
+	h.run("image", "import", h.image("two.aci", strings.Replace(appManifest, "example.com/one", "example.com/two", 1)))
+	if _, _, stderr := h.starts("example.com/two"); stderr != "" {
+		t.Errorf("without a key for its name: %q", stderr)
+	}
+	key := newKey(t)
+	file := h.write("prefix.asc", func(b *bytes.Buffer) error { return key.WritePublic(b) })
+	h.run("trust", "add", "--prefix", "example.com/two", "--fingerprint", key.Fingerprint(), file)
+	if _, _, stderr := h.starts("example.com/two"); !strings.Contains(stderr, `image "example.com/two" (sha512-`) || !strings.HasSuffix(stderr, " is not signed\n") {
+		t.Errorf("with a key for its name: %q", stderr)
+	}
+	if _, _, stderr := h.starts("example.com/one"); stderr != "" {
+		t.Errorf("another name: %q", stderr)
 	}
 }
 

@@ -48,6 +48,7 @@ type App struct {
 
 	Fates    []IsolatorFate
 	Warnings []string // for the log
+	Notes    []string // for the log: what the app gets without having been given it
 
 	networkBandwidth uint64 // of the whole pod, see podIsolators
 }
@@ -82,11 +83,11 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 		mounts.restrict(c.VolumeFlags)
 	}
 	plan := App{
-		Name:     app.Name,
-		Volumes:  mounts.Empty,
-		Sources:  mounts.Sources,
-		Fates:    isolators.Fates,
-		Warnings: mounts.Warnings,
+		Name:    app.Name,
+		Volumes: mounts.Empty,
+		Sources: mounts.Sources,
+		Fates:   isolators.Fates,
+		Notes:   mounts.Notes,
 
 		networkBandwidth: isolators.NetworkBandwidth,
 	}

@@ -83,7 +83,7 @@ func TestAnAppBecomesASpec(t *testing.T) {
 	if diff := cmp.Diff([]string{"/pre", "x"}, got.PreStart); diff != "" || got.PostStop != nil {
 		t.Errorf("got pre-start %q, post-stop %q", got.PreStart, got.PostStop)
 	}
-	if !got.Stdin || !got.Terminal || len(got.Warnings) != 1 || len(got.Volumes) != 1 || len(got.Sources) != 1 {
+	if !got.Stdin || !got.Terminal || len(got.Notes) != 1 || len(got.Volumes) != 1 || len(got.Sources) != 1 {
 		t.Errorf("got %+v", got)
 	}
 	checkFates(t, []Fate{Enforced, Enforced, Ignored, Enforced}, got.Fates)

@@ -17,10 +17,10 @@ import (
 
 // mountPlan is the result of an app's mounts and volumes.
 type mountPlan struct {
-	Mounts   []spec.Mount
-	Empty    []EmptyVolume // each is the source of a mount
-	Sources  []Source      // of the mounts of host volumes
-	Warnings []string
+	Mounts  []spec.Mount
+	Empty   []EmptyVolume // each is the source of a mount
+	Sources []Source      // of the mounts of host volumes
+	Notes   []string
 }
 
 // EmptyVolume is a folder to make before the apps start, with that mode and owner
@@ -68,7 +68,7 @@ func planMounts(app manifest.App, volumes []types.Volume) (mountPlan, error) {
 	}
 	for _, r := range requests {
 		if r.why != "" {
-			plan.Warnings = append(plan.Warnings, r.why)
+			plan.Notes = append(plan.Notes, r.why)
 		}
 		if err := plan.add(app.Name, r); err != nil {
 			return plan, err

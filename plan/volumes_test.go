@@ -64,7 +64,7 @@ func TestMountsFollowPointsAndVolumes(t *testing.T) {
 		volumes       []types.Volume
 		want          []spec.Mount
 		empty         []EmptyVolume
-		warnings      int
+		notes         int
 	}{
 		{"nothing", "", nil, nil, []types.Volume{v, e}, nil, nil, 0},
 		{"host", "C-VOL-01", []schema.Mount{mountOf("v", "/d")}, nil, []types.Volume{v}, []spec.Mount{bound("/volumes/v", "/d")}, nil, 0},
@@ -160,8 +160,8 @@ func TestMountsFollowPointsAndVolumes(t *testing.T) {
 			if diff := cmp.Diff(test.empty, got.Empty); diff != "" {
 				t.Error(diff)
 			}
-			if len(got.Warnings) != test.warnings {
-				t.Errorf("got warnings %q, want %d", got.Warnings, test.warnings)
+			if len(got.Notes) != test.notes {
+				t.Errorf("got notes %q, want %d", got.Notes, test.notes)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"kurma.io/stager/container/machine"
 	"kurma.io/stager/launcher/pods"
@@ -55,7 +56,7 @@ func (d *Daemon) Validate(ctx context.Context, o PodOptions) (v Validation, warn
 	for _, app := range decided.Apps {
 		v.Apps = append(v.Apps, app.Name)
 		v.add(app.Name, app.Fates)
-		for _, warning := range app.Warnings {
+		for _, warning := range slices.Concat(app.Warnings, app.Notes) {
 			v.Warnings = append(v.Warnings, fmt.Sprintf("app %q: %s", app.Name, warning))
 		}
 	}

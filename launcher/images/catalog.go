@@ -175,11 +175,19 @@ func fits(m *Manifest, labels []NameValue) bool {
 	return true
 }
 
+// expectsSignature reports whether a key is trusted for images of that name in particular. An image that nobody was expected to
+// sign is what its importer asked for.
+func (c *Catalog) expectsSignature(name string) bool {
+	return slices.ContainsFunc(c.ring.For(name).Keys(), func(k signing.Trusted) bool { return k.Prefix != "" })
+}
+
 // warn adds a line if it is not clear who serves a name.
 func (c *Catalog) warn(name string, found []*Image, signers []string, chosen int) {
 	image := found[chosen]
 	var text string
 	switch served := slices.Compact(slices.Sorted(slices.Values(signers))); {
+	case signers[chosen] == "" && image.Record.Seal == "" && !c.expectsSignature(image.Manifest.Name):
+		return
 	case signers[chosen] == "" && image.Record.Seal == "":
 		text = fmt.Sprintf("image %q (%s) is not signed", describeVersion(image), shortID(image))
 	case signers[chosen] == "":

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -140,7 +139,7 @@ func (b *Machine) Command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Launcher runs the launcher to its end. The result is without the warnings of the suite's images.
+// Launcher runs the launcher to its end.
 func (b *Machine) Launcher(args ...string) Result {
 	b.T.Helper()
 	return Finish(b.T, b.Command(args...))
@@ -172,13 +171,7 @@ func Finish(t *testing.T, cmd *exec.Cmd) Result {
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	return Result{stdout.String(), withoutUnsigned(stderr.String()), cmd.ProcessState.ExitCode()}
-}
-
-// withoutUnsigned removes the launcher's warnings that an image is not signed: the tests' images are
-// not. The launcher's own tests check these warnings.
-func withoutUnsigned(stderr string) string {
-	return regexp.MustCompile(`(?m)^launcher: warning: image .* is not signed\n`).ReplaceAllString(stderr, "")
+	return Result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
 // RunAll runs programs of other projects, one after the other.
