@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,15 +13,17 @@ import (
 	"kurma.io/stager/tests/harness"
 )
 
-// A plugin whose main process is killed at any moment of setup, add or del costs no pod its start or its end, and leaves
-// no address, rule, link or namespace. NETWORK_KILLS is how often.
+// A plugin whose main process or stager is killed at any moment of setup, add or del costs no pod its start or its end, and leaves
+// no address, rule, link or namespace, and nothing with a network driver. NETWORK_KILLS is how often.
 func TestAPluginThatIsKilledAtAnyMomentIsStartedAgain(t *testing.T) {
 	t.Parallel()
-	m := newNetMachine(t, "["+bridgeEntry("iptables")+"]")
+	name := uniqueDriver()
+	m := newNetMachine(t, "["+bridgeEntry("iptables")+","+remoteEntry(name, `"ipam": [{"subnet": "10.95.0.0/24", "gateway": "10.95.0.1/24"}]`)+"]")
+	m.driver(name)
 	doc := m.Write("p.json", netPodDoc{harness.PodOf(suite.Shell("s", "exec sleep 1000")), []map[string]any{published("web", "tcp", 20000, 8080, 1)}})
-	start, stop := []string{"run", "--detach", "--name", "p", "--net", "bridge", doc}, []string{"stop", "p"}
+	start, stop := []string{"run", "--detach", "--name", "p", "--net", "bridge", "--net", "remote", doc}, []string{"stop", "p"}
 	m.connect("first", harness.PodOf(suite.Shell("s", "exec sleep 1000")), "bridge")
-	m.loseMain("bridge", syscall.SIGKILL)
+	m.killPlugins()
 	setup := m.timed(start)
 	del := m.timed(stop)
 	add := m.timed(start)
@@ -28,20 +31,25 @@ func TestAPluginThatIsKilledAtAnyMomentIsStartedAgain(t *testing.T) {
 	for i := range times(t, "NETWORK_KILLS", 6) {
 		switch i % 3 {
 		case 0:
-			m.loseMain("bridge", syscall.SIGKILL)
-			m.killPluginIn("setup", setup, start)
+			m.killPlugins()
+			m.killPluginsIn("setup", setup, start)
 			m.Must(stop...)
 		case 1:
-			m.killPluginIn("add", add, start)
+			m.killPluginsIn("add", add, start)
 			m.Must(stop...)
 		case 2:
 			m.Must(start...)
-			m.killPluginIn("del", del, stop)
+			m.killPluginsIn("del", del, stop)
 		}
 		m.Must("gc")
 		m.leaves(1)
 	}
 	m.Must("stop", "first")
+	m.reconfigure("[]")
+	m.Must("gc")
+	if links := m.host.run("ip", "-o", "link"); strings.Contains(links, ": td") {
+		t.Errorf("left: links of the driver\n%s", links)
+	}
 }
 
 // timed runs a command of the launcher and returns how long it takes.
@@ -52,20 +60,28 @@ func (m *netMachine) timed(args []string) time.Duration {
 	return time.Since(start)
 }
 
-// killPluginIn runs a command of the launcher, which takes about so long, and kills the main processes of the machine's plugins
-// at a random moment of it. The command must succeed.
-func (m *netMachine) killPluginIn(call string, takes time.Duration, args []string) {
+// killPluginsIn runs a command of the launcher, which takes about so long, and kills the machine's plugins at a random
+// moment of it. The command must succeed.
+func (m *netMachine) killPluginsIn(call string, takes time.Duration, args []string) {
 	m.T.Helper()
 	moment := time.Duration(rand.Int64N(int64(takes)))
-	kill := time.AfterFunc(moment, func() {
-		for _, pid := range m.mainProcesses() {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
-		}
-	})
+	kill := time.AfterFunc(moment, m.killPlugins)
 	r := m.Launcher(args...)
 	kill.Stop()
 	if r.Code != 0 {
-		m.T.Errorf("%s, with the plugin killed after %v of %v of %s: %s", args, moment, takes, call, r.Stderr)
+		m.T.Errorf("%s, with the plugins killed after %v of %v of %s: %s", args, moment, takes, call, r.Stderr)
+	}
+}
+
+// killPlugins kills the main process of each of the machine's plugins, or its stager.
+func (m *netMachine) killPlugins() {
+	all := m.Processes()
+	for _, pid := range m.mainProcesses() {
+		stager := parentOf(parentOf(pid)) // the supervisor is between them
+		if rand.IntN(2) == 0 && slices.Contains(all, stager) {
+			pid = stager
+		}
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 	}
 }
 
