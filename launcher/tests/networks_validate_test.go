@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -87,6 +88,33 @@ func TestAPluginThatAServerHasMustBeSigned(t *testing.T) {
 		if r := m.Launcher("network", "validate", "signed"); r.Code != tt.code || !strings.Contains(r.Stdout, tt.words) {
 			t.Errorf("network validate with keys %q: %+v, want %q", tt.keys, r, tt.words)
 		}
+	}
+}
+
+// A plugin's image may have nothing but a manifest and the image that it depends on, if both are signed by keys that are trusted.
+func TestAPluginMayDependOnSignedImages(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	aci, manifest, root := filepath.Join(dir, "dependent.aci"), filepath.Join(dir, "manifest.json"), filepath.Join(dir, "root")
+	text := `{"acKind": "ImageManifest", "acVersion": "0.8.11", "name": "example.com/dependent", "dependencies": [{"imageName": "kurma.io/stager/lo-netplugin"}],
+		"app": {"exec": ["/opt/network/setup", "stay"], "user": "0", "group": "0", "isolators": [{"name": "os/linux/privileged", "value": true}]}}`
+	if err := errors.Join(os.Mkdir(root, 0o755), os.WriteFile(manifest, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	harness.RunAll(t, []string{filepath.Join(filepath.Dir(suite.Launcher), "aci"), "build", "--manifest", manifest, "--root", root, "--sign", "-o", aci})
+	m := newNetMachine(t, fmt.Sprintf(`[{"name": "dependent", "aci": %q}]`, "file://"+aci), ownPlugins, func(b *harness.Machine) {
+		b.Keys = append(b.Keys, aci+".pub")
+	})
+	p := m.connect("p", harness.PodOf(suite.Shell("s", "sleep 1000")), "dependent")
+	m.LayersAreNow()
+	if got := m.networksOf(p)[0].address(false); got != "127.0.0.1" {
+		t.Errorf("address %s", got)
+	}
+	m.Config["trustedKeys"] = []string{suite.StagerACI + ".pub", aci + ".pub"}
+	m.Write("config.json", m.Config)
+	r := m.Launcher("network", "validate", "dependent")
+	if r.Code != 1 || !strings.Contains(r.Stdout, "dependency kurma.io/stager/lo-netplugin") || !strings.Contains(r.Stdout, "signed by an unknown key") {
+		t.Errorf("a dependency whose key is not trusted: %+v", r)
 	}
 }
 
