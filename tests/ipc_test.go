@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"unsafe"
@@ -40,6 +42,35 @@ func TestAppsShareSignalsAndIPC(t *testing.T) {
 	}
 	if _, err := os.Stat("/dev/shm" + ipcName); err == nil {
 		t.Error("the host has the file as well")
+	}
+	p.Stop()
+}
+
+// A sidecar, or a command in it, has a server of the same user in another app load its configuration again. Another user cannot.
+func TestASidecarReloadsAServer(t *testing.T) {
+	clause.Covers(t, "C-NET-03")
+	t.Parallel()
+	b := suite.NewMachine(t)
+	dir := b.Folder("sync", 0o755)
+	harness.RunAll(t, []string{"mkfifo", "-m", "666", filepath.Join(dir, "pid")})
+	server := suite.Shell("server", `n=0; trap 'n=$((n+1)); echo reloaded $n' HUP; echo pid $$; echo $$ >/sync/pid; while :; do sleep 1000 & wait; done`)
+	sidecar := suite.Shell("sidecar", "read pid </sync/pid; kill -HUP $pid; exec sleep 1000")
+	for _, app := range []*harness.AppDoc{&server, &sidecar} {
+		app.App.User, app.App.Group = "1000", "1000"
+	}
+	p := b.Up("p", harness.PodOf(server, sidecar).HostVolume("sync", dir, "/sync"))
+	p.Sees("server", "reloaded 1\n")
+	_, pid, _ := strings.Cut(strings.SplitN(p.Logs("server"), "\n", 2)[0], " ")
+	for _, command := range []struct {
+		user string
+		code int
+		says string
+	}{{"2000", 1, "reloaded 1\n"}, {"1000", 0, "reloaded 2\n"}, {"0", 0, "reloaded 3\n"}} {
+		out, code := run(p, "sidecar", settings{Exec: []string{"/bin/sh", "-c", "kill -HUP " + pid}, User: command.user, Group: command.user})
+		if code != command.code {
+			t.Errorf("a command of user %s ends with %d: %s", command.user, code, out)
+		}
+		p.Sees("server", command.says)
 	}
 	p.Stop()
 }
