@@ -98,6 +98,9 @@ func (p *Planner) FromImage(ref string, args []string, o Options) (plan pods.Pla
 	}
 	name := appName(image.Manifest.Name)
 	d, err := imagePod(image, name, args, o.App)
+	if err == nil {
+		err = p.takeOwnGroups(d.pod.Apps[0].App, image, o.App)
+	}
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}
