@@ -50,12 +50,18 @@ func (b *Machine) Adopt(started string) *Pod {
 }
 
 // Refuse starts a pod. The start must fail with one line that contains all of the words, and leave
-// nothing behind.
+// nothing behind. The exit status must be 1, or 127 or 126 if an app's program is missing or cannot be executed.
 func (b *Machine) Refuse(name string, doc any, words ...string) {
 	b.T.Helper()
 	r := b.Launcher("run", "--detach", "--name", name, b.Write(name+".json", doc))
-	if r.Code != 1 || strings.Count(r.Stderr, "\n") != 1 {
-		b.T.Errorf("exit status %d, want 1; stderr %q, want one line", r.Code, r.Stderr)
+	want := 1
+	if _, reason, found := strings.Cut(r.Stderr, ": exec "); found && strings.HasSuffix(reason, ": no such file or directory\n") {
+		want = 127
+	} else if found && strings.HasSuffix(reason, ": permission denied\n") {
+		want = 126
+	}
+	if r.Code != want || strings.Count(r.Stderr, "\n") != 1 {
+		b.T.Errorf("exit status %d, want %d; stderr %q, want one line", r.Code, want, r.Stderr)
 	}
 	for _, word := range words {
 		if !strings.Contains(r.Stderr, word) {
