@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 
 	"golang.org/x/sync/errgroup"
@@ -37,11 +38,16 @@ func (p *Pod) mountAll(ctx context.Context) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("read resolver configuration: %w", err)
 	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		p.Log.Warn("the pod's addresses are not in /etc/hosts", "error", err)
+	}
+	hosts := rootfs.PodHosts(p.Plan.Hostname, addresses)
 	group, mounting := errgroup.WithContext(ctx)
 	group.SetLimit(parallelMounts)
 	for _, app := range p.Plan.Apps {
 		group.Go(func() error {
-			return p.makeRoot(mounting, driver, app, resolver)
+			return p.makeRoot(mounting, driver, app, resolver, hosts)
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -51,12 +57,12 @@ func (p *Pod) mountAll(ctx context.Context) error {
 }
 
 // makeRoot mounts one app's root and adds the files in /etc.
-func (p *Pod) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App, resolver []byte) error {
+func (p *Pod) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App, resolver, hosts []byte) error {
 	log, root := p.Log.With("app", app.Name), rootOf(app.Name)
 	if err := mountRoot(ctx, driver, app, root); err != nil {
 		return fmt.Errorf("mount root of app %q: %w", app.Name, err)
 	}
-	if err := rootfs.AddEtcFiles(root, resolver, p.Plan.Hostname); err != nil {
+	if err := rootfs.AddEtcFiles(root, resolver, p.Plan.Hostname, hosts); err != nil {
 		log.Warn("the app lacks files in /etc", "error", err)
 	}
 	return nil

@@ -143,7 +143,7 @@ func TestFilesInEtcAreFilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	const hostname, mtab = "hostname regular file 644 0 0\nmy-pod\n", "/proc/mounts\n1\n"
-	defaults := "hosts regular file 644 0 0\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+	defaults := "hosts regular file 644 0 0\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.0.1\tmy-pod\n"
 	resolvers, ofImage := "resolv.conf regular file 644 0 0\n"+string(resolv), ""
 	if len(resolv) == 0 {
 		resolvers, ofImage = "", "resolv.conf regular file 640 0 7\nimage's resolv.conf\n"

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/netip"
 	"os"
 	"strconv"
 
@@ -14,12 +16,30 @@ import (
 // defaultHosts is for an image that has no /etc/hosts (appc, OS-SPEC.md).
 const defaultHosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 
+// PodHosts returns the lines of /etc/hosts by which the pod's apps find the pod's name: its addresses, without
+// those that only this machine knows, or 127.0.0.1 if it has no other; nil if the pod has no name of its own.
+func PodHosts(hostname string, addresses []net.Addr) []byte {
+	if hostname == "" {
+		return nil
+	}
+	var lines []byte
+	for _, a := range addresses {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr().IsGlobalUnicast() {
+			lines = fmt.Appendf(lines, "%s\t%s\n", prefix.Addr(), hostname)
+		}
+	}
+	if lines == nil {
+		lines = fmt.Appendf(nil, "127.0.0.1\t%s\n", hostname)
+	}
+	return lines
+}
+
 // AddEtcFiles writes resolver, empty or not, to /etc/resolv.conf in an app's new root, and adds
-// hosts, hostname and mtab if the image does not have them. If resolver is nil it adds no
+// hosts with the pod's own lines, hostname and mtab if the image does not have them. If resolver is nil it adds no
 // resolv.conf, and if hostname is empty no hostname. AddEtcFiles resolves the image's symbolic
 // links inside the root, as the app would, so none leads out of it. It replaces a symbolic link
 // in the place of a file.
-func AddEtcFiles(rootfs string, resolver []byte, hostname string) error {
+func AddEtcFiles(rootfs string, resolver []byte, hostname string, hosts []byte) error {
 	etc, err := openEtc(rootfs)
 	if err != nil {
 		return fmt.Errorf("open /etc: %w", err)
@@ -30,7 +50,7 @@ func AddEtcFiles(rootfs string, resolver []byte, hostname string) error {
 			return err
 		}
 	}
-	if err := addFile(etc, "hosts", []byte(defaultHosts)); err != nil {
+	if err := addFile(etc, "hosts", append([]byte(defaultHosts), hosts...)); err != nil {
 		return err
 	}
 	if hostname != "" {

@@ -3,10 +3,36 @@ package rootfs
 import (
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
 )
+
+func TestThePodsNameHasItsAddresses(t *testing.T) {
+	var all []net.Addr
+	for _, text := range []string{"127.0.0.1/8", "::1/128", "10.88.0.7/16", "fe80::1/64", "fd00::7/64"} {
+		ip, prefix, err := net.ParseCIDR(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, &net.IPNet{IP: ip, Mask: prefix.Mask})
+	}
+	for _, test := range []struct {
+		hostname string
+		have     []net.Addr
+		want     string
+	}{
+		{"pod", all, "10.88.0.7\tpod\nfd00::7\tpod\n"},
+		{"pod", all[:2], "127.0.0.1\tpod\n"},
+		{"pod", nil, "127.0.0.1\tpod\n"},
+		{"", all, ""},
+	} {
+		if got := string(PodHosts(test.hostname, test.have)); got != test.want {
+			t.Errorf("%s %v: %q, want %q", test.hostname, test.have, got, test.want)
+		}
+	}
+}
 
 func TestResolverConfigurationIsTheDaemons(t *testing.T) {
 	tests := map[string]struct {
@@ -24,7 +50,7 @@ func TestResolverConfigurationIsTheDaemons(t *testing.T) {
 			if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("the image's\n"), 0o644)); err != nil {
 				t.Fatal(err)
 			}
-			if err := AddEtcFiles(root, test.resolver, ""); err != nil {
+			if err := AddEtcFiles(root, test.resolver, "", nil); err != nil {
 				t.Fatal(err)
 			}
 			if text, err := os.ReadFile(file); err != nil || string(text) != test.want {
@@ -33,7 +59,7 @@ func TestResolverConfigurationIsTheDaemons(t *testing.T) {
 		})
 	}
 	empty := t.TempDir()
-	if err := AddEtcFiles(empty, nil, ""); err != nil {
+	if err := AddEtcFiles(empty, nil, "", nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(empty, "etc/resolv.conf")); !errors.Is(err, fs.ErrNotExist) {

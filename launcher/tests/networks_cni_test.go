@@ -43,6 +43,9 @@ func TestKindsOfNetworks(t *testing.T) {
 	if got := static.Exec("s", "/bin/cat", "/etc/resolv.conf").Stdout; got != "nameserver 10.90.0.1\nsearch example.com\n" {
 		t.Errorf("resolv.conf of a network with name servers: %q", got)
 	}
+	if got := static.Exec("s", "/bin/cat", "/etc/hosts").Stdout; !strings.HasSuffix(got, "\n10.90.0.7\tstatic\n") {
+		t.Errorf("hosts of a pod with an address: %q", got)
+	}
 	asked := m.connect("asked", serve, "static:ips=10.90.0.9/24,mac=0a:58:0a:5a:00:09,dns=9.9.9.9")
 	if nets := m.networksOf(asked); nets[0].address(false) != "10.90.0.9" {
 		t.Errorf("networks of a pod that asked for an address: %+v", nets)
