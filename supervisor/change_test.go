@@ -30,30 +30,32 @@ func TestChangesOfAnAppAreReported(t *testing.T) {
 		{again, "starting running ending:7 restarting starting running ending:0 exited"},
 		{missing, "starting ending:no such program exited"},
 	} {
-		var mu sync.Mutex
-		var got []string
-		report := func(c Change) {
-			mu.Lock()
-			defer mu.Unlock()
-			text := string(c.State)
-			if c.Code != nil {
-				text += fmt.Sprintf(":%d", *c.Code)
+		t.Run(tt.want, func(t *testing.T) { // each with the one reaper of the process
+			var mu sync.Mutex
+			var got []string
+			report := func(c Change) {
+				mu.Lock()
+				defer mu.Unlock()
+				text := string(c.State)
+				if c.Code != nil {
+					text += fmt.Sprintf(":%d", *c.Code)
+				}
+				if c.Reason != "" {
+					text += ":" + c.Reason
+				}
+				if c.NotExecuted != 0 {
+					text += fmt.Sprintf(":not-executed:%d", c.NotExecuted)
+				}
+				if c.App != "app" || c.Time.IsZero() {
+					t.Errorf("%+v", c)
+				}
+				got = append(got, text)
 			}
-			if c.Reason != "" {
-				text += ":" + c.Reason
+			pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Restart: RestartPolicy{AfterFailure: true}, Apps: []App{tt.app}, Changed: report})
+			_, _ = pod.wait()
+			if text := strings.Join(got, " "); text != tt.want {
+				t.Errorf("%s, want %s", text, tt.want)
 			}
-			if c.NotExecuted != 0 {
-				text += fmt.Sprintf(":not-executed:%d", c.NotExecuted)
-			}
-			if c.App != "app" || c.Time.IsZero() {
-				t.Errorf("%+v", c)
-			}
-			got = append(got, text)
-		}
-		pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Restart: RestartPolicy{AfterFailure: true}, Apps: []App{tt.app}, Changed: report})
-		_, _ = pod.wait()
-		if text := strings.Join(got, " "); text != tt.want {
-			t.Errorf("%s, want %s", text, tt.want)
-		}
+		})
 	}
 }
