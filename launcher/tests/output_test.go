@@ -118,7 +118,7 @@ func TestRunPrintsNothingOfItsOwn(t *testing.T) {
 // The stager's warnings reach the person who has started the pod, in the foreground and in the background.
 func TestWarningsReachThePersonWhoStartsAPod(t *testing.T) {
 	t.Parallel()
-	b := suite.NewMachine(t)
+	b := suite.NewMachine(t, harness.StagerConfig(`{"nothing": 1}`))
 	app := suite.Shell("a", "exit 0")
 	app.App.Isolators = []any{harness.Isolator("example.com/unknown", map[string]any{})}
 	path := b.Write("warned.json", harness.PodOf(app))
@@ -130,6 +130,7 @@ func TestWarningsReachThePersonWhoStartsAPod(t *testing.T) {
 		{ignored, []string{"run", path}},
 		{ignored, []string{"run", "--detach", "--exit-policy", "all", path}},
 		{ignored, []string{"restart", "warned"}},
+		{"unknown key, ignored: stagerConfig.nothing", []string{"run", "--interactive", suite.IDs["busybox"], "--", "-c", "exit 0"}},
 	} {
 		r := b.Launcher(start.args...)
 		if r.Code != 0 || !strings.Contains(r.Stderr, start.want) {
