@@ -2,6 +2,7 @@ package callins
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -232,11 +233,13 @@ func TestStreamsOfEveryKindCarryAllBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		ours.Close()
+		written := make(chan error, 1)
 		go func() {
-			theirs.Write(text)
-			unix.Shutdown(int(theirs.Fd()), unix.SHUT_WR)
+			_, err := theirs.Write(text)
+			written <- errors.Join(err, unix.Shutdown(int(theirs.Fd()), unix.SHUT_WR))
 		}()
 		got, err := io.ReadAll(theirs)
+		err = errors.Join(err, <-written)
 		if code := exitCode(t, cmd.Wait()); err != nil || code != 3 || !bytes.Equal(got, text) {
 			t.Errorf("exit code %d, %d bytes, %v, want %d", code, len(got), err, size)
 		}
