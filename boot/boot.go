@@ -39,8 +39,9 @@ type Step struct {
 	Do   func(context.Context, *Pod) error
 }
 
-// Steps returns all steps in order, from claiming the root to the last app's end. The slice is the caller's, which may put
-// steps between them. The caller may also leave out a step that is marked as optional; the others need one another.
+// Steps returns all steps in order, from claiming the root to the last app's end. The slice is the caller's, which
+// may put steps between them. The caller may also leave out a step that is marked as optional; the others need one
+// another.
 func Steps() []Step {
 	return []Step{
 		{"claim root", claimRoot}, // optional

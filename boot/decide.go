@@ -28,8 +28,8 @@ func Decide(runtime spec.Runtime, drivers []unionfs.Driver) (*plan.Pod, error) {
 	return plan.Decide(m, runtime.Support(), unionfs.NamesOf(drivers))
 }
 
-// decide plans the pod, and reports the pod's namespaces to the waiter. The waiter starts the supervisor again if the pod
-// needs other namespaces.
+// decide plans the pod, and reports the pod's namespaces to the waiter. The waiter starts the supervisor again if the
+// pod needs other namespaces.
 func decide(_ context.Context, p *Pod) error {
 	var err error
 	if p.Plan, err = Decide(p.Runtime, p.Drivers); err != nil {

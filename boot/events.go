@@ -14,8 +14,8 @@ import (
 // maxEvents is how long names.EventsFile may become, some 10,000 changes, before it becomes the old one.
 const maxEvents = 1 << 20
 
-// appEvents writes the changes of the apps' states into a file, for the daemon. The pod does not depend on it: on a full disk, say,
-// a change is left out.
+// appEvents writes the changes of the apps' states into a file, for the daemon. The pod does not depend on it: on a
+// full disk, say, a change is left out.
 type appEvents struct {
 	path string
 	log  *slog.Logger

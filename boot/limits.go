@@ -14,8 +14,9 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// reserveThreads begins to make the threads of the starts, beside the next steps; runApps waits for them. It is an early step,
-// because the Go runtime gives each thread a stack for signals, 32 KiB that take no memory if they lie where nothing was before.
+// reserveThreads begins to make the threads of the starts, beside the next steps; runApps waits for them. It is an
+// early step, because the Go runtime gives each thread a stack for signals, 32 KiB that take no memory if they lie
+// where nothing was before.
 func reserveThreads(_ context.Context, p *Pod) error {
 	reserved := make(chan struct{})
 	p.reserved = reserved
@@ -45,7 +46,8 @@ func guardLimits(_ context.Context, p *Pod) error {
 }
 
 // limitPendingSignals gives the supervisor the limit of an app. Signals with data queue up at a thread that blocks
-// them, and count for the user of that thread until its own limit is reached, whoever sends them (sigqueue(3)). The supervisor waits for none.
+// them, and count for the user of that thread until its own limit is reached, whoever sends them (sigqueue(3)). The
+// supervisor waits for none.
 func limitPendingSignals() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_SIGPENDING, &limit); err != nil {
@@ -68,8 +70,8 @@ func (p *Pod) guardLife() {
 }
 
 // reserveMemory protects the memory of the cgroup of the waiter and the supervisor from the apps, in a version 2
-// hierarchy (memory.min): where the cgroup around both is full, the kernel takes the apps' pages first. Version 1 has no
-// such file, nor has a hierarchy without the memory controller.
+// hierarchy (memory.min): where the cgroup around both is full, the kernel takes the apps' pages first. Version 1 has
+// no such file, nor has a hierarchy without the memory controller.
 func reserveMemory(leaf string) error {
 	const reserve = 16 << 20 // several times what they use
 	err := os.WriteFile(filepath.Join(leaf, "memory.min"), []byte(strconv.Itoa(reserve)), 0)

@@ -86,8 +86,8 @@ func (p *Pod) undoAll() error {
 	return errors.Join(errs...)
 }
 
-// Isolators returns the fates of an app's isolators, as planned and as the steps found them. It returns false if the pod does not
-// have the app.
+// Isolators returns the fates of an app's isolators, as planned and as the steps found them. It returns false if the
+// pod does not have the app.
 func (p *Pod) Isolators(app string) (plan.Fates, bool) {
 	fates, ok := p.Plan.Isolators(app)
 	if p.unlimited != "" {

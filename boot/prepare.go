@@ -23,8 +23,9 @@ func prepareRuntime(_ context.Context, p *Pod) error {
 	return p.Runtime.Prepare(names.RuntimeDir, p.Plan.Resources)
 }
 
-// startMetadata starts the pod's metadata service. Every process of an app has its URL in the environment. The pod's UUID is that of plan.PodUUID. Without a loopback interface the apps have no
-// metadata service, and startMetadata logs a warning.
+// startMetadata starts the pod's metadata service. Every process of an app has its URL in the environment. The pod's
+// UUID is that of plan.PodUUID. Without a loopback interface the apps have no metadata service, and startMetadata
+// logs a warning.
 func startMetadata(_ context.Context, p *Pod) error {
 	cgroups, _ := os.ReadFile("/proc/self/cgroup") // on an error the pod gets a new UUID
 	data := p.Plan.Metadata

@@ -37,8 +37,8 @@ func makeVolumes(_ context.Context, p *Pod) error {
 	return nil
 }
 
-// prepareMounts fills the empty volumes from the images, and prepares the targets of the apps' mounts. The apps come one after the other,
-// because the first whose image has a volume's target decides what the volume gets.
+// prepareMounts fills the empty volumes from the images, and prepares the targets of the apps' mounts. The apps come
+// one after the other, because the first whose image has a volume's target decides what the volume gets.
 func (p *Pod) prepareMounts(ctx context.Context) error {
 	filled := make(map[string]bool) // the volumes' paths
 	for _, app := range p.Plan.Apps {
@@ -57,8 +57,8 @@ func (p *Pod) prepareMounts(ctx context.Context) error {
 	return nil
 }
 
-// fillVolumes copies into an app's empty volumes that are not filled yet what the app's root has at their targets. It returns the mounts
-// that are left, whose targets are not prepared.
+// fillVolumes copies into an app's empty volumes that are not filled yet what the app's root has at their targets. It
+// returns the mounts that are left, whose targets are not prepared.
 func fillVolumes(ctx context.Context, root string, mounts []spec.Mount, volumes []plan.EmptyVolume, filled map[string]bool) ([]spec.Mount, error) {
 	var rest []spec.Mount
 	for _, m := range mounts {

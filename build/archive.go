@@ -16,10 +16,10 @@ const (
 	endMarker = 2 * block // zeros
 )
 
-// Archive reads the tar of an image file, and decides what a whole one is. A tar ends with two blocks of zeros. Some programs, such
-// as Kurma's own build tool, close the compressed file before the tar, so their images have neither this end marker nor the last
-// file's padding. An Archive accepts a tar that ends where a file ends, see Marked, and refuses one that ends within a file or its
-// header, and data other than zeros after the end marker.
+// Archive reads the tar of an image file, and decides what a whole one is. A tar ends with two blocks of zeros. Some
+// programs, such as Kurma's own build tool, close the compressed file before the tar, so their images have neither
+// this end marker nor the last file's padding. An Archive accepts a tar that ends where a file ends, see Marked, and
+// refuses one that ends within a file or its header, and data other than zeros after the end marker.
 type Archive struct {
 	in     *input
 	tar    *tar.Reader
@@ -34,8 +34,8 @@ func NewArchive(in io.Reader) *Archive {
 	return &Archive{in: counted, tar: tar.NewReader(counted)}
 }
 
-// Next goes on to the next entry. After the last one it reads what follows to the end of the input, and returns io.EOF. The error for
-// a tar that is cut off wraps io.ErrUnexpectedEOF.
+// Next goes on to the next entry. After the last one it reads what follows to the end of the input, and returns
+// io.EOF. The error for a tar that is cut off wraps io.ErrUnexpectedEOF.
 func (a *Archive) Next() (*tar.Header, error) {
 	if a.err != nil {
 		return nil, a.err
@@ -58,8 +58,8 @@ func (a *Archive) Size() int64 { return a.in.size }
 func (a *Archive) Marked() bool { return a.marked }
 
 func (a *Archive) next() (*tar.Header, error) {
-	// What is read after the content is padding, headers and the end marker. The content of a sparse file may be a hole without end; its
-	// caller may have read it.
+	// What is read after the content is padding, headers and the end marker. The content of a sparse file may be a hole
+	// without end; its caller may have read it.
 	if !a.sparse {
 		if _, err := io.Copy(io.Discard, a.tar); err != nil {
 			return nil, err

@@ -39,8 +39,8 @@ type Image struct {
 // image's root. Name is the entry's path below the root, "" for the root itself; a hard link's target
 // in the header is also such a path. Visit may read the entry's content until it returns.
 //
-// Anything but one manifest and a folder rootfs in a whole tar, see Archive, is an error, and so is a path that leads out of the
-// root. Names are not resolved: a symbolic link and an entry behind it are visited like any other.
+// Anything but one manifest and a folder rootfs in a whole tar, see Archive, is an error, and so is a path that leads
+// out of the root. Names are not resolved: a symbolic link and an entry behind it are visited like any other.
 func Read(file io.Reader, visit func(name string, h *tar.Header, content io.Reader) error) (Image, error) {
 	plain, compression, err := decompress(file)
 	if err != nil {

@@ -120,8 +120,8 @@ func (b *between) start() {
 	}
 }
 
-// finish is called once, when the command has ended. It returns the errors of the copies, once all that the command has written has
-// been copied. A reader that has gone is none: the command has had its SIGPIPE.
+// finish is called once, when the command has ended. It returns the errors of the copies, once all that the command
+// has written has been copied. A reader that has gone is none: the command has had its SIGPIPE.
 func (b *between) finish() error {
 	var all []error
 	if b.input != nil {
@@ -156,8 +156,8 @@ func isNull(f *os.File) bool {
 	return unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3)
 }
 
-// isReadable reports whether f can be read at all: a folder, or a file that is open for writing or as a path only, is an input
-// without a byte.
+// isReadable reports whether f can be read at all: a folder, or a file that is open for writing or as a path only, is
+// an input without a byte.
 func isReadable(f *os.File) bool {
 	var st unix.Stat_t
 	mode, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)

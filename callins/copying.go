@@ -39,7 +39,8 @@ type copying struct {
 	over     *os.File // an eventfd that is readable once the copying is to end; the goroutine closes it
 	left     int      // how many bytes may follow then: none of an input
 	plain    []byte   // the buffer where splice(2) is not used
-	// pause says how long to wait after src has returned EIO; 0 means that src has ended. It is nil for a src whose EIO is an error.
+	// pause says how long to wait after src has returned EIO; 0 means that src has ended. It is nil for a src whose EIO
+	// is an error.
 	pause func() time.Duration
 	done  chan error // how the goroutine has ended; EPIPE means that dst has no reader any more
 }
@@ -71,9 +72,9 @@ func newInput(dst, src *os.File) (*copying, error) {
 }
 
 // pauseOf is the pause of what the caller types. The kernel stops a background process that reads its terminal, and a
-// stopped call-in copies no output. If the process ignores SIGTTIN, the read fails with EIO instead
-// (termios(3)); then the copying tries again until the process is in the foreground, which it may be by now. A terminal that is gone
-// has no foreground.
+// stopped call-in copies no output. If the process ignores SIGTTIN, the read fails with EIO instead (termios(3));
+// then the copying tries again until the process is in the foreground, which it may be by now. A terminal that is
+// gone has no foreground.
 func pauseOf(terminal *os.File) time.Duration {
 	if _, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP); err != nil {
 		return 0
@@ -141,7 +142,8 @@ func (c *copying) copy() error {
 	return nil
 }
 
-// wait waits until src can be read or is at its end, or until the copying is to end. It returns EPIPE once dst has no reader.
+// wait waits until src can be read or is at its end, or until the copying is to end. It returns EPIPE once dst has no
+// reader.
 func (c *copying) wait() (ready, ended bool, err error) {
 	// In this order: an ended writer has written all before.
 	fds := []unix.PollFd{polled(c.over, unix.POLLIN), polled(c.src, unix.POLLIN), polled(c.dst, 0)}
@@ -154,8 +156,8 @@ func (c *copying) wait() (ready, ended bool, err error) {
 	return fds[1].Revents != 0, fds[0].Revents != 0, nil
 }
 
-// move makes one splice(2), or one read whose bytes it writes. It returns 0 and no error at the end of src. It may return
-// EAGAIN if dst has no room.
+// move makes one splice(2), or one read whose bytes it writes. It returns 0 and no error at the end of src. It may
+// return EAGAIN if dst has no room.
 func (c *copying) move() (int, error) {
 	if c.plain == nil {
 		n, err := unix.Splice(int(c.src.Fd()), nil, int(c.dst.Fd()), nil, copySize, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
@@ -245,9 +247,9 @@ func finishAll(outputs []*copying) error {
 	return errors.Join(all...)
 }
 
-// awaitOutput finishes the outputs after the end of what writes to them, and returns their error. A signal of the caller, unless it is
-// a change of the window, ends the wait for a reader that does not read; then code is 128+N. So it is for a reader that has gone, as if
-// SIGPIPE had ended the call-in.
+// awaitOutput finishes the outputs after the end of what writes to them, and returns their error. A signal of the
+// caller, unless it is a change of the window, ends the wait for a reader that does not read; then code is 128+N. So
+// it is for a reader that has gone, as if SIGPIPE had ended the call-in.
 func awaitOutput(outputs []*copying, signals <-chan os.Signal) (code int, err error) {
 	finished := make(chan error, 1)
 	go func() { finished <- finishAll(outputs) }()

@@ -12,9 +12,9 @@
 //	"uptime": callins.ServeDocument(func(…) (any, error) { … }),  // a Handler
 package callins
 
-// The protocol, version 3. A SOCK_SEQPACKET unix socket; one packet is one JSON
-// object of at most maxPacket bytes, with descriptors (SCM_RIGHTS) as in the tables; one connection is one call. Both sides are the same program, so a version
-// that differs is refused and not negotiated.
+// The protocol, version 3. A SOCK_SEQPACKET unix socket; one packet is one JSON object of at most maxPacket bytes,
+// with descriptors (SCM_RIGHTS) as in the tables; one connection is one call. Both sides are the same program, so a
+// version that differs is refused and not negotiated.
 //
 //	caller (host PID namespace)                    supervisor (pod's PID namespace)
 //	  │ request {"version":3,"call":C,"app":A,…}  + descriptors of C  │
@@ -45,9 +45,9 @@ package callins
 //	{"signal":N}                   run: send signal N, one of forwarded, to the command, and SIGCONT after one of endSignals
 //	{"width":W,"height":H}         attach: the caller's terminal has a new size
 //
-// The streams of run are stdin, stdout and stderr, without them if the settings ask for a terminal. Each is a pipe that the
-// caller has made for the command, or a null device, for which the command gets that of its app: any other file is refused, because a
-// process can open again, with other access, what it holds.
+// The streams of run are stdin, stdout and stderr, without them if the settings ask for a terminal. Each is a pipe
+// that the caller has made for the command, or a null device, for which the command gets that of its app: any other
+// file is refused, because a process can open again, with other access, what it holds.
 //
 // End of file from the caller of run kills the command with all of its session; from
 // the caller of attach it ends the attachment only. The settings are a sealed memfd

@@ -100,8 +100,8 @@ func startCommand(pod *supervisor.Pod, defaults []string, call *Call) (*supervis
 	return session, <-console, nil
 }
 
-// streamsOf returns a command's streams: pipes, which the caller has made for it, and the app's own null device for a null device.
-// Another file is refused, because a process can open again, with other access, what it holds.
+// streamsOf returns a command's streams: pipes, which the caller has made for it, and the app's own null device for a
+// null device. Another file is refused, because a process can open again, with other access, what it holds.
 func streamsOf(files []*os.File) (stdio spec.Stdio, err error) {
 	streams := []**os.File{&stdio.Stdin, &stdio.Stdout, &stdio.Stderr}
 	if len(files) != len(streams) {

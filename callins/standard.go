@@ -22,10 +22,10 @@ func CallIns() map[string]CallIn {
 	}
 }
 
-// Handlers returns the supervisor's side of the standard call-ins for the pod, by the name of
-// the request. isolators returns the fate of each of an app's isolators, to be written as JSON; false if there is no such app.
-// env returns the variables, NAME=value, that a command in an app has unless its settings list the name. Both may run concurrently with
-// themselves; a plan.Pod has both as methods. The map is the caller's, which may add rows.
+// Handlers returns the supervisor's side of the standard call-ins for the pod, by the name of the request. isolators
+// returns the fate of each of an app's isolators, to be written as JSON; false if there is no such app. env returns
+// the variables, NAME=value, that a command in an app has unless its settings list the name. Both may run
+// concurrently with themselves; a plan.Pod has both as methods. The map is the caller's, which may add rows.
 func Handlers[Fates any](pod *supervisor.Pod, isolators func(app string) (Fates, bool), env func(app string) []string) map[string]Handler {
 	return map[string]Handler{
 		requestStatus:    serveStatus(pod),
@@ -45,9 +45,9 @@ func ProcessStreams() Streams {
 	}
 }
 
-// ExitCode returns the exit code of a program whose main has the error, and writes the text of
-// the error to stderr, in one line that a terminal shows and does not obey: nothing and 0 for nil, the Code and the Err of an *ExitError, 1 and the text of
-// any other.
+// ExitCode returns the exit code of a program whose main has the error, and writes the text of the error to stderr,
+// in one line that a terminal shows and does not obey: nothing and 0 for nil, the Code and the Err of an *ExitError,
+// 1 and the text of any other.
 func ExitCode(err error, stderr io.Writer) int {
 	if err == nil {
 		return 0

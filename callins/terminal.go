@@ -51,7 +51,8 @@ func resize(s Streams, master *os.File) bool {
 	return err == nil
 }
 
-// pollable returns a file on f's open file description, which it makes non-blocking, so that writes wait in the Go runtime.
+// pollable returns a file on f's open file description, which it makes non-blocking, so that writes wait in the Go
+// runtime.
 func pollable(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

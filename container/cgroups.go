@@ -12,16 +12,17 @@ import (
 	"kurma.io/stager/names"
 )
 
-// tree is a tree of mounts that is detached from every mount namespace (open_tree(2), mount_setattr(2), Linux 5.12), and the
-// place where the shim attaches it in the container.
+// tree is a tree of mounts that is detached from every mount namespace (open_tree(2), mount_setattr(2), Linux 5.12),
+// and the place where the shim attaches it in the container.
 type tree struct {
 	file   *os.File
 	target string
 }
 
-// cgroupTrees returns what the container has as /sys/fs/cgroup, in the order in which the shim attaches it: the stager's
-// cgroups, writable, for a privileged container; its own cgroup and those below it, read-only, for another one, whose cgroups it
-// makes; nothing where no cgroups are mounted. The caller closes the trees, also after an error.
+// cgroupTrees returns what the container has as /sys/fs/cgroup, in the order in which the shim attaches it: the
+// stager's cgroups, writable, for a privileged container; its own cgroup and those below it, read-only, for another
+// one, whose cgroups it makes; nothing where no cgroups are mounted. The caller closes the trees, also after an
+// error.
 //
 // libcontainer could mount the cgroups, but takes half a millisecond for each hierarchy. Mounts in the supervisor's own
 // mount namespace would be copied into that of each container that starts meanwhile.
@@ -56,8 +57,8 @@ func (c *container) cgroupTrees() ([]tree, error) {
 	return trees, nil
 }
 
-// cgroupTree makes the container's cgroup in a hierarchy, and returns its tree. libcontainer makes the cgroup too, but not
-// before the process that needs the tree.
+// cgroupTree makes the container's cgroup in a hierarchy, and returns its tree. libcontainer makes the cgroup too,
+// but not before the process that needs the tree.
 func (c *container) cgroupTree(hierarchy string, attributes unix.MountAttr) (tree, error) {
 	target := filepath.Join(names.CgroupDir, hierarchy)
 	own := filepath.Join(target, c.spec.Cgroup)
@@ -71,8 +72,8 @@ func (c *container) cgroupTree(hierarchy string, attributes unix.MountAttr) (tre
 	return openTree(own, target, 0, attributes)
 }
 
-// openTree returns a detached copy of the mount at path, or with AT_RECURSIVE also of those below it. The caller closes it, also after
-// an error.
+// openTree returns a detached copy of the mount at path, or with AT_RECURSIVE also of those below it. The caller
+// closes it, also after an error.
 func openTree(path, target string, recursive uint, attributes unix.MountAttr) (tree, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|recursive)
 	if err != nil {
@@ -91,9 +92,9 @@ func closeTrees(trees []tree) {
 	}
 }
 
-// makeCgroupFolders mounts the file system with the folders on which the shim attaches the cgroups of several hierarchies. It
-// is the same one for all containers. Only an app with CAP_SYS_ADMIN can write to it, and what it writes takes no space from the
-// runtime.
+// makeCgroupFolders mounts the file system with the folders on which the shim attaches the cgroups of several
+// hierarchies. It is the same one for all containers. Only an app with CAP_SYS_ADMIN can write to it, and what it
+// writes takes no space from the runtime.
 func (r *Runtime) makeCgroupFolders(dir string) error {
 	if len(r.hierarchies) == 0 || slices.Equal(r.hierarchies, []string{""}) {
 		return nil

@@ -178,8 +178,8 @@ type handles struct {
 	cgroups *os.File // the cgroup namespace that the shim has made; nil if it could not be opened, as where the app had ended before
 }
 
-// openNull opens the container's null device, for a command. That of the supervisor is the machine's: a process of user 0 could
-// change its mode. The caller closes it.
+// openNull opens the container's null device, for a command. That of the supervisor is the machine's: a process of
+// user 0 could change its mode. The caller closes it.
 func (h *handles) openNull() (*os.File, error) {
 	var st unix.Stat_t
 	if h.null == nil || unix.Fstat(int(h.null.Fd()), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(1, 3) {
@@ -188,8 +188,8 @@ func (h *handles) openNull() (*os.File, error) {
 	return pathrs.Reopen(h.null, unix.O_RDWR)
 }
 
-// openCgroups opens the cgroup namespace, once the first process is the app. That of the supervisor itself is none: the process
-// ended before the shim had made its own.
+// openCgroups opens the cgroup namespace, once the first process is the app. That of the supervisor itself is none:
+// the process ended before the shim had made its own.
 func (h *handles) openCgroups() {
 	fd, err := unix.Openat(int(h.process.Fd()), "ns/cgroup", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -23,12 +23,11 @@ import (
 
 // Exec implements spec.Container.
 //
-// The supervisor is already in all of the container's namespaces but two, so it does not use
-// libcontainer, which would start this program twice to join them all. The supervisor executes
-// the shim outside the container, where no process of the container can interfere with it. The
-// shim joins the mount and the cgroup namespace and the cgroups by open descriptors, and does the
-// rest as for the first process. The cgroup namespace of a privileged container is the supervisor's own; where that of another one is not
-// known, the shim makes one that is like it.
+// The supervisor is already in all of the container's namespaces but two, so it does not use libcontainer, which
+// would start this program twice to join them all. The supervisor executes the shim outside the container, where no
+// process of the container can interfere with it. The shim joins the mount and the cgroup namespace and the cgroups
+// by open descriptors, and does the rest as for the first process. The cgroup namespace of a privileged container is
+// the supervisor's own; where that of another one is not known, the shim makes one that is like it.
 func (c *container) Exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, error) {
 	p, err := c.exec(cmd, stdio)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 // maxLooks is how many looks at a container's files may be under way at once.
 const maxLooks = 4
 
-// look calls f with the container's root, to open or read files in it, on a goroutine of its own. What f opens
-// can be on a file system that does not answer: an app with CAP_SYS_ADMIN mounts FUSE over /etc and serves
-// nothing, or a volume is on a server that is gone. Then look returns an error after the runtime's limit of a command's start. The
+// look calls f with the container's root, to open or read files in it, on a goroutine of its own. What f opens can be
+// on a file system that does not answer: an app with CAP_SYS_ADMIN mounts FUSE over /etc and serves nothing, or a
+// volume is on a server that is gone. Then look returns an error after the runtime's limit of a command's start. The
 // thread that the kernel keeps waiting is lost until the file system answers or goes, so a container has maxLooks of
 // them at most, and a look at its files that comes later waits for one of these.
 //

@@ -69,8 +69,8 @@ func (c *cli) runHere(ctx context.Context, launch *daemon.Launch, o runOptions, 
 	return nil
 }
 
-// reportFailedStager prints why a pod that has ended has an exit code that is not its apps'. deleted is whether the pod's logs
-// will be.
+// reportFailedStager prints why a pod that has ended has an exit code that is not its apps'. deleted is whether the
+// pod's logs will be.
 func (c *cli) reportFailedStager(pod *pods.Pod, deleted bool) {
 	how := pod.StagerFailed()
 	if how == "" {

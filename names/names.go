@@ -26,8 +26,8 @@ const (
 	// fail to start: what the call-in status would print of the ended pod.
 	LastStatus = "status.json"
 
-	// EventsFile has a line of JSON for each change of an app's state, see supervisor.Change, and EventsFile with OldSuffix the
-	// lines before them. The daemon reads this path from the image's EventsAnnotation.
+	// EventsFile has a line of JSON for each change of an app's state, see supervisor.Change, and EventsFile with
+	// OldSuffix the lines before them. The daemon reads this path from the image's EventsAnnotation.
 	EventsFile = LogDir + "/events.jsonl"
 	OldSuffix  = ".old"
 
@@ -36,8 +36,8 @@ const (
 	ControlSocket = RunDir + "/control.sock"
 )
 
-// Annotations. The first three are of an app in the pod manifest, the fourth is of an app or its image; the others are of
-// the stager image.
+// Annotations. The first three are of an app in the pod manifest, the fourth is of an app or its image; the others
+// are of the stager image.
 const (
 	StdinAnnotation         = "kurma.io/stager/stdin"          // "null" or "stream"
 	TTYAnnotation           = "kurma.io/stager/tty"            // "true" or "false"

@@ -21,9 +21,9 @@ const (
 
 var errBothSeccomp = errors.New("seccomp-retain-set and seccomp-remove-set must not be used together")
 
-// keyrings returns the calls that reach the kernel's keyrings (keyrings(7)), sorted. No namespace but that of users separates
-// keyrings: user 0 of a pod has those of the host's user 0. So an app has these calls only if a retain-set lists
-// them by name; the default filter has none of them, either.
+// keyrings returns the calls that reach the kernel's keyrings (keyrings(7)), sorted. No namespace but that of users
+// separates keyrings: user 0 of a pod has those of the host's user 0. So an app has these calls only if a retain-set
+// lists them by name; the default filter has none of them, either.
 func keyrings() []string { return []string{"add_key", "keyctl", "request_key"} }
 
 func (i *applier) seccompRetain(value json.RawMessage) (verdict, error) {

@@ -31,8 +31,8 @@ func PodUUID(cgroups string) string {
 	return uuid.NewString()
 }
 
-// WithMetadata returns a process's environment with the URL of the pod's metadata service, which overrides another; without
-// a URL it returns env.
+// WithMetadata returns a process's environment with the URL of the pod's metadata service, which overrides another;
+// without a URL it returns env.
 func WithMetadata(env []string, url string) []string {
 	if url == "" {
 		return env

@@ -14,8 +14,8 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// Pod is the plan of a pod. It is data that nobody changes after Decide: what the stager finds out later, such as the URL
-// of the metadata service, is a value of whoever finds it out.
+// Pod is the plan of a pod. It is data that nobody changes after Decide: what the stager finds out later, such as the
+// URL of the metadata service, is a value of whoever finds it out.
 type Pod struct {
 	Name     string
 	Hostname string // to set in the pod's UTS namespace; "" for none, or if the pod shares the host's
@@ -137,8 +137,8 @@ type Fates struct {
 	Pod, App []IsolatorFate
 }
 
-// Degraded returns the fates for a stager that could not enforce an isolator as planned: its fate is Modified for the pod and
-// the app, unless it is Ignored.
+// Degraded returns the fates for a stager that could not enforce an isolator as planned: its fate is Modified for the
+// pod and the app, unless it is Ignored.
 func (f Fates) Degraded(isolator, why string) Fates {
 	degraded := func(list []IsolatorFate) []IsolatorFate {
 		list = slices.Clone(list)

@@ -12,15 +12,15 @@ import (
 	"kurma.io/stager/names"
 )
 
-// The first and the last real-time signal of programs: the C library keeps 32 and 33, the kernel's first two, for itself
-// (signal(7)).
+// The first and the last real-time signal of programs: the C library keeps 32 and 33, the kernel's first two, for
+// itself (signal(7)).
 const (
 	firstRealTime = 34
 	lastRealTime  = 64
 )
 
-// stopSignal returns the signal that asks an app to end, SIGTERM where nothing is said. The pod's annotation overrides the
-// image's.
+// stopSignal returns the signal that asks an app to end, SIGTERM where nothing is said. The pod's annotation
+// overrides the image's.
 func stopSignal(app manifest.App) (syscall.Signal, error) {
 	text, found := app.Runtime.Annotations.Get(names.StopSignalAnnotation)
 	if !found && app.Image != nil {
@@ -36,7 +36,8 @@ func stopSignal(app manifest.App) (syscall.Signal, error) {
 	return signal, nil
 }
 
-// parseSignal reads what the STOPSIGNAL of a container file may be: a number, or a name in any case with or without SIG.
+// parseSignal reads what the STOPSIGNAL of a container file may be: a number, or a name in any case with or without
+// SIG.
 func parseSignal(text string) (syscall.Signal, bool) {
 	if n, err := strconv.ParseUint(text, 10, 8); err == nil {
 		return syscall.Signal(n), 0 < n && n <= lastRealTime
@@ -54,8 +55,8 @@ func parseSignal(text string) (syscall.Signal, bool) {
 	return syscall.Signal(number), firstRealTime <= number && number <= lastRealTime
 }
 
-// realTimeDistance reads what follows SIGRTMIN or SIGRTMAX: nothing, or the sign and a number. For anything else it returns a
-// distance that is too long.
+// realTimeDistance reads what follows SIGRTMIN or SIGRTMAX: nothing, or the sign and a number. For anything else it
+// returns a distance that is too long.
 func realTimeDistance(text, sign string) int {
 	if text == "" {
 		return 0

@@ -30,8 +30,8 @@ type EmptyVolume struct {
 	Mode     uint32 // permission, set-ID and sticky bits, as in chmod(2)
 	UID, GID int
 
-	// FromImage says that the pod asks for no mode and owner: if an app's image has a folder at the target of the mount, the
-	// volume becomes a copy of that folder before the apps start. The first such app in the pod's order decides.
+	// FromImage says that the pod asks for no mode and owner: if an app's image has a folder at the target of the mount,
+	// the volume becomes a copy of that folder before the apps start. The first such app in the pod's order decides.
 	FromImage bool
 }
 
@@ -229,8 +229,8 @@ func (p *mountPlan) restrict(flags []VolumeFlag) {
 	}
 }
 
-// saysNothing reports whether an empty volume has appc's default mode and owner. Daemons write out the defaults, so those count as nothing
-// said.
+// saysNothing reports whether an empty volume has appc's default mode and owner. Daemons write out the defaults, so
+// those count as nothing said.
 func saysNothing(v types.Volume) bool {
 	isRoot := func(id *int) bool { return id == nil || *id == 0 }
 	return (v.Mode == nil || *v.Mode == "0755") && isRoot(v.UID) && isRoot(v.GID)

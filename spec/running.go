@@ -19,8 +19,8 @@ type Running interface {
 	Release()
 }
 
-// Stdio are a process's descriptors 0, 1 and 2; nil means the container's own /dev/null, not the runtime's, whose mode a
-// process of user 0 could change. The process's user becomes the owner of a pipe, so that a program can open
+// Stdio are a process's descriptors 0, 1 and 2; nil means the container's own /dev/null, not the runtime's, whose
+// mode a process of user 0 could change. The process's user becomes the owner of a pipe, so that a program can open
 // /dev/stdout. The caller closes the files after the call.
 //
 // With Terminal, the process gets a terminal of its container's devpts instead, of the given size, as its

@@ -22,7 +22,8 @@ type Runtime interface {
 	// folder. limits are the pod's. Prepare kills processes that an earlier supervisor left in the pod's cgroup.
 	Prepare(dir string, limits Resources) error
 
-	// MakePod makes the pod's cgroup with its limits, once, before the first Start. The apps' roots may be mounted meanwhile.
+	// MakePod makes the pod's cgroup with its limits, once, before the first Start. The apps' roots may be mounted
+	// meanwhile.
 	MakePod() error
 
 	// Container returns a container of the spec, whose Cgroup is below the pod's. It touches nothing before Start.
@@ -44,15 +45,15 @@ type Runtime interface {
 // also after a failed Start or none. Several goroutines may call Exec, Kill and PIDs at once.
 //
 // Child processes: the reaper takes the status of every child of the program except those of a call of
-// reap.Reaper.Spawn under way. Runtime.Container, Start and Exec run inside Spawn. They may start helper processes, but not
-// on the program's first thread; they must reap each within two seconds of its end, and leave none
-// except the process that they return. All other methods run outside Spawn and must not start processes.
+// reap.Reaper.Spawn under way. Runtime.Container, Start and Exec run inside Spawn. They may start helper processes,
+// but not on the program's first thread; they must reap each within two seconds of its end, and leave none except the
+// process that they return. All other methods run outside Spawn and must not start processes.
 //
-// Limits in time: apps can stop or kill the processes of a start (kill(2)). After StartLimit the supervisor calls Kill
-// until Start returns, and kills a process that Start still returns; Exec itself kills what it has started after
-// ExecLimit. The limits end with the exec of the program. A runtime that forks in the pod's PID namespace with vfork(2),
-// as os/exec does, also ensures that an app's SIGSTOP between fork and exec blocks only
-// that start: package container does, a runtime without cgo cannot.
+// Limits in time: apps can stop or kill the processes of a start (kill(2)). After StartLimit the supervisor calls
+// Kill until Start returns, and kills a process that Start still returns; Exec itself kills what it has started after
+// ExecLimit. The limits end with the exec of the program. A runtime that forks in the pod's PID namespace with
+// vfork(2), as os/exec does, also ensures that an app's SIGSTOP between fork and exec blocks only that start: package
+// container does, a runtime without cgo cannot.
 type Container interface {
 	// Start starts the main process, with no signal ignored or blocked, and returns after the exec of the app's
 	// program. A program that cannot be found or executed is an *ExecError. After any error no process is left.

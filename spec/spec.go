@@ -46,8 +46,8 @@ type Spec struct {
 	// Privileged means a container without masked paths, read-only paths and device policy.
 	Privileged bool
 
-	// HideProcesses hides every process in /proc that the reading one may not trace (proc(5), hidepid=ptraceable): the supervisor,
-	// its threads and other apps.
+	// HideProcesses hides every process in /proc that the reading one may not trace (proc(5), hidepid=ptraceable): the
+	// supervisor, its threads and other apps.
 	HideProcesses bool
 
 	OOMScoreAdj     int    // -1000 to 1000

@@ -10,8 +10,8 @@ import (
 	"kurma.io/stager/waiter/helper"
 )
 
-// This file selects the runtime, the union file system drivers and the steps of a pod's way. A fork with another runtime, driver or
-// step changes only this file. A runtime or driver that needs a process, such as a FUSE daemon,
+// This file selects the runtime, the union file system drivers and the steps of a pod's way. A fork with another
+// runtime, driver or step changes only this file. A runtime or driver that needs a process, such as a FUSE daemon,
 // starts it with the helper.Starter, so that apps cannot reach the process.
 
 // beContainer makes the process a container's first process if the runtime has executed this program

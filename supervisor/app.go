@@ -129,8 +129,8 @@ type Change struct {
 	Code *int `json:"exitCode,omitempty"`
 	// Reason, of StateEnding, is that of the Exit, or why the main process was not started.
 	Reason string `json:"reason,omitempty"`
-	// NotExecuted, of StateEnding, is the exit code of a shell for a program that could not be executed: 127 if it is missing,
-	// else 126; 0 for any other end.
+	// NotExecuted, of StateEnding, is the exit code of a shell for a program that could not be executed: 127 if it is
+	// missing, else 126; 0 for any other end.
 	NotExecuted int `json:"notExecuted,omitempty"`
 }
 

@@ -138,8 +138,8 @@ func (p *Pod) launch(container func() (spec.Container, error), stdio spec.Stdio,
 	return c, nil, fmt.Errorf("not started within %s, and killed: %w", p.config.StartLimit, err)
 }
 
-// startContainer starts a container. When forced closes, or the pod's limit has passed, which late reports, it kills the
-// container's processes until Start returns. Even then Start may succeed.
+// startContainer starts a container. When forced closes, or the pod's limit has passed, which late reports, it kills
+// the container's processes until Start returns. Even then Start may succeed.
 func (p *Pod) startContainer(c spec.Container, stdio spec.Stdio, forced <-chan struct{}) (process spec.Running, late bool, err error) {
 	started := make(chan struct{})
 	var watch sync.WaitGroup

@@ -64,10 +64,11 @@ func IgnoreSignals() (release func()) {
 	}
 }
 
-// ignoreFaults has the kernel ignore the signals of a program's own faults where the Go runtime would handle them: it takes
-// one that another process sends with data of its own (rt_sigqueueinfo(2); fcntl(2), F_SETSIG) for a fault, and ends the
-// program. The kernel sends a real one in spite of it, and ends the process (force_sig_info_to_task in kernel/signal.c). A child
-// has them at their default, because the Go runtime resets its handlers there. restore undoes it.
+// ignoreFaults has the kernel ignore the signals of a program's own faults where the Go runtime would handle them: it
+// takes one that another process sends with data of its own (rt_sigqueueinfo(2); fcntl(2), F_SETSIG) for a fault, and
+// ends the program. The kernel sends a real one in spite of it, and ends the process (force_sig_info_to_task in
+// kernel/signal.c). A child has them at their default, because the Go runtime resets its handlers there. restore
+// undoes it.
 func ignoreFaults() (restore func()) {
 	handled := map[syscall.Signal]action{}
 	runtimes := actionOf(syscall.SIGURG)

@@ -8,15 +8,15 @@ import (
 	"os"
 )
 
-// trim takes the older lines away from a file that has more than limit bytes, which may be open for
-// writing alone: what stays is the newest lines, of limit/2 bytes or less. It takes the space of the lines
-// that go for a copy of those that stay, and then cuts the file, so that the newest lines are in the file at
-// every moment, whenever this process is killed. Without trim the log of an app that restarts for ever grows without end
+// trim takes the older lines away from a file that has more than limit bytes, which may be open for writing alone:
+// what stays is the newest lines, of limit/2 bytes or less. It takes the space of the lines that go for a copy of
+// those that stay, and then cuts the file, so that the newest lines are in the file at every moment, whenever this
+// process is killed. Without trim the log of an app that restarts for ever grows without end
 // (TestTheFileOfMessagesIsLimited).
 //
-// Another process must write with O_APPEND; else it leaves a hole after the cut. A line that it writes between the end of
-// the copy and ftruncate(2) is lost: only ext4 and XFS can remove the start of a file (fallocate(2)), and no system call
-// truncates a file only if its size has not changed.
+// Another process must write with O_APPEND; else it leaves a hole after the cut. A line that it writes between the
+// end of the copy and ftruncate(2) is lost: only ext4 and XFS can remove the start of a file (fallocate(2)), and no
+// system call truncates a file only if its size has not changed.
 func trim(file *os.File, limit int64) error {
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() <= limit {

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CopyFolder makes the empty folder dst a copy of src, a folder of an assembled root, which is open for reading: owner, mode, times,
-// extended attributes and contents. Hard links within src and holes stay. Symbolic links are copied and never followed. Devices are
-// left out. src must not change meanwhile.
+// CopyFolder makes the empty folder dst a copy of src, a folder of an assembled root, which is open for reading:
+// owner, mode, times, extended attributes and contents. Hard links within src and holes stay. Symbolic links are
+// copied and never followed. Devices are left out. src must not change meanwhile.
 //
-// If dst's file system has too little room, the error wraps unix.ENOSPC and nothing has been copied. After any other error dst has a
-// part of the copy.
+// If dst's file system has too little room, the error wraps unix.ENOSPC and nothing has been copied. After any other
+// error dst has a part of the copy.
 func CopyFolder(ctx context.Context, dst string, src *os.File) error {
 	out, err := os.OpenFile(dst, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -50,9 +50,9 @@ func init() { //nolint:gochecknoinits // see above
 	}
 }
 
-// TakeLine returns the line if this process is the supervisor that the waiter has started, else
-// nil. It is called once, by the main goroutine, after boot.TakeDescriptors: it opens descriptors. From then on no signal that
-// another process sends is taken for a fault of this program (faults.c); supervisor.IgnoreSignals must come later.
+// TakeLine returns the line if this process is the supervisor that the waiter has started, else nil. It is called
+// once, by the main goroutine, after boot.TakeDescriptors: it opens descriptors. From then on no signal that another
+// process sends is taken for a fault of this program (faults.c); supervisor.IgnoreSignals must come later.
 func TakeLine() (*Line, error) {
 	mark := os.Getenv(names.SupervisorVariable)
 	if mark == "" {
@@ -128,10 +128,9 @@ func (l *Line) Settled() <-chan struct{} { return l.settled }
 // Watch calls stop when the daemon asks the waiter to stop the pod, each time: with SIGTERM, SIGINT
 // or SIGQUIT. An app cannot ask for that if the supervisor has called supervisor.IgnoreSignals.
 //
-// Watch calls stop and then lost when the waiter is gone, whatever ended it, and ends this process afterwards.
-// In a PID namespace of its own the pod ends with this process, so lost is called in the
-// host's only, where it kills the pod's processes, while nothing starts any more. Watch does not return; call it on a goroutine
-// of its own.
+// Watch calls stop and then lost when the waiter is gone, whatever ended it, and ends this process afterwards. In a
+// PID namespace of its own the pod ends with this process, so lost is called in the host's only, where it kills the
+// pod's processes, while nothing starts any more. Watch does not return; call it on a goroutine of its own.
 func (l *Line) Watch(stop, lost func()) {
 	// The channel's end, or an error, means that the waiter is gone.
 	for order := C.uint32_t(0); readStruct(l.channel, &order) == nil; {

@@ -105,8 +105,8 @@ func prepareTarget(root int, m spec.Mount) (hides string, err error) {
 	return "", nil
 }
 
-// OpenFolder opens the folder in root that a path leads to, for reading. No symbolic link leads out of root. Where there is no folder, the
-// error wraps unix.ENOENT or unix.ENOTDIR. The caller closes the folder.
+// OpenFolder opens the folder in root that a path leads to, for reading. No symbolic link leads out of root. Where
+// there is no folder, the error wraps unix.ENOENT or unix.ENOTDIR. The caller closes the folder.
 func OpenFolder(root, path string) (*os.File, error) {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

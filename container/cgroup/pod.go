@@ -58,9 +58,9 @@ func NewPod(path string, limits spec.Resources) (*Pod, error) {
 // runtime that cannot make a thread ends the program.
 const stagerTasks = 128
 
-// stagerMemory is how many bytes apps leave to the stager likewise, several times what it uses. Apps that use up their memory reach
-// their own limit first, and the kernel then looks among them for a process to kill: not at the supervisor, whose oom_score_adj
-// an app of user 0 can raise by the number of one of its threads (/proc/TID).
+// stagerMemory is how many bytes apps leave to the stager likewise, several times what it uses. Apps that use up
+// their memory reach their own limit first, and the kernel then looks among them for a process to kill: not at the
+// supervisor, whose oom_score_adj an app of user 0 can raise by the number of one of its threads (/proc/TID).
 const stagerMemory = 16 << 20
 
 // leaveRoomForStager lowers the limits of tasks and memory of the pod's cgroup below those of the cgroups around it
@@ -110,10 +110,11 @@ func (g *Pod) Make() error {
 	return nil
 }
 
-// Hasten moves this process into a cgroup that it is in. That changes nothing, but the kernel's lock for
-// moves (cgroup_threadgroup_rwsem) waits for an RCU grace period unless it was held just before: an app that is started some
-// milliseconds later does not wait. A write to cgroup.procs takes 5.7 ms a quarter of a second after the one before, and 0.2 ms five
-// milliseconds after it (medians of 40). Errors do not matter: then the app waits. It may run beside all other methods.
+// Hasten moves this process into a cgroup that it is in. That changes nothing, but the kernel's lock for moves
+// (cgroup_threadgroup_rwsem) waits for an RCU grace period unless it was held just before: an app that is started
+// some milliseconds later does not wait. A write to cgroup.procs takes 5.7 ms a quarter of a second after the one
+// before, and 0.2 ms five milliseconds after it (medians of 40). Errors do not matter: then the app waits. It may run
+// beside all other methods.
 func (g *Pod) Hasten() { _ = g.moveNowhere(os.Getpid()) }
 
 // moveNowhere moves a process into a cgroup that it is in, and returns the cgroup's folder, "" if it finds none.
@@ -237,9 +238,9 @@ func (g *Pod) thaw() {
 // hiddenLimit limits how long kill waits for processes that it cannot see.
 const hiddenLimit = 2 * time.Second
 
-// awaitHidden waits until the cgroup's version 1 hierarchy of PIDs counts no process. It lists none of a dead stager's PID
-// namespace, where the kernel kills them, and this stager must not use their root file systems before that.
-// The count includes zombies, whose parent may take its time, so awaitHidden waits for a moment only.
+// awaitHidden waits until the cgroup's version 1 hierarchy of PIDs counts no process. It lists none of a dead
+// stager's PID namespace, where the kernel kills them, and this stager must not use their root file systems before
+// that. The count includes zombies, whose parent may take its time, so awaitHidden waits for a moment only.
 func (g *Pod) awaitHidden() {
 	file := filepath.Join(g.manager.Path("pids"), "pids.current")
 	for deadline := time.Now().Add(hiddenLimit); time.Now().Before(deadline); time.Sleep(killInterval) {
@@ -249,10 +250,10 @@ func (g *Pod) awaitHidden() {
 	}
 }
 
-// SignalAll sends SIGKILL to every process in a cgroup and below, and returns the number of
-// processes. It can miss processes that are forked meanwhile. A process whose AppArmor profile takes no signals from the
-// caller, without "signal (receive) peer=unconfined", is an error: it survives, and so does its cgroup. The
-// kernel's cgroup.kill (version 2, Linux 5.14) asks no profile.
+// SignalAll sends SIGKILL to every process in a cgroup and below, and returns the number of processes. It can miss
+// processes that are forked meanwhile. A process whose AppArmor profile takes no signals from the caller, without
+// "signal (receive) peer=unconfined", is an error: it survives, and so does its cgroup. The kernel's cgroup.kill
+// (version 2, Linux 5.14) asks no profile.
 func SignalAll(m cgroups.Manager) (int, error) { return signalAll(m, unix.Kill) }
 
 func signalAll(m cgroups.Manager, kill func(pid int, sig unix.Signal) error) (int, error) {

@@ -145,7 +145,8 @@ func readNone(b *bench, change func(*spec.Process)) {
 	}
 }
 
-// hiddenThreads checks that /proc has none of the supervisor's threads for an app with HideProcesses, also not by their numbers.
+// hiddenThreads checks that /proc has none of the supervisor's threads for an app with HideProcesses, also not by
+// their numbers.
 func hiddenThreads(b *bench) {
 	threads, err := os.ReadDir("/proc/self/task")
 	must(b.t, err)

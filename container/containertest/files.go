@@ -187,8 +187,8 @@ func privilegedPaths(b *bench) {
 	b.wantBoth(s, "head -c1 /proc/interrupts | grep -c .; (: >>/proc/sys/kernel/hostname) && echo writes", "1\nwrites\n")
 }
 
-// privilegedSys checks that the daemon's /sys, which was mounted read-only in the same network namespace before, neither
-// makes the app's read-only nor becomes writable: the two share a superblock.
+// privilegedSys checks that the daemon's /sys, which was mounted read-only in the same network namespace before,
+// neither makes the app's read-only nor becomes writable: the two share a superblock.
 func privilegedSys(b *bench) {
 	daemons := b.folder()
 	must(b.t, unix.Mount("sysfs", daemons, "sysfs", unix.MS_RDONLY, ""))
@@ -252,7 +252,8 @@ func (b *bench) wantEmpty(folder string) {
 	}
 }
 
-// linkedSystem: a volume is mounted where the link leads, and a runtime that follows it makes device nodes in the volume.
+// linkedSystem: a volume is mounted where the link leads, and a runtime that follows it makes device nodes in the
+// volume.
 func linkedSystem(b *bench) {
 	for _, path := range spec.SystemFolders() {
 		s, folder := b.linked(path)

@@ -43,8 +43,8 @@ func Resolve(root *os.File, user, group string) (uid, gid uint32, err error) {
 	return uid, gid, nil
 }
 
-// Of is Resolve for the user and group of a process whose container has the assembled file system at the path root; those of a process
-// with Root are 0. It also refuses supplementary groups that are no IDs.
+// Of is Resolve for the user and group of a process whose container has the assembled file system at the path root;
+// those of a process with Root are 0. It also refuses supplementary groups that are no IDs.
 func Of(root string, p *spec.Process) (uid, gid uint32, err error) {
 	if err := CheckGroups(p.SupplementaryGID); err != nil || p.Root {
 		return 0, 0, err

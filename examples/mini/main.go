@@ -1,6 +1,6 @@
 // Command mini is a small stager of the reference stager's packages, in one file. It leaves out some of the steps of
-// package boot, and puts one of its own between the others. Its apps have volumes, isolators and
-// handlers, logs, and answers to status, logs, run and attach; they lack the metadata service, the journal and limits of the network.
+// package boot, and puts one of its own between the others. Its apps have volumes, isolators and handlers, logs, and
+// answers to status, logs, run and attach; they lack the metadata service, the journal and limits of the network.
 //
 // In the project's folder, after `make build`, these commands make the stager, and its image with a throwaway key:
 //

@@ -52,9 +52,9 @@ func blame(path string, data []byte, t reflect.Type, err error) error {
 	return fmt.Errorf("%s: %s: %s", path, Show(data), reason)
 }
 
-// mayRepeat reports whether an object in data, which is JSON, may have two keys that differ in nothing but case: it takes
-// two keys for the same one rather than decode them. checkKeys, which is certain, takes twenty times as long: of a pod of 50 apps
-// `launcher validate` takes 24 ms of CPU time, and 34 without mayRepeat.
+// mayRepeat reports whether an object in data, which is JSON, may have two keys that differ in nothing but case: it
+// takes two keys for the same one rather than decode them. checkKeys, which is certain, takes twenty times as long:
+// of a pod of 50 apps `launcher validate` takes 24 ms of CPU time, and 34 without mayRepeat.
 func mayRepeat(data []byte) bool {
 	type level struct {
 		keys  [][]byte // nil for a list
@@ -101,9 +101,9 @@ func isSimple(key []byte) bool {
 	return !slices.ContainsFunc(key, func(b byte) bool { return b == '\\' || b >= utf8.RuneSelf })
 }
 
-// checkKeys refuses a key that data, which decodes into a t, has twice: encoding/json takes the later one without a word.
-// The keys of a field of a struct are the same in any case, those of a map are not. What stays JSON in a t is not looked
-// at, nor are keys that no field has. So the depth of t, not that of data, is how often a byte is read.
+// checkKeys refuses a key that data, which decodes into a t, has twice: encoding/json takes the later one without a
+// word. The keys of a field of a struct are the same in any case, those of a map are not. What stays JSON in a t is
+// not looked at, nor are keys that no field has. So the depth of t, not that of data, is how often a byte is read.
 func checkKeys(path string, data []byte, t reflect.Type) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -42,8 +42,8 @@ func (e *DuplicateKeyError) Error() string {
 
 // Decode decodes text, which must be one JSON document and nothing else, into the struct that v points to. It refuses
 // unknown keys, and a key that is given twice in any struct or map. The error is ErrEmpty, ErrTrailing, a
-// *DuplicateKeyError, or one line that says where the text is no JSON, or which field does not fit. After an error *v may
-// be partly set.
+// *DuplicateKeyError, or one line that says where the text is no JSON, or which field does not fit. After an error *v
+// may be partly set.
 func Decode(text []byte, v any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -63,9 +63,9 @@ func Decode(text []byte, v any) error {
 }
 
 // Unmarshal decodes data into v as encoding/json does, and refuses a key that is given twice in any struct or map. An
-// error is one line that says where data is no JSON, or that names the innermost field that does not fit, as a path that
-// begins with the given one ("" for a whole document), and shows its value, or its two keys. After an error *v may be
-// partly set.
+// error is one line that says where data is no JSON, or that names the innermost field that does not fit, as a path
+// that begins with the given one ("" for a whole document), and shows its value, or its two keys. After an error *v
+// may be partly set.
 func Unmarshal(path string, data []byte, v any) error {
 	if err := json.Unmarshal(data, v); err != nil {
 		return explain(path, data, reflect.TypeOf(v).Elem(), err)

@@ -161,9 +161,9 @@ func (g *Group) Missing() []string {
 	return missing
 }
 
-// Claim marks the parents that Missing has returned before a launcher was killed, as Make would have:
-// the launcher that removes the last pod removes them. Folders that do not exist, or that are none of the group's parents,
-// are ignored.
+// Claim marks the parents that Missing has returned before a launcher was killed, as Make would have: the launcher
+// that removes the last pod removes them. Folders that do not exist, or that are none of the group's parents, are
+// ignored.
 func (g *Group) Claim(missing []string) {
 	for _, h := range g.Hierarchies {
 		for parent := filepath.Dir(g.Path); parent != "."; parent = filepath.Dir(parent) {

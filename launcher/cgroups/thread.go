@@ -12,8 +12,8 @@ import (
 )
 
 // self is the writer itself (cgroups(7)). A thread that moves itself does not take the kernel's
-// cgroup_threadgroup_rwsem (cgroup_procs_write_start in kernel/cgroup/cgroup.c, Linux 5.4); any other move does, and waits
-// for an RCU grace period, 5 to 10 ms, unless the lock was held just before.
+// cgroup_threadgroup_rwsem (cgroup_procs_write_start in kernel/cgroup/cgroup.c, Linux 5.4); any other move does, and
+// waits for an RCU grace period, 5 to 10 ms, unless the lock was held just before.
 var self = []byte("0") //nolint:gochecknoglobals // a constant
 
 // Entrance is the open files by which a thread starts a process in a group, from any mount namespace.

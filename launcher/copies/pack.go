@@ -23,8 +23,8 @@ const (
 	batch = 1 << 10
 )
 
-// Pack writes the source to w as a tar archive in which its name is name, or its own if that is "". It calls warn for each
-// file that is left out.
+// Pack writes the source to w as a tar archive in which its name is name, or its own if that is "". It calls warn for
+// each file that is left out.
 func (s *Source) Pack(ctx context.Context, w io.Writer, name string, warn func(string)) error {
 	p := &packer{ctx: ctx, out: tar.NewWriter(w), warn: warn, links: make(map[inode]string)}
 	if err := p.add(s.file, cmp.Or(name, s.base, ".")); err != nil {

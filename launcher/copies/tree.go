@@ -1,5 +1,5 @@
-// Package copies copies files and folders between the host and a tree of files that a stranger owns and changes meanwhile,
-// such as the root of an app, as tar archives.
+// Package copies copies files and folders between the host and a tree of files that a stranger owns and changes
+// meanwhile, such as the root of an app, as tar archives.
 //
 // What the stranger does must neither lead out of the tree, nor make the caller wait or open a device:
 //
@@ -103,8 +103,9 @@ func (t *Target) Name() string { return t.name }
 // Close closes the target.
 func (t *Target) Close() error { return t.folder.Close() }
 
-// Target opens the place of a copy of the source, by cp(1)'s rules: below a folder that exists, or with the path's name if there
-// is nothing, or in place of a file. Without a source, of an archive, the path must be a folder. The caller closes it.
+// Target opens the place of a copy of the source, by cp(1)'s rules: below a folder that exists, or with the path's
+// name if there is nothing, or in place of a file. Without a source, of an archive, the path must be a folder. The
+// caller closes it.
 func (t Tree) Target(path string, source *Source) (*Target, error) {
 	at, err := t.open(path)
 	if err == nil {

@@ -41,7 +41,8 @@ type unpacker struct {
 	folder int // the descriptor of the target's folder
 	modes  int64
 	warn   func(string)
-	// checked says that there is room for the copy. Of an archive, each file is looked at: how many are to come is not known.
+	// checked says that there is room for the copy. Of an archive, each file is looked at: how many are to come is not
+	// known.
 	checked bool
 
 	parent string // the folder that dir returned last

@@ -21,8 +21,8 @@ var ErrNoStager = errors.New("pods need a stager image")
 
 // PodOptions is a pod to start: that of an image, or of a pod manifest.
 type PodOptions struct {
-	// Image is the image of the pod's only app: a source with a scheme, see sources.Is, an ID, or NAME[:VERSION]. The pod ends with
-	// its app, unless the configuration or the Options have another exit policy.
+	// Image is the image of the pod's only app: a source with a scheme, see sources.Is, an ID, or NAME[:VERSION]. The
+	// pod ends with its app, unless the configuration or the Options have another exit policy.
 	Image string
 	Args  []string // follow those of the image
 
@@ -40,8 +40,8 @@ type PodOptions struct {
 	Detached bool
 }
 
-// Launch is a pod that has been made and not been started. Its images cannot be removed. The caller calls Start or Run, according to
-// PodOptions.Detached, and Close in any case.
+// Launch is a pod that has been made and not been started. Its images cannot be removed. The caller calls Start or
+// Run, according to PodOptions.Detached, and Close in any case.
 type Launch struct {
 	pod     *pods.Keeper
 	monitor *pods.Monitor // of a pod that is detached
@@ -53,8 +53,9 @@ func (l *Launch) Pod() *pods.Pod {
 	return &record
 }
 
-// Create plans a pod and puts it into the store. It imports images of sources before, unless they have been imported. The warnings
-// are about requests that have no effect, a line each; they come with an error, too, as a misspelt key may be its cause.
+// Create plans a pod and puts it into the store. It imports images of sources before, unless they have been imported.
+// The warnings are about requests that have no effect, a line each; they come with an error, too, as a misspelt key
+// may be its cause.
 func (d *Daemon) Create(ctx context.Context, o PodOptions) (launch *Launch, warnings []string, err error) {
 	store, err := d.podsBelow(o.CgroupParent)
 	if err != nil {
@@ -83,12 +84,13 @@ func (d *Daemon) Create(ctx context.Context, o PodOptions) (launch *Launch, warn
 	return launch, warnings, nil
 }
 
-// Start has the pod's monitor start the pod, and returns when all of its apps have been started. A pod that does not start is
-// deleted; the error is a pods.StartError then.
+// Start has the pod's monitor start the pod, and returns when all of its apps have been started. A pod that does not
+// start is deleted; the error is a pods.StartError then.
 func (l *Launch) Start(ctx context.Context) error { return l.monitor.HandOver(ctx, l.pod) }
 
-// Run starts the pod and returns when it has ended. This process is the pod's monitor: the pod ends with it, and is stopped when ctx
-// ends. Run calls up when all apps have been started; its error stops the pod. The pod stays in the store if it was up.
+// Run starts the pod and returns when it has ended. This process is the pod's monitor: the pod ends with it, and is
+// stopped when ctx ends. Run calls up when all apps have been started; its error stops the pod. The pod stays in the
+// store if it was up.
 func (l *Launch) Run(ctx context.Context, up func() error) (pods.Exit, error) {
 	return l.pod.Run(ctx, true, up)
 }
@@ -112,8 +114,8 @@ func (d *Daemon) Start(ctx context.Context, o PodOptions) (pod *pods.Pod, warnin
 	return launch.Pod(), warnings, err
 }
 
-// Monitor is the main function of the process of Programs.Monitor, which watches the pod in that folder until the pod ends. If ctx
-// ends, it stops the pod.
+// Monitor is the main function of the process of Programs.Monitor, which watches the pod in that folder until the pod
+// ends. If ctx ends, it stops the pod.
 func (d *Daemon) Monitor(ctx context.Context, dir string) error {
 	return pods.RunDetached(ctx, dir, d.connector(), lastLines)
 }

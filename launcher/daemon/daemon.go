@@ -1,9 +1,9 @@
-// Package daemon is the daemon's part on one machine, as a library: images and the keys that may sign them, pods, their logs,
-// events and limits, and networks. Command launcher is its face.
+// Package daemon is the daemon's part on one machine, as a library: images and the keys that may sign them, pods,
+// their logs, events and limits, and networks. Command launcher is its face.
 //
-// The package prints nothing, reads no command line and never ends the process. Warnings are values. A context that ends
-// interrupts a call, which returns the context's cause, unless the call's comment says otherwise. Several daemons, also in
-// several processes, may use the same folders at once; all that they know is on disk.
+// The package prints nothing, reads no command line and never ends the process. Warnings are values. A context that
+// ends interrupts a call, which returns the context's cause, unless the call's comment says otherwise. Several
+// daemons, also in several processes, may use the same folders at once; all that they know is on disk.
 package daemon
 
 import (
@@ -22,14 +22,14 @@ type Daemon struct {
 	callTime time.Duration
 }
 
-// Programs are the command lines with which a daemon starts processes that outlive a call. Pods that are started detached, and
-// networks, need them; both must be programs of the machine that stay where they are.
+// Programs are the command lines with which a daemon starts processes that outlive a call. Pods that are started
+// detached, and networks, need them; both must be programs of the machine that stay where they are.
 type Programs struct {
-	// Monitor is this program's own command line, whose first word names it, for a process that calls Daemon.Monitor with the
-	// word that is added to it. The daemon executes the program again, in the host's root folder.
+	// Monitor is this program's own command line, whose first word names it, for a process that calls Daemon.Monitor
+	// with the word that is added to it. The daemon executes the program again, in the host's root folder.
 	Monitor []string
-	// Hold is the path of a program, linked statically, that waits until it is stopped if its argument is "hold". It is the main
-	// process of a network's container. With "" no pod is connected to networks.
+	// Hold is the path of a program, linked statically, that waits until it is stopped if its argument is "hold". It is
+	// the main process of a network's container. With "" no pod is connected to networks.
 	Hold string
 }
 
@@ -38,15 +38,16 @@ type Options struct {
 	// State is the folder of what the configuration names no folder for; "" for DefaultState.
 	State    string
 	Programs Programs
-	// Progress returns a function that is called with the bytes of the named thing that have been imported, and with all that
-	// there are; either may be nil.
+	// Progress returns a function that is called with the bytes of the named thing that have been imported, and with all
+	// that there are; either may be nil.
 	Progress func(what string) func(done, size int64)
 	// CallTime limits each call of a network's plugin that this process makes; 0 for networks.CallTime, the minute of the
 	// Kurma Network Specification.
 	CallTime time.Duration
 }
 
-// Open returns the daemon of a configuration, whose missing keys have their defaults. It makes nothing on disk: each method makes the folders that it needs.
+// Open returns the daemon of a configuration, whose missing keys have their defaults. It makes nothing on disk: each
+// method makes the folders that it needs.
 func Open(config Config, o Options) (*Daemon, error) {
 	all, err := networks.Parse(config.ContainerNetworks)
 	if err != nil {

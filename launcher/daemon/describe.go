@@ -27,7 +27,8 @@ type PodInfo struct {
 	DisconnectError string `json:"disconnectError,omitempty"`
 	Log             string `json:"log"` // file of the stager's own output
 
-	// Damage is why the pod's record cannot be read; nothing else but the UUID, the state and perhaps the name is set then.
+	// Damage is why the pod's record cannot be read; nothing else but the UUID, the state and perhaps the name is set
+	// then.
 	Damage error `json:"-"`
 }
 

@@ -23,7 +23,8 @@ const (
 	lookForEvents = 50 * time.Millisecond
 )
 
-// Events calls each with what happens to pods and their apps, until the time of Until has passed, or each returns an error.
+// Events calls each with what happens to pods and their apps, until the time of Until has passed, or each returns an
+// error.
 func (d *Daemon) Events(ctx context.Context, o EventOptions, each func(events.Event) error) error {
 	store, err := d.pods()
 	if err != nil {

@@ -61,8 +61,8 @@ func (c Command) Settings(app pods.App) ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// Exec runs a command in an app and returns its exit status: 126 if it is not executable and 127 if it is not there, as in a
-// shell; 125 if the stager could not run it. When ctx ends, the command is killed.
+// Exec runs a command in an app and returns its exit status: 126 if it is not executable and 127 if it is not there,
+// as in a shell; 125 if the stager could not run it. When ctx ends, the command is killed.
 func (d *Daemon) Exec(ctx context.Context, pod *pods.Pod, app pods.App, c Command, stdio [3]*os.File) (int, error) {
 	settings, err := c.Settings(app)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"kurma.io/stager/launcher/pods"
 )
 
-// AppFiles opens the files of an app that runs, "" for the pod's only app, with the app's volumes. The caller calls done.
+// AppFiles opens the files of an app that runs, "" for the pod's only app, with the app's volumes. The caller calls
+// done.
 func (d *Daemon) AppFiles(ctx context.Context, pod *pods.Pod, app string) (files copies.Tree, done func(), err error) {
 	if pod.Ended() {
 		return files, nil, fmt.Errorf("pod %q has ended, and the files of its apps are gone; those in a volume of the host are kept", pod.Plan.Name)

@@ -13,8 +13,8 @@ type Collected struct {
 	Networks []string `json:"networks,omitempty"`
 }
 
-// Collect deletes ended and dead pods with their logs, and what interrupted imports have left, and stops the plugins of networks that
-// no pod uses. It returns what it has deleted, also with an error.
+// Collect deletes ended and dead pods with their logs, and what interrupted imports have left, and stops the plugins
+// of networks that no pod uses. It returns what it has deleted, also with an error.
 func (d *Daemon) Collect(ctx context.Context) (Collected, error) {
 	store, err := d.pods()
 	if err != nil {

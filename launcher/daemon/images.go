@@ -28,8 +28,8 @@ type Image struct {
 	Rootfs   string            `json:"rootfs"`
 
 	Manifest json.RawMessage `json:"-"`
-	// Damage is why the image cannot be read, nil for an image that can be used. Only Images returns damaged images, of which
-	// nothing else but the ID is set.
+	// Damage is why the image cannot be read, nil for an image that can be used. Only Images returns damaged images, of
+	// which nothing else but the ID is set.
 	Damage error `json:"-"`
 }
 
@@ -118,8 +118,8 @@ func (d *Daemon) ImageNames() ([]ImageName, error) {
 	return all, err
 }
 
-// FindImage returns the image that a person means: an ID, the start of one, or NAME[:VERSION]. An image that the store does
-// not have is images.ErrNotFound.
+// FindImage returns the image that a person means: an ID, the start of one, or NAME[:VERSION]. An image that the
+// store does not have is images.ErrNotFound.
 func (d *Daemon) FindImage(ref string) (Image, error) {
 	store, ring, err := d.imagesAndKeys()
 	if err != nil {
@@ -149,8 +149,9 @@ func (d *Daemon) ImportImage(ctx context.Context, source string) (Image, error) 
 	return describeImage(store, image, ring), nil
 }
 
-// ExportImage writes the image's ACI into a new file, and its signature, if it has one, into path.asc. same reports whether the
-// file is the one that was imported: that of an image that is not signed is built again, and may have another ID.
+// ExportImage writes the image's ACI into a new file, and its signature, if it has one, into path.asc. same reports
+// whether the file is the one that was imported: that of an image that is not signed is built again, and may have
+// another ID.
 func (d *Daemon) ExportImage(ref, path string) (same bool, err error) {
 	store, catalog, err := d.catalog()
 	if err != nil {

@@ -21,8 +21,8 @@ type LogLine struct {
 	Whole  bool   // the line ends in a newline
 }
 
-// LogLines calls each with the lines that apps have written so far, in the order of time, until each returns false or an error. Lines
-// of one time stay in the order of the apps.
+// LogLines calls each with the lines that apps have written so far, in the order of time, until each returns false or
+// an error. Lines of one time stay in the order of the apps.
 func (d *Daemon) LogLines(ctx context.Context, pod *pods.Pod, apps []string, o LogOptions, each func(LogLine) (more bool, err error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -43,9 +43,10 @@ func (o LogOptions) callIn() []string {
 	return options
 }
 
-// Logs writes an app's output to two streams, byte for byte, also while the pod ends. The daemon reads the log itself; it asks
-// the stager's call-in only for a log that is kept elsewhere. A reader that closes the output early (EPIPE) is not an error, and nor is
-// the end of ctx while the log is followed. A pod that has ended without a log is ErrNoLogs.
+// Logs writes an app's output to two streams, byte for byte, also while the pod ends. The daemon reads the log
+// itself; it asks the stager's call-in only for a log that is kept elsewhere. A reader that closes the output early
+// (EPIPE) is not an error, and nor is the end of ctx while the log is followed. A pod that has ended without a log is
+// ErrNoLogs.
 func (d *Daemon) Logs(ctx context.Context, pod *pods.Pod, app string, o LogOptions, stdout, stderr io.Writer) error {
 	own := *pod // whose state changes
 	err := d.readLog(ctx, &own, app, o, stdout, stderr)

@@ -43,8 +43,8 @@ func (d *Daemon) containers() (*plugins.Containers, error) {
 	}, nil
 }
 
-// pluginImage returns the image of a plugin: one of the store, or of a source. It and its dependencies must be signed by
-// trusted keys, as the stager must, because a plugin has the powers of the host's root.
+// pluginImage returns the image of a plugin: one of the store, or of a source. It and its dependencies must be signed
+// by trusted keys, as the stager must, because a plugin has the powers of the host's root.
 func (d *Daemon) pluginImage(ctx context.Context, aci string) (*images.Image, func(), error) {
 	store, catalog, err := d.catalog()
 	if err != nil {

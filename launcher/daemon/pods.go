@@ -71,8 +71,8 @@ func findLive(store *pods.Store) (found []*pods.Pod, errs []error, err error) {
 // NoLimit is StopPod's limit for a pod that it does not kill.
 const NoLimit time.Duration = -1
 
-// StopPod stops a pod and returns when the pod has ended, see pods.Store.Stop. It kills a pod that has not ended after limit. The end
-// of ctx ends the wait, and not the stop.
+// StopPod stops a pod and returns when the pod has ended, see pods.Store.Stop. It kills a pod that has not ended
+// after limit. The end of ctx ends the wait, and not the stop.
 func (d *Daemon) StopPod(ctx context.Context, pod *pods.Pod, limit time.Duration) error {
 	store, err := d.pods()
 	if err != nil {
@@ -94,7 +94,8 @@ func (d *Daemon) RemovePod(ctx context.Context, pod *pods.Pod, force bool) error
 	return store.Remove(ctx, pod, force)
 }
 
-// RemovePods deletes the pods that have ended, and with force all pods, as RemovePod does. One that cannot be deleted prevents no other.
+// RemovePods deletes the pods that have ended, and with force all pods, as RemovePod does. One that cannot be deleted
+// prevents no other.
 func (d *Daemon) RemovePods(ctx context.Context, force bool) error {
 	all, err := d.Pods()
 	if err != nil {
@@ -126,10 +127,10 @@ func (d *Daemon) Wait(ctx context.Context, pod *pods.Pod) (Outcome, error) {
 	return Outcome{pod.Plan.UUID, pod.Plan.Name, code, reason}, nil
 }
 
-// Restart stops a pod, unless it has ended, and starts another one with the same plan, detached. The new pod takes the place of the
-// old one, which is deleted with its logs once the new one is up. Its images cannot be removed
-// meanwhile, and its stager must still be trusted. A pod that has ended, but could not be disconnected from
-// its networks, is started again, too, and stays; its error, as one of its deletion, is returned beside the new pod.
+// Restart stops a pod, unless it has ended, and starts another one with the same plan, detached. The new pod takes
+// the place of the old one, which is deleted with its logs once the new one is up. Its images cannot be removed
+// meanwhile, and its stager must still be trusted. A pod that has ended, but could not be disconnected from its
+// networks, is started again, too, and stays; its error, as one of its deletion, is returned beside the new pod.
 func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) {
 	imageStore, ring, err := d.imagesAndKeys()
 	if err != nil {

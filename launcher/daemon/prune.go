@@ -21,8 +21,8 @@ type ImageName struct {
 	Size int64  `json:"size"` // bytes
 }
 
-// PruneImages removes the images that a later import of the same name and labels, signed by the same key, has replaced, and that no
-// live pod and no network uses. It returns them also with an error.
+// PruneImages removes the images that a later import of the same name and labels, signed by the same key, has
+// replaced, and that no live pod and no network uses. It returns them also with an error.
 func (d *Daemon) PruneImages(o PruneOptions) ([]ImageName, error) {
 	store, ring, err := d.imagesAndKeys()
 	if err != nil {
@@ -56,8 +56,8 @@ func (d *Daemon) PruneImages(o PruneOptions) ([]ImageName, error) {
 	return pruned, nil
 }
 
-// replacedImages returns the IDs of the images that a later one has replaced. listed has the latest first. An image that another
-// one names by its ID is not replaced.
+// replacedImages returns the IDs of the images that a later one has replaced. listed has the latest first. An image
+// that another one names by its ID is not replaced.
 func replacedImages(store *images.Store, listed []*images.Image, ring signing.KeyRing) map[string]bool {
 	wanted := make(map[string]bool)
 	for _, image := range listed {

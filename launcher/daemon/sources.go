@@ -23,8 +23,8 @@ func (d *Daemon) fetcher(store *images.Store) (*sources.Fetcher, error) {
 	}, nil
 }
 
-// Obtain returns the ID of the image that a reference to a source means, and imports the image unless it has been imported
-// before. A reference to an image of the store stays as it is.
+// Obtain returns the ID of the image that a reference to a source means, and imports the image unless it has been
+// imported before. A reference to an image of the store stays as it is.
 func (d *Daemon) Obtain(ctx context.Context, ref string) (string, error) {
 	if !sources.Is(ref) {
 		return ref, nil

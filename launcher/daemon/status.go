@@ -77,7 +77,8 @@ func readStatus(pod *pods.Pod, document []byte) (Status, error) {
 	return s, nil
 }
 
-// Isolators returns the stager's document that says of each isolator of an app whether it is enforced, changed or ignored.
+// Isolators returns the stager's document that says of each isolator of an app whether it is enforced, changed or
+// ignored.
 func (d *Daemon) Isolators(ctx context.Context, pod *pods.Pod, app string) (json.RawMessage, error) {
 	return ask(ctx, pod, "status", "--isolators", app)
 }

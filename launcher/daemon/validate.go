@@ -29,8 +29,8 @@ type ValidatedIsolator struct {
 	Why  string `json:"why,omitempty"`
 }
 
-// Validate plans a pod as Create does, and then as the reference stager of this version would on this machine. It starts nothing.
-// The warnings, which are also in the Validation, come with an error, too.
+// Validate plans a pod as Create does, and then as the reference stager of this version would on this machine. It
+// starts nothing. The warnings, which are also in the Validation, come with an error, too.
 func (d *Daemon) Validate(ctx context.Context, o PodOptions) (v Validation, warnings []string, err error) {
 	stager, err := d.Obtain(ctx, d.config.DefaultStagerImage)
 	if err == nil {

@@ -8,8 +8,9 @@ import (
 	"os"
 )
 
-// Lines reads the lines of a file that grows, one after the other. The file need not exist. When it is full, its writer gives it the name
-// with ".old" added, in place of the one before, and begins a new one. Names are resolved inside of a folder.
+// Lines reads the lines of a file that grows, one after the other. The file need not exist. When it is full, its
+// writer gives it the name with ".old" added, in place of the one before, and begins a new one. Names are resolved
+// inside of a folder.
 type Lines struct {
 	dir  *os.Root
 	name string

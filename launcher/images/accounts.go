@@ -19,8 +19,8 @@ const maxAccounts = 1 << 20
 // Account is a user of an image's /etc/passwd.
 type Account struct{ Name, Group string }
 
-// FindAccount returns the user with that name or number by an image's /etc/passwd, and false if it is not there. Roots are the files
-// of the image's layers, the top one first.
+// FindAccount returns the user with that name or number by an image's /etc/passwd, and false if it is not there.
+// Roots are the files of the image's layers, the top one first.
 func FindAccount(roots []string, user string) (Account, bool, error) {
 	accounts, err := readLines(roots, "etc/passwd")
 	i := slices.IndexFunc(accounts, func(fields []string) bool {

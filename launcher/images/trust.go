@@ -37,8 +37,8 @@ func (s *Store) TrustStager(image *Image, ring signing.KeyRing) error {
 	return nil
 }
 
-// trustPlugin returns why an image must not be run as a network plugin, or nil: it must have an
-// app. It and its dependencies must each have a good signature by a key of the ring, and be unchanged since their imports, their
+// trustPlugin returns why an image must not be run as a network plugin, or nil: it must have an app. It and its
+// dependencies must each have a good signature by a key of the ring, and be unchanged since their imports, their
 // manifests included. A plugin has the powers of the host's root, so it is trusted as a stager is.
 func (c *Catalog) trustPlugin(image *Image) error {
 	err := c.trustLayers(image)

@@ -1,4 +1,5 @@
-// Package jsonfile keeps values in files, as JSON, which are replaced in one step: a reader gets the old value or the new one.
+// Package jsonfile keeps values in files, as JSON, which are replaced in one step: a reader gets the old value or the
+// new one.
 package jsonfile
 
 import (
@@ -21,8 +22,8 @@ func Read(path string, into any) error {
 	return nil
 }
 
-// Write replaces the file by way of PATH.new, mode 0600, which a process that was killed may leave to the next one: there must be only one
-// writer at a time. It does not sync: after a power loss the file may be damaged.
+// Write replaces the file by way of PATH.new, mode 0600, which a process that was killed may leave to the next one:
+// there must be only one writer at a time. It does not sync: after a power loss the file may be damaged.
 func Write(path string, value any) error {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -34,8 +35,8 @@ func Write(path string, value any) error {
 	return os.Rename(path+".new", path)
 }
 
-// Replace replaces a file by one with the data, mode 0600, and with sync also in a power loss. Several processes may do so at once; the
-// last one wins.
+// Replace replaces a file by one with the data, mode 0600, and with sync also in a power loss. Several processes may
+// do so at once; the last one wins.
 func Replace(path string, data []byte, sync bool) error {
 	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-")
 	if err != nil {

@@ -18,11 +18,13 @@ const CallTime = time.Minute
 // several pods. Each returns soon after ctx ends, and has ended the plugin's processes then. An
 // error has the plugin's words.
 type Plugin interface {
-	// Start starts the plugin, and sets it up with the network's configuration, unless it runs so. It may be called at any time.
+	// Start starts the plugin, and sets it up with the network's configuration, unless it runs so. It may be called at
+	// any time.
 	Start(ctx context.Context) error
 	// Add connects a pod and returns the plugin's output, a result of the Kurma Network Specification or of CNI.
 	Add(ctx context.Context, call Call) ([]byte, error)
-	// Del undoes Add, also when the network is no longer in the configuration. An Add that failed, or was killed, or never ran is not an error.
+	// Del undoes Add, also when the network is no longer in the configuration. An Add that failed, or was killed, or
+	// never ran is not an error.
 	Del(ctx context.Context, call Call) error
 }
 

@@ -137,7 +137,8 @@ func (c *Containers) deleteNetwork(ctx context.Context, store *pods.Store, name 
 	return err == nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, name))
 }
 
-// remove calls the plugin's `remove`, in a container that it starts unless one runs, and deletes the record. The caller has the network's lock.
+// remove calls the plugin's `remove`, in a container that it starts unless one runs, and deletes the record. The
+// caller has the network's lock.
 func (c *Containers) remove(ctx context.Context, store *pods.Store, name string, r record) error {
 	p, err := c.running(ctx, store, name, isSetUp)
 	if err != nil {

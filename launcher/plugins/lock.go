@@ -21,8 +21,8 @@ const (
 	callsPatience = networks.CallTime + afterKill
 )
 
-// lock takes the lock of a network, unix.LOCK_EX to start or stop its container, unix.LOCK_SH to look it up. The wait ends
-// with ctx.
+// lock takes the lock of a network, unix.LOCK_EX to start or stop its container, unix.LOCK_SH to look it up. The wait
+// ends with ctx.
 func (c *Containers) lock(ctx context.Context, name string, how int) (unlock func(), err error) {
 	return c.lockFile(ctx, name, lockFile, how)
 }

@@ -10,11 +10,12 @@ import (
 	"kurma.io/stager/launcher/networks"
 )
 
-// errLost says that a container has ended during a call, or that its main process has: the stager then kills the call, and
-// accepts no other.
+// errLost says that a container has ended during a call, or that its main process has: the stager then kills the
+// call, and accepts no other.
 var errLost = errors.New("the plugin's container has ended")
 
-// statusPatience is how long a stager may take to say whether the plugin's main process runs. It is longer than a busy machine needs.
+// statusPatience is how long a stager may take to say whether the plugin's main process runs. It is longer than a
+// busy machine needs.
 const statusPatience = 10 * time.Second
 
 // isUp asks the stager whether the container's main process runs: the stager outlives it. A stager that does not
@@ -64,8 +65,8 @@ func again(f func() error) error {
 	return err
 }
 
-// restore starts the container of a network again if a pod uses the network and the container has ended: what `setup` starts,
-// such as a DHCP client, must run as long as the pod does.
+// restore starts the container of a network again if a pod uses the network and the container has ended: what `setup`
+// starts, such as a DHCP client, must run as long as the pod does.
 func (c *Containers) restore(ctx context.Context, name string, used func(network string) (bool, error)) error {
 	if r, err := c.readRecord(name); err != nil || !networks.IsName(name) || !isSetUp(r) {
 		return nil // never set up

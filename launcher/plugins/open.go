@@ -32,8 +32,8 @@ func (p *plugin) Start(ctx context.Context) error {
 	return nil
 }
 
-// Add implements networks.Plugin. If the plugin's container ends meanwhile, `del` undoes in another one what the call has done,
-// and the call is repeated.
+// Add implements networks.Plugin. If the plugin's container ends meanwhile, `del` undoes in another one what the call
+// has done, and the call is repeated.
 func (p *plugin) Add(ctx context.Context, call networks.Call) ([]byte, error) {
 	output, err := p.add(ctx, call)
 	if !errors.Is(err, errLost) {
@@ -77,8 +77,9 @@ func (c *Containers) use(ctx context.Context, name string) (*container, func(), 
 	return c.obtain(ctx, n, func(r record) bool { return r.Entry == n.Entry })
 }
 
-// useAny returns any container that is set up: its entry may be newer than this launcher's configuration. If none runs, it starts one
-// with the image and the entry of the last setup, because the pods that are connected are known to those.
+// useAny returns any container that is set up: its entry may be newer than this launcher's configuration. If none
+// runs, it starts one with the image and the entry of the last setup, because the pods that are connected are known
+// to those.
 func (c *Containers) useAny(ctx context.Context, name string) (*container, func(), error) {
 	r, err := c.readRecord(name)
 	if err != nil || !isSetUp(r) {
@@ -108,8 +109,9 @@ func (c *Containers) obtain(ctx context.Context, n networks.Network, fits func(r
 	return c.replace(ctx, store, n, fits)
 }
 
-// replace starts a network's container, unless another launcher has started one that fits meanwhile. It has fetched the
-// image before it takes the network's lock: that may take long, and a container that runs stays until there is an image.
+// replace starts a network's container, unless another launcher has started one that fits meanwhile. It has fetched
+// the image before it takes the network's lock: that may take long, and a container that runs stays until there is an
+// image.
 func (c *Containers) replace(ctx context.Context, store *pods.Store, n networks.Network, fits func(record) bool) (*container, func(), error) {
 	fetched, err := c.lockFile(ctx, n.Name, fetchFile, unix.LOCK_EX)
 	if err != nil {
@@ -170,8 +172,8 @@ func (c *Containers) awaitCalls(ctx context.Context, name string) error {
 	return nil
 }
 
-// running returns the network's container if its record fits and its main process runs; else nil. The error is that of a ctx
-// that has ended.
+// running returns the network's container if its record fits and its main process runs; else nil. The error is that
+// of a ctx that has ended.
 func (c *Containers) running(ctx context.Context, store *pods.Store, name string, fits func(record) bool) (*container, error) {
 	r, err := c.readRecord(name)
 	if err != nil || !fits(r) {

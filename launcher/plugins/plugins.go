@@ -75,7 +75,8 @@ const (
 	podsDir    = "pods"
 )
 
-// record is of the last setup of a network that has ended well. A network of which none has has a record without an entry, pod and boot ID.
+// record is of the last setup of a network that has ended well. A network of which none has has a record without an
+// entry, pod and boot ID.
 type record struct {
 	Entry string `json:"entry"` // the configuration's, as it was written
 	Image string `json:"image"` // ID
@@ -123,7 +124,8 @@ func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Ne
 	return p, err
 }
 
-// setUp starts a network's container, calls `setup` in it, and records it. A container that cannot be set up is stopped.
+// setUp starts a network's container, calls `setup` in it, and records it. A container that cannot be set up is
+// stopped.
 func (c *Containers) setUp(ctx context.Context, store *pods.Store, n networks.Network, image *images.Image, old record) (*container, error) {
 	p, r, err := c.begin(ctx, store, n.Name, image, old)
 	if err != nil {
@@ -138,8 +140,8 @@ func (c *Containers) setUp(ctx context.Context, store *pods.Store, n networks.Ne
 	return p, c.writeRecord(n.Name, r)
 }
 
-// begin starts a network's container, which is not set up yet, after it has stopped one that runs. It returns the record of the
-// setup, without the entry. old is the record that the network has.
+// begin starts a network's container, which is not set up yet, after it has stopped one that runs. It returns the
+// record of the setup, without the entry. old is the record that the network has.
 func (c *Containers) begin(ctx context.Context, store *pods.Store, name string, image *images.Image, old record) (*container, record, error) {
 	if err := stop(ctx, store, name); err != nil {
 		return nil, record{}, err
@@ -274,9 +276,9 @@ func (c *Containers) State(ctx context.Context, n networks.Network) (State, erro
 	return s, err
 }
 
-// Images maps the ID of each image that a network needs to the network's name: those of containers, and the plugin's that was set up
-// last, of a network that a pod uses, whose container is started again with it, and of one that Collect
-// will have the plugin delete. used reports whether a pod uses a network.
+// Images maps the ID of each image that a network needs to the network's name: those of containers, and the plugin's
+// that was set up last, of a network that a pod uses, whose container is started again with it, and of one that
+// Collect will have the plugin delete. used reports whether a pod uses a network.
 func (c *Containers) Images(used func(network string) (bool, error)) (map[string]string, error) {
 	entries, store, err := c.contents()
 	if err != nil || entries == nil {
@@ -308,10 +310,9 @@ func (c *Containers) Images(used func(network string) (bool, error)) (map[string
 	return needed, nil
 }
 
-// Validate starts the network's container if it does not run, and calls `setup` again, which
-// checks the configuration and the plugin's health, and, where the plugin can, the pods that are
-// connected. It may change the host. The plugin's image must be there and trusted, also if the container runs: the next one
-// needs it.
+// Validate starts the network's container if it does not run, and calls `setup` again, which checks the configuration
+// and the plugin's health, and, where the plugin can, the pods that are connected. It may change the host. The
+// plugin's image must be there and trusted, also if the container runs: the next one needs it.
 func (c *Containers) Validate(ctx context.Context, n networks.Network) error {
 	_, unpin, err := c.Image(ctx, n.ACI)
 	if err != nil {

@@ -90,8 +90,8 @@ func sectionOf(image *images.Image) (section, error) {
 	return s, nil
 }
 
-// editSection returns the image's app section with the arguments and options. An image without an app gets one if the options have
-// a program.
+// editSection returns the image's app section with the arguments and options. An image without an app gets one if the
+// options have a program.
 func editSection(image *images.Image, args []string, o AppOptions) (section, error) {
 	s, err := sectionOf(image)
 	if err != nil {

@@ -24,7 +24,8 @@ const (
 	bitsPerByte = 8
 )
 
-// connect decides a pod's networks, and checks the pod's ports in any case. published reports whether a network takes the pod's ports.
+// connect decides a pod's networks, and checks the pod's ports in any case. published reports whether a network takes
+// the pod's ports.
 func (p *Planner) connect(plan *pods.Plan, m *manifest.Manifest, o Options) (published bool, err error) {
 	ports, err := portMappings(m)
 	if err != nil {

@@ -19,7 +19,8 @@ type document struct {
 	unknown []unknownKey
 }
 
-// readDocument decodes a pod manifest and finds the images of its apps. File is the manifest's path. unknown comes with an error, too.
+// readDocument decodes a pod manifest and finds the images of its apps. File is the manifest's path. unknown comes
+// with an error, too.
 func (p *Planner) readDocument(file string, text []byte) (d document, err error) {
 	d.unknown = unknownKeys(text, podKeys())
 	if !utf8.Valid(text) { // JSON's decoder would put other characters into its paths

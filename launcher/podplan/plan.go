@@ -51,7 +51,8 @@ type Planner struct {
 	StagerConfig json.RawMessage
 	// CheckSource reports why a path of the host cannot be a volume, or nil.
 	CheckSource func(path string) error
-	// Reachable reports whether others on the host can execute programs at or below a path that can be a volume. nil for no warnings of it.
+	// Reachable reports whether others on the host can execute programs at or below a path that can be a volume. nil for
+	// no warnings of it.
 	Reachable func(path string) bool
 	// Journal is the host's folder of journald's sockets, "" if it has none.
 	Journal string

@@ -10,8 +10,8 @@ import (
 	"github.com/appc/spec/schema/types"
 )
 
-// reachableWarnings warns, once for each, of the host volumes in which an app makes files as user 0 where others on the host can
-// reach them: a program that the app makes set-user-ID 0 would make any of them root.
+// reachableWarnings warns, once for each, of the host volumes in which an app makes files as user 0 where others on
+// the host can reach them: a program that the app makes set-user-ID 0 would make any of them root.
 func (p *Planner) reachableWarnings(m *manifest.Manifest, plan pods.Plan) []string {
 	var all []string
 	for _, v := range plan.Volumes {

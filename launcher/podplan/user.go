@@ -9,8 +9,9 @@ import (
 	"github.com/appc/spec/schema/types"
 )
 
-// takeOwnGroups gives an app whose user the options have changed without a group the groups of that user by the image's
-// own files; a number that has no account there is in group 0, as in podman. The image's groups are those of its own user.
+// takeOwnGroups gives an app whose user the options have changed without a group the groups of that user by the
+// image's own files; a number that has no account there is in group 0, as in podman. The image's groups are those of
+// its own user.
 func (p *Planner) takeOwnGroups(app *types.App, image *images.Image, o AppOptions) error {
 	if o.User == "" || o.Group != "" {
 		return nil

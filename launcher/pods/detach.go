@@ -42,9 +42,9 @@ type Monitor struct {
 	control *os.File // nil after Close
 }
 
-// StartMonitor starts the monitor of a pod that need not exist yet, with a new UUID. The process starts while
-// the caller plans the pod, which saves the time of its start. The monitor outlives the caller. Argv is as for Detach. The caller
-// calls HandOver, and Close in any case.
+// StartMonitor starts the monitor of a pod that need not exist yet, with a new UUID. The process starts while the
+// caller plans the pod, which saves the time of its start. The monitor outlives the caller. Argv is as for Detach.
+// The caller calls HandOver, and Close in any case.
 func (s *Store) StartMonitor(argv []string) (*Monitor, error) {
 	id := uuid.NewString()
 	m, err := startMonitor(append(slices.Clone(argv), s.podDir(id)))

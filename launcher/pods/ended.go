@@ -79,8 +79,9 @@ func (p *Pod) lastStatus() (map[string]AppStatus, error) {
 // had not ended before.
 func (p *Pod) Killed() bool { return p.exit().Signal != "" }
 
-// StagerFailed says, for a pod that has ended, that its end was its stager's and not its apps': a signal has ended the
-// stager, or it has failed and not written the apps' last states, although its image says where. It is "" for any other end.
+// StagerFailed says, for a pod that has ended, that its end was its stager's and not its apps': a signal has ended
+// the stager, or it has failed and not written the apps' last states, although its image says where. It is "" for any
+// other end.
 func (p *Pod) StagerFailed() string {
 	switch exit := p.exit(); {
 	case exit.Signal != "":
@@ -91,8 +92,8 @@ func (p *Pod) StagerFailed() string {
 	return ""
 }
 
-// logSignal adds to the stager's log that a signal has ended the stager, which could not say so itself. A log that cannot be
-// written stays as it is.
+// logSignal adds to the stager's log that a signal has ended the stager, which could not say so itself. A log that
+// cannot be written stays as it is.
 func (k *Keeper) logSignal(exit Exit) {
 	log, err := os.OpenFile(k.LogPath(), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {

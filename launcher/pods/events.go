@@ -28,7 +28,8 @@ func (p *Pod) record(e events.Event) {
 	_ = events.Append(filepath.Join(filepath.Dir(p.Dir), eventsFile), e)
 }
 
-// recordExit records once that the pod's stager has ended, and in the stager's log if a signal has ended it. A pod whose stager was not started has not exited.
+// recordExit records once that the pod's stager has ended, and in the stager's log if a signal has ended it. A pod
+// whose stager was not started has not exited.
 func (k *Keeper) recordExit(exit Exit) {
 	if k.State.Stager.PID == 0 || k.State.Exit != nil {
 		return
@@ -44,8 +45,8 @@ func (k *Keeper) recordExit(exit Exit) {
 // lookForChanges is how often the stager's file is looked at for what apps have done.
 const lookForChanges = 500 * time.Millisecond
 
-// appEvents records what the stager reports of the apps, in the file that its image names. A stager without such a file has no
-// events of apps.
+// appEvents records what the stager reports of the apps, in the file that its image names. A stager without such a
+// file has no events of apps.
 type appEvents struct {
 	pod   *Pod
 	stop  chan struct{}

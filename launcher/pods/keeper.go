@@ -6,8 +6,9 @@ import (
 	"kurma.io/stager/launcher/networks"
 )
 
-// Keeper is a pod in the process that works on it and has its lock: the one that makes the pod, then its monitor, or one that takes
-// down a pod without a monitor. It alone changes the pod's record on disk. One goroutine at a time may use it, its Pod included.
+// Keeper is a pod in the process that works on it and has its lock: the one that makes the pod, then its monitor, or
+// one that takes down a pod without a monitor. It alone changes the pod's record on disk. One goroutine at a time may
+// use it, its Pod included.
 type Keeper struct {
 	Pod
 

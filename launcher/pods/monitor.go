@@ -315,8 +315,8 @@ func (k *Keeper) keepAppLogs() {
 	}
 }
 
-// removeDir removes the pod's folder and its pin of a network namespace. The lock is removed last, so that it shows until then
-// that a process works on the folder.
+// removeDir removes the pod's folder and its pin of a network namespace. The lock is removed last, so that it shows
+// until then that a process works on the folder.
 func (k *Keeper) removeDir() error {
 	if err := networks.Remove(k.pin()); err != nil {
 		return fmt.Errorf("remove pod %s: %w", k.Plan.UUID, err)

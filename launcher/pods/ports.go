@@ -16,8 +16,8 @@ import (
 // ErrPortTaken says that a port of the host that a pod publishes is in use.
 var ErrPortTaken = errors.New("host port already used")
 
-// checkPorts returns an error that names the holder of a port that the plan publishes: the plan
-// itself, a pod that is live or could not be disconnected, or a process that listens on it. The caller has the store's lock.
+// checkPorts returns an error that names the holder of a port that the plan publishes: the plan itself, a pod that is
+// live or could not be disconnected, or a process that listens on it. The caller has the store's lock.
 func checkPorts(plan Plan, all []*Pod) error {
 	if len(plan.Ports) == 0 {
 		return nil

@@ -13,8 +13,9 @@ import (
 	"kurma.io/stager/launcher/networks"
 )
 
-// makeRoom takes the store's lock and lists the pods, when it has disconnected the dead pods whose networks or ports the
-// plan's pod shares. It tries each once: what stays connected is for the caller to judge. The caller closes the lock.
+// makeRoom takes the store's lock and lists the pods, when it has disconnected the dead pods whose networks or ports
+// the plan's pod shares. It tries each once: what stays connected is for the caller to judge. The caller closes the
+// lock.
 func (s *Store) makeRoom(ctx context.Context, plan Plan) (*os.File, []*Pod, error) {
 	tried, need := make(map[string]bool), plan.needs()
 	for {
@@ -123,8 +124,8 @@ func (p *Pod) lingering() error {
 	return fmt.Errorf("pod %q is dead and could not be taken down; launcher gc tries again", p.Plan.Name)
 }
 
-// settle disconnects a pod that was found dead, unless another process does or has done: it waits for that one if wait is
-// set. The pod's state on disk says what has become of it; the error is not the networks'.
+// settle disconnects a pod that was found dead, unless another process does or has done: it waits for that one if
+// wait is set. The pod's state on disk says what has become of it; the error is not the networks'.
 func (s *Store) settle(ctx context.Context, p *Pod, wait bool) error {
 	lock, err := openLock(filepath.Join(p.Dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -166,8 +167,8 @@ func (s *Store) settle(ctx context.Context, p *Pod, wait bool) error {
 	return nil
 }
 
-// checkAddresses returns an error that names a pod that has ended and could not be disconnected, if it has an address that
-// the plan asks for.
+// checkAddresses returns an error that names a pod that has ended and could not be disconnected, if it has an address
+// that the plan asks for.
 func checkAddresses(plan Plan, all []*Pod) error {
 	for network, asked := range plan.needs().addresses {
 		for _, pod := range all {

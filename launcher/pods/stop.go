@@ -75,8 +75,8 @@ func (s *Store) Remove(ctx context.Context, p *Pod, force bool) error {
 	return s.clear(s.keep(*p, lock), deletePod)
 }
 
-// endMonitor ends the pod's monitor, and so the pod; of a damaged pod the pod first. It returns the pod's lock, which it has taken,
-// or nil if the pod is not in the store any more.
+// endMonitor ends the pod's monitor, and so the pod; of a damaged pod the pod first. It returns the pod's lock, which
+// it has taken, or nil if the pod is not in the store any more.
 func (s *Store) endMonitor(ctx context.Context, p *Pod) (*os.File, error) {
 	lock, err := openLock(filepath.Join(p.Dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -128,9 +128,9 @@ func (p *Pod) askMonitor(ctx context.Context) error {
 	return nil
 }
 
-// Collect deletes every pod that has no monitor: dead pods and those that have exited. It
-// returns their UUIDs. A pod that cannot be disconnected from its networks stays, with an error. Collect does not touch live pods. Several Collects may run at
-// once; if one is killed, the next does the rest of its work.
+// Collect deletes every pod that has no monitor: dead pods and those that have exited. It returns their UUIDs. A pod
+// that cannot be disconnected from its networks stays, with an error. Collect does not touch live pods. Several
+// Collects may run at once; if one is killed, the next does the rest of its work.
 func (s *Store) Collect() ([]string, error) {
 	orphans, err := s.orphans()
 	if err != nil {

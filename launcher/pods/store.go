@@ -81,7 +81,8 @@ func Open(dir, cgroup string) (*Store, error) {
 	return &Store{dir: dir, cgroup: cgroup}, nil
 }
 
-// Pod is the record of a pod of a store, as it was when it was read: a value, which may be copied. Refresh and AwaitEnd read it again.
+// Pod is the record of a pod of a store, as it was when it was read: a value, which may be copied. Refresh and
+// AwaitEnd read it again.
 type Pod struct {
 	Dir   string
 	Plan  Plan
@@ -97,10 +98,10 @@ func (p *Pod) LogPath() string { return filepath.Join(p.Dir, logFile) }
 
 func (s *Store) podDir(uuid string) string { return filepath.Join(s.dir, uuid) }
 
-// Create makes a pod's folder and takes its lock. If a live pod has the name it returns
-// ErrNameTaken; one that has exited or is dead is not an error. Dead pods whose networks or ports the new pod
-// shares are disconnected before, and keep their logs; one that cannot be is an error if it holds a port or an address that the
-// plan asks for. The caller then calls Run, Detach, or HandOver of the monitor whose UUID the plan has.
+// Create makes a pod's folder and takes its lock. If a live pod has the name it returns ErrNameTaken; one that has
+// exited or is dead is not an error. Dead pods whose networks or ports the new pod shares are disconnected before,
+// and keep their logs; one that cannot be is an error if it holds a port or an address that the plan asks for. The
+// caller then calls Run, Detach, or HandOver of the monitor whose UUID the plan has.
 func (s *Store) Create(ctx context.Context, plan Plan) (*Keeper, error) {
 	k, err := s.create(ctx, plan)
 	if err != nil {
@@ -330,5 +331,6 @@ func (p *Pod) alive() bool {
 	return p.State.Phase != Exited && p.State.Phase != Dead && p.State.Phase != Damaged
 }
 
-// save does not sync: after a power loss the pod has ended as well, and Collect deletes it even if its files are damaged.
+// save does not sync: after a power loss the pod has ended as well, and Collect deletes it even if its files are
+// damaged.
 func (k *Keeper) save() error { return jsonfile.Write(filepath.Join(k.Dir, stateFile), k.State) }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// pace is the least that a server must send: so many bytes, or its whole answer, in each period in which somebody waits for
-// them. A server that sends a byte a second would otherwise hold a command for as long as it likes.
+// pace is the least that a server must send: so many bytes, or its whole answer, in each period in which somebody
+// waits for them. A server that sends a byte a second would otherwise hold a command for as long as it likes.
 type pace struct {
 	bytes  int64
 	period time.Duration

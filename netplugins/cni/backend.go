@@ -29,8 +29,8 @@ func chooseBackend() string {
 	return iptablesBackend
 }
 
-// decide chooses the backend of a network that needs one, for setup's own calls of plugins and for those of
-// add and del. While pods are connected it stays the same: their DEL removes only the rules of the backend that it is given.
+// decide chooses the backend of a network that needs one, for setup's own calls of plugins and for those of add and
+// del. While pods are connected it stays the same: their DEL removes only the rules of the backend that it is given.
 func (c *cni) decide(lib *libcni.CNIConfig, n *network) error {
 	if !slices.ContainsFunc(n.list.Plugins, func(p *libcni.PluginConfig) bool { return backendKey(p) != "" }) {
 		return nil

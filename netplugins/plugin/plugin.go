@@ -120,8 +120,8 @@ type DNS struct {
 // programs is the PATH of a plugin that is called without one, as some stagers' run does.
 const programs = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Main runs the plugin by the program's name and arguments, and ends the process. It gives a plugin that is called without
-// PATH a default, for the programs of its image.
+// Main runs the plugin by the program's name and arguments, and ends the process. It gives a plugin that is called
+// without PATH a default, for the programs of its image.
 func Main(p Plugin) {
 	if os.Getenv("PATH") == "" {
 		_ = os.Setenv("PATH", programs) // fails for no such value

@@ -59,7 +59,8 @@ func find(roots []*root, name string) (target, error) {
 		strings.Join(specDirs(), " or "), strings.Join(paths, " and "))
 }
 
-// find looks a driver up as Docker does: first its socket, then its specification. Without either, the error is errNotFound.
+// find looks a driver up as Docker does: first its socket, then its specification. Without either, the error is
+// errNotFound.
 func (r *root) find(name string) (target, error) {
 	for _, file := range []string{name + ".sock", name + "/" + name + ".sock"} {
 		if p := path.Join(socketDir, file); r.isSocket(p) {

@@ -191,7 +191,8 @@ func (s *settings) creation(id string) createNetwork {
 	return c
 }
 
-// endpointOptions are the Options of a pod's requests: its labels and its ports, which are empty lists without ports, as with Docker.
+// endpointOptions are the Options of a pod's requests: its labels and its ports, which are empty lists without ports,
+// as with Docker.
 func (s *settings) endpointOptions(labels map[string]string) (map[string]any, error) {
 	options := withGeneric(labels)
 	bindings, exposed := []portBinding{}, []transportPort{}

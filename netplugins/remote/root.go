@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// root is a root folder in which drivers have their sockets and specifications: the host's, or the container's own, which
-// has them in volumes. It stays valid when the process that it was opened by has ended.
+// root is a root folder in which drivers have their sockets and specifications: the host's, or the container's own,
+// which has them in volumes. It stays valid when the process that it was opened by has ended.
 type root struct {
 	fd   int
 	path string // for errors

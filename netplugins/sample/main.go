@@ -86,8 +86,8 @@ func (p sample) Del(_ context.Context, _ []byte, pod plugin.Pod) error {
 	return errors.Join(plugin.RemoveLink(hostLink(pod)), p.addresses.Release(pod.UUID))
 }
 
-// hostLink names the machine's end of the pair by the pod's UUID and interface, so that Del finds it, and a pod may be on
-// several networks of this plugin. A name has at most 15 characters.
+// hostLink names the machine's end of the pair by the pod's UUID and interface, so that Del finds it, and a pod may
+// be on several networks of this plugin. A name has at most 15 characters.
 func hostLink(pod plugin.Pod) string {
 	sum := sha256.Sum256([]byte(pod.UUID + "/" + pod.Interface))
 	return "smp" + hex.EncodeToString(sum[:6])

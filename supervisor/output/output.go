@@ -75,9 +75,9 @@ type Options struct {
 	// attachments write to, instead of end of file.
 	OpenStdin bool
 
-	// Stdin, OutFile and ErrFile, where not nil, take the place of the pipe or
-	// /dev/null that stdin, stdout or stderr would be; what goes there is neither
-	// logged nor sent to attachments. A pipe or a socket becomes the process's own descriptor. Any other
-	// file is copied, through a pipe; a file that two streams share gets what is written in its order. Streams closes none of them.
+	// Stdin, OutFile and ErrFile, where not nil, take the place of the pipe or /dev/null that stdin, stdout or stderr
+	// would be; what goes there is neither logged nor sent to attachments. A pipe or a socket becomes the process's own
+	// descriptor. Any other file is copied, through a pipe; a file that two streams share gets what is written in its
+	// order. Streams closes none of them.
 	Stdin, OutFile, ErrFile *os.File
 }

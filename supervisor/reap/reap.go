@@ -29,13 +29,13 @@
 // So a full pass never meets a child that is started and not yet registered, and never
 // a child of a start.
 //
-// Orphans (descendants whose parent has ended, which the kernel gives to PID 1 or to the nearest
-// subreaper) are reaped while starts are under way as well, even while one hangs: a child belongs to the
-// thread that has forked it, and an orphan to the first thread (find_new_reaper in kernel/exit.c), on which
-// no start forks: in a program that keeps its main goroutine there (runtime.LockOSThread in an init function)
-// none can. proc_pid_children(5) lists the first thread's children. Those of another thread that ends become its
-// children too, and libcontainer ends a thread in each start. So an orphan is left for two seconds after its end: that is long enough
-// for a start to wait for a helper, and to look at an orphan that it returns, whose status is kept beyond them.
+// Orphans (descendants whose parent has ended, which the kernel gives to PID 1 or to the nearest subreaper) are
+// reaped while starts are under way as well, even while one hangs: a child belongs to the thread that has forked it,
+// and an orphan to the first thread (find_new_reaper in kernel/exit.c), on which no start forks: in a program that
+// keeps its main goroutine there (runtime.LockOSThread in an init function) none can. proc_pid_children(5) lists the
+// first thread's children. Those of another thread that ends become its children too, and libcontainer ends a thread
+// in each start. So an orphan is left for two seconds after its end: that is long enough for a start to wait for a
+// helper, and to look at an orphan that it returns, whose status is kept beyond them.
 //
 // A kernel without that file (CONFIG_PROC_CHILDREN) leaves orphans zombies while starts are under way.
 // There, an unbroken series of overlapping starts cannot keep them zombies for ever: when a full pass
@@ -167,9 +167,10 @@ func (r *Reaper) loop() {
 // Spawn calls start and registers the process that it returns, so that its
 // exit status is kept, however early it ends. Several calls may run at once.
 //
-// start may have children of its own, and waits for them itself, not later than two seconds after their ends. It must not fork
-// on the program's first thread. It may return an orphan, not later than two seconds after the orphan's end if it looks at it in
-// /proc. After an error of start none of its children may be left: the Reaper would discard their status as that of orphans.
+// start may have children of its own, and waits for them itself, not later than two seconds after their ends. It must
+// not fork on the program's first thread. It may return an orphan, not later than two seconds after the orphan's end
+// if it looks at it in /proc. After an error of start none of its children may be left: the Reaper would discard
+// their status as that of orphans.
 func (r *Reaper) Spawn(start func() (spec.Running, error)) (child *Child, err error) {
 	r.enter()
 	defer func() { r.leave(child) }()

@@ -54,9 +54,9 @@ func chroot(ctx context.Context, folder, program, host string) *exec.Cmd {
 	return cmd
 }
 
-// LeaveChroot checks that the working directory is the root, and tries to leave the chroot, by joining this process's own mount namespace, which leads to the namespace's
-// root (setns(2)). It returns nil if that root is the folder of Chroot, else an error. The goroutine's thread
-// ends with the goroutine.
+// LeaveChroot checks that the working directory is the root, and tries to leave the chroot, by joining this process's
+// own mount namespace, which leads to the namespace's root (setns(2)). It returns nil if that root is the folder of
+// Chroot, else an error. The goroutine's thread ends with the goroutine.
 func LeaveChroot() error {
 	runtime.LockOSThread()
 	if _, err := os.Stat(chrootMark); err != nil {

@@ -14,8 +14,8 @@ import (
 	"kurma.io/stager/tests/surroundings"
 )
 
-// Run runs Debian's docker-registry, which is empty, on the loopback device until stop, or until the test's end. It returns the
-// registry's address, HOST:PORT, when the registry listens; the registry speaks plain HTTP.
+// Run runs Debian's docker-registry, which is empty, on the loopback device until stop, or until the test's end. It
+// returns the registry's address, HOST:PORT, when the registry listens; the registry speaks plain HTTP.
 func Run(t *testing.T) (address string, stop func()) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "config.yml")

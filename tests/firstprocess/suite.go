@@ -223,8 +223,8 @@ func outlivesSignals(t *testing.T) {
 	p.ends(0)
 }
 
-// Faults tests that a supervisor with a fault of its own ends, although other processes' signals do not end it, and the first process
-// with that exit code: 2 is the Go runtime's, with its report, 1 stands for a signal.
+// Faults tests that a supervisor with a fault of its own ends, although other processes' signals do not end it, and
+// the first process with that exit code: 2 is the Go runtime's, with its report, 1 stands for a signal.
 func Faults(t *testing.T, code int) {
 	p := start(t, "fault", ownPID, "")
 	p.says("up")
@@ -323,8 +323,8 @@ func HasUmask(t *testing.T) {
 	}
 }
 
-// KeepsRoot tests that the supervisor, which calls LeaveRoot, cannot leave the chroot into which the daemon has put the stager, also
-// on a host that runs from its initial RAM disk, where pivot_root(2) fails.
+// KeepsRoot tests that the supervisor, which calls LeaveRoot, cannot leave the chroot into which the daemon has put
+// the stager, also on a host that runs from its initial RAM disk, where pivot_root(2) fails.
 func KeepsRoot(t *testing.T) {
 	for name, chroot := range map[string]func(ctx context.Context, folder, program string) *exec.Cmd{
 		"host": daemon.Chroot, "host on its initial RAM disk": daemon.ChrootOnRAMDisk,

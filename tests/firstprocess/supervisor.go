@@ -117,7 +117,8 @@ func holdProgram() {
 	}
 }
 
-// takeSignals has a child send this process every signal, as an app of user 0 can. If this process survives, it prints how the child ended.
+// takeSignals has a child send this process every signal, as an app of user 0 can. If this process survives, it
+// prints how the child ended.
 func takeSignals() {
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		say(err.Error())

@@ -27,7 +27,8 @@ func signaller() error {
 }
 
 // Signal sends every signal to each thread of a process in every way that the kernel has, and returns how many calls
-// have succeeded. It sends SIGKILL and SIGSTOP to PID 1 only, which they do not concern. An error means that it cannot begin.
+// have succeeded. It sends SIGKILL and SIGSTOP to PID 1 only, which they do not concern. An error means that it
+// cannot begin.
 func Signal(pid int) (sent int, err error) {
 	threads := Threads(pid)
 	if len(threads) == 0 {

@@ -1,5 +1,6 @@
-// Command figures prints the size of a tree of Go and C: lines of product code by folder, the lengths of functions, files
-// and lines, and the modules that each go.mod requires. Tests, their suites, the benchmark and the examples are counted apart.
+// Command figures prints the size of a tree of Go and C: lines of product code by folder, the lengths of functions,
+// files and lines, and the modules that each go.mod requires. Tests, their suites, the benchmark and the examples are
+// counted apart.
 //
 //	go run -C tools ./figures [TREE]
 package main

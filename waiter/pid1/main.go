@@ -15,9 +15,9 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-// Main is the main function of a stager with the standard call-ins, and returns the program's exit code. It finds the program's
-// part: a call-in by its name, the supervisor by its Line, or the process that starts the supervisor. runtime makes
-// the pod's runtime, which logs to its argument. Main is called before anything else opens descriptors.
+// Main is the main function of a stager with the standard call-ins, and returns the program's exit code. It finds the
+// program's part: a call-in by its name, the supervisor by its Line, or the process that starts the supervisor.
+// runtime makes the pod's runtime, which logs to its argument. Main is called before anything else opens descriptors.
 func Main(runtime func(*slog.Logger) spec.Runtime, drivers []unionfs.Driver, steps []boot.Step) int {
 	code, err := dispatch(context.Background(), runtime, drivers, steps)
 	return max(code, callins.ExitCode(err, os.Stderr))
@@ -50,7 +50,8 @@ func start(runtime spec.Runtime, drivers []unionfs.Driver) (int, error) {
 	return Wait(pod.Namespaces.CloneFlags())
 }
 
-// supervise runs the pod. If the process in Wait is gone, no process is left to which an error of KillPod could be reported.
+// supervise runs the pod. If the process in Wait is gone, no process is left to which an error of KillPod could be
+// reported.
 func (l *Line) supervise(ctx context.Context, newRuntime func(*slog.Logger) spec.Runtime, drivers []unionfs.Driver, steps []boot.Step) (int, error) {
 	inherited := boot.TakeDescriptors(os.Environ())
 	messages := supervisor.NewMessages(os.Stderr) // if the reader of stderr stops reading, the pod must not stop

@@ -11,9 +11,9 @@
 // reference stager has the same two processes with a waiter in C, which takes a tenth of that and
 // can start helper processes (package waiter).
 //
-// The supervisor ignores the signals of its own faults (supervisor.IgnoreSignals), because a handler in Go cannot see whether an app has sent
-// one. A fault ends the supervisor all the same, but the Go runtime does not report it: the process that calls Wait
-// reports the signal.
+// The supervisor ignores the signals of its own faults (supervisor.IgnoreSignals), because a handler in Go cannot see
+// whether an app has sent one. A fault ends the supervisor all the same, but the Go runtime does not report it: the
+// process that calls Wait reports the signal.
 //
 // Main is the main function of a stager that needs nothing else; it puts Wait, TakeLine and boot.Run together.
 //
@@ -44,12 +44,11 @@ import (
 // firstDescriptor and the descriptors above are free for the pipes: the daemon passes some below.
 const firstDescriptor = 10
 
-// Wait starts this program again as the supervisor, in new namespaces as in clone(2) and a mount
-// namespace whose root is the stager's, and returns its exit code when it has ended. It
-// passes SIGTERM, SIGINT and SIGQUIT on, not as signals but for Line.Watch. It keeps the ready pipe open until the supervisor
-// reports that the pod is up or has ended: the daemon must not see that pipe's end earlier
-// than the stager's. When this process ends in any way, so does the supervisor. Wait is
-// called first in main, once, and not by a process for which TakeLine returns a Line.
+// Wait starts this program again as the supervisor, in new namespaces as in clone(2) and a mount namespace whose root
+// is the stager's, and returns its exit code when it has ended. It passes SIGTERM, SIGINT and SIGQUIT on, not as
+// signals but for Line.Watch. It keeps the ready pipe open until the supervisor reports that the pod is up or has
+// ended: the daemon must not see that pipe's end earlier than the stager's. When this process ends in any way, so
+// does the supervisor. Wait is called first in main, once, and not by a process for which TakeLine returns a Line.
 func Wait(namespaces uintptr) (code int, err error) {
 	runtime.LockOSThread() // this thread enters the supervisor's mount namespace; its end kills the supervisor
 	signals := make(chan os.Signal, 8)

@@ -3,9 +3,9 @@
 //
 //	testdriver [--addresses SUBNET] [--scope SCOPE] [--tls KEYS] ADDRESS DIR
 //
-// It listens on ADDRESS: the path of a socket, or HOST:PORT, with TLS if there are keys. KEYS is a folder with its certificate, cert.pem and
-// key.pem, and ca.pem, by which it knows its callers. It writes each request as a line of JSON to DIR/calls. DIR/faults, which a test
-// may write at any time, has the methods that it answers wrongly.
+// It listens on ADDRESS: the path of a socket, or HOST:PORT, with TLS if there are keys. KEYS is a folder with its
+// certificate, cert.pem and key.pem, and ca.pem, by which it knows its callers. It writes each request as a line of
+// JSON to DIR/calls. DIR/faults, which a test may write at any time, has the methods that it answers wrongly.
 package main
 
 import (
