@@ -148,7 +148,7 @@ func testMemory(t *testing.T, p *pod) {
 func testRunStreams(t *testing.T, p *pod) {
 	input := make([]byte, 3<<20)
 	_, _ = rand.Read(input)
-	cmd := p.exec("work", "sh", "-c", "cat; echo done >&2; exit 42")
+	cmd := p.command("exec", "--interactive", p.name, "work", "--", "sh", "-c", "cat; echo done >&2; exit 42")
 	cmd.Stdin = bytes.NewReader(input)
 	r := finish(t, cmd)
 	if r.code != 42 || r.stderr != "done\n" || r.stdout != string(input) {
@@ -348,7 +348,7 @@ func TestFailedStartIsReported(t *testing.T) {
 			{"name": "a", "image": object{"id": b.ids["busybox"]}, "app": object{"exec": []string{"/missing"}, "user": "0", "group": "0"}},
 		},
 	}))
-	if r.code != 1 || !strings.Contains(r.stderr, `start app "a": exec /missing: no such file or directory`) {
+	if r.code != 127 || !strings.Contains(r.stderr, `start app "a": exec /missing: no such file or directory`) {
 		t.Errorf("%+v", r)
 	}
 }
