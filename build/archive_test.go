@@ -73,7 +73,7 @@ func TestAnArchiveEndsWhereAFileEnds(t *testing.T) {
 				for err == nil {
 					_, err = a.Next()
 				}
-				if _, again := a.Next(); again != err {
+				if _, again := a.Next(); !errors.Is(again, err) {
 					t.Errorf("Next returns %v, and then %v", err, again)
 				}
 				if test.words != "" {
@@ -82,7 +82,7 @@ func TestAnArchiveEndsWhereAFileEnds(t *testing.T) {
 					}
 					return
 				}
-				if err != io.EOF || a.Marked() != test.marked || a.Size() != int64(len(test.data)) {
+				if !errors.Is(err, io.EOF) || a.Marked() != test.marked || a.Size() != int64(len(test.data)) {
 					t.Errorf("%v, marked %v, %d of %d bytes", err, a.Marked(), a.Size(), len(test.data))
 				}
 			})
@@ -109,7 +109,7 @@ func TestAnArchiveSkipsHoles(t *testing.T) {
 	if h, err := a.Next(); err != nil || h.Size != 8<<40 {
 		t.Fatalf("%+v, %v", h, err)
 	}
-	if _, err := a.Next(); err != io.EOF || !a.Marked() {
+	if _, err := a.Next(); !errors.Is(err, io.EOF) || !a.Marked() {
 		t.Errorf("%v, marked %v", err, a.Marked())
 	}
 }
