@@ -66,8 +66,7 @@ func isPodManifest(source string) (bool, error) {
 	return true, nil
 }
 
-// hintAtFolder makes an error of one that says that there is no image called as a folder: the folder's image may be
-// meant.
+// hintAtFolder suggests file:// when ref names a folder and no image.
 func (c *cli) hintAtFolder(ref string, err error) error {
 	if !errors.Is(err, images.ErrNotFound) {
 		return err

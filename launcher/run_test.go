@@ -605,7 +605,7 @@ func TestRunRefusesWrongArguments(t *testing.T) {
 		{"volume without a path", "want NAME=/PATH", 2, []string{"run", "--volume", "x", "example.com/one"}},
 		{"volume of an odd name", `run: invalid argument "a b=/tmp" for "-v, --volume" flag: name "a b": ACName must contain`, 2, []string{"run", "--volume", "a b=/tmp", "example.com/one"}},
 		{"volume given twice", `run: invalid argument "v=/b" for "-v, --volume" flag: volume "v" is given twice`, 2, []string{"run", "--volume", "v=/a", "--volume", "v=/b", "example.com/one"}},
-		{"volume that no app mounts", `pod "one": volume "gates": no app has a mount point of that name; there are file, gate, v`, 1, []string{"run", "--volume", "gates=/tmp", "example.com/one"}},
+		{"volume that no app mounts", `pod "one": volume "gates": no app has a mount point of that name; known mount points: file, gate, v`, 1, []string{"run", "--volume", "gates=/tmp", "example.com/one"}},
 		{"volume source not in UTF-8", `run: invalid argument "v=/\xff" for "-v, --volume" flag: the path is not UTF-8`, 2, []string{"run", "--volume", "v=/\xff", "example.com/one"}},
 		{"pod not in UTF-8", `bytes.json: it is not UTF-8`, 1, []string{"run", h.text("bytes.json",
 			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":"`+h.listed()["example.com/one"].ID+`"}}],"volumes":[{"name":"v","kind":"host","source":"/`+"\xff"+`"}]}`)}},

@@ -26,8 +26,8 @@ func (c *cli) showWarnings(pod *pods.Pod) {
 	}
 }
 
-// warningText returns a warning of the stager's log for a person, and "" for any other line. A
-// stager of another make may log in another form: then nothing is shown.
+// warningText returns a warning of the stager's log for a person, and "" for any other line. Another
+// stager may log in another form: then nothing is shown.
 func warningText(line string) string {
 	fields := parseRecord(line)
 	if fields["level"] != "WARN" && fields["level"] != "ERROR" || fields["msg"] == "" {

@@ -48,7 +48,7 @@ type tree struct {
 }
 
 // add places the dependencies of the ith image, and their dependencies. It returns false if
-// the list has another image in the place of one.
+// the list has another image in place of one.
 func (t *tree) add(i int) bool {
 	if t.list[i].image == nil {
 		return true

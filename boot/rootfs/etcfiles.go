@@ -38,7 +38,7 @@ func PodHosts(hostname string, addresses []net.Addr) []byte {
 // hosts with the pod's own lines, hostname and mtab if the image does not have them. If resolver is nil it adds no
 // resolv.conf, and if hostname is empty no hostname. AddEtcFiles resolves the image's symbolic
 // links inside the root, as the app would, so none leads out of it. It replaces a symbolic link
-// in the place of a file.
+// in place of a file.
 func AddEtcFiles(rootfs string, resolver []byte, hostname string, hosts []byte) error {
 	etc, err := openEtc(rootfs)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package podplan decides about a pod before anything is touched. A pod manifest
+// Package podplan builds a pod's manifest and plan before anything is touched. A pod manifest
 // or an image comes in, with what a person asks for beside it; a pods.Plan
 // comes out. The package reads images and changes nothing.
 package podplan

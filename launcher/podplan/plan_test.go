@@ -141,7 +141,7 @@ func TestAManifestIsPlannedWithItsOptions(t *testing.T) {
 func TestThePlanChecksTheNamesOfVolumes(t *testing.T) {
 	document := `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/my_app.1"},
 		"mounts":[{"volume":"m","path":"/m"}]}],"volumes":[{"name":"v","kind":"empty"}]}`
-	for name, want := range map[string]string{"v": "", "x": "", "m": "", "y": `pod "p": volume "y": no app has a mount point of that name; there are m, v, x`} {
+	for name, want := range map[string]string{"v": "", "x": "", "m": "", "y": `pod "p": volume "y": no app has a mount point of that name; known mount points: m, v, x`} {
 		_, _, err := newPlanner().FromManifest("p.json", []byte(document), Options{Volumes: map[string]string{"m": "/m", name: "/y"}})
 		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
 			t.Errorf("%s: %v, want %q", name, err, want)

@@ -93,7 +93,7 @@ func checkUsed(m *manifest.Manifest, own []string, options map[string]string) er
 		case len(used) == 0:
 			return fmt.Errorf("volume %q: no app has a mount point", name)
 		default:
-			return fmt.Errorf("volume %q: no app has a mount point of that name; there are %s", name, strings.Join(used, ", "))
+			return fmt.Errorf("volume %q: no app has a mount point of that name; known mount points: %s", name, strings.Join(used, ", "))
 		}
 	}
 	return nil

@@ -36,9 +36,9 @@ type download struct {
 func (f *Fetcher) tooLarge(d download, bytes int64) error {
 	switch {
 	case d.signature && bytes > maxSignature:
-		return fmt.Errorf("it has at least %d bytes, but a signature may have %d", bytes, maxSignature)
+		return fmt.Errorf("%d bytes or more: larger than a signature may be (%d)", bytes, maxSignature)
 	case bytes > f.MaxSize:
-		return fmt.Errorf("it has at least %d bytes, but maxImageSize in the configuration is %d", bytes, f.MaxSize)
+		return fmt.Errorf("%d bytes or more: larger than maxImageSize in the configuration (%d)", bytes, f.MaxSize)
 	}
 	return nil
 }

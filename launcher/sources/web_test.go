@@ -159,8 +159,8 @@ func TestAWebDownloadIsResumedByAnotherProcess(t *testing.T) {
 
 func TestAWebDownloadHasLimits(t *testing.T) {
 	for _, tt := range []struct{ name, path, words string }{
-		{"image", "/a.aci", "bytes, but maxImageSize in the configuration is 1048576"},
-		{"signature", "/a.aci.asc", "bytes, but a signature may have 262144"},
+		{"image", "/a.aci", "larger than maxImageSize in the configuration (1048576)"},
+		{"signature", "/a.aci.asc", "larger than a signature may be (262144)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -197,7 +197,7 @@ func TestALengthBeyondTheLimitIsRefusedUnread(t *testing.T) {
 	f.MaxSize = 1 << 20
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := f.Import(ctx, server.URL+"/a.aci"); err == nil || !strings.Contains(err.Error(), "it has at least 1099511627776 bytes") {
+	if _, err := f.Import(ctx, server.URL+"/a.aci"); err == nil || !strings.Contains(err.Error(), "1099511627776 bytes or more") {
 		t.Errorf("%v", err)
 	}
 	f.checkCache(t)
