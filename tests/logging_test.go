@@ -84,8 +84,12 @@ func TestAppsGoOnWhenTheDiskIsFull(t *testing.T) {
 	b.MountTmpfs(b.Folder("disk", 0o700), "size=24m")
 	dir := b.Folder("sync", 0o777)
 	up := b.SignalPipe(filepath.Join(dir, "up"))
-	script := `seq 1 2000000; echo up >/sync/up; while ! [ -e /sync/go ]; do sleep 0.02; done; seq 1 1000; echo again >/sync/up; exec sleep 1000`
+	// The launcher has written the pod's state before the app writes anything.
+	script := `while ! [ -e /sync/fill ]; do sleep 0.02; done; seq 1 2000000; echo up >/sync/up; while ! [ -e /sync/go ]; do sleep 0.02; done; seq 1 1000; echo again >/sync/up; exec sleep 1000`
 	p := b.Up("p", harness.PodOf(suite.Shell("a", script)).HostVolume("sync", dir, "/sync"))
+	if err := os.WriteFile(filepath.Join(dir, "fill"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	fill, err := os.Create(filepath.Join(p.Dir, "fill"))
 	if err != nil {
 		t.Fatal(err)
