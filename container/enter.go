@@ -81,7 +81,7 @@ func (e *entrance) plan() (*shimPlan, error) {
 	}
 	plan := &shimPlan{
 		flags: e.flags, bounding: bounding, uid: who.uid, gid: who.gid, filter: c.filter,
-		dir: p.Dir, candidates: spec.Candidates(p.Args[0], p.Env), args: p.Args, env: p.Env,
+		dir: p.Dir, candidates: spec.Candidates(p.Args[0], p.Env), args: p.Args, env: who.env,
 		nfds: uint32(len(e.kept)), nbacking: uint32(len(c.backing)), profile: c.spec.AppArmorProfile,
 		oomScore: int32(c.spec.OOMScoreAdj), memlock: c.runtime.memlock,
 	}
@@ -103,9 +103,10 @@ func (e *entrance) plan() (*shimPlan, error) {
 	return plan, nil
 }
 
-// user is whom a process runs as, or why that is not known.
+// user is whom a process runs as, with what environment, or why that is not known.
 type user struct {
 	uid, gid uint32
+	env      []string // the process's, with HOME
 	err      error
 }
 
@@ -113,6 +114,7 @@ func userOf(root *os.File, p *spec.Process) (u user) {
 	if !p.Root {
 		u.uid, u.gid, u.err = identity.Resolve(root, p.User, p.Group)
 	}
+	u.env = identity.WithHome(root, u.uid, p.Env)
 	return u
 }
 

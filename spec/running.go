@@ -36,7 +36,7 @@ type Stdio struct {
 // Command is a process to run in a container beside its main process.
 type Command struct {
 	Args             []string // Args[0] without a slash is looked up in PATH
-	Env              []string // NAME=value, complete
+	Env              []string // see Process
 	User, Group      string   // see Process
 	SupplementaryGID []int
 	Dir              string // absolute; "" is "/"

@@ -62,7 +62,8 @@ type Process struct {
 	// Candidates says (appc, aci.md, exec).
 	Args []string
 
-	// Env is the whole environment, NAME=value.
+	// Env is the whole environment, NAME=value. If HOME is not in it, the runtime adds the user's home folder by
+	// /etc/passwd in the container's assembled root, or "/".
 	Env []string
 
 	// Dir is the working directory, absolute; "" is "/". It must exist.

@@ -86,6 +86,7 @@ func TestRunHasTheVariablesOfItsSettings(t *testing.T) {
 	}
 	want := []string{
 		"GIVEN=1", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "AC_APP_NAME=app", "container=" + names.Executor, "AC_METADATA_URL",
+		"HOME=/",
 	}
 	if diff := cmp.Diff(want, got); diff != "" || code != 0 {
 		t.Errorf("exit status %d:\n%s", code, diff)

@@ -116,7 +116,7 @@ func TestAppGetsItsEnvironmentArgumentsAndDirectory(t *testing.T) {
 		s.Exec = []string{"sh", "-c", script, "$PATH", "*", "", "a ", "`id`"}
 		s.Environment = []harness.NameValue{{Name: "OWN", Value: "1"}}
 	})
-	says(t, app, "AC_APP_NAME\nAC_METADATA_URL\nOWN\nPATH\ncontainer\n/\n<*><><a ><`id`>")
+	says(t, app, "AC_APP_NAME\nAC_METADATA_URL\nHOME\nOWN\nPATH\ncontainer\n/\n<*><><a ><`id`>")
 	says(t, changed(suite.Shell("a", "pwd"), func(s *harness.SectionDoc) { s.WorkingDirectory = "/etc" }), "/etc\n")
 }
 

@@ -194,7 +194,7 @@ func TestAnAppHasItsEnvironmentAndIdentity(t *testing.T) {
 			t.Errorf("environment has no %q:\n%s", want, env)
 		}
 	}
-	for _, name := range []string{"STAGER", "_LIBCONTAINER", "LISTEN_", "GO", "liar", "HOME=/"} {
+	for _, name := range []string{"STAGER", "_LIBCONTAINER", "LISTEN_", "GO", "liar", "HOME=/root"} {
 		if strings.Contains(env, "\n"+name) {
 			t.Errorf("environment has %s:\n%s", name, env)
 		}

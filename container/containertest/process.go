@@ -37,7 +37,7 @@ func workingDirectory(b *bench) {
 }
 
 func environment(b *bench) {
-	env := []string{"PATH=/bin", "B=two words", "A=", "C=ü\nline"}
+	env := []string{"PATH=/bin", "HOME=/own", "B=two words", "A=", "C=ü\nline"}
 	want := strings.Join(env, "\n") + "\n"
 	s := b.spec("env")
 	s.Process.Env = env

@@ -16,6 +16,7 @@ func userCases() []testCase {
 		{"users of a file that is mounted", mountedUsers},
 		{"supplementary groups", supplementaryGroups},
 		{"user 0 whatever the names say", rootWhatever},
+		{"HOME is the user's", homes},
 	}
 }
 
@@ -60,4 +61,14 @@ func rootWhatever(b *bench) {
 	cmd := command("sh", "-c", printUser)
 	cmd.User, cmd.Group = "root", "root"
 	a.wantExec(cmd, "0\n0\n0\n")
+}
+
+// homes checks that HOME is looked up by the user's number in the assembled root, for each process of a container.
+func homes(b *bench) {
+	b.write("etc/passwd", "short:x:1:1\nbin:x:2:2::\nalice:x:1000:2000:Alice:/home/alice:/bin/sh\nagain:x:1000:2000::/elsewhere:\n")
+	for _, user := range [][2]string{{"1000", "/home/alice"}, {"again", "/home/alice"}, {"short", "/"}, {"bin", "/"}, {"0", "/"}} {
+		s := b.spec()
+		s.Process.User = user[0]
+		b.wantBoth(s, `echo "$HOME"`, user[1]+"\n")
+	}
 }

@@ -5,10 +5,12 @@ package identity
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,9 +46,10 @@ func Resolve(root *os.File, user, group string) (uid, gid uint32, err error) {
 }
 
 // Of is Resolve for the user and group of a process whose container has the assembled file system at the path root;
-// those of a process with Root are 0. It also refuses supplementary groups that are no IDs.
+// those of a process with Root are 0. It also refuses supplementary groups that are no IDs, and adds HOME to the
+// process's environment as WithHome does.
 func Of(root string, p *spec.Process) (uid, gid uint32, err error) {
-	if err := CheckGroups(p.SupplementaryGID); err != nil || p.Root {
+	if err := CheckGroups(p.SupplementaryGID); err != nil {
 		return 0, 0, err
 	}
 	folder, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -54,7 +57,22 @@ func Of(root string, p *spec.Process) (uid, gid uint32, err error) {
 		return 0, 0, err
 	}
 	defer folder.Close()
-	return Resolve(folder, p.User, p.Group)
+	if !p.Root {
+		uid, gid, err = Resolve(folder, p.User, p.Group)
+	}
+	p.Env = WithHome(folder, uid, p.Env)
+	return uid, gid, err
+}
+
+// WithHome returns an environment with HOME. If env lacks it, HOME is the user's home folder by /etc/passwd in root: that
+// of the first line with the user's number. It is "/" if the file has no such line or cannot be read, or the line names
+// no folder.
+func WithHome(root *os.File, uid uint32, env []string) []string {
+	const variable = "HOME="
+	if slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, variable) }) {
+		return env
+	}
+	return append(slices.Clip(env), variable+cmp.Or(home(root, uid), "/"))
 }
 
 // CheckGroups refuses supplementary groups that are no IDs.
@@ -121,35 +139,67 @@ func lookUp(root *os.File, database, name string) (id uint32, found bool, err er
 	return id, found, nil
 }
 
-// scan finds name in the text of a passwd or group file. It takes maxLine bytes of memory,
-// whatever the text: the file is the image's.
+// home returns the user's home folder, "" for none.
+func home(root *os.File, uid uint32) (home string) {
+	f, err := OpenRegular(root, "etc/passwd")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	eachLine(f, func(line []byte, whole bool) bool {
+		id, ok := idInLine(line, whole)
+		if !ok || id != uid {
+			return false
+		}
+		if fields := bytes.Split(line, []byte(":")); len(fields) > 6 || whole && len(fields) == 6 {
+			home = string(fields[5])
+		}
+		return true
+	})
+	return home
+}
+
+// scan finds name in the text of a passwd or group file.
 func scan(text io.Reader, name string) (id uint32, found bool) {
+	eachLine(text, func(line []byte, whole bool) bool {
+		if first, _, _ := bytes.Cut(line, []byte(":")); string(first) != name {
+			return false
+		}
+		number, ok := idInLine(line, whole)
+		if ok {
+			id, found = number, true
+		}
+		return ok
+	})
+	return id, found
+}
+
+// eachLine calls f with the lines of a text until f returns true. It takes maxLine bytes of memory, whatever the text:
+// the file is the image's. Where whole is false, line is the start of a line.
+func eachLine(text io.Reader, f func(line []byte, whole bool) bool) {
 	limited := &io.LimitedReader{R: text, N: maxDatabase}
 	for lines := bufio.NewReaderSize(limited, maxLine); ; {
 		line, err := lines.ReadSlice('\n')
 		whole := err == nil || errors.Is(err, io.EOF) && limited.N > 0
-		if id, found := idInLine(line, whole, name); found {
-			return id, true
+		if whole {
+			line = bytes.TrimRight(line, "\r\n")
+		}
+		if f(line, whole) {
+			return
 		}
 		for errors.Is(err, bufio.ErrBufferFull) {
 			_, err = lines.ReadSlice('\n')
 		}
 		if err != nil {
-			return 0, false
+			return
 		}
 	}
 }
 
-// idInLine returns the number in a line of a passwd or group file whose name is name. Where whole is
-// false, line is the start of a line; the number counts if all of it is there.
-func idInLine(line []byte, whole bool, name string) (id uint32, found bool) {
-	if whole {
-		line = bytes.TrimRight(line, "\r\n")
-	}
-	first, rest, _ := bytes.Cut(line, []byte(":"))
-	if string(first) != name {
-		return 0, false
-	}
+// idInLine returns the number in a line of a passwd or group file. Where whole is false, line is the start of a line;
+// the number counts if all of it is there.
+func idInLine(line []byte, whole bool) (id uint32, found bool) {
+	_, rest, _ := bytes.Cut(line, []byte(":"))
 	_, rest, _ = bytes.Cut(rest, []byte(":")) // the password
 	number, _, ended := bytes.Cut(rest, []byte(":"))
 	if !ended && !whole {

@@ -32,7 +32,7 @@ func unmet() containertest.Unmet {
 		},
 		"its processes have the caller's user": {
 			"a user opens its pipes again", "a user or group that does not exist is named", "user and group by number", "user and group by name",
-			"a name overrides a number", "user and group of a file", "users of a file that is mounted", "supplementary groups",
+			"a name overrides a number", "user and group of a file", "users of a file that is mounted", "supplementary groups", "HOME is the user's",
 		},
 		"its processes have the caller's rights": {
 			"Support names what the caller has", "capabilities of user 0", "capabilities of another user", "no_new_privs",
