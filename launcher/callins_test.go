@@ -190,7 +190,7 @@ func TestCallInsRefuseWrongArguments(t *testing.T) {
 		{"exec p one", 2, "want POD [APP] -- CMD"},
 		{"exec p --", 2, "want POD [APP] -- CMD"},
 		{"exec -- true", 2, "want POD [APP] -- CMD"},
-		{"exec p two -- true", 125, `has no app "two"; it has one`},
+		{"exec p two -- true", 125, `has no app "two"; want one`},
 		{"exec q -- true", 125, `no such pod: "q"`},
 		{"logs p two", 1, `has no app "two"`},
 		{"logs", 2, "want a POD"},

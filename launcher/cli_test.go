@@ -75,7 +75,7 @@ func TestUsageErrorsProposeWhatMayBeMeant(t *testing.T) {
 		"logs --stager --since 1h p":      "logs: --stager shows the whole log",
 		"logs --stager --until 1h p":      "logs: --stager shows the whole log",
 		"logs --stager --stream stdout p": "logs: --stager shows the whole log",
-		"image export x -":                "image export: want a FILE, and not -: its signature is written beside it",
+		"image export x -":                "image export: want a FILE, not -: the signature is written beside the file",
 		"stop --time x p":                 `stop: invalid argument "x" for "-t, --time" flag: want a number of seconds`,
 		"stop --time -3 p":                "want a number of seconds",
 		"stop --time 1e3 p":               "want a number of seconds",

@@ -41,7 +41,7 @@ func TestADamagedImageStopsNoOther(t *testing.T) {
 			h.run("run", "--detach", "--name", "p", "example.com/one")
 			h.run("rm", "--force", "p")
 			h.refuse(1, "image "+id+" is damaged, remove it and import it again: ", "run", id)
-			h.refuse(1, `no such image: "example.com/base"; it may be one that is damaged`, "run", "example.com/base")
+			h.refuse(1, `no such image: "example.com/base"; a damaged image may have the name`, "run", "example.com/base")
 			h.refuse(1, "is damaged, remove it", "image", "import", base)
 			ref := id
 			if file == "manifest" {
@@ -75,7 +75,7 @@ func TestADamagedPodStopsNoOther(t *testing.T) {
 	}{
 		{"state.json", "", "state.json: " + unreadable, "bad"},
 		{"plan.json", "", "plan.json: " + unreadable, ""},
-		{"plan.json", "{}", `plan.json: it belongs to pod ""`, ""},
+		{"plan.json", "{}", `plan.json belongs to pod ""`, ""},
 	} {
 		t.Run(tt.file+tt.content, func(t *testing.T) {
 			h := newHost(t)

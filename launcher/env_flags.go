@@ -39,7 +39,7 @@ func parseEnv(text string) (pods.Environment, error) {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok {
 		if value, ok = os.LookupEnv(name); !ok {
-			return pods.Environment{}, fmt.Errorf("there is no variable %s to pass on; want NAME=VALUE", quoted(name))
+			return pods.Environment{}, fmt.Errorf("no variable %s to pass on; want NAME=VALUE", quoted(name))
 		}
 	}
 	return environment(name, value)
@@ -51,7 +51,7 @@ func environment(name, value string) (pods.Environment, error) {
 		return pods.Environment{}, errors.New("want NAME=VALUE")
 	}
 	if !utf8.ValidString(name + value) { // JSON would change it
-		return pods.Environment{}, errors.New("it is not UTF-8")
+		return pods.Environment{}, errors.New("not UTF-8")
 	}
 	if !regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`).MatchString(name) {
 		return pods.Environment{}, errors.New(`want a name of letters, digits, "_", "." and "-", which begins with a letter or "_"`)

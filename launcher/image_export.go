@@ -20,7 +20,7 @@ warning says so if its ID is another one. A FILE that exists is an error.`,
 
 func (c *cli) exportImage(ref, path string) error {
 	if path == "-" {
-		return usageError{"image export: want a FILE, and not -: its signature is written beside it"}
+		return usageError{"image export: want a FILE, not -: the signature is written beside the file"}
 	}
 	same, err := c.daemon.ExportImage(ref, path)
 	if err == nil && !same {

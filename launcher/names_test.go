@@ -70,7 +70,7 @@ func TestANameOfTheStagerIsSquatted(t *testing.T) {
 	if stager != good {
 		t.Errorf("the stager is %s, want %s", stager, good)
 	}
-	for _, words := range []string{"it is not signed; it does not count", "signed by an unknown key; it does not count", "it has dependencies"} {
+	for _, words := range []string{"not signed; the image does not count", "signed by an unknown key; the image does not count", "dependencies, which"} {
 		if !strings.Contains(warnings, words) {
 			t.Errorf("no %q in the warnings:\n%s", words, warnings)
 		}
@@ -187,7 +187,7 @@ func TestTrustIsAsItIsNow(t *testing.T) {
 			if err := os.WriteFile(path, edited, 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, "manifest has been altered", "not trusted: its manifest has been altered"},
+		}, "manifest altered since", "not trusted: manifest altered since"},
 		{"signature of another image", func(t *testing.T, h *host, image string) {
 			other := h.version("example.com/other", "1", h.key)
 			if err := os.WriteFile(filepath.Join(image, "image.aci.asc"), must(os.ReadFile(other+".asc")), 0o600); err != nil {
@@ -198,7 +198,7 @@ func TestTrustIsAsItIsNow(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(image, "rootfs", "more"), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, "files have been altered", "not trusted: its files"},
+		}, "files altered since", "not trusted: files altered"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

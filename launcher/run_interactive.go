@@ -41,7 +41,7 @@ func (c *cli) runInteractive(ctx context.Context, launch *daemon.Launch, o runOp
 	if left {
 		text := fmt.Sprintf("pod %q runs on; launcher attach %[1]s comes back, launcher stop %[1]s ends it", pod.Plan.Name)
 		if o.remove {
-			text += fmt.Sprintf("; it stays until launcher rm %s", pod.Plan.Name)
+			text += fmt.Sprintf("; the pod stays until launcher rm %s", pod.Plan.Name)
 		}
 		c.hint(text)
 		return err

@@ -63,7 +63,7 @@ func TestRunOptionsAreChecked(t *testing.T) {
 		"--cap-add CAP_ALL x":             `unknown capability "CAP_ALL"; capabilities(7) lists them`,
 		"--cap-add FOO x":                 `unknown capability "FOO"; capabilities(7) lists them`,
 		"--cap-drop CHOWNS x":             `unknown capability "CHOWNS"; the nearest name is CHOWN`,
-		"--env NOT_SET_x example.com/one": `there is no variable "NOT_SET_x" to pass on`,
+		"--env NOT_SET_x example.com/one": `no variable "NOT_SET_x" to pass on`,
 		"--env =x example.com/one":        "want NAME=VALUE",
 		"--restart maybe example.com/one": "want never, on-failure, always",
 		"--exit-policy x example.com/one": "want never, all, failure",
@@ -180,7 +180,7 @@ func TestErrorsSayTheNextStep(t *testing.T) {
 	h.text("config.json", "")
 	h.refuse(1, "config.json: the document is empty: want a JSON object, {} for the defaults", "ps")
 	h.text("config.json", "[]")
-	h.refuse(1, "config.json: it is not a JSON object, such as {} for the defaults", "ps")
+	h.refuse(1, "config.json: not a JSON object, such as {} for the defaults", "ps")
 }
 
 func TestExecOptionsOverrideTheApp(t *testing.T) {

@@ -157,7 +157,7 @@ func TestAFailedStagerIsReported(t *testing.T) {
 	h := newHost(t)
 	for _, detach := range []string{"--detach=true", "--detach=false"} {
 		h.refuse(1, "(exit status 1): stager: manifest: this pod fails", "run", detach, "--name", "fails", "example.com/one")
-		h.refuse(1, "(SIGKILL): it logged nothing", "run", detach, "--name", "dies", "example.com/one")
+		h.refuse(1, "(SIGKILL): nothing was logged", "run", detach, "--name", "dies", "example.com/one")
 	}
 }
 
@@ -194,9 +194,9 @@ func TestForegroundSaysThatTheStagerHasEnded(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{unix.SIGKILL, false, 137, "launcher: pod \"ends\": its stager was ended by SIGKILL; launcher logs --stager ends shows its messages\n"},
-		{unix.SIGKILL, true, 137, "launcher: pod \"ends\": its stager was ended by SIGKILL\n"},
-		{unix.SIGUSR1, false, 3, "launcher: pod \"ends\": its stager ended with exit status 3, before it had written the apps' last states; launcher logs --stager ends shows its messages\n"},
+		{unix.SIGKILL, false, 137, "launcher: pod \"ends\": the stager was ended by SIGKILL; launcher logs --stager ends shows its messages\n"},
+		{unix.SIGKILL, true, 137, "launcher: pod \"ends\": the stager was ended by SIGKILL\n"},
+		{unix.SIGUSR1, false, 3, "launcher: pod \"ends\": the stager ended with exit status 3 before it had written the apps' last states; launcher logs --stager ends shows its messages\n"},
 	} {
 		cmd := h.command("run", "--json", "--rm="+strconv.FormatBool(test.rm), "--name", "ends", "example.com/one")
 		out := must(cmd.StdoutPipe())
@@ -347,7 +347,7 @@ func TestAStagerWithoutALogFolderRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.waitMonitor(uuid)
-	want := `launcher: pod "ends": its logs were not kept: the stager image has no annotation "` + names.LogDirAnnotation + "\"\n"
+	want := `launcher: logs of pod "ends" were not kept: the stager image has no annotation "` + names.LogDirAnnotation + "\"\n"
 	for _, args := range [][]string{{"logs", "ends"}, {"logs", "--json", "ends"}} {
 		if r := h.try(args...); r.code != 1 || r.stderr != want || r.stdout != "" {
 			t.Errorf("%v: %+v, want %q", args, r, want)
@@ -607,7 +607,7 @@ func TestRunRefusesWrongArguments(t *testing.T) {
 		{"volume given twice", `run: invalid argument "v=/b" for "-v, --volume" flag: volume "v" is given twice`, 2, []string{"run", "--volume", "v=/a", "--volume", "v=/b", "example.com/one"}},
 		{"volume that no app mounts", `pod "one": volume "gates": no app has a mount point of that name; known mount points: file, gate, v`, 1, []string{"run", "--volume", "gates=/tmp", "example.com/one"}},
 		{"volume source not in UTF-8", `run: invalid argument "v=/\xff" for "-v, --volume" flag: the path is not UTF-8`, 2, []string{"run", "--volume", "v=/\xff", "example.com/one"}},
-		{"pod not in UTF-8", `bytes.json: it is not UTF-8`, 1, []string{"run", h.text("bytes.json",
+		{"pod not in UTF-8", `bytes.json: not UTF-8`, 1, []string{"run", h.text("bytes.json",
 			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":"`+h.listed()["example.com/one"].ID+`"}}],"volumes":[{"name":"v","kind":"host","source":"/`+"\xff"+`"}]}`)}},
 		{"volume source missing", `volume "v": open /nowhere: no such file`, 1, []string{"run", "--volume", "v=/nowhere", "example.com/one"}},
 		{"arguments without dashes", `unexpected "sh"`, 2, []string{"run", "example.com/one", "sh"}},

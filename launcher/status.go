@@ -66,9 +66,9 @@ func (c *cli) printStatus(pod *pods.Pod, apps map[string]daemon.AppStatus) error
 		a := apps[name]
 		switch {
 		case a.Exited && a.Code == nil && pod.Killed():
-			out.row(name, "exited", "-", "?", "ended with its stager")
+			out.row(name, "exited", "-", "?", "ended with the stager")
 		case a.Exited && a.Code == nil:
-			out.row(name, "exited", "-", "?", "its last state was not kept")
+			out.row(name, "exited", "-", "?", "last state not kept")
 		case a.Exited:
 			out.row(name, "exited", "-", *a.Code, reasonText(a.Reason))
 		case a.Ending:

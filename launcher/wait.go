@@ -60,5 +60,5 @@ func (c *cli) wait(ctx context.Context, refs []string) error {
 
 // unknownCode is the error of a command that returns a pod's exit code.
 func unknownCode(pod *pods.Pod) error {
-	return fmt.Errorf("the exit code of pod %q is not known: its stager has not kept the apps' last states", pod.Plan.Name)
+	return fmt.Errorf("the exit code of pod %q is not known: the stager has not kept the apps' last states", pod.Plan.Name)
 }

@@ -16,14 +16,14 @@ func TestAnUnknownExitCodeIsNotZero(t *testing.T) {
 	if all := h.ps(); len(all) != 1 || all[0].State != "exited" || all[0].Code != nil {
 		t.Errorf("ps --json: %+v", all)
 	}
-	why := "launcher: the exit code of pod \"p\" is not known: its stager has not kept the apps' last states\n"
+	why := "launcher: the exit code of pod \"p\" is not known: the stager has not kept the apps' last states\n"
 	if r := h.try("wait", "p"); r != (result{"?\n", why, 1}) {
 		t.Errorf("wait: %+v", r)
 	}
 	if r := h.try("wait", "--json", "p"); r.code != 1 || r.stderr != why || strings.Contains(r.stdout, "code") {
 		t.Errorf("wait --json: %+v", r)
 	}
-	if out := h.run("status", "p"); !strings.Contains(out, "?     its last state was not kept") {
+	if out := h.run("status", "p"); !strings.Contains(out, "?     last state not kept") {
 		t.Errorf("status: %s", out)
 	}
 	if out := h.run("events", "--since", "1h", "--stream=false"); !strings.Contains(out, "pod p exited (?)") {

@@ -78,7 +78,7 @@ func (p *packer) add(at *os.File, name string) error {
 	case unix.S_IFLNK:
 		return p.addLink(at, header)
 	default:
-		p.warn(fmt.Sprintf("%q is left out: it is a device, FIFO or socket", name))
+		p.warn(fmt.Sprintf("%q is left out: a device, FIFO or socket", name))
 		return nil
 	}
 }
@@ -162,7 +162,7 @@ func (p *packer) addFile(at *os.File, header *tar.Header, stat *unix.Stat_t) err
 	}
 	n, err := io.Copy(p.out, io.LimitReader(file, stat.Size))
 	if err == nil && n < stat.Size {
-		err = errors.New("it has become shorter meanwhile")
+		err = errors.New("file became shorter during the copy")
 	}
 	if err != nil {
 		return fmt.Errorf("copy %q: %w", header.Name, err)

@@ -70,7 +70,7 @@ func (t Tree) Source(path string) (*Source, error) {
 	switch {
 	case err != nil:
 	case !info.IsDir() && !info.Mode().IsRegular():
-		err = &os.PathError{Op: "copy", Path: path, Err: errors.New("it is neither a file nor a folder")}
+		err = &os.PathError{Op: "copy", Path: path, Err: errors.New("neither a file nor a folder")}
 	default:
 		if err = notOfTheKernel(int(file.Fd())); err != nil {
 			err = &os.PathError{Op: "copy", Path: path, Err: err}
@@ -165,7 +165,7 @@ func notOfTheKernel(fd int) error {
 	return nil
 }
 
-var errKernel = errors.New("it belongs to a file system of the kernel's own, such as /proc")
+var errKernel = errors.New("part of a kernel file system, such as /proc")
 
 // reopen opens a file for reading that is open with O_PATH: the same file, whatever its name leads to now.
 func reopen(at *os.File, flags int) (*os.File, error) {

@@ -84,7 +84,7 @@ func (u *unpacker) make(at int, base string, header *tar.Header, content io.Read
 	case tar.TypeXGlobalHeader: // it describes no file
 		return nil
 	default:
-		u.warn(fmt.Sprintf("%q is left out: it is a device, FIFO or socket", header.Name))
+		u.warn(fmt.Sprintf("%q is left out: a device, FIFO or socket", header.Name))
 		return nil
 	}
 }

@@ -25,7 +25,7 @@ func FindApp(pod *pods.Pod, name string) (pods.App, error) {
 	if name == "" {
 		return pods.App{}, fmt.Errorf("pod %q has %w: %s", pod.Plan.Name, ErrSeveralApps, have)
 	}
-	return pods.App{}, fmt.Errorf("pod %q has no app %q; it has %s", pod.Plan.Name, name, have)
+	return pods.App{}, fmt.Errorf("pod %q has no app %q; want %s", pod.Plan.Name, name, have)
 }
 
 // AppNames returns the names of the pod's apps, in the pod's order.

@@ -85,7 +85,7 @@ func (c *Config) parse(data []byte, dir string) error {
 	case errors.Is(err, strictjson.ErrEmpty):
 		return fmt.Errorf("%w: want a JSON object, {} for the defaults", err)
 	case err != nil && json.Valid(data) && !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")):
-		return errors.New("it is not a JSON object, such as {} for the defaults")
+		return errors.New("not a JSON object, such as {} for the defaults")
 	case err != nil:
 		return wrongConfig(data, err)
 	}

@@ -24,7 +24,7 @@ func (d *Daemon) AppFiles(ctx context.Context, pod *pods.Pod, app string) (files
 	}
 	pid := states[a.Name].PID
 	if pid == 0 {
-		return files, nil, fmt.Errorf("app %q of pod %q does not run; its files cannot be reached", a.Name, pod.Plan.Name)
+		return files, nil, fmt.Errorf("app %q of pod %q does not run; the app's files cannot be reached", a.Name, pod.Plan.Name)
 	}
 	root, err := pod.OpenAppRoot(pid)
 	if err != nil {

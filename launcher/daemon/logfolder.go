@@ -17,7 +17,7 @@ import (
 )
 
 // errNoLog says that the stager keeps no log where the daemon can read it.
-var errNoLog = errors.New("its stager keeps no log here")
+var errNoLog = errors.New("the stager keeps no log here")
 
 // ErrNoLogs says that no app of a pod that has ended has a log.
 var ErrNoLogs = errors.New("has ended and has no logs")

@@ -193,7 +193,7 @@ func (c *Catalog) warn(name string, found []*Image, signers []string, chosen int
 	case signers[chosen] == "":
 		text = fmt.Sprintf("image %q (%s) has no good signature by a trusted key", describeVersion(image), shortID(image))
 	case served[0] == "":
-		text = fmt.Sprintf("there are images called %q without a good signature by a trusted key; they do not count, and %q (%s) is used",
+		text = fmt.Sprintf("images called %q without a good signature by a trusted key do not count; %q (%s) is used",
 			name, describeVersion(image), shortID(image))
 	case len(served) > 1:
 		text = fmt.Sprintf("images called %q are signed by %d keys; %q (%s) is used, signed by %s; imagePins in the configuration can pin one",
@@ -242,7 +242,7 @@ func (c *Catalog) trusted(ref, kind string, check func(*Image, signing.KeyRing) 
 			continue
 		}
 		for _, err := range refused {
-			c.warnings = append(c.warnings, fmt.Sprintf("%v; it does not count", err))
+			c.warnings = append(c.warnings, fmt.Sprintf("%v; the image does not count", err))
 		}
 		return image, nil
 	}
@@ -266,7 +266,7 @@ func hintAtDamaged(damaged []*Image, err error) error {
 	if len(damaged) == 0 || !errors.Is(err, ErrNotFound) {
 		return err
 	}
-	return fmt.Errorf("%w; it may be one that is damaged, see image list", err)
+	return fmt.Errorf("%w; a damaged image may have the name, see image list", err)
 }
 
 func findPrefix(all []*Image, prefix string) (string, error) {

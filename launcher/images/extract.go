@@ -143,9 +143,9 @@ func (x *extractor) extract(header *tar.Header) error {
 func checkOwner(header *tar.Header) error {
 	switch {
 	case header.Uid < 0 || header.Uid > spec.MaxID:
-		return fmt.Errorf("its user ID %d is not within 0 to %d", header.Uid, int64(spec.MaxID))
+		return fmt.Errorf("user ID %d is not within 0 to %d", header.Uid, int64(spec.MaxID))
 	case header.Gid < 0 || header.Gid > spec.MaxID:
-		return fmt.Errorf("its group ID %d is not within 0 to %d", header.Gid, int64(spec.MaxID))
+		return fmt.Errorf("group ID %d is not within 0 to %d", header.Gid, int64(spec.MaxID))
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ const (
 	maxLinkNames = 64
 )
 
-var errEscapes = errors.New("its path escapes rootfs through a symbolic link")
+var errEscapes = errors.New("path escapes rootfs through a symbolic link")
 
 // fileTree is a folder that an archive fills. No path leads out of it, and only the archive
 // changes it. To find the folder of an entry costs one system call, whose time grows with
@@ -127,7 +127,7 @@ func (t *fileTree) walk(at, depth int, names []string) (int, error) {
 				names = append(added, names[1:]...)
 				continue
 			}
-			err = fmt.Errorf("its path passes through symbolic links of more than %d names", maxLinkNames)
+			err = fmt.Errorf("path passes through symbolic links of more than %d names", maxLinkNames)
 		}
 		_ = unix.Close(at)
 		if err != nil {

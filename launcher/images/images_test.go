@@ -179,9 +179,9 @@ func TestImportRefusesWrongArchives(t *testing.T) {
 		{"name too long", "too long", archive(t, testManifest, root, regular("rootfs/"+strings.Repeat("n", 300), "x"))},
 		{"unknown type", "unknown type", archive(t, testManifest, root, file{Header: tar.Header{Typeflag: '7', Name: "rootfs/c"}})},
 		{"cut off", "unexpected EOF", archive(t, testManifest, root, regular("rootfs/f", strings.Repeat("x", 4096)))[:3000]},
-		{"user ID of 33 bits", `extract "rootfs/f": its user ID 4294967301 is not within`, archive(t, testManifest, root, owned(1<<32+5, 0))},
-		{"user ID that is none", "its user ID 4294967295 is not within", archive(t, testManifest, root, owned(1<<32-1, 0))},
-		{"negative group ID", "its group ID -5 is not within", archive(t, testManifest, root, owned(0, -5))},
+		{"user ID of 33 bits", `extract "rootfs/f": user ID 4294967301 is not within`, archive(t, testManifest, root, owned(1<<32+5, 0))},
+		{"user ID that is none", "user ID 4294967295 is not within", archive(t, testManifest, root, owned(1<<32-1, 0))},
+		{"negative group ID", "group ID -5 is not within", archive(t, testManifest, root, owned(0, -5))},
 		{"device number of 33 bits", "device 4294967297:3: want", archive(t, testManifest, root,
 			file{Header: tar.Header{Typeflag: tar.TypeChar, Name: "rootfs/d", Devmajor: 1<<32 + 1, Devminor: 3, Format: tar.FormatGNU}})},
 		{"path too long", "more than Linux takes", archive(t, testManifest, root, regular("rootfs/"+strings.Repeat("d/", 3000)+"f", "x"))},
@@ -359,7 +359,7 @@ func TestImportRefusesAnImageThatHasBeenAltered(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, trusted := range []signing.KeyRing{ring, {}} {
-				if _, err := s.Import(t.Context(), path, trusted, nil); err == nil || !strings.Contains(err.Error(), image.ID) || !strings.Contains(err.Error(), " been altered since it was imported; remove it and import it again") {
+				if _, err := s.Import(t.Context(), path, trusted, nil); err == nil || !strings.Contains(err.Error(), image.ID) || !strings.Contains(err.Error(), " altered since the import; remove the image and import it again") {
 					t.Errorf("error %v", err)
 				}
 			}

@@ -330,7 +330,7 @@ func sameManifest(fresh, place string) error {
 	}
 	have, err := os.ReadFile(filepath.Join(place, manifestFile))
 	if err == nil && !bytes.Equal(have, want) {
-		err = errors.New("its manifest has been altered since it was imported; remove it and import it again")
+		err = errors.New("manifest altered since the import; remove the image and import it again")
 	}
 	return err
 }

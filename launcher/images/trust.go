@@ -18,7 +18,7 @@ import (
 )
 
 // ErrUnsigned says that an image has no signature.
-var ErrUnsigned = errors.New("it is not signed")
+var ErrUnsigned = errors.New("not signed")
 
 // TrustStager returns why an image must not be run as a stager, or nil: it must
 // have an exec and no dependencies, have a good signature by a key of the ring, and be
@@ -27,9 +27,9 @@ func (s *Store) TrustStager(image *Image, ring signing.KeyRing) error {
 	_, err := s.Verify(image, ring)
 	switch {
 	case len(image.Manifest.Dependencies) > 0:
-		err = errors.New("it has dependencies, which a stager cannot have")
+		err = errors.New("dependencies, which a stager cannot have")
 	case image.Manifest.App == nil || len(image.Manifest.App.Exec) == 0:
-		err = errors.New("it has no app with an exec")
+		err = errors.New("no app with an exec")
 	}
 	if err != nil {
 		return fmt.Errorf("stager image %s (%s): %w", image.Manifest.Name, shortID(image), err)
@@ -43,7 +43,7 @@ func (s *Store) TrustStager(image *Image, ring signing.KeyRing) error {
 func (c *Catalog) trustPlugin(image *Image) error {
 	err := c.trustLayers(image)
 	if err == nil && image.Manifest.App == nil {
-		err = errors.New("it has no app")
+		err = errors.New("no app")
 	}
 	if err != nil {
 		return fmt.Errorf("plugin image %s (%s): %w", image.Manifest.Name, shortID(image), err)
@@ -85,7 +85,7 @@ func checkSeal(image *Image) error {
 		return err
 	}
 	if now != image.Record.Seal {
-		return errors.New("its files have been altered since it was imported; remove it and import it again")
+		return errors.New("files altered since the import; remove the image and import it again")
 	}
 	return nil
 }
@@ -153,10 +153,10 @@ func readAgain(image *Image, seal string, ring signing.KeyRing) (keyFingerprint 
 		return "", err
 	}
 	if id != image.ID {
-		return "", errors.New("its signed file belongs to another image")
+		return "", errors.New("signed file belongs to another image")
 	}
 	if !bytes.Equal(signed, image.Manifest.Raw) {
-		return "", errors.New("its manifest has been altered since it was imported; remove it and import it again")
+		return "", errors.New("manifest altered since the import; remove the image and import it again")
 	}
 	image.Record.Head = &Head{Seal: seal, Digests: digests}
 	return signer, writeRecord(image.Dir, image.Record)
@@ -233,7 +233,7 @@ func sealSame(root, fresh string) (string, error) {
 		return "", err
 	}
 	if have != want {
-		return "", errors.New("the unsigned image of this ID has been altered since it was imported; remove it first")
+		return "", errors.New("the unsigned image of this ID has been altered since the import; remove it first")
 	}
 	return sealed, nil
 }

@@ -38,14 +38,14 @@ func TestASignedFileMustBeTheImagesOwn(t *testing.T) {
 		"moved file": {"", func(one, _ *Image) error {
 			return replace(filepath.Join(one.Dir, aciFile), filepath.Join(one.Dir, aciFile))
 		}},
-		"another image's file and signature": {"its signed file belongs to another image", func(one, other *Image) error {
+		"another image's file and signature": {"signed file belongs to another image", func(one, other *Image) error {
 			return errors.Join(replace(filepath.Join(one.Dir, aciFile), filepath.Join(other.Dir, aciFile)),
 				replace(filepath.Join(one.Dir, sigFile), filepath.Join(other.Dir, sigFile)))
 		}},
 		"another image's signature": {"signature", func(one, other *Image) error {
 			return replace(filepath.Join(one.Dir, sigFile), filepath.Join(other.Dir, sigFile))
 		}},
-		"altered manifest": {"its manifest has been altered since it was imported", func(one, _ *Image) error {
+		"altered manifest": {"manifest altered since the import", func(one, _ *Image) error {
 			altered := strings.Replace(testManifest, `"value":"1"`, `"value":"2"`, 1)
 			return os.WriteFile(filepath.Join(one.Dir, manifestFile), []byte(altered), 0o600)
 		}},
@@ -94,7 +94,7 @@ func TestStagersAndPluginsMustBeTrusted(t *testing.T) {
 		"without an exec":       {noExec, false, "example.com", "no app with an exec", ""},
 		"without an app":        {noApp, false, "example.com", "no app with an exec", "no app"},
 		"dependencies":          {built, false, "example.com", "dependencies", "resolve dependency"},
-		"altered":               {program, true, "example.com", "have been altered", "have been altered"},
+		"altered":               {program, true, "example.com", "altered since", "files altered since"},
 		"a key for other names": {program, false, "example.com/b", "unknown", "unknown"},
 		"no key":                {program, false, "", "unknown", "unknown"},
 	} {
@@ -130,7 +130,7 @@ func TestThePluginsDependenciesMustBeTrusted(t *testing.T) {
 		words        string
 	}{
 		"each is signed":                      {"example.com/b", "example.com/c", [3]bool{true, true, true}, "", ""},
-		"the top is not":                      {"example.com/b", "example.com/c", [3]bool{false, true, true}, "", ": it is not signed"},
+		"the top is not":                      {"example.com/b", "example.com/c", [3]bool{false, true, true}, "", ": not signed"},
 		"the dependency is not":               {"example.com/b", "example.com/c", [3]bool{true, false, true}, "", "dependency example.com/b"},
 		"the lowest is not":                   {"example.com/b", "example.com/c", [3]bool{true, true, false}, "", "dependency example.com/c"},
 		"the key is for other names":          {"example.com/b", "elsewhere.org/c", [3]bool{true, true, true}, "", "dependency elsewhere.org/c"},

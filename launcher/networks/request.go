@@ -69,7 +69,7 @@ func (r *Request) set(key, value string) error {
 	case "label":
 		return r.setLabel(value)
 	default:
-		return fmt.Errorf("unknown key; there are ips, mac, dns, search, ipRanges, label")
+		return fmt.Errorf("unknown key; want ips, mac, dns, search, ipRanges or label")
 	}
 	return nil
 }

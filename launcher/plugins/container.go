@@ -99,7 +99,7 @@ func (c *container) run(ctx context.Context, call networks.Call, argv ...string)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p, err := newPipes(call.Config, func() { cancel(fmt.Errorf("it printed more than %d bytes", maxOutput)) })
+	p, err := newPipes(call.Config, func() { cancel(fmt.Errorf("more than %d bytes printed", maxOutput)) })
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func section(image *images.Image) (strictjson.Object, error) {
 	}
 	s := document.App
 	if s == nil {
-		return nil, errors.New("it has no app")
+		return nil, errors.New("no app")
 	}
 	err := errors.Join(s.Set("exec", []string{holdPath, "hold"}), s.Set("user", "0"), s.Set("group", "0"))
 	return s, err

@@ -33,7 +33,7 @@ func (p *Planner) connect(plan *pods.Plan, m *manifest.Manifest, o Options) (pub
 	}
 	switch {
 	case plan.HostNetwork && len(o.Networks) > 0:
-		return false, errors.New("it uses the host's network, so it cannot be connected to others")
+		return false, errors.New("a pod with the host's network cannot be connected to others")
 	case plan.HostNetwork || o.NoNetwork:
 		return false, nil
 	}

@@ -24,7 +24,7 @@ type document struct {
 func (p *Planner) readDocument(file string, text []byte) (d document, err error) {
 	d.unknown = unknownKeys(text, podKeys())
 	if !utf8.Valid(text) { // JSON's decoder would put other characters into its paths
-		return d, fmt.Errorf("read pod manifest %s: it is not UTF-8", file)
+		return d, fmt.Errorf("read pod manifest %s: not UTF-8", file)
 	}
 	if d.pod, err = manifest.DecodePod(text); err != nil {
 		return d, fmt.Errorf("read pod manifest %s: %w", file, err)

@@ -165,7 +165,7 @@ func TestWrongPodsAreRefused(t *testing.T) {
 	}{
 		{"no image", nil, fmt.Sprintf(pod, "example.com/none", ""), `pod manifest p.json: app "a": no such image`},
 		{"an image without ID and name", nil, strings.Replace(fmt.Sprintf(pod, "x", ""), `{"name":"x"}`, "{}", 1), `pod manifest p.json: app "a": image: neither ID nor name`},
-		{"bytes that are not UTF-8", nil, "\xff", "read pod manifest p.json: it is not UTF-8"},
+		{"bytes that are not UTF-8", nil, "\xff", "read pod manifest p.json: not UTF-8"},
 		{"a source that cannot be mounted", func(p *Planner) {
 			p.CheckSource = func(path string) error { return errors.New(path + " is forbidden") }
 		}, fmt.Sprintf(pod, "example.com/my_app.1", `,"volumes":[{"name":"v","kind":"host","source":"/v"}]`), `pod "p": volume "v": /v is forbidden`},

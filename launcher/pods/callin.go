@@ -94,7 +94,7 @@ func (p *Pod) notExecuted(name string, err error) error {
 	for _, e := range entries {
 		have = append(have, e.Name())
 	}
-	return fmt.Errorf("the stager of pod %q has no call-in %q; it has %s", p.Plan.Name, name, strings.Join(have, ", "))
+	return fmt.Errorf("the stager of pod %q has no call-in %q; known call-ins: %s", p.Plan.Name, name, strings.Join(have, ", "))
 }
 
 // Call runs a call-in as a child with the given descriptors 0, 1 and 2. It passes the

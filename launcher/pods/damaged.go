@@ -53,7 +53,7 @@ func (s *Store) endDamaged(ctx context.Context, p *Pod, lock *os.File) error {
 			return err
 		}
 		if time.Since(seen) > noProcesses {
-			return fmt.Errorf("it has a monitor, but no process is in cgroup %s", p.Plan.Cgroup)
+			return fmt.Errorf("a monitor runs, but no process is in cgroup %s", p.Plan.Cgroup)
 		}
 		select {
 		case <-ctx.Done():

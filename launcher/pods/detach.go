@@ -101,7 +101,7 @@ func (m *Monitor) HandOver(ctx context.Context, k *Keeper) error {
 	defer unhook()
 	err := unix.Sendmsg(int(control.Fd()), []byte{0}, unix.UnixRights(int(k.lock.Fd())), nil, unix.MSG_NOSIGNAL)
 	if err != nil && !errors.Is(err, unix.EPIPE) {
-		return errors.Join(fmt.Errorf("launch pod %q: pass its lock to the monitor: %w", k.Plan.Name, err), k.takeOver())
+		return errors.Join(fmt.Errorf("launch pod %q: pass the lock to the monitor: %w", k.Plan.Name, err), k.takeOver())
 	}
 	var data []byte
 	if err == nil {
@@ -109,7 +109,7 @@ func (m *Monitor) HandOver(ctx context.Context, k *Keeper) error {
 	}
 	// A monitor that has been killed before it has read the byte resets the connection.
 	if killed := errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || err == nil && len(data) == 0; killed {
-		return errors.Join(fmt.Errorf("launch pod %q: its monitor was killed", k.Plan.Name), k.takeOver())
+		return errors.Join(fmt.Errorf("launch pod %q: the monitor was killed", k.Plan.Name), k.takeOver())
 	}
 	if err != nil {
 		return fmt.Errorf("read from monitor: %w", err)
@@ -205,11 +205,11 @@ func receiveLock() (*os.File, error) {
 	}
 	messages, err := unix.ParseSocketControlMessage(rights[:space])
 	if err != nil || len(messages) != 1 {
-		return nil, errors.New("wait for the pod: its lock was not passed")
+		return nil, errors.New("wait for the pod: the lock was not passed")
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
-		return nil, errors.New("wait for the pod: its lock was not passed")
+		return nil, errors.New("wait for the pod: the lock was not passed")
 	}
 	return os.NewFile(uintptr(fds[0]), lockFile), nil
 }

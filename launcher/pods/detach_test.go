@@ -94,7 +94,7 @@ func TestThePodOfAMonitorThatWasKilledIsDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := m.HandOver(t.Context(), pod)
-	if err == nil || !strings.Contains(err.Error(), `launch pod "unlucky": its monitor was killed`) {
+	if err == nil || !strings.Contains(err.Error(), `launch pod "unlucky": the monitor was killed`) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := os.Stat(pod.Dir); !errors.Is(err, fs.ErrNotExist) {

@@ -38,7 +38,7 @@ func (p *Pod) AppLogs() (*os.File, error) {
 	}
 	logs, err := dir.Open(appLogsDir)
 	if errors.Is(err, fs.ErrNotExist) && p.Plan.LogDir == "" && p.State.Phase == Exited {
-		return nil, fmt.Errorf("pod %q: its logs were not kept: the stager image has no annotation %q", p.Plan.Name, names.LogDirAnnotation)
+		return nil, fmt.Errorf("logs of pod %q were not kept: the stager image has no annotation %q", p.Plan.Name, names.LogDirAnnotation)
 	}
 	return logs, err
 }
@@ -85,9 +85,9 @@ func (p *Pod) Killed() bool { return p.exit().Signal != "" }
 func (p *Pod) StagerFailed() string {
 	switch exit := p.exit(); {
 	case exit.Signal != "":
-		return "its stager was ended by " + exit.Signal
+		return "the stager was ended by " + exit.Signal
 	case exit.Code != 0 && p.Plan.LogDir != "" && !p.hasLastStatus():
-		return fmt.Sprintf("its stager ended with exit status %d, before it had written the apps' last states", exit.Code)
+		return fmt.Sprintf("the stager ended with exit status %d before it had written the apps' last states", exit.Code)
 	}
 	return ""
 }

@@ -192,7 +192,7 @@ func (k *Keeper) endedEarly(exit Exit, ready func() error) error {
 	}
 	words := lastLine(k.LogPath())
 	if words == "" {
-		words = "it logged nothing"
+		words = "nothing was logged"
 	}
 	err := fmt.Errorf("the stager ended before the pod was up (%s): %s", how, words)
 	if k.LastLines == nil {

@@ -60,7 +60,7 @@ func (k *Keeper) connect(ctx context.Context) (<-chan connected, error) {
 		return done, nil
 	}
 	if k.connector == nil {
-		return nil, errors.New("connect pod to its networks: there is no configuration of networks")
+		return nil, errors.New("connect pod to its networks: no configuration of networks")
 	}
 	var err error
 	if k.namespace, err = networks.Make(k.pin()); err != nil {
@@ -140,7 +140,7 @@ func (k *Keeper) disconnect() error {
 		return errors.New("disconnect: connecting failed, and so did the del that undoes it")
 	}
 	if k.connector == nil {
-		return errors.New("disconnect: there is no configuration of networks")
+		return errors.New("disconnect: no configuration of networks")
 	}
 	if k.namespace == nil {
 		if k.namespace, err = networks.Reopen(k.pin()); err != nil {

@@ -52,7 +52,7 @@ func (s *Store) Kill(uuid string) {
 var ErrEnded = errors.New("has ended")
 
 // ErrAlive says that a pod has not ended.
-var ErrAlive = errors.New("it has not ended")
+var ErrAlive = errors.New("has not ended")
 
 // Remove deletes a pod that has ended, with its logs. A pod that is alive is ErrAlive, and one that cannot be
 // disconnected from its networks stays, with ErrConnected. With force Remove stops the pod first, and
@@ -63,7 +63,7 @@ func (s *Store) Remove(ctx context.Context, p *Pod, force bool) error {
 		s.recall(p)
 	}
 	if !force && (p.alive() || p.Damage != nil && p.Locked()) {
-		return fmt.Errorf("remove pod %q: %w; stop it first, or use --force", p.Plan.Name, ErrAlive)
+		return fmt.Errorf("pod %q %w; stop it first, or use --force", p.Plan.Name, ErrAlive)
 	}
 	lock, err := s.endMonitor(ctx, p)
 	if err != nil || lock == nil {

@@ -150,7 +150,7 @@ func (k *Keeper) begin() error {
 	}
 	k.lock = lock
 	if !tryLock(lock) {
-		return errors.New("its lock is held")
+		return errors.New("lock is held")
 	}
 	if err := jsonfile.Write(filepath.Join(k.Dir, planFile), k.Plan); err != nil {
 		return err
@@ -259,7 +259,7 @@ func (s *Store) read(uuid string) (*Pod, error) {
 		return pod, err
 	}
 	if pod.Plan.UUID != uuid {
-		return pod, fmt.Errorf("%s: it belongs to pod %q", planFile, pod.Plan.UUID)
+		return pod, fmt.Errorf("%s belongs to pod %q", planFile, pod.Plan.UUID)
 	}
 	return pod, pod.refresh()
 }

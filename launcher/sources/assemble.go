@@ -41,10 +41,10 @@ func partsOf(image v1.Image, open blobs, name, version string) (parts, error) {
 		return p, fmt.Errorf("read image manifest: %w", err)
 	}
 	if kind := manifest.Config.MediaType; !kind.IsConfig() { // registries also keep what is no image, such as charts
-		return p, fmt.Errorf("it is not an image: the media type %q is not that of an image's configuration", kind)
+		return p, fmt.Errorf("not an image: %q is not the media type of an image's configuration", kind)
 	}
 	if manifest.Config.Size > maxConfig {
-		return p, fmt.Errorf("its configuration has %d bytes, more than %d", manifest.Config.Size, maxConfig)
+		return p, fmt.Errorf("configuration of %d bytes, more than %d", manifest.Config.Size, maxConfig)
 	}
 	file, done, err := open("configuration", manifest.Config.Digest.String(), manifest.Config.Size)
 	if err != nil {
@@ -56,7 +56,7 @@ func partsOf(image v1.Image, open blobs, name, version string) (parts, error) {
 	}
 	for _, layer := range manifest.Layers {
 		if !layer.MediaType.IsLayer() {
-			return p, fmt.Errorf("its media type %q is not one of a layer", layer.MediaType)
+			return p, fmt.Errorf("media type %q is not a layer's", layer.MediaType)
 		}
 		p.layers = append(p.layers, func() (*os.File, func(), error) {
 			digest := layer.Digest.String()
@@ -71,7 +71,7 @@ func partsOf(image v1.Image, open blobs, name, version string) (parts, error) {
 func (f *Fetcher) assemble(ctx context.Context, p parts) (*images.Image, error) {
 	digests := p.config.RootFS.DiffIDs
 	if len(p.layers) != len(digests) || len(p.layers) > maxLayers {
-		return nil, fmt.Errorf("it has %d layers and %d digests of layers; want as many of both, and at most %d", len(p.layers), len(digests), maxLayers)
+		return nil, fmt.Errorf("%d layers and %d digests of layers; want as many of both, and at most %d", len(p.layers), len(digests), maxLayers)
 	}
 	s := stack{fetcher: f, folders: make(folders)}
 	for i, open := range p.layers {

@@ -120,7 +120,7 @@ func (m marks) note(name string) error {
 		m.whiteouts[path.Join(dir, hidden)] = true
 	}
 	if len(m.whiteouts)+len(m.opaque) > maxMarks {
-		return fmt.Errorf("it hides more than %d paths", maxMarks)
+		return fmt.Errorf("more than %d hidden paths", maxMarks)
 	}
 	return nil
 }

@@ -263,10 +263,10 @@ func check(d download, file *os.File) error {
 		return err
 	}
 	if d.size >= 0 && size != d.size {
-		return fmt.Errorf("it has %d bytes, not %d", size, d.size)
+		return fmt.Errorf("%d bytes, not %d", size, d.size)
 	}
 	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); d.digest != "" && got != d.digest {
-		return fmt.Errorf("its digest is %s, not %s", got, d.digest)
+		return fmt.Errorf("digest %s, not %s", got, d.digest)
 	}
 	_, err = file.Seek(0, io.SeekStart)
 	return err

@@ -205,7 +205,7 @@ func onlyImage(index v1.ImageIndex) (v1.Image, string, error) {
 		}
 	}
 	if len(found) != 1 {
-		return nil, "", fmt.Errorf("it has %d images for this machine; want one", len(found))
+		return nil, "", fmt.Errorf("%d images for this machine; want one", len(found))
 	}
 	tag := found[0].Annotations["org.opencontainers.image.ref.name"]
 	if found[0].MediaType.IsIndex() {
@@ -231,7 +231,7 @@ func (f *Fetcher) dockerArchive(ctx context.Context, dir, path string) (*images.
 		return nil, err
 	}
 	if len(list) != 1 {
-		return nil, fmt.Errorf("it has %d images; want one", len(list))
+		return nil, fmt.Errorf("%d images; want one", len(list))
 	}
 	p := parts{name: baseName(path), config: &v1.ConfigFile{}}
 	if len(list[0].RepoTags) > 0 {

@@ -48,7 +48,7 @@ func TestAnArchiveHasLimits(t *testing.T) {
 		name, words string
 		sizes       []int
 	}{
-		{"within them", "it has 0 images for this machine", []int{half}},
+		{"within them", "0 images for this machine", []int{half}},
 		{"one file too large", "the archive has more bytes than maxImageSize in the configuration, 1048576", []int{3 * half}},
 		{"all files too large", "the archive has more bytes than maxImageSize in the configuration, 1048576", []int{half, half, half}},
 		{"too many files", "the archive has more than 1600 files", make([]int, 4*maxLayers)},
@@ -80,8 +80,8 @@ func TestABlobIsChecked(t *testing.T) {
 	}{
 		{"right", "blob", digest, 4, ""},
 		{"of any size and content", "blob", "", -1, ""},
-		{"another size", "blob", digest, 5, "it has 4 bytes, not 5"},
-		{"another content", "blob", strings.Replace(digest, "sha256:", "sha256:0", 1), 4, "its digest is"},
+		{"another size", "blob", digest, 5, "4 bytes, not 5"},
+		{"another content", "blob", strings.Replace(digest, "sha256:", "sha256:0", 1), 4, "digest sha256:"},
 		{"a link to another folder", "link", digest, 4, "escapes"},
 		{"another folder", "../secret", digest, 4, "escapes"},
 	} {

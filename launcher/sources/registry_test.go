@@ -238,7 +238,7 @@ func TestAnArtifactIsNoImage(t *testing.T) {
 		}
 	}
 	image, err := newFetcher(t).Import(t.Context(), "file://"+layout)
-	if err == nil || !strings.Contains(err.Error(), `it is not an image: the media type "application/vnd.cncf.helm.config.v1+json" is not`) {
+	if err == nil || !strings.Contains(err.Error(), `not an image: "application/vnd.cncf.helm.config.v1+json" is not the media type`) {
 		t.Errorf("%v, %v", image, err)
 	}
 }

@@ -69,8 +69,8 @@ func TestCpCopiesBothWays(t *testing.T) {
 		{1, `app "ended" of pod "copied" does not run`, []string{from, "copied:ended:/"}},
 		{1, "no such pod", []string{from, "other:/"}},
 		{1, "no such file or directory", []string{"copied:a:/missing", out}},
-		{1, "a file system of the kernel's own", []string{"copied:a:/proc/1/environ", out}},
-		{1, "a file system of the kernel's own", []string{from, "copied:a:/proc"}},
+		{1, "part of a kernel file system", []string{"copied:a:/proc/1/environ", out}},
+		{1, "part of a kernel file system", []string{from, "copied:a:/proc"}},
 	} {
 		if r := b.Launcher(append([]string{"cp"}, test.args...)...); r.Code != test.code || !strings.Contains(r.Stderr, test.want) {
 			t.Errorf("cp %q: %+v, want %q", test.args, r, test.want)
@@ -113,7 +113,7 @@ func TestCpOfAHostileAppStaysInItsRoot(t *testing.T) {
 		}
 	}
 	r := b.Launcher("cp", "hostile:/d", out)
-	if r.Code != 0 || !strings.Contains(r.Stderr, `"d/fifo" is left out: it is a device, FIFO or socket`) || !strings.Contains(r.Stderr, `"d/zero" is left out`) {
+	if r.Code != 0 || !strings.Contains(r.Stderr, `"d/fifo" is left out: a device, FIFO or socket`) || !strings.Contains(r.Stderr, `"d/zero" is left out`) {
 		t.Errorf("cp of a folder with a FIFO and a device: %+v", r)
 	}
 	for _, name := range []string{"fifo", "zero"} {

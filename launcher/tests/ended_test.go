@@ -145,7 +145,7 @@ func TestAFailureOnAFullDiskIsNoSuccess(t *testing.T) {
 	if r := p.Launcher("wait", p.Name); r.Code != 1 || r.Stdout != "?\n" {
 		t.Errorf("wait: %+v", r)
 	}
-	if out := p.Must("status", p.Name); !strings.Contains(out, "its last state was not kept") {
+	if out := p.Must("status", p.Name); !strings.Contains(out, "last state not kept") {
 		t.Errorf("status: %s", out)
 	}
 	if out := p.Must("events", "--since", "1h", "--stream=false"); !strings.Contains(out, "pod "+p.Name+" exited (?)") {
