@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
 
 	"kurma.io/stager/internal/strictjson"
 )
@@ -124,10 +125,31 @@ func takeAppIsolators(path string, owner strictjson.Object) ([]Isolator, error) 
 	var app strictjson.Object
 	var isolators []Isolator
 	err := edit(path, owner, "app", &app, func(path string) (err error) {
+		if err := checkVariables(path, app); err != nil {
+			return err
+		}
 		isolators, err = takeIsolators(path, app)
 		return err
 	})
 	return isolators, err
+}
+
+// checkVariables refuses a wrong name of a variable. The error has no values, which may be secrets; the error of
+// appc's decoder would have all of them.
+func checkVariables(path string, app strictjson.Object) error {
+	key, err := findKey(path, app, "environment")
+	var list []struct{ Name string }
+	if err != nil || json.Unmarshal(app[key], &list) != nil {
+		return err // of what is not a list of variables, the decoder reports the element
+	}
+	var named types.Environment
+	for _, variable := range list {
+		named = append(named, types.EnvironmentVariable{Name: variable.Name})
+	}
+	if _, err := named.MarshalJSON(); err != nil {
+		return fmt.Errorf("%s: %w", strictjson.Join(path, key), err)
+	}
+	return nil
 }
 
 // takeIsolators removes the field "isolators" from owner, and returns it.

@@ -216,6 +216,26 @@ func TestReadRefusesWrongFields(t *testing.T) {
 	}
 }
 
+// Of variables with a wrong name, the error names that one and has no value: values may be secrets.
+func TestWrongVariableIsNamedAlone(t *testing.T) {
+	for list, want := range map[string]string{
+		`[{"name": "GOOD", "value": "secret"}, {"name": "A=B", "value": "secret"}]`:    `"A=B"`,
+		`[{"name": "TWICE", "value": "secret"}, {"name": "TWICE", "value": "secret"}]`: `"TWICE"`,
+		`[{"name": "A", "value": "secret"}, {"value": "secret"}]`:                      "name must not be empty",
+	} {
+		section := `"app": {"exec": ["/x"], "user": "0", "group": "0", "environment": ` + list + `}`
+		pod := `{"acVersion": "0.8.11", "acKind": "PodManifest", "apps": [{"name": "a", "image": {"name": "a"}, ` + section + `}]}`
+		_, err := DecodePod([]byte(pod))
+		if err == nil || !strings.HasPrefix(err.Error(), "pod.apps[0].app.environment: ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("pod with %s: %v", list, err)
+		}
+		_, err = DecodeImage([]byte(`{"acVersion": "0.8.11", "acKind": "ImageManifest", "name": "a", ` + section + `}`))
+		if err == nil || !strings.HasPrefix(err.Error(), "image.app.environment: ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("image with %s: %v", list, err)
+		}
+	}
+}
+
 func checkRefused(t *testing.T, text string, want []string) {
 	t.Helper()
 	_, err := Read(strings.NewReader(text))
