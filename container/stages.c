@@ -45,7 +45,7 @@
 
 /* How long a process that shares the supervisor's memory may be kept from its exec. */
 #define VFORK_LIMIT_NS 100000000L
-/* How long after a stop of a start's process a stop of the app, which it has become, is taken for an earlier signal's. */
+/* A stop of an app this soon after a stop of its start comes from a signal that was sent before the exec. */
 #define JUST_NOW_NS 100000000L
 /* A process that was stopped longer ago than this is another one with the same PID. */
 #define FORGET_NS 2000000000L
