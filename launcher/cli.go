@@ -134,9 +134,8 @@ func elsewhere() map[string]string {
 
 // otherwise maps options of podman's and docker's run to how the launcher does the same.
 func otherwise() map[string]string {
-	const ports = "a network publishes the ports of a pod manifest, see docs/networks.md"
 	return map[string]string{
-		"publish": ports, "p": ports, "dns": "--net NETWORK:dns=ADDRESS sets the pod's name servers", "init": "the stager is the init process of every pod",
+		"dns": "--net NETWORK:dns=ADDRESS sets the pod's name servers", "init": "the stager is the init process of every pod",
 	}
 }
 

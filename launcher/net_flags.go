@@ -8,14 +8,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// netFlags collects --net.
+// netFlags collects --net and --publish.
 type netFlags struct {
 	host, none bool
 	requests   []networks.Request
+	publish    []networks.PortMapping
 }
 
-// declare declares the flag.
+// declare declares the flags.
 func (f *netFlags) declare(flags *pflag.FlagSet) {
+	flags.FuncP("publish", "p", "publish the pod's port on the host, `[IP:]HOST:PORT[/PROTOCOL]`, such as 8080:80 or 127.0.0.1:53:53/udp", func(text string) error {
+		port, err := networks.ParsePort(text)
+		f.publish = append(f.publish, port)
+		return err
+	})
 	flags.Var(f, "net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's network, \"none\" for only a loopback device")
 }
 
@@ -47,8 +53,14 @@ func (f *netFlags) Set(text string) error {
 	return nil
 }
 
-// check reports a network that the configuration does not have as an error of the command's line.
+// check reports a network that the configuration does not have, or that publishes no port, as an error of the command's line.
 func (f *netFlags) check(command string, all []networks.Network) error {
+	switch {
+	case f.host && len(f.publish) > 0:
+		return usageError{command + ": --publish contradicts --net host, with which apps listen on the host's own ports"}
+	case f.none && len(f.publish) > 0:
+		return usageError{command + ": --publish contradicts --net none, with which a pod has only a loopback device"}
+	}
 	for _, r := range f.requests {
 		if _, err := networks.Find(all, r.Name); err != nil {
 			return usageError{command + ": " + err.Error() + "; --net host and --net none are always there"}

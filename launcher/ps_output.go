@@ -7,17 +7,18 @@ import (
 	"text/template"
 
 	"kurma.io/stager/launcher/daemon"
+	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/pods"
 )
 
 func (c *cli) printPods(infos []daemon.PodInfo) error {
-	out := c.table("UUID", "NAME", "STATE", "PID", "APPS", "CREATED ("+zone()+")")
+	out := c.table("UUID", "NAME", "STATE", "PID", "APPS", "PORTS", "CREATED ("+zone()+")")
 	for _, info := range infos {
 		if info.Damage != nil {
-			out.row(info.UUID[:8], info.Name, info.State, "-", "-", oneLine(info.Damage))
+			out.row(info.UUID[:8], info.Name, info.State, "-", "-", "-", oneLine(info.Damage))
 			continue
 		}
-		out.row(info.UUID[:8], info.Name, stateText(info), pidText(info), appsText(info), localTime(info.Created))
+		out.row(info.UUID[:8], info.Name, stateText(info), pidText(info), appsText(info), networks.DescribePorts(info.Ports), localTime(info.Created))
 	}
 	return out.flush()
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/pods"
 )
 
@@ -23,6 +24,8 @@ type PodInfo struct {
 	Reason  string     `json:"reason,omitempty"` // "oom-killed" if that has ended an app
 	// Networks are the networks that the pod is connected to, and its addresses there.
 	Networks []pods.Connection `json:"networks,omitempty"`
+	// Ports are the ports of the host that lead to the pod while it is alive.
+	Ports []networks.PortMapping `json:"ports,omitempty"`
 	// DisconnectError is why a pod that has ended is still connected to networks.
 	DisconnectError string `json:"disconnectError,omitempty"`
 	Log             string `json:"log"` // file of the stager's own output
@@ -72,6 +75,7 @@ func (d *Daemon) describe(ctx context.Context, pod *pods.Pod) PodInfo {
 		info.Code, info.Reason = pod.Outcome()
 		return info
 	}
+	info.Ports = pod.Plan.Ports
 	if apps, ok := d.askApps(ctx, pod); ok {
 		info.Running = new(int)
 		for _, a := range apps {

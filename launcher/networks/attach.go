@@ -33,15 +33,6 @@ type Pod struct {
 	Bandwidth *Bandwidth // nil for no limit
 }
 
-// PortMapping is a port of the host that leads to the pod, in the form of CNI's capability
-// portMappings.
-type PortMapping struct {
-	HostPort      uint   `json:"hostPort"`
-	ContainerPort uint   `json:"containerPort"`
-	Protocol      string `json:"protocol"` // in lower case
-	HostIP        string `json:"hostIP,omitempty"`
-}
-
 // Bandwidth is a limit in the form of CNI's capability bandwidth: rates in bits per second,
 // bursts in bits.
 type Bandwidth struct {

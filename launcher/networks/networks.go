@@ -134,6 +134,12 @@ func Find(all []Network, name string) (Network, error) {
 	return Network{}, fmt.Errorf("no network %q; known networks: %s", name, strings.Join(names, ", "))
 }
 
+// Publishes reports whether the network publishes the ports of its pods.
+func (n Network) Publishes() bool {
+	on, err := n.capabilities()
+	return err == nil && on["portMappings"]
+}
+
 // capabilities returns what the entry, or a plugin in its list, turns on.
 func (n Network) capabilities() (map[string]bool, error) {
 	type conf struct {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"slices"
 	"strings"
 
 	"kurma.io/stager/internal/strictjson"
@@ -31,9 +30,17 @@ func (p *Planner) connect(plan *pods.Plan, m *manifest.Manifest, o Options) (pub
 	if err != nil {
 		return false, err
 	}
+	for _, port := range o.Publish {
+		if err := checkHostIP(port.HostIP); err != nil {
+			return false, fmt.Errorf("port %s: %w", port, err)
+		}
+	}
+	ports = append(ports, o.Publish...)
 	switch {
 	case plan.HostNetwork && len(o.Networks) > 0:
 		return false, errors.New("a pod with the host's network cannot be connected to others")
+	case (plan.HostNetwork || o.NoNetwork) && len(o.Publish) > 0:
+		return false, fmt.Errorf("port %s cannot be published: the pod is connected to no network", o.Publish[0])
 	case plan.HostNetwork || o.NoNetwork:
 		return false, nil
 	}
@@ -42,11 +49,34 @@ func (p *Planner) connect(plan *pods.Plan, m *manifest.Manifest, o Options) (pub
 		return false, err
 	}
 	plan.Networks, published, err = networks.Attach(p.Networks, o.Networks, pod)
-	if err != nil || !published {
+	switch {
+	case err != nil:
 		return false, err
+	case published:
+		plan.Ports = ports
+	case len(o.Publish) > 0:
+		return false, fmt.Errorf("port %s cannot be published: %w", o.Publish[0], p.whyUnpublished(plan.Networks))
 	}
-	plan.Ports = ports
-	return true, nil
+	return published, nil
+}
+
+// whyUnpublished is why a pod with these attachments can publish no port.
+func (p *Planner) whyUnpublished(attached []networks.Attachment) error {
+	var names []string
+	for _, n := range p.Networks {
+		if n.Publishes() {
+			names = append(names, n.Name)
+		}
+	}
+	switch {
+	case len(p.Networks) == 0:
+		return errors.New("the configuration has no network; the package kurma-netplugins has one")
+	case len(names) == 0:
+		return errors.New("no network of the configuration has the capability portMappings")
+	case len(attached) == 0:
+		return fmt.Errorf("no network is the default; want --net %s", strings.Join(names, " or "))
+	}
+	return fmt.Errorf("the pod's networks lack the capability portMappings; want --net %s", strings.Join(names, " or "))
 }
 
 // portMappings lists the ports of the pod's manifest, one entry for each port of a range.
@@ -67,19 +97,19 @@ func portMappings(m *manifest.Manifest) ([]networks.PortMapping, error) {
 			return nil, fmt.Errorf("port %q: no app has a port of that name", port.Name)
 		}
 		count := max(to.Count, 1)
-		if port.HostPort == 0 || count > maxPort || port.HostPort+count-1 > maxPort || to.Port+count-1 > maxPort {
-			return nil, fmt.Errorf("port %q: %d ports from host port %d to port %d are not within 1 to %d", port.Name, count, port.HostPort, to.Port, maxPort)
+		if port.HostPort == 0 || count > networks.MaxPort || port.HostPort+count-1 > networks.MaxPort || to.Port+count-1 > networks.MaxPort {
+			return nil, fmt.Errorf("port %q: %d ports from host port %d to port %d are not within 1 to %d", port.Name, count, port.HostPort, to.Port, networks.MaxPort)
 		}
 		protocol := strings.ToLower(to.Protocol)
-		if !slices.Contains([]string{"tcp", "udp", "sctp"}, protocol) { // those of CNI's portmap and of libnetwork
+		if !networks.IsProtocol(protocol) {
 			return nil, fmt.Errorf("port %q: protocol %q: want tcp, udp or sctp", port.Name, to.Protocol)
 		}
 		ip := ""
 		if port.HostIP != nil {
 			ip = port.HostIP.String()
 		}
-		if ip == net.IPv6loopback.String() {
-			return nil, fmt.Errorf("port %q: hostIP %s: Linux routes no packets from it to a pod; want 127.0.0.1 or another address", port.Name, ip)
+		if err := checkHostIP(ip); err != nil {
+			return nil, fmt.Errorf("port %q: %w", port.Name, err)
 		}
 		for i := range count {
 			all = append(all, networks.PortMapping{
@@ -91,7 +121,13 @@ func portMappings(m *manifest.Manifest) ([]networks.PortMapping, error) {
 	return all, nil
 }
 
-const maxPort = 1<<16 - 1
+// checkHostIP reports whether a port of the host's address can lead to a pod.
+func checkHostIP(ip string) error {
+	if ip == net.IPv6loopback.String() {
+		return fmt.Errorf("hostIP %s: Linux routes no packets from it to a pod; want 127.0.0.1 or another address", ip)
+	}
+	return nil
+}
 
 // bandwidth is the limit of the pod's network, or that of its only app; nil for none. The stager
 // limits the interfaces as well.

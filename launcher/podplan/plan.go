@@ -75,6 +75,7 @@ type Options struct {
 	HostNetwork bool              // the pod uses the host's network, whatever its manifest says
 	NoNetwork   bool              // the pod has loopback alone
 	Networks    []networks.Request
+	Publish     []networks.PortMapping // ports beside those of the manifest; an error if no network of the pod publishes them
 }
 
 // FromManifest plans the pod of a pod manifest. File is the manifest's path, for

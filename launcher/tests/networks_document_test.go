@@ -63,7 +63,7 @@ func TestNetworkDocumentIsTrue(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"both", "fixed", "alone", "web", "db", "tuned", "driven", "sampled"} {
+	for _, name := range []string{"both", "fixed", "alone", "web", "db", "tuned", "driven", "sampled", "published"} {
 		if !names[name] {
 			t.Errorf("no pod %s", name)
 		}

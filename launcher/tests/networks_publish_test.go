@@ -1,0 +1,109 @@
+package tests
+
+import (
+	"encoding/json"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kurma.io/stager/tests/harness"
+)
+
+// publishing starts the image of a server, whose port 80 is published.
+func (m *netMachine) publishing(name string, args ...string) *harness.Pod {
+	m.T.Helper()
+	all := append([]string{"run", "--json", "--detach", "--name", name}, args...)
+	return m.Adopt(m.Must(append(all, "example.com/web")...))
+}
+
+// page is what the server of the image example.com/web sends from a port of the host.
+func (m *netMachine) page(port int) string { return bodyOf(m.host.get("203.0.113.2", port, "/")) }
+
+// run --publish publishes ports of an image's pod on the default network, and a pod's ports go with it, however it ends.
+func TestRunPublishesPorts(t *testing.T) {
+	t.Parallel()
+	m := newNetMachine(t, "["+strings.Replace(bridgeEntry("iptables"), "{", `{"default": true, `, 1)+"]")
+	m.withWorld()
+	p := m.publishing("p", "-p", "8080:80", "--publish", "127.0.0.1:8081:80", "-p", "5353:53/udp")
+	answerUDP(p, 53, "udp")
+	answers(t, "web", func() string { return m.page(8080) })
+	answers(t, "web", func() string { return bodyOf(m.host.get("127.0.0.1", 8081, "/")) })
+	answers(t, "udp", func() string { return m.host.askUDP("203.0.113.2", 5353) })
+	m.host.refuses(t, "203.0.113.2:8081")
+	const shown = "8080->80/tcp, 127.0.0.1:8081->80/tcp, 5353->53/udp"
+	if out := m.Must("ps"); !strings.Contains(out, shown) {
+		t.Errorf("ps prints\n%s, want %q", out, shown)
+	}
+	var inspected struct{ Ports []any }
+	if err := json.Unmarshal([]byte(m.Must("inspect", "p")), &inspected); err != nil || len(inspected.Ports) != 3 {
+		t.Errorf("inspect: %v, ports %v", err, inspected.Ports)
+	}
+	r := m.Launcher("run", "-p", "8080:80", "example.com/web")
+	if r.Code != 1 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, `port 8080/tcp is published by pod "p"`) {
+		t.Errorf("a port of another pod: %+v", r)
+	}
+
+	m.Must("restart", "p")
+	answers(t, "web", func() string { return m.page(8080) })
+	m.Must("stop", "p")
+	m.host.refuses(t, "203.0.113.2:8080")
+	if out := m.Must("ps", "--all"); strings.Contains(out, "8080") {
+		t.Errorf("ps shows the ports of a pod that has ended:\n%s", out)
+	}
+
+	p = m.publishing("killed", "-p", "8080:80")
+	if err := syscall.Kill(p.Stager, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	m.Launcher("wait", "killed")
+	m.host.refuses(t, "203.0.113.2:8080")
+
+	m.publishing("orphan", "-p", "8080:80")
+	m.kill("orphan") // its monitor
+	m.publishing("second", "-p", "8080:80")
+	answers(t, "web", func() string { return m.page(8080) })
+	m.Must("rm", "--force", "second", "orphan")
+
+	p = m.publishing("booted", "-p", "8080:80")
+	m.restart(p)
+	m.host.refuses(t, "203.0.113.2:8080")
+	m.publishing("again", "-p", "8080:80")
+	answers(t, "web", func() string { return m.page(8080) })
+}
+
+// A port that no network of the pod publishes is an error of one line that says what to do, and nothing is started.
+func TestAPortThatNoNetworkPublishesIsAnError(t *testing.T) {
+	t.Parallel()
+	lo := `{"name": "lo", "aci": "kurma.io/stager/lo-netplugin"}`
+	hostNetwork := harness.PodOf(suite.Shell("s", "sleep 1000"))
+	hostNetwork.Isolators = []any{map[string]any{"name": "os/linux/namespaces", "value": map[string]string{"net": "host"}}}
+	for _, tt := range []struct {
+		networks string
+		net      []string
+		want     string
+	}{
+		{"", nil, "the configuration has no network; the package kurma-netplugins has one"},
+		{lo, nil, "no network of the configuration has the capability portMappings"},
+		{lo + "," + bridgeEntry("iptables"), nil, "no network is the default; want --net bridge"},
+		{lo + "," + bridgeEntry("iptables"), []string{"--net", "lo"}, "the pod's networks lack the capability portMappings; want --net bridge"},
+		{bridgeEntry("iptables"), []string{"host"}, "the pod is connected to no network"},
+	} {
+		t.Run(tt.want, func(t *testing.T) {
+			m := newNetMachine(t, "["+tt.networks+"]")
+			args := append([]string{"run", "--detach", "--publish", "8080:80"}, tt.net...)
+			if len(tt.net) == 1 {
+				args[len(args)-1] = m.Write("pod.json", hostNetwork)
+			} else {
+				args = append(args, "example.com/web")
+			}
+			r := m.Launcher(args...)
+			want := "port 8080->80/tcp cannot be published: " + tt.want
+			if r.Code != 1 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, want) {
+				t.Errorf("%+v, want %q", r, want)
+			}
+			if out := m.Must("ps", "--all", "--quiet"); out != "" {
+				t.Errorf("pods %s", out)
+			}
+		})
+	}
+}
