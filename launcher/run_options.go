@@ -23,7 +23,7 @@ type runOptions struct {
 	remove bool
 	// exitPolicy and restart are values of the same keys of stagerConfig, "" for the configuration's.
 	exitPolicy, restart string
-	name                string
+	name, hostname      string
 	cgroupParent        string
 	volumes             volumeFlags
 	net                 netFlags
@@ -39,6 +39,10 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 	flags.BoolVarP(&o.detach, "detach", "d", false, "return when the pod is up")
 	flags.BoolVar(&o.remove, "rm", false, "delete the pod with its logs when it ends")
 	flags.Func("name", "the pod's `NAME`", notEmpty(&o.name, "want a name"))
+	flags.Func("hostname", "the pod's hostname, `NAME`; without it the pod's name", func(text string) error {
+		o.hostname = text
+		return podplan.CheckHostname(text)
+	})
 	flags.Func("cgroup-parent", "make the pod's cgroup in this `CGROUP`; \"own\" for the launcher's own, in a service with Delegate=yes", notEmpty(&o.cgroupParent, "want a cgroup"))
 	flags.VarP(&o.volumes, "volume", "v", "mount the host's path as a volume, `NAME=/PATH`, or at a path of each app, /PATH:/TARGET[:ro]")
 	flags.Func("exit-policy", "when the pod ends by itself: `"+strings.Join(daemon.ExitPolicies(), "|")+"`", oneOf(&o.exitPolicy, daemon.ExitPolicies()...))

@@ -67,6 +67,8 @@ func TestRunOptionsAreChecked(t *testing.T) {
 		"--env =x example.com/one":        "want NAME=VALUE",
 		"--restart maybe example.com/one": "want never, on-failure, always",
 		"--exit-policy x example.com/one": "want never, all, failure",
+		"--hostname a_b example.com/one":  `invalid argument "a_b" for "--hostname" flag: want letters, digits and '-' between dots, 64 bytes at most`,
+		"--hostname= example.com/one":     `invalid argument "" for "--hostname" flag: want letters`,
 		"--name= x":                       `invalid argument "" for "--name" flag: want a name`,
 		"--cgroup-parent= x":              `invalid argument "" for "--cgroup-parent" flag: want a cgroup`,
 		"--exec= x":                       `invalid argument "" for "--exec" flag: want a program`,
@@ -190,7 +192,7 @@ func TestExecOptionsOverrideTheApp(t *testing.T) {
 	if out := h.run("exec", "-u", "5:6", "-w", "/tmp", "-e", "A=c", "--env", "FROM_CALLER", "p", "--", "settings"); !strings.HasPrefix(out, want+"\n") {
 		t.Errorf("%s, want %s", out, want)
 	}
-	if out := h.run("exec", "-iu", "5", "p", "--", "settings"); !strings.Contains(out, `"user":"5","group":"8"`) {
+	if out := h.run("exec", "-iu", "5:8", "p", "--", "settings"); !strings.Contains(out, `"user":"5","group":"8"`) {
 		t.Errorf("%s", out)
 	}
 }

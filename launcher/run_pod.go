@@ -17,7 +17,7 @@ import (
 func (o *runOptions) pod(command string) (daemon.PodOptions, error) {
 	asked := daemon.PodOptions{Image: o.source, Args: o.args, Detached: o.detach || o.interactive()}
 	asked.Options = podplan.Options{
-		Name: o.name, Volumes: o.volumes.named, Mounts: o.volumes.mounts, App: o.app,
+		Name: o.name, Hostname: o.hostname, Volumes: o.volumes.named, Mounts: o.volumes.mounts, App: o.app,
 		HostNetwork: o.net.host, NoNetwork: o.net.none, Networks: o.net.requests, Publish: o.net.publish,
 		Remove: o.remove && !o.interactive(), ExitPolicy: o.exitPolicy, Restart: o.restart,
 	}

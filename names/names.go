@@ -36,9 +36,10 @@ const (
 	ControlSocket = RunDir + "/control.sock"
 )
 
-// Annotations. The first three are of an app in the pod manifest, the fourth is of an app or its image; the others
-// are of the stager image.
+// Annotations. The first is of the pod, the next three are of an app in the pod manifest, the fifth is of an app or its
+// image; the others are of the stager image.
 const (
+	HostnameAnnotation      = "kurma.io/stager/hostname"       // of the pod's UTS namespace
 	StdinAnnotation         = "kurma.io/stager/stdin"          // "null" or "stream"
 	TTYAnnotation           = "kurma.io/stager/tty"            // "true" or "false"
 	HideProcessesAnnotation = "kurma.io/stager/hide-processes" // "true" or "false"

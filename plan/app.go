@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/appc/spec/schema/types"
@@ -207,16 +206,4 @@ func flag(annotations types.Annotations, name string) (bool, error) {
 	default:
 		return false, fmt.Errorf(`annotation %s: %q: must be "true" or "false"`, name, v)
 	}
-}
-
-// hostnameOf derives a hostname from the pod's name: at most 64 bytes (sethostname(2)),
-// without characters that resolvers and files reject. It may be "".
-func hostnameOf(name string) string {
-	clean := strings.Map(func(r rune) rune {
-		if r == '-' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
-			return r
-		}
-		return '-'
-	}, name)
-	return strings.Trim(clean[:min(len(clean), 64)], "-.")
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/appc/spec/schema"
@@ -128,24 +127,5 @@ func TestHandlersRunAsRoot(t *testing.T) {
 	want.Args, want.Root, want.User, want.Group, want.SupplementaryGID = []string{"h"}, true, "", "", nil
 	if diff := cmp.Diff(want, Handler(main, []string{"h"})); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestTheHostnameIsMadeFromThePodsName(t *testing.T) {
-	tests := []struct{ name, want string }{
-		{"", ""},
-		{"example1", "example1"},
-		{"Example.org", "Example.org"},
-		{"a b/c\n", "a-b-c"},
-		{"..", ""},
-		{strings.Repeat("x", 63) + "-y", strings.Repeat("x", 63)},
-		{strings.Repeat("é", 40), ""},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if got := hostnameOf(test.name); got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
-		})
 	}
 }

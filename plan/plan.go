@@ -68,8 +68,8 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod,
 	if m.KurmaVersion == "" {
 		pod.Warnings = append(pod.Warnings, "the manifest has no kurmaVersion, which the Kurma Stager Specification asks for; nothing depends on it")
 	}
-	if !pod.Namespaces.HostUTS {
-		pod.Hostname = hostnameOf(m.Name)
+	if pod.Hostname, err = hostname(m, pod.Namespaces); err != nil {
+		return nil, fmt.Errorf("pod: %w", err)
 	}
 	if err := checkVolumeNames(m.Pod); err != nil {
 		return nil, err

@@ -63,6 +63,7 @@ type Planner struct {
 // Options is what a person asks for beside a pod manifest or an image.
 type Options struct {
 	UUID        string            // the pod's; "" for a new one
+	Hostname    string            // the pod's hostname, that CheckHostname accepts; "" for the manifest's or the name
 	Name        string            // the pod's name, for which IsName holds; "" for one made from the manifest's file or the image
 	Taken       func(string) bool // reports whether a name made so is used already; a number is added to it then. nil for none
 	Volumes     map[string]string // paths of the host by the names of volumes or mount points

@@ -9,6 +9,7 @@ import (
 
 	"kurma.io/stager/internal/strictjson"
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
 
 	"github.com/appc/spec/schema"
 	"github.com/appc/spec/schema/types"
@@ -30,6 +31,9 @@ func (d *document) edit(o Options) error {
 		if err := d.shareNetwork(); err != nil {
 			return fmt.Errorf("set network of pod: %w", err)
 		}
+	}
+	if o.Hostname != "" {
+		d.pod.Annotations.Set(names.HostnameAnnotation, o.Hostname)
 	}
 	return d.nameAppVolumes()
 }
