@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"slices"
@@ -60,7 +61,7 @@ func (c *cli) execute(cmd *cobra.Command, args []string, o daemon.Command, inter
 		return err
 	}
 	o.Exec, o.Terminal = args[dashes:], os.Getenv("TERM")
-	code, err := c.exec(args[:dashes], o, interactive)
+	code, err := c.exec(cmd.Context(), args[:dashes], o, interactive)
 	if err != nil {
 		c.say("exec: " + err.Error() + nextStep(err))
 		code = exitImpossible
@@ -71,7 +72,7 @@ func (c *cli) execute(cmd *cobra.Command, args []string, o daemon.Command, inter
 	return nil
 }
 
-func (c *cli) exec(target []string, o daemon.Command, interactive bool) (int, error) {
+func (c *cli) exec(ctx context.Context, target []string, o daemon.Command, interactive bool) (int, error) {
 	pod, names, err := c.findPod("exec", target)
 	if err != nil {
 		return 0, err
@@ -80,7 +81,7 @@ func (c *cli) exec(target []string, o daemon.Command, interactive bool) (int, er
 	if err != nil {
 		return 0, err
 	}
-	settings, err := o.Settings(a)
+	settings, err := c.daemon.CommandSettings(ctx, pod, a, o)
 	if err != nil {
 		return 0, err
 	}

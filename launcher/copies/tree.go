@@ -16,6 +16,7 @@ package copies
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,6 +85,28 @@ func (t Tree) Source(path string) (*Source, error) {
 		s.base = ""
 	}
 	return s, nil
+}
+
+// ReadFile returns the contents of a file of at most limit bytes.
+func (t Tree) ReadFile(path string, limit int64) ([]byte, error) {
+	source, err := t.Source(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = source.Close() }()
+	file, err := reopen(source.file, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return nil, pathError("read", path, err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = fmt.Errorf("larger than %d bytes", limit)
+	}
+	if err != nil {
+		return nil, pathError("read", path, err)
+	}
+	return text, nil
 }
 
 // Close closes the source.

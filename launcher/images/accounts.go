@@ -1,7 +1,6 @@
 package images
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -13,57 +12,77 @@ import (
 	"strings"
 )
 
-// maxAccounts is the largest /etc/passwd or /etc/group that is read.
-const maxAccounts = 1 << 20
+// MaxAccounts is the maximum size of a file of users or groups in bytes.
+const MaxAccounts = 1 << 20
 
-// Account is a user of an image's /etc/passwd.
-type Account struct{ Name, Group string }
+// Accounts are the users and groups of a root file system, by the fields of the lines of its files.
+type Accounts struct{ users, groups [][]string }
 
-// FindAccount returns the user with that name or number by an image's /etc/passwd, and false if it is not there.
-// Roots are the files of the image's layers, the top one first.
-func FindAccount(roots []string, user string) (Account, bool, error) {
-	accounts, err := readLines(roots, "etc/passwd")
-	i := slices.IndexFunc(accounts, func(fields []string) bool {
-		return len(fields) > 3 && (fields[0] == user || fields[2] == user)
-	})
-	if err != nil || i < 0 {
-		return Account{}, false, err
-	}
-	return Account{Name: accounts[i][0], Group: accounts[i][3]}, true, nil
+// Account is a user, the user's own group and the other groups that list the user.
+type Account struct {
+	Name, Group string
+	Groups      []int
 }
 
-// GroupsListing returns the groups of an image's /etc/group that list the user of that name, without the user's own.
-func GroupsListing(roots []string, a Account) ([]int, error) {
-	groups, err := readLines(roots, "etc/group")
-	if err != nil {
-		return nil, err
+// ReadAccounts reads /etc/passwd and /etc/group by read, which returns at most MaxAccounts bytes of a file, and an error
+// that is fs.ErrNotExist for none.
+func ReadAccounts(read func(path string) ([]byte, error)) (a Accounts, err error) {
+	for path, lines := range map[string]*[][]string{"etc/passwd": &a.users, "etc/group": &a.groups} {
+		text, err := read(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return Accounts{}, fmt.Errorf("read /%s: %w", path, err)
+		}
+		for line := range strings.Lines(string(text)) {
+			*lines = append(*lines, strings.Split(strings.TrimRight(line, "\r\n"), ":"))
+		}
 	}
+	return a, nil
+}
+
+// AccountsOf reads the users and groups of an image. Roots are the files of its layers, the top one first.
+func AccountsOf(roots []string) (Accounts, error) {
+	return ReadAccounts(func(path string) ([]byte, error) { return readTop(roots, path) })
+}
+
+// Find returns the user with that name or number. A number without an account is in group 0, as with Docker and podman.
+func (a Accounts) Find(user string) (Account, bool) {
+	i := slices.IndexFunc(a.users, func(fields []string) bool {
+		return len(fields) > 3 && (fields[0] == user || fields[2] == user)
+	})
+	if i < 0 {
+		_, err := strconv.ParseUint(user, 10, 31)
+		return Account{Name: user, Group: "0", Groups: a.listing(user, "0")}, err == nil
+	}
+	name, group := a.users[i][0], a.users[i][3]
+	return Account{Name: name, Group: group, Groups: a.listing(name, group)}, true
+}
+
+// listing returns the groups that list the user of that name, without the user's own.
+func (a Accounts) listing(name, own string) []int {
 	var all []int
-	for _, fields := range groups {
-		if len(fields) < 4 || !slices.Contains(strings.Split(fields[3], ","), a.Name) || fields[2] == a.Group {
+	for _, fields := range a.groups {
+		if len(fields) < 4 || !slices.Contains(strings.Split(fields[3], ","), name) || fields[2] == own {
 			continue
 		}
 		if id, err := strconv.ParseUint(fields[2], 10, 31); err == nil {
 			all = append(all, int(id))
 		}
 	}
-	return all, nil
+	return all
 }
 
-// readLines returns the fields of a file's lines, of the topmost layer that has it. A whiteout ends the
-// search.
-func readLines(roots []string, name string) ([][]string, error) {
+// readTop reads a file of the topmost layer that has it. A whiteout ends the search.
+func readTop(roots []string, name string) ([]byte, error) {
 	for _, root := range roots {
-		lines, err := readLinesOf(root, name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+		text, err := readIn(root, name)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return text, err
 		}
-		return lines, err
 	}
 	return nil, nil
 }
 
-func readLinesOf(dir, name string) ([][]string, error) {
+func readIn(dir, name string) ([]byte, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
@@ -79,18 +98,13 @@ func readLinesOf(dir, name string) ([][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxAccounts {
-		return nil, fmt.Errorf("the image's /%s is not a file of at most %d bytes", name, maxAccounts)
+	if !info.Mode().IsRegular() || info.Size() > MaxAccounts {
+		return nil, fmt.Errorf("not a file of at most %d bytes", MaxAccounts)
 	}
 	file, err := root.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	var lines [][]string
-	scanner := bufio.NewScanner(io.LimitReader(file, maxAccounts))
-	for scanner.Scan() {
-		lines = append(lines, strings.Split(scanner.Text(), ":"))
-	}
-	return lines, scanner.Err()
+	return io.ReadAll(io.LimitReader(file, MaxAccounts))
 }
