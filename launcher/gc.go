@@ -53,9 +53,12 @@ func (c *cli) printCollected(all daemon.Collected) error {
 			return err
 		}
 	}
-	if all.Imports == 0 {
-		return nil
+	var errs []error
+	if all.Imports > 0 {
+		errs = append(errs, c.line(fmt.Sprint(all.Imports, " unfinished imports")))
 	}
-	_, err := fmt.Fprintln(c.stdout, all.Imports, "unfinished imports")
-	return err
+	if all.Layers > 0 {
+		errs = append(errs, c.line(fmt.Sprint(all.Layers, " layers that no image needs")))
+	}
+	return errors.Join(errs...)
 }

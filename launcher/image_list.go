@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/signing"
@@ -11,20 +12,31 @@ import (
 
 // imageListCommand is `image list`.
 func imageListCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
-		Use:               "list",
-		Aliases:           []string{"ls"},
-		Short:             "list images, the latest first",
+	var o imageListOptions
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "list images, the latest first",
+		Long: `list prints a line for each image, the latest import first, and checks each signature. SIZE has the layers that
+the image needs. The layers of images of Docker and OCI are listed with --all only.`,
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(*cobra.Command, []string) error { return c.listImages() },
+		RunE:              func(*cobra.Command, []string) error { return c.listImages(o) },
 	}
+	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "list layers as well")
+	return cmd
 }
 
-func (c *cli) listImages() error {
+// imageListOptions is the command line of `image list`.
+type imageListOptions struct{ all bool }
+
+func (c *cli) listImages(o imageListOptions) error {
 	all, err := c.daemon.Images()
 	if err != nil {
 		return err
+	}
+	if !o.all {
+		all = slices.DeleteFunc(all, func(image daemon.Image) bool { return image.Layer })
 	}
 	if c.json {
 		return c.listImagesJSON(all)

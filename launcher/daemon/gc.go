@@ -9,6 +9,7 @@ import (
 type Collected struct {
 	Pods    []string `json:"pods"`    // UUIDs
 	Imports int      `json:"imports"` // unfinished imports and removals of images
+	Layers  int      `json:"layers"`  // of interrupted imports and removals, which no image needs
 	// Networks are those whose plugin container was stopped because no pod uses it.
 	Networks []string `json:"networks,omitempty"`
 }
@@ -26,8 +27,9 @@ func (d *Daemon) Collect(ctx context.Context) (Collected, error) {
 	}
 	done, podErr := store.Collect()
 	idle, networkErr := d.collectNetworks(ctx, store)
+	layers, layerErr := d.freeLayers(imageStore, false)
 	imports, imageErr := imageStore.Collect()
-	return Collected{append([]string{}, done...), imports, idle}, errors.Join(podErr, networkErr, imageErr)
+	return Collected{append([]string{}, done...), imports, layers, idle}, errors.Join(podErr, networkErr, layerErr, imageErr)
 }
 
 // WouldCollect returns what Collect would delete.
@@ -48,7 +50,11 @@ func (d *Daemon) WouldCollect() (Collected, error) {
 	if err != nil {
 		return Collected{}, err
 	}
-	found := Collected{Pods: []string{}, Imports: imports}
+	layers, err := d.freeLayers(imageStore, true)
+	if err != nil {
+		return Collected{}, err
+	}
+	found := Collected{Pods: []string{}, Imports: imports, Layers: layers}
 	kept := make(map[string]bool) // networks: Collect first disconnects the pods that it deletes
 	for _, pod := range all {
 		if pod.Ended() && !pod.Locked() {

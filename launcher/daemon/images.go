@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"time"
@@ -19,13 +18,14 @@ type Image struct {
 	ID       string            `json:"id"`
 	Name     string            `json:"name"`
 	Labels   map[string]string `json:"labels"`
-	Size     int64             `json:"size"` // bytes
+	Size     int64             `json:"size"` // bytes, with those of the images that it depends on
 	Imported time.Time         `json:"imported"`
 	Signed   bool              `json:"signed"`
 	SignedBy string            `json:"signedBy,omitempty"` // fingerprint, if a trusted key made the signature and it is good
 	Distrust string            `json:"distrust,omitempty"` // why the signature does not count
 	Warning  string            `json:"warning,omitempty"`  // what may be wrong with the image
 	Rootfs   string            `json:"rootfs"`
+	Layer    bool              `json:"layer,omitempty"` // the image is a layer of images of Docker or OCI
 
 	Manifest json.RawMessage `json:"-"`
 	// Damage is why the image cannot be read, nil for an image that can be used. Only Images returns damaged images, of
@@ -53,16 +53,17 @@ func (d *Daemon) imagesAndKeys() (*images.Store, signing.KeyRing, error) {
 	return store, ring, err
 }
 
-// describeImage describes an image. Whether it is trusted is found out now.
-func describeImage(store *images.Store, image *images.Image, ring signing.KeyRing) Image {
+// describeImage describes one of all images. Whether it is trusted is found out now.
+func (d *Daemon) describeImage(store *images.Store, all []*images.Image, image *images.Image, ring signing.KeyRing) Image {
 	info := Image{
 		ID:       image.ID,
 		Name:     image.Manifest.Name,
 		Labels:   make(map[string]string),
-		Size:     image.Record.Size,
+		Size:     store.Catalog(ring, d.config.ImagePins).Size(all, image),
 		Imported: image.Record.Imported,
 		Signed:   image.Record.Seal != "",
 		Rootfs:   image.Rootfs(),
+		Layer:    image.IsLayer(),
 		Manifest: image.Manifest.Raw,
 	}
 	if image.Record.Unmarked {
@@ -81,6 +82,14 @@ func describeImage(store *images.Store, image *images.Image, ring signing.KeyRin
 	return info
 }
 
+func (d *Daemon) describeOne(store *images.Store, image *images.Image, ring signing.KeyRing) (Image, error) {
+	all, err := store.List()
+	if err != nil {
+		return Image{}, err
+	}
+	return d.describeImage(store, all, image, ring), nil
+}
+
 // Images returns all images, the latest import first, and damaged images at the end.
 func (d *Daemon) Images() ([]Image, error) {
 	store, ring, err := d.imagesAndKeys()
@@ -97,12 +106,12 @@ func (d *Daemon) Images() ([]Image, error) {
 			all = append(all, Image{ID: image.ID, Damage: image.Damage})
 			continue
 		}
-		all = append(all, describeImage(store, image, ring))
+		all = append(all, d.describeImage(store, listed, image, ring))
 	}
 	return all, nil
 }
 
-// ImageNames returns the names of all images that can be used, the latest import first.
+// ImageNames returns the names of all images that can be used, without layers, the latest import first.
 func (d *Daemon) ImageNames() ([]ImageName, error) {
 	store, err := d.imageStore()
 	if err != nil {
@@ -111,7 +120,7 @@ func (d *Daemon) ImageNames() ([]ImageName, error) {
 	listed, err := store.List()
 	var all []ImageName
 	for _, image := range listed {
-		if image.Damage == nil {
+		if image.Damage == nil && !image.IsLayer() {
 			all = append(all, ImageName{image.ID, image.Manifest.Name, image.Record.Size})
 		}
 	}
@@ -129,7 +138,7 @@ func (d *Daemon) FindImage(ref string) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	return describeImage(store, image, ring), nil
+	return d.describeOne(store, image, ring)
 }
 
 // ImportImage imports the image of a source, or of a file's path, see sources.Fetcher.Import.
@@ -142,11 +151,11 @@ func (d *Daemon) ImportImage(ctx context.Context, source string) (Image, error) 
 	if err != nil {
 		return Image{}, err
 	}
-	image, err := fetcher.Import(ctx, source)
+	image, err := d.imported(ctx, store, func() (*images.Image, error) { return fetcher.Import(ctx, source) })
 	if err != nil {
 		return Image{}, err
 	}
-	return describeImage(store, image, ring), nil
+	return d.describeOne(store, image, ring)
 }
 
 // ExportImage writes the image's ACI into a new file, and its signature, if it has one, into path.asc. same reports
@@ -179,60 +188,4 @@ func (d *Daemon) ExportImage(ref, path string) (same bool, err error) {
 
 func createNew(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
-}
-
-// ErrInUse says that a live pod or a network uses an image.
-var ErrInUse = errors.New("in use")
-
-// RemoveImage removes the image that a person means; an image that a live pod or a network uses is ErrInUse.
-func (d *Daemon) RemoveImage(ref string) error {
-	store, catalog, err := d.catalog()
-	if err != nil {
-		return err
-	}
-	id, err := catalog.FindID(ref)
-	if err != nil {
-		return err
-	}
-	return store.Remove(id, func() error { return d.checkUnused(ref, id) })
-}
-
-// checkUnused returns ErrInUse if a live pod or a network uses the image.
-func (d *Daemon) checkUnused(ref, id string) error {
-	inUse, err := d.imagesInUse()
-	if err != nil {
-		return err
-	}
-	if by, used := inUse[id]; used {
-		return fmt.Errorf("image %s: %w by %s", ref, ErrInUse, by)
-	}
-	return nil
-}
-
-// imagesInUse maps the ID of each image in use to the live pod, or the network, that uses it, for messages.
-func (d *Daemon) imagesInUse() (map[string]string, error) {
-	store, err := d.pods()
-	if err != nil {
-		return nil, err
-	}
-	byPods, err := store.ImagesInUse()
-	if err != nil {
-		return nil, err
-	}
-	containers, err := d.containers()
-	if err != nil {
-		return nil, err
-	}
-	networks, err := containers.Images(usesNetwork(store))
-	if err != nil {
-		return nil, err
-	}
-	inUse := make(map[string]string)
-	for id, network := range networks {
-		inUse[id] = fmt.Sprintf("network %q", network)
-	}
-	for id, pod := range byPods {
-		inUse[id] = fmt.Sprintf("pod %q", pod)
-	}
-	return inUse, nil
 }

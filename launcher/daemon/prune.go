@@ -1,8 +1,8 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/signing"
@@ -22,58 +22,61 @@ type ImageName struct {
 }
 
 // PruneImages removes the images that a later import of the same name and labels, signed by the same key, has
-// replaced, and that no live pod and no network uses. It returns them also with an error.
+// replaced, and that no live pod, no network and no other image uses, and layers that no image needs. It returns them
+// also with an error.
 func (d *Daemon) PruneImages(o PruneOptions) ([]ImageName, error) {
 	store, ring, err := d.imagesAndKeys()
 	if err != nil {
 		return nil, err
 	}
-	listed, err := store.List()
-	if err != nil {
-		return nil, err
-	}
-	inUse, err := d.imagesInUse()
-	if err != nil {
-		return nil, err
+	var chosen []*images.Image
+	removed, err := store.Remove(func(all []*images.Image, importing bool) ([]*images.Image, error) {
+		inUse, err := d.imagesInUse()
+		if err != nil {
+			return nil, err
+		}
+		old := replacedImages(store, all, ring)
+		chosen = withLayers(all, prunable(all, func(image *images.Image) bool {
+			return inUse[image.ID] == "" && !image.IsLayer() && (old[image.ID] || o.All && !d.isNeeded(image))
+		}), inUse, importing)
+		if o.Dry {
+			return nil, nil
+		}
+		return chosen, nil
+	})
+	if o.Dry {
+		removed = chosen
 	}
 	var pruned []ImageName
-	replaced := replacedImages(store, listed, ring)
-	for _, image := range listed {
-		if image.Damage != nil || inUse[image.ID] != "" || !replaced[image.ID] && (!o.All || d.isNeeded(image)) {
-			continue
-		}
-		if !o.Dry {
-			err := store.Remove(image.ID, func() error { return d.checkUnused(image.ID, image.ID) })
-			if errors.Is(err, images.ErrNotFound) || errors.Is(err, ErrInUse) {
-				continue // another process has removed it meanwhile, or started a pod with it
-			}
-			if err != nil {
-				return pruned, err
-			}
-		}
+	for _, image := range removed {
 		pruned = append(pruned, ImageName{image.ID, image.Manifest.Name, image.Record.Size})
 	}
-	return pruned, nil
+	return pruned, err
 }
 
-// replacedImages returns the IDs of the images that a later one has replaced. listed has the latest first. An image
-// that another one names by its ID is not replaced.
-func replacedImages(store *images.Store, listed []*images.Image, ring signing.KeyRing) map[string]bool {
-	wanted := make(map[string]bool)
-	for _, image := range listed {
-		if image.Damage == nil {
-			for _, d := range image.Manifest.Dependencies {
-				wanted[d.ID] = true
-			}
+// prunable returns the sound images that may go, without those that other images need.
+func prunable(all []*images.Image, mayGo func(*images.Image) bool) []*images.Image {
+	var kept, gone []*images.Image
+	for _, image := range all {
+		if image.Damage == nil && mayGo(image) {
+			gone = append(gone, image)
+		} else {
+			kept = append(kept, image)
 		}
 	}
+	needed := images.Needed(all, kept)
+	return slices.DeleteFunc(gone, func(image *images.Image) bool { return needed[image.ID] })
+}
+
+// replacedImages returns the IDs of the images that a later one has replaced. listed has the latest first.
+func replacedImages(store *images.Store, listed []*images.Image, ring signing.KeyRing) map[string]bool {
 	seen, replaced := make(map[string]bool), make(map[string]bool)
 	for _, image := range listed {
 		if image.Damage != nil {
 			continue
 		}
 		key := describeLabels(store, image, ring)
-		replaced[image.ID] = seen[key] && !wanted[image.ID]
+		replaced[image.ID] = seen[key]
 		seen[key] = true
 	}
 	return replaced

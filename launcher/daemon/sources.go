@@ -37,7 +37,10 @@ func (d *Daemon) Obtain(ctx context.Context, ref string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	image, err := fetcher.Obtain(ctx, ref)
+	if image := fetcher.Known(ref); image != nil {
+		return image.ID, nil
+	}
+	image, err := d.imported(ctx, store, func() (*images.Image, error) { return fetcher.Import(ctx, ref) })
 	if err != nil {
 		return "", err
 	}

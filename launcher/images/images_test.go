@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,7 +101,7 @@ func (s *Store) checkOnly(t *testing.T, ids ...string) {
 	}
 	left := 0
 	for _, e := range entries {
-		if e.Name() != ".lock" {
+		if e.Name() != ".lock" && e.Name() != ".imports" {
 			left++
 		}
 	}
@@ -363,7 +364,7 @@ func TestImportRefusesAnImageThatHasBeenAltered(t *testing.T) {
 					t.Errorf("error %v", err)
 				}
 			}
-			if err := s.Remove(image.ID, unused); err != nil {
+			if err := removeOne(s, image.ID, unused); err != nil {
 				t.Fatal(err)
 			}
 			if image, err = s.Import(t.Context(), path, ring, nil); err != nil {
@@ -574,16 +575,28 @@ func TestImagesAreFoundAndRemoved(t *testing.T) {
 			t.Errorf("Find(%q) = %v, %v", tt.ref, image, err)
 		}
 	}
-	if err := s.Remove(ids["1"], unused); err != nil {
+	if err := removeOne(s, ids["1"], unused); err != nil {
 		t.Error(err)
 	}
-	if err := s.Remove(ids["1"], unused); !errors.Is(err, ErrNotFound) {
+	if err := removeOne(s, ids["1"], unused); !errors.Is(err, ErrNotFound) {
 		t.Errorf("removed twice: %v", err)
 	}
 	s.checkOnly(t, ids["2"])
 }
 
 func unused() error { return nil }
+
+// removeOne removes an image unless check returns an error.
+func removeOne(s *Store, id string, check func() error) error {
+	_, err := s.Remove(func(all []*Image, _ bool) ([]*Image, error) {
+		i := slices.IndexFunc(all, func(image *Image) bool { return image.ID == id })
+		if i < 0 {
+			return nil, ErrNotFound
+		}
+		return all[i : i+1], check()
+	})
+	return err
+}
 
 func TestRemoveChecksWhileNoImageIsPinned(t *testing.T) {
 	s := newStore(t)
@@ -599,7 +612,7 @@ func TestRemoveChecksWhileNoImageIsPinned(t *testing.T) {
 	used := errors.New("used")
 	removed := make(chan error)
 	go func() {
-		removed <- s.Remove(image.ID, func() error {
+		removed <- removeOne(s, image.ID, func() error {
 			select {
 			case <-pod:
 				return used

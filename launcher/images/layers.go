@@ -24,6 +24,21 @@ func (c *Catalog) Layers(top *Image) ([]*Image, error) {
 	return order, hintAtDamaged(damaged, err)
 }
 
+// Size returns the bytes of the files of an image and of all images that it depends on; of its own if all does not
+// have one of these.
+func (c *Catalog) Size(all []*Image, image *Image) int64 {
+	sound := slices.DeleteFunc(slices.Clone(all), func(i *Image) bool { return i.Damage != nil })
+	order, err := layers(sound, image, c.choose)
+	if err != nil {
+		order = []*Image{image}
+	}
+	var size int64
+	for _, layer := range order {
+		size += layer.Record.Size
+	}
+	return size
+}
+
 func layers(all []*Image, top *Image, choose chooser) ([]*Image, error) {
 	r := resolver{all: all, choose: choose, placed: make(map[string]bool)}
 	if err := r.add(top); err != nil {

@@ -11,6 +11,7 @@
 //	    image.aci.asc  its signature
 //	.tmp-…/            an import or removal that runs, or one that was killed
 //	.lock              taken for short times, see lockStore
+//	.imports           locked while an import may need layers, see KeepLayers
 //
 // The folder itself is locked while a process needs the images in it, see Pin.
 //
@@ -205,30 +206,41 @@ func (s *Store) lockImages(how int) (*os.File, error) {
 	}
 }
 
-// Remove removes an image from the store unless check returns an error. Check is called
-// while no process has pinned the images.
-func (s *Store) Remove(id string, check func() error) error {
-	lock, err := s.lockImages(unix.LOCK_EX)
-	if err != nil {
-		return fmt.Errorf("remove image: %w", err)
-	}
-	defer lock.Close()
-	if err := check(); err != nil {
-		return err
-	}
+// A Chooser returns the images to be removed, of all that the store has. importing says that an import may be about to
+// need layers that no image needs.
+type Chooser func(all []*Image, importing bool) ([]*Image, error)
+
+// Remove removes the images that choose returns, one after the other, and returns them. Choose is called while no
+// process has pinned the images or removes others. A removal that is killed has removed the first ones.
+func (s *Store) Remove(choose Chooser) ([]*Image, error) {
 	temp, err := s.newTemp()
 	if err != nil {
-		return fmt.Errorf("remove image: %w", err)
+		return nil, fmt.Errorf("remove image: %w", err)
 	}
-	defer temp.discard()
-	err = os.Rename(filepath.Join(s.dir, id), filepath.Join(temp.dir, "removed"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s", ErrNotFound, id)
-	}
+	defer temp.discard() // without the lock: it may take long
+	lock, err := s.lockImages(unix.LOCK_EX)
 	if err != nil {
-		return fmt.Errorf("remove image: %w", err)
+		return nil, fmt.Errorf("remove image: %w", err)
 	}
-	return nil
+	defer lock.Close()
+	imports, importing := s.lockFile(".imports", unix.LOCK_EX|unix.LOCK_NB)
+	if importing == nil {
+		defer imports.Close()
+	}
+	all, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := choose(all, importing != nil)
+	if err != nil {
+		return nil, err
+	}
+	for i, image := range chosen {
+		if err := os.Rename(image.Dir, filepath.Join(temp.dir, image.ID)); err != nil {
+			return chosen[:i], fmt.Errorf("remove image: %w", err)
+		}
+	}
+	return chosen, nil
 }
 
 // isID reports whether a name has the form of an image ID, so that it is not a path that

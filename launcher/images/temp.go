@@ -22,8 +22,10 @@ type tempDir struct {
 
 // lockStore takes the store's lock: shared to make a temporary folder and its lock in one
 // step, exclusive to look for folders whose locks are free.
-func (s *Store) lockStore(how int) (*os.File, error) {
-	file, err := os.OpenFile(filepath.Join(s.dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+func (s *Store) lockStore(how int) (*os.File, error) { return s.lockFile(".lock", how) }
+
+func (s *Store) lockFile(name string, how int) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

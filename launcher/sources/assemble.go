@@ -73,6 +73,11 @@ func (f *Fetcher) assemble(ctx context.Context, p parts) (*images.Image, error) 
 	if len(p.layers) != len(digests) || len(p.layers) > maxLayers {
 		return nil, fmt.Errorf("%d layers and %d digests of layers; want as many of both, and at most %d", len(p.layers), len(digests), maxLayers)
 	}
+	release, err := f.Store.KeepLayers()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	s := stack{fetcher: f, folders: make(folders)}
 	for i, open := range p.layers {
 		if err := s.add(ctx, open, digests[i].String()); err != nil {

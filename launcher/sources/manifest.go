@@ -57,14 +57,12 @@ type port struct {
 
 // layerManifest is the manifest of a layer's image.
 func layerManifest(chain string) []byte {
-	document, err := json.Marshal(imageManifest{ACKind: "ImageManifest", ACVersion: "0.8.11", Name: layerName(chain)})
+	document, err := json.Marshal(imageManifest{ACKind: "ImageManifest", ACVersion: "0.8.11", Name: images.LayerName(chain)})
 	if err != nil {
 		panic(err) // it has strings only
 	}
 	return document
 }
-
-func layerName(chain string) string { return "oci-layer/" + chain }
 
 // convert writes the manifest of an image of Docker or OCI: entry point and command, environment,
 // user, working directory, volumes, ports, labels, and the layers, the lowest first, as

@@ -69,16 +69,8 @@ func Is(ref string) bool {
 	return false
 }
 
-// Obtain returns the image of a source. It asks no server if the source has been imported before
-// and the store still has the image; a file is imported again if it has changed.
-func (f *Fetcher) Obtain(ctx context.Context, ref string) (*images.Image, error) {
-	if image := f.Known(ref); image != nil {
-		return image, nil
-	}
-	return f.Import(ctx, ref)
-}
-
-// Known returns the image that a source was imported as, nil if Obtain would import it.
+// Known returns the image that a source was imported as, nil if the store does not have it or the source is a file that
+// has changed since. It asks no server.
 func (f *Fetcher) Known(ref string) *images.Image {
 	key, err := f.refKey(ref)
 	if err != nil {

@@ -1,0 +1,129 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"kurma.io/stager/launcher/images"
+)
+
+// ErrInUse says that a live pod, a network or another image uses an image.
+var ErrInUse = errors.New("in use")
+
+// RemoveImage removes the image that a person means, and the layers that no image needs then. An image that a live
+// pod, a network or another image uses is ErrInUse.
+func (d *Daemon) RemoveImage(ref string) error {
+	store, catalog, err := d.catalog()
+	if err != nil {
+		return err
+	}
+	id, err := catalog.FindID(ref)
+	if err != nil {
+		return err
+	}
+	_, err = store.Remove(func(all []*images.Image, importing bool) ([]*images.Image, error) {
+		i := slices.IndexFunc(all, func(image *images.Image) bool { return image.ID == id })
+		if i < 0 {
+			return nil, fmt.Errorf("%w: %s", images.ErrNotFound, id)
+		}
+		inUse, err := d.imagesInUse()
+		if err != nil {
+			return nil, err
+		}
+		if by := usedBy(all, all[i], inUse, importing); by != "" {
+			return nil, fmt.Errorf("image %s: %w by %s", ref, ErrInUse, by)
+		}
+		return withLayers(all, all[i:i+1], inUse, importing), nil
+	})
+	return err
+}
+
+// usedBy returns what needs an image, "" if it can be removed.
+func usedBy(all []*images.Image, image *images.Image, inUse map[string]string, importing bool) string {
+	switch by := images.NeededBy(all, image.ID); {
+	case inUse[image.ID] != "":
+		return inUse[image.ID]
+	case by != "":
+		return fmt.Sprintf("image %q", by)
+	case importing && image.IsLayer():
+		return "an import that runs"
+	}
+	return ""
+}
+
+// withLayers returns images that are to be removed and the layers that nothing needs then.
+func withLayers(all, removed []*images.Image, inUse map[string]string, importing bool) []*images.Image {
+	chosen := slices.Clone(removed)
+	if importing {
+		return chosen
+	}
+	for _, layer := range images.Unneeded(all, removed) {
+		if inUse[layer.ID] == "" && !slices.Contains(chosen, layer) {
+			chosen = append(chosen, layer)
+		}
+	}
+	return chosen
+}
+
+// freeLayers removes the layers that nothing needs, none if dry is set, and returns their number. It waits for pins
+// only if there are such layers.
+func (d *Daemon) freeLayers(store *images.Store, dry bool) (count int, err error) {
+	all, err := store.List()
+	if err != nil || len(images.Unneeded(all, nil)) == 0 {
+		return 0, err
+	}
+	_, err = store.Remove(func(all []*images.Image, importing bool) ([]*images.Image, error) {
+		inUse, err := d.imagesInUse()
+		if err != nil {
+			return nil, err
+		}
+		layers := withLayers(all, nil, inUse, importing)
+		count = len(layers)
+		if dry {
+			return nil, nil
+		}
+		return layers, nil
+	})
+	return count, err
+}
+
+// imported returns what fetch imports. If that succeeds or is interrupted, the layers that no image needs are removed,
+// unless another import runs: an import that has failed may be tried again, and needs them then.
+func (d *Daemon) imported(ctx context.Context, store *images.Store, fetch func() (*images.Image, error)) (*images.Image, error) {
+	image, err := fetch()
+	if err != nil && ctx.Err() == nil {
+		return nil, err
+	}
+	_, freeErr := d.freeLayers(store, false)
+	return image, errors.Join(err, freeErr)
+}
+
+// imagesInUse maps the ID of each image in use to the live pod, or the network, that uses it, for messages.
+func (d *Daemon) imagesInUse() (map[string]string, error) {
+	store, err := d.pods()
+	if err != nil {
+		return nil, err
+	}
+	byPods, err := store.ImagesInUse()
+	if err != nil {
+		return nil, err
+	}
+	containers, err := d.containers()
+	if err != nil {
+		return nil, err
+	}
+	networks, err := containers.Images(usesNetwork(store))
+	if err != nil {
+		return nil, err
+	}
+	inUse := make(map[string]string)
+	for id, network := range networks {
+		inUse[id] = fmt.Sprintf("network %q", network)
+	}
+	for id, pod := range byPods {
+		inUse[id] = fmt.Sprintf("pod %q", pod)
+	}
+	return inUse, nil
+}

@@ -1,0 +1,81 @@
+package images
+
+import (
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// layerPrefix begins the names of layers.
+const layerPrefix = "oci-layer/"
+
+// LayerName returns the name of a layer's image. chain identifies the layer and all below it.
+func LayerName(chain string) string { return layerPrefix + chain }
+
+// IsLayer reports whether the image is a layer of an image of Docker or OCI: it has files and nothing to execute, and
+// exists for the images that need it.
+func (i *Image) IsLayer() bool {
+	return i.Damage == nil && i.Manifest.App == nil && strings.HasPrefix(i.Manifest.Name, layerPrefix)
+}
+
+// needs reports whether the image has a dependency with that ID.
+func (i *Image) needs(id string) bool {
+	return i.Damage == nil && slices.ContainsFunc(i.Manifest.Dependencies, func(d Dependency) bool { return d.ID == id })
+}
+
+// NeededBy returns NAME[:VERSION] of an image that names another one by its ID, and "" if none of all does.
+func NeededBy(all []*Image, id string) string {
+	i := slices.IndexFunc(all, func(image *Image) bool { return image.needs(id) })
+	if i < 0 {
+		return ""
+	}
+	return describeVersion(all[i])
+}
+
+// Needed returns the IDs that the images name, and those that the images with these IDs name, and so on.
+func Needed(all, by []*Image) map[string]bool {
+	known := make(map[string]*Image)
+	for _, image := range all {
+		known[image.ID] = image
+	}
+	needed := make(map[string]bool)
+	for rest := slices.Clone(by); len(rest) > 0; rest = rest[1:] {
+		if rest[0].Damage != nil {
+			continue
+		}
+		for _, d := range rest[0].Manifest.Dependencies {
+			if image := known[d.ID]; image != nil && !needed[d.ID] {
+				needed[d.ID] = true
+				rest = append(rest, image)
+			}
+		}
+	}
+	return needed
+}
+
+// Unneeded returns the layers that no image needs when some have gone.
+func Unneeded(all, gone []*Image) []*Image {
+	var kept, layers []*Image
+	for _, image := range all {
+		switch {
+		case slices.Contains(gone, image):
+		case image.IsLayer():
+			layers = append(layers, image)
+		default:
+			kept = append(kept, image)
+		}
+	}
+	needed := Needed(all, kept)
+	return slices.DeleteFunc(layers, func(layer *Image) bool { return needed[layer.ID] })
+}
+
+// KeepLayers says, until release is called, that layers which no image needs may soon be needed: an import begins with
+// the layers. Choosers of Remove learn of it.
+func (s *Store) KeepLayers() (release func(), err error) {
+	file, err := s.lockFile(".imports", unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = file.Close() }, nil
+}
