@@ -23,6 +23,7 @@ const (
 	DefaultState      = "/var/lib/kurma"
 	defaultKeyring    = "/etc/kurma/trusted-keys.asc"
 	defaultTrust      = "/etc/kurma/trusted-keys"
+	defaultNetworks   = "/usr/share/kurma/networks.d"
 
 	defaultMaxImage = 16 << 30
 )
@@ -44,6 +45,8 @@ type Config struct {
 	TrustedKeys []string `json:"trustedKeys"`
 	// ContainerNetworks are the networks of pods, see networks.Parse.
 	ContainerNetworks []json.RawMessage `json:"container_networks"`
+	// ContainerNetworksDirectory is the folder of entries that packages have, see networks.ReadFolder.
+	ContainerNetworksDirectory string `json:"containerNetworksDirectory"`
 	// NetworksDirectory is the folder of the networks' plugin containers.
 	NetworksDirectory string `json:"networksDirectory"`
 	// TrustDirectory is the folder of keys that `trust` manages, see signing.ReadTrust.
@@ -95,7 +98,7 @@ func (c *Config) parse(data []byte, dir string) error {
 	if string(c.DefaultStagerConfig) == "null" { // null, as for the other keys
 		c.DefaultStagerConfig = nil
 	}
-	paths := []*string{&c.PodsDirectory, &c.ImagesDirectory, &c.NetworksDirectory, &c.TrustDirectory, &c.CacheDirectory}
+	paths := []*string{&c.PodsDirectory, &c.ImagesDirectory, &c.NetworksDirectory, &c.ContainerNetworksDirectory, &c.TrustDirectory, &c.CacheDirectory}
 	for i := range c.TrustedKeys {
 		paths = append(paths, &c.TrustedKeys[i])
 	}
@@ -154,6 +157,7 @@ func (c *Config) fill(state string) {
 	setDefault(&c.CacheDirectory, filepath.Join(state, "cache"))
 	setDefault(&c.DefaultStagerImage, names.Image)
 	setDefault(&c.TrustDirectory, defaultTrust)
+	setDefault(&c.ContainerNetworksDirectory, defaultNetworks)
 	if c.MaxImageSize == 0 {
 		c.MaxImageSize = defaultMaxImage
 	}

@@ -49,11 +49,14 @@ type Options struct {
 // Open returns the daemon of a configuration, whose missing keys have their defaults. It makes nothing on disk: each
 // method makes the folders that it needs.
 func Open(config Config, o Options) (*Daemon, error) {
+	config.fill(o.State)
 	all, err := networks.Parse(config.ContainerNetworks)
+	if err == nil {
+		all, err = networks.ReadFolder(config.ContainerNetworksDirectory, all)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	config.fill(o.State)
 	return &Daemon{config: config, networks: all, programs: o.Programs, progress: o.Progress, callTime: o.CallTime}, nil
 }
 

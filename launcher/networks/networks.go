@@ -15,9 +15,13 @@
 package networks
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 
@@ -72,6 +76,38 @@ func Parse(entries []json.RawMessage) ([]Network, error) {
 			return nil, fmt.Errorf("container_networks[%d]: name %q is given twice", i, n.Name)
 		}
 		all = append(all, n)
+	}
+	return all, nil
+}
+
+// ReadFolder adds the networks of a folder to those of the configuration, which replace networks of the same names. A file
+// NAME.json has an entry of container_networks; the files are read in the order of their names. A folder that does not
+// exist has none. An error names the file and the key.
+func ReadFolder(dir string, all []Network) ([]Network, error) {
+	files, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list networks: %w", err)
+	}
+	own := len(all)
+	for _, entry := range files {
+		if filepath.Ext(entry.Name()) != ".json" || strings.HasPrefix(entry.Name(), ".") {
+			continue
+		}
+		file := filepath.Join(dir, entry.Name())
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read network: %w", err)
+		}
+		n, err := parseEntry(bytes.TrimSpace(text))
+		if err == nil && find(all[own:], n.Name) != nil {
+			err = fmt.Errorf("name %q is given twice", n.Name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if find(all[:own], n.Name) == nil {
+			all = append(all, n)
+		}
 	}
 	return all, nil
 }

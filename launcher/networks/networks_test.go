@@ -3,6 +3,8 @@ package networks
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -55,6 +57,42 @@ func TestParseRefuses(t *testing.T) {
 	twice := json.RawMessage(`{"name": "a", "aci": "x"}`)
 	if _, err := Parse([]json.RawMessage{twice, twice}); err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Errorf("a name that is given twice: %v", err)
+	}
+}
+
+// A folder's networks follow those of the configuration, which replace them by their names.
+func TestReadFolder(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("2.json", "{\"name\": \"b\", \"aci\": \"x\"}\n")
+	write("1.json", `{"name": "a", "aci": "x", "default": true}`)
+	write("3.json~", "{")
+	write(".4.json", "{")
+	own := parseAll(t, `{"name": "b", "aci": "own"}`)
+	all, err := ReadFolder(dir, own)
+	if err != nil || len(all) != 2 || all[0] != own[0] || all[1].Name != "a" || !all[1].Default {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if all, err := ReadFolder(dir, nil); err != nil || len(all) != 2 || all[1].Entry != `{"name": "b", "aci": "x"}` {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if all, err := ReadFolder(filepath.Join(dir, "none"), own); err != nil || len(all) != 1 {
+		t.Errorf("without the folder: %+v, %v", all, err)
+	}
+	for text, want := range map[string]string{
+		"{":                             "4.json: ",
+		`{"name": "c"}`:                 "4.json: aci: missing in network \"c\"",
+		`{"name": "a", "aci": "twice"}`: `4.json: name "a" is given twice`,
+	} {
+		write("4.json", text)
+		if _, err := ReadFolder(dir, own); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
 	}
 }
 

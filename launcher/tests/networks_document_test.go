@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,10 +32,14 @@ func TestNetworkDocumentIsTrue(t *testing.T) {
 			entries = append(entries, block[1])
 		}
 	}
-	if len(entries) < 8 || len(pods) != 1 {
+	packaged := packagedNetwork(t)
+	if !slices.ContainsFunc(entries, func(entry string) bool { return withBuiltPlugin(entry) == packaged }) {
+		t.Error("the document does not have the network of the package kurma-netplugins")
+	}
+	if len(entries) < 9 || len(pods) != 1 {
 		t.Fatalf("%d networks and %d pods", len(entries), len(pods))
 	}
-	m := newNetMachine(t, "["+strings.Join(entries, ",")+"]")
+	m := newNetMachine(t, withBuiltPlugin("["+strings.Join(entries, ",")+"]"))
 	world := m.worldBy("eth0")
 	world.leaseAddresses()
 	m.driver("example")
@@ -63,7 +68,7 @@ func TestNetworkDocumentIsTrue(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"both", "fixed", "alone", "web", "db", "tuned", "driven", "sampled", "published"} {
+	for _, name := range []string{"both", "fixed", "alone", "web", "db", "tuned", "driven", "sampled", "published", "first"} {
 		if !names[name] {
 			t.Errorf("no pod %s", name)
 		}

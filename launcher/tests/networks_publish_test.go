@@ -2,6 +2,8 @@ package tests
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,10 +21,37 @@ func (m *netMachine) publishing(name string, args ...string) *harness.Pod {
 // page is what the server of the image example.com/web sends from a port of the host.
 func (m *netMachine) page(port int) string { return bodyOf(m.host.get("203.0.113.2", port, "/")) }
 
-// run --publish publishes ports of an image's pod on the default network, and a pod's ports go with it, however it ends.
+// packagedNetwork is the network of the package kurma-netplugins, with the image that make has built.
+func packagedNetwork(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../tools/release/debian/kurma-netplugins/kurma.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return withBuiltPlugin(string(text))
+}
+
+// withBuiltPlugin replaces the plugin image of the package by the one that make has built.
+func withBuiltPlugin(entry string) string {
+	return strings.ReplaceAll(entry, "file:///usr/share/kurma/cni-netplugin.aci", "file://"+pluginACI("cni"))
+}
+
+// packaged gives the machine the networks of the package kurma-netplugins.
+func packaged(t *testing.T) harness.Option {
+	return func(b *harness.Machine) {
+		dir := t.TempDir()
+		b.Config["containerNetworksDirectory"] = dir
+		if err := os.WriteFile(filepath.Join(dir, "kurma.json"), []byte(packagedNetwork(t)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// run --publish publishes ports of an image's pod on the packaged network, which is the default, and a pod's ports go with
+// it, however it ends.
 func TestRunPublishesPorts(t *testing.T) {
 	t.Parallel()
-	m := newNetMachine(t, "["+strings.Replace(bridgeEntry("iptables"), "{", `{"default": true, `, 1)+"]")
+	m := newNetMachine(t, "[]", packaged(t))
 	m.withWorld()
 	p := m.publishing("p", "-p", "8080:80", "--publish", "127.0.0.1:8081:80", "-p", "5353:53/udp")
 	answerUDP(p, 53, "udp")
@@ -69,6 +98,32 @@ func TestRunPublishesPorts(t *testing.T) {
 	m.host.refuses(t, "203.0.113.2:8080")
 	m.publishing("again", "-p", "8080:80")
 	answers(t, "web", func() string { return m.page(8080) })
+}
+
+// The packaged network is the default, and a person can choose another one, or replace it.
+func TestTheDefaultNetworkCanBeReplaced(t *testing.T) {
+	t.Parallel()
+	const own = `{"name": "kurma", "aci": "kurma.io/stager/lo-netplugin"}`
+	for _, tt := range []struct{ name, networks, net, want string }{
+		{"default", "[]", "", "kurmaeth0"},
+		{"none", "[]", "none", ""},
+		{"host", "[]", "host", ""},
+		{"another", `[{"name": "lo", "aci": "kurma.io/stager/lo-netplugin"}]`, "lo", "lo"},
+		{"replaced", "[" + own + "]", "", ""},
+		{"asked for", "[" + own + "]", "kurma", "kurma"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newNetMachine(t, tt.networks, packaged(t))
+			args := []string{"run", "--detach", "example.com/web"}
+			if tt.net != "" {
+				args = append(args, "--net", tt.net)
+			}
+			m.Must(args...)
+			if out := m.Must("ps", "--format", "{{range .Networks}}{{.Name}}{{.Interface}}{{end}}"); strings.TrimSpace(out) != tt.want {
+				t.Errorf("networks %q, want %q", out, tt.want)
+			}
+		})
+	}
 }
 
 // A port that no network of the pod publishes is an error of one line that says what to do, and nothing is started.

@@ -66,6 +66,8 @@ func (s *Suite) NewMachine(t *testing.T, options ...Option) *Machine {
 		"parentCgroupName":   b.Cgroup,
 		"defaultStagerImage": s.Stager.Name,
 		"trustedKeys":        []string{s.StagerACI + ".pub"},
+		// Not those of this machine's packages.
+		"containerNetworksDirectory": filepath.Join(b.Dir, "networks.d"),
 	}
 	for _, o := range options {
 		o(b)
