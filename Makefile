@@ -10,7 +10,7 @@ ifndef ARCH
 ARCH := $(shell go env GOHOSTARCH)
 endif
 # KEY is an OpenPGP private key file that signs the images of stager and network plugins; GPG is the ID of a key in your gpg
-# agent. Without one aci makes a throwaway key, and writes its public key to the image's folder.
+# agent. Without one a throwaway key signs all images, and FILE.aci.pub is its public half.
 KEY     ?=
 GPG     ?=
 # ADD are folders whose files are added to the stager image.
@@ -99,8 +99,9 @@ completions: $(BIN)/launcher
 aci: build $(PACK) deps-netplugins
 	mkdir -p $(OUT)
 	rm -f $(OUT)/$(NAME)-*-linux-$(ARCH).aci*
-	$(PACK) --manifest aci-manifest.json --stager $(BIN)/stager --arch '$(ARCH)' $(foreach dir,$(ADD),--add '$(dir)') --version '$(VERSION)' $(if $(KEY),--key '$(KEY)') $(if $(GPG),--gpg '$(GPG)') -o '$(ACI)'
-	ACI='$(PACK)' GPG='$(GPG)' ARCH='$(ARCH)' netplugins/build.sh $(OUT) '$(VERSION)' '$(KEY)' $(PLUGINS)
+	$(PACK) --manifest aci-manifest.json --stager $(BIN)/stager --arch '$(ARCH)' $(foreach dir,$(ADD),--add '$(dir)') --version '$(VERSION)' --unsigned -o '$(ACI)'
+	ACI='$(PACK)' ARCH='$(ARCH)' netplugins/build.sh $(OUT) '$(VERSION)' $(PLUGINS)
+	KEY='$(KEY)' GPG='$(GPG)' tools/sign.sh '$(PACK)' '$(ACI)' $(OUT)/*-netplugin.aci
 
 # The release in DIST: images, programs and Debian packages for each architecture, signed with
 # KEY, or with the key that GPG names in the user's gpg agent; see docs/verify.md.

@@ -1,13 +1,11 @@
 #!/bin/sh
-# Usage: netplugins/build.sh OUT VERSION [KEY] [NAME...]
-# Makes the images of network plugins, signed: OUT/NAME-netplugin.aci, of the folders NAME here, or of
-# all folders that have an image.json. KEY is an OpenPGP private key file; with "" the variable GPG is the ID of a key in
-# your gpg agent. Without either, each image has a throwaway key, whose public half is OUT/NAME-netplugin.aci.pub; then
-# the script does not make an image again that is of the same architecture and newer than this folder. The environment:
+# Usage: netplugins/build.sh OUT VERSION [NAME...]
+# Makes the images of network plugins: OUT/NAME-netplugin.aci, of the folders NAME here, or of all folders that have an
+# image.json. The images are not signed, see tools/sign.sh. The script does not make an image again that is of the same
+# architecture and newer than this folder. The environment:
 #
-# ARCH         the architecture, by Go's name; this machine's. A recipe.sh that takes programs takes this machine's
-# ACI          the program aci; bin/aci
-# UNSIGNED=1   does not sign the images
+# ARCH  the architecture, by Go's name; this machine's. A recipe.sh that takes programs takes this machine's
+# ACI   the program aci; bin/aci
 #
 # An image has the program NAME as /opt/network/setup, add and del. If the folder has a
 # recipe.sh, this shell executes it with $root, the image's root, and the functions below.
@@ -21,9 +19,6 @@ case $arch in arm64) label=aarch64 ;; *) label=$arch ;; esac # appc's name
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 version=$2
-key=${3:-}
-gpg=${GPG:-}
-[ $# -lt 3 ] || shift
 shift 2
 [ $# -gt 0 ] || set -- $(cd "$here" && ls -d */image.json | xargs -n 1 dirname)
 work=$(mktemp -d "$out/netplugins-XXXXXX")
@@ -62,7 +57,7 @@ take() {
 
 for name in "$@"; do
 	image=$out/$name-netplugin.aci
-	if [ -z "$key$gpg" ] && [ -e "$image" ] && [ -z "$(find "$here" -newer "$image")" ] && "$aci" inspect --json "$image" | grep -qF "\"arch\":\"$label\""; then
+	if [ -e "$image" ] && [ -z "$(find "$here" -newer "$image")" ] && "$aci" inspect --json "$image" | grep -qF "\"arch\":\"$label\""; then
 		continue
 	fi
 	root=$work/$name
@@ -73,13 +68,5 @@ for name in "$@"; do
 	# shellcheck source=/dev/null
 	[ ! -e "$here/$name/recipe.sh" ] || (. "$here/$name/recipe.sh")
 	sed "s/@VERSION@/$version/; s/@ARCH@/$label/" "$here/$name/image.json" >"$work/$name.json"
-	if [ -n "${UNSIGNED:-}" ]; then
-		"$aci" --manifest "$work/$name.json" --root "$root" -o "$image"
-	elif [ -n "$key" ]; then
-		"$aci" --manifest "$work/$name.json" --root "$root" --key "$key" -o "$image"
-	elif [ -n "$gpg" ]; then
-		"$aci" --manifest "$work/$name.json" --root "$root" --gpg "$gpg" -o "$image"
-	else
-		"$aci" --manifest "$work/$name.json" --root "$root" --sign -o "$image"
-	fi
+	"$aci" --manifest "$work/$name.json" --root "$root" -o "$image"
 done

@@ -12,13 +12,56 @@ import (
 	"time"
 )
 
+// makeACI executes the commands of make aci that make the stager image and two images of network plugins and sign them, and
+// returns the files.
+func makeACI(t *testing.T, out string, more ...string) []string {
+	t.Helper()
+	plan, err := exec.Command("make", append([]string{"-C", "../..", "--dry-run", "aci", "VERSION=1", "PLUGINS=lo sample", "OUT=" + out}, more...)...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(plan)) {
+		if !strings.Contains(line, "--manifest") && !strings.Contains(line, "netplugins/build.sh") && !strings.Contains(line, "sign.sh") {
+			continue
+		}
+		cmd := exec.Command("sh", "-c", line)
+		cmd.Dir = "../.."
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, text)
+		}
+	}
+	found, err := filepath.Glob(filepath.Join(out, "*.aci"))
+	if err != nil || len(found) != 3 {
+		t.Fatalf("images %q, %v", found, err)
+	}
+	return found
+}
+
+// verify checks the images' signatures by a key.
+func verify(t *testing.T, key string, images []string) {
+	t.Helper()
+	cmd := exec.Command("../../bin/aci", append([]string{"verify", "--key", key}, images...)...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// One throwaway key signs the stager image and the images of network plugins.
+func TestOneThrowawayKeySignsAllImages(t *testing.T) {
+	t.Parallel()
+	images := makeACI(t, t.TempDir(), "KEY=", "GPG=")
+	for _, image := range images {
+		verify(t, image+".pub", images)
+	}
+}
+
 // The key that signs the stager image signs the images of network plugins as well.
 func TestNetworkPluginsAreSignedByTheKeyInTheAgent(t *testing.T) {
-	t.Parallel()
 	home, err := os.MkdirTemp("", "gpg") // a short path: a socket is in it
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("GNUPGHOME", home)
 	t.Cleanup(func() {
 		stop := exec.Command("gpgconf", "--homedir", home, "--kill", "all")
 		if err := stop.Run(); err != nil {
@@ -29,7 +72,7 @@ func TestNetworkPluginsAreSignedByTheKeyInTheAgent(t *testing.T) {
 		}
 	})
 	gpg := func(args ...string) []byte {
-		cmd := exec.Command("gpg", append([]string{"--homedir", home, "--batch", "--quiet", "--passphrase", ""}, args...)...)
+		cmd := exec.Command("gpg", append([]string{"--batch", "--quiet", "--passphrase", ""}, args...)...)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
@@ -39,32 +82,11 @@ func TestNetworkPluginsAreSignedByTheKeyInTheAgent(t *testing.T) {
 		return out
 	}
 	gpg("--quick-gen-key", "a test", "ed25519", "sign", "never")
-	out := t.TempDir()
-	key := filepath.Join(out, "key.asc")
+	key := filepath.Join(t.TempDir(), "key.asc")
 	if err := os.WriteFile(key, gpg("--armor", "--export"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dry := exec.Command("make", "-C", "../..", "--dry-run", "aci", "VERSION=1", "GPG=a test")
-	plan, err := dry.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	command := ""
-	for line := range strings.Lines(string(plan)) {
-		if strings.Contains(line, "netplugins/build.sh") {
-			command = strings.Replace(strings.TrimSpace(line), "build/out", `"$OUT"`, 1) + " lo"
-		}
-	}
-	cmd := exec.Command("sh", "-c", command)
-	cmd.Dir = "../.."
-	cmd.Env = append(os.Environ(), "GNUPGHOME="+home, "OUT="+out)
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", command, err, text)
-	}
-	verify := exec.Command("../../bin/aci", "verify", "--key", key, filepath.Join(out, "lo-netplugin.aci"))
-	if text, err := verify.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, text)
-	}
+	verify(t, key, makeACI(t, t.TempDir(), "KEY=", "GPG=a test"))
 }
 
 // The images of all architectures have the same names: one of another architecture is not up to date.
@@ -75,7 +97,7 @@ func TestImagesOfNetworkPluginsAreOfTheArchitectureThatIsAskedFor(t *testing.T) 
 	run := func(name string, args ...string) string {
 		t.Helper()
 		cmd := exec.Command(name, args...)
-		cmd.Env = append(os.Environ(), "ARCH="+runtime.GOARCH, "UNSIGNED=1")
+		cmd.Env = append(os.Environ(), "ARCH="+runtime.GOARCH)
 		text, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s %s: %v\n%s", name, args, err, text)
@@ -84,7 +106,7 @@ func TestImagesOfNetworkPluginsAreOfTheArchitectureThatIsAskedFor(t *testing.T) 
 	}
 	build := func() string {
 		t.Helper()
-		run("../../netplugins/build.sh", out, "1", "", "lo")
+		run("../../netplugins/build.sh", out, "1", "lo")
 		return run("../../bin/aci", "inspect", image)
 	}
 	first := build()

@@ -73,7 +73,7 @@ programs() {
 plugins() {
 	for arch in amd64 arm64; do
 		for name in lo remote sample; do
-			ACI=$work/amd64/aci ARCH=$arch UNSIGNED=1 netplugins/build.sh "$work/$arch" "$VERSION" '' "$name"
+			ACI=$work/amd64/aci ARCH=$arch netplugins/build.sh "$work/$arch" "$VERSION" "$name"
 			mv "$work/$arch/$name-netplugin.aci" "$out/$name-netplugin-$VERSION-linux-$arch.aci"
 			mkdir "$work/$arch/$name"
 			"$work/amd64/aci" extract "$out/$name-netplugin-$VERSION-linux-$arch.aci" "$work/$arch/$name/image"
