@@ -1,9 +1,9 @@
 package main
 
 import (
-	"os"
+	"context"
 
-	"kurma.io/stager/names"
+	"kurma.io/stager/launcher/daemon"
 
 	"github.com/spf13/cobra"
 )
@@ -15,13 +15,11 @@ func attachCommand(c *cli) *cobra.Command {
 		Short:             "connect to an app's input and output",
 		ValidArgsFunction: c.completePods(1, true),
 		Annotations:       map[string]string{exitStatusAnnotation: "The app's."},
-		RunE:              func(_ *cobra.Command, args []string) error { return c.attach(args) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.attach(cmd.Context(), args) },
 	}
 }
 
-// attach passes the app's output on, and input to it if its stdin is
-// open, until the app ends. Its exit status is the app's.
-func (c *cli) attach(args []string) error {
+func (c *cli) attach(ctx context.Context, args []string) error {
 	pod, rest, err := c.findPod("attach", args)
 	if err != nil {
 		return err
@@ -33,16 +31,15 @@ func (c *cli) attach(args []string) error {
 	if err != nil {
 		return err
 	}
-	if !c.hasKeyboard() {
-		return pod.Become(names.Attach, a.Name)
+	call := func(ctx context.Context, caller daemon.Caller) (int, error) {
+		return c.daemon.Attach(ctx, pod, a.Name, caller)
 	}
-	if !hasTerminal(pod, a.Name) {
+	if c.hasKeyboard() && a.TTY {
+		code, _, err := c.callByKeyboard(ctx, "leaves the app running", call)
+		return statusOf(code, err)
+	}
+	if c.hasKeyboard() {
 		c.hint("ctrl-c leaves the app running")
-		return c.become(pod, names.Attach, a.Name)
 	}
-	code, left, err := c.callByKeyboard(pod, "leaves the app running", [2]*os.File{os.Stdout, os.Stderr}, nil, names.Attach, a.Name)
-	if err == nil && code != 0 && !left {
-		err = exitError{code}
-	}
-	return err
+	return statusOf(c.makeCall(ctx, c.stdin, call))
 }

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 
-	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/launcher/daemon"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 // callCommand is `call`.
@@ -20,16 +20,13 @@ stderr, for call-ins that the launcher does not know. Options of the launcher co
 that follows NAME is the call-in's.`,
 		Annotations:       map[string]string{exitStatusAnnotation: "The call-in's."},
 		ValidArgsFunction: c.completePods(1, false),
-		RunE:              func(_ *cobra.Command, args []string) error { return c.call(args) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.call(cmd.Context(), args) },
 	}
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 
-// call is a call-in by its name, for one that the launcher does not know
-// because a fork added it to its stager. The arguments, stdin, stdout, stderr and the
-// exit status are the call-in's.
-func (c *cli) call(rest []string) error {
+func (c *cli) call(ctx context.Context, rest []string) error {
 	if len(rest) < 2 {
 		return usageError{"call: want POD NAME [ARGS…]"}
 	}
@@ -41,19 +38,7 @@ func (c *cli) call(rest []string) error {
 	if err != nil {
 		return err
 	}
-	return c.become(pod, name, rest[2:]...)
-}
-
-// become turns the launcher into a call-in. With a terminal as stdin it starts the
-// call-in and waits for it instead, to restore the terminal even if the call-in is killed.
-func (c *cli) become(pod *pods.Pod, name string, args ...string) error {
-	if !term.IsTerminal(int(c.stdin.Fd())) {
-		return pod.Become(name, args...)
-	}
-	defer c.keepTerminal()()
-	code, err := pod.Call(c.stdio(), nil, name, args...)
-	if err == nil && code != 0 {
-		err = exitError{code}
-	}
-	return err
+	return statusOf(c.makeCall(ctx, c.stdin, func(ctx context.Context, caller daemon.Caller) (int, error) {
+		return c.daemon.Call(ctx, pod, caller, name, rest[2:]...)
+	}))
 }

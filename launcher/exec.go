@@ -81,26 +81,22 @@ func (c *cli) exec(ctx context.Context, target []string, o daemon.Command, inter
 	if err != nil {
 		return 0, err
 	}
-	settings, err := c.daemon.CommandSettings(ctx, pod, a, o)
-	if err != nil {
-		return 0, err
-	}
-	stdio := c.stdio()
-	if !interactive {
-		null, err := os.Open(os.DevNull)
-		if err != nil {
-			return 0, err
-		}
-		defer null.Close()
-		stdio[0] = null
+	call := func(ctx context.Context, caller daemon.Caller) (int, error) {
+		return c.daemon.Exec(ctx, pod, a, o, caller)
 	}
 	if o.TTY && interactive && c.hasKeyboard() {
-		code, _, err := c.callByKeyboard(pod, "ends the command", [2]*os.File{os.Stdout, os.Stderr}, settings, "run", a.Name)
+		code, _, err := c.callByKeyboard(ctx, "ends the command", call)
 		return code, err
 	}
-	defer c.keepTerminal()()
-	if o.TTY {
-		defer c.rawOutput(stdio[0])()
+	stdin := c.stdin
+	if !interactive {
+		if stdin, err = os.Open(os.DevNull); err != nil {
+			return 0, err
+		}
+		defer stdin.Close()
 	}
-	return pod.Call(stdio, settings, "run", a.Name)
+	if o.TTY {
+		defer c.rawOutput(stdin)()
+	}
+	return c.makeCall(ctx, stdin, call)
 }

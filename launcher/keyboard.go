@@ -1,14 +1,12 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
-	"kurma.io/stager/launcher/pods"
-	"kurma.io/stager/names"
+	"kurma.io/stager/launcher/daemon"
 
 	"golang.org/x/term"
 )
@@ -99,41 +97,30 @@ func passKeys(from io.Reader, to io.Writer) (left bool) {
 	}
 }
 
-// callByKeyboard runs a call-in whose stdin is the keyboard. detach says what the detach keys do, which
-// kill the call-in: then left is true.
-func (c *cli) callByKeyboard(pod *pods.Pod, detach string, outputs [2]*os.File, settings []byte, name string, args ...string) (code int, left bool, err error) {
+// callByKeyboard makes a call whose stdin is the keyboard. detach says what the detach keys do, which end the call:
+// then left is true.
+func (c *cli) callByKeyboard(ctx context.Context, detach string, call calling) (code int, left bool, err error) {
 	k, err := c.openKeyboard(detach)
 	if err != nil {
 		return 0, false, err
 	}
 	defer k.close()
-	code, err = pod.CallUntil(k.left, [3]*os.File{k.read, outputs[0], outputs[1]}, settings, name, args...)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	go func() {
+		select {
+		case <-k.left:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	signals, stop := callSignals()
+	defer stop()
+	code, err = call(ctx, daemon.Caller{Stdio: [3]*os.File{k.read, os.Stdout, os.Stderr}, Signals: signals})
 	select {
 	case <-k.left:
-		left = true
+		return code, true, nil
 	default:
+		return code, false, err
 	}
-	return code, left, err
-}
-
-// hasTerminal reports whether the app has a terminal of its own.
-func hasTerminal(pod *pods.Pod, app string) bool {
-	type annotation struct{ Name, Value string }
-	var document struct {
-		Pod struct {
-			Apps []struct {
-				Name        string
-				Annotations []annotation
-			}
-		}
-	}
-	if json.Unmarshal(pod.Plan.Manifest, &document) != nil {
-		return false
-	}
-	for _, a := range document.Pod.Apps {
-		if a.Name == app {
-			return slices.Contains(a.Annotations, annotation{names.TTYAnnotation, "true"})
-		}
-	}
-	return false
 }

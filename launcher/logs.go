@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os/signal"
 	"strconv"
-	"sync"
 	"time"
 
 	"kurma.io/stager/launcher/daemon"
@@ -118,28 +117,34 @@ func (c *cli) logs(ctx context.Context, args []string, o logsOptions) error {
 	// is nothing to clean up: a signal may end the process.
 	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	c.escapes = !o.raw && !c.json
-	switch {
-	case o.stager:
+	if o.stager {
 		return c.stagerLog(ctx, pod, o.Follow)
-	case o.Follow && len(apps) > 1:
-		return c.followAll(ctx, pod, apps, o.LogOptions)
-	case len(apps) > 1 || !o.until.IsZero():
-		return c.mergeLogs(ctx, pod, apps, o)
-	case c.json:
-		return c.logsJSON(ctx, pod, o.LogOptions, apps[0], new(sync.Mutex))
 	}
-	stdout, stderr, flush := c.appStreams(new(sync.Mutex), apps, apps[0])
-	return errors.Join(c.daemon.Logs(ctx, pod, apps[0], o.LogOptions, stdout, stderr), flush())
+	return c.showLogs(ctx, pod, apps, o)
 }
 
-// followAll follows several apps at the same time.
-func (c *cli) followAll(ctx context.Context, pod *pods.Pod, apps []string, o daemon.LogOptions) error {
-	var following sync.WaitGroup
-	var writing sync.Mutex
-	errs := make([]error, len(apps))
-	for i, name := range apps {
-		following.Go(func() { errs[i] = c.showApp(ctx, pod, name, o, &writing) })
+// showLogs shows the output of apps: that of one app byte for byte.
+func (c *cli) showLogs(ctx context.Context, pod *pods.Pod, apps []string, o logsOptions) error {
+	if len(apps) == 1 && o.until.IsZero() && !c.json {
+		stdout, flushOut := c.escape(c.stdout, c.stdout)
+		stderr, flushErr := c.escape(c.stderr, c.stderr)
+		return errors.Join(c.daemon.Logs(ctx, pod, apps[0], o.LogOptions, stdout, stderr), flushOut(), flushErr())
 	}
-	following.Wait()
-	return errors.Join(errs...)
+	printer := c.newLinePrinter(apps, o.Timestamps)
+	return c.daemon.LogLines(ctx, pod, apps, o.LogOptions, func(line daemon.LogLine) (bool, error) {
+		if !o.until.IsZero() && !line.Time.Before(o.until) {
+			return false, nil // and so is every later one
+		}
+		return true, printer.print(line)
+	})
+}
+
+// stagerLog prints the stager's own log, with --json as objects.
+func (c *cli) stagerLog(ctx context.Context, pod *pods.Pod, follow bool) error {
+	if c.json {
+		w := &messageWriter{cli: c}
+		return errors.Join(c.daemon.StagerLog(ctx, pod, follow, w), w.flush())
+	}
+	stdout, flush := c.escape(c.stdout, c.stdout)
+	return errors.Join(c.daemon.StagerLog(ctx, pod, follow, stdout), flush())
 }

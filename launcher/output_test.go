@@ -5,32 +5,43 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
+
+	"kurma.io/stager/launcher/daemon"
 )
 
-// Whole lines of several apps are written one at a time, each with its app's label, however
-// their parts arrive.
+// Whole lines of several apps are printed one at a time, each with its app's label, and a long line in one piece.
 func TestLabelsStandBeforeWholeLines(t *testing.T) {
 	var out bytes.Buffer
-	var writing sync.Mutex
-	a := &labeller{out: &out, writing: &writing, label: "a | "}
-	b := &labeller{out: &out, writing: &writing, label: "b | "}
-	for _, step := range []struct {
-		to   *labeller
-		text string
-	}{{a, "one\ntw"}, {b, "x\n"}, {a, "o\n\nthree"}, {b, ""}} {
-		if n, err := step.to.Write([]byte(step.text)); n != len(step.text) || err != nil {
-			t.Errorf("Write = %d, %v", n, err)
+	p := (&cli{stdout: &out, stderr: &out}).newLinePrinter([]string{"a", "b"}, true)
+	for _, line := range []daemon.LogLine{
+		{App: "a", Stamp: "1", Text: "one", First: true, Whole: true},
+		{App: "a", Stamp: "2", Text: "tw", First: true, More: true},
+		{App: "b", Stamp: "3", Text: "x", First: true, Whole: true, Stream: "stderr"},
+		{App: "a", Stamp: "2", Text: "o", Whole: true},
+		{App: "a", Stamp: "4", Text: "three", First: true},
+	} {
+		if err := p.print(line); err != nil {
+			t.Fatal(err)
 		}
 	}
-	for _, l := range []*labeller{a, b} {
-		if err := l.flush(); err != nil {
-			t.Error(err)
-		}
-	}
-	if want := "a | one\nb | x\na | two\na | \na | three\n"; out.String() != want {
+	if want := "a | 1 one\nb | 3 x\na | 2 two\na | 4 three\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
+// A line is an object, and so is each part of a long one.
+func TestLinesArePrintedAsJSON(t *testing.T) {
+	var out bytes.Buffer
+	p := (&cli{stdout: &out, json: true}).newLinePrinter([]string{"a", "b"}, false)
+	for _, line := range []daemon.LogLine{{App: "a", Stream: "stdout", Stamp: "1", Text: "tw", First: true, More: true}, {App: "a", Stream: "stdout", Stamp: "1", Text: "o", Whole: true}} {
+		if err := p.print(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := `{"time":"1","stream":"stdout","app":"a","message":"tw","partial":true}` + "\n" + `{"time":"1","stream":"stdout","app":"a","message":"o"}` + "\n"
+	if out.String() != want {
+		t.Errorf("%s, want %s", &out, want)
 	}
 }
 

@@ -96,26 +96,15 @@ func (c *cli) showOutput(ctx context.Context, uuid string, shown *sync.WaitGroup
 	}
 	here := *c
 	here.stdout, here.stderr = &watched{c.stdout, failed}, &watched{c.stderr, failed}
-	// A stop of the pod ends the output by the apps' end.
-	ctx = context.WithoutCancel(ctx)
-	var writing sync.Mutex
-	for _, app := range daemon.AppNames(own) {
-		shown.Go(func() {
-			if err := here.showApp(ctx, own, app, daemon.LogOptions{Follow: true}, &writing); err != nil && !errors.Is(err, daemon.ErrNoLogs) {
-				failed(fmt.Errorf("show the output of app %q: %w", app, err))
-			}
-		})
-	}
+	shown.Go(func() {
+		// A stop of the pod ends the output by the apps' end.
+		ctx := context.WithoutCancel(ctx)
+		err := here.showLogs(ctx, own, daemon.AppNames(own), logsOptions{LogOptions: daemon.LogOptions{Follow: true}})
+		if err != nil && !errors.Is(err, daemon.ErrNoLogs) {
+			failed(fmt.Errorf("show the output of the pod: %w", err))
+		}
+	})
 	return nil
-}
-
-// showApp shows an app's output as it is written.
-func (c *cli) showApp(ctx context.Context, pod *pods.Pod, app string, o daemon.LogOptions, writing *sync.Mutex) error {
-	if c.json {
-		return c.logsJSON(ctx, pod, o, app, writing)
-	}
-	stdout, stderr, flush := c.appStreams(writing, daemon.AppNames(pod), app)
-	return errors.Join(c.daemon.Logs(ctx, pod, app, o, stdout, stderr), flush())
 }
 
 // watched is a stream whose first error is reported: callins.Logs does not return a reader's

@@ -10,7 +10,6 @@ import (
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/pods"
-	"kurma.io/stager/names"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,14 +66,18 @@ func (c *cli) typeUntil(ctx context.Context, shown <-chan struct{}, pod *pods.Po
 		defer k.close()
 		stdin, outputs[1], detach = k.read, os.Stderr, k.left // the terminal, whose size the app gets
 	}
-	stop, ended := make(chan struct{}), make(chan struct{})
+	attached, leave := context.WithCancel(context.WithoutCancel(ctx))
+	signals, stop := callSignals()
+	defer stop()
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		// An app that has ended already needs no input.
-		_, _ = pod.CallUntil(stop, [3]*os.File{stdin, outputs[0], outputs[1]}, nil, names.Attach, daemon.AppNames(pod)[0])
+		caller := daemon.Caller{Stdio: [3]*os.File{stdin, outputs[0], outputs[1]}, Signals: signals}
+		_, _ = c.daemon.Attach(attached, pod, daemon.AppNames(pod)[0], caller)
 	}()
 	defer func() {
-		close(stop)
+		leave()
 		<-ended
 	}()
 	select {

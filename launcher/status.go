@@ -50,11 +50,12 @@ func (c *cli) isolators(ctx context.Context, pod *pods.Pod, names []string) erro
 	if err != nil {
 		return err
 	}
-	if !c.json {
-		return pod.Become("status", "--isolators", a.Name)
-	}
 	document, err := c.daemon.Isolators(ctx, pod, a.Name)
 	if err != nil {
+		return err
+	}
+	if !c.json {
+		_, err = c.stdout.Write(document)
 		return err
 	}
 	return c.printJSON(document)

@@ -7,9 +7,6 @@ import (
 	"golang.org/x/term"
 )
 
-// stdio are the launcher's own descriptors 0, 1 and 2, for a call-in.
-func (c *cli) stdio() [3]*os.File { return [3]*os.File{c.stdin, os.Stdout, os.Stderr} }
-
 // keepTerminal saves the state of the caller's terminal, which a call-in may make raw,
 // and returns a function that restores it, also if the call-in was killed.
 func (c *cli) keepTerminal() (restore func()) {

@@ -46,7 +46,7 @@ func Example() {
 	check(err)
 	app := must(daemon.FindApp(pod, ""))
 	touch := daemon.Command{Exec: []string{"touch", "/data/go"}}
-	fmt.Println("exec:", must(d.Exec(ctx, pod, app, touch, [3]*os.File{os.Stdin, os.Stdout, os.Stderr})), warnings)
+	fmt.Println("exec:", must(d.Exec(ctx, pod, app, touch, daemon.Caller{Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}})), warnings)
 	check(d.Logs(ctx, pod, app.Name, daemon.LogOptions{Follow: true}, os.Stdout, os.Stdout))
 	fmt.Println("exit:", *must(d.Wait(ctx, pod)).Code)
 	check(d.RemovePod(ctx, pod, false))

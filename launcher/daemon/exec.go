@@ -9,6 +9,7 @@ import (
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/names"
 )
 
 // Command is a command in an app. What is empty is the app's.
@@ -18,7 +19,7 @@ type Command struct {
 	WorkingDirectory string
 	Environment      []pods.Environment // added to the app's
 	TTY              bool               // a terminal of its own
-	Terminal         string             // TERM, for a command with a terminal whose app has none
+	Terminal         string             // TERM, for a command with a terminal in an app without the variable
 }
 
 // commandSettings are the settings of the stager's call-in run.
@@ -32,9 +33,9 @@ type commandSettings struct {
 	TTY              bool               `json:"tty,omitempty"`
 }
 
-// CommandSettings returns the settings of the call-in run for the command in that app. A user without a group has the
+// commandSettings returns the settings of the call-in run for the command in that app. A user without a group has the
 // groups of the files in the app's root.
-func (d *Daemon) CommandSettings(ctx context.Context, pod *pods.Pod, app pods.App, c Command) ([]byte, error) {
+func (d *Daemon) commandSettings(ctx context.Context, pod *pods.Pod, app pods.App, c Command) ([]byte, error) {
 	s := c.settings(app)
 	if c.User != "" && c.Group == "" {
 		files, done, err := d.AppFiles(ctx, pod, app.Name)
@@ -84,12 +85,31 @@ func (c Command) settings(app pods.App) commandSettings {
 	return s
 }
 
+// Caller is who calls into a pod: stdin, stdout and stderr of the call, and the signals that are passed to it, nil for
+// none. The call gets the files themselves: a terminal stays a terminal.
+type Caller struct {
+	Stdio   [3]*os.File
+	Signals <-chan os.Signal
+}
+
 // Exec runs a command in an app and returns its exit status: 126 if it is not executable and 127 if it is not there,
 // as in a shell; 125 if the stager could not run it. When ctx ends, the command is killed.
-func (d *Daemon) Exec(ctx context.Context, pod *pods.Pod, app pods.App, c Command, stdio [3]*os.File) (int, error) {
-	settings, err := d.CommandSettings(ctx, pod, app, c)
+func (d *Daemon) Exec(ctx context.Context, pod *pods.Pod, app pods.App, c Command, caller Caller) (int, error) {
+	settings, err := d.commandSettings(ctx, pod, app, c)
 	if err != nil {
 		return 0, err
 	}
-	return pod.Execute(ctx, stdio, settings, "run", app.Name)
+	return pod.Execute(ctx, pods.Call{Name: "run", Args: []string{app.Name}, Stdio: caller.Stdio, Settings: settings, Signals: caller.Signals})
+}
+
+// Attach passes the app's output to the caller, and input to the app if its stdin is open, until the app ends. It
+// returns the app's exit status. When ctx ends, the caller is disconnected and the app runs on.
+func (d *Daemon) Attach(ctx context.Context, pod *pods.Pod, app string, caller Caller) (int, error) {
+	return d.Call(ctx, pod, caller, names.Attach, app)
+}
+
+// Call executes a call-in of the pod's stager by its name, a file name, and returns its exit status. When ctx
+// ends, the call-in is killed.
+func (d *Daemon) Call(ctx context.Context, pod *pods.Pod, caller Caller, name string, args ...string) (int, error) {
+	return pod.Execute(ctx, pods.Call{Name: name, Args: args, Stdio: caller.Stdio, Signals: caller.Signals})
 }

@@ -4,40 +4,61 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"kurma.io/stager/launcher/pods"
 )
 
-// LogLine is a line of an app's log.
+// LogLine is a line of an app's log, or a part of a long one.
 type LogLine struct {
 	App    string
-	Time   time.Time
-	Stamp  string // the time, as the log has it
-	Stream string // "stdout" or "stderr"
-	Text   string // without the newline
-	Whole  bool   // the line ends in a newline
+	Time   time.Time // when the line began
+	Stamp  string    // the time, as the log has it; "" if Text is a message of the stager's call-in
+	Stream string    // "stdout" or "stderr"
+	Text   string    // without the newline
+	First  bool      // the line begins here
+	More   bool      // the next part of the stream has more of the line
+	Whole  bool      // the line ends here, in a newline
 }
 
 // LogLines calls each with the lines that apps have written so far, in the order of time, until each returns false or
-// an error. Lines of one time stay in the order of the apps.
+// an error. Lines of one time stay in the order of the apps. With Follow it calls each with the lines as they are
+// written.
 func (d *Daemon) LogLines(ctx context.Context, pod *pods.Pod, apps []string, o LogOptions, each func(LogLine) (more bool, err error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o.Follow, o.Timestamps = false, true
-	var reading sync.WaitGroup
+	o.Timestamps = true
 	sources := make([]chan LogLine, len(apps))
+	for i := range sources {
+		if sources[i] = make(chan LogLine, 256); o.Follow {
+			sources[i] = sources[0]
+		}
+	}
+	var reading sync.WaitGroup
 	errs := make([]error, len(apps))
 	for i, app := range apps {
-		sources[i] = make(chan LogLine, 256)
 		reading.Go(func() {
-			defer close(sources[i])
 			errs[i] = d.readLines(ctx, pod, app, o, sources[i])
+			if !o.Follow {
+				close(sources[i])
+			}
 		})
 	}
-	err := mergeLines(sources, each)
+	if o.Follow {
+		go func() {
+			reading.Wait()
+			close(sources[0])
+		}()
+	}
+	merged := sources
+	if o.Follow {
+		merged = sources[:1]
+	}
+	err := mergeLines(merged, each)
 	cancel() // a reader may still send, of what is not wanted
 	reading.Wait()
 	return errors.Join(append(errs, err)...)
@@ -84,51 +105,79 @@ func mergeLines(sources []chan LogLine, each func(LogLine) (more bool, err error
 	}
 }
 
-// lineSender sends the lines that are written to it with their times. Lines without a time
-// are messages of a call-in.
+// maxPart is the maximum size of a part of a line, in bytes.
+const maxPart = 64 << 10
+
+// lineSender sends the lines that are written to it with their times, a long line in parts of whole characters.
 type lineSender struct {
 	ctx         context.Context
 	app, stream string
 	to          chan<- LogLine
-	rest        []byte // a line without its end
+	rest        []byte  // of a line, not sent yet
+	line        LogLine // that has begun, with More
 }
 
 // Write implements io.Writer.
 func (l *lineSender) Write(data []byte) (int, error) {
-	size := len(data)
-	for {
-		end := bytes.IndexByte(data, '\n')
-		if end < 0 {
-			l.rest = append(l.rest, data...)
-			return size, nil
+	for line := range bytes.Lines(data) {
+		l.rest = append(l.rest, line...)
+		text, whole := bytes.CutSuffix(l.rest, []byte("\n"))
+		for len(text) > maxPart {
+			size := wholeRunes(text[:maxPart])
+			if err := l.send(text[:size], true, false); err != nil {
+				return 0, err
+			}
+			text = text[size:]
 		}
-		if err := l.send(append(l.rest, data[:end]...), true); err != nil {
+		if !whole {
+			l.rest = slices.Clone(text)
+			continue
+		}
+		if err := l.send(text, false, true); err != nil {
 			return 0, err
 		}
-		l.rest, data = nil, data[end+1:]
+		l.rest = nil
 	}
+	return len(data), nil
 }
 
+// flush sends a last line that has no newline.
 func (l *lineSender) flush() error {
-	rest := l.rest
-	l.rest = nil
-	if len(rest) == 0 {
+	if len(l.rest) == 0 && !l.line.More {
 		return nil
 	}
-	return l.send(rest, false)
+	last := l.rest
+	l.rest = nil
+	return l.send(last, false, false)
 }
 
-func (l *lineSender) send(text []byte, whole bool) error {
-	line := LogLine{App: l.app, Stream: l.stream, Whole: whole}
-	line.Stamp, line.Text, _ = strings.Cut(string(text), " ")
-	var err error
-	if line.Time, err = time.Parse(time.RFC3339Nano, line.Stamp); err != nil {
-		return errors.New(string(text))
+func (l *lineSender) send(text []byte, more, whole bool) error {
+	line := LogLine{App: l.app, Stream: l.stream, Time: l.line.Time, Stamp: l.line.Stamp, Text: string(text), First: !l.line.More, More: more, Whole: whole}
+	if line.First {
+		var err error
+		line.Stamp, line.Text, _ = strings.Cut(line.Text, " ")
+		if line.Time, err = time.Parse(time.RFC3339Nano, line.Stamp); err != nil {
+			line.Stamp, line.Text = "", string(text)
+		}
 	}
+	l.line = line
 	select {
 	case l.to <- line:
 		return nil
 	case <-l.ctx.Done():
 		return l.ctx.Err()
 	}
+}
+
+// wholeRunes returns the length of text without an incomplete character at its end.
+func wholeRunes(text []byte) int {
+	for n := 1; n <= min(utf8.UTFMax, len(text)); n++ {
+		if at := len(text) - n; utf8.RuneStart(text[at]) {
+			if !utf8.FullRune(text[at:]) {
+				return at
+			}
+			break
+		}
+	}
+	return len(text)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // Lines come in the order of time, those of one time in the order of the apps, and no more than are wanted.
@@ -40,7 +41,7 @@ func TestLinesOfAppsAreMergedByTime(t *testing.T) {
 	}
 }
 
-// A line is sent whole, however it was written, and a text without a time is an error: a call-in's message.
+// A line is sent whole, however it was written, and a text without a time is a call-in's message.
 func TestLinesAreSentWithTheirTimes(t *testing.T) {
 	const stamp = "2026-11-21T03:00:01.5Z"
 	to := make(chan LogLine, 9)
@@ -53,6 +54,9 @@ func TestLinesAreSentWithTheirTimes(t *testing.T) {
 	if err := sender.flush(); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := sender.Write([]byte("logs: no app\n")); err != nil {
+		t.Fatal(err)
+	}
 	close(to)
 	var got []string
 	for l := range to {
@@ -60,20 +64,50 @@ func TestLinesAreSentWithTheirTimes(t *testing.T) {
 		if l.Whole {
 			text += "|"
 		}
-		if l.Stamp != stamp || l.Time.Nanosecond() != 500_000_000 {
+		if isMessage := l.Text == "logs: no app"; isMessage != (l.Stamp == "") || !isMessage && (l.Stamp != stamp || l.Time.Nanosecond() != 500_000_000) {
 			t.Errorf("%+v", l)
 		}
 		got = append(got, text)
 	}
-	if want := []string{"astdout one|", "astdout |", "astdout last"}; !slices.Equal(got, want) {
+	if want := []string{"astdout one|", "astdout |", "astdout last", "astdout logs: no app|"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
-	}
-	if _, err := sender.Write([]byte("logs: no app\n")); err == nil || !strings.Contains(err.Error(), "logs: no app") {
-		t.Errorf("a message: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := (&lineSender{ctx: ended, to: make(chan LogLine)}).Write([]byte(stamp + " x\n")); !errors.Is(err, context.Canceled) {
 		t.Errorf("nobody reads: %v", err)
+	}
+}
+
+// A line of any length is sent in small parts of whole characters, which together are the line.
+func TestLongLinesAreSentInParts(t *testing.T) {
+	const stamp = "2026-11-21T07:56:41.267098441Z"
+	long := strings.Repeat("é☃𝄞", 100_000)
+	to := make(chan LogLine, 99)
+	sender := &lineSender{ctx: t.Context(), to: to}
+	for chunk := range slices.Chunk([]byte(stamp+" short\n"+stamp+" "+long+"\n"+stamp+" "+long), 1001) {
+		if _, err := sender.Write(chunk); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sender.flush(); err != nil {
+		t.Fatal(err)
+	}
+	close(to)
+	var lines []string
+	for l := range to {
+		if l.Stamp != stamp || l.Time.IsZero() || len(l.Text) > maxPart || !utf8.ValidString(l.Text) {
+			t.Errorf("part of %d bytes at %q", len(l.Text), l.Stamp)
+		}
+		if l.First {
+			lines = append(lines, "")
+		}
+		lines[len(lines)-1] += l.Text
+		if l.Whole {
+			lines[len(lines)-1] += "|"
+		}
+	}
+	if want := []string{"short|", long + "|", long}; !slices.Equal(lines, want) {
+		t.Errorf("%d lines", len(lines))
 	}
 }

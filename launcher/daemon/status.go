@@ -116,7 +116,7 @@ func callInto(ctx context.Context, pod *pods.Pod, stdout, stderr io.Writer, name
 			copied <- err
 		}()
 	}
-	code, err := pod.Execute(ctx, stdio, nil, name, args...)
+	code, err := pod.Execute(ctx, pods.Call{Name: name, Args: args, Stdio: stdio})
 	for i := range written {
 		_ = stdio[i+1].Close()
 	}

@@ -103,7 +103,7 @@ func (c *container) run(ctx context.Context, call networks.Call, argv ...string)
 	if err != nil {
 		return nil, err
 	}
-	code, err := c.pod.Execute(ctx, p.stdio, text, "run", app)
+	code, err := c.pod.Execute(ctx, pods.Call{Name: "run", Args: []string{app}, Stdio: p.stdio, Settings: text})
 	patience := afterEnd
 	if err != nil {
 		patience = afterKill

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/launcher/pods"
 )
 
 // errLost says that a container has ended during a call, or that its main process has: the stager then kills the
@@ -27,7 +28,7 @@ func (c *container) isUp(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	code, err := c.pod.Execute(limited, p.stdio, nil, "status")
+	code, err := c.pod.Execute(limited, pods.Call{Name: "status", Stdio: p.stdio})
 	answer, _ := p.finish(afterEnd)
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)

@@ -213,6 +213,8 @@ func apps(m *manifest.Manifest) []pods.App {
 			SupplementaryGID: a.App.SupplementaryGIDs,
 			WorkingDirectory: a.App.WorkingDirectory,
 		}
+		tty, _ := a.Runtime.Annotations.Get(names.TTYAnnotation)
+		app.TTY = tty == "true"
 		for _, e := range a.App.Environment {
 			app.Environment = append(app.Environment, pods.Environment{Name: e.Name, Value: e.Value})
 		}

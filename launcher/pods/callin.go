@@ -2,14 +2,13 @@ package pods
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"os/signal"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -19,13 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// settingsPatience is how long `run` may take to read its settings to the end.
-	settingsPatience = 10 * time.Second
-)
-
-// callInEnv is a call-in's complete environment.
-func callInEnv() []string { return []string{"HOME=/root"} }
+// settingsPatience is how long `run` may take to read its settings to the end.
+const settingsPatience = 10 * time.Second
 
 // enter moves the calling thread into the stager's mount and network namespace, and into
 // no other. The caller has locked the thread and uses it for nothing else afterwards.
@@ -65,23 +59,13 @@ func (p *Pod) enter() error {
 	return nil
 }
 
-// Become turns this process into a call-in of the stager: the process, its descriptors
-// and its signals stay the same, so that nothing is between the call-in and the caller. Name is a
-// file name in the stager's folder of call-ins. Become returns only with an error,
-// which lists the stager's call-ins if that one is not there.
-func (p *Pod) Become(name string, args ...string) error {
-	runtime.LockOSThread()
-	if err := p.enter(); err != nil {
-		return err
-	}
-	path := names.CallInDir + "/" + name
-	return p.notExecuted(name, syscall.Exec(path, append([]string{path}, args...), callInEnv()))
-}
-
 // notExecuted explains why a call-in could not be executed. The calling thread has
 // entered the pod.
 func (p *Pod) notExecuted(name string, err error) error {
 	path := names.CallInDir + "/" + name
+	if failed := (*os.PathError)(nil); errors.As(err, &failed) {
+		err = failed.Err // its path is in the message
+	}
 	// A program whose interpreter is missing is also ENOENT.
 	if _, missing := os.Lstat(path); !errors.Is(missing, fs.ErrNotExist) {
 		return fmt.Errorf("execute %s in pod %q: %w", path, p.Plan.Name, err)
@@ -97,104 +81,77 @@ func (p *Pod) notExecuted(name string, err error) error {
 	return fmt.Errorf("the stager of pod %q has no call-in %q; known call-ins: %s", p.Plan.Name, name, strings.Join(have, ", "))
 }
 
-// Call runs a call-in as a child with the given descriptors 0, 1 and 2. It passes the
-// signals that are sent to this process to the child, and returns the child's exit status,
-// 128+N if signal N ended it. If settings is not nil the child must read it from
-// descriptor 3 to its end within 10 seconds of its start; if it does not, Call kills it
-// and returns an error.
-func (p *Pod) Call(stdio [3]*os.File, settings []byte, name string, args ...string) (int, error) {
-	return p.CallUntil(nil, stdio, settings, name, args...)
+// Call is a call-in of a stager.
+type Call struct {
+	Name  string // a file in the stager's folder of call-ins
+	Args  []string
+	Stdio [3]*os.File // the call-in's descriptors 0, 1 and 2
+	// Settings, unless nil, are what the call-in must read from descriptor 3 to its end within 10 seconds of its start.
+	Settings []byte
+	// Signals are passed to the call-in; nil for none. The channel stays open.
+	Signals <-chan os.Signal
 }
 
-// CallUntil is Call, and kills the child when stop is closed.
-func (p *Pod) CallUntil(stop <-chan struct{}, stdio [3]*os.File, settings []byte, name string, args ...string) (int, error) {
+// Execute runs a call-in and returns its exit status, 128+N if signal N ended it. The error lists the stager's call-ins
+// if that one is not there. Execute kills a call-in that does not read its settings, and, when ctx ends, any: the
+// supervisor then kills the call-in's command with all processes of its session. The error is ctx's cause then.
+func (p *Pod) Execute(ctx context.Context, c Call) (int, error) {
 	var feed *settingsFeed
-	if settings != nil {
+	if c.Settings != nil {
 		var err error
-		if feed, err = newFeed(settings); err != nil {
+		if feed, err = newFeed(c.Settings); err != nil {
 			return 0, err
 		}
 		defer feed.close()
 	}
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH)
-	defer signal.Stop(signals)
-	child, ended, err := p.startCall(stdio, feed, name, args)
+	child, ended, err := p.startCall(c, feed)
 	if err != nil {
 		return 0, err
 	}
 	late := time.NewTimer(settingsPatience)
 	defer late.Stop()
-	unread := false
+	var killed error
+	stop := ctx.Done()
 	for {
 		select {
-		case status := <-ended:
-			if unread {
-				return 0, fmt.Errorf("%s has not read its settings within %s and was killed", name, settingsPatience)
-			}
-			return status.Code, nil
-		case sig := <-signals:
-			if isForChild(sig) {
-				_ = child.Signal(sig) // a child that has ended is reported by its channel
-			}
+		case exit := <-ended:
+			return exit.Code, killed
+		case sig := <-c.Signals:
+			_ = child.Signal(sig) // a child that has ended is reported by its channel
+			continue
 		case <-stop:
-			_ = child.Kill()
-			stop = nil
+			killed, stop = context.Cause(ctx), nil
 		case <-late.C:
-			if unread = feed != nil && !feed.isRead(); unread {
-				_ = child.Kill()
+			if feed == nil || feed.isRead() {
+				continue
 			}
+			killed = cmp.Or(killed, fmt.Errorf("%s has not read its settings within %s and was killed", c.Name, settingsPatience))
 		}
-	}
-}
-
-// Execute runs a call-in as Call does, without signals, and kills it when ctx ends: the
-// supervisor then kills the call-in's command with all processes of its session. The error is
-// ctx's cause then.
-func (p *Pod) Execute(ctx context.Context, stdio [3]*os.File, settings []byte, name string, args ...string) (int, error) {
-	var feed *settingsFeed
-	if settings != nil {
-		var err error
-		if feed, err = newFeed(settings); err != nil {
-			return 0, err
-		}
-		defer feed.close()
-	}
-	child, ended, err := p.startCall(stdio, feed, name, args)
-	if err != nil {
-		return 0, err
-	}
-	select {
-	case exit := <-ended:
-		return exit.Code, nil
-	case <-ctx.Done():
-		_ = child.Kill() // if it has just ended, ended receives how
-		<-ended
-		return 0, context.Cause(ctx)
+		_ = child.Kill()
 	}
 }
 
 // startCall forks the call-in on a thread inside the pod. The thread waits for it: by
 // PR_SET_PDEATHSIG the call-in dies with this process, or earlier with the thread.
-func (p *Pod) startCall(stdio [3]*os.File, feed *settingsFeed, name string, args []string) (*os.Process, <-chan Exit, error) {
-	files := stdio[:]
+func (p *Pod) startCall(c Call, feed *settingsFeed) (*os.Process, <-chan Exit, error) {
+	files := c.Stdio[:]
 	if feed != nil {
 		files = append(files, feed.read)
 	}
-	path := names.CallInDir + "/" + name
+	path := names.CallInDir + "/" + c.Name
 	start, ended := make(chan started), make(chan Exit, 1)
 	onOwnThread(func() {
 		if err := p.enter(); err != nil {
 			start <- started{err: err}
 			return
 		}
-		process, err := os.StartProcess(path, append([]string{path}, args...), &os.ProcAttr{
-			Env:   callInEnv(),
+		process, err := os.StartProcess(path, append([]string{path}, c.Args...), &os.ProcAttr{
+			Env:   []string{"HOME=/root"}, // and nothing of the caller's
 			Files: files,
 			Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 		})
 		if err != nil {
-			start <- started{err: p.notExecuted(name, err)}
+			start <- started{err: p.notExecuted(c.Name, err)}
 			return
 		}
 		start <- started{process: process}
@@ -202,23 +159,6 @@ func (p *Pod) startCall(stdio [3]*os.File, feed *settingsFeed, name string, args
 	})
 	s := <-start
 	return s.process, ended, s.err
-}
-
-// isForChild reports whether a signal must be passed to the child. The controlling terminal sends SIGINT,
-// SIGQUIT and SIGWINCH to its whole foreground process group, the child included, which
-// would receive them twice.
-func isForChild(sig os.Signal) bool {
-	switch sig {
-	case unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH:
-		terminal, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY, 0)
-		if err != nil {
-			return true // there is none
-		}
-		defer terminal.Close()
-		group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
-		return err != nil || group != unix.Getpgrp()
-	}
-	return true
 }
 
 // settingsFeed is a pipe that the settings of a `run` are written to.

@@ -99,6 +99,7 @@ type App struct {
 	SupplementaryGID []int         `json:"supplementaryGIDs,omitempty"`
 	WorkingDirectory string        `json:"workingDirectory,omitempty"`
 	Environment      []Environment `json:"environment,omitempty"`
+	TTY              bool          `json:"tty,omitempty"` // the app has its own terminal
 }
 
 // Environment is one environment variable.
