@@ -83,7 +83,7 @@ func nextStep(err error) string {
 	case errors.Is(err, daemon.ErrNoStager):
 		return "; import it with launcher image import STAGER.aci, or name another one as defaultStagerImage"
 	case errors.Is(err, images.ErrNotFound):
-		return "; launcher image list lists the images, launcher image import FILE adds one"
+		return "; launcher image list lists the images, launcher image import FILE adds one, and docker://NAME means an image of a registry"
 	case errors.Is(err, signing.ErrUnknownKey):
 		return "; launcher trust add KEY.asc trusts its key, as trustedKeys in the configuration does"
 	case errors.Is(err, images.ErrUnsigned):

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -18,7 +20,8 @@ func imageImportCommand(c *cli) *cobra.Command {
   FILE or file://FILE        an ACI, plain or compressed with gzip, bzip2, xz or Zstandard; the file
                              FILE.asc is its signature
   http://… or https://…      an ACI; the signature is at the same address with .asc
-  docker://[HOST/]NAME[:TAG] an image of a registry; also …@DIGEST
+  docker://[HOST/]NAME[:TAG] an image of a registry; also …@DIGEST. docker.io/NAME and
+                             HOST:PORT/NAME are understood without docker://
   FILE or FOLDER             an archive of docker save, an OCI archive, or an OCI layout
 
 An image that is not an ACI becomes an image for each of its layers and one on top of them. A download
@@ -28,6 +31,14 @@ that was interrupted is resumed, and a layer that is there is not downloaded aga
 		Args: wants(1, -1, "SOURCE…"),
 		RunE: func(cmd *cobra.Command, args []string) error { return c.importImages(cmd.Context(), args) },
 	}
+}
+
+// hintAtRegistry suggests docker:// when a source names no file.
+func hintAtRegistry(source string, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) || strings.Contains(source, "://") {
+		return err
+	}
+	return fmt.Errorf("%w; docker://NAME means an image of a registry", err)
 }
 
 // importImages prints the ID of each image that it imports. After a file that is not an
@@ -40,7 +51,7 @@ func (c *cli) importImages(ctx context.Context, sources []string) error {
 		}
 		image, err := c.daemon.ImportImage(ctx, source)
 		if err != nil {
-			errs = append(errs, err) // which names the file
+			errs = append(errs, hintAtRegistry(source, err)) // err names the file
 			continue
 		}
 		if image.Warning != "" {

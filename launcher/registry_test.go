@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,8 +19,9 @@ import (
 
 // blobs is a registry of which a test sees each request for a layer or configuration before it is answered.
 type blobs struct {
-	t    *testing.T
-	host string // HOST:PORT
+	t      *testing.T
+	host   string // HOST:PORT
+	server *httptest.Server
 }
 
 func newBlobs(t *testing.T, see func(w http.ResponseWriter, r *http.Request)) blobs {
@@ -30,7 +34,7 @@ func newBlobs(t *testing.T, see func(w http.ResponseWriter, r *http.Request)) bl
 		answer.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
-	return blobs{t, strings.TrimPrefix(server.URL, "http://")}
+	return blobs{t, strings.TrimPrefix(server.URL, "http://"), server}
 }
 
 // push puts an image into the registry and returns HOST:PORT/NAME.
@@ -41,4 +45,61 @@ func (b blobs) push(repository string, image v1.Image) string {
 		b.t.Fatal(err)
 	}
 	return ref
+}
+
+// Images of registries are named without docker:// where the store has no image of the name.
+func TestImagesAreNamedAsTheirRegistriesDo(t *testing.T) {
+	h := newHost(t)
+	h.configure(`"cacheDirectory":"cache"`)
+	server := newBlobs(t, func(http.ResponseWriter, *http.Request) {})
+	web := server.push("team/web:1", layeredImage(t, "web"))
+	if _, _, stderr := h.starts(web); stderr != "" {
+		t.Errorf("run of an image that was asked for by its name warns: %s", stderr)
+	}
+	id := strings.TrimSpace(h.run("image", "import", web))
+	if out := h.run("inspect", web); !strings.Contains(out, id) {
+		t.Errorf("inspect %s: %s", web, out)
+	}
+	h.run("validate", web)
+	server.server.Close()
+	h.starts(web) // what was imported is found without the registry
+	h.run("image", "rm", web)
+	h.refuse(1, "launcher: import docker://"+web+": ", "run", web)
+	h.refuse(1, "launcher: import docker://"+web+": ", "image", "import", web)
+	h.refuse(1, `no such image: "`+web+`"; launcher image list lists the images, launcher image import FILE adds one, and docker://NAME means an image of a registry`, "image", "rm", web)
+	for _, ref := range []string{"web", "example.com/web", "docker.io"} {
+		h.refuse(1, "docker://NAME means an image of a registry\n", "run", ref)
+		h.refuse(1, "no such file or directory; docker://NAME means an image of a registry\n", "image", "import", ref)
+	}
+}
+
+// An image of the store, a file and a pin each have a name before a registry has it.
+func TestTheStoreHasNamesBeforeRegistries(t *testing.T) {
+	h := newHost(t)
+	h.configure(`"imagePins":{"127.0.0.1:1/pinned":"2","docker.io/library/pinned":"2"}`)
+	h.run("image", "import", h.image("mine.aci", strings.Replace(appManifest, "example.com/one", "docker.io/library/mine", 1)))
+	h.starts("docker.io/library/mine")
+	h.refuse(1, `no such image: "127.0.0.1:1/pinned:1"`, "run", "127.0.0.1:1/pinned:1")
+	h.refuse(1, `no such image: "docker.io/library/pinned"`, "run", "docker.io/library/pinned")
+	t.Chdir(h.dir)
+	file := filepath.Join("127.0.0.1:1", "file")
+	if err := errors.Join(os.Mkdir("127.0.0.1:1", 0o755), os.Rename("mine.aci", file)); err != nil {
+		t.Fatal(err)
+	}
+	h.run("image", "import", file)
+}
+
+// Without a stager that can be trusted, nothing is pulled.
+func TestAMissingStagerIsReportedBeforeAPull(t *testing.T) {
+	h := bareHost(t)
+	server := newBlobs(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the registry is asked for %s", r.URL.Path) })
+	web := server.push("web", layeredImage(t, "web"))
+	for _, command := range []string{"run", "validate"} {
+		h.refuse(1, "pods need a stager image; import it with launcher image import STAGER.aci", command, "docker://"+web)
+	}
+	h.run("image", "import", h.stagerImage("stager.aci", "", nil))
+	h.refuse(1, "not signed", "run", web)
+	if out := h.run("image", "list", "--all", "--json"); strings.Count(out, "\n") != 1 {
+		t.Errorf("images: %s", out)
+	}
 }

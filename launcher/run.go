@@ -62,10 +62,7 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 		return err
 	}
 	// Before "start pod" is shown: an import reports its own progress.
-	if asked.Image, err = c.daemon.Obtain(ctx, asked.Image); err == nil {
-		_, err = c.daemon.Obtain(ctx, c.daemon.Config().DefaultStagerImage)
-	}
-	if err != nil {
+	if asked.Image, err = c.daemon.ObtainForPod(ctx, asked.Image); err != nil {
 		return err
 	}
 	started := c.busy("start pod")

@@ -61,13 +61,11 @@ func (d *Daemon) Create(ctx context.Context, o PodOptions) (launch *Launch, warn
 	if err != nil {
 		return nil, nil, err
 	}
-	stager, err := d.Obtain(ctx, d.config.DefaultStagerImage)
-	if err == nil {
-		o.Image, err = d.Obtain(ctx, o.Image)
-	}
+	stager, image, err := d.obtainBoth(ctx, o.Image)
 	if err != nil {
 		return nil, nil, err
 	}
+	o.Image = image
 	launch = new(Launch)
 	if o.Detached {
 		if launch.monitor, err = store.StartMonitor(d.programs.Monitor); err != nil {
@@ -163,13 +161,7 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager string, o
 
 // plan plans a pod and returns the plan's warnings, also with an error.
 func (d *Daemon) plan(catalog *images.Catalog, stagerRef string, o PodOptions) (plan pods.Plan, warnings []string, err error) {
-	stager, err := catalog.Stager(stagerRef)
-	switch {
-	case errors.Is(err, images.ErrNotFound) && filepath.IsAbs(stagerRef):
-		err = fmt.Errorf("find stager image: no image is called %q; defaultStagerImage names an image in that file as file://%[1]s", stagerRef)
-	case errors.Is(err, images.ErrNotFound):
-		err = errors.Join(err, ErrNoStager)
-	}
+	stager, err := findStager(catalog, stagerRef)
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}
@@ -189,6 +181,18 @@ func (d *Daemon) plan(catalog *images.Catalog, stagerRef string, o PodOptions) (
 		plan, warnings, err = planner.FromImage(o.Image, o.Args, o.Options)
 	}
 	return plan, append(catalog.Warnings(), warnings...), err
+}
+
+// findStager returns the stager's image, which can be trusted.
+func findStager(catalog *images.Catalog, ref string) (*images.Image, error) {
+	stager, err := catalog.Stager(ref)
+	switch {
+	case errors.Is(err, images.ErrNotFound) && filepath.IsAbs(ref):
+		err = fmt.Errorf("find stager image: no image is called %q; defaultStagerImage names an image in that file as file://%[1]s", ref)
+	case errors.Is(err, images.ErrNotFound):
+		err = errors.Join(err, ErrNoStager)
+	}
+	return stager, err
 }
 
 // hostJournal is the host's folder of journald's sockets, "" if it has none.

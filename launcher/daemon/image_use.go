@@ -19,7 +19,7 @@ func (d *Daemon) RemoveImage(ref string) error {
 	if err != nil {
 		return err
 	}
-	id, err := catalog.FindID(ref)
+	id, err := d.findID(catalog, ref)
 	if err != nil {
 		return err
 	}

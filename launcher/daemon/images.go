@@ -127,6 +127,14 @@ func (d *Daemon) ImageNames() ([]ImageName, error) {
 	return all, err
 }
 
+func (d *Daemon) find(store *images.Store, catalog *images.Catalog, ref string) (*images.Image, error) {
+	id, err := d.findID(catalog, ref)
+	if err != nil {
+		return nil, err
+	}
+	return store.Get(id)
+}
+
 // FindImage returns the image that a person means: an ID, the start of one, or NAME[:VERSION]. An image that the
 // store does not have is images.ErrNotFound.
 func (d *Daemon) FindImage(ref string) (Image, error) {
@@ -134,7 +142,7 @@ func (d *Daemon) FindImage(ref string) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	image, err := store.Catalog(ring, d.config.ImagePins).Find(ref)
+	image, err := d.find(store, store.Catalog(ring, d.config.ImagePins), ref)
 	if err != nil {
 		return Image{}, err
 	}
@@ -171,7 +179,7 @@ func (d *Daemon) ExportImage(ref, path string) (same bool, err error) {
 		return false, err
 	}
 	defer release()
-	image, err := catalog.Find(ref)
+	image, err := d.find(store, catalog, ref)
 	if err != nil {
 		return false, err
 	}

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"strings"
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/sources"
@@ -23,11 +25,36 @@ func (d *Daemon) fetcher(store *images.Store) (*sources.Fetcher, error) {
 	}, nil
 }
 
+// ObtainForPod returns the ID of the image that a pod's app needs, as Obtain does. It imports none if the stager's
+// image is missing or cannot be trusted.
+func (d *Daemon) ObtainForPod(ctx context.Context, ref string) (string, error) {
+	_, ref, err := d.obtainBoth(ctx, ref)
+	return ref, err
+}
+
+// obtainBoth returns the IDs of the stager's image and of an app's.
+func (d *Daemon) obtainBoth(ctx context.Context, ref string) (stager, image string, err error) {
+	if stager, err = d.Obtain(ctx, d.config.DefaultStagerImage); err != nil {
+		return "", "", err
+	}
+	_, catalog, err := d.catalog()
+	if err != nil {
+		return "", "", err
+	}
+	if _, err = findStager(catalog, stager); err != nil {
+		return "", "", err
+	}
+	image, err = d.Obtain(ctx, ref)
+	return stager, image, err
+}
+
 // Obtain returns the ID of the image that a reference to a source means, and imports the image unless it has been
-// imported before. A reference to an image of the store stays as it is.
+// imported before. A reference to an image of the store stays as it is; if the store has no image that docker.io/NAME
+// or HOST:PORT/NAME means, the reference is to an image of a registry.
 func (d *Daemon) Obtain(ctx context.Context, ref string) (string, error) {
-	if !sources.Is(ref) {
-		return ref, nil
+	ref, err := d.sourceOf(ref)
+	if err != nil || !sources.Is(ref) {
+		return ref, err
 	}
 	store, err := d.imageStore()
 	if err != nil {
@@ -45,6 +72,44 @@ func (d *Daemon) Obtain(ctx context.Context, ref string) (string, error) {
 		return "", err
 	}
 	return image.ID, nil
+}
+
+// sourceOf returns the registry's source for a reference that names no image of the store, as Obtain does, and any
+// other reference as it is. An image that is pinned comes from no registry that the reference does not name by a scheme.
+func (d *Daemon) sourceOf(ref string) (string, error) {
+	source, ok := sources.OfRegistry(ref)
+	if !ok {
+		return ref, nil
+	}
+	for name := range d.config.ImagePins {
+		if ref == name || strings.HasPrefix(ref, name+":") {
+			return ref, nil
+		}
+	}
+	_, catalog, err := d.catalog()
+	if err != nil {
+		return "", err
+	}
+	if _, err := catalog.FindID(ref); errors.Is(err, images.ErrNotFound) {
+		return source, nil
+	}
+	return ref, nil
+}
+
+// findID returns the ID of the image that a person means, also by the source that the image was imported from.
+func (d *Daemon) findID(catalog *images.Catalog, ref string) (string, error) {
+	id, err := catalog.FindID(ref)
+	if !errors.Is(err, images.ErrNotFound) {
+		return id, err
+	}
+	source := ref
+	if registry, ok := sources.OfRegistry(ref); ok {
+		source = registry
+	}
+	if known := d.known(source); sources.Is(source) && known != "" {
+		return known, nil
+	}
+	return "", err
 }
 
 // known returns the ID of what a source was imported as, "" if it was not. Another reference

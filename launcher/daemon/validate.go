@@ -32,13 +32,11 @@ type ValidatedIsolator struct {
 // Validate plans a pod as Create does, and then as the reference stager of this version would on this machine. It
 // starts nothing. The warnings, which are also in the Validation, come with an error, too.
 func (d *Daemon) Validate(ctx context.Context, o PodOptions) (v Validation, warnings []string, err error) {
-	stager, err := d.Obtain(ctx, d.config.DefaultStagerImage)
-	if err == nil {
-		o.Image, err = d.Obtain(ctx, o.Image)
-	}
+	stager, image, err := d.obtainBoth(ctx, o.Image)
 	if err != nil {
 		return v, nil, err
 	}
+	o.Image = image
 	_, catalog, err := d.catalog()
 	if err != nil {
 		return v, nil, err

@@ -22,9 +22,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"kurma.io/stager/launcher/images"
@@ -69,6 +73,17 @@ func Is(ref string) bool {
 	return false
 }
 
+// OfRegistry returns the source that docker.io/NAME and HOST:PORT/NAME mean, each with [:TAG] or @DIGEST, where neither an
+// image nor a file has this name. ok is false for all other names.
+func OfRegistry(ref string) (source string, ok bool) {
+	host, name, _ := strings.Cut(ref, "/")
+	_, port, err := net.SplitHostPort(host)
+	if _, portErr := strconv.ParseUint(port, 10, 16); name == "" || host != "docker.io" && errors.Join(err, portErr) != nil {
+		return "", false
+	}
+	return dockerScheme + ref, true
+}
+
 // Known returns the image that a source was imported as, nil if the store does not have it or the source is a file that
 // has changed since. It asks no server.
 func (f *Fetcher) Known(ref string) *images.Image {
@@ -80,9 +95,12 @@ func (f *Fetcher) Known(ref string) *images.Image {
 }
 
 // Import brings the image of a source, or of a file's path, into the store, and returns
-// it. A server is asked whether it has another one now. After an error the
+// it. A path without a file may be that of OfRegistry. A server is asked whether it has another one now. After an error the
 // store may have some of the image's layers, and the cache the start of a download.
 func (f *Fetcher) Import(ctx context.Context, ref string) (*images.Image, error) {
+	if source, ok := OfRegistry(ref); ok && !exists(ref) {
+		ref = source
+	}
 	key, err := f.refKey(ref)
 	if err != nil {
 		return nil, err
@@ -92,6 +110,11 @@ func (f *Fetcher) Import(ctx context.Context, ref string) (*images.Image, error)
 		return nil, err
 	}
 	return image, f.remember("refs", key, image)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func (f *Fetcher) fetch(ctx context.Context, ref string) (*images.Image, error) {

@@ -202,3 +202,16 @@ func TestALengthBeyondTheLimitIsRefusedUnread(t *testing.T) {
 	}
 	f.checkCache(t)
 }
+
+func TestNamesOfRegistriesAreKnown(t *testing.T) {
+	for ref, want := range map[string]string{
+		"docker.io/library/nginx": "docker://docker.io/library/nginx", "docker.io/x:1": "docker://docker.io/x:1",
+		"localhost:5000/web": "docker://localhost:5000/web", "[::1]:5000/a/b@sha256:0": "docker://[::1]:5000/a/b@sha256:0",
+		"docker.io": "", "docker.io/": "", "example.com/web": "", "example.com/web:1.0": "", "web:1": "", "web:1/": "", "web:latest/x": "",
+		":/x": "", "a:99999/x": "", "": "", "/x": "", "docker://docker.io/x": "", "file:///x": "",
+	} {
+		if got, ok := OfRegistry(ref); got != want || ok != (want != "") {
+			t.Errorf("OfRegistry(%q) = %q, %v; want %q", ref, got, ok, want)
+		}
+	}
+}
