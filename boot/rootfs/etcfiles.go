@@ -35,7 +35,7 @@ func PodHosts(hostname string, addresses []net.Addr) []byte {
 }
 
 // AddEtcFiles writes resolver, empty or not, to /etc/resolv.conf in an app's new root, and adds
-// hosts with the pod's own lines, hostname and mtab if the image does not have them. If resolver is nil it adds no
+// hosts with the pod's own lines, hostname and mtab if the image does not have them or has empty files. If resolver is nil it adds no
 // resolv.conf, and if hostname is empty no hostname. AddEtcFiles resolves the image's symbolic
 // links inside the root, as the app would, so none leads out of it. It replaces a symbolic link
 // in place of a file.
@@ -86,12 +86,17 @@ func replaceFile(root *os.Root, name string, data []byte) error {
 	return writeNew(root, name, data)
 }
 
-// addFile writes the file if the image has nothing of that name.
+// addFile writes the file if the image has nothing of that name but perhaps an empty file: a builder of images, such as
+// buildah, leaves one where it has mounted its own.
 func addFile(root *os.Root, name string, data []byte) error {
-	if _, err := root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
-		return err
+	info, err := root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return writeNew(root, name, data)
+	case err == nil && info.Mode().IsRegular() && info.Size() == 0:
+		return replaceFile(root, name, data)
 	}
-	return writeNew(root, name, data)
+	return err
 }
 
 func writeNew(root *os.Root, name string, data []byte) error {

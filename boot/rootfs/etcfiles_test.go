@@ -66,3 +66,24 @@ func TestResolverConfigurationIsTheDaemons(t *testing.T) {
 		t.Errorf("resolv.conf of nothing: %v", err)
 	}
 }
+
+// An image keeps its own files in /etc; an empty file, as a builder of images leaves where it has mounted its own, counts as
+// none. A link is the image's own, wherever it leads.
+func TestEmptyFilesInEtcAreFilled(t *testing.T) {
+	for had, want := range map[string]string{"": "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n9.9.9.9\tweb\n", "the image's\n": "the image's\n"} {
+		root := t.TempDir()
+		hosts := filepath.Join(root, "etc/hosts")
+		if err := errors.Join(os.Mkdir(filepath.Dir(hosts), 0o755), os.WriteFile(hosts, []byte(had), 0o755), os.Symlink("hosts", filepath.Join(root, "etc/hostname"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := AddEtcFiles(root, nil, "web", []byte("9.9.9.9\tweb\n")); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(hosts); err != nil || string(text) != want {
+			t.Errorf("hosts %q, %v; want %q", text, err, want)
+		}
+		if link, err := os.Readlink(filepath.Join(root, "etc/hostname")); link != "hosts" {
+			t.Errorf("hostname is %q, %v, want the image's link", link, err)
+		}
+	}
+}
