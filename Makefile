@@ -63,6 +63,7 @@ LONG := \
 	TestPackagesAreInstalledUpgradedRemovedAndPurged \
 	TestPackagesAreReproducible \
 	TestPluginsAreCalledAsCNIToolCallsThem \
+	TestRealImagesOfARegistryKeepTheirData \
 	TestRemoteDriverOfGlobalScopeOverTLS \
 	TestRenameIsOneEdit
 space := $(subst ,, )

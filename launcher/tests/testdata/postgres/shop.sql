@@ -1,0 +1,1 @@
+create table goods (name text);
