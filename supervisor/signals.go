@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -15,7 +16,7 @@ import (
 // bounded in time. Every process that may signal it can stop it. Call it once, before the first child;
 // release undoes it.
 func CatchSignals(parent context.Context) (ctx context.Context, release func()) {
-	ignored := IgnoreSignals()
+	ignored := ignoreAllBut(stops()...)
 	ctx, cancel := signal.NotifyContext(parent, stops()...)
 	return ctx, func() {
 		cancel()
@@ -28,35 +29,39 @@ func stops() []os.Signal { return []os.Signal{syscall.SIGTERM, syscall.SIGINT, s
 
 // IgnoreSignals makes every signal that would end a Go program do nothing, since PID 1 of a pod
 // must not die of a signal that an app sends it, nor of a log that reaches a file size limit
-// (SIGXFSZ). Most are ignored, and stay ignored in a program that is executed
-// (signal(7)): a Container resets them to their default in what it starts.
-// The Go runtime keeps SIGURG, by which it preempts goroutines, the Reaper keeps SIGCHLD.
+// (SIGXFSZ). They are ignored, so that the kernel drops them when they are sent: a signal with a handler wakes the
+// thread that an app has named, and a flood of them keeps the thread from its work for the app's neighbours. Some stay
+// ignored in a program that is executed (signal(7)): a Container resets them to their default in what it starts.
+// The Reaper keeps SIGCHLD.
+//
+// SIGURG, by which the Go runtime preempts a goroutine at any instruction, is ignored too. The runtime then preempts
+// goroutines where they call functions (runtime/preempt.go), as with GODEBUG=asyncpreemptoff=1. A loop that calls none
+// delays the garbage collector and must be short. Package pprof's CPU profile does not work, nor does syscall.AllThreadsSyscall in a
+// program without cgo. With cgo the C library has its own handler of that signal, and keeps it.
 //
 // The signals of the program's own faults are ignored too, unless another handler than the Go runtime's has them
 // (package waiter). A fault of the program still ends it then, but without the Go runtime's report.
 //
 // Call it once, before the first child; release undoes it.
-func IgnoreSignals() (release func()) {
+func IgnoreSignals() (release func()) { return ignoreAllBut() }
+
+// ignoreAllBut is IgnoreSignals, which leaves these signals of the runtime's alone.
+func ignoreAllBut(kept ...os.Signal) (release func()) {
 	unwanted := []os.Signal{
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGALRM,
 		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGVTALRM,
-		syscall.SIGPROF, syscall.SIGWINCH, syscall.SIGIO, syscall.SIGPWR,
+		syscall.SIGWINCH, syscall.SIGIO, syscall.SIGPWR,
 	}
 	for s := lastOfLibraries + 1; s <= last; s++ {
 		unwanted = append(unwanted, syscall.Signal(s))
 	}
 	signal.Ignore(unwanted...)
-	// This channel is never read: a signal that does not fit is
-	// dropped, as wanted. Catching one takes two threads and 25 µs of a pod's start.
-	caught := make(chan os.Signal, 1)
-	signal.Notify(caught, syscall.SIGABRT)
-	signal.Notify(caught, stops()...)     // not ignored: a child would start so
-	signal.Notify(caught, syscall.SIGHUP) // not ignored: os/signal cannot take that back
-	restore := ignoreFaults()
+	restore := ignoreRuntimes(kept)
 	setDefaults(actionDefault, actionIgnore)
 	return func() {
 		// For a signal with a handler of the Go runtime, Reset alone would leave it ignored:
 		// Go has put the handler back only once somebody was notified of it.
+		caught := make(chan os.Signal, 1) // never read
 		signal.Notify(caught, unwanted...)
 		signal.Stop(caught)
 		restore()
@@ -64,18 +69,20 @@ func IgnoreSignals() (release func()) {
 	}
 }
 
-// ignoreFaults has the kernel ignore the signals of a program's own faults where the Go runtime would handle them: it
-// takes one that another process sends with data of its own (rt_sigqueueinfo(2); fcntl(2), F_SETSIG) for a fault, and
-// ends the program. The kernel sends a real one in spite of it, and ends the process (force_sig_info_to_task in
-// kernel/signal.c). A child has them at their default, because the Go runtime resets its handlers there. restore
-// undoes it.
-func ignoreFaults() (restore func()) {
+// ignoreRuntimes has the kernel ignore signals which the Go runtime would handle, and which package os/signal cannot ignore so that
+// a child has them at their default, or not at all. The Go runtime does not learn of it, and resets its handlers in a child.
+//
+// The signals of a program's own faults are among them: the Go runtime takes one that another process sends with data of its own
+// (rt_sigqueueinfo(2); fcntl(2), F_SETSIG) for a fault, and ends the program. The kernel sends a real one in
+// spite of it, and ends the process (force_sig_info_to_task in kernel/signal.c). restore undoes it.
+func ignoreRuntimes(kept []os.Signal) (restore func()) {
 	handled := map[syscall.Signal]action{}
-	runtimes := actionOf(syscall.SIGURG)
+	runtimes := actionOf(syscall.SIGCHLD)
 	for _, s := range []syscall.Signal{
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGABRT, syscall.SIGURG, syscall.SIGPROF, allThreads,
 		syscall.SIGILL, syscall.SIGTRAP, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGSTKFLT, syscall.SIGSYS,
 	} {
-		if before := actionOf(s); before[0] == runtimes[0] {
+		if before := actionOf(s); before[0] == runtimes[0] && !slices.Contains(kept, os.Signal(s)) {
 			handled[s] = before
 			setAction(s, action{actionIgnore})
 		}
@@ -98,6 +105,10 @@ const (
 
 // The signals that os/signal leaves alone, those that C libraries use between their threads, and the last signal.
 const firstOfLibraries, lastOfLibraries, last = 32, 34, 64
+
+// allThreads is the signal of syscall.AllThreadsSyscall, and of the C library for setuid(2) in all threads (nptl(7)). A child must not
+// start with it ignored: setuid(2) would hang in it.
+const allThreads = syscall.Signal(33)
 
 // setDefaults changes the action of the signals that os/signal leaves alone from one action to another.
 //

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -47,35 +48,43 @@ func mountOwnProc(t *testing.T) {
 	}
 }
 
+// dispositions are the masks of a process's signals.
+type dispositions struct{ caught, ignored uint64 }
+
+func newDispositions(t *testing.T, status []byte) (d dispositions) {
+	t.Helper()
+	for name, mask := range map[string]*uint64{"SigCgt:": &d.caught, "SigIgn:": &d.ignored} {
+		_, value, _ := strings.Cut(string(status), name)
+		if _, err := fmt.Sscanf(value, "%x", mask); err != nil {
+			t.Fatalf("%s %v in\n%s", name, err, status)
+		}
+	}
+	return d
+}
+
+func ownDispositions(t *testing.T) dispositions {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newDispositions(t, status)
+}
+
+// bit returns a signal's bit in a mask.
+func bit(s syscall.Signal) uint64 { return 1 << (s - 1) }
+
 // checkNothingEndsUs looks for signals that are neither caught nor ignored.
 // Whether one of them ends PID 1 is a matter of chance.
 func checkNothingEndsUs(t *testing.T) {
 	t.Helper()
-	text, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var masks, caught, ignored uint64
-	for line := range strings.Lines(string(text)) {
-		for name, mask := range map[string]*uint64{"SigCgt:": &caught, "SigIgn:": &ignored} {
-			if value, found := strings.CutPrefix(line, name); found {
-				n, err := fmt.Sscanf(value, "%x", mask)
-				if err != nil {
-					t.Fatal(err)
-				}
-				masks += uint64(n)
-			}
-		}
-	}
-	if masks != 2 {
-		t.Fatalf("no masks of signals in\n%s", text)
-	}
+	own := ownDispositions(t)
 	for s := syscall.Signal(1); s <= 64; s++ {
 		switch s {
 		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCONT:
 			continue // the first two cannot be caught; the last ends nothing
 		}
-		if (caught|ignored)>>(s-1)&1 == 0 {
+		if (own.caught|own.ignored)&bit(s) == 0 {
 			t.Errorf("%v has its default action", s)
 		}
 	}
@@ -146,12 +155,53 @@ func TestIgnoredSignalsDoNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, mask, _ := strings.Cut(string(status), "SigIgn:")
-	ignored, err := strconv.ParseUint(strings.Fields(mask)[0], 16, 64)
-	const stops = 1<<(syscall.SIGTERM-1) | 1<<(syscall.SIGINT-1) | 1<<(syscall.SIGQUIT-1)
-	if err != nil || ignored&stops != 0 {
-		t.Errorf("%v; a child ignores the signals %#x", err, ignored&stops)
+	const wanted = 1<<(syscall.SIGTERM-1) | 1<<(syscall.SIGINT-1) | 1<<(syscall.SIGQUIT-1) | 1<<(syscall.SIGHUP-1) | 1<<(syscall.SIGABRT-1) | 1<<(syscall.SIGURG-1)
+	if ignored := newDispositions(t, status).ignored & wanted; ignored != 0 {
+		t.Errorf("a child ignores the signals %#x", ignored)
 	}
+}
+
+// A signal wakes the thread that it is sent to if it has a handler: only the Reaper's has one.
+func TestIgnoredSignalsWakeNoThread(t *testing.T) {
+	release := IgnoreSignals()
+	if got := ownDispositions(t).caught; got != bit(syscall.SIGCHLD) {
+		t.Errorf("the signals %#x have a handler, want %#x", got, bit(syscall.SIGCHLD))
+	}
+	release()
+	if got := ownDispositions(t).caught; got&bit(syscall.SIGURG) == 0 || got&bit(syscall.SIGTERM) == 0 {
+		t.Errorf("after the release, only the signals %#x have a handler", got)
+	}
+}
+
+// Where SIGURG is ignored, the garbage collector stops goroutines that only call functions.
+func TestGoroutinesArePreemptedWithoutSIGURG(t *testing.T) {
+	defer IgnoreSignals()()
+	var over atomic.Bool
+	ended := make(chan int)
+	for range 2 * runtime.GOMAXPROCS(0) {
+		go func() {
+			n := 0
+			for !over.Load() {
+				n = step(n)
+			}
+			ended <- n
+		}()
+	}
+	for range 10 {
+		runtime.GC()
+	}
+	over.Store(true)
+	for range 2 * runtime.GOMAXPROCS(0) {
+		<-ended
+	}
+}
+
+//go:noinline
+func step(n int) int {
+	if n < 0 {
+		return strings.Count("", "") // a function without a frame is no place for preemption
+	}
+	return n + 1
 }
 
 // What a program starts after the release has a signal that was ignored at its default again.

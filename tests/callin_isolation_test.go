@@ -133,9 +133,10 @@ func TestAppsCannotLimitTheSupervisor(t *testing.T) {
 	p.Stop()
 }
 
-// TestAppsWakeOneThreadBySIGIO: of the supervisor's threads, only the one that waits for signals takes SIGIO. Otherwise an app that sends it
-// to all of them in a loop would keep them from their work for its neighbours.
-func TestAppsWakeOneThreadBySIGIO(t *testing.T) {
+// TestAppsWakeFewThreadsBySignals: of the supervisor's threads, only the one that waits for signals takes SIGIO, and only the signals
+// that it needs have a handler. Otherwise an app that sends others to all threads in a loop would keep them from their work for its
+// neighbours.
+func TestAppsWakeFewThreadsBySignals(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)
 	p := b.Up("p", harness.PodOf(suite.Shell("a", "echo up; exec sleep 1000")))
@@ -144,17 +145,36 @@ func TestAppsWakeOneThreadBySIGIO(t *testing.T) {
 	if err != nil || len(threads) < 2 {
 		t.Fatalf("%v: %d threads", err, len(threads))
 	}
+	const librarys = unix.Signal(33) // the C library's own (nptl(7))
+	var handled uint64
+	for _, s := range []unix.Signal{unix.SIGCHLD, unix.SIGIO, unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, librarys} {
+		handled |= 1 << (s - 1)
+	}
 	var take []string
 	for _, path := range threads {
-		status, _ := os.ReadFile(path) // a thread may have ended
-		_, rest, found := strings.Cut(string(status), "\nSigBlk:\t")
-		mask, err := strconv.ParseUint(rest[:min(len(rest), 16)], 16, 64)
-		if found && err == nil && mask>>(unix.SIGIO-1)&1 == 0 {
+		status, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		if signalMask(t, status, "SigBlk")>>(unix.SIGIO-1)&1 == 0 {
 			take = append(take, path)
+		}
+		if got := signalMask(t, status, "SigCgt"); got != handled {
+			t.Errorf("%s: the signals %#x have a handler, want %#x", path, got, handled)
 		}
 	}
 	if len(take) != 1 {
 		t.Errorf("%d of %d threads take SIGIO: %s", len(take), len(threads), take)
 	}
 	p.Stop()
+}
+
+// signalMask returns a mask in the text of /proc/PID/status.
+func signalMask(t *testing.T, status []byte, name string) (mask uint64) {
+	t.Helper()
+	_, rest, _ := strings.Cut(string(status), "\n"+name+":\t")
+	if _, err := fmt.Sscanf(rest, "%x", &mask); err != nil {
+		t.Fatalf("%s: %v in\n%s", name, err, status)
+	}
+	return mask
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -50,6 +51,11 @@ func environment(b *bench) {
 // signals checks that an app does not inherit the signals that the supervisor ignores or blocks.
 func signals(b *bench) {
 	defer supervisor.IgnoreSignals()()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	blocked := unix.Sigset_t{Val: [16]uint64{1 << (unix.SIGIO - 1)}}
+	must(b.t, unix.PthreadSigmask(unix.SIG_BLOCK, &blocked, nil))
+	defer func() { must(b.t, unix.PthreadSigmask(unix.SIG_UNBLOCK, &blocked, nil)) }()
 	s := b.spec()
 	b.wantBoth(s, "exec grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status",
 		"SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000000000\n")
