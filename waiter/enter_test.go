@@ -5,8 +5,6 @@ import (
 	"os"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"kurma.io/stager/boot"
 	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
@@ -44,11 +42,6 @@ func supervise() {
 
 // The suite of every first process.
 func TestFirstProcess(t *testing.T) { firstprocess.Run(t) }
-
-// Only SIGIO is blocked, for all threads of the supervisor but one.
-func TestSupervisorStartsWithSIGIOBlocked(t *testing.T) {
-	firstprocess.StartsClean(t, 1<<(unix.SIGIO-1))
-}
 
 // The Go runtime reports a fault of the supervisor.
 func TestAFaultIsReported(t *testing.T) { firstprocess.Faults(t, 2) }

@@ -51,9 +51,6 @@ func supervise() {
 // The suite of every first process.
 func TestFirstProcess(t *testing.T) { firstprocess.Run(t) }
 
-// No signal is blocked.
-func TestSupervisorStartsClean(t *testing.T) { firstprocess.StartsClean(t, 0) }
-
 // A fault of the supervisor ends it.
 func TestAFaultEndsTheSupervisor(t *testing.T) { firstprocess.Faults(t, 1) }
 
