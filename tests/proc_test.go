@@ -74,7 +74,7 @@ func canWrite(path string) bool {
 func harmless() map[string]string {
 	const (
 		usage    = "what a process uses and waits for, as neighbours have to see of each other (ps)"
-		identity = "user and group numbers, limits and cgroup of a program that everybody knows"
+		identity = "user and group numbers, limits, cgroup and security profile of a program that everybody knows"
 		mounts   = "paths of the pod's images and volumes; an app with " + names.HideProcessesAnnotation + " does not see them"
 		kill     = "the supervisor is not in the cgroup in which the kernel looks for a process to kill"
 		priority = "a scheduling group that the cgroups of the CPU controller replace"
@@ -84,14 +84,14 @@ func harmless() map[string]string {
 	files := map[string]string{
 		"write oom_score_adj": kill, "write oom_adj": kill, "write autogroup": priority, "write clear_refs": accounts,
 		"write sched": accounts, "write coredump_filter": dump, "read coredump_filter": dump,
-		"read ksm_stat": accounts, "read ksm_merging_pages": accounts,
+		"read ksm_stat": accounts, "read patch_state": accounts, "read ksm_merging_pages": accounts,
 		"read mountinfo": mounts, "read mounts": mounts, "read mountstats": mounts,
 		"read autogroup": priority, "read oom_adj": kill, "read oom_score": kill, "read oom_score_adj": kill,
 	}
 	for _, name := range []string{"arch_status", "children", "cmdline", "comm", "sched", "schedstat", "stat", "statm", "status", "wchan"} {
 		files["read "+name] = usage
 	}
-	for _, name := range []string{"cgroup", "cpuset", "cpu_resctrl_groups", "gid_map", "limits", "loginuid", "projid_map", "sessionid", "setgroups", "timens_offsets", "uid_map"} {
+	for _, name := range []string{"attr/current", "attr/apparmor/current", "cgroup", "cpuset", "cpu_resctrl_groups", "gid_map", "limits", "loginuid", "projid_map", "sessionid", "setgroups", "timens_offsets", "uid_map"} {
 		files["read "+name] = identity
 	}
 	return files

@@ -6,8 +6,8 @@ console=ttyS0
 busybox=/bin/busybox
 cc=gcc
 cross='' # nothing to tell Go and its C compiler
-patience=2400
-limit=15
+patience=10800
+limit=45
 
 # A suite is a package's tests.
 suites() {
