@@ -31,7 +31,7 @@ func TestADamagedImageStopsNoOther(t *testing.T) {
 			base := h.image("base.aci", baseManifest)
 			id := strings.TrimSpace(h.run("image", "import", base))
 			h.damage("images", id, file)
-			if out := h.run("image", "list"); strings.Count(out, "\n") != 4 || !strings.Contains(out, "damaged: ") {
+			if out := h.run("image", "list"); strings.Count(out, "\n") != 4 || !strings.Contains(out, id[7:19]) || !strings.HasSuffix(out, "  damaged\n") {
 				t.Errorf("image list:\n%s", out)
 			}
 			all := jsonLines[struct{ ID, Name, Damaged string }](t, h.run("image", "list", "--json"))
@@ -62,7 +62,7 @@ func TestAnImageWithoutItsManifestIsListedAsDamaged(t *testing.T) {
 	if err := os.Remove(filepath.Join(h.dir, "images", id, "manifest")); err != nil {
 		t.Fatal(err)
 	}
-	if out := h.run("image", "list"); !strings.Contains(out, "damaged: open ") {
+	if out := h.run("image", "list", "--no-trunc"); !strings.Contains(out, "damaged: open ") {
 		t.Errorf("image list:\n%s", out)
 	}
 	h.run("image", "rm", id)
@@ -85,7 +85,7 @@ func TestADamagedPodStopsNoOther(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(h.dir, "pods", bad, tt.file), []byte(tt.content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if out := h.run("ps"); strings.Count(out, "\n") != 3 || !strings.Contains(out, bad[:8]) || !strings.Contains(out, tt.why) {
+			if out := h.run("ps", "--no-trunc"); strings.Count(out, "\n") != 3 || !strings.Contains(out, bad) || !strings.Contains(out, tt.why) {
 				t.Errorf("ps:\n%s", out)
 			}
 			all := jsonLines[struct{ UUID, Name, State, Damaged string }](t, h.run("ps", "--json"))

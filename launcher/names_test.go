@@ -204,12 +204,12 @@ func TestTrustIsAsItIsNow(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newHost(t)
 			h.up()
-			if out := h.run("image", "list"); !strings.Contains(out, "by "+h.key.Fingerprint()) {
+			if out := h.run("image", "list", "--no-trunc"); !strings.Contains(out, "by "+h.key.Fingerprint()) {
 				t.Errorf("image list: %s", out)
 			}
 			tt.change(t, h, filepath.Dir(h.listed()[stagerName].Rootfs))
 			h.refuse(1, tt.words, "run", "example.com/one")
-			_, line, _ := strings.Cut(h.run("image", "list"), stagerName)
+			_, line, _ := strings.Cut(h.run("image", "list", "--no-trunc"), stagerName)
 			line, _, _ = strings.Cut(line, "\n")
 			if !strings.Contains(line, tt.listed) || strings.Contains(line, h.key.Fingerprint()) {
 				t.Errorf("image list: %s; want %q", line, tt.listed)

@@ -4,18 +4,28 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"kurma.io/stager/internal/plaintext"
 )
 
 // table prints rows in columns on stdout.
-type table struct{ out *tabwriter.Writer }
+type table struct {
+	out  io.Writer
+	rows [][]string
+	cut  []int // the columns whose cells are shortened until the rows fit lineWidth; without any, rows have any width
+}
+
+// lineWidth is the width of a terminal that shows each row of a table in one line.
+const lineWidth = 80
 
 // table begins a table with its heads.
 func (c *cli) table(heads ...any) *table {
-	t := &table{tabwriter.NewWriter(c.stdout, 0, 8, 2, ' ', 0)}
+	t := &table{out: c.stdout}
 	t.row(heads...)
 	return t
 }
@@ -26,11 +36,60 @@ func (t *table) row(cells ...any) {
 	for i, cell := range cells {
 		texts[i] = dash(printable(fmt.Sprint(cell)))
 	}
-	fmt.Fprintln(t.out, strings.Join(texts, "\t"))
+	t.rows = append(t.rows, texts)
 }
 
 // flush prints the table.
-func (t *table) flush() error { return t.out.Flush() }
+func (t *table) flush() error {
+	if len(t.cut) > 0 {
+		t.narrow()
+	}
+	out := tabwriter.NewWriter(t.out, 0, 8, gap, ' ', 0)
+	for _, row := range t.rows {
+		fmt.Fprintln(out, strings.Join(row, "\t"))
+	}
+	return out.Flush()
+}
+
+// gap is the number of spaces between two columns.
+const gap = 2
+
+// narrow shortens the longest cells until each row fits a line, or nothing is left to cut.
+func (t *table) narrow() {
+	widths := make([]int, len(t.rows[0]))
+	for _, row := range t.rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	total := gap * (len(widths) - 1)
+	for _, width := range widths {
+		total += width
+	}
+	const least = 8 // characters that still tell a cell from others
+	for ; total > lineWidth; total-- {
+		widest := slices.MaxFunc(t.cut, func(a, b int) int { return widths[a] - widths[b] })
+		if widths[widest] <= least {
+			break
+		}
+		widths[widest]--
+	}
+	for _, row := range t.rows {
+		for _, i := range t.cut {
+			row[i] = shortened(row[i], widths[i])
+		}
+	}
+}
+
+// shortened returns the text with at most so many characters: its beginning and its end.
+func shortened(text string, most int) string {
+	runes := []rune(text)
+	if len(runes) <= most {
+		return text
+	}
+	head := most / 2
+	return string(runes[:head]) + "…" + string(runes[len(runes)-(most-head-1):])
+}
 
 // line prints a line on stdout. Strangers may have chosen parts of the text.
 func (c *cli) line(text string) error {

@@ -34,7 +34,7 @@ func TestNoControlCharacterOfAnImageIsPrinted(t *testing.T) {
 		code    int
 		shown   string // in what is printed
 	}{
-		{"image list", 0, `\u009b31m`},
+		{"image list --no-trunc", 0, `\u009b31m`},
 		{"image list --json", 0, `\u009b31m`},
 		{"inspect example.com/hostile", 0, `\u009b31m`},
 		{"inspect --json example.com/hostile", 0, `\u009b31m`},

@@ -22,9 +22,9 @@ type damagedPod struct {
 
 // psOptions is the command line of `ps`.
 type psOptions struct {
-	all, quiet bool
-	filter     daemon.PodFilter
-	format     *template.Template // nil for a table or JSON
+	all, quiet, whole bool
+	filter            daemon.PodFilter
+	format            *template.Template // nil for a table or JSON
 }
 
 // psCommand is `ps`: one line for each pod. Pods that have ended are listed with --all until rm
@@ -41,6 +41,7 @@ func psCommand(c *cli) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "list ended pods as well")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print only the UUIDs")
+	cmd.Flags().BoolVar(&o.whole, "no-trunc", false, "print UUIDs and rows as long as they are")
 	cmd.Flags().Func("filter", "list only the pods with `KEY=VALUE`: name, state, app or network; with state, ended pods as well", o.filter.Add)
 	cmd.Flags().Func("format", "print json, or each pod by a Go `TEMPLATE` of the fields of daemon.PodInfo, such as {{.Name}}", func(text string) (err error) {
 		if c.json = text == "json"; !c.json {
@@ -73,7 +74,7 @@ func (c *cli) listPods(ctx context.Context, o psOptions) error {
 	case o.format != nil:
 		return c.formatPods(infos, o.format)
 	case !c.json:
-		return c.printPods(infos)
+		return c.printPods(infos, o.whole)
 	}
 	for _, info := range infos {
 		var shown any = info

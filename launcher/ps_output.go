@@ -11,14 +11,20 @@ import (
 	"kurma.io/stager/launcher/pods"
 )
 
-func (c *cli) printPods(infos []daemon.PodInfo) error {
+// printPods prints a row for each pod, with whole as long as it is.
+func (c *cli) printPods(infos []daemon.PodInfo, whole bool) error {
 	out := c.table("UUID", "NAME", "STATE", "PID", "APPS", "PORTS", "CREATED ("+zone()+")")
+	id, created := func(uuid string) string { return uuid }, localTime
+	if !whole {
+		id, created = func(uuid string) string { return uuid[:8] }, localMinute
+		out.cut = []int{1, 2, 5, 6}
+	}
 	for _, info := range infos {
 		if info.Damage != nil {
-			out.row(info.UUID[:8], info.Name, info.State, "-", "-", "-", oneLine(info.Damage))
+			out.row(id(info.UUID), info.Name, info.State, "-", "-", "-", oneLine(info.Damage))
 			continue
 		}
-		out.row(info.UUID[:8], info.Name, stateText(info), pidText(info), appsText(info), networks.DescribePorts(info.Ports), localTime(info.Created))
+		out.row(id(info.UUID), info.Name, stateText(info), pidText(info), appsText(info), networks.DescribePorts(info.Ports), created(info.Created))
 	}
 	return out.flush()
 }

@@ -53,7 +53,11 @@ func codeText(code *int) string {
 	return strconv.Itoa(*code)
 }
 
-func shortID(id string) string { return id[:len("sha512-")+12] }
+// shortID is the start of an image's ID, which commands accept.
+func shortID(id string) string {
+	_, hex, _ := strings.Cut(id, "-")
+	return hex[:12]
+}
 
 // inUTF8 refuses arguments that JSON would change.
 func inUTF8(command string, words []string) error {
@@ -67,6 +71,9 @@ func inUTF8(command string, words []string) error {
 
 // localTime is a time in the zone that zone names.
 func localTime(t time.Time) string { return t.Local().Format(time.DateTime) }
+
+// localMinute is localTime without the seconds.
+func localMinute(t time.Time) string { return t.Local().Format("2006-01-02 15:04") }
 
 // zone is the local time zone, for the heads of tables.
 func zone() string {

@@ -64,11 +64,11 @@ func TestTimesAreLocalAndLabelled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for args, head := range map[string]string{"ps --all": "CREATED (JST)", "image list": "IMPORTED (JST)", "events --stream=false": " JST  "} {
+	for args, head := range map[string]string{"ps --all": "CREATED (JST)", "image list --no-trunc": "IMPORTED (JST)", "events --stream=false": " JST  "} {
 		cmd := b.Command(strings.Fields(args)...)
 		cmd.Env = append(cmd.Env, "TZ=Asia/Tokyo")
 		r := harness.Finish(t, cmd)
-		if day := time.Now().In(tokyo).Format("2006-01-02 15:"); !strings.Contains(r.Stdout, head) || args != "image list" && !strings.Contains(r.Stdout, day) &&
+		if day := time.Now().In(tokyo).Format("2006-01-02 15:"); !strings.Contains(r.Stdout, head) || args != "image list --no-trunc" && !strings.Contains(r.Stdout, day) &&
 			!strings.Contains(r.Stdout, time.Now().In(tokyo).Add(-time.Hour).Format("2006-01-02 15:")) {
 			t.Errorf("%s: %s", args, r.Stdout)
 		}
