@@ -6,7 +6,7 @@ import (
 	"os/signal"
 	"strings"
 
-	"kurma.io/stager/launcher/copies"
+	"kurma.io/stager/launcher/daemon"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -34,71 +34,65 @@ the kernel's own files, such as those of /proc, are left out, each with a warnin
 	}
 }
 
-// copyEnd is one of the two ends of a copy: a path in an app, a path on the host, or a tar archive.
-type copyEnd struct {
-	pod, app, path string // pod is "" for the host
-}
-
-func (e copyEnd) isArchive() bool { return e.pod == "" && e.path == "-" }
-
-// parseCopyEnd reads POD[:APP]:PATH, or a path of the host, which begins with "/" or "." if it has a colon.
-func parseCopyEnd(text string) (copyEnd, error) {
+// parseCopyEnd reads POD[:APP]:PATH, or a path of the host, which begins with "/" or "." if it has a colon. pod is ""
+// for the host.
+func parseCopyEnd(text string) (pod string, e daemon.CopyEnd, err error) {
 	pod, path, inPod := strings.Cut(text, ":")
 	if !inPod || strings.HasPrefix(text, "/") || strings.HasPrefix(text, ".") {
 		pod, path = "", text
 	}
-	e := copyEnd{pod: pod, path: path}
+	e.Path = path
 	if app, rest, ok := strings.Cut(path, ":"); pod != "" && ok && app != "" && !strings.Contains(app, "/") {
-		e.app, e.path = app, rest
+		e.App, e.Path = app, rest
 	}
-	if e.path == "" || inPod && text[0] == ':' {
-		return e, usageError{fmt.Sprintf("cp: %s is not POD[:APP]:PATH or a path of the host", quoted(text))}
+	if e.Path == "" || inPod && text[0] == ':' {
+		err = usageError{fmt.Sprintf("cp: %s is not POD[:APP]:PATH or a path of the host", quoted(text))}
 	}
-	return e, nil
+	return pod, e, err
 }
 
 func (c *cli) cp(ctx context.Context, from, to string) error {
-	source, err := parseCopyEnd(from)
+	fromPod, source, err := parseCopyEnd(from)
 	if err != nil {
 		return err
 	}
-	target, err := parseCopyEnd(to)
-	if err != nil {
-		return err
-	}
+	toPod, target, err := parseCopyEnd(to)
 	switch {
-	case source.pod == "" && target.pod == "":
+	case err != nil:
+		return err
+	case fromPod == "" && toPod == "":
 		return usageError{"cp: one of the two must be POD:PATH or POD:APP:PATH"}
-	case source.pod != "" && target.pod != "":
+	case fromPod != "" && toPod != "":
 		return usageError{"cp: both are in pods; copy to the host first, or use launcher cp " + from + " - | launcher cp - " + to}
-	case target.isArchive() && isTerminal(c.stdout):
+	case to == "-" && isTerminal(c.stdout):
 		return usageError{"cp: stdout is a terminal; want a file or a pipe for the archive"}
 	}
-	if source.isArchive() || target.isArchive() {
+	if from == "-" || to == "-" {
 		// The other end of a pipe may wait: a signal may end the process then.
 		signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	}
-	inApp := source
-	if target.pod != "" {
-		inApp = target
-	}
-	app, closeApp, err := c.appTree(ctx, inApp)
+	pod, err := c.daemon.FindPod(fromPod + toPod)
 	if err != nil {
 		return err
 	}
-	defer closeApp()
 	done := func() {}
-	if !target.isArchive() {
+	switch {
+	case from == "-":
+		source.In, target.Pod = c.stdin, pod
+	case to == "-":
+		source.Pod, target.Out = pod, c.stdout
+	case fromPod != "":
+		source.Pod = pod
+	default:
+		target.Pod = pod
+	}
+	if to != "-" {
 		done = c.busy("copy " + printable(from))
 	}
-	defer done()
 	var warnings []string
-	warn := func(text string) { warnings = append(warnings[:min(len(warnings), maxCopyWarnings)], text) }
-	if target.pod != "" {
-		err = c.copyBetween(ctx, copies.Host(), source, app, target, warn)
-	} else {
-		err = c.copyBetween(ctx, app, source, copies.Host(), target, warn)
-	}
+	err = c.daemon.Copy(ctx, source, target, func(text string) {
+		warnings = append(warnings[:min(len(warnings), maxCopyWarnings)], text)
+	})
 	done()
 	c.warn(warnings...)
 	return err
@@ -106,42 +100,6 @@ func (c *cli) cp(ctx context.Context, from, to string) error {
 
 // maxCopyWarnings limits how many files an app can have cp report.
 const maxCopyWarnings = 20
-
-// appTree opens the files of a running app.
-func (c *cli) appTree(ctx context.Context, e copyEnd) (tree copies.Tree, done func(), err error) {
-	pod, _, err := c.findPod("cp", []string{e.pod})
-	if err != nil {
-		return tree, nil, err
-	}
-	return c.daemon.AppFiles(ctx, pod, e.app)
-}
-
-// copyBetween copies from a tree or stdin to a tree or stdout.
-func (c *cli) copyBetween(ctx context.Context, fromTree copies.Tree, from copyEnd, toTree copies.Tree, to copyEnd, warn func(string)) error {
-	intoPod := to.pod != ""
-	if from.isArchive() {
-		target, err := toTree.Target(to.path, nil)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = target.Close() }()
-		return target.Unpack(c.stdin, intoPod, warn)
-	}
-	source, err := fromTree.Source(from.path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = source.Close() }()
-	if to.isArchive() {
-		return source.Pack(ctx, c.stdout, "", warn)
-	}
-	target, err := toTree.Target(to.path, source)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = target.Close() }()
-	return copies.Copy(ctx, source, target, intoPod, warn)
-}
 
 // completeCopies proposes pods, and paths of the host.
 func (c *cli) completeCopies(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {

@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"kurma.io/stager/internal/plaintext"
+	"kurma.io/stager/launcher/daemon"
+	"kurma.io/stager/launcher/pods"
 )
 
 // table prints rows in columns on stdout.
@@ -108,6 +110,25 @@ func (c *cli) warn(warnings ...string) {
 	for _, warning := range warnings {
 		c.say("warning: " + warning)
 	}
+}
+
+// showWarnings prints what the stager has warned of while the pod started: the person who has started
+// it would have to look into the stager's log for it.
+func (c *cli) showWarnings(pod *pods.Pod) {
+	for _, w := range c.daemon.Warnings(pod) {
+		c.warn(fmt.Sprintf("pod %q: %s", pod.Plan.Name, warningText(w)))
+	}
+}
+
+func warningText(w daemon.StagerWarning) string {
+	text := w.Text
+	if w.App != "" {
+		text = fmt.Sprintf("app %q: %s", w.App, text)
+	}
+	if text = printable(text); w.Why != "" {
+		text += ": " + printable(w.Why)
+	}
+	return text
 }
 
 // printJSON prints a value as JSON in one line.

@@ -33,7 +33,8 @@ func (c *cli) runHere(ctx context.Context, launch *daemon.Launch, o runOptions, 
 		}
 		c.showWarnings(pod)
 		c.notify(systemd.SdNotifyReady + "\nSTATUS=Pod " + pod.Plan.UUID)
-		return c.showOutput(ctx, pod.Plan.UUID, &output, cancel)
+		c.showOutput(ctx, pod, &output, cancel)
+		return nil
 	})
 	// The pod has ended: a signal may end the launcher in what is left to do.
 	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
@@ -43,30 +44,31 @@ func (c *cli) runHere(ctx context.Context, launch *daemon.Launch, o runOptions, 
 	if err != nil {
 		return err
 	}
-	pod := launch.Pod()
-	c.reportFailedStager(pod, o.remove)
-	if o.remove {
-		ended, err := c.daemon.FindPod(pod.Plan.UUID)
-		if err == nil {
-			err = c.daemon.RemovePod(context.WithoutCancel(ctx), ended, false)
-		}
-		if err != nil && !errors.Is(err, pods.ErrNotFound) {
+	return c.ended(ctx, launch.Pod(), &exit.Code, o.remove)
+}
+
+// ended deletes a pod that has ended, if remove says so, and returns the launcher's exit status as an error: SIGINT's
+// if that has ended the pod, else the pod's code, nil if it is not known.
+func (c *cli) ended(ctx context.Context, pod *pods.Pod, code *int, remove bool) error {
+	c.reportFailedStager(pod, remove)
+	if remove {
+		if err := c.daemon.RemovePod(context.WithoutCancel(ctx), pod, false); err != nil {
 			return err
 		}
 	}
 	var interrupted interruption
-	switch cause := context.Cause(ctx); {
-	case errors.As(cause, &interrupted):
-		if interrupted.signal == unix.SIGINT {
-			return exitError{128 + int(unix.SIGINT)}
-		}
-	case cause != nil:
+	cause := context.Cause(ctx)
+	switch bySignal := errors.As(cause, &interrupted); {
+	case interrupted.signal == unix.SIGINT:
+		return exitError{128 + int(unix.SIGINT)}
+	case cause != nil && !bySignal:
 		return cause
+	case code != nil:
+		return statusOf(*code, nil)
+	case bySignal:
+		return nil
 	}
-	if exit.Code != 0 {
-		return exitError{exit.Code}
-	}
-	return nil
+	return unknownCode(pod)
 }
 
 // reportFailedStager prints why a pod that has ended has an exit code that is not its apps'. deleted is whether the
@@ -83,28 +85,23 @@ func (c *cli) reportFailedStager(pod *pods.Pod, deleted bool) {
 }
 
 // showOutput begins to show the output of the pod's apps. shown is done when all has been written;
-// failed is called if it cannot be. The readers have their own copy of the pod, because
-// its monitor changes the other one.
-func (c *cli) showOutput(ctx context.Context, uuid string, shown *sync.WaitGroup, failed func(error)) error {
-	own, err := c.daemon.FindPod(uuid)
-	if err != nil {
-		return err
-	}
-	if own.Plan.LogDir == "" {
+// failed is called if it cannot be.
+func (c *cli) showOutput(ctx context.Context, pod *pods.Pod, shown *sync.WaitGroup, failed func(error)) {
+	if pod.Plan.LogDir == "" {
 		c.warn(fmt.Sprintf("the output is not shown: the stager image has no annotation %q", names.LogDirAnnotation))
-		return nil
+		return
 	}
+	own := *pod // the caller reads the pod's state again
 	here := *c
 	here.stdout, here.stderr = &watched{c.stdout, failed}, &watched{c.stderr, failed}
 	shown.Go(func() {
 		// A stop of the pod ends the output by the apps' end.
 		ctx := context.WithoutCancel(ctx)
-		err := here.showLogs(ctx, own, daemon.AppNames(own), logsOptions{LogOptions: daemon.LogOptions{Follow: true}})
+		err := here.showLogs(ctx, &own, daemon.AppNames(&own), logsOptions{LogOptions: daemon.LogOptions{Follow: true}})
 		if err != nil && !errors.Is(err, daemon.ErrNoLogs) {
 			failed(fmt.Errorf("show the output of the pod: %w", err))
 		}
 	})
-	return nil
 }
 
 // watched is a stream whose first error is reported: callins.Logs does not return a reader's

@@ -28,9 +28,7 @@ func (c *cli) runInteractive(ctx context.Context, launch *daemon.Launch, o runOp
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var output sync.WaitGroup
-	if err := c.showOutput(ctx, pod.Plan.UUID, &output, cancel); err != nil {
-		return errors.Join(err, c.daemon.RemovePod(ctx, pod, true))
-	}
+	c.showOutput(ctx, pod, &output, cancel)
 	shown := make(chan struct{})
 	go func() {
 		output.Wait()
@@ -91,34 +89,16 @@ func (c *cli) typeUntil(ctx context.Context, shown <-chan struct{}, pod *pods.Po
 
 // endInteractive stops a pod that is still alive, and returns its exit code as an error.
 func (c *cli) endInteractive(ctx context.Context, pod *pods.Pod, o runOptions) error {
-	cause := context.Cause(ctx)
 	lasting := context.WithoutCancel(ctx)
-	if cause != nil {
+	if ctx.Err() != nil {
 		if err := c.daemon.StopPod(lasting, pod, daemon.NoLimit); err != nil {
 			return err
 		}
 	}
 	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
-	if err := errors.Join(pod.AwaitEnd(lasting), pod.StillConnected()); err != nil {
+	outcome, err := c.daemon.Wait(lasting, pod)
+	if err := errors.Join(err, pod.StillConnected()); err != nil {
 		return err
 	}
-	code, _ := pod.Outcome()
-	c.reportFailedStager(pod, o.remove)
-	if o.remove {
-		if err := c.daemon.RemovePod(lasting, pod, false); err != nil {
-			return err
-		}
-	}
-	var interrupted interruption
-	switch {
-	case errors.As(cause, &interrupted) && interrupted.signal == unix.SIGINT:
-		return exitError{128 + int(unix.SIGINT)}
-	case cause != nil && !errors.As(cause, &interrupted):
-		return cause
-	case cause == nil && code == nil:
-		return unknownCode(pod)
-	case cause == nil && *code != 0:
-		return exitError{*code}
-	}
-	return nil
+	return c.ended(ctx, pod, outcome.Code, o.remove)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/podplan"
 
 	"github.com/google/go-cmp/cmp"
@@ -78,22 +79,15 @@ func TestRunOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// What the stager has warned of reaches the person; other lines do not.
-func TestWarningsOfTheStagerAreShown(t *testing.T) {
-	for line, want := range map[string]string{
-		`time=2026-11-22T03:27:16.1Z level=WARN msg="no volume for mount point \"data\"" app=web`:                 `app "web": no volume for mount point "data"`,
-		`time=2026-11-22T03:27:16.1Z level=WARN msg=isolator app=web name=resource/x fate=ignored why="not here"`: `app "web": isolator resource/x is ignored: not here`,
-		`time=2026-11-22T03:27:16.1Z level=ERROR msg="end log" app=web error="disk full"`:                         `app "web": end log: disk full`,
-		`time=2026-11-22T03:27:16.1Z level=WARN msg="no service" why="not root"`:                                  "no service: not root",
-		`time=2026-11-22T03:27:16.1Z level=INFO msg="pod is running" apps=1`:                                      "",
-		`stager: something else`:      "",
-		`level=WARN`:                  "",
-		`level=WARN msg="cut off`:     `"cut`,
-		`level=WARN msg="two\nlines"`: `"two\nlines"`,
-		``:                            "",
+// A warning names its app, and what a stranger has chosen stays in one line.
+func TestWarningsAreOneLine(t *testing.T) {
+	for want, w := range map[string]daemon.StagerWarning{
+		`app "web": end log: disk full`: {App: "web", Text: "end log", Why: "disk full"},
+		`"two\nlines"`:                  {Text: "two\nlines"},
+		`no service: "\x1b[m"`:          {Text: "no service", Why: "\x1b[m"},
 	} {
-		if got := warningText(line); got != want {
-			t.Errorf("%s: %q, want %q", line, got, want)
+		if got := warningText(w); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func (o *runOptions) pod(command string) (daemon.PodOptions, error) {
 		Remove: o.remove && !o.interactive(), ExitPolicy: o.exitPolicy, Restart: o.restart,
 	}
 	if !o.detach {
-		asked.DefaultExit = "all"
+		asked.Options.DefaultExit = "all"
 	}
 	isManifest, err := isPodManifest(o.source)
 	if err != nil || !isManifest {

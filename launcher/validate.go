@@ -35,7 +35,7 @@ func (c *cli) validate(ctx context.Context, source string, net netFlags) error {
 	if err != nil {
 		return err
 	}
-	asked.DefaultExit = ""
+	asked.Options.DefaultExit = ""
 	found, warnings, err := c.daemon.Validate(ctx, asked)
 	if err != nil {
 		c.warn(warnings...) // a misspelt key may be the cause

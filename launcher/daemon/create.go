@@ -30,8 +30,8 @@ type PodOptions struct {
 	Manifest []byte
 	File     string
 
-	// Options is what is asked for beside it. Taken is the daemon's; so is the UUID of a pod that is Detached.
-	podplan.Options
+	// Options is what is asked for beside it.
+	Options podplan.Options
 
 	// CgroupParent is the group in which the pod's cgroup is made, a path below each hierarchy's root; "" for the
 	// configuration's.
@@ -67,13 +67,14 @@ func (d *Daemon) Create(ctx context.Context, o PodOptions) (launch *Launch, warn
 	}
 	o.Image = image
 	launch = new(Launch)
+	uuid := "" // of a pod that is not detached, a new one
 	if o.Detached {
 		if launch.monitor, err = store.StartMonitor(d.programs.Monitor); err != nil {
 			return nil, nil, err
 		}
-		o.UUID = launch.monitor.UUID
+		uuid = launch.monitor.UUID
 	}
-	launch.pod, warnings, err = d.create(ctx, store, stager, o)
+	launch.pod, warnings, err = d.create(ctx, store, stager, uuid, o)
 	if err != nil {
 		launch.Close()
 		return nil, warnings, err
@@ -130,7 +131,7 @@ func (d *Daemon) podsBelow(parent string) (*pods.Store, error) {
 
 // create plans a pod and puts it into the store. Its images cannot be removed
 // meanwhile; afterwards the pod's plan says that they are in use.
-func (d *Daemon) create(ctx context.Context, store *pods.Store, stager string, o PodOptions) (*pods.Keeper, []string, error) {
+func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid string, o PodOptions) (*pods.Keeper, []string, error) {
 	imageStore, ring, err := d.imagesAndKeys()
 	if err != nil {
 		return nil, nil, err
@@ -145,22 +146,21 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager string, o
 		if err != nil {
 			return nil, nil, err
 		}
-		asked := o
-		asked.Taken = func(name string) bool { return names[name] != "" }
-		plan, warnings, err := d.plan(imageStore.Catalog(ring, d.config.ImagePins), stager, asked)
+		taken := func(name string) bool { return names[name] != "" }
+		plan, warnings, err := d.plan(imageStore.Catalog(ring, d.config.ImagePins), stager, uuid, taken, o)
 		if err != nil {
 			return nil, warnings, err
 		}
 		pod, err := store.Create(ctx, plan)
-		if o.Name == "" && errors.Is(err, pods.ErrNameTaken) {
+		if o.Options.Name == "" && errors.Is(err, pods.ErrNameTaken) {
 			continue // by a pod that was made since we looked
 		}
 		return pod, warnings, err
 	}
 }
 
-// plan plans a pod and returns the plan's warnings, also with an error.
-func (d *Daemon) plan(catalog *images.Catalog, stagerRef string, o PodOptions) (plan pods.Plan, warnings []string, err error) {
+// plan plans a pod, see podplan.Planner for uuid and taken, and returns the plan's warnings, also with an error.
+func (d *Daemon) plan(catalog *images.Catalog, stagerRef, uuid string, taken func(name string) bool, o PodOptions) (plan pods.Plan, warnings []string, err error) {
 	stager, err := findStager(catalog, stagerRef)
 	if err != nil {
 		return pods.Plan{}, nil, err
@@ -173,11 +173,13 @@ func (d *Daemon) plan(catalog *images.Catalog, stagerRef string, o PodOptions) (
 		Reachable:    pods.Reachable,
 		Journal:      hostJournal(),
 		Networks:     d.networks,
+		UUID:         uuid,
+		Taken:        taken,
 	}
 	if o.Manifest != nil {
 		plan, warnings, err = planner.FromManifest(o.File, o.Manifest, o.Options)
 	} else {
-		o.DefaultExit = cmp.Or(o.DefaultExit, "all")
+		o.Options.DefaultExit = cmp.Or(o.Options.DefaultExit, "all")
 		plan, warnings, err = planner.FromImage(o.Image, o.Args, o.Options)
 	}
 	return plan, append(catalog.Warnings(), warnings...), err

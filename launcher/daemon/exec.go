@@ -38,7 +38,7 @@ type commandSettings struct {
 func (d *Daemon) commandSettings(ctx context.Context, pod *pods.Pod, app pods.App, c Command) ([]byte, error) {
 	s := c.settings(app)
 	if c.User != "" && c.Group == "" {
-		files, done, err := d.AppFiles(ctx, pod, app.Name)
+		files, done, err := d.appFiles(ctx, pod, app.Name)
 		if err != nil {
 			return nil, err
 		}

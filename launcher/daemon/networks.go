@@ -50,7 +50,7 @@ func (d *Daemon) pluginImage(ctx context.Context, aci string) (*images.Image, fu
 	if err != nil {
 		return nil, nil, err
 	}
-	if aci, err = d.Obtain(ctx, aci); err != nil {
+	if aci, err = d.obtain(ctx, aci); err != nil {
 		return nil, nil, err
 	}
 	release, err := store.Pin()
@@ -71,7 +71,7 @@ func (d *Daemon) pluginPlanner() (*podplan.Planner, error) {
 	if err != nil {
 		return nil, err
 	}
-	ref, err := d.Obtain(context.Background(), d.config.DefaultStagerImage)
+	ref, err := d.obtain(context.Background(), d.config.DefaultStagerImage)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func (d *Daemon) ObtainForPod(ctx context.Context, ref string) (string, error) {
 
 // obtainBoth returns the IDs of the stager's image and of an app's.
 func (d *Daemon) obtainBoth(ctx context.Context, ref string) (stager, image string, err error) {
-	if stager, err = d.Obtain(ctx, d.config.DefaultStagerImage); err != nil {
+	if stager, err = d.obtain(ctx, d.config.DefaultStagerImage); err != nil {
 		return "", "", err
 	}
 	_, catalog, err := d.catalog()
@@ -44,14 +44,14 @@ func (d *Daemon) obtainBoth(ctx context.Context, ref string) (stager, image stri
 	if _, err = findStager(catalog, stager); err != nil {
 		return "", "", err
 	}
-	image, err = d.Obtain(ctx, ref)
+	image, err = d.obtain(ctx, ref)
 	return stager, image, err
 }
 
-// Obtain returns the ID of the image that a reference to a source means, and imports the image unless it has been
+// obtain returns the ID of the image that a reference to a source means, and imports the image unless it has been
 // imported before. A reference to an image of the store stays as it is; if the store has no image that docker.io/NAME
 // or HOST:PORT/NAME means, the reference is to an image of a registry.
-func (d *Daemon) Obtain(ctx context.Context, ref string) (string, error) {
+func (d *Daemon) obtain(ctx context.Context, ref string) (string, error) {
 	ref, err := d.sourceOf(ref)
 	if err != nil || !sources.Is(ref) {
 		return ref, err

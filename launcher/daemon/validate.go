@@ -41,7 +41,7 @@ func (d *Daemon) Validate(ctx context.Context, o PodOptions) (v Validation, warn
 	if err != nil {
 		return v, nil, err
 	}
-	planned, warnings, err := d.plan(catalog, stager, o)
+	planned, warnings, err := d.plan(catalog, stager, "", nil, o)
 	if err != nil {
 		return v, warnings, err
 	}

@@ -58,14 +58,17 @@ type Planner struct {
 	Journal string
 	// Networks are the networks that pods can be connected to.
 	Networks []networks.Network
+	// UUID is the pod's; "" for a new one.
+	UUID string
+	// Taken reports whether a pod has a name already: a name that is made of the manifest's file or the image gets a number
+	// then. nil for none.
+	Taken func(name string) bool
 }
 
 // Options is what a person asks for beside a pod manifest or an image.
 type Options struct {
-	UUID        string            // the pod's; "" for a new one
 	Hostname    string            // the pod's hostname, that CheckHostname accepts; "" for the manifest's or the name
 	Name        string            // the pod's name, for which IsName holds; "" for one made from the manifest's file or the image
-	Taken       func(string) bool // reports whether a name made so is used already; a number is added to it then. nil for none
 	Volumes     map[string]string // paths of the host by the names of volumes or mount points
 	Mounts      []Mount           // paths of the host at paths of every app
 	App         AppOptions        // of FromImage: for its app
@@ -115,8 +118,8 @@ func (p *Planner) FromImage(ref string, args []string, o Options) (plan pods.Pla
 func (p *Planner) plan(d document, name string, o Options) (pods.Plan, []string, error) {
 	if o.Name != "" {
 		name = o.Name
-	} else if o.Taken != nil {
-		name = freeName(name, o.Taken)
+	} else if p.Taken != nil {
+		name = freeName(name, p.Taken)
 	}
 	config, err := stagerConfig(p.StagerConfig, o)
 	if err != nil {
@@ -142,7 +145,7 @@ func (p *Planner) plan(d document, name string, o Options) (pods.Plan, []string,
 		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
 	}
 	plan := pods.Plan{
-		UUID:        cmp.Or(o.UUID, uuid.NewString()),
+		UUID:        cmp.Or(p.UUID, uuid.NewString()),
 		Name:        name,
 		Manifest:    text.Bytes(),
 		Layers:      layers,

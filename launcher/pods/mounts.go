@@ -86,7 +86,7 @@ func (k *Keeper) mountVolume(root string, volume Volume) error {
 	if volume.Source == "" {
 		return bind(k.emptyVolume(volume), target, options)
 	}
-	source, err := OpenSource(volume.Source)
+	source, err := openSource(volume.Source)
 	if err != nil {
 		return err
 	}
@@ -94,11 +94,11 @@ func (k *Keeper) mountVolume(root string, volume Volume) error {
 	return attach(int(source.Fd()), volume.Source, target, options)
 }
 
-// OpenSource opens the source of a host volume, a file or folder, with O_PATH, to look at
+// openSource opens the source of a host volume, a file or folder, with O_PATH, to look at
 // it or to mount it. A symbolic link in the path is an error, as appc requires
 // (ace.md, Volume Setup): what is mounted is at the path, even if another process
 // changes a folder of the path meanwhile. The caller closes the file.
-func OpenSource(path string) (*os.File, error) {
+func openSource(path string) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_NO_SYMLINKS}
 	fd, err := openat2(path, how)
 	if errors.Is(err, unix.ENOTDIR) { // O_DIRECTORY, tried first, triggers an automount
@@ -116,7 +116,7 @@ func OpenSource(path string) (*os.File, error) {
 
 // CheckSource reports why a path cannot be the source of a host volume, or nil.
 func CheckSource(path string) error {
-	source, err := OpenSource(path)
+	source, err := openSource(path)
 	if err != nil {
 		return err
 	}

@@ -212,7 +212,7 @@ func TestAVolumeSourceThatBecomesALinkIsRefused(t *testing.T) {
 			}
 			pod := newStore(t).newPod(t, "swap", "exec /busybox cat /volumes/v\n")
 			pod.Plan.Volumes = []Volume{{Name: "v", Source: filepath.Join(dir, tt.source)}}
-			file, err := OpenSource(pod.Plan.Volumes[0].Source)
+			file, err := openSource(pod.Plan.Volumes[0].Source)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -119,7 +119,7 @@ func (k *Keeper) makeVolumePoint(root *os.Root, volume Volume) error {
 	if volume.Source == "" {
 		return makeDir(root, name)
 	}
-	source, err := OpenSource(volume.Source)
+	source, err := openSource(volume.Source)
 	if err != nil {
 		return fmt.Errorf("volume %q: %w", volume.Name, err)
 	}

@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"kurma.io/stager/launcher/pods"
+)
+
+// StagerWarning is what a stager has warned of. All text may be a stranger's.
+type StagerWarning struct {
+	App  string // that it is about; "" for the pod
+	Text string
+	Why  string // "" if the stager does not say
+}
+
+// Warnings returns what the pod's stager has warned of so far. Of a stager with another form of log than the reference
+// stager's there are none.
+func (d *Daemon) Warnings(pod *pods.Pod) []StagerWarning {
+	log, err := os.Open(pod.LogPath())
+	if err != nil {
+		return nil // the pod has ended and is deleted
+	}
+	defer log.Close()
+	var all []StagerWarning
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		if w, ok := readWarning(lines.Text()); ok {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// readWarning reads a warning of the stager's log; false for any other line.
+func readWarning(line string) (StagerWarning, bool) {
+	fields := parseRecord(line)
+	if fields["level"] != "WARN" && fields["level"] != "ERROR" || fields["msg"] == "" {
+		return StagerWarning{}, false
+	}
+	w := StagerWarning{App: fields["app"], Text: fields["msg"], Why: fields["error"] + fields["why"]}
+	if name := fields["name"]; w.Text == "isolator" && name != "" {
+		w.Text = fmt.Sprintf("isolator %s is %s", name, fields["fate"])
+	}
+	return w, true
+}
+
+// parseRecord reads a line of log/slog's TextHandler, the form of the reference stager's log: KEY=VALUE, values
+// with spaces quoted. It returns what it can read of any other line.
+func parseRecord(line string) map[string]string {
+	fields := make(map[string]string)
+	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {
+		key, rest, ok := strings.Cut(line, "=")
+		if !ok {
+			return fields
+		}
+		value := ""
+		if prefix, err := strconv.QuotedPrefix(rest); err == nil {
+			value, _ = strconv.Unquote(prefix) // QuotedPrefix has checked it
+			line = rest[len(prefix):]
+		} else {
+			value, line, _ = strings.Cut(rest, " ")
+		}
+		fields[key] = value
+	}
+	return fields
+}

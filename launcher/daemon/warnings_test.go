@@ -1,0 +1,22 @@
+package daemon
+
+import "testing"
+
+// Warnings are read from the form of the reference stager's log; other lines are none.
+func TestWarningsOfTheStagerAreRead(t *testing.T) {
+	for line, want := range map[string]StagerWarning{
+		`time=2026-11-22T03:27:16.1Z level=WARN msg="no volume for mount point \"data\"" app=web`:                 {App: "web", Text: `no volume for mount point "data"`},
+		`time=2026-11-22T03:27:16.1Z level=WARN msg=isolator app=web name=resource/x fate=ignored why="not here"`: {App: "web", Text: "isolator resource/x is ignored", Why: "not here"},
+		`time=2026-11-22T03:27:16.1Z level=ERROR msg="end log" app=web error="disk full"`:                         {App: "web", Text: "end log", Why: "disk full"},
+		`time=2026-11-22T03:27:16.1Z level=WARN msg="no service" why="not root"`:                                  {Text: "no service", Why: "not root"},
+		`time=2026-11-22T03:27:16.1Z level=INFO msg="pod is running" apps=1`:                                      {},
+		`stager: something else`:  {},
+		`level=WARN`:              {},
+		`level=WARN msg="cut off`: {Text: `"cut`},
+		``:                        {},
+	} {
+		if got, ok := readWarning(line); got != want || ok != (want.Text != "") {
+			t.Errorf("%s: %+v, %v, want %+v", line, got, ok, want)
+		}
+	}
+}
