@@ -12,6 +12,7 @@ import (
 	"kurma.io/stager/boot/netlimit"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
+	"kurma.io/stager/spec"
 )
 
 // The steps that prepare what the apps share.
@@ -20,6 +21,11 @@ import (
 // the pod's cgroup.
 func prepareRuntime(_ context.Context, p *Pod) error {
 	p.Undo(p.Runtime.Close)
+	if runtime, ok := p.Runtime.(spec.Selectable); ok {
+		runtime.SelectStarts(p.Plan.Config.Runtime)
+	} else if p.Plan.Config.Runtime != "" {
+		p.Log.Warn("stagerConfig.runtime has no effect: this stager has one runtime")
+	}
 	return p.Runtime.Prepare(names.RuntimeDir, p.Plan.Resources)
 }
 

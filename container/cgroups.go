@@ -86,10 +86,13 @@ func openTree(path, target string, recursive uint, attributes unix.MountAttr) (t
 	return t, nil
 }
 
-func closeTrees(trees []tree) {
+func closeTrees(trees []tree) { closeAll(treeFiles(trees)) }
+
+func treeFiles(trees []tree) (files []*os.File) {
 	for _, t := range trees {
-		t.file.Close() // nil is none
+		files = append(files, t.file)
 	}
+	return files
 }
 
 // makeCgroupFolders mounts the file system with the folders on which the shim attaches the cgroups of several

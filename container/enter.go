@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -61,7 +62,7 @@ func (e *entrance) variable() string { return names.ShimVariable + "=" + strconv
 // files returns the process's descriptors from 3 on: the files that it keeps, then the shim's.
 // more are the files after the backing folders, see enum shim_file.
 func (e *entrance) files(more ...*os.File) []*os.File {
-	shim := []*os.File{shimProgram: e.container.runtime.exe, shimPlanFile: e.pipes.plan, shimReport: e.pipes.reportChild}
+	shim := []*os.File{shimProgram: cmp.Or(e.container.runtime.exe, e.pipes.plan), shimPlanFile: e.pipes.plan, shimReport: e.pipes.reportChild}
 	return slices.Concat(e.kept, shim, e.container.backing, more)
 }
 

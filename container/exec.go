@@ -219,10 +219,19 @@ func (j *joining) start() (started *os.Process, err error) {
 	}
 	j.container.runtime.starter.do(func() {
 		if err = j.label(); err == nil {
-			started, err = os.StartProcess(j.program(), []string{"shim"}, attr)
+			started, err = j.execute(attr)
 		}
 	})
 	return started, err
+}
+
+// execute starts the shim: as a program, or as a fork of the direct runtime.
+func (j *joining) execute(attr *os.ProcAttr) (*os.Process, error) {
+	if !j.container.runtime.direct {
+		return os.StartProcess(j.program(), []string{"shim"}, attr)
+	}
+	f := &forked{files: attr.Files, shim: j.first(), terminal: j.stdio.Terminal}
+	return f.start(j.cgroupFiles.unified)
 }
 
 // label sets what the thread's children inherit: the container's session keyring, and the labels
@@ -297,6 +306,11 @@ func (t *terminal) open(root *os.File, stdio spec.Stdio) error {
 		return err
 	}
 	defer path.Close()
+	return t.openAt(path, stdio)
+}
+
+// openAt makes a terminal of the devpts whose ptmx is path.
+func (t *terminal) openAt(path *os.File, stdio spec.Stdio) (err error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(path.Fd()), &fs); err != nil || fs.Type != unix.DEVPTS_SUPER_MAGIC {
 		return errors.New("/dev/pts is not a devpts")

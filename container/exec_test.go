@@ -1,6 +1,7 @@
 package container
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -135,11 +136,15 @@ func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
 			})
 		}
 	}
+	executes := "fork/exec /proc/self/fd/3: "
+	if startsDirectly() {
+		executes = "exec true: " // the child itself
+	}
 	for want, change := range map[string]func(c *container){
-		"join session keyring: ":      fails(unix.SYS_KEYCTL),
-		"fork/exec /proc/self/fd/3: ": fails(unix.SYS_EXECVE),
-		"set SELinux label: ":         func(c *container) { c.spec.SELinuxLabel = "no such label" }, // not the machine's
-		"no manager":                  func(c *container) { c.manager, c.managerErr = nil, errors.New("no manager") },
+		"join session keyring: ": fails(unix.SYS_KEYCTL),
+		executes:                 fails(unix.SYS_EXECVE),
+		"set SELinux label: ":    func(c *container) { c.spec.SELinuxLabel = "no such label" }, // not the machine's
+		"no manager":             func(c *container) { c.manager, c.managerErr = nil, errors.New("no manager") },
 		"open container's cgroup: ": func(c *container) {
 			c.manager, c.managerErr = manager.New(&cgroups.Cgroup{Path: "/stager-test-none", Resources: &cgroups.Resources{SkipDevices: true}})
 		},
@@ -213,6 +218,13 @@ func TestCommandsThatAreStoppedInTheirStartGoOn(t *testing.T) {
 			ended <- err
 		}()
 	}
+	shim := []byte("shim\x00")
+	if startsDirectly() {
+		var err error
+		if shim, err = os.ReadFile("/proc/self/cmdline"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// A shim waits if it sleeps and no signal waits for it.
 	wait := func() bool {
 		_, children := held(t)
@@ -220,7 +232,7 @@ func TestCommandsThatAreStoppedInTheirStartGoOn(t *testing.T) {
 		for _, pid := range children {
 			name, _ := os.ReadFile("/proc/" + pid + "/cmdline") // it may be gone
 			status, _ := os.ReadFile("/proc/" + pid + "/status")
-			if string(name) == "shim\x00" && strings.Contains(string(status), "\nState:\tS") && strings.Contains(string(status), "\nShdPnd:\t0000000000000000\n") {
+			if bytes.Equal(name, shim) && strings.Contains(string(status), "\nState:\tS") && strings.Contains(string(status), "\nShdPnd:\t0000000000000000\n") {
 				waiting++
 			}
 		}

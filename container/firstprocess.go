@@ -23,9 +23,9 @@ type firstProcess struct {
 	consoles *os.File // libcontainer's end
 }
 
-// newFirstProcess prepares everything that the first process needs from outside, with the trees that its shim
-// attaches. The caller closes it, even if the process cannot start, and the trees.
-func (c *container) newFirstProcess(stdio spec.Stdio, trees []tree) (*firstProcess, error) {
+// newFirstEntrance makes the entrance of the first process, with the trees that its shim attaches. The caller closes it,
+// even if the process cannot start, and the trees.
+func (c *container) newFirstEntrance(trees []tree) (*firstProcess, error) {
 	flags := uint32(shimOwnStdio)
 	if !c.spec.Privileged {
 		flags |= shimNewCgroups
@@ -34,11 +34,17 @@ func (c *container) newFirstProcess(stdio spec.Stdio, trees []tree) (*firstProce
 	if err != nil {
 		return nil, err
 	}
-	l := &firstProcess{entrance: e, stdio: stdio, trees: trees}
-	var files []*os.File
-	for _, t := range trees {
-		files = append(files, t.file)
+	return &firstProcess{entrance: e, trees: trees}, nil
+}
+
+// newFirstProcess is newFirstEntrance for libcontainer.
+func (c *container) newFirstProcess(stdio spec.Stdio, trees []tree) (*firstProcess, error) {
+	l, err := c.newFirstEntrance(trees)
+	if err != nil {
+		return nil, err
 	}
+	l.stdio = stdio
+	e := l.entrance
 	l.process = libcontainer.Process{
 		Init: true,
 		Args: []string{e.program()},
@@ -47,7 +53,7 @@ func (c *container) newFirstProcess(stdio spec.Stdio, trees []tree) (*firstProce
 		Env:        []string{e.variable(), "HOME=/"},
 		Cwd:        "/",
 		LogLevel:   "3", // warnings; libcontainer's default sends every step through a pipe, as JSON
-		ExtraFiles: e.files(files...),
+		ExtraFiles: e.files(treeFiles(trees)...),
 	}
 	if stdio.Terminal {
 		return l, l.openConsole()

@@ -10,7 +10,7 @@
 #include <linux/filter.h>
 #include <stdint.h>
 
-/* Sets the AppArmor profile for the next exec, which is the app's; a profile need not allow what the shim does. It
+/* Sets the AppArmor profile for the next exec, which is the app's; profile is "exec " and its name. A profile need not allow what the shim does. It
  * needs the supervisor's /proc. */
 void confine(const char *profile);
 

@@ -1,6 +1,6 @@
-// Package container is the runtime that makes containers with runc's libcontainer. Only this
-// package knows libcontainer: its input is a spec.Spec, which is plain data, and its output a
-// spec.Container.
+// Package container is the runtime that makes containers with runc's libcontainer, or directly, by forks of the
+// supervisor that do what libcontainer is configured to do. Only this package knows libcontainer: its input is a
+// spec.Spec, which is plain data, and its output a spec.Container.
 package container
 
 import (
@@ -10,12 +10,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // sets device rules; without it the cgroup manager refuses any
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/exeseal"
@@ -47,7 +43,9 @@ type Runtime struct {
 
 	state    string   // libcontainer's folder for each container
 	shm      string   // the pod's /dev/shm
-	exe      *os.File // this program; no container can write to it
+	exe      *os.File // this program; no container can write to it; nil for the direct runtime, which executes the program never again
+	direct   bool     // starts processes by forks of the supervisor
+	masks    string   // what hides paths, of the direct runtime
 	landlock bool
 
 	hierarchies []string // of cgroups, below the caller's /sys/fs/cgroup; nil if it has none
@@ -66,6 +64,17 @@ type Runtime struct {
 // every mounted hierarchy. The caller must be root. The runtime changes nothing before Prepare.
 func NewRuntime(cgroup string, log *slog.Logger) *Runtime {
 	return &Runtime{cgroup: cgroup, log: log, execLimit: spec.ExecLimit}
+}
+
+// SelectStarts implements spec.Selectable.
+func (r *Runtime) SelectStarts(name string) {
+	if r.direct = name == spec.DirectStarts; !r.direct {
+		return
+	}
+	if missing := missingForDirect(); missing != nil {
+		r.log.Warn("apps are started by libcontainer: the kernel lacks what a direct start needs (Linux 5.12)", "error", missing)
+		r.direct = false
+	}
 }
 
 // Prepare implements spec.Runtime. If the kernel cannot prevent apps from reading each
@@ -90,17 +99,17 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r.memlock); err != nil {
 		return os.NewSyscallError("getrlimit", err)
 	}
-	// libcontainer passes this one variable to a container's first process. The process
-	// works with a single thread, so its Go runtime starts faster with one P.
-	if err := os.Setenv("GOMAXPROCS", "1"); err != nil {
-		return err
-	}
 	if r.pod, err = cgroup.NewPod(r.cgroup, limits); err != nil {
 		return err
 	}
 	go r.pod.Hasten() // the rest of the pod's start takes as long
 	r.starter = newStarter()
-	if r.exe, err = exeseal.CloneSelfExe(r.state); err != nil {
+	if r.direct {
+		err = r.makeMasks(dir)
+	} else {
+		err = r.prepareLibcontainer()
+	}
+	if err != nil {
 		return err
 	}
 	if err := watchStages(); err != nil {
@@ -115,6 +124,16 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 		r.log.Warn("the kernel has no Landlock with REFER (Linux 5.19): root apps with equal capabilities can read each other through /proc")
 	}
 	return nil
+}
+
+func (r *Runtime) prepareLibcontainer() (err error) {
+	// libcontainer passes this one variable to a container's first process. The process
+	// works with a single thread, so its Go runtime starts faster with one P.
+	if err := os.Setenv("GOMAXPROCS", "1"); err != nil {
+		return err
+	}
+	r.exe, err = exeseal.CloneSelfExe(r.state)
+	return err
 }
 
 // Support implements spec.Runtime.
@@ -159,192 +178,3 @@ func (r *Runtime) Container(s spec.Spec) (spec.Container, error) {
 	}
 	return &container{runtime: r, spec: s, filter: filter, id: rand.Text(), looks: make(chan struct{}, maxLooks)}, nil
 }
-
-// container implements spec.Container.
-type container struct {
-	runtime *Runtime
-	spec    spec.Spec
-	filter  *filter // nil for none
-	// id is the name of the container in libcontainer, and part of its session keyring's name.
-	// Names of keyrings apply to the whole machine (keyrings(7)), so no other pod may have the
-	// same id.
-	id      string
-	handle  *libcontainer.Container
-	initPID int
-	handles handles    // from Start to Destroy
-	backing []*os.File // the folders of spec.Backing, O_PATH; likewise
-	oom     cgroup.OOMWatch
-	started atomic.Bool   // libcontainer no longer holds its lock
-	looks   chan struct{} // see look
-
-	once       sync.Once // sets the next two
-	manager    cgroups.Manager
-	managerErr error
-}
-
-// Start implements spec.Container.
-func (c *container) Start(stdio spec.Stdio) (spec.Running, error) {
-	p, err := c.start(stdio)
-	if err != nil {
-		return nil, c.failed("start", err)
-	}
-	return p, nil
-}
-
-func (c *container) start(stdio spec.Stdio) (_ spec.Running, err error) {
-	if err := checkSystemFolders(c.spec.Root); err != nil {
-		return nil, err
-	}
-	defer starting()()
-	config := configOf(&c.spec, c.runtime.shm)
-	if !stdio.Terminal {
-		config.Devices = append(config.Devices, console())
-	}
-	if c.spec.Privileged && slices.Contains(c.spec.Process.Capabilities, "CAP_MKNOD") {
-		all, err := hostDevices("/sys", config.Devices)
-		if err != nil {
-			return nil, err
-		}
-		config.Devices = append(config.Devices, all...)
-	}
-	if err := cgroup.LimitBlockDevices(c.spec.Resources, config.Cgroups.Resources); err != nil {
-		return nil, err
-	}
-	c.handle, err = libcontainer.Create(c.runtime.state, c.id, config)
-	if err != nil {
-		return nil, err
-	}
-	trees, err := c.cgroupTrees()
-	defer closeTrees(trees)
-	if err != nil {
-		return nil, fmt.Errorf("show cgroups: %w", err)
-	}
-	if c.backing, err = openBacking(c.spec.Backing); err != nil {
-		return nil, err
-	}
-	l, err := c.newFirstProcess(stdio, trees)
-	if err != nil {
-		return nil, err
-	}
-	defer l.close()
-	if err := c.handle.Start(&l.process); err != nil {
-		return nil, err
-	}
-	if c.initPID, err = l.process.Pid(); err != nil {
-		return nil, err
-	}
-	if err := c.run(l); err != nil {
-		l.kill()
-		return nil, err
-	}
-	c.oom.Start(c.initPID, c.cgroups)
-	c.started.Store(true)
-	return l.started()
-}
-
-// run completes the start of a created container: its root is assembled now, so the user can be
-// looked up in it.
-func (c *container) run(l *firstProcess) error {
-	var err error
-	if c.handles, err = openHandles(c.initPID); err != nil {
-		return err
-	}
-	plan, err := l.plan()
-	if err != nil {
-		return err
-	}
-	if err := l.pipes.send(plan); err != nil {
-		return err
-	}
-	if err := c.handle.Exec(); err != nil {
-		c.releaseFIFO()
-		return err
-	}
-	if err := l.result(); err != nil {
-		return err
-	}
-	if !c.spec.Privileged {
-		c.handles.openCgroups()
-	}
-	c.handles.process.Close()
-	c.handles.process = nil
-	return nil
-}
-
-// releaseFIFO ends the open(2) in which libcontainer leaves a thread if the first process is killed while
-// it waits to be executed: an app that kills what starts would otherwise take a thread each time.
-func (c *container) releaseFIFO() {
-	const fifo = "exec.fifo" // of libcontainer, in the container's folder
-	if f, err := unix.Open(filepath.Join(c.runtime.state, c.id, fifo), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err == nil {
-		_ = unix.Close(f)
-	}
-}
-
-// restrict reports whether a process gets a Landlock domain. A domain denies mount(2), so a
-// process with CAP_SYS_ADMIN gets none: it is trusted with the whole pod anyway.
-func (r *Runtime) restrict(p *spec.Process) bool {
-	return r.landlock && !slices.Contains(p.Capabilities, "CAP_SYS_ADMIN")
-}
-
-// PIDs implements spec.Container.
-func (c *container) PIDs() ([]int, error) {
-	if c.handle == nil {
-		return nil, nil
-	}
-	return c.handle.Processes()
-}
-
-// Kill implements spec.Container.
-func (c *container) Kill() error {
-	m, err := c.cgroups()
-	if err != nil {
-		return err
-	}
-	if c.started.Load() {
-		err := c.handle.Signal(unix.SIGKILL)
-		// ENODEV: a cgroup was removed while libcontainer read its processes, so it has none.
-		if errors.Is(err, libcontainer.ErrNotRunning) || errors.Is(err, unix.ENODEV) {
-			return nil
-		}
-		if err != nil || cgroup.HasKill(m) {
-			return err
-		}
-	}
-	// libcontainer stops the processes first, so that none forks, but does not say which signals are denied.
-	_, err = cgroup.SignalAll(m)
-	return err
-}
-
-// Destroy implements spec.Container.
-func (c *container) Destroy() error {
-	c.handles.close()
-	closeAll(c.backing)
-	c.oom.Close()
-	if c.handle == nil {
-		return nil
-	}
-	if err := c.handle.Destroy(); err != nil {
-		return fmt.Errorf("destroy container %q: %w", c.spec.Name, err)
-	}
-	return nil
-}
-
-var _ spec.OOMReporter = (*container)(nil)
-
-// OOMKilled implements spec.OOMReporter. Another SIGKILL of the main process cannot
-// be distinguished from an out-of-memory kill, when it comes within moments of the
-// out-of-memory kill of another process.
-func (c *container) OOMKilled() bool { return c.oom.Killed() }
-
-// process implements spec.Running.
-type process struct {
-	pid     int
-	release func()
-}
-
-// PID implements spec.Running.
-func (p *process) PID() int { return p.pid }
-
-// Release implements spec.Running. Wait returns ECHILD, which is expected here: the reaper
-// has already collected the child.
-func (p *process) Release() { p.release() }

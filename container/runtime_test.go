@@ -17,6 +17,11 @@ import (
 	"kurma.io/stager/spec"
 )
 
+// directVariable has the tests use direct starts.
+const directVariable = "CONTAINER_TEST_DIRECT"
+
+func startsDirectly() bool { return os.Getenv(directVariable) != "" }
+
 // newRuntime returns a runtime on a new tmpfs.
 func newRuntime(t testing.TB) *Runtime {
 	t.Helper()
@@ -26,6 +31,9 @@ func newRuntime(t testing.TB) *Runtime {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	r := NewRuntime(fmt.Sprintf("/stager-test-pod-%s-%d", testRun, testCgroup.Add(1)), slog.New(slog.DiscardHandler))
+	if startsDirectly() {
+		r.SelectStarts(spec.DirectStarts)
+	}
 	if err := r.Prepare(dir, spec.Resources{}); err != nil {
 		t.Fatal(err)
 	}

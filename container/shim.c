@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "shim.h"
+#include "direct.h"
 
 #include "names.h"
 #include "plan.h"
@@ -10,7 +10,6 @@
 #include <limits.h>
 #include <linux/filter.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -57,6 +56,24 @@ static void bad_plan(int error)
 	shim_fail(SHIM_READ_PLAN, error);
 }
 
+#define DECIMAL_SIZE 16
+
+/* Writes a number at the end of text, which has DECIMAL_SIZE bytes, and returns its start. printf(3) would lock and
+ * allocate, see direct.c. */
+static char *decimal(char text[DECIMAL_SIZE], int n)
+{
+	unsigned int rest = n < 0 ? -(unsigned int)n : (unsigned int)n;
+	char *at = &text[DECIMAL_SIZE - 1];
+
+	*at = 0;
+	do
+		*--at = (char)('0' + rest % 10);
+	while (rest /= 10);
+	if (n < 0)
+		*--at = '-';
+	return at;
+}
+
 /*
  * Joins a running container, by the open descriptors after the trees': the mount and, where
  * the plan says so, the cgroup namespace, then the files of the cgroups. The shim resolves no path that the
@@ -65,9 +82,10 @@ static void bad_plan(int error)
 static void join(const struct shim_plan *p)
 {
 	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	char text[DECIMAL_SIZE], *score = decimal(text, p->oom_score_adj);
 	uint32_t i;
 
-	if (fd < 0 || dprintf(fd, "%d", p->oom_score_adj) < 0)
+	if (fd < 0 || write(fd, score, strlen(score)) < 0)
 		shim_fail(SHIM_OOM, errno);
 	close(fd);
 	for (i = 0; i < p->ncgroups; i++)
@@ -179,6 +197,15 @@ static const char *find_program(char **candidates)
 	shim_fail(SHIM_EXEC, error);
 }
 
+/* Returns the variable LISTEN_PID, see sd_listen_fds(3). */
+static char *listen_pid(void)
+{
+	static char text[sizeof("LISTEN_PID=") + DECIMAL_SIZE] = "LISTEN_PID=";
+	char number[DECIMAL_SIZE];
+
+	return strcat(text, decimal(number, getpid()));
+}
+
 /* Does what the plan says; rest is what follows the header. */
 static void __attribute__((noreturn)) become_app(const struct shim_plan *p, struct cursor *rest)
 {
@@ -188,17 +215,11 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p, stru
 	char **candidates = take_strings(rest, p->ncandidates);
 	char **args = take_strings(rest, p->nargs), **env = take_strings(rest, p->nenv);
 	char **targets = take_strings(rest, p->ntrees);
-	static char listen_pid[32];
 	const char *program;
 	int there;
 
-	if (p->flags & SHIM_LISTEN_PID) {
-		int n = snprintf(listen_pid, sizeof(listen_pid), "LISTEN_PID=%d", getpid());
-
-		if (n < 0 || (size_t)n >= sizeof(listen_pid))
-			shim_fail(SHIM_READ_PLAN, EOVERFLOW);
-		env[p->nenv] = listen_pid;
-	}
+	if (p->flags & SHIM_LISTEN_PID)
+		env[p->nenv] = listen_pid();
 	limit_locked_memory(p);
 	limit_at_most(RLIMIT_SIGPENDING, p->sigpending);
 	limit_at_most(RLIMIT_MSGQUEUE, p->msgqueue);
@@ -231,11 +252,24 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p, stru
 	shim_fail(SHIM_EXEC, errno);
 }
 
+void shim_files(int first) { first_fd = first; }
+
+void shim_become(void)
+{
+	const struct shim_plan *plan;
+	struct cursor rest;
+
+	/* The app's other processes must not read the shim while it has more privileges than they. */
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	plan = map_plan(first_fd + SHIM_PLAN, sizeof(*plan), &rest);
+	if (plan->magic != SHIM_MAGIC || plan->size != (uint64_t)(rest.end - (const char *)plan))
+		bad_plan(EINVAL);
+	become_app(plan, &rest);
+}
+
 static void __attribute__((constructor)) shim(void)
 {
 	const char *first = getenv(SHIM_ENV);
-	const struct shim_plan *plan;
-	struct cursor rest;
 	char *end;
 	long n;
 
@@ -244,11 +278,6 @@ static void __attribute__((constructor)) shim(void)
 	n = strtol(first, &end, 10);
 	if (end == first || *end || n < 3 || n > INT_MAX / 2)
 		_exit(126); /* without a descriptor to report to */
-	first_fd = (int)n;
-	/* The app's other processes must not read the shim while it has more privileges than they. */
-	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	plan = map_plan(first_fd + SHIM_PLAN, sizeof(*plan), &rest);
-	if (plan->magic != SHIM_MAGIC || plan->size != (uint64_t)(rest.end - (const char *)plan))
-		bad_plan(EINVAL);
-	become_app(plan, &rest);
+	shim_files((int)n);
+	shim_become();
 }

@@ -2,6 +2,7 @@ package container
 
 // #cgo CFLAGS: -Wall -Wextra -Werror -O2 -I${SRCDIR}/../internal/c
 // #cgo LDFLAGS: -static
+// #include "direct.h"
 // #include "shim.h"
 import "C"
 
@@ -83,7 +84,11 @@ func (p *shimPlan) encode() ([]byte, error) {
 		filter = p.filter.program
 	}
 	var text []byte
-	for _, list := range [][]string{{p.dir, p.profile}, p.candidates, p.args, p.env, p.targets} {
+	profile := p.profile
+	if profile != "" {
+		profile = "exec " + profile
+	}
+	for _, list := range [][]string{{p.dir, profile}, p.candidates, p.args, p.env, p.targets} {
 		for _, s := range list {
 			if strings.IndexByte(s, 0) >= 0 {
 				return nil, fmt.Errorf("%q contains a NUL byte", s)
@@ -149,16 +154,13 @@ func (p *shimPipes) send(plan *shimPlan) error {
 // result waits until the shim has become the app or has ended. If it has become the app, result
 // returns nil.
 func (p *shimPipes) result(program, dir string) error {
-	p.reportChild.Close()
-	var r C.struct_shim_report
-	b := make([]byte, unsafe.Sizeof(r))
-	switch _, err := io.ReadFull(p.report, b); {
+	step, errno, err := p.read()
+	switch {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err != nil:
 		return fmt.Errorf("read shim's report: %w", err)
 	}
-	step, errno := binary.NativeEndian.Uint32(b), syscall.Errno(binary.NativeEndian.Uint32(b[4:]))
 	if step == C.SHIM_EXEC {
 		return &spec.ExecError{Path: program, Errno: errno}
 	}
@@ -166,6 +168,15 @@ func (p *shimPipes) result(program, dir string) error {
 		return fmt.Errorf("change to working directory %q: %w", dir, errno)
 	}
 	return fmt.Errorf("%s: %w", shimStep(step), errno)
+}
+
+// read reads a report.
+func (p *shimPipes) read() (step uint32, errno syscall.Errno, err error) {
+	p.reportChild.Close()
+	var r C.struct_shim_report
+	b := make([]byte, unsafe.Sizeof(r))
+	_, err = io.ReadFull(p.report, b)
+	return binary.NativeEndian.Uint32(b), syscall.Errno(binary.NativeEndian.Uint32(b[4:])), err
 }
 
 // shimStep returns the verb phrase for an error: what the shim was doing.
@@ -201,6 +212,12 @@ func shimStep(step uint32) string {
 		return "set no_new_privs"
 	case C.SHIM_FILTER:
 		return "load seccomp filter"
+	case C.DIRECT_FILES:
+		return "take descriptors"
+	case C.DIRECT_SESSION:
+		return "make session"
+	case C.DIRECT_ROOT:
+		return "enter root"
 	}
 	return fmt.Sprintf("step %d", step)
 }

@@ -85,7 +85,14 @@ enum shim_step {
 	SHIM_NNP,
 	SHIM_FILTER,
 	SHIM_EXEC,
+	/* Of a child of the direct runtime, before it is the shim (direct.c). */
+	DIRECT_FILES,
+	DIRECT_SESSION,
+	DIRECT_ROOT,
+	DIRECT_OPERATION, /* with the operation's number in the upper bits */
 };
+
+#define DIRECT_SHIFT 8
 
 /* The shim writes this to the report's descriptor on failure; end of file means success. */
 struct shim_report {

@@ -12,12 +12,14 @@ import (
 
 	"kurma.io/stager/crilog"
 	"kurma.io/stager/internal/strictjson"
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 )
 
 // Config is the manifest's stagerConfig. CONFIG.md documents every key.
 type Config struct {
 	GraphStorage       string   // a unionfs.Driver's name, or "" for the first that works
+	Runtime            string   // how the runtime starts apps: a name of spec.Starters, or "" for its own choice
 	RequiredNamespaces []string // that no pod may share with the host
 	DefaultNamespaces  []string // that a pod has of its own unless it asks for the host's
 	GracePeriod        time.Duration
@@ -80,6 +82,9 @@ func settings(drivers []string) []setting {
 	return []setting{
 		{"graphStorage", func(c *Config, v json.RawMessage) error {
 			return oneOf(v, &c.GraphStorage, append([]string{""}, drivers...)...)
+		}},
+		{"runtime", func(c *Config, v json.RawMessage) error {
+			return oneOf(v, &c.Runtime, append([]string{""}, spec.Starters()...)...)
 		}},
 		{"requiredNamespaces", func(c *Config, v json.RawMessage) error { return namespaceList(v, &c.RequiredNamespaces) }},
 		{"defaultNamespaces", func(c *Config, v json.RawMessage) error { return namespaceList(v, &c.DefaultNamespaces) }},

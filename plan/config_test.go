@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/clause"
 	"kurma.io/stager/unionfs"
@@ -32,6 +33,7 @@ func TestEveryKeyOfTheConfigurationIsRead(t *testing.T) {
 		{"null values", `{"graphStorage": null, "log": null, "restart": null}`, defaultConfig(), nil},
 		{"graph storage", `{"graphStorage": "aufs"}`, with(func(c *Config) { c.GraphStorage = "aufs" }), nil},
 		{"graph storage empty", `{"graphStorage": ""}`, defaultConfig(), nil},
+		{"runtime", `{"runtime": "direct"}`, with(func(c *Config) { c.Runtime = spec.DirectStarts }), nil},
 		{"other case", `{"GraphStorage": "copy", "LOG": {"maxfiles": 2}}`, with(func(c *Config) { c.GraphStorage, c.Log.MaxFiles = "copy", 2 }), nil},
 		{
 			"Kurma's own defaults", `{"requiredNamespaces": ["ipc", "pid", "uts"], "defaultNamespaces": ["ipc", "net", "pid", "uts"], "graphStorage": "overlay"}`,
@@ -81,6 +83,7 @@ func TestWrongConfigurationsAreRefused(t *testing.T) {
 		{"a key of log twice", `{"log": {"maxFiles": 1, "MaxFiles": 2}}`, `stagerConfig.log.maxFiles: given twice`},
 		{"unknown storage", `{"graphStorage": "zfs"}`, `stagerConfig.graphStorage: "zfs": must be one of "", "overlay", "aufs", "copy"`},
 		{"storage a number", `{"graphStorage": 1}`, `stagerConfig.graphStorage: 1: must be one of`},
+		{"unknown runtime", `{"runtime": "runc"}`, `stagerConfig.runtime: "runc": must be one of "", "direct", "libcontainer"`},
 		{"unknown namespace", `{"requiredNamespaces": ["pid", "time"]}`, `stagerConfig.requiredNamespaces: ["pid","time"]: must be a list of ipc, net`},
 		{"namespaces a string", `{"defaultNamespaces": "pid"}`, `stagerConfig.defaultNamespaces: "pid": must be a list of`},
 		{"unknown flag", `{"volumeFlags": ["noexec"]}`, `stagerConfig.volumeFlags: ["noexec"]: must be a list of "nosuid", "nodev"`},

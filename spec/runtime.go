@@ -38,6 +38,24 @@ type Runtime interface {
 	Close() error
 }
 
+// The ways in which a Selectable starts processes.
+const (
+	DirectStarts       = "direct"       // by forks of the supervisor
+	LibcontainerStarts = "libcontainer" // by executions of libcontainer
+)
+
+// Starters returns the names of the ways, which the key "runtime" of the stager's configuration takes.
+func Starters() []string { return []string{DirectStarts, LibcontainerStarts} }
+
+// Selectable is a Runtime that can start processes in more than one way.
+type Selectable interface {
+	Runtime
+
+	// SelectStarts selects the way by its name, "" for the runtime's own choice. It is called at most once, before
+	// Prepare. Where the machine lacks what a way needs, the runtime takes another one and logs why.
+	SelectStarts(name string)
+}
+
 // Container is one app's container: a root, namespaces and a cgroup in which processes run.
 //
 // Order of calls: Start at most once; Exec while the main process runs; PIDs after a successful Start; Kill at any

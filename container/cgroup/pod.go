@@ -161,11 +161,31 @@ func (g *Pod) Hierarchies(dir string) []string {
 // Manager returns a manager of the cgroup of that absolute path below every hierarchy that has the pod's. It looks for
 // none, which would take as long as ten system calls for each controller.
 func (g *Pod) Manager(path string) (cgroups.Manager, error) {
+	return g.managerOf(path, &cgroups.Resources{SkipDevices: true})
+}
+
+// MakeBelow makes the cgroup of that absolute path below every hierarchy that has the pod's, with its limits and its policy
+// of devices.
+func (g *Pod) MakeBelow(path string, limits *cgroups.Resources) error {
+	m, err := g.managerOf(path, limits)
+	if err != nil {
+		return err
+	}
+	if err := m.Apply(-1); err != nil {
+		return fmt.Errorf("make cgroup %s: %w", path, err)
+	}
+	if err := m.Set(limits); err != nil {
+		return fmt.Errorf("limit cgroup %s: %w", path, err)
+	}
+	return nil
+}
+
+func (g *Pod) managerOf(path string, limits *cgroups.Resources) (cgroups.Manager, error) {
 	folders := map[string]string{}
 	for controller, folder := range g.folders {
 		folders[controller] = strings.TrimSuffix(folder, g.path) + path
 	}
-	return manager.NewWithPaths(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{SkipDevices: true}}, folders)
+	return manager.NewWithPaths(&cgroups.Cgroup{Path: path, Resources: limits}, folders)
 }
 
 // KillPod kills the processes in the pod's cgroup of that path, see Pod.kill.

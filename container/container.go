@@ -1,0 +1,231 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/container/cgroup"
+	"kurma.io/stager/spec"
+)
+
+// container implements spec.Container.
+type container struct {
+	runtime *Runtime
+	spec    spec.Spec
+	filter  *filter // nil for none
+	// id is the name of the container in libcontainer, and part of its session keyring's name.
+	// Names of keyrings apply to the whole machine (keyrings(7)), so no other pod may have the
+	// same id.
+	id      string
+	handle  *libcontainer.Container
+	initPID int
+	handles handles    // from Start to Destroy
+	backing []*os.File // the folders of spec.Backing, O_PATH; likewise
+	oom     cgroup.OOMWatch
+	started atomic.Bool   // libcontainer no longer holds its lock
+	looks   chan struct{} // see look
+
+	once       sync.Once // sets the next two
+	manager    cgroups.Manager
+	managerErr error
+}
+
+// Start implements spec.Container.
+func (c *container) Start(stdio spec.Stdio) (spec.Running, error) {
+	p, err := c.start(stdio)
+	if err != nil {
+		return nil, c.failed("start", err)
+	}
+	return p, nil
+}
+
+func (c *container) start(stdio spec.Stdio) (_ spec.Running, err error) {
+	if err := checkSystemFolders(c.spec.Root); err != nil {
+		return nil, err
+	}
+	defer starting()()
+	config, err := c.configure(stdio)
+	if err != nil {
+		return nil, err
+	}
+	if c.runtime.direct {
+		return c.startDirect(config, stdio)
+	}
+	c.handle, err = libcontainer.Create(c.runtime.state, c.id, config)
+	if err != nil {
+		return nil, err
+	}
+	trees, err := c.cgroupTrees()
+	defer closeTrees(trees)
+	if err != nil {
+		return nil, fmt.Errorf("show cgroups: %w", err)
+	}
+	if c.backing, err = openBacking(c.spec.Backing); err != nil {
+		return nil, err
+	}
+	l, err := c.newFirstProcess(stdio, trees)
+	if err != nil {
+		return nil, err
+	}
+	defer l.close()
+	if err := c.handle.Start(&l.process); err != nil {
+		return nil, err
+	}
+	if c.initPID, err = l.process.Pid(); err != nil {
+		return nil, err
+	}
+	if err := c.run(l); err != nil {
+		l.kill()
+		return nil, err
+	}
+	c.oom.Start(c.initPID, c.cgroups)
+	c.started.Store(true)
+	return l.started()
+}
+
+// configure decides the container for a start.
+func (c *container) configure(stdio spec.Stdio) (*configs.Config, error) {
+	config := configOf(&c.spec, c.runtime.shm)
+	if !stdio.Terminal {
+		config.Devices = append(config.Devices, console())
+	}
+	if c.spec.Privileged && slices.Contains(c.spec.Process.Capabilities, "CAP_MKNOD") {
+		all, err := hostDevices("/sys", config.Devices)
+		if err != nil {
+			return nil, err
+		}
+		config.Devices = append(config.Devices, all...)
+	}
+	return config, cgroup.LimitBlockDevices(c.spec.Resources, config.Cgroups.Resources)
+}
+
+// run completes the start of a created container: its root is assembled now, so the user can be
+// looked up in it.
+func (c *container) run(l *firstProcess) error {
+	var err error
+	if c.handles, err = openHandles(c.initPID); err != nil {
+		return err
+	}
+	plan, err := l.plan()
+	if err != nil {
+		return err
+	}
+	if err := l.pipes.send(plan); err != nil {
+		return err
+	}
+	if err := c.handle.Exec(); err != nil {
+		c.releaseFIFO()
+		return err
+	}
+	return c.becomes(l)
+}
+
+// becomes waits until the first process has become the app.
+func (c *container) becomes(l *firstProcess) error {
+	if err := l.result(); err != nil {
+		return err
+	}
+	if !c.spec.Privileged {
+		c.handles.openCgroups()
+	}
+	c.handles.process.Close()
+	c.handles.process = nil
+	return nil
+}
+
+// releaseFIFO ends the open(2) in which libcontainer leaves a thread if the first process is killed while
+// it waits to be executed: an app that kills what starts would otherwise take a thread each time.
+func (c *container) releaseFIFO() {
+	const fifo = "exec.fifo" // of libcontainer, in the container's folder
+	if f, err := unix.Open(filepath.Join(c.runtime.state, c.id, fifo), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err == nil {
+		_ = unix.Close(f)
+	}
+}
+
+// restrict reports whether a process gets a Landlock domain. A domain denies mount(2), so a
+// process with CAP_SYS_ADMIN gets none: it is trusted with the whole pod anyway.
+func (r *Runtime) restrict(p *spec.Process) bool {
+	return r.landlock && !slices.Contains(p.Capabilities, "CAP_SYS_ADMIN")
+}
+
+// PIDs implements spec.Container.
+func (c *container) PIDs() ([]int, error) {
+	if c.runtime.direct {
+		return c.directPIDs()
+	}
+	if c.handle == nil {
+		return nil, nil
+	}
+	return c.handle.Processes()
+}
+
+// Kill implements spec.Container.
+func (c *container) Kill() error {
+	m, err := c.cgroups()
+	if err != nil {
+		return err
+	}
+	if c.runtime.direct && cgroup.HasKill(m) {
+		return killCgroup(m)
+	}
+	if c.started.Load() {
+		err := c.handle.Signal(unix.SIGKILL)
+		// ENODEV: a cgroup was removed while libcontainer read its processes, so it has none.
+		if errors.Is(err, libcontainer.ErrNotRunning) || errors.Is(err, unix.ENODEV) {
+			return nil
+		}
+		if err != nil || cgroup.HasKill(m) {
+			return err
+		}
+	}
+	// libcontainer stops the processes first, so that none forks, but does not say which signals are denied.
+	_, err = cgroup.SignalAll(m)
+	return err
+}
+
+// Destroy implements spec.Container.
+func (c *container) Destroy() error {
+	c.handles.close()
+	closeAll(c.backing)
+	c.oom.Close()
+	if c.runtime.direct {
+		return c.removeCgroup()
+	}
+	if c.handle == nil {
+		return nil
+	}
+	if err := c.handle.Destroy(); err != nil {
+		return fmt.Errorf("destroy container %q: %w", c.spec.Name, err)
+	}
+	return nil
+}
+
+var _ spec.OOMReporter = (*container)(nil)
+
+// OOMKilled implements spec.OOMReporter. Another SIGKILL of the main process cannot
+// be distinguished from an out-of-memory kill, when it comes within moments of the
+// out-of-memory kill of another process.
+func (c *container) OOMKilled() bool { return c.oom.Killed() }
+
+// process implements spec.Running.
+type process struct {
+	pid     int
+	release func()
+}
+
+// PID implements spec.Running.
+func (p *process) PID() int { return p.pid }
+
+// Release implements spec.Running. Wait returns ECHILD, which is expected here: the reaper
+// has already collected the child.
+func (p *process) Release() { p.release() }

@@ -1,0 +1,89 @@
+package container
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+)
+
+// detached makes a mount that is detached from every mount namespace.
+func detached(m *configs.Mount) (*os.File, error) {
+	const restricting = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC // the numbers of MS_…
+	attributes := unix.MountAttr{Attr_set: uint64(m.Flags) & restricting, Propagation: unix.MS_SLAVE}
+	if m.Flags&unix.MS_BIND == 0 {
+		if m.Flags&unix.MS_STRICTATIME != 0 {
+			attributes.Attr_set |= unix.MOUNT_ATTR_STRICTATIME
+		}
+		if m.Device == "tmpfs" {
+			attributes.Attr_set &^= unix.MOUNT_ATTR_RDONLY // until the folders of other mounts are made in it, see protect
+		}
+		return newFileSystem(m.Device, m.Source, m.Data, int(attributes.Attr_set))
+	}
+	if m.RecAttr != nil {
+		attributes.Attr_set |= m.RecAttr.Attr_set
+	}
+	if m.PropagationFlags != nil {
+		attributes.Propagation = unix.MS_PRIVATE
+	}
+	var recursive uint
+	if m.Flags&unix.MS_REC != 0 {
+		recursive = unix.AT_RECURSIVE
+	}
+	t, err := openTree(m.Source, m.Destination, recursive, attributes)
+	if err != nil {
+		closeTrees([]tree{t})
+		return nil, err
+	}
+	return t.file, nil
+}
+
+// newFileSystem returns a new file system's detached mount (fsopen(2)).
+func newFileSystem(kind, source, options string, attributes int) (*os.File, error) {
+	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("fsopen", err)
+	}
+	defer unix.Close(fs)
+	set := []string{"source=" + source}
+	if options != "" {
+		set = append(set, strings.Split(options, ",")...)
+	}
+	for _, option := range set {
+		if name, value, found := strings.Cut(option, "="); found {
+			err = unix.FsconfigSetString(fs, name, value)
+		} else {
+			err = unix.FsconfigSetFlag(fs, name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("option %s: %w", option, err)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, os.NewSyscallError("fsconfig", err)
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attributes)
+	if err != nil {
+		return nil, os.NewSyscallError("fsmount", err)
+	}
+	return os.NewFile(uintptr(fd), kind), nil
+}
+
+// makeWritable makes a mount and its file system writable.
+func makeWritable(mount *os.File) error {
+	fd := int(mount.Fd())
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return os.NewSyscallError("mount_setattr", err)
+	}
+	fs, err := unix.Fspick(fd, "", unix.FSPICK_EMPTY_PATH|unix.FSPICK_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("fspick", err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigSetFlag(fs, "rw"); err != nil {
+		return os.NewSyscallError("fsconfig", err)
+	}
+	return os.NewSyscallError("fsconfig", unix.FsconfigReconfigure(fs))
+}

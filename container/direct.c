@@ -1,0 +1,330 @@
+/*
+ * The direct runtime's child: a fork of the supervisor that makes an app's root, and becomes the app as the shim does.
+ *
+ *	supervisor (Go)                                   child (C)
+ *	makes all mounts, detached, and /dev's nodes
+ *	direct_fork() ────── clone3(2) ─────────────────► in its cgroup and mount namespace, all signals blocked
+ *	                                                  takes its descriptors, closes all others
+ *	                                                  new session, terminal, cgroups of version 1
+ *	                                                  new root, mounts to their targets, masks
+ *	              ◄───── a report without a step ───── waits
+ *	looks the user up in the root, writes the
+ *	shim's plan, then a byte ───────────────────────► shim_become(): what the shim does
+ *	              ◄───── end of the report ────────── execve(2)
+ *
+ * The supervisor has many threads, and any of them may have held a lock of the C library at the fork. So the child calls
+ * nothing that locks or allocates: system calls, and functions of the C library that are no more than those.
+ * TestChildCallsOnlyWhatIsAllowed compares the object files with a list. The signals stay blocked until their actions are the default ones:
+ * a handler of the Go runtime never runs in the child.
+ *
+ * What a stranger can do meanwhile, who is in the pod's PID namespace or writes to the app's root:
+ *   - change the root's files while a target is looked up: openat2(2) resolves it in the root, without the links of /proc, and
+ *     gives a descriptor, on which the mount is put. Links to the system's own folders are not followed at all;
+ *   - remount or unmount: the mounts are in the child's own namespace, the root was made a slave before anything is attached,
+ *     and nothing is resolved outside of the new root;
+ *   - stop the child: stages.c continues it, as it is still the supervisor's program; kill it: the report ends early, and the start fails;
+ *   - freeze it, or take its memory or its PIDs: a call fails, or the start's limit in time ends it;
+ *   - trace or read it: it is not dumpable.
+ */
+#define _GNU_SOURCE
+#include "direct.h"
+#include "privileges.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* From linux/mount.h, linux/openat2.h and linux/sched.h, which Debian 12's and musl's headers do not have or cannot include
+ * beside sys/mount.h and sched.h. The numbers are the same on every architecture. */
+#ifndef SYS_clone3
+#define SYS_clone3 435
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+#ifndef SYS_openat2
+#define SYS_openat2 437
+#endif
+#ifndef SYS_open_tree
+#define SYS_open_tree 428
+#define SYS_move_mount 429
+#endif
+#ifndef SYS_mount_setattr
+#define SYS_mount_setattr 442
+#endif
+#define TREE_CLONE 1
+#define TREE_RECURSIVE 0x8000
+#define FROM_DESCRIPTOR 4
+#define TO_DESCRIPTOR 0x40
+#define INTO_CGROUP 0x200000000ULL
+#define NO_MAGIC_LINKS 0x02
+#define NO_LINKS 0x04
+#define IN_ROOT 0x10
+
+struct clone_arguments { /* clone_args, of Linux 5.7 */
+	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+};
+struct how { uint64_t flags, mode, resolve; };
+struct attributes { uint64_t set, clear, propagation, userns; };
+
+static void __attribute__((noreturn)) fail(uint32_t step) { shim_fail(step, errno); }
+
+/* Makes the descriptors of the plan 0, 1, 2 and so on, and closes all others: the ends of pipes for which another start waits. */
+static void take_files(int32_t *files, int n, int report)
+{
+	int i;
+
+	shim_files(files[report] - SHIM_REPORT);
+	for (i = 0; i < n; i++) { /* out of the way first: a file may be at another's number */
+		files[i] = fcntl(files[i], F_DUPFD, n);
+		if (files[i] < 0)
+			fail(DIRECT_FILES);
+	}
+	shim_files(files[report] - SHIM_REPORT);
+	for (i = 0; i < n; i++)
+		if (dup2(files[i], i) < 0)
+			fail(DIRECT_FILES);
+	shim_files(report - SHIM_REPORT);
+	if (syscall(SYS_close_range, n, ~0U, 0) < 0)
+		fail(DIRECT_FILES);
+}
+
+/* Makes the mount the root, and leaves the supervisor's mounts. The working directory is the root then. */
+static void enter_root(int root)
+{
+	if (mount(NULL, "/", NULL, MS_SLAVE | MS_REC, NULL) < 0)
+		fail(DIRECT_ROOT);
+	if (syscall(SYS_move_mount, root, "", AT_FDCWD, "/", FROM_DESCRIPTOR) < 0 || fchdir(root) < 0)
+		fail(DIRECT_ROOT);
+	/* The old root lies on top of the new one then (pivot_root(2), NOTES). */
+	if (syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
+		fail(DIRECT_ROOT);
+}
+
+/* Opens what is at a path in the root, the working directory, to mount on it. Returns -1 for nothing. */
+static int find(const char *path, uint32_t flags)
+{
+	struct how how = { O_PATH | O_CLOEXEC, 0, IN_ROOT | NO_MAGIC_LINKS };
+	int fd, tries = 0;
+
+	if (flags & DIRECT_NO_LINKS)
+		how.resolve |= NO_LINKS;
+	do { /* a rename meanwhile (openat2(2), EAGAIN) */
+		fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+	} while (fd < 0 && (errno == EAGAIN || errno == EINTR) && tries++ < 1000);
+	return fd;
+}
+
+/* Makes a file or folder, which somebody else may have made meanwhile. */
+static int make_one(int parent, const char *name, int file)
+{
+	int result = file ? mknodat(parent, name, S_IFREG | 0644, 0) : mkdirat(parent, name, 0755);
+
+	return errno == EEXIST ? 0 : result;
+}
+
+/* Makes what is missing of a path, folder by folder; each is opened in the root before the next is made in it. */
+static int make(char *path, uint32_t flags)
+{
+	int folder = find("/", 0), last = 0;
+	char *name = path;
+
+	while (folder >= 0 && !last) {
+		int parent = folder;
+		char *end;
+
+		name += strspn(name, "/");
+		end = name + strcspn(name, "/");
+		last = *end == 0;
+		*end = 0;
+		folder = find(path, flags);
+		if (folder < 0 && errno == ENOENT && make_one(parent, name, last && flags & DIRECT_FILE) == 0)
+			folder = find(path, flags);
+		close(parent);
+		if (!last)
+			*end = '/';
+		name = end;
+	}
+	return folder;
+}
+
+static int target_of(const struct direct_op *op, char *path)
+{
+	int fd = find(path, op->flags);
+
+	if (fd < 0 && errno == ENOENT && op->flags & (DIRECT_FOLDER | DIRECT_FILE))
+		fd = make(path, op->flags);
+	return fd;
+}
+
+static int attach(int mount, int target)
+{
+	return (int)syscall(SYS_move_mount, mount, "", target, "", FROM_DESCRIPTOR | TO_DESCRIPTOR);
+}
+
+static int restrict_mount(int mount, uint64_t set)
+{
+	struct attributes a = { set, 0, 0, 0 };
+
+	return set ? (int)syscall(SYS_mount_setattr, mount, "", AT_EMPTY_PATH, &a, sizeof(a)) : 0;
+}
+
+/* Attaches a copy of what is mounted at source, or at target itself where there is no source. */
+static int copy(const char *source, int target, uint64_t set)
+{
+	int from = *source ? find(source, 0) : target, tree, result;
+
+	if (from < 0)
+		return -1;
+	tree = (int)syscall(SYS_open_tree, from, "", TREE_CLONE | O_CLOEXEC | AT_EMPTY_PATH | (*source ? 0 : TREE_RECURSIVE));
+	result = tree < 0 || restrict_mount(tree, set) < 0 || attach(tree, target) < 0 ? -1 : 0;
+	if (tree >= 0) /* errno stays */
+		close(tree);
+	if (from != target)
+		close(from);
+	return result;
+}
+
+/* Hides what is at target. A detached mount cannot be copied before Linux 6.15, so the first target of a kind gets the mount itself. */
+static int mask(const struct direct_op *op, int target)
+{
+	static int used[2];
+	struct stat st;
+	int folder, mount, tree, result;
+
+	if (fstat(target, &st) < 0)
+		return -1;
+	folder = S_ISDIR(st.st_mode);
+	mount = (int)(folder ? op->other : op->file);
+	if (!used[folder]) {
+		used[folder] = 1;
+		return attach(mount, target);
+	}
+	tree = (int)syscall(SYS_open_tree, mount, "", TREE_CLONE | O_CLOEXEC | AT_EMPTY_PATH);
+	result = tree < 0 ? -1 : attach(tree, target);
+	if (tree >= 0) /* errno stays */
+		close(tree);
+	return result;
+}
+
+static int execute(const struct direct_op *op, const char *source, char *path)
+{
+	int target, result = -1;
+
+	if (op->kind == DIRECT_RESTRICT)
+		return restrict_mount((int)op->file, op->set);
+	target = target_of(op, path);
+	if (target < 0)
+		return op->flags & DIRECT_IF_THERE && (errno == ENOENT || errno == ENOTDIR) ? 0 : -1;
+	if (op->kind == DIRECT_ATTACH)
+		result = attach((int)op->file, target);
+	else if (op->kind == DIRECT_COPY)
+		result = copy(source, target, op->set);
+	else if (op->kind == DIRECT_MASK)
+		result = mask(op, target);
+	close(target);
+	return result;
+}
+
+/* Makes the root as the plan says, and waits until the supervisor has looked at it. */
+static void make_root(const struct direct_plan *p, const struct direct_op *ops, char *strings)
+{
+	static const uint32_t made[2];
+	char *source, *target, go;
+	ssize_t n;
+	uint32_t i;
+
+	enter_root((int)p->root);
+	for (i = 0; i < p->nops; i++) {
+		source = strings;
+		target = source + strlen(source) + 1;
+		strings = target + strlen(target) + 1;
+		if (execute(&ops[i], source, target) < 0)
+			fail(DIRECT_OPERATION | i << DIRECT_SHIFT);
+	}
+	while (write((int)p->shim + SHIM_REPORT, made, sizeof(made)) < 0 && errno == EINTR)
+		;
+	do {
+		n = read((int)p->ready, &go, 1);
+	} while (n < 0 && errno == EINTR);
+	if (n != 1)
+		_exit(126); /* the supervisor has given up */
+}
+
+/* The limit of open files before the Go runtime raised it to the highest that is allowed. */
+static struct rlimit open_files;
+
+static void __attribute__((constructor)) remember_limit(void)
+{
+	getrlimit(RLIMIT_NOFILE, &open_files);
+}
+
+static void __attribute__((noreturn)) child(struct direct_plan *p)
+{
+	int32_t *files = (int32_t *)(p + 1);
+	struct direct_op *ops = (struct direct_op *)(void *)(files + p->nfiles + p->nfiles % 2);
+	uint32_t i;
+
+	/* The app's other processes must not read the supervisor's memory. */
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	take_files(files, (int)p->nfiles, (int)p->shim + SHIM_REPORT);
+	if (setrlimit(RLIMIT_NOFILE, &open_files) < 0)
+		fail(SHIM_LIMIT);
+	if (setsid() < 0 || (p->terminal && ioctl(0, TIOCSCTTY, 0) < 0))
+		fail(DIRECT_SESSION);
+	for (i = 0; i < p->ncgroups; i++)
+		if (write((int)(p->cgroups + i), "0", 1) != 1)
+			fail(SHIM_CGROUP);
+	if (p->root)
+		make_root(p, ops, (char *)(ops + p->nops));
+	shim_become();
+}
+
+int direct_missing(void)
+{
+	/* Each call is an error; ENOSYS or EPERM says that there is none. */
+	static const long calls[] = { SYS_clone3, SYS_close_range, SYS_openat2, SYS_open_tree, SYS_move_mount, SYS_mount_setattr };
+	size_t i;
+
+	for (i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+		errno = 0;
+		syscall(calls[i], calls[i] == SYS_close_range ? 1 : -1, 0, calls[i] == SYS_close_range ? ~0U : 0, 0, 0);
+		if (errno == ENOSYS || errno == EPERM)
+			return errno;
+	}
+	return 0;
+}
+
+int direct_fork(void *plan, uint64_t size, int cgroup)
+{
+	struct direct_plan *p = plan;
+	struct clone_arguments arguments = { .exit_signal = SIGCHLD };
+	uint64_t all = ~0ULL, before;
+	long pid;
+
+	if (size != p->size)
+		return -EINVAL;
+	if (p->root)
+		arguments.flags |= CLONE_NEWNS;
+	if (cgroup >= 0) {
+		arguments.flags |= INTO_CGROUP;
+		arguments.cgroup = (uint64_t)cgroup;
+	}
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof(all));
+	pid = syscall(SYS_clone3, &arguments, sizeof(arguments));
+	if (pid == 0)
+		child(p);
+	if (pid < 0)
+		pid = -errno;
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof(all));
+	return (int)pid;
+}

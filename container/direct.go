@@ -1,0 +1,241 @@
+package container
+
+// #include "direct.h"
+// #include "shim.h"
+import "C"
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/keys"
+	"github.com/opencontainers/selinux/go-selinux"
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
+)
+
+// The direct runtime starts a process as a fork of the supervisor, in C, which becomes the app without an execution of
+// this program or a Go runtime in between (direct.c). It enforces what libcontainer is configured to do (configOf), and shares
+// everything else with the runtime by libcontainer: cgroups, filters, the shim's plan and what the shim does.
+
+// forked is what a child of the direct runtime gets, as plain data; see struct direct_plan.
+type forked struct {
+	files      []*os.File // the child's descriptors from 0 on
+	shim       int        // the index of the shim's first
+	terminal   bool       // the first is the controlling terminal
+	root       int        // the index of the root, 0 for a process in a running container
+	ready      int        // with a root: the index of the pipe that says that the plan can be read
+	cgroups    int        // the index of the first of ncgroups files to enter
+	ncgroups   int
+	operations []operation
+}
+
+// operation is one step to make a root, see struct direct_op.
+type operation struct {
+	kind, flags    uint32
+	file, other    int // indices of forked.files
+	set            uint64
+	source, target string
+	what           string // for errors
+}
+
+// encode returns the plan in the format of direct.h.
+func (f *forked) encode() []byte {
+	header := C.struct_direct_plan{
+		nfiles: C.uint32_t(len(f.files)), nops: C.uint32_t(len(f.operations)), root: C.uint32_t(f.root), ready: C.uint32_t(f.ready),
+		shim: C.uint32_t(f.shim), cgroups: C.uint32_t(f.cgroups), ncgroups: C.uint32_t(f.ncgroups),
+	}
+	if f.terminal {
+		header.terminal = 1
+	}
+	var rest []byte
+	for _, file := range f.files {
+		rest = binary.NativeEndian.AppendUint32(rest, uint32(file.Fd()))
+	}
+	if len(f.files)%2 != 0 { // the operations are aligned
+		rest = append(rest, 0, 0, 0, 0)
+	}
+	var text []byte
+	for _, o := range f.operations {
+		op := C.struct_direct_op{
+			kind: C.uint32_t(o.kind), flags: C.uint32_t(o.flags), file: C.uint32_t(o.file), other: C.uint32_t(o.other), set: C.uint64_t(o.set),
+		}
+		rest = append(rest, C.GoBytes(unsafe.Pointer(&op), C.int(unsafe.Sizeof(op)))...)
+		text = append(append(append(append(text, o.source...), 0), o.target...), 0)
+	}
+	header.size = C.uint64_t(int(unsafe.Sizeof(header)) + len(rest) + len(text))
+	plan := C.GoBytes(unsafe.Pointer(&header), C.int(unsafe.Sizeof(header)))
+	return append(append(plan, rest...), text...)
+}
+
+// start forks the child, into the cgroup of version 2 if there is one. It is called on the starter's thread.
+func (f *forked) start(unified *os.File) (*os.Process, error) {
+	plan, cgroup := f.encode(), C.int(-1)
+	if unified != nil {
+		cgroup = C.int(unified.Fd())
+	}
+	pid := C.direct_fork(unsafe.Pointer(&plan[0]), C.uint64_t(len(plan)), cgroup)
+	runtime.KeepAlive(f.files)
+	if pid < 0 {
+		return nil, os.NewSyscallError("clone3", syscall.Errno(-pid))
+	}
+	return os.FindProcess(int(pid))
+}
+
+// missingForDirect returns why the direct runtime cannot start processes here, or nil.
+func missingForDirect() error {
+	if errno := C.direct_missing(); errno != 0 {
+		return syscall.Errno(errno)
+	}
+	return nil
+}
+
+// startDirect starts the first process.
+func (c *container) startDirect(config *configs.Config, stdio spec.Stdio) (_ spec.Running, err error) {
+	runtime.UnlockOSThread() // as in exec: the child is the starter's
+	if err := c.runtime.pod.MakeBelow(c.spec.Cgroup, config.Cgroups.Resources); err != nil {
+		return nil, err
+	}
+	trees, err := c.cgroupTrees()
+	defer closeTrees(trees)
+	if err != nil {
+		return nil, fmt.Errorf("show cgroups: %w", err)
+	}
+	if c.backing, err = openBacking(c.spec.Backing); err != nil {
+		return nil, err
+	}
+	l, err := c.newFirstEntrance(trees)
+	if err != nil {
+		return nil, err
+	}
+	defer l.entrance.close()
+	a := &assembly{container: c, stdio: stdio}
+	defer a.close()
+	if err := a.make(config, l); err != nil {
+		return nil, err
+	}
+	started, err := a.start()
+	if err != nil {
+		return nil, err
+	}
+	if err = c.runDirect(started, l, a); err != nil {
+		_ = started.Kill() // it may have ended
+		_, _ = started.Wait()
+		return nil, err
+	}
+	if a.terminal.master != nil {
+		stdio.Console <- a.terminal.master
+		a.terminal.master = nil
+	}
+	c.initPID = started.Pid
+	c.oom.Start(c.initPID, c.cgroups)
+	return &process{pid: started.Pid, release: func() { _ = started.Release() }}, nil
+}
+
+// runDirect completes the start of a child whose root is being made, as run does for libcontainer's.
+func (c *container) runDirect(child *os.Process, l *firstProcess, a *assembly) (err error) {
+	late := time.AfterFunc(spec.StartLimit, func() { _ = child.Kill() }) // it may have ended just now
+	defer late.Stop()
+	if err := l.pipes.made(a.operations); err != nil {
+		return err
+	}
+	if c.handles, err = openHandles(child.Pid); err != nil {
+		return err
+	}
+	score := fmt.Sprintf("/proc/self/fd/%d/oom_score_adj", c.handles.process.Fd())
+	if err := os.WriteFile(score, fmt.Append(nil, c.spec.OOMScoreAdj), 0); err != nil {
+		return fmt.Errorf("set oom_score_adj: %w", err)
+	}
+	plan, err := l.plan()
+	if err != nil {
+		return err
+	}
+	if err := l.pipes.send(plan); err != nil {
+		return err
+	}
+	if _, err := a.ready.Write([]byte{0}); err != nil {
+		return err
+	}
+	return c.becomes(l)
+}
+
+// made waits until a child has made its root.
+func (p *shimPipes) made(operations []operation) error {
+	step, errno, err := p.read()
+	switch number := int(step >> C.DIRECT_SHIFT); {
+	case err != nil:
+		return fmt.Errorf("the process that becomes the app was killed: %w", err)
+	case step == 0:
+		return nil
+	case step&(1<<C.DIRECT_SHIFT-1) == C.DIRECT_OPERATION && number < len(operations):
+		return fmt.Errorf("%s: %w", operations[number].what, errno)
+	default:
+		return fmt.Errorf("%s: %w", shimStep(step), errno)
+	}
+}
+
+// directPIDs returns the processes in the container's cgroup.
+func (c *container) directPIDs() ([]int, error) {
+	m, err := c.cgroups()
+	if err != nil {
+		return nil, err
+	}
+	pids, err := m.GetAllPids()
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil, nil // it is gone, or going
+	}
+	return pids, err
+}
+
+// killCgroup has the kernel kill the processes in a cgroup of version 2.
+func killCgroup(m cgroups.Manager) error {
+	err := os.WriteFile(filepath.Join(m.Path(""), "cgroup.kill"), []byte("1"), 0)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// removeCgroup removes the container's cgroup, if it was made.
+func (c *container) removeCgroup() error {
+	m, err := c.cgroups()
+	if err == nil {
+		err = m.Destroy()
+	}
+	if err != nil {
+		return fmt.Errorf("destroy container %q: %w", c.spec.Name, err)
+	}
+	return nil
+}
+
+// newKeyring makes the thread's session keyring the container's new one, as libcontainer does for a first process.
+func (c *container) newKeyring() error {
+	if c.spec.SELinuxLabel != "" {
+		if err := selinux.SetKeyLabel(c.spec.SELinuxLabel); err != nil {
+			return fmt.Errorf("set SELinux label of keyring: %w", err)
+		}
+		defer func() { _ = selinux.SetKeyLabel("") }() // of the next container's, which sets its own
+	}
+	const searchable = 0x80000 // by processes of the same user
+	ring, err := keys.JoinSessionKeyring("_ses." + c.id)
+	if errors.Is(err, unix.ENOSYS) {
+		return nil // a kernel without keyrings
+	}
+	if err == nil {
+		err = keys.ModKeyringPerm(ring, 1<<32-1, searchable)
+	}
+	if err != nil {
+		return fmt.Errorf("make session keyring: %w", err)
+	}
+	return nil
+}

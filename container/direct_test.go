@@ -1,0 +1,162 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
+	"kurma.io/stager/tests/failing"
+)
+
+// The child of a direct start is a fork of a program with many threads: what locks or allocates could wait for ever in it.
+func TestChildCallsOnlyWhatIsAllowed(t *testing.T) {
+	allowed := strings.Fields(`
+		chdir close dup2 execve fchdir fchown fcntl fstat fstat64 getpid getrlimit getrlimit64 ioctl isatty mkdirat mknodat mmap mmap64 mount
+		open open64 prctl read setns setrlimit setrlimit64 setsid stat stat64 faccessat sysconf syscall umask umount2 unshare write _exit
+		sigemptyset sigprocmask memcpy memset strcat strcspn strlen strnlen strspn __errno_location _GLOBAL_OFFSET_TABLE_
+		getenv strtol __isoc23_strtol`) // the last line: the shim's constructor alone
+	defined := map[string]bool{}
+	var called []string
+	for _, file := range []string{"direct.c", "shim.c", "privileges.c"} {
+		object := filepath.Join(t.TempDir(), "child.o")
+		if out, err := exec.CommandContext(t.Context(), "gcc", "-O2", "-I../internal/c", "-c", "-o", object, file).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		out, err := exec.CommandContext(t.Context(), "nm", object).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(out)) {
+			fields := strings.Fields(line)
+			if name := fields[len(fields)-1]; fields[len(fields)-2] == "U" {
+				called = append(called, name)
+			} else {
+				defined[name] = true
+			}
+		}
+	}
+	for _, name := range called {
+		if !defined[name] && !slices.Contains(allowed, name) {
+			t.Errorf("the child may call %s, which is not in the list", name)
+		}
+	}
+	if !slices.Contains(called, "syscall") {
+		t.Errorf("the child calls %q", called)
+	}
+}
+
+// newDirect returns a runtime that starts directly.
+func newDirect(t *testing.T) *Runtime {
+	t.Helper()
+	t.Setenv(directVariable, "1")
+	return newRuntime(t)
+}
+
+// A step of a direct start that the kernel refuses ends the start, with an error that names it, and leaves no process and no cgroup.
+func TestDirectStartStopsWhereTheKernelRefuses(t *testing.T) {
+	for name, test := range map[string]struct {
+		number uint32
+		args   map[int]uint32
+		want   string
+	}{
+		"clone3":        {unix.SYS_CLONE3, nil, "clone3"},
+		"keyring":       {unix.SYS_KEYCTL, nil, "make session keyring"},
+		"F_DUPFD":       {unix.SYS_FCNTL, map[int]uint32{1: unix.F_DUPFD}, "take descriptors"},
+		"close_range":   {unix.SYS_CLOSE_RANGE, nil, "take descriptors"},
+		"limit":         {unix.SYS_PRLIMIT64, nil, "set resource limits"},
+		"setsid":        {unix.SYS_SETSID, nil, "make session"},
+		"slave mounts":  {unix.SYS_MOUNT, nil, "enter root"},
+		"move_mount":    {unix.SYS_MOVE_MOUNT, nil, "enter root"},
+		"fchdir":        {unix.SYS_FCHDIR, nil, "enter root"},
+		"pivot_root":    {unix.SYS_PIVOT_ROOT, nil, "enter root"},
+		"umount":        {unix.SYS_UMOUNT2, nil, "enter root"},
+		"chdir":         {unix.SYS_CHDIR, nil, "enter root"},
+		"openat2":       {unix.SYS_OPENAT2, nil, "mount proc at /proc"},
+		"mkdirat":       {unix.SYS_MKDIRAT, nil, "mount tmpfs at /made/here"},
+		"open_tree":     {unix.SYS_OPEN_TREE, nil, "make /proc/1 read-only"},
+		"mount_setattr": {unix.SYS_MOUNT_SETATTR, nil, "make /tmp read-only"},
+		"fstat":         {unix.SYS_NEWFSTATAT, nil, "mask /proc/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newDirect(t)
+			s := testSpec(busyboxRoot(t), "true")
+			s.Mounts = []spec.Mount{{Source: "tmpfs", Target: "/made/here", Type: "tmpfs"}, {Source: "tmpfs", Target: "/tmp", Type: "tmpfs", ReadOnly: true}}
+			r.starter.do(func() {
+				if err := (failing.Call{Number: test.number, Args: test.args}).Fail(); err != nil {
+					t.Error(err)
+				}
+			})
+			c := containerOf(t, r, s)
+			_, err := c.Start(spec.Stdio{})
+			if err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(err, unix.EPERM) {
+				t.Errorf("error %v, want %q", err, test.want)
+			}
+			if pids, err := c.PIDs(); len(pids) > 0 || err != nil {
+				t.Errorf("processes %d are left, %v", pids, err)
+			}
+			if err := c.Destroy(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A target is found in the app's root, whatever links the image has, also those of /proc; a link that leads nowhere is an error.
+func TestTargetsStayInTheRoot(t *testing.T) {
+	r, root := newDirect(t), busyboxRoot(t)
+	outside := t.TempDir()
+	for link, target := range map[string]string{"up": "../../../../../" + outside, "magic": "/proc/1/root", "nowhere": "/no/such"} {
+		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(root, outside), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		target string
+		want   error
+	}{{"/up/made", nil}, {"/magic" + outside + "/made", unix.ELOOP}, {"/nowhere/made", unix.ENOENT}, {"/bin/busybox/made", unix.ENOTDIR}} {
+		s := testSpec(root, "true")
+		s.Mounts = []spec.Mount{{Source: "tmpfs", Target: test.target, Type: "tmpfs"}}
+		c := containerOf(t, r, s)
+		p, err := c.Start(spec.Stdio{})
+		if !errors.Is(err, test.want) || test.want != nil && !strings.Contains(err.Error(), fmt.Sprintf("start container %q: mount tmpfs at %s: ", s.Name, test.target)) {
+			t.Errorf("%s: error %v, want %v", test.target, err, test.want)
+		}
+		if err == nil {
+			_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+			p.Release()
+		}
+		if err := c.Destroy(); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+		t.Errorf("outside there are %v, %v", left, err)
+	}
+}
+
+// A process has the soft limit of open files with which the program was started, and not the one that the Go runtime sets.
+func TestAProcessHasTheLimitOfOpenFilesFromBefore(t *testing.T) {
+	want, err := exec.CommandContext(t.Context(), "sh", "-c", "ulimit -S -n").Output() // Go restores it as well
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, root := newRuntime(t), busyboxRoot(t)
+	if got, _ := output(t, r, testSpec(root, "sh", "-c", "ulimit -S -n")); got != string(want) {
+		t.Errorf("an app has %q, want %q", got, want)
+	}
+	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
+	if got, _ := execOutput(t, c, rootCommand("sh", "-c", "ulimit -S -n")); got != string(want) {
+		t.Errorf("a command has %q, want %q", got, want)
+	}
+}

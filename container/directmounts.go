@@ -1,0 +1,290 @@
+package container
+
+// #include "direct.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
+)
+
+// assembly makes the mounts of an app's root, detached from every mount namespace, for the child to attach.
+type assembly struct {
+	forked
+	container   *container
+	stdio       spec.Stdio
+	ready       *os.File // our end of the pipe forked.ready
+	terminal    terminal
+	cgroupFiles cgroupFiles
+	later       []operation // when the folders of other mounts have been made
+	opened      []*os.File
+}
+
+func (a *assembly) close() {
+	a.terminal.close()
+	a.cgroupFiles.close()
+	closeAll(append(a.opened, a.ready))
+}
+
+// own adds a file that close closes to those of the child, and returns its index.
+func (a *assembly) own(f *os.File) int {
+	a.opened = append(a.opened, f)
+	a.files = append(a.files, f)
+	return len(a.files) - 1
+}
+
+func (a *assembly) add(o operation) { a.operations = append(a.operations, o) }
+
+// make makes everything that the child needs.
+func (a *assembly) make(config *configs.Config, l *firstProcess) (err error) {
+	a.files = append(make([]*os.File, 3), l.files(treeFiles(l.trees)...)...)
+	a.shim = l.first()
+	if err := a.openCgroups(); err != nil {
+		return err
+	}
+	ready, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	a.ready, a.forked.ready = write, a.own(ready)
+	root, err := openTree(config.Rootfs, "/", unix.AT_RECURSIVE, unix.MountAttr{Propagation: unix.MS_SLAVE})
+	if err != nil {
+		return err
+	}
+	a.root = a.own(root.file)
+	if err := a.mount(config); err != nil {
+		return err
+	}
+	a.protect(config)
+	return a.mask(config.MaskPaths)
+}
+
+// openCgroups adds the files by which the child enters its cgroups; the kernel makes it in that of version 2.
+func (a *assembly) openCgroups() (err error) {
+	a.cgroupFiles, err = a.container.openCgroupFiles()
+	if err != nil {
+		return err
+	}
+	enter := a.cgroupFiles.files
+	if a.cgroupFiles.unified != nil {
+		enter = enter[:len(enter)-1]
+	}
+	a.cgroups, a.ncgroups = len(a.files), len(enter)
+	a.files = append(a.files, enter...)
+	return nil
+}
+
+// start forks the child on the starter's thread, with the container's keyring and labels.
+func (a *assembly) start() (started *os.Process, err error) {
+	r := a.container.runtime
+	r.starter.do(func() {
+		if err = a.container.newKeyring(); err != nil {
+			return
+		}
+		if err = r.starter.setLabel(a.container.spec.SELinuxLabel); err == nil {
+			started, err = a.forked.start(a.cgroupFiles.unified)
+		}
+	})
+	return started, err
+}
+
+// mount makes the mounts, the nodes in /dev, and the standard streams.
+func (a *assembly) mount(config *configs.Config) error {
+	made := map[string]*os.File{}
+	system := len(config.Mounts) - len(a.container.spec.Mounts)
+	for i, m := range config.Mounts {
+		if m.Flags&unix.MS_REMOUNT != 0 {
+			if err := makeWritable(made[m.Destination]); err != nil {
+				return fmt.Errorf("mount %s at %s: %w", m.Source, m.Destination, err)
+			}
+			continue
+		}
+		f, err := detached(m)
+		if err != nil {
+			return fmt.Errorf("mount %s at %s: %w", m.Source, m.Destination, err)
+		}
+		made[m.Destination] = f
+		o := operation{kind: C.DIRECT_ATTACH, flags: C.DIRECT_FOLDER, file: a.own(f), target: m.Destination}
+		o.what = fmt.Sprintf("mount %s at %s", m.Source, m.Destination)
+		if info, err := f.Stat(); err == nil && !info.IsDir() {
+			o.flags = C.DIRECT_FILE
+		}
+		if i < system {
+			o.flags |= C.DIRECT_NO_LINKS
+		}
+		a.add(o)
+		if m.Device == "tmpfs" && m.Flags&unix.MS_RDONLY != 0 {
+			a.later = append(a.later, readOnly(o.file, m.Destination))
+		}
+	}
+	if err := a.makeDevices(made["/dev"], config.Devices); err != nil {
+		return err
+	}
+	return a.connect(made["/dev"], made["/dev/pts"])
+}
+
+// links are those of a /dev.
+var links = map[string]string{ //nolint:gochecknoglobals // a table that is only read
+	"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "core": "/proc/kcore",
+}
+
+// makeDevices fills the detached /dev. Its paths go through /proc/self/fd: nobody else reaches it yet.
+func (a *assembly) makeDevices(dev *os.File, nodes []*devices.Device) error {
+	top := fmt.Sprintf("/proc/self/fd/%d/", dev.Fd())
+	for _, folder := range []string{"pts", "shm", "mqueue"} {
+		if err := os.Mkdir(top+folder, 0o755); err != nil {
+			return err
+		}
+	}
+	for name, target := range links {
+		if err := os.Symlink(target, top+name); err != nil {
+			return err
+		}
+	}
+	for _, d := range nodes {
+		name, below := strings.CutPrefix(d.Path, "/dev/")
+		if !below || name == "ptmx" {
+			continue // one without a path is a rule of the policy alone
+		}
+		err := makeNode(top+name, d)
+		if errors.Is(err, os.ErrPermission) {
+			err = a.bindNode(d)
+		}
+		if err != nil {
+			return fmt.Errorf("make %s: %w", d.Path, err)
+		}
+	}
+	return nil
+}
+
+func makeNode(path string, d *devices.Device) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	mode, number := uint32(unix.S_IFCHR), unix.Mkdev(uint32(d.Major), uint32(d.Minor))
+	if d.Type == devices.BlockDevice {
+		mode = unix.S_IFBLK
+	}
+	if err := unix.Mknod(path, mode|uint32(d.FileMode), int(number)); err != nil {
+		return os.NewSyscallError("mknod", err)
+	}
+	return os.Chmod(path, d.FileMode)
+}
+
+// bindNode has the supervisor's node bound, where the kernel lets the supervisor make none.
+func (a *assembly) bindNode(d *devices.Device) error {
+	t, err := openTree(d.Path, d.Path, 0, unix.MountAttr{Propagation: unix.MS_PRIVATE})
+	if err != nil {
+		return err
+	}
+	a.add(operation{kind: C.DIRECT_ATTACH, flags: C.DIRECT_FILE, file: a.own(t.file), target: d.Path, what: "mount " + d.Path})
+	return nil
+}
+
+// connect makes the child's standard streams: a terminal of its own devpts, or what stdio says, with its own null device.
+func (a *assembly) connect(dev, pts *os.File) error {
+	if a.forked.terminal = a.stdio.Terminal; a.forked.terminal {
+		return a.openConsole(pts)
+	}
+	std := []*os.File{a.stdio.Stdin, a.stdio.Stdout, a.stdio.Stderr}
+	if slices.Contains(std, nil) {
+		null, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d/null", dev.Fd()), os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		a.opened = append(a.opened, null)
+		for i, f := range std {
+			if f == nil {
+				std[i] = null
+			}
+		}
+	}
+	copy(a.files, std)
+	return nil
+}
+
+// openConsole makes the terminal, which is also at /dev/console.
+func (a *assembly) openConsole(pts *os.File) error {
+	ptmx, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d/ptmx", pts.Fd()), unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	defer ptmx.Close()
+	if err := a.terminal.openAt(ptmx, a.stdio); err != nil {
+		return fmt.Errorf("make terminal: %w", err)
+	}
+	copy(a.files, []*os.File{a.terminal.own, a.terminal.own, a.terminal.own})
+	a.add(operation{
+		kind: C.DIRECT_COPY, flags: C.DIRECT_FILE | C.DIRECT_NO_LINKS,
+		source: "/dev/pts/0", target: "/dev/console", what: "mount console", // the first of a new devpts
+	})
+	return nil
+}
+
+func readOnly(file int, what string) operation {
+	return operation{kind: C.DIRECT_RESTRICT, file: file, set: unix.MOUNT_ATTR_RDONLY, what: "make " + what + " read-only"}
+}
+
+// protect makes read-only what was to be filled before.
+func (a *assembly) protect(config *configs.Config) {
+	a.operations = append(a.operations, a.later...)
+	if config.Readonlyfs {
+		a.add(readOnly(a.root, "root"))
+	}
+	for _, path := range config.ReadonlyPaths {
+		o := readOnly(0, path)
+		o.kind, o.flags, o.target = C.DIRECT_COPY, C.DIRECT_IF_THERE, path
+		a.add(o)
+	}
+}
+
+// mask hides paths behind the runtime's null device and empty folder.
+func (a *assembly) mask(paths []string) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	var masks [2]int
+	for i, name := range []string{"null", "empty"} {
+		t, err := openTree(filepath.Join(a.container.runtime.masks, name), "", 0, unix.MountAttr{
+			Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC, Propagation: unix.MS_PRIVATE,
+		})
+		if err != nil {
+			return err
+		}
+		masks[i] = a.own(t.file)
+	}
+	for _, path := range paths {
+		a.add(operation{kind: C.DIRECT_MASK, flags: C.DIRECT_IF_THERE, file: masks[0], other: masks[1], target: path, what: "mask " + path})
+	}
+	return nil
+}
+
+// makeMasks makes what hides masked paths. dir is on a file system without device nodes.
+func (r *Runtime) makeMasks(dir string) error {
+	r.masks = filepath.Join(dir, "masks")
+	if err := os.Mkdir(r.masks, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", r.masks, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755,size=64k"); err != nil {
+		return fmt.Errorf("mount masks: %w", err)
+	}
+	if err := os.Mkdir(filepath.Join(r.masks, "empty"), 0o755); err != nil {
+		return err
+	}
+	null := filepath.Join(r.masks, "null")
+	err := makeNode(null, &devices.Device{FileMode: 0o666, Rule: devices.Rule{Type: devices.CharDevice, Major: 1, Minor: 3}})
+	if errors.Is(err, os.ErrPermission) {
+		err = os.WriteFile(null, nil, 0o444)
+	}
+	return err
+}
