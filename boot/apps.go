@@ -3,6 +3,7 @@ package boot
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -30,9 +31,7 @@ func assembleApps(_ context.Context, p *Pod) error {
 
 // assembleApp prepares the pod's nth app.
 func (p *Pod) assembleApp(n int, app plan.App) (supervisor.App, error) {
-	writer, err := crilog.Open(filepath.Join(names.LogDir, app.Name), crilog.Options{
-		MaxSize: p.Plan.Config.Log.MaxSize, MaxFiles: p.Plan.Config.Log.MaxFiles, Logger: p.Log.With("app", app.Name),
-	})
+	writer, err := openLog(p.Plan.Config.Log, app.Name, p.Log.With("app", app.Name))
 	if err != nil {
 		return supervisor.App{}, fmt.Errorf("open log: %w", err)
 	}
@@ -66,9 +65,22 @@ func (p *Pod) assembleApp(n int, app plan.App) (supervisor.App, error) {
 	return assembled, nil
 }
 
+// appLog is where an app's output goes: a *crilog.Writer or a *crilog.File.
+type appLog interface {
+	Append(crilog.Stream, []byte)
+	Close() error
+}
+
+func openLog(c plan.LogConfig, app string, logger *slog.Logger) (appLog, error) {
+	if c.Path != "" {
+		return crilog.OpenFile(c.Path, logger)
+	}
+	return crilog.Open(filepath.Join(names.LogDir, app), crilog.Options{MaxSize: c.MaxSize, MaxFiles: c.MaxFiles, Logger: logger})
+}
+
 // endLog closes the log of an app that will not run again, so that clients that follow the log
 // end.
-func (p *Pod) endLog(app string, log *crilog.Writer) {
+func (p *Pod) endLog(app string, log appLog) {
 	p.journal.EndLines(app)
 	if err := log.Close(); err != nil {
 		p.Log.Error("end log", "app", app, "error", err)
@@ -106,7 +118,7 @@ func (p *Pod) handlerMaker(main spec.Spec, event string, args []string) func() (
 
 // logStream is one stream of an app's log as an io.Writer.
 type logStream struct {
-	log    *crilog.Writer
+	log    appLog
 	stream crilog.Stream
 }
 

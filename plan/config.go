@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,6 +62,7 @@ const (
 // LogConfig is the key "log".
 type LogConfig struct {
 	Driver   string // LogToFiles or LogToJournal
+	Path     string // of the only app's log, an absolute path in the stager's root; "" for a folder in names.LogDir
 	MaxSize  int64  // of one file, in bytes
 	MaxFiles int    // kept for each app
 }
@@ -100,6 +102,7 @@ func settings(drivers []string) []setting {
 		}},
 		{"volumeFlags", func(c *Config, v json.RawMessage) error { return listOf(v, &c.VolumeFlags, FlagNoSuid, FlagNoDev) }},
 		{"log.driver", func(c *Config, v json.RawMessage) error { return oneOf(v, &c.Log.Driver, LogToFiles, LogToJournal) }},
+		{"log.path", func(c *Config, v json.RawMessage) error { return absolutePath(v, &c.Log.Path) }},
 		{"log.maxSize", func(c *Config, v json.RawMessage) error { return size(v, &c.Log.MaxSize) }},
 		{"log.maxFiles", func(c *Config, v json.RawMessage) error { return count(v, &c.Log.MaxFiles) }},
 	}
@@ -230,6 +233,15 @@ func boolean(raw json.RawMessage, to *bool) error {
 	if json.Unmarshal(raw, to) != nil {
 		return errors.New("must be true or false")
 	}
+	return nil
+}
+
+func absolutePath(raw json.RawMessage, to *string) error {
+	var v string
+	if json.Unmarshal(raw, &v) != nil || !path.IsAbs(v) || path.Clean(v) != v || strings.ContainsRune(v, 0) {
+		return errors.New(`must be an absolute path, such as "/volumes/logs/web.log"`)
+	}
+	*to = v
 	return nil
 }
 

@@ -53,8 +53,8 @@ func TestEveryKeyOfTheConfigurationIsRead(t *testing.T) {
 		{"flags of volumes", `{"volumeFlags": ["nodev"]}`, with(func(c *Config) { c.VolumeFlags = []VolumeFlag{FlagNoDev} }), nil},
 		{"strict isolators", `{"strictIsolators": true}`, with(func(c *Config) { c.StrictIsolators = true }), nil},
 		{
-			"log", `{"log": {"driver": "journald", "maxSize": "1Mi", "maxFiles": 2}}`,
-			with(func(c *Config) { c.Log = LogConfig{"journald", 1 << 20, 2} }), nil,
+			"log", `{"log": {"driver": "journald", "path": "/log", "maxSize": "1Mi", "maxFiles": 2}}`,
+			with(func(c *Config) { c.Log = LogConfig{"journald", "/log", 1 << 20, 2} }), nil,
 		},
 		{"log size a number", `{"log": {"maxSize": 4096}}`, with(func(c *Config) { c.Log.MaxSize = 4096 }), nil},
 		{"unknown keys", `{"b": 1, "a": {"c": 2}, "log": {"z": 0}}`, defaultConfig(), []string{"a", "b", "log.z"}},
@@ -95,6 +95,7 @@ func TestWrongConfigurationsAreRefused(t *testing.T) {
 		{"log a string", `{"log": "journald"}`, `stagerConfig.log: "journald": must be an object`},
 		{"log driver", `{"log": {"driver": "syslog"}}`, `stagerConfig.log.driver: "syslog": must be one of "file", "journald"`},
 		{"log size", `{"log": {"maxSize": "1"}}`, `stagerConfig.log.maxSize: "1": must be a size of at least 1024 bytes`},
+		{"log path", `{"log": {"path": "logs/web"}}`, `stagerConfig.log.path: "logs/web": must be an absolute path`},
 		{"log files", `{"log": {"maxFiles": 0}}`, `stagerConfig.log.maxFiles: 0: must be a whole number from 1 to 1000`},
 		{"a value of several lines", "{\"restart\": [1,\n\n2]}", `stagerConfig.restart: [1,2]: must be`},
 	}

@@ -47,6 +47,9 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod,
 		return nil, err
 	}
 	apps := m.Apps()
+	if config.Log.Path != "" && len(apps) > 1 {
+		return nil, fmt.Errorf("stagerConfig.log.path: %q: one file is the log of one app, and the pod has %d", config.Log.Path, len(apps))
+	}
 	var targets []string
 	for _, app := range apps {
 		targets = append(targets, targetsOf(app)...)

@@ -40,3 +40,24 @@ func TestFatesOfNoIsolatorsAreEmptyLists(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 }
+
+func TestOneFileIsTheLogOfOneApp(t *testing.T) {
+	example, err := os.ReadFile("../manifest/testdata/example.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := map[string]string{"amd64": "amd64", "arm64": "aarch64"}
+	m, err := manifest.Read(bytes.NewReader(bytes.Replace(example, []byte(`"amd64"`), []byte(strconv.Quote(labels[runtime.GOARCH])), 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.StagerConfig = json.RawMessage(`{"log": {"path": "/volumes/log/0.log"}}`)
+	if _, err := Decide(m, able, nil); err != nil {
+		t.Errorf("a pod of one app: %v", err)
+	}
+	other := m.Pod.Apps[0]
+	other.Name = "other"
+	m.Pod.Apps, m.AppImageOrder["other"] = append(m.Pod.Apps, other), m.AppImageOrder[m.Pod.Apps[0].Name.String()]
+	_, err = Decide(m, able, nil)
+	wantError(t, err, `stagerConfig.log.path: "/volumes/log/0.log"`, "has 2")
+}

@@ -1,0 +1,108 @@
+package crilog
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// File writes one app's log into one file that belongs to another program: that program removes the file, or renames it
+// and makes a new one at the path, in which the log continues. Its methods may be called by several goroutines at once.
+type File struct {
+	path   string
+	logger *slog.Logger
+
+	mu      sync.Mutex // guards all below
+	file    *os.File   // nil when closed
+	failing bool       // the last chunk could not be written
+	stamp   stamp
+}
+
+// OpenFile opens the file at path, or makes it.
+func OpenFile(path string, logger *slog.Logger) (*File, error) {
+	file, err := openForAppend(path)
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	return &File{path: path, logger: logger, file: file}, nil
+}
+
+func openForAppend(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+}
+
+// Append writes chunk as Writer.Append does. A chunk that cannot be written whole is lost.
+func (f *File) Append(s Stream, chunk []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(chunk) == 0 || f.file == nil {
+		return
+	}
+	f.followPath()
+	err := f.write(s, chunk)
+	if err != nil && !f.failing {
+		f.logger.Error("log cannot be written, output is lost until it can", "log", f.path, "error", err)
+	}
+	if err == nil && f.failing {
+		f.logger.Warn("log is written again", "log", f.path)
+	}
+	f.failing = err != nil
+}
+
+// followPath continues in the file that is now at the path, if it is another one.
+func (f *File) followPath() {
+	now, err := os.Stat(f.path)
+	if err != nil {
+		return // the other program has not made the new file yet
+	}
+	if have, err := f.file.Stat(); err == nil && os.SameFile(now, have) {
+		return
+	}
+	next, err := openForAppend(f.path)
+	if err != nil {
+		return
+	}
+	_ = f.file.Close() // every byte has been written
+	f.file = next
+}
+
+// write writes the records of a chunk, and takes them back after an error.
+func (f *File) write(s Stream, chunk []byte) error {
+	pooled := buffers.Get().(*[]byte)
+	defer buffers.Put(pooled)
+	before, err := f.file.Stat()
+	if err != nil {
+		return err
+	}
+	b := batch{stream: s, header: f.stamp.header(time.Now(), s), buf: (*pooled)[:0]}
+	for len(chunk) > 0 {
+		n, whole := nextText(chunk, maxText)
+		if len(b.buf)+recordLen(n, whole) > cap(b.buf) {
+			if _, err := f.file.Write(b.buf); err != nil {
+				return errors.Join(err, f.file.Truncate(before.Size()))
+			}
+			b.written()
+		}
+		b.add(chunk[:n], whole)
+		chunk = chunk[n:]
+	}
+	if _, err := f.file.Write(b.buf); err != nil {
+		return errors.Join(err, f.file.Truncate(before.Size()))
+	}
+	return nil
+}
+
+// Close ends the log. It may be called more than once.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.file == nil {
+		return nil
+	}
+	err := f.file.Close()
+	f.file = nil
+	return err
+}

@@ -1,0 +1,67 @@
+package crilog
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// texts returns what the file's records say after their times.
+func texts(t *testing.T, path string) []string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for line := range strings.Lines(string(data)) {
+		all = append(all, strings.TrimSuffix(line[stampLen+1:], "\n"))
+	}
+	return all
+}
+
+func TestFileContinuesInTheNewFileAtItsPath(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	f, err := OpenFile(path, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Append(Stdout, []byte("one\ntwo"))
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	f.Append(Stderr, []byte("between\n"))
+	if err := os.WriteFile(path, nil, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	f.Append(Stdout, []byte(strings.Repeat("x", maxText)+"yy\n"))
+	if err := errors.Join(f.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	f.Append(Stdout, []byte("after its end\n"))
+	if got := strings.Join(texts(t, path+".old"), "|"); got != "stdout F one|stdout P two|stderr F between" {
+		t.Errorf("old file: %q", got)
+	}
+	got := texts(t, path)
+	if len(got) != 2 || got[0] != "stdout P "+strings.Repeat("x", maxText) || got[1] != "stdout F yy" {
+		t.Errorf("new file has %d records", len(got))
+	}
+}
+
+func TestFileThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
+	var logged strings.Builder
+	f, err := OpenFile("/dev/full", slog.New(slog.NewTextHandler(&logged, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	f.Append(Stdout, []byte("lost\n"))
+	f.Append(Stdout, []byte("lost\n"))
+	if n := strings.Count(logged.String(), "output is lost"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, &logged)
+	}
+}
