@@ -28,15 +28,11 @@ func (f *Fetcher) registry(ctx context.Context, text string) (*images.Image, err
 	}
 	base := f.transport()
 	defer base.CloseIdleConnections()
-	options := []remote.Option{
-		remote.WithContext(ctx), remote.WithTransport(base), remote.WithAuthFromKeychain(authn.DefaultKeychain),
-		remote.WithPlatform(platform()), remote.WithUserAgent("kurma-launcher"),
-	}
-	image, err := remote.Image(ref, options...)
+	image, err := remote.Image(ref, f.options(ctx, base)...)
 	if err != nil {
 		return nil, err
 	}
-	client, err := blobClient(ctx, ref, base)
+	client, err := blobClient(ctx, ref, base, f.keychain())
 	if err != nil {
 		return nil, err
 	}
@@ -54,6 +50,37 @@ func (f *Fetcher) registry(ctx context.Context, text string) (*images.Image, err
 	return f.assemble(ctx, p)
 }
 
+// options are those of every request to a registry.
+func (f *Fetcher) options(ctx context.Context, base http.RoundTripper) []remote.Option {
+	return []remote.Option{
+		remote.WithContext(ctx), remote.WithTransport(base), remote.WithAuthFromKeychain(f.keychain()),
+		remote.WithPlatform(platform()), remote.WithUserAgent("kurma-launcher"),
+	}
+}
+
+func (f *Fetcher) keychain() authn.Keychain {
+	if f.Keychain == nil {
+		return authn.DefaultKeychain
+	}
+	return f.Keychain
+}
+
+// Digest asks a registry what [HOST/]NAME[:TAG|@DIGEST] means now, and returns the digest of the image or, if the
+// registry has the image for several machines, of its index.
+func (f *Fetcher) Digest(ctx context.Context, text string) (string, error) {
+	ref, err := f.parse(text)
+	if err != nil {
+		return "", err
+	}
+	base := f.transport()
+	defer base.CloseIdleConnections()
+	found, err := remote.Get(ref, f.options(ctx, base)...)
+	if err != nil {
+		return "", err
+	}
+	return found.Digest.String(), nil
+}
+
 // parse parses [HOST/]NAME[:TAG|@DIGEST].
 func (f *Fetcher) parse(text string) (name.Reference, error) {
 	ref, err := name.ParseReference(text)
@@ -67,9 +94,9 @@ func (f *Fetcher) parse(text string) (name.Reference, error) {
 }
 
 // blobClient returns a client that the registry lets read the repository.
-func blobClient(ctx context.Context, ref name.Reference, base http.RoundTripper) (*http.Client, error) {
+func blobClient(ctx context.Context, ref name.Reference, base http.RoundTripper, keychain authn.Keychain) (*http.Client, error) {
 	repository := ref.Context()
-	auth, err := authn.Resolve(ctx, authn.DefaultKeychain, repository)
+	auth, err := authn.Resolve(ctx, keychain, repository)
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,8 @@ import (
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/signing"
+
+	"github.com/google/go-containerregistry/pkg/authn"
 )
 
 // The schemes of sources.
@@ -55,6 +57,8 @@ type Fetcher struct {
 	// Insecure lists the registries, HOST or HOST:PORT, that are asked by HTTP. Those of
 	// this machine always may be.
 	Insecure []string
+	// Keychain has the credentials for registries; nil for those of `docker login` and `skopeo login`.
+	Keychain authn.Keychain
 	// Progress returns a function that is called with the bytes that were read of the named
 	// thing, and of how many; either may be nil.
 	Progress func(what string) func(done, size int64)
