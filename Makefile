@@ -73,17 +73,19 @@ PATIENCE := 20m
 
 export GOFLAGS += -buildvcs=false
 
-.PHONY: all build man completions aci images test test-all test-unit test-e2e test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all build man completions aci images test test-all test-unit test-e2e test-cri test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
-build: $(BIN)/stager $(BIN)/launcher $(BIN)/aci
+build: $(BIN)/stager $(BIN)/launcher $(BIN)/aci $(BIN)/kurma-cri
 
 # Go decides what is out of date.
 $(BIN)/stager: deps-build FORCE
 	$(STATIC) -o $@ ./stager
 $(BIN)/launcher: FORCE
 	cd launcher && $(HOST) -o $(abspath $@) .
+$(BIN)/kurma-cri: FORCE
+	cd cri && $(HOST) -o $(abspath $@) .
 $(BIN)/aci: FORCE
 	$(HOST) -o $@ ./build/aci
 bin/tools/aci: FORCE
@@ -125,7 +127,7 @@ test: root deps-build deps-test aci images test-unit test-e2e
 # All tests, as in continuous integration: those of make test, with the race detector, the long ones and the examples'.
 test-all: RACE := -race
 test-all: LONG :=
-test-all: root deps-build deps-test aci images test-unit test-e2e test-examples
+test-all: root deps-build deps-test aci images test-unit test-e2e test-cri test-examples
 
 # The packages, without the end-to-end tests. RACE=-race tests them with the race detector.
 test-unit: root deps-build deps-test
@@ -159,6 +161,11 @@ test-examples: root deps-build deps-test build images examples/vm examples/crun
 	STAGER_BIN='$(CURDIR)/bin' STAGER_EXAMPLES='$(CURDIR)/$(OUT)/examples' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
 		CGO_ENABLED=0 $(GO) test -C examples/crun -count=1 -timeout $(PATIENCE) ./...
 	$(GO) test -C examples/fuse -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) ./...
+
+# The server for Kubernetes through the CRI's client, with a registry and CNI's plugins.
+test-cri: root deps-build deps-test aci
+	$(GO) vet -C cri -tags '$(TAGS)' ./...
+	$(BUILT) $(GO) test -C cri -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) -run '$(RUN)' ./...
 
 # Follows PODS short pods, one after the other, from their start to their end.
 PODS ?= 1000
@@ -230,11 +237,11 @@ clauses:
 lint: deps-build deps-lint $(LINT)
 	tools/lint-c.sh
 	$(LINT) run ./...
-	for module in launcher examples/* netplugins tools/release; do (cd $$module && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
+	for module in launcher cri examples/* netplugins tools/release; do (cd $$module && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
 
 # Needs https://vuln.go.dev, so it is not part of continuous integration.
 vuln: deps-build $(VULN)
-	for module in . launcher; do (cd $$module && $(CURDIR)/$(VULN) -tags '$(TAGS)' ./...) || exit 1; done
+	for module in . launcher cri; do (cd $$module && $(CURDIR)/$(VULN) -tags '$(TAGS)' ./...) || exit 1; done
 
 bench: root deps-build deps-bench aci
 	$(GO) run -tags '$(TAGS)' ./tests/bench -aci '$(ACI)'

@@ -39,8 +39,8 @@ type goPackage struct {
 	Module     *struct{ Path string }
 }
 
-// modules are the folders of the two houses' modules: the stager's and the launcher's.
-var modules = []string{".", "launcher"}
+// modules are the folders of the houses' modules: the stager's, the launcher's and the server's for Kubernetes.
+var modules = []string{".", "launcher", "cri"}
 
 // list runs go list with arguments in a module's folder.
 func list(t *testing.T, folder string, args ...string) []goPackage {

@@ -122,7 +122,7 @@ func isTest(name string) bool {
 // folder is where a file counts: the first folder of its path, with the second below the launcher.
 func folder(name string) string {
 	parts := strings.Split(filepath.Dir(name), "/")
-	if parts[0] == "launcher" {
+	if parts[0] == "launcher" || parts[0] == "cri" {
 		return strings.Join(parts[:min(2, len(parts))], "/")
 	}
 	return parts[0]

@@ -1,0 +1,57 @@
+// Command kurma-cri is a container runtime for Kubernetes: a server of the Container Runtime Interface (CRI) whose
+// containers are pods of one app, each under its own stager.
+//
+//	kurma-cri [--config FILE]       serves until SIGTERM or SIGINT; the containers run on
+//	kurma-cri --version             prints the version
+//	kurma-cri monitor STATE FOLDER  watches one container's pod; the server starts it
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"kurma.io/stager/cri/server"
+)
+
+// version is set by the linker.
+var version = "unknown"
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "kurma-cri: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if len(args) == 3 && args[0] == server.MonitorCommand {
+		return server.Monitor(ctx, args[1], args[2])
+	}
+	flags := flag.NewFlagSet("kurma-cri", flag.ContinueOnError)
+	file := flags.String("config", "", "configuration `FILE`; "+defaultConfigFile+" if it exists")
+	show := flags.Bool("version", false, "print the version")
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return nil
+	case err != nil:
+		return err
+	case flags.NArg() > 0:
+		return fmt.Errorf("unknown argument %q", flags.Arg(0))
+	case *show:
+		_, err := fmt.Fprintln(os.Stdout, "kurma-cri", version)
+		return err
+	}
+	config, err := readConfig(*file)
+	if err != nil {
+		return err
+	}
+	return server.Run(ctx, config, version)
+}

@@ -1,0 +1,248 @@
+// Package records keeps what the server knows of sandboxes and containers on disk: one file of JSON each, replaced in
+// one step, so that a server that was killed finds everything again.
+//
+//	DIR/sandboxes/ID/sandbox.json    beside it the sandbox's pinned namespaces and files, see package sandboxes
+//	DIR/containers/ID/container.json
+package records
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"kurma.io/stager/launcher/jsonfile"
+)
+
+// ErrNotFound says that there is no such sandbox or container.
+var ErrNotFound = errors.New("not found")
+
+// Phase is where a sandbox is in its life: Making, Ready, Stopped.
+type Phase string
+
+// The phases.
+const (
+	Making  Phase = "making" // a server that was killed leaves it; the next one removes the sandbox
+	Ready   Phase = "ready"
+	Stopped Phase = "stopped"
+)
+
+// Sandbox is what the server knows of a sandbox.
+type Sandbox struct {
+	ID          string            `json:"id"`
+	Phase       Phase             `json:"phase"`
+	Created     time.Time         `json:"created"`
+	Name        string            `json:"name"`
+	UID         string            `json:"uid"`
+	Namespace   string            `json:"namespace"`
+	Attempt     uint32            `json:"attempt"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Handler     string            `json:"handler,omitempty"`
+
+	Hostname     string            `json:"hostname"`
+	LogDirectory string            `json:"logDirectory,omitempty"`
+	ResolvConf   string            `json:"resolvConf"` // the file's text
+	Sysctls      map[string]string `json:"sysctls,omitempty"`
+	Cgroup       string            `json:"cgroup"` // a path below each hierarchy's root
+
+	// The modes are numbers of the CRI's NamespaceMode, as the caller has asked for them.
+	NetworkMode int32 `json:"networkMode"`
+	PIDMode     int32 `json:"pidMode"`
+	IPCMode     int32 `json:"ipcMode"`
+
+	HostNetwork bool `json:"hostNetwork,omitempty"`
+	HostIPC     bool `json:"hostIPC,omitempty"`
+
+	Ports []Port   `json:"ports,omitempty"`
+	IPs   []string `json:"ips,omitempty"` // the first is the primary one
+
+	// NetworkConfig is the CNI configuration list by which the sandbox was connected; nil for none.
+	NetworkConfig json.RawMessage `json:"networkConfig,omitempty"`
+}
+
+// Port is a port of the host that leads to the sandbox.
+type Port struct {
+	HostPort      int32  `json:"hostPort"`
+	ContainerPort int32  `json:"containerPort"`
+	Protocol      string `json:"protocol"`
+	HostIP        string `json:"hostIP,omitempty"`
+}
+
+// Container is what the server knows of a container. Where the container is in its life says its pod.
+type Container struct {
+	ID          string            `json:"id"`
+	SandboxID   string            `json:"sandboxID"`
+	Created     time.Time         `json:"created"`
+	Name        string            `json:"name"`
+	Attempt     uint32            `json:"attempt"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+
+	Image     string `json:"image"` // as the caller has named it
+	ImageSpec string `json:"imageSpec,omitempty"`
+	ImageID   string `json:"imageID"`
+	LogPath   string `json:"logPath,omitempty"` // on the host
+
+	App          string          `json:"app"` // the name of the pod's app
+	Manifest     json.RawMessage `json:"manifest"`
+	StagerConfig json.RawMessage `json:"stagerConfig"`
+	StopSignal   int             `json:"stopSignal"`
+	TTY          bool            `json:"tty,omitempty"`
+	Stdin        bool            `json:"stdin,omitempty"`
+	StdinOnce    bool            `json:"stdinOnce,omitempty"`
+
+	// Mounts, Resources and User are parts of the status, in the CRI's JSON.
+	Mounts    []json.RawMessage `json:"mounts,omitempty"`
+	Resources json.RawMessage   `json:"resources,omitempty"`
+	User      json.RawMessage   `json:"user,omitempty"`
+	// Limits are written into the cgroups when the container has started.
+	Limits Limits `json:"limits,omitzero"`
+
+	// PodUUID is the container's pod; "" until the container is started.
+	PodUUID string    `json:"podUUID,omitempty"`
+	Started time.Time `json:"started,omitzero"`
+	// StartError is why the container did not start, in one line, and Failed when that was.
+	StartError string    `json:"startError,omitempty"`
+	Failed     time.Time `json:"failed,omitzero"`
+}
+
+// Limits are limits of a container's cgroup for which the stager has no isolators.
+type Limits struct {
+	CPUs    string            `json:"cpus,omitempty"`
+	Mems    string            `json:"mems,omitempty"`
+	Unified map[string]string `json:"unified,omitempty"`
+}
+
+// NewID returns a new ID of a sandbox or container.
+func NewID() string {
+	var random [32]byte
+	_, _ = rand.Read(random[:]) // it never fails
+	return hex.EncodeToString(random[:])
+}
+
+// Store is the folder of the records. Its methods may be called at the same time, but for one ID only one of Write and
+// Remove.
+type Store struct{ dir string }
+
+// Open makes the store's folders if they are missing.
+func Open(dir string) (*Store, error) {
+	for _, kind := range []string{sandboxes, containers} {
+		if err := os.MkdirAll(filepath.Join(dir, kind), 0o700); err != nil {
+			return nil, fmt.Errorf("open store of records: %w", err)
+		}
+	}
+	return &Store{dir}, nil
+}
+
+const (
+	sandboxes  = "sandboxes"
+	containers = "containers"
+)
+
+// SandboxDir is the folder of a sandbox, which its record is in.
+func (s *Store) SandboxDir(id string) string { return filepath.Join(s.dir, sandboxes, id) }
+
+func (s *Store) containerDir(id string) string { return filepath.Join(s.dir, containers, id) }
+
+// Sandbox returns the record of a sandbox, or ErrNotFound.
+func (s *Store) Sandbox(id string) (r Sandbox, err error) {
+	return r, read(s.SandboxDir(id), "sandbox", id, &r)
+}
+
+// Container returns the record of a container, or ErrNotFound.
+func (s *Store) Container(id string) (r Container, err error) {
+	return r, read(s.containerDir(id), "container", id, &r)
+}
+
+func read(dir, kind, id string, into any) error {
+	err := fs.ErrNotExist
+	if isID(id) {
+		err = jsonfile.Read(filepath.Join(dir, kind+".json"), into)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s %q: %w", kind, id, ErrNotFound)
+	}
+	return err
+}
+
+// isID reports whether a text is an ID, so that it names no other folder.
+func isID(text string) bool {
+	return len(text) == 64 && strings.Trim(text, "0123456789abcdef") == ""
+}
+
+// WriteSandbox writes the record of a sandbox, whose folder it makes if that is missing.
+func (s *Store) WriteSandbox(r Sandbox) error { return write(s.SandboxDir(r.ID), "sandbox", r) }
+
+// WriteContainer writes the record of a container, whose folder it makes if that is missing.
+func (s *Store) WriteContainer(r Container) error {
+	return write(s.containerDir(r.ID), "container", r)
+}
+
+func write(dir, kind string, record any) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("write record of %s: %w", kind, err)
+	}
+	if err := jsonfile.Write(filepath.Join(dir, kind+".json"), record); err != nil {
+		return fmt.Errorf("write record of %s: %w", kind, err)
+	}
+	return nil
+}
+
+// RemoveSandbox removes the record of a sandbox with the folder, in which nothing may be mounted.
+func (s *Store) RemoveSandbox(id string) error { return remove(s.SandboxDir(id), "sandbox") }
+
+// RemoveContainer removes the record of a container.
+func (s *Store) RemoveContainer(id string) error { return remove(s.containerDir(id), "container") }
+
+// remove removes the record first: without it nobody knows the folder.
+func remove(dir, kind string) error {
+	if err := os.Remove(filepath.Join(dir, kind+".json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove record of %s: %w", kind, err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove record of %s: %w", kind, err)
+	}
+	return nil
+}
+
+// Sandboxes returns all sandboxes, the latest first.
+func (s *Store) Sandboxes() ([]Sandbox, error) {
+	all, err := list(filepath.Join(s.dir, sandboxes), s.Sandbox)
+	slices.SortFunc(all, func(a, b Sandbox) int { return b.Created.Compare(a.Created) })
+	return all, err
+}
+
+// Containers returns all containers, the latest first.
+func (s *Store) Containers() ([]Container, error) {
+	all, err := list(filepath.Join(s.dir, containers), s.Container)
+	slices.SortFunc(all, func(a, b Container) int { return b.Created.Compare(a.Created) })
+	return all, err
+}
+
+// list reads the records of a folder, without those that are being removed.
+func list[T any](dir string, read func(id string) (T, error)) ([]T, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list records: %w", err)
+	}
+	var all []T
+	for _, e := range entries {
+		r, err := read(e.Name())
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read record %s: %w", e.Name(), err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}

@@ -1,0 +1,112 @@
+package sandboxes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"kurma.io/stager/cri/records"
+	"kurma.io/stager/launcher/networks"
+
+	"golang.org/x/sys/unix"
+)
+
+// kind is a kind of namespace that a sandbox can have of its own.
+type kind struct {
+	name string // of the file that pins it in the sandbox's folder, as in /proc/PID/ns
+	flag int
+}
+
+func kinds() []kind {
+	return []kind{{"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}}
+}
+
+// own returns the kinds that the sandbox does not share with the host. A hostname belongs to a network.
+func own(r records.Sandbox) []kind {
+	var all []kind
+	for _, n := range kinds() {
+		if n.flag == unix.CLONE_NEWIPC && !r.HostIPC || n.flag != unix.CLONE_NEWIPC && !r.HostNetwork {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// pinNamespaces makes the sandbox's namespaces, and pins each by a bind mount in its folder.
+func pinNamespaces(dir string, r records.Sandbox) error {
+	flags := 0
+	for _, n := range own(r) {
+		flags |= n.flag
+	}
+	return OnThread(func() error {
+		if err := unix.Unshare(flags); err != nil {
+			return fmt.Errorf("make namespaces: %w", err)
+		}
+		if !r.HostNetwork {
+			if err := errors.Join(networks.LoopbackUp(), unix.Sethostname([]byte(r.Hostname))); err != nil {
+				return fmt.Errorf("set up namespaces: %w", err)
+			}
+		}
+		for key, value := range r.Sysctls {
+			if err := os.WriteFile(sysctlFile(key), []byte(value), 0); err != nil {
+				return fmt.Errorf("set sysctl %s: %w", key, err)
+			}
+		}
+		for _, n := range own(r) {
+			if err := pin(n, filepath.Join(dir, n.name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// sysctlFile is the file of a sysctl, whose name has dots or slashes.
+func sysctlFile(key string) string {
+	return "/proc/sys/" + strings.ReplaceAll(key, ".", "/")
+}
+
+// pin mounts a namespace of the calling thread at a file.
+func pin(n kind, path string) error {
+	file, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("pin namespace: %w", err)
+	}
+	_ = file.Close()
+	source := fmt.Sprintf("/proc/%d/ns/%s", unix.Gettid(), n.name)
+	if err := unix.Mount(source, path, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("pin namespace: %w", &os.PathError{Op: "mount", Path: path, Err: err})
+	}
+	return nil
+}
+
+// isPinned reports whether a file pins a namespace: not after a restart of the machine.
+func isPinned(path string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) == nil && st.Type == unix.NSFS_MAGIC
+}
+
+// unmount unmounts what is mounted at a path, if anything is.
+func unmount(path string) error {
+	err := unix.Unmount(path, unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
+		return &os.PathError{Op: "unmount", Path: path, Err: err}
+	}
+	return nil
+}
+
+// CheckSysctls returns an error that names a sysctl of the record which is not one of the sandbox's own namespaces.
+func CheckSysctls(r records.Sandbox) error {
+	for key := range r.Sysctls {
+		name := strings.ReplaceAll(key, "/", ".")
+		ipc := strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") || name == "kernel.sem" || strings.HasPrefix(name, "fs.mqueue.")
+		mine := strings.HasPrefix(name, "net.") && !r.HostNetwork || ipc && !r.HostIPC
+		if !mine || strings.Contains(name, "..") {
+			return fmt.Errorf("sysctl %q is not one of the pod's own namespaces", key)
+		}
+	}
+	return nil
+}

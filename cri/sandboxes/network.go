@@ -1,0 +1,128 @@
+package sandboxes
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"kurma.io/stager/cri/records"
+
+	"github.com/containernetworking/cni/libcni"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+)
+
+// Network connects sandboxes by CNI's plugins.
+type Network struct {
+	ConfigDir  string
+	PluginDirs []string
+	CacheDir   string // where libcni keeps the plugins' results
+}
+
+// interfaceName is the name of the interface in a sandbox, as Kubernetes has it.
+const interfaceName = "eth0"
+
+// load returns the first configuration, by the name of its file.
+func (n *Network) load() (*libcni.NetworkConfigList, error) {
+	files, err := libcni.ConfFiles(n.ConfigDir, []string{".conflist"})
+	if err != nil {
+		return nil, fmt.Errorf("read CNI's configuration: %w", err)
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no CNI configuration (*.conflist) in %s", n.ConfigDir)
+	}
+	slices.Sort(files)
+	list, err := libcni.ConfListFromFile(files[0])
+	if err != nil {
+		return nil, fmt.Errorf("read CNI's configuration %s: %w", files[0], err)
+	}
+	return list, nil
+}
+
+// Config returns the configuration by which sandboxes are connected now, whose plugins are there.
+func (n *Network) Config() ([]byte, error) {
+	list, err := n.load()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range list.Plugins {
+		if !n.hasPlugin(p.Network.Type) {
+			return nil, fmt.Errorf("no CNI plugin %q in %q", p.Network.Type, n.PluginDirs)
+		}
+	}
+	return list.Bytes, nil
+}
+
+func (n *Network) hasPlugin(name string) bool {
+	for _, dir := range n.PluginDirs {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
+			return true
+		}
+	}
+	return false
+}
+
+// connect connects the namespace that a file pins by the record's configuration, and sets the record's addresses.
+func (n *Network) connect(ctx context.Context, pin string, r *records.Sandbox) error {
+	list, err := libcni.ConfListFromBytes(r.NetworkConfig)
+	if err != nil {
+		return fmt.Errorf("connect sandbox: %w", err)
+	}
+	result, err := n.cni().AddNetworkList(ctx, list, runtimeConf(pin, *r))
+	if err != nil {
+		return fmt.Errorf("connect sandbox to network %q: %w", list.Name, err)
+	}
+	now, err := types100.NewResultFromResult(result)
+	if err != nil {
+		return fmt.Errorf("read result of network %q: %w", list.Name, err)
+	}
+	for _, ip := range now.IPs {
+		r.IPs = append(r.IPs, ip.Address.IP.String())
+	}
+	if len(r.IPs) == 0 {
+		return fmt.Errorf("connect sandbox to network %q: its plugins have assigned no address", list.Name)
+	}
+	return nil
+}
+
+// disconnect undoes connect, also one that failed. It may be repeated.
+func (n *Network) disconnect(ctx context.Context, pin string, r records.Sandbox) error {
+	if r.NetworkConfig == nil {
+		return nil
+	}
+	list, err := libcni.ConfListFromBytes(r.NetworkConfig)
+	if err != nil {
+		return fmt.Errorf("disconnect sandbox: %w", err)
+	}
+	if !isPinned(pin) {
+		pin = "" // as CNI wants it where the namespace is gone
+	}
+	if err := n.cni().DelNetworkList(ctx, list, runtimeConf(pin, r)); err != nil {
+		return fmt.Errorf("disconnect sandbox from network %q: %w", list.Name, err)
+	}
+	return nil
+}
+
+func (n *Network) cni() *libcni.CNIConfig {
+	return libcni.NewCNIConfigWithCacheDir(n.PluginDirs, n.CacheDir, nil)
+}
+
+// runtimeConf is what a plugin is told of a sandbox.
+func runtimeConf(pin string, r records.Sandbox) *libcni.RuntimeConf {
+	conf := &libcni.RuntimeConf{
+		ContainerID: r.ID, NetNS: pin, IfName: interfaceName,
+		Args: [][2]string{
+			{"IgnoreUnknown", "1"},
+			{"K8S_POD_NAMESPACE", r.Namespace},
+			{"K8S_POD_NAME", r.Name},
+			{"K8S_POD_INFRA_CONTAINER_ID", r.ID},
+			{"K8S_POD_UID", r.UID},
+		},
+		CapabilityArgs: map[string]any{"io.kubernetes.cri.pod-annotations": r.Annotations},
+	}
+	if len(r.Ports) > 0 {
+		conf.CapabilityArgs["portMappings"] = r.Ports
+	}
+	return conf
+}

@@ -1,0 +1,134 @@
+// Package sandboxes makes sandboxes and removes them: namespaces and a cgroup without a process, pinned so that they
+// outlive the server. In a sandbox's folder are
+//
+//	net, ipc, uts                 the namespaces that are not the host's, each a bind mount
+//	shm                           a tmpfs, the containers' /dev/shm, unless the IPC namespace is the host's
+//	resolv.conf, hosts, hostname  for the containers' /etc
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/cri/records"
+	"kurma.io/stager/launcher/cgroups"
+
+	"golang.org/x/sys/unix"
+)
+
+// Maker makes sandboxes. Its methods may be called at the same time for different sandboxes.
+type Maker struct{ Network Network }
+
+// Make makes the sandbox of a record in its folder, which exists, and sets the record's addresses. A sandbox with a
+// network of its own has a NetworkConfig. After an error nothing but the folder is left, unless the error says so.
+func (m *Maker) Make(ctx context.Context, dir string, r *records.Sandbox) error {
+	err := m.make(ctx, dir, r)
+	if err != nil {
+		err = errors.Join(err, m.Stop(context.WithoutCancel(ctx), dir, *r), m.Remove(dir, *r))
+	}
+	return err
+}
+
+func (m *Maker) make(ctx context.Context, dir string, r *records.Sandbox) error {
+	group, err := cgroups.Open(r.Cgroup)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(group.Make(), writeFiles(dir, *r)); err != nil {
+		return err
+	}
+	if err := pinNamespaces(dir, *r); err != nil {
+		return err
+	}
+	if !r.HostIPC {
+		if err := mountShm(filepath.Join(dir, shmDir)); err != nil {
+			return err
+		}
+	}
+	if r.HostNetwork {
+		return nil
+	}
+	return m.Network.connect(ctx, filepath.Join(dir, "net"), r)
+}
+
+const (
+	shmDir  = "shm"
+	shmSize = "size=64m,mode=1777" // as other runtimes have it
+)
+
+func mountShm(path string) error {
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return fmt.Errorf("make /dev/shm of sandbox: %w", err)
+	}
+	if err := unix.Mount("shm", path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, shmSize); err != nil {
+		return fmt.Errorf("make /dev/shm of sandbox: %w", err)
+	}
+	return nil
+}
+
+// Files returns the files and folders of the host that every container of the sandbox has, by their paths in the
+// container.
+func Files(dir string, r records.Sandbox) map[string]string {
+	files := map[string]string{
+		"/etc/resolv.conf": filepath.Join(dir, "resolv.conf"),
+		"/etc/hostname":    filepath.Join(dir, "hostname"),
+		"/etc/hosts":       filepath.Join(dir, "hosts"),
+		"/dev/shm":         filepath.Join(dir, shmDir),
+	}
+	if r.HostIPC {
+		files["/dev/shm"] = "/dev/shm"
+	}
+	return files
+}
+
+func writeFiles(dir string, r records.Sandbox) error {
+	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+	for name, text := range map[string]string{"resolv.conf": r.ResolvConf, "hostname": r.Hostname + "\n", "hosts": hosts} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return fmt.Errorf("write file of sandbox: %w", err)
+		}
+	}
+	return nil
+}
+
+// Stop disconnects a sandbox from its network and releases its namespaces, in which no container may run. It may be
+// repeated.
+func (m *Maker) Stop(ctx context.Context, dir string, r records.Sandbox) error {
+	if err := m.Network.disconnect(ctx, filepath.Join(dir, "net"), r); err != nil {
+		return err
+	}
+	for _, n := range kinds() {
+		if err := unmount(filepath.Join(dir, n.name)); err != nil {
+			return fmt.Errorf("stop sandbox: %w", err)
+		}
+	}
+	return nil
+}
+
+// Remove removes what Stop has left of a sandbox, but for the folder. It may be repeated.
+func (m *Maker) Remove(dir string, r records.Sandbox) error {
+	if err := unmount(filepath.Join(dir, shmDir)); err != nil {
+		return fmt.Errorf("remove sandbox: %w", err)
+	}
+	group, err := cgroups.Open(r.Cgroup)
+	if err != nil {
+		return err
+	}
+	if err := group.Remove(); err != nil {
+		return fmt.Errorf("remove sandbox: %w", err)
+	}
+	return nil
+}
+
+// IsAlive reports whether a sandbox that was made has its namespaces: not after a restart of the machine.
+func IsAlive(dir string, r records.Sandbox) bool {
+	for _, n := range own(r) {
+		if !isPinned(filepath.Join(dir, n.name)) {
+			return false
+		}
+	}
+	return true
+}

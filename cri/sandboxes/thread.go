@@ -1,0 +1,51 @@
+package sandboxes
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// OnThread runs f on a thread that ends with f, so that f may change the thread's namespaces. A process that f starts
+// is in the thread's namespaces. The thread is never the main one, which cannot end.
+func OnThread(f func() error) error {
+	done := make(chan error)
+	var run func()
+	run = func() {
+		runtime.LockOSThread() // never unlocked: the runtime ends the thread
+		if unix.Gettid() == unix.Getpid() {
+			// While this goroutine holds the main thread, the next one cannot get it.
+			ended := make(chan struct{})
+			go func() { defer close(ended); run() }()
+			<-ended
+			runtime.UnlockOSThread()
+			return
+		}
+		done <- f()
+	}
+	go run()
+	return <-done
+}
+
+// Enter moves the calling thread into the namespaces that are pinned in a sandbox's folder. It is for OnThread.
+func Enter(dir string) error {
+	for _, n := range kinds() {
+		pin := filepath.Join(dir, n.name)
+		if !isPinned(pin) {
+			continue // the host's
+		}
+		file, err := os.Open(pin)
+		if err != nil {
+			return fmt.Errorf("enter namespace of sandbox: %w", err)
+		}
+		err = unix.Setns(int(file.Fd()), n.flag)
+		_ = file.Close()
+		if err != nil {
+			return fmt.Errorf("enter namespace %s: %w", pin, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/launcher/daemon"
+	"kurma.io/stager/names"
+)
+
+// Config is the server's configuration file. A key that is missing has its default.
+type Config struct {
+	// Socket is the path of the server's socket.
+	Socket string `json:"socket"`
+	// State is the folder of images, sandboxes and containers.
+	State string `json:"state"`
+	// StagerImage names the stager: a name or ID of the store of images, or a source as of the launcher.
+	StagerImage string `json:"stagerImage"`
+	// TrustedKeys and TrustDirectory have the keys that may sign the stager, as in the launcher's configuration.
+	TrustedKeys    []string `json:"trustedKeys"`
+	TrustDirectory string   `json:"trustDirectory"`
+	// InsecureRegistries lists the registries that are asked by HTTP; those of this machine always may be.
+	InsecureRegistries []string `json:"insecureRegistries"`
+	// CgroupDriver is "systemd" or "cgroupfs", as in kubelet's configuration; the default is systemd where systemd runs.
+	CgroupDriver string `json:"cgroupDriver"`
+	// NetworkConfigDirectory is where CNI's configurations are, of which the first by its name is used.
+	NetworkConfigDirectory string `json:"networkConfigDirectory"`
+	// NetworkPluginDirectories are the folders of CNI's plugins.
+	NetworkPluginDirectories []string `json:"networkPluginDirectories"`
+	// StreamAddress is the address, HOST:PORT, of exec, attach and port-forward. Port 0 is a free one.
+	StreamAddress string `json:"streamAddress"`
+}
+
+// The drivers of Config.CgroupDriver.
+const (
+	driverSystemd  = "systemd"
+	driverCgroupfs = "cgroupfs"
+)
+
+// Fill sets the defaults of missing keys.
+func (c *Config) Fill() {
+	c.Socket = cmp.Or(c.Socket, "/run/kurma-cri/kurma-cri.sock")
+	c.State = cmp.Or(c.State, "/var/lib/kurma-cri")
+	c.StagerImage = cmp.Or(c.StagerImage, names.Image)
+	c.StreamAddress = cmp.Or(c.StreamAddress, "127.0.0.1:0")
+	c.NetworkConfigDirectory = cmp.Or(c.NetworkConfigDirectory, "/etc/cni/net.d")
+	if c.NetworkPluginDirectories == nil {
+		c.NetworkPluginDirectories = []string{"/opt/cni/bin"}
+	}
+	if c.CgroupDriver == "" {
+		c.CgroupDriver = driverCgroupfs
+		if _, err := os.Stat("/run/systemd/system"); err == nil {
+			c.CgroupDriver = driverSystemd
+		}
+	}
+}
+
+// Check returns an error that names a key whose value is wrong.
+func (c *Config) Check() error {
+	if c.CgroupDriver != driverSystemd && c.CgroupDriver != driverCgroupfs {
+		return fmt.Errorf("cgroupDriver %q: want %q or %q", c.CgroupDriver, driverSystemd, driverCgroupfs)
+	}
+	for key, path := range map[string]string{"socket": c.Socket, "state": c.State, "networkConfigDirectory": c.NetworkConfigDirectory} {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("%s %q: want an absolute path", key, path)
+		}
+	}
+	return nil
+}
+
+// daemon returns the configuration of the launcher's library, for pods with that stagerConfig.
+func (c *Config) daemon(stagerConfig []byte) daemon.Config {
+	return daemon.Config{
+		PodsDirectory:     filepath.Join(c.State, "pods"),
+		ImagesDirectory:   filepath.Join(c.State, "images"),
+		NetworksDirectory: filepath.Join(c.State, "networks"),
+		// Sandboxes are connected by CNI, pods to nothing.
+		ContainerNetworksDirectory: filepath.Join(c.State, "networks.d"),
+		CacheDirectory:             filepath.Join(c.State, "cache"),
+		DefaultStagerImage:         c.StagerImage,
+		DefaultStagerConfig:        stagerConfig,
+		TrustedKeys:                c.TrustedKeys,
+		TrustDirectory:             c.TrustDirectory,
+	}
+}

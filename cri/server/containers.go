@@ -1,0 +1,207 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"kurma.io/stager/cri/records"
+	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/launcher/daemon"
+	"kurma.io/stager/launcher/pods"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// StartContainer implements the CRI.
+func (s *Server) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+	defer s.locks.take(r.GetContainerId())()
+	record, err := s.records.Container(r.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if record.PodUUID != "" || record.StartError != "" {
+		return nil, fmt.Errorf("container %s has been started before", record.ID)
+	}
+	if err := s.start(ctx, &record); err != nil {
+		record.StartError, record.Failed = err.Error(), time.Now()
+		return nil, errors.Join(err, s.records.WriteContainer(record))
+	}
+	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, record.ID, record.SandboxID))
+	return &runtimeapi.StartContainerResponse{}, nil
+}
+
+// start starts the container's pod. The record has the pod's UUID before the pod starts: a server that was killed
+// leaves no pod that none knows.
+func (s *Server) start(ctx context.Context, r *records.Container) error {
+	sandbox, err := s.records.Sandbox(r.SandboxID)
+	if err != nil {
+		return err
+	}
+	launch, err := s.launch(ctx, sandbox, *r)
+	if err != nil {
+		return err
+	}
+	defer launch.Close()
+	r.PodUUID = launch.Pod().Plan.UUID
+	if err := s.records.WriteContainer(*r); err != nil {
+		return err
+	}
+	if err := launch.Start(ctx); err != nil {
+		return err
+	}
+	r.Started = time.Now()
+	return errors.Join(s.records.WriteContainer(*r), applyLimits(launch.Pod(), r.App, r.Limits))
+}
+
+// launch makes the container's pod, whose monitor is in the sandbox's namespaces.
+func (s *Server) launch(ctx context.Context, sandbox records.Sandbox, r records.Container) (launch *daemon.Launch, err error) {
+	d, err := s.openDaemon(r)
+	if err != nil {
+		return nil, err
+	}
+	if s.sandboxState(sandbox) != runtimeapi.PodSandboxState_SANDBOX_READY {
+		return nil, fmt.Errorf("sandbox %s is not ready", sandbox.ID)
+	}
+	err = sandboxes.OnThread(func() error {
+		if err := sandboxes.Enter(s.records.SandboxDir(sandbox.ID)); err != nil {
+			return err
+		}
+		launch, _, err = d.Create(ctx, podOptions(r, sandbox.Cgroup))
+		return err
+	})
+	return launch, err
+}
+
+// StopContainer implements the CRI.
+func (s *Server) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+	err := s.stopContainer(ctx, r.GetContainerId(), time.Duration(r.GetTimeout())*time.Second)
+	return &runtimeapi.StopContainerResponse{}, ignoreMissing(err)
+}
+
+// stopContainer asks the container's app to end, and kills it with its pod after the grace period.
+func (s *Server) stopContainer(ctx context.Context, id string, grace time.Duration) error {
+	defer s.locks.take(id)()
+	record, err := s.records.Container(id)
+	if err != nil {
+		return err
+	}
+	pod, err := s.podOf(record)
+	if err != nil || pod == nil || pod.Ended() {
+		return err
+	}
+	if grace > 0 {
+		s.askToEnd(ctx, pod, record, grace)
+	}
+	s.pods.Kill(pod.Plan.UUID) // does nothing to a pod that has ended
+	if err := pod.AwaitEnd(ctx); err != nil && !errors.Is(err, pods.ErrNotFound) {
+		return fmt.Errorf("stop container %s: %w", id, err)
+	}
+	return nil
+}
+
+// askToEnd signals the app and waits for the pod's end, at most for the grace period.
+func (s *Server) askToEnd(ctx context.Context, pod *pods.Pod, r records.Container, grace time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	if s.daemon.Signal(ctx, pod, r.App, syscall.Signal(r.StopSignal)) != nil {
+		// It has ended, or its stager does not answer: then there is no point in waiting.
+		pod.Ends(ctx, time.Second)
+		return
+	}
+	_ = pod.AwaitEnd(ctx)
+}
+
+// RemoveContainer implements the CRI.
+func (s *Server) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+	return &runtimeapi.RemoveContainerResponse{}, ignoreMissing(s.removeContainer(ctx, r.GetContainerId()))
+}
+
+func (s *Server) removeContainer(ctx context.Context, id string) error {
+	if err := s.stopContainer(ctx, id, 0); err != nil {
+		return err
+	}
+	defer s.locks.take(id)()
+	record, err := s.records.Container(id)
+	if err != nil {
+		return err
+	}
+	pod, err := s.podOf(record)
+	if err != nil {
+		return err
+	}
+	if pod != nil {
+		if err := s.pods.Remove(ctx, pod, true); err != nil {
+			return err
+		}
+	}
+	if err := s.records.RemoveContainer(id); err != nil {
+		return err
+	}
+	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, id, record.SandboxID))
+	return nil
+}
+
+// podOf returns the pod of a container; nil for a container that was not started, or whose pod is gone because it did
+// not start.
+func (s *Server) podOf(r records.Container) (*pods.Pod, error) {
+	if r.PodUUID == "" {
+		return nil, nil
+	}
+	pod, err := s.pods.Get(r.PodUUID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return pod, err
+}
+
+// ReopenContainerLog implements the CRI: it makes the new file, in which the stager continues the log.
+func (s *Server) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+	record, _, err := s.running(r.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if record.LogPath == "" {
+		return &runtimeapi.ReopenContainerLogResponse{}, nil
+	}
+	file, err := os.OpenFile(record.LogPath, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("reopen log of container %s: %w", record.ID, err)
+	}
+	return &runtimeapi.ReopenContainerLogResponse{}, file.Close()
+}
+
+// running returns a container that runs, and its pod.
+func (s *Server) running(id string) (records.Container, *pods.Pod, error) {
+	record, err := s.records.Container(id)
+	if err != nil {
+		return record, nil, err
+	}
+	pod, err := s.podOf(record)
+	if err != nil {
+		return record, nil, err
+	}
+	if pod == nil || pod.State.Phase != pods.Running {
+		return record, nil, fmt.Errorf("container %s is not running", id)
+	}
+	return record, pod, nil
+}
+
+// containersOf returns the containers of a sandbox.
+func (s *Server) containersOf(sandbox string) ([]records.Container, error) {
+	all, err := s.records.Containers()
+	if err != nil {
+		return nil, err
+	}
+	var some []records.Container
+	for _, c := range all {
+		if c.SandboxID == sandbox {
+			some = append(some, c)
+		}
+	}
+	return some, nil
+}

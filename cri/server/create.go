@@ -1,0 +1,255 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"kurma.io/stager/container/machine"
+	"kurma.io/stager/cri/records"
+	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/cri/translate"
+	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/daemon"
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/podplan"
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// CreateContainer implements the CRI. It refuses all that can be refused before the container starts.
+func (s *Server) CreateContainer(ctx context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+	c := r.GetConfig()
+	if c.GetMetadata().GetName() == "" {
+		return nil, fmt.Errorf("%w: metadata wants a name", errInvalid)
+	}
+	defer s.locks.take(r.GetPodSandboxId())()
+	sandbox, err := s.records.Sandbox(r.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	if s.sandboxState(sandbox) != runtimeapi.PodSandboxState_SANDBOX_READY {
+		return nil, fmt.Errorf("sandbox %s is not ready", sandbox.ID)
+	}
+	if err := s.checkName(sandbox.ID, c.GetMetadata()); err != nil {
+		return nil, err
+	}
+	record, err := s.newContainer(ctx, sandbox, c)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", c.GetMetadata().GetName(), err)
+	}
+	if err := s.records.WriteContainer(record); err != nil {
+		return nil, err
+	}
+	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, record.ID, sandbox.ID))
+	return &runtimeapi.CreateContainerResponse{ContainerId: record.ID}, nil
+}
+
+// checkName returns an error if the sandbox has a container of that name and attempt.
+func (s *Server) checkName(sandbox string, m *runtimeapi.ContainerMetadata) error {
+	all, err := s.containersOf(sandbox)
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		if c.Name == m.GetName() && c.Attempt == m.GetAttempt() {
+			return fmt.Errorf("container %q, attempt %d, exists already: %s", c.Name, c.Attempt, c.ID)
+		}
+	}
+	return nil
+}
+
+// newContainer decides what the container is.
+func (s *Server) newContainer(ctx context.Context, sandbox records.Sandbox, c *runtimeapi.ContainerConfig) (records.Container, error) {
+	facts, err := s.facts(sandbox, c)
+	if err != nil {
+		return records.Container{}, err
+	}
+	pod, err := translate.Container(c, facts)
+	if err != nil {
+		return records.Container{}, err
+	}
+	record := records.Container{
+		ID: records.NewID(), SandboxID: sandbox.ID, Created: time.Now(),
+		Name: c.GetMetadata().GetName(), Attempt: c.GetMetadata().GetAttempt(), Labels: c.GetLabels(), Annotations: c.GetAnnotations(),
+		Image: c.GetImage().GetImage(), ImageSpec: c.GetImage().GetUserSpecifiedImage(), ImageID: facts.Image.ID, LogPath: facts.LogPath,
+		App: pod.App, Manifest: pod.Manifest, StagerConfig: pod.StagerConfig, StopSignal: pod.StopSignal, Limits: pod.Limits,
+		TTY: c.GetTty(), Stdin: c.GetStdin(), StdinOnce: c.GetStdinOnce(),
+		Resources: encode(c.GetLinux().GetResources()), User: encode(pod.User),
+	}
+	for _, m := range c.GetMounts() {
+		record.Mounts = append(record.Mounts, encode(m))
+	}
+	return record, s.validate(ctx, record)
+}
+
+// encode returns a part of a status as JSON; nil for none.
+func encode[M interface {
+	proto.Message
+	comparable
+}](message M) json.RawMessage {
+	var none M
+	if message == none {
+		return nil
+	}
+	text, err := protojson.Marshal(message)
+	if err != nil {
+		return nil // a text that is not UTF-8, which gRPC does not let through
+	}
+	return text
+}
+
+// validate decides about the container's pod as the stager will, and refuses what the stager would change.
+func (s *Server) validate(ctx context.Context, r records.Container) error {
+	d, err := s.openDaemon(r)
+	if err != nil {
+		return err
+	}
+	v, _, err := d.Validate(ctx, podOptions(r, ""))
+	if err != nil {
+		return err
+	}
+	changed := slices.IndexFunc(v.Isolators, func(i daemon.ValidatedIsolator) bool {
+		return i.Name == "os/linux/capabilities-retain-set" && i.Fate != "enforced"
+	})
+	if changed >= 0 {
+		return fmt.Errorf("capabilities: %s", v.Isolators[changed].Why)
+	}
+	return nil
+}
+
+// openDaemon opens the launcher's library with the configuration of the container's stager.
+func (s *Server) openDaemon(r records.Container) (*daemon.Daemon, error) {
+	programs := daemon.Programs{Monitor: []string{runtimeName, MonitorCommand, s.config.State}}
+	return daemon.Open(s.config.daemon(r.StagerConfig), daemon.Options{Programs: programs})
+}
+
+func podOptions(r records.Container, cgroup string) daemon.PodOptions {
+	return daemon.PodOptions{
+		Manifest: r.Manifest, File: r.Name + ".json", Options: podplan.Options{Name: r.ID}, CgroupParent: cgroup, Detached: true,
+	}
+}
+
+// facts finds out what translate needs to know.
+func (s *Server) facts(sandbox records.Sandbox, c *runtimeapi.ContainerConfig) (translate.Facts, error) {
+	support := machine.Support()
+	f := translate.Facts{
+		Files:        sandboxes.Files(s.records.SandboxDir(sandbox.ID), sandbox),
+		Sources:      make(map[string]string),
+		Capabilities: support.Capabilities, Default: spec.DefaultCapabilities(),
+	}
+	layers, err := s.imageOf(c.GetImage().GetImage())
+	if err != nil {
+		return f, err
+	}
+	if f.Image, err = describeApp(layers[0]); err != nil {
+		return f, err
+	}
+	f.Account = accountsOf(layers)
+	group, err := cgroups.Open(sandbox.Cgroup)
+	if err != nil {
+		return f, err
+	}
+	f.UnifiedCgroups = len(group.Hierarchies) == 1 && group.Hierarchies[0].V2
+	if err := resolveSources(c, f.Sources); err != nil {
+		return f, err
+	}
+	if c.GetLogPath() != "" && sandbox.LogDirectory != "" {
+		f.LogPath, err = prepareLog(sandbox.LogDirectory, c.GetLogPath())
+	}
+	return f, err
+}
+
+// prepareLog makes the folder of a log, whose path it returns without symbolic links.
+func prepareLog(dir, name string) (string, error) {
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "", fmt.Errorf("make folder of log: %w", err)
+	}
+	real, err := filepath.EvalSymlinks(filepath.Dir(path))
+	return filepath.Join(real, filepath.Base(path)), err
+}
+
+// resolveSources finds the paths of mounts and devices without symbolic links, as the CRI wants it.
+func resolveSources(c *runtimeapi.ContainerConfig, sources map[string]string) error {
+	var all []string
+	for _, m := range c.GetMounts() {
+		if m.GetImage() == nil {
+			all = append(all, m.GetHostPath())
+		}
+	}
+	for _, d := range c.GetDevices() {
+		all = append(all, d.GetHostPath())
+	}
+	for _, path := range all {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("%w: host path %q is not absolute", errInvalid, path)
+		}
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return fmt.Errorf("find host path %s: %w", path, err)
+		}
+		sources[path] = real
+	}
+	return nil
+}
+
+// imageOf returns the layers of a container's image, the top one first.
+func (s *Server) imageOf(ref string) ([]*images.Image, error) {
+	found, err := s.findImage(ref)
+	if err == nil && found == nil {
+		err = fmt.Errorf("image %q: %w", ref, images.ErrNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.layers(found.ID)
+}
+
+// describeApp returns what an image says of its app.
+func describeApp(image *images.Image) (translate.Image, error) {
+	t := translate.Image{ID: image.ID, User: "0", Group: "0", StopSignal: image.Manifest.Annotations[names.StopSignalAnnotation]}
+	document, err := manifest.DecodeImage(image.Manifest.Raw)
+	if err != nil || document.App == nil {
+		return t, err
+	}
+	app := document.App
+	t.User, t.Group, t.Groups, t.WorkingDir = app.User, app.Group, app.SupplementaryGIDs, app.WorkingDirectory
+	for _, e := range app.Environment {
+		t.Env = append(t.Env, translate.Variable(e))
+	}
+	t.Entrypoint = app.Exec
+	text, converted := image.Manifest.Annotations[images.EntrypointAnnotation]
+	if converted {
+		t.Entrypoint = nil
+		command := image.Manifest.Annotations[images.CommandAnnotation]
+		err = errors.Join(json.Unmarshal([]byte(text), &t.Entrypoint), json.Unmarshal([]byte(command), &t.Command))
+	}
+	return t, err
+}
+
+// accountsOf looks users up in an image's files.
+func accountsOf(layers []*images.Image) func(string) (translate.Account, bool, error) {
+	var roots []string
+	for _, layer := range layers {
+		roots = append(roots, layer.Rootfs())
+	}
+	return func(user string) (translate.Account, bool, error) {
+		accounts, err := images.AccountsOf(roots)
+		if err != nil {
+			return translate.Account{}, false, err
+		}
+		account, ok := accounts.Find(user)
+		return translate.Account{Group: account.Group, Groups: account.Groups}, ok, nil
+	}
+}

@@ -1,0 +1,289 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"kurma.io/stager/cri/imageindex"
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/sources"
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/signing"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// storePrefix begins a reference to an image that an administrator has imported: aci/NAME[:VERSION].
+const storePrefix = "aci/"
+
+// maxImageFile is the largest file of an image that is downloaded, in bytes.
+const maxImageFile = 16 << 30
+
+// PullImage implements the CRI.
+func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
+	text := r.GetImage().GetImage()
+	if strings.HasPrefix(text, storePrefix) {
+		image, err := s.findImage(text)
+		if err == nil && image == nil {
+			err = fmt.Errorf("image %q: %w: import it with launcher image import", text, images.ErrNotFound)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &runtimeapi.PullImageResponse{ImageRef: image.ID}, nil
+	}
+	ref, err := imageindex.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: image %q: %w", errInvalid, text, err)
+	}
+	credentials, err := credentialsOf(r.GetAuth())
+	if err != nil {
+		return nil, err
+	}
+	fetcher := &sources.Fetcher{
+		Store: s.images, Cache: filepath.Join(s.config.State, "cache"), MaxSize: maxImageFile,
+		Insecure: s.config.InsecureRegistries, Keychain: credentials,
+	}
+	digest, err := fetcher.Digest(ctx, ref.Tag+ref.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("pull %s: %w", text, err)
+	}
+	image, err := fetcher.Import(ctx, "docker://"+ref.Repository+"@"+digest)
+	if err != nil {
+		return nil, fmt.Errorf("pull %s: %w", text, err)
+	}
+	return &runtimeapi.PullImageResponse{ImageRef: image.ID}, s.index.Add(image.ID, ref, digest)
+}
+
+// credential is the credentials of one pull, for whatever registry it asks.
+type credential authn.AuthConfig
+
+// Resolve implements authn.Keychain.
+func (c credential) Resolve(authn.Resource) (authn.Authenticator, error) {
+	return authn.FromConfig(authn.AuthConfig(c)), nil
+}
+
+// credentialsOf returns the credentials of a request; without any the registry is asked anonymously.
+func credentialsOf(a *runtimeapi.AuthConfig) (authn.Keychain, error) {
+	c := credential{
+		Username: a.GetUsername(), Password: a.GetPassword(), IdentityToken: a.GetIdentityToken(), RegistryToken: a.GetRegistryToken(),
+	}
+	if c.Username == "" && a.GetAuth() != "" {
+		c.Auth = a.GetAuth()
+		full := authn.AuthConfig(c)
+		text := fmt.Sprintf(`{"auth":%q}`, c.Auth)
+		if err := full.UnmarshalJSON([]byte(text)); err != nil {
+			return nil, fmt.Errorf("%w: auth is not USER:PASSWORD in base64", errInvalid)
+		}
+		c = credential(full)
+	}
+	return c, nil
+}
+
+// findImage returns the image that a reference means: an ID, a tag, a digest, or aci/NAME[:VERSION]; nil for none.
+func (s *Server) findImage(ref string) (*imageindex.Image, error) {
+	named, inStore := strings.CutPrefix(ref, storePrefix)
+	if !inStore {
+		return s.index.Find(ref)
+	}
+	ring, err := s.keyring()
+	if err != nil {
+		return nil, err
+	}
+	image, err := s.images.Catalog(ring, nil).Find(strings.TrimSuffix(named, ":latest"))
+	if errors.Is(err, images.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &imageindex.Image{ID: image.ID, Tags: []string{ref}}, nil
+}
+
+// keyring reads the keys that are trusted.
+func (s *Server) keyring() (signing.KeyRing, error) {
+	files, err := signing.ReadKeyRing(s.daemon.Config().TrustedKeys...)
+	if err != nil {
+		return files, err
+	}
+	folder, err := signing.ReadTrust(s.daemon.Config().TrustDirectory)
+	return files.Join(folder), err
+}
+
+// ImageStatus implements the CRI.
+func (s *Server) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
+	if r.GetImage().GetImage() == "" {
+		return nil, fmt.Errorf("%w: no image", errInvalid)
+	}
+	found, err := s.findImage(r.GetImage().GetImage())
+	if err != nil || found == nil {
+		return &runtimeapi.ImageStatusResponse{}, err
+	}
+	image, err := s.describeImage(*found)
+	if errors.Is(err, images.ErrNotFound) {
+		return &runtimeapi.ImageStatusResponse{}, nil // a pull brings it back
+	}
+	return &runtimeapi.ImageStatusResponse{Image: image}, err
+}
+
+// ListImages implements the CRI.
+func (s *Server) ListImages(_ context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+	listed, err := s.listImages(r.GetFilter())
+	return &runtimeapi.ListImagesResponse{Images: listed}, err
+}
+
+// StreamImages implements the CRI.
+func (s *Server) StreamImages(r *runtimeapi.StreamImagesRequest, stream runtimeapi.ImageService_StreamImagesServer) error {
+	listed, err := s.listImages(r.GetFilter())
+	return sendAll(listed, err, func(part []*runtimeapi.Image) error {
+		return stream.Send(&runtimeapi.StreamImagesResponse{Images: part})
+	})
+}
+
+func (s *Server) listImages(filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error) {
+	all, err := s.index.All()
+	if err != nil {
+		return nil, err
+	}
+	if ref := filter.GetImage().GetImage(); ref != "" {
+		all = nil
+		found, err := s.findImage(ref)
+		if err != nil {
+			return nil, err
+		}
+		if found != nil {
+			all = append(all, *found)
+		}
+	}
+	var listed []*runtimeapi.Image
+	for _, one := range all {
+		image, err := s.describeImage(one)
+		if err != nil {
+			slog.Warn("image of the index cannot be read", "image", one.ID, "error", err)
+			continue
+		}
+		listed = append(listed, image)
+	}
+	return listed, nil
+}
+
+// describeImage describes an image of the index.
+func (s *Server) describeImage(found imageindex.Image) (*runtimeapi.Image, error) {
+	layers, err := s.layers(found.ID)
+	if err != nil {
+		return nil, err
+	}
+	described := &runtimeapi.Image{Id: found.ID, RepoTags: found.Tags, RepoDigests: found.Digests, Spec: &runtimeapi.ImageSpec{Image: found.ID}}
+	for _, layer := range layers {
+		described.Size += uint64(layer.Record.Size)
+	}
+	document, err := manifest.DecodeImage(layers[0].Manifest.Raw)
+	if err != nil {
+		return nil, err
+	}
+	if document.App == nil {
+		described.Uid = &runtimeapi.Int64Value{}
+		return described, nil
+	}
+	if uid, err := strconv.ParseInt(document.App.User, 10, 64); err == nil {
+		described.Uid = &runtimeapi.Int64Value{Value: uid}
+	} else {
+		described.Username = document.App.User
+	}
+	return described, nil
+}
+
+// layers returns an image of the store and all that it depends on.
+func (s *Server) layers(id string) ([]*images.Image, error) {
+	image, err := s.images.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.images.Catalog(signing.KeyRing{}, nil).Layers(image)
+}
+
+// RemoveImage implements the CRI. It removes all tags of the image, and the layers that no other image has.
+func (s *Server) RemoveImage(_ context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
+	ref := r.GetImage().GetImage()
+	if strings.HasPrefix(ref, storePrefix) {
+		return nil, fmt.Errorf("%w: image %s is the administrator's", errInvalid, ref)
+	}
+	found, err := s.index.Find(ref)
+	if err != nil || found == nil {
+		return &runtimeapi.RemoveImageResponse{}, err
+	}
+	if _, err := s.images.Remove(func(all []*images.Image, importing bool) ([]*images.Image, error) {
+		return s.choose(all, importing, found.ID)
+	}); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.RemoveImageResponse{}, s.index.Remove(found.ID)
+}
+
+// choose chooses an image that no container uses, and the layers that no other image needs, unless one is being pulled:
+// then a later removal takes them.
+func (s *Server) choose(all []*images.Image, importing bool, id string) ([]*images.Image, error) {
+	if err := s.checkUnused(id); err != nil {
+		return nil, err
+	}
+	var chosen []*images.Image
+	for _, image := range all {
+		if image.ID == id {
+			chosen = append(chosen, image)
+		}
+	}
+	if importing {
+		return chosen, nil
+	}
+	return append(chosen, images.Unneeded(all, chosen)...), nil
+}
+
+func (s *Server) checkUnused(id string) error {
+	all, err := s.records.Containers()
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		if c.ImageID == id {
+			return fmt.Errorf("image %s: in use by container %s", id, c.ID)
+		}
+	}
+	return nil
+}
+
+// ImageFsInfo implements the CRI: the images' bytes, as they were counted when the images were imported.
+func (s *Server) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
+	all, err := s.images.List()
+	if err != nil {
+		return nil, err
+	}
+	var used uint64
+	for _, image := range all {
+		used += uint64(image.Record.Size)
+	}
+	now := time.Now().UnixNano()
+	usage := func(dir string, bytes uint64) []*runtimeapi.FilesystemUsage {
+		return []*runtimeapi.FilesystemUsage{{
+			Timestamp: now, FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: filepath.Join(s.config.State, dir)}, UsedBytes: &runtimeapi.UInt64Value{Value: bytes},
+		}}
+	}
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("images", used), ContainerFilesystems: usage("pods", 0)}, nil
+}
+
+// sendAll sends what was listed in parts that fit into a message.
+func sendAll[T any](all []T, err error, send func(part []T) error) error {
+	const most = 500
+	for err == nil && len(all) > 0 {
+		n := min(len(all), most)
+		err = send(all[:n])
+		all = all[n:]
+	}
+	return err
+}

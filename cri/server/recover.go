@@ -1,0 +1,62 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"kurma.io/stager/cri/records"
+)
+
+// recoverState removes what servers that were killed have left: sandboxes that were not finished, and pods that no
+// container has. What cannot be removed is logged, and the next server tries again.
+func (s *Server) recoverState(ctx context.Context) {
+	if err := errors.Join(s.removeUnfinished(ctx), s.removeStrayPods(ctx)); err != nil {
+		slog.Error("leftovers of an earlier server stay", "error", err)
+	}
+	if _, err := s.images.Collect(); err != nil {
+		slog.Error("leftovers of pulls stay", "error", err)
+	}
+}
+
+func (s *Server) removeUnfinished(ctx context.Context) error {
+	all, err := s.records.Sandboxes()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range all {
+		if r.Phase != records.Making {
+			continue
+		}
+		dir := s.records.SandboxDir(r.ID)
+		err := errors.Join(s.sandboxes.Stop(ctx, dir, r), s.sandboxes.Remove(dir, r))
+		if err == nil {
+			err = s.records.RemoveSandbox(r.ID)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Server) removeStrayPods(ctx context.Context) error {
+	containers, err := s.records.Containers()
+	if err != nil {
+		return err
+	}
+	known := make(map[string]bool)
+	for _, c := range containers {
+		known[c.PodUUID] = true
+	}
+	all, err := s.pods.List()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, pod := range all {
+		if !known[pod.Plan.UUID] {
+			errs = append(errs, s.pods.Remove(ctx, pod, true))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,235 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"kurma.io/stager/cri/records"
+	"kurma.io/stager/cri/sandboxes"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// RunPodSandbox implements the CRI.
+func (s *Server) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+	record, err := newSandbox(r.GetConfig(), r.GetRuntimeHandler(), s.config.CgroupDriver)
+	if err != nil {
+		return nil, err
+	}
+	// By the name, so that a call that is repeated waits for the first one.
+	defer s.locks.take(sandboxName(record))()
+	all, err := s.records.Sandboxes()
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range all {
+		if sandboxName(other) == sandboxName(record) {
+			return nil, fmt.Errorf("sandbox %s exists already: %s", sandboxName(record), other.ID)
+		}
+	}
+	if err := s.fillSandbox(&record); err != nil {
+		return nil, err
+	}
+	if err := s.records.WriteSandbox(record); err != nil {
+		return nil, err
+	}
+	if err := s.makeSandbox(ctx, &record); err != nil {
+		return nil, err
+	}
+	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, record.ID, record.ID))
+	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: record.ID}, nil
+}
+
+// fillSandbox adds what the host decides.
+func (s *Server) fillSandbox(r *records.Sandbox) (err error) {
+	if r.ResolvConf == "" {
+		text, err := os.ReadFile("/etc/resolv.conf")
+		if err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		r.ResolvConf = string(text)
+	}
+	if r.HostNetwork {
+		r.Hostname, err = os.Hostname()
+		return err
+	}
+	r.NetworkConfig, err = s.sandboxes.Network.Config()
+	return err
+}
+
+// makeSandbox makes the sandbox of a record in Phase Making, and removes the record after an error.
+func (s *Server) makeSandbox(ctx context.Context, r *records.Sandbox) error {
+	err := s.sandboxes.Make(ctx, s.records.SandboxDir(r.ID), r)
+	if err != nil {
+		return fmt.Errorf("run sandbox %s: %w", r.Name, s.dropSandbox(r.ID, err))
+	}
+	r.Phase = records.Ready
+	if err := s.records.WriteSandbox(*r); err != nil {
+		return fmt.Errorf("run sandbox %s: %w", r.Name, err)
+	}
+	return nil
+}
+
+func (s *Server) dropSandbox(id string, why error) error {
+	if err := s.records.RemoveSandbox(id); err != nil {
+		return fmt.Errorf("%w; %w", why, err)
+	}
+	return why
+}
+
+// sandboxName is what no two sandboxes have in common.
+func sandboxName(r records.Sandbox) string {
+	return fmt.Sprintf("%s_%s_%s_%d", r.Name, r.Namespace, r.UID, r.Attempt)
+}
+
+// newSandbox decides what a sandbox is.
+func newSandbox(c *runtimeapi.PodSandboxConfig, handler, driver string) (records.Sandbox, error) {
+	m := c.GetMetadata()
+	if m.GetName() == "" || m.GetUid() == "" || m.GetNamespace() == "" {
+		return records.Sandbox{}, fmt.Errorf("%w: metadata wants a name, a namespace and a UID", errInvalid)
+	}
+	if handler != "" {
+		return records.Sandbox{}, fmt.Errorf("%w: unknown runtime handler %q", errInvalid, handler)
+	}
+	options := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if u := options.GetUsernsOptions(); u != nil && u.GetMode() != runtimeapi.NamespaceMode_NODE {
+		return records.Sandbox{}, fmt.Errorf("%w: user namespace of the pod's own (hostUsers: false): not supported", errInvalid)
+	}
+	r := records.Sandbox{
+		ID: records.NewID(), Phase: records.Making, Created: time.Now(),
+		Name: m.GetName(), UID: m.GetUid(), Namespace: m.GetNamespace(), Attempt: m.GetAttempt(),
+		Labels: c.GetLabels(), Annotations: c.GetAnnotations(),
+		Hostname: cmp.Or(c.GetHostname(), m.GetName()), LogDirectory: c.GetLogDirectory(),
+		ResolvConf: resolvConf(c.GetDnsConfig()), Sysctls: c.GetLinux().GetSysctls(),
+		NetworkMode: int32(options.GetNetwork()), PIDMode: int32(options.GetPid()), IPCMode: int32(options.GetIpc()),
+		HostNetwork: options.GetNetwork() == runtimeapi.NamespaceMode_NODE,
+		HostIPC:     options.GetIpc() == runtimeapi.NamespaceMode_NODE,
+	}
+	const longest = 64 // sethostname(2)
+	r.Hostname = r.Hostname[:min(len(r.Hostname), longest)]
+	for _, p := range c.GetPortMappings() {
+		if p.GetHostPort() > 0 && !r.HostNetwork {
+			protocol := strings.ToLower(p.GetProtocol().String())
+			r.Ports = append(r.Ports, records.Port{HostPort: p.GetHostPort(), ContainerPort: p.GetContainerPort(), Protocol: protocol, HostIP: p.GetHostIp()})
+		}
+	}
+	if err := sandboxes.CheckSysctls(r); err != nil {
+		return r, fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	parent, err := cgroupParent(c.GetLinux().GetCgroupParent(), driver)
+	r.Cgroup = path.Join(parent, "kurma-"+r.ID)
+	return r, err
+}
+
+// resolvConf returns the text of resolv.conf, "" for the host's.
+func resolvConf(c *runtimeapi.DNSConfig) string {
+	var text strings.Builder
+	for _, server := range c.GetServers() {
+		fmt.Fprintf(&text, "nameserver %s\n", server)
+	}
+	for keyword, words := range map[string][]string{"search": c.GetSearches(), "options": c.GetOptions()} {
+		if len(words) > 0 {
+			fmt.Fprintf(&text, "%s %s\n", keyword, strings.Join(words, " "))
+		}
+	}
+	return text.String()
+}
+
+// defaultParent is the cgroup of sandboxes for which kubelet names none.
+const defaultParent = "kurma-cri"
+
+// cgroupParent returns the path of kubelet's cgroup for a pod, below each hierarchy's root. The driver systemd names
+// a slice, whose name has the names of those around it: a-b.slice is in a.slice.
+func cgroupParent(parent, driver string) (string, error) {
+	parent = strings.Trim(parent, "/")
+	if parent == "" {
+		return defaultParent, nil
+	}
+	if slices.Contains(strings.Split(parent, "/"), "..") {
+		return "", fmt.Errorf("%w: cgroup parent %q", errInvalid, parent)
+	}
+	if driver != driverSystemd || !strings.HasSuffix(parent, ".slice") || strings.Contains(parent, "/") {
+		return parent, nil
+	}
+	var around string
+	words := strings.Split(strings.TrimSuffix(parent, ".slice"), "-")
+	for i := range words {
+		around = path.Join(around, strings.Join(words[:i+1], "-")+".slice")
+	}
+	return around, nil
+}
+
+// StopPodSandbox implements the CRI.
+func (s *Server) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
+	err := s.stopSandbox(ctx, r.GetPodSandboxId())
+	return &runtimeapi.StopPodSandboxResponse{}, ignoreMissing(err)
+}
+
+func (s *Server) stopSandbox(ctx context.Context, id string) error {
+	defer s.locks.take(id)()
+	record, err := s.records.Sandbox(id)
+	if err != nil {
+		return err
+	}
+	containers, err := s.containersOf(id)
+	if err != nil {
+		return err
+	}
+	for _, c := range containers {
+		if err := s.stopContainer(ctx, c.ID, 0); err != nil {
+			return err
+		}
+	}
+	if record.Phase == records.Stopped {
+		return nil
+	}
+	if err := s.sandboxes.Stop(ctx, s.records.SandboxDir(id), record); err != nil {
+		return err
+	}
+	record.Phase = records.Stopped
+	if err := s.records.WriteSandbox(record); err != nil {
+		return err
+	}
+	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, id, id))
+	return nil
+}
+
+// RemovePodSandbox implements the CRI.
+func (s *Server) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
+	id := r.GetPodSandboxId()
+	if err := s.stopSandbox(ctx, id); err != nil {
+		return &runtimeapi.RemovePodSandboxResponse{}, ignoreMissing(err)
+	}
+	containers, err := s.containersOf(id)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range containers {
+		if err := ignoreMissing(s.removeContainer(ctx, c.ID)); err != nil {
+			return nil, err
+		}
+	}
+	return &runtimeapi.RemovePodSandboxResponse{}, ignoreMissing(s.removeSandbox(id))
+}
+
+func (s *Server) removeSandbox(id string) error {
+	defer s.locks.take(id)()
+	record, err := s.records.Sandbox(id)
+	if err != nil {
+		return err
+	}
+	if err := s.sandboxes.Remove(s.records.SandboxDir(id), record); err != nil {
+		return err
+	}
+	if err := s.records.RemoveSandbox(id); err != nil {
+		return err
+	}
+	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, id, id))
+	return nil
+}

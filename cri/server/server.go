@@ -1,0 +1,228 @@
+// Package server serves the Container Runtime Interface on a socket. A sandbox is pinned namespaces and a cgroup, see
+// package sandboxes; a container is a pod of one app in them, under its own stager. What the server knows is on disk
+// (package records), so that it may be killed at any time: the containers run on, and the next server finds them.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"kurma.io/stager/cri/imageindex"
+	"kurma.io/stager/cri/records"
+	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/launcher/daemon"
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/pods"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+)
+
+// Server is both services of the CRI.
+type Server struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	runtimeapi.UnimplementedImageServiceServer
+
+	config    Config
+	version   string
+	daemon    *daemon.Daemon
+	images    *images.Store
+	index     *imageindex.Index
+	records   *records.Store
+	pods      *pods.Store
+	sandboxes *sandboxes.Maker
+	streams   streaming.Server
+	locks     locks
+	events    subscribers
+	ending    context.Context //nolint:containedctx // ends the streams when the server ends
+}
+
+// MonitorCommand is the first argument of the process that watches a container's pod; the state folder and the pod's
+// folder follow.
+const MonitorCommand = "monitor"
+
+// Monitor is the main function of that process.
+func Monitor(ctx context.Context, _, dir string) error {
+	return pods.RunDetached(ctx, dir, nil, func(*pods.Pod) []pods.AppOutput { return nil })
+}
+
+// Run serves until ctx ends. Containers run on then.
+func Run(ctx context.Context, config Config, version string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := open(ctx, config, version)
+	if err != nil {
+		return err
+	}
+	if err := s.obtainStager(ctx); err != nil {
+		slog.Error("no container can be started", "error", err) // the status has it as well
+	}
+	s.recoverState(ctx)
+	listener, err := listen(config.Socket)
+	if err != nil {
+		return err
+	}
+	stopStreams, err := s.serveStreams()
+	if err != nil {
+		return err
+	}
+	defer stopStreams()
+	server := grpc.NewServer(
+		grpc.ChainUnaryInterceptor(reportUnary), grpc.ChainStreamInterceptor(reportStream),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+	runtimeapi.RegisterRuntimeServiceServer(server, s)
+	runtimeapi.RegisterImageServiceServer(server, s)
+	go s.watch(ctx)
+	unhook := context.AfterFunc(ctx, server.Stop)
+	defer unhook()
+	slog.Info("serving", "socket", config.Socket, "version", version)
+	return server.Serve(listener)
+}
+
+// maxMessage is what kubelet's client takes, in bytes.
+const maxMessage = 16 << 20
+
+func open(ctx context.Context, config Config, version string) (*Server, error) {
+	store, err := records.Open(config.State)
+	if err != nil {
+		return nil, err
+	}
+	imageStore, err := images.Open(filepath.Join(config.State, "images"))
+	if err != nil {
+		return nil, err
+	}
+	podStore, err := pods.Open(filepath.Join(config.State, "pods"), "kurma")
+	if err != nil {
+		return nil, err
+	}
+	d, err := daemon.Open(config.daemon(nil), daemon.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &Server{
+		config: config, version: version, daemon: d, images: imageStore, records: store, pods: podStore, ending: ctx,
+		index: imageindex.Open(filepath.Join(config.State, "images.json")),
+		sandboxes: &sandboxes.Maker{Network: sandboxes.Network{
+			ConfigDir: config.NetworkConfigDirectory, PluginDirs: config.NetworkPluginDirectories, CacheDir: filepath.Join(config.State, "cni"),
+		}},
+	}, nil
+}
+
+// obtainStager imports the stager if the configuration names a source of it, and checks that it is trusted.
+func (s *Server) obtainStager(ctx context.Context) error {
+	_, err := s.daemon.ObtainForPod(ctx, s.config.StagerImage)
+	return err
+}
+
+// listen makes the socket, in place of one that a killed server has left.
+func listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make socket: %w", err)
+	}
+	if connection, err := net.Dial("unix", path); err == nil {
+		connection.Close()
+		return nil, fmt.Errorf("make socket: another server serves %s", path)
+	}
+	_ = os.Remove(path) // Listen reports what is wrong with it
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("make socket: %w", err)
+	}
+	return listener, os.Chmod(path, 0o600)
+}
+
+// errInvalid says that a request is wrong.
+var errInvalid = errors.New("invalid request")
+
+// report logs the error of a call, and gives it the code by which callers decide.
+func report(method string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); !ok {
+		code := codes.Unknown
+		switch {
+		case errors.Is(err, records.ErrNotFound), errors.Is(err, images.ErrNotFound):
+			code = codes.NotFound
+		case errors.Is(err, errInvalid):
+			code = codes.InvalidArgument
+		case errors.Is(err, context.DeadlineExceeded):
+			code = codes.DeadlineExceeded
+		case errors.Is(err, context.Canceled):
+			code = codes.Canceled
+		}
+		err = status.Error(code, err.Error())
+	}
+	slog.Error("call failed", "method", filepath.Base(method), "error", err)
+	return err
+}
+
+func reportUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	response, err := next(ctx, request)
+	return response, report(info.FullMethod, err)
+}
+
+func reportStream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	return report(info.FullMethod, next(server, stream))
+}
+
+// locks are locks of sandboxes and containers by their IDs: calls that change one wait for each other.
+type locks struct {
+	mu   sync.Mutex
+	held map[string]*lock
+}
+
+type lock struct {
+	sync.Mutex
+	users int
+}
+
+// take takes the lock of an ID, until release is called.
+func (l *locks) take(id string) (release func()) {
+	l.mu.Lock()
+	if l.held == nil {
+		l.held = make(map[string]*lock)
+	}
+	one := l.held[id]
+	if one == nil {
+		one = new(lock)
+		l.held[id] = one
+	}
+	one.users++
+	l.mu.Unlock()
+	one.Lock()
+	return func() {
+		one.Unlock()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if one.users--; one.users == 0 {
+			delete(l.held, id)
+		}
+	}
+}
+
+// serveStreams serves exec, attach and port-forward until stop is called.
+func (s *Server) serveStreams() (stop func(), err error) {
+	listener, err := net.Listen("tcp", s.config.StreamAddress)
+	if err != nil {
+		return nil, fmt.Errorf("serve streams: %w", err)
+	}
+	config := streaming.DefaultConfig
+	config.Addr = listener.Addr().String()
+	if s.streams, err = streaming.NewServer(config, streamRuntime{s}); err != nil {
+		return nil, fmt.Errorf("serve streams: %w", err)
+	}
+	server := &http.Server{Handler: s.streams} //nolint:gosec // streams last as long as their commands
+	go func() { _ = server.Serve(listener) }()
+	return func() { _ = server.Close() }, nil
+}

@@ -1,0 +1,172 @@
+package tests
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A server that was killed and started again knows everything, and the containers have run on.
+func TestKilledServerFindsEverythingAgain(t *testing.T) {
+	p, ctx := newPod(t), t.Context()
+	config := p.script("trap 'echo bye; exit 4' TERM; echo up; while :; do sleep 0.1; done")
+	running, ended := p.startNew(config), p.startNew(p.script("exit 5"))
+	p.awaitExit(ended)
+	created, err := p.createContainer(p.script("exit 6"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := p.status(running)
+	p.kill()
+	p.start()
+	listed, err := p.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := make(map[string]runtimeapi.ContainerState)
+	for _, c := range listed.Containers {
+		states[c.Id] = c.State
+	}
+	if len(states) != 3 || states[running] != runtimeapi.ContainerState_CONTAINER_RUNNING || states[ended] != runtimeapi.ContainerState_CONTAINER_EXITED || states[created] != runtimeapi.ContainerState_CONTAINER_CREATED {
+		t.Errorf("states %v", states)
+	}
+	if after := p.status(running); after.StartedAt != before.StartedAt {
+		t.Errorf("started at %d, then at %d", before.StartedAt, after.StartedAt)
+	}
+	if s := p.status(ended); s.ExitCode != 5 {
+		t.Errorf("ended: %v", s)
+	}
+	if _, err := p.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: created}); err != nil {
+		t.Error(err)
+	}
+	if s := p.awaitExit(created); s.ExitCode != 6 {
+		t.Errorf("started later: %v", s)
+	}
+	if _, err := p.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: running, Timeout: 60}); err != nil {
+		t.Error(err)
+	}
+	if s, out := p.status(running), p.output(config); s.ExitCode != 4 || out != "up\nbye\n" {
+		t.Errorf("stopped: %v, log %q", s, out)
+	}
+	if image, err := p.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: p.image}}); err != nil || image.Image == nil {
+		t.Errorf("image: %v, %v", image, err)
+	}
+}
+
+func TestThirtySandboxesAtOnce(t *testing.T) {
+	p := newPod(t)
+	const many = 30
+	configs := make([]*runtimeapi.PodSandboxConfig, many)
+	for i := range configs {
+		configs[i] = p.sandboxConfig()
+	}
+	addresses := make(chan string, many)
+	var all sync.WaitGroup
+	for _, config := range configs {
+		all.Go(func() {
+			ctx := context.Background()
+			r, err := p.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			status, err := p.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: r.PodSandboxId})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			addresses <- status.Status.Network.Ip
+		})
+	}
+	all.Wait()
+	close(addresses)
+	seen := make(map[string]bool)
+	for ip := range addresses {
+		seen[ip] = true
+	}
+	if len(seen) != many {
+		t.Errorf("%d addresses", len(seen))
+	}
+}
+
+// A call that is wrong is refused, in one line, and changes nothing.
+func TestWrongCallsAreRefused(t *testing.T) {
+	p, ctx := newPod(t), t.Context()
+	container := func(edit func(*runtimeapi.ContainerConfig)) func() error {
+		return func() error {
+			config := p.script("true")
+			config.Linux = &runtimeapi.LinuxContainerConfig{
+				SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}},
+				Resources:       &runtimeapi.LinuxContainerResources{},
+			}
+			edit(config)
+			_, err := p.createContainer(config)
+			return err
+		}
+	}
+	for name, test := range map[string]struct {
+		call func() error
+		want string
+	}{
+		"sandbox without metadata": {func() error { _, err := p.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{}); return err }, "metadata"},
+		"sandbox twice": {func() error {
+			_, err := p.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.config})
+			return err
+		}, "exists already"},
+		"unknown handler": {func() error {
+			_, err := p.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.sandboxConfig(), RuntimeHandler: "other"})
+			return err
+		}, `handler "other"`},
+		"sysctl of the machine": {func() error {
+			config := p.sandboxConfig()
+			config.Linux.Sysctls = map[string]string{"kernel.panic": "1"}
+			_, err := p.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
+			return err
+		}, "kernel.panic"},
+		"unknown sandbox": {func() error {
+			_, err := p.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: strings.Repeat("0", 64), Config: p.script("true")})
+			return err
+		}, "not found"},
+		"unknown container": {func() error {
+			_, err := p.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: "../../x"})
+			return err
+		}, "not found"},
+		"image that is not there": {container(func(c *runtimeapi.ContainerConfig) { c.Image.Image = "no/such:1" }), "no such image"},
+		"no command":              {container(func(c *runtimeapi.ContainerConfig) { c.Command = []string{""} }), "without a command"},
+		"source that is not there": {container(func(c *runtimeapi.ContainerConfig) {
+			c.Mounts = []*runtimeapi.Mount{{HostPath: "/no/such", ContainerPath: "/x"}}
+		}), "/no/such"},
+		"relative target": {container(func(c *runtimeapi.ContainerConfig) {
+			c.Mounts = []*runtimeapi.Mount{{HostPath: "/tmp", ContainerPath: "x"}}
+		}), "absolute path"},
+		"mount over /proc": {container(func(c *runtimeapi.ContainerConfig) {
+			c.Mounts = []*runtimeapi.Mount{{HostPath: "/tmp", ContainerPath: "/proc/x"}}
+		}), "/proc"},
+		"shared PID namespace": {container(func(c *runtimeapi.ContainerConfig) {
+			c.Linux.SecurityContext.NamespaceOptions.Pid = runtimeapi.NamespaceMode_POD
+		}), "PID namespace"},
+		"unknown capability": {container(func(c *runtimeapi.ContainerConfig) {
+			c.Linux.SecurityContext.Capabilities = &runtimeapi.Capability{AddCapabilities: []string{"FLY"}}
+		}), `"FLY"`},
+		"seccomp of a file": {container(func(c *runtimeapi.ContainerConfig) {
+			c.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "x.json"}
+		}), "seccomp"},
+		"huge pages": {container(func(c *runtimeapi.ContainerConfig) {
+			c.Linux.Resources.HugepageLimits = []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 1 << 21}}
+		}), "huge pages"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := test.call()
+			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want one line with %q", err, test.want)
+			}
+		})
+	}
+	listed, err := p.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil || len(listed.Containers) != 0 {
+		t.Errorf("%v, %v", listed, err)
+	}
+}

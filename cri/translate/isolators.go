@@ -1,0 +1,194 @@
+package translate
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"kurma.io/stager/cri/records"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// isolatorsOf returns the app's isolators.
+func isolatorsOf(c *runtimeapi.LinuxContainerConfig, f Facts) ([]isolator, error) {
+	s := c.GetSecurityContext()
+	all := resourceIsolators(c.GetResources())
+	if s.GetPrivileged() {
+		all = append(all, isolator{"os/linux/privileged", true})
+	} else {
+		set, err := capabilities(s.GetCapabilities(), f)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, set...)
+	}
+	if len(s.GetCapabilities().GetAddAmbientCapabilities()) > 0 {
+		return nil, refuse("ambient capabilities")
+	}
+	if s.GetNoNewPrivs() {
+		all = append(all, isolator{"os/linux/no-new-privileges", true})
+	}
+	if o := s.GetSelinuxOptions(); o.GetType() != "" {
+		all = append(all, isolator{"os/linux/selinux-context", map[string]string{
+			"user": o.GetUser(), "role": o.GetRole(), "type": o.GetType(), "level": o.GetLevel(),
+		}})
+	}
+	profiles, err := profileIsolators(s)
+	return append(all, profiles...), err
+}
+
+// profileIsolators are those of seccomp and AppArmor. Without a seccomp profile the stager's own filter applies.
+func profileIsolators(s *runtimeapi.LinuxContainerSecurityContext) (all []isolator, err error) {
+	switch p := s.GetSeccomp(); {
+	case s.GetPrivileged():
+	case p.GetProfileType() == runtimeapi.SecurityProfile_Localhost:
+		return nil, refuse("seccomp profile of a file (%s)", p.GetLocalhostRef())
+	case p.GetProfileType() == runtimeapi.SecurityProfile_Unconfined:
+		everything := []string{"@appc.io/all", "add_key", "keyctl", "request_key"}
+		all = append(all, isolator{"os/linux/seccomp-retain-set", map[string]any{"set": everything}})
+	}
+	profile := strings.TrimPrefix(s.GetApparmorProfile(), "localhost/") //nolint:staticcheck // older clients set it
+	if p := s.GetApparmor(); p.GetProfileType() == runtimeapi.SecurityProfile_Localhost {
+		profile = p.GetLocalhostRef()
+	}
+	if profile != "" && profile != "runtime/default" && profile != "unconfined" {
+		all = append(all, isolator{"os/linux/apparmor-profile", map[string]string{"name": profile}})
+	}
+	return all, nil
+}
+
+// capabilities returns the isolator of the default set with what is added and without what is dropped.
+func capabilities(c *runtimeapi.Capability, f Facts) ([]isolator, error) {
+	set := slices.Clone(f.Default)
+	drops := c.GetDropCapabilities()
+	if slices.ContainsFunc(drops, isAll) {
+		set = nil
+	}
+	if slices.ContainsFunc(c.GetAddCapabilities(), isAll) {
+		set = slices.Clone(f.Capabilities)
+	}
+	for _, name := range c.GetAddCapabilities() {
+		full := capability(name)
+		if isAll(name) {
+			continue
+		}
+		if !slices.Contains(f.Capabilities, full) {
+			return nil, refuse("capability %q, which this machine does not have", name)
+		}
+		set = append(set, full)
+	}
+	set = slices.DeleteFunc(set, func(have string) bool {
+		return slices.ContainsFunc(drops, func(name string) bool { return capability(name) == have }) &&
+			!slices.ContainsFunc(c.GetAddCapabilities(), func(name string) bool { return capability(name) == have })
+	})
+	slices.Sort(set)
+	set = slices.Compact(set)
+	if len(set) == 0 { // appc has no empty set
+		return []isolator{{"os/linux/capabilities-remove-set", map[string]any{"set": f.Default}}}, nil
+	}
+	return []isolator{{"os/linux/capabilities-retain-set", map[string]any{"set": set}}}, nil
+}
+
+func isAll(name string) bool { return strings.EqualFold(name, "ALL") }
+
+// capability is the full name of a capability, which Kubernetes writes without CAP_.
+func capability(name string) string {
+	return "CAP_" + strings.TrimPrefix(strings.ToUpper(name), "CAP_")
+}
+
+const (
+	minShares = 2
+	maxShares = 262144
+)
+
+func resourceIsolators(r *runtimeapi.LinuxContainerResources) []isolator {
+	var all []isolator
+	if limit := r.GetMemoryLimitInBytes(); limit > 0 {
+		all = append(all, isolator{"resource/memory", map[string]string{"limit": strconv.FormatInt(limit, 10)}})
+	}
+	if quota, period := r.GetCpuQuota(), r.GetCpuPeriod(); quota > 0 {
+		if period <= 0 {
+			period = 100_000 // the kernel's default
+		}
+		millis := max(1, quota*1000/period)
+		all = append(all, isolator{"resource/cpu", map[string]string{"limit": fmt.Sprintf("%dm", millis)}})
+	}
+	if shares := r.GetCpuShares(); shares > 0 {
+		all = append(all, isolator{"os/linux/cpu-shares", max(minShares, min(shares, maxShares))})
+	}
+	if score := r.GetOomScoreAdj(); score != 0 {
+		all = append(all, isolator{"os/linux/oom-score-adj", score})
+	}
+	return all
+}
+
+// limitsOf returns the limits for which there is no isolator.
+func limitsOf(r *runtimeapi.LinuxContainerResources, unified bool) (records.Limits, error) {
+	l := records.Limits{CPUs: r.GetCpusetCpus(), Mems: r.GetCpusetMems(), Unified: r.GetUnified()}
+	if len(l.Unified) > 0 && !unified {
+		return l, refuse("limits of cgroup v2 (unified) on a machine with cgroup v1")
+	}
+	for key := range l.Unified {
+		if strings.ContainsAny(key, "/\x00") || !strings.Contains(key, ".") || strings.HasPrefix(key, "cgroup.") {
+			return l, refuse("limit %q of cgroup v2", key)
+		}
+	}
+	for _, h := range r.GetHugepageLimits() {
+		if h.GetLimit() > 0 {
+			return l, refuse("huge pages (%s)", h.GetPageSize())
+		}
+	}
+	if swap := r.GetMemorySwapLimitInBytes(); swap > 0 && swap > r.GetMemoryLimitInBytes() {
+		return l, refuse("swap")
+	}
+	return l, nil
+}
+
+// stopSignal returns the signal that asks the app to end, and its name for the app's annotation, "" if the image's
+// applies.
+func stopSignal(asked runtimeapi.Signal, image string) (number int, annotation string, err error) {
+	text := image
+	if asked != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
+		text = strings.TrimPrefix(asked.String(), "SIGNAL_")
+		text = strings.NewReplacer("MINPLUS", "MIN+", "MAXMINUS", "MAX-").Replace(text)
+		annotation = text
+	}
+	if text == "" {
+		return int(syscall.SIGTERM), "", nil
+	}
+	if number = signalNumber(text); number == 0 {
+		return 0, "", refuse("stop signal %q", text)
+	}
+	return number, annotation, nil
+}
+
+// The real-time signals as users see them (signal(7)).
+const (
+	rtMin = 34
+	rtMax = 64
+)
+
+// signalNumber returns the number of a signal by its name or number; 0 for none.
+func signalNumber(text string) int {
+	if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= rtMax {
+		return n
+	}
+	name := "SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG")
+	for prefix, base := range map[string]int{"SIGRTMIN": rtMin, "SIGRTMAX": rtMax} {
+		if rest, ok := strings.CutPrefix(name, prefix); ok {
+			offset, err := strconv.Atoi("0" + strings.TrimLeft(rest, "+-"))
+			if strings.HasPrefix(rest, "-") {
+				offset = -offset
+			}
+			if n := base + offset; err == nil && n >= rtMin && n <= rtMax {
+				return n
+			}
+			return 0
+		}
+	}
+	return int(unix.SignalNum(name))
+}

@@ -1,0 +1,99 @@
+package translate
+
+import (
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kurma.io/stager/names"
+)
+
+// podManifest has the form of appc's document.
+type podManifest struct {
+	ACVersion string      `json:"acVersion"`
+	ACKind    string      `json:"acKind"`
+	Apps      []podApp    `json:"apps"`
+	Volumes   []podVolume `json:"volumes,omitempty"`
+	Isolators []isolator  `json:"isolators,omitempty"`
+}
+
+type podApp struct {
+	Name           string     `json:"name"`
+	Image          podImage   `json:"image"`
+	App            section    `json:"app"`
+	ReadOnlyRootFS bool       `json:"readOnlyRootFS,omitempty"`
+	Mounts         []podMount `json:"mounts,omitempty"`
+	Annotations    []Variable `json:"annotations,omitempty"`
+}
+
+type podImage struct {
+	ID string `json:"id"`
+}
+
+type section struct {
+	Exec              []string   `json:"exec"`
+	User              string     `json:"user"`
+	Group             string     `json:"group"`
+	SupplementaryGIDs []int      `json:"supplementaryGIDs,omitempty"`
+	WorkingDirectory  string     `json:"workingDirectory,omitempty"`
+	Environment       []Variable `json:"environment,omitempty"`
+	Isolators         []isolator `json:"isolators,omitempty"`
+}
+
+type podVolume struct {
+	Name     string `json:"name"`
+	Kind     string `json:"kind"`
+	Source   string `json:"source"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
+}
+
+type podMount struct {
+	Volume string `json:"volume"`
+	Path   string `json:"path"`
+}
+
+type isolator struct {
+	Name  string `json:"name"`
+	Value any    `json:"value"`
+}
+
+// appSection decides how the app's process is made.
+func appSection(c *runtimeapi.ContainerConfig, f Facts) (section, *runtimeapi.LinuxContainerUser, error) {
+	exec, err := execOf(c, f.Image)
+	if err != nil {
+		return section{}, nil, err
+	}
+	env, err := envOf(c, f.Image)
+	if err != nil {
+		return section{}, nil, err
+	}
+	user, err := userOf(c.GetLinux().GetSecurityContext(), f)
+	if err != nil {
+		return section{}, nil, err
+	}
+	isolators, err := isolatorsOf(c.GetLinux(), f)
+	if err != nil {
+		return section{}, nil, err
+	}
+	s := section{
+		Exec: exec, User: user.User, Group: user.Group, SupplementaryGIDs: user.Groups,
+		WorkingDirectory: f.Image.WorkingDir, Environment: env, Isolators: isolators,
+	}
+	if c.GetWorkingDir() != "" {
+		s.WorkingDirectory = c.GetWorkingDir()
+	}
+	return s, user.status(), nil
+}
+
+// annotationsOf returns the app's annotations for its stdin, its terminal and its stop signal.
+func annotationsOf(c *runtimeapi.ContainerConfig, stopSignal string) []Variable {
+	var all []Variable
+	if c.GetStdin() {
+		all = append(all, Variable{names.StdinAnnotation, "stream"})
+	}
+	if c.GetTty() {
+		all = append(all, Variable{names.TTYAnnotation, "true"})
+	}
+	if stopSignal != "" {
+		all = append(all, Variable{names.StopSignalAnnotation, stopSignal})
+	}
+	return all
+}

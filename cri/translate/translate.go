@@ -1,0 +1,213 @@
+// Package translate decides what a container of the CRI is as a pod of one app: a pod manifest and the stager's
+// configuration. It reads and changes nothing. What a stager cannot do is an error here, in one line, because kubelet
+// shows that line to a person.
+package translate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"kurma.io/stager/cri/records"
+
+	"github.com/appc/spec/schema/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ErrRefused says that the stager cannot do what a configuration asks for, or that the configuration is wrong.
+var ErrRefused = errors.New("not supported")
+
+func refuse(format string, args ...any) error {
+	return fmt.Errorf(format+": %w", append(args, ErrRefused)...)
+}
+
+// Image is what an image says of its app.
+type Image struct {
+	ID                  string
+	Entrypoint, Command []string
+	Env                 []Variable
+	WorkingDir          string
+	User, Group         string
+	Groups              []int
+	StopSignal          string
+}
+
+// Variable is a variable of an environment.
+type Variable struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Account is what an image's /etc/passwd and /etc/group say of a user.
+type Account struct {
+	Group  string
+	Groups []int
+}
+
+// Facts is what Container needs to know beside the configuration.
+type Facts struct {
+	Image Image
+	// Account looks a user up in the image; ok is false for a name that is not there.
+	Account func(user string) (a Account, ok bool, err error)
+	// Files are files of the host by their paths in every container of the sandbox.
+	Files map[string]string
+	// Sources are the paths of the configuration's mounts and devices on the host, without symbolic links.
+	Sources map[string]string
+	// Capabilities are all that the machine has, and Default those that an app has unless it asks for others.
+	Capabilities, Default []string
+	// LogPath is the log's file on the host; "" for none.
+	LogPath string
+	// UnifiedCgroups says that the machine has cgroup v2 alone.
+	UnifiedCgroups bool
+}
+
+// Pod is a container as a pod.
+type Pod struct {
+	App          string
+	Manifest     json.RawMessage // appc's pod manifest
+	StagerConfig json.RawMessage
+	StopSignal   int
+	Limits       records.Limits
+	User         *runtimeapi.LinuxContainerUser // nil if it has names
+}
+
+// Container decides what a container is.
+func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
+	name := appName(c.GetMetadata().GetName())
+	p := Pod{App: name}
+	section, user, err := appSection(c, f)
+	if err != nil {
+		return p, err
+	}
+	p.User = user
+	volumes, mounts, err := mountsOf(c, f)
+	if err != nil {
+		return p, err
+	}
+	if p.Limits, err = limitsOf(c.GetLinux().GetResources(), f.UnifiedCgroups); err != nil {
+		return p, err
+	}
+	namespaces, err := namespacesOf(c.GetLinux().GetSecurityContext().GetNamespaceOptions())
+	if err != nil {
+		return p, err
+	}
+	var word string
+	if p.StopSignal, word, err = stopSignal(c.GetStopSignal(), f.Image.StopSignal); err != nil {
+		return p, err
+	}
+	app := podApp{
+		Name: name, Image: podImage{f.Image.ID}, App: section, Mounts: mounts,
+		ReadOnlyRootFS: c.GetLinux().GetSecurityContext().GetReadonlyRootfs(),
+		Annotations:    annotationsOf(c, word),
+	}
+	p.StagerConfig = stagerConfig(f.LogPath)
+	if f.LogPath != "" {
+		volumes = append(volumes, podVolume{Name: logVolume, Kind: "host", Source: filepath.Dir(f.LogPath)})
+	}
+	p.Manifest, err = json.Marshal(podManifest{
+		ACVersion: "0.8.11", ACKind: "PodManifest", Apps: []podApp{app}, Volumes: volumes,
+		Isolators: []isolator{{"os/linux/namespaces", namespaces}},
+	})
+	return p, err
+}
+
+// appName makes an app's name of a container's.
+func appName(name string) string {
+	text, err := types.SanitizeACName(strings.ToLower(name))
+	if err != nil {
+		return "app"
+	}
+	const most = 100
+	return strings.TrimRight(text[:min(len(text), most)], "-")
+}
+
+// namespacesOf returns the namespaces of the stager's surroundings that the app shares: the sandbox's, which the server
+// has the stager started in.
+func namespacesOf(o *runtimeapi.NamespaceOption) (map[string]string, error) {
+	shared := map[string]string{"net": "host", "ipc": "host", "uts": "host"}
+	if o == nil {
+		return shared, nil
+	}
+	if users := o.GetUsernsOptions(); users != nil && users.GetMode() != runtimeapi.NamespaceMode_NODE {
+		return nil, refuse("user namespace of the pod's own (hostUsers: false)")
+	}
+	switch o.GetPid() {
+	case runtimeapi.NamespaceMode_CONTAINER:
+	case runtimeapi.NamespaceMode_NODE:
+		shared["pid"] = "host"
+	case runtimeapi.NamespaceMode_POD:
+		return nil, refuse("PID namespace that the pod's containers share (shareProcessNamespace)")
+	default:
+		return nil, refuse("PID namespace of another container (ephemeral container with a target)")
+	}
+	return shared, nil
+}
+
+// logVolume is the volume of the log's folder, which no app mounts.
+const logVolume = "cri-log"
+
+// stagerConfig is the stager's configuration: the pod ends with its app, and kubelet decides what is started again. The
+// node's administrator and kubelet limit processes.
+func stagerConfig(logPath string) json.RawMessage {
+	log := map[string]any{"maxFiles": 1}
+	if logPath != "" {
+		log["path"] = "/volumes/" + logVolume + "/" + filepath.Base(logPath)
+	}
+	text, err := json.Marshal(map[string]any{
+		"exitPolicy": "all", "restart": "never", "gracePeriod": "1s", "strictIsolators": true,
+		"maxProcesses": map[string]int{"app": 0, "pod": 0}, "log": log,
+	})
+	if err != nil {
+		panic(err) // it has strings and numbers only
+	}
+	return text
+}
+
+// execOf returns the words that are executed, as Kubernetes has it: the command overrides the image's entry point and
+// command, and arguments alone override the image's command.
+func execOf(c *runtimeapi.ContainerConfig, image Image) ([]string, error) {
+	words := slices.Concat(image.Entrypoint, image.Command)
+	switch {
+	case len(c.GetCommand()) > 0:
+		words = slices.Concat(c.GetCommand(), c.GetArgs())
+	case len(c.GetArgs()) > 0:
+		words = slices.Concat(image.Entrypoint, c.GetArgs())
+	}
+	if len(words) == 0 || words[0] == "" {
+		return nil, refuse("container without a command, as its image has none")
+	}
+	for _, word := range words {
+		if !utf8.ValidString(word) || strings.ContainsRune(word, 0) {
+			return nil, refuse("word %q of the command, which is not UTF-8 without NUL", word)
+		}
+	}
+	return words, nil
+}
+
+// variableName is what appc allows.
+func variableName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`) }
+
+// envOf returns the image's environment with the configuration's, whose last value of a name counts.
+func envOf(c *runtimeapi.ContainerConfig, image Image) ([]Variable, error) {
+	allowed := variableName()
+	var all []Variable
+	for _, v := range c.GetEnvs() {
+		if !utf8.Valid(v.GetValue()) || slices.Contains(v.GetValue(), 0) {
+			return nil, refuse("value of environment variable %q, which is not UTF-8 without NUL", v.GetKey())
+		}
+		if !allowed.MatchString(v.GetKey()) {
+			return nil, refuse("environment variable %q: want a letter or _, then letters, digits, _, . and -", v.GetKey())
+		}
+		all = append(all, Variable{v.GetKey(), string(v.GetValue())})
+	}
+	var env []Variable
+	for _, v := range append(slices.Clone(image.Env), all...) {
+		env = append(slices.DeleteFunc(env, func(old Variable) bool { return old.Name == v.Name }), v)
+	}
+	return env, nil
+}
