@@ -609,6 +609,7 @@ func TestRunRefusesWrongArguments(t *testing.T) {
 		{"volume source not in UTF-8", `run: invalid argument "v=/\xff" for "-v, --volume" flag: the path is not UTF-8`, 2, []string{"run", "--volume", "v=/\xff", "example.com/one"}},
 		{"pod not in UTF-8", `bytes.json: not UTF-8`, 1, []string{"run", h.text("bytes.json",
 			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":"`+h.listed()["example.com/one"].ID+`"}}],"volumes":[{"name":"v","kind":"host","source":"/`+"\xff"+`"}]}`)}},
+		{"path missing", `pod "one": mount /nowhere at /data: open /nowhere: no such file`, 1, []string{"run", "--volume", "/nowhere:/data", "example.com/one"}},
 		{"volume source missing", `volume "v": open /nowhere: no such file`, 1, []string{"run", "--volume", "v=/nowhere", "example.com/one"}},
 		{"arguments without dashes", `unexpected "sh"`, 2, []string{"run", "example.com/one", "sh"}},
 		{"arguments not in UTF-8", `run: argument "\xff" is not UTF-8`, 2, []string{"run", "example.com/one", "--", "\xff"}},

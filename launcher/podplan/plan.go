@@ -126,6 +126,9 @@ func (p *Planner) plan(d document, name string, o Options) (pods.Plan, []string,
 		return pods.Plan{}, nil, err
 	}
 	own := d.volumeNames()
+	if err := p.checkMounts(o.Mounts); err != nil {
+		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
+	}
 	if err := d.edit(o); err != nil {
 		return pods.Plan{}, nil, err
 	}

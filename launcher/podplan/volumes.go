@@ -48,6 +48,16 @@ func (p *Planner) volume(v types.Volume) (pods.Volume, error) {
 	return volume, nil
 }
 
+// checkMounts refuses a source that cannot be a volume by the paths that a person has typed: the volume's name is made up.
+func (p *Planner) checkMounts(mounts []Mount) error {
+	for _, m := range mounts {
+		if err := p.CheckSource(m.Source); err != nil {
+			return fmt.Errorf("mount %s at %s: %w", m.Source, m.Target, err)
+		}
+	}
+	return nil
+}
+
 // addAppVolumes adds the host volumes that apps have for themselves. The stager
 // makes their empty ones.
 func (p *Planner) addAppVolumes(pod *manifest.Pod, all []pods.Volume) ([]pods.Volume, error) {
