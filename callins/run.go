@@ -1,6 +1,7 @@
 package callins
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
 )
 
 // forwarded are the signals that run passes on to its command.
@@ -28,7 +31,7 @@ func callRun(ctx context.Context, s Streams, args []string) error {
 	if err != nil {
 		code = codeOf(err)
 	}
-	return exit("run", code, err)
+	return exit(cmp.Or(os.Getenv(names.RunNameVariable), names.Run), code, err)
 }
 
 func run(ctx context.Context, s Streams, args []string) (int, error) {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
 )
 
 func TestRunObeysItsSettings(t *testing.T) {
@@ -95,6 +97,17 @@ func TestRunIsRefusedInAnEndedApp(t *testing.T) {
 	p.awaitEnded(1)
 	want := result{Code: 125, Stderr: "run: app \"app\": app is not running\n"}
 	if diff := cmp.Diff(want, finish(t, p.caller("run", shell(t, "true"), "app"))); diff != "" {
+		t.Errorf("run (-want +got):\n%s", diff)
+	}
+}
+
+// A daemon whose command has another name has that name in the messages of run.
+func TestRunHasTheNameThatItsCallerGivesIt(t *testing.T) {
+	p := newPod(t, sleeper)
+	cmd := p.caller("run", shell(t, "true"), "x")
+	cmd.Env = append(cmd.Environ(), names.RunNameVariable+"=launcher: exec")
+	want := result{Code: 125, Stderr: "launcher: exec: app \"x\": no such app\n"}
+	if diff := cmp.Diff(want, finish(t, cmd)); diff != "" {
 		t.Errorf("run (-want +got):\n%s", diff)
 	}
 }

@@ -74,7 +74,7 @@ func TestLogsArePrintedAsJSON(t *testing.T) {
 func TestExecPassesItsSettings(t *testing.T) {
 	h := newPod(t)
 	want := `{"exec":["settings","-- x"],"user":"7","group":"8","workingDirectory":"/w","environment":[{"name":"A","value":"b"}]}
-[HOME=/root]
+[HOME=/root STAGER_RUN_NAME=launcher: exec]
 `
 	if out := h.run("exec", "p", "--", "settings", "-- x"); out != want {
 		t.Errorf("%s, want %s", out, want)

@@ -82,6 +82,7 @@ func (c *cli) exec(ctx context.Context, target []string, o daemon.Command, inter
 		return 0, err
 	}
 	call := func(ctx context.Context, caller daemon.Caller) (int, error) {
+		caller.Name = "launcher: exec"
 		return c.daemon.Exec(ctx, pod, a, o, caller)
 	}
 	if o.TTY && interactive && c.hasKeyboard() {

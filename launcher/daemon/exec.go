@@ -88,6 +88,7 @@ func (c Command) settings(app pods.App) commandSettings {
 // Caller is who calls into a pod: stdin, stdout and stderr of the call, and the signals that are passed to it, nil for
 // none. The call gets the files themselves: a terminal stays a terminal.
 type Caller struct {
+	Name    string // what messages of Exec begin with, "" for "run"
 	Stdio   [3]*os.File
 	Signals <-chan os.Signal
 }
@@ -99,7 +100,11 @@ func (d *Daemon) Exec(ctx context.Context, pod *pods.Pod, app pods.App, c Comman
 	if err != nil {
 		return 0, err
 	}
-	return pod.Execute(ctx, pods.Call{Name: "run", Args: []string{app.Name}, Stdio: caller.Stdio, Settings: settings, Signals: caller.Signals})
+	call := pods.Call{Name: names.Run, Args: []string{app.Name}, Stdio: caller.Stdio, Settings: settings, Signals: caller.Signals}
+	if caller.Name != "" {
+		call.Env = []string{names.RunNameVariable + "=" + caller.Name}
+	}
+	return pod.Execute(ctx, call)
 }
 
 // Attach passes the app's output to the caller, and input to the app if its stdin is open, until the app ends. It

@@ -88,6 +88,8 @@ type Call struct {
 	Stdio [3]*os.File // the call-in's descriptors 0, 1 and 2
 	// Settings, unless nil, are what the call-in must read from descriptor 3 to its end within 10 seconds of its start.
 	Settings []byte
+	// Env is the call-in's environment, beside HOME.
+	Env []string
 	// Signals are passed to the call-in; nil for none. The channel stays open.
 	Signals <-chan os.Signal
 }
@@ -146,7 +148,7 @@ func (p *Pod) startCall(c Call, feed *settingsFeed) (*os.Process, <-chan Exit, e
 			return
 		}
 		process, err := os.StartProcess(path, append([]string{path}, c.Args...), &os.ProcAttr{
-			Env:   []string{"HOME=/root"}, // and nothing of the caller's
+			Env:   append([]string{"HOME=/root"}, c.Env...), // and nothing of the caller's
 			Files: files,
 			Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 		})

@@ -33,6 +33,19 @@ echo up; exec sleep 1000`)
 	}
 }
 
+// What the stager says of a command that cannot be executed has the name of the launcher's command.
+func TestErrorsOfACommandNameExec(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	b.Up("p", harness.PodOf(suite.Shell("a", "exec sleep 1000")))
+	for command, code := range map[string]int{"nosuch": 127, "/etc/passwd": 126} {
+		r := b.Launcher("exec", "p", "--", command)
+		if want := `launcher: exec: start command in app "a": exec ` + command; r.Code != code || !strings.HasPrefix(r.Stderr, want) {
+			t.Errorf("exec %s: %+v, want exit status %d and %q", command, r, code, want)
+		}
+	}
+}
+
 // What an app puts in place of its files of users neither makes exec wait, nor is read if it is not a file.
 func TestFilesOfUsersThatAreNoneAreRefused(t *testing.T) {
 	t.Parallel()
