@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
 )
 
@@ -11,7 +14,10 @@ func imageExportCommand(c *cli) *cobra.Command {
 		Short: "write an image into a file",
 		Long: `export writes the ACI that was imported, and its signature as FILE.asc, if the image is signed. The store does not
 keep the file of an image that is not signed: it is built again from the image's manifest and files, and a
-warning says so if its ID is another one. A FILE that exists is an error.`,
+warning says so if its ID is another one. A FILE that exists is an error.
+
+FILE has the files of all images that the image depends on, such as its layers, and runs anywhere. Only the images
+that a signed image depends on, or images with a pathWhitelist, are written beside it, as FILE.1, FILE.2 and so on. A message says which.`,
 		Args:              wants(2, 2, "IMAGE FILE"),
 		ValidArgsFunction: c.completeImages(1, false),
 		RunE:              func(_ *cobra.Command, args []string) error { return c.exportImage(args[0], args[1]) },
@@ -22,9 +28,18 @@ func (c *cli) exportImage(ref, path string) error {
 	if path == "-" {
 		return usageError{"image export: want a FILE, not -: the signature is written beside the file"}
 	}
-	same, err := c.daemon.ExportImage(ref, path)
-	if err == nil && !same {
-		c.warn(path + " is built again from the image's files, so its ID is another one")
+	done, err := c.daemon.ExportImage(ref, path)
+	if err != nil {
+		return err
 	}
-	return err
+	if done.Merged > 0 {
+		c.say(fmt.Sprintf("%s has the image with the files of all images that it depends on (%d)", path, done.Merged))
+	}
+	if len(done.Beside) > 0 {
+		c.say(fmt.Sprintf("import %s with %s, because the image depends on them", strings.Join(done.Beside, " "), path))
+	}
+	for _, file := range done.Others {
+		c.warn(file + " is built again from the image's files, so its ID is another one")
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,5 +25,97 @@ func TestExportWarnsOfAnotherID(t *testing.T) {
 	}
 	if again := strings.TrimSpace(h.run("image", "import", other)); again == layered {
 		t.Error("the file has the image's ID in spite of the warning")
+	}
+}
+
+// exported exports an image and checks the messages, and returns a host that has imported the files, and no others.
+func (h *host) exported(ref string, files []string, words ...string) *host {
+	h.t.Helper()
+	path := filepath.Join(h.t.TempDir(), "image.aci")
+	r := h.try("image", "export", ref, path)
+	if r.code != 0 || strings.Count(r.stderr, "\n") != len(words) {
+		h.t.Fatalf("%+v", r)
+	}
+	for _, word := range words {
+		if !strings.Contains(r.stderr, strings.ReplaceAll(word, "FILE", path)+"\n") {
+			h.t.Errorf("stderr %s, want %q", r.stderr, word)
+		}
+	}
+	var left []string
+	for _, file := range must(os.ReadDir(filepath.Dir(path))) {
+		left = append(left, strings.TrimPrefix(file.Name(), "image.aci"))
+	}
+	if strings.Join(left, " ") != strings.Join(files, " ") {
+		h.t.Errorf("files %q, want %q", left, files)
+	}
+	other := bareHost(h.t)
+	stager := other.stagerImage("stager.aci", "", other.key)
+	other.run("image", "import", stager)
+	for _, suffix := range files {
+		if !strings.HasSuffix(suffix, ".asc") {
+			other.run("image", "import", path+suffix)
+		}
+	}
+	return other
+}
+
+// dependent imports an image that names another one by its ID.
+func (h *host) dependent(more string, signed bool) {
+	h.t.Helper()
+	base := h.image("base.aci", baseManifest)
+	id := strings.TrimSpace(h.run("image", "import", base))
+	top := h.image("top.aci", strings.Replace(appManifest, `"app":`, more+`"dependencies":[{"imageName":"example.com/base","imageID":"`+id+`"}],"app":`, 1))
+	if signed {
+		h.sign(top, h.key)
+	}
+	h.run("image", "import", top)
+}
+
+// What export has written of an image with dependencies runs on a machine that has nothing else.
+func TestAnExportedImageRunsElsewhere(t *testing.T) {
+	const rebuilt = "launcher: warning: FILE is built again from the image's files, so its ID is another one"
+	t.Run("layers", func(t *testing.T) {
+		h := bareHost(t)
+		h.run("image", "import", h.layered("web", "one", "two"))
+		other := h.exported("web", []string{""}, "launcher: FILE has the image with the files of all images that it depends on (2)", rebuilt)
+		other.starts("web")
+		root := other.listed()["web"].Rootfs
+		for file, want := range map[string]string{"layer-a": "one", "layer-b": "two"} {
+			if got := string(must(os.ReadFile(filepath.Join(root, file)))); got != want {
+				t.Errorf("%s has %q", file, got)
+			}
+		}
+		other.checkLayers(0, "where the image was imported")
+	})
+	t.Run("signed", func(t *testing.T) {
+		h := bareHost(t)
+		h.dependent("", true)
+		other := h.exported("example.com/one", []string{"", ".1", ".asc"}, "launcher: import FILE.1 with FILE, because the image depends on them")
+		other.starts("example.com/one")
+		if !other.listed()["example.com/one"].Signed {
+			t.Error("the signature is lost")
+		}
+	})
+	t.Run("pathWhitelist", func(t *testing.T) {
+		h := bareHost(t)
+		h.dependent(`"pathWhitelist":["/x"],`, false)
+		h.exported("example.com/one", []string{"", ".1"}, "launcher: import FILE.1 with FILE, because the image depends on them").starts("example.com/one")
+	})
+}
+
+// An export that fails leaves nothing, and no file is overwritten.
+func TestAFailedExportLeavesNothing(t *testing.T) {
+	h := bareHost(t)
+	h.dependent("", true)
+	path := filepath.Join(h.dir, "file")
+	for _, there := range []string{"file", "file.asc", "file.1"} {
+		h.text(there, "mine")
+		h.refuse(1, "open "+filepath.Join(h.dir, there)+": file exists", "image", "export", "example.com/one", path)
+		if left := must(filepath.Glob(path + "*")); len(left) != 1 || string(must(os.ReadFile(left[0]))) != "mine" {
+			t.Errorf("left %q", left)
+		}
+		if err := os.Remove(filepath.Join(h.dir, there)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

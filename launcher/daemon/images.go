@@ -3,9 +3,6 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
-	"os"
 	"time"
 
 	"kurma.io/stager/internal/plaintext"
@@ -164,36 +161,4 @@ func (d *Daemon) ImportImage(ctx context.Context, source string) (Image, error) 
 		return Image{}, err
 	}
 	return d.describeOne(store, image, ring)
-}
-
-// ExportImage writes the image's ACI into a new file, and its signature, if it has one, into path.asc. same reports
-// whether the file is the one that was imported: that of an image that is not signed is built again, and may have
-// another ID.
-func (d *Daemon) ExportImage(ref, path string) (same bool, err error) {
-	store, catalog, err := d.catalog()
-	if err != nil {
-		return false, err
-	}
-	release, err := store.Pin()
-	if err != nil {
-		return false, err
-	}
-	defer release()
-	image, err := d.find(store, catalog, ref)
-	if err != nil {
-		return false, err
-	}
-	file, err := createNew(path)
-	if err != nil {
-		return false, err
-	}
-	id, err := store.Export(image, file, func() (io.WriteCloser, error) { return createNew(path + ".asc") })
-	if err := errors.Join(err, file.Close()); err != nil {
-		return false, errors.Join(err, os.Remove(path))
-	}
-	return id == image.ID, nil
-}
-
-func createNew(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 }

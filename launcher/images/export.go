@@ -24,9 +24,15 @@ func (s *Store) Export(image *Image, to *os.File, signature func() (io.WriteClos
 		return image.ID, exportSignature(image, signature)
 	}
 	entries, err := build.Tree(image.Rootfs(), true)
-	if err == nil {
-		err = build.Write(to, image.Manifest.Raw, entries)
+	if err != nil {
+		return "", fmt.Errorf("export image %s: %w", image.ID, err)
 	}
+	return exportBuilt(image, image.Manifest.Raw, entries, to)
+}
+
+// exportBuilt writes an ACI and returns its ID.
+func exportBuilt(image *Image, document []byte, entries []build.Entry, to *os.File) (id string, err error) {
+	err = build.Write(to, document, entries)
 	if err == nil {
 		_, err = to.Seek(0, io.SeekStart)
 	}

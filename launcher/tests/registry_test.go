@@ -143,3 +143,28 @@ func TestAnImagesVolumeBelongsToItsUser(t *testing.T) {
 		}
 	}
 }
+
+// An exported image has the files of its layers, and runs in a store that has nothing else, as it does in its own.
+func TestAnExportedImageRunsInAnotherStore(t *testing.T) {
+	b, other := suite.NewMachine(t, harness.OwnStore()), suite.NewMachine(t, harness.OwnStore())
+	registry, stop := dockerregistry.Run(t)
+	image := savingImage(t, registry)
+	b.Must("image", "import", image)
+	b.LayersAreNow()
+	stop()
+	file := filepath.Join(t.TempDir(), "saving.aci")
+	if r := b.Launcher("image", "export", image, file); r.Code != 0 || !strings.Contains(r.Stderr, file+" has the image with the files of all images that it depends on (1)") {
+		t.Errorf("%+v", r)
+	}
+	id := strings.TrimSpace(other.Must("image", "import", file))
+	other.LayersAreNow()
+	const once = "stat -c '%u %g %a' /data && cat /data/seed && echo saved >/data/mine && cat /data/mine"
+	for _, m := range []struct {
+		machine *harness.Machine
+		image   string
+	}{{b, image}, {other, id}} {
+		if got, want := m.machine.Must("run", "--rm", "--exec", "/bin/sh", m.image, "--", "-c", once), "1000 1000 750\nfrom the image\nsaved\n"; got != want {
+			t.Errorf("%s writes\n%s, want\n%s", m.image, got, want)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"kurma.io/stager/launcher/images"
+)
+
+// Exported is what ExportImage has written.
+type Exported struct {
+	Merged int      // images, such as layers, whose files are in the image's file
+	Beside []string // files of images that the image depends on; each must be imported for the image to run
+	Others []string // files whose IDs are not those of their images, because the store does not keep the files of unsigned ones
+}
+
+// ExportImage writes an image's ACI into a new file, and its signature, if it has one, into path.asc. The images that
+// it depends on are merged into the file unless that would lose a signature or they have a pathWhitelist: they are
+// written beside it, into path.1, path.2 and so on.
+func (d *Daemon) ExportImage(ref, path string) (Exported, error) {
+	store, catalog, err := d.catalog()
+	if err != nil {
+		return Exported{}, err
+	}
+	release, err := store.Pin()
+	if err != nil {
+		return Exported{}, err
+	}
+	defer release()
+	image, err := d.find(store, catalog, ref)
+	if err != nil {
+		return Exported{}, err
+	}
+	order, err := catalog.Layers(image)
+	if err != nil {
+		return Exported{}, err
+	}
+	x := exporter{store: store}
+	if err := x.export(order, path); err != nil {
+		return Exported{}, errors.Join(err, x.undo())
+	}
+	return x.done, nil
+}
+
+// exporter writes the files of an export.
+type exporter struct {
+	store *images.Store
+	made  []string
+	done  Exported
+}
+
+func (x *exporter) export(order []*images.Image, path string) error {
+	if len(order) > 1 && images.Mergeable(order) {
+		x.done.Merged = len(order) - 1
+		return x.write(path, order[0].ID, func(file *os.File) (string, error) { return x.store.ExportMerged(order, file) })
+	}
+	for i, image := range order {
+		at := path
+		if i > 0 {
+			at = fmt.Sprintf("%s.%d", path, i)
+			x.done.Beside = append(x.done.Beside, at)
+		}
+		err := x.write(at, image.ID, func(file *os.File) (string, error) {
+			return x.store.Export(image, file, func() (io.WriteCloser, error) { return x.create(at + ".asc") })
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write has a new file written, whose ID may be the image's.
+func (x *exporter) write(path, image string, write func(*os.File) (id string, err error)) error {
+	file, err := x.create(path)
+	if err != nil {
+		return err
+	}
+	id, err := write(file)
+	if id != image {
+		x.done.Others = append(x.done.Others, path)
+	}
+	return errors.Join(err, file.Close())
+}
+
+func (x *exporter) create(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	if err == nil {
+		x.made = append(x.made, path)
+	}
+	return file, err
+}
+
+// undo removes the files that were made.
+func (x *exporter) undo() error {
+	var errs []error
+	for _, path := range x.made {
+		errs = append(errs, os.Remove(path))
+	}
+	return errors.Join(errs...)
+}

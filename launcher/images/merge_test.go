@@ -1,0 +1,74 @@
+package images
+
+import (
+	"archive/tar"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/build"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// entriesOf reads a layer: NAME for a file, NAME/ for a folder, NAME/! for an opaque one, NAME? for a whiteout, NAME=OTHER for a link.
+func entriesOf(layer, text string) (all []build.Entry) {
+	for word := range strings.FieldsSeq(text) {
+		e := build.Entry{Name: word, Type: tar.TypeReg}
+		switch {
+		case strings.HasSuffix(word, "/"):
+			e.Name, e.Type = strings.TrimSuffix(word, "/"), tar.TypeDir
+		case strings.HasSuffix(word, "/!"):
+			e.Name, e.Type, e.Mode = strings.TrimSuffix(word, "/!"), tar.TypeDir, 1
+		case strings.HasSuffix(word, "?"):
+			e.Name, e.Type = strings.TrimSuffix(word, "?"), tar.TypeChar
+		case strings.Contains(word, "="):
+			e.Name, e.Link, _ = strings.Cut(word, "=")
+			e.Type = tar.TypeLink
+		}
+		e.Source = layer + ":" + e.Name
+		all = append(all, e)
+	}
+	return all
+}
+
+func TestMergedLayersAreAsAnOverlay(t *testing.T) {
+	tests := []struct {
+		name   string
+		layers []string // the lowest first
+		want   string   // NAME@LAYER, NAME=LINK
+	}{
+		{"union", []string{"a d/ d/x", "b d/ d/y"}, "a@0 b@1 d@1 d/x@0 d/y@1"},
+		{"cover", []string{"a", "a"}, "a@1"},
+		{"whiteout of a file", []string{"a b", "a?"}, "b@0"},
+		{"whiteout of a folder", []string{"d/ d/x d/e/ d/e/y d-z", "d?"}, "d-z@0"},
+		{"whiteout of nothing", []string{"a", "b?"}, "a@0"},
+		{"opaque folder", []string{"d/ d/x", "d/! d/y"}, "d@1 d/y@1"},
+		{"folder over file", []string{"a", "a/ a/x"}, "a@1 a/x@1"},
+		{"file over folder", []string{"a/ a/x ab", "a"}, "a@1 ab@0"},
+		{"there again", []string{"a d/ d/x", "a? d?", "a d/ d/y"}, "a@2 d@2 d/y@2"},
+		{"link", []string{"a b=a"}, "a@0 b=a"},
+		{"first name covered", []string{"a b=a c=a", "a"}, "a@1 b@0 c=b"},
+		{"first name deleted", []string{"a b=a c=a", "a?"}, "b@0 c=b"},
+		{"link to a file before it in bytes", []string{"d/ d/f d-x=d/f"}, "d@0 d/f@0 d-x=d/f"},
+		{"link over a folder", []string{"d/ d/x", "a d=a"}, "a@1 d=a"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var layers [][]build.Entry
+			for i, text := range tt.layers {
+				layers = append(layers, entriesOf(string(rune('0'+i)), text))
+			}
+			var got []string
+			for _, e := range merge(layers, func(e build.Entry) bool { return e.Mode == 1 }) {
+				if e.Type == tar.TypeLink {
+					got = append(got, e.Name+"="+e.Link)
+				} else {
+					got = append(got, e.Name+"@"+e.Source[:1])
+				}
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(got, " ")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,100 @@
+package sources
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"kurma.io/stager/build"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// A file with all layers of an image has the files that the kernel shows of the layers, and another store takes it.
+func TestMergedLayersAreAsTheKernelHasThem(t *testing.T) {
+	of, _ := ociLayout(t)
+	t.Run("umoci", func(t *testing.T) { checkMerged(t, of) })
+	t.Run("opaque folder", func(t *testing.T) { checkMerged(t, opaqueLayout(t)) })
+}
+
+// opaqueLayout makes an OCI layout of an image whose second layer hides what the first has in a folder.
+func opaqueLayout(t *testing.T) (dir string) {
+	t.Helper()
+	image := empty.Image
+	for _, files := range [][]string{{"d/old", "d/e/old", "kept"}, {"d/.wh..wh..opq", "d/new"}} {
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		for _, name := range files {
+			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(archive.Bytes())), w.Close()
+		})
+		if err == nil {
+			image, err = mutate.AppendLayers(image, layer)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Config.Cmd = []string{"/x"}
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	index, err := layout.Write(dir, empty.Index)
+	if err == nil {
+		err = index.AppendImage(image)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func checkMerged(t *testing.T, layout string) {
+	t.Helper()
+	f := newFetcher(t)
+	image, err := f.Import(t.Context(), layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	order, err := f.Store.Catalog(f.Ring, nil).Layers(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "merged.aci"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := f.Store.ExportMerged(order, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged, err := newFetcher(t).Import(t.Context(), file.Name())
+	if err != nil || merged.ID != id || len(merged.Manifest.Dependencies) > 0 || merged.Manifest.Name != image.Manifest.Name || merged.Manifest.App == nil {
+		t.Fatalf("%+v, %v", merged, err)
+	}
+	want, err := build.Tree(mount(t, order), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := build.Tree(merged.Rootfs(), true)
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(build.Entry{}, "Source"), cmpopts.EquateEmpty()); diff != "" || err != nil {
+		t.Errorf("%v %s", err, diff)
+	}
+}
