@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The table of the supervisor's descriptors is large from the start, see make_room_for_descriptors in waiter.c.
+// The table of the supervisor's descriptors is large from the start, see make_room_for_descriptors in supervisor.c.
 func TestTheSupervisorHasRoomForDescriptors(t *testing.T) {
 	t.Parallel()
 	p := launch(t, []testApp{{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}}}})

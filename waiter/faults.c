@@ -1,8 +1,8 @@
 /*
  * A handler in front of the Go runtime's, for the signals of a program's own faults.
  *
- * The Go runtime takes such a signal for its own fault, and ends the program, unless its siginfo has the code of kill(2) or
- * tgkill(2). An app of user 0 can send others: by rt_sigqueueinfo(2) any code below 0, such as SI_QUEUE,
+ * The Go runtime takes such a signal for its own fault, and ends the program, unless its siginfo has the code of
+ * kill(2) or tgkill(2). An app of user 0 can send others: by rt_sigqueueinfo(2) any code below 0, such as SI_QUEUE,
  * and by a file that it has (fcntl(2), F_SETSIG) SI_SIGIO, which is below 0 too. Only the kernel sends
  * codes above 0, for a fault (siginfo_t in sigaction(2)). This handler drops the former and passes the latter to the Go
  * runtime, which reports the fault with its goroutines.

@@ -1,9 +1,11 @@
-/* How each of the C files ends the stager's first process. */
+/* What the C files of the stager's first process share. */
+#define _GNU_SOURCE
 #include "first.h"
 
 #include "names.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,4 +14,14 @@ void give_up(const char *what)
 {
 	fprintf(stderr, STAGER_PROGRAM ": %s: %s\n", what, strerror(errno));
 	_exit(1);
+}
+
+int move_up(int fd)
+{
+	int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
+
+	if (moved < 0)
+		give_up("make descriptor");
+	close(fd);
+	return moved;
 }

@@ -2,8 +2,12 @@
 #ifndef STAGER_FIRST_H
 #define STAGER_FIRST_H
 
+#include <signal.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+/* The waiter makes its descriptors from here on: 3 and 4 may be the daemon's. */
+#define FIRST_DESCRIPTOR 10
 
 /* The descriptors that the waiter keeps, in addition to stdio, while it waits. All are close-on-exec. */
 enum kept {
@@ -14,6 +18,13 @@ enum kept {
 
 /* Ends the process with a message that says what failed, and why, by errno; in first.c. */
 void give_up(const char *what) __attribute__((noreturn));
+
+/* Moves a descriptor to FIRST_DESCRIPTOR or above; in first.c. */
+int move_up(int fd);
+
+/* Starts this program again, as the supervisor, in new namespaces (as in clone(2)) and with the daemon's signal mask.
+ * Returns the waiter's end of the supervisor's channel; in supervisor.c. */
+int fork_supervisor(uint32_t namespaces, const sigset_t *daemons, pid_t *supervisor);
 
 /* Enters the waiter's cgroup, in enter.c. */
 void enter_leaf(void);

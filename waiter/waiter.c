@@ -50,12 +50,6 @@
 /* A pod's own namespaces by default; the daemon makes the network namespace. */
 #define DEFAULT_NAMESPACES ((uint32_t)(CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS))
 
-/* The waiter makes its descriptors from here on: 3 and 4 may be the daemon's. */
-#define FIRST_DESCRIPTOR 10
-
-/* How many descriptors the supervisor has room for from the start; RLIMIT_NOFILE is 1024 by default. */
-#define DESCRIPTORS 1024
-
 /*
  * Returns 1 in a stager: not in a call-in, not in "stager COMMAND", and in none of
  * the processes that are this program again. glibc passes argv to a constructor and musl
@@ -81,79 +75,6 @@ static int is_stager(void)
 		return 0; /* there are arguments, or the name does not fit */
 	base = strrchr(line, '/');
 	return strcmp(base ? base + 1 : line, STAGER_PROGRAM) == 0;
-}
-
-/* Moves a descriptor above those of the daemon. */
-static int move_up(int fd)
-{
-	int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
-
-	if (moved < 0)
-		give_up("make descriptor");
-	close(fd);
-	return moved;
-}
-
-/*
- * Makes room for the descriptors of some 50 apps. In a process of several threads, as the supervisor is, the kernel waits for an RCU
- * grace period whenever it enlarges the table (expand_fdtable in fs/file.c): ten milliseconds in which no thread gets a new
- * descriptor. A process of one thread does not wait, and keeps its table in execve. Without the room the apps start more slowly.
- */
-static void make_room_for_descriptors(int any)
-{
-	int last = fcntl(any, F_DUPFD_CLOEXEC, DESCRIPTORS - 1);
-
-	if (last >= 0)
-		close(last);
-}
-
-/*
- * Sets the supervisor's signal mask: the daemon's, and SIGIO. The Go runtime gives this mask to all threads, and unblocks SIGIO in the one
- * thread that it keeps for package os/signal (ensureSigM in runtime/signal_unix.go). So an app that sends SIGIO to every thread in a loop wakes
- * none that works for the apps. A handler could not drop the signals of apps: the kernel merges its own into one that is pending. The shim
- * unblocks SIGIO (reset_signals).
- */
-static void set_mask(const sigset_t *daemons)
-{
-	sigset_t signals = *daemons;
-
-	sigaddset(&signals, SIGIO);
-	sigprocmask(SIG_SETMASK, &signals, NULL);
-}
-
-/* Becomes the supervisor: this program again, at its path in the new root. */
-static void __attribute__((noreturn)) become_supervisor(uint32_t namespaces, int channel, const sigset_t *signals)
-{
-	char self[PATH_MAX], mark[16];
-	char *args[] = { self, NULL };
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	if (n < 0)
-		give_up("find own program");
-	self[n] = 0;
-	if (namespaces & CLONE_NEWPID && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
-		give_up("set parent-death signal");
-	enter_mount_namespace();
-	make_room_for_descriptors(channel);
-	if (fcntl(channel, F_SETFD, 0) < 0)
-		give_up("keep channel");
-	snprintf(mark, sizeof(mark), "%d", channel);
-	if (setenv(SUPERVISOR_ENV, mark, 1) < 0)
-		give_up("set " SUPERVISOR_ENV);
-	set_mask(signals);
-	execv(self, args);
-	give_up("execute supervisor");
-}
-
-/* Makes the supervisor's channel. */
-static void make_channel(int ends[2])
-{
-	int made[2];
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, made) < 0)
-		give_up("make channel");
-	ends[0] = move_up(made[0]);
-	ends[1] = move_up(made[1]);
 }
 
 /* How long the waiter waits for children that it has killed: one in uninterruptible sleep must not
@@ -225,27 +146,21 @@ static void __attribute__((noreturn)) end_as(int status)
 static int start_supervisor(uint32_t namespaces, const sigset_t *signals, pid_t *supervisor, struct waiter_request *settled)
 {
 	struct waiter_welcome welcome = { namespaces };
-	int ends[2], status;
+	int channel, status;
 	ssize_t n;
 
 	/* A supervisor in the waiter's PID namespace leaves orphans to the waiter,
 	 * see kill_children. */
 	if (!(namespaces & CLONE_NEWPID) && prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
 		give_up("become child subreaper");
-	make_channel(ends);
-	*supervisor = fork_into(namespaces);
-	if (*supervisor < 0)
-		give_up("fork");
-	if (*supervisor == 0)
-		become_supervisor(namespaces, ends[1], signals);
-	close(ends[1]);
-	if (send(ends[0], &welcome, sizeof(welcome), 0) < 0 && errno != EPIPE)
+	channel = fork_supervisor(namespaces, signals, supervisor);
+	if (send(channel, &welcome, sizeof(welcome), 0) < 0 && errno != EPIPE)
 		give_up("welcome supervisor");
 	do
-		n = recv(ends[0], settled, sizeof(*settled), 0);
+		n = recv(channel, settled, sizeof(*settled), 0);
 	while (n < 0 && errno == EINTR);
 	if (n == (ssize_t)sizeof(*settled) && settled->kind == WAITER_SETTLE)
-		return ends[0];
+		return channel;
 	/* The ready pipe is still open here, for the daemon not to see its end first. */
 	if (waitpid(*supervisor, &status, 0) < 0)
 		give_up("wait for supervisor");
@@ -324,7 +239,9 @@ static int take_request(void)
 	} control;
 	struct waiter_request request;
 	struct iovec data = { &request, sizeof(request) };
-	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
+	struct msghdr message = {
+		.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+	};
 	ssize_t n = recvmsg(KEPT_CHANNEL, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	struct cmsghdr *head;
 	int *files = NULL, nfiles = 0, i;
