@@ -50,8 +50,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -69,9 +67,6 @@ const (
 	// maxStrays bounds how many statuses of unknown children are kept. A start registers its process
 	// some milliseconds after it has got the number.
 	maxStrays = 4096
-	// orphanDelay is how long orphans stay zombies while starts are under way: one may be a helper for which a start is
-	// about to wait, or the process that it is about to return, and looks at in /proc.
-	orphanDelay = 2 * time.Second
 	// maxPassWait bounds that wait: one start that hangs must not block all others.
 	maxPassWait = time.Second
 )
@@ -101,18 +96,6 @@ type Reaper struct {
 	// The unknown children that were collected while calls of Spawn were under way, the last maxStrays of them.
 	strays map[int]syscall.WaitStatus // guarded by mu; by PID
 	order  []int                      // guarded by mu; the keys of strays, the earliest first
-}
-
-// Child is a started process whose end the Reaper sees. Its methods may be called
-// by several goroutines at once.
-type Child struct {
-	reaper  *Reaper
-	process spec.Running
-	pid     int
-	done    chan struct{}
-
-	ended  bool               // guarded by reaper.mu
-	status syscall.WaitStatus // written before done is closed, read after
 }
 
 // New starts reaping. The program becomes a child subreaper
@@ -263,61 +246,6 @@ func (r *Reaper) reap() {
 	r.due = time.Time{}
 }
 
-// reapOrphans collects the orphans that have been zombies for orphanDelay, and sees to it that the others are looked at
-// then. The caller holds mu.
-func (r *Reaper) reapOrphans() {
-	orphans, err := r.list()
-	r.blind = err != nil
-	now, waiting := time.Now(), false
-	for _, pid := range orphans {
-		if r.known[pid] != nil || !isZombie(pid) {
-			continue
-		}
-		if _, seen := r.ended[pid]; !seen {
-			r.ended[pid], waiting = now, true
-		}
-		if now.Sub(r.ended[pid]) >= orphanDelay {
-			delete(r.ended, pid)
-			r.collect(pid)
-		}
-	}
-	if waiting {
-		time.AfterFunc(orphanDelay, r.wake)
-	}
-}
-
-// isZombie returns whether a child has ended and was not collected.
-func isZombie(pid int) bool {
-	var info unix.Siginfo
-	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-	return err == nil && info.Signo != 0 // 0 for a living child
-}
-
-// wake has the loop look at the children again.
-func (r *Reaper) wake() {
-	select {
-	case r.children <- syscall.SIGCHLD:
-	default: // it is going to
-	}
-}
-
-// childrenOfFirstThread returns the children of this program's first thread, living and ended ones:
-// registered children and orphans.
-func childrenOfFirstThread() (pids []int, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
-	if err != nil {
-		return nil, err
-	}
-	for _, field := range strings.Fields(string(text)) {
-		pid, err := strconv.Atoi(field)
-		if err != nil {
-			return nil, err
-		}
-		pids = append(pids, pid)
-	}
-	return pids, nil
-}
-
 // collect waits for one ended child without blocking and returns whether there
 // was one. The caller holds mu.
 func (r *Reaper) collect(which int) bool {
@@ -338,32 +266,4 @@ func (r *Reaper) collect(which int) bool {
 		r.keep(pid, status)
 	}
 	return true
-}
-
-// finish frees the process before it closes done, since the code that waits for
-// the end goes on to destroy the container.
-func (c *Child) finish() {
-	c.process.Release()
-	close(c.done)
-}
-
-// PID is the process's number in the reaper's PID namespace. Once Done is
-// closed, the number may belong to another process.
-func (c *Child) PID() int { return c.pid }
-
-// Done is closed when the process has ended and been collected.
-func (c *Child) Done() <-chan struct{} { return c.done }
-
-// Status is how the process ended. It may be called once Done is closed.
-func (c *Child) Status() syscall.WaitStatus { return c.status }
-
-// Signal sends a signal to the process, never to another process that has since got
-// its number. It returns os.ErrProcessDone when the process has been collected.
-func (c *Child) Signal(sig syscall.Signal) error {
-	c.reaper.mu.Lock()
-	defer c.reaper.mu.Unlock()
-	if c.ended {
-		return os.ErrProcessDone
-	}
-	return syscall.Kill(c.pid, sig)
 }

@@ -1,0 +1,71 @@
+package reap
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// orphanDelay is how long orphans stay zombies while starts are under way: one may be a helper for which a start is
+// about to wait, or the process that it is about to return, and looks at in /proc.
+const orphanDelay = 2 * time.Second
+
+// reapOrphans collects the orphans that have been zombies for orphanDelay, and sees to it that the others are looked at
+// then. The caller holds mu.
+func (r *Reaper) reapOrphans() {
+	orphans, err := r.list()
+	r.blind = err != nil
+	now, waiting := time.Now(), false
+	for _, pid := range orphans {
+		if r.known[pid] != nil || !isZombie(pid) {
+			continue
+		}
+		if _, seen := r.ended[pid]; !seen {
+			r.ended[pid], waiting = now, true
+		}
+		if now.Sub(r.ended[pid]) >= orphanDelay {
+			delete(r.ended, pid)
+			r.collect(pid)
+		}
+	}
+	if waiting {
+		time.AfterFunc(orphanDelay, r.wake)
+	}
+}
+
+// isZombie returns whether a child has ended and was not collected.
+func isZombie(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo != 0 // 0 for a living child
+}
+
+// wake has the loop look at the children again.
+func (r *Reaper) wake() {
+	select {
+	case r.children <- syscall.SIGCHLD:
+	default: // it is going to
+	}
+}
+
+// childrenOfFirstThread returns the children of this program's first thread, living and ended ones:
+// registered children and orphans.
+func childrenOfFirstThread() (pids []int, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+	if err != nil {
+		return nil, err
+	}
+	for _, field := range strings.Fields(string(text)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
+}
