@@ -230,6 +230,19 @@ func TestACommandSeesTheCgroupsThatTheAppSees(t *testing.T) {
 	}
 }
 
+// The cgroup namespace of a first process that ends before the shim has made one is the supervisor's. No command enters that one.
+func TestTheSupervisorsCgroupNamespaceIsNoContainers(t *testing.T) {
+	process, err := os.Open("/proc/self")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := handles{process: process}
+	defer func() { h.close() }()
+	if h.openCgroups(); h.cgroups != nil {
+		t.Error("the supervisor's cgroup namespace is taken for a container's")
+	}
+}
+
 // A command also enters a container whose app has ended at once, as a post-stop handler does.
 func TestACommandEntersTheCgroupsOfAnAppThatEndsAtOnce(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)

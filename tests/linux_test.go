@@ -145,7 +145,7 @@ func TestFilesInEtcAreFilled(t *testing.T) {
 	const hostname, mtab = "hostname regular file 644 0 0\nmy-pod\n", "/proc/mounts\n1\n"
 	defaults := "hosts regular file 644 0 0\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.0.1\tmy-pod\n"
 	resolvers, ofImage := "resolv.conf regular file 644 0 0\n"+string(resolv), ""
-	if len(resolv) == 0 {
+	if resolv == nil {
 		resolvers, ofImage = "", "resolv.conf regular file 640 0 7\nimage's resolv.conf\n"
 	}
 	volume := " regular file 600 0 0\n127.0.0.9 of-the-volume\n"

@@ -82,7 +82,7 @@ func (k *Keeper) useNameServers(results []networks.Result) error {
 	}
 	defer root.Close()
 	host, err := root.ReadFile(resolvConf)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("write resolv.conf: %w", err)
 	}
 	dns := networks.Names(k.Plan.Networks, results, string(host))

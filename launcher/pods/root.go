@@ -75,7 +75,7 @@ func (k *Keeper) fillRoot(root *os.Root) error {
 	if err := writeNew(root, manifestName, k.Plan.Manifest); err != nil {
 		return err
 	}
-	return writeNames(root)
+	return writeNames(root, "/etc/resolv.conf")
 }
 
 // makeDir makes a folder, or accepts one that the image has. Anything else of that name
@@ -100,14 +100,17 @@ func writeNew(root *os.Root, name string, data []byte) error {
 	return root.WriteFile(name, data, 0o644)
 }
 
-// writeNames gives the stager the host's resolv.conf and its own hosts file. The stager
-// makes those of its apps from them.
-func writeNames(root *os.Root) error {
-	resolver, err := os.ReadFile("/etc/resolv.conf")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+// writeNames gives the stager the host's resolv.conf, unless the host has none, and its own hosts file. The stager
+// makes those of its apps from them, which keep their images' resolv.conf if the stager has none.
+func writeNames(root *os.Root, hosts string) error {
+	resolver, err := os.ReadFile(hosts)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = root.RemoveAll(resolvConf)
+	case err == nil:
+		err = writeNew(root, resolvConf, resolver)
 	}
-	if err := writeNew(root, resolvConf, resolver); err != nil {
+	if err != nil {
 		return err
 	}
 	return writeNew(root, "etc/hosts", []byte("127.0.0.1\tlocalhost\n::1\tlocalhost\n"))

@@ -97,6 +97,7 @@ system() {
 	[ -z "$release" ] || cp -r "$vm/kernel/lib/modules" "$tree/lib/"
 	echo 'root:x:0:0:root:/root:/bin/sh' >"$tree/etc/passwd"
 	echo 'root:x:0:' >"$tree/etc/group"
+	echo 'nameserver 192.0.2.1' >"$tree/etc/resolv.conf" # of documentation (RFC 5737): the machine has no network
 	cp "$here/init.sh" "$tree/init"
 	echo "$limit" >"$tree/limit"
 }

@@ -1,0 +1,41 @@
+package pods
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A stager has the resolv.conf of its host, and none if the host has none: apps then keep their images'.
+func TestTheStagersResolvConfIsTheHosts(t *testing.T) {
+	hosts := filepath.Join(t.TempDir(), "resolv.conf")
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := root.WriteFile(resolvConf, []byte("the image's"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeNames(root, hosts); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := root.ReadFile(resolvConf); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a resolv.conf of the host: %q, %v", text, err)
+	}
+	if err := os.WriteFile(hosts, []byte("nameserver 192.0.2.1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeNames(root, hosts); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := root.ReadFile(resolvConf); err != nil || string(text) != "nameserver 192.0.2.1\n" {
+		t.Errorf("with a resolv.conf of the host: %q, %v", text, err)
+	}
+}
