@@ -101,6 +101,33 @@ func TestRunIsRefusedInAnEndedApp(t *testing.T) {
 	}
 }
 
+// When a caller has been killed, the next command of its app starts after all processes of the caller's command have ended.
+func TestACommandStartsAfterThoseOfKilledCallers(t *testing.T) {
+	p := newPod(t, sleeper)
+	lock := filepath.Join(t.TempDir(), "lock")
+	// The end of dd takes the time that its memory does, and the lock stays until then.
+	const slow = "dd if=/dev/zero bs=256M count=1 2>/dev/null | { head -c 1 >/dev/null; echo up; exec sleep 1000; }"
+	first := p.caller("run", shell(t, "exec flock "+lock+" sh -c '"+slow+"'"), "app")
+	first.Stdout = nil
+	up, err := first.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(up, make([]byte, len("up\n"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait() // killed
+	if diff := cmp.Diff(result{Stdout: "free\n"}, finish(t, p.caller("run", shell(t, "flock --nonblock "+lock+" echo free"), "app"))); diff != "" {
+		t.Errorf("the lock of the killed caller's command (-want +got):\n%s", diff)
+	}
+}
+
 // A daemon whose command has another name has that name in the messages of run.
 func TestRunHasTheNameThatItsCallerGivesIt(t *testing.T) {
 	p := newPod(t, sleeper)

@@ -7,7 +7,10 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
@@ -24,11 +27,58 @@ var endSignals = []syscall.Signal{ //nolint:gochecknoglobals // a table that is 
 // serveRun returns the handler of requestRun for the pod: it starts a command,
 // passes signals to it and reports how it ended. env returns the variables, NAME=value,
 // that a command in app has unless its settings list the name: PATH, AC_APP_NAME,
-// AC_METADATA_URL, container. It may run concurrently with itself.
+// AC_METADATA_URL, container. It may run concurrently with itself. A command starts when those of the app whose callers
+// have gone have been killed, so that a daemon that has killed a call-in finds nothing of its command in the way.
 func serveRun(pod *supervisor.Pod, env func(app string) []string) Handler {
+	var calls runCalls
 	return func(ctx context.Context, call *Call) error {
+		lost, done := calls.add(call)
+		defer done()
+		for _, ended := range lost {
+			<-ended
+		}
 		return runCommand(ctx, pod, env(call.request.App), call)
 	}
+}
+
+// runCalls are the calls of run that are under way.
+type runCalls struct {
+	mu  sync.Mutex
+	all map[*Call]chan struct{} // closed at the call's end; guarded by mu
+}
+
+// add adds a call until done. lost are the ends of the earlier calls for its app whose callers have gone. They wait for
+// none but earlier ones, so no two calls wait for each other.
+func (r *runCalls) add(call *Call) (lost []<-chan struct{}, done func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other, ended := range r.all {
+		if other.request.App == call.request.App && hasGone(other.conn) {
+			lost = append(lost, ended)
+		}
+	}
+	if r.all == nil {
+		r.all = make(map[*Call]chan struct{})
+	}
+	ended := make(chan struct{})
+	r.all[call] = ended
+	return lost, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.all, call)
+		close(ended)
+	}
+}
+
+// hasGone reports whether the caller has closed its end of the connection, as one that was killed has.
+func hasGone(c conn) (gone bool) {
+	_ = withDescriptor(c, func(fd int) error {
+		at := []unix.PollFd{{Fd: int32(fd)}}
+		_, err := unix.Poll(at, 0)
+		gone = err == nil && at[0].Revents&unix.POLLHUP != 0
+		return err
+	})
+	return gone
 }
 
 func runCommand(ctx context.Context, pod *supervisor.Pod, defaults []string, call *Call) error {
@@ -50,9 +100,17 @@ func runCommand(ctx context.Context, pod *supervisor.Pod, defaults []string, cal
 		session.Kill()
 		return err
 	}
-	go passSignals(c, session)
+	passed := make(chan struct{})
+	go func() {
+		passSignals(c, session)
+		close(passed)
+	}()
 	<-session.Done()
-	return sendReply(c, reply{Kind: kindExit, Code: session.Exit().Code}, nil)
+	err = sendReply(c, reply{Kind: kindExit, Code: session.Exit().Code}, nil)
+	if hasGone(c) {
+		<-passed // it has killed what the command has left
+	}
+	return err
 }
 
 // tellStarted reports that the command runs, passes its terminal, if any, to the caller
