@@ -121,6 +121,24 @@ type Limits struct {
 	Unified map[string]string `json:"unified,omitempty"`
 }
 
+// Setting is a text for a file of a cgroup.
+type Setting struct{ File, Text string }
+
+// Settings returns the limits as texts for files, in any order.
+func (l Limits) Settings() []Setting {
+	var all []Setting
+	if l.CPUs != "" {
+		all = append(all, Setting{"cpuset.cpus", l.CPUs})
+	}
+	if l.Mems != "" {
+		all = append(all, Setting{"cpuset.mems", l.Mems})
+	}
+	for key, value := range l.Unified {
+		all = append(all, Setting{key, value})
+	}
+	return all
+}
+
 // NewID returns a new ID of a sandbox or container.
 func NewID() string {
 	var random [32]byte

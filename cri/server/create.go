@@ -160,7 +160,7 @@ func (s *Server) facts(sandbox records.Sandbox, c *runtimeapi.ContainerConfig) (
 	if err != nil {
 		return f, err
 	}
-	f.UnifiedCgroups = len(group.Hierarchies) == 1 && group.Hierarchies[0].V2
+	f.UnifiedCgroups = isUnified(group)
 	if err := resolveSources(c, f.Sources); err != nil {
 		return f, err
 	}

@@ -112,7 +112,7 @@ const lookForEnds = 200 * time.Millisecond
 func (s *Server) watch(ctx context.Context) {
 	look := time.NewTicker(lookForEnds)
 	defer look.Stop()
-	running := make(map[string]string)
+	var known map[string]bool // the containers that have ended; nil while there is no subscriber
 	for {
 		select {
 		case <-ctx.Done():
@@ -120,21 +120,23 @@ func (s *Server) watch(ctx context.Context) {
 		case <-look.C:
 		}
 		if !s.events.any() {
-			clear(running)
+			known = nil
 			continue
 		}
-		all, err := s.listContainers(nil)
+		ended, err := s.listContainers(&runtimeapi.ContainerFilter{
+			State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED},
+		})
 		if err != nil {
 			slog.Warn("containers that have ended are not found", "error", err)
 			continue
 		}
-		for _, c := range all {
-			if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
-				running[c.Id] = c.PodSandboxId
-			} else if running[c.Id] != "" && c.State == runtimeapi.ContainerState_CONTAINER_EXITED {
-				delete(running, c.Id)
+		now := make(map[string]bool)
+		for _, c := range ended {
+			now[c.Id] = true
+			if known != nil && !known[c.Id] {
 				s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.Id, c.PodSandboxId))
 			}
 		}
+		known = now
 	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,35 +9,26 @@ import (
 	"path/filepath"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/cri/translate"
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/names"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// setting is a text for a file of a cgroup.
-type setting struct{ file, text string }
-
-// applyLimits writes limits into the cgroup of a container's app.
+// applyLimits writes the limits for which the stager has no isolators into the cgroup of a container's app.
 func applyLimits(pod *pods.Pod, app string, l records.Limits) error {
-	var all []setting
-	if l.CPUs != "" {
-		all = append(all, setting{"cpuset.cpus", l.CPUs})
-	}
-	if l.Mems != "" {
-		all = append(all, setting{"cpuset.mems", l.Mems})
-	}
-	for key, value := range l.Unified {
-		all = append(all, setting{key, value})
-	}
-	return applySettings(pod, app, all)
-}
-
-// applySettings writes each text into its file, in the hierarchy that has the file.
-func applySettings(pod *pods.Pod, app string, all []setting) error {
 	group, err := cgroups.Open(pod.Plan.Cgroup)
 	if err != nil {
 		return err
 	}
+	return applySettings(group, app, l.Settings())
+}
+
+// applySettings writes each text into its file of the app's cgroup, in the hierarchy that has the file.
+func applySettings(group *cgroups.Group, app string, all []records.Setting) error {
 	for _, s := range all {
 		if err := applySetting(group, filepath.Join(names.AppsCgroup, app), s); err != nil {
 			return fmt.Errorf("limit container: %w", err)
@@ -45,17 +37,55 @@ func applySettings(pod *pods.Pod, app string, all []setting) error {
 	return nil
 }
 
-func applySetting(group *cgroups.Group, below string, s setting) error {
+func applySetting(group *cgroups.Group, below string, s records.Setting) error {
 	for _, h := range group.Hierarchies {
-		file, err := os.OpenFile(filepath.Join(group.Dir(h), below, s.file), os.O_WRONLY, 0)
+		file, err := os.OpenFile(filepath.Join(group.Dir(h), below, s.File), os.O_WRONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		_, err = file.WriteString(s.text)
+		_, err = file.WriteString(s.Text)
 		return errors.Join(err, file.Close())
 	}
-	return fmt.Errorf("no cgroup has %s", s.file)
+	return fmt.Errorf("no cgroup has %s", s.File)
+}
+
+// UpdateContainerResources implements the CRI, for a container that runs.
+func (s *Server) UpdateContainerResources(_ context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	defer s.locks.take(r.GetContainerId())()
+	record, pod, err := s.running(r.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	group, err := cgroups.Open(pod.Plan.Cgroup)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := translate.Changes(r.GetLinux(), isUnified(group))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	if err := applySettings(group, record.App, changes); err != nil {
+		return nil, err
+	}
+	now := new(runtimeapi.LinuxContainerResources)
+	if record.Resources != nil {
+		if err := decode(record.Resources, now); err != nil {
+			return nil, err
+		}
+	}
+	proto.Merge(now, r.GetLinux())
+	record.Resources = encode(now)
+	return &runtimeapi.UpdateContainerResourcesResponse{}, s.records.WriteContainer(record)
+}
+
+func isUnified(group *cgroups.Group) bool {
+	return len(group.Hierarchies) == 1 && group.Hierarchies[0].V2
+}
+
+// UpdatePodSandboxResources implements the CRI. The pod's limits are those of kubelet's own cgroup.
+func (s *Server) UpdatePodSandboxResources(context.Context, *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
 }

@@ -3,24 +3,266 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
+	"os"
 
+	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/launcher/daemon"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
-// streamRuntime is the server for package streaming.
+// Exec implements the CRI.
+func (s *Server) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
+	if _, _, err := s.running(r.GetContainerId()); err != nil {
+		return nil, err
+	}
+	return s.streams.GetExec(r)
+}
+
+// Attach implements the CRI.
+func (s *Server) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
+	if _, _, err := s.running(r.GetContainerId()); err != nil {
+		return nil, err
+	}
+	return s.streams.GetAttach(r)
+}
+
+// PortForward implements the CRI.
+func (s *Server) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
+	sandbox, err := s.records.Sandbox(r.GetPodSandboxId())
+	if err == nil && s.sandboxState(sandbox) != runtimeapi.PodSandboxState_SANDBOX_READY {
+		err = fmt.Errorf("sandbox %s is not ready", sandbox.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.streams.GetPortForward(r)
+}
+
+// streamRuntime does for package streaming what its clients ask for.
 type streamRuntime struct{ *Server }
 
-var errLater = errors.New("not built yet")
-
-func (streamRuntime) Exec(context.Context, string, []string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan remotecommand.TerminalSize) error {
-	return errLater
+// Exec implements streaming.Runtime.
+func (s streamRuntime) Exec(ctx context.Context, id string, words []string, in io.Reader, out, errOut io.WriteCloser, tty bool, sizes <-chan remotecommand.TerminalSize) error {
+	record, pod, err := s.running(id)
+	if err != nil {
+		return err
+	}
+	app, err := daemon.FindApp(pod, record.App)
+	if err != nil {
+		return err
+	}
+	command := daemon.Command{Exec: words, TTY: tty, Terminal: "xterm"}
+	code, err := carry(streams{in, out, errOut, tty, sizes}, func(caller daemon.Caller) (int, error) {
+		return s.daemon.Exec(ctx, pod, app, command, caller)
+	})
+	if err == nil && code != 0 {
+		err = exitError(code)
+	}
+	return err
 }
 
-func (streamRuntime) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan remotecommand.TerminalSize) error {
-	return errLater
+// Attach implements streaming.Runtime.
+func (s streamRuntime) Attach(ctx context.Context, id string, in io.Reader, out, errOut io.WriteCloser, _ bool, sizes <-chan remotecommand.TerminalSize) error {
+	record, pod, err := s.running(id)
+	if err != nil {
+		return err
+	}
+	_, err = carry(streams{in, out, errOut, record.TTY, sizes}, func(caller daemon.Caller) (int, error) {
+		return s.daemon.Attach(ctx, pod, record.App, caller)
+	})
+	return err
 }
 
-func (streamRuntime) PortForward(context.Context, string, int32, io.ReadWriteCloser) error {
-	return errLater
+// exitError is the exit status of a command, as package remotecommand passes it on.
+type exitError int
+
+func (e exitError) Error() string   { return fmt.Sprintf("exit status %d", int(e)) }
+func (e exitError) String() string  { return e.Error() }
+func (e exitError) Exited() bool    { return true }
+func (e exitError) ExitStatus() int { return int(e) }
+
+// streams are a client's. Those that the client has not asked for are nil.
+type streams struct {
+	in          io.Reader
+	out, errOut io.Writer
+	tty         bool
+	sizes       <-chan remotecommand.TerminalSize
+}
+
+// carry runs a call whose stdio is a terminal or pipes, and copies between these and the client's streams.
+func carry(s streams, call func(daemon.Caller) (int, error)) (int, error) {
+	if s.tty {
+		return carryTerminal(s, call)
+	}
+	stdin, err := s.input()
+	if err != nil {
+		return 0, err
+	}
+	defer stdin.Close()
+	stdout, copied, err := outputTo(s.out)
+	if err != nil {
+		return 0, err
+	}
+	stderr, copiedToo, err := outputTo(s.errOut)
+	if err != nil {
+		_ = stdout.Close()
+		return 0, err
+	}
+	code, err := call(daemon.Caller{Stdio: [3]*os.File{stdin, stdout, stderr}})
+	_, _ = stdout.Close(), stderr.Close() // the call has its own
+	return code, errors.Join(err, <-copied, <-copiedToo)
+}
+
+// input returns the file that the call reads: a pipe that the client's input is copied to, or the null device.
+func (s streams) input() (*os.File, error) {
+	if s.in == nil {
+		return os.Open(os.DevNull)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		_, _ = io.Copy(write, s.in) // ends with the client's input, or with the call
+		_ = write.Close()
+	}()
+	return read, nil
+}
+
+// outputTo returns a file that the call writes, whose content is copied to the client until the file and its copies are
+// closed. A client that has gone closes the pipe.
+func outputTo(to io.Writer) (*os.File, <-chan error, error) {
+	done := make(chan error, 1)
+	if to == nil {
+		done <- nil
+		null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+		return null, done, err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	go func() {
+		_, err := io.Copy(to, read)
+		_ = read.Close()
+		done <- err
+	}()
+	return write, done, nil
+}
+
+// carryTerminal is carry by a terminal, whose size is the client's.
+func carryTerminal(s streams, call func(daemon.Caller) (int, error)) (int, error) {
+	master, slave, err := openTerminal()
+	if err != nil {
+		return 0, err
+	}
+	defer master.Close()
+	signals := make(chan os.Signal, 1)
+	done := make(chan struct{})
+	defer close(done)
+	go followSizes(s.sizes, master, signals, done)
+	if s.in != nil {
+		go func() { _, _ = io.Copy(master, s.in) }()
+	}
+	copied := make(chan struct{})
+	go func() {
+		if s.out != nil {
+			_, _ = io.Copy(s.out, master) // ends with EIO when the slave is closed
+		}
+		close(copied)
+	}()
+	code, err := call(daemon.Caller{Stdio: [3]*os.File{slave, slave, slave}, Signals: signals})
+	_ = slave.Close()
+	<-copied
+	return code, err
+}
+
+// openTerminal opens a new pseudo-terminal.
+func openTerminal() (master, slave *os.File, err error) {
+	master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	raw, err := master.SyscallConn()
+	if err != nil {
+		return nil, nil, err
+	}
+	controlErr := raw.Control(func(fd uintptr) {
+		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err != nil {
+			return
+		}
+		peer, _, failure := unix.Syscall(unix.SYS_IOCTL, fd, unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+		if failure != 0 {
+			err = failure
+			return
+		}
+		slave = os.NewFile(peer, "terminal")
+	})
+	if err := errors.Join(err, controlErr); err != nil {
+		_ = master.Close()
+		return nil, nil, fmt.Errorf("open terminal: %w", err)
+	}
+	return master, slave, nil
+}
+
+// followSizes gives the terminal the client's sizes, and signals each to the call.
+func followSizes(sizes <-chan remotecommand.TerminalSize, master *os.File, signals chan<- os.Signal, done <-chan struct{}) {
+	for {
+		select {
+		case <-done:
+			return
+		case size, ok := <-sizes:
+			if !ok {
+				return
+			}
+			raw, err := master.SyscallConn()
+			if err != nil {
+				return
+			}
+			_ = raw.Control(func(fd uintptr) {
+				_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: size.Width, Row: size.Height})
+			})
+		}
+		select {
+		case signals <- unix.SIGWINCH:
+		default: // one is on its way
+		}
+	}
+}
+
+// PortForward implements streaming.Runtime.
+func (s streamRuntime) PortForward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
+	defer stream.Close()
+	var connection net.Conn
+	err := sandboxes.OnThread(func() error {
+		err := sandboxes.Enter(s.records.SandboxDir(id))
+		if err != nil {
+			return err
+		}
+		// A dial to one address makes its socket on this thread.
+		for _, host := range []string{"127.0.0.1", "::1"} {
+			if connection, err = new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, fmt.Sprint(port))); err == nil {
+				return nil
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("forward port %d: %w", port, err)
+	}
+	defer connection.Close()
+	go func() {
+		_, _ = io.Copy(connection, stream)
+		_ = connection.(*net.TCPConn).CloseWrite()
+	}()
+	if _, err := io.Copy(stream, connection); err != nil {
+		return fmt.Errorf("forward port %d: %w", port, err)
+	}
+	return nil
 }

@@ -105,7 +105,8 @@ func (n *node) start() {
 	if err := n.server.Start(); err != nil {
 		n.Fatal(err)
 	}
-	n.conn, err = grpc.NewClient("unix://"+n.path("cri.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	n.conn, err = grpc.NewClient("unix://"+n.path("cri.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20))) // as kubelet
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -173,5 +174,12 @@ func (n *node) nothingIsLeft() {
 		if _, err := os.Stat(group.Dir(h)); err == nil {
 			n.Errorf("cgroup %s is left", group.Dir(h))
 		}
+	}
+}
+
+func (n *node) rename(from, to string) {
+	n.Helper()
+	if err := os.Rename(from, to); err != nil {
+		n.Fatal(err)
 	}
 }

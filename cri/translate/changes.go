@@ -1,0 +1,72 @@
+package translate
+
+import (
+	"fmt"
+	"strconv"
+
+	"kurma.io/stager/cri/records"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Changes returns what is written into the cgroup of a container that runs to change its limits. What is 0 or "" stays.
+func Changes(r *runtimeapi.LinuxContainerResources, unified bool) ([]records.Setting, error) {
+	limits, err := limitsOf(r, unified)
+	if err != nil {
+		return nil, err
+	}
+	all := limits.Settings()
+	if unified {
+		return append(all, changesV2(r)...), nil
+	}
+	return append(all, changesV1(r)...), nil
+}
+
+func changesV1(r *runtimeapi.LinuxContainerResources) []records.Setting {
+	var all []records.Setting
+	for _, s := range []struct {
+		file  string
+		value int64
+	}{
+		{"cpu.shares", r.GetCpuShares()},
+		{"cpu.cfs_period_us", r.GetCpuPeriod()},
+		{"cpu.cfs_quota_us", r.GetCpuQuota()},
+		{"memory.limit_in_bytes", r.GetMemoryLimitInBytes()},
+	} {
+		if s.value != 0 {
+			all = append(all, records.Setting{File: s.file, Text: strconv.FormatInt(s.value, 10)})
+		}
+	}
+	return all
+}
+
+func changesV2(r *runtimeapi.LinuxContainerResources) []records.Setting {
+	var all []records.Setting
+	if shares := r.GetCpuShares(); shares != 0 {
+		all = append(all, records.Setting{File: "cpu.weight", Text: strconv.FormatInt(weight(shares), 10)})
+	}
+	if quota, period := r.GetCpuQuota(), r.GetCpuPeriod(); quota != 0 || period != 0 {
+		text := "max"
+		if quota > 0 {
+			text = strconv.FormatInt(quota, 10)
+		}
+		if period != 0 {
+			text += fmt.Sprintf(" %d", period)
+		}
+		all = append(all, records.Setting{File: "cpu.max", Text: text})
+	}
+	if limit := r.GetMemoryLimitInBytes(); limit != 0 {
+		text := "max"
+		if limit > 0 {
+			text = strconv.FormatInt(limit, 10)
+		}
+		all = append(all, records.Setting{File: "memory.max", Text: text})
+	}
+	return all
+}
+
+// weight converts shares of cgroup v1, 2 to 262144, to a weight of v2, 1 to 10000, as the kernel's documents do.
+func weight(shares int64) int64 {
+	shares = max(minShares, min(shares, maxShares))
+	return 1 + (shares-minShares)*9999/(maxShares-minShares)
+}
