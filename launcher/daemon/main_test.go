@@ -24,6 +24,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// needVariables ends the program unless the variables of the example are set.
+func needVariables() {
+	for _, name := range []string{"STAGER_ACI", "STAGER_BIN", "STAGER_IMAGES"} {
+		if os.Getenv(name) == "" {
+			fmt.Fprintln(os.Stderr, name+" is not set: make test-e2e RUN='^Example$$' sets what the example needs")
+			os.Exit(1)
+		}
+	}
+}
+
 func must[T any](value T, err error) T {
 	check(err)
 	return value
@@ -31,6 +41,6 @@ func must[T any](value T, err error) T {
 
 func check(err error) {
 	if err != nil {
-		panic(fmt.Sprintf("%v; the example needs root, STAGER_ACI, STAGER_BIN and STAGER_IMAGES, see make test-e2e", err))
+		panic(fmt.Sprintf("%v; the example needs root", err))
 	}
 }
