@@ -72,7 +72,7 @@ hostname vm
 ulimit -n 65536
 limit=$(cat /limit) # of a suite, in minutes
 export ORPHANS=2000 # an emulated processor takes minutes for the 20,000 of TestOrphansCostTheSupervisorNothing
-STAGER_BIN=/built STAGER_IMAGES=/built/images STAGER_ACI=$(ls /built/*.aci)
+STAGER_BIN=/built STAGER_IMAGES=/built/images STAGER_ACI=$(ls /built/*-linux-*.aci)
 export STAGER_BIN STAGER_IMAGES STAGER_ACI
 echo "kernel $(uname -r), cgroup2 with $(cat /sys/fs/cgroup/cgroup.controllers); file systems $(sed 's/.*\t//' /proc/filesystems | tr '\n' ' '); $(cat /sys/kernel/security/lsm)"
 while read -r name package run skip <&9; do

@@ -73,7 +73,11 @@ initrd_modules() {
 # build PROGRAM PACKAGE [COMMAND...] builds a static Go program for the machine.
 build() {
 	target=$1 module=$top source=$2
-	case $source in ./launcher | ./launcher/*) module=$top/launcher source=.${source#./launcher} ;; esac
+	case $source in
+	./launcher | ./launcher/*) module=$top/launcher source=.${source#./launcher} ;;
+	./netplugins/*) module=$top/netplugins source=.${source#./netplugins} ;;
+	github.com/containernetworking/*) module=$top/netplugins ;;
+	esac
 	shift 2
 	[ $# -gt 0 ] || set -- build
 	# shellcheck disable=SC2086 # a list of variables
@@ -111,6 +115,9 @@ project() {
 	"$cc" -static -pthread -O1 -o "$tree/usr/lib/built/calls" "$top/container/testdata/calls.c"
 	build usr/lib/built/fakestager ./launcher/testdata/fakestager
 	build usr/lib/built/actool github.com/appc/spec/actool
+	build usr/lib/built/testdriver ./netplugins/remote/testdriver
+	build usr/lib/built/cnitool github.com/containernetworking/cni/cnitool
+	build usr/lib/built/noop github.com/containernetworking/cni/plugins/test/noop
 }
 
 # demo makes tests/demo.sh a suite of one test.
