@@ -75,7 +75,8 @@ func openLog(c plan.LogConfig, app string, logger *slog.Logger) (appLog, error) 
 	if c.Path != "" {
 		return crilog.OpenFile(c.Path, logger)
 	}
-	return crilog.Open(filepath.Join(names.LogDir, app), crilog.Options{MaxSize: c.MaxSize, MaxFiles: c.MaxFiles, Logger: logger})
+	options := crilog.Options{MaxSize: c.MaxSize, MaxFiles: c.MaxFiles, Logger: logger}
+	return crilog.Open(filepath.Join(names.LogDir, app), options)
 }
 
 // endLog closes the log of an app that will not run again, so that clients that follow the log

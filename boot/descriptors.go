@@ -99,4 +99,6 @@ func copyDescriptor(fd int, name string) *os.File {
 }
 
 // stdioSuffixes are in the order of the descriptors 0, 1 and 2.
-var stdioSuffixes = [3]string{names.StdinSuffix, names.StdoutSuffix, names.StderrSuffix} //nolint:gochecknoglobals // a table that is only read
+var stdioSuffixes = [3]string{ //nolint:gochecknoglobals // a table that is only read
+	names.StdinSuffix, names.StdoutSuffix, names.StderrSuffix,
+}

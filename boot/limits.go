@@ -36,7 +36,8 @@ func reserveThreads(_ context.Context, p *Pod) error {
 func guardLimits(_ context.Context, p *Pod) error {
 	const unused = 65534
 	if err := unix.Setresgid(-1, -1, unused); err != nil {
-		p.Log.Warn("apps of user 0 can change the supervisor's resource limits", "error", os.NewSyscallError("setresgid", err))
+		err = os.NewSyscallError("setresgid", err)
+		p.Log.Warn("apps of user 0 can change the supervisor's resource limits", "error", err)
 	}
 	if err := limitPendingSignals(); err != nil {
 		p.Log.Warn("apps can take the machine's queue of user 0's signals", "error", err)

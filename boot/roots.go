@@ -84,7 +84,8 @@ func (p *Pod) selectDriver() (unionfs.Driver, error) {
 		return nil, err
 	}
 	if choice.Rejected != nil {
-		p.Log.Warn("the driver "+choice.Driver.Name()+" makes the root file systems: no other one works here", "error", choice.Rejected)
+		p.Log.Warn("the driver "+choice.Driver.Name()+" makes the root file systems: no other one works here",
+			"error", choice.Rejected)
 	}
 	for _, note := range choice.Notes {
 		p.Log.Warn("the driver "+choice.Driver.Name()+" makes the root file systems, with a limitation", "why", note)
@@ -100,7 +101,8 @@ func mountRoot(ctx context.Context, driver unionfs.Driver, app plan.App, target 
 			return err
 		}
 	}
-	return driver.Mount(ctx, unionfs.Root{App: app.Name, Layers: app.LayersIn(names.LayersDir), Scratch: scratch, Target: target})
+	root := unionfs.Root{App: app.Name, Layers: app.LayersIn(names.LayersDir), Scratch: scratch, Target: target}
+	return driver.Mount(ctx, root)
 }
 
 // prepareScratch empties the folder for upper and work directories. If the stager's root cannot

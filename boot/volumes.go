@@ -59,7 +59,9 @@ func (p *Pod) prepareMounts(ctx context.Context) error {
 
 // fillVolumes copies into an app's empty volumes that are not filled yet what the app's root has at their targets. It
 // returns the mounts that are left, whose targets are not prepared.
-func fillVolumes(ctx context.Context, root string, mounts []spec.Mount, volumes []plan.EmptyVolume, filled map[string]bool) ([]spec.Mount, error) {
+func fillVolumes(
+	ctx context.Context, root string, mounts []spec.Mount, volumes []plan.EmptyVolume, filled map[string]bool,
+) ([]spec.Mount, error) {
 	var rest []spec.Mount
 	for _, m := range mounts {
 		takes := slices.ContainsFunc(volumes, func(v plan.EmptyVolume) bool { return v.Path == m.Source && v.FromImage })

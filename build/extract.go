@@ -127,9 +127,10 @@ func (x *extraction) node(name string, h *tar.Header) error {
 		return err
 	}
 	defer parent.Close()
-	kind := map[byte]uint32{tar.TypeFifo: unix.S_IFIFO, tar.TypeChar: unix.S_IFCHR, tar.TypeBlock: unix.S_IFBLK}[h.Typeflag]
+	kinds := map[byte]uint32{tar.TypeFifo: unix.S_IFIFO, tar.TypeChar: unix.S_IFCHR, tar.TypeBlock: unix.S_IFBLK}
 	device := unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor))
-	return os.NewSyscallError("mknod", unix.Mknodat(int(parent.Fd()), path.Base(name), kind|0o600, int(device)))
+	err = unix.Mknodat(int(parent.Fd()), path.Base(name), kinds[h.Typeflag]|0o600, int(device))
+	return os.NewSyscallError("mknod", err)
 }
 
 // finish gives a file its owner, attributes, mode and time, in this order: a new owner clears the

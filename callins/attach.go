@@ -14,7 +14,9 @@ import (
 )
 
 // enders are the signals that end an attach.
-var enders = []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} //nolint:gochecknoglobals // a table that is only read
+var enders = []os.Signal{ //nolint:gochecknoglobals // a table that is only read
+	unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT,
+}
 
 // errDropped is the message for a caller whose output was not read.
 var errDropped = errors.New("dropped, because the output was not read in time")

@@ -16,7 +16,8 @@ import (
 	"kurma.io/stager/crilog"
 )
 
-const logsUsage = "usage: logs [--follow] [--tail N] [--since TIME|DURATION] [--timestamps] [--stream stdout|stderr] APP"
+const logsUsage = "usage: logs [--follow] [--tail N] [--since TIME|DURATION] [--timestamps] " +
+	"[--stream stdout|stderr] APP"
 
 // logWait is how long logs --follow waits for the log to be made.
 const logWait = 2 * time.Second
@@ -200,7 +201,8 @@ func (o *logOutput) write(e crilog.Entry) error {
 		o.last = s
 	}
 	if o.timestamps && !s.inside {
-		_, _ = s.Write(e.Time.AppendFormat(s.AvailableBuffer(), "2006-01-02T15:04:05.000000000Z07:00 ")) // a bufio.Writer returns its error again from the next write
+		// A bufio.Writer returns its error again from the next write.
+		_, _ = s.Write(e.Time.AppendFormat(s.AvailableBuffer(), "2006-01-02T15:04:05.000000000Z07:00 "))
 	}
 	_, err := s.Write(e.Text)
 	if !e.Partial {

@@ -42,7 +42,7 @@ package callins
 //
 // After the first reply the caller of run and attach may send notes:
 //
-//	{"signal":N}                   run: send signal N, one of forwarded, to the command, and SIGCONT after one of endSignals
+//	{"signal":N}                   run: send signal N of forwarded to the command, and SIGCONT after one of endSignals
 //	{"width":W,"height":H}         attach: the caller's terminal has a new size
 //
 // The streams of run are stdin, stdout and stderr, without them if the settings ask for a terminal. Each is a pipe

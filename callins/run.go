@@ -125,7 +125,8 @@ func awaitStart(c conn, started kind, signals <-chan os.Signal) (p packet, early
 	}
 	for _, sig := range early {
 		if sig != unix.SIGWINCH {
-			err = &remoteError{code: 128 + int(sig.(syscall.Signal)), message: fmt.Sprintf("ended by signal %q before the command ran", sig)}
+			message := fmt.Sprintf("ended by signal %q before the command ran", sig)
+			err = &remoteError{code: 128 + int(sig.(syscall.Signal)), message: message}
 		}
 	}
 	if os.IsTimeout(err) {

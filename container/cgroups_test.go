@@ -68,8 +68,8 @@ func TestAStartLeavesNoMountOrCgroupBehind(t *testing.T) {
 	}
 }
 
-// The container has its own cgroup; where there are several hierarchies, in a folder that has one for each. A privileged one
-// has what the stager has.
+// The container has its own cgroup; where there are several hierarchies, in a folder that has one for each. A
+// privileged one has what the stager has.
 func TestCgroupsAreShownByTheirHierarchies(t *testing.T) {
 	r := newRuntime(t)
 	all := r.hierarchies
@@ -169,8 +169,8 @@ func isShared(t *testing.T, points ...string) bool {
 	return shared
 }
 
-// A volume over /sys may have no place for the cgroups: then the app sees none. A place that is none stops the start: the shim
-// follows no link.
+// A volume over /sys may have no place for the cgroups: then the app sees none. A place that is none stops the start:
+// the shim follows no link.
 func TestAVolumeOverSysHasNoPlaceForCgroups(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	for name, test := range map[string]struct {
@@ -202,8 +202,8 @@ func TestAVolumeOverSysHasNoPlaceForCgroups(t *testing.T) {
 	}
 }
 
-// A command is in the cgroup namespace of its container, or in one like it where the app had ended before the supervisor
-// could hold that one. A privileged container and its commands are in the supervisor's.
+// A command is in the cgroup namespace of its container, or in one like it where the app had ended before the
+// supervisor could hold that one. A privileged container and its commands are in the supervisor's.
 func TestACommandSeesTheCgroupsThatTheAppSees(t *testing.T) {
 	root := busyboxRoot(t)
 	own := readLink(t, "/proc/self/ns/cgroup")

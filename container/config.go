@@ -77,8 +77,14 @@ func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 	}
 	mounts := []*configs.Mount{
 		{Source: "proc", Destination: "/proc", Device: "proc", Flags: noSuidExecDev, Data: procOptions},
-		{Source: "tmpfs", Destination: "/dev", Device: "tmpfs", Flags: unix.MS_NOSUID | unix.MS_STRICTATIME, Data: "mode=755,size=64k"},
-		{Source: "devpts", Destination: "/dev/pts", Device: "devpts", Flags: unix.MS_NOSUID | unix.MS_NOEXEC, Data: "newinstance,ptmxmode=0666,mode=0620,gid=5," + maxTerminals},
+		{
+			Source: "tmpfs", Destination: "/dev", Device: "tmpfs",
+			Flags: unix.MS_NOSUID | unix.MS_STRICTATIME, Data: "mode=755,size=64k",
+		},
+		{
+			Source: "devpts", Destination: "/dev/pts", Device: "devpts",
+			Flags: unix.MS_NOSUID | unix.MS_NOEXEC, Data: "newinstance,ptmxmode=0666,mode=0620,gid=5," + maxTerminals,
+		},
 		{Source: shm, Destination: "/dev/shm", Device: "bind", Flags: unix.MS_BIND | noSuidExecDev},
 		{Source: "mqueue", Destination: "/dev/mqueue", Device: "mqueue", Flags: noSuidExecDev},
 		{Source: "sysfs", Destination: "/sys", Device: "sysfs", Flags: noSuidExecDev | unix.MS_RDONLY},
@@ -86,7 +92,9 @@ func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 	if s.Privileged {
 		// The mounts of sysfs in a network namespace share a superblock, which is read-only if the first of them is: the
 		// daemon's, or another app's. Those keep the read-only flag of their own mount (mount(2), MS_REMOUNT).
-		mounts = append(mounts, &configs.Mount{Source: "sysfs", Destination: "/sys", Device: "sysfs", Flags: unix.MS_REMOUNT | noSuidExecDev})
+		mounts = append(mounts, &configs.Mount{
+			Source: "sysfs", Destination: "/sys", Device: "sysfs", Flags: unix.MS_REMOUNT | noSuidExecDev,
+		})
 	}
 	return mounts
 }
@@ -140,7 +148,9 @@ func attributesOf(m spec.Mount) (attributes uint64) {
 // deviceRules returns rules that allow only the default devices and the spec's own; a privileged
 // container may use any device.
 func deviceRules(s *spec.Spec) []*devices.Rule {
-	everything := devices.Rule{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm"}
+	everything := devices.Rule{
+		Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm",
+	}
 	if s.Privileged {
 		everything.Allow = true
 		return []*devices.Rule{&everything}

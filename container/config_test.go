@@ -79,8 +79,8 @@ func TestTheConsoleIsThereAndClosed(t *testing.T) {
 	}
 }
 
-// What this machine cannot show, or no process can see: the shim has no capability beyond the app's and its own needs, and
-// SELinux gets its label.
+// What this machine cannot show, or no process can see: the shim has no capability beyond the app's and its own needs,
+// and SELinux gets its label.
 func TestConfigurationHasTheLabelAndTheShimsCapabilities(t *testing.T) {
 	s := testSpec("/", "true")
 	s.SELinuxLabel, s.Process.Capabilities = "system_u:object_r:app_t:s0", []string{"CAP_KILL"}

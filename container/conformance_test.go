@@ -25,7 +25,8 @@ func TestDirectRuntimeConforms(t *testing.T) {
 	}, unmet())
 }
 
-// All other tests of containers hold for direct starts as well. The Go runtime raises the limit of open files that it finds.
+// All other tests of containers hold for direct starts as well. The Go runtime raises the limit of open files that it
+// finds.
 func TestDirectStartsPassTheOtherTests(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `ulimit -S -n 999; exec /proc/$PPID/exe "$@"`, "sh", "-test.skip=^(TestRuntimeConforms|TestDirect.*|Fuzz.*)$")
 	for _, variable := range os.Environ() {

@@ -147,7 +147,8 @@ func (c *container) becomes(l *firstProcess) error {
 // it waits to be executed: an app that kills what starts would otherwise take a thread each time.
 func (c *container) releaseFIFO() {
 	const fifo = "exec.fifo" // of libcontainer, in the container's folder
-	if f, err := unix.Open(filepath.Join(c.runtime.state, c.id, fifo), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err == nil {
+	path := filepath.Join(c.runtime.state, c.id, fifo)
+	if f, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err == nil {
 		_ = unix.Close(f)
 	}
 }

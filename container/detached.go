@@ -11,7 +11,9 @@ import (
 
 // detached makes a mount that is detached from every mount namespace.
 func detached(m *configs.Mount) (*os.File, error) {
-	const restricting = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC // the numbers of MS_…
+	// They have the numbers of MS_RDONLY, MS_NOSUID and so on.
+	const restricting = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID |
+		unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 	attributes := unix.MountAttr{Attr_set: uint64(m.Flags) & restricting, Propagation: unix.MS_SLAVE}
 	if m.Flags&unix.MS_BIND == 0 {
 		if m.Flags&unix.MS_STRICTATIME != 0 {
@@ -74,7 +76,8 @@ func newFileSystem(kind, source, options string, attributes int) (*os.File, erro
 // makeWritable makes a mount and its file system writable.
 func makeWritable(mount *os.File) error {
 	fd := int(mount.Fd())
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}); err != nil {
+	writable := unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &writable); err != nil {
 		return os.NewSyscallError("mount_setattr", err)
 	}
 	fs, err := unix.Fspick(fd, "", unix.FSPICK_EMPTY_PATH|unix.FSPICK_CLOEXEC)

@@ -52,7 +52,8 @@ func deviceNode(kind devices.Type, uevent string) (*devices.Device, bool) {
 		return nil, false
 	}
 	defer f.Close()
-	d := &devices.Device{FileMode: 0o600, Rule: devices.Rule{Type: kind, Major: -1, Minor: -1, Permissions: "rwm", Allow: true}}
+	rule := devices.Rule{Type: kind, Major: -1, Minor: -1, Permissions: "rwm", Allow: true}
+	d := &devices.Device{FileMode: 0o600, Rule: rule}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		key, value, _ := strings.Cut(lines.Text(), "=")
 		switch key {

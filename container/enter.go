@@ -62,7 +62,10 @@ func (e *entrance) variable() string { return names.ShimVariable + "=" + strconv
 // files returns the process's descriptors from 3 on: the files that it keeps, then the shim's.
 // more are the files after the backing folders, see enum shim_file.
 func (e *entrance) files(more ...*os.File) []*os.File {
-	shim := []*os.File{shimProgram: cmp.Or(e.container.runtime.exe, e.pipes.plan), shimPlanFile: e.pipes.plan, shimReport: e.pipes.reportChild}
+	shim := []*os.File{
+		shimProgram:  cmp.Or(e.container.runtime.exe, e.pipes.plan),
+		shimPlanFile: e.pipes.plan, shimReport: e.pipes.reportChild,
+	}
 	return slices.Concat(e.kept, shim, e.container.backing, more)
 }
 
@@ -127,7 +130,8 @@ func (e *entrance) result() error {
 	if !unexplained(err) {
 		return err
 	}
-	explained, lookErr := look(e.container, func(root *os.File) error { return explain(err, root, p.Args[0], p.Dir, p.Env) }, nil)
+	why := func(root *os.File) error { return explain(err, root, p.Args[0], p.Dir, p.Env) }
+	explained, lookErr := look(e.container, why, nil)
 	if lookErr != nil {
 		return err
 	}
@@ -178,14 +182,15 @@ type handles struct {
 	root    *os.File // O_PATH
 	mounts  *os.File // the mount namespace
 	null    *os.File // what is at /dev/null before the app could replace it, O_PATH; nil for nothing
-	cgroups *os.File // the cgroup namespace that the shim has made; nil if it could not be opened, as where the app had ended before
+	cgroups *os.File // the cgroup namespace that the shim has made; nil if the app had ended before
 }
 
 // openNull opens the container's null device, for a command. That of the supervisor is the machine's: a process of
 // user 0 could change its mode. The caller closes it.
 func (h *handles) openNull() (*os.File, error) {
 	var st unix.Stat_t
-	if h.null == nil || unix.Fstat(int(h.null.Fd()), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(1, 3) {
+	known := h.null != nil && unix.Fstat(int(h.null.Fd()), &st) == nil
+	if !known || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(1, 3) {
 		return nil, errors.New("the container's /dev/null is not the null device")
 	}
 	return pathrs.Reopen(h.null, unix.O_RDWR)

@@ -129,7 +129,8 @@ func (c *container) openCgroupFiles() (g cgroupFiles, err error) {
 // below the container's, and then no process can enter the container's cgroup itself
 // (cgroups(7), "no internal processes").
 func (c *container) below(dir string) string {
-	paths, _ := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", c.initPID)) // without one it has ended, and so has the container
+	// Without the file the process has ended, and so has the container.
+	paths, _ := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", c.initPID))
 	return belowCgroup(paths[""], c.spec.Cgroup, dir, c.initPID)
 }
 

@@ -47,9 +47,9 @@ func held(t *testing.T) (files, children []string) {
 	return files, children
 }
 
-// startUnwatched starts a container that sleeps, and returns when what the test's process holds of it stays the same. Nobody
-// watches its memory: the watch opens a file a second after the start. The thread of libcontainer that opens the sources of
-// mounts closes the mount namespace some moments after the start.
+// startUnwatched starts a container that sleeps, and returns when what the test's process holds of it stays the same.
+// Nobody watches its memory: the watch opens a file a second after the start. The thread of libcontainer that opens the
+// sources of mounts closes the mount namespace some moments after the start.
 func startUnwatched(t *testing.T) *container {
 	t.Helper()
 	sleeper, _ := startSleeper(t, newRuntime(t), testSpec(busyboxRoot(t), "sleep", "1000"))
@@ -123,8 +123,8 @@ func TestACommandThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-// A command that would lack the app's keyring, label, cgroup or devpts, or has no process, does not start, and leaves no
-// descriptor.
+// A command that would lack the app's keyring, label, cgroup or devpts, or has no process, does not start, and leaves
+// no descriptor.
 func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which closes lost files
 	fails := func(number uint32) func(*container) {

@@ -11,7 +11,8 @@ import (
 	"kurma.io/stager/tests/clause"
 )
 
-// listenProbe is this test program inside a container: it lists what it was given by sd_listen_fds(3), as go-systemd understands it, and what else is open.
+// listenProbe is this test program inside a container: it lists what it was given by sd_listen_fds(3), as go-systemd
+// understands it, and what else is open.
 func listenProbe(say func(...any)) {
 	for i, f := range activation.Files(false) {
 		l, err := net.FileListener(f)

@@ -23,8 +23,8 @@ type firstProcess struct {
 	consoles *os.File // libcontainer's end
 }
 
-// newFirstEntrance makes the entrance of the first process, with the trees that its shim attaches. The caller closes it,
-// even if the process cannot start, and the trees.
+// newFirstEntrance makes the entrance of the first process, with the trees that its shim attaches. The caller closes
+// it, even if the process cannot start, and the trees.
 func (c *container) newFirstEntrance(trees []tree) (*firstProcess, error) {
 	flags := uint32(shimOwnStdio)
 	if !c.spec.Privileged {

@@ -48,9 +48,9 @@ func checkScript(t *testing.T, line []byte) {
 	}
 }
 
-// interpreterByLibrary returns the interpreter of a program of this machine that debug/elf can read and
-// that is within the supervisor's limits. debug/elf ignores the size of a program header, where the kernel refuses another
-// one than its own (load_elf_phdrs in fs/binfmt_elf.c).
+// interpreterByLibrary returns the interpreter of a program of this machine that debug/elf can read and that is within
+// the supervisor's limits. debug/elf ignores the size of a program header, where the kernel refuses another one than
+// its own (load_elf_phdrs in fs/binfmt_elf.c).
 func interpreterByLibrary(file []byte) (name string, ok bool) {
 	program, err := elf.NewFile(bytes.NewReader(file))
 	if err != nil || program.Class != elf.ELFCLASS64 || program.Data != elf.ELFDATA2LSB || len(program.Progs) > maxHeaders || binary.LittleEndian.Uint16(file[54:]) != uint16(binary.Size(elf.Prog64{})) {

@@ -10,8 +10,8 @@
 #include <linux/filter.h>
 #include <stdint.h>
 
-/* Sets the AppArmor profile for the next exec, which is the app's; profile is "exec " and its name. A profile need not allow what the shim does. It
- * needs the supervisor's /proc. */
+/* Sets the AppArmor profile for the next exec, which is the app's; profile is "exec " and its name. A profile need not
+ * allow what the shim does. It needs the supervisor's /proc. */
 void confine(const char *profile);
 
 /* Drops every capability that is not in keep. */

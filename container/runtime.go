@@ -121,7 +121,8 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	}
 	<-r.starter.locked
 	if r.landlock = landlockABI() >= 2; !r.landlock {
-		r.log.Warn("the kernel has no Landlock with REFER (Linux 5.19): root apps with equal capabilities can read each other through /proc")
+		r.log.Warn("the kernel has no Landlock with REFER (Linux 5.19): " +
+			"root apps with equal capabilities can read each other through /proc")
 	}
 	return nil
 }

@@ -68,8 +68,8 @@ func busyboxRoot(t testing.TB) string {
 	return root
 }
 
-// testRun is in the names of cgroups, which test programs that run at the same time share: each is PID 1, and has no parent's
-// number either.
+// testRun is in the names of cgroups, which test programs that run at the same time share: each is PID 1, and has no
+// parent's number either.
 var (
 	testRun    = strings.ToLower(rand.Text()[:10])
 	testCgroup atomic.Int64

@@ -44,7 +44,9 @@ func compileDefault(capabilities []string) (*filter, error) {
 
 // lifecycle lists the calls that every retain-set allows: without these a process cannot begin or
 // end.
-var lifecycle = []string{"execve", "execveat", "exit", "exit_group", "rt_sigreturn", "sigreturn"} //nolint:gochecknoglobals // a table that is only read
+var lifecycle = []string{ //nolint:gochecknoglobals // a table that is only read
+	"execve", "execveat", "exit", "exit_group", "rt_sigreturn", "sigreturn",
+}
 
 // compileSet compiles the set to a program for every ABI of the machine.
 func compileSet(s spec.SyscallSet) (*filter, error) {

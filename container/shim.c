@@ -97,8 +97,8 @@ static void join(const struct shim_plan *p)
 		shim_fail(SHIM_CGROUPS, errno);
 }
 
-/* Attaches the trees. A target is resolved in the container's root. A link in its last place is not followed, and what is
- * not in the mount namespace is refused (move_mount(2), EINVAL). A volume over /sys may have no place for them. */
+/* Attaches the trees. A target is resolved in the container's root. A link in its last place is not followed, and a
+ * target outside the mount namespace is refused (EINVAL). A volume over /sys may have no place for them. */
 static void attach_trees(const struct shim_plan *p, char **targets)
 {
 	uint32_t i;

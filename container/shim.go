@@ -102,12 +102,14 @@ func (p *shimPlan) encode() ([]byte, error) {
 		ngroups: C.uint32_t(len(p.groups)), nfilter: C.uint32_t(len(filter) / unix.SizeofSockFilter),
 		ncandidates: C.uint32_t(len(p.candidates)), nargs: C.uint32_t(len(p.args)),
 		nenv: C.uint32_t(len(p.env)), nfds: C.uint32_t(p.nfds),
-		nbacking: C.uint32_t(p.nbacking), ncgroups: C.uint32_t(p.ncgroups), ntrees: C.uint32_t(len(p.targets)), oom_score_adj: C.int32_t(p.oomScore),
-		memlock_soft: C.uint64_t(p.memlock.Cur), memlock_hard: C.uint64_t(p.memlock.Max),
+		nbacking: C.uint32_t(p.nbacking), ncgroups: C.uint32_t(p.ncgroups), ntrees: C.uint32_t(len(p.targets)),
+		oom_score_adj: C.int32_t(p.oomScore),
+		memlock_soft:  C.uint64_t(p.memlock.Cur), memlock_hard: C.uint64_t(p.memlock.Max),
 		sigpending: spec.PendingSignals, msgqueue: spec.MessageQueueBytes,
 	}
 	header.size = C.uint64_t(int(unsafe.Sizeof(header)) + 4*len(p.groups) + len(filter) + len(text))
-	b := slices.Grow(C.GoBytes(unsafe.Pointer(&header), C.int(unsafe.Sizeof(header))), int(header.size)) // the filter is some KiB
+	b := C.GoBytes(unsafe.Pointer(&header), C.int(unsafe.Sizeof(header)))
+	b = slices.Grow(b, int(header.size)) // the filter is some KiB
 	for _, g := range p.groups {
 		b = binary.NativeEndian.AppendUint32(b, g)
 	}

@@ -47,8 +47,8 @@ func runProbe(t *testing.T, name string, args ...string) string {
 	return out.String()
 }
 
-// A process that is kept from its exec by stops is killed when it has had its time, and its start ends: until then it has
-// the supervisor's memory.
+// A process that is kept from its exec by stops is killed when it has had its time, and its start ends: until then it
+// has the supervisor's memory.
 func TestAStartThatIsStoppedAgainAndAgainIsKilled(t *testing.T) {
 	if out := runProbe(t, "kept-probe", filepath.Join(t.TempDir(), "program")); out != "signal: killed, not early: true\n" {
 		t.Errorf("the start ended with %q", out)
@@ -88,8 +88,8 @@ func keptProbe(out io.Writer) error {
 	return nil
 }
 
-// A process of a start that has memory of its own is continued however long it is being stopped: it delays its own start
-// only. On a kernel without kcmp(2), which could say whose memory it has, it is killed.
+// A process of a start that has memory of its own is continued however long it is being stopped: it delays its own
+// start only. On a kernel without kcmp(2), which could say whose memory it has, it is killed.
 func TestACopyOfTheProgramIsContinued(t *testing.T) {
 	for kcmp, want := range map[string]string{"with kcmp": "<nil>\n", "without kcmp": "signal: killed\n"} {
 		t.Run(kcmp, func(t *testing.T) {

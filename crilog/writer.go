@@ -65,7 +65,9 @@ type Writer struct {
 }
 
 // buffers holds *[]byte of bufferSize, in use only while a chunk is written.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); return &b }} //nolint:gochecknoglobals // sync.Pool is made to be shared
+var buffers = sync.Pool{ //nolint:gochecknoglobals // sync.Pool is made to be shared
+	New: func() any { b := make([]byte, 0, bufferSize); return &b },
+}
 
 // bufferSize takes a read of 64 KiB in lines of 41 bytes or more, as records.
 const bufferSize = 128 << 10

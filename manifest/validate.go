@@ -135,7 +135,8 @@ func validateImage(id string, image *Image) error {
 func validateID(path, id string) error {
 	digits, ok := strings.CutPrefix(id, "sha512-")
 	if !ok || len(digits) != 128 || strings.Trim(digits, "0123456789abcdef") != "" {
-		return fmt.Errorf("%s: %s: an image ID is sha512- and 128 hexadecimal digits in lower case", path, strictjson.Quote(id))
+		return fmt.Errorf("%s: %s: an image ID is sha512- and 128 hexadecimal digits in lower case",
+			path, strictjson.Quote(id))
 	}
 	return nil
 }
@@ -147,7 +148,8 @@ func validateVersion(path string, version types.SemVer) error {
 		return fmt.Errorf("%s.acVersion: missing", path)
 	}
 	if version.Major != schema.AppContainerVersion.Major {
-		return fmt.Errorf("%s.acVersion: %s: this stager knows %s", path, strictjson.Quote(version.String()), schema.AppContainerVersion)
+		return fmt.Errorf("%s.acVersion: %s: this stager knows %s",
+			path, strictjson.Quote(version.String()), schema.AppContainerVersion)
 	}
 	return nil
 }
@@ -213,7 +215,8 @@ func validatePlatform(path string, labels types.Labels, goarch string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s.labels: arch %s: this machine runs %s", path, strictjson.Quote(arch), strings.Join(runnable, ", "))
+	return fmt.Errorf("%s.labels: arch %s: this machine runs %s",
+		path, strictjson.Quote(arch), strings.Join(runnable, ", "))
 }
 
 // architectures returns the arch labels of programs that a machine can execute.

@@ -89,8 +89,8 @@ const (
 	ShimVariable       = "_STAGER_SHIM"       // the shim, started by package container
 )
 
-// RunNameVariable has what a message of Run begins with, in place of its name: a daemon whose command has another name sets
-// it in the call-in's environment.
+// RunNameVariable has what a message of Run begins with, in place of its name: a daemon whose command has another name
+// sets it in the call-in's environment.
 const RunNameVariable = "STAGER_RUN_NAME"
 
 // Made by the daemon before the stager starts (Kurma Stager Specification,

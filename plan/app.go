@@ -167,7 +167,9 @@ func eventHandlers(app *types.App) (preStart, postStop []string) {
 // environment returns an app's environment, NAME=value, each name once. The app's PATH
 // overrides the default; the variables that describe the executor override the app's.
 func environment(app manifest.App, terminal bool) []string {
-	fixed := []types.EnvironmentVariable{{Name: "AC_APP_NAME", Value: app.Name}, {Name: "container", Value: names.Executor}}
+	fixed := []types.EnvironmentVariable{
+		{Name: "AC_APP_NAME", Value: app.Name}, {Name: "container", Value: names.Executor},
+	}
 	defaults := []types.EnvironmentVariable{{Name: "PATH", Value: defaultPath}}
 	if terminal {
 		defaults = append(defaults, types.EnvironmentVariable{Name: "TERM", Value: "xterm"})

@@ -91,7 +91,9 @@ func settings(drivers []string) []setting {
 		{"requiredNamespaces", func(c *Config, v json.RawMessage) error { return namespaceList(v, &c.RequiredNamespaces) }},
 		{"defaultNamespaces", func(c *Config, v json.RawMessage) error { return namespaceList(v, &c.DefaultNamespaces) }},
 		{"gracePeriod", func(c *Config, v json.RawMessage) error { return duration(v, &c.GracePeriod) }},
-		{"exitPolicy", func(c *Config, v json.RawMessage) error { return policy(v, &c.ExitPolicy, supervisor.ExitPolicies()) }},
+		{"exitPolicy", func(c *Config, v json.RawMessage) error {
+			return policy(v, &c.ExitPolicy, supervisor.ExitPolicies())
+		}},
 		{"restart", func(c *Config, v json.RawMessage) error { return policy(v, &c.Restart, supervisor.RestartPolicies()) }},
 		{"strictIsolators", func(c *Config, v json.RawMessage) error { return boolean(v, &c.StrictIsolators) }},
 		{"maxProcesses.app", func(c *Config, v json.RawMessage) error { return processes(v, &c.MaxProcesses.App) }},

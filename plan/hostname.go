@@ -27,7 +27,8 @@ func hostname(m *manifest.Manifest, ns Namespaces) (string, error) {
 	case asked && ns.HostUTS:
 		return "", fmt.Errorf("annotation %s: %q: the pod has the host's UTS namespace", names.HostnameAnnotation, name)
 	case asked && !IsHostname(name):
-		return "", fmt.Errorf("annotation %s: %q: must be letters, digits and '-' between dots, %d bytes at most", names.HostnameAnnotation, name, maxHostname)
+		return "", fmt.Errorf("annotation %s: %q: must be letters, digits and '-' between dots, %d bytes at most",
+			names.HostnameAnnotation, name, maxHostname)
 	case asked:
 		return name, nil
 	case ns.HostUTS:

@@ -30,8 +30,8 @@ func TestTheHostnameIsMadeFromThePodsName(t *testing.T) {
 	}
 }
 
-// A pod's annotation names its host; the pod does not start with a name that no host can have, or with one for the host's
-// own UTS namespace.
+// A pod's annotation names its host; the pod does not start with a name that no host can have, or with one for the
+// host's own UTS namespace.
 func TestTheHostnameOfThePodsAnnotation(t *testing.T) {
 	host := Namespaces{HostUTS: true}
 	tests := []struct {

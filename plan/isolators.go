@@ -162,7 +162,9 @@ func applyPodIsolators(c Config, m spec.Support, list []manifest.Isolator, targe
 
 // applyAppIsolators applies an app's isolators within the limits of the pod's. targets are
 // those of the app's mounts.
-func applyAppIsolators(c Config, m spec.Support, pod podIsolators, list []manifest.Isolator, targets ...string) (appIsolators, error) {
+func applyAppIsolators(
+	c Config, m spec.Support, pod podIsolators, list []manifest.Isolator, targets ...string,
+) (appIsolators, error) {
 	i := applier{config: c, machine: m, pod: pod, targets: targets}
 	i.app.AppArmorProfile, i.app.SELinuxLabel = pod.AppArmorProfile, pod.SELinuxLabel
 	i.app.OOMScoreAdj = max(0, m.MinOOMScoreAdj) // 0 rather than the stager's own, if the stager may set it
@@ -195,7 +197,8 @@ func (i *applier) checkPowers() error {
 	case i.app.Privileged && i.config.forbids(PowerPrivileged):
 		return forbidden("os/linux/privileged", PowerPrivileged)
 	case len(beyond) > 0 && i.config.forbids(PowerCapabilities):
-		return fmt.Errorf("%w: %s are beyond the default set", forbidden("os/linux/capabilities-retain-set", PowerCapabilities), quoted(beyond))
+		return fmt.Errorf("%w: %s are beyond the default set",
+			forbidden("os/linux/capabilities-retain-set", PowerCapabilities), quoted(beyond))
 	case i.app.Seccomp.Kind != spec.SeccompDefault && i.config.forbids(PowerSeccomp):
 		return forbidden("another seccomp filter than the default one", PowerSeccomp)
 	}
@@ -220,7 +223,8 @@ func (i *applier) applyAll(list []manifest.Isolator) ([]IsolatorFate, error) {
 			v.fate = Enforced
 		}
 		if v.fate == Ignored && i.config.StrictIsolators {
-			return nil, fmt.Errorf("isolator %q would be ignored, which stagerConfig.strictIsolators forbids: %s", written.Name, v.why)
+			return nil, fmt.Errorf("isolator %q would be ignored, which stagerConfig.strictIsolators forbids: %s",
+				written.Name, v.why)
 		}
 		fates = append(fates, IsolatorFate{Name: written.Name, Fate: v.fate, Why: v.why})
 	}

@@ -175,7 +175,8 @@ func (i *applier) memory(value json.RawMessage) (verdict, error) {
 		return change("the pod's limit of %d bytes is lower and bounds it", pod)
 	}
 	if r.Request != r.Limit && !i.machine.MemoryRequests {
-		return change("with cgroup v2 the request protects the app only from the pod's other apps, and only if the pod has a limit")
+		return change("with cgroup v2 the request protects the app only from the pod's other apps, " +
+			"and only if the pod has a limit")
 	}
 	return verdict{}, nil
 }

@@ -41,10 +41,13 @@ type syscallIsolator struct {
 }
 
 // seccomp reads the value of an isolator, and sets the filter that filterOf makes of it.
-func (i *applier) seccomp(value json.RawMessage, filterOf func(syscallIsolator) (spec.Seccomp, verdict)) (verdict, error) {
+func (i *applier) seccomp(
+	value json.RawMessage, filterOf func(syscallIsolator) (spec.Seccomp, verdict),
+) (verdict, error) {
 	var v syscallIsolator
 	if json.Unmarshal(value, &v) != nil || len(v.Set) == 0 {
-		return verdict{}, errors.New(`must be an object with a set that is not empty, such as {"set": ["reboot"], "errno": "EPERM"}`)
+		return verdict{}, errors.New("must be an object with a set that is not empty, such as " +
+			`{"set": ["reboot"], "errno": "EPERM"}`)
 	}
 	if !errnoName().MatchString(v.Errno) {
 		return verdict{}, errors.New("errno must be an error's name in upper case, such as EPERM")
@@ -98,7 +101,8 @@ func filterToRemove(v syscallIsolator) (spec.Seccomp, verdict) {
 func filterOfSet(v syscallIsolator, retain bool) (spec.Seccomp, verdict) {
 	calls, unknown := systemCalls(v.Set)
 	if len(calls) == 0 {
-		return spec.Seccomp{}, verdict{Ignored, "no name in the set is known, so the isolator has no effect: " + quoted(unknown)}
+		why := "no name in the set is known, so the isolator has no effect: " + quoted(unknown)
+		return spec.Seccomp{}, verdict{Ignored, why}
 	}
 	errno, known := errnoOf(v.Errno)
 	filter := spec.Seccomp{Kind: spec.SeccompSet, Set: spec.SyscallSet{Retain: retain, Syscalls: calls, Errno: errno}}

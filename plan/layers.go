@@ -21,7 +21,8 @@ func layersOf(ids []string, images map[string]*manifest.Image) (layers []Layer, 
 		filtered[i].Dependents = above
 		if whitelisted && len(above) == 0 {
 			warnings = append(warnings, fmt.Sprintf(
-				"image %s is not a dependency of any image above it, so none of their path whitelists applies to its files", list[i].id))
+				"image %s is not a dependency of any image above it, "+
+					"so none of their path whitelists applies to its files", list[i].id))
 		}
 		if list[i].image != nil {
 			filtered[i].Whitelist = list[i].image.PathWhitelist

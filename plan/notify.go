@@ -24,5 +24,6 @@ func notifies(app manifest.App) (speaks bool, warning string) {
 	case "true":
 		return true, ""
 	}
-	return false, fmt.Sprintf(`annotation %s: %q is neither "true" nor "false": the app is ready when it runs`, notifyAnnotation, value)
+	return false, fmt.Sprintf(`annotation %s: %q is neither "true" nor "false": the app is ready when it runs`,
+		notifyAnnotation, value)
 }

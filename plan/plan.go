@@ -48,7 +48,8 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod,
 	}
 	apps := m.Apps()
 	if config.Log.Path != "" && len(apps) > 1 {
-		return nil, fmt.Errorf("stagerConfig.log.path: %q: one file is the log of one app, and the pod has %d", config.Log.Path, len(apps))
+		return nil, fmt.Errorf("stagerConfig.log.path: %q: one file is the log of one app, and the pod has %d",
+			config.Log.Path, len(apps))
 	}
 	var targets []string
 	for _, app := range apps {
@@ -66,10 +67,12 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod,
 		Warnings: configWarnings(config, unknown), Metadata: metadataOf(m, apps),
 	}
 	if !machine.PIDLimits && config.MaxProcesses != (MaxProcesses{}) {
-		pod.Warnings = append(pod.Warnings, "stagerConfig.maxProcesses has no effect: the machine's cgroups have no pids controller")
+		pod.Warnings = append(pod.Warnings,
+			"stagerConfig.maxProcesses has no effect: the machine's cgroups have no pids controller")
 	}
 	if m.KurmaVersion == "" {
-		pod.Warnings = append(pod.Warnings, "the manifest has no kurmaVersion, which the Kurma Stager Specification asks for; nothing depends on it")
+		pod.Warnings = append(pod.Warnings,
+			"the manifest has no kurmaVersion, which the Kurma Stager Specification asks for; nothing depends on it")
 	}
 	if pod.Hostname, err = hostname(m, pod.Namespaces); err != nil {
 		return nil, fmt.Errorf("pod: %w", err)
@@ -96,7 +99,8 @@ func configWarnings(c Config, unknown []string) []string {
 		warnings = append(warnings, "unknown key, ignored: stagerConfig."+key)
 	}
 	if slices.Contains(c.RequiredNamespaces, "user") {
-		warnings = append(warnings, "a pod's user namespace is the stager's: stagerConfig.requiredNamespaces cannot change it")
+		warnings = append(warnings,
+			"a pod's user namespace is the stager's: stagerConfig.requiredNamespaces cannot change it")
 	}
 	return warnings
 }

@@ -58,11 +58,11 @@ func checkPortNames(apps []manifest.App, exposed []types.ExposedPort) (warnings 
 			case owner == app.Name:
 				return nil, fmt.Errorf("app %q: ports: %q: two ports have that name", app.Name, port.Name)
 			case named:
-				return nil, fmt.Errorf("app %q: ports: %q: app %q also has a port of that name, so the pod's port of that name is ambiguous",
-					app.Name, port.Name, owner)
+				return nil, fmt.Errorf("app %q: ports: %q: app %q also has a port of that name, "+
+					"so the pod's port of that name is ambiguous", app.Name, port.Name, owner)
 			default:
-				warnings = append(warnings, fmt.Sprintf("apps %q and %q both have a port named %q; the names must be unique in a pod",
-					owner, app.Name, port.Name))
+				warnings = append(warnings, fmt.Sprintf("apps %q and %q both have a port named %q; "+
+					"the names must be unique in a pod", owner, app.Name, port.Name))
 			}
 		}
 	}

@@ -31,7 +31,8 @@ func stopSignal(app manifest.App) (syscall.Signal, error) {
 	}
 	signal, ok := parseSignal(text)
 	if !ok {
-		return 0, fmt.Errorf("annotation %s: %q: must be the name of a signal, such as SIGQUIT or SIGRTMIN+3, or its number", names.StopSignalAnnotation, text)
+		return 0, fmt.Errorf("annotation %s: %q: must be the name of a signal, such as SIGQUIT or SIGRTMIN+3, or its number",
+			names.StopSignalAnnotation, text)
 	}
 	return signal, nil
 }

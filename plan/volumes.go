@@ -121,7 +121,8 @@ func checkVolumeNames(pod *manifest.Pod) error {
 				continue
 			}
 			if have, ok := sources[v.Name]; ok && have != v.Source {
-				return fmt.Errorf("app %q: mounts[%d].appVolume: another volume with a different source is also named %q", app.Name, i, v.Name)
+				return fmt.Errorf("app %q: mounts[%d].appVolume: another volume with a different source is also named %q",
+					app.Name, i, v.Name)
 			}
 			sources[v.Name] = v.Source
 		}
@@ -239,7 +240,10 @@ func saysNothing(v types.Volume) bool {
 // emptyFolder returns the folder of the app's nth empty volume. The pod's apps share a volume
 // of the pod. A mount's own volume is not shared, even with another of the same name.
 func emptyFolder(app string, n int, r request) (EmptyVolume, error) {
-	e := EmptyVolume{Path: path.Join(names.EmptyVolumesDir, "pod", r.volume.Name.String()), Mode: 0o755, FromImage: saysNothing(r.volume)}
+	e := EmptyVolume{
+		Path: path.Join(names.EmptyVolumesDir, "pod", r.volume.Name.String()), Mode: 0o755,
+		FromImage: saysNothing(r.volume),
+	}
 	if r.own {
 		e.Path = path.Join(names.EmptyVolumesDir, "app", app, fmt.Sprintf("%s-%d", r.volume.Name, n))
 	}

@@ -18,7 +18,8 @@ func SignWithGPG(ctx context.Context, w io.Writer, data io.ReadSeeker, keyID str
 	if keyID == "" || strings.HasPrefix(keyID, "-") {
 		return fmt.Errorf("sign with gpg: %q is not the ID of a key", keyID)
 	}
-	signature, err := runGPG(ctx, data, "--armor", "--digest-algo", "SHA512", "--local-user", keyID, "--detach-sign", "--output", "-")
+	signature, err := runGPG(ctx, data,
+		"--armor", "--digest-algo", "SHA512", "--local-user", keyID, "--detach-sign", "--output", "-")
 	if err != nil {
 		return fmt.Errorf("sign with gpg's key %s: %w", keyID, err)
 	}

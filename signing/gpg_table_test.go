@@ -101,8 +101,8 @@ func joined(t *testing.T, signatures ...[]byte) []byte {
 	return out.Bytes()
 }
 
-// past is a time in which keys and signatures of a short life were valid. It stands still, else a slow gpg would make a key
-// in the future of the next.
+// past is a time in which keys and signatures of a short life were valid. It stands still, else a slow gpg would make a
+// key in the future of the next.
 func past(args ...string) []string {
 	return append([]string{"--faked-system-time", "20200101T000000!"}, args...)
 }

@@ -32,8 +32,8 @@ func newSigner(t *testing.T) *signer {
 	return s
 }
 
-// gpg runs gpg a minute after its last call, however long that has taken: it refuses keys that were made in its future, and
-// signatures of one key in the same second.
+// gpg runs gpg a minute after its last call, however long that has taken: it refuses keys that were made in its future,
+// and signatures of one key in the same second.
 func (s *signer) gpg(args ...string) []byte {
 	s.t.Helper()
 	s.time = s.time.Add(time.Minute)

@@ -59,8 +59,8 @@ func TestHelpersEndWithTheirParents(t *testing.T) {
 	}
 }
 
-// removeAppsCgroups plays the daemon, which removes the cgroups that a killed stager has left, and its own: a process keeps its
-// cgroup for a moment after cgroup.procs has it no more.
+// removeAppsCgroups plays the daemon, which removes the cgroups that a killed stager has left, and its own: a process
+// keeps its cgroup for a moment after cgroup.procs has it no more.
 func (p *testPod) removeAppsCgroups() {
 	p.stop()
 	for _, h := range hierarchies() {

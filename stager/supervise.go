@@ -32,9 +32,12 @@ func supervise(ctx context.Context) error {
 
 // partsOf returns the parts of the reference stager. The waiter starts the helpers that a driver or
 // a runtime needs.
-func partsOf(line *waiter.Line, in boot.Inherited, starter helper.Starter, log *slog.Logger, limitLog func(int64)) boot.Parts {
+func partsOf(
+	line *waiter.Line, in boot.Inherited, starter helper.Starter, log *slog.Logger, limitLog func(int64),
+) boot.Parts {
 	return boot.Parts{
-		Log: log, LimitLog: limitLog, Version: version, Runtime: newRuntime(names.AppsCgroup, starter, log), Drivers: newDrivers(starter),
+		Log: log, LimitLog: limitLog, Version: version,
+		Runtime: newRuntime(names.AppsCgroup, starter, log), Drivers: newDrivers(starter),
 		Waiter: line, Inherited: in, CallIns: handlers,
 	}
 }
@@ -50,7 +53,9 @@ func live(ctx context.Context, line *waiter.Line, parts boot.Parts) error {
 	var code int
 	var err error
 	over := make(chan struct{})
-	go func() { // on another goroutine than this one, which has the first thread (package waiter): each of its waits changes threads twice
+	// On another goroutine, because this one has the first thread (package waiter): each of its waits changes threads
+	// twice.
+	go func() {
 		defer close(over)
 		code, err = boot.Run(ctx, parts, newSteps())
 	}()

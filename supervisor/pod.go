@@ -188,7 +188,9 @@ func (p *Pod) beginStop() {
 // spawn starts a process when one of the slots is free. It gives up, and returns
 // why, when end closes first. A start that hangs keeps its slot for twice its limit at most, so that it
 // blocks only itself.
-func (p *Pod) spawn(slots chan struct{}, limit time.Duration, end <-chan struct{}, why error, start func() (spec.Running, error)) (*reap.Child, error) {
+func (p *Pod) spawn(
+	slots chan struct{}, limit time.Duration, end <-chan struct{}, why error, start func() (spec.Running, error),
+) (*reap.Child, error) {
 	select {
 	case slots <- struct{}{}:
 	case <-end:

@@ -46,7 +46,10 @@ type run struct {
 }
 
 func newRun(a *app) *run {
-	return &run{app: a, slots: make(chan struct{}, parallelStarts), ended: make(chan struct{}), abandoned: make(chan struct{})}
+	return &run{
+		app: a, slots: make(chan struct{}, parallelStarts),
+		ended: make(chan struct{}), abandoned: make(chan struct{}),
+	}
 }
 
 // failedExit returns the Exit of an app whose main process was not started because of err.
@@ -114,7 +117,9 @@ func stdioOf(s *output.Streams) spec.Stdio {
 
 // launch makes a container and starts it in one of the pod's slots, unless the first moment of end comes before.
 // c, where not nil, is the caller's to destroy, also after an error.
-func (p *Pod) launch(container func() (spec.Container, error), stdio spec.Stdio, end stop) (c spec.Container, child *reap.Child, err error) {
+func (p *Pod) launch(
+	container func() (spec.Container, error), stdio spec.Stdio, end stop,
+) (c spec.Container, child *reap.Child, err error) {
 	late := false
 	begins, why := end.begins()
 	child, err = p.spawn(p.slots, p.config.StartLimit, begins, why, func() (process spec.Running, err error) {
@@ -140,7 +145,9 @@ func (p *Pod) launch(container func() (spec.Container, error), stdio spec.Stdio,
 
 // startContainer starts a container. When forced closes, or the pod's limit has passed, which late reports, it kills
 // the container's processes until Start returns. Even then Start may succeed.
-func (p *Pod) startContainer(c spec.Container, stdio spec.Stdio, forced <-chan struct{}) (process spec.Running, late bool, err error) {
+func (p *Pod) startContainer(
+	c spec.Container, stdio spec.Stdio, forced <-chan struct{},
+) (process spec.Running, late bool, err error) {
 	started := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {

@@ -67,7 +67,8 @@ func (r *run) startCommand(cmd spec.Command, stdio spec.Stdio) <-chan startedCom
 	started := make(chan startedCommand, 1)
 	go func() {
 		defer r.sessions.Done()
-		child, err := r.app.pod.spawn(r.slots, spec.ExecLimit, r.ended, ErrNotRunning, func() (spec.Running, error) { return r.main.Exec(cmd, stdio) })
+		start := func() (spec.Running, error) { return r.main.Exec(cmd, stdio) }
+		child, err := r.app.pod.spawn(r.slots, spec.ExecLimit, r.ended, ErrNotRunning, start)
 		started <- startedCommand{child, err}
 		if err != nil {
 			return

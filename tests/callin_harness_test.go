@@ -97,8 +97,8 @@ func succeeds(p *harness.Pod, app, script string) string {
 	return out
 }
 
-// testProgram copies this test program into a folder, which a pod can use as a volume. cp has it open for writing, and not
-// the tests' process, of which another test may fork a copy meanwhile: the program could not be executed.
+// testProgram copies this test program into a folder, which a pod can use as a volume. cp has it open for writing, and
+// not the tests' process, of which another test may fork a copy meanwhile: the program could not be executed.
 func testProgram(b *harness.Machine, dir string) {
 	b.T.Helper()
 	harness.RunAll(b.T, []string{"cp", fmt.Sprintf("/proc/%d/exe", os.Getpid()), filepath.Join(dir, "probe")})

@@ -133,9 +133,9 @@ func TestAppsCannotLimitTheSupervisor(t *testing.T) {
 	p.Stop()
 }
 
-// TestAppsWakeFewThreadsBySignals: of the supervisor's threads, only the one that waits for signals takes SIGIO, and only the signals
-// that it needs have a handler. Otherwise an app that sends others to all threads in a loop would keep them from their work for its
-// neighbours.
+// TestAppsWakeFewThreadsBySignals: of the supervisor's threads, only the one that waits for signals takes SIGIO, and
+// only the signals that it needs have a handler. Otherwise an app that sends others to all threads in a loop would keep
+// them from their work for its neighbours.
 func TestAppsWakeFewThreadsBySignals(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)

@@ -204,8 +204,8 @@ func TestAForkerAtTheLimitOfTheStagersCgroup(t *testing.T) {
 	d.Stop()
 }
 
-// Where the daemon limits the memory of the stager's cgroup, an app that uses it up does not have the supervisor killed, although
-// it has made the supervisor's threads the OOM killer's first choice.
+// Where the daemon limits the memory of the stager's cgroup, an app that uses it up does not have the supervisor
+// killed, although it has made the supervisor's threads the OOM killer's first choice.
 func TestAnEaterAtTheLimitOfTheStagersCgroup(t *testing.T) {
 	t.Parallel()
 	const limit = 96 << 20
@@ -226,7 +226,8 @@ func TestAnEaterAtTheLimitOfTheStagersCgroup(t *testing.T) {
 	d.Stop()
 }
 
-// limitStager makes the stager's cgroup with a limit in the first of the files that the machine has, and returns its folder.
+// limitStager makes the stager's cgroup with a limit in the first of the files that the machine has, and returns its
+// folder.
 func limitStager(d *harness.Direct, n int, files ...string) string {
 	d.T.Helper()
 	if err := daemon.MakeCgroup(d.Plan.Cgroup); err != nil {

@@ -46,7 +46,8 @@ func TestAppsShareSignalsAndIPC(t *testing.T) {
 	p.Stop()
 }
 
-// A sidecar, or a command in it, has a server of the same user in another app load its configuration again. Another user cannot.
+// A sidecar, or a command in it, has a server of the same user in another app load its configuration again. Another
+// user cannot.
 func TestASidecarReloadsAServer(t *testing.T) {
 	clause.Covers(t, "C-NET-03")
 	t.Parallel()

@@ -30,8 +30,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Where all tasks of a cgroup around the pod's are used up, which the supervisor cannot see, it makes no more threads and no
-// processes, and lives: status answers, commands fail or run, apps end, and the pod stops.
+// Where all tasks of a cgroup around the pod's are used up, which the supervisor cannot see, it makes no more threads
+// and no processes, and lives: status answers, commands fail or run, apps end, and the pod stops.
 func TestTheSupervisorOutlivesAFullCgroupAroundIt(t *testing.T) {
 	m := suite.NewMachine(t, harness.StagerConfig(`{"gracePeriod": "1s", "restart": "always"}`))
 	dir := m.Folder("probe", 0o777)

@@ -17,9 +17,9 @@ import (
 	"kurma.io/stager/tests/hostile"
 )
 
-// probeProc prints what it can do with files of the supervisor in /proc, by the numbers of the supervisor's threads: "read NAME", if there is
-// anything to read, and "write NAME", if a number can be written. A file of a thread is task/NAME. Those of the network are left out: they
-// are the pod's.
+// probeProc prints what it can do with files of the supervisor in /proc, by the numbers of the supervisor's threads:
+// "read NAME", if there is anything to read, and "write NAME", if a number can be written. A file of a thread is
+// task/NAME. Those of the network are left out: they are the pod's.
 func probeProc(out io.Writer) error {
 	found := map[string]bool{}
 	for _, thread := range hostile.Threads(1) {
@@ -69,8 +69,8 @@ func canWrite(path string) bool {
 	return os.WriteFile(path, []byte("1"), 0) == nil
 }
 
-// harmless are the files of the supervisor's threads that the kernel lets any process of the pod read, or user 0 write, with the reason why that does no
-// harm, or what prevents the harm. A kernel can lack some.
+// harmless are the files of the supervisor's threads that the kernel lets any process of the pod read, or user 0 write,
+// with the reason why that does no harm, or what prevents the harm. A kernel can lack some.
 func harmless() map[string]string {
 	const (
 		usage    = "what a process uses and waits for, as neighbours have to see of each other (ps)"
@@ -97,8 +97,9 @@ func harmless() map[string]string {
 	return files
 }
 
-// By the numbers of the supervisor's threads, /proc has files that no mask can hide, because threads come and go. An app reads and changes
-// nothing in them but what is harmless, user 0 and others. This test fails for a file that a new kernel has.
+// By the numbers of the supervisor's threads, /proc has files that no mask can hide, because threads come and go. An
+// app reads and changes nothing in them but what is harmless, user 0 and others. This test fails for a file that a new
+// kernel has.
 func TestTheSupervisorsThreadsAreGuardedInProc(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)

@@ -18,8 +18,8 @@ func probeSignals(out io.Writer) error {
 	return err
 }
 
-// No app ends the pod by a signal, whatever its number, its data, the thread that it is sent to and the system call that sends
-// it. The pod goes on: the apps are the same, and the supervisor answers and starts commands.
+// No app ends the pod by a signal, whatever its number, its data, the thread that it is sent to and the system call
+// that sends it. The pod goes on: the apps are the same, and the supervisor answers and starts commands.
 func TestNoSignalEndsThePod(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)

@@ -25,8 +25,8 @@ func inodeOf(t *testing.T, f *os.File) string {
 	return fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 }
 
-// A command could open again, with other access, what it holds of its caller. The same goes for the app, whose stdin is a null
-// device: the machine's would lose its mode.
+// A command could open again, with other access, what it holds of its caller. The same goes for the app, whose stdin is
+// a null device: the machine's would lose its mode.
 func TestNoProcessOfAPodHoldsAFileOfItsCaller(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)

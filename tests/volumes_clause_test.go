@@ -177,7 +177,8 @@ func TestEmptyVolumesAreNewForEachPod(t *testing.T) {
 	b.Refuse("uid", doc, "uid for host volume")
 }
 
-// A mount point without a volume gets one for this app only, with a copy of what the image has there, new for each pod. The log says so.
+// A mount point without a volume gets one for this app only, with a copy of what the image has there, new for each pod.
+// The log says so.
 func TestUnfilledMountPointGetsAnEmptyVolume(t *testing.T) {
 	clause.Covers(t, "C-VOL-14")
 	t.Parallel()

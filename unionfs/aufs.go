@@ -111,7 +111,8 @@ func mountAUFS(links, upper string, dirs []string, target string) error {
 				attached += call.branches
 				continue
 			}
-			err = fmt.Errorf("mount %d layers on %s: %w", len(dirs), target, aufsMountError(err, attached, attached+call.branches))
+			err = aufsMountError(err, attached, attached+call.branches)
+			err = fmt.Errorf("mount %d layers on %s: %w", len(dirs), target, err)
 			if i == 0 {
 				return err
 			}

@@ -109,10 +109,12 @@ func judgeNoXattrs(layers []string) (notes []string, err error) {
 			return nil, fmt.Errorf("look for file capabilities in layer %s: %w", layer, err)
 		}
 		if file != "" {
-			return nil, fmt.Errorf("extended attributes are not kept (the kernel's aufs or the scratch file system lacks them), and %s has capabilities", filepath.Join(layer, file))
+			return nil, fmt.Errorf("extended attributes are not kept "+
+				"(the kernel's aufs or the scratch file system lacks them), and %s has capabilities", filepath.Join(layer, file))
 		}
 	}
-	return []string{"extended attributes of files are lost: the kernel's aufs (CONFIG_AUFS_XATTR) or the scratch file system lacks them"}, nil
+	return []string{"extended attributes of files are lost: " +
+		"the kernel's aufs (CONFIG_AUFS_XATTR) or the scratch file system lacks them"}, nil
 }
 
 // findCapability returns a file of layer that has capabilities, or "".
@@ -143,7 +145,8 @@ func refuseMarks(layers []string) error {
 			return fmt.Errorf("look for deleted files in layer %s: %w", layer, err)
 		}
 		if file != "" {
-			return fmt.Errorf("%s hides files of the layers below, which aufs would show; use overlay or copy", filepath.Join(layer, file))
+			return fmt.Errorf("%s hides files of the layers below, which aufs would show; use overlay or copy",
+				filepath.Join(layer, file))
 		}
 	}
 	return nil

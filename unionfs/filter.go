@@ -44,7 +44,8 @@ func (s pathSet) has(p string) bool { return s == nil || s[p] }
 // image's whitelist, only by those of images that depend on it. A directory
 // that holds a path that stays, stays, with its mode and owner.
 func Filters(images []Image) ([]*Filter, error) {
-	t := filterTree{images: images, state: make([]filterState, len(images)), above: make([]pathSet, len(images)), passed: make([]pathSet, len(images))}
+	n := len(images)
+	t := filterTree{images: images, state: make([]filterState, n), above: make([]pathSet, n), passed: make([]pathSet, n)}
 	filters := make([]*Filter, len(images))
 	for i := range images {
 		if err := t.settle(i); err != nil {

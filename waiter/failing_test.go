@@ -25,7 +25,8 @@ import (
 	"kurma.io/stager/tests/surroundings"
 )
 
-// failsVariable has the call that fails in the waiter, as JSON; cgroupVariable is set if its cgroup of version 2 is all that is mounted.
+// failsVariable has the call that fails in the waiter, as JSON; cgroupVariable is set if its cgroup of version 2 is all
+// that is mounted.
 const (
 	failsVariable  = "WAITER_TEST_FAILS"
 	cgroupVariable = "WAITER_TEST_CGROUP"
@@ -49,8 +50,8 @@ func becomeFailing() {
 	os.Exit(2)
 }
 
-// failingWaiter returns a command that runs a waiter in a chroot, with the variables, and a ready pipe as descriptor 3, whose other end
-// it returns too. closeOurs closes the command's end.
+// failingWaiter returns a command that runs a waiter in a chroot, with the variables, and a ready pipe as descriptor 3,
+// whose other end it returns too. closeOurs closes the command's end.
 func failingWaiter(t *testing.T, fails failing.Call, variables ...string) (cmd *exec.Cmd, ready *os.File, closeOurs func()) {
 	t.Helper()
 	own, err := os.Executable()
@@ -182,8 +183,8 @@ func TestAKilledSupervisorIsTold(t *testing.T) {
 	}
 }
 
-// Processes that even SIGKILL does not end, as one in uninterruptible sleep, cannot keep the stager from its end. Here the
-// kernel refuses the waiter's kill(2).
+// Processes that even SIGKILL does not end, as one in uninterruptible sleep, cannot keep the stager from its end. Here
+// the kernel refuses the waiter's kill(2).
 func TestWaiterEndsBeforeProcessesThatSurvive(t *testing.T) {
 	mark := "WAITER_TEST_MARK=" + t.TempDir()
 	t.Cleanup(func() { killMarked(t, mark) })

@@ -63,9 +63,9 @@ func TestGuardStopsWhereTheKernelRefuses(t *testing.T) {
 	}
 }
 
-// A helper has the arguments and variables that it was given, no descriptor but its stdio, a session of its own, no signal blocked or ignored, and the
-// OOM score that the waiter had from the daemon, not the waiter's later one. What it mounts is the supervisor's,
-// or stays its own if asked, also in a mount that the supervisor shares.
+// A helper has the arguments and variables that it was given, no descriptor but its stdio, a session of its own, no
+// signal blocked or ignored, and the OOM score that the waiter had from the daemon, not the waiter's later one. What it
+// mounts is the supervisor's, or stays its own if asked, also in a mount that the supervisor shares.
 func TestHelpersSurroundings(t *testing.T) {
 	daemons, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
@@ -80,9 +80,9 @@ func TestHelpersSurroundings(t *testing.T) {
 	}
 }
 
-// A pod whose helper runs is up for the daemon, and neither the guard nor the helper outlives the waiter, also where the supervisor, in the
-// host's PID namespace, does not see the waiter's end, and where the waiter has ended before the guard has asked for its parent-death
-// signal.
+// A pod whose helper runs is up for the daemon, and neither the guard nor the helper outlives the waiter, also where
+// the supervisor, in the host's PID namespace, does not see the waiter's end, and where the waiter has ended before the
+// guard has asked for its parent-death signal.
 func TestAGuardIsNotInTheWay(t *testing.T) {
 	late := failing.Call{Number: unix.SYS_PRCTL, Args: map[int]uint32{0: unix.PR_SET_PDEATHSIG}, Silent: true}
 	for name, test := range map[string]struct {
@@ -134,8 +134,8 @@ func TestAGuardIsNotInTheWay(t *testing.T) {
 	}
 }
 
-// guarded is a supervisor that says that its pod is up, with a helper that has the supervisor's stdout. A deaf one has it no more itself, and
-// waits, whatever happens to the waiter.
+// guarded is a supervisor that says that its pod is up, with a helper that has the supervisor's stdout. A deaf one has
+// it no more itself, and waits, whatever happens to the waiter.
 func guarded(line *Line, ready *os.File, deaf bool) error {
 	_, err := line.Helpers(slog.New(lines{})).Start(context.Background(), helper.Command{
 		Name: "h", Args: []string{"/bin/sh", "-c", "sleep 1000; exit"}, Env: []string{"PATH=/usr/bin:/bin"}, Files: []*os.File{os.Stdout},
@@ -157,8 +157,8 @@ func guarded(line *Line, ready *os.File, deaf bool) error {
 	return err
 }
 
-// showSurroundings starts a helper that says what it has. It returns an error if that helper's mount is the supervisor's, or the mount of
-// another helper, which has the supervisor's mounts, is not.
+// showSurroundings starts a helper that says what it has. It returns an error if that helper's mount is the
+// supervisor's, or the mount of another helper, which has the supervisor's mounts, is not.
 func showSurroundings(line *Line) error {
 	err := errors.Join(unix.Mount("outer", "/mnt", "tmpfs", 0, ""), unix.Mount("", "/mnt", "", unix.MS_SHARED, ""), os.Mkdir("/mnt/in", 0o755), os.Mkdir("/mnt/both", 0o755))
 	if err != nil {

@@ -41,8 +41,8 @@ func cgroupOfVersion2(t *testing.T) string {
 	return ""
 }
 
-// With cgroups of version 2 alone, neither the waiter nor the supervisor stays in the cgroup that the daemon has made, which could not
-// divide its resources among the apps. A stager that cannot leave it does not start.
+// With cgroups of version 2 alone, neither the waiter nor the supervisor stays in the cgroup that the daemon has made,
+// which could not divide its resources among the apps. A stager that cannot leave it does not start.
 func TestTheDaemonsCgroupIsLeftFree(t *testing.T) {
 	write := func(file, text string) func(dir string) error {
 		return func(dir string) error {

@@ -143,7 +143,8 @@ static void __attribute__((noreturn)) end_as(int status)
 
 /* Starts a supervisor in the namespaces and reads what it settles. If the supervisor ends
  * instead, so does the waiter. Returns the waiter's end of the supervisor's channel. */
-static int start_supervisor(uint32_t namespaces, const sigset_t *signals, pid_t *supervisor, struct waiter_request *settled)
+static int start_supervisor(uint32_t namespaces, const sigset_t *signals, pid_t *supervisor,
+			    struct waiter_request *settled)
 {
 	struct waiter_welcome welcome = { namespaces };
 	int channel, status;

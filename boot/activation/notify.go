@@ -118,7 +118,8 @@ func (s *NotifySocket) awaitRead() error {
 	err = s.conn.SetWriteDeadline(time.Now().Add(readLimit))
 	if err == nil {
 		// The kernel's limit on a socket's messages, which an app may have reached, is not for the socket's own.
-		_, _, err = s.conn.WriteMsgUnix([]byte("BARRIER=1"), unix.UnixRights(int(w.Fd())), &net.UnixAddr{Name: s.path, Net: "unixgram"})
+		self := &net.UnixAddr{Name: s.path, Net: "unixgram"}
+		_, _, err = s.conn.WriteMsgUnix([]byte("BARRIER=1"), unix.UnixRights(int(w.Fd())), self)
 	}
 	if err = errors.Join(err, w.Close(), r.SetReadDeadline(time.Now().Add(readLimit))); err != nil {
 		return err

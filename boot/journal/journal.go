@@ -53,7 +53,10 @@ const (
 
 // connect connects to journald's socket. The caller closes the connection.
 func connect(path string, log *slog.Logger) (*connection, error) {
-	j := &connection{path: path, log: log, queue: make(chan []byte, journalLines), closing: make(chan struct{}), done: make(chan struct{})}
+	j := &connection{
+		path: path, log: log,
+		queue: make(chan []byte, journalLines), closing: make(chan struct{}), done: make(chan struct{}),
+	}
 	var err error
 	if j.conn, err = dialJournal(path); err != nil {
 		return nil, fmt.Errorf("connect to journal: %w", err)

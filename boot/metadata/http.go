@@ -209,7 +209,8 @@ type answer struct {
 
 // write sends the answer in one system call, without copying its body.
 func (a answer) write(w io.Writer, now time.Time) error {
-	head := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nDate: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n",
+	head := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nDate: %s\r\n"+
+		"Content-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n",
 		a.status, reason(a.status), now.UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT"), a.contentType, len(a.body))
 	if a.allow != "" {
 		head = fmt.Appendf(head, "Allow: %s\r\n", a.allow)

@@ -61,13 +61,14 @@ func limitReceiving(link int, name string, rate uint64) error {
 	if err := errors.Join(limitSending(via.Index, rate), netlink.LinkSetUp(via)); err != nil {
 		return err
 	}
+	ingress := netlink.MakeHandle(0xffff, 0)
 	if err := netlink.QdiscReplace(&netlink.Ingress{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS},
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link, Handle: ingress, Parent: netlink.HANDLE_INGRESS},
 	}); err != nil {
 		return err
 	}
 	return netlink.FilterReplace(&netlink.U32{ // without a selector it matches every packet
-		FilterAttrs: netlink.FilterAttrs{LinkIndex: link, Parent: netlink.MakeHandle(0xffff, 0), Priority: 1, Protocol: unix.ETH_P_ALL},
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: link, Parent: ingress, Priority: 1, Protocol: unix.ETH_P_ALL},
 		Actions:     []netlink.Action{netlink.NewMirredAction(via.Index)},
 	})
 }

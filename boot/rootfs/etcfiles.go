@@ -34,11 +34,10 @@ func PodHosts(hostname string, addresses []net.Addr) []byte {
 	return lines
 }
 
-// AddEtcFiles writes resolver, empty or not, to /etc/resolv.conf in an app's new root, and adds
-// hosts with the pod's own lines, hostname and mtab if the image does not have them or has empty files. If resolver is nil it adds no
-// resolv.conf, and if hostname is empty no hostname. AddEtcFiles resolves the image's symbolic
-// links inside the root, as the app would, so none leads out of it. It replaces a symbolic link
-// in place of a file.
+// AddEtcFiles writes resolver, empty or not, to /etc/resolv.conf in an app's new root, and adds hosts with the pod's
+// own lines, hostname and mtab if the image does not have them or has empty files. If resolver is nil it adds no
+// resolv.conf, and if hostname is empty no hostname. AddEtcFiles resolves the image's symbolic links inside the root,
+// as the app would, so none leads out of it. It replaces a symbolic link in place of a file.
 func AddEtcFiles(rootfs string, resolver []byte, hostname string, hosts []byte) error {
 	etc, err := openEtc(rootfs)
 	if err != nil {

@@ -67,8 +67,8 @@ func TestResolverConfigurationIsTheDaemons(t *testing.T) {
 	}
 }
 
-// An image keeps its own files in /etc; an empty file, as a builder of images leaves where it has mounted its own, counts as
-// none. A link is the image's own, wherever it leads.
+// An image keeps its own files in /etc; an empty file, as a builder of images leaves where it has mounted its own,
+// counts as none. A link is the image's own, wherever it leads.
 func TestEmptyFilesInEtcAreFilled(t *testing.T) {
 	for had, want := range map[string]string{"": "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n9.9.9.9\tweb\n", "the image's\n": "the image's\n"} {
 		root := t.TempDir()

@@ -122,7 +122,10 @@ func OpenFolder(root, path string) (*os.File, error) {
 
 // openIn opens a path below root, with root as the root of all symbolic links.
 func openIn(root int, path string, flags uint64) (int, error) {
-	how := unix.OpenHow{Flags: flags | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	how := unix.OpenHow{
+		Flags:   flags | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	}
 	return unix.Openat2(root, path, &how)
 }
 

@@ -46,8 +46,11 @@ func parse(flags *flag.FlagSet, args []string) (options, error) {
 	if err := parseFlags(flags, args); err != nil {
 		return o, err
 	}
-	if o.manifest == "" || (o.root == "") == (o.stager == "") || flags.NArg() > 0 || (o.root != "" && (o.out == "" || o.add != nil)) {
-		return o, usageError{"want --manifest FILE and either --root DIR with -o OUT.aci, or --stager BINARY with any number of --add DIR"}
+	ofFolder := o.root != "" && o.stager == "" && o.out != "" && o.add == nil
+	ofStager := o.root == "" && o.stager != ""
+	if o.manifest == "" || flags.NArg() > 0 || !ofFolder && !ofStager {
+		return o, usageError{"want --manifest FILE and either --root DIR with -o OUT.aci, " +
+			"or --stager BINARY with any number of --add DIR"}
 	}
 	if o.unsigned && (o.sign || o.key.given()) {
 		return o, usageError{"--unsigned contradicts --sign, --key and --gpg"}

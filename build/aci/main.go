@@ -57,7 +57,10 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		{"build", "--manifest FILE (--root DIR | --stager BINARY [--add DIR]...) [-o OUT.aci]", "build an image from a folder, or a stager image", runBuild},
+		{
+			"build", "--manifest FILE (--root DIR | --stager BINARY [--add DIR]...) [-o OUT.aci]",
+			"build an image from a folder, or a stager image", runBuild,
+		},
 		{"inspect", "[--json | --manifest | --files] FILE.aci", "show an image's ID, name and app", runInspect},
 		{"validate", "FILE.aci...", "check images by the App Container specification", runValidate},
 		{"sign", "(--key FILE | --gpg ID) FILE...", "sign files: FILE.asc is the signature of FILE", runSign},

@@ -19,11 +19,13 @@ func writeManPage(w io.Writer) error {
 		fmt.Fprintf(&b, ".SS %s\n%s\n", roff.Replace("aci "+c.name+" "+c.usage), roff.Replace(c.short))
 		flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
 		flags.SetOutput(io.Discard)
-		_ = c.run(context.Background(), streams{io.Discard, io.Discard}, flags, []string{"--help"}) // declares them, and does nothing else
+		// The command declares its flags, and does nothing else.
+		_ = c.run(context.Background(), streams{io.Discard, io.Discard}, flags, []string{"--help"})
 		flags.VisitAll(func(f *flag.Flag) {
 			value, usage := flag.UnquoteUsage(f)
 			dashes := `\-\-`[:min(len(f.Name), 2)*2]
-			fmt.Fprintf(&b, ".TP\n\\fB%s%s\\fR \\fI%s\\fR\n%s\n", dashes, roff.Replace(f.Name), roff.Replace(value), roff.Replace(usage))
+			fmt.Fprintf(&b, ".TP\n\\fB%s%s\\fR \\fI%s\\fR\n%s\n",
+				dashes, roff.Replace(f.Name), roff.Replace(value), roff.Replace(usage))
 		})
 	}
 	b.WriteString(".SH EXIT STATUS\n0; 1 if a command has failed; 2 for an error in the command line\n")

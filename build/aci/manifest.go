@@ -158,7 +158,9 @@ func setNames(f fields) error {
 		}
 	}
 	if !slices.ContainsFunc(annotations, func(a nameAndValue) bool { return a.Name == names.LogDirAnnotation }) {
-		annotations = append(annotations, nameAndValue{names.LogDirAnnotation, names.LogDir}, nameAndValue{names.EventsAnnotation, names.EventsFile})
+		annotations = append(annotations,
+			nameAndValue{names.LogDirAnnotation, names.LogDir},
+			nameAndValue{names.EventsAnnotation, names.EventsFile})
 	}
 	return cmp.Or(f.set("name", name), app.set("exec", exec), f.set("app", app), f.set("annotations", annotations))
 }

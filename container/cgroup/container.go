@@ -35,13 +35,18 @@ func MakeContainer(s *spec.Spec) error {
 // deviceRules allow the devices that every container has and the spec's own, and no
 // others; a privileged container may use any.
 func deviceRules(s *spec.Spec) []*devices.Rule {
-	everything := &devices.Rule{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm", Allow: s.Privileged}
+	everything := &devices.Rule{
+		Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard,
+		Permissions: "rwm", Allow: s.Privileged,
+	}
 	rules := []*devices.Rule{everything}
 	if s.Privileged {
 		return rules
 	}
 	allow := func(kind devices.Type, major, minor int64, access string) {
-		rules = append(rules, &devices.Rule{Type: kind, Major: major, Minor: minor, Permissions: devices.Permissions(access), Allow: true})
+		rules = append(rules, &devices.Rule{
+			Type: kind, Major: major, Minor: minor, Permissions: devices.Permissions(access), Allow: true,
+		})
 	}
 	allow(devices.CharDevice, devices.Wildcard, devices.Wildcard, "m")
 	allow(devices.BlockDevice, devices.Wildcard, devices.Wildcard, "m")

@@ -27,7 +27,7 @@ import (
 type Pod struct {
 	manager cgroups.Manager
 	path    string
-	folders map[string]string // of each controller; the manager's own map loses them in Remove, beside which Hasten may run
+	folders map[string]string // of each controller; Hasten may run beside Remove, which empties the manager's own map
 	limits  *cgroups.Resources
 }
 
@@ -126,7 +126,8 @@ func (g *Pod) moveNowhere(pid int) string {
 		for _, dir := range []string{stager, filepath.Join(stager, names.Program)} {
 			file := filepath.Join(dir, "cgroup.procs")
 			text, err := os.ReadFile(file)
-			if err == nil && slices.Contains(strings.Fields(string(text)), number) && os.WriteFile(file, []byte(number), 0) == nil {
+			isIn := err == nil && slices.Contains(strings.Fields(string(text)), number)
+			if isIn && os.WriteFile(file, []byte(number), 0) == nil {
 				return dir
 			}
 		}
@@ -164,8 +165,8 @@ func (g *Pod) Manager(path string) (cgroups.Manager, error) {
 	return g.managerOf(path, &cgroups.Resources{SkipDevices: true})
 }
 
-// MakeBelow makes the cgroup of that absolute path below every hierarchy that has the pod's, with its limits and its policy
-// of devices.
+// MakeBelow makes the cgroup of that absolute path below every hierarchy that has the pod's, with its limits and its
+// policy of devices.
 func (g *Pod) MakeBelow(path string, limits *cgroups.Resources) error {
 	m, err := g.managerOf(path, limits)
 	if err != nil {
@@ -291,7 +292,8 @@ func signalAll(m cgroups.Manager, kill func(pid int, sig unix.Signal) error) (in
 		}
 		// After another error it has ended: root needs no permission (kill(2)).
 		if e := kill(pid, unix.SIGKILL); errors.Is(e, unix.EACCES) {
-			err = fmt.Errorf("kill process %d: its AppArmor profile, or another security module, denies the stager's signals: %w", pid, e)
+			err = fmt.Errorf("kill process %d: its AppArmor profile, or another security module, "+
+				"denies the stager's signals: %w", pid, e)
 		}
 	}
 	return len(pids), err

@@ -64,9 +64,9 @@ func Of(root string, p *spec.Process) (uid, gid uint32, err error) {
 	return uid, gid, err
 }
 
-// WithHome returns an environment with HOME. If env lacks it, HOME is the user's home folder by /etc/passwd in root: that
-// of the first line with the user's number. It is "/" if the file has no such line or cannot be read, or the line names
-// no folder.
+// WithHome returns an environment with HOME. If env lacks it, HOME is the user's home folder by /etc/passwd in root:
+// that of the first line with the user's number. It is "/" if the file has no such line or cannot be read, or the line
+// names no folder.
 func WithHome(root *os.File, uid uint32, env []string) []string {
 	const variable = "HOME="
 	if slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, variable) }) {

@@ -54,8 +54,8 @@ static char **take_strings(struct cursor *c, uint32_t n)
 	return v;
 }
 
-/* Maps the plan and reads its header, which has a number of bytes; an empty file cannot be mapped. The cursor is on what
- * follows; its end is the plan's, which the caller compares with the size in the header. */
+/* Maps the plan and reads its header, which has a number of bytes; an empty file cannot be mapped. The cursor is behind
+ * the header; its end is the plan's, which the caller compares with the size in the header. */
 static const void *map_plan(int fd, size_t header, struct cursor *c)
 {
 	struct stat st;

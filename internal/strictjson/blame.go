@@ -21,7 +21,8 @@ func explain(path string, data []byte, t reflect.Type, err error) error {
 	if errors.As(json.Unmarshal(data, new(json.RawMessage)), &syntax) { // a decoder does not say where data ends too early
 		before := data[:max(syntax.Offset-1, 0)] // the offset counts the character that is wrong
 		begin := bytes.LastIndexByte(before, '\n') + 1
-		return fmt.Errorf("not a JSON document: line %d, column %d: %w", bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[begin:])+1, syntax)
+		line, column := bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[begin:])+1
+		return fmt.Errorf("not a JSON document: line %d, column %d: %w", line, column, syntax)
 	}
 	if unknown, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		return fmt.Errorf("unknown key %s", unknown)
@@ -84,7 +85,8 @@ func mayRepeat(data []byte) bool {
 			}
 			last := &levels[len(levels)-1]
 			key := data[begin:i]
-			if len(last.keys) == maxSimpleKeys || !isSimple(key) || slices.ContainsFunc(last.keys, func(k []byte) bool { return bytes.EqualFold(k, key) }) {
+			isKey := func(k []byte) bool { return bytes.EqualFold(k, key) }
+			if len(last.keys) == maxSimpleKeys || !isSimple(key) || slices.ContainsFunc(last.keys, isKey) {
 				return true
 			}
 			last.keys, last.atKey = append(last.keys, key), false

@@ -49,5 +49,6 @@ func Quote(s string) string {
 
 // oneLine turns each run of white space and control characters into one space.
 func oneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 }), " ")
+	isBreak := func(r rune) bool { return r <= ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 }
+	return strings.Join(strings.FieldsFunc(s, isBreak), " ")
 }

@@ -299,8 +299,8 @@ func TestAnAttachmentFarBehindIsDropped(t *testing.T) {
 	}
 }
 
-// A reader that has stalled is dropped before it is so far behind, and when the app has ended. Both take as long as a reader may
-// stall.
+// A reader that has stalled is dropped before it is so far behind, and when the app has ended. Both take as long as a
+// reader may stall.
 func TestAStalledAttachmentIsDropped(t *testing.T) {
 	for name, test := range map[string]struct {
 		chunks, size int

@@ -63,7 +63,8 @@ func isNull(f *os.File) bool {
 		return false
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && info.Mode()&os.ModeCharDevice != 0 && uint64(st.Rdev) == unix.Mkdev(1, 3) //nolint:unconvert // 32 bits on some machines
+	isDevice := info.Mode()&os.ModeCharDevice != 0
+	return ok && isDevice && uint64(st.Rdev) == unix.Mkdev(1, 3) //nolint:unconvert // 32 bits on some machines
 }
 
 // sameFile reports whether both are one file.

@@ -259,7 +259,8 @@ func killsOrphans(t *testing.T) {
 	p.ends(0)
 }
 
-// startsClean tests that the supervisor starts in the root, with SIGIO blocked, for all its threads but one, and no other signal.
+// startsClean tests that the supervisor starts in the root, with SIGIO blocked, for all its threads but one, and no
+// other signal.
 func startsClean(t *testing.T) {
 	p := start(t, "state", ownPID, "cd /usr; trap '' USR1")
 	var state strings.Builder

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// makeACI executes the commands of make aci that make the stager image and two images of network plugins and sign them, and
-// returns the files.
+// makeACI executes the commands of make aci that make the stager image and two images of network plugins and sign them,
+// and returns the files.
 func makeACI(t *testing.T, out string, more ...string) []string {
 	t.Helper()
 	plan, err := exec.Command("make", append([]string{"-C", "../..", "--dry-run", "aci", "VERSION=1", "PLUGINS=lo sample", "OUT=" + out}, more...)...).Output()

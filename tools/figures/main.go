@@ -45,7 +45,7 @@ func main() {
 			return err
 		}
 		name, _ := filepath.Rel(tree, path)
-		if entry.IsDir() && (name == "bin" || name == "dist" || name == "build/out" || entry.Name() == "testdata" || name != "." && strings.HasPrefix(entry.Name(), ".")) {
+		if entry.IsDir() && isMade(name) {
 			return filepath.SkipDir
 		}
 		if entry.IsDir() || !slices.Contains([]string{".go", ".c", ".h", ".mod"}, filepath.Ext(name)) {
@@ -110,6 +110,13 @@ func (f *figures) addFunctions(name string, text []byte) error {
 	return nil
 }
 
+// isMade reports whether a folder is made by a build, or holds data.
+func isMade(name string) bool {
+	base := filepath.Base(name)
+	return slices.Contains([]string{"bin", "dist", "build/out"}, name) || base == "testdata" ||
+		name != "." && strings.HasPrefix(base, ".")
+}
+
 // isTest reports whether a file is a test, part of a suite or the benchmark, or an example.
 func isTest(name string) bool {
 	parts := strings.Split(filepath.Dir(name), "/")
@@ -133,7 +140,8 @@ func requirements(text []byte) int {
 	n := 0
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
-		if len(fields) >= 2 && strings.HasPrefix(fields[1], "v") && !strings.Contains(line, "// indirect") && !strings.Contains(line, "=>") {
+		named := len(fields) >= 2 && strings.HasPrefix(fields[1], "v")
+		if named && !strings.Contains(line, "// indirect") && !strings.Contains(line, "=>") {
 			n++
 		}
 	}
@@ -155,7 +163,9 @@ func (f *figures) print() {
 	show("modules that are required directly", f.modules)
 	slices.Sort(f.functions)
 	short, _ := slices.BinarySearch(f.functions, typicalFunction)
-	fmt.Printf("%d functions, median %d lines, %.1f %% below %d\n", len(f.functions), f.functions[len(f.functions)/2], 100*float64(short)/float64(len(f.functions)), typicalFunction)
+	count := len(f.functions)
+	fmt.Printf("%d functions, median %d lines, %.1f %% below %d\n",
+		count, f.functions[count/2], 100*float64(short)/float64(count), typicalFunction)
 	fmt.Println(strings.Join(append(f.long, fmt.Sprintf("%d longer than an aim", len(f.long))), "\n"))
 }
 

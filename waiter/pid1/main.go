@@ -23,7 +23,9 @@ func Main(runtime func(*slog.Logger) spec.Runtime, drivers []unionfs.Driver, ste
 	return max(code, callins.ExitCode(err, os.Stderr))
 }
 
-func dispatch(ctx context.Context, runtime func(*slog.Logger) spec.Runtime, drivers []unionfs.Driver, steps []boot.Step) (code int, err error) {
+func dispatch(
+	ctx context.Context, runtime func(*slog.Logger) spec.Runtime, drivers []unionfs.Driver, steps []boot.Step,
+) (code int, err error) {
 	if callIn, ok := callins.CallIns()[filepath.Base(os.Args[0])]; ok {
 		return 0, callIn(ctx, callins.ProcessStreams(), os.Args[1:])
 	}
@@ -52,7 +54,9 @@ func start(runtime spec.Runtime, drivers []unionfs.Driver) (int, error) {
 
 // supervise runs the pod. If the process in Wait is gone, no process is left to which an error of KillPod could be
 // reported.
-func (l *Line) supervise(ctx context.Context, newRuntime func(*slog.Logger) spec.Runtime, drivers []unionfs.Driver, steps []boot.Step) (int, error) {
+func (l *Line) supervise(
+	ctx context.Context, newRuntime func(*slog.Logger) spec.Runtime, drivers []unionfs.Driver, steps []boot.Step,
+) (int, error) {
 	inherited := boot.TakeDescriptors(os.Environ())
 	messages := supervisor.NewMessages(os.Stderr) // if the reader of stderr stops reading, the pod must not stop
 	defer messages.Close()

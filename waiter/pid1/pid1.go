@@ -122,7 +122,8 @@ func startSupervisor(namespaces uintptr, lifeline, report *os.File) (*exec.Cmd, 
 	return cmd, errors.Join(err, lifeline.Close(), report.Close())
 }
 
-// blockSIGIO blocks SIGIO in this thread and in what it starts, for the reason that package waiter has (set_mask in waiter.c).
+// blockSIGIO blocks SIGIO in this thread and in what it starts, for the reason that package waiter has (set_mask in
+// supervisor.c).
 func blockSIGIO() error {
 	signals := unix.Sigset_t{Val: [16]uint64{1 << (unix.SIGIO - 1)}}
 	return os.NewSyscallError("sigprocmask", unix.PthreadSigmask(unix.SIG_BLOCK, &signals, nil))

@@ -1,7 +1,8 @@
 // Command bom writes the bill of materials of a program that Go has built, and copies the licences
 // of all that is linked into it.
 //
-//	bom --version V --epoch SECONDS --modules DIR --goroot DIR [--c NAME=VERSION=PURL=LICENCE=FILE[:FILE]...]... -o OUT.json --licenses DIR PROGRAM
+//	bom --version V --epoch SECONDS --modules DIR --goroot DIR [--c NAME=VERSION=PURL=LICENCE=FILE[:FILE]...]...
+//	    -o OUT.json --licenses DIR PROGRAM
 //
 // The bill is a CycloneDX document. The list of Go modules is the one that the linker has written into
 // the program. Modules is Go's module cache, in which bom finds the modules' licences. Each --c is a C
@@ -152,7 +153,8 @@ func component(name, version, purl string) cdx.Component {
 // document is the bill of materials.
 func (o options) document(info *buildinfo.BuildInfo, components []cdx.Component) *cdx.BOM {
 	name := filepath.Base(o.program)
-	main := component(name, o.version, "pkg:golang/"+info.Main.Path+"@"+o.version+"#"+strings.TrimPrefix(strings.TrimPrefix(info.Path, info.Main.Path), "/"))
+	folder := strings.TrimPrefix(strings.TrimPrefix(info.Path, info.Main.Path), "/")
+	main := component(name, o.version, "pkg:golang/"+info.Main.Path+"@"+o.version+"#"+folder)
 	main.Type = cdx.ComponentTypeApplication
 	main.Licenses = &cdx.Licenses{{License: &cdx.License{ID: "Apache-2.0"}}}
 	var refs []string
