@@ -2,6 +2,7 @@ package boot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,7 +14,7 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-// Decide reads the manifest at names.Manifest and plans the pod. It changes nothing. A first process that must know the
+// Decide reads the manifest at names.Manifest, and the configuration in the image, and plans the pod. It changes nothing. A first process that must know the
 // pod's namespaces before it starts the supervisor calls Decide too.
 func Decide(runtime spec.Runtime, drivers []unionfs.Driver) (*plan.Pod, error) {
 	f, err := os.Open(names.Manifest)
@@ -25,7 +26,11 @@ func Decide(runtime spec.Runtime, drivers []unionfs.Driver) (*plan.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	return plan.Decide(m, runtime.Support(), unionfs.NamesOf(drivers))
+	image, err := os.ReadFile(names.ConfigFile)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("read the image's configuration: %w", err)
+	}
+	return plan.Decide(m, runtime.Support(), unionfs.NamesOf(drivers), image)
 }
 
 // decide plans the pod, and reports the pod's namespaces to the waiter. The waiter starts the supervisor again if the

@@ -17,7 +17,7 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// Config is the manifest's stagerConfig. CONFIG.md documents every key.
+// Config is the stager's configuration: the manifest's stagerConfig, over the image's. CONFIG.md documents every key.
 type Config struct {
 	GraphStorage       string   // a unionfs.Driver's name, or "" for the first that works
 	Runtime            string   // how the runtime starts apps: a name of spec.Starters, or "" for its own choice
@@ -120,47 +120,46 @@ func defaultConfig() Config {
 	}
 }
 
-// parseConfig reads stagerConfig, nil if the manifest has none. A null value means the
-// default. drivers are the names that graphStorage accepts. unknown are the unknown keys,
-// sorted, for a warning.
-func parseConfig(raw json.RawMessage, drivers []string) (c Config, unknown []string, err error) {
-	c = defaultConfig()
+// parse sets what an object of configuration has: stagerConfig, or the file of that name in the stager's image. raw is nil for
+// none. A null value changes nothing. drivers are the names that graphStorage accepts. unknown are the unknown keys, sorted,
+// for a warning.
+func (c *Config) parse(name string, raw json.RawMessage, drivers []string) (unknown []string, err error) {
 	values := make(strictjson.Object)
-	if err := flatten("", raw, values); err != nil {
-		return c, nil, err
+	if err := flatten(name, "", raw, values); err != nil {
+		return nil, err
 	}
 	for _, s := range settings(drivers) {
 		v := values.Take(s.key) // in any case, as Kurma's own stager does
 		if v == nil {
 			continue
 		}
-		if err := s.set(&c, v); err != nil {
-			return c, nil, fmt.Errorf("stagerConfig.%s: %s: %w", s.key, showValue(v), err)
+		if err := s.set(c, v); err != nil {
+			return nil, fmt.Errorf("%s.%s: %s: %w", name, s.key, showValue(v), err)
 		}
 	}
 	for key := range values {
-		unknown = append(unknown, key)
+		unknown = append(unknown, name+"."+key)
 	}
 	slices.Sort(unknown)
-	return c, unknown, nil
+	return unknown, nil
 }
 
-// flatten adds an object's values that are not null to values, under their dotted keys.
-func flatten(prefix string, raw json.RawMessage, values strictjson.Object) error {
+// flatten adds an object's values that are not null to values, under their dotted keys. name is the whole configuration's.
+func flatten(name, prefix string, raw json.RawMessage, values strictjson.Object) error {
 	if strictjson.IsNull(raw) {
 		return nil
 	}
 	var object strictjson.Object
-	if err := strictjson.Unmarshal(strings.TrimSuffix("stagerConfig."+prefix, "."), raw, &object); err != nil {
+	if err := strictjson.Unmarshal(strings.TrimSuffix(name+"."+prefix, "."), raw, &object); err != nil {
 		return err
 	}
 	if err := object.CheckKeys(); err != nil {
-		return fmt.Errorf("stagerConfig.%s%w", prefix, err)
+		return fmt.Errorf("%s.%s%w", name, prefix, err)
 	}
 	for key, v := range object {
 		switch {
 		case prefix == "" && (strings.EqualFold(key, "log") || strings.EqualFold(key, "maxProcesses")):
-			if err := flatten(key+".", v, values); err != nil {
+			if err := flatten(name, key+".", v, values); err != nil {
 				return err
 			}
 		case strictjson.IsNull(v):

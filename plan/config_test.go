@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/clause"
@@ -57,11 +59,12 @@ func TestEveryKeyOfTheConfigurationIsRead(t *testing.T) {
 			with(func(c *Config) { c.Log = LogConfig{"journald", "/log", 1 << 20, 2} }), nil,
 		},
 		{"log size a number", `{"log": {"maxSize": 4096}}`, with(func(c *Config) { c.Log.MaxSize = 4096 }), nil},
-		{"unknown keys", `{"b": 1, "a": {"c": 2}, "log": {"z": 0}}`, defaultConfig(), []string{"a", "b", "log.z"}},
+		{"unknown keys", `{"b": 1, "a": {"c": 2}, "log": {"z": 0}}`, defaultConfig(), []string{"stagerConfig.a", "stagerConfig.b", "stagerConfig.log.z"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got, unknown, err := parseConfig(json.RawMessage(test.text), unionfs.NamesOf(unionfs.Drivers()))
+			got := defaultConfig()
+			unknown, err := got.parse("stagerConfig", json.RawMessage(test.text), unionfs.NamesOf(unionfs.Drivers()))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,10 +104,35 @@ func TestWrongConfigurationsAreRefused(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			_, _, err := parseConfig(json.RawMessage(test.text), unionfs.NamesOf(unionfs.Drivers()))
+			config := defaultConfig()
+			_, err := config.parse("stagerConfig", json.RawMessage(test.text), unionfs.NamesOf(unionfs.Drivers()))
 			wantError(t, err, test.want)
 		})
 	}
+}
+
+// The configuration in the image has the defaults of the keys that the manifest's lacks. Each is named in errors and warnings.
+func TestTheImageHasDefaultsOfConfiguration(t *testing.T) {
+	m, err := manifest.Read(strings.NewReader(example(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.StagerConfig = json.RawMessage(`{"GracePeriod": "1s", "log": {"maxFiles": 2}, "restart": null}`)
+	pod, err := Decide(m, able, nil, json.RawMessage(`{"gracePeriod": "2s", "restart": "always", "log": {"maxFiles": 3, "maxSize": 4096}, "x": 1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := defaultConfig()
+	want.GracePeriod, want.Log.MaxFiles, want.Log.MaxSize = time.Second, 2, 4096
+	want.Restart = supervisor.RestartPolicies()[2].Policy // "always"
+	if diff := cmp.Diff(want, pod.Config); diff != "" {
+		t.Error(diff)
+	}
+	if warning := "unknown key, ignored: " + names.ConfigFile + ".x"; !slices.Contains(pod.Warnings, warning) {
+		t.Errorf("warnings %q, want %q", pod.Warnings, warning)
+	}
+	_, err = Decide(m, able, nil, json.RawMessage(`{"gracePeriod": 2}`))
+	wantError(t, err, names.ConfigFile+".gracePeriod: 2: must be a duration")
 }
 
 // wantError checks for an error of one line that has the words.

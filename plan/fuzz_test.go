@@ -27,7 +27,7 @@ func FuzzDecide(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := manifest.Read(bytes.NewReader(data))
 		if err == nil {
-			_, err = Decide(m, able, nil)
+			_, err = Decide(m, able, nil, nil)
 		}
 		if err != nil && strings.ContainsAny(err.Error(), "\n\r") {
 			t.Errorf("error of several lines: %q", err)

@@ -40,12 +40,19 @@ type Pod struct {
 
 // Decide plans the pod of m, which manifest.Read has accepted. machine is what the runtime
 // supports, drivers are the names of the union file systems. An error is one line that names
-// the field, app, isolator, volume or port that Decide refuses.
-func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod, error) {
-	config, unknown, err := parseConfig(m.StagerConfig, drivers)
+// the field, app, isolator, volume or port that Decide refuses. image is the configuration in the stager's image, nil for
+// none: it has the defaults of the keys that the manifest's stagerConfig lacks.
+func Decide(m *manifest.Manifest, machine spec.Support, drivers []string, image json.RawMessage) (*Pod, error) {
+	config := defaultConfig()
+	unknown, err := config.parse(names.ConfigFile, image, drivers)
 	if err != nil {
 		return nil, err
 	}
+	more, err := config.parse("stagerConfig", m.StagerConfig, drivers)
+	if err != nil {
+		return nil, err
+	}
+	unknown = append(unknown, more...)
 	apps := m.Apps()
 	if config.Log.Path != "" && len(apps) > 1 {
 		return nil, fmt.Errorf("stagerConfig.log.path: %q: one file is the log of one app, and the pod has %d",
@@ -96,7 +103,7 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string) (*Pod,
 func configWarnings(c Config, unknown []string) []string {
 	var warnings []string
 	for _, key := range unknown {
-		warnings = append(warnings, "unknown key, ignored: stagerConfig."+key)
+		warnings = append(warnings, "unknown key, ignored: "+key)
 	}
 	if slices.Contains(c.RequiredNamespaces, "user") {
 		warnings = append(warnings,

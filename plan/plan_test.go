@@ -12,20 +12,25 @@ import (
 	"kurma.io/stager/manifest"
 )
 
-func TestManifestWithoutKurmaVersionIsWarnedAbout(t *testing.T) {
-	example, err := os.ReadFile("../manifest/testdata/example.json")
+// example returns the specification's manifest, for this machine.
+func example(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../manifest/testdata/example.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	labels := map[string]string{"amd64": "amd64", "arm64": "aarch64"}
-	example = bytes.Replace(example, []byte(`"amd64"`), []byte(strconv.Quote(labels[runtime.GOARCH])), 1)
-	without := strings.Replace(string(example), `"kurmaVersion": "0.4.1",`, "", 1)
-	for text, want := range map[string]bool{string(example): false, without: true} {
+	return string(bytes.Replace(text, []byte(`"amd64"`), []byte(strconv.Quote(labels[runtime.GOARCH])), 1))
+}
+
+func TestManifestWithoutKurmaVersionIsWarnedAbout(t *testing.T) {
+	without := strings.Replace(example(t), `"kurmaVersion": "0.4.1",`, "", 1)
+	for text, want := range map[string]bool{example(t): false, without: true} {
 		m, err := manifest.Read(strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		pod, err := Decide(m, able, nil)
+		pod, err := Decide(m, able, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,22 +47,17 @@ func TestFatesOfNoIsolatorsAreEmptyLists(t *testing.T) {
 }
 
 func TestOneFileIsTheLogOfOneApp(t *testing.T) {
-	example, err := os.ReadFile("../manifest/testdata/example.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	labels := map[string]string{"amd64": "amd64", "arm64": "aarch64"}
-	m, err := manifest.Read(bytes.NewReader(bytes.Replace(example, []byte(`"amd64"`), []byte(strconv.Quote(labels[runtime.GOARCH])), 1)))
+	m, err := manifest.Read(strings.NewReader(example(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.StagerConfig = json.RawMessage(`{"log": {"path": "/volumes/log/0.log"}}`)
-	if _, err := Decide(m, able, nil); err != nil {
+	if _, err := Decide(m, able, nil, nil); err != nil {
 		t.Errorf("a pod of one app: %v", err)
 	}
 	other := m.Pod.Apps[0]
 	other.Name = "other"
 	m.Pod.Apps, m.AppImageOrder["other"] = append(m.Pod.Apps, other), m.AppImageOrder[m.Pod.Apps[0].Name.String()]
-	_, err = Decide(m, able, nil)
+	_, err = Decide(m, able, nil, nil)
 	wantError(t, err, `stagerConfig.log.path: "/volumes/log/0.log"`, "has 2")
 }

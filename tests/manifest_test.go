@@ -2,10 +2,13 @@ package tests
 
 import (
 	"encoding/json"
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"kurma.io/stager/names"
 	"kurma.io/stager/tests/harness"
 )
 
@@ -130,5 +133,22 @@ func TestEveryEmptyStagerConfigIsAccepted(t *testing.T) {
 		d := b.Direct(doc, b.BusyboxLayer())
 		d.StartReady()
 		d.Sees("a", "stdout F runs")
+	}
+}
+
+// A daemon that passes no stagerConfig runs the stager with the configuration in its image.
+func TestTheImageHasConfiguration(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	doc := harness.DocumentOf(harness.PodOf(suite.Shell("a", "exit 7")), b.BusyboxLayer())
+	doc["stagerConfig"] = map[string]any{}
+	d := b.Direct(doc, b.BusyboxLayer())
+	file := filepath.Join(d.Plan.Root, names.ConfigFile)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(`{"exitPolicy": "all"}`), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	d.Start(nil, nil)
+	if code := d.Wait(); code != 7 {
+		t.Errorf("exit status %d, want the app's\n%s", code, d.Messages())
 	}
 }

@@ -131,7 +131,7 @@ func (s *stager) decide(context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.plan, err = plan.Decide(m, guestSupport(), unionfs.NamesOf(unionfs.Drivers())); err != nil {
+	if s.plan, err = plan.Decide(m, guestSupport(), unionfs.NamesOf(unionfs.Drivers()), nil); err != nil {
 		return err
 	}
 	if s.config, err = decideMachine(m, s.plan, runtime.NumCPU()); err != nil {

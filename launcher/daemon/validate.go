@@ -3,12 +3,17 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"kurma.io/stager/container/machine"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
 	decision "kurma.io/stager/plan"
 	"kurma.io/stager/unionfs"
 )
@@ -67,7 +72,11 @@ func decideAsStager(planned pods.Plan) (*decision.Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pod %q: %w", planned.Name, err)
 	}
-	decided, err := decision.Decide(m, machine.Support(), unionfs.NamesOf(unionfs.Drivers()))
+	config, err := os.ReadFile(filepath.Join(planned.StagerRoot, names.ConfigFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the stager image's configuration: %w", err)
+	}
+	decided, err := decision.Decide(m, machine.Support(), unionfs.NamesOf(unionfs.Drivers()), config)
 	if err != nil {
 		return nil, fmt.Errorf("pod %q: %w", planned.Name, err)
 	}

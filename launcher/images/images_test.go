@@ -8,10 +8,12 @@ import (
 	"crypto/sha512"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -168,6 +170,10 @@ func TestImportRefusesWrongArchives(t *testing.T) {
 		{"absolute", "absolute", archive(t, testManifest, root, regular("/rootfs/x", "x"))},
 		{"through a symlink", "escapes", archive(t, testManifest, root, link(tar.TypeSymlink, "rootfs/l", "/etc"), regular("rootfs/l/x", "x"))},
 		{"through a relative symlink", "escapes", archive(t, testManifest, root, link(tar.TypeSymlink, "rootfs/l", "../.."), regular("rootfs/l/x", "x"))},
+		{"through a symlink to the folder above", "escapes", archive(t, testManifest, root, link(tar.TypeSymlink, "rootfs/l", ".."), regular("rootfs/l/x", "x"))},
+		{"through too many symlinks", "symbolic links of more than 64 names", chained(t, maxLinkNames+1)},
+		{"data after the end", "data follows its end marker", append(archive(t, testManifest, root), "data"...)},
+		{"manifest too large", "want a file of at most 4194304 bytes", archive(t, testManifest+strings.Repeat(" ", 4<<20), root)},
 		{"folder through a symlink", "escapes", archive(t, testManifest, root, link(tar.TypeSymlink, "rootfs/l", "/"), dir("rootfs/l/x"))},
 		{"device through a symlink", "escapes", archive(t, testManifest, root, link(tar.TypeSymlink, "rootfs/l", "/tmp"),
 			file{Header: tar.Header{Typeflag: tar.TypeFifo, Name: "rootfs/l/x"}})},
@@ -198,6 +204,16 @@ func TestImportRefusesWrongArchives(t *testing.T) {
 			s.checkOnly(t)
 		})
 	}
+}
+
+// chained is an archive with a file in a folder that so many links, each to the next, lead to.
+func chained(t *testing.T, links int) []byte {
+	t.Helper()
+	files := []file{dir("rootfs"), dir(fmt.Sprintf("rootfs/%d", links))}
+	for i := range links {
+		files = append(files, link(tar.TypeSymlink, fmt.Sprintf("rootfs/%d", i), strconv.Itoa(i+1)))
+	}
+	return archive(t, testManifest, append(files, regular("rootfs/0/x", "x"))...)
 }
 
 func owned(uid, gid int) file {
