@@ -20,14 +20,7 @@ func attachCommand(c *cli) *cobra.Command {
 }
 
 func (c *cli) attach(ctx context.Context, args []string) error {
-	pod, rest, err := c.findPod("attach", args)
-	if err != nil {
-		return err
-	}
-	if len(rest) > 1 {
-		return usageError{"attach: want POD [APP]"}
-	}
-	a, err := app(pod, rest)
+	pod, a, err := c.findApp("attach", args)
 	if err != nil {
 		return err
 	}

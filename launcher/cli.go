@@ -105,7 +105,7 @@ func group(name, short string, subcommands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// needCommand is the error of a group of commands whose first argument is not one of them.
+// needCommand is the error of a group of commands if the first argument is not one of them.
 // Cobra looks for them before.
 func needCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -127,7 +127,7 @@ func needCommand(cmd *cobra.Command, args []string) error {
 func elsewhere() map[string]string {
 	return map[string]string{
 		"build": "aci build, another program", "export": "cp or image export", "images": "image list", "import": "image import", "load": "image import",
-		"login": "docker login or skopeo login, whose credentials the launcher uses", "pull": "image import docker://NAME",
+		"login": "docker login or skopeo login; the launcher uses their credentials", "pull": "image import docker://NAME",
 		"tag": "imagePins in the configuration, because an image has the name of its manifest", "rmi": "image rm", "save": "image export", "start": "run or restart",
 	}
 }

@@ -55,7 +55,7 @@ func TestUsageErrorsProposeWhatMayBeMeant(t *testing.T) {
 		"run p sh -c x":                   "run: unknown shorthand flag: 'c' in -c; launcher run --help lists the options, and those of the app come after --",
 		"images":                          `unknown command "images"; did you mean image list?`,
 		"pull x":                          `unknown command "pull"; did you mean image import docker://NAME?`,
-		"login":                           `unknown command "login"; did you mean docker login or skopeo login, whose credentials the launcher uses?`,
+		"login":                           `unknown command "login"; did you mean docker login or skopeo login; the launcher uses their credentials?`,
 		"tag x y":                         `unknown command "tag"; did you mean imagePins in the configuration`,
 		"run -p 80:65536 x":               `run: invalid argument "80:65536" for "-p, --publish" flag: port "65536": want a number from 1 to 65535`,
 		"run -p 80:80 --net host x":       "run: --publish contradicts --net host, with which apps listen on the host's own ports",

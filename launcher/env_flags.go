@@ -31,6 +31,16 @@ func (e *envFlags) declare(flags *pflag.FlagSet) {
 	})
 }
 
+// declareUser declares --user.
+func declareUser(flags *pflag.FlagSet, user, group *string) {
+	flags.FuncP("user", "u", "run as `USER[:GROUP]`, names or numbers", func(text string) error {
+		if *user, *group, _ = strings.Cut(text, ":"); *user == "" {
+			return errors.New("want USER[:GROUP]")
+		}
+		return nil
+	})
+}
+
 // all returns the variables; a later one overrides an earlier one of the same name.
 func (e *envFlags) all() []pods.Environment { return slices.Concat(e.fromFiles, e.given) }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os/signal"
-	"time"
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/events"
@@ -30,14 +29,8 @@ The last 1 to 2 MiB of events are kept.`,
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Follow, "stream", true, "follow new events")
-	flags.Func("since", "show events since `TIME`, RFC 3339, or for the last DURATION, such as 1h30m", func(text string) (err error) {
-		o.Since, err = parseTime(text, time.Now())
-		return err
-	})
-	flags.Func("until", "show events before `TIME`, or before a DURATION ago, and end then", func(text string) (err error) {
-		o.Until, err = parseTime(text, time.Now())
-		return err
-	})
+	flags.Func("since", "show events since `TIME`, RFC 3339, or for the last DURATION, such as 1h30m", timeFlag(&o.Since))
+	flags.Func("until", "show events before `TIME`, or before a DURATION ago, and end then", timeFlag(&o.Until))
 	return cmd
 }
 
@@ -45,10 +38,7 @@ func (c *cli) events(ctx context.Context, o daemon.EventOptions) error {
 	// A reader of the output may have stopped reading: a signal may end the process while it writes.
 	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	return c.daemon.Events(ctx, o, func(e events.Event) error {
-		if c.json {
-			return c.printJSON(e)
-		}
-		return c.line(eventText(e))
+		return c.printOne(e, eventText(e))
 	})
 }
 

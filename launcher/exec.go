@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"slices"
-	"strings"
 
 	"kurma.io/stager/launcher/daemon"
 
@@ -39,13 +37,7 @@ it reads the caller's stdin through a pipe, otherwise its stdin is at its end.`,
 	flags.BoolVarP(&o.TTY, "tty", "t", false, "give the command its own terminal")
 	flags.BoolVarP(&interactive, "interactive", "i", false, "pass your stdin on to the command")
 	env.declare(flags)
-	flags.FuncP("user", "u", "run as `USER[:GROUP]`, names or numbers", func(text string) error {
-		o.User, o.Group, _ = strings.Cut(text, ":")
-		if o.User == "" {
-			return errors.New("want USER[:GROUP]")
-		}
-		return nil
-	})
+	declareUser(flags, &o.User, &o.Group)
 	flags.StringVarP(&o.WorkingDirectory, "workdir", "w", "", "the working `DIRECTORY`")
 	return cmd
 }
@@ -73,11 +65,7 @@ func (c *cli) execute(cmd *cobra.Command, args []string, o daemon.Command, inter
 }
 
 func (c *cli) exec(ctx context.Context, target []string, o daemon.Command, interactive bool) (int, error) {
-	pod, names, err := c.findPod("exec", target)
-	if err != nil {
-		return 0, err
-	}
-	a, err := app(pod, names)
+	pod, a, err := c.findApp("exec", target)
 	if err != nil {
 		return 0, err
 	}

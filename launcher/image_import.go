@@ -57,12 +57,7 @@ func (c *cli) importImages(ctx context.Context, sources []string) error {
 		if image.Warning != "" {
 			c.warn(fmt.Sprintf("%s: %s", source, image.Warning))
 		}
-		if c.json {
-			err = c.printJSON(image)
-		} else {
-			_, err = fmt.Fprintln(c.stdout, image.ID)
-		}
-		if err != nil {
+		if err := c.printOne(image, image.ID); err != nil {
 			return err
 		}
 	}

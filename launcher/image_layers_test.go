@@ -210,7 +210,7 @@ func TestAKilledRemovalLeavesNoPartOfAnImage(t *testing.T) {
 func TestLayersStayWhileAnImportRuns(t *testing.T) {
 	h := bareHost(t)
 	h.sharing()
-	store := must(images.Open(filepath.Join(h.dir, "images")))
+	store := images.Open(filepath.Join(h.dir, "images"))
 	release := must(store.KeepLayers())
 	h.run("image", "rm", "web")
 	h.refuse(1, "in use by an import that runs", "image", "rm", slices.DeleteFunc(h.layers(), func(id string) bool { return h.needed(id) })[0])

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"kurma.io/stager/launcher/daemon"
 
 	"github.com/spf13/cobra"
@@ -30,14 +28,8 @@ image that stays uses, but for the stager's. It prints their IDs.`,
 func (c *cli) pruneImages(o daemon.PruneOptions) error {
 	pruned, err := c.daemon.PruneImages(o)
 	for _, image := range pruned {
-		var failed error
-		if c.json {
-			failed = c.printJSON(image)
-		} else {
-			_, failed = fmt.Fprintln(c.stdout, image.ID)
-		}
-		if failed != nil {
-			return failed
+		if err := c.printOne(image, image.ID); err != nil {
+			return err
 		}
 	}
 	return err

@@ -97,7 +97,7 @@ func passKeys(from io.Reader, to io.Writer) (left bool) {
 	}
 }
 
-// callByKeyboard makes a call whose stdin is the keyboard. detach says what the detach keys do, which end the call:
+// callByKeyboard makes a call with the keyboard as stdin. detach says what the detach keys do, which end the call:
 // then left is true.
 func (c *cli) callByKeyboard(ctx context.Context, detach string, call calling) (code int, left bool, err error) {
 	k, err := c.openKeyboard(detach)

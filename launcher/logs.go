@@ -56,14 +56,8 @@ func (o *logsOptions) declare(flags *pflag.FlagSet) {
 		o.Tail = &n
 		return nil
 	})
-	flags.Func("since", "show lines since `TIME`, RFC 3339, or for the last DURATION, such as 1h30m", func(text string) (err error) {
-		o.Since, err = parseTime(text, time.Now())
-		return err
-	})
-	flags.Func("until", "show lines before `TIME`, or before a DURATION ago", func(text string) (err error) {
-		o.until, err = parseTime(text, time.Now())
-		return err
-	})
+	flags.Func("since", "show lines since `TIME`, RFC 3339, or for the last DURATION, such as 1h30m", timeFlag(&o.Since))
+	flags.Func("until", "show lines before `TIME`, or before a DURATION ago", timeFlag(&o.until))
 	flags.Func("stream", "show only `stdout|stderr`", func(text string) error {
 		if text != "stdout" && text != "stderr" {
 			return errors.New("want stdout or stderr")
@@ -71,6 +65,14 @@ func (o *logsOptions) declare(flags *pflag.FlagSet) {
 		o.Stream = text
 		return nil
 	})
+}
+
+// timeFlag returns a flag's function that reads a time.
+func timeFlag(value *time.Time) func(string) error {
+	return func(text string) (err error) {
+		*value, err = parseTime(text, time.Now())
+		return err
+	}
 }
 
 // parseTime reads a time in RFC 3339, or a duration back from now.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -109,12 +110,5 @@ func (c *cli) validateNetworks(ctx context.Context, names []string) error {
 }
 
 func (c *cli) printCheck(check networkCheck) error {
-	if c.json {
-		return c.printJSON(check)
-	}
-	text := "good"
-	if check.Error != "" {
-		text = check.Error
-	}
-	return c.line(check.Name + ": " + text)
+	return c.printOne(check, check.Name+": "+cmp.Or(check.Error, "good"))
 }

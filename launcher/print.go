@@ -147,6 +147,14 @@ func (c *cli) printIndented(v any, indent string) error {
 	return err
 }
 
+// printOne prints a value as JSON, or else its text in a line.
+func (c *cli) printOne(v any, text string) error {
+	if c.json {
+		return c.printJSON(v)
+	}
+	return c.line(text)
+}
+
 // printAll prints values as JSON, one a line.
 func printAll[T any](c *cli, all []T) error {
 	for _, v := range all {

@@ -7,8 +7,8 @@ import (
 	"kurma.io/stager/launcher/daemon"
 )
 
-// programs are this program's own commands, for processes that outlive this one and whose working folder is another
-// one.
+// programs are this program's own commands, for processes that outlive this one and have another working
+// folder.
 func (c *cli) programs() daemon.Programs {
 	argv := []string{os.Args[0]}
 	for _, o := range [][2]string{{"--config", c.configFile}, {"--state", c.state}} {

@@ -108,9 +108,5 @@ type podStarted struct {
 }
 
 func (c *cli) printStarted(pod *pods.Pod) error {
-	if c.json {
-		return c.printJSON(podStarted{pod.Plan.UUID, pod.Plan.Name, pod.State.Stager.PID})
-	}
-	_, err := fmt.Fprintln(c.stdout, pod.Plan.UUID)
-	return err
+	return c.printOne(podStarted{pod.Plan.UUID, pod.Plan.Name, pod.State.Stager.PID}, pod.Plan.UUID)
 }

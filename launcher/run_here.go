@@ -104,7 +104,7 @@ func (c *cli) showOutput(ctx context.Context, pod *pods.Pod, shown *sync.WaitGro
 	})
 }
 
-// watched is a stream whose first error is reported: callins.Logs does not return a reader's
+// watched is a stream that reports its errors: callins.Logs does not return a reader's
 // end (EPIPE).
 type watched struct {
 	io.Writer

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runInteractive runs a pod of one app whose stdin is the caller's. The pod's monitor is a process of
+// runInteractive runs a pod of one app with the caller's stdin. The pod's monitor is a process of
 // its own, so that the detach keys can leave the pod running. The output comes from the log, with
 // every byte from the beginning; attach passes the input on. runInteractive calls started when the pod is up.
 func (c *cli) runInteractive(ctx context.Context, launch *daemon.Launch, o runOptions, started func()) error {
@@ -62,7 +62,7 @@ func (c *cli) typeUntil(ctx context.Context, shown <-chan struct{}, pod *pods.Po
 			return false, err
 		}
 		defer k.close()
-		stdin, outputs[1], detach = k.read, os.Stderr, k.left // the terminal, whose size the app gets
+		stdin, outputs[1], detach = k.read, os.Stderr, k.left // the terminal: the app gets its size
 	}
 	attached, leave := context.WithCancel(context.WithoutCancel(ctx))
 	signals, stop := callSignals()

@@ -4,15 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/podplan"
 
-	"github.com/appc/spec/schema/types"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -59,13 +56,7 @@ func appFlags() []string {
 func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 	flags.Func("exec", "execute `PROGRAM` instead of the image's; the arguments after -- are its own", notEmpty(&o.app.Exec, "want a program"))
 	o.env.declare(flags)
-	flags.FuncP("user", "u", "run as `USER[:GROUP]`, names or numbers", func(text string) error {
-		o.app.User, o.app.Group, _ = strings.Cut(text, ":")
-		if o.app.User == "" {
-			return errors.New("want USER[:GROUP]")
-		}
-		return nil
-	})
+	declareUser(flags, &o.app.User, &o.app.Group)
 	flags.FuncP("workdir", "w", "the working `DIRECTORY`, an absolute path", func(text string) error {
 		if !path.IsAbs(text) {
 			return errors.New("want an absolute path")
@@ -74,15 +65,12 @@ func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 		return nil
 	})
 	flags.FuncP("memory", "m", "limit the memory to `SIZE` bytes, such as 512m or 512Mi", func(text string) (err error) {
-		o.app.Memory, err = parseMemory(text)
+		o.app.Memory, err = podplan.Memory(text)
 		return err
 	})
-	flags.Func("cpus", "limit the CPU time to `N` CPUs, such as 1.5", func(text string) error {
-		if !regexp.MustCompile(`^([0-9]+(\.[0-9]{1,3})?|[0-9]+m)$`).MatchString(text) || strings.Trim(text, "0.m") == "" {
-			return errors.New("want a number of CPUs such as 1.5")
-		}
-		o.app.CPU = text
-		return nil
+	flags.Func("cpus", "limit the CPU time to `N` CPUs, such as 1.5", func(text string) (err error) {
+		o.app.CPU, err = podplan.CPUs(text)
+		return err
 	})
 	flags.BoolVarP(&o.app.Stdin, "interactive", "i", false, "keep the app's stdin open, and connect your stdin; EOF is not forwarded")
 	flags.BoolVarP(&o.app.TTY, "tty", "t", false, "give the app a terminal of its own; with --interactive, ctrl-p ctrl-q leaves the pod running")
@@ -103,21 +91,6 @@ func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 
 // interactive reports whether the caller's input is the app's.
 func (o *runOptions) interactive() bool { return o.app.Stdin && !o.detach }
-
-// parseMemory reads bytes with podman's suffixes, which are powers of 1024, or appc's.
-func parseMemory(text string) (string, error) {
-	match := regexp.MustCompile(`^([0-9]+)(b|k|m|g|t|K|M|G|T|Ki|Mi|Gi|Ti)?$`).FindStringSubmatch(text)
-	if match == nil || strings.Trim(match[1], "0") == "" {
-		return "", errors.New("want a number of bytes such as 512m or 512Mi")
-	}
-	switch suffix := match[2]; suffix {
-	case "b":
-		return match[1], nil
-	case "k", "m", "g", "t":
-		return match[1] + strings.ToUpper(suffix) + "i", nil
-	}
-	return text, nil
-}
 
 // oneOf returns a flag's function that accepts one of the words.
 func oneOf(value *string, words ...string) func(string) error {
@@ -155,66 +128,4 @@ func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 	}
 	o.source, o.args, o.app.Env = words[0], rest, o.env.all()
 	return inUTF8("run", append(slices.Clone(o.args), o.app.Exec, o.app.User, o.app.Group, o.app.WorkingDirectory))
-}
-
-// volumeFlags collects --volume.
-type volumeFlags struct {
-	named  map[string]string // paths of the host by the names of volumes
-	mounts []podplan.Mount
-}
-
-// String implements pflag.Value.
-func (v *volumeFlags) String() string { return "" }
-
-// Type implements pflag.Value.
-func (v *volumeFlags) Type() string { return "NAME=PATH" }
-
-// Set implements pflag.Value.
-func (v *volumeFlags) Set(text string) error {
-	if !utf8.ValidString(text) { // JSON would change it
-		return errors.New("the path is not UTF-8")
-	}
-	if strings.HasPrefix(text, "/") {
-		return v.addMount(text)
-	}
-	name, source, ok := strings.Cut(text, "=")
-	if !ok || name == "" || !strings.HasPrefix(source, "/") {
-		return errors.New("want NAME=/PATH, or /PATH:/TARGET[:ro]")
-	}
-	if _, err := types.NewACName(name); err != nil {
-		return fmt.Errorf("name %q: %w", name, err)
-	}
-	if _, twice := v.named[name]; twice {
-		return fmt.Errorf("volume %q is given twice", name)
-	}
-	if v.named == nil {
-		v.named = make(map[string]string)
-	}
-	v.named[name] = source
-	return nil
-}
-
-// addMount reads /PATH:/TARGET[:ro].
-func (v *volumeFlags) addMount(text string) error {
-	parts := strings.Split(text, ":")
-	if len(parts) < 2 || len(parts) > 3 || !path.IsAbs(parts[1]) {
-		return errors.New("want /PATH:/TARGET[:ro], or NAME=/PATH")
-	}
-	m := podplan.Mount{Source: parts[0], Target: path.Clean(parts[1])}
-	if len(parts) == 3 {
-		switch parts[2] {
-		case "ro":
-			m.ReadOnly = true
-		case "rw":
-		default:
-			return fmt.Errorf("%s: want ro or rw", quoted(parts[2]))
-		}
-	}
-	for _, other := range v.mounts {
-		if other.Target == m.Target {
-			return fmt.Errorf("target %s is given twice", quoted(m.Target))
-		}
-	}
-	v.mounts = append(v.mounts, m)
-	return nil
 }

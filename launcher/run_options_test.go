@@ -13,13 +13,13 @@ import (
 
 func TestMemoryIsReadAsPodmanAndAppcWriteIt(t *testing.T) {
 	for text, want := range map[string]string{"512m": "512Mi", "1g": "1Gi", "64k": "64Ki", "100b": "100", "100": "100", "5Mi": "5Mi", "5M": "5M"} {
-		if got, err := parseMemory(text); got != want || err != nil {
-			t.Errorf("parseMemory(%q) = %q, %v, want %q", text, got, err, want)
+		if got, err := podplan.Memory(text); got != want || err != nil {
+			t.Errorf("podplan.Memory(%q) = %q, %v, want %q", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "0", "0m", "m", "1.5g", "-1", "1x", "1 m"} {
-		if got, err := parseMemory(text); err == nil {
-			t.Errorf("parseMemory(%q) = %q", text, got)
+		if got, err := podplan.Memory(text); err == nil {
+			t.Errorf("podplan.Memory(%q) = %q", text, got)
 		}
 	}
 }

@@ -535,7 +535,7 @@ func TestStopClearsADeadPod(t *testing.T) {
 
 func TestGCRemovesHalfMadePods(t *testing.T) {
 	h := newHost(t)
-	h.run("ps")
+	h.run("gc")
 	const empty, unlocked = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 	for _, name := range []string{empty, unlocked} {
 		if err := os.Mkdir(filepath.Join(h.dir, "pods", name), 0o700); err != nil {
@@ -567,7 +567,7 @@ func TestGCReportsAReadOnlyStore(t *testing.T) {
 
 func TestGCLeavesOthersFoldersAlone(t *testing.T) {
 	h := newHost(t)
-	h.run("ps")
+	h.run("gc")
 	others := []string{"backup", "00000000-0000-4000-8000-00000000000A", "{00000000-0000-4000-8000-000000000001}", "lost+found"}
 	for _, name := range others {
 		dir := filepath.Join(h.dir, "pods", name)
@@ -645,8 +645,9 @@ func TestRunWithoutPrivilegesIsRefused(t *testing.T) {
 	if r := h.finish(cmd); r.code != 1 || r.stderr != "launcher: run: only root can start a pod\n" {
 		t.Errorf("%+v", r)
 	}
+	h.run("gc") // which makes the folder of pods
 	ps := h.command("ps")
-	ps.Path, ps.Args = copied, []string{copied, "--state", "/nonexistent", "ps"}
+	ps.Path, ps.Args = copied, []string{copied, "--state", h.dir, "ps"}
 	ps.Dir, ps.SysProcAttr = cmd.Dir, cmd.SysProcAttr
 	if r := h.finish(ps); r.code != 1 || !strings.HasSuffix(r.stderr, ": permission denied; the launcher needs root\n") {
 		t.Errorf("%+v", r)
@@ -676,6 +677,7 @@ func TestNamesAreUnique(t *testing.T) {
 func TestRunPinsItsImages(t *testing.T) {
 	h := newHost(t)
 	h.run("ps")
+	h.run("gc") // which makes the folder of pods
 	creating := must(os.OpenFile(filepath.Join(h.dir, "pods/.lock"), os.O_RDWR|os.O_CREATE, 0o600))
 	defer creating.Close()
 	images := must(os.Open(filepath.Join(h.dir, "images")))

@@ -14,6 +14,19 @@ func (c *cli) findPod(command string, args []string) (*pods.Pod, []string, error
 	return pod, args[1:], err
 }
 
+// findApp finds the app that POD [APP] names.
+func (c *cli) findApp(command string, args []string) (*pods.Pod, pods.App, error) {
+	pod, rest, err := c.findPod(command, args)
+	if err != nil {
+		return nil, pods.App{}, err
+	}
+	if len(rest) > 1 {
+		return nil, pods.App{}, usageError{command + ": want POD [APP]"}
+	}
+	a, err := app(pod, rest)
+	return pod, a, err
+}
+
 // app returns the app that is named, or the pod's only one.
 func app(pod *pods.Pod, names []string) (pods.App, error) {
 	if len(names) == 0 {

@@ -27,8 +27,8 @@ func trustAddCommand(c *cli) *cobra.Command {
 		Use:   "add [--prefix PREFIX] [--fingerprint FINGERPRINT]… FILE…",
 		Short: "trust the keys in files",
 		Long: `add trusts the OpenPGP public keys in FILEs, armored or binary, and writes them into the folder
-trustDirectory of the configuration. With --prefix a key may sign only images whose name is PREFIX
-or begins with PREFIX and a slash.
+trustDirectory of the configuration. With --prefix a key may sign only images with the name PREFIX,
+or a name that begins with PREFIX and a slash.
 
 It shows each key's fingerprint and asks for a confirmation; compare the fingerprint with one from
 another source. Without a terminal, --fingerprint confirms a key.`,
@@ -57,12 +57,7 @@ func (c *cli) addTrust(files []string, o trustOptions) error {
 	}
 	for _, key := range ring.Keys() {
 		key.Prefix = o.prefix
-		if c.json {
-			err = c.printJSON(daemon.DescribeKey(key))
-		} else {
-			_, err = fmt.Fprintln(c.stdout, key.Fingerprint)
-		}
-		if err != nil {
+		if err := c.printOne(daemon.DescribeKey(key), key.Fingerprint); err != nil {
 			return err
 		}
 	}

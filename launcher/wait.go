@@ -43,12 +43,7 @@ func (c *cli) wait(ctx context.Context, refs []string) error {
 		if err != nil {
 			return err
 		}
-		if c.json {
-			err = c.printJSON(outcome)
-		} else {
-			_, err = fmt.Fprintln(c.stdout, codeText(outcome.Code))
-		}
-		if err != nil {
+		if err := c.printOne(outcome, codeText(outcome.Code)); err != nil {
 			return err
 		}
 		if outcome.Code == nil {

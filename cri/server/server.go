@@ -97,14 +97,7 @@ func open(ctx context.Context, config Config, version string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	imageStore, err := images.Open(filepath.Join(config.State, "images"))
-	if err != nil {
-		return nil, err
-	}
-	podStore, err := pods.Open(filepath.Join(config.State, "pods"), "kurma")
-	if err != nil {
-		return nil, err
-	}
+	imageStore, podStore := images.Open(filepath.Join(config.State, "images")), pods.Open(filepath.Join(config.State, "pods"), "kurma")
 	d, err := daemon.Open(config.daemon(nil), daemon.Options{})
 	if err != nil {
 		return nil, err

@@ -62,7 +62,7 @@ func writeSparse(file *os.File, content io.Reader) error {
 	}
 }
 
-// firstPart returns the longest beginning of data whose blocks are all zero, or all not.
+// firstPart returns the longest beginning of data with blocks that are all zero, or all not.
 func firstPart(data []byte) (part []byte, zero bool) {
 	var zeros [hole]byte
 	for at := 0; at < len(data); at += hole {

@@ -61,7 +61,7 @@ type Source struct {
 	isFolder bool
 }
 
-// Source opens what the path leads to. A folder whose path ends in "/." is its contents. The caller closes it.
+// Source opens what the path leads to. A path of a folder with "/." at its end means the contents. The caller closes it.
 func (t Tree) Source(path string) (*Source, error) {
 	file, err := t.open(path)
 	if err != nil {
@@ -150,7 +150,7 @@ func (t Tree) Target(path string, source *Source) (*Target, error) {
 		return nil, &os.PathError{Op: "copy into", Path: path, Err: unix.ENOTDIR}
 	case !missing && (source.isFolder || name == ""):
 		return nil, &os.PathError{Op: "copy a folder to", Path: path, Err: unix.ENOTDIR}
-	case name == "": // a new folder whose path ends in a slash
+	case name == "": // a new folder, by a slash at the end of its path
 		folder, name = filepath.Split(strings.TrimRight(path, "/"))
 	}
 	if folder == "" {

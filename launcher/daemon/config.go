@@ -98,16 +98,24 @@ func (c *Config) parse(data []byte, dir string) error {
 	if string(c.DefaultStagerConfig) == "null" { // null, as for the other keys
 		c.DefaultStagerConfig = nil
 	}
-	paths := []*string{&c.PodsDirectory, &c.ImagesDirectory, &c.NetworksDirectory, &c.ContainerNetworksDirectory, &c.TrustDirectory, &c.CacheDirectory}
-	for i := range c.TrustedKeys {
-		paths = append(paths, &c.TrustedKeys[i])
-	}
-	for _, p := range paths {
+	for _, p := range c.paths() {
 		if *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(dir, *p)
 		}
 	}
 	return nil
+}
+
+// paths returns the files and folders that the configuration names.
+func (c *Config) paths() []*string {
+	all := []*string{
+		&c.PodsDirectory, &c.ImagesDirectory, &c.NetworksDirectory, &c.ContainerNetworksDirectory, &c.TrustDirectory,
+		&c.CacheDirectory,
+	}
+	for i := range c.TrustedKeys {
+		all = append(all, &c.TrustedKeys[i])
+	}
+	return all
 }
 
 // wrongConfig says by the names of keys why data, a JSON object, is not a configuration. err is the decoder's reason.

@@ -57,10 +57,7 @@ func (l *Launch) Pod() *pods.Pod {
 // The warnings are about requests that have no effect, a line each; they come with an error, too, as a misspelt key
 // may be its cause.
 func (d *Daemon) Create(ctx context.Context, o PodOptions) (launch *Launch, warnings []string, err error) {
-	store, err := d.podsBelow(o.CgroupParent)
-	if err != nil {
-		return nil, nil, err
-	}
+	store := d.podsBelow(o.CgroupParent)
 	stager, image, err := d.obtainBoth(ctx, o.Image)
 	if err != nil {
 		return nil, nil, err
@@ -120,13 +117,10 @@ func (d *Daemon) Monitor(ctx context.Context, dir string) error {
 }
 
 // podsBelow opens the store of pods. New pods have their cgroups in the group parent, "" for the configuration's.
-func (d *Daemon) podsBelow(parent string) (*pods.Store, error) {
-	store, err := pods.Open(d.config.PodsDirectory, cmp.Or(parent, d.config.ParentCgroupName))
-	if err != nil {
-		return nil, err
-	}
+func (d *Daemon) podsBelow(parent string) *pods.Store {
+	store := pods.Open(d.config.PodsDirectory, cmp.Or(parent, d.config.ParentCgroupName))
 	store.Connector = d.connector()
-	return store, nil
+	return store
 }
 
 // create plans a pod and puts it into the store. Its images cannot be removed

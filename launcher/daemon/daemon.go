@@ -8,6 +8,8 @@ package daemon
 
 import (
 	"fmt"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"kurma.io/stager/launcher/networks"
@@ -25,7 +27,7 @@ type Daemon struct {
 // Programs are the command lines with which a daemon starts processes that outlive a call. Pods that are started
 // detached, and networks, need them; both must be programs of the machine that stay where they are.
 type Programs struct {
-	// Monitor is this program's own command line, whose first word names it, for a process that calls Daemon.Monitor
+	// Monitor is this program's own command line, with its name as the first word, for a process that calls Daemon.Monitor
 	// with the word that is added to it. The daemon executes the program again, in the host's root folder.
 	Monitor []string
 	// Hold is the path of a program, linked statically, that waits until it is stopped if its argument is "hold". It is
@@ -46,10 +48,17 @@ type Options struct {
 	CallTime time.Duration
 }
 
-// Open returns the daemon of a configuration, whose missing keys have their defaults. It makes nothing on disk: each
+// Open returns the daemon of a configuration. Missing keys have their defaults. It makes nothing on disk: each
 // method makes the folders that it needs.
 func Open(config Config, o Options) (*Daemon, error) {
 	config.fill(o.State)
+	config.TrustedKeys = slices.Clone(config.TrustedKeys) // the caller's
+	for _, path := range config.paths() {
+		var err error
+		if *path, err = filepath.Abs(*path); err != nil {
+			return nil, fmt.Errorf("read configuration: %w", err)
+		}
+	}
 	all, err := networks.Parse(config.ContainerNetworks)
 	if err == nil {
 		all, err = networks.ReadFolder(config.ContainerNetworksDirectory, all)

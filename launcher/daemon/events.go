@@ -26,12 +26,8 @@ const (
 // Events calls each with what happens to pods and their apps, until the time of Until has passed, or each returns an
 // error.
 func (d *Daemon) Events(ctx context.Context, o EventOptions, each func(events.Event) error) error {
-	store, err := d.pods()
-	if err != nil {
-		return err
-	}
 	past := !o.Follow || !o.Since.IsZero() || !o.Until.IsZero()
-	reader, err := events.NewReader(store.Events(), past)
+	reader, err := events.NewReader(d.pods().Events(), past)
 	if err != nil {
 		return fmt.Errorf("read events: %w", err)
 	}

@@ -10,21 +10,14 @@ type Collected struct {
 	Pods    []string `json:"pods"`    // UUIDs
 	Imports int      `json:"imports"` // unfinished imports and removals of images
 	Layers  int      `json:"layers"`  // of interrupted imports and removals, which no image needs
-	// Networks are those whose plugin container was stopped because no pod uses it.
+	// Networks had plugin containers, which were stopped because no pod uses them.
 	Networks []string `json:"networks,omitempty"`
 }
 
 // Collect deletes ended and dead pods with their logs, and what interrupted imports have left, and stops the plugins
 // of networks that no pod uses. It returns what it has deleted, also with an error.
 func (d *Daemon) Collect(ctx context.Context) (Collected, error) {
-	store, err := d.pods()
-	if err != nil {
-		return Collected{}, err
-	}
-	imageStore, err := d.imageStore()
-	if err != nil {
-		return Collected{}, err
-	}
+	store, imageStore := d.pods(), d.imageStore()
 	done, podErr := store.Collect()
 	idle, networkErr := d.collectNetworks(ctx, store)
 	layers, layerErr := d.freeLayers(imageStore, false)
@@ -38,15 +31,8 @@ func (d *Daemon) WouldCollect() (Collected, error) {
 	if err != nil {
 		return Collected{}, err
 	}
-	imageStore, err := d.imageStore()
-	if err != nil {
-		return Collected{}, err
-	}
+	imageStore := d.imageStore()
 	imports, err := imageStore.Unfinished()
-	if err != nil {
-		return Collected{}, err
-	}
-	containers, err := d.containers()
 	if err != nil {
 		return Collected{}, err
 	}
@@ -65,6 +51,6 @@ func (d *Daemon) WouldCollect() (Collected, error) {
 			kept[a.Network] = true
 		}
 	}
-	found.Networks, err = containers.Idle(func(network string) bool { return kept[network] })
+	found.Networks, err = d.containers().Idle(func(network string) bool { return kept[network] })
 	return found, err
 }

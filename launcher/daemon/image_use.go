@@ -102,18 +102,12 @@ func (d *Daemon) imported(ctx context.Context, store *images.Store, fetch func()
 
 // imagesInUse maps the ID of each image in use to the live pod, or the network, that uses it, for messages.
 func (d *Daemon) imagesInUse() (map[string]string, error) {
-	store, err := d.pods()
-	if err != nil {
-		return nil, err
-	}
+	store := d.pods()
 	byPods, err := store.ImagesInUse()
 	if err != nil {
 		return nil, err
 	}
-	containers, err := d.containers()
-	if err != nil {
-		return nil, err
-	}
+	containers := d.containers()
 	networks, err := containers.Images(usesNetwork(store))
 	if err != nil {
 		return nil, err

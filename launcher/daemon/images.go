@@ -30,7 +30,7 @@ type Image struct {
 	Damage error `json:"-"`
 }
 
-func (d *Daemon) imageStore() (*images.Store, error) { return images.Open(d.config.ImagesDirectory) }
+func (d *Daemon) imageStore() *images.Store { return images.Open(d.config.ImagesDirectory) }
 
 // catalog opens the store of images and reads the keys that are trusted.
 func (d *Daemon) catalog() (*images.Store, *images.Catalog, error) {
@@ -42,12 +42,8 @@ func (d *Daemon) catalog() (*images.Store, *images.Catalog, error) {
 }
 
 func (d *Daemon) imagesAndKeys() (*images.Store, signing.KeyRing, error) {
-	store, err := d.imageStore()
-	if err != nil {
-		return nil, signing.KeyRing{}, err
-	}
 	ring, err := d.config.keyring()
-	return store, ring, err
+	return d.imageStore(), ring, err
 }
 
 // describeImage describes one of all images. Whether it is trusted is found out now.
@@ -110,11 +106,7 @@ func (d *Daemon) Images() ([]Image, error) {
 
 // ImageNames returns the names of all images that can be used, without layers, the latest import first.
 func (d *Daemon) ImageNames() ([]ImageName, error) {
-	store, err := d.imageStore()
-	if err != nil {
-		return nil, err
-	}
-	listed, err := store.List()
+	listed, err := d.imageStore().List()
 	var all []ImageName
 	for _, image := range listed {
 		if image.Damage == nil && !image.IsLayer() {

@@ -48,7 +48,7 @@ func (o LogOptions) callIn() []string {
 // (EPIPE) is not an error, and nor is the end of ctx while the log is followed. A pod that has ended without a log is
 // ErrNoLogs.
 func (d *Daemon) Logs(ctx context.Context, pod *pods.Pod, app string, o LogOptions, stdout, stderr io.Writer) error {
-	own := *pod // whose state changes
+	own := *pod // the state changes
 	err := d.readLog(ctx, &own, app, o, stdout, stderr)
 	if errors.Is(err, errNoLog) {
 		return d.askForLog(ctx, &own, app, o, stdout, stderr)
@@ -96,7 +96,7 @@ func (d *Daemon) askForLog(ctx context.Context, pod *pods.Pod, app string, o Log
 	return d.readLog(ctx, pod, app, o, stdout, stderr)
 }
 
-// stillWritten reports whether an app whose log has no lock that is held may write to it: a stager that
+// stillWritten reports whether an app may write to its log although no process holds the log's lock: a stager that
 // writes in another machine, such as a virtual one, has its locks there. Only its call-in knows
 // when such a log ends.
 func (d *Daemon) stillWritten(ctx context.Context, pod *pods.Pod, app string) (bool, error) {

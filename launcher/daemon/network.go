@@ -48,10 +48,7 @@ func describeNetwork(ctx context.Context, containers *plugins.Containers, n netw
 
 // DescribeNetworks describes the networks of the configuration.
 func (d *Daemon) DescribeNetworks(ctx context.Context) ([]NetworkInfo, error) {
-	containers, err := d.containers()
-	if err != nil {
-		return nil, err
-	}
+	containers := d.containers()
 	var all []NetworkInfo
 	for _, n := range d.networks {
 		info, err := describeNetwork(ctx, containers, n)
@@ -69,10 +66,7 @@ func (d *Daemon) InspectNetwork(ctx context.Context, name string) (NetworkInfo, 
 	if err != nil {
 		return NetworkInfo{}, err
 	}
-	containers, err := d.containers()
-	if err != nil {
-		return NetworkInfo{}, err
-	}
+	containers := d.containers()
 	info, err := describeNetwork(ctx, containers, n)
 	if err != nil {
 		return NetworkInfo{}, err
@@ -95,9 +89,6 @@ func (d *Daemon) ValidateNetwork(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	containers, err := d.containers()
-	if err != nil {
-		return err
-	}
+	containers := d.containers()
 	return containers.Validate(ctx, n)
 }

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"path/filepath"
 	"slices"
 
 	"kurma.io/stager/internal/strictjson"
@@ -16,23 +15,13 @@ import (
 
 // connector connects pods to the networks of the configuration.
 func (d *Daemon) connector() *networks.Connector {
-	return &networks.Connector{CallTime: d.callTime, Plugin: func(network string) (networks.Plugin, error) {
-		containers, err := d.containers()
-		if err != nil {
-			return nil, err
-		}
-		return containers.Plugin(network), nil
-	}}
+	return &networks.Connector{CallTime: d.callTime, Plugin: d.containers().Plugin}
 }
 
 // containers are the plugin containers of the configuration's networks.
-func (d *Daemon) containers() (*plugins.Containers, error) {
-	dir, err := filepath.Abs(d.config.NetworksDirectory) // its folders are volumes of the containers
-	if err != nil {
-		return nil, err
-	}
+func (d *Daemon) containers() *plugins.Containers {
 	return &plugins.Containers{
-		Dir:      dir,
+		Dir:      d.config.NetworksDirectory,
 		Networks: d.networks,
 		Cgroup:   d.config.ParentCgroupName,
 		Image:    d.pluginImage,
@@ -40,7 +29,7 @@ func (d *Daemon) containers() (*plugins.Containers, error) {
 		Monitor:  d.programs.Monitor,
 		Hold:     d.programs.Hold,
 		CallTime: d.callTime,
-	}, nil
+	}
 }
 
 // pluginImage returns the image of a plugin: one of the store, or of a source. It and its dependencies must be signed
@@ -106,10 +95,7 @@ func pluginStagerConfig(config json.RawMessage) (json.RawMessage, error) {
 // collectNetworks stops the plugin containers of networks that no pod of the store uses. A pod that could not be
 // disconnected uses its networks.
 func (d *Daemon) collectNetworks(ctx context.Context, store *pods.Store) ([]string, error) {
-	containers, err := d.containers()
-	if err != nil {
-		return nil, err
-	}
+	containers := d.containers()
 	return containers.Collect(ctx, usesNetwork(store))
 }
 

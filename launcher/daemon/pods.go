@@ -9,33 +9,22 @@ import (
 )
 
 // pods opens the store of pods.
-func (d *Daemon) pods() (*pods.Store, error) { return d.podsBelow("") }
+func (d *Daemon) pods() *pods.Store { return d.podsBelow("") }
 
 // Pods returns all pods, the oldest first, and damaged pods at the end.
 func (d *Daemon) Pods() ([]*pods.Pod, error) {
-	store, err := d.pods()
-	if err != nil {
-		return nil, err
-	}
-	return store.List()
+	return d.pods().List()
 }
 
 // FindPod returns the pod that a person means, see pods.Store.Find.
 func (d *Daemon) FindPod(ref string) (*pods.Pod, error) {
-	store, err := d.pods()
-	if err != nil {
-		return nil, err
-	}
-	return store.Find(ref)
+	return d.pods().Find(ref)
 }
 
 // FindPods returns the pods that refs name, each once, and the errors of those that cannot be found. Without
 // refs it returns all pods that are alive, and the errors of the damaged ones that may be.
 func (d *Daemon) FindPods(refs []string) (found []*pods.Pod, errs []error, err error) {
-	store, err := d.pods()
-	if err != nil {
-		return nil, nil, err
-	}
+	store := d.pods()
 	if len(refs) == 0 {
 		return findLive(store)
 	}
@@ -74,10 +63,7 @@ const NoLimit time.Duration = -1
 // StopPod stops a pod and returns when the pod has ended, see pods.Store.Stop. It kills a pod that has not ended
 // after limit. The end of ctx ends the wait, and not the stop.
 func (d *Daemon) StopPod(ctx context.Context, pod *pods.Pod, limit time.Duration) error {
-	store, err := d.pods()
-	if err != nil {
-		return err
-	}
+	store := d.pods()
 	if limit != NoLimit {
 		late := time.AfterFunc(limit, func() { store.Kill(pod.Plan.UUID) })
 		defer late.Stop()
@@ -87,11 +73,7 @@ func (d *Daemon) StopPod(ctx context.Context, pod *pods.Pod, limit time.Duration
 
 // RemovePod deletes a pod that has ended, see pods.Store.Remove.
 func (d *Daemon) RemovePod(ctx context.Context, pod *pods.Pod, force bool) error {
-	store, err := d.pods()
-	if err != nil {
-		return err
-	}
-	return store.Remove(ctx, pod, force)
+	return d.pods().Remove(ctx, pod, force)
 }
 
 // RemovePods deletes the pods that have ended, and with force all pods, as RemovePod does. One that cannot be deleted
@@ -153,10 +135,7 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 			return nil, err
 		}
 	}
-	store, err := d.pods()
-	if err != nil {
-		return nil, err
-	}
+	store := d.pods()
 	stopped := store.Stop(ctx, old)
 	if stopped != nil && !errors.Is(stopped, pods.ErrConnected) {
 		return nil, stopped

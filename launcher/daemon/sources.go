@@ -25,7 +25,7 @@ func (d *Daemon) fetcher(store *images.Store) (*sources.Fetcher, error) {
 	}, nil
 }
 
-// ObtainForPod returns the ID of the image that a pod's app needs, as Obtain does. It imports none if the stager's
+// ObtainForPod returns the ID of the image that a pod's app needs, as obtain does. It imports none if the stager's
 // image is missing or cannot be trusted.
 func (d *Daemon) ObtainForPod(ctx context.Context, ref string) (string, error) {
 	_, ref, err := d.obtainBoth(ctx, ref)
@@ -56,10 +56,7 @@ func (d *Daemon) obtain(ctx context.Context, ref string) (string, error) {
 	if err != nil || !sources.Is(ref) {
 		return ref, err
 	}
-	store, err := d.imageStore()
-	if err != nil {
-		return "", err
-	}
+	store := d.imageStore()
 	fetcher, err := d.fetcher(store)
 	if err != nil {
 		return "", err
@@ -74,7 +71,7 @@ func (d *Daemon) obtain(ctx context.Context, ref string) (string, error) {
 	return image.ID, nil
 }
 
-// sourceOf returns the registry's source for a reference that names no image of the store, as Obtain does, and any
+// sourceOf returns the registry's source for a reference that names no image of the store, as obtain does, and any
 // other reference as it is. An image that is pinned comes from no registry that the reference does not name by a scheme.
 func (d *Daemon) sourceOf(ref string) (string, error) {
 	source, ok := sources.OfRegistry(ref)
@@ -118,11 +115,7 @@ func (d *Daemon) known(ref string) string {
 	if !sources.Is(ref) {
 		return ref
 	}
-	store, err := d.imageStore()
-	if err != nil {
-		return ""
-	}
-	fetcher := &sources.Fetcher{Store: store, Cache: d.config.CacheDirectory}
+	fetcher := &sources.Fetcher{Store: d.imageStore(), Cache: d.config.CacheDirectory}
 	if image := fetcher.Known(ref); image != nil {
 		return image.ID
 	}

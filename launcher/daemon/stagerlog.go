@@ -16,7 +16,7 @@ const lookForMessages = 50 * time.Millisecond
 
 // StagerLog writes the stager's own log; with follow it goes on until the pod has ended, or ctx.
 func (d *Daemon) StagerLog(ctx context.Context, pod *pods.Pod, follow bool, to io.Writer) error {
-	own := *pod // whose state changes
+	own := *pod // the state changes
 	log, err := os.Open(own.LogPath())
 	if err != nil {
 		return fmt.Errorf("read the stager's log of pod %q: %w", own.Plan.Name, err)

@@ -93,7 +93,7 @@ func ask(ctx context.Context, pod *pods.Pod, name string, args ...string) ([]byt
 	return out.Bytes(), err
 }
 
-// callInto runs a call-in whose output goes to writers, and returns its exit status.
+// callInto runs a call-in, passes its output to writers, and returns its exit status.
 func callInto(ctx context.Context, pod *pods.Pod, stdout, stderr io.Writer, name string, args ...string) (int, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {

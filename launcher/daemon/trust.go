@@ -34,13 +34,13 @@ func (d *Daemon) TrustedKeys() ([]TrustedKey, error) {
 	return all, nil
 }
 
-// Trust adds keys to the folder of trusted keys, for images whose name is prefix or below it; "" for all images.
+// Trust adds keys to the folder of trusted keys, for images with the name prefix or one below it; "" for all images.
 // Whoever calls it has compared their fingerprints.
 func (d *Daemon) Trust(keys signing.KeyRing, prefix string) error {
 	return keys.Trust(d.config.TrustDirectory, prefix)
 }
 
-// Distrust removes the key whose fingerprint ends in text, of at least 8 digits, from the folder of trusted keys:
+// Distrust removes the key with a fingerprint that ends in text, of at least 8 digits, from the folder of trusted keys:
 // wherever it is in it, or unless prefix is nil for that prefix alone.
 func (d *Daemon) Distrust(text string, prefix *string) error {
 	const enough = 8

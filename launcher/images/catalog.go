@@ -261,7 +261,7 @@ func describeVersion(image *Image) string {
 
 func shortID(image *Image) string { return image.ID[:min(len(image.ID), len(idPrefix)+12)] }
 
-// hintAtDamaged adds to ErrNotFound that there are damaged images, whose names are unknown.
+// hintAtDamaged adds to ErrNotFound that there are damaged images, with unknown names.
 func hintAtDamaged(damaged []*Image, err error) error {
 	if len(damaged) == 0 || !errors.Is(err, ErrNotFound) {
 		return err

@@ -13,7 +13,7 @@ import (
 
 // Export writes an image into a new file that Import takes, and returns the file's ID: the file that was
 // imported if the store has kept it, as it does for a signed image, with the signature; otherwise one that is
-// built of the image's manifest and files, whose ID is another one unless the imported file was
+// built of the image's manifest and files, with another ID unless the imported file was
 // built in the same way. signature is nil if there is none; its writer is made only for a kept
 // signature.
 func (s *Store) Export(image *Image, to *os.File, signature func() (io.WriteCloser, error)) (id string, err error) {

@@ -23,8 +23,7 @@ const (
 var errEscapes = errors.New("path escapes rootfs through a symbolic link")
 
 // fileTree is a folder that an archive fills. No path leads out of it, and only the archive
-// changes it. To find the folder of an entry costs one system call, whose time grows with
-// the length of the path, unless the path passes through a symbolic link.
+// changes it. To find the folder of an entry costs one system call, unless the path passes through a symbolic link.
 type fileTree struct {
 	root    *os.File
 	implied int // how many more folders may be made that no entry names
@@ -75,7 +74,7 @@ func (t *fileTree) dir(name string) (int, error) {
 	return fd, nil
 }
 
-// find opens a folder whose path has no symbolic link in it.
+// find opens a folder by a path without a symbolic link.
 func (t *fileTree) find(name string) (int, error) {
 	for {
 		fd, err := unix.Openat2(int(t.root.Fd()), name, &unix.OpenHow{

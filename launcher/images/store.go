@@ -87,17 +87,8 @@ type Record struct {
 	Head *Head `json:"head,omitempty"`
 }
 
-// Open opens a store. It makes the store's folder if it is missing.
-func Open(dir string) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open image store: %w", err)
-	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, fmt.Errorf("open image store: %w", err)
-	}
-	return &Store{dir: dir}, nil
-}
+// Open returns the store in a folder, an absolute path. The folder is made when it is needed.
+func Open(dir string) *Store { return &Store{dir: dir} }
 
 // List returns all images, the latest import first, and damaged images at the end, of
 // which only ID, Dir and Damage are set.
@@ -108,7 +99,7 @@ func (s *Store) List() ([]*Image, error) {
 
 func (s *Store) list() (sound, damaged []*Image, err error) {
 	entries, err := os.ReadDir(s.dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("list images: %w", err)
 	}
 	for _, e := range entries {
@@ -190,6 +181,9 @@ func (s *Store) Pin() (release func(), err error) {
 // lockImages takes the lock on the store's folder, which protects the images from
 // removal. It needs no write access to the store.
 func (s *Store) lockImages(how int) (*os.File, error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make image store: %w", err)
+	}
 	dir, err := os.Open(s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("open image store: %w", err)

@@ -14,17 +14,20 @@ import (
 )
 
 // tempDir is the folder of an import or removal that runs. Its maker holds a lock on it for
-// as long as it lives, so that Collect can distinguish it from one whose maker was killed.
+// as long as it lives, so that Collect can distinguish it from the folder of a maker that was killed.
 type tempDir struct {
 	dir  string
 	lock *os.File
 }
 
 // lockStore takes the store's lock: shared to make a temporary folder and its lock in one
-// step, exclusive to look for folders whose locks are free.
+// step, exclusive to look for folders with free locks.
 func (s *Store) lockStore(how int) (*os.File, error) { return s.lockFile(".lock", how) }
 
 func (s *Store) lockFile(name string, how int) (*os.File, error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make image store: %w", err)
+	}
 	file, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -82,7 +85,7 @@ func (s *Store) Unfinished() (int, error) {
 	return len(dead), err
 }
 
-// deadTemps takes the locks of the temporary folders whose makers have died.
+// deadTemps takes the locks of the temporary folders of makers that have died.
 func (s *Store) deadTemps() ([]*tempDir, error) {
 	store, err := s.lockStore(unix.LOCK_EX)
 	if err != nil {

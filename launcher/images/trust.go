@@ -131,7 +131,7 @@ type Head struct {
 	Digests signing.Digests `json:"digests"`
 }
 
-// readAgain is Signer for an image whose seal is broken: it reads the kept file and
+// readAgain is Signer for an image with a broken seal: it reads the kept file and
 // checks that signature, ID and manifest are its own. It stores the digests with the seal
 // that was made before.
 func readAgain(image *Image, seal string, ring signing.KeyRing) (keyFingerprint string, err error) {

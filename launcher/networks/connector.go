@@ -47,7 +47,7 @@ type Record struct {
 // Connector connects pods to networks by the networks' plugins.
 type Connector struct {
 	// Plugin returns the plugin of a network. It may be called concurrently.
-	Plugin func(network string) (Plugin, error)
+	Plugin func(network string) Plugin
 	// CallTime limits each call; 0 for the constant CallTime.
 	CallTime time.Duration
 }
@@ -75,11 +75,8 @@ func (c *Connector) Connect(ctx context.Context, file, uuid, namespace string, a
 // add records that the `add` begins, and calls it. Of a plugin that cannot be started there is
 // nothing to undo.
 func (c *Connector) add(ctx context.Context, file string, record *Record, call Call, network string) (Result, error) {
-	plugin, err := c.Plugin(network)
-	if err == nil {
-		err = plugin.Start(ctx)
-	}
-	if err != nil {
+	plugin := c.Plugin(network)
+	if err := plugin.Start(ctx); err != nil {
 		return Result{}, err
 	}
 	record.Begun++
@@ -95,7 +92,7 @@ func (c *Connector) add(ctx context.Context, file string, record *Record, call C
 	return parseResult(output)
 }
 
-// Disconnect calls `del` for every attachment whose `add` has begun, the last first, and
+// Disconnect calls `del` for every attachment after the begin of its `add`, the last first, and
 // removes the record when all have worked. It attempts each, and returns their errors. Without
 // a record there is nothing to do. A call may be repeated.
 func (c *Connector) Disconnect(ctx context.Context, file, uuid, namespace string, attachments []Attachment) error {
@@ -119,13 +116,9 @@ func (c *Connector) Disconnect(ctx context.Context, file, uuid, namespace string
 }
 
 func (c *Connector) del(ctx context.Context, uuid, namespace string, a Attachment) error {
-	plugin, err := c.Plugin(a.Network)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := c.limited(ctx)
 	defer cancel()
-	return plugin.Del(ctx, call(a, uuid, namespace))
+	return c.Plugin(a.Network).Del(ctx, call(a, uuid, namespace))
 }
 
 func (c *Connector) limited(ctx context.Context) (context.Context, context.CancelFunc) {

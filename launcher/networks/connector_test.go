@@ -49,6 +49,15 @@ func (f *fake) Del(ctx context.Context, call Call) error {
 	return f.del(ctx)
 }
 
+// missing is a plugin that cannot be started.
+type missing struct{}
+
+var errMissing = errors.New("no image")
+
+func (missing) Start(context.Context) error               { return errMissing }
+func (missing) Add(context.Context, Call) ([]byte, error) { return nil, errMissing }
+func (missing) Del(context.Context, Call) error           { return errMissing }
+
 // fakes are plugins by their networks' names.
 type fakes struct {
 	*Connector
@@ -63,11 +72,11 @@ func newFakes(t *testing.T, plugins map[string]*fake) *fakes {
 	for name, p := range plugins {
 		p.mu, p.calls, p.name = &f.mu, &f.calls, name
 	}
-	plugin := func(network string) (Plugin, error) {
+	plugin := func(network string) Plugin {
 		if p := f.plugins[network]; p != nil {
-			return p, nil
+			return p
 		}
-		return nil, errors.New("no image")
+		return missing{}
 	}
 	f.Connector = &Connector{Plugin: plugin}
 	return f

@@ -20,44 +20,44 @@ import (
 // has the plugins delete those that are not in the configuration. It starts the container of a network that a pod uses
 // again if the container has ended. used reports whether a pod uses a
 // network; it is called with the network's lock held, so that a pod that is made later waits. Collect
-// returns the names of the networks whose container it has stopped, or that it has deleted, each once.
+// returns the names of the networks that it has deleted, and of the others with a container that it has stopped, each once.
 func (c *Containers) Collect(ctx context.Context, used func(network string) (bool, error)) ([]string, error) {
-	entries, store, err := c.contents()
-	if err != nil || entries == nil {
+	found, err := c.names()
+	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	done, err := c.deleteNetworks(ctx, store, entries, used)
+	done, err := c.deleteNetworks(ctx, found, used)
 	errs := []error{err}
-	all, err := store.List()
+	all, err := c.store().List()
 	if err != nil {
 		return nil, errors.Join(append(errs, err)...)
 	}
 	for _, pod := range all {
 		name := pod.Plan.Name
 		if pod.Damage != nil || !networks.IsName(name) {
-			continue // store.Collect deletes it
+			continue // Store.Collect deletes it
 		}
-		stopped, err := c.collect(ctx, store, pod, used)
+		stopped, err := c.collect(ctx, pod, used)
 		if stopped {
 			done = append(done, name)
 		}
 		errs = append(errs, err)
 	}
-	for _, e := range entries {
-		errs = append(errs, c.restore(ctx, e.Name(), used))
+	for _, name := range found {
+		errs = append(errs, c.restore(ctx, name, used))
 	}
-	_, err = store.Collect()
+	_, err = c.store().Collect()
 	slices.Sort(done)
 	return slices.Compact(done), errors.Join(append(errs, err)...)
 }
 
 // Idle returns the names of the networks that Collect would return now if no plugin failed. It changes nothing.
 func (c *Containers) Idle(used func(network string) bool) ([]string, error) {
-	entries, store, err := c.contents()
-	if err != nil || entries == nil {
+	found, err := c.names()
+	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	containers, err := store.List()
+	containers, err := c.store().List()
 	if err != nil {
 		return nil, err
 	}
@@ -67,16 +67,16 @@ func (c *Containers) Idle(used func(network string) bool) ([]string, error) {
 			idle = append(idle, pod.Plan.Name)
 		}
 	}
-	for _, e := range entries {
-		if r, err := c.readRecord(e.Name()); err == nil && c.isLeft(e.Name(), r) {
-			idle = append(idle, e.Name())
+	for _, name := range found {
+		if r, err := c.readRecord(name); err == nil && c.isLeft(name, r) {
+			idle = append(idle, name)
 		}
 	}
 	slices.Sort(idle)
 	return slices.DeleteFunc(slices.Compact(idle), used), nil
 }
 
-func (c *Containers) collect(ctx context.Context, store *pods.Store, pod *pods.Pod, used func(string) (bool, error)) (bool, error) {
+func (c *Containers) collect(ctx context.Context, pod *pods.Pod, used func(string) (bool, error)) (bool, error) {
 	unlock, err := c.lock(ctx, pod.Plan.Name, unix.LOCK_EX)
 	if err != nil {
 		return false, err
@@ -85,20 +85,19 @@ func (c *Containers) collect(ctx context.Context, store *pods.Store, pod *pods.P
 	if is, err := used(pod.Plan.Name); is || err != nil {
 		return false, err
 	}
-	return true, store.Stop(ctx, pod)
+	return true, c.store().Stop(ctx, pod)
 }
 
 // deleteNetworks has the plugins delete the networks that have left the configuration, and returns their
 // names.
-func (c *Containers) deleteNetworks(ctx context.Context, store *pods.Store, entries []os.DirEntry, used func(string) (bool, error)) ([]string, error) {
+func (c *Containers) deleteNetworks(ctx context.Context, names []string, used func(string) (bool, error)) ([]string, error) {
 	var done []string
 	var errs []error
-	for _, e := range entries {
-		name := e.Name()
+	for _, name := range names {
 		if r, err := c.readRecord(name); err != nil || !c.isLeft(name, r) {
 			continue
 		}
-		deleted, err := c.deleteNetwork(ctx, store, name, used)
+		deleted, err := c.deleteNetwork(ctx, name, used)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("delete network %q, which is not in the configuration: %w", name, err))
 		}
@@ -117,7 +116,7 @@ func (c *Containers) isLeft(name string, r record) bool {
 
 // deleteNetwork calls the plugin's `remove`, in the network's container or in one that it starts for this,
 // and stops the container. After an error the record stays, so that the next Collect tries again.
-func (c *Containers) deleteNetwork(ctx context.Context, store *pods.Store, name string, used func(string) (bool, error)) (bool, error) {
+func (c *Containers) deleteNetwork(ctx context.Context, name string, used func(string) (bool, error)) (bool, error) {
 	unlock, err := c.lock(ctx, name, unix.LOCK_EX)
 	if err != nil {
 		return false, err
@@ -133,14 +132,14 @@ func (c *Containers) deleteNetwork(ctx context.Context, store *pods.Store, name 
 	if err != nil {
 		return false, err
 	}
-	err = again(func() error { return c.remove(ctx, store, name, r) })
-	return err == nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, name))
+	err = again(func() error { return c.remove(ctx, name, r) })
+	return err == nil, errors.Join(err, c.stop(context.WithoutCancel(ctx), name))
 }
 
 // remove calls the plugin's `remove`, in a container that it starts unless one runs, and deletes the record. The
 // caller has the network's lock.
-func (c *Containers) remove(ctx context.Context, store *pods.Store, name string, r record) error {
-	p, err := c.running(ctx, store, name, isSetUp)
+func (c *Containers) remove(ctx context.Context, name string, r record) error {
+	p, err := c.running(ctx, name, isSetUp)
 	if err != nil {
 		return err
 	}
@@ -149,7 +148,7 @@ func (c *Containers) remove(ctx context.Context, store *pods.Store, name string,
 		if err != nil {
 			return err
 		}
-		p, _, err = c.begin(ctx, store, name, image, r)
+		p, _, err = c.begin(ctx, name, image, r)
 		unpin() // the container's pod uses the image now
 		if err != nil {
 			return err

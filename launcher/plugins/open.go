@@ -91,28 +91,24 @@ func (c *Containers) useAny(ctx context.Context, name string) (*container, func(
 // isSetUp reports whether a record is of a setup.
 func isSetUp(r record) bool { return r.Entry != "" }
 
-// obtain returns a network's container whose record fits, and starts one as the network says if none runs.
+// obtain returns a network's container if its record fits, and starts one as the network says if none runs.
 func (c *Containers) obtain(ctx context.Context, n networks.Network, fits func(record) bool) (*container, func(), error) {
-	store, err := c.store()
-	if err != nil {
-		return nil, nil, err
-	}
 	unlock, err := c.lock(ctx, n.Name, unix.LOCK_SH)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, release, err := c.joinRunning(ctx, store, n.Name, fits)
+	p, release, err := c.joinRunning(ctx, n.Name, fits)
 	unlock()
 	if p != nil || err != nil {
 		return p, release, err
 	}
-	return c.replace(ctx, store, n, fits)
+	return c.replace(ctx, n, fits)
 }
 
 // replace starts a network's container, unless another launcher has started one that fits meanwhile. It has fetched
 // the image before it takes the network's lock: that may take long, and a container that runs stays until there is an
 // image.
-func (c *Containers) replace(ctx context.Context, store *pods.Store, n networks.Network, fits func(record) bool) (*container, func(), error) {
+func (c *Containers) replace(ctx context.Context, n networks.Network, fits func(record) bool) (*container, func(), error) {
 	fetched, err := c.lockFile(ctx, n.Name, fetchFile, unix.LOCK_EX)
 	if err != nil {
 		return nil, nil, err
@@ -128,10 +124,10 @@ func (c *Containers) replace(ctx context.Context, store *pods.Store, n networks.
 		return nil, nil, err
 	}
 	defer unlock()
-	if p, release, err := c.joinRunning(ctx, store, n.Name, fits); p != nil || err != nil {
+	if p, release, err := c.joinRunning(ctx, n.Name, fits); p != nil || err != nil {
 		return p, release, err
 	}
-	p, err := c.start(ctx, store, n, image)
+	p, err := c.start(ctx, n, image)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -139,8 +135,8 @@ func (c *Containers) replace(ctx context.Context, store *pods.Store, n networks.
 }
 
 // joinRunning joins the network's container if it runs and its record fits; else it returns no container.
-func (c *Containers) joinRunning(ctx context.Context, store *pods.Store, name string, fits func(record) bool) (*container, func(), error) {
-	p, err := c.running(ctx, store, name, fits)
+func (c *Containers) joinRunning(ctx context.Context, name string, fits func(record) bool) (*container, func(), error) {
+	p, err := c.running(ctx, name, fits)
 	if p == nil || err != nil {
 		return nil, nil, err
 	}
@@ -174,12 +170,12 @@ func (c *Containers) awaitCalls(ctx context.Context, name string) error {
 
 // running returns the network's container if its record fits and its main process runs; else nil. The error is that
 // of a ctx that has ended.
-func (c *Containers) running(ctx context.Context, store *pods.Store, name string, fits func(record) bool) (*container, error) {
+func (c *Containers) running(ctx context.Context, name string, fits func(record) bool) (*container, error) {
 	r, err := c.readRecord(name)
 	if err != nil || !fits(r) {
 		return nil, nil
 	}
-	pod, err := store.Get(r.Pod)
+	pod, err := c.store().Get(r.Pod)
 	if err != nil || pod.State.Phase != pods.Running {
 		return nil, nil
 	}

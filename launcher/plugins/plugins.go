@@ -15,7 +15,7 @@
 //	pods/             the pods.Store of the containers
 //
 // A container is kept between the calls of several launchers, so that processes that `setup`
-// starts stay. Collect stops those whose network no pod uses, and has plugins delete the networks that have
+// starts stay. Collect stops the containers of networks that no pod uses, and has plugins delete the networks that have
 // left the configuration.
 package plugins
 
@@ -89,26 +89,24 @@ type record struct {
 
 func (c *Containers) dir(network string) string { return filepath.Join(c.Dir, network) }
 
-func (c *Containers) store() (*pods.Store, error) {
-	return pods.Open(filepath.Join(c.Dir, podsDir), c.Cgroup)
-}
+func (c *Containers) store() *pods.Store { return pods.Open(filepath.Join(c.Dir, podsDir), c.Cgroup) }
 
-// contents returns what is in the containers' folder, and their store. Without the folder both are nil.
-func (c *Containers) contents() ([]os.DirEntry, *pods.Store, error) {
+// names returns the names of what is in the containers' folder, which need not exist.
+func (c *Containers) names() ([]string, error) {
 	entries, err := os.ReadDir(c.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
+		return nil, nil
 	}
-	if err != nil {
-		return nil, nil, err
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
 	}
-	store, err := c.store()
-	return entries, store, err
+	return names, err
 }
 
 // start starts a network's container and sets it up. A container that runs with another
 // configuration, or another image, is stopped first, after its calls. The caller has the network's lock.
-func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Network, image *images.Image) (*container, error) {
+func (c *Containers) start(ctx context.Context, n networks.Network, image *images.Image) (*container, error) {
 	old, err := c.readRecord(n.Name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -118,7 +116,7 @@ func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Ne
 	}
 	var p *container
 	err = again(func() (err error) {
-		p, err = c.setUp(ctx, store, n, image, old)
+		p, err = c.setUp(ctx, n, image, old)
 		return err
 	})
 	return p, err
@@ -126,15 +124,15 @@ func (c *Containers) start(ctx context.Context, store *pods.Store, n networks.Ne
 
 // setUp starts a network's container, calls `setup` in it, and records it. A container that cannot be set up is
 // stopped.
-func (c *Containers) setUp(ctx context.Context, store *pods.Store, n networks.Network, image *images.Image, old record) (*container, error) {
-	p, r, err := c.begin(ctx, store, n.Name, image, old)
+func (c *Containers) setUp(ctx context.Context, n networks.Network, image *images.Image, old record) (*container, error) {
+	p, r, err := c.begin(ctx, n.Name, image, old)
 	if err != nil {
 		return nil, err
 	}
 	limited, cancel := c.limited(ctx)
 	defer cancel()
 	if err := p.setup(limited, n.Entry, idle); err != nil {
-		return nil, errors.Join(err, stop(context.WithoutCancel(ctx), store, n.Name))
+		return nil, errors.Join(err, c.stop(context.WithoutCancel(ctx), n.Name))
 	}
 	r.Entry = n.Entry
 	return p, c.writeRecord(n.Name, r)
@@ -142,8 +140,8 @@ func (c *Containers) setUp(ctx context.Context, store *pods.Store, n networks.Ne
 
 // begin starts a network's container, which is not set up yet, after it has stopped one that runs. It returns the
 // record of the setup, without the entry. old is the record that the network has.
-func (c *Containers) begin(ctx context.Context, store *pods.Store, name string, image *images.Image, old record) (*container, record, error) {
-	if err := stop(ctx, store, name); err != nil {
+func (c *Containers) begin(ctx context.Context, name string, image *images.Image, old record) (*container, record, error) {
+	if err := c.stop(ctx, name); err != nil {
 		return nil, record{}, err
 	}
 	boot, err := bootID()
@@ -160,7 +158,7 @@ func (c *Containers) begin(ctx context.Context, store *pods.Store, name string, 
 			return nil, record{}, err
 		}
 	}
-	pod, err := c.launch(ctx, store, name, image)
+	pod, err := c.launch(ctx, name, image)
 	if err != nil {
 		return nil, record{}, err
 	}
@@ -174,7 +172,7 @@ func (c *Containers) limited(ctx context.Context) (context.Context, context.Canc
 }
 
 // launch starts a container and waits until it is up.
-func (c *Containers) launch(ctx context.Context, store *pods.Store, name string, image *images.Image) (*pods.Pod, error) {
+func (c *Containers) launch(ctx context.Context, name string, image *images.Image) (*pods.Pod, error) {
 	if c.Hold == "" {
 		return nil, errors.New("start plugin: the program that holds its container is not known; is /proc mounted?")
 	}
@@ -191,7 +189,7 @@ func (c *Containers) launch(ctx context.Context, store *pods.Store, name string,
 		return nil, err
 	}
 	plan.MonitorCgroup = true
-	pod, err := store.Create(ctx, plan)
+	pod, err := c.store().Create(ctx, plan)
 	if err != nil {
 		return nil, err
 	}
@@ -200,14 +198,14 @@ func (c *Containers) launch(ctx context.Context, store *pods.Store, name string,
 }
 
 // stop stops the containers of a network: one, or that of a launcher that was killed before it has recorded it.
-func stop(ctx context.Context, store *pods.Store, name string) error {
-	all, err := store.List()
+func (c *Containers) stop(ctx context.Context, name string) error {
+	all, err := c.store().List()
 	if err != nil {
 		return err
 	}
 	for _, pod := range all {
 		if pod.Damage == nil && pod.Plan.Name == name {
-			if err := store.Stop(ctx, pod); err != nil {
+			if err := c.store().Stop(ctx, pod); err != nil {
 				return err
 			}
 		}
@@ -260,16 +258,12 @@ type State struct {
 // State returns the state of a network's container, which runs if its main process does.
 func (c *Containers) State(ctx context.Context, n networks.Network) (State, error) {
 	s := State{Log: filepath.Join(c.dir(n.Name), logFile)}
-	store, err := c.store()
-	if err != nil {
-		return s, err
-	}
 	r, err := c.readRecord(n.Name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, err
 	}
 	s.Image = r.Image
-	p, err := c.running(ctx, store, n.Name, func(r record) bool { return r.Entry == n.Entry })
+	p, err := c.running(ctx, n.Name, func(r record) bool { return r.Entry == n.Entry })
 	if p != nil {
 		s.Running, s.Pod, s.PID = true, p.pod.Plan.UUID, p.pod.State.Stager.PID
 	}
@@ -277,34 +271,34 @@ func (c *Containers) State(ctx context.Context, n networks.Network) (State, erro
 }
 
 // Images maps the ID of each image that a network needs to the network's name: those of containers, and the plugin's
-// that was set up last, of a network that a pod uses, whose container is started again with it, and of one that
+// that was set up last, of a network that a pod uses, because its container is started again with it, and of one that
 // Collect will have the plugin delete. used reports whether a pod uses a network.
 func (c *Containers) Images(used func(network string) (bool, error)) (map[string]string, error) {
-	entries, store, err := c.contents()
-	if err != nil || entries == nil {
+	found, err := c.names()
+	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	needed, err := store.ImagesInUse()
+	needed, err := c.store().ImagesInUse()
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range entries {
-		r, err := c.readRecord(e.Name())
+	for _, name := range found {
+		r, err := c.readRecord(name)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && r.Image == "" {
 			continue // not a network that was set up
 		}
 		if err != nil {
 			return nil, err
 		}
-		is := c.isLeft(e.Name(), r)
+		is := c.isLeft(name, r)
 		if !is {
-			is, err = used(e.Name())
+			is, err = used(name)
 		}
 		if err != nil {
 			return nil, err
 		}
 		if is {
-			needed[r.Image] = e.Name()
+			needed[r.Image] = name
 		}
 	}
 	return needed, nil
@@ -322,7 +316,7 @@ func (c *Containers) Validate(ctx context.Context, n networks.Network) error {
 	return again(func() error { return c.check(ctx, n) })
 }
 
-// check is Validate, of a network whose image is there.
+// check is Validate, when the plugin's image is there.
 func (c *Containers) check(ctx context.Context, n networks.Network) error {
 	p, release, err := c.use(ctx, n.Name)
 	if err != nil {

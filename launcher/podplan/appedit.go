@@ -82,7 +82,7 @@ func sectionOf(image *images.Image) (section, error) {
 	}
 	s := section{app: decoded.App, isolators: decoded.Isolators}
 	for _, u := range unknownKeys(image.Manifest.Raw, keys{"app": podKeys()["apps"]["app"]}) {
-		if len(u.place) > 0 && !slices.Contains(u.place, any("isolators")) { // whose order changes
+		if len(u.place) > 0 && !slices.Contains(u.place, any("isolators")) { // their order changes
 			u.place = append([]any{"apps", 0}, u.place...)
 			s.unknown = append(s.unknown, u)
 		}

@@ -50,7 +50,7 @@ func unknownKeys(document []byte, known keys) []unknownKey {
 	return findUnknown(nil, value, known)
 }
 
-// findUnknown looks into objects and lists whose keys are known.
+// findUnknown looks into objects and lists with known keys.
 func findUnknown(place []any, value any, known keys) (all []unknownKey) {
 	if known == nil {
 		return nil
@@ -150,7 +150,7 @@ func nearest(word string, names iter.Seq[string]) (best string, least int) {
 
 // distance is the number of characters to insert, delete, replace or swap with the next one (optimal string alignment).
 func distance(a, b string) int {
-	var before, last, row []int // of the table, whose element i, j is the distance of a[:i] and b[:j]
+	var before, last, row []int // of the table; element i, j is the distance of a[:i] and b[:j]
 	for i := range len(a) + 1 {
 		before, last, row = last, row, make([]int, len(b)+1)
 		for j := range row {

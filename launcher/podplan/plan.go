@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// kurmaVersion is the version of Kurma whose daemon the launcher stands in for.
+	// kurmaVersion is the version of the Kurma daemon that the launcher stands in for.
 	kurmaVersion = "0.4.1"
 
 	// stopTimeout is how long Kurma waits for a stager to stop.

@@ -8,7 +8,7 @@ import (
 	"github.com/appc/spec/schema/types"
 )
 
-// takeOwnGroups gives an app whose user the options have changed without a group the groups of that user by the
+// takeOwnGroups gives an app, if the options have a user and no group, the groups of that user by the
 // image's own files. The image's groups are those of its own user.
 func (p *Planner) takeOwnGroups(app *types.App, image *images.Image, o AppOptions) error {
 	if o.User == "" || o.Group != "" {

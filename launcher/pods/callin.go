@@ -66,7 +66,7 @@ func (p *Pod) notExecuted(name string, err error) error {
 	if failed := (*os.PathError)(nil); errors.As(err, &failed) {
 		err = failed.Err // its path is in the message
 	}
-	// A program whose interpreter is missing is also ENOENT.
+	// A missing interpreter of a program is also ENOENT.
 	if _, missing := os.Lstat(path); !errors.Is(missing, fs.ErrNotExist) {
 		return fmt.Errorf("execute %s in pod %q: %w", path, p.Plan.Name, err)
 	}

@@ -35,7 +35,7 @@ func (s *Store) recall(p *Pod) {
 	}
 }
 
-// endDamaged ends a damaged pod, whose state does not say who its monitor is: it kills the processes in
+// endDamaged ends a damaged pod. The state does not say who its monitor is: endDamaged kills the processes in
 // the pod's cgroup, and the monitor takes the pod down. It takes the pod's lock.
 func (s *Store) endDamaged(ctx context.Context, p *Pod, lock *os.File) error {
 	group, err := cgroups.Open(p.Plan.Cgroup)

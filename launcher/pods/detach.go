@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// controlDescriptor is a detached monitor's end of a pair of stream sockets, whose other end its starter
-// has. The monitor gets one byte with the pod's lock, held, when there is a pod; end of file says
+// controlDescriptor is a detached monitor's end of a pair of stream sockets; its starter has the
+// other end. The monitor gets one byte with the pod's lock, held, when there is a pod; end of file says
 // that there will be none. It answers with one report.
 const controlDescriptor = 3
 
@@ -34,7 +34,7 @@ type report struct {
 	Left        bool        `json:"left,omitempty"` // the monitor has not begun with the pod, so it has not deleted it either
 }
 
-// Monitor is a process that waits for the pod whose monitor it will be.
+// Monitor is a process that waits for its pod.
 type Monitor struct {
 	UUID string // the pod's
 

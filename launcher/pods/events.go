@@ -29,7 +29,7 @@ func (p *Pod) record(e events.Event) {
 }
 
 // recordExit records once that the pod's stager has ended, and in the stager's log if a signal has ended it. A pod
-// whose stager was not started has not exited.
+// without a stager that was started has not exited.
 func (k *Keeper) recordExit(exit Exit) {
 	if k.State.Stager.PID == 0 || k.State.Exit != nil {
 		return
@@ -145,7 +145,7 @@ type change struct {
 	State  string    `json:"state"`
 	Code   *int      `json:"exitCode"` // of "ending"; nil for an app that was not started
 	Reason string    `json:"reason"`
-	// NotExecuted is 127 for an app whose program is missing, and 126 for one whose program cannot be executed.
+	// NotExecuted is 127 if the app's program is missing, and 126 if it cannot be executed.
 	NotExecuted int `json:"notExecuted"`
 }
 

@@ -21,11 +21,7 @@ const callerWord = "caller-of-a-test"
 
 // callAsTest executes the call-in "wait", and returns an exit code.
 func callAsTest(dir, group, uuid string) int {
-	s, err := Open(dir, group)
-	if err != nil {
-		return 2
-	}
-	pod, err := s.Get(uuid)
+	pod, err := Open(dir, group).Get(uuid)
 	if err != nil {
 		return 2
 	}

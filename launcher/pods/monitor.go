@@ -336,7 +336,7 @@ func (k *Keeper) removeDir() error {
 	if err := rmtree.Remove(k.Dir); err != nil {
 		return fmt.Errorf("remove pod %s: %w", k.Plan.UUID, err)
 	}
-	if k.Plan.Name != "" { // not a folder whose maker was killed before there was a pod
+	if k.Plan.Name != "" { // not the folder of a maker that was killed before there was a pod
 		k.record(events.Event{Action: events.Removed})
 	}
 	if k.lock != nil {

@@ -45,7 +45,7 @@ type Plan struct {
 
 	// MonitorCgroup has the monitor run in a cgroup beside the pod's, which Cgroup and monitorSuffix
 	// name. It is for a pod that serves others: the cgroup of the process that starts it may be
-	// that of a service, whose end kills every process in it.
+	// that of a service, and the service's end kills every process in it.
 	MonitorCgroup bool `json:"monitorCgroup,omitempty"`
 
 	// Remove has the pod deleted with its logs when it ends.
@@ -114,7 +114,7 @@ type Environment struct {
 //	    │          └─────────────→ Exited
 //	    └→ (gone), the pod was not up
 //
-// A pod whose plan has Remove is gone instead of Exited. Any of the first three becomes Dead
+// A pod with Remove in its plan is gone instead of Exited. Any of the first three becomes Dead
 // when its monitor is killed.
 type Phase string
 

@@ -36,10 +36,7 @@ func newStore(t *testing.T) *Store {
 		t.Fatal("this test must run as root")
 	}
 	group := fmt.Sprintf("kurma-pods-test-%d-%d", os.Getpid(), stores.Add(1))
-	s, err := Open(filepath.Join(t.TempDir(), "pods"), group)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := Open(filepath.Join(t.TempDir(), "pods"), group)
 	t.Cleanup(func() {
 		left, _ := filepath.Glob("/sys/fs/cgroup/*/" + group)
 		pods, _ := filepath.Glob(filepath.Join(s.dir, "*-*"))

@@ -13,8 +13,8 @@ import (
 	"kurma.io/stager/launcher/networks"
 )
 
-// makeRoom takes the store's lock and lists the pods, when it has disconnected the dead pods whose networks or ports
-// the plan's pod shares. It tries each once: what stays connected is for the caller to judge. The caller closes the
+// makeRoom takes the store's lock and lists the pods, when it has disconnected the dead pods that share networks
+// or ports with the plan's pod. It tries each once: what stays connected is for the caller to judge. The caller closes the
 // lock.
 func (s *Store) makeRoom(ctx context.Context, plan Plan) (*os.File, []*Pod, error) {
 	tried, need := make(map[string]bool), plan.needs()
@@ -60,8 +60,8 @@ func (p Plan) needs() needs {
 	return n
 }
 
-// isInTheWay reports whether the pod is dead, and its networks keep something that the new pod may need. A pod whose
-// monitor is gone while its lock is held is being taken down by another process.
+// isInTheWay reports whether the pod is dead, and its networks keep something that the new pod may need. If a
+// pod's monitor is gone while its lock is held, another process takes the pod down.
 func (p *Pod) isInTheWay(n needs) bool {
 	if p.alive() {
 		return p.contends(n) && p.State.Monitor.PID != 0 && p.State.Monitor.ended()

@@ -35,7 +35,7 @@ func (p *plugin) Del(context.Context, networks.Call) error {
 // newNetworkStore makes a store whose networks all have this plugin. At the end `del` works, and the pods are deleted.
 func newNetworkStore(t *testing.T, del func() error) (*Store, *plugin) {
 	s, p := newStore(t), &plugin{del: del}
-	s.Connector = &networks.Connector{Plugin: func(string) (networks.Plugin, error) { return p, nil }}
+	s.Connector = &networks.Connector{Plugin: func(string) networks.Plugin { return p }}
 	t.Cleanup(func() {
 		p.del = func() error { return nil }
 		if _, err := s.Collect(); err != nil {

@@ -40,7 +40,7 @@ func (s *Store) Stop(ctx context.Context, p *Pod) error {
 	return s.clear(s.keep(*p, lock), how)
 }
 
-// Kill kills the stager of a pod, and so the pod, whose monitor takes it down. It does nothing to a
+// Kill kills the stager of a pod, and so the pod, which its monitor takes down. It does nothing to a
 // pod that has ended.
 func (s *Store) Kill(uuid string) {
 	if p, err := s.read(uuid); err == nil && p.alive() {
@@ -179,7 +179,7 @@ func (s *Store) orphans() ([]*Keeper, error) {
 	return orphans, nil
 }
 
-// keep returns the keeper of a pod whose lock the caller has taken.
+// keep returns the keeper of a pod; the caller has taken its lock.
 func (s *Store) keep(p Pod, lock *os.File) *Keeper {
 	return &Keeper{Pod: p, lock: lock, connector: s.Connector}
 }

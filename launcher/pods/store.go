@@ -16,7 +16,7 @@
 //	.lock              taken for moments, while a pod is made or dead ones are looked for
 //	.events            what happens to the pods, of package events; .events.old is what came before
 //
-// A folder whose name is not a UUID in the usual form is not a pod's, and is not touched.
+// A folder without a UUID in the usual form as its name is not a pod's, and is not touched.
 //
 // A pod's monitor is the parent process of its stager. The kernel kills the
 // stager with the monitor (PR_SET_PDEATHSIG), so a live pod always has one: if
@@ -69,17 +69,8 @@ type Store struct {
 	Connector *networks.Connector
 }
 
-// Open opens a store. It makes the store's folder if it is missing.
-func Open(dir, cgroup string) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open pod store: %w", err)
-	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, fmt.Errorf("open pod store: %w", err)
-	}
-	return &Store{dir: dir, cgroup: cgroup}, nil
-}
+// Open returns the store in a folder, an absolute path. The folder is made when it is needed.
+func Open(dir, cgroup string) *Store { return &Store{dir: dir, cgroup: cgroup} }
 
 // Pod is the record of a pod of a store, as it was when it was read: a value, which may be copied. Refresh and
 // AwaitEnd read it again.
@@ -99,9 +90,9 @@ func (p *Pod) LogPath() string { return filepath.Join(p.Dir, logFile) }
 func (s *Store) podDir(uuid string) string { return filepath.Join(s.dir, uuid) }
 
 // Create makes a pod's folder and takes its lock. If a live pod has the name it returns ErrNameTaken; one that has
-// exited or is dead is not an error. Dead pods whose networks or ports the new pod shares are disconnected before,
+// exited or is dead is not an error. Dead pods that share networks or ports with the new pod are disconnected before,
 // and keep their logs; one that cannot be is an error if it holds a port or an address that the plan asks for. The
-// caller then calls Run, Detach, or HandOver of the monitor whose UUID the plan has.
+// caller then calls Run, Detach, or HandOver of the monitor with the plan's UUID.
 func (s *Store) Create(ctx context.Context, plan Plan) (*Keeper, error) {
 	k, err := s.create(ctx, plan)
 	if err != nil {
@@ -160,6 +151,9 @@ func (k *Keeper) begin() error {
 
 // lockStore takes the store's lock, which is held for short times only.
 func (s *Store) lockStore() (*os.File, error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make pod store: %w", err)
+	}
 	file, err := os.OpenFile(filepath.Join(s.dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -232,7 +226,7 @@ func liveNames(all []*Pod) map[string]string {
 
 func (s *Store) uuids() ([]string, error) {
 	entries, err := os.ReadDir(s.dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
 	var uuids []string
@@ -252,7 +246,7 @@ func isUUID(name string) bool {
 }
 
 // read reads a pod from disk. With an error it returns the pod with whatever could be
-// read. A pod whose monitor was killed is in Phase Dead.
+// read. The pod of a monitor that was killed is in Phase Dead.
 func (s *Store) read(uuid string) (*Pod, error) {
 	pod := &Pod{Dir: filepath.Join(s.dir, uuid)}
 	if err := jsonfile.Read(filepath.Join(pod.Dir, planFile), &pod.Plan); err != nil {

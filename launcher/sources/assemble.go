@@ -33,7 +33,7 @@ type parts struct {
 	layers        []func() (file *os.File, done func(), err error) // the lowest first
 }
 
-// partsOf returns the parts of an image whose files open opens.
+// partsOf returns the parts of an image; open opens its files.
 func partsOf(image v1.Image, open blobs, name, version string) (parts, error) {
 	p := parts{name: name, version: version}
 	manifest, err := image.Manifest()

@@ -51,7 +51,7 @@ type statusError struct {
 
 func (e statusError) Error() string { return "the server answers " + e.status }
 
-// errChanged says that the server has another file now than the one whose start we have.
+// errChanged says that the server has another file now than before.
 var errChanged = errors.New("the file on the server has changed meanwhile")
 
 // get downloads a file, resuming what an earlier download has left, and returns it open at its
@@ -187,7 +187,7 @@ func (f *Fetcher) resume(ctx context.Context, d download, file *os.File, report 
 	return f.append(d, file, response, have, report)
 }
 
-// tagAttribute keeps the version that the server gave a file whose start we have.
+// tagAttribute keeps the version that the server gave a file at the start of its download.
 const tagAttribute = "user.kurma.etag"
 
 // entityTag returns what setEntityTag has set, "" for nothing.

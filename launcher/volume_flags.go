@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"kurma.io/stager/launcher/podplan"
+
+	"github.com/appc/spec/schema/types"
+)
+
+// volumeFlags collects --volume.
+type volumeFlags struct {
+	named  map[string]string // paths of the host by the names of volumes
+	mounts []podplan.Mount
+}
+
+// String implements pflag.Value.
+func (v *volumeFlags) String() string { return "" }
+
+// Type implements pflag.Value.
+func (v *volumeFlags) Type() string { return "NAME=PATH" }
+
+// Set implements pflag.Value.
+func (v *volumeFlags) Set(text string) error {
+	if !utf8.ValidString(text) { // JSON would change it
+		return errors.New("the path is not UTF-8")
+	}
+	if strings.HasPrefix(text, "/") {
+		return v.addMount(text)
+	}
+	name, source, ok := strings.Cut(text, "=")
+	if !ok || name == "" || !strings.HasPrefix(source, "/") {
+		return errors.New("want NAME=/PATH, or /PATH:/TARGET[:ro]")
+	}
+	if _, err := types.NewACName(name); err != nil {
+		return fmt.Errorf("name %q: %w", name, err)
+	}
+	if _, twice := v.named[name]; twice {
+		return fmt.Errorf("volume %q is given twice", name)
+	}
+	if v.named == nil {
+		v.named = make(map[string]string)
+	}
+	v.named[name] = source
+	return nil
+}
+
+// addMount reads /PATH:/TARGET[:ro].
+func (v *volumeFlags) addMount(text string) error {
+	parts := strings.Split(text, ":")
+	if len(parts) < 2 || len(parts) > 3 || !path.IsAbs(parts[1]) {
+		return errors.New("want /PATH:/TARGET[:ro], or NAME=/PATH")
+	}
+	m := podplan.Mount{Source: parts[0], Target: path.Clean(parts[1])}
+	if len(parts) == 3 {
+		switch parts[2] {
+		case "ro":
+			m.ReadOnly = true
+		case "rw":
+		default:
+			return fmt.Errorf("%s: want ro or rw", quoted(parts[2]))
+		}
+	}
+	for _, other := range v.mounts {
+		if other.Target == m.Target {
+			return fmt.Errorf("target %s is given twice", quoted(m.Target))
+		}
+	}
+	v.mounts = append(v.mounts, m)
+	return nil
+}
