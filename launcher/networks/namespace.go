@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -95,22 +94,11 @@ func (n *Namespace) Close() {
 	n.file.Close()
 }
 
-// hold runs enter on a thread of its own, which stays in the namespace that enter has entered
-// until Close. The thread is never the main thread, which cannot end.
+// hold runs enter on a thread of its own, which stays in the namespace that enter has entered until Close.
 func hold(enter func() error) (*Namespace, error) {
 	n := &Namespace{done: make(chan struct{})}
 	ready := make(chan error)
-	var run func()
-	run = func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			// While this goroutine holds the main thread, the next one cannot get it.
-			ended := make(chan struct{})
-			go func() { defer close(ended); run() }()
-			<-ended
-			runtime.UnlockOSThread()
-			return
-		}
+	OnOwnThread(func() {
 		err := enter()
 		if err == nil {
 			n.thread = unix.Gettid()
@@ -120,9 +108,7 @@ func hold(enter func() error) (*Namespace, error) {
 		if err == nil {
 			<-n.done
 		}
-		// Never unlocked: the runtime ends the thread.
-	}
-	go run()
+	})
 	return n, <-ready
 }
 

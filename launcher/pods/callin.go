@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/names"
 
 	"golang.org/x/sys/unix"
@@ -142,7 +143,7 @@ func (p *Pod) startCall(c Call, feed *settingsFeed) (*os.Process, <-chan Exit, e
 	}
 	path := names.CallInDir + "/" + c.Name
 	start, ended := make(chan started), make(chan Exit, 1)
-	onOwnThread(func() {
+	networks.OnOwnThread(func() {
 		if err := p.enter(); err != nil {
 			start <- started{err: err}
 			return

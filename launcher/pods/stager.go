@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/networks"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,7 +37,7 @@ func (k *Keeper) startStager(group *cgroups.Group, connected <-chan error) (*sta
 		return nil, errors.Join(fmt.Errorf("make ready pipe: %w", err), <-connected)
 	}
 	start, exited := make(chan started), make(chan Exit, 1)
-	onOwnThread(func() {
+	networks.OnOwnThread(func() {
 		process, err := k.fork(group, readyWrite, connected)
 		_ = readyWrite.Close() // the stager has the only copy now
 		start <- started{process, err}

@@ -1,4 +1,4 @@
-package pods
+package networks
 
 import (
 	"runtime"
@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onOwnThread runs do in the background on a thread of its own, which ends with do: do may
+// OnOwnThread runs do in the background on a thread of its own, which ends with do: do may
 // move the thread to other namespaces and need not move it back. The thread is never the
 // main thread, which cannot end and which /proc/self stands for.
-func onOwnThread(do func()) {
+func OnOwnThread(do func()) {
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() != unix.Getpid() {
