@@ -205,14 +205,8 @@ func copyFile(to, from string) error {
 
 // readRecord reads an image's record.
 func readRecord(dir string) (record Record, err error) {
-	data, err := os.ReadFile(filepath.Join(dir, recordFile))
-	if err != nil {
-		return record, err
-	}
-	if err := json.Unmarshal(data, &record); err != nil {
-		return record, fmt.Errorf("%s: %w", recordFile, err)
-	}
-	return record, nil
+	err = jsonfile.Read(filepath.Join(dir, recordFile), &record)
+	return record, err
 }
 
 // writeRecord replaces the record in one step, also in a power loss. Several processes may do
@@ -333,27 +327,4 @@ func sameManifest(fresh, place string) error {
 		err = errors.New("manifest altered since the import; remove the image and import it again")
 	}
 	return err
-}
-
-// meter counts the bytes read and reports them from time to time.
-type meter struct {
-	ctx        context.Context // reading ends with it
-	in         io.Reader
-	done, size int64
-	told       time.Time
-	report     func(done, size int64)
-}
-
-// Read implements io.Reader.
-func (m *meter) Read(p []byte) (int, error) {
-	if m.ctx.Err() != nil {
-		return 0, context.Cause(m.ctx)
-	}
-	n, err := m.in.Read(p)
-	m.done += int64(n)
-	if m.report != nil && (err != nil || time.Since(m.told) > 100*time.Millisecond) {
-		m.told = time.Now()
-		m.report(m.done, m.size)
-	}
-	return n, err
 }

@@ -254,21 +254,11 @@ func content(root string) (string, error) {
 		if e.Type != tar.TypeReg {
 			continue
 		}
-		if err := copyTo(sum, source); err != nil {
+		if err := copyInto(source, sum); err != nil {
 			return "", err
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-func copyTo(w io.Writer, path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	_, err = io.Copy(w, file)
-	return err
 }
 
 // seal returns a checksum of the state of a folder's files without reading them.
