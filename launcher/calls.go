@@ -19,7 +19,8 @@ func (c *cli) makeCall(ctx context.Context, stdin *os.File, call calling) (int, 
 	defer c.keepTerminal()()
 	signals, stop := callSignals()
 	defer stop()
-	return call(context.WithoutCancel(ctx), daemon.Caller{Stdio: [3]*os.File{stdin, os.Stdout, os.Stderr}, Signals: signals})
+	return call(context.WithoutCancel(ctx), daemon.Caller{Stdio: [3]*os.File{stdin, os.Stdout, os.Stderr},
+		Signals: signals})
 }
 
 // statusOf is the error that ends the launcher with the exit status of a call.
@@ -34,7 +35,8 @@ func statusOf(code int, err error) error {
 func callSignals() (passed <-chan os.Signal, stop func()) {
 	received, out := make(chan os.Signal, 16), make(chan os.Signal)
 	done := make(chan struct{})
-	signal.Notify(received, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH)
+	signal.Notify(received, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGWINCH)
 	go func() {
 		for {
 			select {

@@ -83,7 +83,8 @@ func nextStep(err error) string {
 	case errors.Is(err, daemon.ErrNoStager):
 		return "; import it with launcher image import STAGER.aci, or name another one as defaultStagerImage"
 	case errors.Is(err, images.ErrNotFound):
-		return "; launcher image list lists the images, launcher image import FILE adds one, and docker://NAME means an image of a registry"
+		return "; launcher image list lists the images, launcher image import FILE adds one, and docker://NAME means an " +
+			"image of a registry"
 	case errors.Is(err, signing.ErrUnknownKey):
 		return "; launcher trust add KEY.asc trusts its key, as trustedKeys in the configuration does"
 	case errors.Is(err, images.ErrUnsigned):
@@ -100,7 +101,8 @@ func nextStep(err error) string {
 
 // group returns a command that has subcommands and does nothing itself.
 func group(name, short string, subcommands ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: name + " COMMAND", Short: short, Args: needCommand, RunE: needCommand, SuggestionsMinimumDistance: 2}
+	cmd := &cobra.Command{Use: name + " COMMAND", Short: short, Args: needCommand, RunE: needCommand,
+		SuggestionsMinimumDistance: 2}
 	cmd.AddCommand(subcommands...)
 	return cmd
 }
@@ -126,9 +128,11 @@ func needCommand(cmd *cobra.Command, args []string) error {
 // elsewhere maps commands of podman and docker to those that do the same here.
 func elsewhere() map[string]string {
 	return map[string]string{
-		"build": "aci build, another program", "export": "cp or image export", "images": "image list", "import": "image import", "load": "image import",
+		"build": "aci build, another program", "export": "cp or image export", "images": "image list",
+		"import": "image import", "load": "image import",
 		"login": "docker login or skopeo login; the launcher uses their credentials", "pull": "image import docker://NAME",
-		"tag": "imagePins in the configuration, because an image has the name of its manifest", "rmi": "image rm", "save": "image export", "start": "run or restart",
+		"tag": "imagePins in the configuration, because an image has the name of its manifest", "rmi": "image rm",
+		"save": "image export", "start": "run or restart",
 	}
 }
 

@@ -17,13 +17,14 @@ func cpCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cp POD[:APP]:PATH HOSTPATH|-  |  cp HOSTPATH|- POD[:APP]:PATH",
 		Short: "copy files between the host and an app that runs",
-		Long: `cp copies a file or a folder from an app to the host or from the host to an app, by the rules of cp(1): into a folder that
-exists, or under the name of PATH. PATH/. is the contents of a folder. Of - the source is a tar archive from stdin, which is unpacked
-into a folder, and the target a tar archive to stdout.
+		Long: `cp copies a file or a folder from an app to the host or from the host to an app, by the rules of cp(1):
+into a folder that exists, or under the name of PATH. PATH/. is the contents of a folder. Of - the source is a tar
+archive from stdin, which is unpacked into a folder, and the target a tar archive to stdout.
 
-PATH is inside the app's root, with its volumes, and what it leads to may change while the app runs. Links below it are copied as
-links. Files keep their mode, time and the numbers of their owner; a copy on the host has no setuid and setgid bits. Devices, FIFOs, sockets and
-the kernel's own files, such as those of /proc, are left out, each with a warning.`,
+PATH is inside the app's root, with its volumes, and what it leads to may change while the app runs. Links below it
+are copied as links. Files keep their mode, time and the numbers of their owner; a copy on the host has no setuid
+and setgid bits. Devices, FIFOs, sockets and the kernel's own files, such as those of /proc, are left out, each with
+a warning.`,
 		Example: `  launcher cp web:/etc/hosts .
   launcher cp site/. web:nginx:/srv/www
   launcher cp web:/var/lib/data - | zstd >data.tar.zst`,
@@ -63,7 +64,8 @@ func (c *cli) cp(ctx context.Context, from, to string) error {
 	case fromPod == "" && toPod == "":
 		return usageError{"cp: one of the two must be POD:PATH or POD:APP:PATH"}
 	case fromPod != "" && toPod != "":
-		return usageError{"cp: both are in pods; copy to the host first, or use launcher cp " + from + " - | launcher cp - " + to}
+		return usageError{"cp: both are in pods; copy to the host first, or use launcher cp " + from +
+			" - | launcher cp - " + to}
 	case to == "-" && isTerminal(c.stdout):
 		return usageError{"cp: stdout is a terminal; want a file or a pipe for the archive"}
 	}
@@ -102,7 +104,8 @@ func (c *cli) cp(ctx context.Context, from, to string) error {
 const maxCopyWarnings = 20
 
 // completeCopies proposes pods, and paths of the host.
-func (c *cli) completeCopies(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (c *cli) completeCopies(cmd *cobra.Command, args []string,
+	word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) >= 2 || strings.HasPrefix(word, "/") || strings.HasPrefix(word, ".") {
 		return nil, cobra.ShellCompDirectiveDefault
 	}

@@ -24,11 +24,12 @@ func (e *envFlags) declare(flags *pflag.FlagSet) {
 		e.given = append(e.given, one)
 		return err
 	})
-	flags.Func("env-file", "set the variables of a `FILE`, a NAME=VALUE a line; --env overrides them", func(path string) error {
-		all, err := readEnvFile(path)
-		e.fromFiles = append(e.fromFiles, all...)
-		return err
-	})
+	flags.Func("env-file", "set the variables of a `FILE`, a NAME=VALUE a line; --env overrides them",
+		func(path string) error {
+			all, err := readEnvFile(path)
+			e.fromFiles = append(e.fromFiles, all...)
+			return err
+		})
 }
 
 // declareUser declares --user.
@@ -64,7 +65,8 @@ func environment(name, value string) (pods.Environment, error) {
 		return pods.Environment{}, errors.New("not UTF-8")
 	}
 	if !regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`).MatchString(name) {
-		return pods.Environment{}, errors.New(`want a name of letters, digits, "_", "." and "-", which begins with a letter or "_"`)
+		return pods.Environment{}, errors.New(`want a name of letters, digits, "_", "." and "-", ` +
+			`which begins with a letter or "_"`)
 	}
 	return pods.Environment{Name: name, Value: value}, nil
 }

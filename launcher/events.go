@@ -18,10 +18,10 @@ func eventsCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "show what happens to pods and apps",
-		Long: `events shows what happens to pods and their apps from now on, until SIGINT or the time of --until: pods are created,
-started, ready when all apps have been started, exited and removed; apps are started, exited, restarting, or failed if they could
-not be started. With --since it begins with what has happened since then; --stream=false shows only what has happened so far.
-The last 1 to 2 MiB of events are kept.`,
+		Long: `events shows what happens to pods and their apps from now on, until SIGINT or the time of --until: pods are
+created, started, ready when all apps have been started, exited and removed; apps are started, exited, restarting,
+or failed if they could not be started. With --since it begins with what has happened since then; --stream=false
+shows only what has happened so far. The last 1 to 2 MiB of events are kept.`,
 		Example:           "  launcher events --since 1h --stream=false --json",
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -48,7 +48,8 @@ func eventText(e events.Event) string {
 	if e.App != "" {
 		subject = "app " + printable(e.Pod) + "/" + e.App
 	}
-	text := fmt.Sprintf("%s  %s  %s %s", e.Time.Local().Format("2006-01-02 15:04:05.000 MST"), e.UUID[:min(8, len(e.UUID))], subject, e.Action)
+	text := fmt.Sprintf("%s  %s  %s %s", e.Time.Local().Format("2006-01-02 15:04:05.000 MST"),
+		e.UUID[:min(8, len(e.UUID))], subject, e.Action)
 	if e.Code != nil || e.Action == events.Exited && e.App == "" {
 		text += fmt.Sprintf(" (%s)", codeText(e.Code))
 	}

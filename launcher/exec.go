@@ -23,11 +23,12 @@ func execCommand(c *cli) *cobra.Command {
 		Use:   "exec POD [APP] -- CMD…",
 		Short: "run a command in an app",
 		Long: `exec runs a command with the app's user, working directory and environment, unless options name others.
-With --tty the command has a terminal of its own; it never has the caller's, nor another file of the caller. With --interactive
-it reads the caller's stdin through a pipe, otherwise its stdin is at its end.`,
+With --tty the command has a terminal of its own; it never has the caller's, nor another file of the caller. With
+--interactive it reads the caller's stdin through a pipe, otherwise its stdin is at its end.`,
 		Example:           "  launcher exec --interactive --tty web -- sh\n  launcher exec -i web -- tar -x <files.tar",
 		ValidArgsFunction: c.completePods(1, true),
-		Annotations:       map[string]string{exitStatusAnnotation: "The command's; 125 if the launcher or the stager could not run it, 126 if it is not executable, 127 if it is not there."},
+		Annotations: map[string]string{exitStatusAnnotation: "The command's; 125 if the launcher or the stager " +
+			"could not run it, 126 if it is not executable, 127 if it is not there."},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Environment = env.all()
 			return c.execute(cmd, args, o, interactive)

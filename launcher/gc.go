@@ -20,7 +20,8 @@ func gcCommand(c *cli) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return c.collect(cmd.Context(), dry) },
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the pods that would be deleted and the networks with a plugin that would be stopped, and change nothing")
+	cmd.Flags().BoolVar(&dry, "dry-run", false,
+		"print the pods that would be deleted and the networks with a plugin that would be stopped, and change nothing")
 	return cmd
 }
 

@@ -12,12 +12,13 @@ func imageExportCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "export IMAGE FILE",
 		Short: "write an image into a file",
-		Long: `export writes the ACI that was imported, and its signature as FILE.asc, if the image is signed. The store does not
-keep the file of an image that is not signed: it is built again from the image's manifest and files, and a
+		Long: `export writes the ACI that was imported, and its signature as FILE.asc, if the image is signed. The store
+does not keep the file of an image that is not signed: it is built again from the image's manifest and files, and a
 warning says so if its ID is another one. A FILE that exists is an error.
 
 FILE has the files of all images that the image depends on, such as its layers, and runs anywhere. Only the images
-that a signed image depends on, or images with a pathWhitelist, are written beside it, as FILE.1, FILE.2 and so on. A message says which.`,
+that a signed image depends on, or images with a pathWhitelist, are written beside it, as FILE.1, FILE.2 and so on.
+A message says which.`,
 		Args:              wants(2, 2, "IMAGE FILE"),
 		ValidArgsFunction: c.completeImages(1, false),
 		RunE:              func(_ *cobra.Command, args []string) error { return c.exportImage(args[0], args[1]) },

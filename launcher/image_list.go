@@ -18,9 +18,10 @@ func imageListCommand(c *cli) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "list images, the latest first",
-		Long: `list prints a line for each image, the latest import first, and checks each signature. SIZE has the layers that
-the image needs. The layers of images of Docker and OCI are listed with --all only. Rows have at most 80 characters; --no-trunc
-prints whole IDs and names, the architecture, the time of the import, and who has signed the image.`,
+		Long: `list prints a line for each image, the latest import first, and checks each signature. SIZE has the layers
+that the image needs. The layers of images of Docker and OCI are listed with --all only. Rows have at most 80
+characters; --no-trunc prints whole IDs and names, the architecture, the time of the import, and who has signed the
+image.`,
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(*cobra.Command, []string) error { return c.listImages(o) },
@@ -57,7 +58,8 @@ func (c *cli) listImages(o imageListOptions) error {
 			out.row(shortID(image.ID), "-", "-", "-", "-", "damaged")
 			continue
 		}
-		out.row(shortID(image.ID), image.Name, image.Labels["version"], sizeText(image), image.Imported.Local().Format(time.DateOnly), signedText(image))
+		out.row(shortID(image.ID), image.Name, image.Labels["version"], sizeText(image),
+			image.Imported.Local().Format(time.DateOnly), signedText(image))
 	}
 	return out.flush()
 }
@@ -70,7 +72,8 @@ func (c *cli) listWholeImages(all []daemon.Image) error {
 			out.row(image.ID, "-", "-", "-", "-", "-", "damaged: "+oneLine(image.Damage))
 			continue
 		}
-		out.row(image.ID, image.Name, image.Labels["version"], image.Labels["arch"], sizeText(image), localTime(image.Imported), signedBy(image))
+		out.row(image.ID, image.Name, image.Labels["version"], image.Labels["arch"], sizeText(image),
+			localTime(image.Imported), signedBy(image))
 	}
 	return out.flush()
 }

@@ -12,8 +12,8 @@ func imageRmCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm IMAGE…",
 		Short: "remove images that no pod and no network uses",
-		Long: `rm removes images, and the layers that no other image needs. An image that a live pod, a network or another image
-uses is an error. While images are imported, layers stay; the end of the last import removes them.`,
+		Long: `rm removes images, and the layers that no other image needs. An image that a live pod, a network or another
+image uses is an error. While images are imported, layers stay; the end of the last import removes them.`,
 		Args:              wants(1, -1, "IMAGE…"),
 		ValidArgsFunction: c.completeImages(math.MaxInt, false),
 		RunE:              func(_ *cobra.Command, args []string) error { return c.removeImages(args) },

@@ -40,7 +40,8 @@ func commands(c *cli) map[string][]*cobra.Command {
 	return map[string][]*cobra.Command{
 		podGroup: {
 			runCommand(c), psCommand(c), statusCommand(c), logsCommand(c), execCommand(c), attachCommand(c),
-			callCommand(c), topCommand(c), statsCommand(c), eventsCommand(c), cpCommand(c), stopCommand(c), killCommand(c), waitCommand(c), restartCommand(c), rmCommand(c), gcCommand(c),
+			callCommand(c), topCommand(c), statsCommand(c), eventsCommand(c), cpCommand(c), stopCommand(c), killCommand(c),
+			waitCommand(c), restartCommand(c), rmCommand(c), gcCommand(c),
 			inspectCommand(c), validateCommand(c),
 		},
 		imageGroup:   {imageCommand(c), trustCommand(c)},
@@ -69,11 +70,14 @@ func rootCommand(c *cli) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return c.begin() }
 	flags := root.PersistentFlags()
-	flags.Func("config", "the configuration `FILE`; "+daemon.DefaultConfigFile+" if that exists", notEmpty(&c.configFile, "want a file"))
-	flags.Func("state", "the `DIR` of pods and images if the configuration names none; else "+daemon.DefaultState, notEmpty(&c.state, "want a folder"))
+	flags.Func("config", "the configuration `FILE`; "+daemon.DefaultConfigFile+" if that exists",
+		notEmpty(&c.configFile, "want a file"))
+	flags.Func("state", "the `DIR` of pods and images if the configuration names none; else "+daemon.DefaultState,
+		notEmpty(&c.state, "want a folder"))
 	flags.BoolVar(&c.json, "json", false, "print JSON, one object a line")
 	all := commands(c)
-	for _, g := range []cobra.Group{{ID: podGroup, Title: "Pods:"}, {ID: imageGroup, Title: "Images:"}, {ID: networkGroup, Title: "Networks:"}, {ID: otherGroup, Title: "Others:"}} {
+	for _, g := range []cobra.Group{{ID: podGroup, Title: "Pods:"}, {ID: imageGroup, Title: "Images:"},
+		{ID: networkGroup, Title: "Networks:"}, {ID: otherGroup, Title: "Others:"}} {
 		root.AddGroup(&g)
 		for _, cmd := range all[g.ID] {
 			cmd.GroupID = g.ID

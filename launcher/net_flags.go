@@ -17,12 +17,14 @@ type netFlags struct {
 
 // declare declares the flags.
 func (f *netFlags) declare(flags *pflag.FlagSet) {
-	flags.FuncP("publish", "p", "publish the pod's port on the host, `[IP:]HOST:PORT[/PROTOCOL]`, such as 8080:80 or 127.0.0.1:53:53/udp", func(text string) error {
+	flags.FuncP("publish", "p", "publish the pod's port on the host, `[IP:]HOST:PORT[/PROTOCOL]`, such as 8080:80 or "+
+		"127.0.0.1:53:53/udp", func(text string) error {
 		port, err := networks.ParsePort(text)
 		f.publish = append(f.publish, port)
 		return err
 	})
-	flags.Var(f, "net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's network, \"none\" for only a loopback device")
+	flags.Var(f, "net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's "+
+		"network, \"none\" for only a loopback device")
 }
 
 // String implements pflag.Value.
@@ -53,7 +55,8 @@ func (f *netFlags) Set(text string) error {
 	return nil
 }
 
-// check reports a network that the configuration does not have, or that publishes no port, as an error of the command's line.
+// check reports a network that the configuration does not have, or that publishes no port, as an error of the
+// command's line.
 func (f *netFlags) check(command string, all []networks.Network) error {
 	switch {
 	case f.host && len(f.publish) > 0:

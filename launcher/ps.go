@@ -32,9 +32,10 @@ type psOptions struct {
 func psCommand(c *cli) *cobra.Command {
 	o := psOptions{filter: make(daemon.PodFilter)}
 	cmd := &cobra.Command{
-		Use:               "ps",
-		Short:             "list pods",
-		Example:           "  launcher ps --filter name=web --filter state=running\n  launcher ps --format '{{.Name}} {{.State}} {{.Created}}'",
+		Use:   "ps",
+		Short: "list pods",
+		Example: "  launcher ps --filter name=web --filter state=running\n" +
+			"  launcher ps --format '{{.Name}} {{.State}} {{.Created}}'",
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return c.listPods(cmd.Context(), o) },
@@ -42,8 +43,10 @@ func psCommand(c *cli) *cobra.Command {
 	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "list ended pods as well")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print only the UUIDs")
 	cmd.Flags().BoolVar(&o.whole, "no-trunc", false, "print UUIDs and rows as long as they are")
-	cmd.Flags().Func("filter", "list only the pods with `KEY=VALUE`: name, state, app or network; with state, ended pods as well", o.filter.Add)
-	cmd.Flags().Func("format", "print json, or each pod by a Go `TEMPLATE` of the fields of daemon.PodInfo, such as {{.Name}}", func(text string) (err error) {
+	cmd.Flags().Func("filter", "list only the pods with `KEY=VALUE`: name, state, app or network; with state, ended "+
+		"pods as well", o.filter.Add)
+	cmd.Flags().Func("format", "print json, or each pod by a Go `TEMPLATE` of the fields of daemon.PodInfo, such as "+
+		"{{.Name}}", func(text string) (err error) {
 		if c.json = text == "json"; !c.json {
 			o.format, err = template.New("format").Parse(text)
 		}

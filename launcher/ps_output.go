@@ -24,7 +24,8 @@ func (c *cli) printPods(infos []daemon.PodInfo, whole bool) error {
 			out.row(id(info.UUID), info.Name, info.State, "-", "-", "-", oneLine(info.Damage))
 			continue
 		}
-		out.row(id(info.UUID), info.Name, stateText(info), pidText(info), appsText(info), networks.DescribePorts(info.Ports), created(info.Created))
+		out.row(id(info.UUID), info.Name, stateText(info), pidText(info), appsText(info),
+			networks.DescribePorts(info.Ports), created(info.Created))
 	}
 	return out.flush()
 }

@@ -14,9 +14,9 @@ func restartCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "restart POD…",
 		Short: "stop pods and start them again in the background",
-		Long: `restart stops each pod, unless it has ended, starts it again as it was started, in the background, and prints
-its new UUID. What the pod wrote to its roots and empty volumes is lost, and its logs are once the new pod is up. A pod that does not
-start again stays in ps --all, with its logs.`,
+		Long: `restart stops each pod, unless it has ended, starts it again as it was started, in the background, and
+prints its new UUID. What the pod wrote to its roots and empty volumes is lost, and its logs are once the new pod is
+up. A pod that does not start again stays in ps --all, with its logs.`,
 		Args:              wants(1, -1, "POD…"),
 		ValidArgsFunction: c.completePods(math.MaxInt, false),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.restart(cmd.Context(), args) },

@@ -28,7 +28,9 @@ func rmCommand(c *cli) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "delete all pods that have ended; with --force, all pods")
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "stop a pod that is still alive first, kill one that is damaged, and delete one that its networks' plugins do not disconnect")
+	cmd.Flags().BoolVarP(&force, "force", "f", false,
+		"stop a pod that is still alive first, kill one that is damaged, and delete one that "+
+			"its networks' plugins do not disconnect")
 	return cmd
 }
 

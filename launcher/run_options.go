@@ -40,21 +40,27 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 		o.hostname = text
 		return podplan.CheckHostname(text)
 	})
-	flags.Func("cgroup-parent", "make the pod's cgroup in this `CGROUP`; \"own\" for the launcher's own, in a service with Delegate=yes", notEmpty(&o.cgroupParent, "want a cgroup"))
-	flags.VarP(&o.volumes, "volume", "v", "mount the host's path as a volume, `NAME=/PATH`, or at a path of each app, /PATH:/TARGET[:ro]")
-	flags.Func("exit-policy", "when the pod ends by itself: `"+strings.Join(daemon.ExitPolicies(), "|")+"`", oneOf(&o.exitPolicy, daemon.ExitPolicies()...))
-	flags.Func("restart", "whether an app that has ended is restarted: `"+strings.Join(daemon.RestartPolicies(), "|")+"`", oneOf(&o.restart, daemon.RestartPolicies()...))
+	flags.Func("cgroup-parent", "make the pod's cgroup in this `CGROUP`; \"own\" for the launcher's own, in a service "+
+		"with Delegate=yes", notEmpty(&o.cgroupParent, "want a cgroup"))
+	flags.VarP(&o.volumes, "volume", "v", "mount the host's path as a volume, `NAME=/PATH`, or at a path of each app, "+
+		"/PATH:/TARGET[:ro]")
+	flags.Func("exit-policy", "when the pod ends by itself: `"+strings.Join(daemon.ExitPolicies(), "|")+"`",
+		oneOf(&o.exitPolicy, daemon.ExitPolicies()...))
+	flags.Func("restart", "whether an app that has ended is restarted: `"+strings.Join(daemon.RestartPolicies(),
+		"|")+"`", oneOf(&o.restart, daemon.RestartPolicies()...))
 	o.net.declare(flags)
 	o.declareApp(flags)
 }
 
 // appFlags are the flags that change an image's app.
 func appFlags() []string {
-	return []string{"exec", "env", "env-file", "user", "workdir", "memory", "cpus", "cap-add", "cap-drop", "interactive", "tty"}
+	return []string{"exec", "env", "env-file", "user", "workdir", "memory", "cpus", "cap-add", "cap-drop", "interactive",
+		"tty"}
 }
 
 func (o *runOptions) declareApp(flags *pflag.FlagSet) {
-	flags.Func("exec", "execute `PROGRAM` instead of the image's; the arguments after -- are its own", notEmpty(&o.app.Exec, "want a program"))
+	flags.Func("exec", "execute `PROGRAM` instead of the image's; the arguments after -- are its own",
+		notEmpty(&o.app.Exec, "want a program"))
 	o.env.declare(flags)
 	declareUser(flags, &o.app.User, &o.app.Group)
 	flags.FuncP("workdir", "w", "the working `DIRECTORY`, an absolute path", func(text string) error {
@@ -72,8 +78,10 @@ func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 		o.app.CPU, err = podplan.CPUs(text)
 		return err
 	})
-	flags.BoolVarP(&o.app.Stdin, "interactive", "i", false, "keep the app's stdin open, and connect your stdin; EOF is not forwarded")
-	flags.BoolVarP(&o.app.TTY, "tty", "t", false, "give the app a terminal of its own; with --interactive, ctrl-p ctrl-q leaves the pod running")
+	flags.BoolVarP(&o.app.Stdin, "interactive", "i", false,
+		"keep the app's stdin open, and connect your stdin; EOF is not forwarded")
+	flags.BoolVarP(&o.app.TTY, "tty", "t", false,
+		"give the app a terminal of its own; with --interactive, ctrl-p ctrl-q leaves the pod running")
 	flags.Func("cap-add", "add a `CAPABILITY`, such as NET_ADMIN", func(text string) error {
 		if strings.EqualFold(text, "all") {
 			return errors.New("name each capability")
@@ -106,10 +114,12 @@ func oneOf(value *string, words ...string) func(string) error {
 // parse checks the command line.
 func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 	if o.name != "" && !podplan.IsName(o.name) {
-		return usageError{fmt.Sprintf("run: --name %s: want letters, digits, '.', '_' and '-', %d at most, the first a letter or digit", printable(o.name), podplan.MaxName)}
+		return usageError{fmt.Sprintf("run: --name %s: want letters, digits, '.', '_' and '-', %d at most, the first a "+
+			"letter or digit", printable(o.name), podplan.MaxName)}
 	}
 	if o.cgroupParent != "" && !daemon.IsCgroup(strings.Trim(o.cgroupParent, "/")) {
-		return usageError{fmt.Sprintf("run: --cgroup-parent %s: want a path below the root of the cgroups, or %s", printable(o.cgroupParent), ownCgroup)}
+		return usageError{fmt.Sprintf("run: --cgroup-parent %s: want a path below the root of the cgroups, or %s",
+			printable(o.cgroupParent), ownCgroup)}
 	}
 	for _, name := range appFlags() {
 		if cmd.Flags().Changed(name) {

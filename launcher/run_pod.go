@@ -61,7 +61,8 @@ func isPodManifest(source string) (bool, error) {
 		return false, fmt.Errorf("read pod manifest: %w", err)
 	}
 	if head = bytes.TrimSpace(head); len(head) > 0 && head[0] != '{' {
-		return false, fmt.Errorf("%s is not a pod manifest, which is a JSON object; an image in that file is file://%s", printable(source), printable(source))
+		return false, fmt.Errorf("%s is not a pod manifest, which is a JSON object; an image in that file is file://%s",
+			printable(source), printable(source))
 	}
 	return true, nil
 }

@@ -20,7 +20,8 @@ enforced, changed or ignored.`,
 		ValidArgsFunction: c.completePods(1, true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.status(cmd.Context(), args, isolators) },
 	}
-	cmd.Flags().BoolVar(&isolators, "isolators", false, "print whether each isolator of an app is enforced, changed or ignored, as JSON")
+	cmd.Flags().BoolVar(&isolators, "isolators", false,
+		"print whether each isolator of an app is enforced, changed or ignored, as JSON")
 	return cmd
 }
 

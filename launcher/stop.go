@@ -29,7 +29,8 @@ func stopCommand(c *cli) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "stop all pods")
-	cmd.Flags().FuncP("time", "t", "kill a pod that has not ended after `SECONDS`; else the stager's grace period holds, and after 60 s Kurma's", func(text string) error {
+	cmd.Flags().FuncP("time", "t", "kill a pod that has not ended after `SECONDS`; else the stager's grace period "+
+		"holds, and after 60 s Kurma's", func(text string) error {
 		seconds, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
 			return errors.New("want a number of seconds")

@@ -6,7 +6,8 @@ import (
 
 // trustCommand is `trust` with its subcommands.
 func trustCommand(c *cli) *cobra.Command {
-	return group("trust", "manage the keys that may sign images", trustAddCommand(c), trustListCommand(c), trustRmCommand(c))
+	return group("trust", "manage the keys that may sign images", trustAddCommand(c), trustListCommand(c),
+		trustRmCommand(c))
 }
 
 // forImages says which images a key may sign.

@@ -69,7 +69,8 @@ func (c *cli) confirm(key signing.Trusted, o trustOptions, answers *bufio.Reader
 	if key.State != "valid" {
 		return fmt.Errorf("key %s is %s", key.Fingerprint, key.State)
 	}
-	given := slices.ContainsFunc(o.fingerprints, func(f string) bool { return daemon.PlainFingerprint(f) == key.Fingerprint })
+	given := slices.ContainsFunc(o.fingerprints,
+		func(f string) bool { return daemon.PlainFingerprint(f) == key.Fingerprint })
 	if given {
 		return nil
 	}
@@ -81,9 +82,11 @@ func (c *cli) confirm(key signing.Trusted, o trustOptions, answers *bufio.Reader
 		return fmt.Errorf("key %s is not one that --fingerprint confirms", key.Fingerprint)
 	}
 	if !term.IsTerminal(int(c.stdin.Fd())) {
-		return fmt.Errorf("key %s of %s is not confirmed: compare the fingerprint and add --fingerprint %[1]s", key.Fingerprint, owners(key.Users))
+		return fmt.Errorf("key %s of %s is not confirmed: compare the fingerprint and add --fingerprint %[1]s",
+			key.Fingerprint, owners(key.Users))
 	}
-	fmt.Fprintf(os.Stderr, "fingerprint: %s\nowner:       %s\nTrust this key for %s? [y/N] ", groupsOf4(key.Fingerprint), owners(key.Users), images)
+	fmt.Fprintf(os.Stderr, "fingerprint: %s\nowner:       %s\nTrust this key for %s? [y/N] ", groupsOf4(key.Fingerprint),
+		owners(key.Users), images)
 	answer, err := answers.ReadString('\n')
 	if err != nil || !slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))) {
 		return errors.Join(errors.New("not confirmed; no key was added"), err)

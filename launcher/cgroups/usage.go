@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,14 +35,32 @@ func (g *Group) Usage(below string) (u Usage, ok bool) {
 			continue
 		}
 		ok = true
+		u.readProcesses(dir)
 		if h.V2 {
 			u.readV2(dir)
 		} else {
 			u.readV1(dir)
 		}
 	}
-	u.Processes, _ = (&Group{filepath.Join(g.Path, below), g.Hierarchies}).PIDs() // none, once the group is gone
 	return u, ok
+}
+
+// readProcesses adds the processes of a group and of the groups below it.
+func (u *Usage) readProcesses(dir string) {
+	_ = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return nil // a group may vanish meanwhile
+		}
+		data, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+		for _, field := range bytes.Fields(data) {
+			if pid, err := strconv.Atoi(string(field)); err == nil && pid > 0 {
+				u.Processes = append(u.Processes, pid)
+			}
+		}
+		return nil
+	})
+	slices.Sort(u.Processes)
+	u.Processes = slices.Compact(u.Processes)
 }
 
 // readV1 reads the files of the controllers that the hierarchy has.

@@ -15,7 +15,8 @@ import (
 // checkRoom refuses a source that the target's file system cannot hold as a whole, before anything is copied. Holes
 // need no room. It looks at each file of the source: Unpack no longer does.
 func (t *Target) checkRoom(ctx context.Context, s *Source) error {
-	p := &packer{ctx: ctx, out: tar.NewWriter(io.Discard), warn: func(string) {}, links: make(map[inode]string), measure: true}
+	p := &packer{ctx: ctx, out: tar.NewWriter(io.Discard), warn: func(string) {}, links: make(map[inode]string),
+		measure: true}
 	if err := p.add(s.file, "."); err != nil {
 		return err
 	}
@@ -29,7 +30,8 @@ func hasRoom(at int, size int64) error {
 	if err := unix.Fstatfs(at, &fs); err != nil {
 		return os.NewSyscallError("fstatfs", err)
 	}
-	if free := fs.Bavail * uint64(fs.Bsize); fs.Blocks > 0 && uint64(size) > free { // a file system without blocks has no limit
+	// a file system without blocks has no limit
+	if free := fs.Bavail * uint64(fs.Bsize); fs.Blocks > 0 && uint64(size) > free {
 		return fmt.Errorf("%w: the copy needs %d bytes, and there are %d", unix.ENOSPC, size, free)
 	}
 	return nil

@@ -61,7 +61,8 @@ type Source struct {
 	isFolder bool
 }
 
-// Source opens what the path leads to. A path of a folder with "/." at its end means the contents. The caller closes it.
+// Source opens what the path leads to. A path of a folder with "/." at its end means the contents. The caller closes
+// it.
 func (t Tree) Source(path string) (*Source, error) {
 	file, err := t.open(path)
 	if err != nil {
@@ -181,7 +182,8 @@ func notOfTheKernel(fd int) error {
 		return os.NewSyscallError("fstatfs", err)
 	}
 	switch fs.Type {
-	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC,
+	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC,
+		unix.TRACEFS_MAGIC,
 		unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.SELINUX_MAGIC, unix.EFIVARFS_MAGIC:
 		return errKernel
 	}

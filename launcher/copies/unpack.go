@@ -92,7 +92,8 @@ func (u *unpacker) make(at int, base string, header *tar.Header, content io.Read
 func (u *unpacker) makeFolder(at int, base string, header *tar.Header) error {
 	if err := unix.Mkdirat(at, base, 0o700); errors.Is(err, unix.EEXIST) {
 		var stat unix.Stat_t
-		if err := unix.Fstatat(at, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil || stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if err := unix.Fstatat(at, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil ||
+			stat.Mode&unix.S_IFMT == unix.S_IFDIR {
 			return err
 		}
 		return unix.ENOTDIR

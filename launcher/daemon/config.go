@@ -93,7 +93,8 @@ func (c *Config) parse(data []byte, dir string) error {
 		return wrongConfig(data, err)
 	}
 	if c.ParentCgroupName != "" && !IsCgroup(c.ParentCgroupName) {
-		return fmt.Errorf("parentCgroupName: %s: want a path below the root of the cgroups, such as \"machine/kurma\"", strictjson.Quote(c.ParentCgroupName))
+		return fmt.Errorf("parentCgroupName: %s: want a path below the root of the cgroups, such as \"machine/kurma\"",
+			strictjson.Quote(c.ParentCgroupName))
 	}
 	if string(c.DefaultStagerConfig) == "null" { // null, as for the other keys
 		c.DefaultStagerConfig = nil

@@ -125,7 +125,8 @@ func (d *Daemon) podsBelow(parent string) *pods.Store {
 
 // create plans a pod and puts it into the store. Its images cannot be removed
 // meanwhile; afterwards the pod's plan says that they are in use.
-func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid string, o PodOptions) (*pods.Keeper, []string, error) {
+func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid string,
+	o PodOptions) (*pods.Keeper, []string, error) {
 	imageStore, ring, err := d.imagesAndKeys()
 	if err != nil {
 		return nil, nil, err
@@ -154,7 +155,8 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid str
 }
 
 // plan plans a pod, see podplan.Planner for uuid and taken, and returns the plan's warnings, also with an error.
-func (d *Daemon) plan(catalog *images.Catalog, stagerRef, uuid string, taken func(name string) bool, o PodOptions) (plan pods.Plan, warnings []string, err error) {
+func (d *Daemon) plan(catalog *images.Catalog, stagerRef, uuid string, taken func(name string) bool,
+	o PodOptions) (plan pods.Plan, warnings []string, err error) {
 	stager, err := findStager(catalog, stagerRef)
 	if err != nil {
 		return pods.Plan{}, nil, err
@@ -184,7 +186,8 @@ func findStager(catalog *images.Catalog, ref string) (*images.Image, error) {
 	stager, err := catalog.Stager(ref)
 	switch {
 	case errors.Is(err, images.ErrNotFound) && filepath.IsAbs(ref):
-		err = fmt.Errorf("find stager image: no image is called %q; defaultStagerImage names an image in that file as file://%[1]s", ref)
+		err = fmt.Errorf("find stager image: no image is called %q; defaultStagerImage names an image in that file as "+
+			"file://%[1]s", ref)
 	case errors.Is(err, images.ErrNotFound):
 		err = errors.Join(err, ErrNoStager)
 	}

@@ -43,7 +43,8 @@ func (d *Daemon) commandSettings(ctx context.Context, pod *pods.Pod, app pods.Ap
 			return nil, err
 		}
 		defer done()
-		accounts, err := images.ReadAccounts(func(path string) ([]byte, error) { return files.ReadFile(path, images.MaxAccounts) })
+		read := func(path string) ([]byte, error) { return files.ReadFile(path, images.MaxAccounts) }
+		accounts, err := images.ReadAccounts(read)
 		if err != nil {
 			return nil, fmt.Errorf("look up user %q: %w", c.User, err)
 		}
@@ -100,7 +101,8 @@ func (d *Daemon) Exec(ctx context.Context, pod *pods.Pod, app pods.App, c Comman
 	if err != nil {
 		return 0, err
 	}
-	call := pods.Call{Name: names.Run, Args: []string{app.Name}, Stdio: caller.Stdio, Settings: settings, Signals: caller.Signals}
+	call := pods.Call{Name: names.Run, Args: []string{app.Name}, Stdio: caller.Stdio, Settings: settings,
+		Signals: caller.Signals}
 	if caller.Name != "" {
 		call.Env = []string{names.RunNameVariable + "=" + caller.Name}
 	}

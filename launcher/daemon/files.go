@@ -13,7 +13,8 @@ import (
 // done.
 func (d *Daemon) appFiles(ctx context.Context, pod *pods.Pod, app string) (files copies.Tree, done func(), err error) {
 	if pod.Ended() {
-		return files, nil, fmt.Errorf("pod %q has ended, and the files of its apps are gone; those in a volume of the host are kept", pod.Plan.Name)
+		return files, nil, fmt.Errorf("pod %q has ended, and the files of its apps are gone; those in a volume of the "+
+			"host are kept", pod.Plan.Name)
 	}
 	a, err := FindApp(pod, app)
 	if err != nil {
@@ -25,7 +26,8 @@ func (d *Daemon) appFiles(ctx context.Context, pod *pods.Pod, app string) (files
 	}
 	pid := states[a.Name].PID
 	if pid == 0 {
-		return files, nil, fmt.Errorf("app %q of pod %q does not run; the app's files cannot be reached", a.Name, pod.Plan.Name)
+		return files, nil, fmt.Errorf("app %q of pod %q does not run; the app's files cannot be reached", a.Name,
+			pod.Plan.Name)
 	}
 	root, err := pod.OpenAppRoot(pid)
 	if err != nil {

@@ -22,7 +22,8 @@ func (d *Daemon) Collect(ctx context.Context) (Collected, error) {
 	idle, networkErr := d.collectNetworks(ctx, store)
 	layers, layerErr := d.freeLayers(imageStore, false)
 	imports, imageErr := imageStore.Collect()
-	return Collected{append([]string{}, done...), imports, layers, idle}, errors.Join(podErr, networkErr, layerErr, imageErr)
+	return Collected{append([]string{}, done...), imports, layers, idle},
+		errors.Join(podErr, networkErr, layerErr, imageErr)
 }
 
 // WouldCollect returns what Collect would delete.

@@ -13,7 +13,8 @@ import (
 type Exported struct {
 	Merged int      // images, such as layers, whose files are in the image's file
 	Beside []string // files of images that the image depends on; each must be imported for the image to run
-	Others []string // files whose IDs are not those of their images, because the store does not keep the files of unsigned ones
+	// files whose IDs are not those of their images, because the store does not keep the files of unsigned ones
+	Others []string
 }
 
 // ExportImage writes an image's ACI into a new file, and its signature, if it has one, into path.asc. The images that

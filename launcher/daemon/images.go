@@ -18,11 +18,12 @@ type Image struct {
 	Size     int64             `json:"size"` // bytes, with those of the images that it depends on
 	Imported time.Time         `json:"imported"`
 	Signed   bool              `json:"signed"`
-	SignedBy string            `json:"signedBy,omitempty"` // fingerprint, if a trusted key made the signature and it is good
-	Distrust string            `json:"distrust,omitempty"` // why the signature does not count
-	Warning  string            `json:"warning,omitempty"`  // what may be wrong with the image
-	Rootfs   string            `json:"rootfs"`
-	Layer    bool              `json:"layer,omitempty"` // the image is a layer of images of Docker or OCI
+	// fingerprint, if a trusted key made the signature and it is good
+	SignedBy string `json:"signedBy,omitempty"`
+	Distrust string `json:"distrust,omitempty"` // why the signature does not count
+	Warning  string `json:"warning,omitempty"`  // what may be wrong with the image
+	Rootfs   string `json:"rootfs"`
+	Layer    bool   `json:"layer,omitempty"` // the image is a layer of images of Docker or OCI
 
 	Manifest json.RawMessage `json:"-"`
 	// Damage is why the image cannot be read, nil for an image that can be used. Only Images returns damaged images, of
@@ -47,7 +48,8 @@ func (d *Daemon) imagesAndKeys() (*images.Store, signing.KeyRing, error) {
 }
 
 // describeImage describes one of all images. Whether it is trusted is found out now.
-func (d *Daemon) describeImage(store *images.Store, all []*images.Image, image *images.Image, ring signing.KeyRing) Image {
+func (d *Daemon) describeImage(store *images.Store, all []*images.Image, image *images.Image,
+	ring signing.KeyRing) Image {
 	info := Image{
 		ID:       image.ID,
 		Name:     image.Manifest.Name,

@@ -61,7 +61,8 @@ func openLog(ctx context.Context, pod *pods.Pod, app string, follow bool) (*os.F
 // whether it has a writer.
 func hasLog(logs *os.File, app string) bool {
 	entries, err := os.ReadDir(filepath.Join(logPath(logs), app))
-	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".log") })
+	return err == nil && slices.ContainsFunc(entries,
+		func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".log") })
 }
 
 // logPath is a path of the open folder that stays the same when the folder is moved.

@@ -14,10 +14,11 @@ type NetworkInfo struct {
 	ACI       string `json:"aci"`
 	Interface string `json:"containerInterface,omitempty"` // the template
 	Default   bool   `json:"default,omitempty"`
-	Running   bool   `json:"running"`         // whether the main process of the plugin's container runs, with this configuration
-	Image     string `json:"image,omitempty"` // ID of the plugin's image, once it has been used
-	PID       int    `json:"pid,omitempty"`   // the stager of the plugin's container
-	Log       string `json:"log"`             // what the plugin has written to stderr
+	// whether the main process of the plugin's container runs, with this configuration
+	Running bool   `json:"running"`
+	Image   string `json:"image,omitempty"` // ID of the plugin's image, once it has been used
+	PID     int    `json:"pid,omitempty"`   // the stager of the plugin's container
+	Log     string `json:"log"`             // what the plugin has written to stderr
 
 	// Only of InspectNetwork.
 	Configuration json.RawMessage `json:"configuration,omitempty"`

@@ -86,7 +86,8 @@ func pluginStagerConfig(config json.RawMessage) (json.RawMessage, error) {
 	if err := json.Unmarshal(config, &object); err != nil {
 		return nil, err
 	}
-	for _, key := range []string{"requiredNamespaces", "defaultNamespaces", "forbid", "strictIsolators", "exitPolicy", "restart"} {
+	for _, key := range []string{"requiredNamespaces", "defaultNamespaces", "forbid", "strictIsolators", "exitPolicy",
+		"restart"} {
 		object.Take(key)
 	}
 	return json.Marshal(object)
@@ -104,7 +105,8 @@ func usesNetwork(store *pods.Store) func(network string) (bool, error) {
 	return func(network string) (bool, error) {
 		all, err := store.List()
 		for _, pod := range all {
-			if slices.ContainsFunc(pod.Plan.Networks, func(a networks.Attachment) bool { return a.Network == network }) && (pod.State.Phase != pods.Exited || pod.StillConnected() != nil) {
+			if slices.ContainsFunc(pod.Plan.Networks, func(a networks.Attachment) bool { return a.Network == network }) &&
+				(pod.State.Phase != pods.Exited || pod.StillConnected() != nil) {
 				return true, err
 			}
 		}

@@ -32,7 +32,8 @@ func (d *Daemon) Signal(ctx context.Context, pod *pods.Pod, app string, sig sysc
 		sent = true
 	}
 	if !sent {
-		return fmt.Errorf("pod %q: nothing runs that could be sent %s; launcher status %[1]s shows its apps", pod.Plan.Name, unix.SignalName(sig))
+		return fmt.Errorf("pod %q: nothing runs that could be sent %s; launcher status %[1]s shows its apps", pod.Plan.Name,
+			unix.SignalName(sig))
 	}
 	return nil
 }

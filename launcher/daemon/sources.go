@@ -72,7 +72,8 @@ func (d *Daemon) obtain(ctx context.Context, ref string) (string, error) {
 }
 
 // sourceOf returns the registry's source for a reference that names no image of the store, as obtain does, and any
-// other reference as it is. An image that is pinned comes from no registry that the reference does not name by a scheme.
+// other reference as it is. An image that is pinned comes from no registry that the reference does not name by a
+// scheme.
 func (d *Daemon) sourceOf(ref string) (string, error) {
 	source, ok := sources.OfRegistry(ref)
 	if !ok {

@@ -60,7 +60,8 @@ func (m *Meter) Measure(all []*pods.Pod) ([]AppUsage, error) {
 func (m *Meter) describe(pod *pods.Pod, app string, u cgroups.Usage) AppUsage {
 	s := AppUsage{
 		Pod: pod.Plan.Name, UUID: pod.Plan.UUID, App: app,
-		Memory: known(u.Memory), MemoryLimit: known(u.MemoryLimit), Read: known(u.Read), Written: known(u.Written), PIDs: known(u.PIDs),
+		Memory: known(u.Memory), MemoryLimit: known(u.MemoryLimit), Read: known(u.Read), Written: known(u.Written),
+		PIDs: known(u.PIDs),
 	}
 	if u.CPU == cgroups.Unknown {
 		return s

@@ -56,7 +56,8 @@ func (d *Daemon) Distrust(text string, prefix *string) error {
 		}
 	}
 	if len(found) == 0 {
-		return fmt.Errorf("no key %q in %s; keys in the files of trustedKeys are removed there", text, d.config.TrustDirectory)
+		return fmt.Errorf("no key %q in %s; keys in the files of trustedKeys are removed there", text,
+			d.config.TrustDirectory)
 	}
 	var errs []error
 	for _, key := range found {

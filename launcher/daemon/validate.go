@@ -54,7 +54,8 @@ func (d *Daemon) Validate(ctx context.Context, o PodOptions) (v Validation, warn
 	if err != nil {
 		return v, warnings, err
 	}
-	v = Validation{Name: planned.Name, Apps: []string{}, Warnings: append(append([]string{}, warnings...), decided.Warnings...), Isolators: []ValidatedIsolator{}}
+	v = Validation{Name: planned.Name, Apps: []string{}, Warnings: append(append([]string{}, warnings...),
+		decided.Warnings...), Isolators: []ValidatedIsolator{}}
 	v.add("", decided.Fates)
 	for _, app := range decided.Apps {
 		v.Apps = append(v.Apps, app.Name)

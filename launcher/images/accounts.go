@@ -24,8 +24,8 @@ type Account struct {
 	Groups      []int
 }
 
-// ReadAccounts reads /etc/passwd and /etc/group by read, which returns at most MaxAccounts bytes of a file, and an error
-// that is fs.ErrNotExist for none.
+// ReadAccounts reads /etc/passwd and /etc/group by read, which returns at most MaxAccounts bytes of a file, and an
+// error that is fs.ErrNotExist for none.
 func ReadAccounts(read func(path string) ([]byte, error)) (a Accounts, err error) {
 	for path, lines := range map[string]*[][]string{"etc/passwd": &a.users, "etc/group": &a.groups} {
 		text, err := read(path)

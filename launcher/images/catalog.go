@@ -196,7 +196,8 @@ func (c *Catalog) warn(name string, found []*Image, signers []string, chosen int
 		text = fmt.Sprintf("images called %q without a good signature by a trusted key do not count; %q (%s) is used",
 			name, describeVersion(image), shortID(image))
 	case len(served) > 1:
-		text = fmt.Sprintf("images called %q are signed by %d keys; %q (%s) is used, signed by %s; imagePins in the configuration can pin one",
+		text = fmt.Sprintf("images called %q are signed by %d keys; %q (%s) is used, signed by %s; imagePins in the "+
+			"configuration can pin one",
 			name, len(served), describeVersion(image), shortID(image), signers[chosen])
 	default:
 		return

@@ -20,7 +20,8 @@ type expansion struct {
 // allow returns an error if so many bytes are too many for what was read of the file.
 func (e expansion) allow(size int64) error {
 	if size-freeExpansion > maxExpansion*e.packed.n {
-		return fmt.Errorf("%d compressed bytes expand to %d bytes, more than %d times as many", e.packed.n, size, maxExpansion)
+		return fmt.Errorf("%d compressed bytes expand to %d bytes, more than %d times as many", e.packed.n, size,
+			maxExpansion)
 	}
 	return nil
 }

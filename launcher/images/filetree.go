@@ -157,7 +157,8 @@ func (t *fileTree) step(at, depth int, name string) (next int, target string, er
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		if t.implied--; t.implied < 0 {
-			return -1, "", fmt.Errorf("more than %d folders on the way to the archive's files are not in the archive", maxImplied)
+			return -1, "", fmt.Errorf("more than %d folders on the way to the archive's files are not in the archive",
+				maxImplied)
 		}
 		if err := unix.Mkdirat(at, name, 0o755); err != nil {
 			return -1, "", err

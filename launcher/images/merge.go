@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ExportMerged writes a new file that Import takes, of one image with the files of all images of order, which is that of
-// Layers, and without dependencies. It returns the file's ID. Images with a pathWhitelist are not Mergeable.
+// ExportMerged writes a new file that Import takes, of one image with the files of all images of order, which is that
+// of Layers, and without dependencies. It returns the file's ID. Images with a pathWhitelist are not Mergeable.
 func (s *Store) ExportMerged(order []*Image, to *os.File) (id string, err error) {
 	var layers [][]build.Entry
 	for _, image := range slices.Backward(order) {

@@ -166,7 +166,8 @@ func readManifest(dir string) (*Manifest, error) {
 
 // latestFirst orders images by their imports.
 func latestFirst(a, b *Image) int {
-	return cmp.Or(cmp.Compare(b.Record.Number, a.Record.Number), b.Record.Imported.Compare(a.Record.Imported), strings.Compare(a.ID, b.ID))
+	return cmp.Or(cmp.Compare(b.Record.Number, a.Record.Number), b.Record.Imported.Compare(a.Record.Imported),
+		strings.Compare(a.ID, b.ID))
 }
 
 // Pin prevents the removal of images until release is called: Remove waits until then.

@@ -80,9 +80,9 @@ func Parse(entries []json.RawMessage) ([]Network, error) {
 	return all, nil
 }
 
-// ReadFolder adds the networks of a folder to those of the configuration, which replace networks of the same names. A file
-// NAME.json has an entry of container_networks; the files are read in the order of their names. A folder that does not
-// exist has none. An error names the file and the key.
+// ReadFolder adds the networks of a folder to those of the configuration, which replace networks of the same names. A
+// file NAME.json has an entry of container_networks; the files are read in the order of their names. A folder that
+// does not exist has none. An error names the file and the key.
 func ReadFolder(dir string, all []Network) ([]Network, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -122,7 +122,8 @@ func parseEntry(raw json.RawMessage) (Network, error) {
 	}
 	// The keys as the plugin reads them: a plugin may tell "Name" from "name".
 	var e entry
-	for key, into := range map[string]any{"name": &e.Name, "aci": &e.ACI, "containerInterface": &e.Interface, "default": &e.Default} {
+	for key, into := range map[string]any{"name": &e.Name, "aci": &e.ACI, "containerInterface": &e.Interface,
+		"default": &e.Default} {
 		if value, ok := object[key]; ok {
 			if err := json.Unmarshal(value, into); err != nil {
 				return Network{}, fmt.Errorf("%s: %s: %w", key, strictjson.Show(value), err)
@@ -133,7 +134,8 @@ func parseEntry(raw json.RawMessage) (Network, error) {
 	case e.Name == "":
 		return Network{}, errors.New("name: missing")
 	case !IsName(e.Name):
-		return Network{}, fmt.Errorf("name: %q: want at most 63 letters, digits, '.', '_' and '-', the first a letter or digit, and not %q or %q", e.Name, HostName, NoneName)
+		return Network{}, fmt.Errorf("name: %q: want at most 63 letters, digits, '.', '_' and '-', the first a letter or "+
+			"digit, and not %q or %q", e.Name, HostName, NoneName)
 	case e.ACI == "":
 		return Network{}, fmt.Errorf("aci: missing in network %q", e.Name)
 	case object["runtimeConfig"] != nil:

@@ -24,8 +24,8 @@ type PortMapping struct {
 // IsProtocol reports whether ports of the protocol can be published: CNI's portmap and libnetwork know it.
 func IsProtocol(name string) bool { return slices.Contains([]string{"tcp", "udp", "sctp"}, name) }
 
-// ParsePort reads [IP:]HOST:PORT[/PROTOCOL]: a port of the host, and the pod's port that it leads to. An IPv6 address is
-// in brackets. The protocol is tcp unless the text names one.
+// ParsePort reads [IP:]HOST:PORT[/PROTOCOL]: a port of the host, and the pod's port that it leads to. An IPv6 address
+// is in brackets. The protocol is tcp unless the text names one.
 func ParsePort(text string) (PortMapping, error) {
 	p := PortMapping{Protocol: "tcp"}
 	ports, protocol, named := strings.Cut(text, "/")
@@ -76,7 +76,8 @@ func (p PortMapping) String() string { return p.upTo(p) }
 func (p PortMapping) upTo(last PortMapping) string {
 	host, port := fmt.Sprint(p.HostPort), fmt.Sprint(p.ContainerPort)
 	if last != p {
-		host, port = fmt.Sprintf("%d-%d", p.HostPort, last.HostPort), fmt.Sprintf("%d-%d", p.ContainerPort, last.ContainerPort)
+		host, port = fmt.Sprintf("%d-%d", p.HostPort, last.HostPort), fmt.Sprintf("%d-%d", p.ContainerPort,
+			last.ContainerPort)
 	}
 	switch {
 	case strings.Contains(p.HostIP, ":"):

@@ -20,7 +20,8 @@ import (
 // has the plugins delete those that are not in the configuration. It starts the container of a network that a pod uses
 // again if the container has ended. used reports whether a pod uses a
 // network; it is called with the network's lock held, so that a pod that is made later waits. Collect
-// returns the names of the networks that it has deleted, and of the others with a container that it has stopped, each once.
+// returns the names of the networks that it has deleted, and of the others with a container that it has stopped, each
+// once.
 func (c *Containers) Collect(ctx context.Context, used func(network string) (bool, error)) ([]string, error) {
 	found, err := c.names()
 	if err != nil || len(found) == 0 {
@@ -90,7 +91,8 @@ func (c *Containers) collect(ctx context.Context, pod *pods.Pod, used func(strin
 
 // deleteNetworks has the plugins delete the networks that have left the configuration, and returns their
 // names.
-func (c *Containers) deleteNetworks(ctx context.Context, names []string, used func(string) (bool, error)) ([]string, error) {
+func (c *Containers) deleteNetworks(ctx context.Context, names []string,
+	used func(string) (bool, error)) ([]string, error) {
 	var done []string
 	var errs []error
 	for _, name := range names {

@@ -92,7 +92,8 @@ func (c *Containers) useAny(ctx context.Context, name string) (*container, func(
 func isSetUp(r record) bool { return r.Entry != "" }
 
 // obtain returns a network's container if its record fits, and starts one as the network says if none runs.
-func (c *Containers) obtain(ctx context.Context, n networks.Network, fits func(record) bool) (*container, func(), error) {
+func (c *Containers) obtain(ctx context.Context, n networks.Network,
+	fits func(record) bool) (*container, func(), error) {
 	unlock, err := c.lock(ctx, n.Name, unix.LOCK_SH)
 	if err != nil {
 		return nil, nil, err
@@ -108,7 +109,8 @@ func (c *Containers) obtain(ctx context.Context, n networks.Network, fits func(r
 // replace starts a network's container, unless another launcher has started one that fits meanwhile. It has fetched
 // the image before it takes the network's lock: that may take long, and a container that runs stays until there is an
 // image.
-func (c *Containers) replace(ctx context.Context, n networks.Network, fits func(record) bool) (*container, func(), error) {
+func (c *Containers) replace(ctx context.Context, n networks.Network,
+	fits func(record) bool) (*container, func(), error) {
 	fetched, err := c.lockFile(ctx, n.Name, fetchFile, unix.LOCK_EX)
 	if err != nil {
 		return nil, nil, err

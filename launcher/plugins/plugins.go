@@ -124,7 +124,8 @@ func (c *Containers) start(ctx context.Context, n networks.Network, image *image
 
 // setUp starts a network's container, calls `setup` in it, and records it. A container that cannot be set up is
 // stopped.
-func (c *Containers) setUp(ctx context.Context, n networks.Network, image *images.Image, old record) (*container, error) {
+func (c *Containers) setUp(ctx context.Context, n networks.Network, image *images.Image,
+	old record) (*container, error) {
 	p, r, err := c.begin(ctx, n.Name, image, old)
 	if err != nil {
 		return nil, err
@@ -140,7 +141,8 @@ func (c *Containers) setUp(ctx context.Context, n networks.Network, image *image
 
 // begin starts a network's container, which is not set up yet, after it has stopped one that runs. It returns the
 // record of the setup, without the entry. old is the record that the network has.
-func (c *Containers) begin(ctx context.Context, name string, image *images.Image, old record) (*container, record, error) {
+func (c *Containers) begin(ctx context.Context, name string, image *images.Image,
+	old record) (*container, record, error) {
 	if err := c.stop(ctx, name); err != nil {
 		return nil, record{}, err
 	}
@@ -162,7 +164,8 @@ func (c *Containers) begin(ctx context.Context, name string, image *images.Image
 	if err != nil {
 		return nil, record{}, err
 	}
-	return &container{pod: pod, log: filepath.Join(c.dir(name), logFile)}, record{Image: image.ID, Pod: pod.Plan.UUID, Boot: boot, Removes: removes}, nil
+	return &container{pod: pod, log: filepath.Join(c.dir(name), logFile)},
+		record{Image: image.ID, Pod: pod.Plan.UUID, Boot: boot, Removes: removes}, nil
 }
 
 // limited is the context of one call of a plugin.

@@ -32,7 +32,8 @@ type AppOptions struct {
 
 // isZero reports whether nothing is asked for.
 func (a *AppOptions) isZero() bool {
-	return a.Exec == "" && a.Env == nil && a.User == "" && a.Group == "" && a.WorkingDirectory == "" && a.Memory == "" && a.CPU == "" &&
+	return a.Exec == "" && a.Env == nil && a.User == "" && a.Group == "" && a.WorkingDirectory == "" && a.Memory == "" &&
+		a.CPU == "" &&
 		a.CapAdd == nil && a.CapDrop == nil
 }
 
@@ -51,7 +52,8 @@ func (a *AppOptions) annotations() types.Annotations {
 // imagePod returns the manifest of a pod of one app. Arguments are added to the image's exec, or follow
 // the program of the options.
 func imagePod(image *images.Image, name string, args []string, o AppOptions) (document, error) {
-	d := document{pod: &manifest.Pod{PodManifest: schema.BlankPodManifest(), AppIsolators: make(map[string][]manifest.Isolator)}}
+	d := document{pod: &manifest.Pod{PodManifest: schema.BlankPodManifest(),
+		AppIsolators: make(map[string][]manifest.Isolator)}}
 	app := schema.RuntimeApp{Annotations: o.annotations()}
 	if err := errors.Join(app.Name.Set(name), app.Image.ID.Set(image.ID)); err != nil {
 		return d, err
@@ -114,7 +116,8 @@ func editSection(image *images.Image, args []string, o AppOptions) (section, err
 	s.app.Group = cmp.Or(o.Group, s.app.Group)
 	s.app.WorkingDirectory = cmp.Or(o.WorkingDirectory, s.app.WorkingDirectory)
 	for _, e := range o.Env {
-		s.app.Environment = slices.DeleteFunc(s.app.Environment, func(old types.EnvironmentVariable) bool { return old.Name == e.Name })
+		s.app.Environment = slices.DeleteFunc(s.app.Environment,
+			func(old types.EnvironmentVariable) bool { return old.Name == e.Name })
 		s.app.Environment = append(s.app.Environment, types.EnvironmentVariable(e))
 	}
 	return s, s.editIsolators(o)
@@ -162,7 +165,8 @@ func (s *section) editIsolators(o AppOptions) error {
 		}
 		more, replaced = append(more, isolator), append(replaced, retainIsolator, removeIsolator)
 	}
-	s.isolators = slices.DeleteFunc(s.isolators, func(i manifest.Isolator) bool { return slices.Contains(replaced, i.Name) })
+	s.isolators = slices.DeleteFunc(s.isolators,
+		func(i manifest.Isolator) bool { return slices.Contains(replaced, i.Name) })
 	s.isolators = append(s.isolators, more...)
 	return nil
 }

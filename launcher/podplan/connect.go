@@ -97,8 +97,10 @@ func portMappings(m *manifest.Manifest) ([]networks.PortMapping, error) {
 			return nil, fmt.Errorf("port %q: no app has a port of that name", port.Name)
 		}
 		count := max(to.Count, 1)
-		if port.HostPort == 0 || count > networks.MaxPort || port.HostPort+count-1 > networks.MaxPort || to.Port+count-1 > networks.MaxPort {
-			return nil, fmt.Errorf("port %q: %d ports from host port %d to port %d are not within 1 to %d", port.Name, count, port.HostPort, to.Port, networks.MaxPort)
+		if port.HostPort == 0 || count > networks.MaxPort || port.HostPort+count-1 > networks.MaxPort ||
+			to.Port+count-1 > networks.MaxPort {
+			return nil, fmt.Errorf("port %q: %d ports from host port %d to port %d are not within 1 to %d", port.Name, count,
+				port.HostPort, to.Port, networks.MaxPort)
 		}
 		protocol := strings.ToLower(to.Protocol)
 		if !networks.IsProtocol(protocol) {

@@ -60,15 +60,16 @@ type Planner struct {
 	Networks []networks.Network
 	// UUID is the pod's; "" for a new one.
 	UUID string
-	// Taken reports whether a pod has a name already: a name that is made of the manifest's file or the image gets a number
-	// then. nil for none.
+	// Taken reports whether a pod has a name already: a name that is made of the manifest's file or the image gets a
+	// number then. nil for none.
 	Taken func(name string) bool
 }
 
 // Options is what a person asks for beside a pod manifest or an image.
 type Options struct {
-	Hostname    string            // the pod's hostname, that CheckHostname accepts; "" for the manifest's or the name
-	Name        string            // the pod's name, for which IsName holds; "" for one made from the manifest's file or the image
+	Hostname string // the pod's hostname, that CheckHostname accepts; "" for the manifest's or the name
+	// the pod's name, for which IsName holds; "" for one made from the manifest's file or the image
+	Name        string
 	Volumes     map[string]string // paths of the host by the names of volumes or mount points
 	Mounts      []Mount           // paths of the host at paths of every app
 	App         AppOptions        // of FromImage: for its app
@@ -79,7 +80,8 @@ type Options struct {
 	HostNetwork bool              // the pod uses the host's network, whatever its manifest says
 	NoNetwork   bool              // the pod has loopback alone
 	Networks    []networks.Request
-	Publish     []networks.PortMapping // ports beside those of the manifest; an error if no network of the pod publishes them
+	// ports beside those of the manifest; an error if no network of the pod publishes them
+	Publish []networks.PortMapping
 }
 
 // FromManifest plans the pod of a pod manifest. File is the manifest's path, for
@@ -192,7 +194,8 @@ func (p *Planner) planStager(plan *pods.Plan) (err error) {
 func annotatedPath(stager *images.Manifest, annotation string) (string, error) {
 	path := stager.Annotations[annotation]
 	if path != "" && (!filepath.IsAbs(path) || path == "/" || filepath.Clean(path) != path) {
-		return "", fmt.Errorf("stager image %q: annotation %s: %q is not an absolute path below /", stager.Name, annotation, path)
+		return "", fmt.Errorf("stager image %q: annotation %s: %q is not an absolute path below /", stager.Name, annotation,
+			path)
 	}
 	return path, nil
 }

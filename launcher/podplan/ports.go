@@ -27,9 +27,11 @@ func portWarnings(m *manifest.Manifest, plan pods.Plan) []string {
 		}
 		switch {
 		case !plan.HostNetwork:
-			all = append(all, fmt.Sprintf("pod %q: port %q: host port %d is not forwarded; use --net host (the app listens on %d)", plan.Name, port.Name, port.HostPort, number))
+			all = append(all, fmt.Sprintf("pod %q: port %q: host port %d is not forwarded; use --net host (the app listens "+
+				"on %d)", plan.Name, port.Name, port.HostPort, number))
 		case number != port.HostPort:
-			all = append(all, fmt.Sprintf("pod %q: port %q: host port %d is not forwarded; the app listens on %d", plan.Name, port.Name, port.HostPort, number))
+			all = append(all, fmt.Sprintf("pod %q: port %q: host port %d is not forwarded; the app listens on %d", plan.Name,
+				port.Name, port.HostPort, number))
 		}
 	}
 	return all

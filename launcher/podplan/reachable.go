@@ -20,7 +20,8 @@ func (p *Planner) reachableWarnings(m *manifest.Manifest, plan pods.Plan) []stri
 		}
 		for _, app := range m.Apps() {
 			if isRoot(app.App.User) && writes(app, v.Name) && p.Reachable(v.Source) {
-				all = append(all, fmt.Sprintf("pod %q: app %q of user 0 writes to %q, where other users of the host can execute what it makes set-user-ID; make a folder above it mode 700, or the volume readOnly",
+				all = append(all, fmt.Sprintf("pod %q: app %q of user 0 writes to %q, where other users of the host can "+
+					"execute what it makes set-user-ID; make a folder above it mode 700, or the volume readOnly",
 					plan.Name, app.Name, v.Source))
 				break
 			}

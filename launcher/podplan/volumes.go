@@ -48,7 +48,8 @@ func (p *Planner) volume(v types.Volume) (pods.Volume, error) {
 	return volume, nil
 }
 
-// checkMounts refuses a source that cannot be a volume by the paths that a person has typed: the volume's name is made up.
+// checkMounts refuses a source that cannot be a volume by the paths that a person has typed: the volume's name is
+// made up.
 func (p *Planner) checkMounts(mounts []Mount) error {
 	for _, m := range mounts {
 		if err := p.CheckSource(m.Source); err != nil {
@@ -103,7 +104,8 @@ func checkUsed(m *manifest.Manifest, own []string, options map[string]string) er
 		case len(used) == 0:
 			return fmt.Errorf("volume %q: no app has a mount point", name)
 		default:
-			return fmt.Errorf("volume %q: no app has a mount point of that name; known mount points: %s", name, strings.Join(used, ", "))
+			return fmt.Errorf("volume %q: no app has a mount point of that name; known mount points: %s", name,
+				strings.Join(used, ", "))
 		}
 	}
 	return nil

@@ -79,7 +79,8 @@ func (p *Pod) notExecuted(name string, err error) error {
 	for _, e := range entries {
 		have = append(have, e.Name())
 	}
-	return fmt.Errorf("the stager of pod %q has no call-in %q; known call-ins: %s", p.Plan.Name, name, strings.Join(have, ", "))
+	return fmt.Errorf("the stager of pod %q has no call-in %q; known call-ins: %s", p.Plan.Name, name,
+		strings.Join(have, ", "))
 }
 
 // Call is a call-in of a stager.
@@ -128,7 +129,8 @@ func (p *Pod) Execute(ctx context.Context, c Call) (int, error) {
 			if feed == nil || feed.isRead() {
 				continue
 			}
-			killed = cmp.Or(killed, fmt.Errorf("%s has not read its settings within %s and was killed", c.Name, settingsPatience))
+			killed = cmp.Or(killed, fmt.Errorf("%s has not read its settings within %s and was killed", c.Name,
+				settingsPatience))
 		}
 		_ = child.Kill()
 	}

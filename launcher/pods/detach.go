@@ -31,7 +31,8 @@ type report struct {
 	Error       string      `json:"error,omitempty"`  // "" when the pod is up
 	Output      []AppOutput `json:"output,omitempty"` // of a StartError, as NotExecuted
 	NotExecuted int         `json:"notExecuted,omitempty"`
-	Left        bool        `json:"left,omitempty"` // the monitor has not begun with the pod, so it has not deleted it either
+	// the monitor has not begun with the pod, so it has not deleted it either
+	Left bool `json:"left,omitempty"`
 }
 
 // Monitor is a process that waits for its pod.
@@ -152,7 +153,8 @@ func (k *Keeper) takeOver() error {
 // lock, and reports once. It returns nil if it gets none. If the process that started it has been
 // killed and cannot read the report, the pod keeps running and `ps` shows it. connector is as in
 // Store; lastLines is the pod's LastLines.
-func RunDetached(ctx context.Context, dir string, connector *networks.Connector, lastLines func(*Pod) []AppOutput) error {
+func RunDetached(ctx context.Context, dir string, connector *networks.Connector,
+	lastLines func(*Pod) []AppOutput) error {
 	syscall.CloseOnExec(controlDescriptor)
 	out := os.NewFile(controlDescriptor, "report")
 	send := func(message report) error {

@@ -38,7 +38,8 @@ func (p *Pod) AppLogs() (*os.File, error) {
 	}
 	logs, err := dir.Open(appLogsDir)
 	if errors.Is(err, fs.ErrNotExist) && p.Plan.LogDir == "" && p.State.Phase == Exited {
-		return nil, fmt.Errorf("logs of pod %q were not kept: the stager image has no annotation %q", p.Plan.Name, names.LogDirAnnotation)
+		return nil, fmt.Errorf("logs of pod %q were not kept: the stager image has no annotation %q", p.Plan.Name,
+			names.LogDirAnnotation)
 	}
 	return logs, err
 }

@@ -104,7 +104,8 @@ func (p *Pod) StillConnected() error {
 	if p.State.DisconnectError == "" {
 		return nil
 	}
-	return fmt.Errorf("pod %q has ended, but is %w: %s; launcher gc tries again, and launcher rm --force deletes the pod in any case",
+	return fmt.Errorf("pod %q has ended, but is %w: %s; launcher gc tries again, and launcher rm --force deletes the "+
+		"pod in any case",
 		cmp.Or(p.Plan.Name, p.Plan.UUID), ErrConnected, p.State.DisconnectError)
 }
 
@@ -118,7 +119,8 @@ func (k *Keeper) disconnectOnce(deleted bool) error {
 	}
 	k.State.DisconnectError = strings.Join(strings.Split(err.Error(), "\n"), "; ")
 	if deleted {
-		return fmt.Errorf("pod %q is deleted, but what its networks keep for it stays: %s", cmp.Or(k.Plan.Name, k.Plan.UUID), k.State.DisconnectError)
+		return fmt.Errorf("pod %q is deleted, but what its networks keep for it stays: %s",
+			cmp.Or(k.Plan.Name, k.Plan.UUID), k.State.DisconnectError)
 	}
 	return k.StillConnected()
 }

@@ -32,7 +32,8 @@ func checkPorts(plan Plan, all []*Pod) error {
 			switch {
 			case !publishedBy(port, pod.Plan.Ports):
 			case pod.alive():
-				return fmt.Errorf("%w: %s is published by pod %q (%s)", ErrPortTaken, describePort(port), pod.Plan.Name, pod.Plan.UUID)
+				return fmt.Errorf("%w: %s is published by pod %q (%s)", ErrPortTaken, describePort(port), pod.Plan.Name,
+					pod.Plan.UUID)
 			case pod.lingers():
 				return fmt.Errorf("%w: %s: %w", ErrPortTaken, describePort(port), pod.lingering())
 			}

@@ -14,8 +14,8 @@ import (
 )
 
 // makeRoom takes the store's lock and lists the pods, when it has disconnected the dead pods that share networks
-// or ports with the plan's pod. It tries each once: what stays connected is for the caller to judge. The caller closes the
-// lock.
+// or ports with the plan's pod. It tries each once: what stays connected is for the caller to judge. The caller
+// closes the lock.
 func (s *Store) makeRoom(ctx context.Context, plan Plan) (*os.File, []*Pod, error) {
 	tried, need := make(map[string]bool), plan.needs()
 	for {
@@ -27,7 +27,8 @@ func (s *Store) makeRoom(ctx context.Context, plan Plan) (*os.File, []*Pod, erro
 		if err != nil {
 			return nil, nil, errors.Join(err, store.Close())
 		}
-		inTheWay := slices.DeleteFunc(slices.Clone(all), func(p *Pod) bool { return tried[p.Plan.UUID] || !p.isInTheWay(need) })
+		inTheWay := slices.DeleteFunc(slices.Clone(all),
+			func(p *Pod) bool { return tried[p.Plan.UUID] || !p.isInTheWay(need) })
 		if len(inTheWay) == 0 {
 			return store, all, nil
 		}
@@ -72,7 +73,8 @@ func (p *Pod) isInTheWay(n needs) bool {
 
 // contends reports whether the pod's plan has the name, a port or an address of the new pod.
 func (p *Pod) contends(n needs) bool {
-	if p.Plan.Name == n.Name || slices.ContainsFunc(n.Ports, func(port networks.PortMapping) bool { return publishedBy(port, p.Plan.Ports) }) {
+	if p.Plan.Name == n.Name || slices.ContainsFunc(n.Ports,
+		func(port networks.PortMapping) bool { return publishedBy(port, p.Plan.Ports) }) {
 		return true
 	}
 	for network, asked := range n.addresses {

@@ -314,7 +314,8 @@ func (s *Store) Find(ref string) (*Pod, error) {
 	case len(named) == 0 && len(found) > 1:
 		return nil, fmt.Errorf("%q is the start of %d pods' UUIDs", ref, len(found))
 	case found[0].Damage != nil:
-		return found[0], fmt.Errorf("pod %s is %w, rm --force ends and deletes it: %w", found[0].Plan.UUID, ErrDamaged, found[0].Damage)
+		return found[0], fmt.Errorf("pod %s is %w, rm --force ends and deletes it: %w", found[0].Plan.UUID, ErrDamaged,
+			found[0].Damage)
 	default:
 		return found[0], nil
 	}

@@ -71,7 +71,8 @@ func partsOf(image v1.Image, open blobs, name, version string) (parts, error) {
 func (f *Fetcher) assemble(ctx context.Context, p parts) (*images.Image, error) {
 	digests := p.config.RootFS.DiffIDs
 	if len(p.layers) != len(digests) || len(p.layers) > maxLayers {
-		return nil, fmt.Errorf("%d layers and %d digests of layers; want as many of both, and at most %d", len(p.layers), len(digests), maxLayers)
+		return nil, fmt.Errorf("%d layers and %d digests of layers; want as many of both, and at most %d", len(p.layers),
+			len(digests), maxLayers)
 	}
 	release, err := f.Store.KeepLayers()
 	if err != nil {

@@ -168,7 +168,8 @@ func newLayerWriter(w io.Writer, all folders) *layerWriter {
 }
 
 func (w *layerWriter) manifest(document []byte) error {
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: "manifest", Mode: 0o644, Size: int64(len(document)), Format: tar.FormatPAX}
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: "manifest", Mode: 0o644, Size: int64(len(document)),
+		Format: tar.FormatPAX}
 	if err := w.tar.WriteHeader(header); err != nil {
 		return err
 	}
@@ -233,8 +234,9 @@ func (w *layerWriter) folder(name string) error {
 // write writes the header of an entry.
 func (w *layerWriter) write(header *tar.Header, name string) error {
 	out := &tar.Header{
-		Typeflag: header.Typeflag, Name: path.Join(rootfs, name), Linkname: header.Linkname, Size: header.Size, Mode: header.Mode,
-		Uid: header.Uid, Gid: header.Gid, ModTime: header.ModTime, Devmajor: header.Devmajor, Devminor: header.Devminor,
+		Typeflag: header.Typeflag, Name: path.Join(rootfs, name), Linkname: header.Linkname, Size: header.Size,
+		Mode: header.Mode,
+		Uid:  header.Uid, Gid: header.Gid, ModTime: header.ModTime, Devmajor: header.Devmajor, Devminor: header.Devminor,
 		PAXRecords: make(map[string]string), Format: tar.FormatPAX,
 	}
 	for key, value := range header.PAXRecords {

@@ -115,7 +115,8 @@ func temporary(ctx context.Context, err error) bool {
 		return false
 	}
 	var operation *net.OpError
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, errChanged) || errors.As(err, &operation) || os.IsTimeout(err)
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, errChanged) ||
+		errors.As(err, &operation) || os.IsTimeout(err)
 }
 
 // lockPart opens the file of a download that may have begun, and waits while another process works
@@ -220,7 +221,8 @@ func restart(file *os.File, reason error) error {
 }
 
 // append writes a response's body after the bytes that the file has.
-func (f *Fetcher) append(d download, file *os.File, response *http.Response, have int64, report func(done, size int64)) error {
+func (f *Fetcher) append(d download, file *os.File, response *http.Response, have int64,
+	report func(done, size int64)) error {
 	size := int64(-1)
 	if response.ContentLength >= 0 {
 		size = have + response.ContentLength

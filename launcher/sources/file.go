@@ -127,7 +127,8 @@ func (f *Fetcher) fill(root *os.Root, archive *tar.Reader) error {
 	left := f.MaxSize
 	files := 0
 	return eachEntry(archive, func(header *tar.Header, name string) error {
-		if header.Typeflag != tar.TypeReg && header.Typeflag != tar.TypeSymlink && header.Typeflag != tar.TypeLink || name == "." {
+		if header.Typeflag != tar.TypeReg && header.Typeflag != tar.TypeSymlink && header.Typeflag != tar.TypeLink ||
+			name == "." {
 			return nil
 		}
 		if files++; files > maxFiles {

@@ -40,7 +40,8 @@ func (f *Fetcher) registry(ctx context.Context, text string) (*images.Image, err
 	blob := func(what, digest string, size int64) (*os.File, func(), error) {
 		return f.get(ctx, download{
 			client: client, what: what, digest: digest, size: size,
-			url: fmt.Sprintf("%s://%s/v2/%s/blobs/%s", repository.Scheme(), repository.RegistryStr(), repository.RepositoryStr(), digest),
+			url: fmt.Sprintf("%s://%s/v2/%s/blobs/%s", repository.Scheme(), repository.RegistryStr(),
+				repository.RepositoryStr(), digest),
 		})
 	}
 	p, err := partsOf(image, blob, repository.Name(), ref.Identifier())
@@ -94,13 +95,15 @@ func (f *Fetcher) parse(text string) (name.Reference, error) {
 }
 
 // blobClient returns a client that the registry lets read the repository.
-func blobClient(ctx context.Context, ref name.Reference, base http.RoundTripper, keychain authn.Keychain) (*http.Client, error) {
+func blobClient(ctx context.Context, ref name.Reference, base http.RoundTripper,
+	keychain authn.Keychain) (*http.Client, error) {
 	repository := ref.Context()
 	auth, err := authn.Resolve(ctx, keychain, repository)
 	if err != nil {
 		return nil, err
 	}
-	authorized, err := transport.NewWithContext(ctx, repository.Registry, auth, base, []string{repository.Scope(transport.PullScope)})
+	authorized, err := transport.NewWithContext(ctx, repository.Registry, auth, base,
+		[]string{repository.Scope(transport.PullScope)})
 	if err != nil {
 		return nil, err
 	}

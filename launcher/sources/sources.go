@@ -77,12 +77,13 @@ func Is(ref string) bool {
 	return false
 }
 
-// OfRegistry returns the source that docker.io/NAME and HOST:PORT/NAME mean, each with [:TAG] or @DIGEST, where neither an
-// image nor a file has this name. ok is false for all other names.
+// OfRegistry returns the source that docker.io/NAME and HOST:PORT/NAME mean, each with [:TAG] or @DIGEST, where
+// neither an image nor a file has this name. ok is false for all other names.
 func OfRegistry(ref string) (source string, ok bool) {
 	host, name, _ := strings.Cut(ref, "/")
 	_, port, err := net.SplitHostPort(host)
-	if _, portErr := strconv.ParseUint(port, 10, 16); name == "" || host != "docker.io" && errors.Join(err, portErr) != nil {
+	if _, portErr := strconv.ParseUint(port, 10, 16); name == "" ||
+		host != "docker.io" && errors.Join(err, portErr) != nil {
 		return "", false
 	}
 	return dockerScheme + ref, true
@@ -99,8 +100,8 @@ func (f *Fetcher) Known(ref string) *images.Image {
 }
 
 // Import brings the image of a source, or of a file's path, into the store, and returns
-// it. A path without a file may be that of OfRegistry. A server is asked whether it has another one now. After an error the
-// store may have some of the image's layers, and the cache the start of a download.
+// it. A path without a file may be that of OfRegistry. A server is asked whether it has another one now. After an
+// error the store may have some of the image's layers, and the cache the start of a download.
 func (f *Fetcher) Import(ctx context.Context, ref string) (*images.Image, error) {
 	if source, ok := OfRegistry(ref); ok && !exists(ref) {
 		ref = source

@@ -89,7 +89,8 @@ func stager() {
 		talk(manifest.AppImageOrder, manifest.Name == "talks")
 	case "ends":
 		_ = os.MkdirAll(names.LogDir+"/one", 0o755)
-		_ = os.WriteFile(names.LogDir+"/one/0000000001.log", []byte("2026-11-21T03:00:01.000000000Z stdout F last words\n"), 0o644)
+		_ = os.WriteFile(names.LogDir+"/one/0000000001.log", []byte("2026-11-21T03:00:01.000000000Z stdout F last words\n"),
+			0o644)
 		signal.Notify(stop, syscall.SIGUSR1)
 	}
 	_ = syscall.Close(4)
@@ -120,7 +121,8 @@ func talk(apps map[string]any, locked bool) {
 	for name := range apps {
 		dir := filepath.Join(names.LogDir, name)
 		_ = os.MkdirAll(dir, 0o755)
-		_ = os.WriteFile(filepath.Join(dir, "0000000001.log"), []byte("2026-11-21T03:00:01.000000000Z stdout F words\n"), 0o644)
+		_ = os.WriteFile(filepath.Join(dir, "0000000001.log"), []byte("2026-11-21T03:00:01.000000000Z stdout F words\n"),
+			0o644)
 		lock, err := syscall.Open(filepath.Join(dir, "lock"), syscall.O_CREAT|syscall.O_RDWR, 0o644)
 		if err != nil {
 			fail(err)
