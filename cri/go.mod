@@ -9,6 +9,7 @@ replace kurma.io/stager/launcher => ../launcher
 require (
 	github.com/appc/spec v0.8.11
 	github.com/containernetworking/cni v1.3.1
+	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.22.1
 	golang.org/x/sys v0.48.0
 	google.golang.org/grpc v1.82.1

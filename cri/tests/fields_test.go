@@ -1,0 +1,172 @@
+package tests
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// secure returns an editor of a configuration's security context.
+func secure(edit func(*runtimeapi.LinuxContainerSecurityContext)) func(*runtimeapi.ContainerConfig) {
+	return func(c *runtimeapi.ContainerConfig) {
+		s := &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}}
+		edit(s)
+		c.Linux = &runtimeapi.LinuxContainerConfig{SecurityContext: s}
+	}
+}
+
+func number64(n int64) *runtimeapi.Int64Value { return &runtimeapi.Int64Value{Value: n} }
+
+// What a container's configuration asks for is what its app finds.
+func TestFieldsOfConfigurationsAreHeeded(t *testing.T) {
+	p := newPod(t)
+	capabilities := "grep CapBnd /proc/self/status"
+	for name, test := range map[string]struct {
+		script string
+		edit   func(*runtimeapi.ContainerConfig)
+		want   string
+	}{
+		"environment": {"echo $FROM $A", func(c *runtimeapi.ContainerConfig) {
+			c.Envs = []*runtimeapi.KeyValue{{Key: "FROM", Value: []byte("pod")}, {Key: "A", Value: []byte("1")}, {Key: "A", Value: []byte("2")}}
+		}, "pod 2\n"},
+		"arguments":      {"", func(c *runtimeapi.ContainerConfig) { c.Command, c.Args = []string{"echo", "a"}, []string{"b", "c"} }, "a b c\n"},
+		"folder":         {"pwd", func(c *runtimeapi.ContainerConfig) { c.WorkingDir = "/tmp" }, "/tmp\n"},
+		"user by number": {"id", secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUser = number64(1000) }), "uid=1000(user) gid=1001(user) groups=2000(more)\n"},
+		"unknown number and groups": {"id -u; id -g; id -G", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.RunAsUser, s.RunAsGroup, s.SupplementalGroups = number64(7777), number64(8888), []int64{9999}
+		}), "7777\n8888\n8888 9999\n"},
+		"strict groups": {"id -G", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.RunAsUsername, s.SupplementalGroups, s.SupplementalGroupsPolicy = "user", []int64{9999}, runtimeapi.SupplementalGroupsPolicy_Strict
+		}), "1001 9999\n"},
+		"root read-only":    {"touch /x 2>/dev/null || echo refused", secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.ReadonlyRootfs = true }), "refused\n"},
+		"no new privileges": {"grep NoNewPrivs /proc/self/status", secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.NoNewPrivs = true }), "NoNewPrivs:\t1\n"},
+		"no capabilities": {capabilities, secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.Capabilities = &runtimeapi.Capability{DropCapabilities: []string{"ALL"}}
+		}), "CapBnd:\t0000000000000000\n"},
+		"one capability": {capabilities, secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.Capabilities = &runtimeapi.Capability{DropCapabilities: []string{"ALL"}, AddCapabilities: []string{"NET_ADMIN"}}
+		}), "CapBnd:\t0000000000001000\n"},
+		"privileged": {"mount -t tmpfs none /tmp && echo mounted", secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged = true }), "mounted\n"},
+		"seccomp off": {"grep ^Seccomp: /proc/self/status", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+		}), "Seccomp:\t0\n"},
+		"seccomp default": {"grep ^Seccomp: /proc/self/status", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+		}), "Seccomp:\t2\n"},
+		"terminal": {"tty", func(c *runtimeapi.ContainerConfig) { c.Tty, c.Stdin = true, true }, "/dev/pts/0\r\n"},
+		"device": {"echo x >/dev/zero2 && echo written", func(c *runtimeapi.ContainerConfig) {
+			c.Devices = []*runtimeapi.Device{{HostPath: "/dev/zero", ContainerPath: "/dev/zero2", Permissions: "rwm"}}
+		}, "written\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sub := *p
+			node := *p.node
+			node.T, sub.node = t, &node
+			if got := sub.do(test.script, test.edit); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestMountsOfTheHost(t *testing.T) {
+	p := newPod(t)
+	p.write(p.path("host/file"), "from the host\n")
+	if err := os.Symlink("host", p.path("link")); err != nil {
+		t.Fatal(err)
+	}
+	got := p.do("cat /data/file /one; echo new >/data/new; (echo no >/one) 2>/dev/null || echo refused", func(c *runtimeapi.ContainerConfig) {
+		c.Mounts = []*runtimeapi.Mount{
+			{HostPath: p.path("link"), ContainerPath: "/data"},
+			{HostPath: p.path("host/file"), ContainerPath: "/one", Readonly: true},
+		}
+	})
+	if got != "from the host\nfrom the host\nrefused\n" {
+		t.Errorf("%q", got)
+	}
+	if text, err := os.ReadFile(filepath.Join(p.path("host"), "new")); err != nil || string(text) != "new\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+func TestAppThatUsesUpItsMemoryIsKilled(t *testing.T) {
+	p := newPod(t)
+	config := p.script("dd if=/dev/zero of=/dev/null bs=200M count=1")
+	config.Linux = &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 32 << 20}}
+	if s := p.awaitExit(p.startNew(config)); s.ExitCode != 137 || s.Reason != "OOMKilled" {
+		t.Errorf("%v", s)
+	}
+}
+
+func TestHostsNetworkAndProcesses(t *testing.T) {
+	n := newPod(t)
+	config := n.sandboxConfig()
+	config.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{
+		Network: runtimeapi.NamespaceMode_NODE, Ipc: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_NODE,
+	}
+	p := n.run(config)
+	p.image = n.image
+	own := ""
+	for _, kind := range []string{"ipc", "net", "pid", "uts"} {
+		link, err := os.Readlink("/proc/self/ns/" + kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own += link + "\n"
+	}
+	got := p.do("for n in ipc net pid uts; do ls -l /proc/self/ns/$n | grep -oE '[a-z]+:.[0-9]+.$'; done", func(c *runtimeapi.ContainerConfig) {
+		c.Linux = &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+			NamespaceOptions: config.Linux.SecurityContext.NamespaceOptions,
+		}}
+	})
+	if got != own {
+		t.Errorf("%s, want %s", got, own)
+	}
+	status, err := p.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id})
+	if err != nil || status.Status.Linux.Namespaces.Options.Network != runtimeapi.NamespaceMode_NODE {
+		t.Errorf("%v, %v", status, err)
+	}
+}
+
+func TestSandboxesAreListedAsTheyWereMade(t *testing.T) {
+	p, ctx := newPod(t), t.Context()
+	config := p.sandboxConfig()
+	config.Linux.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shm_rmid_forced": "1"}
+	other := p.run(config)
+	other.image = p.image
+	if got := other.do("cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/kernel/shm_rmid_forced", nil); got != "80\n1\n" {
+		t.Errorf("sysctls %q", got)
+	}
+	list := func(f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
+		t.Helper()
+		r, err := p.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: f})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Items
+	}
+	all := list(nil)
+	if len(all) != 2 || all[0].Id != other.id || all[0].Annotations["note"] != "word by word\n" || all[0].Metadata.Name != config.Metadata.Name {
+		t.Errorf("%v", all)
+	}
+	if _, err := p.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: other.id}); err != nil {
+		t.Fatal(err)
+	}
+	for want, f := range map[string]*runtimeapi.PodSandboxFilter{
+		p.id: {State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}},
+		other.id: {
+			State:         &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY},
+			LabelSelector: map[string]string{"pod": config.Metadata.Name},
+		},
+	} {
+		if got := list(f); len(got) != 1 || got[0].Id != want {
+			t.Errorf("%v: %v", f, got)
+		}
+	}
+	if _, err := other.createContainer(other.script("true")); err == nil || !strings.Contains(err.Error(), "not ready") {
+		t.Errorf("container in a sandbox that is stopped: %v", err)
+	}
+}

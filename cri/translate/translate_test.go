@@ -1,0 +1,214 @@
+package translate
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kurma.io/stager/cri/records"
+
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// facts are those of a machine and an image for the tests.
+func facts() Facts {
+	return Facts{
+		Image: Image{
+			ID: "sha512-" + strings.Repeat("0", 128), Entrypoint: []string{"/entry"}, Command: []string{"word"},
+			Env: []Variable{{"PATH", "/bin"}, {"A", "image"}}, WorkingDir: "/work", User: "app", Group: "100", Groups: []int{7},
+		},
+		Account: func(user string) (Account, bool, error) {
+			return Account{Group: "8", Groups: []int{9}}, user != "nobody-knows", nil
+		},
+		Files:        map[string]string{"/etc/hosts": "/sandbox/hosts"},
+		Sources:      map[string]string{"/link": "/real"},
+		Capabilities: []string{"CAP_CHOWN", "CAP_KILL", "CAP_NET_ADMIN"}, Default: []string{"CAP_CHOWN", "CAP_KILL"},
+		LogPath: "/var/log/pods/p/c/0.log",
+	}
+}
+
+func config(edit func(*runtimeapi.ContainerConfig, *runtimeapi.LinuxContainerSecurityContext, *runtimeapi.LinuxContainerResources)) *runtimeapi.ContainerConfig {
+	s, r := new(runtimeapi.LinuxContainerSecurityContext), new(runtimeapi.LinuxContainerResources)
+	c := &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "Web_1"}, Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: s, Resources: r},
+	}
+	if edit != nil {
+		edit(c, s, r)
+	}
+	return c
+}
+
+func TestContainerIsAPodOfOneApp(t *testing.T) {
+	pod, err := Container(config(func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+		c.Mounts = []*runtimeapi.Mount{{HostPath: "/link", ContainerPath: "/data", Readonly: true}}
+		c.Stdin = true
+	}), facts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got podManifest
+	if err := json.Unmarshal(pod.Manifest, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := podManifest{
+		ACVersion: "0.8.11", ACKind: "PodManifest",
+		Apps: []podApp{{
+			Name: "web-1", Image: podImage{facts().Image.ID},
+			App: section{
+				Exec: []string{"/entry", "word"}, User: "app", Group: "100", SupplementaryGIDs: []int{7}, WorkingDirectory: "/work",
+				Environment: []Variable{{"PATH", "/bin"}, {"A", "image"}},
+				Isolators:   []isolator{{"os/linux/capabilities-retain-set", map[string]any{"set": []any{"CAP_CHOWN", "CAP_KILL"}}}},
+			},
+			Mounts:      []podMount{{"cri-0", "/data"}, {"cri-1", "/etc/hosts"}},
+			Annotations: []Variable{{"kurma.io/stager/stdin", "stream"}},
+		}},
+		Volumes: []podVolume{
+			{"cri-0", "host", "/real", true}, {"cri-1", "host", "/sandbox/hosts", false}, {"cri-log", "host", "/var/log/pods/p/c", false},
+		},
+		Isolators: []isolator{{"os/linux/namespaces", map[string]any{"net": "host", "ipc": "host", "uts": "host"}}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(string(pod.StagerConfig), `"path":"/volumes/cri-log/0.log"`) || pod.StopSignal != int(syscall.SIGTERM) || pod.User != nil {
+		t.Errorf("%s, signal %d, user %v", pod.StagerConfig, pod.StopSignal, pod.User)
+	}
+}
+
+func TestExecOverridesTheImages(t *testing.T) {
+	for _, test := range []struct{ command, args, want []string }{
+		{nil, nil, []string{"/entry", "word"}},
+		{nil, []string{"a"}, []string{"/entry", "a"}},
+		{[]string{"c"}, nil, []string{"c"}},
+		{[]string{"c"}, []string{"a"}, []string{"c", "a"}},
+	} {
+		got, err := execOf(&runtimeapi.ContainerConfig{Command: test.command, Args: test.args}, facts().Image)
+		if err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("%q %q: %q, %v", test.command, test.args, got, err)
+		}
+	}
+}
+
+func TestIsolatorsAreWhatIsAskedFor(t *testing.T) {
+	type edit = func(*runtimeapi.ContainerConfig, *runtimeapi.LinuxContainerSecurityContext, *runtimeapi.LinuxContainerResources)
+	capability := func(add, drop []string) edit {
+		return func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.Capabilities = &runtimeapi.Capability{AddCapabilities: add, DropCapabilities: drop}
+		}
+	}
+	for name, test := range map[string]struct {
+		edit edit
+		want string
+	}{
+		"add":           {capability([]string{"NET_ADMIN"}, nil), `"os/linux/capabilities-retain-set","value":{"set":["CAP_CHOWN","CAP_KILL","CAP_NET_ADMIN"]}`},
+		"add all":       {capability([]string{"ALL"}, []string{"KILL"}), `{"set":["CAP_CHOWN","CAP_NET_ADMIN"]}`},
+		"drop all":      {capability(nil, []string{"all"}), `"os/linux/capabilities-remove-set","value":{"set":["CAP_CHOWN","CAP_KILL"]}`},
+		"drop all, add": {capability([]string{"CAP_KILL"}, []string{"ALL"}), `{"set":["CAP_KILL"]}`},
+		"limits": {func(_ *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, r *runtimeapi.LinuxContainerResources) {
+			r.MemoryLimitInBytes, r.CpuQuota, r.CpuPeriod, r.CpuShares, r.OomScoreAdj = 1<<20, 50000, 100000, 1, -5
+		}, `[{"name":"resource/memory","value":{"limit":"1048576"}},{"name":"resource/cpu","value":{"limit":"500m"}},{"name":"os/linux/cpu-shares","value":2},{"name":"os/linux/oom-score-adj","value":-5}`},
+		"privileged": {func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.Privileged = true
+		}, `[{"name":"os/linux/privileged","value":true}]`},
+		"AppArmor": {func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.Apparmor = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "mine"}
+		}, `{"name":"os/linux/apparmor-profile","value":{"name":"mine"}}`},
+		"SELinux": {func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.SelinuxOptions = &runtimeapi.SELinuxOption{User: "u", Role: "r", Type: "t", Level: "s0:c1"}
+		}, `{"name":"os/linux/selinux-context","value":{"level":"s0:c1","role":"r","type":"t","user":"u"}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all, err := isolatorsOf(config(test.edit).GetLinux(), facts())
+			text, jsonErr := json.Marshal(all)
+			if err != nil || jsonErr != nil || !strings.Contains(string(text), test.want) {
+				t.Errorf("%s, %v, want %s", text, err, test.want)
+			}
+		})
+	}
+}
+
+func TestWhatIsNotSupportedIsRefused(t *testing.T) {
+	for want, edit := range map[string]func(*runtimeapi.ContainerConfig, *runtimeapi.LinuxContainerSecurityContext, *runtimeapi.LinuxContainerResources){
+		`environment variable "a b"`: func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			c.Envs = []*runtimeapi.KeyValue{{Key: "a b"}}
+		},
+		"not UTF-8": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			c.Envs = []*runtimeapi.KeyValue{{Key: "A", Value: []byte{0xff}}}
+		},
+		`user "nobody-knows"`: func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.RunAsUsername = "nobody-knows"
+		},
+		"runAsGroup without a user": func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.RunAsGroup = &runtimeapi.Int64Value{Value: 1}
+		},
+		"bidirectional": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			c.Mounts = []*runtimeapi.Mount{{HostPath: "/link", ContainerPath: "/x", Propagation: runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL}}
+		},
+		"user namespace": func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.NamespaceOptions = &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER, UsernsOptions: &runtimeapi.UserNamespace{}}
+		},
+		"another container": func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.NamespaceOptions = &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET, TargetId: "x"}
+		},
+		"CDI device": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			c.CDIDevices = []*runtimeapi.CDIDevice{{Name: "gpu"}}
+		},
+		"(unified)": func(_ *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, r *runtimeapi.LinuxContainerResources) {
+			r.Unified = map[string]string{"memory.high": "1"}
+		},
+		"swap": func(_ *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, r *runtimeapi.LinuxContainerResources) {
+			r.MemorySwapLimitInBytes = 1
+		},
+	} {
+		_, err := Container(config(edit), facts())
+		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want one line with %q", err, want)
+		}
+	}
+}
+
+func TestStopSignals(t *testing.T) {
+	for _, test := range []struct {
+		asked      runtimeapi.Signal
+		image      string
+		number     int
+		annotation string
+	}{
+		{0, "", 15, ""},
+		{0, "SIGQUIT", 3, ""},
+		{0, "INT", 2, ""},
+		{0, "9", 9, ""},
+		{0, "SIGRTMIN+3", 37, ""},
+		{runtimeapi.Signal_SIGNAL_SIGUSR1, "SIGQUIT", 10, "SIGUSR1"},
+		{runtimeapi.Signal_SIGNAL_SIGRTMINPLUS1, "", 35, "SIGRTMIN+1"},
+		{runtimeapi.Signal_SIGNAL_SIGRTMAXMINUS2, "", 62, "SIGRTMAX-2"},
+	} {
+		number, annotation, err := stopSignal(test.asked, test.image)
+		if err != nil || number != test.number || annotation != test.annotation {
+			t.Errorf("%v, %q: %d, %q, %v", test.asked, test.image, number, annotation, err)
+		}
+	}
+	if _, _, err := stopSignal(0, "SIGNOTHING"); !errors.Is(err, ErrRefused) {
+		t.Errorf("unknown signal: %v", err)
+	}
+}
+
+func TestChangesOfLimits(t *testing.T) {
+	r := &runtimeapi.LinuxContainerResources{CpuQuota: 20000, CpuPeriod: 100000, CpuShares: 262144, MemoryLimitInBytes: -1, CpusetCpus: "0-1"}
+	for unified, want := range map[bool][]records.Setting{
+		false: {{File: "cpuset.cpus", Text: "0-1"}, {File: "cpu.shares", Text: "262144"}, {File: "cpu.cfs_period_us", Text: "100000"}, {File: "cpu.cfs_quota_us", Text: "20000"}, {File: "memory.limit_in_bytes", Text: "-1"}},
+		true:  {{File: "cpuset.cpus", Text: "0-1"}, {File: "cpu.weight", Text: "10000"}, {File: "cpu.max", Text: "20000 100000"}, {File: "memory.max", Text: "max"}},
+	} {
+		got, err := Changes(r, unified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
