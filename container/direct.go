@@ -119,11 +119,11 @@ func (c *container) startDirect(config *configs.Config, stdio spec.Stdio) (_ spe
 		return nil, err
 	}
 	defer l.entrance.close()
-	a := &assembly{container: c, stdio: stdio}
-	defer a.close()
-	if err := a.make(config, l); err != nil {
+	a, err := c.assemble(config, l, stdio, spec.StartLimit)
+	if err != nil {
 		return nil, err
 	}
+	defer a.close()
 	started, err := a.start()
 	if err != nil {
 		return nil, err
@@ -140,6 +140,26 @@ func (c *container) startDirect(config *configs.Config, stdio spec.Stdio) (_ spe
 	c.initPID = started.Pid
 	c.oom.Start(c.initPID, c.cgroups)
 	return &process{pid: started.Pid, release: func() { _ = started.Release() }}, nil
+}
+
+// assemble makes everything that the child needs; the caller closes it. A volume's file system may not answer: the thread
+// that the kernel keeps waiting is lost then until it does (see look), and assemble returns an error after the limit.
+func (c *container) assemble(config *configs.Config, l *firstProcess, stdio spec.Stdio, limit time.Duration) (*assembly, error) {
+	a, made := &assembly{container: c, stdio: stdio}, make(chan error, 1)
+	go func() { made <- a.make(config, l) }()
+	select {
+	case err := <-made:
+		if err != nil {
+			a.close()
+		}
+		return a, err
+	case <-time.After(limit):
+		go func() {
+			_ = <-made
+			a.close()
+		}()
+		return nil, fmt.Errorf("the container's volumes do not answer within %s", limit)
+	}
 }
 
 // runDirect completes the start of a child whose root is being made, as run does for libcontainer's.

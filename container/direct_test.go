@@ -1,19 +1,24 @@
 package container
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/failing"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // The child of a direct start is a fork of a program with many threads: what locks or allocates could wait for ever in it.
@@ -158,5 +163,62 @@ func TestAProcessHasTheLimitOfOpenFilesFromBefore(t *testing.T) {
 	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
 	if got, _ := execOutput(t, c, rootCommand("sh", "-c", "ulimit -S -n")); got != string(want) {
 		t.Errorf("a command has %q, want %q", got, want)
+	}
+}
+
+// A volume whose file system does not answer fails the start in time, and costs a thread until it answers or goes.
+func TestVolumesThatDoNotAnswerFailTheStart(t *testing.T) {
+	r, dir := newDirect(t), t.TempDir()
+	s := testSpec(busyboxRoot(t), "true")
+	s.Mounts = []spec.Mount{{Source: filepath.Join(dir, "volume"), Target: "/volume", Type: "bind"}}
+	c := containerOf(t, r, s)
+	config, err := c.configure(spec.Stdio{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.pod.MakeBelow(s.Cgroup, config.Cgroups.Resources); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := held(t)
+	release := mountSilent(t, dir)
+	l, err := c.newFirstEntrance(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.assemble(config, l, spec.Stdio{}, time.Millisecond); err == nil || !strings.Contains(err.Error(), "volumes do not answer within") {
+		t.Errorf("error %v", err)
+	}
+	l.entrance.close()
+	release()
+	surroundings.Eventually(t, "all descriptors are closed", func() bool {
+		after, _ := held(t)
+		return slices.Equal(after, before)
+	})
+	if err := c.Destroy(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where the kernel, or a filter around the stager, lacks a call that a direct start needs, libcontainer starts apps, and the log says why.
+func TestLibcontainerStartsWhereDirectStartsCannot(t *testing.T) {
+	for _, number := range []uint32{0, unix.SYS_CLONE3, unix.SYS_CLOSE_RANGE, unix.SYS_OPENAT2, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_MOUNT_SETATTR} {
+		var log bytes.Buffer
+		r := NewRuntime("/none", slog.New(slog.NewTextHandler(&log, nil)))
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread() // the thread ends with the goroutine, and its filter with the thread
+			var err error
+			if number != 0 {
+				err = failing.Call{Number: number}.Fail()
+			}
+			r.SelectStarts(spec.DirectStarts)
+			done <- err
+		}()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if logged := strings.Contains(log.String(), "apps are started by libcontainer"); r.direct == (number != 0) || logged == r.direct {
+			t.Errorf("call %d fails: direct %t, log %q", number, r.direct, &log)
+		}
 	}
 }

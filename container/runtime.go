@@ -68,7 +68,7 @@ func NewRuntime(cgroup string, log *slog.Logger) *Runtime {
 
 // SelectStarts implements spec.Selectable.
 func (r *Runtime) SelectStarts(name string) {
-	if r.direct = name == spec.DirectStarts; !r.direct {
+	if r.direct = name != spec.LibcontainerStarts; !r.direct {
 		return
 	}
 	if missing := missingForDirect(); missing != nil {
