@@ -25,7 +25,8 @@ func imageImportCommand(c *cli) *cobra.Command {
   FILE or FOLDER             an archive of docker save, an OCI archive, or an OCI layout
 
 An image that is not an ACI becomes an image for each of its layers and one on top of them. A download
-that was interrupted is resumed, and a layer that is there is not downloaded again.`,
+that broke off is resumed, and a layer that is there is not downloaded again. A signal ends an import at once, and
+nothing is left of it; a second signal kills the launcher.`,
 		Example: `  launcher image import stager.aci https://example.com/images/web-1.0.aci
   launcher image import docker://docker.io/library/redis:7`,
 		Args: wants(1, -1, "SOURCE…"),
@@ -44,6 +45,7 @@ func hintAtRegistry(source string, err error) error {
 // importImages prints the ID of each image that it imports. After a file that is not an
 // image it goes on with the next one.
 func (c *cli) importImages(ctx context.Context, sources []string) error {
+	defer untilInterrupted(ctx)()
 	var errs []error
 	for _, source := range sources {
 		if ctx.Err() != nil {

@@ -236,11 +236,12 @@ func (h *host) needed(id string) bool {
 func TestAnImageIsRemovedWhileALayerIsPulled(t *testing.T) {
 	h := bareHost(t)
 	asked, goOn, upper := make(chan struct{}), make(chan struct{}), ""
-	server := newBlobs(t, func(_ http.ResponseWriter, r *http.Request) {
+	server := newBlobs(t, func(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 		if upper != "" && strings.HasSuffix(r.URL.Path, upper) {
 			close(asked)
 			<-goOn
 		}
+		return w
 	})
 	h.run("image", "import", "docker://"+server.push("web", layeredImage(t, "base", "web")))
 	db := layeredImage(t, "base", "db")

@@ -11,16 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// openTerminal opens both ends of a new terminal.
+func openTerminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master = must(os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0))
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number := must(unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN))
+	return master, must(os.OpenFile(filepath.Join("/dev/pts", strconv.Itoa(number)), os.O_RDWR|unix.O_NOCTTY, 0))
+}
+
 // onTerminal runs the launcher with a terminal as stdout, and returns what the terminal has received.
 func (h *host) onTerminal(args ...string) string {
 	h.t.Helper()
-	master := must(os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0))
+	master, slave := openTerminal(h.t)
 	defer master.Close()
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		h.t.Fatal(err)
-	}
-	number := must(unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN))
-	slave := must(os.OpenFile(filepath.Join("/dev/pts", strconv.Itoa(number)), os.O_RDWR|unix.O_NOCTTY, 0))
 	cmd := h.command(args...)
 	cmd.Env = append(cmd.Env, "NO_COLOR=1")
 	cmd.Stdout = slave

@@ -132,6 +132,13 @@ type interruption struct{ signal syscall.Signal }
 
 func (i interruption) Error() string { return "interrupted by " + unix.SignalName(i.signal) }
 
+// untilInterrupted lets a second signal end the launcher at once, until done is called; the first signal ends ctx. It
+// is for work of which gc removes all that a killed launcher leaves, such as an import.
+func untilInterrupted(ctx context.Context) (done func()) {
+	stop := context.AfterFunc(ctx, func() { signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT) })
+	return func() { stop() }
+}
+
 // interruptible returns a context that the first of the signals ends. stop releases the
 // signals.
 func interruptible(signals ...os.Signal) (ctx context.Context, stop func()) {

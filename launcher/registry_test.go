@@ -17,25 +17,27 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// blobs is a registry of which a test sees each request for a layer or configuration before it is answered.
+// blobs is a registry of which a test sees each request for a layer or configuration before it is answered, and may change the answer.
 type blobs struct {
 	t      *testing.T
 	host   string // HOST:PORT
 	server *httptest.Server
 }
 
-func newBlobs(t *testing.T, see func(w http.ResponseWriter, r *http.Request)) blobs {
+func newBlobs(t *testing.T, see func(http.ResponseWriter, *http.Request) http.ResponseWriter) blobs {
 	t.Helper()
 	answer := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
-			see(w, r)
+			w = see(w, r)
 		}
 		answer.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
 	return blobs{t, strings.TrimPrefix(server.URL, "http://"), server}
 }
+
+func unseen(w http.ResponseWriter, _ *http.Request) http.ResponseWriter { return w }
 
 // push puts an image into the registry and returns HOST:PORT/NAME.
 func (b blobs) push(repository string, image v1.Image) string {
@@ -51,7 +53,7 @@ func (b blobs) push(repository string, image v1.Image) string {
 func TestImagesAreNamedAsTheirRegistriesDo(t *testing.T) {
 	h := newHost(t)
 	h.configure(`"cacheDirectory":"cache"`)
-	server := newBlobs(t, func(http.ResponseWriter, *http.Request) {})
+	server := newBlobs(t, unseen)
 	web := server.push("team/web:1", layeredImage(t, "web"))
 	if _, _, stderr := h.starts(web); stderr != "" {
 		t.Errorf("run of an image that was asked for by its name warns: %s", stderr)
@@ -92,7 +94,10 @@ func TestTheStoreHasNamesBeforeRegistries(t *testing.T) {
 // Without a stager that can be trusted, nothing is pulled.
 func TestAMissingStagerIsReportedBeforeAPull(t *testing.T) {
 	h := bareHost(t)
-	server := newBlobs(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the registry is asked for %s", r.URL.Path) })
+	server := newBlobs(t, func(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+		t.Errorf("the registry is asked for %s", r.URL.Path)
+		return w
+	})
 	web := server.push("web", layeredImage(t, "web"))
 	for _, command := range []string{"run", "validate"} {
 		h.refuse(1, "pods need a stager image; import it with launcher image import STAGER.aci", command, "docker://"+web)

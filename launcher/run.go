@@ -63,7 +63,10 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 		return err
 	}
 	// Before "start pod" is shown: an import reports its own progress.
-	if asked.Image, err = c.daemon.ObtainForPod(ctx, asked.Image); err != nil {
+	pulled := untilInterrupted(ctx)
+	asked.Image, err = c.daemon.ObtainForPod(ctx, asked.Image)
+	pulled()
+	if err != nil {
 		return err
 	}
 	started := c.busy("start pod")

@@ -37,6 +37,7 @@ func (c *cli) validate(ctx context.Context, source string, net netFlags) error {
 		return err
 	}
 	asked.Options.DefaultExit = ""
+	defer untilInterrupted(ctx)()
 	found, warnings, err := c.daemon.Validate(ctx, asked)
 	if err != nil {
 		c.warn(warnings...) // a misspelt key may be the cause

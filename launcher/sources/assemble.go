@@ -129,7 +129,7 @@ func (s *stack) add(ctx context.Context, open func() (*os.File, func(), error), 
 
 // convert imports a layer's file as an image of its own.
 func (s *stack) convert(ctx context.Context, file *os.File, diffID string) (*images.Image, error) {
-	marks, err := scan(file, diffID)
+	marks, err := scan(ctx, file, diffID)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (s *stack) convert(ctx context.Context, file *os.File, diffID string) (*ima
 	document := layerManifest(s.chain)
 	return s.store(ctx, document, func(w *layerWriter) error {
 		w.marks = marks
-		return w.layer(file)
+		return w.layer(ctx, file)
 	})
 }
 

@@ -2,6 +2,7 @@ package sources
 
 import (
 	"archive/tar"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -47,9 +48,9 @@ type marks struct {
 }
 
 // scan reads a layer, plain or compressed, and checks its digest.
-func scan(file io.ReadSeeker, diffID string) (marks, error) {
+func scan(ctx context.Context, file io.ReadSeeker, diffID string) (marks, error) {
 	m := marks{make(map[string]bool), make(map[string]bool)}
-	in, err := reopen(file)
+	in, err := reopen(ctx, file)
 	if err != nil {
 		return m, err
 	}
@@ -70,11 +71,11 @@ func scan(file io.ReadSeeker, diffID string) (marks, error) {
 	return m, nil
 }
 
-func reopen(file io.ReadSeeker) (io.Reader, error) {
+func reopen(ctx context.Context, file io.ReadSeeker) (io.Reader, error) {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	return images.Decompress(file)
+	return images.Decompress(contextReader{ctx, file})
 }
 
 // eachEntry calls f with the entries of a layer, each with its path in the root, "." for the root
@@ -182,8 +183,8 @@ func (w *layerWriter) root() error { return w.folder(".") }
 
 // layer writes a layer's whiteouts, then its entries: one that is there itself replaces its
 // whiteout.
-func (w *layerWriter) layer(file io.ReadSeeker) error {
-	in, err := reopen(file)
+func (w *layerWriter) layer(ctx context.Context, file io.ReadSeeker) error {
+	in, err := reopen(ctx, file)
 	if err != nil {
 		return err
 	}

@@ -41,14 +41,14 @@ func convertLayer(t *testing.T, below folders, names ...string) ([]string, error
 	t.Helper()
 	archive, diffID := layerOf(t, names...)
 	file := bytes.NewReader(archive)
-	marks, err := scan(file, diffID)
+	marks, err := scan(t.Context(), file, diffID)
 	if err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
 	w := newLayerWriter(&out, below)
 	w.marks = marks
-	if err := errors.Join(w.layer(file), w.tar.Close()); err != nil {
+	if err := errors.Join(w.layer(t.Context(), file), w.tar.Close()); err != nil {
 		return nil, err
 	}
 	var words []string
@@ -113,7 +113,7 @@ func TestWhiteoutsBecomeOverlays(t *testing.T) {
 		}
 	}
 	archive, _ := layerOf(t, "a")
-	if _, err := scan(bytes.NewReader(archive), "sha256:"+strings.Repeat("0", 64)); err == nil || !strings.Contains(err.Error(), "digest") {
+	if _, err := scan(t.Context(), bytes.NewReader(archive), "sha256:"+strings.Repeat("0", 64)); err == nil || !strings.Contains(err.Error(), "digest") {
 		t.Errorf("another digest: %v", err)
 	}
 }

@@ -25,11 +25,13 @@ const defaultAttempts = 5
 type download struct {
 	client *http.Client
 	url    string
-	what   string // for the progress and for people
+	what   string // for people
 	digest string // "sha256:HEX" that the file must have; "" for any
 	size   int64  // that the file must have; -1 for any
 
 	signature bool // the file is one: at most maxSignature bytes
+
+	report func(done, size int64) // of the progress; may be nil
 }
 
 // tooLarge returns an error if that many bytes of the file are too many.
@@ -60,16 +62,15 @@ func (f *Fetcher) get(ctx context.Context, d download) (file *os.File, done func
 	if err := f.tooLarge(d, d.size); err != nil {
 		return nil, nil, fmt.Errorf("download %s: %w", d.what, err)
 	}
-	file, err = f.lockPart(d.url + "\n" + d.digest)
+	file, err = f.lockPart(ctx, d.url+"\n"+d.digest)
 	if err != nil {
 		return nil, nil, fmt.Errorf("download %s: %w", d.what, err)
 	}
-	report := func(int64, int64) {} // a signature is small
-	if !d.signature {
-		report = f.progress(d.what)
+	if d.report == nil {
+		d.report = func(int64, int64) {}
 	}
 	for try := 0; ; try++ {
-		if err = f.resume(ctx, d, file, report); err == nil || try == f.tries()-1 || !temporary(ctx, err) {
+		if err = f.resume(ctx, d, file); err == nil || try == f.tries()-1 || !temporary(ctx, err) {
 			break
 		}
 		select {
@@ -78,7 +79,7 @@ func (f *Fetcher) get(ctx context.Context, d download) (file *os.File, done func
 		}
 	}
 	if err == nil {
-		err = check(d, file)
+		err = check(ctx, d, file)
 	}
 	if err != nil {
 		if !temporary(ctx, err) {
@@ -106,7 +107,7 @@ func temporary(ctx context.Context, err error) bool {
 	var dns *net.DNSError
 	switch {
 	case ctx.Err() != nil:
-		return true // what there is can be resumed by another process
+		return false // an import that is interrupted leaves nothing
 	case errors.As(err, &status):
 		return status.code >= 500 || status.code == http.StatusTooManyRequests || status.code == http.StatusRequestTimeout
 	case errors.As(err, &dns):
@@ -121,7 +122,7 @@ func temporary(ctx context.Context, err error) bool {
 
 // lockPart opens the file of a download that may have begun, and waits while another process works
 // on it.
-func (f *Fetcher) lockPart(key string) (*os.File, error) {
+func (f *Fetcher) lockPart(ctx context.Context, key string) (*os.File, error) {
 	path := f.cached("parts", key)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -131,8 +132,7 @@ func (f *Fetcher) lockPart(key string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil && !errors.Is(err, unix.EINTR) {
-			_ = file.Close()
+		if err := lock(ctx, file); err != nil {
 			return nil, err
 		}
 		ours, err := file.Stat()
@@ -144,8 +144,34 @@ func (f *Fetcher) lockPart(key string) (*os.File, error) {
 	}
 }
 
+// lock locks the file, or closes it and returns an error. If ctx ends, the file is closed as soon as the kernel has
+// locked it.
+func lock(ctx context.Context, file *os.File) error {
+	locked := make(chan error)
+	go func() {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		for errors.Is(err, unix.EINTR) {
+			err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		}
+		select {
+		case locked <- err:
+		case <-ctx.Done():
+			_ = file.Close()
+		}
+	}()
+	select {
+	case err := <-locked:
+		if err != nil {
+			_ = file.Close()
+		}
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // resume asks for what is missing of a file and appends it.
-func (f *Fetcher) resume(ctx context.Context, d download, file *os.File, report func(done, size int64)) error {
+func (f *Fetcher) resume(ctx context.Context, d download, file *os.File) error {
 	have, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
@@ -185,7 +211,7 @@ func (f *Fetcher) resume(ctx context.Context, d download, file *os.File, report 
 	default:
 		return statusError{response.StatusCode, response.Status}
 	}
-	return f.append(d, file, response, have, report)
+	return f.append(d, file, response, have)
 }
 
 // tagAttribute keeps the version that the server gave a file at the start of its download.
@@ -221,8 +247,7 @@ func restart(file *os.File, reason error) error {
 }
 
 // append writes a response's body after the bytes that the file has.
-func (f *Fetcher) append(d download, file *os.File, response *http.Response, have int64,
-	report func(done, size int64)) error {
+func (f *Fetcher) append(d download, file *os.File, response *http.Response, have int64) error {
 	size := int64(-1)
 	if response.ContentLength >= 0 {
 		size = have + response.ContentLength
@@ -240,7 +265,7 @@ func (f *Fetcher) append(d download, file *os.File, response *http.Response, hav
 		if err := f.tooLarge(d, have); err != nil {
 			return err
 		}
-		report(have, max(size, have))
+		d.report(have, max(size, have))
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -255,12 +280,12 @@ func (f *Fetcher) append(d download, file *os.File, response *http.Response, hav
 }
 
 // check compares a complete file with what is known of it, and goes to its start.
-func check(d download, file *os.File) error {
+func check(ctx context.Context, d download, file *os.File) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
 	sum := sha256.New()
-	size, err := io.Copy(sum, file)
+	size, err := io.Copy(sum, contextReader{ctx, file})
 	if err != nil {
 		return err
 	}
@@ -272,4 +297,18 @@ func check(d download, file *os.File) error {
 	}
 	_, err = file.Seek(0, io.SeekStart)
 	return err
+}
+
+// contextReader reads until its context ends.
+type contextReader struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+// Read implements io.Reader.
+func (r contextReader) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.in.Read(p)
 }

@@ -43,11 +43,13 @@ func (f *Fetcher) file(ctx context.Context, path string) (*images.Image, error) 
 		}
 	}
 	if kind == "" {
-		return f.Store.Import(ctx, path, f.Ring, f.progress(filepath.Base(path)))
+		report := f.progress(filepath.Base(path))
+		defer report(1, 1)
+		return f.Store.Import(ctx, path, f.Ring, report)
 	}
 	dir := path
 	if !info.IsDir() {
-		if dir, err = f.extract(path); err != nil {
+		if dir, err = f.extract(ctx, path); err != nil {
 			return nil, fmt.Errorf("import %s: %w", path, err)
 		}
 		defer func() { _ = os.RemoveAll(dir) }() // it is in the cache, which can be deleted
@@ -94,13 +96,13 @@ func recognize(path string) (string, error) {
 
 // extract extracts the files of an archive into a folder in the cache; what else is in it is not part
 // of an image. Links of older archives of Docker are followed when they name a layer.
-func (f *Fetcher) extract(path string) (dir string, err error) {
+func (f *Fetcher) extract(ctx context.Context, path string) (dir string, err error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer file.Close()
-	in, err := images.Decompress(file)
+	in, err := images.Decompress(contextReader{ctx, file})
 	if err != nil {
 		return "", err
 	}
@@ -167,7 +169,7 @@ func (f *Fetcher) layout(ctx context.Context, dir, path string) (*images.Image, 
 	}
 	blob := func(_, digest string, size int64) (*os.File, func(), error) {
 		algorithm, hex, _ := strings.Cut(digest, ":")
-		return openBlob(dir, filepath.Join("blobs", algorithm, hex), digest, size)
+		return openBlob(ctx, dir, filepath.Join("blobs", algorithm, hex), digest, size)
 	}
 	repository, version := baseName(path), tag
 	if ref, err := name.ParseReference(tag); err == nil && strings.Contains(tag, "/") {
@@ -181,12 +183,12 @@ func (f *Fetcher) layout(ctx context.Context, dir, path string) (*images.Image, 
 }
 
 // openBlob opens a file of a layout and checks it.
-func openBlob(dir, name, digest string, size int64) (*os.File, func(), error) {
+func openBlob(ctx context.Context, dir, name, digest string, size int64) (*os.File, func(), error) {
 	file, err := os.OpenInRoot(dir, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := check(download{digest: digest, size: size}, file); err != nil {
+	if err := check(ctx, download{digest: digest, size: size}, file); err != nil {
 		_ = file.Close()
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -247,7 +249,7 @@ func (f *Fetcher) dockerArchive(ctx context.Context, dir, path string) (*images.
 	}
 	for _, file := range list[0].Layers {
 		p.layers = append(p.layers, func() (*os.File, func(), error) {
-			return openBlob(dir, file, "", -1) // its content has a digest in the configuration
+			return openBlob(ctx, dir, file, "", -1) // its content has a digest in the configuration
 		})
 	}
 	return f.assemble(ctx, p)

@@ -86,7 +86,7 @@ func TestABlobIsChecked(t *testing.T) {
 		{"another folder", "../secret", digest, 4, "escapes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, done, err := openBlob(dir, tt.file, tt.digest, tt.size)
+			_, done, err := openBlob(t.Context(), dir, tt.file, tt.digest, tt.size)
 			if err == nil {
 				done()
 			}

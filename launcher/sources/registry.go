@@ -36,10 +36,16 @@ func (f *Fetcher) registry(ctx context.Context, text string) (*images.Image, err
 	if err != nil {
 		return nil, err
 	}
+	manifest, err := image.Manifest()
+	if err != nil {
+		return nil, fmt.Errorf("read image manifest: %w", err)
+	}
+	report := f.progress(text)
+	defer report(1, 1)
 	repository := ref.Context()
 	blob := func(what, digest string, size int64) (*os.File, func(), error) {
 		return f.get(ctx, download{
-			client: client, what: what, digest: digest, size: size,
+			client: client, what: what, digest: digest, size: size, report: ofAll(manifest.Layers, digest, report),
 			url: fmt.Sprintf("%s://%s/v2/%s/blobs/%s", repository.Scheme(), repository.RegistryStr(),
 				repository.RepositoryStr(), digest),
 		})
@@ -80,6 +86,24 @@ func (f *Fetcher) Digest(ctx context.Context, text string) (string, error) {
 		return "", err
 	}
 	return found.Digest.String(), nil
+}
+
+// ofAll returns a function that reports the progress of a layer as that of all layers. They are whole when the last of
+// them is converted, not yet when it is downloaded.
+func ofAll(layers []v1.Descriptor, digest string, report func(done, size int64)) func(done, size int64) {
+	var before, all int64
+	found := false
+	for _, layer := range layers {
+		found = found || layer.Digest.String() == digest
+		if !found {
+			before += layer.Size
+		}
+		all += layer.Size
+	}
+	if !found { // the configuration
+		return nil
+	}
+	return func(done, _ int64) { report(min(before+done, all-1), all) }
 }
 
 // parse parses [HOST/]NAME[:TAG|@DIGEST].

@@ -60,7 +60,7 @@ type Fetcher struct {
 	// Keychain has the credentials for registries; nil for those of `docker login` and `skopeo login`.
 	Keychain authn.Keychain
 	// Progress returns a function that is called with the bytes that were read of the named
-	// thing, and of how many; either may be nil.
+	// thing, and of how many; either may be nil. The two are equal in the last call, also after an error.
 	Progress func(what string) func(done, size int64)
 
 	attempts int  // of a download, for tests; 0 for the default
@@ -101,7 +101,7 @@ func (f *Fetcher) Known(ref string) *images.Image {
 
 // Import brings the image of a source, or of a file's path, into the store, and returns
 // it. A path without a file may be that of OfRegistry. A server is asked whether it has another one now. After an
-// error the store may have some of the image's layers, and the cache the start of a download.
+// error the store may have some of the image's layers, and the cache the start of a download, unless ctx has ended.
 func (f *Fetcher) Import(ctx context.Context, ref string) (*images.Image, error) {
 	if source, ok := OfRegistry(ref); ok && !exists(ref) {
 		ref = source
@@ -132,6 +132,9 @@ func (f *Fetcher) fetch(ctx context.Context, ref string) (*images.Image, error) 
 		ref, image, err = f.web(ctx, ref)
 	default:
 		return f.file(ctx, strings.TrimPrefix(ref, fileScheme))
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // rather than what it has interrupted
 	}
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", ref, err)

@@ -49,7 +49,9 @@ func (f *Fetcher) pair(ctx context.Context, parsed *url.URL) (*images.Image, err
 	if asc != nil {
 		defer ascDone()
 	}
-	aci, done, err := f.get(ctx, download{client: client, url: parsed.String(), what: what, size: -1})
+	report := f.progress(what)
+	defer report(1, 1)
+	aci, done, err := f.get(ctx, download{client: client, url: parsed.String(), what: what, size: -1, report: report})
 	if err != nil {
 		return nil, err
 	}
