@@ -38,7 +38,7 @@ func makeVolumes(_ context.Context, p *Pod) error {
 }
 
 // prepareMounts fills the empty volumes from the images, and prepares the targets of the apps' mounts. The apps come
-// one after the other, because the first whose image has a volume's target decides what the volume gets.
+// one after the other, because the first image with a volume's target decides what the volume gets.
 func (p *Pod) prepareMounts(ctx context.Context) error {
 	filled := make(map[string]bool) // the volumes' paths
 	for _, app := range p.Plan.Apps {
@@ -58,7 +58,7 @@ func (p *Pod) prepareMounts(ctx context.Context) error {
 }
 
 // fillVolumes copies into an app's empty volumes that are not filled yet what the app's root has at their targets. It
-// returns the mounts that are left, whose targets are not prepared.
+// returns the other mounts, without prepared targets.
 func fillVolumes(
 	ctx context.Context, root string, mounts []spec.Mount, volumes []plan.EmptyVolume, filled map[string]bool,
 ) ([]spec.Mount, error) {

@@ -48,7 +48,7 @@ type extraction struct {
 	folders []extractedFolder
 }
 
-// extractedFolder is a folder whose mode and time are set at the end: a file in it changes its time, and needs
+// extractedFolder is a folder that gets its mode and time at the end: a file in it changes its time, and needs
 // its permission.
 type extractedFolder struct {
 	name   string

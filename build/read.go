@@ -112,7 +112,7 @@ func (r *reader) entry(h *tar.Header, content io.Reader) error {
 func (r *reader) manifest(h *tar.Header, content io.Reader) error {
 	switch {
 	case r.image.Manifest != nil:
-		return errors.New("there are two manifests")
+		return errors.New("two manifests")
 	case h.Typeflag != tar.TypeReg:
 		return errors.New("the manifest is not a regular file")
 	case h.Size > maxManifest:

@@ -49,7 +49,7 @@ func StagerTree(binary string, add ...string) ([]Entry, error) {
 // inside returns the Entry's name for a path of the image's root.
 func inside(path string) string { return strings.TrimPrefix(path, "/") }
 
-// merge adds entries to those of a stager image.
+// merge adds entries to a stager image.
 func merge(entries, more []Entry) ([]Entry, error) {
 	taken := make(map[string]byte) // path to type
 	for _, e := range entries {

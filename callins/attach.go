@@ -18,7 +18,7 @@ var enders = []os.Signal{ //nolint:gochecknoglobals // a table that is only read
 	unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT,
 }
 
-// errDropped is the message for a caller whose output was not read.
+// errDropped is the message for a caller that did not read its output.
 var errDropped = errors.New("dropped, because the output was not read in time")
 
 // callAttach is the call-in attach: it copies the output of the app that args names to the

@@ -82,7 +82,7 @@ func (b *between) addOutput(number int, f *os.File) error {
 	return err
 }
 
-// pipe makes a pipe whose ends block: few programs expect anything else of their stdio.
+// pipe makes a pipe with blocking ends: few programs expect anything else of their stdio.
 func (b *between) pipe() (read, write *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {

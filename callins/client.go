@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exit codes of the call-ins, beside those of a command or app.
+// Exit codes of the call-ins, beside the exit codes of a command or app.
 const (
 	exitFailed   = 125 // run and attach could not be done
 	exitDropped  = 124 // attach: the caller did not read
@@ -24,7 +24,7 @@ const (
 // accepting a connection, reading a request, sending a reply.
 const answerTime = 10 * time.Second
 
-// CallIn is a call-in on its caller's side. args are those after its name. It returns
+// CallIn is a call-in on its caller's side. args are its arguments, without its name. It returns
 // nil for success, an *ExitError that says how the program is to end, or another
 // error, for exit code 1, that begins with the call-in's name.
 type CallIn func(ctx context.Context, s Streams, args []string) error

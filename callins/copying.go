@@ -156,7 +156,7 @@ func (c *copying) wait() (ready, ended bool, err error) {
 	return fds[1].Revents != 0, fds[0].Revents != 0, nil
 }
 
-// move makes one splice(2), or one read whose bytes it writes. It returns 0 and no error at the end of src. It may
+// move makes one splice(2), or one read and a write of its bytes. It returns 0 and no error at the end of src. It may
 // return EAGAIN if dst has no room.
 func (c *copying) move() (int, error) {
 	if c.plain == nil {
@@ -205,7 +205,7 @@ func (c *copying) awaitRoom() error {
 	return poll(fds, -1)
 }
 
-// writeAll writes text to a file whose mode its caller has chosen.
+// writeAll writes text to a file in the mode that its caller has chosen.
 func writeAll(dst *os.File, text []byte) error {
 	for len(text) > 0 {
 		n, err := unix.Write(int(dst.Fd()), text)

@@ -138,7 +138,7 @@ type member struct {
 	Value any
 }
 
-// orderedObject is a JSON object whose members stay in their order.
+// orderedObject is a JSON object that keeps the order of its members.
 type orderedObject []member
 
 // MarshalJSON implements json.Marshaler.

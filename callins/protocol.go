@@ -100,7 +100,7 @@ const (
 	kindError    kind = "error"
 )
 
-// reply is what the supervisor sends; the fields that count are those of its kind.
+// reply is what the supervisor sends; only the fields of its kind count.
 type reply struct {
 	Kind kind `json:"kind"`
 

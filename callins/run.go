@@ -90,7 +90,7 @@ func runPipes(ctx context.Context, c conn, s Streams, app string, text []byte, s
 	go forward(ctx, early, signals, func(sig os.Signal) error { return sendSignal(c, sig) })
 	r, p, err := c.next(kindExit)
 	p.close()
-	signal.Reset(forwarded...) // the command is gone; a caller whose reader does not take the rest may be ended
+	signal.Reset(forwarded...) // the command is gone; a signal may end a caller if nothing reads the rest
 	if copyErr := b.finish(); copyErr != nil {
 		err = copyErr
 	}

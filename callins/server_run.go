@@ -16,7 +16,7 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// defaultTerm is TERM for a command on a terminal whose caller names none.
+// defaultTerm is TERM for a command on a terminal if its caller names none.
 const defaultTerm = "xterm"
 
 // endSignals are the signals of the caller that ask a command to end.
@@ -47,7 +47,7 @@ type runCalls struct {
 	all map[*Call]chan struct{} // closed at the call's end; guarded by mu
 }
 
-// add adds a call until done. lost are the ends of the earlier calls for its app whose callers have gone. They wait for
+// add adds a call until done. lost are the ends of its app's earlier calls without callers. They wait for
 // none but earlier ones, so no two calls wait for each other.
 func (r *runCalls) add(call *Call) (lost []<-chan struct{}, done func()) {
 	r.mu.Lock()

@@ -116,7 +116,7 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// command returns the settings as the supervisor takes them. It adds those of defaults,
+// command returns the settings as the supervisor takes them. It adds the variables of defaults,
 // NAME=value, whose name the settings do not list.
 func (s settings) command(defaults []string) spec.Command {
 	listed := make(map[string]bool, len(s.Environment))

@@ -47,7 +47,7 @@ func ProcessStreams() Streams {
 	}
 }
 
-// ExitCode returns the exit code of a program whose main has the error, and writes the text of the error to stderr,
+// ExitCode returns the exit code of a program for the error of its main, and writes the text of the error to stderr,
 // in one line that a terminal shows and does not obey: nothing and 0 for nil, the Code and the Err of an *ExitError,
 // 1 and the text of any other.
 func ExitCode(err error, stderr io.Writer) int {

@@ -62,7 +62,7 @@ func serveStatus(pod *supervisor.Pod) Handler {
 	})
 }
 
-// LastStatus returns what status prints of a pod whose apps have all ended.
+// LastStatus returns what status prints of a pod when all its apps have ended.
 func LastStatus(pod *supervisor.Pod) ([]byte, error) {
 	var apps orderedObject
 	for _, app := range pod.Status() {
@@ -100,7 +100,7 @@ func stateOf(ctx context.Context, call *Call, app supervisor.AppStatus) (state a
 	return state, err
 }
 
-// stateAfter returns the new state of an app whose process has gone. If the pod has not
+// stateAfter returns the new state of an app without a process. If the pod has not
 // noticed yet, it is the old one without a PID.
 func stateAfter(pod *supervisor.Pod, gone supervisor.AppStatus) supervisor.AppStatus {
 	for _, app := range pod.Status() {

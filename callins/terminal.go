@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// The size of a terminal whose caller has none.
+// The size of a terminal if its caller has none.
 const (
 	defaultWidth  = 80
 	defaultHeight = 24

@@ -310,7 +310,7 @@ func (t *terminal) open(root *os.File, stdio spec.Stdio) error {
 	return t.openAt(path, stdio)
 }
 
-// openAt makes a terminal of the devpts whose ptmx is path.
+// openAt makes a terminal of the devpts that has its ptmx at path.
 func (t *terminal) openAt(path *os.File, stdio spec.Stdio) (err error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(path.Fd()), &fs); err != nil || fs.Type != unix.DEVPTS_SUPER_MAGIC {

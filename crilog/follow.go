@@ -108,8 +108,8 @@ func (r *reader) successor(number uint64) (uint64, error) {
 	return 0, nil
 }
 
-// earliest returns the lowest number above after, up to n, whose file and all between
-// it and n exist: files may be made while the folder is listed.
+// earliest returns the lowest number above after, up to n, from which all files to n exist: files may be made while
+// the folder is listed.
 func (r *reader) earliest(after, n uint64) (uint64, error) {
 	for n-1 > after {
 		found, err := r.exists(n - 1)

@@ -156,7 +156,7 @@ func (w *Writer) write(now time.Time, s Stream, chunk []byte) (kept int, err err
 	return b.kept, err
 }
 
-// endCutLine ends the line whose rest was lost, so that the next line is not joined to it.
+// endCutLine ends the line that has lost its rest, so that the next line is not joined to it.
 func (w *Writer) endCutLine(b *batch) error {
 	if !w.cut[b.stream] {
 		return nil

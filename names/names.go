@@ -89,8 +89,8 @@ const (
 	ShimVariable       = "_STAGER_SHIM"       // the shim, started by package container
 )
 
-// RunNameVariable has what a message of Run begins with, in place of its name: a daemon whose command has another name
-// sets it in the call-in's environment.
+// RunNameVariable has what a message of Run begins with, in place of its name: a daemon that gives its command another
+// name sets it in the call-in's environment.
 const RunNameVariable = "STAGER_RUN_NAME"
 
 // ConfigFile is configuration in the stager's image: the keys of stagerConfig, for a daemon that passes none. It may be missing.

@@ -39,7 +39,7 @@ type podIsolators struct {
 	Fates           []IsolatorFate
 
 	NetworkBandwidth uint64 // bytes a second, of each interface and direction; 0 for no limit
-	OneApp           bool   // the pod has one app, whose network is the pod's
+	OneApp           bool   // the pod has one app, so the pod's network is the app's
 }
 
 // appIsolators is the result of an app's isolators.
@@ -141,7 +141,7 @@ func isolators() []isolator {
 	}
 }
 
-// applyPodIsolators applies the pod's isolators. targets are those of its apps' mounts. An
+// applyPodIsolators applies the pod's isolators. targets are its apps' mount targets. An
 // error names the isolator and its value.
 func applyPodIsolators(c Config, m spec.Support, list []manifest.Isolator, targets ...string) (podIsolators, error) {
 	i := applier{config: c, machine: m, targets: targets, forPod: true}

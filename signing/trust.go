@@ -19,7 +19,7 @@ const (
 	prefixKeys = "prefix.d"
 )
 
-// ReadTrust reads a trust folder, whose files hold a public key each:
+// ReadTrust reads a trust folder, in which each file holds a public key:
 //
 //	root.d/FINGERPRINT             trusted for every name
 //	prefix.d/PREFIX/FINGERPRINT    trusted for PREFIX and the names below it, see For
@@ -44,7 +44,7 @@ func ReadTrust(dir string) (KeyRing, error) {
 			return err
 		}
 		if len(one.entities) != 1 || fingerprint(one.entities[0]) != strings.ToLower(d.Name()) {
-			return fmt.Errorf("read key %s: want one key whose fingerprint is the file's name", path)
+			return fmt.Errorf("read key %s: want one key, with the file's name as its fingerprint", path)
 		}
 		ring.add(prefix, one.entities)
 		return nil

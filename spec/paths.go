@@ -2,7 +2,7 @@ package spec
 
 // MaskedPaths returns the paths in /proc and /sys that leak the machine's secrets. In a
 // container that is not privileged, an empty file or folder hides each of them. Docker and
-// containerd have the same list, but for process 1: in a pod that is the supervisor, whose mounts name
+// containerd have the same list, but for process 1: in a pod that is the supervisor, and its mounts name
 // folders of the host and images.
 func MaskedPaths() []string {
 	return []string{

@@ -26,7 +26,7 @@ type Runtime interface {
 	// meanwhile.
 	MakePod() error
 
-	// Container returns a container of the spec, whose Cgroup is below the pod's. It touches nothing before Start.
+	// Container returns a container of the spec. The spec's Cgroup is below the pod's. It touches nothing before Start.
 	Container(s Spec) (Container, error)
 
 	// KillPod sends SIGKILL to every process in the pod's cgroup until none is left. After a few seconds it returns an

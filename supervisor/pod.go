@@ -1,7 +1,7 @@
 // Package supervisor keeps a pod's apps running as PID 1, or as a child
 // subreaper: it starts, restarts and stops them. Its package reap collects the processes
 // that end, its package output carries the apps' output to logs and attachments.
-// It knows nothing of images, file systems and namespaces: those belong to a
+// It knows nothing of images, file systems and namespaces, which belong to a
 // runtime (spec.Runtime).
 package supervisor
 
@@ -216,7 +216,7 @@ func (p *Pod) Status() []AppStatus {
 
 // Processes returns the processes of an app as numbers of the supervisor's PID
 // namespace: the main process first, then the others in the container's cgroup in any order,
-// commands of Exec and their descendants included, those of a handler not. A process may have ended
+// including commands of Exec and their descendants, but no handlers. A process may have ended
 // by the time that the caller looks. The errors are ErrNoApp and ErrNotRunning, wrapped, or any other.
 func (p *Pod) Processes(app string) ([]int, error) {
 	a, err := p.find(app)

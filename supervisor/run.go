@@ -52,7 +52,7 @@ func newRun(a *app) *run {
 	}
 }
 
-// failedExit returns the Exit of an app whose main process was not started because of err.
+// failedExit returns the Exit of an app after err in the start of its main process.
 func failedExit(err error) Exit {
 	var handler *handlerError
 	if errors.As(err, &handler) {
@@ -247,7 +247,7 @@ func (r *run) finish() {
 }
 
 // killAll kills the processes in the app's cgroup until none is left and every session
-// has ended, those that were being started included. After killLimit it abandons the sessions
+// has ended, including sessions under way. After killLimit it abandons the sessions
 // that have not ended.
 func (r *run) killAll() {
 	idle := make(chan struct{})

@@ -27,7 +27,7 @@ type Session struct {
 	log   *slog.Logger
 }
 
-// Exec starts a command in an app whose main process runs. The errors are
+// Exec starts a command in an app while the app's main process runs. The errors are
 // ErrNoApp, ErrNotRunning and *spec.ExecError, wrapped, or any other. Exec returns a
 // few seconds after the main process's end at the latest, even when the start hangs. The caller
 // closes its own files of stdio, and the terminal's master.
@@ -83,7 +83,7 @@ func (r *run) startCommand(cmd spec.Command, stdio spec.Stdio) <-chan startedCom
 	return started
 }
 
-// join adds a session to the app's run, whose container is not destroyed before the
+// join adds a session to the app's run. The run's container is not destroyed before the
 // caller has called sessions.Done.
 func (a *app) join() (*run, error) {
 	a.mu.Lock()

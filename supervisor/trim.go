@@ -10,7 +10,7 @@ import (
 
 // trim takes the older lines away from a file that has more than limit bytes, which may be open for writing alone:
 // what stays is the newest lines, of limit/2 bytes or less. It takes the space of the lines that go for a copy of
-// those that stay, and then cuts the file, so that the newest lines are in the file at every moment, whenever this
+// the lines that stay, and then cuts the file, so that the newest lines are in the file at every moment, whenever this
 // process is killed. Without trim the log of an app that restarts for ever grows without end
 // (TestTheFileOfMessagesIsLimited).
 //

@@ -135,7 +135,7 @@ func getXattr(path, name string) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// isOpaque reports whether e is a directory that hides those below it.
+// isOpaque reports whether e is a directory that hides the directories below it.
 func isOpaque(e *entry) bool {
 	if !e.isDir() {
 		return false

@@ -16,7 +16,7 @@ import (
 // each layer, so Mount refuses 127 layers on a kernel of 127 branches.
 //
 // Where a root differs from the other drivers' (unionfstest has a case for each):
-//   - names that begin with ".wh." are reserved: those of a layer hide nothing and are
+//   - names that begin with ".wh." are reserved: in a layer they hide nothing and are
 //     not shown, and an app cannot make any;
 //   - names longer than 242 bytes are not shown and cannot be made;
 //   - rename(2) of a directory that has content in a layer returns EXDEV, for which
@@ -72,7 +72,7 @@ func (a AUFS) mount(ctx context.Context, r Root) error {
 	return nil
 }
 
-// finishAUFS checks the mounted root r, whose layers are dirs. It also sets the times of the root's
+// finishAUFS checks the mounted root r, which has the layers dirs. It also sets the times of the root's
 // directory, because aufs changed them when it made its own files in upper. It sets them in upper,
 // because through aufs they would be whole seconds.
 func finishAUFS(r Root, upper string, dirs []string) error {

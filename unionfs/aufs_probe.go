@@ -101,7 +101,7 @@ func judgeXattrs(dir string, err error) (bool, error) {
 }
 
 // judgeNoXattrs returns the note about a root without extended attributes, or an error that names the
-// first file whose capabilities would be lost.
+// first file that would lose its capabilities.
 func judgeNoXattrs(layers []string) (notes []string, err error) {
 	for _, layer := range layers {
 		file, err := findCapability(layer)

@@ -71,7 +71,7 @@ func bindRoot(dir, target string) error {
 
 // filteredDirs returns the directories of r's layers. For a layer with a filter it makes a copy, in
 // r.Scratch, of what the filter keeps. It makes no copy if the filter keeps the whole layer, which is
-// usual in images converted from Docker, whose whitelists replace whiteouts, or if there is no filter.
+// usual in images converted from Docker, where whitelists replace whiteouts, or if there is no filter.
 func filteredDirs(ctx context.Context, r Root) ([]string, error) {
 	dirs := make([]string, len(r.Layers))
 	for i, l := range r.Layers {

@@ -41,7 +41,7 @@ func (s pathSet) has(p string) bool { return s == nil || s[p] }
 // stays if its own image's whitelist has it and the whitelist of every image
 // on the way from there to the app's image has it; where several ways lead to
 // an image, one that lets it through is enough. A directory is never filtered by its own
-// image's whitelist, only by those of images that depend on it. A directory
+// image's whitelist, only by the whitelists of images that depend on it. A directory
 // that holds a path that stays, stays, with its mode and owner.
 func Filters(images []Image) ([]*Filter, error) {
 	n := len(images)

@@ -28,7 +28,7 @@ func (p overlayPlan) mountLegacy(target string) error {
 	return nil
 }
 
-// legacyOptions returns the option text of mount(2), for a thread whose working directory is p.links,
+// legacyOptions returns the option text of mount(2), for a thread with the working directory p.links,
 // a sibling of the upper and the work directory.
 func (p overlayPlan) legacyOptions(volatile bool) string {
 	options := []string{
@@ -46,7 +46,7 @@ func (p overlayPlan) legacyOptions(volatile bool) string {
 }
 
 // inShortNames makes the directory links with a link "0", "1", … to each of dirs, and runs do in a
-// thread whose working directory it is. The links stay.
+// thread that has it as working directory. The links stay.
 func inShortNames(links string, dirs []string, do func() error) error {
 	if err := makeDir(links, 0o700); err != nil {
 		return err

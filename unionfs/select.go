@@ -32,8 +32,8 @@ func NamesOf(drivers []Driver) []string {
 	return names
 }
 
-// Select returns the driver with that name, or for the empty name the first driver whose Probe
-// succeeds. scratch is an existing directory that will contain the roots' scratch directories. layers
+// Select returns the driver with that name, or for the empty name the first driver that
+// succeeds in Probe. scratch is an existing directory that will contain the roots' scratch directories. layers
 // are the absolute paths of the known layers of the roots.
 //
 // The error for an unknown name has the name and the known names. If the named driver does not work

@@ -8,8 +8,7 @@ import (
 )
 
 // onThread runs do on a new thread, which ends afterwards, so that changes to the thread end with it.
-// It never uses the process's first thread, which cannot end, and whose directory /proc/PID/cwd
-// shows.
+// It never uses the process's first thread: that cannot end, and /proc/PID/cwd shows its directory.
 func onThread(do func() error) error {
 	result := make(chan error, 1)
 	go func() {

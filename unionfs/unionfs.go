@@ -79,8 +79,8 @@ type Root struct {
 
 // Unmount detaches the root at r.Target with everything mounted inside, and empties r.Scratch. Call it
 // also after a failed Mount; it is not an error if nothing is mounted. While a process uses the root,
-// the root continues to exist without a path. A caller whose mount namespace is about to end need not
-// call Unmount if r.Scratch vanishes with that namespace.
+// the root continues to exist without a path. A caller need not call Unmount just before the end of its mount namespace
+// if r.Scratch vanishes with that namespace.
 func Unmount(r Root) error {
 	err := unix.Unmount(r.Target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {

@@ -28,7 +28,7 @@ func keepsWhole(l Layer) (bool, error) {
 // matcher reports whether the path p matches; its last name is in the directory parent.
 type matcher func(parent *os.File, p string, dir bool) bool
 
-// anyPath reports whether match is true for any path inside dir, whose own path is rel.
+// anyPath reports whether match is true for any path inside dir, which itself has the path rel.
 func anyPath(dir *os.File, rel string, match matcher) (bool, error) {
 	entries, err := dir.ReadDir(-1)
 	if err != nil {

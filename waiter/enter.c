@@ -41,7 +41,7 @@ void enter_leaf(void)
 }
 
 /*
- * Makes a mount namespace whose root is the stager's root. The daemon has put
+ * Makes a mount namespace with the stager's root as its root. The daemon has put
  * the stager into a chroot, which does not confine the supervisor's children:
  * the namespace's root would still be the host's, and setns(2) or an app's
  * CAP_SYS_CHROOT would lead there. The daemon's later mounts still appear in the

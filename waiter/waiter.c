@@ -14,7 +14,7 @@
  *
  * The waiter starts the supervisor in the namespaces that a pod has by default,
  * before anything has read the manifest. If the pod needs others, the supervisor
- * reports them on the channel and ends, and the waiter starts it again in those. waiter.h
+ * reports them on the channel and ends, and the waiter starts it again in them. waiter.h
  * describes the channel.
  *
  * The waiter also keeps the ready pipe open until the supervisor reports that the pod

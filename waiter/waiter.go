@@ -34,7 +34,7 @@ import (
 // methods may be called by several goroutines at once.
 type Line struct {
 	channel    *net.UnixConn
-	namespaces uintptr       // those that the waiter made, as in clone(2)
+	namespaces uintptr       // made by the waiter, as in clone(2)
 	settled    chan struct{} // closed by Settle
 	mounts     *os.File      // the supervisor's mount namespace, for helpers
 }

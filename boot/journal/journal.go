@@ -147,7 +147,7 @@ func (j *connection) send(conn *net.UnixConn, entry []byte) (*net.UnixConn, erro
 	return fresh, err
 }
 
-// replace makes conn the connection whose deadline close sets. It returns false if close has
+// replace makes conn the connection that gets close's deadline. It returns false if close has
 // already set one.
 func (j *connection) replace(conn *net.UnixConn) bool {
 	j.mu.Lock()

@@ -80,7 +80,7 @@ func (r refusal) answer() answer {
 	return answer{status: r.status, allow: r.allow, contentType: textType, body: []byte(r.text + "\n")}
 }
 
-// request is a request whose body has not been read yet.
+// request is a request with an unread body.
 type request struct {
 	method, path string
 	header       textproto.MIMEHeader

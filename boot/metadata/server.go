@@ -202,7 +202,7 @@ func (s *Server) end(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-// takeSlot waits until one more connection may be open, and meanwhile drops those that
+// takeSlot waits until one more connection may be open, and meanwhile drops connections that
 // wait too long for their clients. It returns false if the service ends.
 func (s *Server) takeSlot() bool {
 	for {

@@ -11,7 +11,7 @@ import (
 	"kurma.io/stager/signing"
 )
 
-// options are those of build.
+// options are build's options.
 type options struct {
 	manifest, root, stager, version, arch, out string
 	add                                        []string

@@ -60,7 +60,7 @@ func readManifest(o options) (imageManifest, error) {
 	return m, nil
 }
 
-// fields are the fields of a JSON object, including those that an edit does not know.
+// fields are the fields of a JSON object, including fields that an edit does not know.
 type fields map[string]json.RawMessage
 
 // edit changes a manifest and keeps all other fields.

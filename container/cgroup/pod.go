@@ -82,7 +82,7 @@ func leaveRoomForStager(limits *cgroups.Resources, path func(controller string) 
 	}
 }
 
-// outerLimit returns the lowest limit of the cgroups around the one whose folder is dir.
+// outerLimit returns the lowest limit of the cgroups around the cgroup in folder dir.
 func outerLimit(dir, file string) (outer int64, limited bool) {
 	const none = 1 << 62 // version 1 has a number near the highest for no memory limit
 	for dir != "" {
@@ -237,7 +237,7 @@ func KillAll(m cgroups.Manager) error {
 	return err
 }
 
-// thaw thaws the cgroup and those below it: libcontainer freezes a cgroup of version 1 to signal its processes, and a
+// thaw thaws the cgroup and all below it: libcontainer freezes a cgroup of version 1 to signal its processes, and a
 // process that is killed meanwhile leaves processes that cannot end. Errors do not matter: then kill reports them.
 func (g *Pod) thaw() {
 	for _, state := range []struct{ hierarchy, file, thawed string }{
@@ -261,7 +261,7 @@ const hiddenLimit = 2 * time.Second
 
 // awaitHidden waits until the cgroup's version 1 hierarchy of PIDs counts no process. It lists none of a dead
 // stager's PID namespace, where the kernel kills them, and this stager must not use their root file systems before
-// that. The count includes zombies, whose parent may take its time, so awaitHidden waits for a moment only.
+// that. The count includes zombies until their parents reap them, so awaitHidden waits for a moment only.
 func (g *Pod) awaitHidden() {
 	file := filepath.Join(g.manager.Path("pids"), "pids.current")
 	for deadline := time.Now().Add(hiddenLimit); time.Now().Before(deadline); time.Sleep(killInterval) {

@@ -37,7 +37,7 @@ func apartCases() []testCase {
 
 const probeCommand = "containertest-probe"
 
-// probe tries every known way to read another process, and prints those that work, one to a line.
+// probe tries every known way to read another process, and prints the working ones, one to a line.
 // It is the test program inside a container.
 func probe(target string) {
 	pid, err := strconv.Atoi(target)
@@ -111,7 +111,7 @@ func getFD(pid int) error {
 	return err
 }
 
-// probing returns a spec whose app probes the process with that PID.
+// probing returns a spec of an app that probes the process with that PID.
 func (b *bench) probing(pid string) spec.Spec {
 	b.t.Helper()
 	b.copy("/proc/self/exe", "probe")

@@ -132,7 +132,7 @@ func command(args ...string) spec.Command {
 	return spec.Command{Args: args, Env: []string{"PATH=/bin"}, User: "0", Group: "0"}
 }
 
-// app is a container whose main process was started.
+// app is a container with a started main process.
 type app struct {
 	b    *bench
 	c    spec.Container

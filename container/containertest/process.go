@@ -108,7 +108,7 @@ func noNewPrivileges(b *bench) {
 }
 
 // perUserLimits checks the limits of what the kernel counts for a user: an app must not take what the user's other
-// processes need, those of the host included. A limit of the caller's that is lower stays.
+// processes need, including the host's processes. A limit of the caller's that is lower stays.
 func perUserLimits(b *bench) {
 	limited := func(signals, bytes uint64) {
 		b.t.Helper()

@@ -45,7 +45,7 @@ func Resolve(root *os.File, user, group string) (uid, gid uint32, err error) {
 	return uid, gid, nil
 }
 
-// Of is Resolve for the user and group of a process whose container has the assembled file system at the path root;
+// Of is Resolve for the user and group of a process in a container with its file system at the path root;
 // those of a process with Root are 0. It also refuses supplementary groups that are no IDs, and adds HOME to the
 // process's environment as WithHome does.
 func Of(root string, p *spec.Process) (uid, gid uint32, err error) {

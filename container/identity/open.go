@@ -14,7 +14,7 @@ import (
 // that stores files.
 var errNotRegular = errors.New("not a regular file")
 
-// kernelFileSystems have files that call themselves regular and whose content the kernel makes
+// kernelFileSystems have files that call themselves regular, although the kernel makes their content
 // up. A read of one can wait (trace_pipe), take something away from its other readers (kmsg) or
 // act on a device.
 var kernelFileSystems = []int64{ //nolint:gochecknoglobals // a table that is only read

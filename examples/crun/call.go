@@ -38,7 +38,7 @@ const enterVariable = "_STAGER_CRUN_CGROUPS"
 //	supervisor ─► this program: joins the cgroups ─► crun ─► the container's process
 //
 // So the container's process is in its cgroup from the start, and so is all that crun does.
-// crun ends when it has started the process, whose parent is the supervisor then, as PID 1 or
+// crun ends when it has started the process; the parent is then the supervisor, as PID 1 or
 // child subreaper: that happens inside reap.Reaper.Spawn, which registers it.
 func enterCgroup() {
 	score, folders, ok := strings.Cut(os.Getenv(enterVariable), "\n")
@@ -211,7 +211,7 @@ func errnoOf(text string) syscall.Errno {
 	return syscall.EACCES
 }
 
-// listen opens a socket in the bundle, whose path may be longer than a socket's address.
+// listen opens a socket in the bundle. The bundle's path may be longer than a socket's address.
 func (c *container) listen(name string) (*net.UnixListener, error) {
 	folder, err := os.Open(c.bundle)
 	if err != nil {

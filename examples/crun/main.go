@@ -1,4 +1,4 @@
-// Command crun is a stager whose apps are started by crun, an OCI runtime in C. All but the
+// Command crun is a stager that starts its apps with crun, an OCI runtime in C. All but the
 // runtime is the reference stager's: package boot takes the pod through its life, package pid1
 // starts its supervisor. The program links neither cgo nor libcontainer.
 package main

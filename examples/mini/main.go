@@ -37,7 +37,7 @@ func steps() []boot.Step {
 	return slices.Insert(steps, n+1, boot.Step{Name: "list apps", Do: listApps})
 }
 
-// listApps logs the apps, whose roots are mounted.
+// listApps logs the apps after the mounts of their roots.
 func listApps(_ context.Context, pod *boot.Pod) error {
 	for _, app := range pod.Plan.Apps {
 		pod.Log.Info("app", "name", app.Name, "layers", len(app.Layers), "volumes", len(app.Sources)+len(app.Volumes))

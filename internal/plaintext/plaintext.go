@@ -51,7 +51,7 @@ func JSON(document []byte) []byte {
 }
 
 // Writer writes an app's output for a terminal: each byte of a control character, but newline and tab, becomes \xNN.
-// Control characters are those below 0x20, 0x7f, and 0x80 to 0x9f, in UTF-8 or as a byte of their own.
+// Control characters are all below 0x20, 0x7f, and 0x80 to 0x9f, in UTF-8 or as a byte of their own.
 type Writer struct {
 	to   io.Writer
 	rest []byte // the beginning of a character that the end of the last Write cut in two
@@ -84,7 +84,7 @@ func (w *Writer) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// Flush writes the beginning of a character whose end will not come.
+// Flush writes the beginning of a character without an end.
 func (w *Writer) Flush() error {
 	text := w.rest
 	w.rest = nil

@@ -24,8 +24,7 @@ const exiting = 0x4
 // process's descriptors.
 func (s Stat) Exiting() bool { return s.Flags&exiting != 0 }
 
-// Ended reports whether the process is a zombie. A zombie with threads is a process whose first
-// thread has ended, and lives.
+// Ended reports whether the process is a zombie. A zombie with threads is alive: only its first thread has ended.
 func (s Stat) Ended() bool { return (s.State == 'Z' || s.State == 'X') && s.Threads <= 1 }
 
 // Read returns the line of a process, in the PID namespace of /proc. Where there is no such process,

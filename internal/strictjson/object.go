@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// Object is a JSON object whose fields are found by their keys in any case, as
+// Object is a JSON object that finds its fields by their keys in any case, as
 // encoding/json finds them. Fields that Set does not change stay as they were written.
 // encoding/json itself decodes into an Object; if a key is given twice in the same
 // case, it keeps the last value.

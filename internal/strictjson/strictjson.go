@@ -6,7 +6,7 @@
 //
 //	Decode      a whole document into a struct, every rule above
 //	Unmarshal   a part of a larger document: unknown keys pass, each error names the path
-//	Object      an object whose keys are looked up one by one; the rest stays unchanged
+//	Object      an object, for looking up keys one by one; the rest stays unchanged
 //
 // It needs only the standard library.
 package strictjson

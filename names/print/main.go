@@ -2,7 +2,7 @@
 //
 //	print         all of them, as assignments for a shell: PROGRAM='stager' …
 //	print NAME    the value of one of them: print PROGRAM
-//	print --c     those that C files know, as a header: go generate writes internal/c/names.h
+//	print --c     the names that C files know, as a header: go generate writes internal/c/names.h
 package main
 
 //go:generate sh -c "go run . --c >../../internal/c/names.h"

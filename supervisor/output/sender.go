@@ -18,7 +18,7 @@ const (
 	// chunkCost is what a chunk counts besides its text.
 	chunkCost = 64
 	// stallBehind is how far behind an attachment may be while it reads nothing, such as a
-	// terminal whose user has stopped it. An attachment that is further behind, or
+	// terminal that its user has stopped. An attachment that is further behind, or
 	// whose app has ended, is dropped when it has read nothing for stallLimit.
 	stallBehind = 4 << 20
 	stallLimit  = 10 * time.Second

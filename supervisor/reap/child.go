@@ -7,7 +7,7 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// Child is a started process whose end the Reaper sees. Its methods may be called
+// Child is a started process; the Reaper sees its end. Its methods may be called
 // by several goroutines at once.
 type Child struct {
 	reaper  *Reaper

@@ -1,6 +1,6 @@
 // Package reap owns wait(2) for a whole program that runs as PID 1 or as a child
-// subreaper: it collects every child that ends, and keeps the exit status of those
-// that the program has started itself. It uses the standard library and x/sys only.
+// subreaper: it collects every child that ends, and keeps the exit status of the
+// children that the program has started itself. It uses the standard library and x/sys only.
 //
 // The difficulty: a process can end before the code that started it knows its
 // number. wait4(-1) would collect it then, and the status could not be assigned to it.
@@ -29,13 +29,13 @@
 // So a full pass never meets a child that is started and not yet registered, and never
 // a child of a start.
 //
-// Orphans (descendants whose parent has ended, which the kernel gives to PID 1 or to the nearest subreaper) are
-// reaped while starts are under way as well, even while one hangs: a child belongs to the thread that has forked it,
-// and an orphan to the first thread (find_new_reaper in kernel/exit.c), on which no start forks: in a program that
-// keeps its main goroutine there (runtime.LockOSThread in an init function) none can. proc_pid_children(5) lists the
-// first thread's children. Those of another thread that ends become its children too, and libcontainer ends a thread
-// in each start. So an orphan is left for two seconds after its end: that is long enough for a start to wait for a
-// helper, and to look at an orphan that it returns, whose status is kept beyond them.
+// Orphans (descendants without a parent, which the kernel gives to PID 1 or to the nearest subreaper) are reaped while
+// starts are under way as well, even while one hangs: a child belongs to the thread that has forked it, and an orphan
+// to the first thread (find_new_reaper in kernel/exit.c), on which no start forks: in a program that keeps its main
+// goroutine there (runtime.LockOSThread in an init function) none can. proc_pid_children(5) lists the first thread's
+// children. The children of another thread become its children when that thread ends, and libcontainer ends a thread in
+// each start. So an orphan is left for two seconds after its end: that is long enough for a start to wait for a helper,
+// and to look at an orphan that it returns, whose status is kept beyond them.
 //
 // A kernel without that file (CONFIG_PROC_CHILDREN) leaves orphans zombies while starts are under way.
 // There, an unbroken series of overlapping starts cannot keep them zombies for ever: when a full pass

@@ -26,7 +26,7 @@ type Runtime struct {
 	folder string // of that, below the mount
 }
 
-// NewRuntime returns a runtime for the pod whose cgroup has that absolute path below the
+// NewRuntime returns a runtime for the pod with the cgroup at that absolute path below the
 // hierarchy of version 2. The caller must be root. Nothing is touched before Prepare.
 func NewRuntime(cgroup string) *Runtime { return &Runtime{cgroup: cgroup} }
 
@@ -209,7 +209,7 @@ func kill(folder string) error {
 	return err
 }
 
-// remove removes a cgroup without processes, and those below; a process that has just ended
+// remove removes a cgroup without processes, and all below it; a process that has just ended
 // keeps its cgroup for a moment.
 func remove(folder string) error {
 	below, _ := filepath.Glob(folder + "/*/cgroup.procs")

@@ -26,7 +26,7 @@ const (
 	longestLine     = 120 // columns; a tab is one
 )
 
-// figures are those of a tree.
+// figures are a tree's figures.
 type figures struct {
 	product, tests map[string]int // lines, by folder
 	functions      []int          // lengths of the functions of product code

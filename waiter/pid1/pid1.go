@@ -233,7 +233,7 @@ func killChildren() {
 	}
 }
 
-// pipe makes a pipe whose descriptors are above those that the daemon passes.
+// pipe makes a pipe with descriptors above the daemon's.
 type pipe struct{ r, w *os.File }
 
 func newPipe() (pipe, error) {

@@ -67,7 +67,7 @@ func (d Driver) Mount(ctx context.Context, r unionfs.Root) error {
 	return nil
 }
 
-// watch reports a root whose helper has ended while the root was mounted. A helper can also end with an
+// watch reports a mounted root after the end of its helper. A helper can also end with an
 // error because of the unmount: the kernel answers a read with ECONNABORTED, and not with ENODEV, if the
 // unmount comes while it hands over a request (fuse_dev_do_read).
 func (d Driver) watch(r unionfs.Root, process *helper.Process) {
@@ -134,7 +134,7 @@ func (d Driver) mount(ctx context.Context, name, scratch, target string, lower [
 	return process, nil
 }
 
-// checkScratch returns an error for a directory whose path fuse-overlayfs takes for a list.
+// checkScratch returns an error for a directory if fuse-overlayfs takes its path for a list.
 func checkScratch(dir *os.File) error {
 	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	if err == nil && strings.Contains(path, ":") {
