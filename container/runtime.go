@@ -43,7 +43,7 @@ type Runtime struct {
 
 	state    string   // libcontainer's folder for each container
 	shm      string   // the pod's /dev/shm
-	exe      *os.File // this program; no container can write to it; nil for the direct runtime, which executes the program never again
+	exe      *os.File // this program; no container can write to it; nil for direct starts, which do not execute it again
 	direct   bool     // starts processes by forks of the supervisor
 	masks    string   // what hides paths, of the direct runtime
 	landlock bool
@@ -60,7 +60,7 @@ type Runtime struct {
 	execLimit time.Duration // of a command's shim, and of a look at an app's files
 }
 
-// NewRuntime returns a runtime for the pod whose cgroup is the absolute path cgroup below
+// NewRuntime returns a runtime for the pod with the absolute path cgroup below
 // every mounted hierarchy. The caller must be root. The runtime changes nothing before Prepare.
 func NewRuntime(cgroup string, log *slog.Logger) *Runtime {
 	return &Runtime{cgroup: cgroup, log: log, execLimit: spec.ExecLimit}
@@ -72,7 +72,8 @@ func (r *Runtime) SelectStarts(name string) {
 		return
 	}
 	if missing := missingForDirect(); missing != nil {
-		r.log.Warn("apps are started by libcontainer: the kernel lacks what a direct start needs (Linux 5.12)", "error", missing)
+		r.log.Warn("apps are started by libcontainer: the kernel lacks what a direct start needs (Linux 5.12)",
+			"error", missing)
 		r.direct = false
 	}
 }
