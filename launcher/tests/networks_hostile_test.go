@@ -93,8 +93,8 @@ func TestAPluginThatMisbehavesCostsItsPodOnly(t *testing.T) {
 	const all = "setup add del"
 	for _, tt := range []struct{ network, words, calls string }{
 		{"garbage", "not a result: hello world", all},
-		{"flood", "printed more than 1048576 bytes", all},
-		{"hundred", "printed more than 1048576 bytes", all},
+		{"flood", "more than 1048576 bytes printed", all},
+		{"hundred", "more than 1048576 bytes printed", all},
 		{"dies", "exit status 137", all},
 		{"fails", "exit status 3: no more addresses on stdout", all},
 		{"unready", "setup: exit status 4: no such bridge", "setup"},
