@@ -11,8 +11,8 @@ import (
 	"kurma.io/stager/launcher/pods"
 )
 
-// errLost says that a container has ended during a call, or that its main process has: the stager then kills the
-// call, and accepts no other.
+// errLost says that a container has ended during its start or a call, or that its main process has: the stager then
+// kills the call, and accepts no other.
 var errLost = errors.New("the plugin's container has ended")
 
 // statusPatience is how long a stager may take to say whether the plugin's main process runs. It is longer than a

@@ -197,6 +197,9 @@ func (c *Containers) launch(ctx context.Context, name string, image *images.Imag
 		return nil, err
 	}
 	err = pod.Detach(ctx, c.Monitor)
+	if failed := (*pods.StartError)(nil); errors.As(err, &failed) && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", errLost, err)
+	}
 	return &pod.Pod, err
 }
 

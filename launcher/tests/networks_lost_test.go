@@ -6,8 +6,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"kurma.io/stager/names"
 	"kurma.io/stager/tests/harness"
+	"kurma.io/stager/tests/poll"
 )
 
 // A plugin's stager outlives the plugin's main process, without which no call reaches the plugin. Every command that needs
@@ -39,6 +42,29 @@ func TestANetworkWhosePluginHasLostItsMainProcessGoesOn(t *testing.T) {
 				t.Errorf("%s after %v: the plugin was not set up again", tt.name, signal)
 			}
 		}
+	}
+}
+
+// A plugin whose stager is killed while it starts is started again.
+func TestAPluginThatIsKilledInItsStartIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	m := newScriptMachine(t, misbehaving, "chatty")
+	killed := make(chan bool, 1)
+	go func() {
+		killed <- poll.Until(harness.Patience, time.Millisecond, func() bool {
+			for _, pid := range m.Processes() {
+				line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+				if strings.HasPrefix(string(line), names.Exec+"\x00") {
+					return syscall.Kill(pid, syscall.SIGKILL) == nil
+				}
+			}
+			return false
+		})
+	}()
+	m.connect("p", harness.PodOf(suite.Shell("s", "exec sleep 1000")), "chatty")
+	m.LayersAreNow()
+	if !<-killed {
+		t.Error("no process was killed")
 	}
 }
 
