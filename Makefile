@@ -60,12 +60,15 @@ LONG := \
 	TestManyPodsOfARemoteDriverAreConnectedAtOnce \
 	TestNetworkPluginsAreSignedByTheKeyInTheAgent \
 	TestNothingIsLeftAfterKillsAtRandom \
+	TestPackagedDocumentsAreWhole \
 	TestPackagesAreInstalledUpgradedRemovedAndPurged \
 	TestPackagesAreReproducible \
 	TestPluginsAreCalledAsCNIToolCallsThem \
 	TestRealImagesOfARegistryKeepTheirData \
 	TestRemoteDriverOfGlobalScopeOverTLS \
-	TestRenameIsOneEdit
+	TestRenameIsOneEdit \
+	TestTheFirstPodRunsOnAFreshDebian \
+	TestTheReleaseIsSummed
 space := $(subst ,, )
 
 # PATIENCE is how long the tests of one package may take, on a busy machine too.

@@ -4,8 +4,9 @@
 # image.json. The images are not signed, see tools/sign.sh. The script does not make an image again that is of the same
 # architecture and newer than this folder. The environment:
 #
-# ARCH  the architecture, by Go's name; this machine's. A recipe.sh that takes programs takes this machine's
-# ACI   the program aci; bin/aci
+# ARCH    the architecture, by Go's name; this machine's
+# ACI     the program aci; bin/aci
+# DEBIAN  a folder with Debian's programs of ARCH, if that is not this machine's; their libraries are in /lib/TRIPLET here
 #
 # An image has the program NAME as /opt/network/setup, add and del. If the folder has a
 # recipe.sh, this shell executes it with $root, the image's root, and the functions below.
@@ -15,7 +16,10 @@ umask 022
 here=$(cd "$(dirname "$0")" && pwd)
 aci=${ACI:-$here/../bin/aci}
 arch=${ARCH:-$(go env GOARCH)}
-case $arch in arm64) label=aarch64 ;; *) label=$arch ;; esac # appc's name
+case $arch in # appc's name, and Debian's for the folders of libraries
+arm64) label=aarch64 triplet=aarch64-linux-gnu ;;
+*) label=$arch triplet=x86_64-linux-gnu ;;
+esac
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 version=$2
@@ -34,25 +38,27 @@ go_programs() {
 	CGO_ENABLED=0 GOARCH=$arch go build -C "$here" -trimpath -buildvcs=false -tags 'netgo osusergo' -ldflags '-s -w' -o "$target" "$@"
 }
 
-# take_program PATH... copies programs of this machine, with the loader and the libraries that they need.
+# take_program PATH... copies Debian's programs, with the loader and the libraries that they need.
 take_program() {
-	[ "$arch" = "$(go env GOHOSTARCH)" ] || {
-		echo "netplugins: $name has programs of this machine, which are not for $arch" >&2
-		exit 1
-	}
 	for path in "$@"; do
+		[ ! -e "$root$path" ] || continue
 		take "$path"
-		ldd "$path" | sed -n -e 's,.* => \(/.*\) (0x.*,\1,p' -e 's,^[[:space:]]*\(/.*\) (0x.*,\1,p' | while read -r library; do
-			take "$library"
+		readelf -d -l "$root$path" | sed -n -e 's,.*(NEEDED).*\[\(.*\)\]$,/lib/'"$triplet"'/\1,p' -e 's,.*program interpreter: \(.*\)\]$,\1,p' | while read -r library; do
+			case $library in
+			"/lib/$triplet/ld-linux"*) ;; # the loader, which has a path of its own
+			*) take_program "$library" ;;
+			esac
 		done
 	done
 }
 
 # take FILE copies a file, what a link leads to, to the same place in the image.
 take() {
-	[ -e "$root$1" ] && return
 	mkdir -p "$root$(dirname "$1")"
-	cp -L "$1" "$root$1"
+	for file in "${DEBIAN:-}$1" "$1" "/usr$1"; do
+		[ ! -e "$file" ] || break
+	done
+	cp -L "$file" "$root$1"
 }
 
 for name in "$@"; do

@@ -27,6 +27,7 @@ needs() {
 		test  systemd        test -x /lib/systemd/systemd-journald && command -v journalctl
 		test  apparmor       ! grep -q Y /sys/module/apparmor/parameters/enabled || command -v apparmor_parser
 		test  dpkg           command -v dpkg-deb
+		test  mmdebstrap     command -v mmdebstrap
 		test  docker-registry command -v docker-registry
 		test  skopeo         command -v skopeo
 		test  umoci          command -v umoci

@@ -7,7 +7,8 @@ for plugin in main/bridge main/dummy main/host-device main/ipvlan main/loopback 
 	set -- "$@" "$plugins/$plugin"
 done
 go_programs "$root/opt/cni/bin/" "$@"
-take_program /usr/sbin/nft /usr/sbin/xtables-nft-multi /usr/lib/"$(uname -m)"-linux-gnu/xtables/*.so
+# shellcheck disable=SC2046 # a list of files without spaces
+take_program /usr/sbin/nft /usr/sbin/xtables-nft-multi $(cd "${DEBIAN:-/}" && ls usr/lib/"$triplet"/xtables/*.so | sed 's,^,/,')
 for name in iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore; do
 	ln -s xtables-nft-multi "$root/usr/sbin/$name"
 done

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -40,7 +39,7 @@ type document struct {
 func documents() []document {
 	return []document{
 		{"README.md", `cp /release/*.deb .`, 4, []string{
-			"signed by", "first  running", "hello from hello", "hello from a command",
+			"signed by", "first  running", "8080->80/tcp", "hello from hello", "hello from a pod", "hello from a command",
 		}},
 		{"docs/operate.md", "", 5, []string{
 			"msg=\"pod is running\"", "pod web ready", "\nfrom the app\n", "msg=stager version=", names.LogDir + "/hello/", "/logs/hello/", "memory", "running", "hello from hello",
@@ -88,21 +87,7 @@ func release(t *testing.T) string {
 		aci = strings.Join(found, " ")
 	}
 	out := t.TempDir()
-	script := `
-		set -eu
-		bin=$1 image=$2 out=$3 arch=$4
-		cp "$bin/launcher" "$out/launcher-$VERSION-linux-$arch"
-		cp "$bin/aci" "$out/aci-$VERSION-linux-$arch"
-		cp "$image" "$out/stager-$VERSION-linux-$arch.aci"
-		cp ../../LICENSE "$out/licenses-$VERSION.tar.gz" # in the place of the release's
-		"$bin/aci" key --new 'a test' -o "$out/../key.$$"
-		"$bin/aci" key --public "$out/../key.$$" -o "$out/stager-key.asc"
-		"$bin/aci" sign --key "$out/../key.$$" "$out"/*.aci
-		for package in stager kurma-launcher; do ../../tools/release/debian/package.sh "$package" "$out" "$arch"; done
-		(cd "$out" && sha512sum aci-* launcher-* *.aci *.deb >SHA512SUMS)
-		"$bin/aci" sign --key "$out/../key.$$" "$out/SHA512SUMS"
-	`
-	cmd := exec.Command("sh", "-c", script, "release", bin, aci, out, runtime.GOARCH)
+	cmd := exec.Command("../release/dist.sh", bin, aci, out)
 	cmd.Env = append(os.Environ(), "VERSION=1.0.0-test", "SOURCE_DATE_EPOCH=1700000000")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make aci first: %v\n%s", err, text)
@@ -110,15 +95,15 @@ func release(t *testing.T) string {
 	return out
 }
 
-// sandbox executes a script with this machine's file system under a layer in memory. The processes
-// of the script end with it.
+// sandbox executes a script with a file system under a layer in memory, in a network namespace of its own. Only apt-get
+// reaches this machine's network, which is descriptor 3. The processes of the script end with it.
 const sandbox = `
 set -eu
-release=$1 script=$2
+base=$1 release=$2 script=$3
 mount --make-rprivate /
 mount -t tmpfs layers /mnt
 mkdir /mnt/upper /mnt/work /mnt/root
-mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work overlay /mnt/root
+mount -t overlay -o lowerdir="$base",upperdir=/mnt/upper,workdir=/mnt/work overlay /mnt/root
 mount -t proc proc /mnt/root/proc
 mount --rbind /sys /mnt/root/sys
 mount --rbind /dev /mnt/root/dev
@@ -129,6 +114,13 @@ mkdir -p /mnt/root/var/lib/kurma /mnt/root/release
 echo 'Acquire::Retries "5";' >/mnt/root/etc/apt/apt.conf.d/99retries
 mount -t tmpfs state /mnt/root/var/lib/kurma
 mount --bind "$release" /mnt/root/release
+cp --remove-destination -L /etc/resolv.conf /mnt/root/etc/resolv.conf
+touch /mnt/root/run/network
+mount --bind /proc/self/fd/3 /mnt/root/run/network
+exec 3<&-
+printf '#!/bin/sh\nexec nsenter --net=/run/network /usr/bin/apt-get "$@"\n' >/mnt/root/usr/local/sbin/apt-get
+chmod +x /mnt/root/usr/local/sbin/apt-get
+/bin/busybox ip link set lo up
 exec chroot /mnt/root /usr/bin/env -i HOME=/tmp PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /bin/sh -c "$script" </dev/null
 `
 
@@ -152,15 +144,72 @@ func TestDocumentsAreTrue(t *testing.T) {
 			t.Errorf("no test executes %s", name)
 		}
 	}
+	printed := execute(t, "/", release(t), documents())
+	for i, d := range documents() {
+		d.check(t, printed[i])
+	}
+}
+
+// check checks what the commands of a document have printed.
+func (d document) check(t *testing.T, printed string) {
+	t.Helper()
+	for _, want := range d.prints {
+		if !slices.ContainsFunc(strings.Split(want, "|"), func(one string) bool { return strings.Contains(printed, one) }) {
+			t.Errorf("the commands of %s do not print %q:\n%s", d.file, want, printed)
+		}
+	}
+}
+
+// README.md's first pod, with its published port, runs on a fresh Debian, from packages alone.
+func TestTheFirstPodRunsOnAFreshDebian(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test must run as root")
+	}
+	base, packages, readme := freshDebian(t), release(t), documents()[:1]
+	begin := time.Now()
+	printed := execute(t, base, packages, readme)
+	t.Logf("the commands of README.md took %.1f s", time.Since(begin).Seconds())
+	readme[0].check(t, printed[0])
+}
+
+// freshDebian unpacks a root file system of Debian 12, which it keeps as an archive for the next time.
+func freshDebian(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	script := `
+		set -eu
+		archive=../../build/out/debian.tar
+		if [ ! -e "$archive" ]; then
+			mkdir -p ../../build/out
+			mmdebstrap --quiet --variant=minbase bookworm - "${MIRROR:-http://deb.debian.org/debian}" >"$archive.$$"
+			mv "$archive.$$" "$archive"
+		fi
+		exec tar -x -f "$archive" -C "$1"
+	`
+	if text, err := exec.Command("sh", "-c", script, "debian", root).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return root
+}
+
+// execute executes the documents' commands with a root file system, and returns what those of each have printed.
+func execute(t *testing.T, base, packages string, documents []document) []string {
+	t.Helper()
 	script := "set -eu\ntrap '[ $? = 0 ] || tail -n +1 /var/lib/kurma/pods/*/stager.log' EXIT\n"
-	for _, d := range documents() {
+	for _, d := range documents {
 		script += "echo '== begin " + d.file + "'\nmkdir -p /tmp/doc/$(dirname " + d.file + ") && mkdir /tmp/doc/" + strings.ReplaceAll(d.file, "docs/", "") +
 			"\n(\nset -eux\ncd /tmp/doc/" + strings.ReplaceAll(d.file, "docs/", "") + "\n" + d.before + "\n" + d.commands(t) + ")\n"
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	var output bytes.Buffer
-	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", sandbox, "sandbox", release(t), script)
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-c", sandbox, "sandbox", base, packages, script)
+	network, err := os.Open("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer network.Close()
+	cmd.ExtraFiles = []*os.File{network}
 	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -169,12 +218,5 @@ func TestDocumentsAreTrue(t *testing.T) {
 		_ = exec.Command("find", "/sys/fs/cgroup", "-depth", "(", "-path", "*/kurma", "-o", "-path", "*/kurma/*", ")", "-type", "d", "-exec", "rmdir", "{}", "+").Run()
 		t.Fatalf("%v\n%s", err, output.String())
 	}
-	printed := strings.Split(output.String(), "== begin ")[1:]
-	for i, d := range documents() {
-		for _, want := range d.prints {
-			if !slices.ContainsFunc(strings.Split(want, "|"), func(one string) bool { return strings.Contains(printed[i], one) }) {
-				t.Errorf("the commands of %s do not print %q:\n%s", d.file, want, printed[i])
-			}
-		}
-	}
+	return strings.Split(output.String(), "== begin ")[1:]
 }

@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// built returns the files that a release has before its packages, in a new folder.
-func built(t *testing.T, version string) string {
+// dist makes a release of what has been built, with its packages, in a new folder.
+func dist(t *testing.T, version string) string {
 	t.Helper()
 	bin, aci := os.Getenv("STAGER_BIN"), os.Getenv("STAGER_ACI")
 	if bin == "" {
@@ -36,53 +38,128 @@ func built(t *testing.T, version string) string {
 		aci = strings.Join(found, " ")
 	}
 	out := t.TempDir()
-	platform := "-" + version + "-linux-" + runtime.GOARCH
-	for from, to := range map[string]string{
-		filepath.Join(bin, "launcher"): "launcher" + platform,
-		filepath.Join(bin, "aci"):      "aci" + platform,
-		aci:                            "stager" + platform + ".aci",
-		aci + ".asc":                   "stager" + platform + ".aci.asc",
-		aci + ".pub":                   "stager-key.asc",
-		"../../LICENSE":                "licenses-" + version + ".tar.gz", // in the place of the release's
-	} {
-		// This process must not write what is executed: it may fork, for another test, a copy that has the file open.
-		if text, err := exec.Command("cp", from, filepath.Join(out, to)).CombinedOutput(); err != nil {
-			t.Fatalf("make aci first: %v\n%s", err, text)
-		}
+	cmd := exec.Command("./dist.sh", bin, aci, out)
+	cmd.Env = append(os.Environ(), "VERSION="+version, "SOURCE_DATE_EPOCH=1700000000")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make aci first: %v\n%s", err, text)
 	}
 	return out
 }
 
-// pack makes a package, in surroundings of its own, and returns its file.
-func pack(t *testing.T, name, version string, surroundings ...string) string {
+// packages are the packages of a release, in the order in which they can be installed.
+func packages() []string { return []string{"stager", "kurma-launcher", "kurma-netplugins"} }
+
+// debs are the files of the packages in a release.
+func debs(t *testing.T, out string) []string {
 	t.Helper()
-	out := built(t, version)
-	cmd := exec.Command("sh", "-c", `umask "${TESTMASK:-022}" && exec ../../tools/release/debian/package.sh "$@"`, "pack", name, out, runtime.GOARCH)
-	cmd.Env = append(append(os.Environ(), "VERSION="+version, "SOURCE_DATE_EPOCH=1700000000"), surroundings...)
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
+	var all []string
+	for _, name := range packages() {
+		found, err := filepath.Glob(filepath.Join(out, name+"_*_"+runtime.GOARCH+".deb"))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("packages %q, %v", found, err)
+		}
+		all = append(all, found[0])
 	}
-	found, err := filepath.Glob(filepath.Join(out, name+"_*_"+runtime.GOARCH+".deb"))
-	if err != nil || len(found) != 1 {
-		t.Fatalf("packages %q, %v", found, err)
-	}
-	return found[0]
+	return all
 }
 
 func TestPackagesAreReproducible(t *testing.T) {
-	for _, name := range []string{"stager", "kurma-launcher"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			first, err := os.ReadFile(pack(t, name, "1.0.0"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			other := pack(t, name, "1.0.0", "TESTMASK=077", "TZ=Pacific/Kiritimati", "LC_ALL=C.UTF-8", "TMPDIR="+t.TempDir(), "USER=other", "HOME=/nonexistent")
-			if second, err := os.ReadFile(other); err != nil || !bytes.Equal(first, second) {
-				t.Errorf("the package depends on its surroundings, %v", err)
-			}
-		})
+	t.Parallel()
+	out := dist(t, "1.0.0")
+	for i, deb := range debs(t, out) {
+		first, err := os.ReadFile(deb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("sh", "-c", `umask 077 && exec ../../tools/release/debian/package.sh "$@"`, "pack", packages()[i], out, runtime.GOARCH)
+		cmd.Env = append(os.Environ(), "VERSION=1.0.0", "SOURCE_DATE_EPOCH=1700000000",
+			"TZ=Pacific/Kiritimati", "LC_ALL=C.UTF-8", "TMPDIR="+t.TempDir(), "USER=other", "HOME=/nonexistent")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if second, err := os.ReadFile(deb); err != nil || !bytes.Equal(first, second) {
+			t.Errorf("%s depends on its surroundings, %v", deb, err)
+		}
 	}
+}
+
+// make release ends with what it has made: files with sizes, the key, and commands that install the packages.
+func TestTheReleaseIsSummed(t *testing.T) {
+	t.Parallel()
+	out := dist(t, "1.0.0")
+	text, err := exec.Command("../../tools/release/summary.sh", out).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary := string(text)
+	verified, err := exec.Command("../../bin/aci", "verify", "--key", filepath.Join(out, "stager-key.asc"), filepath.Join(out, "SHA512SUMS")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Fields(string(verified))
+	for _, want := range []string{"MiB cni-netplugin-1.0.0-linux-", "B SHA512SUMS\n", "Signed by the key " + words[len(words)-1] + " ", "--fingerprint " + words[len(words)-1] + " "} {
+		if !strings.Contains(summary, want) {
+			t.Errorf("no %q in\n%s", want, summary)
+		}
+	}
+	_, next, _ := strings.Cut(summary, "  cd ")
+	next, _, _ = strings.Cut(next, "\n")
+	m := newMachine(t)
+	if text, err := exec.Command("sh", "-c", "cd "+strings.Replace(next, "dpkg ", "dpkg --log=/dev/null --root="+m.dir+" ", 1)).CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", next, err, text)
+	}
+	m.has(true, "usr/bin/launcher", "usr/share/kurma/stager.aci", "usr/share/kurma/cni-netplugin.aci")
+}
+
+// The packages' documents have links that lead somewhere, and each copyright file has the licences of what its package contains.
+func TestPackagedDocumentsAreWhole(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for i, deb := range debs(t, dist(t, "1.0.0")) {
+		if text, err := exec.Command("dpkg-deb", "-x", deb, root).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		name := filepath.Join(root, "usr/share/doc", packages()[i], "copyright")
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{"libseccomp", "glibc", "libgcc", "std"} {
+			if want := "==== " + part + "@1: LICENSE\n\nthe licence of " + part + "\n"; !strings.Contains(string(text), want) {
+				t.Errorf("%s has no %q", name, want)
+			}
+		}
+	}
+	documents, err := filepath.Glob(filepath.Join(root, "usr/share/doc/*/*.md"))
+	if err != nil || len(documents) < 8 {
+		t.Fatalf("documents %q, %v", documents, err)
+	}
+	links := 0
+	for _, name := range documents {
+		links += followLinks(t, name)
+	}
+	if links < 10 {
+		t.Errorf("%d links between documents", links)
+	}
+}
+
+// followLinks checks the relative links of a document, and counts them.
+func followLinks(t *testing.T, name string) (followed int) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`).FindAllStringSubmatch(string(text), -1) {
+		if strings.HasPrefix(link[1], "https://") || strings.HasPrefix(link[1], "http://") {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(filepath.Dir(name), link[1])); err != nil {
+			t.Errorf("%s: %v", filepath.Base(name), err)
+		}
+		followed++
+	}
+	return followed
 }
 
 // machine is a fresh root with dpkg's records, and with busybox for the packages' scripts.
@@ -172,33 +249,41 @@ func TestPackagesAreInstalledUpgradedRemovedAndPurged(t *testing.T) {
 	launcher := []string{
 		"usr/bin/launcher", "usr/bin/aci", "usr/lib/systemd/system/kurma-pod@.service", "usr/share/man/man1/launcher.1.gz", "usr/share/man/man1/aci.1.gz",
 		"usr/share/man/man1/launcher-run.1.gz", "usr/share/bash-completion/completions/launcher", "usr/share/zsh/vendor-completions/_launcher",
-		"usr/share/fish/vendor_completions.d/launcher.fish", "usr/share/doc/kurma-launcher/copyright", "usr/share/doc/kurma-launcher/licenses.tar.gz", "etc/kurma/pods",
+		"usr/share/fish/vendor_completions.d/launcher.fish", "usr/share/doc/kurma-launcher/copyright", "etc/kurma/pods",
 	}
-	stager := []string{"usr/share/kurma/stager.aci", "usr/share/kurma/stager.aci.asc", "usr/share/kurma/stager-key.asc", "usr/share/doc/stager/copyright", "usr/share/doc/stager/licenses.tar.gz"}
+	stager := []string{"usr/share/kurma/stager.aci", "usr/share/kurma/stager.aci.asc", "usr/share/kurma/stager-key.asc", "usr/share/doc/stager/copyright"}
+	netplugins := []string{"usr/share/kurma/cni-netplugin.aci", "usr/share/kurma/cni-netplugin.aci.asc", "usr/share/kurma/networks.d/kurma.json", "usr/share/doc/kurma-netplugins/networks.md"}
 	const config = "etc/kurma/kurmad.json"
 
-	m.dpkg("--install", pack(t, "stager", "1.0.0-rc1"), pack(t, "kurma-launcher", "1.0.0-rc1"))
-	m.has(true, append(launcher, stager...)...)
+	m.dpkg(append([]string{"--install"}, debs(t, dist(t, "1.0.0-rc1"))...)...)
+	m.has(true, slices.Concat(launcher, stager, netplugins)...)
 	m.has(true, config)
-	m.run("/usr/bin/aci", "verify", "--key", "/usr/share/kurma/stager-key.asc", "/usr/share/kurma/stager.aci")
+	m.run("/usr/bin/aci", "verify", "--key", "/usr/share/kurma/stager-key.asc", "/usr/share/kurma/stager.aci", "/usr/share/kurma/cni-netplugin.aci")
+	if out := m.run("/usr/bin/launcher", "network", "list"); !strings.Contains(out, "kurma  file:///usr/share/kurma/cni-netplugin.aci  eth{{num}}  yes") {
+		t.Errorf("the networks are %q", out)
+	}
 	if out := m.run("/usr/bin/launcher", "image", "import", "/usr/share/kurma/stager.aci"); !strings.Contains(out, "sha512-") {
 		t.Errorf("the import prints %q", out)
 	}
 
 	const mine = `{"parentCgroupName": "machine/kurma"}`
 	m.write(config, mine)
-	m.dpkg("--install", pack(t, "stager", "1.0.0"), pack(t, "kurma-launcher", "1.0.0")) // later than its release candidate
+	m.dpkg(append([]string{"--install"}, debs(t, dist(t, "1.0.0"))...)...) // later than its release candidate
 	if text, err := os.ReadFile(m.path(config)); err != nil || string(text) != mine {
 		t.Errorf("the upgrade leaves the configuration %q, %v", text, err)
 	}
-	m.has(true, append(launcher, stager...)...)
+	m.has(true, slices.Concat(launcher, stager, netplugins)...)
 	m.has(true, "var/lib/kurma/images")
 
+	m.dpkg("--remove", "kurma-netplugins")
+	if out := m.run("/usr/bin/launcher", "network", "list", "--json"); out != "" {
+		t.Errorf("without the package there are networks: %q", out)
+	}
 	m.dpkg("--remove", "kurma-launcher", "stager")
 	m.has(false, "usr/bin/launcher", "usr/lib/systemd/system/kurma-pod@.service", "usr/share/kurma")
 	m.has(true, config, "var/lib/kurma/images")
 
-	m.dpkg("--purge", "kurma-launcher", "stager")
+	m.dpkg("--purge", "kurma-launcher", "stager", "kurma-netplugins")
 	m.has(false, "etc/kurma", "var/lib/kurma", "usr/share/doc/kurma-launcher", "usr/share/doc/stager")
 	if left := m.dpkg("--list"); strings.Contains(left, "kurma") {
 		t.Errorf("dpkg still knows:\n%s", left)

@@ -27,7 +27,7 @@ die() {
 # debian unpacks a fresh Debian, which it keeps for the next time.
 debian() {
 	if [ ! -e "$vm/debian.tar" ]; then
-		mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,busybox-static bookworm - \
+		mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,kmod,busybox-static bookworm - \
 			"${MIRROR:-http://deb.debian.org/debian}" >"$vm/debian.tar.new"
 		mv "$vm/debian.tar.new" "$vm/debian.tar"
 	fi
@@ -43,14 +43,7 @@ packages() {
 	name=$(cd "$top" && go run ./names/print PROGRAM)
 	VERSION=$("$top/bin/launcher" --version | sed 's/.* //') SOURCE_DATE_EPOCH=$(date +%s)
 	export VERSION SOURCE_DATE_EPOCH
-	image=$(ls "$out/$name"-*-linux-amd64.aci)
-	cp "$top/bin/launcher" "$vm/dist/launcher-$VERSION-linux-amd64"
-	cp "$top/bin/aci" "$vm/dist/aci-$VERSION-linux-amd64"
-	cp "$image" "$vm/dist/stager-$VERSION-linux-amd64.aci"
-	cp "$image.asc" "$vm/dist/stager-$VERSION-linux-amd64.aci.asc"
-	cp "$image.pub" "$vm/dist/stager-key.asc"
-	cp "$top/LICENSE" "$vm/dist/licenses-$VERSION.tar.gz" # in the place of the release's
-	for package in stager kurma-launcher; do "$top/tools/release/debian/package.sh" "$package" "$vm/dist" amd64; done
+	"$top/tests/release/dist.sh" "$top/bin" "$(ls "$out/$name"-*-linux-amd64.aci)" "$vm/dist"
 	cp "$vm/dist"/*.deb "$tree/root/"
 }
 

@@ -38,12 +38,20 @@ root=$work/root
 folder=${BUILD_FOLDER:-/build}
 user=${BUILD_USER:-root:0} # NAME:ID
 
+# foreign is a hook of mmdebstrap that unpacks arm64's programs of the CNI plugins' image into /arm64: those of amd64, which run,
+# have the same paths.
+# shellcheck disable=SC2016 # the hook's own variables
+foreign='mkdir "$1/arm64" && cd "$1/arm64" && APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get -qq -o APT::Sandbox::User=root download iptables:arm64 nftables:arm64 &&
+	for deb in *.deb; do dpkg-deb -x "$deb" . && dpkg-deb -W "$deb" >>packages; done && rm ./*.deb'
+
 # clean_root unpacks the root, and makes it before if need be.
 clean_root() {
 	if [ ! -e "$archive" ]; then
 		echo "release: making a Debian root" >&2
 		mmdebstrap --quiet --variant=essential --architectures=amd64,arm64 \
-			--include=gcc,libc6-dev,pkg-config,libseccomp-dev,gcc-aarch64-linux-gnu,libc6-dev-arm64-cross,libseccomp-dev:arm64,make,xz-utils \
+			--include=gcc,libc6-dev,pkg-config,libseccomp-dev,gcc-aarch64-linux-gnu,libc6-dev-arm64-cross,libseccomp-dev:arm64,make,xz-utils,perl-base \
+			--include=iptables,nftables,libxtables12:arm64,libnftables1:arm64,libedit2:arm64,libnetfilter-conntrack3:arm64 \
+			--customize-hook="$foreign" \
 			"${SUITE:-bookworm}" - "${MIRROR:-http://deb.debian.org/debian}" >"$archive.new"
 		mv "$archive.new" "$archive"
 	fi
@@ -128,4 +136,4 @@ cp "$out"/* "$dist/"
 chmod 0644 "$dist"/*
 chmod 0755 "$dist"/launcher-*-linux-* "$dist"/aci-*-linux-*
 chmod 0644 "$dist"/*.json
-echo "release: stager $version is in $dist" >&2
+"$top/tools/release/summary.sh" "$dist"

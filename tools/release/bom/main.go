@@ -1,12 +1,12 @@
 // Command bom writes the bill of materials of a program that Go has built, and copies the licences
-// of all that is linked into it.
+// of all that is linked into it. Further programs of Go are those that are shipped with it.
 //
 //	bom --version V --epoch SECONDS --modules DIR --goroot DIR [--c NAME=VERSION=PURL=LICENCE=FILE[:FILE]...]...
-//	    -o OUT.json --licenses DIR PROGRAM
+//	    -o OUT.json --licenses DIR PROGRAM...
 //
 // The bill is a CycloneDX document. The list of Go modules is the one that the linker has written into
 // the program. Modules is Go's module cache, in which bom finds the modules' licences. Each --c is a C
-// library that is linked statically, with its licence, an expression of SPDX, and the files that have the text of it.
+// library that is linked statically, or a program or library that is shipped with it, with its licence, an expression of SPDX, and the files that have the text of it.
 //
 // The same program and options give the same bytes.
 package main
@@ -18,6 +18,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,9 +27,10 @@ import (
 )
 
 type options struct {
-	program, version, modules, goroot, out, licenses string
-	epoch                                            int64
-	libraries                                        []library
+	programs                                []string
+	version, modules, goroot, out, licenses string
+	epoch                                   int64
+	libraries                               []library
 }
 
 // library is a C library.
@@ -69,20 +72,24 @@ func parse(args []string) (options, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	if flags.NArg() != 1 || o.version == "" || o.modules == "" || o.goroot == "" || o.out == "" || o.licenses == "" {
-		fmt.Fprintln(os.Stderr, "bom: want one program, and --version, --modules, --goroot, -o and --licenses")
+	if flags.NArg() == 0 || o.version == "" || o.modules == "" || o.goroot == "" || o.out == "" || o.licenses == "" {
+		fmt.Fprintln(os.Stderr, "bom: want a program, and --version, --modules, --goroot, -o and --licenses")
 		return o, errors.New("usage")
 	}
-	o.program = flags.Arg(0)
+	o.programs = flags.Args()
 	return o, nil
 }
 
 func run(o options) error {
-	info, err := buildinfo.ReadFile(o.program)
-	if err != nil {
-		return fmt.Errorf("read build information: %w", err)
+	var infos []*buildinfo.BuildInfo
+	for _, program := range o.programs {
+		info, err := buildinfo.ReadFile(program)
+		if err != nil {
+			return fmt.Errorf("read build information: %w", err)
+		}
+		infos = append(infos, info)
 	}
-	components, err := o.components(info)
+	components, err := o.components(infos)
 	if err != nil {
 		return err
 	}
@@ -91,12 +98,12 @@ func run(o options) error {
 		return err
 	}
 	encoder := cdx.NewBOMEncoder(file, cdx.BOMFileFormatJSON).SetPretty(true).SetEscapeHTML(false)
-	return errors.Join(encoder.Encode(o.document(info, components)), file.Close())
+	return errors.Join(encoder.Encode(o.document(infos[0], components)), file.Close())
 }
 
-// components are what is linked into the program: C libraries, Go's own packages and modules. It
+// components are what is linked into the programs: C libraries, Go's own packages and modules, each once. It
 // copies the licence of each.
-func (o options) components(info *buildinfo.BuildInfo) ([]cdx.Component, error) {
+func (o options) components(infos []*buildinfo.BuildInfo) ([]cdx.Component, error) {
 	var all []cdx.Component
 	for _, l := range o.libraries {
 		c, err := o.library(l)
@@ -105,33 +112,43 @@ func (o options) components(info *buildinfo.BuildInfo) ([]cdx.Component, error) 
 		}
 		all = append(all, c)
 	}
-	release := strings.TrimPrefix(info.GoVersion, "go")
+	release := strings.TrimPrefix(infos[0].GoVersion, "go")
 	std := component("std", release, "pkg:golang/std@"+release)
 	if err := o.license(&std, o.goroot); err != nil {
 		return nil, err
 	}
 	all = append(all, std)
-	for _, m := range info.Deps {
-		if m.Replace != nil {
-			if !strings.HasPrefix(m.Replace.Path, "../") {
-				return nil, fmt.Errorf("module %s is replaced", m.Path)
+	for _, info := range infos {
+		for _, m := range info.Deps {
+			if m.Replace != nil && strings.HasPrefix(m.Replace.Path, "../") {
+				continue // a module of the program's own repository, with the program's version and licence
 			}
-			continue // a module of the program's own repository, with the program's version and licence
+			c, err := o.module(m)
+			if err != nil {
+				return nil, err
+			}
+			if !slices.ContainsFunc(all, func(other cdx.Component) bool { return other.BOMRef == c.BOMRef }) {
+				all = append(all, c)
+			}
 		}
-		c := component(m.Path, m.Version, "pkg:golang/"+m.Path+"@"+m.Version)
-		if sum, ok := moduleHash(m.Sum); ok {
-			c.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: sum}}
-		}
-		dir, err := moduleDir(o.modules, m.Path, m.Version)
-		if err != nil {
-			return nil, err
-		}
-		if err := o.license(&c, dir); err != nil {
-			return nil, err
-		}
-		all = append(all, c)
 	}
 	return all, nil
+}
+
+// module is the component of a Go module.
+func (o options) module(m *debug.Module) (cdx.Component, error) {
+	c := component(m.Path, m.Version, "pkg:golang/"+m.Path+"@"+m.Version)
+	if m.Replace != nil {
+		return c, fmt.Errorf("module %s is replaced", m.Path)
+	}
+	if sum, ok := moduleHash(m.Sum); ok {
+		c.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: sum}}
+	}
+	dir, err := moduleDir(o.modules, m.Path, m.Version)
+	if err != nil {
+		return c, err
+	}
+	return c, o.license(&c, dir)
 }
 
 // library is the component of a C library. It copies the library's licences.
@@ -152,7 +169,7 @@ func component(name, version, purl string) cdx.Component {
 
 // document is the bill of materials.
 func (o options) document(info *buildinfo.BuildInfo, components []cdx.Component) *cdx.BOM {
-	name := filepath.Base(o.program)
+	name := filepath.Base(o.programs[0])
 	folder := strings.TrimPrefix(strings.TrimPrefix(info.Path, info.Main.Path), "/")
 	main := component(name, o.version, "pkg:golang/"+info.Main.Path+"@"+o.version+"#"+folder)
 	main.Type = cdx.ComponentTypeApplication

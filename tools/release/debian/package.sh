@@ -1,9 +1,9 @@
 #!/bin/sh
 # Usage: tools/release/debian/package.sh PACKAGE OUT ARCH
-# Makes the Debian package "stager" or "kurma-launcher" of a release from the files in OUT, and
-# writes it there. It needs VERSION and SOURCE_DATE_EPOCH, and of OUT the licences, and the stager image with its
-# signature and key, or launcher and aci of ARCH; those that this machine can execute make the
-# man pages and the shells' completions. The same files give the same bytes.
+# Makes the Debian package "stager", "kurma-launcher" or "kurma-netplugins" of a release from the files in OUT, and
+# writes it there. It needs VERSION and SOURCE_DATE_EPOCH, and of OUT the licences, the bills of materials of the package's
+# programs, and the stager image with its signature and key, or launcher and aci of ARCH, or the images of the network plugins
+# with their signatures; the programs that this machine can execute make the man pages and the shells' completions. The same files give the same bytes.
 set -eu
 umask 022
 
@@ -32,7 +32,22 @@ stager() {
 	put 644 "$out/$image" usr/share/kurma/stager.aci
 	put 644 "$out/$image.asc" usr/share/kurma/stager.aci.asc
 	put 644 "$out/stager-key.asc" usr/share/kurma/stager-key.asc
-	put 644 "$top/stager/CONFIG.md" usr/share/doc/stager/CONFIG.md
+	document stager/CONFIG.md
+	copyright stager
+}
+
+kurma_netplugins() {
+	names=
+	for image in "$out"/*-netplugin-"$VERSION-linux-$arch.aci"; do
+		name=${image##*/} name=${name%-"$VERSION"-linux-*}
+		put 644 "$image" "usr/share/kurma/$name.aci"
+		put 644 "$image.asc" "usr/share/kurma/$name.aci.asc"
+		names="$names $name"
+	done
+	put 644 "$here/kurma-netplugins/kurma.json" usr/share/kurma/networks.d/kurma.json
+	document docs/networks.md
+	# shellcheck disable=SC2086 # a list of names
+	copyright $names
 }
 
 kurma_launcher() {
@@ -40,8 +55,10 @@ kurma_launcher() {
 	put 755 "$out/aci-$VERSION-linux-$arch" usr/bin/aci
 	put 644 "$here/kurma-launcher/kurmad.json" etc/kurma/kurmad.json
 	put 644 "$here/kurma-launcher/kurma-pod@.service" usr/lib/systemd/system/kurma-pod@.service
-	put 644 "$top/launcher/README.md" usr/share/doc/kurma-launcher/README.md
-	put 644 "$top/docs/launcher.md" usr/share/doc/kurma-launcher/launcher.md
+	for name in "$top"/docs/*.md; do document "docs/${name##*/}"; done
+	rm "$tree/usr/share/doc/$package/networks.md" "$tree/usr/share/doc/$package/fork.md" # of another package, and for developers
+	document launcher/README.md
+	copyright launcher aci
 	mkdir -p "$tree/etc/kurma/pods"
 	here_launcher=$out/launcher-$VERSION-linux-$(dpkg --print-architecture)
 	"$here_launcher" man "$tree/man"
@@ -57,10 +74,65 @@ kurma_launcher() {
 	rm "$tree/bash" "$tree/zsh" "$tree/fish"
 }
 
+# document FILE puts a document into the package's folder. Its links to the documents of the packages lead to their folders, and other links to
+# files of the repository become plain text.
+document() {
+	target=$tree/usr/share/doc/$package/${1##*/}
+	mkdir -p "${target%/*}"
+	perl -pe '
+		BEGIN { %at = map { split /=/ } split " ", shift }
+		s{\[([^\]]*)\]\(([^)\x23]*)([^)]*)\)}{
+			my ($all, $text, $link, $part) = ($&, $1, $2, $3);
+			my $to = $at{$link =~ s,^.*/,,r};
+			if ($link eq "" || $link =~ /^https?:/) { $all }
+			elsif ($to && $link =~ m,^((\.\./)?(docs|stager)/)?[^/]*$,) { "[$text](../$to/" . ($link =~ s,^.*/,,r) . "$part)" }
+			else { $text }
+		}ge' "CONFIG.md=stager networks.md=kurma-netplugins $(cd "$top/docs" && ls *.md | grep -v -x -e networks.md -e fork.md | sed 's,$,=kurma-launcher,' | tr '\n' ' ')" \
+		"$top/$1" >"$target"
+	chmod 644 "$target"
+}
+
+# copyright PROGRAM... writes the copyright file: the licences of the package, and of all that the programs' bills of materials have.
+copyright() {
+	mkdir "$tree/licenses" "$tree/texts"
+	tar -x -z -f "$out/licenses-$VERSION.tar.gz" -C "$tree/licenses"
+	target=$tree/usr/share/doc/$package/copyright
+	put 644 "$here/copyright" "usr/share/doc/$package/copyright"
+	for program in "$@"; do
+		perl -ne '$in ||= /^  "components"/ or next; print "$n\@$1\n" if /^      "version": "(.*)"/ && $n; $n = $1 if /^      "name": "(.*)"/; $n = "" if /^    }/' "$out/$program-$VERSION-linux-$arch.cdx.json"
+	done | LC_ALL=C sort -u | while read -r part; do
+		[ -d "$tree/licenses/$part" ] || {
+			echo "package: licenses-$VERSION.tar.gz has no licence of $part" >&2
+			exit 1
+		}
+		(cd "$tree/licenses" && find "$part" -type f | LC_ALL=C sort) | while read -r file; do licence "$part" "$file"; done >>"$target"
+	done
+	rm -r "$tree/licenses" "$tree/texts"
+}
+
+# licence PART FILE prints a licence of a linked part: a text that Debian has, or that was printed before, by its name.
+licence() {
+	printf '\n==== %s: %s\n\n' "$1" "${2#"$1"/}"
+	common=/usr/share/common-licenses
+	sum=$(sha256sum <"$tree/licenses/$2")
+	case ${2##*/} in
+	GPL-[23] | LGPL-2.1 | LGPL-3) echo "On Debian systems, the text is in $common/${2##*/}." ;;
+	*)
+		if grep -q -E '^ *Version 2.0, January 2004' "$tree/licenses/$2"; then
+			echo "Apache-2.0. On Debian systems, the text is in $common/Apache-2.0."
+			grep -E '^ *Copyright [^\[]*[0-9]{4}' "$tree/licenses/$2" || true
+		elif [ -e "$tree/texts/${sum%% *}" ]; then
+			echo "The same text as $(cat "$tree/texts/${sum%% *}")."
+		else
+			echo "$2" >"$tree/texts/${sum%% *}"
+			cat "$tree/licenses/$2"
+		fi
+		;;
+	esac
+}
+
 # documents are what every package of Debian has.
 documents() {
-	put 644 "$here/copyright" "usr/share/doc/$package/copyright"
-	put 644 "$out/licenses-$VERSION.tar.gz" "usr/share/doc/$package/licenses.tar.gz"
 	[ ! -e "$here/$package/lintian-overrides" ] || put 644 "$here/$package/lintian-overrides" "usr/share/lintian/overrides/$package"
 	{
 		echo "$package ($version) stable; urgency=medium"
@@ -89,6 +161,7 @@ control() {
 case $package in
 stager) stager ;;
 kurma-launcher) kurma_launcher ;;
+kurma-netplugins) kurma_netplugins ;;
 *)
 	echo "package: no package $package" >&2
 	exit 1
