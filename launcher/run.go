@@ -30,6 +30,7 @@ The arguments after -- follow those of the image.`,
 		Annotations: map[string]string{exitStatusAnnotation: "The pod's: the first exit code of an app that is not 0; " +
 			"130 after SIGINT; 1 if the pod does not start, 126 if an app's program is not executable, 127 if it is not there."},
 		Example: `  launcher run --detach --name web --volume data=/srv/web example.com/web:1.0
+  launcher run --publish 8080:80 docker://docker.io/library/nginx
   launcher run pod.json`,
 		ValidArgsFunction: c.completeImages(1, true),
 		RunE: func(cmd *cobra.Command, args []string) error {
