@@ -94,7 +94,7 @@ func newSandbox(c *runtimeapi.PodSandboxConfig, handler, driver string) (records
 	if m.GetName() == "" || m.GetUid() == "" || m.GetNamespace() == "" {
 		return records.Sandbox{}, fmt.Errorf("%w: metadata wants a name, a namespace and a UID", errInvalid)
 	}
-	if handler != "" {
+	if handler != "" && handler != runtimeHandler {
 		return records.Sandbox{}, fmt.Errorf("%w: unknown runtime handler %q", errInvalid, handler)
 	}
 	options := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
@@ -104,7 +104,7 @@ func newSandbox(c *runtimeapi.PodSandboxConfig, handler, driver string) (records
 	r := records.Sandbox{
 		ID: records.NewID(), Phase: records.Making, Created: time.Now(),
 		Name: m.GetName(), UID: m.GetUid(), Namespace: m.GetNamespace(), Attempt: m.GetAttempt(),
-		Labels: c.GetLabels(), Annotations: c.GetAnnotations(),
+		Labels: c.GetLabels(), Annotations: c.GetAnnotations(), Handler: handler,
 		Hostname: cmp.Or(c.GetHostname(), m.GetName()), LogDirectory: c.GetLogDirectory(),
 		ResolvConf: resolvConf(c.GetDnsConfig()), Sysctls: c.GetLinux().GetSysctls(),
 		NetworkMode: int32(options.GetNetwork()), PIDMode: int32(options.GetPid()), IPCMode: int32(options.GetIpc()),
@@ -140,6 +140,9 @@ func resolvConf(c *runtimeapi.DNSConfig) string {
 	}
 	return text.String()
 }
+
+// runtimeHandler is the handler of a RuntimeClass for this runtime, which has one way to run pods.
+const runtimeHandler = "kurma"
 
 // defaultParent is the cgroup of sandboxes for which kubelet names none.
 const defaultParent = "kurma-cri"

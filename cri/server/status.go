@@ -27,7 +27,9 @@ func (s *Server) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runt
 	}
 	return &runtimeapi.StatusResponse{
 		Status:          &runtimeapi.RuntimeStatus{Conditions: conditions},
-		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{}}},
+		RuntimeHandlers: []*runtimeapi.RuntimeHandler{
+			{Features: &runtimeapi.RuntimeHandlerFeatures{}}, {Name: runtimeHandler, Features: &runtimeapi.RuntimeHandlerFeatures{}},
+		},
 		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}, nil
 }
