@@ -4,29 +4,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
+
+	"kurma.io/stager/launcher/networks"
 
 	"golang.org/x/sys/unix"
 )
 
 // OnThread runs f on a thread that ends with f, so that f may change the thread's namespaces. A process that f starts
-// is in the thread's namespaces. The thread is never the main one, which cannot end.
+// is in the thread's namespaces.
 func OnThread(f func() error) error {
 	done := make(chan error)
-	var run func()
-	run = func() {
-		runtime.LockOSThread() // never unlocked: the runtime ends the thread
-		if unix.Gettid() == unix.Getpid() {
-			// While this goroutine holds the main thread, the next one cannot get it.
-			ended := make(chan struct{})
-			go func() { defer close(ended); run() }()
-			<-ended
-			runtime.UnlockOSThread()
-			return
-		}
-		done <- f()
-	}
-	go run()
+	networks.OnOwnThread(func() { done <- f() })
 	return <-done
 }
 

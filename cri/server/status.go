@@ -26,11 +26,11 @@ func (s *Server) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runt
 		condition(runtimeapi.NetworkReady, "NetworkPluginNotReady", networkErr),
 	}
 	return &runtimeapi.StatusResponse{
-		Status:          &runtimeapi.RuntimeStatus{Conditions: conditions},
+		Status: &runtimeapi.RuntimeStatus{Conditions: conditions},
 		RuntimeHandlers: []*runtimeapi.RuntimeHandler{
 			{Features: &runtimeapi.RuntimeHandlerFeatures{}}, {Name: runtimeHandler, Features: &runtimeapi.RuntimeHandlerFeatures{}},
 		},
-		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}, nil
 }
 

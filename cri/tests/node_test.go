@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -162,7 +163,7 @@ func (n *node) nothingIsLeft() {
 				n.Errorf("%s/%s is left", kind, e.Name())
 			}
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			n.Error(err)
 		}
 	}
