@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 
+	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/cobra"
@@ -60,8 +62,11 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	if err != nil {
 		return err
 	}
-	if asked.CgroupParent, err = cgroupParent(o.cgroupParent); err != nil {
-		return err
+	asked.CgroupParent = strings.Trim(o.cgroupParent, "/")
+	if o.cgroupParent == ownCgroup {
+		if asked.CgroupParent, err = cgroups.EnterService(); err != nil {
+			return fmt.Errorf("--cgroup-parent own: %w", err)
+		}
 	}
 	// Before "start pod" is shown: an import reports its own progress.
 	pulled := untilInterrupted(ctx)

@@ -1,6 +1,10 @@
-package main
+package cgroups
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
 
 func TestTheCgroupOfAServiceIsFound(t *testing.T) {
 	for name, tt := range map[string]struct{ memberships, want string }{
@@ -13,7 +17,11 @@ func TestTheCgroupOfAServiceIsFound(t *testing.T) {
 		"colon in group": {"0::/system.slice/a:b.service\n", "system.slice/a:b.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := serviceCgroup(tt.memberships)
+			file := filepath.Join(t.TempDir(), "cgroup")
+			if err := os.WriteFile(file, []byte(tt.memberships), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := serviceOf(file)
 			if got != tt.want || (err == nil) != (tt.want != "") {
 				t.Errorf("%q, %v, want %q", got, err, tt.want)
 			}
