@@ -33,29 +33,23 @@ func statusOf(code int, err error) error {
 
 // callSignals returns the signals of this process that are for a call, until stop is called.
 func callSignals() (passed <-chan os.Signal, stop func()) {
-	received, out := make(chan os.Signal, 16), make(chan os.Signal)
-	done := make(chan struct{})
+	received, forCall := make(chan os.Signal, 16), make(chan os.Signal, 16)
 	signal.Notify(received, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
 		unix.SIGWINCH)
 	go func() {
-		for {
+		for sig := range received {
+			if !isForCall(sig) {
+				continue
+			}
 			select {
-			case sig := <-received:
-				if !isForCall(sig) {
-					continue
-				}
-				select {
-				case out <- sig:
-				case <-done:
-				}
-			case <-done:
-				return
+			case forCall <- sig:
+			default: // a call that takes none has enough
 			}
 		}
 	}()
-	return out, func() {
+	return forCall, func() {
 		signal.Stop(received)
-		close(done)
+		close(received)
 	}
 }
 

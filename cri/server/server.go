@@ -93,6 +93,10 @@ func Run(ctx context.Context, config Config, version string) error {
 const maxMessage = 16 << 20
 
 func open(ctx context.Context, config Config, version string) (*Server, error) {
+	var err error
+	if config.State, err = filepath.Abs(config.State); err != nil {
+		return nil, err
+	}
 	store, err := records.Open(config.State)
 	if err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 // extended to any number of parts: 1.10 is after 1.9, 1.0 after 1.0-rc1, and 1.0.1 after 1.0.
 // Build metadata, which follows a plus sign, and a "v" at the start do not count. A version
 // that begins with a number is after one that does not, such as "latest", and that after
-// none.
+// none. Libraries of semantic versions refuse versions with more or fewer parts, which images have.
 func compareVersions(a, b string) int {
 	a, b = plainVersion(a), plainVersion(b)
 	if c := compareBool(a != "", b != ""); c != 0 {
