@@ -19,8 +19,10 @@ func (c *cli) makeCall(ctx context.Context, stdin *os.File, call calling) (int, 
 	defer c.keepTerminal()()
 	signals, stop := callSignals()
 	defer stop()
-	return call(context.WithoutCancel(ctx), daemon.Caller{Stdio: [3]*os.File{stdin, os.Stdout, os.Stderr},
-		Signals: signals})
+	return call(context.WithoutCancel(ctx), daemon.Caller{
+		Stdio:   [3]*os.File{stdin, os.Stdout, os.Stderr},
+		Signals: signals,
+	})
 }
 
 // statusOf is the error that ends the launcher with the exit status of a call.

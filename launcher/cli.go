@@ -101,8 +101,10 @@ func nextStep(err error) string {
 
 // group returns a command that has subcommands and does nothing itself.
 func group(name, short string, subcommands ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: name + " COMMAND", Short: short, Args: needCommand, RunE: needCommand,
-		SuggestionsMinimumDistance: 2}
+	cmd := &cobra.Command{
+		Use: name + " COMMAND", Short: short, Args: needCommand, RunE: needCommand,
+		SuggestionsMinimumDistance: 2,
+	}
 	cmd.AddCommand(subcommands...)
 	return cmd
 }

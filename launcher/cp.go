@@ -105,7 +105,8 @@ const maxCopyWarnings = 20
 
 // completeCopies proposes pods, and paths of the host.
 func (c *cli) completeCopies(cmd *cobra.Command, args []string,
-	word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	word string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) >= 2 || strings.HasPrefix(word, "/") || strings.HasPrefix(word, ".") {
 		return nil, cobra.ShellCompDirectiveDefault
 	}

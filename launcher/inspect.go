@@ -54,8 +54,10 @@ func (c *cli) inspect(ctx context.Context, ref string) error {
 func (c *cli) findForInspection(ctx context.Context, ref string) (any, error) {
 	pod, err := c.daemon.FindPod(ref)
 	if err == nil {
-		info := inspectedPod{PodInfo: c.daemon.Describe(ctx, pod)[0], Plan: pod.Plan, Manifest: pod.Plan.Manifest,
-			Monitor: pod.State.Monitor.PID}
+		info := inspectedPod{
+			PodInfo: c.daemon.Describe(ctx, pod)[0], Plan: pod.Plan, Manifest: pod.Plan.Manifest,
+			Monitor: pod.State.Monitor.PID,
+		}
 		info.Plan.Manifest = nil
 		if status, err := c.daemon.Status(ctx, pod); err == nil {
 			info.Status = status.Document

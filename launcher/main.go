@@ -76,8 +76,12 @@ func rootCommand(c *cli) *cobra.Command {
 		notEmpty(&c.state, "want a folder"))
 	flags.BoolVar(&c.json, "json", false, "print JSON, one object a line")
 	all := commands(c)
-	for _, g := range []cobra.Group{{ID: podGroup, Title: "Pods:"}, {ID: imageGroup, Title: "Images:"},
-		{ID: networkGroup, Title: "Networks:"}, {ID: otherGroup, Title: "Others:"}} {
+	for _, g := range []cobra.Group{
+		{ID: podGroup, Title: "Pods:"},
+		{ID: imageGroup, Title: "Images:"},
+		{ID: networkGroup, Title: "Networks:"},
+		{ID: otherGroup, Title: "Others:"},
+	} {
 		root.AddGroup(&g)
 		for _, cmd := range all[g.ID] {
 			cmd.GroupID = g.ID

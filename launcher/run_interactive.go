@@ -49,7 +49,8 @@ func (c *cli) runInteractive(ctx context.Context, launch *daemon.Launch, o runOp
 // typeUntil passes the caller's input to the app until all of its output has been shown, ctx ends, or
 // the detach keys are typed: then it returns true.
 func (c *cli) typeUntil(ctx context.Context, shown <-chan struct{}, pod *pods.Pod,
-	o runOptions) (left bool, err error) {
+	o runOptions,
+) (left bool, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return false, err

@@ -54,8 +54,10 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 
 // appFlags are the flags that change an image's app.
 func appFlags() []string {
-	return []string{"exec", "env", "env-file", "user", "workdir", "memory", "cpus", "cap-add", "cap-drop", "interactive",
-		"tty"}
+	return []string{
+		"exec", "env", "env-file", "user", "workdir", "memory", "cpus", "cap-add", "cap-drop", "interactive",
+		"tty",
+	}
 }
 
 func (o *runOptions) declareApp(flags *pflag.FlagSet) {

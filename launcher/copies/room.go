@@ -15,8 +15,10 @@ import (
 // checkRoom refuses a source that the target's file system cannot hold as a whole, before anything is copied. Holes
 // need no room. It looks at each file of the source: Unpack no longer does.
 func (t *Target) checkRoom(ctx context.Context, s *Source) error {
-	p := &packer{ctx: ctx, out: tar.NewWriter(io.Discard), warn: func(string) {}, links: make(map[inode]string),
-		measure: true}
+	p := &packer{
+		ctx: ctx, out: tar.NewWriter(io.Discard), warn: func(string) {}, links: make(map[inode]string),
+		measure: true,
+	}
 	if err := p.add(s.file, "."); err != nil {
 		return err
 	}

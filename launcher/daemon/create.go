@@ -126,7 +126,8 @@ func (d *Daemon) podsBelow(parent string) *pods.Store {
 // create plans a pod and puts it into the store. Its images cannot be removed
 // meanwhile; afterwards the pod's plan says that they are in use.
 func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid string,
-	o PodOptions) (*pods.Keeper, []string, error) {
+	o PodOptions,
+) (*pods.Keeper, []string, error) {
 	imageStore, ring, err := d.imagesAndKeys()
 	if err != nil {
 		return nil, nil, err
@@ -156,7 +157,8 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid str
 
 // plan plans a pod, see podplan.Planner for uuid and taken, and returns the plan's warnings, also with an error.
 func (d *Daemon) plan(catalog *images.Catalog, stagerRef, uuid string, taken func(name string) bool,
-	o PodOptions) (plan pods.Plan, warnings []string, err error) {
+	o PodOptions,
+) (plan pods.Plan, warnings []string, err error) {
 	stager, err := findStager(catalog, stagerRef)
 	if err != nil {
 		return pods.Plan{}, nil, err

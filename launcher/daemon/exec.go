@@ -101,8 +101,10 @@ func (d *Daemon) Exec(ctx context.Context, pod *pods.Pod, app pods.App, c Comman
 	if err != nil {
 		return 0, err
 	}
-	call := pods.Call{Name: names.Run, Args: []string{app.Name}, Stdio: caller.Stdio, Settings: settings,
-		Signals: caller.Signals}
+	call := pods.Call{
+		Name: names.Run, Args: []string{app.Name}, Stdio: caller.Stdio, Settings: settings,
+		Signals: caller.Signals,
+	}
 	if caller.Name != "" {
 		call.Env = []string{names.RunNameVariable + "=" + caller.Name}
 	}

@@ -92,7 +92,8 @@ func (d *Daemon) freeLayers(store *images.Store, dry bool) (count int, err error
 // imported returns what fetch imports. If that succeeds or is interrupted, the layers that no image needs are removed,
 // unless another import runs: an import that has failed may be tried again, and needs them then.
 func (d *Daemon) imported(ctx context.Context, store *images.Store,
-	fetch func() (*images.Image, error)) (*images.Image, error) {
+	fetch func() (*images.Image, error),
+) (*images.Image, error) {
 	image, err := fetch()
 	if err != nil && ctx.Err() == nil {
 		return nil, err

@@ -49,7 +49,8 @@ func (d *Daemon) imagesAndKeys() (*images.Store, signing.KeyRing, error) {
 
 // describeImage describes one of all images. Whether it is trusted is found out now.
 func (d *Daemon) describeImage(store *images.Store, all []*images.Image, image *images.Image,
-	ring signing.KeyRing) Image {
+	ring signing.KeyRing,
+) Image {
 	info := Image{
 		ID:       image.ID,
 		Name:     image.Manifest.Name,

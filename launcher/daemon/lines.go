@@ -29,7 +29,8 @@ type LogLine struct {
 // an error. Lines of one time stay in the order of the apps. With Follow it calls each with the lines as they are
 // written.
 func (d *Daemon) LogLines(ctx context.Context, pod *pods.Pod, apps []string, o LogOptions,
-	each func(LogLine) (more bool, err error)) error {
+	each func(LogLine) (more bool, err error),
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	o.Timestamps = true
@@ -153,8 +154,10 @@ func (l *lineSender) flush() error {
 }
 
 func (l *lineSender) send(text []byte, more, whole bool) error {
-	line := LogLine{App: l.app, Stream: l.stream, Time: l.line.Time, Stamp: l.line.Stamp, Text: string(text),
-		First: !l.line.More, More: more, Whole: whole}
+	line := LogLine{
+		App: l.app, Stream: l.stream, Time: l.line.Time, Stamp: l.line.Stamp, Text: string(text),
+		First: !l.line.More, More: more, Whole: whole,
+	}
 	if line.First {
 		var err error
 		line.Stamp, line.Text, _ = strings.Cut(line.Text, " ")

@@ -80,7 +80,8 @@ func (d *Daemon) readLog(ctx context.Context, pod *pods.Pod, app string, o LogOp
 // askForLog has the stager's call-in read the log. The pod may end before the call-in is
 // executed: then the log is read.
 func (d *Daemon) askForLog(ctx context.Context, pod *pods.Pod, app string, o LogOptions,
-	stdout, stderr io.Writer) error {
+	stdout, stderr io.Writer,
+) error {
 	code, err := callInto(ctx, pod, stdout, stderr, "logs", append(o.callIn(), app)...)
 	if err == nil && code != 0 {
 		err = &CallInError{Code: code}

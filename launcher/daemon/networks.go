@@ -86,8 +86,10 @@ func pluginStagerConfig(config json.RawMessage) (json.RawMessage, error) {
 	if err := json.Unmarshal(config, &object); err != nil {
 		return nil, err
 	}
-	for _, key := range []string{"requiredNamespaces", "defaultNamespaces", "forbid", "strictIsolators", "exitPolicy",
-		"restart"} {
+	for _, key := range []string{
+		"requiredNamespaces", "defaultNamespaces", "forbid", "strictIsolators", "exitPolicy",
+		"restart",
+	} {
 		object.Take(key)
 	}
 	return json.Marshal(object)

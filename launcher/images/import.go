@@ -28,7 +28,8 @@ import (
 // After any error, and when ctx ends, the store is as it was before. Import changes nothing
 // outside of the store, whatever is in the file. A power loss cannot leave a partial image.
 func (s *Store) Import(ctx context.Context, path string, ring signing.KeyRing,
-	progress func(done, size int64)) (*Image, error) {
+	progress func(done, size int64),
+) (*Image, error) {
 	image, err := s.importFile(ctx, path, ring, progress)
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", path, err)
@@ -37,7 +38,8 @@ func (s *Store) Import(ctx context.Context, path string, ring signing.KeyRing,
 }
 
 func (s *Store) importFile(ctx context.Context, path string, ring signing.KeyRing,
-	progress func(done, size int64)) (*Image, error) {
+	progress func(done, size int64),
+) (*Image, error) {
 	file, size, err := openImage(path)
 	if err != nil {
 		return nil, err

@@ -70,8 +70,10 @@ func parseManifest(data []byte) (*Manifest, error) {
 	if wire.Name.Empty() {
 		return nil, errors.New("parse image manifest: no name")
 	}
-	m := &Manifest{Raw: data, Name: wire.Name.String(), Labels: labels(wire.Labels),
-		Annotations: make(map[string]string), App: wire.App}
+	m := &Manifest{
+		Raw: data, Name: wire.Name.String(), Labels: labels(wire.Labels),
+		Annotations: make(map[string]string), App: wire.App,
+	}
 	for _, a := range wire.Annotations {
 		m.Annotations[a.Name.String()] = a.Value
 	}

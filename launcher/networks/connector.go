@@ -56,7 +56,8 @@ type Connector struct {
 // After an error every `add` that has begun has been undone by `del`, the last first, and the
 // record is gone if that worked; the error names the network and has the plugin's words.
 func (c *Connector) Connect(ctx context.Context, file, uuid, namespace string,
-	attachments []Attachment) ([]Result, error) {
+	attachments []Attachment,
+) ([]Result, error) {
 	var record Record
 	for _, a := range attachments {
 		result, err := c.add(ctx, file, &record, call(a, uuid, namespace), a.Network)

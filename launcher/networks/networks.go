@@ -122,8 +122,10 @@ func parseEntry(raw json.RawMessage) (Network, error) {
 	}
 	// The keys as the plugin reads them: a plugin may tell "Name" from "name".
 	var e entry
-	for key, into := range map[string]any{"name": &e.Name, "aci": &e.ACI, "containerInterface": &e.Interface,
-		"default": &e.Default} {
+	for key, into := range map[string]any{
+		"name": &e.Name, "aci": &e.ACI, "containerInterface": &e.Interface,
+		"default": &e.Default,
+	} {
 		if value, ok := object[key]; ok {
 			if err := json.Unmarshal(value, into); err != nil {
 				return Network{}, fmt.Errorf("%s: %s: %w", key, strictjson.Show(value), err)

@@ -92,7 +92,8 @@ func (c *Containers) collect(ctx context.Context, pod *pods.Pod, used func(strin
 // deleteNetworks has the plugins delete the networks that have left the configuration, and returns their
 // names.
 func (c *Containers) deleteNetworks(ctx context.Context, names []string,
-	used func(string) (bool, error)) ([]string, error) {
+	used func(string) (bool, error),
+) ([]string, error) {
 	var done []string
 	var errs []error
 	for _, name := range names {

@@ -88,8 +88,10 @@ func arguments(name string, call networks.Call) []string {
 // container has ended meanwhile.
 func (c *container) run(ctx context.Context, call networks.Call, argv ...string) ([]byte, error) {
 	name := argv[0][len(callDir)+1:]
-	s := settings{Exec: argv, User: "0", Group: "0", Environment: []pods.Environment{{Name: hostVariable,
-		Value: fmt.Sprintf("/proc/%d/root", os.Getpid())}}}
+	s := settings{Exec: argv, User: "0", Group: "0", Environment: []pods.Environment{{
+		Name:  hostVariable,
+		Value: fmt.Sprintf("/proc/%d/root", os.Getpid()),
+	}}}
 	for _, e := range call.Env {
 		key, value, _ := strings.Cut(e, "=")
 		s.Environment = append(s.Environment, pods.Environment{Name: key, Value: value})

@@ -93,7 +93,8 @@ func isSetUp(r record) bool { return r.Entry != "" }
 
 // obtain returns a network's container if its record fits, and starts one as the network says if none runs.
 func (c *Containers) obtain(ctx context.Context, n networks.Network,
-	fits func(record) bool) (*container, func(), error) {
+	fits func(record) bool,
+) (*container, func(), error) {
 	unlock, err := c.lock(ctx, n.Name, unix.LOCK_SH)
 	if err != nil {
 		return nil, nil, err
@@ -110,7 +111,8 @@ func (c *Containers) obtain(ctx context.Context, n networks.Network,
 // the image before it takes the network's lock: that may take long, and a container that runs stays until there is an
 // image.
 func (c *Containers) replace(ctx context.Context, n networks.Network,
-	fits func(record) bool) (*container, func(), error) {
+	fits func(record) bool,
+) (*container, func(), error) {
 	fetched, err := c.lockFile(ctx, n.Name, fetchFile, unix.LOCK_EX)
 	if err != nil {
 		return nil, nil, err

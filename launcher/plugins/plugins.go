@@ -125,7 +125,8 @@ func (c *Containers) start(ctx context.Context, n networks.Network, image *image
 // setUp starts a network's container, calls `setup` in it, and records it. A container that cannot be set up is
 // stopped.
 func (c *Containers) setUp(ctx context.Context, n networks.Network, image *images.Image,
-	old record) (*container, error) {
+	old record,
+) (*container, error) {
 	p, r, err := c.begin(ctx, n.Name, image, old)
 	if err != nil {
 		return nil, err
@@ -142,7 +143,8 @@ func (c *Containers) setUp(ctx context.Context, n networks.Network, image *image
 // begin starts a network's container, which is not set up yet, after it has stopped one that runs. It returns the
 // record of the setup, without the entry. old is the record that the network has.
 func (c *Containers) begin(ctx context.Context, name string, image *images.Image,
-	old record) (*container, record, error) {
+	old record,
+) (*container, record, error) {
 	if err := c.stop(ctx, name); err != nil {
 		return nil, record{}, err
 	}

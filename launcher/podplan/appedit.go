@@ -52,8 +52,10 @@ func (a *AppOptions) annotations() types.Annotations {
 // imagePod returns the manifest of a pod of one app. Arguments are added to the image's exec, or follow
 // the program of the options.
 func imagePod(image *images.Image, name string, args []string, o AppOptions) (document, error) {
-	d := document{pod: &manifest.Pod{PodManifest: schema.BlankPodManifest(),
-		AppIsolators: make(map[string][]manifest.Isolator)}}
+	d := document{pod: &manifest.Pod{
+		PodManifest:  schema.BlankPodManifest(),
+		AppIsolators: make(map[string][]manifest.Isolator),
+	}}
 	app := schema.RuntimeApp{Annotations: o.annotations()}
 	if err := errors.Join(app.Name.Set(name), app.Image.ID.Set(image.ID)); err != nil {
 		return d, err

@@ -17,8 +17,10 @@ type keys map[string]keys
 func podKeys() keys {
 	pair := keys{"name": nil, "value": nil}
 	port := keys{"name": nil, "protocol": nil, "port": nil, "count": nil, "socketActivated": nil}
-	volume := keys{"name": nil, "kind": nil, "source": nil, "readOnly": nil, "recursive": nil, "mode": nil, "uid": nil,
-		"gid": nil}
+	volume := keys{
+		"name": nil, "kind": nil, "source": nil, "readOnly": nil, "recursive": nil, "mode": nil, "uid": nil,
+		"gid": nil,
+	}
 	section := keys{
 		"exec": nil, "eventHandlers": {"name": nil, "exec": nil}, "user": nil, "group": nil, "supplementaryGIDs": nil,
 		"workingDirectory": nil, "environment": pair, "mountPoints": {"name": nil, "path": nil, "readOnly": nil},

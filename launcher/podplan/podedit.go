@@ -77,8 +77,10 @@ func (d *document) addMounts(mounts []Mount) error {
 		if err != nil {
 			return err
 		}
-		d.pod.Volumes = append(d.pod.Volumes, types.Volume{Name: *name, Kind: "host", Source: m.Source,
-			ReadOnly: &m.ReadOnly})
+		d.pod.Volumes = append(d.pod.Volumes, types.Volume{
+			Name: *name, Kind: "host", Source: m.Source,
+			ReadOnly: &m.ReadOnly,
+		})
 		for i := range d.pod.Apps {
 			app := &d.pod.Apps[i]
 			app.Mounts = append(app.Mounts, schema.Mount{Volume: *name, Path: m.Target})

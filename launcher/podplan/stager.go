@@ -12,7 +12,8 @@ import (
 // stagerManifest resolves the images of a pod's apps. It returns the manifest
 // for the pod's stager, and the layers that the manifest names, each once.
 func (p *Planner) stagerManifest(d document, name string,
-	config json.RawMessage) (*manifest.Manifest, []pods.Layer, error) {
+	config json.RawMessage,
+) (*manifest.Manifest, []pods.Layer, error) {
 	m := &manifest.Manifest{
 		KurmaVersion:  kurmaVersion,
 		Name:          name,

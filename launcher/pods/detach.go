@@ -154,7 +154,8 @@ func (k *Keeper) takeOver() error {
 // killed and cannot read the report, the pod keeps running and `ps` shows it. connector is as in
 // Store; lastLines is the pod's LastLines.
 func RunDetached(ctx context.Context, dir string, connector *networks.Connector,
-	lastLines func(*Pod) []AppOutput) error {
+	lastLines func(*Pod) []AppOutput,
+) error {
 	syscall.CloseOnExec(controlDescriptor)
 	out := os.NewFile(controlDescriptor, "report")
 	send := func(message report) error {

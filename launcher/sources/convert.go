@@ -169,8 +169,10 @@ func newLayerWriter(w io.Writer, all folders) *layerWriter {
 }
 
 func (w *layerWriter) manifest(document []byte) error {
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: "manifest", Mode: 0o644, Size: int64(len(document)),
-		Format: tar.FormatPAX}
+	header := &tar.Header{
+		Typeflag: tar.TypeReg, Name: "manifest", Mode: 0o644, Size: int64(len(document)),
+		Format: tar.FormatPAX,
+	}
 	if err := w.tar.WriteHeader(header); err != nil {
 		return err
 	}

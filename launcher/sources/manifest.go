@@ -57,8 +57,10 @@ type port struct {
 
 // layerManifest is the manifest of a layer's image.
 func layerManifest(chain string) []byte {
-	document, err := json.Marshal(imageManifest{ACKind: "ImageManifest", ACVersion: "0.8.11",
-		Name: images.LayerName(chain)})
+	document, err := json.Marshal(imageManifest{
+		ACKind: "ImageManifest", ACVersion: "0.8.11",
+		Name: images.LayerName(chain),
+	})
 	if err != nil {
 		panic(err) // it has strings only
 	}
@@ -108,8 +110,10 @@ func convert(config *v1.ConfigFile, name, version string, layers []*images.Image
 // annotateExec notes which part of exec is the entry point and which the command, as docker2aci
 // does: arguments replace the command.
 func (m *imageManifest) annotateExec(entrypoint, command []string) error {
-	for name, words := range map[string][]string{images.EntrypointAnnotation: entrypoint,
-		images.CommandAnnotation: command} {
+	for name, words := range map[string][]string{
+		images.EntrypointAnnotation: entrypoint,
+		images.CommandAnnotation:    command,
+	} {
 		text, err := json.Marshal(append([]string{}, words...))
 		if err != nil {
 			return err
@@ -199,8 +203,10 @@ func ports(exposed map[string]struct{}) ([]port, error) {
 			return nil, fmt.Errorf("port %q: want a number or a range", text)
 		}
 		protocol = strings.ToLower(protocol)
-		all = append(all, port{Name: numbers + "-" + protocol, Protocol: protocol, Port: int(from),
-			Count: int(to - from + 1)})
+		all = append(all, port{
+			Name: numbers + "-" + protocol, Protocol: protocol, Port: int(from),
+			Count: int(to - from + 1),
+		})
 	}
 	return all, nil
 }

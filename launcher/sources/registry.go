@@ -120,7 +120,8 @@ func (f *Fetcher) parse(text string) (name.Reference, error) {
 
 // blobClient returns a client that the registry lets read the repository.
 func blobClient(ctx context.Context, ref name.Reference, base http.RoundTripper,
-	keychain authn.Keychain) (*http.Client, error) {
+	keychain authn.Keychain,
+) (*http.Client, error) {
 	repository := ref.Context()
 	auth, err := authn.Resolve(ctx, keychain, repository)
 	if err != nil {

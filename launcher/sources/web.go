@@ -38,8 +38,10 @@ func (f *Fetcher) pair(ctx context.Context, parsed *url.URL) (*images.Image, err
 	client := &http.Client{Transport: f.transport()}
 	defer client.CloseIdleConnections()
 	what := path.Base(parsed.Path)
-	asc, ascDone, err := f.get(ctx, download{client: client, url: signature.String(), what: what + ".asc", size: -1,
-		signature: true})
+	asc, ascDone, err := f.get(ctx, download{
+		client: client, url: signature.String(), what: what + ".asc", size: -1,
+		signature: true,
+	})
 	var status statusError
 	unsigned := errors.As(err, &status) && (status.code == http.StatusNotFound || status.code == http.StatusForbidden ||
 		status.code == http.StatusGone)
