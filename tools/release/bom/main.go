@@ -6,7 +6,8 @@
 //
 // The bill is a CycloneDX document. The list of Go modules is the one that the linker has written into
 // the program. Modules is Go's module cache, in which bom finds the modules' licences. Each --c is a C
-// library that is linked statically, or a program or library that is shipped with it, with its licence, an expression of SPDX, and the files that have the text of it.
+// library that is linked statically, or a program or library that is shipped with it, with its licence, an
+// expression of SPDX, and the files that have the text of it.
 //
 // The same program and options give the same bytes.
 package main
