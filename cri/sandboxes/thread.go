@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"kurma.io/stager/cri/records"
 	"kurma.io/stager/launcher/networks"
 
 	"golang.org/x/sys/unix"
@@ -18,12 +19,13 @@ func OnThread(f func() error) error {
 	return <-done
 }
 
-// Enter moves the calling thread into the namespaces that are pinned in a sandbox's folder. It is for OnThread.
-func Enter(dir string) error {
-	for _, n := range kinds() {
+// Enter moves the calling thread into the sandbox's own namespaces, which are pinned in its folder. It is for OnThread. A
+// namespace that is not pinned any more is an error: what the thread starts would be in the host's.
+func Enter(dir string, r records.Sandbox) error {
+	for _, n := range own(r) {
 		pin := filepath.Join(dir, n.name)
 		if !isPinned(pin) {
-			continue // the host's
+			return fmt.Errorf("enter namespace of sandbox %s: %s pins none", r.ID, pin)
 		}
 		file, err := os.Open(pin)
 		if err != nil {

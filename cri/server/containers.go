@@ -19,9 +19,13 @@ import (
 
 // StartContainer implements the CRI.
 func (s *Server) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
-	defer s.locks.take(r.GetContainerId())()
 	record, err := s.records.Container(r.GetContainerId())
 	if err != nil {
+		return nil, err
+	}
+	defer s.locks.take(record.SandboxID)() // a sandbox that stops finds the container running, or not started
+	defer s.locks.take(record.ID)()
+	if record, err = s.records.Container(record.ID); err != nil {
 		return nil, err
 	}
 	if record.PodUUID != "" || record.StartError != "" {
@@ -68,7 +72,7 @@ func (s *Server) launch(ctx context.Context, sandbox records.Sandbox, r records.
 		return nil, fmt.Errorf("sandbox %s is not ready", sandbox.ID)
 	}
 	err = sandboxes.OnThread(func() error {
-		if err := sandboxes.Enter(s.records.SandboxDir(sandbox.ID)); err != nil {
+		if err := sandboxes.Enter(s.records.SandboxDir(sandbox.ID), sandbox); err != nil {
 			return err
 		}
 		launch, _, err = d.Create(ctx, podOptions(r, sandbox.Cgroup))

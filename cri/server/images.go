@@ -258,7 +258,8 @@ func (s *Server) checkUnused(id string) error {
 	return nil
 }
 
-// ImageFsInfo implements the CRI: the images' bytes, as they were counted when the images were imported.
+// ImageFsInfo implements the CRI: the images' bytes, as they were counted when the images were imported. Images and
+// containers are in one file system.
 func (s *Server) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	all, err := s.images.List()
 	if err != nil {
@@ -268,13 +269,12 @@ func (s *Server) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*
 	for _, image := range all {
 		used += uint64(image.Record.Size)
 	}
-	now := time.Now().UnixNano()
-	usage := func(dir string, bytes uint64) []*runtimeapi.FilesystemUsage {
-		return []*runtimeapi.FilesystemUsage{{
-			Timestamp: now, FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: filepath.Join(s.config.State, dir)}, UsedBytes: &runtimeapi.UInt64Value{Value: bytes},
-		}}
-	}
-	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("images", used), ContainerFilesystems: usage("pods", 0)}, nil
+	one := []*runtimeapi.FilesystemUsage{{
+		Timestamp: time.Now().UnixNano(),
+		FsId:      &runtimeapi.FilesystemIdentifier{Mountpoint: s.config.State},
+		UsedBytes: &runtimeapi.UInt64Value{Value: used},
+	}}
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: one, ContainerFilesystems: one}, nil
 }
 
 // sendAll sends what was listed in parts that fit into a message.

@@ -27,7 +27,7 @@ func (s *Server) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsR
 	if err != nil {
 		return nil, err
 	}
-	stats, err := containerStats(record, pod)
+	stats, err := s.containerStats(record, pod)
 	return &runtimeapi.ContainerStatsResponse{Stats: stats}, err
 }
 
@@ -62,7 +62,7 @@ func (s *Server) listStats(f *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.Co
 		if pod == nil || pod.State.Phase != pods.Running {
 			continue
 		}
-		stats, err := containerStats(r, pod)
+		stats, err := s.containerStats(r, pod)
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func (s *Server) listStats(f *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.Co
 	return list, nil
 }
 
-func containerStats(r records.Container, pod *pods.Pod) (*runtimeapi.ContainerStats, error) {
+func (s *Server) containerStats(r records.Container, pod *pods.Pod) (*runtimeapi.ContainerStats, error) {
 	group, err := cgroups.Open(pod.Plan.Cgroup)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func containerStats(r records.Container, pod *pods.Pod) (*runtimeapi.ContainerSt
 		Attributes: &runtimeapi.ContainerAttributes{Id: r.ID, Metadata: containerMetadata(r), Labels: r.Labels, Annotations: r.Annotations},
 		Cpu:        cpuUsage(used, now), Memory: memoryUsage(used, now),
 		WritableLayer: &runtimeapi.FilesystemUsage{
-			Timestamp: now, FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: root},
+			Timestamp: now, FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.config.State},
 			UsedBytes: &runtimeapi.UInt64Value{Value: diskUsage(filepath.Join(root, names.ScratchDir), filepath.Join(root, names.EmptyVolumesDir))},
 		},
 	}, nil
@@ -184,7 +184,7 @@ func (s *Server) sandboxStats(r records.Sandbox) (*runtimeapi.PodSandboxStats, e
 		Process: &runtimeapi.ProcessUsage{Timestamp: now, ProcessCount: &runtimeapi.UInt64Value{Value: uint64(len(used.Processes))}},
 	}
 	if !r.HostNetwork {
-		if stats.Network, err = networkUsage(s.records.SandboxDir(r.ID), now); err != nil {
+		if stats.Network, err = networkUsage(s.records.SandboxDir(r.ID), r, now); err != nil {
 			return nil, err
 		}
 	}
@@ -195,10 +195,10 @@ func (s *Server) sandboxStats(r records.Sandbox) (*runtimeapi.PodSandboxStats, e
 }
 
 // networkUsage reads what the interfaces of a sandbox have carried.
-func networkUsage(dir string, now int64) (*runtimeapi.NetworkUsage, error) {
+func networkUsage(dir string, r records.Sandbox, now int64) (*runtimeapi.NetworkUsage, error) {
 	var text []byte
 	err := sandboxes.OnThread(func() (err error) {
-		if err := sandboxes.Enter(dir); err != nil {
+		if err := sandboxes.Enter(dir, r); err != nil {
 			return err
 		}
 		text, err = os.ReadFile("/proc/thread-self/net/dev")

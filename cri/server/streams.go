@@ -239,9 +239,13 @@ func followSizes(sizes <-chan remotecommand.TerminalSize, master *os.File, signa
 // PortForward implements streaming.Runtime.
 func (s streamRuntime) PortForward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
 	defer stream.Close()
+	sandbox, err := s.records.Sandbox(id)
+	if err != nil {
+		return err
+	}
 	var connection net.Conn
-	err := sandboxes.OnThread(func() error {
-		err := sandboxes.Enter(s.records.SandboxDir(id))
+	err = sandboxes.OnThread(func() error {
+		err := sandboxes.Enter(s.records.SandboxDir(id), sandbox)
 		if err != nil {
 			return err
 		}
