@@ -1,7 +1,6 @@
 package container
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/opencontainers/cgroups"
@@ -13,10 +12,6 @@ import (
 	"kurma.io/stager/container/cgroup"
 	"kurma.io/stager/spec"
 )
-
-// maxTerminals limits the terminals of a container: the machine has 4096 for all of its devpts
-// (kernel.pty.max, pty(7)), and one app must leave some to the others.
-const maxTerminals = "max=1024"
 
 const noSuidExecDev = unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV
 
@@ -65,38 +60,27 @@ func shimCapabilities(app []string) *configs.Capabilities {
 	return &configs.Capabilities{Bounding: set, Permitted: set, Effective: set}
 }
 
-// systemMounts returns the file systems of appc's Linux environment (OS-SPEC.md), which are
-// mounted before the app's own mounts.
+// systemMounts converts the file systems that every container has to libcontainer's mounts.
 func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
-	procOptions := ""
-	if s.HideProcesses || slices.Contains(s.Process.Capabilities, "CAP_PERFMON") {
-		// With CAP_PERFMON a process can open environ, maps and auxv of every process that
-		// /proc shows, whatever its Landlock domain (mm_access in kernel/fork.c). So /proc
-		// hides the processes that it must not read (proc(5), hidepid).
-		procOptions = "hidepid=ptraceable"
+	flags := map[string]int{
+		"ro": unix.MS_RDONLY, "nosuid": unix.MS_NOSUID, "noexec": unix.MS_NOEXEC, "nodev": unix.MS_NODEV,
+		"strictatime": unix.MS_STRICTATIME, "bind": unix.MS_BIND, "remount": unix.MS_REMOUNT,
 	}
-	mounts := []*configs.Mount{
-		{Source: "proc", Destination: "/proc", Device: "proc", Flags: noSuidExecDev, Data: procOptions},
-		{
-			Source: "tmpfs", Destination: "/dev", Device: "tmpfs",
-			Flags: unix.MS_NOSUID | unix.MS_STRICTATIME, Data: "mode=755,size=64k",
-		},
-		{
-			Source: "devpts", Destination: "/dev/pts", Device: "devpts",
-			Flags: unix.MS_NOSUID | unix.MS_NOEXEC, Data: "newinstance,ptmxmode=0666,mode=0620,gid=5," + maxTerminals,
-		},
-		{Source: shm, Destination: "/dev/shm", Device: "bind", Flags: unix.MS_BIND | noSuidExecDev},
-		{Source: "mqueue", Destination: "/dev/mqueue", Device: "mqueue", Flags: noSuidExecDev},
-		{Source: "sysfs", Destination: "/sys", Device: "sysfs", Flags: noSuidExecDev | unix.MS_RDONLY},
+	var out []*configs.Mount
+	for _, m := range spec.SystemMounts(s, shm) {
+		c := &configs.Mount{Source: m.Source, Destination: m.Target, Device: m.Type}
+		var data []string
+		for _, option := range m.Options {
+			if flag, ok := flags[option]; ok {
+				c.Flags |= flag
+			} else {
+				data = append(data, option)
+			}
+		}
+		c.Data = strings.Join(data, ",")
+		out = append(out, c)
 	}
-	if s.Privileged {
-		// The mounts of sysfs in a network namespace share a superblock, which is read-only if the first of them is: the
-		// daemon's, or another app's. Those keep the read-only flag of their own mount (mount(2), MS_REMOUNT).
-		mounts = append(mounts, &configs.Mount{
-			Source: "sysfs", Destination: "/sys", Device: "sysfs", Flags: unix.MS_REMOUNT | noSuidExecDev,
-		})
-	}
-	return mounts
+	return out
 }
 
 func mountsOf(s *spec.Spec) []*configs.Mount {

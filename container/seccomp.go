@@ -42,29 +42,22 @@ func compileDefault(capabilities []string) (*filter, error) {
 	return compileProfile(profile)
 }
 
-// lifecycle lists the calls that every retain-set allows: without these a process cannot begin or
-// end.
-var lifecycle = []string{ //nolint:gochecknoglobals // a table that is only read
-	"execve", "execveat", "exit", "exit_group", "rt_sigreturn", "sigreturn",
-}
-
 // compileSet compiles the set to a program for every ABI of the machine.
 func compileSet(s spec.SyscallSet) (*filter, error) {
 	blocked, allowed := libseccomp.ActKillProcess, libseccomp.ActAllow
 	if s.Errno != 0 {
 		blocked = libseccomp.ActErrno.SetReturnCode(int16(s.Errno))
 	}
-	fallback, listed, names := allowed, blocked, s.Syscalls
+	fallback, listed := allowed, blocked
 	if s.Retain {
 		fallback, listed = blocked, allowed
-		names = append(append([]string(nil), names...), lifecycle...)
 	}
 	b, err := newBuilder(fallback, subABIs())
 	if err != nil {
 		return nil, err
 	}
 	defer b.filter.Release()
-	for _, name := range names {
+	for _, name := range s.Names() {
 		if err := b.add(name, listed, nil); err != nil {
 			return nil, err
 		}

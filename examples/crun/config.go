@@ -2,7 +2,6 @@ package main
 
 import (
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -23,7 +22,7 @@ func configOf(s *spec.Spec, user [2]uint32, shm string, stdio spec.Stdio) (*spec
 		Version: "1.0.2",
 		Process: processOf(s, user, stdio),
 		Root:    &specs.Root{Path: s.Root, Readonly: s.ReadOnlyRoot},
-		Mounts:  append(systemMounts(s, shm), mountsOf(s)...),
+		Mounts:  mountsOf(s, shm),
 		Linux: &specs.Linux{
 			Namespaces:        []specs.LinuxNamespace{{Type: specs.MountNamespace}},
 			RootfsPropagation: "rslave",
@@ -79,35 +78,12 @@ func limitAtMost(name string, resource int, most uint64) specs.POSIXRlimit {
 	return specs.POSIXRlimit{Type: name, Soft: min(own.Cur, most), Hard: min(own.Max, most)}
 }
 
-// systemMounts are the file systems that appc's Linux environment has (OS-SPEC.md), before
-// the app's own mounts.
-func systemMounts(s *spec.Spec, shm string) []specs.Mount {
-	safe := []string{"nosuid", "noexec", "nodev"}
-	proc, sys := safe, append([]string{"ro"}, safe...)
-	if s.HideProcesses || slices.Contains(s.Process.Capabilities, "CAP_PERFMON") {
-		proc = append([]string{"hidepid=ptraceable"}, safe...)
-	}
-	if s.Privileged {
-		sys = safe
-	}
-	mounts := []specs.Mount{
-		{Destination: "/proc", Type: "proc", Source: "proc", Options: proc},
-		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=64k"}},
-		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
-		{Destination: "/dev/shm", Type: "bind", Source: shm, Options: append([]string{"bind"}, safe...)},
-		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: safe},
-		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: sys},
-	}
-	if s.Privileged {
-		// The mounts of sysfs in a network namespace share a superblock, which is read-only if the first of them is: the
-		// daemon's is, or an app's.
-		mounts = append(mounts, specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: append([]string{"remount"}, safe...)})
-	}
-	return mounts
-}
-
-func mountsOf(s *spec.Spec) []specs.Mount {
+// mountsOf are the file systems that every container has, and then the app's own mounts.
+func mountsOf(s *spec.Spec, shm string) []specs.Mount {
 	var out []specs.Mount
+	for _, m := range spec.SystemMounts(s, shm) {
+		out = append(out, specs.Mount{Destination: m.Target, Type: m.Type, Source: m.Source, Options: m.Options})
+	}
 	for _, m := range s.Mounts {
 		out = append(out, specs.Mount{Destination: path.Clean(m.Target), Type: m.Type, Source: m.Source, Options: mountOptions(m)})
 	}

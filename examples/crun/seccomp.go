@@ -26,8 +26,7 @@ func seccompOf(p *spec.Process) (*specs.LinuxSeccomp, error) {
 	return profile, nil
 }
 
-// setOf turns an isolator's set into a filter for every ABI of the machine. A retain-set always
-// allows the calls without which a process cannot begin or end.
+// setOf turns an isolator's set into a filter for every ABI of the machine.
 func setOf(set spec.SyscallSet) *specs.LinuxSeccomp {
 	blocked, allowed := specs.ActKillProcess, specs.ActAllow
 	var errno *uint
@@ -39,11 +38,10 @@ func setOf(set spec.SyscallSet) *specs.LinuxSeccomp {
 		DefaultAction: allowed,
 		Architectures: []specs.Arch{specs.ArchX86_64, specs.ArchX86, specs.ArchX32},
 	}
-	rule := specs.LinuxSyscall{Names: set.Syscalls, Action: blocked, ErrnoRet: errno}
+	rule := specs.LinuxSyscall{Names: set.Names(), Action: blocked, ErrnoRet: errno}
 	if set.Retain {
 		filter.DefaultAction, filter.DefaultErrnoRet = blocked, errno
 		rule.Action, rule.ErrnoRet = allowed, nil
-		rule.Names = append([]string{"execve", "execveat", "exit", "exit_group", "rt_sigreturn", "sigreturn"}, set.Syscalls...)
 	}
 	if len(rule.Names) > 0 {
 		filter.Syscalls = []specs.LinuxSyscall{rule}
