@@ -161,6 +161,12 @@ func (s *Server) facts(sandbox records.Sandbox, c *runtimeapi.ContainerConfig) (
 		return f, err
 	}
 	f.UnifiedCgroups = isUnified(group)
+	seccomp := c.GetLinux().GetSecurityContext().GetSeccomp()
+	if seccomp.GetProfileType() == runtimeapi.SecurityProfile_Localhost {
+		if f.Seccomp, err = os.ReadFile(seccomp.GetLocalhostRef()); err != nil {
+			return f, fmt.Errorf("read seccomp profile: %w", err)
+		}
+	}
 	if err := resolveSources(c, f.Sources); err != nil {
 		return f, err
 	}

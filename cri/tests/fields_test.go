@@ -23,6 +23,7 @@ func number64(n int64) *runtimeapi.Int64Value { return &runtimeapi.Int64Value{Va
 // What a container's configuration asks for is what its app finds.
 func TestFieldsOfConfigurationsAreHeeded(t *testing.T) {
 	p := newPod(t)
+	p.write(p.path("profile.json"), `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 13}]}`)
 	capabilities := "grep CapBnd /proc/self/status"
 	for name, test := range map[string]struct {
 		script string
@@ -56,6 +57,9 @@ func TestFieldsOfConfigurationsAreHeeded(t *testing.T) {
 		"seccomp default": {"grep ^Seccomp: /proc/self/status", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 		}), "Seccomp:\t2\n"},
+		"seccomp of a file": {"mkdir /x 2>&1; ls -d /bin", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: p.path("profile.json")}
+		}), "mkdir: can't create directory '/x': Permission denied\n/bin\n"},
 		"terminal": {"tty", func(c *runtimeapi.ContainerConfig) { c.Tty, c.Stdin = true, true }, "/dev/pts/0\r\n"},
 		"device": {"echo x >/dev/zero2 && echo written", func(c *runtimeapi.ContainerConfig) {
 			c.Devices = []*runtimeapi.Device{{HostPath: "/dev/zero", ContainerPath: "/dev/zero2", Permissions: "rwm"}}

@@ -152,7 +152,7 @@ func TestWrongCallsAreRefused(t *testing.T) {
 			c.Linux.SecurityContext.Capabilities = &runtimeapi.Capability{AddCapabilities: []string{"FLY"}}
 		}), `"FLY"`},
 		"seccomp of a file": {container(func(c *runtimeapi.ContainerConfig) {
-			c.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "x.json"}
+			c.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "/no/such.json"}
 		}), "seccomp"},
 		"huge pages": {container(func(c *runtimeapi.ContainerConfig) {
 			c.Linux.Resources.HugepageLimits = []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 1 << 21}}

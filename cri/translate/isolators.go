@@ -37,16 +37,20 @@ func isolatorsOf(c *runtimeapi.LinuxContainerConfig, f Facts) ([]isolator, error
 			"user": o.GetUser(), "role": o.GetRole(), "type": o.GetType(), "level": o.GetLevel(),
 		}})
 	}
-	profiles, err := profileIsolators(s)
+	profiles, err := profileIsolators(s, f.Seccomp)
 	return append(all, profiles...), err
 }
 
-// profileIsolators are those of seccomp and AppArmor. Without a seccomp profile the stager's own filter applies.
-func profileIsolators(s *runtimeapi.LinuxContainerSecurityContext) (all []isolator, err error) {
+// profileIsolators are those of seccomp, whose profile may be a file, and AppArmor. Without a seccomp profile the stager's own filter applies.
+func profileIsolators(s *runtimeapi.LinuxContainerSecurityContext, file []byte) (all []isolator, err error) {
 	switch p := s.GetSeccomp(); {
 	case s.GetPrivileged():
 	case p.GetProfileType() == runtimeapi.SecurityProfile_Localhost:
-		return nil, refuse("seccomp profile of a file (%s)", p.GetLocalhostRef())
+		one, err := seccompIsolator(file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.GetLocalhostRef(), err)
+		}
+		all = append(all, one)
 	case p.GetProfileType() == runtimeapi.SecurityProfile_Unconfined:
 		everything := []string{"@appc.io/all", "add_key", "keyctl", "request_key"}
 		all = append(all, isolator{"os/linux/seccomp-retain-set", map[string]any{"set": everything}})

@@ -60,6 +60,8 @@ type Facts struct {
 	Sources map[string]string
 	// Capabilities are all that the machine has, and Default those that an app has unless it asks for others.
 	Capabilities, Default []string
+	// Seccomp is the text of the profile that the configuration names; nil for none.
+	Seccomp []byte
 	// LogPath is the log's file on the host; "" for none.
 	LogPath string
 	// UnifiedCgroups says that the machine has cgroup v2 alone.
