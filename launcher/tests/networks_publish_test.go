@@ -60,7 +60,7 @@ func TestRunPublishesPorts(t *testing.T) {
 	answers(t, "udp", func() string { return m.host.askUDP("203.0.113.2", 5353) })
 	m.host.refuses(t, "203.0.113.2:8081")
 	const shown = "8080->80/tcp, 127.0.0.1:8081->80/tcp, 5353->53/udp"
-	if out := m.Must("ps"); !strings.Contains(out, shown) {
+	if out := m.Must("ps", "--no-trunc"); !strings.Contains(out, shown) {
 		t.Errorf("ps prints\n%s, want %q", out, shown)
 	}
 	var inspected struct{ Ports []any }
