@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 
-	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/cobra"
@@ -49,24 +48,9 @@ The arguments after -- follow those of the image.`,
 // run starts a pod. With --detach it prints the pod's UUID when it is up; if the UUID cannot be
 // printed, the pod is deleted. Otherwise it shows the pod's output until it ends, see runHere.
 func (c *cli) run(ctx context.Context, o runOptions) error {
-	if err := o.net.check("run", c.daemon.Networks()); err != nil {
-		return err
-	}
-	if os.Geteuid() != 0 {
-		return errors.New("run: only root can start a pod")
-	}
-	if o.cgroupParent == ownCgroup && o.detach {
-		return usageError{"run: --cgroup-parent own is for a service, which must not use --detach"}
-	}
-	asked, err := o.pod("run")
+	asked, err := c.asked(o)
 	if err != nil {
 		return err
-	}
-	asked.CgroupParent = strings.Trim(o.cgroupParent, "/")
-	if o.cgroupParent == ownCgroup {
-		if asked.CgroupParent, err = cgroups.EnterService(); err != nil {
-			return fmt.Errorf("--cgroup-parent own: %w", err)
-		}
 	}
 	// Before "start pod" is shown: an import reports its own progress.
 	pulled := untilInterrupted(ctx)
@@ -98,7 +82,11 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	case !o.detach:
 		return c.runHere(ctx, launch, o, started)
 	}
-	err = launch.Start(ctx)
+	return c.runDetached(ctx, launch, started)
+}
+
+func (c *cli) runDetached(ctx context.Context, launch *daemon.Launch, started func()) error {
+	err := launch.Start(ctx)
 	started()
 	if err != nil {
 		return err

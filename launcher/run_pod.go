@@ -8,10 +8,35 @@ import (
 	"os"
 	"strings"
 
+	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/podplan"
 )
+
+// asked checks the command line for a pod on this machine.
+func (c *cli) asked(o runOptions) (daemon.PodOptions, error) {
+	if err := o.net.check("run", c.daemon.Networks()); err != nil {
+		return daemon.PodOptions{}, err
+	}
+	if os.Geteuid() != 0 {
+		return daemon.PodOptions{}, errors.New("run: only root can start a pod")
+	}
+	if o.cgroupParent == ownCgroup && o.detach {
+		return daemon.PodOptions{}, usageError{"run: --cgroup-parent own is for a service, which must not use --detach"}
+	}
+	asked, err := o.pod("run")
+	if err != nil {
+		return asked, err
+	}
+	asked.CgroupParent = strings.Trim(o.cgroupParent, "/")
+	if o.cgroupParent == ownCgroup {
+		if asked.CgroupParent, err = cgroups.EnterService(); err != nil {
+			return asked, fmt.Errorf("--cgroup-parent own: %w", err)
+		}
+	}
+	return asked, nil
+}
 
 // pod returns the pod that the command line asks for.
 func (o *runOptions) pod(command string) (daemon.PodOptions, error) {
