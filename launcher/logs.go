@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/daemon"
-	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -124,30 +123,4 @@ func (c *cli) logs(ctx context.Context, args []string, o logsOptions) error {
 		return c.stagerLog(ctx, pod, o.Follow)
 	}
 	return c.showLogs(ctx, pod, apps, o)
-}
-
-// showLogs shows the output of apps: that of one app byte for byte.
-func (c *cli) showLogs(ctx context.Context, pod *pods.Pod, apps []string, o logsOptions) error {
-	if len(apps) == 1 && o.until.IsZero() && !c.json {
-		stdout, flushOut := c.escape(c.stdout, c.stdout)
-		stderr, flushErr := c.escape(c.stderr, c.stderr)
-		return errors.Join(c.daemon.Logs(ctx, pod, apps[0], o.LogOptions, stdout, stderr), flushOut(), flushErr())
-	}
-	printer := c.newLinePrinter(apps, o.Timestamps)
-	return c.daemon.LogLines(ctx, pod, apps, o.LogOptions, func(line daemon.LogLine) (bool, error) {
-		if !o.until.IsZero() && !line.Time.Before(o.until) {
-			return false, nil // and so is every later one
-		}
-		return true, printer.print(line)
-	})
-}
-
-// stagerLog prints the stager's own log, with --json as objects.
-func (c *cli) stagerLog(ctx context.Context, pod *pods.Pod, follow bool) error {
-	if c.json {
-		w := &messageWriter{cli: c}
-		return errors.Join(c.daemon.StagerLog(ctx, pod, follow, w), w.flush())
-	}
-	stdout, flush := c.escape(c.stdout, c.stdout)
-	return errors.Join(c.daemon.StagerLog(ctx, pod, follow, stdout), flush())
 }
