@@ -145,8 +145,16 @@ func (c *container) startDirect(config *configs.Config, stdio spec.Stdio) (_ spe
 // assemble makes everything that the child needs; the caller closes it. A volume's file system may not answer: the thread
 // that the kernel keeps waiting is lost then until it does (see look), and assemble returns an error after the limit.
 func (c *container) assemble(config *configs.Config, l *firstProcess, stdio spec.Stdio, limit time.Duration) (*assembly, error) {
-	a, made := &assembly{container: c, stdio: stdio}, make(chan error, 1)
-	go func() { made <- a.make(config, l) }()
+	a, made, gone := &assembly{container: c, stdio: stdio}, make(chan error), make(chan struct{})
+	defer close(gone)
+	go func() {
+		err := a.make(config, l)
+		select {
+		case made <- err:
+		case <-gone:
+			a.close()
+		}
+	}()
 	select {
 	case err := <-made:
 		if err != nil {
@@ -154,10 +162,6 @@ func (c *container) assemble(config *configs.Config, l *firstProcess, stdio spec
 		}
 		return a, err
 	case <-time.After(limit):
-		go func() {
-			_ = <-made
-			a.close()
-		}()
 		return nil, fmt.Errorf("the container's volumes do not answer within %s", limit)
 	}
 }

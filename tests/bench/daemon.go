@@ -208,9 +208,15 @@ func (d *daemon) manifest(n int, config string, args []string) map[string]any {
 	}
 }
 
+// The configurations of the stager by how it starts apps.
+const (
+	directConfig       = `{"runtime": "direct"}`
+	libcontainerConfig = `{"runtime": "libcontainer"}`
+)
+
 // timeReady starts a pod of n apps, ends it, and returns how long the start took.
-func (d *daemon) timeReady(n int) (time.Duration, error) {
-	p, err := d.start(n, "{}", "/bin/pause")
+func (d *daemon) timeReady(n int, config string) (time.Duration, error) {
+	p, err := d.start(n, config, "/bin/pause")
 	if err != nil {
 		return 0, err
 	}

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// ready measures the time until all apps of a pod run. For the stager: from its
+// ready measures the time until all apps of a pod run. For the stager, which starts apps directly or by libcontainer: from its
 // exec to end of file on descriptor 4, in a root that the daemon has prepared.
 // For the peers: overlays mounted and runtimes run, bundles written before, in the
 // best of the ways that were tried.
 func (b *benchmark) ready() error {
 	t := newTable("pod ready: all apps run, medians of "+fmt.Sprint(b.runs),
-		"apps", "stager", "runc", "crun", "stager/runc", "stager/crun", "runc's best way", "crun's best way")
+		"apps", "stager", "libcontainer", "runc", "crun", "stager/libcontainer", "stager/runc", "stager/crun", "runc's best way", "crun's best way")
 	for _, n := range []int{1, 10, 50} {
 		runc, err := b.runc.bestWay(n)
 		if err != nil {
@@ -22,15 +22,16 @@ func (b *benchmark) ready() error {
 			return err
 		}
 		samples, err := collect(b.runs, []func() (time.Duration, error){
-			func() (time.Duration, error) { return b.daemon.timeReady(n) },
+			func() (time.Duration, error) { return b.daemon.timeReady(n, directConfig) },
+			func() (time.Duration, error) { return b.daemon.timeReady(n, libcontainerConfig) },
 			func() (time.Duration, error) { return b.runc.timeReady(n, runc) },
 			func() (time.Duration, error) { return b.crun.timeReady(n, crun) },
 		})
 		if err != nil {
 			return err
 		}
-		ours, r, c := median(samples[0]), median(samples[1]), median(samples[2])
-		t.row(n, ours, r, c, ratio(ours, r), ratio(ours, c), runc, crun)
+		ours, l, r, c := median(samples[0]), median(samples[1]), median(samples[2]), median(samples[3])
+		t.row(n, ours, l, r, c, ratio(ours, l), ratio(ours, r), ratio(ours, c), runc, crun)
 	}
 	return t.end()
 }

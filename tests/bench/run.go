@@ -18,12 +18,7 @@ const trueSettings = `{"exec": ["/bin/true"], "user": "0", "group": "0"}`
 // run measures /bin/true in a running app: alone, and 8 at once until the last
 // has ended. For the stager: from entering its namespaces to the exit of its run.
 func (b *benchmark) run() (err error) {
-	ours, err := b.daemon.start(1, "{}", "/bin/pause")
-	if err != nil {
-		return err
-	}
-	execs := []func() error{func() error { return ours.enter(trueSettings, names.CallInDir+"/"+names.Run, "app0") }}
-	closers := []func() error{ours.close}
+	var execs, closers []func() error
 	defer func() {
 		for _, closer := range closers {
 			if e := closer(); err == nil {
@@ -31,6 +26,14 @@ func (b *benchmark) run() (err error) {
 			}
 		}
 	}()
+	for _, config := range []string{directConfig, libcontainerConfig} {
+		ours, err := b.daemon.start(1, config, "/bin/pause")
+		if err != nil {
+			return err
+		}
+		closers = append(closers, ours.close)
+		execs = append(execs, func() error { return ours.enter(trueSettings, names.CallInDir+"/"+names.Run, "app0") })
+	}
 	for _, o := range []*oci{b.runc, b.crun} {
 		p, err := o.newPod(1, way{degree: 1}, "/bin/pause")
 		if err != nil {
@@ -47,7 +50,7 @@ func (b *benchmark) run() (err error) {
 
 func (b *benchmark) timeRuns(execs []func() error) error {
 	t := newTable("run of /bin/true in a running app, medians of "+fmt.Sprint(5*b.runs),
-		"callers", "stager run", "runc exec", "crun exec", "stager/runc", "stager/crun")
+		"callers", "stager run", "libcontainer", "runc exec", "crun exec", "stager/libcontainer", "stager/runc", "stager/crun")
 	for _, n := range []int{1, callers} {
 		var contestants []func() (time.Duration, error)
 		for _, exec := range execs {
@@ -57,8 +60,8 @@ func (b *benchmark) timeRuns(execs []func() error) error {
 		if err != nil {
 			return err
 		}
-		ours, runc, crun := median(samples[0]), median(samples[1]), median(samples[2])
-		t.row(n, ours, runc, crun, ratio(ours, runc), ratio(ours, crun))
+		ours, libcontainer, runc, crun := median(samples[0]), median(samples[1]), median(samples[2]), median(samples[3])
+		t.row(n, ours, libcontainer, runc, crun, ratio(ours, libcontainer), ratio(ours, runc), ratio(ours, crun))
 	}
 	return t.end()
 }
