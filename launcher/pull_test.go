@@ -192,10 +192,13 @@ func TestASecondSignalKillsAPull(t *testing.T) {
 		blocked(t, cmd)
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
-		surroundings.Eventually(t, "the launcher ends", func() bool {
+		if !surroundings.Eventually(t, "the launcher ends", func() bool {
 			_ = cmd.Process.Signal(unix.SIGINT)
 			return len(ended) > 0
-		})
+		}) {
+			_ = cmd.Process.Kill()
+		}
+		<-ended
 		if status := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != unix.SIGINT {
 			t.Errorf("%s: %v", args, cmd.ProcessState)
 		}
