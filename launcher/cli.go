@@ -127,7 +127,7 @@ func needCommand(cmd *cobra.Command, args []string) error {
 	return usageError{text + "; " + cmd.CommandPath() + " --help lists the commands"}
 }
 
-// elsewhere maps commands of podman and docker to those that do the same here.
+// elsewhere maps commands of podman and docker to commands that do the same here.
 func elsewhere() map[string]string {
 	return map[string]string{
 		"build": "aci build, another program", "export": "cp or image export", "images": "image list",

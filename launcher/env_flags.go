@@ -71,7 +71,7 @@ func environment(name, value string) (pods.Environment, error) {
 	return pods.Environment{Name: name, Value: value}, nil
 }
 
-// readEnvFile reads a file of lines NAME=VALUE. Empty lines and those that begin with # are left out; everything
+// readEnvFile reads a file of lines NAME=VALUE. Empty lines and lines that begin with # are left out; everything
 // after the first = is the value. An error names the line by its number.
 func readEnvFile(path string) ([]pods.Environment, error) {
 	file, err := os.Open(path)

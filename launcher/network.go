@@ -32,7 +32,7 @@ func networkCommand(c *cli) *cobra.Command {
 		&cobra.Command{
 			Use:   "validate [NETWORK…]",
 			Short: "check networks: start their plugins, and set them up with the configuration",
-			Long: `validate starts the plugin of each network, or of those that are named, and calls its setup with
+			Long: `validate starts the plugin of each network, or of the named networks, and calls its setup with
 the network's configuration. It prints a line for each; the exit status is 1 if one cannot be used.`,
 			ValidArgsFunction: c.completeNetworks,
 			RunE:              func(cmd *cobra.Command, args []string) error { return c.validateNetworks(cmd.Context(), args) },

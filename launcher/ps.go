@@ -28,7 +28,7 @@ type psOptions struct {
 }
 
 // psCommand is `ps`: one line for each pod. Pods that have ended are listed with --all until rm
-// or gc; those that are dead or damaged always.
+// or gc; dead and damaged pods are always listed.
 func psCommand(c *cli) *cobra.Command {
 	o := psOptions{filter: make(daemon.PodFilter)}
 	cmd := &cobra.Command{

@@ -141,7 +141,7 @@ func (g *Group) descend(h Hierarchy) error {
 }
 
 // madeHere is the extended attribute of groups that a launcher has made. The launcher that
-// removes the last pod removes them, and not those that the administrator has made.
+// removes the last pod removes them, and not the administrator's groups.
 const madeHere = "trusted.kurma.launcher"
 
 // mark marks a group as made by a launcher. If that fails the administrator must remove it.

@@ -18,7 +18,7 @@ var self = []byte("0") //nolint:gochecknoglobals // a constant
 
 // Entrance is the open files by which a thread starts a process in a group, from any mount namespace.
 type Entrance struct {
-	group, home []*os.File // the thread lists of the v1 groups, and of those that the thread is in
+	group, home []*os.File // the thread lists of the v1 groups, and of the thread's own groups
 	v2          *os.File   // the group's folder in the v2 hierarchy; nil without one
 }
 

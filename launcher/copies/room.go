@@ -40,7 +40,7 @@ func hasRoom(at int, size int64) error {
 }
 
 // hole is the size of a part of a file that becomes a hole if it has nothing but zeros: no file system has larger
-// blocks, but those that store zeros well.
+// blocks, but for file systems that store zeros well.
 const hole = 4 << 10
 
 // writeSparse writes a new file, with holes for zeros.

@@ -35,7 +35,7 @@ type PodInfo struct {
 	Damage error `json:"-"`
 }
 
-// Describe describes pods, and asks the stagers of those that are alive for their apps, several at once.
+// Describe describes pods, and asks the stagers of live pods for their apps, several at once.
 func (d *Daemon) Describe(ctx context.Context, all ...*pods.Pod) []PodInfo {
 	infos := make([]PodInfo, len(all))
 	slots := make(chan struct{}, 8)

@@ -21,7 +21,7 @@ func (d *Daemon) FindPod(ref string) (*pods.Pod, error) {
 	return d.pods().Find(ref)
 }
 
-// FindPods returns the pods that refs name, each once, and the errors of those that cannot be found. Without
+// FindPods returns the pods that refs name, each once, and the errors of pods that cannot be found. Without
 // refs it returns all pods that are alive, and the errors of the damaged ones that may be.
 func (d *Daemon) FindPods(refs []string) (found []*pods.Pod, errs []error, err error) {
 	store := d.pods()

@@ -54,7 +54,7 @@ func (d *Daemon) PruneImages(o PruneOptions) ([]ImageName, error) {
 	return pruned, err
 }
 
-// prunable returns the sound images that may go, without those that other images need.
+// prunable returns the sound images that may go, without the images that others need.
 func prunable(all []*images.Image, mayGo func(*images.Image) bool) []*images.Image {
 	var kept, gone []*images.Image
 	for _, image := range all {

@@ -159,7 +159,7 @@ func shorten(name string) string {
 	return name
 }
 
-// cleanName refuses names that lead out of the archive, and those that are too long for a
+// cleanName refuses names that lead out of the archive, and names that are too long for a
 // system call: each folder on the way to such a file would take a descriptor when it is
 // made or removed.
 func cleanName(name string) (string, error) {

@@ -165,7 +165,7 @@ func unpackKept(dir string, in io.Reader, keep bool) (id string, record Record, 
 	return id, record, errors.Join(err, kept.Close())
 }
 
-// sealSigned seals an image of which the store keeps file and signature, and verifies the signature.
+// sealSigned seals an image with its file and signature in the store, and verifies the signature.
 func sealSigned(dir string, ring signing.KeyRing, record *Record) (err error) {
 	if record.Seal, err = seal(filepath.Join(dir, rootfsDir)); err != nil {
 		return err

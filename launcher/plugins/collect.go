@@ -16,12 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Collect stops the containers of networks that no pod uses, and deletes dead ones. Of these networks, it
-// has the plugins delete those that are not in the configuration. It starts the container of a network that a pod uses
-// again if the container has ended. used reports whether a pod uses a
-// network; it is called with the network's lock held, so that a pod that is made later waits. Collect
-// returns the names of the networks that it has deleted, and of the others with a container that it has stopped, each
-// once.
+// Collect stops the containers of networks that no pod uses, and deletes dead ones. Of these networks, it has the
+// plugins delete networks that are not in the configuration. It starts the container of a network that a pod uses
+// again if the container has ended. used reports whether a pod uses a network; it is called with the network's lock
+// held, so that a pod that is made later waits. Collect returns the names of the networks that it has deleted, and of
+// the others with a container that it has stopped, each once.
 func (c *Containers) Collect(ctx context.Context, used func(network string) (bool, error)) ([]string, error) {
 	found, err := c.names()
 	if err != nil || len(found) == 0 {

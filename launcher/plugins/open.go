@@ -156,7 +156,7 @@ func (c *Containers) join(ctx context.Context, p *container) (_ *container, rele
 	return p, release, nil
 }
 
-// awaitCalls waits until no call of the network is under way, or those that are have had their time. The caller
+// awaitCalls waits until no call of the network is under way, or the calls under way have had their time. The caller
 // has the network's lock, so that no other call begins.
 func (c *Containers) awaitCalls(ctx context.Context, name string) error {
 	limited, cancel := context.WithTimeout(ctx, callsPatience)

@@ -75,7 +75,7 @@ const (
 	podsDir    = "pods"
 )
 
-// record is of the last setup of a network that has ended well. A network of which none has has a record without an
+// record is of the last setup of a network that has ended well. A network without such a setup has a record without an
 // entry, pod and boot ID.
 type record struct {
 	Entry string `json:"entry"` // the configuration's, as it was written

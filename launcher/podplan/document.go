@@ -86,7 +86,7 @@ func (d *document) encode() ([]byte, error) {
 	return json.Marshal(pod)
 }
 
-// treeOf returns a value of appc's types as the objects, lists and values of its JSON, without those that are null.
+// treeOf returns a value of appc's types as the objects, lists and values of its JSON, without nulls.
 func treeOf(value any) (map[string]any, error) {
 	text, err := json.Marshal(value)
 	for wrapped := (*json.MarshalerError)(nil); errors.As(err, &wrapped); {

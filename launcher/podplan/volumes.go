@@ -14,7 +14,7 @@ import (
 	"github.com/appc/spec/schema/types"
 )
 
-// volumes are those of the pod and those that apps have for themselves.
+// volumes are the pod's and the apps' own.
 func (p *Planner) volumes(pod *manifest.Pod) ([]pods.Volume, error) {
 	var all []pods.Volume
 	for _, v := range pod.Volumes {

@@ -97,7 +97,7 @@ type Call struct {
 }
 
 // Execute runs a call-in and returns its exit status, 128+N if signal N ended it. The error lists the stager's call-ins
-// if that one is not there. Execute kills a call-in that does not read its settings, and, when ctx ends, any: the
+// if the stager does not have it. Execute kills a call-in that does not read its settings, and, when ctx ends, any: the
 // supervisor then kills the call-in's command with all processes of its session. The error is ctx's cause then.
 func (p *Pod) Execute(ctx context.Context, c Call) (int, error) {
 	var feed *settingsFeed

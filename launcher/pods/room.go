@@ -185,7 +185,7 @@ func checkAddresses(plan Plan, all []*Pod) error {
 	return nil
 }
 
-// addresses returns those that a pod has, or asks for, on the network.
+// addresses returns the addresses that a pod has, or asks for, on the network.
 func (p *Pod) addresses(network string) []netip.Addr {
 	all := p.asksFor(network)
 	for _, c := range p.Connections() {

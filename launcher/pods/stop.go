@@ -128,7 +128,7 @@ func (p *Pod) askMonitor(ctx context.Context) error {
 	return nil
 }
 
-// Collect deletes every pod that has no monitor: dead pods and those that have exited. It returns their UUIDs. A pod
+// Collect deletes every pod that has no monitor: dead pods and exited ones. It returns their UUIDs. A pod
 // that cannot be disconnected from its networks stays, with an error. Collect does not touch live pods. Several
 // Collects may run at once; if one is killed, the next does the rest of its work.
 func (s *Store) Collect() ([]string, error) {
