@@ -121,6 +121,19 @@ type Limits struct {
 	Unified map[string]string `json:"unified,omitempty"`
 }
 
+// Bind is a path of the host that is mounted in a container.
+type Bind struct {
+	Source, Target string
+	ReadOnly       bool
+}
+
+// Tree is a mount with mounts inside it, whose targets are relative to its own.
+type Tree struct {
+	Name string // of the tree among those of its container
+	Bind
+	Inner []Bind
+}
+
 // Setting is a text for a file of a cgroup.
 type Setting struct{ File, Text string }
 

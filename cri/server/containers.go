@@ -143,6 +143,9 @@ func (s *Server) removeContainer(ctx context.Context, id string) error {
 			return err
 		}
 	}
+	if err := sandboxes.Decompose(s.composedDir(id)); err != nil {
+		return err
+	}
 	if err := s.records.RemoveContainer(id); err != nil {
 		return err
 	}

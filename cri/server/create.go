@@ -71,16 +71,18 @@ func (s *Server) checkName(sandbox string, m *runtimeapi.ContainerMetadata) erro
 
 // newContainer decides what the container is.
 func (s *Server) newContainer(ctx context.Context, sandbox records.Sandbox, c *runtimeapi.ContainerConfig) (records.Container, error) {
+	id := records.NewID()
 	facts, err := s.facts(sandbox, c)
 	if err != nil {
 		return records.Container{}, err
 	}
+	facts.ComposedDir = s.composedDir(id)
 	pod, err := translate.Container(c, facts)
 	if err != nil {
 		return records.Container{}, err
 	}
 	record := records.Container{
-		ID: records.NewID(), SandboxID: sandbox.ID, Created: time.Now(),
+		ID: id, SandboxID: sandbox.ID, Created: time.Now(),
 		Name: c.GetMetadata().GetName(), Attempt: c.GetMetadata().GetAttempt(), Labels: c.GetLabels(), Annotations: c.GetAnnotations(),
 		Image: c.GetImage().GetImage(), ImageSpec: c.GetImage().GetUserSpecifiedImage(), ImageID: facts.Image.ID, LogPath: facts.LogPath,
 		App: pod.App, Manifest: pod.Manifest, StagerConfig: pod.StagerConfig, StopSignal: pod.StopSignal, Limits: pod.Limits,
@@ -90,8 +92,17 @@ func (s *Server) newContainer(ctx context.Context, sandbox records.Sandbox, c *r
 	for _, m := range c.GetMounts() {
 		record.Mounts = append(record.Mounts, encode(m))
 	}
-	return record, s.validate(ctx, record)
+	if err := sandboxes.Compose(facts.ComposedDir, pod.Composed); err != nil {
+		return record, errors.Join(err, sandboxes.Decompose(facts.ComposedDir))
+	}
+	if err := s.validate(ctx, record); err != nil {
+		return record, errors.Join(err, sandboxes.Decompose(facts.ComposedDir))
+	}
+	return record, nil
 }
+
+// composedDir is the folder of a container's composed mounts.
+func (s *Server) composedDir(id string) string { return filepath.Join(s.config.State, "mounts", id) }
 
 // encode returns a part of a status as JSON; nil for none.
 func encode[M interface {

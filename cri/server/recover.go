@@ -3,15 +3,19 @@ package server
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/cri/sandboxes"
 )
 
-// recoverState removes what servers that were killed have left: sandboxes that were not finished, and pods that no
-// container has. What cannot be removed is logged, and the next server tries again.
+// recoverState removes what servers that were killed have left: sandboxes that were not finished, and pods and mounts
+// that no container has. What cannot be removed is logged, and the next server tries again.
 func (s *Server) recoverState(ctx context.Context) {
-	if err := errors.Join(s.removeUnfinished(ctx), s.removeStrayPods(ctx)); err != nil {
+	if err := errors.Join(s.removeUnfinished(ctx), s.removeStrayPods(ctx), s.removeStrayMounts()); err != nil {
 		slog.Error("leftovers of an earlier server stay", "error", err)
 	}
 	if _, err := s.images.Collect(); err != nil {
@@ -59,4 +63,19 @@ func (s *Server) removeStrayPods(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (s *Server) removeStrayMounts() error {
+	dir := s.composedDir("")
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var errs []error
+	for _, e := range entries {
+		if _, err := s.records.Container(e.Name()); errors.Is(err, records.ErrNotFound) {
+			errs = append(errs, sandboxes.Decompose(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(append(errs, err)...)
 }

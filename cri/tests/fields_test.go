@@ -96,6 +96,41 @@ func TestMountsOfTheHost(t *testing.T) {
 	}
 }
 
+// A volume with another one inside it, as Grafana's pods have, and what the host has stays.
+func TestMountsInsideMounts(t *testing.T) {
+	p := newPod(t)
+	p.write(p.path("outer/file"), "outer\n")
+	p.write(p.path("inner/file"), "inner\n")
+	p.write(p.path("one"), "one\n")
+	nested := func(c *runtimeapi.ContainerConfig) {
+		c.Mounts = []*runtimeapi.Mount{
+			{HostPath: p.path("one"), ContainerPath: "/data/conf/one", Readonly: true},
+			{HostPath: p.path("inner"), ContainerPath: "/data/conf"},
+			{HostPath: p.path("outer"), ContainerPath: "/data", Readonly: true},
+		}
+	}
+	got := p.do("cd /data; cat file conf/file conf/one; echo new >conf/new; (echo no >new) 2>/dev/null || echo refused; (echo no >conf/one) 2>/dev/null || echo refused", nested)
+	if got != "outer\ninner\none\nrefused\nrefused\n" {
+		t.Errorf("%q", got)
+	}
+	if err := os.Symlink("/tmp", p.path("outer/link")); err != nil {
+		t.Fatal(err)
+	}
+	led := p.script("true")
+	led.Mounts = []*runtimeapi.Mount{{HostPath: p.path("outer"), ContainerPath: "/data"}, {HostPath: p.path("inner"), ContainerPath: "/data/link/x"}}
+	if _, err := p.createContainer(led); err == nil || !strings.Contains(err.Error(), "link") {
+		t.Errorf("a mount over a link of the volume: %v", err)
+	}
+	if _, err := p.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{"outer/file": "outer\n", "inner/file": "inner\n", "inner/new": "new\n", "one": "one\n"} {
+		if text, err := os.ReadFile(p.path(file)); err != nil || string(text) != want {
+			t.Errorf("%s: %q, %v", file, text, err)
+		}
+	}
+}
+
 func TestAppThatUsesUpItsMemoryIsKilled(t *testing.T) {
 	p := newPod(t)
 	config := p.script("dd if=/dev/zero of=/dev/null bs=200M count=1")

@@ -7,41 +7,56 @@ import (
 	"slices"
 	"strings"
 
+	"kurma.io/stager/cri/records"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // mountsOf returns a volume and a mount for each of the configuration's mounts and devices, and for the sandbox's files
-// that it does not mount itself.
-func mountsOf(c *runtimeapi.ContainerConfig, f Facts) (volumes []podVolume, mounts []podMount, err error) {
-	add := func(source, target string, readOnly bool) {
-		name := fmt.Sprintf("cri-%d", len(volumes))
-		volumes = append(volumes, podVolume{name, "host", source, readOnly})
-		mounts = append(mounts, podMount{name, target})
+// that it does not mount itself. composed are the trees of mounts that the server composes: their volumes are in
+// f.ComposedDir.
+func mountsOf(c *runtimeapi.ContainerConfig, f Facts) (volumes []podVolume, mounts []podMount, composed []records.Tree, err error) {
+	binds, err := bindsOf(c, f)
+	if err != nil {
+		return nil, nil, nil, err
 	}
-	targets := make(map[string]bool)
+	for i, t := range treesOf(binds) {
+		volume := podVolume{fmt.Sprintf("cri-%d", i), "host", t.Source, t.ReadOnly}
+		if len(t.Inner) > 0 {
+			volume.Source, volume.ReadOnly = path.Join(f.ComposedDir, t.Name), false
+			composed = append(composed, t)
+		}
+		volumes, mounts = append(volumes, volume), append(mounts, podMount{volume.Name, t.Target})
+	}
+	return volumes, mounts, composed, nil
+}
+
+// bindsOf lists all that is mounted.
+func bindsOf(c *runtimeapi.ContainerConfig, f Facts) ([]records.Bind, error) {
+	var binds []records.Bind
 	for _, m := range c.GetMounts() {
 		if err := checkMount(m); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		targets[path.Clean(m.GetContainerPath())] = true
-		add(f.Sources[m.GetHostPath()], m.GetContainerPath(), m.GetReadonly())
+		binds = append(binds, records.Bind{Source: f.Sources[m.GetHostPath()], Target: m.GetContainerPath(), ReadOnly: m.GetReadonly()})
 	}
 	for _, d := range c.GetDevices() {
 		if strings.Trim(d.GetPermissions(), "rwm") != "" {
-			return nil, nil, refuse("permissions %q of device %s: want letters of rwm", d.GetPermissions(), d.GetHostPath())
+			return nil, refuse("permissions %q of device %s: want letters of rwm", d.GetPermissions(), d.GetHostPath())
 		}
-		targets[path.Clean(d.GetContainerPath())] = true
-		add(f.Sources[d.GetHostPath()], d.GetContainerPath(), d.GetPermissions() != "" && !strings.Contains(d.GetPermissions(), "w"))
+		readOnly := d.GetPermissions() != "" && !strings.Contains(d.GetPermissions(), "w")
+		binds = append(binds, records.Bind{Source: f.Sources[d.GetHostPath()], Target: d.GetContainerPath(), ReadOnly: readOnly})
 	}
 	if len(c.GetCDIDevices()) > 0 {
-		return nil, nil, refuse("CDI device %q", c.GetCDIDevices()[0].GetName())
+		return nil, refuse("CDI device %q", c.GetCDIDevices()[0].GetName())
 	}
 	for _, target := range slices.Sorted(maps.Keys(f.Files)) {
-		if !targets[target] {
-			add(f.Files[target], target, false)
+		same := func(b records.Bind) bool { return path.Clean(b.Target) == target }
+		if !slices.ContainsFunc(binds, same) {
+			binds = append(binds, records.Bind{Source: f.Files[target], Target: target})
 		}
 	}
-	return volumes, mounts, nil
+	return binds, nil
 }
 
 func checkMount(m *runtimeapi.Mount) error {

@@ -58,6 +58,8 @@ type Facts struct {
 	Files map[string]string
 	// Sources are the paths of the configuration's mounts and devices on the host, without symbolic links.
 	Sources map[string]string
+	// ComposedDir is the folder of the container's composed trees.
+	ComposedDir string
 	// Capabilities are all that the machine has, and Default those that an app has unless it asks for others.
 	Capabilities, Default []string
 	// Seccomp is the text of the profile that the configuration names; nil for none.
@@ -75,6 +77,7 @@ type Pod struct {
 	StagerConfig json.RawMessage
 	StopSignal   int
 	Limits       records.Limits
+	Composed     []records.Tree                 // that are mounted in Facts.ComposedDir, by their names, before the pod starts
 	User         *runtimeapi.LinuxContainerUser // nil if it has names
 }
 
@@ -87,10 +90,11 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 		return p, err
 	}
 	p.User = user
-	volumes, mounts, err := mountsOf(c, f)
+	volumes, mounts, composed, err := mountsOf(c, f)
 	if err != nil {
 		return p, err
 	}
+	p.Composed = composed
 	if p.Limits, err = limitsOf(c.GetLinux().GetResources(), f.UnifiedCgroups); err != nil {
 		return p, err
 	}

@@ -27,7 +27,8 @@ func facts() Facts {
 		Files:        map[string]string{"/etc/hosts": "/sandbox/hosts"},
 		Sources:      map[string]string{"/link": "/real"},
 		Capabilities: []string{"CAP_CHOWN", "CAP_KILL", "CAP_NET_ADMIN"}, Default: []string{"CAP_CHOWN", "CAP_KILL"},
-		LogPath: "/var/log/pods/p/c/0.log",
+		ComposedDir: "/composed",
+		LogPath:     "/var/log/pods/p/c/0.log",
 	}
 }
 
@@ -210,5 +211,33 @@ func TestChangesOfLimits(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
+	}
+}
+
+func TestMountsInsideOthersAreComposed(t *testing.T) {
+	f := facts()
+	f.Sources = map[string]string{"/a": "/a", "/b": "/b", "/c": "/c", "/d": "/d"}
+	f.Files = map[string]string{"/data/hosts": "/hosts"}
+	volumes, mounts, composed, err := mountsOf(&runtimeapi.ContainerConfig{Mounts: []*runtimeapi.Mount{
+		{HostPath: "/c", ContainerPath: "/data/conf/deep/"},
+		{HostPath: "/b", ContainerPath: "/data/conf", Readonly: true},
+		{HostPath: "/a", ContainerPath: "/data", Readonly: true},
+		{HostPath: "/d", ContainerPath: "/data-too"},
+	}}, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []records.Tree{{
+		Name: "0", Bind: records.Bind{Source: "/a", Target: "/data", ReadOnly: true},
+		Inner: []records.Bind{{Source: "/b", Target: "conf", ReadOnly: true}, {Source: "/c", Target: "conf/deep"}, {Source: "/hosts", Target: "hosts"}},
+	}}
+	if diff := cmp.Diff(want, composed); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]podVolume{{"cri-0", "host", "/composed/0", false}, {"cri-1", "host", "/d", false}}, volumes); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]podMount{{"cri-0", "/data"}, {"cri-1", "/data-too"}}, mounts); diff != "" {
+		t.Error(diff)
 	}
 }
