@@ -1,0 +1,105 @@
+package server
+
+import (
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/cri/imageindex"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// guarded is a registry that wants user "me" with password "secret"; it has an image called box.
+func guarded(t *testing.T) (address string) {
+	t.Helper()
+	open := registry.New()
+	address = serve(t, open)
+	image, err := random.Image(100, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.ParseReference(address + "/box:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(remote.Write(ref, image), remote.Write(ref.Context().Tag("none"), empty.Image)); err != nil {
+		t.Fatal(err)
+	}
+	return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "me" || password != "secret" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		open.ServeHTTP(w, r)
+	}))
+}
+
+func serve(t *testing.T, handler http.Handler) string {
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+func TestPullHasItsOwnCredentials(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test must run as root")
+	}
+	address, config := guarded(t), Config{State: t.TempDir()}
+	config.Fill()
+	s, err := open(t.Context(), config, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pull := func(auth *runtimeapi.AuthConfig) error {
+		_, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: address + "/box:1"}, Auth: auth})
+		return err
+	}
+	both := base64.StdEncoding.EncodeToString([]byte("me:secret"))
+	for name, test := range map[string]struct {
+		auth *runtimeapi.AuthConfig
+		want string // in the error; "" for none
+	}{
+		"user and password": {&runtimeapi.AuthConfig{Username: "me", Password: "secret"}, ""},
+		"both in base64":    {&runtimeapi.AuthConfig{Auth: both}, ""},
+		"none":              {nil, "UNAUTHORIZED"},
+		"another password":  {&runtimeapi.AuthConfig{Username: "me", Password: "other"}, "UNAUTHORIZED"},
+		"not base64":        {&runtimeapi.AuthConfig{Auth: "?"}, "base64"},
+	} {
+		err := pull(test.auth)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(strings.ToUpper(err.Error()), strings.ToUpper(test.want)) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}
+
+// A tag that was moved means the other image, and the first keeps its digest.
+func TestIndexMovesTags(t *testing.T) {
+	x := imageindex.Open(filepath.Join(t.TempDir(), "images.json"))
+	ref, err := imageindex.Parse("busybox:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	digests := []string{"sha256:" + strings.Repeat("1", 64), "sha256:" + strings.Repeat("2", 64)}
+	if err := errors.Join(x.Add("a", ref, digests[0]), x.Add("b", ref, digests[1])); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"docker.io/library/busybox:1": "b", "busybox@" + digests[0]: "a", "busybox@" + digests[1]: "b", "a": "a",
+	} {
+		if got, err := x.Find(text); err != nil || got == nil || got.ID != want {
+			t.Errorf("%s: %v, %v, want %s", text, got, err, want)
+		}
+	}
+}
