@@ -14,8 +14,8 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-// Decide reads the manifest at names.Manifest, and the configuration in the image, and plans the pod. It changes nothing. A first process that must know the
-// pod's namespaces before it starts the supervisor calls Decide too.
+// Decide reads the manifest at names.Manifest, and the configuration in the image, and plans the pod. It changes
+// nothing. A first process that must know the pod's namespaces before it starts the supervisor calls Decide too.
 func Decide(runtime spec.Runtime, drivers []unionfs.Driver) (*plan.Pod, error) {
 	f, err := os.Open(names.Manifest)
 	if err != nil {

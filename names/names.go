@@ -93,7 +93,8 @@ const (
 // name sets it in the call-in's environment.
 const RunNameVariable = "STAGER_RUN_NAME"
 
-// ConfigFile is configuration in the stager's image: the keys of stagerConfig, for a daemon that passes none. It may be missing.
+// ConfigFile is configuration in the stager's image: the keys of stagerConfig, for a daemon that passes none. It may be
+// missing.
 const ConfigFile = "/etc/" + Program + "/config.json"
 
 // Made by the daemon before the stager starts (Kurma Stager Specification,

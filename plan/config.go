@@ -120,9 +120,9 @@ func defaultConfig() Config {
 	}
 }
 
-// parse sets what an object of configuration has: stagerConfig, or the file of that name in the stager's image. raw is nil for
-// none. A null value changes nothing. drivers are the names that graphStorage accepts. unknown are the unknown keys, sorted,
-// for a warning.
+// parse sets what an object of configuration has: stagerConfig, or the file of that name in the stager's image. raw is
+// nil for none. A null value changes nothing. drivers are the names that graphStorage accepts. unknown are the unknown
+// keys, sorted, for a warning.
 func (c *Config) parse(name string, raw json.RawMessage, drivers []string) (unknown []string, err error) {
 	values := make(strictjson.Object)
 	if err := flatten(name, "", raw, values); err != nil {
@@ -144,7 +144,8 @@ func (c *Config) parse(name string, raw json.RawMessage, drivers []string) (unkn
 	return unknown, nil
 }
 
-// flatten adds an object's values that are not null to values, under their dotted keys. name is the whole configuration's.
+// flatten adds an object's values that are not null to values, under their dotted keys. name is the whole
+// configuration's.
 func flatten(name, prefix string, raw json.RawMessage, values strictjson.Object) error {
 	if strictjson.IsNull(raw) {
 		return nil

@@ -38,10 +38,10 @@ type Pod struct {
 	Metadata metadata.Pod // what the metadata service serves, but for the UUID
 }
 
-// Decide plans the pod of m, which manifest.Read has accepted. machine is what the runtime
-// supports, drivers are the names of the union file systems. An error is one line that names
-// the field, app, isolator, volume or port that Decide refuses. image is the configuration in the stager's image, nil for
-// none: it has the defaults of the keys that the manifest's stagerConfig lacks.
+// Decide plans the pod of m, which manifest.Read has accepted. machine is what the runtime supports, drivers are the
+// names of the union file systems. An error is one line that names the field, app, isolator, volume or port that Decide
+// refuses. image is the configuration in the stager's image, nil for none: it has the defaults of the keys that the
+// manifest's stagerConfig lacks.
 func Decide(m *manifest.Manifest, machine spec.Support, drivers []string, image json.RawMessage) (*Pod, error) {
 	config := defaultConfig()
 	unknown, err := config.parse(names.ConfigFile, image, drivers)
