@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -220,5 +221,54 @@ func TestLibcontainerStartsWhereDirectStartsCannot(t *testing.T) {
 		if logged := strings.Contains(log.String(), "apps are started by libcontainer"); r.direct == (number != 0) || logged == r.direct {
 			t.Errorf("call %d fails: direct %t, log %q", number, r.direct, &log)
 		}
+	}
+}
+
+// Where the supervisor may make no device nodes, an app has the supervisor's.
+func TestDirectStartBindsDevicesThatItCannotMake(t *testing.T) {
+	r := newDirect(t)
+	c := containerOf(t, r, testSpec(busyboxRoot(t), "sh", "-c", "echo x >/dev/null && head -c 1 /dev/zero >/dev/null && head -c 1 /dev/urandom | grep -c ''"))
+	config, err := c.configure(spec.Stdio{})
+	if err == nil {
+		err = r.pod.MakeBelow(c.spec.Cgroup, config.Cgroups.Resources)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	l, err := c.newFirstEntrance(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.entrance.close()
+	a, done := &assembly{container: c, stdio: spec.Stdio{Stdout: in}}, make(chan error)
+	defer a.close()
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine, and its filter with the thread
+		err := failing.Call{Number: unix.SYS_MKNODAT}.Fail()
+		done <- errors.Join(err, r.makeMasks(t.TempDir()), a.make(config, l))
+	}()
+	t.Cleanup(func() { _ = unix.Unmount(r.masks, unix.MNT_DETACH) })
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	started, err := a.start()
+	if err == nil {
+		err = c.runDirect(started, l, a)
+	}
+	in.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(out)
+	if state, waitErr := started.Wait(); err != nil || waitErr != nil || string(text) != "1\n" || !state.Success() {
+		t.Errorf("the app writes %q and ends with %v; %v, %v", text, state, err, waitErr)
+	}
+	if err := c.Destroy(); err != nil {
+		t.Error(err)
 	}
 }

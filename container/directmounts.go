@@ -199,6 +199,9 @@ func (a *assembly) connect(dev, pts *os.File) error {
 	std := []*os.File{a.stdio.Stdin, a.stdio.Stdout, a.stdio.Stderr}
 	if slices.Contains(std, nil) {
 		null, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d/null", dev.Fd()), os.O_RDWR, 0)
+		if errors.Is(err, os.ErrNotExist) { // see bindNode
+			null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		}
 		if err != nil {
 			return err
 		}
