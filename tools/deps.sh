@@ -29,6 +29,7 @@ needs() {
 		test  dpkg           command -v dpkg-deb
 		test  mmdebstrap     command -v mmdebstrap
 		test  docker-registry command -v docker-registry
+		test  containernetworking-plugins test -x /usr/lib/cni/bridge
 		test  skopeo         command -v skopeo
 		test  umoci          command -v umoci
 		test  buildah        command -v buildah
