@@ -28,7 +28,10 @@ func (c *cli) attach(ctx context.Context, args []string) error {
 		return c.daemon.Attach(ctx, pod, a.Name, caller)
 	}
 	if c.hasKeyboard() && a.TTY {
-		code, _, err := c.callByKeyboard(ctx, "leaves the app running", call)
+		code, left, err := c.callByKeyboard(ctx, "leaves the app running", call)
+		if left { // the call-in was killed
+			return nil
+		}
 		return statusOf(code, err)
 	}
 	if c.hasKeyboard() {

@@ -110,7 +110,7 @@ func TestAPluginMayDependOnSignedImages(t *testing.T) {
 	if got := m.networksOf(p)[0].address(false); got != "127.0.0.1" {
 		t.Errorf("address %s", got)
 	}
-	m.Config["trustedKeys"] = []string{suite.StagerACI + ".pub", aci + ".pub"}
+	m.Config["trustedKeys"] = []string{aci + ".pub"}
 	m.Write("config.json", m.Config)
 	r := m.Launcher("network", "validate", "dependent")
 	if r.Code != 1 || !strings.Contains(r.Stdout, "dependency kurma.io/stager/lo-netplugin") || !strings.Contains(r.Stdout, "signed by an unknown key") {
