@@ -164,7 +164,8 @@ func TestIgnoredSignalsDoNothing(t *testing.T) {
 // A signal wakes the thread that it is sent to if it has a handler: only the Reaper's has one.
 func TestIgnoredSignalsWakeNoThread(t *testing.T) {
 	release := IgnoreSignals()
-	if got := ownDispositions(t).caught; got != bit(syscall.SIGCHLD) {
+	// The C library may have its own handler of signal 33.
+	if got := ownDispositions(t).caught; got&^bit(33) != bit(syscall.SIGCHLD) {
 		t.Errorf("the signals %#x have a handler, want %#x", got, bit(syscall.SIGCHLD))
 	}
 	release()
