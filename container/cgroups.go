@@ -72,8 +72,7 @@ func (c *container) cgroupTree(hierarchy string, attributes unix.MountAttr) (tre
 	return openTree(own, target, 0, attributes)
 }
 
-// openTree returns a detached copy of the mount at path, or with AT_RECURSIVE also of those below it. The caller
-// closes it, also after an error.
+// openTree returns a detached copy of the mount at path, or with AT_RECURSIVE also of those below it; the caller closes it.
 func openTree(path, target string, recursive uint, attributes unix.MountAttr) (tree, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|recursive)
 	if err != nil {
@@ -81,7 +80,8 @@ func openTree(path, target string, recursive uint, attributes unix.MountAttr) (t
 	}
 	t := tree{file: os.NewFile(uintptr(fd), path), target: target}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|recursive, &attributes); err != nil {
-		return t, &os.PathError{Op: "mount_setattr", Path: path, Err: err}
+		t.file.Close()
+		return tree{}, &os.PathError{Op: "mount_setattr", Path: path, Err: err}
 	}
 	return t, nil
 }

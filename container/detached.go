@@ -35,11 +35,7 @@ func detached(m *configs.Mount) (*os.File, error) {
 		recursive = unix.AT_RECURSIVE
 	}
 	t, err := openTree(m.Source, m.Destination, recursive, attributes)
-	if err != nil {
-		closeTrees([]tree{t})
-		return nil, err
-	}
-	return t.file, nil
+	return t.file, err
 }
 
 // newFileSystem returns a new file system's detached mount (fsopen(2)).

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
@@ -112,6 +114,50 @@ func TestDirectStartStopsWhereTheKernelRefuses(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// What cannot be mounted is closed: a mount would stay as long as its descriptor.
+func TestMountsThatCannotBeMadeAreClosed(t *testing.T) {
+	r := newDirect(t)
+	c := containerOf(t, r, testSpec(busyboxRoot(t), "true"))
+	config, err := c.configure(spec.Stdio{})
+	if err == nil {
+		err = r.pod.MakeBelow(c.spec.Cgroup, config.Cgroups.Resources)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.newFirstEntrance(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.entrance.close()
+	null, root := &devices.Device{Path: os.DevNull}, &configs.Mount{Source: "/", Flags: unix.MS_BIND}
+	a := &assembly{container: c}
+	before, _ := held(t)
+	for name, open := range map[string]func() error{
+		"root":   func() error { return a.make(config, l) },
+		"device": func() error { return a.bindNode(null) },
+		"mask":   func() error { return a.mask(config.MaskPaths) },
+		"volume": func() error { _, err := detached(root); return err },
+	} {
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread() // the thread ends with the goroutine, and its filter with the thread
+			done <- errors.Join(failing.Call{Number: unix.SYS_MOUNT_SETATTR}.Fail(), open())
+		}()
+		if err := <-done; !errors.Is(err, unix.EPERM) {
+			t.Errorf("%s: error %v", name, err)
+		}
+		a.close()
+		*a = assembly{container: c}
+		if after, _ := held(t); !slices.Equal(after, before) {
+			t.Errorf("%s: open before %q, after %q", name, before, after)
+		}
+	}
+	if err := c.Destroy(); err != nil {
+		t.Error(err)
 	}
 }
 
