@@ -29,6 +29,9 @@ func isolatorsOf(c *runtimeapi.LinuxContainerConfig, f Facts) ([]isolator, error
 	if len(s.GetCapabilities().GetAddAmbientCapabilities()) > 0 {
 		return nil, refuse("ambient capabilities")
 	}
+	if err := checkPaths(s); err != nil {
+		return nil, err
+	}
 	if s.GetNoNewPrivs() {
 		all = append(all, isolator{"os/linux/no-new-privileges", true})
 	}
@@ -39,6 +42,20 @@ func isolatorsOf(c *runtimeapi.LinuxContainerConfig, f Facts) ([]isolator, error
 	}
 	profiles, err := profileIsolators(s, f.Seccomp)
 	return append(all, profiles...), err
+}
+
+// checkPaths refuses to mask a path, or to make it read-only, that is not in /proc or /sys: there, the stager's own lists
+// apply, which have what kubelet asks for.
+func checkPaths(s *runtimeapi.LinuxContainerSecurityContext) error {
+	if s.GetPrivileged() {
+		return nil
+	}
+	for _, path := range slices.Concat(s.GetMaskedPaths(), s.GetReadonlyPaths()) {
+		if !strings.HasPrefix(path, "/proc/") && !strings.HasPrefix(path, "/sys/") {
+			return refuse("masked or read-only path %q outside /proc and /sys", path)
+		}
+	}
+	return nil
 }
 
 // profileIsolators are those of seccomp, whose profile may be a file, and AppArmor. Without a seccomp profile the stager's own filter applies.
