@@ -16,7 +16,8 @@
  * Apps can send SIGSTOP again as fast as this thread sends SIGCONT. A process that shares the
  * supervisor's memory is killed when it is still being stopped after VFORK_LIMIT, so that the rest of
  * the supervisor waits no longer; its start fails. The later processes of a start block that
- * start only, and spec.StartLimit ends it.
+ * start only, and spec.StartLimit ends it. One that has all descriptors of the supervisor still, a fork of the direct runtime
+ * before its first steps, has the ends of pipes for whose end others wait, and is killed as well.
  *
  * An app that has stopped itself, or another app, stays stopped: it is another program. But a SIGSTOP that
  * was sent before the last exec of a start stops the app: where the process was stopped as one of the start just
@@ -31,6 +32,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/kcmp.h>
+#include <linux/memfd.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -43,7 +45,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a process that shares the supervisor's memory may be kept from its exec. */
+/* How long a process that shares the supervisor's memory, or has all its descriptors, may be kept from its next step. */
 #define VFORK_LIMIT_NS 100000000L
 /* A stop of an app this soon after a stop of its start comes from a signal that was sent before the exec. */
 #define JUST_NOW_NS 100000000L
@@ -98,13 +100,16 @@ static int is_this_program(pid_t pid, const struct program *own)
 	return read_program(path, &p) && p.code == own->code && p.data == own->data && p.distance == own->distance;
 }
 
-/* Returns whether a child shares this process's memory. A kernel without kcmp(2) cannot tell;
- * then any process of a start has to be done in VFORK_LIMIT. */
-static int shares_memory(pid_t pid)
-{
-	long order = syscall(SYS_kcmp, getpid(), pid, KCMP_VM, 0, 0);
+/* A descriptor that no child keeps: one that has it has all the others, too. */
+static int unshared;
 
-	return order <= 0;
+/* Returns whether others wait for a child: it shares this process's memory, or has all its descriptors. A kernel without kcmp(2)
+ * cannot tell; then any process of a start has to be done in VFORK_LIMIT. */
+static int delays_others(pid_t pid)
+{
+	if (syscall(SYS_kcmp, getpid(), pid, KCMP_VM, 0, 0) <= 0)
+		return 1;
+	return syscall(SYS_kcmp, getpid(), pid, KCMP_FILE, unshared, unshared) == 0;
 }
 
 static int64_t now(void)
@@ -154,8 +159,8 @@ static int was_stopped(pid_t pid, int64_t time)
 	return i < RECENT && time - recent[i].time < JUST_NOW_NS;
 }
 
-/* Continues a stopped process of a start, or kills it. The Go runtime makes one process that shares
- * its memory at a time, so one is remembered. The PID cannot be another process's by now: only the
+/* Continues a stopped process of a start, or kills it. One process at a time shares the memory of the Go runtime, or
+ * is forked by the starter, so one is remembered. The PID cannot be another process's by now: only the
  * start collects the process, and it is waiting. */
 static void take_stop(pid_t pid, const struct program *own)
 {
@@ -169,7 +174,7 @@ static void take_stop(pid_t pid, const struct program *own)
 		return;
 	}
 	remember(pid, time);
-	if (!shares_memory(pid)) {
+	if (!delays_others(pid)) {
 		kill(pid, SIGCONT);
 		return;
 	}
@@ -220,6 +225,11 @@ int stages_watch(void)
 
 	if (atomic_flag_test_and_set(&started))
 		return 0;
+	unshared = (int)syscall(SYS_memfd_create, "unshared", MFD_CLOEXEC);
+	if (unshared < 0) {
+		atomic_flag_clear(&started);
+		return errno;
+	}
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attributes, 64 * 1024);
@@ -229,8 +239,10 @@ int stages_watch(void)
 	error = pthread_create(&thread, &attributes, watch, NULL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attributes);
-	if (error)
+	if (error) {
+		close(unshared);
 		atomic_flag_clear(&started);
+	}
 	return error;
 }
 

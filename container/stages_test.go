@@ -89,11 +89,12 @@ func keptProbe(out io.Writer) error {
 }
 
 // A process of a start that has memory of its own is continued however long it is being stopped: it delays its own
-// start only. On a kernel without kcmp(2), which could say whose memory it has, it is killed.
+// start only. One that still has all descriptors of the supervisor is killed: other starts wait for the end of its pipes. So is each
+// on a kernel without kcmp(2), which could say what it has.
 func TestACopyOfTheProgramIsContinued(t *testing.T) {
-	for kcmp, want := range map[string]string{"with kcmp": "<nil>\n", "without kcmp": "signal: killed\n"} {
-		t.Run(kcmp, func(t *testing.T) {
-			if out := runProbe(t, "copy-probe", kcmp); out != want {
+	for name, want := range map[string]string{"with kcmp": "<nil>\n", "without kcmp": "signal: killed\n", "all descriptors": "signal: killed\n"} {
+		t.Run(name, func(t *testing.T) {
+			if out := runProbe(t, "copy-probe", name); out != want {
 				t.Errorf("the process ended with %q, want %q", out, want)
 			}
 		})
@@ -105,8 +106,10 @@ func copyProbe(out io.Writer) error {
 	runtime.LockOSThread() // the watching thread has this one's filter
 	var err error
 	enough := time.After(500 * time.Millisecond)
-	if os.Args[2] == "without kcmp" {
+	if os.Args[2] != "with kcmp" {
 		enough = nil // it is killed
+	}
+	if os.Args[2] == "without kcmp" {
 		err = failing.Call{Number: unix.SYS_KCMP}.Fail()
 	}
 	if err := errors.Join(err, unix.Mount("proc", "/proc", "proc", 0, ""), watchStages()); err != nil {
@@ -117,6 +120,9 @@ func copyProbe(out io.Writer) error {
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
+	}
+	if os.Args[2] == "all descriptors" {
+		cmd.ExtraFiles = unsharedFile()
 	}
 	if err := cmd.Start(); err != nil {
 		return err
@@ -137,6 +143,16 @@ func copyProbe(out io.Writer) error {
 			return err
 		}
 	}
+}
+
+// unsharedFile returns the descriptor that no child of a start keeps (stages.c), for a child that has it by the same number.
+func unsharedFile() []*os.File {
+	for fd := 3; fd < 100; fd++ {
+		if link, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); strings.HasPrefix(link, "/memfd:unshared ") {
+			return append(make([]*os.File, fd-3), os.NewFile(uintptr(fd), link))
+		}
+	}
+	return nil
 }
 
 // waitProbe waits for the end of its stdin.
