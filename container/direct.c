@@ -22,9 +22,12 @@
  *     gives a descriptor, on which the mount is put. Links to the system's own folders are not followed at all;
  *   - remount or unmount: the mounts are in the child's own namespace, the root was made a slave before anything is attached,
  *     and nothing is resolved outside of the new root;
- *   - stop the child: stages.c continues it, as it is still the supervisor's program; kill it: the report ends early, and the start fails;
- *   - freeze it, or take its memory or its PIDs: a call fails, or the start's limit in time ends it;
- *   - trace or read it: it is not dumpable.
+ *   - stop the child: stages.c continues it, as it is still the supervisor's program, or kills it if it does not come as far as
+ *     closing what it has of the supervisor; kill it: the start fails while the root is made, later the app has ended by the signal;
+ *   - freeze it, or take its memory or its PIDs: a call fails, or the start's limit in time ends it. What a frozen child has of the
+ *     supervisor is no other start's report, see forked.start;
+ *   - trace or read it: until its first step it has more capabilities than who has no CAP_SYS_PTRACE, for whom the rest of the
+ *     pod is outside of its Landlock domain; then it is not dumpable, either.
  */
 #define _GNU_SOURCE
 #include "direct.h"

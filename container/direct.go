@@ -31,6 +31,7 @@ import (
 
 // forked is what a child of the direct runtime gets, as plain data; see struct direct_plan.
 type forked struct {
+	pipes      *shimPipes
 	files      []*os.File // the child's descriptors from 0 on
 	shim       int        // the index of the shim's first
 	terminal   bool       // the first is the controlling terminal
@@ -80,7 +81,15 @@ func (f *forked) encode() []byte {
 }
 
 // start forks the child, into the cgroup of version 2 if there is one. It is called on the starter's thread.
+//
+// A child of another app, whose cgroup is frozen, may never close what it has of the supervisor. It must not have this
+// child's report, whose end says that the app runs: the report's pipe is there during this call alone.
 func (f *forked) start(unified *os.File) (*os.Process, error) {
+	if err := f.pipes.renewReport(); err != nil {
+		return nil, err
+	}
+	f.files[f.shim+shimReport] = f.pipes.reportChild
+	defer f.pipes.reportChild.Close()
 	plan, cgroup := f.encode(), C.int(-1)
 	if unified != nil {
 		cgroup = C.int(unified.Fd())

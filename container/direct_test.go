@@ -318,3 +318,56 @@ func TestDirectStartBindsDevicesThatItCannotMake(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A command in an app whose cgroup is frozen never leaves its fork. Another app's command, which was about to start then, starts.
+func TestAFrozenAppDelaysNoOtherApp(t *testing.T) {
+	r := newDirect(t)
+	one, _ := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
+	other, _ := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
+	frozen, c := one.(*container), other.(*container)
+	files, err := frozen.openCgroupFiles()
+	defer files.close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files.unified == nil {
+		return // the child enters its cgroups when it has closed what it has
+	}
+	process := c.spec.Process
+	process.Args = []string{"true"}
+	e, err := c.newEntrance(&process, c.joinFlags(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	j := &joining{entrance: e}
+	if j.cgroupFiles, err = c.openCgroupFiles(); err != nil {
+		t.Fatal(err)
+	}
+	defer j.cgroupFiles.close()
+	freeze := filepath.Join(files.unified.Name(), "cgroup.freeze")
+	if err := os.WriteFile(freeze, []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		p, err := frozen.Exec(rootCommand("true"), spec.Stdio{})
+		if err == nil {
+			_, err = unix.Wait4(p.PID(), nil, 0, nil)
+			p.Release()
+		}
+		ended <- err
+	}()
+	surroundings.Eventually(t, "the app has a second process", func() bool {
+		pids, err := os.ReadFile(filepath.Join(files.unified.Name(), "cgroup.procs"))
+		return err == nil && bytes.Count(pids, []byte("\n")) == 2
+	})
+	p, err := j.enter()
+	if err == nil {
+		err = errors.Join(e.resultOf(p, 10*time.Second), os.WriteFile(freeze, []byte("0"), 0), <-ended) // half of Exec's own limit
+		_, _ = p.Wait()
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -48,7 +48,7 @@ func (a *assembly) add(o operation) { a.operations = append(a.operations, o) }
 // make makes everything that the child needs.
 func (a *assembly) make(config *configs.Config, l *firstProcess) (err error) {
 	a.files = append(make([]*os.File, 3), l.files(treeFiles(l.trees)...)...)
-	a.shim = l.first()
+	a.shim, a.pipes = l.first(), l.pipes
 	if err := a.openCgroups(); err != nil {
 		return err
 	}

@@ -231,7 +231,7 @@ func (j *joining) execute(attr *os.ProcAttr) (*os.Process, error) {
 	if !j.container.runtime.direct {
 		return os.StartProcess(j.program(), []string{"shim"}, attr)
 	}
-	f := &forked{files: attr.Files, shim: j.first(), terminal: j.stdio.Terminal}
+	f := &forked{pipes: j.pipes, files: attr.Files, shim: j.first(), terminal: j.stdio.Terminal}
 	return f.start(j.cgroupFiles.unified)
 }
 

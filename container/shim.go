@@ -128,13 +128,19 @@ func newShimPipes() (*shimPipes, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
-	plan := os.NewFile(uintptr(fd), "plan")
-	r, w, err := os.Pipe()
-	if err != nil {
-		plan.Close()
+	p := &shimPipes{plan: os.NewFile(uintptr(fd), "plan")}
+	if err := p.renewReport(); err != nil {
+		p.close()
 		return nil, err
 	}
-	return &shimPipes{plan: plan, report: r, reportChild: w}, nil
+	return p, nil
+}
+
+// renewReport makes another pipe for the report. After an error there is none.
+func (p *shimPipes) renewReport() (err error) {
+	closeAll([]*os.File{p.report, p.reportChild})
+	p.report, p.reportChild, err = os.Pipe()
+	return err
 }
 
 func (p *shimPipes) close() {
