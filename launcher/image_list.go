@@ -19,8 +19,8 @@ func imageListCommand(c *cli) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "list images, the latest first",
 		Long: `list prints a line for each image, the latest import first, and checks each signature. SIZE has the layers
-that the image needs. The layers of images of Docker and OCI are listed with --all only. Rows have at most 80
-characters; --no-trunc prints whole IDs and names, the architecture, the time of the import, and who has signed the
+that the image needs. The layers of images of Docker and OCI are listed with --all only. On a terminal rows have at
+most 80 characters; --no-trunc prints whole IDs and names, the architecture, the time of the import, and who has signed the
 image.`,
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -24,7 +24,7 @@ func TestRowsFitATerminal(t *testing.T) {
 	name, version := "registry.example.com/team/"+strings.Repeat("long-", 20)+"name", strings.Repeat("1.0.", 20)+"0"
 	long := h.image("long.aci", strings.Replace(strings.Replace(appManifest, "example.com/one", name, 1), `"app":`, `"labels":[{"name":"version","value":"`+version+`"},{"name":"os","value":"linux"},{"name":"arch","value":"amd64"}],"app":`, 1))
 	id := strings.TrimSpace(h.run("image", "import", long))
-	out := h.run("image", "list")
+	out := h.onTerminal("image", "list")
 	checkWidth(t, out)
 	if !strings.Contains(out, "\n"+id[7:19]+"  registry.") || !strings.Contains(out, "ong-name  1.0.1") || !strings.Contains(out, "  yes\n") {
 		t.Errorf("image list:\n%s", out)
@@ -34,10 +34,13 @@ func TestRowsFitATerminal(t *testing.T) {
 			t.Errorf("image list --no-trunc has no %s:\n%s", word, out)
 		}
 	}
+	if out := h.run("image", "list"); !strings.Contains(out, id[7:19]+"  "+name+"  "+version) {
+		t.Errorf("image list in a pipe:\n%s", out)
+	}
 	pod := strings.Repeat("pod-", 12) + "x"
 	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", pod, name))
 	defer h.run("rm", "--force", uuid[:8])
-	out = h.run("ps")
+	out = h.onTerminal("ps")
 	checkWidth(t, out)
 	if !strings.Contains(out, "\n"+uuid[:8]+"  pod-") {
 		t.Errorf("ps:\n%s", out)

@@ -19,7 +19,7 @@ import (
 type table struct {
 	out  io.Writer
 	rows [][]string
-	cut  []int // the columns whose cells are shortened until the rows fit lineWidth; without any, rows have any width
+	cut  []int // the columns with cells that are shortened on a terminal until the rows fit lineWidth
 }
 
 // lineWidth is the width of a terminal that shows each row of a table in one line.
@@ -43,7 +43,7 @@ func (t *table) row(cells ...any) {
 
 // flush prints the table.
 func (t *table) flush() error {
-	if len(t.cut) > 0 {
+	if len(t.cut) > 0 && isTerminal(t.out) { // a pipe's reader searches for whole names
 		t.narrow()
 	}
 	out := tabwriter.NewWriter(t.out, 0, 8, gap, ' ', 0)

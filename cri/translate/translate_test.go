@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/names"
 
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -65,7 +66,7 @@ func TestContainerIsAPodOfOneApp(t *testing.T) {
 				Isolators:   []isolator{{"os/linux/capabilities-retain-set", map[string]any{"set": []any{"CAP_CHOWN", "CAP_KILL"}}}},
 			},
 			Mounts:      []podMount{{"cri-0", "/data"}, {"cri-1", "/etc/hosts"}},
-			Annotations: []Variable{{"kurma.io/stager/stdin", "stream"}},
+			Annotations: []Variable{{names.StdinAnnotation, "stream"}},
 		}},
 		Volumes: []podVolume{
 			{"cri-0", "host", "/real", true}, {"cri-1", "host", "/sandbox/hosts", false}, {"cri-log", "host", "/var/log/pods/p/c", false},
