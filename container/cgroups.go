@@ -72,7 +72,8 @@ func (c *container) cgroupTree(hierarchy string, attributes unix.MountAttr) (tre
 	return openTree(own, target, 0, attributes)
 }
 
-// openTree returns a detached copy of the mount at path, or with AT_RECURSIVE also of those below it; the caller closes it.
+// openTree returns a detached copy of the mount at path, or with AT_RECURSIVE also of those below it. The caller closes
+// it.
 func openTree(path, target string, recursive uint, attributes unix.MountAttr) (tree, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|recursive)
 	if err != nil {

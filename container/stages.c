@@ -16,8 +16,8 @@
  * Apps can send SIGSTOP again as fast as this thread sends SIGCONT. A process that shares the
  * supervisor's memory is killed when it is still being stopped after VFORK_LIMIT, so that the rest of
  * the supervisor waits no longer; its start fails. The later processes of a start block that
- * start only, and spec.StartLimit ends it. One that has all descriptors of the supervisor still, a fork of the direct runtime
- * before its first steps, has the ends of pipes for whose end others wait, and is killed as well.
+ * start only, and spec.StartLimit ends it. A fork of the direct runtime has all descriptors of the
+ * supervisor until its first steps, and others wait for the end of those pipes: it is killed as well.
  *
  * An app that has stopped itself, or another app, stays stopped: it is another program. But a SIGSTOP that
  * was sent before the last exec of a start stops the app: where the process was stopped as one of the start just
@@ -45,7 +45,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a process that shares the supervisor's memory, or has all its descriptors, may be kept from its next step. */
+/* How long a process that shares the supervisor's memory, or has its descriptors, may be kept from its next step. */
 #define VFORK_LIMIT_NS 100000000L
 /* A stop of an app this soon after a stop of its start comes from a signal that was sent before the exec. */
 #define JUST_NOW_NS 100000000L
@@ -103,8 +103,8 @@ static int is_this_program(pid_t pid, const struct program *own)
 /* A descriptor that no child keeps: one that has it has all the others, too. */
 static int unshared;
 
-/* Returns whether others wait for a child: it shares this process's memory, or has all its descriptors. A kernel without kcmp(2)
- * cannot tell; then any process of a start has to be done in VFORK_LIMIT. */
+/* Returns whether others wait for a child: it shares this process's memory, or has all its descriptors.
+ * A kernel without kcmp(2) cannot tell; then any process of a start has to be done in VFORK_LIMIT. */
 static int delays_others(pid_t pid)
 {
 	if (syscall(SYS_kcmp, getpid(), pid, KCMP_VM, 0, 0) <= 0)
