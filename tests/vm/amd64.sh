@@ -51,7 +51,7 @@ programs() {
 
 # userland fills the tree with the programs that tests call.
 userland() {
-	programs ip tc nsenter ps pgrep script gpg xz bzip2 bash umoci docker-registry skopeo nft iptables ip6tables dnsmasq journalctl apparmor_parser /lib/systemd/systemd-journald
+	programs ip tc nsenter ps pgrep diff script gpg xz bzip2 bash umoci docker-registry skopeo nft iptables ip6tables dnsmasq journalctl apparmor_parser /lib/systemd/systemd-journald
 	mkdir -p "$tree/etc/containers" "$tree/usr/lib/x86_64-linux-gnu"
 	cp -r /usr/lib/x86_64-linux-gnu/xtables "$tree/usr/lib/x86_64-linux-gnu/" # matches and targets of iptables
 	cp /etc/containers/policy.json "$tree/etc/containers/" # skopeo's
