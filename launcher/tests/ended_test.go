@@ -51,6 +51,7 @@ func TestEndedPodsStayUntilRmOrGC(t *testing.T) {
 	long := b.Write("long.json", harness.PodOf(suite.Shell("a", "echo words; exec sleep 1000")))
 	detached := func(name string, then ...string) {
 		b.Must("run", "--detach", "--name", name, "--exit-policy", "all", long)
+		harness.Eventually(t, "the app has written", func() bool { return b.Launcher("logs", name).Stdout == "words\n" })
 		b.Must(then...)
 		b.Must("wait", name)
 	}
