@@ -58,7 +58,12 @@ func TestRealImagesOfARegistryKeepTheirData(t *testing.T) {
 
 			b.Must("run", "--detach", "--name", "own", "--restart", "on-failure", source)
 			image.writes(b, "own")
+			before := b.Must("status", "--json", "own")
 			b.Must("kill", "own")
+			harness.Eventually(t, "the app is another process", func() bool {
+				now := b.Launcher("status", "--json", "own").Stdout
+				return !strings.Contains(now, `"exited":true`) && now != before
+			})
 			image.reads(b, "own")
 			stopsByItself(b, "own")
 
