@@ -74,6 +74,7 @@ func (s *subscribers) send(n notice) {
 func (s *Server) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer) error {
 	notices := s.events.add()
 	defer s.events.remove(notices)
+	s.lookForEnds() // a container that starts from now on may end before the next look
 	for {
 		select {
 		case <-stream.Context().Done():
@@ -105,38 +106,51 @@ func (s *Server) describeNotice(ctx context.Context, n notice) *runtimeapi.Conta
 	return response
 }
 
-// lookForEnds is how often the server looks for containers that have ended, while there is a subscriber.
-const lookForEnds = 200 * time.Millisecond
+// endsInterval is how often the server looks for containers that have ended, while there is a subscriber.
+const endsInterval = 200 * time.Millisecond
 
 // watch sends an event for each container that ends, until ctx ends.
 func (s *Server) watch(ctx context.Context) {
-	look := time.NewTicker(lookForEnds)
+	look := time.NewTicker(endsInterval)
 	defer look.Stop()
-	var known map[string]bool // the containers that have ended; nil while there is no subscriber
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
+			s.lookForEnds()
 		}
-		if !s.events.any() {
-			known = nil
-			continue
-		}
-		ended, err := s.listContainers(&runtimeapi.ContainerFilter{
-			State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED},
-		})
-		if err != nil {
-			slog.Warn("containers that have ended are not found", "error", err)
-			continue
-		}
-		now := make(map[string]bool)
-		for _, c := range ended {
-			now[c.Id] = true
-			if known != nil && !known[c.Id] {
-				s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.Id, c.PodSandboxId))
-			}
-		}
-		known = now
 	}
+}
+
+// ends are the containers that had ended when the server looked last; nil while there is no subscriber.
+type ends struct {
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+// lookForEnds sends an event for each container that has ended since the last look. The first look of a subscriber only
+// finds those that had ended before.
+func (s *Server) lookForEnds() {
+	s.ends.mu.Lock()
+	defer s.ends.mu.Unlock()
+	if !s.events.any() {
+		s.ends.known = nil
+		return
+	}
+	ended, err := s.listContainers(&runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED},
+	})
+	if err != nil {
+		slog.Warn("containers that have ended are not found", "error", err)
+		return
+	}
+	now := make(map[string]bool)
+	for _, c := range ended {
+		now[c.Id] = true
+		if s.ends.known != nil && !s.ends.known[c.Id] {
+			s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.Id, c.PodSandboxId))
+		}
+	}
+	s.ends.known = now
 }

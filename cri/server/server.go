@@ -44,6 +44,7 @@ type Server struct {
 	streams   streaming.Server
 	locks     locks
 	events    subscribers
+	ends      ends
 	ending    context.Context //nolint:containedctx // ends the streams when the server ends
 }
 

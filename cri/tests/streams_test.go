@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -243,7 +244,9 @@ func TestStatsAndUpdatesOfLimits(t *testing.T) {
 }
 
 func TestEventsTellOfContainers(t *testing.T) {
-	p, ctx := newPod(t), t.Context()
+	p := newPod(t)
+	ctx, cancel := context.WithTimeout(t.Context(), surroundings.Patience)
+	defer cancel()
 	events, err := p.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {
 		t.Fatal(err)

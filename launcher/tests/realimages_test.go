@@ -62,7 +62,7 @@ func TestRealImagesOfARegistryKeepTheirData(t *testing.T) {
 			b.Must("kill", "own")
 			harness.Eventually(t, "the app is another process", func() bool {
 				now := b.Launcher("status", "--json", "own").Stdout
-				return !strings.Contains(now, `"exited":true`) && now != before
+				return strings.Contains(now, `"exited":false`) && !strings.Contains(now, "ending") && now != before
 			})
 			image.reads(b, "own")
 			stopsByItself(b, "own")
