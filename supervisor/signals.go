@@ -36,9 +36,8 @@ func stops() []os.Signal { return []os.Signal{syscall.SIGTERM, syscall.SIGINT, s
 //
 // SIGURG, by which the Go runtime preempts a goroutine at any instruction, is ignored too. The runtime then preempts
 // goroutines where they call functions (runtime/preempt.go), as with GODEBUG=asyncpreemptoff=1. A loop that calls none
-// delays the garbage collector and must be short. Package pprof's CPU profile does not work, nor does
-// syscall.AllThreadsSyscall in a program without cgo. With cgo the C library has its own handler of that signal, and
-// keeps it.
+// delays the garbage collector and must be short. Package pprof's CPU profile does not work. Signal 33 keeps its
+// handler: syscall.AllThreadsSyscall, and with cgo the C library, wait for its handling in every thread.
 //
 // The signals of the program's own faults are ignored too, unless another handler than the Go runtime's has them
 // (package waiter). A fault of the program still ends it then, but without the Go runtime's report.
@@ -82,7 +81,6 @@ func ignoreRuntimes(kept []os.Signal) (restore func()) {
 	runtimes := actionOf(syscall.SIGCHLD)
 	for _, s := range []syscall.Signal{
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGABRT, syscall.SIGURG, syscall.SIGPROF,
-		allThreads,
 		syscall.SIGILL, syscall.SIGTRAP, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGSTKFLT, syscall.SIGSYS,
 	} {
 		if before := actionOf(s); before[0] == runtimes[0] && !slices.Contains(kept, os.Signal(s)) {
@@ -108,10 +106,6 @@ const (
 
 // The signals that os/signal leaves alone, those that C libraries use between their threads, and the last signal.
 const firstOfLibraries, lastOfLibraries, last = 32, 34, 64
-
-// allThreads is the signal of syscall.AllThreadsSyscall, and of the C library for setuid(2) in all threads (nptl(7)). A
-// child must not start with it ignored: setuid(2) would hang in it.
-const allThreads = syscall.Signal(33)
 
 // setDefaults changes the action of the signals that os/signal leaves alone from one action to another.
 //
