@@ -27,6 +27,7 @@ suites() {
 # What cannot run in the machine: the suite, the test, and why.
 exceptions() {
 	cat <<-'END'
+		container TestChildCallsOnlyWhatIsAllowed it compiles C files, and the machine has no compiler
 		e2e TestAcceptanceProgramPasses appc's program waits 100 ms for an answer, too short for an emulated processor
 		networks TestRealImagesOfARegistryKeepTheirData it builds images with buildah, which the machine has not
 		networks TestAnImagesVolumeBelongsToItsUser it builds images with buildah, which the machine has not
