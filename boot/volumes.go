@@ -57,7 +57,7 @@ func (p *Pod) prepareMounts(ctx context.Context) error {
 	return nil
 }
 
-// fillVolumes copies into an app's empty volumes that are not filled yet what the app's root has at their targets. It
+// fillVolumes copies into an app's empty volumes without files what the app's root has at their targets. It
 // returns the other mounts, without prepared targets.
 func fillVolumes(
 	ctx context.Context, root string, mounts []spec.Mount, volumes []plan.EmptyVolume, filled map[string]bool,
@@ -79,7 +79,8 @@ func fillVolumes(
 	return rest, nil
 }
 
-// fillVolume returns false if the root has no folder at the mount's target.
+// fillVolume returns false if the root has no folder at the mount's target. A volume with files stays as it is: the
+// daemon has given it to an earlier pod, too.
 func fillVolume(ctx context.Context, root string, m spec.Mount) (found bool, err error) {
 	folder, err := rootfs.OpenFolder(root, m.Target)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
@@ -89,5 +90,8 @@ func fillVolume(ctx context.Context, root string, m spec.Mount) (found bool, err
 		return false, err
 	}
 	defer folder.Close()
+	if files, err := os.ReadDir(m.Source); err != nil || len(files) > 0 {
+		return true, err
+	}
 	return true, unionfs.CopyFolder(ctx, m.Source, folder)
 }

@@ -108,6 +108,23 @@ func TestVolumesAreFilledFromTheFirstImageThatHasTheirPath(t *testing.T) {
 	}
 }
 
+// A volume that an earlier pod has used keeps its files, mode and owner. A root without its path still needs the target.
+func TestAVolumeWithFilesIsNotFilled(t *testing.T) {
+	volume := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(volume, "kept"), nil, 0o644))
+	mounts := []spec.Mount{{Source: volume, Target: "/data", Type: "bind"}}
+	for rest, files := range []map[string]string{{"data/": "", "data/a": "a"}, {}} {
+		app := filling{files: files}
+		left, err := fillVolumes(t.Context(), app.root(t), mounts, []plan.EmptyVolume{{Path: volume, FromImage: true}}, make(map[string]bool))
+		if err != nil || len(left) != rest {
+			t.Errorf("%d mounts are left, want %d, and the error is %v", len(left), rest, err)
+		}
+	}
+	if got := contents(t, volume); !maps.Equal(got, map[string]string{".": "root's", "kept": ""}) {
+		t.Errorf("the volume has %v", got)
+	}
+}
+
 func TestAHostVolumeIsNotFilled(t *testing.T) {
 	source := t.TempDir()
 	app := filling{files: map[string]string{"data/": "", "data/a": "a"}}

@@ -15,7 +15,7 @@ func gcCommand(c *cli) *cobra.Command {
 	dry := false
 	cmd := &cobra.Command{
 		Use:               "gc",
-		Short:             "delete ended pods with their logs, and leftovers of interrupted commands",
+		Short:             "delete ended pods with their logs and volumes, and leftovers of interrupted commands",
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return c.collect(cmd.Context(), dry) },

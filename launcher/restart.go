@@ -15,7 +15,7 @@ func restartCommand(c *cli) *cobra.Command {
 		Use:   "restart POD…",
 		Short: "stop pods and start them again in the background",
 		Long: `restart stops each pod, unless it has ended, starts it again as it was started, in the background, and
-prints its new UUID. What the pod wrote to its roots and empty volumes is lost, and its logs are once the new pod is
+prints its new UUID. Its volumes go on; what the pod wrote to its roots is lost, and its logs are once the new pod is
 up. A pod that does not start again stays in ps --all, with its logs.`,
 		Args:              wants(1, -1, "POD…"),
 		ValidArgsFunction: c.completePods(math.MaxInt, false),

@@ -15,7 +15,7 @@ func rmCommand(c *cli) *cobra.Command {
 	force, all := false, false
 	cmd := &cobra.Command{
 		Use:               "rm POD… | --all",
-		Short:             "delete ended pods with their logs",
+		Short:             "delete ended pods with their logs and volumes",
 		ValidArgsFunction: c.completePods(math.MaxInt, false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {

@@ -34,7 +34,7 @@ type runOptions struct {
 // declare declares the flags.
 func (o *runOptions) declare(flags *pflag.FlagSet) {
 	flags.BoolVarP(&o.detach, "detach", "d", false, "return when the pod is up")
-	flags.BoolVar(&o.remove, "rm", false, "delete the pod with its logs when it ends")
+	flags.BoolVar(&o.remove, "rm", false, "delete the pod with its logs and volumes when it ends")
 	flags.Func("name", "the pod's `NAME`", notEmpty(&o.name, "want a name"))
 	flags.Func("hostname", "the pod's hostname, `NAME`; without it the pod's name", func(text string) error {
 		o.hostname = text

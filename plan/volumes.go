@@ -30,8 +30,13 @@ type EmptyVolume struct {
 	Mode     uint32 // permission, set-ID and sticky bits, as in chmod(2)
 	UID, GID int
 
+	// Given is the path at which a daemon mounts a folder of its own, with mode and owner, for a volume of the pod. If it
+	// has, that folder is the volume. "" for a volume of one mount.
+	Given string
+
 	// FromImage says that the pod asks for no mode and owner: if an app's image has a folder at the target of the mount,
-	// the volume becomes a copy of that folder before the apps start. The first such app in the pod's order decides.
+	// and the volume has no files, the volume becomes a copy of that folder before the apps start. The first such app in
+	// the pod's order decides.
 	FromImage bool
 }
 
@@ -242,9 +247,11 @@ func saysNothing(v types.Volume) bool {
 func emptyFolder(app string, n int, r request) (EmptyVolume, error) {
 	e := EmptyVolume{
 		Path: path.Join(names.EmptyVolumesDir, "pod", r.volume.Name.String()), Mode: 0o755,
+		Given:     path.Join(names.VolumesDir, r.volume.Name.String()),
 		FromImage: saysNothing(r.volume),
 	}
 	if r.own {
+		e.Given = ""
 		e.Path = path.Join(names.EmptyVolumesDir, "app", app, fmt.Sprintf("%s-%d", r.volume.Name, n))
 	}
 	if r.volume.Mode != nil {

@@ -22,7 +22,8 @@ func ClearEmptyVolumes(dir string) error {
 }
 
 // MakeEmptyVolumes makes the folders of empty volumes that do not exist yet, with the mode and
-// owner of the volume regardless of the umask.
+// owner of the volume regardless of the umask, or mounts the folder there that the daemon has given for the volume
+// (Kurma Stager Specification, /volumes).
 func MakeEmptyVolumes(volumes []plan.EmptyVolume) error {
 	for _, v := range volumes {
 		if err := os.MkdirAll(filepath.Dir(v.Path), 0o711); err != nil {
@@ -32,7 +33,9 @@ func MakeEmptyVolumes(volumes []plan.EmptyVolume) error {
 		if errors.Is(err, os.ErrExist) {
 			continue
 		}
-		if err == nil {
+		if err == nil && isFolder(v.Given) {
+			err = unix.Mount(v.Given, v.Path, "", unix.MS_BIND|unix.MS_REC, "")
+		} else if err == nil {
 			err = errors.Join(os.Chown(v.Path, v.UID, v.GID), unix.Chmod(v.Path, v.Mode))
 		}
 		if err != nil {
@@ -40,4 +43,9 @@ func MakeEmptyVolumes(volumes []plan.EmptyVolume) error {
 		}
 	}
 	return nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
 }

@@ -109,6 +109,9 @@ func (p *Planner) FromImage(ref string, args []string, o Options) (plan pods.Pla
 	if err == nil {
 		err = p.takeOwnGroups(d.pod.Apps[0].App, image, o.App)
 	}
+	if err == nil {
+		err = d.addImageVolumes(image, o.Mounts)
+	}
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}

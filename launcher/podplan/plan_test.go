@@ -94,6 +94,7 @@ func TestAnImageIsPlannedAsAPod(t *testing.T) {
 		LogDir:      "/logs",
 		EventsFile:  "/logs/events",
 		Layers:      []pods.Layer{{ID: imageID(1), Dir: "/images/1/rootfs"}, {ID: imageID(2), Dir: "/images/2/rootfs"}},
+		Volumes:     []pods.Volume{{Name: "x", Mode: 0o755}},
 		Journal:     "/journal",
 		Apps:        []pods.App{{Name: "my-app-1", User: "7", Group: "8", Environment: []pods.Environment{{Name: "A", Value: "b"}}}},
 		StopTimeout: stopTimeout,

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 
 	"kurma.io/stager/internal/strictjson"
+	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 
@@ -85,6 +87,27 @@ func (d *document) addMounts(mounts []Mount) error {
 			app := &d.pod.Apps[i]
 			app.Mounts = append(app.Mounts, schema.Mount{Volume: *name, Path: m.Target})
 		}
+	}
+	return nil
+}
+
+// addImageVolumes adds an empty volume to the pod for each mount point of an image that no mount fills. A volume of the
+// pod stays until the pod is removed, and goes on in the pod that restarts it; one that the stager adds does not.
+func (d *document) addImageVolumes(image *images.Image, mounts []Mount) error {
+	section, err := sectionOf(image)
+	if err != nil || section.app == nil {
+		return err
+	}
+	for _, point := range section.app.MountPoints {
+		isPoint := func(m Mount) bool { return path.Clean(m.Target) == path.Clean("/"+point.Path) }
+		if slices.ContainsFunc(mounts, isPoint) || slices.Contains(d.volumeNames(), point.Name.String()) {
+			continue
+		}
+		volume, err := types.VolumeFromString(point.Name.String() + ",kind=empty")
+		if err != nil {
+			return fmt.Errorf("mount point %q: %w", point.Name, err)
+		}
+		d.pod.Volumes = append(d.pod.Volumes, *volume)
 	}
 	return nil
 }

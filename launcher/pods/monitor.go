@@ -257,7 +257,7 @@ const (
 	// deletePod deletes the pod, unless a network could not be disconnected: then the pod
 	// stays, as a dead one if it has not exited, and Collect tries again.
 	deletePod ending = iota
-	// keepLogs leaves plan, state and logs.
+	// keepLogs leaves plan, state, logs and volumes.
 	keepLogs
 	// deleteAnyway deletes the pod, whatever a network's plugin says.
 	deleteAnyway
@@ -281,13 +281,11 @@ func (k *Keeper) takeDown(group *cgroups.Group, exit Exit, how ending) error {
 	return errors.Join(err, k.removeDir())
 }
 
-// keepEnded removes a pod's files but for plan, state and logs.
+// keepEnded removes a pod's files but for plan, state, logs and volumes.
 func (k *Keeper) keepEnded(exit Exit) error {
 	k.keepAppLogs()
-	for _, name := range []string{rootDir, volumesDir} {
-		if err := rmtree.Remove(filepath.Join(k.Dir, name)); err != nil {
-			return fmt.Errorf("take down pod %s: %w", k.Plan.UUID, err)
-		}
+	if err := rmtree.Remove(filepath.Join(k.Dir, rootDir)); err != nil {
+		return fmt.Errorf("take down pod %s: %w", k.Plan.UUID, err)
 	}
 	k.State.Phase, k.State.Exit, k.State.Ended = Exited, &exit, time.Now().UTC()
 	if err := k.save(); err != nil {

@@ -10,7 +10,7 @@
 //	    stager.log     the stager's stdout and stderr
 //	    logs/APP       the apps' logs, of a pod that has exited
 //	    root/          the stager's root
-//	    volumes/NAME   the pod's empty volumes
+//	    volumes/NAME   the pod's empty volumes, also of a pod that has exited
 //	    networks.json  networks.Record, of a pod that is connected to networks
 //	    netns          its network namespace is mounted here
 //	.lock              taken for moments, while a pod is made or dead ones are looked for

@@ -43,8 +43,8 @@ func (r realImage) push(t *testing.T, registry string) string {
 	return source
 }
 
-// Images of real programs that never are root save their data in their volumes. They keep it when the app is restarted, and when
-// the volume is an operator's folder, also when the pod is; and their stop signals end them before they are killed.
+// Images of real programs that never are root save their data in their volumes, of the image or a folder of the operator's. They
+// keep it when the app is restarted and when the pod is; and their stop signals end them before they are killed.
 func TestRealImagesOfARegistryKeepTheirData(t *testing.T) {
 	for _, image := range realImages() {
 		t.Run(image.name, func(t *testing.T) {
@@ -64,6 +64,9 @@ func TestRealImagesOfARegistryKeepTheirData(t *testing.T) {
 				now := b.Launcher("status", "--json", "own").Stdout
 				return strings.Contains(now, `"exited":false`) && !strings.Contains(now, "ending") && now != before
 			})
+			image.reads(b, "own")
+			stopsByItself(b, "own")
+			b.Must("restart", "own")
 			image.reads(b, "own")
 			stopsByItself(b, "own")
 
