@@ -12,22 +12,25 @@
  *	shim's plan, then a byte ───────────────────────► shim_become(): what the shim does
  *	              ◄───── end of the report ────────── execve(2)
  *
- * The supervisor has many threads, and any of them may have held a lock of the C library at the fork. So the child calls
- * nothing that locks or allocates: system calls, and functions of the C library that are no more than those.
- * TestChildCallsOnlyWhatIsAllowed compares the object files with a list. The signals stay blocked until their actions are the default ones:
- * a handler of the Go runtime never runs in the child.
+ * The supervisor has many threads, and any of them may have held a lock of the C library at the fork. So the child
+ * calls nothing that locks or allocates: system calls, and functions of the C library that are no more than those.
+ * TestChildCallsOnlyWhatIsAllowed compares the object files with a list. The child has its stack, the plan and the
+ * program's own data; leaveMemoryOut has kept the rest of the supervisor's memory from it. The signals stay blocked
+ * until their actions are the default ones: a handler of the Go runtime never runs in the child.
  *
  * What a stranger can do meanwhile, who is in the pod's PID namespace or writes to the app's root:
- *   - change the root's files while a target is looked up: openat2(2) resolves it in the root, without the links of /proc, and
- *     gives a descriptor, on which the mount is put. Links to the system's own folders are not followed at all;
- *   - remount or unmount: the mounts are in the child's own namespace, the root was made a slave before anything is attached,
- *     and nothing is resolved outside of the new root;
- *   - stop the child: stages.c continues it, as it is still the supervisor's program, or kills it if it does not come as far as
- *     closing what it has of the supervisor; kill it: the start fails while the root is made, later the app has ended by the signal;
- *   - freeze it, or take its memory or its PIDs: a call fails, or the start's limit in time ends it. What a frozen child has of the
- *     supervisor is no other start's report, see forked.start;
- *   - trace or read it: until its first step it has more capabilities than who has no CAP_SYS_PTRACE, for whom the rest of the
- *     pod is outside of its Landlock domain; then it is not dumpable, either.
+ *   - change the root's files while a target is looked up: openat2(2) resolves it in the root, without the links of
+ *     /proc, and gives a descriptor, on which the mount is put. Links to the system's own folders are not followed at
+ *     all;
+ *   - remount or unmount: the mounts are in the child's own namespace, the root was made a slave before anything is
+ *     attached, and nothing is resolved outside of the new root;
+ *   - stop the child: stages.c continues it, as it is still the supervisor's program, or kills it if it does not come
+ *     as far as closing what it has of the supervisor; kill it: the start fails while the root is made, later the app
+ *     has ended by the signal;
+ *   - freeze it, or take its memory or its PIDs: a call fails, or the start's limit in time ends it. What a frozen
+ *     child has of the supervisor is no other start's report, see forked.start;
+ *   - trace or read it: until its first step it has more capabilities than who has no CAP_SYS_PTRACE, for whom the
+ *     rest of the pod is outside of its Landlock domain; then it is not dumpable, either.
  */
 #define _GNU_SOURCE
 #include "direct.h"
@@ -46,8 +49,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* From linux/mount.h, linux/openat2.h and linux/sched.h, which Debian 12's and musl's headers do not have or cannot include
- * beside sys/mount.h and sched.h. The numbers are the same on every architecture. */
+/* From linux/mount.h, linux/openat2.h and linux/sched.h, which Debian 12's and musl's headers do not have or cannot
+ * include beside sys/mount.h and sched.h. The numbers are the same on every architecture. */
 #ifndef SYS_clone3
 #define SYS_clone3 435
 #endif
@@ -81,7 +84,8 @@ struct attributes { uint64_t set, clear, propagation, userns; };
 
 static void __attribute__((noreturn)) fail(uint32_t step) { shim_fail(step, errno); }
 
-/* Makes the descriptors of the plan 0, 1, 2 and so on, and closes all others: the ends of pipes for which another start waits. */
+/* Makes the descriptors of the plan 0, 1, 2 and so on, and closes all others: the ends of pipes for which another start
+ * waits. */
 static void take_files(int32_t *files, int n, int report)
 {
 	int i;
@@ -197,7 +201,8 @@ static int copy(const char *source, int target, uint64_t set)
 	return result;
 }
 
-/* Hides what is at target. A detached mount cannot be copied before Linux 6.15, so the first target of a kind gets the mount itself. */
+/* Hides what is at target. A detached mount cannot be copied before Linux 6.15, so the first target of a kind gets the
+ * mount itself. */
 static int mask(const struct direct_op *op, int target)
 {
 	static int used[2];
@@ -295,7 +300,9 @@ static void __attribute__((noreturn)) child(struct direct_plan *p)
 int direct_missing(void)
 {
 	/* Each call is an error; ENOSYS or EPERM says that there is none. */
-	static const long calls[] = { SYS_clone3, SYS_close_range, SYS_openat2, SYS_open_tree, SYS_move_mount, SYS_mount_setattr };
+	static const long calls[] = {
+		SYS_clone3, SYS_close_range, SYS_openat2, SYS_open_tree, SYS_move_mount, SYS_mount_setattr,
+	};
 	size_t i;
 
 	for (i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
@@ -306,6 +313,8 @@ int direct_missing(void)
 	}
 	return 0;
 }
+
+uintptr_t direct_stack(void) { return (uintptr_t)__builtin_frame_address(0); }
 
 int direct_fork(void *plan, uint64_t size, int cgroup)
 {

@@ -1,7 +1,6 @@
 package container
 
 // #include "direct.h"
-// #include <stdlib.h>
 // #include "shim.h"
 import "C"
 
@@ -26,8 +25,8 @@ import (
 )
 
 // The direct runtime starts a process as a fork of the supervisor, in C, which becomes the app without an execution of
-// this program or a Go runtime in between (direct.c). It enforces what libcontainer is configured to do (configOf), and shares
-// everything else with the runtime by libcontainer: cgroups, filters, the shim's plan and what the shim does.
+// this program or a Go runtime in between (direct.c). It enforces what libcontainer is configured to do (configOf), and
+// shares everything else with the runtime by libcontainer: cgroups, filters, the shim's plan and what the shim does.
 
 // forked is what a child of the direct runtime gets, as plain data; see struct direct_plan.
 type forked struct {
@@ -54,7 +53,8 @@ type operation struct {
 // encode returns the plan in the format of direct.h.
 func (f *forked) encode() []byte {
 	header := C.struct_direct_plan{
-		nfiles: C.uint32_t(len(f.files)), nops: C.uint32_t(len(f.operations)), root: C.uint32_t(f.root), ready: C.uint32_t(f.ready),
+		nfiles: C.uint32_t(len(f.files)), nops: C.uint32_t(len(f.operations)),
+		root: C.uint32_t(f.root), ready: C.uint32_t(f.ready),
 		shim: C.uint32_t(f.shim), cgroups: C.uint32_t(f.cgroups), ncgroups: C.uint32_t(f.ncgroups),
 	}
 	if f.terminal {
@@ -70,7 +70,8 @@ func (f *forked) encode() []byte {
 	var text []byte
 	for _, o := range f.operations {
 		op := C.struct_direct_op{
-			kind: C.uint32_t(o.kind), flags: C.uint32_t(o.flags), file: C.uint32_t(o.file), other: C.uint32_t(o.other), set: C.uint64_t(o.set),
+			kind: C.uint32_t(o.kind), flags: C.uint32_t(o.flags),
+			file: C.uint32_t(o.file), other: C.uint32_t(o.other), set: C.uint64_t(o.set),
 		}
 		rest = append(rest, C.GoBytes(unsafe.Pointer(&op), C.int(unsafe.Sizeof(op)))...)
 		text = append(append(append(append(text, o.source...), 0), o.target...), 0)
@@ -94,21 +95,21 @@ func (f *forked) start(unified *os.File) (*os.Process, error) {
 	if unified != nil {
 		cgroup = C.int(unified.Fd())
 	}
-	memory := C.CBytes(plan) // see leaveHeapOut
-	defer C.free(memory)
-	pid := C.direct_fork(memory, C.uint64_t(len(plan)), cgroup)
+	forking.Lock()
+	defer forking.Unlock()
+	leaveMemoryOut()
+	memory, err := unix.Mmap(-1, 0, len(plan), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	defer func() { _ = unix.Munmap(memory) }()
+	copy(memory, plan) // the child does not get the heap
+	pid := C.direct_fork(unsafe.Pointer(&memory[0]), C.uint64_t(len(plan)), cgroup)
 	runtime.KeepAlive(f.files)
 	if pid < 0 {
 		return nil, os.NewSyscallError("clone3", syscall.Errno(-pid))
 	}
 	return os.FindProcess(int(pid))
-}
-
-// leaveHeapOut has forks not get the part of the Go heap around the runtime, which no child needs: to copy its page tables, and
-// each page that is written afterwards, takes a fifth of a command's start. What does not lie there, or an error, costs that time only.
-func (r *Runtime) leaveHeapOut() {
-	const arena = 64 << 20 // of the Go runtime (heapArenaBytes)
-	_, _, _ = unix.Syscall(unix.SYS_MADVISE, uintptr(unsafe.Pointer(r))&^(arena-1), arena, unix.MADV_DONTFORK)
 }
 
 // missingForDirect returns why the direct runtime cannot start processes here, or nil.
@@ -161,9 +162,12 @@ func (c *container) startDirect(config *configs.Config, stdio spec.Stdio) (_ spe
 	return &process{pid: started.Pid, release: func() { _ = started.Release() }}, nil
 }
 
-// assemble makes everything that the child needs; the caller closes it. A volume's file system may not answer: the thread
-// that the kernel keeps waiting is lost then until it does (see look), and assemble returns an error after the limit.
-func (c *container) assemble(config *configs.Config, l *firstProcess, stdio spec.Stdio, limit time.Duration) (*assembly, error) {
+// assemble makes everything that the child needs; the caller closes it. A volume's file system may not answer: the
+// thread that the kernel keeps waiting is lost then until it does (see look), and assemble returns an error after the
+// limit.
+func (c *container) assemble(
+	config *configs.Config, l *firstProcess, stdio spec.Stdio, limit time.Duration,
+) (*assembly, error) {
 	a, made, gone := &assembly{container: c, stdio: stdio}, make(chan error), make(chan struct{})
 	defer close(gone)
 	go func() {

@@ -46,13 +46,16 @@ struct direct_plan {
 };
 
 /*
- * Forks, into the cgroup of version 2 whose folder is the descriptor cgroup if that is not -1, and into a new mount namespace
- * if the plan has a root. Returns the child's number, or -errno.
+ * Forks, into the cgroup of version 2 whose folder is the descriptor cgroup if that is not -1, and into a new mount
+ * namespace if the plan has a root. Returns the child's number, or -errno.
  */
 int direct_fork(void *plan, uint64_t size, int cgroup);
 
-/* Returns 0 if the kernel has the newest of the system calls that a child needs, and clone3(2), which a container's filter may
- * deny; otherwise an errno. */
+/* Returns an address in the calling thread's stack, where direct_fork's child runs. */
+uintptr_t direct_stack(void);
+
+/* Returns 0 if the kernel has the newest of the system calls that a child needs, and clone3(2), which a container's
+ * filter may deny; otherwise an errno. */
 int direct_missing(void);
 
 /* Tells the shim its first descriptor (enum shim_file), for shim_fail and shim_become; in shim.c. */

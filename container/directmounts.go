@@ -135,7 +135,8 @@ func (a *assembly) mount(config *configs.Config) error {
 
 // links are those of a /dev.
 var links = map[string]string{ //nolint:gochecknoglobals // a table that is only read
-	"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "core": "/proc/kcore",
+	"ptmx": "pts/ptmx", "core": "/proc/kcore",
+	"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
 }
 
 // makeDevices fills the detached /dev. Its paths go through /proc/self/fd: nobody else reaches it yet.
@@ -187,11 +188,14 @@ func (a *assembly) bindNode(d *devices.Device) error {
 	if err != nil {
 		return err
 	}
-	a.add(operation{kind: C.DIRECT_ATTACH, flags: C.DIRECT_FILE, file: a.own(t.file), target: d.Path, what: "mount " + d.Path})
+	a.add(operation{
+		kind: C.DIRECT_ATTACH, flags: C.DIRECT_FILE, file: a.own(t.file), target: d.Path, what: "mount " + d.Path,
+	})
 	return nil
 }
 
-// connect makes the child's standard streams: a terminal of its own devpts, or what stdio says, with its own null device.
+// connect makes the child's standard streams: a terminal of its own devpts, or what stdio says, with its own null
+// device.
 func (a *assembly) connect(dev, pts *os.File) error {
 	if a.forked.terminal = a.stdio.Terminal; a.forked.terminal {
 		return a.openConsole(pts)
@@ -267,7 +271,10 @@ func (a *assembly) mask(paths []string) error {
 		masks[i] = a.own(t.file)
 	}
 	for _, path := range paths {
-		a.add(operation{kind: C.DIRECT_MASK, flags: C.DIRECT_IF_THERE, file: masks[0], other: masks[1], target: path, what: "mask " + path})
+		a.add(operation{
+			kind: C.DIRECT_MASK, flags: C.DIRECT_IF_THERE,
+			file: masks[0], other: masks[1], target: path, what: "mask " + path,
+		})
 	}
 	return nil
 }
@@ -285,7 +292,8 @@ func (r *Runtime) makeMasks(dir string) error {
 		return err
 	}
 	null := filepath.Join(r.masks, "null")
-	err := makeNode(null, &devices.Device{FileMode: 0o666, Rule: devices.Rule{Type: devices.CharDevice, Major: 1, Minor: 3}})
+	rule := devices.Rule{Type: devices.CharDevice, Major: 1, Minor: 3}
+	err := makeNode(null, &devices.Device{FileMode: 0o666, Rule: rule})
 	if errors.Is(err, os.ErrPermission) {
 		err = os.WriteFile(null, nil, 0o444)
 	}

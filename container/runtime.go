@@ -106,7 +106,6 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	go r.pod.Hasten() // the rest of the pod's start takes as long
 	r.starter = newStarter()
 	if r.direct {
-		r.leaveHeapOut()
 		err = r.makeMasks(dir)
 	} else {
 		err = r.prepareLibcontainer()
