@@ -7,14 +7,19 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
+// settled is how long after its report a pod still does what belongs to its start, such as cgroup.OOMWatch.
+const settled = 3 * time.Second
+
 // releaseStartMemory releases memory that only the start of a pod needed: the heap, and the
 // pages of the program, most of which are never used again. The kernel reloads the others from
-// the page cache when they are used. This is only advice to the kernel, so errors do not matter. Without it the
-// supervisor of a pod of one app has a PSS of 10.6 MiB instead of 7.3.
+// the page cache when they are used. This is only advice to the kernel, so errors do not matter. Called when the pod
+// is ready and when it has settled, it leaves a supervisor of one app a PSS of 4.1 MiB, and one of 50 apps 7.4;
+// without the second call 6.4 and 10.8.
 func releaseStartMemory() {
 	// A sync.Pool keeps its contents over one collection and releases them in the second.
 	runtime.GC()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"time"
 
 	"kurma.io/stager/callins"
 	"kurma.io/stager/names"
@@ -72,7 +73,10 @@ func (p *Pod) writeLastStatus() error {
 // supervisor and the waiter have closed their copies of the ready pipe.
 func (p *Pod) ready() error {
 	p.Log.Info("pod is running", "apps", len(p.Apps))
-	defer func() { go releaseStartMemory() }()
+	defer func() {
+		go releaseStartMemory()
+		time.AfterFunc(settled, releaseStartMemory)
+	}()
 	if p.Inherited.Ready == nil {
 		return nil
 	}
