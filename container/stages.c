@@ -140,10 +140,11 @@ static int find_recent(pid_t pid)
 
 static void remember(pid_t pid, int64_t time)
 {
-	static int next;
 	int i = find_recent(pid);
 
 	if (i == RECENT) {
+		static int next;
+
 		i = next;
 		next = (next + 1) % RECENT;
 	}
