@@ -138,15 +138,29 @@ func (e *entrance) result() error {
 	return explained
 }
 
-// resultOf is result for a shim that is killed if it takes longer than limit: an app can stop it.
+// errUnkillable says why a command's shim is neither the command nor has ended: a frozen cgroup of version 1 keeps
+// a process that was killed until the cgroup is thawed.
+var errUnkillable = errors.New("its process cannot be killed: is the app's cgroup frozen?")
+
+// resultOf is result for a shim that is killed if it takes longer than limit: an app can stop it. If the kill does not
+// end the shim, either, the error is errUnkillable.
 func (e *entrance) resultOf(shim *os.Process, limit time.Duration) error {
-	late := time.AfterFunc(limit, func() { _ = shim.Kill() }) // it may have ended just now
+	late := time.AfterFunc(limit, func() {
+		_ = shim.Kill() // it may have ended just now
+		_ = e.pipes.report.SetReadDeadline(time.Now().Add(killLimit))
+	})
 	err := e.result()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("not started within %s: %w", limit, errUnkillable)
+	}
 	if !late.Stop() && err == nil {
 		err = fmt.Errorf("not started within %s, and killed", limit)
 	}
 	return err
 }
+
+// killLimit is how long a process may take to end when it has been killed.
+const killLimit = time.Second
 
 // failed adds to an error what has failed. A *spec.ExecError already says so.
 func (c *container) failed(verb string, err error) error {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
@@ -81,5 +82,30 @@ func TestFilesThatDoNotAnswerCostOneStart(t *testing.T) {
 	surroundings.Eventually(t, "the looks end with the file system", func() bool { return len(c.looks) == 0 })
 	if text, _ := execOutput(t, hostile, rootCommand("sh", "-c", "echo again")); text != "again\n" {
 		t.Errorf("the container's command writes %q", text)
+	}
+}
+
+// A command in a frozen app ends by its limit in time, also where the kernel keeps what is killed (cgroups of version 1).
+func TestACommandInAFrozenAppEndsByItsLimit(t *testing.T) {
+	r := newRuntime(t)
+	r.execLimit = time.Second
+	c, _ := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
+	m, err := c.(*container).cgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Freeze(cgroups.Frozen); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := m.Freeze(cgroups.Thawed); err != nil {
+			t.Error(err)
+		}
+	}()
+	if p, err := c.Exec(rootCommand("true"), spec.Stdio{}); err == nil || !strings.Contains(err.Error(), "not started within 1s") {
+		if err == nil {
+			p.Release()
+		}
+		t.Errorf("error %v", err)
 	}
 }
