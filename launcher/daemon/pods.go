@@ -110,9 +110,10 @@ func (d *Daemon) Wait(ctx context.Context, pod *pods.Pod) (Outcome, error) {
 }
 
 // Restart stops a pod, unless it has ended, and starts another one with the same plan, detached. The new pod takes
-// the empty volumes and the place of the old one, which is deleted with its logs once the new one is up. Its images cannot be removed
-// meanwhile, and its stager must still be trusted. A pod that has ended, but could not be disconnected from its
-// networks, is started again, too, and stays; its error, as one of its deletion, is returned beside the new pod.
+// the empty volumes and the place of the old one, which is deleted with its logs once the new one is up; if the new
+// pod does not start, the old one has its volumes back. Its images cannot be removed meanwhile, and its stager must
+// still be trusted. A pod that has ended, but could not be disconnected from its networks, is also started again, and
+// stays; its error, as one of its deletion, is returned beside the new pod.
 func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) {
 	imageStore, ring, err := d.imagesAndKeys()
 	if err != nil {
@@ -142,7 +143,7 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 	}
 	pod, err := store.Create(ctx, old.Plan.Again())
 	if err == nil {
-		err = pod.TakeVolumes(old)
+		err = store.MoveVolumes(old, pod)
 	}
 	if err == nil {
 		err = pod.Detach(ctx, d.programs.Monitor)

@@ -313,10 +313,14 @@ func (k *Keeper) keepAppLogs() {
 	}
 }
 
-// removeDir removes the pod's folder and its pin of a network namespace. The lock is removed last, so that it shows
+// removeDir removes the pod's folder and its pin of a network namespace, and returns volumes that belong to another
+// pod. The lock is removed last, so that it shows
 // until then that a process works on the folder.
 func (k *Keeper) removeDir() error {
 	if err := networks.Remove(k.pin()); err != nil {
+		return fmt.Errorf("remove pod %s: %w", k.Plan.UUID, err)
+	}
+	if err := k.returnVolumes(); err != nil {
 		return fmt.Errorf("remove pod %s: %w", k.Plan.UUID, err)
 	}
 	entries, err := os.ReadDir(k.Dir)

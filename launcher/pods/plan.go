@@ -144,6 +144,9 @@ type State struct {
 	// MissingCgroups are the parents of the pod's cgroup that did not exist before the monitor made
 	// the cgroup, see cgroups.Group.Missing.
 	MissingCgroups []string `json:"missingCgroups,omitempty"`
+
+	// VolumesOf is the UUID of the pod from which this pod has taken its empty volumes, see Store.MoveVolumes.
+	VolumesOf string `json:"volumesOf,omitempty"`
 }
 
 // Exit is how a stager ended: Code is its exit status. If a signal ended it, Code is 128

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 
 	"kurma.io/stager/build"
-
-	"golang.org/x/sys/unix"
 )
 
 // Files and folders of a stager's root that the launcher makes.
@@ -135,47 +133,6 @@ func (k *Keeper) makeVolumePoint(root *os.Root, volume Volume) error {
 		return makeDir(root, name)
 	}
 	return writeNew(root, name, nil)
-}
-
-// makeEmptyVolumes makes the empty volumes that have not been taken over from another pod.
-func (k *Keeper) makeEmptyVolumes() error {
-	for _, volume := range k.Plan.Volumes {
-		if volume.Source != "" {
-			continue
-		}
-		if err := makeEmptyVolume(k.emptyVolume(volume), volume); err != nil {
-			return fmt.Errorf("make volume %q: %w", volume.Name, err)
-		}
-	}
-	return nil
-}
-
-func makeEmptyVolume(dir string, volume Volume) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return err
-	}
-	switch err := os.Mkdir(dir, 0o700); {
-	case errors.Is(err, fs.ErrExist):
-		return nil
-	case err != nil:
-		return err
-	}
-	// chmod(2) ignores the umask, mkdir(2) does not.
-	return errors.Join(os.Chown(dir, volume.UID, volume.GID), unix.Chmod(dir, volume.Mode))
-}
-
-// TakeVolumes makes the empty volumes of a pod that has ended those of this pod, which has not been started.
-func (k *Keeper) TakeVolumes(ended *Pod) error {
-	err := os.Rename(filepath.Join(ended.Dir, volumesDir), filepath.Join(k.Dir, volumesDir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("take volumes of pod %s: %w", ended.Plan.UUID, err)
-	}
-	return nil
-}
-
-// emptyVolume returns the host's path of an empty volume.
-func (k *Keeper) emptyVolume(volume Volume) string {
-	return filepath.Join(k.Dir, volumesDir, volume.Name)
 }
 
 // copyImage copies an image's files. A stager image is small, usually one binary. On a file

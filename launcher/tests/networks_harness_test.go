@@ -263,7 +263,8 @@ func (m *netMachine) checkNetworks() {
 		files, _ := filepath.Glob(filepath.Join(m.networks, pattern))
 		for _, file := range files {
 			if name := filepath.Base(file); name != "lock" && !strings.HasPrefix(name, "last_reserved_ip") {
-				m.T.Errorf("left: %s", file)
+				text, _ := os.ReadFile(file)
+				m.T.Errorf("left: %s: %q", file, text)
 			}
 		}
 	}

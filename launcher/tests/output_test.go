@@ -98,8 +98,8 @@ func TestExitPolicyNeverKeepsAForegroundPod(t *testing.T) {
 	}
 }
 
-// A pod of an image that was imported without a signature, and whose mount point got no volume, is what was asked for: run prints
-// nothing. validate reports the empty volume.
+// A pod of an image that was imported without a signature, and whose mount point gets an empty volume, is what was asked for: run
+// prints nothing, and validate no warning. Of a pod manifest without the volume, validate reports the mount point.
 func TestRunPrintsNothingOfItsOwn(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)
@@ -110,8 +110,13 @@ func TestRunPrintsNothingOfItsOwn(t *testing.T) {
 	if err := cmd.Run(); err != nil || stderr.Len() > 0 {
 		t.Errorf("%v: %s", err, &stderr)
 	}
-	if out := b.Must("validate", image); !strings.Contains(out, `no volume for mount point "data"`) {
-		t.Errorf("validate: %s", out)
+	if out := b.Must("validate", image); strings.Contains(out, "warning") {
+		t.Errorf("validate of the image: %s", out)
+	}
+	unfilled := suite.Shell("a", "")
+	unfilled.App = nil
+	if out := b.Must("validate", b.Write("unfilled.json", harness.PodOf(unfilled))); !strings.Contains(out, `no volume for mount point "data"`) {
+		t.Errorf("validate of the manifest: %s", out)
 	}
 }
 
