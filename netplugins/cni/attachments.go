@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"path/filepath"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
@@ -26,11 +28,14 @@ func attachments(lib *libcni.CNIConfig, n *network) ([]*libcni.NetworkAttachment
 }
 
 // collect removes what belongs to no pod that is connected, such as after a crash: it disconnects the pods
-// whose network namespace is gone, and calls GC, where the configuration's version has it. A pod that is
-// being connected is not recorded yet, so no other call may run meanwhile.
+// whose network namespace is gone, frees addresses without an owner, and calls GC, where the configuration's version
+// has it. A pod that is being connected is not recorded yet, so no other call may run meanwhile.
 func (c *cni) collect(ctx context.Context, lib *libcni.CNIConfig, n *network) error {
 	if err := c.disconnectGone(ctx, lib, n); err != nil {
 		return err
+	}
+	if err := c.freeOwnerless(n.list.Name); err != nil {
+		return fmt.Errorf("free addresses without an owner: %w", err)
 	}
 	connected, err := attachments(lib, n)
 	if err != nil {
@@ -42,6 +47,32 @@ func (c *cni) collect(ctx context.Context, lib *libcni.CNIConfig, n *network) er
 	}
 	if err := lib.GCNetworkList(ctx, n.list, &libcni.GCArgs{ValidAttachments: valid}); err != nil {
 		return fmt.Errorf("collect what is left of earlier pods: %w", err)
+	}
+	return nil
+}
+
+// freeOwnerless removes the addresses of a network that host-local has reserved for no pod: killed between the making of
+// an address' file and the writing of the pod into it, host-local leaves an empty file, which no DEL removes.
+func (c *cni) freeOwnerless(network string) error {
+	dir := filepath.Join(c.data, "networks", network)
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		info, err := file.Info()
+		if err != nil {
+			return err
+		}
+		if net.ParseIP(file.Name()) == nil || info.Size() > 0 {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, file.Name())); err != nil {
+			return err
+		}
 	}
 	return nil
 }
