@@ -19,7 +19,8 @@ type terminal struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	master *os.File
-	slave  *os.File // keeps the terminal open while no program has it, and shows its mode
+	slave  *os.File  // keeps the terminal open while no program has it, and shows its mode
+	before [4]uint32 // its mode before the program has started
 	shown  bytes.Buffer
 }
 
@@ -46,11 +47,13 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 	t.Cleanup(func() { ours.Close() })
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Setctty: true}
+	m := &terminal{t: t, cmd: cmd, master: ours, slave: slave}
+	m.before = m.mode()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	return &terminal{t: t, cmd: cmd, master: ours, slave: slave}
+	return m
 }
 
 func (m *terminal) types(text string) {
@@ -92,6 +95,14 @@ func (m *terminal) mode() [4]uint32 {
 	return [4]uint32{mode.Iflag, mode.Oflag, mode.Cflag, mode.Lflag}
 }
 
+// isRestored checks that the terminal's mode is as it was before the program has started.
+func (m *terminal) isRestored() {
+	m.t.Helper()
+	if after := m.mode(); after != m.before {
+		m.t.Errorf("the terminal's mode is %o, was %o", after, m.before)
+	}
+}
+
 // ends waits for the program's end and returns its exit status.
 func (m *terminal) ends() int {
 	m.t.Helper()
@@ -110,7 +121,6 @@ func TestAUsersTerminalSessionWorks(t *testing.T) {
 	cmd := p.Command("exec", "-it", p.Name, "app", "--", "/bin/sh", "-i")
 	cmd.Env = append(cmd.Env, "TERM=vt220")
 	m := onTerminal(t, cmd)
-	before := m.mode()
 	m.sees("# ")
 	for _, step := range []struct{ types, sees string }{
 		{"tty; stty size; echo $TERM\r", "/dev/pts/0\r\n30 100\r\nvt220\r\n"},
@@ -135,9 +145,7 @@ func TestAUsersTerminalSessionWorks(t *testing.T) {
 	if code := m.ends(); code != 42 {
 		t.Errorf("exit status %d", code)
 	}
-	if after := m.mode(); after != before {
-		t.Errorf("the terminal's mode is %o, was %o", after, before)
-	}
+	m.isRestored()
 	succeeds(p, "app", `[ -z "$(ps -o stat | grep Z)" ]`)
 }
 
