@@ -84,7 +84,8 @@ func TestOptionsOfAnIPv6Network(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := s.creation("x"); !reflect.DeepEqual(c.Options, map[string]any{enableIPv6Option: true}) || len(c.IPv4Data) != 0 || c.IPv6Data[0].Gateway != "fd00:7::1" {
+	want := map[string]any{enableIPv6Option: true, genericOption: map[string]any{}}
+	if c := s.creation("x"); !reflect.DeepEqual(c.Options, want) || len(c.IPv4Data) != 0 || c.IPv6Data[0].Gateway != "fd00:7::1" {
 		t.Errorf("%+v", c)
 	}
 }

@@ -174,7 +174,8 @@ func withGeneric[V any](options map[string]V) map[string]any {
 	return all
 }
 
-// creation is the request that creates the network.
+// creation is the request that creates the network. As with Docker, it has generic options, empty without options of the
+// network, and says whether the network has IPv6: some drivers fail without either.
 func (s *settings) creation(id string) createNetwork {
 	c := createNetwork{NetworkID: id, Options: withGeneric(s.Options), IPv4Data: []ipamData{}, IPv6Data: []ipamData{}}
 	for _, p := range s.IPAM {
@@ -184,9 +185,12 @@ func (s *settings) creation(id string) createNetwork {
 			continue
 		}
 		c.IPv6Data = append(c.IPv6Data, data)
-		if _, set := c.Options[enableIPv6Option]; !set {
-			c.Options[enableIPv6Option] = true
-		}
+	}
+	if len(s.Options) == 0 {
+		c.Options[genericOption] = map[string]any{}
+	}
+	if _, set := c.Options[enableIPv6Option]; !set {
+		c.Options[enableIPv6Option] = len(c.IPv6Data) > 0
 	}
 	return c
 }

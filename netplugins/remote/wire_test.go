@@ -54,6 +54,34 @@ func TestTheWireOfAGlobalDriver(t *testing.T) {
 	f.checkWire(t, "global")
 }
 
+// Docker's daemon sends every driver its generic options, empty ones too, and whether the network has IPv6: drivers read both
+// without a look at whether they are there.
+func TestCreateNetworkHasTheOptionsThatDockerAlwaysSends(t *testing.T) {
+	v6 := []any{map[string]any{"subnet": "fd00:95::/64"}}
+	for _, tt := range []struct {
+		name string
+		keys map[string]any
+		want string
+	}{
+		{"no options", nil, `{"com.docker.network.enable_ipv6":false,"com.docker.network.generic":{}}`},
+		{"no addresses", map[string]any{"ipam": []any{}}, `{"com.docker.network.enable_ipv6":false,"com.docker.network.generic":{}}`},
+		{"empty options", map[string]any{"options": map[string]any{}}, `{"com.docker.network.enable_ipv6":false,"com.docker.network.generic":{}}`},
+		{"IPv6", map[string]any{"ipam": v6}, `{"com.docker.network.enable_ipv6":true,"com.docker.network.generic":{}}`},
+		{"options", map[string]any{"options": map[string]any{"mode": "l2"}}, `{"com.docker.network.enable_ipv6":false,"com.docker.network.generic":{"mode":"l2"},"mode":"l2"}`},
+		{
+			"IPv6 by the options",
+			map[string]any{"ipam": v6, "options": map[string]any{enableIPv6Option: "false"}},
+			`{"com.docker.network.enable_ipv6":"false","com.docker.network.generic":{"com.docker.network.enable_ipv6":"false"}}`,
+		},
+	} {
+		f := newDriver(t)
+		f.must(t, setup(f.newRemote(t), configWith(t, tt.keys)), callsOfSetup)
+		if want := `"Options":` + tt.want + `,"IPv4Data"`; !strings.Contains(f.bodies["CreateNetwork"], want) {
+			t.Errorf("%s: %s, want %s", tt.name, f.bodies["CreateNetwork"], want)
+		}
+	}
+}
+
 // A driver that knows nothing of EndpointOperInfo, or does not answer to it, connects pods all the same.
 func TestDriversWithoutOperationalInfo(t *testing.T) {
 	for _, answer := range []string{`{"Err": "no such method"}`, "drop"} {
