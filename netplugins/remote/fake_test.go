@@ -25,6 +25,7 @@ type fakeDriver struct {
 	mu      sync.Mutex
 	log     []string          // methods, and what the fake linker does
 	bodies  map[string]string // the last request of each method
+	lines   []string          // METHOD BODY of each request
 	answers map[string]string // of methods that do not answer {}
 	status  map[string]int    // of methods that do not answer with 200
 	called  func(method string)
@@ -74,6 +75,7 @@ func (f *fakeDriver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.log = append(f.log, method)
 	f.bodies[method] = string(body)
+	f.lines = append(f.lines, method+" "+string(body)+"\n")
 	answer, status, called := f.answers[method], f.status[method], f.called
 	f.mu.Unlock()
 	if called != nil {

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"flag"
-	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,25 +16,23 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// checkWire compares the last request of each method with the lines of a golden file, METHOD BODY. The bodies have what
-// Docker's daemon sends beyond the protocol's document: LocalDefault, empty lists of ports, Self and BindAddress.
+// checkWire compares the requests, sorted and each once, with the lines of a golden file, METHOD BODY. The bodies have
+// what Docker's daemon sends beyond the protocol's document: generic options, LocalDefault, empty lists of ports, Self
+// and BindAddress.
 func (f *fakeDriver) checkWire(t *testing.T, name string) {
 	t.Helper()
-	var got strings.Builder
 	f.mu.Lock()
-	for _, method := range slices.Sorted(maps.Keys(f.bodies)) {
-		fmt.Fprintf(&got, "%s %s\n", method, f.bodies[method])
-	}
+	got := strings.Join(slices.Compact(slices.Sorted(slices.Values(f.lines))), "")
 	f.mu.Unlock()
 	path := filepath.Join("testdata", "wire", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want, err := os.ReadFile(path)
-	if err != nil || got.String() != string(want) {
-		t.Errorf("%v; on the wire\n%s, want\n%s", err, got.String(), want)
+	if err != nil || got != string(want) {
+		t.Errorf("%v; on the wire\n%s, want\n%s", err, got, want)
 	}
 }
 
@@ -54,8 +55,8 @@ func TestTheWireOfAGlobalDriver(t *testing.T) {
 	f.checkWire(t, "global")
 }
 
-// Docker's daemon sends every driver its generic options, empty ones too, and whether the network has IPv6: drivers read both
-// without a look at whether they are there.
+// Docker's daemon always sends the generic options, also empty ones, and whether the network has IPv6. Some drivers read
+// both without a check.
 func TestCreateNetworkHasTheOptionsThatDockerAlwaysSends(t *testing.T) {
 	v6 := []any{map[string]any{"subnet": "fd00:95::/64"}}
 	for _, tt := range []struct {
@@ -80,6 +81,67 @@ func TestCreateNetworkHasTheOptionsThatDockerAlwaysSends(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tt.name, f.bodies["CreateNetwork"], want)
 		}
 	}
+}
+
+// The files docker-* have the requests that dockerd 20.10.24 sent to testdriver for the same networks, with a container
+// on each. The plugin adds to them the network's options outside generic, and "self" as the protocol's document spells it.
+func TestTheWireIsDockers(t *testing.T) {
+	withPort := func(port uint16, proto string) map[string]any {
+		return map[string]any{"portMappings": []any{map[string]any{"hostPort": port, "containerPort": 80, "protocol": proto}}}
+	}
+	subnet := func(prefix, gateway string) map[string]any {
+		return map[string]any{"subnet": prefix, "gateway": gateway}
+	}
+	ports := map[string]bool{"portMappings": true}
+	aux := subnet("10.2.0.0/24", "10.2.0.1/24")
+	aux["auxAddresses"] = map[string]string{"router": "10.2.0.2/24"}
+	for name, keys := range map[string]map[string]any{
+		"docker-plain":   {"ipam": []any{subnet("10.1.0.0/24", "10.1.0.1/24")}},
+		"docker-options": {"ipam": []any{aux}, "options": map[string]any{"mode": "l2"}, "capabilities": ports, "runtimeConfig": withPort(8080, "tcp")},
+		"docker-ipv6": {
+			"ipam":         []any{subnet("10.3.0.0/24", "10.3.0.1/24"), subnet("fd00:95::/64", "fd00:95::1/64")},
+			"capabilities": ports, "runtimeConfig": withPort(8081, "udp"),
+		},
+		"docker-node": {"node": "192.0.2.1"},
+	} {
+		f := newDriver(t)
+		f.set("GetCapabilities", `{"Scope": "global"}`, 0)
+		r, config := f.newRemote(t), configWith(t, keys)
+		if err := errors.Join(setup(r, config), add(r, config, "pod-1"), del(r, config, "pod-1"), r.Remove(context.Background(), config)); err != nil {
+			t.Fatal(err)
+		}
+		recorded, err := os.ReadFile(filepath.Join("testdata", "wire", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(recorded)) {
+			method, body, _ := strings.Cut(line, " ")
+			got, want := likeDocker(t, f.bodies[method]), likeDocker(t, body)
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %s\n%v, want\n%v", name, method, got, want)
+			}
+		}
+	}
+}
+
+// likeDocker decodes a request without what the plugin adds to Docker's, and without the values of IDs and paths.
+func likeDocker(t *testing.T, body string) map[string]any {
+	t.Helper()
+	body = regexp.MustCompile(`"[0-9a-f]{64}"`).ReplaceAllString(body, `"ID"`)
+	body = regexp.MustCompile(`"SandboxKey":"/[^"]*"`).ReplaceAllString(body, `"SandboxKey":"/"`)
+	var request map[string]any
+	if err := json.Unmarshal([]byte(body), &request); err != nil {
+		t.Fatalf("%q: %v", body, err)
+	}
+	if node, is := request["DiscoveryData"].(map[string]any); is {
+		delete(node, "self")
+	}
+	options, _ := request["Options"].(map[string]any)
+	generic, _ := options[genericOption].(map[string]any)
+	for key := range generic {
+		delete(options, key)
+	}
+	return request
 }
 
 // A driver that knows nothing of EndpointOperInfo, or does not answer to it, connects pods all the same.
