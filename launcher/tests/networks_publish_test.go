@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"kurma.io/stager/tests/dockerregistry"
 	"kurma.io/stager/tests/harness"
 )
 
@@ -98,6 +99,23 @@ func TestRunPublishesPorts(t *testing.T) {
 	m.host.refuses(t, "203.0.113.2:8080")
 	m.publishing("again", "-p", "8080:80")
 	answers(t, "web", func() string { return m.page(8080) })
+}
+
+// The packages and a registry are enough for a published page. The web server is not root, and serves the page that its image has
+// in a volume; the host and the world read the page.
+func TestAnImageOfARegistryIsPublished(t *testing.T) {
+	t.Parallel()
+	m := newNetMachine(t, "[]", packaged(t), ownPlugins)
+	world, inside := m.withWorld(), m.host.enter()
+	registry, _ := dockerregistry.Run(t, inside...)
+	source := realImages()[0].push(t, registry, inside...)
+	m.Must("run", "--detach", "--name", "web", "-p", "8080:8080", source)
+	m.LayersAreNow()
+	for _, client := range []*netns{m.host, world} {
+		answers(t, "Welcome to nginx!", func() string { return bodyOf(client.get("203.0.113.2", 8080, "/")) })
+	}
+	m.Must("stop", "web")
+	m.host.refuses(t, "203.0.113.2:8080")
 }
 
 // The packaged network is the default, and a person can choose another one, or replace it.

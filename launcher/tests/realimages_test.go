@@ -3,6 +3,7 @@ package tests
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,8 +28,9 @@ func realImages() []realImage {
 	}
 }
 
-// push builds the image with buildah, in a chroot, and pushes it to a registry. It returns the image's source.
-func (r realImage) push(t *testing.T, registry string) string {
+// push builds the image with buildah, in a chroot, and pushes it to a registry, there with the words inside. It returns the
+// image's source.
+func (r realImage) push(t *testing.T, registry string, inside ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	folder, root := filepath.Join(dir, r.name), filepath.Join(dir, "rootfs")
@@ -39,7 +41,7 @@ func (r realImage) push(t *testing.T, registry string) string {
 	source := "docker://" + registry + "/library/" + r.name + ":1"
 	buildah := []string{"buildah", "--root", dir + "/storage", "--runroot", dir + "/run", "--storage-driver", "vfs"}
 	harness.RunAll(t, append(buildah, "build", "--isolation", "chroot", "--format", "docker", "--layers", "--quiet", "--tag", r.name, folder),
-		append(buildah, "push", "--quiet", "--tls-verify=false", r.name, source))
+		append(slices.Concat(inside, buildah), "push", "--quiet", "--tls-verify=false", r.name, source))
 	return source
 }
 

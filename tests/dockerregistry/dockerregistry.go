@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -15,15 +16,17 @@ import (
 )
 
 // Run runs Debian's docker-registry, which is empty, on the loopback device until stop, or until the test's end. It
-// returns the registry's address, HOST:PORT, when the registry listens; the registry speaks plain HTTP.
-func Run(t *testing.T) (address string, stop func()) {
+// returns the registry's address, HOST:PORT, when the registry listens; the registry speaks plain HTTP. inside are the words
+// by which a command runs in a network namespace, none for this one.
+func Run(t *testing.T, inside ...string) (address string, stop func()) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "config.yml")
 	text := fmt.Sprintf("version: 0.1\nlog: {level: info}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: \"127.0.0.1:0\"}\n", t.TempDir())
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("docker-registry", "serve", config)
+	argv := slices.Concat(inside, []string{"docker-registry", "serve", config})
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
