@@ -125,11 +125,19 @@ func TestAVolumeWithFilesIsNotFilled(t *testing.T) {
 	}
 }
 
+// An operator's folder keeps its owner and mode, also if the image has a folder of another owner and mode at its path.
 func TestAHostVolumeIsNotFilled(t *testing.T) {
 	source := t.TempDir()
+	must(t, os.Chown(source, 5, 6))
+	must(t, os.Chmod(source, 0o700))
 	app := filling{files: map[string]string{"data/": "", "data/a": "a"}}
 	rest, err := fillVolumes(t.Context(), app.root(t), []spec.Mount{{Source: source, Target: "/data", Type: "bind"}}, nil, make(map[string]bool))
 	if entries, _ := os.ReadDir(source); len(entries) > 0 || len(rest) != 1 || err != nil {
 		t.Errorf("copied: %v; %d mounts are left, and the error is %v", entries, len(rest), err)
+	}
+	var stat unix.Stat_t
+	must(t, unix.Stat(source, &stat))
+	if stat.Mode != unix.S_IFDIR|0o700 || stat.Uid != 5 || stat.Gid != 6 {
+		t.Errorf("the folder has mode %o and owner %d:%d", stat.Mode, stat.Uid, stat.Gid)
 	}
 }

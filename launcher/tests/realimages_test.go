@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"kurma.io/stager/tests/dockerregistry"
 	"kurma.io/stager/tests/harness"
 )
@@ -74,7 +76,7 @@ func TestRealImagesOfARegistryKeepTheirData(t *testing.T) {
 			stops = append(stops, stopsByItself(b, "own"))
 
 			folder := b.Folder("folder", 0o700)
-			if err := os.Chown(folder, image.user, image.user); err != nil {
+			if err := os.Chown(folder, image.user, 7); err != nil {
 				t.Fatal(err)
 			}
 			b.Must("run", "--detach", "--name", "folder", "--volume", image.volume+"="+folder, source)
@@ -83,6 +85,10 @@ func TestRealImagesOfARegistryKeepTheirData(t *testing.T) {
 			b.Must("restart", "folder")
 			image.reads(b, "folder")
 			stops = append(stops, stopsByItself(b, "folder"))
+			var stat unix.Stat_t
+			if err := unix.Stat(folder, &stat); err != nil || stat.Mode != unix.S_IFDIR|0o700 || int(stat.Uid) != image.user || int(stat.Gid) != 7 {
+				t.Errorf("%v; the operator's folder has mode %o and owner %d:%d", err, stat.Mode, stat.Uid, stat.Gid)
+			}
 			for range 5 { // on a machine that is busy with other tests
 				if slices.Min(stops) < time.Second {
 					return
