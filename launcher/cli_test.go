@@ -47,6 +47,8 @@ func TestUsageErrorsProposeWhatMayBeMeant(t *testing.T) {
 		"rnu --detach x":                  `unknown command "rnu"; did you mean run or rm?`,
 		"stats-of p":                      `unknown command "stats-of"; launcher --help lists the commands`,
 		"image lst":                       `image: unknown command "lst"; did you mean list?`,
+		"network lst":                     `network: unknown command "lst"; did you mean list?`,
+		"trust lst":                       `trust: unknown command "lst"; did you mean list?`,
 		"image":                           "image: no command; want export, import, list, prune, rm",
 		"help rnu":                        `unknown command "rnu"; did you mean run or rm?`,
 		"help image lst":                  `image: unknown command "lst"; did you mean list?`,
@@ -112,6 +114,20 @@ func TestOptionsMayStandAnywhere(t *testing.T) {
 	}
 	if out := h.run("--json", "ps"); out != h.run("ps", "--json") || !strings.HasPrefix(out, "{") {
 		t.Errorf("ps: %q", out)
+	}
+}
+
+// ls lists as list does.
+func TestListsAreAlsoCalledLs(t *testing.T) {
+	h := newHost(t)
+	for _, group := range []string{"image", "network", "trust"} {
+		out := h.run(group, "ls")
+		if want := h.run(group, "list"); out != want || out == "" {
+			t.Errorf("%s ls: %q, want %q", group, out, want)
+		}
+		if help, want := h.run(group, "ls", "--help"), "Aliases:\n  list, ls"; !strings.Contains(help, want) {
+			t.Errorf("%s ls --help: %q, want %q in it", group, help, want)
+		}
 	}
 }
 
