@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -141,6 +142,32 @@ func TestRunOfAProgramThatCannotBeExecuted(t *testing.T) {
 				t.Errorf("%s %s: %+v, want exit status %d", detach, program, r, want)
 			}
 		}
+	}
+}
+
+// The words after -- are the command of an OCI image without an entry point, also those of a program that the image lacks.
+func TestRunOfACommandThatAnOCIImageLacks(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t, harness.OwnStore())
+	dir := t.TempDir()
+	layout, bundle := filepath.Join(dir, "layout"), filepath.Join(dir, "bundle")
+	image, bin := layout+":1", bundle+"/rootfs/bin"
+	harness.RunAll(t, []string{"umoci", "init", "--layout", layout}, []string{"umoci", "new", "--image", image},
+		[]string{"umoci", "unpack", "--image", image, bundle}, []string{"mkdir", bin}, []string{"cp", "/bin/busybox", bin + "/sh"},
+		[]string{"umoci", "repack", "--image", image, bundle},
+		[]string{"umoci", "config", "--image", image, "--config.cmd", "sh", "--config.env", "PATH=/bin"})
+	id := strings.TrimSpace(b.Must("image", "import", "file://"+layout))
+	b.LayersAreNow()
+	for program, want := range map[string]int{"nosuch": 127, "/bin": 126} {
+		for _, detach := range []string{"--detach=true", "--detach=false"} {
+			r := b.Launcher("run", detach, id, "--", program, "word")
+			if r.Code != want || !strings.Contains(r.Stderr, "exec "+program+": ") {
+				t.Errorf("%s %s: %+v, want exit status %d", detach, program, r, want)
+			}
+		}
+	}
+	if r := b.Launcher("run", id, "--", "sh", "-c", "exit 5"); r.Code != 5 || r.Stderr != "" {
+		t.Errorf("a command of the image: %+v", r)
 	}
 }
 
