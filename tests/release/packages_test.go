@@ -143,23 +143,49 @@ func TestPackagedDocumentsAreWhole(t *testing.T) {
 	}
 }
 
-// followLinks checks the relative links of a document, and counts them.
+// followLinks checks the relative links of a document, also to headings, and counts them.
 func followLinks(t *testing.T, name string) (followed int) {
 	t.Helper()
 	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, link := range regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`).FindAllStringSubmatch(string(text), -1) {
+	for _, link := range regexp.MustCompile(`\]\(([^)#]*)(#[^)]*)?\)`).FindAllStringSubmatch(string(text), -1) {
 		if strings.HasPrefix(link[1], "https://") || strings.HasPrefix(link[1], "http://") {
 			continue
 		}
-		if _, err := os.Stat(filepath.Join(filepath.Dir(name), link[1])); err != nil {
+		to := name
+		if link[1] != "" {
+			to = filepath.Join(filepath.Dir(name), link[1])
+		}
+		text, err := os.ReadFile(to)
+		if err != nil {
 			t.Errorf("%s: %v", filepath.Base(name), err)
+			continue
+		}
+		if anchor := strings.TrimPrefix(link[2], "#"); anchor != "" && !slices.Contains(anchors(string(text)), anchor) {
+			t.Errorf("%s: %s has no heading #%s", filepath.Base(name), filepath.Base(to), anchor)
 		}
 		followed++
 	}
 	return followed
+}
+
+// anchors returns the anchors of a document's headings, which are not its comments in code.
+func anchors(text string) (all []string) {
+	text = regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		words := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		all = append(all, strings.ReplaceAll(words, " ", "-"))
+	}
+	return all
+}
+
+func TestAnchorsOfHeadings(t *testing.T) {
+	got := anchors("# A first pod\n```sh\n# no heading\n```\ntext # here\n## `cni-netplugin`: CNI's plugins\n")
+	if want := []string{"a-first-pod", "cni-netplugin-cnis-plugins"}; !slices.Equal(got, want) {
+		t.Errorf("anchors %q, want %q", got, want)
+	}
 }
 
 // machine is a fresh root with dpkg's records, and with busybox for the packages' scripts.
