@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,6 +121,28 @@ func TestFiltersOfCNIWorkUnderAKurmaDaemonOf2016(t *testing.T) {
 	}
 }
 
+// Another stager's run passes no environment to a command. cni-netplugin finds its image's programs, and CNI its plugins, all the
+// same.
+func TestAddOfCNIWorksWithoutAnEnvironmentUnderAKurmaDaemonOf2016(t *testing.T) {
+	t.Parallel()
+	d, network := start2016(t, "cni", `{"name": "net", "aci": "x", "containerInterface": "eth0", "type": "bridge", "bridge": "br0", "isGateway": true,
+		"ipMasq": true, "ipMasqBackend": "iptables", "ipam": {"type": "host-local", "subnet": "10.10.0.0/16", "routes": [{"dst": "0.0.0.0/0"}]}}`)
+	host := &netns{t, d.Cmd}
+	if output := network.callBare("add"); !strings.Contains(output, `"10.10.0.2/16"`) {
+		t.Errorf("add: %q", output)
+	}
+	if rules := host.run("iptables-save", "-t", "nat"); !strings.Contains(rules, "-s 10.10.0.2/32 ") || !strings.Contains(rules, "MASQUERADE") {
+		t.Errorf("rules after add\n%s", rules)
+	}
+	if output := network.callBare("del"); output != "" {
+		t.Errorf("del: %q", output)
+	}
+	if rules := host.run("iptables-save", "-t", "nat"); strings.Contains(rules, "10.10.0.2") {
+		t.Errorf("rules after del\n%s", rules)
+	}
+	d.Stop()
+}
+
 // pod2016 is a network's container, and a pod's network namespace.
 type pod2016 struct {
 	*harness.Pod
@@ -152,6 +175,28 @@ func (p *pod2016) call(name string) string {
 		p.T.Fatalf("%s: %v\n%s", name, err, output.String())
 	}
 	return strings.TrimSpace(output.String())
+}
+
+// callBare is call without an environment: the executable starts beside the container's main process, which has the namespaces
+// and the root.
+func (p *pod2016) callBare(name string) string {
+	p.T.Helper()
+	processes := p.Processes()
+	main := slices.IndexFunc(processes, func(pid int) bool {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		return string(line) == "/opt/network/setup\x00stay\x00"
+	})
+	if main < 0 {
+		p.T.Fatal("the plugin has no main process")
+	}
+	cmd := exec.Command("nsenter", fmt.Sprintf("--target=%d", processes[main]), "--mount", "--net", "--root", "--wd=/",
+		"/opt/network/"+name, fmt.Sprintf("/proc/%d/ns/net", p.ns.hold.Process.Pid), "146d7cef-fbf6-41da-a2f8-eba218597f9c", "eth0")
+	cmd.Env, cmd.Stdin = []string{}, strings.NewReader(p.config)
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		p.T.Fatalf("%s: %v\n%s", name, err, output)
+	}
+	return strings.TrimSpace(string(output))
 }
 
 // hostRootVariable is the variable of the host's root folder. Such a daemon does not set it, and the plugin
