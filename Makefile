@@ -203,7 +203,7 @@ ROUNDS ?= 20
 KILLS  ?= 200
 test-networks: root deps-build deps-test aci images
 	NETWORK_ROUNDS='$(ROUNDS)' NETWORK_KILLS='$(KILLS)' \
-	$(BUILT) $(GO) test -C launcher -tags '$(TAGS)' -count=1 -v -timeout 120m -run 'Network|Bridge|ManyPods|NothingIsLeft|DHCP|Bandwidth|APluginThat|SamplePlugins|CNITool|RemoteDriver|ADriverKeeps|DriversOfTheMachine|OfCNI|Published|ThePluginThat|EarlierBoot|LostItsMainProcess|UnderAKurmaDaemon|OfARegistry' ./tests
+	$(BUILT) $(GO) test -C launcher -tags '$(TAGS)' -count=1 -v -timeout 120m -run 'Network|Bridge|ManyPods|NothingIsLeft|DHCP|Bandwidth|APluginThat|APluginMay|APluginRuns|PodsPluginStays|SamplePlugins|CNITool|RemoteDriver|ADriverKeeps|DriversOfTheMachine|OfCNI|Publishe[ds]|ThePluginThat|ThePodThatFollows|AStagerStartsWhen|EarlierBoot|LostItsMainProcess|UnderAKurmaDaemon|OfARegistry' ./tests
 
 # appc's own acceptance program, ACETIMES times in a row.
 ACETIMES ?= 20
