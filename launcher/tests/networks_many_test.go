@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -106,6 +107,12 @@ func (m *netMachine) killRuns(few int, network, doc string, check func()) {
 	stopping := time.Since(start)
 	for i := range times(m.T, "NETWORK_KILLS", few) {
 		moment := m.killRun(i%2 == 1, starting, stopping, network, doc)
+		// A process that the launcher was starting has the pod's lock until its exec.
+		harness.Eventually(m.T, "no live pod of the launcher that was killed", func() bool {
+			return !slices.ContainsFunc(m.PS(), func(p harness.PodInfo) bool {
+				return p.Name == "p" && p.State != "dead" && p.State != "exited"
+			})
+		})
 		if r := m.Launcher("gc"); r.Code != 0 {
 			m.T.Errorf("gc after a launcher that was killed after %v of its start (even) or stop (odd), round %d: %s", moment, i, r.Stderr)
 		}
