@@ -35,5 +35,8 @@ func readConfig(path string) (server.Config, error) {
 		return c, fmt.Errorf("read configuration %s: %w", path, err)
 	}
 	c.Fill()
-	return c, c.Check()
+	if err := c.Check(); err != nil {
+		return c, fmt.Errorf("read configuration %s: %w", path, err)
+	}
+	return c, nil
 }

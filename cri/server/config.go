@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -62,10 +63,18 @@ func (c *Config) Check() error {
 	if c.CgroupDriver != driverSystemd && c.CgroupDriver != driverCgroupfs {
 		return fmt.Errorf("cgroupDriver %q: want %q or %q", c.CgroupDriver, driverSystemd, driverCgroupfs)
 	}
-	for key, path := range map[string]string{"socket": c.Socket, "state": c.State, "networkConfigDirectory": c.NetworkConfigDirectory} {
-		if !filepath.IsAbs(path) {
-			return fmt.Errorf("%s %q: want an absolute path", key, path)
+	for key, paths := range map[string][]string{
+		"socket": {c.Socket}, "state": {c.State},
+		"networkConfigDirectory": {c.NetworkConfigDirectory}, "networkPluginDirectories": c.NetworkPluginDirectories,
+	} {
+		for _, path := range paths {
+			if !filepath.IsAbs(path) {
+				return fmt.Errorf("%s %q: want an absolute path", key, path)
+			}
 		}
+	}
+	if _, _, err := net.SplitHostPort(c.StreamAddress); err != nil {
+		return fmt.Errorf("streamAddress %q: want HOST:PORT", c.StreamAddress)
 	}
 	return nil
 }
