@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sync"
 
@@ -61,6 +60,11 @@ func Monitor(ctx context.Context, _, dir string) error {
 func Run(ctx context.Context, config Config, version string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	listener, err := listen(config.Socket)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
 	s, err := open(ctx, config, version)
 	if err != nil {
 		return err
@@ -69,10 +73,6 @@ func Run(ctx context.Context, config Config, version string) error {
 		slog.Error("no container can be started", "error", err) // the status has it as well
 	}
 	s.recoverState(ctx)
-	listener, err := listen(config.Socket)
-	if err != nil {
-		return err
-	}
 	stopStreams, err := s.serveStreams()
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func Run(ctx context.Context, config Config, version string) error {
 	go s.watch(ctx)
 	unhook := context.AfterFunc(ctx, server.Stop)
 	defer unhook()
-	slog.Info("serving", "socket", config.Socket, "version", version)
+	slog.Info("serving", "socket", listener.Addr().String(), "version", version)
 	return server.Serve(listener)
 }
 
@@ -120,23 +120,6 @@ func open(ctx context.Context, config Config, version string) (*Server, error) {
 func (s *Server) obtainStager(ctx context.Context) error {
 	_, err := s.daemon.ObtainForPod(ctx, s.config.StagerImage)
 	return err
-}
-
-// listen makes the socket, in place of one that a killed server has left.
-func listen(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make socket: %w", err)
-	}
-	if connection, err := net.Dial("unix", path); err == nil {
-		connection.Close()
-		return nil, fmt.Errorf("make socket: another server serves %s", path)
-	}
-	_ = os.Remove(path) // Listen reports what is wrong with it
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("make socket: %w", err)
-	}
-	return listener, os.Chmod(path, 0o600)
 }
 
 // errInvalid says that a request is wrong.

@@ -95,7 +95,20 @@ func environment(t *testing.T, name string) string {
 // start starts the server and connects to it.
 func (n *node) start() {
 	n.Helper()
-	n.server = exec.Command(filepath.Join(environment(n.T, "STAGER_BIN"), "kurma-cri"), "--config", n.config)
+	n.startAs(n.command())
+}
+
+// command returns the program with the node's configuration and arguments.
+func (n *node) command(args ...string) *exec.Cmd {
+	n.Helper()
+	program := filepath.Join(environment(n.T, "STAGER_BIN"), "kurma-cri")
+	return exec.Command(program, append([]string{"--config", n.config}, args...)...)
+}
+
+// startAs starts a server by a command and connects to it.
+func (n *node) startAs(cmd *exec.Cmd) {
+	n.Helper()
+	n.server = cmd
 	n.server.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	log, err := os.OpenFile(n.path("server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

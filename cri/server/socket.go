@@ -1,0 +1,43 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/coreos/go-systemd/v22/activation"
+)
+
+// listen returns systemd's socket if it has passed one to this process (sd_listen_fds(3)), otherwise a new one at path.
+// The server calls it before everything else: no process that it starts may inherit the socket, and what a killed
+// server has left may be removed only while no other one serves.
+func listen(path string) (net.Listener, error) {
+	passed, err := activation.Listeners()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("take socket of systemd: %w", err)
+	case len(passed) == 1 && passed[0] != nil && passed[0].Addr().Network() == "unix":
+		return passed[0], nil
+	case len(passed) > 0:
+		return nil, fmt.Errorf("take socket of systemd: %d sockets are passed, want one Unix socket (ListenStream=)", len(passed))
+	}
+	return makeSocket(path)
+}
+
+// makeSocket makes the socket, in place of one that a killed server has left.
+func makeSocket(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make socket: %w", err)
+	}
+	if connection, err := net.Dial("unix", path); err == nil {
+		connection.Close()
+		return nil, fmt.Errorf("make socket: another server serves %s", path)
+	}
+	_ = os.Remove(path) // Listen reports what is wrong with it
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("make socket: %w", err)
+	}
+	return listener, os.Chmod(path, 0o600)
+}
