@@ -1,9 +1,11 @@
 // Command kurma-cri is a container runtime for Kubernetes: a server of the Container Runtime Interface (CRI) whose
 // containers are pods of one app, each under its own stager.
 //
-//	kurma-cri [--config FILE]       serves until SIGTERM or SIGINT; the containers run on
-//	kurma-cri --version             prints the version
-//	kurma-cri monitor STATE FOLDER  watches one container's pod; the server starts it
+//	kurma-cri [--config FILE]             serves until SIGTERM or SIGINT; the containers run on
+//	kurma-cri [--config FILE] status      prints whether the server is ready to run pods
+//	kurma-cri [--config FILE] remove-all  removes all pods of the node; the server must not run
+//	kurma-cri --version                   prints the version
+//	kurma-cri monitor STATE FOLDER        watches one container's pod; the server starts it
 package main
 
 import (
@@ -35,6 +37,10 @@ func run(args []string) error {
 		return server.Monitor(ctx, args[1], args[2])
 	}
 	flags := flag.NewFlagSet("kurma-cri", flag.ContinueOnError)
+	flags.Usage = func() {
+		fmt.Fprintln(flags.Output(), "usage: kurma-cri [--config FILE] [status|remove-all]")
+		flags.PrintDefaults()
+	}
 	file := flags.String("config", "", "configuration `FILE`; "+defaultConfigFile+" if it exists")
 	show := flags.Bool("version", false, "print the version")
 	err := flags.Parse(args)
@@ -43,8 +49,8 @@ func run(args []string) error {
 		return nil
 	case err != nil:
 		return err
-	case flags.NArg() > 0:
-		return fmt.Errorf("unknown argument %q", flags.Arg(0))
+	case flags.NArg() > 1:
+		return fmt.Errorf("unknown argument %q", flags.Arg(1))
 	case *show:
 		_, err := fmt.Fprintln(os.Stdout, "kurma-cri", version)
 		return err
@@ -53,5 +59,14 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	return server.Run(ctx, config, version)
+	switch flags.Arg(0) {
+	case "":
+		return server.Run(ctx, config, version)
+	case "status":
+		return showStatus(ctx, config.Socket, os.Stdout)
+	case "remove-all":
+		return server.RemoveAll(ctx, config, version)
+	default:
+		return fmt.Errorf("unknown command %q; known commands: status, remove-all", flags.Arg(0))
+	}
 }

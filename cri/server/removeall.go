@@ -1,0 +1,35 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// RemoveAll stops and removes all containers and sandboxes, without a grace period, for a node that leaves its cluster.
+// Images stay. A server that serves is an error.
+func RemoveAll(ctx context.Context, config Config, version string) error {
+	listener, err := listen(config.Socket)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	s, err := open(ctx, config, version)
+	if err != nil {
+		return err
+	}
+	s.recoverState(ctx)
+	all, err := s.records.Sandboxes()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range all {
+		if _, err := s.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: r.ID}); err != nil {
+			errs = append(errs, fmt.Errorf("remove sandbox %s: %w", r.ID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
