@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -11,6 +13,9 @@ import (
 // RemoveAll stops and removes all containers and sandboxes, without a grace period, for a node that leaves its cluster.
 // Images stay. A server that serves is an error.
 func RemoveAll(ctx context.Context, config Config, version string) error {
+	if _, err := os.Stat(config.State); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	listener, err := listen(config.Socket)
 	if err != nil {
 		return err

@@ -13,8 +13,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it
 
-programs='launcher aci stager'
-for program in launcher aci; do cp "$bin/$program" "$out/$program-$VERSION-linux-$arch"; done
+programs='launcher aci kurma-cri stager'
+for program in launcher aci kurma-cri; do cp "$bin/$program" "$out/$program-$VERSION-linux-$arch"; done
 cp "$image" "$out/stager-$VERSION-linux-$arch.aci"
 for plugin in "${image%/*}"/*-netplugin.aci; do
 	name=$(basename "$plugin" .aci)
@@ -38,6 +38,6 @@ for program in $programs; do
 		printf '    {\n      "name": "%s",\n      "version": "1"\n    },\n' "$part"
 	done >>"$out/$program-$VERSION-linux-$arch.cdx.json"
 done
-for package in stager kurma-launcher kurma-netplugins; do "$here/../../tools/release/debian/package.sh" "$package" "$out" "$arch"; done
-(cd "$out" && sha512sum aci-* launcher-* ./*.aci ./*.deb >SHA512SUMS)
+for package in stager kurma-launcher kurma-netplugins kurma-cri; do "$here/../../tools/release/debian/package.sh" "$package" "$out" "$arch"; done
+(cd "$out" && sha512sum aci-* launcher-* kurma-cri-* ./*.aci ./*.deb >SHA512SUMS)
 "$bin/aci" sign --key "$work/key" "$out/SHA512SUMS"

@@ -47,7 +47,9 @@ func dist(t *testing.T, version string) string {
 }
 
 // packages are the packages of a release, in the order in which they can be installed.
-func packages() []string { return []string{"stager", "kurma-launcher", "kurma-netplugins"} }
+func packages() []string {
+	return []string{"stager", "kurma-launcher", "kurma-netplugins", "kurma-cri"}
+}
 
 // debs are the files of the packages in a release.
 func debs(t *testing.T, out string) []string {
@@ -279,10 +281,14 @@ func TestPackagesAreInstalledUpgradedRemovedAndPurged(t *testing.T) {
 	}
 	stager := []string{"usr/share/kurma/stager.aci", "usr/share/kurma/stager.aci.asc", "usr/share/kurma/stager-key.asc", "usr/share/doc/stager/copyright"}
 	netplugins := []string{"usr/share/kurma/cni-netplugin.aci", "usr/share/kurma/cni-netplugin.aci.asc", "usr/share/kurma/networks.d/kurma.json", "usr/share/doc/kurma-netplugins/networks.md"}
+	cri := []string{
+		"usr/bin/kurma-cri", "usr/lib/systemd/system/kurma-cri.service", "usr/lib/systemd/system/kurma-cri.socket",
+		"etc/kurma/kurma-cri.json", "usr/share/doc/kurma-cri/kubernetes.md", "usr/share/doc/kurma-cri/copyright",
+	}
 	const config = "etc/kurma/kurmad.json"
 
 	m.dpkg(append([]string{"--install"}, debs(t, dist(t, "1.0.0-rc1"))...)...)
-	m.has(true, slices.Concat(launcher, stager, netplugins)...)
+	m.has(true, slices.Concat(launcher, stager, netplugins, cri)...)
 	m.has(true, config)
 	m.run("/usr/bin/aci", "verify", "--key", "/usr/share/kurma/stager-key.asc", "/usr/share/kurma/stager.aci", "/usr/share/kurma/cni-netplugin.aci")
 	if out := m.run("/usr/bin/launcher", "network", "list"); !strings.Contains(out, "kurma  file:///usr/share/kurma/cni-netplugin.aci  eth{{num}}  yes") {
@@ -291,6 +297,12 @@ func TestPackagesAreInstalledUpgradedRemovedAndPurged(t *testing.T) {
 	if out := m.run("/usr/bin/launcher", "image", "import", "/usr/share/kurma/stager.aci"); !strings.Contains(out, "sha512-") {
 		t.Errorf("the import prints %q", out)
 	}
+	// The packaged configuration is read before the socket is called.
+	out, err := exec.Command("chroot", m.dir, "/usr/bin/kurma-cri", "status").CombinedOutput()
+	if err == nil || !strings.HasPrefix(string(out), "kurma-cri: ask server: ") {
+		t.Errorf("the status without a server is %q, %v", out, err)
+	}
+	m.write("var/lib/kurma-cri/images/sha512-0/manifest", "{}")
 
 	const mine = `{"parentCgroupName": "machine/kurma"}`
 	m.write(config, mine)
@@ -298,9 +310,12 @@ func TestPackagesAreInstalledUpgradedRemovedAndPurged(t *testing.T) {
 	if text, err := os.ReadFile(m.path(config)); err != nil || string(text) != mine {
 		t.Errorf("the upgrade leaves the configuration %q, %v", text, err)
 	}
-	m.has(true, slices.Concat(launcher, stager, netplugins)...)
-	m.has(true, "var/lib/kurma/images")
+	m.has(true, slices.Concat(launcher, stager, netplugins, cri)...)
+	m.has(true, "var/lib/kurma/images", "var/lib/kurma-cri/images")
 
+	m.dpkg("--remove", "kurma-cri") // which depends on stager
+	m.has(false, "usr/bin/kurma-cri", "usr/lib/systemd/system/kurma-cri.service", "usr/lib/systemd/system/kurma-cri.socket")
+	m.has(true, "etc/kurma/kurma-cri.json", "var/lib/kurma-cri/images")
 	m.dpkg("--remove", "kurma-netplugins")
 	if out := m.run("/usr/bin/launcher", "network", "list", "--json"); out != "" {
 		t.Errorf("without the package there are networks: %q", out)
@@ -309,8 +324,8 @@ func TestPackagesAreInstalledUpgradedRemovedAndPurged(t *testing.T) {
 	m.has(false, "usr/bin/launcher", "usr/lib/systemd/system/kurma-pod@.service", "usr/share/kurma")
 	m.has(true, config, "var/lib/kurma/images")
 
-	m.dpkg("--purge", "kurma-launcher", "stager", "kurma-netplugins")
-	m.has(false, "etc/kurma", "var/lib/kurma", "usr/share/doc/kurma-launcher", "usr/share/doc/stager")
+	m.dpkg("--purge", "kurma-launcher", "stager", "kurma-netplugins", "kurma-cri")
+	m.has(false, "etc/kurma", "var/lib/kurma", "var/lib/kurma-cri", "usr/share/doc/kurma-launcher", "usr/share/doc/stager")
 	if left := m.dpkg("--list"); strings.Contains(left, "kurma") {
 		t.Errorf("dpkg still knows:\n%s", left)
 	}

@@ -87,7 +87,7 @@ programs() {
 	go build -C tools/release -trimpath -buildvcs=false -o "$work/bom" ./bom
 	for arch in amd64 arm64; do
 		make -s build BIN="$work/$arch" ARCH="$arch" VERSION="$VERSION"
-		for program in launcher aci; do
+		for program in launcher aci kurma-cri; do
 			cp "$work/$arch/$program" "$out/$program-$VERSION-linux-$arch"
 			bill "$program" "$arch"
 		done
@@ -151,6 +151,7 @@ packages() {
 		tools/release/debian/package.sh stager "$out" "$arch"
 		tools/release/debian/package.sh kurma-launcher "$out" "$arch"
 		tools/release/debian/package.sh kurma-netplugins "$out" "$arch"
+		tools/release/debian/package.sh kurma-cri "$out" "$arch"
 	done
 }
 

@@ -69,7 +69,7 @@ sources() {
 	else
 		tar -C "$top" -c --exclude=./bin --exclude=./build/out --exclude=./dist . | tar -x -C "$root$folder/source"
 	fi
-	for module in . launcher netplugins tools/release; do go mod download -C "$top/$module"; done
+	for module in . launcher cri netplugins tools/release; do go mod download -C "$top/$module"; done
 	chown -R "${user#*:}" "$root$folder"
 }
 
@@ -134,6 +134,6 @@ sums
 rm -rf "${dist:?}"/*
 cp "$out"/* "$dist/"
 chmod 0644 "$dist"/*
-chmod 0755 "$dist"/launcher-*-linux-* "$dist"/aci-*-linux-*
+chmod 0755 "$dist"/launcher-*-linux-* "$dist"/aci-*-linux-* "$dist"/kurma-cri-*-linux-*
 chmod 0644 "$dist"/*.json
 "$top/tools/release/summary.sh" "$dist"

@@ -18,4 +18,5 @@ fingerprint=$("$aci" verify --key stager-key.asc SHA512SUMS)
 echo "Signed by the key ${fingerprint##* } (stager-key.asc)."
 echo 'Next, as root:'
 echo "  cd $PWD && sha512sum --check --quiet SHA512SUMS && dpkg --install stager_*_$arch.deb kurma-launcher_*_$arch.deb kurma-netplugins_*_$arch.deb"
+echo "  dpkg --install kurma-cri_*_$arch.deb # on a node of Kubernetes"
 echo "  launcher trust add --fingerprint ${fingerprint##* } /usr/share/kurma/stager-key.asc"

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Usage: tools/release/debian/package.sh PACKAGE OUT ARCH
-# Makes the Debian package "stager", "kurma-launcher" or "kurma-netplugins" of a release from the files in OUT, and
+# Makes the Debian package "stager", "kurma-launcher", "kurma-netplugins" or "kurma-cri" of a release from the files in OUT, and
 # writes it there. It needs VERSION and SOURCE_DATE_EPOCH, and of OUT the licences, the bills of materials of the package's
 # programs, and the stager image with its signature and key, or launcher and aci of ARCH, or the images of the network plugins
-# with their signatures; the programs that this machine can execute make the man pages and the shells' completions. The same files give the same bytes.
+# with their signatures, or kurma-cri of ARCH; the programs that this machine can execute make the man pages and the shells'
+# completions. The same files give the same bytes.
 set -eu
 umask 022
 
@@ -50,13 +51,22 @@ kurma_netplugins() {
 	copyright $names
 }
 
+kurma_cri() {
+	put 755 "$out/kurma-cri-$VERSION-linux-$arch" usr/bin/kurma-cri
+	put 644 "$here/kurma-cri/kurma-cri.json" etc/kurma/kurma-cri.json
+	put 644 "$here/kurma-cri/kurma-cri.service" usr/lib/systemd/system/kurma-cri.service
+	put 644 "$here/kurma-cri/kurma-cri.socket" usr/lib/systemd/system/kurma-cri.socket
+	document docs/kubernetes.md
+	copyright kurma-cri
+}
+
 kurma_launcher() {
 	put 755 "$out/launcher-$VERSION-linux-$arch" usr/bin/launcher
 	put 755 "$out/aci-$VERSION-linux-$arch" usr/bin/aci
 	put 644 "$here/kurma-launcher/kurmad.json" etc/kurma/kurmad.json
 	put 644 "$here/kurma-launcher/kurma-pod@.service" usr/lib/systemd/system/kurma-pod@.service
 	for name in "$top"/docs/*.md; do document "docs/${name##*/}"; done
-	rm "$tree/usr/share/doc/$package/networks.md" "$tree/usr/share/doc/$package/fork.md" # of another package, and for developers
+	for name in networks kubernetes fork; do rm "$tree/usr/share/doc/$package/$name.md"; done # of other packages, and for developers
 	document launcher/README.md
 	copyright launcher aci
 	mkdir -p "$tree/etc/kurma/pods"
@@ -87,7 +97,7 @@ document() {
 			if ($link eq "" || $link =~ /^https?:/) { $all }
 			elsif ($to && $link =~ m,^((\.\./)?(docs|stager)/)?[^/]*$,) { "[$text](../$to/" . ($link =~ s,^.*/,,r) . "$part)" }
 			else { $text }
-		}ge' "CONFIG.md=stager networks.md=kurma-netplugins $(cd "$top/docs" && ls *.md | grep -v -x -e networks.md -e fork.md | sed 's,$,=kurma-launcher,' | tr '\n' ' ')" \
+		}ge' "CONFIG.md=stager networks.md=kurma-netplugins kubernetes.md=kurma-cri $(cd "$top/docs" && ls *.md | grep -v -x -e networks.md -e kubernetes.md -e fork.md | sed 's,$,=kurma-launcher,' | tr '\n' ' ')" \
 		"$top/$1" >"$target"
 	chmod 644 "$target"
 }
@@ -162,6 +172,7 @@ case $package in
 stager) stager ;;
 kurma-launcher) kurma_launcher ;;
 kurma-netplugins) kurma_netplugins ;;
+kurma-cri) kurma_cri ;;
 *)
 	echo "package: no package $package" >&2
 	exit 1
