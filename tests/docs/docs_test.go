@@ -45,6 +45,7 @@ func documents() []document {
 			"msg=\"pod is running\"", "pod web ready", "\nfrom the app\n", "msg=stager version=", names.LogDir + "/hello/", "/logs/hello/", "memory", "running", "hello from hello",
 		}},
 		{"docs/kurma.md", `cp ../README.md/hello.aci .`, 4, []string{"signed by", names.Image, "hello|running"}},
+		{"docs/kubernetes.md", `cp /release/*.deb . && ` + socketUnit, 4, []string{"signed by", ": CRI v1\n", "RuntimeReady: yes\nNetworkReady: yes\n"}},
 		{"docs/images.md", `
 			mkdir -p tree/bin deb/DEBIAN deb/bin
 			cp /bin/busybox tree/bin/ && cp /bin/busybox deb/bin/
@@ -54,6 +55,20 @@ func documents() []document {
 		{"docs/verify.md", `cp /release/* .`, 2, []string{"SHA512SUMS: signed by", "valid image", names.Image}},
 	}
 }
+
+// socketUnit has systemctl start what the units of kurma-cri say, without systemd: the program gets the socket.
+const socketUnit = `
+	cat >/usr/local/sbin/systemctl <<'END'
+#!/bin/sh
+unit=/usr/lib/systemd/system/kurma-cri
+systemd-socket-activate --listen "$(sed -n 's/^ListenStream=//p' $unit.socket)" $(sed -n 's/^ExecStart=//p' $unit.service) >/tmp/kurma-cri.log 2>&1 &
+for n in 1 2 3 4 5 6 7 8 9 10; do
+	! [ -S "$(sed -n 's/^ListenStream=//p' $unit.socket)" ] || exit 0
+	sleep 1
+done
+exit 1
+END
+	chmod +x /usr/local/sbin/systemctl`
 
 // commands are the blocks of a document.
 func (d document) commands(t *testing.T) string {
