@@ -76,7 +76,7 @@ PATIENCE := 20m
 
 export GOFLAGS += -buildvcs=false
 
-.PHONY: all build man completions aci images test test-all test-unit test-e2e test-cri test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all build man completions aci images test test-all test-unit test-e2e test-cri test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
@@ -225,6 +225,11 @@ test-arm64: root deps-arm64 build
 # README.md's first pod and a pod as a service, in a virtual machine with Debian's systemd.
 test-service: root deps-vm deps-release aci images
 	tests/vm/systemd.sh $(OUT)
+
+# A pod on two machines of Pacemaker in namespaces, one of which is killed: docs/operate.md.
+test-pacemaker: root deps-build deps-test aci
+	tests/images/build.sh $(IMAGES) busybox
+	tests/pacemaker/run.sh $(OUT)
 
 # The tests of layers in a virtual machine, on the kernel KERNEL=FILE with aufs and without
 # modules. APPEND is added to the kernel's command line.

@@ -275,7 +275,7 @@ func TestPackagesAreInstalledUpgradedRemovedAndPurged(t *testing.T) {
 	}
 	m := newMachine(t)
 	launcher := []string{
-		"usr/bin/launcher", "usr/bin/aci", "usr/lib/systemd/system/kurma-pod@.service", "usr/share/man/man1/launcher.1.gz", "usr/share/man/man1/aci.1.gz",
+		"usr/bin/launcher", "usr/bin/aci", "usr/lib/systemd/system/kurma-pod@.service", "usr/lib/ocf/resource.d/kurma/pod", "usr/share/man/man1/launcher.1.gz", "usr/share/man/man1/aci.1.gz",
 		"usr/share/man/man1/launcher-run.1.gz", "usr/share/bash-completion/completions/launcher", "usr/share/zsh/vendor-completions/_launcher",
 		"usr/share/fish/vendor_completions.d/launcher.fish", "usr/share/doc/kurma-launcher/copyright", "etc/kurma/pods",
 	}

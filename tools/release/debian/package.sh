@@ -65,6 +65,7 @@ kurma_launcher() {
 	put 755 "$out/aci-$VERSION-linux-$arch" usr/bin/aci
 	put 644 "$here/kurma-launcher/kurmad.json" etc/kurma/kurmad.json
 	put 644 "$here/kurma-launcher/kurma-pod@.service" usr/lib/systemd/system/kurma-pod@.service
+	put 755 "$here/kurma-launcher/pod.ocf" usr/lib/ocf/resource.d/kurma/pod
 	for name in "$top"/docs/*.md; do document "docs/${name##*/}"; done
 	for name in networks kubernetes fork; do rm "$tree/usr/share/doc/$package/$name.md"; done # of other packages, and for developers
 	document launcher/README.md
