@@ -51,6 +51,7 @@ packages() {
 system() {
 	release=$("$top/tools/kernel.sh" "$vm/kernel")
 	cp -r "$vm/kernel/lib/modules" "$tree/usr/lib/"
+	chroot "$tree" depmod "$release" # Debian's modprobe needs indexes that busybox does not write
 	cp "$out/images/busybox.aci" "$tree/root/"
 	cp "$here/service.sh" "$tree/root/test"
 	sed -n '/^```sh\( systemd\)*$/,/^```$/{/^```/!p}' "$top/README.md" >"$tree/root/first-pod"
