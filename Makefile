@@ -222,7 +222,7 @@ test-vm-ci: root deps-vm aci images
 test-arm64: root deps-arm64 build
 	VMARCH=arm64 tests/vm/run.sh $(OUT)
 
-# README.md's first pod and a pod as a service, in a virtual machine with Debian's systemd.
+# README.md's first pod, a pod as a service and the server for Kubernetes, in a virtual machine with Debian's systemd.
 test-service: root deps-vm deps-release aci images
 	tests/vm/systemd.sh $(OUT)
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs in a machine whose PID 1 is systemd: README.md's first pod with the Debian packages in this folder,
-# then a pod as a service.
+# then a pod as a service, and the server for Kubernetes.
 set -eu
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 trap 'status=$?; [ "$status" = 0 ] || { echo "SERVICE: failed"; journalctl --no-pager -n 60; }' EXIT
@@ -96,6 +96,43 @@ check 'the app runs again' contains /run/status running
 pod bad '/nonexistent/program' && sed -i 's,"/bin/sh","/nonexistent",' /etc/kurma/pods/bad.json
 check 'a pod that cannot start fails the start' fails systemctl start kurma-pod@bad.service
 check 'a service without a manifest does not start' fails systemctl is-active --quiet kurma-pod@none.service
+
+systemctl stop kurma-pod@bad.service # which systemd starts again and again
+dpkg --install kurma-cri_*.deb
+check 'the server is not enabled' is "$(systemctl is-enabled kurma-cri.service)" disabled
+mkdir -p /etc/cni/net.d
+cat >/etc/cni/net.d/10-bridge.conflist <<-'END'
+	{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true,
+	 "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}]]}}]}
+END
+check 'the server starts' systemctl enable --now kurma-cri
+check 'the server is ready' kurma-cri status
+socket=/run/kurma-cri/kurma-cri.sock
+check 'only root may call it' is "$(stat -c %a "$socket")$(stat -c %a "${socket%/*}")" 600700
+launcher --state /var/lib/kurma-cri image import busybox.aci
+container=$(./client "$socket" run aci/kurma.io/stager/tests/busybox:"$(aci inspect --json busybox.aci |
+	sed -n 's/.*"version":"\([^"]*\)".*/\1/p')" sh -c 'trap "" TERM; while :; do sleep 1; done') || container=
+runs() { is "$(./client "$socket" state "$container")" CONTAINER_RUNNING; }
+check 'a container runs' runs
+check 'the server restarts' systemctl restart kurma-cri.service
+check 'the container runs on' runs
+main=$(property MainPID kurma-cri.service)
+kill -KILL "$main"
+check 'a call waits for the next server' runs
+check 'the next server is another process' fails is "$(property MainPID kurma-cri.service)" "$main"
+main=$(property MainPID kurma-cri.service)
+dpkg --install kurma-cri_*.deb
+check 'an upgrade restarts the server' fails is "$(property MainPID kurma-cri.service)" "$main"
+check 'the container still runs on' runs
+check 'the server stops' systemctl stop kurma-cri.socket kurma-cri.service
+monitors() { grep -q -s -a '[/]var/lib/kurma-cri/pods' /proc/[0-9]*/cmdline; }
+check 'the container runs on without a server' monitors
+dpkg --remove kurma-cri
+check 'the removal stops the container' fails monitors
+check 'the removal leaves no mount' fails grep -q ' /var/lib/kurma-cri/' /proc/self/mounts
+check 'the removal leaves no cgroup' is "$(find /sys/fs/cgroup -path '*kurma*' -name 'kurma-*' ! -name '*.s*')" ''
+dpkg --purge kurma-cri
+check 'the purge leaves nothing of the server' test ! -e /var/lib/kurma-cri -a ! -e /etc/kurma/kurma-cri.json
 
 check 'a pod has a stager' stagers
 dpkg --remove kurma-launcher

@@ -2,7 +2,7 @@
 # Usage: tests/vm/systemd.sh OUT
 # Boots a fresh Debian root with systemd as PID 1 in an emulated machine with cgroup v2 only, and runs
 # tests/vm/service.sh in it: the commands of "A first pod" in README.md, word for word, with the Debian
-# packages; then a pod as a service. Exits with 0 if all checks passed. It writes its files to OUT/systemd
+# packages; then a pod as a service, and the server for Kubernetes. Exits with 0 if all checks passed. It writes its files to OUT/systemd
 # and the console's output to OUT/systemd/console.
 #
 # It needs root, the programs in bin/, the stager image in OUT and the busybox image in OUT/images.
@@ -26,14 +26,14 @@ die() {
 
 # debian unpacks a fresh Debian, which it keeps for the next time.
 debian() {
-	if [ ! -e "$vm/debian.tar" ]; then
-		mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,kmod,busybox-static bookworm - \
-			"${MIRROR:-http://deb.debian.org/debian}" >"$vm/debian.tar.new"
-		mv "$vm/debian.tar.new" "$vm/debian.tar"
+	if [ ! -e "$vm/debian-cni.tar" ]; then
+		mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,kmod,busybox-static,containernetworking-plugins bookworm - \
+			"${MIRROR:-http://deb.debian.org/debian}" >"$vm/debian-cni.tar.new"
+		mv "$vm/debian-cni.tar.new" "$vm/debian-cni.tar"
 	fi
 	rm -rf "$tree"
 	mkdir "$tree"
-	tar -x -f "$vm/debian.tar" -C "$tree"
+	tar -x -f "$vm/debian-cni.tar" -C "$tree"
 }
 
 # packages makes the packages of what has been built.
@@ -54,6 +54,7 @@ system() {
 	chroot "$tree" depmod "$release" # Debian's modprobe needs indexes that busybox does not write
 	cp "$out/images/busybox.aci" "$tree/root/"
 	cp "$here/service.sh" "$tree/root/test"
+	CGO_ENABLED=0 go build -C "$top/cri" -o "$tree/root/client" ./tests/client
 	sed -n '/^```sh\( systemd\)*$/,/^```$/{/^```/!p}' "$top/README.md" >"$tree/root/first-pod"
 	echo vm >"$tree/etc/hostname"
 	: >"$tree/etc/machine-id"

@@ -1,0 +1,74 @@
+// Command client calls a server of the CRI as kubelet does, where kubelet and crictl are missing: in the virtual machine
+// that tests the Debian packages (tests/vm/service.sh).
+//
+//	client SOCKET run IMAGE COMMAND...  starts a container in a sandbox of its own, and prints its ID
+//	client SOCKET state ID              prints the container's state
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func main() {
+	text, err := run(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "client:", err)
+		os.Exit(1)
+	}
+	fmt.Fprintln(os.Stdout, text)
+}
+
+func run(args []string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // the machine is emulated
+	defer cancel()
+	if len(args) < 3 {
+		return "", fmt.Errorf("usage: client SOCKET run IMAGE COMMAND... | client SOCKET state ID")
+	}
+	connection, err := grpc.NewClient("unix://"+args[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = connection.Close() }()
+	client := runtimeapi.NewRuntimeServiceClient(connection)
+	switch args[1] {
+	case "run":
+		return start(ctx, client, args[2], args[3:])
+	case "state":
+		r, err := client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: args[2]})
+		return r.GetStatus().GetState().String(), err
+	default:
+		return "", fmt.Errorf("unknown command %q", args[1])
+	}
+}
+
+// start returns the ID of a container that it has started.
+func start(ctx context.Context, client runtimeapi.RuntimeServiceClient, image string, command []string) (string, error) {
+	namespaces := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
+	sandbox := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "test", Uid: "test", Namespace: "test"}, LogDirectory: "/var/log/pods/test",
+		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces}},
+	}
+	made, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandbox})
+	if err != nil {
+		return "", err
+	}
+	created, err := client.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: made.PodSandboxId, SandboxConfig: sandbox, Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "app"}, Image: &runtimeapi.ImageSpec{Image: image},
+			Command: command, LogPath: "app.log",
+			Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: namespaces}},
+		},
+	})
+	if err != nil {
+		return "", err
+	}
+	_, err = client.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: created.ContainerId})
+	return created.ContainerId, err
+}
