@@ -98,7 +98,7 @@ func mountLayers(t *testing.T, n int) error {
 		must(t, os.Mkdir(dir, 0o755))
 		r.Layers = append(r.Layers, unionfs.Layer{Dir: dir})
 	}
-	return errors.Join(unionfs.AUFS{}.Mount(t.Context(), r), unionfs.Unmount(r))
+	return errors.Join(unionfs.AUFS{}.Mount(t.Context(), r), unionfstest.Unmount(r))
 }
 
 // wantNoAUFS checks what AUFS does on a kernel without aufs.
@@ -309,7 +309,7 @@ func TestAUFSRefusesOverlaysMarks(t *testing.T) {
 		if refused := err != nil && strings.Contains(err.Error(), "hides files"); refused != (tt.mark != "") || refused && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: Mount: %v, want %q", tt.name, err, tt.mark)
 		}
-		must(t, unionfs.Unmount(r))
+		must(t, unionfstest.Unmount(r))
 		if tt.mark == "" {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/unionfs"
+	"kurma.io/stager/unionfs/unionfstest"
 )
 
 // The benchmarks use a tmpfs. On ext4 a loop of making and removing
@@ -52,7 +53,7 @@ func benchmarkMount(b *testing.B, d unionfs.Driver, layers int) {
 		if err := d.Mount(b.Context(), r); err != nil {
 			b.Fatal(err)
 		}
-		if err := unionfs.Unmount(r); err != nil {
+		if err := unionfstest.Unmount(r); err != nil {
 			b.Fatal(err)
 		}
 	}

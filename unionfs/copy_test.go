@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/unionfs"
+	"kurma.io/stager/unionfs/unionfstest"
 )
 
 // copyRoot describes a root of one layer, which it makes empty.
@@ -22,7 +23,7 @@ func copyRoot(t *testing.T) unionfs.Root {
 	for _, d := range []string{r.Scratch, r.Target, r.Layers[0].Dir} {
 		must(t, os.Mkdir(d, 0o755))
 	}
-	t.Cleanup(func() { must(t, unionfs.Unmount(r)) })
+	t.Cleanup(func() { must(t, unionfstest.Unmount(r)) })
 	return r
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/unionfs"
+	"kurma.io/stager/unionfs/unionfstest"
 )
 
 func TestOverlayRefusesTooManyLayers(t *testing.T) {
@@ -38,7 +39,7 @@ func overlayAt(t *testing.T, lower string) string {
 	}
 	r := unionfs.Root{App: "outer", Layers: []unionfs.Layer{{Dir: lower}}, Scratch: dir + "/scratch", Target: dir + "/root"}
 	must(t, unionfs.Overlay{}.Mount(t.Context(), r))
-	t.Cleanup(func() { must(t, unionfs.Unmount(r)) })
+	t.Cleanup(func() { must(t, unionfstest.Unmount(r)) })
 	return r.Target
 }
 

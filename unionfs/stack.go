@@ -20,8 +20,8 @@ type Stack struct {
 
 // NewStack checks r, and makes Upper, Work and the copies in r.Scratch. If r is invalid, NewStack does
 // not change the file system. limit is the maximum number of layers of the driver, 0 for any number.
-// An error names the invalid path; the driver adds the app and its own name. Unmount removes the
-// contents of r.Scratch, also after an error.
+// An error names the invalid path; the driver adds the app and its own name. After an error r.Scratch
+// may hold files.
 func NewStack(ctx context.Context, r Root, limit int) (Stack, error) {
 	s := Stack{Upper: filepath.Join(r.Scratch, "upper"), Work: filepath.Join(r.Scratch, "work")}
 	r, err := prepare(r, limit)

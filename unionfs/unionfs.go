@@ -18,7 +18,8 @@
 //     works on files and directories.
 //
 // A driver mounts in the mount namespace of the process, not in one that only the
-// calling thread has. All drivers need CAP_SYS_ADMIN and the usual capabilities of root over files.
+// calling thread has. A root ends with that namespace, or with a lazy unmount of its
+// target (MNT_DETACH). All drivers need CAP_SYS_ADMIN and the usual capabilities of root over files.
 package unionfs
 
 import (
@@ -27,8 +28,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
 // Driver makes roots. Its methods may be called by several goroutines at
@@ -44,8 +43,8 @@ type Driver interface {
 	Probe(scratch string, layers []string) (notes []string, err error)
 
 	// Mount makes the root at r.Target. If it returns an error, r.Target is not a
-	// mount point, and Unmount removes what r.Scratch then holds. A cancelled ctx
-	// ends a long copy; the error then wraps ctx's.
+	// mount point, and r.Scratch may hold files. A cancelled ctx ends a long copy;
+	// the error then wraps ctx's.
 	Mount(ctx context.Context, r Root) error
 }
 
@@ -69,43 +68,13 @@ type Root struct {
 	Layers []Layer
 
 	// Scratch is an existing, empty directory for the app's writes. It must not be inside
-	// Target or a layer. Unmount empties it.
+	// Target or a layer. os.RemoveAll may fail on what the app has made in it;
+	// package internal/rmtree removes any tree.
 	Scratch string
 
 	// Target is an existing directory that becomes a mount point, with set-user-ID
 	// files and device nodes in effect.
 	Target string
-}
-
-// Unmount detaches the root at r.Target with everything mounted inside, and empties r.Scratch. Call it
-// also after a failed Mount; it is not an error if nothing is mounted. While a process uses the root,
-// the root continues to exist without a path. A caller need not call Unmount just before the end of its mount namespace
-// if r.Scratch vanishes with that namespace.
-func Unmount(r Root) error {
-	err := unix.Unmount(r.Target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("unmount root of app %q: %s: %w", r.App, r.Target, err)
-	}
-	if err := emptyDir(r.Scratch); err != nil {
-		return fmt.Errorf("empty scratch directory of app %q: %w", r.App, err)
-	}
-	return nil
-}
-
-func emptyDir(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // prepare checks r without changing the file system, and returns it with each layer only once. limit

@@ -142,7 +142,7 @@ func (b *bench) root(layers ...unionfs.Layer) unionfs.Root {
 func (b *bench) mount(r unionfs.Root) string {
 	b.t.Helper()
 	must(b.t, b.driver.Mount(b.t.Context(), r))
-	b.t.Cleanup(func() { must(b.t, unionfs.Unmount(r)) })
+	b.t.Cleanup(func() { must(b.t, Unmount(r)) })
 	return r.Target
 }
 

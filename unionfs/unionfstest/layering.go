@@ -194,6 +194,6 @@ func badRoots(b *bench) {
 		whole := r
 		tt.change(&r)
 		wantError(b.t, tt.name, b.driver.Mount(b.t.Context(), r), `mount root of app "`+r.App+`"`, tt.says)
-		must(b.t, unionfs.Unmount(whole))
+		must(b.t, Unmount(whole))
 	}
 }

@@ -112,7 +112,7 @@ func cleanCopy(b *bench) {
 		must(b.t, os.RemoveAll(r.Target+"/d"))
 		must(b.t, os.WriteFile(r.Target+"/b", []byte("changed"), 0o644))
 		must(b.t, os.WriteFile(r.Target+"/new", nil, 0o644))
-		must(b.t, unionfs.Unmount(r))
+		must(b.t, Unmount(r))
 		wantShape(b.t, r.Target, map[string]string{})
 		wantShape(b.t, r.Scratch, map[string]string{})
 	}
@@ -132,7 +132,7 @@ func twoApps(b *bench) {
 	wg.Wait()
 	must(b.t, errors.Join(errs...))
 	for _, r := range roots {
-		b.t.Cleanup(func() { must(b.t, unionfs.Unmount(r)) })
+		b.t.Cleanup(func() { must(b.t, Unmount(r)) })
 		wantShape(b.t, r.Target, map[string]string{"a": "file 0", "b": "file 1"})
 		must(b.t, os.WriteFile(r.Target+"/a", []byte(r.App), 0o644))
 		must(b.t, os.WriteFile(r.Target+"/"+r.App, nil, 0o644))
@@ -144,7 +144,7 @@ func twoApps(b *bench) {
 
 func unmount(b *bench) {
 	r := b.root(b.layer(file("a", "a")))
-	must(b.t, unionfs.Unmount(r)) // nothing mounted: no error
+	must(b.t, Unmount(r)) // nothing mounted: no error
 	root := r.Target
 	must(b.t, b.driver.Mount(b.t.Context(), r))
 	must(b.t, os.Mkdir(root+"/inner", 0o755))
@@ -152,10 +152,10 @@ func unmount(b *bench) {
 	open, err := os.Open(root + "/a")
 	must(b.t, err)
 	defer open.Close()
-	must(b.t, unionfs.Unmount(r)) // in use, with a mount inside
+	must(b.t, Unmount(r)) // in use, with a mount inside
 	wantShape(b.t, r.Target, map[string]string{})
 	must(b.t, b.driver.Mount(b.t.Context(), r))
-	must(b.t, unionfs.Unmount(r))
+	must(b.t, Unmount(r))
 }
 
 func probe(b *bench) {

@@ -96,7 +96,7 @@ func root(t *testing.T, d Driver, layer string, files ...string) unionfs.Root {
 		must(t, os.WriteFile(path, []byte(file), 0o644))
 	}
 	must(t, d.Mount(t.Context(), r))
-	t.Cleanup(func() { must(t, unionfs.Unmount(r)) })
+	t.Cleanup(func() { must(t, unionfstest.Unmount(r)) })
 	return r
 }
 
@@ -171,7 +171,7 @@ func TestHelperEndsWithItsRoot(t *testing.T) {
 	d, log := driver(t)
 	helpers := &starter{Children: d.Helpers.(helper.Children)}
 	d.Helpers = helpers
-	must(t, unionfs.Unmount(root(t, d, "layer", "file")))
+	must(t, unionfstest.Unmount(root(t, d, "layer", "file")))
 	if err := helpers.last.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, log)
 	}
@@ -228,5 +228,5 @@ func TestMountEndsWithItsContext(t *testing.T) {
 	if err := d.Mount(ctx, r); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Mount: %v", err)
 	}
-	must(t, unionfs.Unmount(r))
+	must(t, unionfstest.Unmount(r))
 }
