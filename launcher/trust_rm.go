@@ -13,7 +13,7 @@ func trustRmCommand(c *cli) *cobra.Command {
 		Short: "stop trusting keys",
 		Long: `rm removes keys from the folder trustDirectory of the configuration: wherever they are in it, or
 with --prefix for that prefix only. FINGERPRINT may be the end of one, of at least 8 digits.
-From then on no image that only they have signed is run as a stager.`,
+From then on an image that only these keys have signed is not run as a stager.`,
 		Args:              wants(1, -1, "FINGERPRINT…"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -28,6 +28,6 @@ From then on no image that only they have signed is run as a stager.`,
 			return errors.Join(errs...)
 		},
 	}
-	cmd.Flags().StringVar(&prefix, "prefix", "", "no longer trust the keys for images below the name `PREFIX`")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "stop trusting the keys for images below the name `PREFIX`")
 	return cmd
 }

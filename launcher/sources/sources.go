@@ -54,8 +54,8 @@ type Fetcher struct {
 	Cache string          // folder; it is made if it is missing
 	// MaxSize is the largest number of bytes of one file that is downloaded.
 	MaxSize int64
-	// Insecure lists the registries, HOST or HOST:PORT, that are asked by HTTP. Those of
-	// this machine always may be.
+	// Insecure lists the registries, HOST or HOST:PORT, that are asked by HTTP. Local registries are
+	// always allowed.
 	Insecure []string
 	// Keychain has the credentials for registries; nil for those of `docker login` and `skopeo login`.
 	Keychain authn.Keychain
