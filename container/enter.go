@@ -140,7 +140,7 @@ func (e *entrance) result() error {
 
 // errUnkillable says why a command's shim is neither the command nor has ended: a frozen cgroup of version 1 keeps
 // a process that was killed until the cgroup is thawed.
-var errUnkillable = errors.New("its process cannot be killed: is the app's cgroup frozen?")
+var errUnkillable = errors.New("the command's process cannot be killed: is the app's cgroup frozen?")
 
 // resultOf is result for a shim that is killed if it takes longer than limit: an app can stop it. If the kill does not
 // end the shim, either, the error is errUnkillable.

@@ -43,7 +43,7 @@ func withoutEndMarker(t *testing.T, image string) (path string) {
 func TestAnImageWithoutAnEndMarkerIsImportedWithAWarning(t *testing.T) {
 	h := newHost(t)
 	path := withoutEndMarker(t, h.image("base.aci", baseManifest))
-	const warning = "the archive has no end marker; it may be incomplete"
+	const warning = "the archive has no end marker and may be incomplete"
 	r := h.try("image", "import", "--json", path)
 	if r.code != 0 || strings.Count(r.stderr, warning) != 1 || !strings.Contains(r.stderr, path) {
 		t.Errorf("%+v, want the warning %q with the file", r, warning)

@@ -88,7 +88,7 @@ func Read(r io.Reader) (*Manifest, error) {
 		return nil, fmt.Errorf("read manifest: %w", err)
 	}
 	if len(data) > maxSize {
-		return nil, fmt.Errorf("read manifest: it is larger than %d bytes", maxSize)
+		return nil, fmt.Errorf("read manifest: larger than %d bytes", maxSize)
 	}
 	m, err := decode(data)
 	if err != nil {

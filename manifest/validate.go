@@ -157,7 +157,7 @@ func validateVersion(path string, version types.SemVer) error {
 // validateSection checks an app section that applies to an app of the pod.
 func validateSection(path string, app *types.App) error {
 	if len(app.Exec) == 0 {
-		return fmt.Errorf("%s.exec: missing or empty: there is nothing to run", path)
+		return fmt.Errorf("%s.exec: missing or empty: the app has no program to run", path)
 	}
 	if app.Exec[0] == "" {
 		return fmt.Errorf("%s.exec[0]: \"\": names no program", path)

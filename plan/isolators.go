@@ -245,17 +245,17 @@ func (i *applier) applyOne(written manifest.Isolator, before, after []manifest.I
 	table := isolators()
 	n := slices.IndexFunc(table, func(row isolator) bool { return row.name == written.Name })
 	if n < 0 {
-		return ignore("this stager does not know it")
+		return ignore("this stager does not know the isolator")
 	}
 	row := table[n]
 	switch {
 	case i.forPod && !row.pod:
-		return ignore("it applies to apps, not to the pod")
+		return ignore("only apps have this isolator, not the pod")
 	case !i.forPod && !row.app:
-		return ignore("it applies to the pod, not to apps")
+		return ignore("only the pod has this isolator, not its apps")
 	}
 	if len(written.Value) == 0 || string(written.Value) == "null" {
-		return verdict{}, errors.New("its value is missing")
+		return verdict{}, errors.New("value is missing")
 	}
 	same := func(other manifest.Isolator) bool { return other.Name == row.name }
 	if row.repeat == onlyOnce && slices.ContainsFunc(before, same) {

@@ -155,7 +155,7 @@ func unfilled(app manifest.App, volumes []types.Volume, filled []request) ([]req
 			r.volume = volumes[n]
 		} else {
 			r.volume, r.own = types.Volume{Name: point.Name, Kind: "empty"}, true
-			r.why = fmt.Sprintf("no volume for mount point %q at %q: it gets a new one of its own", point.Name, target)
+			r.why = fmt.Sprintf("no volume for mount point %q at %q: the app gets its own new volume", point.Name, target)
 		}
 		out = append(out, r)
 	}

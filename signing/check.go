@@ -34,7 +34,7 @@ type part struct {
 func readSignatures(signature io.Reader) (signatures, error) {
 	block, err := armor.Decode(bufio.NewReader(io.LimitReader(signature, maxSignature)))
 	if err != nil || block.Type != openpgp.SignatureType {
-		return nil, errors.New("verify signature: it is not an armored OpenPGP signature")
+		return nil, errors.New("verify signature: not an armored OpenPGP signature")
 	}
 	packets := packet.NewOpaqueReader(block.Body)
 	var all signatures
@@ -58,7 +58,7 @@ func readSignatures(signature io.Reader) (signatures, error) {
 		all = append(all, part{raw.Bytes(), sig})
 	}
 	if len(all) == 0 {
-		return nil, errors.New("verify signature: there is no signature in it")
+		return nil, errors.New("verify signature: no signature in the armored block")
 	}
 	return all, nil
 }
@@ -98,11 +98,11 @@ func (all signatures) hash(data io.Reader) (Digests, error) {
 // refuse returns why a part does not count, whatever key has made it.
 func (p part) refuse() error {
 	if p.parsed.SigType != packet.SigTypeBinary {
-		return errors.New("verify signature: it is a text signature, not one of a binary file")
+		return errors.New("verify signature: text signature, not one of a binary file")
 	}
 	strong := []crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512, crypto.SHA224, crypto.SHA3_256, crypto.SHA3_512}
 	if !slices.Contains(strong, p.parsed.Hash) {
-		return fmt.Errorf("verify signature: its digest, %v, is weak", p.parsed.Hash)
+		return fmt.Errorf("verify signature: digest %v is weak", p.parsed.Hash)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (p part) check(ring KeyRing, digest []byte) (string, error) {
 	}
 	_, signer, err := openpgp.VerifyDetachedSignature(ring.entities, &hashed{digest}, bytes.NewReader(p.raw), nil)
 	if errors.Is(err, pgperrors.ErrUnknownIssuer) {
-		return "", errors.New("verify signature: its key must not sign")
+		return "", errors.New("verify signature: the signer's key must not sign")
 	}
 	if err != nil {
 		return "", fmt.Errorf("verify signature: %w", err)

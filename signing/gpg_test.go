@@ -117,7 +117,7 @@ func TestCheckKnowsTheKeysOfNow(t *testing.T) {
 		{"key expired", nil, true, func(s *signer) { s.expire(s.main) }, "expired"},
 		{"subkey expired", nil, true, func(s *signer) { s.expire(s.main, "*") }, "expired"},
 		{"signature expired", []string{"--default-sig-expire", "1d"}, false, nothing, "expired"},
-		{"weak digest", []string{"--digest-algo", "SHA1"}, false, nothing, "SHA-1, is weak"},
+		{"weak digest", []string{"--digest-algo", "SHA1"}, false, nothing, "SHA-1 is weak"},
 		{"text", []string{"--textmode"}, false, nothing, "text signature"},
 	}
 	for _, tt := range tests {

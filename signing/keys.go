@@ -137,7 +137,7 @@ func readEntities(path string) (openpgp.EntityList, error) {
 // parseEntities reads one binary keyring or any number of armored blocks.
 func parseEntities(data []byte) (openpgp.EntityList, error) {
 	if len(data) == 0 {
-		return nil, errors.New("it holds no key")
+		return nil, errors.New("no key found")
 	}
 	if !bytes.Contains(data, []byte(armorBegin)) {
 		return openpgp.ReadKeyRing(bytes.NewReader(data))

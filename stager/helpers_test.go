@@ -262,7 +262,7 @@ func TestAHelpersEndIsReported(t *testing.T) {
 	}{
 		"missing":        {helperRequest{Args: []string{"/no/such/program"}}, `start helper "missing": exec /no/such/program: ` + syscall.ENOENT.Error()},
 		"not executable": {helperRequest{Args: []string{names.Manifest}}, `start helper "not executable": exec /manifest: ` + syscall.EACCES.Error()},
-		"relative":       {helperRequest{Args: []string{"sh"}}, `start helper "relative": its program needs an absolute path`},
+		"relative":       {helperRequest{Args: []string{"sh"}}, `start helper "relative": the program needs an absolute path`},
 		"too many files": {helperRequest{Args: p.shell(""), Files: make([]string, 33)}, "open : no such file or directory"},
 	} {
 		test.request.Do, test.request.Name = "start", name

@@ -135,7 +135,7 @@ func (p *Pod) launch(
 		return c, child, err
 	}
 	if err == nil { // the kill may have missed the process, which had just started
-		err = errors.New("it started in that moment")
+		err = errors.New("the command started in that moment")
 		if killErr := killUntilEmpty(c, child.Done()); killErr != nil {
 			err = fmt.Errorf("%w: %w", err, killErr)
 		}

@@ -94,7 +94,7 @@ func (c *tardy) Kill() error {
 // An app, or a handler, that starts in the moment in which the limit of starts kills it has not started: the log and
 // the app's status give the limit as the reason, and nothing of it is left.
 func TestAStartThatItsLimitKillsAsItSucceedsHasFailed(t *testing.T) {
-	const words = "not started within 50ms, and killed: it started in that moment"
+	const words = "not started within 50ms, and killed: the command started in that moment"
 	for name, want := range map[string]string{"main": words, "pre-start": "pre-start handler: " + words} {
 		t.Run(name, func(t *testing.T) {
 			b := newFakes(t)

@@ -136,7 +136,7 @@ const (
 )
 
 // errNoReport means that the helper, its guard or the waiter has ended before the helper's program ran.
-var errNoReport = errors.New("it was ended before its program ran")
+var errNoReport = errors.New("ended before the helper's program ran")
 
 // result waits until the helper's program runs.
 func (p helperPipes) result(ctx context.Context, program string) error {

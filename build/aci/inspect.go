@@ -57,7 +57,7 @@ func runValidate(_ context.Context, s streams, flags *flag.FlagSet, args []strin
 // warnUnmarked warns of an image that may have been cut off between two files.
 func warnUnmarked(s streams, path string, image build.Image) {
 	if !image.Marked {
-		fmt.Fprintf(s.stderr, "aci: warning: %s: the archive has no end marker; it may be incomplete\n", path)
+		fmt.Fprintf(s.stderr, "aci: warning: %s: the archive has no end marker and may be incomplete\n", path)
 	}
 }
 

@@ -81,7 +81,7 @@ func (n *Network) connect(ctx context.Context, pin string, r *records.Sandbox) e
 		r.IPs = append(r.IPs, ip.Address.IP.String())
 	}
 	if len(r.IPs) == 0 {
-		return fmt.Errorf("connect sandbox to network %q: its plugins have assigned no address", list.Name)
+		return fmt.Errorf("connect sandbox to network %q: the plugins have assigned no address", list.Name)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 // explain says why encoding/json did not decode data into a t.
 func explain(path string, data []byte, t reflect.Type, err error) error {
 	if bytes.HasPrefix(data, []byte("\ufeff")) {
-		return errors.New("not a JSON document: it begins with a byte order mark (RFC 8259, section 8.1)")
+		return errors.New("not a JSON document: begins with a byte order mark (RFC 8259, section 8.1)")
 	}
 	var syntax *json.SyntaxError
 	if errors.As(json.Unmarshal(data, new(json.RawMessage)), &syntax) { // a decoder does not say where data ends too early

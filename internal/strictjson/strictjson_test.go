@@ -39,7 +39,7 @@ func TestDecodeAcceptsOneStrictDocument(t *testing.T) {
 		{"white space", " \n", "the document is empty"},
 		{"cut short", `{"name": "a", "na`, "not a JSON document: line 1, column 17: unexpected end of JSON input"},
 		{"cut short in a value", `{"name": {"a`, "not a JSON document: line 1, column 12: unexpected end of JSON input"},
-		{"a byte order mark", "\ufeff{}", "not a JSON document: it begins with a byte order mark"},
+		{"a byte order mark", "\ufeff{}", "not a JSON document: begins with a byte order mark"},
 		{"a comma in the last line", "{\n\t\"name\": \"ä\", }", "not a JSON document: line 2, column 15: invalid character '}'"},
 		{"a line that is missing", "{\n\t\"name\": \"a\"\n\t\"size\": 1\n}", "not a JSON document: line 3, column 2: invalid character '\"' after object key:value pair"},
 		{"a value of another type inside", `{"list": [{"at": "x"}]}`, `list[0].at: "x": must be a whole number`},

@@ -63,7 +63,7 @@ func (d *Daemon) describeImage(store *images.Store, all []*images.Image, image *
 		Manifest: image.Manifest.Raw,
 	}
 	if image.Record.Unmarked {
-		info.Warning = "the archive has no end marker; it may be incomplete"
+		info.Warning = "the archive has no end marker and may be incomplete"
 	}
 	if info.Signed {
 		signer, err := store.Verify(image, ring)

@@ -53,9 +53,9 @@ func (c *cni) startDHCP(ctx context.Context) error {
 	for !dhcpAnswers() {
 		select {
 		case err := <-ended:
-			return fmt.Errorf("start dhcp daemon: it has ended: %w", err)
+			return fmt.Errorf("start dhcp daemon: the daemon has ended: %w", err)
 		case <-ctx.Done():
-			return errors.Join(errors.New("start dhcp daemon: it does not listen"), cmd.Process.Kill())
+			return errors.Join(errors.New("start dhcp daemon: the daemon does not listen"), cmd.Process.Kill())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

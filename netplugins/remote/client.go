@@ -223,7 +223,7 @@ func (d *driver) handshake(ctx context.Context) (scope string, err error) {
 		return "", err
 	}
 	if !slices.Contains(m.Implements, "NetworkDriver") {
-		return "", fmt.Errorf("driver %q: Plugin.Activate: it implements %q, and not NetworkDriver", d.name, m.Implements)
+		return "", fmt.Errorf("driver %q: Plugin.Activate: implements %q, want NetworkDriver", d.name, m.Implements)
 	}
 	var c capabilities
 	if err := d.network(ctx, "GetCapabilities", nil, &c); err != nil {

@@ -63,9 +63,9 @@ const MaxFiles = 32
 func (c *Command) Check() error {
 	switch {
 	case c.Name == "":
-		return errors.New("start helper: it has no name")
+		return errors.New("start helper: no name")
 	case len(c.Args) == 0 || !filepath.IsAbs(c.Args[0]):
-		return fmt.Errorf("start helper %q: its program needs an absolute path", c.Name)
+		return fmt.Errorf("start helper %q: the program needs an absolute path", c.Name)
 	case len(c.Files) > MaxFiles:
 		return fmt.Errorf("start helper %q: %d files are more than %d", c.Name, len(c.Files), MaxFiles)
 	}

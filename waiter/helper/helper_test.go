@@ -88,9 +88,9 @@ func TestCommandsThatCannotStartAreReported(t *testing.T) {
 	}{
 		"missing":        {t.Context(), Command{Name: "x", Args: []string{"/no/such"}}, syscall.ENOENT, `start helper "x": exec /no/such: no such file or directory`},
 		"not executable": {t.Context(), Command{Name: "x", Args: []string{"/etc/passwd"}}, syscall.EACCES, `start helper "x": exec /etc/passwd: permission denied`},
-		"relative":       {t.Context(), Command{Name: "x", Args: []string{"sh"}}, nil, `start helper "x": its program needs an absolute path`},
-		"no program":     {t.Context(), Command{Name: "x"}, nil, `start helper "x": its program needs an absolute path`},
-		"no name":        {t.Context(), Command{Args: []string{"/bin/true"}}, nil, "start helper: it has no name"},
+		"relative":       {t.Context(), Command{Name: "x", Args: []string{"sh"}}, nil, `start helper "x": the program needs an absolute path`},
+		"no program":     {t.Context(), Command{Name: "x"}, nil, `start helper "x": the program needs an absolute path`},
+		"no name":        {t.Context(), Command{Args: []string{"/bin/true"}}, nil, "start helper: no name"},
 		"NUL":            {t.Context(), Command{Name: "x", Args: []string{"/bin/true", "a\x00b"}}, nil, `start helper "x": "a\x00b" contains a NUL byte`},
 		"NUL in env":     {t.Context(), Command{Name: "x", Args: []string{"/bin/true"}, Env: []string{"a\x00b"}}, nil, `start helper "x": "a\x00b" contains a NUL byte`},
 		"too many files": {t.Context(), Command{Name: "x", Args: []string{"/bin/true"}, Files: make([]*os.File, MaxFiles+1)}, nil, `start helper "x": 33 files are more than 32`},
