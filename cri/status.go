@@ -13,8 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// showStatus asks the server at a socket as kubelet does, and writes a line for each of its conditions. A condition that
-// does not hold is an error.
+// showStatus asks the server at a socket as kubelet does, and writes a line for each of its conditions. A condition
+// that does not hold is an error.
 func showStatus(ctx context.Context, socket string, out io.Writer) error {
 	const patience = time.Minute // the first import of the stager takes a while
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -20,8 +20,8 @@ func imageListCommand(c *cli) *cobra.Command {
 		Short:   "list images, the latest first",
 		Long: `list prints a line for each image, the latest import first, and checks each signature. SIZE has the layers
 that the image needs. The layers of images of Docker and OCI are listed with --all only. On a terminal rows have at
-most 80 characters; --no-trunc prints whole IDs and names, the architecture, the time of the import, and who has signed the
-image.`,
+most 80 characters; --no-trunc prints whole IDs and names, the architecture, the time of the import, and who has
+signed the image.`,
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(*cobra.Command, []string) error { return c.listImages(o) },

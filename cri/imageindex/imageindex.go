@@ -82,8 +82,8 @@ func (x *Index) Find(ref string) (*Image, error) {
 	return nil, nil
 }
 
-// Add notes that a reference to an image of that digest was pulled as the image with that ID. A tag means one image: the
-// index takes it from another one.
+// Add notes that a reference to an image of that digest was pulled as the image with that ID. A tag means one image:
+// the index takes it from another one.
 func (x *Index) Add(id string, ref Reference, digest string) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -130,7 +130,8 @@ type Reference struct {
 	Digest     string // HOST/NAME@DIGEST; "" for a tag
 }
 
-// Parse parses [HOST/]NAME[:TAG][@DIGEST]. The host is docker.io and the tag latest by default; a digest overrides a tag.
+// Parse parses [HOST/]NAME[:TAG][@DIGEST]. The host is docker.io and the tag latest by default; a digest overrides a
+// tag.
 func Parse(text string) (Reference, error) {
 	parsed, err := name.ParseReference(text)
 	if err != nil {

@@ -120,8 +120,8 @@ func attach(at *os.File, path string, readOnly bool) error {
 	return os.NewSyscallError("move_mount", unix.MoveMount(tree, "", int(at.Fd()), "", empty))
 }
 
-// Decompose unmounts what Compose has mounted in dir, and removes dir. It may be repeated. It never removes what is in a
-// folder: those of the host are not its own.
+// Decompose unmounts what Compose has mounted in dir, and removes dir. It may be repeated. It never removes what is
+// in a folder: those of the host are not its own.
 func Decompose(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

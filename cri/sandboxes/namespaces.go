@@ -102,7 +102,8 @@ func unmount(path string) error {
 func CheckSysctls(r records.Sandbox) error {
 	for key := range r.Sysctls {
 		name := strings.ReplaceAll(key, "/", ".")
-		ipc := strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") || name == "kernel.sem" || strings.HasPrefix(name, "fs.mqueue.")
+		ipc := strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") ||
+			name == "kernel.sem" || strings.HasPrefix(name, "fs.mqueue.")
 		mine := strings.HasPrefix(name, "net.") && !r.HostNetwork || ipc && !r.HostIPC
 		if !mine || strings.Contains(name, "..") {
 			return fmt.Errorf("sysctl %q is not one of the pod's own namespaces", key)

@@ -19,8 +19,8 @@ func OnThread(f func() error) error {
 	return <-done
 }
 
-// Enter moves the calling thread into the sandbox's own namespaces, which are pinned in its folder. It is for OnThread. A
-// namespace that is not pinned any more is an error: what the thread starts would be in the host's.
+// Enter moves the calling thread into the sandbox's own namespaces, which are pinned in its folder. It is for
+// OnThread. A namespace that is not pinned any more is an error: what the thread starts would be in the host's.
 func Enter(dir string, r records.Sandbox) error {
 	for _, n := range own(r) {
 		pin := filepath.Join(dir, n.name)

@@ -89,7 +89,9 @@ func lifeOfPod(r records.Container, pod *pods.Pod) life {
 }
 
 // ContainerStatus implements the CRI.
-func (s *Server) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+func (s *Server) ContainerStatus(
+	_ context.Context, r *runtimeapi.ContainerStatusRequest,
+) (*runtimeapi.ContainerStatusResponse, error) {
 	record, err := s.records.Container(r.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -118,7 +120,8 @@ func (s *Server) containerStatus(r records.Container) (*runtimeapi.ContainerStat
 		Id: r.ID, Metadata: containerMetadata(r), State: l.state,
 		CreatedAt: r.Created.UnixNano(), StartedAt: nanoseconds(l.started), FinishedAt: nanoseconds(l.finished),
 		ExitCode: l.code, Reason: l.reason, Message: l.message,
-		Image: imageSpec(r), ImageRef: r.ImageID, ImageId: r.ImageID, Labels: r.Labels, Annotations: r.Annotations, LogPath: r.LogPath,
+		Image: imageSpec(r), ImageRef: r.ImageID, ImageId: r.ImageID,
+		Labels: r.Labels, Annotations: r.Annotations, LogPath: r.LogPath,
 	}
 	for _, text := range r.Mounts {
 		m := new(runtimeapi.Mount)
@@ -178,13 +181,17 @@ func (s *Server) statusesOf(_ context.Context, sandbox string) ([]*runtimeapi.Co
 }
 
 // ListContainers implements the CRI.
-func (s *Server) ListContainers(_ context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+func (s *Server) ListContainers(
+	_ context.Context, r *runtimeapi.ListContainersRequest,
+) (*runtimeapi.ListContainersResponse, error) {
 	all, err := s.listContainers(r.GetFilter())
 	return &runtimeapi.ListContainersResponse{Containers: all}, err
 }
 
 // StreamContainers implements the CRI.
-func (s *Server) StreamContainers(r *runtimeapi.StreamContainersRequest, stream runtimeapi.RuntimeService_StreamContainersServer) error {
+func (s *Server) StreamContainers(
+	r *runtimeapi.StreamContainersRequest, stream runtimeapi.RuntimeService_StreamContainersServer,
+) error {
 	all, err := s.listContainers(r.GetFilter())
 	return sendAll(all, err, func(part []*runtimeapi.Container) error {
 		return stream.Send(&runtimeapi.StreamContainersResponse{Containers: part})
@@ -198,7 +205,8 @@ func (s *Server) listContainers(f *runtimeapi.ContainerFilter) ([]*runtimeapi.Co
 	}
 	var items []*runtimeapi.Container
 	for _, r := range all {
-		if !matches(f.GetId(), r.ID) || !matches(f.GetPodSandboxId(), r.SandboxID) || !hasLabels(r.Labels, f.GetLabelSelector()) {
+		if !matches(f.GetId(), r.ID) || !matches(f.GetPodSandboxId(), r.SandboxID) ||
+			!hasLabels(r.Labels, f.GetLabelSelector()) {
 			continue
 		}
 		l, err := s.lifeOf(r)
@@ -209,7 +217,8 @@ func (s *Server) listContainers(f *runtimeapi.ContainerFilter) ([]*runtimeapi.Co
 			continue
 		}
 		items = append(items, &runtimeapi.Container{
-			Id: r.ID, PodSandboxId: r.SandboxID, Metadata: containerMetadata(r), Image: imageSpec(r), ImageRef: r.ImageID, ImageId: r.ImageID,
+			Id: r.ID, PodSandboxId: r.SandboxID, Metadata: containerMetadata(r),
+			Image: imageSpec(r), ImageRef: r.ImageID, ImageId: r.ImageID,
 			State: l.state, CreatedAt: r.Created.UnixNano(), Labels: r.Labels, Annotations: r.Annotations,
 		})
 	}

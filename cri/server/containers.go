@@ -18,7 +18,9 @@ import (
 )
 
 // StartContainer implements the CRI.
-func (s *Server) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+func (s *Server) StartContainer(
+	ctx context.Context, r *runtimeapi.StartContainerRequest,
+) (*runtimeapi.StartContainerResponse, error) {
 	record, err := s.records.Container(r.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -63,7 +65,9 @@ func (s *Server) start(ctx context.Context, r *records.Container) error {
 }
 
 // launch makes the container's pod, whose monitor is in the sandbox's namespaces.
-func (s *Server) launch(ctx context.Context, sandbox records.Sandbox, r records.Container) (launch *daemon.Launch, err error) {
+func (s *Server) launch(
+	ctx context.Context, sandbox records.Sandbox, r records.Container,
+) (launch *daemon.Launch, err error) {
 	d, err := s.openDaemon(r)
 	if err != nil {
 		return nil, err
@@ -82,7 +86,9 @@ func (s *Server) launch(ctx context.Context, sandbox records.Sandbox, r records.
 }
 
 // StopContainer implements the CRI.
-func (s *Server) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+func (s *Server) StopContainer(
+	ctx context.Context, r *runtimeapi.StopContainerRequest,
+) (*runtimeapi.StopContainerResponse, error) {
 	err := s.stopContainer(ctx, r.GetContainerId(), time.Duration(r.GetTimeout())*time.Second)
 	return &runtimeapi.StopContainerResponse{}, ignoreMissing(err)
 }
@@ -121,7 +127,9 @@ func (s *Server) askToEnd(ctx context.Context, pod *pods.Pod, r records.Containe
 }
 
 // RemoveContainer implements the CRI.
-func (s *Server) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+func (s *Server) RemoveContainer(
+	ctx context.Context, r *runtimeapi.RemoveContainerRequest,
+) (*runtimeapi.RemoveContainerResponse, error) {
 	return &runtimeapi.RemoveContainerResponse{}, ignoreMissing(s.removeContainer(ctx, r.GetContainerId()))
 }
 
@@ -167,7 +175,9 @@ func (s *Server) podOf(r records.Container) (*pods.Pod, error) {
 }
 
 // ReopenContainerLog implements the CRI: it makes the new file, in which the stager continues the log.
-func (s *Server) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+func (s *Server) ReopenContainerLog(
+	_ context.Context, r *runtimeapi.ReopenContainerLogRequest,
+) (*runtimeapi.ReopenContainerLogResponse, error) {
 	record, _, err := s.running(r.GetContainerId())
 	if err != nil {
 		return nil, err

@@ -28,7 +28,9 @@ import (
 )
 
 // CreateContainer implements the CRI. It refuses all that can be refused before the container starts.
-func (s *Server) CreateContainer(ctx context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+func (s *Server) CreateContainer(
+	ctx context.Context, r *runtimeapi.CreateContainerRequest,
+) (*runtimeapi.CreateContainerResponse, error) {
 	c := r.GetConfig()
 	if c.GetMetadata().GetName() == "" {
 		return nil, fmt.Errorf("%w: metadata wants a name", errInvalid)
@@ -70,7 +72,9 @@ func (s *Server) checkName(sandbox string, m *runtimeapi.ContainerMetadata) erro
 }
 
 // newContainer decides what the container is.
-func (s *Server) newContainer(ctx context.Context, sandbox records.Sandbox, c *runtimeapi.ContainerConfig) (records.Container, error) {
+func (s *Server) newContainer(
+	ctx context.Context, sandbox records.Sandbox, c *runtimeapi.ContainerConfig,
+) (records.Container, error) {
 	id := records.NewID()
 	facts, err := s.facts(sandbox, c)
 	if err != nil {
@@ -83,8 +87,10 @@ func (s *Server) newContainer(ctx context.Context, sandbox records.Sandbox, c *r
 	}
 	record := records.Container{
 		ID: id, SandboxID: sandbox.ID, Created: time.Now(),
-		Name: c.GetMetadata().GetName(), Attempt: c.GetMetadata().GetAttempt(), Labels: c.GetLabels(), Annotations: c.GetAnnotations(),
-		Image: c.GetImage().GetImage(), ImageSpec: c.GetImage().GetUserSpecifiedImage(), ImageID: facts.Image.ID, LogPath: facts.LogPath,
+		Name: c.GetMetadata().GetName(), Attempt: c.GetMetadata().GetAttempt(),
+		Labels: c.GetLabels(), Annotations: c.GetAnnotations(),
+		Image: c.GetImage().GetImage(), ImageSpec: c.GetImage().GetUserSpecifiedImage(),
+		ImageID: facts.Image.ID, LogPath: facts.LogPath,
 		App: pod.App, Manifest: pod.Manifest, StagerConfig: pod.StagerConfig, StopSignal: pod.StopSignal, Limits: pod.Limits,
 		TTY: c.GetTty(), Stdin: c.GetStdin(), StdinOnce: c.GetStdinOnce(),
 		Resources: encode(c.GetLinux().GetResources()), User: encode(pod.User),
@@ -147,7 +153,8 @@ func (s *Server) openDaemon(r records.Container) (*daemon.Daemon, error) {
 
 func podOptions(r records.Container, cgroup string) daemon.PodOptions {
 	return daemon.PodOptions{
-		Manifest: r.Manifest, File: r.Name + ".json", Options: podplan.Options{Name: r.ID}, CgroupParent: cgroup, Detached: true,
+		Manifest: r.Manifest, File: r.Name + ".json", Options: podplan.Options{Name: r.ID},
+		CgroupParent: cgroup, Detached: true,
 	}
 }
 
@@ -235,7 +242,9 @@ func (s *Server) imageOf(ref string) ([]*images.Image, error) {
 
 // describeApp returns what an image says of its app.
 func describeApp(image *images.Image) (translate.Image, error) {
-	t := translate.Image{ID: image.ID, User: "0", Group: "0", StopSignal: image.Manifest.Annotations[names.StopSignalAnnotation]}
+	t := translate.Image{
+		ID: image.ID, User: "0", Group: "0", StopSignal: image.Manifest.Annotations[names.StopSignalAnnotation],
+	}
 	document, err := manifest.DecodeImage(image.Manifest.Raw)
 	if err != nil || document.App == nil {
 		return t, err

@@ -71,7 +71,9 @@ func (s *subscribers) send(n notice) {
 }
 
 // GetContainerEvents implements the CRI.
-func (s *Server) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer) error {
+func (s *Server) GetContainerEvents(
+	_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer,
+) error {
 	notices := s.events.add()
 	defer s.events.remove(notices)
 	s.lookForEnds() // a container that starts from now on may end before the next look
@@ -94,7 +96,9 @@ func (s *Server) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runti
 
 // describeNotice adds the statuses as they are now; a sandbox that was removed has none.
 func (s *Server) describeNotice(ctx context.Context, n notice) *runtimeapi.ContainerEventResponse {
-	response := &runtimeapi.ContainerEventResponse{ContainerId: n.id, ContainerEventType: n.kind, CreatedAt: n.when.UnixNano()}
+	response := &runtimeapi.ContainerEventResponse{
+		ContainerId: n.id, ContainerEventType: n.kind, CreatedAt: n.when.UnixNano(),
+	}
 	sandbox, err := s.records.Sandbox(n.sandbox)
 	if err != nil {
 		return response

@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxOutput is how much of a stream ExecSync returns, as the CRI wants it; the rest is dropped. Both together fit into a
-// message.
+// maxOutput is how much of a stream ExecSync returns, as the CRI wants it; the rest is dropped. Both together fit
+// into a message.
 const maxOutput = 8<<20 - 64<<10
 
 // ExecSync implements the CRI.

@@ -73,7 +73,8 @@ func (c credential) Resolve(authn.Resource) (authn.Authenticator, error) {
 // credentialsOf returns the credentials of a request; without any the registry is asked anonymously.
 func credentialsOf(a *runtimeapi.AuthConfig) (authn.Keychain, error) {
 	c := credential{
-		Username: a.GetUsername(), Password: a.GetPassword(), IdentityToken: a.GetIdentityToken(), RegistryToken: a.GetRegistryToken(),
+		Username: a.GetUsername(), Password: a.GetPassword(),
+		IdentityToken: a.GetIdentityToken(), RegistryToken: a.GetRegistryToken(),
 	}
 	if c.Username == "" && a.GetAuth() != "" {
 		c.Auth = a.GetAuth()
@@ -118,7 +119,9 @@ func (s *Server) keyring() (signing.KeyRing, error) {
 }
 
 // ImageStatus implements the CRI.
-func (s *Server) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
+func (s *Server) ImageStatus(
+	_ context.Context, r *runtimeapi.ImageStatusRequest,
+) (*runtimeapi.ImageStatusResponse, error) {
 	if r.GetImage().GetImage() == "" {
 		return nil, fmt.Errorf("%w: no image", errInvalid)
 	}
@@ -134,13 +137,17 @@ func (s *Server) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest
 }
 
 // ListImages implements the CRI.
-func (s *Server) ListImages(_ context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+func (s *Server) ListImages(
+	_ context.Context, r *runtimeapi.ListImagesRequest,
+) (*runtimeapi.ListImagesResponse, error) {
 	listed, err := s.listImages(r.GetFilter())
 	return &runtimeapi.ListImagesResponse{Images: listed}, err
 }
 
 // StreamImages implements the CRI.
-func (s *Server) StreamImages(r *runtimeapi.StreamImagesRequest, stream runtimeapi.ImageService_StreamImagesServer) error {
+func (s *Server) StreamImages(
+	r *runtimeapi.StreamImagesRequest, stream runtimeapi.ImageService_StreamImagesServer,
+) error {
 	listed, err := s.listImages(r.GetFilter())
 	return sendAll(listed, err, func(part []*runtimeapi.Image) error {
 		return stream.Send(&runtimeapi.StreamImagesResponse{Images: part})
@@ -180,7 +187,9 @@ func (s *Server) describeImage(found imageindex.Image) (*runtimeapi.Image, error
 	if err != nil {
 		return nil, err
 	}
-	described := &runtimeapi.Image{Id: found.ID, RepoTags: found.Tags, RepoDigests: found.Digests, Spec: &runtimeapi.ImageSpec{Image: found.ID}}
+	described := &runtimeapi.Image{
+		Id: found.ID, RepoTags: found.Tags, RepoDigests: found.Digests, Spec: &runtimeapi.ImageSpec{Image: found.ID},
+	}
 	for _, layer := range layers {
 		described.Size += uint64(layer.Record.Size)
 	}
@@ -210,7 +219,9 @@ func (s *Server) layers(id string) ([]*images.Image, error) {
 }
 
 // RemoveImage implements the CRI. It removes all tags of the image, and the layers that no other image has.
-func (s *Server) RemoveImage(_ context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
+func (s *Server) RemoveImage(
+	_ context.Context, r *runtimeapi.RemoveImageRequest,
+) (*runtimeapi.RemoveImageResponse, error) {
 	ref := r.GetImage().GetImage()
 	if strings.HasPrefix(ref, storePrefix) {
 		return nil, fmt.Errorf("%w: image %s is the administrator's", errInvalid, ref)

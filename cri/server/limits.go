@@ -53,7 +53,9 @@ func applySetting(group *cgroups.Group, below string, s records.Setting) error {
 }
 
 // UpdateContainerResources implements the CRI, for a container that runs.
-func (s *Server) UpdateContainerResources(_ context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+func (s *Server) UpdateContainerResources(
+	_ context.Context, r *runtimeapi.UpdateContainerResourcesRequest,
+) (*runtimeapi.UpdateContainerResourcesResponse, error) {
 	defer s.locks.take(r.GetContainerId())()
 	record, pod, err := s.running(r.GetContainerId())
 	if err != nil {
@@ -86,6 +88,8 @@ func isUnified(group *cgroups.Group) bool {
 }
 
 // UpdatePodSandboxResources implements the CRI. The pod's limits are those of kubelet's own cgroup.
-func (s *Server) UpdatePodSandboxResources(context.Context, *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+func (s *Server) UpdatePodSandboxResources(
+	context.Context, *runtimeapi.UpdatePodSandboxResourcesRequest,
+) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
 }

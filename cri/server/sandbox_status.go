@@ -32,7 +32,9 @@ func (s *Server) sandboxState(r records.Sandbox) runtimeapi.PodSandboxState {
 }
 
 // PodSandboxStatus implements the CRI.
-func (s *Server) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+func (s *Server) PodSandboxStatus(
+	ctx context.Context, r *runtimeapi.PodSandboxStatusRequest,
+) (*runtimeapi.PodSandboxStatusResponse, error) {
 	record, err := s.records.Sandbox(r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
@@ -58,20 +60,26 @@ func (s *Server) sandboxStatus(r records.Sandbox) *runtimeapi.PodSandboxStatus {
 	return &runtimeapi.PodSandboxStatus{
 		Id: r.ID, Metadata: sandboxMetadata(r), State: s.sandboxState(r), CreatedAt: r.Created.UnixNano(), Network: network,
 		Linux: &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: &runtimeapi.NamespaceOption{
-			Network: runtimeapi.NamespaceMode(r.NetworkMode), Pid: runtimeapi.NamespaceMode(r.PIDMode), Ipc: runtimeapi.NamespaceMode(r.IPCMode),
+			Network: runtimeapi.NamespaceMode(r.NetworkMode),
+			Pid:     runtimeapi.NamespaceMode(r.PIDMode),
+			Ipc:     runtimeapi.NamespaceMode(r.IPCMode),
 		}}},
 		Labels: r.Labels, Annotations: r.Annotations, RuntimeHandler: r.Handler,
 	}
 }
 
 // ListPodSandbox implements the CRI.
-func (s *Server) ListPodSandbox(_ context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+func (s *Server) ListPodSandbox(
+	_ context.Context, r *runtimeapi.ListPodSandboxRequest,
+) (*runtimeapi.ListPodSandboxResponse, error) {
 	items, err := s.listSandboxes(r.GetFilter())
 	return &runtimeapi.ListPodSandboxResponse{Items: items}, err
 }
 
 // StreamPodSandboxes implements the CRI.
-func (s *Server) StreamPodSandboxes(r *runtimeapi.StreamPodSandboxesRequest, stream runtimeapi.RuntimeService_StreamPodSandboxesServer) error {
+func (s *Server) StreamPodSandboxes(
+	r *runtimeapi.StreamPodSandboxesRequest, stream runtimeapi.RuntimeService_StreamPodSandboxesServer,
+) error {
 	items, err := s.listSandboxes(r.GetFilter())
 	return sendAll(items, err, func(part []*runtimeapi.PodSandbox) error {
 		return stream.Send(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: part})

@@ -17,7 +17,9 @@ import (
 )
 
 // RunPodSandbox implements the CRI.
-func (s *Server) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+func (s *Server) RunPodSandbox(
+	ctx context.Context, r *runtimeapi.RunPodSandboxRequest,
+) (*runtimeapi.RunPodSandboxResponse, error) {
 	record, err := newSandbox(r.GetConfig(), r.GetRuntimeHandler(), s.config.CgroupDriver)
 	if err != nil {
 		return nil, err
@@ -99,7 +101,7 @@ func newSandbox(c *runtimeapi.PodSandboxConfig, handler, driver string) (records
 	}
 	options := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	if u := options.GetUsernsOptions(); u != nil && u.GetMode() != runtimeapi.NamespaceMode_NODE {
-		return records.Sandbox{}, fmt.Errorf("%w: user namespace of the pod's own (hostUsers: false): not supported", errInvalid)
+		return records.Sandbox{}, fmt.Errorf("%w: the pod's own user namespace (hostUsers: false): not supported", errInvalid)
 	}
 	r := records.Sandbox{
 		ID: records.NewID(), Phase: records.Making, Created: time.Now(),
@@ -116,7 +118,9 @@ func newSandbox(c *runtimeapi.PodSandboxConfig, handler, driver string) (records
 	for _, p := range c.GetPortMappings() {
 		if p.GetHostPort() > 0 && !r.HostNetwork {
 			protocol := strings.ToLower(p.GetProtocol().String())
-			r.Ports = append(r.Ports, records.Port{HostPort: p.GetHostPort(), ContainerPort: p.GetContainerPort(), Protocol: protocol, HostIP: p.GetHostIp()})
+			r.Ports = append(r.Ports, records.Port{
+				HostPort: p.GetHostPort(), ContainerPort: p.GetContainerPort(), Protocol: protocol, HostIP: p.GetHostIp(),
+			})
 		}
 	}
 	if err := sandboxes.CheckSysctls(r); err != nil {
@@ -169,7 +173,9 @@ func cgroupParent(parent, driver string) (string, error) {
 }
 
 // StopPodSandbox implements the CRI.
-func (s *Server) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
+func (s *Server) StopPodSandbox(
+	ctx context.Context, r *runtimeapi.StopPodSandboxRequest,
+) (*runtimeapi.StopPodSandboxResponse, error) {
 	err := s.stopSandbox(ctx, r.GetPodSandboxId())
 	return &runtimeapi.StopPodSandboxResponse{}, ignoreMissing(err)
 }
@@ -204,7 +210,9 @@ func (s *Server) stopSandbox(ctx context.Context, id string) error {
 }
 
 // RemovePodSandbox implements the CRI.
-func (s *Server) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
+func (s *Server) RemovePodSandbox(
+	ctx context.Context, r *runtimeapi.RemovePodSandboxRequest,
+) (*runtimeapi.RemovePodSandboxResponse, error) {
 	id := r.GetPodSandboxId()
 	if err := s.stopSandbox(ctx, id); err != nil {
 		return &runtimeapi.RemovePodSandboxResponse{}, ignoreMissing(err)

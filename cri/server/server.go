@@ -102,7 +102,8 @@ func open(ctx context.Context, config Config, version string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	imageStore, podStore := images.Open(filepath.Join(config.State, "images")), pods.Open(filepath.Join(config.State, "pods"), "kurma")
+	imageStore := images.Open(filepath.Join(config.State, "images"))
+	podStore := pods.Open(filepath.Join(config.State, "pods"), "kurma")
 	d, err := daemon.Open(config.daemon(nil), daemon.Options{})
 	if err != nil {
 		return nil, err
@@ -111,7 +112,8 @@ func open(ctx context.Context, config Config, version string) (*Server, error) {
 		config: config, version: version, daemon: d, images: imageStore, records: store, pods: podStore, ending: ctx,
 		index: imageindex.Open(filepath.Join(config.State, "images.json")),
 		sandboxes: &sandboxes.Maker{Network: sandboxes.Network{
-			ConfigDir: config.NetworkConfigDirectory, PluginDirs: config.NetworkPluginDirectories, CacheDir: filepath.Join(config.State, "cni"),
+			ConfigDir: config.NetworkConfigDirectory, PluginDirs: config.NetworkPluginDirectories,
+			CacheDir: filepath.Join(config.State, "cni"),
 		}},
 	}, nil
 }

@@ -20,7 +20,8 @@ func listen(path string) (net.Listener, error) {
 	case len(passed) == 1 && passed[0] != nil && passed[0].Addr().Network() == "unix":
 		return passed[0], nil
 	case len(passed) > 0:
-		return nil, fmt.Errorf("take socket of systemd: %d sockets are passed, want one Unix socket (ListenStream=)", len(passed))
+		return nil, fmt.Errorf("take socket of systemd: %d sockets are passed, want one Unix socket (ListenStream=)",
+			len(passed))
 	}
 	return makeSocket(path)
 }

@@ -22,7 +22,9 @@ import (
 )
 
 // ContainerStats implements the CRI.
-func (s *Server) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
+func (s *Server) ContainerStats(
+	_ context.Context, r *runtimeapi.ContainerStatsRequest,
+) (*runtimeapi.ContainerStatsResponse, error) {
 	record, pod, err := s.running(r.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -32,13 +34,17 @@ func (s *Server) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsR
 }
 
 // ListContainerStats implements the CRI, for the containers that run.
-func (s *Server) ListContainerStats(_ context.Context, r *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
+func (s *Server) ListContainerStats(
+	_ context.Context, r *runtimeapi.ListContainerStatsRequest,
+) (*runtimeapi.ListContainerStatsResponse, error) {
 	all, err := s.listStats(r.GetFilter())
 	return &runtimeapi.ListContainerStatsResponse{Stats: all}, err
 }
 
 // StreamContainerStats implements the CRI.
-func (s *Server) StreamContainerStats(r *runtimeapi.StreamContainerStatsRequest, stream runtimeapi.RuntimeService_StreamContainerStatsServer) error {
+func (s *Server) StreamContainerStats(
+	r *runtimeapi.StreamContainerStatsRequest, stream runtimeapi.RuntimeService_StreamContainerStatsServer,
+) error {
 	all, err := s.listStats(r.GetFilter())
 	return sendAll(all, err, func(part []*runtimeapi.ContainerStats) error {
 		return stream.Send(&runtimeapi.StreamContainerStatsResponse{ContainerStats: part})
@@ -52,7 +58,8 @@ func (s *Server) listStats(f *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.Co
 	}
 	var list []*runtimeapi.ContainerStats
 	for _, r := range all {
-		if !matches(f.GetId(), r.ID) || !matches(f.GetPodSandboxId(), r.SandboxID) || !hasLabels(r.Labels, f.GetLabelSelector()) {
+		if !matches(f.GetId(), r.ID) || !matches(f.GetPodSandboxId(), r.SandboxID) ||
+			!hasLabels(r.Labels, f.GetLabelSelector()) {
 			continue
 		}
 		pod, err := s.podOf(r)
@@ -80,11 +87,15 @@ func (s *Server) containerStats(r records.Container, pod *pods.Pod) (*runtimeapi
 	now := time.Now().UnixNano()
 	root := filepath.Join(pod.Dir, "root")
 	return &runtimeapi.ContainerStats{
-		Attributes: &runtimeapi.ContainerAttributes{Id: r.ID, Metadata: containerMetadata(r), Labels: r.Labels, Annotations: r.Annotations},
-		Cpu:        cpuUsage(used, now), Memory: memoryUsage(used, now),
+		Attributes: &runtimeapi.ContainerAttributes{
+			Id: r.ID, Metadata: containerMetadata(r), Labels: r.Labels, Annotations: r.Annotations,
+		},
+		Cpu: cpuUsage(used, now), Memory: memoryUsage(used, now),
 		WritableLayer: &runtimeapi.FilesystemUsage{
 			Timestamp: now, FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.config.State},
-			UsedBytes: &runtimeapi.UInt64Value{Value: diskUsage(filepath.Join(root, names.ScratchDir), filepath.Join(root, names.EmptyVolumesDir))},
+			UsedBytes: &runtimeapi.UInt64Value{
+				Value: diskUsage(filepath.Join(root, names.ScratchDir), filepath.Join(root, names.EmptyVolumesDir)),
+			},
 		},
 	}, nil
 }
@@ -126,7 +137,9 @@ func diskUsage(dirs ...string) (total uint64) {
 }
 
 // PodSandboxStats implements the CRI.
-func (s *Server) PodSandboxStats(_ context.Context, r *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
+func (s *Server) PodSandboxStats(
+	_ context.Context, r *runtimeapi.PodSandboxStatsRequest,
+) (*runtimeapi.PodSandboxStatsResponse, error) {
 	record, err := s.records.Sandbox(r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
@@ -136,13 +149,17 @@ func (s *Server) PodSandboxStats(_ context.Context, r *runtimeapi.PodSandboxStat
 }
 
 // ListPodSandboxStats implements the CRI, for the sandboxes that are ready.
-func (s *Server) ListPodSandboxStats(_ context.Context, r *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
+func (s *Server) ListPodSandboxStats(
+	_ context.Context, r *runtimeapi.ListPodSandboxStatsRequest,
+) (*runtimeapi.ListPodSandboxStatsResponse, error) {
 	all, err := s.listSandboxStats(r.GetFilter())
 	return &runtimeapi.ListPodSandboxStatsResponse{Stats: all}, err
 }
 
 // StreamPodSandboxStats implements the CRI.
-func (s *Server) StreamPodSandboxStats(r *runtimeapi.StreamPodSandboxStatsRequest, stream runtimeapi.RuntimeService_StreamPodSandboxStatsServer) error {
+func (s *Server) StreamPodSandboxStats(
+	r *runtimeapi.StreamPodSandboxStatsRequest, stream runtimeapi.RuntimeService_StreamPodSandboxStatsServer,
+) error {
 	all, err := s.listSandboxStats(r.GetFilter())
 	return sendAll(all, err, func(part []*runtimeapi.PodSandboxStats) error {
 		return stream.Send(&runtimeapi.StreamPodSandboxStatsResponse{PodSandboxStats: part})
@@ -156,7 +173,8 @@ func (s *Server) listSandboxStats(f *runtimeapi.PodSandboxStatsFilter) ([]*runti
 	}
 	var list []*runtimeapi.PodSandboxStats
 	for _, r := range all {
-		if !matches(f.GetId(), r.ID) || !hasLabels(r.Labels, f.GetLabelSelector()) || s.sandboxState(r) != runtimeapi.PodSandboxState_SANDBOX_READY {
+		if !matches(f.GetId(), r.ID) || !hasLabels(r.Labels, f.GetLabelSelector()) ||
+			s.sandboxState(r) != runtimeapi.PodSandboxState_SANDBOX_READY {
 			continue
 		}
 		stats, err := s.sandboxStats(r)
@@ -181,7 +199,9 @@ func (s *Server) sandboxStats(r records.Sandbox) (*runtimeapi.PodSandboxStats, e
 	now := time.Now().UnixNano()
 	stats := &runtimeapi.LinuxPodSandboxStats{
 		Cpu: cpuUsage(used, now), Memory: memoryUsage(used, now), Containers: containers,
-		Process: &runtimeapi.ProcessUsage{Timestamp: now, ProcessCount: &runtimeapi.UInt64Value{Value: uint64(len(used.Processes))}},
+		Process: &runtimeapi.ProcessUsage{
+			Timestamp: now, ProcessCount: &runtimeapi.UInt64Value{Value: uint64(len(used.Processes))},
+		},
 	}
 	if !r.HostNetwork {
 		if stats.Network, err = networkUsage(s.records.SandboxDir(r.ID), r, now); err != nil {
@@ -189,8 +209,10 @@ func (s *Server) sandboxStats(r records.Sandbox) (*runtimeapi.PodSandboxStats, e
 		}
 	}
 	return &runtimeapi.PodSandboxStats{
-		Attributes: &runtimeapi.PodSandboxAttributes{Id: r.ID, Metadata: sandboxMetadata(r), Labels: r.Labels, Annotations: r.Annotations},
-		Linux:      stats,
+		Attributes: &runtimeapi.PodSandboxAttributes{
+			Id: r.ID, Metadata: sandboxMetadata(r), Labels: r.Labels, Annotations: r.Annotations,
+		},
+		Linux: stats,
 	}, nil
 }
 
@@ -233,5 +255,8 @@ func readInterface(line string) (*runtimeapi.NetworkInterfaceUsage, error) {
 		value, _ := strconv.ParseUint(fields[n], 10, 64) // the kernel writes numbers
 		return &runtimeapi.UInt64Value{Value: value}
 	}
-	return &runtimeapi.NetworkInterfaceUsage{Name: strings.TrimSpace(name), RxBytes: column(0), RxErrors: column(2), TxBytes: column(8), TxErrors: column(10)}, nil
+	return &runtimeapi.NetworkInterfaceUsage{
+		Name:    strings.TrimSpace(name),
+		RxBytes: column(0), RxErrors: column(2), TxBytes: column(8), TxErrors: column(10),
+	}, nil
 }

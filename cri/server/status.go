@@ -14,7 +14,9 @@ const (
 
 // Version implements the CRI.
 func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
-	return &runtimeapi.VersionResponse{Version: kubeVersion, RuntimeName: runtimeName, RuntimeVersion: s.version, RuntimeApiVersion: apiVersion}, nil
+	return &runtimeapi.VersionResponse{
+		Version: kubeVersion, RuntimeName: runtimeName, RuntimeVersion: s.version, RuntimeApiVersion: apiVersion,
+	}, nil
 }
 
 // Status implements the CRI: the runtime is ready if the stager can be trusted, the network if CNI has a configuration
@@ -28,7 +30,8 @@ func (s *Server) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runt
 	return &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{Conditions: conditions},
 		RuntimeHandlers: []*runtimeapi.RuntimeHandler{
-			{Features: &runtimeapi.RuntimeHandlerFeatures{}}, {Name: runtimeHandler, Features: &runtimeapi.RuntimeHandlerFeatures{}},
+			{Features: &runtimeapi.RuntimeHandlerFeatures{}},
+			{Name: runtimeHandler, Features: &runtimeapi.RuntimeHandlerFeatures{}},
 		},
 		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}, nil
@@ -42,7 +45,9 @@ func condition(kind, reason string, err error) *runtimeapi.RuntimeCondition {
 }
 
 // RuntimeConfig implements the CRI.
-func (s *Server) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
+func (s *Server) RuntimeConfig(
+	context.Context, *runtimeapi.RuntimeConfigRequest,
+) (*runtimeapi.RuntimeConfigResponse, error) {
 	driver := runtimeapi.CgroupDriver_CGROUPFS
 	if s.config.CgroupDriver == driverSystemd {
 		driver = runtimeapi.CgroupDriver_SYSTEMD
@@ -51,6 +56,8 @@ func (s *Server) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest
 }
 
 // UpdateRuntimeConfig implements the CRI. The pods' addresses are those of CNI's configuration.
-func (s *Server) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+func (s *Server) UpdateRuntimeConfig(
+	context.Context, *runtimeapi.UpdateRuntimeConfigRequest,
+) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }

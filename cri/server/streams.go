@@ -33,7 +33,9 @@ func (s *Server) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtim
 }
 
 // PortForward implements the CRI.
-func (s *Server) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
+func (s *Server) PortForward(
+	_ context.Context, r *runtimeapi.PortForwardRequest,
+) (*runtimeapi.PortForwardResponse, error) {
 	sandbox, err := s.records.Sandbox(r.GetPodSandboxId())
 	if err == nil && s.sandboxState(sandbox) != runtimeapi.PodSandboxState_SANDBOX_READY {
 		err = fmt.Errorf("sandbox %s is not ready", sandbox.ID)
@@ -48,7 +50,10 @@ func (s *Server) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest
 type streamRuntime struct{ *Server }
 
 // Exec implements streaming.Runtime.
-func (s streamRuntime) Exec(ctx context.Context, id string, words []string, in io.Reader, out, errOut io.WriteCloser, tty bool, sizes <-chan remotecommand.TerminalSize) error {
+func (s streamRuntime) Exec(
+	ctx context.Context, id string, words []string, in io.Reader, out, errOut io.WriteCloser, tty bool,
+	sizes <-chan remotecommand.TerminalSize,
+) error {
 	record, pod, err := s.running(id)
 	if err != nil {
 		return err
@@ -68,7 +73,10 @@ func (s streamRuntime) Exec(ctx context.Context, id string, words []string, in i
 }
 
 // Attach implements streaming.Runtime.
-func (s streamRuntime) Attach(ctx context.Context, id string, in io.Reader, out, errOut io.WriteCloser, _ bool, sizes <-chan remotecommand.TerminalSize) error {
+func (s streamRuntime) Attach(
+	ctx context.Context, id string, in io.Reader, out, errOut io.WriteCloser, _ bool,
+	sizes <-chan remotecommand.TerminalSize,
+) error {
 	record, pod, err := s.running(id)
 	if err != nil {
 		return err
@@ -212,7 +220,9 @@ func openTerminal() (master, slave *os.File, err error) {
 }
 
 // followSizes gives the terminal the client's sizes, and signals each to the call.
-func followSizes(sizes <-chan remotecommand.TerminalSize, master *os.File, signals chan<- os.Signal, done <-chan struct{}) {
+func followSizes(sizes <-chan remotecommand.TerminalSize, master *os.File,
+	signals chan<- os.Signal, done <-chan struct{},
+) {
 	for {
 		select {
 		case <-done:

@@ -44,8 +44,8 @@ func isolatorsOf(c *runtimeapi.LinuxContainerConfig, f Facts) ([]isolator, error
 	return append(all, profiles...), err
 }
 
-// checkPaths refuses to mask a path, or to make it read-only, that is not in /proc or /sys: there, the stager's own lists
-// apply, which have what kubelet asks for.
+// checkPaths refuses to mask a path, or to make it read-only, that is not in /proc or /sys: there, the stager's own
+// lists apply, which have what kubelet asks for.
 func checkPaths(s *runtimeapi.LinuxContainerSecurityContext) error {
 	if s.GetPrivileged() {
 		return nil
@@ -58,7 +58,8 @@ func checkPaths(s *runtimeapi.LinuxContainerSecurityContext) error {
 	return nil
 }
 
-// profileIsolators are those of seccomp, whose profile may be a file, and AppArmor. Without a seccomp profile the stager's own filter applies.
+// profileIsolators are those of seccomp, whose profile may be a file, and AppArmor. Without a seccomp profile the
+// stager's own filter applies.
 func profileIsolators(s *runtimeapi.LinuxContainerSecurityContext, file []byte) (all []isolator, err error) {
 	switch p := s.GetSeccomp(); {
 	case s.GetPrivileged():

@@ -15,7 +15,9 @@ import (
 // mountsOf returns a volume and a mount for each of the configuration's mounts and devices, and for the sandbox's files
 // that it does not mount itself. composed are the trees of mounts that the server composes: their volumes are in
 // f.ComposedDir.
-func mountsOf(c *runtimeapi.ContainerConfig, f Facts) (volumes []podVolume, mounts []podMount, composed []records.Tree, err error) {
+func mountsOf(
+	c *runtimeapi.ContainerConfig, f Facts,
+) (volumes []podVolume, mounts []podMount, composed []records.Tree, err error) {
 	binds, err := bindsOf(c, f)
 	if err != nil {
 		return nil, nil, nil, err
@@ -38,14 +40,18 @@ func bindsOf(c *runtimeapi.ContainerConfig, f Facts) ([]records.Bind, error) {
 		if err := checkMount(m); err != nil {
 			return nil, err
 		}
-		binds = append(binds, records.Bind{Source: f.Sources[m.GetHostPath()], Target: m.GetContainerPath(), ReadOnly: m.GetReadonly()})
+		binds = append(binds, records.Bind{
+			Source: f.Sources[m.GetHostPath()], Target: m.GetContainerPath(), ReadOnly: m.GetReadonly(),
+		})
 	}
 	for _, d := range c.GetDevices() {
 		if strings.Trim(d.GetPermissions(), "rwm") != "" {
 			return nil, refuse("permissions %q of device %s: want letters of rwm", d.GetPermissions(), d.GetHostPath())
 		}
 		readOnly := d.GetPermissions() != "" && !strings.Contains(d.GetPermissions(), "w")
-		binds = append(binds, records.Bind{Source: f.Sources[d.GetHostPath()], Target: d.GetContainerPath(), ReadOnly: readOnly})
+		binds = append(binds, records.Bind{
+			Source: f.Sources[d.GetHostPath()], Target: d.GetContainerPath(), ReadOnly: readOnly,
+		})
 	}
 	if len(c.GetCDIDevices()) > 0 {
 		return nil, refuse("CDI device %q", c.GetCDIDevices()[0].GetName())

@@ -77,7 +77,7 @@ type Pod struct {
 	StagerConfig json.RawMessage
 	StopSignal   int
 	Limits       records.Limits
-	Composed     []records.Tree                 // that are mounted in Facts.ComposedDir, by their names, before the pod starts
+	Composed     []records.Tree                 // mounted in Facts.ComposedDir, by their names, before the pod starts
 	User         *runtimeapi.LinuxContainerUser // nil if it has names
 }
 
@@ -140,7 +140,7 @@ func namespacesOf(o *runtimeapi.NamespaceOption) (map[string]string, error) {
 		return shared, nil
 	}
 	if users := o.GetUsernsOptions(); users != nil && users.GetMode() != runtimeapi.NamespaceMode_NODE {
-		return nil, refuse("user namespace of the pod's own (hostUsers: false)")
+		return nil, refuse("the pod's own user namespace (hostUsers: false)")
 	}
 	switch o.GetPid() {
 	case runtimeapi.NamespaceMode_CONTAINER:

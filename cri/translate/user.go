@@ -14,7 +14,8 @@ type identity struct {
 	Groups      []int
 }
 
-// userOf decides who the process runs as: the image's user, or another one, whose groups are those of the image's files.
+// userOf decides who the process runs as: the image's user, or another one, whose groups are those of the image's
+// files.
 func userOf(s *runtimeapi.LinuxContainerSecurityContext, f Facts) (identity, error) {
 	i := identity{User: f.Image.User, Group: f.Image.Group, Groups: slices.Clone(f.Image.Groups)}
 	asked := s.GetRunAsUsername()

@@ -19,11 +19,11 @@ import (
 )
 
 // Import reads an image file, plain or compressed with gzip, bzip2, xz or Zstandard, and puts it into the store under
-// its ID, the SHA-512 of the uncompressed tar. An image that the store already has stays as it is; if it has no signature, it
-// gets this one's. It is an error if its manifest, or its files and it is signed, have been altered since. A detached
-// signature is read from path + ".asc" if that file exists: a wrong signature is an error; one by a key that is not
-// in the ring leaves the image untrusted. Import calls progress from time to time with the bytes read and the file's
-// size; progress may be nil.
+// its ID, the SHA-512 of the uncompressed tar. An image that the store already has stays as it is; if it has no
+// signature, it gets this one's. It is an error if its manifest, or its files and it is signed, have been altered
+// since. A detached signature is read from path + ".asc" if that file exists: a wrong signature is an error; one by a
+// key that is not in the ring leaves the image untrusted. Import calls progress from time to time with the bytes read
+// and the file's size; progress may be nil.
 //
 // After any error, and when ctx ends, the store is as it was before. Import changes nothing
 // outside of the store, whatever is in the file. A power loss cannot leave a partial image.

@@ -51,8 +51,8 @@ func (c *cni) collect(ctx context.Context, lib *libcni.CNIConfig, n *network) er
 	return nil
 }
 
-// freeOwnerless removes the addresses of a network that host-local has reserved for no pod: killed between the making of
-// an address' file and the writing of the pod into it, host-local leaves an empty file, which no DEL removes.
+// freeOwnerless removes the addresses of a network that host-local has reserved for no pod: killed between the making
+// of an address' file and the writing of the pod into it, host-local leaves an empty file, which no DEL removes.
 func (c *cni) freeOwnerless(network string) error {
 	dir := filepath.Join(c.data, "networks", network)
 	files, err := os.ReadDir(dir)
@@ -98,7 +98,10 @@ func (c *cni) disconnectGone(ctx context.Context, lib *libcni.CNIConfig, n *netw
 
 // runtimeOf is what libcni needs to know of a pod that is connected.
 func runtimeOf(a *libcni.NetworkAttachment) *libcni.RuntimeConf {
-	return &libcni.RuntimeConf{ContainerID: a.ContainerID, NetNS: a.NetNS, IfName: a.IfName, Args: a.CniArgs, CapabilityArgs: a.CapabilityArgs}
+	return &libcni.RuntimeConf{
+		ContainerID: a.ContainerID, NetNS: a.NetNS, IfName: a.IfName,
+		Args: a.CniArgs, CapabilityArgs: a.CapabilityArgs,
+	}
 }
 
 // checkPods calls CHECK for each pod that is connected, where the configuration's version has

@@ -86,7 +86,8 @@ func parseSingle(keys map[string]json.RawMessage) (*libcni.NetworkConfigList, er
 	if err != nil {
 		return nil, err
 	}
-	return libcni.ConfListFromConf(conf) //nolint:staticcheck // deprecated as the format is; Kurma networks have it, and cnitool reads it so
+	//nolint:staticcheck // deprecated as the format is; Kurma networks have it, and cnitool reads it so
+	return libcni.ConfListFromConf(conf)
 }
 
 // parseList reads a list. CNI has args in the configuration of a plugin; those beside the list are
@@ -141,7 +142,8 @@ func (n *network) findIPAM() error {
 
 // uses reports whether a plugin of the list, or its IPAM, is of a type.
 func (n *network) uses(kind string) bool {
-	return slices.Contains(n.ipam, kind) || slices.ContainsFunc(n.list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Type == kind })
+	isKind := func(p *libcni.PluginConfig) bool { return p.Network.Type == kind }
+	return slices.Contains(n.ipam, kind) || slices.ContainsFunc(n.list.Plugins, isKind)
 }
 
 // filters reports whether the network needs iptables or nftables.
@@ -172,7 +174,8 @@ func (n *network) probe(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("neither nftables nor iptables work: nft: %s; iptables: %s", strings.TrimSpace(string(nft)), strings.TrimSpace(string(tables)))
+	return fmt.Errorf("neither nftables nor iptables work: nft: %s; iptables: %s",
+		strings.TrimSpace(string(nft)), strings.TrimSpace(string(tables)))
 }
 
 // hasCheck reports whether a version of the specification has CHECK.

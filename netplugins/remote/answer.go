@@ -47,7 +47,11 @@ func settle(given address, answer *address) (address, error) {
 		}
 		return b
 	}
-	all := address{either(given.Address, answer.Address), either(given.AddressIPv6, answer.AddressIPv6), either(given.MacAddress, answer.MacAddress)}
+	all := address{
+		either(given.Address, answer.Address),
+		either(given.AddressIPv6, answer.AddressIPv6),
+		either(given.MacAddress, answer.MacAddress),
+	}
 	if all.Address == "" && all.AddressIPv6 == "" {
 		return all, errors.New("the endpoint has no address: the network has no ipam, and the driver has answered none")
 	}

@@ -55,7 +55,8 @@ func find(roots []*root, name string) (target, error) {
 		}
 		paths = append(paths, r.path)
 	}
-	return target{}, fmt.Errorf("%w: no %s/%s.sock, and no %s.spec or %s.json in %s; looked below %s", errNotFound, socketDir, name, name, name,
+	return target{}, fmt.Errorf("%w: no %s/%s.sock, and no %s.spec or %s.json in %s; looked below %s",
+		errNotFound, socketDir, name, name, name,
 		strings.Join(specDirs(), " or "), strings.Join(paths, " and "))
 }
 
@@ -68,7 +69,8 @@ func (r *root) find(name string) (target, error) {
 		}
 	}
 	for _, dir := range specDirs() {
-		for _, file := range []string{name + ".spec", name + "/" + name + ".spec", name + ".json", name + "/" + name + ".json"} {
+		inside := name + "/" + name
+		for _, file := range []string{name + ".spec", inside + ".spec", name + ".json", inside + ".json"} {
 			p := path.Join(dir, file)
 			data, err := r.readFile(p)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -129,9 +131,10 @@ func (r *root) tlsConfig(files *tlsFiles, host string) (*tls.Config, error) {
 		files = &tlsFiles{}
 	}
 	c := &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		ServerName:         host,
-		InsecureSkipVerify: files.InsecureSkipVerify || files.CAFile == "", //nolint:gosec // the operator's choice, in the specification
+		MinVersion: tls.VersionTLS12,
+		ServerName: host,
+		//nolint:gosec // the operator's choice, in the specification
+		InsecureSkipVerify: files.InsecureSkipVerify || files.CAFile == "",
 	}
 	if files.CAFile != "" {
 		data, err := r.readFile(files.CAFile)

@@ -30,7 +30,9 @@ func (r *remote) begin(s *settings, w wishes, network string, pod plugin.Pod) (*
 }
 
 // connect makes the endpoint, and the pod's link. What it has done when it fails is in e, for undo.
-func (r *remote) connect(ctx context.Context, d *driver, s *settings, w wishes, e *endpoint, pod plugin.Pod) (*plugin.Result, error) {
+func (r *remote) connect(
+	ctx context.Context, d *driver, s *settings, w wishes, e *endpoint, pod plugin.Pod,
+) (*plugin.Result, error) {
 	options, err := s.endpointOptions(w.labels)
 	if err != nil {
 		return nil, err
@@ -44,7 +46,8 @@ func (r *remote) connect(ctx context.Context, d *driver, s *settings, w wishes, 
 		}
 	}
 	var created createdEndpoint
-	if err := r.step(ctx, d, e, &e.Created, "CreateEndpoint", createEndpoint{e.Network, e.ID, options, given}, &created); err != nil {
+	request := createEndpoint{e.Network, e.ID, options, given}
+	if err := r.step(ctx, d, e, &e.Created, "CreateEndpoint", request, &created); err != nil {
 		return nil, err
 	}
 	addresses, err := settle(given, created.Interface)
@@ -62,7 +65,8 @@ func (r *remote) connect(ctx context.Context, d *driver, s *settings, w wishes, 
 	if err := r.attach(e, l, pod); err != nil {
 		return nil, err
 	}
-	err = r.step(ctx, d, e, &e.External, "ProgramExternalConnectivity", externalConnectivity{e.Network, e.ID, options}, nil)
+	err = r.step(ctx, d, e, &e.External, "ProgramExternalConnectivity",
+		externalConnectivity{e.Network, e.ID, options}, nil)
 	if err != nil && !notFound(err) {
 		return nil, err
 	}
@@ -78,7 +82,9 @@ func (r *remote) ask(ctx context.Context, driver string, e *endpoint) {
 
 // step calls the driver. *done is on disk as true before, and as false again if the driver did not do
 // it: it has answered so, or has not been reached.
-func (r *remote) step(ctx context.Context, d *driver, e *endpoint, done *bool, method string, request, response any) error {
+func (r *remote) step(
+	ctx context.Context, d *driver, e *endpoint, done *bool, method string, request, response any,
+) error {
 	file := r.state.endpointFile(e.ID)
 	*done, e.Pending = true, method
 	if err := save(file, e); err != nil {
@@ -158,7 +164,8 @@ func (u *undoing) tell(ctx context.Context, done *bool, method, undone string) {
 		return
 	}
 	*done, u.e.Pending = false, ""
-	if answered(err) && (!refused(err) || u.unsure == method || u.unsure == undone) || method == "RevokeExternalConnectivity" && notFound(err) {
+	settled := answered(err) && (!refused(err) || u.unsure == method || u.unsure == undone)
+	if settled || method == "RevokeExternalConnectivity" && notFound(err) {
 		return
 	}
 	u.errs = append(u.errs, err)

@@ -8,7 +8,9 @@ import (
 // choose returns the addresses of a new endpoint, at most one of each family: those that the pod asks
 // for, and of the other family the next free one after last of the first pool that has one. used are the
 // addresses of other endpoints. Without pools, addresses that are not asked for are the driver's to give.
-func (s *settings) choose(wanted []string, used map[netip.Addr]bool, last map[string]netip.Addr) ([]netip.Prefix, error) {
+func (s *settings) choose(
+	wanted []string, used map[netip.Addr]bool, last map[string]netip.Addr,
+) ([]netip.Prefix, error) {
 	taken := s.reserved()
 	for ip := range used {
 		taken[ip] = true

@@ -49,7 +49,9 @@ func open() (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &remote{[]*root{own, host}, links, state{plugin.StateDir, string(boot)}, dockerPatience(), os.Getenv("NETWORK_CHECK") != ""}, nil
+	return &remote{
+		[]*root{own, host}, links, state{plugin.StateDir, string(boot)}, dockerPatience(), os.Getenv("NETWORK_CHECK") != "",
+	}, nil
 }
 
 func (r *remote) driver(name string) *driver {
@@ -136,7 +138,9 @@ func (r *remote) Add(ctx context.Context, config []byte, pod plugin.Pod) (*plugi
 
 // reserve makes sure that the network exists, and puts a new endpoint on record. What an earlier Add for
 // the pod may have left is undone first.
-func (r *remote) reserve(ctx context.Context, d *driver, s *settings, w wishes, id string, pod plugin.Pod) (*endpoint, error) {
+func (r *remote) reserve(
+	ctx context.Context, d *driver, s *settings, w wishes, id string, pod plugin.Pod,
+) (*endpoint, error) {
 	unlock, err := r.state.lockNetworks(ctx)
 	if err != nil {
 		return nil, err

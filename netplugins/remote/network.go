@@ -26,7 +26,8 @@ func (r *remote) register(ctx context.Context, d *driver, s *settings) error {
 		nodes = append([]string{s.Node}, nodes...)
 	}
 	for _, address := range nodes { // all of them, because a driver that was restarted has forgotten them
-		if err := d.network(ctx, "DiscoverNew", discovery{nodeDiscovery, node(address, s.Node)}, nil); err != nil && !answered(err) {
+		found := discovery{nodeDiscovery, node(address, s.Node)}
+		if err := d.network(ctx, "DiscoverNew", found, nil); err != nil && !answered(err) {
 			return err
 		}
 	}
@@ -34,7 +35,8 @@ func (r *remote) register(ctx context.Context, d *driver, s *settings) error {
 		if slices.Contains(nodes, address) {
 			continue
 		}
-		if err := d.network(ctx, "DiscoverDelete", discovery{nodeDiscovery, node(address, "")}, nil); err != nil && !answered(err) {
+		gone := discovery{nodeDiscovery, node(address, "")}
+		if err := d.network(ctx, "DiscoverDelete", gone, nil); err != nil && !answered(err) {
 			return err
 		}
 	}

@@ -174,12 +174,15 @@ func withGeneric[V any](options map[string]V) map[string]any {
 	return all
 }
 
-// creation is the request that creates the network. As with Docker, it has generic options, empty without options of the
-// network, and says whether the network has IPv6: some drivers fail without either.
+// creation is the request that creates the network. As with Docker, it has generic options, empty without options of
+// the network, and says whether the network has IPv6: some drivers fail without either.
 func (s *settings) creation(id string) createNetwork {
 	c := createNetwork{NetworkID: id, Options: withGeneric(s.Options), IPv4Data: []ipamData{}, IPv6Data: []ipamData{}}
 	for _, p := range s.IPAM {
-		data := ipamData{AddressSpace: cmp.Or(p.AddressSpace, localAddressSpace), Pool: p.Subnet.Masked().String(), Gateway: p.Gateway, AuxAddresses: p.AuxAddresses}
+		data := ipamData{
+			AddressSpace: cmp.Or(p.AddressSpace, localAddressSpace), Pool: p.Subnet.Masked().String(),
+			Gateway: p.Gateway, AuxAddresses: p.AuxAddresses,
+		}
 		if p.Subnet.Addr().Is4() {
 			c.IPv4Data = append(c.IPv4Data, data)
 			continue
@@ -208,7 +211,9 @@ func (s *settings) endpointOptions(labels map[string]string) (map[string]any, er
 		if _, err := netip.ParseAddr(m.HostIP); err != nil && m.HostIP != "" {
 			return nil, fmt.Errorf("port %d: hostIP: %w", m.ContainerPort, err)
 		}
-		bindings = append(bindings, portBinding{Proto: proto, Port: m.ContainerPort, HostIP: m.HostIP, HostPort: m.HostPort, HostPortEnd: m.HostPort})
+		bindings = append(bindings, portBinding{
+			Proto: proto, Port: m.ContainerPort, HostIP: m.HostIP, HostPort: m.HostPort, HostPortEnd: m.HostPort,
+		})
 		exposed = append(exposed, transportPort{proto, m.ContainerPort})
 	}
 	options[portMapOption], options[exposedPortsOption] = bindings, exposed

@@ -70,7 +70,10 @@ func (s state) currentFile() string           { return filepath.Join(s.dir, "cur
 
 // makeFolders makes the folders of the state.
 func (s state) makeFolders() error {
-	return errors.Join(os.MkdirAll(filepath.Join(s.dir, "networks"), 0o700), os.MkdirAll(filepath.Join(s.dir, "endpoints"), 0o700))
+	return errors.Join(
+		os.MkdirAll(filepath.Join(s.dir, "networks"), 0o700),
+		os.MkdirAll(filepath.Join(s.dir, "endpoints"), 0o700),
+	)
 }
 
 // lockNetworks takes the lock under which networks are made and deleted, and addresses are chosen.

@@ -57,7 +57,10 @@ func (p sample) Add(_ context.Context, config []byte, pod plugin.Pod) (*plugin.R
 		return nil, err
 	}
 	// The pod reaches the gateway by its link.
-	there := &plugin.IP{IP: ip.String() + "/32", Gateway: gateway.String(), Routes: []plugin.Route{{Dst: gateway.String() + "/32"}}}
+	there := &plugin.IP{
+		IP: ip.String() + "/32", Gateway: gateway.String(),
+		Routes: []plugin.Route{{Dst: gateway.String() + "/32"}},
+	}
 	here := &plugin.IP{IP: gateway.String() + "/32", Routes: []plugin.Route{{Dst: ip.String() + "/32"}}}
 	if err := makePair(pod); err != nil {
 		return nil, err

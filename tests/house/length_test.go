@@ -15,10 +15,10 @@ const (
 	longestLine = 120 // columns, a tab counted as one, as tools/figures counts them
 )
 
-// The files and lines of the stager's product code are short.
+// The files and lines of product code are short, in every module.
 func TestProductCodeIsShort(t *testing.T) {
 	t.Parallel()
-	other := regexp.MustCompile(`^(launcher|cri|netplugins|examples|tests|build/out|dist|bin|\.)|test(/|\.go$)`)
+	other := regexp.MustCompile(`^(examples|build/out|dist|bin|\.)|(^|/)tests(/|$)|test(/|\.go$)`)
 	code := regexp.MustCompile(`\.(go|c|h)$`)
 	checked := 0
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
@@ -34,7 +34,7 @@ func TestProductCodeIsShort(t *testing.T) {
 		checked++
 		return checkLength(t, path, name)
 	})
-	if err != nil || checked < 200 {
+	if err != nil || checked < 400 {
 		t.Errorf("%d files were checked: %v", checked, err)
 	}
 }

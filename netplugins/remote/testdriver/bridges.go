@@ -101,7 +101,8 @@ func (b *bridges) CreateEndpoint(r *network.CreateEndpointRequest) (*network.Cre
 		answer.Address = netip.PrefixFrom(b.last, b.addresses.Bits()).String()
 	}
 	if r.Interface.MacAddress == "" {
-		answer.MacAddress = fmt.Sprintf("02:%s:%s:%s:%s:%s", r.EndpointID[:2], r.EndpointID[2:4], r.EndpointID[4:6], r.EndpointID[6:8], r.EndpointID[8:10])
+		id := r.EndpointID
+		answer.MacAddress = fmt.Sprintf("02:%s:%s:%s:%s:%s", id[:2], id[2:4], id[4:6], id[6:8], id[8:10])
 	}
 	return &network.CreateEndpointResponse{Interface: answer}, nil
 }
@@ -143,7 +144,8 @@ func (b *bridges) Join(r *network.JoinRequest) (*network.JoinResponse, error) {
 	b.endpoints[r.EndpointID] = true
 	gateways := b.gateways[r.NetworkID]
 	answer := &network.JoinResponse{
-		InterfaceName: network.InterfaceName{SrcName: podEnd(r.EndpointID), DstPrefix: "net"}, Gateway: gateways[0], GatewayIPv6: gateways[1],
+		InterfaceName: network.InterfaceName{SrcName: podEnd(r.EndpointID), DstPrefix: "net"},
+		Gateway:       gateways[0], GatewayIPv6: gateways[1],
 	}
 	if gateways[0] != "" {
 		answer.StaticRoutes = []*network.StaticRoute{

@@ -62,7 +62,8 @@ func listen(address, keys string) (net.Listener, error) {
 	callers := x509.NewCertPool()
 	callers.AppendCertsFromPEM(ca)
 	return tls.Listen("tcp", address, &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: callers,
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: callers,
 	})
 }
 
