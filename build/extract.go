@@ -19,6 +19,11 @@ import (
 // root their owners; others own what they extract. If it fails, it leaves what it has extracted so far.
 //
 // No file outside of dir is written, wherever the image's symbolic links lead.
+//
+// The launcher's store has its own extractor, which shares Archive with this one: it runs as root on images of
+// strangers, so it limits entries, names and space. It keeps every extended attribute and access time, because an ID
+// must give the same files on every machine. Extract is for the builder of an image, also without root, and os.Root
+// is enough.
 func Extract(file io.Reader, dir string) (Image, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return Image{}, err

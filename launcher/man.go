@@ -12,8 +12,8 @@ import (
 )
 
 // manCommand is `man DIR`, hidden: it writes a man page for each command into the folder. The
-// pages are those of the help; cobra's own generator would add a Markdown parser to the
-// program.
+// pages are those of the help. Cobra's own generator writes Markdown and converts it: with three
+// further modules the program is 0.64 MiB larger, 4 % (cobra 1.10, amd64, stripped).
 func manCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:               "man DIR",

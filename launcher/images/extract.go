@@ -31,7 +31,7 @@ const (
 // extract writes an image's manifest and files below dir, which is empty, and
 // returns its ID and a record with the bytes of its files. Modes, owners, times and extended attributes
 // are the archive's. A fileTree resolves every name inside rootfs, so names, symlinks and
-// hard links of the archive do not reach files outside.
+// hard links of the archive do not reach files outside. build.Extract says why there are two extractors.
 func extract(dir string, in *stream) (id string, record Record, err error) {
 	x, err := newExtractor(dir, in)
 	if err != nil {

@@ -2,6 +2,11 @@
 // a virtio serial port or a unix socket. A channel has a request, four streams in
 // each direction, notes beside them, and a result. A stream whose reader stops
 // blocks its own writer and no other (credit, see frame.go).
+//
+// Two libraries do less than a channel needs. ttrpc has no flow control (its PROTOCOL.md), so a stream without a reader
+// would fill the memory of the machine, and its server opens no streams. yamux has credit, but a stream of yamux is one
+// stream of bytes in each direction: a channel would be five, with a protocol over them that says which five belong
+// together, and that carries notes and the result. That protocol is most of this package.
 package line
 
 import (

@@ -10,6 +10,11 @@
 // expression of SPDX, and the files that have the text of it.
 //
 // The same program and options give the same bytes.
+//
+// Of tools that exist, cyclonedx-gomod and go-licenses know Go's modules only: libseccomp, glibc, libgcc and what else
+// is linked statically or shipped would need a program to merge two bills. cyclonedx-gomod reports licences as guesses
+// and copies no licence; go-licenses reads the packages' source, not the program, and fails for those of the standard
+// library with several versions of Go (its issues 128 and 324).
 package main
 
 import (
