@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -28,10 +29,10 @@ const (
 
 // figures are a tree's figures.
 type figures struct {
-	product, tests map[string]int // lines, by folder
-	functions      []int          // lengths of the functions of product code
-	long           []string       // what is longer than an aim
-	modules        map[string]int // requirements, by go.mod
+	product, tests map[string]int   // lines, by folder
+	functions      map[string][]int // lengths of the functions of product code, by module
+	long           []string         // what is longer than an aim
+	modules        map[string]int   // requirements, by go.mod
 }
 
 func main() {
@@ -39,7 +40,7 @@ func main() {
 	if len(os.Args) > 1 {
 		tree = os.Args[1]
 	}
-	f := figures{map[string]int{}, map[string]int{}, nil, nil, map[string]int{}}
+	f := figures{map[string]int{}, map[string]int{}, map[string][]int{}, nil, map[string]int{}}
 	err := filepath.WalkDir(tree, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -87,6 +88,7 @@ func (f *figures) add(path, name string) error {
 	if filepath.Ext(name) == ".go" {
 		return f.addFunctions(name, text)
 	}
+	f.addCFunctions(name, string(text))
 	return nil
 }
 
@@ -102,12 +104,48 @@ func (f *figures) addFunctions(name string, text []byte) error {
 			continue
 		}
 		n := files.Position(function.End()).Line - files.Position(function.Pos()).Line + 1
-		f.functions = append(f.functions, n)
-		if n > longestFunction {
-			f.long = append(f.long, fmt.Sprintf("function of %d lines: %s %s", n, name, function.Name.Name))
-		}
+		f.addFunction(name, function.Name.Name, n)
 	}
 	return nil
+}
+
+// cFunction is the beginning of a function's definition, up to its name: the style of the C files has the function's
+// body between a brace at the end of a line and one at the beginning of another.
+var cFunction = regexp.MustCompile(`^[a-z][\w \t*]*?(\w+)\(`)
+
+func (f *figures) addCFunctions(name, text string) {
+	function, begin := "", 0
+	for i, line := range strings.Split(text, "\n") {
+		start := cFunction.FindStringSubmatch(line)
+		switch {
+		case start != nil && strings.HasSuffix(line, "}"):
+			f.addFunction(name, start[1], 1)
+		case start != nil:
+			function, begin = start[1], i
+		case strings.HasSuffix(line, ";") && !strings.HasPrefix(line, "\t"):
+			function = "" // a declaration
+		case line == "}" && function != "":
+			f.addFunction(name, function, i-begin+1)
+			function = ""
+		}
+	}
+}
+
+func (f *figures) addFunction(file, function string, lines int) {
+	module := moduleOf(file)
+	f.functions[module] = append(f.functions[module], lines)
+	if lines > longestFunction {
+		f.long = append(f.long, fmt.Sprintf("function of %d lines: %s %s", lines, file, function))
+	}
+}
+
+// moduleOf is the module of a file of product code: a folder at the top, or the stager's.
+func moduleOf(name string) string {
+	first, _, _ := strings.Cut(name, "/")
+	if slices.Contains([]string{"launcher", "cri", "netplugins", "tools"}, first) {
+		return first
+	}
+	return "stager"
 }
 
 // isMade reports whether a folder is made by a build, or holds data.
@@ -149,7 +187,7 @@ func requirements(text []byte) int {
 }
 
 func (f *figures) print() {
-	show := func(title string, counts map[string]int) {
+	printCounts := func(title string, counts map[string]int) {
 		fmt.Println(title)
 		sum := 0
 		for _, name := range sorted(counts) {
@@ -158,18 +196,28 @@ func (f *figures) print() {
 		}
 		fmt.Printf("  %6d  in all\n", sum)
 	}
-	show("lines of product code", f.product)
-	show("lines of tests, suites, benchmark and examples", f.tests)
-	show("modules that are required directly", f.modules)
-	slices.Sort(f.functions)
-	short, _ := slices.BinarySearch(f.functions, typicalFunction)
-	count := len(f.functions)
-	fmt.Printf("%d functions, median %d lines, %.1f %% below %d\n",
-		count, f.functions[count/2], 100*float64(short)/float64(count), typicalFunction)
+	printCounts("lines of product code", f.product)
+	printCounts("lines of tests, suites, benchmark and examples", f.tests)
+	printCounts("modules that are required directly", f.modules)
+	fmt.Println("functions of product code in Go and C")
+	var all []int
+	for _, module := range sorted(f.functions) {
+		printLengths(module, f.functions[module])
+		all = append(all, f.functions[module]...)
+	}
+	printLengths("in all", all)
 	fmt.Println(strings.Join(append(f.long, fmt.Sprintf("%d longer than an aim", len(f.long))), "\n"))
 }
 
-func sorted(counts map[string]int) []string {
+func printLengths(of string, lengths []int) {
+	slices.Sort(lengths)
+	short, _ := slices.BinarySearch(lengths, typicalFunction)
+	count := len(lengths)
+	fmt.Printf("  %6d  %s: median %d lines, %.1f %% below %d, longest %d\n",
+		count, of, lengths[count/2], 100*float64(short)/float64(count), typicalFunction, lengths[count-1])
+}
+
+func sorted[T any](counts map[string]T) []string {
 	var names []string
 	for name := range counts {
 		names = append(names, name)
