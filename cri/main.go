@@ -42,7 +42,7 @@ func run(args []string) error {
 		flags.PrintDefaults()
 	}
 	file := flags.String("config", "", "configuration `FILE`; "+defaultConfigFile+" if it exists")
-	show := flags.Bool("version", false, "print the version")
+	printVersion := flags.Bool("version", false, "print the version")
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -51,7 +51,7 @@ func run(args []string) error {
 		return err
 	case flags.NArg() > 1:
 		return fmt.Errorf("unknown argument %q", flags.Arg(1))
-	case *show:
+	case *printVersion:
 		_, err := fmt.Fprintln(os.Stdout, "kurma-cri", version)
 		return err
 	}

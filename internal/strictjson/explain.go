@@ -27,19 +27,19 @@ func explain(path string, data []byte, t reflect.Type, err error) error {
 	if unknown, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		return fmt.Errorf("unknown key %s", unknown)
 	}
-	return blame(path, data, t, err)
+	return explainInnermost(path, data, t, err)
 }
 
-// blame finds the innermost field of data that alone does not decode into its
+// explainInnermost finds the innermost field of data that alone does not decode into its
 // place in a t: a type with an UnmarshalJSON of its own says what it refuses, not where
 // that stands.
-func blame(path string, data []byte, t reflect.Type, err error) error {
+func explainInnermost(path string, data []byte, t reflect.Type, err error) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	for _, part := range parts(path, data, t) {
 		if err := json.Unmarshal(part.data, reflect.New(part.t).Interface()); err != nil {
-			return blame(part.path, part.data, part.t, err)
+			return explainInnermost(part.path, part.data, part.t, err)
 		}
 	}
 	reason := oneLine(err.Error())

@@ -39,15 +39,15 @@ type PodInfo struct {
 func (d *Daemon) Describe(ctx context.Context, all ...*pods.Pod) []PodInfo {
 	infos := make([]PodInfo, len(all))
 	slots := make(chan struct{}, 8)
-	var asking sync.WaitGroup
+	var describers sync.WaitGroup
 	for i, pod := range all {
 		slots <- struct{}{}
-		asking.Go(func() {
+		describers.Go(func() {
 			infos[i] = d.describe(ctx, pod)
 			<-slots
 		})
 	}
-	asking.Wait()
+	describers.Wait()
 	return infos
 }
 
