@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/container/cgroup"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/children"
 	"kurma.io/stager/tests/surroundings"
@@ -99,24 +98,5 @@ func TestOOMKilledIsTrueAfterOtherKills(t *testing.T) {
 	p.Release()
 	if err := c.Destroy(); err != nil {
 		t.Error(err)
-	}
-}
-
-// A process that has been sent SIGKILL is dying until it is gone.
-func TestAKilledProcessIsDyingUntilItIsGone(t *testing.T) {
-	r := newRuntime(t)
-	_, pid := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
-	if cgroup.Dying(pid) {
-		t.Error("a living process is dying")
-	}
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	if !cgroup.Dying(pid) {
-		t.Error("a process that was killed is not dying")
-	}
-	children.AwaitZombie(t, pid)
-	if !cgroup.Dying(pid) {
-		t.Error("a process that has ended is not dying")
 	}
 }

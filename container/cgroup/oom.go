@@ -93,7 +93,7 @@ func (w *OOMWatch) watch() {
 		for range looks {
 			count, err := m.OOMKillCount()
 			time.Sleep(oomPause)
-			if err != nil || Dying(w.pid) {
+			if err != nil || dying(w.pid) {
 				return
 			}
 			w.outlived.Store(count)
@@ -164,9 +164,9 @@ func (w *OOMWatch) await(m cgroups.Manager, events *os.File) error {
 	})
 }
 
-// Dying reports whether a process has ended or has a pending SIGKILL: a large process takes a
+// dying reports whether a process has ended or has a pending SIGKILL: a large process takes a
 // while to end, and the signal stays pending until then (proc_pid_status(5), ShdPnd).
-func Dying(pid int) bool {
+func dying(pid int) bool {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return true

@@ -3,11 +3,14 @@ package cgroup
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/children"
 )
 
 // strangers is a cgroup of version 2 with processes of another PID namespace, which it lists as 0.
@@ -72,3 +75,26 @@ type hierarchy struct {
 }
 
 func (h hierarchy) Path(string) string { return h.dir }
+
+// A process that has been sent SIGKILL is dying until it is gone.
+func TestAKilledProcessIsDyingUntilItIsGone(t *testing.T) {
+	sleeper := exec.Command("sleep", "1000")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = sleeper.Process.Kill(), sleeper.Wait() }()
+	pid := sleeper.Process.Pid
+	if dying(pid) {
+		t.Error("a living process is dying")
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if !dying(pid) {
+		t.Error("a process that was killed is not dying")
+	}
+	children.AwaitZombie(t, pid)
+	if !dying(pid) {
+		t.Error("a process that has ended is not dying")
+	}
+}

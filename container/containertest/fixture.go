@@ -22,15 +22,11 @@ import (
 // timeLimit limits each wait of a case: a case that hangs fails.
 const timeLimit = time.Minute
 
-// NewRuntime makes the runtime of a pod. cgroup is the path of the pod's cgroup below every
-// mounted hierarchy.
-type NewRuntime func(cgroup string) spec.Runtime
-
 // bench is what one case works with: a prepared runtime, a root with busybox, and a reaper. At the
 // end of the case no process may be left.
 type bench struct {
 	t       testing.TB
-	make    NewRuntime
+	make    func(cgroup string) spec.Runtime
 	dir     string // a tmpfs
 	root    string
 	cgroup  string // the pod's
@@ -39,7 +35,7 @@ type bench struct {
 	names   int
 }
 
-func newBench(t testing.TB, newRuntime NewRuntime) *bench {
+func newBench(t testing.TB, newRuntime func(cgroup string) spec.Runtime) *bench {
 	t.Helper()
 	b := &bench{t: t, make: newRuntime, dir: t.TempDir()}
 	must(t, unix.Mount("tmpfs", b.dir, "tmpfs", 0, "mode=0755"))

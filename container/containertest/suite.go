@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/conformance"
 )
 
@@ -11,14 +12,14 @@ import (
 type Unmet = conformance.Unmet
 
 // Run checks that the runtimes that newRuntime makes keep the contracts of spec.Runtime,
-// spec.Container and spec.Running, and enforce every field of a spec.Spec. Each case is
-// a subtest. who is the runtime's name, for messages. Run needs root, a mounted cgroup hierarchy,
+// spec.Container and spec.Running, and enforce every field of a spec.Spec. newRuntime makes the runtime of a pod; cgroup
+// is the path of the pod's cgroup below every mounted hierarchy. Each case is a subtest. who is the runtime's name, for messages. Run needs root, a mounted cgroup hierarchy,
 // Debian's busybox-static and the namespaces that Main makes.
 //
 // Run also runs the cases of unmet, and logs each with its reason. The test fails if a case of
 // unmet passes, so that declarations stay true, if no case has a name of unmet, and if a reason is
 // empty. Names of cases do not change.
-func Run(t *testing.T, who string, newRuntime NewRuntime, unmet Unmet) {
+func Run(t *testing.T, who string, newRuntime func(cgroup string) spec.Runtime, unmet Unmet) {
 	t.Helper()
 	var list []conformance.Case
 	for _, c := range slices.Concat(lifeCases(), podCases(), stdioCases(), userCases(), processCases(), filterCases(), fileCases(), cgroupCases(), apartCases()) {

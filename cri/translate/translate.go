@@ -19,11 +19,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ErrRefused says that the stager cannot do what a configuration asks for, or that the configuration is wrong.
-var ErrRefused = errors.New("not supported")
+// errRefused says that the stager cannot do what a configuration asks for, or that the configuration is wrong.
+var errRefused = errors.New("not supported")
 
 func refuse(format string, args ...any) error {
-	return fmt.Errorf(format+": %w", append(args, ErrRefused)...)
+	return fmt.Errorf(format+": %w", append(args, errRefused)...)
 }
 
 // Image is what an image says of its app.

@@ -173,7 +173,7 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 		},
 	} {
 		_, err := Container(config(edit), facts())
-		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v, want one line with %q", err, want)
 		}
 	}
@@ -200,7 +200,7 @@ func TestStopSignals(t *testing.T) {
 			t.Errorf("%v, %q: %d, %q, %v", test.asked, test.image, number, annotation, err)
 		}
 	}
-	if _, _, err := stopSignal(0, "SIGNOTHING"); !errors.Is(err, ErrRefused) {
+	if _, _, err := stopSignal(0, "SIGNOTHING"); !errors.Is(err, errRefused) {
 		t.Errorf("unknown signal: %v", err)
 	}
 }

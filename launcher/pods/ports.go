@@ -13,8 +13,8 @@ import (
 	"kurma.io/stager/launcher/networks"
 )
 
-// ErrPortTaken says that a port of the host that a pod publishes is in use.
-var ErrPortTaken = errors.New("host port already used")
+// errPortTaken says that a port of the host that a pod publishes is in use.
+var errPortTaken = errors.New("host port already used")
 
 // checkPorts returns an error that names the holder of a port that the plan publishes: the plan itself, a pod that is
 // live or could not be disconnected, or a process that listens on it. The caller has the store's lock.
@@ -24,7 +24,7 @@ func checkPorts(plan Plan, all []*Pod) error {
 	}
 	for i, port := range plan.Ports {
 		if publishedBy(port, plan.Ports[:i]) {
-			return fmt.Errorf("%w: %s is published twice by the pod", ErrPortTaken, describePort(port))
+			return fmt.Errorf("%w: %s is published twice by the pod", errPortTaken, describePort(port))
 		}
 	}
 	for _, pod := range all {
@@ -32,10 +32,10 @@ func checkPorts(plan Plan, all []*Pod) error {
 			switch {
 			case !publishedBy(port, pod.Plan.Ports):
 			case pod.alive():
-				return fmt.Errorf("%w: %s is published by pod %q (%s)", ErrPortTaken, describePort(port), pod.Plan.Name,
+				return fmt.Errorf("%w: %s is published by pod %q (%s)", errPortTaken, describePort(port), pod.Plan.Name,
 					pod.Plan.UUID)
 			case pod.lingers():
-				return fmt.Errorf("%w: %s: %w", ErrPortTaken, describePort(port), pod.lingering())
+				return fmt.Errorf("%w: %s: %w", errPortTaken, describePort(port), pod.lingering())
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func checkListeners(ports []networks.PortMapping) error {
 				host, _ := netip.ParseAddr(port.HostIP)
 				for _, s := range sockets {
 					if port.Protocol == protocol && s.port == port.HostPort && covers(host, s.address) {
-						return fmt.Errorf("%w: %s is used by %s", ErrPortTaken, describePort(port), ownerOf(s.inode))
+						return fmt.Errorf("%w: %s is used by %s", errPortTaken, describePort(port), ownerOf(s.inode))
 					}
 				}
 			}

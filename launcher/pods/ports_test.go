@@ -34,7 +34,7 @@ func TestAPortInUseIsAnErrorThatNamesTheHolder(t *testing.T) {
 		{"two addresses", "", []networks.PortMapping{port("udp", "10.0.0.2"), port("udp", "10.0.0.1")}},
 	} {
 		err := checkPorts(Plan{Ports: tt.ports}, nil)
-		if tt.words == "" && err != nil || tt.words != "" && (!errors.Is(err, ErrPortTaken) || !strings.Contains(err.Error(), tt.words)) {
+		if tt.words == "" && err != nil || tt.words != "" && (!errors.Is(err, errPortTaken) || !strings.Contains(err.Error(), tt.words)) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.words)
 		}
 	}

@@ -51,10 +51,7 @@ func (s *Store) Kill(uuid string) {
 // ErrEnded says that a pod has ended, so that nothing can be called in it.
 var ErrEnded = errors.New("has ended")
 
-// ErrAlive says that a pod has not ended.
-var ErrAlive = errors.New("has not ended")
-
-// Remove deletes a pod that has ended, with its logs. A pod that is alive is ErrAlive, and one that cannot be
+// Remove deletes a pod that has ended, with its logs. A pod that is alive is an error, and one that cannot be
 // disconnected from its networks stays, with ErrConnected. With force Remove stops the pod first, and
 // deletes it in any case. It kills a damaged pod.
 func (s *Store) Remove(ctx context.Context, p *Pod, force bool) error {
@@ -63,7 +60,7 @@ func (s *Store) Remove(ctx context.Context, p *Pod, force bool) error {
 		s.recall(p)
 	}
 	if !force && (p.alive() || p.Damage != nil && p.Locked()) {
-		return fmt.Errorf("pod %q %w; stop it first, or use --force", p.Plan.Name, ErrAlive)
+		return fmt.Errorf("pod %q has not ended; stop it first, or use --force", p.Plan.Name)
 	}
 	lock, err := s.endMonitor(ctx, p)
 	if err != nil || lock == nil {

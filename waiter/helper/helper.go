@@ -44,7 +44,7 @@ type Command struct {
 	Env []string
 
 	// Files are the helper's descriptors from 3 on, in this order, at most
-	// MaxFiles. The caller closes its own copies after Start.
+	// 32. The caller closes its own copies after Start.
 	Files []*os.File
 
 	// OwnMounts starts the helper in a copy of the caller's mount namespace, with a /proc in
@@ -55,8 +55,8 @@ type Command struct {
 	OwnMounts bool
 }
 
-// MaxFiles is the largest number of files of a helper.
-const MaxFiles = 32
+// maxFiles is the largest number of files of a helper.
+const maxFiles = 32
 
 // Check returns an error that names what is wrong with the command. A Starter calls it
 // before anything else.
@@ -66,8 +66,8 @@ func (c *Command) Check() error {
 		return errors.New("start helper: no name")
 	case len(c.Args) == 0 || !filepath.IsAbs(c.Args[0]):
 		return fmt.Errorf("start helper %q: the program needs an absolute path", c.Name)
-	case len(c.Files) > MaxFiles:
-		return fmt.Errorf("start helper %q: %d files are more than %d", c.Name, len(c.Files), MaxFiles)
+	case len(c.Files) > maxFiles:
+		return fmt.Errorf("start helper %q: %d files are more than %d", c.Name, len(c.Files), maxFiles)
 	}
 	for _, list := range [][]string{c.Args, c.Env} {
 		for _, s := range list {

@@ -93,7 +93,7 @@ func TestCommandsThatCannotStartAreReported(t *testing.T) {
 		"no name":        {t.Context(), Command{Args: []string{"/bin/true"}}, nil, "start helper: no name"},
 		"NUL":            {t.Context(), Command{Name: "x", Args: []string{"/bin/true", "a\x00b"}}, nil, `start helper "x": "a\x00b" contains a NUL byte`},
 		"NUL in env":     {t.Context(), Command{Name: "x", Args: []string{"/bin/true"}, Env: []string{"a\x00b"}}, nil, `start helper "x": "a\x00b" contains a NUL byte`},
-		"too many files": {t.Context(), Command{Name: "x", Args: []string{"/bin/true"}, Files: make([]*os.File, MaxFiles+1)}, nil, `start helper "x": 33 files are more than 32`},
+		"too many files": {t.Context(), Command{Name: "x", Args: []string{"/bin/true"}, Files: make([]*os.File, maxFiles+1)}, nil, `start helper "x": 33 files are more than 32`},
 		"nil file":       {t.Context(), Command{Name: "x", Args: []string{"/bin/true"}, Files: make([]*os.File, 1)}, nil, `start helper "x": file 0 is nil`},
 		"too late":       {ended, Command{Name: "x", Args: []string{"/bin/true"}}, context.Canceled, `start helper "x": context canceled`},
 	} {

@@ -14,8 +14,8 @@ import (
 	"kurma.io/stager/names"
 )
 
-// Line is the supervisor's line to the process in Wait. It implements boot.Waiter.
-type Line struct {
+// line is the supervisor's line to the waiter. It implements boot.Waiter.
+type line struct {
 	lifeline, report *os.File
 	namespaces       uintptr
 }
@@ -29,15 +29,15 @@ func init() { //nolint:gochecknoinits // see above
 	}
 }
 
-// TakeLine returns the line if this process is the supervisor that Wait has started, else nil.
+// takeLine returns the line if this process is the supervisor that wait has started, else nil.
 // It is called once, before anything else opens descriptors.
-func TakeLine() (*Line, error) {
+func takeLine() (*line, error) {
 	mark := os.Getenv(names.SupervisorVariable)
 	if mark == "" {
 		return nil, nil //nolint:nilnil // no line is an answer here
 	}
 	var lifeline, report int
-	l := &Line{}
+	l := &line{}
 	if _, err := fmt.Sscanf(mark, "%d,%d,%d", &lifeline, &report, &l.namespaces); err != nil {
 		return nil, fmt.Errorf("%s: %w", names.SupervisorVariable, err)
 	}
@@ -47,9 +47,9 @@ func TakeLine() (*Line, error) {
 	return l, os.Unsetenv(names.SupervisorVariable)
 }
 
-// Settle implements boot.Waiter: Wait was told the namespaces before it started the supervisor,
+// Settle implements boot.Waiter: wait was told the namespaces before it started the supervisor,
 // so other ones are a mistake in the stager.
-func (l *Line) Settle(namespaces uintptr, _ *os.File) error {
+func (l *line) Settle(namespaces uintptr, _ *os.File) error {
 	if namespaces != l.namespaces {
 		return fmt.Errorf("supervisor runs in namespaces %#x, the pod wants %#x", l.namespaces, namespaces)
 	}
@@ -57,20 +57,20 @@ func (l *Line) Settle(namespaces uintptr, _ *os.File) error {
 }
 
 // Up implements boot.Waiter.
-func (l *Line) Up() error {
+func (l *line) Up() error {
 	_, err := l.report.Write([]byte{1})
 	return errors.Join(err, l.report.Close())
 }
 
-// Watch calls stop when the daemon asks the process in Wait to stop the pod, each time: with SIGTERM,
+// Watch calls stop when the daemon asks the waiter to stop the pod, each time: with SIGTERM,
 // SIGINT or SIGQUIT. An app cannot ask for that if the supervisor has called
 // supervisor.IgnoreSignals.
 //
-// Watch calls stop and then lost when the process in Wait is gone, whatever ended it, and ends this process
+// Watch calls stop and then lost when the waiter is gone, whatever ended it, and ends this process
 // afterwards. In a PID namespace of its own the pod ends with it; in the host's, lost kills
 // the pod's processes, while nothing starts any more. Watch does not return; call it on a goroutine of its own.
-func (l *Line) Watch(stop, lost func()) {
-	// The lifeline's end, or an error, means that the process in Wait is gone.
+func (l *line) Watch(stop, lost func()) {
+	// The lifeline's end, or an error, means that the waiter is gone.
 	for order := make([]byte, 1); ; {
 		if n, err := l.lifeline.Read(order); err != nil || n == 0 {
 			break
@@ -84,7 +84,7 @@ func (l *Line) Watch(stop, lost func()) {
 	os.Exit(1)
 }
 
-var _ boot.Waiter = (*Line)(nil)
+var _ boot.Waiter = (*line)(nil)
 
 // fields are the decimal numbers in a text, separated by space.
 func fields(text []byte) []int {

@@ -16,7 +16,7 @@ import (
 )
 
 // Main is the main function of a stager with the standard call-ins, and returns the program's exit code. It finds the
-// program's part: a call-in by its name, the supervisor by its Line, or the process that starts the supervisor.
+// program's part: a call-in by its name, the supervisor by its line, or the process that starts the supervisor.
 // runtime makes the pod's runtime, which logs to its argument. Main is called before anything else opens descriptors.
 func Main(runtime func(*slog.Logger) spec.Runtime, drivers []unionfs.Driver, steps []boot.Step) int {
 	code, err := dispatch(context.Background(), runtime, drivers, steps)
@@ -29,13 +29,13 @@ func dispatch(
 	if callIn, ok := callins.CallIns()[filepath.Base(os.Args[0])]; ok {
 		return 0, callIn(ctx, callins.ProcessStreams(), os.Args[1:])
 	}
-	line, err := TakeLine()
+	own, err := takeLine()
 	switch {
 	case err != nil:
-	case line == nil:
+	case own == nil:
 		code, err = start(runtime(slog.Default()), drivers)
 	default:
-		code, err = line.supervise(ctx, runtime, drivers, steps)
+		code, err = own.supervise(ctx, runtime, drivers, steps)
 	}
 	if err != nil {
 		return max(code, 1), fmt.Errorf("%s: %w", names.Program, err)
@@ -49,12 +49,12 @@ func start(runtime spec.Runtime, drivers []unionfs.Driver) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	return Wait(pod.Namespaces.CloneFlags())
+	return wait(pod.Namespaces.CloneFlags())
 }
 
-// supervise runs the pod. If the process in Wait is gone, no process is left to which an error of KillPod could be
+// supervise runs the pod. If the waiter is gone, no process is left to which an error of KillPod could be
 // reported.
-func (l *Line) supervise(
+func (l *line) supervise(
 	ctx context.Context, newRuntime func(*slog.Logger) spec.Runtime, drivers []unionfs.Driver, steps []boot.Step,
 ) (int, error) {
 	inherited := boot.TakeDescriptors(os.Environ())

@@ -2,10 +2,10 @@
 // only, for stagers without cgo:
 //
 //	daemon
-//	 └─ waiter        Wait: stays in the daemon's namespaces, but for the mount namespace, which is the
+//	 └─ waiter        wait: stays in the daemon's namespaces, but for the mount namespace, which is the
 //	     │            supervisor's; has the supervisor stop the pod on the daemon's signals, ends as
 //	     │            the supervisor ends
-//	     └─ supervisor  TakeLine: the same program again, PID 1 of the pod's namespaces
+//	     └─ supervisor  takeLine: the same program again, PID 1 of the pod's namespaces
 //
 // A Go runtime stays in the waiter for the life of the pod, some five megabytes. The
 // reference stager has the same two processes with a waiter in C, which takes a tenth of that and
@@ -13,9 +13,9 @@
 //
 // The supervisor ignores the signals of its own faults (supervisor.IgnoreSignals), because a handler in Go cannot see
 // whether an app has sent one. A fault ends the supervisor all the same, but the Go runtime does not report it: the
-// process that calls Wait reports the signal.
+// waiter reports the signal.
 //
-// Main is the main function of a stager that needs nothing else; it puts Wait, TakeLine and boot.Run together.
+// Main is the main function of a stager that needs nothing else; it puts wait, takeLine and boot.Run together.
 //
 // What the package does not cover: an app of user 0 can send SIGSTOP to a child of the supervisor between its
 // fork and its exec. The Go runtime forks with CLONE_VFORK, so the forking thread then waits where no
@@ -44,12 +44,12 @@ import (
 // firstDescriptor and the descriptors above are free for the pipes: the daemon passes some below.
 const firstDescriptor = 10
 
-// Wait starts this program again as the supervisor, in new namespaces as in clone(2) and a mount namespace whose root
+// wait starts this program again as the supervisor, in new namespaces as in clone(2) and a mount namespace whose root
 // is the stager's, and returns its exit code when it has ended. It passes SIGTERM, SIGINT and SIGQUIT on, not as
-// signals but for Line.Watch. It keeps the ready pipe open until the supervisor reports that the pod is up or has
+// signals but for line.Watch. It keeps the ready pipe open until the supervisor reports that the pod is up or has
 // ended: the daemon must not see that pipe's end earlier than the stager's. When this process ends in any way, so
-// does the supervisor. Wait is called first in main, once, and not by a process for which TakeLine returns a Line.
-func Wait(namespaces uintptr) (code int, err error) {
+// does the supervisor. wait is called first in main, once, and not by a process for which takeLine returns a line.
+func wait(namespaces uintptr) (code int, err error) {
 	runtime.LockOSThread() // this thread enters the supervisor's mount namespace; its end kills the supervisor
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT)
@@ -115,7 +115,7 @@ func startSupervisor(namespaces uintptr, lifeline, report *os.File) (*exec.Cmd, 
 		SysProcAttr: &unix.SysProcAttr{Cloneflags: namespaces},
 	}
 	if namespaces&unix.CLONE_NEWPID != 0 {
-		// In the host's PID namespace the supervisor must live to kill the pod's processes, see Line.Watch.
+		// In the host's PID namespace the supervisor must live to kill the pod's processes, see line.Watch.
 		cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
 	}
 	err := cmd.Start()

@@ -14,7 +14,7 @@ import (
 	"kurma.io/stager/tests/firstprocess"
 )
 
-// TestMain is also the process that calls Wait, if it is called by the stager's name, and the supervisor,
+// TestMain is also the waiter, if it is called by the stager's name, and the supervisor,
 // which tries to leave the stager's root.
 func TestMain(m *testing.M) {
 	if os.Getenv(names.SupervisorVariable) != "" && firstprocess.IsWanted() {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		if firstprocess.IsWanted() {
 			namespaces = firstprocess.Namespaces()
 		}
-		code, err := Wait(namespaces)
+		code, err := wait(namespaces)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
@@ -40,12 +40,12 @@ func TestMain(m *testing.M) {
 // supervise is the supervisor of the suite.
 func supervise() {
 	in := boot.TakeDescriptors(os.Environ())
-	line, err := TakeLine()
+	own, err := takeLine()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	firstprocess.Supervise(line, in.Ready, supervisor.IgnoreSignals)
+	firstprocess.Supervise(own, in.Ready, supervisor.IgnoreSignals)
 }
 
 // The suite of every first process.
