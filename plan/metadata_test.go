@@ -1,21 +1,12 @@
 package plan
 
 import (
-	"encoding/hex"
 	"encoding/json"
-	"io"
-	"log/slog"
-	"net/http"
-	"path"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/appc/spec/schema"
 	"github.com/google/go-cmp/cmp"
 
-	"kurma.io/stager/boot/metadata"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 	"kurma.io/stager/tests/clause"
@@ -35,15 +26,15 @@ func TestTheMetadataIsThatOfThePod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lorem := func(value string) []metadata.Annotation {
-		return []metadata.Annotation{{Name: "lorem", Value: value}}
+	lorem := func(value string) []Annotation {
+		return []Annotation{{Name: "lorem", Value: value}}
 	}
-	app := metadata.App{Name: "db", ImageID: id, ImageManifest: []byte(image), ImageAnnotations: lorem("ipsum")}
+	app := AppMetadata{Name: "db", ImageID: id, ImageManifest: []byte(image), ImageAnnotations: lorem("ipsum")}
 	app2 := app
 	app2.Name, app2.Annotations = "db2", lorem("dolor")
-	want := metadata.Pod{
-		Manifest: []byte(pod), Annotations: []metadata.Annotation{}, Apps: []metadata.App{app, app2},
-		Ports: []metadata.PortRange{
+	want := Metadata{
+		Manifest: []byte(pod), Annotations: []Annotation{}, Apps: []AppMetadata{app, app2},
+		Ports: []PortRange{
 			{First: 40000, Count: 1},
 			{First: 41000, Count: 1},
 			{First: 5432, Count: 1},
@@ -61,36 +52,6 @@ func TestTheMetadataIsThatOfThePod(t *testing.T) {
 	})
 	if diff := cmp.Diff(want, metadataOf(m, m.Apps()), document); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// Every pod has its own UUID and its own token in the service's URL, which commands of run have.
-func TestEveryPodHasAUUIDOfItsOwn(t *testing.T) {
-	clause.Covers(t, "C-ID-01", "C-ID-02", "C-MDS-01", "C-ENV-03")
-	canonical := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
-	seen := map[string]bool{}
-	for range 50 {
-		m := &manifest.Manifest{Pod: &manifest.Pod{PodManifest: new(schema.PodManifest)}}
-		data := metadataOf(m, m.Apps())
-		data.UUID = PodUUID("0::/user.slice\n")
-		server, err := metadata.Start(data, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = server.Close() })
-		url := server.URL()
-		if env := WithMetadata(new(Pod).CommandEnv("app"), url); !slices.Contains(env, "AC_METADATA_URL="+url) {
-			t.Errorf("environment of run %q", env)
-		}
-		id := body(t, url+"/acMetadata/v1/pod/uuid")
-		token := path.Base(url)
-		if bits, err := hex.DecodeString(token); err != nil || 8*len(bits) < 128 {
-			t.Errorf("token %q, %v", token, err)
-		}
-		if !canonical.MatchString(id) || seen[id] || seen[token] || strings.Contains(url, id) {
-			t.Errorf("UUID %s, URL %s", id, url)
-		}
-		seen[id], seen[token] = true, true
 	}
 }
 
@@ -114,18 +75,4 @@ func TestPodTakesTheUUIDOfTheDaemon(t *testing.T) {
 			t.Errorf("%q: UUID %s", cgroups, got)
 		}
 	}
-}
-
-func body(t *testing.T, url string) string {
-	t.Helper()
-	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }

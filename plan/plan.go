@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	"kurma.io/stager/boot/metadata"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
@@ -35,7 +34,7 @@ type Pod struct {
 	Apps     []App          // in the pod's order
 	Warnings []string       // about the pod, for the log
 
-	Metadata metadata.Pod // what the metadata service serves, but for the UUID
+	Metadata Metadata // without the UUID
 }
 
 // Decide plans the pod of m, which manifest.Read has accepted. machine is what the runtime supports, drivers are the

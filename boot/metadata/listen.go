@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/plan"
 )
 
 // ErrNoLoopback is the error if no process of the network namespace could reach the
@@ -20,7 +22,7 @@ const maxTries = 64
 
 // listen listens on a port of 127.0.0.1 that is in no range of avoid, if it finds one
 // in maxTries.
-func listen(avoid []PortRange) (*net.TCPListener, error) {
+func listen(avoid []plan.PortRange) (*net.TCPListener, error) {
 	if err := checkLoopback(); err != nil {
 		return nil, fmt.Errorf("listen for the metadata service: %w", err)
 	}
@@ -43,7 +45,7 @@ func listen(avoid []PortRange) (*net.TCPListener, error) {
 		}
 		listener := l.(*net.TCPListener)
 		port := uint(listener.Addr().(*net.TCPAddr).Port)
-		if !slices.ContainsFunc(avoid, func(r PortRange) bool { return r.has(port) }) {
+		if !slices.ContainsFunc(avoid, func(r plan.PortRange) bool { return r.Has(port) }) {
 			return listener, nil
 		}
 		unwanted = append(unwanted, listener)

@@ -14,40 +14,9 @@ package metadata
 import (
 	"encoding/json"
 	"fmt"
+
+	"kurma.io/stager/plan"
 )
-
-// Pod is what the service publishes about a pod. It must not be changed after Start.
-type Pod struct {
-	UUID        string // RFC 4122, canonical form
-	Manifest    []byte // the reified pod manifest, JSON
-	Annotations []Annotation
-	Apps        []App
-
-	// Ports are TCP ports that the apps declare, which the service does not take.
-	Ports []PortRange
-}
-
-// App is what the service publishes about one app.
-type App struct {
-	Name             string // in the pod
-	ImageID          string // in full
-	ImageManifest    []byte // as the image has it, JSON
-	ImageAnnotations []Annotation
-	Annotations      []Annotation // of the app in the pod manifest
-}
-
-// Annotation is one of an image's, an app's or a pod's. Names are unique in a
-// list. A nil list is published as null and an empty one as [], which appc's own
-// acceptance program distinguishes.
-type Annotation struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-// PortRange is Count ports from First on.
-type PortRange struct{ First, Count uint }
-
-func (r PortRange) has(port uint) bool { return port >= r.First && port-r.First < r.Count }
 
 // root is the path of everything the service knows, below the token.
 const root = "/acMetadata/v1"
@@ -66,7 +35,7 @@ type resource struct {
 }
 
 // resourcesOf returns the pod's resources by path.
-func resourcesOf(pod Pod, id *identity) (map[string]resource, error) {
+func resourcesOf(pod plan.Metadata, id *identity) (map[string]resource, error) {
 	annotations, err := json.Marshal(pod.Annotations)
 	if err != nil {
 		return nil, fmt.Errorf("encode annotations of pod: %w", err)
@@ -93,13 +62,13 @@ func resourcesOf(pod Pod, id *identity) (map[string]resource, error) {
 
 // merge returns an app's annotations: its image's, in their order, overridden by the
 // pod's values, and then the pod's further ones.
-func merge(image, app []Annotation) []Annotation {
+func merge(image, app []plan.Annotation) []plan.Annotation {
 	if image == nil && app == nil {
 		return nil
 	}
-	merged := make([]Annotation, 0, len(image)+len(app))
+	merged := make([]plan.Annotation, 0, len(image)+len(app))
 	place := map[string]int{}
-	for _, list := range [][]Annotation{image, app} {
+	for _, list := range [][]plan.Annotation{image, app} {
 		for _, a := range list {
 			if i, ok := place[a.Name]; ok {
 				merged[i].Value = a.Value

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kurma.io/stager/plan"
 	"kurma.io/stager/tests/clause"
 )
 
@@ -27,24 +28,24 @@ const (
 	testManifest = `{"acKind": "ImageManifest", "acVersion": "0.8.11", "name": "example.com/db", "extra": {"kept": true}}`
 )
 
-func testService() Pod {
-	return Pod{
+func testService() plan.Metadata {
+	return plan.Metadata{
 		UUID:        testUUID,
 		Manifest:    []byte(testPod),
-		Annotations: []Annotation{{"ip-address", "10.1.2.3"}},
-		Apps: []App{
+		Annotations: []plan.Annotation{{Name: "ip-address", Value: "10.1.2.3"}},
+		Apps: []plan.AppMetadata{
 			{
 				Name: "db", ImageID: testImageID, ImageManifest: []byte(testManifest),
-				ImageAnnotations: []Annotation{{"created", "2014"}, {"lorem", "ipsum"}, {"homepage", "https://a"}},
-				Annotations:      []Annotation{{"new", "<1>"}, {"lorem", "dolor"}},
+				ImageAnnotations: []plan.Annotation{{Name: "created", Value: "2014"}, {Name: "lorem", Value: "ipsum"}, {Name: "homepage", Value: "https://a"}},
+				Annotations:      []plan.Annotation{{Name: "new", Value: "<1>"}, {Name: "lorem", Value: "dolor"}},
 			},
 			{Name: "none", ImageID: testImageID, ImageManifest: []byte(testManifest)},
-			{Name: "empty", ImageID: testImageID, ImageManifest: []byte(testManifest), Annotations: []Annotation{}},
+			{Name: "empty", ImageID: testImageID, ImageManifest: []byte(testManifest), Annotations: []plan.Annotation{}},
 		},
 	}
 }
 
-func start(t *testing.T, pod Pod) *Server {
+func start(t *testing.T, pod plan.Metadata) *Server {
 	t.Helper()
 	s, err := Start(pod, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -130,8 +131,8 @@ func TestDocumentsAreThoseOfThePod(t *testing.T) {
 }
 
 func TestAPodWithoutAnnotationsHasADocument(t *testing.T) {
-	for want, annotations := range map[string][]Annotation{"null": nil, "[]": {}} {
-		s := start(t, Pod{Annotations: annotations})
+	for want, annotations := range map[string][]plan.Annotation{"null": nil, "[]": {}} {
+		s := start(t, plan.Metadata{Annotations: annotations})
 		if got, _ := ask(t, "GET", s.URL()+"/acMetadata/v1/pod/annotations", "", ""); got.Body != want {
 			t.Errorf("%#v: %s", annotations, got.Body)
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/plan"
 )
 
 const (
@@ -54,7 +56,7 @@ type Server struct {
 // Start serves pod on a loopback address of the calling thread's network
 // namespace until Close. It returns as soon as the address is taken. The error
 // is ErrNoLoopback if that namespace has no loopback interface that is up.
-func Start(pod Pod, log *slog.Logger) (*Server, error) {
+func Start(pod plan.Metadata, log *slog.Logger) (*Server, error) {
 	service, err := newService(pod)
 	if err != nil {
 		return nil, err

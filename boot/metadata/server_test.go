@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/plan"
 	"kurma.io/stager/tests/clause"
 )
 
@@ -211,14 +212,14 @@ func TestTheServiceNeedsALoopbackDevice(t *testing.T) {
 // Ports that apps want are theirs, unless they want all.
 func TestTheAppsPortsStayFree(t *testing.T) {
 	pod := testService()
-	pod.Ports = []PortRange{{0, 40000}, {40100, 100}}
+	pod.Ports = []plan.PortRange{{First: 0, Count: 40000}, {First: 40100, Count: 100}}
 	for range 5 {
 		s := start(t, pod)
-		if port := uint(s.listener.Addr().(*net.TCPAddr).Port); pod.Ports[0].has(port) || pod.Ports[1].has(port) {
+		if port := uint(s.listener.Addr().(*net.TCPAddr).Port); pod.Ports[0].Has(port) || pod.Ports[1].Has(port) {
 			t.Errorf("port %d", port)
 		}
 	}
-	pod.Ports = []PortRange{{1, 65535}}
+	pod.Ports = []plan.PortRange{{First: 1, Count: 65535}}
 	start(t, pod)
 }
 

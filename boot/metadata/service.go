@@ -8,6 +8,8 @@ import (
 	"io"
 	"strings"
 	"sync/atomic"
+
+	"kurma.io/stager/plan"
 )
 
 // maxForms bounds the memory for the forms of all requests under way together, in bytes.
@@ -21,7 +23,7 @@ type service struct {
 	forms     atomic.Int64        // bytes held for forms under way
 }
 
-func newService(pod Pod) (*service, error) {
+func newService(pod plan.Metadata) (*service, error) {
 	id := newIdentity(pod.UUID)
 	resources, err := resourcesOf(pod, id)
 	if err != nil {
