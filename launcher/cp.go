@@ -58,16 +58,11 @@ func (c *cli) cp(ctx context.Context, from, to string) error {
 		return err
 	}
 	toPod, target, err := parseCopyEnd(to)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case fromPod == "" && toPod == "":
-		return usageError{"cp: one of the two must be POD:PATH or POD:APP:PATH"}
-	case fromPod != "" && toPod != "":
-		return usageError{"cp: both are in pods; copy to the host first, or use launcher cp " + from +
-			" - | launcher cp - " + to}
-	case to == "-" && isTerminal(c.stdout):
-		return usageError{"cp: stdout is a terminal; want a file or a pipe for the archive"}
+	}
+	if err := c.checkCopy(from, to, fromPod, toPod); err != nil {
+		return err
 	}
 	if from == "-" || to == "-" {
 		// The other end of a pipe may wait: a signal may end the process then.
@@ -77,7 +72,6 @@ func (c *cli) cp(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	done := func() {}
 	switch {
 	case from == "-":
 		source.In, target.Pod = c.stdin, pod
@@ -88,11 +82,30 @@ func (c *cli) cp(ctx context.Context, from, to string) error {
 	default:
 		target.Pod = pod
 	}
+	done := func() {}
 	if to != "-" {
 		done = c.busy("copy " + printable(from))
 	}
+	return c.copyAndWarn(ctx, source, target, done)
+}
+
+// checkCopy returns a usage error unless one end is in a pod, and the other is not.
+func (c *cli) checkCopy(from, to, fromPod, toPod string) error {
+	switch {
+	case fromPod == "" && toPod == "":
+		return usageError{"cp: one of the two must be POD:PATH or POD:APP:PATH"}
+	case fromPod != "" && toPod != "":
+		return usageError{"cp: both are in pods; copy to the host first, or use launcher cp " + from +
+			" - | launcher cp - " + to}
+	case to == "-" && isTerminal(c.stdout):
+		return usageError{"cp: stdout is a terminal; want a file or a pipe for the archive"}
+	}
+	return nil
+}
+
+func (c *cli) copyAndWarn(ctx context.Context, source, target daemon.CopyEnd, done func()) error {
 	var warnings []string
-	err = c.daemon.Copy(ctx, source, target, func(text string) {
+	err := c.daemon.Copy(ctx, source, target, func(text string) {
 		warnings = append(warnings[:min(len(warnings), maxCopyWarnings)], text)
 	})
 	done()

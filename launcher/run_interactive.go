@@ -66,20 +66,7 @@ func (c *cli) typeUntil(ctx context.Context, shown <-chan struct{}, pod *pods.Po
 		defer k.close()
 		stdin, outputs[1], detach = k.read, os.Stderr, k.left // the terminal: the app gets its size
 	}
-	attached, leave := context.WithCancel(context.WithoutCancel(ctx))
-	signals, stop := callSignals()
-	defer stop()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		// An app that has ended already needs no input.
-		caller := daemon.Caller{Stdio: [3]*os.File{stdin, outputs[0], outputs[1]}, Signals: signals}
-		_, _ = c.daemon.Attach(attached, pod, daemon.AppNames(pod)[0], caller)
-	}()
-	defer func() {
-		leave()
-		<-ended
-	}()
+	defer c.attachInput(ctx, pod, [3]*os.File{stdin, outputs[0], outputs[1]})()
 	select {
 	case <-shown:
 	case <-ctx.Done():
@@ -87,6 +74,23 @@ func (c *cli) typeUntil(ctx context.Context, shown <-chan struct{}, pod *pods.Po
 		return true, nil
 	}
 	return false, nil
+}
+
+// attachInput attaches stdio to the pod's app until leave is called, which waits until it is detached.
+func (c *cli) attachInput(ctx context.Context, pod *pods.Pod, stdio [3]*os.File) (leave func()) {
+	attached, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	signals, stop := callSignals()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		// An app that has ended already needs no input.
+		_, _ = c.daemon.Attach(attached, pod, daemon.AppNames(pod)[0], daemon.Caller{Stdio: stdio, Signals: signals})
+	}()
+	return func() {
+		cancel()
+		<-ended
+		stop()
+	}
 }
 
 // endInteractive stops a pod that is still alive, and returns its exit code as an error.

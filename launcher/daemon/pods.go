@@ -5,7 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/signing"
 )
 
 // pods opens the store of pods.
@@ -124,17 +126,8 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 		return nil, err
 	}
 	defer release()
-	stager, err := imageStore.Get(old.Plan.StagerImage)
-	if err == nil {
-		err = imageStore.TrustStager(stager, ring)
-	}
-	if err != nil {
+	if err := checkImages(imageStore, ring, old.Plan); err != nil {
 		return nil, err
-	}
-	for _, layer := range old.Plan.Layers {
-		if _, err := imageStore.Get(layer.ID); err != nil {
-			return nil, err
-		}
 	}
 	store := d.pods()
 	stopped := store.Stop(ctx, old)
@@ -155,4 +148,18 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 		return &pod.Pod, stopped
 	}
 	return &pod.Pod, store.Remove(ctx, old, false)
+}
+
+// checkImages returns an error unless a plan's stager is trusted and all of its layers are in the store.
+func checkImages(store *images.Store, ring signing.KeyRing, plan pods.Plan) error {
+	stager, err := store.Get(plan.StagerImage)
+	if err == nil {
+		err = store.TrustStager(stager, ring)
+	}
+	for _, layer := range plan.Layers {
+		if err == nil {
+			_, err = store.Get(layer.ID)
+		}
+	}
+	return err
 }

@@ -47,11 +47,7 @@ type Bandwidth struct {
 // the pod's ports. An option that no plugin of its network takes is an error.
 func Attach(all []Network, requests []Request, pod Pod) (attachments []Attachment, published bool, err error) {
 	if len(requests) == 0 {
-		for _, n := range all {
-			if n.Default {
-				requests = append(requests, Request{Name: n.Name})
-			}
-		}
+		requests = defaultRequests(all)
 	}
 	var used []string
 	for _, r := range requests {
@@ -82,6 +78,16 @@ func Attach(all []Network, requests []Request, pod Pod) (attachments []Attachmen
 		attachments = append(attachments, a)
 	}
 	return attachments, published, nil
+}
+
+// defaultRequests are the requests of a pod that has none.
+func defaultRequests(all []Network) (requests []Request) {
+	for _, n := range all {
+		if n.Default {
+			requests = append(requests, Request{Name: n.Name})
+		}
+	}
+	return requests
 }
 
 // configure adds to a network's entry what its capabilities and the request's labels ask for.
@@ -130,15 +136,7 @@ func (r Request) fill(on map[string]bool, runtime, args map[string]any) error {
 		}
 	}
 	if len(r.Labels) > 0 {
-		type label struct {
-			Key   string `json:"key"`
-			Value string `json:"value"`
-		}
-		var labels []label
-		for _, key := range slices.Sorted(maps.Keys(r.Labels)) {
-			labels = append(labels, label{key, r.Labels[key]})
-		}
-		args["labels"] = labels
+		args["labels"] = sortedLabels(r.Labels)
 	}
 	if on["dns"] && !r.DNS.isEmpty() {
 		runtime["dns"] = struct {
@@ -147,6 +145,11 @@ func (r Request) fill(on map[string]bool, runtime, args map[string]any) error {
 			Options  []string `json:"options,omitempty"`
 		}{r.DNS.Nameservers, r.DNS.Search, r.DNS.Options}
 	}
+	return r.fillRequired(on, runtime)
+}
+
+// fillRequired puts the options that no plugin may ignore into runtimeConfig.
+func (r Request) fillRequired(on map[string]bool, runtime map[string]any) error {
 	for _, o := range []struct {
 		capability string
 		isSet      bool
@@ -164,6 +167,20 @@ func (r Request) fill(on map[string]bool, runtime, args map[string]any) error {
 		}
 	}
 	return nil
+}
+
+// label is a label as the CNI conventions write it.
+type label struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+func sortedLabels(labels map[string]string) []label {
+	var all []label
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		all = append(all, label{key, labels[key]})
+	}
+	return all
 }
 
 // ranges is a list of subnets as host-local has it: one address from each.

@@ -96,31 +96,37 @@ func portMappings(m *manifest.Manifest) ([]networks.PortMapping, error) {
 		if !known {
 			return nil, fmt.Errorf("port %q: no app has a port of that name", port.Name)
 		}
-		count := max(to.Count, 1)
-		if port.HostPort == 0 || count > networks.MaxPort || port.HostPort+count-1 > networks.MaxPort ||
-			to.Port+count-1 > networks.MaxPort {
-			return nil, fmt.Errorf("port %q: %d ports from host port %d to port %d are not within 1 to %d", port.Name, count,
-				port.HostPort, to.Port, networks.MaxPort)
-		}
-		protocol := strings.ToLower(to.Protocol)
-		if !networks.IsProtocol(protocol) {
-			return nil, fmt.Errorf("port %q: protocol %q: want tcp, udp or sctp", port.Name, to.Protocol)
-		}
-		ip := ""
-		if port.HostIP != nil {
-			ip = port.HostIP.String()
-		}
-		if err := checkHostIP(ip); err != nil {
+		mappings, err := mappingsOf(port, to)
+		if err != nil {
 			return nil, fmt.Errorf("port %q: %w", port.Name, err)
 		}
-		for i := range count {
-			all = append(all, networks.PortMapping{
-				HostPort: port.HostPort + i, ContainerPort: to.Port + i,
-				Protocol: protocol, HostIP: ip,
-			})
-		}
+		all = append(all, mappings...)
 	}
 	return all, nil
+}
+
+// mappingsOf lists the ports of the host that an exposed port takes, which lead to the ports of an app.
+func mappingsOf(port types.ExposedPort, to types.Port) (all []networks.PortMapping, err error) {
+	count := max(to.Count, 1)
+	if port.HostPort == 0 || count > networks.MaxPort || port.HostPort+count-1 > networks.MaxPort ||
+		to.Port+count-1 > networks.MaxPort {
+		return nil, fmt.Errorf("%d ports from host port %d to port %d are not within 1 to %d", count,
+			port.HostPort, to.Port, networks.MaxPort)
+	}
+	protocol := strings.ToLower(to.Protocol)
+	if !networks.IsProtocol(protocol) {
+		return nil, fmt.Errorf("protocol %q: want tcp, udp or sctp", to.Protocol)
+	}
+	ip := ""
+	if port.HostIP != nil {
+		ip = port.HostIP.String()
+	}
+	for i := range count {
+		all = append(all, networks.PortMapping{
+			HostPort: port.HostPort + i, ContainerPort: to.Port + i, Protocol: protocol, HostIP: ip,
+		})
+	}
+	return all, checkHostIP(ip)
 }
 
 // checkHostIP reports whether a port of the host's address can lead to a pod.

@@ -126,47 +126,15 @@ func (p *Planner) plan(d document, name string, o Options) (pods.Plan, []string,
 	} else if p.Taken != nil {
 		name = freeName(name, p.Taken)
 	}
-	config, err := stagerConfig(p.StagerConfig, o)
+	m, layers, err := p.editedManifest(d, name, o)
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}
-	own := d.volumeNames()
-	if err := p.checkMounts(o.Mounts); err != nil {
-		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
-	}
-	if err := d.edit(o); err != nil {
-		return pods.Plan{}, nil, err
-	}
-	m, layers, err := p.stagerManifest(d, name, config)
+	plan, err := p.unconnected(m, layers)
 	if err != nil {
-		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
-	}
-	if err := checkUsed(m, own, o.Volumes); err != nil {
-		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
-	}
-	var text bytes.Buffer
-	if err := m.Write(&text); err != nil {
 		return pods.Plan{}, nil, err
 	}
-	volumes, err := p.volumes(m.Pod)
-	if err != nil {
-		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
-	}
-	plan := pods.Plan{
-		UUID:        cmp.Or(p.UUID, uuid.NewString()),
-		Name:        name,
-		Manifest:    text.Bytes(),
-		Layers:      layers,
-		Volumes:     volumes,
-		HostNetwork: o.HostNetwork || d.hasHostNetwork(),
-		Journal:     p.Journal,
-		Apps:        apps(m),
-		Remove:      o.Remove,
-		StopTimeout: stopTimeout,
-	}
-	if err := p.planStager(&plan); err != nil {
-		return pods.Plan{}, nil, err
-	}
+	plan.HostNetwork, plan.Remove = o.HostNetwork || d.hasHostNetwork(), o.Remove
 	published, err := p.connect(&plan, m, o)
 	if err != nil {
 		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
@@ -176,6 +144,52 @@ func (p *Planner) plan(d document, name string, o Options) (pods.Plan, []string,
 		warnings = append(warnings, portWarnings(m, plan)...)
 	}
 	return plan, warnings, nil
+}
+
+// editedManifest puts the options into the document, and returns the manifest for the stager and its layers.
+func (p *Planner) editedManifest(d document, name string, o Options) (*manifest.Manifest, []pods.Layer, error) {
+	config, err := stagerConfig(p.StagerConfig, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	own := d.volumeNames()
+	if err := p.checkMounts(o.Mounts); err != nil {
+		return nil, nil, fmt.Errorf("pod %q: %w", name, err)
+	}
+	if err := d.edit(o); err != nil {
+		return nil, nil, err
+	}
+	m, layers, err := p.stagerManifest(d, name, config)
+	if err == nil {
+		err = checkUsed(m, own, o.Volumes)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("pod %q: %w", name, err)
+	}
+	return m, layers, nil
+}
+
+// unconnected returns the plan of the manifest's pod, in which nothing is decided about networks.
+func (p *Planner) unconnected(m *manifest.Manifest, layers []pods.Layer) (pods.Plan, error) {
+	var text bytes.Buffer
+	if err := m.Write(&text); err != nil {
+		return pods.Plan{}, err
+	}
+	volumes, err := p.volumes(m.Pod)
+	if err != nil {
+		return pods.Plan{}, fmt.Errorf("pod %q: %w", m.Name, err)
+	}
+	plan := pods.Plan{
+		UUID:        cmp.Or(p.UUID, uuid.NewString()),
+		Name:        m.Name,
+		Manifest:    text.Bytes(),
+		Layers:      layers,
+		Volumes:     volumes,
+		Journal:     p.Journal,
+		Apps:        apps(m),
+		StopTimeout: stopTimeout,
+	}
+	return plan, p.planStager(&plan)
 }
 
 // planStager sets what the stager's image decides.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"kurma.io/stager/internal/strictjson"
+	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
 )
@@ -24,11 +25,7 @@ func (p *Planner) stagerManifest(d document, name string,
 	}
 	var layers []pods.Layer
 	for _, app := range d.pod.Apps {
-		top, err := p.Images.Get(app.Image.ID.String())
-		if err != nil {
-			return nil, nil, fmt.Errorf("app %q: %w", app.Name, err)
-		}
-		order, err := p.Images.Layers(top)
+		order, err := p.layersOf(app.Image.ID.String())
 		if err != nil {
 			return nil, nil, fmt.Errorf("app %q: %w", app.Name, err)
 		}
@@ -49,6 +46,15 @@ func (p *Planner) stagerManifest(d document, name string,
 	var err error
 	d.pod.JSON, err = d.encode()
 	return m, layers, err
+}
+
+// layersOf returns an image and all that it depends on, the top one first.
+func (p *Planner) layersOf(id string) ([]*images.Image, error) {
+	top, err := p.Images.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	return p.Images.Layers(top)
 }
 
 // stagerConfig returns the configuration's stagerConfig with the policies that the options have.

@@ -136,20 +136,24 @@ func (s *Store) settle(ctx context.Context, p *Pod, wait bool) error {
 	if err != nil {
 		return err
 	}
-	waited := false
-	if !tryLock(lock) {
-		if !wait {
-			return lock.Close()
-		}
+	waited := !tryLock(lock)
+	if waited && !wait {
+		return lock.Close()
+	}
+	if waited {
 		if err := awaitLock(ctx, lock); err != nil {
 			return err
 		}
-		waited = true
 	}
 	defer lock.Close()
 	if p.refresh() != nil || waited && p.State.DisconnectError != "" {
 		return nil // deleted, or the other process could not disconnect it
 	}
+	return s.settleLocked(p, lock)
+}
+
+// settleLocked is settle for a pod whose lock this process has.
+func (s *Store) settleLocked(p *Pod, lock *os.File) error {
 	if p.State.Phase != Exited {
 		p.State.Phase = Dead // refresh sees the lock held, by this process
 	}

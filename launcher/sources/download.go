@@ -69,16 +69,7 @@ func (f *Fetcher) get(ctx context.Context, d download) (file *os.File, done func
 	if d.report == nil {
 		d.report = func(int64, int64) {}
 	}
-	for try := 0; ; try++ {
-		if err = f.resume(ctx, d, file); err == nil || try == f.tries()-1 || !temporary(ctx, err) {
-			break
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second << try):
-		}
-	}
-	if err == nil {
+	if err = f.retry(ctx, d, file); err == nil {
 		err = check(ctx, d, file)
 	}
 	if err != nil {
@@ -170,6 +161,19 @@ func lock(ctx context.Context, file *os.File) error {
 	}
 }
 
+// retry resumes a download until it is whole, or has failed for good or too often. The pause doubles each time.
+func (f *Fetcher) retry(ctx context.Context, d download, file *os.File) error {
+	for try := 0; ; try++ {
+		if err := f.resume(ctx, d, file); err == nil || try == f.tries()-1 || !temporary(ctx, err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second << try):
+		}
+	}
+}
+
 // resume asks for what is missing of a file and appends it.
 func (f *Fetcher) resume(ctx context.Context, d download, file *os.File) error {
 	have, err := file.Seek(0, io.SeekEnd)
@@ -179,16 +183,9 @@ func (f *Fetcher) resume(ctx context.Context, d download, file *os.File) error {
 	if d.size >= 0 && have == d.size {
 		return nil
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url, nil)
+	request, err := requestRest(ctx, d, file, have)
 	if err != nil {
 		return err
-	}
-	tag := entityTag(file)
-	if have > 0 && (d.digest != "" || tag != "") { // else nothing shows that two halves belong together
-		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", have))
-		if d.digest == "" {
-			request.Header.Set("If-Range", tag)
-		}
 	}
 	response, err := d.client.Do(request)
 	if err != nil {
@@ -212,6 +209,22 @@ func (f *Fetcher) resume(ctx context.Context, d download, file *os.File) error {
 		return statusError{response.StatusCode, response.Status}
 	}
 	return f.append(d, file, response, have)
+}
+
+// requestRest asks for a file from byte have on, if the part in file shows what it is a part of; else for all of it.
+func requestRest(ctx context.Context, d download, file *os.File, have int64) (*http.Request, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url, nil)
+	if err != nil {
+		return nil, err
+	}
+	tag := entityTag(file)
+	if have > 0 && (d.digest != "" || tag != "") {
+		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", have))
+		if d.digest == "" {
+			request.Header.Set("If-Range", tag)
+		}
+	}
+	return request, nil
 }
 
 // tagAttribute keeps the version that the server gave a file at the start of its download.

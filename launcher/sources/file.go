@@ -47,23 +47,27 @@ func (f *Fetcher) file(ctx context.Context, path string) (*images.Image, error) 
 		defer report(1, 1)
 		return f.Store.Import(ctx, path, f.Ring, report)
 	}
-	dir := path
-	if !info.IsDir() {
-		if dir, err = f.extract(ctx, path); err != nil {
-			return nil, fmt.Errorf("import %s: %w", path, err)
-		}
-		defer func() { _ = os.RemoveAll(dir) }() // it is in the cache, which can be deleted
-	}
-	var image *images.Image
-	if kind == dockerManifest {
-		image, err = f.dockerArchive(ctx, dir, path)
-	} else {
-		image, err = f.layout(ctx, dir, path)
-	}
+	image, err := f.converted(ctx, path, kind, info.IsDir())
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", path, err)
 	}
 	return image, nil
+}
+
+// converted imports an image of Docker or OCI from an archive or an unpacked folder.
+func (f *Fetcher) converted(ctx context.Context, path, kind string, unpacked bool) (*images.Image, error) {
+	dir := path
+	if !unpacked {
+		var err error
+		if dir, err = f.extract(ctx, path); err != nil {
+			return nil, err
+		}
+		defer func() { _ = os.RemoveAll(dir) }() // it is in the cache, which can be deleted
+	}
+	if kind == dockerManifest {
+		return f.dockerArchive(ctx, dir, path)
+	}
+	return f.layout(ctx, dir, path)
 }
 
 // recognize returns which file of an archive says what it is, "" for an ACI or what is none.
