@@ -103,7 +103,6 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	if r.pod, err = cgroup.NewPod(r.cgroup, limits); err != nil {
 		return err
 	}
-	go r.pod.Hasten() // the rest of the pod's start takes as long
 	r.starter = newStarter()
 	if r.direct {
 		err = r.makeMasks(dir)

@@ -6,15 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
 
-	"kurma.io/stager/names"
-	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -49,55 +46,6 @@ func TestFrozenProcessesOfADeadStagerAreKilled(t *testing.T) {
 	case <-ended:
 	case <-time.After(surroundings.Patience):
 		t.Error("the process has not ended")
-	}
-}
-
-// Hasten is about time only, so what matters is that the process stays where it is.
-func TestHastenMovesNoProcess(t *testing.T) {
-	path := fmt.Sprintf("/stager-test-hasten-%d", os.Getpid())
-	nothing := &cgroups.Resources{SkipDevices: true}
-	own := path
-	if cgroups.IsCgroup2UnifiedMode() {
-		own += "/" + names.Program
-	}
-	m, err := manager.New(&cgroups.Cgroup{Path: own, Resources: nothing})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pod, err := NewPod(path+"/apps", spec.Resources{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sleeper := exec.Command("sleep", "1000")
-	if err := sleeper.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = sleeper.Process.Kill()
-		_ = sleeper.Wait()
-		parent, err := manager.New(&cgroups.Cgroup{Path: path, Resources: nothing})
-		if err := errors.Join(err, parent.Destroy()); err != nil {
-			t.Error(err)
-		}
-	}()
-	if dir := pod.moveNowhere(sleeper.Process.Pid); dir != "" {
-		t.Errorf("a process that is elsewhere was moved to %s", dir)
-	}
-	if err := errors.Join(m.Apply(sleeper.Process.Pid), pod.Make()); err != nil {
-		t.Fatal(err)
-	}
-	list := fmt.Sprintf("/proc/%d/cgroup", sleeper.Process.Pid)
-	before, _ := os.ReadFile(list)
-	dir := pod.moveNowhere(sleeper.Process.Pid)
-	after, _ := os.ReadFile(list)
-	if !strings.HasSuffix(dir, own) || string(before) != string(after) || len(before) == 0 {
-		t.Errorf("moved into %q; the process was in\n%sand is in\n%s", dir, before, after)
-	}
-	if err := pod.Remove(); err != nil {
-		t.Fatal(err)
-	}
-	if again := pod.moveNowhere(sleeper.Process.Pid); !strings.HasSuffix(again, own) {
-		t.Errorf("after Remove, which Hasten may run beside: moved into %q", again)
 	}
 }
 

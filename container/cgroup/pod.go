@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"github.com/opencontainers/cgroups/manager"
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 )
 
@@ -27,7 +25,7 @@ import (
 type Pod struct {
 	manager cgroups.Manager
 	path    string
-	folders map[string]string // of each controller; Hasten may run beside Remove, which empties the manager's own map
+	folders map[string]string // of each controller; Remove empties the manager's own map
 	limits  *cgroups.Resources
 }
 
@@ -108,31 +106,6 @@ func (g *Pod) Make() error {
 		return fmt.Errorf("limit pod's cgroup %s: %w", g.path, err)
 	}
 	return nil
-}
-
-// Hasten moves this process into a cgroup that it is in. That changes nothing, but the kernel's lock for moves
-// (cgroup_threadgroup_rwsem) waits for an RCU grace period unless it was held just before: an app that is started
-// some milliseconds later does not wait. A write to cgroup.procs takes 5.7 ms a quarter of a second after the one
-// before, and 0.2 ms five milliseconds after it (medians of 40). Errors do not matter: then the app waits. It may run
-// beside all other methods.
-func (g *Pod) Hasten() { _ = g.moveNowhere(os.Getpid()) }
-
-// moveNowhere moves a process into a cgroup that it is in, and returns the cgroup's folder, "" if it finds none.
-func (g *Pod) moveNowhere(pid int) string {
-	number := strconv.Itoa(pid)
-	for _, path := range g.folders {
-		stager := filepath.Dir(path)
-		// On a machine with version 2 alone the waiter has entered a cgroup beside the apps'.
-		for _, dir := range []string{stager, filepath.Join(stager, names.Program)} {
-			file := filepath.Join(dir, "cgroup.procs")
-			text, err := os.ReadFile(file)
-			isIn := err == nil && slices.Contains(strings.Fields(string(text)), number)
-			if isIn && os.WriteFile(file, []byte(number), 0) == nil {
-				return dir
-			}
-		}
-	}
-	return ""
 }
 
 // Hierarchies returns the hierarchies that have the pod's cgroup, as the names below dir, where all
