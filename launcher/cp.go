@@ -77,16 +77,13 @@ func (c *cli) cp(ctx context.Context, from, to string) error {
 		source.In, target.Pod = c.stdin, pod
 	case to == "-":
 		source.Pod, target.Out = pod, c.stdout
+		return c.copyAndWarn(ctx, source, target, func() {})
 	case fromPod != "":
 		source.Pod = pod
 	default:
 		target.Pod = pod
 	}
-	done := func() {}
-	if to != "-" {
-		done = c.busy("copy " + printable(from))
-	}
-	return c.copyAndWarn(ctx, source, target, done)
+	return c.copyAndWarn(ctx, source, target, c.busy("copy "+printable(from)))
 }
 
 // checkCopy returns a usage error unless one end is in a pod, and the other is not.
@@ -103,12 +100,13 @@ func (c *cli) checkCopy(from, to, fromPod, toPod string) error {
 	return nil
 }
 
-func (c *cli) copyAndWarn(ctx context.Context, source, target daemon.CopyEnd, done func()) error {
+// copyAndWarn copies, and calls copied before it prints what was left out.
+func (c *cli) copyAndWarn(ctx context.Context, source, target daemon.CopyEnd, copied func()) error {
 	var warnings []string
 	err := c.daemon.Copy(ctx, source, target, func(text string) {
 		warnings = append(warnings[:min(len(warnings), maxCopyWarnings)], text)
 	})
-	done()
+	copied()
 	c.warn(warnings...)
 	return err
 }

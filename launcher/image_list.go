@@ -51,6 +51,11 @@ func (c *cli) listImages(o imageListOptions) error {
 	case o.whole:
 		return c.listWholeImages(all)
 	}
+	return c.listShortImages(all)
+}
+
+// listShortImages prints a table that fits a terminal.
+func (c *cli) listShortImages(all []daemon.Image) error {
 	out := c.table("ID", "NAME", "VERSION", "SIZE", "IMPORTED", "SIGNED")
 	out.cut = []int{1, 2, 5}
 	for _, image := range all {

@@ -93,9 +93,14 @@ func (p *linePrinter) print(line daemon.LogLine) error {
 	if line.Whole || p.width > 0 {
 		text += "\n"
 	}
+	return p.cli.printEscaped(out, label, text)
+}
+
+// printEscaped writes a label and a text, in which a terminal obeys nothing, in one write.
+func (c *cli) printEscaped(out io.Writer, label, text string) error {
 	var b bytes.Buffer
 	b.WriteString(label)
-	escaped, flush := p.cli.escape(&b, out)
+	escaped, flush := c.escape(&b, out)
 	_, err := io.WriteString(escaped, text)
 	err = errors.Join(err, flush())
 	if err == nil {

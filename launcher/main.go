@@ -75,7 +75,13 @@ func rootCommand(c *cli) *cobra.Command {
 	flags.Func("state", "the `DIR` of pods and images if the configuration names none; else "+daemon.DefaultState,
 		notEmpty(&c.state, "want a folder"))
 	flags.BoolVar(&c.json, "json", false, "print JSON, one object a line")
-	all := commands(c)
+	addCommands(root, commands(c))
+	root.SetHelpCommand(helpCommand())
+	return root
+}
+
+// addCommands adds the commands in their groups.
+func addCommands(root *cobra.Command, all map[string][]*cobra.Command) {
 	for _, g := range []cobra.Group{
 		{ID: podGroup, Title: "Pods:"},
 		{ID: imageGroup, Title: "Images:"},
@@ -88,8 +94,6 @@ func rootCommand(c *cli) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
-	root.SetHelpCommand(helpCommand())
-	return root
 }
 
 // notEmpty returns a flag's function that refuses "", which is often a variable that is not set: the default is

@@ -65,12 +65,7 @@ func (c *cli) listPods(ctx context.Context, o psOptions) error {
 		all = slices.DeleteFunc(all, func(p *pods.Pod) bool { return p.State.Phase == pods.Exited })
 	}
 	if o.quiet && !c.json {
-		for _, pod := range all {
-			if _, err := fmt.Fprintln(c.stdout, pod.Plan.UUID); err != nil {
-				return err
-			}
-		}
-		return nil
+		return c.printUUIDs(all)
 	}
 	infos := c.daemon.Describe(ctx, all...)
 	switch {
@@ -85,6 +80,15 @@ func (c *cli) listPods(ctx context.Context, o psOptions) error {
 			shown = damagedPod{info.UUID, info.Name, info.State, oneLine(info.Damage)}
 		}
 		if err := c.printJSON(shown); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cli) printUUIDs(all []*pods.Pod) error {
+	for _, pod := range all {
+		if _, err := fmt.Fprintln(c.stdout, pod.Plan.UUID); err != nil {
 			return err
 		}
 	}

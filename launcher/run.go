@@ -67,11 +67,7 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, unix.SIGPIPE)
 	defer signal.Stop(broken)
-	launch, warnings, err := c.daemon.Create(ctx, asked)
-	c.warn(warnings...)
-	if errors.Is(err, pods.ErrNameTaken) {
-		err = fmt.Errorf("%w; choose another with --name", err)
-	}
+	launch, err := c.createPod(ctx, asked)
 	if err != nil {
 		return c.hintAtFolder(o.source, err)
 	}
@@ -83,6 +79,16 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 		return c.runHere(ctx, launch, o, started)
 	}
 	return c.runDetached(ctx, launch, started)
+}
+
+// createPod makes a pod, and warns of what has no effect in it.
+func (c *cli) createPod(ctx context.Context, asked daemon.PodOptions) (*daemon.Launch, error) {
+	launch, warnings, err := c.daemon.Create(ctx, asked)
+	c.warn(warnings...)
+	if errors.Is(err, pods.ErrNameTaken) {
+		err = fmt.Errorf("%w; choose another with --name", err)
+	}
+	return launch, err
 }
 
 func (c *cli) runDetached(ctx context.Context, launch *daemon.Launch, started func()) error {

@@ -36,14 +36,19 @@ func (c *cli) runInteractive(ctx context.Context, launch *daemon.Launch, o runOp
 	}()
 	left, err := c.typeUntil(ctx, shown, pod, o)
 	if left {
-		text := fmt.Sprintf("pod %q runs on; launcher attach %[1]s comes back, launcher stop %[1]s ends it", pod.Plan.Name)
-		if o.remove {
-			text += fmt.Sprintf("; the pod stays until launcher rm %s", pod.Plan.Name)
-		}
-		c.hint(text)
+		c.hint(leftText(pod.Plan.Name, o.remove))
 		return err
 	}
 	return errors.Join(err, c.endInteractive(ctx, pod, o))
+}
+
+// leftText tells the person who has left a pod what to do with it.
+func leftText(name string, remove bool) string {
+	text := fmt.Sprintf("pod %q runs on; launcher attach %[1]s comes back, launcher stop %[1]s ends it", name)
+	if remove {
+		text += fmt.Sprintf("; the pod stays until launcher rm %s", name)
+	}
+	return text
 }
 
 // typeUntil passes the caller's input to the app until all of its output has been shown, ctx ends, or

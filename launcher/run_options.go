@@ -84,6 +84,10 @@ func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 		"keep the app's stdin open, and connect your stdin; EOF is not forwarded")
 	flags.BoolVarP(&o.app.TTY, "tty", "t", false,
 		"give the app a terminal of its own; with --interactive, ctrl-p ctrl-q leaves the pod running")
+	o.declareCapabilities(flags)
+}
+
+func (o *runOptions) declareCapabilities(flags *pflag.FlagSet) {
 	flags.Func("cap-add", "add a `CAPABILITY`, such as NET_ADMIN", func(text string) error {
 		if strings.EqualFold(text, "all") {
 			return errors.New("name each capability")

@@ -30,17 +30,7 @@ terminal, and once elsewhere or with --no-stream. CPU is in percent of one CPU.`
 
 func (c *cli) stats(ctx context.Context, refs []string, once bool) error {
 	var meter daemon.Meter
-	measure := func() ([]daemon.AppUsage, error) {
-		found, errs, err := c.daemon.FindPods(refs)
-		if err != nil {
-			return nil, err
-		}
-		if len(refs) > 0 && len(errs) > 0 {
-			return nil, errs[0]
-		}
-		return meter.Measure(found)
-	}
-	if _, err := measure(); err != nil {
+	if _, err := c.measure(&meter, refs); err != nil {
 		return err
 	}
 	for first := true; ; first = false {
@@ -53,7 +43,7 @@ func (c *cli) stats(ctx context.Context, refs []string, once bool) error {
 			return context.Cause(ctx)
 		case <-time.After(wait):
 		}
-		all, err := measure()
+		all, err := c.measure(&meter, refs)
 		if err != nil {
 			return err
 		}
@@ -61,6 +51,18 @@ func (c *cli) stats(ctx context.Context, refs []string, once bool) error {
 			return err
 		}
 	}
+}
+
+// measure measures the named pods, or all that are alive.
+func (c *cli) measure(meter *daemon.Meter, refs []string) ([]daemon.AppUsage, error) {
+	found, errs, err := c.daemon.FindPods(refs)
+	if err != nil {
+		return nil, err
+	}
+	if len(refs) > 0 && len(errs) > 0 {
+		return nil, errs[0]
+	}
+	return meter.Measure(found)
 }
 
 // printStats prints a table, or with live one in place of the last.

@@ -41,6 +41,10 @@ func (c *cli) top(args []string) error {
 	if err != nil {
 		return err
 	}
+	return c.printProcesses(all)
+}
+
+func (c *cli) printProcesses(all []daemon.Process) error {
 	if c.json {
 		return printAll(c, all)
 	}

@@ -74,16 +74,21 @@ func (c *cli) confirm(key signing.Trusted, o trustOptions, answers *bufio.Reader
 	if given {
 		return nil
 	}
-	images := "all images"
-	if o.prefix != "" {
-		images = "images below " + printable(o.prefix)
-	}
 	if len(o.fingerprints) > 0 {
 		return fmt.Errorf("key %s is not one that --fingerprint confirms", key.Fingerprint)
 	}
 	if !term.IsTerminal(int(c.stdin.Fd())) {
 		return fmt.Errorf("key %s of %s is not confirmed: compare the fingerprint and add --fingerprint %[1]s",
 			key.Fingerprint, owners(key.Users))
+	}
+	return askAbout(key, o.prefix, answers)
+}
+
+// askAbout asks the person at the terminal.
+func askAbout(key signing.Trusted, prefix string, answers *bufio.Reader) error {
+	images := "all images"
+	if prefix != "" {
+		images = "images below " + printable(prefix)
 	}
 	fmt.Fprintf(os.Stderr, "fingerprint: %s\nowner:       %s\nTrust this key for %s? [y/N] ", groupsOf4(key.Fingerprint),
 		owners(key.Users), images)

@@ -26,13 +26,9 @@ ends when it is stopped.`,
 }
 
 func (c *cli) wait(ctx context.Context, refs []string) error {
-	var all []*pods.Pod
-	for _, ref := range refs { // a name may mean another pod later
-		pod, err := c.daemon.FindPod(ref)
-		if err != nil {
-			return err
-		}
-		all = append(all, pod)
+	all, err := c.findEach(refs) // a name may mean another pod later
+	if err != nil {
+		return err
 	}
 	var unknown []error
 	for _, pod := range all {
@@ -51,6 +47,19 @@ func (c *cli) wait(ctx context.Context, refs []string) error {
 		}
 	}
 	return errors.Join(unknown...)
+}
+
+// findEach finds every one of the named pods.
+func (c *cli) findEach(refs []string) ([]*pods.Pod, error) {
+	var all []*pods.Pod
+	for _, ref := range refs {
+		pod, err := c.daemon.FindPod(ref)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, pod)
+	}
+	return all, nil
 }
 
 // unknownCode is the error of a command that returns a pod's exit code.

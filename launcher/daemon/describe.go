@@ -56,7 +56,22 @@ func (d *Daemon) describe(ctx context.Context, pod *pods.Pod) PodInfo {
 	if pod.Damage != nil {
 		return PodInfo{UUID: pod.Plan.UUID, Name: pod.Plan.Name, State: pod.State.Phase, Damage: pod.Damage}
 	}
-	info := PodInfo{
+	info := describeRecord(pod)
+	if pod.Ended() {
+		info.Running = new(int)
+		info.Code, info.Reason = pod.Outcome()
+		return info
+	}
+	info.Ports = pod.Plan.Ports
+	if apps, ok := d.askApps(ctx, pod); ok {
+		info.countApps(apps)
+	}
+	return info
+}
+
+// describeRecord returns what the pod's record says.
+func describeRecord(pod *pods.Pod) PodInfo {
+	return PodInfo{
 		UUID:    pod.Plan.UUID,
 		Name:    pod.Plan.Name,
 		State:   pod.State.Phase,
@@ -70,24 +85,19 @@ func (d *Daemon) describe(ctx context.Context, pod *pods.Pod) PodInfo {
 		Networks:        pod.Connections(),
 		DisconnectError: pod.State.DisconnectError,
 	}
-	if pod.Ended() {
-		info.Running = new(int)
-		info.Code, info.Reason = pod.Outcome()
-		return info
-	}
-	info.Ports = pod.Plan.Ports
-	if apps, ok := d.askApps(ctx, pod); ok {
-		info.Running = new(int)
-		for _, a := range apps {
-			if a.PID != 0 {
-				*info.Running++
-			}
-			if a.Reason == pods.OOMKilled {
-				info.Reason = pods.OOMKilled
-			}
+}
+
+// countApps sets what the apps' states say about the pod.
+func (i *PodInfo) countApps(apps map[string]AppStatus) {
+	i.Running = new(int)
+	for _, a := range apps {
+		if a.PID != 0 {
+			*i.Running++
+		}
+		if a.Reason == pods.OOMKilled {
+			i.Reason = pods.OOMKilled
 		}
 	}
-	return info
 }
 
 // answerTime is how long the description of a pod waits for the answer of its stager.

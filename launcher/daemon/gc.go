@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"errors"
+
+	"kurma.io/stager/launcher/pods"
 )
 
 // Collected is what Collect has deleted, or would delete.
@@ -41,17 +43,23 @@ func (d *Daemon) WouldCollect() (Collected, error) {
 	if err != nil {
 		return Collected{}, err
 	}
-	found := Collected{Pods: []string{}, Imports: imports, Layers: layers}
-	kept := make(map[string]bool) // networks: Collect first disconnects the pods that it deletes
+	ended, kept := splitEnded(all)
+	idle, err := d.containers().Idle(func(network string) bool { return kept[network] })
+	return Collected{Pods: ended, Imports: imports, Layers: layers, Networks: idle}, err
+}
+
+// splitEnded returns the UUIDs of the pods that Collect deletes, and the networks of the others: Collect first
+// disconnects the pods that it deletes.
+func splitEnded(all []*pods.Pod) (ended []string, kept map[string]bool) {
+	ended, kept = []string{}, make(map[string]bool)
 	for _, pod := range all {
 		if pod.Ended() && !pod.Locked() {
-			found.Pods = append(found.Pods, pod.Plan.UUID)
+			ended = append(ended, pod.Plan.UUID)
 			continue
 		}
 		for _, a := range pod.Plan.Networks {
 			kept[a.Network] = true
 		}
 	}
-	found.Networks, err = d.containers().Idle(func(network string) bool { return kept[network] })
-	return found, err
+	return ended, kept
 }

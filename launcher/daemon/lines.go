@@ -34,36 +34,42 @@ func (d *Daemon) LogLines(ctx context.Context, pod *pods.Pod, apps []string, o L
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	o.Timestamps = true
-	sources := make([]chan LogLine, len(apps))
-	for i := range sources {
-		if sources[i] = make(chan LogLine, 256); o.Follow {
-			sources[i] = sources[0]
-		}
-	}
+	sources, wait := d.startReaders(ctx, pod, apps, o)
+	err := mergeLines(sources, each)
+	cancel() // a reader may still send unwanted lines
+	return errors.Join(wait(), err)
+}
+
+// startReaders reads the apps' lines into a channel for each app, or with Follow into one for all. wait returns the
+// errors of the readers when they have ended.
+func (d *Daemon) startReaders(ctx context.Context, pod *pods.Pod, apps []string, o LogOptions,
+) (sources []chan LogLine, wait func() error) {
 	var reading sync.WaitGroup
 	errs := make([]error, len(apps))
+	all := make(chan LogLine, 256)
 	for i, app := range apps {
+		lines, done := all, func() {}
+		if !o.Follow {
+			lines = make(chan LogLine, 256)
+			done = func() { close(lines) }
+			sources = append(sources, lines)
+		}
 		reading.Go(func() {
-			errs[i] = d.readLines(ctx, pod, app, o, sources[i])
-			if !o.Follow {
-				close(sources[i])
-			}
+			defer done()
+			errs[i] = d.readLines(ctx, pod, app, o, lines)
 		})
 	}
 	if o.Follow {
+		sources = []chan LogLine{all}
 		go func() {
 			reading.Wait()
-			close(sources[0])
+			close(all)
 		}()
 	}
-	merged := sources
-	if o.Follow {
-		merged = sources[:1]
+	return sources, func() error {
+		reading.Wait()
+		return errors.Join(errs...)
 	}
-	err := mergeLines(merged, each)
-	cancel() // a reader may still send, of what is not wanted
-	reading.Wait()
-	return errors.Join(append(errs, err)...)
 }
 
 // readLines sends the lines of an app's log. It ends without an error when ctx ends.

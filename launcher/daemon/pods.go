@@ -134,6 +134,18 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 	if stopped != nil && !errors.Is(stopped, pods.ErrConnected) {
 		return nil, stopped
 	}
+	pod, err := d.startAgain(ctx, store, old)
+	if err != nil {
+		return nil, errors.Join(stopped, err)
+	}
+	if stopped != nil {
+		return pod, stopped
+	}
+	return pod, store.Remove(ctx, old, false)
+}
+
+// startAgain starts a pod with the plan and the volumes of one that has ended.
+func (d *Daemon) startAgain(ctx context.Context, store *pods.Store, old *pods.Pod) (*pods.Pod, error) {
 	pod, err := store.Create(ctx, old.Plan.Again())
 	if err == nil {
 		err = store.MoveVolumes(old, pod)
@@ -142,12 +154,9 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 		err = pod.Detach(ctx, d.programs.Monitor)
 	}
 	if err != nil {
-		return nil, errors.Join(stopped, err)
+		return nil, err
 	}
-	if stopped != nil {
-		return &pod.Pod, stopped
-	}
-	return &pod.Pod, store.Remove(ctx, old, false)
+	return &pod.Pod, nil
 }
 
 // checkImages returns an error unless a plan's stager is trusted and all of its layers are in the store.

@@ -50,8 +50,20 @@ func readProcess(pid int) (Process, bool) {
 	if err != nil {
 		return p, false
 	}
-	name := ""
-	for line := range strings.Lines(string(status)) {
+	name := p.setStatus(string(status))
+	command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
+	for _, word := range bytes.Split(bytes.TrimSuffix(command, []byte{0}), []byte{0}) {
+		p.Command = append(p.Command, strings.ToValidUTF8(string(word), "\ufffd"))
+	}
+	if len(command) == 0 {
+		p.Command = []string{"[" + name + "]"}
+	}
+	return p, true
+}
+
+// setStatus sets what /proc/PID/status says, and returns the process's name.
+func (p *Process) setStatus(status string) (name string) {
+	for line := range strings.Lines(status) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		value = strings.TrimSpace(value)
 		switch key {
@@ -69,12 +81,5 @@ func readProcess(pid int) (Process, bool) {
 			p.Memory = value
 		}
 	}
-	command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
-	for _, word := range bytes.Split(bytes.TrimSuffix(command, []byte{0}), []byte{0}) {
-		p.Command = append(p.Command, strings.ToValidUTF8(string(word), "\ufffd"))
-	}
-	if len(command) == 0 {
-		p.Command = []string{"[" + name + "]"}
-	}
-	return p, true
+	return name
 }

@@ -43,18 +43,11 @@ func (d *Daemon) Trust(keys signing.KeyRing, prefix string) error {
 // Distrust removes the key with a fingerprint that ends in text, of at least 8 digits, from the folder of trusted keys:
 // wherever it is in it, or unless prefix is nil for that prefix alone.
 func (d *Daemon) Distrust(text string, prefix *string) error {
-	const enough = 8
 	ring, err := signing.ReadTrust(d.config.TrustDirectory)
 	if err != nil {
 		return err
 	}
-	wanted := PlainFingerprint(text)
-	var found []signing.Trusted
-	for _, key := range ring.Keys() {
-		if len(wanted) >= enough && strings.HasSuffix(key.Fingerprint, wanted) && (prefix == nil || key.Prefix == *prefix) {
-			found = append(found, key)
-		}
-	}
+	found := keysEnding(ring, PlainFingerprint(text), prefix)
 	if len(found) == 0 {
 		return fmt.Errorf("no key %q in %s; keys in the files of trustedKeys are removed there", text,
 			d.config.TrustDirectory)
@@ -69,6 +62,17 @@ func (d *Daemon) Distrust(text string, prefix *string) error {
 		errs = append(errs, signing.Distrust(d.config.TrustDirectory, key.Prefix, key.Fingerprint))
 	}
 	return errors.Join(errs...)
+}
+
+// keysEnding returns the keys with a fingerprint that ends so, for the prefix unless that is nil.
+func keysEnding(ring signing.KeyRing, end string, prefix *string) (found []signing.Trusted) {
+	const enough = 8
+	for _, key := range ring.Keys() {
+		if len(end) >= enough && strings.HasSuffix(key.Fingerprint, end) && (prefix == nil || key.Prefix == *prefix) {
+			found = append(found, key)
+		}
+	}
+	return found
 }
 
 // PlainFingerprint removes what people write in fingerprints.

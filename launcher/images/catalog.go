@@ -235,6 +235,11 @@ func (c *Catalog) trusted(ref, kind string, check func(*Image, signing.KeyRing) 
 	if err != nil {
 		return nil, fmt.Errorf("find %s image: %w", kind, hintAtDamaged(damaged, fmt.Errorf("%w: %q", err, ref)))
 	}
+	return c.firstTrusted(found, check)
+}
+
+// firstTrusted returns the first image that passes the check, and warns of those before it.
+func (c *Catalog) firstTrusted(found []*Image, check func(*Image, signing.KeyRing) error) (*Image, error) {
 	var refused []error
 	for _, image := range found {
 		err := check(image, c.ring)

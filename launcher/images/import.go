@@ -66,30 +66,37 @@ func (s *Store) importStream(in io.Reader, signature string, ring signing.KeyRin
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
+	id, err := unpackInto(dir, in, signature, ring)
+	if err == nil {
+		err = syncAll(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.adopt(dir, id, ring)
+}
+
+// unpackInto writes an image into a folder as the store keeps it, with its signature if there is one, and returns its
+// ID.
+func unpackInto(dir string, in io.Reader, signature string, ring signing.KeyRing) (id string, err error) {
 	signed := false
 	if signature != "" {
 		signed, err = keepSignature(dir, signature)
 	}
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	id, record, err := unpackKept(dir, in, signed)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if signed {
 		err = sealSigned(dir, ring, &record)
 	}
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if err := writeRecord(dir, record); err != nil {
-		return nil, err
-	}
-	if err := syncAll(dir); err != nil {
-		return nil, err
-	}
-	return s.adopt(dir, id, ring)
+	return id, writeRecord(dir, record)
 }
 
 // syncAll writes everything of dir's file system to the disk, with one call for all of an

@@ -230,12 +230,17 @@ func (s *Store) Remove(choose Chooser) ([]*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, image := range chosen {
-		if err := os.Rename(image.Dir, filepath.Join(temp.dir, image.ID)); err != nil {
-			return chosen[:i], fmt.Errorf("remove image: %w", err)
+	return moveAll(chosen, temp.dir)
+}
+
+// moveAll moves images into a folder, and returns the images that it has moved.
+func moveAll(all []*Image, dir string) ([]*Image, error) {
+	for i, image := range all {
+		if err := os.Rename(image.Dir, filepath.Join(dir, image.ID)); err != nil {
+			return all[:i], fmt.Errorf("remove image: %w", err)
 		}
 	}
-	return chosen, nil
+	return all, nil
 }
 
 // isID reports whether a name has the form of an image ID, so that it is not a path that

@@ -132,21 +132,29 @@ func parseEntry(raw json.RawMessage) (Network, error) {
 			}
 		}
 	}
-	switch {
-	case e.Name == "":
-		return Network{}, errors.New("name: missing")
-	case !IsName(e.Name):
-		return Network{}, fmt.Errorf("name: %q: want at most 63 letters, digits, '.', '_' and '-', the first a letter or "+
-			"digit, and not %q or %q", e.Name, HostName, NoneName)
-	case e.ACI == "":
-		return Network{}, fmt.Errorf("aci: missing in network %q", e.Name)
-	case object["runtimeConfig"] != nil:
-		return Network{}, fmt.Errorf("runtimeConfig: network %q: the launcher sets this key", e.Name)
-	}
-	if err := checkTemplate(e.Interface); err != nil {
-		return Network{}, fmt.Errorf("containerInterface: network %q: %w", e.Name, err)
+	if err := e.check(object); err != nil {
+		return Network{}, err
 	}
 	return Network{Name: e.Name, ACI: e.ACI, Interface: e.Interface, Default: e.Default, Entry: string(raw)}, nil
+}
+
+// check returns an error that names the key with an invalid value. object is the whole entry.
+func (e entry) check(object strictjson.Object) error {
+	switch {
+	case e.Name == "":
+		return errors.New("name: missing")
+	case !IsName(e.Name):
+		return fmt.Errorf("name: %q: want at most 63 letters, digits, '.', '_' and '-', the first a letter or "+
+			"digit, and not %q or %q", e.Name, HostName, NoneName)
+	case e.ACI == "":
+		return fmt.Errorf("aci: missing in network %q", e.Name)
+	case object["runtimeConfig"] != nil:
+		return fmt.Errorf("runtimeConfig: network %q: the launcher sets this key", e.Name)
+	}
+	if err := checkTemplate(e.Interface); err != nil {
+		return fmt.Errorf("containerInterface: network %q: %w", e.Name, err)
+	}
+	return nil
 }
 
 // find returns the network of that name, or nil.

@@ -1,6 +1,7 @@
 package networks
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -48,11 +49,7 @@ func (r *Request) set(key, value string) error {
 		}
 		r.IPs = append(r.IPs, value)
 	case "mac":
-		mac, err := net.ParseMAC(value)
-		if err != nil || r.MAC != "" {
-			return fmt.Errorf("want one MAC address")
-		}
-		r.MAC = mac.String()
+		return r.setMAC(value)
 	case "dns":
 		if _, err := netip.ParseAddr(value); err != nil {
 			return fmt.Errorf("%q is not an address", value)
@@ -71,6 +68,15 @@ func (r *Request) set(key, value string) error {
 	default:
 		return fmt.Errorf("unknown key; want ips, mac, dns, search, ipRanges or label")
 	}
+	return nil
+}
+
+func (r *Request) setMAC(value string) error {
+	mac, err := net.ParseMAC(value)
+	if err != nil || r.MAC != "" {
+		return errors.New("want one MAC address")
+	}
+	r.MAC = mac.String()
 	return nil
 }
 

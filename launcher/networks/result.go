@@ -68,26 +68,33 @@ func parseResult(output []byte) (Result, error) {
 	if err := json.Unmarshal([]byte(text), &in); err != nil {
 		return Result{}, fmt.Errorf("not a result: %s: %w", shorten(text), err)
 	}
-	r := in.Result
-	for _, ip := range in.IPs {
-		config := &IPConfig{IP: ip.Address, Gateway: ip.Gateway}
-		prefix, err := netip.ParsePrefix(ip.Address)
-		if err != nil {
-			return Result{}, fmt.Errorf("address %q is not in CIDR notation", ip.Address)
-		}
-		into := &r.IP6
-		if prefix.Addr().Is4() {
-			into = &r.IP4
-		}
-		if *into == nil {
-			*into = config
-			config.Routes = routesOf(in.Routes, prefix.Addr().Is4())
-		}
+	r, err := in.convert()
+	if err != nil {
+		return Result{}, err
 	}
 	if r.DNS.isEmpty() {
 		r.DNS = nil
 	}
 	return r, errors.Join(checkIP(r.IP4, true), checkIP(r.IP6, false))
+}
+
+// convert returns a result of either form in the older one.
+func (in anyResult) convert() (Result, error) {
+	r := in.Result
+	for _, ip := range in.IPs {
+		prefix, err := netip.ParsePrefix(ip.Address)
+		if err != nil {
+			return Result{}, fmt.Errorf("address %q is not in CIDR notation", ip.Address)
+		}
+		into, is4 := &r.IP6, prefix.Addr().Is4()
+		if is4 {
+			into = &r.IP4
+		}
+		if *into == nil {
+			*into = &IPConfig{IP: ip.Address, Gateway: ip.Gateway, Routes: routesOf(in.Routes, is4)}
+		}
+	}
+	return r, nil
 }
 
 func routesOf(all []Route, v4 bool) []Route {

@@ -84,10 +84,8 @@ func arguments(name string, call networks.Call) []string {
 	return args
 }
 
-// run runs one of the plugin's executables and returns what it wrote to stdout. The error wraps errLost if the
-// container has ended meanwhile.
-func (c *container) run(ctx context.Context, call networks.Call, argv ...string) ([]byte, error) {
-	name := argv[0][len(callDir)+1:]
+// settingsOf returns the settings of the call-in `run` for an executable of the plugin.
+func settingsOf(call networks.Call, argv []string) settings {
 	s := settings{Exec: argv, User: "0", Group: "0", Environment: []pods.Environment{{
 		Name:  hostVariable,
 		Value: fmt.Sprintf("/proc/%d/root", os.Getpid()),
@@ -96,7 +94,14 @@ func (c *container) run(ctx context.Context, call networks.Call, argv ...string)
 		key, value, _ := strings.Cut(e, "=")
 		s.Environment = append(s.Environment, pods.Environment{Name: key, Value: value})
 	}
-	text, err := json.Marshal(s)
+	return s
+}
+
+// run runs one of the plugin's executables and returns what it wrote to stdout. The error wraps errLost if the
+// container has ended meanwhile.
+func (c *container) run(ctx context.Context, call networks.Call, argv ...string) ([]byte, error) {
+	name := argv[0][len(callDir)+1:]
+	text, err := json.Marshal(settingsOf(call, argv))
 	if err != nil {
 		return nil, err
 	}

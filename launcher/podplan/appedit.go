@@ -118,11 +118,15 @@ func editSection(image *images.Image, args []string, o AppOptions) (section, err
 	s.app.Group = cmp.Or(o.Group, s.app.Group)
 	s.app.WorkingDirectory = cmp.Or(o.WorkingDirectory, s.app.WorkingDirectory)
 	for _, e := range o.Env {
-		s.app.Environment = slices.DeleteFunc(s.app.Environment,
-			func(old types.EnvironmentVariable) bool { return old.Name == e.Name })
-		s.app.Environment = append(s.app.Environment, types.EnvironmentVariable(e))
+		setVariable(s.app, types.EnvironmentVariable(e))
 	}
 	return s, s.editIsolators(o)
+}
+
+// setVariable sets a variable of an app's environment, which overrides all of its name.
+func setVariable(app *types.App, v types.EnvironmentVariable) {
+	app.Environment = append(slices.DeleteFunc(app.Environment,
+		func(old types.EnvironmentVariable) bool { return old.Name == v.Name }), v)
 }
 
 // fixedExec returns the words of an image's exec that arguments follow: all, but of an image that
@@ -181,19 +185,9 @@ func newIsolator(name string, value any) (manifest.Isolator, error) {
 // capabilityIsolator returns the isolator for the capabilities that the app's isolators leave it, with
 // those that the options add and without those that they drop.
 func capabilityIsolator(list []manifest.Isolator, o AppOptions) (manifest.Isolator, error) {
-	type set struct {
-		Set []string `json:"set"`
-	}
-	have := make(map[string][]string)
-	for _, isolator := range list {
-		if isolator.Name != retainIsolator && isolator.Name != removeIsolator {
-			continue
-		}
-		var value set
-		if err := json.Unmarshal(isolator.Value, &value); err != nil {
-			return isolator, fmt.Errorf("isolator %s: %w", isolator.Name, err)
-		}
-		have[isolator.Name] = append(have[isolator.Name], value.Set...)
+	have, err := capabilitySets(list)
+	if err != nil {
+		return manifest.Isolator{}, err
 	}
 	retain, remove := have[retainIsolator], have[removeIsolator]
 	if retain == nil {
@@ -205,8 +199,29 @@ func capabilityIsolator(list []manifest.Isolator, o AppOptions) (manifest.Isolat
 	gone := func(name string) bool { return slices.Contains(remove, name) || slices.Contains(o.CapDrop, name) }
 	retain = append(slices.DeleteFunc(slices.Clone(retain), gone), o.CapAdd...)
 	if len(retain) == 0 { // appc has no empty set
-		return newIsolator(removeIsolator, set{spec.DefaultCapabilities()})
+		return newIsolator(removeIsolator, capabilitySet{spec.DefaultCapabilities()})
 	}
 	slices.Sort(retain)
-	return newIsolator(retainIsolator, set{slices.Compact(retain)})
+	return newIsolator(retainIsolator, capabilitySet{slices.Compact(retain)})
+}
+
+// capabilitySet is the value of an isolator of capabilities.
+type capabilitySet struct {
+	Set []string `json:"set"`
+}
+
+// capabilitySets returns the capabilities that the isolators name, by the isolators' names.
+func capabilitySets(list []manifest.Isolator) (map[string][]string, error) {
+	have := make(map[string][]string)
+	for _, isolator := range list {
+		if isolator.Name != retainIsolator && isolator.Name != removeIsolator {
+			continue
+		}
+		var value capabilitySet
+		if err := json.Unmarshal(isolator.Value, &value); err != nil {
+			return nil, fmt.Errorf("isolator %s: %w", isolator.Name, err)
+		}
+		have[isolator.Name] = append(have[isolator.Name], value.Set...)
+	}
+	return have, nil
 }

@@ -27,13 +27,11 @@ const (
 // the pod's ports.
 func (p *Planner) connect(plan *pods.Plan, m *manifest.Manifest, o Options) (published bool, err error) {
 	ports, err := portMappings(m)
+	if err == nil {
+		err = checkPublished(o.Publish)
+	}
 	if err != nil {
 		return false, err
-	}
-	for _, port := range o.Publish {
-		if err := checkHostIP(port.HostIP); err != nil {
-			return false, fmt.Errorf("port %s: %w", port, err)
-		}
 	}
 	ports = append(ports, o.Publish...)
 	switch {
@@ -77,6 +75,15 @@ func (p *Planner) whyUnpublished(attached []networks.Attachment) error {
 		return fmt.Errorf("no network is the default; want --net %s", strings.Join(names, " or "))
 	}
 	return fmt.Errorf("the pod's networks lack the capability portMappings; want --net %s", strings.Join(names, " or "))
+}
+
+func checkPublished(ports []networks.PortMapping) error {
+	for _, port := range ports {
+		if err := checkHostIP(port.HostIP); err != nil {
+			return fmt.Errorf("port %s: %w", port, err)
+		}
+	}
+	return nil
 }
 
 // portMappings lists the ports of the pod's manifest, one entry for each port of a range.

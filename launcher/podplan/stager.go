@@ -29,16 +29,11 @@ func (p *Planner) stagerManifest(d document, name string,
 		if err != nil {
 			return nil, nil, fmt.Errorf("app %q: %w", app.Name, err)
 		}
-		for _, image := range order {
-			m.AppImageOrder[app.Name.String()] = append(m.AppImageOrder[app.Name.String()], image.ID)
-			if m.Images[image.ID] != nil {
-				continue
-			}
-			if m.Images[image.ID], err = manifest.DecodeImage(image.Manifest.Raw); err != nil {
-				return nil, nil, fmt.Errorf("%s: %w", image.ID, err)
-			}
-			layers = append(layers, pods.Layer{ID: image.ID, Dir: image.Rootfs()})
+		added, err := addImages(m, app.Name.String(), order)
+		if err != nil {
+			return nil, nil, err
 		}
+		layers = append(layers, added...)
 	}
 	if err := m.Validate(); err != nil { // it names the field, which encode does not
 		return nil, nil, err
@@ -46,6 +41,21 @@ func (p *Planner) stagerManifest(d document, name string,
 	var err error
 	d.pod.JSON, err = d.encode()
 	return m, layers, err
+}
+
+// addImages adds an app's images to the manifest, and returns the layers that it did not have.
+func addImages(m *manifest.Manifest, app string, order []*images.Image) (layers []pods.Layer, err error) {
+	for _, image := range order {
+		m.AppImageOrder[app] = append(m.AppImageOrder[app], image.ID)
+		if m.Images[image.ID] != nil {
+			continue
+		}
+		if m.Images[image.ID], err = manifest.DecodeImage(image.Manifest.Raw); err != nil {
+			return nil, fmt.Errorf("%s: %w", image.ID, err)
+		}
+		layers = append(layers, pods.Layer{ID: image.ID, Dir: image.Rootfs()})
+	}
+	return layers, nil
 }
 
 // layersOf returns an image and all that it depends on, the top one first.
@@ -63,13 +73,10 @@ func stagerConfig(configured json.RawMessage, o Options) (json.RawMessage, error
 		return configured, nil
 	}
 	config := make(strictjson.Object)
-	if len(configured) > 0 {
+	if len(configured) > 0 && !strictjson.IsNull(configured) {
 		if err := json.Unmarshal(configured, &config); err != nil {
 			return nil, fmt.Errorf("read defaultStagerConfig: %w", err)
 		}
-	}
-	if config == nil {
-		config = make(strictjson.Object)
 	}
 	exit := o.ExitPolicy
 	if key, err := config.Key("exitPolicy"); err == nil && key == "" && exit == "" {

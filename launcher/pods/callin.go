@@ -44,18 +44,26 @@ func (p *Pod) enter() error {
 		return fmt.Errorf("enter pod %q: %w", p.Plan.Name, err)
 	}
 	defer func() { _ = unix.Close(root) }()
+	if err := enterStager(fd, root); err != nil {
+		return fmt.Errorf("enter pod %q: %w", p.Plan.Name, err)
+	}
+	return nil
+}
+
+// enterStager moves the calling thread into a process's namespaces and root.
+func enterStager(process, root int) error {
 	// A thread that shares root and working directory with others may not
 	// change its mount namespace, see setns(2).
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return fmt.Errorf("enter pod %q: %w", p.Plan.Name, err)
+		return err
 	}
-	if err := unix.Setns(fd, unix.CLONE_NEWNS|unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("enter pod %q: %w", p.Plan.Name, err)
+	if err := unix.Setns(process, unix.CLONE_NEWNS|unix.CLONE_NEWNET); err != nil {
+		return err
 	}
 	// If the launcher itself runs in a chroot, the stager's root is not the root of its
 	// mount namespace.
 	if err := errors.Join(unix.Fchdir(root), unix.Chroot("."), unix.Chdir("/")); err != nil {
-		return fmt.Errorf("enter root of pod %q: %w", p.Plan.Name, err)
+		return fmt.Errorf("change root: %w", err)
 	}
 	return nil
 }
@@ -112,6 +120,11 @@ func (p *Pod) Execute(ctx context.Context, c Call) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	return c.await(ctx, child, ended, feed)
+}
+
+// await returns the exit status of a call-in, as Execute does. feed is nil without settings.
+func (c Call) await(ctx context.Context, child *os.Process, ended <-chan Exit, feed *settingsFeed) (int, error) {
 	late := time.NewTimer(settingsPatience)
 	defer late.Stop()
 	var killed error

@@ -115,6 +115,11 @@ func (m *Monitor) HandOver(ctx context.Context, k *Keeper) error {
 	if err != nil {
 		return fmt.Errorf("read from monitor: %w", err)
 	}
+	return k.accept(data)
+}
+
+// accept takes the report of the pod's monitor, which is up or has failed.
+func (k *Keeper) accept(data []byte) error {
 	var message report
 	if err := json.Unmarshal(data, &message); err != nil {
 		return fmt.Errorf("read from monitor: %w", err)
@@ -180,13 +185,18 @@ func RunDetached(ctx context.Context, dir string, connector *networks.Connector,
 		return nil
 	})
 	if !ready && err != nil {
-		message := report{Error: err.Error()}
-		if failed := (*StartError)(nil); errors.As(err, &failed) {
-			message.Output, message.NotExecuted = failed.Output, failed.NotExecuted
-		}
-		return send(message)
+		return send(reportOf(err))
 	}
 	return errors.Join(sent, err)
+}
+
+// reportOf reports why a pod has not started.
+func reportOf(err error) report {
+	message := report{Error: err.Error()}
+	if failed := (*StartError)(nil); errors.As(err, &failed) {
+		message.Output, message.NotExecuted = failed.Output, failed.NotExecuted
+	}
+	return message
 }
 
 // receiveLock waits for the lock of the pod; nil for none.

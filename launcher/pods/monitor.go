@@ -15,7 +15,6 @@ import (
 	"kurma.io/stager/internal/rmtree"
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/events"
-	"kurma.io/stager/launcher/networks"
 )
 
 // Run launches the pod that Create has made. The calling process is the pod's monitor:
@@ -69,6 +68,11 @@ func (k *Keeper) run(ctx context.Context, group *cgroups.Group, ready func() err
 	if err := k.save(); err != nil {
 		return k.stop(s, group), err
 	}
+	return k.watch(ctx, s, group, ready)
+}
+
+// watch stays with a stager that has been started, until it has ended.
+func (k *Keeper) watch(ctx context.Context, s *stager, group *cgroups.Group, ready func() error) (Exit, error) {
 	select {
 	case <-ctx.Done():
 		return k.stop(s, group), context.Cause(ctx)
@@ -311,38 +315,4 @@ func (k *Keeper) keepAppLogs() {
 	if info, err := dir.Lstat(logs); err == nil && info.IsDir() {
 		_ = dir.Rename(logs, appLogsDir)
 	}
-}
-
-// removeDir removes the pod's folder and its pin of a network namespace, and returns volumes that belong to another
-// pod. The lock is removed last, so that it shows
-// until then that a process works on the folder.
-func (k *Keeper) removeDir() error {
-	if err := networks.Remove(k.pin()); err != nil {
-		return fmt.Errorf("remove pod %s: %w", k.Plan.UUID, err)
-	}
-	if err := k.returnVolumes(); err != nil {
-		return fmt.Errorf("remove pod %s: %w", k.Plan.UUID, err)
-	}
-	entries, err := os.ReadDir(k.Dir)
-	if err != nil {
-		return fmt.Errorf("remove pod %s: %w", k.Plan.UUID, err)
-	}
-	for _, e := range entries {
-		if e.Name() == lockFile {
-			continue
-		}
-		if err := rmtree.Remove(filepath.Join(k.Dir, e.Name())); err != nil {
-			return fmt.Errorf("remove pod %s: %w", k.Plan.UUID, err)
-		}
-	}
-	if err := rmtree.Remove(k.Dir); err != nil {
-		return fmt.Errorf("remove pod %s: %w", k.Plan.UUID, err)
-	}
-	if k.Plan.Name != "" { // not the folder of a maker that was killed before there was a pod
-		k.record(events.Event{Action: events.Removed})
-	}
-	if k.lock != nil {
-		return k.lock.Close()
-	}
-	return nil
 }

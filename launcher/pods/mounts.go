@@ -53,19 +53,14 @@ func (k *Keeper) mountAll(root string, group *cgroups.Group) error {
 	if err := unix.Mount(root, root, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount stager root: %w", err)
 	}
-	for _, layer := range k.Plan.Layers {
-		target := filepath.Join(root, layersName, layer.ID)
-		if err := bind(layer.Dir, target, bindOptions{readOnly: true, recursive: true}); err != nil {
-			return fmt.Errorf("mount layer %s: %w", layer.ID, err)
-		}
+	if err := k.mountLayers(root); err != nil {
+		return err
 	}
 	if err := mountSystem(root, group); err != nil {
 		return err
 	}
-	if k.Plan.Journal != "" {
-		if err := bind(k.Plan.Journal, filepath.Join(root, journalDir), bindOptions{readOnly: true}); err != nil {
-			return fmt.Errorf("mount folder of journald: %w", err)
-		}
+	if err := k.mountJournal(root); err != nil {
+		return err
 	}
 	if err := unix.Mount("", root, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -76,6 +71,26 @@ func (k *Keeper) mountAll(root string, group *cgroups.Group) error {
 		if err := k.mountVolume(root, volume); err != nil {
 			return fmt.Errorf("mount volume %q: %w", volume.Name, err)
 		}
+	}
+	return nil
+}
+
+func (k *Keeper) mountLayers(root string) error {
+	for _, layer := range k.Plan.Layers {
+		target := filepath.Join(root, layersName, layer.ID)
+		if err := bind(layer.Dir, target, bindOptions{readOnly: true, recursive: true}); err != nil {
+			return fmt.Errorf("mount layer %s: %w", layer.ID, err)
+		}
+	}
+	return nil
+}
+
+func (k *Keeper) mountJournal(root string) error {
+	if k.Plan.Journal == "" {
+		return nil
+	}
+	if err := bind(k.Plan.Journal, filepath.Join(root, journalDir), bindOptions{readOnly: true}); err != nil {
+		return fmt.Errorf("mount folder of journald: %w", err)
 	}
 	return nil
 }

@@ -48,26 +48,21 @@ func (k *Keeper) makeRoot() error {
 }
 
 func (k *Keeper) fillRoot(root *os.Root) error {
-	for _, name := range []string{"dev", "proc", "sys", "etc", layersName, volumesName} {
-		if err := makeDir(root, name); err != nil {
-			return err
-		}
-	}
+	folders := []string{"dev", "proc", "sys", "etc", layersName, volumesName}
 	for _, layer := range k.Plan.Layers {
-		if err := makeDir(root, filepath.Join(layersName, layer.ID)); err != nil {
+		folders = append(folders, filepath.Join(layersName, layer.ID))
+	}
+	if k.Plan.Journal != "" {
+		folders = append(folders, "run", "run/systemd", journalDir)
+	}
+	for _, name := range folders {
+		if err := makeDir(root, name); err != nil {
 			return err
 		}
 	}
 	for _, volume := range k.Plan.Volumes {
 		if err := k.makeVolumePoint(root, volume); err != nil {
 			return err
-		}
-	}
-	if k.Plan.Journal != "" {
-		for _, name := range []string{"run", "run/systemd", journalDir} {
-			if err := makeDir(root, name); err != nil {
-				return err
-			}
 		}
 	}
 	if err := writeNew(root, manifestName, k.Plan.Manifest); err != nil {

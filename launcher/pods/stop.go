@@ -159,21 +159,31 @@ func (s *Store) orphans() ([]*Keeper, error) {
 	}
 	var orphans []*Keeper
 	for _, uuid := range uuids {
-		dir := filepath.Join(s.dir, uuid)
-		lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // gone meanwhile
-		}
+		orphan, err := s.orphan(uuid)
 		if err != nil {
 			return nil, err
 		}
-		if !tryLock(lock) {
-			_ = lock.Close()
-			continue
+		if orphan != nil {
+			orphans = append(orphans, orphan)
 		}
-		orphans = append(orphans, s.keep(Pod{Dir: dir, Plan: Plan{UUID: uuid}}, lock))
 	}
 	return orphans, nil
+}
+
+// orphan takes a pod's lock. It returns nil if the pod has a monitor, or is gone.
+func (s *Store) orphan(uuid string) (*Keeper, error) {
+	dir := filepath.Join(s.dir, uuid)
+	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // deleted meanwhile
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !tryLock(lock) {
+		return nil, lock.Close()
+	}
+	return s.keep(Pod{Dir: dir, Plan: Plan{UUID: uuid}}, lock), nil
 }
 
 // keep returns the keeper of a pod; the caller has taken its lock.

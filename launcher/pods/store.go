@@ -110,13 +110,7 @@ func (s *Store) create(ctx context.Context, plan Plan) (*Keeper, error) {
 		return nil, err
 	}
 	defer store.Close()
-	if uuid, taken := liveNames(all)[plan.Name]; taken {
-		return nil, fmt.Errorf("%w by pod %s", ErrNameTaken, uuid)
-	}
-	if err := checkPorts(plan, all); err != nil {
-		return nil, err
-	}
-	if err := checkAddresses(plan, all); err != nil {
+	if err := checkFree(plan, all); err != nil {
 		return nil, err
 	}
 	plan.Cgroup = filepath.Join(s.cgroup, plan.UUID)
@@ -132,6 +126,17 @@ func (s *Store) create(ctx context.Context, plan Plan) (*Keeper, error) {
 	}
 	k.record(events.Event{Action: events.Created, Time: k.State.Created})
 	return k, nil
+}
+
+// checkFree returns an error if one of the pods has the plan's name, or one of its ports or addresses.
+func checkFree(plan Plan, all []*Pod) error {
+	if uuid, taken := liveNames(all)[plan.Name]; taken {
+		return fmt.Errorf("%w by pod %s", ErrNameTaken, uuid)
+	}
+	if err := checkPorts(plan, all); err != nil {
+		return err
+	}
+	return checkAddresses(plan, all)
 }
 
 func (k *Keeper) begin() error {
@@ -290,15 +295,7 @@ func (s *Store) Find(ref string) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	var named, started []*Pod
-	for _, pod := range all {
-		if ref != "" && pod.Plan.Name == ref {
-			named = append(named, pod)
-		}
-		if ref != "" && strings.HasPrefix(pod.Plan.UUID, ref) {
-			started = append(started, pod)
-		}
-	}
+	named, started := matching(all, ref)
 	for _, pod := range named {
 		if pod.alive() {
 			return pod, nil
@@ -319,6 +316,19 @@ func (s *Store) Find(ref string) (*Pod, error) {
 	default:
 		return found[0], nil
 	}
+}
+
+// matching returns the pods of that name, and the pods whose UUID begins so.
+func matching(all []*Pod, ref string) (named, started []*Pod) {
+	for _, pod := range all {
+		if ref != "" && pod.Plan.Name == ref {
+			named = append(named, pod)
+		}
+		if ref != "" && strings.HasPrefix(pod.Plan.UUID, ref) {
+			started = append(started, pod)
+		}
+	}
+	return named, started
 }
 
 // alive reports whether the pod has a monitor.

@@ -33,6 +33,19 @@ type parts struct {
 	layers        []func() (file *os.File, done func(), err error) // the lowest first
 }
 
+func readConfig(of v1.Descriptor, open blobs) (*v1.ConfigFile, error) {
+	file, done, err := open("configuration", of.Digest.String(), of.Size)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	config, err := v1.ParseConfigFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read image configuration: %w", err)
+	}
+	return config, nil
+}
+
 // partsOf returns the parts of an image; open opens its files.
 func partsOf(image v1.Image, open blobs, name, version string) (parts, error) {
 	p := parts{name: name, version: version}
@@ -46,13 +59,8 @@ func partsOf(image v1.Image, open blobs, name, version string) (parts, error) {
 	if manifest.Config.Size > maxConfig {
 		return p, fmt.Errorf("configuration of %d bytes, more than %d", manifest.Config.Size, maxConfig)
 	}
-	file, done, err := open("configuration", manifest.Config.Digest.String(), manifest.Config.Size)
-	if err != nil {
+	if p.config, err = readConfig(manifest.Config, open); err != nil {
 		return p, err
-	}
-	defer done()
-	if p.config, err = v1.ParseConfigFile(file); err != nil {
-		return p, fmt.Errorf("read image configuration: %w", err)
 	}
 	for _, layer := range manifest.Layers {
 		if !layer.MediaType.IsLayer() {

@@ -192,23 +192,31 @@ func (f *Fetcher) resume(ctx context.Context, d download, file *os.File) error {
 		return err
 	}
 	defer response.Body.Close()
+	if have, err = prepareFor(response, file, have); err != nil {
+		return err
+	}
+	return f.append(d, file, response, have)
+}
+
+// prepareFor makes the part in file, of have bytes, fit what the server sends, and returns its new size.
+func prepareFor(response *http.Response, file *os.File, have int64) (int64, error) {
 	switch {
 	case response.StatusCode == http.StatusPartialContent && have > 0:
 		if !strings.HasPrefix(response.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", have)) {
-			return restart(file, errors.New("the server sends another range than the one that was asked for"))
+			return 0, restart(file, errors.New("the server sends another range than the one that was asked for"))
 		}
+		return have, nil
 	case response.StatusCode == http.StatusOK:
-		have = 0
 		if err := restart(file, nil); err != nil {
-			return err
+			return 0, err
 		}
 		setEntityTag(file, response.Header.Get("ETag"))
+		return 0, nil
 	case response.StatusCode == http.StatusRequestedRangeNotSatisfiable:
-		return restart(file, errChanged)
+		return 0, restart(file, errChanged)
 	default:
-		return statusError{response.StatusCode, response.Status}
+		return 0, statusError{response.StatusCode, response.Status}
 	}
-	return f.append(d, file, response, have)
 }
 
 // requestRest asks for a file from byte have on, if the part in file shows what it is a part of; else for all of it.

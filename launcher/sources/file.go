@@ -143,22 +143,27 @@ func (f *Fetcher) fill(root *os.Root, archive *tar.Reader) error {
 		if left -= header.Size; left < 0 {
 			return fmt.Errorf("the archive has more bytes than maxImageSize in the configuration, %d", f.MaxSize)
 		}
-		if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			return err
-		}
-		switch header.Typeflag {
-		case tar.TypeSymlink:
-			return root.Symlink(header.Linkname, name)
-		case tar.TypeLink:
-			return root.Link(inRoot(header.Linkname), name)
-		}
-		out, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(out, archive)
-		return errors.Join(err, out.Close())
+		return extractEntry(root, header, name, archive)
 	})
+}
+
+// extractEntry makes a file or a link.
+func extractEntry(root *os.Root, header *tar.Header, name string, content io.Reader) error {
+	if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	switch header.Typeflag {
+	case tar.TypeSymlink:
+		return root.Symlink(header.Linkname, name)
+	case tar.TypeLink:
+		return root.Link(inRoot(header.Linkname), name)
+	}
+	out, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, content)
+	return errors.Join(err, out.Close())
 }
 
 // layout imports the only image for this machine of an OCI layout.

@@ -87,24 +87,35 @@ func convert(config *v1.ConfigFile, name, version string, layers []*images.Image
 	if !config.Created.IsZero() {
 		m.annotate("created", config.Created.UTC().Format("2006-01-02T15:04:05Z"))
 	}
-	if exec := slices.Concat(c.Entrypoint, c.Cmd); len(exec) > 0 {
+	if len(c.Entrypoint)+len(c.Cmd) > 0 {
 		if err := m.annotateExec(c.Entrypoint, c.Cmd); err != nil {
 			return nil, err
 		}
-		m.App = &app{Exec: exec, WorkingDirectory: c.WorkingDir, MountPoints: mountPoints(c.Volumes)}
 		var err error
-		if m.App.Ports, err = ports(c.ExposedPorts); err != nil {
+		if m.App, err = appOf(c, layers); err != nil {
 			return nil, err
-		}
-		for _, variable := range c.Env {
-			name, value, _ := strings.Cut(variable, "=")
-			m.App.set(name, value)
-		}
-		if err := m.App.lookUpUser(c.User, layers); err != nil {
-			return nil, fmt.Errorf("user %q: %w", c.User, err)
 		}
 	}
 	return json.Marshal(m)
+}
+
+// appOf returns the app of an image that says what to execute. layers have its users.
+func appOf(c v1.Config, layers []*images.Image) (*app, error) {
+	a := &app{
+		Exec: slices.Concat(c.Entrypoint, c.Cmd), WorkingDirectory: c.WorkingDir, MountPoints: mountPoints(c.Volumes),
+	}
+	var err error
+	if a.Ports, err = ports(c.ExposedPorts); err != nil {
+		return nil, err
+	}
+	for _, variable := range c.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		a.set(name, value)
+	}
+	if err := a.lookUpUser(c.User, layers); err != nil {
+		return nil, fmt.Errorf("user %q: %w", c.User, err)
+	}
+	return a, nil
 }
 
 // annotateExec notes which part of exec is the entry point and which the command, as docker2aci

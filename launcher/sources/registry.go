@@ -20,6 +20,10 @@ import (
 // platform is the one that images run on here.
 func platform() v1.Platform { return v1.Platform{OS: "linux", Architecture: runtime.GOARCH} }
 
+func blobURL(in name.Repository, digest string) string {
+	return fmt.Sprintf("%s://%s/v2/%s/blobs/%s", in.Scheme(), in.RegistryStr(), in.RepositoryStr(), digest)
+}
+
 // registry imports an image of a registry.
 func (f *Fetcher) registry(ctx context.Context, text string) (*images.Image, error) {
 	ref, err := f.parse(text)
@@ -46,8 +50,7 @@ func (f *Fetcher) registry(ctx context.Context, text string) (*images.Image, err
 	blob := func(what, digest string, size int64) (*os.File, func(), error) {
 		return f.get(ctx, download{
 			client: client, what: what, digest: digest, size: size, report: ofAll(manifest.Layers, digest, report),
-			url: fmt.Sprintf("%s://%s/v2/%s/blobs/%s", repository.Scheme(), repository.RegistryStr(),
-				repository.RepositoryStr(), digest),
+			url: blobURL(repository, digest),
 		})
 	}
 	p, err := partsOf(image, blob, repository.Name(), ref.Identifier())

@@ -1,0 +1,51 @@
+package pods
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/internal/rmtree"
+	"kurma.io/stager/launcher/events"
+	"kurma.io/stager/launcher/networks"
+)
+
+// removeDir removes the pod's folder and its pin of a network namespace, and returns volumes that belong to another
+// pod.
+func (k *Keeper) removeDir() error {
+	err := networks.Remove(k.pin())
+	if err == nil {
+		err = k.returnVolumes()
+	}
+	if err == nil {
+		err = k.removeFiles()
+	}
+	if err != nil {
+		return fmt.Errorf("remove pod %s: %w", k.Plan.UUID, err)
+	}
+	if k.Plan.Name != "" { // not the folder of a maker that was killed before there was a pod
+		k.record(events.Event{Action: events.Removed})
+	}
+	if k.lock != nil {
+		return k.lock.Close()
+	}
+	return nil
+}
+
+// removeFiles removes the pod's folder. The lock is removed last, so that it shows until then that a process works on
+// the folder.
+func (k *Keeper) removeFiles() error {
+	entries, err := os.ReadDir(k.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == lockFile {
+			continue
+		}
+		if err := rmtree.Remove(filepath.Join(k.Dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return rmtree.Remove(k.Dir)
+}
