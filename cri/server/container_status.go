@@ -123,24 +123,29 @@ func (s *Server) containerStatus(r records.Container) (*runtimeapi.ContainerStat
 		Image: imageSpec(r), ImageRef: r.ImageID, ImageId: r.ImageID,
 		Labels: r.Labels, Annotations: r.Annotations, LogPath: r.LogPath,
 	}
+	return status, addRequested(status, r)
+}
+
+// addRequested adds what kubelet asked for.
+func addRequested(status *runtimeapi.ContainerStatus, r records.Container) error {
 	for _, text := range r.Mounts {
 		m := new(runtimeapi.Mount)
 		if err := decode(text, m); err != nil {
-			return nil, err
+			return err
 		}
 		status.Mounts = append(status.Mounts, m)
 	}
 	if r.Resources != nil {
 		status.Resources = &runtimeapi.ContainerResources{Linux: new(runtimeapi.LinuxContainerResources)}
 		if err := decode(r.Resources, status.Resources.Linux); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if r.User != nil {
 		status.User = &runtimeapi.ContainerUser{Linux: new(runtimeapi.LinuxContainerUser)}
-		return status, decode(r.User, status.User.Linux)
+		return decode(r.User, status.User.Linux)
 	}
-	return status, nil
+	return nil
 }
 
 // decode reads a part of a status, which another version of the server may have written.
@@ -216,11 +221,15 @@ func (s *Server) listContainers(f *runtimeapi.ContainerFilter) ([]*runtimeapi.Co
 		if f.GetState() != nil && f.GetState().GetState() != l.state {
 			continue
 		}
-		items = append(items, &runtimeapi.Container{
-			Id: r.ID, PodSandboxId: r.SandboxID, Metadata: containerMetadata(r),
-			Image: imageSpec(r), ImageRef: r.ImageID, ImageId: r.ImageID,
-			State: l.state, CreatedAt: r.Created.UnixNano(), Labels: r.Labels, Annotations: r.Annotations,
-		})
+		items = append(items, listed(r, l))
 	}
 	return items, nil
+}
+
+func listed(r records.Container, l life) *runtimeapi.Container {
+	return &runtimeapi.Container{
+		Id: r.ID, PodSandboxId: r.SandboxID, Metadata: containerMetadata(r),
+		Image: imageSpec(r), ImageRef: r.ImageID, ImageId: r.ImageID,
+		State: l.state, CreatedAt: r.Created.UnixNano(), Labels: r.Labels, Annotations: r.Annotations,
+	}
 }

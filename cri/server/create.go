@@ -85,8 +85,22 @@ func (s *Server) newContainer(
 	if err != nil {
 		return records.Container{}, err
 	}
+	record := recordOf(sandbox, c, facts, pod)
+	record.ID = id
+	if err := sandboxes.Compose(facts.ComposedDir, pod.Composed); err != nil {
+		return record, errors.Join(err, sandboxes.Decompose(facts.ComposedDir))
+	}
+	if err := s.validate(ctx, record); err != nil {
+		return record, errors.Join(err, sandboxes.Decompose(facts.ComposedDir))
+	}
+	return record, nil
+}
+
+// recordOf is the record of a new container, without its ID.
+func recordOf(sandbox records.Sandbox, c *runtimeapi.ContainerConfig, facts translate.Facts, pod translate.Pod,
+) records.Container {
 	record := records.Container{
-		ID: id, SandboxID: sandbox.ID, Created: time.Now(),
+		SandboxID: sandbox.ID, Created: time.Now(),
 		Name: c.GetMetadata().GetName(), Attempt: c.GetMetadata().GetAttempt(),
 		Labels: c.GetLabels(), Annotations: c.GetAnnotations(),
 		Image: c.GetImage().GetImage(), ImageSpec: c.GetImage().GetUserSpecifiedImage(),
@@ -98,13 +112,7 @@ func (s *Server) newContainer(
 	for _, m := range c.GetMounts() {
 		record.Mounts = append(record.Mounts, encode(m))
 	}
-	if err := sandboxes.Compose(facts.ComposedDir, pod.Composed); err != nil {
-		return record, errors.Join(err, sandboxes.Decompose(facts.ComposedDir))
-	}
-	if err := s.validate(ctx, record); err != nil {
-		return record, errors.Join(err, sandboxes.Decompose(facts.ComposedDir))
-	}
-	return record, nil
+	return record
 }
 
 // composedDir is the folder of a container's composed mounts.
@@ -158,6 +166,18 @@ func podOptions(r records.Container, cgroup string) daemon.PodOptions {
 	}
 }
 
+// readSeccomp reads a profile that is a file, else it returns nil.
+func readSeccomp(p *runtimeapi.SecurityProfile) ([]byte, error) {
+	if p.GetProfileType() != runtimeapi.SecurityProfile_Localhost {
+		return nil, nil
+	}
+	text, err := os.ReadFile(p.GetLocalhostRef())
+	if err != nil {
+		return nil, fmt.Errorf("read seccomp profile: %w", err)
+	}
+	return text, nil
+}
+
 // facts finds out what translate needs to know.
 func (s *Server) facts(sandbox records.Sandbox, c *runtimeapi.ContainerConfig) (translate.Facts, error) {
 	support := machine.Support()
@@ -179,11 +199,8 @@ func (s *Server) facts(sandbox records.Sandbox, c *runtimeapi.ContainerConfig) (
 		return f, err
 	}
 	f.UnifiedCgroups = isUnified(group)
-	seccomp := c.GetLinux().GetSecurityContext().GetSeccomp()
-	if seccomp.GetProfileType() == runtimeapi.SecurityProfile_Localhost {
-		if f.Seccomp, err = os.ReadFile(seccomp.GetLocalhostRef()); err != nil {
-			return f, fmt.Errorf("read seccomp profile: %w", err)
-		}
+	if f.Seccomp, err = readSeccomp(c.GetLinux().GetSecurityContext().GetSeccomp()); err != nil {
+		return f, err
 	}
 	if err := resolveSources(c, f.Sources); err != nil {
 		return f, err

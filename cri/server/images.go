@@ -30,14 +30,7 @@ const maxImageFile = 16 << 30
 func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	text := r.GetImage().GetImage()
 	if strings.HasPrefix(text, storePrefix) {
-		image, err := s.findImage(text)
-		if err == nil && image == nil {
-			err = fmt.Errorf("image %q: %w: import it with launcher image import", text, images.ErrNotFound)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return &runtimeapi.PullImageResponse{ImageRef: image.ID}, nil
+		return s.pullFromStore(text)
 	}
 	ref, err := imageindex.Parse(text)
 	if err != nil {
@@ -60,6 +53,18 @@ func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) 
 		return nil, fmt.Errorf("pull %s: %w", text, err)
 	}
 	return &runtimeapi.PullImageResponse{ImageRef: image.ID}, s.index.Add(image.ID, ref, digest)
+}
+
+// pullFromStore finds an image that an operator has imported.
+func (s *Server) pullFromStore(text string) (*runtimeapi.PullImageResponse, error) {
+	image, err := s.findImage(text)
+	if err == nil && image == nil {
+		err = fmt.Errorf("image %q: %w: import it with launcher image import", text, images.ErrNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &runtimeapi.PullImageResponse{ImageRef: image.ID}, nil
 }
 
 // credential is the credentials of one pull, for whatever registry it asks.
@@ -197,16 +202,21 @@ func (s *Server) describeImage(found imageindex.Image) (*runtimeapi.Image, error
 	if err != nil {
 		return nil, err
 	}
-	if document.App == nil {
-		described.Uid = &runtimeapi.Int64Value{}
-		return described, nil
-	}
-	if uid, err := strconv.ParseInt(document.App.User, 10, 64); err == nil {
-		described.Uid = &runtimeapi.Int64Value{Value: uid}
-	} else {
-		described.Username = document.App.User
+	described.Uid = &runtimeapi.Int64Value{}
+	if document.App != nil {
+		setUser(described, document.App.User)
 	}
 	return described, nil
+}
+
+// setUser sets the user as a number, or else as a name.
+func setUser(image *runtimeapi.Image, user string) {
+	uid, err := strconv.ParseInt(user, 10, 64)
+	if err != nil {
+		image.Uid, image.Username = nil, user
+		return
+	}
+	image.Uid.Value = uid
 }
 
 // layers returns an image of the store and all that it depends on.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -72,15 +73,22 @@ func (s *Server) UpdateContainerResources(
 	if err := applySettings(group, record.App, changes); err != nil {
 		return nil, err
 	}
+	if record.Resources, err = mergeResources(record.Resources, r.GetLinux()); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.UpdateContainerResourcesResponse{}, s.records.WriteContainer(record)
+}
+
+// mergeResources returns the recorded resources, overridden by the changes.
+func mergeResources(recorded json.RawMessage, changes *runtimeapi.LinuxContainerResources) (json.RawMessage, error) {
 	now := new(runtimeapi.LinuxContainerResources)
-	if record.Resources != nil {
-		if err := decode(record.Resources, now); err != nil {
+	if recorded != nil {
+		if err := decode(recorded, now); err != nil {
 			return nil, err
 		}
 	}
-	proto.Merge(now, r.GetLinux())
-	record.Resources = encode(now)
-	return &runtimeapi.UpdateContainerResourcesResponse{}, s.records.WriteContainer(record)
+	proto.Merge(now, changes)
+	return encode(now), nil
 }
 
 func isUnified(group *cgroups.Group) bool {

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -26,14 +27,8 @@ func (s *Server) RunPodSandbox(
 	}
 	// By the name, so that a call that is repeated waits for the first one.
 	defer s.locks.take(sandboxName(record))()
-	all, err := s.records.Sandboxes()
-	if err != nil {
+	if err := s.checkNew(record); err != nil {
 		return nil, err
-	}
-	for _, other := range all {
-		if sandboxName(other) == sandboxName(record) {
-			return nil, fmt.Errorf("sandbox %s exists already: %s", sandboxName(record), other.ID)
-		}
 	}
 	if err := s.fillSandbox(&record); err != nil {
 		return nil, err
@@ -90,19 +85,26 @@ func sandboxName(r records.Sandbox) string {
 	return fmt.Sprintf("%s_%s_%s_%d", r.Name, r.Namespace, r.UID, r.Attempt)
 }
 
+// checkNew returns an error if a sandbox has the record's name.
+func (s *Server) checkNew(record records.Sandbox) error {
+	all, err := s.records.Sandboxes()
+	if err != nil {
+		return err
+	}
+	for _, other := range all {
+		if sandboxName(other) == sandboxName(record) {
+			return fmt.Errorf("sandbox %s exists already: %s", sandboxName(record), other.ID)
+		}
+	}
+	return nil
+}
+
 // newSandbox decides what a sandbox is.
 func newSandbox(c *runtimeapi.PodSandboxConfig, handler, driver string) (records.Sandbox, error) {
-	m := c.GetMetadata()
-	if m.GetName() == "" || m.GetUid() == "" || m.GetNamespace() == "" {
-		return records.Sandbox{}, fmt.Errorf("%w: metadata wants a name, a namespace and a UID", errInvalid)
+	if err := checkSandbox(c, handler); err != nil {
+		return records.Sandbox{}, fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	if handler != "" && handler != runtimeHandler {
-		return records.Sandbox{}, fmt.Errorf("%w: unknown runtime handler %q", errInvalid, handler)
-	}
-	options := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
-	if u := options.GetUsernsOptions(); u != nil && u.GetMode() != runtimeapi.NamespaceMode_NODE {
-		return records.Sandbox{}, fmt.Errorf("%w: the pod's own user namespace (hostUsers: false): not supported", errInvalid)
-	}
+	m, options := c.GetMetadata(), c.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	r := records.Sandbox{
 		ID: records.NewID(), Phase: records.Making, Created: time.Now(),
 		Name: m.GetName(), UID: m.GetUid(), Namespace: m.GetNamespace(), Attempt: m.GetAttempt(),
@@ -115,13 +117,8 @@ func newSandbox(c *runtimeapi.PodSandboxConfig, handler, driver string) (records
 	}
 	const longest = 64 // sethostname(2)
 	r.Hostname = r.Hostname[:min(len(r.Hostname), longest)]
-	for _, p := range c.GetPortMappings() {
-		if p.GetHostPort() > 0 && !r.HostNetwork {
-			protocol := strings.ToLower(p.GetProtocol().String())
-			r.Ports = append(r.Ports, records.Port{
-				HostPort: p.GetHostPort(), ContainerPort: p.GetContainerPort(), Protocol: protocol, HostIP: p.GetHostIp(),
-			})
-		}
+	if !r.HostNetwork {
+		r.Ports = portsOf(c)
 	}
 	if err := sandboxes.CheckSysctls(r); err != nil {
 		return r, fmt.Errorf("%w: %w", errInvalid, err)
@@ -129,6 +126,36 @@ func newSandbox(c *runtimeapi.PodSandboxConfig, handler, driver string) (records
 	parent, err := cgroupParent(c.GetLinux().GetCgroupParent(), driver)
 	r.Cgroup = path.Join(parent, "kurma-"+r.ID)
 	return r, err
+}
+
+// checkSandbox refuses a sandbox that the server cannot make.
+func checkSandbox(c *runtimeapi.PodSandboxConfig, handler string) error {
+	m := c.GetMetadata()
+	if m.GetName() == "" || m.GetUid() == "" || m.GetNamespace() == "" {
+		return errors.New("metadata wants a name, a namespace and a UID")
+	}
+	if handler != "" && handler != runtimeHandler {
+		return fmt.Errorf("unknown runtime handler %q", handler)
+	}
+	users := c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
+	if users != nil && users.GetMode() != runtimeapi.NamespaceMode_NODE {
+		return errors.New("the pod's own user namespace (hostUsers: false): not supported")
+	}
+	return nil
+}
+
+// portsOf returns the ports of the sandbox that the host publishes.
+func portsOf(c *runtimeapi.PodSandboxConfig) []records.Port {
+	var ports []records.Port
+	for _, p := range c.GetPortMappings() {
+		if p.GetHostPort() > 0 {
+			ports = append(ports, records.Port{
+				HostPort: p.GetHostPort(), ContainerPort: p.GetContainerPort(),
+				Protocol: strings.ToLower(p.GetProtocol().String()), HostIP: p.GetHostIp(),
+			})
+		}
+	}
+	return ports
 }
 
 // resolvConf returns the text of resolv.conf, "" for the host's.

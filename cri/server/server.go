@@ -78,16 +78,21 @@ func Run(ctx context.Context, config Config, version string) error {
 		return err
 	}
 	defer stopStreams()
-	server := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(reportUnary), grpc.ChainStreamInterceptor(reportStream),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
-	runtimeapi.RegisterRuntimeServiceServer(server, s)
-	runtimeapi.RegisterImageServiceServer(server, s)
+	server := newServer(s)
 	go s.watch(ctx)
 	unhook := context.AfterFunc(ctx, server.Stop)
 	defer unhook()
 	slog.Info("serving", "socket", listener.Addr().String(), "version", version)
 	return server.Serve(listener)
+}
+
+func newServer(s *Server) *grpc.Server {
+	server := grpc.NewServer(
+		grpc.ChainUnaryInterceptor(reportUnary), grpc.ChainStreamInterceptor(reportStream),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+	runtimeapi.RegisterRuntimeServiceServer(server, s)
+	runtimeapi.RegisterImageServiceServer(server, s)
+	return server
 }
 
 // maxMessage is what kubelet's client takes, in bytes.

@@ -186,6 +186,12 @@ func (s *Server) listSandboxStats(f *runtimeapi.PodSandboxStatsFilter) ([]*runti
 	return list, nil
 }
 
+func processUsage(used cgroups.Usage, now int64) *runtimeapi.ProcessUsage {
+	return &runtimeapi.ProcessUsage{
+		Timestamp: now, ProcessCount: &runtimeapi.UInt64Value{Value: uint64(len(used.Processes))},
+	}
+}
+
 func (s *Server) sandboxStats(r records.Sandbox) (*runtimeapi.PodSandboxStats, error) {
 	group, err := cgroups.Open(r.Cgroup)
 	if err != nil {
@@ -199,9 +205,7 @@ func (s *Server) sandboxStats(r records.Sandbox) (*runtimeapi.PodSandboxStats, e
 	now := time.Now().UnixNano()
 	stats := &runtimeapi.LinuxPodSandboxStats{
 		Cpu: cpuUsage(used, now), Memory: memoryUsage(used, now), Containers: containers,
-		Process: &runtimeapi.ProcessUsage{
-			Timestamp: now, ProcessCount: &runtimeapi.UInt64Value{Value: uint64(len(used.Processes))},
-		},
+		Process: processUsage(used, now),
 	}
 	if !r.HostNetwork {
 		if stats.Network, err = networkUsage(s.records.SandboxDir(r.ID), r, now); err != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 
+	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
 	"kurma.io/stager/launcher/daemon"
 
@@ -246,16 +247,10 @@ func followSizes(sizes <-chan remotecommand.TerminalSize, master *os.File,
 	}
 }
 
-// PortForward implements streaming.Runtime.
-func (s streamRuntime) PortForward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
-	defer stream.Close()
-	sandbox, err := s.records.Sandbox(id)
-	if err != nil {
-		return err
-	}
-	var connection net.Conn
+// dialInside connects to a port of a sandbox's loopback interface.
+func (s streamRuntime) dialInside(ctx context.Context, r records.Sandbox, port int32) (connection net.Conn, err error) {
 	err = sandboxes.OnThread(func() error {
-		err := sandboxes.Enter(s.records.SandboxDir(id), sandbox)
+		err := sandboxes.Enter(s.records.SandboxDir(r.ID), r)
 		if err != nil {
 			return err
 		}
@@ -267,6 +262,17 @@ func (s streamRuntime) PortForward(ctx context.Context, id string, port int32, s
 		}
 		return err
 	})
+	return connection, err
+}
+
+// PortForward implements streaming.Runtime.
+func (s streamRuntime) PortForward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
+	defer stream.Close()
+	sandbox, err := s.records.Sandbox(id)
+	if err != nil {
+		return err
+	}
+	connection, err := s.dialInside(ctx, sandbox, port)
 	if err != nil {
 		return fmt.Errorf("forward port %d: %w", port, err)
 	}

@@ -33,6 +33,14 @@ func mountsOf(
 	return volumes, mounts, composed, nil
 }
 
+func deviceBind(d *runtimeapi.Device, f Facts) (records.Bind, error) {
+	if strings.Trim(d.GetPermissions(), "rwm") != "" {
+		return records.Bind{}, refuse("permissions %q of device %s: want letters of rwm", d.GetPermissions(), d.GetHostPath())
+	}
+	readOnly := d.GetPermissions() != "" && !strings.Contains(d.GetPermissions(), "w")
+	return records.Bind{Source: f.Sources[d.GetHostPath()], Target: d.GetContainerPath(), ReadOnly: readOnly}, nil
+}
+
 // bindsOf lists all that is mounted.
 func bindsOf(c *runtimeapi.ContainerConfig, f Facts) ([]records.Bind, error) {
 	var binds []records.Bind
@@ -45,13 +53,11 @@ func bindsOf(c *runtimeapi.ContainerConfig, f Facts) ([]records.Bind, error) {
 		})
 	}
 	for _, d := range c.GetDevices() {
-		if strings.Trim(d.GetPermissions(), "rwm") != "" {
-			return nil, refuse("permissions %q of device %s: want letters of rwm", d.GetPermissions(), d.GetHostPath())
+		bind, err := deviceBind(d, f)
+		if err != nil {
+			return nil, err
 		}
-		readOnly := d.GetPermissions() != "" && !strings.Contains(d.GetPermissions(), "w")
-		binds = append(binds, records.Bind{
-			Source: f.Sources[d.GetHostPath()], Target: d.GetContainerPath(), ReadOnly: readOnly,
-		})
+		binds = append(binds, bind)
 	}
 	if len(c.GetCDIDevices()) > 0 {
 		return nil, refuse("CDI device %q", c.GetCDIDevices()[0].GetName())

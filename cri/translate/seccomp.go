@@ -60,11 +60,18 @@ func seccompIsolator(text []byte) (isolator, error) {
 	if len(set) == 0 {
 		return isolator{}, refuse("seccomp profile without system calls")
 	}
-	word := "EPERM"
-	if errno != nil {
-		if word = unix.ErrnoName(syscall.Errno(*errno)); word == "" {
-			return isolator{}, refuse("seccomp profile with error %d", *errno)
-		}
+	word, err := errnoName(errno)
+	return isolator{name, map[string]any{"set": set, "errno": word}}, err
+}
+
+// errnoName returns the name of a profile's error; without one it is EPERM.
+func errnoName(errno *int) (string, error) {
+	if errno == nil {
+		return "EPERM", nil
 	}
-	return isolator{name, map[string]any{"set": set, "errno": word}}, nil
+	name := unix.ErrnoName(syscall.Errno(*errno))
+	if name == "" {
+		return "", refuse("seccomp profile with error %d", *errno)
+	}
+	return name, nil
 }

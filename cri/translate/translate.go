@@ -106,14 +106,14 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	if p.StopSignal, word, err = stopSignal(c.GetStopSignal(), f.Image.StopSignal); err != nil {
 		return p, err
 	}
+	p.StagerConfig = stagerConfig(f.LogPath)
+	if f.LogPath != "" {
+		volumes = append(volumes, podVolume{Name: logVolume, Kind: "host", Source: filepath.Dir(f.LogPath)})
+	}
 	app := podApp{
 		Name: name, Image: podImage{f.Image.ID}, App: section, Mounts: mounts,
 		ReadOnlyRootFS: c.GetLinux().GetSecurityContext().GetReadonlyRootfs(),
 		Annotations:    annotationsOf(c, word),
-	}
-	p.StagerConfig = stagerConfig(f.LogPath)
-	if f.LogPath != "" {
-		volumes = append(volumes, podVolume{Name: logVolume, Kind: "host", Source: filepath.Dir(f.LogPath)})
 	}
 	p.Manifest, err = json.Marshal(podManifest{
 		ACVersion: "0.8.11", ACKind: "PodManifest", Apps: []podApp{app}, Volumes: volumes,

@@ -41,15 +41,21 @@ func userOf(s *runtimeapi.LinuxContainerSecurityContext, f Facts) (identity, err
 	if s.GetSupplementalGroupsPolicy() == runtimeapi.SupplementalGroupsPolicy_Strict {
 		i.Groups = nil
 	}
-	for _, g := range s.GetSupplementalGroups() {
+	err := i.addGroups(s.GetSupplementalGroups())
+	return i, err
+}
+
+// addGroups adds supplementary groups, each once.
+func (i *identity) addGroups(groups []int64) error {
+	for _, g := range groups {
 		if g < 0 || g > 1<<31-1 {
-			return i, refuse("supplemental group %d", g)
+			return refuse("supplemental group %d", g)
 		}
 		i.Groups = append(i.Groups, int(g))
 	}
 	slices.Sort(i.Groups)
 	i.Groups = slices.Compact(i.Groups)
-	return i, nil
+	return nil
 }
 
 // status is the identity for a status; nil if user or group is a name.

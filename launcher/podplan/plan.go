@@ -189,7 +189,8 @@ func (p *Planner) unconnected(m *manifest.Manifest, layers []pods.Layer) (pods.P
 		Apps:        apps(m),
 		StopTimeout: stopTimeout,
 	}
-	return plan, p.planStager(&plan)
+	err = p.planStager(&plan)
+	return plan, err
 }
 
 // planStager sets what the stager's image decides.
