@@ -28,8 +28,7 @@ func open(state string) *daemon.Daemon {
 	}}))
 }
 
-// A daemon imports an image, runs a pod with a volume and a network, follows its log, runs a command in it, waits for its end and
-// removes it.
+// A daemon imports an image, runs a pod with a volume and a network, follows the pod to its end, and removes it.
 func Example() {
 	needVariables()
 	ctx, state := context.Background(), must(os.MkdirTemp("", "daemon-example-"))
