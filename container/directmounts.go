@@ -45,7 +45,7 @@ func (a *assembly) own(f *os.File) int {
 
 func (a *assembly) add(o operation) { a.operations = append(a.operations, o) }
 
-// make makes everything that the child needs.
+// make makes the root with its mounts and masks, and opens the child's other files.
 func (a *assembly) make(config *configs.Config, l *firstProcess) (err error) {
 	a.files = append(make([]*os.File, 3), l.files(treeFiles(l.trees)...)...)
 	a.shim, a.pipes = l.first(), l.pipes
@@ -242,7 +242,7 @@ func readOnly(file int, what string) operation {
 	return operation{kind: C.DIRECT_RESTRICT, file: file, set: unix.MOUNT_ATTR_RDONLY, what: "make " + what + " read-only"}
 }
 
-// protect makes read-only what was to be filled before.
+// protect adds the later operations, after which the root and the read-only paths are made read-only.
 func (a *assembly) protect(config *configs.Config) {
 	a.operations = append(a.operations, a.later...)
 	if config.Readonlyfs {
@@ -279,7 +279,8 @@ func (a *assembly) mask(paths []string) error {
 	return nil
 }
 
-// makeMasks makes what hides masked paths. dir is on a file system without device nodes.
+// makeMasks makes the null device and the empty folder that hide masked paths. dir is on a file system without device
+// nodes.
 func (r *Runtime) makeMasks(dir string) error {
 	r.masks = filepath.Join(dir, "masks")
 	if err := os.Mkdir(r.masks, 0o755); err != nil {

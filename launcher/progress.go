@@ -14,7 +14,7 @@ const patience = time.Second
 // eraseLine returns to the beginning of a terminal's line and erases it.
 const eraseLine = "\r\x1b[K"
 
-// busy tells a person at a terminal, from the first second on, what takes so long, until done is
+// busy names the work to a person at a terminal, from the first second on, until done is
 // called: before anything else is printed. It may be called more than once. Elsewhere busy does nothing.
 func (c *cli) busy(what string) (done func()) {
 	if !isTerminal(c.stderr) || c.json {

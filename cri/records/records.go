@@ -127,7 +127,7 @@ type Bind struct {
 	ReadOnly       bool
 }
 
-// Tree is a mount with mounts inside it, whose targets are relative to its own.
+// Tree is a mount with mounts inside it. Their targets are relative to the target of the tree.
 type Tree struct {
 	Name string // of the tree among those of its container
 	Bind
@@ -209,10 +209,10 @@ func isID(text string) bool {
 	return len(text) == 64 && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// WriteSandbox writes the record of a sandbox, whose folder it makes if that is missing.
+// WriteSandbox writes the record of a sandbox. It makes a missing folder.
 func (s *Store) WriteSandbox(r Sandbox) error { return write(s.SandboxDir(r.ID), "sandbox", r) }
 
-// WriteContainer writes the record of a container, whose folder it makes if that is missing.
+// WriteContainer writes the record of a container. It makes a missing folder.
 func (s *Store) WriteContainer(r Container) error {
 	return write(s.containerDir(r.ID), "container", r)
 }

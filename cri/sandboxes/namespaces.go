@@ -64,7 +64,7 @@ func pinNamespaces(dir string, r records.Sandbox) error {
 	})
 }
 
-// sysctlFile is the file of a sysctl, whose name has dots or slashes.
+// sysctlFile is the file of a sysctl. The name has dots or slashes.
 func sysctlFile(key string) string {
 	return "/proc/sys/" + strings.ReplaceAll(key, ".", "/")
 }

@@ -59,7 +59,7 @@ func (c *Config) Fill() {
 	}
 }
 
-// Check returns an error that names a key whose value is wrong.
+// Check returns an error that names a key with a wrong value.
 func (c *Config) Check() error {
 	if c.CgroupDriver != driverSystemd && c.CgroupDriver != driverCgroupfs {
 		return fmt.Errorf("cgroupDriver %q: want %q or %q", c.CgroupDriver, driverSystemd, driverCgroupfs)

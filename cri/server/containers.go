@@ -64,7 +64,7 @@ func (s *Server) start(ctx context.Context, r *records.Container) error {
 	return errors.Join(s.records.WriteContainer(*r), applyLimits(launch.Pod(), r.App, r.Limits))
 }
 
-// launch makes the container's pod, whose monitor is in the sandbox's namespaces.
+// launch makes the container's pod, with a monitor in the sandbox's namespaces.
 func (s *Server) launch(
 	ctx context.Context, sandbox records.Sandbox, r records.Container,
 ) (launch *daemon.Launch, err error) {

@@ -211,7 +211,7 @@ func (s *Server) facts(sandbox records.Sandbox, c *runtimeapi.ContainerConfig) (
 	return f, err
 }
 
-// prepareLog makes the folder of a log, whose path it returns without symbolic links.
+// prepareLog makes the folder of a log, and returns the log's path without symbolic links.
 func prepareLog(dir, name string) (string, error) {
 	path := filepath.Join(dir, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

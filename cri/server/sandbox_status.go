@@ -23,7 +23,7 @@ func sandboxMetadata(r records.Sandbox) *runtimeapi.PodSandboxMetadata {
 	return &runtimeapi.PodSandboxMetadata{Name: r.Name, Uid: r.UID, Namespace: r.Namespace, Attempt: r.Attempt}
 }
 
-// sandboxState is READY for a sandbox whose namespaces are there.
+// sandboxState is READY for a sandbox with its namespaces.
 func (s *Server) sandboxState(r records.Sandbox) runtimeapi.PodSandboxState {
 	if r.Phase == records.Ready && sandboxes.IsAlive(s.records.SandboxDir(r.ID), r) {
 		return runtimeapi.PodSandboxState_SANDBOX_READY

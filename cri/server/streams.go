@@ -104,7 +104,7 @@ type streams struct {
 	sizes       <-chan remotecommand.TerminalSize
 }
 
-// carry runs a call whose stdio is a terminal or pipes, and copies between these and the client's streams.
+// carry runs a call with a terminal or pipes as its stdio, and copies between these and the client's streams.
 func carry(s streams, call func(daemon.Caller) (int, error)) (int, error) {
 	if s.tty {
 		return carryTerminal(s, call)
@@ -165,7 +165,7 @@ func outputTo(to io.Writer) (*os.File, <-chan error, error) {
 	return write, done, nil
 }
 
-// carryTerminal is carry by a terminal, whose size is the client's.
+// carryTerminal is carry by a terminal of the client's size.
 func carryTerminal(s streams, call func(daemon.Caller) (int, error)) (int, error) {
 	master, slave, err := openTerminal()
 	if err != nil {

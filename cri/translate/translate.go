@@ -1,4 +1,4 @@
-// Package translate decides what a container of the CRI is as a pod of one app: a pod manifest and the stager's
+// Package translate decides how a container of the CRI becomes a pod of one app: a pod manifest and the stager's
 // configuration. It reads and changes nothing. What a stager cannot do is an error here, in one line, because kubelet
 // shows that line to a person.
 package translate
@@ -26,7 +26,7 @@ func refuse(format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, errRefused)...)
 }
 
-// Image is what an image says of its app.
+// Image has the facts about an image's app.
 type Image struct {
 	ID                  string
 	Entrypoint, Command []string
@@ -43,13 +43,13 @@ type Variable struct {
 	Value string `json:"value"`
 }
 
-// Account is what an image's /etc/passwd and /etc/group say of a user.
+// Account is a user in an image's /etc/passwd and /etc/group.
 type Account struct {
 	Group  string
 	Groups []int
 }
 
-// Facts is what Container needs to know beside the configuration.
+// Facts are the facts that Container needs beside the configuration.
 type Facts struct {
 	Image Image
 	// Account looks a user up in the image; ok is false for a name that is not there.
@@ -81,7 +81,7 @@ type Pod struct {
 	User         *runtimeapi.LinuxContainerUser // nil if it has names
 }
 
-// Container decides what a container is.
+// Container decides how a container becomes a pod.
 func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	name := appName(c.GetMetadata().GetName())
 	p := Pod{App: name}
@@ -198,7 +198,7 @@ func execOf(c *runtimeapi.ContainerConfig, image Image) ([]string, error) {
 // variableName is what appc allows.
 func variableName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`) }
 
-// envOf returns the image's environment with the configuration's, whose last value of a name counts.
+// envOf returns the image's environment with the configuration's. The last value of a name in it counts.
 func envOf(c *runtimeapi.ContainerConfig, image Image) ([]Variable, error) {
 	allowed := variableName()
 	var all []Variable

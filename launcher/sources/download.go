@@ -56,7 +56,7 @@ func (e statusError) Error() string { return "the server answers " + e.status }
 // errChanged says that the server has another file now than before.
 var errChanged = errors.New("the file on the server has changed meanwhile")
 
-// get downloads a file, resuming what an earlier download has left, and returns it open at its
+// get downloads a file, resuming an earlier download, and returns it open at its
 // start. Its name is locked; done removes it.
 func (f *Fetcher) get(ctx context.Context, d download) (file *os.File, done func(), err error) {
 	if err := f.tooLarge(d, d.size); err != nil {
@@ -174,7 +174,7 @@ func (f *Fetcher) retry(ctx context.Context, d download, file *os.File) error {
 	}
 }
 
-// resume asks for what is missing of a file and appends it.
+// resume asks for the missing part of a file and appends it.
 func (f *Fetcher) resume(ctx context.Context, d download, file *os.File) error {
 	have, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -198,7 +198,7 @@ func (f *Fetcher) resume(ctx context.Context, d download, file *os.File) error {
 	return f.append(d, file, response, have)
 }
 
-// prepareFor makes the part in file, of have bytes, fit what the server sends, and returns its new size.
+// prepareFor makes the part in file, of have bytes, fit the server's response, and returns its new size.
 func prepareFor(response *http.Response, file *os.File, have int64) (int64, error) {
 	switch {
 	case response.StatusCode == http.StatusPartialContent && have > 0:
@@ -219,7 +219,8 @@ func prepareFor(response *http.Response, file *os.File, have int64) (int64, erro
 	}
 }
 
-// requestRest asks for a file from byte have on, if the part in file shows what it is a part of; else for all of it.
+// requestRest asks for a file from byte have on, if a digest or tag shows that the two parts belong together; else for
+// all of it.
 func requestRest(ctx context.Context, d download, file *os.File, have int64) (*http.Request, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url, nil)
 	if err != nil {
@@ -238,7 +239,7 @@ func requestRest(ctx context.Context, d download, file *os.File, have int64) (*h
 // tagAttribute keeps the version that the server gave a file at the start of its download.
 const tagAttribute = "user.kurma.etag"
 
-// entityTag returns what setEntityTag has set, "" for nothing.
+// entityTag returns the tag that setEntityTag has set, "" for none.
 func entityTag(file *os.File) string {
 	value := make([]byte, 1024)
 	n, err := unix.Fgetxattr(int(file.Fd()), tagAttribute, value)
@@ -300,7 +301,7 @@ func (f *Fetcher) append(d download, file *os.File, response *http.Response, hav
 	return nil
 }
 
-// check compares a complete file with what is known of it, and goes to its start.
+// check compares a complete file with its known size and digest, and goes to its start.
 func check(ctx context.Context, d download, file *os.File) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
