@@ -17,7 +17,9 @@ const readSize = 64 << 10
 // nothing; after lastPause it waits in the poller. The pause also gathers
 // small writes: a reader that read each of them would cost both sides
 // a switch of tasks. The pipe holds what the fastest writer makes in several
-// firstPauses.
+// firstPauses. For 100 MB in writes of 100 bytes the supervisor takes 0.25 s of CPU time;
+// 0.39 if it pauses once and then waits in the poller, and 0.76 without a pause (BenchmarkOutput,
+// medians of five runs in turns, two busy CPUs).
 const (
 	firstPause = 20 * time.Microsecond
 	lastPause  = time.Millisecond
