@@ -107,22 +107,27 @@ func (n *network) parseList() (*libcni.NetworkConfigList, error) {
 		return all, nil
 	}
 	for i, p := range all.Plugins {
-		var own struct {
-			Args map[string]any `json:"args"`
-		}
-		if err := json.Unmarshal(p.Bytes, &own); err != nil {
-			return nil, fmt.Errorf("plugins[%d]: args: %w", i, err)
-		}
-		args := make(map[string]any)
-		for key, value := range n.Args {
-			args[key] = value
-		}
-		maps.Copy(args, own.Args)
-		if all.Plugins[i], err = libcni.InjectConf(p, map[string]any{"args": args}); err != nil {
+		if all.Plugins[i], err = n.addArgs(p); err != nil {
 			return nil, fmt.Errorf("plugins[%d]: %w", i, err)
 		}
 	}
 	return all, nil
+}
+
+// addArgs adds the network's args to those of a plugin, which override them.
+func (n *network) addArgs(p *libcni.PluginConfig) (*libcni.PluginConfig, error) {
+	var own struct {
+		Args map[string]any `json:"args"`
+	}
+	if err := json.Unmarshal(p.Bytes, &own); err != nil {
+		return nil, fmt.Errorf("args: %w", err)
+	}
+	args := make(map[string]any)
+	for key, value := range n.Args {
+		args[key] = value
+	}
+	maps.Copy(args, own.Args)
+	return libcni.InjectConf(p, map[string]any{"args": args})
 }
 
 func (n *network) findIPAM() error {

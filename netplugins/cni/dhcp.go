@@ -23,27 +23,32 @@ const (
 	dhcpPatience = 10 * time.Second
 )
 
+// launchDHCP starts the daemon in its own session: it outlives setup.
+func (c *cni) launchDHCP() (*exec.Cmd, error) {
+	if err := os.MkdirAll(filepath.Dir(dhcpSocket), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(dhcpSocket); err != nil && !errors.Is(err, os.ErrNotExist) { // of one that was killed
+		return nil, err
+	}
+	log, err := os.Create(dhcpLog)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(filepath.Join(c.path[0], "dhcp"), "daemon")
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd, cmd.Start()
+}
+
 // startDHCP starts the daemon of CNI's dhcp plugin, which keeps leases, unless it answers.
 func (c *cni) startDHCP(ctx context.Context) error {
 	if dhcpAnswers() {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(dhcpSocket), 0o755); err != nil {
-		return fmt.Errorf("start dhcp daemon: %w", err)
-	}
-	if err := os.Remove(dhcpSocket); err != nil && !errors.Is(err, os.ErrNotExist) { // of one that was killed
-		return fmt.Errorf("start dhcp daemon: %w", err)
-	}
-	log, err := os.Create(dhcpLog)
+	cmd, err := c.launchDHCP()
 	if err != nil {
-		return fmt.Errorf("start dhcp daemon: %w", err)
-	}
-	defer log.Close()
-	cmd := exec.Command(filepath.Join(c.path[0], "dhcp"), "daemon")
-	cmd.Stdout, cmd.Stderr = log, log
-	// In a session of its own it outlives setup.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start dhcp daemon: %w", err)
 	}
 	ended := make(chan error, 1)

@@ -53,16 +53,7 @@ func (c *cni) Setup(ctx context.Context, config []byte) error {
 		return err
 	}
 	lib, _ := c.library()
-	if _, err := lib.ValidateNetworkList(ctx, n.list); err != nil {
-		return fmt.Errorf("check plugins: %w", err)
-	}
-	if err := c.findIPAM(n); err != nil {
-		return fmt.Errorf("check plugins: %w", err)
-	}
-	if err := n.probe(ctx); err != nil {
-		return err
-	}
-	if err := c.decide(lib, n); err != nil {
+	if err := c.checkPlugins(ctx, lib, n); err != nil {
 		return err
 	}
 	if n.uses("dhcp") {
@@ -73,6 +64,11 @@ func (c *cni) Setup(ctx context.Context, config []byte) error {
 	if err := lib.GetStatusNetworkList(ctx, n.list); err != nil {
 		return fmt.Errorf("status of plugins: %w", err)
 	}
+	return c.lookAfterPods(ctx, lib, n)
+}
+
+// lookAfterPods frees the leftovers of pods, and checks the pods, if setup is to do so.
+func (c *cni) lookAfterPods(ctx context.Context, lib *libcni.CNIConfig, n *network) error {
 	if c.idle {
 		if err := c.collect(ctx, lib, n); err != nil {
 			return err
@@ -82,6 +78,20 @@ func (c *cni) Setup(ctx context.Context, config []byte) error {
 		return c.checkPods(ctx, lib, n)
 	}
 	return nil
+}
+
+// checkPlugins finds out whether the network's plugins are there and work on this machine.
+func (c *cni) checkPlugins(ctx context.Context, lib *libcni.CNIConfig, n *network) error {
+	if _, err := lib.ValidateNetworkList(ctx, n.list); err != nil {
+		return fmt.Errorf("check plugins: %w", err)
+	}
+	if err := c.findIPAM(n); err != nil {
+		return fmt.Errorf("check plugins: %w", err)
+	}
+	if err := n.probe(ctx); err != nil {
+		return err
+	}
+	return c.decide(lib, n)
 }
 
 // findIPAM looks for the IPAM plugins, which libcni does not check: their plugins execute them.

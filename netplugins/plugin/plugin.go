@@ -134,18 +134,39 @@ func Main(p Plugin) {
 	}
 }
 
+func readConfig(stdin io.Reader) ([]byte, error) {
+	config, err := io.ReadAll(io.LimitReader(stdin, maxConfig+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(config) > maxConfig:
+		return nil, fmt.Errorf("longer than %d bytes", maxConfig)
+	case !json.Valid(config):
+		return nil, errors.New("not JSON")
+	}
+	return config, nil
+}
+
+// add connects a pod and prints the result.
+func add(ctx context.Context, p Plugin, config []byte, args []string, stdout io.Writer) error {
+	pod, err := podOf(args)
+	if err != nil {
+		return err
+	}
+	result, err := p.Add(ctx, config, pod)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(stdout).Encode(result)
+}
+
 // run is Main with everything given: argv is the program's command line, whose first word ends
 // in setup, add, del or remove.
 func run(ctx context.Context, p Plugin, argv []string, stdin io.Reader, stdout io.Writer) error {
 	name, args := filepath.Base(argv[0]), argv[1:]
-	config, err := io.ReadAll(io.LimitReader(stdin, maxConfig+1))
-	switch {
-	case err != nil:
+	config, err := readConfig(stdin)
+	if err != nil {
 		return fmt.Errorf("read configuration: %w", err)
-	case len(config) > maxConfig:
-		return fmt.Errorf("read configuration: longer than %d bytes", maxConfig)
-	case !json.Valid(config):
-		return errors.New("read configuration: not JSON")
 	}
 	daemon := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, callTime, fmt.Errorf("not done within %v", callTime))
@@ -154,15 +175,7 @@ func run(ctx context.Context, p Plugin, argv []string, stdin io.Reader, stdout i
 	case "setup":
 		return setup(ctx, daemon, p, config, args)
 	case "add":
-		pod, err := podOf(args)
-		if err != nil {
-			return err
-		}
-		result, err := p.Add(ctx, config, pod)
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(stdout).Encode(result)
+		return add(ctx, p, config, args, stdout)
 	case "del":
 		pod, err := podOf(args)
 		if err != nil {

@@ -137,6 +137,41 @@ func sleep(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
+// client returns a client for one request.
+func (t target) client() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			TLSClientConfig:   t.tls,
+			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return t.dial(ctx) },
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+func (t target) url(method string) string {
+	url := "http://plugin.localhost/" + method
+	if t.network == "tcp" {
+		url = "http://" + t.address + "/" + method
+	}
+	if t.tls != nil {
+		url = "https" + strings.TrimPrefix(url, "http")
+	}
+	return url
+}
+
+// unanswered says of a request without a response whether it has reached the driver.
+func unanswered(ctx context.Context, err error) error {
+	kind := errNoAnswer
+	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, fs.ErrNotExist) {
+		kind = errNotReached
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	return fmt.Errorf("%w: %w", kind, err)
+}
+
 // try sends a request once.
 func (d *driver) try(ctx context.Context, method string, body []byte) (status int, answer []byte, err error) {
 	where, err := find(d.roots, d.name)
@@ -145,36 +180,14 @@ func (d *driver) try(ctx context.Context, method string, body []byte) (status in
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, d.patience.request, fmt.Errorf("not done within %v", d.patience.request))
 	defer cancel()
-	client := http.Client{
-		Transport: &http.Transport{
-			DisableKeepAlives: true,
-			TLSClientConfig:   where.tls,
-			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return where.dial(ctx) },
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	url := "http://plugin.localhost/" + method
-	if where.network == "tcp" {
-		url = "http://" + where.address + "/" + method
-	}
-	if where.tls != nil {
-		url = "https" + strings.TrimPrefix(url, "http")
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, where.url(method), bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}
 	request.Header.Set("Accept", mediaType)
-	response, err := client.Do(request)
+	response, err := where.client().Do(request)
 	if err != nil {
-		kind := errNoAnswer
-		if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, fs.ErrNotExist) {
-			kind = errNotReached
-		}
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return 0, nil, fmt.Errorf("%w: %w", kind, err)
+		return 0, nil, unanswered(ctx, err)
 	}
 	defer response.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))

@@ -73,30 +73,38 @@ func parse(config []byte) (*settings, error) {
 	if err := decoder.Decode(s); err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// check returns an error that names the key with an invalid value.
+func (s *settings) check() error {
 	switch {
 	case s.Name == "":
-		return nil, errors.New("name: missing")
+		return errors.New("name: missing")
 	case s.Driver == "":
-		return nil, errors.New("driver: missing: want the name of a network driver")
+		return errors.New("driver: missing: want the name of a network driver")
 	case !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`).MatchString(s.Driver):
-		return nil, fmt.Errorf("driver: %q is not the name of a network driver", s.Driver)
+		return fmt.Errorf("driver: %q is not the name of a network driver", s.Driver)
 	}
 	for name, on := range s.Capabilities {
 		if on && !slices.Contains([]string{"portMappings", "ips", "mac"}, name) {
-			return nil, fmt.Errorf("capabilities: unknown capability %q; want portMappings, ips or mac", name)
+			return fmt.Errorf("capabilities: unknown capability %q; want portMappings, ips or mac", name)
 		}
 	}
 	for i, p := range s.IPAM {
 		if err := p.check(); err != nil {
-			return nil, fmt.Errorf("ipam[%d]: %w", i, err)
+			return fmt.Errorf("ipam[%d]: %w", i, err)
 		}
 	}
 	for _, node := range append(slices.Clone(s.Nodes), s.Node) {
 		if _, err := netip.ParseAddr(node); err != nil && node != "" {
-			return nil, fmt.Errorf("node: %q is not an address", node)
+			return fmt.Errorf("node: %q is not an address", node)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 func (p pool) check() error {

@@ -109,10 +109,13 @@ func (r *root) target(file string, data []byte) (target, error) {
 		}
 		return target{root: r, network: "unix", address: u.Path}, nil
 	case "tcp", "http", "https":
-	default:
-		return target{}, fmt.Errorf("address %q: want unix://, tcp://, http:// or https://", s.Addr)
+		return r.tcpTarget(s, u)
 	}
-	t := target{network: "tcp", address: u.Host}
+	return target{}, fmt.Errorf("address %q: want unix://, tcp://, http:// or https://", s.Addr)
+}
+
+func (r *root) tcpTarget(s specification, u *url.URL) (t target, err error) {
+	t = target{network: "tcp", address: u.Host}
 	if u.Hostname() == "" {
 		return target{}, fmt.Errorf("address %q has no host", s.Addr)
 	}
@@ -149,20 +152,26 @@ func (r *root) tlsConfig(files *tlsFiles, host string) (*tls.Config, error) {
 	if files.CertFile == "" && files.KeyFile == "" {
 		return c, nil
 	}
+	pair, err := r.keyPair(files)
+	c.Certificates = []tls.Certificate{pair}
+	return c, err
+}
+
+// keyPair reads the certificate by which the driver knows its caller.
+func (r *root) keyPair(files *tlsFiles) (tls.Certificate, error) {
 	certificate, err := r.readFile(files.CertFile)
 	if err != nil {
-		return nil, fmt.Errorf("CertFile: %w", err)
+		return tls.Certificate{}, fmt.Errorf("CertFile: %w", err)
 	}
 	key, err := r.readFile(files.KeyFile)
 	if err != nil {
-		return nil, fmt.Errorf("KeyFile: %w", err)
+		return tls.Certificate{}, fmt.Errorf("KeyFile: %w", err)
 	}
 	pair, err := tls.X509KeyPair(certificate, key)
 	if err != nil {
-		return nil, fmt.Errorf("CertFile: %w", err)
+		return tls.Certificate{}, fmt.Errorf("CertFile: %w", err)
 	}
-	c.Certificates = []tls.Certificate{pair}
-	return c, nil
+	return pair, nil
 }
 
 // dial connects to a driver.

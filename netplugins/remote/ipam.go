@@ -15,20 +15,9 @@ func (s *settings) choose(
 	for ip := range used {
 		taken[ip] = true
 	}
-	var chosen [2]netip.Prefix // IPv4, IPv6
-	for _, text := range wanted {
-		prefix, err := s.wantedAddress(text)
-		if err != nil {
-			return nil, err
-		}
-		i := family(prefix.Addr())
-		switch {
-		case chosen[i].IsValid():
-			return nil, fmt.Errorf("address %s: an endpoint has one address of a family", text)
-		case taken[prefix.Addr()]:
-			return nil, fmt.Errorf("address %s is taken", prefix.Addr())
-		}
-		chosen[i] = prefix
+	chosen, err := s.takeWanted(wanted, taken)
+	if err != nil {
+		return nil, err
 	}
 	var full [2]netip.Prefix
 	for _, p := range s.IPAM {
@@ -43,7 +32,30 @@ func (s *settings) choose(
 		}
 		chosen[i], last[p.Subnet.String()] = netip.PrefixFrom(ip, p.Subnet.Bits()), ip
 	}
-	var all []netip.Prefix
+	return present(chosen, full)
+}
+
+// takeWanted returns the addresses that the pod asks for, IPv4 and IPv6.
+func (s *settings) takeWanted(wanted []string, taken map[netip.Addr]bool) (chosen [2]netip.Prefix, err error) {
+	for _, text := range wanted {
+		prefix, err := s.wantedAddress(text)
+		if err != nil {
+			return chosen, err
+		}
+		i := family(prefix.Addr())
+		switch {
+		case chosen[i].IsValid():
+			return chosen, fmt.Errorf("address %s: an endpoint has one address of a family", text)
+		case taken[prefix.Addr()]:
+			return chosen, fmt.Errorf("address %s is taken", prefix.Addr())
+		}
+		chosen[i] = prefix
+	}
+	return chosen, nil
+}
+
+// present lists the chosen addresses. A family without one is an error if its pools are full.
+func present(chosen, full [2]netip.Prefix) (all []netip.Prefix, err error) {
 	for i, prefix := range chosen {
 		switch {
 		case prefix.IsValid():

@@ -125,25 +125,13 @@ func setAddress(found netlink.Link, name string, prefix netip.Prefix) error {
 // addRoutes adds the routes: first the connected ones, through which the others lead. A default route
 // is added only if the pod has none of its family.
 func (l link) addRoutes(index int) error {
-	add := func(to netip.Prefix, r netlink.Route) error {
-		if to.Bits() == 0 {
-			if has, err := hasDefault(to.Addr()); err != nil || has {
-				return err
-			}
-		}
-		r.LinkIndex, r.Dst = index, ipNet(to)
-		if err := netlink.RouteAdd(&r); err != nil {
-			return fmt.Errorf("add route to %s: %w", to, err)
-		}
-		return nil
-	}
 	for _, to := range l.Connected {
-		if err := add(to, netlink.Route{Scope: netlink.SCOPE_LINK}); err != nil {
+		if err := addRoute(to, netlink.Route{LinkIndex: index, Scope: netlink.SCOPE_LINK}); err != nil {
 			return err
 		}
 	}
 	for _, r := range l.Routes {
-		if err := add(r.To, netlink.Route{Gw: r.Via.AsSlice()}); err != nil {
+		if err := addRoute(r.To, netlink.Route{LinkIndex: index, Gw: r.Via.AsSlice()}); err != nil {
 			return err
 		}
 	}
@@ -152,9 +140,23 @@ func (l link) addRoutes(index int) error {
 		if gateway.Is6() {
 			everything = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		}
-		if err := add(everything, netlink.Route{Gw: gateway.WithZone("").AsSlice()}); err != nil {
+		if err := addRoute(everything, netlink.Route{LinkIndex: index, Gw: gateway.WithZone("").AsSlice()}); err != nil {
 			return fmt.Errorf("gateway %s: %w", gateway, err)
 		}
+	}
+	return nil
+}
+
+// addRoute adds a route, but a default route only if the pod has none of its family.
+func addRoute(to netip.Prefix, r netlink.Route) error {
+	if to.Bits() == 0 {
+		if has, err := hasDefault(to.Addr()); err != nil || has {
+			return err
+		}
+	}
+	r.Dst = ipNet(to)
+	if err := netlink.RouteAdd(&r); err != nil {
+		return fmt.Errorf("add route to %s: %w", to, err)
 	}
 	return nil
 }

@@ -25,8 +25,17 @@ func (r *remote) register(ctx context.Context, d *driver, s *settings) error {
 	if s.Node != "" {
 		nodes = append([]string{s.Node}, nodes...)
 	}
-	for _, address := range nodes { // all of them, because a driver that was restarted has forgotten them
-		found := discovery{nodeDiscovery, node(address, s.Node)}
+	if err := d.announce(ctx, nodes, known, s.Node); err != nil {
+		return err
+	}
+	return save(r.state.nodesFile(), nodes)
+}
+
+// announce tells the driver of all nodes, because a driver that was restarted has forgotten them, and of known nodes
+// that are gone. self is this node.
+func (d *driver) announce(ctx context.Context, nodes, known []string, self string) error {
+	for _, address := range nodes {
+		found := discovery{nodeDiscovery, node(address, self)}
 		if err := d.network(ctx, "DiscoverNew", found, nil); err != nil && !answered(err) {
 			return err
 		}
@@ -40,7 +49,7 @@ func (r *remote) register(ctx context.Context, d *driver, s *settings) error {
 			return err
 		}
 	}
-	return save(r.state.nodesFile(), nodes)
+	return nil
 }
 
 // create creates the network, once in a boot of the machine. What a CreateNetwork of which nothing is
