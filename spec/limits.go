@@ -8,8 +8,8 @@ const (
 	// grows with the machine's memory, and an app of user 0 that reaches the default takes the timers and
 	// real-time signals of the host's own programs. A program has a timer for each thread at most.
 	PendingSignals = 1024
-	// MessageQueueBytes is RLIMIT_MSGQUEUE: the memory of a user's POSIX message queues (mq_overview(7)). This is the
-	// kernel's default (MQ_BYTES_MAX), which a daemon's service manager may have raised; ten queues of the default size
-	// take it.
-	MessageQueueBytes = 819200
+	// MessageQueueBytes is RLIMIT_MSGQUEUE: the memory of a user's POSIX message queues (mq_overview(7)). It is half of
+	// the kernel's default (MQ_BYTES_MAX): an app of user 0 that reaches it leaves the other half to the host's programs,
+	// which have the default. Four queues of the default size fit.
+	MessageQueueBytes = 409600
 )

@@ -115,12 +115,17 @@ func perUserLimits(b *bench) {
 		b.wantBoth(b.spec(), "exec sed -n -E 's/^Max (pending signals|msgqueue size) +([0-9]+) +([0-9]+) .*/\\1 \\2 \\3/p' /proc/self/limits",
 			fmt.Sprintf("pending signals %d %d\nmsgqueue size %d %d\n", signals, spec.PendingSignals, bytes, spec.MessageQueueBytes))
 	}
-	limited(spec.PendingSignals, spec.MessageQueueBytes)
-	for _, resource := range []int{unix.RLIMIT_SIGPENDING, unix.RLIMIT_MSGQUEUE} {
+	own := map[int]uint64{unix.RLIMIT_SIGPENDING: 2 * spec.PendingSignals, unix.RLIMIT_MSGQUEUE: 2 * spec.MessageQueueBytes}
+	for resource, least := range own {
 		var before unix.Rlimit
 		must(b.t, unix.Getrlimit(resource, &before))
-		must(b.t, unix.Setrlimit(resource, &unix.Rlimit{Cur: 500, Max: before.Max}))
 		defer func() { must(b.t, unix.Setrlimit(resource, &before)) }()
+		own[resource] = max(before.Max, least) // no more than is needed: to raise it takes CAP_SYS_RESOURCE
+		must(b.t, unix.Setrlimit(resource, &unix.Rlimit{Cur: own[resource], Max: own[resource]}))
+	}
+	limited(spec.PendingSignals, spec.MessageQueueBytes)
+	for resource, hard := range own {
+		must(b.t, unix.Setrlimit(resource, &unix.Rlimit{Cur: 500, Max: hard}))
 	}
 	limited(500, 500)
 }
