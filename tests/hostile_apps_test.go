@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -97,6 +98,7 @@ func TestHostileApps(t *testing.T) {
 	limited := func(what string, limit time.Duration, f func()) {
 		longest[what] = max(longest[what], within(t, what, limit, f))
 	}
+	streams := newCaller(t)
 	rounds := 0
 	for end := time.Now().Add(duration); time.Now().Before(end); rounds++ {
 		name := fmt.Sprint("neighbour", rounds%3)
@@ -105,9 +107,11 @@ func TestHostileApps(t *testing.T) {
 			harness.Eventually(t, "a command succeeds in "+name, func() bool { return attempt(p, name, "true") == 0 })
 		})
 		limited("exec in a hostile app", hostileExec, func() { attempt(p, "leaser", "true") })
+		limited("exec of a hostile command", hostileExec, func() { streams.reopened(p, name) })
 		limited("restart", hostileRestart, func() { restarts(p, name) })
 		harness.Eventually(t, "orphans are reaped", func() bool { return zombies(p) < hostileZombies })
 	}
+	hostHasQueues(t)
 	p.Note()
 	limited("stop", hostileStop, func() { p.Must("stop", p.Name) })
 	t.Log(rounds, "rounds, at most", longest)
@@ -127,14 +131,33 @@ func TestHostileApps(t *testing.T) {
 // stopped by an app, as apps may stop each other: it is given up.
 func attempt(p *harness.Pod, app string, command ...string) int {
 	p.T.Helper()
+	return attemptTo(p, p.Command(append([]string{"exec", p.Name, app, "--"}, command...)...))
+}
+
+// attemptTo is attempt for a command of the launcher.
+func attemptTo(p *harness.Pod, cmd *exec.Cmd) int {
+	p.T.Helper()
 	const moment = 5 * time.Second
-	cmd := p.Command(append([]string{"exec", p.Name, app, "--"}, command...)...)
 	if err := cmd.Start(); err != nil {
 		p.T.Fatal(err)
 	}
 	defer time.AfterFunc(moment, func() { _ = cmd.Process.Kill() }).Stop()
 	_ = cmd.Wait() // the exit status says it
 	return cmd.ProcessState.ExitCode()
+}
+
+// hostHasQueues checks that programs of the host's user 0 have message queues left, beside apps of user 0 that take
+// all that they may.
+func hostHasQueues(t *testing.T) {
+	t.Helper()
+	for i := range 4 {
+		name := fmt.Sprintf("stager-test-%d-%d", os.Getpid(), i)
+		if err := hostile.MakeQueue(name); err != nil {
+			t.Errorf("beside the apps: %v", err)
+			return
+		}
+		defer func() { _ = hostile.RemoveQueue(name) }()
+	}
 }
 
 // restarts kills an app's main process, and waits until another one runs.

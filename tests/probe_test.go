@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -21,11 +22,20 @@ func probes() map[string]harness.Probe {
 		"limit-pid-1":     probeLimitPID1,
 		"signals":         probeSignals,
 		"proc":            probeProc,
+		"reopen":          probeReopen,
 	}
 	for name, program := range hostile.Programs() {
 		all[name] = func(io.Writer) error { return program() }
 	}
 	return all
+}
+
+// probeReopen does what it can to its streams, and says nothing there. It fails if it could do nothing.
+func probeReopen(io.Writer) error {
+	if hostile.Reopen() == 0 {
+		return errors.New("no call on the streams has succeeded")
+	}
+	return nil
 }
 
 // probeLimitPID1 tries to set the limits of the pod's supervisor.
