@@ -47,8 +47,9 @@ func unmet() containertest.Unmet {
 	}
 	const apart = "without Landlock domains, processes with the same user and capabilities read each other"
 	return containertest.Unmet{
-		"user 0 reads no other process":                     apart,
-		"user 0 with CAP_SYS_PTRACE reads no other process": apart,
-		"user 0 with CAP_PERFMON reads no other process":    apart,
+		"user 0 reads no other process":                                     apart,
+		"user 0 with CAP_SYS_PTRACE reads no other process":                 apart,
+		"user 0 with CAP_PERFMON reads no other process":                    apart,
+		"no app with CAP_SYS_PTRACE reads or changes a process that starts": apart,
 	}
 }

@@ -29,8 +29,8 @@
  *     has ended by the signal;
  *   - freeze it, or take its memory or its PIDs: a call fails, or the start's limit in time ends it. What a frozen
  *     child has of the supervisor is no other start's report, see forked.start;
- *   - trace or read it: until its first step it has more capabilities than who has no CAP_SYS_PTRACE, for whom the
- *     rest of the pod is outside of its Landlock domain; then it is not dumpable, either.
+ *   - trace or read it: who could do that can do it to the supervisor, whose capabilities the child has, and outside of
+ *     every Landlock domain, until it is the shim. The first step of that makes it not dumpable.
  */
 #define _GNU_SOURCE
 #include "direct.h"
@@ -43,7 +43,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -282,8 +281,6 @@ static void __attribute__((noreturn)) child(struct direct_plan *p)
 	struct direct_op *ops = (struct direct_op *)(void *)(files + p->nfiles + p->nfiles % 2);
 	uint32_t i;
 
-	/* The app's other processes must not read the supervisor's memory. */
-	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	take_files(files, (int)p->nfiles, (int)p->shim + SHIM_REPORT);
 	if (setrlimit(RLIMIT_NOFILE, &open_files) < 0)
 		fail(SHIM_LIMIT);

@@ -31,6 +31,8 @@ func apartCases() []testCase {
 		{"user 0 with CAP_PERFMON reads no other process", func(b *bench) {
 			readNone(b, func(p *spec.Process) { p.Capabilities = append(spec.DefaultCapabilities(), "CAP_PERFMON") })
 		}},
+		{"no app reads or changes a process that starts", func(b *bench) { closedStarts(b) }},
+		{"no app with CAP_SYS_PTRACE reads or changes a process that starts", func(b *bench) { closedStarts(b, "CAP_SYS_PTRACE") }},
 		{"an app that asks for it sees no thread of the supervisor", hiddenThreads},
 	}
 }

@@ -27,11 +27,15 @@ const inNamespace = "CONTAINERTEST_NAMESPACE"
 // Main runs m's tests as PID 1 of new namespaces, like a supervisor, and exits with their result.
 // The tests' mounts and processes end with the namespaces. Main needs root.
 //
-// In a container of the suite, Main is the probe that tries to read other processes. For that the
+// In a container of the suite, Main is a program that tries to read other processes. For that the
 // test program must be linked statically.
 func Main(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == probeCommand {
 		probe(os.Args[2])
+		os.Exit(0)
+	}
+	if len(os.Args) == 2 && os.Args[1] == walkCommand {
+		walk()
 		os.Exit(0)
 	}
 	surroundings.Settle()

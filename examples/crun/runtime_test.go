@@ -24,18 +24,19 @@ func unmet() containertest.Unmet {
 		program = "crun looks a program up in the folders that PATH names, and in no other"
 	)
 	return containertest.Unmet{
-		"an empty part of PATH is the working directory":        program,
-		"without PATH a program is looked up in /bin":           program,
-		"a working directory that does not exist is named":      "crun makes a working directory that does not exist",
-		"exit code of a script without its interpreter":         "crun reports why it could not execute a program to the app's stderr alone",
-		"descriptors that are nil are the container's own":      "crun exec gives a command the null device with which it was started",
-		"LISTEN_PID is the app's own number":                    "crun takes the environment before there is a process with a number",
-		"a read-only bind keeps the flags of its source":        "crun sets the flags of a bind anew, without those of its source",
-		"users of a file that is mounted":                       "crun takes numbers, which are looked up before it mounts anything",
-		"seccomp: retain-set":                                   filter,
-		"seccomp: a filter without the calls that set the user": filter,
-		"user 0 reads no other process":                         apart,
-		"user 0 with CAP_SYS_PTRACE reads no other process":     apart,
-		"user 0 with CAP_PERFMON reads no other process":        apart,
+		"an empty part of PATH is the working directory":                    program,
+		"without PATH a program is looked up in /bin":                       program,
+		"a working directory that does not exist is named":                  "crun makes a working directory that does not exist",
+		"exit code of a script without its interpreter":                     "crun reports why it could not execute a program to the app's stderr alone",
+		"descriptors that are nil are the container's own":                  "crun exec gives a command the null device with which it was started",
+		"LISTEN_PID is the app's own number":                                "crun takes the environment before there is a process with a number",
+		"a read-only bind keeps the flags of its source":                    "crun sets the flags of a bind anew, without those of its source",
+		"users of a file that is mounted":                                   "crun takes numbers, which are looked up before it mounts anything",
+		"seccomp: retain-set":                                               filter,
+		"seccomp: a filter without the calls that set the user":             filter,
+		"user 0 reads no other process":                                     apart,
+		"user 0 with CAP_SYS_PTRACE reads no other process":                 apart,
+		"user 0 with CAP_PERFMON reads no other process":                    apart,
+		"no app with CAP_SYS_PTRACE reads or changes a process that starts": apart,
 	}
 }

@@ -41,6 +41,7 @@ func unmet() containertest.Unmet {
 			"seccomp: a filter does not set no_new_privs", "user 0 reads no other process",
 			"user 0 without capabilities reads no other process", "another user reads no other process",
 			"user 0 with CAP_SYS_PTRACE reads no other process", "user 0 with CAP_PERFMON reads no other process",
+			"no app reads or changes a process that starts", "no app with CAP_SYS_PTRACE reads or changes a process that starts",
 		},
 		"its cgroups have no limits": {
 			"the pod's limits", "memory limit and request", "CPU quota and weight", "limit of processes", "oom_score_adj",
