@@ -3,6 +3,7 @@ package podplan
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
@@ -10,7 +11,7 @@ import (
 	"github.com/appc/spec/schema/types"
 )
 
-// reachableWarnings warns, once for each, of the host volumes in which an app makes files as user 0 where others on
+// reachableWarnings warns, once for each, of the host volumes in which an app may make files as user 0 where others on
 // the host can reach them: a program that the app makes set-user-ID 0 would make any of them root.
 func (p *Planner) reachableWarnings(m *manifest.Manifest, plan pods.Plan) []string {
 	var all []string
@@ -19,10 +20,14 @@ func (p *Planner) reachableWarnings(m *manifest.Manifest, plan pods.Plan) []stri
 			continue
 		}
 		for _, app := range m.Apps() {
-			if isRoot(app.App.User) && writes(app, v.Name) && p.Reachable(v.Source) {
-				all = append(all, fmt.Sprintf("pod %q: app %q of user 0 writes to %q, where other users of the host can "+
+			if mayBeRoot(app.App.User) && writes(app, v.Name) && p.Reachable(v.Source) {
+				who := "of user 0"
+				if !isRoot(app.App.User) {
+					who = fmt.Sprintf("of user %q, who may be user 0,", app.App.User)
+				}
+				all = append(all, fmt.Sprintf("pod %q: app %q %s writes to %q, where other users of the host can "+
 					"execute what it makes set-user-ID; make a folder above it mode 700, or the volume readOnly",
-					plan.Name, app.Name, v.Source))
+					plan.Name, app.Name, who, v.Source))
 				break
 			}
 		}
@@ -30,7 +35,17 @@ func (p *Planner) reachableWarnings(m *manifest.Manifest, plan pods.Plan) []stri
 	return all
 }
 
-func isRoot(user string) bool { return user == "0" || user == "root" }
+func isRoot(user string) bool {
+	n, err := strconv.ParseUint(user, 10, 32)
+	return err == nil && n == 0 || user == "root"
+}
+
+// mayBeRoot reports whether a user may be user 0. Who a name or the owner of a file is, the app's image decides when the
+// app starts.
+func mayBeRoot(user string) bool {
+	_, err := strconv.ParseUint(user, 10, 32)
+	return err != nil || isRoot(user)
+}
 
 // writes reports whether an app mounts a volume, and not read-only.
 func writes(app manifest.App, volume string) bool {

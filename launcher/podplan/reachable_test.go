@@ -12,7 +12,10 @@ func TestVolumesThatOthersReachAreWarnedOf(t *testing.T) {
 		reachable, warns          bool
 	}{
 		{"user 0", "0", "", "", true, true},
+		{"0 in other words", "000", "", "", true, true},
 		{"root", "root", "", "", true, true},
+		{"a name", "www", "", "", true, true},
+		{"a file's owner", "/etc/passwd", "", "", true, true},
 		{"another user", "7", "", "", true, false},
 		{"closed to others", "0", "", "", false, false},
 		{"a read-only volume", "0", `,"readOnly":true`, "", true, false},
@@ -30,7 +33,8 @@ func TestVolumesThatOthersReachAreWarnedOf(t *testing.T) {
 				imageID(1), tt.user, name, tt.point, mounts, tt.volume)
 			_, warnings, err := p.FromManifest("p.json", []byte(document), Options{})
 			text := strings.Join(warnings, "\n")
-			if err != nil || strings.Contains(text, `app "a" of user 0 writes to "/srv/data"`) != tt.warns || tt.warns && len(warnings) != 1 {
+			who := map[bool]string{true: `app "a" of user 0 `, false: fmt.Sprintf(`app "a" of user %q, who may be user 0, `, tt.user)}[isRoot(tt.user)]
+			if err != nil || strings.Contains(text, who+`writes to "/srv/data"`) != tt.warns || tt.warns && len(warnings) != 1 {
 				t.Errorf("%s, %s: %v, warnings %q", tt.name, kind, err, warnings)
 			}
 		}
