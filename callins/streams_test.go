@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +15,8 @@ import (
 	"github.com/creack/pty"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // opened opens a file for a caller.
@@ -66,31 +69,47 @@ func inodeOf(t *testing.T, f *os.File) string {
 	return fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 }
 
+// callerStreams are the kinds of streams, in and out, that a caller may have; file is a file with the line "words".
+func callerStreams(t *testing.T, file string) map[string][2]*os.File {
+	t.Helper()
+	in, out := pipeOf(t)
+	master, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = master.Close(), tty.Close() })
+	socket, other := sockets(t)
+	for _, f := range []*os.File{out, master, other} {
+		if _, err := f.WriteString("words\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return map[string][2]*os.File{
+		"pipe":            {in, out},
+		"file":            {opened(t, file, os.O_RDWR), opened(t, file, os.O_RDWR)},
+		"file for append": {opened(t, file, os.O_RDONLY), opened(t, file, os.O_WRONLY|os.O_APPEND)},
+		"folder":          {opened(t, filepath.Dir(file), os.O_RDONLY), out},
+		"device":          {opened(t, "/dev/zero", os.O_RDONLY), opened(t, "/dev/zero", os.O_WRONLY)},
+		"socket":          {socket, socket},
+		"terminal":        {tty, tty},
+	}
+}
+
+// wordsFile makes a file with the line "words".
+func wordsFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("words\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // A process could open again, with other access, what it holds: the script that the caller's shell is reading, the
 // caller's log, what is typed later.
 func TestNoStreamOfTheCallerIsTheCommands(t *testing.T) {
 	p := newPod(t, sleeper)
-	dir := t.TempDir()
-	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, []byte("words\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	in, out := pipeOf(t)
-	_, tty, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tty.Close()
-	socket, _ := sockets(t)
-	for name, stdio := range map[string][2]*os.File{ // in and out
-		"pipe":            {in, out},
-		"file":            {opened(t, file, os.O_RDWR), opened(t, file, os.O_RDWR)},
-		"file for append": {opened(t, file, os.O_RDONLY), opened(t, file, os.O_WRONLY|os.O_APPEND)},
-		"folder":          {opened(t, dir, os.O_RDONLY), out},
-		"device":          {opened(t, "/dev/zero", os.O_RDONLY), opened(t, "/dev/zero", os.O_WRONLY)},
-		"socket":          {socket, socket},
-		"terminal":        {tty, tty},
-	} {
+	for name, stdio := range callerStreams(t, wordsFile(t)) {
 		t.Run(name, func(t *testing.T) {
 			list := filepath.Join(t.TempDir(), "list")
 			cmd := p.caller("run", shell(t, inodes(list)+"; exit 4"), "app")
@@ -118,9 +137,50 @@ func mustNotHave(t *testing.T, list string, callers ...*os.File) {
 }
 
 func TestNoStreamOfAnAttachedCallerIsTheApps(t *testing.T) {
+	for name, stdio := range callerStreams(t, wordsFile(t)) {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			list, attached := filepath.Join(dir, "list"), filepath.Join(dir, "attached")
+			script := fmt.Sprintf("until [ -e %s ]; do sleep 0.01; done; %s; exit 4", attached, inodes(list))
+			p := newPod(t, testApp{Name: "app", OpenStdin: true, Args: []string{"/bin/sh", "-c", script}})
+			cmd := p.caller("attach", "", "app")
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio[0], stdio[1], stdio[1]
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			surroundings.Eventually(t, "the call-in has the app's pipes", func() bool { return pipesOf(cmd.Process.Pid, stdio[:]...) >= 3 })
+			if err := os.WriteFile(attached, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := exitCode(t, cmd.Wait()); got != 4 {
+				t.Errorf("exit code %d, want 4", got)
+			}
+			mustNotHave(t, list, stdio[:]...)
+		})
+	}
+}
+
+// pipesOf returns how many descriptors a process has of pipes other than the callers' files.
+func pipesOf(pid int, callers ...*os.File) (n int) {
+	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, link := range links {
+		target, _ := os.Readlink(link)
+		isCallers := func(f *os.File) bool {
+			own, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+			return err == nil && own == target
+		}
+		if strings.HasPrefix(target, "pipe:") && !slices.ContainsFunc(callers, isCallers) {
+			n++
+		}
+	}
+	return n
+}
+
+// What a caller of attach has in a file is typed to the app, and the app's answer is written to one.
+func TestAttachCopiesBetweenFiles(t *testing.T) {
 	dir := t.TempDir()
-	list, input := filepath.Join(dir, "list"), filepath.Join(dir, "in")
-	p := newPod(t, testApp{Name: "app", OpenStdin: true, Args: []string{"/bin/sh", "-c", "read x; " + inodes(list) + "; echo $x; exit 4"}})
+	input := filepath.Join(dir, "in")
+	p := newPod(t, testApp{Name: "app", OpenStdin: true, Args: []string{"/bin/sh", "-c", "read x; echo $x; exit 4"}})
 	if err := os.WriteFile(input, []byte("words\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +191,6 @@ func TestNoStreamOfAnAttachedCallerIsTheApps(t *testing.T) {
 	if got, err := os.ReadFile(out.Name()); err != nil || string(got) != "words\n" || code != 4 {
 		t.Errorf("exit code %d, %q, %v", code, got, err)
 	}
-	mustNotHave(t, list, in, out)
 }
 
 // An attachment whose reader has gone ends as if SIGPIPE had ended it.
