@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,6 +53,9 @@ func TestAnAppsLeaseDoesNotHoldTheCopy(t *testing.T) {
 	defer source.Close()
 	if err := source.Pack(context.Background(), io.Discard, "leased", nil); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("%v, want %v", err, unix.EAGAIN)
+	}
+	if text, err := in(t, tree).ReadFile("leased", 100); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("read: %q, %v, want %v", text, err, unix.EAGAIN)
 	}
 }
 
@@ -214,5 +218,46 @@ func TestHolesStayHoles(t *testing.T) {
 		if err := unix.Stat(filepath.Join(small, name), &stat); err != nil || stat.Blocks*512 > 3*4096 {
 			t.Errorf("%s: the copy has %d blocks, %v", name, stat.Blocks, err)
 		}
+	}
+}
+
+// Holes are read as zeros, which takes hours if there are enough of them. A stranger's file needs no room for that.
+func TestHolesWithoutAnEndAreRefused(t *testing.T) {
+	for name, sizes := range map[string][]int64{"one file": {1 << 42}, "files": {maxHoles/2 + 1<<20, maxHoles/2 + 1<<20}} {
+		t.Run(name, func(t *testing.T) {
+			from, out := t.TempDir(), t.TempDir()
+			for i, size := range sizes {
+				file := filepath.Join(from, fmt.Sprint("holes", i))
+				if err := errors.Join(os.WriteFile(file, []byte("data"), 0o600), os.Truncate(file, size)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			source, err := in(t, from).Source(".")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer source.Close()
+			target, err := Host().Target(out, source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer target.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			err = Copy(ctx, source, target, true, func(string) {})
+			if !errors.Is(err, errHoles) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "holes") {
+				t.Errorf("the copy: %v, want %v", err, errHoles)
+			}
+			if entries, err := os.ReadDir(out); err != nil || len(entries) != 0 {
+				t.Errorf("the target has %d files, %v", len(entries), err)
+			}
+			// A file can grow after it has been measured.
+			if len(sizes) > 1 {
+				return // the first of them takes its time
+			}
+			if err := source.Pack(ctx, io.Discard, "", nil); !errors.Is(err, errHoles) {
+				t.Errorf("the archive: %v, want %v", err, errHoles)
+			}
+		})
 	}
 }

@@ -21,7 +21,12 @@ const (
 	maxLinks = 1 << 16
 	// batch is how many names of a folder are read at once.
 	batch = 1 << 10
+	// maxHoles limits the bytes of holes in a copy, which are read as zeros: a file of terabytes without data would take
+	// hours. What a file system saves by compression counts as well.
+	maxHoles = 1 << 38
 )
+
+var errHoles = fmt.Errorf("the copy has more than %d bytes of holes, which are read as zeros", int64(maxHoles))
 
 // Pack writes the source to w as a tar archive in which its name is name, or its own if that is "". It calls warn for
 // each file that is left out.
@@ -43,6 +48,7 @@ type packer struct {
 
 	measure  bool  // add up the room of files instead of writing their contents
 	measured int64 // bytes
+	holes    int64 // bytes of files that have no room on the disk
 }
 
 // add adds what is open with O_PATH.
@@ -147,8 +153,12 @@ func (p *packer) addFile(at *os.File, header *tar.Header, stat *unix.Stat_t) err
 			p.links[id] = header.Name
 		}
 	}
+	room := stat.Blocks * 512 // whatever the size of the file system's blocks
+	if p.holes += max(stat.Size-room, 0); p.holes > maxHoles {
+		return pathError("copy", header.Name, errHoles)
+	}
 	if p.measure {
-		p.measured += stat.Blocks * 512 // whatever the size of the file system's blocks
+		p.measured += room
 		return p.out.WriteHeader(header)
 	}
 	file, err := reopen(at, unix.O_RDONLY|unix.O_NONBLOCK)

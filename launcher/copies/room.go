@@ -3,6 +3,7 @@ package copies
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,13 +14,13 @@ import (
 )
 
 // checkRoom refuses a source that the target's file system cannot hold as a whole, before anything is copied. Holes
-// need no room. It looks at each file of the source: Unpack no longer does.
+// need no room, but time: see maxHoles. It looks at each file of the source: Unpack no longer does.
 func (t *Target) checkRoom(ctx context.Context, s *Source) error {
 	p := &packer{
 		ctx: ctx, out: tar.NewWriter(io.Discard), warn: func(string) {}, links: make(map[inode]string),
 		measure: true,
 	}
-	if err := p.add(s.file, "."); err != nil {
+	if err := p.add(s.file, cmp.Or(s.base, ".")); err != nil {
 		return err
 	}
 	t.checked = true
