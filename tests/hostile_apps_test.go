@@ -230,16 +230,19 @@ func TestAForkerAtTheLimitOfTheStagersCgroup(t *testing.T) {
 	d.Stop()
 }
 
+// eaterScript raises the oom_score_adj of the supervisor's threads, and fills its memory three times.
+const eaterScript = `t=2; while [ $t -lt 200 ]; do
+		grep -q "^Tgid:.1$" /proc/$t/status && echo 1000 >/proc/$t/oom_score_adj && echo raised; t=$((t+1))
+	done 2>/dev/null
+	for i in 1 2 3; do tail /dev/zero; echo "ended $?"; done; exec sleep 1000`
+
 // Where the daemon limits the memory of the stager's cgroup, an app that uses it up does not have the supervisor
 // killed, although it has made the supervisor's threads the OOM killer's first choice.
 func TestAnEaterAtTheLimitOfTheStagersCgroup(t *testing.T) {
 	t.Parallel()
 	const limit = 96 << 20
 	b := suite.NewMachine(t)
-	eater := suite.Shell("eater", `t=2; while [ $t -lt 200 ]; do
-			grep -q "^Tgid:.1$" /proc/$t/status && echo 1000 >/proc/$t/oom_score_adj && echo raised; t=$((t+1))
-		done 2>/dev/null
-		for i in 1 2 3; do tail /dev/zero; echo "ended $?"; done; exec sleep 1000`)
+	eater := suite.Shell("eater", eaterScript)
 	doc := harness.DocumentOf(harness.PodOf(eater, suite.Shell("neighbour", "exec sleep 1000")), b.BusyboxLayer())
 	doc["stagerConfig"] = map[string]any{"gracePeriod": "1s"}
 	d := b.Direct(doc, b.BusyboxLayer())
@@ -252,26 +255,53 @@ func TestAnEaterAtTheLimitOfTheStagersCgroup(t *testing.T) {
 	d.Stop()
 }
 
+// Where the limit is that of a cgroup around the stager's, which the stager cannot see, as in a service with MemoryMax, the
+// launcher gives it to the stager's cgroup: the supervisor is as safe there.
+func TestAnEaterAtALimitAroundTheStagersCgroup(t *testing.T) {
+	t.Parallel()
+	const limit = 96 << 20
+	b := suite.NewMachine(t, harness.StagerConfig(`{"gracePeriod": "1s"}`))
+	parent := fmt.Sprintf("stager-test-%d", os.Getpid())
+	t.Cleanup(func() {
+		if err := daemon.RemoveCgroup(parent); err != nil {
+			t.Error(err)
+		}
+	})
+	limitCgroup(t, parent, limit, "memory.max", "memory.limit_in_bytes")
+	doc := harness.PodOf(suite.Shell("eater", eaterScript), suite.Shell("neighbour", "exec sleep 1000"))
+	p := b.Adopt(b.Must("run", "--json", "--detach", "--name", "p", "--cgroup-parent", "/"+parent, b.Write("p.json", doc)))
+	p.Sees("eater", "raised\n")
+	harness.Eventually(t, "the eater has been killed three times", func() bool {
+		if unix.Kill(p.Stager, 0) != nil {
+			t.Fatalf("the stager is gone: %s", p.StagerLog())
+		}
+		return strings.Count(p.Logs("eater"), "ended 137\n") == 3
+	})
+	p.Stop()
+}
+
 // limitStager makes the stager's cgroup with a limit in the first of the files that the machine has, and returns its
 // folder.
 func limitStager(d *harness.Direct, n int, files ...string) string {
 	d.T.Helper()
-	if err := daemon.MakeCgroup(d.Plan.Cgroup); err != nil {
-		d.T.Fatal(err)
-	}
+	return limitCgroup(d.T, d.Plan.Cgroup, n, files...)
+}
+
+func limitCgroup(t testing.TB, cgroup string, n int, files ...string) string {
+	t.Helper()
 	mounts, err := daemon.Hierarchies()
-	if err != nil {
-		d.T.Fatal(err)
+	if err := errors.Join(err, daemon.MakeCgroup(cgroup)); err != nil {
+		t.Fatal(err)
 	}
 	for _, mount := range mounts {
-		dir := filepath.Join(mount, d.Plan.Cgroup)
+		dir := filepath.Join(mount, cgroup)
 		for _, file := range files {
 			if os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(n)), 0) == nil {
 				return dir
 			}
 		}
 	}
-	d.T.Fatalf("the machine has none of %q", files)
+	t.Fatalf("the machine has none of %q", files)
 	return ""
 }
 

@@ -163,6 +163,7 @@ func podOptions(r records.Container, cgroup string) daemon.PodOptions {
 	return daemon.PodOptions{
 		Manifest: r.Manifest, File: r.Name + ".json", Options: podplan.Options{Name: r.ID},
 		CgroupParent: cgroup, Detached: true,
+		ChangingLimits: true, // by kubelet, with a pod's resize
 	}
 }
 

@@ -36,6 +36,9 @@ type PodOptions struct {
 	// CgroupParent is the group in which the pod's cgroup is made, a path below each hierarchy's root; "" for the
 	// configuration's.
 	CgroupParent string
+	// ChangingLimits says that the limits of that group, or of one around it, may be raised while the pod runs. Without it
+	// the pod's cgroup has the lowest of them from its start, so that an app that reaches it does not have the stager killed.
+	ChangingLimits bool
 	// Detached has the pod watched by a process of its own, so that the pod outlives this process.
 	Detached bool
 }
@@ -147,6 +150,7 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid str
 		if err != nil {
 			return nil, warnings, err
 		}
+		plan.ChangingLimits = o.ChangingLimits
 		pod, err := store.Create(ctx, plan)
 		if o.Options.Name == "" && errors.Is(err, pods.ErrNameTaken) {
 			continue // by a pod that was made since we looked

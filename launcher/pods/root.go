@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"kurma.io/stager/build"
+	"kurma.io/stager/launcher/cgroups"
 )
 
 // Files and folders of a stager's root that the launcher makes.
@@ -45,6 +46,14 @@ func (k *Keeper) makeRoot() error {
 		return fmt.Errorf("fill stager root: %w", err)
 	}
 	return k.makeEmptyVolumes()
+}
+
+// makeCgroup makes the pod's cgroup, with the limits around it.
+func (k *Keeper) makeCgroup(group *cgroups.Group) error {
+	if err := group.Make(); err != nil || k.Plan.ChangingLimits {
+		return err
+	}
+	return group.LimitAsAround()
 }
 
 func (k *Keeper) fillRoot(root *os.Root) error {

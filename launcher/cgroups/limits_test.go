@@ -1,0 +1,47 @@
+package cgroups
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAGroupGetsTheLowestLimitAroundIt(t *testing.T) {
+	const none = "9223372036854771712"
+	for name, tt := range map[string]struct{ file, root, outer, parent, own, want string }{
+		"the parent's":            {"memory.max", "", "max", "1000", "max", "1000"},
+		"the parent's parent's":   {"memory.max", "", "900", "1000", "max", "900"},
+		"its own":                 {"memory.max", "", "900", "1000", "800", "800"},
+		"none":                    {"memory.max", "", "max", "max", "max", "max"},
+		"the mounted group's":     {"memory.max", "700", "max", "max", "max", "700"},
+		"memory of version 1":     {"memory.limit_in_bytes", none, none, "1000", none, "1000"},
+		"no memory limit in v1":   {"memory.limit_in_bytes", none, none, none, none, none},
+		"tasks":                   {"pids.max", "", "max", "100", "max", "100"},
+		"a file that v1 has not":  {"memory.swappiness", "60", "50", "40", "60", "60"},
+		"a limit that is no word": {"memory.max", "", "x", "1000", "max", "1000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mount := t.TempDir()
+			for path, text := range map[string]string{".": tt.root, "a": tt.outer, "a/b": tt.parent, "a/b/pod": tt.own} {
+				if err := os.MkdirAll(filepath.Join(mount, path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if text == "" {
+					continue
+				}
+				if err := os.WriteFile(filepath.Join(mount, path, tt.file), []byte(text+"\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			g := &Group{Path: "a/b/pod", Hierarchies: []Hierarchy{{Mount: mount}}}
+			if err := g.LimitAsAround(); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(filepath.Join(mount, "a/b/pod", tt.file))
+			if err != nil || strings.TrimSpace(string(got)) != tt.want {
+				t.Errorf("%s is %q, %v, want %s", tt.file, got, err, tt.want)
+			}
+		})
+	}
+}
