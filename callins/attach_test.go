@@ -229,7 +229,7 @@ func TestACallerThatDoesNotReadIsDropped(t *testing.T) {
 func TestASignalEndsAStuckAttachAfterTheAppsEnd(t *testing.T) {
 	gate := fifo(t)
 	// It fits into the pipes between, so the supervisor does not drop the caller.
-	p := newPod(t, script("app", gate, "head -c 150000 /dev/zero; exit 4"))
+	p := newPod(t, script("app", gate, "head -c 400000 /dev/zero; exit 4"))
 	a := attachTo(t, p, "app")
 	awaitAttached(t, a)
 	open(t, gate)

@@ -9,9 +9,6 @@ import (
 	"golang.org/x/term"
 )
 
-// outputPipe is the size of the pipe that a command writes to.
-const outputPipe = 256 << 10
-
 // between is the stdio of a command that has not asked for a terminal. A process reopens by
 // /proc/self/fd what it holds, with other access: it would write into the script that the caller's shell reads,
 // truncate the caller's log, or read what the caller types after the command has ended. So the command gets
@@ -71,8 +68,6 @@ func (b *between) addOutput(number int, f *os.File) error {
 	if err != nil {
 		return err
 	}
-	// Above the user's limit (pipe(7)) the pipe keeps its size, and is slower.
-	_, _ = unix.FcntlInt(ours.Fd(), unix.F_SETPIPE_SZ, outputPipe)
 	b.stdio[number] = theirs
 	b.theirs = append(b.theirs, theirs)
 	c, err := newOutput(f, ours)

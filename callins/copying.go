@@ -20,6 +20,8 @@ const (
 	copySize = 1 << 20
 	// plainSize is copySize where splice(2) is not used.
 	plainSize = 64 << 10
+	// pipeSize is the least size of pipes that a copying widens. An input is read ahead by that.
+	pipeSize = 256 << 10
 	// reopenPause is the time between two reads of a terminal that no process holds.
 	reopenPause = 50 * time.Millisecond
 	// backgroundPause is how long a call-in in the background waits before it tries to read its terminal again.
@@ -52,6 +54,8 @@ func newOutput(dst, src *os.File) (*copying, error) {
 	if isTerminal(src) {
 		c.plain = make([]byte, plainSize)
 		c.pause = func() time.Duration { return reopenPause } // the command may open its terminal again
+	} else {
+		widen(src, dst)
 	}
 	return c, c.open()
 }
@@ -67,8 +71,21 @@ func newInput(dst, src *os.File) (*copying, error) {
 	// splice(2) puts the pages of a regular file into the pipe, where they would be in reach of the command.
 	if c.pause != nil || err != nil || info.Mode().IsRegular() {
 		c.plain = make([]byte, plainSize)
+	} else {
+		widen(src, dst)
 	}
 	return c, c.open()
+}
+
+// widen gives smaller pipes the size pipeSize: between those of the kernel's size, copying takes up to twice as long.
+// That the caller's pipe holds more changes nothing else for it. Above the user's limit (pipe(7)), a pipe keeps its
+// size.
+func widen(files ...*os.File) {
+	for _, f := range files {
+		if size, err := unix.FcntlInt(f.Fd(), unix.F_GETPIPE_SZ, 0); err == nil && size < pipeSize {
+			_, _ = unix.FcntlInt(f.Fd(), unix.F_SETPIPE_SZ, pipeSize)
+		}
+	}
 }
 
 // pauseOf is the pause of what the caller types. The kernel stops a background process that reads its terminal, and a

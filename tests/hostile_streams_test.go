@@ -39,6 +39,9 @@ func newCaller(t *testing.T) *caller {
 	if err := errors.Join(err, openErr, nodErr, nullErr, pipeErr); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, 1<<20); err != nil { // run widens smaller ones
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _, _, _, _ = script.Close(), null.Close(), read.Close(), write.Close() })
 	c := &caller{script: script, out: write, null: null, pipe: read}
 	c.before = c.state(t)
