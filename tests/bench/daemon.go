@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/names"
 	fixture "kurma.io/stager/tests/daemon"
 )
 
@@ -33,6 +34,7 @@ type plan struct {
 type daemon struct {
 	host  *host
 	image fixture.Image
+	stdin bool // the apps' stdin is open
 }
 
 // newDaemon unpacks the stager image.
@@ -196,10 +198,14 @@ func (d *daemon) manifest(n int, config string, args []string) map[string]any {
 	for i := range n {
 		name := fmt.Sprintf("app%d", i)
 		order[name] = ids
-		apps = append(apps, object{
+		app := object{
 			"name": name, "image": object{"id": ids[0]},
 			"app": object{"exec": args, "user": "0", "group": "0"},
-		})
+		}
+		if d.stdin {
+			app["annotations"] = []object{{"name": names.StdinAnnotation, "value": "stream"}}
+		}
+		apps = append(apps, app)
 	}
 	return object{
 		"kurmaVersion": "0.4.1", "name": "bench", "images": images, "appImageOrder": order,
@@ -226,35 +232,14 @@ func (d *daemon) timeReady(n int, config string) (time.Duration, error) {
 // enter runs a call-in the way the daemon does: in the stager's mount and
 // network namespace and in its root, with settings on descriptor 3.
 func (p *pod) enter(settings string, args ...string) error {
-	t := &thread{work: make(chan func())}
-	go t.serve()
-	defer close(t.work)
-	return t.do(func() error { return p.callIn(settings, args) })
-}
-
-func (p *pod) callIn(settings string, args []string) error {
-	if err := p.join(); err != nil {
-		return err
-	}
-	read, write, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer null.Close()
-	process, err := os.StartProcess(args[0], args, &os.ProcAttr{
-		Env: []string{"HOME=/"}, Files: []*os.File{null, null, null, read}, Dir: "/",
-	})
-	read.Close()
+	process, err := p.startCallIn(settings, args, null, null, null)
 	if err != nil {
-		return errors.Join(err, write.Close())
-	}
-	_, err = io.WriteString(write, settings)
-	if err := errors.Join(err, write.Close()); err != nil {
-		return fmt.Errorf("pass the settings: %w", err)
+		return err
 	}
 	state, err := process.Wait()
 	if err != nil {
@@ -264,6 +249,40 @@ func (p *pod) callIn(settings string, args []string) error {
 		return fmt.Errorf("run %s: %s", strings.Join(args, " "), state)
 	}
 	return nil
+}
+
+// startCallIn starts a call-in with the three streams, which it leaves to the caller.
+func (p *pod) startCallIn(settings string, args []string, streams ...*os.File) (process *os.Process, err error) {
+	t := &thread{work: make(chan func())}
+	go t.serve()
+	defer close(t.work)
+	err = t.do(func() error {
+		if err := p.join(); err != nil {
+			return err
+		}
+		process, err = forkCallIn(settings, args, streams)
+		return err
+	})
+	return process, err
+}
+
+func forkCallIn(settings string, args []string, streams []*os.File) (*os.Process, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	process, err := os.StartProcess(args[0], args, &os.ProcAttr{
+		Env: []string{"HOME=/"}, Files: append(streams, read), Dir: "/",
+	})
+	read.Close()
+	if err != nil {
+		return nil, errors.Join(err, write.Close())
+	}
+	_, err = io.WriteString(write, settings)
+	if err := errors.Join(err, write.Close()); err != nil {
+		return nil, fmt.Errorf("pass the settings: %w", err)
+	}
+	return process, nil
 }
 
 // join moves the calling thread into the stager's namespaces and root.

@@ -76,7 +76,7 @@ func (h *host) makeLayers() error {
 		}
 		h.layers = append(h.layers, layer)
 	}
-	for _, program := range []string{"pause", "true", "writer"} {
+	for _, program := range []string{"pause", "stream", "true", "writer"} {
 		if err := h.compile(program); err != nil {
 			return err
 		}

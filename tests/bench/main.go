@@ -1,7 +1,7 @@
 // Bench measures the stager beside runc, crun, conmon, podman and cnitool in one run on one
 // machine, and prints the medians and their ratios as tables.
 //
-//	go run ./tests/bench [-runs N] [-only ready,run,logs,memory,network]
+//	go run ./tests/bench [-runs N] [-only ready,run,streams,logs,memory,network]
 //
 // It runs as root, in a mount namespace of its own that holds all of its files,
 // and leaves nothing behind. Every app, ours and the peers', has a root that is an
@@ -38,7 +38,7 @@ func run() error {
 	}
 	var o options
 	flag.IntVar(&o.runs, "runs", 20, "samples of each figure")
-	flag.StringVar(&o.only, "only", "ready,run,logs,memory,network", "parts to run")
+	flag.StringVar(&o.only, "only", "ready,run,streams,logs,memory,network", "parts to run")
 	flag.StringVar(&o.bin, "bin", "bin", "folder of the launcher")
 	flag.StringVar(&o.aci, "aci", "", "the stager image")
 	flag.Parse()
@@ -79,6 +79,7 @@ func bench(o options) (err error) {
 	}{
 		{"ready", b.ready},
 		{"run", b.run},
+		{"streams", b.streams},
 		{"logs", b.logs},
 		{"memory", b.memory},
 		{"network", b.network},
