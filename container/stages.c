@@ -120,53 +120,51 @@ static int64_t now(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* The processes of starts that were stopped last, and when. */
-static struct {
+/* The processes of starts that were stopped last: when first and last. */
+static struct stopped {
 	pid_t pid;
-	int64_t time;
-} recent[32];
+	int64_t first, last;
+} recent[256];
 
-enum { RECENT = sizeof(recent) / sizeof(*recent) };
-
-/* Returns the place of a process in recent, RECENT for none. */
-static int find_recent(pid_t pid)
+/* Returns what is known of a process, NULL for nothing. */
+static struct stopped *find_recent(pid_t pid, int64_t time)
 {
-	int i;
+	size_t i;
 
-	for (i = 0; i < RECENT && recent[i].pid != pid; i++)
-		;
-	return i;
+	for (i = 0; i < sizeof(recent) / sizeof(*recent); i++)
+		if (recent[i].pid == pid && time - recent[i].last <= FORGET_NS)
+			return &recent[i];
+	return NULL;
 }
 
-static void remember(pid_t pid, int64_t time)
+/* Notes a stop, and returns for how long the process is being stopped. The entry that was used first is used again. */
+static int64_t remember(pid_t pid, int64_t time)
 {
-	int i = find_recent(pid);
+	struct stopped *s = find_recent(pid, time);
 
-	if (i == RECENT) {
-		static int next;
+	if (s == NULL) {
+		static size_t next;
 
-		i = next;
-		next = (next + 1) % RECENT;
+		s = &recent[next++ % (sizeof(recent) / sizeof(*recent))];
+		s->pid = pid;
+		s->first = time;
 	}
-	recent[i].pid = pid;
-	recent[i].time = time;
+	s->last = time;
+	return time - s->first;
 }
 
 /* Returns whether a process was stopped as one of a start just now. */
 static int was_stopped(pid_t pid, int64_t time)
 {
-	int i = find_recent(pid);
+	const struct stopped *s = find_recent(pid, time);
 
-	return i < RECENT && time - recent[i].time < JUST_NOW_NS;
+	return s && time - s->last < JUST_NOW_NS;
 }
 
-/* Continues a stopped process of a start, or kills it. One process at a time shares the memory of the Go runtime, or
- * is forked by the starter, so one is remembered. The PID cannot be another process's by now: only the
+/* Continues a stopped process of a start, or kills it. The PID cannot be another process's by now: only the
  * start collects the process, and it is waiting. */
 static void take_stop(pid_t pid, const struct program *own)
 {
-	static pid_t last;
-	static int64_t since;
 	int64_t time = now();
 
 	if (!is_this_program(pid, own)) {
@@ -174,16 +172,7 @@ static void take_stop(pid_t pid, const struct program *own)
 			kill(pid, SIGCONT);
 		return;
 	}
-	remember(pid, time);
-	if (!delays_others(pid)) {
-		kill(pid, SIGCONT);
-		return;
-	}
-	if (pid != last || time - since > FORGET_NS) {
-		last = pid;
-		since = time;
-	}
-	kill(pid, time - since > VFORK_LIMIT_NS ? SIGKILL : SIGCONT);
+	kill(pid, remember(pid, time) > VFORK_LIMIT_NS && delays_others(pid) ? SIGKILL : SIGCONT);
 }
 
 /* Waits until there may be a child: until a start is under way, then a moment at a time. */
