@@ -3,9 +3,9 @@
  *
  *	supervisor (Go)                                   child (C)
  *	makes all mounts, detached, and /dev's nodes
- *	direct_fork() ────── clone3(2) ─────────────────► in its cgroup and mount namespace, all signals blocked
- *	                                                  takes its descriptors, closes all others
- *	                                                  new session, terminal, cgroups of version 1
+ *	forker_fork() ────── clone3(2) ─────────────────► in its cgroup and mount namespace, all signals blocked
+ *	                                                  has its descriptors only (forker.c)
+ *	                                                  new session, terminal, keyring, label, cgroups of version 1
  *	                                                  new root, mounts to their targets, masks
  *	              ◄───── a report without a step ───── waits
  *	looks the user up in the root, writes the
@@ -24,48 +24,35 @@
  *     all;
  *   - remount or unmount: the mounts are in the child's own namespace, the root was made a slave before anything is
  *     attached, and nothing is resolved outside of the new root;
- *   - stop the child: stages.c continues it, as it is still the supervisor's program, or kills it if it does not come
- *     as far as closing what it has of the supervisor; kill it: the start fails while the root is made, later the app
- *     has ended by the signal;
- *   - freeze it, or take its memory or its PIDs: a call fails, or the start's limit in time ends it. What a frozen
- *     child has of the supervisor is no other start's report, see forked.start;
- *   - trace or read it: who could do that can do it to the supervisor, whose capabilities the child has, and outside of
- *     every Landlock domain, until it is the shim. The first step of that makes it not dumpable.
+ *   - stop the child: stages.c continues it, as it is still the supervisor's program; kill it: the start fails while
+ *     the root is made, later the app has ended by the signal;
+ *   - freeze it, or take its memory, its processor or its PIDs: a call fails, or the start's limit in time ends it. It
+ *     has no descriptor for whose end another start waits;
+ *   - trace or read it: until its first step it has more capabilities than who has no CAP_SYS_PTRACE, for whom the
+ *     rest of the pod is outside of its Landlock domain; then it is not dumpable, either.
  */
 #define _GNU_SOURCE
 #include "direct.h"
+
+#include "calls.h"
 #include "privileges.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/keyctl.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 /* From linux/mount.h, linux/openat2.h and linux/sched.h, which Debian 12's and musl's headers do not have or cannot
- * include beside sys/mount.h and sched.h. The numbers are the same on every architecture. */
-#ifndef SYS_clone3
-#define SYS_clone3 435
-#endif
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
-#ifndef SYS_openat2
-#define SYS_openat2 437
-#endif
-#ifndef SYS_open_tree
-#define SYS_open_tree 428
-#define SYS_move_mount 429
-#endif
-#ifndef SYS_mount_setattr
-#define SYS_mount_setattr 442
-#endif
+ * include beside sys/mount.h and sched.h. */
 #define TREE_CLONE 1
 #define TREE_RECURSIVE 0x8000
 #define FROM_DESCRIPTOR 4
@@ -83,25 +70,39 @@ struct attributes { uint64_t set, clear, propagation, userns; };
 
 static void __attribute__((noreturn)) fail(uint32_t step) { shim_fail(step, errno); }
 
-/* Makes the descriptors of the plan 0, 1, 2 and so on, and closes all others: the ends of pipes for which another start
- * waits. */
-static void take_files(int32_t *files, int n, int report)
+/* Keeps the files of the plan, which are 0, 1, 2 and so on: those before the shim's also across execve(2). */
+static void keep_files(int n, int shim)
 {
 	int i;
 
-	shim_files(files[report] - SHIM_REPORT);
-	for (i = 0; i < n; i++) { /* out of the way first: a file may be at another's number */
-		files[i] = fcntl(files[i], F_DUPFD, n);
-		if (files[i] < 0)
+	for (i = 0; i < shim; i++)
+		if (fcntl(i, F_SETFD, 0) < 0)
 			fail(DIRECT_FILES);
-	}
-	shim_files(files[report] - SHIM_REPORT);
-	for (i = 0; i < n; i++)
-		if (dup2(files[i], i) < 0)
-			fail(DIRECT_FILES);
-	shim_files(report - SHIM_REPORT);
-	if (syscall(SYS_close_range, n, ~0U, 0) < 0)
+	if (syscall(SYS_close_range, n, ~0U, 0) < 0) /* the forker's, see forker.c */
 		fail(DIRECT_FILES);
+}
+
+/* Makes or joins the container's session keyring. A kernel can lack keyrings. */
+static void join_keyring(const char *name, int made)
+{
+	/* What the kernel gives a new one, and that processes of the same user may search it, as those that join it do. */
+	const unsigned int permissions = 0x3f1b0000;
+	long ring = syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, name);
+
+	if (ring < 0 && errno == ENOSYS)
+		return;
+	if (ring < 0 || (made && syscall(SYS_keyctl, KEYCTL_SETPERM, ring, permissions) < 0))
+		fail(DIRECT_KEYRING);
+}
+
+/* Sets an SELinux label until the next exec, or for it. */
+static void set_label(const char *file, const char *label)
+{
+	int fd = open(file, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, label, strlen(label)) < 0)
+		fail(DIRECT_LABEL);
+	close(fd);
 }
 
 /* Makes the mount the root, and leaves the supervisor's mounts. The working directory is the root then. */
@@ -279,49 +280,36 @@ static void __attribute__((noreturn)) child(struct direct_plan *p)
 {
 	int32_t *files = (int32_t *)(p + 1);
 	struct direct_op *ops = (struct direct_op *)(void *)(files + p->nfiles + p->nfiles % 2);
+	char *keyring = (char *)(ops + p->nops), *label = keyring + strlen(keyring) + 1;
 	uint32_t i;
 
-	take_files(files, (int)p->nfiles, (int)p->shim + SHIM_REPORT);
+	shim_files((int)p->shim);
+	/* The app's other processes must not read the supervisor's memory. */
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	keep_files((int)p->nfiles, (int)p->shim);
 	if (setrlimit(RLIMIT_NOFILE, &open_files) < 0)
 		fail(SHIM_LIMIT);
 	if (setsid() < 0 || (p->terminal && ioctl(0, TIOCSCTTY, 0) < 0))
 		fail(DIRECT_SESSION);
+	if (*label && p->root)
+		set_label("/proc/self/attr/keycreate", label);
+	join_keyring(keyring, p->root != 0);
+	if (*label)
+		set_label("/proc/self/attr/exec", label);
 	for (i = 0; i < p->ncgroups; i++)
 		if (write((int)(p->cgroups + i), "0", 1) != 1)
 			fail(SHIM_CGROUP);
 	if (p->root)
-		make_root(p, ops, (char *)(ops + p->nops));
+		make_root(p, ops, label + strlen(label) + 1);
 	shim_become();
 }
 
-int direct_missing(void)
+int direct_fork(struct direct_plan *p, int cgroup)
 {
-	/* Each call is an error; ENOSYS or EPERM says that there is none. */
-	static const long calls[] = {
-		SYS_clone3, SYS_close_range, SYS_openat2, SYS_open_tree, SYS_move_mount, SYS_mount_setattr,
-	};
-	size_t i;
-
-	for (i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
-		errno = 0;
-		syscall(calls[i], calls[i] == SYS_close_range ? 1 : -1, 0, calls[i] == SYS_close_range ? ~0U : 0, 0, 0);
-		if (errno == ENOSYS || errno == EPERM)
-			return errno;
-	}
-	return 0;
-}
-
-uintptr_t direct_stack(void) { return (uintptr_t)__builtin_frame_address(0); }
-
-int direct_fork(void *plan, uint64_t size, int cgroup)
-{
-	struct direct_plan *p = plan;
 	struct clone_arguments arguments = { .exit_signal = SIGCHLD };
 	uint64_t all = ~0ULL, before;
 	long pid;
 
-	if (size != p->size)
-		return -EINVAL;
 	if (p->root)
 		arguments.flags |= CLONE_NEWNS;
 	if (cgroup >= 0) {

@@ -11,14 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"time"
 	"unsafe"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer/configs"
-	"github.com/opencontainers/runc/libcontainer/keys"
-	"github.com/opencontainers/selinux/go-selinux"
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
@@ -30,7 +27,6 @@ import (
 
 // forked is what a child of the direct runtime gets, as plain data; see struct direct_plan.
 type forked struct {
-	pipes      *shimPipes
 	files      []*os.File // the child's descriptors from 0 on
 	shim       int        // the index of the shim's first
 	terminal   bool       // the first is the controlling terminal
@@ -38,6 +34,8 @@ type forked struct {
 	ready      int        // with a root: the index of the pipe that says that the plan can be read
 	cgroups    int        // the index of the first of ncgroups files to enter
 	ncgroups   int
+	keyring    string // the session keyring to join, or with a root to make
+	label      string // SELinux's, "" for none
 	operations []operation
 }
 
@@ -67,62 +65,22 @@ func (f *forked) encode() []byte {
 	if len(f.files)%2 != 0 { // the operations are aligned
 		rest = append(rest, 0, 0, 0, 0)
 	}
-	var text []byte
+	text := fmt.Appendf(nil, "%s\x00%s\x00", f.keyring, f.label)
 	for _, o := range f.operations {
 		op := C.struct_direct_op{
 			kind: C.uint32_t(o.kind), flags: C.uint32_t(o.flags),
 			file: C.uint32_t(o.file), other: C.uint32_t(o.other), set: C.uint64_t(o.set),
 		}
 		rest = append(rest, C.GoBytes(unsafe.Pointer(&op), C.int(unsafe.Sizeof(op)))...)
-		text = append(append(append(append(text, o.source...), 0), o.target...), 0)
+		text = fmt.Appendf(text, "%s\x00%s\x00", o.source, o.target)
 	}
-	header.size = C.uint64_t(int(unsafe.Sizeof(header)) + len(rest) + len(text))
 	plan := C.GoBytes(unsafe.Pointer(&header), C.int(unsafe.Sizeof(header)))
 	return append(append(plan, rest...), text...)
 }
 
-// start forks the child, into the cgroup of version 2 if there is one. It is called on the starter's thread.
-//
-// A child of another app, whose cgroup is frozen, may never close what it has of the supervisor. It must not have this
-// child's report, whose end says that the app runs: the report's pipe is there during this call alone.
-func (f *forked) start(unified *os.File) (*os.Process, error) {
-	if err := f.pipes.renewReport(); err != nil {
-		return nil, err
-	}
-	f.files[f.shim+shimReport] = f.pipes.reportChild
-	defer f.pipes.reportChild.Close()
-	plan, cgroup := f.encode(), C.int(-1)
-	if unified != nil {
-		cgroup = C.int(unified.Fd())
-	}
-	forking.Lock()
-	defer forking.Unlock()
-	leaveMemoryOut()
-	memory, err := unix.Mmap(-1, 0, len(plan), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return nil, os.NewSyscallError("mmap", err)
-	}
-	defer func() { _ = unix.Munmap(memory) }()
-	copy(memory, plan) // the child does not get the heap
-	pid := C.direct_fork(unsafe.Pointer(&memory[0]), C.uint64_t(len(plan)), cgroup)
-	runtime.KeepAlive(f.files)
-	if pid < 0 {
-		return nil, os.NewSyscallError("clone3", syscall.Errno(-pid))
-	}
-	return os.FindProcess(int(pid))
-}
-
-// missingForDirect returns why the direct runtime cannot start processes here, or nil.
-func missingForDirect() error {
-	if errno := C.direct_missing(); errno != 0 {
-		return syscall.Errno(errno)
-	}
-	return nil
-}
-
 // startDirect starts the first process.
 func (c *container) startDirect(config *configs.Config, stdio spec.Stdio) (_ spec.Running, err error) {
-	runtime.UnlockOSThread() // as in exec: the child is the starter's
+	runtime.UnlockOSThread() // as in exec: the child is the forker's
 	if err := c.runtime.pod.MakeBelow(c.spec.Cgroup, config.Cgroups.Resources); err != nil {
 		return nil, err
 	}
@@ -261,28 +219,6 @@ func (c *container) removeCgroup() error {
 	}
 	if err != nil {
 		return fmt.Errorf("destroy container %q: %w", c.spec.Name, err)
-	}
-	return nil
-}
-
-// newKeyring makes the thread's session keyring the container's new one, as libcontainer does for a first process.
-func (c *container) newKeyring() error {
-	if c.spec.SELinuxLabel != "" {
-		if err := selinux.SetKeyLabel(c.spec.SELinuxLabel); err != nil {
-			return fmt.Errorf("set SELinux label of keyring: %w", err)
-		}
-		defer func() { _ = selinux.SetKeyLabel("") }() // of the next container's, which sets its own
-	}
-	const searchable = 0x80000 // by processes of the same user
-	ring, err := keys.JoinSessionKeyring("_ses." + c.id)
-	if errors.Is(err, unix.ENOSYS) {
-		return nil // a kernel without keyrings
-	}
-	if err == nil {
-		err = keys.ModKeyringPerm(ring, 1<<32-1, searchable)
-	}
-	if err != nil {
-		return fmt.Errorf("make session keyring: %w", err)
 	}
 	return nil
 }

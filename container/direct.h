@@ -5,8 +5,9 @@
  *
  *	struct direct_plan
  *	int32_t            files[nfiles]   the child's descriptors 0, 1, 2 and so on, by their numbers in the supervisor
- *	struct direct_op   ops[nops]
- *	char               strings[], each ended by NUL: source and target of each operation
+ *	struct direct_op   ops[nops]       aligned
+ *	char               strings[], each ended by NUL: the session keyring's name, the SELinux label or nothing, then
+ *	                   source and target of each operation
  *
  * Descriptors in the plan are indices of files. Those from shim on are the shim's (enum shim_file).
  */
@@ -36,7 +37,6 @@ struct direct_op {
 };
 
 struct direct_plan {
-	uint64_t size; /* of the whole plan in bytes */
 	uint32_t nfiles, nops;
 	uint32_t terminal; /* not 0: descriptor 0 becomes the controlling terminal */
 	uint32_t root;     /* the detached mount that becomes the root, 0 for a process in a running container */
@@ -47,16 +47,10 @@ struct direct_plan {
 
 /*
  * Forks, into the cgroup of version 2 whose folder is the descriptor cgroup if that is not -1, and into a new mount
- * namespace if the plan has a root. Returns the child's number, or -errno.
+ * namespace if the plan has a root. The calling thread has the plan's files as 0, 1, 2 and so on, marked close-on-exec,
+ * and nothing else that the child must not have. Returns the child's number, or -errno.
  */
-int direct_fork(void *plan, uint64_t size, int cgroup);
-
-/* Returns an address in the calling thread's stack, where direct_fork's child runs. */
-uintptr_t direct_stack(void);
-
-/* Returns 0 if the kernel has the newest of the system calls that a child needs, and clone3(2), which a container's
- * filter may deny; otherwise an errno. */
-int direct_missing(void);
+int direct_fork(struct direct_plan *plan, int cgroup);
 
 /* Tells the shim its first descriptor (enum shim_file), for shim_fail and shim_become; in shim.c. */
 void shim_files(int first);

@@ -2,6 +2,7 @@ package container
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -27,7 +28,7 @@ import (
 // The child of a direct start is a fork of a program with many threads: what locks or allocates could wait for ever in it.
 func TestChildCallsOnlyWhatIsAllowed(t *testing.T) {
 	allowed := strings.Fields(`
-		chdir close dup2 execve fchdir fchown fcntl fstat fstat64 getpid getrlimit getrlimit64 ioctl isatty mkdirat mknodat mmap mmap64 mount
+		chdir close execve fchdir fchown fcntl fstat fstat64 getpid getrlimit getrlimit64 ioctl isatty mkdirat mknodat mmap mmap64 mount
 		open open64 prctl read setns setrlimit setrlimit64 setsid stat stat64 faccessat sysconf syscall umask umount2 unshare write _exit
 		sigemptyset sigprocmask memcpy memset strcat strcspn strlen strnlen strspn __errno_location _GLOBAL_OFFSET_TABLE_
 		getenv strtol __isoc23_strtol`) // the last line: the shim's constructor alone
@@ -68,43 +69,70 @@ func newDirect(t *testing.T) *Runtime {
 	return newRuntime(t)
 }
 
+// failStarts has a system call fail in the processes that the runtime starts from now on, and in the thread that forks them.
+func failStarts(t *testing.T, r *Runtime, call failing.Call) {
+	t.Helper()
+	if !r.direct {
+		r.starter.do(func() {
+			if err := call.Fail(); err != nil {
+				t.Error(err)
+			}
+		})
+		return
+	}
+	r.forker.close()
+	r.forker = nil
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine, and its filter with the thread
+		err := call.Fail()
+		if err == nil {
+			r.forker, err = newForker() // a thread has the filter of the one that makes it
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A step of a direct start that the kernel refuses ends the start, with an error that names it, and leaves no process and no cgroup.
 func TestDirectStartStopsWhereTheKernelRefuses(t *testing.T) {
 	for name, test := range map[string]struct {
 		number uint32
 		args   map[int]uint32
+		errno  unix.Errno
 		want   string
 	}{
-		"clone3":        {unix.SYS_CLONE3, nil, "clone3"},
-		"keyring":       {unix.SYS_KEYCTL, nil, "make session keyring"},
-		"F_DUPFD":       {unix.SYS_FCNTL, map[int]uint32{1: unix.F_DUPFD}, "take descriptors"},
-		"close_range":   {unix.SYS_CLOSE_RANGE, nil, "take descriptors"},
-		"limit":         {unix.SYS_PRLIMIT64, nil, "set resource limits"},
-		"setsid":        {unix.SYS_SETSID, nil, "make session"},
-		"slave mounts":  {unix.SYS_MOUNT, nil, "enter root"},
-		"move_mount":    {unix.SYS_MOVE_MOUNT, nil, "enter root"},
-		"fchdir":        {unix.SYS_FCHDIR, nil, "enter root"},
-		"pivot_root":    {unix.SYS_PIVOT_ROOT, nil, "enter root"},
-		"umount":        {unix.SYS_UMOUNT2, nil, "enter root"},
-		"chdir":         {unix.SYS_CHDIR, nil, "enter root"},
-		"openat2":       {unix.SYS_OPENAT2, nil, "mount proc at /proc"},
-		"mkdirat":       {unix.SYS_MKDIRAT, nil, "mount tmpfs at /made/here"},
-		"open_tree":     {unix.SYS_OPEN_TREE, nil, "make /proc/1 read-only"},
-		"mount_setattr": {unix.SYS_MOUNT_SETATTR, nil, "make /tmp read-only"},
-		"fstat":         {unix.SYS_NEWFSTATAT, nil, "mask /proc/"},
+		"clone3":        {unix.SYS_CLONE3, nil, unix.ENOSYS, "clone3"}, // then the C library makes threads by another call
+		"pidfd_getfd":   {unix.SYS_PIDFD_GETFD, nil, 0, "pidfd_getfd"},
+		"F_DUPFD":       {unix.SYS_FCNTL, map[int]uint32{1: unix.F_DUPFD_CLOEXEC}, 0, "pidfd_getfd"},
+		"keyring":       {unix.SYS_KEYCTL, nil, 0, "join session keyring"},
+		"permissions":   {unix.SYS_KEYCTL, map[int]uint32{0: unix.KEYCTL_SETPERM}, 0, "join session keyring"},
+		"F_SETFD":       {unix.SYS_FCNTL, map[int]uint32{1: unix.F_SETFD}, 0, "take descriptors"},
+		"close_range":   {unix.SYS_CLOSE_RANGE, map[int]uint32{2: 0}, 0, "take descriptors"},
+		"limit":         {unix.SYS_PRLIMIT64, nil, 0, "set resource limits"},
+		"setsid":        {unix.SYS_SETSID, nil, 0, "make session"},
+		"slave mounts":  {unix.SYS_MOUNT, nil, 0, "enter root"},
+		"move_mount":    {unix.SYS_MOVE_MOUNT, nil, 0, "enter root"},
+		"fchdir":        {unix.SYS_FCHDIR, nil, 0, "enter root"},
+		"pivot_root":    {unix.SYS_PIVOT_ROOT, nil, 0, "enter root"},
+		"umount":        {unix.SYS_UMOUNT2, nil, 0, "enter root"},
+		"chdir":         {unix.SYS_CHDIR, nil, 0, "enter root"},
+		"openat2":       {unix.SYS_OPENAT2, nil, 0, "mount proc at /proc"},
+		"mkdirat":       {unix.SYS_MKDIRAT, nil, 0, "mount tmpfs at /made/here"},
+		"open_tree":     {unix.SYS_OPEN_TREE, nil, 0, "make /proc/1 read-only"},
+		"mount_setattr": {unix.SYS_MOUNT_SETATTR, nil, 0, "make /tmp read-only"},
+		"fstat":         {unix.SYS_NEWFSTATAT, nil, 0, "mask /proc/"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newDirect(t)
 			s := testSpec(busyboxRoot(t), "true")
 			s.Mounts = []spec.Mount{{Source: "tmpfs", Target: "/made/here", Type: "tmpfs"}, {Source: "tmpfs", Target: "/tmp", Type: "tmpfs", ReadOnly: true}}
-			r.starter.do(func() {
-				if err := (failing.Call{Number: test.number, Args: test.args}).Fail(); err != nil {
-					t.Error(err)
-				}
-			})
+			failStarts(t, r, failing.Call{Number: test.number, Args: test.args, Errno: test.errno})
 			c := containerOf(t, r, s)
 			_, err := c.Start(spec.Stdio{})
-			if err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(err, unix.EPERM) {
+			if err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(err, cmp.Or(test.errno, unix.EPERM)) {
 				t.Errorf("error %v, want %q", err, test.want)
 			}
 			if pids, err := c.PIDs(); len(pids) > 0 || err != nil {
@@ -248,7 +276,7 @@ func TestVolumesThatDoNotAnswerFailTheStart(t *testing.T) {
 
 // Where the kernel, or a filter around the stager, lacks a call that a direct start needs, libcontainer starts apps, and the log says why.
 func TestLibcontainerStartsWhereDirectStartsCannot(t *testing.T) {
-	for _, number := range []uint32{0, unix.SYS_CLONE3, unix.SYS_CLOSE_RANGE, unix.SYS_OPENAT2, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_MOUNT_SETATTR} {
+	for _, number := range []uint32{0, unix.SYS_CLONE3, unix.SYS_CLOSE_RANGE, unix.SYS_OPENAT2, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_MOUNT_SETATTR, unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_GETFD} {
 		var log bytes.Buffer
 		r := NewRuntime("/none", slog.New(slog.NewTextHandler(&log, nil)))
 		done := make(chan error)
@@ -319,36 +347,30 @@ func TestDirectStartBindsDevicesThatItCannotMake(t *testing.T) {
 	}
 }
 
-// A command in an app whose cgroup is frozen never leaves its fork. Another app's command, which was about to start then, starts.
+// A command in an app whose cgroup is frozen does nothing after its fork. It has none of the supervisor's descriptors, so
+// that the ends of their pipes come, and another app's command starts.
 func TestAFrozenAppDelaysNoOtherApp(t *testing.T) {
 	r := newDirect(t)
 	one, _ := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
 	other, _ := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
-	frozen, c := one.(*container), other.(*container)
+	frozen := one.(*container)
 	files, err := frozen.openCgroupFiles()
 	defer files.close()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if files.unified == nil {
-		return // the child enters its cgroups when it has closed what it has
+		return // the child enters its cgroups later, by itself
 	}
-	process := c.spec.Process
-	process.Args = []string{"true"}
-	e, err := c.newEntrance(&process, c.joinFlags(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.close()
-	j := &joining{entrance: e}
-	if j.cgroupFiles, err = c.openCgroupFiles(); err != nil {
-		t.Fatal(err)
-	}
-	defer j.cgroupFiles.close()
 	freeze := filepath.Join(files.unified.Name(), "cgroup.freeze")
 	if err := os.WriteFile(freeze, []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
 	ended := make(chan error)
 	go func() {
 		p, err := frozen.Exec(rootCommand("true"), spec.Stdio{})
@@ -362,12 +384,17 @@ func TestAFrozenAppDelaysNoOtherApp(t *testing.T) {
 		pids, err := os.ReadFile(filepath.Join(files.unified.Name(), "cgroup.procs"))
 		return err == nil && bytes.Count(pids, []byte("\n")) == 2
 	})
-	p, err := j.enter()
-	if err == nil {
-		err = errors.Join(e.resultOf(p, 10*time.Second), os.WriteFile(freeze, []byte("0"), 0), <-ended) // half of Exec's own limit
-		_, _ = p.Wait()
+	in.Close()
+	if err := out.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		t.Fatal(err)
 	}
-	if err != nil {
+	if n, err := out.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("a pipe whose writer is closed: %v", err)
+	}
+	if text, _ := execOutput(t, other, rootCommand("sh", "-c", "echo other")); text != "other\n" {
+		t.Errorf("the other app's command writes %q", text)
+	}
+	if err := errors.Join(os.WriteFile(freeze, []byte("0"), 0), <-ended); err != nil {
 		t.Error(err)
 	}
 }

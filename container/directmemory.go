@@ -1,19 +1,12 @@
 package container
 
-// #include "direct.h"
-import "C"
-
 import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
-
-// forking is held from leaveMemoryOut to the fork. The memory is the process's, a starter the runtime's.
-var forking sync.Mutex //nolint:gochecknoglobals // see above
 
 // memoryRange is a part of the address space.
 type memoryRange struct{ start, end uint64 }
@@ -22,19 +15,20 @@ func (r memoryRange) advise(advice int) {
 	_, _, _ = unix.Syscall(unix.SYS_MADVISE, uintptr(r.start), uintptr(r.end-r.start), uintptr(advice))
 }
 
-// leaveMemoryOut has the calling thread's next fork not get the memory of the Go runtime and of other threads. The
-// kernel would copy its page tables at the fork, and each of its pages that the supervisor writes before the child's
-// exec: a fifth of the CPU time of a start, and a third of the time until fifty apps run. An error costs only that.
-func leaveMemoryOut() {
+// leaveMemoryOut has the next fork not get the memory of the Go runtime and of threads other than the forking one,
+// whose stack has the address. The kernel would copy its page tables at the fork, and each of its pages that the
+// supervisor writes before the child's exec: a fifth of the CPU time of a start, and a third of the time until fifty
+// apps run. An error costs only that.
+func leaveMemoryOut(stack uint64) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		return
 	}
-	spare, stack := spareMemory(string(maps), uint64(C.direct_stack()))
+	spare, own := spareMemory(string(maps), stack)
 	for _, r := range spare {
 		r.advise(unix.MADV_DONTFORK)
 	}
-	stack.advise(unix.MADV_DOFORK) // another starter may have left it out
+	own.advise(unix.MADV_DOFORK) // another forker may have left it out
 }
 
 // spareMemory returns what a statically linked program has mapped since its start, by /proc/PID/maps, and apart from

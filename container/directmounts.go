@@ -48,7 +48,7 @@ func (a *assembly) add(o operation) { a.operations = append(a.operations, o) }
 // make makes the root with its mounts and masks, and opens the child's other files.
 func (a *assembly) make(config *configs.Config, l *firstProcess) (err error) {
 	a.files = append(make([]*os.File, 3), l.files(treeFiles(l.trees)...)...)
-	a.shim, a.pipes = l.first(), l.pipes
+	a.shim, a.keyring, a.label = l.first(), a.container.keyring(), a.container.spec.SELinuxLabel
 	if err := a.openCgroups(); err != nil {
 		return err
 	}
@@ -84,18 +84,9 @@ func (a *assembly) openCgroups() (err error) {
 	return nil
 }
 
-// start forks the child on the starter's thread, with the container's keyring and labels.
-func (a *assembly) start() (started *os.Process, err error) {
-	r := a.container.runtime
-	r.starter.do(func() {
-		if err = a.container.newKeyring(); err != nil {
-			return
-		}
-		if err = r.starter.setLabel(a.container.spec.SELinuxLabel); err == nil {
-			started, err = a.forked.start(a.cgroupFiles.unified)
-		}
-	})
-	return started, err
+// start forks the child.
+func (a *assembly) start() (*os.Process, error) {
+	return a.container.runtime.forker.start(&a.forked, a.cgroupFiles.unified)
 }
 
 // mount makes the mounts, the nodes in /dev, and the standard streams.

@@ -220,36 +220,39 @@ func cannotClone(err error) bool {
 		func(errno error) bool { return errors.Is(err, errno) })
 }
 
-// start executes the shim from the starter's thread, with the container's keyring and labels. The
-// shim is the child of that thread, which must not end before the reaper knows the shim (reap.Reaper.Spawn).
+// start executes the shim, with the container's keyring and labels: as a fork of the direct runtime, or as a program
+// from the starter's thread. The shim is the child of the thread that forks it, which must not end before the reaper
+// knows the shim (reap.Reaper.Spawn).
 func (j *joining) start() (started *os.Process, err error) {
 	attr, closing, err := j.attributes()
 	defer closeAll(closing)
 	if err != nil {
 		return nil, err
 	}
-	j.container.runtime.starter.do(func() {
-		if err = j.label(); err == nil {
-			started, err = j.execute(attr)
+	c := j.container
+	if c.runtime.direct {
+		f := &forked{
+			files: attr.Files, shim: j.first(), terminal: j.stdio.Terminal,
+			keyring: c.keyring(), label: c.spec.SELinuxLabel,
+		}
+		return c.runtime.forker.start(f, j.cgroupFiles.unified)
+	}
+	c.runtime.starter.do(func() {
+		if err = j.setLabels(); err == nil {
+			started, err = os.StartProcess(j.program(), []string{"shim"}, attr)
 		}
 	})
 	return started, err
 }
 
-// execute starts the shim: as a program, or as a fork of the direct runtime.
-func (j *joining) execute(attr *os.ProcAttr) (*os.Process, error) {
-	if !j.container.runtime.direct {
-		return os.StartProcess(j.program(), []string{"shim"}, attr)
-	}
-	f := &forked{pipes: j.pipes, files: attr.Files, shim: j.first(), terminal: j.stdio.Terminal}
-	return f.start(j.cgroupFiles.unified)
-}
+// keyring returns the name of the container's session keyring, which libcontainer has chosen.
+func (c *container) keyring() string { return "_ses." + c.id }
 
-// label sets what the thread's children inherit: the container's session keyring, and the labels
+// setLabels sets what the thread's children inherit: the container's session keyring, and the labels
 // that take effect at their next exec.
-func (j *joining) label() error {
-	// libcontainer chose the name. A kernel can lack keyrings.
-	if _, err := keys.JoinSessionKeyring("_ses." + j.container.id); err != nil && !errors.Is(err, unix.ENOSYS) {
+func (j *joining) setLabels() error {
+	// A kernel can lack keyrings.
+	if _, err := keys.JoinSessionKeyring(j.container.keyring()); err != nil && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("join session keyring: %w", err)
 	}
 	if err := j.container.runtime.starter.setLabel(j.container.spec.SELinuxLabel); err != nil {

@@ -128,13 +128,7 @@ func TestACommandThatFailsLeavesNothing(t *testing.T) {
 func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which closes lost files
 	fails := func(number uint32) func(*container) {
-		return func(c *container) {
-			c.runtime.starter.do(func() {
-				if err := (failing.Call{Number: number}).Fail(); err != nil {
-					t.Error(err)
-				}
-			})
-		}
+		return func(c *container) { failStarts(t, c.runtime, failing.Call{Number: number}) }
 	}
 	executes := "fork/exec /proc/self/fd/3: "
 	if startsDirectly() {

@@ -56,7 +56,8 @@ type Runtime struct {
 	// started afterwards would have no limit either.
 	memlock unix.Rlimit
 
-	starter   *starter      // of commands
+	starter   *starter      // of commands, if libcontainer starts the apps
+	forker    *forker       // otherwise
 	execLimit time.Duration // of a command's shim, and of a look at an app's files
 }
 
@@ -103,9 +104,8 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	if r.pod, err = cgroup.NewPod(r.cgroup, limits); err != nil {
 		return err
 	}
-	r.starter = newStarter()
 	if r.direct {
-		err = r.makeMasks(dir)
+		err = r.prepareDirect(dir)
 	} else {
 		err = r.prepareLibcontainer()
 	}
@@ -119,7 +119,6 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	if err := r.makeCgroupFolders(dir); err != nil {
 		return err
 	}
-	<-r.starter.locked
 	if r.landlock = landlockABI() >= 2; !r.landlock {
 		r.log.Warn("the kernel has no Landlock with REFER (Linux 5.19): " +
 			"root apps with equal capabilities can read each other through /proc")
@@ -133,8 +132,19 @@ func (r *Runtime) prepareLibcontainer() (err error) {
 	if err := os.Setenv("GOMAXPROCS", "1"); err != nil {
 		return err
 	}
-	r.exe, err = exeseal.CloneSelfExe(r.state)
-	return err
+	r.starter = newStarter()
+	if r.exe, err = exeseal.CloneSelfExe(r.state); err != nil {
+		return err
+	}
+	<-r.starter.locked
+	return nil
+}
+
+func (r *Runtime) prepareDirect(dir string) (err error) {
+	if r.forker, err = newForker(); err != nil {
+		return err
+	}
+	return r.makeMasks(dir)
 }
 
 // Support implements spec.Runtime.
@@ -157,6 +167,9 @@ func (r *Runtime) Close() error {
 	}
 	if r.starter != nil {
 		r.starter.close()
+	}
+	if r.forker != nil {
+		r.forker.close()
 	}
 	return errors.Join(errs...)
 }

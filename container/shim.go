@@ -129,18 +129,11 @@ func newShimPipes() (*shimPipes, error) {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
 	p := &shimPipes{plan: os.NewFile(uintptr(fd), "plan")}
-	if err := p.renewReport(); err != nil {
-		p.close()
+	if p.report, p.reportChild, err = os.Pipe(); err != nil {
+		p.plan.Close()
 		return nil, err
 	}
 	return p, nil
-}
-
-// renewReport makes another pipe for the report. After an error there is none.
-func (p *shimPipes) renewReport() (err error) {
-	closeAll([]*os.File{p.report, p.reportChild})
-	p.report, p.reportChild, err = os.Pipe()
-	return err
 }
 
 func (p *shimPipes) close() {
@@ -224,6 +217,10 @@ func shimStep(step uint32) string {
 		return "take descriptors"
 	case C.DIRECT_SESSION:
 		return "make session"
+	case C.DIRECT_KEYRING:
+		return "join session keyring"
+	case C.DIRECT_LABEL:
+		return "set SELinux label"
 	case C.DIRECT_ROOT:
 		return "enter root"
 	}

@@ -88,6 +88,8 @@ enum shim_step {
 	/* Of a child of the direct runtime, before it is the shim (direct.c). */
 	DIRECT_FILES,
 	DIRECT_SESSION,
+	DIRECT_KEYRING,
+	DIRECT_LABEL,
 	DIRECT_ROOT,
 	DIRECT_OPERATION, /* with the operation's number in the upper bits */
 };

@@ -16,8 +16,8 @@
  * Apps can send SIGSTOP again as fast as this thread sends SIGCONT. A process that shares the
  * supervisor's memory is killed when it is still being stopped after VFORK_LIMIT, so that the rest of
  * the supervisor waits no longer; its start fails. The later processes of a start block that
- * start only, and spec.StartLimit ends it. A fork of the direct runtime has all descriptors of the
- * supervisor until its first steps, and others wait for the end of those pipes: it is killed as well.
+ * start only, and spec.StartLimit ends it. So do the forks of the direct runtime, which have nothing that others wait
+ * for (forker.c).
  *
  * An app that has stopped itself, or another app, stays stopped: it is another program. But a SIGSTOP that
  * was sent before the last exec of a start stops the app: where the process was stopped as one of the start just
@@ -32,7 +32,6 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/kcmp.h>
-#include <linux/memfd.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -45,7 +44,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a process that shares the supervisor's memory, or has its descriptors, may be kept from its next step. */
+/* How long a process that shares the supervisor's memory may be kept from its next step. */
 #define VFORK_LIMIT_NS 100000000L
 /* A stop of an app this soon after a stop of its start comes from a signal that was sent before the exec. */
 #define JUST_NOW_NS 100000000L
@@ -100,16 +99,11 @@ static int is_this_program(pid_t pid, const struct program *own)
 	return read_program(path, &p) && p.code == own->code && p.data == own->data && p.distance == own->distance;
 }
 
-/* A descriptor that no child keeps: one that has it has all the others, too. */
-static int unshared;
-
-/* Returns whether others wait for a child: it shares this process's memory, or has all its descriptors.
- * A kernel without kcmp(2) cannot tell; then any process of a start has to be done in VFORK_LIMIT. */
+/* Returns whether the whole supervisor waits for a child, which shares its memory. A kernel without kcmp(2) cannot
+ * tell; then any process of a start has to be done in VFORK_LIMIT. */
 static int delays_others(pid_t pid)
 {
-	if (syscall(SYS_kcmp, getpid(), pid, KCMP_VM, 0, 0) <= 0)
-		return 1;
-	return syscall(SYS_kcmp, getpid(), pid, KCMP_FILE, unshared, unshared) == 0;
+	return syscall(SYS_kcmp, getpid(), pid, KCMP_VM, 0, 0) <= 0;
 }
 
 static int64_t now(void)
@@ -215,11 +209,6 @@ int stages_watch(void)
 
 	if (atomic_flag_test_and_set(&started))
 		return 0;
-	unshared = (int)syscall(SYS_memfd_create, "unshared", MFD_CLOEXEC);
-	if (unshared < 0) {
-		atomic_flag_clear(&started);
-		return errno;
-	}
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attributes, 64 * 1024);
@@ -229,10 +218,8 @@ int stages_watch(void)
 	error = pthread_create(&thread, &attributes, watch, NULL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attributes);
-	if (error) {
-		close(unshared);
+	if (error)
 		atomic_flag_clear(&started);
-	}
 	return error;
 }
 

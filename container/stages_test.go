@@ -97,10 +97,9 @@ func keptProbe(out io.Writer) error {
 }
 
 // A process of a start that has memory of its own is continued however long it is being stopped: it delays its own
-// start only. One that still has all descriptors of the supervisor is killed: other starts wait for the end of its pipes. So is each
-// on a kernel without kcmp(2), which could say what it has.
+// start only. On a kernel without kcmp(2), which could say what it has, it is killed.
 func TestACopyOfTheProgramIsContinued(t *testing.T) {
-	for name, want := range map[string]string{"with kcmp": "<nil>\n", "without kcmp": "signal: killed\n", "all descriptors": "signal: killed\n"} {
+	for name, want := range map[string]string{"with kcmp": "<nil>\n", "without kcmp": "signal: killed\n"} {
 		t.Run(name, func(t *testing.T) {
 			if out := runProbe(t, "copy-probe", name); out != want {
 				t.Errorf("the process ended with %q, want %q", out, want)
@@ -129,9 +128,6 @@ func copyProbe(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if os.Args[2] == "all descriptors" {
-		cmd.ExtraFiles = unsharedFile()
-	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -151,16 +147,6 @@ func copyProbe(out io.Writer) error {
 			return err
 		}
 	}
-}
-
-// unsharedFile returns the descriptor that no child of a start keeps (stages.c), for a child that has it by the same number.
-func unsharedFile() []*os.File {
-	for fd := 3; fd < 100; fd++ {
-		if link, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); strings.HasPrefix(link, "/memfd:unshared ") {
-			return append(make([]*os.File, fd-3), os.NewFile(uintptr(fd), link))
-		}
-	}
-	return nil
 }
 
 // waitProbe waits for the end of its stdin.

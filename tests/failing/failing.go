@@ -2,6 +2,7 @@
 package failing
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -13,10 +14,11 @@ import (
 type Call struct {
 	Number uint32
 	Args   map[int]uint32
-	Silent bool // the call does nothing, and the program is told that it has succeeded
+	Errno  unix.Errno // EPERM if it is 0
+	Silent bool       // the call does nothing, and the program is told that it has succeeded
 }
 
-// Fail has the call fail, with EPERM, in this thread, which the caller has locked, and in processes that it starts from
+// Fail has the call fail in this thread, which the caller has locked, and in processes that it starts from
 // now on, whatever they execute (seccomp(2)).
 func (c Call) Fail() error {
 	const number, args = 0, 16 // offsets in struct seccomp_data
@@ -32,7 +34,7 @@ func (c Call) Fail() error {
 			program[i].Code, program[i].Jf = unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, uint8(len(program)-i)
 		}
 	}
-	errno := uint32(unix.EPERM)
+	errno := uint32(cmp.Or(c.Errno, unix.EPERM))
 	if c.Silent {
 		errno = 0
 	}
