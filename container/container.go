@@ -1,13 +1,11 @@
 package container
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
@@ -32,7 +30,6 @@ type container struct {
 	handles handles    // from Start to Destroy
 	backing []*os.File // the folders of spec.Backing, O_PATH; likewise
 	oom     cgroup.OOMWatch
-	started atomic.Bool   // libcontainer no longer holds its lock
 	looks   chan struct{} // see look
 
 	once       sync.Once // sets the next two
@@ -89,7 +86,6 @@ func (c *container) start(stdio spec.Stdio) (_ spec.Running, err error) {
 		return nil, err
 	}
 	c.oom.Start(c.initPID, c.cgroups)
-	c.started.Store(true)
 	return l.started()
 }
 
@@ -176,22 +172,7 @@ func (c *container) Kill() error {
 	if err != nil {
 		return err
 	}
-	if c.runtime.direct && cgroup.HasKill(m) {
-		return killCgroup(m)
-	}
-	if c.started.Load() {
-		err := c.handle.Signal(unix.SIGKILL)
-		// ENODEV: a cgroup was removed while libcontainer read its processes, so it has none.
-		if errors.Is(err, libcontainer.ErrNotRunning) || errors.Is(err, unix.ENODEV) {
-			return nil
-		}
-		if err != nil || cgroup.HasKill(m) {
-			return err
-		}
-	}
-	// libcontainer stops the processes first, so that none forks, but does not say which signals are denied.
-	_, err = cgroup.SignalAll(m)
-	return err
+	return cgroup.Kill(m)
 }
 
 // Destroy implements spec.Container.

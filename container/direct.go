@@ -9,12 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 	"unsafe"
 
-	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
@@ -200,15 +198,6 @@ func (c *container) directPIDs() ([]int, error) {
 		return nil, nil // it is gone, or going
 	}
 	return pids, err
-}
-
-// killCgroup has the kernel kill the processes in a cgroup of version 2.
-func killCgroup(m cgroups.Manager) error {
-	err := os.WriteFile(filepath.Join(m.Path(""), "cgroup.kill"), []byte("1"), 0)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-		return nil
-	}
-	return err
 }
 
 // removeCgroup removes the container's cgroup, if it was made.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +47,74 @@ func TestFrozenProcessesOfADeadStagerAreKilled(t *testing.T) {
 	case <-ended:
 	case <-time.After(surroundings.Patience):
 		t.Error("the process has not ended")
+	}
+}
+
+// version1 is a cgroup as a machine without version 2 has it.
+type version1 struct{ cgroups.Manager }
+
+func (v version1) Path(hierarchy string) string {
+	if hierarchy == "" {
+		return ""
+	}
+	return v.Manager.Path(hierarchy)
+}
+
+// A frozen app can be killed, and one that forks faster than its processes are listed, by one call.
+func TestKillReachesWhatIsFrozenAndWhatForks(t *testing.T) {
+	const forks = "f() { (f &); }; for i in $(seq 100); do f & done; wait"
+	for name, test := range map[string]struct {
+		script string
+		freeze bool
+		of     func(cgroups.Manager) cgroups.Manager
+	}{
+		"frozen":            {"exec sleep 1000", true, func(m cgroups.Manager) cgroups.Manager { return m }},
+		"frozen, version 1": {"exec sleep 1000", true, func(m cgroups.Manager) cgroups.Manager { return version1{m} }},
+		"forks":             {forks, false, func(m cgroups.Manager) cgroups.Manager { return m }},
+		"forks, version 1":  {forks, false, func(m cgroups.Manager) cgroups.Manager { return version1{m} }},
+	} {
+		if cgroups.IsCgroup2UnifiedMode() && strings.HasSuffix(name, "version 1") {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			m, err := manager.New(&cgroups.Cgroup{
+				Path:      fmt.Sprintf("/stager-test-kill-%d", os.Getpid()),
+				Resources: &cgroups.Resources{},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			enter, begin, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := exec.Command("sh", "-c", "read go; "+test.script)
+			first.Stdin = enter
+			if err := errors.Join(first.Start(), m.Apply(first.Process.Pid), begin.Close(), enter.Close()); err != nil {
+				t.Fatal(err)
+			}
+			go func() { _ = first.Wait() }()
+			if test.freeze {
+				if err := m.Freeze(cgroups.Frozen); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				surroundings.Eventually(t, "there are many", func() bool {
+					pids, err := m.GetAllPids()
+					return err == nil && len(pids) >= 50
+				})
+			}
+			if err := Kill(test.of(m)); err != nil {
+				t.Error(err)
+			}
+			surroundings.Eventually(t, "none is left", func() bool {
+				pids, err := m.GetAllPids()
+				return err == nil && len(pids) == 0
+			})
+			if err := errors.Join(KillAll(m), m.Destroy()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -189,7 +189,7 @@ func (g *Pod) kill() error {
 	if unified := g.manager.Path(""); unified != "" {
 		_ = os.WriteFile(filepath.Join(unified, "cgroup.kill"), []byte("1"), 0)
 	}
-	g.thaw()
+	thaw(g.manager) // a stager that was killed may have left it frozen, see Kill
 	if err := KillAll(g.manager); err != nil {
 		return fmt.Errorf("kill pod's processes: %w", err)
 	}
@@ -208,25 +208,6 @@ func KillAll(m cgroups.Manager) error {
 		time.Sleep(killInterval) // cgroup v1 does not notify when a cgroup is empty
 	}
 	return err
-}
-
-// thaw thaws the cgroup and all below it: libcontainer freezes a cgroup of version 1 to signal its processes, and a
-// process that is killed meanwhile leaves processes that cannot end. Errors do not matter: then kill reports them.
-func (g *Pod) thaw() {
-	for _, state := range []struct{ hierarchy, file, thawed string }{
-		{"freezer", "freezer.state", "THAWED"}, {"", "cgroup.freeze", "0"},
-	} {
-		top := g.manager.Path(state.hierarchy)
-		if top == "" {
-			continue
-		}
-		_ = filepath.WalkDir(top, func(path string, entry os.DirEntry, err error) error {
-			if err == nil && entry.IsDir() {
-				_ = os.WriteFile(filepath.Join(path, state.file), []byte(state.thawed), 0)
-			}
-			return nil
-		})
-	}
 }
 
 // hiddenLimit limits how long kill waits for processes that it cannot see.
