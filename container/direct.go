@@ -95,7 +95,7 @@ func (c *container) startDirect(config *configs.Config, stdio spec.Stdio) (_ spe
 		return nil, err
 	}
 	defer l.entrance.close()
-	a, err := c.assemble(config, l, stdio, spec.StartLimit)
+	a, err := c.assemble(config, l, stdio, c.runtime.startLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -104,9 +104,9 @@ func (c *container) startDirect(config *configs.Config, stdio spec.Stdio) (_ spe
 	if err != nil {
 		return nil, err
 	}
-	if err = c.runDirect(started, l, a); err != nil {
-		_ = started.Kill() // it may have ended
-		_, _ = started.Wait()
+	run := func() error { return c.runDirect(started, l, a) }
+	if err = l.within(c.runtime.startLimit, started, run); err != nil {
+		l.end(started)
 		return nil, err
 	}
 	if a.terminal.master != nil {
@@ -147,8 +147,6 @@ func (c *container) assemble(
 
 // runDirect completes the start of a child whose root is being made, as run does for libcontainer's.
 func (c *container) runDirect(child *os.Process, l *firstProcess, a *assembly) (err error) {
-	late := time.AfterFunc(spec.StartLimit, func() { _ = child.Kill() }) // it may have ended just now
-	defer late.Stop()
 	if err := l.pipes.made(a.operations); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -138,25 +139,41 @@ func (e *entrance) result() error {
 	return explained
 }
 
-// errUnkillable says why a command's shim is neither the command nor has ended: a frozen cgroup of version 1 keeps
-// a process that was killed until the cgroup is thawed.
-var errUnkillable = errors.New("the command's process cannot be killed: is the app's cgroup frozen?")
+// errUnkillable says why a process is neither the app or command nor has ended: a frozen cgroup of version 1 keeps a
+// process that was killed until the cgroup is thawed, and a FUSE file system until its server answers or goes.
+var errUnkillable = errors.New("the process cannot be killed: is the app's cgroup frozen?")
 
-// resultOf is result for a shim that is killed if it takes longer than limit: an app can stop it. If the kill does not
-// end the shim, either, the error is errUnkillable.
+// resultOf is result for a shim that is killed if it takes longer than limit, see within.
 func (e *entrance) resultOf(shim *os.Process, limit time.Duration) error {
+	return e.within(limit, shim, e.result)
+}
+
+// within calls wait, which waits for reports of a process. The process is killed if wait takes longer than limit: an
+// app can stop the process. If the kill does not end it, either, the error is errUnkillable.
+func (e *entrance) within(limit time.Duration, p *os.Process, wait func() error) error {
 	late := time.AfterFunc(limit, func() {
-		_ = shim.Kill() // it may have ended just now
+		_ = p.Kill() // it may have ended just now
 		_ = e.pipes.report.SetReadDeadline(time.Now().Add(killLimit))
 	})
-	err := e.result()
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	err := wait()
+	switch killed := !late.Stop(); {
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("not started within %s: %w", limit, errUnkillable)
-	}
-	if !late.Stop() && err == nil {
-		err = fmt.Errorf("not started within %s, and killed", limit)
+	case killed && (err == nil || errors.Is(err, io.EOF)):
+		return fmt.Errorf("not started within %s, and killed", limit)
 	}
 	return err
+}
+
+// end ends a process whose start has failed. It does not wait for one that cannot be killed, which is collected as an
+// orphan when it ends.
+func (e *entrance) end(p *os.Process) {
+	_ = p.Kill() // it may have ended
+	if !e.pipes.ended(killLimit) {
+		_ = p.Release()
+		return
+	}
+	_, _ = p.Wait()
 }
 
 // killLimit is how long a process may take to end when it has been killed.

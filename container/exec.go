@@ -58,7 +58,7 @@ func (c *container) exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, erro
 	started, err := j.enter()
 	if err == nil {
 		if err = e.resultOf(started, c.runtime.execLimit); err != nil {
-			end(started, err)
+			e.end(started)
 		}
 	}
 	if err != nil {
@@ -69,17 +69,6 @@ func (c *container) exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, erro
 		stdio.Console <- j.master
 	}
 	return &process{pid: started.Pid, release: func() { _ = started.Release() }}, nil
-}
-
-// end ends a shim whose start has failed. It does not wait for one that cannot be killed, which is collected as an
-// orphan when it ends.
-func end(shim *os.Process, err error) {
-	_ = shim.Kill() // it is ending anyway
-	if errors.Is(err, errUnkillable) {
-		_ = shim.Release()
-		return
-	}
-	_, _ = shim.Wait()
 }
 
 // joinFlags returns the flags of a plan for a command in the running container.

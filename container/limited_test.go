@@ -109,3 +109,50 @@ func TestACommandInAFrozenAppEndsByItsLimit(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// An app whose cgroup is frozen before its process becomes the app ends by its limit in time, which the error names,
+// also where the kernel keeps what is killed.
+func TestAStartInAFrozenCgroupEndsByItsLimit(t *testing.T) {
+	for _, freezer := range []struct{ hierarchy, file, frozen, thawed string }{
+		{"freezer", "freezer.state", "FROZEN", "THAWED"}, {"", "cgroup.freeze", "1", "0"},
+	} {
+		r := newDirect(t)
+		r.startLimit = time.Second
+		c := containerOf(t, r, testSpec(busyboxRoot(t), "true"))
+		m, err := c.cgroups()
+		if err != nil {
+			t.Fatal(err)
+		}
+		folder := m.Path(freezer.hierarchy)
+		if folder == "" {
+			continue
+		}
+		file := filepath.Join(folder, freezer.file)
+		if err := errors.Join(os.Mkdir(folder, 0o755), os.WriteFile(file, []byte(freezer.frozen), 0)); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := c.Start(spec.Stdio{})
+			ended <- err
+		}()
+		select {
+		case err = <-ended:
+		case <-time.After(surroundings.Patience):
+		}
+		if err == nil || !strings.Contains(err.Error(), "not started within 1s") {
+			t.Errorf("frozen by %s: error %v", freezer.file, err)
+		}
+		if err := os.WriteFile(file, []byte(freezer.thawed), 0); err != nil {
+			t.Error(err)
+		}
+		surroundings.Eventually(t, "no process is left", func() bool {
+			_, _ = unix.Wait4(-1, nil, unix.WNOHANG, nil)
+			pids, err := c.PIDs()
+			return err == nil && len(pids) == 0
+		})
+		if err := c.Destroy(); err != nil {
+			t.Error(err)
+		}
+	}
+}

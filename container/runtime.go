@@ -59,12 +59,14 @@ type Runtime struct {
 	starter   *starter      // of commands, if libcontainer starts the apps
 	forker    *forker       // otherwise
 	execLimit time.Duration // of a command's shim, and of a look at an app's files
+
+	startLimit time.Duration // of a direct start
 }
 
 // NewRuntime returns a runtime for the pod with the absolute path cgroup below
 // every mounted hierarchy. The caller must be root. The runtime changes nothing before Prepare.
 func NewRuntime(cgroup string, log *slog.Logger) *Runtime {
-	return &Runtime{cgroup: cgroup, log: log, execLimit: spec.ExecLimit}
+	return &Runtime{cgroup: cgroup, log: log, execLimit: spec.ExecLimit, startLimit: spec.StartLimit}
 }
 
 // SelectStarts implements spec.Selectable.

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -178,6 +179,14 @@ func (p *shimPipes) read() (step uint32, errno syscall.Errno, err error) {
 	b := make([]byte, unsafe.Sizeof(r))
 	_, err = io.ReadFull(p.report, b)
 	return binary.NativeEndian.Uint32(b), syscall.Errno(binary.NativeEndian.Uint32(b[4:])), err
+}
+
+// ended waits until no process has the report's other end, and returns false if that takes longer than limit.
+func (p *shimPipes) ended(limit time.Duration) bool {
+	p.reportChild.Close()
+	_ = p.report.SetReadDeadline(time.Now().Add(limit))
+	_, err := io.Copy(io.Discard, p.report)
+	return err == nil
 }
 
 // shimStep returns the verb phrase for an error: what the shim was doing.
