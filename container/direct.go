@@ -120,14 +120,19 @@ func (c *container) startDirect(config *configs.Config, stdio spec.Stdio) (_ spe
 
 // assemble makes everything that the child needs; the caller closes it. A volume's file system may not answer: the
 // thread that the kernel keeps waiting is lost then until it does (see look), and assemble returns an error after the
-// limit.
+// limit. Another start of the app fails at once until then: each would cost a thread.
 func (c *container) assemble(
 	config *configs.Config, l *firstProcess, stdio spec.Stdio, limit time.Duration,
 ) (*assembly, error) {
+	name, waiting := c.spec.Name, &c.runtime.assembling
+	if _, hangs := waiting.LoadOrStore(name, true); hangs {
+		return nil, errors.New("the container's volumes have not answered since an earlier start")
+	}
 	a, made, gone := &assembly{container: c, stdio: stdio}, make(chan error), make(chan struct{})
 	defer close(gone)
 	go func() {
 		err := a.make(config, l)
+		waiting.Delete(name)
 		select {
 		case made <- err:
 		case <-gone:

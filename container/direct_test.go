@@ -241,7 +241,8 @@ func TestAProcessHasTheLimitOfOpenFilesFromBefore(t *testing.T) {
 	}
 }
 
-// A volume whose file system does not answer fails the start in time, and costs a thread until it answers or goes.
+// A volume whose file system does not answer fails the start in time, and costs one thread until it answers or goes,
+// however often the app is started again.
 func TestVolumesThatDoNotAnswerFailTheStart(t *testing.T) {
 	r, dir := newDirect(t), t.TempDir()
 	s := testSpec(busyboxRoot(t), "true")
@@ -264,12 +265,22 @@ func TestVolumesThatDoNotAnswerFailTheStart(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	l.entrance.close()
+	again := containerOf(t, r, s) // as for a restart
+	if _, err := again.Start(spec.Stdio{}); err == nil || !strings.Contains(err.Error(), "volumes have not answered since an earlier start") {
+		t.Errorf("the next start: error %v", err)
+	}
 	release()
 	surroundings.Eventually(t, "all descriptors are closed", func() bool {
 		after, _ := held(t)
 		return slices.Equal(after, before)
 	})
-	if err := c.Destroy(); err != nil {
+	if p, err := again.Start(spec.Stdio{}); err == nil {
+		_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+		p.Release()
+	} else if strings.Contains(err.Error(), "earlier start") { // without the file system there is no volume
+		t.Errorf("a start after the answer: error %v", err)
+	}
+	if err := again.Destroy(); err != nil {
 		t.Error(err)
 	}
 }

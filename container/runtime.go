@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	_ "github.com/opencontainers/cgroups/devices" // sets device rules; without it the cgroup manager refuses any
@@ -61,6 +62,7 @@ type Runtime struct {
 	execLimit time.Duration // of a command's shim, and of a look at an app's files
 
 	startLimit time.Duration // of a direct start
+	assembling sync.Map      // of the names of apps whose mounts are being made for one
 }
 
 // NewRuntime returns a runtime for the pod with the absolute path cgroup below
