@@ -46,8 +46,9 @@ type operation struct {
 	what           string // for errors
 }
 
-// encode returns the plan in the format of direct.h.
-func (f *forked) encode() []byte {
+// encode returns the plan in the format of direct.h. A string with a NUL byte, which would be two, is an error that
+// names it.
+func (f *forked) encode() ([]byte, error) {
 	header := C.struct_direct_plan{
 		nfiles: C.uint32_t(len(f.files)), nops: C.uint32_t(len(f.operations)),
 		root: C.uint32_t(f.root), ready: C.uint32_t(f.ready),
@@ -63,17 +64,21 @@ func (f *forked) encode() []byte {
 	if len(f.files)%2 != 0 { // the operations are aligned
 		rest = append(rest, 0, 0, 0, 0)
 	}
-	text := fmt.Appendf(nil, "%s\x00%s\x00", f.keyring, f.label)
+	texts := []string{f.keyring, f.label}
 	for _, o := range f.operations {
 		op := C.struct_direct_op{
 			kind: C.uint32_t(o.kind), flags: C.uint32_t(o.flags),
 			file: C.uint32_t(o.file), other: C.uint32_t(o.other), set: C.uint64_t(o.set),
 		}
 		rest = append(rest, C.GoBytes(unsafe.Pointer(&op), C.int(unsafe.Sizeof(op)))...)
-		text = fmt.Appendf(text, "%s\x00%s\x00", o.source, o.target)
+		texts = append(texts, o.source, o.target)
+	}
+	text, err := appendStrings(nil, texts)
+	if err != nil {
+		return nil, err
 	}
 	plan := C.GoBytes(unsafe.Pointer(&header), C.int(unsafe.Sizeof(header)))
-	return append(append(plan, rest...), text...)
+	return append(append(plan, rest...), text...), nil
 }
 
 // startDirect starts the first process.

@@ -145,6 +145,18 @@ func TestDirectStartStopsWhereTheKernelRefuses(t *testing.T) {
 	}
 }
 
+// A string of a plan that has a NUL byte would be read as two.
+func TestDirectPlanHasNoNULInStrings(t *testing.T) {
+	const bad = "/a\x00/b"
+	for _, f := range []*forked{
+		{keyring: bad}, {label: bad}, {operations: []operation{{source: bad}}}, {operations: []operation{{}, {target: bad}}},
+	} {
+		if plan, err := f.encode(); err == nil || err.Error() != `"/a\x00/b" contains a NUL byte` {
+			t.Errorf("plan %q, error %v", plan, err)
+		}
+	}
+}
+
 // What cannot be mounted is closed: a mount would stay as long as its descriptor.
 func TestMountsThatCannotBeMadeAreClosed(t *testing.T) {
 	r := newDirect(t)

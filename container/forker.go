@@ -34,7 +34,11 @@ func (f *forker) close() { C.forker_stop(f.thread) }
 
 // start forks a child, into the cgroup of version 2 if there is one.
 func (f *forker) start(child *forked, unified *os.File) (*os.Process, error) {
-	plan, cgroup := child.encode(), C.int(-1)
+	plan, err := child.encode()
+	if err != nil {
+		return nil, err
+	}
+	cgroup := C.int(-1)
 	if unified != nil {
 		cgroup = C.int(unified.Fd())
 	}

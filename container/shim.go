@@ -90,11 +90,9 @@ func (p *shimPlan) encode() ([]byte, error) {
 		profile = "exec " + profile
 	}
 	for _, list := range [][]string{{p.dir, profile}, p.candidates, p.args, p.env, p.targets} {
-		for _, s := range list {
-			if strings.IndexByte(s, 0) >= 0 {
-				return nil, fmt.Errorf("%q contains a NUL byte", s)
-			}
-			text = append(append(text, s...), 0)
+		var err error
+		if text, err = appendStrings(text, list); err != nil {
+			return nil, err
 		}
 	}
 	header := C.struct_shim_plan{
@@ -115,6 +113,17 @@ func (p *shimPlan) encode() ([]byte, error) {
 		b = binary.NativeEndian.AppendUint32(b, g)
 	}
 	return append(append(b, filter...), text...), nil
+}
+
+// appendStrings adds strings to the text of a plan, each ended by NUL.
+func appendStrings(text []byte, list []string) ([]byte, error) {
+	for _, s := range list {
+		if strings.IndexByte(s, 0) >= 0 {
+			return nil, fmt.Errorf("%q contains a NUL byte", s)
+		}
+		text = append(append(text, s...), 0)
+	}
+	return text, nil
 }
 
 // shimPipes are a shim's two descriptors: the plan, a memfd that the supervisor writes once the
