@@ -285,7 +285,8 @@ static void __attribute__((noreturn)) child(struct direct_plan *p)
 
 	shim_files((int)p->shim);
 	/* The app's other processes must not read the supervisor's memory. */
-	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		fail(SHIM_DUMPABLE);
 	keep_files((int)p->nfiles, (int)p->shim);
 	if (setrlimit(RLIMIT_NOFILE, &open_files) < 0)
 		fail(SHIM_LIMIT);

@@ -107,6 +107,7 @@ func TestDirectStartStopsWhereTheKernelRefuses(t *testing.T) {
 		"clone3":        {unix.SYS_CLONE3, nil, unix.ENOSYS, "clone3"}, // then the C library makes threads by another call
 		"pidfd_getfd":   {unix.SYS_PIDFD_GETFD, nil, 0, "pidfd_getfd"},
 		"F_DUPFD":       {unix.SYS_FCNTL, map[int]uint32{1: unix.F_DUPFD_CLOEXEC}, 0, "pidfd_getfd"},
+		"dumpable":      {unix.SYS_PRCTL, map[int]uint32{0: unix.PR_SET_DUMPABLE}, 0, "keep other processes from reading this one"},
 		"keyring":       {unix.SYS_KEYCTL, nil, 0, "join session keyring"},
 		"permissions":   {unix.SYS_KEYCTL, map[int]uint32{0: unix.KEYCTL_SETPERM}, 0, "join session keyring"},
 		"F_SETFD":       {unix.SYS_FCNTL, map[int]uint32{1: unix.F_SETFD}, 0, "take descriptors"},

@@ -54,6 +54,7 @@ func TestShimStopsWhereTheKernelRefuses(t *testing.T) {
 	}{
 		"capget":                  {failing.Call{Number: unix.SYS_CAPGET}, nil, "set capabilities"},
 		"capset":                  {failing.Call{Number: unix.SYS_CAPSET}, nil, "set capabilities"},
+		"dumpable":                {prctl(unix.PR_SET_DUMPABLE), nil, "keep other processes from reading this one"},
 		"keep capabilities":       {prctl(unix.PR_SET_KEEPCAPS), nil, "set capabilities"},
 		"drop capabilities":       {prctl(unix.PR_CAPBSET_DROP), nil, "drop capabilities"},
 		"setresuid":               {failing.Call{Number: unix.SYS_SETRESUID}, nil, "set user"},

@@ -260,7 +260,8 @@ void shim_become(void)
 	struct cursor rest;
 
 	/* The app's other processes must not read the shim while it has more privileges than they. */
-	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		shim_fail(SHIM_DUMPABLE, errno);
 	plan = map_plan(first_fd + SHIM_PLAN, sizeof(*plan), &rest);
 	if (plan->magic != SHIM_MAGIC || plan->size != (uint64_t)(rest.end - (const char *)plan))
 		bad_plan(EINVAL);

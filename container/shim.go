@@ -231,6 +231,8 @@ func shimStep(step uint32) string {
 		return "set no_new_privs"
 	case C.SHIM_FILTER:
 		return "load seccomp filter"
+	case C.SHIM_DUMPABLE:
+		return "keep other processes from reading this one"
 	case C.DIRECT_FILES:
 		return "take descriptors"
 	case C.DIRECT_SESSION:

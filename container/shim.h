@@ -85,6 +85,7 @@ enum shim_step {
 	SHIM_NNP,
 	SHIM_FILTER,
 	SHIM_EXEC,
+	SHIM_DUMPABLE,
 	/* Of a child of the direct runtime, before it is the shim (direct.c). */
 	DIRECT_FILES,
 	DIRECT_SESSION,
