@@ -57,7 +57,8 @@ func (b *bench) makeRoot() {
 	b.t.Helper()
 	must(b.t, os.Mkdir(b.root, 0o755))
 	must(b.t, unix.Mount("tmpfs", b.root, "tmpfs", 0, "mode=0755"))
-	b.t.Cleanup(func() { must(b.t, unix.Unmount(b.root, unix.MNT_DETACH)) })
+	mounted := b.root
+	b.t.Cleanup(func() { must(b.t, unix.Unmount(mounted, unix.MNT_DETACH)) })
 	for _, dir := range []string{"bin", "etc", "proc", "sys", "dev", "tmp"} {
 		must(b.t, os.Mkdir(filepath.Join(b.root, dir), 0o755))
 	}
