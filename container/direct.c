@@ -16,7 +16,9 @@
  * calls nothing that locks or allocates: system calls, and functions of the C library that are no more than those.
  * TestChildCallsOnlyWhatIsAllowed compares the object files with a list. The child has its stack, the plan and the
  * program's own data; leaveMemoryOut has kept the rest of the supervisor's memory from it. The signals stay blocked
- * until their actions are the default ones: a handler of the Go runtime never runs in the child.
+ * until their actions are the default ones: a handler of the Go runtime never runs in the child. It is no child of
+ * vfork(2) (CLONE_VM and CLONE_VFORK), although a pod of ten apps would be ready in four fifths of the time: whoever
+ * stops or freezes a child that has the supervisor's memory stops the supervisor.
  *
  * What a stranger can do meanwhile, who is in the pod's PID namespace or writes to the app's root:
  *   - change the root's files while a target is looked up: openat2(2) resolves it in the root, without the links of
