@@ -43,7 +43,7 @@ func (o *oci) monitor(args ...string) (*monitored, error) {
 // the container's PID.
 func (m *monitored) create() error {
 	app := m.pod.apps[0]
-	runtime, err := exec.LookPath(m.pod.runtime.program)
+	runtime, err := exec.LookPath(m.pod.runtime.name)
 	if err != nil {
 		return err
 	}

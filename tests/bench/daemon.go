@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,7 +54,7 @@ type pod struct {
 	root   string
 	cmd    *exec.Cmd
 	ready  *os.File // read end; the stager closes the other when the apps run
-	took   time.Duration
+	start  cost
 }
 
 // start prepares a stager of n apps that run args, executes it and waits until
@@ -85,14 +84,19 @@ func (p *pod) boot(control *os.File) error {
 	if _, err := io.ReadFull(control, one); err != nil {
 		return fmt.Errorf("wait for the stager's surroundings: %w", err)
 	}
-	begin := time.Now()
-	if _, err := control.Write(one); err != nil {
-		return fmt.Errorf("let the stager go: %w", err)
+	var err error
+	p.start, err = measure(p.cgroup, func() error {
+		if _, err := control.Write(one); err != nil {
+			return fmt.Errorf("let the stager go: %w", err)
+		}
+		if _, err := io.ReadAll(p.ready); err != nil {
+			return fmt.Errorf("wait until the stager is ready: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	if _, err := io.ReadAll(p.ready); err != nil {
-		return fmt.Errorf("wait until the stager is ready: %w", err)
-	}
-	p.took = time.Since(begin)
 	if len(p.processes()) < 2 {
 		return errors.New("the stager ended instead of becoming ready")
 	}
@@ -220,13 +224,13 @@ const (
 	libcontainerConfig = `{"runtime": "libcontainer"}`
 )
 
-// timeReady starts a pod of n apps, ends it, and returns how long the start took.
-func (d *daemon) timeReady(n int, config string) (time.Duration, error) {
+// costReady starts a pod of n apps, ends it, and returns what the start cost.
+func (d *daemon) costReady(n int, config string) (cost, error) {
 	p, err := d.start(n, config, "/bin/pause")
 	if err != nil {
-		return 0, err
+		return cost{}, err
 	}
-	return p.took, p.close()
+	return p.start, p.close()
 }
 
 // enter runs a call-in the way the daemon does: in the stager's mount and

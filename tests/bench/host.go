@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-//go:embed apps/*.c
+//go:embed apps/*.c preload/*.c
 var sources embed.FS
 
 // layerCount is the number of layers under each app's root.
@@ -31,10 +31,13 @@ type host struct {
 // workDir is where a bench with that PID keeps its files.
 func workDir(pid int) string { return filepath.Join(os.TempDir(), fmt.Sprintf("stager-bench-%d", pid)) }
 
-// newHost mounts the tmpfs. The caller closes the host.
+// newHost mounts the tmpfs, and version 2 of the cgroups in the place of the machine's. The caller closes the host.
 func newHost() (*host, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make the mounts private: %w", err)
+	}
+	if err := mountPlainCgroup2(); err != nil {
+		return nil, err
 	}
 	dir := workDir(os.Getpid())
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -77,26 +80,27 @@ func (h *host) makeLayers() error {
 		h.layers = append(h.layers, layer)
 	}
 	for _, program := range []string{"pause", "stream", "true", "writer"} {
-		if err := h.compile(program); err != nil {
+		target := filepath.Join(h.layers[layerCount-1], "bin", program)
+		if err := h.compile("apps/"+program+".c", target, "-static"); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (h *host) compile(program string) error {
-	source, err := sources.ReadFile("apps/" + program + ".c")
+// compile compiles an embedded source.
+func (h *host) compile(name, target string, flags ...string) error {
+	source, err := sources.ReadFile(name)
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(h.dir, program+".c")
+	file := filepath.Join(h.dir, filepath.Base(name))
 	if err := os.WriteFile(file, source, 0o644); err != nil {
 		return err
 	}
-	target := filepath.Join(h.layers[layerCount-1], "bin", program)
-	out, err := exec.Command("gcc", "-O2", "-static", "-o", target, file).CombinedOutput()
+	out, err := exec.Command("gcc", append(flags, "-O2", "-o", target, file)...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("compile %s: %w\n%s", program, err, out)
+		return fmt.Errorf("compile %s: %w\n%s", name, err, out)
 	}
 	return nil
 }

@@ -1,11 +1,12 @@
 // Bench measures the stager beside runc, crun, conmon, podman and cnitool in one run on one
-// machine, and prints the medians and their ratios as tables.
+// machine, and prints the medians as tables, with the ratios: medians of the ratios of each round, and their quartiles.
 //
-//	go run ./tests/bench [-runs N] [-only ready,run,streams,logs,memory,network]
+//	go run ./tests/bench [-runs N] [-only ready,run,stop,streams,logs,memory,network]
+//	go run ./tests/bench -only many
 //
-// It runs as root, in a mount namespace of its own that holds all of its files,
-// and leaves nothing behind. Every app, ours and the peers', has a root that is an
-// overlay of the same five layers, the same 14 capabilities, masked paths and
+// It runs as root, in a mount namespace of its own that holds all of its files and
+// version 2 of the cgroups alone, and leaves nothing behind. Every app, ours and the peers', has a root that is an
+// overlay of the same five layers, a cgroup with a policy of devices, the same 14 capabilities, masked paths and
 // mounts, and the default seccomp profile of Moby.
 package main
 
@@ -38,7 +39,7 @@ func run() error {
 	}
 	var o options
 	flag.IntVar(&o.runs, "runs", 20, "samples of each figure")
-	flag.StringVar(&o.only, "only", "ready,run,streams,logs,memory,network", "parts to run")
+	flag.StringVar(&o.only, "only", "ready,run,stop,streams,logs,memory,network", "parts to run")
 	flag.StringVar(&o.bin, "bin", "bin", "folder of the launcher")
 	flag.StringVar(&o.aci, "aci", "", "the stager image")
 	flag.Parse()
@@ -79,10 +80,12 @@ func bench(o options) (err error) {
 	}{
 		{"ready", b.ready},
 		{"run", b.run},
+		{"stop", b.stop},
 		{"streams", b.streams},
 		{"logs", b.logs},
 		{"memory", b.memory},
 		{"network", b.network},
+		{"many", b.many},
 	}
 	for _, part := range parts {
 		if !strings.Contains(","+o.only+",", ","+part.name+",") {
@@ -104,15 +107,14 @@ type benchmark struct {
 	daemon *daemon
 }
 
-// peers prepares Debian's runc and crun. The host's cgroups suit runc; crun
-// gets a mount namespace with plain cgroup2 and makes no cgroups at all, since it
-// refuses a host that has both versions.
+// peers prepares Debian's runc and crun.
 func (b *benchmark) peers() error {
-	b.runc = &oci{name: "runc", program: "runc", host: b.host, cgroups: true, do: func(f func() error) error { return f() }}
-	plain, err := startThread(mountPlainCgroup2)
-	if err != nil {
-		return fmt.Errorf("make a namespace for crun: %w", err)
+	b.runc = &oci{name: "runc", host: b.host}
+	b.crun = &oci{name: "crun", global: []string{"--cgroup-manager=cgroupfs"}, host: b.host}
+	library := filepath.Join(b.host.dir, "memlock.so")
+	if err := b.host.compile("preload/memlock.c", library, "-shared", "-fPIC"); err != nil {
+		return err
 	}
-	b.crun = &oci{name: "crun", program: "crun", global: []string{"--cgroup-manager=disabled"}, host: b.host, do: plain.do}
+	b.crun.env = []string{"LD_PRELOAD=" + library}
 	return nil
 }

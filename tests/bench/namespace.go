@@ -61,23 +61,10 @@ func clearAway(bench int) error {
 	return errors.Join(append(errs, os.RemoveAll(workDir(bench)))...)
 }
 
-// A thread runs functions in a mount namespace other than the bench's. What
-// they start inherits it.
+// A thread runs functions in namespaces other than the bench's. What
+// they start inherits them.
 type thread struct {
 	work chan func()
-}
-
-// startThread makes a thread with a private copy of the mount namespace, and
-// runs setup in it.
-func startThread(setup func() error) (*thread, error) {
-	t := &thread{work: make(chan func())}
-	go t.serve()
-	return t, t.do(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-			return fmt.Errorf("unshare the mount namespace: %w", err)
-		}
-		return setup()
-	})
 }
 
 // serve never unlocks the thread, so that it ends with its goroutine.
@@ -95,7 +82,8 @@ func (t *thread) do(f func() error) error {
 	return <-done
 }
 
-// mountPlainCgroup2 replaces the cgroup hierarchies by one of version 2.
+// mountPlainCgroup2 replaces the cgroup hierarchies by one of version 2, in this mount namespace. It lacks the controllers
+// that the machine uses in version 1.
 func mountPlainCgroup2() error {
 	if err := unix.Unmount("/sys/fs/cgroup", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount /sys/fs/cgroup: %w", err)

@@ -196,7 +196,7 @@ func (n *bridged) pods() error {
 	podman := func() (time.Duration, error) {
 		return timePod(n.podman, []string{
 			"run", "--detach", "--name", "pod", "--cgroup-parent", "/" + n.cgroup, "--log-driver", "k8s-file",
-			"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", benchImage, "/bin/pause",
+			"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--pids-limit", "-1", benchImage, "/bin/pause",
 		}, []string{"rm", "--force", "--time", "0", "pod"})
 	}
 	samples, err := collect(n.runs, []func() (time.Duration, error){ours, podman})

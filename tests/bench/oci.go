@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -20,12 +19,10 @@ import (
 
 // oci drives one OCI runtime by its command line.
 type oci struct {
-	name    string
-	program string
-	global  []string // arguments before the subcommand
-	host    *host
-	cgroups bool                     // containers get a cgroup each
-	do      func(func() error) error // runs a function in the runtime's mount namespace
+	name   string   // and program
+	global []string // arguments before the subcommand
+	env    []string // beside the bench's
+	host   *host
 }
 
 // A way is one of the ways to start a pod's apps with an OCI runtime.
@@ -41,7 +38,7 @@ func (w way) String() string {
 	return fmt.Sprintf("%d at once, namespaces of their own", w.degree)
 }
 
-// An ociPod is a set of containers.
+// An ociPod is a set of containers. Its cgroup, of the name id, has one for each app and one for the runtime's processes.
 type ociPod struct {
 	runtime *oci
 	id      string
@@ -70,6 +67,9 @@ func (o *oci) newPod(n int, w way, args ...string) (*ociPod, error) {
 			return nil, err
 		}
 	}
+	if err := fixture.MakeCgroup(p.id + "/runtime"); err != nil {
+		return nil, err
+	}
 	if !w.shared {
 		return p, nil
 	}
@@ -86,10 +86,12 @@ func (p *ociPod) bundle(app string) string { return filepath.Join(p.dir, app) }
 // command is the runtime's command line for a subcommand.
 func (p *ociPod) command(args ...string) *exec.Cmd {
 	all := append([]string{"--root", filepath.Join(p.dir, "state")}, p.runtime.global...)
-	return exec.Command(p.runtime.program, append(all, args...)...)
+	cmd := exec.Command(p.runtime.name, append(all, args...)...)
+	cmd.Env = append(os.Environ(), p.runtime.env...)
+	return cmd
 }
 
-// run starts a command in the runtime's mount namespace and waits for it.
+// run runs a command in the pod's cgroup and waits for it.
 func (p *ociPod) run(cmd *exec.Cmd) error {
 	messages, err := os.CreateTemp(p.dir, "messages-")
 	if err != nil {
@@ -97,10 +99,13 @@ func (p *ociPod) run(cmd *exec.Cmd) error {
 	}
 	defer messages.Close()
 	cmd.Stdout, cmd.Stderr = messages, messages
-	if err := p.runtime.do(cmd.Start); err != nil {
+	group, err := os.Open(filepath.Join(cgroupRoot, p.id, "runtime"))
+	if err != nil {
 		return err
 	}
-	if err := cmd.Wait(); err != nil {
+	defer group.Close()
+	cmd.SysProcAttr = &unix.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
+	if err := cmd.Run(); err != nil {
 		said, _ := os.ReadFile(messages.Name()) // the error is reported without it
 		return fmt.Errorf("run %s: %w: %s", strings.Join(cmd.Args, " "), err, said)
 	}
@@ -111,21 +116,22 @@ func (p *ociPod) run(cmd *exec.Cmd) error {
 func (p *ociPod) mountRoot(app string) error {
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work",
 		strings.Join(p.runtime.host.layers, ":"), p.bundle(app), p.bundle(app))
-	return p.runtime.do(func() error {
-		if err := unix.Mount("overlay", p.bundle(app)+"/rootfs", "overlay", 0, options); err != nil {
-			return fmt.Errorf("mount root of %s: %w", app, err)
-		}
-		return nil
-	})
+	if err := unix.Mount("overlay", p.bundle(app)+"/rootfs", "overlay", 0, options); err != nil {
+		return fmt.Errorf("mount root of %s: %w", app, err)
+	}
+	return nil
 }
 
-// start brings all apps up and returns the time it took.
-func (p *ociPod) start() (time.Duration, error) {
-	begin := time.Now()
+// start brings all apps up and returns what that cost.
+func (p *ociPod) start() (cost, error) {
+	return measure(p.id, p.startAll)
+}
+
+func (p *ociPod) startAll() error {
 	rest := p.apps
 	if p.way.shared {
 		if err := p.startFirst(); err != nil {
-			return 0, err
+			return err
 		}
 		rest = rest[1:]
 	}
@@ -134,8 +140,7 @@ func (p *ociPod) start() (time.Duration, error) {
 	for _, app := range rest {
 		group.Go(func() error { return p.startApp(app) })
 	}
-	err := group.Wait()
-	return time.Since(begin), err
+	return group.Wait()
 }
 
 func (p *ociPod) startApp(app string, args ...string) error {
@@ -156,24 +161,49 @@ func (p *ociPod) startFirst() error {
 	if err != nil {
 		return err
 	}
-	return p.runtime.do(func() error {
-		for _, kind := range []string{"pid", "ipc", "uts"} {
-			from := fmt.Sprintf("/proc/%s/ns/%s", pid, kind)
-			if err := unix.Mount(from, filepath.Join(p.dir, kind), "", unix.MS_BIND, ""); err != nil {
-				return fmt.Errorf("pin the %s namespace: %w", kind, err)
-			}
+	for _, kind := range []string{"pid", "ipc", "uts"} {
+		from := fmt.Sprintf("/proc/%s/ns/%s", pid, kind)
+		if err := unix.Mount(from, filepath.Join(p.dir, kind), "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("pin the %s namespace: %w", kind, err)
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // exec runs a command in the first app and waits for it.
 func (p *ociPod) exec(args ...string) error {
-	cmd := p.command(append([]string{"exec", p.apps[0]}, args...)...)
-	if err := p.runtime.do(cmd.Start); err != nil {
+	return p.command(append([]string{"exec", p.apps[0]}, args...)...).Run()
+}
+
+// first returns the process of the first app, which waits for a signal.
+func (p *ociPod) first() (pid int, err error) {
+	out, err := p.command("state", p.apps[0]).Output()
+	if err != nil {
+		return 0, err
+	}
+	var state struct{ Pid int }
+	if err := json.Unmarshal(out, &state); err != nil {
+		return 0, err
+	}
+	return state.Pid, awaitSigwait(state.Pid)
+}
+
+// end ends the first app, whose process is pid, with SIGTERM, and returns when its process, its cgroup, its state and its
+// root are gone.
+func (p *ociPod) end(pid int) error {
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
 		return err
 	}
-	return cmd.Wait()
+	defer unix.Close(process)
+	if err := p.run(p.command("kill", p.apps[0], "TERM")); err != nil {
+		return err
+	}
+	ended := []unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+	if n, err := unix.Poll(ended, 10_000); n != 1 {
+		return fmt.Errorf("wait for the end of %s: %w", p.apps[0], errors.Join(err, os.ErrDeadlineExceeded))
+	}
+	return errors.Join(p.run(p.command("delete", p.apps[0])), p.unmount())
 }
 
 // close ends the apps and removes everything of the pod.
@@ -186,11 +216,13 @@ func (p *ociPod) close() error {
 		group.Go(func() error { return p.run(p.command("delete", "--force", app)) })
 	}
 	errs := []error{group.Wait()}
-	errs = append(errs, p.run(p.command("delete", "--force", p.apps[0])), p.runtime.do(p.unmount))
-	if p.runtime.cgroups {
-		errs = append(errs, fixture.RemoveCgroup(p.id))
-	}
-	return errors.Join(append(errs, os.RemoveAll(p.dir))...)
+	errs = append(errs, p.run(p.command("delete", "--force", p.apps[0])), p.unmount(), p.remove())
+	return errors.Join(errs...)
+}
+
+// remove removes what is left of a pod whose apps are gone.
+func (p *ociPod) remove() error {
+	return errors.Join(fixture.RemoveCgroup(p.id), os.RemoveAll(p.dir))
 }
 
 func (p *ociPod) unmount() error {
@@ -230,6 +262,7 @@ func (p *ociPod) config(index int, args []string) *specs.Spec {
 		Root:   &specs.Root{Path: "rootfs"},
 		Mounts: usualMounts(),
 		Linux: &specs.Linux{
+			CgroupsPath: "/" + p.id + "/" + p.apps[index],
 			MaskedPaths: []string{
 				"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
 				"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
@@ -244,9 +277,6 @@ func (p *ociPod) config(index int, args []string) *specs.Spec {
 				p.namespace(index, specs.UTSNamespace, "uts"),
 			},
 		},
-	}
-	if p.runtime.cgroups {
-		spec.Linux.CgroupsPath = "/" + p.id + "/" + p.apps[index]
 	}
 	profile, err := seccomp.GetDefaultProfile(spec)
 	if err != nil {

@@ -1,18 +1,20 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
 
-// ready measures the time until all apps of a pod run. For the stager, which starts apps directly or by libcontainer: from its
-// exec to end of file on descriptor 4, in a root that the daemon has prepared.
+// ready measures what it costs until all apps of a pod run. For the stager, which starts apps directly or by libcontainer: from
+// its exec to end of file on descriptor 4, in a root that the daemon has prepared.
 // For the peers: overlays mounted and runtimes run, bundles written before, in the
 // best of the ways that were tried.
 func (b *benchmark) ready() error {
-	t := newTable("pod ready: all apps run, medians of "+fmt.Sprint(b.runs),
-		"apps", "stager", "libcontainer", "runc", "crun", "stager/libcontainer", "stager/runc", "stager/crun", "runc's best way", "crun's best way")
-	for _, n := range []int{1, 10, 50} {
+	sizes := []int{1, 10, 50}
+	wall := newContest("pod ready: all apps run, medians of "+fmt.Sprint(b.runs), "apps")
+	cpu := newContest("CPU time of the pod's cgroup until it is ready", "apps")
+	for _, n := range sizes {
 		runc, err := b.runc.bestWay(n)
 		if err != nil {
 			return err
@@ -21,26 +23,27 @@ func (b *benchmark) ready() error {
 		if err != nil {
 			return err
 		}
-		samples, err := collect(b.runs, []func() (time.Duration, error){
-			func() (time.Duration, error) { return b.daemon.timeReady(n, directConfig) },
-			func() (time.Duration, error) { return b.daemon.timeReady(n, libcontainerConfig) },
-			func() (time.Duration, error) { return b.runc.timeReady(n, runc) },
-			func() (time.Duration, error) { return b.crun.timeReady(n, crun) },
+		fmt.Printf("%d apps: runc's best way is %s, crun's %s\n", n, runc, crun)
+		samples, err := collect(b.runs, []func() (cost, error){
+			func() (cost, error) { return b.daemon.costReady(n, directConfig) },
+			func() (cost, error) { return b.daemon.costReady(n, libcontainerConfig) },
+			func() (cost, error) { return b.runc.costReady(n, runc) },
+			func() (cost, error) { return b.crun.costReady(n, crun) },
 		})
 		if err != nil {
 			return err
 		}
-		ours, l, r, c := median(samples[0]), median(samples[1]), median(samples[2]), median(samples[3])
-		t.row(n, ours, l, r, c, ratio(ours, l), ratio(ours, r), ratio(ours, c), runc, crun)
+		wall.add(n, samples, walls)
+		cpu.add(n, samples, cpus)
 	}
-	return t.end()
+	return errors.Join(wall.print(), cpu.print(), cpu.printFurther(sizes))
 }
 
-// timeReady starts a pod of n apps, ends it, and returns how long the start took.
-func (o *oci) timeReady(n int, w way) (time.Duration, error) {
+// costReady starts a pod of n apps, ends it, and returns what the start cost.
+func (o *oci) costReady(n int, w way) (cost, error) {
 	p, err := o.newPod(n, w, "/bin/pause")
 	if err != nil {
-		return 0, err
+		return cost{}, err
 	}
 	took, err := p.start()
 	if e := p.close(); err == nil {
@@ -59,13 +62,13 @@ func (o *oci) bestWay(n int) (way, error) {
 				continue
 			}
 			w := way{degree: degree, shared: shared}
-			samples, err := collect(3, []func() (time.Duration, error){
-				func() (time.Duration, error) { return o.timeReady(n, w) },
+			samples, err := collect(3, []func() (cost, error){
+				func() (cost, error) { return o.costReady(n, w) },
 			})
 			if err != nil {
 				return way{}, fmt.Errorf("try %s %s: %w", o.name, w, err)
 			}
-			if took := median(samples[0]); least == 0 || took < least {
+			if took := median(walls(samples[0])); least == 0 || took < least {
 				best, least = w, took
 			}
 		}

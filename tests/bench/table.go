@@ -18,13 +18,14 @@ func median[T time.Duration | float64](values []T) T {
 	return (sorted[n/2-1] + sorted[n/2]) / 2
 }
 
-// collect takes n samples of each contestant in turn, so that a change of the
-// machine's mood meets them all.
+// collect takes n samples of each contestant, in rounds, so that a change of the
+// machine's mood meets them all; each round begins with the next contestant.
 func collect[T any](n int, contestants []func() (T, error)) ([][]T, error) {
 	samples := make([][]T, len(contestants))
-	for range n {
-		for i, sample := range contestants {
-			value, err := sample()
+	for round := range n {
+		for turn := range contestants {
+			i := (round + turn) % len(contestants)
+			value, err := contestants[i]()
 			if err != nil {
 				return nil, err
 			}
@@ -63,3 +64,18 @@ func (t *table) end() error { return t.w.Flush() }
 
 // ratio of ours to theirs.
 func ratio[T time.Duration | float64](ours, theirs T) float64 { return float64(ours) / float64(theirs) }
+
+// spread is how a ratio was in the rounds of a run: its median, and its quartiles.
+type spread struct{ lower, middle, upper float64 }
+
+// ratios of ours to theirs, round by round.
+func ratios[T time.Duration | float64](ours, theirs []T) spread {
+	var all []float64
+	for i := range ours {
+		all = append(all, ratio(ours[i], theirs[i]))
+	}
+	slices.Sort(all)
+	return spread{all[len(all)/4], median(all), all[(3*len(all))/4]}
+}
+
+func (s spread) String() string { return fmt.Sprintf("%.2f (%.2f-%.2f)", s.middle, s.lower, s.upper) }
