@@ -76,7 +76,7 @@ PATIENCE := 20m
 
 export GOFLAGS += -buildvcs=false
 
-.PHONY: all build man completions aci images test test-all test-unit test-e2e test-cri test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all build man completions aci images test test-all test-unit test-e2e test-cri test-kubernetes test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
@@ -170,6 +170,19 @@ test-cri: root deps-build deps-test aci
 	$(GO) vet -C cri -tags '$(TAGS)' ./...
 	$(BUILT) $(GO) test -C cri -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) -run '$(RUN)' ./...
 
+# The server below Kubernetes' own programs, all in one, in namespaces. That one is built once for each version and stays
+# in the user's cache: it takes ten minutes of two processors and 4 GB of memory, so this is not part of test-all.
+KUBERNETES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kurma/kubernetes-$(shell cat tests/kubernetes/go.sum tests/kubernetes/allinone/*.go | sha256sum | cut -c 1-16)
+test-kubernetes: root deps-build deps-test aci $(KUBERNETES)
+	$(GO) vet -C tests/kubernetes .
+	KUBERNETES='$(abspath $(KUBERNETES))' $(BUILT) $(GO) test -C tests/kubernetes -count=1 -v -timeout 60m -run '$(RUN)' .
+
+$(KUBERNETES):
+	mkdir -p $(@D)
+	CGO_ENABLED=0 nice $(GO) build -C tests/kubernetes -trimpath -o '$(abspath $@).new' \
+		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$(sed -n 's,.*k8s.io/kubernetes v,v,p' tests/kubernetes/go.mod)" ./allinone
+	mv '$@.new' '$@'
+
 # Follows PODS short pods, one after the other, from their start to their end.
 PODS ?= 1000
 test-follow: root deps-build deps-test aci images
@@ -246,6 +259,7 @@ lint: deps-build deps-lint $(LINT)
 	tools/lint-c.sh
 	$(LINT) run ./...
 	for module in launcher cri examples/* netplugins tools/release; do (cd $$module && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
+	cd tests/kubernetes && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml . # ./... would build all of Kubernetes
 
 # Needs https://vuln.go.dev, so it is not part of continuous integration.
 vuln: deps-build $(VULN)
