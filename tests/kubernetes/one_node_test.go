@@ -50,6 +50,13 @@ func TestOneNode(t *testing.T) {
 		run  func(*cluster)
 	}{
 		{"Deployment", testDeployment},
+		{"Service", testService},
+		{"Configuration", testConfiguration},
+		{"InitAndSidecar", testInitAndSidecar},
+		{"Jobs", testJobs},
+		{"DaemonSet", testDaemonSet},
+		{"StatefulSet", testStatefulSet},
+		{"Probes", testProbes},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(c.on(t)) })
 	}
