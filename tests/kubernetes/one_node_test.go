@@ -57,6 +57,14 @@ func TestOneNode(t *testing.T) {
 		{"DaemonSet", testDaemonSet},
 		{"StatefulSet", testStatefulSet},
 		{"Probes", testProbes},
+		{"Streams", testStreams},
+		{"Rollout", testRollout},
+		{"OutOfMemory", testOutOfMemory},
+		{"Restarts", testRestarts},
+		{"Stats", testStats},
+		{"Drain", testDrain},
+		{"Eviction", testEviction},
+		{"HundredPods", testHundredPods},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(c.on(t)) })
 	}
@@ -131,4 +139,23 @@ func testDeployment(c *cluster) {
 		c.Logf("deleted after %s", since(begin))
 	}
 	c.nothingIsLeft()
+}
+
+func testRollout(c *cluster) {
+	space := c.space()
+	c.rollOut(space, "deployment/web", web)
+	first := c.names(space, "pods")
+	c.kubectl("set", "env", "deployment/web", "--namespace", space, "COLOR=red")
+	c.kubectl("rollout", "status", "deployment/web", "--namespace", space, limit())
+	show := []string{"exec", "deployment/web", "--namespace", space, "--", "sh", "-c", "echo $COLOR"}
+	if out := c.kubectl(show...); out != "red\n" {
+		c.Errorf("after the change the variable is %q", out)
+	}
+	c.kubectl("rollout", "undo", "deployment/web", "--namespace", space)
+	c.kubectl("rollout", "status", "deployment/web", "--namespace", space, limit())
+	c.await("the second revision's pods are gone", func() bool { return len(c.names(space, "pods")) == 2 })
+	out := c.kubectl(show...)
+	if now := c.names(space, "pods"); out != "\n" || strings.Join(now, " ") == strings.Join(first, " ") {
+		c.Errorf("after undo: variable %q, pods %q, first %q", out, now, first)
+	}
 }
