@@ -244,6 +244,26 @@ func remove(dir, kind string) error {
 	return nil
 }
 
+// RemoveStray removes the folders without a record, which a process that was killed has left: one that had not written
+// the record yet, or that had removed it already. Nothing is mounted in them, and no other process may use the store.
+func (s *Store) RemoveStray() error {
+	var errs []error
+	for folder, record := range map[string]string{sandboxes: "sandbox.json", containers: "container.json"} {
+		entries, err := os.ReadDir(filepath.Join(s.dir, folder))
+		errs = append(errs, err)
+		for _, e := range entries {
+			dir := filepath.Join(s.dir, folder, e.Name())
+			if _, err := os.Lstat(filepath.Join(dir, record)); errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, os.RemoveAll(dir))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove folders without a record: %w", err)
+	}
+	return nil
+}
+
 // Sandboxes returns all sandboxes, the latest first.
 func (s *Store) Sandboxes() ([]Sandbox, error) {
 	all, err := list(filepath.Join(s.dir, sandboxes), s.Sandbox)

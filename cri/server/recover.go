@@ -12,10 +12,11 @@ import (
 	"kurma.io/stager/cri/sandboxes"
 )
 
-// recoverState removes what servers that were killed have left: sandboxes that were not finished, and pods and mounts
-// that no container has. What cannot be removed is logged, and the next server tries again.
+// recoverState removes what servers that were killed have left: sandboxes that were not finished, pods and mounts that
+// no container has, and folders without a record. What cannot be removed is logged, and the next server tries again.
 func (s *Server) recoverState(ctx context.Context) {
-	if err := errors.Join(s.removeUnfinished(ctx), s.removeStrayPods(ctx), s.removeStrayMounts()); err != nil {
+	err := errors.Join(s.removeUnfinished(ctx), s.removeStrayPods(ctx), s.removeStrayMounts(), s.records.RemoveStray())
+	if err != nil {
 		slog.Error("leftovers of an earlier server stay", "error", err)
 	}
 	if _, err := s.images.Collect(); err != nil {

@@ -56,6 +56,17 @@ func TestKilledServerFindsEverythingAgain(t *testing.T) {
 	}
 }
 
+// A server that is killed while it makes or removes a record leaves a folder without one, which the next server removes.
+func TestFoldersWithoutARecordAreRemoved(t *testing.T) {
+	n := newNode(t)
+	n.kill()
+	for _, kind := range []string{"sandboxes", "containers"} {
+		n.write(n.path("state/"+kind+"/"+strings.Repeat("a", 64)+"/hosts"), "")
+	}
+	n.start()
+	n.nothingIsLeft()
+}
+
 func TestThirtySandboxesAtOnce(t *testing.T) {
 	p := newPod(t)
 	const many = 30
