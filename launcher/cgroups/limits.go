@@ -12,8 +12,8 @@ import (
 const noLimit = 1 << 62
 
 // LimitAsAround gives the group, which has been made, the lowest limits of memory and tasks of the groups around it, if
-// its own are not lower. A stager sees its own group alone. It leaves room for itself below the limits that it sees, so that
-// the kernel looks among the apps for a process to kill, and not at the supervisor.
+// its own are not lower. A stager sees its own group alone. It leaves room for itself below the limits that it sees,
+// so that the kernel looks among the apps for a process to kill, and not at the supervisor.
 func (g *Group) LimitAsAround() error {
 	for _, h := range g.Hierarchies {
 		for _, file := range []string{"memory.max", "memory.limit_in_bytes", "pids.max"} { // of version 2, of 1, of both

@@ -36,8 +36,9 @@ type PodOptions struct {
 	// CgroupParent is the group in which the pod's cgroup is made, a path below each hierarchy's root; "" for the
 	// configuration's.
 	CgroupParent string
-	// ChangingLimits says that the limits of that group, or of one around it, may be raised while the pod runs. Without it
-	// the pod's cgroup has the lowest of them from its start, so that an app that reaches it does not have the stager killed.
+	// ChangingLimits says that the limits of that group, or of one around it, may be raised while the pod runs. Without
+	// it the pod's cgroup has the lowest of them from its start, so that an app that reaches it does not have the stager
+	// killed.
 	ChangingLimits bool
 	// Detached has the pod watched by a process of its own, so that the pod outlives this process.
 	Detached bool

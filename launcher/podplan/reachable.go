@@ -40,8 +40,8 @@ func isRoot(user string) bool {
 	return err == nil && n == 0 || user == "root"
 }
 
-// mayBeRoot reports whether a user may be user 0. Who a name or the owner of a file is, the app's image decides when the
-// app starts.
+// mayBeRoot reports whether a user may be user 0. Who a name or the owner of a file is, the app's image decides when
+// the app starts.
 func mayBeRoot(user string) bool {
 	_, err := strconv.ParseUint(user, 10, 32)
 	return err != nil || isRoot(user)

@@ -48,8 +48,8 @@ type Plan struct {
 	// that of a service, and the service's end kills every process in it.
 	MonitorCgroup bool `json:"monitorCgroup,omitempty"`
 
-	// ChangingLimits says that the limits of the cgroups around the pod's may be raised while it runs: the pod's cgroup does
-	// not get them.
+	// ChangingLimits says that the limits of the cgroups around the pod's may be raised while it runs: the pod's cgroup
+	// does not get them.
 	ChangingLimits bool `json:"changingLimits,omitempty"`
 
 	// Remove has the pod deleted with its logs when it ends.
