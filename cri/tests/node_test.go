@@ -157,11 +157,27 @@ func (n *node) end() {
 			n.Errorf("remove sandbox: %v", err)
 		}
 	}
+	n.noZombieIsLeft()
 	_ = n.server.Process.Signal(unix.SIGTERM)
 	if err := n.server.Wait(); err != nil {
 		n.Errorf("the server ended with %v", err)
 	}
 	n.nothingIsLeft()
+}
+
+// noZombieIsLeft checks that the server has waited for the processes that it has started, such as the pods' monitors.
+func (n *node) noZombieIsLeft() {
+	surroundings.Eventually(n.T, "the server has no process left below it", func() bool {
+		files, err := filepath.Glob("/proc/[0-9]*/stat")
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			_, state, _ := strings.Cut(string(text), ") ") // proc_pid_stat(5): state and parent follow the name
+			if fields := strings.Fields(state); err == nil && fields[1] == fmt.Sprint(n.server.Process.Pid) {
+				return false
+			}
+		}
+		return err == nil
+	})
 }
 
 func (n *node) nothingIsLeft() {

@@ -40,7 +40,9 @@ type Monitor struct {
 	UUID string // the pod's
 
 	process *os.Process
-	control *os.File // nil after Close
+	control *os.File        // nil after Close and HandOver
+	ended   <-chan struct{} // closed when the process has ended, and has been waited for
+	state   *os.ProcessState
 }
 
 // StartMonitor starts the monitor of a pod that need not exist yet, with a new UUID. The process starts while the
@@ -78,7 +80,19 @@ func startMonitor(argv []string) (m *Monitor, err error) {
 		return nil, errors.Join(err, m.control.Close())
 	}
 	m.process = cmd.Process
+	m.wait()
 	return m, nil
+}
+
+// wait waits for the process in the background. The monitor ends with its pod, long after HandOver: a caller that lives
+// as long would be left with a zombie.
+func (m *Monitor) wait() {
+	ended := make(chan struct{})
+	m.ended = ended
+	go func() {
+		defer close(ended)
+		m.state, _ = m.process.Wait() // the only other error is that it has been waited for
+	}()
 }
 
 // Close ends the monitor unless it has got a pod.
@@ -88,7 +102,7 @@ func (m *Monitor) Close() {
 	}
 	_ = m.control.Close()
 	m.control = nil
-	_, _ = m.process.Wait()
+	<-m.ended
 }
 
 // HandOver makes the process the pod's monitor, and returns when the pod is up. If the pod does not start, or ctx

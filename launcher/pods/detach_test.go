@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // monitorWord makes this program a detached monitor.
@@ -53,7 +55,16 @@ func TestAMonitorThatWaitsRunsThePodThatItGets(t *testing.T) {
 	if err := s.Remove(t.Context(), found, true); err != nil {
 		t.Error(err)
 	}
-	_, _ = m.process.Wait()
+	awaitNoProcess(t, m.process.Pid)
+}
+
+// awaitNoProcess waits until a process is gone, and is not even a zombie.
+func awaitNoProcess(t *testing.T, pid int) {
+	t.Helper()
+	surroundings.Eventually(t, "the monitor's process is gone", func() bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+		return errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 // Nothing is left of a monitor when there will be no pod, or its starter has been killed, which the monitor
@@ -61,27 +72,18 @@ func TestAMonitorThatWaitsRunsThePodThatItGets(t *testing.T) {
 func TestAMonitorWithoutAPodEnds(t *testing.T) {
 	s := newStore(t)
 	m := startTestMonitor(t, s)
-	ended := make(chan int, 1)
-	process, control := m.process, m.control
+	control := m.control
 	m.control = nil
 	if err := control.Close(); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		state, err := process.Wait()
-		if err != nil {
-			ended <- -1
-			return
-		}
-		ended <- state.ExitCode()
-	}()
 	select {
-	case code := <-ended:
-		if code != 0 {
+	case <-m.ended:
+		if code := m.state.ExitCode(); code != 0 {
 			t.Errorf("exit status %d", code)
 		}
 	case <-time.After(time.Minute):
-		_ = process.Kill()
+		_ = m.process.Kill()
 		t.Error("the monitor waits still")
 	}
 }
@@ -93,9 +95,7 @@ func TestThePodOfAMonitorThatWasKilledIsDeleted(t *testing.T) {
 	if err := m.process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.process.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	<-m.ended
 	err := m.HandOver(t.Context(), pod)
 	if err == nil || !strings.Contains(err.Error(), `launch pod "unlucky": the monitor was killed`) {
 		t.Errorf("error %v", err)

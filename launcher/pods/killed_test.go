@@ -55,7 +55,7 @@ func TestAKilledLauncherLeavesNoProcess(t *testing.T) {
 	if err := m.process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = m.process.Wait()
+	<-m.ended
 	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(stager), Events: unix.POLLIN}}, int(surroundings.Patience.Milliseconds())); n != 1 {
 		t.Errorf("the stager lives without its monitor: %v", err)
 		_ = unix.PidfdSendSignal(stager, unix.SIGKILL, nil, 0)
