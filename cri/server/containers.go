@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"math"
 	"os"
 	"syscall"
 	"time"
@@ -89,11 +91,15 @@ func (s *Server) launch(
 func (s *Server) StopContainer(
 	ctx context.Context, r *runtimeapi.StopContainerRequest,
 ) (*runtimeapi.StopContainerResponse, error) {
-	err := s.stopContainer(ctx, r.GetContainerId(), time.Duration(r.GetTimeout())*time.Second)
+	err := s.stopContainer(ctx, r.GetContainerId(), time.Duration(min(r.GetTimeout(), longestGrace))*time.Second)
 	return &runtimeapi.StopContainerResponse{}, ignoreMissing(err)
 }
 
-// stopContainer asks the container's app to end, and kills it with its pod after the grace period.
+// longestGrace is the longest grace period that a time.Duration holds, in seconds.
+const longestGrace = int64(math.MaxInt64 / time.Second)
+
+// stopContainer asks the container's app to end, and kills it with its pod after the grace period. If ctx ends before,
+// because kubelet or this server is started again, the app keeps what is left of its time: kubelet asks again.
 func (s *Server) stopContainer(ctx context.Context, id string, grace time.Duration) error {
 	defer s.locks.take(id)()
 	record, err := s.records.Container(id)
@@ -107,6 +113,9 @@ func (s *Server) stopContainer(ctx context.Context, id string, grace time.Durati
 	if grace > 0 {
 		s.askToEnd(ctx, pod, record, grace)
 	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("stop container %s: %w", id, context.Cause(ctx))
+	}
 	s.pods.Kill(pod.Plan.UUID) // does nothing to a pod that has ended
 	if err := pod.AwaitEnd(ctx); err != nil && !errors.Is(err, pods.ErrNotFound) {
 		return fmt.Errorf("stop container %s: %w", id, err)
@@ -114,14 +123,17 @@ func (s *Server) stopContainer(ctx context.Context, id string, grace time.Durati
 	return nil
 }
 
-// askToEnd signals the app and waits for the pod's end, at most for the grace period.
+// askToEnd signals the app and waits for the pod's end, at most for the grace period. A stager that does not answer is
+// asked again, and is left the same time.
 func (s *Server) askToEnd(ctx context.Context, pod *pods.Pod, r records.Container, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	if s.daemon.Signal(ctx, pod, r.App, syscall.Signal(r.StopSignal)) != nil {
-		// It has ended, or its stager does not answer: then there is no point in waiting.
-		pod.Ends(ctx, time.Second)
-		return
+	for ctx.Err() == nil {
+		err := s.daemon.Signal(ctx, pod, r.App, syscall.Signal(r.StopSignal))
+		if err == nil || pod.Ends(ctx, time.Second) { // a pod that is ending cannot be called
+			break
+		}
+		slog.Warn("app is not signalled", "container", r.ID, "error", err)
 	}
 	_ = pod.AwaitEnd(ctx)
 }
