@@ -12,17 +12,23 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"kurma.io/stager/launcher/jsonfile"
 )
 
-// ErrNotFound says that there is no such sandbox or container.
-var ErrNotFound = errors.New("not found")
+var (
+	// ErrNotFound says that there is no such sandbox or container.
+	ErrNotFound = errors.New("not found")
+	// ErrDamaged says that a record cannot be read, as a power loss may leave it.
+	ErrDamaged = errors.New("record is damaged")
+)
 
 // Phase is where a sandbox is in its life: Making, Ready, Stopped.
 type Phase string
@@ -161,7 +167,10 @@ func NewID() string {
 
 // Store is the folder of the records. Its methods may be called at the same time, but for one ID only one of Write and
 // Remove.
-type Store struct{ dir string }
+type Store struct {
+	dir    string
+	warned sync.Map // the IDs of damaged records that have been logged
+}
 
 // Open makes the store's folders if they are missing.
 func Open(dir string) (*Store, error) {
@@ -170,7 +179,7 @@ func Open(dir string) (*Store, error) {
 			return nil, fmt.Errorf("open store of records: %w", err)
 		}
 	}
-	return &Store{dir}, nil
+	return &Store{dir: dir}, nil
 }
 
 const (
@@ -183,12 +192,12 @@ func (s *Store) SandboxDir(id string) string { return filepath.Join(s.dir, sandb
 
 func (s *Store) containerDir(id string) string { return filepath.Join(s.dir, containers, id) }
 
-// Sandbox returns the record of a sandbox, or ErrNotFound.
+// Sandbox returns the record of a sandbox, ErrNotFound or ErrDamaged.
 func (s *Store) Sandbox(id string) (r Sandbox, err error) {
 	return r, read(s.SandboxDir(id), "sandbox", id, &r)
 }
 
-// Container returns the record of a container, or ErrNotFound.
+// Container returns the record of a container, ErrNotFound or ErrDamaged.
 func (s *Store) Container(id string) (r Container, err error) {
 	return r, read(s.containerDir(id), "container", id, &r)
 }
@@ -201,7 +210,10 @@ func read(dir, kind, id string, into any) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s %q: %w", kind, id, ErrNotFound)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("%s %q: %w: %w", kind, id, ErrDamaged, err)
+	}
+	return nil
 }
 
 // isID reports whether a text is an ID, so that it names no other folder.
@@ -264,36 +276,57 @@ func (s *Store) RemoveStray() error {
 	return nil
 }
 
-// Sandboxes returns all sandboxes, the latest first.
+// Sandboxes returns all sandboxes, the latest first, without those whose record is damaged.
 func (s *Store) Sandboxes() ([]Sandbox, error) {
-	all, err := list(filepath.Join(s.dir, sandboxes), s.Sandbox)
+	all, err := list(s, sandboxes, s.Sandbox)
 	slices.SortFunc(all, func(a, b Sandbox) int { return b.Created.Compare(a.Created) })
 	return all, err
 }
 
-// Containers returns all containers, the latest first.
+// Containers returns all containers, the latest first, without those whose record is damaged.
 func (s *Store) Containers() ([]Container, error) {
-	all, err := list(filepath.Join(s.dir, containers), s.Container)
+	all, err := list(s, containers, s.Container)
 	slices.SortFunc(all, func(a, b Container) int { return b.Created.Compare(a.Created) })
 	return all, err
 }
 
-// list reads the records of a folder, without those that are being removed.
-func list[T any](dir string, read func(id string) (T, error)) ([]T, error) {
-	entries, err := os.ReadDir(dir)
+// list reads the records of a folder, without those that are being removed. One that is damaged must not hide the
+// others: it is logged once.
+func list[T any](s *Store, kind string, read func(id string) (T, error)) ([]T, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, kind))
 	if err != nil {
 		return nil, fmt.Errorf("list records: %w", err)
 	}
 	var all []T
 	for _, e := range entries {
 		r, err := read(e.Name())
+		if err == nil {
+			all = append(all, r)
+			continue
+		}
 		if errors.Is(err, ErrNotFound) {
 			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("read record %s: %w", e.Name(), err)
+		if _, before := s.warned.LoadOrStore(e.Name(), true); !before {
+			slog.Warn("record is left out", "error", err)
 		}
-		all = append(all, r)
 	}
 	return all, nil
+}
+
+// Damaged returns the IDs of the sandboxes and containers whose records are damaged.
+func (s *Store) Damaged() (damagedSandboxes, damagedContainers []string, err error) {
+	damagedSandboxes, err = unreadable(filepath.Join(s.dir, sandboxes), s.Sandbox)
+	damagedContainers, more := unreadable(filepath.Join(s.dir, containers), s.Container)
+	return damagedSandboxes, damagedContainers, errors.Join(err, more)
+}
+
+func unreadable[T any](dir string, read func(id string) (T, error)) (ids []string, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if _, failure := read(e.Name()); errors.Is(failure, ErrDamaged) {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids, err
 }

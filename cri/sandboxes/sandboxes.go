@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -113,6 +114,9 @@ func (m *Maker) Remove(dir string, r records.Sandbox) error {
 	if err := unmount(filepath.Join(dir, shmDir)); err != nil {
 		return fmt.Errorf("remove sandbox: %w", err)
 	}
+	if r.Cgroup == "" {
+		return nil
+	}
 	group, err := cgroups.Open(r.Cgroup)
 	if err != nil {
 		return err
@@ -121,6 +125,27 @@ func (m *Maker) Remove(dir string, r records.Sandbox) error {
 		return fmt.Errorf("remove sandbox: %w", err)
 	}
 	return nil
+}
+
+// FindCgroup returns the path of the cgroup with that name below a hierarchy's root, "" if there is none.
+func FindCgroup(name string) (found string, err error) {
+	root, err := cgroups.Open(".")
+	if err != nil {
+		return "", err
+	}
+	for _, h := range root.Hierarchies {
+		_ = filepath.WalkDir(h.Mount, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && d.Name() == name {
+				found, _ = filepath.Rel(h.Mount, path) // below it
+				return fs.SkipAll
+			}
+			return nil // a group that has just gone is not the one
+		})
+		if found != "" {
+			break
+		}
+	}
+	return found, nil
 }
 
 // IsAlive reports whether a sandbox that was made has its namespaces: not after a restart of the machine.

@@ -39,10 +39,24 @@ func (s *Server) lifeOf(r records.Container) (life, error) {
 	switch {
 	case r.PodUUID == "":
 		return life{state: runtimeapi.ContainerState_CONTAINER_CREATED}, nil
+	case pod == nil && !r.Started.IsZero():
+		return lost(r, "the pod of the container is gone"), nil
 	case pod == nil:
 		return notStarted(r, "the stager did not start, and the server was killed meanwhile"), nil
 	}
+	if pod.Damage != nil {
+		return lost(r, pod.Damage.Error()), nil
+	}
 	return lifeOfPod(r, pod), nil
+}
+
+// lost is the life of a container of which only its record is left.
+func lost(r records.Container, why string) life {
+	started := cmpTime(r.Started, r.Created)
+	return life{
+		state: runtimeapi.ContainerState_CONTAINER_EXITED, started: started, finished: started,
+		code: notKnown, reason: "Unknown", message: why,
+	}
 }
 
 func notStarted(r records.Container, why string) life {

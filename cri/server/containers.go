@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -102,11 +103,14 @@ const longestGrace = int64(math.MaxInt64 / time.Second)
 // because kubelet or this server is started again, the app keeps what is left of its time: kubelet asks again.
 func (s *Server) stopContainer(ctx context.Context, id string, grace time.Duration) error {
 	defer s.locks.take(id)()
-	record, err := s.records.Container(id)
+	record, err := s.containerToEnd(id)
 	if err != nil {
 		return err
 	}
 	pod, err := s.podOf(record)
+	if err == nil && pod != nil && pod.Damage != nil {
+		return s.pods.Remove(ctx, pod, true) // its state does not say whether it has ended
+	}
 	if err != nil || pod == nil || pod.Ended() {
 		return err
 	}
@@ -150,7 +154,7 @@ func (s *Server) removeContainer(ctx context.Context, id string) error {
 		return err
 	}
 	defer s.locks.take(id)()
-	record, err := s.records.Container(id)
+	record, err := s.containerToEnd(id)
 	if err != nil {
 		return err
 	}
@@ -173,17 +177,42 @@ func (s *Server) removeContainer(ctx context.Context, id string) error {
 	return nil
 }
 
-// podOf returns the pod of a container; nil for a container that was not started, or whose pod is gone because it did
-// not start.
+// containerToEnd returns the record of a container that is stopped or removed: of one whose record is damaged what else
+// is known, its pod, which has the container's ID as its name.
+func (s *Server) containerToEnd(id string) (records.Container, error) {
+	record, err := s.records.Container(id)
+	if !errors.Is(err, records.ErrDamaged) {
+		return record, err
+	}
+	record = records.Container{ID: id}
+	all, err := s.pods.List()
+	for _, pod := range all {
+		if pod.Plan.Name == id {
+			record.PodUUID = pod.Plan.UUID
+		}
+	}
+	return record, err
+}
+
+// podOf returns the pod of a container, with Damage if its state cannot be read; nil for a container that was not
+// started, or whose pod is gone because it did not start.
 func (s *Server) podOf(r records.Container) (*pods.Pod, error) {
 	if r.PodUUID == "" {
 		return nil, nil
 	}
 	pod, err := s.pods.Get(r.PodUUID)
+	if err == nil {
+		return pod, nil
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return pod, err
+	all, err := s.pods.List()
+	i := slices.IndexFunc(all, func(p *pods.Pod) bool { return p.Plan.UUID == r.PodUUID })
+	if i < 0 {
+		return nil, err
+	}
+	return all[i], nil
 }
 
 // ReopenContainerLog implements the CRI: it makes the new file, in which the stager continues the log.

@@ -15,13 +15,27 @@ import (
 // recoverState removes what servers that were killed have left: sandboxes that were not finished, pods and mounts that
 // no container has, and folders without a record. What cannot be removed is logged, and the next server tries again.
 func (s *Server) recoverState(ctx context.Context) {
-	err := errors.Join(s.removeUnfinished(ctx), s.removeStrayPods(ctx), s.removeStrayMounts(), s.records.RemoveStray())
+	err := errors.Join(s.removeDamaged(ctx), s.removeUnfinished(ctx), s.removeStrayPods(ctx), s.removeStrayMounts(),
+		s.records.RemoveStray())
 	if err != nil {
 		slog.Error("leftovers of an earlier server stay", "error", err)
 	}
 	if _, err := s.images.Collect(); err != nil {
 		slog.Error("leftovers of pulls stay", "error", err)
 	}
+}
+
+// removeDamaged removes sandboxes and containers whose records are damaged: no list has them, so nobody else will.
+func (s *Server) removeDamaged(ctx context.Context) error {
+	sandboxIDs, containerIDs, err := s.records.Damaged()
+	errs := []error{err}
+	for _, id := range containerIDs {
+		errs = append(errs, s.removeContainer(ctx, id))
+	}
+	for _, id := range sandboxIDs {
+		errs = append(errs, s.stopAndRemove(ctx, id))
+	}
+	return errors.Join(errs...)
 }
 
 func (s *Server) removeUnfinished(ctx context.Context) error {
@@ -59,7 +73,7 @@ func (s *Server) removeStrayPods(ctx context.Context) error {
 	}
 	var errs []error
 	for _, pod := range all {
-		if !known[pod.Plan.UUID] {
+		if !known[pod.Plan.UUID] || pod.Damage != nil { // which may run although its container counts as ended
 			errs = append(errs, s.pods.Remove(ctx, pod, true))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path"
 	"slices"
@@ -124,7 +125,7 @@ func newSandbox(c *runtimeapi.PodSandboxConfig, handler, driver string) (records
 		return r, fmt.Errorf("%w: %w", errInvalid, err)
 	}
 	parent, err := cgroupParent(c.GetLinux().GetCgroupParent(), driver)
-	r.Cgroup = path.Join(parent, "kurma-"+r.ID)
+	r.Cgroup = path.Join(parent, cgroupName(r.ID))
 	return r, err
 }
 
@@ -157,6 +158,8 @@ func portsOf(c *runtimeapi.PodSandboxConfig) []records.Port {
 	}
 	return ports
 }
+
+func cgroupName(id string) string { return "kurma-" + id }
 
 // resolvConf returns the text of resolv.conf, "" for the host's.
 func resolvConf(c *runtimeapi.DNSConfig) string {
@@ -209,7 +212,7 @@ func (s *Server) StopPodSandbox(
 
 func (s *Server) stopSandbox(ctx context.Context, id string) error {
 	defer s.locks.take(id)()
-	record, err := s.records.Sandbox(id)
+	record, err := s.sandboxToEnd(id)
 	if err != nil {
 		return err
 	}
@@ -228,6 +231,9 @@ func (s *Server) stopSandbox(ctx context.Context, id string) error {
 	if err := s.sandboxes.Stop(ctx, s.records.SandboxDir(id), record); err != nil {
 		return err
 	}
+	if record.Name == "" {
+		return nil // its record is damaged: it is removed, or stopped again
+	}
 	record.Phase = records.Stopped
 	if err := s.records.WriteSandbox(record); err != nil {
 		return err
@@ -236,29 +242,48 @@ func (s *Server) stopSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
+// sandboxToEnd returns the record of a sandbox that is stopped or removed: of one whose record is damaged what else is
+// known, and for its network the configuration of today.
+func (s *Server) sandboxToEnd(id string) (records.Sandbox, error) {
+	record, err := s.records.Sandbox(id)
+	if !errors.Is(err, records.ErrDamaged) {
+		return record, err
+	}
+	record = records.Sandbox{ID: id, Phase: records.Ready}
+	if record.NetworkConfig, err = s.sandboxes.Network.Config(); err != nil {
+		slog.Warn("sandbox whose record is damaged is not disconnected", "sandbox", id, "error", err)
+	}
+	record.Cgroup, err = sandboxes.FindCgroup(cgroupName(id))
+	return record, err
+}
+
 // RemovePodSandbox implements the CRI.
 func (s *Server) RemovePodSandbox(
 	ctx context.Context, r *runtimeapi.RemovePodSandboxRequest,
 ) (*runtimeapi.RemovePodSandboxResponse, error) {
-	id := r.GetPodSandboxId()
+	return &runtimeapi.RemovePodSandboxResponse{}, ignoreMissing(s.stopAndRemove(ctx, r.GetPodSandboxId()))
+}
+
+// stopAndRemove ends and removes a sandbox with its containers.
+func (s *Server) stopAndRemove(ctx context.Context, id string) error {
 	if err := s.stopSandbox(ctx, id); err != nil {
-		return &runtimeapi.RemovePodSandboxResponse{}, ignoreMissing(err)
+		return err
 	}
 	containers, err := s.containersOf(id)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, c := range containers {
 		if err := ignoreMissing(s.removeContainer(ctx, c.ID)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return &runtimeapi.RemovePodSandboxResponse{}, ignoreMissing(s.removeSandbox(id))
+	return s.removeSandbox(id)
 }
 
 func (s *Server) removeSandbox(id string) error {
 	defer s.locks.take(id)()
-	record, err := s.records.Sandbox(id)
+	record, err := s.sandboxToEnd(id)
 	if err != nil {
 		return err
 	}
