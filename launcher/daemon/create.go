@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -49,6 +50,7 @@ type PodOptions struct {
 type Launch struct {
 	pod     *pods.Keeper
 	monitor *pods.Monitor // of a pod that is detached
+	begun   bool          // the pod is its monitor's
 }
 
 // Pod returns the pod's record as it is now. While Run works, only its function up may call it.
@@ -86,19 +88,29 @@ func (d *Daemon) Create(ctx context.Context, o PodOptions) (launch *Launch, warn
 
 // Start has the pod's monitor start the pod, and returns when all of its apps have been started. A pod that does not
 // start is deleted; the error is a pods.StartError then.
-func (l *Launch) Start(ctx context.Context) error { return l.monitor.HandOver(ctx, l.pod) }
+func (l *Launch) Start(ctx context.Context) error {
+	l.begun = true
+	return l.monitor.HandOver(ctx, l.pod)
+}
 
 // Run starts the pod and returns when it has ended. This process is the pod's monitor: the pod ends with it, and is
 // stopped when ctx ends. Run calls up when all apps have been started; its error stops the pod. The pod stays in the
 // store if it was up.
 func (l *Launch) Run(ctx context.Context, up func() error) (pods.Exit, error) {
+	l.begun = true
 	return l.pod.Run(ctx, true, up)
 }
 
-// Close ends what has been started for a pod that was not. It may be called again.
+// Close deletes a pod that was not started, and ends its monitor. It may be called again.
 func (l *Launch) Close() {
 	if l.monitor != nil {
 		l.monitor.Close()
+	}
+	if l.pod != nil && !l.begun {
+		l.begun = true
+		if err := l.pod.Discard(); err != nil {
+			slog.Warn("pod that was not started is left", "error", err)
+		}
 	}
 }
 

@@ -168,6 +168,15 @@ func (k *Keeper) takeOver() error {
 	return k.takeDown(group, killed(), deletePod)
 }
 
+// Discard deletes a pod that has been made and not been started, with the cgroup that its maker may have made for it.
+func (k *Keeper) Discard() error {
+	group, err := cgroups.Open(k.Plan.Cgroup)
+	if err != nil {
+		return err
+	}
+	return errors.Join(group.Remove(), k.removeDir())
+}
+
 // RunDetached is the main function of a detached monitor: it runs the pod in that folder when it gets the pod's
 // lock, and reports once. It returns nil if it gets none. If the process that started it has been
 // killed and cannot read the report, the pod keeps running and `ps` shows it. connector is as in
