@@ -57,14 +57,23 @@ func (s *Server) start(ctx context.Context, r *records.Container) error {
 	}
 	defer launch.Close()
 	r.PodUUID = launch.Pod().Plan.UUID
-	if err := s.records.WriteContainer(*r); err != nil {
+	if err := errors.Join(s.records.WriteContainer(*r), limitBeforeStart(launch.Pod(), *r)); err != nil {
 		return err
 	}
 	if err := launch.Start(ctx); err != nil {
 		return err
 	}
 	r.Started = time.Now()
-	return errors.Join(s.records.WriteContainer(*r), applyLimits(launch.Pod(), r.App, r.Limits))
+	if err := errors.Join(s.records.WriteContainer(*r), limitStarted(launch.Pod(), *r)); err != nil {
+		return errors.Join(err, s.killStarted(ctx, launch.Pod()))
+	}
+	return nil
+}
+
+// killStarted ends a pod whose container counts as not started.
+func (s *Server) killStarted(ctx context.Context, pod *pods.Pod) error {
+	s.pods.Kill(pod.Plan.UUID)
+	return pod.AwaitEnd(context.WithoutCancel(ctx)) // it was killed, so that this takes no time
 }
 
 // launch makes the container's pod, with a monitor in the sandbox's namespaces.

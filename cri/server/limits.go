@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/translate"
@@ -19,38 +21,137 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// applyLimits writes the limits for which the stager has no isolators into the cgroup of a container's app.
-func applyLimits(pod *pods.Pod, app string, l records.Limits) error {
+// isOuter says of a limit's file that the limit is that of the container's own cgroup, which has the stager as well: the
+// processors, so that no program starts on others, and the shares, which count between the containers of a sandbox.
+func isOuter(s records.Setting) bool {
+	return isCPUSet(s) || s.File == "cpu.shares" || s.File == "cpu.weight"
+}
+
+func isCPUSet(s records.Setting) bool { return s.File == "cpuset.cpus" || s.File == "cpuset.mems" }
+
+// limitBeforeStart makes the container's own cgroup, and writes its limits.
+func limitBeforeStart(pod *pods.Pod, r records.Container) error {
+	asked := new(runtimeapi.LinuxContainerResources)
+	if r.Resources != nil {
+		if err := decode(r.Resources, asked); err != nil {
+			return err
+		}
+	}
+	group, err := cgroups.Open(pod.Plan.Cgroup)
+	if err == nil {
+		err = group.Make()
+	}
+	if err != nil {
+		return err
+	}
+	all, err := translate.Changes(asked, isUnified(group))
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if isOuter(s) {
+			if err := applySetting(group, "", s); err != nil {
+				return fmt.Errorf("limit container: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// limitStarted writes the other limits for which the stager has no isolators into the cgroup of a container's app, if it
+// has not ended.
+func limitStarted(pod *pods.Pod, r records.Container) error {
 	group, err := cgroups.Open(pod.Plan.Cgroup)
 	if err != nil {
 		return err
 	}
-	return applySettings(group, app, l.Settings())
-}
-
-// applySettings writes each text into its file of the app's cgroup, in the hierarchy that has the file.
-func applySettings(group *cgroups.Group, app string, all []records.Setting) error {
-	for _, s := range all {
-		if err := applySetting(group, filepath.Join(names.AppsCgroup, app), s); err != nil {
+	for _, s := range r.Limits.Settings() {
+		if isOuter(s) {
+			continue
+		}
+		if err := applySetting(group, appGroup(r), s); err != nil && !errors.Is(err, errNoGroup) {
 			return fmt.Errorf("limit container: %w", err)
 		}
 	}
 	return nil
 }
 
-func applySetting(group *cgroups.Group, below string, s records.Setting) error {
-	for _, h := range group.Hierarchies {
-		file, err := os.OpenFile(filepath.Join(group.Dir(h), below, s.File), os.O_WRONLY, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+// appGroup is the cgroup of the container's app below the container's own.
+func appGroup(r records.Container) string { return filepath.Join(names.AppsCgroup, r.App) }
+
+// change changes a limit of a container that runs.
+func change(group *cgroups.Group, r records.Container, s records.Setting) error {
+	app := appGroup(r)
+	switch {
+	case isCPUSet(s):
+		return changeCPUSet(group, []string{"", names.AppsCgroup, app}, s)
+	case isOuter(s):
+		return errors.Join(applySetting(group, "", s), applySetting(group, app, s))
+	}
+	return applySetting(group, app, s)
+}
+
+// changeCPUSet changes the processors or nodes of cgroups, each inside the one before. In version 1 none may have what
+// that around it has not: they have the old ones and the new ones for a moment.
+func changeCPUSet(group *cgroups.Group, inside []string, s records.Setting) error {
+	for _, below := range inside {
+		old, err := readSetting(group, below, s.File)
+		if err != nil || old == "" {
+			continue // version 2: it has those of the cgroup around it
 		}
-		if err != nil {
+		if err := applySetting(group, below, records.Setting{File: s.File, Text: old + "," + s.Text}); err != nil {
 			return err
 		}
-		_, err = file.WriteString(s.Text)
-		return errors.Join(err, file.Close())
 	}
-	return fmt.Errorf("no cgroup has %s", s.File)
+	for _, below := range slices.Backward(inside) {
+		if err := applySetting(group, below, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readSetting(group *cgroups.Group, below, file string) (string, error) {
+	for _, h := range group.Hierarchies {
+		text, err := os.ReadFile(filepath.Join(group.Dir(h), below, file))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return strings.TrimSpace(string(text)), err
+		}
+	}
+	return "", fs.ErrNotExist
+}
+
+// errNoGroup says that a container has no cgroup any more, because it has ended.
+var errNoGroup = errors.New("the container has ended")
+
+// applySetting writes a text into its file of a cgroup below a group, in the hierarchy that has the file.
+func applySetting(group *cgroups.Group, below string, s records.Setting) error {
+	var err error
+	for _, h := range group.Hierarchies {
+		if err = writeFile(filepath.Join(group.Dir(h), below, s.File), s.Text); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	switch there := slices.ContainsFunc(group.Hierarchies, func(h cgroups.Hierarchy) bool {
+		_, err := os.Stat(filepath.Join(group.Dir(h), below))
+		return err == nil
+	}); {
+	case err != nil && !there:
+		return errNoGroup
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("no cgroup has %s", s.File)
+	}
+	return err
+}
+
+// writeFile writes a file that is there.
+func writeFile(path, text string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	return errors.Join(err, file.Close())
 }
 
 // UpdateContainerResources implements the CRI, for a container that runs.
@@ -70,8 +171,10 @@ func (s *Server) UpdateContainerResources(
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	if err := applySettings(group, record.App, changes); err != nil {
-		return nil, err
+	for _, c := range changes {
+		if err := change(group, record, c); err != nil {
+			return nil, fmt.Errorf("limit container: %w", err)
+		}
 	}
 	if record.Resources, err = mergeResources(record.Resources, r.GetLinux()); err != nil {
 		return nil, err
@@ -86,6 +189,9 @@ func mergeResources(recorded json.RawMessage, changes *runtimeapi.LinuxContainer
 		if err := decode(recorded, now); err != nil {
 			return nil, err
 		}
+	}
+	if len(changes.GetHugepageLimits()) > 0 {
+		now.HugepageLimits = nil // a merge appends to lists
 	}
 	proto.Merge(now, changes)
 	return encode(now), nil
