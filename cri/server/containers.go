@@ -37,7 +37,7 @@ func (s *Server) StartContainer(
 		return nil, fmt.Errorf("container %s has been started before", record.ID)
 	}
 	if err := s.start(ctx, &record); err != nil {
-		record.StartError, record.Failed = err.Error(), time.Now()
+		record.StartError, record.Failed = oneLine(err), time.Now()
 		return nil, errors.Join(err, s.records.WriteContainer(record))
 	}
 	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, record.ID, record.SandboxID))

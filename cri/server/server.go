@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"kurma.io/stager/cri/imageindex"
@@ -132,16 +133,23 @@ func (s *Server) obtainStager(ctx context.Context) error {
 // errInvalid says that a request is wrong.
 var errInvalid = errors.New("invalid request")
 
-// report logs the error of a call, and gives it the code by which callers decide.
+// oneLine makes one line of the lines of joined errors: kubelet shows it to a person, as an event.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}
+
+// report logs the error of a call, and gives it the code by which callers decide. That an ID is not known is no failure:
+// kubelet asks for what it has just removed.
 func report(method string, err error) error {
 	if err == nil {
 		return nil
 	}
+	level := slog.LevelError
 	if _, ok := status.FromError(err); !ok {
 		code := codes.Unknown
 		switch {
 		case errors.Is(err, records.ErrNotFound), errors.Is(err, images.ErrNotFound):
-			code = codes.NotFound
+			code, level = codes.NotFound, slog.LevelDebug
 		case errors.Is(err, errInvalid):
 			code = codes.InvalidArgument
 		case errors.Is(err, context.DeadlineExceeded):
@@ -149,9 +157,9 @@ func report(method string, err error) error {
 		case errors.Is(err, context.Canceled):
 			code = codes.Canceled
 		}
-		err = status.Error(code, err.Error())
+		err = status.Error(code, oneLine(err))
 	}
-	slog.Error("call failed", "method", filepath.Base(method), "error", err)
+	slog.Log(context.Background(), level, "call failed", "method", filepath.Base(method), "error", err)
 	return err
 }
 
