@@ -30,7 +30,7 @@ var (
 	ErrDamaged = errors.New("record is damaged")
 )
 
-// Phase is where a sandbox is in its life: Making, Ready, Stopped.
+// Phase is where a sandbox is in its life: Making, Ready, Stopped; or Making, Failed.
 type Phase string
 
 // The phases.
@@ -38,6 +38,7 @@ const (
 	Making  Phase = "making" // a server that was killed leaves it; the next one removes the sandbox
 	Ready   Phase = "ready"
 	Stopped Phase = "stopped"
+	Failed  Phase = "failed" // it was not finished, and what it has could not be removed yet
 )
 
 // Sandbox is what the server knows of a sandbox.

@@ -24,16 +24,8 @@ import (
 type Maker struct{ Network Network }
 
 // Make makes the sandbox of a record in its folder, which exists, and sets the record's addresses. A sandbox with a
-// network of its own has a NetworkConfig. After an error nothing but the folder is left, unless the error says so.
+// network of its own has a NetworkConfig. After an error Stop and Remove undo what was made.
 func (m *Maker) Make(ctx context.Context, dir string, r *records.Sandbox) error {
-	err := m.make(ctx, dir, r)
-	if err != nil {
-		err = errors.Join(err, m.Stop(context.WithoutCancel(ctx), dir, *r), m.Remove(dir, *r))
-	}
-	return err
-}
-
-func (m *Maker) make(ctx context.Context, dir string, r *records.Sandbox) error {
 	group, err := cgroups.Open(r.Cgroup)
 	if err != nil {
 		return err
@@ -95,25 +87,28 @@ func writeFiles(dir string, r records.Sandbox) error {
 	return nil
 }
 
-// Stop disconnects a sandbox from its network and releases its namespaces, in which no container may run. It may be
-// repeated.
+// Stop disconnects a sandbox from its network and releases its namespaces, in which no container may run. After an error
+// it may be repeated: the namespaces are released although a plugin fails, which then works without them.
 func (m *Maker) Stop(ctx context.Context, dir string, r records.Sandbox) error {
-	if err := m.Network.disconnect(ctx, filepath.Join(dir, "net"), r); err != nil {
-		return err
-	}
+	err := m.Network.disconnect(ctx, filepath.Join(dir, "net"), r)
 	for _, n := range kinds() {
-		if err := unmount(filepath.Join(dir, n.name)); err != nil {
-			return fmt.Errorf("stop sandbox: %w", err)
-		}
+		err = errors.Join(err, unmount(filepath.Join(dir, n.name)))
+	}
+	if err != nil {
+		return fmt.Errorf("stop sandbox: %w", err)
 	}
 	return nil
 }
 
 // Remove removes what Stop has left of a sandbox, but for the folder. It may be repeated.
 func (m *Maker) Remove(dir string, r records.Sandbox) error {
-	if err := unmount(filepath.Join(dir, shmDir)); err != nil {
+	if err := errors.Join(unmount(filepath.Join(dir, shmDir)), removeCgroup(r)); err != nil {
 		return fmt.Errorf("remove sandbox: %w", err)
 	}
+	return nil
+}
+
+func removeCgroup(r records.Sandbox) error {
 	if r.Cgroup == "" {
 		return nil
 	}
@@ -121,10 +116,7 @@ func (m *Maker) Remove(dir string, r records.Sandbox) error {
 	if err != nil {
 		return err
 	}
-	if err := group.Remove(); err != nil {
-		return fmt.Errorf("remove sandbox: %w", err)
-	}
-	return nil
+	return group.Remove()
 }
 
 // FindCgroup returns the path of the cgroup with that name below a hierarchy's root, "" if there is none.

@@ -7,18 +7,24 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
 )
 
+// recoverTime is how long the recovery may take: kubelet waits for the socket, and a network's plugin may hang.
+const recoverTime = 20 * time.Second
+
 // recoverState removes what servers that were killed have left: sandboxes that were not finished, pods and mounts that
 // no container has, and folders without a record. What cannot be removed is logged, and the next server tries again.
 func (s *Server) recoverState(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, recoverTime)
+	defer cancel()
 	err := errors.Join(s.removeDamaged(ctx), s.removeUnfinished(ctx), s.removeStrayPods(ctx), s.removeStrayMounts(),
 		s.records.RemoveStray())
 	if err != nil {
-		slog.Error("leftovers of an earlier server stay", "error", err)
+		slog.Error("leftovers of an earlier server stay", "error", oneLine(err))
 	}
 	if _, err := s.images.Collect(); err != nil {
 		slog.Error("leftovers of pulls stay", "error", err)
@@ -45,15 +51,9 @@ func (s *Server) removeUnfinished(ctx context.Context) error {
 	}
 	var errs []error
 	for _, r := range all {
-		if r.Phase != records.Making {
-			continue
+		if r.Phase == records.Making || r.Phase == records.Failed {
+			errs = append(errs, s.undoSandbox(ctx, r))
 		}
-		dir := s.records.SandboxDir(r.ID)
-		err := errors.Join(s.sandboxes.Stop(ctx, dir, r), s.sandboxes.Remove(dir, r))
-		if err == nil {
-			err = s.records.RemoveSandbox(r.ID)
-		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

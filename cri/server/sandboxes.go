@@ -28,14 +28,14 @@ func (s *Server) RunPodSandbox(
 	}
 	// By the name, so that a call that is repeated waits for the first one.
 	defer s.locks.take(sandboxName(record))()
-	if err := s.checkNew(record); err != nil {
+	if err := s.checkNew(ctx, record); err != nil {
 		return nil, err
 	}
 	if err := s.fillSandbox(&record); err != nil {
 		return nil, err
 	}
 	if err := s.records.WriteSandbox(record); err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.records.RemoveSandbox(record.ID))
 	}
 	if err := s.makeSandbox(ctx, &record); err != nil {
 		return nil, err
@@ -61,24 +61,36 @@ func (s *Server) fillSandbox(r *records.Sandbox) (err error) {
 	return err
 }
 
-// makeSandbox makes the sandbox of a record in Phase Making, and removes the record after an error.
+// undoTime is how long the leftovers of a call that failed may take.
+const undoTime = time.Minute
+
+// makeSandbox makes the sandbox of a record in Phase Making, and removes it after an error.
 func (s *Server) makeSandbox(ctx context.Context, r *records.Sandbox) error {
 	err := s.sandboxes.Make(ctx, s.records.SandboxDir(r.ID), r)
-	if err != nil {
-		return fmt.Errorf("run sandbox %s: %w", r.Name, s.dropSandbox(r.ID, err))
+	if err == nil {
+		ready := *r
+		ready.Phase = records.Ready
+		err = s.records.WriteSandbox(ready)
 	}
-	r.Phase = records.Ready
-	if err := s.records.WriteSandbox(*r); err != nil {
-		return fmt.Errorf("run sandbox %s: %w", r.Name, err)
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+		defer cancel()
+		return fmt.Errorf("run sandbox %s: %w", r.Name, errors.Join(err, s.undoSandbox(ctx, *r)))
 	}
 	return nil
 }
 
-func (s *Server) dropSandbox(id string, why error) error {
-	if err := s.records.RemoveSandbox(id); err != nil {
-		return fmt.Errorf("%w; %w", why, err)
+// undoSandbox removes a sandbox that was not finished. One that cannot be removed is listed from now on, so that kubelet
+// stops and removes it.
+func (s *Server) undoSandbox(ctx context.Context, r records.Sandbox) error {
+	defer s.locks.take(r.ID)()
+	dir := s.records.SandboxDir(r.ID)
+	err := errors.Join(s.sandboxes.Stop(ctx, dir, r), s.sandboxes.Remove(dir, r))
+	if err == nil {
+		return s.records.RemoveSandbox(r.ID)
 	}
-	return why
+	r.Phase = records.Failed
+	return errors.Join(err, s.records.WriteSandbox(r))
 }
 
 // sandboxName is what no two sandboxes have in common.
@@ -86,15 +98,21 @@ func sandboxName(r records.Sandbox) string {
 	return fmt.Sprintf("%s_%s_%s_%d", r.Name, r.Namespace, r.UID, r.Attempt)
 }
 
-// checkNew returns an error if a sandbox has the record's name.
-func (s *Server) checkNew(record records.Sandbox) error {
+// checkNew returns an error if a sandbox has the record's name. It removes one that was not finished.
+func (s *Server) checkNew(ctx context.Context, record records.Sandbox) error {
 	all, err := s.records.Sandboxes()
 	if err != nil {
 		return err
 	}
 	for _, other := range all {
-		if sandboxName(other) == sandboxName(record) {
+		if sandboxName(other) != sandboxName(record) {
+			continue
+		}
+		if other.Phase == records.Ready || other.Phase == records.Stopped {
 			return fmt.Errorf("sandbox %s exists already: %s", sandboxName(record), other.ID)
+		}
+		if err := s.undoSandbox(ctx, other); err != nil {
+			return fmt.Errorf("sandbox %s: leftovers of an earlier call: %w", other.Name, err)
 		}
 	}
 	return nil

@@ -1,0 +1,149 @@
+package tests
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/tests/surroundings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ficklePlugin is a CNI plugin that passes on the result of the one before, and fails or hangs while a file is there.
+const ficklePlugin = `#!/bin/sh
+cd %q
+[ ! -e hang-$CNI_COMMAND ] || exec sleep 1000
+[ ! -e fail-$CNI_COMMAND ] || { echo '{"code": 100, "msg": "fickle"}'; exit 1; }
+[ $CNI_COMMAND != ADD ] || sed 's/.*"prevResult":\(.*\),"type":"fickle".*/\1/'
+`
+
+// newFickleNode starts a node whose network's second plugin does as the returned function says: a file of that name
+// is there or not.
+func newFickleNode(t *testing.T) (*node, func(file string, there bool)) {
+	t.Helper()
+	n := newNode(t)
+	n.kill()
+	plugin := n.path("plugins/fickle")
+	n.write(plugin, fmt.Sprintf(ficklePlugin, n.path("plugins")))
+	if err := os.Chmod(plugin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.writeConfig(map[string]any{"networkPluginDirectories": []string{n.path("plugins"), "/usr/lib/cni"}})
+	list := n.path("net.d/10-bridge.conflist")
+	text, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.write(list, strings.TrimSuffix(string(text), "]}")+`, {"type": "fickle"}]}`)
+	n.start()
+	return n, func(file string, there bool) {
+		t.Helper()
+		path := n.path("plugins/" + file)
+		if there {
+			n.write(path, "")
+		} else if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wantSandbox checks that one sandbox is listed, in that state.
+func (n *node) wantSandbox(state runtimeapi.PodSandboxState) string {
+	n.Helper()
+	r, err := n.ListPodSandbox(n.Context(), &runtimeapi.ListPodSandboxRequest{})
+	if err != nil || len(r.Items) != 1 || r.Items[0].State != state {
+		n.Fatalf("%v, %v, want one that is %s", r, err, state)
+	}
+	return r.Items[0].Id
+}
+
+// wantNoAddress checks that the network has all of its addresses.
+func (n *node) wantNoAddress() {
+	n.Helper()
+	if files, err := filepath.Glob(n.path("ipam/test/10.*")); err != nil || len(files) > 0 {
+		n.Errorf("addresses %v, %v", files, err)
+	}
+}
+
+// A plugin that fails leaves a sandbox without namespaces, which is listed until a later call has removed it.
+func TestPluginsThatFailLeaveNothing(t *testing.T) {
+	n, set := newFickleNode(t)
+	ctx, config := t.Context(), n.sandboxConfig()
+	p := n.run(config)
+	remove := func(id string) error {
+		_, err := n.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+		return err
+	}
+	set("fail-DEL", true)
+	if _, err := n.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err == nil || !strings.Contains(err.Error(), "fickle") {
+		t.Errorf("stopped: %v", err)
+	}
+	if mounts, err := os.ReadFile("/proc/self/mounts"); err != nil || strings.Contains(string(mounts), p.id+"/net") {
+		t.Errorf("the namespaces stay: %v", err)
+	}
+	if err := remove(p.id); err == nil {
+		t.Error("removed although its address is not free")
+	}
+	if id := n.wantSandbox(runtimeapi.PodSandboxState_SANDBOX_NOTREADY); id != p.id {
+		t.Errorf("sandbox %s", id)
+	}
+	set("fail-DEL", false)
+	if err := remove(p.id); err != nil {
+		t.Error(err)
+	}
+	n.wantNoAddress()
+
+	run := func() error {
+		_, err := n.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
+		return err
+	}
+	set("fail-ADD", true)
+	set("fail-DEL", true)
+	if err := run(); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v", err)
+	}
+	id := n.wantSandbox(runtimeapi.PodSandboxState_SANDBOX_NOTREADY)
+	set("fail-ADD", false)
+	if err := run(); err == nil || !strings.Contains(err.Error(), "earlier call") {
+		t.Errorf("%v", err)
+	}
+	set("fail-DEL", false)
+	if err := run(); err != nil {
+		t.Error(err)
+	}
+	again := n.wantSandbox(runtimeapi.PodSandboxState_SANDBOX_READY)
+	if again == id {
+		t.Error("the sandbox that failed is ready")
+	}
+	if err := remove(again); err != nil {
+		t.Error(err)
+	}
+	n.wantNoAddress()
+}
+
+// A server whose network's plugin hangs serves nevertheless.
+func TestAPluginThatHangsDoesNotKeepTheSocketAway(t *testing.T) {
+	n, set := newFickleNode(t)
+	p := n.run(n.sandboxConfig())
+	n.kill()
+	record := n.path("state/sandboxes/" + p.id + "/sandbox.json")
+	text, err := os.ReadFile(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.write(record, strings.Replace(string(text), `"phase":"ready"`, `"phase":"making"`, 1))
+	set("hang-DEL", true)
+	n.start()
+	n.wantSandbox(runtimeapi.PodSandboxState_SANDBOX_NOTREADY)
+	set("hang-DEL", false)
+	if _, err := n.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
+		t.Error(err)
+	}
+	surroundings.Eventually(t, "the address is free", func() bool {
+		files, err := filepath.Glob(n.path("ipam/test/10.*"))
+		return err == nil && len(files) == 0
+	})
+}
