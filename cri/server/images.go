@@ -95,10 +95,35 @@ func credentialsOf(a *runtimeapi.AuthConfig) (authn.Keychain, error) {
 
 // findImage returns the image that a reference means: an ID, a tag, a digest, or aci/NAME[:VERSION]; nil for none.
 func (s *Server) findImage(ref string) (*imageindex.Image, error) {
-	named, inStore := strings.CutPrefix(ref, storePrefix)
-	if !inStore {
-		return s.index.Find(ref)
+	if strings.HasPrefix(ref, storePrefix) {
+		return s.findInStore(ref)
 	}
+	found, err := s.index.Find(ref)
+	if found != nil || err != nil || !strings.HasPrefix(ref, "sha512-") {
+		return found, err
+	}
+	// kubelet makes a container by the ID that aci/NAME:VERSION had a moment ago. The ID is worth what the name is: which
+	// image it means by the keys that are trusted now.
+	image, err := s.images.Get(ref)
+	if errors.Is(err, images.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	name := storePrefix + image.Manifest.Name
+	if version := image.Manifest.Version(); version != "" {
+		name += ":" + version
+	}
+	if found, err = s.findInStore(name); found == nil || found.ID != image.ID {
+		return nil, err
+	}
+	return found, nil
+}
+
+// findInStore returns the image of the store that aci/NAME[:VERSION] means; nil for none.
+func (s *Server) findInStore(ref string) (*imageindex.Image, error) {
+	named := strings.TrimPrefix(ref, storePrefix)
 	ring, err := s.keyring()
 	if err != nil {
 		return nil, err

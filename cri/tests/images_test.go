@@ -6,6 +6,9 @@ import (
 	"context"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"kurma.io/stager/tests/dockerregistry"
@@ -156,6 +159,37 @@ func TestImagesHaveTagsAndDigests(t *testing.T) {
 	}
 	if err != nil || stored != 1 { // the stager
 		t.Errorf("%d images are left in the store, %v", stored, err)
+	}
+}
+
+// kubelet makes a container by the ID that it was given for the name of an image.
+func TestContainersOfAnAdministratorsImage(t *testing.T) {
+	p, ctx := newPod(t), t.Context()
+	file := filepath.Join(environment(t, "STAGER_IMAGES"), "busybox.aci")
+	out, err := exec.Command(filepath.Join(environment(t, "STAGER_BIN"), "launcher"), "--state", p.path("state"), "image", "import", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := p.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "aci/kurma.io/stager/tests/busybox:1.35.0"}})
+	if err != nil || status.Image.GetId() != strings.TrimSpace(string(out)) {
+		t.Fatalf("%v, %v, want %s", status, err, out)
+	}
+	p.image = status.Image.Id
+	if got := p.do("echo ran", nil); got != "ran\n" {
+		t.Errorf("%q", got)
+	}
+	if status, err = p.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: p.image}}); err != nil || len(status.Image.GetRepoTags()) != 1 {
+		t.Errorf("%v, %v", status, err)
+	}
+	if _, err := p.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: p.image}}); err != nil {
+		t.Error(err)
+	}
+	if got := p.do("echo still there", nil); got != "still there\n" {
+		t.Errorf("%q", got)
+	}
+	p.image = "sha512-" + strings.Repeat("0", 128)
+	if _, err := p.createContainer(p.script("true")); err == nil || !strings.Contains(err.Error(), "no such image") {
+		t.Errorf("an ID that the store does not have: %v", err)
 	}
 }
 
