@@ -39,7 +39,7 @@ func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*
 	ctx, cancel := limitTime(ctx, time.Duration(r.GetTimeout())*time.Second, r.GetCmd()[0])
 	defer cancel()
 	var out, errOut bounded
-	code, err := carry(streams{out: &out, errOut: &errOut}, func(caller daemon.Caller) (int, error) {
+	code, err := carry(ctx, streams{out: &out, errOut: &errOut}, func(caller daemon.Caller) (int, error) {
 		return s.daemon.Exec(ctx, pod, app, daemon.Command{Exec: r.GetCmd()}, caller)
 	})
 	if err != nil {

@@ -6,10 +6,7 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -205,20 +202,4 @@ func (l *locks) take(id string) (release func()) {
 			delete(l.held, id)
 		}
 	}
-}
-
-// serveStreams serves exec, attach and port-forward until stop is called.
-func (s *Server) serveStreams() (stop func(), err error) {
-	listener, err := net.Listen("tcp", s.config.StreamAddress)
-	if err != nil {
-		return nil, fmt.Errorf("serve streams: %w", err)
-	}
-	config := streaming.DefaultConfig
-	config.Addr = listener.Addr().String()
-	if s.streams, err = streaming.NewServer(config, streamRuntime{s}); err != nil {
-		return nil, fmt.Errorf("serve streams: %w", err)
-	}
-	server := &http.Server{Handler: s.streams} //nolint:gosec // streams last as long as their commands
-	go func() { _ = server.Serve(listener) }()
-	return func() { _ = server.Close() }, nil
 }

@@ -64,7 +64,7 @@ func (s streamRuntime) Exec(
 		return err
 	}
 	command := daemon.Command{Exec: words, TTY: tty, Terminal: "xterm"}
-	code, err := carry(streams{in, out, errOut, tty, sizes}, func(caller daemon.Caller) (int, error) {
+	code, err := carry(ctx, streams{in, out, errOut, tty, sizes}, func(caller daemon.Caller) (int, error) {
 		return s.daemon.Exec(ctx, pod, app, command, caller)
 	})
 	if err == nil && code != 0 {
@@ -82,7 +82,7 @@ func (s streamRuntime) Attach(
 	if err != nil {
 		return err
 	}
-	_, err = carry(streams{in, out, errOut, record.TTY, sizes}, func(caller daemon.Caller) (int, error) {
+	_, err = carry(ctx, streams{in, out, errOut, record.TTY, sizes}, func(caller daemon.Caller) (int, error) {
 		return s.daemon.Attach(ctx, pod, record.App, caller)
 	})
 	return err
@@ -104,21 +104,22 @@ type streams struct {
 	sizes       <-chan remotecommand.TerminalSize
 }
 
-// carry runs a call with a terminal or pipes as its stdio, and copies between these and the client's streams.
-func carry(s streams, call func(daemon.Caller) (int, error)) (int, error) {
+// carry runs a call with a terminal or pipes as its stdio, and copies between these and the client's streams. When ctx
+// ends, which ends the call, what processes of the call may have left does not hold it up.
+func carry(ctx context.Context, s streams, call func(daemon.Caller) (int, error)) (int, error) {
 	if s.tty {
-		return carryTerminal(s, call)
+		return carryTerminal(ctx, s, call)
 	}
 	stdin, err := s.input()
 	if err != nil {
 		return 0, err
 	}
 	defer stdin.Close()
-	stdout, copied, err := outputTo(s.out)
+	stdout, copied, err := outputTo(ctx, s.out)
 	if err != nil {
 		return 0, err
 	}
-	stderr, copiedToo, err := outputTo(s.errOut)
+	stderr, copiedToo, err := outputTo(ctx, s.errOut)
 	if err != nil {
 		_ = stdout.Close()
 		return 0, err
@@ -145,8 +146,8 @@ func (s streams) input() (*os.File, error) {
 }
 
 // outputTo returns a file that the call writes, whose content is copied to the client until the file and its copies are
-// closed. A client that has gone closes the pipe.
-func outputTo(to io.Writer) (*os.File, <-chan error, error) {
+// closed, or ctx ends. A client that has gone closes the pipe.
+func outputTo(ctx context.Context, to io.Writer) (*os.File, <-chan error, error) {
 	done := make(chan error, 1)
 	if to == nil {
 		done <- nil
@@ -157,21 +158,28 @@ func outputTo(to io.Writer) (*os.File, <-chan error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	unhook := context.AfterFunc(ctx, func() { _ = read.Close() })
 	go func() {
+		defer unhook()
 		_, err := io.Copy(to, read)
 		_ = read.Close()
+		if ctx.Err() != nil {
+			err = nil // the call says why
+		}
 		done <- err
 	}()
 	return write, done, nil
 }
 
 // carryTerminal is carry by a terminal of the client's size.
-func carryTerminal(s streams, call func(daemon.Caller) (int, error)) (int, error) {
+func carryTerminal(ctx context.Context, s streams, call func(daemon.Caller) (int, error)) (int, error) {
 	master, slave, err := openTerminal()
 	if err != nil {
 		return 0, err
 	}
 	defer master.Close()
+	unhook := context.AfterFunc(ctx, func() { _ = master.Close() })
+	defer unhook()
 	signals := make(chan os.Signal, 1)
 	done := make(chan struct{})
 	defer close(done)
