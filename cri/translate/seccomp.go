@@ -1,8 +1,10 @@
 package translate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -42,36 +44,56 @@ func seccompIsolator(text []byte) (isolator, error) {
 	} else if p.DefaultAction != actErrno {
 		return isolator{}, refuse("seccomp profile with default action %q", p.DefaultAction)
 	}
-	errno, set := p.DefaultErrnoRet, []string{}
+	set, refusals, err := p.rules(action)
+	switch {
+	case err != nil:
+		return isolator{}, err
+	case len(set) == 0:
+		return isolator{}, refuse("seccomp profile without system calls")
+	case len(refusals) > 1:
+		return isolator{}, refuse("seccomp profile with more than one error (%d and %d)", refusals[0], refusals[1])
+	}
+	word, err := errnoName(refusals[0])
+	return isolator{name, map[string]any{"set": set, "errno": word}}, err
+}
+
+// rules returns the system calls with an action that is not the default one, and the refusals of all that are refused,
+// each once.
+func (p profile) rules(action string) (set []string, refusals []int, err error) {
+	if p.DefaultAction == actErrno {
+		refusals = append(refusals, errnoOf(p.DefaultErrnoRet))
+	}
 	for _, rule := range p.Syscalls {
+		if rule.Action == actErrno {
+			refusals = append(refusals, errnoOf(cmp.Or(rule.ErrnoRet, p.DefaultErrnoRet)))
+		}
 		switch {
 		case rule.Action == p.DefaultAction:
 			continue
 		case rule.Action != action:
-			return isolator{}, refuse("seccomp profile with action %q beside default action %q", rule.Action, p.DefaultAction)
+			return nil, nil, refuse("seccomp profile with action %q beside default action %q", rule.Action, p.DefaultAction)
 		case len(rule.Args)+len(rule.Includes)+len(rule.Excludes) > 0:
-			return isolator{}, refuse("seccomp profile with conditions (%s)", strings.Join(rule.Names, ", "))
+			return nil, nil, refuse("seccomp profile with conditions (%s)", strings.Join(rule.Names, ", "))
 		}
 		set = append(set, rule.Names...)
-		if action == actErrno && rule.ErrnoRet != nil {
-			errno = rule.ErrnoRet
-		}
 	}
-	if len(set) == 0 {
-		return isolator{}, refuse("seccomp profile without system calls")
-	}
-	word, err := errnoName(errno)
-	return isolator{name, map[string]any{"set": set, "errno": word}}, err
+	slices.Sort(refusals)
+	return set, slices.Compact(refusals), nil
 }
 
-// errnoName returns the name of a profile's error; without one it is EPERM.
-func errnoName(errno *int) (string, error) {
-	if errno == nil {
-		return "EPERM", nil
+// errnoOf returns the number of a profile's error; without one it is EPERM.
+func errnoOf(number *int) int {
+	if number == nil {
+		return int(unix.EPERM)
 	}
-	name := unix.ErrnoName(syscall.Errno(*errno))
+	return *number
+}
+
+// errnoName returns the name of an error.
+func errnoName(number int) (string, error) {
+	name := unix.ErrnoName(syscall.Errno(number))
 	if name == "" {
-		return "", refuse("seccomp profile with error %d", *errno)
+		return "", refuse("seccomp profile with error %d", number)
 	}
 	return name, nil
 }

@@ -21,6 +21,18 @@ func TestSeccompProfilesBecomeSets(t *testing.T) {
 		{`{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["clone"],"action":"SCMP_ACT_ALLOW","args":[{"index":0}]}]}`, "conditions (clone)"},
 		{`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["clone"],"action":"SCMP_ACT_KILL"}]}`, `action "SCMP_ACT_KILL"`},
 		{`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["clone"],"action":"SCMP_ACT_ERRNO","errnoRet":99999}]}`, "error 99999"},
+		{ // a rule with the default action and its error changes nothing
+			`{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["read"],"action":"SCMP_ACT_ALLOW"},{"names":["clone"],"action":"SCMP_ACT_ERRNO","errnoRet":1}]}`,
+			`{"name":"os/linux/seccomp-retain-set","value":{"errno":"EPERM","set":["read"]}}`,
+		},
+		{
+			`{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["read"],"action":"SCMP_ACT_ALLOW"},{"names":["clone3"],"action":"SCMP_ACT_ERRNO","errnoRet":38}]}`,
+			"more than one error (1 and 38)",
+		},
+		{
+			`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["chmod"],"action":"SCMP_ACT_ERRNO","errnoRet":38},{"names":["chown"],"action":"SCMP_ACT_ERRNO"}]}`,
+			"more than one error (1 and 38)",
+		},
 		{`[]`, "seccomp profile"},
 	} {
 		got, err := seccompIsolator([]byte(test.profile))
