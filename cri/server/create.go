@@ -46,12 +46,17 @@ func (s *Server) CreateContainer(
 	if err := s.checkName(sandbox.ID, c.GetMetadata()); err != nil {
 		return nil, err
 	}
+	release, err := s.images.Pin() // the image is not removed until the record says that it is in use
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	record, err := s.newContainer(ctx, sandbox, c)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", c.GetMetadata().GetName(), err)
 	}
 	if err := s.records.WriteContainer(record); err != nil {
-		return nil, err
+		return nil, errors.Join(err, sandboxes.Decompose(s.composedDir(record.ID)), s.records.RemoveContainer(record.ID))
 	}
 	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, record.ID, sandbox.ID))
 	return &runtimeapi.CreateContainerResponse{ContainerId: record.ID}, nil

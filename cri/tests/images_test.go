@@ -227,3 +227,27 @@ func TestServerSaysWhatItIs(t *testing.T) {
 		t.Errorf("%v, %v", config, err)
 	}
 }
+
+// An image that a container is being made of is not removed.
+func TestImagesStayWhileContainersAreMade(t *testing.T) {
+	p, ctx := newPod(t), t.Context()
+	registry, _ := dockerregistry.Run(t)
+	push(t, registry+"/brief:1", busybox(t, func(c *v1.Config) { c.User = "1000" }))
+	for range 10 {
+		p.image = p.pull(registry + "/brief:1")
+		removed := make(chan error, 1)
+		go func() {
+			_, err := p.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: p.image}})
+			removed <- err
+		}()
+		id, err := p.createContainer(p.script("true"))
+		if removeErr := <-removed; (err == nil) == (removeErr == nil) {
+			t.Fatalf("made: %v, removed: %v", err, removeErr)
+		}
+		if err == nil {
+			if _, err := p.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
