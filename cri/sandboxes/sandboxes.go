@@ -87,8 +87,8 @@ func writeFiles(dir string, r records.Sandbox) error {
 	return nil
 }
 
-// Stop disconnects a sandbox from its network and releases its namespaces, in which no container may run. After an error
-// it may be repeated: the namespaces are released although a plugin fails, which then works without them.
+// Stop disconnects a sandbox from its network and releases its namespaces, in which no container may run. After an
+// error it may be repeated: the namespaces are released although a plugin fails, which then works without them.
 func (m *Maker) Stop(ctx context.Context, dir string, r records.Sandbox) error {
 	err := m.Network.disconnect(ctx, filepath.Join(dir, "net"), r)
 	for _, n := range kinds() {

@@ -22,7 +22,8 @@ func (s *Server) serveStreams() (stop func(), err error) {
 	if s.streams, err = streaming.NewServer(config, streamRuntime{s}); err != nil {
 		return nil, fmt.Errorf("serve streams: %w", err)
 	}
-	server := &http.Server{Handler: s.streams, ConnContext: connectionContext} //nolint:gosec // streams last as long as their commands
+	//nolint:gosec // streams last as long as their commands
+	server := &http.Server{Handler: s.streams, ConnContext: connectionContext}
 	go func() { _ = server.Serve(clients{listener}) }()
 	return func() { _ = server.Close() }, nil
 }

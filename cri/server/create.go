@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,6 +47,7 @@ func (s *Server) CreateContainer(
 	if err := s.checkName(sandbox.ID, c.GetMetadata()); err != nil {
 		return nil, err
 	}
+	s.warnAppArmor(c)
 	release, err := s.images.Pin() // the image is not removed until the record says that it is in use
 	if err != nil {
 		return nil, err
@@ -118,6 +120,19 @@ func recordOf(sandbox records.Sandbox, c *runtimeapi.ContainerConfig, facts tran
 		record.Mounts = append(record.Mounts, encode(m))
 	}
 	return record
+}
+
+// warnAppArmor says once that there is no profile behind the runtime's default one: containers that ask for it are
+// confined by the stager's other means alone.
+func (s *Server) warnAppArmor(c *runtimeapi.ContainerConfig) {
+	kind := c.GetLinux().GetSecurityContext().GetApparmor()
+	if kind == nil || kind.GetProfileType() != runtimeapi.SecurityProfile_RuntimeDefault || !machine.Support().AppArmor {
+		return
+	}
+	s.appArmor.Do(func() {
+		slog.Warn("AppArmor's profile RuntimeDefault confines nothing, as the runtime has none; name one as Localhost",
+			"container", c.GetMetadata().GetName())
+	})
 }
 
 // composedDir is the folder of a container's composed mounts.

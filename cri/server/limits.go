@@ -21,8 +21,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// isOuter says of a limit's file that the limit is that of the container's own cgroup, which has the stager as well: the
-// processors, so that no program starts on others, and the shares, which count between the containers of a sandbox.
+// isOuter says of a limit's file that the limit is that of the container's own cgroup, which has the stager as well:
+// the processors, so that no program starts on others, and the shares, which count between the containers of a sandbox.
 func isOuter(s records.Setting) bool {
 	return isCPUSet(s) || s.File == "cpu.shares" || s.File == "cpu.weight"
 }
@@ -58,8 +58,8 @@ func limitBeforeStart(pod *pods.Pod, r records.Container) error {
 	return nil
 }
 
-// limitStarted writes the other limits for which the stager has no isolators into the cgroup of a container's app, if it
-// has not ended.
+// limitStarted writes the other limits for which the stager has no isolators into the cgroup of a container's app, if
+// it has not ended.
 func limitStarted(pod *pods.Pod, r records.Container) error {
 	group, err := cgroups.Open(pod.Plan.Cgroup)
 	if err != nil {

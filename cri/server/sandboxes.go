@@ -80,8 +80,8 @@ func (s *Server) makeSandbox(ctx context.Context, r *records.Sandbox) error {
 	return nil
 }
 
-// undoSandbox removes a sandbox that was not finished. One that cannot be removed is listed from now on, so that kubelet
-// stops and removes it.
+// undoSandbox removes a sandbox that was not finished. One that cannot be removed is listed from now on, so that
+// kubelet stops and removes it.
 func (s *Server) undoSandbox(ctx context.Context, r records.Sandbox) error {
 	defer s.locks.take(r.ID)()
 	dir := s.records.SandboxDir(r.ID)

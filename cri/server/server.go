@@ -42,6 +42,7 @@ type Server struct {
 	locks     locks
 	events    subscribers
 	ends      ends
+	appArmor  sync.Once       // its warning
 	ending    context.Context //nolint:containedctx // ends the streams when the server ends
 }
 
@@ -135,8 +136,8 @@ func oneLine(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
-// report logs the error of a call, and gives it the code by which callers decide. That an ID is not known is no failure:
-// kubelet asks for what it has just removed.
+// report logs the error of a call, and gives it the code by which callers decide. That an ID is not known is no
+// failure: kubelet asks for what it has just removed.
 func report(method string, err error) error {
 	if err == nil {
 		return nil
