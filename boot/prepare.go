@@ -33,6 +33,9 @@ func prepareRuntime(_ context.Context, p *Pod) error {
 // UUID is that of plan.PodUUID. Without a loopback interface the apps have no metadata service, and startMetadata
 // logs a warning.
 func startMetadata(_ context.Context, p *Pod) error {
+	if !p.Plan.Config.ExecutorVariables {
+		return nil // no app would know of it
+	}
 	cgroups, _ := os.ReadFile("/proc/self/cgroup") // on an error the pod gets a new UUID
 	data := p.Plan.Metadata
 	data.UUID = plan.PodUUID(string(cgroups))

@@ -228,7 +228,7 @@ static int mask(const struct direct_op *op, int target)
 
 static int execute(const struct direct_op *op, const char *source, char *path)
 {
-	int target, result = -1;
+	int target, result = op->kind == DIRECT_MAKE ? 0 : -1;
 
 	if (op->kind == DIRECT_RESTRICT)
 		return restrict_mount((int)op->file, op->set);

@@ -20,6 +20,7 @@ enum direct_kind {
 	DIRECT_ATTACH = 1, /* attach the detached mount file to target */
 	DIRECT_COPY,       /* attach a copy of the mounts at source to target, with the attributes set */
 	DIRECT_MASK,       /* hide target, if it is there: a folder by the mount other, anything else by the mount file */
+	DIRECT_MAKE,       /* make the folder target, if it is missing */
 	DIRECT_RESTRICT,   /* set the attributes of the mount file, which is attached by now */
 };
 

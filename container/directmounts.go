@@ -65,6 +65,11 @@ func (a *assembly) make(config *configs.Config, l *firstProcess) (err error) {
 	if err := a.mount(config); err != nil {
 		return err
 	}
+	if p := &a.container.spec.Process; p.MakeDir && p.Dir != "" {
+		a.add(operation{
+			kind: C.DIRECT_MAKE, flags: C.DIRECT_FOLDER, target: p.Dir, what: fmt.Sprintf("make working directory %q", p.Dir),
+		})
+	}
 	a.protect(config)
 	return a.mask(config.MaskPaths)
 }

@@ -55,6 +55,9 @@ func (c *container) newFirstProcess(stdio spec.Stdio, trees []tree) (*firstProce
 		LogLevel:   "3", // warnings; libcontainer's default sends every step through a pipe, as JSON
 		ExtraFiles: e.files(treeFiles(trees)...),
 	}
+	if p := e.process; p.MakeDir && p.Dir != "" {
+		l.process.Cwd = p.Dir // libcontainer makes it
+	}
 	if stdio.Terminal {
 		return l, l.openConsole()
 	}

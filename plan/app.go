@@ -49,7 +49,8 @@ type App struct {
 	Warnings []string // for the log
 	Notes    []string // for the log: what the app gets without having been given it
 
-	networkBandwidth uint64 // of the whole pod, see podIsolators
+	networkBandwidth uint64   // of the whole pod, see podIsolators
+	variables        []string // of its annotation, for its commands
 }
 
 // Layer is one image of an app.
@@ -104,14 +105,20 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 	if plan.Notifies, warning = notifies(app); warning != "" {
 		plan.Warnings = append(plan.Warnings, warning)
 	}
+	env, added, err := environmentOf(app, c, plan.Terminal)
+	if err != nil {
+		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+	}
+	plan.variables = added
 	plan.PreStart, plan.PostStop = eventHandlers(app.App)
 	plan.Spec = spec.Spec{
 		Name:         app.Name,
 		ReadOnlyRoot: app.Runtime.ReadOnlyRootFS,
 		Process: spec.Process{
 			Args:             slices.Clone(app.App.Exec),
-			Env:              environment(app, plan.Terminal),
+			Env:              env,
 			Dir:              app.App.WorkingDirectory,
+			MakeDir:          c.MakeWorkingDirectory,
 			User:             app.App.User,
 			Group:            app.App.Group,
 			SupplementaryGID: slices.Clone(app.App.SupplementaryGIDs),
@@ -162,27 +169,6 @@ func eventHandlers(app *types.App) (preStart, postStop []string) {
 		}
 	}
 	return preStart, postStop
-}
-
-// environment returns an app's environment, NAME=value, each name once. The app's PATH
-// overrides the default; the variables that describe the executor override the app's.
-func environment(app manifest.App, terminal bool) []string {
-	fixed := []types.EnvironmentVariable{
-		{Name: "AC_APP_NAME", Value: app.Name}, {Name: "container", Value: names.Executor},
-	}
-	defaults := []types.EnvironmentVariable{{Name: "PATH", Value: defaultPath}}
-	if terminal {
-		defaults = append(defaults, types.EnvironmentVariable{Name: "TERM", Value: "xterm"})
-	}
-	var env []string
-	seen := map[string]bool{}
-	for _, v := range slices.Concat(fixed, []types.EnvironmentVariable(app.App.Environment), defaults) {
-		if !seen[v.Name] {
-			env = append(env, v.Name+"="+v.Value)
-		}
-		seen[v.Name] = true
-	}
-	return env
 }
 
 // streamsOf reads the annotations for an app's stdin and terminal.

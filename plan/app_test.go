@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/appc/spec/schema"
@@ -38,10 +40,46 @@ func TestTheStagersVariablesOverrideTheApps(t *testing.T) {
 			clause.Covers(t, test.clauses)
 			app := withMounts(nil, nil)
 			app.App.Environment = test.own
-			if diff := cmp.Diff(test.want, WithMetadata(environment(app, test.terminal), test.metadata)); diff != "" {
+			env, _, err := environmentOf(app, defaultConfig(), test.terminal)
+			if diff := cmp.Diff(test.want, WithMetadata(env, test.metadata)); diff != "" || err != nil {
+				t.Error(err)
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestVariablesOfAnnotationAreAdded(t *testing.T) {
+	app := withMounts(nil, nil)
+	app.App.Environment = types.Environment{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}}
+	config := defaultConfig()
+	config.ExecutorVariables = false
+	for _, test := range []struct {
+		text, refused string
+		want          []string
+	}{
+		{`["1 x=y", "A=z=\"", "container=k8s"]`, "", []string{"1 x=y", `A=z="`, "container=k8s", "B=2", "PATH=" + defaultPath}},
+		{`[]`, "", []string{"A=1", "B=2", "PATH=" + defaultPath}},
+		{`["A=1", "secret"]`, "[1]: must be NAME=value", nil},
+		{`["=secret"]`, "[0]: must be NAME=value", nil},
+		{`["A=sec\u0000ret"]`, "[0]: has a NUL character", nil},
+		{`{"A": "secret"}`, "must be a list", nil},
+	} {
+		app.Runtime.Annotations = types.Annotations{{Name: names.EnvironmentAnnotation, Value: test.text}}
+		env, added, err := environmentOf(app, config, false)
+		if test.refused != "" {
+			if err == nil || !strings.Contains(err.Error(), test.refused) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s: %v", test.text, err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(test.want, env); diff != "" || err != nil {
+			t.Errorf("%v\n%s", err, diff)
+		}
+		pod := Pod{Config: config, Apps: []App{{Name: "a", variables: added}}}
+		if diff := cmp.Diff(append(slices.Clone(added), "PATH="+defaultPath), pod.CommandEnv("a")); diff != "" {
+			t.Errorf("commands: %s", diff)
+		}
 	}
 }
 

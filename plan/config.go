@@ -19,19 +19,21 @@ import (
 
 // Config is the stager's configuration: the manifest's stagerConfig, over the image's. CONFIG.md documents every key.
 type Config struct {
-	GraphStorage       string   // a unionfs.Driver's name, or "" for the first that works
-	Runtime            string   // how the runtime starts apps: a name of spec.Starters, or "" for its own choice
-	RequiredNamespaces []string // that no pod may share with the host
-	DefaultNamespaces  []string // that a pod has of its own unless it asks for the host's
-	GracePeriod        time.Duration
-	ExitPolicy         supervisor.ExitPolicy    // its zero value is "never"
-	Restart            supervisor.RestartPolicy // its zero value is "never"
-	StrictIsolators    bool
-	MaxProcesses       MaxProcesses
-	SharedMemory       int64        // the size of the pod's /dev/shm, in bytes; the key "shmSize"
-	Forbid             []Power      // the powers that no app of a pod may ask for
-	VolumeFlags        []VolumeFlag // of all host volumes
-	Log                LogConfig
+	GraphStorage         string   // a unionfs.Driver's name, or "" for the first that works
+	Runtime              string   // how the runtime starts apps: a name of spec.Starters, or "" for its own choice
+	RequiredNamespaces   []string // that no pod may share with the host
+	DefaultNamespaces    []string // that a pod has of its own unless it asks for the host's
+	GracePeriod          time.Duration
+	ExitPolicy           supervisor.ExitPolicy    // its zero value is "never"
+	Restart              supervisor.RestartPolicy // its zero value is "never"
+	StrictIsolators      bool
+	ExecutorVariables    bool // apps have AC_APP_NAME, AC_METADATA_URL and container
+	MakeWorkingDirectory bool // a working directory that is missing is made
+	MaxProcesses         MaxProcesses
+	SharedMemory         int64        // the size of the pod's /dev/shm, in bytes; the key "shmSize"
+	Forbid               []Power      // the powers that no app of a pod may ask for
+	VolumeFlags          []VolumeFlag // of all host volumes
+	Log                  LogConfig
 }
 
 // MaxProcesses is the key "maxProcesses": the maximum number of tasks, threads included, in an app and
@@ -96,6 +98,8 @@ func settings(drivers []string) []setting {
 		}},
 		{"restart", func(c *Config, v json.RawMessage) error { return policy(v, &c.Restart, supervisor.RestartPolicies()) }},
 		{"strictIsolators", func(c *Config, v json.RawMessage) error { return boolean(v, &c.StrictIsolators) }},
+		{"executorVariables", func(c *Config, v json.RawMessage) error { return boolean(v, &c.ExecutorVariables) }},
+		{"makeWorkingDirectory", func(c *Config, v json.RawMessage) error { return boolean(v, &c.MakeWorkingDirectory) }},
 		{"maxProcesses.app", func(c *Config, v json.RawMessage) error { return processes(v, &c.MaxProcesses.App) }},
 		{"maxProcesses.pod", func(c *Config, v json.RawMessage) error { return processes(v, &c.MaxProcesses.Pod) }},
 		{"shmSize", func(c *Config, v json.RawMessage) error { return size(v, &c.SharedMemory) }},
@@ -114,6 +118,7 @@ func defaultConfig() Config {
 	return Config{
 		DefaultNamespaces: []string{"ipc", "net", "pid", "uts"},
 		GracePeriod:       10 * time.Second,
+		ExecutorVariables: true,
 		MaxProcesses:      MaxProcesses{App: 4096, Pod: 16384},
 		SharedMemory:      64 << 20,
 		Log:               LogConfig{Driver: LogToFiles, MaxSize: crilog.DefaultMaxSize, MaxFiles: crilog.DefaultMaxFiles},

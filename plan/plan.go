@@ -132,7 +132,11 @@ func (p *Pod) add(m *manifest.Manifest, app manifest.App, machine spec.Support, 
 // CommandEnv returns the default environment of a command that the call-in run executes in
 // the app. WithMetadata adds the URL of the metadata service.
 func (p *Pod) CommandEnv(app string) []string {
-	return []string{"PATH=" + defaultPath, "AC_APP_NAME=" + app, "container=" + names.Executor}
+	var added []string
+	if n := slices.IndexFunc(p.Apps, func(a App) bool { return a.Name == app }); n >= 0 {
+		added = p.Apps[n].variables
+	}
+	return firstOfEachName(executorVariables(p.Config, app), added, []string{"PATH=" + defaultPath})
 }
 
 // Isolators returns the fates of an app's isolators and the pod's, as status --isolators

@@ -66,8 +66,10 @@ type Process struct {
 	// /etc/passwd in the container's assembled root, or "/".
 	Env []string
 
-	// Dir is the working directory, absolute; "" is "/". It must exist.
-	Dir string
+	// Dir is the working directory, absolute; "" is "/". It must exist, unless MakeDir has the runtime make it for the
+	// main process: with mode 0755 and owner 0, after the mounts.
+	Dir     string
+	MakeDir bool
 
 	// User and Group are resolved inside the container's assembled root: first as a name in
 	// /etc/passwd and /etc/group, else as a decimal number. A value that begins with "/" means

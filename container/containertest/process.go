@@ -17,6 +17,7 @@ import (
 func processCases() []testCase {
 	return []testCase{
 		{"working directory", workingDirectory},
+		{"working directory that is missing", missingDirectory},
 		{"environment", environment},
 		{"signals are at their defaults", signals},
 		{"capabilities of user 0", capabilitiesOfRoot},
@@ -35,6 +36,26 @@ func workingDirectory(b *bench) {
 	b.wantBoth(s, "pwd", "/tmp/work\n")
 	s = b.spec()
 	b.wantBoth(s, "pwd", "/\n")
+}
+
+// missingDirectory checks that a working directory that is missing is made if the spec says so: in the root, also if that
+// is read-only then, and in a volume.
+func missingDirectory(b *bench) {
+	s := b.spec("pwd")
+	s.Process.Dir = "/missing"
+	if _, err := b.tryRun(s); err == nil {
+		b.t.Error("an app without its working directory has started")
+	}
+	s = b.sh("pwd; stat -c '%a %u' .")
+	s.Process.Dir, s.Process.MakeDir, s.Process.User, s.Process.Group, s.ReadOnlyRoot = "/tmp/new/work", true, "1000", "1000", true
+	b.wantRun(s, "/tmp/new/work\n755 0\n")
+	s = b.sh("pwd")
+	s.Process.Dir, s.Process.MakeDir = "/volume/new", true
+	s.Mounts = []spec.Mount{{Type: "bind", Source: b.folder(), Target: "/volume"}}
+	b.wantRun(s, "/volume/new\n")
+	if _, err := os.Stat(filepath.Join(s.Mounts[0].Source, "new")); err != nil {
+		b.t.Error(err)
+	}
 }
 
 func environment(b *bench) {

@@ -33,9 +33,14 @@ func TestFieldsOfConfigurationsAreHeeded(t *testing.T) {
 		"environment": {"echo $FROM $A", func(c *runtimeapi.ContainerConfig) {
 			c.Envs = []*runtimeapi.KeyValue{{Key: "FROM", Value: []byte("pod")}, {Key: "A", Value: []byte("1")}, {Key: "A", Value: []byte("2")}}
 		}, "pod 2\n"},
-		"arguments":      {"", func(c *runtimeapi.ContainerConfig) { c.Command, c.Args = []string{"echo", "a"}, []string{"b", "c"} }, "a b c\n"},
-		"folder":         {"pwd", func(c *runtimeapi.ContainerConfig) { c.WorkingDir = "/tmp" }, "/tmp\n"},
-		"user by number": {"id", secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUser = number64(1000) }), "uid=1000(user) gid=1001(user) groups=2000(more)\n"},
+		"environment with any names": {"tr '\\0' '\\n' </proc/$$/environ | grep -E 'dot|1st|a b' | sort", func(c *runtimeapi.ContainerConfig) {
+			c.Envs = []*runtimeapi.KeyValue{{Key: "dot.dash-x", Value: []byte("1")}, {Key: "1st", Value: []byte("2")}, {Key: "a b/!", Value: []byte("3=4")}}
+		}, "1st=2\na b/!=3=4\ndot.dash-x=1\n"},
+		"environment of the pod alone": {"env | grep -vE '^(PATH|HOME|PWD|SHLVL)='", nil, "FROM=image\n"},
+		"folder that is missing":       {"pwd; ls -ld . | cut -c 1-10", func(c *runtimeapi.ContainerConfig) { c.WorkingDir = "/new/folder" }, "/new/folder\ndrwxr-xr-x\n"},
+		"arguments":                    {"", func(c *runtimeapi.ContainerConfig) { c.Command, c.Args = []string{"echo", "a"}, []string{"b", "c"} }, "a b c\n"},
+		"folder":                       {"pwd", func(c *runtimeapi.ContainerConfig) { c.WorkingDir = "/tmp" }, "/tmp\n"},
+		"user by number":               {"id", secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUser = number64(1000) }), "uid=1000(user) gid=1001(user) groups=2000(more)\n"},
 		"unknown number and groups": {"id -u; id -g; id -G", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.RunAsUser, s.RunAsGroup, s.SupplementalGroups = number64(7777), number64(8888), []int64{9999}
 		}), "7777\n8888\n8888 9999\n"},

@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"encoding/json"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kurma.io/stager/names"
@@ -56,12 +58,8 @@ type isolator struct {
 }
 
 // appSection decides how the app's process is made.
-func appSection(c *runtimeapi.ContainerConfig, f Facts) (section, *runtimeapi.LinuxContainerUser, error) {
+func appSection(c *runtimeapi.ContainerConfig, env []Variable, f Facts) (section, *runtimeapi.LinuxContainerUser, error) {
 	exec, err := execOf(c, f.Image)
-	if err != nil {
-		return section{}, nil, err
-	}
-	env, err := envOf(c, f.Image)
 	if err != nil {
 		return section{}, nil, err
 	}
@@ -83,9 +81,13 @@ func appSection(c *runtimeapi.ContainerConfig, f Facts) (section, *runtimeapi.Li
 	return s, user.status(), nil
 }
 
-// annotationsOf returns the app's annotations for its stdin, its terminal and its stop signal.
-func annotationsOf(c *runtimeapi.ContainerConfig, stopSignal string) []Variable {
+// annotationsOf returns the app's annotations for its stdin, its terminal, its stop signal and its variables whose names
+// appc does not allow.
+func annotationsOf(c *runtimeapi.ContainerConfig, stopSignal string, variables []string) []Variable {
 	var all []Variable
+	if len(variables) > 0 {
+		all = append(all, Variable{names.EnvironmentAnnotation, encode(variables)})
+	}
 	if c.GetStdin() {
 		all = append(all, Variable{names.StdinAnnotation, "stream"})
 	}
@@ -96,4 +98,13 @@ func annotationsOf(c *runtimeapi.ContainerConfig, stopSignal string) []Variable 
 		all = append(all, Variable{names.StopSignalAnnotation, stopSignal})
 	}
 	return all
+}
+
+// encode returns a value as JSON.
+func encode(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // it has strings and numbers only
+	}
+	return string(text)
 }

@@ -85,7 +85,11 @@ type Pod struct {
 func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	name := appName(c.GetMetadata().GetName())
 	p := Pod{App: name}
-	section, user, err := appSection(c, f)
+	env, variables, err := envOf(c, f.Image)
+	if err != nil {
+		return p, err
+	}
+	section, user, err := appSection(c, env, f)
 	if err != nil {
 		return p, err
 	}
@@ -113,7 +117,7 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	app := podApp{
 		Name: name, Image: podImage{f.Image.ID}, App: section, Mounts: mounts,
 		ReadOnlyRootFS: c.GetLinux().GetSecurityContext().GetReadonlyRootfs(),
-		Annotations:    annotationsOf(c, word),
+		Annotations:    annotationsOf(c, word, variables),
 	}
 	p.Manifest, err = json.Marshal(podManifest{
 		ACVersion: "0.8.11", ACKind: "PodManifest", Apps: []podApp{app}, Volumes: volumes,
@@ -164,14 +168,11 @@ func stagerConfig(logPath string) json.RawMessage {
 	if logPath != "" {
 		log["path"] = "/volumes/" + logVolume + "/" + filepath.Base(logPath)
 	}
-	text, err := json.Marshal(map[string]any{
+	return json.RawMessage(encode(map[string]any{
 		"exitPolicy": "all", "restart": "never", "gracePeriod": "1s", "strictIsolators": true,
+		"executorVariables": false, "makeWorkingDirectory": true,
 		"maxProcesses": map[string]int{"app": 0, "pod": 0}, "log": log,
-	})
-	if err != nil {
-		panic(err) // it has strings and numbers only
-	}
-	return text
+	}))
 }
 
 // execOf returns the words that are executed, as Kubernetes has it: the command overrides the image's entry point and
@@ -198,22 +199,27 @@ func execOf(c *runtimeapi.ContainerConfig, image Image) ([]string, error) {
 // variableName is what appc allows.
 func variableName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`) }
 
-// envOf returns the image's environment with the configuration's. The last value of a name in it counts.
-func envOf(c *runtimeapi.ContainerConfig, image Image) ([]Variable, error) {
-	allowed := variableName()
+// envOf returns the image's environment with the configuration's, whose last value of a name counts. The variables
+// whose names appc does not allow are NAME=value.
+func envOf(c *runtimeapi.ContainerConfig, image Image) (env []Variable, others []string, err error) {
 	var all []Variable
 	for _, v := range c.GetEnvs() {
 		if !utf8.Valid(v.GetValue()) || slices.Contains(v.GetValue(), 0) {
-			return nil, refuse("value of environment variable %q, which is not UTF-8 without NUL", v.GetKey())
+			return nil, nil, refuse("value of environment variable %q, which is not UTF-8 without NUL", v.GetKey())
 		}
-		if !allowed.MatchString(v.GetKey()) {
-			return nil, refuse("environment variable %q: want a letter or _, then letters, digits, _, . and -", v.GetKey())
+		if v.GetKey() == "" || strings.ContainsAny(v.GetKey(), "=\x00") {
+			return nil, nil, refuse("environment variable %q: want a name without =", v.GetKey())
 		}
 		all = append(all, Variable{v.GetKey(), string(v.GetValue())})
 	}
-	var env []Variable
 	for _, v := range append(slices.Clone(image.Env), all...) {
 		env = append(slices.DeleteFunc(env, func(old Variable) bool { return old.Name == v.Name }), v)
 	}
-	return env, nil
+	allowed := variableName()
+	for _, v := range env {
+		if !allowed.MatchString(v.Name) {
+			others = append(others, v.Name+"="+v.Value)
+		}
+	}
+	return slices.DeleteFunc(env, func(v Variable) bool { return !allowed.MatchString(v.Name) }), others, nil
 }

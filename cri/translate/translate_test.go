@@ -135,8 +135,8 @@ func TestIsolatorsAreWhatIsAskedFor(t *testing.T) {
 
 func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 	for want, edit := range map[string]func(*runtimeapi.ContainerConfig, *runtimeapi.LinuxContainerSecurityContext, *runtimeapi.LinuxContainerResources){
-		`environment variable "a b"`: func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
-			c.Envs = []*runtimeapi.KeyValue{{Key: "a b"}}
+		`environment variable "a=b"`: func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			c.Envs = []*runtimeapi.KeyValue{{Key: "a=b"}}
 		},
 		"not UTF-8": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			c.Envs = []*runtimeapi.KeyValue{{Key: "A", Value: []byte{0xff}}}

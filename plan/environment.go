@@ -1,0 +1,83 @@
+package plan
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/appc/spec/schema/types"
+
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
+)
+
+// environmentOf returns an app's environment, NAME=value, each name once, and the variables of its annotation among
+// them, which commands of run have as well. The annotation overrides the app section, whose names appc restricts.
+func environmentOf(app manifest.App, c Config, terminal bool) (all, added []string, err error) {
+	if added, err = addedVariables(app.Runtime.Annotations); err != nil {
+		return nil, nil, err
+	}
+	var own []string
+	for _, v := range app.App.Environment {
+		own = append(own, v.Name+"="+v.Value)
+	}
+	defaults := []string{"PATH=" + defaultPath}
+	if terminal {
+		defaults = append(defaults, "TERM=xterm")
+	}
+	return firstOfEachName(executorVariables(c, app.Name), added, own, defaults), added, nil
+}
+
+// executorVariables describe the executor to an app and override the app's own.
+func executorVariables(c Config, app string) []string {
+	if !c.ExecutorVariables {
+		return nil
+	}
+	return []string{"AC_APP_NAME=" + app, "container=" + names.Executor}
+}
+
+// firstOfEachName returns the variables of all lists, each name once.
+func firstOfEachName(lists ...[]string) []string {
+	var env []string
+	seen := map[string]bool{}
+	for _, v := range slices.Concat(lists...) {
+		name, _, _ := strings.Cut(v, "=")
+		if !seen[name] {
+			env = append(env, v)
+		}
+		seen[name] = true
+	}
+	return env
+}
+
+// addedVariables reads the annotation for variables whose names appc does not allow. Its error has no values, which may
+// be secrets.
+func addedVariables(annotations types.Annotations) ([]string, error) {
+	text, found := annotations.Get(names.EnvironmentAnnotation)
+	if !found {
+		return nil, nil
+	}
+	var list []string
+	if json.Unmarshal([]byte(text), &list) != nil {
+		return nil, fmt.Errorf(`annotation %s: must be a list such as ["A=1", "a b=2"]`, names.EnvironmentAnnotation)
+	}
+	for i, v := range list {
+		if err := checkVariable(v); err != nil {
+			return nil, fmt.Errorf("annotation %s: [%d]: %w", names.EnvironmentAnnotation, i, err)
+		}
+	}
+	return list, nil
+}
+
+func checkVariable(v string) error {
+	name, _, found := strings.Cut(v, "=")
+	switch {
+	case !found || name == "":
+		return errors.New("must be NAME=value")
+	case strings.ContainsRune(v, 0):
+		return errors.New("has a NUL character")
+	}
+	return nil
+}
