@@ -1,6 +1,7 @@
 package container
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/cgroups"
@@ -35,6 +36,10 @@ func configOf(s *spec.Spec, shm string) *configs.Config {
 		ProcessLabel:    s.SELinuxLabel,
 	}
 	c.Mounts = append(systemMounts(s, shm), mountsOf(s)...)
+	if slices.ContainsFunc(c.Mounts, goesOut) {
+		// As a slave, the mount that is bound would be none of the caller's any more. The others are made slaves one by one.
+		c.RootPropagation = unix.MS_SHARED | unix.MS_REC
+	}
 	c.Devices = append(c.Devices, specconv.AllowedDevices...) // one without a path is a rule of the policy alone
 	c.Cgroups.Devices = deviceRules(s)
 	if !s.Privileged {
@@ -91,9 +96,11 @@ func mountsOf(s *spec.Spec) []*configs.Mount {
 	return out
 }
 
-// mountOf converts a mount to libcontainer's. A bind has the propagation of the root (configOf): the
-// container sees what the daemon mounts into a volume later, and the host does not see the
-// container's mounts.
+func goesOut(m *configs.Mount) bool {
+	return slices.Contains(m.PropagationFlags, unix.MS_SHARED|unix.MS_REC)
+}
+
+// mountOf converts a mount to libcontainer's.
 func mountOf(m spec.Mount) *configs.Mount {
 	c := &configs.Mount{Source: m.Source, Destination: m.Target, Device: m.Type, Data: m.Options}
 	if m.Type == "bind" {
@@ -101,6 +108,7 @@ func mountOf(m spec.Mount) *configs.Mount {
 		if m.Recursive {
 			c.Flags |= unix.MS_REC
 		}
+		c.PropagationFlags = []int{propagationOf(m) | unix.MS_REC}
 	}
 	if m.ReadOnly && m.Type != "bind" {
 		c.Flags |= unix.MS_RDONLY
@@ -108,11 +116,20 @@ func mountOf(m spec.Mount) *configs.Mount {
 	if attributes := attributesOf(m); m.Type == "bind" && attributes != 0 {
 		// Flags would take away those that the source is mounted with: the daemon's nosuid, for example.
 		c.RecAttr = &unix.MountAttr{Attr_set: attributes}
-		// A later mount in the source would come in without the attributes, which only what is
-		// there now gets (mount_setattr(2)).
-		c.PropagationFlags = []int{unix.MS_PRIVATE | unix.MS_REC}
 	}
 	return c
+}
+
+func propagationOf(m spec.Mount) int {
+	switch {
+	case attributesOf(m) != 0 || m.Propagation == spec.Apart:
+		// A later mount in the source would come in without the attributes, which only what is
+		// there now gets (mount_setattr(2)).
+		return unix.MS_PRIVATE
+	case m.Propagation == spec.BothWays:
+		return unix.MS_SHARED
+	}
+	return unix.MS_SLAVE
 }
 
 // attributesOf returns the attributes that restrict a bind, as in mount_setattr(2).

@@ -113,21 +113,29 @@ func TestVolumesAreMountedAsAsked(t *testing.T) {
 		mount      spec.Mount
 		flags      int
 		attributes uint64
+		propagates int
 	}{
-		"a bind":           {bind(func(*spec.Mount) {}), unix.MS_BIND, 0},
-		"recursive":        {bind(func(m *spec.Mount) { m.Recursive = true }), unix.MS_BIND | unix.MS_REC, 0},
-		"read-only":        {bind(func(m *spec.Mount) { m.ReadOnly = true }), unix.MS_BIND, unix.MOUNT_ATTR_RDONLY},
-		"nosuid":           {bind(func(m *spec.Mount) { m.NoSuid = true }), unix.MS_BIND, unix.MOUNT_ATTR_NOSUID},
-		"nodev":            {bind(func(m *spec.Mount) { m.NoDev = true }), unix.MS_BIND, unix.MOUNT_ATTR_NODEV},
-		"a tmpfs":          {spec.Mount{Source: "t", Target: "/t", Type: "tmpfs", NoSuid: true}, 0, 0},
-		"read-only, tmpfs": {spec.Mount{Source: "t", Target: "/t", Type: "tmpfs", ReadOnly: true}, unix.MS_RDONLY, 0},
+		"a bind":           {bind(func(*spec.Mount) {}), unix.MS_BIND, 0, unix.MS_SLAVE},
+		"recursive":        {bind(func(m *spec.Mount) { m.Recursive = true }), unix.MS_BIND | unix.MS_REC, 0, unix.MS_SLAVE},
+		"read-only":        {bind(func(m *spec.Mount) { m.ReadOnly = true }), unix.MS_BIND, unix.MOUNT_ATTR_RDONLY, unix.MS_PRIVATE},
+		"nosuid":           {bind(func(m *spec.Mount) { m.NoSuid = true }), unix.MS_BIND, unix.MOUNT_ATTR_NOSUID, unix.MS_PRIVATE},
+		"nodev":            {bind(func(m *spec.Mount) { m.NoDev = true }), unix.MS_BIND, unix.MOUNT_ATTR_NODEV, unix.MS_PRIVATE},
+		"private":          {bind(func(m *spec.Mount) { m.Propagation = spec.Apart }), unix.MS_BIND, 0, unix.MS_PRIVATE},
+		"shared":           {bind(func(m *spec.Mount) { m.Propagation = spec.BothWays }), unix.MS_BIND, 0, unix.MS_SHARED},
+		"shared, nodev":    {bind(func(m *spec.Mount) { m.Propagation, m.NoDev = spec.BothWays, true }), unix.MS_BIND, unix.MOUNT_ATTR_NODEV, unix.MS_PRIVATE},
+		"a tmpfs":          {spec.Mount{Source: "t", Target: "/t", Type: "tmpfs", NoSuid: true}, 0, 0, 0},
+		"read-only, tmpfs": {spec.Mount{Source: "t", Target: "/t", Type: "tmpfs", ReadOnly: true}, unix.MS_RDONLY, 0, 0},
 	} {
 		c := mountOf(test.mount)
 		have := uint64(0)
 		if c.RecAttr != nil {
 			have = c.RecAttr.Attr_set
 		}
-		if c.Flags != test.flags || have != test.attributes || c.ClearedFlags != 0 || (len(c.PropagationFlags) > 0) != (test.attributes != 0) {
+		propagates := 0
+		if len(c.PropagationFlags) > 0 {
+			propagates = c.PropagationFlags[0] &^ unix.MS_REC
+		}
+		if c.Flags != test.flags || have != test.attributes || c.ClearedFlags != 0 || propagates != test.propagates {
 			t.Errorf("%s: flags %#x, attributes %#x, propagation %v", name, c.Flags, have, c.PropagationFlags)
 		}
 	}

@@ -28,7 +28,7 @@ func detached(m *configs.Mount) (*os.File, error) {
 		attributes.Attr_set |= m.RecAttr.Attr_set
 	}
 	if m.PropagationFlags != nil {
-		attributes.Propagation = unix.MS_PRIVATE
+		attributes.Propagation = uint64(m.PropagationFlags[0] &^ unix.MS_REC)
 	}
 	var recursive uint
 	if m.Flags&unix.MS_REC != 0 {

@@ -79,6 +79,9 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 	if err != nil {
 		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
+	if err := mounts.propagate(c.VolumePropagation, isolators.Privileged); err != nil {
+		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+	}
 	if !isolators.Privileged { // it could take the flags away
 		mounts.restrict(c.VolumeFlags)
 	}

@@ -33,6 +33,7 @@ type Config struct {
 	SharedMemory         int64        // the size of the pod's /dev/shm, in bytes; the key "shmSize"
 	Forbid               []Power      // the powers that no app of a pod may ask for
 	VolumeFlags          []VolumeFlag // of all host volumes
+	VolumePropagation    map[string]spec.Propagation
 	Log                  LogConfig
 }
 
@@ -107,6 +108,7 @@ func settings(drivers []string) []setting {
 			return listOf(v, &c.Forbid, PowerPrivileged, PowerCapabilities, PowerSeccomp, PowerHostNamespaces)
 		}},
 		{"volumeFlags", func(c *Config, v json.RawMessage) error { return listOf(v, &c.VolumeFlags, FlagNoSuid, FlagNoDev) }},
+		{"volumePropagation", func(c *Config, v json.RawMessage) error { return propagations(v, &c.VolumePropagation) }},
 		{"log.driver", func(c *Config, v json.RawMessage) error { return oneOf(v, &c.Log.Driver, LogToFiles, LogToJournal) }},
 		{"log.path", func(c *Config, v json.RawMessage) error { return absolutePath(v, &c.Log.Path) }},
 		{"log.maxSize", func(c *Config, v json.RawMessage) error { return size(v, &c.Log.MaxSize) }},
@@ -283,6 +285,24 @@ func listOf[T ~string](raw json.RawMessage, to *[]T, known ...T) error {
 		return fmt.Errorf("must be a list of %s", quoted(known))
 	}
 	*to = v
+	return nil
+}
+
+// propagations reads an object of words by the names of volumes.
+func propagations(raw json.RawMessage, to *map[string]spec.Propagation) error {
+	words := map[string]spec.Propagation{"slave": spec.ToContainer, "private": spec.Apart, "shared": spec.BothWays}
+	var v map[string]string
+	if json.Unmarshal(raw, &v) != nil {
+		return errors.New(`must be an object of volumes' names and "slave", "private" or "shared"`)
+	}
+	*to = make(map[string]spec.Propagation)
+	for volume, word := range v {
+		p, known := words[word]
+		if !known {
+			return fmt.Errorf(`volume %q: must be "slave", "private" or "shared"`, volume)
+		}
+		(*to)[volume] = p
+	}
 	return nil
 }
 

@@ -235,6 +235,23 @@ func (p *mountPlan) restrict(flags []VolumeFlag) {
 	}
 }
 
+// propagate sets the propagation of the mounts of host volumes. A mount that goes out to the host is a privilege.
+func (p *mountPlan) propagate(all map[string]spec.Propagation, privileged bool) error {
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
+		n := slices.IndexFunc(p.Sources, func(s Source) bool { return s.Path == m.Source })
+		if n < 0 {
+			continue
+		}
+		m.Propagation = all[p.Sources[n].Volume]
+		if m.Propagation == spec.BothWays && !privileged {
+			return fmt.Errorf("volume %q: stagerConfig.volumePropagation %q is for apps with os/linux/privileged",
+				p.Sources[n].Volume, m.Propagation)
+		}
+	}
+	return nil
+}
+
 // saysNothing reports whether an empty volume has appc's default mode and owner. Daemons write out the defaults, so
 // those count as nothing said.
 func saysNothing(v types.Volume) bool {

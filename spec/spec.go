@@ -105,7 +105,20 @@ type Mount struct {
 	NoSuid    bool   // of a bind: set-ID bits and file capabilities have no effect
 	NoDev     bool   // of a bind: device nodes cannot be opened
 	Options   string // data of the file system, for example "mode=1777"
+
+	// Propagation is that of a bind without the three flags: ToContainer, Apart or BothWays.
+	Propagation Propagation
 }
+
+// Propagation says which mounts below a bind's source and its target appear in the other one (mount_namespaces(7)).
+type Propagation string
+
+// The propagations.
+const (
+	ToContainer Propagation = ""        // the caller's later mounts appear in the container, and not the other way round
+	Apart       Propagation = "private" // none
+	BothWays    Propagation = "shared"  // those of both, if the source is a shared mount
+)
 
 // Device is a device node that a container's processes may use.
 type Device struct {

@@ -17,6 +17,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* From linux/mount.h, see container/direct.c. */
+#ifndef SYS_open_tree
+#define SYS_open_tree 428
+#define SYS_move_mount 429
+#endif
+#define TREE_CLONE 1
+#define TREE_RECURSIVE 0x8000
+#define FROM_DESCRIPTOR 4
+
 #define CGROUPS "/sys/fs/cgroup"
 #define LEAF CGROUPS "/" STAGER_PROGRAM
 
@@ -45,12 +54,14 @@ void enter_leaf(void)
  * the stager into a chroot, which does not confine the supervisor's children:
  * the namespace's root would still be the host's, and setns(2) or an app's
  * CAP_SYS_CHROOT would lead there. The daemon's later mounts still appear in the
- * namespace; its own mounts do not appear outside.
+ * namespace; its own mounts do not appear outside, but what is mounted in a volume
+ * does where the daemon shares the volume with the host: an app may be meant to
+ * mount there. The supervisor itself mounts nothing in volumes.
  */
 void enter_mount_namespace(void)
 {
 	char path[PATH_MAX];
-	int root, own;
+	int root, own, volumes;
 
 	if (unshare(CLONE_NEWNS) < 0)
 		give_up("make mount namespace");
@@ -60,8 +71,15 @@ void enter_mount_namespace(void)
 	/* Joining a mount namespace leads to its root, one's own included (setns(2)). */
 	if (root < 0 || own < 0 || setns(own, CLONE_NEWNS) < 0)
 		give_up("leave chroot");
+	/* Without volumes, or on a kernel without the call, there is nothing to share. */
+	volumes = (int)syscall(SYS_open_tree, root, VOLUMES_DIR + 1, TREE_CLONE | TREE_RECURSIVE | O_CLOEXEC);
 	if (mount("", "/", "", MS_SLAVE | MS_REC, NULL) < 0)
 		give_up("make mounts slaves of the stager's");
+	if (volumes >= 0) {
+		if (syscall(SYS_move_mount, volumes, "", root, VOLUMES_DIR + 1, FROM_DESCRIPTOR) < 0)
+			give_up("mount volumes");
+		close(volumes);
+	}
 	if (fchdir(root) < 0 || getcwd(path, sizeof(path)) == NULL)
 		give_up("find root");
 	close(root);

@@ -20,6 +20,7 @@ func fileCases() []testCase {
 		{"bind mounts", bindMounts},
 		{"recursive read-only bind mounts", recursiveBinds},
 		{"a mount that comes later shows up", laterMounts},
+		{"a mount propagates as its spec says", propagations},
 		{"flags of binds", bindFlags},
 		{"a read-only bind keeps the flags of its source", sourceFlags},
 		{"tmpfs", tmpfs},
@@ -108,6 +109,31 @@ func laterMounts(b *bench) {
 	b.t.Cleanup(func() { must(b.t, unix.Unmount(filepath.Join(volume, "sub"), unix.MNT_DETACH)) })
 	must(b.t, os.WriteFile(filepath.Join(volume, "sub/late"), []byte("late\n"), 0o644))
 	a.wantExec(command("cat", "/v/sub/late"), "late\n")
+}
+
+// propagations mounts in a shared volume from both sides.
+func propagations(b *bench) {
+	for propagation, want := range map[spec.Propagation]struct{ in, out string }{
+		spec.ToContainer: {"1\n", "0"}, spec.Apart: {"0\n", "0"}, spec.BothWays: {"1\n", "1"},
+	} {
+		volume := b.folder()
+		must(b.t, errors.Join(os.Mkdir(filepath.Join(volume, "in"), 0o755), os.Mkdir(filepath.Join(volume, "out"), 0o755)))
+		must(b.t, unix.Mount(volume, volume, "", unix.MS_BIND, ""))
+		b.t.Cleanup(func() { must(b.t, unix.Unmount(volume, unix.MNT_DETACH)) })
+		must(b.t, unix.Mount("", volume, "", unix.MS_SHARED, ""))
+		s := b.spec("sleep", "1000")
+		s.Privileged, s.Process.Capabilities = true, append(s.Process.Capabilities, "CAP_SYS_ADMIN")
+		s.Mounts = []spec.Mount{{Source: volume, Target: "/v", Type: "bind", Recursive: true, Propagation: propagation}}
+		a := b.start(s, spec.Stdio{})
+		must(b.t, unix.Mount("tmpfs", filepath.Join(volume, "in"), "tmpfs", 0, ""))
+		a.wantExec(command("sh", "-c", "mount -t tmpfs none /v/out; grep -c /v/in /proc/self/mounts; true"), want.in)
+		mounts, err := os.ReadFile("/proc/thread-self/mounts") // the first thread may be in the container
+		must(b.t, err)
+		if out := strconv.Itoa(strings.Count(string(mounts), volume+"/out ")); out != want.out {
+			b.t.Errorf("%q: the container's mount is outside %s times, want %s", propagation, out, want.out)
+		}
+		must(b.t, a.end())
+	}
 }
 
 // showFlags is a script that prints the flags of the mounts at and below /v.

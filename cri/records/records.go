@@ -107,9 +107,10 @@ type Container struct {
 	StdinOnce    bool            `json:"stdinOnce,omitempty"`
 
 	// Mounts, Resources and User are parts of the status, in the CRI's JSON.
-	Mounts    []json.RawMessage `json:"mounts,omitempty"`
-	Resources json.RawMessage   `json:"resources,omitempty"`
-	User      json.RawMessage   `json:"user,omitempty"`
+	Mounts      []json.RawMessage `json:"mounts,omitempty"`
+	Resources   json.RawMessage   `json:"resources,omitempty"`
+	User        json.RawMessage   `json:"user,omitempty"`
+	HostVolumes HostVolumes       `json:"hostVolumes,omitzero"`
 	// Limits are written into the cgroups when the container has started.
 	Limits Limits `json:"limits,omitzero"`
 
@@ -126,19 +127,6 @@ type Limits struct {
 	CPUs    string            `json:"cpus,omitempty"`
 	Mems    string            `json:"mems,omitempty"`
 	Unified map[string]string `json:"unified,omitempty"`
-}
-
-// Bind is a path of the host that is mounted in a container.
-type Bind struct {
-	Source, Target string
-	ReadOnly       bool
-}
-
-// Tree is a mount with mounts inside it. Their targets are relative to the target of the tree.
-type Tree struct {
-	Name string // of the tree among those of its container
-	Bind
-	Inner []Bind
 }
 
 // Setting is a text for a file of a cgroup.

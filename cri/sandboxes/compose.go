@@ -34,12 +34,21 @@ func compose(top string, t records.Tree) error {
 		return err
 	}
 	defer point.Close()
-	if err := attach(point, t.Source, false); err != nil {
+	outer := t.Bind
+	outer.ReadOnly = t.ReadOnly && t.Recursive
+	if err := attach(point, outer); err != nil {
 		return err
 	}
-	// What the host mounts there later appears in the container, and not the other way round.
-	if err := unix.Mount("", top, "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-		return os.NewSyscallError("mount", err)
+	// A mount on a shared one has become shared itself.
+	change := unix.MountAttr{Propagation: flagOf(t.Propagation)}
+	if err := unix.MountSetattr(unix.AT_FDCWD, top, unix.AT_RECURSIVE, &change); err != nil {
+		return os.NewSyscallError("mount_setattr", err)
+	}
+	if len(t.Inner) > 0 && outer.ReadOnly { // their mount points may be missing
+		writable := unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}
+		if err := unix.MountSetattr(unix.AT_FDCWD, top, 0, &writable); err != nil {
+			return os.NewSyscallError("mount_setattr", err)
+		}
 	}
 	for _, inner := range t.Inner {
 		if err := attachInner(top, inner); err != nil {
@@ -74,7 +83,7 @@ func attachInner(top string, b records.Bind) error {
 		at = next
 	}
 	defer at.Close()
-	return attach(at, b.Source, b.ReadOnly)
+	return attach(at, b)
 }
 
 // step opens a name in a folder, and makes the folder or file if it is missing.
@@ -96,23 +105,41 @@ func step(at *os.File, name string, folder bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
+func flagOf(p records.Propagation) uint64 {
+	switch p {
+	case records.Slave:
+		return unix.MS_SLAVE
+	case records.Shared:
+		return unix.MS_SHARED
+	}
+	return unix.MS_PRIVATE
+}
+
 // attach mounts a path of the host, with all that is mounted below it, at an open file or folder.
-func attach(at *os.File, path string, readOnly bool) error {
+func attach(at *os.File, b records.Bind) error {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
-	source, err := unix.Openat2(unix.AT_FDCWD, path, &how)
+	source, err := unix.Openat2(unix.AT_FDCWD, b.Source, &how)
 	if err != nil {
-		return &os.PathError{Op: "open", Path: path, Err: err}
+		return &os.PathError{Op: "open", Path: b.Source, Err: err}
 	}
 	defer func() { _ = unix.Close(source) }()
 	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH | unix.AT_RECURSIVE
 	tree, err := unix.OpenTree(source, "", flags)
 	if err != nil {
-		return &os.PathError{Op: "open_tree", Path: path, Err: err}
+		return &os.PathError{Op: "open_tree", Path: b.Source, Err: err}
 	}
 	defer func() { _ = unix.Close(tree) }()
-	if readOnly {
+	attr := unix.MountAttr{Propagation: flagOf(b.Propagation)}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
+		return os.NewSyscallError("mount_setattr", err)
+	}
+	if b.ReadOnly {
+		flags := uint(unix.AT_EMPTY_PATH)
+		if b.Recursive {
+			flags |= unix.AT_RECURSIVE
+		}
 		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
+		if err := unix.MountSetattr(tree, "", flags, &attr); err != nil {
 			return os.NewSyscallError("mount_setattr", err)
 		}
 	}

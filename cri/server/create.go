@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -113,7 +114,8 @@ func recordOf(sandbox records.Sandbox, c *runtimeapi.ContainerConfig, facts tran
 		Image: c.GetImage().GetImage(), ImageSpec: c.GetImage().GetUserSpecifiedImage(),
 		ImageID: facts.Image.ID, LogPath: facts.LogPath,
 		App: pod.App, Manifest: pod.Manifest, StagerConfig: pod.StagerConfig, StopSignal: pod.StopSignal, Limits: pod.Limits,
-		TTY: c.GetTty(), Stdin: c.GetStdin(), StdinOnce: c.GetStdinOnce(),
+		HostVolumes: pod.HostVolumes,
+		TTY:         c.GetTty(), Stdin: c.GetStdin(), StdinOnce: c.GetStdinOnce(),
 		Resources: encode(c.GetLinux().GetResources()), User: encode(pod.User),
 	}
 	for _, m := range c.GetMounts() {
@@ -180,9 +182,9 @@ func (s *Server) openDaemon(r records.Container) (*daemon.Daemon, error) {
 }
 
 func podOptions(r records.Container, cgroup string) daemon.PodOptions {
+	options := podplan.Options{Name: r.ID, HostVolumes: podplan.HostVolumes(r.HostVolumes)}
 	return daemon.PodOptions{
-		Manifest: r.Manifest, File: r.Name + ".json", Options: podplan.Options{Name: r.ID},
-		CgroupParent: cgroup, Detached: true,
+		Manifest: r.Manifest, File: r.Name + ".json", Options: options, CgroupParent: cgroup, Detached: true,
 		ChangingLimits: true, // by kubelet, with a pod's resize
 	}
 }
@@ -226,6 +228,11 @@ func (s *Server) facts(sandbox records.Sandbox, c *runtimeapi.ContainerConfig) (
 	if err := resolveSources(c, f.Sources); err != nil {
 		return f, err
 	}
+	mounts, err := sandboxes.ReadHostMounts()
+	if err != nil {
+		return f, err
+	}
+	f.MountsBelow, f.SharedMount = mounts.Below, mounts.Shared
 	if c.GetLogPath() != "" && sandbox.LogDirectory != "" {
 		f.LogPath, err = prepareLog(sandbox.LogDirectory, c.GetLogPath())
 	}
@@ -242,12 +249,19 @@ func prepareLog(dir, name string) (string, error) {
 	return filepath.Join(real, filepath.Base(path)), err
 }
 
-// resolveSources finds the paths of mounts and devices without symbolic links, as the CRI wants it.
+// resolveSources finds the paths of mounts and devices without symbolic links, as the CRI wants it. A mount's path that
+// is missing is made a folder, as other runtimes do.
 func resolveSources(c *runtimeapi.ContainerConfig, sources map[string]string) error {
 	var all []string
 	for _, m := range c.GetMounts() {
-		if m.GetImage() == nil {
-			all = append(all, m.GetHostPath())
+		if m.GetImage() != nil {
+			continue
+		}
+		all = append(all, m.GetHostPath())
+		if _, err := os.Stat(m.GetHostPath()); filepath.IsAbs(m.GetHostPath()) && errors.Is(err, fs.ErrNotExist) {
+			if err := os.MkdirAll(m.GetHostPath(), 0o755); err != nil {
+				return fmt.Errorf("make host path: %w", err)
+			}
 		}
 	}
 	for _, d := range c.GetDevices() {

@@ -30,8 +30,8 @@ func (s *Server) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runt
 	return &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{Conditions: conditions},
 		RuntimeHandlers: []*runtimeapi.RuntimeHandler{
-			{Features: &runtimeapi.RuntimeHandlerFeatures{}},
-			{Name: runtimeHandler, Features: &runtimeapi.RuntimeHandlerFeatures{}},
+			{Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}},
+			{Name: runtimeHandler, Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}},
 		},
 		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}, nil

@@ -1,11 +1,16 @@
 package tests
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"kurma.io/stager/tests/surroundings"
+
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -133,6 +138,108 @@ func TestMountsInsideMounts(t *testing.T) {
 		if text, err := os.ReadFile(p.path(file)); err != nil || string(text) != want {
 			t.Errorf("%s: %q, %v", file, text, err)
 		}
+	}
+}
+
+// share makes a folder with a tmpfs in it that is a shared mount, and two empty folders.
+func (p *pod) share(name string) string {
+	p.Helper()
+	top := p.path(name)
+	p.write(filepath.Join(top, "file"), "")
+	err := errors.Join(unix.Mount(top, top, "", unix.MS_BIND, ""), unix.Mount("", top, "", unix.MS_SHARED, ""),
+		os.Mkdir(filepath.Join(top, "in"), 0o755), os.Mkdir(filepath.Join(top, "out"), 0o755), os.Mkdir(filepath.Join(top, "sub"), 0o755),
+		unix.Mount("tmpfs", filepath.Join(top, "sub"), "tmpfs", 0, ""))
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() {
+		if err := unix.Unmount(top, unix.MNT_DETACH); err != nil {
+			p.Error(err)
+		}
+	})
+	return top
+}
+
+// Later mounts appear on the other side of a mount as its propagation says, alone, read-only and inside another mount.
+func TestMountsPropagateAsAsked(t *testing.T) {
+	p := newPod(t)
+	const private, slave, both = runtimeapi.MountPropagation_PROPAGATION_PRIVATE,
+		runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER, runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL
+	for i, test := range []struct {
+		propagation  runtimeapi.MountPropagation
+		readOnly     bool
+		around       bool
+		comes, leave bool
+	}{
+		{private, false, false, false, false}, {slave, false, false, true, false}, {both, false, false, true, true},
+		{private, true, false, false, false}, {slave, true, false, true, false}, {both, true, false, true, true},
+		{private, false, true, false, false}, {slave, false, true, true, false}, {both, false, true, true, true},
+	} {
+		top := p.share(fmt.Sprintf("shared-%d", i))
+		config := p.script("mount -t tmpfs inside /a/data/out && echo ready; while [ ! -e /go/go ]; do sleep 0.05; done; grep -c '^later /a/data/in' /proc/mounts; touch /a/data/x 2>/dev/null && echo writes; exit 0")
+		secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged = true })(config)
+		config.Mounts = []*runtimeapi.Mount{
+			{HostPath: top, ContainerPath: "/a/data", Propagation: test.propagation, Readonly: test.readOnly},
+			{HostPath: p.path(fmt.Sprintf("go-%d", i)), ContainerPath: "/go"}, // which is missing
+		}
+		if test.around {
+			config.Mounts = append(config.Mounts, &runtimeapi.Mount{HostPath: p.path("around"), ContainerPath: "/a"})
+		}
+		id := p.startNew(config)
+		surroundings.Eventually(t, "the container has mounted", func() bool { return p.output(config) == "ready\n" })
+		mounts, err := os.ReadFile("/proc/self/mounts")
+		if leaves := strings.Contains(string(mounts), "inside "+top+"/out"); leaves != test.leave || err != nil {
+			t.Errorf("%+v: the container's mount appears on the host: %v", test, leaves)
+		}
+		if err := unix.Mount("later", filepath.Join(top, "in"), "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.write(p.path(fmt.Sprintf("go-%d/go", i)), "")
+		p.awaitExit(id)
+		want := "ready\n" + map[bool]string{false: "0\n", true: "1\n"}[test.comes] + map[bool]string{false: "writes\n"}[test.readOnly]
+		if got := p.output(config); got != want {
+			t.Errorf("%+v: %q, want %q", test, got, want)
+		}
+		if _, err := p.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Only what is recursively read-only is so with the mounts below, and what cannot be is refused.
+func TestReadOnlyMounts(t *testing.T) {
+	p := newPod(t)
+	top := p.share("shared")
+	write := "for f in /data/x /data/sub/x; do (echo >$f) 2>/dev/null && echo writes || echo refused; done"
+	for recursive, want := range map[bool]string{false: "refused\nwrites\n", true: "refused\nrefused\n"} {
+		got := p.do(write, func(c *runtimeapi.ContainerConfig) {
+			c.Mounts = []*runtimeapi.Mount{{HostPath: top, ContainerPath: "/data", Readonly: true, RecursiveReadOnly: recursive}}
+		})
+		if got != want {
+			t.Errorf("recursive %v: %q, want %q", recursive, got, want)
+		}
+	}
+	got := p.do(write+"; ls /data/new", func(c *runtimeapi.ContainerConfig) {
+		c.Mounts = []*runtimeapi.Mount{
+			{HostPath: top, ContainerPath: "/data", Readonly: true, RecursiveReadOnly: true},
+			{HostPath: p.path("missing/folder"), ContainerPath: "/data/new"},
+		}
+	})
+	if got != "refused\nrefused\n" {
+		t.Errorf("with another one inside: %q", got)
+	}
+	if info, err := os.Stat(p.path("missing/folder")); err != nil || !info.IsDir() {
+		t.Errorf("host path that was missing: %v", err)
+	}
+	r, err := p.Status(t.Context(), &runtimeapi.StatusRequest{})
+	if err != nil || !r.RuntimeHandlers[0].Features.RecursiveReadOnlyMounts {
+		t.Errorf("%v, %v", r.GetRuntimeHandlers(), err)
+	}
+	config := p.script("true")
+	secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged = true })(config)
+	config.Mounts = []*runtimeapi.Mount{{HostPath: p.path("missing"), ContainerPath: "/data", Propagation: runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL}}
+	if _, err := p.createContainer(config); err == nil || !strings.Contains(err.Error(), "not on a shared mount") {
+		t.Errorf("bidirectional mount of a private one: %v", err)
 	}
 }
 

@@ -58,7 +58,9 @@ type isolator struct {
 }
 
 // appSection decides how the app's process is made.
-func appSection(c *runtimeapi.ContainerConfig, env []Variable, f Facts) (section, *runtimeapi.LinuxContainerUser, error) {
+func appSection(
+	c *runtimeapi.ContainerConfig, env []Variable, f Facts,
+) (section, *runtimeapi.LinuxContainerUser, error) {
 	exec, err := execOf(c, f.Image)
 	if err != nil {
 		return section{}, nil, err
@@ -81,8 +83,8 @@ func appSection(c *runtimeapi.ContainerConfig, env []Variable, f Facts) (section
 	return s, user.status(), nil
 }
 
-// annotationsOf returns the app's annotations for its stdin, its terminal, its stop signal and its variables whose names
-// appc does not allow.
+// annotationsOf returns the app's annotations for its stdin, its terminal, its stop signal and its variables whose
+// names appc does not allow.
 func annotationsOf(c *runtimeapi.ContainerConfig, stopSignal string, variables []string) []Variable {
 	var all []Variable
 	if len(variables) > 0 {

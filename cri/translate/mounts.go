@@ -12,25 +12,47 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// mountsOf returns a volume and a mount for each of the configuration's mounts and devices, and for the sandbox's files
-// that it does not mount itself. composed are the trees of mounts that the server composes: their volumes are in
-// f.ComposedDir.
-func mountsOf(
-	c *runtimeapi.ContainerConfig, f Facts,
-) (volumes []podVolume, mounts []podMount, composed []records.Tree, err error) {
-	binds, err := bindsOf(c, f)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	for i, t := range treesOf(binds) {
+// mount returns a volume and a mount for each tree, and what the stager's configuration says of the volumes'
+// propagation. It keeps the trees that the server composes: their volumes are in f.ComposedDir.
+func (p *Pod) mount(trees []records.Tree, f Facts) (volumes []podVolume, mounts []podMount, words map[string]string) {
+	words = make(map[string]string)
+	for i, t := range trees {
 		volume := podVolume{fmt.Sprintf("cri-%d", i), "host", t.Source, t.ReadOnly}
-		if len(t.Inner) > 0 {
+		shared := func(b records.Bind) bool { return b.Propagation == records.Shared }
+		switch {
+		case slices.ContainsFunc(append([]records.Bind{t.Bind}, t.Inner...), shared):
+			words[volume.Name] = "shared"
+			p.HostVolumes.Shared = append(p.HostVolumes.Shared, volume.Name)
+		case len(t.Inner) == 0 && t.Propagation == records.Private:
+			words[volume.Name] = "private"
+		}
+		switch {
+		case len(t.Inner) > 0:
 			volume.Source, volume.ReadOnly = path.Join(f.ComposedDir, t.Name), false
-			composed = append(composed, t)
+			p.Composed = append(p.Composed, t)
+		case isReadOnlyTop(t.Bind, f):
+			volume.ReadOnly = false
+			p.HostVolumes.ReadOnlyTop = append(p.HostVolumes.ReadOnlyTop, volume.Name)
 		}
 		volumes, mounts = append(volumes, volume), append(mounts, podMount{volume.Name, t.Target})
 	}
-	return volumes, mounts, composed, nil
+	return volumes, mounts, words
+}
+
+// isReadOnlyTop reports whether a mount is not as the stager makes a read-only volume: read-only with all that is
+// mounted in it, and private then.
+func isReadOnlyTop(b records.Bind, f Facts) bool {
+	return b.ReadOnly && !b.Recursive && (b.Propagation != records.Private || f.MountsBelow(b.Source))
+}
+
+// checkTrees refuses a mount inside one that propagates to the host, where it would appear, too.
+func checkTrees(trees []records.Tree) error {
+	for _, t := range trees {
+		if t.Propagation == records.Shared && len(t.Inner) > 0 {
+			return refuse("mount at %s/%s inside a bidirectional one", t.Target, t.Inner[0].Target)
+		}
+	}
+	return nil
 }
 
 func deviceBind(d *runtimeapi.Device, f Facts) (records.Bind, error) {
@@ -48,9 +70,14 @@ func bindsOf(c *runtimeapi.ContainerConfig, f Facts) ([]records.Bind, error) {
 		if err := checkMount(m); err != nil {
 			return nil, err
 		}
-		binds = append(binds, records.Bind{
-			Source: f.Sources[m.GetHostPath()], Target: m.GetContainerPath(), ReadOnly: m.GetReadonly(),
-		})
+		bind := records.Bind{
+			Source: f.Sources[m.GetHostPath()], Target: m.GetContainerPath(),
+			ReadOnly: m.GetReadonly(), Recursive: m.GetRecursiveReadOnly(), Propagation: propagationOf(m),
+		}
+		if err := checkShared(c, bind, f); err != nil {
+			return nil, err
+		}
+		binds = append(binds, bind)
 	}
 	for _, d := range c.GetDevices() {
 		bind, err := deviceBind(d, f)
@@ -78,12 +105,36 @@ func checkMount(m *runtimeapi.Mount) error {
 		return refuse("mount target %q, which is not an absolute path", target)
 	case m.GetImage() != nil:
 		return refuse("mount of an image at %s", target)
-	case m.GetPropagation() == runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL:
-		return refuse("bidirectional mount propagation at %s", target)
+	case m.GetRecursiveReadOnly() && !m.GetReadonly():
+		return refuse("recursively read-only mount at %s, which is not read-only", target)
+	case m.GetRecursiveReadOnly() && m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
+		return refuse("recursively read-only mount at %s, which is not private", target)
 	case len(m.GetUidMappings()) > 0 || len(m.GetGidMappings()) > 0:
 		return refuse("mapped mount at %s", target)
 	case len(m.GetMountOptions()) > 0:
 		return refuse("mount options at %s", target)
+	}
+	return nil
+}
+
+func propagationOf(m *runtimeapi.Mount) records.Propagation {
+	switch m.GetPropagation() {
+	case runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER:
+		return records.Slave
+	case runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL:
+		return records.Shared
+	}
+	return records.Private
+}
+
+// checkShared refuses a mount that cannot propagate to the host, or must not.
+func checkShared(c *runtimeapi.ContainerConfig, b records.Bind, f Facts) error {
+	switch {
+	case b.Propagation != records.Shared:
+	case !c.GetLinux().GetSecurityContext().GetPrivileged():
+		return refuse("bidirectional mount propagation at %s in a container that is not privileged", b.Target)
+	case !f.SharedMount(b.Source):
+		return refuse("bidirectional mount propagation at %s: %s is not on a shared mount of the host", b.Target, b.Source)
 	}
 	return nil
 }

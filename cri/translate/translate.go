@@ -58,6 +58,9 @@ type Facts struct {
 	Files map[string]string
 	// Sources are the paths of the configuration's mounts and devices on the host, without symbolic links.
 	Sources map[string]string
+	// MountsBelow reports whether anything is mounted below a path of the host, and SharedMount whether it is on a mount
+	// that can be shared with a container.
+	MountsBelow, SharedMount func(string) bool
 	// ComposedDir is the folder of the container's composed trees.
 	ComposedDir string
 	// Capabilities are all that the machine has, and Default those that an app has unless it asks for others.
@@ -77,7 +80,8 @@ type Pod struct {
 	StagerConfig json.RawMessage
 	StopSignal   int
 	Limits       records.Limits
-	Composed     []records.Tree                 // mounted in Facts.ComposedDir, by their names, before the pod starts
+	Composed     []records.Tree // mounted in Facts.ComposedDir, by their names, before the pod starts
+	HostVolumes  records.HostVolumes
 	User         *runtimeapi.LinuxContainerUser // nil if it has names
 }
 
@@ -94,11 +98,15 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 		return p, err
 	}
 	p.User = user
-	volumes, mounts, composed, err := mountsOf(c, f)
+	binds, err := bindsOf(c, f)
 	if err != nil {
 		return p, err
 	}
-	p.Composed = composed
+	trees := treesOf(binds)
+	if err := checkTrees(trees); err != nil {
+		return p, err
+	}
+	volumes, mounts, propagations := p.mount(trees, f)
 	if p.Limits, err = limitsOf(c.GetLinux().GetResources(), f.UnifiedCgroups); err != nil {
 		return p, err
 	}
@@ -110,7 +118,7 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	if p.StopSignal, word, err = stopSignal(c.GetStopSignal(), f.Image.StopSignal); err != nil {
 		return p, err
 	}
-	p.StagerConfig = stagerConfig(f.LogPath)
+	p.StagerConfig = stagerConfig(f.LogPath, propagations)
 	if f.LogPath != "" {
 		volumes = append(volumes, podVolume{Name: logVolume, Kind: "host", Source: filepath.Dir(f.LogPath)})
 	}
@@ -163,14 +171,14 @@ const logVolume = "cri-log"
 
 // stagerConfig is the stager's configuration: the pod ends with its app, and kubelet decides what is started again. The
 // node's administrator and kubelet limit processes.
-func stagerConfig(logPath string) json.RawMessage {
+func stagerConfig(logPath string, propagations map[string]string) json.RawMessage {
 	log := map[string]any{"maxFiles": 1}
 	if logPath != "" {
 		log["path"] = "/volumes/" + logVolume + "/" + filepath.Base(logPath)
 	}
 	return json.RawMessage(encode(map[string]any{
 		"exitPolicy": "all", "restart": "never", "gracePeriod": "1s", "strictIsolators": true,
-		"executorVariables": false, "makeWorkingDirectory": true,
+		"executorVariables": false, "makeWorkingDirectory": true, "volumePropagation": propagations,
 		"maxProcesses": map[string]int{"app": 0, "pod": 0}, "log": log,
 	}))
 }

@@ -28,6 +28,8 @@ func facts() Facts {
 		Files:        map[string]string{"/etc/hosts": "/sandbox/hosts"},
 		Sources:      map[string]string{"/link": "/real"},
 		Capabilities: []string{"CAP_CHOWN", "CAP_KILL", "CAP_NET_ADMIN"}, Default: []string{"CAP_CHOWN", "CAP_KILL"},
+		MountsBelow: func(path string) bool { return path == "/with-mounts" },
+		SharedMount: func(path string) bool { return path == "/shared" },
 		ComposedDir: "/composed",
 		LogPath:     "/var/log/pods/p/c/0.log",
 	}
@@ -147,8 +149,18 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 		"runAsGroup without a user": func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			s.RunAsGroup = &runtimeapi.Int64Value{Value: 1}
 		},
-		"bidirectional": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+		"is not privileged": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			c.Mounts = []*runtimeapi.Mount{{HostPath: "/link", ContainerPath: "/x", Propagation: runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL}}
+		},
+		"/real is not on a shared mount": func(c *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.Privileged = true
+			c.Mounts = []*runtimeapi.Mount{{HostPath: "/link", ContainerPath: "/x", Propagation: runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL}}
+		},
+		"which is not read-only": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			c.Mounts = []*runtimeapi.Mount{{HostPath: "/link", ContainerPath: "/x", RecursiveReadOnly: true}}
+		},
+		"which is not private": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			c.Mounts = []*runtimeapi.Mount{{HostPath: "/link", ContainerPath: "/x", RecursiveReadOnly: true, Readonly: true, Propagation: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER}}
 		},
 		"user namespace": func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			s.NamespaceOptions = &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER, UsernsOptions: &runtimeapi.UserNamespace{}}
@@ -225,7 +237,7 @@ func TestMountsInsideOthersAreComposed(t *testing.T) {
 	f := facts()
 	f.Sources = map[string]string{"/a": "/a", "/b": "/b", "/c": "/c", "/d": "/d"}
 	f.Files = map[string]string{"/data/hosts": "/hosts"}
-	volumes, mounts, composed, err := mountsOf(&runtimeapi.ContainerConfig{Mounts: []*runtimeapi.Mount{
+	binds, err := bindsOf(&runtimeapi.ContainerConfig{Mounts: []*runtimeapi.Mount{
 		{HostPath: "/c", ContainerPath: "/data/conf/deep/"},
 		{HostPath: "/b", ContainerPath: "/data/conf", Readonly: true},
 		{HostPath: "/a", ContainerPath: "/data", Readonly: true},
@@ -234,11 +246,13 @@ func TestMountsInsideOthersAreComposed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var pod Pod
+	volumes, mounts, words := pod.mount(treesOf(binds), f)
 	want := []records.Tree{{
 		Name: "0", Bind: records.Bind{Source: "/a", Target: "/data", ReadOnly: true},
 		Inner: []records.Bind{{Source: "/b", Target: "conf", ReadOnly: true}, {Source: "/c", Target: "conf/deep"}, {Source: "/hosts", Target: "hosts"}},
 	}}
-	if diff := cmp.Diff(want, composed); diff != "" {
+	if diff := cmp.Diff(want, pod.Composed); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]podVolume{{"cri-0", "host", "/composed/0", false}, {"cri-1", "host", "/d", false}}, volumes); diff != "" {
@@ -246,5 +260,39 @@ func TestMountsInsideOthersAreComposed(t *testing.T) {
 	}
 	if diff := cmp.Diff([]podMount{{"cri-0", "/data"}, {"cri-1", "/data-too"}}, mounts); diff != "" {
 		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]string{"cri-1": "private"}, words); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A mount that the stager's volumes do not express is one of the daemon's, or is composed with those inside.
+func TestMountsPropagateAsAsked(t *testing.T) {
+	const private, slave, shared = records.Private, records.Slave, records.Shared
+	for name, test := range map[string]struct {
+		tree     records.Tree
+		top      bool
+		readOnly bool
+		word     string
+	}{
+		"private":                      {records.Tree{Bind: records.Bind{Propagation: private}}, false, false, "private"},
+		"slave":                        {records.Tree{Bind: records.Bind{Propagation: slave}}, false, false, ""},
+		"shared":                       {records.Tree{Bind: records.Bind{Propagation: shared}}, false, false, "shared"},
+		"read-only":                    {records.Tree{Bind: records.Bind{ReadOnly: true}}, false, true, "private"},
+		"read-only, mounts below":      {records.Tree{Bind: records.Bind{Source: "/with-mounts", ReadOnly: true}}, true, false, "private"},
+		"recursively, mounts below":    {records.Tree{Bind: records.Bind{Source: "/with-mounts", ReadOnly: true, Recursive: true}}, false, true, "private"},
+		"read-only and slave":          {records.Tree{Bind: records.Bind{ReadOnly: true, Propagation: slave}}, true, false, ""},
+		"read-only and shared":         {records.Tree{Bind: records.Bind{ReadOnly: true, Propagation: shared}}, true, false, "shared"},
+		"shared one in a private one":  {records.Tree{Inner: []records.Bind{{Propagation: shared}}}, false, false, "shared"},
+		"private one in a private one": {records.Tree{Inner: []records.Bind{{}}}, false, false, ""},
+	} {
+		var p Pod
+		volumes, _, words := p.mount([]records.Tree{test.tree}, facts())
+		if (len(p.HostVolumes.ReadOnlyTop) > 0) != test.top || words["cri-0"] != test.word || (len(p.HostVolumes.Shared) > 0) != (test.word == "shared") {
+			t.Errorf("%s: %v, %+v", name, words, p.HostVolumes)
+		}
+		if volumes[0].ReadOnly != test.readOnly || (len(p.Composed) > 0) != (len(test.tree.Inner) > 0) {
+			t.Errorf("%s: %+v, composed %v", name, volumes, p.Composed)
+		}
 	}
 }

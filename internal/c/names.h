@@ -11,4 +11,7 @@
 /* The variable that makes the program the shim. Its value is the first of the shim's descriptors, in decimal. */
 #define SHIM_ENV "_STAGER_SHIM"
 
+/* The folder of the pod's volumes in the stager's root. */
+#define VOLUMES_DIR "/volumes"
+
 #endif

@@ -72,6 +72,7 @@ type Options struct {
 	Name        string
 	Volumes     map[string]string // paths of the host by the names of volumes or mount points
 	Mounts      []Mount           // paths of the host at paths of every app
+	HostVolumes HostVolumes       // which volumes are mounted in other ways
 	App         AppOptions        // of FromImage: for its app
 	Remove      bool              // the pod is deleted when it ends
 	ExitPolicy  string            // the stager's "exitPolicy" for this pod; "" for the configuration's
@@ -82,6 +83,15 @@ type Options struct {
 	Networks    []networks.Request
 	// ports beside those of the manifest; an error if no network of the pod publishes them
 	Publish []networks.PortMapping
+}
+
+// HostVolumes are the names of those host volumes of the pod that are mounted otherwise than appc can say.
+type HostVolumes struct {
+	// Shared are those whose mounts stay in the peer groups of the host's (mount_namespaces(7)): what the pod mounts there
+	// appears on the host.
+	Shared []string
+	// ReadOnlyTop are those that are read-only while what is mounted below is as on the host.
+	ReadOnlyTop []string
 }
 
 // FromManifest plans the pod of a pod manifest. File is the manifest's path, for
@@ -130,7 +140,7 @@ func (p *Planner) plan(d document, name string, o Options) (pods.Plan, []string,
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}
-	plan, err := p.unconnected(m, layers)
+	plan, err := p.unconnected(m, layers, o.HostVolumes)
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}
@@ -170,12 +180,12 @@ func (p *Planner) editedManifest(d document, name string, o Options) (*manifest.
 }
 
 // unconnected returns the plan of the manifest's pod, in which nothing is decided about networks.
-func (p *Planner) unconnected(m *manifest.Manifest, layers []pods.Layer) (pods.Plan, error) {
+func (p *Planner) unconnected(m *manifest.Manifest, layers []pods.Layer, host HostVolumes) (pods.Plan, error) {
 	var text bytes.Buffer
 	if err := m.Write(&text); err != nil {
 		return pods.Plan{}, err
 	}
-	volumes, err := p.volumes(m.Pod)
+	volumes, err := p.volumes(m.Pod, host)
 	if err != nil {
 		return pods.Plan{}, fmt.Errorf("pod %q: %w", m.Name, err)
 	}

@@ -15,13 +15,15 @@ import (
 )
 
 // volumes are the pod's and the apps' own.
-func (p *Planner) volumes(pod *manifest.Pod) ([]pods.Volume, error) {
+func (p *Planner) volumes(pod *manifest.Pod, host HostVolumes) ([]pods.Volume, error) {
 	var all []pods.Volume
 	for _, v := range pod.Volumes {
 		volume, err := p.volume(v)
 		if err != nil {
 			return nil, err
 		}
+		volume.Shared = slices.Contains(host.Shared, volume.Name)
+		volume.ReadOnlyTop = slices.Contains(host.ReadOnlyTop, volume.Name)
 		all = append(all, volume)
 	}
 	return p.addAppVolumes(pod, all)

@@ -45,6 +45,11 @@ func (k *Keeper) enterNew(group *cgroups.Group) error {
 }
 
 func (k *Keeper) mountAll(root string, group *cgroups.Group) error {
+	volumes, err := k.copyShared()
+	defer volumes.close()
+	if err != nil {
+		return err
+	}
 	// From here on no mount propagates to the host. The host's later mounts still
 	// propagate to us, until the mounts that are not the host's are made private.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
@@ -68,11 +73,44 @@ func (k *Keeper) mountAll(root string, group *cgroups.Group) error {
 	// Volumes are mounted last: they stay slaves of the host's mounts, so that the pod
 	// sees what the host mounts below a shared one.
 	for _, volume := range k.Plan.Volumes {
-		if err := k.mountVolume(root, volume); err != nil {
+		if err := k.mountVolume(root, volume, volumes[volume.Name]); err != nil {
 			return fmt.Errorf("mount volume %q: %w", volume.Name, err)
 		}
 	}
 	return nil
+}
+
+// copies are detached copies of mounts by the names of volumes.
+type copies map[string]*os.File
+
+func (c copies) close() {
+	for _, tree := range c {
+		_ = tree.Close()
+	}
+}
+
+// copyShared copies the mounts of the volumes that are shared with the host, while the namespace's mounts are peers of
+// the host's: so are the copies, whatever becomes of the others.
+func (k *Keeper) copyShared() (copies, error) {
+	all := make(copies)
+	for _, volume := range k.Plan.Volumes {
+		if !volume.Shared || volume.Source == "" {
+			continue
+		}
+		source, err := openSource(volume.Source)
+		if err == nil {
+			all[volume.Name], err = copyTree(int(source.Fd()), volume.Source, volume.options())
+			_ = source.Close()
+		}
+		if err != nil {
+			return all, fmt.Errorf("share volume %q: %w", volume.Name, err)
+		}
+	}
+	return all, nil
+}
+
+func (v Volume) options() bindOptions {
+	return bindOptions{readOnly: v.ReadOnly, readOnlyTop: v.ReadOnlyTop, recursive: !v.SingleMount}
 }
 
 func (k *Keeper) mountLayers(root string) error {
@@ -95,18 +133,21 @@ func (k *Keeper) mountJournal(root string) error {
 	return nil
 }
 
-func (k *Keeper) mountVolume(root string, volume Volume) error {
-	options := bindOptions{readOnly: volume.ReadOnly, recursive: !volume.SingleMount}
+// mountVolume mounts a volume. Shared is the mount of a volume that is shared with the host, else nil.
+func (k *Keeper) mountVolume(root string, volume Volume, shared *os.File) error {
 	target := filepath.Join(root, volumesName, volume.Name)
 	if volume.Source == "" {
-		return bind(k.emptyVolume(volume), target, options)
+		return bind(k.emptyVolume(volume), target, volume.options())
+	}
+	if shared != nil {
+		return put(shared, volume.Source, target)
 	}
 	source, err := openSource(volume.Source)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	return attach(int(source.Fd()), volume.Source, target, options)
+	return attach(int(source.Fd()), volume.Source, target, volume.options())
 }
 
 // openSource opens the source of a host volume, a file or folder, with O_PATH, to look at
@@ -207,10 +248,10 @@ func copyLinks(from, to string) error {
 	return nil
 }
 
-type bindOptions struct{ readOnly, recursive bool }
+type bindOptions struct{ readOnly, readOnlyTop, recursive bool }
 
 // bind mounts source at target. A read-only mount is read-only from the start, with
-// everything that is mounted below it.
+// everything that is mounted below it, or alone.
 func bind(source, target string, options bindOptions) error {
 	fd, err := unix.Open(source, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -222,22 +263,41 @@ func bind(source, target string, options bindOptions) error {
 
 // attach is bind for a source that is open. Name is used in errors only.
 func attach(source int, name, target string, options bindOptions) error {
+	tree, err := copyTree(source, name, options)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	return put(tree, name, target)
+}
+
+// copyTree returns a detached copy of the mounts at an open source.
+func copyTree(source int, name string, options bindOptions) (*os.File, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
 	if options.recursive {
 		flags |= unix.AT_RECURSIVE
 	}
-	tree, err := unix.OpenTree(source, "", flags)
+	fd, err := unix.OpenTree(source, "", flags)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", name, err)
+		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
-	defer func() { _ = unix.Close(tree) }()
-	if options.readOnly {
-		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
-			return fmt.Errorf("make %s read-only: %w", name, err)
+	tree := os.NewFile(uintptr(fd), name)
+	if options.readOnly || options.readOnlyTop {
+		attr, flags := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}, uint(unix.AT_EMPTY_PATH)
+		if options.readOnly {
+			flags |= unix.AT_RECURSIVE
+		}
+		if err := unix.MountSetattr(fd, "", flags, &attr); err != nil {
+			_ = tree.Close()
+			return nil, fmt.Errorf("make %s read-only: %w", name, err)
 		}
 	}
-	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+	return tree, nil
+}
+
+// put attaches detached mounts.
+func put(tree *os.File, name, target string) error {
+	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("attach %s: %w", name, err)
 	}
 	return nil

@@ -87,6 +87,8 @@ type Volume struct {
 	Source      string `json:"source,omitempty"`
 	ReadOnly    bool   `json:"readOnly,omitempty"`
 	SingleMount bool   `json:"singleMount,omitempty"` // without the mounts below Source
+	ReadOnlyTop bool   `json:"readOnlyTop,omitempty"` // read-only, without the mounts below Source
+	Shared      bool   `json:"shared,omitempty"`      // what is mounted in one appears in the other
 
 	// Of an empty volume: permissions, setuid, setgid and sticky bits as in chmod(2), and owner.
 	Mode uint32 `json:"mode,omitempty"`

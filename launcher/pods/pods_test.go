@@ -222,7 +222,7 @@ func TestAVolumeSourceThatBecomesALinkIsRefused(t *testing.T) {
 			if err := errors.Join(os.Rename(link, link+".old"), os.Symlink("secret", link)); err != nil {
 				t.Fatal(err)
 			}
-			err = inOwnMounts(func() error { return pod.mountVolume(filepath.Join(pod.Dir, rootDir), pod.Plan.Volumes[0]) })
+			err = inOwnMounts(func() error { return pod.mountVolume(filepath.Join(pod.Dir, rootDir), pod.Plan.Volumes[0], nil) })
 			if err == nil || !strings.Contains(err.Error(), "symbolic link") {
 				t.Errorf("mounted: %v", err)
 			}

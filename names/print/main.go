@@ -51,12 +51,16 @@ const header = `/* Names that C files share with package names. "go generate ./n
 /* The variable that makes the program the shim. Its value is the first of the shim's descriptors, in decimal. */
 #define SHIM_ENV %q
 
+/* The folder of the pod's volumes in the stager's root. */
+#define VOLUMES_DIR %q
+
 #endif
 `
 
 func run(out io.Writer, args []string) error {
 	if slices.Equal(args, []string{"--c"}) {
-		_, err := fmt.Fprintf(out, header, names.Program, names.SupervisorVariable, names.ShimVariable)
+		_, err := fmt.Fprintf(out, header, names.Program, names.SupervisorVariable, names.ShimVariable,
+			names.VolumesDir)
 		return err
 	}
 	if len(args) == 0 {

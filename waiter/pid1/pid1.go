@@ -33,6 +33,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -151,8 +152,8 @@ func enterMountNamespace() error {
 	if err := unix.Setns(own, unix.CLONE_NEWNS); err != nil {
 		return os.NewSyscallError("setns", err)
 	}
-	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("make mounts slaves of the stager's: %w", err)
+	if err := makeSlaves(root); err != nil {
+		return err
 	}
 	if err := unix.Fchdir(root); err != nil {
 		return os.NewSyscallError("fchdir", err)
@@ -162,6 +163,25 @@ func enterMountNamespace() error {
 		return err // the daemon has made it the root
 	}
 	return pivot(path)
+}
+
+// makeSlaves makes all mounts slaves but those of the volumes in the stager's root, for the reason that package waiter
+// has (enter_mount_namespace in enter.c).
+func makeSlaves(root int) error {
+	volumes := strings.TrimPrefix(names.VolumesDir, "/")
+	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE
+	tree, missing := unix.OpenTree(root, volumes, flags)
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("make mounts slaves of the stager's: %w", err)
+	}
+	if missing != nil {
+		return nil
+	}
+	defer unix.Close(tree)
+	if err := unix.MoveMount(tree, "", root, volumes, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount volumes: %w", err)
+	}
+	return nil
 }
 
 // pivot makes the folder at path the root of the mount namespace (pivot_root(2), NOTES), and the working directory.
