@@ -2,6 +2,8 @@ package sandboxes
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,19 +29,47 @@ const interfaceName = "eth0"
 
 // load returns the first configuration, by the name of its file.
 func (n *Network) load() (*libcni.NetworkConfigList, error) {
-	files, err := libcni.ConfFiles(n.ConfigDir, []string{".conflist"})
+	files, err := libcni.ConfFiles(n.ConfigDir, []string{".conflist", ".conf", ".json"})
 	if err != nil {
 		return nil, fmt.Errorf("read CNI's configuration: %w", err)
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("no CNI configuration (*.conflist) in %s", n.ConfigDir)
+		return nil, fmt.Errorf("no CNI configuration (*.conflist, *.conf, *.json) in %s", n.ConfigDir)
 	}
 	slices.Sort(files)
-	list, err := libcni.ConfListFromFile(files[0])
+	list, err := readList(files[0])
 	if err != nil {
 		return nil, fmt.Errorf("read CNI's configuration %s: %w", files[0], err)
 	}
 	return list, nil
+}
+
+// readList reads a list of plugins, or a plugin's configuration as a list of one, as other runtimes do.
+func readList(file string) (*libcni.NetworkConfigList, error) {
+	if filepath.Ext(file) == ".conflist" {
+		return libcni.NetworkConfFromFile(file)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var plugin map[string]json.RawMessage
+	if err := json.Unmarshal(text, &plugin); err != nil {
+		return nil, err
+	}
+	if plugin["type"] == nil {
+		return nil, errors.New("no type of a plugin; a list of plugins is a *.conflist")
+	}
+	list := map[string]any{"plugins": []any{plugin}}
+	for _, key := range []string{"cniVersion", "name"} {
+		if value, ok := plugin[key]; ok {
+			list[key] = value
+		}
+	}
+	if text, err = json.Marshal(list); err != nil {
+		return nil, err
+	}
+	return libcni.NetworkConfFromBytes(text)
 }
 
 // Config returns the configuration by which sandboxes are connected now, whose plugins are there.

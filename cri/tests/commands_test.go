@@ -18,7 +18,7 @@ func TestStatusCommand(t *testing.T) {
 	}
 	n.rename(n.path("net.d"), n.path("other"))
 	text, err = n.command("status").CombinedOutput()
-	want := fmt.Sprintf("NetworkReady: no: no CNI configuration (*.conflist) in %s\nkurma-cri: this node cannot run pods\n", n.path("net.d"))
+	want := fmt.Sprintf("NetworkReady: no: no CNI configuration (*.conflist, *.conf, *.json) in %s\nkurma-cri: this node cannot run pods\n", n.path("net.d"))
 	if err == nil || !strings.HasSuffix(string(text), want) {
 		t.Errorf("%v, %s, want %s", err, text, want)
 	}
