@@ -42,9 +42,7 @@ func configOf(s *spec.Spec, shm string) *configs.Config {
 	}
 	c.Devices = append(c.Devices, specconv.AllowedDevices...) // one without a path is a rule of the policy alone
 	c.Cgroups.Devices = deviceRules(s)
-	if !s.Privileged {
-		c.MaskPaths, c.ReadonlyPaths = spec.MaskedPaths(), spec.ReadOnlyPaths()
-	}
+	c.MaskPaths, c.ReadonlyPaths = s.Masked(), s.ReadOnly()
 	return c
 }
 

@@ -132,6 +132,8 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 		Mounts:          mounts.Mounts,
 		Resources:       isolators.Resources,
 		Privileged:      isolators.Privileged,
+		MaskedPaths:     slices.Clone(c.MaskedPaths),
+		ReadOnlyPaths:   slices.Clone(c.ReadOnlyPaths),
 		HideProcesses:   hide,
 		OOMScoreAdj:     isolators.OOMScoreAdj,
 		AppArmorProfile: isolators.AppArmorProfile,

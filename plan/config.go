@@ -27,8 +27,10 @@ type Config struct {
 	ExitPolicy           supervisor.ExitPolicy    // its zero value is "never"
 	Restart              supervisor.RestartPolicy // its zero value is "never"
 	StrictIsolators      bool
-	ExecutorVariables    bool // apps have AC_APP_NAME, AC_METADATA_URL and container
-	MakeWorkingDirectory bool // a working directory that is missing is made
+	ExecutorVariables    bool     // apps have AC_APP_NAME, AC_METADATA_URL and container
+	MakeWorkingDirectory bool     // a working directory that is missing is made
+	MaskedPaths          []string // of apps that are not privileged; nil for the stager's own list
+	ReadOnlyPaths        []string // likewise
 	MaxProcesses         MaxProcesses
 	SharedMemory         int64        // the size of the pod's /dev/shm, in bytes; the key "shmSize"
 	Forbid               []Power      // the powers that no app of a pod may ask for
@@ -101,6 +103,8 @@ func settings(drivers []string) []setting {
 		{"strictIsolators", func(c *Config, v json.RawMessage) error { return boolean(v, &c.StrictIsolators) }},
 		{"executorVariables", func(c *Config, v json.RawMessage) error { return boolean(v, &c.ExecutorVariables) }},
 		{"makeWorkingDirectory", func(c *Config, v json.RawMessage) error { return boolean(v, &c.MakeWorkingDirectory) }},
+		{"maskedPaths", func(c *Config, v json.RawMessage) error { return absolutePaths(v, &c.MaskedPaths) }},
+		{"readOnlyPaths", func(c *Config, v json.RawMessage) error { return absolutePaths(v, &c.ReadOnlyPaths) }},
 		{"maxProcesses.app", func(c *Config, v json.RawMessage) error { return processes(v, &c.MaxProcesses.App) }},
 		{"maxProcesses.pod", func(c *Config, v json.RawMessage) error { return processes(v, &c.MaxProcesses.Pod) }},
 		{"shmSize", func(c *Config, v json.RawMessage) error { return size(v, &c.SharedMemory) }},
@@ -249,6 +253,16 @@ func absolutePath(raw json.RawMessage, to *string) error {
 	var v string
 	if json.Unmarshal(raw, &v) != nil || !path.IsAbs(v) || path.Clean(v) != v || strings.ContainsRune(v, 0) {
 		return errors.New(`must be an absolute path, such as "/volumes/logs/web.log"`)
+	}
+	*to = v
+	return nil
+}
+
+func absolutePaths(raw json.RawMessage, to *[]string) error {
+	var v []string
+	bad := func(p string) bool { return !path.IsAbs(p) || path.Clean(p) == "/" || strings.ContainsRune(p, 0) }
+	if json.Unmarshal(raw, &v) != nil || slices.ContainsFunc(v, bad) {
+		return errors.New(`must be a list of absolute paths below /`)
 	}
 	*to = v
 	return nil

@@ -52,6 +52,9 @@ func TestEveryKeyOfTheConfigurationIsRead(t *testing.T) {
 		{"shared memory", `{"shmSize": "1Gi"}`, with(func(c *Config) { c.SharedMemory = 1 << 30 }), nil},
 		{"limits of processes", `{"maxProcesses": {"app": 0, "POD": 7}}`, with(func(c *Config) { c.MaxProcesses = MaxProcesses{App: 0, Pod: 7} }), nil},
 		{"forbidden powers", `{"forbid": ["seccomp", "privileged"]}`, with(func(c *Config) { c.Forbid = []Power{PowerSeccomp, PowerPrivileged} }), nil},
+		{"paths", `{"maskedPaths": [], "readOnlyPaths": ["/proc/sys"]}`, with(func(c *Config) {
+			c.MaskedPaths, c.ReadOnlyPaths = []string{}, []string{"/proc/sys"}
+		}), nil},
 		{"propagations", `{"volumePropagation": {"A": "private", "b": "slave"}}`, with(func(c *Config) {
 			c.VolumePropagation = map[string]spec.Propagation{"A": spec.Apart, "b": spec.ToContainer}
 		}), nil},
@@ -92,6 +95,8 @@ func TestWrongConfigurationsAreRefused(t *testing.T) {
 		{"unknown runtime", `{"runtime": "runc"}`, `stagerConfig.runtime: "runc": must be one of "", "direct", "libcontainer"`},
 		{"unknown namespace", `{"requiredNamespaces": ["pid", "time"]}`, `stagerConfig.requiredNamespaces: ["pid","time"]: must be a list of ipc, net`},
 		{"namespaces a string", `{"defaultNamespaces": "pid"}`, `stagerConfig.defaultNamespaces: "pid": must be a list of`},
+		{"masked paths", `{"maskedPaths": ["/proc/acpi", "acpi"]}`, `stagerConfig.maskedPaths: ["/proc/acpi","acpi"]: must be a list of absolute paths`},
+		{"read-only root", `{"readOnlyPaths": ["//."]}`, `must be a list of absolute paths below /`},
 		{"propagations a word", `{"volumePropagation": "shared"}`, `stagerConfig.volumePropagation: "shared": must be an object`},
 		{"unknown propagation", `{"volumePropagation": {"v": "both"}}`, `volume "v": must be "slave", "private" or "shared"`},
 		{"unknown flag", `{"volumeFlags": ["noexec"]}`, `stagerConfig.volumeFlags: ["noexec"]: must be a list of "nosuid", "nodev"`},

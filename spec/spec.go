@@ -46,6 +46,10 @@ type Spec struct {
 	// Privileged means a container without masked paths, read-only paths and device policy.
 	Privileged bool
 
+	// MaskedPaths and ReadOnlyPaths are hidden or made read-only in a container that is not privileged, beside what
+	// protects process 1, the supervisor. Nil is the list of DefaultMaskedPaths or DefaultReadOnlyPaths.
+	MaskedPaths, ReadOnlyPaths []string
+
 	// HideProcesses hides every process in /proc that the reading one may not trace (proc(5), hidepid=ptraceable): the
 	// supervisor, its threads and other apps.
 	HideProcesses bool

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,15 +45,11 @@ func isolatorsOf(c *runtimeapi.LinuxContainerConfig, f Facts) ([]isolator, error
 	return append(all, profiles...), err
 }
 
-// checkPaths refuses to mask a path, or to make it read-only, that is not in /proc or /sys: there, the stager's own
-// lists apply, which have what kubelet asks for.
+// checkPaths refuses what is no path to mask or to make read-only.
 func checkPaths(s *runtimeapi.LinuxContainerSecurityContext) error {
-	if s.GetPrivileged() {
-		return nil
-	}
-	for _, path := range slices.Concat(s.GetMaskedPaths(), s.GetReadonlyPaths()) {
-		if !strings.HasPrefix(path, "/proc/") && !strings.HasPrefix(path, "/sys/") {
-			return refuse("masked or read-only path %q outside /proc and /sys", path)
+	for _, p := range slices.Concat(s.GetMaskedPaths(), s.GetReadonlyPaths()) {
+		if !path.IsAbs(p) || path.Clean(p) == "/" {
+			return refuse("masked or read-only path %q: want an absolute path below /", p)
 		}
 	}
 	return nil

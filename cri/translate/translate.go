@@ -118,7 +118,7 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	if p.StopSignal, word, err = stopSignal(c.GetStopSignal(), f.Image.StopSignal); err != nil {
 		return p, err
 	}
-	p.StagerConfig = stagerConfig(f.LogPath, propagations)
+	p.StagerConfig = stagerConfig(f.LogPath, propagations, c.GetLinux().GetSecurityContext())
 	if f.LogPath != "" {
 		volumes = append(volumes, podVolume{Name: logVolume, Kind: "host", Source: filepath.Dir(f.LogPath)})
 	}
@@ -171,7 +171,9 @@ const logVolume = "cri-log"
 
 // stagerConfig is the stager's configuration: the pod ends with its app, and kubelet decides what is started again. The
 // node's administrator and kubelet limit processes.
-func stagerConfig(logPath string, propagations map[string]string) json.RawMessage {
+func stagerConfig(
+	logPath string, propagations map[string]string, s *runtimeapi.LinuxContainerSecurityContext,
+) json.RawMessage {
 	log := map[string]any{"maxFiles": 1}
 	if logPath != "" {
 		log["path"] = "/volumes/" + logVolume + "/" + filepath.Base(logPath)
@@ -179,7 +181,9 @@ func stagerConfig(logPath string, propagations map[string]string) json.RawMessag
 	return json.RawMessage(encode(map[string]any{
 		"exitPolicy": "all", "restart": "never", "gracePeriod": "1s", "strictIsolators": true,
 		"executorVariables": false, "makeWorkingDirectory": true, "volumePropagation": propagations,
-		"maxProcesses": map[string]int{"app": 0, "pod": 0}, "log": log,
+		"maskedPaths":   append([]string{}, s.GetMaskedPaths()...), // none is not the stager's own list
+		"readOnlyPaths": append([]string{}, s.GetReadonlyPaths()...),
+		"maxProcesses":  map[string]int{"app": 0, "pod": 0}, "log": log,
 	}))
 }
 

@@ -31,7 +31,7 @@ func configOf(s *spec.Spec, user [2]uint32, shm string, stdio spec.Stdio) (*spec
 	}
 	if !s.Privileged {
 		config.Linux.Namespaces = append(config.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
-		config.Linux.MaskedPaths, config.Linux.ReadonlyPaths = spec.MaskedPaths(), spec.ReadOnlyPaths()
+		config.Linux.MaskedPaths, config.Linux.ReadonlyPaths = s.Masked(), s.ReadOnly()
 	}
 	return config, nil
 }
