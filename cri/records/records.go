@@ -127,12 +127,13 @@ type Limits struct {
 	CPUs    string            `json:"cpus,omitempty"`
 	Mems    string            `json:"mems,omitempty"`
 	Unified map[string]string `json:"unified,omitempty"`
+	Memory  []Setting         `json:"memory,omitempty"` // swap and huge pages
 }
 
 // Setting is a text for a file of a cgroup.
 type Setting struct{ File, Text string }
 
-// Settings returns the limits as texts for files, in any order.
+// Settings returns the limits as texts for files, in the order in which they can be written.
 func (l Limits) Settings() []Setting {
 	var all []Setting
 	if l.CPUs != "" {
@@ -144,7 +145,7 @@ func (l Limits) Settings() []Setting {
 	for key, value := range l.Unified {
 		all = append(all, Setting{key, value})
 	}
-	return all
+	return append(all, l.Memory...)
 }
 
 // NewID returns a new ID of a sandbox or container.

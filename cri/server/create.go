@@ -221,7 +221,7 @@ func (s *Server) facts(sandbox records.Sandbox, c *runtimeapi.ContainerConfig) (
 	if err != nil {
 		return f, err
 	}
-	f.UnifiedCgroups = isUnified(group)
+	f.Cgroups = cgroupsOf(group)
 	if f.Seccomp, err = readSeccomp(c.GetLinux().GetSecurityContext().GetSeccomp()); err != nil {
 		return f, err
 	}

@@ -44,7 +44,7 @@ func limitBeforeStart(pod *pods.Pod, r records.Container) error {
 	if err != nil {
 		return err
 	}
-	all, err := translate.Changes(asked, isUnified(group))
+	all, err := translate.Changes(asked, cgroupsOf(group))
 	if err != nil {
 		return err
 	}
@@ -121,6 +121,16 @@ func readSetting(group *cgroups.Group, below, file string) (string, error) {
 	return "", fs.ErrNotExist
 }
 
+// cgroupsOf returns what the cgroups of a group that is there can limit.
+func cgroupsOf(group *cgroups.Group) translate.Cgroups {
+	return translate.Cgroups{Unified: isUnified(group), Has: func(file string) bool {
+		return slices.ContainsFunc(group.Hierarchies, func(h cgroups.Hierarchy) bool {
+			_, err := os.Stat(filepath.Join(group.Dir(h), file))
+			return err == nil
+		})
+	}}
+}
+
 // errNoGroup says that a container has no cgroup any more, because it has ended.
 var errNoGroup = errors.New("the container has ended")
 
@@ -167,7 +177,7 @@ func (s *Server) UpdateContainerResources(
 	if err != nil {
 		return nil, err
 	}
-	changes, err := translate.Changes(r.GetLinux(), isUnified(group))
+	changes, err := translate.Changes(r.GetLinux(), cgroupsOf(group))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errInvalid, err)
 	}

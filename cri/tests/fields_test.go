@@ -259,6 +259,29 @@ func TestAppThatUsesUpItsMemoryIsKilled(t *testing.T) {
 	}
 }
 
+// Swap is limited where the kernel accounts for it, and huge pages where there are such cgroups.
+func TestSwapAndHugePages(t *testing.T) {
+	p, ctx := newPod(t), t.Context()
+	limits := &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 64 << 20, MemorySwapLimitInBytes: 96 << 20}
+	if _, err := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"); err == nil {
+		id := p.startNew(p.limited("sleep 1000", limits))
+		file := p.group("memory", id, "apps/"+p.status(id).Metadata.Name+"/memory.memsw.limit_in_bytes")
+		p.wantFile(file, "100663296")
+		for _, total := range []int64{192 << 20, 32 << 20} {
+			changed := &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: total / 2, MemorySwapLimitInBytes: total}
+			if _, err := p.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: changed}); err != nil {
+				t.Fatal(err)
+			}
+			p.wantFile(file, fmt.Sprint(total))
+		}
+	}
+	pages := &runtimeapi.LinuxContainerResources{HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 2 << 20}}}
+	_, err := os.Stat("/sys/fs/cgroup/hugetlb/hugetlb.2MB.limit_in_bytes")
+	if _, refused := p.createContainer(p.limited("true", pages)); (refused == nil) != (err == nil) {
+		t.Errorf("huge pages: %v, and the machine has their cgroups: %v", refused, err)
+	}
+}
+
 func TestHostsNetworkAndProcesses(t *testing.T) {
 	n := newPod(t)
 	config := n.sandboxConfig()

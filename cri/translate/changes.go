@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"kurma.io/stager/cri/records"
@@ -10,16 +11,21 @@ import (
 )
 
 // Changes returns what is written into the cgroup of a container that runs to change its limits. What is 0 or "" stays.
-func Changes(r *runtimeapi.LinuxContainerResources, unified bool) ([]records.Setting, error) {
-	limits, err := limitsOf(r, unified)
+func Changes(r *runtimeapi.LinuxContainerResources, c Cgroups) ([]records.Setting, error) {
+	limits, err := limitsOf(r, c)
 	if err != nil {
 		return nil, err
 	}
+	last := limits.Memory
+	limits.Memory = nil
 	all := limits.Settings()
-	if unified {
-		return append(all, changesV2(r)...), nil
+	if c.Unified {
+		return slices.Concat(all, changesV2(r), last), nil
 	}
-	return append(all, changesV1(r)...), nil
+	if len(last) > 0 && last[0].File == swapFileV1 { // it is never below memory's limit, whatever that becomes
+		all = append(all, records.Setting{File: swapFileV1, Text: "-1"})
+	}
+	return slices.Concat(all, changesV1(r), last), nil
 }
 
 func changesV1(r *runtimeapi.LinuxContainerResources) []records.Setting {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"syscall"
 
-	"kurma.io/stager/cri/records"
-
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -143,28 +141,6 @@ func resourceIsolators(r *runtimeapi.LinuxContainerResources) []isolator {
 		all = append(all, isolator{"os/linux/oom-score-adj", score})
 	}
 	return all
-}
-
-// limitsOf returns the limits for which there is no isolator.
-func limitsOf(r *runtimeapi.LinuxContainerResources, unified bool) (records.Limits, error) {
-	l := records.Limits{CPUs: r.GetCpusetCpus(), Mems: r.GetCpusetMems(), Unified: r.GetUnified()}
-	if len(l.Unified) > 0 && !unified {
-		return l, refuse("limits of cgroup v2 (unified) on a machine with cgroup v1")
-	}
-	for key := range l.Unified {
-		if strings.ContainsAny(key, "/\x00") || !strings.Contains(key, ".") || strings.HasPrefix(key, "cgroup.") {
-			return l, refuse("limit %q of cgroup v2", key)
-		}
-	}
-	for _, h := range r.GetHugepageLimits() {
-		if h.GetLimit() > 0 {
-			return l, refuse("huge pages (%s)", h.GetPageSize())
-		}
-	}
-	if swap := r.GetMemorySwapLimitInBytes(); swap > 0 && swap > r.GetMemoryLimitInBytes() {
-		return l, refuse("swap")
-	}
-	return l, nil
 }
 
 // stopSignal returns the signal that asks the app to end, and its name for the app's annotation, "" if the image's

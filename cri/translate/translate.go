@@ -69,8 +69,8 @@ type Facts struct {
 	Seccomp []byte
 	// LogPath is the log's file on the host; "" for none.
 	LogPath string
-	// UnifiedCgroups says that the machine has cgroup v2 alone.
-	UnifiedCgroups bool
+	// Cgroups are those of the machine.
+	Cgroups Cgroups
 }
 
 // Pod is a container as a pod.
@@ -107,7 +107,7 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 		return p, err
 	}
 	volumes, mounts, propagations := p.mount(trees, f)
-	if p.Limits, err = limitsOf(c.GetLinux().GetResources(), f.UnifiedCgroups); err != nil {
+	if p.Limits, err = limitsOf(c.GetLinux().GetResources(), f.Cgroups); err != nil {
 		return p, err
 	}
 	namespaces, err := namespacesOf(c.GetLinux().GetSecurityContext().GetNamespaceOptions())

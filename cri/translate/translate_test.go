@@ -30,6 +30,7 @@ func facts() Facts {
 		Capabilities: []string{"CAP_CHOWN", "CAP_KILL", "CAP_NET_ADMIN"}, Default: []string{"CAP_CHOWN", "CAP_KILL"},
 		MountsBelow: func(path string) bool { return path == "/with-mounts" },
 		SharedMount: func(path string) bool { return path == "/shared" },
+		Cgroups:     Cgroups{Has: func(string) bool { return false }},
 		ComposedDir: "/composed",
 		LogPath:     "/var/log/pods/p/c/0.log",
 	}
@@ -180,8 +181,17 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 		"(unified)": func(_ *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, r *runtimeapi.LinuxContainerResources) {
 			r.Unified = map[string]string{"memory.high": "1"}
 		},
-		"swap": func(_ *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, r *runtimeapi.LinuxContainerResources) {
+		"memory and swap of 1 bytes": func(_ *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, r *runtimeapi.LinuxContainerResources) {
 			r.MemorySwapLimitInBytes = 1
+		},
+		"no memory.memsw.limit_in_bytes": func(_ *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, r *runtimeapi.LinuxContainerResources) {
+			r.MemorySwapLimitInBytes, r.MemoryLimitInBytes = 2<<20, 1<<20
+		},
+		"no hugetlb.2MB.limit_in_bytes": func(_ *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, r *runtimeapi.LinuxContainerResources) {
+			r.HugepageLimits = []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 2 << 20}}
+		},
+		`size "../2MB"`: func(_ *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, r *runtimeapi.LinuxContainerResources) {
+			r.HugepageLimits = []*runtimeapi.HugepageLimit{{PageSize: "../2MB"}}
 		},
 	} {
 		_, err := Container(config(edit), facts())
@@ -223,13 +233,40 @@ func TestChangesOfLimits(t *testing.T) {
 		false: {{File: "cpuset.cpus", Text: "0-1"}, {File: "cpu.shares", Text: "262144"}, {File: "cpu.cfs_period_us", Text: "100000"}, {File: "cpu.cfs_quota_us", Text: "20000"}, {File: "memory.limit_in_bytes", Text: "-1"}},
 		true:  {{File: "cpuset.cpus", Text: "0-1"}, {File: "cpu.weight", Text: "10000"}, {File: "cpu.max", Text: "20000 100000"}, {File: "memory.max", Text: "max"}},
 	} {
-		got, err := Changes(r, unified)
+		got, err := Changes(r, Cgroups{Unified: unified})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
+	}
+}
+
+func TestSwapAndHugePages(t *testing.T) {
+	r := &runtimeapi.LinuxContainerResources{
+		MemoryLimitInBytes: 1 << 20, MemorySwapLimitInBytes: 3 << 20,
+		HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 4 << 20}, {PageSize: "1GB"}},
+	}
+	pages := func(end string) []records.Setting {
+		return []records.Setting{{File: "hugetlb.2MB" + end, Text: "4194304"}, {File: "hugetlb.1GB" + end, Text: "0"}}
+	}
+	for unified, want := range map[bool][]records.Setting{
+		false: append([]records.Setting{
+			{File: "memory.memsw.limit_in_bytes", Text: "-1"}, {File: "memory.limit_in_bytes", Text: "1048576"}, {File: "memory.memsw.limit_in_bytes", Text: "3145728"},
+		}, pages(".limit_in_bytes")...),
+		true: append([]records.Setting{{File: "memory.max", Text: "1048576"}, {File: "memory.swap.max", Text: "2097152"}}, pages(".max")...),
+	} {
+		got, err := Changes(r, Cgroups{unified, func(string) bool { return true }})
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%v\n%s", err, diff)
+		}
+	}
+	none := &runtimeapi.LinuxContainerResources{
+		MemoryLimitInBytes: 1 << 20, MemorySwapLimitInBytes: 1 << 20, HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB"}},
+	}
+	if l, err := limitsOf(none, Cgroups{false, func(string) bool { return false }}); len(l.Memory) > 0 || err != nil {
+		t.Errorf("no swap and no pages, where none can be limited: %v, %v", l, err)
 	}
 }
 
