@@ -38,7 +38,7 @@ func (p *Pod) assembleApp(n int, app plan.App) (supervisor.App, error) {
 	p.Undo(writer.Close)
 	stdio := p.Inherited.Stdio[app.Name]
 	assembled := supervisor.App{
-		Name: app.Name, Terminal: app.Terminal, OpenStdin: app.Stdin, StopSignal: app.StopSignal,
+		Name: app.Name, Terminal: app.Terminal, OpenStdin: app.Stdin, StdinOnce: app.StdinOnce, StopSignal: app.StopSignal,
 		Ended: func() { p.endLog(app.Name, writer) },
 		Stdin: stdio[0], OutFile: stdio[1], ErrFile: stdio[2],
 		Stdout: p.journal.Tee(app.Name, journal.Info, logStream{writer, crilog.Stdout}),

@@ -47,7 +47,8 @@ func attach(ctx context.Context, s Streams, args []string) (int, error) {
 		return 0, err
 	}
 	defer c.Close()
-	if err := c.ask(request{Version: protocolVersion, Call: requestAttach, App: app}); err != nil {
+	ask := request{Version: protocolVersion, Call: requestAttach, App: app, Input: !isNull(s.Stdin)}
+	if err := c.ask(ask); err != nil {
 		return 0, err
 	}
 	if err := c.SetReadDeadline(time.Now().Add(answerTime)); err != nil {
@@ -147,7 +148,7 @@ func follow(c conn, s Streams, theirs appStreams, signals <-chan os.Signal) (int
 	}
 	if theirs.input != nil {
 		// Neither the caller's end of file nor an app that closes its stdin ends the
-		// attachment, and the former does not end the app's input.
+		// attachment, and the former ends the app's input only if that is one caller's.
 		theirs.input.start(func() {})
 	}
 	last := make(chan ending, 1)

@@ -72,8 +72,9 @@ const (
 type request struct {
 	Version int      `json:"version"`
 	Call    string   `json:"call"`
-	App     string   `json:"app,omitempty"`  // run, attach
-	Args    []string `json:"args,omitempty"` // of a document
+	App     string   `json:"app,omitempty"`   // run, attach
+	Args    []string `json:"args,omitempty"`  // of a document
+	Input   bool     `json:"input,omitempty"` // attach: the caller's stdin is not the null device
 	Width   uint16   `json:"width,omitempty"`
 	Height  uint16   `json:"height,omitempty"`
 	Term    string   `json:"term,omitempty"`

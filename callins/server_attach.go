@@ -29,6 +29,9 @@ func attachCaller(ctx context.Context, pod *supervisor.Pod, call *Call) error {
 	if err := unlimited(c); err != nil {
 		return err
 	}
+	if call.request.Input {
+		a.HasInput()
+	}
 	if err := sendStreams(c, a); err != nil {
 		return err
 	}

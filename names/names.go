@@ -40,7 +40,7 @@ const (
 // image; the others are of the stager image.
 const (
 	HostnameAnnotation      = "kurma.io/stager/hostname"       // of the pod's UTS namespace
-	StdinAnnotation         = "kurma.io/stager/stdin"          // "null" or "stream"
+	StdinAnnotation         = "kurma.io/stager/stdin"          // "null", "stream" or "once"
 	TTYAnnotation           = "kurma.io/stager/tty"            // "true" or "false"
 	HideProcessesAnnotation = "kurma.io/stager/hide-processes" // "true" or "false"
 	EnvironmentAnnotation   = "kurma.io/stager/environment"    // a list of NAME=value, as JSON

@@ -42,6 +42,9 @@ type App struct {
 	Terminal bool          // the app gets a terminal of its own
 	Stdin    bool          // the app's stdin stays open
 
+	// StdinOnce says that an open stdin ends with the input of the first caller of attach that has one.
+	StdinOnce bool
+
 	// StopSignal is what asks the main process to end when the pod stops.
 	StopSignal syscall.Signal
 
@@ -94,7 +97,7 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 
 		networkBandwidth: isolators.NetworkBandwidth,
 	}
-	if plan.Stdin, plan.Terminal, err = streamsOf(app.Runtime.Annotations); err != nil {
+	if plan.Stdin, plan.StdinOnce, plan.Terminal, err = streamsOf(app.Runtime.Annotations); err != nil {
 		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
 	if plan.StopSignal, err = stopSignal(app); err != nil {
@@ -177,16 +180,19 @@ func eventHandlers(app *types.App) (preStart, postStop []string) {
 }
 
 // streamsOf reads the annotations for an app's stdin and terminal.
-func streamsOf(annotations types.Annotations) (stdin, terminal bool, err error) {
+func streamsOf(annotations types.Annotations) (stdin, once, terminal bool, err error) {
 	switch v, _ := annotations.Get(names.StdinAnnotation); v {
 	case "", "null":
 	case "stream":
 		stdin = true
+	case "once":
+		stdin, once = true, true
 	default:
-		return false, false, fmt.Errorf(`annotation %s: %q: must be "null" or "stream"`, names.StdinAnnotation, v)
+		return false, false, false,
+			fmt.Errorf(`annotation %s: %q: must be "null", "stream" or "once"`, names.StdinAnnotation, v)
 	}
 	terminal, err = flag(annotations, names.TTYAnnotation)
-	return stdin, terminal, err
+	return stdin, once, terminal, err
 }
 
 // flag reads an annotation that is "true" or "false", the default.

@@ -52,6 +52,9 @@ type App struct {
 	// attachments write to, instead of end of file.
 	OpenStdin bool
 
+	// StdinOnce says that this pipe ends with the input of the first attachment that has one.
+	StdinOnce bool
+
 	// StopSignal asks the main process to end when the pod stops; 0 for SIGTERM. Event handlers always get SIGTERM.
 	StopSignal syscall.Signal
 

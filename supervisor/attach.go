@@ -24,6 +24,13 @@ func (a *Attachment) Exit() Exit {
 	return a.run.exit
 }
 
+// HasInput says that Stdin will be written to.
+func (a *Attachment) HasInput() {
+	if a.run.app.StdinOnce {
+		a.EndInput()
+	}
+}
+
 // Attach connects to an app that starts or runs. The errors are ErrNoApp and
 // ErrNotRunning, wrapped, or any other.
 func (p *Pod) Attach(name string) (*Attachment, error) {

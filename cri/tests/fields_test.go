@@ -3,6 +3,7 @@ package tests
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -256,6 +257,45 @@ func TestAppThatUsesUpItsMemoryIsKilled(t *testing.T) {
 	config.Linux = &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 32 << 20}}
 	if s := p.awaitExit(p.startNew(config)); s.ExitCode != 137 || s.Reason != "OOMKilled" {
 		t.Errorf("%v", s)
+	}
+}
+
+// A client without input leaves the app's stdin open; the end of the first one's input is the app's.
+func TestStdinOnce(t *testing.T) {
+	p, ctx := newPod(t), t.Context()
+	for once, want := range map[bool]string{true: "one\nend\n", false: "one\ntwo\n"} {
+		config := p.script("while read line; do echo $line; [ $line != two ] || exit 0; done; echo end")
+		config.Stdin, config.StdinOnce = true, once
+		id := p.startNew(config)
+		attach := func(input string) {
+			r, err := p.Attach(ctx, &runtimeapi.AttachRequest{ContainerId: id, Stdin: input != "", Stdout: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := dial(t, r.Url, execProtocol)
+			c.open("error")
+			if input != "" {
+				in := c.open("stdin")
+				defer in.Close()
+				if _, err := io.WriteString(in, input); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.open("stdout")
+			if input == "" {
+				_ = c.Close()
+			}
+		}
+		attach("")
+		attach("one\n")
+		surroundings.Eventually(t, "the app has read", func() bool { return strings.HasPrefix(p.output(config), "one\n") })
+		if !once {
+			attach("two\n")
+		}
+		p.awaitExit(id)
+		if got := p.output(config); got != want {
+			t.Errorf("once %v: %q, want %q", once, got, want)
+		}
 	}
 }
 

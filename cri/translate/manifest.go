@@ -90,7 +90,10 @@ func annotationsOf(c *runtimeapi.ContainerConfig, stopSignal string, variables [
 	if len(variables) > 0 {
 		all = append(all, Variable{names.EnvironmentAnnotation, encode(variables)})
 	}
-	if c.GetStdin() {
+	switch {
+	case c.GetStdin() && c.GetStdinOnce():
+		all = append(all, Variable{names.StdinAnnotation, "once"})
+	case c.GetStdin():
 		all = append(all, Variable{names.StdinAnnotation, "stream"})
 	}
 	if c.GetTty() {

@@ -17,7 +17,7 @@ type Attachment struct {
 	// on, then end of file. Stderr is nil for a terminal.
 	Stdout, Stderr *os.File
 	// Stdin is the write end of a pipe to the app, nil when it has no open
-	// stdin. Closing it does not end the app's input.
+	// stdin. Closing it does not end the app's input, unless EndInput was called.
 	Stdin *os.File
 	// Terminal says that the app has a terminal: Stdin is its keyboard, and
 	// Resize its window.
@@ -122,6 +122,9 @@ func (a *Attachment) Err() error {
 	defer a.mu.Unlock()
 	return a.err
 }
+
+// EndInput has the app's stdin end when Stdin is closed, with its copies. Later attachments have none.
+func (a *Attachment) EndInput() { a.relay.endStdin() }
 
 // Resize sets the size of the app's terminal, also before the terminal is there. Without a
 // terminal it does nothing.

@@ -48,6 +48,16 @@ func (r *relay) setStdin(write, read *os.File) {
 	r.stdin, r.stdinRead = write, read
 }
 
+// endStdin closes the relay's own end of the app's stdin.
+func (r *relay) endStdin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stdin != nil {
+		_ = r.stdin.Close()
+		r.stdin = nil
+	}
+}
+
 func (r *relay) setMaster(master *os.File) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
