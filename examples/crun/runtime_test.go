@@ -28,6 +28,8 @@ func unmet() containertest.Unmet {
 		"an empty part of PATH is the working directory":                    program,
 		"without PATH a program is looked up in /bin":                       program,
 		"a working directory that does not exist is named":                  "crun makes a working directory that does not exist",
+		"working directory that is missing":                                 "crun makes a working directory that does not exist",
+		"a mount propagates as its spec says":                               "the example makes every bind a slave",
 		"exit code of a script without its interpreter":                     silent,
 		"a program on a volume without execution is an ExecError":           silent,
 		"descriptors that are nil are the container's own":                  "crun exec gives a command the null device with which it was started",

@@ -21,7 +21,7 @@ func unmet() containertest.Unmet {
 			"descriptors that are nil are /dev/null", "descriptors that are nil are the container's own",
 			"no other descriptor is open", "files from descriptor 3 on", "a terminal",
 			"signals are at their defaults", "read-only root", "bind mounts", "recursive read-only bind mounts",
-			"a mount that comes later shows up", "flags of binds", "a read-only bind keeps the flags of its source",
+			"a mount that comes later shows up", "a mount propagates as its spec says", "flags of binds", "a read-only bind keeps the flags of its source",
 			"tmpfs", "mounts are made in order", "a linked /dev, /proc or /sys is refused", "masked and read-only paths",
 			"a privileged app has no masked paths", "a privileged app writes to /sys", "device nodes", "device policy", "apps share /dev/shm",
 			"the probe reads its own process", "pending signals and message queues are limited",
@@ -30,6 +30,7 @@ func unmet() containertest.Unmet {
 		"it makes no namespaces": {
 			"namespaces are the caller's but for mounts", "a command is where the app is", "an app sees no cgroup around its own",
 		},
+		"it makes no folder in a root": {"working directory that is missing"},
 		"its processes have the caller's user": {
 			"a user opens its pipes again", "a user or group that does not exist is named", "user and group by number", "user and group by name",
 			"a name overrides a number", "user and group of a file", "users of a file that is mounted", "supplementary groups", "HOME is the user's",
