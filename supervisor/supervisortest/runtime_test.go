@@ -26,6 +26,8 @@ func unmet() containertest.Unmet {
 			"a privileged app has no masked paths", "a privileged app writes to /sys", "device nodes", "device policy", "apps share /dev/shm",
 			"the probe reads its own process", "pending signals and message queues are limited",
 			"an app that asks for it sees no thread of the supervisor",
+			"an app with CAP_SYS_ADMIN changes no mask of another app", "a neighbour that mounts and remounts disturbs no start",
+			"a program on a volume without execution is an ExecError",
 		},
 		"it makes no namespaces": {
 			"namespaces are the caller's but for mounts", "a command is where the app is", "an app sees no cgroup around its own",
