@@ -166,9 +166,7 @@ func TestAPluginThatHangsIsEndedWithTheLaunch(t *testing.T) {
 	case <-time.After(harness.Patience):
 		t.Fatal("the launcher hangs with its plugin")
 	}
-	if n := m.sleepers(); n != 0 {
-		t.Errorf("left: %d processes of the plugin", n)
-	}
+	harness.Eventually(t, "no process of the plugin", func() bool { return m.sleepers() == 0 })
 	if calls := m.calls("hangs"); strings.Count(calls, "/del") != 1 {
 		t.Errorf("calls %q, want one of del", calls)
 	}
