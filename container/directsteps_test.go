@@ -156,10 +156,10 @@ func TestDirectStartsEndWhereverTheyAreInterrupted(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			other, root := startUnwatched(t), busyboxRoot(t)
 			step := newStepper(t, other.runtime)
-			interrupt(t, step, interfere, other, &other.runtime.startLimit, func() (spec.Running, error, func() error) {
+			interrupt(t, step, interfere, other, &other.runtime.startLimit, func() (spec.Running, func() error, error) {
 				c := containerOf(t, other.runtime, testSpec(root, "true"))
 				p, err := c.Start(spec.Stdio{})
-				return p, err, c.Destroy
+				return p, c.Destroy, err
 			})
 		})
 	}
@@ -172,9 +172,9 @@ func TestDirectCommandsEndWhereverTheyAreInterrupted(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			c, other := startUnwatched(t), startUnwatched(t)
 			step := newStepper(t, c.runtime)
-			interrupt(t, step, interfere, other, &c.runtime.execLimit, func() (spec.Running, error, func() error) {
+			interrupt(t, step, interfere, other, &c.runtime.execLimit, func() (spec.Running, func() error, error) {
 				p, err := c.Exec(rootCommand("true"), spec.Stdio{})
-				return p, err, func() error { return nil }
+				return p, func() error { return nil }, err
 			})
 		})
 	}
@@ -182,11 +182,11 @@ func TestDirectCommandsEndWhereverTheyAreInterrupted(t *testing.T) {
 
 // interrupt interferes with a start at each of its steps. The start ends by a limit if it is kept.
 func interrupt(
-	t *testing.T, step *stepper, interfere interference, other *container, limit *time.Duration, start func() (spec.Running, error, func() error),
+	t *testing.T, step *stepper, interfere interference, other *container, limit *time.Duration, start func() (spec.Running, func() error, error),
 ) {
 	t.Helper()
 	step.arm(0, nil)
-	p, err, destroy := start()
+	p, destroy, err := start()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func interrupt(
 				neighbour <- ""
 			}
 		}()
-		p, err, destroy := start()
+		p, destroy, err := start()
 		took := time.Since(begin)
 		close(over)
 		step.arm(0, nil)
