@@ -179,9 +179,15 @@ func TestMountsPropagateAsAsked(t *testing.T) {
 		around       bool
 		comes, leave bool
 	}{
-		{private, false, false, false, false}, {slave, false, false, true, false}, {both, false, false, true, true},
-		{private, true, false, false, false}, {slave, true, false, true, false}, {both, true, false, true, true},
-		{private, false, true, false, false}, {slave, false, true, true, false}, {both, false, true, true, true},
+		{private, false, false, false, false},
+		{slave, false, false, true, false},
+		{both, false, false, true, true},
+		{private, true, false, false, false},
+		{slave, true, false, true, false},
+		{both, true, false, true, true},
+		{private, false, true, false, false},
+		{slave, false, true, true, false},
+		{both, false, true, true, true},
 	} {
 		top := p.share(fmt.Sprintf("shared-%d", i))
 		config := p.script("mount -t tmpfs inside /a/data/out && echo ready; while [ ! -e /go/go ]; do sleep 0.05; done; grep -c '^later /a/data/in' /proc/mounts; touch /a/data/x 2>/dev/null && echo writes; exit 0")
