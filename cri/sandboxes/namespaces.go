@@ -35,6 +35,16 @@ func own(r records.Sandbox) []kind {
 	return all
 }
 
+// pinned returns the kinds that the sandbox has pinned. One that shares all of them with the host pins the host's UTS
+// namespace: the mount shows that the sandbox has not been stopped, and that the machine has not been started again.
+func pinned(r records.Sandbox) []kind {
+	all := own(r)
+	if len(all) == 0 {
+		all = []kind{{"uts", unix.CLONE_NEWUTS}}
+	}
+	return all
+}
+
 // pinNamespaces makes the sandbox's namespaces, and pins each by a bind mount in its folder.
 func pinNamespaces(dir string, r records.Sandbox) error {
 	flags := 0
@@ -55,7 +65,7 @@ func pinNamespaces(dir string, r records.Sandbox) error {
 				return fmt.Errorf("set sysctl %s: %w", key, err)
 			}
 		}
-		for _, n := range own(r) {
+		for _, n := range pinned(r) {
 			if err := pin(n, filepath.Join(dir, n.name)); err != nil {
 				return err
 			}

@@ -1,7 +1,7 @@
 // Package sandboxes makes sandboxes and removes them: namespaces and a cgroup without a process, pinned so that they
 // outlive the server. In a sandbox's folder are
 //
-//	net, ipc, uts                 the namespaces that are not the host's, each a bind mount
+//	net, ipc, uts                 the namespaces that are not the host's, each a bind mount; without any the host's uts
 //	shm                           a tmpfs, the containers' /dev/shm, unless the IPC namespace is the host's
 //	resolv.conf, hosts, hostname  for the containers' /etc
 package sandboxes
@@ -140,9 +140,9 @@ func FindCgroup(name string) (found string, err error) {
 	return found, nil
 }
 
-// IsAlive reports whether a sandbox that was made has its namespaces: not after a restart of the machine.
+// IsAlive reports whether a sandbox that was made has its namespaces: not after Stop or a restart of the machine.
 func IsAlive(dir string, r records.Sandbox) bool {
-	for _, n := range own(r) {
+	for _, n := range pinned(r) {
 		if !isPinned(filepath.Join(dir, n.name)) {
 			return false
 		}

@@ -254,7 +254,8 @@ func (s *Server) stopSandbox(ctx context.Context, id string) error {
 	}
 	record.Phase = records.Stopped
 	if err := s.records.WriteSandbox(record); err != nil {
-		return err
+		// On a full disk kubelet must be able to end pods. Without its namespaces the sandbox is not ready.
+		slog.Warn("sandbox is stopped, but its record is not written", "sandbox", id, "error", err)
 	}
 	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, id, id))
 	return nil

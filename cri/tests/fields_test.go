@@ -353,7 +353,16 @@ func TestHostsNetworkAndProcesses(t *testing.T) {
 		t.Errorf("%s, want %s", got, own)
 	}
 	status, err := p.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id})
-	if err != nil || status.Status.Linux.Namespaces.Options.Network != runtimeapi.NamespaceMode_NODE {
+	if err != nil || status.Status.Linux.Namespaces.Options.Network != runtimeapi.NamespaceMode_NODE ||
+		status.Status.State != runtimeapi.PodSandboxState_SANDBOX_READY {
+		t.Errorf("%v, %v", status, err)
+	}
+	// A machine that was started again has none of the mounts.
+	if err := unix.Unmount(p.path("state/sandboxes/"+p.id+"/uts"), unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	status, err = p.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id})
+	if err != nil || status.Status.State != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
 		t.Errorf("%v, %v", status, err)
 	}
 }

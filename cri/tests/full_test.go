@@ -107,3 +107,46 @@ func TestAFullDiskLeavesNothing(t *testing.T) {
 		t.Errorf("when there is room again: %v", s)
 	}
 }
+
+// A full disk prevents no sandbox from ending, not even one that gives no space back when it stops: kubelet could not
+// make room.
+func TestAFullDiskPreventsNoEnd(t *testing.T) {
+	n, state := newSmallNode(t)
+	ctx := t.Context()
+	stop := func(id string) error {
+		_, err := n.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+		return err
+	}
+	remove := func(id string) error {
+		_, err := n.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+		return err
+	}
+	ofHost := func() string {
+		config := n.sandboxConfig()
+		config.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{
+			Network: runtimeapi.NamespaceMode_NODE, Ipc: runtimeapi.NamespaceMode_NODE,
+		}
+		return n.run(config).id
+	}
+	stopped, removed, own := ofHost(), ofHost(), n.run(n.sandboxConfig()).id
+	defer leave(t, state, 0)()
+	if err := errors.Join(stop(stopped), remove(removed), stop(own)); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		r, err := n.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		if err != nil || len(r.Items) != 2 {
+			t.Fatalf("%v, %v", r, err)
+		}
+		for _, s := range r.Items {
+			if s.State != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
+				t.Errorf("stopped, but %v", s)
+			}
+		}
+		n.kill()
+		n.start()
+	}
+	if err := errors.Join(stop(stopped), remove(stopped), remove(own)); err != nil {
+		t.Error(err)
+	}
+}
