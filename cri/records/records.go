@@ -200,8 +200,11 @@ func read(dir, kind, id string, into any) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s %q: %w", kind, id, ErrNotFound)
 	}
+	if jsonfile.IsDamage(err) {
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
 	if err != nil {
-		return fmt.Errorf("%s %q: %w: %w", kind, id, ErrDamaged, err)
+		return fmt.Errorf("%s %q: %w", kind, id, err)
 	}
 	return nil
 }
@@ -296,6 +299,9 @@ func list[T any](s *Store, kind string, read func(id string) (T, error)) ([]T, e
 		}
 		if errors.Is(err, ErrNotFound) {
 			continue
+		}
+		if !errors.Is(err, ErrDamaged) { // nobody may take it for removed
+			return nil, fmt.Errorf("list records: %w", err)
 		}
 		if _, before := s.warned.LoadOrStore(e.Name(), true); !before {
 			slog.Warn("record is left out", "error", err)

@@ -15,6 +15,7 @@ import (
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
 	"kurma.io/stager/launcher/daemon"
+	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/launcher/pods"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -215,6 +216,9 @@ func (s *Server) podOf(r records.Container) (*pods.Pod, error) {
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	if !jsonfile.IsDamage(err) {
+		return nil, err
 	}
 	all, err := s.pods.List()
 	i := slices.IndexFunc(all, func(p *pods.Pod) bool { return p.Plan.UUID == r.PodUUID })

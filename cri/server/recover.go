@@ -11,6 +11,7 @@ import (
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/launcher/jsonfile"
 )
 
 // recoverTime is how long the recovery may take: kubelet waits for the socket, and a network's plugin may hang.
@@ -73,7 +74,8 @@ func (s *Server) removeStrayPods(ctx context.Context) error {
 	}
 	var errs []error
 	for _, pod := range all {
-		if !known[pod.Plan.UUID] || pod.Damage != nil { // which may run although its container counts as ended
+		// One that is damaged may run although its container counts as ended.
+		if !known[pod.Plan.UUID] || jsonfile.IsDamage(pod.Damage) {
 			errs = append(errs, s.pods.Remove(ctx, pod, true))
 		}
 	}

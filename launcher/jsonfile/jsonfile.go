@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Read decodes the file into a value. A missing file is fs.ErrNotExist.
@@ -20,6 +22,13 @@ func Read(path string, into any) error {
 		return fmt.Errorf("%s: %w", filepath.Base(path), err)
 	}
 	return nil
+}
+
+// IsDamage reports whether an error of Read says that the file itself is damaged: its content, or the disk. Any other
+// one, such as of a process that has no descriptor left, may be over at the next try.
+func IsDamage(err error) bool {
+	opening := (*fs.PathError)(nil)
+	return err != nil && (!errors.As(err, &opening) || errors.Is(err, syscall.EIO))
 }
 
 // Write replaces the file by way of PATH.new, mode 0600, which a process that was killed may leave to the next one:
