@@ -29,8 +29,17 @@ func (s *Server) StartContainer(
 	if err != nil {
 		return nil, err
 	}
-	defer s.locks.take(record.SandboxID)() // a sandbox that stops finds the container running, or not started
-	defer s.locks.take(record.ID)()
+	// A sandbox that stops finds the container running, or not started.
+	leaveSandbox, err := s.locks.take(ctx, record.SandboxID)
+	if err != nil {
+		return nil, err
+	}
+	defer leaveSandbox()
+	release, err := s.locks.take(ctx, record.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	if record, err = s.records.Container(record.ID); err != nil {
 		return nil, err
 	}
@@ -112,7 +121,11 @@ const longestGrace = int64(math.MaxInt64 / time.Second)
 // stopContainer asks the container's app to end, and kills it with its pod after the grace period. If ctx ends before,
 // because kubelet or this server is started again, the app keeps what is left of its time: kubelet asks again.
 func (s *Server) stopContainer(ctx context.Context, id string, grace time.Duration) error {
-	defer s.locks.take(id)()
+	release, err := s.locks.take(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer release()
 	record, err := s.containerToEnd(id)
 	if err != nil {
 		return err
@@ -163,7 +176,11 @@ func (s *Server) removeContainer(ctx context.Context, id string) error {
 	if err := s.stopContainer(ctx, id, 0); err != nil {
 		return err
 	}
-	defer s.locks.take(id)()
+	release, err := s.locks.take(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer release()
 	record, err := s.containerToEnd(id)
 	if err != nil {
 		return err

@@ -37,7 +37,11 @@ func (s *Server) CreateContainer(
 	if c.GetMetadata().GetName() == "" {
 		return nil, fmt.Errorf("%w: metadata wants a name", errInvalid)
 	}
-	defer s.locks.take(r.GetPodSandboxId())()
+	leaveSandbox, err := s.locks.take(ctx, r.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	defer leaveSandbox()
 	sandbox, err := s.records.Sandbox(r.GetPodSandboxId())
 	if err != nil {
 		return nil, err

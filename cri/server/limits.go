@@ -166,9 +166,13 @@ func writeFile(path, text string) error {
 
 // UpdateContainerResources implements the CRI, for a container that runs.
 func (s *Server) UpdateContainerResources(
-	_ context.Context, r *runtimeapi.UpdateContainerResourcesRequest,
+	ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest,
 ) (*runtimeapi.UpdateContainerResourcesResponse, error) {
-	defer s.locks.take(r.GetContainerId())()
+	release, err := s.locks.take(ctx, r.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	record, pod, err := s.running(r.GetContainerId())
 	if err != nil {
 		return nil, err

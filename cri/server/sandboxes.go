@@ -27,7 +27,11 @@ func (s *Server) RunPodSandbox(
 		return nil, err
 	}
 	// By the name, so that a call that is repeated waits for the first one.
-	defer s.locks.take(sandboxName(record))()
+	release, err := s.locks.take(ctx, sandboxName(record))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	if err := s.checkNew(ctx, record); err != nil {
 		return nil, err
 	}
@@ -83,9 +87,13 @@ func (s *Server) makeSandbox(ctx context.Context, r *records.Sandbox) error {
 // undoSandbox removes a sandbox that was not finished. One that cannot be removed is listed from now on, so that
 // kubelet stops and removes it.
 func (s *Server) undoSandbox(ctx context.Context, r records.Sandbox) error {
-	defer s.locks.take(r.ID)()
+	release, err := s.locks.take(ctx, r.ID)
+	if err != nil {
+		return err
+	}
+	defer release()
 	dir := s.records.SandboxDir(r.ID)
-	err := errors.Join(s.sandboxes.Stop(ctx, dir, r), s.sandboxes.Remove(dir, r))
+	err = errors.Join(s.sandboxes.Stop(ctx, dir, r), s.sandboxes.Remove(dir, r))
 	if err == nil {
 		return s.records.RemoveSandbox(r.ID)
 	}
@@ -229,7 +237,11 @@ func (s *Server) StopPodSandbox(
 }
 
 func (s *Server) stopSandbox(ctx context.Context, id string) error {
-	defer s.locks.take(id)()
+	release, err := s.locks.take(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer release()
 	record, err := s.sandboxToEnd(id)
 	if err != nil {
 		return err
@@ -297,11 +309,15 @@ func (s *Server) stopAndRemove(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	return s.removeSandbox(id)
+	return s.removeSandbox(ctx, id)
 }
 
-func (s *Server) removeSandbox(id string) error {
-	defer s.locks.take(id)()
+func (s *Server) removeSandbox(ctx context.Context, id string) error {
+	release, err := s.locks.take(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer release()
 	record, err := s.sandboxToEnd(id)
 	if err != nil {
 		return err

@@ -169,38 +169,3 @@ func reportUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, n
 func reportStream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	return report(info.FullMethod, next(server, stream))
 }
-
-// locks are locks of sandboxes and containers by their IDs: calls that change one wait for each other.
-type locks struct {
-	mu   sync.Mutex
-	held map[string]*lock
-}
-
-type lock struct {
-	sync.Mutex
-	users int
-}
-
-// take takes the lock of an ID, until release is called.
-func (l *locks) take(id string) (release func()) {
-	l.mu.Lock()
-	if l.held == nil {
-		l.held = make(map[string]*lock)
-	}
-	one := l.held[id]
-	if one == nil {
-		one = new(lock)
-		l.held[id] = one
-	}
-	one.users++
-	l.mu.Unlock()
-	one.Lock()
-	return func() {
-		one.Unlock()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if one.users--; one.users == 0 {
-			delete(l.held, id)
-		}
-	}
-}
