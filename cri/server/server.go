@@ -42,6 +42,7 @@ type Server struct {
 	locks     locks
 	events    subscribers
 	ends      ends
+	disk      diskUsages
 	appArmor  sync.Once       // its warning
 	ending    context.Context //nolint:containedctx // ends the streams when the server ends
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"kurma.io/stager/cri/records"
@@ -86,16 +84,16 @@ func (s *Server) containerStats(r records.Container, pod *pods.Pod) (*runtimeapi
 	used, _ := group.Usage(filepath.Join(names.AppsCgroup, r.App)) // an app that has just ended uses nothing
 	now := time.Now().UnixNano()
 	root := filepath.Join(pod.Dir, "root")
+	layer, volumes := filepath.Join(root, names.ScratchDir), filepath.Join(root, names.EmptyVolumesDir)
+	written, when := s.disk.of(r.ID, time.Now(), layer, volumes)
 	return &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{
 			Id: r.ID, Metadata: containerMetadata(r), Labels: r.Labels, Annotations: r.Annotations,
 		},
 		Cpu: cpuUsage(used, now), Memory: memoryUsage(used, now),
 		WritableLayer: &runtimeapi.FilesystemUsage{
-			Timestamp: now, FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.config.State},
-			UsedBytes: &runtimeapi.UInt64Value{
-				Value: diskUsage(filepath.Join(root, names.ScratchDir), filepath.Join(root, names.EmptyVolumesDir)),
-			},
+			Timestamp: when.UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.config.State},
+			UsedBytes: &runtimeapi.UInt64Value{Value: written},
 		},
 	}, nil
 }
@@ -117,23 +115,6 @@ func memoryUsage(u cgroups.Usage, now int64) *runtimeapi.MemoryUsage {
 		m.AvailableBytes = known(max(0, u.MemoryLimit-u.Memory))
 	}
 	return m
-}
-
-// diskUsage returns the bytes of the blocks of all files in folders, which may change meanwhile.
-func diskUsage(dirs ...string) (total uint64) {
-	for _, dir := range dirs {
-		_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return nil //nolint:nilerr // a file that has just gone uses nothing
-			}
-			if info, err := d.Info(); err == nil {
-				const block = 512 // of st_blocks, see stat(2)
-				total += uint64(info.Sys().(*syscall.Stat_t).Blocks) * block
-			}
-			return nil
-		})
-	}
-	return total
 }
 
 // PodSandboxStats implements the CRI.
