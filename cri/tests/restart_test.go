@@ -147,9 +147,9 @@ func TestWrongCallsAreRefused(t *testing.T) {
 		}, "not found"},
 		"image that is not there": {container(func(c *runtimeapi.ContainerConfig) { c.Image.Image = "no/such:1" }), "no such image"},
 		"no command":              {container(func(c *runtimeapi.ContainerConfig) { c.Command = []string{""} }), "without a command"},
-		"source that is not there": {container(func(c *runtimeapi.ContainerConfig) {
-			c.Mounts = []*runtimeapi.Mount{{HostPath: "/no/such", ContainerPath: "/x"}}
-		}), "/no/such"},
+		"source below a file": {container(func(c *runtimeapi.ContainerConfig) {
+			c.Mounts = []*runtimeapi.Mount{{HostPath: "/dev/null/such", ContainerPath: "/x"}}
+		}), "/dev/null/such"},
 		"relative target": {container(func(c *runtimeapi.ContainerConfig) {
 			c.Mounts = []*runtimeapi.Mount{{HostPath: "/tmp", ContainerPath: "x"}}
 		}), "absolute path"},
