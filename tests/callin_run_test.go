@@ -85,8 +85,8 @@ func TestRunHasTheVariablesOfItsSettings(t *testing.T) {
 		got = append(got, strings.TrimSpace(name))
 	}
 	want := []string{
-		"GIVEN=1", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "AC_APP_NAME=app", "container=" + names.Executor, "AC_METADATA_URL",
-		"HOME=/",
+		"GIVEN=1", "AC_APP_NAME=app", "container=" + names.Executor, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"AC_METADATA_URL", "HOME=/",
 	}
 	if diff := cmp.Diff(want, got); diff != "" || code != 0 {
 		t.Errorf("exit status %d:\n%s", code, diff)
