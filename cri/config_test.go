@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/cri/server"
+	"kurma.io/stager/names"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -27,7 +28,7 @@ func TestMissingKeysHaveTheirDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := server.Config{
-		Socket: "/run/kurma-cri/kurma-cri.sock", State: "/var/lib/kurma-cri", StagerImage: "kurma.io/stager/reference",
+		Socket: "/run/kurma-cri/kurma-cri.sock", State: "/var/lib/kurma-cri", StagerImage: names.Image,
 		CgroupDriver: "cgroupfs", NetworkConfigDirectory: "/etc/cni/net.d", NetworkPluginDirectories: []string{"/opt/cni/bin"},
 		StreamAddress: "127.0.0.1:0",
 	}
