@@ -78,15 +78,9 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 	if err != nil {
 		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
-	mounts, err := planMounts(app, volumes)
+	mounts, err := mountsOf(app, c, isolators.Privileged, volumes)
 	if err != nil {
 		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
-	}
-	if err := mounts.propagate(c.VolumePropagation, isolators.Privileged); err != nil {
-		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
-	}
-	if !isolators.Privileged { // it could take the flags away
-		mounts.restrict(c.VolumeFlags)
 	}
 	plan := App{
 		Name:    app.Name,
@@ -118,20 +112,9 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 	plan.variables = added
 	plan.PreStart, plan.PostStop = eventHandlers(app.App)
 	plan.Spec = spec.Spec{
-		Name:         app.Name,
-		ReadOnlyRoot: app.Runtime.ReadOnlyRootFS,
-		Process: spec.Process{
-			Args:             slices.Clone(app.App.Exec),
-			Env:              env,
-			Dir:              app.App.WorkingDirectory,
-			MakeDir:          c.MakeWorkingDirectory,
-			User:             app.App.User,
-			Group:            app.App.Group,
-			SupplementaryGID: slices.Clone(app.App.SupplementaryGIDs),
-			Capabilities:     isolators.Capabilities,
-			NoNewPrivileges:  isolators.NoNewPrivileges,
-			Seccomp:          isolators.Seccomp,
-		},
+		Name:            app.Name,
+		ReadOnlyRoot:    app.Runtime.ReadOnlyRootFS,
+		Process:         processOf(app, c, isolators, env),
 		Mounts:          mounts.Mounts,
 		Resources:       isolators.Resources,
 		Privileged:      isolators.Privileged,
@@ -143,6 +126,34 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 		SELinuxLabel:    isolators.SELinuxLabel,
 	}
 	return plan, nil
+}
+
+// processOf is the app's main process.
+func processOf(app manifest.App, c Config, isolators appIsolators, env []string) spec.Process {
+	return spec.Process{
+		Args:             slices.Clone(app.App.Exec),
+		Env:              env,
+		Dir:              app.App.WorkingDirectory,
+		MakeDir:          c.MakeWorkingDirectory,
+		User:             app.App.User,
+		Group:            app.App.Group,
+		SupplementaryGID: slices.Clone(app.App.SupplementaryGIDs),
+		Capabilities:     isolators.Capabilities,
+		NoNewPrivileges:  isolators.NoNewPrivileges,
+		Seccomp:          isolators.Seccomp,
+	}
+}
+
+// mountsOf decides an app's mounts, with the propagation and the flags that the configuration asks for.
+func mountsOf(app manifest.App, c Config, privileged bool, volumes []types.Volume) (mountPlan, error) {
+	mounts, err := planMounts(app, volumes)
+	if err == nil {
+		err = mounts.propagate(c.VolumePropagation, privileged)
+	}
+	if !privileged { // it could take the flags away
+		mounts.restrict(c.VolumeFlags)
+	}
+	return mounts, err
 }
 
 // targetsOf returns the targets of an app's mounts in the pod manifest.
