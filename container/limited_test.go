@@ -124,7 +124,7 @@ func TestAStartInAFrozenCgroupEndsByItsLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		folder := m.Path(freezer.hierarchy)
-		if folder == "" {
+		if folder == "" || freezer.hierarchy != "" && cgroups.IsCgroup2UnifiedMode() { // one folder has all of version 2
 			continue
 		}
 		file := filepath.Join(folder, freezer.file)
