@@ -28,6 +28,8 @@ suites() {
 exceptions() {
 	cat <<-'END'
 		container TestChildCallsOnlyWhatIsAllowed it compiles C files, and the machine has no compiler
+		container TestDirectStartsEndWhereverTheyAreInterrupted hundreds of starts take an emulated processor too long
+		container TestDirectCommandsEndWhereverTheyAreInterrupted hundreds of starts take an emulated processor too long
 		e2e TestAcceptanceProgramPasses appc's program waits 100 ms for an answer, too short for an emulated processor
 		networks TestRealImagesOfARegistryKeepTheirData it builds images with buildah, which the machine has not
 		networks TestAnImagesVolumeBelongsToItsUser it builds images with buildah, which the machine has not
