@@ -93,6 +93,15 @@ type cgroupFiles struct {
 
 func (g cgroupFiles) close() { closeAll(append(g.files, g.unified)) }
 
+// isFrozen reports whether the version 2 cgroup is frozen, by itself or by one around it (cgroup.events).
+func (g cgroupFiles) isFrozen() bool {
+	if g.unified == nil {
+		return false
+	}
+	events, err := os.ReadFile(filepath.Join(g.unified.Name(), "cgroup.events"))
+	return err == nil && strings.Contains(string(events), "frozen 1")
+}
+
 // openCgroupFiles opens the container's cgroup in every mounted hierarchy. The caller closes the
 // files, also after an error.
 func (c *container) openCgroupFiles() (g cgroupFiles, err error) {
@@ -185,6 +194,11 @@ func (j *joining) enter() (*os.Process, error) {
 	plan, err := j.plan()
 	if err != nil {
 		return nil, err
+	}
+	// os.StartProcess waits for the exec of its child, which never comes if the child is made in a frozen cgroup. A shim
+	// that moves there itself is frozen later, and ends by its limit.
+	if !j.container.runtime.direct && j.cgroupFiles.isFrozen() {
+		j.cgroupFiles.unified = nil
 	}
 	plan.ncgroups = uint32(len(j.cgroupFiles.files))
 	if j.cgroupFiles.unified != nil {

@@ -94,28 +94,50 @@ func TestACommandInAFrozenAppEndsByItsLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Freeze(cgroups.Frozen); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := m.Freeze(cgroups.Thawed); err != nil {
-			t.Error(err)
+	for _, freezer := range freezers() {
+		folder := m.Path(freezer.hierarchy)
+		if folder == "" {
+			continue
 		}
-	}()
-	if p, err := c.Exec(rootCommand("true"), spec.Stdio{}); err == nil || !strings.Contains(err.Error(), "not started within 1s") {
+		freeze := func(state string) {
+			if err := os.WriteFile(filepath.Join(folder, freezer.file), []byte(state), 0); err != nil {
+				t.Error(err)
+			}
+		}
+		freeze(freezer.frozen)
+		if freezer.hierarchy == "" {
+			surroundings.Eventually(t, "the cgroup is frozen", func() bool {
+				events, err := os.ReadFile(filepath.Join(folder, "cgroup.events"))
+				return err == nil && strings.Contains(string(events), "frozen 1")
+			})
+		}
+		p, err := c.Exec(rootCommand("true"), spec.Stdio{})
 		if err == nil {
 			p.Release()
 		}
-		t.Errorf("error %v", err)
+		freeze(freezer.thawed)
+		if err == nil || !strings.Contains(err.Error(), "not started within 1s") {
+			t.Errorf("frozen by %s: error %v", freezer.file, err)
+		}
 	}
+}
+
+// freezer is the file by which a hierarchy freezes a cgroup.
+type freezer struct{ hierarchy, file, frozen, thawed string }
+
+// freezers are the machine's.
+func freezers() []freezer {
+	unified := freezer{"", "cgroup.freeze", "1", "0"}
+	if cgroups.IsCgroup2UnifiedMode() { // whose one folder is that of every controller
+		return []freezer{unified}
+	}
+	return []freezer{{"freezer", "freezer.state", "FROZEN", "THAWED"}, unified}
 }
 
 // An app whose cgroup is frozen before its process becomes the app ends by its limit in time, which the error names,
 // also where the kernel keeps what is killed.
 func TestAStartInAFrozenCgroupEndsByItsLimit(t *testing.T) {
-	for _, freezer := range []struct{ hierarchy, file, frozen, thawed string }{
-		{"freezer", "freezer.state", "FROZEN", "THAWED"}, {"", "cgroup.freeze", "1", "0"},
-	} {
+	for _, freezer := range freezers() {
 		r := newDirect(t)
 		r.startLimit = time.Second
 		c := containerOf(t, r, testSpec(busyboxRoot(t), "true"))
@@ -124,7 +146,7 @@ func TestAStartInAFrozenCgroupEndsByItsLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		folder := m.Path(freezer.hierarchy)
-		if folder == "" || freezer.hierarchy != "" && cgroups.IsCgroup2UnifiedMode() { // one folder has all of version 2
+		if folder == "" {
 			continue
 		}
 		file := filepath.Join(folder, freezer.file)
