@@ -30,9 +30,12 @@ func (c *filterCache) of(p *spec.Process) (*filter, error) {
 	}
 	cached := c.cached(fmt.Sprint(p.Seccomp, strings.Join(p.Capabilities, " ")))
 	cached.once.Do(func() {
-		if p.Seccomp.Kind == spec.SeccompSet {
+		switch p.Seccomp.Kind {
+		case spec.SeccompSet:
 			cached.filter, cached.err = compileSet(p.Seccomp.Set)
-		} else {
+		case spec.SeccompProfile:
+			cached.filter, cached.err = loadProfile(p.Seccomp.Profile, p.Capabilities)
+		default:
 			cached.filter, cached.err = defaultFilter(p.Capabilities)
 		}
 	})

@@ -1,10 +1,12 @@
 package container
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
+	"slices"
 
 	"github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -33,13 +35,28 @@ func loadFilter(program []byte) (*filter, error) {
 
 // compileDefault compiles the maintained profile for the bounding set.
 func compileDefault(capabilities []string) (*filter, error) {
-	profile, err := seccomp.GetDefaultProfile(&specs.Spec{
-		Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: capabilities}},
-	})
+	profile, err := seccomp.GetDefaultProfile(bounded(capabilities))
 	if err != nil {
 		return nil, fmt.Errorf("read default seccomp profile: %w", err)
 	}
 	return compileProfile(profile)
+}
+
+// loadProfile compiles a profile for the bounding set.
+func loadProfile(text string, capabilities []string) (*filter, error) {
+	profile, err := seccomp.LoadProfile(text, bounded(capabilities))
+	if err == nil && profile == nil {
+		err = errors.New("no defaultAction")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read seccomp profile: %w", err)
+	}
+	return compileProfile(profile)
+}
+
+// bounded is what profiles know of a process.
+func bounded(capabilities []string) *specs.Spec {
+	return &specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: capabilities}}}
 }
 
 // compileSet compiles the set to a program for every ABI of the machine.
@@ -81,7 +98,7 @@ func compileProfile(p *specs.LinuxSeccomp) (*filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := newBuilder(fallback, subABIs())
+	b, err := newBuilder(fallback, abisOf(p))
 	if err != nil {
 		return nil, err
 	}
@@ -103,17 +120,36 @@ func compileProfile(p *specs.LinuxSeccomp) (*filter, error) {
 	return b.compile()
 }
 
+// abisOf returns those of subABIs that a profile has rules for: all, if it names no architectures. A call by another
+// one kills the process.
+func abisOf(p *specs.LinuxSeccomp) []libseccomp.ScmpArch {
+	names := map[libseccomp.ScmpArch]specs.Arch{
+		libseccomp.ArchX86: specs.ArchX86, libseccomp.ArchX32: specs.ArchX32, libseccomp.ArchARM: specs.ArchARM,
+	}
+	return slices.DeleteFunc(subABIs(), func(abi libseccomp.ScmpArch) bool {
+		return len(p.Architectures) > 0 && !slices.Contains(p.Architectures, names[abi])
+	})
+}
+
 func action(a specs.LinuxSeccompAction, errno *uint) (libseccomp.ScmpAction, error) {
+	code := int16(unix.EPERM)
+	if errno != nil {
+		code = int16(*errno)
+	}
 	switch a {
 	case specs.ActAllow:
 		return libseccomp.ActAllow, nil
 	case specs.ActErrno:
-		code := int16(unix.EPERM)
-		if errno != nil {
-			code = int16(*errno)
-		}
 		return libseccomp.ActErrno.SetReturnCode(code), nil
-	case specs.ActKillProcess, specs.ActKill:
+	case specs.ActTrace:
+		return libseccomp.ActTrace.SetReturnCode(code), nil
+	case specs.ActTrap:
+		return libseccomp.ActTrap, nil
+	case specs.ActLog:
+		return libseccomp.ActLog, nil
+	case specs.ActKill, specs.ActKillThread:
+		return libseccomp.ActKillThread, nil
+	case specs.ActKillProcess:
 		return libseccomp.ActKillProcess, nil
 	}
 	return 0, fmt.Errorf("unknown seccomp action %q", a)
@@ -122,6 +158,7 @@ func action(a specs.LinuxSeccompAction, errno *uint) (libseccomp.ScmpAction, err
 // builder fills a libseccomp filter. The caller releases filter.
 type builder struct {
 	filter *libseccomp.ScmpFilter
+	rules  int
 }
 
 func newBuilder(fallback libseccomp.ScmpAction, abis []libseccomp.ScmpArch) (*builder, error) {
@@ -151,6 +188,7 @@ func (b *builder) add(name string, act libseccomp.ScmpAction, args []specs.Linux
 	if err != nil {
 		return nil //nolint:nilerr // see above
 	}
+	b.rules++
 	if len(args) == 0 {
 		return wrapRule(name, b.filter.AddRule(call, act))
 	}
@@ -211,8 +249,10 @@ func condition(a specs.LinuxSeccompArg) libseccomp.ScmpCondition {
 // compile exports the program. A binary tree instead of a list makes each system call of the app
 // cheaper; libseccomp up to 2.5.4 has a bug with the tree of an empty filter, which needs none.
 func (b *builder) compile() (*filter, error) {
-	if err := b.filter.SetOptimize(2); err != nil {
-		return nil, fmt.Errorf("optimise seccomp filter: %w", err)
+	if b.rules > 0 {
+		if err := b.filter.SetOptimize(2); err != nil {
+			return nil, fmt.Errorf("optimise seccomp filter: %w", err)
+		}
 	}
 	fd, err := unix.MemfdCreate("seccomp", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -78,6 +78,9 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 	if err != nil {
 		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
+	if err := isolators.useProfile(app.Runtime.Annotations, c, m); err != nil {
+		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+	}
 	mounts, err := mountsOf(app, c, isolators.Privileged, volumes)
 	if err != nil {
 		return App{}, fmt.Errorf("app %q: %w", app.Name, err)

@@ -8,8 +8,9 @@ import (
 // Seccomp says which system calls a process may make. The zero value is the
 // default filter. It is data: a runtime compiles it to a program for the kernel.
 type Seccomp struct {
-	Kind SeccompKind
-	Set  SyscallSet // for SeccompSet
+	Kind    SeccompKind
+	Set     SyscallSet // for SeccompSet
+	Profile string     // for SeccompProfile
 }
 
 // SeccompKind says where a filter comes from.
@@ -22,7 +23,25 @@ const (
 	SeccompDefault SeccompKind = iota
 	SeccompSet                 // the Set
 	SeccompOff                 // no filter
+	// SeccompProfile is the filter of the Profile: JSON as Docker and Kubernetes have it, with rules that depend on the
+	// Process's Capabilities, the architecture and the kernel. Its actions are SeccompActions.
+	SeccompProfile
 )
+
+// SeccompActions returns the actions of a profile.
+func SeccompActions() []string {
+	return []string{
+		"SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", "SCMP_ACT_KILL", "SCMP_ACT_KILL_PROCESS", "SCMP_ACT_KILL_THREAD",
+		"SCMP_ACT_LOG", "SCMP_ACT_TRACE", "SCMP_ACT_TRAP",
+	}
+}
+
+// SeccompOperators returns the operators of a profile's conditions.
+func SeccompOperators() []string {
+	return []string{
+		"SCMP_CMP_EQ", "SCMP_CMP_GE", "SCMP_CMP_GT", "SCMP_CMP_LE", "SCMP_CMP_LT", "SCMP_CMP_MASKED_EQ", "SCMP_CMP_NE",
+	}
+}
 
 // SyscallSet is a seccomp isolator: the system calls that an app keeps or loses (appc, ace.md,
 // seccomp-retain-set and -remove-set).

@@ -1,6 +1,7 @@
 package containertest
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 
@@ -16,6 +17,7 @@ func filterCases() []testCase {
 		{"seccomp: remove-set with an errno", filterRemove},
 		{"seccomp: remove-set without an errno", filterKill},
 		{"seccomp: retain-set", filterRetain},
+		{"seccomp: a profile", filterProfile},
 		{"seccomp: a filter without the calls that set the user", filterUser},
 		{"seccomp: a filter does not set no_new_privs", filterPrivileges},
 	}
@@ -50,6 +52,34 @@ func Syscalls(without ...string) []string {
 		}
 	}
 	return out
+}
+
+// filterProfile checks rules with conditions on arguments, capabilities and architectures, and errors and actions of
+// rules.
+func filterProfile(b *bench) {
+	profile := func(rules string) spec.Seccomp {
+		return spec.Seccomp{Kind: spec.SeccompProfile, Profile: `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [` + rules + `]}`}
+	}
+	rule := func(action, more string) string {
+		return `{"names": ["mkdir", "mkdirat"], "action": "` + action + `"` + more + `}`
+	}
+	errno := func(errno syscall.Errno) string { return rule("SCMP_ACT_ERRNO", fmt.Sprintf(`, "errnoRet": %d`, errno)) }
+	b.wantBoth(b.filtered(profile(errno(unix.ENOTEMPTY))), mkdir, printed(unix.ENOTEMPTY))
+	b.wantBoth(b.filtered(profile(rule("SCMP_ACT_ERRNO", ""))), mkdir, printed(unix.EPERM))
+	for _, missed := range []string{
+		`, "includes": {"caps": ["CAP_SYS_BOOT"]}`, `, "excludes": {"caps": ["CAP_CHOWN"]}`, `, "includes": {"arches": ["s390x"]}`,
+		`, "includes": {"minKernel": "99.0"}`,
+	} {
+		b.wantBoth(b.filtered(profile(rule("SCMP_ACT_ERRNO", missed))), "mkdir /tmp/new && rmdir /tmp/new", "")
+	}
+	caps := `, "includes": {"caps": ["CAP_CHOWN"]}, "excludes": {"caps": ["CAP_SYS_BOOT"]}`
+	b.wantBoth(b.filtered(profile(rule("SCMP_ACT_ERRNO", caps))), mkdir, printed(unix.EPERM))
+	kill := `{"names": ["kill"], "action": "SCMP_ACT_ERRNO", "errnoRet": 5, "args": [{"index": 1, "value": 10, "op": "SCMP_CMP_EQ"}]}`
+	b.wantBoth(b.filtered(profile(kill)), "trap 'echo usr2' USR2; kill -USR1 $$ 2>/dev/null || echo no; kill -USR2 $$", "no\nusr2\n")
+	for action, want := range map[string]string{"SCMP_ACT_KILL_PROCESS": "159\n", "SCMP_ACT_KILL": "159\n", "SCMP_ACT_TRAP": "159\n", "SCMP_ACT_LOG": "0\n"} {
+		b.wantBoth(b.filtered(profile(rule(action, ""))), "(busybox mkdir /tmp/new; exit $?) 2>/dev/null; echo $?; rmdir /tmp/new 2>/dev/null || true", want)
+	}
+	b.wantBoth(b.filtered(profile("")), "echo ran", "ran\n")
 }
 
 func filterOff(b *bench) {

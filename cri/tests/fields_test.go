@@ -30,6 +30,11 @@ func number64(n int64) *runtimeapi.Int64Value { return &runtimeapi.Int64Value{Va
 func TestFieldsOfConfigurationsAreHeeded(t *testing.T) {
 	p := newPod(t)
 	p.write(p.path("profile.json"), `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 13}]}`)
+	p.write(p.path("conditions.json"), `{"defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64"], "syscalls": [
+		{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 39, "includes": {"caps": ["CAP_CHOWN"]}},
+		{"names": ["chmod"], "action": "SCMP_ACT_ERRNO", "errnoRet": 5, "args": [{"index": 1, "value": 448, "op": "SCMP_CMP_EQ"}]},
+		{"names": ["chmod"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1, "excludes": {"caps": ["CAP_CHOWN"]}},
+		{"names": ["sync"], "action": "SCMP_ACT_KILL_PROCESS"}]}`)
 	capabilities := "grep CapBnd /proc/self/status"
 	for name, test := range map[string]struct {
 		script string
@@ -78,6 +83,9 @@ func TestFieldsOfConfigurationsAreHeeded(t *testing.T) {
 		"read-only paths": {"for f in /proc/sys/kernel/shm_rmid_forced /tmp/x; do (echo 0 >$f) 2>/dev/null && echo written || echo refused; done", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.ReadonlyPaths = []string{"/proc/sys", "/tmp"}
 		}), "refused\nrefused\n"},
+		"seccomp with conditions": {"mkdir /x 2>&1; chmod 700 /tmp 2>&1; chmod 755 /tmp && echo chmod; (sync; exit) 2>/dev/null; echo $?", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: p.path("conditions.json")}
+		}), "mkdir: can't create directory '/x': Directory not empty\nchmod: /tmp: Input/output error\nchmod\n159\n"},
 		"terminal": {"tty", func(c *runtimeapi.ContainerConfig) { c.Tty, c.Stdin = true, true }, "/dev/pts/0\r\n"},
 		"device": {"echo x >/dev/zero2 && echo written", func(c *runtimeapi.ContainerConfig) {
 			c.Devices = []*runtimeapi.Device{{HostPath: "/dev/zero", ContainerPath: "/dev/zero2", Permissions: "rwm"}}

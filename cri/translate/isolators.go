@@ -39,8 +39,7 @@ func isolatorsOf(c *runtimeapi.LinuxContainerConfig, f Facts) ([]isolator, error
 			"user": o.GetUser(), "role": o.GetRole(), "type": o.GetType(), "level": o.GetLevel(),
 		}})
 	}
-	profiles, err := profileIsolators(s, f.Seccomp)
-	return append(all, profiles...), err
+	return append(all, profileIsolators(s)...), nil
 }
 
 // checkPaths refuses what is no path to mask or to make read-only.
@@ -53,18 +52,10 @@ func checkPaths(s *runtimeapi.LinuxContainerSecurityContext) error {
 	return nil
 }
 
-// profileIsolators are those of seccomp, whose profile may be a file, and AppArmor. Without a seccomp profile the
-// stager's own filter applies.
-func profileIsolators(s *runtimeapi.LinuxContainerSecurityContext, file []byte) (all []isolator, err error) {
-	switch p := s.GetSeccomp(); {
-	case s.GetPrivileged():
-	case p.GetProfileType() == runtimeapi.SecurityProfile_Localhost:
-		one, err := seccompIsolator(file)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p.GetLocalhostRef(), err)
-		}
-		all = append(all, one)
-	case p.GetProfileType() == runtimeapi.SecurityProfile_Unconfined:
+// profileIsolators are those of seccomp and AppArmor. Without a seccomp profile the stager's own filter applies; that
+// of a file is an annotation.
+func profileIsolators(s *runtimeapi.LinuxContainerSecurityContext) (all []isolator) {
+	if !s.GetPrivileged() && s.GetSeccomp().GetProfileType() == runtimeapi.SecurityProfile_Unconfined {
 		everything := []string{"@appc.io/all", "add_key", "keyctl", "request_key"}
 		all = append(all, isolator{"os/linux/seccomp-retain-set", map[string]any{"set": everything}})
 	}
@@ -75,7 +66,7 @@ func profileIsolators(s *runtimeapi.LinuxContainerSecurityContext, file []byte) 
 	if profile != "" && profile != "runtime/default" && profile != "unconfined" {
 		all = append(all, isolator{"os/linux/apparmor-profile", map[string]string{"name": profile}})
 	}
-	return all, nil
+	return all
 }
 
 // capabilities returns the isolator of the default set with what is added and without what is dropped.

@@ -83,12 +83,15 @@ func appSection(
 	return s, user.status(), nil
 }
 
-// annotationsOf returns the app's annotations for its stdin, its terminal, its stop signal and its variables whose
-// names appc does not allow.
-func annotationsOf(c *runtimeapi.ContainerConfig, stopSignal string, variables []string) []Variable {
+// annotationsOf returns the app's annotations for its stdin, its terminal, its stop signal, its seccomp profile and its
+// variables whose names appc does not allow.
+func annotationsOf(c *runtimeapi.ContainerConfig, stopSignal string, variables []string, profile []byte) []Variable {
 	var all []Variable
 	if len(variables) > 0 {
 		all = append(all, Variable{names.EnvironmentAnnotation, encode(variables)})
+	}
+	if len(profile) > 0 && !c.GetLinux().GetSecurityContext().GetPrivileged() {
+		all = append(all, Variable{names.SeccompProfileAnnotation, string(profile)})
 	}
 	switch {
 	case c.GetStdin() && c.GetStdinOnce():

@@ -89,6 +89,9 @@ type Pod struct {
 func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	name := appName(c.GetMetadata().GetName())
 	p := Pod{App: name}
+	if f.Seccomp != nil && !json.Valid(f.Seccomp) {
+		return p, refuse("seccomp profile that is not JSON")
+	}
 	env, variables, err := envOf(c, f.Image)
 	if err != nil {
 		return p, err
@@ -125,7 +128,7 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	app := podApp{
 		Name: name, Image: podImage{f.Image.ID}, App: section, Mounts: mounts,
 		ReadOnlyRootFS: c.GetLinux().GetSecurityContext().GetReadonlyRootfs(),
-		Annotations:    annotationsOf(c, word, variables),
+		Annotations:    annotationsOf(c, word, variables, f.Seccomp),
 	}
 	p.Manifest, err = json.Marshal(podManifest{
 		ACVersion: "0.8.11", ACKind: "PodManifest", Apps: []podApp{app}, Volumes: volumes,

@@ -17,9 +17,11 @@ func seccompOf(p *spec.Process) (*specs.LinuxSeccomp, error) {
 	case spec.SeccompSet:
 		return setOf(p.Seccomp.Set), nil
 	}
-	profile, err := seccomp.GetDefaultProfile(&specs.Spec{
-		Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: p.Capabilities}},
-	})
+	bounded := &specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: p.Capabilities}}}
+	if p.Seccomp.Kind == spec.SeccompProfile {
+		return seccomp.LoadProfile(p.Seccomp.Profile, bounded)
+	}
+	profile, err := seccomp.GetDefaultProfile(bounded)
 	if err != nil {
 		return nil, fmt.Errorf("read default seccomp profile: %w", err)
 	}
