@@ -10,6 +10,11 @@
 #define SYS_open_tree 428
 #define SYS_move_mount 429
 #endif
+#ifndef SYS_fsopen
+#define SYS_fsopen 430
+#define SYS_fsconfig 431
+#define SYS_fsmount 432
+#endif
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif

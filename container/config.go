@@ -35,6 +35,9 @@ func configOf(s *spec.Spec, shm string) *configs.Config {
 		OomScoreAdj:     &oom,
 		ProcessLabel:    s.SELinuxLabel,
 	}
+	if s.OwnPIDs {
+		c.Namespaces.Add(configs.NEWPID, "")
+	}
 	c.Mounts = append(systemMounts(s, shm), mountsOf(s)...)
 	if slices.ContainsFunc(c.Mounts, goesOut) {
 		// As a slave, the mount that is bound would be none of the caller's any more. The others are made slaves one by one.

@@ -109,7 +109,7 @@ func (c *container) configure(stdio spec.Stdio) (*configs.Config, error) {
 // looked up in it.
 func (c *container) run(l *firstProcess) error {
 	var err error
-	if c.handles, err = openHandles(c.initPID); err != nil {
+	if c.handles, err = openHandles(c.initPID, c.spec.OwnPIDs); err != nil {
 		return err
 	}
 	plan, err := l.plan()

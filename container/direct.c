@@ -226,6 +226,22 @@ static int mask(const struct direct_op *op, int target)
 	return result;
 }
 
+/* Attaches a new /proc, which shows the PID namespace of its maker. */
+static int mount_proc(const char *hidepid, int target, unsigned int set)
+{
+	enum { CLOEXEC = 1, STRING = 1, CREATE = 6 }; /* fsopen(2), fsconfig(2), fsmount(2) */
+	int fs = (int)syscall(SYS_fsopen, "proc", CLOEXEC), tree, result;
+
+	if (fs < 0 || (*hidepid && syscall(SYS_fsconfig, fs, STRING, "hidepid", hidepid, 0) < 0) ||
+	    syscall(SYS_fsconfig, fs, CREATE, NULL, NULL, 0) < 0)
+		return -1;
+	tree = (int)syscall(SYS_fsmount, fs, CLOEXEC, set);
+	result = tree < 0 ? -1 : attach(tree, target);
+	if (tree >= 0) /* errno stays; the child's other files are closed later */
+		close(tree);
+	return result;
+}
+
 static int execute(const struct direct_op *op, const char *source, char *path)
 {
 	int target, result = op->kind == DIRECT_MAKE ? 0 : -1;
@@ -239,6 +255,8 @@ static int execute(const struct direct_op *op, const char *source, char *path)
 		result = attach((int)op->file, target);
 	else if (op->kind == DIRECT_COPY)
 		result = copy(source, target, op->set);
+	else if (op->kind == DIRECT_PROC)
+		result = mount_proc(source, target, (unsigned int)op->set);
 	else if (op->kind == DIRECT_MASK)
 		result = mask(op, target);
 	close(target);
@@ -315,6 +333,8 @@ int direct_fork(struct direct_plan *p, int cgroup)
 
 	if (p->root)
 		arguments.flags |= CLONE_NEWNS;
+	if (p->own_pids)
+		arguments.flags |= CLONE_NEWPID;
 	if (cgroup >= 0) {
 		arguments.flags |= INTO_CGROUP;
 		arguments.cgroup = (uint64_t)cgroup;

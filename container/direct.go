@@ -32,6 +32,8 @@ type forked struct {
 	ready      int        // with a root: the index of the pipe that says that the plan can be read
 	cgroups    int        // the index of the first of ncgroups files to enter
 	ncgroups   int
+	ownPIDs    bool   // in a PID namespace of its own
+	pids       int    // the index of the PID namespace to be in, 0 for the supervisor's
 	keyring    string // the session keyring to join, or with a root to make
 	label      string // SELinux's, "" for none
 	operations []operation
@@ -53,6 +55,10 @@ func (f *forked) encode() ([]byte, error) {
 		nfiles: C.uint32_t(len(f.files)), nops: C.uint32_t(len(f.operations)),
 		root: C.uint32_t(f.root), ready: C.uint32_t(f.ready),
 		shim: C.uint32_t(f.shim), cgroups: C.uint32_t(f.cgroups), ncgroups: C.uint32_t(f.ncgroups),
+		pids: C.uint32_t(f.pids),
+	}
+	if f.ownPIDs {
+		header.own_pids = 1
 	}
 	if f.terminal {
 		header.terminal = 1
@@ -160,7 +166,7 @@ func (c *container) runDirect(child *os.Process, l *firstProcess, a *assembly) (
 	if err := l.pipes.made(a.operations); err != nil {
 		return err
 	}
-	if c.handles, err = openHandles(child.Pid); err != nil {
+	if c.handles, err = openHandles(child.Pid, c.spec.OwnPIDs); err != nil {
 		return err
 	}
 	score := fmt.Sprintf("/proc/self/fd/%d/oom_score_adj", c.handles.process.Fd())

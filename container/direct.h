@@ -20,6 +20,7 @@ enum direct_kind {
 	DIRECT_ATTACH = 1, /* attach the detached mount file to target */
 	DIRECT_COPY,       /* attach a copy of the mounts at source to target, with the attributes set */
 	DIRECT_MASK,       /* hide target, if it is there: a folder by the mount other, anything else by the mount file */
+	DIRECT_PROC,       /* attach a new /proc of the child's PID namespace; source is its hidepid, or nothing */
 	DIRECT_MAKE,       /* make the folder target, if it is missing */
 	DIRECT_RESTRICT,   /* set the attributes of the mount file, which is attached by now */
 };
@@ -44,6 +45,8 @@ struct direct_plan {
 	uint32_t ready;     /* with a root: a pipe; the shim's plan can be read when a byte comes */
 	uint32_t shim;
 	uint32_t cgroups, ncgroups; /* files of cgroups to enter, each by writing 0 */
+	uint32_t own_pids; /* not 0: the child is 1 of a new PID namespace */
+	uint32_t pids;     /* the PID namespace to fork into, 0 for the caller's */
 };
 
 /*

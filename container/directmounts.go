@@ -48,6 +48,7 @@ func (a *assembly) add(o operation) { a.operations = append(a.operations, o) }
 // make makes the root with its mounts and masks, and opens the child's other files.
 func (a *assembly) make(config *configs.Config, l *firstProcess) (err error) {
 	a.files = append(make([]*os.File, 3), l.files(treeFiles(l.trees)...)...)
+	a.ownPIDs = a.container.spec.OwnPIDs
 	a.shim, a.keyring, a.label = l.first(), a.container.keyring(), a.container.spec.SELinuxLabel
 	if err := a.openCgroups(); err != nil {
 		return err
@@ -105,6 +106,10 @@ func (a *assembly) mount(config *configs.Config) error {
 			}
 			continue
 		}
+		if m.Device == "proc" && a.ownPIDs {
+			a.add(procOf(m))
+			continue
+		}
 		f, err := detached(m)
 		if err != nil {
 			return fmt.Errorf("mount %s at %s: %w", m.Source, m.Destination, err)
@@ -127,6 +132,15 @@ func (a *assembly) mount(config *configs.Config) error {
 		return err
 	}
 	return a.connect(made["/dev"], made["/dev/pts"])
+}
+
+// procOf has the child mount /proc, in its own PID namespace.
+func procOf(m *configs.Mount) operation {
+	const attributes = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC // with the numbers of flags
+	return operation{
+		kind: C.DIRECT_PROC, flags: C.DIRECT_FOLDER | C.DIRECT_NO_LINKS, set: uint64(m.Flags) & attributes,
+		source: strings.TrimPrefix(m.Data, "hidepid="), target: m.Destination, what: "mount /proc",
+	}
 }
 
 // links are those of a /dev.

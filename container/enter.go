@@ -189,7 +189,8 @@ func (c *container) failed(verb string, err error) error {
 }
 
 // openHandles opens handles on a container's first process, before it is the shim. The caller closes them.
-func openHandles(pid int) (h handles, err error) {
+// With ownPIDs it has a PID namespace of its own.
+func openHandles(pid int, ownPIDs bool) (h handles, err error) {
 	proc := "/proc/" + strconv.Itoa(pid)
 	if h.process, err = os.OpenFile(proc, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return handles{}, fmt.Errorf("open container's first process: %w", err)
@@ -202,6 +203,12 @@ func openHandles(pid int) (h handles, err error) {
 		h.close()
 		return handles{}, fmt.Errorf("open container's mount namespace: %w", err)
 	}
+	if ownPIDs {
+		if h.pids, err = os.Open(proc + "/ns/pid"); err != nil {
+			h.close()
+			return handles{}, fmt.Errorf("open container's PID namespace: %w", err)
+		}
+	}
 	h.null, _ = pathrs.OpenatInRoot(h.root, "dev/null") // a volume may be where it would be
 	return h, nil
 }
@@ -212,6 +219,7 @@ type handles struct {
 	process *os.File // its folder in /proc, O_PATH, until it is the app; of no other process with the same PID
 	root    *os.File // O_PATH
 	mounts  *os.File // the mount namespace
+	pids    *os.File // the PID namespace, nil if it is the supervisor's
 	null    *os.File // what is at /dev/null before the app could replace it, O_PATH; nil for nothing
 	cgroups *os.File // the cgroup namespace that the shim has made; nil if the app had ended before
 }
@@ -244,7 +252,9 @@ func (h *handles) openCgroups() {
 	h.cgroups = opened
 }
 
-func (h handles) close() { closeAll([]*os.File{h.process, h.root, h.mounts, h.null, h.cgroups}) }
+func (h handles) close() {
+	closeAll([]*os.File{h.process, h.root, h.mounts, h.pids, h.null, h.cgroups})
+}
 
 // openBacking opens the folders of spec.Spec.Backing for the shim's Landlock rules. The caller
 // closes them.

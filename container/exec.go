@@ -238,12 +238,19 @@ func (j *joining) start() (started *os.Process, err error) {
 			files: attr.Files, shim: j.first(), terminal: j.stdio.Terminal,
 			keyring: c.keyring(), label: c.spec.SELinuxLabel,
 		}
+		if c.handles.pids != nil {
+			f.pids, f.files = len(f.files), append(f.files, c.handles.pids)
+		}
 		return c.runtime.forker.start(f, j.cgroupFiles.unified)
 	}
 	c.runtime.starter.do(func() {
-		if err = j.setLabels(); err == nil {
-			started, err = os.StartProcess(j.program(), []string{"shim"}, attr)
+		if err = j.setLabels(); err != nil {
+			return
 		}
+		err = inPIDs(c.handles.pids, func() error {
+			started, err = os.StartProcess(j.program(), []string{"shim"}, attr)
+			return err
+		})
 	})
 	return started, err
 }

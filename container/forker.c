@@ -25,6 +25,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -80,14 +81,27 @@ static int copy_files(struct forker *f, const int32_t *files, int n)
 	return f->cgroup < -1 ? -errno : 0;
 }
 
+/* Forks into the plan's PID namespace. Only the thread's next children are in it, not the thread. */
+static int fork_child(struct forker *f)
+{
+	int result;
+
+	f->call = "setns";
+	if (f->plan->pids && setns((int)f->plan->pids, CLONE_NEWPID) < 0)
+		return -errno;
+	f->call = "clone3";
+	result = direct_fork(f->plan, f->cgroup);
+	if (f->plan->pids && setns(f->self, CLONE_NEWPID) < 0)
+		abort(); /* the next child would be in another container's namespace */
+	return result;
+}
+
 static void answer(struct forker *f)
 {
 	f->call = "pidfd_getfd";
 	f->result = copy_files(f, (const int32_t *)(f->plan + 1), (int)f->plan->nfiles);
-	if (f->result == 0) {
-		f->call = "clone3";
-		f->result = direct_fork(f->plan, f->cgroup);
-	}
+	if (f->result == 0)
+		f->result = fork_child(f);
 	if (f->self > 0)
 		syscall(SYS_close_range, 0, f->self - 1, 0);
 	syscall(SYS_close_range, f->self + 1, ~0U, 0);

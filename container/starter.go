@@ -1,6 +1,8 @@
 package container
 
 import (
+	"fmt"
+	"os"
 	"runtime"
 
 	"github.com/opencontainers/selinux/go-selinux"
@@ -65,4 +67,25 @@ func (s *starter) setLabel(label string) error {
 	}
 	s.label = label
 	return nil
+}
+
+// inPIDs calls start, whose children are in the PID namespace, nil for the supervisor's. It is called on the starter's
+// thread, which stays in the supervisor's.
+func inPIDs(pids *os.File, start func() error) error {
+	if pids == nil {
+		return start()
+	}
+	own, err := os.Open("/proc/thread-self/ns/pid")
+	if err != nil {
+		return fmt.Errorf("open PID namespace: %w", err)
+	}
+	defer own.Close()
+	if err := unix.Setns(int(pids.Fd()), unix.CLONE_NEWPID); err != nil {
+		return os.NewSyscallError("setns", err)
+	}
+	err = start()
+	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWPID); err != nil {
+		panic(err) // the next child would be in another container's namespace
+	}
+	return err
 }

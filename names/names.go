@@ -36,18 +36,19 @@ const (
 	ControlSocket = RunDir + "/control.sock"
 )
 
-// Annotations. The first is of the pod, the next five are of an app in the pod manifest, the seventh is of an app or its
+// Annotations. The first is of the pod, the next six are of an app in the pod manifest, the eighth is of an app or its
 // image; the others are of the stager image.
 const (
-	HostnameAnnotation       = "kurma.io/stager/hostname"        // of the pod's UTS namespace
-	StdinAnnotation          = "kurma.io/stager/stdin"           // "null", "stream" or "once"
-	TTYAnnotation            = "kurma.io/stager/tty"             // "true" or "false"
-	HideProcessesAnnotation  = "kurma.io/stager/hide-processes"  // "true" or "false"
-	EnvironmentAnnotation    = "kurma.io/stager/environment"     // a list of NAME=value, as JSON
-	SeccompProfileAnnotation = "kurma.io/stager/seccomp-profile" // as Kubernetes has it, JSON
-	StopSignalAnnotation     = "kurma.io/stager/stop-signal"     // the name or number of a signal
-	LogDirAnnotation         = "kurma.io/stager/log-folder"      // LogDir
-	EventsAnnotation         = "kurma.io/stager/events"          // EventsFile
+	HostnameAnnotation       = "kurma.io/stager/hostname"          // of the pod's UTS namespace
+	StdinAnnotation          = "kurma.io/stager/stdin"             // "null", "stream" or "once"
+	TTYAnnotation            = "kurma.io/stager/tty"               // "true" or "false"
+	HideProcessesAnnotation  = "kurma.io/stager/hide-processes"    // "true" or "false"
+	EnvironmentAnnotation    = "kurma.io/stager/environment"       // a list of NAME=value, as JSON
+	SeccompProfileAnnotation = "kurma.io/stager/seccomp-profile"   // as Kubernetes has it, JSON
+	OwnPIDsAnnotation        = "kurma.io/stager/own-pid-namespace" // "true" or "false"
+	StopSignalAnnotation     = "kurma.io/stager/stop-signal"       // the name or number of a signal
+	LogDirAnnotation         = "kurma.io/stager/log-folder"        // LogDir
+	EventsAnnotation         = "kurma.io/stager/events"            // EventsFile
 )
 
 // The call-ins: the names under which a daemon executes the program in

@@ -100,7 +100,7 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 	if plan.StopSignal, err = stopSignal(app); err != nil {
 		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
-	hide, err := flag(app.Runtime.Annotations, names.HideProcessesAnnotation)
+	hide, ownPIDs, err := processFlags(app.Runtime.Annotations)
 	if err != nil {
 		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
@@ -124,6 +124,7 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 		MaskedPaths:     slices.Clone(c.MaskedPaths),
 		ReadOnlyPaths:   slices.Clone(c.ReadOnlyPaths),
 		HideProcesses:   hide,
+		OwnPIDs:         ownPIDs,
 		OOMScoreAdj:     isolators.OOMScoreAdj,
 		AppArmorProfile: isolators.AppArmorProfile,
 		SELinuxLabel:    isolators.SELinuxLabel,
@@ -207,6 +208,15 @@ func streamsOf(annotations types.Annotations) (stdin, once, terminal bool, err e
 	}
 	terminal, err = flag(annotations, names.TTYAnnotation)
 	return stdin, once, terminal, err
+}
+
+// processFlags reads the annotations for what an app sees of processes.
+func processFlags(annotations types.Annotations) (hide, ownPIDs bool, err error) {
+	if hide, err = flag(annotations, names.HideProcessesAnnotation); err != nil {
+		return false, false, err
+	}
+	ownPIDs, err = flag(annotations, names.OwnPIDsAnnotation)
+	return hide, ownPIDs, err
 }
 
 // flag reads an annotation that is "true" or "false", the default.

@@ -2,13 +2,16 @@ package spec
 
 import "slices"
 
-// Masked returns the paths that an empty file or folder hides: the spec's, and those of process 1, which is the
+// Masked returns the paths that an empty file or folder hides: the spec's, and those of process 1 where that is the
 // supervisor: its mounts name folders of the host and images.
 func (s *Spec) Masked() []string {
 	if s.Privileged {
 		return nil
 	}
 	own := []string{"/proc/1/mountinfo", "/proc/1/mounts", "/proc/1/mountstats", "/proc/1/task"}
+	if s.OwnPIDs {
+		own = nil
+	}
 	if s.MaskedPaths == nil {
 		return append(own, DefaultMaskedPaths()...)
 	}
@@ -22,6 +25,9 @@ func (s *Spec) ReadOnly() []string {
 		return nil
 	}
 	own := []string{"/proc/1"}
+	if s.OwnPIDs {
+		own = nil
+	}
 	if s.ReadOnlyPaths == nil {
 		return append(own, DefaultReadOnlyPaths()...)
 	}

@@ -46,8 +46,12 @@ type Spec struct {
 	// Privileged means a container without masked paths, read-only paths and device policy.
 	Privileged bool
 
+	// OwnPIDs makes a PID namespace for the container, in which the main process is 1: when it ends, the kernel kills the
+	// others. The container's /proc shows this namespace, so neither the supervisor nor other containers.
+	OwnPIDs bool
+
 	// MaskedPaths and ReadOnlyPaths are hidden or made read-only in a container that is not privileged, beside what
-	// protects process 1, the supervisor. Nil is the list of DefaultMaskedPaths or DefaultReadOnlyPaths.
+	// protects process 1 where that is the supervisor. Nil is the list of DefaultMaskedPaths or DefaultReadOnlyPaths.
 	MaskedPaths, ReadOnlyPaths []string
 
 	// HideProcesses hides every process in /proc that the reading one may not trace (proc(5), hidepid=ptraceable): the

@@ -63,7 +63,9 @@ func filterProfile(b *bench) {
 	rule := func(action, more string) string {
 		return `{"names": ["mkdir", "mkdirat"], "action": "` + action + `"` + more + `}`
 	}
-	errno := func(errno syscall.Errno) string { return rule("SCMP_ACT_ERRNO", fmt.Sprintf(`, "errnoRet": %d`, errno)) }
+	errno := func(errno syscall.Errno) string {
+		return rule("SCMP_ACT_ERRNO", fmt.Sprintf(`, "errnoRet": %d`, errno))
+	}
 	b.wantBoth(b.filtered(profile(errno(unix.ENOTEMPTY))), mkdir, printed(unix.ENOTEMPTY))
 	b.wantBoth(b.filtered(profile(rule("SCMP_ACT_ERRNO", ""))), mkdir, printed(unix.EPERM))
 	for _, missed := range []string{

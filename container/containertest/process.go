@@ -26,6 +26,8 @@ func processCases() []testCase {
 		{"pending signals and message queues are limited", perUserLimits},
 		{"namespaces are the caller's but for mounts", namespaces},
 		{"a command is where the app is", commandSurroundings},
+		{"a PID namespace of the app's own", ownPIDs},
+		{"a PID namespace ends with its app", endOfPIDs},
 	}
 }
 
@@ -184,4 +186,51 @@ func commandSurroundings(b *bench) {
 	}
 	script := fmt.Sprintf("for n in mnt pid cgroup; do readlink /proc/self/ns/$n; done; cmp /proc/self/cgroup /proc/%d/cgroup", a.main.PID())
 	a.wantExec(command("sh", "-c", script), want.String())
+}
+
+// ownPIDs checks that the app is process 1 of its own namespace, which its /proc shows, and that commands are in it.
+func ownPIDs(b *bench) {
+	s := b.sh("echo $$; cat /proc/1/comm; ls /proc | grep -c '^[0-9]'; true")
+	s.OwnPIDs = true
+	r := b.run(s)
+	// There are the shell and one or two of its children.
+	if count, found := strings.CutPrefix(r.text, "1\nsh\n"); !found || (count != "2\n" && count != "3\n") || r.status != 0 {
+		b.t.Errorf("the app writes %q", r.text)
+	}
+	s = b.spec("sh", "-c", "trap 'echo term; exit 3' TERM; echo ready; while :; do sleep 0.01; done")
+	s.OwnPIDs, s.HideProcesses, s.OOMScoreAdj = true, true, 77
+	a := b.start(s, spec.Stdio{})
+	var want strings.Builder
+	for _, name := range []string{"mnt", "pid", "cgroup"} {
+		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", a.main.PID(), name))
+		must(b.t, err)
+		fmt.Fprintln(&want, link)
+	}
+	own, err := os.Readlink("/proc/self/ns/pid")
+	must(b.t, err)
+	if strings.Contains(want.String(), own) {
+		b.t.Error("the app is in the caller's PID namespace")
+	}
+	a.wantExec(command("sh", "-c", "for n in mnt pid cgroup; do readlink /proc/self/ns/$n; done; cat /proc/self/oom_score_adj"), want.String()+"77\n")
+	b.wantRun(b.sh("readlink /proc/self/ns/pid"), own+"\n") // the next start is in the caller's again
+	a.wantExec(command("sh", "-c", "(sleep 0.01 &); kill -0 1 && echo alive"), "alive\n")
+	must(b.t, unix.Kill(a.main.PID(), unix.SIGTERM))
+	if status, err := wait(a.main); err != nil || status.ExitStatus() != 3 {
+		b.t.Errorf("the app ends with %#x, %v", status, err)
+	}
+	if _, err := a.tryExec(command("true"), spec.Stdio{}); err == nil {
+		b.t.Error("a command has started in a namespace without its first process")
+	}
+}
+
+func endOfPIDs(b *bench) {
+	s := b.spec("sleep", "1000")
+	s.OwnPIDs = true
+	a := b.start(s, spec.Stdio{})
+	cmd, err := a.tryExec(command("sleep", "1000"), spec.Stdio{})
+	must(b.t, err)
+	must(b.t, unix.Kill(a.main.PID(), unix.SIGKILL))
+	if status, err := wait(cmd); err != nil || status.Signal() != unix.SIGKILL {
+		b.t.Errorf("the command ends with %#x, %v", status, err)
+	}
 }

@@ -76,17 +76,18 @@ func TestFieldsOfConfigurationsAreHeeded(t *testing.T) {
 		"seccomp of a file": {"mkdir /x 2>&1; ls -d /bin", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: p.path("profile.json")}
 		}), "mkdir: can't create directory '/x': Permission denied\n/bin\n"},
-		"masked paths": {"cat /proc/interrupts /etc/passwd | wc -c; ls /tmp | wc -l; cat /proc/1/mounts | wc -c", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+		"masked paths": {"cat /proc/interrupts /etc/passwd | wc -c; ls /tmp | wc -l", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.MaskedPaths = []string{"/proc/interrupts", "/etc/passwd", "/tmp", "/missing/path"}
-		}), "0\n0\n0\n"},
-		"no masked and read-only paths": {"head -c 4 /proc/interrupts | wc -c; cat /proc/sys/kernel/shm_rmid_forced >/tmp/x && cat /tmp/x >/proc/sys/kernel/shm_rmid_forced && echo written; (echo 5 >/proc/1/oom_score_adj) 2>/dev/null || echo refused", nil, "4\nwritten\nrefused\n"},
+		}), "0\n0\n"},
+		"no masked and read-only paths": {"head -c 4 /proc/interrupts | wc -c; cat /proc/sys/kernel/shm_rmid_forced >/tmp/x && cat /tmp/x >/proc/sys/kernel/shm_rmid_forced && echo written", nil, "4\nwritten\n"},
 		"read-only paths": {"for f in /proc/sys/kernel/shm_rmid_forced /tmp/x; do (echo 0 >$f) 2>/dev/null && echo written || echo refused; done", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.ReadonlyPaths = []string{"/proc/sys", "/tmp"}
 		}), "refused\nrefused\n"},
 		"seccomp with conditions": {"mkdir /x 2>&1; chmod 700 /tmp 2>&1; chmod 755 /tmp && echo chmod; (sync; exit) 2>/dev/null; echo $?", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: p.path("conditions.json")}
 		}), "mkdir: can't create directory '/x': Directory not empty\nchmod: /tmp: Input/output error\nchmod\n159\n"},
-		"terminal": {"tty", func(c *runtimeapi.ContainerConfig) { c.Tty, c.Stdin = true, true }, "/dev/pts/0\r\n"},
+		"process 1 of its own namespace": {"echo $$; cat /proc/1/comm; [ $(ls -d /proc/[0-9]* | wc -l) -lt 5 ] && echo alone; (: >/proc/1/comm) && echo own", secure(func(*runtimeapi.LinuxContainerSecurityContext) {}), "1\nsh\nalone\nown\n"},
+		"terminal":                       {"tty", func(c *runtimeapi.ContainerConfig) { c.Tty, c.Stdin = true, true }, "/dev/pts/0\r\n"},
 		"device": {"echo x >/dev/zero2 && echo written", func(c *runtimeapi.ContainerConfig) {
 			c.Devices = []*runtimeapi.Device{{HostPath: "/dev/zero", ContainerPath: "/dev/zero2", Permissions: "rwm"}}
 		}, "written\n"},

@@ -93,6 +93,10 @@ func annotationsOf(c *runtimeapi.ContainerConfig, stopSignal string, variables [
 	if len(profile) > 0 && !c.GetLinux().GetSecurityContext().GetPrivileged() {
 		all = append(all, Variable{names.SeccompProfileAnnotation, string(profile)})
 	}
+	options := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if options == nil || options.GetPid() == runtimeapi.NamespaceMode_CONTAINER {
+		all = append(all, Variable{names.OwnPIDsAnnotation, "true"})
+	}
 	switch {
 	case c.GetStdin() && c.GetStdinOnce():
 		all = append(all, Variable{names.StdinAnnotation, "once"})

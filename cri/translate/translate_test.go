@@ -69,7 +69,7 @@ func TestContainerIsAPodOfOneApp(t *testing.T) {
 				Isolators:   []isolator{{"os/linux/capabilities-retain-set", map[string]any{"set": []any{"CAP_CHOWN", "CAP_KILL"}}}},
 			},
 			Mounts:      []podMount{{"cri-0", "/data"}, {"cri-1", "/etc/hosts"}},
-			Annotations: []Variable{{names.StdinAnnotation, "stream"}},
+			Annotations: []Variable{{names.OwnPIDsAnnotation, "true"}, {names.StdinAnnotation, "stream"}},
 		}},
 		Volumes: []podVolume{
 			{"cri-0", "host", "/real", true}, {"cri-1", "host", "/sandbox/hosts", false}, {"cri-log", "host", "/var/log/pods/p/c", false},

@@ -29,6 +29,9 @@ func configOf(s *spec.Spec, user [2]uint32, shm string, stdio spec.Stdio) (*spec
 			Seccomp:           filter,
 		},
 	}
+	if s.OwnPIDs {
+		config.Linux.Namespaces = append(config.Linux.Namespaces, specs.LinuxNamespace{Type: specs.PIDNamespace})
+	}
 	if !s.Privileged {
 		config.Linux.Namespaces = append(config.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
 		config.Linux.MaskedPaths, config.Linux.ReadonlyPaths = s.Masked(), s.ReadOnly()

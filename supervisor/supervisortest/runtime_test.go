@@ -30,7 +30,8 @@ func unmet() containertest.Unmet {
 			"a program on a volume without execution is an ExecError",
 		},
 		"it makes no namespaces": {
-			"namespaces are the caller's but for mounts", "a command is where the app is", "an app sees no cgroup around its own",
+			"namespaces are the caller's but for mounts", "a PID namespace of the app's own", "a PID namespace ends with its app",
+			"a command is where the app is", "an app sees no cgroup around its own",
 		},
 		"it makes no folder in a root": {"working directory that is missing"},
 		"its processes have the caller's user": {
