@@ -6,6 +6,8 @@
 //	kurma-cri [--config FILE] remove-all  removes all pods of the node; the server must not run
 //	kurma-cri --version                   prints the version
 //	kurma-cri monitor STATE FOLDER        watches one container's pod; the server starts it
+//	kurma-cri start WORD...               becomes a stager; the monitor starts it
+//	kurma-cri hold                        is process 1 of a sandbox's PID namespace; the server starts it
 package main
 
 import (
@@ -17,7 +19,9 @@ import (
 	"os/signal"
 	"syscall"
 
+	"kurma.io/stager/cri/sandboxes"
 	"kurma.io/stager/cri/server"
+	"kurma.io/stager/launcher/pods"
 )
 
 // version is set by the linker.
@@ -31,6 +35,12 @@ func main() {
 }
 
 func run(args []string) error {
+	if len(args) == 1 && args[0] == sandboxes.HoldCommand {
+		return sandboxes.Hold(os.Stdin)
+	}
+	if len(args) > 1 && args[0] == server.StartCommand {
+		return pods.Exec(args[1:])
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if len(args) == 3 && args[0] == server.MonitorCommand {

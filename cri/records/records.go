@@ -111,6 +111,9 @@ type Container struct {
 	Resources   json.RawMessage   `json:"resources,omitempty"`
 	User        json.RawMessage   `json:"user,omitempty"`
 	HostVolumes HostVolumes       `json:"hostVolumes,omitzero"`
+	// PIDs says in which PID namespace the stager and the app are: PodPIDs for the sandbox's, or the ID of a container for
+	// that of its app; "" for the one that the manifest says.
+	PIDs string `json:"pids,omitempty"`
 	// Limits are written into the cgroups when the container has started.
 	Limits Limits `json:"limits,omitzero"`
 
@@ -121,6 +124,9 @@ type Container struct {
 	StartError string    `json:"startError,omitempty"`
 	Failed     time.Time `json:"failed,omitzero"`
 }
+
+// PodPIDs is a value of Container.PIDs.
+const PodPIDs = "pod"
 
 // Limits are limits of a container's cgroup for which the stager has no isolators.
 type Limits struct {

@@ -81,12 +81,16 @@ func sysctlFile(key string) string {
 
 // pin mounts a namespace of the calling thread at a file.
 func pin(n kind, path string) error {
+	return pinAt(fmt.Sprintf("/proc/%d/ns/%s", unix.Gettid(), n.name), path)
+}
+
+// pinAt mounts a namespace's file at another one.
+func pinAt(source, path string) error {
 	file, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("pin namespace: %w", err)
 	}
 	_ = file.Close()
-	source := fmt.Sprintf("/proc/%d/ns/%s", unix.Gettid(), n.name)
 	if err := unix.Mount(source, path, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("pin namespace: %w", &os.PathError{Op: "mount", Path: path, Err: err})
 	}

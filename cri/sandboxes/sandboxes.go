@@ -2,6 +2,7 @@
 // outlive the server. In a sandbox's folder are
 //
 //	net, ipc, uts                 the namespaces that are not the host's, each a bind mount; without any the host's uts
+//	pid, holder                   that of PIDs, and its process, see pids.go
 //	shm                           a tmpfs, the containers' /dev/shm, unless the IPC namespace is the host's
 //	resolv.conf, hosts, hostname  for the containers' /etc
 package sandboxes
@@ -90,7 +91,7 @@ func writeFiles(dir string, r records.Sandbox) error {
 // Stop disconnects a sandbox from its network and releases its namespaces, in which no container may run. After an
 // error it may be repeated: the namespaces are released although a plugin fails, which then works without them.
 func (m *Maker) Stop(ctx context.Context, dir string, r records.Sandbox) error {
-	err := m.Network.disconnect(ctx, filepath.Join(dir, "net"), r)
+	err := errors.Join(m.Network.disconnect(ctx, filepath.Join(dir, "net"), r), releasePIDs(dir))
 	for _, n := range kinds() {
 		err = errors.Join(err, unmount(filepath.Join(dir, n.name)))
 	}

@@ -97,11 +97,15 @@ func (s *Server) launch(
 	if s.sandboxState(sandbox) != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return nil, fmt.Errorf("sandbox %s is not ready", sandbox.ID)
 	}
+	options := podOptions(r, sandbox.Cgroup)
+	if options.PIDNamespace, err = s.pidNamespace(ctx, sandbox, r.PIDs); err != nil {
+		return nil, err
+	}
 	err = sandboxes.OnThread(func() error {
 		if err := sandboxes.Enter(s.records.SandboxDir(sandbox.ID), sandbox); err != nil {
 			return err
 		}
-		launch, _, err = d.Create(ctx, podOptions(r, sandbox.Cgroup))
+		launch, _, err = d.Create(ctx, options)
 		return err
 	})
 	return launch, err

@@ -97,6 +97,11 @@ func (s *Server) newContainer(
 	if err != nil {
 		return records.Container{}, err
 	}
+	if pod.PIDs != "" && pod.PIDs != records.PodPIDs {
+		if _, err := s.pidsOf(ctx, sandbox, pod.PIDs); err != nil {
+			return records.Container{}, err
+		}
+	}
 	record := recordOf(sandbox, c, facts, pod)
 	record.ID = id
 	if err := sandboxes.Compose(facts.ComposedDir, pod.Composed); err != nil {
@@ -118,6 +123,7 @@ func recordOf(sandbox records.Sandbox, c *runtimeapi.ContainerConfig, facts tran
 		Image: c.GetImage().GetImage(), ImageSpec: c.GetImage().GetUserSpecifiedImage(),
 		ImageID: facts.Image.ID, LogPath: facts.LogPath,
 		App: pod.App, Manifest: pod.Manifest, StagerConfig: pod.StagerConfig, StopSignal: pod.StopSignal, Limits: pod.Limits,
+		PIDs:        pod.PIDs,
 		HostVolumes: pod.HostVolumes,
 		TTY:         c.GetTty(), Stdin: c.GetStdin(), StdinOnce: c.GetStdinOnce(),
 		Resources: encode(c.GetLinux().GetResources()), User: encode(pod.User),
@@ -181,7 +187,9 @@ func (s *Server) validate(ctx context.Context, r records.Container) error {
 
 // openDaemon opens the launcher's library with the configuration of the container's stager.
 func (s *Server) openDaemon(r records.Container) (*daemon.Daemon, error) {
-	programs := daemon.Programs{Monitor: []string{runtimeName, MonitorCommand, s.config.State}}
+	programs := daemon.Programs{
+		Monitor: []string{runtimeName, MonitorCommand, s.config.State}, Starter: []string{runtimeName, StartCommand},
+	}
 	return daemon.Open(s.config.daemon(r.StagerConfig), daemon.Options{Programs: programs})
 }
 

@@ -51,7 +51,10 @@ type Server struct {
 // folder follow.
 const MonitorCommand = "monitor"
 
-// Monitor is the main function of that process.
+// StartCommand is the first argument of the process that becomes a stager, pods.Exec.
+const StartCommand = "start"
+
+// Monitor is the main function of the process of MonitorCommand.
 func Monitor(ctx context.Context, _, dir string) error {
 	return pods.RunDetached(ctx, dir, nil, func(*pods.Pod) []pods.AppOutput { return nil })
 }

@@ -156,8 +156,8 @@ func TestWrongCallsAreRefused(t *testing.T) {
 		"mount over /proc": {container(func(c *runtimeapi.ContainerConfig) {
 			c.Mounts = []*runtimeapi.Mount{{HostPath: "/tmp", ContainerPath: "/proc/x"}}
 		}), "/proc"},
-		"shared PID namespace": {container(func(c *runtimeapi.ContainerConfig) {
-			c.Linux.SecurityContext.NamespaceOptions.Pid = runtimeapi.NamespaceMode_POD
+		"PID namespace of no container": {container(func(c *runtimeapi.ContainerConfig) {
+			c.Linux.SecurityContext.NamespaceOptions.Pid, c.Linux.SecurityContext.NamespaceOptions.TargetId = runtimeapi.NamespaceMode_TARGET, "x"
 		}), "PID namespace"},
 		"unknown capability": {container(func(c *runtimeapi.ContainerConfig) {
 			c.Linux.SecurityContext.Capabilities = &runtimeapi.Capability{AddCapabilities: []string{"FLY"}}

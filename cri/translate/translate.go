@@ -80,6 +80,7 @@ type Pod struct {
 	StagerConfig json.RawMessage
 	StopSignal   int
 	Limits       records.Limits
+	PIDs         string         // see records.Container
 	Composed     []records.Tree // mounted in Facts.ComposedDir, by their names, before the pod starts
 	HostVolumes  records.HostVolumes
 	User         *runtimeapi.LinuxContainerUser // nil if it has names
@@ -113,10 +114,11 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	if p.Limits, err = limitsOf(c.GetLinux().GetResources(), f.Cgroups); err != nil {
 		return p, err
 	}
-	namespaces, err := namespacesOf(c.GetLinux().GetSecurityContext().GetNamespaceOptions())
+	namespaces, pids, err := namespacesOf(c.GetLinux().GetSecurityContext().GetNamespaceOptions())
 	if err != nil {
 		return p, err
 	}
+	p.PIDs = pids
 	var word string
 	if p.StopSignal, word, err = stopSignal(c.GetStopSignal(), f.Image.StopSignal); err != nil {
 		return p, err
@@ -148,25 +150,27 @@ func appName(name string) string {
 }
 
 // namespacesOf returns the namespaces of the stager's surroundings that the app shares: the sandbox's, which the server
-// has the stager started in.
-func namespacesOf(o *runtimeapi.NamespaceOption) (map[string]string, error) {
-	shared := map[string]string{"net": "host", "ipc": "host", "uts": "host"}
+// has the stager started in. pids is records.Container's.
+func namespacesOf(o *runtimeapi.NamespaceOption) (shared map[string]string, pids string, err error) {
+	shared = map[string]string{"net": "host", "ipc": "host", "uts": "host"}
 	if o == nil {
-		return shared, nil
+		return shared, "", nil
 	}
 	if users := o.GetUsernsOptions(); users != nil && users.GetMode() != runtimeapi.NamespaceMode_NODE {
-		return nil, refuse("the pod's own user namespace (hostUsers: false)")
+		return nil, "", refuse("the pod's own user namespace (hostUsers: false)")
 	}
 	switch o.GetPid() {
 	case runtimeapi.NamespaceMode_CONTAINER:
-	case runtimeapi.NamespaceMode_NODE:
-		shared["pid"] = "host"
+		return shared, "", nil // see annotationsOf
 	case runtimeapi.NamespaceMode_POD:
-		return nil, refuse("PID namespace that the pod's containers share (shareProcessNamespace)")
-	default:
-		return nil, refuse("PID namespace of another container (ephemeral container with a target)")
+		pids = records.PodPIDs
+	case runtimeapi.NamespaceMode_TARGET:
+		if pids = o.GetTargetId(); pids == "" {
+			return nil, "", refuse("PID namespace of another container without its ID")
+		}
 	}
-	return shared, nil
+	shared["pid"] = "host"
+	return shared, pids, nil
 }
 
 // logVolume is the volume of the log's folder, which no app mounts.

@@ -172,8 +172,8 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 		`path "/."`: func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			s.ReadonlyPaths = []string{"/sys/firmware", "/."}
 		},
-		"another container": func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
-			s.NamespaceOptions = &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET, TargetId: "x"}
+		"without its ID": func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.NamespaceOptions = &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET}
 		},
 		"CDI device": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			c.CDIDevices = []*runtimeapi.CDIDevice{{Name: "gpu"}}

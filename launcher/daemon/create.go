@@ -41,6 +41,9 @@ type PodOptions struct {
 	// it the pod's cgroup has the lowest of them from its start, so that an app that reaches it does not have the stager
 	// killed.
 	ChangingLimits bool
+	// PIDNamespace is the file of a PID namespace in which the stager is started, such as /proc/PID/ns/pid; "" for this
+	// process's own. The pod's apps are in it if the pod asks for the host's.
+	PIDNamespace string
 	// Detached has the pod watched by a process of its own, so that the pod outlives this process.
 	Detached bool
 }
@@ -164,6 +167,9 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid str
 			return nil, warnings, err
 		}
 		plan.ChangingLimits = o.ChangingLimits
+		if plan.PIDNamespace = o.PIDNamespace; o.PIDNamespace != "" {
+			plan.Starter = d.programs.Starter
+		}
 		pod, err := store.Create(ctx, plan)
 		if o.Options.Name == "" && errors.Is(err, pods.ErrNameTaken) {
 			continue // by a pod that was made since we looked

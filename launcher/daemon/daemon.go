@@ -33,6 +33,9 @@ type Programs struct {
 	// Hold is the path of a program, linked statically, that waits until it is stopped if its argument is "hold". It is
 	// the main process of a network's container. With "" no pod is connected to networks.
 	Hold string
+	// Starter is this program's own command line, as Monitor, for a process that calls pods.Exec with the words that are
+	// added to it: PodOptions.PIDNamespace needs it.
+	Starter []string
 }
 
 // Options is what a daemon needs beside its configuration.

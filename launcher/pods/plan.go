@@ -52,6 +52,13 @@ type Plan struct {
 	// does not get them.
 	ChangingLimits bool `json:"changingLimits,omitempty"`
 
+	// PIDNamespace is the file of a PID namespace in which the stager is started, such as /proc/PID/ns/pid; "" for this
+	// process's own. The pod's apps are in it if the pod asks for the host's.
+	PIDNamespace string `json:"pidNamespace,omitempty"`
+	// Starter is the beginning of the arguments by which the monitor's program calls Exec, for a stager in a PID
+	// namespace.
+	Starter []string `json:"starter,omitempty"`
+
 	// Remove has the pod deleted with its logs when it ends.
 	Remove bool `json:"remove,omitempty"`
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -80,13 +82,23 @@ func (k *Keeper) fork(group *cgroups.Group, ready *os.File, connected <-chan err
 	if err := errors.Join(err, <-connected); err != nil {
 		return nil, err
 	}
+	if files.pids != nil { // of what this thread starts
+		if err := unix.Setns(int(files.pids.Fd()), unix.CLONE_NEWPID); err != nil {
+			return nil, fmt.Errorf("enter PID namespace: %w", err)
+		}
+	}
 	unix.Umask(0o022) // unshare(2) of the mount namespace gave this thread its own umask
 	return files.entrance.Fork(func(cgroup *os.File) (*os.Process, error) {
 		attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 		if cgroup != nil {
 			attr.UseCgroupFD, attr.CgroupFD = true, int(cgroup.Fd())
 		}
-		process, err := startProcess(k.Plan.Exec, &os.ProcAttr{
+		program, args := k.Plan.Exec[0], k.Plan.Exec
+		if files.pids != nil {
+			// For Go, a child whose parent is in another PID namespace has lost its parent, and ends (SysProcAttr.Pdeathsig).
+			program, args, attr.Pdeathsig = "/proc/self/exe", slices.Concat(k.Plan.Starter, args), 0
+		}
+		process, err := startProcess(program, args, &os.ProcAttr{
 			Dir:   "/",
 			Env:   k.Plan.Env,
 			Files: []*os.File{files.null, files.log, files.log, nil, ready},
@@ -105,18 +117,37 @@ const busyPatience = 10 * time.Second
 // startProcess starts a program that this process may just have written. A process that another thread has forked
 // meanwhile has that file open for writing too, until the kernel closes it in execve(2), which refuses
 // to execute a file that is open for writing (ETXTBSY, https://go.dev/issue/22315).
-func startProcess(exec []string, attr *os.ProcAttr) (*os.Process, error) {
+func startProcess(program string, args []string, attr *os.ProcAttr) (*os.Process, error) {
 	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
-		process, err := os.StartProcess(exec[0], exec, attr)
+		process, err := os.StartProcess(program, args, attr)
 		if !errors.Is(err, syscall.ETXTBSY) || time.Since(begin) > busyPatience {
 			return process, err
 		}
 	}
 }
 
+// Exec becomes the stager with these arguments. It is the main function of the process that Plan.Starter starts; it
+// returns an error. The stager ends with the monitor, whose thread is the parent.
+func Exec(args []string) error {
+	if len(args) == 0 {
+		return errors.New("start stager: no arguments")
+	}
+	runtime.LockOSThread()
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
+	const ready = 4
+	at := []unix.PollFd{{Fd: ready}}
+	if _, err := unix.Poll(at, 0); err != nil || at[0].Revents&unix.POLLERR != 0 {
+		return errors.New("start stager: the monitor has ended")
+	}
+	return os.NewSyscallError("execve", unix.Exec(args[0], args, os.Environ()))
+}
+
 // hostFiles are what the start of a stager needs and cannot open in the pod's mount namespace.
 type hostFiles struct {
 	null, log *os.File
+	pids      *os.File // the namespace of PIDs, nil for this process's
 	entrance  *cgroups.Entrance
 }
 
@@ -127,6 +158,11 @@ func (k *Keeper) openHost(group *cgroups.Group) (f hostFiles, err error) {
 	if f.log, err = os.OpenFile(k.LogPath(), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
 		return f, err
 	}
+	if k.Plan.PIDNamespace != "" {
+		if f.pids, err = os.Open(k.Plan.PIDNamespace); err != nil {
+			return f, err
+		}
+	}
 	f.entrance, err = group.OpenEntrance()
 	return f, err
 }
@@ -135,6 +171,9 @@ func (k *Keeper) openHost(group *cgroups.Group) (f hostFiles, err error) {
 func (f hostFiles) close() {
 	_ = f.null.Close()
 	_ = f.log.Close()
+	if f.pids != nil {
+		_ = f.pids.Close()
+	}
 	f.entrance.Close()
 }
 

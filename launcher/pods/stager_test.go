@@ -24,7 +24,7 @@ func TestBusyProgramStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.AfterFunc(50*time.Millisecond, func() { program.Close() })
-	process, err := startProcess([]string{name}, &os.ProcAttr{})
+	process, err := startProcess(name, []string{name}, &os.ProcAttr{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,111 @@
+package sandboxes
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A sandbox has a PID namespace once a container asks for it. Such a namespace lives as long as its process 1, the
+// holder, and needs it: it collects what has no parent there any more. In the sandbox's folder
+//
+//	pid     pins the namespace
+//	holder  has the holder's number in the host's namespace
+//
+// A holder that no server confirms ends: its server was killed before the files were there.
+
+// HoldCommand is the argument that makes the server's program a holder, see Hold.
+const HoldCommand = "hold"
+
+const (
+	pinOfPIDs  = "pid"
+	holderFile = "holder"
+)
+
+// Hold is the main function of a holder. It returns an error if it is not confirmed by a byte.
+func Hold(confirmation io.Reader) error {
+	signal.Ignore() // all: the namespace's processes must not end it; and the kernel collects whose parent ignores SIGCHLD
+	if _, err := io.ReadFull(confirmation, make([]byte, 1)); err != nil {
+		return fmt.Errorf("hold PID namespace: %w", err)
+	}
+	for {
+		_ = unix.Pause()
+	}
+}
+
+// PIDs returns the file that pins the PID namespace of the sandbox in that folder. It makes the namespace if there is
+// none. One call at a time may be for a sandbox.
+func (m *Maker) PIDs(dir string) (string, error) {
+	pin := filepath.Join(dir, pinOfPIDs)
+	if holderOf(dir) != 0 {
+		return pin, nil
+	}
+	if err := releasePIDs(dir); err != nil {
+		return "", err
+	}
+	if err := makePIDs(dir, pin); err != nil {
+		return "", errors.Join(fmt.Errorf("make PID namespace of sandbox: %w", err), releasePIDs(dir))
+	}
+	return pin, nil
+}
+
+func makePIDs(dir, pin string) error {
+	cmd := exec.Command("/proc/self/exe", HoldCommand)
+	cmd.Dir, cmd.Env = "/", []string{}
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID, Setsid: true}
+	confirmation, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	defer confirmation.Close()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }() // the holder outlives the server; this one collects it
+	if err := pinAt(fmt.Sprintf("/proc/%d/ns/pid", cmd.Process.Pid), pin); err != nil {
+		return err
+	}
+	number := strconv.Itoa(cmd.Process.Pid)
+	if err := os.WriteFile(filepath.Join(dir, holderFile), []byte(number), 0o600); err != nil {
+		return err
+	}
+	_, err = confirmation.Write([]byte{1})
+	return err
+}
+
+// holderOf returns the number of the sandbox's holder, 0 for none. Another process may have the number by now, but not
+// the namespace.
+func holderOf(dir string) int {
+	text, err := os.ReadFile(filepath.Join(dir, holderFile))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	pinned, err := os.Stat(filepath.Join(dir, pinOfPIDs))
+	own, ownErr := os.Stat(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	if err != nil || ownErr != nil || !os.SameFile(pinned, own) {
+		return 0
+	}
+	return pid
+}
+
+// releasePIDs ends the sandbox's PID namespace, with all processes in it. It may be repeated.
+func releasePIDs(dir string) error {
+	if pid := holderOf(dir); pid != 0 {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("end PID namespace of sandbox: %w", err)
+		}
+	}
+	return unmount(filepath.Join(dir, pinOfPIDs))
+}

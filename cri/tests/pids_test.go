@@ -1,0 +1,87 @@
+package tests
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/tests/surroundings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// inPIDs returns an editor of a configuration's PID namespace.
+func inPIDs(mode runtimeapi.NamespaceMode, target string) func(*runtimeapi.ContainerConfig) {
+	return secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+		s.NamespaceOptions = &runtimeapi.NamespaceOption{Pid: mode, TargetId: target}
+	})
+}
+
+// A pod whose containers share their processes: they see and signal each other, and a server that was killed finds the
+// namespace again, which ends with the sandbox.
+func TestContainersShareProcesses(t *testing.T) {
+	p := newPod(t)
+	shared := inPIDs(runtimeapi.NamespaceMode_POD, "")
+	first := p.script("exec sleep 4321")
+	shared(first)
+	id := p.startNew(first)
+	show := "readlink /proc/self/ns/pid; cat /proc/1/comm; grep -l 4321 /proc/[0-9]*/cmdline | wc -l"
+	seen := p.do(show, shared)
+	lines := strings.Split(seen, "\n")
+	own, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil || len(lines) != 4 || lines[0] == own || lines[1] != "exe" && lines[1] != "kurma-cri" || lines[2] == "0" {
+		t.Errorf("%q, %v", seen, err)
+	}
+	if again := p.do("(sleep 0.1 &); "+show, shared); again != seen {
+		t.Errorf("%q, want %q", again, seen)
+	}
+	r, err := p.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"sh", "-c", "readlink /proc/self/ns/pid"}})
+	if err != nil || string(r.Stdout) != lines[0]+"\n" {
+		t.Errorf("a command: %v, %v", r, err)
+	}
+	p.kill()
+	p.start()
+	p.do("for p in $(grep -l 4321 /proc/[0-9]*/cmdline); do [ $(cat ${p%cmdline}comm) = sleep ] && p=${p#/proc/} && kill ${p%/cmdline}; done", shared)
+	if s := p.awaitExit(id); s.ExitCode != 143 {
+		t.Errorf("%v", s)
+	}
+	if _, err := p.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
+		t.Fatal(err)
+	}
+	surroundings.Eventually(t, "the namespace has no process", func() bool {
+		links, _ := filepath.Glob("/proc/[0-9]*/ns/pid")
+		for _, link := range links {
+			if namespace, _ := os.Readlink(link); namespace == lines[0] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// An ephemeral container with a target is among its processes, and ends with them.
+func TestContainerIsInThePIDNamespaceOfAnother(t *testing.T) {
+	p, ctx := newPod(t), t.Context()
+	target := p.startNew(p.script("exec sleep 4322"))
+	if got := p.do("echo $(tr '\\0' ' ' </proc/1/cmdline); [ $$ -gt 1 ] && kill -0 1 && echo signals", inPIDs(runtimeapi.NamespaceMode_TARGET, target)); got != "sleep 4322\nsignals\n" {
+		t.Errorf("%q", got)
+	}
+	beside := p.script("exec sleep 1000")
+	inPIDs(runtimeapi.NamespaceMode_TARGET, target)(beside)
+	id := p.startNew(beside)
+	if _, err := p.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: target}); err != nil {
+		t.Fatal(err)
+	}
+	if s := p.awaitExit(id); s.ExitCode != 137 {
+		t.Errorf("%v", s)
+	}
+	if _, err := p.createContainer(beside); err == nil || !strings.Contains(err.Error(), "exists already") {
+		t.Error(err)
+	}
+	late := p.script("true")
+	inPIDs(runtimeapi.NamespaceMode_TARGET, target)(late)
+	if _, err := p.createContainer(late); err == nil || !strings.Contains(err.Error(), "is not running") {
+		t.Errorf("the target has ended: %v", err)
+	}
+}
