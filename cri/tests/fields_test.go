@@ -70,6 +70,7 @@ func TestFieldsOfConfigurationsAreHeeded(t *testing.T) {
 		"seccomp off": {"grep ^Seccomp: /proc/self/status", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 		}), "Seccomp:\t0\n"},
+		"seccomp without a profile": {"grep ^Seccomp: /proc/self/status", secure(func(*runtimeapi.LinuxContainerSecurityContext) {}), "Seccomp:\t0\n"},
 		"seccomp default": {"grep ^Seccomp: /proc/self/status", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 		}), "Seccomp:\t2\n"},

@@ -52,10 +52,11 @@ func checkPaths(s *runtimeapi.LinuxContainerSecurityContext) error {
 	return nil
 }
 
-// profileIsolators are those of seccomp and AppArmor. Without a seccomp profile the stager's own filter applies; that
-// of a file is an annotation.
+// profileIsolators are those of seccomp and AppArmor. RuntimeDefault is the stager's own filter, and a file's profile
+// an annotation; without a profile there is no filter, as Kubernetes has it.
 func profileIsolators(s *runtimeapi.LinuxContainerSecurityContext) (all []isolator) {
-	if !s.GetPrivileged() && s.GetSeccomp().GetProfileType() == runtimeapi.SecurityProfile_Unconfined {
+	unconfined := s.GetSeccomp() == nil || s.GetSeccomp().GetProfileType() == runtimeapi.SecurityProfile_Unconfined
+	if !s.GetPrivileged() && unconfined {
 		everything := []string{"@appc.io/all", "add_key", "keyctl", "request_key"}
 		all = append(all, isolator{"os/linux/seccomp-retain-set", map[string]any{"set": everything}})
 	}

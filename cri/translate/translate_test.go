@@ -66,7 +66,10 @@ func TestContainerIsAPodOfOneApp(t *testing.T) {
 			App: section{
 				Exec: []string{"/entry", "word"}, User: "app", Group: "100", SupplementaryGIDs: []int{7}, WorkingDirectory: "/work",
 				Environment: []Variable{{"PATH", "/bin"}, {"A", "image"}},
-				Isolators:   []isolator{{"os/linux/capabilities-retain-set", map[string]any{"set": []any{"CAP_CHOWN", "CAP_KILL"}}}},
+				Isolators: []isolator{
+					{"os/linux/capabilities-retain-set", map[string]any{"set": []any{"CAP_CHOWN", "CAP_KILL"}}},
+					{"os/linux/seccomp-retain-set", map[string]any{"set": []any{"@appc.io/all", "add_key", "keyctl", "request_key"}}},
+				},
 			},
 			Mounts:      []podMount{{"cri-0", "/data"}, {"cri-1", "/etc/hosts"}},
 			Annotations: []Variable{{names.OwnPIDsAnnotation, "true"}, {names.StdinAnnotation, "stream"}},
