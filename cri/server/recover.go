@@ -60,6 +60,9 @@ func (s *Server) removeUnfinished(ctx context.Context) error {
 }
 
 func (s *Server) removeStrayPods(ctx context.Context) error {
+	if err := s.pods.CollectRemains(); err != nil { // of a pod that no list has
+		return err
+	}
 	containers, err := s.records.Containers()
 	if err != nil {
 		return err

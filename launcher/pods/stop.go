@@ -129,6 +129,20 @@ func (p *Pod) askMonitor(ctx context.Context) error {
 // that cannot be disconnected from its networks stays, with an error. Collect does not touch live pods. Several
 // Collects may run at once; if one is killed, the next does the rest of its work.
 func (s *Store) Collect() ([]string, error) {
+	return s.collect(deletePod, func(string) bool { return true })
+}
+
+// CollectRemains deletes what is left of pods that List does not have: the process that made or deleted them was
+// killed. It is as Collect otherwise.
+func (s *Store) CollectRemains() error {
+	_, err := s.collect(deleteAnyway, func(uuid string) bool {
+		_, err := s.read(uuid)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	return err
+}
+
+func (s *Store) collect(how ending, wanted func(uuid string) bool) ([]string, error) {
 	orphans, err := s.orphans()
 	if err != nil {
 		return nil, fmt.Errorf("collect pods: %w", err)
@@ -136,7 +150,11 @@ func (s *Store) Collect() ([]string, error) {
 	var done []string
 	var errs []error
 	for _, p := range orphans {
-		if err := s.clear(p, deletePod); err != nil {
+		if !wanted(p.Plan.UUID) {
+			errs = append(errs, p.lock.Close())
+			continue
+		}
+		if err := s.clear(p, how); err != nil {
 			errs = append(errs, err)
 			continue
 		}
