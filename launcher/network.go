@@ -13,7 +13,7 @@ import (
 
 // networkCommand is `network`.
 func networkCommand(c *cli) *cobra.Command {
-	return group("network", "show and check the networks of the configuration",
+	return group("network", "show and check the networks of the configuration, and stop those that no pod uses",
 		&cobra.Command{
 			Use:               "list",
 			Aliases:           []string{"ls"},
@@ -36,6 +36,15 @@ func networkCommand(c *cli) *cobra.Command {
 the network's configuration. It prints a line for each; the exit status is 1 if one cannot be used.`,
 			ValidArgsFunction: c.completeNetworks,
 			RunE:              func(cmd *cobra.Command, args []string) error { return c.validateNetworks(cmd.Context(), args) },
+		},
+		&cobra.Command{
+			Use:   "prune",
+			Short: "stop the plugins of networks that no pod uses",
+			Long: `prune stops the plugins of networks that no pod uses, and prints the networks' names. It deletes no pod: gc does
+the same after it has deleted ended pods. The next pod on a network starts its plugin again.`,
+			Args:              wants(0, 0, "no arguments"),
+			ValidArgsFunction: cobra.NoFileCompletions,
+			RunE:              func(cmd *cobra.Command, _ []string) error { return c.pruneNetworks(cmd.Context()) },
 		},
 	)
 }
@@ -111,4 +120,20 @@ func (c *cli) validateNetworks(ctx context.Context, names []string) error {
 
 func (c *cli) printCheck(check networkCheck) error {
 	return c.printOne(check, check.Name+": "+cmp.Or(check.Error, "good"))
+}
+
+// stoppedNetwork is what `network prune --json` prints.
+type stoppedNetwork struct {
+	Name string `json:"name"`
+}
+
+// pruneNetworks prints the networks with plugins that were stopped, also if one could not be.
+func (c *cli) pruneNetworks(ctx context.Context) error {
+	stopped, err := c.daemon.PruneNetworks(ctx)
+	for _, name := range stopped {
+		if err := c.printOne(stoppedNetwork{name}, name); err != nil {
+			return err
+		}
+	}
+	return err
 }

@@ -21,7 +21,7 @@ type Collected struct {
 func (d *Daemon) Collect(ctx context.Context) (Collected, error) {
 	store, imageStore := d.pods(), d.imageStore()
 	done, podErr := store.Collect()
-	idle, networkErr := d.collectNetworks(ctx, store)
+	idle, networkErr := d.PruneNetworks(ctx)
 	layers, layerErr := d.freeLayers(imageStore, false)
 	imports, imageErr := imageStore.Collect()
 	return Collected{append([]string{}, done...), imports, layers, idle},

@@ -95,11 +95,10 @@ func pluginStagerConfig(config json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(object)
 }
 
-// collectNetworks stops the plugin containers of networks that no pod of the store uses. A pod that could not be
-// disconnected uses its networks.
-func (d *Daemon) collectNetworks(ctx context.Context, store *pods.Store) ([]string, error) {
-	containers := d.containers()
-	return containers.Collect(ctx, usesNetwork(store))
+// PruneNetworks stops the plugins of networks that no pod uses, and returns the networks' names, also with an error. An
+// ended pod that could not be disconnected uses its networks.
+func (d *Daemon) PruneNetworks(ctx context.Context) ([]string, error) {
+	return d.containers().Collect(ctx, usesNetwork(d.pods()))
 }
 
 // usesNetwork returns a function that reports whether a pod of the store uses a network.

@@ -64,6 +64,9 @@ func TestAPluginThatDoesNotDisconnectAPodIsReported(t *testing.T) {
 	if err := os.Remove(fails); err != nil {
 		t.Fatal(err)
 	}
+	if left := m.Must("network", "prune"); left != "" {
+		t.Errorf("network prune stops the plugin of a network that pods still use: %s", left)
+	}
 	would := slices.Sorted(strings.Lines(m.Must("gc", "--dry-run")))
 	done := slices.Sorted(strings.Lines(m.Must("gc")))
 	if !slices.Equal(would, done) {

@@ -73,3 +73,24 @@ func TestTheNextSetupOfCNIDisconnectsPodsThatWereDeletedByForce(t *testing.T) {
 		t.Errorf("left: marks of interrupted calls %q", left)
 	}
 }
+
+// The removal of the package stops the plugins and keeps the pods that have ended.
+func TestNetworkPruneStopsThePluginsThatNoPodUses(t *testing.T) {
+	t.Parallel()
+	m := newNetMachine(t, `[{"name": "ptp", "aci": "kurma.io/stager/cni-netplugin", "containerInterface": "eth{{num}}", "cniVersion": "1.1.0",
+		"type": "ptp", "ipMasq": true, "ipam": {"type": "host-local", "subnet": "10.89.0.0/29"}}]`)
+	p := m.connect("p", harness.PodOf(server("s", "for")), "ptp")
+	if out := m.Must("network", "prune"); out != "" {
+		t.Errorf("stopped in use: %s", out)
+	}
+	m.Must("stop", "p")
+	if out := m.Must("network", "prune", "--json"); out != "{\"name\":\"ptp\"}\n" {
+		t.Errorf("network prune printed %q", out)
+	}
+	if out := m.Must("network", "list", "--json"); !strings.Contains(out, `"running":false`) {
+		t.Errorf("after network prune: %s", out)
+	}
+	if info := m.ended(p.UUID); info.State != "exited" {
+		t.Errorf("the pod's state is %q", info.State)
+	}
+}
