@@ -40,8 +40,8 @@ the network's configuration. It prints a line for each; the exit status is 1 if 
 		&cobra.Command{
 			Use:   "prune",
 			Short: "stop the plugins of networks that no pod uses",
-			Long: `prune stops the plugins of networks that no pod uses, and prints the networks' names. It deletes no pod: gc does
-the same after it has deleted ended pods. The next pod on a network starts its plugin again.`,
+			Long: `prune stops the plugins of networks that no pod uses, and prints the networks' names. It deletes no
+pod: gc does the same after it has deleted ended pods. The next pod on a network starts its plugin again.`,
 			Args:              wants(0, 0, "no arguments"),
 			ValidArgsFunction: cobra.NoFileCompletions,
 			RunE:              func(cmd *cobra.Command, _ []string) error { return c.pruneNetworks(cmd.Context()) },
