@@ -111,6 +111,8 @@ type Container struct {
 	Resources   json.RawMessage   `json:"resources,omitempty"`
 	User        json.RawMessage   `json:"user,omitempty"`
 	HostVolumes HostVolumes       `json:"hostVolumes,omitzero"`
+	// MountedImages are the IDs of the images that are volumes of the container.
+	MountedImages []string `json:"mountedImages,omitempty"`
 	// PIDs says in which PID namespace the stager and the app are: PodPIDs for the sandbox's, or the ID of a container for
 	// that of its app; "" for the one that the manifest says.
 	PIDs string `json:"pids,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,9 @@ import (
 
 // storePrefix begins a reference to an image that an administrator has imported: aci/NAME[:VERSION].
 const storePrefix = "aci/"
+
+// pulledName is the name of all images that are pulled: the index knows of which registries they are.
+const pulledName = "pulled"
 
 // maxImageFile is the largest file of an image that is downloaded, in bytes.
 const maxImageFile = 16 << 30
@@ -42,7 +46,7 @@ func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) 
 	}
 	fetcher := &sources.Fetcher{
 		Store: s.images, Cache: filepath.Join(s.config.State, "cache"), MaxSize: maxImageFile,
-		Insecure: s.config.InsecureRegistries, Keychain: credentials,
+		Insecure: s.config.InsecureRegistries, Keychain: credentials, Name: pulledName,
 	}
 	digest, err := fetcher.Digest(ctx, ref.Tag+ref.Digest)
 	if err != nil {
@@ -297,7 +301,7 @@ func (s *Server) checkUnused(id string) error {
 		return err
 	}
 	for _, c := range all {
-		if c.ImageID == id {
+		if c.ImageID == id || slices.Contains(c.MountedImages, id) {
 			return fmt.Errorf("image %s: in use by container %s", id, c.ID)
 		}
 	}

@@ -185,7 +185,7 @@ func (n *node) nothingIsLeft() {
 	if err != nil || strings.Contains(string(mounts), n.dir) {
 		n.Errorf("mounts are left (%v):\n%s", err, mounts)
 	}
-	for _, kind := range []string{"pods", "sandboxes", "containers"} {
+	for _, kind := range []string{"pods", "sandboxes", "containers", "mounts"} {
 		entries, err := os.ReadDir(n.path("state/" + kind))
 		for _, e := range entries {
 			if !strings.HasPrefix(e.Name(), ".") {

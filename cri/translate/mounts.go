@@ -74,6 +74,9 @@ func bindsOf(c *runtimeapi.ContainerConfig, f Facts) ([]records.Bind, error) {
 			Source: f.Sources[m.GetHostPath()], Target: m.GetContainerPath(),
 			ReadOnly: m.GetReadonly(), Recursive: m.GetRecursiveReadOnly(), Propagation: propagationOf(m),
 		}
+		if m.GetImage() != nil {
+			bind.Source = f.Images[m.GetContainerPath()].Source
+		}
 		if err := checkShared(c, bind, f); err != nil {
 			return nil, err
 		}
@@ -103,8 +106,14 @@ func checkMount(m *runtimeapi.Mount) error {
 	switch {
 	case !path.IsAbs(target):
 		return refuse("mount target %q, which is not an absolute path", target)
-	case m.GetImage() != nil:
-		return refuse("mount of an image at %s", target)
+	case m.GetImage() != nil && !m.GetReadonly():
+		return refuse("mount of an image at %s, which is not read-only", target)
+	case m.GetImage() != nil && m.GetHostPath() != "":
+		return refuse("mount of an image at %s with a host path", target)
+	case m.GetImage() != nil && m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
+		return refuse("mount of an image at %s, which is not private", target)
+	case m.GetImage() == nil && m.GetImageSubPath() != "":
+		return refuse("sub-path of an image at %s, where no image is mounted", target)
 	case m.GetRecursiveReadOnly() && !m.GetReadonly():
 		return refuse("recursively read-only mount at %s, which is not read-only", target)
 	case m.GetRecursiveReadOnly() && m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE:

@@ -49,6 +49,12 @@ type Account struct {
 	Groups []int
 }
 
+// MountedImage is an image that is mounted on the host.
+type MountedImage struct {
+	ID     string
+	Source string // its root folder, or what the mount's sub-path names in it
+}
+
 // Facts are the facts that Container needs beside the configuration.
 type Facts struct {
 	Image Image
@@ -58,6 +64,8 @@ type Facts struct {
 	Files map[string]string
 	// Sources are the paths of the configuration's mounts and devices on the host, without symbolic links.
 	Sources map[string]string
+	// Images are the images that are mounted, by the targets of their mounts.
+	Images map[string]MountedImage
 	// MountsBelow reports whether anything is mounted below a path of the host, and SharedMount whether it is on a mount
 	// that can be shared with a container.
 	MountsBelow, SharedMount func(string) bool

@@ -59,6 +59,9 @@ type Fetcher struct {
 	Insecure []string
 	// Keychain has the credentials for registries; nil for those of `docker login` and `skopeo login`.
 	Keychain authn.Keychain
+	// Name is the name that images of registries get; "" for HOST/NAME. With a name, an image has the same ID from each
+	// registry and repository if it is imported by its digest.
+	Name string
 	// Progress returns a function that is called with the bytes that were read of the named
 	// thing, and of how many; either may be nil. The two are equal in the last call, also after an error.
 	Progress func(what string) func(done, size int64)

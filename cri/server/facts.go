@@ -1,0 +1,165 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"kurma.io/stager/container/machine"
+	"kurma.io/stager/cri/records"
+	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/cri/translate"
+	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// readSeccomp reads a profile that is a file, else it returns nil.
+func readSeccomp(p *runtimeapi.SecurityProfile) ([]byte, error) {
+	if p.GetProfileType() != runtimeapi.SecurityProfile_Localhost {
+		return nil, nil
+	}
+	text, err := os.ReadFile(p.GetLocalhostRef())
+	if err != nil {
+		return nil, fmt.Errorf("read seccomp profile: %w", err)
+	}
+	return text, nil
+}
+
+// facts finds out what translate needs to know.
+func (s *Server) facts(sandbox records.Sandbox, c *runtimeapi.ContainerConfig) (translate.Facts, error) {
+	support := machine.Support()
+	f := translate.Facts{
+		Files:        sandboxes.Files(s.records.SandboxDir(sandbox.ID), sandbox),
+		Sources:      make(map[string]string),
+		Capabilities: support.Capabilities, Default: spec.DefaultCapabilities(),
+	}
+	layers, err := s.imageOf(c.GetImage().GetImage())
+	if err != nil {
+		return f, err
+	}
+	if f.Image, err = describeApp(layers[0]); err != nil {
+		return f, err
+	}
+	f.Account = accountsOf(layers)
+	group, err := cgroups.Open(sandbox.Cgroup)
+	if err != nil {
+		return f, err
+	}
+	f.Cgroups = cgroupsOf(group)
+	if f.Seccomp, err = readSeccomp(c.GetLinux().GetSecurityContext().GetSeccomp()); err != nil {
+		return f, err
+	}
+	if err := resolveSources(c, f.Sources); err != nil {
+		return f, err
+	}
+	mounts, err := sandboxes.ReadHostMounts()
+	if err != nil {
+		return f, err
+	}
+	f.MountsBelow, f.SharedMount = mounts.Below, mounts.Shared
+	if c.GetLogPath() != "" && sandbox.LogDirectory != "" {
+		f.LogPath, err = prepareLog(sandbox.LogDirectory, c.GetLogPath())
+	}
+	return f, err
+}
+
+// prepareLog makes the folder of a log, and returns the log's path without symbolic links.
+func prepareLog(dir, name string) (string, error) {
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "", fmt.Errorf("make folder of log: %w", err)
+	}
+	real, err := filepath.EvalSymlinks(filepath.Dir(path))
+	return filepath.Join(real, filepath.Base(path)), err
+}
+
+// resolveSources finds the paths of mounts and devices without symbolic links, as the CRI wants it. A mount's path that
+// is missing is made a folder, as other runtimes do.
+func resolveSources(c *runtimeapi.ContainerConfig, sources map[string]string) error {
+	var all []string
+	for _, m := range c.GetMounts() {
+		if m.GetImage() != nil {
+			continue
+		}
+		all = append(all, m.GetHostPath())
+		if _, err := os.Stat(m.GetHostPath()); filepath.IsAbs(m.GetHostPath()) && errors.Is(err, fs.ErrNotExist) {
+			if err := os.MkdirAll(m.GetHostPath(), 0o755); err != nil {
+				return fmt.Errorf("make host path: %w", err)
+			}
+		}
+	}
+	for _, d := range c.GetDevices() {
+		all = append(all, d.GetHostPath())
+	}
+	for _, path := range all {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("%w: host path %q is not absolute", errInvalid, path)
+		}
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return fmt.Errorf("find host path %s: %w", path, err)
+		}
+		sources[path] = real
+	}
+	return nil
+}
+
+// imageOf returns the layers of a container's image, the top one first.
+func (s *Server) imageOf(ref string) ([]*images.Image, error) {
+	found, err := s.findImage(ref)
+	if err == nil && found == nil {
+		err = fmt.Errorf("image %q: %w", ref, images.ErrNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.layers(found.ID)
+}
+
+// describeApp returns what an image says of its app.
+func describeApp(image *images.Image) (translate.Image, error) {
+	t := translate.Image{
+		ID: image.ID, User: "0", Group: "0", StopSignal: image.Manifest.Annotations[names.StopSignalAnnotation],
+	}
+	document, err := manifest.DecodeImage(image.Manifest.Raw)
+	if err != nil || document.App == nil {
+		return t, err
+	}
+	app := document.App
+	t.User, t.Group, t.Groups, t.WorkingDir = app.User, app.Group, app.SupplementaryGIDs, app.WorkingDirectory
+	for _, e := range app.Environment {
+		t.Env = append(t.Env, translate.Variable(e))
+	}
+	t.Entrypoint = app.Exec
+	text, converted := image.Manifest.Annotations[images.EntrypointAnnotation]
+	if converted {
+		t.Entrypoint = nil
+		command := image.Manifest.Annotations[images.CommandAnnotation]
+		err = errors.Join(json.Unmarshal([]byte(text), &t.Entrypoint), json.Unmarshal([]byte(command), &t.Command))
+	}
+	return t, err
+}
+
+// accountsOf looks users up in an image's files.
+func accountsOf(layers []*images.Image) func(string) (translate.Account, bool, error) {
+	var roots []string
+	for _, layer := range layers {
+		roots = append(roots, layer.Rootfs())
+	}
+	return func(user string) (translate.Account, bool, error) {
+		accounts, err := images.AccountsOf(roots)
+		if err != nil {
+			return translate.Account{}, false, err
+		}
+		account, ok := accounts.Find(user)
+		return translate.Account{Group: account.Group, Groups: account.Groups}, ok, nil
+	}
+}
