@@ -79,32 +79,67 @@ func limitStarted(pod *pods.Pod, r records.Container) error {
 // appGroup is the cgroup of the container's app below the container's own.
 func appGroup(r records.Container) string { return filepath.Join(names.AppsCgroup, r.App) }
 
-// change changes a limit of a container that runs.
-func change(group *cgroups.Group, r records.Container, s records.Setting) error {
-	app := appGroup(r)
+// levels are the cgroups below the container's own, each inside the one before, in which a limit is changed.
+func levels(r records.Container, s records.Setting) []string {
 	switch {
 	case isCPUSet(s):
-		return changeCPUSet(group, []string{"", names.AppsCgroup, app}, s)
+		return []string{"", names.AppsCgroup, appGroup(r)}
 	case isOuter(s):
-		return errors.Join(applySetting(group, "", s), applySetting(group, app, s))
+		return []string{"", appGroup(r)}
 	}
-	return applySetting(group, app, s)
+	return []string{appGroup(r)}
 }
 
-// changeCPUSet changes the processors or nodes of cgroups, each inside the one before. In version 1 none may have what
-// that around it has not: they have the old ones and the new ones for a moment.
-func changeCPUSet(group *cgroups.Group, inside []string, s records.Setting) error {
-	for _, below := range inside {
-		old, err := readSetting(group, below, s.File)
-		if err != nil || old == "" {
-			continue // version 2: it has those of the cgroup around it
+// change changes limits of a container that runs: all, or after an error none.
+func change(group *cgroups.Group, r records.Container, changes []records.Setting) error {
+	var undo []func() error
+	for _, s := range changes {
+		inside, now := levels(r, s), make(map[string]string)
+		for _, below := range inside {
+			now[below] = s.Text
 		}
-		if err := applySetting(group, below, records.Setting{File: s.File, Text: old + "," + s.Text}); err != nil {
+		old := readSettings(group, inside, s.File)
+		undo = append(undo, func() error { return writeSettings(group, inside, s.File, old) })
+		if err := writeSettings(group, inside, s.File, now); err != nil {
+			for _, back := range slices.Backward(undo) {
+				err = errors.Join(err, back())
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// readSettings returns the texts of a file in cgroups; none where it cannot be read.
+func readSettings(group *cgroups.Group, inside []string, file string) map[string]string {
+	texts := make(map[string]string)
+	for _, below := range inside {
+		if text, err := readSetting(group, below, file); err == nil {
+			texts[below] = text
+		}
+	}
+	return texts
+}
+
+// writeSettings writes a file of cgroups, each inside the one before. In version 1 no cgroup may have processors or
+// nodes that the cgroup around it has not: for a moment they have the old ones and the new ones.
+func writeSettings(group *cgroups.Group, inside []string, file string, texts map[string]string) error {
+	for _, below := range inside {
+		old, err := readSetting(group, below, file)
+		if !isCPUSet(records.Setting{File: file}) || err != nil || old == "" {
+			continue // "" in version 2: it has those of the cgroup around it
+		}
+		if err := applySetting(group, below, records.Setting{File: file, Text: old + "," + texts[below]}); err != nil {
 			return err
 		}
 	}
 	for _, below := range slices.Backward(inside) {
-		if err := applySetting(group, below, s); err != nil {
+		text, known := texts[below]
+		if !known {
+			continue
+		}
+		// An empty line makes version 2 forget a cgroup's own processors.
+		if err := applySetting(group, below, records.Setting{File: file, Text: text + "\n"}); err != nil {
 			return err
 		}
 	}
@@ -185,10 +220,8 @@ func (s *Server) UpdateContainerResources(
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	for _, c := range changes {
-		if err := change(group, record, c); err != nil {
-			return nil, fmt.Errorf("limit container: %w", err)
-		}
+	if err := change(group, record, changes); err != nil {
+		return nil, fmt.Errorf("limit container: %w", err)
 	}
 	if record.Resources, err = mergeResources(record.Resources, r.GetLinux()); err != nil {
 		return nil, err

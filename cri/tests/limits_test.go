@@ -81,3 +81,26 @@ func TestLimitsAreThoseOfTheContainer(t *testing.T) {
 		t.Errorf("resources of the status %v", r)
 	}
 }
+
+// Limits that cannot all be changed stay as they were.
+func TestLimitsChangeTogether(t *testing.T) {
+	p, ctx := newPod(t), t.Context()
+	id := p.startNew(p.limited("sleep 1000", &runtimeapi.LinuxContainerResources{CpuShares: 512, CpusetCpus: "0"}))
+	for _, more := range []*runtimeapi.LinuxContainerResources{
+		{CpuShares: 2048, CpusetCpus: "1", CpusetMems: "900"},
+		{CpuShares: 2048, CpusetCpus: "1", MemoryLimitInBytes: 4096}, // less than it has
+	} {
+		_, err := p.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: more})
+		if err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v: %v", more, err)
+		}
+	}
+	app := "apps/" + p.status(id).Metadata.Name
+	for _, below := range []string{"", app} {
+		p.wantFile(p.group("cpu", id, below+"/cpu.shares"), "512")
+		p.wantFile(p.group("cpuset", id, below+"/cpuset.cpus"), "0")
+	}
+	if r := p.status(id).Resources.Linux; r.CpuShares != 512 || r.CpusetCpus != "0" {
+		t.Errorf("resources of the status %v", r)
+	}
+}
