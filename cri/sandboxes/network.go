@@ -182,5 +182,8 @@ func runtimeConf(pin string, r records.Sandbox) *libcni.RuntimeConf {
 	if len(r.Ports) > 0 {
 		conf.CapabilityArgs["portMappings"] = r.Ports
 	}
+	if limits, err := bandwidthOf(r); err == nil && limits != nil { // see CheckBandwidth
+		conf.CapabilityArgs["bandwidth"] = limits
+	}
 	return conf
 }

@@ -147,7 +147,7 @@ func newSandbox(c *runtimeapi.PodSandboxConfig, handler, driver string) (records
 	if !r.HostNetwork {
 		r.Ports = portsOf(c)
 	}
-	if err := sandboxes.CheckSysctls(r); err != nil {
+	if err := errors.Join(sandboxes.CheckSysctls(r), sandboxes.CheckBandwidth(r)); err != nil {
 		return r, fmt.Errorf("%w: %w", errInvalid, err)
 	}
 	parent, err := cgroupParent(c.GetLinux().GetCgroupParent(), driver)

@@ -3,6 +3,7 @@ package tests
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -146,4 +147,44 @@ func TestAPluginThatHangsDoesNotKeepTheSocketAway(t *testing.T) {
 		files, err := filepath.Glob(n.path("ipam/test/10.*"))
 		return err == nil && len(files) == 0
 	})
+}
+
+// The annotations of a pod limit its network, and limits that are none are refused.
+func TestBandwidthOfAPodIsLimited(t *testing.T) {
+	n, ctx := newNode(t), t.Context()
+	list := n.path("net.d/10-bridge.conflist")
+	text, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.write(list, strings.TrimSuffix(string(text), "]}")+`, {"type": "bandwidth", "capabilities": {"bandwidth": true}}]}`)
+	config := n.sandboxConfig()
+	config.Annotations = map[string]string{"kubernetes.io/ingress-bandwidth": "8M", "kubernetes.io/egress-bandwidth": "300k"}
+	p := n.run(config)
+	limits := func() string {
+		out, err := exec.Command("tc", "qdisc", "show").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s, %v", out, err)
+		}
+		return string(out)
+	}
+	for _, rate := range []string{"rate 8Mbit", "rate 300Kbit"} {
+		if qdiscs := limits(); !strings.Contains(qdiscs, rate) {
+			t.Errorf("no limit with %s:\n%s", rate, qdiscs)
+		}
+	}
+	if _, err := n.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
+		t.Error(err)
+	}
+	if qdiscs := limits(); strings.Contains(qdiscs, "tbf") {
+		t.Errorf("left:\n%s", qdiscs)
+	}
+	for _, bad := range []string{"", "fast", "10", "2P", "-1M"} {
+		config := n.sandboxConfig()
+		config.Annotations = map[string]string{"kubernetes.io/egress-bandwidth": bad}
+		want := fmt.Sprintf("annotation kubernetes.io/egress-bandwidth: %q: want", bad)
+		if _, err := n.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
 }
