@@ -56,7 +56,10 @@ func (r *round) clear(ended bool) {
 	}
 	r.Note()
 	for _, info := range r.PS() {
-		r.Must("rm", "--force", info.UUID)
+		// The monitor of a pod that did not start may delete it, too.
+		if rm := r.Launcher("rm", "--force", info.UUID); rm.Code != 0 && !strings.Contains(rm.Stderr, "no such pod") {
+			r.T.Fatalf("%+v", rm)
+		}
 	}
 	r.Must("gc")
 	r.CheckGone()

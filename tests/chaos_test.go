@@ -74,6 +74,7 @@ type round struct {
 	chaos   *chaos
 	rng     *rand.Rand
 	storage string
+	hostPID bool // the pod is in the host's PID namespace
 }
 
 // chaosSpans are the spans of the rounds, in turn.
@@ -119,7 +120,7 @@ func (c *chaos) round(t *testing.T, storage string, what span, rng *rand.Rand) *
 	if what == spanImport {
 		options = append(options, harness.OwnStore())
 	}
-	return &round{suite.NewMachine(t, options...), c, rng, storage}
+	return &round{Machine: suite.NewMachine(t, options...), chaos: c, rng: rng, storage: storage}
 }
 
 // doc is a pod whose start and stop have many steps, in the host's PID namespace in one of four rounds.
@@ -131,7 +132,7 @@ func (r *round) doc() harness.PodDoc {
 	doc := harness.PodOf(busy, suite.Shell("b", "echo x >/scratch/x; exec sleep 1000"))
 	doc.Volumes = []harness.VolumeDoc{{Name: "scratch", Kind: "empty"}}
 	doc.Apps[1].Mounts = []any{harness.MountDoc{Volume: "scratch", Path: "/scratch"}}
-	if r.rng.IntN(4) == 0 {
+	if r.hostPID = r.rng.IntN(4) == 0; r.hostPID {
 		doc.Isolators = []any{harness.Isolator("os/linux/namespaces", map[string]string{"pid": "host"})}
 	}
 	return doc
@@ -199,7 +200,7 @@ func (r *round) strike(what span, cmd *exec.Cmd, victims func() []int) (role str
 	if cmd == nil {
 		return role
 	}
-	if role == roleEnded || role == roleForked {
+	if role == roleEnded || role == roleForked || role == roleFirst {
 		_ = cmd.Process.Kill() // a command that may not end by itself
 	}
 	late := time.AfterFunc(harness.Patience, func() { _ = cmd.Process.Kill() })
@@ -255,6 +256,7 @@ func childrenOf(pid int) []int {
 const (
 	roleEnded      = "ended process"
 	roleForked     = "child before its exec" // of launcher or supervisor; Go also forks one to look at the kernel's pidfds
+	roleFirst      = "first supervisor"      // of a pod in the host's PID namespace: another takes its place
 	roleSupervisor = "supervisor"
 	roleWaiter     = "waiter"
 	roleMonitor    = "monitor"
@@ -288,10 +290,19 @@ func (r *round) roleOf(pid int) string {
 		return "launcher " + words[slices.Index(words, r.Dir)+1] // see command
 	case strings.HasPrefix(words[0], names.CallInDir):
 		return roleCallIn
+	case isSupervisor && r.hostPID && !inOwnPIDs(pid):
+		return roleFirst
 	case isSupervisor:
 		return roleSupervisor
 	case strings.Contains(cgroup, "/"+r.Cgroup+"/") && len(words) == 1 && filepath.Base(words[0]) == names.Program:
 		return roleWaiter
 	}
 	return roleEnded
+}
+
+// inOwnPIDs reports whether a process is in the test's PID namespace.
+func inOwnPIDs(pid int) bool {
+	theirs, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	own, _ := os.Readlink("/proc/self/ns/pid")
+	return theirs == own
 }
