@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -109,29 +108,16 @@ func launch(t *testing.T, apps []testApp, options ...podOption) *testPod {
 	p.must(err)
 	p.cmd = exec.Command("/proc/self/exe", "daemon", string(around))
 	p.cmd.Env = []string{"HOME=/"}
-	p.cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL}
+	p.cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET}
 	p.stderr = p.create("stderr")
 	p.cmd.Stderr = p.stderr
 	p.passPipes(apps)
-	p.must(p.start())
+	p.must(surroundings.Start(p.cmd))
 	t.Cleanup(func() { p.stop() })
 	for _, f := range p.cmd.ExtraFiles {
 		f.Close()
 	}
 	return p
-}
-
-// start starts the daemon from a thread that stays: the daemon's death signal
-// is about the thread.
-func (p *testPod) start() error {
-	started, over := make(chan error), make(chan struct{})
-	p.t.Cleanup(func() { close(over) })
-	go func() {
-		runtime.LockOSThread()
-		started <- p.cmd.Start()
-		<-over
-	}()
-	return <-started
 }
 
 // passPipes passes the ready pipe as descriptor 3, and the apps' stdout.

@@ -109,14 +109,13 @@ func (n *node) command(args ...string) *exec.Cmd {
 func (n *node) startAs(cmd *exec.Cmd) {
 	n.Helper()
 	n.server = cmd
-	n.server.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	log, err := os.OpenFile(n.path("server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		n.Fatal(err)
 	}
 	defer log.Close()
 	n.server.Stdout, n.server.Stderr = log, log
-	if err := n.server.Start(); err != nil {
+	if err := surroundings.Start(n.server); err != nil {
 		n.Fatal(err)
 	}
 	n.conn, err = grpc.NewClient("unix://"+n.path("cri.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -27,14 +25,13 @@ func Run(t *testing.T, inside ...string) (address string, stop func()) {
 	}
 	argv := slices.Concat(inside, []string{"docker-registry", "serve", config})
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
+	if err := surroundings.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	stop = func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }

@@ -1,11 +1,14 @@
 // Package surroundings sets the signals and the umask of a test program, and of the processes that it
 // starts, to those of a login shell: nohup and shell scripts leave signals ignored, and hardened
-// machines have another umask. It also limits how long a test waits.
+// machines have another umask. It also limits how long a test waits, and ends what a test has started.
 package surroundings
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"os/signal"
+	"runtime"
 	"testing"
 	"time"
 
@@ -45,4 +48,25 @@ func Eventually(t testing.TB, what string, condition func() bool) bool {
 		t.Errorf("%s: not within %s", what, Patience)
 	}
 	return holds
+}
+
+// Start starts a command that the kernel kills when the test program ends. The parent-death signal is about the thread
+// that forks (prctl(2)), and the Go runtime ends threads: one of its own starts the command, and stays as long.
+func Start(cmd *exec.Cmd) error {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = new(unix.SysProcAttr)
+	}
+	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		for errors.Is(unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+		}
+	}()
+	return <-started
 }
