@@ -130,7 +130,8 @@ func (b *bench) held(cgroup string, look func(pid int), start func() (*reap.Chil
 	b.t.Helper()
 	must(b.t, os.MkdirAll(filepath.Join(b.root, filepath.Dir(heldProgram)), 0o755))
 	b.copy("/bin/busybox", heldProgram)
-	program, err := os.OpenFile(filepath.Join(b.root, heldProgram), os.O_RDWR, 0)
+	// A close for writing ends the lease before the writing: an exec in between fails with ETXTBSY.
+	program, err := os.Open(filepath.Join(b.root, heldProgram))
 	must(b.t, err)
 	_, err = unix.FcntlInt(program.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	must(b.t, err)

@@ -28,10 +28,13 @@ suites() {
 exceptions() {
 	cat <<-'END'
 		container TestChildCallsOnlyWhatIsAllowed it compiles C files, and the machine has no compiler
+		container FuzzPlan it compiles C files, and the machine has no compiler
 		container TestDirectStartsEndWhereverTheyAreInterrupted hundreds of starts take an emulated processor too long
 		container TestDirectCommandsEndWhereverTheyAreInterrupted hundreds of starts take an emulated processor too long
 		e2e TestAcceptanceProgramPasses appc's program waits 100 ms for an answer, too short for an emulated processor
 		networks TestRealImagesOfARegistryKeepTheirData it builds images with buildah, which the machine has not
+		networks TestAnExportedImageRunsInAnotherStore it builds images with buildah, which the machine has not
+		networks TestAnImageOfARegistryIsPublished it builds images with buildah, which the machine has not
 		networks TestAnImagesVolumeBelongsToItsUser it builds images with buildah, which the machine has not
 		e2e TestExamplesRunTheSpecificationsPod it builds the modules in examples, and the machine has no Go
 	END
@@ -54,7 +57,7 @@ programs() {
 
 # userland fills the tree with the programs that tests call.
 userland() {
-	programs ip tc nsenter ps pgrep diff script gpg xz bzip2 bash umoci docker-registry skopeo nft iptables ip6tables dnsmasq journalctl apparmor_parser /lib/systemd/systemd-journald
+	programs ip tc nsenter unshare ps pgrep diff script gpg xz bzip2 bash umoci docker-registry skopeo nft iptables ip6tables iptables-save ip6tables-save dnsmasq journalctl apparmor_parser /lib/systemd/systemd-journald
 	mkdir -p "$tree/etc/containers" "$tree/usr/lib/x86_64-linux-gnu"
 	cp -r /usr/lib/x86_64-linux-gnu/xtables "$tree/usr/lib/x86_64-linux-gnu/" # matches and targets of iptables
 	cp /etc/containers/policy.json "$tree/etc/containers/" # skopeo's
