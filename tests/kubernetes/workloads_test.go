@@ -96,7 +96,10 @@ spec:
     - {name: settings, mountPath: /one/file.txt, subPath: file.txt}
     - {name: keys, mountPath: /keys, readOnly: true}
     - {name: projected, mountPath: /projected}
+    - {name: image, mountPath: /image}
+    - {name: image, mountPath: /programs, subPath: bin}
   volumes:
+  - {name: image, image: {reference: IMAGE, pullPolicy: IfNotPresent}}
   - {name: program, hostPath: {path: PROGRAM, type: File}}
   - {name: settings, configMap: {name: settings}}
   - {name: keys, secret: {secretName: keys, defaultMode: 0440}}
@@ -127,6 +130,10 @@ app="reader"
 	out = c.sh(space, "reader", "/kubernetes kubectl get pod reader -o jsonpath={.metadata.uid}")
 	if uid := c.field(space, "pod/reader", ".metadata.uid"); out != uid {
 		c.Errorf("the API says to the pod %q, want %s", out, uid)
+	}
+	out = c.sh(space, "reader", "/image/bin/busybox echo executed; ls /programs/busybox; touch /image/x 2>/dev/null || echo refused")
+	if out != "executed\n/programs/busybox\nrefused\n" {
+		c.Errorf("the volume that is an image: %q", out)
 	}
 	c.kubectl("patch", "configmap", "settings", "--namespace", space, "--patch", `{"data": {"color": "red"}}`)
 	c.await("the pod sees the change", func() bool { return c.sh(space, "reader", "cat /settings/color") == "red" })
