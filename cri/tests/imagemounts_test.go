@@ -26,13 +26,14 @@ func TestImagesAreVolumes(t *testing.T) {
 	data := p.pull(registry + "/data:1")
 	config := p.script("cat /one | wc -l; /data/bin/busybox wc -l /conf/passwd; touch /data/x /data/etc/x /conf/x 2>/dev/null || echo refused; sleep 1000")
 	config.Mounts = []*runtimeapi.Mount{
+		{ContainerPath: "/host", HostPath: p.path("host"), ImageSubPath: "name"}, // as kubelet says of every sub-path
 		imageMount("/data", registry+"/data:1", ""), imageMount("/conf", data, "etc"), imageMount("/one", data, "../../../../../../../../../../etc/passwd"),
 	}
 	id := p.startNew(config)
 	surroundings.Eventually(t, "the container has tried", func() bool { return p.output(config) == "2\n2 /conf/passwd\nrefused\n" })
 	for _, m := range p.status(id).Mounts {
-		if m.Image.ImageRef != data {
-			t.Errorf("mount at %s has the image %q, want %s", m.ContainerPath, m.Image.ImageRef, data)
+		if m.HostPath == "" && m.Image.GetImageRef() != data {
+			t.Errorf("mount at %s has the image %q, want %s", m.ContainerPath, m.Image.GetImageRef(), data)
 		}
 	}
 	remove := &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: data}}
@@ -57,12 +58,11 @@ func TestImagesAreVolumes(t *testing.T) {
 func TestMountsOfImagesAreRefused(t *testing.T) {
 	p := newPod(t)
 	for want, edit := range map[string]func(*runtimeapi.Mount){
-		"at /data, which is not read-only: not supported":  func(m *runtimeapi.Mount) { m.Readonly = false },
-		"at /data with a host path: not supported":         func(m *runtimeapi.Mount) { m.HostPath = "/" },
-		"at /data, which is not private: not supported":    func(m *runtimeapi.Mount) { m.Propagation = runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL },
-		`at /data: image "example.com/none": `:             func(m *runtimeapi.Mount) { m.Image.Image = "example.com/none" },
-		`at /data: image ` + p.image + ` has no "none"`:    func(m *runtimeapi.Mount) { m.ImageSubPath = "none" },
-		"sub-path of an image at /data, where no image is": func(m *runtimeapi.Mount) { m.Image, m.HostPath = nil, "/tmp" },
+		"at /data, which is not read-only: not supported": func(m *runtimeapi.Mount) { m.Readonly = false },
+		"at /data with a host path: not supported":        func(m *runtimeapi.Mount) { m.HostPath = "/" },
+		"at /data, which is not private: not supported":   func(m *runtimeapi.Mount) { m.Propagation = runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL },
+		`at /data: image "example.com/none": `:            func(m *runtimeapi.Mount) { m.Image.Image = "example.com/none" },
+		`at /data: image ` + p.image + ` has no "none"`:   func(m *runtimeapi.Mount) { m.ImageSubPath = "none" },
 	} {
 		config := p.script("true")
 		m := imageMount("/data", p.image, "etc")

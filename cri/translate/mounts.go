@@ -112,8 +112,6 @@ func checkMount(m *runtimeapi.Mount) error {
 		return refuse("mount of an image at %s with a host path", target)
 	case m.GetImage() != nil && m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
 		return refuse("mount of an image at %s, which is not private", target)
-	case m.GetImage() == nil && m.GetImageSubPath() != "":
-		return refuse("sub-path of an image at %s, where no image is mounted", target)
 	case m.GetRecursiveReadOnly() && !m.GetReadonly():
 		return refuse("recursively read-only mount at %s, which is not read-only", target)
 	case m.GetRecursiveReadOnly() && m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
