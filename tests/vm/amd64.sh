@@ -33,6 +33,7 @@ exceptions() {
 		container TestDirectCommandsEndWhereverTheyAreInterrupted hundreds of starts take an emulated processor too long
 		e2e TestAcceptanceProgramPasses appc's program waits 100 ms for an answer, too short for an emulated processor
 		networks TestRealImagesOfARegistryKeepTheirData it builds images with buildah, which the machine has not
+		networks TestTimesAreLocalAndLabelled the machine has no time zones
 		networks TestAnExportedImageRunsInAnotherStore it builds images with buildah, which the machine has not
 		networks TestAnImageOfARegistryIsPublished it builds images with buildah, which the machine has not
 		networks TestAnImagesVolumeBelongsToItsUser it builds images with buildah, which the machine has not
