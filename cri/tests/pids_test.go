@@ -26,14 +26,15 @@ func TestContainersShareProcesses(t *testing.T) {
 	first := p.script("exec sleep 4321")
 	shared(first)
 	id := p.startNew(first)
-	show := "readlink /proc/self/ns/pid; cat /proc/1/comm; grep -l 4321 /proc/[0-9]*/cmdline | wc -l"
+	const sleepers = "grep -lsx sleep /proc/[0-9]*/comm"
+	show := "until " + sleepers + " >/dev/null; do :; done; readlink /proc/self/ns/pid; cat /proc/1/comm; " + sleepers + " | wc -l"
 	seen := p.do(show, shared)
 	lines := strings.Split(seen, "\n")
 	own, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil || len(lines) != 4 || lines[0] == own || lines[1] != "exe" && lines[1] != "kurma-cri" || lines[2] == "0" {
+	if err != nil || len(lines) != 4 || lines[0] == own || lines[1] != "exe" && lines[1] != "kurma-cri" || lines[2] != "1" {
 		t.Errorf("%q, %v", seen, err)
 	}
-	if again := p.do("(sleep 0.1 &); "+show, shared); again != seen {
+	if again := p.do("(true &); "+show, shared); again != seen {
 		t.Errorf("%q, want %q", again, seen)
 	}
 	r, err := p.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"sh", "-c", "readlink /proc/self/ns/pid"}})
@@ -42,7 +43,7 @@ func TestContainersShareProcesses(t *testing.T) {
 	}
 	p.kill()
 	p.start()
-	p.do("for p in $(grep -l 4321 /proc/[0-9]*/cmdline); do [ $(cat ${p%cmdline}comm) = sleep ] && p=${p#/proc/} && kill ${p%/cmdline}; done", shared)
+	p.do("for p in $("+sleepers+"); do p=${p#/proc/}; kill ${p%/comm}; done", shared)
 	if s := p.awaitExit(id); s.ExitCode != 143 {
 		t.Errorf("%v", s)
 	}
