@@ -47,8 +47,7 @@ func partsOf(
 func live(ctx context.Context, line *waiter.Line, parts boot.Parts) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	release := supervisor.IgnoreSignals()
-	defer release()
+	supervisor.IgnoreSignals()
 	go line.Watch(stop, func() { _ = parts.Runtime.KillPod() })
 	var code int
 	var err error

@@ -42,7 +42,8 @@ func stops() []os.Signal { return []os.Signal{syscall.SIGTERM, syscall.SIGINT, s
 // The signals of the program's own faults are ignored too, unless another handler than the Go runtime's has them
 // (package waiter). A fault of the program still ends it then, but without the Go runtime's report.
 //
-// Call it once, before the first child; release undoes it.
+// Call it once, before the first child. Release undoes it, which takes milliseconds: a process that is about to end
+// need not call it.
 func IgnoreSignals() (release func()) { return ignoreAllBut() }
 
 // ignoreAllBut is IgnoreSignals, which leaves these signals of the runtime's alone.

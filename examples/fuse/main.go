@@ -53,8 +53,7 @@ func supervise(ctx context.Context, line *waiter.Line, inherited boot.Inherited)
 	runtime := container.NewRuntime(names.AppsCgroup, log)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	release := supervisor.IgnoreSignals()
-	defer release()
+	supervisor.IgnoreSignals()
 	go line.Watch(stop, func() { _ = runtime.KillPod() })
 	code, err := boot.Run(ctx, boot.Parts{
 		Log: log, LimitLog: messages.Limit, Runtime: runtime, Drivers: drivers(line.Helpers(log), log),

@@ -42,8 +42,7 @@ func supervise(ctx context.Context, driver string) error {
 	defer messages.Close()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	release := supervisor.IgnoreSignals()
-	defer release()
+	supervisor.IgnoreSignals()
 	go awaitStop(os.NewFile(stopDescriptor, "stop"), stop)
 	log := slog.New(slog.NewTextHandler(messages, nil))
 	code, err := boot.Run(ctx, boot.Parts{

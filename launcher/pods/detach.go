@@ -105,8 +105,9 @@ func (m *Monitor) Close() {
 	<-m.ended
 }
 
-// HandOver makes the process the pod's monitor, and returns when the pod is up. If the pod does not start, or ctx
-// ends before, the pod is deleted and an error returned.
+// HandOver makes the stager's root, while the process may still be starting, and makes the process the pod's monitor.
+// It returns when the pod is up. If the pod does not start, or ctx ends before, the pod is deleted and an error
+// returned.
 func (m *Monitor) HandOver(ctx context.Context, k *Keeper) error {
 	control := m.control
 	m.control = nil
@@ -114,6 +115,9 @@ func (m *Monitor) HandOver(ctx context.Context, k *Keeper) error {
 	defer k.lock.Close()
 	unhook := context.AfterFunc(ctx, func() { _ = m.process.Signal(syscall.SIGTERM) })
 	defer unhook()
+	if err := k.makeRoot(); err != nil {
+		return errors.Join(fmt.Errorf("launch pod %q: %w", k.Plan.Name, err), k.takeOver())
+	}
 	err := unix.Sendmsg(int(control.Fd()), []byte{0}, unix.UnixRights(int(k.lock.Fd())), nil, unix.MSG_NOSIGNAL)
 	if err != nil && !errors.Is(err, unix.EPIPE) {
 		return errors.Join(fmt.Errorf("launch pod %q: pass the lock to the monitor: %w", k.Plan.Name, err), k.takeOver())
@@ -196,7 +200,7 @@ func RunDetached(ctx context.Context, dir string, connector *networks.Connector,
 	if lock == nil {
 		return nil
 	}
-	pod := &Keeper{Pod: Pod{Dir: dir}, lock: lock, connector: connector, LastLines: lastLines}
+	pod := &Keeper{Pod: Pod{Dir: dir}, lock: lock, rooted: true, connector: connector, LastLines: lastLines}
 	if err := pod.reload(); err != nil {
 		return send(report{Error: err.Error(), Left: true})
 	}

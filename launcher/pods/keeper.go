@@ -17,6 +17,7 @@ type Keeper struct {
 	LastLines func(*Pod) []AppOutput
 
 	lock      *os.File
+	rooted    bool // the stager's root is made
 	connector *networks.Connector
 	namespace *networks.Namespace // of a pod with networks, in its monitor
 	leave     func() error        // moves the monitor out of its own cgroup; nil if it is not in it

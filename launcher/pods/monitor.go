@@ -98,7 +98,10 @@ func (k *Keeper) launch(ctx context.Context, group *cgroups.Group) (*stager, err
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(k.makeRoot(), k.makeCgroup(group)); err != nil {
+	if !k.rooted {
+		err = k.makeRoot()
+	}
+	if err := errors.Join(err, k.makeCgroup(group)); err != nil {
 		return nil, errors.Join(err, (<-results).err)
 	}
 	connected := make(chan error, 1)

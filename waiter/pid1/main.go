@@ -64,8 +64,7 @@ func (l *line) supervise(
 	runtime := newRuntime(log)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	release := supervisor.IgnoreSignals()
-	defer release()
+	supervisor.IgnoreSignals()
 	go l.Watch(stop, func() { _ = runtime.KillPod() })
 	return boot.Run(ctx, boot.Parts{
 		Log: log, LimitLog: messages.Limit, Runtime: runtime, Drivers: drivers, Waiter: l, Inherited: inherited,
