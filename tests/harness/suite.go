@@ -24,7 +24,7 @@ import (
 )
 
 // Patience limits every wait: a longer wait means that something hangs.
-const Patience = surroundings.Patience
+var Patience = surroundings.Patience //nolint:gochecknoglobals // as in surroundings
 
 // Suite is what all tests of a package share. run fills it, and the tests only read it.
 type Suite struct {

@@ -35,8 +35,20 @@ func Settle() {
 	}
 }
 
-// Patience limits every wait of a test: a longer wait means that something hangs.
-const Patience = 60 * time.Second
+// Patience limits every wait of a test: a longer wait means that something hangs. It is a minute, or PATIENCE, a
+// time.Duration, for a machine whose processors are emulated.
+var Patience = patience(os.Getenv("PATIENCE")) //nolint:gochecknoglobals // set once, and read
+
+func patience(text string) time.Duration {
+	if text == "" {
+		return time.Minute
+	}
+	limit, err := time.ParseDuration(text)
+	if err != nil {
+		panic("PATIENCE: " + err.Error())
+	}
+	return limit
+}
 
 // Eventually polls a condition until it holds, and returns true. If it does not hold within Patience,
 // Eventually marks the test as failed and returns false. what names the condition. Any goroutine may

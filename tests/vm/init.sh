@@ -71,6 +71,7 @@ ip link set lo up
 hostname vm
 ulimit -n 65536
 limit=$(cat /limit) # of a suite, in minutes
+export PATIENCE=5m # for 24 pods at once, and for 14 networks of a pod
 export ORPHANS=2000 # an emulated processor takes minutes for the 20,000 of TestOrphansCostTheSupervisorNothing
 STAGER_BIN=/built STAGER_IMAGES=/built/images STAGER_ACI=$(ls /built/*-linux-*.aci)
 export STAGER_BIN STAGER_IMAGES STAGER_ACI
