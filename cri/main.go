@@ -7,7 +7,8 @@
 //	kurma-cri --version                   prints the version
 //	kurma-cri monitor STATE FOLDER        watches one container's pod; the server starts it
 //	kurma-cri start WORD...               becomes a stager; the monitor starts it
-//	kurma-cri hold                        is process 1 of a sandbox's PID namespace; the server starts it
+//	kurma-cri hold-pids                   is process 1 of a sandbox's PID namespace; the server starts it
+//	kurma-cri hold                        is the main process of a network plugin's container
 package main
 
 import (
@@ -43,6 +44,10 @@ func run(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	if len(args) == 1 && args[0] == server.HoldCommand {
+		<-ctx.Done()
+		return nil
+	}
 	if len(args) == 3 && args[0] == server.MonitorCommand {
 		return server.Monitor(ctx, args[1], args[2])
 	}

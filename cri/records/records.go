@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/jsonfile"
+	"kurma.io/stager/launcher/networks"
 )
 
 var (
@@ -73,6 +74,8 @@ type Sandbox struct {
 
 	// NetworkConfig is the CNI configuration list by which the sandbox was connected; nil for none.
 	NetworkConfig json.RawMessage `json:"networkConfig,omitempty"`
+	// Attachments are the Kurma networks to which the sandbox was connected instead; nil for none.
+	Attachments []networks.Attachment `json:"attachments,omitempty"`
 }
 
 // Port is a port of the host that leads to the sandbox.

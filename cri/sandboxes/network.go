@@ -17,8 +17,8 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// Network connects sandboxes by CNI's plugins.
-type Network struct {
+// CNI connects sandboxes by CNI's plugins.
+type CNI struct {
 	ConfigDir  string
 	PluginDirs []string
 	CacheDir   string // where libcni keeps the plugins' results
@@ -28,7 +28,7 @@ type Network struct {
 const interfaceName = "eth0"
 
 // load returns the first configuration, by the name of its file.
-func (n *Network) load() (*libcni.NetworkConfigList, error) {
+func (n *CNI) load() (*libcni.NetworkConfigList, error) {
 	files, err := libcni.ConfFiles(n.ConfigDir, []string{".conflist", ".conf", ".json"})
 	if err != nil {
 		return nil, fmt.Errorf("read CNI's configuration: %w", err)
@@ -72,8 +72,8 @@ func readList(file string) (*libcni.NetworkConfigList, error) {
 	return libcni.NetworkConfFromBytes(text)
 }
 
-// Config returns the configuration by which sandboxes are connected now, whose plugins are there.
-func (n *Network) Config() ([]byte, error) {
+// config returns the configuration by which sandboxes are connected now, whose plugins are there.
+func (n *CNI) config() ([]byte, error) {
 	list, err := n.load()
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (n *Network) Config() ([]byte, error) {
 	return list.Bytes, nil
 }
 
-func (n *Network) hasPlugin(name string) bool {
+func (n *CNI) hasPlugin(name string) bool {
 	for _, dir := range n.PluginDirs {
 		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
 			return true
@@ -96,7 +96,7 @@ func (n *Network) hasPlugin(name string) bool {
 }
 
 // connect connects the namespace that a file pins by the record's configuration, and sets the record's addresses.
-func (n *Network) connect(ctx context.Context, pin string, r *records.Sandbox) error {
+func (n *CNI) connect(ctx context.Context, pin string, r *records.Sandbox) error {
 	list, err := libcni.ConfListFromBytes(r.NetworkConfig)
 	if err != nil {
 		return fmt.Errorf("connect sandbox: %w", err)
@@ -124,7 +124,7 @@ func (n *Network) connect(ctx context.Context, pin string, r *records.Sandbox) e
 }
 
 // disconnect undoes connect, also one that failed. It may be repeated.
-func (n *Network) disconnect(ctx context.Context, pin string, r records.Sandbox) error {
+func (n *CNI) disconnect(ctx context.Context, pin string, r records.Sandbox) error {
 	if r.NetworkConfig == nil {
 		return nil
 	}
@@ -162,7 +162,7 @@ func await(ctx context.Context, f func() error) error {
 	}
 }
 
-func (n *Network) cni() *libcni.CNIConfig {
+func (n *CNI) cni() *libcni.CNIConfig {
 	return libcni.NewCNIConfigWithCacheDir(n.PluginDirs, n.CacheDir, nil)
 }
 

@@ -23,7 +23,7 @@ import (
 // A holder that no server confirms ends: its server was killed before the files were there.
 
 // HoldCommand is the argument that makes the server's program a holder, see Hold.
-const HoldCommand = "hold"
+const HoldCommand = "hold-pids"
 
 const (
 	pinOfPIDs  = "pid"

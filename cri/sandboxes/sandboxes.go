@@ -3,6 +3,7 @@
 //
 //	net, ipc, uts                 the namespaces that are not the host's, each a bind mount; without any the host's uts
 //	pid, holder                   that of PIDs, and its process, see pids.go
+//	connections.json              networks.Record of a sandbox that Kurma's networks connect
 //	shm                           a tmpfs, the containers' /dev/shm, unless the IPC namespace is the host's
 //	resolv.conf, hosts, hostname  for the containers' /etc
 package sandboxes
@@ -22,10 +23,24 @@ import (
 )
 
 // Maker makes sandboxes. Its methods may be called at the same time for different sandboxes.
-type Maker struct{ Network Network }
+type Maker struct {
+	CNI   CNI
+	Kurma Kurma
+}
+
+// Attach decides how a sandbox with a network of its own is connected, and sets the record's NetworkConfig or
+// Attachments. An error says that the network is not ready, or cannot do what the sandbox asks for.
+func (m *Maker) Attach(r *records.Sandbox) (err error) {
+	if m.Kurma.Folder != "" {
+		r.Attachments, err = m.Kurma.attach(*r)
+		return err
+	}
+	r.NetworkConfig, err = m.CNI.config()
+	return err
+}
 
 // Make makes the sandbox of a record in its folder, which exists, and sets the record's addresses. A sandbox with a
-// network of its own has a NetworkConfig. After an error Stop and Remove undo what was made.
+// network of its own has been attached. After an error Stop and Remove undo what was made.
 func (m *Maker) Make(ctx context.Context, dir string, r *records.Sandbox) error {
 	group, err := cgroups.Open(r.Cgroup)
 	if err != nil {
@@ -45,10 +60,14 @@ func (m *Maker) Make(ctx context.Context, dir string, r *records.Sandbox) error 
 	if r.HostNetwork {
 		return nil
 	}
-	return m.Network.connect(ctx, filepath.Join(dir, "net"), r)
+	if r.Attachments != nil {
+		return m.Kurma.connect(ctx, dir, r)
+	}
+	return m.CNI.connect(ctx, filepath.Join(dir, netPin), r)
 }
 
 const (
+	netPin  = "net"
 	shmDir  = "shm"
 	shmSize = "size=64m,mode=1777" // as other runtimes have it
 )
@@ -91,7 +110,8 @@ func writeFiles(dir string, r records.Sandbox) error {
 // Stop disconnects a sandbox from its network and releases its namespaces, in which no container may run. After an
 // error it may be repeated: the namespaces are released although a plugin fails, which then works without them.
 func (m *Maker) Stop(ctx context.Context, dir string, r records.Sandbox) error {
-	err := errors.Join(m.Network.disconnect(ctx, filepath.Join(dir, "net"), r), releasePIDs(dir))
+	err := errors.Join(m.Kurma.disconnect(ctx, dir, r), m.CNI.disconnect(ctx, filepath.Join(dir, netPin), r),
+		releasePIDs(dir))
 	for _, n := range kinds() {
 		err = errors.Join(err, unmount(filepath.Join(dir, n.name)))
 	}

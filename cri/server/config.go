@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/names"
@@ -31,6 +32,9 @@ type Config struct {
 	NetworkConfigDirectory string `json:"networkConfigDirectory"`
 	// NetworkPluginDirectories are the folders of CNI's plugins.
 	NetworkPluginDirectories []string `json:"networkPluginDirectories"`
+	// ContainerNetworksDirectory is a folder of Kurma's networks, as in the launcher's configuration. If it is set,
+	// sandboxes are connected to its networks with "default": true, and not by CNI.
+	ContainerNetworksDirectory string `json:"containerNetworksDirectory"`
 	// StreamAddress is the address, HOST:PORT, of exec, attach and port-forward. Port 0 is a free one.
 	StreamAddress string `json:"streamAddress"`
 }
@@ -67,6 +71,7 @@ func (c *Config) Check() error {
 	for key, paths := range map[string][]string{
 		"socket": {c.Socket}, "state": {c.State},
 		"networkConfigDirectory": {c.NetworkConfigDirectory}, "networkPluginDirectories": c.NetworkPluginDirectories,
+		"containerNetworksDirectory": slices.DeleteFunc([]string{c.ContainerNetworksDirectory}, isEmpty),
 	} {
 		for _, path := range paths {
 			if !filepath.IsAbs(path) {
@@ -80,13 +85,18 @@ func (c *Config) Check() error {
 	return nil
 }
 
+func isEmpty(text string) bool { return text == "" }
+
+// monitor is the command line of a pod's monitor, to which the pod's folder is added.
+func (c *Config) monitor() []string { return []string{runtimeName, MonitorCommand, c.State} }
+
 // daemon returns the configuration of the launcher's library, for pods with that stagerConfig.
 func (c *Config) daemon(stagerConfig []byte) daemon.Config {
 	return daemon.Config{
 		PodsDirectory:     filepath.Join(c.State, "pods"),
 		ImagesDirectory:   filepath.Join(c.State, "images"),
 		NetworksDirectory: filepath.Join(c.State, "networks"),
-		// Sandboxes are connected by CNI, pods to nothing.
+		// Sandboxes are connected, pods are not.
 		ContainerNetworksDirectory: filepath.Join(c.State, "networks.d"),
 		CacheDirectory:             filepath.Join(c.State, "cache"),
 		DefaultStagerImage:         c.StagerImage,

@@ -11,7 +11,7 @@ import (
 )
 
 // RemoveAll stops and removes all containers and sandboxes, without a grace period, for a node that leaves its cluster.
-// Images stay. A server that serves is an error.
+// The plugins of Kurma's networks are stopped, too. Images stay. A server that serves is an error.
 func RemoveAll(ctx context.Context, config Config, version string) error {
 	if _, err := os.Stat(config.State); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -35,6 +35,10 @@ func RemoveAll(ctx context.Context, config Config, version string) error {
 		if _, err := s.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: r.ID}); err != nil {
 			errs = append(errs, fmt.Errorf("remove sandbox %s: %w", r.ID, err))
 		}
+	}
+	if errors.Join(errs...) == nil {
+		_, err := s.daemon.PruneNetworks(ctx) // no pod uses one, as sandboxes are no pods
+		return err
 	}
 	return errors.Join(errs...)
 }

@@ -61,8 +61,7 @@ func (s *Server) fillSandbox(r *records.Sandbox) (err error) {
 		r.Hostname, err = os.Hostname()
 		return err
 	}
-	r.NetworkConfig, err = s.sandboxes.Network.Config()
-	return err
+	return s.sandboxes.Attach(r)
 }
 
 // undoTime is how long the leftovers of a call that failed may take.
@@ -281,7 +280,7 @@ func (s *Server) sandboxToEnd(id string) (records.Sandbox, error) {
 		return record, err
 	}
 	record = records.Sandbox{ID: id, Phase: records.Ready}
-	if record.NetworkConfig, err = s.sandboxes.Network.Config(); err != nil {
+	if err := s.sandboxes.Attach(&record); err != nil {
 		slog.Warn("sandbox whose record is damaged is not disconnected", "sandbox", id, "error", err)
 	}
 	record.Cgroup, err = sandboxes.FindCgroup(cgroupName(id))

@@ -4,9 +4,11 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -50,6 +52,9 @@ type Server struct {
 // MonitorCommand is the first argument of the process that watches a container's pod; the state folder and the pod's
 // folder follow.
 const MonitorCommand = "monitor"
+
+// HoldCommand is the argument of the main process of a network plugin's container, which waits until it is stopped.
+const HoldCommand = "hold"
 
 // StartCommand is the first argument of the process that becomes a stager, pods.Exec.
 const StartCommand = "start"
@@ -112,18 +117,36 @@ func open(ctx context.Context, config Config, version string) (*Server, error) {
 	}
 	imageStore := images.Open(filepath.Join(config.State, "images"))
 	podStore := pods.Open(filepath.Join(config.State, "pods"), "kurma")
-	d, err := daemon.Open(config.daemon(nil), daemon.Options{})
+	d, err := openNetworks(config)
 	if err != nil {
 		return nil, err
 	}
 	return &Server{
 		config: config, version: version, daemon: d, images: imageStore, records: store, pods: podStore, ending: ctx,
 		index: imageindex.Open(filepath.Join(config.State, "images.json")),
-		sandboxes: &sandboxes.Maker{Network: sandboxes.Network{
-			ConfigDir: config.NetworkConfigDirectory, PluginDirs: config.NetworkPluginDirectories,
-			CacheDir: filepath.Join(config.State, "cni"),
-		}},
+		sandboxes: &sandboxes.Maker{
+			CNI: sandboxes.CNI{
+				ConfigDir: config.NetworkConfigDirectory, PluginDirs: config.NetworkPluginDirectories,
+				CacheDir: filepath.Join(config.State, "cni"),
+			},
+			Kurma: sandboxes.Kurma{
+				Folder: config.ContainerNetworksDirectory, Networks: d.Networks(), Connector: d.Connector(),
+			},
+		},
 	}, nil
+}
+
+// openNetworks opens the launcher's library with the sandboxes' networks.
+func openNetworks(config Config) (*daemon.Daemon, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := config.daemon(nil)
+	c.ContainerNetworksDirectory = cmp.Or(config.ContainerNetworksDirectory, c.ContainerNetworksDirectory)
+	return daemon.Open(c, daemon.Options{
+		Programs: daemon.Programs{Monitor: config.monitor(), Hold: self},
+	})
 }
 
 // obtainStager imports the stager if the configuration names a source of it, and checks that it is trusted.

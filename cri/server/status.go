@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 
+	"kurma.io/stager/cri/records"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -20,9 +22,9 @@ func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimea
 }
 
 // Status implements the CRI: the runtime is ready if the stager can be trusted, the network if CNI has a configuration
-// whose plugins are there.
+// whose plugins are there, or if there is a Kurma network for sandboxes.
 func (s *Server) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
-	_, networkErr := s.sandboxes.Network.Config()
+	networkErr := s.sandboxes.Attach(&records.Sandbox{ID: records.NewID()})
 	conditions := []*runtimeapi.RuntimeCondition{
 		condition(runtimeapi.RuntimeReady, "StagerNotReady", s.obtainStager(ctx)),
 		condition(runtimeapi.NetworkReady, "NetworkPluginNotReady", networkErr),

@@ -133,7 +133,20 @@ func TestPortsOfTheHost(t *testing.T) {
 	other.image = p.image
 	other.startNew(other.script("while :; do echo hello | nc -l -p 7777; done"))
 	const address = "10.99.0.1:17777" // the bridge's, of this machine
-	surroundings.Eventually(t, "the port answers", func() bool {
+	p.answers(address)
+	if _, err := p.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: other.id}); err != nil {
+		t.Error(err)
+	}
+	if connection, err := net.DialTimeout("tcp", address, surroundings.Patience); err == nil {
+		_ = connection.Close()
+		t.Error("the port is still there")
+	}
+}
+
+// answers waits until a server at the address says hello.
+func (n *node) answers(address string) {
+	n.Helper()
+	surroundings.Eventually(n.T, "the port answers", func() bool {
 		connection, err := net.DialTimeout("tcp", address, surroundings.Patience)
 		if err != nil {
 			return false
@@ -143,13 +156,6 @@ func TestPortsOfTheHost(t *testing.T) {
 		_, err = io.ReadFull(connection, got)
 		return err == nil && string(got) == "hello\n"
 	})
-	if _, err := p.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: other.id}); err != nil {
-		t.Error(err)
-	}
-	if connection, err := net.DialTimeout("tcp", address, surroundings.Patience); err == nil {
-		_ = connection.Close()
-		t.Error("the port is still there")
-	}
 }
 
 func TestThirtyPodsAreRemovedAtOnce(t *testing.T) {

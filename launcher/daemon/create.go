@@ -132,13 +132,13 @@ func (d *Daemon) Start(ctx context.Context, o PodOptions) (pod *pods.Pod, warnin
 // Monitor is the main function of the process of Programs.Monitor, which watches the pod in that folder until the pod
 // ends. If ctx ends, it stops the pod.
 func (d *Daemon) Monitor(ctx context.Context, dir string) error {
-	return pods.RunDetached(ctx, dir, d.connector(), lastLines)
+	return pods.RunDetached(ctx, dir, d.Connector(), lastLines)
 }
 
 // podsBelow opens the store of pods. New pods have their cgroups in the group parent, "" for the configuration's.
 func (d *Daemon) podsBelow(parent string) *pods.Store {
 	store := pods.Open(d.config.PodsDirectory, cmp.Or(parent, d.config.ParentCgroupName))
-	store.Connector = d.connector()
+	store.Connector = d.Connector()
 	return store
 }
 

@@ -13,8 +13,9 @@ import (
 	"kurma.io/stager/launcher/pods"
 )
 
-// connector connects pods to the networks of the configuration.
-func (d *Daemon) connector() *networks.Connector {
+// Connector connects network namespaces to the networks of the configuration: those of the daemon's pods, and those of
+// a caller's own, for which networks.Attach decides. The programs of Options must be known.
+func (d *Daemon) Connector() *networks.Connector {
 	return &networks.Connector{CallTime: d.callTime, Plugin: d.containers().Plugin}
 }
 
