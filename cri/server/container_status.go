@@ -27,6 +27,9 @@ const (
 	notKnown    = 255 // the exit code of one that has ended nobody knows how
 )
 
+// withoutStager is why a container did not start whose server was killed before it could record a reason.
+const withoutStager = "the stager did not start, and the server was killed meanwhile"
+
 // lifeOf finds out where a container is.
 func (s *Server) lifeOf(r records.Container) (life, error) {
 	if r.StartError != "" {
@@ -42,10 +45,13 @@ func (s *Server) lifeOf(r records.Container) (life, error) {
 	case pod == nil && !r.Started.IsZero():
 		return lost(r, "the pod of the container is gone"), nil
 	case pod == nil:
-		return notStarted(r, "the stager did not start, and the server was killed meanwhile"), nil
+		return notStarted(r, withoutStager), nil
 	}
-	if pod.Damage != nil {
+	switch {
+	case pod.Damage != nil:
 		return lost(r, pod.Damage.Error()), nil
+	case pod.Ended() && pod.State.Stager.PID == 0:
+		return notStarted(r, withoutStager), nil
 	}
 	return lifeOfPod(r, pod), nil
 }

@@ -1,0 +1,48 @@
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"kurma.io/stager/cri/records"
+	"kurma.io/stager/launcher/jsonfile"
+	"kurma.io/stager/launcher/pods"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A server that is killed in a start leaves a pod without a monitor. The container has failed to start if the pod has
+// no stager yet, and was killed if it has one.
+func TestContainersOfAServerThatWasKilledInTheStart(t *testing.T) {
+	const uuid = "0b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c"
+	for _, test := range []struct {
+		name, reason string
+		stager       pods.Process
+		code         int32
+	}{
+		{"before the stager", "StartError", pods.Process{}, 128},
+		{"after the stager's start", "Error", pods.Process{PID: 1 << 22, Start: 1}, 137},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.Mkdir(filepath.Join(dir, uuid), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for name, value := range map[string]any{
+				"plan.json":  pods.Plan{UUID: uuid},
+				"state.json": pods.State{Phase: pods.Starting, Stager: test.stager},
+				"lock":       nil,
+			} {
+				if err := jsonfile.Write(filepath.Join(dir, uuid, name), value); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := &Server{pods: pods.Open(dir, "test")}
+			l, err := s.lifeOf(records.Container{PodUUID: uuid})
+			if err != nil || l.state != runtimeapi.ContainerState_CONTAINER_EXITED || l.code != test.code || l.reason != test.reason {
+				t.Errorf("%+v, %v, want exit code %d, %s", l, err, test.code, test.reason)
+			}
+		})
+	}
+}
