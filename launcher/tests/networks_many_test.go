@@ -16,12 +16,12 @@ import (
 	"kurma.io/stager/tests/harness"
 )
 
-// times returns a number of rounds: that of the variable, or few.
-func times(t *testing.T, variable string, few int) int {
+// times returns a number of rounds or pods: the variable's, or usual.
+func times(t *testing.T, variable string, usual int) int {
 	t.Helper()
 	text := os.Getenv(variable)
 	if text == "" {
-		return few
+		return usual
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -31,10 +31,10 @@ func times(t *testing.T, variable string, few int) int {
 }
 
 // Pods that start at once get different addresses, and when they stop at once nothing is left of
-// them. NETWORK_ROUNDS is how often.
+// them. NETWORK_ROUNDS is how often, and NETWORK_PODS how many.
 func TestManyPodsAreConnectedAtOnce(t *testing.T) {
 	t.Parallel()
-	const pods = 24
+	pods := times(t, "NETWORK_PODS", 24)
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			m := newNetMachine(t, "["+bridgeEntry(backend)+"]")

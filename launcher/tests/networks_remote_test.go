@@ -391,7 +391,7 @@ func TestFailuresOfARemoteDriverRollBack(t *testing.T) {
 // Pods that start at once have addresses of their own, and when they stop at once nothing is left of them.
 func TestManyPodsOfARemoteDriverAreConnectedAtOnce(t *testing.T) {
 	t.Parallel()
-	const pods = 24
+	pods := times(t, "NETWORK_PODS", 24)
 	name := uniqueDriver()
 	m := newNetMachine(t, "["+remoteEntry(name, dualStack)+"]")
 	d := m.driver(name)
