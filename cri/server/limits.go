@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"kurma.io/stager/cri/records"
@@ -79,9 +80,12 @@ func limitStarted(pod *pods.Pod, r records.Container) error {
 // appGroup is the cgroup of the container's app below the container's own.
 func appGroup(r records.Container) string { return filepath.Join(names.AppsCgroup, r.App) }
 
-// levels are the cgroups below the container's own, each inside the one before, in which a limit is changed.
-func levels(r records.Container, s records.Setting) []string {
+// levels are the cgroups below the container's own, each inside the one before, in which a limit is changed. In
+// version 2 the cgroups inside have no processors of their own, and follow.
+func levels(group *cgroups.Group, r records.Container, s records.Setting) []string {
 	switch {
+	case isCPUSet(s) && isUnified(group):
+		return []string{""}
 	case isCPUSet(s):
 		return []string{"", names.AppsCgroup, appGroup(r)}
 	case isOuter(s):
@@ -93,8 +97,11 @@ func levels(r records.Container, s records.Setting) []string {
 // change changes limits of a container that runs: all, or after an error none.
 func change(group *cgroups.Group, r records.Container, changes []records.Setting) error {
 	var undo []func() error
+	if err := checkMemory(group, r, changes); err != nil {
+		return err
+	}
 	for _, s := range changes {
-		inside, now := levels(r, s), make(map[string]string)
+		inside, now := levels(group, r, s), make(map[string]string)
 		for _, below := range inside {
 			now[below] = s.Text
 		}
@@ -110,11 +117,31 @@ func change(group *cgroups.Group, r records.Container, changes []records.Setting
 	return nil
 }
 
-// readSettings returns the texts of a file in cgroups; none where it cannot be read.
+// checkMemory refuses a limit of memory below what the app uses. Version 1 refuses it itself; version 2 kills the app.
+func checkMemory(group *cgroups.Group, r records.Container, changes []records.Setting) error {
+	for _, s := range changes {
+		limit, err := strconv.ParseInt(s.Text, 10, 64)
+		if s.File != "memory.max" || err != nil { // "max"
+			continue
+		}
+		text, err := readSetting(group, appGroup(r), "memory.current")
+		if used, _ := strconv.ParseInt(text, 10, 64); err == nil && limit < used {
+			return fmt.Errorf("memory limit of %d bytes: the app uses %d bytes", limit, used)
+		}
+	}
+	return nil
+}
+
+// readSettings returns the texts of a file in cgroups; none where it cannot be read. A cgroup without processors of its
+// own (version 2) has those of the cgroup around it, and cannot be without again while it has processes.
 func readSettings(group *cgroups.Group, inside []string, file string) map[string]string {
 	texts := make(map[string]string)
 	for _, below := range inside {
-		if text, err := readSetting(group, below, file); err == nil {
+		text, err := readSetting(group, below, file)
+		if text == "" && err == nil {
+			text, err = readSetting(group, below, file+".effective")
+		}
+		if err == nil {
 			texts[below] = text
 		}
 	}
@@ -127,7 +154,7 @@ func writeSettings(group *cgroups.Group, inside []string, file string, texts map
 	for _, below := range inside {
 		old, err := readSetting(group, below, file)
 		if !isCPUSet(records.Setting{File: file}) || err != nil || old == "" {
-			continue // "" in version 2: it has those of the cgroup around it
+			continue
 		}
 		if err := applySetting(group, below, records.Setting{File: file, Text: old + "," + texts[below]}); err != nil {
 			return err
@@ -138,8 +165,7 @@ func writeSettings(group *cgroups.Group, inside []string, file string, texts map
 		if !known {
 			continue
 		}
-		// An empty line makes version 2 forget a cgroup's own processors.
-		if err := applySetting(group, below, records.Setting{File: file, Text: text + "\n"}); err != nil {
+		if err := applySetting(group, below, records.Setting{File: file, Text: text}); err != nil {
 			return err
 		}
 	}

@@ -319,20 +319,20 @@ func TestStdinOnce(t *testing.T) {
 func TestSwapAndHugePages(t *testing.T) {
 	p, ctx := newPod(t), t.Context()
 	limits := &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 64 << 20, MemorySwapLimitInBytes: 96 << 20}
-	if _, err := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"); err == nil {
+	if _, err := os.Stat(swapFile(version("", p.cgroup))); err == nil { // version 2 has none in the root
 		id := p.startNew(p.limited("sleep 1000", limits))
-		file := p.group("memory", id, "apps/"+p.status(id).Metadata.Name+"/memory.memsw.limit_in_bytes")
-		p.wantFile(file, "100663296")
+		file := swapFile(p.group(id, "apps/"+p.status(id).Metadata.Name))
+		p.wantFile(file, version("100663296", "33554432"))
 		for _, total := range []int64{192 << 20, 32 << 20} {
 			changed := &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: total / 2, MemorySwapLimitInBytes: total}
 			if _, err := p.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: changed}); err != nil {
 				t.Fatal(err)
 			}
-			p.wantFile(file, fmt.Sprint(total))
+			p.wantFile(file, fmt.Sprint(version(total, total/2)))
 		}
 	}
 	pages := &runtimeapi.LinuxContainerResources{HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 2 << 20}}}
-	_, err := os.Stat("/sys/fs/cgroup/hugetlb/hugetlb.2MB.limit_in_bytes")
+	_, err := os.Stat(cgroupFile(version("", p.cgroup), "hugetlb", "hugetlb.2MB.limit_in_bytes", "hugetlb.2MB.max"))
 	if _, refused := p.createContainer(p.limited("true", pages)); (refused == nil) != (err == nil) {
 		t.Errorf("huge pages: %v, and the machine has their cgroups: %v", refused, err)
 	}

@@ -16,10 +16,45 @@ func (p *pod) limited(script string, limits *runtimeapi.LinuxContainerResources)
 	return config
 }
 
-// group returns a file of a container's own cgroup, or of one below it.
-func (p *pod) group(controller, id, file string) string {
+// isUnified reports whether the machine has cgroup v2 alone.
+func isUnified() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	return err == nil
+}
+
+// version returns the value for the machine's version of cgroups.
+func version[T any](v1, v2 T) T {
+	if isUnified() {
+		return v2
+	}
+	return v1
+}
+
+// cgroupFile returns the path of a file of a cgroup: in version 1 in the controller's hierarchy.
+func cgroupFile(cgroup, controller, v1, v2 string) string {
+	return version(filepath.Join("/sys/fs/cgroup", controller, cgroup, v1), filepath.Join("/sys/fs/cgroup", cgroup, v2))
+}
+
+// group returns a container's own cgroup, or one below it.
+func (p *pod) group(id, below string) string {
 	p.Helper()
-	return filepath.Join("/sys/fs/cgroup", controller, p.cgroup, "kurma-"+p.id, p.podOf(id), file)
+	return filepath.Join(p.cgroup, "kurma-"+p.id, p.podOf(id), below)
+}
+
+// The files of cgroups which have these limits.
+
+func sharesFile(cgroup string) string { return cgroupFile(cgroup, "cpu", "cpu.shares", "cpu.weight") }
+
+func cpusFile(cgroup string) string {
+	return cgroupFile(cgroup, "cpuset", "cpuset.cpus", "cpuset.cpus.effective")
+}
+
+func memoryFile(cgroup string) string {
+	return cgroupFile(cgroup, "memory", "memory.limit_in_bytes", "memory.max")
+}
+
+func swapFile(cgroup string) string {
+	return cgroupFile(cgroup, "memory", "memory.memsw.limit_in_bytes", "memory.swap.max")
 }
 
 func (n *node) wantFile(path, want string) {
@@ -55,14 +90,13 @@ func TestLimitsHoldFromTheStart(t *testing.T) {
 // The shares of two containers count between these, and a limit that is raised is no longer that of the start.
 func TestLimitsAreThoseOfTheContainer(t *testing.T) {
 	p, ctx := newPod(t), t.Context()
-	const none = "9223372036854771712"
-	outer := filepath.Join("/sys/fs/cgroup/memory", p.cgroup, "memory.limit_in_bytes")
+	outer := memoryFile(p.cgroup)
 	p.write(outer, "209715200")
 	id := p.startNew(p.limited("sleep 1000", &runtimeapi.LinuxContainerResources{
 		CpuShares: 512, CpusetCpus: "0", MemoryLimitInBytes: 100 << 20, HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB"}},
 	}))
-	p.wantFile(p.group("cpu", id, "cpu.shares"), "512")
-	p.wantFile(p.group("cpuset", id, "cpuset.cpus"), "0")
+	p.wantFile(sharesFile(p.group(id, "")), version("512", "59"))
+	p.wantFile(cpusFile(p.group(id, "")), "0")
 	p.write(outer, "419430400")
 	for range 2 {
 		if _, err := p.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{
@@ -71,12 +105,12 @@ func TestLimitsAreThoseOfTheContainer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.wantFile(p.group("cpu", id, "cpu.shares"), "2048")
+	p.wantFile(sharesFile(p.group(id, "")), version("2048", "174"))
 	for _, below := range []string{"", "apps", "apps/" + p.status(id).Metadata.Name} {
-		p.wantFile(p.group("cpuset", id, below+"/cpuset.cpus"), "1")
+		p.wantFile(cpusFile(p.group(id, below)), "1")
 	}
-	p.wantFile(p.group("memory", id, "apps/memory.limit_in_bytes"), none)
-	p.wantFile(p.group("memory", id, "apps/"+p.status(id).Metadata.Name+"/memory.limit_in_bytes"), "314572800")
+	p.wantFile(memoryFile(p.group(id, "apps")), version("9223372036854771712", "max"))
+	p.wantFile(memoryFile(p.group(id, "apps/"+p.status(id).Metadata.Name)), "314572800")
 	if r := p.status(id).Resources.Linux; len(r.HugepageLimits) != 1 || r.CpuShares != 2048 {
 		t.Errorf("resources of the status %v", r)
 	}
@@ -97,8 +131,8 @@ func TestLimitsChangeTogether(t *testing.T) {
 	}
 	app := "apps/" + p.status(id).Metadata.Name
 	for _, below := range []string{"", app} {
-		p.wantFile(p.group("cpu", id, below+"/cpu.shares"), "512")
-		p.wantFile(p.group("cpuset", id, below+"/cpuset.cpus"), "0")
+		p.wantFile(sharesFile(p.group(id, below)), version("512", "59"))
+		p.wantFile(cpusFile(p.group(id, below)), "0")
 	}
 	if r := p.status(id).Resources.Linux; r.CpuShares != 512 || r.CpusetCpus != "0" {
 		t.Errorf("resources of the status %v", r)

@@ -227,7 +227,9 @@ func TestStatsAndUpdatesOfLimits(t *testing.T) {
 		}
 		return strings.TrimSpace(string(r.Stdout))
 	}
-	if text := see("/sys/fs/cgroup/cpuset/cpuset.cpus /sys/fs/cgroup/cpu/cpu.shares /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/memory/memory.limit_in_bytes /proc/self/oom_score_adj"); text != "0\n512\n50000\n67108864\n500" {
+	limits := strings.Join([]string{sharesFile(""), cgroupFile("", "cpu", "cpu.cfs_quota_us", "cpu.max"), memoryFile("")}, " ")
+	text := see(cpusFile("") + " " + limits + " /proc/self/oom_score_adj")
+	if text != version("0\n512\n50000\n67108864\n500", "0\n59\n50000 100000\n67108864\n500") {
 		t.Errorf("limits %q", text)
 	}
 	if _, err := p.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{
@@ -235,7 +237,7 @@ func TestStatsAndUpdatesOfLimits(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	if text := see("/sys/fs/cgroup/cpu/cpu.shares /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/memory/memory.limit_in_bytes"); text != "100\n20000\n33554432" {
+	if text := see(limits); text != version("100\n20000\n33554432", "17\n20000 100000\n33554432") {
 		t.Errorf("limits after the update %q", text)
 	}
 	if r := p.status(id).Resources.Linux; r.MemoryLimitInBytes != 32<<20 || r.CpusetCpus != "0" {

@@ -7,6 +7,7 @@ import (
 
 	"kurma.io/stager/cri/records"
 
+	"github.com/opencontainers/cgroups"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -48,8 +49,9 @@ func changesV1(r *runtimeapi.LinuxContainerResources) []records.Setting {
 
 func changesV2(r *runtimeapi.LinuxContainerResources) []records.Setting {
 	var all []records.Setting
-	if shares := r.GetCpuShares(); shares != 0 {
-		all = append(all, records.Setting{File: "cpu.weight", Text: strconv.FormatInt(weight(shares), 10)})
+	if shares := r.GetCpuShares(); shares != 0 { // the formula of runc, kubelet and the stager itself
+		weight := cgroups.ConvertCPUSharesToCgroupV2Value(uint64(max(minShares, min(shares, maxShares))))
+		all = append(all, records.Setting{File: "cpu.weight", Text: strconv.FormatUint(weight, 10)})
 	}
 	if quota, period := r.GetCpuQuota(), r.GetCpuPeriod(); quota != 0 || period != 0 {
 		text := "max"
@@ -69,10 +71,4 @@ func changesV2(r *runtimeapi.LinuxContainerResources) []records.Setting {
 		all = append(all, records.Setting{File: "memory.max", Text: text})
 	}
 	return all
-}
-
-// weight converts shares of cgroup v1, 2 to 262144, to a weight of v2, 1 to 10000, as the kernel's documents do.
-func weight(shares int64) int64 {
-	shares = max(minShares, min(shares, maxShares))
-	return 1 + (shares-minShares)*9999/(maxShares-minShares)
 }

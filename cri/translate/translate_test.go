@@ -231,10 +231,10 @@ func TestStopSignals(t *testing.T) {
 }
 
 func TestChangesOfLimits(t *testing.T) {
-	r := &runtimeapi.LinuxContainerResources{CpuQuota: 20000, CpuPeriod: 100000, CpuShares: 262144, MemoryLimitInBytes: -1, CpusetCpus: "0-1"}
+	r := &runtimeapi.LinuxContainerResources{CpuQuota: 20000, CpuPeriod: 100000, CpuShares: 1024, MemoryLimitInBytes: -1, CpusetCpus: "0-1"}
 	for unified, want := range map[bool][]records.Setting{
-		false: {{File: "cpuset.cpus", Text: "0-1"}, {File: "cpu.shares", Text: "262144"}, {File: "cpu.cfs_period_us", Text: "100000"}, {File: "cpu.cfs_quota_us", Text: "20000"}, {File: "memory.limit_in_bytes", Text: "-1"}},
-		true:  {{File: "cpuset.cpus", Text: "0-1"}, {File: "cpu.weight", Text: "10000"}, {File: "cpu.max", Text: "20000 100000"}, {File: "memory.max", Text: "max"}},
+		false: {{File: "cpuset.cpus", Text: "0-1"}, {File: "cpu.shares", Text: "1024"}, {File: "cpu.cfs_period_us", Text: "100000"}, {File: "cpu.cfs_quota_us", Text: "20000"}, {File: "memory.limit_in_bytes", Text: "-1"}},
+		true:  {{File: "cpuset.cpus", Text: "0-1"}, {File: "cpu.weight", Text: "100"}, {File: "cpu.max", Text: "20000 100000"}, {File: "memory.max", Text: "max"}},
 	} {
 		got, err := Changes(r, Cgroups{Unified: unified})
 		if err != nil {

@@ -21,6 +21,7 @@ suites() {
 		launcher   launcher
 		e2e        tests
 		networks   launcher/tests
+		cri        cri/tests
 	END
 }
 
@@ -61,12 +62,13 @@ userland() {
 	programs ip tc nsenter unshare ps pgrep diff script gpg xz bzip2 bash umoci docker-registry skopeo nft iptables ip6tables iptables-save ip6tables-save dnsmasq journalctl apparmor_parser /lib/systemd/systemd-journald
 	mkdir -p "$tree/etc/containers" "$tree/usr/lib/x86_64-linux-gnu"
 	cp -r /usr/lib/x86_64-linux-gnu/xtables "$tree/usr/lib/x86_64-linux-gnu/" # matches and targets of iptables
+	cp -r /usr/lib/cni "$tree/usr/lib/" # CNI's plugins
 	cp /etc/containers/policy.json "$tree/etc/containers/" # skopeo's
 }
 
 # products puts what has been built for the machine into $tree/built.
 products() {
 	name=$(cd "$top" && go run ./names/print PROGRAM)
-	cp "$top/bin/launcher" "$top/bin/stager" "$top/bin/aci" "$out/$name"-*.aci* "$out"/*-netplugin.aci* "$tree/built/"
+	cp "$top/bin/launcher" "$top/bin/stager" "$top/bin/kurma-cri" "$top/bin/aci" "$out/$name"-*.aci* "$out"/*-netplugin.aci* "$tree/built/"
 	cp -r "$out/images/pods" "$out"/images/*.aci "$out"/images/*.id "$out/images/natstalk" "$tree/built/images/"
 }
