@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -81,21 +80,26 @@ func (s *Server) containerStats(r records.Container, pod *pods.Pod) (*runtimeapi
 	if err != nil {
 		return nil, err
 	}
-	used, _ := group.Usage(filepath.Join(names.AppsCgroup, r.App)) // an app that has just ended uses nothing
+	used, _ := group.Usage(appGroup(r)) // an app that has just ended uses nothing
 	now := time.Now().UnixNano()
-	root := filepath.Join(pod.Dir, "root")
-	layer, volumes := filepath.Join(root, names.ScratchDir), filepath.Join(root, names.EmptyVolumesDir)
-	written, when := s.disk.of(r.ID, time.Now(), layer, volumes)
+	written, when := s.written(r, pod)
 	return &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{
 			Id: r.ID, Metadata: containerMetadata(r), Labels: r.Labels, Annotations: r.Annotations,
 		},
-		Cpu: cpuUsage(used, now), Memory: memoryUsage(used, now),
+		Cpu: cpuUsage(used, now), Memory: memoryUsage(used, filesOf(group, appGroup(r)), now),
 		WritableLayer: &runtimeapi.FilesystemUsage{
 			Timestamp: when.UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.config.State},
 			UsedBytes: &runtimeapi.UInt64Value{Value: written},
 		},
 	}, nil
+}
+
+// written returns the bytes of the files that a container has written, and when they were counted.
+func (s *Server) written(r records.Container, pod *pods.Pod) (bytes uint64, when time.Time) {
+	root := filepath.Join(pod.Dir, "root")
+	layer, volumes := filepath.Join(root, names.ScratchDir), filepath.Join(root, names.EmptyVolumesDir)
+	return s.disk.of(r.ID, time.Now(), layer, volumes)
 }
 
 func known(n int64) *runtimeapi.UInt64Value {
@@ -109,8 +113,18 @@ func cpuUsage(u cgroups.Usage, now int64) *runtimeapi.CpuUsage {
 	return &runtimeapi.CpuUsage{Timestamp: now, UsageCoreNanoSeconds: known(int64(u.CPU))}
 }
 
-func memoryUsage(u cgroups.Usage, now int64) *runtimeapi.MemoryUsage {
-	m := &runtimeapi.MemoryUsage{Timestamp: now, WorkingSetBytes: known(u.Memory), UsageBytes: known(u.Memory)}
+func memoryUsage(u cgroups.Usage, files *groupFiles, now int64) *runtimeapi.MemoryUsage {
+	value := func(n uint64, ok bool) *runtimeapi.UInt64Value {
+		if !ok {
+			return nil
+		}
+		return &runtimeapi.UInt64Value{Value: n}
+	}
+	m := &runtimeapi.MemoryUsage{
+		Timestamp: now, WorkingSetBytes: known(u.Memory), UsageBytes: value(files.named("container_memory_usage_bytes")),
+		RssBytes: value(files.named("container_memory_rss")), PageFaults: value(files.memoryStat("pgfault")),
+		MajorPageFaults: value(files.memoryStat("pgmajfault")),
+	}
 	if u.MemoryLimit != cgroups.Unknown && u.Memory != cgroups.Unknown {
 		m.AvailableBytes = known(max(0, u.MemoryLimit-u.Memory))
 	}
@@ -159,10 +173,12 @@ func (s *Server) listSandboxStats(f *runtimeapi.PodSandboxStatsFilter) ([]*runti
 			continue
 		}
 		stats, err := s.sandboxStats(r)
-		if err != nil {
+		if err != nil && s.sandboxState(r) == runtimeapi.PodSandboxState_SANDBOX_READY {
 			return nil, err
 		}
-		list = append(list, stats)
+		if err == nil {
+			list = append(list, stats)
+		}
 	}
 	return list, nil
 }
@@ -185,7 +201,7 @@ func (s *Server) sandboxStats(r records.Sandbox) (*runtimeapi.PodSandboxStats, e
 	}
 	now := time.Now().UnixNano()
 	stats := &runtimeapi.LinuxPodSandboxStats{
-		Cpu: cpuUsage(used, now), Memory: memoryUsage(used, now), Containers: containers,
+		Cpu: cpuUsage(used, now), Memory: memoryUsage(used, filesOf(group, ""), now), Containers: containers,
 		Process: processUsage(used, now),
 	}
 	if !r.HostNetwork {
@@ -203,6 +219,42 @@ func (s *Server) sandboxStats(r records.Sandbox) (*runtimeapi.PodSandboxStats, e
 
 // networkUsage reads what the interfaces of a sandbox have carried.
 func networkUsage(dir string, r records.Sandbox, now int64) (*runtimeapi.NetworkUsage, error) {
+	all, err := readInterfaces(dir, r)
+	if err != nil {
+		return nil, err
+	}
+	usage := &runtimeapi.NetworkUsage{Timestamp: now}
+	for n, i := range all {
+		column := func(n int) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: i.columns[n]} }
+		one := &runtimeapi.NetworkInterfaceUsage{
+			Name:    i.name,
+			RxBytes: column(rxBytes), RxErrors: column(rxErrors), TxBytes: column(txBytes), TxErrors: column(txErrors),
+		}
+		if n == 0 {
+			usage.DefaultInterface = one
+		} else {
+			usage.Interfaces = append(usage.Interfaces, one)
+		}
+	}
+	return usage, nil
+}
+
+// netInterface is what an interface has carried: the columns of proc_pid_net(5), dev.
+type netInterface struct {
+	name    string
+	columns []uint64
+}
+
+const (
+	rxBytes  = 0
+	rxErrors = 2
+	txBytes  = 8
+	txErrors = 10
+	columns  = 16
+)
+
+// readInterfaces returns the interfaces of a sandbox but its loopback.
+func readInterfaces(dir string, r records.Sandbox) ([]netInterface, error) {
 	var text []byte
 	err := sandboxes.OnThread(func() (err error) {
 		if err := sandboxes.Enter(dir, r); err != nil {
@@ -214,34 +266,18 @@ func networkUsage(dir string, r records.Sandbox, now int64) (*runtimeapi.Network
 	if err != nil {
 		return nil, fmt.Errorf("read network of sandbox: %w", err)
 	}
-	usage := &runtimeapi.NetworkUsage{Timestamp: now}
+	var all []netInterface
 	for line := range strings.Lines(string(text)) {
-		i, err := readInterface(line)
-		switch {
-		case err != nil || i.Name == "lo":
-		case usage.DefaultInterface == nil:
-			usage.DefaultInterface = i
-		default:
-			usage.Interfaces = append(usage.Interfaces, i)
+		name, rest, _ := strings.Cut(line, ":")
+		i, fields := netInterface{name: strings.TrimSpace(name)}, strings.Fields(rest)
+		if i.name == "lo" || len(fields) < columns { // two lines are titles
+			continue
 		}
+		for _, field := range fields {
+			n, _ := strconv.ParseUint(field, 10, 64) // the kernel writes numbers
+			i.columns = append(i.columns, n)
+		}
+		all = append(all, i)
 	}
-	return usage, nil
-}
-
-// readInterface reads a line of proc_pid_net(5), dev.
-func readInterface(line string) (*runtimeapi.NetworkInterfaceUsage, error) {
-	name, rest, _ := strings.Cut(line, ":")
-	fields := strings.Fields(rest)
-	const columns = 16
-	if len(fields) < columns {
-		return nil, errors.New("not the line of an interface")
-	}
-	column := func(n int) *runtimeapi.UInt64Value {
-		value, _ := strconv.ParseUint(fields[n], 10, 64) // the kernel writes numbers
-		return &runtimeapi.UInt64Value{Value: value}
-	}
-	return &runtimeapi.NetworkInterfaceUsage{
-		Name:    strings.TrimSpace(name),
-		RxBytes: column(0), RxErrors: column(2), TxBytes: column(8), TxErrors: column(10),
-	}, nil
+	return all, nil
 }

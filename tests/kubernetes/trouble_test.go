@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -128,6 +129,13 @@ func testStats(c *cluster) {
 	metrics := c.kubectl("get", "--raw", "/api/v1/nodes/"+c.nodes[0].name+"/proxy/metrics/resource")
 	if count := strings.Count(metrics, "\ncontainer_memory_working_set_bytes{"); count < 4 {
 		c.Errorf("metrics of %d containers:\n%s", count, metrics)
+	}
+	metrics = c.kubectl("get", "--raw", "/api/v1/nodes/"+c.nodes[0].name+"/proxy/metrics/cadvisor")
+	for name, want := range map[string]int{"container_memory_working_set_bytes": 4, "container_network_receive_bytes_total": 2} {
+		named := regexp.MustCompile(fmt.Sprintf(`(?m)^%s{.*namespace="%s",pod="web-.*} [1-9]`, name, space))
+		if count := len(named.FindAllString(metrics, -1)); count != want {
+			c.Errorf("%d values of %s, want %d:\n%s", count, name, want, metrics)
+		}
 	}
 }
 

@@ -1,0 +1,263 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"kurma.io/stager/cri/records"
+	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/pods"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// commonLabels returns the labels of all metrics, cAdvisor's: Prometheus' users join metrics by them.
+func commonLabels() []string { return []string{"container", "id", "image", "name", "namespace", "pod"} }
+
+// ListMetricDescriptors implements the CRI.
+func (s *Server) ListMetricDescriptors(
+	context.Context, *runtimeapi.ListMetricDescriptorsRequest,
+) (*runtimeapi.ListMetricDescriptorsResponse, error) {
+	r := new(runtimeapi.ListMetricDescriptorsResponse)
+	for _, m := range metrics {
+		r.Descriptors = append(r.Descriptors, &runtimeapi.MetricDescriptor{
+			Name: m.name, Help: m.help, LabelKeys: slices.Concat(commonLabels(), m.labels),
+		})
+	}
+	return r, nil
+}
+
+// ListPodSandboxMetrics implements the CRI, for the sandboxes that are ready and their containers that run.
+func (s *Server) ListPodSandboxMetrics(
+	context.Context, *runtimeapi.ListPodSandboxMetricsRequest,
+) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
+	all, err := s.listMetrics()
+	return &runtimeapi.ListPodSandboxMetricsResponse{PodMetrics: all}, err
+}
+
+// StreamPodSandboxMetrics implements the CRI.
+func (s *Server) StreamPodSandboxMetrics(
+	_ *runtimeapi.StreamPodSandboxMetricsRequest, stream runtimeapi.RuntimeService_StreamPodSandboxMetricsServer,
+) error {
+	all, err := s.listMetrics()
+	return sendAll(all, err, func(part []*runtimeapi.PodSandboxMetrics) error {
+		return stream.Send(&runtimeapi.StreamPodSandboxMetricsResponse{PodSandboxMetrics: part})
+	})
+}
+
+func (s *Server) listMetrics() ([]*runtimeapi.PodSandboxMetrics, error) {
+	all, err := s.records.Sandboxes()
+	if err != nil {
+		return nil, err
+	}
+	containers, err := s.records.Containers()
+	if err != nil {
+		return nil, err
+	}
+	var list []*runtimeapi.PodSandboxMetrics
+	for _, sandbox := range all {
+		if s.sandboxState(sandbox) != runtimeapi.PodSandboxState_SANDBOX_READY {
+			continue
+		}
+		one, err := s.metricsOf(sandbox, containers)
+		if err != nil && s.sandboxState(sandbox) == runtimeapi.PodSandboxState_SANDBOX_READY {
+			return nil, err
+		}
+		if err == nil {
+			list = append(list, one)
+		}
+	}
+	return list, nil
+}
+
+// metricsOf returns the metrics of a sandbox, and of those of the containers that are in it.
+func (s *Server) metricsOf(
+	sandbox records.Sandbox, containers []records.Container,
+) (*runtimeapi.PodSandboxMetrics, error) {
+	all := &runtimeapi.PodSandboxMetrics{PodSandboxId: sandbox.ID}
+	var err error
+	if all.Metrics, err = s.sandboxMetrics(sandbox); err != nil {
+		return nil, err
+	}
+	for _, c := range containers {
+		if c.SandboxID != sandbox.ID {
+			continue
+		}
+		list, err := s.containerMetrics(sandbox, c)
+		if err != nil {
+			return nil, err
+		}
+		if list != nil {
+			all.ContainerMetrics = append(all.ContainerMetrics, &runtimeapi.ContainerMetrics{ContainerId: c.ID, Metrics: list})
+		}
+	}
+	return all, nil
+}
+
+// readings are values of metrics which share the values of the common labels.
+type readings struct {
+	common []string
+	list   []*runtimeapi.Metric
+}
+
+// add adds a value of a metric, with the values of the labels that the metric has beside the common ones.
+func (r *readings) add(name string, value uint64, labels ...string) {
+	r.list = append(r.list, &runtimeapi.Metric{
+		Name: name, MetricType: metricOf(name).kind, LabelValues: slices.Concat(r.common, labels),
+		Value: &runtimeapi.UInt64Value{Value: value},
+	})
+}
+
+// sandboxMetrics are those of a sandbox's network, unless it is the host's.
+func (s *Server) sandboxMetrics(r records.Sandbox) ([]*runtimeapi.Metric, error) {
+	if r.HostNetwork {
+		return nil, nil
+	}
+	interfaces, err := readInterfaces(s.records.SandboxDir(r.ID), r)
+	if err != nil {
+		return nil, err
+	}
+	values := &readings{common: []string{"", "/" + r.Cgroup, "", r.ID, r.Namespace, r.Name}}
+	for _, i := range interfaces {
+		for _, m := range networkMetrics {
+			values.add(m.name, i.columns[m.column], i.name)
+		}
+	}
+	return values.list, nil
+}
+
+// containerMetrics returns none for a container that does not run.
+func (s *Server) containerMetrics(sandbox records.Sandbox, r records.Container) ([]*runtimeapi.Metric, error) {
+	pod, err := s.podOf(r)
+	if err != nil || pod == nil || pod.Damage != nil || pod.State.Phase != pods.Running {
+		return nil, err
+	}
+	group, err := cgroups.Open(pod.Plan.Cgroup)
+	if err != nil {
+		return nil, err
+	}
+	values := &readings{common: []string{
+		r.Name, "/" + filepath.Join(group.Path, appGroup(r)), cmp.Or(r.ImageSpec, r.Image), r.ID,
+		sandbox.Namespace, sandbox.Name,
+	}}
+	files := filesOf(group, appGroup(r))
+	for _, m := range metrics {
+		if n, ok := files.number(m); ok {
+			values.add(m.name, n)
+		}
+	}
+	values.addMemory(files)
+	values.addDevices(files)
+	values.addProcesses(group, r)
+	values.add("container_start_time_seconds", uint64(cmpTime(r.Started, pod.State.Created).Unix()))
+	values.add("container_last_seen", uint64(time.Now().Unix()))
+	if err := values.addRequested(r); err != nil {
+		return nil, err
+	}
+	return values.list, s.addFileSystem(values, r, pod)
+}
+
+// addMemory adds the metrics of memory that are no number of a file.
+func (r *readings) addMemory(files *groupFiles) {
+	if used, ok := files.named("container_memory_usage_bytes"); ok {
+		cache, _ := files.memoryStat("inactive_file")
+		r.add("container_memory_working_set_bytes", used-min(used, cache))
+	}
+	for _, kind := range []string{"pgfault", "pgmajfault"} {
+		if n, ok := files.memoryStat(kind); ok {
+			r.add("container_memory_failures_total", n, kind, "hierarchy")
+		}
+	}
+}
+
+func (r *readings) addDevices(files *groupFiles) {
+	for _, c := range deviceMetrics {
+		file, want := c.v1, c.v1Key
+		if files.unified {
+			file, want = "io.stat", c.v2Key
+		}
+		for key, n := range files.numbers(file) {
+			device, what, _ := strings.Cut(key, " ")
+			major, minor, ok := strings.Cut(device, ":")
+			if !ok || what != want {
+				continue
+			}
+			r.add(c.name, n, deviceName(device))
+			if c.operation != "" {
+				r.add("container_blkio_device_usage_total", n, deviceName(device), major, minor, c.operation)
+			}
+		}
+	}
+}
+
+// deviceName returns the path of a block device, MAJOR:MINOR; a device that the kernel does not name is its numbers.
+func deviceName(numbers string) string {
+	link, err := os.Readlink("/sys/dev/block/" + numbers)
+	if err != nil {
+		return numbers
+	}
+	return "/dev/" + filepath.Base(link)
+}
+
+// addProcesses counts the descriptors of a container's processes.
+func (r *readings) addProcesses(group *cgroups.Group, c records.Container) {
+	used, _ := group.Usage(appGroup(c))
+	var descriptors, sockets uint64
+	for _, pid := range used.Processes {
+		dir := fmt.Sprintf("/proc/%d/fd", pid)
+		entries, _ := os.ReadDir(dir) // none of a process that has just ended
+		for _, e := range entries {
+			descriptors++
+			if target, _ := os.Readlink(filepath.Join(dir, e.Name())); strings.HasPrefix(target, "socket:") {
+				sockets++
+			}
+		}
+	}
+	r.add("container_processes", uint64(len(used.Processes)))
+	r.add("container_file_descriptors", descriptors)
+	r.add("container_sockets", sockets)
+}
+
+// addRequested adds the limits that kubelet has asked for; 0 is none.
+func (r *readings) addRequested(c records.Container) error {
+	asked := new(runtimeapi.LinuxContainerResources)
+	if c.Resources != nil {
+		if err := decode(c.Resources, asked); err != nil {
+			return err
+		}
+	}
+	r.add("container_spec_cpu_period", positive(asked.GetCpuPeriod()))
+	r.add("container_spec_cpu_quota", positive(asked.GetCpuQuota()))
+	r.add("container_spec_cpu_shares", positive(asked.GetCpuShares()))
+	r.add("container_spec_memory_limit_bytes", positive(asked.GetMemoryLimitInBytes()))
+	r.add("container_spec_memory_swap_limit_bytes", positive(asked.GetMemorySwapLimitInBytes()))
+	return nil
+}
+
+func positive(n int64) uint64 { return uint64(max(0, n)) }
+
+// addFileSystem adds what the container has written, and the size of the file system in which it is.
+func (s *Server) addFileSystem(r *readings, c records.Container, pod *pods.Pod) error {
+	var system unix.Statfs_t
+	var info unix.Stat_t
+	if err := unix.Statfs(s.config.State, &system); err != nil {
+		return fmt.Errorf("stat file system of %s: %w", s.config.State, err)
+	}
+	if err := unix.Stat(s.config.State, &info); err != nil {
+		return fmt.Errorf("stat %s: %w", s.config.State, err)
+	}
+	device := deviceName(fmt.Sprintf("%d:%d", unix.Major(info.Dev), unix.Minor(info.Dev)))
+	written, _ := s.written(c, pod)
+	r.add("container_fs_usage_bytes", written, device)
+	r.add("container_fs_limit_bytes", system.Blocks*uint64(system.Bsize), device)
+	r.add("container_fs_inodes_total", system.Files, device)
+	r.add("container_fs_inodes_free", system.Ffree, device)
+	return nil
+}
