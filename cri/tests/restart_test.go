@@ -166,7 +166,7 @@ func TestWrongCallsAreRefused(t *testing.T) {
 			c.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "/no/such.json"}
 		}), "seccomp"},
 		"huge pages": {container(func(c *runtimeapi.ContainerConfig) {
-			c.Linux.Resources.HugepageLimits = []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 1 << 21}}
+			c.Linux.Resources.HugepageLimits = []*runtimeapi.HugepageLimit{{PageSize: "3MB", Limit: 1 << 21}}
 		}), "huge pages"},
 	} {
 		t.Run(name, func(t *testing.T) {
