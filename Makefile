@@ -229,7 +229,8 @@ test-vm: root deps-vm aci images
 	tests/vm/run.sh $(OUT)
 test-vm-ci: root deps-vm aci images
 	tests/vm/run.sh $(OUT) cgroups pods container unionfs stager \
-		e2e='^Test(LayersStayAsTheyAre|RunHasItsAppsSurroundings|SpecificationExampleRuns|StagerRunsOnOverlay|ThreeRealProgramsShareAVolume)$$'
+		e2e='^Test(LayersStayAsTheyAre|RunHasItsAppsSurroundings|SpecificationExampleRuns|StagerRunsOnOverlay|ThreeRealProgramsShareAVolume)$$' \
+		cri='^Test(Limits|StatsAndUpdates|Metrics)'
 
 # A pod and the unit tests in a virtual machine for arm64, on Debian's kernel.
 test-arm64: root deps-arm64 build
@@ -249,7 +250,8 @@ test-pacemaker: root deps-build deps-test aci
 test-aufs: root deps-vm aci images
 	@[ -n '$(KERNEL)' ] || { echo 'usage: make test-aufs KERNEL=FILE' >&2; exit 1; }
 	VMKERNEL='$(KERNEL)' VMAPPEND='$(APPEND)' VMFILESYSTEM=aufs tests/vm/run.sh $(OUT) unionfs container stager pods \
-		e2e='^Test(LayersStayAsTheyAre|AppsChangeFilesOfTheirLayers|TooManyLayersAreRefused|StagerRunsOnOverlay|SpecificationExampleRuns|ThreeRealProgramsShareAVolume)$$'
+		e2e='^Test(LayersStayAsTheyAre|AppsChangeFilesOfTheirLayers|TooManyLayersAreRefused|StagerRunsOnOverlay|SpecificationExampleRuns|ThreeRealProgramsShareAVolume)$$' \
+		cri='^Test(Limits|StatsAndUpdates|Metrics)'
 
 # Lists the tests that cover each clause of the App Container specification.
 clauses:
