@@ -72,7 +72,7 @@ hostname vm
 ulimit -n 65536
 limit=$(cat /limit) # of a suite, in minutes
 export PATIENCE=5m # for 14 networks of a pod
-export NETWORK_PODS=8 # CNI's plugins for 24 at once do not end within their 50 seconds on an emulated processor
+export NETWORK_PODS=4 # CNI's plugins for more at once do not end within their 50 seconds on an emulated processor
 export ORPHANS=2000 # an emulated processor takes minutes for the 20,000 of TestOrphansCostTheSupervisorNothing
 STAGER_BIN=/built STAGER_IMAGES=/built/images STAGER_ACI=$(ls /built/*-linux-*.aci)
 export STAGER_BIN STAGER_IMAGES STAGER_ACI
