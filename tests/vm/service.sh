@@ -110,10 +110,19 @@ check 'the server is ready' kurma-cri status
 socket=/run/kurma-cri/kurma-cri.sock
 check 'only root may call it' is "$(stat -c %a "$socket")$(stat -c %a "${socket%/*}")" 600700
 launcher --state /var/lib/kurma-cri image import busybox.aci
-container=$(./client "$socket" run aci/kurma.io/stager/tests/busybox:"$(aci inspect --json busybox.aci |
+busctl --quiet call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager \
+	StartTransientUnit 'ssa(sv)a(sa(sv))' kubepods-test.slice replace 5 DefaultDependencies b false \
+	MemoryAccounting b true CPUAccounting b true TasksAccounting b true IOAccounting b true 0 # as kubelet makes a pod's slice
+container=$(./client "$socket" run kubepods-test.slice aci/kurma.io/stager/tests/busybox:"$(aci inspect --json busybox.aci |
 	sed -n 's/.*"version":"\([^"]*\)".*/\1/p')" sh -c 'trap "" TERM; while :; do sleep 1; done') || container=
 runs() { is "$(./client "$socket" state "$container")" CONTAINER_RUNNING; }
+limited() { is "$(cat /sys/fs/cgroup/kubepods.slice/kubepods-test.slice/kurma-*/*/apps/app*/memory.max)" 67108864; }
 check 'a container runs' runs
+check "it has its memory limit in kubelet's slice" limited
+check 'systemd reads its units again' systemctl daemon-reload
+check 'systemd changes the slice' systemctl set-property --runtime kubepods-test.slice CPUWeight=50 TasksAccounting=false
+check 'the container has kept its limit' limited
+check 'the container runs in the changed slice' runs
 check 'the server restarts' systemctl restart kurma-cri.service
 check 'the container runs on' runs
 main=$(property MainPID kurma-cri.service)

@@ -1,8 +1,9 @@
 // Command client calls a server of the CRI as kubelet does, where kubelet and crictl are missing: in the virtual machine
 // that tests the Debian packages (tests/vm/service.sh).
 //
-//	client SOCKET run IMAGE COMMAND...  starts a container in a sandbox of its own, and prints its ID
-//	client SOCKET state ID              prints the container's state
+//	client SOCKET run CGROUP IMAGE COMMAND...  starts a container in a sandbox below kubelet's cgroup, with a memory limit
+//	                                           of 64 MiB, and prints its ID
+//	client SOCKET state ID                     prints the container's state
 package main
 
 import (
@@ -29,7 +30,7 @@ func run(args []string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // the machine is emulated
 	defer cancel()
 	if len(args) < 3 {
-		return "", fmt.Errorf("usage: client SOCKET run IMAGE COMMAND... | client SOCKET state ID")
+		return "", fmt.Errorf("usage: client SOCKET run CGROUP IMAGE COMMAND... | client SOCKET state ID")
 	}
 	connection, err := grpc.NewClient("unix://"+args[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -37,10 +38,10 @@ func run(args []string) (string, error) {
 	}
 	defer func() { _ = connection.Close() }()
 	client := runtimeapi.NewRuntimeServiceClient(connection)
-	switch args[1] {
-	case "run":
-		return start(ctx, client, args[2], args[3:])
-	case "state":
+	switch {
+	case args[1] == "run" && len(args) > 3:
+		return start(ctx, client, args[2], args[3], args[4:])
+	case args[1] == "state":
 		r, err := client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: args[2]})
 		return r.GetStatus().GetState().String(), err
 	default:
@@ -49,11 +50,15 @@ func run(args []string) (string, error) {
 }
 
 // start returns the ID of a container that it has started.
-func start(ctx context.Context, client runtimeapi.RuntimeServiceClient, image string, command []string) (string, error) {
+func start(
+	ctx context.Context, client runtimeapi.RuntimeServiceClient, cgroup, image string, command []string,
+) (string, error) {
 	namespaces := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
 	sandbox := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: "test", Uid: "test", Namespace: "test"}, LogDirectory: "/var/log/pods/test",
-		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces}},
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			CgroupParent: cgroup, SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces},
+		},
 	}
 	made, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandbox})
 	if err != nil {
@@ -63,7 +68,10 @@ func start(ctx context.Context, client runtimeapi.RuntimeServiceClient, image st
 		PodSandboxId: made.PodSandboxId, SandboxConfig: sandbox, Config: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "app"}, Image: &runtimeapi.ImageSpec{Image: image},
 			Command: command, LogPath: "app.log",
-			Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: namespaces}},
+			Linux: &runtimeapi.LinuxContainerConfig{
+				Resources:       &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 64 << 20},
+				SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: namespaces},
+			},
 		},
 	})
 	if err != nil {
