@@ -44,7 +44,7 @@ func configOf(s *spec.Spec, shm string) *configs.Config {
 		c.RootPropagation = unix.MS_SHARED | unix.MS_REC
 	}
 	c.Devices = append(c.Devices, specconv.AllowedDevices...) // one without a path is a rule of the policy alone
-	c.Cgroups.Devices = deviceRules(s)
+	c.Cgroups.Devices = cgroup.DeviceRules(s)
 	c.MaskPaths, c.ReadonlyPaths = s.Masked(), s.ReadOnly()
 	return c
 }
@@ -145,27 +145,4 @@ func attributesOf(m spec.Mount) (attributes uint64) {
 		attributes |= unix.MOUNT_ATTR_NODEV
 	}
 	return attributes
-}
-
-// deviceRules returns rules that allow only the default devices and the spec's own; a privileged
-// container may use any device.
-func deviceRules(s *spec.Spec) []*devices.Rule {
-	everything := devices.Rule{
-		Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm",
-	}
-	if s.Privileged {
-		everything.Allow = true
-		return []*devices.Rule{&everything}
-	}
-	rules := []*devices.Rule{&everything}
-	for _, d := range specconv.AllowedDevices {
-		rules = append(rules, &d.Rule)
-	}
-	for _, d := range s.Devices {
-		rules = append(rules, &devices.Rule{
-			Type: devices.Type(d.Type), Major: d.Major, Minor: d.Minor,
-			Permissions: devices.Permissions(strings.ToLower(d.Access)), Allow: true,
-		})
-	}
-	return rules
 }

@@ -1,40 +1,26 @@
 package cgroup
 
 import (
-	"fmt"
-
-	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // sets device rules; without it the cgroup manager refuses any
 	devices "github.com/opencontainers/cgroups/devices/config"
-	"github.com/opencontainers/cgroups/manager"
 
 	"kurma.io/stager/spec"
 )
 
 // MakeContainer makes a container's cgroup with its limits and its policy of devices, for a runtime whose program
 // does not.
-func MakeContainer(s *spec.Spec) error {
+func (g *Pod) MakeContainer(s *spec.Spec) error {
 	resources := Resources(s.Resources)
 	if err := LimitBlockDevices(s.Resources, resources); err != nil {
 		return err
 	}
-	resources.Devices = deviceRules(s)
-	m, err := manager.New(&cgroups.Cgroup{Path: s.Cgroup, Resources: resources})
-	if err != nil {
-		return err
-	}
-	if err := m.Apply(-1); err != nil {
-		return fmt.Errorf("make container's cgroup: %w", err)
-	}
-	if err := m.Set(resources); err != nil {
-		return fmt.Errorf("limit container's cgroup: %w", err)
-	}
-	return nil
+	resources.Devices = DeviceRules(s)
+	return g.MakeBelow(s.Cgroup, resources)
 }
 
-// deviceRules allow the devices that every container has and the spec's own, and no
-// others; a privileged container may use any.
-func deviceRules(s *spec.Spec) []*devices.Rule {
+// DeviceRules allow the devices that every container has and the spec's own, and no others; a privileged container may
+// use any.
+func DeviceRules(s *spec.Spec) []*devices.Rule {
 	everything := &devices.Rule{
 		Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard,
 		Permissions: "rwm", Allow: s.Privileged,

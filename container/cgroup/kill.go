@@ -12,12 +12,12 @@ import (
 )
 
 // Kill kills every process in a cgroup and below, frozen ones too, and need not wait. Where the kernel does not kill
-// them by itself (HasKill), Kill freezes the cgroup meanwhile, so that no process forks. A cgroup that does not exist
-// is no error. Kill leaves the cgroup thawed: in a frozen cgroup of version 1 no process ends. Errors are those of
-// SignalAll.
+// them by itself (hasKill), Kill freezes the cgroup meanwhile, so that no process forks. A cgroup that does not exist
+// is no error; a process that a security module protects is one. Kill leaves the cgroup thawed: in a frozen cgroup of
+// version 1 no process ends.
 func Kill(m cgroups.Manager) error {
 	defer thaw(m)
-	if HasKill(m) {
+	if hasKill(m) {
 		err := os.WriteFile(filepath.Join(m.Path(""), "cgroup.kill"), []byte("1"), 0)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 			return nil // it is gone, or going
@@ -25,7 +25,7 @@ func Kill(m cgroups.Manager) error {
 		return err
 	}
 	freeze(m)
-	_, err := SignalAll(m)
+	_, err := signalAll(m, unix.Kill)
 	return err
 }
 

@@ -98,12 +98,14 @@ func outerLimit(dir, file string) (outer int64, limited bool) {
 }
 
 // Make makes the cgroup, with its limits. Call it once, before any app's cgroup is made.
-func (g *Pod) Make() error {
-	if err := g.manager.Apply(-1); err != nil {
-		return fmt.Errorf("make pod's cgroup %s: %w", g.path, err)
+func (g *Pod) Make() error { return makeCgroup(g.manager, g.path, g.limits) }
+
+func makeCgroup(m cgroups.Manager, path string, limits *cgroups.Resources) error {
+	if err := m.Apply(-1); err != nil {
+		return fmt.Errorf("make cgroup %s: %w", path, err)
 	}
-	if err := g.manager.Set(g.limits); err != nil {
-		return fmt.Errorf("limit pod's cgroup %s: %w", g.path, err)
+	if err := m.Set(limits); err != nil {
+		return fmt.Errorf("limit cgroup %s: %w", path, err)
 	}
 	return nil
 }
@@ -145,13 +147,7 @@ func (g *Pod) MakeBelow(path string, limits *cgroups.Resources) error {
 	if err != nil {
 		return err
 	}
-	if err := m.Apply(-1); err != nil {
-		return fmt.Errorf("make cgroup %s: %w", path, err)
-	}
-	if err := m.Set(limits); err != nil {
-		return fmt.Errorf("limit cgroup %s: %w", path, err)
-	}
-	return nil
+	return makeCgroup(m, path, limits)
 }
 
 func (g *Pod) managerOf(path string, limits *cgroups.Resources) (cgroups.Manager, error) {
@@ -200,8 +196,8 @@ func (g *Pod) kill() error {
 // KillAll sends SIGKILL to the processes in a cgroup and below until none is left. If some are left after killLimit, it
 // returns an error.
 func KillAll(m cgroups.Manager) error {
-	left, err := SignalAll(m)
-	for deadline := time.Now().Add(killLimit); left > 0 && err == nil; left, err = SignalAll(m) {
+	left, err := signalAll(m, unix.Kill)
+	for deadline := time.Now().Add(killLimit); left > 0 && err == nil; left, err = signalAll(m, unix.Kill) {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%d survive SIGKILL", left)
 		}
@@ -225,12 +221,10 @@ func (g *Pod) awaitHidden() {
 	}
 }
 
-// SignalAll sends SIGKILL to every process in a cgroup and below, and returns the number of processes. It can miss
+// signalAll sends SIGKILL to every process in a cgroup and below, and returns the number of processes. It can miss
 // processes that are forked meanwhile. A process whose AppArmor profile takes no signals from the caller, without
 // "signal (receive) peer=unconfined", is an error: it survives, and so does its cgroup. The kernel's cgroup.kill
 // (version 2, Linux 5.14) asks no profile.
-func SignalAll(m cgroups.Manager) (int, error) { return signalAll(m, unix.Kill) }
-
 func signalAll(m cgroups.Manager, kill func(pid int, sig unix.Signal) error) (int, error) {
 	pids, err := m.GetAllPids()
 	// Reading the processes of a cgroup that is removed meanwhile returns ENODEV.
@@ -253,8 +247,8 @@ func signalAll(m cgroups.Manager, kill func(pid int, sig unix.Signal) error) (in
 	return len(pids), err
 }
 
-// HasKill reports whether the kernel kills the processes of a cgroup by itself (cgroups(7), cgroup.kill).
-func HasKill(m cgroups.Manager) bool {
+// hasKill reports whether the kernel kills the processes of a cgroup by itself (cgroups(7), cgroup.kill).
+func hasKill(m cgroups.Manager) bool {
 	unified := m.Path("")
 	if unified == "" {
 		return false

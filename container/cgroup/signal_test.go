@@ -20,7 +20,7 @@ func (strangers) GetAllPids() ([]int, error) { return []int{0, 0}, nil }
 
 // kill(2) takes 0 for the caller's own process group: a mistake ends this test's program.
 func TestProcessesOfOtherNamespacesAreCountedAndNotSignalled(t *testing.T) {
-	if left, err := SignalAll(strangers{}); left != 2 || err != nil {
+	if left, err := signalAll(strangers{}, unix.Kill); left != 2 || err != nil {
 		t.Errorf("%d processes are left, %v; want 2", left, err)
 	}
 }
@@ -57,13 +57,13 @@ func TestADeniedSignalIsNamed(t *testing.T) {
 // The kernel's own kill is used where it is, and known by its file.
 func TestCgroupKillIsKnownByItsFile(t *testing.T) {
 	dir := t.TempDir()
-	if HasKill(hierarchy{}) || HasKill(hierarchy{dir: dir}) {
+	if hasKill(hierarchy{}) || hasKill(hierarchy{dir: dir}) {
 		t.Error("there is none")
 	}
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if !HasKill(hierarchy{dir: dir}) {
+	if !hasKill(hierarchy{dir: dir}) {
 		t.Error("there is one")
 	}
 }

@@ -39,7 +39,7 @@ func (c *container) start(stdio spec.Stdio) (spec.Running, error) {
 	if err := os.Mkdir(c.bundle, 0o700); err != nil {
 		return nil, err
 	}
-	if err := cgroup.MakeContainer(&c.spec); err != nil {
+	if err := c.runtime.pod.MakeContainer(&c.spec); err != nil {
 		return nil, err
 	}
 	uid, gid, err := identity.Of(c.spec.Root, &c.spec.Process)
@@ -104,10 +104,7 @@ func (c *container) exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, erro
 func (c *container) PIDs() ([]int, error) { return c.cgroups.GetAllPids() }
 
 // Kill implements spec.Container.
-func (c *container) Kill() error {
-	_, err := cgroup.SignalAll(c.cgroups)
-	return err
-}
+func (c *container) Kill() error { return cgroup.Kill(c.cgroups) }
 
 // Destroy implements spec.Container. It starts no process, so crun does not clean up.
 func (c *container) Destroy() error {
