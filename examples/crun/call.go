@@ -1,16 +1,16 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	goruntime "runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,11 +35,9 @@ const enterVariable = "_STAGER_CRUN_CGROUPS"
 // enterCgroup executes crun in the cgroups of enterVariable, and does not return, if
 // the program was started for that. Otherwise it returns. main calls it first.
 //
-//	supervisor ─► this program: joins the cgroups ─► crun ─► the container's process
+//	supervisor ─► this program, in its own mount namespace: joins the cgroups ─► crun ─► the container's process
 //
 // So the container's process is in its cgroup from the start, and so is all that crun does.
-// crun ends when it has started the process; the parent is then the supervisor, as PID 1 or
-// child subreaper: that happens inside reap.Reaper.Spawn, which registers it.
 func enterCgroup() {
 	score, folders, ok := strings.Cut(os.Getenv(enterVariable), "\n")
 	if !ok {
@@ -60,10 +58,6 @@ func executeCrun(score string, cgroups []string) error {
 	}
 	// crun must not see that the machine has cgroups of both versions: it refuses such a
 	// machine, also when it is not to touch cgroups.
-	goruntime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return os.NewSyscallError("unshare", err)
-	}
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("separate mounts of crun: %w", err)
 	}
@@ -72,8 +66,7 @@ func executeCrun(score string, cgroups []string) error {
 	}
 	// Signals that the supervisor ignores are ignored still; one that is caught has its
 	// default action again after execve(2).
-	_, release := supervisor.CatchSignals(context.Background())
-	release()
+	supervisor.IgnoreSignals()()
 	for sig := unix.Signal(1); sig < 32; sig++ {
 		if signal.Ignored(sig) {
 			signal.Notify(make(chan os.Signal, 1), sig)
@@ -82,9 +75,9 @@ func executeCrun(score string, cgroups []string) error {
 	return os.NewSyscallError("execve", unix.Exec(crun, os.Args, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}))
 }
 
-// call calls crun to start a process, and returns its number once it has executed program.
-// files are the process's from 3 on.
-func (c *container) call(stdio spec.Stdio, files []*os.File, program string, args ...string) (pid int, err error) {
+// call calls crun to start a process, and returns the process once it has executed program. files are the process's
+// from 3 on.
+func (c *container) call(stdio spec.Stdio, files []*os.File, program string, args ...string) (_ spec.Running, err error) {
 	name := strconv.FormatInt(c.calls.Add(1), 10)
 	log, number := filepath.Join(c.bundle, "log-"+name), filepath.Join(c.bundle, "pid-"+name)
 	defer func() { _, _ = os.Remove(log), os.Remove(number) }() // crun may have written neither
@@ -93,18 +86,16 @@ func (c *container) call(stdio spec.Stdio, files []*os.File, program string, arg
 	var console *net.UnixListener
 	if stdio.Terminal {
 		if console, err = c.listen("console-" + name); err != nil {
-			return 0, err
+			return nil, err
 		}
 		defer console.Close()
 		all = append(all, "--console-socket", "console-"+name)
 	}
 	err = c.execute(stdio, files, append(all, c.spec.Name))
-	text, readErr := os.ReadFile(number)
-	if readErr == nil {
-		pid, readErr = strconv.Atoi(string(text))
-	}
+	text, _ := os.ReadFile(number)
+	pid, noPID := strconv.Atoi(string(text))
 	if err == nil {
-		err = readErr
+		err = noPID
 	}
 	if err == nil {
 		err = awaitExec(pid, program)
@@ -119,7 +110,7 @@ func (c *container) call(stdio spec.Stdio, files []*os.File, program string, arg
 		_ = unix.Kill(pid, unix.SIGKILL)
 		_, _ = unix.Wait4(pid, nil, 0, nil) // it has become a child of this process
 	}
-	return pid, err
+	return process(pid), err
 }
 
 // execute runs crun to its end, in the container's cgroups.
@@ -133,24 +124,17 @@ func (c *container) execute(stdio spec.Stdio, files []*os.File, args []string) e
 		return err
 	}
 	defer null.Close()
-	std := []*os.File{null, null, null}
-	for i, f := range []*os.File{stdio.Stdin, stdio.Stdout, stdio.Stderr} {
-		if f != nil && !stdio.Terminal {
-			std[i] = f
-		}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args, cmd.Dir, cmd.ExtraFiles = args, c.bundle, files
+	cmd.Env = []string{enterVariable + "=" + strings.Join(entered, "\n"), "GOMAXPROCS=1"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNS}
+	if !stdio.Terminal {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = cmp.Or(stdio.Stdin, null), cmp.Or(stdio.Stdout, null), cmp.Or(stdio.Stderr, null)
 	}
-	process, err := os.StartProcess("/proc/self/exe", args, &os.ProcAttr{
-		Dir: c.bundle, Env: []string{enterVariable + "=" + strings.Join(entered, "\n"), "GOMAXPROCS=1"},
-		Files: append(std, files...), Sys: &syscall.SysProcAttr{Setsid: true},
-	})
-	if err != nil {
-		return err
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("crun: %w", err)
 	}
-	state, err := process.Wait()
-	if err == nil && !state.Success() {
-		err = fmt.Errorf("crun: %v", state)
-	}
-	return err
+	return nil
 }
 
 // awaitExec returns when a process that crun has started has executed program. crun reports an
@@ -163,11 +147,11 @@ func awaitExec(pid int, program string) error {
 	folder := fmt.Sprintf("/proc/%d/", pid)
 	for deadline := time.Now().Add(execLimit); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		now, err := os.Stat(folder + "exe")
-		switch {
-		case err == nil && !os.SameFile(own, now):
-			return nil
-		case err == nil:
+		if err == nil && os.SameFile(own, now) {
 			continue // it is crun
+		}
+		if err == nil {
+			return nil
 		}
 		// It has ended: the number stays its own until it is waited for, and so does its name.
 		name, err := os.ReadFile(folder + "comm")
@@ -242,15 +226,14 @@ func receive(from *net.UnixListener, to chan<- *os.File) error {
 	if err != nil {
 		return fmt.Errorf("receive terminal: %w", err)
 	}
+	var fds []int
 	messages, err := unix.ParseSocketControlMessage(oob[:n])
-	if err != nil || len(messages) != 1 {
-		return errors.New("receive terminal: crun has sent none")
+	if err == nil && len(messages) == 1 {
+		fds, err = unix.ParseUnixRights(&messages[0])
 	}
-	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
 		return errors.New("receive terminal: crun has sent none")
 	}
-	unix.CloseOnExec(fds[0])
 	to <- os.NewFile(uintptr(fds[0]), "terminal")
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"path"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 func configOf(s *spec.Spec, user [2]uint32, shm string, stdio spec.Stdio) (*specs.Spec, error) {
 	filter, err := seccompOf(&s.Process)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make seccomp filter: %w", err)
 	}
 	config := &specs.Spec{
 		Version: "1.0.2",
@@ -42,7 +43,7 @@ func configOf(s *spec.Spec, user [2]uint32, shm string, stdio spec.Stdio) (*spec
 // processOf is a process in the container: its main process, or a command with the
 // main process's rights.
 func processOf(s *spec.Spec, user [2]uint32, stdio spec.Stdio) *specs.Process {
-	p, oom := &s.Process, s.OOMScoreAdj
+	p := &s.Process
 	out := &specs.Process{
 		Terminal: stdio.Terminal,
 		User:     specs.User{UID: user[0], GID: user[1]},
@@ -50,7 +51,7 @@ func processOf(s *spec.Spec, user [2]uint32, stdio spec.Stdio) *specs.Process {
 		Capabilities:    &specs.LinuxCapabilities{Bounding: p.Capabilities},
 		NoNewPrivileges: p.NoNewPrivileges,
 		ApparmorProfile: s.AppArmorProfile,
-		OOMScoreAdj:     &oom,
+		OOMScoreAdj:     new(s.OOMScoreAdj),
 		SelinuxLabel:    s.SELinuxLabel,
 		Rlimits: []specs.POSIXRlimit{
 			limitAtMost("RLIMIT_SIGPENDING", unix.RLIMIT_SIGPENDING, spec.PendingSignals),
@@ -75,9 +76,7 @@ func processOf(s *spec.Spec, user [2]uint32, stdio spec.Stdio) *specs.Process {
 // limitAtMost is a number as a limit, soft and hard, or the caller's own limit where that is lower.
 func limitAtMost(name string, resource int, most uint64) specs.POSIXRlimit {
 	var own unix.Rlimit
-	if unix.Getrlimit(resource, &own) != nil {
-		own = unix.Rlimit{Cur: most, Max: most}
-	}
+	_ = unix.Getrlimit(resource, &own) // it fails for no resource that the kernel has
 	return specs.POSIXRlimit{Type: name, Soft: min(own.Cur, most), Hard: min(own.Max, most)}
 }
 
@@ -95,19 +94,17 @@ func mountsOf(s *spec.Spec, shm string) []specs.Mount {
 
 func mountOptions(m spec.Mount) []string {
 	var options []string
-	switch {
-	case m.Type == "bind" && m.Recursive:
-		options = []string{"rbind", "rslave"}
-	case m.Type == "bind":
+	prefix := ""
+	if m.Type == "bind" {
+		prefix = "r" // without it, crun would take away the flags of the source
 		options = []string{"bind", "slave"}
+		if m.Recursive {
+			options = []string{"rbind", "rslave"}
+		}
 	}
-	bind := m.Type == "bind"
 	for flag, set := range map[string]bool{"ro": m.ReadOnly, "nosuid": m.NoSuid, "nodev": m.NoDev} {
-		switch {
-		case set && bind:
-			options = append(options, "r"+flag) // without the r, crun would take away the flags of the source
-		case set:
-			options = append(options, flag)
+		if set {
+			options = append(options, prefix+flag)
 		}
 	}
 	if m.Options != "" {

@@ -16,7 +16,9 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// container implements spec.OOMReporter.
+var _ spec.OOMReporter = (*container)(nil)
+
+// container is an app's.
 type container struct {
 	runtime *runtime
 	spec    spec.Spec
@@ -28,15 +30,10 @@ type container struct {
 
 // Start implements spec.Container.
 func (c *container) Start(stdio spec.Stdio) (spec.Running, error) {
-	p, err := c.start(stdio)
-	return p, wrap(fmt.Sprintf("start container %q", c.spec.Name), err)
-}
-
-func (c *container) start(stdio spec.Stdio) (spec.Running, error) {
-	if err := refuseLinks(c.spec.Root); err != nil {
+	if err := c.refuseLinks(); err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(c.bundle, 0o700); err != nil {
+	if err := os.MkdirAll(c.bundle, 0o700); err != nil {
 		return nil, err
 	}
 	if err := c.runtime.pod.MakeContainer(&c.spec); err != nil {
@@ -56,19 +53,19 @@ func (c *container) start(stdio spec.Stdio) (spec.Running, error) {
 	if len(c.spec.Process.Args) == 0 {
 		return nil, errors.New("no program to execute")
 	}
-	pid, err := c.call(stdio, c.spec.Files, c.spec.Process.Args[0], "run", "--detach")
+	p, err := c.call(stdio, c.spec.Files, c.spec.Process.Args[0], "run", "--detach")
 	if err != nil {
 		return nil, errors.Join(err, cgroup.KillAll(c.cgroups)) // crun may leave its own process dying
 	}
-	c.oom.Start(pid, func() (cgroups.Manager, error) { return c.cgroups, nil })
-	return process(pid), nil
+	c.oom.Start(p.PID(), func() (cgroups.Manager, error) { return c.cgroups, nil })
+	return p, nil
 }
 
 // refuseLinks refuses a root in which a folder that crun mounts a file system on is a symbolic link.
-func refuseLinks(root string) error {
+func (c *container) refuseLinks() error {
 	for _, path := range spec.SystemFolders() {
-		if _, err := os.Readlink(filepath.Join(root, path)); err == nil {
-			return fmt.Errorf("%s in the root is a symbolic link", path)
+		if _, err := os.Readlink(filepath.Join(c.spec.Root, path)); err == nil {
+			return fmt.Errorf("start container %q: %s in the root is a symbolic link", c.spec.Name, path)
 		}
 	}
 	return nil
@@ -76,11 +73,6 @@ func refuseLinks(root string) error {
 
 // Exec implements spec.Container.
 func (c *container) Exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, error) {
-	p, err := c.exec(cmd, stdio)
-	return p, wrap(fmt.Sprintf("enter container %q", c.spec.Name), err)
-}
-
-func (c *container) exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, error) {
 	s := c.spec
 	s.Process.Args, s.Process.Env, s.Process.Dir, s.Process.Root = cmd.Args, cmd.Env, cmd.Dir, false
 	s.Process.User, s.Process.Group, s.Process.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
@@ -93,11 +85,7 @@ func (c *container) exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, erro
 	if err := writeJSON(filepath.Join(c.bundle, file), processOf(&s, [2]uint32{uid, gid}, stdio)); err != nil {
 		return nil, err
 	}
-	pid, err := c.call(stdio, nil, cmd.Args[0], "exec", "--detach", "--process", file)
-	if err != nil {
-		return nil, err
-	}
-	return process(pid), nil
+	return c.call(stdio, nil, cmd.Args[0], "exec", "--detach", "--process", file)
 }
 
 // PIDs implements spec.Container.
@@ -109,8 +97,7 @@ func (c *container) Kill() error { return cgroup.Kill(c.cgroups) }
 // Destroy implements spec.Container. It starts no process, so crun does not clean up.
 func (c *container) Destroy() error {
 	c.oom.Close()
-	err := errors.Join(c.cgroups.Destroy(), os.RemoveAll(c.bundle), os.RemoveAll(filepath.Join(c.runtime.state, c.spec.Name)))
-	return wrap(fmt.Sprintf("destroy container %q", c.spec.Name), err)
+	return errors.Join(c.cgroups.Destroy(), os.RemoveAll(c.bundle), os.RemoveAll(filepath.Join(c.runtime.state, c.spec.Name)))
 }
 
 // OOMKilled implements spec.OOMReporter.
@@ -124,15 +111,6 @@ func (p process) PID() int { return int(p) }
 
 // Release implements spec.Running.
 func (process) Release() {}
-
-// wrap says what failed, but for a program that cannot be executed, which says it itself.
-func wrap(what string, err error) error {
-	var missing *spec.ExecError
-	if err == nil || errors.As(err, &missing) {
-		return err
-	}
-	return fmt.Errorf("%s: %w", what, err)
-}
 
 func writeJSON(path string, value any) error {
 	text, err := json.Marshal(value)

@@ -16,6 +16,6 @@ import (
 
 func main() {
 	enterCgroup() // this program is also what executes crun
-	runtime := func(*slog.Logger) spec.Runtime { return newRuntime(names.AppsCgroup) }
-	os.Exit(pid1.Main(runtime, unionfs.Drivers(), boot.Steps()))
+	newRuntime := func(*slog.Logger) spec.Runtime { return &runtime{cgroup: names.AppsCgroup} }
+	os.Exit(pid1.Main(newRuntime, unionfs.Drivers(), boot.Steps()))
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -21,11 +19,7 @@ func seccompOf(p *spec.Process) (*specs.LinuxSeccomp, error) {
 	if p.Seccomp.Kind == spec.SeccompProfile {
 		return seccomp.LoadProfile(p.Seccomp.Profile, bounded)
 	}
-	profile, err := seccomp.GetDefaultProfile(bounded)
-	if err != nil {
-		return nil, fmt.Errorf("read default seccomp profile: %w", err)
-	}
-	return profile, nil
+	return seccomp.GetDefaultProfile(bounded)
 }
 
 // setOf turns an isolator's set into a filter for every ABI of the machine.
@@ -33,8 +27,7 @@ func setOf(set spec.SyscallSet) *specs.LinuxSeccomp {
 	blocked, allowed := specs.ActKillProcess, specs.ActAllow
 	var errno *uint
 	if set.Errno != 0 {
-		number := uint(set.Errno)
-		blocked, errno = specs.ActErrno, &number
+		blocked, errno = specs.ActErrno, new(uint(set.Errno))
 	}
 	filter := &specs.LinuxSeccomp{
 		DefaultAction: allowed,
