@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/ProtonMail/go-crypto/openpgp/armor"
@@ -54,20 +53,6 @@ func (r *KeyRing) add(prefix string, entities openpgp.EntityList) {
 		r.entities = append(r.entities, e)
 		r.prefixes = append(r.prefixes, prefix)
 	}
-}
-
-// trusts reports whether the ring holds the primary key with that
-// fingerprint, 40 or 64 lower-case hexadecimal digits, neither revoked nor expired now.
-func (r KeyRing) trusts(keyFingerprint string) bool {
-	now := time.Now()
-	for _, e := range r.entities {
-		if fingerprint(e) != keyFingerprint || e.Revoked(now) {
-			continue
-		}
-		_, usable := e.SigningKey(now)
-		return usable
-	}
-	return false
 }
 
 // ReadKey reads the one armored or binary private key in the file, which must

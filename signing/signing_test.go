@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 const message = "the data that is signed\n"
@@ -84,6 +85,20 @@ func TestVerifyAcceptsOnlyKnownSigners(t *testing.T) {
 			}
 		})
 	}
+}
+
+// trusts reports whether the ring holds the primary key with that
+// fingerprint, 40 or 64 lower-case hexadecimal digits, neither revoked nor expired now.
+func (r KeyRing) trusts(keyFingerprint string) bool {
+	now := time.Now()
+	for _, e := range r.entities {
+		if fingerprint(e) != keyFingerprint || e.Revoked(now) {
+			continue
+		}
+		_, usable := e.SigningKey(now)
+		return usable
+	}
+	return false
 }
 
 func TestAKeyRingTrustsItsOwnKeys(t *testing.T) {
