@@ -128,8 +128,7 @@ func (e *remoteError) Error() string { return e.message }
 
 // codeOf returns the exit code for an error of run or attach.
 func codeOf(err error) int {
-	var remote *remoteError
-	if errors.As(err, &remote) && remote.code > 0 && remote.code <= 255 {
+	if remote, ok := errors.AsType[*remoteError](err); ok && remote.code > 0 && remote.code <= 255 {
 		return remote.code
 	}
 	return exitFailed

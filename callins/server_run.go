@@ -222,8 +222,7 @@ func passSignals(c conn, session *supervisor.Session) {
 
 // execCode returns the exit code of run for a command that did not start.
 func execCode(err error) int {
-	var exec *spec.ExecError
-	if errors.As(err, &exec) {
+	if exec, ok := errors.AsType[*spec.ExecError](err); ok {
 		return exec.ExitCode()
 	}
 	return exitFailed

@@ -55,8 +55,7 @@ func ExitCode(err error, stderr io.Writer) int {
 		return 0
 	}
 	code := 1
-	var exit *ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*ExitError](err); ok {
 		code, err = exit.Code, exit.Err
 	}
 	if err != nil {

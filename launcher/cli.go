@@ -173,8 +173,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 	}
 	text := commandName(cmd) + err.Error()
-	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		if hint, ok := otherwise()[unknown.GetSpecifiedName()]; ok && cmd.Name() == "run" {
 			return usageError{text + "; " + hint}
 		}

@@ -49,8 +49,7 @@ func runGPG(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error
 	cmd := exec.CommandContext(ctx, "gpg", append([]string{"--quiet", "--yes", "--no-textmode"}, args...)...)
 	cmd.Stdin, cmd.Stderr = stdin, &messages
 	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && messages.Len() > 0 {
+	if _, ok := errors.AsType[*exec.ExitError](err); ok && messages.Len() > 0 {
 		return nil, errors.New(strings.ReplaceAll(strings.TrimSpace(messages.String()), "\n", "; "))
 	}
 	return out, err

@@ -54,12 +54,10 @@ func newRun(a *app) *run {
 
 // failedExit returns the Exit of an app after err in the start of its main process.
 func failedExit(err error) Exit {
-	var handler *handlerError
-	if errors.As(err, &handler) {
+	if handler, ok := errors.AsType[*handlerError](err); ok {
 		return Exit{Code: handler.exit.Code, Reason: handler.name + " failed"}
 	}
-	var execErr *spec.ExecError
-	if errors.As(err, &execErr) {
+	if execErr, ok := errors.AsType[*spec.ExecError](err); ok {
 		return Exit{Code: execErr.ExitCode(), Reason: "not executed"}
 	}
 	if errors.Is(err, errStopping) {

@@ -42,8 +42,7 @@ func (s *service) exchange(c io.ReadWriter) (a answer, unread bool, err error) {
 	if err == nil {
 		a, err = s.answer(r, c)
 	}
-	var no refusal
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[refusal](err); ok {
 		a, err = no.answer(), nil
 	}
 	a.bodiless = r.method == "HEAD"

@@ -17,8 +17,8 @@ func explain(path string, data []byte, t reflect.Type, err error) error {
 	if bytes.HasPrefix(data, []byte("\ufeff")) {
 		return errors.New("not a JSON document: begins with a byte order mark (RFC 8259, section 8.1)")
 	}
-	var syntax *json.SyntaxError
-	if errors.As(json.Unmarshal(data, new(json.RawMessage)), &syntax) { // a decoder does not say where data ends too early
+	// A decoder does not say where data ends too early.
+	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(data, new(json.RawMessage))); ok {
 		before := data[:max(syntax.Offset-1, 0)] // the offset counts the character that is wrong
 		begin := bytes.LastIndexByte(before, '\n') + 1
 		line, column := bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[begin:])+1
@@ -43,8 +43,7 @@ func explainInnermost(path string, data []byte, t reflect.Type, err error) error
 		}
 	}
 	reason := oneLine(err.Error())
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		reason = "must be " + describe(wrong.Type)
 	}
 	if path == "" {

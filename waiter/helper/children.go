@@ -89,16 +89,14 @@ func (c Children) Start(ctx context.Context, cmd Command) (*Process, error) {
 
 // execError returns the error with the program's name, in one form for all errors of os/exec.
 func execError(err error, program string) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		err = path.Err
 	}
 	return &fs.PathError{Op: "exec", Path: program, Err: err}
 }
 
 func exitError(name string, err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		status, _ := exit.Sys().(syscall.WaitStatus)
 		return ExitStatus(name, status)
 	}
