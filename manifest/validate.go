@@ -210,10 +210,8 @@ func validatePlatform(path string, labels types.Labels, goarch string) error {
 		return nil
 	}
 	runnable := architectures(goarch)
-	for _, a := range runnable {
-		if a == arch {
-			return nil
-		}
+	if slices.Contains(runnable, arch) {
+		return nil
 	}
 	return fmt.Errorf("%s.labels: arch %s: this machine runs %s",
 		path, strictjson.Quote(arch), strings.Join(runnable, ", "))

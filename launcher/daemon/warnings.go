@@ -56,14 +56,12 @@ func parseRecord(line string) map[string]string {
 		if !ok {
 			return fields
 		}
-		value := ""
+		value, after, _ := strings.Cut(rest, " ")
 		if prefix, err := strconv.QuotedPrefix(rest); err == nil {
 			value, _ = strconv.Unquote(prefix) // QuotedPrefix has checked it
-			line = rest[len(prefix):]
-		} else {
-			value, line, _ = strings.Cut(rest, " ")
+			after = rest[len(prefix):]
 		}
-		fields[key] = value
+		fields[key], line = value, after
 	}
 	return fields
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/template"
 )
@@ -78,10 +79,8 @@ func checkInterface(name string, used []string) error {
 	case name == "lo":
 		return errors.New(`interface "lo": every pod has it`)
 	}
-	for _, other := range used {
-		if other == name {
-			return fmt.Errorf("interface %q: another network of the pod has it", name)
-		}
+	if slices.Contains(used, name) {
+		return fmt.Errorf("interface %q: another network of the pod has it", name)
 	}
 	return nil
 }
