@@ -25,7 +25,30 @@ type document struct {
 
 // DecodePod decodes a pod manifest. An error is one line that begins with the field's path, such as
 // "pod.apps", and has the field's value.
-func DecodePod(data []byte) (*Pod, error) { return decodePod("pod", data) }
+func DecodePod(data []byte) (*Pod, error) {
+	const path = "pod"
+	var fields strictjson.Object
+	if err := strictjson.Unmarshal(path, data, &fields); err != nil {
+		return nil, err
+	}
+	pod := &Pod{PodManifest: new(schema.PodManifest), AppIsolators: map[string][]Isolator{}, JSON: slices.Clone(data)}
+	perApp, err := takeAppsIsolators(path, fields)
+	if err != nil {
+		return nil, err
+	}
+	if pod.Isolators, err = takeIsolators(path, fields); err != nil {
+		return nil, err
+	}
+	if err := strictjson.Unmarshal(path, mustMarshal(fields), pod.PodManifest); err != nil {
+		return nil, err
+	}
+	for i, app := range pod.Apps {
+		if app.App != nil {
+			pod.AppIsolators[app.Name.String()] = perApp[i]
+		}
+	}
+	return pod, nil
+}
 
 // DecodeImage decodes an image manifest. An error is one line that begins with the field's path,
 // such as "image.labels", and has the field's value.
@@ -48,7 +71,7 @@ func decode(data []byte) (*Manifest, error) {
 		m.StagerConfig = doc.StagerConfig
 	}
 	var err error
-	if m.Pod, err = decodePod("pod", doc.Pod); err != nil {
+	if m.Pod, err = DecodePod(doc.Pod); err != nil {
 		return nil, err
 	}
 	if doc.Images != nil {
@@ -60,30 +83,6 @@ func decode(data []byte) (*Manifest, error) {
 		}
 	}
 	return m, nil
-}
-
-func decodePod(path string, data []byte) (*Pod, error) {
-	var fields strictjson.Object
-	if err := strictjson.Unmarshal(path, data, &fields); err != nil {
-		return nil, err
-	}
-	pod := &Pod{PodManifest: new(schema.PodManifest), AppIsolators: map[string][]Isolator{}, JSON: slices.Clone(data)}
-	perApp, err := takeAppsIsolators(path, fields)
-	if err != nil {
-		return nil, err
-	}
-	if pod.Isolators, err = takeIsolators(path, fields); err != nil {
-		return nil, err
-	}
-	if err := strictjson.Unmarshal(path, mustMarshal(fields), pod.PodManifest); err != nil {
-		return nil, err
-	}
-	for i, app := range pod.Apps {
-		if app.App != nil {
-			pod.AppIsolators[app.Name.String()] = perApp[i]
-		}
-	}
-	return pod, nil
 }
 
 func decodeImage(path string, data []byte) (*Image, error) {

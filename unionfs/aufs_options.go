@@ -21,13 +21,13 @@ type aufsCall struct {
 // With dirperm1 only the writable branch decides a directory's permissions, so that chmod(2) in the
 // root works.
 func aufsCalls(upper string, layers []string, page int) []aufsCall {
-	first, rest := fillCall("br:"+upper+"=rw", ":", ",dirperm1", layers, aufsBatch-1, page)
+	first, rest := fillCall("br:"+upper+"=rw", ":", ",dirperm1", layers, page)
 	first.branches++ // upper
 	calls := []aufsCall{first}
 	for len(rest) > 0 {
 		var next aufsCall
 		// A remount adds at least one layer, even if its name is long.
-		next, rest = fillCall("append:"+rest[0]+"=ro", ",append:", "", rest[1:], aufsBatch-1, page)
+		next, rest = fillCall("append:"+rest[0]+"=ro", ",append:", "", rest[1:], page)
 		next.branches++
 		calls = append(calls, next)
 	}
@@ -35,12 +35,12 @@ func aufsCalls(upper string, layers []string, page int) []aufsCall {
 }
 
 // fillCall returns a call, and the layers that are left for the next call. The call's options are head,
-// then sep and a read-only branch for each layer that fits, at most most, then tail.
-func fillCall(head, sep, tail string, layers []string, most, page int) (aufsCall, []string) {
+// then sep and a read-only branch for each layer that fits, at most aufsBatch-1, then tail.
+func fillCall(head, sep, tail string, layers []string, page int) (aufsCall, []string) {
 	var options strings.Builder
 	options.WriteString(head)
 	n := 0
-	for ; n < min(len(layers), most); n++ {
+	for ; n < min(len(layers), aufsBatch-1); n++ {
 		branch := sep + layers[n] + "=ro"
 		if options.Len()+len(branch)+len(tail)+1 > page {
 			break

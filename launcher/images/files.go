@@ -59,7 +59,7 @@ func (x *extractor) folder(header *tar.Header, name string) error {
 			return err
 		}
 	}
-	if err := attributesOfOpen(header, parent, base, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
+	if err := attributesOfFolder(header, parent, base); err != nil {
 		return err
 	}
 	if _, again := x.folders[name]; !again {
@@ -197,9 +197,9 @@ func attributes(header *tar.Header, parent int, base string) error {
 	return eachXattr(header, func(attr string, value []byte) error { return unix.Lsetxattr(file, attr, value, 0) })
 }
 
-// attributesOfOpen is attributes for a file that it opens.
-func attributesOfOpen(header *tar.Header, parent int, base string, flags int) error {
-	fd, err := unix.Openat(parent, base, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+// attributesOfFolder is attributes for a folder, which it opens.
+func attributesOfFolder(header *tar.Header, parent int, base string) error {
+	fd, err := unix.Openat(parent, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
