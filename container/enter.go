@@ -143,11 +143,6 @@ func (e *entrance) result() error {
 // process that was killed until the cgroup is thawed, and a FUSE file system until its server answers or goes.
 var errUnkillable = errors.New("the process cannot be killed: is the app's cgroup frozen?")
 
-// resultOf is result for a shim that is killed if it takes longer than limit, see within.
-func (e *entrance) resultOf(shim *os.Process, limit time.Duration) error {
-	return e.within(limit, shim, e.result)
-}
-
 // within calls wait, which waits for reports of a process. The process is killed if wait takes longer than limit: an
 // app can stop the process. If the kill does not end it, either, the error is errUnkillable.
 func (e *entrance) within(limit time.Duration, p *os.Process, wait func() error) error {

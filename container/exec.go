@@ -53,7 +53,7 @@ func (c *container) exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, erro
 	j := &joining{entrance: e, stdio: stdio, cgroupFiles: files}
 	started, err := j.enter()
 	if err == nil {
-		if err = e.resultOf(started, c.runtime.execLimit); err != nil {
+		if err = e.within(c.runtime.execLimit, started, e.result); err != nil {
 			e.end(started)
 		}
 	}

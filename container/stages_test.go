@@ -240,7 +240,7 @@ func TestACommandThatHangsInItsStartIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.resultOf(shim, 50*time.Millisecond); err == nil || !strings.Contains(err.Error(), "not started within 50ms") {
+	if err := e.within(50*time.Millisecond, shim, e.result); err == nil || !strings.Contains(err.Error(), "not started within 50ms") {
 		t.Errorf("error %v", err)
 	}
 	if state, err := shim.Wait(); err != nil || state.String() != "signal: killed" {

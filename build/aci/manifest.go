@@ -34,7 +34,7 @@ func readManifest(o options) (imageManifest, error) {
 		return imageManifest{}, fmt.Errorf("read image manifest: %w", err)
 	}
 	if o.version != "" {
-		if data, err = edit(data, func(f fields) error { return setVersion(f, o.version) }); err != nil {
+		if data, err = edit(data, func(f fields) error { return setLabel(f, "version", o.version) }); err != nil {
 			return imageManifest{}, fmt.Errorf("set version in %s: %w", o.manifest, err)
 		}
 	}
@@ -103,9 +103,6 @@ type nameAndValue struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
-
-// setVersion sets the version label.
-func setVersion(f fields, version string) error { return setLabel(f, "version", version) }
 
 // setArch sets the arch label. Appc has its own names of architectures.
 func setArch(f fields, arch string) error {

@@ -66,7 +66,7 @@ func pinNamespaces(dir string, r records.Sandbox) error {
 			}
 		}
 		for _, n := range pinned(r) {
-			if err := pin(n, filepath.Join(dir, n.name)); err != nil {
+			if err := pin(fmt.Sprintf("/proc/%d/ns/%s", unix.Gettid(), n.name), filepath.Join(dir, n.name)); err != nil {
 				return err
 			}
 		}
@@ -79,13 +79,8 @@ func sysctlFile(key string) string {
 	return "/proc/sys/" + strings.ReplaceAll(key, ".", "/")
 }
 
-// pin mounts a namespace of the calling thread at a file.
-func pin(n kind, path string) error {
-	return pinAt(fmt.Sprintf("/proc/%d/ns/%s", unix.Gettid(), n.name), path)
-}
-
-// pinAt mounts a namespace's file at another one.
-func pinAt(source, path string) error {
+// pin mounts a namespace's file at another one.
+func pin(source, path string) error {
 	file, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("pin namespace: %w", err)

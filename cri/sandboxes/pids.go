@@ -57,7 +57,7 @@ func (m *Maker) PIDs(dir string) (string, error) {
 	return pin, nil
 }
 
-func makePIDs(dir, pin string) error {
+func makePIDs(dir, path string) error {
 	cmd := exec.Command("/proc/self/exe", HoldCommand)
 	cmd.Dir, cmd.Env = "/", []string{}
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID, Setsid: true}
@@ -70,7 +70,7 @@ func makePIDs(dir, pin string) error {
 		return err
 	}
 	go func() { _ = cmd.Wait() }() // the holder outlives the server; this one collects it
-	if err := pinAt(fmt.Sprintf("/proc/%d/ns/pid", cmd.Process.Pid), pin); err != nil {
+	if err := pin(fmt.Sprintf("/proc/%d/ns/pid", cmd.Process.Pid), path); err != nil {
 		return err
 	}
 	number := strconv.Itoa(cmd.Process.Pid)

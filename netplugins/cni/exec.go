@@ -39,8 +39,6 @@ type executor struct {
 	last []byte // stdout of the last ADD that has worked
 }
 
-func newExecutor() *executor { return &executor{} }
-
 // FindInPath implements invoke.Exec.
 func (e *executor) FindInPath(name string, paths []string) (string, error) {
 	return invoke.FindInPath(name, paths)

@@ -120,7 +120,7 @@ func (c *cni) makeFolders() error {
 
 // library returns libcni with our way of executing plugins.
 func (c *cni) library() (*libcni.CNIConfig, *executor) {
-	e := newExecutor()
+	e := &executor{}
 	return libcni.NewCNIConfigWithCacheDir(c.path, c.cache, e), e
 }
 

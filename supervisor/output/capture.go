@@ -31,22 +31,11 @@ const (
 // or terminal holds more.
 const drainLimit = 4 << 20
 
-// bufferPool lends the buffers of reads. Between reads no capture holds one, so an
-// app that writes nothing costs no buffer.
-type bufferPool struct{ pool sync.Pool }
-
-func newBufferPool() *bufferPool {
-	return &bufferPool{sync.Pool{New: func() any { return new([readSize]byte) }}}
-}
-
-func (b *bufferPool) get() *[readSize]byte    { return b.pool.Get().(*[readSize]byte) }
-func (b *bufferPool) put(buf *[readSize]byte) { b.pool.Put(buf) }
-
 // capture reads one pipe or terminal of a run until its end.
 type capture struct {
 	fd       int // non-blocking; loop closes it
 	poller   *poller
-	buffers  *bufferPool
+	buffers  *sync.Pool
 	emit     func([]byte)  // gets each read's bytes, and keeps none
 	finished chan struct{} // closed by finish, read by loop
 	done     chan struct{} // closed by loop, read by finish
@@ -107,8 +96,8 @@ func (c *capture) isFinished() bool {
 // now, and -1 at the end. A terminal that no process holds returns EIO, which is not its
 // end: a process of the app may open it again.
 func (c *capture) read() int {
-	buf := c.buffers.get()
-	defer c.buffers.put(buf)
+	buf := c.buffers.Get().(*[readSize]byte)
+	defer c.buffers.Put(buf)
 	n, err := unix.Read(c.fd, buf[:])
 	for err == unix.EINTR {
 		n, err = unix.Read(c.fd, buf[:])

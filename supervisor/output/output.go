@@ -32,6 +32,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync"
 )
 
 var (
@@ -45,13 +46,13 @@ var (
 // Collector has what the streams of all apps share: the buffers of reads, and the poller.
 // Its methods may be called by several goroutines at once.
 type Collector struct {
-	buffers *bufferPool
+	buffers *sync.Pool // of *[readSize]byte. Between reads no capture holds one: an app that writes nothing costs none
 	poller  *poller
 }
 
 // NewCollector starts a Collector. It takes over the program's SIGIO until Close.
 func NewCollector() *Collector {
-	return &Collector{buffers: newBufferPool(), poller: newPoller()}
+	return &Collector{buffers: &sync.Pool{New: func() any { return new([readSize]byte) }}, poller: newPoller()}
 }
 
 // Close ends the Collector. Every Streams must have been finished. It is called once.
