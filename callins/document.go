@@ -148,10 +148,7 @@ func (o orderedObject) MarshalJSON() ([]byte, error) {
 		if i > 0 {
 			text.WriteByte(',')
 		}
-		key, err := json.Marshal(m.Key)
-		if err != nil {
-			return nil, err
-		}
+		key, _ := json.Marshal(m.Key) // every string has a form in JSON
 		value, err := json.Marshal(m.Value)
 		if err != nil {
 			return nil, err

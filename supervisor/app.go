@@ -45,23 +45,15 @@ type App struct {
 	// the app becomes StateExited only after it.
 	Ended func()
 
-	// Terminal gives each run a terminal instead of the three streams below.
-	Terminal bool
+	// Terminal, OpenStdin, Stdin, OutFile and ErrFile are those of each run, see output.Options. The Pod closes no file.
+	Terminal, OpenStdin     bool
+	Stdin, OutFile, ErrFile *os.File
 
-	// OpenStdin gives each run a pipe as stdin that stays open and that
-	// attachments write to, instead of end of file.
-	OpenStdin bool
-
-	// StdinOnce says that this pipe ends with the input of the first attachment that has one.
+	// StdinOnce says that the pipe of OpenStdin ends with the input of the first attachment that has one.
 	StdinOnce bool
 
 	// StopSignal asks the main process to end when the pod stops; 0 for SIGTERM. Event handlers always get SIGTERM.
 	StopSignal syscall.Signal
-
-	// Stdin, OutFile and ErrFile, where not nil, take the place of the pipe
-	// or /dev/null that stdin, stdout or stderr would be; what goes there is not
-	// logged. A pipe or a socket becomes the app's own descriptor, any other file is copied. The Pod closes none of them.
-	Stdin, OutFile, ErrFile *os.File
 }
 
 // State is where an app is in its life:

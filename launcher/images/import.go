@@ -220,8 +220,7 @@ func readRecord(dir string) (record Record, err error) {
 	return record, err
 }
 
-// writeRecord replaces the record in one step, also in a power loss. Several processes may do
-// so at once; the last one wins.
+// writeRecord replaces the record as jsonfile.Replace does, also in a power loss.
 func writeRecord(dir string, record Record) error {
 	data, err := json.Marshal(record)
 	if err == nil {

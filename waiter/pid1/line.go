@@ -20,9 +20,7 @@ type line struct {
 	namespaces       uintptr
 }
 
-// init keeps the supervisor's main goroutine on the process's first thread, which it is certain to be on
-// only here. A runtime has threads join a container's mount namespace and end there; the
-// first thread cannot end, and would stay as what /proc/PID/root and /proc/PID/ns show of the supervisor.
+// init keeps the supervisor's main goroutine on the process's first thread, as that of package waiter does.
 func init() { //nolint:gochecknoinits // see above
 	if os.Getenv(names.SupervisorVariable) != "" {
 		runtime.LockOSThread()
@@ -62,13 +60,7 @@ func (l *line) Up() error {
 	return errors.Join(err, l.report.Close())
 }
 
-// Watch calls stop when the daemon asks the waiter to stop the pod, each time: with SIGTERM,
-// SIGINT or SIGQUIT. An app cannot ask for that if the supervisor has called
-// supervisor.IgnoreSignals.
-//
-// Watch calls stop and then lost when the waiter is gone, whatever ended it, and ends this process
-// afterwards. In a PID namespace of its own the pod ends with it; in the host's, lost kills
-// the pod's processes, while nothing starts any more. Watch does not return; call it on a goroutine of its own.
+// Watch is waiter.Line.Watch.
 func (l *line) Watch(stop, lost func()) {
 	// The lifeline's end, or an error, means that the waiter is gone.
 	for order := make([]byte, 1); ; {
