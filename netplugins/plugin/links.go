@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -39,16 +38,14 @@ func Configure(name string, ips ...*IP) error {
 	return nil
 }
 
-// HasDefaultRoute reports whether the calling thread's network namespace has a default route for IPv4, of
-// which Linux adds no second one with the same metric.
-func HasDefaultRoute() (bool, error) {
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+// HasDefaultRoute reports whether the calling thread's network namespace has a default route of a family, such as
+// netlink.FAMILY_V4, of which Linux adds no second one with the same metric.
+func HasDefaultRoute(family int) (bool, error) {
+	routes, err := netlink.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_DST)
 	if err != nil {
 		return false, fmt.Errorf("list routes: %w", err)
 	}
-	return slices.ContainsFunc(routes, func(r netlink.Route) bool {
-		return r.Dst == nil || r.Dst.IP.IsUnspecified() && r.Dst.Mask.String() == "00000000"
-	}), nil
+	return len(routes) > 0, nil
 }
 
 func addRoute(link netlink.Link, route Route) error {

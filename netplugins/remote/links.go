@@ -150,7 +150,11 @@ func (l link) addRoutes(index int) error {
 // addRoute adds a route, but a default route only if the pod has none of its family.
 func addRoute(to netip.Prefix, r netlink.Route) error {
 	if to.Bits() == 0 {
-		if has, err := hasDefault(to.Addr()); err != nil || has {
+		family := netlink.FAMILY_V4
+		if to.Addr().Is6() {
+			family = netlink.FAMILY_V6
+		}
+		if has, err := plugin.HasDefaultRoute(family); err != nil || has {
 			return err
 		}
 	}
@@ -159,27 +163,6 @@ func addRoute(to netip.Prefix, r netlink.Route) error {
 		return fmt.Errorf("add route to %s: %w", to, err)
 	}
 	return nil
-}
-
-// hasDefault reports whether the calling thread's namespace has a default route of an address's family.
-func hasDefault(ip netip.Addr) (bool, error) {
-	family := netlink.FAMILY_V4
-	if ip.Is6() {
-		family = netlink.FAMILY_V6
-	}
-	routes, err := netlink.RouteList(nil, family)
-	if err != nil {
-		return false, fmt.Errorf("list routes: %w", err)
-	}
-	for _, r := range routes {
-		if ones := 0; r.Dst != nil {
-			if ones, _ = r.Dst.Mask.Size(); ones > 0 {
-				continue
-			}
-		}
-		return true, nil
-	}
-	return false, nil
 }
 
 // detach implements linker.

@@ -74,7 +74,7 @@ func (p sample) Add(_ context.Context, config []byte, pod plugin.Pod) (*plugin.R
 // configure brings up the pod's end. The pod reaches everything else by the gateway, unless another network, which
 // it was connected to before, has given it the default route.
 func configure(link string, ip *plugin.IP) error {
-	taken, err := plugin.HasDefaultRoute()
+	taken, err := plugin.HasDefaultRoute(netlink.FAMILY_V4)
 	if err != nil {
 		return err
 	}
