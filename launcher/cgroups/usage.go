@@ -128,10 +128,7 @@ func (u *Usage) readIO(dir, name string, take func(fields []string)) {
 
 // number reads a file that has one number, or returns Unknown.
 func number(dir, name string) int64 {
-	data, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		return Unknown
-	}
+	data, _ := os.ReadFile(filepath.Join(dir, name))
 	n, err := strconv.ParseInt(string(bytes.TrimSpace(data)), 10, 64)
 	if err != nil {
 		return Unknown

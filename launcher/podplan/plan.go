@@ -28,7 +28,7 @@ const (
 	stopTimeout = 60 * time.Second
 )
 
-// Images looks up images; *images.Store is one. Each error names the image
+// Images looks up images; *images.Catalog is one. Each error names the image
 // that is missing or damaged.
 type Images interface {
 	// Find returns the image that a person means: an ID, the start of one, or NAME[:VERSION].
