@@ -58,6 +58,9 @@ func (k *Keeper) mountAll(root string, group *cgroups.Group) error {
 	if err := unix.Mount(root, root, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount stager root: %w", err)
 	}
+	if err := k.mountProgram(root); err != nil {
+		return fmt.Errorf("mount the stager's program: %w", err)
+	}
 	if err := k.mountLayers(root); err != nil {
 		return err
 	}
@@ -111,6 +114,16 @@ func (k *Keeper) copyShared() (copies, error) {
 
 func (v Volume) options() bindOptions {
 	return bindOptions{readOnly: v.ReadOnly, readOnlyTop: v.ReadOnlyTop, recursive: !v.SingleMount}
+}
+
+// mountProgram mounts the stager's program where makeRoot has left it out.
+func (k *Keeper) mountProgram(root string) error {
+	shared, err := k.sharesProgram()
+	if err != nil || !shared {
+		return err
+	}
+	program := k.Plan.Exec[0]
+	return bind(filepath.Join(k.Plan.StagerRoot, program), filepath.Join(root, program), bindOptions{readOnly: true})
 }
 
 func (k *Keeper) mountLayers(root string) error {

@@ -18,7 +18,7 @@ type Plan struct {
 	Cgroup string `json:"cgroup"`
 
 	StagerImage string   `json:"stagerImage"` // ID
-	StagerRoot  string   `json:"stagerRoot"`  // the image's files, to copy
+	StagerRoot  string   `json:"stagerRoot"`  // the image's files
 	Exec        []string `json:"exec"`        // the stager's argv; Exec[0] is an absolute path
 	Env         []string `json:"env"`         // its complete environment, NAME=value
 	// LogDir is the stager's folder of the apps' logs, an absolute path in its root;

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"kurma.io/stager/build"
 	"kurma.io/stager/launcher/cgroups"
@@ -27,8 +28,8 @@ const resolvConf = "etc/resolv.conf"
 const journalDir = "run/systemd/journal"
 
 // makeRoot makes the part of the stager's root that is on disk: a writable copy of the
-// image, the manifest, resolv.conf and hosts, the mount points and the empty
-// volumes. Paths are resolved inside the root only.
+// image without its program, the manifest, resolv.conf and hosts, the mount points and the
+// empty volumes. Paths are resolved inside the root only.
 func (k *Keeper) makeRoot() error {
 	path := filepath.Join(k.Dir, rootDir)
 	if err := os.Mkdir(path, 0o755); err != nil {
@@ -39,7 +40,7 @@ func (k *Keeper) makeRoot() error {
 		return fmt.Errorf("make stager root: %w", err)
 	}
 	defer root.Close()
-	if err := copyImage(root, k.Plan.StagerRoot); err != nil {
+	if err := k.copyImage(root); err != nil {
 		return fmt.Errorf("copy stager image: %w", err)
 	}
 	if err := k.fillRoot(root); err != nil {
@@ -139,14 +140,37 @@ func (k *Keeper) makeVolumePoint(root *os.Root, volume Volume) error {
 	return writeNew(root, name, nil)
 }
 
-// copyImage copies an image's files. A stager image is small, usually one binary. On a file
-// system that can share content (Btrfs, XFS) the copy shares it, by copy_file_range(2).
-func copyImage(root *os.Root, from string) error {
-	entries, err := build.Tree(from, true)
+// sharesProgram reports whether all pods of the stager's image execute the image's own file, which is mounted in each
+// root, instead of a copy: the file's memory is then needed once, however many pods run, and nobody who finds the file
+// in /proc can write to it. A stager that is started by a link or by one of several names of its file has a copy.
+func (k *Keeper) sharesProgram() (bool, error) {
+	dir, err := filepath.EvalSymlinks(k.Plan.StagerRoot)
+	if err != nil {
+		return false, err
+	}
+	name := filepath.Join(dir, k.Plan.Exec[0])
+	info, err := os.Lstat(name)
+	if err != nil || !info.Mode().IsRegular() || info.Sys().(*syscall.Stat_t).Nlink > 1 {
+		return false, nil // an image without the program fails in execve(2)
+	}
+	real, err := filepath.EvalSymlinks(name)
+	return real == name, err
+}
+
+// copyImage copies an image's files, which are few and small. Where the program will be mounted, the copy is empty.
+func (k *Keeper) copyImage(root *os.Root) error {
+	shared, err := k.sharesProgram()
+	if err != nil {
+		return err
+	}
+	entries, err := build.Tree(k.Plan.StagerRoot, true)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
+		if shared && "/"+e.Name == filepath.Clean(k.Plan.Exec[0]) {
+			e.Source = os.DevNull
+		}
 		if err := copyEntry(root, e); err != nil {
 			return fmt.Errorf("/%s: %w", e.Name, err)
 		}

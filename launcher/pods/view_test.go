@@ -2,9 +2,11 @@ package pods
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kurma.io/stager/launcher/cgroups"
@@ -127,6 +129,39 @@ func TestAPodIsClosedToOtherUsers(t *testing.T) {
 	}
 	if _, err := s.Collect(); err != nil {
 		t.Error(err)
+	}
+}
+
+// All pods of an image execute the image's own file, which none can write to; a program that has another name as well
+// is a copy, so that its names remain one file.
+func TestPodsOfAnImageShareItsProgram(t *testing.T) {
+	for name, shared := range map[string]bool{"one": true, "linked": false} {
+		s := newStore(t)
+		pod := s.newPod(t, name, "/busybox stat -c '%i %a' $0; (: >>$0) 2>/dev/null && echo writable\nexit 0\n")
+		program := filepath.Join(pod.Plan.StagerRoot, names.Program)
+		if err := os.Chmod(program, 0o711); err != nil {
+			t.Fatal(err)
+		}
+		if !shared {
+			if err := os.Link(program, program+"-again"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		info, err := os.Stat(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pod.Run(t.Context(), true, noted); err != nil {
+			t.Fatal(err)
+		}
+		own := fmt.Sprintf("%d 711\n", info.Sys().(*syscall.Stat_t).Ino)
+		log, err := os.ReadFile(pod.LogPath())
+		if err != nil || shared != (string(log) == own) || shared == strings.HasSuffix(string(log), "\nwritable\n") {
+			t.Errorf("%s: the stager says %q, %v; the image's file is %q", name, log, err, own)
+		}
+		if _, err := s.Collect(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
