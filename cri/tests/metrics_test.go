@@ -54,7 +54,7 @@ func (p *pod) metrics() (ofPod, ofContainers map[string]uint64) {
 // Prometheus gets cAdvisor's metrics of a container by kubelet.
 func TestMetricsOfContainers(t *testing.T) {
 	p, ctx := newPod(t), t.Context()
-	config := p.limited("head -c 52428800 /dev/zero >/file; timeout 1.5 sh -c 'while :; do :; done'; nc -l -p 80 >/dev/null", &runtimeapi.LinuxContainerResources{
+	config := p.limited("head -c 52428800 /dev/zero >/file; sh -c 'ulimit -t 2; while :; do :; done'; nc -l -p 80 >/dev/null", &runtimeapi.LinuxContainerResources{
 		MemoryLimitInBytes: 200 << 20, CpuQuota: 90000, CpuPeriod: 100000, CpuShares: 512,
 	})
 	id := p.startNew(config)
