@@ -173,7 +173,7 @@ func (k *Keeper) stay(ctx context.Context, s *stager, group *cgroups.Group, read
 // processes of the pod if the stager does not end in time.
 func (k *Keeper) stop(s *stager, group *cgroups.Group) Exit {
 	k.State.Phase = Stopping
-	_ = k.save() // only ps reads it
+	_ = k.save() // it is for those who look only
 	_ = s.signal(syscall.SIGTERM)
 	late := time.NewTimer(k.Plan.StopTimeout)
 	defer late.Stop()

@@ -116,16 +116,6 @@ func (v Volume) options() bindOptions {
 	return bindOptions{readOnly: v.ReadOnly, readOnlyTop: v.ReadOnlyTop, recursive: !v.SingleMount}
 }
 
-// mountProgram mounts the stager's program where makeRoot has left it out.
-func (k *Keeper) mountProgram(root string) error {
-	shared, err := k.sharesProgram()
-	if err != nil || !shared {
-		return err
-	}
-	program := k.Plan.Exec[0]
-	return bind(filepath.Join(k.Plan.StagerRoot, program), filepath.Join(root, program), bindOptions{readOnly: true})
-}
-
 func (k *Keeper) mountLayers(root string) error {
 	for _, layer := range k.Plan.Layers {
 		target := filepath.Join(root, layersName, layer.ID)

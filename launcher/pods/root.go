@@ -148,7 +148,7 @@ func (k *Keeper) sharesProgram() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	name := filepath.Join(dir, k.Plan.Exec[0])
+	name := filepath.Join(dir, filepath.Clean(k.Plan.Exec[0]))
 	info, err := os.Lstat(name)
 	if err != nil || !info.Mode().IsRegular() || info.Sys().(*syscall.Stat_t).Nlink > 1 {
 		return false, nil // an image without the program fails in execve(2)
@@ -176,6 +176,21 @@ func (k *Keeper) copyImage(root *os.Root) error {
 		}
 	}
 	return nil
+}
+
+// mountProgram mounts the stager's program where makeRoot has left an empty file for it.
+func (k *Keeper) mountProgram(path string) error {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	program := filepath.Clean(k.Plan.Exec[0])
+	info, err := root.Lstat(program[1:])
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 0 {
+		return nil // a copy, or a program that is missing, which execve(2) will say
+	}
+	return bind(filepath.Join(k.Plan.StagerRoot, program), filepath.Join(path, program), bindOptions{readOnly: true})
 }
 
 func copyEntry(root *os.Root, e build.Entry) error {

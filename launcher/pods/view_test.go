@@ -132,32 +132,41 @@ func TestAPodIsClosedToOtherUsers(t *testing.T) {
 	}
 }
 
-// All pods of an image execute the image's own file, which none can write to; a program that has another name as well
-// is a copy, so that its names remain one file.
+// All pods of an image execute the image's own file, which none can write to. A program that has another name as well, or
+// that is found by a link, is a copy.
 func TestPodsOfAnImageShareItsProgram(t *testing.T) {
-	for name, shared := range map[string]bool{"one": true, "linked": false} {
+	for _, tt := range []struct {
+		name, exec string
+		prepare    func(dir string) error
+		shared     bool
+	}{
+		{"plain", names.Exec, func(string) error { return nil }, true},
+		{"above", "/.." + names.Exec, func(string) error { return nil }, true},
+		{"named twice", names.Exec, func(dir string) error {
+			return os.Link(filepath.Join(dir, names.Program), filepath.Join(dir, "again"))
+		}, false},
+		{"link", "/link", func(dir string) error { return os.Symlink(names.Program, filepath.Join(dir, "link")) }, false},
+		{"below link", "/sbin" + names.Exec, func(dir string) error { return os.Symlink(".", filepath.Join(dir, "sbin")) }, false},
+		{"below own link", "/sbin" + names.Exec, func(dir string) error { return os.Symlink("/", filepath.Join(dir, "sbin")) }, false},
+	} {
 		s := newStore(t)
-		pod := s.newPod(t, name, "/busybox stat -c '%i %a' $0; (: >>$0) 2>/dev/null && echo writable\nexit 0\n")
+		pod := s.newPod(t, tt.name, "/busybox stat -L -c '%i %a' $0; (: >>$0) 2>/dev/null && echo writable\nexit 0\n")
+		pod.Plan.Exec[0] = tt.exec
 		program := filepath.Join(pod.Plan.StagerRoot, names.Program)
-		if err := os.Chmod(program, 0o711); err != nil {
+		if err := errors.Join(os.Chmod(program, 0o711), tt.prepare(pod.Plan.StagerRoot)); err != nil {
 			t.Fatal(err)
-		}
-		if !shared {
-			if err := os.Link(program, program+"-again"); err != nil {
-				t.Fatal(err)
-			}
 		}
 		info, err := os.Stat(program)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := pod.Run(t.Context(), true, noted); err != nil {
-			t.Fatal(err)
+			t.Errorf("%s: %v", tt.name, err)
 		}
 		own := fmt.Sprintf("%d 711\n", info.Sys().(*syscall.Stat_t).Ino)
 		log, err := os.ReadFile(pod.LogPath())
-		if err != nil || shared != (string(log) == own) || shared == strings.HasSuffix(string(log), "\nwritable\n") {
-			t.Errorf("%s: the stager says %q, %v; the image's file is %q", name, log, err, own)
+		if err != nil || tt.shared != (string(log) == own) || tt.shared == strings.HasSuffix(string(log), "\nwritable\n") {
+			t.Errorf("%s: the stager says %q, %v; the image's file is %q", tt.name, log, err, own)
 		}
 		if _, err := s.Collect(); err != nil {
 			t.Error(err)
