@@ -92,10 +92,10 @@ func (c *container) call(stdio spec.Stdio, files []*os.File, program string, arg
 		all = append(all, "--console-socket", "console-"+name)
 	}
 	err = c.execute(stdio, files, append(all, c.spec.Name))
-	text, _ := os.ReadFile(number)
-	pid, noPID := strconv.Atoi(string(text))
+	text, unread := os.ReadFile(number)
+	pid, noNumber := strconv.Atoi(string(text))
 	if err == nil {
-		err = noPID
+		err = cmp.Or(unread, noNumber)
 	}
 	if err == nil {
 		err = awaitExec(pid, program)
@@ -106,11 +106,14 @@ func (c *container) call(stdio spec.Stdio, files []*os.File, program string, arg
 	if err == nil && console != nil {
 		err = receive(console, stdio.Console)
 	}
-	if err != nil && pid > 0 {
+	if err == nil {
+		return process(pid), nil
+	}
+	if pid > 0 {
 		_ = unix.Kill(pid, unix.SIGKILL)
 		_, _ = unix.Wait4(pid, nil, 0, nil) // it has become a child of this process
 	}
-	return process(pid), err
+	return nil, err
 }
 
 // execute runs crun to its end, in the container's cgroups.
