@@ -277,10 +277,15 @@ func (s *Server) running(id string) (records.Container, *pods.Pod, error) {
 	if err != nil {
 		return record, nil, err
 	}
-	if pod == nil || pod.State.Phase != pods.Running {
+	if !runs(pod) {
 		return record, nil, fmt.Errorf("container %s is not running", id)
 	}
 	return record, pod, nil
+}
+
+// runs reports whether a container's pod is there and up. One that has been asked to stop is, until it has ended.
+func runs(pod *pods.Pod) bool {
+	return pod != nil && pod.Damage == nil && (pod.State.Phase == pods.Running || pod.State.Phase == pods.Stopping)
 }
 
 // containersOf returns the containers of a sandbox.

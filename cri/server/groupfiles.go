@@ -1,6 +1,8 @@
 package server
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,25 +12,29 @@ import (
 
 // groupFiles are the files of one cgroup, each of which is read once.
 type groupFiles struct {
-	group   *cgroups.Group
-	below   string
-	unified bool
-	read    map[string]map[string]uint64 // by the file and the key
+	group *cgroups.Group
+	below string
+	read  map[groupFile]map[string]uint64 // the numbers by their keys
+}
+
+// groupFile is a file in the hierarchies of a version. A machine can have both, and files of one name in both.
+type groupFile struct {
+	name string
+	v2   bool
 }
 
 // filesOf returns the files of a group, or of one below it.
 func filesOf(group *cgroups.Group, below string) *groupFiles {
-	return &groupFiles{group: group, below: below, unified: isUnified(group), read: make(map[string]map[string]uint64)}
+	return &groupFiles{group: group, below: below, read: make(map[groupFile]map[string]uint64)}
 }
 
 // number returns a metric's number; false if no file of this machine has it.
 func (f *groupFiles) number(m metric) (uint64, bool) {
-	c := m.v1
-	if f.unified {
-		c = m.v2
+	if n, ok := f.numbers(m.v1.file, false)[m.v1.key]; ok {
+		return n / max(1, m.v1.unit), true
 	}
-	n, ok := f.numbers(c.file)[c.key]
-	return n / max(1, c.unit), ok
+	n, ok := f.numbers(m.v2.file, true)[m.v2.key]
+	return n / max(1, m.v2.unit), ok
 }
 
 // named is number for the metric of that name.
@@ -40,21 +46,20 @@ func metricOf(name string) metric {
 
 // memoryStat returns a number of memory.stat, of the group and those below it.
 func (f *groupFiles) memoryStat(key string) (uint64, bool) {
-	if !f.unified {
-		key = "total_" + key
-	}
-	n, ok := f.numbers("memory.stat")[key]
-	return n, ok
+	return f.number(metric{v1: counter{"memory.stat", "total_" + key, 0}, v2: counter{"memory.stat", key, 0}})
 }
 
-// numbers returns the numbers of a file by their keys.
-func (f *groupFiles) numbers(file string) map[string]uint64 {
-	if file == "" {
-		return nil
-	}
-	if _, ok := f.read[file]; !ok {
-		text, _ := readSetting(f.group, f.below, file) // a file that is not there has no numbers
-		f.read[file] = parseNumbers(text)
+// numbers returns the numbers of a file by their keys; none if there is no such file.
+func (f *groupFiles) numbers(name string, v2 bool) map[string]uint64 {
+	file := groupFile{name, v2}
+	if _, ok := f.read[file]; !ok && name != "" {
+		f.read[file] = nil
+		for _, h := range f.group.Hierarchies {
+			text, err := os.ReadFile(filepath.Join(f.group.Dir(h), f.below, name))
+			if h.V2 == v2 && err == nil {
+				f.read[file] = parseNumbers(string(text))
+			}
+		}
 	}
 	return f.read[file]
 }

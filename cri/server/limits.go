@@ -117,7 +117,8 @@ func change(group *cgroups.Group, r records.Container, changes []records.Setting
 	return nil
 }
 
-// checkMemory refuses a limit of memory below what the app uses. Version 1 refuses it itself; version 2 kills the app.
+// checkMemory refuses a limit of memory that is not above what the app uses, the file cache included, as kubelet and
+// runc do. Version 1 itself refuses a limit to which it cannot shrink the app; version 2 kills the app.
 func checkMemory(group *cgroups.Group, r records.Container, changes []records.Setting) error {
 	for _, s := range changes {
 		limit, err := strconv.ParseInt(s.Text, 10, 64)
@@ -125,7 +126,7 @@ func checkMemory(group *cgroups.Group, r records.Container, changes []records.Se
 			continue
 		}
 		text, err := readSetting(group, appGroup(r), "memory.current")
-		if used, _ := strconv.ParseInt(text, 10, 64); err == nil && limit < used {
+		if used, _ := strconv.ParseInt(text, 10, 64); err == nil && limit <= used {
 			return fmt.Errorf("memory limit of %d bytes: the app uses %d bytes", limit, used)
 		}
 	}

@@ -136,8 +136,14 @@ func (s *Server) sandboxMetrics(r records.Sandbox) ([]*runtimeapi.Metric, error)
 // containerMetrics returns none for a container that does not run.
 func (s *Server) containerMetrics(sandbox records.Sandbox, r records.Container) ([]*runtimeapi.Metric, error) {
 	pod, err := s.podOf(r)
-	if err != nil || pod == nil || pod.Damage != nil || pod.State.Phase != pods.Running {
+	if err != nil || !runs(pod) {
 		return nil, err
+	}
+	asked := new(runtimeapi.LinuxContainerResources)
+	if r.Resources != nil {
+		if err := decode(r.Resources, asked); err != nil {
+			return nil, err
+		}
 	}
 	group, err := cgroups.Open(pod.Plan.Cgroup)
 	if err != nil {
@@ -149,8 +155,8 @@ func (s *Server) containerMetrics(sandbox records.Sandbox, r records.Container) 
 	}}
 	files := filesOf(group, appGroup(r))
 	for _, m := range metrics {
-		if n, ok := files.number(m); ok {
-			values.add(m.name, n)
+		if n, ok := files.number(m); ok && (asked.CpuQuota > 0 || !m.ofQuota()) {
+			values.add(m.name, n, slices.Repeat([]string{"total"}, len(m.labels))...) // of all CPUs
 		}
 	}
 	values.addMemory(files)
@@ -158,9 +164,7 @@ func (s *Server) containerMetrics(sandbox records.Sandbox, r records.Container) 
 	values.addProcesses(group, r)
 	values.add("container_start_time_seconds", uint64(cmpTime(r.Started, pod.State.Created).Unix()))
 	values.add("container_last_seen", uint64(time.Now().Unix()))
-	if err := values.addRequested(r); err != nil {
-		return nil, err
-	}
+	values.addRequested(asked)
 	return values.list, s.addFileSystem(values, r, pod)
 }
 
@@ -171,19 +175,21 @@ func (r *readings) addMemory(files *groupFiles) {
 		r.add("container_memory_working_set_bytes", used-min(used, cache))
 	}
 	for _, kind := range []string{"pgfault", "pgmajfault"} {
-		if n, ok := files.memoryStat(kind); ok {
-			r.add("container_memory_failures_total", n, kind, "hierarchy")
+		for scope, key := range map[string]string{"container": kind, "hierarchy": "total_" + kind} {
+			if n, ok := files.number(metric{v1: counter{"memory.stat", key, 0}, v2: counter{"memory.stat", kind, 0}}); ok {
+				r.add("container_memory_failures_total", n, kind, scope)
+			}
 		}
 	}
 }
 
 func (r *readings) addDevices(files *groupFiles) {
 	for _, c := range deviceMetrics {
-		file, want := c.v1, c.v1Key
-		if files.unified {
-			file, want = "io.stat", c.v2Key
+		numbers, want := files.numbers(c.v1, false), c.v1Key
+		if len(numbers) == 0 {
+			numbers, want = files.numbers("io.stat", true), c.v2Key
 		}
-		for key, n := range files.numbers(file) {
+		for key, n := range numbers {
 			device, what, _ := strings.Cut(key, " ")
 			major, minor, ok := strings.Cut(device, ":")
 			if !ok || what != want {
@@ -225,20 +231,16 @@ func (r *readings) addProcesses(group *cgroups.Group, c records.Container) {
 	r.add("container_sockets", sockets)
 }
 
-// addRequested adds the limits that kubelet has asked for; 0 is none.
-func (r *readings) addRequested(c records.Container) error {
-	asked := new(runtimeapi.LinuxContainerResources)
-	if c.Resources != nil {
-		if err := decode(c.Resources, asked); err != nil {
-			return err
-		}
-	}
+// addRequested adds the limits that kubelet has asked for. No limit of memory is 0; no quota is no value, because the
+// usual alert divides by it.
+func (r *readings) addRequested(asked *runtimeapi.LinuxContainerResources) {
 	r.add("container_spec_cpu_period", positive(asked.GetCpuPeriod()))
-	r.add("container_spec_cpu_quota", positive(asked.GetCpuQuota()))
+	if asked.CpuQuota > 0 {
+		r.add("container_spec_cpu_quota", uint64(asked.CpuQuota))
+	}
 	r.add("container_spec_cpu_shares", positive(asked.GetCpuShares()))
 	r.add("container_spec_memory_limit_bytes", positive(asked.GetMemoryLimitInBytes()))
 	r.add("container_spec_memory_swap_limit_bytes", positive(asked.GetMemorySwapLimitInBytes()))
-	return nil
 }
 
 func positive(n int64) uint64 { return uint64(max(0, n)) }
@@ -256,7 +258,7 @@ func (s *Server) addFileSystem(r *readings, c records.Container, pod *pods.Pod) 
 	device := deviceName(fmt.Sprintf("%d:%d", unix.Major(info.Dev), unix.Minor(info.Dev)))
 	written, _ := s.written(c, pod)
 	r.add("container_fs_usage_bytes", written, device)
-	r.add("container_fs_limit_bytes", system.Blocks*uint64(system.Bsize), device)
+	r.add("container_fs_limit_bytes", system.Blocks*uint64(system.Frsize), device)
 	r.add("container_fs_inodes_total", system.Files, device)
 	r.add("container_fs_inodes_free", system.Ffree, device)
 	return nil

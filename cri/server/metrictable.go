@@ -1,14 +1,21 @@
 package server
 
-import runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+import (
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
 
 // metric is one of cAdvisor's metrics, by which Prometheus knows containers.
 type metric struct {
 	name, help string
 	kind       runtimeapi.MetricType
 	labels     []string // beside the common ones
-	v1, v2     counter  // where cgroups of each version have it; none for a metric that is found otherwise
+	v1, v2     counter  // where hierarchies of each version have it; none for a metric that is found otherwise
 }
+
+// ofQuota reports whether a metric is that of the CPU quota, which most containers have not.
+func (m metric) ofQuota() bool { return strings.HasPrefix(m.name, "container_cpu_cfs_") }
 
 // counter is a number in a file of a cgroup.
 type counter struct {
@@ -32,7 +39,8 @@ const (
 // metrics are all that the server knows. The CRI's values are whole numbers: seconds are rounded down.
 var metrics = []metric{ //nolint:gochecknoglobals // a table that is only read
 	{
-		"container_cpu_usage_seconds_total", "CPU time.", count, nil,
+		"container_cpu_usage_seconds_total", "CPU time.", count,
+		[]string{"cpu"},
 		counter{"cpuacct.usage", "", nanosecond},
 		counter{"cpu.stat", "usage_usec", microsecond},
 	},
@@ -160,7 +168,7 @@ var metrics = []metric{ //nolint:gochecknoglobals // a table that is only read
 	{name: "container_start_time_seconds", help: "When the container was started, since 1970.", kind: gauge},
 	{name: "container_last_seen", help: "When the metrics were read, since 1970.", kind: gauge},
 	{name: "container_spec_cpu_period", help: "The period of the CPU quota in microseconds.", kind: gauge},
-	{name: "container_spec_cpu_quota", help: "The CPU quota in microseconds; 0 for none.", kind: gauge},
+	{name: "container_spec_cpu_quota", help: "The CPU quota in microseconds, where there is one.", kind: gauge},
 	{name: "container_spec_cpu_shares", help: "The CPU shares.", kind: gauge},
 	{name: "container_spec_memory_limit_bytes", help: "The memory limit; 0 for none.", kind: gauge},
 	{name: "container_spec_memory_swap_limit_bytes", help: "The limit of memory and swap; 0 for none.", kind: gauge},

@@ -63,7 +63,7 @@ func (s *Server) listStats(f *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.Co
 		if err != nil {
 			return nil, err
 		}
-		if pod == nil || pod.State.Phase != pods.Running {
+		if !runs(pod) {
 			continue
 		}
 		stats, err := s.containerStats(r, pod)
@@ -269,7 +269,8 @@ func readInterfaces(dir string, r records.Sandbox) ([]netInterface, error) {
 	var all []netInterface
 	for line := range strings.Lines(string(text)) {
 		name, rest, _ := strings.Cut(line, ":")
-		i, fields := netInterface{name: strings.TrimSpace(name)}, strings.Fields(rest)
+		// A container may name an interface as it likes, but an answer with other text than UTF-8 is not sent.
+		i, fields := netInterface{name: strings.ToValidUTF8(strings.TrimSpace(name), "\uFFFD")}, strings.Fields(rest)
 		if i.name == "lo" || len(fields) < columns { // two lines are titles
 			continue
 		}

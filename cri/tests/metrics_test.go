@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +52,39 @@ func (p *pod) metrics() (ofPod, ofContainers map[string]uint64) {
 	return read(r.PodMetrics[0].Metrics), ofContainers
 }
 
+// checkLabels checks the labels of a metric that Prometheus' users select by.
+func (p *pod) checkLabels(id string, config *runtimeapi.ContainerConfig) {
+	p.Helper()
+	r, err := p.ListPodSandboxMetrics(p.Context(), &runtimeapi.ListPodSandboxMetricsRequest{})
+	if err != nil {
+		p.Fatal(err)
+	}
+	for _, m := range r.PodMetrics[0].ContainerMetrics[0].Metrics {
+		if m.Name != "container_cpu_usage_seconds_total" {
+			continue
+		}
+		metadata := p.config.Metadata
+		want := []string{config.Metadata.Name, m.LabelValues[1], config.Image.Image, id, metadata.Namespace, metadata.Name, "total"}
+		if !slices.Equal(m.LabelValues, want) || m.MetricType != runtimeapi.MetricType_COUNTER ||
+			!strings.HasPrefix(m.LabelValues[1], "/") || !strings.HasSuffix(m.LabelValues[1], "/apps/"+config.Metadata.Name) {
+			p.Errorf("%v, want the labels %q", m, want)
+		}
+	}
+}
+
+// An interface's name need be no text, but an answer with such a name would not be sent at all.
+func TestAnInterfaceMayHaveAnyName(t *testing.T) {
+	p := newPod(t)
+	config := p.script("ip link add name $(printf '\\377') type bridge && exec sleep 1000")
+	config.Linux = &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{Capabilities: &runtimeapi.Capability{AddCapabilities: []string{"NET_ADMIN"}}}}
+	p.startNew(config)
+	surroundings.Eventually(t, "the interface has metrics", func() bool {
+		pod, _ := p.metrics()
+		_, ok := pod["container_network_receive_bytes_total \uFFFD"]
+		return ok
+	})
+}
+
 // Prometheus gets cAdvisor's metrics of a container by kubelet.
 func TestMetricsOfContainers(t *testing.T) {
 	p, ctx := newPod(t), t.Context()
@@ -58,20 +92,22 @@ func TestMetricsOfContainers(t *testing.T) {
 		MemoryLimitInBytes: 200 << 20, CpuQuota: 90000, CpuPeriod: 100000, CpuShares: 512,
 	})
 	id := p.startNew(config)
-	var pod, container map[string]uint64
+	listens := &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"sh", "-c", "netstat -ltn | grep :80"}}
 	surroundings.Eventually(t, "the container listens", func() bool {
-		pod, container = p.metrics()
-		return container["container_sockets"] > 0
+		r, err := p.ExecSync(ctx, listens)
+		return err == nil && r.ExitCode == 0
 	})
+	pod, container := p.metrics()
 	for name, bounds := range map[string][2]uint64{
-		"container_cpu_usage_seconds_total":                 {1, 60},
+		"container_cpu_usage_seconds_total total":           {1, 60},
 		"container_cpu_cfs_periods_total":                   {1, 10_000},
 		"container_memory_cache":                            {45 << 20, 200 << 20},
 		"container_memory_usage_bytes":                      {45 << 20, 200 << 20},
 		"container_memory_working_set_bytes":                {1, 30 << 20},
 		"container_memory_rss":                              {1, 30 << 20},
 		"container_memory_failures_total pgfault hierarchy": {1, 1 << 30},
-		"container_fs_usage_bytes":                          {0, 60 << 20},
+		"container_memory_failures_total pgfault container": {1, 1 << 30},
+		"container_fs_usage_bytes":                          {45 << 20, 60 << 20},
 		"container_processes":                               {1, 2},
 		"container_threads":                                 {1, 2},
 		"container_sockets":                                 {1, 1},
@@ -89,6 +125,7 @@ func TestMetricsOfContainers(t *testing.T) {
 			t.Errorf("%s: %d, %t, want %d to %d", name, value, ok, bounds[0], bounds[1])
 		}
 	}
+	p.checkLabels(id, config)
 	before := pod["container_network_receive_bytes_total eth0"]
 	sandbox, err := p.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id})
 	if err != nil {

@@ -35,6 +35,12 @@ func TestOnlyTheGracePeriodKills(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := stop(ctx)
 	await("ready\nasked\n")
+	if r, err := p.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"echo", "here"}}); err != nil || string(r.Stdout) != "here\n" {
+		t.Errorf("in the grace period: %v, %v", r, err)
+	}
+	if _, container := p.metrics(); container["container_processes"] == 0 {
+		t.Error("in the grace period the container has no metrics")
+	}
 	cancel()
 	if err := <-ended; err == nil {
 		t.Error("the call was not cancelled")

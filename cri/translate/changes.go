@@ -53,12 +53,12 @@ func changesV2(r *runtimeapi.LinuxContainerResources) []records.Setting {
 		weight := cgroups.ConvertCPUSharesToCgroupV2Value(uint64(max(minShares, min(shares, maxShares))))
 		all = append(all, records.Setting{File: "cpu.weight", Text: strconv.FormatUint(weight, 10)})
 	}
-	if quota, period := r.GetCpuQuota(), r.GetCpuPeriod(); quota != 0 || period != 0 {
+	if quota := r.GetCpuQuota(); quota != 0 { // kubelet sends no period alone, which cpu.max cannot say
 		text := "max"
 		if quota > 0 {
 			text = strconv.FormatInt(quota, 10)
 		}
-		if period != 0 {
+		if period := r.GetCpuPeriod(); period != 0 {
 			text += fmt.Sprintf(" %d", period)
 		}
 		all = append(all, records.Setting{File: "cpu.max", Text: text})
