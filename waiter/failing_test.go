@@ -26,10 +26,11 @@ import (
 )
 
 // failsVariable has the call that fails in the waiter, as JSON; cgroupVariable is set if its cgroup of version 2 is all
-// that is mounted.
+// that is mounted; manifestVariable has the manifest's text, where there is one.
 const (
-	failsVariable  = "WAITER_TEST_FAILS"
-	cgroupVariable = "WAITER_TEST_CGROUP"
+	failsVariable    = "WAITER_TEST_FAILS"
+	cgroupVariable   = "WAITER_TEST_CGROUP"
+	manifestVariable = "WAITER_TEST_MANIFEST"
 )
 
 // becomeFailing becomes the waiter, whose system call fails, and so it does in the supervisor and in guards.
@@ -39,6 +40,9 @@ func becomeFailing() {
 	err := json.Unmarshal([]byte(os.Getenv(failsVariable)), &fails)
 	if err == nil && os.Getenv(cgroupVariable) != "" {
 		err = errors.Join(unix.Unshare(unix.CLONE_NEWCGROUP), unix.Mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, ""))
+	}
+	if text, ok := os.LookupEnv(manifestVariable); ok && err == nil {
+		err = os.WriteFile(names.Manifest, []byte(text), 0o600)
 	}
 	if err == nil && fails.Number != 0 {
 		err = fails.Fail()
@@ -140,6 +144,32 @@ func TestWaiterStopsWhereTheKernelRefuses(t *testing.T) {
 				t.Errorf("exit code %d, want %d; stderr %q, want %q", code, want, stderr, line)
 			}
 		})
+	}
+}
+
+// Where the manifest's text says which namespaces are the host's, the supervisor is started in the pod's at once: a fork
+// into the namespaces of other pods, which fails here, is not tried. Otherwise the supervisor says it.
+func TestTheFirstSupervisorIsInTheNamespacesOfTheManifest(t *testing.T) {
+	const all = unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	for manifest, test := range map[string]struct {
+		namespaces uintptr
+		guessed    bool
+	}{
+		`{"value":{"ipc":"host","pid":"host","uts":"host"}}`: {0, true},
+		`{"value":{"ipc":"host","uts":"host"}}`:              {unix.CLONE_NEWPID, true},
+		`{"value": {"ipc": "host", "uts": "host"}}`:          {unix.CLONE_NEWPID, false},
+		`{"value":"{\"ipc\":\"host\"}"}`:                     {unix.CLONE_NEWPID, false},
+		`{"value":{"uts":"host"}}`:                           {unix.CLONE_NEWPID | unix.CLONE_NEWIPC, true},
+		"":                                                   {unix.CLONE_NEWPID, false},
+	} {
+		variables := append(firstprocess.Environment("exit", test.namespaces), manifestVariable+"="+manifest)
+		_, stderr, code := runFailing(t, callOf(unix.SYS_CLONE, map[int]uint32{0: all | uint32(unix.SIGCHLD)}), variables...)
+		if test.guessed != (code == 7) || test.guessed == strings.Contains(stderr, ": fork: ") {
+			t.Errorf("%s: exit code %d, stderr %q", manifest, code, stderr)
+		}
+		if _, stderr, code = runFailing(t, failing.Call{}, variables...); code != 7 {
+			t.Errorf("%s: exit code %d, stderr %q", manifest, code, stderr)
+		}
 	}
 }
 

@@ -22,6 +22,11 @@ void give_up(const char *what) __attribute__((noreturn));
 /* Moves a descriptor to FIRST_DESCRIPTOR or above; in first.c. */
 int move_up(int fd);
 
+/* Returns the namespaces that the pod seems to need, as in clone(2): those of a pod by default (the daemon makes the
+ * network namespace) without those for which the manifest's text says "host". After a wrong guess the supervisor is
+ * started twice, which costs 6 ms; in guess.c. */
+uint32_t guess_namespaces(void);
+
 /* Starts this program again, as the supervisor, in new namespaces (as in clone(2)) and with the daemon's signal mask.
  * Returns the waiter's end of the supervisor's channel; in supervisor.c. */
 int fork_supervisor(uint32_t namespaces, const sigset_t *daemons, pid_t *supervisor);

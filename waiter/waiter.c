@@ -12,8 +12,8 @@
  * the waiter: the waiter holds the other end of the supervisor's channel, and is
  * the parent for PR_SET_PDEATHSIG.
  *
- * The waiter starts the supervisor in the namespaces that a pod has by default,
- * before anything has read the manifest. If the pod needs others, the supervisor
+ * The waiter starts the supervisor in the namespaces that the pod seems to need (guess.c),
+ * before anything has parsed the manifest. If the pod needs others, the supervisor
  * reports them on the channel and ends, and the waiter starts it again in them. waiter.h
  * describes the channel.
  *
@@ -46,9 +46,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-/* A pod's own namespaces by default; the daemon makes the network namespace. */
-#define DEFAULT_NAMESPACES ((uint32_t)(CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS))
 
 /*
  * Returns 1 in a stager: not in a call-in, not in "stager COMMAND", and in none of
@@ -300,7 +297,7 @@ static void block_signals(sigset_t *signals, sigset_t *before)
 
 static void __attribute__((constructor)) waiter(void)
 {
-	uint32_t namespaces = DEFAULT_NAMESPACES;
+	uint32_t namespaces;
 	struct waiter_request settled;
 	sigset_t signals, before;
 	pid_t supervisor;
@@ -311,6 +308,7 @@ static void __attribute__((constructor)) waiter(void)
 	umask(022); /* whatever the daemon's is: files are made in the stager's root */
 	block_signals(&signals, &before);
 	enter_leaf();
+	namespaces = guess_namespaces();
 	for (;;) {
 		channel = start_supervisor(namespaces, &before, &supervisor, &settled);
 		if (settled.namespaces == namespaces)

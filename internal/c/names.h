@@ -14,4 +14,7 @@
 /* The folder of the pod's volumes in the stager's root. */
 #define VOLUMES_DIR "/volumes"
 
+/* The Stager Manifest. */
+#define MANIFEST "/manifest"
+
 #endif

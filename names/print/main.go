@@ -54,13 +54,16 @@ const header = `/* Names that C files share with package names. "go generate ./n
 /* The folder of the pod's volumes in the stager's root. */
 #define VOLUMES_DIR %q
 
+/* The Stager Manifest. */
+#define MANIFEST %q
+
 #endif
 `
 
 func run(out io.Writer, args []string) error {
 	if slices.Equal(args, []string{"--c"}) {
 		_, err := fmt.Fprintf(out, header, names.Program, names.SupervisorVariable, names.ShimVariable,
-			names.VolumesDir)
+			names.VolumesDir, names.Manifest)
 		return err
 	}
 	if len(args) == 0 {
