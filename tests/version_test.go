@@ -3,6 +3,7 @@ package tests
 import (
 	"encoding/json"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,17 +15,17 @@ import (
 func TestTheVersionIsInLabelProgramAndLog(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)
-	version := ""
+	var version, id string
 	for line := range strings.Lines(b.Must("image", "list", "--json")) {
 		var image struct {
-			Name   string
-			Labels map[string]string
+			ID, Name string
+			Labels   map[string]string
 		}
 		if err := json.Unmarshal([]byte(line), &image); err != nil {
 			t.Fatal(err)
 		}
 		if image.Name == suite.Stager.Name {
-			version = image.Labels["version"]
+			version, id = image.Labels["version"], image.ID
 		}
 	}
 	if version == "" {
@@ -34,13 +35,14 @@ func TestTheVersionIsInLabelProgramAndLog(t *testing.T) {
 	if log := p.StagerLog(); !strings.Contains(log, "version="+version+"\n") {
 		t.Errorf("the log does not say version=%s:\n%s", version, log)
 	}
-	for program, args := range map[string][]string{p.Root(names.Exec): {"--version"}, suite.Launcher: {"--version"}} {
+	stager := filepath.Join(b.Store, id, "rootfs", names.Exec)
+	for program, args := range map[string][]string{stager: {"--version"}, suite.Launcher: {"--version"}} {
 		out, err := exec.Command(program, args...).Output()
 		fields := strings.Fields(string(out))
 		if err != nil || len(fields) == 0 {
 			t.Fatalf("%s %s prints %q, %v", program, args[0], out, err)
 		}
-		if printed := fields[len(fields)-1]; printed == "unknown" || program == p.Root(names.Exec) && printed != version {
+		if printed := fields[len(fields)-1]; printed == "unknown" || program == stager && printed != version {
 			t.Errorf("%s %s prints %q, the image has version %s", program, args[0], out, version)
 		}
 	}
