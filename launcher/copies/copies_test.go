@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -311,3 +312,39 @@ func TestRacesLeadNowhereElse(t *testing.T) {
 }
 
 func timeOf(seconds int64) time.Time { return time.Unix(seconds, 0) }
+
+// GNU tar writes sparse files in a format of its own. What is neither a file nor of a kind that a copy leaves out is an
+// error.
+func TestAnArchiveOfGNUTarIsUnpacked(t *testing.T) {
+	in, out := t.TempDir(), t.TempDir()
+	file, err := os.Create(filepath.Join(in, "holes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.WriteAt([]byte("end"), 1<<20)
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	archive, err := exec.Command("tar", "--format=gnu", "--sparse", "-C", in, "-cf", "-", "holes").Output()
+	if err != nil || len(archive) > 1<<19 {
+		t.Fatalf("%d bytes, %v", len(archive), err)
+	}
+	target, err := Host().Target(out, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	if err := target.Unpack(bytes.NewReader(archive), false, func(text string) { t.Error(text) }); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(out, "holes")); err != nil || len(data) != 1<<20+3 || string(data[1<<20:]) != "end" {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+	var odd bytes.Buffer
+	if err := tar.NewWriter(&odd).WriteHeader(&tar.Header{Name: "odd", Typeflag: 'V'}); err != nil {
+		t.Fatal(err)
+	}
+	if err := target.Unpack(&odd, false, nil); err == nil || !strings.Contains(err.Error(), "unknown type 'V'") {
+		t.Errorf("%v", err)
+	}
+}

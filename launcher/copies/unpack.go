@@ -69,7 +69,7 @@ func (u *unpacker) make(at int, base string, header *tar.Header, content io.Read
 	switch header.Typeflag {
 	case tar.TypeDir:
 		return u.makeFolder(at, base, header)
-	case tar.TypeReg:
+	case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont:
 		return u.makeFile(at, base, header, content)
 	case tar.TypeSymlink:
 		if err := unlink(at, base); err != nil {
@@ -83,9 +83,11 @@ func (u *unpacker) make(at int, base string, header *tar.Header, content io.Read
 		return u.makeLink(at, base, header)
 	case tar.TypeXGlobalHeader: // it describes no file
 		return nil
-	default:
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 		u.warn(fmt.Sprintf("%q is left out: a device, FIFO or socket", header.Name))
 		return nil
+	default:
+		return fmt.Errorf("unknown type %q of a tar archive's entry", header.Typeflag)
 	}
 }
 

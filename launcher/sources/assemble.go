@@ -39,7 +39,7 @@ func readConfig(of v1.Descriptor, open blobs) (*v1.ConfigFile, error) {
 		return nil, err
 	}
 	defer done()
-	config, err := v1.ParseConfigFile(file)
+	config, err := v1.ParseConfigFile(io.LimitReader(file, maxConfig))
 	if err != nil {
 		return nil, fmt.Errorf("read image configuration: %w", err)
 	}
@@ -56,8 +56,8 @@ func partsOf(image v1.Image, open blobs, name, version string) (parts, error) {
 	if kind := manifest.Config.MediaType; !kind.IsConfig() { // registries also keep what is no image, such as charts
 		return p, fmt.Errorf("not an image: %q is not the media type of an image's configuration", kind)
 	}
-	if manifest.Config.Size > maxConfig {
-		return p, fmt.Errorf("configuration of %d bytes, more than %d", manifest.Config.Size, maxConfig)
+	if manifest.Config.Size < 0 || manifest.Config.Size > maxConfig {
+		return p, fmt.Errorf("configuration of %d bytes, not 0 to %d", manifest.Config.Size, maxConfig)
 	}
 	if p.config, err = readConfig(manifest.Config, open); err != nil {
 		return p, err
@@ -150,7 +150,7 @@ func (s *stack) convert(ctx context.Context, file *os.File, diffID string) (*ima
 	document := layerManifest(s.chain)
 	return s.store(ctx, document, func(w *layerWriter) error {
 		w.marks = marks
-		return w.layer(ctx, file)
+		return w.layer(ctx, file, diffID)
 	})
 }
 

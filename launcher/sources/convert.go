@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/images"
+
+	"golang.org/x/sys/unix"
 )
 
 // How layers of Docker and OCI mark what they hide, and what becomes of the marks.
@@ -38,44 +40,52 @@ const (
 	rootfs          = "rootfs"
 )
 
-// maxMarks bounds the memory that the marks of a layer take.
-const maxMarks = 1 << 20
+// Bounds of the memory that the marks of a layer take: their number, and the bytes of their paths.
+const (
+	maxMarks     = 1 << 20
+	maxMarkBytes = 64 << 20
+)
 
 // marks are the paths that a layer hides.
 type marks struct {
 	whiteouts map[string]bool
 	opaque    map[string]bool // folders
+	bytes     int             // of all paths
 }
 
-// scan reads a layer, plain or compressed, and checks its digest.
+// scan reads a layer, and checks its digest.
 func scan(ctx context.Context, file io.ReadSeeker, diffID string) (marks, error) {
-	m := marks{make(map[string]bool), make(map[string]bool)}
-	in, err := reopen(ctx, file)
+	m := marks{whiteouts: make(map[string]bool), opaque: make(map[string]bool)}
+	err := eachEntryOf(ctx, file, diffID, func(_ *tar.Reader, _ *tar.Header, name string) error { return m.note(name) })
+	return m, err
+}
+
+// eachEntryOf calls f with the entries of a layer, plain or compressed. If its content does not have the digest, it
+// returns an error at the end: a layer is read twice, and its file may change meanwhile.
+func eachEntryOf(
+	ctx context.Context, file io.ReadSeeker, diffID string, f func(*tar.Reader, *tar.Header, string) error,
+) error {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	in, err := images.Decompress(contextReader{ctx, file})
 	if err != nil {
-		return m, err
+		return err
 	}
 	sum := sha256.New()
 	all := io.TeeReader(in, sum)
-	err = eachEntry(tar.NewReader(all), func(header *tar.Header, name string) error {
-		return m.note(name)
-	})
+	archive := tar.NewReader(all)
+	err = eachEntry(archive, func(header *tar.Header, name string) error { return f(archive, header, name) })
 	if err == nil {
 		_, err = io.Copy(io.Discard, all)
 	}
 	if err != nil {
-		return m, err
+		return err
 	}
 	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != diffID {
-		return m, fmt.Errorf("the digest of its content is %s, not %s", got, diffID)
+		return fmt.Errorf("the digest of its content is %s, not %s", got, diffID)
 	}
-	return m, nil
-}
-
-func reopen(ctx context.Context, file io.ReadSeeker) (io.Reader, error) {
-	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
-	return images.Decompress(contextReader{ctx, file})
+	return nil
 }
 
 // eachEntry calls f with the entries of a layer, each with its path in the root, "." for the root
@@ -92,6 +102,9 @@ func eachEntry(archive *tar.Reader, f func(header *tar.Header, name string) erro
 		if header.Typeflag == tar.TypeXGlobalHeader {
 			continue
 		}
+		if len(header.Name) >= unix.PathMax {
+			return fmt.Errorf("read layer: a path of %d bytes", len(header.Name))
+		}
 		if err := f(header, inRoot(header.Name)); err != nil {
 			return err
 		}
@@ -107,7 +120,7 @@ func inRoot(name string) string {
 }
 
 // note notes what an entry hides.
-func (m marks) note(name string) error {
+func (m *marks) note(name string) error {
 	dir, base := path.Dir(name), path.Base(name)
 	hidden, isWhiteout := strings.CutPrefix(base, whiteoutPrefix)
 	switch {
@@ -120,8 +133,8 @@ func (m marks) note(name string) error {
 	default:
 		m.whiteouts[path.Join(dir, hidden)] = true
 	}
-	if len(m.whiteouts)+len(m.opaque) > maxMarks {
-		return fmt.Errorf("more than %d hidden paths", maxMarks)
+	if m.bytes += len(name); m.bytes > maxMarkBytes || len(m.whiteouts)+len(m.opaque) > maxMarks {
+		return fmt.Errorf("more than %d hidden paths, or than %d bytes of them", maxMarks, maxMarkBytes)
 	}
 	return nil
 }
@@ -185,11 +198,7 @@ func (w *layerWriter) root() error { return w.folder(".") }
 
 // layer writes a layer's whiteouts, then its entries: one that is there itself replaces its
 // whiteout.
-func (w *layerWriter) layer(ctx context.Context, file io.ReadSeeker) error {
-	in, err := reopen(ctx, file)
-	if err != nil {
-		return err
-	}
+func (w *layerWriter) layer(ctx context.Context, file io.ReadSeeker, diffID string) error {
 	if err := w.root(); err != nil {
 		return err
 	}
@@ -207,8 +216,7 @@ func (w *layerWriter) layer(ctx context.Context, file io.ReadSeeker) error {
 			return err
 		}
 	}
-	archive := tar.NewReader(in)
-	return eachEntry(archive, func(header *tar.Header, name string) error { return w.entry(archive, header, name) })
+	return eachEntryOf(ctx, file, diffID, w.entry)
 }
 
 // above writes the folders on the way to a file.
@@ -249,7 +257,7 @@ func (w *layerWriter) write(header *tar.Header, name string) error {
 	}
 	switch header.Typeflag {
 	case tar.TypeDir:
-		w.written[name] = true
+		w.written[name], w.folders[name] = true, out
 		out.Size = 0
 		if w.marks.opaque[name] || w.marks.whiteouts[name] {
 			out.PAXRecords[opaqueAttribute] = "y"
@@ -275,8 +283,6 @@ func (w *layerWriter) entry(archive *tar.Reader, header *tar.Header, name string
 		return fmt.Errorf("convert %q: %w", name, err)
 	}
 	if header.Typeflag == tar.TypeDir {
-		plain := *header
-		w.folders[name] = &plain
 		return nil
 	}
 	if _, err := io.Copy(w.tar, archive); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 // layerOf is a layer's archive: names that end in / are folders, "A=B" is a hard link A to B, others files.
@@ -48,7 +49,7 @@ func convertLayer(t *testing.T, below folders, names ...string) ([]string, error
 	var out bytes.Buffer
 	w := newLayerWriter(&out, below)
 	w.marks = marks
-	if err := errors.Join(w.layer(t.Context(), file), w.tar.Close()); err != nil {
+	if err := errors.Join(w.layer(t.Context(), file, diffID), w.tar.Close()); err != nil {
 		return nil, err
 	}
 	var words []string
@@ -146,5 +147,42 @@ func TestOverlaysAttributesAreDropped(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]string{capability: "kept"}, got.PAXRecords); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A layer is read twice. What somebody writes into its file meanwhile is not imported as the layer of that digest.
+func TestALayerThatChangesIsRefused(t *testing.T) {
+	_, checked := layerOf(t, "a")
+	changed, _ := layerOf(t, "b")
+	w := newLayerWriter(io.Discard, make(folders))
+	if err := w.layer(t.Context(), bytes.NewReader(changed), checked); err == nil || !strings.Contains(err.Error(), "the digest of its content is") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A small layer takes little memory: neither by paths that it hides, nor by what it says of folders.
+func TestALayerTakesLittleMemory(t *testing.T) {
+	long, diffID := layerOf(t, strings.Repeat("a/", unix.PathMax))
+	if _, err := scan(t.Context(), bytes.NewReader(long), diffID); err == nil || !strings.Contains(err.Error(), "a path of 8192 bytes") {
+		t.Errorf("a long path: %v", err)
+	}
+	m := marks{whiteouts: make(map[string]bool), opaque: make(map[string]bool)}
+	var err error
+	most := 0
+	for ; err == nil && most < maxMarkBytes/1000; most++ {
+		err = m.note(fmt.Sprintf("%01000d/.wh.x", most))
+	}
+	if err == nil || most < maxMarkBytes/1100 {
+		t.Errorf("%d paths: %v", most, err)
+	}
+	below := make(folders)
+	w := newLayerWriter(io.Discard, below)
+	records := map[string]string{"VENDOR.big": strings.Repeat("x", 1000), xattrPrefix + "user.a": "b"}
+	header := &tar.Header{Typeflag: tar.TypeDir, Name: "d/", Uname: strings.Repeat("u", 1000), PAXRecords: records}
+	if err := w.entry(nil, header, "d"); err != nil {
+		t.Fatal(err)
+	}
+	if d := below["d"]; len(d.PAXRecords) != 1 || d.Uname != "" {
+		t.Errorf("%v", d)
 	}
 }

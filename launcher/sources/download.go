@@ -53,6 +53,12 @@ type statusError struct {
 
 func (e statusError) Error() string { return "the server answers " + e.status }
 
+// brokenError says that a response has ended early, over whatever protocol.
+type brokenError struct{ error }
+
+// Unwrap implements the interface of package errors.
+func (e brokenError) Unwrap() error { return e.error }
+
 // errChanged says that the server has another file now than before.
 var errChanged = errors.New("the file on the server has changed meanwhile")
 
@@ -107,7 +113,8 @@ func temporary(ctx context.Context, err error) bool {
 		return false
 	}
 	var operation *net.OpError
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, errChanged) ||
+	var broken brokenError
+	return errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, errChanged) ||
 		errors.As(err, &operation) || os.IsTimeout(err)
 }
 
@@ -292,7 +299,7 @@ func (f *Fetcher) append(d download, file *os.File, response *http.Response, hav
 			break
 		}
 		if err != nil {
-			return err
+			return brokenError{err}
 		}
 	}
 	if size >= 0 && have < size {

@@ -59,7 +59,7 @@ func (f *Fetcher) converted(ctx context.Context, path, kind string, unpacked boo
 	dir := path
 	if !unpacked {
 		var err error
-		if dir, err = f.extract(ctx, path); err != nil {
+		if dir, err = f.extract(ctx, path, kind); err != nil {
 			return nil, err
 		}
 		defer func() { _ = os.RemoveAll(dir) }() // it is in the cache, which can be deleted
@@ -100,7 +100,7 @@ func recognize(path string) (string, error) {
 
 // extract extracts the files of an archive into a folder in the cache; what else is in it is not part
 // of an image. Links of older archives of Docker are followed when they name a layer.
-func (f *Fetcher) extract(ctx context.Context, path string) (dir string, err error) {
+func (f *Fetcher) extract(ctx context.Context, path, kind string) (dir string, err error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return "", err
@@ -118,7 +118,7 @@ func (f *Fetcher) extract(ctx context.Context, path string) (dir string, err err
 	}
 	root, err := os.OpenRoot(dir)
 	if err == nil {
-		err = f.fill(root, tar.NewReader(in))
+		err = f.fill(root, tar.NewReader(in), kind)
 		_ = root.Close()
 	}
 	if err != nil {
@@ -128,7 +128,7 @@ func (f *Fetcher) extract(ctx context.Context, path string) (dir string, err err
 	return dir, nil
 }
 
-func (f *Fetcher) fill(root *os.Root, archive *tar.Reader) error {
+func (f *Fetcher) fill(root *os.Root, archive *tar.Reader, kind string) error {
 	const maxFiles = 4 * maxLayers
 	left := f.MaxSize
 	files := 0
@@ -136,6 +136,9 @@ func (f *Fetcher) fill(root *os.Root, archive *tar.Reader) error {
 		if header.Typeflag != tar.TypeReg && header.Typeflag != tar.TypeSymlink && header.Typeflag != tar.TypeLink ||
 			name == "." {
 			return nil
+		}
+		if header.Typeflag == tar.TypeSymlink && kind == layoutIndex {
+			return fmt.Errorf("%q: a link in an OCI layout", name)
 		}
 		if files++; files > maxFiles {
 			return fmt.Errorf("the archive has more than %d files", maxFiles)
@@ -168,17 +171,19 @@ func extractEntry(root *os.Root, header *tar.Header, name string, content io.Rea
 
 // layout imports the only image for this machine of an OCI layout.
 func (f *Fetcher) layout(ctx context.Context, dir, path string) (*images.Image, error) {
+	if err := checkDocument(dir, layoutIndex); err != nil {
+		return nil, err
+	}
 	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read OCI layout: %w", err)
 	}
-	image, tag, err := onlyImage(index)
+	image, tag, err := onlyImage(dir, index)
 	if err != nil {
 		return nil, err
 	}
 	blob := func(_, digest string, size int64) (*os.File, func(), error) {
-		algorithm, hex, _ := strings.Cut(digest, ":")
-		return openBlob(ctx, dir, filepath.Join("blobs", algorithm, hex), digest, size)
+		return openBlob(ctx, dir, blobName(digest), digest, size)
 	}
 	repository, version := baseName(path), tag
 	if ref, err := name.ParseReference(tag); err == nil && strings.Contains(tag, "/") {
@@ -189,6 +194,32 @@ func (f *Fetcher) layout(ctx context.Context, dir, path string) (*images.Image, 
 		return nil, err
 	}
 	return f.assemble(ctx, p)
+}
+
+// blobName is the file of a layout that has the digest.
+func blobName(digest string) string {
+	algorithm, hex, _ := strings.Cut(digest, ":")
+	return filepath.Join("blobs", algorithm, hex)
+}
+
+// checkDocument refuses a document of a layout that is too large, or is no file of the layout: the library follows
+// links, and reads to the end.
+func checkDocument(dir, name string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	info, err := root.Lstat(name)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read OCI layout: %w", err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("read OCI layout: %s is not a regular file", name)
+	case info.Size() > maxConfig:
+		return fmt.Errorf("read OCI layout: %s has %d bytes, more than %d", name, info.Size(), maxConfig)
+	}
+	return nil
 }
 
 // openBlob opens a file of a layout and checks it.
@@ -204,8 +235,8 @@ func openBlob(ctx context.Context, dir, name, digest string, size int64) (*os.Fi
 	return file, func() { _ = file.Close() }, nil
 }
 
-// onlyImage returns the image of an index that fits the machine, and its tag.
-func onlyImage(index v1.ImageIndex) (v1.Image, string, error) {
+// onlyImage returns the image of a layout's index that fits the machine, and its tag.
+func onlyImage(dir string, index v1.ImageIndex) (v1.Image, string, error) {
 	manifest, err := index.IndexManifest()
 	if err != nil {
 		return nil, "", err
@@ -219,13 +250,16 @@ func onlyImage(index v1.ImageIndex) (v1.Image, string, error) {
 	if len(found) != 1 {
 		return nil, "", fmt.Errorf("%d images for this machine; want one", len(found))
 	}
+	if err := checkDocument(dir, blobName(found[0].Digest.String())); err != nil {
+		return nil, "", err
+	}
 	tag := found[0].Annotations["org.opencontainers.image.ref.name"]
 	if found[0].MediaType.IsIndex() {
 		below, err := index.ImageIndex(found[0].Digest)
 		if err != nil {
 			return nil, "", err
 		}
-		image, _, err := onlyImage(below)
+		image, _, err := onlyImage(dir, below)
 		return image, tag, err
 	}
 	image, err := index.Image(found[0].Digest)

@@ -96,3 +96,62 @@ func TestABlobIsChecked(t *testing.T) {
 		})
 	}
 }
+
+// An OCI layout's documents are files of the layout of moderate size: the library would read whatever a link leads to.
+func TestALayoutsDocumentsAreItsOwn(t *testing.T) {
+	index := func(digest string) string {
+		return `{"schemaVersion": 2, "manifests": [{"mediaType": "application/vnd.oci.image.manifest.v1+json", "size": 1, "digest": "` + digest + `"}]}`
+	}
+	digest := "sha256:" + strings.Repeat("0", 64)
+	manifest := `{"schemaVersion": 2, "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "size": -1, "digest": "` + digest + `"}}`
+	for name, tt := range map[string]struct {
+		index, blob tar.Header
+		content     map[string]string
+		words       string
+	}{
+		"index is a link":           {tar.Header{Typeflag: tar.TypeSymlink, Linkname: "/dev/zero"}, tar.Header{Typeflag: tar.TypeReg}, nil, `"index.json": a link in an OCI layout`},
+		"manifest is a link":        {tar.Header{Typeflag: tar.TypeReg}, tar.Header{Typeflag: tar.TypeSymlink, Linkname: "/dev/zero"}, map[string]string{"index": index(digest)}, "a link in an OCI layout"},
+		"large index":               {tar.Header{Typeflag: tar.TypeReg}, tar.Header{Typeflag: tar.TypeReg}, map[string]string{"index": strings.Repeat(" ", maxConfig+1)}, "more than 8388608"},
+		"large manifest":            {tar.Header{Typeflag: tar.TypeReg}, tar.Header{Typeflag: tar.TypeReg}, map[string]string{"index": index(digest), "blob": strings.Repeat(" ", maxConfig+1)}, "more than 8388608"},
+		"no manifest":               {tar.Header{Typeflag: tar.TypeReg}, tar.Header{Typeflag: tar.TypeReg, Name: "other"}, map[string]string{"index": index(digest)}, "no such file"},
+		"configuration of any size": {tar.Header{Typeflag: tar.TypeReg}, tar.Header{Typeflag: tar.TypeReg}, map[string]string{"index": index(digest), "blob": manifest}, "configuration of -1 bytes"},
+	} {
+		path := filepath.Join(t.TempDir(), "layout.tar")
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		for _, e := range []struct {
+			header        tar.Header
+			name, content string
+		}{
+			{tar.Header{Typeflag: tar.TypeReg}, layoutFile, "{}"},
+			{tt.index, layoutIndex, tt.content["index"]},
+			{tt.blob, blobName(digest), tt.content["blob"]},
+		} {
+			if e.header.Name == "" {
+				e.header.Name = e.name
+			}
+			e.header.Size = int64(len(e.content))
+			if err := w.WriteHeader(&e.header); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write([]byte(e.content)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(w.Close(), os.WriteFile(path, archive.Bytes(), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		f := newFetcher(t)
+		if _, err := f.Import(t.Context(), path); err == nil || !strings.Contains(err.Error(), tt.words) {
+			t.Errorf("%s: %v, want %q", name, err, tt.words)
+		}
+		f.checkCache(t)
+	}
+	dir := t.TempDir()
+	if err := errors.Join(os.Symlink("/dev/zero", filepath.Join(dir, layoutIndex)), os.WriteFile(filepath.Join(dir, layoutFile), []byte("{}"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newFetcher(t).Import(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "index.json is not a regular file") {
+		t.Errorf("a folder: %v", err)
+	}
+}

@@ -1,7 +1,6 @@
 package sources
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -31,9 +30,9 @@ func TestReadersEndWithTheirContext(t *testing.T) {
 	f := newFetcher(t)
 	for name, read := range map[string]func() error{
 		"scan":    func() error { _, err := scan(ctx, file, diffID); return err },
-		"convert": func() error { return (&layerWriter{tar: tar.NewWriter(new(bytes.Buffer))}).layer(ctx, file) },
+		"convert": func() error { return newLayerWriter(new(bytes.Buffer), make(folders)).layer(ctx, file, "") },
 		"check":   func() error { return check(ctx, download{size: -1}, file) },
-		"extract": func() error { _, err := f.extract(ctx, path); return err },
+		"extract": func() error { _, err := f.extract(ctx, path, layoutIndex); return err },
 	} {
 		if err := read(); !errors.Is(err, why) {
 			t.Errorf("%s: %v", name, err)

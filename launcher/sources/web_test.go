@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -213,5 +214,35 @@ func TestNamesOfRegistriesAreKnown(t *testing.T) {
 		if got, ok := OfRegistry(ref); got != want || ok != (want != "") {
 			t.Errorf("OfRegistry(%q) = %q, %v; want %q", ref, got, ok, want)
 		}
+	}
+}
+
+// A stream of HTTP/2 that the server resets is a download that has broken off as any other.
+func TestADownloadOverHTTP2IsResumed(t *testing.T) {
+	data := bytes.Repeat([]byte("0123456789"), 100_000)
+	digest := fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+	var asked []string
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Proto+" "+r.Header.Get("Range"))
+		if len(asked) == 1 {
+			_, _ = w.Write(data[:len(data)/2])
+			panic(http.ErrAbortHandler)
+		}
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	f := newFetcher(t)
+	file, done, err := f.get(t.Context(), download{client: server.Client(), url: server.URL, what: "file", digest: digest, size: -1})
+	if err != nil {
+		t.Fatalf("%v, asked for %q", err, asked)
+	}
+	defer done()
+	if got, err := io.ReadAll(file); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if len(asked) != 2 || !strings.HasPrefix(asked[1], "HTTP/2.0 bytes=") {
+		t.Errorf("asked for %q", asked)
 	}
 }
