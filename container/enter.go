@@ -117,7 +117,7 @@ type user struct {
 
 func userOf(root *os.File, p *spec.Process) (u user) {
 	if !p.Root {
-		u.uid, u.gid, u.err = identity.Resolve(root, p.User, p.Group)
+		u.uid, u.gid, u.err = identity.Resolve(root, p.User, p.Group, p.NumericIDs)
 	}
 	u.env = identity.WithHome(root, u.uid, p.Env)
 	return u

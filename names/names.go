@@ -36,7 +36,7 @@ const (
 	ControlSocket = RunDir + "/control.sock"
 )
 
-// Annotations. The first is of the pod, the next six are of an app in the pod manifest, the eighth is of an app or its
+// Annotations. The first is of the pod, the next seven are of an app in the pod manifest, the ninth is of an app or its
 // image; the others are of the stager image.
 const (
 	HostnameAnnotation       = "kurma.io/stager/hostname"          // of the pod's UTS namespace
@@ -46,6 +46,7 @@ const (
 	EnvironmentAnnotation    = "kurma.io/stager/environment"       // a list of NAME=value, as JSON
 	SeccompProfileAnnotation = "kurma.io/stager/seccomp-profile"   // as Kubernetes has it, JSON
 	OwnPIDsAnnotation        = "kurma.io/stager/own-pid-namespace" // "true" or "false"
+	NumericIDsAnnotation     = "kurma.io/stager/numeric-ids"       // "true" or "false"
 	StopSignalAnnotation     = "kurma.io/stager/stop-signal"       // the name or number of a signal
 	LogDirAnnotation         = "kurma.io/stager/log-folder"        // LogDir
 	EventsAnnotation         = "kurma.io/stager/events"            // EventsFile

@@ -100,7 +100,7 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 	if plan.StopSignal, err = stopSignal(app); err != nil {
 		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
-	hide, ownPIDs, err := processFlags(app.Runtime.Annotations)
+	hide, ownPIDs, numericIDs, err := processFlags(app.Runtime.Annotations)
 	if err != nil {
 		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
 	}
@@ -129,6 +129,7 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 		AppArmorProfile: isolators.AppArmorProfile,
 		SELinuxLabel:    isolators.SELinuxLabel,
 	}
+	plan.Spec.Process.NumericIDs = numericIDs
 	return plan, nil
 }
 
@@ -210,13 +211,16 @@ func streamsOf(annotations types.Annotations) (stdin, once, terminal bool, err e
 	return stdin, once, terminal, err
 }
 
-// processFlags reads the annotations for what an app sees of processes.
-func processFlags(annotations types.Annotations) (hide, ownPIDs bool, err error) {
-	if hide, err = flag(annotations, names.HideProcessesAnnotation); err != nil {
-		return false, false, err
+// processFlags reads the annotations for what an app sees of processes, and for what its user and group mean.
+func processFlags(annotations types.Annotations) (hide, ownPIDs, numericIDs bool, err error) {
+	for name, value := range map[string]*bool{
+		names.HideProcessesAnnotation: &hide, names.OwnPIDsAnnotation: &ownPIDs, names.NumericIDsAnnotation: &numericIDs,
+	} {
+		if *value, err = flag(annotations, name); err != nil {
+			return false, false, false, err
+		}
 	}
-	ownPIDs, err = flag(annotations, names.OwnPIDsAnnotation)
-	return hide, ownPIDs, err
+	return hide, ownPIDs, numericIDs, nil
 }
 
 // flag reads an annotation that is "true" or "false", the default.

@@ -85,6 +85,10 @@ type Process struct {
 	User, Group      string
 	SupplementaryGID []int
 
+	// NumericIDs has decimal numbers in User and Group not looked up as names: the root's own files, which its image or
+	// its app writes, then have no say in which number that is.
+	NumericIDs bool
+
 	// Root runs the process as user and group 0, and overrides User and Group.
 	Root bool
 

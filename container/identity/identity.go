@@ -32,13 +32,14 @@ const maxLine = 4 << 10
 // file system. It looks a name up in /etc/passwd or /etc/group; if it is not there, the name must
 // be a decimal number. A value that begins with "/" means the owner or group of that file.
 // Symbolic links are resolved as for a process in the container, and cannot lead out of root.
-// "root" is 0 even if the image has no passwd file.
-func Resolve(root *os.File, user, group string) (uid, gid uint32, err error) {
-	uid, err = resolve(root, "user", user, "etc/passwd", func(st *syscall.Stat_t) uint32 { return st.Uid })
+// "root" is 0 even if the image has no passwd file. With numericIDs a decimal number is not looked up.
+func Resolve(root *os.File, user, group string, numericIDs bool) (uid, gid uint32, err error) {
+	r := resolver{root, numericIDs}
+	uid, err = r.resolve("user", user, "etc/passwd", func(st *syscall.Stat_t) uint32 { return st.Uid })
 	if err != nil {
 		return 0, 0, err
 	}
-	gid, err = resolve(root, "group", group, "etc/group", func(st *syscall.Stat_t) uint32 { return st.Gid })
+	gid, err = r.resolve("group", group, "etc/group", func(st *syscall.Stat_t) uint32 { return st.Gid })
 	if err != nil {
 		return 0, 0, err
 	}
@@ -58,7 +59,7 @@ func Of(root string, p *spec.Process) (uid, gid uint32, err error) {
 	}
 	defer folder.Close()
 	if !p.Root {
-		uid, gid, err = Resolve(folder, p.User, p.Group)
+		uid, gid, err = Resolve(folder, p.User, p.Group, p.NumericIDs)
 	}
 	p.Env = WithHome(folder, uid, p.Env)
 	return uid, gid, err
@@ -85,18 +86,27 @@ func CheckGroups(groups []int) error {
 	return nil
 }
 
-func resolve(root *os.File, kind, value, database string, owner func(*syscall.Stat_t) uint32) (uint32, error) {
+type resolver struct {
+	root       *os.File
+	numericIDs bool
+}
+
+func (r resolver) resolve(kind, value, database string, owner func(*syscall.Stat_t) uint32) (uint32, error) {
 	if value == "" {
 		return 0, fmt.Errorf("%s is empty", kind)
 	}
 	if strings.HasPrefix(value, "/") {
-		return resolveFile(root, kind, value, owner)
+		return resolveFile(r.root, kind, value, owner)
 	}
-	if id, found, err := lookUp(root, database, value); err != nil || found {
+	number, isNumber := parseID(value)
+	if isNumber && r.numericIDs {
+		return number, nil
+	}
+	if id, found, err := lookUp(r.root, database, value); err != nil || found {
 		return id, err
 	}
-	if id, ok := parseID(value); ok {
-		return id, nil
+	if isNumber {
+		return number, nil
 	}
 	if value == "root" {
 		return 0, nil

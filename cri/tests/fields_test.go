@@ -52,6 +52,9 @@ func TestFieldsOfConfigurationsAreHeeded(t *testing.T) {
 		"arguments":                    {"", func(c *runtimeapi.ContainerConfig) { c.Command, c.Args = []string{"echo", "a"}, []string{"b", "c"} }, "a b c\n"},
 		"folder":                       {"pwd", func(c *runtimeapi.ContainerConfig) { c.WorkingDir = "/tmp" }, "/tmp\n"},
 		"user by number":               {"id", secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUser = number64(1000) }), "uid=1000(user) gid=1001(user) groups=2000(more)\n"},
+		"number that the image calls root": {"id -u; id -g", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.RunAsUser, s.RunAsGroup = number64(1234), number64(1234)
+		}), "1234\n1234\n"},
 		"unknown number and groups": {"id -u; id -g; id -G", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.RunAsUser, s.RunAsGroup, s.SupplementalGroups = number64(7777), number64(8888), []int64{9999}
 		}), "7777\n8888\n8888 9999\n"},

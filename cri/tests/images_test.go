@@ -52,8 +52,8 @@ func busybox(t *testing.T, edit func(*v1.Config)) v1.Image {
 	for _, applet := range applets() {
 		add(tar.Header{Typeflag: tar.TypeLink, Name: "bin/" + applet, Linkname: "bin/busybox"}, nil)
 	}
-	add(tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0::/root:/bin/sh\nuser:x:1000:1001::/:/bin/sh\n"))
-	add(tar.Header{Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\nuser:x:1001:\nmore:x:2000:user\n"))
+	add(tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0::/root:/bin/sh\nuser:x:1000:1001::/:/bin/sh\n1234:x:0:0::/:/bin/sh\n"))
+	add(tar.Header{Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\nuser:x:1001:\nmore:x:2000:user\n1234:x:0:\n"))
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}

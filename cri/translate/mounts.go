@@ -95,7 +95,8 @@ func bindsOf(c *runtimeapi.ContainerConfig, f Facts) ([]records.Bind, error) {
 	for _, target := range slices.Sorted(maps.Keys(f.Files)) {
 		same := func(b records.Bind) bool { return path.Clean(b.Target) == target }
 		if !slices.ContainsFunc(binds, same) {
-			binds = append(binds, records.Bind{Source: f.Files[target], Target: target})
+			readOnly := target != "/dev/shm" && c.GetLinux().GetSecurityContext().GetReadonlyRootfs()
+			binds = append(binds, records.Bind{Source: f.Files[target], Target: target, ReadOnly: readOnly})
 		}
 	}
 	return binds, nil

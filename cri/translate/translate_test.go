@@ -72,7 +72,7 @@ func TestContainerIsAPodOfOneApp(t *testing.T) {
 				},
 			},
 			Mounts:      []podMount{{"cri-0", "/data"}, {"cri-1", "/etc/hosts"}},
-			Annotations: []Variable{{names.OwnPIDsAnnotation, "true"}, {names.StdinAnnotation, "stream"}},
+			Annotations: []Variable{{names.NumericIDsAnnotation, "true"}, {names.OwnPIDsAnnotation, "true"}, {names.StdinAnnotation, "stream"}},
 		}},
 		Volumes: []podVolume{
 			{"cri-0", "host", "/real", true}, {"cri-1", "host", "/sandbox/hosts", false}, {"cri-log", "host", "/var/log/pods/p/c", false},
