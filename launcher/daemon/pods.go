@@ -130,6 +130,19 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 		return nil, err
 	}
 	store := d.pods()
+	letGo, err := store.Hold(old)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := d.stopAndStart(ctx, store, old)
+	letGo()
+	if pod == nil || err != nil {
+		return pod, err
+	}
+	return pod, store.Remove(ctx, old, false)
+}
+
+func (d *Daemon) stopAndStart(ctx context.Context, store *pods.Store, old *pods.Pod) (*pods.Pod, error) {
 	stopped := store.Stop(ctx, old)
 	if stopped != nil && !errors.Is(stopped, pods.ErrConnected) {
 		return nil, stopped
@@ -138,10 +151,7 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 	if err != nil {
 		return nil, errors.Join(stopped, err)
 	}
-	if stopped != nil {
-		return pod, stopped
-	}
-	return pod, store.Remove(ctx, old, false)
+	return pod, stopped
 }
 
 // startAgain starts a pod with the plan and the volumes of one that has ended.

@@ -44,7 +44,7 @@ func (k *Keeper) Run(ctx context.Context, keep bool, ready func() error) (Exit, 
 		err = fmt.Errorf("launch pod %q: %w", k.Plan.Name, err)
 	}
 	end := deletePod
-	if keep && err == nil {
+	if (keep || k.held()) && err == nil {
 		end = keepLogs
 	}
 	return exit, errors.Join(err, k.takeDown(group, exit, end))

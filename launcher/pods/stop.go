@@ -34,7 +34,7 @@ func (s *Store) Stop(ctx context.Context, p *Pod) error {
 		return p.StillConnected()
 	}
 	how := keepLogs
-	if p.Plan.Remove {
+	if p.Plan.Remove && !p.held() {
 		how = deletePod
 	}
 	return s.clear(s.keep(*p, lock), how)
@@ -58,6 +58,9 @@ func (s *Store) Remove(ctx context.Context, p *Pod, force bool) error {
 	if p.Damage != nil {
 		p = &Pod{Dir: p.Dir, Plan: Plan{UUID: p.Plan.UUID}, Damage: p.Damage} // nothing else is sure
 		s.recall(p)
+	}
+	if p.held() {
+		return p.heldError()
 	}
 	if !force && (p.alive() || p.Damage != nil && p.Locked()) {
 		return fmt.Errorf("pod %q has not ended; stop it first, or use --force", p.Plan.Name)
@@ -188,9 +191,12 @@ func (s *Store) orphans() ([]*Keeper, error) {
 	return orphans, nil
 }
 
-// orphan takes a pod's lock. It returns nil if the pod has a monitor, or is gone.
+// orphan takes a pod's lock. It returns nil if the pod has a monitor, is held, or is gone.
 func (s *Store) orphan(uuid string) (*Keeper, error) {
 	dir := filepath.Join(s.dir, uuid)
+	if p := (&Pod{Dir: dir}); p.held() {
+		return nil, nil
+	}
 	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // deleted meanwhile

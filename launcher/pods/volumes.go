@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,7 +69,11 @@ func (s *Store) moveVolumes(ended *Pod, to *Keeper) error {
 	if err := to.save(); err != nil {
 		return err
 	}
-	return renameIfThere(filepath.Join(from, volumesDir), filepath.Join(to.Dir, volumesDir))
+	old := filepath.Join(from, volumesDir)
+	if slices.ContainsFunc(ended.Plan.Volumes, func(v Volume) bool { return v.Source == "" }) {
+		return os.Rename(old, filepath.Join(to.Dir, volumesDir))
+	}
+	return renameIfThere(old, filepath.Join(to.Dir, volumesDir))
 }
 
 // returnVolumes gives the volumes that MoveVolumes has moved back to their pod, if that pod still exists and has none.

@@ -96,6 +96,25 @@ func TestRestartStartsAnotherPodLikeIt(t *testing.T) {
 	}
 }
 
+// A restart keeps the volumes also of a pod that is to be deleted at its end.
+func TestRestartKeepsTheVolumesOfAPodThatIsRemoved(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	doc := harness.PodOf(suite.Shell("a", "ls /data; touch /data/file; exec sleep 1000")).HostVolume("data", "", "/data")
+	doc.Volumes[0].Kind = "empty"
+	first := b.Adopt(b.Must("run", "--json", "--rm", "--detach", "--name", "keep", b.Write("keep.json", doc)))
+	harness.Eventually(t, "the file", func() bool {
+		_, err := os.Stat(filepath.Join(first.Dir, "volumes/data/file"))
+		return err == nil
+	})
+	again := b.Adopt(b.Must("restart", "--json", "keep"))
+	again.Sees("a", "file")
+	b.Must("stop", "keep")
+	if all := b.PS(); len(all) != 0 {
+		t.Errorf("ps --all: %+v", all)
+	}
+}
+
 // logs shows all apps in the order of time, up to a time, and the stager's own log.
 func TestLogsOfAllApps(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,33 @@
+package pods
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// heldFile is a file of a pod that Hold has locked. The kernel releases the lock with the process that has it, however
+// that ends.
+const heldFile = "held"
+
+// Hold keeps a pod's folder until release is called, although its plan has the pod deleted at its end, and whatever
+// collects ended pods meanwhile. Its lock cannot do so: a monitor may have that. A pod that is held is an error.
+func (s *Store) Hold(p *Pod) (release func(), err error) {
+	path := filepath.Join(p.Dir, heldFile)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("hold pod %q: %w", p.Plan.Name, err)
+	}
+	if !tryLock(file) {
+		_ = file.Close()
+		return nil, p.heldError()
+	}
+	return func() { _, _ = os.Remove(path), file.Close() }, nil // without the file it is not held either
+}
+
+func (p *Pod) heldError() error { return fmt.Errorf("pod %q is being restarted", p.Plan.Name) }
+
+func (p *Pod) held() bool {
+	held, err := isHeld(filepath.Join(p.Dir, heldFile))
+	return err == nil && held
+}

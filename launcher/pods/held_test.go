@@ -1,0 +1,72 @@
+package pods
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A pod that is being restarted keeps its folder, with its volumes, against its plan and against whoever deletes ended pods.
+func TestAPodThatIsHeldStays(t *testing.T) {
+	s := newStore(t)
+	k := s.newPod(t, "held", "exit 0\n")
+	k.Plan.Volumes = []Volume{{Name: "data", Mode: 0o755}}
+	release, err := s.Hold(&k.Pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Hold(&k.Pod); err == nil || !strings.Contains(err.Error(), `"held" is being restarted`) {
+		t.Errorf("held twice: %v", err)
+	}
+	if _, err := k.Run(t.Context(), false, noted); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := s.Collect(); len(done) != 0 || err != nil {
+		t.Errorf("collected %v, %v", done, err)
+	}
+	p, err := s.Find("held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, force := range []bool{false, true} {
+		if err := s.Remove(t.Context(), p, force); err == nil || !strings.Contains(err.Error(), "is being restarted") {
+			t.Errorf("removed, force %t: %v", force, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(p.Dir, volumesDir, "data")); err != nil {
+		t.Error(err)
+	}
+	release()
+	if err := s.Remove(t.Context(), p, false); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Hold(p); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a pod that is gone is held: %v", err)
+	}
+}
+
+// A restart whose volumes somebody has deleted is an error, and not a pod with empty ones.
+func TestVolumesThatAreGoneAreNotReplaced(t *testing.T) {
+	s := newStore(t)
+	k := s.newPod(t, "old", "exit 0\n")
+	k.Plan.Volumes = []Volume{{Name: "data", Mode: 0o755}}
+	if _, err := k.Run(t.Context(), true, noted); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(k.Dir, volumesDir)); err != nil {
+		t.Fatal(err)
+	}
+	next := s.newPod(t, "new", "exit 0\n")
+	if err := s.MoveVolumes(&k.Pod, next); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(next.Dir); err == nil {
+		t.Error("the new pod is left")
+	}
+	if _, err := s.Collect(); err != nil {
+		t.Error(err)
+	}
+}
