@@ -28,7 +28,7 @@ func gcCommand(c *cli) *cobra.Command {
 // collect deletes what gc deletes, or with dry only prints it.
 func (c *cli) collect(ctx context.Context, dry bool) error {
 	if dry {
-		all, err := c.daemon.WouldCollect()
+		all, err := c.daemon.WouldCollect(ctx)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	"kurma.io/stager/launcher/daemon"
 
 	"github.com/spf13/cobra"
@@ -18,7 +20,7 @@ removes every image that no live pod, no network and no image that stays uses, b
 IDs.`,
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(*cobra.Command, []string) error { return c.pruneImages(o) },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return c.pruneImages(cmd.Context(), o) },
 	}
 	cmd.Flags().BoolVarP(&o.All, "all", "a", false, "remove all images that no live pod and no network uses")
 	cmd.Flags().BoolVar(&o.Dry, "dry-run", false, "print the images that would be removed, and remove none")
@@ -26,8 +28,8 @@ IDs.`,
 }
 
 // pruneImages prints the images that were removed, also if one could not be.
-func (c *cli) pruneImages(o daemon.PruneOptions) error {
-	pruned, err := c.daemon.PruneImages(o)
+func (c *cli) pruneImages(ctx context.Context, o daemon.PruneOptions) error {
+	pruned, err := c.daemon.PruneImages(ctx, o)
 	for _, image := range pruned {
 		if err := c.printOne(image, image.ID); err != nil {
 			return err

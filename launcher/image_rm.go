@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"math"
 
@@ -16,15 +17,15 @@ func imageRmCommand(c *cli) *cobra.Command {
 image uses is an error. While images are imported, layers stay; the end of the last import removes them.`,
 		Args:              wants(1, -1, "IMAGE…"),
 		ValidArgsFunction: c.completeImages(math.MaxInt, false),
-		RunE:              func(_ *cobra.Command, args []string) error { return c.removeImages(args) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.removeImages(cmd.Context(), args) },
 	}
 }
 
 // removeImages removes images; one that cannot be removed prevents no other.
-func (c *cli) removeImages(refs []string) error {
+func (c *cli) removeImages(ctx context.Context, refs []string) error {
 	var errs []error
 	for _, ref := range refs {
-		errs = append(errs, c.daemon.RemoveImage(ref))
+		errs = append(errs, c.daemon.RemoveImage(ctx, ref))
 	}
 	return errors.Join(errs...)
 }

@@ -259,7 +259,7 @@ func (s *Server) layers(id string) ([]*images.Image, error) {
 
 // RemoveImage implements the CRI. It removes all tags of the image, and the layers that no other image has.
 func (s *Server) RemoveImage(
-	_ context.Context, r *runtimeapi.RemoveImageRequest,
+	ctx context.Context, r *runtimeapi.RemoveImageRequest,
 ) (*runtimeapi.RemoveImageResponse, error) {
 	ref := r.GetImage().GetImage()
 	if strings.HasPrefix(ref, storePrefix) {
@@ -269,7 +269,7 @@ func (s *Server) RemoveImage(
 	if err != nil || found == nil {
 		return &runtimeapi.RemoveImageResponse{}, err
 	}
-	if _, err := s.images.Remove(func(all []*images.Image, importing bool) ([]*images.Image, error) {
+	if _, err := s.images.Remove(ctx, func(all []*images.Image, importing bool) ([]*images.Image, error) {
 		return s.choose(all, importing, found.ID)
 	}); err != nil {
 		return nil, err

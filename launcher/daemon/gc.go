@@ -22,14 +22,14 @@ func (d *Daemon) Collect(ctx context.Context) (Collected, error) {
 	store, imageStore := d.pods(), d.imageStore()
 	done, podErr := store.Collect()
 	idle, networkErr := d.PruneNetworks(ctx)
-	layers, layerErr := d.freeLayers(imageStore, false)
+	layers, layerErr := d.freeLayers(ctx, imageStore, false)
 	imports, imageErr := imageStore.Collect()
 	return Collected{append([]string{}, done...), imports, layers, idle},
 		errors.Join(podErr, networkErr, layerErr, imageErr)
 }
 
 // WouldCollect returns what Collect would delete.
-func (d *Daemon) WouldCollect() (Collected, error) {
+func (d *Daemon) WouldCollect(ctx context.Context) (Collected, error) {
 	all, err := d.Pods()
 	if err != nil {
 		return Collected{}, err
@@ -39,7 +39,7 @@ func (d *Daemon) WouldCollect() (Collected, error) {
 	if err != nil {
 		return Collected{}, err
 	}
-	layers, err := d.freeLayers(imageStore, true)
+	layers, err := d.freeLayers(ctx, imageStore, true)
 	if err != nil {
 		return Collected{}, err
 	}

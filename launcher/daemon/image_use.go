@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"kurma.io/stager/launcher/images"
 )
@@ -14,7 +15,7 @@ var ErrInUse = errors.New("in use")
 
 // RemoveImage removes the image that a person means, and the layers that no image needs then. An image that a live
 // pod, a network or another image uses is ErrInUse.
-func (d *Daemon) RemoveImage(ref string) error {
+func (d *Daemon) RemoveImage(ctx context.Context, ref string) error {
 	store, catalog, err := d.catalog()
 	if err != nil {
 		return err
@@ -23,7 +24,7 @@ func (d *Daemon) RemoveImage(ref string) error {
 	if err != nil {
 		return err
 	}
-	_, err = store.Remove(func(all []*images.Image, importing bool) ([]*images.Image, error) {
+	_, err = store.Remove(ctx, func(all []*images.Image, importing bool) ([]*images.Image, error) {
 		i := slices.IndexFunc(all, func(image *images.Image) bool { return image.ID == id })
 		if i < 0 {
 			return nil, fmt.Errorf("%w: %s", images.ErrNotFound, id)
@@ -68,13 +69,13 @@ func withLayers(all, removed []*images.Image, inUse map[string]string, importing
 }
 
 // freeLayers removes the layers that nothing needs, none if dry is set, and returns their number. It waits for pins
-// only if there are such layers.
-func (d *Daemon) freeLayers(store *images.Store, dry bool) (count int, err error) {
+// only if there are such layers, and until ctx ends.
+func (d *Daemon) freeLayers(ctx context.Context, store *images.Store, dry bool) (count int, err error) {
 	all, err := store.List()
 	if err != nil || len(images.Unneeded(all, nil)) == 0 {
 		return 0, err
 	}
-	_, err = store.Remove(func(all []*images.Image, importing bool) ([]*images.Image, error) {
+	_, err = store.Remove(ctx, func(all []*images.Image, importing bool) ([]*images.Image, error) {
 		inUse, err := d.imagesInUse()
 		if err != nil {
 			return nil, err
@@ -89,8 +90,12 @@ func (d *Daemon) freeLayers(store *images.Store, dry bool) (count int, err error
 	return count, err
 }
 
+// freeWait is how long imported waits for whoever has pinned the images, who may be waiting for this import.
+const freeWait = time.Second
+
 // imported returns what fetch imports. If that succeeds or is interrupted, the layers that no image needs are removed,
-// unless another import runs: an import that has failed may be tried again, and needs them then.
+// unless another import runs: an import that has failed may be tried again, and needs them then. While images are
+// pinned the layers stay until the next removal.
 func (d *Daemon) imported(ctx context.Context, store *images.Store,
 	fetch func() (*images.Image, error),
 ) (*images.Image, error) {
@@ -98,7 +103,12 @@ func (d *Daemon) imported(ctx context.Context, store *images.Store,
 	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
-	_, freeErr := d.freeLayers(store, false)
+	free, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeWait)
+	defer cancel()
+	_, freeErr := d.freeLayers(free, store, false)
+	if errors.Is(freeErr, context.DeadlineExceeded) {
+		freeErr = nil
+	}
 	return image, errors.Join(err, freeErr)
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -24,13 +25,13 @@ type ImageName struct {
 // PruneImages removes the images that a later import of the same name and labels, signed by the same key, has
 // replaced, and that no live pod, no network and no other image uses, and layers that no image needs. It returns them
 // also with an error.
-func (d *Daemon) PruneImages(o PruneOptions) ([]ImageName, error) {
+func (d *Daemon) PruneImages(ctx context.Context, o PruneOptions) ([]ImageName, error) {
 	store, ring, err := d.imagesAndKeys()
 	if err != nil {
 		return nil, err
 	}
 	var chosen []*images.Image
-	removed, err := store.Remove(func(all []*images.Image, importing bool) ([]*images.Image, error) {
+	removed, err := store.Remove(ctx, func(all []*images.Image, importing bool) ([]*images.Image, error) {
 		inUse, err := d.imagesInUse()
 		if err != nil {
 			return nil, err

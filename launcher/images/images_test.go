@@ -601,7 +601,7 @@ func unused() error { return nil }
 
 // removeOne removes an image unless check returns an error.
 func removeOne(s *Store, id string, check func() error) error {
-	_, err := s.Remove(func(all []*Image, _ bool) ([]*Image, error) {
+	_, err := s.Remove(context.Background(), func(all []*Image, _ bool) ([]*Image, error) {
 		i := slices.IndexFunc(all, func(image *Image) bool { return image.ID == id })
 		if i < 0 {
 			return nil, ErrNotFound
@@ -639,6 +639,11 @@ func TestRemoveChecksWhileNoImageIsPinned(t *testing.T) {
 		t.Fatal(err)
 	}
 	again()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := s.Remove(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a removal that may wait for a millisecond: %v", err)
+	}
 	pod <- "p"
 	release()
 	if err := <-removed; !errors.Is(err, used) {

@@ -22,6 +22,7 @@ package images
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -201,19 +202,39 @@ func (s *Store) lockImages(how int) (*os.File, error) {
 	}
 }
 
+// removeInterval is how often awaitUnpinned looks whether images are pinned.
+const removeInterval = 10 * time.Millisecond
+
+// awaitUnpinned takes the lock on the store's folder, alone. Whoever holds a pin may wait long: for a file system of the
+// network, or for another process of ours. So the wait ends with ctx.
+func (s *Store) awaitUnpinned(ctx context.Context) (*os.File, error) {
+	for {
+		dir, err := s.lockImages(unix.LOCK_EX | unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return dir, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("images are in use: %w", context.Cause(ctx))
+		case <-time.After(removeInterval):
+		}
+	}
+}
+
 // A Chooser returns the images to be removed, of all that the store has. importing says that an import may be about to
 // need layers that no image needs.
 type Chooser func(all []*Image, importing bool) ([]*Image, error)
 
 // Remove removes the images that choose returns, one after the other, and returns them. Choose is called while no
-// process has pinned the images or removes others. A removal that is killed has removed the first ones.
-func (s *Store) Remove(choose Chooser) ([]*Image, error) {
+// process has pinned the images or removes others; Remove waits for that until ctx ends. A removal that is killed has
+// removed the first ones.
+func (s *Store) Remove(ctx context.Context, choose Chooser) ([]*Image, error) {
 	temp, err := s.newTemp()
 	if err != nil {
 		return nil, fmt.Errorf("remove image: %w", err)
 	}
 	defer temp.discard() // without the lock: it may take long
-	lock, err := s.lockImages(unix.LOCK_EX)
+	lock, err := s.awaitUnpinned(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("remove image: %w", err)
 	}
