@@ -1,37 +1,104 @@
 package server
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"kurma.io/stager/internal/rmtree"
+
+	"golang.org/x/sys/unix"
 )
 
-// A writable layer is walked once in a while, and one that was removed is forgotten.
-func TestWritableLayersAreNotWalkedForEachCall(t *testing.T) {
-	var d diskUsages
-	dir, now := t.TempDir(), time.Now()
-	grow := func(name string) {
+// Each file counts once, however many names it has and however deep it is.
+func TestAMeasurementCountsEachFileOnce(t *testing.T) {
+	dir := t.TempDir()
+	fill := func(path string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), make([]byte, 1<<20), 0o600); err != nil {
+		if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	grow("a")
-	first, when := d.of("id", now, dir)
-	if first < 1<<20 || !when.Equal(now) {
-		t.Errorf("%d at %s", first, when)
+	fill(filepath.Join(dir, "file"))
+	for i := range 10 {
+		if err := os.Link(filepath.Join(dir, "file"), filepath.Join(dir, fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
 	}
-	grow("b")
-	if again, when := d.of("id", now.Add(diskUsageAge-time.Second), dir); again != first || !when.Equal(now) {
-		t.Errorf("%d at %s although the last walk was a moment ago", again, when)
+	far := farFolder(t, filepath.Join(dir, "deep"), 1000)
+	fill(fmt.Sprintf("/proc/self/fd/%d/file", far))
+	if err := os.Symlink("/", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
 	}
-	later := now.Add(diskUsageAge)
-	if again, when := d.of("id", later, dir); again < 2<<20 || !when.Equal(later) {
-		t.Errorf("%d at %s", again, when)
+	got := measure(time.Now().Add(time.Minute), filepath.Join(dir, "missing"), dir)
+	folders := uint64(1000)
+	if got.inodes != 1+folders+1+1 || got.bytes < 2<<20 || got.bytes > 2<<20+1<<13*folders {
+		t.Errorf("%+v", got)
 	}
-	d.of("other", later.Add(3*diskUsageAge), dir)
-	if len(d.known) != 1 {
-		t.Errorf("%v", d.known)
+	farther := t.TempDir()
+	farFolder(t, filepath.Join(farther, "deep"), deepest+100)
+	if got := measure(time.Now().Add(time.Minute), farther); got.inodes > deepest+1 {
+		t.Errorf("%d folders in each other are open at once", got.inodes)
+	}
+	if got := measure(time.Now(), dir); got.inodes != 0 {
+		t.Errorf("after its time: %+v", got)
+	}
+}
+
+// farFolder makes folders in each other, whose path is longer than the kernel takes, and returns the last one's descriptor.
+func farFolder(t *testing.T, top string, depth int) int {
+	t.Helper()
+	t.Cleanup(func() { _ = rmtree.Remove(top) })
+	at := unix.AT_FDCWD
+	for name := top; depth > 0; depth-- {
+		if err := unix.Mkdirat(at, name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at != unix.AT_FDCWD {
+			_ = unix.Close(at)
+		}
+		at, name = fd, "a-name-of-several-letters"
+	}
+	t.Cleanup(func() { _ = unix.Close(at) })
+	return at
+}
+
+// A call has the last size at once while the next one is found, and nobody waits for a layer of many files.
+func TestCallsDoNotWaitForASize(t *testing.T) {
+	dir := t.TempDir()
+	var d diskUsages
+	d.walks.Lock() // a measurement takes its time
+	if got := d.of("a", dir); !got.when.IsZero() {
+		t.Errorf("a size that cannot be known: %+v", got)
+	}
+	running := d.known["a"].measured
+	d.walks.Unlock()
+	<-running
+	first := d.of("a", dir)
+	if first.when.IsZero() || first.inodes != 0 {
+		t.Errorf("%+v", first)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "f"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.of("a", dir); got != first {
+		t.Errorf("%+v, a moment after %+v", got, first)
+	}
+	d.known["a"].now.when = first.when.Add(-diskUsageAge)
+	d.walks.Lock()
+	if got := d.of("a", dir); got.inodes != 0 {
+		t.Errorf("%+v while the next size is found", got)
+	}
+	running = d.known["a"].measured
+	d.walks.Unlock()
+	<-running
+	if got := d.of("a", dir); got.inodes != 1 {
+		t.Errorf("%+v", got)
 	}
 }

@@ -256,8 +256,9 @@ func (s *Server) addFileSystem(r *readings, c records.Container, pod *pods.Pod) 
 		return fmt.Errorf("stat %s: %w", s.config.State, err)
 	}
 	device := deviceName(fmt.Sprintf("%d:%d", unix.Major(info.Dev), unix.Minor(info.Dev)))
-	written, _ := s.written(c, pod)
-	r.add("container_fs_usage_bytes", written, device)
+	if written := s.written(c, pod); !written.when.IsZero() {
+		r.add("container_fs_usage_bytes", written.bytes, device)
+	}
 	r.add("container_fs_limit_bytes", system.Blocks*uint64(system.Frsize), device)
 	r.add("container_fs_inodes_total", system.Files, device)
 	r.add("container_fs_inodes_free", system.Ffree, device)

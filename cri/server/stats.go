@@ -82,24 +82,32 @@ func (s *Server) containerStats(r records.Container, pod *pods.Pod) (*runtimeapi
 	}
 	used, _ := group.Usage(appGroup(r)) // an app that has just ended uses nothing
 	now := time.Now().UnixNano()
-	written, when := s.written(r, pod)
+	written := s.written(r, pod)
 	return &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{
 			Id: r.ID, Metadata: containerMetadata(r), Labels: r.Labels, Annotations: r.Annotations,
 		},
 		Cpu: cpuUsage(used, now), Memory: memoryUsage(used, filesOf(group, appGroup(r)), now),
-		WritableLayer: &runtimeapi.FilesystemUsage{
-			Timestamp: when.UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.config.State},
-			UsedBytes: &runtimeapi.UInt64Value{Value: written},
-		},
+		WritableLayer: s.layerUsage(written),
 	}, nil
 }
 
-// written returns the bytes of the files that a container has written, and when they were counted.
-func (s *Server) written(r records.Container, pod *pods.Pod) (bytes uint64, when time.Time) {
+// layerUsage returns nil for a size that is not known yet.
+func (s *Server) layerUsage(written diskUsage) *runtimeapi.FilesystemUsage {
+	if written.when.IsZero() {
+		return nil
+	}
+	return &runtimeapi.FilesystemUsage{
+		Timestamp: written.when.UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.config.State},
+		UsedBytes:  &runtimeapi.UInt64Value{Value: written.bytes},
+		InodesUsed: &runtimeapi.UInt64Value{Value: written.inodes},
+	}
+}
+
+// written returns what a container has written.
+func (s *Server) written(r records.Container, pod *pods.Pod) diskUsage {
 	root := filepath.Join(pod.Dir, "root")
-	layer, volumes := filepath.Join(root, names.ScratchDir), filepath.Join(root, names.EmptyVolumesDir)
-	return s.disk.of(r.ID, time.Now(), layer, volumes)
+	return s.disk.of(r.ID, filepath.Join(root, names.ScratchDir), filepath.Join(root, names.EmptyVolumesDir))
 }
 
 func known(n int64) *runtimeapi.UInt64Value {
