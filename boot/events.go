@@ -3,6 +3,7 @@ package boot
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
@@ -26,13 +27,26 @@ type appEvents struct {
 
 // openEvents makes names.EventsFile, or continues that of a stager before.
 func openEvents(path string, log *slog.Logger) (*appEvents, error) {
-	e := &appEvents{path: path, log: log}
-	return e, e.open()
+	file, err := openAppend(path)
+	return &appEvents{path: path, log: log, file: file}, err
 }
 
-func (e *appEvents) open() (err error) {
-	e.file, err = os.OpenFile(e.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
-	return err
+func openAppend(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+}
+
+// begin makes the file the old one, and begins another. After an error the file goes on, under whichever name.
+func (e *appEvents) begin() error {
+	if err := os.Rename(e.path, e.path+names.OldSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := openAppend(e.path)
+	if err != nil {
+		return err
+	}
+	_ = e.file.Close() // its lines are written
+	e.file = file
+	return nil
 }
 
 // changed is a pod's Changed.
@@ -55,8 +69,8 @@ func (e *appEvents) append(line []byte) error {
 	}
 	size := info.Size()
 	if size+int64(len(line)) > maxEvents {
-		if err := errors.Join(os.Rename(e.path, e.path+names.OldSuffix), e.file.Close(), e.open()); err != nil {
-			return err
+		if err := e.begin(); err != nil {
+			return err // the next change tries again
 		}
 		size = 0
 	}

@@ -41,3 +41,38 @@ func TestChangesOfAppsAreKeptInABoundedFile(t *testing.T) {
 		t.Errorf("a change that is lost is not logged: %s", &log)
 	}
 }
+
+// A file that cannot be begun is tried again with the next change, and is no error at the pod's end.
+func TestChangesOfAppsGoOnAfterAnError(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dir")
+	path := filepath.Join(dir, "events")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	events, err := openEvents(path, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(reason string) {
+		events.changed(supervisor.Change{App: "a", State: supervisor.StateEnding, Reason: reason})
+	}
+	change(strings.Repeat("x", maxEvents-100))
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	change("lost")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	change("kept")
+	if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), "kept") || strings.Contains(string(text), "lost") {
+		t.Errorf("%q, %v", text, err)
+	}
+	if strings.Count(log.String(), "not recorded") != 1 {
+		t.Errorf("logged: %s", &log)
+	}
+	if err := events.close(); err != nil {
+		t.Error(err)
+	}
+}

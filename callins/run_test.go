@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -453,5 +454,35 @@ func TestWindowChangesDuringTheStartArrive(t *testing.T) {
 		if err != nil || !slices.Equal(early, want) {
 			t.Errorf("%v of %v are for the command (%v)", early, want, err)
 		}
+	}
+}
+
+// A command whose caller has gone before its start is not started: the caller may have asked for it again.
+func TestACommandWhoseCallerHasGoneIsNotStarted(t *testing.T) {
+	listener, err := Listen(filepath.Join(t.TempDir(), "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	caller, err := net.Dial("unixpacket", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := listener.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	if err := caller.Close(); err != nil {
+		t.Fatal(err)
+	}
+	started := false
+	variables := func(string) []string { started = true; return nil }
+	func() {
+		defer func() { _ = recover() }() // there is no pod
+		_ = serveRun(nil, variables)(t.Context(), &Call{conn: conn{accepted}})
+	}()
+	if started {
+		t.Error("the command was about to start")
 	}
 }

@@ -37,6 +37,9 @@ func serveRun(pod *supervisor.Pod, env func(app string) []string) Handler {
 		for _, ended := range lost {
 			<-ended
 		}
+		if hasGone(call.conn) {
+			return nil // nobody waits for the command, who may have asked for it again
+		}
 		return runCommand(ctx, pod, env(call.request.App), call)
 	}
 }

@@ -422,3 +422,56 @@ func TestAFrozenAppDelaysNoOtherApp(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A child that cannot be forked into its cgroup is not forked at all: nothing would limit it, nor the end of its pod end it.
+func TestNoChildIsForkedWithoutItsCgroup(t *testing.T) {
+	f, err := newForker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	const none = 1 << 20 // a descriptor that nobody has
+	child, err := f.start(&forked{files: []*os.File{null, null, null}}, os.NewFile(none, "cgroup"))
+	if !errors.Is(err, unix.EBADF) {
+		t.Errorf("%v", err)
+	}
+	if err == nil {
+		_, _ = child.Kill(), child.Release()
+	}
+}
+
+// All apps of a pod write /dev/shm: a link there does not lead another app's volume to where its programs are.
+func TestNoNeighboursLinkIsFollowed(t *testing.T) {
+	r := newDirect(t)
+	root := busyboxRoot(t)
+	if out, status := output(t, r, testSpec(root, "ln", "-s", "/bin", "/dev/shm/cache")); status != 0 {
+		t.Fatal(out)
+	}
+	s := testSpec(root, "true")
+	s.Mounts = []spec.Mount{{Type: "bind", Source: t.TempDir(), Target: "/dev/shm/cache"}}
+	c := containerOf(t, r, s)
+	p, err := c.Start(spec.Stdio{})
+	if err == nil {
+		_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+	}
+	if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("%v", err)
+	}
+	if err := c.Destroy(); err != nil {
+		t.Error(err)
+	}
+	s = testSpec(root, "ls", "/dev/shm/own")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Mounts = []spec.Mount{{Type: "bind", Source: dir, Target: "/dev/shm/own"}}
+	if out, status := output(t, r, s); status != 0 || out != "file\n" {
+		t.Errorf("a volume in /dev/shm: %q, %v", out, status)
+	}
+}

@@ -120,7 +120,7 @@ func (a *assembly) mount(config *configs.Config) error {
 		if info, err := f.Stat(); err == nil && !info.IsDir() {
 			o.flags = C.DIRECT_FILE
 		}
-		if i < system {
+		if i < system || strings.HasPrefix(m.Destination, "/dev/shm/") { // which other apps write
 			o.flags |= C.DIRECT_NO_LINKS
 		}
 		a.add(o)

@@ -76,9 +76,10 @@ static int copy_files(struct forker *f, const int32_t *files, int n)
 	for (i = 0; i < n; i++) /* each gets the lowest number */
 		if (syscall(SYS_pidfd_getfd, f->self, files[i], 0) < 0)
 			return -errno;
-	if (f->cgroup >= 0)
-		f->cgroup = (int)syscall(SYS_pidfd_getfd, f->self, f->cgroup, 0);
-	return f->cgroup < -1 ? -errno : 0;
+	if (f->cgroup < 0)
+		return 0;
+	f->cgroup = (int)syscall(SYS_pidfd_getfd, f->self, f->cgroup, 0);
+	return f->cgroup < 0 ? -errno : 0;
 }
 
 /* Forks into the plan's PID namespace. Only the thread's next children are in it, not the thread. */

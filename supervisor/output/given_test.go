@@ -43,6 +43,10 @@ func TestOnlyPipesAndSocketsAreLentToAProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer folder.Close()
+	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fifo := given(t, filepath.Join(dir, "fifo"), os.O_RDWR)
 	file, null := given(t, filepath.Join(dir, "file"), os.O_RDWR|os.O_APPEND), given(t, os.DevNull, os.O_RDWR)
 	for _, test := range []struct {
 		name              string
@@ -55,6 +59,7 @@ func TestOnlyPipesAndSocketsAreLentToAProcess(t *testing.T) {
 		{name: "null device", stdin: null, out: null},
 		{name: "file", stdin: file, out: file, pipesIn: true, pipesOut: true},
 		{name: "device", stdin: given(t, "/dev/zero", os.O_RDWR), out: given(t, "/dev/full", os.O_RDWR), pipesIn: true, pipesOut: true},
+		{name: "pipe with a name", stdin: fifo, out: fifo, pipesIn: true, pipesOut: true},
 		{name: "folder", stdin: folder, out: write, wantOut: write, pipesIn: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -50,10 +50,21 @@ func pipe(ourWrite bool) (ours, theirs *os.File, err error) {
 }
 
 // isLent reports whether a process gets f itself. A process reopens through /proc/self/fd what it holds, with other
-// access, so it gets neither a regular file nor a device: only a pipe or a socket, which the owner has made for it.
+// access, so it gets neither a regular file nor a device: only a pipe or a socket, which the owner has made for it. A
+// pipe of a name is a file of the owner's, which the process's user would own from then on.
 func isLent(f *os.File) bool {
 	info, err := f.Stat() // an error without a file
-	return err == nil && (info.Mode().Type() == os.ModeNamedPipe || info.Mode().Type() == os.ModeSocket)
+	if err != nil {
+		return false
+	}
+	switch info.Mode().Type() {
+	case os.ModeSocket:
+		return true
+	case os.ModeNamedPipe:
+		var system unix.Statfs_t
+		return unix.Fstatfs(int(f.Fd()), &system) == nil && system.Type == unix.PIPEFS_MAGIC
+	}
+	return false
 }
 
 // isNull reports whether f is a null device.
