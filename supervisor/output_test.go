@@ -4,8 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"strings"
 	"testing"
+
+	"github.com/creack/pty"
 
 	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
@@ -137,6 +141,30 @@ func TestGivenFilesTakeTheStreamsPlaces(t *testing.T) {
 	got, err := io.ReadAll(read)
 	if string(got) != "through" || err != nil || out.String() != "" || errs.String() != "logged\n" {
 		t.Errorf("%q, %v, log %q and %q", got, err, out, errs)
+	}
+}
+
+// A file of the daemon that takes no output, such as a terminal that is stopped, keeps no pod from its end.
+func TestAPodEndsAlthoughItsOutputIsNotTaken(t *testing.T) {
+	b := newFakes(t)
+	master, terminal, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	defer terminal.Close()
+	log := newLog()
+	pod := start(t, Config{Log: slog.New(slog.NewTextHandler(log, nil)), Apps: []App{{
+		Name: "app", OutFile: terminal, Main: b.sh("head -c 1000000 /dev/zero; sleep 1000"),
+	}}})
+	if _, err := master.Read(make([]byte, 1)); err != nil { // the rest stays
+		t.Error(err)
+	}
+	if _, err := pod.up().stopped(); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), "last output of app is not taken") {
+		t.Errorf("logged %s", log)
 	}
 }
 

@@ -17,6 +17,10 @@ import (
 // output is not in the log yet: a log that is stuck may never take it.
 const lastOutputLimit = 5 * time.Second
 
+// outputLimit bounds the wait for the last output itself, within the pod's stop: the file of a daemon, such as a
+// terminal that is stopped, may never take it.
+const outputLimit = 10 * time.Second
+
 // run is one run of an app: handlers, main process, and the commands of Exec, its sessions.
 type run struct {
 	app *app // not changed
@@ -239,8 +243,18 @@ func (r *run) finish() {
 	if r.child != nil {
 		r.killAll()
 	}
-	if r.streams != nil {
+	if r.streams == nil {
+		return
+	}
+	passed := make(chan struct{})
+	go func() {
+		defer close(passed)
 		r.streams.Finish()
+	}()
+	select {
+	case <-passed:
+	case <-time.After(outputLimit):
+		r.app.pod.log.Error("last output of app is not taken by its log or file", "app", r.app.Name, "limit", outputLimit)
 	}
 }
 
