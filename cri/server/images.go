@@ -30,6 +30,8 @@ const pulledName = "pulled"
 // maxImageFile is the largest file of an image that is downloaded, in bytes.
 const maxImageFile = 16 << 30
 
+func (s *Server) cacheDir() string { return filepath.Join(s.config.State, "cache") }
+
 // PullImage implements the CRI.
 func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	text := r.GetImage().GetImage()
@@ -45,7 +47,7 @@ func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) 
 		return nil, err
 	}
 	fetcher := &sources.Fetcher{
-		Store: s.images, Cache: filepath.Join(s.config.State, "cache"), MaxSize: maxImageFile,
+		Store: s.images, Cache: s.cacheDir(), MaxSize: maxImageFile,
 		Insecure: s.config.InsecureRegistries, Keychain: credentials, Name: pulledName,
 	}
 	digest, err := fetcher.Digest(ctx, ref.Tag+ref.Digest)

@@ -7,11 +7,15 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"kurma.io/stager/cri/imageindex"
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/jsonfile"
+	"kurma.io/stager/launcher/sources"
 )
 
 // recoverTime is how long the recovery may take: kubelet waits for the socket, and a network's plugin may hang.
@@ -27,9 +31,39 @@ func (s *Server) recoverState(ctx context.Context) {
 	if err != nil {
 		slog.Error("leftovers of an earlier server stay", "error", oneLine(err))
 	}
-	if _, err := s.images.Collect(); err != nil {
-		slog.Error("leftovers of pulls stay", "error", err)
+	_, imageErr := s.images.Collect()
+	_, cacheErr := sources.RemoveLeftovers(s.cacheDir())
+	if err := errors.Join(imageErr, cacheErr, s.removeStrayImages(ctx)); err != nil {
+		slog.Error("leftovers of pulls stay", "error", oneLine(err))
 	}
+}
+
+// removeStrayImages removes the images of pulls that were killed before the index had them, the layers that no image
+// needs, and what the index has of images that are gone.
+func (s *Server) removeStrayImages(ctx context.Context) error {
+	var known []imageindex.Image
+	var there map[string]bool // nil while an import runs
+	_, err := s.images.Remove(ctx, func(all []*images.Image, importing bool) (chosen []*images.Image, err error) {
+		if known, err = s.index.All(); err != nil || importing {
+			return nil, err
+		}
+		there = make(map[string]bool)
+		for _, image := range all {
+			there[image.ID] = true
+			listed := slices.ContainsFunc(known, func(i imageindex.Image) bool { return i.ID == image.ID })
+			if image.Manifest != nil && image.Manifest.Name == pulledName && !listed && s.checkUnused(image.ID) == nil {
+				chosen = append(chosen, image)
+			}
+		}
+		return append(chosen, images.Unneeded(all, chosen)...), nil
+	})
+	errs := []error{err}
+	for _, image := range known {
+		if err == nil && there != nil && !there[image.ID] {
+			errs = append(errs, s.index.Remove(image.ID))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // removeDamaged removes sandboxes and containers whose records are damaged: no list has them, so nobody else will.

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/launcher/sources"
 )
 
 // Collected is what Collect has deleted, or would delete.
@@ -24,8 +25,9 @@ func (d *Daemon) Collect(ctx context.Context) (Collected, error) {
 	idle, networkErr := d.PruneNetworks(ctx)
 	layers, layerErr := d.freeLayers(ctx, imageStore, false)
 	imports, imageErr := imageStore.Collect()
-	return Collected{append([]string{}, done...), imports, layers, idle},
-		errors.Join(podErr, networkErr, layerErr, imageErr)
+	cached, cacheErr := sources.RemoveLeftovers(d.config.CacheDirectory)
+	return Collected{append([]string{}, done...), imports + cached, layers, idle},
+		errors.Join(podErr, networkErr, layerErr, imageErr, cacheErr)
 }
 
 // WouldCollect returns what Collect would delete.
@@ -43,9 +45,13 @@ func (d *Daemon) WouldCollect(ctx context.Context) (Collected, error) {
 	if err != nil {
 		return Collected{}, err
 	}
+	cached, err := sources.Leftovers(d.config.CacheDirectory, nil)
+	if err != nil {
+		return Collected{}, err
+	}
 	ended, kept := splitEnded(all)
 	idle, err := d.containers().Idle(func(network string) bool { return kept[network] })
-	return Collected{Pods: ended, Imports: imports, Layers: layers, Networks: idle}, err
+	return Collected{Pods: ended, Imports: imports + cached, Layers: layers, Networks: idle}, err
 }
 
 // splitEnded returns the UUIDs of the pods that Collect deletes, and the networks of the others: Collect first

@@ -113,6 +113,11 @@ func (f *Fetcher) Import(ctx context.Context, ref string) (*images.Image, error)
 	if err != nil {
 		return nil, err
 	}
+	release, err := f.useCache()
+	if err != nil {
+		return nil, fmt.Errorf("use cache: %w", err)
+	}
+	defer release()
 	image, err := f.fetch(ctx, ref)
 	if err != nil {
 		return nil, err

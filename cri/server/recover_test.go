@@ -1,0 +1,63 @@
+package server
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A server removes what pulls of a server that was killed have left: images that its index has not, their layers, and
+// files of the cache; and what its index has without an image.
+func TestLeftoversOfPullsAreRemoved(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test must run as root")
+	}
+	address, config := serve(t, registry.New()), Config{State: t.TempDir()}
+	config.Fill()
+	s, err := open(t.Context(), config, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make(map[string]string)
+	for _, tag := range []string{"kept", "stray", "gone"} {
+		image, err := random.Image(100, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref, err := name.ParseReference(address + "/box:" + tag)
+		if err == nil {
+			err = remote.Write(ref, image)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: ref.String()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[tag] = r.ImageRef
+	}
+	archive := filepath.Join(s.cacheDir(), ".archive-1")
+	if err := errors.Join(s.index.Remove(ids["stray"]), os.RemoveAll(filepath.Join(config.State, "images", ids["gone"])), os.Mkdir(archive, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	s.recoverState(t.Context())
+	all, err := s.images.List()
+	if err != nil || len(all) != 2 { // the image and its layer
+		t.Errorf("%v, %v", all, err)
+	}
+	listed, err := s.index.All()
+	if err != nil || len(listed) != 1 || listed[0].ID != ids["kept"] {
+		t.Errorf("%v, %v", listed, err)
+	}
+	if _, err := os.Stat(archive); err == nil {
+		t.Error("a folder of an import is left")
+	}
+}

@@ -1,0 +1,83 @@
+package sources
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"kurma.io/stager/internal/rmtree"
+
+	"golang.org/x/sys/unix"
+)
+
+// partAge is how long the part of a download is kept for a command that goes on with it.
+const partAge = 7 * 24 * time.Hour
+
+// useCache keeps the temporary files in the cache from Leftovers, until release is called.
+func (f *Fetcher) useCache() (release func(), err error) {
+	if err := os.MkdirAll(f.Cache, 0o700); err != nil {
+		return nil, err
+	}
+	dir, err := lockFolder(f.Cache, unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = dir.Close() }, nil
+}
+
+func lockFolder(path string, how int) (*os.File, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(dir.Fd()), how)
+		if err == nil {
+			return dir, nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			_ = dir.Close()
+			return nil, &os.PathError{Op: "lock", Path: path, Err: err}
+		}
+	}
+}
+
+// Leftovers calls remove, unless it is nil, for the path of each file and folder in a cache that imports which were
+// killed have left, and for parts of downloads that nobody has gone on with for a week. It returns their number. While
+// an import runs there are none.
+func Leftovers(cache string, remove func(path string) error) (int, error) {
+	dir, err := lockFolder(cache, unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EWOULDBLOCK) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	left, err := filepath.Glob(filepath.Join(cache, ".*-*"))
+	if err != nil {
+		return 0, err
+	}
+	parts, err := filepath.Glob(filepath.Join(cache, "parts", "*"))
+	if err != nil {
+		return 0, err
+	}
+	for _, part := range parts {
+		if info, err := os.Stat(part); err == nil && time.Since(info.ModTime()) > partAge {
+			left = append(left, part)
+		}
+	}
+	if remove == nil {
+		return len(left), nil
+	}
+	var errs []error
+	for _, path := range left {
+		errs = append(errs, remove(path))
+	}
+	return len(left), errors.Join(errs...)
+}
+
+// RemoveLeftovers removes what Leftovers finds, and returns its number.
+func RemoveLeftovers(cache string) (int, error) { return Leftovers(cache, rmtree.Remove) }
