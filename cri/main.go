@@ -37,7 +37,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 1 && args[0] == sandboxes.HoldCommand {
-		return sandboxes.Hold(os.Stdin)
+		return sandboxes.Hold(os.Stdin, os.Stdout)
 	}
 	if len(args) > 1 && args[0] == server.StartCommand {
 		return pods.Exec(args[1:])

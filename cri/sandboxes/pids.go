@@ -1,6 +1,7 @@
 package sandboxes
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,15 +32,48 @@ const (
 	holderFile = "holder"
 )
 
-// Hold is the main function of a holder. It returns an error if it is not confirmed by a byte.
-func Hold(confirmation io.Reader) error {
+// nobody is the user and group of a holder.
+const nobody = 65534
+
+// Hold is the main function of a holder, in a mount namespace of its own. It writes a byte when it has nothing that an
+// app in its namespace could want, and returns an error if it is not confirmed by a byte then.
+func Hold(confirmation io.Reader, confined io.Writer) error {
 	signal.Ignore() // all: the namespace's processes must not end it; and the kernel collects whose parent ignores SIGCHLD
-	if _, err := io.ReadFull(confirmation, make([]byte, 1)); err != nil {
+	err := leaveHost()
+	if err == nil {
+		_, err = confined.Write([]byte{1})
+	}
+	if err == nil {
+		_, err = io.ReadFull(confirmation, make([]byte, 1))
+	}
+	if err != nil {
 		return fmt.Errorf("hold PID namespace: %w", err)
 	}
 	for {
 		_ = unix.Pause()
 	}
+}
+
+// leaveHost gives up the host's files and all privileges: an app with CAP_SYS_PTRACE may become this process.
+func leaveHost() error {
+	const empty = "/proc" // every machine has it
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("separate mounts: %w", err)
+	}
+	if err := unix.Mount("tmpfs", empty, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k"); err != nil {
+		return fmt.Errorf("mount an empty root: %w", err)
+	}
+	if err := unix.Chdir(empty); err != nil {
+		return os.NewSyscallError("chdir", err)
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return os.NewSyscallError("pivot_root", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil { // the old root lies on top
+		return fmt.Errorf("detach the host's root: %w", err)
+	}
+	// Without user 0 a process has no capabilities, and is not dumpable. These calls are for all threads.
+	return errors.Join(syscall.Setgroups(nil), syscall.Setresgid(nobody, nobody, nobody), syscall.Setresuid(nobody, nobody, nobody))
 }
 
 // PIDs returns the file that pins the PID namespace of the sandbox in that folder. It makes the namespace if there is
@@ -60,14 +95,25 @@ func (m *Maker) PIDs(dir string) (string, error) {
 func makePIDs(dir, path string) error {
 	cmd := exec.Command("/proc/self/exe", HoldCommand)
 	cmd.Dir, cmd.Env = "/", []string{}
-	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID, Setsid: true}
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Setsid: true}
 	confirmation, err := cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
 	defer confirmation.Close()
+	confined, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	defer confined.Close()
+	var message bytes.Buffer
+	cmd.Stderr = &message
 	if err := cmd.Start(); err != nil {
 		return err
+	}
+	if _, err := confined.Read(make([]byte, 1)); err != nil {
+		_ = cmd.Wait()
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(message.Bytes()))
 	}
 	go func() { _ = cmd.Wait() }() // the holder outlives the server; this one collects it
 	if err := pin(fmt.Sprintf("/proc/%d/ns/pid", cmd.Process.Pid), path); err != nil {

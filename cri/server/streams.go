@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
@@ -284,13 +285,40 @@ func (s streamRuntime) PortForward(ctx context.Context, id string, port int32, s
 	if err != nil {
 		return fmt.Errorf("forward port %d: %w", port, err)
 	}
-	defer connection.Close()
-	go func() {
-		_, _ = io.Copy(connection, stream)
-		_ = connection.(*net.TCPConn).CloseWrite()
-	}()
-	if _, err := io.Copy(stream, connection); err != nil {
+	if err := join(stream, connection.(*net.TCPConn), answerLimit); err != nil {
 		return fmt.Errorf("forward port %d: %w", port, err)
 	}
 	return nil
+}
+
+// answerLimit is how long a server in a pod may take to answer a client that sends no more: the client may have gone,
+// and nobody says so.
+const answerLimit = time.Minute
+
+// join copies between a stream and a connection until the connection has ended, or for a limit from the stream's end on,
+// and closes both.
+func join(stream io.ReadWriteCloser, connection *net.TCPConn, limit time.Duration) error {
+	defer stream.Close()
+	defer connection.Close()
+	sent, received := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(sent)
+		_, _ = io.Copy(connection, stream)
+		_ = connection.CloseWrite()
+	}()
+	go func() {
+		_, err := io.Copy(stream, connection)
+		received <- err
+	}()
+	select {
+	case err := <-received:
+		return err
+	case <-sent:
+	}
+	select {
+	case err := <-received:
+		return err
+	case <-time.After(limit):
+		return nil
+	}
 }

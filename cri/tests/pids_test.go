@@ -34,6 +34,7 @@ func TestContainersShareProcesses(t *testing.T) {
 	if err != nil || len(lines) != 4 || lines[0] == own || lines[1] != "exe" && lines[1] != "kurma-cri" || lines[2] != "1" {
 		t.Errorf("%q, %v", seen, err)
 	}
+	p.checkHolder()
 	if again := p.do("(true &); "+show, shared); again != seen {
 		t.Errorf("%q, want %q", again, seen)
 	}
@@ -59,6 +60,34 @@ func TestContainersShareProcesses(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// checkHolder checks that process 1 of the containers has nothing that an app could want which may trace it.
+func (p *pod) checkHolder() {
+	p.Helper()
+	number, err := os.ReadFile(p.path("state/sandboxes/" + p.id + "/holder"))
+	if err != nil {
+		p.Fatal(err)
+	}
+	process := "/proc/" + string(number)
+	status, err := os.ReadFile(process + "/status")
+	if err != nil {
+		p.Fatal(err)
+	}
+	for _, line := range []string{
+		"Uid:\t65534\t65534\t65534\t65534\n", "Gid:\t65534\t65534\t65534\t65534\n", "Groups:\t \n",
+		"CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n",
+	} {
+		if !strings.Contains(string(status), line) {
+			p.Errorf("the holder's status has no %q: %s", line, status)
+		}
+	}
+	if entries, err := os.ReadDir(process + "/root/"); err != nil || len(entries) > 0 {
+		p.Errorf("the holder's root has %v, %v", entries, err)
+	}
+	if mounts, err := os.ReadFile(process + "/mountinfo"); err != nil || strings.Count(string(mounts), "\n") != 1 {
+		p.Errorf("the holder has the mounts %s, %v", mounts, err)
+	}
 }
 
 // An ephemeral container with a target is among its processes, and ends with them.
