@@ -20,11 +20,11 @@ func (c *cli) showLogs(ctx context.Context, pod *pods.Pod, apps []string, o logs
 		return errors.Join(c.daemon.Logs(ctx, pod, apps[0], o.LogOptions, stdout, stderr), flushOut(), flushErr())
 	}
 	printer := c.newLinePrinter(apps, o.Timestamps)
-	return c.daemon.LogLines(ctx, pod, apps, o.LogOptions, func(line daemon.LogLine) (bool, error) {
+	return c.daemon.LogLines(ctx, pod, apps, o.LogOptions, func(line daemon.LogLine) error {
 		if !o.until.IsZero() && !line.Time.Before(o.until) {
-			return false, nil // and so is every later one
+			return nil // an earlier one may come
 		}
-		return true, printer.print(line)
+		return printer.print(line)
 	})
 }
 

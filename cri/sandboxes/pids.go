@@ -60,7 +60,8 @@ func leaveHost() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("separate mounts: %w", err)
 	}
-	if err := unix.Mount("tmpfs", empty, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k"); err != nil {
+	const readOnly = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("tmpfs", empty, "tmpfs", readOnly, "size=4k"); err != nil {
 		return fmt.Errorf("mount an empty root: %w", err)
 	}
 	if err := unix.Chdir(empty); err != nil {
@@ -73,7 +74,8 @@ func leaveHost() error {
 		return fmt.Errorf("detach the host's root: %w", err)
 	}
 	// Without user 0 a process has no capabilities, and is not dumpable. These calls are for all threads.
-	return errors.Join(syscall.Setgroups(nil), syscall.Setresgid(nobody, nobody, nobody), syscall.Setresuid(nobody, nobody, nobody))
+	return errors.Join(syscall.Setgroups(nil), syscall.Setresgid(nobody, nobody, nobody),
+		syscall.Setresuid(nobody, nobody, nobody))
 }
 
 // PIDs returns the file that pins the PID namespace of the sandbox in that folder. It makes the namespace if there is

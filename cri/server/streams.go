@@ -295,8 +295,8 @@ func (s streamRuntime) PortForward(ctx context.Context, id string, port int32, s
 // and nobody says so.
 const answerLimit = time.Minute
 
-// join copies between a stream and a connection until the connection has ended, or for a limit from the stream's end on,
-// and closes both.
+// join copies between a stream and a connection until the connection has ended, or for a limit from the stream's end
+// on, and closes both.
 func join(stream io.ReadWriteCloser, connection *net.TCPConn, limit time.Duration) error {
 	defer stream.Close()
 	defer connection.Close()

@@ -83,8 +83,8 @@ func appSection(
 	return s, user.status(), nil
 }
 
-// annotationsOf returns the app's annotations for its user, its stdin, its terminal, its stop signal, its seccomp profile
-// and its variables whose names appc does not allow.
+// annotationsOf returns the app's annotations for its user, its stdin, its terminal, its stop signal, its seccomp
+// profile and its variables whose names appc does not allow.
 func annotationsOf(c *runtimeapi.ContainerConfig, stopSignal string, variables []string, profile []byte) []Variable {
 	all := []Variable{{names.NumericIDsAnnotation, "true"}} // kubelet has judged the number, and not a name
 	if len(variables) > 0 {

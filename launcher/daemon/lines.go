@@ -25,11 +25,11 @@ type LogLine struct {
 	Whole  bool      // the line ends here, in a newline
 }
 
-// LogLines calls each with the lines that apps have written so far, in the order of time, until each returns false or
-// an error. Lines of one time stay in the order of the apps. With Follow it calls each with the lines as they are
-// written.
+// LogLines calls each with the lines that apps have written so far, until each returns an error. They are in the order
+// of time, but a line that another stream of its app has interrupted comes when it has ended. Lines of one time stay in
+// the order of the apps. With Follow it calls each with the lines as they are written.
 func (d *Daemon) LogLines(ctx context.Context, pod *pods.Pod, apps []string, o LogOptions,
-	each func(LogLine) (more bool, err error),
+	each func(LogLine) error,
 ) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -85,7 +85,7 @@ func (d *Daemon) readLines(ctx context.Context, pod *pods.Pod, app string, o Log
 }
 
 // mergeLines calls each with the lines of all sources, the earliest first. Each source is in the order of time.
-func mergeLines(sources []chan LogLine, each func(LogLine) (more bool, err error)) error {
+func mergeLines(sources []chan LogLine, each func(LogLine) error) error {
 	heads := make([]*LogLine, len(sources))
 	take := func(i int) {
 		heads[i] = nil
@@ -106,7 +106,7 @@ func mergeLines(sources []chan LogLine, each func(LogLine) (more bool, err error
 		if first < 0 {
 			return nil
 		}
-		if more, err := each(*heads[first]); err != nil || !more {
+		if err := each(*heads[first]); err != nil {
 			return err
 		}
 		take(first)

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Lines come in the order of time, those of one time in the order of the apps, and no more than are wanted.
+// Lines come in the order of time, those of one time in the order of the apps, and none after an error.
 func TestLinesOfAppsAreMergedByTime(t *testing.T) {
 	source := func(app string, seconds ...int) chan LogLine {
 		lines := make(chan LogLine, len(seconds))
@@ -20,23 +20,19 @@ func TestLinesOfAppsAreMergedByTime(t *testing.T) {
 		close(lines)
 		return lines
 	}
-	merge := func(wanted int, end error) (got string, err error) {
+	merge := func(end error) (got string, err error) {
 		sources := []chan LogLine{source("a", 1, 3, 3), source("none"), source("b", 2, 3, 4)}
-		err = mergeLines(sources, func(l LogLine) (bool, error) {
+		err = mergeLines(sources, func(l LogLine) error {
 			got += l.App + l.Time.UTC().Format("5 ")
-			wanted--
-			return wanted > 0, end
+			return end
 		})
 		return got, err
 	}
-	if got, err := merge(9, nil); got != "a1 b2 a3 a3 b3 b4 " || err != nil {
+	if got, err := merge(nil); got != "a1 b2 a3 a3 b3 b4 " || err != nil {
 		t.Errorf("%s, %v", got, err)
 	}
-	if got, err := merge(2, nil); got != "a1 b2 " || err != nil {
-		t.Errorf("two of them: %s, %v", got, err)
-	}
 	deaf := errors.New("not written")
-	if got, err := merge(9, deaf); got != "a1 " || !errors.Is(err, deaf) {
+	if got, err := merge(deaf); got != "a1 " || !errors.Is(err, deaf) {
 		t.Errorf("after an error: %s, %v", got, err)
 	}
 }

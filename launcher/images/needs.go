@@ -33,7 +33,8 @@ func NeededBy(all []*Image, id string) string {
 	return describeVersion(all[i])
 }
 
-// Needed returns the IDs that the images name, and those that the images with these IDs name, and so on.
+// Needed returns the IDs of the images that the images depend on, and of those that these depend on, and so on. Of a
+// dependency without an ID any image of the name may be meant.
 func Needed(all, by []*Image) map[string]bool {
 	known := make(map[string]*Image)
 	for _, image := range all {
@@ -45,13 +46,28 @@ func Needed(all, by []*Image) map[string]bool {
 			continue
 		}
 		for _, d := range rest[0].Manifest.Dependencies {
-			if image := known[d.ID]; image != nil && !needed[d.ID] {
-				needed[d.ID] = true
-				rest = append(rest, image)
+			for _, image := range meant(all, known, d) {
+				if !needed[image.ID] {
+					needed[image.ID] = true
+					rest = append(rest, image)
+				}
 			}
 		}
 	}
 	return needed
+}
+
+// meant returns the images that a dependency may mean.
+func meant(all []*Image, known map[string]*Image, d Dependency) (images []*Image) {
+	if image := known[d.ID]; image != nil {
+		return []*Image{image}
+	}
+	for _, image := range all {
+		if d.ID == "" && image.Damage == nil && image.Manifest.Name == d.Name {
+			images = append(images, image)
+		}
+	}
+	return images
 }
 
 // Unneeded returns the layers that no image needs when some have gone.

@@ -205,8 +205,8 @@ func (s *Store) lockImages(how int) (*os.File, error) {
 // removeInterval is how often awaitUnpinned looks whether images are pinned.
 const removeInterval = 10 * time.Millisecond
 
-// awaitUnpinned takes the lock on the store's folder, alone. Whoever holds a pin may wait long: for a file system of the
-// network, or for another process of ours. So the wait ends with ctx.
+// awaitUnpinned takes the lock on the store's folder, alone. Whoever holds a pin may wait long: for a file system of
+// the network, or for another process of ours. So the wait ends with ctx.
 func (s *Store) awaitUnpinned(ctx context.Context) (*os.File, error) {
 	for {
 		dir, err := s.lockImages(unix.LOCK_EX | unix.LOCK_NB)

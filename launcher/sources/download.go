@@ -114,8 +114,8 @@ func temporary(ctx context.Context, err error) bool {
 	}
 	var operation *net.OpError
 	var broken brokenError
-	return errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, errChanged) ||
-		errors.As(err, &operation) || os.IsTimeout(err)
+	return errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+		errors.Is(err, errChanged) || errors.As(err, &operation) || os.IsTimeout(err)
 }
 
 // lockPart opens the file of a download that may have begun, and waits while another process works

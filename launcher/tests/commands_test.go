@@ -96,6 +96,27 @@ func TestRestartStartsAnotherPodLikeIt(t *testing.T) {
 	}
 }
 
+// A line without an end is older than what the app writes to its other stream meanwhile.
+func TestLogsUntilATimeHaveUnfinishedLines(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	p := b.Up("asks", harness.PodOf(suite.Shell("a", "printf 'password: ' >&2; sleep 0.1; echo later; exec sleep 1000")))
+	p.Sees("a", "later")
+	var later string
+	for line := range strings.Lines(p.Must("logs", "--json", p.Name)) {
+		var one struct{ Time, Message string }
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			t.Fatal(err)
+		}
+		if one.Message == "later" {
+			later = one.Time
+		}
+	}
+	if r := p.Launcher("logs", "--until", later, p.Name); r.Stdout != "" || r.Stderr != "password: " {
+		t.Errorf("%+v", r)
+	}
+}
+
 // A restart keeps the volumes also of a pod that is to be deleted at its end.
 func TestRestartKeepsTheVolumesOfAPodThatIsRemoved(t *testing.T) {
 	t.Parallel()
