@@ -99,7 +99,10 @@ type Container struct {
 	Image     string `json:"image"` // as the caller has named it
 	ImageSpec string `json:"imageSpec,omitempty"`
 	ImageID   string `json:"imageID"`
-	LogPath   string `json:"logPath,omitempty"` // on the host
+	// ImageDigest is HOST/NAME@DIGEST of a pulled image, "" for another.
+	ImageDigest string `json:"imageDigest,omitempty"`
+
+	LogPath string `json:"logPath,omitempty"` // on the host
 
 	App          string          `json:"app"` // the name of the pod's app
 	Manifest     json.RawMessage `json:"manifest"`

@@ -140,7 +140,7 @@ func (s *Server) containerStatus(r records.Container) (*runtimeapi.ContainerStat
 		Id: r.ID, Metadata: containerMetadata(r), State: l.state,
 		CreatedAt: r.Created.UnixNano(), StartedAt: nanoseconds(l.started), FinishedAt: nanoseconds(l.finished),
 		ExitCode: l.code, Reason: l.reason, Message: l.message,
-		Image: imageSpec(r), ImageRef: r.ImageID, ImageId: r.ImageID,
+		Image: imageSpec(r), ImageRef: cmp.Or(r.ImageDigest, r.ImageID), ImageId: r.ImageID,
 		Labels: r.Labels, Annotations: r.Annotations, LogPath: r.LogPath,
 	}
 	return status, addRequested(status, r)
@@ -249,7 +249,7 @@ func (s *Server) listContainers(f *runtimeapi.ContainerFilter) ([]*runtimeapi.Co
 func listed(r records.Container, l life) *runtimeapi.Container {
 	return &runtimeapi.Container{
 		Id: r.ID, PodSandboxId: r.SandboxID, Metadata: containerMetadata(r),
-		Image: imageSpec(r), ImageRef: r.ImageID, ImageId: r.ImageID,
+		Image: imageSpec(r), ImageRef: cmp.Or(r.ImageDigest, r.ImageID), ImageId: r.ImageID,
 		State: l.state, CreatedAt: r.Created.UnixNano(), Labels: r.Labels, Annotations: r.Annotations,
 	}
 }

@@ -110,6 +110,11 @@ func (s *Server) decide(
 		}
 	}
 	record := recordOf(sandbox, c, facts, pod)
+	if image, err := s.index.Find(record.ImageID); err != nil {
+		return records.Container{}, err
+	} else if image != nil && len(image.Digests) > 0 {
+		record.ImageDigest = image.Digests[0]
+	}
 	record.ID = id
 	if err := sandboxes.Compose(facts.ComposedDir, pod.Composed); err != nil {
 		return record, err

@@ -30,7 +30,7 @@ func TestImagesAreVolumes(t *testing.T) {
 		imageMount("/data", registry+"/data:1", ""), imageMount("/conf", data, "etc"), imageMount("/one", data, "../../../../../../../../../../etc/passwd"),
 	}
 	id := p.startNew(config)
-	surroundings.Eventually(t, "the container has tried", func() bool { return p.output(config) == "2\n2 /conf/passwd\nrefused\n" })
+	surroundings.Eventually(t, "the container has tried", func() bool { return p.output(config) == "3\n3 /conf/passwd\nrefused\n" })
 	for _, m := range p.status(id).Mounts {
 		if m.HostPath == "" && m.Image.GetImageRef() != data {
 			t.Errorf("mount at %s has the image %q, want %s", m.ContainerPath, m.Image.GetImageRef(), data)

@@ -162,7 +162,7 @@ func TestContainersLiveAndDie(t *testing.T) {
 	if s.ExitCode != 3 || s.Reason != "Error" || s.FinishedAt < s.StartedAt || s.StartedAt < s.CreatedAt {
 		t.Errorf("ended: %v", s)
 	}
-	if s.Annotations["note"] != "container's" || s.Labels["container"] != config.Metadata.Name || s.Metadata.Name != config.Metadata.Name || s.ImageRef != p.image {
+	if s.Annotations["note"] != "container's" || s.Labels["container"] != config.Metadata.Name || s.Metadata.Name != config.Metadata.Name || s.ImageId != p.image || !strings.Contains(s.ImageRef, "/box@sha256:") {
 		t.Errorf("ended: %v", s)
 	}
 	if out := p.output(config); out != "out\nerr\n" && out != "err\nout\n" {
