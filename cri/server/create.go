@@ -30,6 +30,10 @@ func (s *Server) CreateContainer(
 	if c.GetMetadata().GetName() == "" {
 		return nil, fmt.Errorf("%w: metadata wants a name", errInvalid)
 	}
+	sources, err := resolveSources(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", c.GetMetadata().GetName(), err)
+	}
 	leaveSandbox, err := s.locks.take(ctx, r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
@@ -51,7 +55,7 @@ func (s *Server) CreateContainer(
 		return nil, err
 	}
 	defer release()
-	record, err := s.newContainer(ctx, sandbox, c)
+	record, err := s.newContainer(ctx, sandbox, c, sources)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", c.GetMetadata().GetName(), err)
 	}
@@ -76,12 +80,12 @@ func (s *Server) checkName(sandbox string, m *runtimeapi.ContainerMetadata) erro
 	return nil
 }
 
-// newContainer decides what the container is.
+// newContainer decides what the container is. Sources are those of resolveSources.
 func (s *Server) newContainer(
-	ctx context.Context, sandbox records.Sandbox, c *runtimeapi.ContainerConfig,
+	ctx context.Context, sandbox records.Sandbox, c *runtimeapi.ContainerConfig, sources map[string]string,
 ) (records.Container, error) {
 	id := records.NewID()
-	record, err := s.decide(ctx, id, sandbox, c)
+	record, err := s.decide(ctx, id, sandbox, c, sources)
 	if err != nil {
 		err = errors.Join(err, sandboxes.Decompose(s.composedDir(id)))
 	}
@@ -90,9 +94,9 @@ func (s *Server) newContainer(
 
 // decide decides about a container with that ID, and mounts what it needs on the host.
 func (s *Server) decide(
-	ctx context.Context, id string, sandbox records.Sandbox, c *runtimeapi.ContainerConfig,
+	ctx context.Context, id string, sandbox records.Sandbox, c *runtimeapi.ContainerConfig, sources map[string]string,
 ) (records.Container, error) {
-	facts, err := s.facts(sandbox, c)
+	facts, err := s.facts(sandbox, c, sources)
 	if err != nil {
 		return records.Container{}, err
 	}

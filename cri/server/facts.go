@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,11 +35,13 @@ func readSeccomp(p *runtimeapi.SecurityProfile) ([]byte, error) {
 }
 
 // facts finds out what translate needs to know.
-func (s *Server) facts(sandbox records.Sandbox, c *runtimeapi.ContainerConfig) (translate.Facts, error) {
+func (s *Server) facts(
+	sandbox records.Sandbox, c *runtimeapi.ContainerConfig, sources map[string]string,
+) (translate.Facts, error) {
 	support := machine.Support()
 	f := translate.Facts{
 		Files:        sandboxes.Files(s.records.SandboxDir(sandbox.ID), sandbox),
-		Sources:      make(map[string]string),
+		Sources:      sources,
 		Capabilities: support.Capabilities, Default: spec.DefaultCapabilities(),
 	}
 	layers, err := s.imageOf(c.GetImage().GetImage())
@@ -55,9 +58,6 @@ func (s *Server) facts(sandbox records.Sandbox, c *runtimeapi.ContainerConfig) (
 	}
 	f.Cgroups = cgroupsOf(group)
 	if f.Seccomp, err = readSeccomp(c.GetLinux().GetSecurityContext().GetSeccomp()); err != nil {
-		return f, err
-	}
-	if err := resolveSources(c, f.Sources); err != nil {
 		return f, err
 	}
 	mounts, err := sandboxes.ReadHostMounts()
@@ -81,9 +81,22 @@ func prepareLog(dir, name string) (string, error) {
 	return filepath.Join(real, filepath.Base(path)), err
 }
 
-// resolveSources finds the paths of mounts and devices without symbolic links, as the CRI wants it. A mount's path that
+// resolveSources is findSources until ctx ends: a path may be on a file system whose server does not answer. So the
+// caller holds no lock, which the end of other containers would wait for.
+func resolveSources(ctx context.Context, c *runtimeapi.ContainerConfig) (map[string]string, error) {
+	sources, found := make(map[string]string), make(chan error, 1)
+	go func() { found <- findSources(c, sources) }()
+	select {
+	case err := <-found:
+		return sources, err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("find host paths: %w", context.Cause(ctx))
+	}
+}
+
+// findSources finds the paths of mounts and devices without symbolic links, as the CRI wants it. A mount's path that
 // is missing is made a folder, as other runtimes do.
-func resolveSources(c *runtimeapi.ContainerConfig, sources map[string]string) error {
+func findSources(c *runtimeapi.ContainerConfig, sources map[string]string) error {
 	var all []string
 	for _, m := range c.GetMounts() {
 		if m.GetImage() != nil {
