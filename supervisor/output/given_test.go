@@ -3,11 +3,13 @@ package output
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 )
 
@@ -119,5 +121,34 @@ func TestGivenFilesAreCopied(t *testing.T) {
 	got, err := os.ReadFile(out.Name())
 	if err != nil || string(got) != want.String() || logged.text.Len() > 0 {
 		t.Errorf("%d bytes, %v, want %d in their order; log %q", len(got), err, want.Len(), &logged.text)
+	}
+}
+
+// A run that has ended reads no more of a terminal: its next line is the next run's.
+func TestATerminalFeedsOneRunAfterTheOther(t *testing.T) {
+	master, terminal, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	defer terminal.Close()
+	c := newCollector(t)
+	for i := range 3 {
+		s := open(t, c, Options{Stdin: terminal})
+		stdin := held(t, s.Stdin)
+		s.Started()
+		line := fmt.Sprintln("line", i)
+		write(t, master, line)
+		got := make([]byte, len(line))
+		if _, err := io.ReadFull(stdin, got); err != nil || string(got) != line {
+			t.Errorf("run %d has %q, %v", i, got, err)
+		}
+		s.Finish()
+		if rest := readAll(t, stdin); rest != "" {
+			t.Errorf("after its end run %d has %q", i, rest)
+		}
+		if err := stdin.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -67,6 +67,28 @@ func isLent(f *os.File) bool {
 	return false
 }
 
+// feed copies a file of the owner's into a process's pipe, until the file ends or cannot be read, or until stopped has an
+// end of file: a terminal has its next line for the next run of the app, and not for a thread that waits for this one's.
+func feed(to, from, stopped *os.File) {
+	buffer := make([]byte, 32<<10)
+	polled := []unix.PollFd{{Fd: int32(stopped.Fd())}, {Fd: int32(from.Fd()), Events: unix.POLLIN}}
+	for {
+		if _, err := unix.Poll(polled, -1); err != nil && err != unix.EINTR {
+			return
+		}
+		if polled[0].Revents != 0 {
+			return
+		}
+		if polled[1].Revents == 0 {
+			continue
+		}
+		n, err := from.Read(buffer)
+		if _, writeErr := to.Write(buffer[:n]); err != nil || writeErr != nil {
+			return
+		}
+	}
+}
+
 // isNull reports whether f is a null device.
 func isNull(f *os.File) bool {
 	info, err := f.Stat()

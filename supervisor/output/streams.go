@@ -2,7 +2,6 @@ package output
 
 import (
 	"errors"
-	"io"
 	"os"
 )
 
@@ -28,6 +27,7 @@ type Streams struct {
 	master   *os.File   // of a terminal, for what is typed and its size
 	theirs   []*os.File // the process's ends of our pipes, closed once it has its own
 	fed      *os.File   // our end of a pipe that Options.Stdin is copied to
+	stopFeed *os.File   // whose end stops that
 }
 
 // Open makes what a run needs. After an error nothing is left to be freed;
@@ -95,10 +95,15 @@ func (s *Streams) openStdin(options Options) error {
 		s.relay.setStdin(ours, theirs)
 		return nil
 	}
-	s.fed, s.theirs = ours, append(s.theirs, theirs)
+	stopped, stop, err := os.Pipe()
+	if err != nil {
+		return errors.Join(err, ours.Close(), theirs.Close())
+	}
+	s.fed, s.stopFeed, s.theirs = ours, stop, append(s.theirs, theirs)
 	go func() {
 		defer ours.Close()
-		_, _ = io.Copy(ours, options.Stdin) // a file that cannot be read has ended
+		defer stopped.Close()
+		feed(ours, options.Stdin, stopped)
 	}()
 	return nil
 }
@@ -145,7 +150,7 @@ func (s *Streams) Finish() {
 	for _, c := range s.captures {
 		c.finish()
 	}
-	for _, f := range []*os.File{s.master, s.fed} {
+	for _, f := range []*os.File{s.master, s.stopFeed, s.fed} {
 		_ = f.Close() // nil is none
 	}
 	s.relay.end()
