@@ -38,20 +38,46 @@ func becomeFailing() {
 	runtime.LockOSThread() // the thread that has the filter executes the waiter
 	var fails failing.Call
 	err := json.Unmarshal([]byte(os.Getenv(failsVariable)), &fails)
+	program, pathErr := os.Readlink("/proc/self/exe")
+	err = errors.Join(err, pathErr)
 	if err == nil && os.Getenv(cgroupVariable) != "" {
 		err = errors.Join(unix.Unshare(unix.CLONE_NEWCGROUP), unix.Mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, ""))
 	}
 	if text, ok := os.LookupEnv(manifestVariable); ok && err == nil {
-		err = os.WriteFile(names.Manifest, []byte(text), 0o600)
+		err = enterRootWithManifest(text)
 	}
 	if err == nil && fails.Number != 0 {
 		err = fails.Fail()
 	}
 	if err == nil {
-		err = unix.Exec("/proc/self/exe", []string{names.Program}, os.Environ())
+		err = unix.Exec(program, []string{names.Program}, os.Environ())
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(2)
+}
+
+// enterRootWithManifest makes a root of this process's own, with the host's folders and a manifest, and enters it.
+func enterRootWithManifest(text string) error {
+	const root = "/mnt/root" // in a file system of daemon.Chroot's
+	entries, err := os.ReadDir("/")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		from, to := "/"+e.Name(), filepath.Join(root, e.Name())
+		switch {
+		case e.Type()&os.ModeSymlink != 0:
+			link, err := os.Readlink(from)
+			if err := errors.Join(err, os.Symlink(link, to)); err != nil {
+				return err
+			}
+		case e.IsDir() && from != "/mnt":
+			if err := errors.Join(os.MkdirAll(to, 0o755), unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, "")); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(os.WriteFile(root+names.Manifest, []byte(text), 0o600), unix.Chroot(root), unix.Chdir("/"))
 }
 
 // failingWaiter returns a command that runs a waiter in a chroot, with the variables, and a ready pipe as descriptor 3,
