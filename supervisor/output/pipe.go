@@ -67,11 +67,16 @@ func isLent(f *os.File) bool {
 	return false
 }
 
-// feed copies a file of the owner's into a process's pipe, until the file ends or cannot be read, or until stopped has an
-// end of file: a terminal has its next line for the next run of the app, and not for a thread that waits for this one's.
-func feed(to, from, stopped *os.File) {
+// feeding returns what feed waits for.
+func feeding(from, stopped *os.File) []unix.PollFd {
+	return []unix.PollFd{{Fd: int32(stopped.Fd())}, {Fd: int32(from.Fd()), Events: unix.POLLIN}}
+}
+
+// feed copies a file of the owner's into a process's pipe, until the file ends or cannot be read, or until stopped has
+// an end of file: a terminal has its next line for the next run of the app, and not for a thread that waits for this
+// one's.
+func feed(to, from *os.File, polled []unix.PollFd) {
 	buffer := make([]byte, 32<<10)
-	polled := []unix.PollFd{{Fd: int32(stopped.Fd())}, {Fd: int32(from.Fd()), Events: unix.POLLIN}}
 	for {
 		if _, err := unix.Poll(polled, -1); err != nil && err != unix.EINTR {
 			return

@@ -100,10 +100,11 @@ func (s *Streams) openStdin(options Options) error {
 		return errors.Join(err, ours.Close(), theirs.Close())
 	}
 	s.fed, s.stopFeed, s.theirs = ours, stop, append(s.theirs, theirs)
+	polled := feeding(options.Stdin, stopped)
 	go func() {
 		defer ours.Close()
 		defer stopped.Close()
-		feed(ours, options.Stdin, stopped)
+		feed(ours, options.Stdin, polled)
 	}()
 	return nil
 }
