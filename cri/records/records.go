@@ -142,6 +142,7 @@ type Limits struct {
 	Mems    string            `json:"mems,omitempty"`
 	Unified map[string]string `json:"unified,omitempty"`
 	Memory  []Setting         `json:"memory,omitempty"` // swap and huge pages
+	Quota   []Setting         `json:"quota,omitempty"`  // of CPU time, in a period that the stager has not
 }
 
 // Setting is a text for a file of a cgroup.
@@ -159,7 +160,7 @@ func (l Limits) Settings() []Setting {
 	for key, value := range l.Unified {
 		all = append(all, Setting{key, value})
 	}
-	return append(all, l.Memory...)
+	return slices.Concat(all, l.Memory, l.Quota)
 }
 
 // NewID returns a new ID of a sandbox or container.

@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,6 +85,21 @@ func TestLimitsHoldFromTheStart(t *testing.T) {
 	}
 	if _, err := os.Stat(p.path("state/pods/" + p.podOf(id))); err == nil {
 		t.Error("the pod is left")
+	}
+}
+
+// kubelet can be told another period of the CPU quota than the kernel's, below the pod's own quota.
+func TestTheQuotaHasItsPeriod(t *testing.T) {
+	p := newPod(t)
+	for _, period := range []int64{10_000, 500_000} {
+		id := p.startNew(p.limited("sleep 1000", &runtimeapi.LinuxContainerResources{CpuQuota: 2 * period, CpuPeriod: period}))
+		app := p.group(id, "apps/"+p.status(id).Metadata.Name)
+		if isUnified() {
+			p.wantFile(cgroupFile(app, "cpu", "", "cpu.max"), fmt.Sprint(2*period, " ", period))
+			continue
+		}
+		p.wantFile(cgroupFile(app, "cpu", "cpu.cfs_quota_us", ""), fmt.Sprint(2*period))
+		p.wantFile(cgroupFile(app, "cpu", "cpu.cfs_period_us", ""), fmt.Sprint(period))
 	}
 }
 

@@ -121,7 +121,7 @@ func resourceIsolators(r *runtimeapi.LinuxContainerResources) []isolator {
 	}
 	if quota, period := r.GetCpuQuota(), r.GetCpuPeriod(); quota > 0 {
 		if period <= 0 {
-			period = 100_000 // the kernel's default
+			period = defaultPeriod
 		}
 		millis := max(1, quota*1000/period)
 		all = append(all, isolator{"resource/cpu", map[string]string{"limit": fmt.Sprintf("%dm", millis)}})

@@ -1,7 +1,9 @@
 package translate
 
 import (
+	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,6 +36,29 @@ func limitsOf(r *runtimeapi.LinuxContainerResources, c Cgroups) (records.Limits,
 	pages, err := hugePagesOf(r, c)
 	l.Memory = append(swap, pages...)
 	return l, err
+}
+
+// defaultPeriod is the kernel's period of a quota of CPU time, and that of the stager's isolator, in microseconds.
+const defaultPeriod = 100_000
+
+// quotaOf returns a quota of CPU time in another period. In version 1 the two are in the order in which neither allows
+// more for a moment: the cgroup around may have the same quota.
+func quotaOf(r *runtimeapi.LinuxContainerResources, c Cgroups) []records.Setting {
+	quota, period := r.GetCpuQuota(), r.GetCpuPeriod()
+	if quota <= 0 || period <= 0 || period == defaultPeriod {
+		return nil
+	}
+	if c.Unified {
+		return []records.Setting{{File: "cpu.max", Text: fmt.Sprintf("%d %d", quota, period)}}
+	}
+	all := []records.Setting{
+		{File: "cpu.cfs_quota_us", Text: strconv.FormatInt(quota, 10)},
+		{File: "cpu.cfs_period_us", Text: strconv.FormatInt(period, 10)},
+	}
+	if period > defaultPeriod {
+		slices.Reverse(all)
+	}
+	return all
 }
 
 const swapFileV1 = "memory.memsw.limit_in_bytes"

@@ -119,7 +119,9 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 		return p, err
 	}
 	volumes, mounts, propagations := p.mount(trees, f)
-	if p.Limits, err = limitsOf(c.GetLinux().GetResources(), f.Cgroups); err != nil {
+	p.Limits, err = limitsOf(c.GetLinux().GetResources(), f.Cgroups)
+	p.Limits.Quota = quotaOf(c.GetLinux().GetResources(), f.Cgroups)
+	if err != nil {
 		return p, err
 	}
 	namespaces, pids, err := namespacesOf(c.GetLinux().GetSecurityContext().GetNamespaceOptions())
