@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -150,6 +151,16 @@ func TestTreeRefusesSockets(t *testing.T) {
 	}
 	if _, err := Tree(root, false); err == nil {
 		t.Error("a socket is taken")
+	}
+	file, link := filepath.Join(t.TempDir(), "file"), filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(filepath.Dir(file), link)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Tree(file, false); err == nil || !strings.Contains(err.Error(), "is not a folder") {
+		t.Errorf("the root is a file: %v", err)
+	}
+	if all, err := Tree(link, false); err != nil || len(all) != 2 || all[1].Name != "file" {
+		t.Errorf("the root is a link to a folder: %v, %v", all, err)
 	}
 	if _, err := Tree(filepath.Join(root, "none"), false); err == nil {
 		t.Error("a folder that is not there is taken")

@@ -2,6 +2,7 @@ package build
 
 import (
 	"archive/tar"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -16,6 +17,13 @@ import (
 // devices and the extended attributes user.* and security.capability. If keepOwners is set, owners
 // are the host's, else 0:0. A socket cannot be in an image and is an error.
 func Tree(root string, keepOwners bool) ([]Entry, error) {
+	root, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return nil, fmt.Errorf("list image root: %w", err)
+	}
+	if info, err := os.Stat(root); err != nil || !info.IsDir() {
+		return nil, errors.Join(err, fmt.Errorf("list image root: %s is not a folder", root))
+	}
 	t := tree{root: root, keepOwners: keepOwners, seen: make(map[inode]string)}
 	if err := filepath.WalkDir(root, t.visit); err != nil {
 		return nil, fmt.Errorf("list image root: %w", err)

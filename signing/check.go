@@ -124,6 +124,8 @@ func (all signatures) check(ring KeyRing, digests Digests) (string, error) {
 	return "", reason
 }
 
+// check checks the part with each copy of the signer's key in the ring. A revocation counts, whichever copy has it; the
+// part is valid by any other copy, of which one may have expired and another may say for how much longer the key is valid.
 func (p part) check(ring KeyRing, digest []byte) (string, error) {
 	if p.parsed.IssuerKeyId == nil || len(ring.entities.KeysById(*p.parsed.IssuerKeyId)) == 0 {
 		return "", ErrUnknownKey
@@ -131,14 +133,26 @@ func (p part) check(ring KeyRing, digest []byte) (string, error) {
 	if err := p.refuse(); err != nil {
 		return "", err
 	}
-	_, signer, err := openpgp.VerifyDetachedSignature(ring.entities, &hashed{digest}, bytes.NewReader(p.raw), nil)
-	if errors.Is(err, pgperrors.ErrUnknownIssuer) {
-		return "", errors.New("verify signature: the signer's key must not sign")
+	signer := ""
+	var reason error
+	for _, key := range ring.entities.KeysById(*p.parsed.IssuerKeyId) {
+		copies := openpgp.EntityList{key.Entity}
+		_, entity, err := openpgp.VerifyDetachedSignature(copies, &hashed{digest}, bytes.NewReader(p.raw), nil)
+		switch {
+		case errors.Is(err, pgperrors.ErrKeyRevoked):
+			return "", fmt.Errorf("verify signature: %w", err)
+		case errors.Is(err, pgperrors.ErrUnknownIssuer):
+			reason = errors.New("verify signature: the signer's key must not sign")
+		case err != nil:
+			reason = fmt.Errorf("verify signature: %w", err)
+		default:
+			signer = fingerprint(entity)
+		}
 	}
-	if err != nil {
-		return "", fmt.Errorf("verify signature: %w", err)
+	if signer == "" {
+		return "", reason
 	}
-	return fingerprint(signer), nil
+	return signer, nil
 }
 
 // hashed stands for data of which the state of a hash is known. io.Copy calls WriteTo.

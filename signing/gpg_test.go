@@ -144,6 +144,38 @@ func TestCheckKnowsTheKeysOfNow(t *testing.T) {
 	}
 }
 
+// A ring may have a key twice, from before and after a change: a revocation counts in either order, and a key that was
+// valid for longer in one of them is valid.
+func TestEveryCopyOfAKeyCounts(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(s *signer)
+		words  string
+	}{
+		{"revoked", (*signer).revoke, "revoked"},
+		{"expired", func(s *signer) { s.expire(s.main) }, ""},
+	} {
+		s := newSigner(t)
+		sig := s.sign()
+		digests, err := Hash(strings.NewReader(message), strings.NewReader(sig))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := s.ring()
+		tt.change(s)
+		after := s.ring()
+		for _, both := range [][2]KeyRing{{before, after}, {after, before}} {
+			var ring KeyRing
+			ring.add("", both[0].entities)
+			ring.add("", both[1].entities)
+			by, err := Check(ring, digests, strings.NewReader(sig))
+			if (err == nil) != (tt.words == "") || err != nil && !strings.Contains(err.Error(), tt.words) || err == nil && by != s.main {
+				t.Errorf("%s: %q, %v; want %q", tt.name, by, err, tt.words)
+			}
+		}
+	}
+}
+
 func throughJSON(t *testing.T, in Digests) (out Digests) {
 	t.Helper()
 	data, err := json.Marshal(in)

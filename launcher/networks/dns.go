@@ -2,6 +2,8 @@ package networks
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -56,6 +58,14 @@ func Names(attachments []Attachment, results []Result, host string) *DNS {
 		names.Nameservers = serversOf(host)
 	}
 	return &names
+}
+
+// OnlyLoopback reports whether a resolv.conf has no name server but at loopback addresses.
+func OnlyLoopback(text string) bool {
+	return !slices.ContainsFunc(serversOf(text), func(server string) bool {
+		address, err := netip.ParseAddr(server)
+		return err != nil || !address.IsLoopback()
+	})
 }
 
 // serversOf returns the name servers of a resolv.conf.

@@ -12,6 +12,7 @@ import (
 
 	"kurma.io/stager/build"
 	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/networks"
 )
 
 // Files and folders of a stager's root that the launcher makes.
@@ -78,7 +79,7 @@ func (k *Keeper) fillRoot(root *os.Root) error {
 	if err := writeNew(root, manifestName, k.Plan.Manifest); err != nil {
 		return err
 	}
-	return writeNames(root, "/etc/resolv.conf")
+	return writeNames(root, namesFile(k.Plan.HostNetwork, "/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"))
 }
 
 // makeDir makes a folder, or accepts one that the image has. Anything else of that name
@@ -101,6 +102,20 @@ func writeNew(root *os.Root, name string, data []byte) error {
 		return err
 	}
 	return root.WriteFile(name, data, 0o644)
+}
+
+// namesFile returns the host's resolv.conf that serves the pod. A server at a loopback address, as systemd-resolved is,
+// is not to be reached from a network of the pod's own: systemd-resolved lists those that it asks itself in another file
+// (systemd-resolved.service(8)).
+func namesFile(hostNetwork bool, hosts, resolved string) string {
+	onlyLoopback := func(path string) bool {
+		text, err := os.ReadFile(path)
+		return err != nil || networks.OnlyLoopback(string(text))
+	}
+	if hostNetwork || !onlyLoopback(hosts) || onlyLoopback(resolved) {
+		return hosts
+	}
+	return resolved
 }
 
 // writeNames gives the stager the host's resolv.conf, unless the host has none, and its own hosts file. The stager
