@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/boot/rootfs"
+	"kurma.io/stager/internal/rmtree"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
 	"kurma.io/stager/spec"
@@ -79,6 +81,10 @@ func fillVolumes(
 	return rest, nil
 }
 
+// fillingAttribute is on a volume's folder while it is filled: one that a killed stager has left there with a part of
+// the files is filled again.
+const fillingAttribute = "trusted.stager.filling"
+
 // fillVolume returns false if the root has no folder at the mount's target. A volume with files stays as it is: the
 // daemon has given it to an earlier pod, too.
 func fillVolume(ctx context.Context, root string, m spec.Mount) (found bool, err error) {
@@ -90,8 +96,33 @@ func fillVolume(ctx context.Context, root string, m spec.Mount) (found bool, err
 		return false, err
 	}
 	defer folder.Close()
+	if _, err := unix.Getxattr(m.Source, fillingAttribute, nil); err == nil {
+		if err := emptyFolder(m.Source); err != nil {
+			return true, err
+		}
+	}
 	if files, err := os.ReadDir(m.Source); err != nil || len(files) > 0 {
 		return true, err
 	}
-	return true, unionfs.CopyFolder(ctx, m.Source, folder)
+	marked := unix.Setxattr(m.Source, fillingAttribute, nil, 0) == nil // not every file system has attributes
+	if err = unionfs.CopyFolder(ctx, m.Source, folder); err != nil {
+		err = errors.Join(err, emptyFolder(m.Source))
+	}
+	if marked { // a folder that kept the mark would be emptied once more, with what the app has written
+		err = errors.Join(err, os.NewSyscallError("removexattr", unix.Removexattr(m.Source, fillingAttribute)))
+	}
+	return true, err
+}
+
+func emptyFolder(path string) error {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := rmtree.Remove(filepath.Join(path, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }

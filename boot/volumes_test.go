@@ -1,6 +1,8 @@
 package boot
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -139,5 +141,51 @@ func TestAHostVolumeIsNotFilled(t *testing.T) {
 	must(t, unix.Stat(source, &stat))
 	if stat.Mode != unix.S_IFDIR|0o700 || stat.Uid != 5 || stat.Gid != 6 {
 		t.Errorf("the folder has mode %o and owner %d:%d", stat.Mode, stat.Uid, stat.Gid)
+	}
+}
+
+// A volume that was not filled to the end, because the stager was killed, is filled again, and one whose filling has
+// failed is empty.
+func TestAVolumeIsFilledWholly(t *testing.T) {
+	root, volume := t.TempDir(), t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "data/deep"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(root, "data/one"), filepath.Join(root, "data/deep/two"), filepath.Join(volume, "part")} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Setxattr(volume, fillingAttribute, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	files := func() string {
+		t.Helper()
+		all, err := filepath.Glob(filepath.Join(volume, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.ReplaceAll(strings.Join(all, " "), volume+"/", "")
+	}
+	m := spec.Mount{Source: volume, Target: "/data", Type: "bind"}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := fillVolume(cancelled, root, m); !errors.Is(err, context.Canceled) || files() != "" {
+		t.Errorf("after an error the volume has %q, %v", files(), err)
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(volume, "part"), nil, 0o600), unix.Setxattr(volume, fillingAttribute, nil, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fillVolume(t.Context(), root, m); err != nil || files() != "deep one" {
+		t.Errorf("the volume has %q, %v", files(), err)
+	}
+	if _, err := unix.Getxattr(volume, fillingAttribute, nil); err == nil {
+		t.Error("the volume keeps its mark")
+	}
+	if err := os.WriteFile(filepath.Join(volume, "own"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fillVolume(t.Context(), root, m); err != nil || files() != "deep one own" {
+		t.Errorf("an earlier pod's volume has %q, %v", files(), err)
 	}
 }

@@ -125,7 +125,7 @@ func (all signatures) check(ring KeyRing, digests Digests) (string, error) {
 }
 
 // check checks the part with each copy of the signer's key in the ring. A revocation counts, whichever copy has it; the
-// part is valid by any other copy, of which one may have expired and another may say for how much longer the key is valid.
+// part is valid by any other copy: one may have expired, and another may say for how much longer the key is valid.
 func (p part) check(ring KeyRing, digest []byte) (string, error) {
 	if p.parsed.IssuerKeyId == nil || len(ring.entities.KeysById(*p.parsed.IssuerKeyId)) == 0 {
 		return "", ErrUnknownKey

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"unicode/utf8"
 )
 
 var (
@@ -45,6 +46,9 @@ func (e *DuplicateKeyError) Error() string {
 // *DuplicateKeyError, or one line that says where the text is no JSON, or which field does not fit. After an error *v
 // may be partly set.
 func Decode(text []byte, v any) error {
+	if err := checkText("", text); err != nil {
+		return err
+	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(v); err != nil {
@@ -67,6 +71,9 @@ func Decode(text []byte, v any) error {
 // that begins with the given one ("" for a whole document), and shows its value, or its two keys. After an error *v
 // may be partly set.
 func Unmarshal(path string, data []byte, v any) error {
+	if err := checkText(path, data); err != nil {
+		return err
+	}
 	if err := json.Unmarshal(data, v); err != nil {
 		return explain(path, data, reflect.TypeOf(v).Elem(), err)
 	}
@@ -74,6 +81,30 @@ func Unmarshal(path string, data []byte, v any) error {
 		return nil
 	}
 	return checkKeys(path, data, reflect.TypeOf(v).Elem())
+}
+
+// checkText refuses what is not UTF-8 (RFC 8259, section 8.1): encoding/json takes each such byte for U+FFFD, so a path
+// or a password would become another one.
+func checkText(path string, data []byte) error {
+	if utf8.Valid(data) {
+		return nil
+	}
+	line, rest := 1, data
+	for {
+		r, size := utf8.DecodeRune(rest)
+		if r == utf8.RuneError && size <= 1 {
+			break
+		}
+		if r == '\n' {
+			line++
+		}
+		rest = rest[size:]
+	}
+	text := fmt.Sprintf("not UTF-8 in line %d", line)
+	if path != "" {
+		text = path + ": " + text
+	}
+	return errors.New(text)
 }
 
 // IsNull reports whether raw is null, or empty, as a field is that was absent.

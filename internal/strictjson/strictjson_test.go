@@ -35,6 +35,8 @@ func TestDecodeAcceptsOneStrictDocument(t *testing.T) {
 		{"all is well", `{"name": "a", "tags": {"k": "1", "K": "2"}, "rest": {"x": 1, "x": 2}}`, ""},
 		{"white space after it", "{}\n\n", ""},
 		{"null", `null`, ""},
+		{"not UTF-8", "{\"name\":\n\"\u00e4\ufffd\xff\"}", "not UTF-8 in line 2"},
+		{"the character that replaces others", "{\"name\": \"\ufffd\"}", ""},
 		{"nothing", ``, "the document is empty"},
 		{"white space", " \n", "the document is empty"},
 		{"cut short", `{"name": "a", "na`, "not a JSON document: line 1, column 17: unexpected end of JSON input"},

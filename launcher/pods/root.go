@@ -105,8 +105,8 @@ func writeNew(root *os.Root, name string, data []byte) error {
 }
 
 // namesFile returns the host's resolv.conf that serves the pod. A server at a loopback address, as systemd-resolved is,
-// is not to be reached from a network of the pod's own: systemd-resolved lists those that it asks itself in another file
-// (systemd-resolved.service(8)).
+// is not to be reached from a network of the pod's own: systemd-resolved lists those that it asks itself in another
+// file (systemd-resolved.service(8)).
 func namesFile(hostNetwork bool, hosts, resolved string) string {
 	onlyLoopback := func(path string) bool {
 		text, err := os.ReadFile(path)

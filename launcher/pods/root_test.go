@@ -59,8 +59,12 @@ func TestAPodAsksServersThatItReaches(t *testing.T) {
 		hostNetwork           bool
 		hosts, resolved, want string
 	}{
-		{false, stub, resolved, resolved}, {true, stub, resolved, stub}, {false, both, resolved, both},
-		{false, stub, none, stub}, {false, stub, stub, stub}, {false, none, none, none},
+		{false, stub, resolved, resolved},
+		{true, stub, resolved, stub},
+		{false, both, resolved, both},
+		{false, stub, none, stub},
+		{false, stub, stub, stub},
+		{false, none, none, none},
 	} {
 		if got := namesFile(tt.hostNetwork, tt.hosts, tt.resolved); got != tt.want {
 			t.Errorf("%+v: %s", tt, got)
