@@ -51,10 +51,10 @@ func (w *Writer) failed(now time.Time, err error) {
 }
 
 // countLost counts bytes that did not get into the log.
-func (w *Writer) countLost(s Stream, n int) {
-	w.lost += int64(n)
-	w.cut[s] = w.cut[s] || w.open[s]
-	w.open[s] = false
+func (f *failure) countLost(s Stream, n int) {
+	f.lost += int64(n)
+	f.cut[s] = f.cut[s] || f.open[s]
+	f.open[s] = false
 }
 
 // ready reports whether a write should be attempted.

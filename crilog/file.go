@@ -15,10 +15,10 @@ type File struct {
 	path   string
 	logger *slog.Logger
 
-	mu      sync.Mutex // guards all below
-	file    *os.File   // nil when closed
-	failing bool       // the last chunk could not be written
-	stamp   stamp
+	mu    sync.Mutex // guards all below
+	file  *os.File   // nil when closed
+	stamp stamp
+	failure
 }
 
 // OpenFile opens the file at path, or makes it.
@@ -43,11 +43,15 @@ func (f *File) Append(s Stream, chunk []byte) {
 	}
 	f.followPath()
 	err := f.write(s, chunk)
+	if err != nil {
+		f.countLost(s, len(chunk))
+	}
 	if err != nil && !f.failing {
 		f.logger.Error("log cannot be written, output is lost until it can", "log", f.path, "error", err)
 	}
 	if err == nil && f.failing {
-		f.logger.Warn("log is written again", "log", f.path)
+		f.logger.Warn("log is written again", "log", f.path, "lost", f.lost)
+		f.lost = 0
 	}
 	f.failing = err != nil
 }
@@ -78,6 +82,9 @@ func (f *File) write(s Stream, chunk []byte) error {
 		return err
 	}
 	b := batch{stream: s, header: f.stamp.header(time.Now(), s), buf: (*pooled)[:0]}
+	if f.cut[s] {
+		b.add([]byte{'\n'}, true) // the next line is not joined to the one that has lost its rest
+	}
 	for len(chunk) > 0 {
 		n, whole := nextText(chunk, maxText)
 		if len(b.buf)+recordLen(n, whole) > cap(b.buf) {
@@ -92,6 +99,7 @@ func (f *File) write(s Stream, chunk []byte) error {
 	if _, err := f.file.Write(b.buf); err != nil {
 		return errors.Join(err, f.file.Truncate(before.Size()))
 	}
+	f.cut[s], f.open[s] = false, b.open
 	return nil
 }
 

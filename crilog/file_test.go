@@ -1,6 +1,7 @@
 package crilog
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"log/slog"
@@ -8,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // texts returns what the file's records say after their times.
@@ -63,5 +66,34 @@ func TestFileThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
 	f.Append(Stdout, []byte("lost\n"))
 	if n := strings.Count(logged.String(), "output is lost"); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, &logged)
+	}
+}
+
+// A line that has lost its rest is ended, and the bytes that were lost are counted.
+func TestFileEndsALineThatLostItsRest(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+	var logged strings.Builder
+	path := filepath.Join(dir, "0.log")
+	f, err := OpenFile(path, slog.New(slog.NewTextHandler(&logged, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Append(Stdout, []byte("abc"))
+	f.Append(Stderr, []byte("whole\n"))
+	f.Append(Stdout, bytes.Repeat([]byte("x"), 100<<10))
+	f.Append(Stdout, []byte("ghi\n"))
+	f.Append(Stdout, []byte("more\n"))
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(texts(t, path), "|"); got != "stdout P abc|stderr F whole|stdout F |stdout F ghi|stdout F more" {
+		t.Errorf("%q", got)
+	}
+	if !strings.Contains(logged.String(), "lost=102400\n") {
+		t.Errorf("logged %s", &logged)
 	}
 }

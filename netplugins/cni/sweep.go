@@ -11,6 +11,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ip"
 	"github.com/containernetworking/plugins/pkg/utils"
 	"github.com/coreos/go-iptables/iptables"
+	"github.com/mattn/go-shellwords"
 )
 
 // A DEL that was killed may have removed the pod's link, and not yet its masquerade rules. The next
@@ -68,11 +69,17 @@ func sweepChain(protocol iptables.Protocol, chain string) error {
 	if err != nil {
 		return err
 	}
-	for number := len(rules) - 1; number > 0; number-- { // the first line is the chain's policy
-		if strings.HasSuffix(rules[number], "-j "+chain) {
-			if err := tables.DeleteById("nat", "POSTROUTING", number); err != nil {
-				return err
-			}
+	for _, rule := range rules {
+		if !strings.HasSuffix(rule, "-j "+chain) {
+			continue
+		}
+		// Not by its number, which is another rule's once another program, such as Docker, has changed the chain.
+		words, err := shellwords.Parse(rule)
+		if err == nil {
+			err = tables.DeleteIfExists("nat", "POSTROUTING", words[2:]...) // without -A POSTROUTING
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if exists, err := tables.ChainExists("nat", chain); err != nil || !exists {
