@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/internal/sparse"
 )
 
 // Extract extracts an image file into the folder dir, which it makes: dir/manifest and dir/rootfs,
@@ -96,7 +98,7 @@ func (x *extraction) make(name string, h *tar.Header, content io.Reader) error {
 			return nil
 		}
 		return x.root.MkdirAll(name, 0o755)
-	case tar.TypeReg:
+	case tar.TypeReg, tar.TypeGNUSparse:
 		if err := x.regular(name, content); err != nil {
 			return err
 		}
@@ -121,8 +123,7 @@ func (x *extraction) regular(name string, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(file, content)
-	return errors.Join(err, file.Close())
+	return errors.Join(sparse.Write(file, content), file.Close())
 }
 
 // node makes a pipe or a device.

@@ -4,11 +4,13 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -93,6 +95,32 @@ func TestAnExtractedImageIsBuiltAgainByteForByte(t *testing.T) {
 	}
 	if code, _, message := aci(t, "extract", image, dir); code != 1 || !strings.Contains(message, "exists") {
 		t.Errorf("a folder that exists: %d, %s", code, message)
+	}
+}
+
+// A file of GNU tar with holes has them when it is extracted, however large they are.
+func TestAnExtractedFileHasItsHoles(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "rootfs"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(filepath.Join(dir, "rootfs/holes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.WriteAt([]byte("end"), 64<<20)
+	if err := errors.Join(err, file.Close(), os.WriteFile(filepath.Join(dir, "manifest"), []byte(imageManifestText), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	image := filepath.Join(t.TempDir(), "image.aci")
+	if out, err := exec.Command("tar", "--format=gnu", "--sparse", "-C", dir, "-cf", image, "manifest", "rootfs").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	into := filepath.Join(t.TempDir(), "into")
+	must(t, "extract", image, into)
+	info, err := os.Stat(filepath.Join(into, "rootfs/holes"))
+	if err != nil || info.Size() != 64<<20+3 || info.Sys().(*syscall.Stat_t).Blocks > 100 {
+		t.Errorf("%+v, %v", info, err)
 	}
 }
 

@@ -2,10 +2,8 @@ package copies
 
 import (
 	"archive/tar"
-	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -38,46 +36,4 @@ func hasRoom(at int, size int64) error {
 		return fmt.Errorf("%w: the copy needs %d bytes, and there are %d", unix.ENOSPC, size, free)
 	}
 	return nil
-}
-
-// hole is the size of a part of a file that becomes a hole if it has nothing but zeros: no file system has larger
-// blocks, but for file systems that store zeros well.
-const hole = 4 << 10
-
-// writeSparse writes a new file, with holes for zeros.
-func writeSparse(file *os.File, content io.Reader) error {
-	buffer := make([]byte, 64*hole)
-	for at := int64(0); ; {
-		n, err := io.ReadFull(content, buffer)
-		for data := buffer[:n]; len(data) > 0; {
-			part, zero := firstPart(data)
-			if !zero {
-				if _, err := file.WriteAt(part, at); err != nil {
-					return err
-				}
-			}
-			at, data = at+int64(len(part)), data[len(part):]
-		}
-		switch {
-		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-			return file.Truncate(at)
-		case err != nil:
-			return err
-		}
-	}
-}
-
-// firstPart returns the longest beginning of data with blocks that are all zero, or all not.
-func firstPart(data []byte) (part []byte, zero bool) {
-	var zeros [hole]byte
-	for at := 0; at < len(data); at += hole {
-		block := data[at:min(at+hole, len(data))]
-		switch is := bytes.Equal(block, zeros[:len(block)]); {
-		case at == 0:
-			zero = is
-		case is != zero:
-			return data[:at], zero
-		}
-	}
-	return data, zero
 }
