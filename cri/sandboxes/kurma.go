@@ -91,5 +91,20 @@ func (k *Kurma) disconnect(ctx context.Context, dir string, r records.Sandbox) e
 	return nil
 }
 
+// Connected returns the UUIDs of the sandboxes that may be connected to Kurma's networks.
+func Connected(store *records.Store) ([]string, error) {
+	all, err := store.Sandboxes()
+	if err != nil {
+		return nil, err
+	}
+	var connected []string
+	for _, r := range all {
+		if r.Attachments != nil && r.Phase != records.Stopped {
+			connected = append(connected, uuidOf(r.ID))
+		}
+	}
+	return connected, nil
+}
+
 // uuidOf is the UUID by which plugins know a sandbox.
 func uuidOf(id string) string { return uuid.NewSHA1(uuid.Nil, []byte(id)).String() }

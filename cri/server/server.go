@@ -117,7 +117,7 @@ func open(ctx context.Context, config Config, version string) (*Server, error) {
 	}
 	imageStore := images.Open(filepath.Join(config.State, "images"))
 	podStore := pods.Open(filepath.Join(config.State, "pods"), "kurma")
-	d, err := openNetworks(config)
+	d, err := openNetworks(config, func() ([]string, error) { return sandboxes.Connected(store) })
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func open(ctx context.Context, config Config, version string) (*Server, error) {
 }
 
 // openNetworks opens the launcher's library with the sandboxes' networks.
-func openNetworks(config Config) (*daemon.Daemon, error) {
+func openNetworks(config Config, connected func() ([]string, error)) (*daemon.Daemon, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func openNetworks(config Config) (*daemon.Daemon, error) {
 	c := config.daemon(nil)
 	c.ContainerNetworksDirectory = cmp.Or(config.ContainerNetworksDirectory, c.ContainerNetworksDirectory)
 	return daemon.Open(c, daemon.Options{
-		Programs: daemon.Programs{Monitor: config.monitor(), Hold: self},
+		Programs: daemon.Programs{Monitor: config.monitor(), Hold: self}, LivePods: connected,
 	})
 }
 

@@ -110,11 +110,23 @@ func TestKurmasNetworksConnectSandboxes(t *testing.T) {
 	p.answers("10.95.0.1:17778")
 	n.again()
 	p.answers("10.95.0.1:17778") // the sandbox and the plugins outlive the server
+	// Another entry is another plugin container, which leaves the sandbox its address and its port.
+	write("10-first", `"default": true, "plugins": [{"type": "bridge", "bridge": "kurma0", "isGateway": true, "mtu": 1400, `+fmt.Sprintf(ipam, 95)+`},
+		{"type": "portmap", "capabilities": {"portMappings": true}}]`)
+	n.again()
+	other := n.run(n.sandboxConfig())
+	p.answers("10.95.0.1:17778")
+	if left, err := filepath.Glob(n.path("state/networks/10-first/run/cni/networks/10-first/10.*")); err != nil || len(left) != 2 {
+		t.Errorf("addresses of two sandboxes: %v, %v", left, err)
+	}
+	if _, err := n.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: other.id}); err != nil {
+		t.Error(err)
+	}
 	if _, err := n.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
 		t.Error(err)
 	}
 	for _, network := range []string{"10-first", "20-second"} {
-		if left, err := filepath.Glob(n.path("state/networks/" + network + "/state/*/*/10.*")); err != nil || len(left) > 0 {
+		if left, err := filepath.Glob(n.path("state/networks/" + network + "/run/cni/networks/" + network + "/10.*")); err != nil || len(left) > 0 {
 			t.Errorf("addresses %v, %v", left, err)
 		}
 	}

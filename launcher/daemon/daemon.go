@@ -22,6 +22,7 @@ type Daemon struct {
 	programs Programs
 	progress func(what string) func(done, size int64)
 	callTime time.Duration
+	livePods func() ([]string, error)
 }
 
 // Programs are the command lines with which a daemon starts processes that outlive a call. Pods that are started
@@ -49,6 +50,8 @@ type Options struct {
 	// CallTime limits each call of a network's plugin that this process makes; 0 for networks.CallTime, the minute of the
 	// Kurma Network Specification.
 	CallTime time.Duration
+	// LivePods is plugins.Containers.Live.
+	LivePods func() ([]string, error)
 }
 
 // Open returns the daemon of a configuration. Missing keys have their defaults. It makes nothing on disk: each
@@ -69,7 +72,10 @@ func Open(config Config, o Options) (*Daemon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	return &Daemon{config: config, networks: all, programs: o.Programs, progress: o.Progress, callTime: o.CallTime}, nil
+	return &Daemon{
+		config: config, networks: all, programs: o.Programs, progress: o.Progress, callTime: o.CallTime,
+		livePods: o.LivePods,
+	}, nil
 }
 
 // Config returns the configuration, with the defaults of missing keys.

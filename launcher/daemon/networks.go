@@ -30,6 +30,7 @@ func (d *Daemon) containers() *plugins.Containers {
 		Monitor:  d.programs.Monitor,
 		Hold:     d.programs.Hold,
 		CallTime: d.callTime,
+		Live:     d.livePods,
 	}
 }
 

@@ -51,7 +51,18 @@ const (
 	// idle says that no other call of the network runs until `setup` has ended: the plugin may
 	// remove what earlier calls that were killed have left.
 	idle = "NETWORK_IDLE=1"
+	// livePods begins the list of pods that may be connected, see package netplugins/plugin.
+	livePods = "NETWORK_PODS="
 )
+
+// idleVariables are those of a setup beside which no other call runs.
+func (c *Containers) idleVariables() ([]string, error) {
+	if c.Live == nil {
+		return []string{idle}, nil
+	}
+	pods, err := c.Live()
+	return []string{idle, livePods + strings.Join(pods, " ")}, err
+}
 
 // setup calls `setup` with variables.
 func (c *container) setup(ctx context.Context, config string, env ...string) error {

@@ -59,6 +59,9 @@ type Containers struct {
 	// Hold is a command for a main process that waits until it is stopped, and the host's path of its
 	// program, which is mounted into the container as /opt/network/.hold. With "" no container starts.
 	Hold string
+	// Live returns the UUIDs of all pods that may be connected to the networks. It may be nil where the path of a pod's
+	// network namespace stays as long as the namespace.
+	Live func() ([]string, error)
 	// CallTime limits each call of a plugin that is not networks.Connector's; 0 for networks.CallTime.
 	CallTime time.Duration
 }
@@ -133,7 +136,11 @@ func (c *Containers) setUp(ctx context.Context, n networks.Network, image *image
 	}
 	limited, cancel := c.limited(ctx)
 	defer cancel()
-	if err := p.setup(limited, n.Entry, idle); err != nil {
+	env, err := c.idleVariables()
+	if err == nil {
+		err = p.setup(limited, n.Entry, env...)
+	}
+	if err != nil {
 		return nil, errors.Join(err, c.stop(context.WithoutCancel(ctx), n.Name))
 	}
 	r.Entry = n.Entry

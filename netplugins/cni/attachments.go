@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
@@ -77,20 +78,27 @@ func (c *cni) freeOwnerless(network string) error {
 	return nil
 }
 
-// disconnectGone calls DEL for the pods whose network namespace is gone: their launcher was killed, or it
-// has deleted them although DEL had failed. A DEL that fails again is in the log only, since the
-// network's next pods do not depend on it.
+// isGone reports whether the pod of an attachment is gone: as the launcher says, else by its network namespace.
+func (c *cni) isGone(a *libcni.NetworkAttachment) bool {
+	if c.pods != nil {
+		return !slices.Contains(c.pods, a.ContainerID)
+	}
+	return !exists(a.NetNS)
+}
+
+// disconnectGone calls DEL for the pods that are gone: their launcher was killed, or it has deleted them although DEL
+// had failed. A DEL that fails again is in the log only, since the network's next pods do not depend on it.
 func (c *cni) disconnectGone(ctx context.Context, lib *libcni.CNIConfig, n *network) error {
 	connected, err := attachments(lib, n)
 	if err != nil {
 		return err
 	}
 	for _, a := range connected {
-		if exists(a.NetNS) {
+		if !c.isGone(a) {
 			continue
 		}
 		if err := c.del(ctx, n, runtimeOf(a), true); err != nil {
-			fmt.Fprintf(os.Stderr, "disconnect pod %s, whose network namespace is gone: %v\n", a.ContainerID, err)
+			fmt.Fprintf(os.Stderr, "disconnect pod %s, which is gone: %v\n", a.ContainerID, err)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -27,6 +28,7 @@ func main() {
 		backend: plugin.RunDir + "/backend",
 		check:   os.Getenv("NETWORK_CHECK") != "",
 		idle:    os.Getenv("NETWORK_IDLE") != "",
+		pods:    podsOf(os.LookupEnv("NETWORK_PODS")),
 	})
 }
 
@@ -38,6 +40,15 @@ type cni struct {
 	backend string   // file of the backend that setup has chosen: iptables or nftables
 	check   bool     // setup also checks the pods that are connected
 	idle    bool     // no other call runs while setup runs
+	pods    []string // those that may be connected; nil if that is not known
+}
+
+// podsOf returns the UUIDs in a variable, nil without the variable.
+func podsOf(text string, there bool) []string {
+	if !there {
+		return nil
+	}
+	return append([]string{}, strings.Fields(text)...)
 }
 
 // Setup implements plugin.Plugin.

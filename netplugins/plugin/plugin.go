@@ -10,7 +10,8 @@
 //	remove            stdin: the same; for a Remover only
 //
 // The launcher tells setup by variables what more it may do: NETWORK_CHECK asks to check the pods that are
-// connected, and with NETWORK_IDLE no other call of the network runs until setup has ended.
+// connected, and with NETWORK_IDLE no other call of the network runs until setup has ended. NETWORK_PODS then has the
+// UUIDs of all pods that may be connected, with spaces between them, where the paths of their namespaces do not stay.
 //
 // Exit status 0 is success; otherwise stderr has the reason, in one line. After success
 // nothing is on stderr: a Kurma daemon of 2016 gives both streams one pipe, and reads the result
