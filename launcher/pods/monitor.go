@@ -152,8 +152,11 @@ func (k *Keeper) removeMonitorCgroup() error {
 	return group.Remove()
 }
 
-// stay waits until a pod that is up has ended.
+// stay waits until a pod that is up has ended. A pod whose start was given up meanwhile counts as not started.
 func (k *Keeper) stay(ctx context.Context, s *stager, group *cgroups.Group, ready func() error) (Exit, error) {
+	if ctx.Err() != nil {
+		return k.stop(s, group), context.Cause(ctx)
+	}
 	k.State.Phase = Running
 	if err := k.save(); err != nil {
 		return k.stop(s, group), err

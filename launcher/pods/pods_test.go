@@ -132,6 +132,23 @@ func TestStopEndsAStartingPod(t *testing.T) {
 	}
 }
 
+// givenUp is a context that has ended when the pod is up, and not before.
+type givenUp struct{ context.Context }
+
+func (givenUp) Err() error { return context.Canceled }
+
+// A pod that comes up when its start has been given up is deleted as one that does not: nobody knows of it.
+func TestAPodThatComesUpTooLateIsDeleted(t *testing.T) {
+	pod := newStore(t).newPod(t, "late", "/busybox sleep 1000\n")
+	_, err := pod.Run(givenUp{context.Background()}, true, func() error { return errors.New("ready") })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(pod.Dir); err == nil {
+		t.Error("the pod is kept")
+	}
+}
+
 // The test stops a pod that has been created, when its monitor
 // has not said yet who it is.
 func TestStopWaitsForTheMonitor(t *testing.T) {
