@@ -49,6 +49,7 @@ func Steps() []Step {
 		{"reserve threads", reserveThreads},       // optional
 		{"start metadata service", startMetadata}, // optional
 		{"make own view", makeView},
+		{"make user namespace", makeUserNamespace},
 		{"prepare runtime", prepareRuntime},
 		{"open journal", openJournal},   // optional
 		{"limit network", limitNetwork}, // optional

@@ -30,8 +30,14 @@ func (p *Pod) mountAll(ctx context.Context) error {
 	if err := prepareScratch(); err != nil {
 		return err
 	}
-	driver, err := p.selectDriver()
-	if err != nil {
+	if err := p.mapOwners(names.LayersDir, names.ScratchDir); err != nil {
+		return err
+	}
+	var driver unionfs.Driver
+	if err := p.asOwner(func() (err error) {
+		driver, err = p.selectDriver()
+		return err
+	}); err != nil {
 		return err
 	}
 	resolver, err := os.ReadFile(names.ResolvConf)
@@ -47,13 +53,13 @@ func (p *Pod) mountAll(ctx context.Context) error {
 	group.SetLimit(parallelMounts)
 	for _, app := range p.Plan.Apps {
 		group.Go(func() error {
-			return p.makeRoot(mounting, driver, app, resolver, hosts)
+			return p.asOwner(func() error { return p.makeRoot(mounting, driver, app, resolver, hosts) })
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return p.prepareMounts(ctx)
+	return p.asOwner(func() error { return p.prepareMounts(ctx) })
 }
 
 // makeRoot mounts one app's root and adds the files in /etc.

@@ -13,6 +13,7 @@ import (
 
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
+	"kurma.io/stager/spec"
 )
 
 // makeView makes the supervisor's own mounts, which vanish with it, and sets the pod's hostname
@@ -26,7 +27,7 @@ func makeView(_ context.Context, p *Pod) error {
 			return fmt.Errorf("set hostname %q: %w", p.Plan.Hostname, err)
 		}
 	}
-	if err := privateFolders(p.Plan.Config.SharedMemory); err != nil {
+	if err := privateFolders(p.Plan.Config.SharedMemory, p.Plan.UserNamespace); err != nil {
 		return err
 	}
 	return writeSysctls(p.Plan.Sysctl)
@@ -54,7 +55,7 @@ func mountProc(ns plan.Namespaces) error {
 // privateFolders makes the stager's folders, and mounts a tmpfs for the supervisor's files, one for the
 // runtime's, and one of sharedMemory bytes for what apps write to /dev/shm. An app that fills the last
 // takes no space from the others, which the next start of an app needs.
-func privateFolders(sharedMemory int64) error {
+func privateFolders(sharedMemory int64, users *spec.UserNamespace) error {
 	for dir, mode := range map[string]os.FileMode{names.RunDir: 0o700, names.LogDir: 0o755} {
 		if err := os.MkdirAll(dir, mode); err != nil {
 			return fmt.Errorf("make folder: %w", err)
@@ -64,7 +65,7 @@ func privateFolders(sharedMemory int64) error {
 	for _, m := range []struct{ dir, options string }{
 		{names.PrivateDir, own},
 		{names.RuntimeDir, own},
-		{names.SharedMemoryDir, sharedMemoryOptions(sharedMemory)},
+		{names.SharedMemoryDir, sharedMemoryOptions(sharedMemory, users)},
 	} {
 		if err := os.MkdirAll(m.dir, 0o700); err != nil {
 			return fmt.Errorf("make folder: %w", err)
@@ -78,9 +79,10 @@ func privateFolders(sharedMemory int64) error {
 
 // sharedMemoryOptions are the options of a tmpfs of size bytes (tmpfs(5)). A file without content takes
 // about 1 KiB of the kernel's memory, so there may be one for each KiB.
-func sharedMemoryOptions(size int64) string {
+func sharedMemoryOptions(size int64, users *spec.UserNamespace) string {
 	const fewest = 1024
-	return fmt.Sprintf("mode=1777,size=%d,nr_inodes=%d", size, max(size/1024, fewest))
+	root, _ := users.Outside(0)
+	return fmt.Sprintf("mode=1777,uid=%d,gid=%d,size=%d,nr_inodes=%d", root, root, size, max(size/1024, fewest))
 }
 
 // writeSysctls sets kernel parameters of the pod's namespaces, by dotted name.

@@ -37,7 +37,7 @@ func TestTheViewHasNoDevicesAndNoSetUserID(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := inRoot(dir, func() error {
-		if err := errors.Join(mountProc(plan.Namespaces{}), privateFolders(1<<20)); err != nil {
+		if err := errors.Join(mountProc(plan.Namespaces{}), privateFolders(1<<20, nil)); err != nil {
 			return err
 		}
 		for path, want := range map[string]int64{

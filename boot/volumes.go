@@ -47,7 +47,7 @@ func (p *Pod) prepareMounts(ctx context.Context) error {
 		root := rootOf(app.Name)
 		mounts, err := rootfs.ResolveTargets(root, app.Spec.Mounts)
 		if err == nil {
-			mounts, err = fillVolumes(ctx, root, mounts, app.Volumes, filled)
+			mounts, err = p.fillVolumes(ctx, root, mounts, app.Volumes, filled)
 		}
 		if err == nil {
 			err = rootfs.PrepareTargets(root, mounts, p.Log.With("app", app.Name))
@@ -61,14 +61,14 @@ func (p *Pod) prepareMounts(ctx context.Context) error {
 
 // fillVolumes copies into an app's empty volumes without files what the app's root has at their targets. It
 // returns the other mounts, without prepared targets.
-func fillVolumes(
+func (p *Pod) fillVolumes(
 	ctx context.Context, root string, mounts []spec.Mount, volumes []plan.EmptyVolume, filled map[string]bool,
 ) ([]spec.Mount, error) {
 	var rest []spec.Mount
 	for _, m := range mounts {
 		takes := slices.ContainsFunc(volumes, func(v plan.EmptyVolume) bool { return v.Path == m.Source && v.FromImage })
 		if takes && !filled[m.Source] {
-			found, err := fillVolume(ctx, root, m)
+			found, err := p.fillVolume(ctx, root, m)
 			if err != nil {
 				return nil, fmt.Errorf("copy what the image has at %q into its volume: %w", m.Target, err)
 			}
@@ -87,7 +87,7 @@ const fillingAttribute = "trusted.stager.filling"
 
 // fillVolume returns false if the root has no folder at the mount's target. A volume with files stays as it is: the
 // daemon has given it to an earlier pod, too.
-func fillVolume(ctx context.Context, root string, m spec.Mount) (found bool, err error) {
+func (p *Pod) fillVolume(ctx context.Context, root string, m spec.Mount) (found bool, err error) {
 	folder, err := rootfs.OpenFolder(root, m.Target)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		return false, nil
@@ -104,8 +104,17 @@ func fillVolume(ctx context.Context, root string, m spec.Mount) (found bool, err
 	if files, err := os.ReadDir(m.Source); err != nil || len(files) > 0 {
 		return true, err
 	}
+	volume := m.Source
+	if p.Plan.UserNamespace != nil { // in the root, files belong to its users
+		mapped, err := withOwners(m.Source, p.Plan.UserNamespace)
+		if err != nil {
+			return true, err
+		}
+		defer mapped.Close()
+		volume = fmt.Sprintf("/proc/self/fd/%d/.", mapped.Fd())
+	}
 	marked := unix.Setxattr(m.Source, fillingAttribute, nil, 0) == nil // not every file system has attributes
-	if err = unionfs.CopyFolder(ctx, m.Source, folder); err != nil {
+	if err = unionfs.CopyFolder(ctx, volume, folder); err != nil {
 		err = errors.Join(err, emptyFolder(m.Source))
 	}
 	if marked { // a folder that kept the mark would be emptied once more, with what the app has written

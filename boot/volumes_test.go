@@ -98,7 +98,7 @@ func TestVolumesAreFilledFromTheFirstImageThatHasTheirPath(t *testing.T) {
 			filled := make(map[string]bool)
 			for i, app := range test.apps {
 				mounts := []spec.Mount{{Source: volume, Target: app.target, Type: "bind"}}
-				rest, err := fillVolumes(t.Context(), app.root(t), mounts, []plan.EmptyVolume{{Path: volume, Mode: 0o755, FromImage: !app.fixed}}, filled)
+				rest, err := (&Pod{Plan: new(plan.Pod)}).fillVolumes(t.Context(), app.root(t), mounts, []plan.EmptyVolume{{Path: volume, Mode: 0o755, FromImage: !app.fixed}}, filled)
 				if (err != nil) != app.refused || len(rest) != app.rest {
 					t.Errorf("app %d: %d mounts are left, and the error is %v", i, len(rest), err)
 				}
@@ -117,7 +117,7 @@ func TestAVolumeWithFilesIsNotFilled(t *testing.T) {
 	mounts := []spec.Mount{{Source: volume, Target: "/data", Type: "bind"}}
 	for rest, files := range []map[string]string{{"data/": "", "data/a": "a"}, {}} {
 		app := filling{files: files}
-		left, err := fillVolumes(t.Context(), app.root(t), mounts, []plan.EmptyVolume{{Path: volume, FromImage: true}}, make(map[string]bool))
+		left, err := (&Pod{Plan: new(plan.Pod)}).fillVolumes(t.Context(), app.root(t), mounts, []plan.EmptyVolume{{Path: volume, FromImage: true}}, make(map[string]bool))
 		if err != nil || len(left) != rest {
 			t.Errorf("%d mounts are left, want %d, and the error is %v", len(left), rest, err)
 		}
@@ -133,7 +133,7 @@ func TestAHostVolumeIsNotFilled(t *testing.T) {
 	must(t, os.Chown(source, 5, 6))
 	must(t, os.Chmod(source, 0o700))
 	app := filling{files: map[string]string{"data/": "", "data/a": "a"}}
-	rest, err := fillVolumes(t.Context(), app.root(t), []spec.Mount{{Source: source, Target: "/data", Type: "bind"}}, nil, make(map[string]bool))
+	rest, err := (&Pod{Plan: new(plan.Pod)}).fillVolumes(t.Context(), app.root(t), []spec.Mount{{Source: source, Target: "/data", Type: "bind"}}, nil, make(map[string]bool))
 	if entries, _ := os.ReadDir(source); len(entries) > 0 || len(rest) != 1 || err != nil {
 		t.Errorf("copied: %v; %d mounts are left, and the error is %v", entries, len(rest), err)
 	}
@@ -170,13 +170,13 @@ func TestAVolumeIsFilledWholly(t *testing.T) {
 	m := spec.Mount{Source: volume, Target: "/data", Type: "bind"}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := fillVolume(cancelled, root, m); !errors.Is(err, context.Canceled) || files() != "" {
+	if _, err := (&Pod{Plan: new(plan.Pod)}).fillVolume(cancelled, root, m); !errors.Is(err, context.Canceled) || files() != "" {
 		t.Errorf("after an error the volume has %q, %v", files(), err)
 	}
 	if err := errors.Join(os.WriteFile(filepath.Join(volume, "part"), nil, 0o600), unix.Setxattr(volume, fillingAttribute, nil, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fillVolume(t.Context(), root, m); err != nil || files() != "deep one" {
+	if _, err := (&Pod{Plan: new(plan.Pod)}).fillVolume(t.Context(), root, m); err != nil || files() != "deep one" {
 		t.Errorf("the volume has %q, %v", files(), err)
 	}
 	if _, err := unix.Getxattr(volume, fillingAttribute, nil); err == nil {
@@ -185,7 +185,7 @@ func TestAVolumeIsFilledWholly(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(volume, "own"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fillVolume(t.Context(), root, m); err != nil || files() != "deep one own" {
+	if _, err := (&Pod{Plan: new(plan.Pod)}).fillVolume(t.Context(), root, m); err != nil || files() != "deep one own" {
 		t.Errorf("an earlier pod's volume has %q, %v", files(), err)
 	}
 }

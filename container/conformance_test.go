@@ -1,11 +1,15 @@
 package container
 
 import (
+	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/container/containertest"
 	"kurma.io/stager/spec"
@@ -14,7 +18,7 @@ import (
 func TestRuntimeConforms(t *testing.T) {
 	containertest.Run(t, "container", func(cgroup string) spec.Runtime {
 		return NewRuntime(cgroup, slog.New(slog.DiscardHandler))
-	}, unmet())
+	}, withUnmet("a user namespace of the app's own", "libcontainer would make the container's mounts in it"))
 }
 
 func TestDirectRuntimeConforms(t *testing.T) {
@@ -23,6 +27,20 @@ func TestDirectRuntimeConforms(t *testing.T) {
 		r.SelectStarts(spec.DirectStarts)
 		return r
 	}, unmet())
+}
+
+func TestDirectRuntimeConformsInAUserNamespace(t *testing.T) {
+	if !mapsTmpfs() {
+		t.Skip("the suite's roots are on a tmpfs, which the kernel maps since Linux 6.3") //nolint:forbidigo // see mapsTmpfs
+	}
+	containertest.Run(t, "direct", containertest.InUserNamespace(func(cgroup string) spec.Runtime {
+		r := NewRuntime(cgroup, slog.New(slog.DiscardHandler))
+		r.SelectStarts(spec.DirectStarts)
+		return r
+	}), withUnmet(
+		"device policy", "nobody makes device nodes in a user namespace",
+		"an app with CAP_SYS_ADMIN changes no mask of another app", "it has no power over mounts",
+	))
 }
 
 // All other tests of containers hold for direct starts as well. The Go runtime raises the limit of open files that it
@@ -40,16 +58,39 @@ func TestDirectStartsPassTheOtherTests(t *testing.T) {
 	}
 }
 
-// unmet returns the cases that a kernel without Landlock cannot meet.
+func mapsTmpfs() bool {
+	var u unix.Utsname
+	var major, minor int
+	err := unix.Uname(&u)
+	_, scanErr := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	return err == nil && scanErr == nil && (major > 6 || major == 6 && minor >= 3)
+}
+
+// withUnmet returns unmet with more cases and their reasons.
+func withUnmet(pairs ...string) containertest.Unmet {
+	all := containertest.Unmet{}
+	maps.Copy(all, unmet())
+	for i := 0; i < len(pairs); i += 2 {
+		all[pairs[i]] = pairs[i+1]
+	}
+	return all
+}
+
+// unmet returns the cases that an old kernel cannot meet.
 func unmet() containertest.Unmet {
+	unmet := containertest.Unmet{}
+	if !mapsTmpfs() {
+		unmet["a user namespace of the app's own"] = "the kernel cannot map a tmpfs (Linux 6.3)"
+	}
 	if landlockABI() >= 2 {
-		return nil
+		return unmet
 	}
 	const apart = "without Landlock domains, processes with the same user and capabilities read each other"
-	return containertest.Unmet{
-		"user 0 reads no other process":                                     apart,
-		"user 0 with CAP_SYS_PTRACE reads no other process":                 apart,
-		"user 0 with CAP_PERFMON reads no other process":                    apart,
-		"no app with CAP_SYS_PTRACE reads or changes a process that starts": apart,
+	for _, name := range []string{
+		"user 0 reads no other process", "user 0 with CAP_SYS_PTRACE reads no other process", "user 0 with CAP_PERFMON reads no other process",
+		"no app with CAP_SYS_PTRACE reads or changes a process that starts",
+	} {
+		unmet[name] = apart
 	}
+	return unmet
 }

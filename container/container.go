@@ -29,6 +29,7 @@ type container struct {
 	initPID int
 	handles handles    // from Start to Destroy
 	backing []*os.File // the folders of spec.Backing, O_PATH; likewise
+	users   *os.File   // the user namespace, nil for the supervisor's; likewise
 	oom     cgroup.OOMWatch
 	looks   chan struct{} // see look
 
@@ -178,7 +179,7 @@ func (c *container) Kill() error {
 // Destroy implements spec.Container.
 func (c *container) Destroy() error {
 	c.handles.close()
-	closeAll(c.backing)
+	closeAll(append(c.backing, c.users))
 	c.oom.Close()
 	if c.runtime.direct {
 		return c.removeCgroup()

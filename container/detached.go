@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -9,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// detached makes a mount that is detached from every mount namespace.
-func detached(m *configs.Mount) (*os.File, error) {
+// detached makes a mount that is detached from every mount namespace. A bind shows the owners of the user namespace
+// users, nil for the caller's, unless it is a device node.
+func detached(m *configs.Mount, users *os.File) (*os.File, error) {
 	// They have the numbers of MS_RDONLY, MS_NOSUID and so on.
 	const restricting = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID |
 		unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
@@ -34,7 +36,14 @@ func detached(m *configs.Mount) (*os.File, error) {
 	if m.Flags&unix.MS_REC != 0 {
 		recursive = unix.AT_RECURSIVE
 	}
+	if info, err := os.Stat(m.Source); users != nil && err == nil && info.Mode()&os.ModeDevice == 0 {
+		attributes.Attr_set |= unix.MOUNT_ATTR_IDMAP
+		attributes.Userns_fd = uint64(users.Fd())
+	}
 	t, err := openTree(m.Source, m.Destination, recursive, attributes)
+	if attributes.Userns_fd != 0 && errors.Is(err, unix.EINVAL) {
+		return nil, fmt.Errorf("the file system cannot map its owners to the pod's user namespace: %w", err)
+	}
 	return t.file, err
 }
 

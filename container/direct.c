@@ -30,8 +30,7 @@
  *     the root is made, later the app has ended by the signal;
  *   - freeze it, or take its memory, its processor or its PIDs: a call fails, or the start's limit in time ends it. It
  *     has no descriptor for whose end another start waits;
- *   - trace or read it: until its first step it has more capabilities than who has no CAP_SYS_PTRACE, for whom the
- *     rest of the pod is outside of its Landlock domain; then it is not dumpable, either.
+ *   - trace or read it: it is outside of all Landlock domains, and not dumpable after its first step.
  */
 #define _GNU_SOURCE
 #include "direct.h"
@@ -272,6 +271,7 @@ static void make_root(const struct direct_plan *p, const struct direct_op *ops, 
 	uint32_t i;
 
 	enter_root((int)p->root);
+	make_files_as(p->owner);
 	for (i = 0; i < p->nops; i++) {
 		source = strings;
 		target = source + strlen(source) + 1;

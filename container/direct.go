@@ -33,6 +33,7 @@ type forked struct {
 	cgroups    int        // the index of the first of ncgroups files to enter
 	ncgroups   int
 	ownPIDs    bool   // in a PID namespace of its own
+	owner      uint32 // who makes what is missing in the root
 	pids       int    // the index of the PID namespace to be in, 0 for the supervisor's
 	keyring    string // the session keyring to join, or with a root to make
 	label      string // SELinux's, "" for none
@@ -55,7 +56,7 @@ func (f *forked) encode() ([]byte, error) {
 		nfiles: C.uint32_t(len(f.files)), nops: C.uint32_t(len(f.operations)),
 		root: C.uint32_t(f.root), ready: C.uint32_t(f.ready),
 		shim: C.uint32_t(f.shim), cgroups: C.uint32_t(f.cgroups), ncgroups: C.uint32_t(f.ncgroups),
-		pids: C.uint32_t(f.pids),
+		pids: C.uint32_t(f.pids), owner: C.uint32_t(f.owner),
 	}
 	if f.ownPIDs {
 		header.own_pids = 1
@@ -100,6 +101,11 @@ func (c *container) startDirect(config *configs.Config, stdio spec.Stdio) (_ spe
 	}
 	if c.backing, err = openBacking(c.spec.Backing); err != nil {
 		return nil, err
+	}
+	if users := c.spec.UserNamespace; users != nil {
+		if c.users, err = os.Open(users.Path); err != nil {
+			return nil, fmt.Errorf("open user namespace: %w", err)
+		}
 	}
 	l, err := c.newFirstEntrance(trees)
 	if err != nil {

@@ -46,6 +46,7 @@ struct direct_plan {
 	uint32_t shim;
 	uint32_t cgroups, ncgroups; /* files of cgroups to enter, each by writing 0 */
 	uint32_t own_pids; /* not 0: the child is 1 of a new PID namespace */
+	uint32_t owner;    /* user and group that make what is missing in the root; 0 for the caller's own */
 	uint32_t pids;     /* the PID namespace to fork into, 0 for the caller's */
 };
 

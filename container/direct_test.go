@@ -104,32 +104,41 @@ func TestDirectStartStopsWhereTheKernelRefuses(t *testing.T) {
 		errno  unix.Errno
 		want   string
 	}{
-		"clone3":        {unix.SYS_CLONE3, nil, unix.ENOSYS, "clone3"}, // then the C library makes threads by another call
-		"pidfd_getfd":   {unix.SYS_PIDFD_GETFD, nil, 0, "pidfd_getfd"},
-		"F_DUPFD":       {unix.SYS_FCNTL, map[int]uint32{1: unix.F_DUPFD_CLOEXEC}, 0, "pidfd_getfd"},
-		"dumpable":      {unix.SYS_PRCTL, map[int]uint32{0: unix.PR_SET_DUMPABLE}, 0, "keep other processes from reading this one"},
-		"keyring":       {unix.SYS_KEYCTL, nil, 0, "join session keyring"},
-		"permissions":   {unix.SYS_KEYCTL, map[int]uint32{0: unix.KEYCTL_SETPERM}, 0, "join session keyring"},
-		"F_SETFD":       {unix.SYS_FCNTL, map[int]uint32{1: unix.F_SETFD}, 0, "take descriptors"},
-		"close_range":   {unix.SYS_CLOSE_RANGE, map[int]uint32{2: 0}, 0, "take descriptors"},
-		"limit":         {unix.SYS_PRLIMIT64, nil, 0, "set resource limits"},
-		"setsid":        {unix.SYS_SETSID, nil, 0, "make session"},
-		"slave mounts":  {unix.SYS_MOUNT, nil, 0, "enter root"},
-		"move_mount":    {unix.SYS_MOVE_MOUNT, nil, 0, "enter root"},
-		"fchdir":        {unix.SYS_FCHDIR, nil, 0, "enter root"},
-		"pivot_root":    {unix.SYS_PIVOT_ROOT, nil, 0, "enter root"},
-		"umount":        {unix.SYS_UMOUNT2, nil, 0, "enter root"},
-		"chdir":         {unix.SYS_CHDIR, nil, 0, "enter root"},
-		"openat2":       {unix.SYS_OPENAT2, nil, 0, "mount proc at /proc"},
-		"mkdirat":       {unix.SYS_MKDIRAT, nil, 0, "mount tmpfs at /made/here"},
-		"open_tree":     {unix.SYS_OPEN_TREE, nil, 0, "make /proc/1 read-only"},
-		"mount_setattr": {unix.SYS_MOUNT_SETATTR, nil, 0, "make /tmp read-only"},
-		"fstat":         {unix.SYS_NEWFSTATAT, nil, 0, "mask /proc/"},
+		"clone3":                   {unix.SYS_CLONE3, nil, unix.ENOSYS, "clone3"}, // then the C library makes threads by another call
+		"pidfd_getfd":              {unix.SYS_PIDFD_GETFD, nil, 0, "pidfd_getfd"},
+		"F_DUPFD":                  {unix.SYS_FCNTL, map[int]uint32{1: unix.F_DUPFD_CLOEXEC}, 0, "pidfd_getfd"},
+		"dumpable":                 {unix.SYS_PRCTL, map[int]uint32{0: unix.PR_SET_DUMPABLE}, 0, "keep other processes from reading this one"},
+		"keyring":                  {unix.SYS_KEYCTL, nil, 0, "join session keyring"},
+		"permissions":              {unix.SYS_KEYCTL, map[int]uint32{0: unix.KEYCTL_SETPERM}, 0, "join session keyring"},
+		"F_SETFD":                  {unix.SYS_FCNTL, map[int]uint32{1: unix.F_SETFD}, 0, "take descriptors"},
+		"close_range":              {unix.SYS_CLOSE_RANGE, map[int]uint32{2: 0}, 0, "take descriptors"},
+		"limit":                    {unix.SYS_PRLIMIT64, nil, 0, "set resource limits"},
+		"setsid":                   {unix.SYS_SETSID, nil, 0, "make session"},
+		"slave mounts":             {unix.SYS_MOUNT, nil, 0, "enter root"},
+		"move_mount":               {unix.SYS_MOVE_MOUNT, nil, 0, "enter root"},
+		"fchdir":                   {unix.SYS_FCHDIR, nil, 0, "enter root"},
+		"pivot_root":               {unix.SYS_PIVOT_ROOT, nil, 0, "enter root"},
+		"umount":                   {unix.SYS_UMOUNT2, nil, 0, "enter root"},
+		"chdir":                    {unix.SYS_CHDIR, nil, 0, "enter root"},
+		"openat2":                  {unix.SYS_OPENAT2, nil, 0, "mount proc at /proc"},
+		"mkdirat":                  {unix.SYS_MKDIRAT, nil, 0, "mount tmpfs at /made/here"},
+		"open_tree":                {unix.SYS_OPEN_TREE, nil, 0, "make /proc/1 read-only"},
+		"mount_setattr":            {unix.SYS_MOUNT_SETATTR, nil, 0, "make /tmp read-only"},
+		"user namespace: setfsgid": {unix.SYS_SETFSGID, nil, 0, "make files as the owner of the root"},
+		"user namespace: setfsuid": {unix.SYS_SETFSUID, nil, 0, "make files as the owner of the root"},
+		"user namespace: capget":   {unix.SYS_CAPGET, nil, 0, "make files as the owner of the root"},
+		"user namespace: capset":   {unix.SYS_CAPSET, nil, 0, "make files as the owner of the root"},
+		"user namespace: setns":    {unix.SYS_SETNS, nil, 0, "join user namespace"},
+
+		"fstat": {unix.SYS_NEWFSTATAT, nil, 0, "mask /proc/"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newDirect(t)
 			s := testSpec(busyboxRoot(t), "true")
 			s.Mounts = []spec.Mount{{Source: "tmpfs", Target: "/made/here", Type: "tmpfs"}, {Source: "tmpfs", Target: "/tmp", Type: "tmpfs", ReadOnly: true}}
+			if strings.Contains(name, "user namespace") {
+				s.UserNamespace = &spec.UserNamespace{Path: "/proc/self/ns/user", HostID: 1000, Size: 10}
+			}
 			failStarts(t, r, failing.Call{Number: test.number, Args: test.args, Errno: test.errno})
 			c := containerOf(t, r, s)
 			_, err := c.Start(spec.Stdio{})
@@ -181,7 +190,7 @@ func TestMountsThatCannotBeMadeAreClosed(t *testing.T) {
 		"root":   func() error { return a.make(config, l) },
 		"device": func() error { return a.bindNode(null) },
 		"mask":   func() error { return a.mask(config.MaskPaths) },
-		"volume": func() error { _, err := detached(root); return err },
+		"volume": func() error { _, err := detached(root, nil); return err },
 	} {
 		done := make(chan error)
 		go func() {

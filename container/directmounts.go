@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/spec"
 )
 
@@ -58,6 +59,9 @@ func (a *assembly) make(config *configs.Config, l *firstProcess) (err error) {
 		return err
 	}
 	a.ready, a.forked.ready = write, a.own(ready)
+	if users := a.container.spec.UserNamespace; users != nil {
+		a.owner = users.HostID
+	}
 	root, err := openTree(config.Rootfs, "/", unix.AT_RECURSIVE, unix.MountAttr{Propagation: unix.MS_SLAVE})
 	if err != nil {
 		return err
@@ -110,7 +114,11 @@ func (a *assembly) mount(config *configs.Config) error {
 			a.add(procOf(m))
 			continue
 		}
-		f, err := detached(m)
+		users := a.container.users
+		if i < system {
+			users = nil // of a file system for this pod alone
+		}
+		f, err := detached(a.ownedMount(m), users)
 		if err != nil {
 			return fmt.Errorf("mount %s at %s: %w", m.Source, m.Destination, err)
 		}
@@ -128,10 +136,28 @@ func (a *assembly) mount(config *configs.Config) error {
 			a.later = append(a.later, readOnly(o.file, m.Destination))
 		}
 	}
-	if err := a.makeDevices(made["/dev"], config.Devices); err != nil {
+	if err := a.asOwner(func() error { return a.makeDevices(made["/dev"], config.Devices) }); err != nil {
 		return err
 	}
 	return a.connect(made["/dev"], made["/dev/pts"])
+}
+
+// asOwner runs do as user 0 of the container's user namespace.
+func (a *assembly) asOwner(do func() error) error {
+	if a.owner == 0 {
+		return do()
+	}
+	return thread.As(a.owner, do)
+}
+
+// ownedMount has a new tmpfs belong to user 0 of the container's user namespace, unless its options say otherwise.
+func (a *assembly) ownedMount(m *configs.Mount) *configs.Mount {
+	if a.owner == 0 || m.Device != "tmpfs" {
+		return m
+	}
+	owned := *m
+	owned.Data = strings.TrimSuffix(fmt.Sprintf("uid=%d,gid=%d,%s", a.owner, a.owner, m.Data), ",")
+	return &owned
 }
 
 // procOf has the child mount /proc, in its own PID namespace.

@@ -66,6 +66,7 @@ func (e *entrance) files(more ...*os.File) []*os.File {
 	shim := []*os.File{
 		shimProgram:  cmp.Or(e.container.runtime.exe, e.pipes.plan),
 		shimPlanFile: e.pipes.plan, shimReport: e.pipes.reportChild,
+		shimUsers: cmp.Or(e.container.users, e.pipes.plan),
 	}
 	return slices.Concat(e.kept, shim, e.container.backing, more)
 }
@@ -76,7 +77,7 @@ func (e *entrance) plan() (*shimPlan, error) {
 	if len(p.Args) == 0 || p.Args[0] == "" {
 		return nil, errors.New("no program to execute")
 	}
-	who, err := look(c, func(root *os.File) user { return userOf(root, p) }, nil)
+	who, err := look(c, func(root *os.File) user { return userOf(root, p, c.spec.UserNamespace) }, nil)
 	if err := errors.Join(err, who.err); err != nil {
 		return nil, err
 	}
@@ -93,6 +94,10 @@ func (e *entrance) plan() (*shimPlan, error) {
 	if plan.dir == "" {
 		plan.dir = "/"
 	}
+	plan.owner, _ = c.spec.UserNamespace.Outside(who.uid)
+	if c.users != nil {
+		plan.flags |= shimJoinUsers
+	}
 	if p.NoNewPrivileges {
 		plan.flags |= shimNoNewPrivs
 	}
@@ -103,6 +108,9 @@ func (e *entrance) plan() (*shimPlan, error) {
 		return nil, err
 	}
 	for _, g := range p.SupplementaryGID {
+		if _, ok := c.spec.UserNamespace.Outside(uint32(g)); !ok {
+			return nil, fmt.Errorf("supplementary group %d: the pod's user namespace has %d IDs", g, c.spec.UserNamespace.Size)
+		}
 		plan.groups = append(plan.groups, uint32(g))
 	}
 	return plan, nil
@@ -115,9 +123,9 @@ type user struct {
 	err      error
 }
 
-func userOf(root *os.File, p *spec.Process) (u user) {
+func userOf(root *os.File, p *spec.Process, users *spec.UserNamespace) (u user) {
 	if !p.Root {
-		u.uid, u.gid, u.err = identity.Resolve(root, p.User, p.Group, p.NumericIDs)
+		u.uid, u.gid, u.err = identity.Resolve(root, p.User, p.Group, p.NumericIDs, users)
 	}
 	u.env = identity.WithHome(root, u.uid, p.Env)
 	return u

@@ -91,6 +91,26 @@ static void set_capabilities(const struct __user_cap_data_struct *d)
 		shim_fail(SHIM_CAPABILITIES, errno);
 }
 
+/* The kernel takes the effective capabilities over files from a user that is not 0 (capabilities(7)). */
+void make_files_as(uint32_t id)
+{
+	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct d[2];
+
+	if (id == 0)
+		return;
+	syscall(SYS_setfsgid, id);
+	syscall(SYS_setfsuid, id);
+	if (syscall(SYS_setfsgid, id) != (long)id || syscall(SYS_setfsuid, id) != (long)id)
+		shim_fail(DIRECT_OWNER, EPERM); /* they return the number before, and no error */
+	if (syscall(SYS_capget, &h, d) < 0)
+		shim_fail(DIRECT_OWNER, errno);
+	d[0].effective = d[0].permitted;
+	d[1].effective = d[1].permitted;
+	if (syscall(SYS_capset, &h, d) < 0)
+		shim_fail(DIRECT_OWNER, errno);
+}
+
 /*
  * The filter comes last, so CAP_SYS_ADMIN must survive setuid(2). The exec drops it: a program without file
  * capabilities has none if the user is not root, and the bounding set if the user is root (capabilities(7)).

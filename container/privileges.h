@@ -26,6 +26,9 @@ void restrict_self(const struct shim_plan *p);
 /* Changes to the working directory, with no more than these effective capabilities. Returns 0, or the error. */
 int change_directory(const char *dir, uint64_t effective);
 
+/* Makes files as this user and group from now on, with all capabilities; 0 changes nothing. */
+void make_files_as(uint32_t id);
+
 /* Becomes the user, and keeps only the capability that load_filter needs. */
 void become_user(const struct shim_plan *p, const uint32_t *groups);
 

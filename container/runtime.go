@@ -190,6 +190,9 @@ func landlockABI() int {
 
 // Container implements spec.Runtime.
 func (r *Runtime) Container(s spec.Spec) (spec.Container, error) {
+	if s.UserNamespace != nil && !r.direct {
+		return nil, errors.New("only a direct start joins a user namespace, and libcontainer starts the apps here")
+	}
 	filter, err := r.filters.of(&s.Process)
 	if err != nil {
 		return nil, fmt.Errorf("make seccomp filter: %w", err)

@@ -32,6 +32,7 @@ static int first_fd; /* of enum shim_file */
 
 /* The descriptors of enum shim_file by name. */
 static int report_fd(void) { return first_fd + SHIM_REPORT; }
+static int users_fd(void) { return first_fd + SHIM_USERS; }
 int shim_backing(uint32_t i) { return first_fd + SHIM_BACKING + (int)i; }
 static int tree_fd(const struct shim_plan *p, uint32_t i) { return shim_backing(p->nbacking) + (int)i; }
 static int mounts_fd(const struct shim_plan *p) { return tree_fd(p, p->ntrees); }
@@ -234,7 +235,9 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p, stru
 	umask(022);
 	close_on_exec_from(3 + p->nfds);
 	if (p->flags & SHIM_OWN_STDIO)
-		own_stdio(p->uid);
+		own_stdio(p->owner);
+	if (p->flags & SHIM_JOIN_USERS && setns(users_fd(), CLONE_NEWUSER) < 0) /* with all capabilities over it */
+		shim_fail(SHIM_USER_NAMESPACE, errno);
 	drop_bounding(p->bounding);
 	if (p->flags & SHIM_LANDLOCK)
 		restrict_self(p);

@@ -49,6 +49,7 @@ const (
 	shimJoin        = C.SHIM_JOIN
 	shimJoinCgroups = C.SHIM_JOIN_CGROUPS
 	shimNewCgroups  = C.SHIM_NEW_CGROUPS
+	shimJoinUsers   = C.SHIM_JOIN_USERS
 )
 
 // The shim's descriptors, as offsets from the first one.
@@ -56,6 +57,7 @@ const (
 	shimProgram  = C.SHIM_PROGRAM
 	shimPlanFile = C.SHIM_PLAN
 	shimReport   = C.SHIM_REPORT
+	shimUsers    = C.SHIM_USERS
 )
 
 // shimPlan says what the shim does, as plain data.
@@ -63,6 +65,7 @@ type shimPlan struct {
 	flags      uint32
 	bounding   uint64
 	uid, gid   uint32
+	owner      uint32 // the supervisor's number of uid
 	groups     []uint32
 	filter     *filter
 	dir        string
@@ -97,7 +100,7 @@ func (p *shimPlan) encode() ([]byte, error) {
 	}
 	header := C.struct_shim_plan{
 		magic: C.SHIM_MAGIC, flags: C.uint32_t(p.flags), bounding: C.uint64_t(p.bounding),
-		uid: C.uint32_t(p.uid), gid: C.uint32_t(p.gid),
+		uid: C.uint32_t(p.uid), gid: C.uint32_t(p.gid), owner: C.uint32_t(p.owner),
 		ngroups: C.uint32_t(len(p.groups)), nfilter: C.uint32_t(len(filter) / unix.SizeofSockFilter),
 		ncandidates: C.uint32_t(len(p.candidates)), nargs: C.uint32_t(len(p.args)),
 		nenv: C.uint32_t(len(p.env)), nfds: C.uint32_t(p.nfds),
@@ -219,6 +222,8 @@ func shimStep(step uint32) string {
 		return "attach cgroups to " + names.CgroupDir + ", which must be a folder and no link"
 	case C.SHIM_BOUNDING:
 		return "drop capabilities"
+	case C.SHIM_USER_NAMESPACE:
+		return "join user namespace"
 	case C.SHIM_RESTRICT:
 		return "enter Landlock domain"
 	case C.SHIM_GROUPS:
@@ -243,6 +248,8 @@ func shimStep(step uint32) string {
 		return "set SELinux label"
 	case C.DIRECT_ROOT:
 		return "enter root"
+	case C.DIRECT_OWNER:
+		return "make files as the owner of the root"
 	}
 	return fmt.Sprintf("step %d", step)
 }

@@ -29,6 +29,7 @@ enum shim_file {
 	SHIM_PROGRAM, /* this program; no container can write to it */
 	SHIM_PLAN,
 	SHIM_REPORT,
+	SHIM_USERS,   /* with SHIM_JOIN_USERS the user namespace to join, else any file */
 	SHIM_BACKING, /* nbacking folders; then ntrees detached mounts; then, only with SHIM_JOIN, the
 	               * mount namespace and with SHIM_JOIN_CGROUPS the cgroup namespace to join, and
 	               * ncgroups files of the cgroups to enter */
@@ -45,6 +46,7 @@ enum shim_flags {
 	SHIM_NEW_CGROUPS = 64, /* make a cgroup namespace, after entering the cgroups. libcontainer's init would
 	                        * read all mounts of the pod if it were in one: the Go runtime looks for
 	                        * the cgroup of the controller cpu among the mounts and would not find it */
+	SHIM_JOIN_USERS = 128, /* join the user namespace */
 };
 
 struct shim_plan {
@@ -52,6 +54,7 @@ struct shim_plan {
 	uint32_t flags;
 	uint64_t bounding; /* capability bounding set, bit N is capability N */
 	uint32_t uid, gid;
+	uint32_t owner; /* what uid is outside the user namespace */
 	uint32_t ngroups;
 	uint32_t nfilter;
 	uint32_t ncandidates; /* paths to try in turn */
@@ -76,6 +79,7 @@ enum shim_step {
 	SHIM_MOUNTS,
 	SHIM_CGROUPS,
 	SHIM_TREES,
+	SHIM_USER_NAMESPACE,
 	SHIM_BOUNDING,
 	SHIM_RESTRICT,
 	SHIM_CHDIR,
@@ -92,6 +96,7 @@ enum shim_step {
 	DIRECT_KEYRING,
 	DIRECT_LABEL,
 	DIRECT_ROOT,
+	DIRECT_OWNER,
 	DIRECT_OPERATION, /* with the operation's number in the upper bits */
 };
 

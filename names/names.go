@@ -72,6 +72,7 @@ const (
 	Exec            = "/" + Program                 // the path of the program in the image's root
 	PrivateDir      = RunDir + "/private"           // a tmpfs that only the supervisor's mount namespace has
 	RuntimeDir      = PrivateDir + "/runtime"       // a tmpfs for the container runtime's own files
+	UserNamespace   = PrivateDir + "/user"          // the pod's user namespace, a file of the kernel's
 	SharedMemoryDir = RuntimeDir + "/shm"           // a tmpfs, the /dev/shm of the pod's apps
 	NotifyDir       = PrivateDir + "/notify"        // NotifyDir/N is the nth app's notify socket
 	ScratchDir      = RunDir + "-scratch"           // upper and work directories

@@ -23,6 +23,7 @@ type Config struct {
 	Runtime              string   // how the runtime starts apps: a name of spec.Starters, or "" for its own choice
 	RequiredNamespaces   []string // that no pod may share with the host
 	DefaultNamespaces    []string // that a pod has of its own unless it asks for the host's
+	UserNamespace        UserNamespace
 	GracePeriod          time.Duration
 	ExitPolicy           supervisor.ExitPolicy    // its zero value is "never"
 	Restart              supervisor.RestartPolicy // its zero value is "never"
@@ -95,6 +96,8 @@ func settings(drivers []string) []setting {
 		}},
 		{"requiredNamespaces", func(c *Config, v json.RawMessage) error { return namespaceList(v, &c.RequiredNamespaces) }},
 		{"defaultNamespaces", func(c *Config, v json.RawMessage) error { return namespaceList(v, &c.DefaultNamespaces) }},
+		{"userNamespace.hostID", func(c *Config, v json.RawMessage) error { return hostID(v, &c.UserNamespace.HostID) }},
+		{"userNamespace.size", func(c *Config, v json.RawMessage) error { return hostID(v, &c.UserNamespace.Size) }},
 		{"gracePeriod", func(c *Config, v json.RawMessage) error { return duration(v, &c.GracePeriod) }},
 		{"exitPolicy", func(c *Config, v json.RawMessage) error {
 			return policy(v, &c.ExitPolicy, supervisor.ExitPolicies())
@@ -123,6 +126,7 @@ func settings(drivers []string) []setting {
 func defaultConfig() Config {
 	return Config{
 		DefaultNamespaces: []string{"ipc", "net", "pid", "uts"},
+		UserNamespace:     UserNamespace{Size: 1 << 16},
 		GracePeriod:       10 * time.Second,
 		ExecutorVariables: true,
 		MaxProcesses:      MaxProcesses{App: 4096, Pod: 16384},
@@ -170,7 +174,9 @@ func flatten(name, prefix string, raw json.RawMessage, values strictjson.Object)
 	}
 	for key, v := range object {
 		switch {
-		case prefix == "" && (strings.EqualFold(key, "log") || strings.EqualFold(key, "maxProcesses")):
+		case prefix == "" && slices.ContainsFunc([]string{"log", "maxProcesses", "userNamespace"}, func(object string) bool {
+			return strings.EqualFold(key, object)
+		}):
 			if err := flatten(name, key+".", v, values); err != nil {
 				return err
 			}

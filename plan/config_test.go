@@ -59,6 +59,7 @@ func TestEveryKeyOfTheConfigurationIsRead(t *testing.T) {
 			c.VolumePropagation = map[string]spec.Propagation{"A": spec.Apart, "b": spec.ToContainer}
 		}), nil},
 		{"flags of volumes", `{"volumeFlags": ["nodev"]}`, with(func(c *Config) { c.VolumeFlags = []VolumeFlag{FlagNoDev} }), nil},
+		{"user namespace", `{"userNamespace": {"hostID": 7, "size": 10}}`, with(func(c *Config) { c.UserNamespace = UserNamespace{7, 10} }), nil},
 		{"strict isolators", `{"strictIsolators": true}`, with(func(c *Config) { c.StrictIsolators = true }), nil},
 		{
 			"log", `{"log": {"driver": "journald", "path": "/log", "maxSize": "1Mi", "maxFiles": 2}}`,
@@ -104,6 +105,9 @@ func TestWrongConfigurationsAreRefused(t *testing.T) {
 		{"duration negative", `{"gracePeriod": "-1s"}`, `stagerConfig.gracePeriod: "-1s": must be a duration`},
 		{"exit policy", `{"exitPolicy": "any"}`, `stagerConfig.exitPolicy: "any": must be one of "never", "all", "failure"`},
 		{"restart", `{"restart": true}`, `stagerConfig.restart: true: must be one of "never", "on-failure", "always"`},
+		{"user namespace of user 0", `{"userNamespace": {"hostID": 0}}`, `stagerConfig.userNamespace.hostID: 0: must be a whole number from 1 to 4294967294`},
+		{"user namespace without IDs", `{"userNamespace": {"hostID": 1, "size": "all"}}`, `stagerConfig.userNamespace.size: "all": must be a whole number`},
+		{"user namespace a switch", `{"userNamespace": true}`, `stagerConfig.userNamespace: true: must be an object`},
 		{"strict isolators", `{"strictIsolators": "yes"}`, `stagerConfig.strictIsolators: "yes": must be true or false`},
 		{"log a string", `{"log": "journald"}`, `stagerConfig.log: "journald": must be an object`},
 		{"log driver", `{"log": {"driver": "syslog"}}`, `stagerConfig.log.driver: "syslog": must be one of "file", "journald"`},
@@ -245,7 +249,7 @@ func TestTheConfigurationLimitsNamespaces(t *testing.T) {
 		{"nothing asked", defaultConfig(), `{}`, Namespaces{}, ""},
 		{"null", defaultConfig(), `null`, Namespaces{}, ""},
 		{"pid", defaultConfig(), `{"pid": "host"}`, Namespaces{HostPID: true}, ""},
-		{"all", defaultConfig(), `{"pid": "host", "ipc": "host", "uts": "host", "net": "host", "user": "host"}`, Namespaces{true, true, true, true}, ""},
+		{"all", defaultConfig(), `{"pid": "host", "ipc": "host", "uts": "host", "net": "host", "user": "host"}`, Namespaces{HostIPC: true, HostNet: true, HostPID: true, HostUTS: true}, ""},
 		{"default value", defaultConfig(), `{"pid": ""}`, Namespaces{}, ""},
 		{"few by default", shared, ``, Namespaces{HostIPC: true, HostPID: true, HostUTS: true}, ""},
 		{"required overrides default", both, ``, Namespaces{HostPID: true, HostUTS: true}, ""},

@@ -16,7 +16,7 @@ import (
 
 // able is a spec.Support that has everything.
 var able = spec.Support{
-	Seccomp:  true,
+	Seccomp: true, UserNamespaces: true,
 	AppArmor: true, SELinux: true, MinOOMScoreAdj: -1000, CPULimits: true, MemoryLimits: true, MemoryRequests: true, BlockLimits: spec.FullBlockLimits,
 	Capabilities: append([]string{"CAP_NET_ADMIN", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"}, spec.DefaultCapabilities()...),
 }

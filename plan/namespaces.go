@@ -10,14 +10,16 @@ import (
 )
 
 // namespaceNames returns the namespaces that the isolator os/linux/namespaces and the
-// configuration accept. The stager does not make user namespaces, so "user" is always the
-// host's.
+// configuration accept.
 func namespaceNames() []string { return []string{"ipc", "net", "pid", "user", "uts"} }
 
 // Namespaces says which namespaces the pod shares with the stager, because the pod or the
 // administrator asks for it. The zero value shares none.
 type Namespaces struct {
 	HostIPC, HostNet, HostPID, HostUTS bool
+
+	// HostUser says that the pod gives up the user namespace that the configuration has for it.
+	HostUser bool
 }
 
 // hostNamespaces returns the namespaces of the host that the isolator asks for. value is the isolator's, such as
@@ -38,7 +40,10 @@ func hostNamespaces(c Config, value json.RawMessage) (Namespaces, error) {
 		}
 	}
 	host := func(name string) bool { return asked[name] == "host" }
-	return Namespaces{HostIPC: host("ipc"), HostNet: host("net"), HostPID: host("pid"), HostUTS: host("uts")}, nil
+	return Namespaces{
+		HostIPC: host("ipc"), HostNet: host("net"), HostPID: host("pid"), HostUTS: host("uts"),
+		HostUser: host("user") && c.UserNamespace.HostID != 0,
+	}, nil
 }
 
 // or returns n and the namespaces that the configuration leaves to the host.
@@ -48,7 +53,7 @@ func (n Namespaces) or(c Config) Namespaces {
 	}
 	return Namespaces{
 		HostIPC: n.HostIPC || host("ipc"), HostNet: n.HostNet || host("net"),
-		HostPID: n.HostPID || host("pid"), HostUTS: n.HostUTS || host("uts"),
+		HostPID: n.HostPID || host("pid"), HostUTS: n.HostUTS || host("uts"), HostUser: n.HostUser,
 	}
 }
 

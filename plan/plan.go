@@ -21,8 +21,11 @@ type Pod struct {
 	Config   Config
 
 	Namespaces Namespaces
-	Resources  spec.Resources    // of the pod's cgroup, the parent of its apps'
-	Sysctl     map[string]string // to set in the pod's namespaces, by dotted name
+
+	UserNamespace *spec.UserNamespace // that of all apps, which the stager makes; nil for the stager's own
+
+	Resources spec.Resources    // of the pod's cgroup, the parent of its apps'
+	Sysctl    map[string]string // to set in the pod's namespaces, by dotted name
 
 	// NetworkBandwidth limits each of the pod's interfaces except loopback, in bytes a second,
 	// in each direction; 0 for no limit.
@@ -96,7 +99,7 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string, image 
 			return nil, err
 		}
 	}
-	return pod, nil
+	return pod, pod.separateUsers(machine)
 }
 
 func configWarnings(c Config, unknown []string) []string {
@@ -104,9 +107,9 @@ func configWarnings(c Config, unknown []string) []string {
 	for _, key := range unknown {
 		warnings = append(warnings, "unknown key, ignored: "+key)
 	}
-	if slices.Contains(c.RequiredNamespaces, "user") {
+	if slices.Contains(c.RequiredNamespaces, "user") && c.UserNamespace.HostID == 0 {
 		warnings = append(warnings,
-			"a pod's user namespace is the stager's: stagerConfig.requiredNamespaces cannot change it")
+			"stagerConfig.requiredNamespaces has no effect for user: a pod has the stager's without stagerConfig.userNamespace")
 	}
 	return warnings
 }

@@ -1,6 +1,9 @@
 package spec
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // maxTerminals limits the terminals of a container: the machine has 4096 for all of its devpts (kernel.pty.max,
 // pty(7)), and one app must leave some to the others.
@@ -25,11 +28,12 @@ func SystemMounts(s *Spec, shm string) []SystemMount {
 	if s.Privileged {
 		sys = safe
 	}
+	terminals, _ := s.UserNamespace.Outside(5) // the group tty; devpts cannot be idmapped
 	mounts := []SystemMount{
 		{"/proc", "proc", "proc", proc},
 		{"/dev", "tmpfs", "tmpfs", []string{"nosuid", "strictatime", "mode=755", "size=64k"}},
 		{"/dev/pts", "devpts", "devpts", []string{
-			"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", maxTerminals,
+			"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", fmt.Sprintf("gid=%d", terminals), maxTerminals,
 		}},
 		{"/dev/shm", "bind", shm, append([]string{"bind"}, safe...)},
 		{"/dev/mqueue", "mqueue", "mqueue", safe},

@@ -46,6 +46,10 @@ type Spec struct {
 	// Privileged means a container without masked paths, read-only paths and device policy.
 	Privileged bool
 
+	// UserNamespace is the user namespace of all processes, nil for the caller's. The container has no powers over the
+	// caller's other namespaces then: to mount, or to configure the network, for example.
+	UserNamespace *UserNamespace
+
 	// OwnPIDs makes a PID namespace for the container, in which the main process is 1: when it ends, the kernel kills the
 	// others. The container's /proc shows this namespace, so neither the supervisor nor other containers.
 	OwnPIDs bool

@@ -5,6 +5,7 @@ package spec
 type Support struct {
 	AppArmor, SELinux bool // the kernel has them enabled, and the runtime applies them
 	Seccomp           bool // the runtime loads filters
+	UserNamespaces    bool // the runtime starts containers in the one that a Spec names
 
 	// Capabilities are the names, CAP_…, of the capabilities that the caller has, and so can
 	// grant.

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/internal/thread"
 )
 
 // mountLegacy mounts with mount(2). The options must fit into one page, so the layers get short
@@ -61,7 +64,7 @@ func inShortNames(links string, dirs []string, do func() error) error {
 
 // inDir runs do in a thread that has its own working directory.
 func inDir(dir string, do func() error) error {
-	return onThread(func() error {
+	return thread.New(func() error {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return fmt.Errorf("unshare working directory: %w", err)
 		}
@@ -70,4 +73,12 @@ func inDir(dir string, do func() error) error {
 		}
 		return do()
 	})
+}
+
+func shortNames(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = strconv.Itoa(i)
+	}
+	return names
 }

@@ -67,7 +67,7 @@ func (b *bench) makeRoot() {
 	b.copy("/bin/busybox", "bin/busybox")
 	for _, name := range []string{
 		"cat", "cut", "dd", "echo", "env", "false", "grep", "head", "id", "ln", "ls", "mkdir", "mknod", "mv", "printf", "pwd",
-		"readlink", "rm", "rmdir", "sed", "setsid", "kill", "sh", "sleep", "stat", "stty", "test", "true", "tty", "unshare",
+		"readlink", "rm", "rmdir", "sed", "setsid", "kill", "sh", "sleep", "stat", "stty", "test", "tr", "true", "tty", "unshare",
 	} {
 		must(b.t, os.Symlink("busybox", filepath.Join(b.root, "bin", name)))
 	}

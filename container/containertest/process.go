@@ -158,6 +158,9 @@ func namespaces(b *bench) {
 	for _, name := range []string{"pid", "ipc", "uts", "net", "user"} {
 		link, err := os.Readlink("/proc/self/ns/" + name)
 		must(b.t, err)
+		if name == "user" && b.users() != "" {
+			link = b.users()
+		}
 		fmt.Fprintln(&want, link)
 	}
 	s := b.spec()

@@ -25,6 +25,9 @@ func Run(t *testing.T, who string, newRuntime func(cgroup string) spec.Runtime, 
 	for _, c := range slices.Concat(lifeCases(), podCases(), stdioCases(), userCases(), processCases(), filterCases(), fileCases(), cgroupCases(), apartCases(), neighbourCases()) {
 		list = append(list, conformance.Case{Name: c.name, Run: func(t testing.TB) { c.run(newBench(t, newRuntime)) }})
 	}
+	list = append(list, conformance.Case{Name: "a user namespace of the app's own", Run: func(t testing.TB) {
+		ownUsers(newBench(t, InUserNamespace(newRuntime)))
+	}})
 	conformance.Run(t, who, list, unmet)
 }
 

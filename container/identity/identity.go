@@ -33,8 +33,11 @@ const maxLine = 4 << 10
 // be a decimal number. A value that begins with "/" means the owner or group of that file.
 // Symbolic links are resolved as for a process in the container, and cannot lead out of root.
 // "root" is 0 even if the image has no passwd file. With numericIDs a decimal number is not looked up.
-func Resolve(root *os.File, user, group string, numericIDs bool) (uid, gid uint32, err error) {
-	r := resolver{root, numericIDs}
+// users is the user namespace of the process, nil for the caller's: an ID outside of it is an error.
+func Resolve(
+	root *os.File, user, group string, numericIDs bool, users *spec.UserNamespace,
+) (uid, gid uint32, err error) {
+	r := resolver{root, numericIDs, users}
 	uid, err = r.resolve("user", user, "etc/passwd", func(st *syscall.Stat_t) uint32 { return st.Uid })
 	if err != nil {
 		return 0, 0, err
@@ -59,7 +62,7 @@ func Of(root string, p *spec.Process) (uid, gid uint32, err error) {
 	}
 	defer folder.Close()
 	if !p.Root {
-		uid, gid, err = Resolve(folder, p.User, p.Group, p.NumericIDs)
+		uid, gid, err = Resolve(folder, p.User, p.Group, p.NumericIDs, nil)
 	}
 	p.Env = WithHome(folder, uid, p.Env)
 	return uid, gid, err
@@ -89,6 +92,7 @@ func CheckGroups(groups []int) error {
 type resolver struct {
 	root       *os.File
 	numericIDs bool
+	users      *spec.UserNamespace
 }
 
 func (r resolver) resolve(kind, value, database string, owner func(*syscall.Stat_t) uint32) (uint32, error) {
@@ -96,8 +100,24 @@ func (r resolver) resolve(kind, value, database string, owner func(*syscall.Stat
 		return 0, fmt.Errorf("%s is empty", kind)
 	}
 	if strings.HasPrefix(value, "/") {
-		return resolveFile(r.root, kind, value, owner)
+		id, err := resolveFile(r.root, kind, value, owner)
+		if err != nil {
+			return 0, err
+		}
+		inside, ok := r.users.Inside(id)
+		if !ok {
+			return 0, fmt.Errorf("%s %q: its owner is none of the %d IDs of the pod's user namespace", kind, value, r.users.Size)
+		}
+		return inside, nil
 	}
+	id, err := r.resolveName(kind, value, database)
+	if _, ok := r.users.Outside(id); err == nil && !ok {
+		return 0, fmt.Errorf("%s %q is %d, and the pod's user namespace has %d IDs", kind, value, id, r.users.Size)
+	}
+	return id, err
+}
+
+func (r resolver) resolveName(kind, value, database string) (uint32, error) {
 	number, isNumber := parseID(value)
 	if isNumber && r.numericIDs {
 		return number, nil

@@ -20,7 +20,7 @@ func TestShortLinesInPasswdAreSkipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	uid, gid, err := Resolve(root, "bob", "7", false)
+	uid, gid, err := Resolve(root, "bob", "7", false, nil)
 	if err != nil || uid != 1234 || gid != 7 {
 		t.Errorf("%d, %d, %v", uid, gid, err)
 	}
@@ -43,10 +43,10 @@ func TestANumberMayBeAName(t *testing.T) {
 	}
 	defer root.Close()
 	for numericIDs, want := range map[bool]uint32{false: 0, true: 1000} {
-		if uid, gid, err := Resolve(root, "1000", "1000", numericIDs); uid != want || gid != want || err != nil {
+		if uid, gid, err := Resolve(root, "1000", "1000", numericIDs, nil); uid != want || gid != want || err != nil {
 			t.Errorf("numeric IDs %t: %d, %d, %v; want %d", numericIDs, uid, gid, err, want)
 		}
-		if uid, _, err := Resolve(root, "bob", "1", numericIDs); uid != 7 || err != nil {
+		if uid, _, err := Resolve(root, "bob", "1", numericIDs, nil); uid != 7 || err != nil {
 			t.Errorf("numeric IDs %t: bob is %d, %v", numericIDs, uid, err)
 		}
 	}

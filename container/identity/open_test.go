@@ -53,7 +53,7 @@ func TestLongLinesTakeLittleMemory(t *testing.T) {
 		root, _ := imageWith(t, "passwd", line+"\nbob:x:1234\n")
 		var uid uint32
 		var err error
-		got := allocated(func() { uid, _, err = Resolve(root, "bob", "7", false) })
+		got := allocated(func() { uid, _, err = Resolve(root, "bob", "7", false, nil) })
 		if uid != 1234 || err != nil || got > most {
 			t.Errorf("%s: user %d, %v, %d bytes of memory, want user 1234 and at most %d bytes", name, uid, err, got, most)
 		}
@@ -72,7 +72,7 @@ func TestLongLinesOfGroupsAreRead(t *testing.T) {
 		"wheel:" + strings.Repeat("x", maxLine-8) + ":123:\nwheel:x:5\n": 5,
 	} {
 		root, _ := imageWith(t, "group", text)
-		if _, gid, err := Resolve(root, "0", "wheel", false); gid != want || err != nil {
+		if _, gid, err := Resolve(root, "0", "wheel", false, nil); gid != want || err != nil {
 			t.Errorf("%.40q: group %d, %v, want %d", text, gid, err, want)
 		}
 	}
@@ -115,7 +115,7 @@ func TestALeaseDoesNotDelayTheOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	_, _, err = Resolve(root, "bob", "7", false)
+	_, _, err = Resolve(root, "bob", "7", false, nil)
 	if took := time.Since(start); !errors.Is(err, unix.EWOULDBLOCK) || took > 20*time.Second {
 		t.Errorf("%v after %v, want EWOULDBLOCK at once", err, took)
 	}

@@ -23,8 +23,9 @@ import (
 func Support() spec.Support {
 	enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled")
 	_, selinux := os.Stat("/sys/fs/selinux/enforce")
+	_, users := os.Stat("/proc/self/ns/user")
 	m := spec.Support{
-		Seccomp: true,
+		Seccomp: true, UserNamespaces: users == nil,
 
 		AppArmor: bytes.HasPrefix(enabled, []byte("Y")), SELinux: selinux == nil, MinOOMScoreAdj: -1000,
 		CPULimits:      controlledAt(names.CgroupDir, "cpu.shares", "cpu"),

@@ -23,7 +23,11 @@ type runtime struct {
 }
 
 // Support implements spec.Runtime.
-func (r *runtime) Support() spec.Support { return machine.Support() }
+func (r *runtime) Support() spec.Support {
+	support := machine.Support()
+	support.UserNamespaces = false
+	return support
+}
 
 // Prepare implements spec.Runtime.
 func (r *runtime) Prepare(dir string, limits spec.Resources) (err error) {

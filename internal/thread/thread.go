@@ -1,0 +1,70 @@
+// Package thread runs calls on threads of their own, so that what a call changes of its thread ends with it.
+package thread
+
+import (
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// New runs do on a new thread, which ends afterwards. The thread has the effective user and group of the caller's, and
+// its capabilities. It is never the process's first thread: that cannot end, and /proc/PID/cwd shows its directory.
+func New(do func() error) error {
+	uid, gid := unix.Geteuid(), unix.Getegid() // of this thread alone, see As
+	return start(func() error {
+		if err := become(uid, gid); err != nil {
+			return err
+		}
+		return do()
+	})
+}
+
+// As runs do on a new thread with the effective user and group id: files that it makes belong to them, also where the
+// kernel has no number for the process's own (an idmapped mount). The thread keeps the process's capabilities.
+func As(id uint32, do func() error) error {
+	return start(func() error {
+		if err := become(int(id), int(id)); err != nil {
+			return err
+		}
+		return do()
+	})
+}
+
+func start(do func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			result <- start(do)
+			runtime.UnlockOSThread()
+			return
+		}
+		result <- do() // still locked: the thread ends with the goroutine
+	}()
+	return <-result
+}
+
+// become sets the effective IDs of the calling thread; the C library's functions would set those of all. The kernel
+// takes the effective capabilities from a user that is not 0, so become sets them again (capabilities(7)).
+func become(uid, gid int) error {
+	if unix.Geteuid() == uid && unix.Getegid() == gid {
+		return nil
+	}
+	const unchanged = ^uintptr(0)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, unchanged, uintptr(gid), unchanged); errno != 0 {
+		return os.NewSyscallError("setresgid", errno)
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, unchanged, uintptr(uid), unchanged); errno != 0 {
+		return os.NewSyscallError("setresuid", errno)
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return os.NewSyscallError("capget", err)
+	}
+	for i := range sets {
+		sets[i].Effective = sets[i].Permitted
+	}
+	return os.NewSyscallError("capset", unix.Capset(&header, &sets[0]))
+}
