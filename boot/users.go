@@ -5,48 +5,66 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/internal/thread"
+	"kurma.io/stager/internal/userns"
 	"kurma.io/stager/spec"
 )
 
-// makeUserNamespace makes the pod's user namespace, if it has one of its own. It belongs to its user 0: where the
-// kernel counts what a user has, as for inotify(7), apps take nothing from the stager's user.
+// makeUserNamespace makes the pod's user namespace, if it has one of its own, or takes the one in which the daemon has
+// made the pod's network namespace: only there, apps have powers over the network (user_namespaces(7)). The file at
+// users.Path keeps it. No app has been started yet: a runtime may keep the supervisor's memory from later forks.
 func makeUserNamespace(_ context.Context, p *Pod) error {
 	users := p.Plan.UserNamespace
 	if users == nil {
 		return nil
 	}
-	if err := thread.As(users.HostID, func() error { return keepUserNamespace(users) }); err != nil {
-		return fmt.Errorf("make user namespace: %w", err)
+	if err := os.WriteFile(users.Path, nil, 0o600); err != nil {
+		return fmt.Errorf("keep user namespace: %w", err)
 	}
-	return nil
+	keep := func(file string) error {
+		if err := unix.Mount(file, users.Path, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("keep user namespace: %w", err)
+		}
+		return nil
+	}
+	owner, err := ownerOfNetwork()
+	if err != nil {
+		return fmt.Errorf("find the user namespace of the pod's network: %w", err)
+	}
+	if owner != nil {
+		defer owner.Close()
+		return keep(fmt.Sprintf("/proc/self/fd/%d", owner.Fd()))
+	}
+	return userns.New(users.HostID, users.Size, 0, func(made string) error { return keep(filepath.Join(made, "user")) })
 }
 
-// keepUserNamespace makes the namespace with a process that is stopped before its first instruction (ptrace(2)),
-// because a process of several threads cannot make one for itself. The file at users.Path keeps the namespace. No app
-// has been started yet: a runtime may keep the supervisor's memory from the forks that follow.
-func keepUserNamespace(users *spec.UserNamespace) error {
-	if err := os.WriteFile(users.Path, nil, 0o600); err != nil {
-		return err
-	}
-	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(users.HostID), Size: int(users.Size)}}
-	child, err := os.StartProcess("/proc/self/exe", []string{"user namespace"}, &os.ProcAttr{Sys: &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true, Ptrace: true,
-	}})
+// ownerOfNetwork returns the user namespace to which the network namespace belongs (ioctl_ns(2)), nil if that is the
+// stager's own, or one around it.
+func ownerOfNetwork() (*os.File, error) {
+	network, err := os.Open("/proc/self/ns/net")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	file := fmt.Sprintf("/proc/%d/ns/user", child.Pid)
-	if err = unix.Mount(file, users.Path, "", unix.MS_BIND, ""); err != nil {
-		err = fmt.Errorf("bind %s: %w", file, err)
+	defer network.Close()
+	fd, err := unix.IoctlRetInt(int(network.Fd()), unix.NS_GET_USERNS)
+	if errors.Is(err, unix.EPERM) {
+		return nil, nil
 	}
-	killErr := child.Kill()
-	_, waitErr := child.Wait()
-	return errors.Join(err, killErr, waitErr)
+	if err != nil {
+		return nil, os.NewSyscallError("ioctl NS_GET_USERNS", err)
+	}
+	owner := os.NewFile(uintptr(fd), "user namespace")
+	found, err1 := owner.Stat()
+	own, err2 := os.Stat("/proc/self/ns/user")
+	if err := errors.Join(err1, err2); err != nil || os.SameFile(found, own) {
+		owner.Close()
+		return nil, err
+	}
+	return owner, nil
 }
 
 // asOwner runs do as user 0 of the pod's user namespace, to whom the files that do makes then belong.

@@ -66,8 +66,9 @@ type Sandbox struct {
 	PIDMode     int32 `json:"pidMode"`
 	IPCMode     int32 `json:"ipcMode"`
 
-	HostNetwork bool `json:"hostNetwork,omitempty"`
-	HostIPC     bool `json:"hostIPC,omitempty"`
+	HostNetwork bool   `json:"hostNetwork,omitempty"`
+	HostIPC     bool   `json:"hostIPC,omitempty"`
+	Users       *Users `json:"users,omitempty"` // of its own user namespace, nil for the host's
 
 	Ports []Port   `json:"ports,omitempty"`
 	IPs   []string `json:"ips,omitempty"` // the first is the primary one
@@ -76,6 +77,12 @@ type Sandbox struct {
 	NetworkConfig json.RawMessage `json:"networkConfig,omitempty"`
 	// Attachments are the Kurma networks to which the sandbox was connected instead; nil for none.
 	Attachments []networks.Attachment `json:"attachments,omitempty"`
+}
+
+// Users are the numbers of a user namespace: its users and groups 0 to Size-1 are HostID, HostID+1 and so on outside.
+type Users struct {
+	HostID uint32 `json:"hostID"`
+	Size   uint32 `json:"size"`
 }
 
 // Port is a port of the host that leads to the sandbox.

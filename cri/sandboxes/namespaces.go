@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/internal/userns"
 	"kurma.io/stager/launcher/networks"
 
 	"golang.org/x/sys/unix"
@@ -21,14 +22,22 @@ type kind struct {
 }
 
 func kinds() []kind {
-	return []kind{{"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}}
+	return []kind{{"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, users()}
 }
 
-// own returns the kinds that the sandbox does not share with the host. A hostname belongs to a network.
+// users is the kind of user namespaces. The other namespaces of a sandbox are made in its own.
+func users() kind { return kind{"user", unix.CLONE_NEWUSER} }
+
+// own returns the kinds that the sandbox does not share with the host, but for users, which its containers' apps alone
+// are in. A hostname belongs to a network.
 func own(r records.Sandbox) []kind {
 	var all []kind
 	for _, n := range kinds() {
-		if n.flag == unix.CLONE_NEWIPC && !r.HostIPC || n.flag != unix.CLONE_NEWIPC && !r.HostNetwork {
+		shared := r.HostNetwork
+		if n.flag == unix.CLONE_NEWIPC {
+			shared = r.HostIPC
+		}
+		if n != users() && !shared {
 			all = append(all, n)
 		}
 	}
@@ -39,6 +48,9 @@ func own(r records.Sandbox) []kind {
 // namespace: the mount shows that the sandbox has not been stopped, and that the machine has not been started again.
 func pinned(r records.Sandbox) []kind {
 	all := own(r)
+	if r.Users != nil {
+		return append(all, users())
+	}
 	if len(all) == 0 {
 		all = []kind{{"uts", unix.CLONE_NEWUTS}}
 	}
@@ -51,27 +63,52 @@ func pinNamespaces(dir string, r records.Sandbox) error {
 	for _, n := range own(r) {
 		flags |= n.flag
 	}
+	if r.Users != nil {
+		keep := func(made string) error { return pinAll(made, dir, r) }
+		if err := userns.New(r.Users.HostID, r.Users.Size, uintptr(flags), keep); err != nil {
+			return err
+		}
+		return OnThread(func() error {
+			if err := Enter(dir, r); err != nil {
+				return err
+			}
+			return setUp(r)
+		})
+	}
 	return OnThread(func() error {
 		if err := unix.Unshare(flags); err != nil {
 			return fmt.Errorf("make namespaces: %w", err)
 		}
-		if !r.HostNetwork {
-			if err := errors.Join(networks.LoopbackUp(), unix.Sethostname([]byte(r.Hostname))); err != nil {
-				return fmt.Errorf("set up namespaces: %w", err)
-			}
+		if err := setUp(r); err != nil {
+			return err
 		}
-		for key, value := range r.Sysctls {
-			if err := os.WriteFile(sysctlFile(key), []byte(value), 0); err != nil {
-				return fmt.Errorf("set sysctl %s: %w", key, err)
-			}
-		}
-		for _, n := range pinned(r) {
-			if err := pin(fmt.Sprintf("/proc/%d/ns/%s", unix.Gettid(), n.name), filepath.Join(dir, n.name)); err != nil {
-				return err
-			}
-		}
-		return nil
+		return pinAll(fmt.Sprintf("/proc/%d/ns", unix.Gettid()), dir, r)
 	})
+}
+
+// setUp sets what the sandbox's own namespaces have, in which the thread is.
+func setUp(r records.Sandbox) error {
+	if !r.HostNetwork {
+		if err := errors.Join(networks.LoopbackUp(), unix.Sethostname([]byte(r.Hostname))); err != nil {
+			return fmt.Errorf("set up namespaces: %w", err)
+		}
+	}
+	for key, value := range r.Sysctls {
+		if err := os.WriteFile(sysctlFile(key), []byte(value), 0); err != nil {
+			return fmt.Errorf("set sysctl %s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// pinAll pins the namespaces of which made has the files.
+func pinAll(made, dir string, r records.Sandbox) error {
+	for _, n := range pinned(r) {
+		if err := pin(filepath.Join(made, n.name), filepath.Join(dir, n.name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sysctlFile is the file of a sysctl. The name has dots or slashes.

@@ -1,7 +1,7 @@
 // Package sandboxes makes sandboxes and removes them: namespaces and a cgroup without a process, pinned so that they
 // outlive the server. In a sandbox's folder are
 //
-//	net, ipc, uts                 the namespaces that are not the host's, each a bind mount; without any the host's uts
+//	net, ipc, uts, user           the namespaces that are not the host's, each a bind mount; without any the host's uts
 //	pid, holder                   that of PIDs, and its process, see pids.go
 //	connections.json              networks.Record of a sandbox that Kurma's networks connect
 //	shm                           a tmpfs, the containers' /dev/shm, unless the IPC namespace is the host's

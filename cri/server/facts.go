@@ -42,6 +42,7 @@ func (s *Server) facts(
 	f := translate.Facts{
 		Files:        sandboxes.Files(s.records.SandboxDir(sandbox.ID), sandbox),
 		Sources:      sources,
+		Users:        sandbox.Users,
 		Capabilities: support.Capabilities, Default: spec.DefaultCapabilities(),
 	}
 	layers, err := s.imageOf(c.GetImage().GetImage())

@@ -7,6 +7,7 @@ import (
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/cri/translate"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -63,6 +64,8 @@ func (s *Server) sandboxStatus(r records.Sandbox) *runtimeapi.PodSandboxStatus {
 			Network: runtimeapi.NamespaceMode(r.NetworkMode),
 			Pid:     runtimeapi.NamespaceMode(r.PIDMode),
 			Ipc:     runtimeapi.NamespaceMode(r.IPCMode),
+
+			UsernsOptions: translate.UsernsOptions(r.Users),
 		}}},
 		Labels: r.Labels, Annotations: r.Annotations, RuntimeHandler: r.Handler,
 	}

@@ -14,6 +14,7 @@ import (
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/cri/translate"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -131,6 +132,10 @@ func newSandbox(c *runtimeapi.PodSandboxConfig, handler, driver string) (records
 		return records.Sandbox{}, fmt.Errorf("%w: %w", errInvalid, err)
 	}
 	m, options := c.GetMetadata(), c.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	users, err := translate.UsersOf(options)
+	if err != nil {
+		return records.Sandbox{}, fmt.Errorf("%w: %w", errInvalid, err)
+	}
 	r := records.Sandbox{
 		ID: records.NewID(), Phase: records.Making, Created: time.Now(),
 		Name: m.GetName(), UID: m.GetUid(), Namespace: m.GetNamespace(), Attempt: m.GetAttempt(),
@@ -140,6 +145,7 @@ func newSandbox(c *runtimeapi.PodSandboxConfig, handler, driver string) (records
 		NetworkMode: int32(options.GetNetwork()), PIDMode: int32(options.GetPid()), IPCMode: int32(options.GetIpc()),
 		HostNetwork: options.GetNetwork() == runtimeapi.NamespaceMode_NODE,
 		HostIPC:     options.GetIpc() == runtimeapi.NamespaceMode_NODE,
+		Users:       users,
 	}
 	const longest = 64 // sethostname(2)
 	r.Hostname = r.Hostname[:min(len(r.Hostname), longest)]
@@ -162,10 +168,6 @@ func checkSandbox(c *runtimeapi.PodSandboxConfig, handler string) error {
 	}
 	if handler != "" && handler != runtimeHandler {
 		return fmt.Errorf("unknown runtime handler %q", handler)
-	}
-	users := c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
-	if users != nil && users.GetMode() != runtimeapi.NamespaceMode_NODE {
-		return errors.New("the pod's own user namespace (hostUsers: false): not supported")
 	}
 	return nil
 }

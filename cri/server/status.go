@@ -29,11 +29,11 @@ func (s *Server) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runt
 		condition(runtimeapi.RuntimeReady, "StagerNotReady", s.obtainStager(ctx)),
 		condition(runtimeapi.NetworkReady, "NetworkPluginNotReady", networkErr),
 	}
+	features := &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: true}
 	return &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{Conditions: conditions},
 		RuntimeHandlers: []*runtimeapi.RuntimeHandler{
-			{Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}},
-			{Name: runtimeHandler, Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}},
+			{Features: features}, {Name: runtimeHandler, Features: features},
 		},
 		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}, nil

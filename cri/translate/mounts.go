@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -67,7 +68,7 @@ func deviceBind(d *runtimeapi.Device, f Facts) (records.Bind, error) {
 func bindsOf(c *runtimeapi.ContainerConfig, f Facts) ([]records.Bind, error) {
 	var binds []records.Bind
 	for _, m := range c.GetMounts() {
-		if err := checkMount(m); err != nil {
+		if err := errors.Join(checkMount(m), checkMapping(m, f.Users)); err != nil {
 			return nil, err
 		}
 		bind := records.Bind{
@@ -117,8 +118,6 @@ func checkMount(m *runtimeapi.Mount) error {
 		return refuse("recursively read-only mount at %s, which is not read-only", target)
 	case m.GetRecursiveReadOnly() && m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
 		return refuse("recursively read-only mount at %s, which is not private", target)
-	case len(m.GetUidMappings()) > 0 || len(m.GetGidMappings()) > 0:
-		return refuse("mapped mount at %s", target)
 	case len(m.GetMountOptions()) > 0:
 		return refuse("mount options at %s", target)
 	}

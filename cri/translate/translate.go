@@ -64,6 +64,8 @@ type Facts struct {
 	Files map[string]string
 	// Sources are the paths of the configuration's mounts and devices on the host, without symbolic links.
 	Sources map[string]string
+	// Users are those of the sandbox's own user namespace; nil for the host's.
+	Users *records.Users
 	// Images are the images that are mounted, by the targets of their mounts.
 	Images map[string]MountedImage
 	// MountsBelow reports whether anything is mounted below a path of the host, and SharedMount whether it is on a mount
@@ -98,6 +100,9 @@ type Pod struct {
 func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	name := appName(c.GetMetadata().GetName())
 	p := Pod{App: name}
+	if err := checkUsers(c, f.Users); err != nil {
+		return p, err
+	}
 	if f.Seccomp != nil && !json.Valid(f.Seccomp) {
 		return p, refuse("seccomp profile that is not JSON")
 	}
@@ -133,7 +138,7 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	if p.StopSignal, word, err = stopSignal(c.GetStopSignal(), f.Image.StopSignal); err != nil {
 		return p, err
 	}
-	p.StagerConfig = stagerConfig(f.LogPath, propagations, c.GetLinux().GetSecurityContext())
+	p.StagerConfig = stagerConfig(f, propagations, c.GetLinux().GetSecurityContext())
 	if f.LogPath != "" {
 		volumes = append(volumes, podVolume{Name: logVolume, Kind: "host", Source: filepath.Dir(f.LogPath)})
 	}
@@ -166,9 +171,6 @@ func namespacesOf(o *runtimeapi.NamespaceOption) (shared map[string]string, pids
 	if o == nil {
 		return shared, "", nil
 	}
-	if users := o.GetUsernsOptions(); users != nil && users.GetMode() != runtimeapi.NamespaceMode_NODE {
-		return nil, "", refuse("the pod's own user namespace (hostUsers: false)")
-	}
 	switch o.GetPid() {
 	case runtimeapi.NamespaceMode_CONTAINER:
 		return shared, "", nil // see annotationsOf
@@ -189,13 +191,17 @@ const logVolume = "cri-log"
 // stagerConfig is the stager's configuration: the pod ends with its app, and kubelet decides what is started again. The
 // node's administrator and kubelet limit processes.
 func stagerConfig(
-	logPath string, propagations map[string]string, s *runtimeapi.LinuxContainerSecurityContext,
+	f Facts, propagations map[string]string, s *runtimeapi.LinuxContainerSecurityContext,
 ) json.RawMessage {
-	log := map[string]any{"maxFiles": 1}
-	if logPath != "" {
-		log["path"] = "/volumes/" + logVolume + "/" + filepath.Base(logPath)
+	log, required := map[string]any{"maxFiles": 1}, []string{}
+	if f.LogPath != "" {
+		log["path"] = "/volumes/" + logVolume + "/" + filepath.Base(f.LogPath)
+	}
+	if f.Users != nil {
+		required = append(required, "user")
 	}
 	return json.RawMessage(encode(map[string]any{
+		"userNamespace": f.Users, "requiredNamespaces": required,
 		"exitPolicy": "all", "restart": "never", "gracePeriod": "1s", "strictIsolators": true,
 		"executorVariables": false, "makeWorkingDirectory": true, "volumePropagation": propagations,
 		"maskedPaths":   append([]string{}, s.GetMaskedPaths()...), // none is not the stager's own list

@@ -166,9 +166,6 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 		"which is not private": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			c.Mounts = []*runtimeapi.Mount{{HostPath: "/link", ContainerPath: "/x", RecursiveReadOnly: true, Readonly: true, Propagation: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER}}
 		},
-		"user namespace": func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
-			s.NamespaceOptions = &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER, UsernsOptions: &runtimeapi.UserNamespace{}}
-		},
 		`path "bin/ls"`: func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			s.MaskedPaths = []string{"/proc/kcore", "bin/ls"}
 		},

@@ -1,0 +1,38 @@
+// Package userns makes user namespaces (user_namespaces(7)).
+package userns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/internal/thread"
+)
+
+// New makes a user namespace, in which the users and groups 0 to size-1 are hostID, hostID+1 and so on outside, and in
+// it the namespaces of flags (clone(2)). Keep is called with the folder of their files, like /proc/PID/ns. A namespace
+// that it has not kept ends with it. All belong to the user hostID: where the kernel counts what a user has, as for
+// inotify(7), processes in them take nothing from the caller's user.
+//
+// The namespaces are those of a process that is stopped before its first instruction (ptrace(2)), because a process of
+// several threads cannot make a user namespace for itself. The process is a fork with the memory of the caller's.
+func New(hostID, size uint32, flags uintptr, keep func(folder string) error) error {
+	return thread.As(hostID, func() error {
+		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(hostID), Size: int(size)}}
+		attr := &syscall.SysProcAttr{
+			Cloneflags: unix.CLONE_NEWUSER | flags, Ptrace: true,
+			UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
+		}
+		child, err := os.StartProcess("/proc/self/exe", []string{"user namespace"}, &os.ProcAttr{Sys: attr})
+		if err != nil {
+			return fmt.Errorf("make user namespace: %w", err)
+		}
+		err = keep(fmt.Sprintf("/proc/%d/ns", child.Pid))
+		killErr := child.Kill()
+		_, waitErr := child.Wait()
+		return errors.Join(err, killErr, waitErr)
+	})
+}
