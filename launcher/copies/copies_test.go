@@ -23,7 +23,7 @@ func in(t *testing.T, dir string) Tree {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = root.Close() })
-	return In(root)
+	return In(root, Users{})
 }
 
 // copyTo copies and returns the warnings.
@@ -346,5 +346,39 @@ func TestAnArchiveOfGNUTarIsUnpacked(t *testing.T) {
 	}
 	if err := target.Unpack(&odd, false, nil); err == nil || !strings.Contains(err.Error(), "unknown type 'V'") {
 		t.Errorf("%v", err)
+	}
+}
+
+// In a tree with users of its own, files have the same numbers as outside, and one that it does not have is refused.
+func TestOwnersAreThoseOfTheTree(t *testing.T) {
+	users, dir, back := Users{HostID: 500000, Size: 1000}, t.TempDir(), t.TempDir()
+	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	tree, host := In(root, users), t.TempDir()
+	fill(t, host, [2]string{"d/file", "text"}, [2]string{"d/link", "->file"})
+	check := func(dir string, first int) {
+		t.Helper()
+		for name, owner := range map[string][2]int{"d": {0, 0}, "d/file": {7, 999}, "d/link": {0, 8}} {
+			var st unix.Stat_t
+			if err := unix.Lstat(filepath.Join(dir, name), &st); err != nil || int(st.Uid) != first+owner[0] || int(st.Gid) != first+owner[1] {
+				t.Errorf("%s belongs to %d:%d, %v, want %d", filepath.Join(dir, name), st.Uid, st.Gid, err, owner)
+			}
+		}
+	}
+	if err := errors.Join(os.Chown(filepath.Join(host, "d/file"), 7, 999), os.Lchown(filepath.Join(host, "d/link"), 0, 8)); err != nil {
+		t.Fatal(err)
+	}
+	mustCopy(t, Host(), filepath.Join(host, "d"), tree, "/")
+	check(dir, 500000)
+	mustCopy(t, tree, "/d", Host(), back)
+	check(back, 0)
+	if err := os.Chown(filepath.Join(host, "d/file"), 1000, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := copyTo(t, Host(), filepath.Join(host, "d/file"), tree, "/", true); err == nil || !strings.Contains(err.Error(), "its owner 1000 is none of the 1000 users and groups there") {
+		t.Errorf("error %v", err)
 	}
 }

@@ -31,7 +31,7 @@ var errHoles = fmt.Errorf("the copy has more than %d bytes of holes, which are r
 // Pack writes the source to w as a tar archive in which its name is name, or its own if that is "". It calls warn for
 // each file that is left out.
 func (s *Source) Pack(ctx context.Context, w io.Writer, name string, warn func(string)) error {
-	p := &packer{ctx: ctx, out: tar.NewWriter(w), warn: warn, links: make(map[inode]string)}
+	p := &packer{ctx: ctx, out: tar.NewWriter(w), warn: warn, users: s.users, links: make(map[inode]string)}
 	if err := p.add(s.file, cmp.Or(name, s.base, ".")); err != nil {
 		return err
 	}
@@ -44,6 +44,7 @@ type packer struct {
 	ctx   context.Context
 	out   *tar.Writer
 	warn  func(string)
+	users Users
 	links map[inode]string // the first names of files that have several
 
 	measure  bool  // add up the room of files instead of writing their contents
@@ -64,7 +65,7 @@ func (p *packer) add(at *os.File, name string) error {
 		return pathError("stat", name, err)
 	}
 	header := &tar.Header{
-		Name: name, Mode: int64(stat.Mode & 0o7777), Uid: int(stat.Uid), Gid: int(stat.Gid),
+		Name: name, Mode: int64(stat.Mode & 0o7777), Uid: p.users.inside(stat.Uid), Gid: p.users.inside(stat.Gid),
 		ModTime: time.Unix(stat.Mtim.Unix()), Format: tar.FormatPAX,
 	}
 	switch kind := stat.Mode & unix.S_IFMT; kind {

@@ -26,14 +26,15 @@ import (
 
 // Tree is where paths are resolved.
 type Tree struct {
-	root *os.File // nil for the host
+	root  *os.File // nil for the host
+	users Users
 }
 
 // Host is the caller's own tree.
 func Host() Tree { return Tree{} }
 
-// In is the tree below a root, an open folder. It is the caller's to close.
-func In(root *os.File) Tree { return Tree{root} }
+// In is the tree below a root, an open folder, whose files belong to these users. It is the caller's to close.
+func In(root *os.File, users Users) Tree { return Tree{root, users} }
 
 // open opens what a path leads to, with O_PATH. The caller closes it.
 func (t Tree) open(path string) (*os.File, error) {
@@ -59,6 +60,7 @@ type Source struct {
 	file     *os.File // O_PATH
 	base     string   // "" for the contents of a folder
 	isFolder bool
+	users    Users
 }
 
 // Source opens what the path leads to. A path of a folder with "/." at its end means the contents. The caller closes
@@ -81,7 +83,7 @@ func (t Tree) Source(path string) (*Source, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	s := &Source{file: file, base: filepath.Base(path), isFolder: info.IsDir()}
+	s := &Source{file: file, base: filepath.Base(path), isFolder: info.IsDir(), users: t.users}
 	if strings.HasSuffix(path, "/.") || s.base == "." || s.base == ".." || s.base == "/" {
 		s.base = ""
 	}
@@ -118,7 +120,8 @@ type Target struct {
 	folder  *os.File // O_PATH
 	name    string
 	path    string // as the caller names it, for errors
-	checked bool   // by checkRoom
+	users   Users
+	checked bool // by checkRoom
 }
 
 // Name is the name that a copy has in the target's folder, as Pack wants it.
@@ -135,7 +138,7 @@ func (t Tree) Target(path string, source *Source) (*Target, error) {
 	if err == nil {
 		info, err := at.Stat()
 		if err == nil && info.IsDir() {
-			return target(path, at, source)
+			return t.target(path, at, source)
 		}
 		if err := errors.Join(err, at.Close()); err != nil {
 			return nil, err
@@ -160,18 +163,19 @@ func (t Tree) Target(path string, source *Source) (*Target, error) {
 	if at, err = t.open(folder); err != nil {
 		return nil, err
 	}
-	return &Target{folder: at, name: name, path: path}, nil
+	return &Target{folder: at, name: name, path: path, users: t.users}, nil
 }
 
 // target is the place in a folder that exists.
-func target(path string, at *os.File, source *Source) (*Target, error) {
+func (t Tree) target(path string, at *os.File, source *Source) (*Target, error) {
 	if err := notOfTheKernel(int(at.Fd())); err != nil {
 		return nil, errors.Join(&os.PathError{Op: "copy into", Path: path, Err: err}, at.Close())
 	}
-	if source == nil {
-		return &Target{folder: at, path: path}, nil
+	made := &Target{folder: at, path: path, users: t.users}
+	if source != nil {
+		made.name = source.base
 	}
-	return &Target{folder: at, name: source.base, path: path}, nil
+	return made, nil
 }
 
 // notOfTheKernel refuses files that the kernel makes: to read one may block, take something away or never end, and to

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"kurma.io/stager/internal/sparse"
+	"kurma.io/stager/internal/thread"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,7 +19,15 @@ import (
 // exist stay as they are. SetID keeps the bits setuid and setgid, which are dropped otherwise. It calls
 // warn for each file that is left out.
 func (t *Target) Unpack(r io.Reader, setID bool, warn func(string)) error {
-	u := &unpacker{folder: int(t.folder.Fd()), modes: 0o1777, warn: warn, checked: t.checked, fd: -1}
+	if t.users.HostID == 0 {
+		return t.unpack(r, setID, warn)
+	}
+	// The kernel has no number for a new file of the caller's own user there (idmapped mounts).
+	return thread.As(t.users.HostID, func() error { return t.unpack(r, setID, warn) })
+}
+
+func (t *Target) unpack(r io.Reader, setID bool, warn func(string)) error {
+	u := &unpacker{folder: int(t.folder.Fd()), users: t.users, modes: 0o1777, warn: warn, checked: t.checked, fd: -1}
 	if setID {
 		u.modes = 0o7777
 	}
@@ -41,6 +50,7 @@ func (t *Target) Unpack(r io.Reader, setID bool, warn func(string)) error {
 
 type unpacker struct {
 	folder int // the descriptor of the target's folder
+	users  Users
 	modes  int64
 	warn   func(string)
 	// checked says that there is room for the copy. Of an archive, each file is looked at: how many are to come is not
@@ -67,7 +77,13 @@ func (u *unpacker) unpack(header *tar.Header, content io.Reader) error {
 	return nil
 }
 
-func (u *unpacker) make(at int, base string, header *tar.Header, content io.Reader) error {
+func (u *unpacker) make(at int, base string, header *tar.Header, content io.Reader) (err error) {
+	if header.Uid, err = u.users.outside(header.Uid); err != nil {
+		return err
+	}
+	if header.Gid, err = u.users.outside(header.Gid); err != nil {
+		return err
+	}
 	switch header.Typeflag {
 	case tar.TypeDir:
 		return u.makeFolder(at, base, header)

@@ -52,6 +52,7 @@ func TestOneNode(t *testing.T) {
 		{"Deployment", testDeployment},
 		{"Service", testService},
 		{"Configuration", testConfiguration},
+		{"Users", testUsers},
 		{"InitAndSidecar", testInitAndSidecar},
 		{"Jobs", testJobs},
 		{"DaemonSet", testDaemonSet},

@@ -139,6 +139,50 @@ app="reader"
 	c.await("the pod sees the change", func() bool { return c.sh(space, "reader", "cat /settings/color") == "red" })
 }
 
+// testUsers has pods with users of their own: kubelet gives each other numbers.
+func testUsers(c *cluster) {
+	space := c.space()
+	c.apply(space, `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {color: blue}
+`)
+	for _, name := range []string{"first", "second"} {
+		c.run(space, name, strings.ReplaceAll(`
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  hostUsers: false
+  terminationGracePeriodSeconds: 0
+  securityContext: {fsGroup: 2000}
+  initContainers: [{name: init, image: IMAGE, command: [sh, -c, 'touch /data/init; chown 33:44 /data/init'], volumeMounts: [{name: data, mountPath: /data}]}]
+  containers:
+  - name: main
+    image: IMAGE
+    command: [sh, -c, 'mkdir /www; echo here >/www/place; exec httpd -f -p 80 -h /www']
+    readinessProbe: {httpGet: {path: /place, port: 80}, periodSeconds: 1}
+    volumeMounts: [{name: data, mountPath: /data}, {name: settings, mountPath: /settings}, {name: memory, mountPath: /memory}]
+  volumes:
+  - {name: data, emptyDir: {}}
+  - {name: memory, emptyDir: {medium: Memory}}
+  - {name: settings, configMap: {name: settings}}
+`, "NAME", name))
+		out := c.sh(space, name, "touch /data/main /memory/main; stat -c '%n %u:%g' / /data/init /data/main /memory/main; cat /settings/color; id -u; kill -9 1 2>&1; "+
+			"cat /var/run/secrets/kubernetes.io/serviceaccount/token | grep -c '^ey'")
+		if want := "/ 0:0\n/data/init 33:44\n/data/main 0:2000\n/memory/main 0:2000\nblue0\n1\n"; out != want {
+			c.Errorf("a pod sees\n%s\nwant\n%s", out, want)
+		}
+	}
+	const mapping = "tr -s ' ' </proc/self/uid_map"
+	first, second := c.sh(space, "first", mapping), c.sh(space, "second", mapping)
+	var inside, outside, size int
+	if _, err := fmt.Sscan(first, &inside, &outside, &size); err != nil || inside != 0 || outside < 65536 || size != 65536 || first == second {
+		c.Errorf("the pods have the users %q and %q", first, second)
+	}
+}
+
 func testInitAndSidecar(c *cluster) {
 	space := c.space()
 	c.apply(space, `
