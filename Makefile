@@ -193,7 +193,7 @@ test-follow: root deps-build deps-test aci images
 MINUTES ?= 10
 hostile: root deps-build deps-test aci images
 	HOSTILE_FOR='$(MINUTES)m' $(BUILT) \
-		$(GO) test -tags '$(TAGS)' -count=1 -v -timeout $$(($(MINUTES) + 10))m -run '^TestHostileApps$$' ./tests
+		$(GO) test -tags '$(TAGS)' -count=1 -v -timeout $$((2 * $(MINUTES) + 10))m -run '^TestHostileApps$$' ./tests
 
 # Kills a random process at a random moment of a pod's life or an import, N times. SEED repeats
 # the choices of an earlier run, which prints its seed.

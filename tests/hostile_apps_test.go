@@ -84,13 +84,21 @@ func hostilePod(b *harness.Machine, dir string) *harness.Pod {
 }
 
 // All hostile programs run as apps of one pod. Its neighbours restart, commands run in them, orphans are
-// reaped, post-stop handlers run, and the pod stops, all within the limits above. HOSTILE_FOR is how long.
+// reaped, post-stop handlers run, and the pod stops, all within the limits above. HOSTILE_FOR is how long, for a pod with
+// the host's users and for one with a user namespace.
 func TestHostileApps(t *testing.T) {
 	duration, err := time.ParseDuration(cmp.Or(os.Getenv("HOSTILE_FOR"), "30s"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := suite.NewMachine(t, harness.StagerConfig(`{"gracePeriod": "1s", "restart": "always", "maxProcesses": {"app": 500, "pod": 3000}}`))
+	const config = `{"gracePeriod": "1s", "restart": "always", "maxProcesses": {"app": 500, "pod": 3000}`
+	t.Run("host's users", func(t *testing.T) { checkHostile(t, config+`}`, duration) })
+	t.Run("own users", func(t *testing.T) { checkHostile(t, config+`, "userNamespace": {"hostID": 800000}}`, duration) })
+}
+
+func checkHostile(t *testing.T, config string, duration time.Duration) {
+	t.Helper()
+	b := suite.NewMachine(t, harness.StagerConfig(config))
 	dir := b.Folder("probe", 0o777)
 	testProgram(b, dir)
 	p := hostilePod(b, dir)
