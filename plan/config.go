@@ -97,7 +97,7 @@ func settings(drivers []string) []setting {
 		{"requiredNamespaces", func(c *Config, v json.RawMessage) error { return namespaceList(v, &c.RequiredNamespaces) }},
 		{"defaultNamespaces", func(c *Config, v json.RawMessage) error { return namespaceList(v, &c.DefaultNamespaces) }},
 		{"userNamespace.hostID", func(c *Config, v json.RawMessage) error { return hostID(v, &c.UserNamespace.HostID) }},
-		{"userNamespace.size", func(c *Config, v json.RawMessage) error { return hostID(v, &c.UserNamespace.Size) }},
+		{"userNamespace.size", func(c *Config, v json.RawMessage) error { return count32(v, &c.UserNamespace.Size) }},
 		{"gracePeriod", func(c *Config, v json.RawMessage) error { return duration(v, &c.GracePeriod) }},
 		{"exitPolicy", func(c *Config, v json.RawMessage) error {
 			return policy(v, &c.ExitPolicy, supervisor.ExitPolicies())

@@ -105,7 +105,7 @@ func TestWrongConfigurationsAreRefused(t *testing.T) {
 		{"duration negative", `{"gracePeriod": "-1s"}`, `stagerConfig.gracePeriod: "-1s": must be a duration`},
 		{"exit policy", `{"exitPolicy": "any"}`, `stagerConfig.exitPolicy: "any": must be one of "never", "all", "failure"`},
 		{"restart", `{"restart": true}`, `stagerConfig.restart: true: must be one of "never", "on-failure", "always"`},
-		{"user namespace of user 0", `{"userNamespace": {"hostID": 0}}`, `stagerConfig.userNamespace.hostID: 0: must be a whole number from 1 to 4294967294`},
+		{"user namespace of user 0", `{"userNamespace": {"hostID": 0}}`, `stagerConfig.userNamespace.hostID: 0: must be a whole number from 1 to 4294967294, or "auto"`},
 		{"user namespace without IDs", `{"userNamespace": {"hostID": 1, "size": "all"}}`, `stagerConfig.userNamespace.size: "all": must be a whole number`},
 		{"user namespace a switch", `{"userNamespace": true}`, `stagerConfig.userNamespace: true: must be an object`},
 		{"strict isolators", `{"strictIsolators": "yes"}`, `stagerConfig.strictIsolators: "yes": must be true or false`},

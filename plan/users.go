@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 
@@ -12,10 +13,32 @@ import (
 )
 
 // UserNamespace is the key "userNamespace": the user namespace of a pod, whose users and groups 0 to Size-1 are HostID,
-// HostID+1 and so on outside. HostID 0 is none.
+// HostID+1 and so on outside. HostID 0 is none, and autoID one that the pod's name decides.
 type UserNamespace struct{ HostID, Size uint32 }
 
+// autoID is UserNamespace.HostID for the word "auto". It is no ID.
+const autoID = spec.MaxID + 1
+
+// The numbers that "auto" chooses from: blocks of IDs above those of people and services, and below 2^31, from where on
+// some programs read negative numbers.
+const (
+	blockSize  = 1 << 16
+	firstBlock = 16
+	blocks     = 1<<15 - firstBlock
+)
+
 func hostID(raw json.RawMessage, to *uint32) error {
+	if string(raw) == `"auto"` {
+		*to = autoID
+		return nil
+	}
+	if count32(raw, to) != nil {
+		return fmt.Errorf(`must be a whole number from 1 to %d, or "auto"`, uint32(spec.MaxID))
+	}
+	return nil
+}
+
+func count32(raw json.RawMessage, to *uint32) error {
 	var v uint32
 	if json.Unmarshal(raw, &v) != nil || v < 1 || v > spec.MaxID {
 		return fmt.Errorf("must be a whole number from 1 to %d", uint32(spec.MaxID))
@@ -24,17 +47,32 @@ func hostID(raw json.RawMessage, to *uint32) error {
 	return nil
 }
 
+// of returns the namespace of the pod with that name.
+func (n UserNamespace) of(pod string) (UserNamespace, error) {
+	switch {
+	case n.HostID == autoID && n.Size > blockSize:
+		return n, fmt.Errorf("hostID \"auto\" has %d IDs, and size is %d", blockSize, n.Size)
+	case n.HostID == autoID:
+		hash := fnv.New32a()
+		_, _ = hash.Write([]byte(pod))
+		n.HostID = (firstBlock + hash.Sum32()%blocks) * blockSize
+	case n.HostID > spec.MaxID-n.Size+1:
+		return n, fmt.Errorf("%d IDs from %d on end above %d", n.Size, n.HostID, uint32(spec.MaxID))
+	}
+	return n, nil
+}
+
 // separateUsers gives the pod's apps the user namespace of the configuration. A pod that needs the host's users does
 // without, unless the configuration requires the namespace.
 func (p *Pod) separateUsers(machine spec.Support) error {
-	c := p.Config.UserNamespace
-	if c.HostID == 0 {
+	if p.Config.UserNamespace.HostID == 0 {
 		return nil
 	}
+	own, err := p.Config.UserNamespace.of(p.Name)
 	why := p.needsHostUsers()
 	switch {
-	case c.HostID > spec.MaxID-c.Size+1:
-		return fmt.Errorf("stagerConfig.userNamespace: %d IDs from %d on end above %d", c.Size, c.HostID, uint32(spec.MaxID))
+	case err != nil:
+		return fmt.Errorf("stagerConfig.userNamespace: %w", err)
 	case why != "" && slices.Contains(p.Config.RequiredNamespaces, "user"):
 		return fmt.Errorf("%s, and stagerConfig.requiredNamespaces has user", why)
 	case why != "":
@@ -45,7 +83,7 @@ func (p *Pod) separateUsers(machine spec.Support) error {
 	case p.Config.Runtime == spec.LibcontainerStarts:
 		return fmt.Errorf("stagerConfig.userNamespace: not with stagerConfig.runtime %q", p.Config.Runtime)
 	}
-	p.UserNamespace = &spec.UserNamespace{Path: names.UserNamespace, HostID: c.HostID, Size: c.Size}
+	p.UserNamespace = &spec.UserNamespace{Path: names.UserNamespace, HostID: own.HostID, Size: own.Size}
 	for i := range p.Apps {
 		p.Apps[i].Spec.UserNamespace = p.UserNamespace
 	}

@@ -3,6 +3,7 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -58,6 +59,7 @@ func TestAPodHasTheUserNamespaceOfTheConfiguration(t *testing.T) {
 		{name: "a power", more: `, "forbid": ["hostNamespaces"]`, pod: host, machine: able, err: `stagerConfig.forbid has "hostNamespaces"`},
 		{name: "no kernel", machine: none, err: "stagerConfig.userNamespace: this stager's runtime, or the kernel, has no user namespaces"},
 		{name: "libcontainer", more: `, "runtime": "libcontainer"`, machine: able, err: `stagerConfig.userNamespace: not with stagerConfig.runtime "libcontainer"`},
+		{name: "too many for auto", more: `, "userNamespace": {"hostID": "auto", "size": 65537}`, machine: able, err: `stagerConfig.userNamespace: hostID "auto" has 65536 IDs, and size is 65537`},
 		{name: "too many", more: `, "userNamespace": {"hostID": 4294967290, "size": 6}`, machine: able, err: "stagerConfig.userNamespace: 6 IDs from 4294967290 on end above 4294967294"},
 	}
 	for _, test := range tests {
@@ -89,8 +91,27 @@ func TestAPodHasTheUserNamespaceOfTheConfiguration(t *testing.T) {
 			}
 		})
 	}
+	// The name decides.
+	auto := func(name string) uint32 {
+		own, err := UserNamespace{autoID, blockSize}.of(name)
+		if err != nil || own.HostID%blockSize != 0 || own.HostID < 1<<20 || own.HostID > 1<<31-blockSize {
+			t.Errorf("auto: %d, %v", own.HostID, err)
+		}
+		return own.HostID
+	}
+	all := map[uint32]bool{}
+	for i := range 1000 {
+		all[auto(fmt.Sprint("pod-", i))] = true
+	}
+	if auto("web") != auto("web") || len(all) < 950 {
+		t.Errorf("1000 pods have %d blocks of IDs", len(all))
+	}
+	pod, err := decided(t, `{"userNamespace": {"hostID": "auto"}}`, "", "", able)
+	if err != nil || pod.UserNamespace.HostID != auto(pod.Name) || pod.UserNamespace.Size != blockSize {
+		t.Errorf("auto: %+v, %v", pod, err)
+	}
 	// The network of the host stays as it is, and what the pod asks for comes first.
-	pod, err := decided(t, `{"userNamespace": {"hostID": 1000}}`, `os/linux/namespaces {"net": "host"}`, "", able)
+	pod, err = decided(t, `{"userNamespace": {"hostID": 1000}}`, `os/linux/namespaces {"net": "host"}`, "", able)
 	if err != nil || pod.UserNamespace == nil || len(pod.Sysctl) != 0 {
 		t.Errorf("with the host's network: %+v, %v", pod, err)
 	}

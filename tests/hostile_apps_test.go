@@ -93,7 +93,7 @@ func TestHostileApps(t *testing.T) {
 	}
 	const config = `{"gracePeriod": "1s", "restart": "always", "maxProcesses": {"app": 500, "pod": 3000}`
 	t.Run("host's users", func(t *testing.T) { checkHostile(t, config+`}`, duration) })
-	t.Run("own users", func(t *testing.T) { checkHostile(t, config+`, "userNamespace": {"hostID": 800000}}`, duration) })
+	t.Run("own users", func(t *testing.T) { checkHostile(t, config+`, "userNamespace": {"hostID": "auto"}}`, duration) })
 }
 
 func checkHostile(t *testing.T, config string, duration time.Duration) {

@@ -23,7 +23,7 @@ func New(hostID, size uint32, flags uintptr, keep func(folder string) error) err
 	return thread.As(hostID, func() error {
 		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(hostID), Size: int(size)}}
 		attr := &syscall.SysProcAttr{
-			Cloneflags: unix.CLONE_NEWUSER | flags, Ptrace: true,
+			Cloneflags: unix.CLONE_NEWUSER | flags, Ptrace: true, Pdeathsig: unix.SIGKILL,
 			UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
 		}
 		child, err := os.StartProcess("/proc/self/exe", []string{"user namespace"}, &os.ProcAttr{Sys: attr})
