@@ -310,7 +310,7 @@ static void __attribute__((noreturn)) child(struct direct_plan *p)
 	keep_files((int)p->nfiles, (int)p->shim);
 	if (setrlimit(RLIMIT_NOFILE, &open_files) < 0)
 		fail(SHIM_LIMIT);
-	if (setsid() < 0 || (p->terminal && ioctl(0, TIOCSCTTY, 0) < 0))
+	if (setsid() < 0 || (p->flags & DIRECT_TERMINAL && ioctl(0, TIOCSCTTY, 0) < 0))
 		fail(DIRECT_SESSION);
 	if (*label && p->root)
 		set_label("/proc/self/attr/keycreate", label);
@@ -333,7 +333,7 @@ int direct_fork(struct direct_plan *p, int cgroup)
 
 	if (p->root)
 		arguments.flags |= CLONE_NEWNS;
-	if (p->own_pids)
+	if (p->flags & DIRECT_OWN_PIDS)
 		arguments.flags |= CLONE_NEWPID;
 	if (cgroup >= 0) {
 		arguments.flags |= INTO_CGROUP;

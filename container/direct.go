@@ -59,10 +59,10 @@ func (f *forked) encode() ([]byte, error) {
 		pids: C.uint32_t(f.pids), owner: C.uint32_t(f.owner),
 	}
 	if f.ownPIDs {
-		header.own_pids = 1
+		header.flags |= C.DIRECT_OWN_PIDS
 	}
 	if f.terminal {
-		header.terminal = 1
+		header.flags |= C.DIRECT_TERMINAL
 	}
 	var rest []byte
 	for _, file := range f.files {

@@ -38,14 +38,18 @@ struct direct_op {
 	uint64_t set; /* attributes, as in mount_setattr(2) */
 };
 
-struct direct_plan {
+enum direct_plan_flags {
+	DIRECT_TERMINAL = 1, /* descriptor 0 becomes the controlling terminal */
+	DIRECT_OWN_PIDS = 2, /* the child is 1 of a new PID namespace */
+};
+
+struct direct_plan { /* a multiple of eight bytes */
 	uint32_t nfiles, nops;
-	uint32_t terminal; /* not 0: descriptor 0 becomes the controlling terminal */
+	uint32_t flags;
 	uint32_t root;     /* the detached mount that becomes the root, 0 for a process in a running container */
 	uint32_t ready;     /* with a root: a pipe; the shim's plan can be read when a byte comes */
 	uint32_t shim;
 	uint32_t cgroups, ncgroups; /* files of cgroups to enter, each by writing 0 */
-	uint32_t own_pids; /* not 0: the child is 1 of a new PID namespace */
 	uint32_t owner;    /* user and group that make what is missing in the root; 0 for the caller's own */
 	uint32_t pids;     /* the PID namespace to fork into, 0 for the caller's */
 };

@@ -61,6 +61,7 @@ func TestShimStopsWhereTheKernelRefuses(t *testing.T) {
 		"setresgid":               {failing.Call{Number: unix.SYS_SETRESGID}, nil, "set groups"},
 		"no new privileges":       {prctl(unix.PR_SET_NO_NEW_PRIVS), func(p *shimPlan) { p.flags = shimNoNewPrivs }, "set no_new_privs"},
 		"unshare":                 {failing.Call{Number: unix.SYS_UNSHARE}, func(p *shimPlan) { p.flags = shimNewCgroups }, "enter cgroup namespace"},
+		"setns of users":          {failing.Call{Number: unix.SYS_SETNS}, func(p *shimPlan) { p.flags = shimJoinUsers }, "join user namespace"},
 		"move_mount":              {failing.Call{Number: unix.SYS_MOVE_MOUNT}, func(p *shimPlan) { p.targets = []string{"/"} }, "attach cgroups to /sys/fs/cgroup, which must be a folder and no link"},
 		"landlock_create_ruleset": {failing.Call{Number: unix.SYS_LANDLOCK_CREATE_RULESET}, landlock, "enter Landlock domain"},
 		"landlock_add_rule":       {failing.Call{Number: unix.SYS_LANDLOCK_ADD_RULE}, landlock, "enter Landlock domain"},

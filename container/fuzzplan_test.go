@@ -63,7 +63,7 @@ func FuzzPlan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, operations []byte, words, shim, keyring, label string, flags uint32, bounding uint64, uid uint32) {
 		child := &forked{
 			files: slices.Repeat([]*os.File{os.Stdin}, plannedFiles), shim: plannedShim, root: plannedRoot, ready: plannedReady,
-			keyring: keyring, label: label, ownPIDs: uid%2 == 0, operations: operationsOf(operations, strings.Split(words, " ")),
+			keyring: keyring, label: label, ownPIDs: uid%2 == 0, owner: uid % 3 * 1000, operations: operationsOf(operations, strings.Split(words, " ")),
 		}
 		plan, err := child.encode()
 		words = strings.Join(strings.Fields(shim), " ")

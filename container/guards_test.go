@@ -28,7 +28,7 @@ func TestShimRefusesBrokenPlans(t *testing.T) {
 	put := func(offset int, value uint32) func([]byte) []byte {
 		return func(b []byte) []byte { binary.NativeEndian.PutUint32(b[offset:], value); return b }
 	}
-	const header = 104 // shim_plan; checked below
+	const header = 112 // shim_plan; checked below
 	if len(whole) != header+len("/\x00\x00/no/such\x00x\x00") {
 		t.Fatalf("the plan is %d bytes long", len(whole))
 	}
@@ -71,6 +71,7 @@ func TestShimReportsWhatFails(t *testing.T) {
 		"set oom_score_adj":      func(p *shimPlan) { p.flags, p.oomScore = shimJoin, 5000 },
 		"enter cgroup":           func(p *shimPlan) { p.flags, p.ncgroups = shimJoin, 1 }, // neither is open
 		"join mount namespace":   func(p *shimPlan) { p.flags, p.nbacking = shimJoin, 1 }, // nothing is open there
+		"join user namespace":    func(p *shimPlan) { p.flags = shimJoinUsers },           // it is another kind of namespace
 		"enter cgroup namespace": func(p *shimPlan) { p.flags = shimJoin | shimJoinCgroups },
 		"attach cgroups to /sys/fs/cgroup, which must be a folder and no link": func(p *shimPlan) { p.nbacking, p.targets = 1, []string{"/"} }, // nothing is open there
 		"set groups":          func(p *shimPlan) { p.groups = make([]uint32, 1<<16+1) },
@@ -147,7 +148,7 @@ func runShim(t *testing.T, variable string, plan []byte) (report []byte, code in
 	defer mounts.Close()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{names.ShimVariable + "=" + variable}
-	cmd.ExtraFiles = []*os.File{shimProgram: mounts, shimPlanFile: pipes.plan, shimReport: pipes.reportChild, shimReport + 1: mounts}
+	cmd.ExtraFiles = []*os.File{shimProgram: mounts, shimPlanFile: pipes.plan, shimReport: pipes.reportChild, shimUsers: mounts, shimUsers + 1: mounts}
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	_ = cmd.Run() // the state says how it ended

@@ -54,7 +54,6 @@ struct shim_plan {
 	uint32_t flags;
 	uint64_t bounding; /* capability bounding set, bit N is capability N */
 	uint32_t uid, gid;
-	uint32_t owner; /* what uid is outside the user namespace */
 	uint32_t ngroups;
 	uint32_t nfilter;
 	uint32_t ncandidates; /* paths to try in turn */
@@ -62,6 +61,7 @@ struct shim_plan {
 	uint32_t nfds; /* descriptors from 3 on that the app keeps */
 	uint32_t nbacking; /* folders of spec.Spec.Backing */
 	uint32_t ncgroups; /* files of the cgroups to enter */
+	uint32_t owner; /* what uid is outside the user namespace */
 	uint32_t ntrees; /* detached mounts (open_tree(2)) to attach to their targets, in this order */
 	int32_t oom_score_adj;
 	uint64_t memlock_soft, memlock_hard; /* RLIMIT_MEMLOCK */
@@ -79,7 +79,6 @@ enum shim_step {
 	SHIM_MOUNTS,
 	SHIM_CGROUPS,
 	SHIM_TREES,
-	SHIM_USER_NAMESPACE,
 	SHIM_BOUNDING,
 	SHIM_RESTRICT,
 	SHIM_CHDIR,
@@ -90,6 +89,7 @@ enum shim_step {
 	SHIM_FILTER,
 	SHIM_EXEC,
 	SHIM_DUMPABLE,
+	SHIM_USER_NAMESPACE,
 	/* Of a child of the direct runtime, before it is the shim (direct.c). */
 	DIRECT_FILES,
 	DIRECT_SESSION,
