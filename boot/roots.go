@@ -22,7 +22,11 @@ import (
 func mountRoots(ctx context.Context, p *Pod) error {
 	made := make(chan error, 1)
 	go func() { made <- p.Runtime.MakePod() }()
-	return errors.Join(p.mountAll(ctx), <-made)
+	err := errors.Join(p.mountAll(ctx), <-made)
+	if err == nil && p.Plan.UserNamespace != nil && p.reserved != nil {
+		err = reserveThreads(ctx, p) // those of asOwner have ended
+	}
+	return err
 }
 
 // mountAll mounts the roots, several at once.
@@ -69,6 +73,10 @@ func (p *Pod) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App,
 		return fmt.Errorf("mount root of app %q: %w", app.Name, err)
 	}
 	if err := rootfs.AddEtcFiles(root, resolver, p.Plan.Hostname, hosts); err != nil {
+		if errors.Is(err, unix.EOVERFLOW) {
+			return fmt.Errorf("root of app %q: the driver %s cannot show the users of the pod's user namespace: %w",
+				app.Name, driver.Name(), err)
+		}
 		log.Warn("the app lacks files in /etc", "error", err)
 	}
 	return nil

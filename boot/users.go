@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,10 @@ func makeUserNamespace(_ context.Context, p *Pod) error {
 	}
 	if owner != nil {
 		defer owner.Close()
+		if id, err := unix.IoctlGetUint32(int(owner.Fd()), unix.NS_GET_OWNER_UID); err != nil || id != users.HostID {
+			return fmt.Errorf("the pod's network is in a user namespace of user %d, and stagerConfig.userNamespace has %d: %w",
+				id, users.HostID, cmp.Or(err, error(unix.EINVAL)))
+		}
 		return keep(fmt.Sprintf("/proc/self/fd/%d", owner.Fd()))
 	}
 	return userns.New(users.HostID, users.Size, 0, func(made string) error { return keep(filepath.Join(made, "user")) })
@@ -45,7 +50,7 @@ func makeUserNamespace(_ context.Context, p *Pod) error {
 // ownerOfNetwork returns the user namespace to which the network namespace belongs (ioctl_ns(2)), nil if that is the
 // stager's own, or one around it.
 func ownerOfNetwork() (*os.File, error) {
-	network, err := os.Open("/proc/self/ns/net")
+	network, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return nil, err
 	}

@@ -36,13 +36,33 @@ func detached(m *configs.Mount, users *os.File) (*os.File, error) {
 	if m.Flags&unix.MS_REC != 0 {
 		recursive = unix.AT_RECURSIVE
 	}
-	if info, err := os.Stat(m.Source); users != nil && err == nil && info.Mode()&os.ModeDevice == 0 {
+	if users != nil {
+		return openMapped(m, recursive, attributes, users)
+	}
+	t, err := openTree(m.Source, m.Destination, recursive, attributes)
+	return t.file, err
+}
+
+// openMapped is openTree for a source whose files get the owners of a user namespace. A socket keeps its own where the
+// file system cannot map them, as a tmpfs before Linux 6.3: who may connect is for its mode to say.
+func openMapped(m *configs.Mount, recursive uint, attributes unix.MountAttr, users *os.File) (*os.File, error) {
+	var kind os.FileMode
+	if info, err := os.Stat(m.Source); err == nil {
+		kind = info.Mode().Type()
+	}
+	plain := attributes
+	if kind&os.ModeDevice == 0 {
 		attributes.Attr_set |= unix.MOUNT_ATTR_IDMAP
 		attributes.Userns_fd = uint64(users.Fd())
 	}
 	t, err := openTree(m.Source, m.Destination, recursive, attributes)
-	if attributes.Userns_fd != 0 && errors.Is(err, unix.EINVAL) {
-		return nil, fmt.Errorf("the file system cannot map its owners to the pod's user namespace: %w", err)
+	var refused *os.PathError
+	if errors.As(err, &refused) && refused.Op == "mount_setattr" {
+		if kind == os.ModeSocket {
+			t, err = openTree(m.Source, m.Destination, recursive, plain)
+		} else {
+			err = fmt.Errorf("the file system cannot map its owners to the pod's user namespace: %w", err)
+		}
 	}
 	return t.file, err
 }

@@ -32,7 +32,7 @@ func (a *assembly) mask(paths []string) error {
 		if err != nil {
 			return err
 		}
-		masks[i] = a.own(t.file)
+		masks[i] = a.hold(t.file)
 	}
 	for _, path := range paths {
 		a.add(operation{

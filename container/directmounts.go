@@ -6,6 +6,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +16,6 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/spec"
 )
 
@@ -37,8 +37,8 @@ func (a *assembly) close() {
 	closeAll(append(a.opened, a.ready))
 }
 
-// own adds a file that close closes to those of the child, and returns its index.
-func (a *assembly) own(f *os.File) int {
+// hold adds a file that close closes to those of the child, and returns its index.
+func (a *assembly) hold(f *os.File) int {
 	a.opened = append(a.opened, f)
 	a.files = append(a.files, f)
 	return len(a.files) - 1
@@ -58,7 +58,7 @@ func (a *assembly) make(config *configs.Config, l *firstProcess) (err error) {
 	if err != nil {
 		return err
 	}
-	a.ready, a.forked.ready = write, a.own(ready)
+	a.ready, a.forked.ready = write, a.hold(ready)
 	if users := a.container.spec.UserNamespace; users != nil {
 		a.owner = users.HostID
 	}
@@ -66,7 +66,7 @@ func (a *assembly) make(config *configs.Config, l *firstProcess) (err error) {
 	if err != nil {
 		return err
 	}
-	a.root = a.own(root.file)
+	a.root = a.hold(root.file)
 	if err := a.mount(config); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (a *assembly) mount(config *configs.Config) error {
 			return fmt.Errorf("mount %s at %s: %w", m.Source, m.Destination, err)
 		}
 		made[m.Destination] = f
-		o := operation{kind: C.DIRECT_ATTACH, flags: C.DIRECT_FOLDER, file: a.own(f), target: m.Destination}
+		o := operation{kind: C.DIRECT_ATTACH, flags: C.DIRECT_FOLDER, file: a.hold(f), target: m.Destination}
 		o.what = fmt.Sprintf("mount %s at %s", m.Source, m.Destination)
 		if info, err := f.Stat(); err == nil && !info.IsDir() {
 			o.flags = C.DIRECT_FILE
@@ -136,18 +136,10 @@ func (a *assembly) mount(config *configs.Config) error {
 			a.later = append(a.later, readOnly(o.file, m.Destination))
 		}
 	}
-	if err := a.asOwner(func() error { return a.makeDevices(made["/dev"], config.Devices) }); err != nil {
+	if err := a.makeDevices(made["/dev"], config.Devices); err != nil {
 		return err
 	}
 	return a.connect(made["/dev"], made["/dev/pts"])
-}
-
-// asOwner runs do as user 0 of the container's user namespace.
-func (a *assembly) asOwner(do func() error) error {
-	if a.owner == 0 {
-		return do()
-	}
-	return thread.As(a.owner, do)
 }
 
 // ownedMount has a new tmpfs belong to user 0 of the container's user namespace, unless its options say otherwise.
@@ -201,7 +193,17 @@ func (a *assembly) makeDevices(dev *os.File, nodes []*devices.Device) error {
 			return fmt.Errorf("make %s: %w", d.Path, err)
 		}
 	}
-	return nil
+	return a.own(top)
+}
+
+// own gives all that is in a folder to user 0 of the container's user namespace.
+func (a *assembly) own(folder string) error {
+	if a.owner == 0 {
+		return nil
+	}
+	return filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, int(a.owner), int(a.owner)))
+	})
 }
 
 func makeNode(path string, d *devices.Device) error {
@@ -225,7 +227,7 @@ func (a *assembly) bindNode(d *devices.Device) error {
 		return err
 	}
 	a.add(operation{
-		kind: C.DIRECT_ATTACH, flags: C.DIRECT_FILE, file: a.own(t.file), target: d.Path, what: "mount " + d.Path,
+		kind: C.DIRECT_ATTACH, flags: C.DIRECT_FILE, file: a.hold(t.file), target: d.Path, what: "mount " + d.Path,
 	})
 	return nil
 }

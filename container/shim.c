@@ -98,6 +98,22 @@ static void join(const struct shim_plan *p)
 		shim_fail(SHIM_CGROUPS, errno);
 }
 
+/* Joins the user namespace, with all capabilities over it, as its user 0 for files. */
+static void join_users(void)
+{
+	if (setns(users_fd(), CLONE_NEWUSER) < 0)
+		shim_fail(SHIM_USER_NAMESPACE, errno);
+	syscall(SYS_setfsgid, 0);
+	syscall(SYS_setfsuid, 0);
+}
+
+/* Closes what no later step needs: folders and namespaces of the supervisor. A neighbour with capabilities over the
+ * user namespace could reach them between the exec and its end, which closes the rest. */
+static void close_files(void)
+{
+	syscall(__NR_close_range, users_fd(), ~0U, 0);
+}
+
 /* Attaches the trees. A target is resolved in the container's root. A link in its last place is not followed, and a
  * target outside the mount namespace is refused (EINVAL). A volume over /sys may have no place for them. */
 static void attach_trees(const struct shim_plan *p, char **targets)
@@ -236,11 +252,12 @@ static void __attribute__((noreturn)) become_app(const struct shim_plan *p, stru
 	close_on_exec_from(3 + p->nfds);
 	if (p->flags & SHIM_OWN_STDIO)
 		own_stdio(p->owner);
-	if (p->flags & SHIM_JOIN_USERS && setns(users_fd(), CLONE_NEWUSER) < 0) /* with all capabilities over it */
-		shim_fail(SHIM_USER_NAMESPACE, errno);
+	if (p->flags & SHIM_JOIN_USERS)
+		join_users();
 	drop_bounding(p->bounding);
 	if (p->flags & SHIM_LANDLOCK)
 		restrict_self(p);
+	close_files();
 	/* As root first, then as the user: a directory can be inaccessible to either. */
 	there = change_directory(dir[0], p->bounding) == 0;
 	become_user(p, groups);

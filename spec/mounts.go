@@ -28,7 +28,10 @@ func SystemMounts(s *Spec, shm string) []SystemMount {
 	if s.Privileged {
 		sys = safe
 	}
-	terminals, _ := s.UserNamespace.Outside(5) // the group tty; devpts cannot be idmapped
+	terminals, ok := s.UserNamespace.Outside(5) // the group tty; devpts cannot be idmapped
+	if !ok {
+		terminals, _ = s.UserNamespace.Outside(0)
+	}
 	mounts := []SystemMount{
 		{"/proc", "proc", "proc", proc},
 		{"/dev", "tmpfs", "tmpfs", []string{"nosuid", "strictatime", "mode=755", "size=64k"}},

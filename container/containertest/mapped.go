@@ -80,6 +80,10 @@ func ownUsers(b *bench) {
 	if st.Uid != 33 || st.Gid != 44 {
 		b.t.Errorf("outside, the volume's file belongs to %d:%d, want 33:44", st.Uid, st.Gid)
 	}
+	must(b.t, os.Mkdir(filepath.Join(b.root, "closed"), 0o700))
+	closed := b.spec()
+	closed.Process.User, closed.Process.Dir, closed.Process.Capabilities = "1000", "/closed", nil
+	b.wantBoth(closed, "id -u", "1000\n")
 	for user, want := range map[string]string{"65535": "", "65536": "65536 IDs", "/outside": "its owner"} {
 		b.write("outside", "")
 		must(b.t, os.Chown(filepath.Join(b.root, "outside"), 70000, 0))

@@ -122,7 +122,10 @@ func pin(source, path string) error {
 	if err != nil {
 		return fmt.Errorf("pin namespace: %w", err)
 	}
-	_ = file.Close()
+	err = errors.Join(file.Chown(0, 0), file.Close()) // the caller may be a thread of another user
+	if err != nil {
+		return fmt.Errorf("pin namespace: %w", err)
+	}
 	if err := unix.Mount(source, path, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("pin namespace: %w", &os.PathError{Op: "mount", Path: path, Err: err})
 	}

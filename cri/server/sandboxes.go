@@ -169,6 +169,17 @@ func checkSandbox(c *runtimeapi.PodSandboxConfig, handler string) error {
 	if handler != "" && handler != runtimeHandler {
 		return fmt.Errorf("unknown runtime handler %q", handler)
 	}
+	o := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if o.GetUsernsOptions().GetMode() == runtimeapi.NamespaceMode_NODE || o.GetUsernsOptions() == nil {
+		return nil
+	}
+	for name, mode := range map[string]runtimeapi.NamespaceMode{
+		"network": o.GetNetwork(), "IPC": o.GetIpc(), "PID": o.GetPid(),
+	} {
+		if mode == runtimeapi.NamespaceMode_NODE {
+			return fmt.Errorf("user namespace of the pod's own with the node's %s namespace", name)
+		}
+	}
 	return nil
 }
 

@@ -31,17 +31,17 @@ func TestAPodHasUsersOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	show := `tr -s ' ' </proc/self/uid_map; stat -c '%n %u:%g' / /etc/hosts /etc/resolv.conf /dev/null /v/theirs; touch /v/mine /dev/shm/mine; stat -c '%n %u:%g' /v/mine
-ip address add 192.0.2.9/32 dev lo && echo added; ip address del 192.0.2.9/32 dev lo; ping -c 1 -w 5 127.0.0.1 | grep -o '1 packets received'; kill -9 1; readlink /proc/self/ns/user`
+ip address add 192.0.2.9/32 dev lo && echo added; ip address del 192.0.2.9/32 dev lo; ping -c 1 -w 5 127.0.0.1 | grep -o '1 packets received'; mount -t tmpfs none /tmp 2>&1; readlink /proc/self/ns/user`
 	edit := secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 		s.NamespaceOptions = options
-		s.Capabilities = &runtimeapi.Capability{AddCapabilities: []string{"NET_ADMIN"}}
+		s.Capabilities = &runtimeapi.Capability{AddCapabilities: []string{"NET_ADMIN", "SYS_ADMIN"}}
 	})
 	all := func(c *runtimeapi.ContainerConfig) {
 		edit(c)
 		c.Mounts = []*runtimeapi.Mount{{HostPath: n.path("volume"), ContainerPath: "/v", UidMappings: mapping, GidMappings: mapping}}
 	}
 	first, second := p.do(show, all), p.do(show, all)
-	want := " 0 3000000 65536\n/ 0:0\n/etc/hosts 0:0\n/etc/resolv.conf 0:0\n/dev/null 0:0\n/v/theirs 33:44\n/v/mine 0:0\nadded\n1 packets received\nuser:["
+	want := " 0 3000000 65536\n/ 0:0\n/etc/hosts 0:0\n/etc/resolv.conf 0:0\n/dev/null 0:0\n/v/theirs 33:44\n/v/mine 0:0\nadded\n1 packets received\nmount: permission denied (are you root?)\nuser:["
 	if first != second || !strings.HasPrefix(first, want) || strings.Contains(first, own) {
 		t.Errorf("a container writes\n%sand another\n%swant %q, and another namespace than %s", first, second, want, own)
 	}
@@ -64,7 +64,12 @@ ip address add 192.0.2.9/32 dev lo && echo added; ip address del 192.0.2.9/32 de
 	if _, err := p.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
 		t.Error(err)
 	}
+	options.Network = runtimeapi.NamespaceMode_NODE
+	if _, err := n.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config}); err == nil || !strings.Contains(err.Error(), "with the node's network namespace") {
+		t.Errorf("error %v", err)
+	}
 	options.UsernsOptions = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_CONTAINER, Uids: mapping, Gids: mapping}
+	options.Network = runtimeapi.NamespaceMode_POD
 	if _, err := n.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config}); err == nil || !strings.Contains(err.Error(), "user namespace: mode CONTAINER") {
 		t.Errorf("error %v", err)
 	}

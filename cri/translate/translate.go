@@ -129,7 +129,7 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	if err != nil {
 		return p, err
 	}
-	namespaces, pids, err := namespacesOf(c.GetLinux().GetSecurityContext().GetNamespaceOptions())
+	namespaces, pids, err := namespacesOf(c.GetLinux().GetSecurityContext().GetNamespaceOptions(), f.Users)
 	if err != nil {
 		return p, err
 	}
@@ -166,8 +166,13 @@ func appName(name string) string {
 
 // namespacesOf returns the namespaces of the stager's surroundings that the app shares: the sandbox's, which the server
 // has the stager started in. pids is records.Container's.
-func namespacesOf(o *runtimeapi.NamespaceOption) (shared map[string]string, pids string, err error) {
+func namespacesOf(
+	o *runtimeapi.NamespaceOption, users *records.Users,
+) (shared map[string]string, pids string, err error) {
 	shared = map[string]string{"net": "host", "ipc": "host", "uts": "host"}
+	if users == nil {
+		shared["user"] = "host"
+	}
 	if o == nil {
 		return shared, "", nil
 	}
@@ -193,16 +198,13 @@ const logVolume = "cri-log"
 func stagerConfig(
 	f Facts, propagations map[string]string, s *runtimeapi.LinuxContainerSecurityContext,
 ) json.RawMessage {
-	log, required := map[string]any{"maxFiles": 1}, []string{}
+	log := map[string]any{"maxFiles": 1}
 	if f.LogPath != "" {
 		log["path"] = "/volumes/" + logVolume + "/" + filepath.Base(f.LogPath)
 	}
-	if f.Users != nil {
-		required = append(required, "user")
-	}
 	return json.RawMessage(encode(map[string]any{
-		"userNamespace": f.Users, "requiredNamespaces": required,
-		"exitPolicy": "all", "restart": "never", "gracePeriod": "1s", "strictIsolators": true,
+		"userNamespace": f.Users, // without one, namespacesOf asks for the host's
+		"exitPolicy":    "all", "restart": "never", "gracePeriod": "1s", "strictIsolators": true,
 		"executorVariables": false, "makeWorkingDirectory": true, "volumePropagation": propagations,
 		"maskedPaths":   append([]string{}, s.GetMaskedPaths()...), // none is not the stager's own list
 		"readOnlyPaths": append([]string{}, s.GetReadonlyPaths()...),

@@ -77,7 +77,7 @@ func TestContainerIsAPodOfOneApp(t *testing.T) {
 		Volumes: []podVolume{
 			{"cri-0", "host", "/real", true}, {"cri-1", "host", "/sandbox/hosts", false}, {"cri-log", "host", "/var/log/pods/p/c", false},
 		},
-		Isolators: []isolator{{"os/linux/namespaces", map[string]any{"net": "host", "ipc": "host", "uts": "host"}}},
+		Isolators: []isolator{{"os/linux/namespaces", map[string]any{"net": "host", "ipc": "host", "uts": "host", "user": "host"}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -3,6 +3,7 @@ package translate
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"kurma.io/stager/cri/records"
 
@@ -40,9 +41,10 @@ func mappingOf(all []*runtimeapi.IDMapping) (*records.Users, error) {
 		return nil, fmt.Errorf("%d mappings, want one", len(all))
 	}
 	m := all[0]
-	if m.GetContainerId() != 0 || m.GetHostId() == 0 || m.GetLength() == 0 {
+	last := uint64(m.GetHostId()) + uint64(m.GetLength())
+	if m.GetContainerId() != 0 || m.GetHostId() == 0 || m.GetLength() == 0 || last > math.MaxUint32 {
 		return nil, fmt.Errorf(
-			"mapping of %d IDs from %d on to the host's from %d on: want IDs from 0 on, and not to the host's 0",
+			"mapping of %d IDs from %d on to the host's from %d on: want IDs from 0 on, and the host's from 1 to 4294967294",
 			m.GetLength(), m.GetContainerId(), m.GetHostId())
 	}
 	return &records.Users{HostID: m.GetHostId(), Size: m.GetLength()}, nil

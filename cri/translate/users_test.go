@@ -38,8 +38,10 @@ func TestUserNamespacesAreRead(t *testing.T) {
 		{options: userns(pod), err: "0 mappings, want one"},
 		{options: userns(pod, mapping(0, 7, 10), mapping(10, 99, 10)), err: "2 mappings, want one"},
 		{options: userns(pod, mapping(1, 7, 10)), err: "from 1 on"},
-		{options: userns(pod, mapping(0, 0, 10)), err: "not to the host's 0"},
+		{options: userns(pod, mapping(0, 0, 10)), err: "the host's from 1 to 4294967294"},
 		{options: userns(pod, mapping(0, 7, 0)), err: "mapping of 0 IDs"},
+		{options: userns(pod, mapping(0, 1<<32-2, 1)), want: &records.Users{HostID: 1<<32 - 2, Size: 1}},
+		{options: userns(pod, mapping(0, 1<<32-2, 2)), err: "the host's from 1 to 4294967294"},
 		{options: different, err: "different mappings"},
 		{options: userns(runtimeapi.NamespaceMode_CONTAINER, mapping(0, 7, 10)), err: "mode CONTAINER, want POD or NODE"},
 		{options: userns(runtimeapi.NamespaceMode_TARGET, mapping(0, 7, 10)), err: "mode TARGET"},
@@ -101,15 +103,12 @@ func TestAContainerHasTheUsersOfItsSandbox(t *testing.T) {
 				}
 				return
 			}
-			var got struct {
-				UserNamespace      *records.Users
-				RequiredNamespaces []string
-			}
+			var got struct{ UserNamespace *records.Users }
 			if err := errors.Join(err, json.Unmarshal(pod.StagerConfig, &got)); err != nil {
 				t.Fatal(err)
 			}
-			if got.UserNamespace == nil || *got.UserNamespace != *users || len(got.RequiredNamespaces) != 1 {
-				t.Errorf("%s", pod.StagerConfig)
+			if got.UserNamespace == nil || *got.UserNamespace != *users || strings.Contains(string(pod.Manifest), `"user":"host"`) {
+				t.Errorf("%s, %s", pod.StagerConfig, pod.Manifest)
 			}
 		})
 	}

@@ -18,15 +18,19 @@ import (
 // inotify(7), processes in them take nothing from the caller's user.
 //
 // The namespaces are those of a process that is stopped before its first instruction (ptrace(2)), because a process of
-// several threads cannot make a user namespace for itself. The process is a fork with the memory of the caller's.
+// several threads cannot make a user namespace for itself. The process is a fork with the memory of the caller's. If
+// the caller is killed meanwhile, the process ends by the signal that has stopped it, unless another thread of the
+// caller's waits for any child at the same time, which must not be.
 func New(hostID, size uint32, flags uintptr, keep func(folder string) error) error {
 	return thread.As(hostID, func() error {
 		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(hostID), Size: int(size)}}
 		attr := &syscall.SysProcAttr{
-			Cloneflags: unix.CLONE_NEWUSER | flags, Ptrace: true, Pdeathsig: unix.SIGKILL,
+			Cloneflags: unix.CLONE_NEWUSER | flags, Ptrace: true,
 			UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
 		}
-		child, err := os.StartProcess("/proc/self/exe", []string{"user namespace"}, &os.ProcAttr{Sys: attr})
+		// Should it run after all, it prints the version.
+		argv := []string{"stopped", "--version"}
+		child, err := os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{Env: []string{}, Sys: attr})
 		if err != nil {
 			return fmt.Errorf("make user namespace: %w", err)
 		}

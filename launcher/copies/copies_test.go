@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"kurma.io/stager/spec"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -23,7 +25,7 @@ func in(t *testing.T, dir string) Tree {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = root.Close() })
-	return In(root, Users{})
+	return In(root, nil)
 }
 
 // copyTo copies and returns the warnings.
@@ -351,7 +353,7 @@ func TestAnArchiveOfGNUTarIsUnpacked(t *testing.T) {
 
 // In a tree with users of its own, files have the same numbers as outside, and one that it does not have is refused.
 func TestOwnersAreThoseOfTheTree(t *testing.T) {
-	users, dir, back := Users{HostID: 500000, Size: 1000}, t.TempDir(), t.TempDir()
+	users, dir, back := &spec.UserNamespace{HostID: 500000, Size: 1000}, t.TempDir(), t.TempDir()
 	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"path"
 	"time"
 
+	"kurma.io/stager/spec"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -44,12 +46,20 @@ type packer struct {
 	ctx   context.Context
 	out   *tar.Writer
 	warn  func(string)
-	users Users
+	users *spec.UserNamespace
 	links map[inode]string // the first names of files that have several
 
 	measure  bool  // add up the room of files instead of writing their contents
 	measured int64 // bytes
 	holes    int64 // bytes of files that have no room on the disk
+}
+
+// inside returns an ID as the tree's users see it. One that they do not have is the kernel's number for such IDs.
+func (p *packer) inside(id uint32) int {
+	if own, ok := p.users.Inside(id); ok {
+		return int(own)
+	}
+	return int(id)
 }
 
 // add adds what is open with O_PATH.
@@ -65,7 +75,7 @@ func (p *packer) add(at *os.File, name string) error {
 		return pathError("stat", name, err)
 	}
 	header := &tar.Header{
-		Name: name, Mode: int64(stat.Mode & 0o7777), Uid: p.users.inside(stat.Uid), Gid: p.users.inside(stat.Gid),
+		Name: name, Mode: int64(stat.Mode & 0o7777), Uid: p.inside(stat.Uid), Gid: p.inside(stat.Gid),
 		ModTime: time.Unix(stat.Mtim.Unix()), Format: tar.FormatPAX,
 	}
 	switch kind := stat.Mode & unix.S_IFMT; kind {

@@ -21,20 +21,23 @@ import (
 	"path/filepath"
 	"strings"
 
+	"kurma.io/stager/spec"
+
 	"golang.org/x/sys/unix"
 )
 
 // Tree is where paths are resolved.
 type Tree struct {
-	root  *os.File // nil for the host
-	users Users
+	root  *os.File            // nil for the host
+	users *spec.UserNamespace // to whose users the files belong, nil for the caller's
 }
 
 // Host is the caller's own tree.
 func Host() Tree { return Tree{} }
 
-// In is the tree below a root, an open folder, whose files belong to these users. It is the caller's to close.
-func In(root *os.File, users Users) Tree { return Tree{root, users} }
+// In is the tree below a root, an open folder, whose files belong to the users of a namespace, nil for the caller's.
+// The root is the caller's to close.
+func In(root *os.File, users *spec.UserNamespace) Tree { return Tree{root, users} }
 
 // open opens what a path leads to, with O_PATH. The caller closes it.
 func (t Tree) open(path string) (*os.File, error) {
@@ -60,7 +63,7 @@ type Source struct {
 	file     *os.File // O_PATH
 	base     string   // "" for the contents of a folder
 	isFolder bool
-	users    Users
+	users    *spec.UserNamespace
 }
 
 // Source opens what the path leads to. A path of a folder with "/." at its end means the contents. The caller closes
@@ -120,7 +123,7 @@ type Target struct {
 	folder  *os.File // O_PATH
 	name    string
 	path    string // as the caller names it, for errors
-	users   Users
+	users   *spec.UserNamespace
 	checked bool // by checkRoom
 }
 

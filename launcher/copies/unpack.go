@@ -11,6 +11,7 @@ import (
 
 	"kurma.io/stager/internal/sparse"
 	"kurma.io/stager/internal/thread"
+	"kurma.io/stager/spec"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +20,7 @@ import (
 // exist stay as they are. SetID keeps the bits setuid and setgid, which are dropped otherwise. It calls
 // warn for each file that is left out.
 func (t *Target) Unpack(r io.Reader, setID bool, warn func(string)) error {
-	if t.users.HostID == 0 {
+	if t.users == nil {
 		return t.unpack(r, setID, warn)
 	}
 	// The kernel has no number for a new file of the caller's own user there (idmapped mounts).
@@ -50,7 +51,7 @@ func (t *Target) unpack(r io.Reader, setID bool, warn func(string)) error {
 
 type unpacker struct {
 	folder int // the descriptor of the target's folder
-	users  Users
+	users  *spec.UserNamespace
 	modes  int64
 	warn   func(string)
 	// checked says that there is room for the copy. Of an archive, each file is looked at: how many are to come is not
@@ -78,10 +79,10 @@ func (u *unpacker) unpack(header *tar.Header, content io.Reader) error {
 }
 
 func (u *unpacker) make(at int, base string, header *tar.Header, content io.Reader) (err error) {
-	if header.Uid, err = u.users.outside(header.Uid); err != nil {
+	if header.Uid, err = u.outside(header.Uid); err != nil {
 		return err
 	}
-	if header.Gid, err = u.users.outside(header.Gid); err != nil {
+	if header.Gid, err = u.outside(header.Gid); err != nil {
 		return err
 	}
 	switch header.Typeflag {
@@ -107,6 +108,17 @@ func (u *unpacker) make(at int, base string, header *tar.Header, content io.Read
 	default:
 		return fmt.Errorf("unknown type %q of a tar archive's entry", header.Typeflag)
 	}
+}
+
+// outside returns the caller's number of an ID of the tree.
+func (u *unpacker) outside(id int) (int, error) {
+	if u.users == nil {
+		return id, nil
+	}
+	if id < 0 || id >= int(u.users.Size) {
+		return 0, fmt.Errorf("its owner %d is none of the %d users and groups there", id, u.users.Size)
+	}
+	return id + int(u.users.HostID), nil
 }
 
 func (u *unpacker) makeFolder(at int, base string, header *tar.Header) error {

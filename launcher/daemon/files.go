@@ -33,8 +33,7 @@ func (d *Daemon) appFiles(ctx context.Context, pod *pods.Pod, app string) (files
 	if err != nil {
 		return files, nil, err
 	}
-	users := copies.Users{HostID: root.HostID, Size: root.Size}
-	return copies.In(root.File, users), func() { _ = root.Close() }, nil
+	return copies.In(root.File, root.Users), func() { _ = root.Close() }, nil
 }
 
 // CopyEnd is one of the two ends of a copy: a path in an app that runs, a path on the host, or a tar archive.

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 
+	"kurma.io/stager/spec"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -13,9 +15,9 @@ import (
 type AppRoot struct {
 	*os.File
 
-	// HostID and Size say what the process's users, and likewise its groups, are for the caller: 0 to Size-1 are HostID,
-	// HostID+1 and so on. HostID 0 is the caller's own users.
-	HostID, Size uint32
+	// Users is the process's user namespace, without a path; nil for the caller's. A process that has made one for itself
+	// decides so to whom the files in its root belong for the caller.
+	Users *spec.UserNamespace
 }
 
 // OpenAppRoot opens the root of a process of the pod. The caller closes it.
@@ -49,9 +51,9 @@ func (p *Pod) openAppRoot(pid int) (r AppRoot, err error) {
 	if err != nil {
 		return r, err
 	}
-	var first uint32
-	if _, err := fmt.Sscan(string(users), &first, &r.HostID, &r.Size); err != nil || first != 0 {
-		r.HostID, r.Size = 0, 0 // the process has made the namespace itself; its root has the owners of the one around it
+	var first, hostID, size uint32
+	if _, err := fmt.Sscan(string(users), &first, &hostID, &size); err == nil && first == 0 && hostID != 0 {
+		r.Users = &spec.UserNamespace{HostID: hostID, Size: size}
 	}
 	fd, err := process.root(alive)
 	if err != nil {

@@ -169,7 +169,7 @@ spec:
   - {name: memory, emptyDir: {medium: Memory}}
   - {name: settings, configMap: {name: settings}}
 `, "NAME", name))
-		out := c.sh(space, name, "touch /data/main /memory/main; stat -c '%n %u:%g' / /data/init /data/main /memory/main; cat /settings/color; id -u; kill -9 1 2>&1; "+
+		out := c.sh(space, name, "touch /data/main /memory/main; stat -c '%n %u:%g' / /data/init /data/main /memory/main; cat /settings/color; id -u; "+
 			"cat /var/run/secrets/kubernetes.io/serviceaccount/token | grep -c '^ey'")
 		if want := "/ 0:0\n/data/init 33:44\n/data/main 0:2000\n/memory/main 0:2000\nblue0\n1\n"; out != want {
 			c.Errorf("a pod sees\n%s\nwant\n%s", out, want)
