@@ -73,10 +73,6 @@ func (p *Pod) makeRoot(ctx context.Context, driver unionfs.Driver, app plan.App,
 		return fmt.Errorf("mount root of app %q: %w", app.Name, err)
 	}
 	if err := rootfs.AddEtcFiles(root, resolver, p.Plan.Hostname, hosts); err != nil {
-		if errors.Is(err, unix.EOVERFLOW) {
-			return fmt.Errorf("root of app %q: the driver %s cannot show the users of the pod's user namespace: %w",
-				app.Name, driver.Name(), err)
-		}
 		log.Warn("the app lacks files in /etc", "error", err)
 	}
 	return nil

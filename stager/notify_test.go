@@ -36,9 +36,18 @@ func (p *testPod) hungUp() bool {
 
 func TestPodIsReadyWhenTheAppSaysSo(t *testing.T) {
 	clause.Covers(t, "C-ANN-02")
+	t.Run("host's users", func(t *testing.T) { checkReady(t) })
+	// The socket is on a tmpfs, whose owners the kernel maps since Linux 6.3.
+	t.Run("own users", func(t *testing.T) {
+		checkReady(t, withConfig("userNamespace", map[string]any{"hostID": 700000}))
+	})
+}
+
+func checkReady(t *testing.T, options ...podOption) {
+	t.Helper()
 	p := launch(t, []testApp{notifier("a"), {Name: "b", App: map[string]any{
 		"exec": []string{"/bin/sh", "-c", "env; ls /dev; echo end; exec sleep 1000"},
-	}}})
+	}}}, options...)
 	if got := p.line("a"); got != "waiting" {
 		t.Fatalf("app says %q", got)
 	}
