@@ -4,8 +4,9 @@ package spec
 // to Size-1 are HostID, HostID+1 and so on in the caller's user namespace.
 //
 // In a bind of Spec.Mounts, a file has the number that its file system has, from 0 to Size-1 (MOUNT_ATTR_IDMAP in
-// mount_setattr(2)), but a device node keeps its owner, and so may a socket. In a file system that the runtime makes, files belong to user 0. Spec.Root
-// is the caller's, who has mounted it so that its files belong to the namespace's users.
+// mount_setattr(2)), but a device node keeps its owner, and so may a socket. In a file system that the runtime makes,
+// files belong to user 0. Spec.Root is the caller's, who has mounted it so that its files belong to the namespace's
+// users.
 type UserNamespace struct {
 	// Path is that of a file of the namespace, like /proc/PID/ns/user, in the caller's mount namespace.
 	Path         string
