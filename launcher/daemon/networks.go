@@ -89,8 +89,7 @@ func pluginStagerConfig(config json.RawMessage) (json.RawMessage, error) {
 		return nil, err
 	}
 	for _, key := range []string{
-		"requiredNamespaces", "defaultNamespaces", "forbid", "strictIsolators", "exitPolicy",
-		"restart",
+		"requiredNamespaces", "defaultNamespaces", "userNamespace", "forbid", "strictIsolators", "exitPolicy", "restart",
 	} {
 		object.Take(key)
 	}
