@@ -60,7 +60,7 @@ func becomeFailing() {
 func enterRootWithManifest(text string) error {
 	const root = "/mnt/root" // in a file system of daemon.Chroot's
 	entries, err := os.ReadDir("/")
-	if err != nil {
+	if err := errors.Join(err, os.MkdirAll(root, 0o755)); err != nil {
 		return err
 	}
 	for _, e := range entries {
