@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,9 +62,9 @@ const (
 	hostileZombies = 200              // fewer of them wait to be collected, at some moment in each round
 )
 
-// hostilePod is a pod of all programs of package hostile and of three neighbours, whose post-stop handlers write to
+// hostilePod is a pod of programs of package hostile and of three neighbours, whose post-stop handlers write to
 // the folder.
-func hostilePod(b *harness.Machine, dir string) *harness.Pod {
+func hostilePod(b *harness.Machine, dir string, programs []string) *harness.Pod {
 	b.T.Helper()
 	var apps []harness.AppDoc
 	for i := range 3 {
@@ -71,7 +73,7 @@ func hostilePod(b *harness.Machine, dir string) *harness.Pod {
 		app.App.EventHandlers = []harness.HandlerDoc{{Name: "post-stop", Exec: []string{"/bin/sh", "-c", "echo stopped >/probe/" + name}}}
 		apps = append(apps, app)
 	}
-	for name := range hostile.Programs() {
+	for _, name := range programs {
 		app := hostileApp(name)
 		app.App.Isolators = []any{harness.Isolator("resource/memory", map[string]string{"limit": "128Mi"})}
 		apps = append(apps, app)
@@ -85,23 +87,28 @@ func hostilePod(b *harness.Machine, dir string) *harness.Pod {
 
 // All hostile programs run as apps of one pod. Its neighbours restart, commands run in them, orphans are
 // reaped, post-stop handlers run, and the pod stops, all within the limits above. HOSTILE_FOR is how long, for a pod with
-// the host's users and for one with a user namespace.
+// the host's users and for one with a user namespace. The latter does without the program that stops all new processes:
+// its signals reach other apps in both.
 func TestHostileApps(t *testing.T) {
 	duration, err := time.ParseDuration(cmp.Or(os.Getenv("HOSTILE_FOR"), "30s"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	const config = `{"gracePeriod": "1s", "restart": "always", "maxProcesses": {"app": 500, "pod": 3000}`
-	t.Run("host's users", func(t *testing.T) { checkHostile(t, config+`}`, duration) })
-	t.Run("own users", func(t *testing.T) { checkHostile(t, config+`, "userNamespace": {"hostID": "auto"}}`, duration) })
+	programs := slices.Sorted(maps.Keys(hostile.Programs()))
+	t.Run("host's users", func(t *testing.T) { checkHostile(t, config+`}`, programs, duration) })
+	others := slices.DeleteFunc(slices.Clone(programs), func(name string) bool { return name == "stopper" })
+	t.Run("own users", func(t *testing.T) {
+		checkHostile(t, config+`, "userNamespace": {"hostID": "auto"}}`, others, duration)
+	})
 }
 
-func checkHostile(t *testing.T, config string, duration time.Duration) {
+func checkHostile(t *testing.T, config string, programs []string, duration time.Duration) {
 	t.Helper()
 	b := suite.NewMachine(t, harness.StagerConfig(config))
 	dir := b.Folder("probe", 0o777)
 	testProgram(b, dir)
-	p := hostilePod(b, dir)
+	p := hostilePod(b, dir, programs)
 	longest := map[string]time.Duration{}
 	limited := func(what string, limit time.Duration, f func()) {
 		longest[what] = max(longest[what], within(t, what, limit, f))
