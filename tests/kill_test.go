@@ -98,6 +98,8 @@ func TestNothingSurvivesAKill(t *testing.T) {
 				up := b.SignalPipe(filepath.Join(dir, "up"))
 				doc := m.doc(suite.Shell("a", "exec sleep 1000"), suite.Shell("b", "exec sleep 1000")).HostVolume("sync", dir, "/sync")
 				cmd := m.reach(b, doc, up)
+				// The app may run before the monitor has written down which process is the stager.
+				harness.Eventually(t, "the pod's record names the stager", func() bool { return b.OnlyPod().Stager != 0 })
 				b.Note()
 				if err := unix.Kill(v.find(b), unix.SIGKILL); err != nil {
 					t.Fatal(err)
