@@ -1,7 +1,6 @@
 package container
 
 import (
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -9,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"kurma.io/stager/container/containertest"
+	"kurma.io/stager/internal/userns"
 	"kurma.io/stager/spec"
 )
 
@@ -30,7 +28,7 @@ func TestDirectRuntimeConforms(t *testing.T) {
 }
 
 func TestDirectRuntimeConformsInAUserNamespace(t *testing.T) {
-	if !mapsTmpfs() {
+	if !userns.MapsTmpfs() {
 		t.Log("the suite's roots are on a tmpfs, which the kernel maps since Linux 6.3: the suite did not run")
 		return
 	}
@@ -59,14 +57,6 @@ func TestDirectStartsPassTheOtherTests(t *testing.T) {
 	}
 }
 
-func mapsTmpfs() bool {
-	var u unix.Utsname
-	var major, minor int
-	err := unix.Uname(&u)
-	_, scanErr := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
-	return err == nil && scanErr == nil && (major > 6 || major == 6 && minor >= 3)
-}
-
 // withUnmet returns unmet with more cases and their reasons.
 func withUnmet(pairs ...string) containertest.Unmet {
 	all := containertest.Unmet{}
@@ -80,7 +70,7 @@ func withUnmet(pairs ...string) containertest.Unmet {
 // unmet returns the cases that an old kernel cannot meet.
 func unmet() containertest.Unmet {
 	unmet := containertest.Unmet{}
-	if !mapsTmpfs() {
+	if !userns.MapsTmpfs() {
 		unmet["a user namespace of the app's own"] = "the kernel cannot map a tmpfs (Linux 6.3)"
 	}
 	if landlockABI() >= 2 {

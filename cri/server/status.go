@@ -2,11 +2,10 @@ package server
 
 import (
 	"context"
-	"fmt"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/internal/userns"
 
-	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -31,7 +30,7 @@ func (s *Server) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runt
 		condition(runtimeapi.RuntimeReady, "StagerNotReady", s.obtainStager(ctx)),
 		condition(runtimeapi.NetworkReady, "NetworkPluginNotReady", networkErr),
 	}
-	features := &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: mapsOwners()}
+	features := &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: userns.MapsTmpfs()}
 	return &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{Conditions: conditions},
 		RuntimeHandlers: []*runtimeapi.RuntimeHandler{
@@ -39,15 +38,6 @@ func (s *Server) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runt
 		},
 		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}, nil
-}
-
-// mapsOwners reports whether the kernel maps the owners of a tmpfs, as that of a pod's secrets: since Linux 6.3.
-func mapsOwners() bool {
-	var u unix.Utsname
-	var major, minor int
-	err := unix.Uname(&u)
-	_, scanErr := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
-	return err == nil && scanErr == nil && (major > 6 || major == 6 && minor >= 3)
 }
 
 func condition(kind, reason string, err error) *runtimeapi.RuntimeCondition {

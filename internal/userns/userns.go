@@ -40,3 +40,13 @@ func New(hostID, size uint32, flags uintptr, keep func(folder string) error) err
 		return errors.Join(err, killErr, waitErr)
 	})
 }
+
+// MapsTmpfs reports whether the kernel maps the owners of a tmpfs (MOUNT_ATTR_IDMAP in mount_setattr(2)), as that of a
+// pod's secrets: since Linux 6.3.
+func MapsTmpfs() bool {
+	var u unix.Utsname
+	var major, minor int
+	err := unix.Uname(&u)
+	_, scanErr := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	return err == nil && scanErr == nil && (major > 6 || major == 6 && minor >= 3)
+}
