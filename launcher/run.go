@@ -47,7 +47,7 @@ The arguments after -- follow those of the image.`,
 
 // run starts a pod. With --detach it prints the pod's UUID when it is up; if the UUID cannot be
 // printed, the pod is deleted. Otherwise it shows the pod's output until it ends, see runHere.
-func (c *cli) run(ctx context.Context, o runOptions) error {
+func (c *cli) run(ctx context.Context, o runOptions) (err error) {
 	asked, err := c.asked(o)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	if err != nil {
 		return c.hintAtFolder(o.source, err)
 	}
-	defer launch.Close()
+	defer func() { err = errors.Join(err, launch.Close()) }()
 	switch {
 	case o.interactive():
 		return c.runInteractive(ctx, launch, o, started)

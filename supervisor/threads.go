@@ -13,7 +13,7 @@ const spareThreads = 8
 // starts of a number of apps as there may be at once, each of which may hold a thread in the kernel, and a second one
 // for the container's mounts. It is called before apps run: they can use up all tasks of a cgroup around theirs and
 // the supervisor's, which it may not even see, and the Go runtime ends a program that cannot make the thread that it
-// needs. Without the threads the supervisor dies in one of ten runs of the test of a full cgroup.
+// needs. Without the threads it does in one of ten runs of TestTheSupervisorOutlivesAFullCgroupAroundIt.
 func ReserveThreads(apps int) {
 	threads := 2*min(apps, parallelStarts) + spareThreads
 	var locked, done sync.WaitGroup

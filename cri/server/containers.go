@@ -56,7 +56,7 @@ func (s *Server) StartContainer(
 
 // start starts the container's pod. The record has the pod's UUID before the pod starts: a server that was killed
 // leaves no pod that none knows.
-func (s *Server) start(ctx context.Context, r *records.Container) error {
+func (s *Server) start(ctx context.Context, r *records.Container) (err error) {
 	sandbox, err := s.records.Sandbox(r.SandboxID)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (s *Server) start(ctx context.Context, r *records.Container) error {
 	if err != nil {
 		return err
 	}
-	defer launch.Close()
+	defer func() { err = errors.Join(err, launch.Close()) }()
 	r.PodUUID = launch.Pod().Plan.UUID
 	if err := errors.Join(s.records.WriteContainer(*r), limitBeforeStart(launch.Pod(), *r)); err != nil {
 		return err

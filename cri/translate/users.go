@@ -44,8 +44,8 @@ func mappingOf(all []*runtimeapi.IDMapping) (*records.Users, error) {
 	last := uint64(m.GetHostId()) + uint64(m.GetLength())
 	if m.GetContainerId() != 0 || m.GetHostId() == 0 || m.GetLength() == 0 || last > math.MaxUint32 {
 		return nil, fmt.Errorf(
-			"mapping of %d IDs from %d on to the host's from %d on: want IDs from 0 on, and the host's from 1 to 4294967294",
-			m.GetLength(), m.GetContainerId(), m.GetHostId())
+			"mapping of %d IDs from %d on to the host's from %d on: want IDs from 0 on, and the host's from 1 to %d",
+			m.GetLength(), m.GetContainerId(), m.GetHostId(), uint32(math.MaxUint32-1))
 	}
 	return &records.Users{HostID: m.GetHostId(), Size: m.GetLength()}, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -82,8 +81,7 @@ func (d *Daemon) Create(ctx context.Context, o PodOptions) (launch *Launch, warn
 	}
 	launch.pod, warnings, err = d.create(ctx, store, stager, uuid, o)
 	if err != nil {
-		launch.Close()
-		return nil, warnings, err
+		return nil, warnings, errors.Join(err, launch.Close())
 	}
 	launch.pod.LastLines = lastLines
 	return launch, warnings, nil
@@ -104,17 +102,20 @@ func (l *Launch) Run(ctx context.Context, up func() error) (pods.Exit, error) {
 	return l.pod.Run(ctx, true, up)
 }
 
-// Close deletes a pod that was not started, and ends its monitor. It may be called again.
-func (l *Launch) Close() {
+// Close deletes a pod that was not started, and ends its monitor. It may be called again. The error says that such a
+// pod is left.
+func (l *Launch) Close() error {
 	if l.monitor != nil {
 		l.monitor.Close()
 	}
-	if l.pod != nil && !l.begun {
-		l.begun = true
-		if err := l.pod.Discard(); err != nil {
-			slog.Warn("pod that was not started is left", "error", err)
-		}
+	if l.pod == nil || l.begun {
+		return nil
 	}
+	l.begun = true
+	if err := l.pod.Discard(); err != nil {
+		return fmt.Errorf("delete pod that was not started: %w", err)
+	}
+	return nil
 }
 
 // Start makes a pod that is detached and starts it: Create, and Launch.Start.
@@ -124,8 +125,7 @@ func (d *Daemon) Start(ctx context.Context, o PodOptions) (pod *pods.Pod, warnin
 	if err != nil {
 		return nil, warnings, err
 	}
-	defer launch.Close()
-	err = launch.Start(ctx)
+	err = errors.Join(launch.Start(ctx), launch.Close())
 	return launch.Pod(), warnings, err
 }
 

@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -126,7 +127,6 @@ func (m *netMachine) runIn(d *daemon.Daemon, network string) error {
 	if err != nil {
 		return err
 	}
-	defer launch.Close()
 	_, err = launch.Run(context.Background(), func() error { return nil })
-	return err
+	return errors.Join(err, launch.Close())
 }
