@@ -28,7 +28,7 @@ HOST    := GOARCH=$(ARCH) CGO_ENABLED=0 $(GOBUILD) -tags '$(TAGS)' -ldflags "$(L
 BIN    := bin
 OUT    := build/out
 DIST   := dist
-NAME   := $(shell $(GO) run ./names/print PROGRAM)
+NAME   := $(shell $(GO) run ./names/print)
 ACI    := $(OUT)/$(NAME)-$(VERSION)-linux-$(ARCH).aci
 LINT   := bin/tools/golangci-lint
 VULN   := bin/tools/govulncheck

@@ -44,6 +44,9 @@ type Config struct {
 // in all apps of a pod. 0 is no limit.
 type MaxProcesses struct{ App, Pod int64 }
 
+// maxPIDs is the most that MaxProcesses may be: PID_MAX_LIMIT (proc_sys_kernel(5)).
+const maxPIDs = 1 << 22
+
 // Power is something beyond the defaults for which an isolator can ask, and which the key "forbid" can
 // refuse.
 type Power string
@@ -94,10 +97,14 @@ func settings(drivers []string) []setting {
 		{"runtime", func(c *Config, v json.RawMessage) error {
 			return oneOf(v, &c.Runtime, append([]string{""}, spec.Starters()...)...)
 		}},
-		{"requiredNamespaces", func(c *Config, v json.RawMessage) error { return namespaceList(v, &c.RequiredNamespaces) }},
-		{"defaultNamespaces", func(c *Config, v json.RawMessage) error { return namespaceList(v, &c.DefaultNamespaces) }},
+		{"requiredNamespaces", func(c *Config, v json.RawMessage) error {
+			return listOf(v, &c.RequiredNamespaces, namespaceNames()...)
+		}},
+		{"defaultNamespaces", func(c *Config, v json.RawMessage) error {
+			return listOf(v, &c.DefaultNamespaces, namespaceNames()...)
+		}},
 		{"userNamespace.hostID", func(c *Config, v json.RawMessage) error { return hostID(v, &c.UserNamespace.HostID) }},
-		{"userNamespace.size", func(c *Config, v json.RawMessage) error { return count32(v, &c.UserNamespace.Size) }},
+		{"userNamespace.size", func(c *Config, v json.RawMessage) error { return whole(v, &c.UserNamespace.Size, 1, spec.MaxID) }},
 		{"gracePeriod", func(c *Config, v json.RawMessage) error { return duration(v, &c.GracePeriod) }},
 		{"exitPolicy", func(c *Config, v json.RawMessage) error {
 			return policy(v, &c.ExitPolicy, supervisor.ExitPolicies())
@@ -108,8 +115,8 @@ func settings(drivers []string) []setting {
 		{"makeWorkingDirectory", func(c *Config, v json.RawMessage) error { return boolean(v, &c.MakeWorkingDirectory) }},
 		{"maskedPaths", func(c *Config, v json.RawMessage) error { return absolutePaths(v, &c.MaskedPaths) }},
 		{"readOnlyPaths", func(c *Config, v json.RawMessage) error { return absolutePaths(v, &c.ReadOnlyPaths) }},
-		{"maxProcesses.app", func(c *Config, v json.RawMessage) error { return processes(v, &c.MaxProcesses.App) }},
-		{"maxProcesses.pod", func(c *Config, v json.RawMessage) error { return processes(v, &c.MaxProcesses.Pod) }},
+		{"maxProcesses.app", func(c *Config, v json.RawMessage) error { return whole(v, &c.MaxProcesses.App, 0, maxPIDs) }},
+		{"maxProcesses.pod", func(c *Config, v json.RawMessage) error { return whole(v, &c.MaxProcesses.Pod, 0, maxPIDs) }},
 		{"shmSize", func(c *Config, v json.RawMessage) error { return size(v, &c.SharedMemory) }},
 		{"forbid", func(c *Config, v json.RawMessage) error {
 			return listOf(v, &c.Forbid, PowerPrivileged, PowerCapabilities, PowerSeccomp, PowerHostNamespaces)
@@ -119,7 +126,7 @@ func settings(drivers []string) []setting {
 		{"log.driver", func(c *Config, v json.RawMessage) error { return oneOf(v, &c.Log.Driver, LogToFiles, LogToJournal) }},
 		{"log.path", func(c *Config, v json.RawMessage) error { return absolutePath(v, &c.Log.Path) }},
 		{"log.maxSize", func(c *Config, v json.RawMessage) error { return size(v, &c.Log.MaxSize) }},
-		{"log.maxFiles", func(c *Config, v json.RawMessage) error { return count(v, &c.Log.MaxFiles) }},
+		{"log.maxFiles", func(c *Config, v json.RawMessage) error { return whole(v, &c.Log.MaxFiles, 1, 1000) }},
 	}
 }
 
@@ -222,21 +229,6 @@ func quoted[T ~string](words []T) string {
 	return strings.Join(list, ", ")
 }
 
-func namespaceList(raw json.RawMessage, to *[]string) error {
-	var v []string
-	err := json.Unmarshal(raw, &v)
-	for _, name := range v {
-		if !slices.Contains(namespaceNames(), name) {
-			err = errors.New("unknown namespace")
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("must be a list of %s", strings.Join(namespaceNames(), ", "))
-	}
-	*to = v
-	return nil
-}
-
 func duration(raw json.RawMessage, to *time.Duration) error {
 	var v string
 	if json.Unmarshal(raw, &v) == nil {
@@ -274,20 +266,11 @@ func absolutePaths(raw json.RawMessage, to *[]string) error {
 	return nil
 }
 
-func count(raw json.RawMessage, to *int) error {
-	var v int
-	if json.Unmarshal(raw, &v) != nil || v < 1 || v > 1000 {
-		return errors.New("must be a whole number from 1 to 1000")
-	}
-	*to = v
-	return nil
-}
-
-func processes(raw json.RawMessage, to *int64) error {
-	const most = 1 << 22 // PID_MAX_LIMIT (proc_sys_kernel(5))
-	var v int64
-	if json.Unmarshal(raw, &v) != nil || v < 0 || v > most {
-		return fmt.Errorf("must be a whole number from 0, for no limit, to %d", most)
+// whole reads a whole number.
+func whole[T int | int64 | uint32](raw json.RawMessage, to *T, least, most T) error {
+	var v T
+	if json.Unmarshal(raw, &v) != nil || v < least || v > most {
+		return fmt.Errorf("must be a whole number from %d to %d", least, most)
 	}
 	*to = v
 	return nil

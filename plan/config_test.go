@@ -94,7 +94,7 @@ func TestWrongConfigurationsAreRefused(t *testing.T) {
 		{"unknown storage", `{"graphStorage": "zfs"}`, `stagerConfig.graphStorage: "zfs": must be one of "", "overlay", "aufs", "copy"`},
 		{"storage a number", `{"graphStorage": 1}`, `stagerConfig.graphStorage: 1: must be one of`},
 		{"unknown runtime", `{"runtime": "runc"}`, `stagerConfig.runtime: "runc": must be one of "", "direct", "libcontainer"`},
-		{"unknown namespace", `{"requiredNamespaces": ["pid", "time"]}`, `stagerConfig.requiredNamespaces: ["pid","time"]: must be a list of ipc, net`},
+		{"unknown namespace", `{"requiredNamespaces": ["pid", "time"]}`, `stagerConfig.requiredNamespaces: ["pid","time"]: must be a list of "ipc", "net"`},
 		{"namespaces a string", `{"defaultNamespaces": "pid"}`, `stagerConfig.defaultNamespaces: "pid": must be a list of`},
 		{"masked paths", `{"maskedPaths": ["/proc/acpi", "acpi"]}`, `stagerConfig.maskedPaths: ["/proc/acpi","acpi"]: must be a list of absolute paths`},
 		{"read-only root", `{"readOnlyPaths": ["//."]}`, `must be a list of absolute paths below /`},

@@ -133,8 +133,8 @@ func isolators() []isolator {
 		{name: "os/unix/sysctl", pod: true, apply: (*applier).sysctl},
 		{name: "resource/cpu", app: true, pod: true, repeat: lastWins, apply: (*applier).cpu},
 		{name: "resource/memory", app: true, pod: true, repeat: lastWins, apply: (*applier).memory},
-		{name: "resource/block-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*applier).blockBandwidth},
-		{name: "resource/block-iops", app: true, pod: true, repeat: lastWins, apply: (*applier).blockIOPS},
+		{name: "resource/block-bandwidth", app: true, pod: true, repeat: lastWins, apply: blockLimit(blockBandwidthOf)},
+		{name: "resource/block-iops", app: true, pod: true, repeat: lastWins, apply: blockLimit(blockIOPSOf)},
 		{name: "resource/network-bandwidth", app: true, pod: true, repeat: lastWins, apply: (*applier).networkBandwidth},
 		{name: "host/privileged", app: true, pod: true, apply: preparedAt("/host")},
 		{name: "host/api-access", app: true, pod: true, apply: preparedAt("/var/lib/kurma")},
@@ -294,8 +294,8 @@ func (i *applier) namespaces(json.RawMessage) (verdict, error) { return verdict{
 // or below dir.
 func preparedAt(dir string) func(*applier, json.RawMessage) (verdict, error) {
 	return func(i *applier, value json.RawMessage) (verdict, error) {
-		wanted, err := parseBool(value)
-		if err != nil || !wanted {
+		var wanted bool
+		if err := boolean(value, &wanted); err != nil || !wanted {
 			return verdict{}, err
 		}
 		if !slices.ContainsFunc(i.targets, func(target string) bool { return target == dir || spec.Inside(target, dir) }) {
@@ -303,11 +303,4 @@ func preparedAt(dir string) func(*applier, json.RawMessage) (verdict, error) {
 		}
 		return verdict{Enforced, "by the daemon's mounts at " + dir}, nil
 	}
-}
-
-func parseBool(value json.RawMessage) (v bool, err error) {
-	if json.Unmarshal(value, &v) != nil {
-		return false, errors.New("must be true or false")
-	}
-	return v, nil
 }

@@ -146,8 +146,8 @@ func sharesOf(millis int64) uint64 {
 
 func (i *applier) cpuShares(value json.RawMessage) (verdict, error) {
 	var shares int64
-	if json.Unmarshal(value, &shares) != nil || shares < minShares || shares > maxShares {
-		return verdict{}, fmt.Errorf("must be a whole number from %d to %d", minShares, maxShares)
+	if err := whole(value, &shares, minShares, maxShares); err != nil {
+		return verdict{}, err
 	}
 	if !i.machine.CPULimits {
 		return ignore(noCPULimits)
@@ -181,28 +181,24 @@ func (i *applier) memory(value json.RawMessage) (verdict, error) {
 	return verdict{}, nil
 }
 
-func (i *applier) blockBandwidth(value json.RawMessage) (verdict, error) {
-	rate, err := Rate(value)
-	if err != nil {
-		return verdict{}, err
+func blockBandwidthOf(r *spec.Resources) *uint64 { return &r.BlockBandwidth }
+func blockIOPSOf(r *spec.Resources) *uint64      { return &r.BlockIOPS }
+
+// blockLimit applies the limit of block devices that of points to.
+func blockLimit(of func(*spec.Resources) *uint64) func(*applier, json.RawMessage) (verdict, error) {
+	return func(i *applier, value json.RawMessage) (verdict, error) {
+		rate, err := Rate(value)
+		if err != nil {
+			return verdict{}, err
+		}
+		limit := of(i.resources())
+		*limit = rate
+		return i.blockVerdict(limit, *of(&i.pod.Resources))
 	}
-	out := i.resources()
-	out.BlockBandwidth = rate
-	return i.blockLimit(&out.BlockBandwidth, i.pod.Resources.BlockBandwidth)
 }
 
-func (i *applier) blockIOPS(value json.RawMessage) (verdict, error) {
-	rate, err := Rate(value)
-	if err != nil {
-		return verdict{}, err
-	}
-	out := i.resources()
-	out.BlockIOPS = rate
-	return i.blockLimit(&out.BlockIOPS, i.pod.Resources.BlockIOPS)
-}
-
-// blockLimit applies a limit of block devices. pods is the limit of the app's pod, 0 for none.
-func (i *applier) blockLimit(limit *uint64, pods uint64) (verdict, error) {
+// blockVerdict bounds a limit of block devices. pods is the limit of the app's pod, 0 for none.
+func (i *applier) blockVerdict(limit *uint64, pods uint64) (verdict, error) {
 	switch {
 	case i.machine.BlockLimits == spec.NoBlockLimits:
 		*limit = 0
@@ -244,12 +240,10 @@ func (i *applier) networkBandwidth(value json.RawMessage) (verdict, error) {
 	}
 	out := &i.app.NetworkBandwidth
 	switch {
-	case i.forPod && i.pod.Namespaces.HostNet:
+	case i.pod.Namespaces.HostNet:
 		return ignore("the pod shares the machine's network")
 	case i.forPod:
 		out = &i.pod.NetworkBandwidth
-	case i.pod.Namespaces.HostNet:
-		return ignore("the pod shares the machine's network")
 	case !i.pod.OneApp:
 		return ignore("the pod's apps share its network, so the limit cannot apply to one app; limit the pod instead")
 	}

@@ -108,8 +108,8 @@ func (i *applier) settleCapabilities() {
 
 // noNewPrivileges applies os/linux/no-new-privileges: if one of several is true, the result is.
 func (i *applier) noNewPrivileges(value json.RawMessage) (verdict, error) {
-	v, err := parseBool(value)
-	if err != nil {
+	var v bool
+	if err := boolean(value, &v); err != nil {
 		return verdict{}, err
 	}
 	if !v && i.app.NoNewPrivileges {
@@ -123,12 +123,10 @@ func (i *applier) noNewPrivileges(value json.RawMessage) (verdict, error) {
 // /proc and /sys, writable cgroups, and no seccomp filter unless an isolator asks for one.
 // CONFIG.md has the table. The fate names what the stager lacks and so cannot grant.
 func (i *applier) privileged(value json.RawMessage) (verdict, error) {
-	wanted, err := parseBool(value)
-	if err != nil {
+	if err := boolean(value, &i.app.Privileged); err != nil {
 		return verdict{}, err
 	}
-	i.app.Privileged = wanted
-	if wanted && len(i.machine.Withheld) > 0 {
+	if i.app.Privileged && len(i.machine.Withheld) > 0 {
 		return change("the stager lacks, and so cannot grant: %s", strings.Join(i.machine.Withheld, ", "))
 	}
 	return verdict{}, nil
@@ -136,8 +134,8 @@ func (i *applier) privileged(value json.RawMessage) (verdict, error) {
 
 func (i *applier) oomScoreAdj(value json.RawMessage) (verdict, error) {
 	var score int
-	if json.Unmarshal(value, &score) != nil || score < -1000 || score > 1000 {
-		return verdict{}, errors.New("must be a whole number from -1000 to 1000")
+	if err := whole(value, &score, -1000, 1000); err != nil {
+		return verdict{}, err
 	}
 	i.app.OOMScoreAdj = score
 	if lowest := i.machine.MinOOMScoreAdj; score < lowest {

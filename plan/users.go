@@ -32,18 +32,9 @@ func hostID(raw json.RawMessage, to *uint32) error {
 		*to = autoID
 		return nil
 	}
-	if count32(raw, to) != nil {
+	if whole(raw, to, 1, spec.MaxID) != nil {
 		return fmt.Errorf(`must be a whole number from 1 to %d, or "auto"`, uint32(spec.MaxID))
 	}
-	return nil
-}
-
-func count32(raw json.RawMessage, to *uint32) error {
-	var v uint32
-	if json.Unmarshal(raw, &v) != nil || v < 1 || v > spec.MaxID {
-		return fmt.Errorf("must be a whole number from 1 to %d", uint32(spec.MaxID))
-	}
-	*to = v
 	return nil
 }
 

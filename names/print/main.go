@@ -1,8 +1,7 @@
-// Command print prints names for the Makefile and for scripts.
+// Command print prints names for the Makefile, for scripts and for C.
 //
-//	print         all of them, as assignments for a shell: PROGRAM='stager' …
-//	print NAME    the value of one of them: print PROGRAM
-//	print --c     the names that C files know, as a header: go generate writes internal/c/names.h
+//	print          the program's name
+//	print --c      the names that C files know, as a header: go generate writes internal/c/names.h
 package main
 
 //go:generate sh -c "go run . --c >../../internal/c/names.h"
@@ -20,20 +19,6 @@ func main() {
 	if err := run(os.Stdout, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "print:", err)
 		os.Exit(1)
-	}
-}
-
-type name struct{ name, value string }
-
-func all() []name {
-	return []name{
-		{"PROGRAM", names.Program},
-		{"IMAGE", names.Image},
-		{"EXEC", names.Exec},
-		{"RUN_DIR", names.RunDir},
-		{"LOG_DIR", names.LogDir},
-		{"CONTROL_SOCKET", names.ControlSocket},
-		{"CALL_IN_DIR", names.CallInDir},
 	}
 }
 
@@ -61,24 +46,15 @@ const header = `/* Names that C files share with package names. "go generate ./n
 `
 
 func run(out io.Writer, args []string) error {
-	if slices.Equal(args, []string{"--c"}) {
-		_, err := fmt.Fprintf(out, header, names.Program, names.SupervisorVariable, names.ShimVariable,
+	var err error
+	switch {
+	case len(args) == 0:
+		_, err = fmt.Fprintln(out, names.Program)
+	case slices.Equal(args, []string{"--c"}):
+		_, err = fmt.Fprintf(out, header, names.Program, names.SupervisorVariable, names.ShimVariable,
 			names.VolumesDir, names.Manifest)
-		return err
+	default:
+		err = fmt.Errorf("unknown arguments %q", args)
 	}
-	if len(args) == 0 {
-		for _, n := range all() {
-			if _, err := fmt.Fprintf(out, "%s='%s'\n", n.name, n.value); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	for _, n := range all() {
-		if len(args) == 1 && n.name == args[0] {
-			_, err := fmt.Fprintln(out, n.value)
-			return err
-		}
-	}
-	return fmt.Errorf("%q is not one name", args)
+	return err
 }

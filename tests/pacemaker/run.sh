@@ -103,7 +103,7 @@ serves() { on "$1" test -e /run/ready; }
 mount --make-rprivate /
 mount -t tmpfs layers "$work"
 mkdir "$work/dist"
-name=$(cd "$top" && go run ./names/print PROGRAM)
+name=$(cd "$top" && go run ./names/print)
 VERSION=1.0.0 SOURCE_DATE_EPOCH=1700000000 "$top/tests/release/dist.sh" "$top/bin" \
 	"$(ls "$out/$name"-*-linux-"$(dpkg --print-architecture)".aci)" "$work/dist" >/dev/null
 cp "$out/images/busybox.aci" "$here/node.sh" "$work/dist/"

@@ -68,7 +68,7 @@ userland() {
 
 # products puts what has been built for the machine into $tree/built.
 products() {
-	name=$(cd "$top" && go run ./names/print PROGRAM)
+	name=$(cd "$top" && go run ./names/print)
 	cp "$top/bin/launcher" "$top/bin/stager" "$top/bin/kurma-cri" "$top/bin/aci" "$out/$name"-*.aci* "$out"/*-netplugin.aci* "$tree/built/"
 	cp -r "$out/images/pods" "$out"/images/*.aci "$out"/images/*.id "$out/images/natstalk" "$tree/built/images/"
 }

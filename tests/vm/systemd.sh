@@ -40,7 +40,7 @@ debian() {
 packages() {
 	rm -rf "$vm/dist"
 	mkdir "$vm/dist"
-	name=$(cd "$top" && go run ./names/print PROGRAM)
+	name=$(cd "$top" && go run ./names/print)
 	VERSION=$("$top/bin/launcher" --version | sed 's/.* //') SOURCE_DATE_EPOCH=$(date +%s)
 	export VERSION SOURCE_DATE_EPOCH
 	"$top/tests/release/dist.sh" "$top/bin" "$(ls "$out/$name"-*-linux-amd64.aci)" "$vm/dist"
