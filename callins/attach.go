@@ -13,11 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enders are the signals that end an attach.
-var enders = []os.Signal{ //nolint:gochecknoglobals // a table that is only read
-	unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT,
-}
-
 // errDropped is the message for a caller that did not read its output.
 var errDropped = errors.New("dropped, because the output was not read in time")
 
@@ -83,7 +78,7 @@ func attach(ctx context.Context, s Streams, args []string) (int, error) {
 
 // notifyUnlessIgnored leaves out the signals that the caller's parent had it ignore.
 func notifyUnlessIgnored(signals chan<- os.Signal) {
-	for _, sig := range enders {
+	for _, sig := range endSignals {
 		if !signal.Ignored(sig) {
 			signal.Notify(signals, sig)
 		}

@@ -255,21 +255,18 @@ func poll(fds []unix.PollFd, limit time.Duration) error {
 	return nil
 }
 
-// finishAll finishes copyings, and joins their errors.
-func finishAll(outputs []*copying) error {
-	var all []error
-	for _, o := range outputs {
-		all = append(all, o.finish())
-	}
-	return errors.Join(all...)
-}
-
 // awaitOutput finishes the outputs after the end of what writes to them, and returns their error. A signal of the
 // caller, unless it is a change of the window, ends the wait for a reader that does not read; then code is 128+N. So
 // it is for a reader that has gone, as if SIGPIPE had ended the call-in.
 func awaitOutput(outputs []*copying, signals <-chan os.Signal) (code int, err error) {
 	finished := make(chan error, 1)
-	go func() { finished <- finishAll(outputs) }()
+	go func() {
+		var all []error
+		for _, o := range outputs {
+			all = append(all, o.finish())
+		}
+		finished <- errors.Join(all...)
+	}()
 	for {
 		select {
 		case err := <-finished:

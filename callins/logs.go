@@ -150,21 +150,14 @@ func logFolder(ctx context.Context, root string, o logsOptions) (string, error) 
 		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 			return "", fmt.Errorf("find log of app %q: %w", o.app, err)
 		}
-		if err == nil || !o.read.Follow || !pauseFor(ctx, 20*time.Millisecond) {
+		if err == nil || !o.read.Follow {
 			return "", unknown
 		}
-	}
-}
-
-// pauseFor waits for d, and returns false if ctx ends first.
-func pauseFor(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+		select {
+		case <-ctx.Done():
+			return "", unknown
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // defaultTerm is TERM for a command on a terminal if its caller names none.
 const defaultTerm = "xterm"
 
-// endSignals are the signals of the caller that ask a command to end.
+// endSignals are the signals of the caller that end an attach, and that ask a command to end.
 var endSignals = []syscall.Signal{ //nolint:gochecknoglobals // a table that is only read
 	syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT,
 }

@@ -96,11 +96,3 @@ func belowCgroup(path, container, dir string, pid int) string {
 	}
 	return ""
 }
-
-// cgroups returns the manager of the container's cgroup, always the same one.
-func (c *container) cgroups() (cgroups.Manager, error) {
-	c.once.Do(func() {
-		c.manager, c.managerErr = c.runtime.pod.Manager(c.spec.Cgroup)
-	})
-	return c.manager, c.managerErr
-}

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
@@ -33,9 +32,7 @@ type container struct {
 	oom     cgroup.OOMWatch
 	looks   chan struct{} // see look
 
-	once       sync.Once // sets the next two
-	manager    cgroups.Manager
-	managerErr error
+	cgroups func() (cgroups.Manager, error) // the manager of its cgroup, always the same one
 }
 
 // Start implements spec.Container.
@@ -209,6 +206,5 @@ type process struct {
 // PID implements spec.Running.
 func (p *process) PID() int { return p.pid }
 
-// Release implements spec.Running. Wait returns ECHILD, which is expected here: the reaper
-// has already collected the child.
+// Release implements spec.Running.
 func (p *process) Release() { p.release() }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"time"
 	"unsafe"
 
@@ -90,7 +89,6 @@ func (f *forked) encode() ([]byte, error) {
 
 // startDirect starts the first process.
 func (c *container) startDirect(config *configs.Config, stdio spec.Stdio) (_ spec.Running, err error) {
-	runtime.UnlockOSThread() // as in exec: the child is the forker's
 	if err := c.runtime.pod.MakeBelow(c.spec.Cgroup, config.Cgroups.Resources); err != nil {
 		return nil, err
 	}

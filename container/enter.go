@@ -22,13 +22,10 @@ import (
 // (a command). Both execute the shim with the files of enum shim_file in shim.h, send it a plan,
 // and wait for its report.
 //
-// They differ because libcontainer makes the container around the first process:
-//   - libcontainer executes the shim inside the finished container, connects stdio and makes the
-//     terminal. For a command, the supervisor connects stdio and makes the terminal, in exec.go;
-//   - libcontainer puts the first process into its cgroups, and sets its session keyring, SELinux
-//     label and OOM score. For a command, the supervisor and the shim do so (SHIM_JOIN);
-//   - the first process waits in libcontainer's init until its root is assembled. Only then can
-//     the supervisor look the user up and send the plan.
+// They differ because libcontainer, or the child of a direct start, makes the container around the first process: it
+// connects stdio, makes the terminal, and sets cgroups, session keyring, SELinux label and OOM score. For a command,
+// the supervisor (exec.go) and the shim (SHIM_JOIN) do so. And the first process waits until its root is assembled:
+// only then can the supervisor look the user up and send the plan.
 type entrance struct {
 	container *container
 	process   *spec.Process // that the shim becomes

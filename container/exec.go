@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"syscall"
 
@@ -34,9 +33,6 @@ func (c *container) Exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, erro
 
 func (c *container) exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, error) {
 	defer starting()()
-	// The caller may have locked this goroutine to a thread (reap.Reaper.Spawn). The shim is the child of
-	// another one, the starter's, and commands that wait must not hold a thread each.
-	runtime.UnlockOSThread()
 	p := c.spec.Process
 	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
 	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
@@ -159,7 +155,7 @@ func (j *joining) start() (started *os.Process, err error) {
 	return started, err
 }
 
-// keyring returns the name of the container's session keyring, which libcontainer has chosen.
+// keyring returns the name of the container's session keyring. It is the one that libcontainer chooses.
 func (c *container) keyring() string { return "_ses." + c.id }
 
 // setLabels sets what the thread's children inherit: the container's session keyring, and the labels

@@ -145,9 +145,13 @@ func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
 		"join session keyring: ": fails(unix.SYS_KEYCTL),
 		executes:                 fails(unix.SYS_EXECVE),
 		"set SELinux label: ":    func(c *container) { c.spec.SELinuxLabel = "no such label" }, // not the machine's
-		"no manager":             func(c *container) { c.manager, c.managerErr = nil, errors.New("no manager") },
+		"no manager": func(c *container) {
+			c.cgroups = func() (cgroups.Manager, error) { return nil, errors.New("no manager") }
+		},
 		"open container's cgroup: ": func(c *container) {
-			c.manager, c.managerErr = manager.New(&cgroups.Cgroup{Path: "/stager-test-none", Resources: &cgroups.Resources{SkipDevices: true}})
+			c.cgroups = func() (cgroups.Manager, error) {
+				return manager.New(&cgroups.Cgroup{Path: "/stager-test-none", Resources: &cgroups.Resources{SkipDevices: true}})
+			}
 		},
 		"make terminal: /dev/pts is not a devpts": func(c *container) {
 			inMounts(t, c, func() error {
@@ -162,14 +166,11 @@ func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
 		},
 	} {
 		c := startUnwatched(t)
-		m, err := c.cgroups()
-		if err != nil {
-			t.Fatal(err)
-		}
+		whole := c.cgroups
 		change(c)
 		before, _ := held(t)
 		p, err := c.Exec(rootCommand("true"), spec.Stdio{Terminal: strings.HasPrefix(want, "make terminal"), Console: make(chan *os.File, 1)})
-		c.manager, c.managerErr = m, nil
+		c.cgroups = whole
 		if err == nil {
 			_, _ = unix.Wait4(p.PID(), nil, 0, nil)
 			p.Release()
@@ -210,7 +211,6 @@ func TestCommandsThatAreStoppedInTheirStartGoOn(t *testing.T) {
 	ended := make(chan error, commands)
 	for range commands {
 		go func() {
-			runtime.LockOSThread() // as reap.Reaper.Spawn does
 			p, err := c.Exec(rootCommand("/bin/busybox-late", "true"), spec.Stdio{})
 			if err == nil {
 				_, err = unix.Wait4(p.PID(), nil, 0, nil)

@@ -13,14 +13,7 @@ import (
 // may use it at once.
 type filterCache struct {
 	mu      sync.Mutex
-	filters map[string]*cachedFilter // guarded by mu
-}
-
-// cachedFilter is compiled by the first goroutine that needs it.
-type cachedFilter struct {
-	once   sync.Once
-	filter *filter
-	err    error
+	filters map[string]func() (*filter, error) // guarded by mu; the first call compiles
 }
 
 // of returns the filter of a process, nil for none.
@@ -28,28 +21,26 @@ func (c *filterCache) of(p *spec.Process) (*filter, error) {
 	if p.Seccomp.Kind == spec.SeccompOff {
 		return nil, nil //nolint:nilnil // no filter is a filter here
 	}
-	cached := c.cached(fmt.Sprint(p.Seccomp, strings.Join(p.Capabilities, " ")))
-	cached.once.Do(func() {
-		switch p.Seccomp.Kind {
-		case spec.SeccompSet:
-			cached.filter, cached.err = compileSet(p.Seccomp.Set)
-		case spec.SeccompProfile:
-			cached.filter, cached.err = loadProfile(p.Seccomp.Profile, p.Capabilities)
-		default:
-			cached.filter, cached.err = defaultFilter(p.Capabilities)
-		}
-	})
-	return cached.filter, cached.err
+	return c.cached(p.Seccomp, p.Capabilities)()
 }
 
-func (c *filterCache) cached(key string) *cachedFilter {
+func (c *filterCache) cached(s spec.Seccomp, capabilities []string) func() (*filter, error) {
+	key := fmt.Sprint(s, strings.Join(capabilities, " "))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.filters == nil {
-		c.filters = map[string]*cachedFilter{}
+		c.filters = map[string]func() (*filter, error){}
 	}
 	if c.filters[key] == nil {
-		c.filters[key] = &cachedFilter{}
+		c.filters[key] = sync.OnceValues(func() (*filter, error) {
+			switch s.Kind {
+			case spec.SeccompSet:
+				return compileSet(s.Set)
+			case spec.SeccompProfile:
+				return loadProfile(s.Profile, capabilities)
+			}
+			return defaultFilter(capabilities)
+		})
 	}
 	return c.filters[key]
 }

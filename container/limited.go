@@ -19,14 +19,13 @@ const maxLooks = 4
 //
 // discard takes the result of an f that was too late; it is nil if there is nothing to release.
 func look[T any](c *container, f func(root *os.File) T, discard func(T)) (result T, err error) {
-	late := time.NewTimer(c.runtime.execLimit)
-	defer late.Stop()
+	late := time.After(c.runtime.execLimit)
 	tooLate := func() error {
 		return fmt.Errorf("the container's files do not answer within %s", c.runtime.execLimit)
 	}
 	select {
 	case c.looks <- struct{}{}:
-	case <-late.C:
+	case <-late:
 		return result, tooLate()
 	}
 	// A descriptor of its own: Destroy closes the container's.
@@ -53,7 +52,7 @@ func look[T any](c *container, f func(root *os.File) T, discard func(T)) (result
 	select {
 	case result = <-done:
 		return result, nil
-	case <-late.C:
+	case <-late:
 		return result, tooLate()
 	}
 }

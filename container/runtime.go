@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	_ "github.com/opencontainers/cgroups/devices" // sets device rules; without it the cgroup manager refuses any
+	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/exeseal"
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // joins and makes namespaces before the Go runtime starts
@@ -197,5 +197,9 @@ func (r *Runtime) Container(s spec.Spec) (spec.Container, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make seccomp filter: %w", err)
 	}
-	return &container{runtime: r, spec: s, filter: filter, id: rand.Text(), looks: make(chan struct{}, maxLooks)}, nil
+	group := s.Cgroup
+	return &container{
+		runtime: r, spec: s, filter: filter, id: rand.Text(), looks: make(chan struct{}, maxLooks),
+		cgroups: sync.OnceValues(func() (cgroups.Manager, error) { return r.pod.Manager(group) }),
+	}, nil
 }

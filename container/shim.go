@@ -28,8 +28,8 @@ import (
 // A program with this package is linked statically, because it is executed inside containers,
 // which may have no dynamic loader.
 //
-// libcontainer does not execute the app in a container, but this program again, from a read-only
-// descriptor. shim.c is a constructor, so it takes control before the Go runtime starts. It does
+// libcontainer executes this program again in place of the app, from a read-only descriptor; shim.c is a
+// constructor, so it takes control before the Go runtime starts. The child of a direct start calls it. It does
 // what libcontainer cannot do, or is slow to do:
 //
 //   - it makes the cgroup namespace and attaches the cgroups;

@@ -1,10 +1,8 @@
 /*
- * The exec shim: the first program in every container. libcontainer has built
- * the container around it; the shim applies the last settings and becomes the
- * app. shim.go says what starts it and why it exists.
- *
- * It runs as a constructor, before the Go runtime, because starting the Go
- * runtime takes ten times as long as the shim's work.
+ * The exec shim: the container is built around it; it applies the last settings
+ * and becomes the app. shim.go says what starts it and why it exists. Where it is a
+ * program, it runs as a constructor, because starting the Go runtime takes ten times
+ * as long as the shim's work.
  *
  * The shim reads the plan from a descriptor, once, from start to end:
  *
@@ -26,7 +24,7 @@
 
 /* The shim's descriptors, from the first one on, in this order. */
 enum shim_file {
-	SHIM_PROGRAM, /* this program; no container can write to it */
+	SHIM_PROGRAM, /* this program, which no container can write to; in a direct start the plan again */
 	SHIM_PLAN,
 	SHIM_REPORT,
 	SHIM_USERS,   /* with SHIM_JOIN_USERS the user namespace to join, else any file */

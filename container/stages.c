@@ -223,11 +223,9 @@ int stages_watch(void)
 	return error;
 }
 
-int stages_mark(int change)
+void stages_mark(int change)
 {
-	uint32_t before = atomic_fetch_add(&starts, (uint32_t)change);
-
+	atomic_fetch_add(&starts, (uint32_t)change);
 	if (change > 0)
 		syscall(SYS_futex, &starts, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-	return (int)before + change;
 }

@@ -8,6 +8,6 @@
 int stages_watch(void);
 
 /* Adds change to the number of starts under way, and returns it. */
-int stages_mark(int change);
+void stages_mark(int change);
 
 #endif

@@ -3,10 +3,11 @@ package container
 import (
 	"fmt"
 	"os"
-	"runtime"
 
 	"github.com/opencontainers/selinux/go-selinux"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/internal/thread"
 )
 
 // starter is the one thread from which commands are started: what it gives to its children, the session keyring and
@@ -23,25 +24,16 @@ type starter struct {
 func newStarter() *starter {
 	locked := make(chan struct{})
 	s := &starter{calls: make(chan func()), locked: locked}
-	go s.serve(locked)
+	go func() {
+		_ = thread.New(func() error { // its only error is that of the function
+			close(locked)
+			for call := range s.calls {
+				call()
+			}
+			return nil
+		})
+	}()
 	return s
-}
-
-// serve makes calls until close. The process's first thread cannot end, and is never used.
-func (s *starter) serve(locked chan<- struct{}) {
-	runtime.LockOSThread()
-	if unix.Gettid() == unix.Getpid() {
-		other := make(chan struct{})
-		go s.serve(other)
-		<-other // on another thread, since this goroutine keeps the first
-		runtime.UnlockOSThread()
-		close(locked)
-		return
-	}
-	close(locked)
-	for call := range s.calls {
-		call()
-	}
 }
 
 // do makes a call on the thread, and returns when that has returned.

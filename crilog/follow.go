@@ -22,12 +22,10 @@ func (p *pause) reset() { p.next = 0 }
 
 func (p *pause) wait(ctx context.Context) error {
 	p.next = min(max(2*p.next, minPause), maxPause)
-	timer := time.NewTimer(p.next)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-timer.C:
+	case <-time.After(p.next):
 		return nil
 	}
 }

@@ -106,8 +106,9 @@ func (m *Manifest) Write(w io.Writer) error {
 	if m.Pod == nil || m.Pod.JSON == nil {
 		return errors.New("encode manifest: pod: no JSON")
 	}
+	images := make(map[string]json.RawMessage, len(m.Images))
 	for _, id := range slices.Sorted(maps.Keys(m.Images)) {
-		if m.Images[id].JSON == nil {
+		if images[id] = m.Images[id].JSON; images[id] == nil {
 			return fmt.Errorf("encode manifest: %s: no JSON", imagePath(id))
 		}
 	}
@@ -119,7 +120,7 @@ func (m *Manifest) Write(w io.Writer) error {
 		KurmaVersion:  m.KurmaVersion,
 		Name:          m.Name,
 		Pod:           m.Pod.JSON,
-		Images:        imageDocuments(m.Images),
+		Images:        images,
 		AppImageOrder: m.AppImageOrder,
 		StagerConfig:  config,
 	})
@@ -164,12 +165,4 @@ func distinct(ids []string) []string {
 		seen[id] = true
 	}
 	return out
-}
-
-func imageDocuments(images map[string]*Image) map[string]json.RawMessage {
-	docs := make(map[string]json.RawMessage, len(images))
-	for id, image := range images {
-		docs[id] = image.JSON
-	}
-	return docs
 }

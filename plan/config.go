@@ -104,7 +104,9 @@ func settings(drivers []string) []setting {
 			return listOf(v, &c.DefaultNamespaces, namespaceNames()...)
 		}},
 		{"userNamespace.hostID", func(c *Config, v json.RawMessage) error { return hostID(v, &c.UserNamespace.HostID) }},
-		{"userNamespace.size", func(c *Config, v json.RawMessage) error { return whole(v, &c.UserNamespace.Size, 1, spec.MaxID) }},
+		{"userNamespace.size", func(c *Config, v json.RawMessage) error {
+			return whole(v, &c.UserNamespace.Size, 1, spec.MaxID)
+		}},
 		{"gracePeriod", func(c *Config, v json.RawMessage) error { return duration(v, &c.GracePeriod) }},
 		{"exitPolicy", func(c *Config, v json.RawMessage) error {
 			return policy(v, &c.ExitPolicy, supervisor.ExitPolicies())

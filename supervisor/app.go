@@ -218,10 +218,8 @@ func (a *app) pause(d time.Duration) bool {
 	}
 	a.transition(StateRestarting, func(s *AppStatus) { s.Restarts++ })
 	a.pod.log.Info("app restarts", "app", a.Name, "in", d)
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-a.pod.stop.asked:
 		return false

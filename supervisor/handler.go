@@ -59,7 +59,7 @@ func (r *run) runHandler(handler func() (spec.Container, error), end stop) (Exit
 	}
 	streams.Started()
 	_, err = waitChild(child, c, end, syscall.SIGTERM)
-	if killErr := killUntilEmpty(c, noSessions()); err == nil && killErr != nil {
+	if killErr := killUntilEmpty(c, child.Done()); err == nil && killErr != nil {
 		err = fmt.Errorf("kill processes that it left: %w", killErr)
 	}
 	if err != nil {

@@ -87,10 +87,3 @@ func killUntilEmpty(c spec.Container, idle <-chan struct{}) error {
 		}
 	}
 }
-
-// noSessions is the idle of a container without sessions.
-func noSessions() <-chan struct{} {
-	idle := make(chan struct{})
-	close(idle)
-	return idle
-}

@@ -19,7 +19,7 @@ import (
 )
 
 // parallelStarts bounds the containers that are started at once. On two cores
-// 50 libcontainer apps are up in 540 ms with 1, 400 with 2, 325 with 4, 313
+// 50 apps that libcontainer starts are up in 540 ms with 1, 400 with 2, 325 with 4, 313
 // with 8. With 16 they are up no sooner, and take more memory at a time.
 const parallelStarts = 8
 

@@ -153,13 +153,11 @@ func (p *Pod) startContainer(
 	started := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		limit := time.NewTimer(p.config.StartLimit)
-		defer limit.Stop()
 		select {
 		case <-started:
 			return
 		case <-forced:
-		case <-limit.C:
+		case <-time.After(p.config.StartLimit):
 			late = true
 		}
 		killUntil(c, started)

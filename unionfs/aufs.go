@@ -40,10 +40,10 @@ func (AUFS) Name() string { return "aufs" }
 func (a AUFS) Mount(ctx context.Context, r Root) error {
 	r, err := prepare(r, 0)
 	if err != nil {
-		return mountError(r, a.Name(), err)
+		return fmt.Errorf("%s: %w", a.Name(), err)
 	}
 	if err := a.mount(ctx, r); err != nil {
-		return mountError(r, a.Name(), err)
+		return fmt.Errorf("%s: %w", a.Name(), err)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func (a AUFS) Probe(scratch string, layers []string) (notes []string, err error)
 
 // tryIfKnown calls try unless the kernel lacks aufs.
 func (a AUFS) tryIfKnown(dir string, layers []string) ([]string, error) {
-	if lacksFileSystem(a.Name()) {
+	if errors.Is(openFileSystem(a.Name()), unix.ENODEV) {
 		return nil, errNoAUFS
 	}
 	if err := refuseMarks(layers); err != nil {
@@ -69,17 +69,6 @@ func (AUFS) try(dir string, layers []string) (xattrs bool, err error) {
 		return false, fmt.Errorf("hold a deleted file: %w", err)
 	}
 	return hasXattrs(trial.target)
-}
-
-// lacksFileSystem reports whether the kernel does not have a file system, not even as a module that it
-// can load. Before 5.2, when the kernel cannot tell, it returns false.
-func lacksFileSystem(name string) bool {
-	fd, err := unix.Fsopen(name, unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return errors.Is(err, unix.ENODEV)
-	}
-	unix.Close(fd)
-	return false
 }
 
 // hasXattrs reports whether the file system of the directory dir has extended attributes.

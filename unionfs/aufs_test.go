@@ -113,7 +113,7 @@ func wantNoAUFS(t *testing.T, probed error, scratch string) {
 		t.Errorf("Probe left %v, %v", left, err)
 	}
 	err := unionfs.AUFS{}.Mount(t.Context(), copyRoot(t))
-	prefix, suffix := `mount root of app "db": aufs: mount 1 layers on `, ": the kernel does not have aufs"
+	prefix, suffix := `aufs: mount 1 layers on `, ": the kernel does not have aufs"
 	if err == nil || !strings.HasPrefix(err.Error(), prefix) || !strings.HasSuffix(err.Error(), suffix) {
 		t.Errorf("Mount: got %v, want %s…%s", err, prefix, suffix)
 	}

@@ -35,20 +35,20 @@ func (Copy) Probe(scratch string, _ []string) (notes []string, err error) {
 func (c Copy) Mount(ctx context.Context, r Root) error {
 	r, err := prepare(r, 0)
 	if err != nil {
-		return mountError(r, c.Name(), err)
+		return fmt.Errorf("%s: %w", c.Name(), err)
 	}
 	dir := filepath.Join(r.Scratch, "root")
 	if err := makeDir(dir, 0o755); err != nil {
-		return mountError(r, c.Name(), err)
+		return fmt.Errorf("%s: %w", c.Name(), err)
 	}
 	if err := copyLayers(ctx, dir, r.Layers, merged); err != nil {
-		return mountError(r, c.Name(), err)
+		return fmt.Errorf("%s: %w", c.Name(), err)
 	}
 	if err := topAttributes(dir, r.Layers[0]); err != nil {
-		return mountError(r, c.Name(), err)
+		return fmt.Errorf("%s: %w", c.Name(), err)
 	}
 	if err := bindRoot(dir, r.Target); err != nil {
-		return mountError(r, c.Name(), err)
+		return fmt.Errorf("%s: %w", c.Name(), err)
 	}
 	return nil
 }

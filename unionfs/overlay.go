@@ -54,11 +54,11 @@ func (Overlay) Name() string { return "overlay" }
 func (o Overlay) Mount(ctx context.Context, r Root) error {
 	stack, err := NewStack(ctx, r, maxOverlayLayers)
 	if err != nil {
-		return mountError(r, o.Name(), err)
+		return fmt.Errorf("%s: %w", o.Name(), err)
 	}
 	plan := overlayPlan{lower: stack.Lower, upper: stack.Upper, work: stack.Work, links: filepath.Join(r.Scratch, "l")}
 	if err := o.mount(plan, r.Target); err != nil {
-		return mountError(r, o.Name(), err)
+		return fmt.Errorf("%s: %w", o.Name(), err)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func TestOverlayRefusesTooManyLayers(t *testing.T) {
 		r.Layers = append(r.Layers, unionfs.Layer{Dir: fmt.Sprintf("/layers/%d", i)})
 	}
 	err := unionfs.Overlay{}.Mount(t.Context(), r)
-	want := `mount root of app "db": overlay: 501 layers are more than the 500 that can be stacked`
+	want := `overlay: 501 layers are more than the 500 that can be stacked`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

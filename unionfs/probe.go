@@ -13,7 +13,7 @@ import (
 // each file system among layers, deletes a file and renames a directory of a layer: not every file
 // system can hold the marks that overlay then makes.
 func (o Overlay) Probe(scratch string, layers []string) (notes []string, err error) {
-	if !o.mount2 && knownToServe(append([]string{scratch}, layers...)) && kernelHasOverlay() {
+	if !o.mount2 && knownToServe(append([]string{scratch}, layers...)) && openFileSystem(o.Name()) == nil {
 		return nil, nil
 	}
 	dir, err := os.MkdirTemp(scratch, "probe-overlay-")
@@ -48,14 +48,14 @@ func knownToServe(dirs []string) bool {
 	return true
 }
 
-// kernelHasOverlay reports whether the kernel has overlay. If it is a module, the call loads it.
-func kernelHasOverlay() bool {
-	fd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return false
+// openFileSystem returns nil if the kernel has the file system, which it loads if that is a module. The error is ENODEV
+// if the kernel lacks it, and ENOSYS before Linux 5.2, which cannot tell.
+func openFileSystem(name string) error {
+	fd, err := unix.Fsopen(name, unix.FSOPEN_CLOEXEC)
+	if err == nil {
+		unix.Close(fd)
 	}
-	unix.Close(fd)
-	return true
+	return err
 }
 
 // try mounts an overlay in dir and uses it.

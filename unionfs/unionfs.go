@@ -37,12 +37,12 @@ type Driver interface {
 	Name() string
 
 	// Probe returns nil if the driver works here, else an error with the reason and the path
-	// or the kernel feature. It mounts a trial root in a new directory below scratch, on top
-	// of some of the layers, and removes it. notes, for the caller's log, has a sentence for
+	// or the kernel feature. Where it has to try, it makes a root in a new directory below
+	// scratch, on top of some of the layers, and removes it. notes, for the caller's log, has a sentence for
 	// each limitation that roots of these layers have here, and not with the other drivers.
 	Probe(scratch string, layers []string) (notes []string, err error)
 
-	// Mount makes the root at r.Target. If it returns an error, r.Target is not a
+	// Mount makes the root at r.Target. If it returns an error, which names the driver, r.Target is not a
 	// mount point, and r.Scratch may hold files. A cancelled ctx ends a long copy;
 	// the error then wraps ctx's.
 	Mount(ctx context.Context, r Root) error
@@ -132,11 +132,6 @@ next:
 		kept = append(kept, l)
 	}
 	return kept
-}
-
-// mountError returns a driver's error with the app and the driver.
-func mountError(r Root, driver string, err error) error {
-	return fmt.Errorf("mount root of app %q: %s: %w", r.App, driver, err)
 }
 
 // makeDir makes a directory with exactly mode, regardless of the umask.

@@ -66,17 +66,11 @@ func (s *NotifySocket) prepare() error {
 	if err != nil {
 		return err
 	}
-	var setErr error
+	var failed error
 	err = raw.Control(func(fd uintptr) {
-		setErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
 	})
-	if err == nil {
-		err = setErr
-	}
-	if err == nil {
-		err = os.Chmod(s.path, 0o666)
-	}
-	return err
+	return errors.Join(err, failed, os.Chmod(s.path, 0o666))
 }
 
 // Add returns app with the socket added: a mount and NOTIFY_SOCKET in the environment.

@@ -7,8 +7,6 @@ import (
 	"net"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"kurma.io/stager/plan"
 )
 
@@ -57,21 +55,13 @@ func listen(avoid []plan.PortRange) (*net.TCPListener, error) {
 }
 
 // checkLoopback looks at the flags of lo: the kernel lets the service listen on an
-// interface that is down, which no client could reach (netdevice(7)).
+// interface that is down, which no client could reach.
 func checkLoopback() error {
-	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("look at interface lo: %w", err)
-	}
-	defer func() { _ = unix.Close(socket) }()
-	request, err := unix.NewIfreq("lo")
-	if err == nil {
-		err = unix.IoctlIfreq(socket, unix.SIOCGIFFLAGS, request)
-	}
+	lo, err := net.InterfaceByName("lo")
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoLoopback, err)
 	}
-	if request.Uint16()&unix.IFF_UP == 0 {
+	if lo.Flags&net.FlagUp == 0 {
 		return ErrNoLoopback
 	}
 	return nil

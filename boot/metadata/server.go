@@ -213,15 +213,12 @@ func (s *Server) takeSlot() bool {
 			return true
 		default:
 		}
-		retry := time.NewTimer(s.dropSlowest(time.Now()))
 		select {
 		case s.slots <- struct{}{}:
-			retry.Stop()
 			return true
 		case <-s.closing:
-			retry.Stop()
 			return false
-		case <-retry.C:
+		case <-time.After(s.dropSlowest(time.Now())):
 		}
 	}
 }

@@ -180,8 +180,7 @@ const (
 // namespace; the end of a PID namespace kills all processes in it.
 func (g *Pod) kill() error {
 	// From Linux 5.14 on, in a version 2 hierarchy, the kernel also kills processes that are
-	// forked meanwhile. A freezer would also work, but if the stager is killed before it
-	// thaws the cgroup, the processes in it can never end.
+	// forked meanwhile.
 	if unified := g.manager.Path(""); unified != "" {
 		_ = os.WriteFile(filepath.Join(unified, "cgroup.kill"), []byte("1"), 0)
 	}

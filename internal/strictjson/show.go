@@ -29,7 +29,7 @@ func plain(key string) bool {
 }
 
 // Show returns a JSON value for an error: on one line, and no more than
-// MaxShown bytes of it.
+// maxShown bytes of it.
 func Show(value []byte) string {
 	s := oneLine(strings.ToValidUTF8(string(value[:min(len(value), 4*maxShown)]), "?"))
 	if len(s) > maxShown || len(value) > 4*maxShown {
@@ -39,7 +39,7 @@ func Show(value []byte) string {
 }
 
 // Quote returns a string for an error: in quotes, on one line, and no more than
-// MaxShown bytes of it.
+// maxShown bytes of it.
 func Quote(s string) string {
 	if len(s) > maxShown {
 		return fmt.Sprintf("%q…", s[:maxShown])

@@ -11,20 +11,16 @@ import (
 // New runs do on a new thread, which ends afterwards. The thread has the effective user and group of the caller's, and
 // its capabilities. It is never the process's first thread: that cannot end, and /proc/PID/cwd shows its directory.
 func New(do func() error) error {
-	uid, gid := unix.Geteuid(), unix.Getegid() // of this thread alone, see As
-	return start(func() error {
-		if err := become(uid, gid); err != nil {
-			return err
-		}
-		return do()
-	})
+	return as(unix.Geteuid(), unix.Getegid(), do) // of this thread alone, see As
 }
 
 // As runs do on a new thread with the effective user and group id: files that it makes belong to them, also where the
 // kernel has no number for the process's own (an idmapped mount). The thread keeps the process's capabilities.
-func As(id uint32, do func() error) error {
+func As(id uint32, do func() error) error { return as(int(id), int(id), do) }
+
+func as(uid, gid int, do func() error) error {
 	return start(func() error {
-		if err := become(int(id), int(id)); err != nil {
+		if err := become(uid, gid); err != nil {
 			return err
 		}
 		return do()

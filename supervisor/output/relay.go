@@ -1,7 +1,10 @@
 package output
 
 import (
+	"errors"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -90,16 +93,6 @@ func (r *relay) remove(a *Attachment) {
 	delete(r.attached, a)
 }
 
-func (r *relay) list() []*Attachment {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := make([]*Attachment, 0, len(r.attached))
-	for a := range r.attached {
-		all = append(all, a)
-	}
-	return all
-}
-
 // emit passes text to the attachments. It never waits for them, and does not keep text.
 func (r *relay) emit(from stream, text []byte) { r.backlogs[from].add(text) }
 
@@ -112,8 +105,9 @@ func (r *relay) end() {
 			_ = file.Close()
 		}
 	}
+	attached := slices.Collect(maps.Keys(r.attached))
 	r.mu.Unlock()
-	for _, a := range r.list() {
+	for _, a := range attached {
 		a.end()
 	}
 }
@@ -135,10 +129,6 @@ func setSize(master *os.File, size *unix.Winsize) error {
 		return err
 	}
 	var failed error
-	if err := raw.Control(func(fd uintptr) {
-		failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, size)
-	}); err != nil {
-		return err
-	}
-	return failed
+	err = raw.Control(func(fd uintptr) { failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, size) })
+	return errors.Join(err, failed)
 }

@@ -1,6 +1,6 @@
 // Package reap owns wait(2) for a whole program that runs as PID 1 or as a child
 // subreaper: it collects every child that ends, and keeps the exit status of the
-// children that the program has started itself. It uses the standard library and x/sys only.
+// children that the program has started itself.
 //
 // The difficulty: a process can end before the code that started it knows its
 // number. wait4(-1) would collect it then, and the status could not be assigned to it.

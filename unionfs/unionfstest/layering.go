@@ -193,7 +193,7 @@ func badRoots(b *bench) {
 		r := b.root(good)
 		whole := r
 		tt.change(&r)
-		wantError(b.t, tt.name, b.driver.Mount(b.t.Context(), r), `mount root of app "`+r.App+`"`, tt.says)
+		wantError(b.t, tt.name, b.driver.Mount(b.t.Context(), r), b.driver.Name()+": ", tt.says)
 		must(b.t, Unmount(whole))
 	}
 }

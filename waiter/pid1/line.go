@@ -1,12 +1,10 @@
 package pid1
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -77,14 +75,3 @@ func (l *line) Watch(stop, lost func()) {
 }
 
 var _ boot.Waiter = (*line)(nil)
-
-// fields are the decimal numbers in a text, separated by space.
-func fields(text []byte) []int {
-	var numbers []int
-	for _, f := range bytes.Fields(text) {
-		if n, err := strconv.Atoi(string(f)); err == nil {
-			numbers = append(numbers, n)
-		}
-	}
-	return numbers
-}

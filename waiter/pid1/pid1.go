@@ -241,8 +241,10 @@ func killChildren() {
 		}
 		for _, task := range tasks {
 			text, _ := os.ReadFile(task)
-			for _, child := range fields(text) {
-				_ = unix.Kill(child, unix.SIGKILL)
+			for _, child := range strings.Fields(string(text)) {
+				if pid, err := strconv.Atoi(child); err == nil {
+					_ = unix.Kill(pid, unix.SIGKILL)
+				}
 			}
 		}
 		for pid, err := 1, error(nil); pid > 0; {

@@ -62,7 +62,7 @@ func (d Driver) Mount(ctx context.Context, r unionfs.Root) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("mount root of app %q: %s: %w", r.App, d.Name(), err)
+		return fmt.Errorf("%s: %w", d.Name(), err)
 	}
 	return nil
 }
