@@ -46,7 +46,7 @@ func (p *Pod) assembleApp(n int, app plan.App) (supervisor.App, error) {
 	}
 	main := app.Spec
 	main.Process.Env = plan.WithMetadata(main.Process.Env, p.metadataURL)
-	main.Devices, main.Mounts = p.devices[app.Name], rootfs.OpenDevices(main.Mounts, os.Lstat)
+	main.Devices, main.Mounts = p.devices[app.Name], rootfs.OpenDevices(main.Mounts, app.Sources, os.Lstat)
 	main.Root, main.Cgroup = rootOf(app.Name), names.AppsCgroup+"/"+app.Name
 	main.Backing = []string{scratchOf(app.Name)}
 	assembled.PreStart = p.handlerMaker(main, "pre-start", app.PreStart)

@@ -155,6 +155,7 @@ func mountsOf(app manifest.App, c Config, privileged bool, volumes []types.Volum
 	if err == nil {
 		err = mounts.propagate(c.VolumePropagation, privileged)
 	}
+	mounts.allowDevices(c.DeviceVolumes)
 	if !privileged { // it could take the flags away
 		mounts.restrict(c.VolumeFlags)
 	}

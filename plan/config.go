@@ -37,6 +37,7 @@ type Config struct {
 	Forbid               []Power      // the powers that no app of a pod may ask for
 	VolumeFlags          []VolumeFlag // of all host volumes
 	VolumePropagation    map[string]spec.Propagation
+	DeviceVolumes        []string // the host volumes that may be devices; nil for all
 	Log                  LogConfig
 }
 
@@ -124,6 +125,7 @@ func settings(drivers []string) []setting {
 			return listOf(v, &c.Forbid, PowerPrivileged, PowerCapabilities, PowerSeccomp, PowerHostNamespaces)
 		}},
 		{"volumeFlags", func(c *Config, v json.RawMessage) error { return listOf(v, &c.VolumeFlags, FlagNoSuid, FlagNoDev) }},
+		{"deviceVolumes", func(c *Config, v json.RawMessage) error { return volumeNames(v, &c.DeviceVolumes) }},
 		{"volumePropagation", func(c *Config, v json.RawMessage) error { return propagations(v, &c.VolumePropagation) }},
 		{"log.driver", func(c *Config, v json.RawMessage) error { return oneOf(v, &c.Log.Driver, LogToFiles, LogToJournal) }},
 		{"log.path", func(c *Config, v json.RawMessage) error { return absolutePath(v, &c.Log.Path) }},
@@ -290,6 +292,13 @@ func listOf[T ~string](raw json.RawMessage, to *[]T, known ...T) error {
 		return fmt.Errorf("must be a list of %s", quoted(known))
 	}
 	*to = v
+	return nil
+}
+
+func volumeNames(raw json.RawMessage, to *[]string) error {
+	if json.Unmarshal(raw, to) != nil {
+		return errors.New("must be a list of volumes' names")
+	}
 	return nil
 }
 

@@ -44,6 +44,7 @@ type EmptyVolume struct {
 type Source struct {
 	Volume, Path string
 	ReadOnly     bool
+	MayBeDevice  bool // the app may use the device that the volume is
 }
 
 // request is one mount that an app wants.
@@ -232,6 +233,14 @@ func (p *mountPlan) restrict(flags []VolumeFlag) {
 		if slices.ContainsFunc(p.Sources, func(s Source) bool { return s.Path == m.Source }) {
 			m.NoSuid, m.NoDev = slices.Contains(flags, FlagNoSuid), slices.Contains(flags, FlagNoDev)
 		}
+	}
+}
+
+// allowDevices says which host volumes may be devices. allowed are their names, nil for all.
+func (p *mountPlan) allowDevices(allowed []string) {
+	for i := range p.Sources {
+		s := &p.Sources[i]
+		s.MayBeDevice = allowed == nil || slices.Contains(allowed, s.Volume)
 	}
 }
 

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/appc/spec/schema"
@@ -36,6 +37,16 @@ func TestVolumeFlagsAreThoseOfHostVolumes(t *testing.T) {
 			if m.NoSuid != (own && test.noSuid) || m.NoDev != (own && test.noDev) {
 				t.Errorf("%s: %+v", name, m)
 			}
+		}
+	}
+}
+
+func TestDevicesAreTheNamedVolumes(t *testing.T) {
+	for want, allowed := range map[string][]string{"true true": nil, "false false": {}, "false true": {"b"}} {
+		p := mountPlan{Sources: []Source{{Volume: "a"}, {Volume: "b"}}}
+		p.allowDevices(allowed)
+		if got := fmt.Sprint(p.Sources[0].MayBeDevice, p.Sources[1].MayBeDevice); got != want {
+			t.Errorf("%#v: %s, want %s", allowed, got, want)
 		}
 	}
 }

@@ -12,9 +12,8 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// CheckSources checks the sources of host volumes, and returns the devices among them, which
-// the app may then use. lstat is os.Lstat. If a source is missing or is a symbolic link, the
-// error names the volume and the path.
+// CheckSources checks the sources of host volumes, and returns the devices among them that the app may use. lstat is
+// os.Lstat. If a source is missing or is a symbolic link, the error names the volume and the path.
 func CheckSources(sources []plan.Source, lstat func(string) (fs.FileInfo, error)) ([]spec.Device, error) {
 	var devices []spec.Device
 	for _, s := range sources {
@@ -25,7 +24,7 @@ func CheckSources(sources []plan.Source, lstat func(string) (fs.FileInfo, error)
 		if info.Mode()&fs.ModeSymlink != 0 {
 			return nil, fmt.Errorf("source of volume %q is a symbolic link: %s", s.Volume, s.Path)
 		}
-		if d, ok := deviceOf(info); ok {
+		if d, ok := deviceOf(info); ok && s.MayBeDevice {
 			if d.Access = "rw"; s.ReadOnly {
 				d.Access = "r"
 			}
@@ -35,12 +34,16 @@ func CheckSources(sources []plan.Source, lstat func(string) (fs.FileInfo, error)
 	return devices, nil
 }
 
-// OpenDevices returns the mounts; if a mount's source is a device node, the app may open it, whatever stagerConfig's
-// volumeFlags say of the nodes in volumes: such a volume has been given to the app as a device. lstat is os.Lstat.
-func OpenDevices(mounts []spec.Mount, lstat func(string) (fs.FileInfo, error)) []spec.Mount {
+// OpenDevices returns the mounts; the app may open a device that it may use, whatever stagerConfig's volumeFlags say
+// of the nodes in volumes: such a volume has been given to the app as a device. lstat is os.Lstat.
+func OpenDevices(
+	mounts []spec.Mount, sources []plan.Source, lstat func(string) (fs.FileInfo, error),
+) []spec.Mount {
 	mounts = slices.Clone(mounts)
 	for i := range mounts {
-		if info, err := lstat(mounts[i].Source); err == nil && info.Mode()&fs.ModeDevice != 0 {
+		given := func(s plan.Source) bool { return s.Path == mounts[i].Source && s.MayBeDevice }
+		info, err := lstat(mounts[i].Source)
+		if err == nil && info.Mode()&fs.ModeDevice != 0 && slices.ContainsFunc(sources, given) {
 			mounts[i].NoDev = false
 		}
 	}

@@ -24,7 +24,7 @@ func TestSourcesOfVolumesAreChecked(t *testing.T) {
 	if err := os.Symlink(file, link); err != nil {
 		t.Fatal(err)
 	}
-	devices, err := CheckSources([]plan.Source{{Volume: "d", Path: dir, ReadOnly: false}, {Volume: "f", Path: file, ReadOnly: true}, {Volume: "n", Path: "/dev/null", ReadOnly: false}, {Volume: "z", Path: "/dev/zero", ReadOnly: true}}, os.Lstat)
+	devices, err := CheckSources([]plan.Source{{Volume: "d", Path: dir, ReadOnly: false}, {Volume: "f", Path: file, ReadOnly: true}, {Volume: "n", Path: "/dev/null", MayBeDevice: true}, {Volume: "z", Path: "/dev/zero", ReadOnly: true, MayBeDevice: true}, {Volume: "not given", Path: "/dev/full"}}, os.Lstat)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,12 +40,17 @@ func TestSourcesOfVolumesAreChecked(t *testing.T) {
 func TestVolumesThatAreDevicesCanBeOpened(t *testing.T) {
 	given := []spec.Mount{
 		{Source: "/dev/null", NoSuid: true, NoDev: true}, {Source: t.TempDir(), NoDev: true}, {Source: "/no/such", NoDev: true},
+		{Source: "/dev/full", NoDev: true},
 	}
-	mounts := OpenDevices(given, os.Lstat)
+	sources := []plan.Source{{Path: "/dev/full"}}
+	for _, m := range given[:3] {
+		sources = append(sources, plan.Source{Path: m.Source, MayBeDevice: true})
+	}
+	mounts := OpenDevices(given, sources, os.Lstat)
 	if !given[0].NoDev {
 		t.Error("the given mounts are changed")
 	}
-	if mounts[0].NoDev || !mounts[0].NoSuid || !mounts[1].NoDev || !mounts[2].NoDev {
+	if mounts[0].NoDev || !mounts[0].NoSuid || !mounts[1].NoDev || !mounts[2].NoDev || !mounts[3].NoDev {
 		t.Errorf("%+v", mounts)
 	}
 }

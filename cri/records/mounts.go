@@ -13,6 +13,7 @@ type Bind struct {
 	ReadOnly       bool
 	Recursive      bool // of a read-only one: what is mounted below is read-only, too
 	Propagation    Propagation
+	Device         bool `json:",omitempty"` // the container may use the device that it is
 }
 
 // Propagation says which mounts below the host's path and the container's appear in the other one.

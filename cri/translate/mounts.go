@@ -13,12 +13,23 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// mount returns a volume and a mount for each tree, and what the stager's configuration says of the volumes'
-// propagation. It keeps the trees that the server composes: their volumes are in f.ComposedDir.
-func (p *Pod) mount(trees []records.Tree, f Facts) (volumes []podVolume, mounts []podMount, words map[string]string) {
-	words = make(map[string]string)
+// volumeRules is what the stager's configuration says of volumes.
+type volumeRules struct {
+	propagation map[string]string
+	devices     []string // never nil, which would be all
+}
+
+// mount returns a volume and a mount for each tree, and the rules of the volumes. It keeps the trees that the server
+// composes: their volumes are in f.ComposedDir. A mount that the container's devices do not list is none, even if the
+// node at the host's path is: whoever can make that node, or choose the path, would have any device of the machine.
+func (p *Pod) mount(trees []records.Tree, f Facts) (volumes []podVolume, mounts []podMount, rules volumeRules) {
+	words := make(map[string]string)
+	rules = volumeRules{words, []string{}}
 	for i, t := range trees {
 		volume := podVolume{fmt.Sprintf("cri-%d", i), "host", t.Source, t.ReadOnly}
+		if t.Device {
+			rules.devices = append(rules.devices, volume.Name)
+		}
 		shared := func(b records.Bind) bool { return b.Propagation == records.Shared }
 		switch {
 		case slices.ContainsFunc(append([]records.Bind{t.Bind}, t.Inner...), shared):
@@ -37,7 +48,7 @@ func (p *Pod) mount(trees []records.Tree, f Facts) (volumes []podVolume, mounts 
 		}
 		volumes, mounts = append(volumes, volume), append(mounts, podMount{volume.Name, t.Target})
 	}
-	return volumes, mounts, words
+	return volumes, mounts, rules
 }
 
 // isReadOnlyTop reports whether a mount is not as the stager makes a read-only volume: read-only with all that is
@@ -61,7 +72,8 @@ func deviceBind(d *runtimeapi.Device, f Facts) (records.Bind, error) {
 		return records.Bind{}, refuse("permissions %q of device %s: want letters of rwm", d.GetPermissions(), d.GetHostPath())
 	}
 	readOnly := d.GetPermissions() != "" && !strings.Contains(d.GetPermissions(), "w")
-	return records.Bind{Source: f.Sources[d.GetHostPath()], Target: d.GetContainerPath(), ReadOnly: readOnly}, nil
+	source := f.Sources[d.GetHostPath()]
+	return records.Bind{Source: source, Target: d.GetContainerPath(), ReadOnly: readOnly, Device: true}, nil
 }
 
 // bindsOf lists all that is mounted.

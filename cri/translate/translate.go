@@ -123,7 +123,7 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	if err := checkTrees(trees); err != nil {
 		return p, err
 	}
-	volumes, mounts, propagations := p.mount(trees, f)
+	volumes, mounts, rules := p.mount(trees, f)
 	p.Limits, err = limitsOf(c.GetLinux().GetResources(), f.Cgroups)
 	p.Limits.Quota = quotaOf(c.GetLinux().GetResources(), f.Cgroups)
 	if err != nil {
@@ -138,7 +138,7 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	if p.StopSignal, word, err = stopSignal(c.GetStopSignal(), f.Image.StopSignal); err != nil {
 		return p, err
 	}
-	p.StagerConfig = stagerConfig(f, propagations, c.GetLinux().GetSecurityContext())
+	p.StagerConfig = stagerConfig(f, rules, c.GetLinux().GetSecurityContext())
 	if f.LogPath != "" {
 		volumes = append(volumes, podVolume{Name: logVolume, Kind: "host", Source: filepath.Dir(f.LogPath)})
 	}
@@ -196,7 +196,7 @@ const logVolume = "cri-log"
 // stagerConfig is the stager's configuration: the pod ends with its app, and kubelet decides what is started again. The
 // node's administrator and kubelet limit processes.
 func stagerConfig(
-	f Facts, propagations map[string]string, s *runtimeapi.LinuxContainerSecurityContext,
+	f Facts, rules volumeRules, s *runtimeapi.LinuxContainerSecurityContext,
 ) json.RawMessage {
 	log := map[string]any{"maxFiles": 1}
 	if f.LogPath != "" {
@@ -205,7 +205,8 @@ func stagerConfig(
 	return json.RawMessage(encode(map[string]any{
 		"userNamespace": f.Users, // without one, namespacesOf asks for the host's
 		"exitPolicy":    "all", "restart": "never", "gracePeriod": "1s", "strictIsolators": true,
-		"executorVariables": false, "makeWorkingDirectory": true, "volumePropagation": propagations,
+		"executorVariables": false, "makeWorkingDirectory": true,
+		"volumePropagation": rules.propagation, "deviceVolumes": rules.devices,
 		"maskedPaths":   append([]string{}, s.GetMaskedPaths()...), // none is not the stager's own list
 		"readOnlyPaths": append([]string{}, s.GetReadonlyPaths()...),
 		"maxProcesses":  map[string]int{"app": 0, "pod": 0}, "log": log,

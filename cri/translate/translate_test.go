@@ -284,7 +284,7 @@ func TestMountsInsideOthersAreComposed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var pod Pod
-	volumes, mounts, words := pod.mount(treesOf(binds), f)
+	volumes, mounts, rules := pod.mount(treesOf(binds), f)
 	want := []records.Tree{{
 		Name: "0", Bind: records.Bind{Source: "/a", Target: "/data", ReadOnly: true},
 		Inner: []records.Bind{{Source: "/b", Target: "conf", ReadOnly: true}, {Source: "/c", Target: "conf/deep"}, {Source: "/hosts", Target: "hosts"}},
@@ -298,7 +298,7 @@ func TestMountsInsideOthersAreComposed(t *testing.T) {
 	if diff := cmp.Diff([]podMount{{"cri-0", "/data"}, {"cri-1", "/data-too"}}, mounts); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(map[string]string{"cri-1": "private"}, words); diff != "" {
+	if diff := cmp.Diff(map[string]string{"cri-1": "private"}, rules.propagation); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -324,12 +324,30 @@ func TestMountsPropagateAsAsked(t *testing.T) {
 		"private one in a private one": {records.Tree{Inner: []records.Bind{{}}}, false, false, ""},
 	} {
 		var p Pod
-		volumes, _, words := p.mount([]records.Tree{test.tree}, facts())
-		if (len(p.HostVolumes.ReadOnlyTop) > 0) != test.top || words["cri-0"] != test.word || (len(p.HostVolumes.Shared) > 0) != (test.word == "shared") {
-			t.Errorf("%s: %v, %+v", name, words, p.HostVolumes)
+		volumes, _, rules := p.mount([]records.Tree{test.tree}, facts())
+		if (len(p.HostVolumes.ReadOnlyTop) > 0) != test.top || rules.propagation["cri-0"] != test.word || (len(p.HostVolumes.Shared) > 0) != (test.word == "shared") {
+			t.Errorf("%s: %v, %+v", name, rules, p.HostVolumes)
 		}
 		if volumes[0].ReadOnly != test.readOnly || (len(p.Composed) > 0) != (len(test.tree.Inner) > 0) {
 			t.Errorf("%s: %+v, composed %v", name, volumes, p.Composed)
+		}
+	}
+}
+
+// Whoever can choose a mount's path, or make a node there, has no device by that.
+func TestOnlyDevicesAreDevices(t *testing.T) {
+	config := &runtimeapi.ContainerConfig{
+		Mounts:  []*runtimeapi.Mount{{HostPath: "/dev/sda", ContainerPath: "/a"}},
+		Devices: []*runtimeapi.Device{{HostPath: "/dev/sda", ContainerPath: "/b", Permissions: "r"}},
+	}
+	binds, err := bindsOf(config, Facts{Sources: map[string]string{"/dev/sda": "/dev/sda"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p Pod
+	for n, want := range map[int][]string{1: {}, 2: {"cri-1"}} {
+		if _, _, rules := p.mount(treesOf(binds)[:n], facts()); rules.devices == nil || !slices.Equal(rules.devices, want) {
+			t.Errorf("%d mounts: %#v, want %v", n, rules.devices, want)
 		}
 	}
 }
