@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -21,15 +22,15 @@ that a signed image depends on, or images with a pathWhitelist, are written besi
 A message says which.`,
 		Args:              wants(2, 2, "IMAGE FILE"),
 		ValidArgsFunction: c.completeImages(1, false),
-		RunE:              func(_ *cobra.Command, args []string) error { return c.exportImage(args[0], args[1]) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.exportImage(cmd.Context(), args[0], args[1]) },
 	}
 }
 
-func (c *cli) exportImage(ref, path string) error {
+func (c *cli) exportImage(ctx context.Context, ref, path string) error {
 	if path == "-" {
 		return usageError{"image export: want a FILE, not -: the signature is written beside the file"}
 	}
-	done, err := c.daemon.ExportImage(ref, path)
+	done, err := c.daemon.ExportImage(ctx, ref, path)
 	if err != nil {
 		return err
 	}

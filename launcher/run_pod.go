@@ -30,7 +30,7 @@ func (c *cli) asked(o runOptions) (daemon.PodOptions, error) {
 		return asked, err
 	}
 	asked.CgroupParent = strings.Trim(o.cgroupParent, "/")
-	if o.cgroupParent == ownCgroup {
+	if asked.InService = o.cgroupParent == ownCgroup; asked.InService {
 		if asked.CgroupParent, err = cgroups.EnterService(); err != nil {
 			return asked, fmt.Errorf("--cgroup-parent own: %w", err)
 		}

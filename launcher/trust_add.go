@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"kurma.io/stager/signing"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -92,6 +94,7 @@ func askAbout(key signing.Trusted, prefix string, answers *bufio.Reader) error {
 	}
 	fmt.Fprintf(os.Stderr, "fingerprint: %s\nowner:       %s\nTrust this key for %s? [y/N] ", groupsOf4(key.Fingerprint),
 		owners(key.Users), images)
+	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT) // nothing is written before the last answer
 	answer, err := answers.ReadString('\n')
 	if err != nil || !slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))) {
 		return errors.Join(errors.New("not confirmed; no key was added"), err)

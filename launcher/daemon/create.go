@@ -33,9 +33,11 @@ type PodOptions struct {
 	// Options is what is asked for beside it.
 	Options podplan.Options
 
-	// CgroupParent is the group in which the pod's cgroup is made, a path below each hierarchy's root; "" for the
-	// configuration's.
+	// CgroupParent is the group in which the pod's cgroup is made, also by a restart, a path below each hierarchy's root;
+	// "" for the configuration's.
 	CgroupParent string
+	// InService says that CgroupParent is that of the service that this process is, and ends with it: no restart uses it.
+	InService bool
 	// ChangingLimits says that the limits of that group, or of one around it, may be raised while the pod runs. Without
 	// it the pod's cgroup has the lowest of them from its start, so that an app that reaches it does not have the stager
 	// killed.
@@ -167,6 +169,9 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid str
 			return nil, warnings, err
 		}
 		plan.ChangingLimits = o.ChangingLimits
+		if !o.InService {
+			plan.CgroupParent = o.CgroupParent
+		}
 		if plan.PIDNamespace = o.PIDNamespace; o.PIDNamespace != "" {
 			plan.Starter = d.programs.Starter
 		}

@@ -21,7 +21,7 @@ type Collected struct {
 // of networks that no pod uses. It returns what it has deleted, also with an error.
 func (d *Daemon) Collect(ctx context.Context) (Collected, error) {
 	store, imageStore := d.pods(), d.imageStore()
-	done, podErr := store.Collect()
+	done, podErr := store.Collect(ctx)
 	idle, networkErr := d.PruneNetworks(ctx)
 	layers, layerErr := d.freeLayers(ctx, imageStore, false)
 	imports, imageErr := imageStore.Collect()

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,8 +20,8 @@ type Exported struct {
 
 // ExportImage writes an image's ACI into a new file, and its signature, if it has one, into path.asc. The images that
 // it depends on are merged into the file unless that would lose a signature or they have a pathWhitelist: they are
-// written beside it, into path.1, path.2 and so on.
-func (d *Daemon) ExportImage(ref, path string) (Exported, error) {
+// written beside it, into path.1, path.2 and so on. After an error, also by the end of ctx, no file is left.
+func (d *Daemon) ExportImage(ctx context.Context, ref, path string) (Exported, error) {
 	store, catalog, err := d.catalog()
 	if err != nil {
 		return Exported{}, err
@@ -39,7 +40,7 @@ func (d *Daemon) ExportImage(ref, path string) (Exported, error) {
 		return Exported{}, err
 	}
 	x := exporter{store: store}
-	if err := x.export(order, path); err != nil {
+	if err := x.export(ctx, order, path); err != nil {
 		return Exported{}, errors.Join(err, x.undo())
 	}
 	return x.done, nil
@@ -52,10 +53,10 @@ type exporter struct {
 	done  Exported
 }
 
-func (x *exporter) export(order []*images.Image, path string) error {
+func (x *exporter) export(ctx context.Context, order []*images.Image, path string) error {
 	if len(order) > 1 && images.Mergeable(order) {
 		x.done.Merged = len(order) - 1
-		return x.write(path, order[0].ID, func(file *os.File) (string, error) { return x.store.ExportMerged(order, file) })
+		return x.write(ctx, path, order[0].ID, func(file *os.File) (string, error) { return x.store.ExportMerged(order, file) })
 	}
 	for i, image := range order {
 		at := path
@@ -63,7 +64,7 @@ func (x *exporter) export(order []*images.Image, path string) error {
 			at = fmt.Sprintf("%s.%d", path, i)
 			x.done.Beside = append(x.done.Beside, at)
 		}
-		err := x.write(at, image.ID, func(file *os.File) (string, error) {
+		err := x.write(ctx, at, image.ID, func(file *os.File) (string, error) {
 			return x.store.Export(image, file, func() (io.WriteCloser, error) { return x.create(at + ".asc") })
 		})
 		if err != nil {
@@ -73,13 +74,19 @@ func (x *exporter) export(order []*images.Image, path string) error {
 	return nil
 }
 
-// write has a new file written, whose ID may be the image's.
-func (x *exporter) write(path, image string, write func(*os.File) (id string, err error)) error {
+// write has a new file written, whose ID may be the image's. The end of ctx closes the file, so that write fails.
+func (x *exporter) write(
+	ctx context.Context, path, image string, write func(*os.File) (id string, err error),
+) error {
 	file, err := x.create(path)
 	if err != nil {
 		return err
 	}
+	whole := context.AfterFunc(ctx, func() { _ = file.Close() })
 	id, err := write(file)
+	if !whole() {
+		return context.Cause(ctx)
+	}
 	if id != image {
 		x.done.Others = append(x.done.Others, path)
 	}

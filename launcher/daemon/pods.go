@@ -129,7 +129,7 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 	if err := checkImages(imageStore, ring, old.Plan); err != nil {
 		return nil, err
 	}
-	store := d.pods()
+	store := d.podsBelow(old.Plan.CgroupParent)
 	letGo, err := store.Hold(old)
 	if err != nil {
 		return nil, err

@@ -153,3 +153,15 @@ func TestDamagedLinesAreLeftOut(t *testing.T) {
 		}
 	}
 }
+
+func TestEventsOfANewMachine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pods", "events")
+	r := reader(t, path, true)
+	if got := names(t, r); got != "" {
+		t.Error(got)
+	}
+	record(t, path, "first")
+	if got := names(t, r); got != "first" {
+		t.Errorf("%q", got)
+	}
+}

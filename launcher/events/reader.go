@@ -6,12 +6,15 @@ import (
 	"path/filepath"
 )
 
-// Reader reads the events of a file, one after the other. The file need not exist.
+// Reader reads the events of a file, one after the other. The file and its folder need not exist.
 type Reader struct{ lines *Lines }
 
 // NewReader returns a reader of the events that are recorded from now on, or with past of all that are
 // kept. The caller closes it.
 func NewReader(path string, past bool) (*Reader, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
 	dir, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return nil, err

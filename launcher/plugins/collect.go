@@ -46,7 +46,7 @@ func (c *Containers) Collect(ctx context.Context, used func(network string) (boo
 	for _, name := range found {
 		errs = append(errs, c.restore(ctx, name, used))
 	}
-	_, err = c.store().Collect()
+	_, err = c.store().Collect(ctx)
 	slices.Sort(done)
 	return slices.Compact(done), errors.Join(append(errs, err)...)
 }

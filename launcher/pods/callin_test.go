@@ -46,7 +46,7 @@ func TestACallInRunsInThePod(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Collect(); err != nil {
+	if _, err := s.Collect(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

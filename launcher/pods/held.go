@@ -14,15 +14,26 @@ const heldFile = "held"
 // collects ended pods meanwhile. Its lock cannot do so: a monitor may have that. A pod that is held is an error.
 func (s *Store) Hold(p *Pod) (release func(), err error) {
 	path := filepath.Join(p.Dir, heldFile)
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("hold pod %q: %w", p.Plan.Name, err)
+	for {
+		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("hold pod %q: %w", p.Plan.Name, err)
+		}
+		if !tryLock(file) {
+			_ = file.Close()
+			return nil, p.heldError()
+		}
+		if isAt(file, path) {
+			return func() { _, _ = os.Remove(path), file.Close() }, nil // without the file it is not held either
+		}
+		_ = file.Close() // another one has removed it before we had the lock
 	}
-	if !tryLock(file) {
-		_ = file.Close()
-		return nil, p.heldError()
-	}
-	return func() { _, _ = os.Remove(path), file.Close() }, nil // without the file it is not held either
+}
+
+func isAt(file *os.File, path string) bool {
+	opened, openedErr := file.Stat()
+	now, err := os.Stat(path)
+	return openedErr == nil && err == nil && os.SameFile(opened, now)
 }
 
 func (p *Pod) heldError() error { return fmt.Errorf("pod %q is being restarted", p.Plan.Name) }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -24,7 +25,7 @@ func TestAPodThatIsHeldStays(t *testing.T) {
 	if _, err := k.Run(t.Context(), false, noted); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := s.Collect(); len(done) != 0 || err != nil {
+	if done, err := s.Collect(t.Context()); len(done) != 0 || err != nil {
 		t.Errorf("collected %v, %v", done, err)
 	}
 	p, err := s.Find("held")
@@ -66,7 +67,32 @@ func TestVolumesThatAreGoneAreNotReplaced(t *testing.T) {
 	if _, err := os.Stat(next.Dir); err == nil {
 		t.Error("the new pod is left")
 	}
-	if _, err := s.Collect(); err != nil {
+	if _, err := s.Collect(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The next one that holds a pod has the file that is there, and not one that was removed while it waited.
+func TestAPodIsHeldByTheFileThatIsThere(t *testing.T) {
+	s := newStore(t)
+	k := s.newPod(t, "held", "")
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 200 {
+				release, err := s.Hold(&k.Pod)
+				if err != nil {
+					continue // another one holds it
+				}
+				if !k.held() {
+					t.Error("held by a file that is gone")
+				}
+				release()
+			}
+		})
+	}
+	all.Wait()
+	if err := k.removeDir(); err != nil {
 		t.Error(err)
 	}
 }

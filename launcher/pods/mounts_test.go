@@ -23,7 +23,7 @@ func TestNothingOfTheHostsRootIsLeft(t *testing.T) {
 	if data, err := os.ReadFile(pod.LogPath()); string(data) != "mount at /\n" {
 		t.Errorf("%q, %v", data, err)
 	}
-	if _, err := s.Collect(); err != nil {
+	if _, err := s.Collect(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -58,7 +58,7 @@ func TestAStrangersRootIsNotOpened(t *testing.T) {
 		t.Error(err)
 	}
 	_ = stranger.Wait() // it was killed
-	if _, err := s.Collect(); err != nil {
+	if _, err := s.Collect(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -43,6 +43,9 @@ type Plan struct {
 	Journal string `json:"journal,omitempty"`
 	Apps    []App  `json:"apps"` // in the pod's order
 
+	// CgroupParent is the group in which a restart makes the pod's cgroup; "" for the configuration's.
+	CgroupParent string `json:"cgroupParent,omitempty"`
+
 	// MonitorCgroup has the monitor run in a cgroup beside the pod's, which Cgroup and monitorSuffix
 	// name. It is for a pod that serves others: the cgroup of the process that starts it may be
 	// that of a service, and the service's end kills every process in it.

@@ -272,7 +272,7 @@ func TestFiveHundredLayersAreMounted(t *testing.T) {
 	if data, err := os.ReadFile(pod.LogPath()); string(data) != "500\n" {
 		t.Errorf("%q, %v", data, err)
 	}
-	if done, err := s.Collect(); len(done) != 1 || err != nil {
+	if done, err := s.Collect(t.Context()); len(done) != 1 || err != nil {
 		t.Errorf("Collect = %v, %v", done, err)
 	}
 }
@@ -329,7 +329,7 @@ func TestLogsOfAnEndedPodAreKept(t *testing.T) {
 			if dir, err := pod.AppLogs(); (err == nil) != (tt.want != "") || tt.name == "unknown" && !strings.Contains(err.Error(), names.LogDirAnnotation) {
 				t.Errorf("AppLogs() = %v, %v", dir, err)
 			}
-			if _, err := s.Collect(); err != nil {
+			if _, err := s.Collect(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -363,7 +363,14 @@ func TestFindTakesANameOrAUUID(t *testing.T) {
 	}
 	tests := []struct{ ref, want string }{
 		{"a", "a"}, {"ab", "ab"}, {fakeUUID("ab")[:36], "ab"}, {"00000000", ""}, {"b", ""}, {"", ""},
+		{"cafe0000", "c"}, {"cafe", "c"}, {"caf", ""},
 	}
+	three := s.newPodOf(t, "cafe"+fakeUUID("c")[4:], "c", "")
+	defer func() {
+		if err := three.removeDir(); err != nil {
+			t.Error(err)
+		}
+	}()
 	for _, tt := range tests {
 		pod, err := s.Find(tt.ref)
 		if tt.want == "" && err == nil || tt.want != "" && (err != nil || pod.Plan.Name != tt.want) {
@@ -400,7 +407,7 @@ func TestFindReturnsTheLatestEndedPod(t *testing.T) {
 			t.Errorf("after %v: %v, %v", uuids, found, err)
 		}
 	}
-	if done, err := s.Collect(); len(done) != 3 || err != nil {
+	if done, err := s.Collect(t.Context()); len(done) != 3 || err != nil {
 		t.Errorf("Collect = %v, %v", done, err)
 	}
 }
@@ -427,7 +434,7 @@ func TestTheJournalsFolderIsMounted(t *testing.T) {
 			if data, err := os.ReadFile(pod.LogPath()); string(data) != tt.want {
 				t.Errorf("%q, %v", data, err)
 			}
-			if _, err := s.Collect(); err != nil {
+			if _, err := s.Collect(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // What a killed process has left of a pod is deleted, and no pod that is listed.
@@ -35,7 +38,49 @@ func TestRemainsOfPodsAreDeleted(t *testing.T) {
 	if err := living.removeDir(); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Collect(); err != nil {
+	if _, err := s.Collect(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// A pod may be alive whose record cannot be read: nobody takes its name, its ports or its images for free.
+func TestARecordThatCannotBeReadIsNoDamage(t *testing.T) {
+	s := newStore(t)
+	k := s.newPod(t, "alive", "")
+	path := filepath.Join(k.Dir, planFile)
+	if err := errors.Join(os.Rename(path, path+".kept"), os.Symlink(planFile, path)); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := s.List(); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if err := k.removeDir(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever collects makes no lock in the folder of a pod that is being removed.
+func TestPodsAreRemovedBesideACollector(t *testing.T) {
+	s := newStore(t)
+	over := make(chan struct{})
+	var collecting sync.WaitGroup
+	collecting.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			if _, err := s.Collect(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 200 {
+		if err := s.newPod(t, "short", "").removeDir(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(over)
+	collecting.Wait()
 }

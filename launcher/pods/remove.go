@@ -1,7 +1,9 @@
 package pods
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -47,5 +49,10 @@ func (k *Keeper) removeFiles() error {
 			return err
 		}
 	}
-	return rmtree.Remove(k.Dir)
+	for _, last := range []string{filepath.Join(k.Dir, lockFile), k.Dir} {
+		if err := os.Remove(last); err != nil && !errors.Is(err, fs.ErrNotExist) { // see orphan
+			return err
+		}
+	}
+	return nil
 }

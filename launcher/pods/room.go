@@ -166,7 +166,7 @@ func (s *Store) settleLocked(p *Pod, lock *os.File) error {
 		return k.save()
 	}
 	how := keepLogs
-	if p.Plan.Remove {
+	if p.Plan.Remove && !p.held() {
 		how = deletePod
 	}
 	_ = s.clear(k, how) // the state has the error, or the pod stays dead

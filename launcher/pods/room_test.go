@@ -38,7 +38,7 @@ func newNetworkStore(t *testing.T, del func() error) (*Store, *plugin) {
 	s.Connector = &networks.Connector{Plugin: func(string) networks.Plugin { return p }}
 	t.Cleanup(func() {
 		p.del = func() error { return nil }
-		if _, err := s.Collect(); err != nil {
+		if _, err := s.Collect(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -230,5 +230,51 @@ func TestOneLauncherDisconnectsADeadPod(t *testing.T) {
 	}
 	if got := p.dels.Load(); got != 1 {
 		t.Errorf("%d calls of del", got)
+	}
+}
+
+// A pod that is being restarted is disconnected, and keeps its folder although its plan has it deleted at its end.
+func TestADeadPodThatIsHeldStays(t *testing.T) {
+	s, _ := newNetworkStore(t, func() error { return nil })
+	plan := onNetwork("held", "net", "")
+	plan.Remove = true
+	dead := s.dead(t, plan)
+	release, err := s.Hold(dead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if err := s.make(t, onNetwork("next", "net", "")); err != nil {
+		t.Fatal(err)
+	}
+	if state := dead.is(t); state.Phase != Exited {
+		t.Errorf("%+v", state)
+	}
+}
+
+// A network that does not let go of one pod keeps nobody from the others, and the end of ctx ends the work.
+func TestDeadPodsAreCollectedOneByOne(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	deleting, goOn := make(chan struct{}), make(chan struct{})
+	s, p := newNetworkStore(t, func() error {
+		deleting <- struct{}{}
+		<-goOn
+		return nil
+	})
+	pods := []*Pod{s.dead(t, onNetwork("a", "one", "")), s.dead(t, onNetwork("b", "two", ""))}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Collect(ctx)
+		ended <- err
+	}()
+	<-deleting
+	if pods[0].Locked() == pods[1].Locked() {
+		t.Error("both pods are locked, or none")
+	}
+	stop := errors.New("stop")
+	cancel(stop)
+	close(goOn)
+	if err := <-ended; !errors.Is(err, stop) || p.dels.Load() != 1 {
+		t.Errorf("%v after %d calls", err, p.dels.Load())
 	}
 }

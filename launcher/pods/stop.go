@@ -130,30 +130,40 @@ func (p *Pod) askMonitor(ctx context.Context) error {
 
 // Collect deletes every pod that has no monitor: dead pods and exited ones. It returns their UUIDs. A pod
 // that cannot be disconnected from its networks stays, with an error. Collect does not touch live pods. Several
-// Collects may run at once; if one is killed, the next does the rest of its work.
-func (s *Store) Collect() ([]string, error) {
-	return s.collect(deletePod, func(string) bool { return true })
+// Collects may run at once; if one is killed, or ctx ends, the next does the rest of its work.
+func (s *Store) Collect(ctx context.Context) ([]string, error) {
+	return s.collect(ctx, deletePod, func(string) bool { return true })
 }
 
 // CollectRemains deletes what is left of pods that List does not have: the process that made or deleted them was
 // killed. It is as Collect otherwise.
 func (s *Store) CollectRemains() error {
-	_, err := s.collect(deleteAnyway, func(uuid string) bool {
+	_, err := s.collect(context.Background(), deleteAnyway, func(uuid string) bool {
 		_, err := s.read(uuid)
 		return errors.Is(err, fs.ErrNotExist)
 	})
 	return err
 }
 
-func (s *Store) collect(how ending, wanted func(uuid string) bool) ([]string, error) {
-	orphans, err := s.orphans()
+func (s *Store) collect(ctx context.Context, how ending, wanted func(uuid string) bool) ([]string, error) {
+	uuids, err := s.uuids()
 	if err != nil {
-		return nil, fmt.Errorf("collect pods: %w", err)
+		return nil, err
 	}
 	var done []string
 	var errs []error
-	for _, p := range orphans {
-		if !wanted(p.Plan.UUID) {
+	for _, uuid := range uuids {
+		if err := context.Cause(ctx); err != nil {
+			return done, errors.Join(append(errs, err)...)
+		}
+		p, err := s.orphan(uuid)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("collect pods: %w", err))
+			continue
+		case p == nil:
+			continue
+		case !wanted(uuid):
 			errs = append(errs, p.lock.Close())
 			continue
 		}
@@ -161,42 +171,25 @@ func (s *Store) collect(how ending, wanted func(uuid string) bool) ([]string, er
 			errs = append(errs, err)
 			continue
 		}
-		done = append(done, p.Plan.UUID)
+		done = append(done, uuid)
 	}
 	return done, errors.Join(errs...)
 }
 
-// orphans takes the locks of all pods without a monitor. The store's lock keeps away
+// orphan takes a pod's lock. It returns nil if the pod has a monitor, is held, or is gone. The store's lock keeps away
 // processes that have made a pod's folder and not yet its lock.
-func (s *Store) orphans() ([]*Keeper, error) {
+func (s *Store) orphan(uuid string) (*Keeper, error) {
 	store, err := s.lockStore()
 	if err != nil {
 		return nil, err
 	}
 	defer store.Close()
-	uuids, err := s.uuids()
-	if err != nil {
-		return nil, err
-	}
-	var orphans []*Keeper
-	for _, uuid := range uuids {
-		orphan, err := s.orphan(uuid)
-		if err != nil {
-			return nil, err
-		}
-		if orphan != nil {
-			orphans = append(orphans, orphan)
-		}
-	}
-	return orphans, nil
-}
-
-// orphan takes a pod's lock. It returns nil if the pod has a monitor, is held, or is gone.
-func (s *Store) orphan(uuid string) (*Keeper, error) {
 	dir := filepath.Join(s.dir, uuid)
 	if p := (&Pod{Dir: dir}); p.held() {
 		return nil, nil
 	}
+	// An empty folder is left by a process that was killed, or being removed: a lock in it would be in that one's way.
+	_ = os.Remove(dir)
 	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // deleted meanwhile

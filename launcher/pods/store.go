@@ -199,6 +199,8 @@ func (s *Store) List() ([]*Pod, error) {
 		pod, err := s.read(uuid)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // removed since, or killed while it was made
+		case err != nil && !jsonfile.IsDamage(err):
+			return nil, fmt.Errorf("read pod %s: %w", uuid, err) // it may be alive
 		case err != nil:
 			pod.Plan.UUID, pod.State, pod.Damage = uuid, State{Phase: Damaged}, err
 			damaged = append(damaged, pod)
@@ -288,7 +290,7 @@ func (s *Store) Get(uuid string) (*Pod, error) {
 }
 
 // Find returns the pod that a person means: by its name, else by its UUID or the unique
-// start of it. A live pod overrides those of the same name that have ended; of these
+// start of it, of at least four characters. A live pod overrides those of the same name that have ended; of these
 // it returns the latest. A damaged pod is ErrDamaged; it is returned as well, for Remove.
 func (s *Store) Find(ref string) (*Pod, error) {
 	all, err := s.List()
@@ -318,13 +320,16 @@ func (s *Store) Find(ref string) (*Pod, error) {
 	}
 }
 
+// shortestUUID is how long the start of a UUID is at least: a shorter word is more likely the name of a pod that is gone.
+const shortestUUID = 4
+
 // matching returns the pods of that name, and the pods whose UUID begins so.
 func matching(all []*Pod, ref string) (named, started []*Pod) {
 	for _, pod := range all {
 		if ref != "" && pod.Plan.Name == ref {
 			named = append(named, pod)
 		}
-		if ref != "" && strings.HasPrefix(pod.Plan.UUID, ref) {
+		if len(ref) >= shortestUUID && strings.HasPrefix(pod.Plan.UUID, ref) {
 			started = append(started, pod)
 		}
 	}

@@ -110,7 +110,7 @@ func TestAStagerStartsAfresh(t *testing.T) {
 	if data, err := os.ReadFile(pod.LogPath()); string(data) != "0022\n1\n1775 7:8\n" {
 		t.Errorf("%q, %v", data, err)
 	}
-	if _, err := s.Collect(); err != nil {
+	if _, err := s.Collect(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -127,7 +127,7 @@ func TestAPodIsClosedToOtherUsers(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", path, info.Mode(), err, want)
 		}
 	}
-	if _, err := s.Collect(); err != nil {
+	if _, err := s.Collect(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -168,7 +168,7 @@ func TestPodsOfAnImageShareItsProgram(t *testing.T) {
 		if err != nil || tt.shared != (string(log) == own) || tt.shared == strings.HasSuffix(string(log), "\nwritable\n") {
 			t.Errorf("%s: the stager says %q, %v; the image's file is %q", tt.name, log, err, own)
 		}
-		if _, err := s.Collect(); err != nil {
+		if _, err := s.Collect(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}

@@ -96,6 +96,21 @@ func TestRestartStartsAnotherPodLikeIt(t *testing.T) {
 	}
 }
 
+// The limits of the group in which a pod was started are also those of its restart.
+func TestRestartKeepsTheParentOfAPodsCgroup(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	file := b.Write("pod.json", harness.PodOf(suite.Shell("a", "exec sleep 1000")))
+	parent := b.Cgroup + "/tenant"
+	b.Adopt(b.Must("run", "--json", "--detach", "--name", "p", "--cgroup-parent", parent, file))
+	p := b.Adopt(b.Must("restart", "--json", "p"))
+	one, _ := filepath.Glob("/sys/fs/cgroup/" + parent + "/" + p.UUID)
+	each, _ := filepath.Glob("/sys/fs/cgroup/*/" + parent + "/" + p.UUID)
+	if len(one)+len(each) == 0 {
+		t.Error("the new pod is not in its parent's group")
+	}
+}
+
 // A line without an end is older than what the app writes to its other stream meanwhile.
 func TestLogsUntilATimeHaveUnfinishedLines(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/creack/pty"
@@ -209,4 +210,17 @@ func TestDetachKeysEndACommand(t *testing.T) {
 		r := p.Exec("a", "/bin/sh", "-c", "ps | grep -c '[s]leep 999'")
 		return r.Stdout == "0\n"
 	})
+}
+
+// Nothing is written before the last question is answered: ctrl-c ends the command there.
+func TestTheQuestionAboutAKeyIsInterrupted(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	add := atTerminal(b, "trust", "add", os.Getenv("STAGER_ACI")+".pub")
+	add.sees("[y/N]")
+	add.types("\x03")
+	_ = add.ends()
+	if status := add.cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGINT {
+		t.Errorf("%v, %s", add.cmd.ProcessState, add.text())
+	}
 }
