@@ -33,6 +33,9 @@ type container struct {
 	looks   chan struct{} // see look
 
 	cgroups func() (cgroups.Manager, error) // the manager of its cgroup, always the same one
+
+	killed chan struct{} // closed by the first Kill, which ends the waits for files that do not answer
+	kill   func()        // closes it
 }
 
 // Start implements spec.Container.
@@ -166,6 +169,7 @@ func (c *container) PIDs() ([]int, error) {
 
 // Kill implements spec.Container.
 func (c *container) Kill() error {
+	c.kill()
 	m, err := c.cgroups()
 	if err != nil {
 		return err

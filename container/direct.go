@@ -160,6 +160,8 @@ func (c *container) assemble(
 			a.close()
 		}
 		return a, err
+	case <-c.killed:
+		return nil, errKilled
 	case <-time.After(limit):
 		return nil, fmt.Errorf("the container's volumes do not answer within %s", limit)
 	}

@@ -291,6 +291,17 @@ func TestVolumesThatDoNotAnswerFailTheStart(t *testing.T) {
 	if _, err := again.Start(spec.Stdio{}); err == nil || !strings.Contains(err.Error(), "volumes have not answered since an earlier start") {
 		t.Errorf("the next start: error %v", err)
 	}
+	other := s // as an event handler of the app
+	other.Name += "-handler"
+	stopping := containerOf(t, r, other)
+	if l, err = stopping.newFirstEntrance(nil); err != nil {
+		t.Fatal(err)
+	}
+	_ = stopping.Kill() // it has no cgroup
+	if _, err := stopping.assemble(config, l, spec.Stdio{}, surroundings.Patience); !errors.Is(err, errKilled) {
+		t.Errorf("a container that was killed: error %v", err)
+	}
+	l.entrance.close()
 	release()
 	surroundings.Eventually(t, "all descriptors are closed", func() bool {
 		return len(leaked(t, before)) == 0

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -10,6 +11,9 @@ import (
 
 // maxLooks is how many looks at a container's files may be under way at once.
 const maxLooks = 4
+
+// errKilled ends a wait for files that do not answer: a pod that stops does not wait for them.
+var errKilled = errors.New("the container was killed before its files answered")
 
 // look calls f with the container's root, to open or read files in it, on a goroutine of its own. What f opens can be
 // on a file system that does not answer: an app with CAP_SYS_ADMIN mounts FUSE over /etc and serves nothing, or a
@@ -25,6 +29,8 @@ func look[T any](c *container, f func(root *os.File) T, discard func(T)) (result
 	}
 	select {
 	case c.looks <- struct{}{}:
+	case <-c.killed:
+		return result, errKilled
 	case <-late:
 		return result, tooLate()
 	}
@@ -52,6 +58,8 @@ func look[T any](c *container, f func(root *os.File) T, discard func(T)) (result
 	select {
 	case result = <-done:
 		return result, nil
+	case <-c.killed:
+		return result, errKilled
 	case <-late:
 		return result, tooLate()
 	}

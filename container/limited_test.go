@@ -83,6 +83,14 @@ func TestFilesThatDoNotAnswerCostOneStart(t *testing.T) {
 	if text, _ := execOutput(t, hostile, rootCommand("sh", "-c", "echo again")); text != "again\n" {
 		t.Errorf("the container's command writes %q", text)
 	}
+	answer := make(chan struct{})
+	defer close(answer)
+	if err := c.Kill(); err != nil {
+		t.Error(err)
+	}
+	if _, err := look(c, func(*os.File) bool { <-answer; return true }, nil); !errors.Is(err, errKilled) {
+		t.Errorf("a look at the files of an app that was killed: %v", err)
+	}
 }
 
 // A command in a frozen app ends by its limit in time, also where the kernel keeps what is killed (cgroups of version 1).

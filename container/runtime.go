@@ -197,8 +197,9 @@ func (r *Runtime) Container(s spec.Spec) (spec.Container, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make seccomp filter: %w", err)
 	}
-	group := s.Cgroup
+	group, killed := s.Cgroup, make(chan struct{})
 	return &container{
+		killed: killed, kill: sync.OnceFunc(func() { close(killed) }),
 		runtime: r, spec: s, filter: filter, id: rand.Text(), looks: make(chan struct{}, maxLooks),
 		cgroups: sync.OnceValues(func() (cgroups.Manager, error) { return r.pod.Manager(group) }),
 	}, nil

@@ -18,6 +18,8 @@ type Socket struct {
 	Port    uint
 }
 
+const maxPort = 65535
+
 // socketsOf decides an app's sockets, one for each number of a range, in the
 // order of its ports. The pod's settings for a port of that name override the image's
 // (pods.md, ports), but the pod cannot switch socketActivated off. An error names the port.
@@ -36,7 +38,14 @@ func socketsOf(app manifest.App, exposed []types.ExposedPort) ([]Socket, error) 
 		if network != "tcp" && network != "udp" {
 			return nil, fmt.Errorf("port %q: protocol %q: socketActivated needs tcp or udp", port.Name, port.Protocol)
 		}
-		for i := range max(port.Count, 1) {
+		count := max(port.Count, 1)
+		if port.Port > maxPort || count > maxPort+1-port.Port { // which appc's sum of both does not see
+			return nil, fmt.Errorf("port %q: %d ports from %d on: the last port is %d", port.Name, count, port.Port, maxPort)
+		}
+		if uint(len(out))+count > maxPort {
+			return nil, fmt.Errorf("port %q: more than %d sockets", port.Name, maxPort)
+		}
+		for i := range count {
 			out = append(out, Socket{Name: port.Name.String(), Network: network, Port: port.Port + i})
 		}
 	}

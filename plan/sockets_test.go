@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -44,6 +45,8 @@ func TestPortsBecomeSockets(t *testing.T) {
 		},
 		{"protocol", "C-PRT-04", []types.Port{port("web", "sctp", 80, 1, true)}, nil, nil, `port "web": protocol "sctp"`},
 		{"protocol of no socket", "C-PRT-04", []types.Port{port("web", "sctp", 80, 1, false)}, nil, nil, ""},
+		{"a range that is not one", "C-PRT-04", []types.Port{port("web", "tcp", 80, math.MaxUint-79, true)}, nil, nil, `port "web": 18446744073709551536 ports from 80 on`},
+		{"too many", "C-PRT-04", []types.Port{port("a", "tcp", 1, 65535, true), port("b", "udp", 1, 1, true)}, nil, nil, `port "b": more than 65535 sockets`},
 		{
 			"pod's port", "C-PRT-05",
 			[]types.Port{port("web", "tcp", 80, 1, true)},

@@ -56,10 +56,16 @@ type request struct {
 	why      string
 }
 
+// maxMounts is the most mounts and mount points of an app: each is compared with each.
+const maxMounts = 4096
+
 // planMounts decides the mounts of an app (appc, pods.md, mounts and volumes;
 // ace.md, Volume Setup). An error names the volume or the targets.
 func planMounts(app manifest.App, volumes []types.Volume) (mountPlan, error) {
 	var plan mountPlan
+	if n := len(app.Runtime.Mounts) + len(app.App.MountPoints); n > maxMounts {
+		return plan, fmt.Errorf("%d mounts and mount points are more than %d", n, maxMounts)
+	}
 	requests, err := explicit(app, volumes)
 	if err != nil {
 		return plan, err

@@ -237,3 +237,9 @@ func TestAnAppsVolumeIsNotTakenForAnothers(t *testing.T) {
 		})
 	}
 }
+
+func TestMountsAreLimited(t *testing.T) {
+	app := withMounts(make([]schema.Mount, maxMounts+1), nil)
+	_, err := planMounts(app, nil)
+	wantError(t, err, "4097 mounts and mount points are more than 4096")
+}

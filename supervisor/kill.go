@@ -18,7 +18,7 @@ const (
 	killInterval = 5 * time.Millisecond
 )
 
-// waitChild waits for the end of a process: by itself; by the signal request, sent
+// waitChild waits for the end of a process: by itself; by the signal request, sent with SIGCONT
 // when end.asked closes; or by SIGKILL to its whole cgroup, when end.forced closes, which
 // forced reports. The error says that not even SIGKILL ended it.
 func waitChild(child *reap.Child, c spec.Container, end stop, request syscall.Signal) (forced bool, err error) {
@@ -29,8 +29,9 @@ func waitChild(child *reap.Child, c spec.Container, end stop, request syscall.Si
 			return false, nil
 		case <-asked:
 			asked = nil
-			// It may have ended just now.
+			// It may have ended just now. A process that is stopped takes the signal when it goes on.
 			_ = child.Signal(request)
+			_ = child.Signal(syscall.SIGCONT)
 		case <-end.forced:
 			if err := c.Kill(); err != nil {
 				return true, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kurma.io/stager/internal/procstat"
 	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/clause"
@@ -66,6 +67,24 @@ func TestAnAppIsStoppedByItsOwnSignal(t *testing.T) {
 		if *s.Exit != want[i] {
 			t.Errorf("app %q: %+v, want %+v", s.Name, *s.Exit, want[i])
 		}
+	}
+}
+
+// An app that is stopped, by its terminal or an operator, goes on for its end.
+func TestAStoppedAppEndsByItself(t *testing.T) {
+	b := newFakes(t)
+	pod := start(t, Config{Grace: time.Minute, Apps: []App{
+		{Name: "a", Main: b.sh("trap 'exit 9' TERM; kill -STOP $$; while :; do sleep 1000 & wait $!; done")},
+	}}).up()
+	surroundings.Eventually(t, "the app is stopped", func() bool {
+		stat, err := procstat.Read(pod.Status()[0].PID)
+		return err == nil && stat.State == 'T'
+	})
+	if _, err := pod.stopped(); err != nil {
+		t.Error(err)
+	}
+	if exit := pod.Status()[0].Exit; exit.Code != 9 {
+		t.Errorf("%+v, want the app's own code", exit)
 	}
 }
 

@@ -3,6 +3,8 @@ package unionfs_test
 import (
 	"context"
 	"errors"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -133,4 +135,46 @@ func TestCopyReadsNoFileInAFilesPlace(t *testing.T) {
 		t.Errorf("the link is copied: %v", err)
 	}
 	must(t, unionfs.CopyRegular(in, out, "fifo")) // no process writes to it
+}
+
+// endingContext ends after a number of looks.
+type endingContext struct {
+	context.Context
+	looks int
+}
+
+func (c *endingContext) Err() error {
+	if c.looks--; c.looks < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// The end of the context ends the copy of one large file.
+func TestTheCopyOfALargeFileEnds(t *testing.T) {
+	const size = 40 << 20
+	dir := t.TempDir()
+	in, err := os.Create(filepath.Join(dir, "in"))
+	if err == nil {
+		err = in.Truncate(size)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	for looks, want := range map[int]error{1: context.Canceled, 9: io.EOF} {
+		out, err := os.Create(filepath.Join(dir, "out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		if _, err := in.Seek(0, io.SeekStart); err != nil {
+			t.Fatal(err)
+		}
+		err = unionfs.CopyBytes(&endingContext{t.Context(), looks}, out, in, math.MaxInt64)
+		info, statErr := out.Stat()
+		if !errors.Is(err, want) || statErr != nil || (info.Size() == size) != (want == io.EOF) {
+			t.Errorf("%d looks: %v after %d bytes, %v", looks, err, info.Size(), statErr)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package unionfs
 import (
 	"errors"
 	"io"
+	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -29,10 +30,12 @@ func (c *copier) regular(e *entry, out int) (err error) {
 		return nil
 	}
 	if e.stat.Blocks*512 >= e.stat.Size {
-		_, err = io.Copy(dst, in) // copy_file_range(2) where it works
+		if err = c.copyBytes(dst, in, math.MaxInt64); errors.Is(err, io.EOF) {
+			return nil
+		}
 		return err
 	}
-	return copySparse(dst, in, e.stat.Size)
+	return c.copySparse(dst, in, e.stat.Size)
 }
 
 // openFileAt opens name in the directory dir, never through a symbolic link. The
@@ -56,7 +59,7 @@ func (c *copier) clone(dst, in *os.File) bool {
 }
 
 // copySparse copies the parts of in that hold data, and leaves holes between them.
-func copySparse(dst, in *os.File, size int64) error {
+func (c *copier) copySparse(dst, in *os.File, size int64) error {
 	if err := dst.Truncate(size); err != nil {
 		return err
 	}
@@ -72,7 +75,7 @@ func copySparse(dst, in *os.File, size int64) error {
 		if err != nil {
 			return err
 		}
-		if err := copyRange(dst, in, data, hole); err != nil {
+		if err := c.copyRange(dst, in, data, hole); err != nil {
 			return err
 		}
 		at = hole
@@ -80,13 +83,28 @@ func copySparse(dst, in *os.File, size int64) error {
 	return nil
 }
 
-func copyRange(dst, in *os.File, from, to int64) error {
+func (c *copier) copyRange(dst, in *os.File, from, to int64) error {
 	if _, err := in.Seek(from, io.SeekStart); err != nil {
 		return err
 	}
 	if _, err := dst.Seek(from, io.SeekStart); err != nil {
 		return err
 	}
-	_, err := io.CopyN(dst, in, to-from)
-	return err
+	return c.copyBytes(dst, in, to-from)
+}
+
+// copyBytes copies most bytes; if in ends before, it returns io.EOF. The end of the copier's ctx ends it after a piece.
+func (c *copier) copyBytes(dst, in *os.File, most int64) error {
+	const piece = 16 << 20
+	for most > 0 {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		n, err := io.CopyN(dst, in, min(most, piece)) // copy_file_range(2) where it works
+		if err != nil {
+			return err
+		}
+		most -= n
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package unionfs
 
 import (
+	"context"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +24,11 @@ func AUFSOptions(upper string, layers []string, page int) (options []string, bra
 		branches = append(branches, call.branches)
 	}
 	return options, branches
+}
+
+// CopyBytes is copier.copyBytes.
+func CopyBytes(ctx context.Context, dst, in *os.File, most int64) error {
+	return (&copier{ctx: ctx}).copyBytes(dst, in, most)
 }
 
 // LegacyOverlay is Overlay as on a kernel without lowerdir+.
@@ -48,5 +54,5 @@ func CopyRegular(from, to, name string) error {
 		return err
 	}
 	defer out.Close()
-	return new(copier).regular(&entry{name: name, path: name, dir: in, stat: unix.Stat_t{Size: 1, Blocks: 1}}, int(out.Fd()))
+	return (&copier{ctx: context.Background()}).regular(&entry{name: name, path: name, dir: in, stat: unix.Stat_t{Size: 1, Blocks: 1}}, int(out.Fd()))
 }

@@ -1,6 +1,7 @@
 package unionfs_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/unionfs"
 	"kurma.io/stager/unionfs/unionfstest"
 )
@@ -102,5 +104,25 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A pod with its own users mounts as one of them, on layers with mapped owners: only a trial shows whether overlay takes
+// those. The scratch directory is read-only, so that a trial fails.
+func TestOverlayIsTriedForOtherUsers(t *testing.T) {
+	scratch := t.TempDir()
+	if err := unix.Mount("scratch", scratch, "tmpfs", unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(scratch, unix.MNT_DETACH) })
+	probe := func() error {
+		_, err := unionfs.Overlay{}.Probe(scratch, nil)
+		return err
+	}
+	if err := probe(); err != nil {
+		t.Errorf("as user 0: %v", err)
+	}
+	if err := thread.As(100000, probe); !errors.Is(err, unix.EROFS) {
+		t.Errorf("as another user: %v", err)
 	}
 }

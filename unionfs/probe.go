@@ -11,9 +11,10 @@ import (
 // Probe implements Driver. If scratch and the layers are on file systems that are known to work, it
 // only checks that the kernel has overlay. Otherwise it mounts an overlay in scratch, on a layer of
 // each file system among layers, deletes a file and renames a directory of a layer: not every file
-// system can hold the marks that overlay then makes.
+// system can hold the marks that overlay then makes. It always does so for another user than 0, to whom the owners of
+// the layers are mapped: overlay takes such layers since Linux 5.19.
 func (o Overlay) Probe(scratch string, layers []string) (notes []string, err error) {
-	if !o.mount2 && knownToServe(append([]string{scratch}, layers...)) && openFileSystem(o.Name()) == nil {
+	if unix.Geteuid() == 0 && !o.mount2 && knownToServe(append([]string{scratch}, layers...)) && openFileSystem(o.Name()) == nil {
 		return nil, nil
 	}
 	dir, err := os.MkdirTemp(scratch, "probe-overlay-")
