@@ -32,7 +32,7 @@ func (c *container) cgroupTrees() ([]tree, error) {
 	}
 	if c.spec.Privileged {
 		// Like all other mounts of a container: it sees what the daemon mounts later.
-		all, err := openTree(names.CgroupDir, names.CgroupDir, unix.AT_RECURSIVE, unix.MountAttr{Propagation: unix.MS_SLAVE})
+		all, err := c.runtime.openTree(names.CgroupDir, names.CgroupDir, unix.AT_RECURSIVE, unix.MountAttr{Propagation: unix.MS_SLAVE})
 		return []tree{all}, err
 	}
 	restricted := unix.MountAttr{
@@ -41,7 +41,7 @@ func (c *container) cgroupTrees() ([]tree, error) {
 	}
 	var trees []tree
 	if c.runtime.folders != "" {
-		folders, err := openTree(c.runtime.folders, names.CgroupDir, 0, restricted)
+		folders, err := c.runtime.openTree(c.runtime.folders, names.CgroupDir, 0, restricted)
 		trees = append(trees, folders)
 		if err != nil {
 			return trees, err
@@ -69,22 +69,39 @@ func (c *container) cgroupTree(hierarchy string, attributes unix.MountAttr) (tre
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return tree{}, err
 	}
-	return openTree(own, target, 0, attributes)
+	return c.runtime.openTree(own, target, 0, attributes)
+}
+
+// openTree is the function openTree, on a kernel without mount_setattr(2) as well.
+func (r *Runtime) openTree(path, target string, recursive uint, attributes unix.MountAttr) (tree, error) {
+	if r.attributes {
+		return openTree(path, target, recursive, attributes)
+	}
+	r.binding.Lock()
+	defer r.binding.Unlock()
+	return openOldTree(path, target, recursive, attributes)
 }
 
 // openTree returns a detached copy of the mount at path, or with AT_RECURSIVE also of those below it. The caller closes
 // it.
 func openTree(path, target string, recursive uint, attributes unix.MountAttr) (tree, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|recursive)
+	t, err := cloneTree(path, target, recursive)
 	if err != nil {
-		return tree{}, &os.PathError{Op: "open_tree", Path: path, Err: err}
+		return tree{}, err
 	}
-	t := tree{file: os.NewFile(uintptr(fd), path), target: target}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|recursive, &attributes); err != nil {
+	if err := unix.MountSetattr(int(t.file.Fd()), "", unix.AT_EMPTY_PATH|recursive, &attributes); err != nil {
 		t.file.Close()
 		return tree{}, &os.PathError{Op: "mount_setattr", Path: path, Err: err}
 	}
 	return t, nil
+}
+
+func cloneTree(path, target string, recursive uint) (tree, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|recursive)
+	if err != nil {
+		return tree{}, &os.PathError{Op: "open_tree", Path: path, Err: err}
+	}
+	return tree{file: os.NewFile(uintptr(fd), path), target: target}, nil
 }
 
 func closeTrees(trees []tree) { closeAll(treeFiles(trees)) }

@@ -59,6 +59,11 @@ func (c *container) start(stdio spec.Stdio) (_ spec.Running, err error) {
 	if c.runtime.direct {
 		return c.startDirect(config, stdio)
 	}
+	if !c.runtime.attributes {
+		if err := withoutAttributes(config.Mounts); err != nil {
+			return nil, err
+		}
+	}
 	c.handle, err = libcontainer.Create(c.runtime.state, c.id, config)
 	if err != nil {
 		return nil, err

@@ -57,6 +57,9 @@ type Runtime struct {
 	// started afterwards would have no limit either.
 	memlock unix.Rlimit
 
+	attributes bool       // mount_setattr(2) works
+	binding    sync.Mutex // held by openOldTree
+
 	starter   *starter      // of commands, if libcontainer starts the apps
 	forker    *forker       // otherwise
 	execLimit time.Duration // of a command's shim, and of a look at an app's files
@@ -123,6 +126,7 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	if err := r.makeCgroupFolders(dir); err != nil {
 		return err
 	}
+	r.attributes = setsAttributes()
 	if r.landlock = landlockABI() >= 2; !r.landlock {
 		r.log.Warn("the kernel has no Landlock with REFER (Linux 5.19): " +
 			"root apps with equal capabilities can read each other through /proc")
