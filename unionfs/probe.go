@@ -14,7 +14,8 @@ import (
 // system can hold the marks that overlay then makes. It always does so for another user than 0, to whom the owners of
 // the layers are mapped: overlay takes such layers since Linux 5.19.
 func (o Overlay) Probe(scratch string, layers []string) (notes []string, err error) {
-	if unix.Geteuid() == 0 && !o.mount2 && knownToServe(append([]string{scratch}, layers...)) && openFileSystem(o.Name()) == nil {
+	known := unix.Geteuid() == 0 && !o.mount2 && knownToServe(append([]string{scratch}, layers...))
+	if known && openFileSystem(o.Name()) == nil {
 		return nil, nil
 	}
 	dir, err := os.MkdirTemp(scratch, "probe-overlay-")

@@ -320,7 +320,8 @@ func (s *Store) Find(ref string) (*Pod, error) {
 	}
 }
 
-// shortestUUID is how long the start of a UUID is at least: a shorter word is more likely the name of a pod that is gone.
+// shortestUUID is how long the start of a UUID is at least: a shorter word is more likely the name of a pod that is
+// gone.
 const shortestUUID = 4
 
 // matching returns the pods of that name, and the pods whose UUID begins so.
