@@ -22,7 +22,9 @@ that a signed image depends on, or images with a pathWhitelist, are written besi
 A message says which.`,
 		Args:              wants(2, 2, "IMAGE FILE"),
 		ValidArgsFunction: c.completeImages(1, false),
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.exportImage(cmd.Context(), args[0], args[1]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.exportImage(cmd.Context(), args[0], args[1])
+		},
 	}
 }
 

@@ -56,7 +56,8 @@ type exporter struct {
 func (x *exporter) export(ctx context.Context, order []*images.Image, path string) error {
 	if len(order) > 1 && images.Mergeable(order) {
 		x.done.Merged = len(order) - 1
-		return x.write(ctx, path, order[0].ID, func(file *os.File) (string, error) { return x.store.ExportMerged(order, file) })
+		merged := func(file *os.File) (string, error) { return x.store.ExportMerged(order, file) }
+		return x.write(ctx, path, order[0].ID, merged)
 	}
 	for i, image := range order {
 		at := path
