@@ -32,7 +32,8 @@ func (c *container) cgroupTrees() ([]tree, error) {
 	}
 	if c.spec.Privileged {
 		// Like all other mounts of a container: it sees what the daemon mounts later.
-		all, err := c.runtime.openTree(names.CgroupDir, names.CgroupDir, unix.AT_RECURSIVE, unix.MountAttr{Propagation: unix.MS_SLAVE})
+		slave := unix.MountAttr{Propagation: unix.MS_SLAVE}
+		all, err := c.runtime.openTree(names.CgroupDir, names.CgroupDir, unix.AT_RECURSIVE, slave)
 		return []tree{all}, err
 	}
 	restricted := unix.MountAttr{
