@@ -1,8 +1,10 @@
 package images
 
 import (
+	"archive/tar"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // An archive may expand to maxExpansion bytes for each compressed byte, and freeExpansion
@@ -39,33 +41,55 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stream is the tar in an image file.
-type stream struct {
+// Stream is what is in a file that may be compressed. A read fails if the file expands more than 1,100 times.
+type Stream struct {
 	in        io.Reader
 	expansion expansion
-	n         int64 // bytes read
+	n         int64 // bytes read, and those of sparse files
 	ending    error
 }
 
 // openStream decompresses an image file.
-func openStream(file io.Reader) (*stream, error) {
+func openStream(file io.Reader) (*Stream, error) {
 	packed := &counter{in: file}
 	e := expansion{packed}
 	in, err := decompress(packed, e)
 	if err != nil {
 		return nil, err
 	}
-	return &stream{in: in, expansion: e}, nil
+	return &Stream{in: in, expansion: e}, nil
 }
 
 // Decompress returns what is in a file that is plain or compressed with gzip, bzip2, xz or
-// Zstandard. A read fails if the file expands more than 1,100 times.
-func Decompress(file io.Reader) (io.Reader, error) {
-	return openStream(file)
+// Zstandard.
+func Decompress(file io.Reader) (*Stream, error) { return openStream(file) }
+
+// Sparse counts an entry of the stream as read if it is a sparse file: a few bytes of the stream may claim any size. It
+// returns an error if the stream's file expands more than 1,100 times by that. What any other entry claims is in
+// the stream, and counts when it is read.
+func (s *Stream) Sparse(header *tar.Header) error {
+	if !IsSparse(header) {
+		return nil
+	}
+	if err := s.expansion.allow(header.Size); err != nil { // alone, so that the sum does not overflow
+		return err
+	}
+	s.n += header.Size
+	return s.expansion.allow(s.n)
+}
+
+// IsSparse reports whether an entry is a sparse file, of which an archive does not have the holes.
+func IsSparse(header *tar.Header) bool {
+	for record := range header.PAXRecords {
+		if strings.HasPrefix(record, "GNU.sparse.") {
+			return true
+		}
+	}
+	return header.Typeflag == tar.TypeGNUSparse
 }
 
 // Read implements io.Reader.
-func (s *stream) Read(p []byte) (int, error) {
+func (s *Stream) Read(p []byte) (int, error) {
 	if s.ending != nil {
 		return 0, s.ending
 	}

@@ -32,7 +32,7 @@ const (
 // returns its ID and a record with the bytes of its files. Modes, owners, times and extended attributes
 // are the archive's. A fileTree resolves every name inside rootfs, so names, symlinks and
 // hard links of the archive do not reach files outside. build.Extract says why there are two extractors.
-func extract(dir string, in *stream) (id string, record Record, err error) {
+func extract(dir string, in *Stream) (id string, record Record, err error) {
 	x, err := newExtractor(dir, in)
 	if err != nil {
 		return "", Record{}, err
@@ -44,7 +44,7 @@ func extract(dir string, in *stream) (id string, record Record, err error) {
 	return x.tar.ID(), Record{Size: x.size, Unmarked: !x.tar.Marked()}, x.finish()
 }
 
-func newExtractor(dir string, in *stream) (*extractor, error) {
+func newExtractor(dir string, in *Stream) (*extractor, error) {
 	rootfs := filepath.Join(dir, rootfsDir)
 	if err := os.Mkdir(rootfs, 0o755); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func newExtractor(dir string, in *stream) (*extractor, error) {
 type extractor struct {
 	dir    string
 	tree   *fileTree
-	stream *stream
+	stream *Stream
 	tar    *build.Archive
 	buffer []byte
 	free   int64 // free bytes of the store's file system at the start

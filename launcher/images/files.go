@@ -130,11 +130,10 @@ func (x *extractor) hardLink(header *tar.Header, name string) error {
 }
 
 func (x *extractor) regular(header *tar.Header, parent int, base string) error {
-	// A sparse file of a few bytes in the archive may claim any size.
 	if header.Size > x.free-x.size {
 		return fmt.Errorf("%d bytes do not fit: %d are free", header.Size, max(x.free-x.size, 0))
 	}
-	if err := x.stream.expansion.allow(x.size + header.Size); err != nil {
+	if err := x.stream.Sparse(header); err != nil {
 		return err
 	}
 	x.size += header.Size

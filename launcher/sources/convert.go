@@ -75,7 +75,12 @@ func eachEntryOf(
 	sum := sha256.New()
 	all := io.TeeReader(in, sum)
 	archive := tar.NewReader(all)
-	err = eachEntry(archive, func(header *tar.Header, name string) error { return f(archive, header, name) })
+	err = eachEntry(archive, func(header *tar.Header, name string) error {
+		if err := in.Sparse(header); err != nil {
+			return err
+		}
+		return f(archive, header, name)
+	})
 	if err == nil {
 		_, err = io.Copy(io.Discard, all)
 	}

@@ -186,3 +186,35 @@ func TestALayerTakesLittleMemory(t *testing.T) {
 		t.Errorf("%v", d)
 	}
 }
+
+// sparseFile is a tar with a file of so many bytes, of which it has none, as GNU tar stores sparse files in PAX records.
+func sparseFile(t *testing.T, size string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	header := &tar.Header{Name: "GNUSparseFile.0/f", Size: 512, PAXRecords: map[string]string{
+		// The writer takes no GNU.sparse records, so they go in under a name of the same length.
+		"GNX.sparse.major": "1", "GNX.sparse.minor": "0", "GNX.sparse.name": "f", "GNX.sparse.realsize": size,
+	}}
+	if err := w.WriteHeader(header); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(append([]byte("0\n"), make([]byte, 510)...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return bytes.ReplaceAll(out.Bytes(), []byte("GNX.sparse"), []byte("GNU.sparse"))
+}
+
+// The zeros of a sparse file count before they are written.
+func TestASparseFileOfALayerIsLimited(t *testing.T) {
+	for size, words := range map[string]string{
+		"1048576": "digest", "2147483648": "more than 1100 times as many", "9223372036854775807": "more than 1100 times as many",
+	} {
+		if _, err := scan(t.Context(), bytes.NewReader(sparseFile(t, size)), ""); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s bytes: %v, want %q", size, err, words)
+		}
+	}
+}
