@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,8 +19,9 @@ import (
 
 // Limits of an image of Docker or OCI.
 const (
-	maxLayers = 400
-	maxConfig = 8 << 20
+	maxLayers  = 400
+	maxConfig  = 8 << 20 // bytes of its configuration, its manifest or an index
+	maxIndexes = 4       // that lead from a layout to an image
 )
 
 // blobs opens a file of an image by its digest. Done releases the file, and removes it if it was
@@ -33,33 +35,39 @@ type parts struct {
 	layers        []func() (file *os.File, done func(), err error) // the lowest first
 }
 
-func readConfig(of v1.Descriptor, open blobs) (*v1.ConfigFile, error) {
-	file, done, err := open("configuration", of.Digest.String(), of.Size)
+// readDocument parses a document of an image: its configuration, its manifest, or an index of images. It compares the
+// digest with the bytes that it parses, because the file may change after open has checked it.
+func readDocument[T any](what string, of v1.Descriptor, open blobs, parse func(io.Reader) (*T, error)) (*T, error) {
+	if of.Size < 0 || of.Size > maxConfig {
+		return nil, fmt.Errorf("%s of %d bytes, not 0 to %d", what, of.Size, maxConfig)
+	}
+	file, done, err := open(what, of.Digest.String(), of.Size)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	config, err := v1.ParseConfigFile(io.LimitReader(file, maxConfig))
+	data, err := io.ReadAll(io.LimitReader(file, of.Size))
 	if err != nil {
-		return nil, fmt.Errorf("read image configuration: %w", err)
+		return nil, fmt.Errorf("read image %s: %w", what, err)
 	}
-	return config, nil
+	if got := fmt.Sprintf("sha256:%x", sha256.Sum256(data)); got != of.Digest.String() {
+		return nil, fmt.Errorf("read image %s: digest %s, not %s", what, got, of.Digest)
+	}
+	document, err := parse(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("read image %s: %w", what, err)
+	}
+	return document, nil
 }
 
 // partsOf returns the parts of an image; open opens its files.
-func partsOf(image v1.Image, open blobs, name, version string) (parts, error) {
-	p := parts{name: name, version: version}
-	manifest, err := image.Manifest()
-	if err != nil {
-		return p, fmt.Errorf("read image manifest: %w", err)
-	}
+func partsOf(manifest *v1.Manifest, open blobs, name, version string) (p parts, err error) {
+	p = parts{name: name, version: version}
 	if kind := manifest.Config.MediaType; !kind.IsConfig() { // registries also keep what is no image, such as charts
 		return p, fmt.Errorf("not an image: %q is not the media type of an image's configuration", kind)
 	}
-	if manifest.Config.Size < 0 || manifest.Config.Size > maxConfig {
-		return p, fmt.Errorf("configuration of %d bytes, not 0 to %d", manifest.Config.Size, maxConfig)
-	}
-	if p.config, err = readConfig(manifest.Config, open); err != nil {
+	p.config, err = readDocument("configuration", manifest.Config, open, v1.ParseConfigFile)
+	if err != nil {
 		return p, err
 	}
 	for _, layer := range manifest.Layers {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"golang.org/x/sys/unix"
 )
 
 // The files by which an archive or folder is recognized.
@@ -169,62 +169,32 @@ func extractEntry(root *os.Root, header *tar.Header, name string, content io.Rea
 	return errors.Join(err, out.Close())
 }
 
-// layout imports the only image for this machine of an OCI layout.
-func (f *Fetcher) layout(ctx context.Context, dir, path string) (*images.Image, error) {
-	if err := checkDocument(dir, layoutIndex); err != nil {
-		return nil, err
-	}
-	index, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		return nil, fmt.Errorf("read OCI layout: %w", err)
-	}
-	image, tag, err := onlyImage(dir, index)
-	if err != nil {
-		return nil, err
-	}
-	blob := func(_, digest string, size int64) (*os.File, func(), error) {
-		return openBlob(ctx, dir, blobName(digest), digest, size)
-	}
-	repository, version := baseName(path), tag
-	if ref, err := name.ParseReference(tag); err == nil && strings.Contains(tag, "/") {
-		repository, version = ref.Context().Name(), ref.Identifier()
-	}
-	p, err := partsOf(image, blob, repository, version)
-	if err != nil {
-		return nil, err
-	}
-	return f.assemble(ctx, p)
-}
-
-// blobName is the file of a layout that has the digest.
-func blobName(digest string) string {
-	algorithm, hex, _ := strings.Cut(digest, ":")
-	return filepath.Join("blobs", algorithm, hex)
-}
-
-// checkDocument refuses a document of a layout that is too large, or is no file of the layout: the library follows
-// links, and reads to the end.
-func checkDocument(dir, name string) error {
+// openFile opens a regular file of a layout, which may be another user's folder. O_NONBLOCK does not wait for a FIFO's
+// writer.
+func openFile(dir, name string) (*os.File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer root.Close()
-	info, err := root.Lstat(name)
-	switch {
-	case err != nil:
-		return fmt.Errorf("read OCI layout: %w", err)
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("read OCI layout: %s is not a regular file", name)
-	case info.Size() > maxConfig:
-		return fmt.Errorf("read OCI layout: %s has %d bytes, more than %d", name, info.Size(), maxConfig)
+	file, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", name)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
 }
 
 // openBlob opens a file of a layout and checks it.
 func openBlob(ctx context.Context, dir, name, digest string, size int64) (*os.File, func(), error) {
-	file, err := os.OpenInRoot(dir, name)
+	file, err := openFile(dir, name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -233,37 +203,6 @@ func openBlob(ctx context.Context, dir, name, digest string, size int64) (*os.Fi
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return file, func() { _ = file.Close() }, nil
-}
-
-// onlyImage returns the image of a layout's index that fits the machine, and its tag.
-func onlyImage(dir string, index v1.ImageIndex) (v1.Image, string, error) {
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return nil, "", err
-	}
-	var found []v1.Descriptor
-	for _, d := range manifest.Manifests {
-		if d.Platform == nil || d.Platform.Satisfies(platform()) || d.MediaType.IsIndex() {
-			found = append(found, d)
-		}
-	}
-	if len(found) != 1 {
-		return nil, "", fmt.Errorf("%d images for this machine; want one", len(found))
-	}
-	if err := checkDocument(dir, blobName(found[0].Digest.String())); err != nil {
-		return nil, "", err
-	}
-	tag := found[0].Annotations["org.opencontainers.image.ref.name"]
-	if found[0].MediaType.IsIndex() {
-		below, err := index.ImageIndex(found[0].Digest)
-		if err != nil {
-			return nil, "", err
-		}
-		image, _, err := onlyImage(dir, below)
-		return image, tag, err
-	}
-	image, err := index.Image(found[0].Digest)
-	return image, tag, err
 }
 
 // dockerArchive imports the only image of what `docker save` has written.
@@ -300,7 +239,7 @@ func (f *Fetcher) dockerArchive(ctx context.Context, dir, path string) (*images.
 
 // readJSON reads a document of an archive.
 func readJSON(dir, name string, v any) error {
-	file, err := os.OpenInRoot(dir, name)
+	file, err := openFile(dir, name)
 	if err != nil {
 		return err
 	}

@@ -97,24 +97,25 @@ func TestABlobIsChecked(t *testing.T) {
 	}
 }
 
-// An OCI layout's documents are files of the layout of moderate size: the library would read whatever a link leads to.
+// An OCI layout's documents are files of the layout of moderate size.
 func TestALayoutsDocumentsAreItsOwn(t *testing.T) {
-	index := func(digest string) string {
-		return `{"schemaVersion": 2, "manifests": [{"mediaType": "application/vnd.oci.image.manifest.v1+json", "size": 1, "digest": "` + digest + `"}]}`
+	index := func(digest string, size int) string {
+		return fmt.Sprintf(`{"schemaVersion": 2, "manifests": [{"mediaType": %q, "size": %d, "digest": %q}]}`, manifestType, size, digest)
 	}
 	digest := "sha256:" + strings.Repeat("0", 64)
 	manifest := `{"schemaVersion": 2, "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "size": -1, "digest": "` + digest + `"}}`
+	ofManifest := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(manifest)))
 	for name, tt := range map[string]struct {
 		index, blob tar.Header
 		content     map[string]string
 		words       string
 	}{
 		"index is a link":           {tar.Header{Typeflag: tar.TypeSymlink, Linkname: "/dev/zero"}, tar.Header{Typeflag: tar.TypeReg}, nil, `"index.json": a link in an OCI layout`},
-		"manifest is a link":        {tar.Header{Typeflag: tar.TypeReg}, tar.Header{Typeflag: tar.TypeSymlink, Linkname: "/dev/zero"}, map[string]string{"index": index(digest)}, "a link in an OCI layout"},
+		"manifest is a link":        {tar.Header{Typeflag: tar.TypeReg}, tar.Header{Typeflag: tar.TypeSymlink, Linkname: "/dev/zero"}, map[string]string{"index": index(digest, 1)}, "a link in an OCI layout"},
 		"large index":               {tar.Header{Typeflag: tar.TypeReg}, tar.Header{Typeflag: tar.TypeReg}, map[string]string{"index": strings.Repeat(" ", maxConfig+1)}, "more than 8388608"},
-		"large manifest":            {tar.Header{Typeflag: tar.TypeReg}, tar.Header{Typeflag: tar.TypeReg}, map[string]string{"index": index(digest), "blob": strings.Repeat(" ", maxConfig+1)}, "more than 8388608"},
-		"no manifest":               {tar.Header{Typeflag: tar.TypeReg}, tar.Header{Typeflag: tar.TypeReg, Name: "other"}, map[string]string{"index": index(digest)}, "no such file"},
-		"configuration of any size": {tar.Header{Typeflag: tar.TypeReg}, tar.Header{Typeflag: tar.TypeReg}, map[string]string{"index": index(digest), "blob": manifest}, "configuration of -1 bytes"},
+		"large manifest":            {tar.Header{Typeflag: tar.TypeReg}, tar.Header{Typeflag: tar.TypeReg}, map[string]string{"index": index(digest, maxConfig+1), "blob": strings.Repeat(" ", maxConfig+1)}, "manifest of 8388609 bytes, not 0 to 8388608"},
+		"no manifest":               {tar.Header{Typeflag: tar.TypeReg}, tar.Header{Typeflag: tar.TypeReg, Name: "other"}, map[string]string{"index": index(digest, 1)}, "no such file"},
+		"configuration of any size": {tar.Header{Typeflag: tar.TypeReg}, tar.Header{Typeflag: tar.TypeReg, Name: blobName(ofManifest)}, map[string]string{"index": index(ofManifest, len(manifest)), "blob": manifest}, "configuration of -1 bytes"},
 	} {
 		path := filepath.Join(t.TempDir(), "layout.tar")
 		var archive bytes.Buffer
@@ -151,7 +152,7 @@ func TestALayoutsDocumentsAreItsOwn(t *testing.T) {
 	if err := errors.Join(os.Symlink("/dev/zero", filepath.Join(dir, layoutIndex)), os.WriteFile(filepath.Join(dir, layoutFile), []byte("{}"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newFetcher(t).Import(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "index.json is not a regular file") {
+	if _, err := newFetcher(t).Import(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "index.json: path escapes") {
 		t.Errorf("a folder: %v", err)
 	}
 }

@@ -54,7 +54,7 @@ func (f *Fetcher) registry(ctx context.Context, text string) (*images.Image, err
 			url: blobURL(repository, digest),
 		})
 	}
-	p, err := partsOf(image, blob, cmp.Or(f.Name, repository.Name()), ref.Identifier())
+	p, err := partsOf(manifest, blob, cmp.Or(f.Name, repository.Name()), ref.Identifier())
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package sources
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -219,21 +218,8 @@ func mount(t *testing.T, layers []*images.Image) string {
 // image without files.
 func TestAnArtifactIsNoImage(t *testing.T) {
 	layout := t.TempDir()
-	blob := func(kind, content string) string {
-		sum := fmt.Sprintf("%x", sha256.Sum256([]byte(content)))
-		path := filepath.Join(layout, "blobs/sha256", sum)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-		return fmt.Sprintf(`{"mediaType": %q, "digest": "sha256:%s", "size": %d}`, kind, sum, len(content))
-	}
-	manifest := blob("application/vnd.oci.image.manifest.v1+json", `{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
-		"config": `+blob("application/vnd.cncf.helm.config.v1+json", "{}")+`, "layers": []}`)
-	for name, content := range map[string]string{"oci-layout": `{"imageLayoutVersion": "1.0.0"}`, "index.json": `{"schemaVersion": 2, "manifests": [` + manifest + `]}`} {
-		if err := os.WriteFile(filepath.Join(layout, name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	chart := writeBlob(t, layout, "application/vnd.cncf.helm.config.v1+json", "{}")
+	writeIndex(t, layout, writeBlob(t, layout, manifestType, manifestOf(chart)))
 	image, err := newFetcher(t).Import(t.Context(), "file://"+layout)
 	if err == nil || !strings.Contains(err.Error(), `not an image: "application/vnd.cncf.helm.config.v1+json" is not the media type`) {
 		t.Errorf("%v, %v", image, err)

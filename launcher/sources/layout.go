@@ -1,0 +1,103 @@
+package sources
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"kurma.io/stager/launcher/images"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// layout imports the only image for this machine of an OCI layout.
+func (f *Fetcher) layout(ctx context.Context, dir, path string) (*images.Image, error) {
+	index, err := readIndex(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read OCI layout: %w", err)
+	}
+	blob := func(_, digest string, size int64) (*os.File, func(), error) {
+		return openBlob(ctx, dir, blobName(digest), digest, size)
+	}
+	manifest, tag, err := onlyImage(index, blob)
+	if err != nil {
+		return nil, err
+	}
+	repository, version := baseName(path), tag
+	if ref, err := name.ParseReference(tag); err == nil && strings.Contains(tag, "/") {
+		repository, version = ref.Context().Name(), ref.Identifier()
+	}
+	p, err := partsOf(manifest, blob, repository, version)
+	if err != nil {
+		return nil, err
+	}
+	return f.assemble(ctx, p)
+}
+
+// blobName is the file of a layout that has the digest.
+func blobName(digest string) string {
+	algorithm, hex, _ := strings.Cut(digest, ":")
+	return filepath.Join("blobs", algorithm, hex)
+}
+
+// readIndex reads the index of a layout, its only document without a digest.
+func readIndex(dir string) (*v1.IndexManifest, error) {
+	file, err := openFile(dir, layoutIndex)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxConfig+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxConfig {
+		return nil, fmt.Errorf("%s has more than %d bytes", layoutIndex, maxConfig)
+	}
+	index, err := v1.ParseIndexManifest(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", layoutIndex, err)
+	}
+	return index, nil
+}
+
+// onlyImage returns the manifest of the image that fits the machine, and its tag. It may be in an index that the
+// layout's names.
+func onlyImage(index *v1.IndexManifest, open blobs) (manifest *v1.Manifest, tag string, err error) {
+	for level := range maxIndexes {
+		found, err := fitting(index)
+		if err != nil {
+			return nil, "", err
+		}
+		if level == 0 {
+			tag = found.Annotations["org.opencontainers.image.ref.name"]
+		}
+		if !found.MediaType.IsIndex() {
+			manifest, err = readDocument("manifest", found, open, v1.ParseManifest)
+			return manifest, tag, err
+		}
+		if index, err = readDocument("index", found, open, v1.ParseIndexManifest); err != nil {
+			return nil, "", err
+		}
+	}
+	return nil, "", fmt.Errorf("more than %d indexes, each in the one before, lead to the image", maxIndexes)
+}
+
+// fitting returns the only image or index in an index that may be for this machine.
+func fitting(index *v1.IndexManifest) (v1.Descriptor, error) {
+	var found []v1.Descriptor
+	for _, d := range index.Manifests {
+		if d.Platform == nil || d.Platform.Satisfies(platform()) || d.MediaType.IsIndex() {
+			found = append(found, d)
+		}
+	}
+	if len(found) != 1 {
+		return v1.Descriptor{}, fmt.Errorf("%d images for this machine; want one", len(found))
+	}
+	return found[0], nil
+}

@@ -1,0 +1,107 @@
+package sources
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	manifestType = "application/vnd.oci.image.manifest.v1+json"
+	configType   = "application/vnd.oci.image.config.v1+json"
+	indexType    = "application/vnd.oci.image.index.v1+json"
+)
+
+// writeBlob writes a file of a layout, and returns its descriptor.
+func writeBlob(t *testing.T, layout, kind, content string) string {
+	t.Helper()
+	digest := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(content)))
+	path := filepath.Join(layout, blobName(digest))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf(`{"mediaType": %q, "digest": %q, "size": %d}`, kind, digest, len(content))
+}
+
+// writeIndex makes a layout of the one image or index with that descriptor.
+func writeIndex(t *testing.T, layout, descriptor string) {
+	t.Helper()
+	for name, content := range map[string]string{layoutFile: `{"imageLayoutVersion": "1.0.0"}`, layoutIndex: indexOf(descriptor)} {
+		if err := os.WriteFile(filepath.Join(layout, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func indexOf(descriptor string) string {
+	return `{"schemaVersion": 2, "manifests": [` + descriptor + `]}`
+}
+
+func manifestOf(config string) string {
+	return fmt.Sprintf(`{"schemaVersion": 2, "mediaType": %q, "config": %s, "layers": []}`, manifestType, config)
+}
+
+// Every document of a layout has its digest, and a layout does not make the launcher wait or read without end.
+func TestADocumentOfALayoutHasItsDigest(t *testing.T) {
+	sound := func(t *testing.T, dir string) (config, manifest string) {
+		config = writeBlob(t, dir, configType, `{"rootfs": {"type": "layers"}, "config": {"Cmd": ["/x"]}}`)
+		return config, writeBlob(t, dir, manifestType, manifestOf(config))
+	}
+	replace := func(t *testing.T, dir, descriptor string, with func(path string) error) {
+		t.Helper()
+		_, digest, _ := strings.Cut(descriptor, `"digest": "`)
+		path := filepath.Join(dir, blobName(digest[:len("sha256:")+64]))
+		if err := errors.Join(os.Remove(path), with(path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	indexes := func(levels int) func(*testing.T, string) {
+		return func(t *testing.T, dir string) {
+			_, top := sound(t, dir)
+			for range levels {
+				top = writeBlob(t, dir, indexType, indexOf(top))
+			}
+			writeIndex(t, dir, top)
+		}
+	}
+	for _, tt := range []struct {
+		name, words string
+		write       func(t *testing.T, dir string)
+	}{
+		{"as it should be", "", indexes(0)},
+		{"three more indexes", "", indexes(3)},
+		{"four more indexes", "more than 4 indexes", indexes(4)},
+		{"an index that lists itself", " bytes, not ", func(t *testing.T, dir string) {
+			self := writeBlob(t, dir, indexType, indexOf(writeBlob(t, dir, indexType, "")))
+			replace(t, dir, self, func(path string) error { return os.WriteFile(path, []byte(indexOf(self)), 0o644) })
+			writeIndex(t, dir, self)
+		}},
+		{"a manifest that was altered", "digest sha256:", func(t *testing.T, dir string) {
+			config, manifest := sound(t, dir)
+			replace(t, dir, manifest, func(path string) error {
+				return os.WriteFile(path, []byte(strings.Replace(manifestOf(config), "2", "1", 1)), 0o644)
+			})
+			writeIndex(t, dir, manifest)
+		}},
+		{"a configuration that is a FIFO", "not a regular file", func(t *testing.T, dir string) {
+			config, manifest := sound(t, dir)
+			replace(t, dir, config, func(path string) error { return unix.Mkfifo(path, 0o644) })
+			writeIndex(t, dir, manifest)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			tt.write(t, dir)
+			_, err := newFetcher(t).Import(t.Context(), dir)
+			if (err == nil) != (tt.words == "") || err != nil && !strings.Contains(err.Error(), tt.words) {
+				t.Errorf("%v, want %q", err, tt.words)
+			}
+		})
+	}
+}
