@@ -146,7 +146,14 @@ func (m *marks) note(name string) error {
 
 // folders are the folders of the layers so far, for layers that have a file but not its folders: the
 // folder of the layer below would be hidden by one with another owner and mode.
-type folders map[string]*tar.Header
+type folders map[string]folder
+
+// folder is what is kept of a folder, and no attributes, which can be a megabyte.
+type folder struct {
+	mode     int64 // as tar has it
+	uid, gid int
+	modTime  time.Time
+}
 
 // read adds the folders of a layer that was converted before.
 func (all folders) read(root string) error {
@@ -168,9 +175,8 @@ func (all folders) readOne(root, file string) error {
 		return err
 	}
 	st := info.Sys().(*syscall.Stat_t)
-	header.Uid, header.Gid = int(st.Uid), int(st.Gid)
 	name, err := filepath.Rel(root, file)
-	all[name] = header
+	all[name] = folder{mode: header.Mode, uid: int(st.Uid), gid: int(st.Gid), modTime: header.ModTime}
 	return err
 }
 
@@ -240,11 +246,11 @@ func (w *layerWriter) above(name string) error {
 
 // folder writes a folder as the layers below have it.
 func (w *layerWriter) folder(name string) error {
-	header := w.folders[name]
-	if header == nil {
-		header = &tar.Header{Typeflag: tar.TypeDir, Mode: 0o755, ModTime: time.Unix(0, 0)}
+	f, known := w.folders[name]
+	if !known {
+		f = folder{mode: 0o755, modTime: time.Unix(0, 0)}
 	}
-	return w.write(header, name)
+	return w.write(&tar.Header{Typeflag: tar.TypeDir, Mode: f.mode, Uid: f.uid, Gid: f.gid, ModTime: f.modTime}, name)
 }
 
 // write writes the header of an entry.
@@ -262,7 +268,8 @@ func (w *layerWriter) write(header *tar.Header, name string) error {
 	}
 	switch header.Typeflag {
 	case tar.TypeDir:
-		w.written[name], w.folders[name] = true, out
+		w.written[name] = true
+		w.folders[name] = folder{mode: out.Mode, uid: out.Uid, gid: out.Gid, modTime: out.ModTime}
 		out.Size = 0
 		if w.marks.opaque[name] || w.marks.whiteouts[name] {
 			out.PAXRecords[opaqueAttribute] = "y"

@@ -88,16 +88,16 @@ func TestWhiteoutsBecomeOverlays(t *testing.T) {
 		{"a whiteout", nil, []string{".wh.gone"}, []string{"rootfs 755", "rootfs/gone device 0:0"}},
 		{
 			"a whiteout in a folder of the layer below",
-			folders{"d": {Typeflag: tar.TypeDir, Mode: 0o700}},
+			folders{"d": {mode: 0o700}},
 			[]string{"d/.wh.gone"},
 			[]string{"rootfs 755", "rootfs/d 700", "rootfs/d/gone device 0:0"},
 		},
 		{"an opaque folder", nil, []string{"d/", "d/.wh..wh..opq", "d/new"}, []string{"rootfs 755", "rootfs/d 755 opaque", "rootfs/d 750 opaque", "rootfs/d/new"}},
-		{"an opaque folder that is not in the layer", folders{"d": {Typeflag: tar.TypeDir, Mode: 0o711}}, []string{"d/.wh..wh..opq"}, []string{"rootfs 755", "rootfs/d 711 opaque"}},
+		{"an opaque folder that is not in the layer", folders{"d": {mode: 0o711}}, []string{"d/.wh..wh..opq"}, []string{"rootfs 755", "rootfs/d 711 opaque"}},
 		{"an opaque root", nil, []string{".wh..wh..opq"}, []string{"rootfs 755 opaque"}},
 		{"a whiteout of a folder that is new", nil, []string{".wh.d", "d/", "d/new"}, []string{"rootfs 755", "rootfs/d device 0:0", "rootfs/d 750 opaque", "rootfs/d/new"}},
 		{"other files of aufs", nil, []string{".wh..wh.plnk/", ".wh..wh.aufs"}, []string{"rootfs 755"}},
-		{"a file without its folder", folders{"d": {Typeflag: tar.TypeDir, Mode: 0o700}}, []string{"d/new"}, []string{"rootfs 755", "rootfs/d 700", "rootfs/d/new"}},
+		{"a file without its folder", folders{"d": {mode: 0o700}}, []string{"d/new"}, []string{"rootfs 755", "rootfs/d 700", "rootfs/d/new"}},
 		{"names that lead out of the root", nil, []string{"../../a", "/b", "./c", "l=../../a"}, []string{"rootfs 755", "rootfs/a", "rootfs/b", "rootfs/c", "rootfs/l = rootfs/a"}},
 	} {
 		if tt.below == nil {
@@ -178,12 +178,21 @@ func TestALayerTakesLittleMemory(t *testing.T) {
 	below := make(folders)
 	w := newLayerWriter(io.Discard, below)
 	records := map[string]string{"VENDOR.big": strings.Repeat("x", 1000), xattrPrefix + "user.a": "b"}
-	header := &tar.Header{Typeflag: tar.TypeDir, Name: "d/", Uname: strings.Repeat("u", 1000), PAXRecords: records}
+	header := &tar.Header{Typeflag: tar.TypeDir, Name: "d/", Mode: 0o750, Uid: 1, Gid: 2, Uname: strings.Repeat("u", 1000), PAXRecords: records}
 	if err := w.entry(nil, header, "d"); err != nil {
 		t.Fatal(err)
 	}
-	if d := below["d"]; len(d.PAXRecords) != 1 || d.Uname != "" {
-		t.Errorf("%v", d)
+	if d := below["d"]; d != (folder{mode: 0o750, uid: 1, gid: 2, modTime: header.ModTime}) {
+		t.Errorf("%+v", d)
+	}
+	var out bytes.Buffer
+	above := newLayerWriter(&out, below)
+	if err := errors.Join(above.folder("d"), above.tar.Close()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := tar.NewReader(&out).Next()
+	if err != nil || got.Mode != 0o750 || got.Uid != 1 || got.Gid != 2 || len(got.PAXRecords) > 0 {
+		t.Errorf("%+v, %v: want the folder as a layer has it that is in the store", got, err)
 	}
 }
 
