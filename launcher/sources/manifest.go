@@ -55,6 +55,10 @@ type port struct {
 	Count    int    `json:"count"`
 }
 
+// maxSettings is how many variables, how many labels and how many volumes an image may have. Each is compared with all
+// others.
+const maxSettings = 1000
+
 // layerManifest is the manifest of a layer's image.
 func layerManifest(chain string) []byte {
 	document, err := json.Marshal(imageManifest{
@@ -71,11 +75,14 @@ func layerManifest(chain string) []byte {
 // user, working directory, volumes, ports, labels, and the layers, the lowest first, as
 // dependencies. An image that says nothing to execute has no app.
 func convert(config *v1.ConfigFile, name, version string, layers []*images.Image) ([]byte, error) {
+	c := config.Config
+	if most := max(len(c.Env), len(c.Labels), len(c.Volumes)); most > maxSettings {
+		return nil, fmt.Errorf("the configuration has %d variables, labels or volumes, more than %d", most, maxSettings)
+	}
 	m := imageManifest{ACKind: "ImageManifest", ACVersion: "0.8.11", Name: name, Labels: machine(config, version)}
 	for _, layer := range layers {
 		m.Dependencies = append(m.Dependencies, dependency{layer.Manifest.Name, layer.ID})
 	}
-	c := config.Config
 	for _, key := range slices.Sorted(maps.Keys(c.Labels)) {
 		if valid, err := types.SanitizeACIdentifier(strings.ToLower(key)); err == nil {
 			m.annotate(valid, c.Labels[key])
