@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 )
 
@@ -21,13 +22,16 @@ type xzGuard struct {
 	part   []byte // of the file, to be passed through
 	left   int64  // how many bytes to pass through after part without a look at them
 	next   func() error
-	check  int64 // bytes of the check at the end of each block
-	block  int64 // bytes of the current block's chunks
-	memory int64 // bytes of all dictionaries
+	check  int64  // bytes of the check at the end of each block
+	block  int64  // bytes of the current block's chunks
+	blocks uint64 // of the current stream
+	memory int64  // bytes of all dictionaries
 }
 
-// maxVarint is the length of the longest number in an xz file.
-const maxVarint = 9
+const (
+	maxVarint = 9       // bytes of the longest number in an xz file
+	maxBlocks = 1 << 20 // of a stream; the guard and the decoder keep its whole index
+)
 
 var errXZ = errors.New("the xz file is damaged, or has a filter other than LZMA2")
 
@@ -102,7 +106,7 @@ func (g *xzGuard) header() error {
 	}
 	sizes := [16]int64{0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64}
 	g.check = sizes[flags[7]&15]
-	g.next = g.blockOrIndex
+	g.blocks, g.next = 0, g.blockOrIndex
 	return nil
 }
 
@@ -114,6 +118,9 @@ func (g *xzGuard) blockOrIndex() error {
 	if size[0] == 0 {
 		g.next = g.header
 		return g.index()
+	}
+	if g.blocks++; g.blocks > maxBlocks {
+		return fmt.Errorf("the xz file has more than %d blocks", maxBlocks)
 	}
 	header, err := g.take(int(size[0])*4 + 3)
 	if err != nil {
@@ -181,6 +188,9 @@ func (g *xzGuard) index() error {
 	records, err := g.number()
 	if err != nil {
 		return err
+	}
+	if records != g.blocks {
+		return errXZ
 	}
 	for range records {
 		for range 2 {
