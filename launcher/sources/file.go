@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"kurma.io/stager/internal/rmtree"
 	"kurma.io/stager/launcher/images"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -38,7 +39,7 @@ func (f *Fetcher) file(ctx context.Context, path string) (*images.Image, error) 
 	if info.IsDir() {
 		kind = layoutIndex
 	} else if info.Mode().IsRegular() {
-		if kind, err = recognize(path); err != nil {
+		if kind, err = recognize(ctx, path); err != nil {
 			return nil, fmt.Errorf("import %s: %w", path, err)
 		}
 	}
@@ -62,7 +63,7 @@ func (f *Fetcher) converted(ctx context.Context, path, kind string, unpacked boo
 		if dir, err = f.extract(ctx, path, kind); err != nil {
 			return nil, err
 		}
-		defer func() { _ = os.RemoveAll(dir) }() // it is in the cache, which can be deleted
+		defer func() { _ = rmtree.Remove(dir) }() // it is in the cache, which can be deleted
 	}
 	if kind == dockerManifest {
 		return f.dockerArchive(ctx, dir, path)
@@ -71,13 +72,13 @@ func (f *Fetcher) converted(ctx context.Context, path, kind string, unpacked boo
 }
 
 // recognize returns which file of an archive says what it is, "" for an ACI or what is none.
-func recognize(path string) (string, error) {
+func recognize(ctx context.Context, path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer file.Close()
-	in, err := images.Decompress(file)
+	in, err := images.Decompress(contextReader{ctx, file})
 	if err != nil {
 		return "", nil // the import says what is wrong
 	}
@@ -113,25 +114,33 @@ func (f *Fetcher) extract(ctx context.Context, path, kind string) (dir string, e
 	if err := os.MkdirAll(f.Cache, 0o700); err != nil {
 		return "", err
 	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(f.Cache, &disk); err != nil {
+		return "", fmt.Errorf("get free space: %w", err)
+	}
 	if dir, err = os.MkdirTemp(f.Cache, ".archive-"); err != nil {
 		return "", err
 	}
 	root, err := os.OpenRoot(dir)
 	if err == nil {
-		err = f.fill(root, tar.NewReader(in), kind)
+		err = f.fill(root, tar.NewReader(in), kind, int64(disk.Bavail)*disk.Bsize)
 		_ = root.Close()
 	}
 	if err != nil {
-		_ = os.RemoveAll(dir)
+		_ = rmtree.Remove(dir)
 		return "", err
 	}
 	return dir, nil
 }
 
-func (f *Fetcher) fill(root *os.Root, archive *tar.Reader, kind string) error {
-	const maxFiles = 4 * maxLayers
-	left := f.MaxSize
-	files := 0
+// fill extracts an archive into a folder, whose file system has so many free bytes.
+func (f *Fetcher) fill(root *os.Root, archive *tar.Reader, kind string, free int64) error {
+	const (
+		maxFiles   = 4 * maxLayers
+		maxFolders = 1 << 12 // on the ways to all files, beyond one for each
+	)
+	left := min(f.MaxSize, free)
+	files, folders := 0, 0
 	return eachEntry(archive, func(header *tar.Header, name string) error {
 		if header.Typeflag != tar.TypeReg && header.Typeflag != tar.TypeSymlink && header.Typeflag != tar.TypeLink ||
 			name == "." {
@@ -143,8 +152,15 @@ func (f *Fetcher) fill(root *os.Root, archive *tar.Reader, kind string) error {
 		if files++; files > maxFiles {
 			return fmt.Errorf("the archive has more than %d files", maxFiles)
 		}
+		if folders += strings.Count(name, "/") - 1; folders > maxFolders {
+			return fmt.Errorf("more than %d folders are on the way to the archive's files", maxFolders)
+		}
+		if images.IsSparse(header) {
+			return fmt.Errorf("%q: a sparse file, which no archive of an image has", name)
+		}
 		if left -= header.Size; left < 0 {
-			return fmt.Errorf("the archive has more bytes than maxImageSize in the configuration, %d", f.MaxSize)
+			return fmt.Errorf("the archive has more bytes than maxImageSize in the configuration, %d, or than are free, %d",
+				f.MaxSize, free)
 		}
 		return extractEntry(root, header, name, archive)
 	})

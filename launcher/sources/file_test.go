@@ -64,6 +64,39 @@ func TestAnArchiveHasLimits(t *testing.T) {
 	}
 }
 
+// No archive fills the disk or makes folders without end, whatever its headers claim.
+func TestAnArchiveIsNotLargerThanItLooks(t *testing.T) {
+	t.Setenv("TMPDIR", "/dev/shm") // a disk's file system takes milliseconds for a folder
+	var names []string
+	for i := range 41 {
+		names = append(names, fmt.Sprintf("%d/%sf", i, strings.Repeat("d/", 100)))
+	}
+	within, _ := layerOf(t, names[1:]...)
+	beyond, _ := layerOf(t, names...)
+	for _, tt := range []struct {
+		name, words string
+		data        []byte
+		free        int64
+	}{
+		{"deep paths", "", within, 0},
+		{"one more", "more than 4096 folders are on the way to the archive's files", beyond, 0},
+		{"a sparse file", `"f": a sparse file`, sparseFile(t, "1048576"), 1 << 30},
+		{"enough space", "", aci(t, 1000), 2000},
+		{"no space", "or than are free, 1000", aci(t, 1000), 1000},
+	} {
+		f := newFetcher(t)
+		root, err := os.OpenRoot(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		err = f.fill(root, tar.NewReader(bytes.NewReader(tt.data)), layoutIndex, tt.free)
+		if (err == nil) != (tt.words == "") || err != nil && !strings.Contains(err.Error(), tt.words) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.words)
+		}
+	}
+}
+
 // A layout's files are what its manifest says, and in its folder.
 func TestABlobIsChecked(t *testing.T) {
 	outside := t.TempDir()
