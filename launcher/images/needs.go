@@ -70,12 +70,15 @@ func meant(all []*Image, known map[string]*Image, d Dependency) (images []*Image
 	return images
 }
 
-// Unneeded returns the layers that no image needs when some have gone.
+// Unneeded returns the layers that no image needs when some have gone: none while an image is damaged, which may need
+// any of them.
 func Unneeded(all, gone []*Image) []*Image {
 	var kept, layers []*Image
 	for _, image := range all {
 		switch {
 		case slices.Contains(gone, image):
+		case image.Damage != nil:
+			return nil
 		case image.IsLayer():
 			layers = append(layers, image)
 		default:

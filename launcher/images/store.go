@@ -32,6 +32,8 @@ import (
 	"strings"
 	"time"
 
+	"kurma.io/stager/launcher/jsonfile"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -92,7 +94,8 @@ type Record struct {
 func Open(dir string) *Store { return &Store{dir: dir} }
 
 // List returns all images, the latest import first, and damaged images at the end, of
-// which only ID, Dir and Damage are set.
+// which only ID, Dir and Damage are set. An image that cannot be read now and is not damaged is an error, see
+// jsonfile.IsDamage: nobody knows which layers it needs.
 func (s *Store) List() ([]*Image, error) {
 	sound, damaged, err := s.list()
 	return append(sound, damaged...), err
@@ -109,7 +112,9 @@ func (s *Store) list() (sound, damaged []*Image, err error) {
 		}
 		image, err := s.read(e.Name())
 		switch {
-		case err != nil: // removed since
+		case errors.Is(err, ErrNotFound): // removed since
+		case err != nil:
+			return nil, nil, err
 		case image.Damage != nil:
 			damaged = append(damaged, image)
 		default:
@@ -136,25 +141,29 @@ func (s *Store) Get(id string) (*Image, error) {
 	return image, nil
 }
 
-// read reads an image, damaged or not, or returns ErrNotFound.
+// read reads an image, damaged or not, or returns ErrNotFound if it is not there.
 func (s *Store) read(id string) (*Image, error) {
 	dir := filepath.Join(s.dir, id)
 	manifest, err := readManifest(dir)
 	if err != nil {
-		return damagedImage(id, dir, err)
+		return unreadImage(id, dir, err)
 	}
 	record, err := readRecord(dir)
 	if err != nil {
-		return damagedImage(id, dir, err)
+		return unreadImage(id, dir, err)
 	}
 	return &Image{ID: id, Dir: dir, Manifest: manifest, Record: record}, nil
 }
 
-func damagedImage(id, dir string, damage error) (*Image, error) {
-	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+// unreadImage returns what is known of an image that was not read because of err.
+func unreadImage(id, dir string, err error) (*Image, error) {
+	if _, dirErr := os.Lstat(dir); errors.Is(dirErr, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
-	return &Image{ID: id, Dir: dir, Damage: damage}, nil
+	if !jsonfile.IsDamage(err) && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read image %s: %w", id, err)
+	}
+	return &Image{ID: id, Dir: dir, Damage: err}, nil
 }
 
 func readManifest(dir string) (*Manifest, error) {
