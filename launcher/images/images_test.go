@@ -652,6 +652,33 @@ func TestRemoveChecksWhileNoImageIsPinned(t *testing.T) {
 	s.checkOnly(t, image.ID)
 }
 
+// The removal of an image is the cure for a full disk.
+func TestAnImageIsRemovedFromAFullDisk(t *testing.T) {
+	s := newStore(t)
+	if err := errors.Join(os.Mkdir(s.dir, 0o700), unix.Mount("tmpfs", s.dir, "tmpfs", 0, "nr_inodes=20")); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(s.dir, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	image, err := s.importData(t, archive(t, testManifest, dir("rootfs")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; err == nil; i++ {
+		err = os.WriteFile(filepath.Join(image.Rootfs(), strconv.Itoa(i)), nil, 0o600)
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	if err := removeOne(s, image.ID, unused); err != nil {
+		t.Error(err)
+	}
+	s.checkOnly(t)
+}
+
 func FuzzImport(f *testing.F) {
 	t := &testing.T{}
 	plain := archive(t, testManifest, dir("rootfs"), regular("rootfs/f", "content"))

@@ -238,11 +238,12 @@ type Chooser func(all []*Image, importing bool) ([]*Image, error)
 // process has pinned the images or removes others; Remove waits for that until ctx ends. A removal that is killed has
 // removed the first ones.
 func (s *Store) Remove(ctx context.Context, choose Chooser) ([]*Image, error) {
-	temp, err := s.newTemp()
-	if err != nil {
-		return nil, fmt.Errorf("remove image: %w", err)
-	}
-	defer temp.discard() // without the lock: it may take long
+	var aside []*tempDir
+	defer func() { // without the lock: it may take long
+		for _, temp := range aside {
+			temp.discard()
+		}
+	}()
 	lock, err := s.awaitUnpinned(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("remove image: %w", err)
@@ -260,17 +261,14 @@ func (s *Store) Remove(ctx context.Context, choose Chooser) ([]*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return moveAll(chosen, temp.dir)
-}
-
-// moveAll moves images into a folder, and returns the images that it has moved.
-func moveAll(all []*Image, dir string) ([]*Image, error) {
-	for i, image := range all {
-		if err := os.Rename(image.Dir, filepath.Join(dir, image.ID)); err != nil {
-			return all[:i], fmt.Errorf("remove image: %w", err)
+	for i, image := range chosen {
+		temp, err := s.setAside(image.Dir)
+		if err != nil {
+			return chosen[:i], fmt.Errorf("remove image: %w", err)
 		}
+		aside = append(aside, temp)
 	}
-	return all, nil
+	return chosen, nil
 }
 
 // isID reports whether a name has the form of an image ID, so that it is not a path that

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -49,6 +50,10 @@ func (s *Store) newTemp() (*tempDir, error) {
 	if err != nil {
 		return nil, err
 	}
+	return lockTemp(dir)
+}
+
+func lockTemp(dir string) (*tempDir, error) {
 	lock, err := os.Open(dir)
 	if err != nil {
 		return nil, err
@@ -58,6 +63,21 @@ func (s *Store) newTemp() (*tempDir, error) {
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	return &tempDir{dir: dir, lock: lock}, nil
+}
+
+// setAside makes an image's folder a temporary one by a rename in its place, because a removal must not need space on
+// the disk. The folder is locked before it has the name by which Collect would find it.
+func (s *Store) setAside(dir string) (*tempDir, error) {
+	temp, err := lockTemp(dir)
+	if err != nil {
+		return nil, err
+	}
+	temp.dir = filepath.Join(s.dir, tempPrefix+rand.Text())
+	if err := os.Rename(dir, temp.dir); err != nil {
+		_ = temp.lock.Close()
+		return nil, err
+	}
+	return temp, nil
 }
 
 // discard removes the folder and what is in it.
