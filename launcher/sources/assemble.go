@@ -125,7 +125,16 @@ type stack struct {
 func (s *stack) add(ctx context.Context, open func() (*os.File, func(), error), diffID string) error {
 	sum := sha256.Sum256([]byte(s.chain + " " + diffID))
 	s.chain = hex.EncodeToString(sum[:])
-	if image := s.fetcher.known("layers", s.chain); image != nil {
+	image := s.fetcher.known("layers", s.chain)
+	if image == nil {
+		part, err := s.fetcher.lockPart(ctx, s.chain)
+		if err != nil {
+			return err
+		}
+		defer removePart(part)
+		image = s.fetcher.known("layers", s.chain) // by another import, for which this one has waited
+	}
+	if image != nil {
 		s.layers = append(s.layers, image)
 		s.unread = append(s.unread, image.Rootfs())
 		return s.folders.readOne(image.Rootfs(), image.Rootfs())
@@ -135,8 +144,7 @@ func (s *stack) add(ctx context.Context, open func() (*os.File, func(), error), 
 		return err
 	}
 	defer done()
-	image, err := s.convert(ctx, file, diffID)
-	if err != nil {
+	if image, err = s.convert(ctx, file, diffID); err != nil {
 		return err
 	}
 	s.layers = append(s.layers, image)

@@ -85,10 +85,13 @@ func (f *Fetcher) get(ctx context.Context, d download) (file *os.File, done func
 		_ = file.Close()
 		return nil, nil, fmt.Errorf("download %s: %w", d.what, err)
 	}
-	return file, func() {
-		_ = os.Remove(file.Name())
-		_ = file.Close()
-	}, nil
+	return file, func() { removePart(file) }, nil
+}
+
+// removePart removes what lockPart has locked, and unlocks it.
+func removePart(file *os.File) {
+	_ = os.Remove(file.Name())
+	_ = file.Close()
 }
 
 func (f *Fetcher) tries() int {
@@ -118,8 +121,8 @@ func temporary(ctx context.Context, err error) bool {
 		errors.Is(err, errChanged) || errors.As(err, &operation) || os.IsTimeout(err)
 }
 
-// lockPart opens the file of a download that may have begun, and waits while another process works
-// on it.
+// lockPart opens the file of a download that may have begun, or an empty one for a layer that is being imported, and
+// waits while another process works on it.
 func (f *Fetcher) lockPart(ctx context.Context, key string) (*os.File, error) {
 	path := f.cached("parts", key)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

@@ -385,23 +385,29 @@ func TestARegistryIsRefused(t *testing.T) {
 	}
 }
 
-// TestSeveralImportAtOnce imports an image by several fetchers with one cache.
+// TestSeveralImportAtOnce imports an image by several fetchers with one cache, which download each layer once.
 func TestSeveralImportAtOnce(t *testing.T) {
 	layout, tag := ociLayout(t)
 	server := newRegistry(t)
-	ref := server.push(t, layout, tag, "app")
+	server.push(t, layout, tag, "app")
+	p := newProxy(t, server, func(int32, *http.Response) error { return nil })
+	ref := "docker://" + p.host + "/app"
 	f := newFetcher(t)
 	errs := make(chan error)
-	for range 4 {
+	const imports = 4
+	for range imports {
 		go func() {
 			_, err := f.Import(context.Background(), ref)
 			errs <- err
 		}()
 	}
-	for range 4 {
+	for range imports {
 		if err := <-errs; err != nil {
 			t.Error(err)
 		}
+	}
+	if n := p.blobs.Load(); n != 3+imports { // and its configuration for each import
+		t.Errorf("%d blobs are downloaded", n)
 	}
 	if all, err := f.Store.List(); err != nil || len(all) != 4 {
 		t.Errorf("%d images, %v", len(all), err)

@@ -13,7 +13,7 @@
 //
 //	refs/HASH      the ID of the image that a source has been imported as
 //	layers/HASH    the ID of the image that a chain of layers has been imported as
-//	parts/HASH     a download that has begun, locked while a process works on it
+//	parts/HASH     a download that has begun, or nothing for a layer, locked while a process works on it
 //
 // It can be deleted at any time.
 package sources
