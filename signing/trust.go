@@ -25,12 +25,12 @@ const (
 //	prefix.d/PREFIX/FINGERPRINT    trusted for PREFIX and the names below it, see For
 //
 // The file's name is the fingerprint of the key in it. A folder that does not exist is an
-// empty ring. An error names the file that is wrong.
+// empty ring, and a key that is removed meanwhile is not in it. An error names the file that is wrong.
 func ReadTrust(dir string) (KeyRing, error) {
 	var ring KeyRing
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) && path == dir {
-			return fs.SkipAll
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
 		if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".") {
 			return err
@@ -40,6 +40,9 @@ func ReadTrust(dir string) (KeyRing, error) {
 			return err
 		}
 		one, err := ReadKeyRing(path)
+		if _, gone := os.Lstat(path); errors.Is(gone, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -154,8 +157,8 @@ func writeTrusted(folder string, e *openpgp.Entity) (err error) {
 	return os.Rename(temp.Name(), filepath.Join(folder, fingerprint(e)))
 }
 
-// Distrust removes the key with that fingerprint from a trust folder, for that prefix only. It
-// is an error wrapping fs.ErrNotExist if the key is not there.
+// Distrust removes the key with that fingerprint from a trust folder, for that prefix only; no power loss brings it
+// back. It is an error wrapping fs.ErrNotExist if the key is not there.
 func Distrust(dir, prefix, keyFingerprint string) error {
 	folder, err := trustFolder(dir, prefix)
 	if err != nil {
@@ -164,7 +167,15 @@ func Distrust(dir, prefix, keyFingerprint string) error {
 	if strings.Trim(keyFingerprint, "0123456789abcdef") != "" || keyFingerprint == "" {
 		return fmt.Errorf("%q is not a fingerprint", keyFingerprint)
 	}
-	if err := os.Remove(filepath.Join(folder, keyFingerprint)); err != nil {
+	opened, err := os.Open(folder)
+	if err != nil {
+		return fmt.Errorf("distrust key: %w", err)
+	}
+	defer opened.Close()
+	if err = os.Remove(filepath.Join(folder, keyFingerprint)); err == nil {
+		err = opened.Sync()
+	}
+	if err != nil {
 		return fmt.Errorf("distrust key: %w", err)
 	}
 	for folder != dir && os.Remove(folder) == nil { // until one is in use

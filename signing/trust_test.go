@@ -2,10 +2,13 @@ package signing
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -52,6 +55,35 @@ func TestATrustFolderHasKeysForPrefixes(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "prefix.d")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("empty folders stay: %v", err)
+	}
+}
+
+// Keys and their folders may be removed while the trust folder is read. The first key is a FIFO, so that the test knows
+// when the folder is being read, and reading goes on after the removal.
+func TestKeysAreRemovedWhileTheyAreRead(t *testing.T) {
+	dir := t.TempDir()
+	keys := []*Key{newKey(t), newKey(t), newKey(t)}
+	slices.SortFunc(keys, func(a, b *Key) int { return strings.Compare(a.Fingerprint(), b.Fingerprint()) })
+	fifo := filepath.Join(dir, prefixKeys, "a", keys[0].Fingerprint())
+	if err := errors.Join(ringOf(t, publicFile(t, keys[1])).Trust(dir, "a"), ringOf(t, publicFile(t, keys[2])).Trust(dir, "b"),
+		syscall.Mkfifo(fifo, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error)
+	go func() {
+		ring, err := ReadTrust(dir)
+		if err == nil && (len(ring.Keys()) != 1 || !ring.trusts(keys[0].Fingerprint())) {
+			err = fmt.Errorf("keys %+v", ring.Keys())
+		}
+		read <- err
+	}()
+	first, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(Distrust(dir, "a", keys[1].Fingerprint()), Distrust(dir, "b", keys[2].Fingerprint()))
+	if err := errors.Join(err, keys[0].WritePublic(first), first.Close(), <-read); err != nil {
+		t.Error(err)
 	}
 }
 
