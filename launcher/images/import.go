@@ -235,6 +235,10 @@ func writeRecord(dir string, record Record) error {
 // adopt moves a complete image to its place and gives it the next number. If the store already
 // has the image, that stays, because pods may use it, see adoptAgain.
 func (s *Store) adopt(dir, id string, ring signing.KeyRing) (*Image, error) {
+	sealed, err := s.sealUnsigned(dir, id)
+	if err != nil {
+		return nil, fmt.Errorf("put image in its place: image %s: %w", id, err)
+	}
 	lock, err := s.lockStore(unix.LOCK_EX)
 	if err != nil {
 		return nil, err
@@ -242,7 +246,7 @@ func (s *Store) adopt(dir, id string, ring signing.KeyRing) (*Image, error) {
 	defer lock.Close()
 	place := filepath.Join(s.dir, id)
 	if _, err = os.Lstat(place); err == nil {
-		err = s.adoptAgain(dir, id, ring)
+		err = s.adoptAgain(dir, id, sealed, ring)
 	} else if err = s.number(dir); err == nil {
 		err = os.Rename(dir, place)
 	}
@@ -269,8 +273,9 @@ func (s *Store) number(dir string) error {
 }
 
 // adoptAgain gives an image of the store what a new import of it in from has to add. It refuses one that
-// a launch would refuse because it has been altered: whoever imports an image wants to run it.
-func (s *Store) adoptAgain(from, id string, ring signing.KeyRing) error {
+// a launch would refuse because it has been altered: whoever imports an image wants to run it. Sealed is what
+// sealUnsigned has returned.
+func (s *Store) adoptAgain(from, id, sealed string, ring signing.KeyRing) error {
 	old, err := s.Get(id)
 	if err != nil {
 		return err
@@ -282,7 +287,7 @@ func (s *Store) adoptAgain(from, id string, ring signing.KeyRing) error {
 		err = sameManifest(from, old.Dir)
 	}
 	if err == nil {
-		err = adoptSignature(from, old, ring)
+		err = adoptSignature(from, old, sealed, ring)
 	}
 	if err != nil {
 		return fmt.Errorf("image %s: %w", id, err)
@@ -290,20 +295,23 @@ func (s *Store) adoptAgain(from, id string, ring signing.KeyRing) error {
 	return nil
 }
 
-// adoptSignature gives an image the signature and file of the same image that was imported
-// again. An image that has a signature keeps it unless the new one is good and by a trusted
-// key. The files of an unsigned image are compared first, because no seal shows that they are
-// unchanged. The record is written last: until then the image counts as unsigned, or its
-// signature is checked with its file.
-func adoptSignature(from string, old *Image, ring signing.KeyRing) error {
+// adoptSignature gives an image the signature and file of the same image that was imported again. An image that has
+// a signature keeps it unless the new one is good and by a trusted key. The files of an unsigned image have been
+// compared, because no seal shows that they are unchanged, unless it was imported meanwhile. The record is written
+// last: until then the image counts as unsigned, or its signature is checked with its file.
+func adoptSignature(from string, old *Image, sealed string, ring signing.KeyRing) error {
 	fresh, err := readRecord(from)
 	if err != nil || fresh.Head == nil {
 		return err
 	}
 	record := old.Record
-	if record.Seal != "" {
+	switch {
+	case record.Seal != "":
 		_, err = checkSignature(from, fresh.Head.Digests, ring.For(old.Manifest.Name))
-	} else {
+	case sealed != "":
+		record.Seal = sealed
+		err = checkSeal(&Image{Dir: old.Dir, Record: record})
+	default:
 		record.Seal, err = sealSame(old.Rootfs(), filepath.Join(from, rootfsDir))
 	}
 	if errors.Is(err, signing.ErrUnknownKey) {
@@ -317,7 +325,8 @@ func adoptSignature(from string, old *Image, ring signing.KeyRing) error {
 			return err
 		}
 	}
-	if record.Head, err = newHead(old.Dir); err != nil {
+	record.Head = fresh.Head
+	if record.Head.Seal, err = sealHead(old.Dir); err != nil {
 		return err
 	}
 	if err := sameManifest(from, old.Dir); err != nil {

@@ -217,6 +217,20 @@ func sealHead(dir string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
+// sealUnsigned is sealSame for the store's image of that ID and a signed import of it in from. It returns "" if there
+// is none, or it is signed already. It reads all files, so no lock is held.
+func (s *Store) sealUnsigned(from, id string) (string, error) {
+	fresh, err := readRecord(from)
+	if err != nil || fresh.Head == nil {
+		return "", err
+	}
+	old, err := s.Get(id)
+	if err != nil || old.Record.Seal != "" {
+		return "", nil // adoptAgain returns the error
+	}
+	return sealSame(old.Rootfs(), filepath.Join(from, rootfsDir))
+}
+
 // sealSame seals the files of root if they are the same as those of a fresh
 // extraction, and refuses if they are not.
 func sealSame(root, fresh string) (string, error) {

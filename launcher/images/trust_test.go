@@ -8,8 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"kurma.io/stager/signing"
+
+	"golang.org/x/sys/unix"
 )
 
 // signedTwice imports two images that a key has signed and that have the same manifest.
@@ -163,6 +166,80 @@ func TestThePluginsDependenciesMustBeTrusted(t *testing.T) {
 			}
 			checkTrust(t, "plugin", s.Catalog(trustedFor(t, key, "example.com"), nil).trustPlugin(top), tt.words)
 		})
+	}
+}
+
+// A signed import of an unsigned image compares all files before it takes the lock that other imports need.
+func TestFilesAreComparedWithoutTheLock(t *testing.T) {
+	s := newStore(t)
+	data := archive(t, testManifest, dir("rootfs"), regular("rootfs/f", "good"))
+	image, err := s.importData(t, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := os.NewFile(uintptr(watch), "inotify")
+	defer events.Close()
+	if _, err := unix.InotifyAddWatch(watch, filepath.Join(image.Rootfs(), "f"), unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	path, ring := signedImage(t, data)
+	var lock *os.File
+	locked, imported := make(chan error, 1), make(chan error)
+	takeLock := func(int64, int64) {
+		if lock == nil {
+			var err error
+			lock, err = s.lockStore(unix.LOCK_EX)
+			locked <- err
+		}
+	}
+	go func() {
+		_, err := s.Import(t.Context(), path, ring, takeLock)
+		imported <- err
+	}()
+	if err := <-locked; err != nil {
+		t.Fatal(err)
+	}
+	err = events.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if err == nil {
+		_, err = events.Read(make([]byte, 4096))
+	}
+	if err != nil {
+		t.Errorf("no file is read while another process has the lock: %v", err)
+	}
+	if err := errors.Join(lock.Close(), <-imported); err != nil {
+		t.Fatal(err)
+	}
+	if image, err = s.Get(image.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Verify(image, ring); err != nil {
+		t.Error(err)
+	}
+}
+
+// An image that is altered after its files were compared is refused.
+func TestWhatIsAlteredAfterTheComparisonIsRefused(t *testing.T) {
+	s := newStore(t)
+	image, err := s.importData(t, archive(t, testManifest, dir("rootfs"), regular("rootfs/f", "good")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed, err := seal(image.Rootfs())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(image.Rootfs(), "f"), []byte("evil"), 0o644)
+	}
+	if err == nil {
+		err = writeRecord(image.Dir, Record{Head: &Head{}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := adoptSignature(image.Dir, image, sealed, signing.KeyRing{}); err == nil || !strings.Contains(err.Error(), "files altered") {
+		t.Errorf("%v", err)
 	}
 }
 
