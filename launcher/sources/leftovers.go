@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kurma.io/stager/internal/rmtree"
+	"kurma.io/stager/launcher/images"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,6 +45,22 @@ func lockFolder(path string, how int) (*os.File, error) {
 	}
 }
 
+// forgetGone removes what the cache notes of images that the store does not have any more, as far as it can.
+func (f *Fetcher) forgetGone() {
+	for _, kind := range []string{"refs", "layers"} {
+		notes, _ := filepath.Glob(filepath.Join(f.Cache, kind, "*"))
+		for _, note := range notes {
+			id, err := os.ReadFile(note)
+			if err == nil {
+				_, err = f.Store.Get(string(id))
+			}
+			if errors.Is(err, images.ErrNotFound) {
+				_ = os.Remove(note)
+			}
+		}
+	}
+}
+
 // Leftovers calls remove, unless it is nil, for the path of each file and folder in a cache that imports which were
 // killed have left, and for parts of downloads that nobody has gone on with for a week. It returns their number. While
 // an import runs there are none.
@@ -60,6 +77,11 @@ func Leftovers(cache string, remove func(path string) error) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	replacements, err := filepath.Glob(filepath.Join(cache, "*", "*.new-*")) // see jsonfile.Replace
+	if err != nil {
+		return 0, err
+	}
+	left = append(left, replacements...)
 	parts, err := filepath.Glob(filepath.Join(cache, "parts", "*"))
 	if err != nil {
 		return 0, err

@@ -15,7 +15,7 @@
 //	layers/HASH    the ID of the image that a chain of layers has been imported as
 //	parts/HASH     a download that has begun, or nothing for a layer, locked while a process works on it
 //
-// It can be deleted at any time.
+// It can be deleted at any time. An import removes what refs and layers have of images that are gone.
 package sources
 
 import (
@@ -122,6 +122,7 @@ func (f *Fetcher) Import(ctx context.Context, ref string) (*images.Image, error)
 	if err != nil {
 		return nil, err
 	}
+	f.forgetGone()
 	return image, f.remember("refs", key, image)
 }
 
