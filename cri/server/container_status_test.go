@@ -26,18 +26,7 @@ func TestContainersOfAServerThatWasKilledInTheStart(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := os.Mkdir(filepath.Join(dir, uuid), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			for name, value := range map[string]any{
-				"plan.json":  pods.Plan{UUID: uuid},
-				"state.json": pods.State{Phase: pods.Starting, Stager: test.stager},
-				"lock":       nil,
-			} {
-				if err := jsonfile.Write(filepath.Join(dir, uuid, name), value); err != nil {
-					t.Fatal(err)
-				}
-			}
+			writePod(t, dir, uuid, pods.State{Phase: pods.Starting, Stager: test.stager})
 			s := &Server{pods: pods.Open(dir, "test")}
 			l, err := s.lifeOf(records.Container{PodUUID: uuid})
 			if err != nil || l.state != runtimeapi.ContainerState_CONTAINER_EXITED || l.code != test.code || l.reason != test.reason {
@@ -45,4 +34,23 @@ func TestContainersOfAServerThatWasKilledInTheStart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// writePod writes a pod without a monitor into the folder of a store, and returns the pod's lock.
+func writePod(t *testing.T, dir, uuid string, state pods.State) (lock string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, uuid), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock = filepath.Join(dir, uuid, "lock")
+	for path, value := range map[string]any{
+		filepath.Join(dir, uuid, "plan.json"):  pods.Plan{UUID: uuid},
+		filepath.Join(dir, uuid, "state.json"): state,
+		lock:                                   nil,
+	} {
+		if err := jsonfile.Write(path, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return lock
 }

@@ -248,6 +248,7 @@ func (s *Server) StopPodSandbox(
 	return &runtimeapi.StopPodSandboxResponse{}, ignoreMissing(err)
 }
 
+// stopSandbox returns ErrNotFound for a sandbox that is not known, and for nothing else.
 func (s *Server) stopSandbox(ctx context.Context, id string) error {
 	release, err := s.locks.take(ctx, id)
 	if err != nil {
@@ -263,7 +264,10 @@ func (s *Server) stopSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	for _, c := range containers {
-		if err := s.stopContainer(ctx, c.ID, 0); err != nil {
+		if pod, err := s.podOf(c); err == nil && (pod == nil || pod.Damage == nil && pod.Ended()) {
+			continue // its lock may be a removal's, which takes its time
+		}
+		if err := ignoreMissing(s.stopContainer(ctx, c.ID, 0)); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,19 @@
 package server
 
-import "testing"
+import (
+	"errors"
+	"io"
+	"os"
+	"testing"
+
+	"kurma.io/stager/cri/records"
+	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/tests/surroundings"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
 
 func TestCgroupParentsOfBothDrivers(t *testing.T) {
 	for _, test := range []struct{ parent, driver, want string }{
@@ -17,5 +30,66 @@ func TestCgroupParentsOfBothDrivers(t *testing.T) {
 	}
 	if _, err := cgroupParent("/a/../../b", driverCgroupfs); err == nil {
 		t.Error("a parent outside is accepted")
+	}
+}
+
+// A sandbox is stopped although one of its containers is removed meanwhile, and does not wait for the removal of one
+// that has ended.
+func TestASandboxIsStoppedWhileItsContainersAreRemoved(t *testing.T) {
+	const endedPod, runningPod = "0b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c", "1b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c"
+	dir := t.TempDir()
+	store, err := records.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{records: store, pods: pods.Open(dir, "test"), sandboxes: new(sandboxes.Maker)}
+	writePod(t, dir, endedPod, pods.State{Phase: pods.Exited})
+	hold(t, writePod(t, dir, runningPod, pods.State{Phase: pods.Running}))
+	sandbox := records.Sandbox{ID: records.NewID(), Phase: records.Ready, Name: "pod", HostNetwork: true, HostIPC: true}
+	ended := records.Container{ID: records.NewID(), SandboxID: sandbox.ID, PodUUID: endedPod}
+	running := records.Container{ID: records.NewID(), SandboxID: sandbox.ID, PodUUID: runningPod}
+	if err := errors.Join(store.WriteSandbox(sandbox), store.WriteContainer(ended), store.WriteContainer(running)); err != nil {
+		t.Fatal(err)
+	}
+	removed, err := s.locks.take(t.Context(), running.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.locks.take(t.Context(), ended.ID); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan error)
+	go func() {
+		_, err := s.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox.ID})
+		stopped <- err
+	}()
+	surroundings.Eventually(t, "the call waits for the container that runs", func() bool {
+		s.locks.mu.Lock()
+		defer s.locks.mu.Unlock()
+		return s.locks.held[running.ID].users == 2
+	})
+	if err := store.RemoveContainer(running.ID); err != nil {
+		t.Fatal(err)
+	}
+	removed()
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if r, err := store.Sandbox(sandbox.ID); err != nil || r.Phase != records.Stopped {
+		t.Errorf("%s, %v", r.Phase, err)
+	}
+}
+
+// hold locks the lock of a pod as its monitor does, until the test ends.
+func hold(t *testing.T, lock string) {
+	t.Helper()
+	file, err := os.OpenFile(lock, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	whole := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &whole); err != nil {
+		t.Fatal(err)
 	}
 }
