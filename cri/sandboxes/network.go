@@ -1,6 +1,7 @@
 package sandboxes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,14 @@ type CNI struct {
 
 // interfaceName is the name of the interface in a sandbox, as Kubernetes has it.
 const interfaceName = "eth0"
+
+// Interface returns the name of the interface by which a sandbox with a network of its own is connected.
+func Interface(r records.Sandbox) string {
+	if len(r.Attachments) > 0 {
+		return cmp.Or(r.Attachments[0].Interface, interfaceName)
+	}
+	return interfaceName
+}
 
 // load returns the first configuration, by the name of its file.
 func (n *CNI) load() (*libcni.NetworkConfigList, error) {

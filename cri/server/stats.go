@@ -213,9 +213,11 @@ func (s *Server) sandboxStats(r records.Sandbox) (*runtimeapi.PodSandboxStats, e
 		Process: processUsage(used, now),
 	}
 	if !r.HostNetwork {
-		if stats.Network, err = networkUsage(s.records.SandboxDir(r.ID), r, now); err != nil {
+		interfaces, err := readInterfaces(s.records.SandboxDir(r.ID), r)
+		if err != nil {
 			return nil, err
 		}
+		stats.Network = networkUsage(interfaces, sandboxes.Interface(r), now)
 	}
 	return &runtimeapi.PodSandboxStats{
 		Attributes: &runtimeapi.PodSandboxAttributes{
@@ -225,26 +227,26 @@ func (s *Server) sandboxStats(r records.Sandbox) (*runtimeapi.PodSandboxStats, e
 	}, nil
 }
 
-// networkUsage reads what the interfaces of a sandbox have carried.
-func networkUsage(dir string, r records.Sandbox, now int64) (*runtimeapi.NetworkUsage, error) {
-	all, err := readInterfaces(dir, r)
-	if err != nil {
-		return nil, err
-	}
+// networkUsage returns what the interfaces of a sandbox have carried, nil without the one of that name: a container may
+// have removed it, and kubelet takes no usage without a default interface.
+func networkUsage(all []netInterface, name string, now int64) *runtimeapi.NetworkUsage {
 	usage := &runtimeapi.NetworkUsage{Timestamp: now}
-	for n, i := range all {
+	for _, i := range all {
 		column := func(n int) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: i.columns[n]} }
 		one := &runtimeapi.NetworkInterfaceUsage{
 			Name:    i.name,
 			RxBytes: column(rxBytes), RxErrors: column(rxErrors), TxBytes: column(txBytes), TxErrors: column(txErrors),
 		}
-		if n == 0 {
+		if i.name == name {
 			usage.DefaultInterface = one
 		} else {
 			usage.Interfaces = append(usage.Interfaces, one)
 		}
 	}
-	return usage, nil
+	if usage.DefaultInterface == nil {
+		return nil
+	}
+	return usage
 }
 
 // netInterface is what an interface has carried: the columns of proc_pid_net(5), dev.

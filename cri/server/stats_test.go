@@ -1,0 +1,39 @@
+package server
+
+import (
+	"testing"
+
+	"kurma.io/stager/cri/records"
+	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/launcher/networks"
+)
+
+// The default interface is the one by which the sandbox is connected, wherever the kernel lists it. Without it there is
+// no usage: kubelet panics for one without a default interface.
+func TestTheDefaultInterfaceIsTheSandboxes(t *testing.T) {
+	of := func(names ...string) (all []netInterface) {
+		for _, name := range names {
+			all = append(all, netInterface{name, make([]uint64, columns)})
+		}
+		return all
+	}
+	kurma := records.Sandbox{Attachments: []networks.Attachment{{Interface: "veth1"}, {Interface: "eth0"}}}
+	for _, test := range []struct {
+		sandbox records.Sandbox
+		names   []string
+		want    string // "" for no usage
+	}{
+		{records.Sandbox{}, []string{"tunl0", "eth0", "sit0"}, "eth0"},
+		{kurma, []string{"eth0", "veth1"}, "veth1"},
+		{records.Sandbox{}, []string{"tunl0"}, ""},
+		{records.Sandbox{}, nil, ""},
+	} {
+		usage := networkUsage(of(test.names...), sandboxes.Interface(test.sandbox), 1)
+		if got := usage.GetDefaultInterface().GetName(); got != test.want || (usage == nil) != (test.want == "") {
+			t.Errorf("%q: %v", test.names, usage)
+		}
+		if usage != nil && len(usage.Interfaces) != len(test.names)-1 {
+			t.Errorf("%q: %v", test.names, usage.Interfaces)
+		}
+	}
+}
