@@ -117,15 +117,20 @@ func change(group *cgroups.Group, r records.Container, changes []records.Setting
 	return nil
 }
 
-// checkMemory refuses a limit of memory that is not above what the app uses, the file cache included, as kubelet and
-// runc do. Version 1 itself refuses a limit to which it cannot shrink the app; version 2 kills the app.
+// checkMemory refuses a lower limit of memory that is not above what the app uses, the file cache included, as kubelet
+// and runc do. Version 1 itself refuses a limit to which it cannot shrink the app; version 2 kills the app. A request
+// that changes something else names the limit of today, which the file cache of a healthy app fills.
 func checkMemory(group *cgroups.Group, r records.Container, changes []records.Setting) error {
 	for _, s := range changes {
 		limit, err := strconv.ParseInt(s.Text, 10, 64)
 		if s.File != "memory.max" || err != nil { // "max"
 			continue
 		}
-		text, err := readSetting(group, appGroup(r), "memory.current")
+		text, _ := readSetting(group, appGroup(r), s.File)
+		if now, err := strconv.ParseInt(text, 10, 64); err == nil && limit >= now {
+			continue
+		}
+		text, err = readSetting(group, appGroup(r), "memory.current")
 		if used, _ := strconv.ParseInt(text, 10, 64); err == nil && limit <= used {
 			return fmt.Errorf("memory limit of %d bytes: the app uses %d bytes", limit, used)
 		}

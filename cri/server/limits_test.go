@@ -33,3 +33,27 @@ func TestSettingsOfAContainerThatHasEnded(t *testing.T) {
 		t.Errorf("no file: %v", err)
 	}
 }
+
+// A limit of memory that is not lowered is written whatever the app uses; a lower one only above that.
+func TestLimitsOfMemoryThatAreFull(t *testing.T) {
+	group := &cgroups.Group{Path: "pod", Hierarchies: []cgroups.Hierarchy{{Mount: t.TempDir(), V2: true}}}
+	r := records.Container{App: "app"}
+	dir := filepath.Join(group.Dir(group.Hierarchies[0]), appGroup(r))
+	for _, test := range []struct {
+		now, asked string
+		refused    bool
+	}{
+		{"4096000", "4096000", false},
+		{"4096000", "8192000", false},
+		{"max", "8192000", false},
+		{"8192000", "4096000", true},
+		{"max", "4096000", true},
+	} {
+		writeFiles(t, dir, map[string]string{"memory.max": test.now, "memory.current": "4096000"})
+		err := change(group, r, []records.Setting{{File: "memory.max", Text: test.asked}})
+		text, _ := os.ReadFile(filepath.Join(dir, "memory.max"))
+		if written := string(text) == test.asked; (err != nil) != test.refused || written == test.refused {
+			t.Errorf("%s to %s: %v, %q", test.now, test.asked, err, text)
+		}
+	}
+}
