@@ -276,13 +276,17 @@ func (s *Server) RemoveImage(
 	}); err != nil {
 		return nil, err
 	}
-	return &runtimeapi.RemoveImageResponse{}, s.index.Remove(found.ID)
+	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
 // choose chooses an image that no container uses, and the layers that no other image needs, unless one is being pulled:
-// then a later removal takes them.
+// then a later removal takes them. It removes the image from the index: when it has returned, the image may be pulled
+// again.
 func (s *Server) choose(all []*images.Image, importing bool, id string) ([]*images.Image, error) {
 	if err := s.checkUnused(id); err != nil {
+		return nil, err
+	}
+	if err := s.index.Remove(id); err != nil {
 		return nil, err
 	}
 	var chosen []*images.Image

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/cri/imageindex"
+	"kurma.io/stager/launcher/images"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -81,6 +82,54 @@ func TestPullHasItsOwnCredentials(t *testing.T) {
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(strings.ToUpper(err.Error()), strings.ToUpper(test.want)) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
+	}
+}
+
+// The index forgets an image before the store does, so that it keeps one that is pulled again while the files of the
+// first are deleted.
+func TestAnImageThatIsRemovedMayBePulledAgain(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test must run as root")
+	}
+	address, config := serve(t, registry.New()), Config{State: t.TempDir()}
+	config.Fill()
+	s, err := open(t.Context(), config, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.ParseReference(address + "/box:1")
+	if err == nil {
+		err = remote.Write(ref, empty.Image)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := &runtimeapi.ImageSpec{Image: ref.String()}
+	pull := func() string {
+		r, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: spec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.ImageRef
+	}
+	id := pull()
+	if _, err := s.images.Remove(t.Context(), func(all []*images.Image, importing bool) ([]*images.Image, error) {
+		chosen, err := s.choose(all, importing, id)
+		if found, _ := s.index.Find(id); found != nil || len(chosen) != 1 {
+			t.Errorf("%v, %v", found, chosen)
+		}
+		return chosen, err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if pull() != id {
+		t.Error("another image")
+	}
+	if _, err := s.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: spec}); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := s.index.Find(id); found != nil || err != nil {
+		t.Errorf("%v, %v", found, err)
 	}
 }
 
