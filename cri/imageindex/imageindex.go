@@ -137,7 +137,10 @@ func Parse(text string) (Reference, error) {
 	if err != nil {
 		return Reference{}, err
 	}
-	repository := strings.Replace(parsed.Context().Name(), name.DefaultRegistry+"/", "docker.io/", 1)
+	repository := parsed.Context().Name()
+	if parsed.Context().RegistryStr() == name.DefaultRegistry {
+		repository = "docker.io/" + parsed.Context().RepositoryStr()
+	}
 	if _, ok := parsed.(name.Digest); ok {
 		return Reference{Repository: repository, Digest: repository + "@" + parsed.Identifier()}, nil
 	}
