@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -90,6 +91,27 @@ func TestExecSyncReturnsOutputAndExit(t *testing.T) {
 	large, err := p.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"dd", "if=/dev/zero", "bs=1048576", "count=20"}})
 	if err != nil || len(large.GetStdout()) == 0 || len(large.GetStdout()) > 16<<20 {
 		t.Errorf("large output: %d bytes, %v", len(large.GetStdout()), err)
+	}
+}
+
+// That the stager could not run a command to its end is an error, and no exit status of the command.
+func TestExecSyncInAContainerThatIsKilled(t *testing.T) {
+	p, ctx := newPod(t), t.Context()
+	id := p.startNew(p.script("sleep 1000"))
+	ended := make(chan string, 1)
+	go func() {
+		r, err := p.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"sh", "-c", "echo >/dev/shm/runs; sleep 1000"}})
+		ended <- fmt.Sprint(r, err)
+	}()
+	surroundings.Eventually(t, "the command runs", func() bool {
+		_, err := os.Stat(p.path("state/sandboxes/" + p.id + "/shm/runs"))
+		return err == nil
+	})
+	if _, err := p.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-ended; !strings.Contains(got, "run command: ") {
+		t.Error(got)
 	}
 }
 
