@@ -154,6 +154,9 @@ func (s *Server) stopContainer(ctx context.Context, id string, grace time.Durati
 	return nil
 }
 
+// askAgain is the pause before a stager is asked again, which may not have started yet.
+const askAgain = 100 * time.Millisecond
+
 // askToEnd signals the app and waits for the pod's end, at most for the grace period. A stager that does not answer is
 // asked again, and is left the same time.
 func (s *Server) askToEnd(ctx context.Context, pod *pods.Pod, r records.Container, grace time.Duration) {
@@ -165,6 +168,10 @@ func (s *Server) askToEnd(ctx context.Context, pod *pods.Pod, r records.Containe
 			break
 		}
 		slog.Warn("app is not signalled", "container", r.ID, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(askAgain):
+		}
 	}
 	_ = pod.AwaitEnd(ctx)
 }

@@ -15,6 +15,7 @@ import (
 	"kurma.io/stager/cri/sandboxes"
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/jsonfile"
+	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/launcher/sources"
 )
 
@@ -93,6 +94,7 @@ func (s *Server) removeUnfinished(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// removeStrayPods removes the pods that no container has, that are damaged, or that were starting.
 func (s *Server) removeStrayPods(ctx context.Context) error {
 	if err := s.pods.CollectRemains(); err != nil { // of a pod that no list has
 		return err
@@ -111,8 +113,10 @@ func (s *Server) removeStrayPods(ctx context.Context) error {
 	}
 	var errs []error
 	for _, pod := range all {
-		// One that is damaged may run although its container counts as ended.
-		if !known[pod.Plan.UUID] || jsonfile.IsDamage(pod.Damage) {
+		// One that is damaged may run although its container counts as ended. One that starts is waited for by nobody:
+		// kubelet was told that it did not, and starts another.
+		if !known[pod.Plan.UUID] || jsonfile.IsDamage(pod.Damage) || pod.State.Phase == pods.Starting {
+			s.pods.Kill(pod.Plan.UUID)
 			errs = append(errs, s.pods.Remove(ctx, pod, true))
 		}
 	}

@@ -3,8 +3,15 @@ package server
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"kurma.io/stager/cri/records"
+	"kurma.io/stager/internal/procstat"
+	"kurma.io/stager/launcher/jsonfile"
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/tests/surroundings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -59,5 +66,42 @@ func TestLeftoversOfPullsAreRemoved(t *testing.T) {
 	}
 	if _, err := os.Stat(archive); err == nil {
 		t.Error("a folder of an import is left")
+	}
+}
+
+// A pod whose start nobody waits for any more is ended: its container counted as created, and kubelet started another.
+func TestPodsInTheirStartAreRemoved(t *testing.T) {
+	const uuid = "0b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c"
+	dir := t.TempDir()
+	store, err := records.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{records: store, pods: pods.Open(dir, "kurma-cri-test")}
+	lock := hold(t, writePod(t, dir, uuid, pods.State{Phase: pods.Starting}))
+	monitor := exec.Command("sleep", "1000")
+	monitor.ExtraFiles = []*os.File{lock}
+	if err := surroundings.Start(monitor); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = monitor.Process.Kill(), monitor.Wait() })
+	stat, err := procstat.Read(monitor.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := pods.State{Phase: pods.Starting, Monitor: pods.Process{PID: monitor.Process.Pid, Start: stat.Start}}
+	if err := errors.Join(lock.Close(), jsonfile.Write(filepath.Join(dir, uuid, "state.json"), state)); err != nil {
+		t.Fatal(err)
+	}
+	c := records.Container{ID: records.NewID(), PodUUID: uuid}
+	if err := store.WriteContainer(c); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.removeStrayPods(t.Context()); err != nil {
+		t.Error(err)
+	}
+	l, err := s.lifeOf(c)
+	if err != nil || l.state != runtimeapi.ContainerState_CONTAINER_EXITED || l.reason != "StartError" {
+		t.Errorf("%+v, %v", l, err)
 	}
 }

@@ -80,8 +80,8 @@ func TestASandboxIsStoppedWhileItsContainersAreRemoved(t *testing.T) {
 	}
 }
 
-// hold locks the lock of a pod as its monitor does, until the test ends.
-func hold(t *testing.T, lock string) {
+// hold locks the lock of a pod as its monitor does, until the file is closed and at most until the test ends.
+func hold(t *testing.T, lock string) *os.File {
 	t.Helper()
 	file, err := os.OpenFile(lock, os.O_RDWR, 0)
 	if err != nil {
@@ -92,4 +92,5 @@ func hold(t *testing.T, lock string) {
 	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &whole); err != nil {
 		t.Fatal(err)
 	}
+	return file
 }
