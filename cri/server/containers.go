@@ -61,7 +61,15 @@ func (s *Server) start(ctx context.Context, r *records.Container) (err error) {
 	if err != nil {
 		return err
 	}
-	launch, err := s.launch(ctx, sandbox, *r)
+	if s.sandboxState(sandbox) != runtimeapi.PodSandboxState_SANDBOX_READY {
+		return fmt.Errorf("sandbox %s is not ready", sandbox.ID)
+	}
+	pids, err := s.pidNamespace(ctx, sandbox, r.PIDs)
+	if err != nil {
+		return err
+	}
+	defer pids.Close() // which the monitor opens again by its path
+	launch, err := s.launch(ctx, sandbox, *r, pids)
 	if err != nil {
 		return err
 	}
@@ -86,20 +94,17 @@ func (s *Server) killStarted(ctx context.Context, pod *pods.Pod) error {
 	return pod.AwaitEnd(context.WithoutCancel(ctx)) // it was killed, so that this takes no time
 }
 
-// launch makes the container's pod, with a monitor in the sandbox's namespaces.
+// launch makes the container's pod, with a monitor in the sandbox's namespaces. The file pids is that of pidNamespace.
 func (s *Server) launch(
-	ctx context.Context, sandbox records.Sandbox, r records.Container,
+	ctx context.Context, sandbox records.Sandbox, r records.Container, pids *os.File,
 ) (launch *daemon.Launch, err error) {
 	d, err := s.openDaemon(r)
 	if err != nil {
 		return nil, err
 	}
-	if s.sandboxState(sandbox) != runtimeapi.PodSandboxState_SANDBOX_READY {
-		return nil, fmt.Errorf("sandbox %s is not ready", sandbox.ID)
-	}
 	options := podOptions(r, sandbox.Cgroup)
-	if options.PIDNamespace, err = s.pidNamespace(ctx, sandbox, r.PIDs); err != nil {
-		return nil, err
+	if pids != nil {
+		options.PIDNamespace = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), pids.Fd())
 	}
 	err = sandboxes.OnThread(func() error {
 		if err := sandboxes.Enter(s.records.SandboxDir(sandbox.ID), sandbox); err != nil {

@@ -109,9 +109,11 @@ func (s *Server) decide(
 		return records.Container{}, err
 	}
 	if pod.PIDs != "" && pod.PIDs != records.PodPIDs {
-		if _, err := s.pidsOf(ctx, sandbox, pod.PIDs); err != nil {
+		file, err := s.pidsOf(ctx, sandbox, pod.PIDs)
+		if err != nil {
 			return records.Container{}, err
 		}
+		_ = file.Close()
 	}
 	record := recordOf(sandbox, c, facts, pod)
 	if image, err := s.index.Find(record.ImageID); err != nil {

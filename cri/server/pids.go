@@ -2,40 +2,65 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 
 	"kurma.io/stager/cri/records"
 )
 
-// pidNamespace returns the file of the PID namespace that a container's stager is started in, "" for the server's. pids
-// is the container's.
-func (s *Server) pidNamespace(ctx context.Context, sandbox records.Sandbox, pids string) (string, error) {
+// pidNamespace opens the PID namespace that a container's stager is started in; nil is the server's. pids is the
+// container's. The caller closes the file.
+func (s *Server) pidNamespace(ctx context.Context, sandbox records.Sandbox, pids string) (*os.File, error) {
 	switch pids {
 	case "":
-		return "", nil
+		return nil, nil
 	case records.PodPIDs:
-		return s.sandboxes.PIDs(s.records.SandboxDir(sandbox.ID))
+		pin, err := s.sandboxes.PIDs(s.records.SandboxDir(sandbox.ID))
+		if err != nil {
+			return nil, err
+		}
+		return os.Open(pin)
 	default:
 		return s.pidsOf(ctx, sandbox, pids)
 	}
 }
 
-// pidsOf returns the file of the PID namespace of a container's app. The container runs in the same sandbox.
-func (s *Server) pidsOf(ctx context.Context, sandbox records.Sandbox, id string) (string, error) {
+// pidsOf opens the PID namespace of a container's app. The container runs in the same sandbox.
+func (s *Server) pidsOf(ctx context.Context, sandbox records.Sandbox, id string) (*os.File, error) {
 	record, pod, err := s.running(id)
 	if err == nil && record.SandboxID != sandbox.ID {
 		err = fmt.Errorf("container %s is in another sandbox", id)
 	}
+	var file *os.File
+	if err == nil {
+		file, err = openPIDs(func() (int, error) {
+			status, err := s.daemon.Status(ctx, pod)
+			return status.Apps[record.App].PID, err
+		})
+	}
 	if err != nil {
-		return "", fmt.Errorf("PID namespace of container: %w", err)
+		return nil, fmt.Errorf("PID namespace of container %s: %w", id, err)
 	}
-	status, err := s.daemon.Status(ctx, pod)
+	return file, nil
+}
+
+// openPIDs opens the PID namespace of an app by the app's number, 0 for one that has ended. An app that has its number
+// afterwards had it all the time; otherwise the namespace may be that of any process, such as the host's.
+func openPIDs(number func() (int, error)) (*os.File, error) {
+	pid, err := number()
 	if err != nil {
-		return "", fmt.Errorf("PID namespace of container: %w", err)
+		return nil, err
 	}
-	app := status.Apps[record.App]
-	if app.PID == 0 {
-		return "", fmt.Errorf("PID namespace of container: container %s is not running", id)
+	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	if err != nil {
+		return nil, fmt.Errorf("the container is not running: %w", err)
 	}
-	return fmt.Sprintf("/proc/%d/ns/pid", app.PID), nil
+	switch now, err := number(); {
+	case err != nil:
+		return nil, errors.Join(err, file.Close())
+	case now != pid:
+		return nil, errors.Join(errors.New("the container is not running"), file.Close())
+	}
+	return file, nil
 }

@@ -42,8 +42,9 @@ type PodOptions struct {
 	// it the pod's cgroup has the lowest of them from its start, so that an app that reaches it does not have the stager
 	// killed.
 	ChangingLimits bool
-	// PIDNamespace is the file of a PID namespace in which the stager is started, such as /proc/PID/ns/pid; "" for this
-	// process's own. The pod's apps are in it if the pod asks for the host's.
+	// PIDNamespace is the file of a PID namespace in which the stager is started; "" for this process's own. The pod's
+	// monitor opens it in Start, so it names the same namespace until then, as /proc/PID/fd/N of this process does. The
+	// pod's apps are in the namespace if the pod asks for the host's.
 	PIDNamespace string
 	// Detached has the pod watched by a process of its own, so that the pod outlives this process.
 	Detached bool
