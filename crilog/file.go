@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // File writes one app's log into one file that belongs to another program: that program removes the file, or renames it
@@ -21,7 +23,8 @@ type File struct {
 	failure
 }
 
-// OpenFile opens the file at path, or makes it.
+// OpenFile opens the file at path, or makes it. It does not follow a symbolic link there, and refuses what is neither a
+// file nor a character device, also of the files that other programs make: a writer may not wait for a pipe's reader.
 func OpenFile(path string, logger *slog.Logger) (*File, error) {
 	file, err := openForAppend(path)
 	if err != nil {
@@ -31,7 +34,20 @@ func OpenFile(path string, logger *slog.Logger) (*File, error) {
 }
 
 func openForAppend(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	const safe = unix.O_NOFOLLOW | unix.O_NONBLOCK // of a pipe, of which the open would wait
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|safe, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() && info.Mode()&os.ModeCharDevice == 0 {
+		err = fmt.Errorf("%s is not a file", path)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
 }
 
 // Append writes chunk as Writer.Append does. A chunk that cannot be written whole is lost.
@@ -58,7 +74,7 @@ func (f *File) Append(s Stream, chunk []byte) {
 
 // followPath continues in the file that is now at the path, if it is another one.
 func (f *File) followPath() {
-	now, err := os.Stat(f.path)
+	now, err := os.Lstat(f.path)
 	if err != nil {
 		return // the other program has not made the new file yet
 	}

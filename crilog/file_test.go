@@ -55,6 +55,49 @@ func TestFileContinuesInTheNewFileAtItsPath(t *testing.T) {
 	}
 }
 
+// Whoever may write the folder has no other file written by a link, and nobody waits for the reader of a pipe.
+func TestFileIsNeitherALinkNorAPipe(t *testing.T) {
+	dir := t.TempDir()
+	path, target := filepath.Join(dir, "0.log"), filepath.Join(dir, "target")
+	discard := slog.New(slog.NewTextHandler(io.Discard, nil))
+	pipe := func(path string) error { return unix.Mkfifo(path, 0o600) }
+	read := func(path string) error {
+		if err := pipe(path); err != nil {
+			return err
+		}
+		reader, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		t.Cleanup(func() { _ = reader.Close() })
+		return err
+	}
+	for name, replace := range map[string]func(string) error{
+		"link":               func(path string) error { return os.Symlink(target, path) },
+		"pipe":               pipe,
+		"pipe with a reader": read,
+	} {
+		f, err := OpenFile(path, discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Rename(path, path+".old"), replace(path)); err != nil {
+			t.Fatal(err)
+		}
+		f.Append(Stdout, []byte("one\n"))
+		if got := strings.Join(texts(t, path+".old"), "|"); got != "stdout F one" {
+			t.Errorf("%s: %q", name, got)
+		}
+		if other, err := OpenFile(path, discard); err == nil {
+			t.Errorf("%s is opened", name)
+			_ = other.Close()
+		}
+		if err := errors.Join(f.Close(), os.Remove(path), os.Remove(path+".old")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Lstat(target); err == nil {
+		t.Error("the link's target is made")
+	}
+}
+
 func TestFileThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
 	var logged strings.Builder
 	f, err := OpenFile("/dev/full", slog.New(slog.NewTextHandler(&logged, nil)))
