@@ -47,9 +47,43 @@ func TestForwardedConnectionsEnd(t *testing.T) {
 			}
 			_ = inside.Close()
 		}
-		if err := <-ended; err != nil {
-			t.Error(err)
+		if err := <-ended; (err == nil) != answers {
+			t.Errorf("answers %t: %v", answers, err)
 		}
 		_ = inside.Close()
+	}
+}
+
+// An answer that takes longer than a server may be silent is passed on to its end.
+func TestLongAnswersAreForwarded(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	connection, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const limit = time.Second
+	stream, ended := halfStream{make(chan string)}, make(chan error, 1)
+	go func() { ended <- join(stream, connection.(*net.TCPConn), limit) }()
+	pause := time.NewTicker(limit / 10)
+	defer pause.Stop()
+	for begin := time.Now(); time.Since(begin) < 2*limit; <-pause.C {
+		if _, err := inside.Write([]byte("part")); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-stream.got; got != "part" {
+			t.Errorf("%q", got)
+		}
+	}
+	_ = inside.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -291,34 +291,53 @@ func (s streamRuntime) PortForward(ctx context.Context, id string, port int32, s
 	return nil
 }
 
-// answerLimit is how long a server in a pod may take to answer a client that sends no more: the client may have gone,
-// and nobody says so.
+// answerLimit is how long a server in a pod may be silent to a client that sends no more: the client may have gone, and
+// nobody says so.
 const answerLimit = time.Minute
 
-// join copies between a stream and a connection until the connection has ended, or for a limit from the stream's end
-// on, and closes both.
+// join copies between a stream and a connection until the connection has ended, or nothing of it has been passed on for
+// a limit after the stream's end, which is an error. It closes both.
 func join(stream io.ReadWriteCloser, connection *net.TCPConn, limit time.Duration) error {
 	defer stream.Close()
 	defer connection.Close()
-	sent, received := make(chan struct{}), make(chan error, 1)
+	sent, passed, received := make(chan struct{}), make(chan struct{}, 1), make(chan error, 1)
 	go func() {
-		defer close(sent)
 		_, _ = io.Copy(connection, stream)
 		_ = connection.CloseWrite()
+		close(sent)
 	}()
 	go func() {
-		_, err := io.Copy(stream, connection)
+		_, err := io.Copy(noting{stream, passed}, connection)
 		received <- err
 	}()
-	select {
-	case err := <-received:
-		return err
-	case <-sent:
+	var late <-chan time.Time // nil until the stream's end
+	for {
+		select {
+		case err := <-received:
+			return err
+		case <-sent:
+			sent, late = nil, time.After(limit)
+		case <-passed:
+			if late != nil {
+				late = time.After(limit)
+			}
+		case <-late:
+			return fmt.Errorf("the client sends no more, and the server is silent for %s", limit)
+		}
 	}
+}
+
+// noting is a writer that notes that something has been written, unless that is noted still.
+type noting struct {
+	io.Writer
+	written chan<- struct{}
+}
+
+func (n noting) Write(p []byte) (int, error) {
+	written, err := n.Writer.Write(p)
 	select {
-	case err := <-received:
-		return err
-	case <-time.After(limit):
-		return nil
+	case n.written <- struct{}{}:
+	default:
 	}
+	return written, err
 }
