@@ -206,19 +206,31 @@ func (s *Server) removeContainer(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if pod != nil {
-		if err := s.pods.Remove(ctx, pod, true); err != nil {
-			return err
-		}
-	}
 	if err := sandboxes.Decompose(s.composedDir(id)); err != nil {
 		return err
 	}
+	// The record first: without parts of its pod the container would seem to have failed.
 	if err := s.records.RemoveContainer(id); err != nil {
+		return err
+	}
+	if err := s.removePod(ctx, record, pod); err != nil {
 		return err
 	}
 	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, id, record.SandboxID))
 	return nil
+}
+
+// removePod removes the pod of a container, nil for none. After an error the container has its record again, unless
+// that was damaged: kubelet repeats the removal.
+func (s *Server) removePod(ctx context.Context, r records.Container, pod *pods.Pod) error {
+	if pod == nil {
+		return nil
+	}
+	err := s.pods.Remove(ctx, pod, true)
+	if err != nil && r.Name != "" {
+		return errors.Join(err, s.records.WriteContainer(r))
+	}
+	return err
 }
 
 // containerToEnd returns the record of a container that is stopped or removed: of one whose record is damaged what else

@@ -1,12 +1,16 @@
 package server
 
 import (
+	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -48,5 +52,46 @@ func TestLogsAreNoLinksAndNoPipes(t *testing.T) {
 	}
 	if _, err := os.Lstat(target); err == nil {
 		t.Error("the link's target is made")
+	}
+}
+
+// A container is gone before the files are that say how it has ended, and is back if its pod cannot be removed.
+func TestAContainerIsRemovedBeforeItsPod(t *testing.T) {
+	const uuid = "0b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c"
+	dir := t.TempDir()
+	store, err := records.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{records: store, pods: pods.Open(dir, "kurma-cri-test"), config: Config{State: dir}}
+	lock := hold(t, writePod(t, dir, uuid, pods.State{Phase: pods.Exited, Exit: new(pods.Exit)}))
+	c := records.Container{ID: records.NewID(), Name: "app", PodUUID: uuid}
+	if err := store.WriteContainer(c); err != nil {
+		t.Fatal(err)
+	}
+	removed := make(chan error)
+	remove := func(ctx context.Context) {
+		_, err := s.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.ID})
+		removed <- err
+	}
+	isGone := func() bool {
+		_, err := store.Container(c.ID)
+		return errors.Is(err, records.ErrNotFound)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go remove(ctx)
+	surroundings.Eventually(t, "the record is gone", isGone)
+	cancel()
+	if err := <-removed; err == nil || isGone() {
+		t.Errorf("the pod cannot be removed: %v", err)
+	}
+	go remove(t.Context())
+	surroundings.Eventually(t, "the record is gone", isGone)
+	_ = lock.Close()
+	if err := <-removed; err != nil || !isGone() {
+		t.Error(err)
+	}
+	if _, err := s.pods.Get(uuid); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the pod: %v", err)
 	}
 }
