@@ -30,7 +30,7 @@ func (s *Server) CreateContainer(
 	if c.GetMetadata().GetName() == "" {
 		return nil, fmt.Errorf("%w: metadata wants a name", errInvalid)
 	}
-	sources, err := resolveSources(ctx, c)
+	sources, err := s.resolveSources(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", c.GetMetadata().GetName(), err)
 	}

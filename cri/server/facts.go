@@ -82,46 +82,65 @@ func prepareLog(dir, name string) (string, error) {
 	return filepath.Join(real, filepath.Base(path)), err
 }
 
-// resolveSources is findSources until ctx ends: a path may be on a file system whose server does not answer. So the
-// caller holds no lock, which the end of other containers would wait for.
-func resolveSources(ctx context.Context, c *runtimeapi.ContainerConfig) (map[string]string, error) {
-	sources, found := make(map[string]string), make(chan error, 1)
-	go func() { found <- findSources(c, sources) }()
-	select {
-	case err := <-found:
-		return sources, err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("find host paths: %w", context.Cause(ctx))
-	}
-}
-
-// findSources finds the paths of mounts and devices without symbolic links, as the CRI wants it. A mount's path that
-// is missing is made a folder, as other runtimes do.
-func findSources(c *runtimeapi.ContainerConfig, sources map[string]string) error {
-	var all []string
+// resolveSources finds the paths of mounts and devices without symbolic links, as the CRI wants it, until ctx ends. A
+// path may be on a file system whose server does not answer. So the caller holds no lock, which the end of other
+// containers would wait for.
+func (s *Server) resolveSources(ctx context.Context, c *runtimeapi.ContainerConfig) (map[string]string, error) {
+	sources := make(map[string]string)
 	for _, m := range c.GetMounts() {
 		if m.GetImage() != nil {
 			continue
 		}
-		all = append(all, m.GetHostPath())
-		if _, err := os.Stat(m.GetHostPath()); filepath.IsAbs(m.GetHostPath()) && errors.Is(err, fs.ErrNotExist) {
-			if err := os.MkdirAll(m.GetHostPath(), 0o755); err != nil {
-				return fmt.Errorf("make host path: %w", err)
-			}
+		if err := s.resolve(ctx, m.GetHostPath(), findMount, sources); err != nil {
+			return nil, err
 		}
 	}
 	for _, d := range c.GetDevices() {
-		all = append(all, d.GetHostPath())
+		if err := s.resolve(ctx, d.GetHostPath(), filepath.EvalSymlinks, sources); err != nil {
+			return nil, err
+		}
 	}
-	for _, path := range all {
-		if !filepath.IsAbs(path) {
-			return fmt.Errorf("%w: host path %q is not absolute", errInvalid, path)
+	return sources, nil
+}
+
+// findMount finds a mount's path. One that is missing is made a folder, as other runtimes do.
+func findMount(path string) (string, error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			return "", err
 		}
-		real, err := filepath.EvalSymlinks(path)
-		if err != nil {
-			return fmt.Errorf("find host path %s: %w", path, err)
-		}
+	}
+	return filepath.EvalSymlinks(path)
+}
+
+// resolve has find find a path, and adds what it has found to sources. It finds a path once at a time: a look-up that
+// hangs takes a thread, which kubelet's next tries must not take as well.
+func (s *Server) resolve(
+	ctx context.Context, path string, find func(string) (string, error), sources map[string]string,
+) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%w: host path %q is not absolute", errInvalid, path)
+	}
+	release, err := s.locks.take(ctx, path)
+	if err != nil {
+		return fmt.Errorf("find host path: %w", err)
+	}
+	var real string
+	found := make(chan error, 1)
+	go func() {
+		defer release()
+		var err error
+		real, err = find(path)
+		found <- err
+	}()
+	select {
+	case err = <-found:
 		sources[path] = real
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("find host path %s: %w", path, err)
 	}
 	return nil
 }
