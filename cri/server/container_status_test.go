@@ -44,7 +44,7 @@ func writePod(t *testing.T, dir, uuid string, state pods.State) (lock string) {
 	}
 	lock = filepath.Join(dir, uuid, "lock")
 	for path, value := range map[string]any{
-		filepath.Join(dir, uuid, "plan.json"):  pods.Plan{UUID: uuid},
+		filepath.Join(dir, uuid, "plan.json"):  pods.Plan{UUID: uuid, Cgroup: "kurma-cri-test/" + uuid},
 		filepath.Join(dir, uuid, "state.json"): state,
 		lock:                                   nil,
 	} {

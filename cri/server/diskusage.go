@@ -31,12 +31,15 @@ type diskUsage struct {
 
 const (
 	diskUsageAge  = 15 * time.Second       // before a size is found again
-	diskUsageWait = 200 * time.Millisecond // for the first size: most layers take a few milliseconds
+	diskUsageWait = 200 * time.Millisecond // of a call for all first sizes: most layers take a few milliseconds
 	diskUsageMost = time.Minute            // for one measurement; the rest of a layer is left out
 )
 
-// of returns what a container has in folders; when is zero if that is not known yet.
-func (d *diskUsages) of(id string, dirs ...string) diskUsage {
+// firstSizes returns until when a call that begins now waits for sizes that are not known yet.
+func firstSizes() time.Time { return time.Now().Add(diskUsageWait) }
+
+// of returns what a container has in folders; when is zero if that is not known yet, and not found by until either.
+func (d *diskUsages) of(until time.Time, id string, dirs ...string) diskUsage {
 	d.mu.Lock()
 	size := d.ask(id)
 	if size.measured == nil && time.Since(size.now.when) > diskUsageAge {
@@ -48,7 +51,7 @@ func (d *diskUsages) of(id string, dirs ...string) diskUsage {
 	if first {
 		select {
 		case <-running:
-		case <-time.After(diskUsageWait):
+		case <-time.After(time.Until(until)):
 		}
 	}
 	d.mu.Lock()

@@ -74,31 +74,31 @@ func TestCallsDoNotWaitForASize(t *testing.T) {
 	dir := t.TempDir()
 	var d diskUsages
 	d.walks.Lock() // a measurement takes its time
-	if got := d.of("a", dir); !got.when.IsZero() {
+	if got := d.of(firstSizes(), "a", dir); !got.when.IsZero() {
 		t.Errorf("a size that cannot be known: %+v", got)
 	}
 	running := d.known["a"].measured
 	d.walks.Unlock()
 	<-running
-	first := d.of("a", dir)
+	first := d.of(firstSizes(), "a", dir)
 	if first.when.IsZero() || first.inodes != 0 {
 		t.Errorf("%+v", first)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "f"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := d.of("a", dir); got != first {
+	if got := d.of(firstSizes(), "a", dir); got != first {
 		t.Errorf("%+v, a moment after %+v", got, first)
 	}
 	d.known["a"].now.when = first.when.Add(-diskUsageAge)
 	d.walks.Lock()
-	if got := d.of("a", dir); got.inodes != 0 {
+	if got := d.of(firstSizes(), "a", dir); got.inodes != 0 {
 		t.Errorf("%+v while the next size is found", got)
 	}
 	running = d.known["a"].measured
 	d.walks.Unlock()
 	<-running
-	if got := d.of("a", dir); got.inodes != 1 {
+	if got := d.of(firstSizes(), "a", dir); got.inodes != 1 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/launcher/cgroups"
-	"kurma.io/stager/launcher/pods"
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -61,12 +60,13 @@ func (s *Server) listMetrics() ([]*runtimeapi.PodSandboxMetrics, error) {
 	if err != nil {
 		return nil, err
 	}
+	until := firstSizes()
 	var list []*runtimeapi.PodSandboxMetrics
 	for _, sandbox := range all {
 		if s.sandboxState(sandbox) != runtimeapi.PodSandboxState_SANDBOX_READY {
 			continue
 		}
-		one, err := s.metricsOf(sandbox, containers)
+		one, err := s.metricsOf(sandbox, containers, until)
 		if err != nil && s.sandboxState(sandbox) == runtimeapi.PodSandboxState_SANDBOX_READY {
 			return nil, err
 		}
@@ -79,7 +79,7 @@ func (s *Server) listMetrics() ([]*runtimeapi.PodSandboxMetrics, error) {
 
 // metricsOf returns the metrics of a sandbox, and of those of the containers that are in it.
 func (s *Server) metricsOf(
-	sandbox records.Sandbox, containers []records.Container,
+	sandbox records.Sandbox, containers []records.Container, until time.Time,
 ) (*runtimeapi.PodSandboxMetrics, error) {
 	all := &runtimeapi.PodSandboxMetrics{PodSandboxId: sandbox.ID}
 	var err error
@@ -90,7 +90,7 @@ func (s *Server) metricsOf(
 		if c.SandboxID != sandbox.ID {
 			continue
 		}
-		list, err := s.containerMetrics(sandbox, c)
+		list, err := s.containerMetrics(sandbox, c, until)
 		if err != nil {
 			return nil, err
 		}
@@ -134,7 +134,9 @@ func (s *Server) sandboxMetrics(r records.Sandbox) ([]*runtimeapi.Metric, error)
 }
 
 // containerMetrics returns none for a container that does not run.
-func (s *Server) containerMetrics(sandbox records.Sandbox, r records.Container) ([]*runtimeapi.Metric, error) {
+func (s *Server) containerMetrics(
+	sandbox records.Sandbox, r records.Container, until time.Time,
+) ([]*runtimeapi.Metric, error) {
 	pod, err := s.podOf(r)
 	if err != nil || !runs(pod) {
 		return nil, err
@@ -165,7 +167,7 @@ func (s *Server) containerMetrics(sandbox records.Sandbox, r records.Container) 
 	values.add("container_start_time_seconds", uint64(cmpTime(r.Started, pod.State.Created).Unix()))
 	values.add("container_last_seen", uint64(time.Now().Unix()))
 	values.addRequested(asked)
-	return values.list, s.addFileSystem(values, r, pod)
+	return values.list, s.addFileSystem(values, s.written(until, r, pod))
 }
 
 // addMemory adds the metrics of memory that are no number of a file.
@@ -246,7 +248,7 @@ func (r *readings) addRequested(asked *runtimeapi.LinuxContainerResources) {
 func positive(n int64) uint64 { return uint64(max(0, n)) }
 
 // addFileSystem adds what the container has written, and the size of the file system in which it is.
-func (s *Server) addFileSystem(r *readings, c records.Container, pod *pods.Pod) error {
+func (s *Server) addFileSystem(r *readings, written diskUsage) error {
 	var system unix.Statfs_t
 	var info unix.Stat_t
 	if err := unix.Statfs(s.config.State, &system); err != nil {
@@ -256,7 +258,7 @@ func (s *Server) addFileSystem(r *readings, c records.Container, pod *pods.Pod) 
 		return fmt.Errorf("stat %s: %w", s.config.State, err)
 	}
 	device := deviceName(fmt.Sprintf("%d:%d", unix.Major(info.Dev), unix.Minor(info.Dev)))
-	if written := s.written(c, pod); !written.when.IsZero() {
+	if !written.when.IsZero() {
 		r.add("container_fs_usage_bytes", written.bytes, device)
 	}
 	r.add("container_fs_limit_bytes", system.Blocks*uint64(system.Frsize), device)

@@ -26,7 +26,7 @@ func (s *Server) ContainerStats(
 	if err != nil {
 		return nil, err
 	}
-	stats, err := s.containerStats(record, pod)
+	stats, err := s.containerStats(record, pod, firstSizes())
 	return &runtimeapi.ContainerStatsResponse{Stats: stats}, err
 }
 
@@ -34,7 +34,7 @@ func (s *Server) ContainerStats(
 func (s *Server) ListContainerStats(
 	_ context.Context, r *runtimeapi.ListContainerStatsRequest,
 ) (*runtimeapi.ListContainerStatsResponse, error) {
-	all, err := s.listStats(r.GetFilter())
+	all, err := s.listStats(r.GetFilter(), firstSizes())
 	return &runtimeapi.ListContainerStatsResponse{Stats: all}, err
 }
 
@@ -42,13 +42,14 @@ func (s *Server) ListContainerStats(
 func (s *Server) StreamContainerStats(
 	r *runtimeapi.StreamContainerStatsRequest, stream runtimeapi.RuntimeService_StreamContainerStatsServer,
 ) error {
-	all, err := s.listStats(r.GetFilter())
+	all, err := s.listStats(r.GetFilter(), firstSizes())
 	return sendAll(all, err, func(part []*runtimeapi.ContainerStats) error {
 		return stream.Send(&runtimeapi.StreamContainerStatsResponse{ContainerStats: part})
 	})
 }
 
-func (s *Server) listStats(f *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
+// listStats waits until that time for sizes.
+func (s *Server) listStats(f *runtimeapi.ContainerStatsFilter, until time.Time) ([]*runtimeapi.ContainerStats, error) {
 	all, err := s.records.Containers()
 	if err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func (s *Server) listStats(f *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.Co
 		if !runs(pod) {
 			continue
 		}
-		stats, err := s.containerStats(r, pod)
+		stats, err := s.containerStats(r, pod, until)
 		if err != nil {
 			return nil, err
 		}
@@ -75,14 +76,16 @@ func (s *Server) listStats(f *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.Co
 	return list, nil
 }
 
-func (s *Server) containerStats(r records.Container, pod *pods.Pod) (*runtimeapi.ContainerStats, error) {
+func (s *Server) containerStats(
+	r records.Container, pod *pods.Pod, until time.Time,
+) (*runtimeapi.ContainerStats, error) {
 	group, err := cgroups.Open(pod.Plan.Cgroup)
 	if err != nil {
 		return nil, err
 	}
 	used, _ := group.Usage(appGroup(r)) // an app that has just ended uses nothing
 	now := time.Now().UnixNano()
-	written := s.written(r, pod)
+	written := s.written(until, r, pod)
 	return &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{
 			Id: r.ID, Metadata: containerMetadata(r), Labels: r.Labels, Annotations: r.Annotations,
@@ -104,10 +107,10 @@ func (s *Server) layerUsage(written diskUsage) *runtimeapi.FilesystemUsage {
 	}
 }
 
-// written returns what a container has written.
-func (s *Server) written(r records.Container, pod *pods.Pod) diskUsage {
+// written returns what a container has written, see diskUsages.of.
+func (s *Server) written(until time.Time, r records.Container, pod *pods.Pod) diskUsage {
 	root := filepath.Join(pod.Dir, "root")
-	return s.disk.of(r.ID, filepath.Join(root, names.ScratchDir), filepath.Join(root, names.EmptyVolumesDir))
+	return s.disk.of(until, r.ID, filepath.Join(root, names.ScratchDir), filepath.Join(root, names.EmptyVolumesDir))
 }
 
 func known(n int64) *runtimeapi.UInt64Value {
@@ -147,7 +150,7 @@ func (s *Server) PodSandboxStats(
 	if err != nil {
 		return nil, err
 	}
-	stats, err := s.sandboxStats(record)
+	stats, err := s.sandboxStats(record, firstSizes())
 	return &runtimeapi.PodSandboxStatsResponse{Stats: stats}, err
 }
 
@@ -174,13 +177,14 @@ func (s *Server) listSandboxStats(f *runtimeapi.PodSandboxStatsFilter) ([]*runti
 	if err != nil {
 		return nil, err
 	}
+	until := firstSizes()
 	var list []*runtimeapi.PodSandboxStats
 	for _, r := range all {
 		if !matches(f.GetId(), r.ID) || !hasLabels(r.Labels, f.GetLabelSelector()) ||
 			s.sandboxState(r) != runtimeapi.PodSandboxState_SANDBOX_READY {
 			continue
 		}
-		stats, err := s.sandboxStats(r)
+		stats, err := s.sandboxStats(r, until)
 		if err != nil && s.sandboxState(r) == runtimeapi.PodSandboxState_SANDBOX_READY {
 			return nil, err
 		}
@@ -197,13 +201,13 @@ func processUsage(used cgroups.Usage, now int64) *runtimeapi.ProcessUsage {
 	}
 }
 
-func (s *Server) sandboxStats(r records.Sandbox) (*runtimeapi.PodSandboxStats, error) {
+func (s *Server) sandboxStats(r records.Sandbox, until time.Time) (*runtimeapi.PodSandboxStats, error) {
 	group, err := cgroups.Open(r.Cgroup)
 	if err != nil {
 		return nil, err
 	}
 	used, _ := group.Usage("")
-	containers, err := s.listStats(&runtimeapi.ContainerStatsFilter{PodSandboxId: r.ID})
+	containers, err := s.listStats(&runtimeapi.ContainerStatsFilter{PodSandboxId: r.ID}, until)
 	if err != nil {
 		return nil, err
 	}

@@ -2,10 +2,15 @@ package server
 
 import (
 	"testing"
+	"time"
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
 	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/launcher/pods"
+
+	"github.com/google/uuid"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // The default interface is the one by which the sandbox is connected, wherever the kernel lists it. Without it there is
@@ -35,5 +40,30 @@ func TestTheDefaultInterfaceIsTheSandboxes(t *testing.T) {
 		if usage != nil && len(usage.Interfaces) != len(test.names)-1 {
 			t.Errorf("%q: %v", test.names, usage.Interfaces)
 		}
+	}
+}
+
+// However many sizes are not known yet, a call waits for them once.
+func TestACallWaitsOnceForSizes(t *testing.T) {
+	dir := t.TempDir()
+	store, err := records.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{records: store, pods: pods.Open(dir, "test")}
+	const many = 30
+	for range many {
+		c := records.Container{ID: records.NewID(), PodUUID: uuid.NewString()}
+		hold(t, writePod(t, dir, c.PodUUID, pods.State{Phase: pods.Running}))
+		if err := store.WriteContainer(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.disk.walks.Lock() // a measurement takes its time
+	defer s.disk.walks.Unlock()
+	begin := time.Now()
+	r, err := s.ListContainerStats(t.Context(), new(runtimeapi.ListContainerStatsRequest))
+	if took := time.Since(begin); err != nil || len(r.Stats) != many || took > many*diskUsageWait/2 {
+		t.Errorf("%d containers after %s, %v", len(r.Stats), took, err)
 	}
 }
