@@ -17,6 +17,7 @@ import (
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
+	"kurma.io/stager/signing"
 	"kurma.io/stager/spec"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -155,6 +156,15 @@ func (s *Server) imageOf(ref string) ([]*images.Image, error) {
 		return nil, err
 	}
 	return s.layers(found.ID)
+}
+
+// layers returns an image of the store and all that it depends on.
+func (s *Server) layers(id string) ([]*images.Image, error) {
+	image, err := s.images.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.images.Catalog(signing.KeyRing{}, nil).Layers(image)
 }
 
 // describeApp returns what an image says of its app.

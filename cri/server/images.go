@@ -165,7 +165,11 @@ func (s *Server) ImageStatus(
 	if err != nil || found == nil {
 		return &runtimeapi.ImageStatusResponse{}, err
 	}
-	image, err := s.describeImage(*found)
+	stored, err := s.images.List()
+	if err != nil {
+		return nil, err
+	}
+	image, err := s.describeImage(*found, stored)
 	if errors.Is(err, images.ErrNotFound) {
 		return &runtimeapi.ImageStatusResponse{}, nil // a pull brings it back
 	}
@@ -205,9 +209,13 @@ func (s *Server) listImages(filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image
 			all = append(all, *found)
 		}
 	}
+	stored, err := s.images.List() // all of the index, and perhaps more
+	if err != nil {
+		return nil, err
+	}
 	var listed []*runtimeapi.Image
 	for _, one := range all {
-		image, err := s.describeImage(one)
+		image, err := s.describeImage(one, stored)
 		if err != nil {
 			slog.Warn("image of the index cannot be read", "image", one.ID, "error", err)
 			continue
@@ -217,9 +225,13 @@ func (s *Server) listImages(filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image
 	return listed, nil
 }
 
-// describeImage describes an image of the index.
-func (s *Server) describeImage(found imageindex.Image) (*runtimeapi.Image, error) {
-	layers, err := s.layers(found.ID)
+// describeImage describes an image of the index. The images of the store have been listed after the index was read.
+func (s *Server) describeImage(found imageindex.Image, stored []*images.Image) (*runtimeapi.Image, error) {
+	image, err := s.images.Get(found.ID)
+	if err != nil {
+		return nil, err
+	}
+	layers, err := s.images.Catalog(signing.KeyRing{}, nil).LayersAmong(stored, image)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +241,7 @@ func (s *Server) describeImage(found imageindex.Image) (*runtimeapi.Image, error
 	for _, layer := range layers {
 		described.Size += uint64(layer.Record.Size)
 	}
-	document, err := manifest.DecodeImage(layers[0].Manifest.Raw)
+	document, err := manifest.DecodeImage(image.Manifest.Raw)
 	if err != nil {
 		return nil, err
 	}
@@ -248,15 +260,6 @@ func setUser(image *runtimeapi.Image, user string) {
 		return
 	}
 	image.Uid.Value = uid
-}
-
-// layers returns an image of the store and all that it depends on.
-func (s *Server) layers(id string) ([]*images.Image, error) {
-	image, err := s.images.Get(id)
-	if err != nil {
-		return nil, err
-	}
-	return s.images.Catalog(signing.KeyRing{}, nil).Layers(image)
 }
 
 // RemoveImage implements the CRI. It removes all tags of the image, and the layers that no other image has.

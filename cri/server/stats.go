@@ -34,7 +34,7 @@ func (s *Server) ContainerStats(
 func (s *Server) ListContainerStats(
 	_ context.Context, r *runtimeapi.ListContainerStatsRequest,
 ) (*runtimeapi.ListContainerStatsResponse, error) {
-	all, err := s.listStats(r.GetFilter(), firstSizes())
+	all, err := s.listStats(r.GetFilter())
 	return &runtimeapi.ListContainerStatsResponse{Stats: all}, err
 }
 
@@ -42,18 +42,25 @@ func (s *Server) ListContainerStats(
 func (s *Server) StreamContainerStats(
 	r *runtimeapi.StreamContainerStatsRequest, stream runtimeapi.RuntimeService_StreamContainerStatsServer,
 ) error {
-	all, err := s.listStats(r.GetFilter(), firstSizes())
+	all, err := s.listStats(r.GetFilter())
 	return sendAll(all, err, func(part []*runtimeapi.ContainerStats) error {
 		return stream.Send(&runtimeapi.StreamContainerStatsResponse{ContainerStats: part})
 	})
 }
 
-// listStats waits until that time for sizes.
-func (s *Server) listStats(f *runtimeapi.ContainerStatsFilter, until time.Time) ([]*runtimeapi.ContainerStats, error) {
+func (s *Server) listStats(f *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
 	all, err := s.records.Containers()
 	if err != nil {
 		return nil, err
 	}
+	return s.statsOf(all, f, firstSizes())
+}
+
+// statsOf returns the statistics of those of the containers that run and that the filter wants. It waits until that
+// time for sizes.
+func (s *Server) statsOf(
+	all []records.Container, f *runtimeapi.ContainerStatsFilter, until time.Time,
+) ([]*runtimeapi.ContainerStats, error) {
 	var list []*runtimeapi.ContainerStats
 	for _, r := range all {
 		if !matches(f.GetId(), r.ID) || !matches(f.GetPodSandboxId(), r.SandboxID) ||
@@ -150,7 +157,11 @@ func (s *Server) PodSandboxStats(
 	if err != nil {
 		return nil, err
 	}
-	stats, err := s.sandboxStats(record, firstSizes())
+	containers, err := s.records.Containers()
+	if err != nil {
+		return nil, err
+	}
+	stats, err := s.sandboxStats(record, containers, firstSizes())
 	return &runtimeapi.PodSandboxStatsResponse{Stats: stats}, err
 }
 
@@ -177,6 +188,10 @@ func (s *Server) listSandboxStats(f *runtimeapi.PodSandboxStatsFilter) ([]*runti
 	if err != nil {
 		return nil, err
 	}
+	containers, err := s.records.Containers()
+	if err != nil {
+		return nil, err
+	}
 	until := firstSizes()
 	var list []*runtimeapi.PodSandboxStats
 	for _, r := range all {
@@ -184,7 +199,7 @@ func (s *Server) listSandboxStats(f *runtimeapi.PodSandboxStatsFilter) ([]*runti
 			s.sandboxState(r) != runtimeapi.PodSandboxState_SANDBOX_READY {
 			continue
 		}
-		stats, err := s.sandboxStats(r, until)
+		stats, err := s.sandboxStats(r, containers, until)
 		if err != nil && s.sandboxState(r) == runtimeapi.PodSandboxState_SANDBOX_READY {
 			return nil, err
 		}
@@ -201,13 +216,15 @@ func processUsage(used cgroups.Usage, now int64) *runtimeapi.ProcessUsage {
 	}
 }
 
-func (s *Server) sandboxStats(r records.Sandbox, until time.Time) (*runtimeapi.PodSandboxStats, error) {
+func (s *Server) sandboxStats(
+	r records.Sandbox, all []records.Container, until time.Time,
+) (*runtimeapi.PodSandboxStats, error) {
 	group, err := cgroups.Open(r.Cgroup)
 	if err != nil {
 		return nil, err
 	}
 	used, _ := group.Usage("")
-	containers, err := s.listStats(&runtimeapi.ContainerStatsFilter{PodSandboxId: r.ID}, until)
+	containers, err := s.statsOf(all, &runtimeapi.ContainerStatsFilter{PodSandboxId: r.ID}, until)
 	if err != nil {
 		return nil, err
 	}

@@ -24,11 +24,16 @@ func (c *Catalog) Layers(top *Image) ([]*Image, error) {
 	return order, hintAtDamaged(damaged, err)
 }
 
+// LayersAmong is Layers among images that List has returned, for a caller that asks for many.
+func (c *Catalog) LayersAmong(all []*Image, top *Image) ([]*Image, error) {
+	sound := slices.DeleteFunc(slices.Clone(all), func(i *Image) bool { return i.Damage != nil })
+	return layers(sound, top, c.choose)
+}
+
 // Size returns the bytes of the files of an image and of all images that it depends on; of its own if all does not
 // have one of these.
 func (c *Catalog) Size(all []*Image, image *Image) int64 {
-	sound := slices.DeleteFunc(slices.Clone(all), func(i *Image) bool { return i.Damage != nil })
-	order, err := layers(sound, image, c.choose)
+	order, err := c.LayersAmong(all, image)
 	if err != nil {
 		order = []*Image{image}
 	}
