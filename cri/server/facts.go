@@ -45,6 +45,7 @@ func (s *Server) facts(
 		Sources:      sources,
 		Users:        sandbox.Users,
 		Capabilities: support.Capabilities, Default: spec.DefaultCapabilities(),
+		SELinux: support.SELinux,
 	}
 	layers, err := s.imageOf(c.GetImage().GetImage())
 	if err != nil {

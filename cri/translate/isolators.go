@@ -34,12 +34,23 @@ func isolatorsOf(c *runtimeapi.LinuxContainerConfig, f Facts) ([]isolator, error
 	if s.GetNoNewPrivs() {
 		all = append(all, isolator{"os/linux/no-new-privileges", true})
 	}
-	if o := s.GetSelinuxOptions(); o.GetType() != "" {
-		all = append(all, isolator{"os/linux/selinux-context", map[string]string{
-			"user": o.GetUser(), "role": o.GetRole(), "type": o.GetType(), "level": o.GetLevel(),
-		}})
+	label, err := seLinuxIsolators(s.GetSelinuxOptions(), f)
+	return slices.Concat(all, label, profileIsolators(s)), err
+}
+
+// seLinuxIsolators is that of a label, none where the kernel does not use SELinux. The server knows no default for a
+// part that is missing.
+func seLinuxIsolators(o *runtimeapi.SELinuxOption, f Facts) ([]isolator, error) {
+	parts := []string{o.GetUser(), o.GetRole(), o.GetType(), o.GetLevel()}
+	switch label := strings.Join(parts, ":"); {
+	case !f.SELinux || label == ":::":
+		return nil, nil
+	case slices.Contains(parts, ""):
+		return nil, refuse("SELinux label %q: want a user, a role, a type and a level", label)
 	}
-	return append(all, profileIsolators(s)...), nil
+	return []isolator{{"os/linux/selinux-context", map[string]string{
+		"user": o.GetUser(), "role": o.GetRole(), "type": o.GetType(), "level": o.GetLevel(),
+	}}}, nil
 }
 
 // checkPaths refuses what is no path to mask or to make read-only.

@@ -75,6 +75,8 @@ type Facts struct {
 	ComposedDir string
 	// Capabilities are all that the machine has, and Default those that an app has unless it asks for others.
 	Capabilities, Default []string
+	// SELinux says that the kernel uses it.
+	SELinux bool
 	// Seccomp is the text of the profile that the configuration names; nil for none.
 	Seccomp []byte
 	// LogPath is the log's file on the host; "" for none.

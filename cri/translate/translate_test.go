@@ -31,6 +31,7 @@ func facts() Facts {
 		MountsBelow: func(path string) bool { return path == "/with-mounts" },
 		SharedMount: func(path string) bool { return path == "/shared" },
 		Cgroups:     Cgroups{Has: func(string) bool { return false }},
+		SELinux:     true,
 		ComposedDir: "/composed",
 		LogPath:     "/var/log/pods/p/c/0.log",
 	}
@@ -175,6 +176,12 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 		"without its ID": func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			s.NamespaceOptions = &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET}
 		},
+		`label "::t:s0"`: func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.SelinuxOptions = &runtimeapi.SELinuxOption{Type: "t", Level: "s0"}
+		},
+		`label ":::s0:c1"`: func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.SelinuxOptions = &runtimeapi.SELinuxOption{Level: "s0:c1"}
+		},
 		"CDI device": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			c.CDIDevices = []*runtimeapi.CDIDevice{{Name: "gpu"}}
 		},
@@ -197,6 +204,27 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 		_, err := Container(config(edit), facts())
 		if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v, want one line with %q", err, want)
+		}
+	}
+}
+
+// A label has no effect where the kernel does not use SELinux, and none is no label.
+func TestLabelsWithoutSELinux(t *testing.T) {
+	without := facts()
+	without.SELinux = false
+	for _, test := range []struct {
+		label *runtimeapi.SELinuxOption
+		facts Facts
+	}{
+		{&runtimeapi.SELinuxOption{Type: "t"}, without},
+		{&runtimeapi.SELinuxOption{User: "u", Role: "r", Type: "t", Level: "s0"}, without},
+		{new(runtimeapi.SELinuxOption), facts()},
+	} {
+		s := &runtimeapi.LinuxContainerSecurityContext{SelinuxOptions: test.label}
+		all, err := isolatorsOf(&runtimeapi.LinuxContainerConfig{SecurityContext: s}, test.facts)
+		isLabel := func(i isolator) bool { return i.Name == "os/linux/selinux-context" }
+		if err != nil || slices.ContainsFunc(all, isLabel) {
+			t.Errorf("%v: %v, %v", test.label, all, err)
 		}
 	}
 }
