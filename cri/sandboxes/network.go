@@ -172,7 +172,7 @@ func await(ctx context.Context, f func() error) error {
 }
 
 func (n *CNI) cni() *libcni.CNIConfig {
-	return libcni.NewCNIConfigWithCacheDir(n.PluginDirs, n.CacheDir, nil)
+	return libcni.NewCNIConfigWithCacheDir(n.PluginDirs, n.CacheDir, new(plugins))
 }
 
 // runtimeConf is what a plugin is told of a sandbox.

@@ -1,0 +1,38 @@
+package sandboxes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+	"golang.org/x/sys/unix"
+)
+
+// plugins executes CNI's plugins as libcni does, but for one thing: the kernel kills a plugin with the server. An ADD
+// that outlives a server that was killed could be later than the next one's DEL, and its address would stay taken.
+type plugins struct {
+	invoke.RawExec
+	version.PluginDecoder
+}
+
+// ExecPlugin implements invoke.Exec.
+func (plugins) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	var out, errOut bytes.Buffer
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &out, &errOut
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	err := OnThread(cmd.Run) // the signal is about the thread, which lives as long as the plugin
+	if err == nil {
+		return out.Bytes(), nil
+	}
+	var said types.Error
+	if json.Unmarshal(out.Bytes(), &said) == nil {
+		return nil, &said
+	}
+	return nil, fmt.Errorf("plugin %s: %w: %q", path, err, errOut.String())
+}

@@ -1,0 +1,83 @@
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/cri/records"
+	"kurma.io/stager/tests/surroundings"
+)
+
+// connectWord makes this program a server that connects a sandbox by the plugins of a folder.
+const connectWord = "connect-a-sandbox"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == connectWord {
+		if err := connectTest(context.Background(), os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func connectTest(ctx context.Context, dir string) error {
+	n := CNI{PluginDirs: []string{dir}, CacheDir: filepath.Join(dir, "cache")}
+	config := `{"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "plugin"}]}`
+	r := records.Sandbox{ID: records.NewID(), NetworkConfig: []byte(config)}
+	return n.connect(ctx, filepath.Join(dir, netPin), &r)
+}
+
+// writePlugin writes a plugin, and returns its folder.
+func writePlugin(t *testing.T, script string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "plugin"), []byte("#!/bin/sh\n"+script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// A plugin does not go on when its server has been killed: the next server may have undone by then what it does.
+func TestPluginsEndWithTheServer(t *testing.T) {
+	dir := writePlugin(t, `echo $$ >${0%/*}/new && mv ${0%/*}/new ${0%/*}/number; exec sleep 1000`)
+	server := exec.Command("/proc/self/exe", connectWord, dir)
+	if err := surroundings.Start(server); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = server.Process.Kill(), server.Wait() })
+	var number string
+	surroundings.Eventually(t, "the plugin runs", func() bool {
+		text, err := os.ReadFile(filepath.Join(dir, "number"))
+		number = strings.TrimSpace(string(text))
+		return err == nil
+	})
+	if err := server.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	surroundings.Eventually(t, "the plugin has ended", func() bool {
+		text, err := os.ReadFile("/proc/" + number + "/stat")
+		return errors.Is(err, fs.ErrNotExist) || strings.Contains(string(text), ") Z ")
+	})
+}
+
+// The error of a plugin that fails is what the plugin says.
+func TestPluginsSayWhyTheyFail(t *testing.T) {
+	for script, want := range map[string]string{
+		`echo '{"code": 100, "msg": "no address is left"}'; exit 1`: "no address is left",
+		"echo no such bridge >&2; exit 3":                           `exit status 3: "no such bridge\n"`,
+		"echo '{'":                                                  "unexpected end of JSON",
+	} {
+		if err := connectTest(t.Context(), writePlugin(t, script)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
