@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/cri/translate"
 	"kurma.io/stager/launcher/pods"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -141,7 +142,7 @@ func (s *Server) containerStatus(r records.Container) (*runtimeapi.ContainerStat
 		CreatedAt: r.Created.UnixNano(), StartedAt: nanoseconds(l.started), FinishedAt: nanoseconds(l.finished),
 		ExitCode: l.code, Reason: l.reason, Message: l.message,
 		Image: imageSpec(r), ImageRef: cmp.Or(r.ImageDigest, r.ImageID), ImageId: r.ImageID,
-		Labels: r.Labels, Annotations: r.Annotations, LogPath: r.LogPath,
+		Labels: r.Labels, Annotations: r.Annotations, LogPath: r.LogPath, StopSignal: translate.Signal(r.StopSignal),
 	}
 	return status, addRequested(status, r)
 }

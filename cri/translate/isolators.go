@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -162,6 +163,18 @@ func stopSignal(asked runtimeapi.Signal, image string) (number int, annotation s
 		return 0, "", refuse("stop signal %q", text)
 	}
 	return number, annotation, nil
+}
+
+// Signal returns the CRI's name of a stop signal by its number, the first of several; SIGNAL_RUNTIME_DEFAULT for none.
+func Signal(number int) runtimeapi.Signal {
+	for _, value := range slices.Sorted(maps.Keys(runtimeapi.Signal_name)) {
+		asked := runtimeapi.Signal(value)
+		n, annotation, err := stopSignal(asked, "")
+		if err == nil && annotation != "" && n == number {
+			return asked
+		}
+	}
+	return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT
 }
 
 // The real-time signals as users see them (signal(7)).

@@ -250,6 +250,14 @@ func TestStopSignals(t *testing.T) {
 			t.Errorf("%v, %q: %d, %q, %v", test.asked, test.image, number, annotation, err)
 		}
 	}
+	for number, want := range map[int]runtimeapi.Signal{
+		0: runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT, 15: runtimeapi.Signal_SIGNAL_SIGTERM, 17: runtimeapi.Signal_SIGNAL_SIGCHLD,
+		34: runtimeapi.Signal_SIGNAL_SIGRTMIN, 62: runtimeapi.Signal_SIGNAL_SIGRTMAXMINUS2,
+	} {
+		if got := Signal(number); got != want {
+			t.Errorf("%d: %s, want %s", number, got, want)
+		}
+	}
 	if _, _, err := stopSignal(0, "SIGNOTHING"); !errors.Is(err, errRefused) {
 		t.Errorf("unknown signal: %v", err)
 	}
