@@ -92,13 +92,13 @@ func (s *Server) containerStats(
 	}
 	used, _ := group.Usage(appGroup(r)) // an app that has just ended uses nothing
 	now := time.Now().UnixNano()
-	written := s.written(until, r, pod)
+	written, files := s.written(until, r, pod), filesOf(group, appGroup(r))
 	return &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{
 			Id: r.ID, Metadata: containerMetadata(r), Labels: r.Labels, Annotations: r.Annotations,
 		},
-		Cpu: cpuUsage(used, now), Memory: memoryUsage(used, filesOf(group, appGroup(r)), now),
-		WritableLayer: s.layerUsage(written),
+		Cpu: cpuUsage(used, now), Memory: memoryUsage(used, files, now),
+		WritableLayer: s.layerUsage(written), Swap: swapUsage(files, now),
 	}, nil
 }
 
@@ -131,13 +131,24 @@ func cpuUsage(u cgroups.Usage, now int64) *runtimeapi.CpuUsage {
 	return &runtimeapi.CpuUsage{Timestamp: now, UsageCoreNanoSeconds: known(int64(u.CPU))}
 }
 
-func memoryUsage(u cgroups.Usage, files *groupFiles, now int64) *runtimeapi.MemoryUsage {
-	value := func(n uint64, ok bool) *runtimeapi.UInt64Value {
-		if !ok {
-			return nil
-		}
-		return &runtimeapi.UInt64Value{Value: n}
+// value returns nil for a number that no file of the machine has.
+func value(n uint64, ok bool) *runtimeapi.UInt64Value {
+	if !ok {
+		return nil
 	}
+	return &runtimeapi.UInt64Value{Value: n}
+}
+
+// swapUsage returns nil where the kernel does not count swap.
+func swapUsage(files *groupFiles, now int64) *runtimeapi.SwapUsage {
+	n, ok := files.named("container_memory_swap")
+	if !ok {
+		return nil
+	}
+	return &runtimeapi.SwapUsage{Timestamp: now, SwapUsageBytes: value(n, ok)}
+}
+
+func memoryUsage(u cgroups.Usage, files *groupFiles, now int64) *runtimeapi.MemoryUsage {
 	m := &runtimeapi.MemoryUsage{
 		Timestamp: now, WorkingSetBytes: known(u.Memory), UsageBytes: value(files.named("container_memory_usage_bytes")),
 		RssBytes: value(files.named("container_memory_rss")), PageFaults: value(files.memoryStat("pgfault")),

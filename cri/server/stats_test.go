@@ -6,10 +6,12 @@ import (
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/pods"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -65,5 +67,21 @@ func TestACallWaitsOnceForSizes(t *testing.T) {
 	r, err := s.ListContainerStats(t.Context(), new(runtimeapi.ListContainerStatsRequest))
 	if took := time.Since(begin); err != nil || len(r.Stats) != many || took > many*diskUsageWait/2 {
 		t.Errorf("%d containers after %s, %v", len(r.Stats), took, err)
+	}
+}
+
+// Swap is reported where the kernel counts it.
+func TestSwapOfContainers(t *testing.T) {
+	for text, want := range map[string]*runtimeapi.SwapUsage{
+		"":       nil,
+		"8192\n": {Timestamp: 1, SwapUsageBytes: &runtimeapi.UInt64Value{Value: 8192}},
+	} {
+		group := &cgroups.Group{Path: "pod", Hierarchies: []cgroups.Hierarchy{{Mount: t.TempDir(), V2: true}}}
+		if want != nil {
+			writeFiles(t, group.Dir(group.Hierarchies[0]), map[string]string{"memory.swap.current": text})
+		}
+		if got := swapUsage(filesOf(group, ""), 1); !proto.Equal(got, want) {
+			t.Errorf("%q: %v", text, got)
+		}
 	}
 }
