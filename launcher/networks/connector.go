@@ -1,6 +1,7 @@
 package networks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ func (c *Connector) add(ctx context.Context, file string, record *Record, call C
 	if err := jsonfile.Write(file, *record); err != nil {
 		return Result{}, err
 	}
-	ctx, cancel := c.limited(ctx)
+	ctx, cancel := LimitCall(ctx, c.CallTime)
 	defer cancel()
 	output, err := plugin.Add(ctx, call)
 	if err != nil {
@@ -118,16 +119,15 @@ func (c *Connector) Disconnect(ctx context.Context, file, uuid, namespace string
 }
 
 func (c *Connector) del(ctx context.Context, uuid, namespace string, a Attachment) error {
-	ctx, cancel := c.limited(ctx)
+	ctx, cancel := LimitCall(ctx, c.CallTime)
 	defer cancel()
 	return c.Plugin(a.Network).Del(ctx, call(a, uuid, namespace))
 }
 
-func (c *Connector) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	limit := c.CallTime
-	if limit == 0 {
-		limit = CallTime
-	}
+// LimitCall returns a context for one call of a plugin, which ends after limit, 0 for the constant CallTime, and with
+// ctx. The cause of its end names the limit. The caller cancels it after the call.
+func LimitCall(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	limit = cmp.Or(limit, CallTime)
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %v", limit))
 }
 

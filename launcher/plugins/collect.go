@@ -156,7 +156,7 @@ func (c *Containers) remove(ctx context.Context, name string, r record) error {
 			return err
 		}
 	}
-	limited, cancel := c.limited(ctx)
+	limited, cancel := networks.LimitCall(ctx, c.CallTime)
 	defer cancel()
 	if err := p.remove(limited, cmp.Or(r.Entry, "{}")); err != nil { // without an entry, `setup` has never ended
 		return err

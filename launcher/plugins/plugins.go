@@ -20,7 +20,6 @@
 package plugins
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -134,7 +133,7 @@ func (c *Containers) setUp(ctx context.Context, n networks.Network, image *image
 	if err != nil {
 		return nil, err
 	}
-	limited, cancel := c.limited(ctx)
+	limited, cancel := networks.LimitCall(ctx, c.CallTime)
 	defer cancel()
 	env, err := c.idleVariables()
 	if err == nil {
@@ -175,12 +174,6 @@ func (c *Containers) begin(ctx context.Context, name string, image *images.Image
 	}
 	return &container{pod: pod, log: filepath.Join(c.dir(name), logFile)},
 		record{Image: image.ID, Pod: pod.Plan.UUID, Boot: boot, Removes: removes}, nil
-}
-
-// limited is the context of one call of a plugin.
-func (c *Containers) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	limit := cmp.Or(c.CallTime, networks.CallTime)
-	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %v", limit))
 }
 
 // launch starts a container and waits until it is up.
@@ -338,7 +331,7 @@ func (c *Containers) check(ctx context.Context, n networks.Network) error {
 		return err
 	}
 	defer release()
-	ctx, cancel := c.limited(ctx)
+	ctx, cancel := networks.LimitCall(ctx, c.CallTime)
 	defer cancel()
 	return p.setup(ctx, n.Entry, checkPods)
 }
