@@ -59,10 +59,7 @@ func (c *cli) execute(cmd *cobra.Command, args []string, o daemon.Command, inter
 		c.say("exec: " + err.Error() + nextStep(err))
 		code = exitImpossible
 	}
-	if code != 0 {
-		return exitError{code}
-	}
-	return nil
+	return statusOf(code, nil)
 }
 
 func (c *cli) exec(ctx context.Context, target []string, o daemon.Command, interactive bool) (int, error) {

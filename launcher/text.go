@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -38,12 +39,7 @@ func quoted(text string) string {
 	return `"` + text + `"`
 }
 
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
+func dash(text string) string { return cmp.Or(text, "-") }
 
 // codeText is an exit code, or "?" if it is not known.
 func codeText(code *int) string {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/spf13/cobra"
 )
 
@@ -8,14 +10,6 @@ import (
 func trustCommand(c *cli) *cobra.Command {
 	return group("trust", "manage the keys that may sign images", trustAddCommand(c), trustListCommand(c),
 		trustRmCommand(c))
-}
-
-// forImages says which images a key may sign.
-func forImages(prefix string) string {
-	if prefix == "" {
-		return "all"
-	}
-	return prefix
 }
 
 func trustListCommand(c *cli) *cobra.Command {
@@ -39,7 +33,7 @@ func (c *cli) listTrust() error {
 	}
 	out := c.table("FINGERPRINT", "IMAGES", "STATE", "OWNER")
 	for _, key := range all {
-		out.row(key.Fingerprint, forImages(key.Prefix), key.State, owners(key.Users))
+		out.row(key.Fingerprint, cmp.Or(key.Prefix, "all"), key.State, owners(key.Users))
 	}
 	return out.flush()
 }

@@ -59,7 +59,7 @@ func (s *Server) lifeOf(r records.Container) (life, error) {
 
 // lost is the life of a container of which only its record is left.
 func lost(r records.Container, why string) life {
-	started := cmpTime(r.Started, r.Created)
+	started := cmp.Or(r.Started, r.Created)
 	return life{
 		state: runtimeapi.ContainerState_CONTAINER_EXITED, started: started, finished: started,
 		code: notKnown, reason: "Unknown", message: why,
@@ -68,22 +68,13 @@ func lost(r records.Container, why string) life {
 
 func notStarted(r records.Container, why string) life {
 	return life{
-		state: runtimeapi.ContainerState_CONTAINER_EXITED, finished: cmpTime(r.Failed, r.Created),
+		state: runtimeapi.ContainerState_CONTAINER_EXITED, finished: cmp.Or(r.Failed, r.Created),
 		code: startFailed, reason: "StartError", message: why,
 	}
 }
 
-func cmpTime(times ...time.Time) time.Time {
-	for _, t := range times {
-		if !t.IsZero() {
-			return t
-		}
-	}
-	return time.Time{}
-}
-
 func lifeOfPod(r records.Container, pod *pods.Pod) life {
-	l := life{started: cmpTime(r.Started, pod.State.Created)}
+	l := life{started: cmp.Or(r.Started, pod.State.Created)}
 	switch pod.State.Phase {
 	case pods.Starting:
 		return life{state: runtimeapi.ContainerState_CONTAINER_CREATED}
@@ -92,7 +83,7 @@ func lifeOfPod(r records.Container, pod *pods.Pod) life {
 		return l
 	}
 	l.state, l.code, l.reason = runtimeapi.ContainerState_CONTAINER_EXITED, notKnown, "Unknown"
-	l.finished = cmpTime(pod.State.Ended, l.started)
+	l.finished = cmp.Or(pod.State.Ended, l.started)
 	code, why := pod.Outcome()
 	if code == nil {
 		return l

@@ -164,7 +164,7 @@ func (s *Server) containerMetrics(
 	values.addMemory(files)
 	values.addDevices(files)
 	values.addProcesses(group, r)
-	values.add("container_start_time_seconds", uint64(cmpTime(r.Started, pod.State.Created).Unix()))
+	values.add("container_start_time_seconds", uint64(cmp.Or(r.Started, pod.State.Created).Unix()))
 	values.add("container_last_seen", uint64(time.Now().Unix()))
 	values.addRequested(asked)
 	return values.list, s.addFileSystem(values, s.written(until, r, pod))

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"encoding/json"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -73,14 +74,10 @@ func appSection(
 	if err != nil {
 		return section{}, nil, err
 	}
-	s := section{
+	return section{
 		Exec: exec, User: user.User, Group: user.Group, SupplementaryGIDs: user.Groups,
-		WorkingDirectory: f.Image.WorkingDir, Environment: env, Isolators: isolators,
-	}
-	if c.GetWorkingDir() != "" {
-		s.WorkingDirectory = c.GetWorkingDir()
-	}
-	return s, user.status(), nil
+		WorkingDirectory: cmp.Or(c.GetWorkingDir(), f.Image.WorkingDir), Environment: env, Isolators: isolators,
+	}, user.status(), nil
 }
 
 // annotationsOf returns the app's annotations for its user, its stdin, its terminal, its stop signal, its seccomp

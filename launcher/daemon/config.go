@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -156,28 +157,18 @@ func IsCgroup(path string) bool { return filepath.IsLocal(path) }
 
 // fill sets the defaults.
 func (c *Config) fill(state string) {
-	if state == "" {
-		state = DefaultState
-	}
-	setDefault(&c.ParentCgroupName, "kurma")
-	setDefault(&c.PodsDirectory, filepath.Join(state, "pods"))
-	setDefault(&c.ImagesDirectory, filepath.Join(state, "images"))
-	setDefault(&c.NetworksDirectory, filepath.Join(state, "networks"))
-	setDefault(&c.CacheDirectory, filepath.Join(state, "cache"))
-	setDefault(&c.DefaultStagerImage, names.Image)
-	setDefault(&c.TrustDirectory, defaultTrust)
-	setDefault(&c.ContainerNetworksDirectory, defaultNetworks)
-	if c.MaxImageSize == 0 {
-		c.MaxImageSize = defaultMaxImage
-	}
+	state = cmp.Or(state, DefaultState)
+	c.ParentCgroupName = cmp.Or(c.ParentCgroupName, "kurma")
+	c.PodsDirectory = cmp.Or(c.PodsDirectory, filepath.Join(state, "pods"))
+	c.ImagesDirectory = cmp.Or(c.ImagesDirectory, filepath.Join(state, "images"))
+	c.NetworksDirectory = cmp.Or(c.NetworksDirectory, filepath.Join(state, "networks"))
+	c.CacheDirectory = cmp.Or(c.CacheDirectory, filepath.Join(state, "cache"))
+	c.DefaultStagerImage = cmp.Or(c.DefaultStagerImage, names.Image)
+	c.TrustDirectory = cmp.Or(c.TrustDirectory, defaultTrust)
+	c.ContainerNetworksDirectory = cmp.Or(c.ContainerNetworksDirectory, defaultNetworks)
+	c.MaxImageSize = cmp.Or(c.MaxImageSize, defaultMaxImage)
 	if _, err := os.Stat(defaultKeyring); err == nil && c.TrustedKeys == nil {
 		c.TrustedKeys = []string{defaultKeyring}
-	}
-}
-
-func setDefault(value *string, text string) {
-	if *value == "" {
-		*value = text
 	}
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -59,21 +60,15 @@ func (d *Daemon) commandSettings(ctx context.Context, pod *pods.Pod, app pods.Ap
 func (c Command) settings(app pods.App) commandSettings {
 	s := commandSettings{
 		Exec:             c.Exec,
-		User:             app.User,
-		Group:            app.Group,
+		User:             cmp.Or(c.User, app.User),
+		Group:            cmp.Or(c.Group, app.Group),
 		SupplementaryGID: app.SupplementaryGID,
-		WorkingDirectory: app.WorkingDirectory,
+		WorkingDirectory: cmp.Or(c.WorkingDirectory, app.WorkingDirectory),
 		Environment:      slices.Clone(app.Environment),
 		TTY:              c.TTY,
 	}
-	if c.User != "" {
-		s.User = c.User
-	}
 	if c.Group != "" {
-		s.Group, s.SupplementaryGID = c.Group, nil
-	}
-	if c.WorkingDirectory != "" {
-		s.WorkingDirectory = c.WorkingDirectory
+		s.SupplementaryGID = nil
 	}
 	for _, e := range c.Environment {
 		s.Environment = slices.DeleteFunc(s.Environment, func(old pods.Environment) bool { return old.Name == e.Name })

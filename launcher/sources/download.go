@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -94,13 +95,6 @@ func removePart(file *os.File) {
 	_ = file.Close()
 }
 
-func (f *Fetcher) tries() int {
-	if f.attempts > 0 {
-		return f.attempts
-	}
-	return defaultAttempts
-}
-
 // temporary reports whether another attempt may succeed where this one has failed.
 func temporary(ctx context.Context, err error) bool {
 	var status statusError
@@ -173,8 +167,9 @@ func lock(ctx context.Context, file *os.File) error {
 
 // retry resumes a download until it is whole, or has failed for good or too often. The pause doubles each time.
 func (f *Fetcher) retry(ctx context.Context, d download, file *os.File) error {
+	last := cmp.Or(f.attempts, defaultAttempts) - 1
 	for try := 0; ; try++ {
-		if err := f.resume(ctx, d, file); err == nil || try == f.tries()-1 || !temporary(ctx, err) {
+		if err := f.resume(ctx, d, file); err == nil || try == last || !temporary(ctx, err) {
 			return err
 		}
 		select {

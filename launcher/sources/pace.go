@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,13 +40,10 @@ type pacedTransport struct {
 
 // transport returns a new transport.
 func (f *Fetcher) transport() pacedTransport {
-	t := pacedTransport{http.DefaultTransport.(*http.Transport).Clone(), minimumPace()}
+	t := pacedTransport{http.DefaultTransport.(*http.Transport).Clone(), cmp.Or(f.pace, minimumPace())}
 	t.DialContext = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	t.ResponseHeaderTimeout = time.Minute
 	t.DisableCompression = true // a digest is of the file as it is, and so are sizes and ranges
-	if f.pace != (pace{}) {
-		t.pace = f.pace
-	}
 	return t
 }
 

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -13,9 +14,7 @@ import (
 // default, so it is decided here, with the image's own files.
 func (a *app) lookUpUser(text string, layers []*images.Image) error {
 	user, group, _ := strings.Cut(text, ":")
-	if user == "" {
-		user = "0"
-	}
+	user = cmp.Or(user, "0")
 	var roots []string // the top one first
 	for _, layer := range slices.Backward(layers) {
 		roots = append(roots, layer.Rootfs())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -41,16 +42,10 @@ func settle(given address, answer *address) (address, error) {
 			return given, fmt.Errorf("the driver was given %s %s, and must not answer %s", f.name, f.given, f.answered)
 		}
 	}
-	either := func(a, b string) string {
-		if a != "" {
-			return a
-		}
-		return b
-	}
 	all := address{
-		either(given.Address, answer.Address),
-		either(given.AddressIPv6, answer.AddressIPv6),
-		either(given.MacAddress, answer.MacAddress),
+		cmp.Or(given.Address, answer.Address),
+		cmp.Or(given.AddressIPv6, answer.AddressIPv6),
+		cmp.Or(given.MacAddress, answer.MacAddress),
 	}
 	if all.Address == "" && all.AddressIPv6 == "" {
 		return all, errors.New("the endpoint has no address: the network has no ipam, and the driver has answered none")
