@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/internal/userns"
 	"kurma.io/stager/launcher/networks"
 
@@ -68,14 +69,14 @@ func pinNamespaces(dir string, r records.Sandbox) error {
 		if err := userns.New(r.Users.HostID, r.Users.Size, uintptr(flags), keep); err != nil {
 			return err
 		}
-		return OnThread(func() error {
+		return thread.New(func() error {
 			if err := Enter(dir, r); err != nil {
 				return err
 			}
 			return setUp(r)
 		})
 	}
-	return OnThread(func() error {
+	return thread.New(func() error {
 		if err := unix.Unshare(flags); err != nil {
 			return fmt.Errorf("make namespaces: %w", err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/launcher/pods"
@@ -107,7 +108,7 @@ func (s *Server) launch(
 	if pids != nil {
 		options.PIDNamespace = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), pids.Fd())
 	}
-	err = sandboxes.OnThread(func() error {
+	err = thread.New(func() error {
 		if err := sandboxes.Enter(s.records.SandboxDir(sandbox.ID), sandbox); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/names"
@@ -298,7 +299,7 @@ const (
 // readInterfaces returns the interfaces of a sandbox but its loopback.
 func readInterfaces(dir string, r records.Sandbox) ([]netInterface, error) {
 	var text []byte
-	err := sandboxes.OnThread(func() (err error) {
+	err := thread.New(func() (err error) {
 		if err := sandboxes.Enter(dir, r); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/launcher/daemon"
 
 	"golang.org/x/sys/unix"
@@ -258,7 +259,7 @@ func followSizes(sizes <-chan remotecommand.TerminalSize, master *os.File,
 
 // dialInside connects to a port of a sandbox's loopback interface.
 func (s streamRuntime) dialInside(ctx context.Context, r records.Sandbox, port int32) (connection net.Conn, err error) {
-	err = sandboxes.OnThread(func() error {
+	err = thread.New(func() error {
 		err := sandboxes.Enter(s.records.SandboxDir(r.ID), r)
 		if err != nil {
 			return err

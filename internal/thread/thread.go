@@ -29,16 +29,29 @@ func as(uid, gid int, do func() error) error {
 
 func start(do func() error) error {
 	result := make(chan error, 1)
+	Go(func() { result <- do() })
+	return <-result
+}
+
+// Go runs do in the background on a new thread, which ends with do: do may move it to other namespaces and need not
+// move it back. As with New, it is never the process's first thread, which /proc/self also stands for. It has the user
+// and group of the process, whatever the caller's are.
+func Go(do func()) {
 	go func() {
 		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			result <- start(do)
-			runtime.UnlockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			do() // still locked: the thread ends with the goroutine
 			return
 		}
-		result <- do() // still locked: the thread ends with the goroutine
+		// While this goroutine holds the first thread, the next one cannot get it.
+		done := make(chan struct{})
+		Go(func() {
+			defer close(done)
+			do()
+		})
+		<-done
+		runtime.UnlockOSThread()
 	}()
-	return <-result
 }
 
 // become sets the effective IDs of the calling thread; the C library's functions would set those of all. The kernel

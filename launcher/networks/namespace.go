@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"kurma.io/stager/internal/thread"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -98,7 +100,7 @@ func (n *Namespace) Close() {
 func hold(enter func() error) (*Namespace, error) {
 	n := &Namespace{done: make(chan struct{})}
 	ready := make(chan error)
-	OnOwnThread(func() {
+	thread.Go(func() {
 		err := enter()
 		if err == nil {
 			n.thread = unix.Gettid()

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/names"
 
 	"golang.org/x/sys/unix"
@@ -158,7 +158,7 @@ func (p *Pod) startCall(c Call, feed *settingsFeed) (*os.Process, <-chan Exit, e
 	}
 	path := names.CallInDir + "/" + c.Name
 	start, ended := make(chan started), make(chan Exit, 1)
-	networks.OnOwnThread(func() {
+	thread.Go(func() {
 		if err := p.enter(); err != nil {
 			start <- started{err: err}
 			return

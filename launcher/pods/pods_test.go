@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/names"
 )
 
@@ -253,7 +253,7 @@ func TestAVolumeSourceThatBecomesALinkIsRefused(t *testing.T) {
 // inOwnMounts calls do in a mount namespace of its own.
 func inOwnMounts(do func() error) error {
 	result := make(chan error)
-	networks.OnOwnThread(func() {
+	thread.Go(func() {
 		result <- errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), do())
 	})
 	return <-result

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/launcher/cgroups"
-	"kurma.io/stager/launcher/networks"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +39,7 @@ func (k *Keeper) startStager(group *cgroups.Group, connected <-chan error) (*sta
 		return nil, errors.Join(fmt.Errorf("make ready pipe: %w", err), <-connected)
 	}
 	start, exited := make(chan started), make(chan Exit, 1)
-	networks.OnOwnThread(func() {
+	thread.Go(func() {
 		process, err := k.fork(group, readyWrite, connected)
 		_ = readyWrite.Close() // the stager has the only copy now
 		start <- started{process, err}

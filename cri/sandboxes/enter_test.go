@@ -5,17 +5,18 @@ import (
 	"testing"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/internal/thread"
 )
 
 // A container of a sandbox whose namespaces are gone must not start in the host's.
 func TestNamespaceThatIsGoneIsNotEntered(t *testing.T) {
 	for name, r := range map[string]records.Sandbox{"all its own": {}, "of IPC": {HostNetwork: true}} {
-		err := OnThread(func() error { return Enter(t.TempDir(), r) })
+		err := thread.New(func() error { return Enter(t.TempDir(), r) })
 		if err == nil || !strings.Contains(err.Error(), "pins none") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := OnThread(func() error { return Enter(t.TempDir(), records.Sandbox{HostNetwork: true, HostIPC: true}) }); err != nil {
+	if err := thread.New(func() error { return Enter(t.TempDir(), records.Sandbox{HostNetwork: true, HostIPC: true}) }); err != nil {
 		t.Errorf("none its own: %v", err)
 	}
 }

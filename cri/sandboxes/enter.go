@@ -6,21 +6,12 @@ import (
 	"path/filepath"
 
 	"kurma.io/stager/cri/records"
-	"kurma.io/stager/launcher/networks"
 
 	"golang.org/x/sys/unix"
 )
 
-// OnThread runs f on a thread that ends with f, so that f may change the thread's namespaces. A process that f starts
-// is in the thread's namespaces.
-func OnThread(f func() error) error {
-	done := make(chan error)
-	networks.OnOwnThread(func() { done <- f() })
-	return <-done
-}
-
 // Enter moves the calling thread into the sandbox's own namespaces, which are pinned in its folder. It is for
-// OnThread. A namespace that is not pinned any more is an error: what the thread starts would be in the host's.
+// thread.New. A namespace that is not pinned any more is an error: what the thread starts would be in the host's.
 func Enter(dir string, r records.Sandbox) error {
 	for _, n := range own(r) {
 		pin := filepath.Join(dir, n.name)
