@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"syscall"
+
+	"kurma.io/stager/plan"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -23,23 +23,14 @@ that runs. The pod goes on as its policies say; stop stops it.`,
 		ValidArgsFunction: c.completePods(1, true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.kill(cmd.Context(), args, sig) },
 	}
-	cmd.Flags().FuncP("signal", "s", "the `SIGNAL`, a name such as TERM or a number", func(text string) (err error) {
-		sig, err = parseSignal(text)
-		return err
+	cmd.Flags().FuncP("signal", "s", "the `SIGNAL`, a name such as TERM or a number", func(text string) error {
+		var ok bool
+		if sig, ok = plan.ParseSignal(text); !ok {
+			return errors.New("want a signal such as TERM, or its number")
+		}
+		return nil
 	})
 	return cmd
-}
-
-// parseSignal reads a signal's name, with or without SIG, or number.
-func parseSignal(text string) (syscall.Signal, error) {
-	if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= 64 {
-		return syscall.Signal(n), nil
-	}
-	name := strings.ToUpper(text)
-	if sig := unix.SignalNum("SIG" + strings.TrimPrefix(name, "SIG")); sig != 0 {
-		return sig, nil
-	}
-	return 0, errors.New("want a signal such as TERM, or its number")
 }
 
 func (c *cli) kill(ctx context.Context, args []string, sig syscall.Signal) error {

@@ -29,7 +29,7 @@ func stopSignal(app manifest.App) (syscall.Signal, error) {
 	if !found {
 		return syscall.SIGTERM, nil
 	}
-	signal, ok := parseSignal(text)
+	signal, ok := ParseSignal(text)
 	if !ok {
 		return 0, fmt.Errorf("annotation %s: %q: must be the name of a signal, such as SIGQUIT or SIGRTMIN+3, or its number",
 			names.StopSignalAnnotation, text)
@@ -37,9 +37,10 @@ func stopSignal(app manifest.App) (syscall.Signal, error) {
 	return signal, nil
 }
 
-// parseSignal reads what the STOPSIGNAL of a container file may be: a number, or a name in any case with or without
-// SIG.
-func parseSignal(text string) (syscall.Signal, bool) {
+// ParseSignal reads what the STOPSIGNAL of a container file may be: a number, or a name in any case with or without
+// SIG. A real-time signal is SIGRTMIN or SIGRTMAX, or at a distance from one, such as SIGRTMIN+3. It reports whether
+// the text is a signal's.
+func ParseSignal(text string) (syscall.Signal, bool) {
 	if n, err := strconv.ParseUint(text, 10, 8); err == nil {
 		return syscall.Signal(n), 0 < n && n <= lastRealTime
 	}

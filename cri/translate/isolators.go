@@ -9,7 +9,8 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"kurma.io/stager/plan"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -159,10 +160,11 @@ func stopSignal(asked runtimeapi.Signal, image string) (number int, annotation s
 	if text == "" {
 		return int(syscall.SIGTERM), "", nil
 	}
-	if number = signalNumber(text); number == 0 {
+	signal, ok := plan.ParseSignal(text)
+	if !ok {
 		return 0, "", refuse("stop signal %q", text)
 	}
-	return number, annotation, nil
+	return int(signal), annotation, nil
 }
 
 // Signal returns the CRI's name of a stop signal by its number, the first of several; SIGNAL_RUNTIME_DEFAULT for none.
@@ -175,31 +177,4 @@ func Signal(number int) runtimeapi.Signal {
 		}
 	}
 	return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT
-}
-
-// The real-time signals as users see them (signal(7)).
-const (
-	rtMin = 34
-	rtMax = 64
-)
-
-// signalNumber returns the number of a signal by its name or number; 0 for none.
-func signalNumber(text string) int {
-	if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= rtMax {
-		return n
-	}
-	name := "SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG")
-	for prefix, base := range map[string]int{"SIGRTMIN": rtMin, "SIGRTMAX": rtMax} {
-		if rest, ok := strings.CutPrefix(name, prefix); ok {
-			offset, err := strconv.Atoi("0" + strings.TrimLeft(rest, "+-"))
-			if strings.HasPrefix(rest, "-") {
-				offset = -offset
-			}
-			if n := base + offset; err == nil && n >= rtMin && n <= rtMax {
-				return n
-			}
-			return 0
-		}
-	}
-	return int(unix.SignalNum(name))
 }
