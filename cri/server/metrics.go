@@ -216,9 +216,9 @@ func deviceName(numbers string) string {
 
 // addProcesses counts the descriptors of a container's processes.
 func (r *readings) addProcesses(group *cgroups.Group, c records.Container) {
-	used, _ := group.Usage(appGroup(c))
+	pids, _ := group.PIDsBelow(appGroup(c)) // what cannot be read is not counted
 	var descriptors, sockets uint64
-	for _, pid := range used.Processes {
+	for _, pid := range pids {
 		dir := fmt.Sprintf("/proc/%d/fd", pid)
 		entries, _ := os.ReadDir(dir) // none of a process that has just ended
 		for _, e := range entries {
@@ -228,7 +228,7 @@ func (r *readings) addProcesses(group *cgroups.Group, c records.Container) {
 			}
 		}
 	}
-	r.add("container_processes", uint64(len(used.Processes)))
+	r.add("container_processes", uint64(len(pids)))
 	r.add("container_file_descriptors", descriptors)
 	r.add("container_sockets", sockets)
 }

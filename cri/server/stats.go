@@ -222,12 +222,6 @@ func (s *Server) listSandboxStats(f *runtimeapi.PodSandboxStatsFilter) ([]*runti
 	return list, nil
 }
 
-func processUsage(used cgroups.Usage, now int64) *runtimeapi.ProcessUsage {
-	return &runtimeapi.ProcessUsage{
-		Timestamp: now, ProcessCount: &runtimeapi.UInt64Value{Value: uint64(len(used.Processes))},
-	}
-}
-
 func (s *Server) sandboxStats(
 	r records.Sandbox, all []records.Container, until time.Time,
 ) (*runtimeapi.PodSandboxStats, error) {
@@ -236,6 +230,10 @@ func (s *Server) sandboxStats(
 		return nil, err
 	}
 	used, _ := group.Usage("")
+	pids, err := group.PIDs()
+	if err != nil {
+		return nil, err
+	}
 	containers, err := s.statsOf(all, &runtimeapi.ContainerStatsFilter{PodSandboxId: r.ID}, until)
 	if err != nil {
 		return nil, err
@@ -243,7 +241,9 @@ func (s *Server) sandboxStats(
 	now := time.Now().UnixNano()
 	stats := &runtimeapi.LinuxPodSandboxStats{
 		Cpu: cpuUsage(used, now), Memory: memoryUsage(used, filesOf(group, ""), now), Containers: containers,
-		Process: processUsage(used, now),
+		Process: &runtimeapi.ProcessUsage{
+			Timestamp: now, ProcessCount: &runtimeapi.UInt64Value{Value: uint64(len(pids))},
+		},
 	}
 	if !r.HostNetwork {
 		interfaces, err := readInterfaces(s.records.SandboxDir(r.ID), r)

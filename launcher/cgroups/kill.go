@@ -76,10 +76,14 @@ func writeExisting(path, text string) error {
 
 // PIDs lists the processes of the group and below, in all hierarchies,
 // sorted, each once. For a threaded v2 group it lists the threads.
-func (g *Group) PIDs() ([]int, error) {
+func (g *Group) PIDs() ([]int, error) { return g.PIDsBelow("") }
+
+// PIDsBelow lists the processes as PIDs does, but of the group below this one; below is its path from here. A group
+// that does not exist has none.
+func (g *Group) PIDsBelow(below string) ([]int, error) {
 	var pids []int
 	for _, h := range g.Hierarchies {
-		found, err := cgroups.GetAllPids(g.Dir(h))
+		found, err := cgroups.GetAllPids(filepath.Join(g.Dir(h), below))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 			return nil, err
 		}

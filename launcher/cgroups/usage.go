@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +18,6 @@ type Usage struct {
 	MemoryLimit   int64         // bytes; Unknown for none
 	Read, Written int64         // bytes of block devices
 	PIDs          int64         // processes and threads
-	Processes     []int         // in the PID namespace of /proc, sorted
 }
 
 // Unknown is a number of Usage that this machine does not count.
@@ -35,7 +33,6 @@ func (g *Group) Usage(below string) (u Usage, ok bool) {
 			continue
 		}
 		ok = true
-		u.readProcesses(dir)
 		if h.V2 {
 			u.readV2(dir)
 		} else {
@@ -43,24 +40,6 @@ func (g *Group) Usage(below string) (u Usage, ok bool) {
 		}
 	}
 	return u, ok
-}
-
-// readProcesses adds the processes of a group and of the groups below it.
-func (u *Usage) readProcesses(dir string) {
-	_ = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || !entry.IsDir() {
-			return nil // a group may vanish meanwhile
-		}
-		data, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
-		for _, field := range bytes.Fields(data) {
-			if pid, err := strconv.Atoi(string(field)); err == nil && pid > 0 {
-				u.Processes = append(u.Processes, pid)
-			}
-		}
-		return nil
-	})
-	slices.Sort(u.Processes)
-	u.Processes = slices.Compact(u.Processes)
 }
 
 // readV1 reads the files of the controllers that the hierarchy has.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/cgroups"
 )
 
 // fakeGroup makes the files of a group, by their paths below it.
@@ -24,6 +25,8 @@ func fakeGroup(t *testing.T, files map[string]string) string {
 }
 
 func TestUsageIsReadOfBothVersions(t *testing.T) {
+	cgroups.TestMode = true // the folders are no cgroups
+	t.Cleanup(func() { cgroups.TestMode = false })
 	v2 := fakeGroup(t, map[string]string{
 		"apps/a/cgroup.procs": "12\n7\n0\n", "apps/a/below/cgroup.procs": "9\n",
 		"apps/a/cpu.stat":       "usage_usec 1500000\nuser_usec 1\n",
@@ -40,10 +43,11 @@ func TestUsageIsReadOfBothVersions(t *testing.T) {
 	for name, tt := range map[string]struct {
 		hierarchies []Hierarchy
 		want        Usage
+		pids        []int
 	}{
-		"v2":             {[]Hierarchy{{Mount: v2, V2: true}}, Usage{CPU: 1500 * time.Millisecond, Memory: 700, MemoryLimit: Unknown, Read: 11, Written: 22, PIDs: 3, Processes: []int{7, 9, 12}}},
-		"v1":             {[]Hierarchy{{Mount: cpu}, {Mount: memory}, {Mount: blkio}}, Usage{CPU: 2500 * time.Millisecond, Memory: 4000, MemoryLimit: 65536, Read: 15, Written: 20, PIDs: Unknown, Processes: []int{7, 12}}},
-		"no controllers": {[]Hierarchy{{Mount: empty, V2: true}, {Mount: empty}}, Usage{CPU: Unknown, Memory: Unknown, MemoryLimit: Unknown, Read: Unknown, Written: Unknown, PIDs: Unknown, Processes: []int{7}}},
+		"v2":             {[]Hierarchy{{Mount: v2, V2: true}}, Usage{CPU: 1500 * time.Millisecond, Memory: 700, MemoryLimit: Unknown, Read: 11, Written: 22, PIDs: 3}, []int{7, 9, 12}},
+		"v1":             {[]Hierarchy{{Mount: cpu}, {Mount: memory}, {Mount: blkio}}, Usage{CPU: 2500 * time.Millisecond, Memory: 4000, MemoryLimit: 65536, Read: 15, Written: 20, PIDs: Unknown}, []int{7, 12}},
+		"no controllers": {[]Hierarchy{{Mount: empty, V2: true}, {Mount: empty}}, Usage{CPU: Unknown, Memory: Unknown, MemoryLimit: Unknown, Read: Unknown, Written: Unknown, PIDs: Unknown}, []int{7}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := &Group{Path: "pod", Hierarchies: tt.hierarchies}
@@ -53,6 +57,13 @@ func TestUsageIsReadOfBothVersions(t *testing.T) {
 			}
 			if _, ok := g.Usage("apps/none"); ok {
 				t.Error("a group that is not there has a use")
+			}
+			pids, err := g.PIDsBelow("apps/a")
+			if diff := cmp.Diff(tt.pids, pids); diff != "" || err != nil {
+				t.Errorf("processes: %v %s", err, diff)
+			}
+			if pids, err := g.PIDsBelow("apps/none"); len(pids) > 0 || err != nil {
+				t.Errorf("a group that is not there has processes %v, %v", pids, err)
 			}
 		})
 	}

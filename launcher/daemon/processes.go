@@ -31,8 +31,11 @@ func (d *Daemon) Processes(pod *pods.Pod, apps []string) ([]Process, error) {
 	}
 	var all []Process
 	for _, app := range apps {
-		u, _ := group.Usage(filepath.Join(names.AppsCgroup, app)) // an app that has ended has no processes
-		for _, pid := range u.Processes {
+		pids, err := group.PIDsBelow(filepath.Join(names.AppsCgroup, app)) // an app that has ended has none
+		if err != nil {
+			return nil, err
+		}
+		for _, pid := range pids {
 			if p, ok := readProcess(pid); ok {
 				p.App = app
 				all = append(all, p)
