@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/launcher/networks"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,7 +16,7 @@ import (
 func Enter(dir string, r records.Sandbox) error {
 	for _, n := range own(r) {
 		pin := filepath.Join(dir, n.name)
-		if !isPinned(pin) {
+		if !networks.IsPinned(pin) {
 			return fmt.Errorf("enter namespace of sandbox %s: %s pins none", r.ID, pin)
 		}
 		file, err := os.Open(pin)

@@ -105,8 +105,8 @@ func setUp(r records.Sandbox) error {
 // pinAll pins the namespaces of which made has the files.
 func pinAll(made, dir string, r records.Sandbox) error {
 	for _, n := range pinned(r) {
-		if err := pin(filepath.Join(made, n.name), filepath.Join(dir, n.name)); err != nil {
-			return err
+		if err := networks.Pin(filepath.Join(made, n.name), filepath.Join(dir, n.name)); err != nil {
+			return fmt.Errorf("pin namespace: %w", err)
 		}
 	}
 	return nil
@@ -115,28 +115,6 @@ func pinAll(made, dir string, r records.Sandbox) error {
 // sysctlFile is the file of a sysctl. The name has dots or slashes.
 func sysctlFile(key string) string {
 	return "/proc/sys/" + strings.ReplaceAll(key, ".", "/")
-}
-
-// pin mounts a namespace's file at another one.
-func pin(source, path string) error {
-	file, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		return fmt.Errorf("pin namespace: %w", err)
-	}
-	err = errors.Join(file.Chown(0, 0), file.Close()) // the caller may be a thread of another user
-	if err != nil {
-		return fmt.Errorf("pin namespace: %w", err)
-	}
-	if err := unix.Mount(source, path, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("pin namespace: %w", &os.PathError{Op: "mount", Path: path, Err: err})
-	}
-	return nil
-}
-
-// isPinned reports whether a file pins a namespace: not after a restart of the machine.
-func isPinned(path string) bool {
-	var st unix.Statfs_t
-	return unix.Statfs(path, &st) == nil && st.Type == unix.NSFS_MAGIC
 }
 
 // unmount unmounts what is mounted at a path, if anything is.

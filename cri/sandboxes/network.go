@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/launcher/networks"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
@@ -88,20 +90,11 @@ func (n *CNI) config() ([]byte, error) {
 		return nil, err
 	}
 	for _, p := range list.Plugins {
-		if !n.hasPlugin(p.Network.Type) {
+		if _, err := invoke.FindInPath(p.Network.Type, n.PluginDirs); err != nil {
 			return nil, fmt.Errorf("no CNI plugin %q in %q", p.Network.Type, n.PluginDirs)
 		}
 	}
 	return list.Bytes, nil
-}
-
-func (n *CNI) hasPlugin(name string) bool {
-	for _, dir := range n.PluginDirs {
-		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
-			return true
-		}
-	}
-	return false
 }
 
 // connect connects the namespace that a file pins by the record's configuration, and sets the record's addresses.
@@ -141,7 +134,7 @@ func (n *CNI) disconnect(ctx context.Context, pin string, r records.Sandbox) err
 	if err != nil {
 		return fmt.Errorf("disconnect sandbox: %w", err)
 	}
-	if !isPinned(pin) {
+	if !networks.IsPinned(pin) {
 		pin = "" // as CNI wants it where the namespace is gone
 	}
 	if err := await(ctx, func() error { return n.cni().DelNetworkList(ctx, list, runtimeConf(pin, r)) }); err != nil {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 
+	"kurma.io/stager/launcher/networks"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -118,8 +120,8 @@ func makePIDs(dir, path string) error {
 		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(message.Bytes()))
 	}
 	go func() { _ = cmd.Wait() }() // the holder outlives the server; this one collects it
-	if err := pin(fmt.Sprintf("/proc/%d/ns/pid", cmd.Process.Pid), path); err != nil {
-		return err
+	if err := networks.Pin(fmt.Sprintf("/proc/%d/ns/pid", cmd.Process.Pid), path); err != nil {
+		return fmt.Errorf("pin namespace: %w", err)
 	}
 	number := strconv.Itoa(cmd.Process.Pid)
 	if err := os.WriteFile(filepath.Join(dir, holderFile), []byte(number), 0o600); err != nil {

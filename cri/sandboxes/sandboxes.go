@@ -18,6 +18,7 @@ import (
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/networks"
 
 	"golang.org/x/sys/unix"
 )
@@ -164,7 +165,7 @@ func FindCgroup(name string) (found string, err error) {
 // IsAlive reports whether a sandbox that was made has its namespaces: not after Stop or a restart of the machine.
 func IsAlive(dir string, r records.Sandbox) bool {
 	for _, n := range pinned(r) {
-		if !isPinned(filepath.Join(dir, n.name)) {
+		if !networks.IsPinned(filepath.Join(dir, n.name)) {
 			return false
 		}
 	}

@@ -33,7 +33,7 @@ func Make(pin string) (*Namespace, error) {
 		if err := LoopbackUp(); err != nil {
 			return fmt.Errorf("bring up loopback: %w", err)
 		}
-		return pinTo(pin)
+		return Pin(fmt.Sprintf("/proc/%d/ns/net", unix.Gettid()), pin)
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make network namespace: %w", err), Remove(pin))
@@ -44,15 +44,12 @@ func Make(pin string) (*Namespace, error) {
 // Reopen opens the namespace that a file pins. Where the file pins none, because the machine has
 // been restarted since, it makes an empty namespace: a plugin's `del` gets a valid one.
 func Reopen(pin string) (*Namespace, error) {
-	file, err := os.Open(pin)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("open network namespace: %w", err)
-	}
-	if err != nil || !isNamespace(file) {
-		if err == nil {
-			file.Close()
-		}
+	if !IsPinned(pin) {
 		return Make(pin)
+	}
+	file, err := os.Open(pin)
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace: %w", err)
 	}
 	defer file.Close()
 	n, err := hold(func() error { return unix.Setns(int(file.Fd()), unix.CLONE_NEWNET) })
@@ -76,12 +73,8 @@ func Remove(pin string) error {
 
 // IsPinned reports whether the file pins a namespace: not after a restart of the machine.
 func IsPinned(pin string) bool {
-	file, err := os.Open(pin)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	return isNamespace(file)
+	var st unix.Statfs_t
+	return unix.Statfs(pin, &st) == nil && st.Type == unix.NSFS_MAGIC
 }
 
 // Path is the namespace's path as plugins get it, valid until Close.
@@ -114,23 +107,20 @@ func hold(enter func() error) (*Namespace, error) {
 	return n, <-ready
 }
 
-// pinTo mounts the calling thread's network namespace at a new file.
-func pinTo(pin string) error {
+// Pin pins a namespace, by mounting its file in /proc at a file, which it makes if there is none. The file is user 0's,
+// whoever the calling thread is.
+func Pin(namespace, pin string) error {
 	file, err := os.OpenFile(pin, os.O_RDONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
-	file.Close()
-	source := fmt.Sprintf("/proc/%d/ns/net", unix.Gettid())
-	if err := unix.Mount(source, pin, "", unix.MS_BIND, ""); err != nil {
+	if err := errors.Join(file.Chown(0, 0), file.Close()); err != nil {
+		return err
+	}
+	if err := unix.Mount(namespace, pin, "", unix.MS_BIND, ""); err != nil {
 		return &os.PathError{Op: "mount", Path: pin, Err: err}
 	}
 	return nil
-}
-
-func isNamespace(file *os.File) bool {
-	var st unix.Statfs_t
-	return unix.Fstatfs(int(file.Fd()), &st) == nil && st.Type == unix.NSFS_MAGIC
 }
 
 // LoopbackUp brings up lo in the calling thread's network namespace.
