@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -218,20 +217,7 @@ func setAttributes(header *tar.Header, fd int) error {
 }
 
 // modeOf returns the permission, setuid, setgid and sticky bits as chmod(2) takes them.
-func modeOf(header *tar.Header) uint32 {
-	mode := header.FileInfo().Mode()
-	bits := uint32(mode.Perm())
-	if mode&fs.ModeSetuid != 0 {
-		bits |= unix.S_ISUID
-	}
-	if mode&fs.ModeSetgid != 0 {
-		bits |= unix.S_ISGID
-	}
-	if mode&fs.ModeSticky != 0 {
-		bits |= unix.S_ISVTX
-	}
-	return bits
-}
+func modeOf(header *tar.Header) uint32 { return uint32(header.Mode & 0o7777) }
 
 func eachXattr(header *tar.Header, set func(attr string, value []byte) error) error {
 	for key, value := range header.PAXRecords {
