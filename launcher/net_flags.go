@@ -23,18 +23,12 @@ func (f *netFlags) declare(flags *pflag.FlagSet) {
 		f.publish = append(f.publish, port)
 		return err
 	})
-	flags.Var(f, "net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's "+
-		"network, \"none\" for only a loopback device")
+	flags.Func("net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's "+
+		"network, \"none\" for only a loopback device", f.add)
 }
 
-// String implements pflag.Value.
-func (f *netFlags) String() string { return "" }
-
-// Type implements pflag.Value.
-func (f *netFlags) Type() string { return "NETWORK" }
-
-// Set implements pflag.Value.
-func (f *netFlags) Set(text string) error {
+// add adds a network of --net.
+func (f *netFlags) add(text string) error {
 	if f.host || f.none || len(f.requests) > 0 && (text == networks.HostName || text == networks.NoneName) {
 		return errors.New("\"host\" and \"none\" stand alone")
 	}

@@ -42,8 +42,8 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 	})
 	flags.Func("cgroup-parent", "make the pod's cgroup in this `CGROUP`; \"own\" for the launcher's own, in a service "+
 		"with Delegate=yes", notEmpty(&o.cgroupParent, "want a cgroup"))
-	flags.VarP(&o.volumes, "volume", "v", "mount the host's path as a volume, `NAME=/PATH`, or at a path of each app, "+
-		"/PATH:/TARGET[:ro]")
+	flags.FuncP("volume", "v", "mount the host's path as a volume, `NAME=/PATH`, or at a path of each app, "+
+		"/PATH:/TARGET[:ro]", o.volumes.add)
 	flags.Func("exit-policy", "when the pod ends by itself: `"+strings.Join(daemon.ExitPolicies(), "|")+"`",
 		oneOf(&o.exitPolicy, daemon.ExitPolicies()...))
 	flags.Func("restart", "whether an app that has ended is restarted: `"+strings.Join(daemon.RestartPolicies(),

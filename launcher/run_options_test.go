@@ -27,7 +27,7 @@ func TestMemoryIsReadAsPodmanAndAppcWriteIt(t *testing.T) {
 func TestVolumesAreNamedOrHaveATarget(t *testing.T) {
 	var v volumeFlags
 	for _, text := range []string{"data=/srv", "/host:/in:ro", "/host:/other", "/a:/b/../c:rw"} {
-		if err := v.Set(text); err != nil {
+		if err := v.add(text); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -43,7 +43,7 @@ func TestVolumesAreNamedOrHaveATarget(t *testing.T) {
 		"/x:/y:ro:more": "want /PATH:/TARGET[:ro]",
 		"x":             "want NAME=/PATH",
 	} {
-		if err := v.Set(text); err == nil || !strings.Contains(err.Error(), want) {
+		if err := v.add(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}

@@ -18,14 +18,8 @@ type volumeFlags struct {
 	mounts []podplan.Mount
 }
 
-// String implements pflag.Value.
-func (v *volumeFlags) String() string { return "" }
-
-// Type implements pflag.Value.
-func (v *volumeFlags) Type() string { return "NAME=PATH" }
-
-// Set implements pflag.Value.
-func (v *volumeFlags) Set(text string) error {
+// add adds a volume: NAME=/PATH or /PATH:/TARGET[:ro].
+func (v *volumeFlags) add(text string) error {
 	if !utf8.ValidString(text) { // JSON would change it
 		return errors.New("the path is not UTF-8")
 	}
