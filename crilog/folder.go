@@ -91,13 +91,20 @@ func lock(f *os.File) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 }
 
-// ended reports whether dir had a writer and has none now. It only queries the
-// lock and never takes it, so that no reader prevents a writer from starting.
+// ended reports whether dir had a writer and has none now.
 func ended(dir string) (bool, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDONLY, 0)
+	held, err := IsHeld(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
+	return err == nil && !held, err
+}
+
+// IsHeld reports whether a writer has the log in dir, as an app's does until the app has ended for good. The error is
+// fs.ErrNotExist where there was no writer yet. It only queries the writer's lock and never takes it, so that no reader
+// prevents a writer from starting.
+func IsHeld(dir string) (bool, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDONLY, 0)
 	if err != nil {
 		return false, fmt.Errorf("open lock of log: %w", err)
 	}
@@ -106,7 +113,7 @@ func ended(dir string) (bool, error) {
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
 		return false, fmt.Errorf("ask for lock of log %s: %w", dir, err)
 	}
-	return lock.Type == unix.F_UNLCK, nil
+	return lock.Type != unix.F_UNLCK, nil
 }
 
 // repair makes a file end with a whole record and returns its size. A record that a

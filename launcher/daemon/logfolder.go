@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/pods"
-
-	"golang.org/x/sys/unix"
 )
 
 // errNoLog says that the stager keeps no log where the daemon can read it.
@@ -67,16 +65,3 @@ func hasLog(logs *os.File, app string) bool {
 
 // logPath is a path of the open folder that stays the same when the folder is moved.
 func logPath(logs *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", logs.Fd()) }
-
-// isHeld reports whether the log's writer holds its lock, as an app's does until the app has
-// ended for good.
-func isHeld(logs *os.File, app string) bool {
-	file, err := os.Open(filepath.Join(logPath(logs), app, "lock"))
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	lock := unix.Flock_t{Type: unix.F_RDLCK}
-	err = unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock)
-	return err == nil && lock.Type != unix.F_UNLCK
-}

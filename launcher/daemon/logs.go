@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"kurma.io/stager/callins"
+	"kurma.io/stager/crilog"
 	"kurma.io/stager/launcher/pods"
 )
 
@@ -64,7 +66,8 @@ func (d *Daemon) readLog(ctx context.Context, pod *pods.Pod, app string, o LogOp
 		return err
 	}
 	defer logs.Close()
-	if o.Follow && !isHeld(logs, app) {
+	held, _ := crilog.IsHeld(filepath.Join(logPath(logs), app)) // a lock that cannot be read is not held
+	if o.Follow && !held {
 		written, err := d.stillWritten(ctx, pod, app)
 		if err != nil {
 			return err
