@@ -70,8 +70,8 @@ type Sandbox struct {
 	HostIPC     bool   `json:"hostIPC,omitempty"`
 	Users       *Users `json:"users,omitempty"` // of its own user namespace, nil for the host's
 
-	Ports []Port   `json:"ports,omitempty"`
-	IPs   []string `json:"ips,omitempty"` // the first is the primary one
+	Ports []networks.PortMapping `json:"ports,omitempty"`
+	IPs   []string               `json:"ips,omitempty"` // the first is the primary one
 
 	// NetworkConfig is the CNI configuration list by which the sandbox was connected; nil for none.
 	NetworkConfig json.RawMessage `json:"networkConfig,omitempty"`
@@ -83,14 +83,6 @@ type Sandbox struct {
 type Users struct {
 	HostID uint32 `json:"hostID"`
 	Size   uint32 `json:"size"`
-}
-
-// Port is a port of the host that leads to the sandbox.
-type Port struct {
-	HostPort      int32  `json:"hostPort"`
-	ContainerPort int32  `json:"containerPort"`
-	Protocol      string `json:"protocol"`
-	HostIP        string `json:"hostIP,omitempty"`
 }
 
 // Container is what the server knows of a container. Where the container is in its life says its pod.

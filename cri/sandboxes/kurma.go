@@ -29,12 +29,7 @@ const connectionsFile = "connections.json"
 
 // attach decides how a sandbox is connected.
 func (k *Kurma) attach(r records.Sandbox) ([]networks.Attachment, error) {
-	pod := networks.Pod{UUID: uuidOf(r.ID)}
-	for _, p := range r.Ports {
-		pod.Ports = append(pod.Ports, networks.PortMapping{
-			HostPort: uint(p.HostPort), ContainerPort: uint(p.ContainerPort), Protocol: p.Protocol, HostIP: p.HostIP,
-		})
-	}
+	pod := networks.Pod{UUID: uuidOf(r.ID), Ports: r.Ports}
 	pod.Bandwidth, _ = bandwidthOf(r) // see CheckBandwidth
 	attachments, published, err := networks.Attach(k.Networks, nil, pod)
 	switch {

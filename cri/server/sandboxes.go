@@ -15,6 +15,7 @@ import (
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
 	"kurma.io/stager/cri/translate"
+	"kurma.io/stager/launcher/networks"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -184,12 +185,12 @@ func checkSandbox(c *runtimeapi.PodSandboxConfig, handler string) error {
 }
 
 // portsOf returns the ports of the sandbox that the host publishes.
-func portsOf(c *runtimeapi.PodSandboxConfig) []records.Port {
-	var ports []records.Port
+func portsOf(c *runtimeapi.PodSandboxConfig) []networks.PortMapping {
+	var ports []networks.PortMapping
 	for _, p := range c.GetPortMappings() {
 		if p.GetHostPort() > 0 {
-			ports = append(ports, records.Port{
-				HostPort: p.GetHostPort(), ContainerPort: p.GetContainerPort(),
+			ports = append(ports, networks.PortMapping{
+				HostPort: uint(p.GetHostPort()), ContainerPort: uint(p.GetContainerPort()),
 				Protocol: strings.ToLower(p.GetProtocol().String()), HostIP: p.GetHostIp(),
 			})
 		}
@@ -201,16 +202,8 @@ func cgroupName(id string) string { return "kurma-" + id }
 
 // resolvConf returns the text of resolv.conf, "" for the host's.
 func resolvConf(c *runtimeapi.DNSConfig) string {
-	var text strings.Builder
-	for _, server := range c.GetServers() {
-		fmt.Fprintf(&text, "nameserver %s\n", server)
-	}
-	for keyword, words := range map[string][]string{"search": c.GetSearches(), "options": c.GetOptions()} {
-		if len(words) > 0 {
-			fmt.Fprintf(&text, "%s %s\n", keyword, strings.Join(words, " "))
-		}
-	}
-	return text.String()
+	dns := networks.DNS{Nameservers: c.GetServers(), Search: c.GetSearches(), Options: c.GetOptions()}
+	return dns.ResolvConf()
 }
 
 // runtimeHandler is the handler of a RuntimeClass for this runtime, which has one way to run pods.
