@@ -205,7 +205,7 @@ var errNoGroup = errors.New("the container has ended")
 func applySetting(group *cgroups.Group, below string, s records.Setting) error {
 	var err error
 	for _, h := range group.Hierarchies {
-		if err = writeFile(filepath.Join(group.Dir(h), below, s.File), s.Text); !errors.Is(err, fs.ErrNotExist) {
+		if err = cgroups.WriteExisting(filepath.Join(group.Dir(h), below, s.File), s.Text); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}
@@ -219,16 +219,6 @@ func applySetting(group *cgroups.Group, below string, s records.Setting) error {
 		return fmt.Errorf("no cgroup has %s", s.File)
 	}
 	return err
-}
-
-// writeFile writes a file that is there.
-func writeFile(path, text string) error {
-	file, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(text)
-	return errors.Join(err, file.Close())
 }
 
 // UpdateContainerResources implements the CRI, for a container that runs.

@@ -61,11 +61,12 @@ func (g *Group) thaw() {
 // setFrozen writes to the freezer of either version. A group has only one of the two files, or
 // none: in most v1 hierarchies, and once it is removed.
 func setFrozen(dir, v1, v2 string) {
-	_ = writeExisting(filepath.Join(dir, "freezer.state"), v1)
-	_ = writeExisting(filepath.Join(dir, "cgroup.freeze"), v2)
+	_ = WriteExisting(filepath.Join(dir, "freezer.state"), v1)
+	_ = WriteExisting(filepath.Join(dir, "cgroup.freeze"), v2)
 }
 
-func writeExisting(path, text string) error {
+// WriteExisting writes text to a file of a group. A file that does not exist is fs.ErrNotExist, and is not made.
+func WriteExisting(path, text string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
