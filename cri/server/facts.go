@@ -194,12 +194,8 @@ func describeApp(image *images.Image) (translate.Image, error) {
 
 // accountsOf looks users up in an image's files.
 func accountsOf(layers []*images.Image) func(string) (translate.Account, bool, error) {
-	var roots []string
-	for _, layer := range layers {
-		roots = append(roots, layer.Rootfs())
-	}
 	return func(user string) (translate.Account, bool, error) {
-		accounts, err := images.AccountsOf(roots)
+		accounts, err := images.AccountsOf(layers)
 		if err != nil {
 			return translate.Account{}, false, err
 		}

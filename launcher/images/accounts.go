@@ -39,9 +39,10 @@ func ReadAccounts(read func(path string) ([]byte, error)) (a Accounts, err error
 	return a, nil
 }
 
-// AccountsOf reads the users and groups of an image. Roots are the files of its layers, the top one first.
-func AccountsOf(roots []string) (Accounts, error) {
-	return ReadAccounts(func(path string) ([]byte, error) { return readTop(roots, path) })
+// AccountsOf reads the users and groups of an image. Layers are the image's in the order of Catalog.Layers, the top one
+// first.
+func AccountsOf(layers []*Image) (Accounts, error) {
+	return ReadAccounts(func(path string) ([]byte, error) { return readTop(layers, path) })
 }
 
 // Find returns the user with that name or number. A number without an account is in group 0, as with Docker and podman.
@@ -72,9 +73,9 @@ func (a Accounts) listing(name, own string) []int {
 }
 
 // readTop reads a file of the topmost layer that has it. A whiteout ends the search.
-func readTop(roots []string, name string) ([]byte, error) {
-	for _, root := range roots {
-		text, err := readIn(root, name)
+func readTop(layers []*Image, name string) ([]byte, error) {
+	for _, layer := range layers {
+		text, err := readIn(layer.Rootfs(), name)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return text, err
 		}

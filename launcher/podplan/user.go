@@ -18,11 +18,7 @@ func (p *Planner) takeOwnGroups(app *types.App, image *images.Image, o AppOption
 	if err != nil {
 		return err
 	}
-	var roots []string
-	for _, layer := range layers {
-		roots = append(roots, layer.Rootfs())
-	}
-	accounts, err := images.AccountsOf(roots)
+	accounts, err := images.AccountsOf(layers)
 	if err != nil {
 		return fmt.Errorf("look up user %q: %w", o.User, err)
 	}

@@ -15,11 +15,9 @@ import (
 func (a *app) lookUpUser(text string, layers []*images.Image) error {
 	user, group, _ := strings.Cut(text, ":")
 	user = cmp.Or(user, "0")
-	var roots []string // the top one first
-	for _, layer := range slices.Backward(layers) {
-		roots = append(roots, layer.Rootfs())
-	}
-	accounts, err := images.AccountsOf(roots)
+	topFirst := slices.Clone(layers)
+	slices.Reverse(topFirst)
+	accounts, err := images.AccountsOf(topFirst)
 	if err != nil {
 		return err
 	}
