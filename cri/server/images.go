@@ -130,7 +130,7 @@ func (s *Server) findImage(ref string) (*imageindex.Image, error) {
 // findInStore returns the image of the store that aci/NAME[:VERSION] means; nil for none.
 func (s *Server) findInStore(ref string) (*imageindex.Image, error) {
 	named := strings.TrimPrefix(ref, storePrefix)
-	ring, err := s.keyring()
+	ring, err := s.daemon.KeyRing()
 	if err != nil {
 		return nil, err
 	}
@@ -142,16 +142,6 @@ func (s *Server) findInStore(ref string) (*imageindex.Image, error) {
 		return nil, err
 	}
 	return &imageindex.Image{ID: image.ID, Tags: []string{ref}}, nil
-}
-
-// keyring reads the keys that are trusted.
-func (s *Server) keyring() (signing.KeyRing, error) {
-	files, err := signing.ReadKeyRing(s.daemon.Config().TrustedKeys...)
-	if err != nil {
-		return files, err
-	}
-	folder, err := signing.ReadTrust(s.daemon.Config().TrustDirectory)
-	return files.Join(folder), err
 }
 
 // ImageStatus implements the CRI.

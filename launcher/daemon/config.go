@@ -15,7 +15,6 @@ import (
 
 	"kurma.io/stager/internal/strictjson"
 	"kurma.io/stager/names"
-	"kurma.io/stager/signing"
 )
 
 // Files and folders that are used unless a configuration names others.
@@ -170,14 +169,4 @@ func (c *Config) fill(state string) {
 	if _, err := os.Stat(defaultKeyring); err == nil && c.TrustedKeys == nil {
 		c.TrustedKeys = []string{defaultKeyring}
 	}
-}
-
-// keyring reads the keys that are trusted.
-func (c *Config) keyring() (signing.KeyRing, error) {
-	files, err := signing.ReadKeyRing(c.TrustedKeys...)
-	if err != nil {
-		return signing.KeyRing{}, err
-	}
-	folder, err := signing.ReadTrust(c.TrustDirectory)
-	return files.Join(folder), err
 }

@@ -78,8 +78,5 @@ func Open(config Config, o Options) (*Daemon, error) {
 	}, nil
 }
 
-// Config returns the configuration, with the defaults of missing keys.
-func (d *Daemon) Config() Config { return d.config }
-
 // Networks returns the networks of the configuration.
 func (d *Daemon) Networks() []networks.Network { return d.networks }

@@ -43,7 +43,7 @@ func (d *Daemon) catalog() (*images.Store, *images.Catalog, error) {
 }
 
 func (d *Daemon) imagesAndKeys() (*images.Store, signing.KeyRing, error) {
-	ring, err := d.config.keyring()
+	ring, err := d.KeyRing()
 	return d.imageStore(), ring, err
 }
 

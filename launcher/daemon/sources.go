@@ -11,7 +11,7 @@ import (
 
 // fetcher brings images into the store from files, servers and registries.
 func (d *Daemon) fetcher(store *images.Store) (*sources.Fetcher, error) {
-	ring, err := d.config.keyring()
+	ring, err := d.KeyRing()
 	if err != nil {
 		return nil, err
 	}

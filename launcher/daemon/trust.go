@@ -21,9 +21,20 @@ func DescribeKey(key signing.Trusted) TrustedKey {
 	return TrustedKey{key.Fingerprint, key.Prefix, append([]string{}, key.Users...), key.State}
 }
 
-// TrustedKeys returns the keys that may sign images.
+// KeyRing reads the keys that may sign images: those of the configuration's files, and those of the folder that Trust
+// fills.
+func (d *Daemon) KeyRing() (signing.KeyRing, error) {
+	files, err := signing.ReadKeyRing(d.config.TrustedKeys...)
+	if err != nil {
+		return signing.KeyRing{}, err
+	}
+	folder, err := signing.ReadTrust(d.config.TrustDirectory)
+	return files.Join(folder), err
+}
+
+// TrustedKeys describes the keys that may sign images.
 func (d *Daemon) TrustedKeys() ([]TrustedKey, error) {
-	ring, err := d.config.keyring()
+	ring, err := d.KeyRing()
 	if err != nil {
 		return nil, err
 	}
