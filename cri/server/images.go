@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kurma.io/stager/cri/imageindex"
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/sources"
 	"kurma.io/stager/manifest"
@@ -26,9 +27,6 @@ const storePrefix = "aci/"
 
 // pulledName is the name of all images that are pulled: the index knows of which registries they are.
 const pulledName = "pulled"
-
-// maxImageFile is the largest file of an image that is downloaded, in bytes.
-const maxImageFile = 16 << 30
 
 func (s *Server) cacheDir() string { return filepath.Join(s.config.State, "cache") }
 
@@ -47,7 +45,7 @@ func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) 
 		return nil, err
 	}
 	fetcher := &sources.Fetcher{
-		Store: s.images, Cache: s.cacheDir(), MaxSize: maxImageFile,
+		Store: s.images, Cache: s.cacheDir(), MaxSize: daemon.DefaultMaxImage,
 		Insecure: s.config.InsecureRegistries, Keychain: credentials, Name: pulledName,
 	}
 	digest, err := fetcher.Digest(ctx, ref.Tag+ref.Digest)
@@ -117,11 +115,7 @@ func (s *Server) findImage(ref string) (*imageindex.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := storePrefix + image.Manifest.Name
-	if version := image.Manifest.Version(); version != "" {
-		name += ":" + version
-	}
-	if found, err = s.findInStore(name); found == nil || found.ID != image.ID {
+	if found, err = s.findInStore(storePrefix + image.Versioned()); found == nil || found.ID != image.ID {
 		return nil, err
 	}
 	return found, nil

@@ -24,9 +24,10 @@ const (
 	defaultKeyring    = "/etc/kurma/trusted-keys.asc"
 	defaultTrust      = "/etc/kurma/trusted-keys"
 	defaultNetworks   = "/usr/share/kurma/networks.d"
-
-	defaultMaxImage = 16 << 30
 )
+
+// DefaultMaxImage is Config.MaxImageSize unless a configuration has another: 16 GiB.
+const DefaultMaxImage = 16 << 30
 
 // Config is the configuration file: a JSON object, which is also a YAML document, with the
 // keys of Kurma's kurmad.yml. A key that is missing or null has its default. Paths
@@ -165,7 +166,7 @@ func (c *Config) fill(state string) {
 	c.DefaultStagerImage = cmp.Or(c.DefaultStagerImage, names.Image)
 	c.TrustDirectory = cmp.Or(c.TrustDirectory, defaultTrust)
 	c.ContainerNetworksDirectory = cmp.Or(c.ContainerNetworksDirectory, defaultNetworks)
-	c.MaxImageSize = cmp.Or(c.MaxImageSize, defaultMaxImage)
+	c.MaxImageSize = cmp.Or(c.MaxImageSize, DefaultMaxImage)
 	if _, err := os.Stat(defaultKeyring); err == nil && c.TrustedKeys == nil {
 		c.TrustedKeys = []string{defaultKeyring}
 	}

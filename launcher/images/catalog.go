@@ -189,16 +189,16 @@ func (c *Catalog) warn(name string, found []*Image, signers []string, chosen int
 	case signers[chosen] == "" && image.Record.Seal == "" && !c.expectsSignature(image.Manifest.Name):
 		return
 	case signers[chosen] == "" && image.Record.Seal == "":
-		text = fmt.Sprintf("image %q (%s) is not signed", describeVersion(image), shortID(image))
+		text = fmt.Sprintf("image %q (%s) is not signed", image.Versioned(), shortID(image))
 	case signers[chosen] == "":
-		text = fmt.Sprintf("image %q (%s) has no good signature by a trusted key", describeVersion(image), shortID(image))
+		text = fmt.Sprintf("image %q (%s) has no good signature by a trusted key", image.Versioned(), shortID(image))
 	case served[0] == "":
 		text = fmt.Sprintf("images called %q without a good signature by a trusted key do not count; %q (%s) is used",
-			name, describeVersion(image), shortID(image))
+			name, image.Versioned(), shortID(image))
 	case len(served) > 1:
 		text = fmt.Sprintf("images called %q are signed by %d keys; %q (%s) is used, signed by %s; imagePins in the "+
 			"configuration can pin one",
-			name, len(served), describeVersion(image), shortID(image), signers[chosen])
+			name, len(served), image.Versioned(), shortID(image), signers[chosen])
 	default:
 		return
 	}
@@ -258,11 +258,12 @@ func (c *Catalog) firstTrusted(found []*Image, check func(*Image, signing.KeyRin
 	return nil, refused[0]
 }
 
-func describeVersion(image *Image) string {
-	if version := image.Manifest.Version(); version != "" {
-		return image.Manifest.Name + ":" + version
+// Versioned returns the image's NAME:VERSION, or its NAME if it has no version.
+func (i *Image) Versioned() string {
+	if version := i.Manifest.Version(); version != "" {
+		return i.Manifest.Name + ":" + version
 	}
-	return image.Manifest.Name
+	return i.Manifest.Name
 }
 
 func shortID(image *Image) string { return image.ID[:min(len(image.ID), len(idPrefix)+12)] }

@@ -30,7 +30,7 @@ func NeededBy(all []*Image, id string) string {
 	if i < 0 {
 		return ""
 	}
-	return describeVersion(all[i])
+	return all[i].Versioned()
 }
 
 // Needed returns the IDs of the images that the images depend on, and of those that these depend on, and so on. Of a
