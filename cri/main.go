@@ -5,7 +5,7 @@
 //	kurma-cri [--config FILE] status      prints whether the server is ready to run pods
 //	kurma-cri [--config FILE] remove-all  removes all pods of the node; the server must not run
 //	kurma-cri --version                   prints the version
-//	kurma-cri monitor STATE FOLDER        watches one container's pod; the server starts it
+//	kurma-cri monitor FOLDER              watches one container's pod; the server starts it
 //	kurma-cri start WORD...               becomes a stager; the monitor starts it
 //	kurma-cri hold-pids                   is process 1 of a sandbox's PID namespace; the server starts it
 //	kurma-cri hold                        is the main process of a network plugin's container
@@ -48,8 +48,8 @@ func run(args []string) error {
 		<-ctx.Done()
 		return nil
 	}
-	if len(args) == 3 && args[0] == server.MonitorCommand {
-		return server.Monitor(ctx, args[1], args[2])
+	if len(args) == 2 && args[0] == server.MonitorCommand {
+		return server.Monitor(ctx, args[1])
 	}
 	flags := flag.NewFlagSet("kurma-cri", flag.ContinueOnError)
 	flags.Usage = func() {

@@ -88,7 +88,7 @@ func (c *Config) Check() error {
 func isEmpty(text string) bool { return text == "" }
 
 // monitor is the command line of a pod's monitor, to which the pod's folder is added.
-func (c *Config) monitor() []string { return []string{runtimeName, MonitorCommand, c.State} }
+func monitor() []string { return []string{runtimeName, MonitorCommand} }
 
 // daemon returns the configuration of the launcher's library, for pods with that stagerConfig.
 func (c *Config) daemon(stagerConfig []byte) daemon.Config {

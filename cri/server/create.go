@@ -207,7 +207,7 @@ func (s *Server) validate(ctx context.Context, r records.Container) error {
 // openDaemon opens the launcher's library with the configuration of the container's stager.
 func (s *Server) openDaemon(r records.Container) (*daemon.Daemon, error) {
 	programs := daemon.Programs{
-		Monitor: s.config.monitor(), Starter: []string{runtimeName, StartCommand},
+		Monitor: monitor(), Starter: []string{runtimeName, StartCommand},
 	}
 	return daemon.Open(s.config.daemon(r.StagerConfig), daemon.Options{Programs: programs})
 }

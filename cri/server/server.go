@@ -49,8 +49,7 @@ type Server struct {
 	ending    context.Context //nolint:containedctx // ends the streams when the server ends
 }
 
-// MonitorCommand is the first argument of the process that watches a container's pod; the state folder and the pod's
-// folder follow.
+// MonitorCommand is the first argument of the process that watches a container's pod; the pod's folder follows.
 const MonitorCommand = "monitor"
 
 // HoldCommand is the argument of the main process of a network plugin's container, which waits until it is stopped.
@@ -59,8 +58,8 @@ const HoldCommand = "hold"
 // StartCommand is the first argument of the process that becomes a stager, pods.Exec.
 const StartCommand = "start"
 
-// Monitor is the main function of the process of MonitorCommand.
-func Monitor(ctx context.Context, _, dir string) error {
+// Monitor is the main function of the process of MonitorCommand, for the pod in that folder.
+func Monitor(ctx context.Context, dir string) error {
 	return pods.RunDetached(ctx, dir, nil, func(*pods.Pod) []pods.AppOutput { return nil })
 }
 
@@ -145,7 +144,7 @@ func openNetworks(config Config, connected func() ([]string, error)) (*daemon.Da
 	c := config.daemon(nil)
 	c.ContainerNetworksDirectory = cmp.Or(config.ContainerNetworksDirectory, c.ContainerNetworksDirectory)
 	return daemon.Open(c, daemon.Options{
-		Programs: daemon.Programs{Monitor: config.monitor(), Hold: self}, LivePods: connected,
+		Programs: daemon.Programs{Monitor: monitor(), Hold: self}, LivePods: connected,
 	})
 }
 
