@@ -90,7 +90,7 @@ func Unneeded(all, gone []*Image) []*Image {
 }
 
 // KeepLayers says, until release is called, that layers which no image needs may soon be needed: an import begins with
-// the layers. Choosers of Remove learn of it.
+// the layers. The function that Remove gets learns of it.
 func (s *Store) KeepLayers() (release func(), err error) {
 	file, err := s.lockFile(".imports", unix.LOCK_SH)
 	if err != nil {

@@ -230,14 +230,13 @@ func (s *Store) awaitUnpinned(ctx context.Context) (*os.File, error) {
 	}
 }
 
-// A Chooser returns the images to be removed, of all that the store has. importing says that an import may be about to
-// need layers that no image needs.
-type Chooser func(all []*Image, importing bool) ([]*Image, error)
-
-// Remove removes the images that choose returns, one after the other, and returns them. Choose is called while no
-// process has pinned the images or removes others; Remove waits for that until ctx ends. A removal that is killed has
-// removed the first ones.
-func (s *Store) Remove(ctx context.Context, choose Chooser) ([]*Image, error) {
+// Remove removes the images that choose returns, of all that the store has, one after the other, and returns them.
+// importing says that an import may be about to need layers that no image needs. Choose is called while no process has
+// pinned the images or removes others; Remove waits for that until ctx ends. A removal that is killed has removed the
+// first ones.
+func (s *Store) Remove(
+	ctx context.Context, choose func(all []*Image, importing bool) ([]*Image, error),
+) ([]*Image, error) {
 	var aside []*tempDir
 	defer func() { // without the lock: it may take long
 		for _, temp := range aside {

@@ -258,7 +258,6 @@ func bootID() (string, error) {
 type State struct {
 	Running bool
 	Image   string // ID of the image, "" if the network has never been used
-	Pod     string // UUID of the container, "" if it does not run
 	PID     int    // its stager's
 	Log     string // the file of what the plugin has written to stderr
 }
@@ -273,7 +272,7 @@ func (c *Containers) State(ctx context.Context, n networks.Network) (State, erro
 	s.Image = r.Image
 	p, err := c.running(ctx, n.Name, func(r record) bool { return r.Entry == n.Entry })
 	if p != nil {
-		s.Running, s.Pod, s.PID = true, p.pod.Plan.UUID, p.pod.State.Stager.PID
+		s.Running, s.PID = true, p.pod.State.Stager.PID
 	}
 	return s, err
 }

@@ -117,15 +117,12 @@ func (n *network) parseList() (*libcni.NetworkConfigList, error) {
 // addArgs adds the network's args to those of a plugin, which override them.
 func (n *network) addArgs(p *libcni.PluginConfig) (*libcni.PluginConfig, error) {
 	var own struct {
-		Args map[string]any `json:"args"`
+		Args map[string]json.RawMessage `json:"args"`
 	}
 	if err := json.Unmarshal(p.Bytes, &own); err != nil {
 		return nil, fmt.Errorf("args: %w", err)
 	}
-	args := make(map[string]any)
-	for key, value := range n.Args {
-		args[key] = value
-	}
+	args := maps.Clone(n.Args)
 	maps.Copy(args, own.Args)
 	return libcni.InjectConf(p, map[string]any{"args": args})
 }
