@@ -23,17 +23,6 @@ type Command struct {
 	Terminal         string             // TERM, for a command with a terminal in an app without the variable
 }
 
-// commandSettings are the settings of the stager's call-in run.
-type commandSettings struct {
-	Exec             []string           `json:"exec"`
-	User             string             `json:"user"`
-	Group            string             `json:"group"`
-	SupplementaryGID []int              `json:"supplementaryGIDs,omitempty"`
-	WorkingDirectory string             `json:"workingDirectory,omitempty"`
-	Environment      []pods.Environment `json:"environment,omitempty"`
-	TTY              bool               `json:"tty,omitempty"`
-}
-
 // commandSettings returns the settings of the call-in run for the command in that app. A user without a group has the
 // groups of the files in the app's root.
 func (d *Daemon) commandSettings(ctx context.Context, pod *pods.Pod, app pods.App, c Command) ([]byte, error) {
@@ -57,8 +46,8 @@ func (d *Daemon) commandSettings(ctx context.Context, pod *pods.Pod, app pods.Ap
 }
 
 // settings returns the settings without the user's own groups.
-func (c Command) settings(app pods.App) commandSettings {
-	s := commandSettings{
+func (c Command) settings(app pods.App) pods.RunSettings {
+	s := pods.RunSettings{
 		Exec:             c.Exec,
 		User:             cmp.Or(c.User, app.User),
 		Group:            cmp.Or(c.Group, app.Group),

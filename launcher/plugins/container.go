@@ -36,14 +36,6 @@ type container struct {
 	log string
 }
 
-// settings are those of the call-in run.
-type settings struct {
-	Exec        []string           `json:"exec"`
-	User        string             `json:"user"`
-	Group       string             `json:"group"`
-	Environment []pods.Environment `json:"environment,omitempty"`
-}
-
 // Variables by which `setup` may do more.
 const (
 	// checkPods asks to check the pods that are connected as well.
@@ -96,8 +88,8 @@ func arguments(name string, call networks.Call) []string {
 }
 
 // settingsOf returns the settings of the call-in `run` for an executable of the plugin.
-func settingsOf(call networks.Call, argv []string) settings {
-	s := settings{Exec: argv, User: "0", Group: "0", Environment: []pods.Environment{{
+func settingsOf(call networks.Call, argv []string) pods.RunSettings {
+	s := pods.RunSettings{Exec: argv, User: "0", Group: "0", Environment: []pods.Environment{{
 		Name:  hostVariable,
 		Value: fmt.Sprintf("/proc/%d/root", os.Getpid()),
 	}}}

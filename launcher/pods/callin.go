@@ -104,6 +104,17 @@ type Call struct {
 	Signals <-chan os.Signal
 }
 
+// RunSettings are Call.Settings, in JSON, of the call-in `run` (stager specification, run).
+type RunSettings struct {
+	Exec             []string      `json:"exec"`
+	User             string        `json:"user"`
+	Group            string        `json:"group"`
+	SupplementaryGID []int         `json:"supplementaryGIDs,omitempty"`
+	WorkingDirectory string        `json:"workingDirectory,omitempty"`
+	Environment      []Environment `json:"environment,omitempty"`
+	TTY              bool          `json:"tty,omitempty"`
+}
+
 // Execute runs a call-in and returns its exit status, 128+N if signal N ended it. The error lists the stager's call-ins
 // if the stager does not have it. Execute kills a call-in that does not read its settings, and, when ctx ends, any: the
 // supervisor then kills the call-in's command with all processes of its session. The error is ctx's cause then.
