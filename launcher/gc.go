@@ -44,22 +44,23 @@ func (c *cli) printCollected(all daemon.Collected) error {
 	if c.json {
 		return c.printJSON(all)
 	}
+	var lines []string
 	for _, name := range all.Networks {
-		if err := c.line("network " + name); err != nil {
-			return err
-		}
+		lines = append(lines, "network "+name)
 	}
 	for _, id := range all.Pods {
-		if _, err := fmt.Fprintln(c.stdout, "pod", id); err != nil {
+		lines = append(lines, "pod "+id)
+	}
+	if all.Imports > 0 {
+		lines = append(lines, fmt.Sprint(all.Imports, " unfinished imports"))
+	}
+	if all.Layers > 0 {
+		lines = append(lines, fmt.Sprint(all.Layers, " layers that no image needs"))
+	}
+	for _, line := range lines {
+		if err := c.line(line); err != nil {
 			return err
 		}
 	}
-	var errs []error
-	if all.Imports > 0 {
-		errs = append(errs, c.line(fmt.Sprint(all.Imports, " unfinished imports")))
-	}
-	if all.Layers > 0 {
-		errs = append(errs, c.line(fmt.Sprint(all.Layers, " layers that no image needs")))
-	}
-	return errors.Join(errs...)
+	return nil
 }
