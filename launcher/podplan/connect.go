@@ -88,18 +88,10 @@ func checkPublished(ports []networks.PortMapping) error {
 
 // portMappings lists the ports of the pod's manifest, one entry for each port of a range.
 func portMappings(m *manifest.Manifest) ([]networks.PortMapping, error) {
-	apps := make(map[types.ACName]types.Port)
-	for _, app := range m.Apps() {
-		for _, port := range app.App.Ports {
-			apps[port.Name] = port
-		}
-	}
+	apps := appPorts(m)
 	var all []networks.PortMapping
 	for _, port := range m.Pod.Ports {
-		to, known := apps[port.Name]
-		if port.PodPort != nil {
-			to, known = *port.PodPort, true
-		}
+		to, known := leadsTo(port, apps)
 		if !known {
 			return nil, fmt.Errorf("port %q: no app has a port of that name", port.Name)
 		}
@@ -110,6 +102,27 @@ func portMappings(m *manifest.Manifest) ([]networks.PortMapping, error) {
 		all = append(all, mappings...)
 	}
 	return all, nil
+}
+
+// appPorts returns the ports of the pod's apps by their names.
+func appPorts(m *manifest.Manifest) map[types.ACName]types.Port {
+	apps := make(map[types.ACName]types.Port)
+	for _, app := range m.Apps() {
+		for _, port := range app.App.Ports {
+			apps[port.Name] = port
+		}
+	}
+	return apps
+}
+
+// leadsTo returns the port of an app that a port of the pod leads to: the pod's own choice, or that of its name; false
+// for none.
+func leadsTo(port types.ExposedPort, apps map[types.ACName]types.Port) (types.Port, bool) {
+	if port.PodPort != nil {
+		return *port.PodPort, true
+	}
+	to, known := apps[port.Name]
+	return to, known
 }
 
 // mappingsOf lists the ports of the host that an exposed port takes, which lead to the ports of an app.
