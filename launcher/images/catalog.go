@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"kurma.io/stager/signing"
+
+	"github.com/appc/spec/schema/types"
 )
 
 // Catalog decides which image of a store a name means. It is for one use: it remembers what it
@@ -99,11 +101,12 @@ func (c *Catalog) Find(ref string) (*Image, error) {
 }
 
 // FindLabelled returns the image with the name and all of the labels, or ErrNotFound.
-func (c *Catalog) FindLabelled(name string, labels []NameValue) (*Image, error) {
+func (c *Catalog) FindLabelled(name string, want types.Labels) (*Image, error) {
 	sound, damaged, err := c.store.list()
 	if err != nil {
 		return nil, err
 	}
+	labels := labelsOf(want)
 	image, err := c.choose(sound, name, labels)
 	if err != nil {
 		err = hintAtDamaged(damaged, fmt.Errorf("%w: %q", err, describe(name, labels)))

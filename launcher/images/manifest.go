@@ -71,14 +71,14 @@ func parseManifest(data []byte) (*Manifest, error) {
 		return nil, errors.New("parse image manifest: no name")
 	}
 	m := &Manifest{
-		Raw: data, Name: wire.Name.String(), Labels: labels(wire.Labels),
+		Raw: data, Name: wire.Name.String(), Labels: labelsOf(wire.Labels),
 		Annotations: make(map[string]string), App: wire.App,
 	}
 	for _, a := range wire.Annotations {
 		m.Annotations[a.Name.String()] = a.Value
 	}
 	for _, d := range wire.Dependencies {
-		dep := Dependency{Name: d.ImageName.String(), Labels: labels(d.Labels)}
+		dep := Dependency{Name: d.ImageName.String(), Labels: labelsOf(d.Labels)}
 		if d.ImageID != nil {
 			dep.ID = d.ImageID.String()
 		}
@@ -87,7 +87,7 @@ func parseManifest(data []byte) (*Manifest, error) {
 	return m, nil
 }
 
-func labels(in types.Labels) []NameValue {
+func labelsOf(in types.Labels) []NameValue {
 	out := make([]NameValue, 0, len(in))
 	for _, l := range in {
 		out = append(out, NameValue{Name: l.Name.String(), Value: l.Value})

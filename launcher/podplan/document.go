@@ -49,11 +49,7 @@ func (p *Planner) runtimeImage(want schema.RuntimeImage) (*images.Image, error) 
 	if want.Name == nil {
 		return nil, errors.New("image: neither ID nor name")
 	}
-	labels := make([]images.NameValue, 0, len(want.Labels))
-	for _, l := range want.Labels {
-		labels = append(labels, images.NameValue{Name: l.Name.String(), Value: l.Value})
-	}
-	return p.Images.FindLabelled(want.Name.String(), labels)
+	return p.Images.FindLabelled(want.Name.String(), want.Labels)
 }
 
 // volumeNames returns the names of the pod's volumes.

@@ -17,6 +17,7 @@ import (
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 
+	"github.com/appc/spec/schema/types"
 	"github.com/google/uuid"
 )
 
@@ -34,7 +35,7 @@ type Images interface {
 	// Find returns the image that a person means: an ID, the start of one, or NAME[:VERSION].
 	Find(ref string) (*images.Image, error)
 	// FindLabelled returns the latest image with the name and all of the labels.
-	FindLabelled(name string, labels []images.NameValue) (*images.Image, error)
+	FindLabelled(name string, labels types.Labels) (*images.Image, error)
 	// Get returns the image with that whole ID.
 	Get(id string) (*images.Image, error)
 	// Layers returns the image and all images that it depends on, the top one first.
@@ -253,7 +254,7 @@ func apps(m *manifest.Manifest) []pods.App {
 		tty, _ := a.Runtime.Annotations.Get(names.TTYAnnotation)
 		app.TTY = tty == "true"
 		for _, e := range a.App.Environment {
-			app.Environment = append(app.Environment, pods.Environment{Name: e.Name, Value: e.Value})
+			app.Environment = append(app.Environment, pods.Environment(e))
 		}
 		all = append(all, app)
 	}

@@ -12,6 +12,7 @@ import (
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 
+	"github.com/appc/spec/schema/types"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -41,7 +42,7 @@ func (s shelf) Find(ref string) (*images.Image, error) {
 	return nil, fmt.Errorf("%w: %q", images.ErrNotFound, ref)
 }
 
-func (s shelf) FindLabelled(name string, _ []images.NameValue) (*images.Image, error) {
+func (s shelf) FindLabelled(name string, _ types.Labels) (*images.Image, error) {
 	return s.Find(name)
 }
 
