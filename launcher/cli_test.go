@@ -90,7 +90,7 @@ func TestUsageErrorsProposeWhatMayBeMeant(t *testing.T) {
 		"ps --config=":                    `ps: invalid argument "" for "--config" flag: want a file`,
 		"completion tcsh":                 "completion: want bash, zsh or fish",
 		"image rm":                        "image rm: want IMAGE…",
-		"monitor":                         "monitor: only run --detach may start this",
+		"monitor":                         "monitor: want the DIR of a pod; commands that leave a pod in the background start this",
 	} {
 		r := h.try(strings.Fields(args)...)
 		last := r.stderr[strings.LastIndex(strings.TrimSuffix(r.stderr, "\n"), "\n")+1:]
