@@ -20,8 +20,6 @@ type Attachment struct {
 	// Config is the stdin of `add` and `del`: the network's entry byte for byte, and what
 	// Attach adds. A string, because JSON would change the white space of a raw value.
 	Config string `json:"config"`
-	// Published reports whether the network publishes the pod's ports.
-	Published bool `json:"published,omitempty"`
 	// DNS is the pod's own choice of name servers, nil for none.
 	DNS *DNS `json:"dns,omitempty"`
 }
@@ -71,7 +69,6 @@ func Attach(all []Network, requests []Request, pod Pod) (attachments []Attachmen
 			return nil, false, fmt.Errorf("network %q: %w", n.Name, err)
 		}
 		published = published || takesPorts
-		a.Published = takesPorts && len(pod.Ports) > 0
 		if !r.DNS.isEmpty() {
 			a.DNS = &r.DNS
 		}
