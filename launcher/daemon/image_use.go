@@ -10,11 +10,8 @@ import (
 	"kurma.io/stager/launcher/images"
 )
 
-// ErrInUse says that a live pod, a network or another image uses an image.
-var ErrInUse = errors.New("in use")
-
 // RemoveImage removes the image that a person means, and the layers that no image needs then. An image that a live
-// pod, a network or another image uses is ErrInUse.
+// pod, a network or another image uses is an error that says so.
 func (d *Daemon) RemoveImage(ctx context.Context, ref string) error {
 	store, catalog, err := d.catalog()
 	if err != nil {
@@ -34,7 +31,7 @@ func (d *Daemon) RemoveImage(ctx context.Context, ref string) error {
 			return nil, err
 		}
 		if by := usedBy(all, all[i], inUse, importing); by != "" {
-			return nil, fmt.Errorf("image %s: %w by %s", ref, ErrInUse, by)
+			return nil, fmt.Errorf("image %s: in use by %s", ref, by)
 		}
 		return withLayers(all, all[i:i+1], inUse, importing), nil
 	})
@@ -119,8 +116,7 @@ func (d *Daemon) imagesInUse() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	containers := d.containers()
-	networks, err := containers.Images(usesNetwork(store))
+	networks, err := d.containers().Images(usesNetwork(store))
 	if err != nil {
 		return nil, err
 	}
