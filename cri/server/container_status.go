@@ -181,7 +181,7 @@ func imageSpec(r records.Container) *runtimeapi.ImageSpec {
 }
 
 // statusesOf returns the statuses of a sandbox's containers.
-func (s *Server) statusesOf(_ context.Context, sandbox string) ([]*runtimeapi.ContainerStatus, error) {
+func (s *Server) statusesOf(sandbox string) ([]*runtimeapi.ContainerStatus, error) {
 	containers, err := s.containersOf(sandbox)
 	if err != nil {
 		return nil, err

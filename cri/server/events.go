@@ -87,7 +87,7 @@ func (s *Server) GetContainerEvents(
 			if !ok {
 				return errors.New("events were not read in time")
 			}
-			if err := stream.Send(s.describeNotice(stream.Context(), n)); err != nil {
+			if err := stream.Send(s.describeNotice(n)); err != nil {
 				return err
 			}
 		}
@@ -95,7 +95,7 @@ func (s *Server) GetContainerEvents(
 }
 
 // describeNotice adds the statuses as they are now; a sandbox that was removed has none.
-func (s *Server) describeNotice(ctx context.Context, n notice) *runtimeapi.ContainerEventResponse {
+func (s *Server) describeNotice(n notice) *runtimeapi.ContainerEventResponse {
 	response := &runtimeapi.ContainerEventResponse{
 		ContainerId: n.id, ContainerEventType: n.kind, CreatedAt: n.when.UnixNano(),
 	}
@@ -104,7 +104,7 @@ func (s *Server) describeNotice(ctx context.Context, n notice) *runtimeapi.Conta
 		return response
 	}
 	response.PodSandboxStatus = s.sandboxStatus(sandbox)
-	if response.ContainersStatuses, err = s.statusesOf(ctx, sandbox.ID); err != nil {
+	if response.ContainersStatuses, err = s.statusesOf(sandbox.ID); err != nil {
 		slog.Warn("event without statuses", "sandbox", sandbox.ID, "error", err)
 	}
 	return response

@@ -34,13 +34,13 @@ func (s *Server) sandboxState(r records.Sandbox) runtimeapi.PodSandboxState {
 
 // PodSandboxStatus implements the CRI.
 func (s *Server) PodSandboxStatus(
-	ctx context.Context, r *runtimeapi.PodSandboxStatusRequest,
+	_ context.Context, r *runtimeapi.PodSandboxStatusRequest,
 ) (*runtimeapi.PodSandboxStatusResponse, error) {
 	record, err := s.records.Sandbox(r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
-	statuses, err := s.statusesOf(ctx, record.ID)
+	statuses, err := s.statusesOf(record.ID)
 	if err != nil {
 		return nil, err
 	}
