@@ -177,16 +177,14 @@ func flagError(cmd *cobra.Command, err error) error {
 		if hint, ok := otherwise()[unknown.GetSpecifiedName()]; ok && cmd.Name() == "run" {
 			return usageError{text + "; " + hint}
 		}
-		if unknown.GetSpecifiedShortnames() != "" { // a letter is like any other
-			return usageError{text + "; " + cmd.CommandPath() + " --help lists the options" + forTheApp(cmd)}
-		}
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden {
 				names = append(names, f.Name)
 			}
 		})
-		if near := suggestions(unknown.GetSpecifiedName(), names); len(near) > 0 {
+		near := suggestions(unknown.GetSpecifiedName(), names)
+		if unknown.GetSpecifiedShortnames() == "" && len(near) > 0 { // a letter is like any other
 			return usageError{text + "; did you mean --" + strings.Join(near, " or --") + "?"}
 		}
 		return usageError{text + "; " + cmd.CommandPath() + " --help lists the options" + forTheApp(cmd)}

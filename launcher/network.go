@@ -111,15 +111,11 @@ func (c *cli) validateNetworks(ctx context.Context, names []string) error {
 		if err := c.daemon.ValidateNetwork(ctx, n.Name); err != nil {
 			check.Error, bad = oneLine(err), errors.New("a network cannot be used")
 		}
-		if err := c.printCheck(check); err != nil {
+		if err := c.printOne(check, check.Name+": "+cmp.Or(check.Error, "good")); err != nil {
 			return err
 		}
 	}
 	return bad
-}
-
-func (c *cli) printCheck(check networkCheck) error {
-	return c.printOne(check, check.Name+": "+cmp.Or(check.Error, "good"))
 }
 
 // stoppedNetwork is what `network prune --json` prints.

@@ -36,9 +36,9 @@ func RemoveAll(ctx context.Context, config Config, version string) error {
 			errs = append(errs, fmt.Errorf("remove sandbox %s: %w", r.ID, err))
 		}
 	}
-	if errors.Join(errs...) == nil {
-		_, err := s.daemon.PruneNetworks(ctx) // no pod uses one, as sandboxes are no pods
-		return err
+	if len(errs) > 0 {
+		return errors.Join(errs...)
 	}
-	return errors.Join(errs...)
+	_, err = s.daemon.PruneNetworks(ctx) // no pod uses one, as sandboxes are no pods
+	return err
 }

@@ -67,8 +67,7 @@ func (d *Daemon) InspectNetwork(ctx context.Context, name string) (NetworkInfo, 
 	if err != nil {
 		return NetworkInfo{}, err
 	}
-	containers := d.containers()
-	info, err := describeNetwork(ctx, containers, n)
+	info, err := describeNetwork(ctx, d.containers(), n)
 	if err != nil {
 		return NetworkInfo{}, err
 	}
@@ -90,6 +89,5 @@ func (d *Daemon) ValidateNetwork(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	containers := d.containers()
-	return containers.Validate(ctx, n)
+	return d.containers().Validate(ctx, n)
 }
