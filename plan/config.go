@@ -14,7 +14,6 @@ import (
 	"kurma.io/stager/crilog"
 	"kurma.io/stager/internal/strictjson"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 // Config is the stager's configuration: the manifest's stagerConfig, over the image's. CONFIG.md documents every key.
@@ -25,8 +24,8 @@ type Config struct {
 	DefaultNamespaces    []string // that a pod has of its own unless it asks for the host's
 	UserNamespace        UserNamespace
 	GracePeriod          time.Duration
-	ExitPolicy           supervisor.ExitPolicy    // its zero value is "never"
-	Restart              supervisor.RestartPolicy // its zero value is "never"
+	ExitPolicy           spec.ExitPolicy    // its zero value is "never"
+	Restart              spec.RestartPolicy // its zero value is "never"
 	StrictIsolators      bool
 	ExecutorVariables    bool     // apps have AC_APP_NAME, AC_METADATA_URL and container
 	MakeWorkingDirectory bool     // a working directory that is missing is made
@@ -109,10 +108,8 @@ func settings(drivers []string) []setting {
 			return whole(v, &c.UserNamespace.Size, 1, spec.MaxID)
 		}},
 		{"gracePeriod", func(c *Config, v json.RawMessage) error { return duration(v, &c.GracePeriod) }},
-		{"exitPolicy", func(c *Config, v json.RawMessage) error {
-			return policy(v, &c.ExitPolicy, supervisor.ExitPolicies())
-		}},
-		{"restart", func(c *Config, v json.RawMessage) error { return policy(v, &c.Restart, supervisor.RestartPolicies()) }},
+		{"exitPolicy", func(c *Config, v json.RawMessage) error { return policy(v, &c.ExitPolicy, spec.ExitPolicies()) }},
+		{"restart", func(c *Config, v json.RawMessage) error { return policy(v, &c.Restart, spec.RestartPolicies()) }},
 		{"strictIsolators", func(c *Config, v json.RawMessage) error { return boolean(v, &c.StrictIsolators) }},
 		{"executorVariables", func(c *Config, v json.RawMessage) error { return boolean(v, &c.ExecutorVariables) }},
 		{"makeWorkingDirectory", func(c *Config, v json.RawMessage) error { return boolean(v, &c.MakeWorkingDirectory) }},
@@ -211,7 +208,7 @@ func oneOf[T ~string](raw json.RawMessage, to *T, allowed ...T) error {
 }
 
 // policy reads the name of one of the supervisor's policies.
-func policy[P any](raw json.RawMessage, to *P, known []supervisor.Named[P]) error {
+func policy[P any](raw json.RawMessage, to *P, known []spec.NamedPolicy[P]) error {
 	words := make([]string, len(known))
 	for i, p := range known {
 		words[i] = p.Name

@@ -13,7 +13,6 @@ import (
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/clause"
 	"kurma.io/stager/unionfs"
 )
@@ -46,7 +45,7 @@ func TestEveryKeyOfTheConfigurationIsRead(t *testing.T) {
 		{
 			"policies", `{"exitPolicy": "failure", "restart": "on-failure"}`,
 			with(func(c *Config) {
-				c.ExitPolicy, c.Restart = supervisor.ExitPolicy{AtFailure: true}, supervisor.RestartPolicy{AfterFailure: true}
+				c.ExitPolicy, c.Restart = spec.ExitPolicy{AtFailure: true}, spec.RestartPolicy{AfterFailure: true}
 			}), nil,
 		},
 		{"shared memory", `{"shmSize": "1Gi"}`, with(func(c *Config) { c.SharedMemory = 1 << 30 }), nil},
@@ -140,7 +139,7 @@ func TestTheImageHasDefaultsOfConfiguration(t *testing.T) {
 	}
 	want := defaultConfig()
 	want.GracePeriod, want.Log.MaxFiles, want.Log.MaxSize = time.Second, 2, 4096
-	want.Restart = supervisor.RestartPolicies()[2].Policy // "always"
+	want.Restart = spec.RestartPolicies()[2].Policy // "always"
 	if diff := cmp.Diff(want, pod.Config); diff != "" {
 		t.Error(diff)
 	}

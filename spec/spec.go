@@ -1,6 +1,7 @@
 // Package spec is the contract between the supervisor and a runtime. It describes a container as plain data, which
 // package plan decides, and what the supervisor asks of a runtime (Runtime, Container). Neither side
-// needs the other, and the contract needs neither cgo nor a runtime's library.
+// needs the other, and the contract needs neither cgo nor a runtime's library. Beside it are the policies that package
+// plan chooses for the supervisor.
 package spec
 
 import "os"

@@ -200,7 +200,7 @@ func (a *app) live() {
 		begun := time.Now()
 		exit, err := a.once(first)
 		failed := first && err != nil
-		if failed || !a.pod.config.Restart.restarts(exit) || !a.pause(wait.next(time.Since(begun))) {
+		if failed || !restarts(a.pod.config.Restart, exit) || !a.pause(wait.next(time.Since(begun))) {
 			if a.Ended != nil {
 				a.Ended()
 			}

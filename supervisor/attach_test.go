@@ -266,7 +266,7 @@ func TestAttachmentEndsWithItsRun(t *testing.T) {
 	b := newFakes(t)
 	app, open := gated(t, b, "exit 1")
 	app.Name = "app"
-	pod := start(t, Config{Restart: RestartPolicy{AfterSuccess: true, AfterFailure: true}, Apps: []App{app}}).up()
+	pod := start(t, Config{Restart: spec.RestartPolicy{AfterSuccess: true, AfterFailure: true}, Apps: []App{app}}).up()
 	a := attach(t, pod)
 	open()
 	<-a.Done()
@@ -280,7 +280,7 @@ func TestAttachmentsMayComeAndGoAllTheTime(t *testing.T) {
 	for _, terminal := range []bool{false, true} {
 		t.Run(fmt.Sprint("terminal ", terminal), func(t *testing.T) {
 			before := descriptors(t)
-			pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{
+			pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{{
 				Name: "app", Terminal: terminal, OpenStdin: true,
 				Main: b.sh("i=0; while [ $i -lt 3000 ]; do echo $i; i=$((i+1)); done"),
 			}}}).up()

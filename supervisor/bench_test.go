@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/crilog"
+	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
 )
 
@@ -35,7 +36,7 @@ func BenchmarkOutput(b *testing.B) {
 			b.SetBytes(total)
 			before := cpu(b)
 			for b.Loop() {
-				pod := NewPod(Config{Reaper: reaper, Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{
+				pod := NewPod(Config{Reaper: reaper, Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{{
 					Name: "app", Stdout: crilogStream{writer}, Main: fakes.run("/proc/self/exe"),
 				}}})
 				if code, err := pod.Run(b.Context(), func() error { return nil }); code != 0 || err != nil {

@@ -51,7 +51,7 @@ func TestChangesOfAnAppAreReported(t *testing.T) {
 				}
 				got = append(got, text)
 			}
-			pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Restart: RestartPolicy{AfterFailure: true}, Apps: []App{tt.app}, Changed: report})
+			pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Restart: spec.RestartPolicy{AfterFailure: true}, Apps: []App{tt.app}, Changed: report})
 			_, _ = pod.wait()
 			if text := strings.Join(got, " "); text != tt.want {
 				t.Errorf("%s, want %s", text, tt.want)

@@ -39,7 +39,7 @@ func TestShortLivedAppsLoseNoOutput(t *testing.T) {
 		logs = append(logs, out)
 		apps = append(apps, App{Name: fmt.Sprint("app", i), Main: b.sh(fmt.Sprint("echo line ", i)), Stdout: out})
 	}
-	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: apps})
+	pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: apps})
 	if code, err := pod.wait(); code != 0 || err != nil {
 		t.Fatalf("Run() = %d, %v", code, err)
 	}
@@ -64,7 +64,7 @@ func TestOutputIsComplete(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out, errs counter
-			pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{
+			pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{{
 				Name: "app", Terminal: test.terminal,
 				Main: b.sh(test.script), Stdout: &out, Stderr: &errs,
 			}}})
@@ -80,7 +80,7 @@ func TestOutputIsComplete(t *testing.T) {
 
 func TestAFullDiskDoesNotStopTheApp(t *testing.T) {
 	b := newFakes(t)
-	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{
+	pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{{
 		Name: "app",
 		Main: b.sh("head -c 1000000 /dev/zero; exit 3"), Stdout: badDisk{},
 	}}})
@@ -94,7 +94,7 @@ func TestForeignWriterDoesNotKeepARunOpen(t *testing.T) {
 	b := newFakes(t)
 	out := newLog()
 	var foreign int
-	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Stdout: out, Main: func() (spec.Container, error) {
+	pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Stdout: out, Main: func() (spec.Container, error) {
 		return b.sh("sleep 1000 & echo $! > " + b.dir + "/cgroup.procs; echo $!")()
 	}}}})
 	if _, err := pod.wait(); err != nil {
@@ -122,7 +122,7 @@ func TestGivenFilesTakeTheStreamsPlaces(t *testing.T) {
 	defer in.Close()
 	read, write := outputPipe(t)
 	out, errs := newLog(), newLog()
-	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{
+	pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{{
 		Name: "app", Stdin: in, OutFile: write,
 		Stdout: out, Stderr: errs, Main: b.sh("cat; echo logged >&2"),
 	}}})
@@ -171,7 +171,7 @@ func TestAPodEndsAlthoughItsOutputIsNotTaken(t *testing.T) {
 func TestStdinIsEmptyUnlessOpen(t *testing.T) {
 	b := newFakes(t)
 	out := newLog()
-	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Stdout: out, Main: b.sh("cat; echo end")}}})
+	pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Stdout: out, Main: b.sh("cat; echo end")}}})
 	if _, err := pod.wait(); err != nil || out.String() != "end\n" {
 		t.Errorf("%q, %v", out, err)
 	}

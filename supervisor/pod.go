@@ -34,8 +34,8 @@ var (
 type Config struct {
 	Apps    []App // in the pod's order; names are unique
 	Reaper  *reap.Reaper
-	Restart RestartPolicy
-	Exit    ExitPolicy
+	Restart spec.RestartPolicy
+	Exit    spec.ExitPolicy
 	Grace   time.Duration // from SIGTERM, or App.StopSignal, to SIGKILL, the same moments for all apps; 0 for no grace
 	Log     *slog.Logger  // nil for none
 
@@ -154,7 +154,7 @@ func (l *loop) take(e event) {
 	if l.pod.stop.isAsked() {
 		return
 	}
-	if code, ends := l.pod.config.Exit.verdict(len(l.pod.apps), l.ended); ends {
+	if code, ends := verdict(l.pod.config.Exit, len(l.pod.apps), l.ended); ends {
 		l.code = code
 		l.pod.beginStop()
 	}

@@ -249,7 +249,7 @@ func TestHandlersRunAroundMain(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			b := newFakes(t)
 			out := newLog()
-			pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{
+			pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{{
 				Name: "app", Stdout: out,
 				PreStart: b.sh("echo pre"), Main: b.sh(test.main), PostStop: b.sh("echo post"),
 			}}})
@@ -271,7 +271,7 @@ func TestEveryExitCodeIsReported(t *testing.T) {
 		for n := base; n < base+32; n++ {
 			apps = append(apps, App{Name: fmt.Sprint("app", n), Main: b.sh(fmt.Sprint("exit ", n))})
 		}
-		pod := start(t, Config{Reaper: reaper, Exit: ExitPolicy{WhenAllEnded: true}, Apps: apps})
+		pod := start(t, Config{Reaper: reaper, Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: apps})
 		if _, err := pod.wait(); err != nil {
 			t.Fatal(err)
 		}
@@ -298,7 +298,7 @@ func TestSignalsAreNamedAsReasons(t *testing.T) {
 		{syscall.SIGTERM, Exit{143, "terminated"}},
 	} {
 		t.Run(test.want.Reason, func(t *testing.T) {
-			pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{
+			pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{
 				{Name: "app", Main: b.sh(fmt.Sprintf("ulimit -c 0; kill -%d $$", test.sig))},
 			}})
 			code, err := pod.wait()
@@ -322,7 +322,7 @@ func TestOOMKillsAreNamedAsReasons(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newFakes(t)
-			pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Main: func() (spec.Container, error) {
+			pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{{Name: "app", Main: func() (spec.Container, error) {
 				c, err := b.make("/bin/sh", "-c", test.script)
 				c.oom = test.oom
 				return c, err
@@ -358,7 +358,7 @@ func TestTheStopsKillIsNotAnOOMKill(t *testing.T) {
 func TestAFailedAppIsRestarted(t *testing.T) {
 	b := newFakes(t)
 	count := filepath.Join(t.TempDir(), "count")
-	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Restart: RestartPolicy{AfterFailure: true}, Apps: []App{{
+	pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Restart: spec.RestartPolicy{AfterFailure: true}, Apps: []App{{
 		Name: "app",
 		Main: b.sh(fmt.Sprintf("echo run >>%s; test $(wc -l <%s) = 3", count, count)),
 	}}})
@@ -377,7 +377,7 @@ func TestAFailedAppIsRestarted(t *testing.T) {
 func TestStopEndsABackOff(t *testing.T) {
 	b := newFakes(t)
 	out := newLog()
-	pod := start(t, Config{Restart: RestartPolicy{AfterSuccess: true, AfterFailure: true}, Apps: []App{{Name: "app", Stdout: out, Main: b.sh("echo run; exit 4")}}})
+	pod := start(t, Config{Restart: spec.RestartPolicy{AfterSuccess: true, AfterFailure: true}, Apps: []App{{Name: "app", Stdout: out, Main: b.sh("echo run; exit 4")}}})
 	out.await(strings.Repeat("run\n", 4))
 	if code, err := pod.stopped(); code != 0 || err != nil {
 		t.Errorf("Run() = %d, %v", code, err)
@@ -389,7 +389,7 @@ func TestStopEndsABackOff(t *testing.T) {
 
 func TestFailurePolicyEndsThePod(t *testing.T) {
 	b := newFakes(t)
-	pod := start(t, Config{Exit: ExitPolicy{AtFailure: true}, Grace: time.Minute, Apps: []App{
+	pod := start(t, Config{Exit: spec.ExitPolicy{AtFailure: true}, Grace: time.Minute, Apps: []App{
 		{Name: "stays", Main: b.sh("exec sleep 1000")},
 		{Name: "fine", Main: b.sh("exit 0")},
 		{Name: "fails", Main: b.sh("exit 9")},
@@ -601,7 +601,7 @@ func TestTenAppsEndAtOnce(t *testing.T) {
 			Main: b.sh(fmt.Sprintf("read gate; (exit 99 &); exit %d", i)),
 		})
 	}
-	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Apps: apps}).up()
+	pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: apps}).up()
 	if err := open.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,15 @@ import (
 	"testing"
 	"time"
 
+	"kurma.io/stager/spec"
+
 	"github.com/google/go-cmp/cmp"
 )
 
 // named returns the policy of a name, which the tests use as users' configuration does.
-func named[P any](t *testing.T, all []Named[P], name string) P {
+func named[P any](t *testing.T, all []spec.NamedPolicy[P], name string) P {
 	t.Helper()
-	i := slices.IndexFunc(all, func(n Named[P]) bool { return n.Name == name })
+	i := slices.IndexFunc(all, func(n spec.NamedPolicy[P]) bool { return n.Name == name })
 	if i < 0 {
 		t.Fatalf("no policy %q", name)
 	}
@@ -32,42 +34,42 @@ func TestRestartPoliciesFollowTheExitCode(t *testing.T) {
 		{"always", 0, true},
 		{"always", 1, true},
 	} {
-		if got := named(t, RestartPolicies(), test.policy).restarts(Exit{Code: test.code}); got != test.want {
+		if got := restarts(named(t, spec.RestartPolicies(), test.policy), Exit{Code: test.code}); got != test.want {
 			t.Errorf("%q after %d: %t", test.policy, test.code, got)
 		}
 	}
-	if (RestartPolicy{}) != named(t, RestartPolicies(), "never") {
+	if (spec.RestartPolicy{}) != named(t, spec.RestartPolicies(), "never") {
 		t.Error("the zero value is not never")
 	}
 }
 
 func TestExitPoliciesDecideThePodsEnd(t *testing.T) {
-	type verdict struct {
+	type decision struct {
 		Code int
 		Ends bool
 	}
 	for _, test := range []struct {
 		policy string
 		codes  []int
-		want   verdict
+		want   decision
 	}{
-		{"never", []int{1, 2, 3}, verdict{}},
-		{"all", []int{0, 4}, verdict{}},
-		{"all", []int{0, 4, 5}, verdict{4, true}},
-		{"all", []int{0, 0, 0}, verdict{0, true}},
-		{"failure", []int{0, 0, 0}, verdict{}},
-		{"failure", []int{0, 4}, verdict{4, true}},
+		{"never", []int{1, 2, 3}, decision{}},
+		{"all", []int{0, 4}, decision{}},
+		{"all", []int{0, 4, 5}, decision{4, true}},
+		{"all", []int{0, 0, 0}, decision{0, true}},
+		{"failure", []int{0, 0, 0}, decision{}},
+		{"failure", []int{0, 4}, decision{4, true}},
 	} {
 		var exits []Exit
 		for _, code := range test.codes {
 			exits = append(exits, Exit{Code: code})
 		}
-		code, ends := named(t, ExitPolicies(), test.policy).verdict(3, exits)
-		if got := (verdict{code, ends}); got != test.want {
+		code, ends := verdict(named(t, spec.ExitPolicies(), test.policy), 3, exits)
+		if got := (decision{code, ends}); got != test.want {
 			t.Errorf("%q after %v: %+v, want %+v", test.policy, test.codes, got, test.want)
 		}
 	}
-	if (ExitPolicy{}) != named(t, ExitPolicies(), "never") {
+	if (spec.ExitPolicy{}) != named(t, spec.ExitPolicies(), "never") {
 		t.Error("the zero value is not never")
 	}
 }

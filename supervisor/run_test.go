@@ -29,7 +29,7 @@ func (l *leaky) Kill() error {
 
 func TestNothingOutlivesTheMainProcess(t *testing.T) {
 	b := newFakes(t)
-	pod := start(t, Config{Exit: ExitPolicy{WhenAllEnded: true}, Grace: time.Minute, Apps: []App{{
+	pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Grace: time.Minute, Apps: []App{{
 		Name: "app",
 		Main: func() (spec.Container, error) {
 			c, err := b.make("/bin/sh", "-c", "trap '' TERM; sleep 1000 & setsid sleep 1001 & exit 3")
@@ -106,7 +106,7 @@ func TestAStartThatItsLimitKillsAsItSucceedsHasFailed(t *testing.T) {
 				app.Main, app.PreStart = b.sh("exit 0"), app.Main
 			}
 			out := newLog()
-			pod := start(t, Config{StartLimit: 50 * time.Millisecond, Exit: ExitPolicy{WhenAllEnded: true}, Apps: []App{app}, Log: slog.New(slog.NewTextHandler(out, nil))})
+			pod := start(t, Config{StartLimit: 50 * time.Millisecond, Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{app}, Log: slog.New(slog.NewTextHandler(out, nil))})
 			_, _ = pod.wait()
 			status := pod.Status()[0]
 			if status.State != StateExited || status.Error != want || status.Exit == nil || *status.Exit != (Exit{Code: 125, Reason: "not started"}) {
