@@ -55,7 +55,7 @@ type PodOptions struct {
 type Launch struct {
 	pod     *pods.Keeper
 	monitor *pods.Monitor // of a pod that is detached
-	begun   bool          // the pod is its monitor's
+	begun   bool          // Start or Run has the pod, or Close has deleted it
 }
 
 // Pod returns the pod's record as it is now. While Run works, only its function up may call it.

@@ -26,7 +26,8 @@ type Daemon struct {
 }
 
 // Programs are the command lines with which a daemon starts processes that outlive a call. Pods that are started
-// detached, and networks, need them; both must be programs of the machine that stay where they are.
+// detached, networks, and pods in another PID namespace need them; all must be programs of the machine that stay where
+// they are.
 type Programs struct {
 	// Monitor is this program's own command line, with its name as the first word, for a process that calls Daemon.Monitor
 	// with the word that is added to it. The daemon executes the program again, in the host's root folder.

@@ -8,7 +8,7 @@ import (
 )
 
 // An archive may expand to maxExpansion bytes for each compressed byte, and freeExpansion
-// more. Gzip cannot do more than that; a sparse file, bzip2 and xz can.
+// more. Gzip cannot do more than that; a sparse file, bzip2, xz and Zstandard can.
 const (
 	maxExpansion  = 1100
 	freeExpansion = 64 << 20

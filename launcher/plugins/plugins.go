@@ -55,8 +55,8 @@ type Containers struct {
 	Planner func() (*podplan.Planner, error)
 	// Monitor is the command line of a detached monitor, to which the pod's folder is added.
 	Monitor []string
-	// Hold is a command for a main process that waits until it is stopped, and the host's path of its
-	// program, which is mounted into the container as /opt/network/.hold. With "" no container starts.
+	// Hold is the host's path of a program that waits until it is stopped if its argument is "hold". It is mounted into
+	// the container as /opt/network/.hold, and is the main process there. With "" no container starts.
 	Hold string
 	// Live returns the UUIDs of all pods that may be connected to the networks. It may be nil where the path of a pod's
 	// network namespace stays as long as the namespace.

@@ -13,6 +13,7 @@
 //	    volumes/NAME   the pod's empty volumes, also of a pod that has exited
 //	    networks.json  networks.Record, of a pod that is connected to networks
 //	    netns          its network namespace is mounted here
+//	    held           of a pod that is restarted: locked by the process that keeps the folder meanwhile, see Hold
 //	.lock              taken for moments, while a pod is made or dead ones are looked for
 //	.events            what happens to the pods, of package events; .events.old is what came before
 //

@@ -14,6 +14,8 @@
 //	refs/HASH      the ID of the image that a source has been imported as
 //	layers/HASH    the ID of the image that a chain of layers has been imported as
 //	parts/HASH     a download that has begun, or nothing for a layer, locked while a process works on it
+//	.archive-…     the files of an archive, while it is imported
+//	.import-…      an image of a web server with its signature, while it is imported
 //
 // It can be deleted at any time. An import removes what refs and layers have of images that are gone.
 package sources
