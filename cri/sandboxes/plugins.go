@@ -11,6 +11,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/internal/thread"
 )
 
 // plugins executes CNI's plugins as libcni does, but for one thing: the kernel kills a plugin with the server. An ADD
@@ -26,7 +28,7 @@ func (plugins) ExecPlugin(ctx context.Context, path string, stdin []byte, enviro
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &out, &errOut
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	err := OnThread(cmd.Run) // the signal is about the thread, which lives as long as the plugin
+	err := thread.New(cmd.Run) // the signal is about the thread, which lives as long as the plugin
 	if err == nil {
 		return out.Bytes(), nil
 	}
