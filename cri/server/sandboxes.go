@@ -15,6 +15,7 @@ import (
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
 	"kurma.io/stager/cri/translate"
+	"kurma.io/stager/internal/userns"
 	"kurma.io/stager/launcher/networks"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -27,6 +28,9 @@ func (s *Server) RunPodSandbox(
 	record, err := newSandbox(r.GetConfig(), r.GetRuntimeHandler(), s.config.CgroupDriver)
 	if err != nil {
 		return nil, err
+	}
+	if record.Users != nil && !userns.MapsTmpfs() {
+		return nil, fmt.Errorf("%w: user namespace: the kernel cannot map the pod's /dev/shm before Linux 6.3", errInvalid)
 	}
 	// By the name, so that a call that is repeated waits for the first one.
 	release, err := s.locks.take(ctx, sandboxName(record))

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/internal/userns"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -20,6 +23,13 @@ func TestAPodHasUsersOfItsOwn(t *testing.T) {
 		Pid: runtimeapi.NamespaceMode_CONTAINER, UsernsOptions: &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: mapping, Gids: mapping},
 	}
 	config.Linux.SecurityContext.NamespaceOptions = options
+	if !userns.MapsTmpfs() {
+		_, err := n.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
+		if err == nil || !strings.Contains(err.Error(), "before Linux 6.3") {
+			t.Errorf("error %v", err)
+		}
+		return
+	}
 	p := n.run(config)
 	p.image = n.image
 	own, err := os.Readlink("/proc/self/ns/user")
