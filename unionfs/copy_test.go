@@ -173,7 +173,7 @@ func TestTheCopyOfALargeFileEnds(t *testing.T) {
 		}
 		err = unionfs.CopyBytes(&endingContext{t.Context(), looks}, out, in, math.MaxInt64)
 		info, statErr := out.Stat()
-		if !errors.Is(err, want) || statErr != nil || (info.Size() == size) != (want == io.EOF) {
+		if !errors.Is(err, want) || statErr != nil || (info.Size() == size) != errors.Is(want, io.EOF) {
 			t.Errorf("%d looks: %v after %d bytes, %v", looks, err, info.Size(), statErr)
 		}
 	}

@@ -39,7 +39,9 @@ func TestSourcesOfVolumesAreChecked(t *testing.T) {
 
 func TestVolumesThatAreDevicesCanBeOpened(t *testing.T) {
 	given := []spec.Mount{
-		{Source: "/dev/null", NoSuid: true, NoDev: true}, {Source: t.TempDir(), NoDev: true}, {Source: "/no/such", NoDev: true},
+		{Source: "/dev/null", NoSuid: true, NoDev: true},
+		{Source: t.TempDir(), NoDev: true},
+		{Source: "/no/such", NoDev: true},
 		{Source: "/dev/full", NoDev: true},
 	}
 	sources := []plan.Source{{Path: "/dev/full"}}

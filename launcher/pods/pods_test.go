@@ -362,8 +362,15 @@ func TestFindTakesANameOrAUUID(t *testing.T) {
 		}()
 	}
 	tests := []struct{ ref, want string }{
-		{"a", "a"}, {"ab", "ab"}, {fakeUUID("ab")[:36], "ab"}, {"00000000", ""}, {"b", ""}, {"", ""},
-		{"cafe0000", "c"}, {"cafe", "c"}, {"caf", ""},
+		{"a", "a"},
+		{"ab", "ab"},
+		{fakeUUID("ab")[:36], "ab"},
+		{"00000000", ""},
+		{"b", ""},
+		{"", ""},
+		{"cafe0000", "c"},
+		{"cafe", "c"},
+		{"caf", ""},
 	}
 	three := s.newPodOf(t, "cafe"+fakeUUID("c")[4:], "c", "")
 	defer func() {

@@ -146,8 +146,12 @@ func (s *Store) CollectRemains() error {
 }
 
 func (s *Store) collect(ctx context.Context, how ending, wanted func(uuid string) bool) ([]string, error) {
-	uuids, err := s.uuids()
+	store, err := s.lockStore() // which makes it, and shows whether it can be changed
 	if err != nil {
+		return nil, fmt.Errorf("collect pods: %w", err)
+	}
+	uuids, err := s.uuids()
+	if err = errors.Join(err, store.Close()); err != nil {
 		return nil, err
 	}
 	var done []string
