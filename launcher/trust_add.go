@@ -92,9 +92,9 @@ func askAbout(key signing.Trusted, prefix string, answers *bufio.Reader) error {
 	if prefix != "" {
 		images = "images below " + printable(prefix)
 	}
+	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT) // nothing is written before the last answer
 	fmt.Fprintf(os.Stderr, "fingerprint: %s\nowner:       %s\nTrust this key for %s? [y/N] ", groupsOf4(key.Fingerprint),
 		owners(key.Users), images)
-	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT) // nothing is written before the last answer
 	answer, err := answers.ReadString('\n')
 	if err != nil || !slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))) {
 		return errors.Join(errors.New("not confirmed; no key was added"), err)

@@ -98,7 +98,7 @@ func TestFieldsOfConfigurationsAreHeeded(t *testing.T) {
 		"another device": {"(: </fuse) && echo opened", func(c *runtimeapi.ContainerConfig) {
 			c.Devices = []*runtimeapi.Device{{HostPath: "/dev/fuse", ContainerPath: "/fuse"}}
 		}, "opened\n"},
-		"device node of a mount": {"(: </fuse) 2>&1", func(c *runtimeapi.ContainerConfig) {
+		"device node of a mount": {"(: </fuse) 2>&1 || true", func(c *runtimeapi.ContainerConfig) {
 			c.Mounts = []*runtimeapi.Mount{{HostPath: "/dev/fuse", ContainerPath: "/fuse"}}
 		}, "sh: can't open /fuse: Operation not permitted\n"},
 	} {
