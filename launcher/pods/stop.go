@@ -192,9 +192,12 @@ func (s *Store) orphan(uuid string) (*Keeper, error) {
 	if p := (&Pod{Dir: dir}); p.held() {
 		return nil, nil
 	}
-	// An empty folder is left by a process that was killed, or being removed: a lock in it would be in that one's way.
-	_ = os.Remove(dir)
-	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	path := filepath.Join(dir, lockFile)
+	lock, err := os.OpenFile(path, os.O_RDWR, 0)
+	// Whoever removes a pod removes the lock last, and then the folder, in which a new lock would be in the way.
+	if errors.Is(err, fs.ErrNotExist) && os.Remove(dir) != nil {
+		lock, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // a maker or remover was killed
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // deleted meanwhile
 	}
