@@ -95,12 +95,12 @@ func TestFieldsOfConfigurationsAreHeeded(t *testing.T) {
 		"device": {"echo x >/dev/zero2 && echo written", func(c *runtimeapi.ContainerConfig) {
 			c.Devices = []*runtimeapi.Device{{HostPath: "/dev/zero", ContainerPath: "/dev/zero2", Permissions: "rwm"}}
 		}, "written\n"},
-		"another device": {"(: </fuse) && echo opened", func(c *runtimeapi.ContainerConfig) {
-			c.Devices = []*runtimeapi.Device{{HostPath: "/dev/fuse", ContainerPath: "/fuse"}}
+		"device of the machine": {"(: >/kmsg) && echo opened", func(c *runtimeapi.ContainerConfig) {
+			c.Devices = []*runtimeapi.Device{{HostPath: "/dev/kmsg", ContainerPath: "/kmsg"}}
 		}, "opened\n"},
-		"device node of a mount": {"(: </fuse) 2>&1 || true", func(c *runtimeapi.ContainerConfig) {
-			c.Mounts = []*runtimeapi.Mount{{HostPath: "/dev/fuse", ContainerPath: "/fuse"}}
-		}, "sh: can't open /fuse: Operation not permitted\n"},
+		"device node of a mount": {"(: >/kmsg) 2>&1 || true", func(c *runtimeapi.ContainerConfig) {
+			c.Mounts = []*runtimeapi.Mount{{HostPath: "/dev/kmsg", ContainerPath: "/kmsg"}}
+		}, "sh: can't create /kmsg: Operation not permitted\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sub := *p
