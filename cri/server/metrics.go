@@ -52,29 +52,7 @@ func (s *Server) StreamPodSandboxMetrics(
 }
 
 func (s *Server) listMetrics() ([]*runtimeapi.PodSandboxMetrics, error) {
-	all, err := s.records.Sandboxes()
-	if err != nil {
-		return nil, err
-	}
-	containers, err := s.records.Containers()
-	if err != nil {
-		return nil, err
-	}
-	until := firstSizes()
-	var list []*runtimeapi.PodSandboxMetrics
-	for _, sandbox := range all {
-		if s.sandboxState(sandbox) != runtimeapi.PodSandboxState_SANDBOX_READY {
-			continue
-		}
-		one, err := s.metricsOf(sandbox, containers, until)
-		if err != nil && s.sandboxState(sandbox) == runtimeapi.PodSandboxState_SANDBOX_READY {
-			return nil, err
-		}
-		if err == nil {
-			list = append(list, one)
-		}
-	}
-	return list, nil
+	return ofReady(s, func(records.Sandbox) bool { return true }, s.metricsOf)
 }
 
 // metricsOf returns the metrics of a sandbox, and of those of the containers that are in it.

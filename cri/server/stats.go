@@ -196,6 +196,17 @@ func (s *Server) StreamPodSandboxStats(
 }
 
 func (s *Server) listSandboxStats(f *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
+	wanted := func(r records.Sandbox) bool {
+		return matches(f.GetId(), r.ID) && hasLabels(r.Labels, f.GetLabelSelector())
+	}
+	return ofReady(s, wanted, s.sandboxStats)
+}
+
+// ofReady lists what read returns of each wanted sandbox that is ready. Read gets all containers' records, and the time
+// until which it may wait for the first size of a container. It may fail for a sandbox that is stopped meanwhile.
+func ofReady[T any](
+	s *Server, wanted func(records.Sandbox) bool, read func(records.Sandbox, []records.Container, time.Time) (T, error),
+) ([]T, error) {
 	all, err := s.records.Sandboxes()
 	if err != nil {
 		return nil, err
@@ -204,19 +215,19 @@ func (s *Server) listSandboxStats(f *runtimeapi.PodSandboxStatsFilter) ([]*runti
 	if err != nil {
 		return nil, err
 	}
+	ready := func(r records.Sandbox) bool { return s.sandboxState(r) == runtimeapi.PodSandboxState_SANDBOX_READY }
 	until := firstSizes()
-	var list []*runtimeapi.PodSandboxStats
+	var list []T
 	for _, r := range all {
-		if !matches(f.GetId(), r.ID) || !hasLabels(r.Labels, f.GetLabelSelector()) ||
-			s.sandboxState(r) != runtimeapi.PodSandboxState_SANDBOX_READY {
+		if !wanted(r) || !ready(r) {
 			continue
 		}
-		stats, err := s.sandboxStats(r, containers, until)
-		if err != nil && s.sandboxState(r) == runtimeapi.PodSandboxState_SANDBOX_READY {
+		one, err := read(r, containers, until)
+		if err != nil && ready(r) {
 			return nil, err
 		}
 		if err == nil {
-			list = append(list, stats)
+			list = append(list, one)
 		}
 	}
 	return list, nil
