@@ -7,7 +7,7 @@
 /* Starts the thread, once for the process. Returns 0 or an errno. */
 int stages_watch(void);
 
-/* Adds change to the number of starts under way, and returns it. */
+/* Adds change to the number of starts under way. */
 void stages_mark(int change);
 
 #endif

@@ -24,15 +24,12 @@ type starter struct {
 func newStarter() *starter {
 	locked := make(chan struct{})
 	s := &starter{calls: make(chan func()), locked: locked}
-	go func() {
-		_ = thread.New(func() error { // its only error is that of the function
-			close(locked)
-			for call := range s.calls {
-				call()
-			}
-			return nil
-		})
-	}()
+	thread.Go(func() {
+		close(locked)
+		for call := range s.calls {
+			call()
+		}
+	})
 	return s
 }
 

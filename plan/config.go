@@ -293,9 +293,11 @@ func listOf[T ~string](raw json.RawMessage, to *[]T, known ...T) error {
 }
 
 func volumeNames(raw json.RawMessage, to *[]string) error {
-	if json.Unmarshal(raw, to) != nil {
+	var v []string
+	if json.Unmarshal(raw, &v) != nil {
 		return errors.New("must be a list of volumes' names")
 	}
+	*to = v
 	return nil
 }
 

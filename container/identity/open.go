@@ -28,7 +28,7 @@ const configfsMagic = 0x62656570 // CONFIGFS_MAGIC in fs/configfs/mount.c
 
 // OpenRegular opens a file of a container for reading, as a process in the container finds it: path
 // is resolved within root and cannot lead out of it. Whatever the container's processes do with
-// the file, OpenRegular does not wait for them. It refuses with errNotRegular what is not a
+// the file, OpenRegular does not wait for them. It refuses what is not a
 // regular file, and files of /proc, /sys and their like. It fails with EWOULDBLOCK
 // while another process has a lease on the file (fcntl(2), F_SETLEASE). The caller closes the file.
 func OpenRegular(root *os.File, path string) (*os.File, error) {

@@ -15,8 +15,9 @@ import (
 	"kurma.io/stager/internal/thread"
 )
 
-// plugins executes CNI's plugins as libcni does, but for one thing: the kernel kills a plugin with the server. An ADD
-// that outlives a server that was killed could be later than the next one's DEL, and its address would stay taken.
+// plugins executes CNI's plugins. Unlike with libcni's own way, the kernel kills a plugin with the server, and a plugin
+// that is being replaced is not tried again. An ADD that outlives a server that was killed could be later than the next
+// one's DEL, and its address would stay taken.
 type plugins struct {
 	invoke.RawExec
 	version.PluginDecoder
